@@ -1,0 +1,23 @@
+"""Errors that teach: what was found, where, and what would work."""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Iterable
+
+
+class RecipeError(ValueError):
+    """A recipe, or the data it names, cannot be used as written. The message names the file, the key and a remedy."""
+
+
+def nearest(name: str, choices: Iterable[str], n: int = 3) -> list[str]:
+    """The ``n`` choices most like ``name``, best first; empty where none is close."""
+    return difflib.get_close_matches(name, list(choices), n=n, cutoff=0.5)
+
+
+def unknown_name(kind: str, name: object, choices: Iterable[str]) -> str:
+    """The sentence for a name that is in no registry: the name, the nearest valid ones, and all there are."""
+    choices = sorted(choices)
+    close = nearest(str(name), choices)
+    hint = f" Did you mean {' or '.join(map(repr, close))}?" if close else ""
+    return f"unknown {kind} {name!r}.{hint} Available: {', '.join(choices)}."
