@@ -126,7 +126,9 @@ class ResponseFormat:
         # A prefill may say more than the layout does ("Let me solve this step by step.\n<think>").
         if self.reasoning_tags and self.prefill.rstrip().endswith(self.reasoning_tags[0]):
             return text[text.index(self.reasoning_tags[0]) + len(self.reasoning_tags[0]) :]
-        raise ValueError(f"response_format {self.name!r} renders {_clip(text)}, which does not start with its prefill {self.prefill!r}")
+        raise ValueError(
+            f"response_format {self.name!r} renders {_clip(text)}, which does not start with its prefill {self.prefill!r}"
+        )
 
     def full_text(self, completion: str) -> str:
         """The assistant's whole turn: the prefill and what was generated after it."""

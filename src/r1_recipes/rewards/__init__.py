@@ -1,1 +1,27 @@
+"""Rule rewards by name. ``get_reward_funcs(["accuracy", "format"])`` gives what ``trl.GRPOTrainer`` takes; imports no torch."""
 
+# Importing a family registers its rewards.
+from r1_recipes.rewards import accuracy as _accuracy  # noqa: F401
+from r1_recipes.rewards import format as _format  # noqa: F401
+from r1_recipes.rewards import language as _language  # noqa: F401
+from r1_recipes.rewards import length as _length  # noqa: F401
+from r1_recipes.rewards import text as _text  # noqa: F401
+from r1_recipes.rewards.registry import (
+    REWARDS,
+    Reward,
+    completion_texts,
+    get_reward_funcs,
+    register_reward,
+    resolve_reward,
+    reward_parameters,
+)
+
+__all__ = [
+    "REWARDS",
+    "Reward",
+    "completion_texts",
+    "get_reward_funcs",
+    "register_reward",
+    "resolve_reward",
+    "reward_parameters",
+]

@@ -40,7 +40,8 @@ class FormatPartialReward(Reward):
 @register_reward("tag_count")
 @dataclass(frozen=True)
 class TagCountReward(Reward):
-    """An equal share of 1.0 for each of the format's tags that occurs exactly once, with its line breaks.
+    """An equal share of 1.0 for each of the format's tags that occurs exactly as often as the format has it (once), with its
+    line breaks.
 
     Range: 0..1, in quarters for a format with four tags. Source: open-r1 (pull request 418).
     """
@@ -48,4 +49,5 @@ class TagCountReward(Reward):
     def __call__(self, completions: Sequence[Any], **columns: Any) -> list[float | None]:
         tags = self.response_format.tags
         texts = map(self.response_format.full_text, completion_texts(completions))
-        return [sum(text.count(tag) == 1 for tag in tags) / len(tags) for text in texts]
+        # A format may use one marker twice (special_token); then twice is what is asked for.
+        return [sum(text.count(tag) == tags.count(tag) for tag in tags) / len(tags) for text in texts]

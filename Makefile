@@ -1,0 +1,50 @@
+# Every target sets up what it needs in .venv and can be run again at any time.
+#   make demo                                    the whole story on two CPU cores
+#   make test | make lint
+#   make grpo RECIPE=gsm8k_qwen05b CONFIG=single_gpu ARGS="--max_steps 100"
+#   make sft  RECIPE=cpu_cold_start CONFIG=cpu
+
+PYTHON ?= python3
+VENV   := .venv
+BIN    := $(VENV)/bin
+CONFIG ?= single_gpu
+ARGS   ?=
+
+# With several Pythons at hand, take one that is new enough.
+BASE := $(shell for p in $(PYTHON) python3.13 python3.12 python3.11; do \
+	$$p -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null && { command -v $$p; break; }; done)
+
+.PHONY: install demo test lint format grpo sft clean
+
+install: $(VENV)/.installed
+
+$(VENV)/.installed: pyproject.toml constraints.txt
+	@test -n "$(BASE)" || { echo "make: Python 3.11 or newer is needed (looked for $(PYTHON), python3.13, python3.12, python3.11)" >&2; exit 1; }
+	@test -x $(BIN)/python || $(BASE) -m venv $(VENV)
+	@echo "installing into $(VENV) (a minute or two; torch is the large part)"
+	@# torch first and by its exact version: a range would let pip pick a newer build with gigabytes of CUDA libraries.
+	$(BIN)/python -m pip install --quiet "$$(grep '^torch==' constraints.txt)"
+	$(BIN)/python -m pip install --quiet -c constraints.txt -e '.[demo,dev]'
+	@touch $@
+
+demo: install
+	$(BIN)/python -m r1_recipes.demo $(ARGS)
+
+test: install
+	$(BIN)/python -m pytest $(ARGS)
+
+lint: install
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+
+format: install
+	$(BIN)/ruff check --fix .
+	$(BIN)/ruff format .
+
+grpo sft: install
+	@test -n "$(RECIPE)" || { echo "make $@: name a recipe: make $@ RECIPE=$$(ls recipes | grep -m1 yaml | sed 's/.yaml//') [CONFIG=cpu] [ARGS='--key value']" >&2; exit 1; }
+	$(BIN)/accelerate launch --config_file accelerate_configs/$(CONFIG).yaml -m r1_recipes.$@ \
+		$(firstword $(wildcard $(RECIPE)) recipes/$(RECIPE:.yaml=).yaml) $(ARGS)
+
+clean:
+	rm -rf $(VENV) .pytest_cache .ruff_cache .hypothesis src/*.egg-info

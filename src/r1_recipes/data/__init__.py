@@ -1,0 +1,17 @@
+"""Rows in, conversations out: ``load_dataset`` gives the trainers what they take. Importing this imports no torch."""
+
+from r1_recipes.data.load import LoadReport, load_dataset
+from r1_recipes.data.mappers import MAPPERS, Mapper, SkipRow, get_mapper, register_mapper
+from r1_recipes.data.sources import load_rows, model_path
+
+__all__ = [
+    "MAPPERS",
+    "LoadReport",
+    "Mapper",
+    "SkipRow",
+    "get_mapper",
+    "load_dataset",
+    "load_rows",
+    "model_path",
+    "register_mapper",
+]

@@ -1,0 +1,289 @@
+"""A recipe's data keys -> a dataset of prompts and solutions (GRPO) or prompts and completions (SFT)."""
+
+from __future__ import annotations
+
+import logging
+from collections import Counter
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+from r1_recipes.data.mappers import SkipRow, get_mapper
+from r1_recipes.data.sources import load_rows
+from r1_recipes.errors import RecipeError, unknown_name
+from r1_recipes.formats import ResponseFormat
+
+if TYPE_CHECKING:
+    from datasets import Dataset
+
+logger = logging.getLogger(__name__)
+
+# Columns that the trainers and reward calls use themselves; a source column of that name would collide.
+_RESERVED = frozenset(
+    ["prompt", "prompts", "completion", "completions", "completion_ids", "messages", "solution", "scorer", "question", "reasoning", "images", "image", "environment", "trainer_state", "log_extra", "log_metric", "environments"]
+)
+_MIXTURE_KEYS = {"datasets", "seed", "test_split_size"}
+_MIXTURE_DATASET_KEYS = {"id", "config", "revision", "split", "columns", "weight", "mapper", "mapper_config"}
+
+
+@dataclass
+class LoadReport:
+    """What became of the rows of one split.
+
+    Attributes:
+        read: rows in the source.
+        kept: rows in the dataset.
+        dropped: count by reason.
+        first_index: source row index of the first row dropped for each reason.
+    """
+
+    read: int = 0
+    kept: int = 0
+    dropped: Counter[str] = field(default_factory=Counter)
+    first_index: dict[str, int] = field(default_factory=dict)
+
+    def drop(self, reason: str, index: int) -> None:
+        self.dropped[reason] += 1
+        self.first_index.setdefault(reason, index)
+
+    def __str__(self) -> str:
+        parts = [f"{count} dropped: {reason} (first: row {self.first_index[reason]})" for reason, count in self.dropped.items()]
+        return "; ".join([f"{self.kept} of {self.read} rows kept", *parts])
+
+
+def load_dataset(
+    args: Any, fmt: ResponseFormat, method: str, *, split: str = "train", tokenizer: Any = None, rows: Dataset | None = None
+) -> tuple[Dataset, LoadReport]:
+    """Load, map, select and render one split of a recipe's data.
+
+    Args:
+        args: :class:`~r1_recipes.arguments.RecipeArguments`.
+        fmt: the response format, which writes prompts and targets.
+        method: ``"grpo"``: ``prompt`` (messages), ``solution`` (str) and task columns; ``"sft"``: ``prompt`` and ``completion``
+            (messages), or ``messages`` where the source has whole conversations.
+        split: ``"train"`` or ``"test"``; the recipe's ``dataset_*_split`` says what the source calls it.
+        tokenizer: needed where ``max_prompt_tokens`` or ``max_solution_tokens`` is set; anything with Transformers' tokenizer calls.
+        rows: source rows to use instead of loading them (``--smoke``, tests).
+
+    Returns:
+        The dataset, in source order (a mixture: shuffled by its seed), and what was dropped.
+
+    Raises:
+        RecipeError: the source cannot be read, a column is missing (it names the column, the dataset and the columns there are), or
+            no row is left.
+    """
+    limit = args.max_samples if split == "train" else args.max_eval_samples
+    job = _Job(args, fmt, method, tokenizer, LoadReport())
+    name = args.dataset_name or "dataset_mixture"
+    if rows is not None:
+        dataset = job.map_rows(rows, name, limit=limit)
+    elif args.dataset_mixture:
+        dataset = _load_mixture(job, split)
+    else:
+        source_split = args.dataset_train_split if split == "train" else args.dataset_test_split
+        options = {
+            "config": args.dataset_config,
+            "revision": args.dataset_revision,
+            "hub": args.hub,
+            "task_config": args.task_config,
+        }
+        dataset = job.map_rows(load_rows(args.dataset_name, source_split, **options), name, limit=limit)
+    if not len(dataset):
+        raise RecipeError(f"dataset {name}, split {split!r}: no row is left: {job.report}")
+    if limit is not None and len(dataset) > limit:
+        dataset = dataset.select(range(limit))
+    job.report.kept = len(dataset)
+    return dataset, job.report
+
+
+def drop_overlap(train: Dataset, held_out: Dataset) -> tuple[Dataset, int]:
+    """Training rows whose last user message does not occur in ``held_out``, and how many were left out."""
+    seen = {_question(row) for row in held_out}
+    keep = [index for index, row in enumerate(train) if _question(row) not in seen]
+    return (train.select(keep) if len(keep) < len(train) else train), len(train) - len(keep)
+
+
+def _question(row: dict[str, Any]) -> str:
+    turns = [message["content"] for message in row.get("prompt") or row["messages"] if message["role"] == "user"]
+    return " ".join(str(turns[-1] if turns else "").split())
+
+
+def build_prompt(question: str, fmt: ResponseFormat, few_shot: list[dict[str, str]] | None = None) -> list[dict[str, str]]:
+    """The conversation that the model answers: instruction, worked turns, question.
+
+    Args:
+        question: the user's words.
+        fmt: writes the instruction and the worked turns.
+        few_shot: mappings with ``question``, ``reasoning`` and ``answer``.
+
+    Raises:
+        RecipeError: a worked turn lacks a key or cannot be rendered.
+    """
+    messages = [{"role": "system", "content": fmt.system_prompt}] if fmt.system_prompt else []
+    for number, turn in enumerate(few_shot or [], start=1):
+        if not isinstance(turn, dict) or set(turn) != {"question", "reasoning", "answer"}:
+            raise RecipeError(f"few_shot: entry {number} needs question, reasoning and answer, found {turn!r}")
+        try:
+            worked = fmt.render(str(turn["reasoning"]), str(turn["answer"]))
+        except ValueError as error:
+            raise RecipeError(f"few_shot: entry {number}: {error}") from error
+        messages += [{"role": "user", "content": str(turn["question"])}, {"role": "assistant", "content": worked}]
+    return [*messages, {"role": "user", "content": question}]
+
+
+@dataclass
+class _Job:
+    """What every source of one load shares."""
+
+    args: Any
+    fmt: ResponseFormat
+    method: str
+    tokenizer: Any
+    report: LoadReport
+
+    def map_rows(self, rows: Dataset, source: str, *, limit: int | None = None, part: dict[str, Any] | None = None) -> Dataset:
+        """Map and select the rows of one source; with ``limit``, only as far as that many rows are kept."""
+        from datasets import concatenate_datasets
+
+        part = part or {}
+        columns = list(rows.column_names)
+        name = part.get("mapper") or self.args.mapper
+        if self.method == "sft" and name == "auto":
+            for wanted in (("messages",), ("prompt", "completion")):
+                if set(wanted) <= set(columns):
+                    logger.info("%s: conversations are taken as they are (%s)", source, ", ".join(wanted))
+                    return self._select(rows.select_columns(list(wanted)), 0, lambda row: _whole(row, wanted), [])
+        named = {key: getattr(self.args, key) for key in ("prompt_column", "solution_column", "reasoning_column")}
+        if name not in ("auto", "math", "prompt_solution"):
+            named = {}
+        mapper = get_mapper(name, columns, **named, **(part.get("mapper_config") or self.args.mapper_config or {}))
+        absent = mapper.missing(columns)
+        if absent:
+            raise RecipeError(
+                f"dataset {source}: mapper {mapper.name!r} needs column {', '.join(map(repr, absent))}; the columns there are: "
+                f"{', '.join(columns)}"
+            )
+        keep = self._extra_columns(columns, source)
+        remove = [column for column in columns if column not in keep]
+        pieces, kept, start = [], 0, 0
+        step = len(rows) if limit is None else max(2 * limit, 1000)
+        while start < len(rows) and (limit is None or kept < limit):
+            piece = rows.select(range(start, min(start + step, len(rows))))
+            pieces.append(self._select(piece, start, lambda row: self._render(mapper(row)), remove))
+            kept += len(pieces[-1])
+            start += len(piece)
+        return concatenate_datasets(pieces) if pieces else rows
+
+    def _extra_columns(self, columns: list[str], source: str) -> list[str]:
+        """Source columns that go on to the rewards. A mixture keeps those it is told to: its parts' types may not agree."""
+        wanted = self.args.keep_columns
+        for column in wanted or ():
+            if column not in columns:
+                raise RecipeError(f"keep_columns: dataset {source}: " + unknown_name("column", column, columns))
+        if wanted is None:
+            wanted = [] if self.method == "sft" or self.args.dataset_mixture else columns
+        return [column for column in wanted if column not in _RESERVED]
+
+    def _select(self, rows: Dataset, offset: int, convert: Callable[[dict], dict], remove: list[str]) -> Dataset:
+        """Rows that ``convert`` accepts; the others are counted under its reason."""
+        reasons: dict[int, str] = {}
+
+        def apply(row: dict[str, Any], index: int) -> dict[str, Any]:
+            try:
+                return convert(row)
+            except SkipRow as reason:
+                reasons[index] = str(reason)
+                # Column types are taken from the first rows, so a dropped row must not invent any.
+                return dict.fromkeys(self.blank, None)
+
+        mapped = rows.map(apply, with_indices=True, remove_columns=remove, desc="mapping rows", load_from_cache_file=False)
+        self.report.read += len(rows)
+        for index, reason in reasons.items():
+            self.report.drop(reason, offset + index)
+        return mapped.select([index for index in range(len(mapped)) if index not in reasons]) if reasons else mapped
+
+    @property
+    def blank(self) -> tuple[str, ...]:
+        return ("prompt", "completion") if self.method == "sft" else ("prompt", "solution")
+
+    def _render(self, fields: dict[str, Any]) -> dict[str, Any]:
+        prompt = build_prompt(fields["question"], self.fmt, self.args.few_shot)
+        reference = "\n".join((fields.get("reasoning") or "", fields["solution"])).strip()
+        _check_lengths(prompt, reference, self.args, self.tokenizer)
+        if self.method == "sft":
+            return _target(fields, prompt, self.fmt)
+        return {"prompt": prompt, **{key: value for key, value in fields.items() if key not in ("question", "reasoning")}}
+
+
+def _target(fields: dict[str, Any], prompt: list[dict[str, str]], fmt: ResponseFormat) -> dict[str, Any]:
+    if not fields.get("reasoning"):
+        raise SkipRow("no reasoning to train on")
+    try:
+        target = fmt.render(fields["reasoning"], fields["solution"])
+    except ValueError:
+        raise SkipRow(f"reasoning or answer cannot be written in format {fmt.name!r}") from None
+    return {"prompt": prompt, "completion": [{"role": "assistant", "content": target}]}
+
+
+def _whole(row: dict[str, Any], wanted: tuple[str, ...]) -> dict[str, Any]:
+    for column in wanted:
+        if not row[column]:
+            raise SkipRow(f"column {column!r} is empty")
+    return row
+
+
+def _check_lengths(prompt: list[dict[str, str]], reference: str, args: Any, tokenizer: Any) -> None:
+    if args.max_prompt_tokens is not None:
+        ids = tokenizer.apply_chat_template(prompt, add_generation_prompt=True, tokenize=True, return_dict=True)["input_ids"]
+        if len(ids) > args.max_prompt_tokens:
+            raise SkipRow(f"prompt over max_prompt_tokens {args.max_prompt_tokens}")
+    if args.max_solution_tokens is not None:
+        ids = tokenizer(reference, add_special_tokens=False)["input_ids"]
+        if len(ids) > args.max_solution_tokens:
+            raise SkipRow(f"solution over max_solution_tokens {args.max_solution_tokens}")
+
+
+def _load_mixture(job: _Job, split: str) -> Dataset:
+    """open-r1's mixture: ``weight`` is the share of its own rows that a dataset contributes; then one shuffle, then the test split."""
+    from datasets import concatenate_datasets
+
+    mixture = job.args.dataset_mixture
+    if not isinstance(mixture, dict) or not isinstance(mixture.get("datasets"), list) or not mixture["datasets"]:
+        raise RecipeError(f"dataset_mixture: needs datasets: a list of mappings with id, found {mixture!r}")
+    for key in mixture:
+        if key not in _MIXTURE_KEYS:
+            raise RecipeError("dataset_mixture: " + unknown_name("key", key, _MIXTURE_KEYS))
+    seed = mixture.get("seed", 0)
+    combined = []
+    for number, part in enumerate(mixture["datasets"], start=1):
+        where = f"dataset_mixture: dataset {number}"
+        if not isinstance(part, dict) or "id" not in part:
+            raise RecipeError(f"{where}: needs id, found {part!r}")
+        for key in part:
+            if key not in _MIXTURE_DATASET_KEYS:
+                raise RecipeError(f"{where}: " + unknown_name("key", key, _MIXTURE_DATASET_KEYS))
+        weight = part.get("weight", 1.0)
+        if not isinstance(weight, int | float) or not 0 < weight <= 1:
+            raise RecipeError(f"{where} ({part['id']}): weight is the share of its rows, over 0 and at most 1; found {weight!r}")
+        options = {"hub": job.args.hub, "task_config": job.args.task_config}
+        source = load_rows(
+            part["id"], part.get("split", "train"), config=part.get("config"), revision=part.get("revision"), **options
+        )
+        for column in part.get("columns") or ():
+            if column not in source.column_names:
+                raise RecipeError(f"{where}: " + unknown_name(f"column of {part['id']}", column, source.column_names))
+        if part.get("columns"):
+            source = source.select_columns(part["columns"])
+        if weight < 1:
+            source = source.shuffle(seed=seed).select(range(round(weight * len(source))))
+        combined.append(job.map_rows(source, part["id"], part=part))
+    dataset = concatenate_datasets(combined).shuffle(seed=seed)
+    test_size = mixture.get("test_split_size")
+    if test_size is None:
+        if split == "test":
+            raise RecipeError("dataset_mixture: evaluation is on, but test_split_size is not set")
+        return dataset
+    count = round(test_size * len(dataset)) if test_size < 1 else int(test_size)
+    if not 0 < count < len(dataset):
+        raise RecipeError(f"dataset_mixture: test_split_size {test_size!r} leaves no rows on one side of {len(dataset)}")
+    return dataset.select(range(count) if split == "test" else range(count, len(dataset)))

@@ -1,0 +1,264 @@
+"""Accuracy of checkpoints on a recipe's held-out rows: greedy and sampled, several models on the same rows, with intervals.
+
+``python -m r1_recipes.evaluate recipes/NAME.yaml --model A --model B [--num_samples 4] [--output FILE.json]``
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import logging
+import math
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from r1_recipes import runtime
+from r1_recipes.errors import RecipeError
+
+if TYPE_CHECKING:
+    from datasets import Dataset
+    from transformers import PreTrainedModel, PreTrainedTokenizerBase
+
+    from r1_recipes.formats import ResponseFormat
+    from r1_recipes.recipe import Recipe
+
+logger = logging.getLogger(__name__)
+
+# Two-sided 95 %.
+_Z = 1.959964
+
+
+@dataclass
+class Scores:
+    """What one model did on the held-out rows.
+
+    Attributes:
+        model: path or id.
+        greedy: per row, 1.0 where the greedy completion is right.
+        sampled: per row, the share of its sampled completions that is right.
+        greedy_format: share of greedy completions in the recipe's format.
+        sampled_format: the same of sampled ones.
+        mean_tokens: mean length of sampled completions.
+        truncated: share of sampled completions that reached the length limit.
+        examples: a few greedy completions, for people.
+    """
+
+    model: str
+    greedy: list[float]
+    sampled: list[float]
+    greedy_format: float
+    sampled_format: float
+    mean_tokens: float
+    truncated: float
+    examples: list[dict[str, str]] = field(default_factory=list)
+
+
+def mean_interval(values: Sequence[float]) -> tuple[float, float, float]:
+    """Mean and 95 % interval of independent values, one a row.
+
+    0/1 values get Wilson's interval, which stays inside 0..1 and does not collapse at the ends; others the normal one.
+
+    Returns:
+        ``(mean, low, high)``.
+    """
+    n = len(values)
+    mean = sum(values) / n
+    if all(value in (0.0, 1.0) for value in values):
+        centre = (mean + _Z**2 / (2 * n)) / (1 + _Z**2 / n)
+        half = _Z / (1 + _Z**2 / n) * math.sqrt(mean * (1 - mean) / n + _Z**2 / (4 * n**2))
+        # At the ends the bound is 0 or 1 exactly; rounding must not say otherwise.
+        return mean, 0.0 if mean == 0 else centre - half, 1.0 if mean == 1 else centre + half
+    return mean, mean - _Z * _standard_error(values, mean), mean + _Z * _standard_error(values, mean)
+
+
+def paired_difference(before: Sequence[float], after: Sequence[float]) -> tuple[float, float, float]:
+    """Mean of ``after - before`` over the same rows, with its 95 % interval.
+
+    Returns:
+        ``(difference, low, high)``.
+
+    Raises:
+        ValueError: the lists are not equally long.
+    """
+    differences = [b - a for a, b in zip(before, after, strict=True)]
+    mean = sum(differences) / len(differences)
+    half = _Z * _standard_error(differences, mean)
+    return mean, mean - half, mean + half
+
+
+def _standard_error(values: Sequence[float], mean: float) -> float:
+    n = len(values)
+    return math.sqrt(sum((value - mean) ** 2 for value in values) / (n - 1) / n) if n > 1 else float("inf")
+
+
+def evaluate_model(
+    name: str, rows: Dataset, fmt: ResponseFormat, recipe: Recipe, *, num_samples: int, batch_size: int, seed: int
+) -> Scores:
+    """Generate greedily and ``num_samples`` times at the recipe's temperature for every row, and judge by ``accuracy`` and ``format``.
+
+    Args:
+        name: model path or id.
+        rows: ``prompt``, ``solution`` and task columns, as :func:`r1_recipes.data.load_dataset` gives them.
+        fmt: the recipe's response format.
+        recipe: a GRPO recipe; its generation settings are used.
+        num_samples: sampled completions a row.
+        batch_size: completions generated at once.
+        seed: of the sampling.
+    """
+    import torch
+    from transformers import AutoModelForCausalLM, set_seed
+
+    recipe.model.model_name_or_path = name
+    tokenizer, fmt = runtime.load_tokenizer(recipe)
+    dtype = recipe.model.dtype
+    model = AutoModelForCausalLM.from_pretrained(name, dtype=dtype if dtype in (None, "auto") else getattr(torch, dtype))
+    if not recipe.training.use_cpu and torch.accelerator.is_available():
+        model = model.to(torch.accelerator.current_accelerator())
+    model.eval()
+    set_seed(seed)
+    label = Path(name).name
+    greedy, _ = _generate(model, tokenizer, rows, recipe, 1, batch_size, f"{label}, greedy")
+    sampled, lengths = _generate(model, tokenizer, rows, recipe, num_samples, batch_size, f"{label}, sampled")
+    greedy_right, greedy_format = _judge(fmt, rows, greedy, 1)
+    sampled_right, sampled_format = _judge(fmt, rows, sampled, num_samples)
+    limit = recipe.training.max_completion_length
+    return Scores(
+        model=name,
+        greedy=greedy_right,
+        sampled=sampled_right,
+        greedy_format=greedy_format,
+        sampled_format=sampled_format,
+        mean_tokens=sum(lengths) / len(lengths),
+        truncated=sum(length >= limit for length in lengths) / len(lengths),
+        examples=[
+            {"question": rows[i]["prompt"][-1]["content"], "completion": greedy[i], "solution": rows[i]["solution"]}
+            for i in range(min(3, len(rows)))
+        ],
+    )
+
+
+def _generate(
+    model: PreTrainedModel,
+    tokenizer: PreTrainedTokenizerBase,
+    rows: Dataset,
+    recipe: Recipe,
+    samples: int,
+    batch_size: int,
+    label: str,
+) -> tuple[list[str], list[int]]:
+    """``samples`` completions a row, row by row, and their lengths in tokens."""
+    import torch
+    from tqdm.auto import tqdm
+
+    training = recipe.training
+    sampling = {"do_sample": False, "temperature": None, "top_p": None, "top_k": None}
+    if "sampled" in label:
+        # HF's own default is top_k 50; training samples from everything unless the recipe says otherwise.
+        sampling = {"do_sample": True, "temperature": training.temperature, "top_p": training.top_p, "top_k": training.top_k}
+    prompts = [
+        tokenizer.apply_chat_template(p, tokenize=False, add_generation_prompt=True) for p in rows["prompt"] for _ in range(samples)
+    ]
+    texts, lengths = [], []
+    with tqdm(total=len(prompts), desc=label, unit="completion") as bar, torch.inference_mode():
+        for begin in range(0, len(prompts), batch_size):
+            part = prompts[begin : begin + batch_size]
+            batch = tokenizer(part, return_tensors="pt", padding=True, padding_side="left", add_special_tokens=False).to(
+                model.device
+            )
+            output = model.generate(
+                **batch,
+                **sampling,
+                max_new_tokens=training.max_completion_length,
+                pad_token_id=tokenizer.pad_token_id,
+                eos_token_id=tokenizer.eos_token_id,
+            )[:, batch["input_ids"].shape[1] :]
+            for ids in output.tolist():
+                end = ids.index(tokenizer.eos_token_id) if tokenizer.eos_token_id in ids else len(ids)
+                lengths.append(end + (end < len(ids)))
+                texts.append(tokenizer.decode(ids[:end], skip_special_tokens=True))
+            bar.update(len(part))
+    return texts, lengths
+
+
+def _judge(fmt: ResponseFormat, rows: Dataset, texts: list[str], samples: int) -> tuple[list[float], float]:
+    from r1_recipes.rewards import get_reward_funcs
+
+    accuracy, shape = get_reward_funcs(["accuracy", "format"], fmt)
+    columns = {name: [value for value in rows[name] for _ in range(samples)] for name in rows.column_names}
+    prompts = columns.pop("prompt")
+    right = accuracy(prompts=prompts, completions=texts, **columns)
+    # An unparseable gold judges nobody; such rows would have to be left out for every model alike.
+    if None in right:
+        raise RecipeError(f"held-out row {right.index(None) // samples}: its solution cannot be parsed, so nothing can be right")
+    per_row = [sum(right[i : i + samples]) / samples for i in range(0, len(right), samples)]
+    return per_row, sum(shape(completions=texts)) / len(texts)
+
+
+def markdown_table(scores: Sequence[Scores], labels: Sequence[str]) -> str:
+    """One row a model: accuracy greedy and sampled with 95 % intervals, format rate, mean length."""
+    lines = [
+        "| model | greedy accuracy | sampled accuracy | format (greedy / sampled) | mean tokens |",
+        "|---|---|---|---|---|",
+    ]
+    for label, s in zip(labels, scores, strict=True):
+        lines.append(
+            f"| {label} | {_percent(mean_interval(s.greedy))} | {_percent(mean_interval(s.sampled))} "
+            f"| {100 * s.greedy_format:.0f} % / {100 * s.sampled_format:.0f} % | {s.mean_tokens:.0f} |"
+        )
+    return "\n".join(lines)
+
+
+def _percent(interval: tuple[float, float, float], sign: str = "") -> str:
+    mean, low, high = (100 * value for value in interval)
+    return f"{mean:{sign}.1f} % ({low:{sign}.1f} to {high:{sign}.1f})"
+
+
+def difference_line(before: Scores, after: Scores, what: str) -> str:
+    """One sentence: how much better, greedy and sampled, over the same rows, with 95 % intervals."""
+    greedy = _percent(paired_difference(before.greedy, after.greedy), "+").replace(" %", " points", 1)
+    sampled = _percent(paired_difference(before.sampled, after.sampled), "+").replace(" %", " points", 1)
+    return f"{what}: greedy {greedy}, sampled {sampled}; paired over the same {len(before.greedy)} problems."
+
+
+def main(argv: Sequence[str] | None = None) -> None:
+    """Command line; see the module's first lines.
+
+    Raises:
+        SystemExit: 2 where the recipe, its data or a model cannot be used.
+    """
+    parser = argparse.ArgumentParser(prog="python -m r1_recipes.evaluate", description=__doc__.splitlines()[0], allow_abbrev=False)
+    parser.add_argument("recipe", help="a GRPO recipe; its test split, format and generation settings are used")
+    parser.add_argument("--model", action="append", required=True, help="path or id; give it again to compare")
+    parser.add_argument("--num_samples", type=int, default=4, help="sampled completions a row (default 4)")
+    parser.add_argument("--batch_size", type=int, default=128, help="completions generated at once (default 128)")
+    parser.add_argument("--seed", type=int, default=0, help="of the sampling (default 0)")
+    parser.add_argument("--output", type=Path, help="write every number here, as JSON")
+    options, overrides = parser.parse_known_args(argv)
+    with runtime.reported_errors():
+        from r1_recipes.data import load_dataset
+        from r1_recipes.formats import get_response_format
+        from r1_recipes.recipe import load
+
+        recipe = load([options.recipe, *overrides], "grpo")
+        runtime.set_up_logging(recipe)
+        script = recipe.script
+        fmt = get_response_format(script.response_format, system_prompt=script.system_prompt, prefill=script.prefill)
+        rows, report = load_dataset(script, fmt, "grpo", split="test")
+        logger.info("held out: %s", report)
+        settings = {"num_samples": options.num_samples, "batch_size": options.batch_size, "seed": options.seed}
+        scores = [evaluate_model(name, rows, fmt, recipe, **settings) for name in options.model]
+        table = markdown_table(scores, options.model)
+        lines = [
+            difference_line(scores[i], scores[i + 1], f"{options.model[i + 1]} over {options.model[i]}")
+            for i in range(len(scores) - 1)
+        ]
+        runtime.say("\n".join([table, *lines]))
+        if options.output:
+            options.output.parent.mkdir(parents=True, exist_ok=True)
+            options.output.write_text(json.dumps([asdict(s) for s in scores], indent=1, ensure_ascii=False), encoding="utf-8")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,133 @@
+"""Rewards for a right answer. Correctness itself is decided in :mod:`r1_recipes.verification`, once for every reward that asks."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from r1_recipes import verification
+from r1_recipes.errors import RecipeError
+from r1_recipes.formats import ResponseFormat
+from r1_recipes.rewards.registry import Reward, completion_texts, register_reward
+
+
+def parsed_answers(fmt: ResponseFormat, completions: Sequence[Any]) -> list[str | None]:
+    r"""The one final answer of each completion, or ``None`` where it gives none or contradicts itself.
+
+    A format without any tags (``boxed``) is a prompt's wish more than a shape, so where its box is missing the whole completion is
+    searched as :func:`r1_recipes.verification.final_answer` does. With tags only the answer block counts.
+    """
+    answers = []
+    for text in completion_texts(completions):
+        answer = fmt.parse(text).answer
+        if answer is None and fmt.reasoning_tags is None and fmt.answer_tags is None:
+            answer = verification.final_answer(fmt.full_text(text))
+        answers.append(answer)
+    return answers
+
+
+def correctness(
+    fmt: ResponseFormat, completions: Sequence[Any], solution: Sequence[Any] | None, scorer: Sequence[str | None] | None = None
+) -> list[bool | None]:
+    """Whether each completion's final answer is right. Verdicts are remembered, so several rewards may ask for the same batch.
+
+    Args:
+        fmt: reads the completions.
+        completions: as TRL hands them over.
+        solution: golds, one a completion; a number is taken as its text, ``None`` is nobody's to judge.
+        scorer: the optional dataset column of that name. Where a row has a non-empty one (JSON ``{"reasoning_gym": task, "entry":
+            {…}}``), that task's own scorer decides, and the row's ``solution`` is not looked at.
+
+    Returns:
+        One a completion; ``None`` where the gold cannot be judged by.
+
+    Raises:
+        ValueError: columns of differing lengths, or a scorer that is no such JSON. Never because of a completion.
+    """
+    answers = parsed_answers(fmt, completions)
+    return _verdicts(answers, solution, scorer)
+
+
+def _verdicts(answers: list[str | None], solution: Sequence[Any] | None, scorer: Sequence[str | None] | None) -> list[bool | None]:
+    specs = list(scorer) if scorer is not None else [None] * len(answers)
+    golds = _gold_texts(solution) if solution is not None else [None] * len(answers)
+    for name, column in (("solution", golds), ("scorer", specs)):
+        if len(column) != len(answers):
+            raise ValueError(f"column {name!r} has {len(column)} entries for {len(answers)} completions")
+    verdicts = verification.grade([None if spec else gold for spec, gold in zip(specs, golds, strict=True)], answers)
+    rows = [index for index, spec in enumerate(specs) if spec]
+    scores = verification.score([specs[index] for index in rows], [answers[index] for index in rows])
+    for index, verdict in zip(rows, scores, strict=True):
+        verdicts[index] = verdict
+    return verdicts
+
+
+def _gold_texts(solution: Sequence[Any]) -> list[str | None]:
+    return [None if gold is None else str(gold) for gold in solution]
+
+
+def require_solution(reward: str, solution: Sequence[Any] | None, columns: dict[str, Any]) -> None:
+    """Refuse a dataset without golds, by name: that is the recipe's fault, not the model's.
+
+    Raises:
+        RecipeError: ``solution`` is ``None``.
+    """
+    if solution is None:
+        found = sorted(key for key, value in columns.items() if isinstance(value, (list, tuple)))
+        raise RecipeError(
+            f"reward {reward!r} needs a column 'solution' with the gold answers; the dataset's columns here are: "
+            f"{', '.join(found) or 'none'}. Name a mapper in the recipe that writes one."
+        )
+
+
+@register_reward("accuracy")
+@dataclass(frozen=True)
+class AccuracyReward(Reward):
+    """1.0 where the final answer equals the column ``solution``, else 0.0; ``None`` where that gold is not mathematics.
+
+    Range: {0, 1}. Only the format's answer counts: not one inside the reasoning, not one among several, not a chain of equations.
+    Sends ``answer_parsed`` and ``solution`` to the completions table, and to the metrics ``verification/timeouts`` (answers of this
+    batch that took too long) and ``verification/seconds``. Source: DeepSeek-R1's accuracy reward (arXiv:2501.12948, section 2.2.2),
+    decided by Hugging Face's math-verify; with the column ``scorer``, by reasoning-gym.
+    """
+
+    def __call__(
+        self,
+        completions: Sequence[Any],
+        solution: Sequence[Any] | None = None,
+        scorer: Sequence[str | None] | None = None,
+        log_extra: Callable[[str, list], None] | None = None,
+        log_metric: Callable[[str, float], None] | None = None,
+        **columns: Any,
+    ) -> list[float | None]:
+        if scorer is None or not all(scorer):
+            require_solution(self.name, solution, columns)
+        before = verification.STATS.copy()
+        answers = parsed_answers(self.response_format, completions)
+        verdicts = _verdicts(answers, solution, scorer)
+        if log_extra is not None:
+            log_extra("answer_parsed", ["" if answer is None else answer for answer in answers])
+            if solution is not None:
+                log_extra("solution", ["" if gold is None else gold for gold in _gold_texts(solution)])
+        if log_metric is not None:
+            log_metric("verification/timeouts", float(verification.STATS.timeouts - before.timeouts))
+            log_metric("verification/seconds", verification.STATS.seconds - before.seconds)
+        return [None if verdict is None else float(verdict) for verdict in verdicts]
+
+
+@register_reward("answer_contains")
+@dataclass(frozen=True)
+class AnswerContainsReward(Reward):
+    """1.0 where the column ``solution`` is a substring of the parsed answer, else 0.0; ``None`` where there is no gold.
+
+    Range: {0, 1}. Deliberately naive (``172`` contains ``72``), as in its source: the GSM8K GRPO demo for TRL (grpo_demo).
+    """
+
+    def __call__(self, completions: Sequence[Any], solution: Sequence[Any] | None = None, **columns: Any) -> list[float | None]:
+        require_solution(self.name, solution, columns)
+        answers = parsed_answers(self.response_format, completions)
+        return [
+            None if gold is None or not gold.strip() else float(answer is not None and gold.strip() in answer)
+            for gold, answer in zip(_gold_texts(solution), answers, strict=True)
+        ]

@@ -1,0 +1,508 @@
+"""What every training entry point needs: errors, logging, the run directory, resume, trackers, tokenizer and format, saving.
+
+torch and Transformers are imported inside functions, so that a worker process which re-imports ``__main__`` stays light.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import importlib.metadata
+import importlib.util
+import json
+import logging
+import os
+import re
+import signal
+import struct
+import sys
+import zipfile
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import yaml
+
+from r1_recipes.errors import RecipeError
+from r1_recipes.formats import ResponseFormat, get_response_format, template_prefill
+from r1_recipes.recipe import Recipe, load
+
+if TYPE_CHECKING:
+    from transformers import PreTrainedTokenizerBase, Trainer
+
+logger = logging.getLogger(__name__)
+
+RUN_FILE = "run.json"
+RECIPE_FILE = "recipe.yaml"
+METRICS_FILE = "metrics.jsonl"
+LOG_FILE = "run.log"
+# Settings that make a run another experiment; the same directory then holds something that must not be mixed up with it.
+_IDENTITY = ("model_name_or_path", "dataset_name", "dataset_config", "dataset_mixture", "response_format", "reward_funcs")
+_PACKAGES = ("r1-recipes", "torch", "trl", "transformers", "datasets", "accelerate", "peft", "math-verify", "vllm")
+CHATML = (
+    "{% for message in messages %}{{ '<|im_start|>' + message['role'] + '\\n' + message['content'] + '<|im_end|>' + '\\n' }}{% endfor %}"
+    "{% if add_generation_prompt %}{{ '<|im_start|>assistant\\n' }}{% endif %}"
+)
+
+
+@dataclass
+class Run:
+    """One run: a recipe, where it writes, and where it goes on from.
+
+    Attributes:
+        recipe: the resolved recipe.
+        output_dir: the run directory.
+        resume_from: newest whole checkpoint, or ``None`` for a fresh start.
+    """
+
+    recipe: Recipe
+    output_dir: Path
+    resume_from: Path | None
+
+
+@contextlib.contextmanager
+def reported_errors() -> Iterator[None]:
+    """Turn a :class:`RecipeError` into one line on stderr and exit status 2, and Ctrl-C into status 130."""
+    try:
+        yield
+    except RecipeError as error:
+        if is_main_process():
+            sys.stderr.write(f"error: {error}\n")
+        raise SystemExit(2) from None
+    except KeyboardInterrupt:
+        sys.stderr.write("stopped before the first checkpoint could be written; the same command starts again\n")
+        raise SystemExit(130) from None
+
+
+def say(text: str) -> None:
+    """Write a result for the person at the terminal, on stdout, where it can be piped; the one place that does."""
+    sys.stdout.write(text + "\n")
+    sys.stdout.flush()
+
+
+def is_main_process() -> bool:
+    """Whether this is rank 0, by the launcher's environment, so that it can be asked before torch is loaded."""
+    return os.environ.get("RANK", "0") == "0"
+
+
+def start(argv: Sequence[str] | None, method: str) -> Run:
+    """Read the recipe and prepare its run directory.
+
+    Args:
+        argv: command line without the program; ``None``: this process's.
+        method: ``"grpo"`` or ``"sft"``.
+
+    Raises:
+        RecipeError: anything that can be known before a model or data set is loaded.
+    """
+    recipe = load(sys.argv[1:] if argv is None else argv, method)
+    set_up_logging(recipe)
+    for warning in dict.fromkeys(recipe.warnings):
+        logger.warning(warning)
+    check_generation_backend(recipe)
+    _prepare_trackers(recipe)
+    output_dir = Path(recipe.training.output_dir)
+    resume_from = claim_output_dir(recipe, output_dir)
+    if is_main_process():
+        handler = logging.FileHandler(output_dir / LOG_FILE, encoding="utf-8")
+        handler.setFormatter(_JsonFormatter())
+        logging.getLogger().addHandler(handler)
+    logger.info("%s: %s -> %s", recipe.path, recipe.method, output_dir)
+    return Run(recipe, output_dir, resume_from)
+
+
+class _JsonFormatter(logging.Formatter):
+    """One JSON object a line: time (UTC), level, logger, message."""
+
+    def format(self, record: logging.LogRecord) -> str:
+        entry = {
+            "time": self.formatTime(record, "%Y-%m-%dT%H:%M:%S"),
+            "level": record.levelname.lower(),
+            "logger": record.name,
+            "message": record.getMessage(),
+        }
+        if record.exc_info:
+            entry["exception"] = self.formatException(record.exc_info)
+        return json.dumps(entry, ensure_ascii=False)
+
+
+def set_up_logging(recipe: Recipe) -> None:
+    """Log to stderr; ours at level info on rank 0, errors only elsewhere; Transformers' as the recipe's ``log_level`` says."""
+    level = logging.INFO if is_main_process() else logging.ERROR
+    logging.basicConfig(level=logging.WARNING, format="%(levelname)s %(name)s: %(message)s", stream=sys.stderr, force=True)
+    logging.getLogger("r1_recipes").setLevel(level)
+    # "passive" is Transformers' word for: as the application has it.
+    if recipe.training.log_level != "passive":
+        import transformers
+
+        transformers.utils.logging.set_verbosity(recipe.training.get_process_log_level())
+
+
+def check_generation_backend(recipe: Recipe) -> None:
+    """Refuse ``use_vllm: true`` where it cannot work, in one line that says why and what runs without.
+
+    Raises:
+        RecipeError: vLLM is not installed, or (colocated) there is no accelerator.
+    """
+    training = recipe.training
+    if not getattr(training, "use_vllm", False):
+        return
+    without = "run without it: --use_vllm false (completions are then generated by Transformers, slower)"
+    if importlib.util.find_spec("vllm") is None:
+        raise RecipeError(f"{recipe.path}: use_vllm: vLLM is not installed; pip install 'r1-recipes[vllm]', or {without}")
+    import torch
+
+    if training.vllm_mode == "colocate" and (training.use_cpu or not torch.accelerator.is_available()):
+        raise RecipeError(f"{recipe.path}: use_vllm: no GPU is visible to this process; {without}")
+
+
+def _prepare_trackers(recipe: Recipe) -> None:
+    for key, variable in (
+        ("wandb_entity", "WANDB_ENTITY"),
+        ("wandb_project", "WANDB_PROJECT"),
+        ("wandb_run_group", "WANDB_RUN_GROUP"),
+    ):
+        value = getattr(recipe.script, key)
+        if value:
+            os.environ[variable] = value
+    for tracker in recipe.training.report_to:
+        if tracker in ("wandb", "tensorboard", "trackio") and importlib.util.find_spec(tracker) is None:
+            raise RecipeError(
+                f"{recipe.path}: report_to: {tracker} is not installed; pip install 'r1-recipes[{tracker}]', or --report_to none"
+            )
+    if "wandb" in recipe.training.report_to and "WANDB_MODE" not in os.environ and not _wandb_has_key():
+        os.environ["WANDB_MODE"] = "offline"
+        logger.warning("wandb has no API key: this run is logged offline under ./wandb; upload it later with `wandb sync`")
+
+
+def _wandb_has_key() -> bool:
+    if os.environ.get("WANDB_API_KEY"):
+        return True
+    netrc = Path(os.environ.get("NETRC", Path.home() / ".netrc"))
+    return netrc.is_file() and "wandb" in netrc.read_text(errors="replace")
+
+
+def claim_output_dir(recipe: Recipe, output_dir: Path) -> Path | None:
+    """Make the run directory this recipe's own, and find where to go on.
+
+    Returns:
+        The newest whole checkpoint, or ``None``.
+
+    Raises:
+        RecipeError: the directory holds another recipe's run, a run of this recipe on other data or another model, or checkpoints of
+            unknown origin.
+    """
+    run_file = output_dir / RUN_FILE
+    identity = {key: recipe.settings.get(key) for key in _IDENTITY if recipe.settings.get(key) is not None}
+    remedy = f"choose another folder (--output_dir …) or remove {output_dir}"
+    checkpoints = sorted(output_dir.glob("checkpoint-*")) if output_dir.is_dir() else []
+    if run_file.is_file():
+        try:
+            earlier = json.loads(run_file.read_text(encoding="utf-8"))
+            name, method, before = earlier["recipe"], earlier["method"], earlier["identity"]
+        except (ValueError, KeyError, TypeError) as error:
+            raise RecipeError(f"output_dir {output_dir}: its {RUN_FILE} cannot be read ({error!r}); {remedy}") from error
+        if (name, method) != (recipe.name, recipe.method):
+            raise RecipeError(
+                f"output_dir {output_dir} holds the {method} run of recipe {name!r}, not the {recipe.method} run of {recipe.name!r}; {remedy}"
+            )
+        changed = [key for key in _IDENTITY if before.get(key) != identity.get(key)]
+        if changed:
+            parts = ", ".join(f"{key} was {before.get(key)!r}, is {identity.get(key)!r}" for key in changed)
+            raise RecipeError(f"output_dir {output_dir} holds a run of {name!r} with other settings: {parts}; {remedy}")
+    elif checkpoints:
+        raise RecipeError(f"output_dir {output_dir} holds checkpoints of a run that left no {RUN_FILE}; {remedy}")
+    resume_from = newest_whole_checkpoint(output_dir)
+    if is_main_process():
+        output_dir.mkdir(parents=True, exist_ok=True)
+        versions = {name: _version(name) for name in _PACKAGES}
+        entry = {"recipe": recipe.name, "method": recipe.method, "identity": identity, "versions": versions, "argv": sys.argv[1:]}
+        run_file.write_text(json.dumps(entry, indent=2, ensure_ascii=False) + "\n", encoding="utf-8")
+        settings = yaml.safe_dump(recipe.settings, sort_keys=False, allow_unicode=True)
+        header = f"# {recipe.path} with its overrides, as {recipe.method} resolved it\n"
+        (output_dir / RECIPE_FILE).write_text(header + settings, encoding="utf-8")
+    return resume_from
+
+
+def _version(package: str) -> str | None:
+    try:
+        return importlib.metadata.version(package)
+    except importlib.metadata.PackageNotFoundError:
+        return None
+
+
+def newest_whole_checkpoint(output_dir: Path) -> Path | None:
+    """The checkpoint with the highest step that was written to its end; torn ones are named in the log and passed over."""
+    numbered = []
+    for path in output_dir.glob("checkpoint-*"):
+        match = re.fullmatch(r"checkpoint-(\d+)", path.name)
+        if match and path.is_dir():
+            numbered.append((int(match[1]), path))
+    for _, path in sorted(numbered, reverse=True):
+        fault = checkpoint_fault(path)
+        if fault is None:
+            return path
+        logger.warning("%s is torn (%s); it is passed over", path, fault)
+    return None
+
+
+def checkpoint_fault(path: Path) -> str | None:
+    """What is wrong with a checkpoint folder, or ``None`` where it can be resumed from.
+
+    Reads headers, not weights: every safetensors file must be as long as its header says, every torch archive must have its
+    directory, and ``trainer_state.json``, which Transformers writes last, must parse.
+    """
+    state = path / "trainer_state.json"
+    try:
+        json.loads(state.read_text(encoding="utf-8"))
+    except FileNotFoundError:
+        return f"no {state.name}"
+    except (ValueError, OSError) as error:
+        return f"{state.name}: {type(error).__name__}"
+    weights = list(path.rglob("*.safetensors"))
+    archives = [file for pattern in ("*.pt", "*.pth", "*.bin") for file in path.rglob(pattern) if file.name != "training_args.bin"]
+    sharded = any(child.is_dir() for child in path.iterdir())  # FSDP and DeepSpeed keep theirs in sub-folders
+    if not weights and not any("model" in file.name for file in archives) and not sharded:
+        return "no weights"
+    for file in weights:
+        try:
+            with file.open("rb") as handle:
+                (length,) = struct.unpack("<Q", handle.read(8))
+                header = json.loads(handle.read(length))
+            end = max((entry["data_offsets"][1] for key, entry in header.items() if key != "__metadata__"), default=0)
+            if file.stat().st_size != 8 + length + end:
+                return f"{file.name} is {file.stat().st_size} bytes long, {8 + length + end} were meant"
+        except (struct.error, ValueError, KeyError, OSError, MemoryError, OverflowError) as error:
+            return f"{file.name}: {type(error).__name__}"
+    for index in path.glob("*.safetensors.index.json"):
+        try:
+            shards = set(json.loads(index.read_text(encoding="utf-8"))["weight_map"].values())
+        except (ValueError, KeyError, OSError) as error:
+            return f"{index.name}: {type(error).__name__}"
+        missing = sorted(shard for shard in shards if not (path / shard).is_file())
+        if missing:
+            return f"{missing[0]} is missing"
+    for file in archives:
+        if not zipfile.is_zipfile(file):
+            return f"{file.name} is cut"
+    return None
+
+
+def load_tokenizer(recipe: Recipe) -> tuple[PreTrainedTokenizerBase, ResponseFormat]:
+    """The tokenizer with the recipe's chat template and prefill, and the format as it will see completions.
+
+    A model without a chat template gets the format's own, or ChatML (SFT). A prefill becomes part of the generation prompt, so that
+    training, vLLM and a served checkpoint all start the assistant's turn alike. A template that already opens the reasoning (DeepSeek's
+    distilled models) counts as the prefill.
+
+    Raises:
+        RecipeError: the model cannot be found, or has no chat template and the format brings none.
+    """
+    from transformers import AutoTokenizer
+
+    from r1_recipes.data import model_path
+
+    script, model = recipe.script, recipe.model
+    fmt = get_response_format(script.response_format, system_prompt=script.system_prompt, prefill=script.prefill)
+    model.model_name_or_path = model_path(model.model_name_or_path, script.hub, model.model_revision)
+    try:
+        tokenizer = AutoTokenizer.from_pretrained(
+            model.model_name_or_path, revision=model.model_revision, trust_remote_code=recipe.training.trust_remote_code
+        )
+    except Exception as error:  # offline, gated, misspelt, not a checkpoint: Transformers' own words say which
+        first = (str(error).strip().splitlines() or [""])[0]
+        raise RecipeError(
+            f"{recipe.path}: model_name_or_path: {model.model_name_or_path!r} cannot be loaded ({type(error).__name__}: {first}); a local "
+            "checkpoint folder works too: --model_name_or_path PATH. On ModelScope: --hub modelscope"
+        ) from error
+    if script.chat_template:
+        given = Path(script.chat_template)
+        is_file = "{" not in script.chat_template and len(script.chat_template) < 1000 and given.is_file()
+        tokenizer.chat_template = given.read_text(encoding="utf-8") if is_file else script.chat_template
+    elif fmt.chat_template:
+        tokenizer.chat_template = fmt.chat_template
+    elif tokenizer.chat_template is None:
+        if recipe.method == "grpo":
+            raise RecipeError(
+                f"{recipe.path}: {model.model_name_or_path} has no chat template; use response_format: r1_zero (plain text, for base models), "
+                "set chat_template, or start from an SFT checkpoint"
+            )
+        tokenizer.chat_template = CHATML
+        logger.warning("%s has no chat template; it is trained on ChatML", model.model_name_or_path)
+    if tokenizer.pad_token is None:
+        tokenizer.pad_token = tokenizer.eos_token
+    opened = template_prefill(generation_prompt(tokenizer), fmt)
+    if opened and fmt.prefill:
+        raise RecipeError(
+            f"{recipe.path}: prefill: the chat template of {model.model_name_or_path} already opens the turn with {opened!r}; leave prefill out"
+        )
+    if opened:
+        logger.info("the chat template opens the assistant's turn with %r; rewards read completions with it in front", opened)
+        fmt = replace(fmt, prefill=opened)
+    elif fmt.prefill:
+        tokenizer.chat_template += "{% if add_generation_prompt %}{{ " + json.dumps(fmt.prefill) + " }}{% endif %}"
+    return tokenizer, fmt
+
+
+def generation_prompt(tokenizer: PreTrainedTokenizerBase) -> str:
+    """What the chat template adds for the assistant's turn to come."""
+    messages = [{"role": "user", "content": "?"}]
+    bare = tokenizer.apply_chat_template(messages, tokenize=False, add_generation_prompt=False)
+    prompted = tokenizer.apply_chat_template(messages, tokenize=False, add_generation_prompt=True)
+    return prompted.removeprefix(bare)
+
+
+def model_arguments(recipe: Recipe) -> dict[str, Any]:
+    """Keyword arguments for a TRL trainer that come from ``ModelConfig``: the model's name, quantization and PEFT."""
+    from trl import get_peft_config, get_quantization_config
+
+    model, training = recipe.model, recipe.training
+    options = {"revision": model.model_revision, "attn_implementation": model.attn_implementation, "dtype": model.dtype}
+    training.model_init_kwargs = {**options, **(training.model_init_kwargs or {})}
+    return {
+        "model": model.model_name_or_path,
+        "quantization_config": get_quantization_config(model),
+        "peft_config": get_peft_config(model),
+    }
+
+
+def freeze_parameters(trainer: Trainer, patterns: Sequence[str] | None) -> None:
+    """Leave only the parameters trainable whose name matches one of ``patterns``; call it before training starts.
+
+    Raises:
+        RecipeError: a pattern is no regular expression, or matches nothing.
+    """
+    if not patterns:
+        return
+    try:
+        compiled = {pattern: re.compile(pattern) for pattern in patterns}
+    except re.error as error:
+        raise RecipeError(f"unfrozen_parameters: {error.pattern!r} is no regular expression: {error}") from error
+    names = [name for name, _ in trainer.model.named_parameters()]
+    for pattern, expression in compiled.items():
+        if not any(expression.search(name) for name in names):
+            raise RecipeError(
+                f"unfrozen_parameters: {pattern!r} matches none of the {len(names)} parameters (such as {names[-1]!r})"
+            )
+    trainable = 0
+    for name, parameter in trainer.model.named_parameters():
+        parameter.requires_grad = any(expression.search(name) for expression in compiled.values())
+        trainable += parameter.numel() * parameter.requires_grad
+    logger.info("training %.1fM of %.1fM parameters", trainable / 1e6, sum(p.numel() for p in trainer.model.parameters()) / 1e6)
+
+
+def callbacks(run: Run) -> list[Any]:
+    """Trainer callbacks of every run: the metrics file, and a stop that saves first."""
+    from transformers import TrainerCallback
+
+    class MetricsFile(TrainerCallback):
+        """Appends every log entry to ``metrics.jsonl``; entries past the step that a resumed run goes on from are dropped first."""
+
+        def on_train_begin(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
+            path = run.output_dir / METRICS_FILE
+            if not state.is_world_process_zero or not path.exists():
+                return
+            kept = []
+            for line in path.read_text(encoding="utf-8").splitlines():
+                # A line that was being written when the machine went down is not whole.
+                with contextlib.suppress(ValueError, KeyError):
+                    if json.loads(line)["step"] <= state.global_step and state.global_step:
+                        kept.append(line)
+            path.write_text("".join(line + "\n" for line in kept), encoding="utf-8")
+
+        def on_log(self, args: Any, state: Any, control: Any, logs: dict[str, Any] | None = None, **kwargs: Any) -> None:
+            if state.is_world_process_zero and logs:
+                values = {"step": state.global_step, **{k: v for k, v in logs.items() if isinstance(v, int | float)}}
+                with (run.output_dir / METRICS_FILE).open("a", encoding="utf-8") as sink:
+                    sink.write(json.dumps(values) + "\n")
+
+    class StopAndSave(TrainerCallback):
+        """On SIGINT or SIGTERM, finish the step, save a checkpoint and stop; a second signal stops at once."""
+
+        def __init__(self) -> None:
+            self.requested = False
+            self.previous: dict[int, Any] = {}
+
+        def _request(self, number: int, frame: Any) -> None:
+            if self.requested:
+                raise KeyboardInterrupt
+            self.requested = True
+            sys.stderr.write("\nstopping after this step, with a checkpoint; once more to stop at once\n")
+
+        def on_train_begin(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
+            with contextlib.suppress(ValueError):  # not the main thread: the caller owns the signals
+                self.previous = {number: signal.signal(number, self._request) for number in (signal.SIGINT, signal.SIGTERM)}
+
+        def on_step_end(self, args: Any, state: Any, control: Any, **kwargs: Any) -> Any:
+            if self._any_rank_requested(args):
+                self.requested = True
+                control.should_training_stop = True
+                control.should_save = args.save_strategy != "no"
+            return control
+
+        def _any_rank_requested(self, args: Any) -> bool:
+            # Ranks get the signal at different moments; one that left alone would hang the others.
+            if args.world_size == 1:
+                return self.requested
+            import torch
+            import torch.distributed
+
+            flag = torch.tensor(int(self.requested), device=args.device)
+            torch.distributed.all_reduce(flag, op=torch.distributed.ReduceOp.MAX)
+            return bool(flag.item())
+
+        def on_train_end(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
+            for number, handler in self.previous.items():
+                signal.signal(number, handler)
+
+    return [MetricsFile(), StopAndSave()]
+
+
+def train_and_save(run: Run, trainer: Trainer, tokenizer: PreTrainedTokenizerBase) -> None:
+    """Train (or go on), then save model, tokenizer, state and model card in the run directory.
+
+    Raises:
+        SystemExit: 130, after a checkpoint, where the run was asked to stop.
+    """
+    recipe = run.recipe
+    if run.resume_from:
+        logger.info("going on from %s", run.resume_from)
+    freeze_parameters(trainer, recipe.script.unfrozen_parameters)
+    result = trainer.train(resume_from_checkpoint=str(run.resume_from) if run.resume_from else None)
+    stopped = any(getattr(callback, "requested", False) for callback in trainer.callback_handler.callbacks)
+    if stopped:
+        logger.warning("stopped at step %d; the same command goes on from there", trainer.state.global_step)
+        raise SystemExit(130)
+    trainer.log_metrics("train", result.metrics)
+    trainer.save_state()
+    # Generation that follows needs the cache that training switches off.
+    trainer.model.config.use_cache = True
+    trainer.save_model(str(run.output_dir))
+    if trainer.accelerator.is_main_process:
+        tokenizer.save_pretrained(run.output_dir)
+        trainer.create_model_card(dataset_name=recipe.script.dataset_name, tags=["r1-recipes", recipe.method])
+    if recipe.training.push_to_hub:
+        trainer.push_to_hub(dataset_name=recipe.script.dataset_name)
+    logger.info("saved to %s", run.output_dir)
+
+
+def datasets_for(run: Run, fmt: ResponseFormat, tokenizer: Any, load_split: Callable[..., Any]) -> tuple[Any, Any]:
+    """Training and evaluation split (``None`` where ``eval_strategy`` is "no"), disjoint by question."""
+    from r1_recipes.data.load import drop_overlap
+
+    recipe = run.recipe
+    if recipe.script.smoke:
+        from r1_recipes.smoke import example_rows
+
+        rows = example_rows(recipe.script, recipe.method)
+        return load_split(recipe.script, fmt, recipe.method, tokenizer=tokenizer, rows=rows)[0], None
+    train, report = load_split(recipe.script, fmt, recipe.method, split="train", tokenizer=tokenizer)
+    logger.info("train: %s", report)
+    if recipe.training.eval_strategy == "no":
+        return train, None
+    held_out, report = load_split(recipe.script, fmt, recipe.method, split="test", tokenizer=tokenizer)
+    logger.info("test: %s", report)
+    train, dropped = drop_overlap(train, held_out)
+    if dropped:
+        logger.warning("%d training rows ask what the test split asks; they are left out", dropped)
+    return train, held_out

@@ -1,0 +1,211 @@
+"""Rewards for the surface of the text: counted markers, n-grams by hand and by TRL, the two formats of the GSM8K demo."""
+
+import pickle
+import subprocess
+import sys
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from r1_recipes.formats import FORMATS, get_response_format
+from r1_recipes.rewards.text import ReasoningStepsReward, RepetitionPenaltyReward, XmlSoftFormatReward, XmlStrictFormatReward
+from tests.rewards import HOSTILE, seconds
+
+FMT = FORMATS["reasoning_answer"]
+ALL = (ReasoningStepsReward, RepetitionPenaltyReward, XmlSoftFormatReward, XmlStrictFormatReward)
+EXACT = "<reasoning>\na\n</reasoning>\n<answer>\n72\n</answer>"
+
+
+def score(reward, completion, **columns):
+    [value] = reward(completions=[completion], prompts=["p"], trainer_state=None, **columns)
+    return value
+
+
+@pytest.mark.parametrize(
+    ("text", "count"),
+    [
+        ("Step 1: add. Step 2: halve.", 2),
+        ("**Step 12：** add", 1),
+        ("1. add\n  2) halve\n10. done", 3),
+        ("1、先算\n2.再算", 2),
+        ("- add\n* halve\n• done", 3),
+        ("First, add. Second, halve. Next, check. Finally, write.", 4),
+        ("第一步：加。第2步：减。第十二步：乘。", 3),
+        ("首先加，其次减，然后乘，最后除。", 4),
+        ("1. First, add", 2),  # the number and the word
+        # near-misses
+        ("Step one: add", 0),  # no number
+        ("Step 1 add", 0),  # no colon
+        ("Misstep 1: add", 0),
+        ("first, add; SECOND, halve", 0),  # as open-r1: capital and lower case
+        ("First add", 0),  # no comma
+        ("1.5 apples\n2.25", 0),  # decimals
+        ("-3 + 5\n*2", 0),  # a sign or an operator
+        ("**bold**\n--- ", 0),
+        ("there are 1. things and - dashes", 0),  # not at the start of a line
+        ("第一名，第三次", 0),  # first place, third time: no 步
+        ("", 0),
+    ],
+)
+def test_reasoning_steps(text, count):
+    assert score(ReasoningStepsReward(FMT), text) == pytest.approx(min(1.0, count / 3))
+
+
+@given(text=st.text())
+def test_reasoning_steps_range(text):
+    assert score(ReasoningStepsReward(FMT), text) in (0.0, 1 / 3, 2 / 3, 1.0)
+
+
+@pytest.mark.parametrize(
+    ("text", "params", "expected"),
+    [
+        # 6 words, 4 trigrams: abc bca cab abc, 3 distinct: (1 - 3/4) * -1
+        ("a b c a b c", {}, -0.25),
+        ("A b c a B C", {}, -0.25),  # in lower case
+        ("a a a a a", {}, -2 / 3),  # 3 trigrams, 1 distinct
+        ("a a a a a", {"repetition_max_penalty": -0.3}, -0.2),  # 2/3 * -0.3
+        ("a a a a a", {"repetition_n_grams": 2}, -0.75),  # 4 bigrams, 1 distinct
+        ("a b c d e", {}, 0.0),
+        ("a a", {}, 0.0),  # fewer than 3 words
+        ("", {}, 0.0),
+        # 6 characters, 4 trigrams: 我们算 们算我 算我们 我们算
+        ("我们算我们算", {}, -0.25),
+        ("我们算我们算", {"repetition_unit": "word"}, 0.0),  # one word
+        ("我们算我们算", {"repetition_language": "zh"}, -0.25),
+        ("我们算我们算", {"repetition_language": "en"}, 0.0),
+        # mixed: 算 100 加 100 算 100 加: 5 trigrams, [算 100 加] twice
+        ("算100加100算100加", {}, -0.2),
+        # Japanese and Thai, a character each: かさかさか: かさか さかさ かさか
+        ("かさかさか", {}, -1 / 3),
+        ("มามามา", {}, -0.5),  # 6 characters, 4 trigrams, 2 distinct
+        ("abcabc", {}, 0.0),  # one word
+        ("ab c abc", {"repetition_unit": "character"}, -0.25),  # "abcabc", as the first line
+    ],
+)
+def test_repetition_penalty(text, params, expected):
+    value = score(RepetitionPenaltyReward(FMT, **params), text)
+    assert value == pytest.approx(expected)
+    assert str(value) != "-0.0"
+
+
+@settings(deadline=None)  # the first call imports TRL
+@given(
+    words=st.lists(st.sampled_from("abcd"), max_size=20),
+    n=st.integers(1, 4),
+    penalty=st.floats(-3, 0).filter(lambda value: value == 0 or value < -1e-9),
+)
+def test_words_and_tokens_are_penalised_alike_and_as_trl_does(words, n, penalty):
+    from trl.rewards import get_repetition_penalty_reward
+
+    ids = [ord(word) for word in words]
+    params = {"repetition_n_grams": n, "repetition_max_penalty": penalty}
+    [expected] = get_repetition_penalty_reward(n, penalty)([ids])
+    assert score(RepetitionPenaltyReward(FMT, **params), " ".join(words), completion_ids=[ids]) == pytest.approx(expected)
+    assert score(RepetitionPenaltyReward(FMT, repetition_unit="token", **params), "x", completion_ids=[ids]) == expected
+    assert penalty <= expected <= 0.0
+
+
+@given(text=st.text(), unit=st.sampled_from(["auto", "word", "character"]))
+def test_repetition_range(text, unit):
+    assert -1.0 <= score(RepetitionPenaltyReward(FMT, repetition_unit=unit), text) <= 0.0
+
+
+@pytest.mark.parametrize(
+    ("params", "match"),
+    [
+        ({"repetition_max_penalty": 0.5}, "repetition_max_penalty"),
+        ({"repetition_n_grams": 0}, "repetition_n_grams"),
+        ({"repetition_unit": "wrod"}, "'word'"),
+        ({"repetition_language": "fr"}, "en, zh"),
+        ({"repetition_language": "en", "repetition_unit": "token"}, "both"),
+    ],
+)
+def test_repetition_parameters_are_checked_when_built(params, match):
+    with pytest.raises(ValueError, match=match):
+        RepetitionPenaltyReward(FMT, **params)
+
+
+def test_tokens_need_their_column():
+    with pytest.raises(ValueError, match="completion_ids"):
+        score(RepetitionPenaltyReward(FMT, repetition_unit="token"), "x")
+
+
+@pytest.mark.parametrize(
+    ("text", "soft", "strict"),
+    [
+        (EXACT, 1.0, 1.0),
+        (EXACT + "\n", 1.0, 1.0),  # one last line break is free
+        (EXACT + "\n\n", 1.0, 0.0),
+        ("\n" + EXACT, 1.0, 0.0),
+        ("<reasoning>a</reasoning><answer>72</answer>", 1.0, 0.0),  # no line breaks
+        ("<reasoning>\na\n</reasoning>\n\n<answer>\n72\n</answer>", 1.0, 0.0),  # one break too many
+        ("<reasoning>\n\na\n</reasoning>\n<answer>\n72\n</answer>", 1.0, 0.0),
+        ("Well. " + EXACT + " Done.", 1.0, 0.0),  # anywhere
+        (EXACT + EXACT, 1.0, 0.0),  # found, but not all of it
+        ("<reasoning>\na\nb\n</reasoning>\n<answer>\n7\n2\n</answer>", 1.0, 1.0),  # several lines inside
+        ("<reasoning>" + EXACT, 1.0, 0.0),  # a block opened twice still holds one
+        # near-misses of both
+        ("<reasoning>\n\n</reasoning>\n<answer>\n72\n</answer>", 0.0, 0.0),  # empty reasoning
+        ("<reasoning>\na\n</reasoning>\n<answer>\n\n</answer>", 0.0, 0.0),  # empty answer
+        ("<answer>\n72\n</answer>\n<reasoning>\na\n</reasoning>", 0.0, 0.0),  # the wrong way round
+        ("<reasoning>\na\n</reasoning>\nso\n<answer>\n72\n</answer>", 0.0, 0.0),  # text between
+        ("<reasoning>\na\n<answer>\n72\n</answer>", 0.0, 0.0),  # reasoning never closes
+        ("<reasoning>\na\n</reasoning>\n<answer>\n72", 0.0, 0.0),  # answer never closes
+        ("<think>\na\n</think>\n<answer>\n72\n</answer>", 0.0, 0.0),  # another format's tags
+        ("72", 0.0, 0.0),
+        ("", 0.0, 0.0),
+    ],
+)
+def test_xml_formats(text, soft, strict):
+    assert score(XmlSoftFormatReward(FMT), text) == soft
+    assert score(XmlStrictFormatReward(FMT), text) == strict
+
+
+@pytest.mark.parametrize("name", FORMATS)
+def test_xml_formats_follow_every_format(name):
+    fmt = FORMATS[name]
+    text = fmt.render_completion("2 + 2 = 4", "4")
+    assert score(XmlSoftFormatReward(fmt), text) == 1.0
+    assert score(XmlStrictFormatReward(fmt), text) == 1.0
+    assert score(XmlStrictFormatReward(fmt), "So: " + text) == (1.0 if name == "boxed" else 0.0)  # where the working is free text
+
+
+@pytest.mark.parametrize("prefill", ["<reasoning>\n", "Let me solve this step by step.\n<reasoning>"])
+def test_xml_formats_read_the_prefill(prefill):
+    fmt = get_response_format("reasoning_answer", prefill=prefill)
+    rest = fmt.render_completion("a", "72")
+    assert rest.lstrip("\n") == EXACT.removeprefix("<reasoning>\n")
+    assert score(XmlSoftFormatReward(fmt), rest) == 1.0
+    assert score(XmlStrictFormatReward(fmt), rest) == 1.0
+    assert score(XmlStrictFormatReward(fmt), EXACT) == 0.0  # opened twice
+
+
+@given(text=st.lists(st.sampled_from(["<reasoning>", "</reasoning>", "<answer>", "</answer>", "\n", "a"])).map("".join))
+def test_strict_implies_soft_and_format(text):
+    strict, soft = score(XmlStrictFormatReward(FMT), text), score(XmlSoftFormatReward(FMT), text)
+    assert {strict, soft} <= {0.0, 1.0}
+    assert strict <= soft
+    assert not strict or FMT.parse(text).well_formed
+
+
+@pytest.mark.parametrize("cls", ALL)
+@pytest.mark.parametrize("name", FORMATS)
+def test_hostile_completions(cls, name):
+    with seconds(5):
+        assert len(cls(FORMATS[name])(completions=HOSTILE, completion_ids=[[1]] * len(HOSTILE))) == len(HOSTILE)
+
+
+@pytest.mark.parametrize("cls", ALL)
+def test_pickles(cls):
+    reward = cls(FMT)
+    assert pickle.loads(pickle.dumps(reward)) == reward
+    assert reward.__name__ == cls.name
+
+
+def test_importing_the_rewards_loads_no_heavy_library():
+    code = (
+        "import sys, r1_recipes.rewards.format, r1_recipes.rewards.length, r1_recipes.rewards.text, r1_recipes.rewards.language;"
+        "sys.stdout.write(' '.join({'torch', 'transformers', 'trl', 'lingua'} & set(sys.modules)))"
+    )
+    assert subprocess.run([sys.executable, "-c", code], stdout=subprocess.PIPE, text=True, check=True).stdout == ""
