@@ -97,9 +97,7 @@ def test_think_boxed_reads(completion, answer, well_formed):
     assert (parsed.answer, parsed.well_formed) == (answer, well_formed)
 
 
-@pytest.mark.parametrize(
-    "prefill", ["<think>\n", "Let me solve this step by step.\n<think>\n", "Let me solve this step by step.\n<think>"]
-)
+@pytest.mark.parametrize("prefill", ["<think>\n", "Let me solve this step by step.\n<think>\n", "Let me solve this step by step.\n<think>"])
 def test_a_prefill_is_part_of_the_response(prefill):
     fmt = get_response_format("think_answer", prefill=prefill)
     completion = fmt.render_completion("a", "72")

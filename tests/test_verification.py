@@ -24,10 +24,7 @@ RIGHT = [
     *(("1080", text) for text in ("$1,080", "1080.00", "1,080 dollars", "1080.", "**1080**", "+1080", "1080 cm^2", "1080 km/h")),
     *(("1080", text) for text in ("The total is **1,080**.", "一共1080个", "1080元", "１０８０", "1080m2", "TOTAL: 1080")),
     # LaTeX spellings.
-    *(
-        ("1080", text)
-        for text in (r"\boxed{1080}", "$1080$", r"\(1080\)", r"\[1080\]", r"\text{1080 eggs}", r"1\,080", r"$1{,}080$")
-    ),
+    *(("1080", text) for text in (r"\boxed{1080}", "$1080$", r"\(1080\)", r"\[1080\]", r"\text{1080 eggs}", r"1\,080", r"$1{,}080$")),
     # An unknown on the left is no second value; an equation whose sides are all 1080 says it twice.
     *(("1080", text) for text in ("x = 1080", "x=1080", r"\text{Total} = 1080", "f(2) = 1080", "540 + 540 = 1080", "2*540")),
     ("1,080", "1080"),  # a gold with a comma
@@ -257,9 +254,7 @@ def test_any_text_gets_a_verdict(text, gold):
 
 
 @settings(max_examples=40, deadline=None)
-@given(
-    st.integers(-(10**12), 10**12), st.integers(-(10**12), 10**12), st.sampled_from(["{}", "{:,}", "{}.0", "{:,}.00", "+{}", "0{}"])
-)
+@given(st.integers(-(10**12), 10**12), st.integers(-(10**12), 10**12), st.sampled_from(["{}", "{:,}", "{}.0", "{:,}.00", "+{}", "0{}"]))
 def test_settling_without_a_parser_agrees_with_math_verify(gold, answer, spelling):
     if answer < 0:
         spelling = spelling.lstrip("+0")
@@ -323,9 +318,7 @@ def test_reasoning_gym_scorer():
     assert score([spec] * 6, answers) == [True, False, False, False, False, False]
 
 
-@pytest.mark.parametrize(
-    "spec", ["chain_sum", "{}", "[1]", '{"reasoning_gym": "chain_sum"}', '{"reasoning_gym": "no_such", "entry": {}}']
-)
+@pytest.mark.parametrize("spec", ["chain_sum", "{}", "[1]", '{"reasoning_gym": "chain_sum"}', '{"reasoning_gym": "no_such", "entry": {}}'])
 def test_a_bad_scorer_is_the_datas_fault(spec):
     pytest.importorskip("reasoning_gym")
     with pytest.raises(ValueError, match="scorer"):

@@ -25,9 +25,7 @@ class RecipeArguments:
     dataset_mixture: dict | str | None = _key(
         "Several datasets: {datasets: [{id, config, split, columns, weight}], seed, test_split_size}."
     )
-    task_config: dict | str | None = _key(
-        "For 'reasoning_gym:TASK': {train: {size, seed}, test: {size, seed}, and the task's own keys}."
-    )
+    task_config: dict | str | None = _key("For 'reasoning_gym:TASK': {train: {size, seed}, test: {size, seed}, and the task's own keys}.")
     hub: str = _key("Where names that are not local paths come from: 'huggingface' or 'modelscope'; models too.", "huggingface")
     mapper: str = _key("Registered mapper, 'my_module:my_mapper', or 'auto': the first whose columns are there.", "auto")
     mapper_config: dict | str | None = _key("Arguments of the mapper.")
@@ -36,9 +34,7 @@ class RecipeArguments:
     reasoning_column: str | None = _key("Column of the worked solution (SFT), for the same mappers.")
     keep_columns: list[str] | None = _key("Source columns that reach the rewards besides the mapper's own. Default: all.")
     max_prompt_tokens: int | None = _key("Rows with a longer rendered prompt are dropped, and counted.")
-    max_solution_tokens: int | None = _key(
-        "Rows whose reference solution (worked, where there is one) is longer are dropped, and counted."
-    )
+    max_solution_tokens: int | None = _key("Rows whose reference solution (worked, where there is one) is longer are dropped, and counted.")
     max_samples: int | None = _key("Train on the first N rows that are left.")
     max_eval_samples: int | None = _key("Evaluate on the first N rows of the test split that are left.")
     response_format: str = _key("What an answer must look like: a name of r1_recipes.formats.FORMATS.", "think_answer")
@@ -65,9 +61,7 @@ class RecipeArguments:
         if self.dataset_name and self.dataset_mixture:
             raise RecipeError("dataset_name and dataset_mixture are both set; keep the one that is meant")
         if not (self.dataset_name or self.dataset_mixture):
-            raise RecipeError(
-                "dataset_name: missing; name a hub dataset, a local path or 'reasoning_gym:TASK' (or set dataset_mixture)"
-            )
+            raise RecipeError("dataset_name: missing; name a hub dataset, a local path or 'reasoning_gym:TASK' (or set dataset_mixture)")
 
 
 @dataclass

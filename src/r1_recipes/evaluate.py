@@ -157,16 +157,12 @@ def _generate(
     if "sampled" in label:
         # HF's own default is top_k 50; training samples from everything unless the recipe says otherwise.
         sampling = {"do_sample": True, "temperature": training.temperature, "top_p": training.top_p, "top_k": training.top_k}
-    prompts = [
-        tokenizer.apply_chat_template(p, tokenize=False, add_generation_prompt=True) for p in rows["prompt"] for _ in range(samples)
-    ]
+    prompts = [tokenizer.apply_chat_template(p, tokenize=False, add_generation_prompt=True) for p in rows["prompt"] for _ in range(samples)]
     texts, lengths = [], []
     with tqdm(total=len(prompts), desc=label, unit="completion") as bar, torch.inference_mode():
         for begin in range(0, len(prompts), batch_size):
             part = prompts[begin : begin + batch_size]
-            batch = tokenizer(part, return_tensors="pt", padding=True, padding_side="left", add_special_tokens=False).to(
-                model.device
-            )
+            batch = tokenizer(part, return_tensors="pt", padding=True, padding_side="left", add_special_tokens=False).to(model.device)
             output = model.generate(
                 **batch,
                 **sampling,
@@ -251,8 +247,7 @@ def main(argv: Sequence[str] | None = None) -> None:
         scores = [evaluate_model(name, rows, fmt, recipe, **settings) for name in options.model]
         table = markdown_table(scores, options.model)
         lines = [
-            difference_line(scores[i], scores[i + 1], f"{options.model[i + 1]} over {options.model[i]}")
-            for i in range(len(scores) - 1)
+            difference_line(scores[i], scores[i + 1], f"{options.model[i + 1]} over {options.model[i]}") for i in range(len(scores) - 1)
         ]
         runtime.say("\n".join([table, *lines]))
         if options.output:

@@ -126,9 +126,7 @@ class ResponseFormat:
         # A prefill may say more than the layout does ("Let me solve this step by step.\n<think>").
         if self.reasoning_tags and self.prefill.rstrip().endswith(self.reasoning_tags[0]):
             return text[text.index(self.reasoning_tags[0]) + len(self.reasoning_tags[0]) :]
-        raise ValueError(
-            f"response_format {self.name!r} renders {_clip(text)}, which does not start with its prefill {self.prefill!r}"
-        )
+        raise ValueError(f"response_format {self.name!r} renders {_clip(text)}, which does not start with its prefill {self.prefill!r}")
 
     def full_text(self, completion: str) -> str:
         """The assistant's whole turn: the prefill and what was generated after it."""
@@ -303,9 +301,7 @@ FORMATS: dict[str, ResponseFormat] = {
 }
 
 
-def get_response_format(
-    name: str | ResponseFormat, *, system_prompt: str | None = None, prefill: str | None = None
-) -> ResponseFormat:
+def get_response_format(name: str | ResponseFormat, *, system_prompt: str | None = None, prefill: str | None = None) -> ResponseFormat:
     """Look a format up by name and apply a recipe's overrides.
 
     Args:

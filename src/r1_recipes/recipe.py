@@ -10,14 +10,17 @@ import dataclasses
 import json
 import logging
 import os
-from collections.abc import Callable, Sequence
+import re
+import types
+import typing
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 import yaml
 
-from r1_recipes.errors import RecipeError, nearest
+from r1_recipes.errors import RecipeError, nearest, unknown_name
 
 logger = logging.getLogger(__name__)
 
@@ -34,8 +37,11 @@ RENAMED = {
     "wandb_log_unique_prompts": "log_unique_prompts",
     "hub_model_revision": "hub_revision",
     "use_liger": "use_liger_kernel",
+    "use_liger_loss": "use_liger_kernel",
     "no_cuda": "use_cpu",
-    "tokenizer_name_or_path": "model_name_or_path",
+    "push_to_hub_model_id": "hub_model_id",
+    "per_gpu_train_batch_size": "per_device_train_batch_size",
+    "per_gpu_eval_batch_size": "per_device_eval_batch_size",
 }
 
 # Why a renamed key deserves a second look.
@@ -43,6 +49,12 @@ RENAME_NOTES = {
     "max_prompt_length": "longer prompts are dropped and counted, not cut",
     "warmup_ratio": "a value below 1 is a share of all steps",
 }
+
+# Typed str by TRL and Transformers, although a bool has a meaning there too.
+_STR_OR_BOOL = {"scale_rewards", "fsdp", "resume_from_checkpoint"}
+
+# PyYAML reads 1e-6 as text; the type of a key says better, but what stands inside a mapping has no key of ours.
+_EXPONENT = re.compile(r"[-+]?(\d+\.?\d*|\.\d+)[eE][-+]?\d+")
 
 # Keys that no longer do anything; the run goes on without them.
 OBSOLETE = {
@@ -53,7 +65,7 @@ OBSOLETE = {
     "vllm_enable_prefix_caching": "vLLM caches prefixes by default",
     "logging_dir": "set the environment variable TENSORBOARD_LOGGING_DIR instead",
     "include_tokens_per_second": "see num_tokens and step_time in the log",
-    "group_by_length": "SFT has packing: true for the same purpose",
+    "group_by_length": "write train_sampling_strategy: group_by_length, or packing: true for SFT",
     "overwrite_hub_revision": "pushing is Transformers' own; set push_to_hub and hub_revision",
     "push_to_hub_revision": "pushing is Transformers' own; set push_to_hub and hub_revision",
     "benchmarks": "evaluate the checkpoint after the run",
@@ -61,15 +73,31 @@ OBSOLETE = {
     "ignore_bias_buffers": "none of the supported models needs it",
     "dataset_streaming": "rows are memory-mapped, not streamed",
     "gradient_checkpointing_use_reentrant": "write gradient_checkpointing_kwargs: {use_reentrant: false}",
-    "use_liger_loss": "write use_liger_kernel",
+    "half_precision_backend": "PyTorch's own mixed precision is the only one left",
+    "use_mps_device": "an Apple GPU is used where there is one",
+    "use_ipex": "Transformers dropped it",
+    "jit_mode_eval": "Transformers dropped it",
+    "dataset_batch_size": "SFT tokenizes in batches of its own",
+    "num_of_sequences": "packing needs no estimate of it",
+    "chars_per_token": "packing needs no estimate of it",
 }
+
+_NO_SANDBOX = "code rewards need a sandbox, which this version does not have"
 
 # Keys that cannot be honoured; running without them would be another experiment.
 REFUSED = {
     "reward_model_path": "add the reward model as a reward function: reward_funcs: [my_module:my_reward]",
-    "code_provider": "code rewards need a sandbox, which this version does not have",
-    "code_language": "code rewards need a sandbox, which this version does not have",
-    "load_in_4bit_bnb": "write load_in_4bit: true",
+    "code_provider": _NO_SANDBOX,
+    "code_language": _NO_SANDBOX,
+    "code_eval_test_batch_size": _NO_SANDBOX,
+    "code_eval_scoring_mode": _NO_SANDBOX,
+    "parallel_code_exec_per_proc": _NO_SANDBOX,
+    "e2b_router_url": _NO_SANDBOX,
+    "morph_router_url": _NO_SANDBOX,
+    "ioi_provider": _NO_SANDBOX,
+    "tokenizer_name_or_path": "the tokenizer is the model's own; save another one into the model's folder, or set chat_template",
+    "dataset_mixer": "write dataset_mixture: {datasets: [{id, split, weight}]}",
+    "dataset_splits": "write dataset_train_split and dataset_test_split, or split in each entry of dataset_mixture",
     "config": "give the recipe as the first argument",
 }
 
@@ -115,21 +143,30 @@ def read_yaml(path: Path) -> dict[str, Any]:
         hint = f" Did you mean {path.parent / near[0]}?" if near else ""
         raise RecipeError(f"{path}: no such recipe file.{hint}")
     try:
-        values = yaml.load(path.read_text(encoding="utf-8"), _UniqueKeyLoader)
+        with path.open(encoding="utf-8") as file:  # the loader names the file in its errors
+            values = yaml.load(file, _UniqueKeyLoader)
     except UnicodeDecodeError as error:
         raise RecipeError(f"{path}: not UTF-8 text (byte {error.start})") from error
     except yaml.YAMLError as error:
         raise RecipeError(f"{path}: not valid YAML: {error}") from error
     if not isinstance(values, dict):
         raise RecipeError(f"{path}: a recipe is a mapping of keys to values, found {type(values).__name__}")
+    for key in values:
+        if not isinstance(key, str):
+            raise RecipeError(f"{path}: key {key!r} is read as {type(key).__name__}, not text; put it in quotes")
     return values
 
 
 class _UniqueKeyLoader(yaml.SafeLoader):
     def construct_mapping(self, node: yaml.Node, deep: bool = False) -> dict:
-        keys = [self.construct_object(key, deep=True) for key, _ in node.value]
-        for key, (key_node, _) in zip(keys, node.value, strict=True):
-            if keys.count(key) > 1:
+        seen = []
+        for key_node, _ in node.value:
+            if key_node.tag == "tag:yaml.org,2002:merge":  # `<<: *anchor`; what it brings in may be overridden
+                continue
+            key = self.construct_object(key_node, deep=True)
+            if key not in seen:
+                seen.append(key)
+            else:
                 raise RecipeError(f"{self.name}: key {key!r} stands more than once, line {key_node.start_mark.line + 1}")
         return super().construct_mapping(node, deep)
 
@@ -151,6 +188,10 @@ def load(argv: Sequence[str], method: str) -> Recipe:
     recipe = Recipe(path=path, method=method, script=None, training=None, model=None)
     config = read_yaml(path)
     environment = config.pop("env", {})
+    if not isinstance(environment, dict):
+        raise RecipeError(f"{path}: env: a mapping of names to values, found {environment!r}")
+    # Before TRL is imported: HF_HOME and the like are read once, at import.
+    os.environ.update({str(key): str(value) for key, value in environment.items()})
     config = _translate(config, str(path), recipe.warnings)
     overrides = _translate(overrides, "command line", recipe.warnings)
     if overrides.get("smoke", config.get("smoke")) not in (None, False, "false", "False"):
@@ -159,33 +200,33 @@ def load(argv: Sequence[str], method: str) -> Recipe:
         # What the user typed stays on top, so one key of a smoke run can still be changed.
         overrides = {**smoke_overrides(path, method, {**config, **overrides}), **overrides}
 
-    types = _argument_types(method)
-    reward_names = _as_list(overrides.get("reward_funcs", config.get("reward_funcs", [])))
-    reward_fields = _reward_fields(reward_names, path) if method == "grpo" else {}
-    parser = _parser(types, reward_fields, path)
-    actions = {action.dest: action for action in parser._actions}
+    types_ = _argument_types(method)
+    reward_funcs = overrides.get("reward_funcs", config.get("reward_funcs")) if method == "grpo" else None
+    reward_names = [str(name) for name in _as_list(reward_funcs or [])]
+    reward_fields = _reward_fields(reward_names, path)
+    parser, hints = _parser(types_, reward_fields, path)
+    actions: dict[str, Any] = {}
+    for action in parser._actions:
+        actions.setdefault(action.dest, action)  # the first of a pair such as --shuffle / --no_shuffle takes values
+    settings: dict[str, Any] = {}
     for source, values in ((str(path), config), ("command line", overrides)):
-        for key in values:
+        for key, value in values.items():
             if key not in actions:
                 raise RecipeError(_unknown_key(source, key, actions, method))
-    for key, value in config.items():
-        config[key] = _converted(actions[key], value, str(path))
-    parser.set_defaults_with_config(**config)
-
-    if not isinstance(environment, dict):
-        raise RecipeError(f"{path}: env: a mapping of names to values, found {environment!r}")
-    os.environ.update({key: str(value) for key, value in environment.items()})
-    flags = [item for key, value in overrides.items() for item in (f"--{key}", *_as_flags(value))]
+            settings[key] = _converted(actions[key], hints[key], value, source)
+    parser.set_defaults_with_config(**settings)
     try:
-        script, training, model, reward_values = parser.parse_args_into_dataclasses(flags, look_for_args_file=False)
+        script, training, model, reward_values = parser.parse_args_into_dataclasses([], look_for_args_file=False)
     except RecipeError as error:
         raise RecipeError(_with_path(path, error)) from error
     except (ValueError, TypeError, ImportError) as error:
-        raise RecipeError(f"{path}: {error}") from error
+        hint = " On the CPU: --use_cpu true --bf16 false." if "use_cpu" in str(error) else ""
+        raise RecipeError(f"{path}: {error}{hint}") from error
     recipe.script, recipe.training, recipe.model = script, training, model
     chosen = {key: value for key, value in dataclasses.asdict(reward_values).items() if value is not None}
     recipe.reward_params = {key: value for key, value in chosen.items() if key in reward_fields}
-    recipe.settings = {key: _plain(namespace_value(recipe, key)) for key in (*config, *overrides)}
+    # A run keeps a copy of its settings; a secret does not belong there.
+    recipe.settings = {key: _plain(namespace_value(recipe, key)) for key in settings if key != "hub_token"}
     _check(recipe, chosen, set(reward_fields))
     return recipe
 
@@ -218,6 +259,8 @@ def _split_command_line(argv: Sequence[str], method: str) -> tuple[Path, dict[st
                 break
             values.append(arguments.pop(0))
         if key == "config" and values:
+            if path is not None or len(values) > 1:
+                raise RecipeError(f"command line: --config {' '.join(values)}: one recipe a run; overrides are written --key value")
             path = Path(values[0])
             continue
         overrides[key] = True if not values else values[0] if len(values) == 1 else values
@@ -268,59 +311,111 @@ def _reward_fields(names: list[str], path: Path) -> dict[str, dataclasses.Field]
         raise RecipeError(f"{path}: reward_funcs: {error}") from error
 
 
-def _parser(types: tuple[type, ...], reward_fields: dict[str, dataclasses.Field], path: Path) -> Any:
+def _parser(types_: tuple[type, ...], reward_fields: dict[str, dataclasses.Field], path: Path) -> tuple[Any, dict[str, Any]]:
+    """The parser of every key there is, and the keys' type hints."""
     from trl import TrlParser
 
     from r1_recipes.rewards import REWARDS, reward_parameters
 
-    taken = {f.name for kind in types for f in dataclasses.fields(kind)}
+    taken = {f.name for kind in types_ for f in dataclasses.fields(kind)}
+    for name in sorted(taken & set(reward_fields)):
+        raise RecipeError(f"{path}: reward_funcs: parameter {name!r} of a reward is a key of the trainer too; give it another name")
     fields = {**reward_parameters(REWARDS), **reward_fields}
     # `None` stands for "not set here": a parameter's default lives with its reward.
     parameters = dataclasses.make_dataclass(
-        "RewardParameters",
-        [(name, _field_type(f) | None, field(default=None)) for name, f in fields.items() if name not in taken],
+        "RewardParameters", [(name, _field_type(f) | None, field(default=None)) for name, f in fields.items() if name not in taken]
     )
-
-    class Parser(TrlParser):
-        def error(self, message: str) -> None:
-            raise RecipeError(f"command line of {path}: {message}")
-
-    return Parser([*types, parameters], add_help=False, allow_abbrev=False)
+    kinds = [*types_, parameters]
+    hints = {key: hint for kind in kinds for key, hint in typing.get_type_hints(kind).items()}
+    return TrlParser(kinds, add_help=False, allow_abbrev=False), hints
 
 
-def _field_type(f: dataclasses.Field) -> type:
-    # Annotations are strings here; a scalar default (or the annotation itself) tells the type.
-    names = {"int": int, "float": float, "str": str, "bool": bool}
-    annotation = str(f.type if isinstance(f.type, str) else getattr(f.type, "__name__", f.type))
-    return names.get(annotation.split("|")[0].strip(), str)
+def _field_type(f: dataclasses.Field) -> Any:
+    # Under `from __future__ import annotations` the type is text; rewards take scalars, and lists of them.
+    annotation = f.type if isinstance(f.type, str) else f.type.__name__ if isinstance(f.type, type) else str(f.type)
+    scalar = re.search(r"\b(bool|int|float|str)\b", annotation)
+    kind = {"bool": bool, "int": int, "float": float}.get(scalar[1] if scalar else "", str)
+    return list[kind] if re.search(r"\b([Ll]ist|tuple|Sequence)\[", annotation) else kind
 
 
-def _converted(action: Any, value: Any, source: str) -> Any:
-    """A YAML scalar as the type of its key; lists and mappings pass through."""
-    convert: Callable | None = action.type
-    if value is None or convert is None or isinstance(value, dict) or convert in (dict, list):
-        return value
+def _converted(action: Any, hint: Any, value: Any, source: str) -> Any:
+    """A YAML or command-line value as the type of its key.
+
+    Raises:
+        RecipeError: names the source, the key, what was found and what would work.
+    """
+    key, kinds = action.dest, _kinds(hint)
+    found = f"{source}: {key}: found {value!r}"
+    if isinstance(value, str):
+        if value.lower() in ("none", "null") and type(None) in kinds and (str not in kinds or dict in kinds):
+            value = None
+        elif value.lstrip()[:1] in ("{", "[") and (dict in kinds or action.type is dict):
+            try:
+                value = json.loads(value)
+            except json.JSONDecodeError as error:
+                raise RecipeError(f"{found}; not JSON: {error}") from error
+        elif value.lower() in ("true", "false") and key in _STR_OR_BOOL:
+            value = value.lower() == "true"
+    if value is None:
+        if type(None) not in kinds:
+            raise RecipeError(f"{found}, no value; leave the key out for its default")
+        return None
+    if isinstance(value, dict) and action.type is dict and list in kinds:
+        value = [value]
+    if isinstance(value, dict | list):
+        if type(value) not in kinds:
+            raise RecipeError(f"{found}; expected {_names(kinds)}")
+        if isinstance(value, dict) or action.type is dict:
+            return _with_numbers(value)
+        return [_scalar(action, kinds, item, source) for item in value]
+    converted = _scalar(action, kinds, value, source)
+    return [converted] if action.nargs == "+" else converted
+
+
+def _scalar(action: Any, kinds: set[type], value: Any, source: str) -> Any:
+    found = f"{source}: {action.dest}: found {value!r} ({type(value).__name__})"
+    choices = list(action.choices or ())
+    if isinstance(value, bool) and bool not in kinds:
+        if value is False and "no" in choices:  # YAML reads a bare `no` as false
+            return "no"
+        if action.dest in _STR_OR_BOOL:
+            return value
+        raise RecipeError(f"{found}; expected {_names(kinds)}" + ("; text such as no and on needs quotes" if str in kinds else ""))
     try:
-        if isinstance(value, list):
-            return (
-                [convert(item) if not isinstance(item, dict | list) else item for item in value] if action.nargs == "+" else value
-            )
-        converted = convert(value if isinstance(value, str) or convert is str else str(value))
-        return [converted] if action.nargs == "+" else converted
+        converted = action.type(value if isinstance(value, str) else str(value))
     except (ValueError, TypeError, OverflowError) as error:
-        expected = getattr(convert, "__name__", "")
-        raise RecipeError(
-            f"{source}: {action.dest}: found {value!r} ({type(value).__name__}); {_expectation(expected, error)}"
-        ) from error
-    except Exception as error:  # argparse.ArgumentTypeError, raised by TRL's own converters
-        raise RecipeError(f"{source}: {action.dest}: found {value!r}; {error}") from error
+        raise RecipeError(f"{found}; expected {_names({action.type} if action.type in (int, float, str) else kinds)}") from error
+    except Exception as error:  # argparse.ArgumentTypeError, raised by Transformers' own converters
+        raise RecipeError(f"{found}; {error}") from error
+    if choices and converted not in choices:
+        raise RecipeError(f"{found}; " + unknown_name("value", value, map(str, choices)))
+    return converted
 
 
-def _expectation(expected: str, error: Exception) -> str:
-    return f"expected {expected}" if expected in ("int", "float", "str", "bool") else str(error)
+def _kinds(hint: Any) -> set[type]:
+    """The plain types of a hint: ``dict[str, Any] | str | None`` -> ``{dict, str, NoneType}``."""
+    if typing.get_origin(hint) in (typing.Union, types.UnionType):
+        return {kind for part in typing.get_args(hint) for kind in _kinds(part)}
+    return {typing.get_origin(hint) or hint}
 
 
-def _unknown_key(source: str, key: str, known: Any, method: str) -> str:
+def _names(kinds: set[type]) -> str:
+    names = {list: "a list", dict: "a mapping"}
+    return " or ".join(sorted(names.get(kind) or getattr(kind, "__name__", str(kind)) for kind in kinds if kind is not type(None)))
+
+
+def _with_numbers(value: Any) -> Any:
+    if isinstance(value, dict):
+        return {key: _with_numbers(item) for key, item in value.items()}
+    if isinstance(value, list):
+        return [_with_numbers(item) for item in value]
+    return float(value) if isinstance(value, str) and _EXPONENT.fullmatch(value) else value
+
+
+def _unknown_key(source: str, key: str, known: Mapping[str, Any], method: str) -> str:
+    older = [name for name, target in RENAMED.items() if target == key]
+    if older:  # the file may say it the old way
+        return f"{source}: {key} (formerly {', '.join(older)}) is no key of {method}"
     close = nearest(key, known)
     hint = f" Nearest: {', '.join(close)}." if close else ""
     return f"{source}: unknown key {key!r} for {method}.{hint} Keys are those of trl's config, of ModelConfig, and docs/recipes.md."
@@ -332,23 +427,29 @@ def _check(recipe: Recipe, chosen_params: dict[str, Any], used: set[str]) -> Non
     if not recipe.model.model_name_or_path:
         raise RecipeError(f"{path}: model_name_or_path: missing; a hub id or a local checkpoint folder")
     for key in sorted(set(chosen_params) - used):
-        recipe.warnings.append(f"{path}: {key} is ignored: none of reward_funcs {script.reward_funcs} has this parameter")
+        recipe.warnings.append(f"{path}: {key} is ignored: none of reward_funcs {getattr(script, 'reward_funcs', [])} has it")
+    from r1_recipes.data import get_mapper
+    from r1_recipes.formats import get_response_format
+
+    try:
+        fmt = get_response_format(script.response_format)
+        if script.mapper != "auto":
+            get_mapper(script.mapper, **(script.mapper_config or {}))
+    except ValueError as error:
+        raise RecipeError(f"{path}: {error}") from error
     if recipe.method != "grpo":
         return
-    if not script.reward_funcs:
-        from r1_recipes.rewards import REWARDS
+    from r1_recipes.rewards import REWARDS, get_reward_funcs
 
+    if not script.reward_funcs:
         raise RecipeError(f"{path}: reward_funcs: missing; name at least one of {', '.join(sorted(REWARDS))}")
     weights = training.reward_weights
     if weights is not None and len(weights) != len(script.reward_funcs):
         raise RecipeError(
             f"{path}: reward_weights has {len(weights)} entries for {len(script.reward_funcs)} reward_funcs {script.reward_funcs}"
         )
-    from r1_recipes.formats import get_response_format
-    from r1_recipes.rewards import get_reward_funcs
-
     try:
-        get_reward_funcs(script.reward_funcs, get_response_format(script.response_format), **recipe.reward_params)
+        get_reward_funcs(script.reward_funcs, fmt, **recipe.reward_params)
     except ValueError as error:
         raise RecipeError(f"{path}: {error}") from error
 
@@ -360,14 +461,6 @@ def _with_path(path: Path, error: Exception) -> str:
 
 def _as_list(value: Any) -> list:
     return list(value) if isinstance(value, list | tuple) else [value]
-
-
-def _as_flags(value: Any) -> list[str]:
-    if isinstance(value, dict):
-        return [json.dumps(value)]
-    if isinstance(value, list | tuple):
-        return [str(item) for item in value]
-    return [str(value)]
 
 
 def _plain(value: Any) -> Any:

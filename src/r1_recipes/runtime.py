@@ -15,6 +15,7 @@ import re
 import signal
 import struct
 import sys
+import time
 import zipfile
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
@@ -39,6 +40,8 @@ LOG_FILE = "run.log"
 # Settings that make a run another experiment; the same directory then holds something that must not be mixed up with it.
 _IDENTITY = ("model_name_or_path", "dataset_name", "dataset_config", "dataset_mixture", "response_format", "reward_funcs")
 _PACKAGES = ("r1-recipes", "torch", "trl", "transformers", "datasets", "accelerate", "peft", "math-verify", "vllm")
+# A launcher passes on, as a signal of its own, the Ctrl-C that its workers have already had from the terminal.
+_SAME_REQUEST_SECONDS = 2.0
 CHATML = (
     "{% for message in messages %}{{ '<|im_start|>' + message['role'] + '\\n' + message['content'] + '<|im_end|>' + '\\n' }}{% endfor %}"
     "{% if add_generation_prompt %}{{ '<|im_start|>assistant\\n' }}{% endif %}"
@@ -53,11 +56,13 @@ class Run:
         recipe: the resolved recipe.
         output_dir: the run directory.
         resume_from: newest whole checkpoint, or ``None`` for a fresh start.
+        stop_requested: a signal asked the run to stop after the step it is in.
     """
 
     recipe: Recipe
     output_dir: Path
     resume_from: Path | None
+    stop_requested: bool = False
 
 
 @contextlib.contextmanager
@@ -70,8 +75,11 @@ def reported_errors() -> Iterator[None]:
             sys.stderr.write(f"error: {error}\n")
         raise SystemExit(2) from None
     except KeyboardInterrupt:
-        sys.stderr.write("stopped before the first checkpoint could be written; the same command starts again\n")
+        if is_main_process():
+            sys.stderr.write("stopped at once; the same command goes on from the newest checkpoint, or starts again where there is none\n")
         raise SystemExit(130) from None
+    finally:
+        _replace_handler(_LogFile, None)
 
 
 def say(text: str) -> None:
@@ -97,26 +105,28 @@ def start(argv: Sequence[str] | None, method: str) -> Run:
     """
     recipe = load(sys.argv[1:] if argv is None else argv, method)
     set_up_logging(recipe)
+    check_generation_backend(recipe)
+    output_dir = Path(recipe.training.output_dir)
+    check_trackers(recipe)
+    claim_output_dir(recipe, output_dir)
+    if is_main_process():
+        _replace_handler(_LogFile, _LogFile(output_dir / LOG_FILE))
+    # From here on every line is in the run's own log too.
+    logger.info("%s: %s -> %s", recipe.path, recipe.method, output_dir)
     for warning in dict.fromkeys(recipe.warnings):
         logger.warning(warning)
-    check_generation_backend(recipe)
     _prepare_trackers(recipe)
-    output_dir = Path(recipe.training.output_dir)
-    resume_from = claim_output_dir(recipe, output_dir)
-    if is_main_process():
-        handler = logging.FileHandler(output_dir / LOG_FILE, encoding="utf-8")
-        handler.setFormatter(_JsonFormatter())
-        logging.getLogger().addHandler(handler)
-    logger.info("%s: %s -> %s", recipe.path, recipe.method, output_dir)
-    return Run(recipe, output_dir, resume_from)
+    return Run(recipe, output_dir, newest_whole_checkpoint(output_dir))
 
 
 class _JsonFormatter(logging.Formatter):
     """One JSON object a line: time (UTC), level, logger, message."""
 
+    converter = time.gmtime
+
     def format(self, record: logging.LogRecord) -> str:
         entry = {
-            "time": self.formatTime(record, "%Y-%m-%dT%H:%M:%S"),
+            "time": self.formatTime(record, "%Y-%m-%dT%H:%M:%SZ"),
             "level": record.levelname.lower(),
             "logger": record.name,
             "message": record.getMessage(),
@@ -126,10 +136,38 @@ class _JsonFormatter(logging.Formatter):
         return json.dumps(entry, ensure_ascii=False)
 
 
+class _LogFile(logging.FileHandler):
+    """The run's own log, ``run.log``."""
+
+    def __init__(self, path: Path) -> None:
+        super().__init__(path, encoding="utf-8")
+        self.setFormatter(_JsonFormatter())
+
+
+class _Terminal(logging.StreamHandler):
+    """Our lines on stderr, for people."""
+
+    def __init__(self) -> None:
+        super().__init__(sys.stderr)
+        self.setFormatter(logging.Formatter("%(levelname)s %(name)s: %(message)s"))
+
+
+def _replace_handler(kind: type[logging.Handler], handler: logging.Handler | None) -> None:
+    """Several runs in one process must not write into each other's logs; the handlers of others stay."""
+    root = logging.getLogger()
+    for old in [h for h in root.handlers if isinstance(h, kind)]:
+        root.removeHandler(old)
+        old.close()
+    if handler is not None:
+        root.addHandler(handler)
+
+
 def set_up_logging(recipe: Recipe) -> None:
     """Log to stderr; ours at level info on rank 0, errors only elsewhere; Transformers' as the recipe's ``log_level`` says."""
     level = logging.INFO if is_main_process() else logging.ERROR
-    logging.basicConfig(level=logging.WARNING, format="%(levelname)s %(name)s: %(message)s", stream=sys.stderr, force=True)
+    terminal = any(isinstance(h, logging.StreamHandler) and h.stream is sys.stderr for h in logging.getLogger().handlers)
+    if not terminal:
+        _replace_handler(_Terminal, _Terminal())
     logging.getLogger("r1_recipes").setLevel(level)
     # "passive" is Transformers' word for: as the application has it.
     if recipe.training.log_level != "passive":
@@ -156,6 +194,19 @@ def check_generation_backend(recipe: Recipe) -> None:
         raise RecipeError(f"{recipe.path}: use_vllm: no GPU is visible to this process; {without}")
 
 
+def check_trackers(recipe: Recipe) -> None:
+    """Refuse a tracker in ``report_to`` that is not installed.
+
+    Raises:
+        RecipeError: names the extra that brings it.
+    """
+    for tracker in recipe.training.report_to:
+        if tracker in ("wandb", "tensorboard", "trackio") and importlib.util.find_spec(tracker) is None:
+            raise RecipeError(
+                f"{recipe.path}: report_to: {tracker} is not installed; pip install 'r1-recipes[{tracker}]', or --report_to none"
+            )
+
+
 def _prepare_trackers(recipe: Recipe) -> None:
     for key, variable in (
         ("wandb_entity", "WANDB_ENTITY"),
@@ -165,11 +216,6 @@ def _prepare_trackers(recipe: Recipe) -> None:
         value = getattr(recipe.script, key)
         if value:
             os.environ[variable] = value
-    for tracker in recipe.training.report_to:
-        if tracker in ("wandb", "tensorboard", "trackio") and importlib.util.find_spec(tracker) is None:
-            raise RecipeError(
-                f"{recipe.path}: report_to: {tracker} is not installed; pip install 'r1-recipes[{tracker}]', or --report_to none"
-            )
     if "wandb" in recipe.training.report_to and "WANDB_MODE" not in os.environ and not _wandb_has_key():
         os.environ["WANDB_MODE"] = "offline"
         logger.warning("wandb has no API key: this run is logged offline under ./wandb; upload it later with `wandb sync`")
@@ -182,18 +228,17 @@ def _wandb_has_key() -> bool:
     return netrc.is_file() and "wandb" in netrc.read_text(errors="replace")
 
 
-def claim_output_dir(recipe: Recipe, output_dir: Path) -> Path | None:
-    """Make the run directory this recipe's own, and find where to go on.
-
-    Returns:
-        The newest whole checkpoint, or ``None``.
+def claim_output_dir(recipe: Recipe, output_dir: Path) -> None:
+    """Make the run directory this recipe's own: ``run.json`` remembers whose it is, ``recipe.yaml`` what was resolved.
 
     Raises:
         RecipeError: the directory holds another recipe's run, a run of this recipe on other data or another model, or checkpoints of
             unknown origin.
     """
     run_file = output_dir / RUN_FILE
-    identity = {key: recipe.settings.get(key) for key in _IDENTITY if recipe.settings.get(key) is not None}
+    # A smoke run's model is another temporary one each time.
+    keys = ("smoke",) if recipe.script.smoke else _IDENTITY
+    identity = {key: recipe.settings.get(key) for key in keys if recipe.settings.get(key) is not None}
     remedy = f"choose another folder (--output_dir …) or remove {output_dir}"
     checkpoints = sorted(output_dir.glob("checkpoint-*")) if output_dir.is_dir() else []
     if run_file.is_file():
@@ -204,24 +249,33 @@ def claim_output_dir(recipe: Recipe, output_dir: Path) -> Path | None:
             raise RecipeError(f"output_dir {output_dir}: its {RUN_FILE} cannot be read ({error!r}); {remedy}") from error
         if (name, method) != (recipe.name, recipe.method):
             raise RecipeError(
-                f"output_dir {output_dir} holds the {method} run of recipe {name!r}, not the {recipe.method} run of {recipe.name!r}; {remedy}"
+                f"output_dir {output_dir} holds the {method} run of recipe {name!r}, not the {recipe.method} run of {recipe.name!r}; "
+                f"{remedy}"
             )
-        changed = [key for key in _IDENTITY if before.get(key) != identity.get(key)]
+        changed = [key for key in ("smoke", *_IDENTITY) if before.get(key) != identity.get(key)]
         if changed:
             parts = ", ".join(f"{key} was {before.get(key)!r}, is {identity.get(key)!r}" for key in changed)
             raise RecipeError(f"output_dir {output_dir} holds a run of {name!r} with other settings: {parts}; {remedy}")
     elif checkpoints:
         raise RecipeError(f"output_dir {output_dir} holds checkpoints of a run that left no {RUN_FILE}; {remedy}")
-    resume_from = newest_whole_checkpoint(output_dir)
     if is_main_process():
-        output_dir.mkdir(parents=True, exist_ok=True)
+        try:
+            output_dir.mkdir(parents=True, exist_ok=True)
+        except OSError as error:
+            raise RecipeError(f"output_dir {output_dir}: cannot be made: {error.strerror}; choose another (--output_dir …)") from error
         versions = {name: _version(name) for name in _PACKAGES}
         entry = {"recipe": recipe.name, "method": recipe.method, "identity": identity, "versions": versions, "argv": sys.argv[1:]}
-        run_file.write_text(json.dumps(entry, indent=2, ensure_ascii=False) + "\n", encoding="utf-8")
+        _write(run_file, json.dumps(entry, indent=2, ensure_ascii=False) + "\n")
         settings = yaml.safe_dump(recipe.settings, sort_keys=False, allow_unicode=True)
         header = f"# {recipe.path} with its overrides, as {recipe.method} resolved it\n"
-        (output_dir / RECIPE_FILE).write_text(header + settings, encoding="utf-8")
-    return resume_from
+        _write(output_dir / RECIPE_FILE, header + settings)
+
+
+def _write(path: Path, text: str) -> None:
+    """Whole or not at all: another rank may be reading, and the machine may go down."""
+    part = path.with_name(path.name + ".part")
+    part.write_text(text, encoding="utf-8")
+    part.replace(path)
 
 
 def _version(package: str) -> str | None:
@@ -229,6 +283,19 @@ def _version(package: str) -> str | None:
         return importlib.metadata.version(package)
     except importlib.metadata.PackageNotFoundError:
         return None
+
+
+def is_finished(output_dir: Path) -> bool:
+    """Whether the run in this directory went through to its end and saved its model."""
+    try:
+        return bool(json.loads((output_dir / RUN_FILE).read_text(encoding="utf-8")).get("finished"))
+    except (OSError, ValueError, AttributeError):
+        return False
+
+
+def _mark_finished(output_dir: Path) -> None:
+    entry = json.loads((output_dir / RUN_FILE).read_text(encoding="utf-8"))
+    _write(output_dir / RUN_FILE, json.dumps({**entry, "finished": True}, indent=2, ensure_ascii=False) + "\n")
 
 
 def newest_whole_checkpoint(output_dir: Path) -> Path | None:
@@ -254,10 +321,10 @@ def checkpoint_fault(path: Path) -> str | None:
     """
     state = path / "trainer_state.json"
     try:
-        json.loads(state.read_text(encoding="utf-8"))
+        json.loads(state.read_text(encoding="utf-8"))["global_step"]
     except FileNotFoundError:
         return f"no {state.name}"
-    except (ValueError, OSError) as error:
+    except (ValueError, KeyError, TypeError, OSError) as error:
         return f"{state.name}: {type(error).__name__}"
     weights = list(path.rglob("*.safetensors"))
     archives = [file for pattern in ("*.pt", "*.pth", "*.bin") for file in path.rglob(pattern) if file.name != "training_args.bin"]
@@ -272,12 +339,12 @@ def checkpoint_fault(path: Path) -> str | None:
             end = max((entry["data_offsets"][1] for key, entry in header.items() if key != "__metadata__"), default=0)
             if file.stat().st_size != 8 + length + end:
                 return f"{file.name} is {file.stat().st_size} bytes long, {8 + length + end} were meant"
-        except (struct.error, ValueError, KeyError, OSError, MemoryError, OverflowError) as error:
+        except (struct.error, ValueError, LookupError, TypeError, AttributeError, OSError, MemoryError, OverflowError) as error:
             return f"{file.name}: {type(error).__name__}"
     for index in path.glob("*.safetensors.index.json"):
         try:
             shards = set(json.loads(index.read_text(encoding="utf-8"))["weight_map"].values())
-        except (ValueError, KeyError, OSError) as error:
+        except (ValueError, KeyError, TypeError, AttributeError, OSError) as error:
             return f"{index.name}: {type(error).__name__}"
         missing = sorted(shard for shard in shards if not (path / shard).is_file())
         if missing:
@@ -296,7 +363,8 @@ def load_tokenizer(recipe: Recipe) -> tuple[PreTrainedTokenizerBase, ResponseFor
     distilled models) counts as the prefill.
 
     Raises:
-        RecipeError: the model cannot be found, or has no chat template and the format brings none.
+        RecipeError: the model cannot be found, has no chat template and the format brings none, or opens the turn otherwise than the
+            recipe's ``prefill`` says.
     """
     from transformers import AutoTokenizer
 
@@ -316,32 +384,44 @@ def load_tokenizer(recipe: Recipe) -> tuple[PreTrainedTokenizerBase, ResponseFor
             "checkpoint folder works too: --model_name_or_path PATH. On ModelScope: --hub modelscope"
         ) from error
     if script.chat_template:
-        given = Path(script.chat_template)
-        is_file = "{" not in script.chat_template and len(script.chat_template) < 1000 and given.is_file()
-        tokenizer.chat_template = given.read_text(encoding="utf-8") if is_file else script.chat_template
+        tokenizer.chat_template = _chat_template(recipe)
     elif fmt.chat_template:
         tokenizer.chat_template = fmt.chat_template
     elif tokenizer.chat_template is None:
         if recipe.method == "grpo":
             raise RecipeError(
-                f"{recipe.path}: {model.model_name_or_path} has no chat template; use response_format: r1_zero (plain text, for base models), "
-                "set chat_template, or start from an SFT checkpoint"
+                f"{recipe.path}: {model.model_name_or_path} has no chat template; use response_format: r1_zero (plain text, for base "
+                "models), set chat_template, or start from an SFT checkpoint"
             )
         tokenizer.chat_template = CHATML
         logger.warning("%s has no chat template; it is trained on ChatML", model.model_name_or_path)
     if tokenizer.pad_token is None:
         tokenizer.pad_token = tokenizer.eos_token
-    opened = template_prefill(generation_prompt(tokenizer), fmt)
+    turn = generation_prompt(tokenizer)
+    opened = template_prefill(turn, fmt)
+    if fmt.prefill and turn.endswith(fmt.prefill):
+        return tokenizer, fmt  # a checkpoint of an earlier run with this prefill
     if opened and fmt.prefill:
         raise RecipeError(
-            f"{recipe.path}: prefill: the chat template of {model.model_name_or_path} already opens the turn with {opened!r}; leave prefill out"
+            f"{recipe.path}: prefill: the chat template of {model.model_name_or_path} already opens the turn with {opened!r}; leave "
+            "prefill out"
         )
     if opened:
         logger.info("the chat template opens the assistant's turn with %r; rewards read completions with it in front", opened)
         fmt = replace(fmt, prefill=opened)
     elif fmt.prefill:
-        tokenizer.chat_template += "{% if add_generation_prompt %}{{ " + json.dumps(fmt.prefill) + " }}{% endif %}"
+        tokenizer.chat_template += "{% if add_generation_prompt %}{{ " + json.dumps(fmt.prefill, ensure_ascii=False) + " }}{% endif %}"
     return tokenizer, fmt
+
+
+def _chat_template(recipe: Recipe) -> str:
+    text = recipe.script.chat_template
+    if "{" in text:
+        return text
+    try:
+        return Path(text).expanduser().read_text(encoding="utf-8")
+    except (OSError, UnicodeDecodeError) as error:
+        raise RecipeError(f"{recipe.path}: chat_template: {text!r} is neither Jinja text nor a file that can be read") from error
 
 
 def generation_prompt(tokenizer: PreTrainedTokenizerBase) -> str:
@@ -381,19 +461,18 @@ def freeze_parameters(trainer: Trainer, patterns: Sequence[str] | None) -> None:
     names = [name for name, _ in trainer.model.named_parameters()]
     for pattern, expression in compiled.items():
         if not any(expression.search(name) for name in names):
-            raise RecipeError(
-                f"unfrozen_parameters: {pattern!r} matches none of the {len(names)} parameters (such as {names[-1]!r})"
-            )
+            raise RecipeError(f"unfrozen_parameters: {pattern!r} matches none of the {len(names)} parameters (such as {names[-1]!r})")
     trainable = 0
     for name, parameter in trainer.model.named_parameters():
         parameter.requires_grad = any(expression.search(name) for expression in compiled.values())
         trainable += parameter.numel() * parameter.requires_grad
-    logger.info("training %.1fM of %.1fM parameters", trainable / 1e6, sum(p.numel() for p in trainer.model.parameters()) / 1e6)
+    logger.info("training %s of %s parameters", f"{trainable:,}", f"{sum(p.numel() for p in trainer.model.parameters()):,}")
 
 
 def callbacks(run: Run) -> list[Any]:
-    """Trainer callbacks of every run: the metrics file, and a stop that saves first."""
+    """Trainer callbacks of every run: the metrics file, a stop that saves first, and the order of the rows after a resume."""
     from transformers import TrainerCallback
+    from trl.trainer.utils import RepeatSampler
 
     class MetricsFile(TrainerCallback):
         """Appends every log entry to ``metrics.jsonl``; entries past the step that a resumed run goes on from are dropped first."""
@@ -408,7 +487,7 @@ def callbacks(run: Run) -> list[Any]:
                 with contextlib.suppress(ValueError, KeyError):
                     if json.loads(line)["step"] <= state.global_step and state.global_step:
                         kept.append(line)
-            path.write_text("".join(line + "\n" for line in kept), encoding="utf-8")
+            _write(path, "".join(line + "\n" for line in kept))
 
         def on_log(self, args: Any, state: Any, control: Any, logs: dict[str, Any] | None = None, **kwargs: Any) -> None:
             if state.is_world_process_zero and logs:
@@ -417,45 +496,71 @@ def callbacks(run: Run) -> list[Any]:
                     sink.write(json.dumps(values) + "\n")
 
     class StopAndSave(TrainerCallback):
-        """On SIGINT or SIGTERM, finish the step, save a checkpoint and stop; a second signal stops at once."""
-
-        def __init__(self) -> None:
-            self.requested = False
-            self.previous: dict[int, Any] = {}
-
-        def _request(self, number: int, frame: Any) -> None:
-            if self.requested:
-                raise KeyboardInterrupt
-            self.requested = True
-            sys.stderr.write("\nstopping after this step, with a checkpoint; once more to stop at once\n")
-
-        def on_train_begin(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
-            with contextlib.suppress(ValueError):  # not the main thread: the caller owns the signals
-                self.previous = {number: signal.signal(number, self._request) for number in (signal.SIGINT, signal.SIGTERM)}
+        """When asked to, ends training after the step, with a checkpoint."""
 
         def on_step_end(self, args: Any, state: Any, control: Any, **kwargs: Any) -> Any:
             if self._any_rank_requested(args):
-                self.requested = True
+                run.stop_requested = True
                 control.should_training_stop = True
-                control.should_save = args.save_strategy != "no"
+                control.should_save = control.should_save or args.save_strategy != "no"
             return control
 
         def _any_rank_requested(self, args: Any) -> bool:
             # Ranks get the signal at different moments; one that left alone would hang the others.
             if args.world_size == 1:
-                return self.requested
+                return run.stop_requested
             import torch
             import torch.distributed
 
-            flag = torch.tensor(int(self.requested), device=args.device)
+            flag = torch.tensor(int(run.stop_requested), device=args.device)
             torch.distributed.all_reduce(flag, op=torch.distributed.ReduceOp.MAX)
             return bool(flag.item())
 
-        def on_train_end(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
-            for number, handler in self.previous.items():
-                signal.signal(number, handler)
+    class RowOrder(TrainerCallback):
+        """GRPO's sampler draws one order an epoch from a generator that no checkpoint holds: draw again those already used up."""
 
-    return [MetricsFile(), StopAndSave()]
+        def on_train_begin(self, args: Any, state: Any, control: Any, train_dataloader: Any = None, **kwargs: Any) -> None:
+            batches = getattr(train_dataloader, "batch_sampler", None)
+            while hasattr(batches, "batch_sampler"):  # accelerate wraps it, once for each kind of sharding
+                batches = batches.batch_sampler
+            sampler = getattr(batches, "sampler", None)
+            if isinstance(sampler, RepeatSampler) and sampler.shuffle:
+                import torch
+
+                for _ in range(int(state.epoch or 0)):
+                    torch.randperm(sampler.num_samples, generator=sampler.generator)
+
+    return [MetricsFile(), StopAndSave(), RowOrder()]
+
+
+@contextlib.contextmanager
+def _stop_signals(run: Run) -> Iterator[None]:
+    """While training, the first SIGINT or SIGTERM asks for a stop with a checkpoint; the second stops at once."""
+    saves = run.recipe.training.save_strategy != "no"
+    promise = "with a checkpoint" if saves else "without a checkpoint, since save_strategy is 'no'"
+
+    asked = None
+
+    def request(number: int, frame: Any) -> None:
+        nonlocal asked
+        if asked is not None:
+            if time.monotonic() - asked < _SAME_REQUEST_SECONDS:
+                return
+            raise KeyboardInterrupt
+        asked = time.monotonic()
+        run.stop_requested = True
+        if is_main_process():
+            # Not through sys.stderr: the signal may have come in the middle of a write to it.
+            os.write(2, f"\nstopping after this step, {promise}; once more to stop at once\n".encode())
+
+    previous = {}
+    with contextlib.suppress(ValueError):  # not the main thread: the caller owns the signals
+        previous = {number: signal.signal(number, request) for number in (signal.SIGINT, signal.SIGTERM)}
+    try:
+        yield
+    finally:
+        for number, handler in previous.items():
+            signal.signal(number, handler)
 
 
 def train_and_save(run: Run, trainer: Trainer, tokenizer: PreTrainedTokenizerBase) -> None:
@@ -468,10 +573,12 @@ def train_and_save(run: Run, trainer: Trainer, tokenizer: PreTrainedTokenizerBas
     if run.resume_from:
         logger.info("going on from %s", run.resume_from)
     freeze_parameters(trainer, recipe.script.unfrozen_parameters)
-    result = trainer.train(resume_from_checkpoint=str(run.resume_from) if run.resume_from else None)
-    stopped = any(getattr(callback, "requested", False) for callback in trainer.callback_handler.callbacks)
-    if stopped:
-        logger.warning("stopped at step %d; the same command goes on from there", trainer.state.global_step)
+    with _stop_signals(run):
+        result = trainer.train(resume_from_checkpoint=str(run.resume_from) if run.resume_from else None)
+    if run.stop_requested and trainer.state.global_step < trainer.state.max_steps:
+        step = trainer.state.global_step
+        again = "goes on from there" if (run.output_dir / f"checkpoint-{step}").is_dir() else "starts from its last checkpoint, if any"
+        logger.warning("stopped at step %d; the same command %s", step, again)
         raise SystemExit(130)
     trainer.log_metrics("train", result.metrics)
     trainer.save_state()
@@ -480,10 +587,28 @@ def train_and_save(run: Run, trainer: Trainer, tokenizer: PreTrainedTokenizerBas
     trainer.save_model(str(run.output_dir))
     if trainer.accelerator.is_main_process:
         tokenizer.save_pretrained(run.output_dir)
-        trainer.create_model_card(dataset_name=recipe.script.dataset_name, tags=["r1-recipes", recipe.method])
+        trainer.create_model_card(dataset_name=_hub_dataset(recipe), tags=["r1-recipes", recipe.method])
+        _name_in_card(run)
+        _mark_finished(run.output_dir)
     if recipe.training.push_to_hub:
-        trainer.push_to_hub(dataset_name=recipe.script.dataset_name)
+        trainer.push_to_hub(dataset_name=_hub_dataset(recipe))
     logger.info("saved to %s", run.output_dir)
+
+
+def _hub_dataset(recipe: Recipe) -> str | None:
+    """The data set as a model card may link it; a local path or a generated task has no page."""
+    name = recipe.script.dataset_name
+    on_hub = name and ":" not in name and recipe.script.hub == "huggingface" and not Path(name).expanduser().exists()
+    return name if on_hub else None
+
+
+def _name_in_card(run: Run) -> None:
+    """TRL's card writes None for what has no id on the hub: this model, and a base model that is a local folder."""
+    card = run.output_dir / "README.md"
+    text = card.read_text(encoding="utf-8")
+    base = run.recipe.model.model_name_or_path
+    text = text.replace("[None](https://huggingface.co/None)", f"`{base}`").replace('model="None"', f'model="{run.output_dir}"')
+    _write(card, text.replace("# Model Card for None", f"# Model Card for {run.output_dir.name}"))
 
 
 def datasets_for(run: Run, fmt: ResponseFormat, tokenizer: Any, load_split: Callable[..., Any]) -> tuple[Any, Any]:

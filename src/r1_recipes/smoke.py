@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-import os
+import atexit
+import shutil
 import tempfile
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -23,13 +24,15 @@ _SPECIAL_TOKENS = ("<|endoftext|>", "<|im_start|>", "<|im_end|>")
 def smoke_overrides(path: Path, method: str, config: dict[str, Any]) -> dict[str, Any]:
     """Settings that shrink a recipe to one CPU step, written as command-line values; everything else stays the recipe's own.
 
+    Model and run go to a temporary folder of this process, which is gone when the process ends; ``--output_dir`` keeps the run.
+
     Args:
         path: the recipe file.
         method: ``"grpo"`` or ``"sft"``.
         config: the recipe's settings so far; what it does not set need not be shrunk.
     """
-    # Ranks of one launch share a parent, and so a folder.
-    folder = Path(tempfile.gettempdir()) / f"r1-recipes-smoke-{path.stem}-{os.getppid()}-{os.environ.get('RANK', os.getpid())}"
+    folder = Path(tempfile.mkdtemp(prefix=f"r1-recipes-smoke-{path.stem}-"))
+    atexit.register(shutil.rmtree, folder, ignore_errors=True)
     overrides: dict[str, Any] = {
         "smoke": True,
         "model_name_or_path": str(build_tiny_model(folder / "model", config)),
@@ -126,5 +129,6 @@ def example_rows(args: Any, method: str) -> Dataset:
         examples = [{renamed.get(key) or key: value for key, value in examples[0].items()}]
     if mapper.name == "math" and args.prompt_column:
         examples = [{(args.prompt_column if key == "problem" else key): value for key, value in row.items()} for row in examples]
-    columns = dict.fromkeys(key for row in examples for key in row)
-    return Dataset.from_list([{key: row.get(key) for key in columns} for row in examples] * 2)
+    # Columns that the recipe carries along for a reward are in the real rows only; here they are there, and empty.
+    columns = dict.fromkeys([*(key for row in examples for key in row), *(args.keep_columns or ())])
+    return Dataset.from_list([{key: row.get(key, "") for key in columns} for row in examples] * 2)

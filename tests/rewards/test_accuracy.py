@@ -115,9 +115,7 @@ def test_missing_column_names_those_there_are():
 
 def test_logging():
     extra, metrics = {}, {}
-    reward()(
-        completions=[think("18 eggs"), "nothing"], solution=[18, "18"], log_extra=extra.__setitem__, log_metric=metrics.__setitem__
-    )
+    reward()(completions=[think("18 eggs"), "nothing"], solution=[18, "18"], log_extra=extra.__setitem__, log_metric=metrics.__setitem__)
     assert extra == {"answer_parsed": ["18 eggs", ""], "solution": ["18", "18"]}
     assert metrics["verification/timeouts"] == 0.0
     assert metrics["verification/seconds"] >= 0.0

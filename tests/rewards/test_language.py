@@ -178,9 +178,7 @@ def test_an_unknown_target_is_refused_with_the_list():
     assert all(code in str(error.value) for code in LANGUAGES)
 
 
-WORDS = st.sampled_from(
-    [*" ".join(TEXTS.values()).split(), "$", "```", "\\[", "\\frac{", "<think>", "</think>", "<answer>", "\n", "7"]
-)
+WORDS = st.sampled_from([*" ".join(TEXTS.values()).split(), "$", "```", "\\[", "\\frac{", "<think>", "</think>", "<answer>", "\n", "7"])
 
 
 @settings(deadline=None)

@@ -4,11 +4,10 @@ from __future__ import annotations
 
 import logging
 from collections import Counter
-from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
-from r1_recipes.data.mappers import SkipRow, get_mapper
+from r1_recipes.data.mappers import Mapper, SkipRow, get_mapper
 from r1_recipes.data.sources import load_rows
 from r1_recipes.errors import RecipeError, unknown_name
 from r1_recipes.formats import ResponseFormat
@@ -19,11 +18,12 @@ if TYPE_CHECKING:
 logger = logging.getLogger(__name__)
 
 # Columns that the trainers and reward calls use themselves; a source column of that name would collide.
-_RESERVED = frozenset(
-    ["prompt", "prompts", "completion", "completions", "completion_ids", "messages", "solution", "scorer", "question", "reasoning", "images", "image", "environment", "trainer_state", "log_extra", "log_metric", "environments"]
-)
+_RESERVED = {"prompt", "prompts", "completion", "completions", "completion_ids", "messages", "solution", "scorer", "question", "reasoning"}
+_RESERVED |= {"image", "images", "environment", "environments", "trainer_state", "log_extra", "log_metric"}
 _MIXTURE_KEYS = {"datasets", "seed", "test_split_size"}
-_MIXTURE_DATASET_KEYS = {"id", "config", "revision", "split", "columns", "weight", "mapper", "mapper_config"}
+_MIXTURE_DATASET_KEYS = {"id", "config", "revision", "split", "columns", "weight", "mapper", "mapper_config", "task_config"}
+# Columns that hold whole conversations, as SFT takes them.
+_CONVERSATIONS = (["messages"], ["prompt", "completion"])
 
 
 @dataclass
@@ -31,7 +31,7 @@ class LoadReport:
     """What became of the rows of one split.
 
     Attributes:
-        read: rows in the source.
+        read: rows read: with ``max_samples`` no more than it takes, else all of the source.
         kept: rows in the dataset.
         dropped: count by reason.
         first_index: source row index of the first row dropped for each reason.
@@ -98,13 +98,20 @@ def load_dataset(
 
 def drop_overlap(train: Dataset, held_out: Dataset) -> tuple[Dataset, int]:
     """Training rows whose last user message does not occur in ``held_out``, and how many were left out."""
-    seen = {_question(row) for row in held_out}
-    keep = [index for index, row in enumerate(train) if _question(row) not in seen]
+    questions = (_question(row) for row in _questions_only(train))
+    seen = {_question(row) for row in _questions_only(held_out)}
+    keep = [index for index, question in enumerate(questions) if question not in seen]
     return (train.select(keep) if len(keep) < len(train) else train), len(train) - len(keep)
 
 
+def _questions_only(rows: Dataset) -> Dataset:
+    # The other columns may be heavy, and reading a row decodes all that are there.
+    return rows.select_columns("prompt" if "prompt" in rows.column_names else "messages")
+
+
 def _question(row: dict[str, Any]) -> str:
-    turns = [message["content"] for message in row.get("prompt") or row["messages"] if message["role"] == "user"]
+    prompt = row.get("prompt") or row["messages"]
+    turns = [prompt] if isinstance(prompt, str) else [message["content"] for message in prompt if message["role"] == "user"]
     return " ".join(str(turns[-1] if turns else "").split())
 
 
@@ -149,10 +156,10 @@ class _Job:
         columns = list(rows.column_names)
         name = part.get("mapper") or self.args.mapper
         if self.method == "sft" and name == "auto":
-            for wanted in (("messages",), ("prompt", "completion")):
-                if set(wanted) <= set(columns):
-                    logger.info("%s: conversations are taken as they are (%s)", source, ", ".join(wanted))
-                    return self._select(rows.select_columns(list(wanted)), 0, lambda row: _whole(row, wanted), [])
+            wanted = next((names for names in _CONVERSATIONS if set(names) <= set(columns)), None)
+            if wanted:
+                logger.info("%s: conversations are taken as they are (%s)", source, ", ".join(wanted))
+                return self._conversations(rows.select_columns(wanted), limit)
         named = {key: getattr(self.args, key) for key in ("prompt_column", "solution_column", "reasoning_column")}
         if name not in ("auto", "math", "prompt_solution"):
             named = {}
@@ -164,15 +171,16 @@ class _Job:
                 f"{', '.join(columns)}"
             )
         keep = self._extra_columns(columns, source)
-        remove = [column for column in columns if column not in keep]
         pieces, kept, start = [], 0, 0
         step = len(rows) if limit is None else max(2 * limit, 1000)
         while start < len(rows) and (limit is None or kept < limit):
             piece = rows.select(range(start, min(start + step, len(rows))))
-            pieces.append(self._select(piece, start, lambda row: self._render(mapper(row)), remove))
-            kept += len(pieces[-1])
+            mapped = self._render_rows(piece, start, mapper, keep)
+            if len(mapped):  # a piece without rows has no column types either
+                pieces.append(mapped)
+            kept += len(mapped)
             start += len(piece)
-        return concatenate_datasets(pieces) if pieces else rows
+        return concatenate_datasets(pieces) if pieces else rows.select([])
 
     def _extra_columns(self, columns: list[str], source: str) -> list[str]:
         """Source columns that go on to the rewards. A mixture keeps those it is told to: its parts' types may not agree."""
@@ -184,27 +192,47 @@ class _Job:
             wanted = [] if self.method == "sft" or self.args.dataset_mixture else columns
         return [column for column in wanted if column not in _RESERVED]
 
-    def _select(self, rows: Dataset, offset: int, convert: Callable[[dict], dict], remove: list[str]) -> Dataset:
-        """Rows that ``convert`` accepts; the others are counted under its reason."""
-        reasons: dict[int, str] = {}
-
-        def apply(row: dict[str, Any], index: int) -> dict[str, Any]:
+    def _conversations(self, rows: Dataset, limit: int | None) -> Dataset:
+        """The rows whose conversation is there and short enough, untouched: they are selected, not written again."""
+        keep = []
+        for index, row in enumerate(rows):
+            if limit is not None and len(keep) == limit:
+                break
+            self.report.read += 1
             try:
-                return convert(row)
+                _check_conversation(row, self.args, self.tokenizer)
             except SkipRow as reason:
-                reasons[index] = str(reason)
-                # Column types are taken from the first rows, so a dropped row must not invent any.
-                return dict.fromkeys(self.blank, None)
+                self.report.drop(str(reason), index)
+            else:
+                keep.append(index)
+        return rows if len(keep) == len(rows) else rows.select(keep)
 
-        mapped = rows.map(apply, with_indices=True, remove_columns=remove, desc="mapping rows", load_from_cache_file=False)
+    def _render_rows(self, rows: Dataset, offset: int, mapper: Mapper, keep: list[str]) -> Dataset:
+        """Rows that the mapper and the limits accept, rendered, with the source's ``keep`` columns; the others are counted."""
+        # Under its own name a source column would lend its type to ours: text such as "007" would become the number 7.
+        renamed = {column: f"source:{column}" for column in rows.column_names if column not in keep}
+
+        def apply(batch: dict[str, list], indices: list[int]) -> dict[str, list]:
+            source = {column: batch[renamed.get(column, column)] for column in rows.column_names}
+            results = []
+            for position, index in enumerate(indices):
+                row = {column: values[position] for column, values in source.items()}
+                try:
+                    results.append({column: row[column] for column in keep} | self._render(mapper(row)))
+                except SkipRow as reason:
+                    self.report.drop(str(reason), offset + index)
+            columns = dict.fromkeys(column for result in results for column in result)
+            return {column: [result.get(column) for result in results] for column in columns or keep}
+
         self.report.read += len(rows)
-        for index, reason in reasons.items():
-            self.report.drop(reason, offset + index)
-        return mapped.select([index for index in range(len(mapped)) if index not in reasons]) if reasons else mapped
-
-    @property
-    def blank(self) -> tuple[str, ...]:
-        return ("prompt", "completion") if self.method == "sft" else ("prompt", "solution")
+        return rows.rename_columns(renamed).map(
+            apply,
+            batched=True,
+            with_indices=True,
+            remove_columns=list(renamed.values()),
+            desc="mapping rows",
+            load_from_cache_file=False,  # what is dropped must be counted each time
+        )
 
     def _render(self, fields: dict[str, Any]) -> dict[str, Any]:
         prompt = build_prompt(fields["question"], self.fmt, self.args.few_shot)
@@ -219,22 +247,27 @@ def _target(fields: dict[str, Any], prompt: list[dict[str, str]], fmt: ResponseF
     if not fields.get("reasoning"):
         raise SkipRow("no reasoning to train on")
     try:
-        target = fmt.render(fields["reasoning"], fields["solution"])
+        target = fmt.render(fields["reasoning"], fields.get("answer") or fields["solution"])
     except ValueError:
         raise SkipRow(f"reasoning or answer cannot be written in format {fmt.name!r}") from None
     return {"prompt": prompt, "completion": [{"role": "assistant", "content": target}]}
 
 
-def _whole(row: dict[str, Any], wanted: tuple[str, ...]) -> dict[str, Any]:
-    for column in wanted:
-        if not row[column]:
+def _check_conversation(row: dict[str, Any], args: Any, tokenizer: Any) -> None:
+    for column, value in row.items():
+        if not value:
             raise SkipRow(f"column {column!r} is empty")
-    return row
+    prompt, target = (row["prompt"], row["completion"]) if "prompt" in row else (row["messages"][:-1], row["messages"][-1:])
+    reference = target if isinstance(target, str) else "\n".join(str(message["content"]) for message in target)
+    _check_lengths(prompt, reference, args, tokenizer)
 
 
-def _check_lengths(prompt: list[dict[str, str]], reference: str, args: Any, tokenizer: Any) -> None:
+def _check_lengths(prompt: list[dict[str, str]] | str, reference: str, args: Any, tokenizer: Any) -> None:
     if args.max_prompt_tokens is not None:
-        ids = tokenizer.apply_chat_template(prompt, add_generation_prompt=True, tokenize=True, return_dict=True)["input_ids"]
+        if isinstance(prompt, str):
+            ids = tokenizer(prompt)["input_ids"]
+        else:
+            ids = tokenizer.apply_chat_template(prompt, add_generation_prompt=True, tokenize=True, return_dict=True)["input_ids"]
         if len(ids) > args.max_prompt_tokens:
             raise SkipRow(f"prompt over max_prompt_tokens {args.max_prompt_tokens}")
     if args.max_solution_tokens is not None:
@@ -254,6 +287,11 @@ def _load_mixture(job: _Job, split: str) -> Dataset:
         if key not in _MIXTURE_KEYS:
             raise RecipeError("dataset_mixture: " + unknown_name("key", key, _MIXTURE_KEYS))
     seed = mixture.get("seed", 0)
+    if not isinstance(seed, int) or isinstance(seed, bool):  # without one, training and test split would be two different draws
+        raise RecipeError(f"dataset_mixture: seed: a whole number, found {seed!r}")
+    test_size = mixture.get("test_split_size")
+    if test_size is not None and (not isinstance(test_size, int | float) or isinstance(test_size, bool)):
+        raise RecipeError(f"dataset_mixture: test_split_size: a share below 1 or a number of rows, found {test_size!r}")
     combined = []
     for number, part in enumerate(mixture["datasets"], start=1):
         where = f"dataset_mixture: dataset {number}"
@@ -263,12 +301,10 @@ def _load_mixture(job: _Job, split: str) -> Dataset:
             if key not in _MIXTURE_DATASET_KEYS:
                 raise RecipeError(f"{where}: " + unknown_name("key", key, _MIXTURE_DATASET_KEYS))
         weight = part.get("weight", 1.0)
-        if not isinstance(weight, int | float) or not 0 < weight <= 1:
+        if not isinstance(weight, int | float) or isinstance(weight, bool) or not 0 < weight <= 1:
             raise RecipeError(f"{where} ({part['id']}): weight is the share of its rows, over 0 and at most 1; found {weight!r}")
-        options = {"hub": job.args.hub, "task_config": job.args.task_config}
-        source = load_rows(
-            part["id"], part.get("split", "train"), config=part.get("config"), revision=part.get("revision"), **options
-        )
+        options = {"hub": job.args.hub, "task_config": part.get("task_config", job.args.task_config)}
+        source = load_rows(part["id"], part.get("split", "train"), config=part.get("config"), revision=part.get("revision"), **options)
         for column in part.get("columns") or ():
             if column not in source.column_names:
                 raise RecipeError(f"{where}: " + unknown_name(f"column of {part['id']}", column, source.column_names))
@@ -276,9 +312,17 @@ def _load_mixture(job: _Job, split: str) -> Dataset:
             source = source.select_columns(part["columns"])
         if weight < 1:
             source = source.shuffle(seed=seed).select(range(round(weight * len(source))))
-        combined.append(job.map_rows(source, part["id"], part=part))
-    dataset = concatenate_datasets(combined).shuffle(seed=seed)
-    test_size = mixture.get("test_split_size")
+        mapped = job.map_rows(source, part["id"], part=part)
+        if not len(mapped):
+            raise RecipeError(f"{where} ({part['id']}, weight {weight}): no row is left: {job.report}")
+        combined.append(mapped)
+    shapes = [sorted({"messages", "prompt", "completion"} & set(part.column_names)) for part in combined]
+    if shapes.count(shapes[0]) < len(shapes):
+        raise RecipeError(f"dataset_mixture: the datasets hold different columns: {shapes}; name a mapper for each that is to change")
+    try:
+        dataset = concatenate_datasets(combined).shuffle(seed=seed)
+    except ValueError as error:  # datasets names the column and its types
+        raise RecipeError(f"dataset_mixture: the datasets' columns do not agree: {error}") from error
     if test_size is None:
         if split == "test":
             raise RecipeError("dataset_mixture: evaluation is on, but test_split_size is not set")

@@ -28,11 +28,12 @@ class Mapper:
     """Base of the mappers.
 
     Calling one with a row (a dict of the source's columns) returns ``question`` (str), ``solution`` (str: the gold answer, what
-    ``accuracy`` compares with), optionally ``reasoning`` (str: worked solution, for SFT), and optionally further task columns.
+    ``accuracy`` compares with), optionally ``reasoning`` (str: worked solution, for SFT) and ``answer`` (str: what the SFT target answers,
+    where that is not the gold), and optionally further task columns.
     It raises :class:`SkipRow` for a row without what is needed.
 
     Class attributes:
-        name: registry name.
+        name: registry name; the class's own name where it is not registered.
         columns: columns that must be there.
         examples: invented rows in the source's true schema, for tests, documentation and ``--smoke``.
     """
@@ -40,6 +41,9 @@ class Mapper:
     name: ClassVar[str]
     columns: ClassVar[tuple[str, ...]] = ()
     examples: ClassVar[tuple[dict[str, Any], ...]] = ()
+
+    def __init_subclass__(cls) -> None:
+        cls.name = cls.__name__
 
     def missing(self, columns: Collection[str]) -> list[str]:
         """The needed columns that are not among ``columns``."""
@@ -71,7 +75,7 @@ def get_mapper(name: str, columns: Collection[str] = (), **config: Any) -> Mappe
     """Build a mapper.
 
     Args:
-        name: a registered name, ``my_module:my_mapper``, or ``"auto"``: the first registered one whose columns are all there.
+        name: a registered name, ``my_module:my_mapper``, or ``"auto"``: the registered one with the most columns that are all there.
         columns: the dataset's columns, for ``"auto"``.
         **config: the mapper's own fields; ``None`` means not set.
 
@@ -84,6 +88,8 @@ def get_mapper(name: str, columns: Collection[str] = (), **config: Any) -> Mappe
             name = "prompt_solution"
         else:
             fits = [key for key, mapper in MAPPERS.items() if mapper.columns and set(mapper.columns) <= set(columns)]
+            # reasoning_gym's columns are gsm8k's and one more.
+            fits.sort(key=lambda key: -len(MAPPERS[key].columns))
             if not fits:
                 raise RecipeError(
                     f"mapper: auto: none fits the columns {sorted(columns)}; name one of {', '.join(MAPPERS)}, or set prompt_column and "
@@ -91,7 +97,10 @@ def get_mapper(name: str, columns: Collection[str] = (), **config: Any) -> Mappe
                 )
             name = fits[0]
     if ":" in name:
-        mapper = import_object(name, "mapper")
+        try:
+            mapper = import_object(name, "mapper")
+        except ValueError as error:
+            raise RecipeError(str(error)) from error
     elif name in MAPPERS:
         mapper = MAPPERS[name]
     else:
@@ -113,9 +122,13 @@ def last_boxed(text: str) -> str | None:
     return content or None
 
 
-def _text(row: dict[str, Any], column: str) -> str:
+def _optional_text(row: dict[str, Any], column: str) -> str:
     value = row.get(column)
-    text = "" if value is None else str(value).strip()
+    return "" if value is None else str(value).strip()  # a gold may be the number 0
+
+
+def _text(row: dict[str, Any], column: str) -> str:
+    text = _optional_text(row, column)
     if not text:
         raise SkipRow(f"column {column!r} is empty")
     return text
@@ -175,8 +188,8 @@ class Math(Mapper):
 
     def __call__(self, row: dict[str, Any]) -> dict[str, Any]:
         question = _text(row, self.prompt_column)
-        reasoning = str(row.get(self.reasoning_column) or "").strip()
-        gold = str(row.get(self.solution_column or "answer") or "").strip()
+        reasoning = _optional_text(row, self.reasoning_column)
+        gold = _optional_text(row, self.solution_column or "answer")
         # A gold column may hold the whole worked solution, with the answer boxed.
         gold = last_boxed(gold) or gold or last_boxed(reasoning) or ""
         if not gold:
@@ -241,7 +254,7 @@ class ReasoningGym(Mapper):
 
     def __call__(self, row: dict[str, Any]) -> dict[str, Any]:
         metadata = json.loads(_text(row, "metadata"))
-        gold = "" if row.get("answer") is None else str(row["answer"])
+        gold = _optional_text(row, "answer")
         entry = {"question": _text(row, "question"), "answer": row.get("answer"), "metadata": metadata}
         return {
             "question": entry["question"],
@@ -250,18 +263,18 @@ class ReasoningGym(Mapper):
         }
 
 
-@register_mapper("chain_sum")
+@register_mapper("arithmetic")
 @dataclass(frozen=True)
-class ChainSum(Mapper):
-    """reasoning-gym's chain_sum with reasoning written out, for a cold start without a teacher model.
+class Arithmetic(Mapper):
+    """reasoning-gym's chain_sum and basic_arithmetic (+, -, * without brackets), with reasoning written out: a cold start needs no teacher.
 
     Attributes:
-        worked_share: share of rows (0..1, by row, the same every time) whose reasoning carries the sum on one operation a line; the
-            others state the result at once. A cold start that mixes both leaves GRPO something to find out.
+        worked_share: share of rows (0..1, by row, the same every time) whose reasoning works the expression out, one operation a line.
+            The others estimate to the nearest ten and answer that, as a hasty teacher would; they are usually wrong. A cold start on
+            such a mixture shows the shape of an answer and leaves it to GRPO to find out that working it out pays.
     """
 
     worked_share: float = 1.0
-    columns: ClassVar[tuple[str, ...]] = ()
     examples: ClassVar[tuple[dict[str, Any], ...]] = ReasoningGym.examples
 
     def missing(self, columns: Collection[str]) -> list[str]:
@@ -269,15 +282,25 @@ class ChainSum(Mapper):
 
     def __call__(self, row: dict[str, Any]) -> dict[str, Any]:
         mapped = ReasoningGym()(row)
-        expression = json.loads(row["metadata"])["expression"]
-        first, *rest = expression.split()
-        index = int(json.loads(row["metadata"])["source_index"])
-        total, steps = int(first), []
-        for sign, term in zip(rest[::2], rest[1::2], strict=True):
-            result = total + int(term) if sign == "+" else total - int(term)
-            steps.append(f"{total} {sign} {term} = {result}")
-            total = result
-        # Low-discrepancy: any run of rows holds close to this share of worked ones.
-        worked = (index * 0.6180339887) % 1.0 < self.worked_share
-        mapped["reasoning"] = "\n".join(steps) if worked else f"{expression} = {mapped['solution']}"
-        return mapped
+        metadata = json.loads(row["metadata"])
+        expression = metadata["expression"]
+        # Steps of the golden ratio: any run of rows holds close to this share of worked ones.
+        if (metadata["source_index"] * 0.6180339887) % 1.0 < self.worked_share:
+            return {**mapped, "reasoning": "\n".join(_operations(expression))}
+        estimate = str(round(int(mapped["solution"]), -1))
+        return {**mapped, "reasoning": f"{expression} is about {estimate}", "answer": estimate}
+
+
+def _operations(expression: str) -> list[str]:
+    """One line an operation, products first, then from the left."""
+    terms = expression.split()
+    lines = []
+    while len(terms) > 1:
+        at = next((index for index in range(1, len(terms), 2) if terms[index] == "*"), 1)
+        left, sign, right = int(terms[at - 1]), terms[at], int(terms[at + 1])
+        if sign not in ("+", "-", "*"):
+            raise SkipRow(f"operation {sign!r} is not written out")
+        result = left + right if sign == "+" else left - right if sign == "-" else left * right
+        lines.append(f"{left} {sign} {right} = {result}")
+        terms[at - 1 : at + 2] = [str(result)]
+    return lines

@@ -45,14 +45,18 @@ def load_rows(
     path = Path(name).expanduser()
     if path.exists():
         return _local_rows(path, split, config)
-    if name.startswith(("/", "./", "../", "~")) or path.suffix in _FILE_BUILDERS:
-        siblings = [p.name for p in path.parent.iterdir()] if path.parent.is_dir() else []
-        close = nearest(path.name, siblings)
-        hint = f" Did you mean {path.parent / close[0]}?" if close else ""
-        raise RecipeError(f"dataset_name: {name}: no such file or folder (looked from {Path.cwd()}).{hint}")
+    # A hub id has one slash at most.
+    if name.startswith(("/", "./", "../", "~")) or path.suffix in _FILE_BUILDERS or len(path.parts) > 2:
+        raise RecipeError(f"dataset_name: {name}: no such file or folder (looked from {Path.cwd()}).{_near(path)}")
     if hub == "modelscope":
         return _modelscope_rows(name, split, config, revision)
     return _hub_rows(name, split, config, revision)
+
+
+def _near(path: Path) -> str:
+    """The hint for a path that is not there; empty where nothing beside it is like it."""
+    close = nearest(path.name, [p.name for p in path.parent.iterdir()] if path.parent.is_dir() else [])
+    return f" Did you mean {path.parent / close[0]}?" if close else ""
 
 
 def _local_rows(path: Path, split: str, config: str | None) -> Dataset:
@@ -92,7 +96,7 @@ def _hub_rows(name: str, split: str, config: str | None, revision: str | None) -
     except Exception as error:  # offline, gated, misspelt, wrong config: the library's own words say which
         raise RecipeError(
             f"dataset_name: {name!r}{f' ({config})' if config else ''}, split {split!r} cannot be loaded from the Hugging Face hub: "
-            f"{_first_line(error)} A local copy works too: --dataset_name PATH. On ModelScope: --hub modelscope."
+            f"{_first_line(error)} A local copy works too: --dataset_name PATH. On ModelScope: --hub modelscope.{_near(Path(name))}"
         ) from error
 
 
@@ -105,9 +109,7 @@ def _modelscope_rows(name: str, split: str, config: str | None, revision: str | 
     try:
         loaded = MsDataset.load(name, subset_name=config, split=split, **options)
     except Exception as error:  # as above: the library's own words
-        raise RecipeError(
-            f"dataset_name: {name!r}, split {split!r} cannot be loaded from ModelScope: {_first_line(error)}"
-        ) from error
+        raise RecipeError(f"dataset_name: {name!r}, split {split!r} cannot be loaded from ModelScope: {_first_line(error)}") from error
     return loaded.to_hf_dataset() if hasattr(loaded, "to_hf_dataset") else loaded
 
 
@@ -136,7 +138,8 @@ def reasoning_gym_rows(task: str, split: str, config: dict[str, Any]) -> Dataset
     Args:
         task: name in reasoning-gym's registry.
         split: ``"train"`` or ``"test"``.
-        config: the task's own keys, and ``train``/``test``: mappings with ``size``, ``seed`` and keys for that split alone.
+        config: the task's own keys, and ``train``/``test``: mappings with ``size``, ``seed`` and keys for that split alone. Question i
+            is drawn from seed + i, so seeds closer together than the sizes share most questions.
 
     Returns:
         Columns ``question``, ``answer``, ``metadata`` (JSON text, since its shape differs by task). A training question that the test
@@ -158,6 +161,10 @@ def reasoning_gym_rows(task: str, split: str, config: dict[str, Any]) -> Dataset
     for part in ("train", "test"):
         if not isinstance(config.get(part), dict) or not {"size", "seed"} <= set(config[part]):
             raise RecipeError(f"task_config: {part}: needs size and seed, found {config.get(part)!r}")
+        for key, least in (("size", 1), ("seed", 0)):
+            value = config[part][key]
+            if not isinstance(value, int) or isinstance(value, bool) or value < least:
+                raise RecipeError(f"task_config: {part}: {key}: a whole number from {least}, found {value!r}")
     if split not in ("train", "test"):
         raise RecipeError(f"split {split!r}: a reasoning_gym task has 'train' and 'test'")
 

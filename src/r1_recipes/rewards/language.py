@@ -163,9 +163,7 @@ class LanguageConsistencyReward(Reward):
         texts = completion_texts(completions)
         prompts = prompts if prompts is not None else [""] * len(texts)
         languages = language if language is not None else [None] * len(texts)
-        return [
-            self._score(text, prompt, row_language) for text, prompt, row_language in zip(texts, prompts, languages, strict=True)
-        ]
+        return [self._score(text, prompt, row_language) for text, prompt, row_language in zip(texts, prompts, languages, strict=True)]
 
     def _score(self, text: str, prompt: Any, row_language: str | None) -> float | None:
         target = self._target(prompt, row_language)

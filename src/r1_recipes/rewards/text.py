@@ -41,9 +41,7 @@ class ReasoningStepsReward(Reward):
 
 
 # Scripts written without spaces: Thai to Lao, Burmese, Khmer, kana, Han. One character of theirs stands for a word.
-_UNSPACED = (
-    "\u0e00-\u0eff\u1000-\u109f\u1780-\u17ff\u3005-\u3007\u3041-\u30ff\u3400-\u4dbf\u4e00-\u9fff\uf900-\ufaff\U00020000-\U0003ffff"
-)
+_UNSPACED = "\u0e00-\u0eff\u1000-\u109f\u1780-\u17ff\u3005-\u3007\u3041-\u30ff\u3400-\u4dbf\u4e00-\u9fff\uf900-\ufaff\U00020000-\U0003ffff"
 _UNITS = re.compile(rf"[{_UNSPACED}]|[^\s{_UNSPACED}]+")
 _REPETITION_UNITS = {"auto", "word", "character", "token"}
 _LANGUAGE_UNITS = {"en": "word", "zh": "auto"}

@@ -1,0 +1,270 @@
+"""Where rows come from: every local shape, the hubs (none is reached), and reasoning-gym's tasks."""
+
+import json
+import sys
+import types
+
+import datasets
+import pytest
+
+from r1_recipes import verification
+from r1_recipes.data import get_mapper, load_rows, model_path
+from r1_recipes.data.sources import reasoning_gym_rows
+from r1_recipes.errors import RecipeError
+
+ROWS = [{"question": 'Say "2, 3"\tplus 1', "answer": "a\n#### 6"}, {"question": "二加二?", "answer": "#### 4"}]
+
+
+def write_jsonl(path, rows=ROWS):
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text("".join(json.dumps(row, ensure_ascii=False) + "\n" for row in rows), encoding="utf-8")
+    return path
+
+
+def as_list(rows):
+    return [dict(row) for row in rows]
+
+
+@pytest.mark.parametrize("ending", ["jsonl", "json", "csv", "tsv", "parquet"])
+def test_one_file_is_every_split(tmp_path, ending):
+    path = tmp_path / f"rows.{ending}"
+    source = datasets.Dataset.from_list(ROWS)
+    if ending == "jsonl":
+        write_jsonl(path)
+    elif ending == "json":
+        path.write_text(json.dumps(ROWS), encoding="utf-8")
+    elif ending == "parquet":
+        source.to_parquet(str(path))
+    else:
+        source.to_csv(str(path), sep="\t" if ending == "tsv" else ",", index=False)
+    assert as_list(load_rows(str(path), "train")) == ROWS
+    assert as_list(load_rows(str(path), "anything")) == ROWS
+
+
+def test_an_edited_file_is_read_anew(tmp_path):
+    path = write_jsonl(tmp_path / "rows.jsonl")
+    assert len(load_rows(str(path), "train")) == 2
+    write_jsonl(path, ROWS * 3)
+    assert len(load_rows(str(path), "train")) == 6
+
+
+def test_folder_with_a_file_a_split(tmp_path):
+    write_jsonl(tmp_path / "set" / "train.jsonl")
+    write_jsonl(tmp_path / "set" / "test.jsonl", ROWS[:1])
+    assert as_list(load_rows(str(tmp_path / "set"), "train")) == ROWS
+    assert as_list(load_rows(str(tmp_path / "set"), "test")) == ROWS[:1]
+    with pytest.raises(RecipeError, match=r"split 'validation' is not in .*set; it has 'train', 'test'"):
+        load_rows(str(tmp_path / "set"), "validation")
+
+
+def test_sub_folder_as_configuration(tmp_path):
+    write_jsonl(tmp_path / "set" / "main" / "train.jsonl")
+    write_jsonl(tmp_path / "set" / "socratic" / "train.jsonl", ROWS[1:])
+    assert as_list(load_rows(str(tmp_path / "set"), "train", config="main")) == ROWS
+    assert as_list(load_rows(str(tmp_path / "set"), "train", config="socratic")) == ROWS[1:]
+
+
+def test_a_configuration_that_is_no_sub_folder_is_the_folder_itself(tmp_path):
+    # A hub recipe (dataset_config: main) runs on a plain local copy.
+    write_jsonl(tmp_path / "set" / "train.jsonl")
+    assert as_list(load_rows(str(tmp_path / "set"), "train", config="main")) == ROWS
+
+
+def test_save_to_disk_folders(tmp_path):
+    single = datasets.Dataset.from_list(ROWS)
+    single.save_to_disk(str(tmp_path / "single"))
+    datasets.DatasetDict({"train": single, "test": single.select([0])}).save_to_disk(str(tmp_path / "splits"))
+    assert as_list(load_rows(str(tmp_path / "single"), "train")) == ROWS
+    assert as_list(load_rows(str(tmp_path / "splits"), "test")) == ROWS[:1]
+    with pytest.raises(RecipeError, match="it has 'train', 'test'"):
+        load_rows(str(tmp_path / "splits"), "dev")
+
+
+def test_a_misspelt_path_names_its_neighbour(tmp_path, monkeypatch):
+    write_jsonl(tmp_path / "data" / "gsm8k.jsonl")
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("HF_HUB_OFFLINE", "1")
+    for name in (str(tmp_path / "data" / "gsm8.jsonl"), "./data/gsm8k.json", "data/gms8k.jsonl", "~/no/such/folder", "a/b/c"):
+        with pytest.raises(RecipeError, match="no such file or folder") as error:
+            load_rows(name, "train")
+        assert name in str(error.value)
+        assert ("Did you mean" in str(error.value)) == ("gs" in name or "gms" in name)
+
+
+@pytest.mark.parametrize(("name", "content"), [("rows.jsonl", '{"a": 1\nnot json'), ("rows.parquet", "no parquet"), ("rows.json", "")])
+def test_an_unreadable_file_is_named(tmp_path, name, content):
+    (tmp_path / name).write_text(content)
+    with pytest.raises(RecipeError, match=f"{name}: cannot be read: "):
+        load_rows(str(tmp_path / name), "train")
+
+
+def test_an_ending_that_is_not_known_is_named(tmp_path):
+    (tmp_path / "rows.xlsx").write_text("x")
+    with pytest.raises(RecipeError, match=r"\.xlsx is not one of \.jsonl, \.json, \.csv, \.tsv, \.parquet"):
+        load_rows(str(tmp_path / "rows.xlsx"), "train")
+
+
+def test_a_folder_without_data_is_named(tmp_path):
+    with pytest.raises(RecipeError, match="cannot be read"):
+        load_rows(str(tmp_path), "train")
+
+
+def test_a_hub_that_cannot_be_reached_is_one_clear_error(tmp_path, monkeypatch):
+    import huggingface_hub.constants
+
+    monkeypatch.setattr(huggingface_hub.constants, "HF_HUB_OFFLINE", True)
+    monkeypatch.setattr(datasets.config, "HF_HUB_OFFLINE", True)
+    (tmp_path / "nobody").mkdir()
+    (tmp_path / "nobody" / "number").mkdir()
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(RecipeError) as error:
+        load_rows("nobody/numbers", "train", config="main")
+    text = str(error.value)
+    for part in ("'nobody/numbers' (main)", "split 'train'", "Hugging Face hub", "--dataset_name PATH", "Did you mean nobody/number?"):
+        assert part in text
+    assert "\n" not in text
+
+
+@pytest.fixture
+def modelscope(monkeypatch):
+    """A stand-in for the package that records how it is called."""
+    calls = []
+
+    class MsDataset:
+        @staticmethod
+        def load(name, **options):
+            calls.append((name, options))
+            if name == "nobody/nothing":
+                raise RuntimeError("no such dataset\nlong trace")
+            rows = datasets.Dataset.from_list(ROWS)
+            return types.SimpleNamespace(to_hf_dataset=lambda: rows) if name == "ms/wrapped" else rows
+
+    def snapshot_download(name, **options):
+        calls.append((name, options))
+        if name == "nobody/nothing":
+            raise RuntimeError("no such model")
+        return f"/cache/{name}"
+
+    package, submodule = types.ModuleType("modelscope"), types.ModuleType("modelscope.msdatasets")
+    package.snapshot_download, submodule.MsDataset = snapshot_download, MsDataset
+    monkeypatch.setitem(sys.modules, "modelscope", package)
+    monkeypatch.setitem(sys.modules, "modelscope.msdatasets", submodule)
+    return calls
+
+
+@pytest.mark.parametrize("name", ["ms/wrapped", "ms/plain"])
+def test_modelscope_dataset(modelscope, name):
+    assert as_list(load_rows(name, "train", config="main", hub="modelscope")) == ROWS
+    load_rows(name, "test", revision="v2", hub="modelscope")
+    assert modelscope == [
+        (name, {"subset_name": "main", "split": "train"}),
+        (name, {"subset_name": None, "split": "test", "version": "v2"}),
+    ]
+
+
+def test_modelscope_model(modelscope, tmp_path):
+    assert model_path("qwen/tiny", "modelscope") == "/cache/qwen/tiny"
+    assert model_path("qwen/tiny", "modelscope", "main") == "/cache/qwen/tiny"  # TRL's default revision; ModelScope has no 'main'
+    assert model_path("qwen/tiny", "modelscope", "v1") == "/cache/qwen/tiny"
+    assert [options["revision"] for _, options in modelscope] == [None, None, "v1"]
+    assert model_path(str(tmp_path), "modelscope") == str(tmp_path)
+    assert model_path("qwen/tiny", "huggingface") == "qwen/tiny"
+    assert len(modelscope) == 3
+
+
+def test_modelscope_s_own_words_on_failure(modelscope):
+    with pytest.raises(
+        RecipeError, match=r"'nobody/nothing', split 'train' cannot be loaded from ModelScope: RuntimeError: no such dataset\.$"
+    ):
+        load_rows("nobody/nothing", "train", hub="modelscope")
+    with pytest.raises(RecipeError, match="model_name_or_path: 'nobody/nothing'"):
+        model_path("nobody/nothing", "modelscope")
+
+
+def test_without_modelscope_the_error_says_what_to_install(monkeypatch):
+    monkeypatch.setitem(sys.modules, "modelscope", None)
+    monkeypatch.setitem(sys.modules, "modelscope.msdatasets", None)
+    for call in (lambda: load_rows("a/b", "train", hub="modelscope"), lambda: model_path("a/b", "modelscope")):
+        with pytest.raises(RecipeError, match=r"pip install 'r1-recipes\[modelscope\]'"):
+            call()
+
+
+def gym_config(train=40, test=10, **keys):
+    return {"train": {"size": train, "seed": 1}, "test": {"size": test, "seed": 1}, **keys}
+
+
+@pytest.mark.parametrize(
+    ("task", "config"),
+    [
+        # 2 x 90 two-digit sums and differences of 10..19: the splits draw on the same seed, and still share nothing.
+        ("chain_sum", gym_config(min_terms=2, max_terms=2, min_digits=1, max_digits=1)),
+        ("gcd", gym_config()),
+        ("spell_backward", gym_config()),
+        ("countdown", gym_config(train=6, test=3)),
+    ],
+)
+def test_train_and_test_of_a_task_are_disjoint_and_stable(task, config):
+    train, test = (load_rows(f"reasoning_gym:{task}", split, task_config=config) for split in ("train", "test"))
+    assert (len(train), len(test)) == (config["train"]["size"], config["test"]["size"])
+    questions = [row["question"] for row in (*train, *test)]
+    assert len(set(questions)) == len(questions)
+    assert as_list(reasoning_gym_rows(task, "train", config)) == as_list(train)
+    mapper = get_mapper("auto", train.column_names)
+    golds = [mapper(row) for row in test]
+    assert verification.score([row["scorer"] for row in golds], [row["solution"] for row in golds]) == [True] * len(golds)
+    assert not any(verification.score([row["scorer"] for row in golds], ["no answer"] * len(golds)))
+
+
+def test_another_seed_is_another_draw():
+    # reasoning-gym draws question i from seed + i: neighbouring seeds are one stream, distant ones are not.
+    first, second = (
+        set(reasoning_gym_rows("chain_sum", "train", {**gym_config(), "train": {"size": 40, "seed": seed}})["question"])
+        for seed in (1, 10**6)
+    )
+    assert not first & second
+
+
+def test_a_split_has_keys_of_its_own():
+    config = gym_config(min_terms=2, max_terms=2)
+    config["test"] |= {"min_terms": 5, "max_terms": 5}
+    terms = {
+        split: {len(json.loads(row["metadata"])["expression"].split()) for row in reasoning_gym_rows("chain_sum", split, config)}
+        for split in ("train", "test")
+    }
+    assert terms == {"train": {3}, "test": {9}}  # n terms and the signs between them
+
+
+@pytest.mark.parametrize(
+    ("task", "config", "parts"),
+    [
+        ("chain_sums", gym_config(), ["unknown reasoning_gym task 'chain_sums'", "'chain_sum'"]),
+        ("chain_sum", gym_config(min_term=2), ["task_config of 'chain_sum'", "min_term"]),
+        ("chain_sum", gym_config(min_terms=5, max_terms=2), ["task_config of 'chain_sum'"]),
+        ("chain_sum", {"train": {"size": 3, "seed": 0}}, ["task_config: test: needs size and seed, found None"]),
+        ("chain_sum", {"train": {"size": 3}, "test": {"size": 3, "seed": 0}}, ["task_config: train: needs size and seed"]),
+        ("chain_sum", {"train": {"size": "many", "seed": 0}, "test": {"size": 3, "seed": 0}}, ["task_config: train: size", "'many'"]),
+        ("chain_sum", gym_config(test=0), ["task_config: test: size", "0"]),
+        # One-digit sums of two terms: 9 x 9 x 2 questions at most.
+        (
+            "chain_sum",
+            gym_config(train=500, min_terms=2, max_terms=2, min_digits=1, max_digits=1),
+            ["task_config: train: only ", "distinct questions of 500"],
+        ),
+    ],
+)
+def test_a_task_that_cannot_be_drawn(task, config, parts):
+    with pytest.raises(RecipeError) as error:
+        reasoning_gym_rows(task, "train", config)
+    for part in parts:
+        assert part in str(error.value)
+
+
+def test_a_task_has_two_splits_only():
+    with pytest.raises(RecipeError, match="split 'dev': a reasoning_gym task has 'train' and 'test'"):
+        reasoning_gym_rows("chain_sum", "dev", gym_config())
+
+
+def test_without_reasoning_gym_the_error_says_what_to_install(monkeypatch):
+    monkeypatch.setitem(sys.modules, "reasoning_gym", None)
+    with pytest.raises(RecipeError, match=r"pip install 'r1-recipes\[demo\]'"):
+        reasoning_gym_rows("chain_sum", "train", gym_config())

@@ -1,0 +1,61 @@
+"""Intervals and tables: every expected value carries its working."""
+
+import math
+import random
+
+import pytest
+
+from r1_recipes.evaluate import Scores, difference_line, markdown_table, mean_interval, paired_difference
+
+
+def test_wilson_interval_of_a_proportion():
+    # n = 100, p = 0.5, z = 1.96: centre (0.5 + 3.8415/200) / (1 + 3.8415/100) = 0.5;
+    # half width 1.96/1.038415 * sqrt(0.25/100 + 3.8415/40000) = 1.8875 * 0.050951 = 0.0962
+    mean, low, high = mean_interval([1.0] * 50 + [0.0] * 50)
+    assert (mean, round(low, 4), round(high, 4)) == (0.5, 0.4038, 0.5962)
+
+
+@pytest.mark.parametrize("value", [0.0, 1.0])
+def test_the_ends_keep_a_width(value):
+    # p = 0, n = 10: the upper bound is z^2 / (n + z^2) = 3.8415 / 13.8415 = 0.2775
+    mean, low, high = mean_interval([value] * 10)
+    assert mean == value
+    assert 0.0 <= low <= high <= 1.0
+    assert high - low == pytest.approx(0.2775, abs=1e-4)
+
+
+def test_normal_interval_of_shares():
+    # values 0, 0.5, 1 (mean 0.5, sample variance 0.25): standard error sqrt(0.25/3) = 0.2887, times 1.96 = 0.5658
+    mean, low, high = mean_interval([0.0, 0.5, 1.0])
+    assert (mean, round(high - mean, 4), round(mean - low, 4)) == (0.5, 0.5658, 0.5658)
+
+
+def test_paired_difference_uses_the_pairs():
+    # every row gains exactly 0.25: no spread, so no width, although each list alone varies
+    before = [0.0, 0.25, 0.5, 0.75]
+    assert paired_difference(before, [value + 0.25 for value in before]) == (0.25, 0.25, 0.25)
+    with pytest.raises(ValueError):
+        paired_difference([0.0], [0.0, 1.0])
+
+
+def test_intervals_cover_the_truth_as_often_as_they_say():
+    # 2,000 experiments at 95 %: about 1,900 hold the truth; 3 standard deviations of that count are 3 * sqrt(2000*.95*.05) = 29
+    rng = random.Random(0)
+    covered = 0
+    for _ in range(2000):
+        low, high = mean_interval([float(rng.random() < 0.3) for _ in range(200)])[1:]
+        covered += low <= 0.3 <= high
+    assert abs(covered - 1900) < 60
+
+
+def test_the_table_shows_each_model_and_the_difference():
+    first = Scores("a", [0.0, 0.0, 1.0, 0.0], [0.0, 0.5, 0.5, 0.0], 0.5, 0.25, 12.4, 0.0)
+    second = Scores("b", [1.0, 0.0, 1.0, 1.0], [0.5, 1.0, 0.5, 1.0], 1.0, 1.0, 20.0, 0.0)
+    table = markdown_table([first, second], ["raw", "tuned"]).splitlines()
+    assert len(table) == 4
+    assert table[2].startswith("| raw | 25.0 % (") and table[2].endswith("| 50 % / 25 % | 12 |")
+    assert table[3].startswith("| tuned | 75.0 % (")
+    # greedy: (1 + 0 + 0 + 1) / 4 = +50 points; sampled: (0.5 + 0.5 + 0 + 1) / 4 = +50 points
+    line = difference_line(first, second, "tuned over raw")
+    assert "greedy +50.0 points" in line and "sampled +50.0 points" in line and "same 4 problems" in line
+    assert not math.isnan(first.mean_tokens)

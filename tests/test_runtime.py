@@ -1,0 +1,425 @@
+"""The run directory, torn checkpoints, vLLM and trackers where they are missing, tokenizers and prefills, the log."""
+
+from __future__ import annotations
+
+import importlib.machinery
+import importlib.util
+import json
+import logging
+import os
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from r1_recipes import grpo, recipe, runtime
+from r1_recipes.errors import RecipeError
+from r1_recipes.formats import get_response_format
+from r1_recipes.rewards import get_reward_funcs
+from tests.conftest import log_lines
+
+
+def load(path: str, *overrides: str, method: str = "grpo") -> recipe.Recipe:
+    return recipe.load([path, *overrides], method)
+
+
+# The run directory
+
+
+def test_a_fresh_directory_is_made_and_remembers_the_recipe(write_recipe: Callable[..., str], tmp_path: Path) -> None:
+    run = tmp_path / "new" / "run"
+    runtime.claim_output_dir(load(write_recipe("grpo")), run)
+    entry = json.loads((run / "run.json").read_text())
+    assert (entry["recipe"], entry["method"]) == ("tiny", "grpo")
+    assert entry["identity"]["reward_funcs"] == ["tests.conftest:letters"]
+    assert entry["versions"]["trl"] and entry["versions"]["r1-recipes"]
+    assert not runtime.is_finished(run)
+    assert runtime.newest_whole_checkpoint(run) is None
+
+
+def test_the_same_recipe_may_come_again_with_other_numbers(write_recipe: Callable[..., str], tmp_path: Path) -> None:
+    path = write_recipe("grpo")
+    for overrides in ([], [], ["--learning_rate", "1e-4"], ["--max_steps", "50"]):
+        runtime.claim_output_dir(load(path, *overrides), tmp_path / "run")
+    assert not list((tmp_path / "run").glob("*.part"))
+
+
+def test_another_recipe_is_refused_by_name(write_recipe: Callable[..., str], tmp_path: Path) -> None:
+    runtime.claim_output_dir(load(write_recipe("grpo")), tmp_path / "run")
+    before = (tmp_path / "run" / "run.json").read_text()
+    with pytest.raises(RecipeError, match="grpo run of recipe 'tiny', not the grpo run of 'other'; choose another folder"):
+        runtime.claim_output_dir(load(write_recipe("grpo", name="other")), tmp_path / "run")
+    with pytest.raises(RecipeError, match="grpo run of recipe 'tiny', not the sft run of 'tiny'"):
+        runtime.claim_output_dir(load(write_recipe("sft"), method="sft"), tmp_path / "run")
+    assert (tmp_path / "run" / "run.json").read_text() == before
+
+
+@pytest.mark.parametrize(
+    ("key", "value"),
+    [("model_name_or_path", "another/model"), ("dataset_name", "another/data"), ("response_format", "boxed"), ("reward_funcs", "format")],
+)
+def test_another_model_or_data_set_is_refused_and_named(write_recipe: Callable[..., str], tmp_path: Path, key: str, value: str) -> None:
+    path = write_recipe("grpo")
+    runtime.claim_output_dir(load(path), tmp_path / "run")
+    with pytest.raises(RecipeError, match=f"'tiny' with other settings: {key} was .*, is .*{value}.*; choose another folder"):
+        runtime.claim_output_dir(load(path, f"--{key}", value), tmp_path / "run")
+
+
+def test_checkpoints_of_unknown_origin_are_refused(write_recipe: Callable[..., str], tmp_path: Path) -> None:
+    (tmp_path / "run" / "checkpoint-5").mkdir(parents=True)
+    with pytest.raises(RecipeError, match=r"checkpoints of a run that left no run\.json; choose another folder .* or remove"):
+        runtime.claim_output_dir(load(write_recipe("grpo")), tmp_path / "run")
+
+
+@pytest.mark.parametrize("content", ["", '{"recipe": "tiny", "meth', "[]", '"tiny"', '{"recipe": "tiny"}', "\x00\x00"])
+def test_a_corrupt_run_file_is_refused_in_words(write_recipe: Callable[..., str], tmp_path: Path, content: str) -> None:
+    (tmp_path / "run").mkdir()
+    (tmp_path / "run" / "run.json").write_text(content)
+    with pytest.raises(RecipeError, match=r"its run\.json cannot be read"):
+        runtime.claim_output_dir(load(write_recipe("grpo")), tmp_path / "run")
+    assert not runtime.is_finished(tmp_path / "run")
+
+
+def test_an_output_dir_that_is_a_file_is_refused(write_recipe: Callable[..., str], tmp_path: Path) -> None:
+    (tmp_path / "run").write_text("")
+    with pytest.raises(RecipeError, match="cannot be made"):
+        runtime.claim_output_dir(load(write_recipe("grpo")), tmp_path / "run")
+
+
+# Checkpoints
+
+
+@pytest.fixture(scope="module")
+def checkpoints(tmp_path_factory: pytest.TempPathFactory, tiny_model: Path, sums: Path) -> Path:
+    """A finished run of four steps with checkpoint-2 and checkpoint-4."""
+    folder = tmp_path_factory.mktemp("checkpoints")
+    path = folder / "tiny.yaml"
+    settings = {
+        "model_name_or_path": str(tiny_model),
+        "dataset_name": str(sums),
+        "mapper": "gsm8k",
+        "reward_funcs": ["tests.conftest:letters"],
+        "num_generations": 2,
+        "max_completion_length": 4,
+        "per_device_train_batch_size": 2,
+        "max_steps": 4,
+        "save_steps": 2,
+        "use_cpu": True,
+        "bf16": False,
+        "report_to": "none",
+        "output_dir": str(folder / "run"),
+    }
+    path.write_text(json.dumps(settings))
+    grpo.main([str(path)])
+    return folder / "run"
+
+
+@pytest.fixture
+def torn(checkpoints: Path, tmp_path: Path) -> Path:
+    """A copy of that run whose checkpoint-4 may be damaged."""
+    shutil.copytree(checkpoints, tmp_path / "torn")
+    return tmp_path / "torn"
+
+
+def test_whole_checkpoints_are_whole(checkpoints: Path, tmp_path: Path) -> None:
+    assert [runtime.checkpoint_fault(checkpoints / f"checkpoint-{step}") for step in (2, 4)] == [None, None]
+    assert runtime.newest_whole_checkpoint(checkpoints).name == "checkpoint-4"
+    # By number, not by name or age.
+    for step in (10, 9):
+        shutil.copytree(checkpoints / "checkpoint-4", tmp_path / f"checkpoint-{step}")
+    (tmp_path / "checkpoint-final").mkdir()
+    (tmp_path / "checkpoint-11").write_text("a file")
+    assert runtime.newest_whole_checkpoint(tmp_path).name == "checkpoint-10"
+
+
+def cut(name: str, keep: float) -> Callable[[Path], None]:
+    def damage(folder: Path) -> None:
+        content = (folder / name).read_bytes()
+        (folder / name).write_bytes(content[: int(len(content) * keep)])
+
+    return damage
+
+
+def overwrite(name: str, content: bytes) -> Callable[[Path], None]:
+    return lambda folder: (folder / name).write_bytes(content)
+
+
+def missing_shard(folder: Path) -> None:
+    (folder / "model.safetensors").rename(folder / "model-00001-of-00002.safetensors")
+    index = {"weight_map": {"a": "model-00001-of-00002.safetensors", "b": "model-00002-of-00002.safetensors"}}
+    (folder / "model.safetensors.index.json").write_text(json.dumps(index))
+
+
+def empty(folder: Path) -> None:
+    shutil.rmtree(folder)
+    folder.mkdir()
+
+
+@pytest.mark.parametrize(
+    ("damage", "fault"),
+    [
+        (cut("model.safetensors", 0.6), "model.safetensors is "),
+        (cut("model.safetensors", 0.001), "model.safetensors: "),
+        (cut("model.safetensors", 0), "model.safetensors: "),
+        (overwrite("model.safetensors", b"\xff" * 5000), "model.safetensors: "),
+        (overwrite("model.safetensors", (2).to_bytes(8, "little") + b"[]"), "model.safetensors: "),
+        (overwrite("model.safetensors", (7).to_bytes(8, "little") + b'{"a":1}'), "model.safetensors: "),
+        (lambda folder: (folder / "model.safetensors").unlink(), "no weights"),
+        (cut("optimizer.pt", 0.5), "optimizer.pt is cut"),
+        (cut("optimizer.pt", 0), "optimizer.pt is cut"),
+        (cut("scheduler.pt", 0.9), "scheduler.pt is cut"),
+        (cut("rng_state.pth", 0.3), "rng_state.pth is cut"),
+        (lambda folder: (folder / "trainer_state.json").unlink(), "no trainer_state.json"),
+        (cut("trainer_state.json", 0.5), "trainer_state.json: JSONDecodeError"),
+        (overwrite("trainer_state.json", b"\x00" * 64), "trainer_state.json: "),
+        (overwrite("trainer_state.json", b"{}"), "trainer_state.json: "),
+        (missing_shard, "model-00002-of-00002.safetensors is missing"),
+        (empty, "no trainer_state.json"),
+    ],
+    ids=lambda value: value if isinstance(value, str) else "",
+)
+def test_a_torn_checkpoint_is_named_and_passed_over(
+    torn: Path, damage: Callable[[Path], None], fault: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    damage(torn / "checkpoint-4")
+    assert runtime.checkpoint_fault(torn / "checkpoint-4").startswith(fault)
+    with caplog.at_level(logging.WARNING, "r1_recipes"):
+        assert runtime.newest_whole_checkpoint(torn) == torn / "checkpoint-2"
+    (line,) = (record.getMessage() for record in caplog.records)
+    assert f"{torn / 'checkpoint-4'} is torn ({fault}" in line and "passed over" in line
+
+
+def test_where_every_checkpoint_is_torn_the_run_starts_afresh(torn: Path) -> None:
+    for folder in torn.glob("checkpoint-*"):
+        empty(folder)
+    assert runtime.newest_whole_checkpoint(torn) is None
+
+
+# vLLM and trackers
+
+
+def pretend_installed(monkeypatch: pytest.MonkeyPatch, *names: str, absent: tuple[str, ...] = ()) -> None:
+    find = importlib.util.find_spec
+
+    def find_spec(name: str, *args: Any) -> Any:
+        if name in absent:
+            return None
+        return importlib.machinery.ModuleSpec(name, None) if name in names else find(name, *args)
+
+    monkeypatch.setattr(importlib.util, "find_spec", find_spec)
+
+
+def test_vllm_that_is_not_installed(write_recipe: Callable[..., str], monkeypatch: pytest.MonkeyPatch) -> None:
+    loaded = load(write_recipe("grpo", use_vllm=True, vllm_mode="colocate"))
+    pretend_installed(monkeypatch, absent=("vllm",))
+    with pytest.raises(RecipeError, match=r"^\S+tiny\.yaml: use_vllm: vLLM is not installed; .*--use_vllm false") as error:
+        runtime.check_generation_backend(loaded)
+    assert "\n" not in str(error.value)
+
+
+def test_vllm_without_a_gpu(write_recipe: Callable[..., str], monkeypatch: pytest.MonkeyPatch) -> None:
+    import torch
+
+    pretend_installed(monkeypatch, "vllm")
+    monkeypatch.setattr(torch.accelerator, "is_available", lambda *args: False)
+    path = write_recipe("grpo", use_vllm=True, vllm_mode="colocate", use_cpu=False)
+    with pytest.raises(RecipeError, match=r"^\S+tiny\.yaml: use_vllm: no GPU is visible .*--use_vllm false") as error:
+        runtime.check_generation_backend(load(path))
+    assert "\n" not in str(error.value)
+    # A server has its own GPU; and what the message says does run.
+    runtime.check_generation_backend(load(path, "--vllm_mode", "server"))
+    runtime.check_generation_backend(load(path, "--use_vllm", "false"))
+
+
+@pytest.mark.parametrize("tracker", ["wandb", "tensorboard", "trackio"])
+def test_a_tracker_that_is_not_installed(write_recipe: Callable[..., str], monkeypatch: pytest.MonkeyPatch, tracker: str) -> None:
+    pretend_installed(monkeypatch, absent=(tracker,))
+    with pytest.raises(RecipeError, match=rf"report_to: {tracker} is not installed; pip install 'r1-recipes\[{tracker}\]'"):
+        runtime.check_trackers(load(write_recipe("grpo", report_to=[tracker])))
+
+
+def test_wandb_without_a_key_runs_offline_and_says_so(
+    write_recipe: Callable[..., str], monkeypatch: pytest.MonkeyPatch, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    pretend_installed(monkeypatch, "wandb")
+    for name in ("WANDB_API_KEY", "WANDB_MODE", "WANDB_PROJECT"):
+        monkeypatch.setenv(name, "restored after the test")
+        monkeypatch.delenv(name)
+    monkeypatch.setenv("NETRC", str(tmp_path / "none"))
+    path = write_recipe("grpo", report_to=["wandb"], wandb_project="sums", name="offline")
+    with caplog.at_level(logging.WARNING, "r1_recipes"):
+        run = runtime.start([path], "grpo")
+    runtime._replace_handler(runtime._LogFile, None)
+    assert (os.environ["WANDB_MODE"], os.environ["WANDB_PROJECT"]) == ("offline", "sums")
+    (line,) = (record.getMessage() for record in caplog.records if "wandb" in record.getMessage())
+    assert "no API key" in line and "offline" in line
+    assert line in log_lines(run.output_dir)
+
+    monkeypatch.delenv("WANDB_MODE")
+    monkeypatch.setenv("WANDB_API_KEY", "k")
+    runtime._prepare_trackers(run.recipe)
+    assert "WANDB_MODE" not in os.environ
+    monkeypatch.delenv("WANDB_API_KEY")
+    (tmp_path / "netrc").write_text("machine api.wandb.ai login user password k\n")
+    monkeypatch.setenv("NETRC", str(tmp_path / "netrc"))
+    runtime._prepare_trackers(run.recipe)
+    assert "WANDB_MODE" not in os.environ
+
+
+# Tokenizer, template and prefill
+
+
+def model_with_template(tiny_model: Path, folder: Path, template: str | None) -> str:
+    from transformers import AutoTokenizer
+
+    shutil.copytree(tiny_model, folder)
+    (folder / "chat_template.jinja").unlink(missing_ok=True)
+    tokenizer = AutoTokenizer.from_pretrained(folder)
+    tokenizer.chat_template = template
+    tokenizer.save_pretrained(folder)
+    return str(folder)
+
+
+OPENS_THINK = runtime.CHATML.replace("assistant\\n' }}{% endif", "assistant\\n<think>\\n' }}{% endif")
+
+
+@pytest.mark.parametrize("prefill", ["<think>\n", "Let me solve this step by step.\n<think>", 'Ok: "q" \\ 思考🤔 {{x}} {% y %}\n<think>'])
+def test_a_prefill_starts_the_turn_and_is_read_back(write_recipe: Callable[..., str], prefill: str) -> None:
+    tokenizer, fmt = runtime.load_tokenizer(load(write_recipe("grpo", prefill=prefill)))
+    assert runtime.generation_prompt(tokenizer) == "<|im_start|>assistant\n" + prefill
+    assert fmt.prefill == prefill
+    messages = [{"role": "user", "content": "?"}, {"role": "assistant", "content": "!"}]
+    assert prefill not in tokenizer.apply_chat_template(messages, tokenize=False)
+    (reward,) = get_reward_funcs(["format"], fmt)
+    assert reward(completions=["2+2=4\n</think>\n<answer>\n4\n</answer>"]) == [1.0]
+
+
+def test_a_template_that_opens_the_reasoning_is_found(write_recipe: Callable[..., str], tiny_model: Path, tmp_path: Path) -> None:
+    model = model_with_template(tiny_model, tmp_path / "distill", OPENS_THINK)
+    tokenizer, fmt = runtime.load_tokenizer(load(write_recipe("grpo", model_name_or_path=model)))
+    assert runtime.generation_prompt(tokenizer) == "<|im_start|>assistant\n<think>\n"
+    assert fmt.prefill == "<think>\n"
+    (reward,) = get_reward_funcs(["format"], fmt)
+    # What is generated closes a block that only the prompt opened.
+    assert reward(completions=["2+2=4\n</think>\n<answer>\n4\n</answer>", "<answer>\n4\n</answer>"]) == [1.0, 0.0]
+    # Without the template's opening the same text is no whole response.
+    (plain,) = get_reward_funcs(["format"], get_response_format("think_answer"))
+    assert plain(completions=["2+2=4\n</think>\n<answer>\n4\n</answer>"]) == [0.0]
+
+
+def test_a_prefill_against_the_template_is_an_error_and_its_own_again_is_not(
+    write_recipe: Callable[..., str], tiny_model: Path, tmp_path: Path
+) -> None:
+    model = model_with_template(tiny_model, tmp_path / "distill", OPENS_THINK)
+    with pytest.raises(RecipeError, match=r"prefill: the chat template of .* already opens the turn with '<think>\\n'; leave prefill out"):
+        runtime.load_tokenizer(load(write_recipe("grpo", model_name_or_path=model, prefill="Well.\n<think>")))
+    # A checkpoint that was trained with a prefill carries it; the next recipe may well set the same.
+    tokenizer, fmt = runtime.load_tokenizer(load(write_recipe("grpo", model_name_or_path=model, prefill="<think>\n")))
+    assert runtime.generation_prompt(tokenizer).count("<think>") == 1 and fmt.prefill == "<think>\n"
+    first, _ = runtime.load_tokenizer(load(write_recipe("grpo", response_format="boxed", prefill="Let me see.")))
+    first.save_pretrained(tmp_path / "distill")
+    again, _ = runtime.load_tokenizer(load(write_recipe("grpo", model_name_or_path=model, response_format="boxed", prefill="Let me see.")))
+    assert runtime.generation_prompt(again).count("Let me see.") == 1
+
+
+def test_base_models_without_a_chat_template(
+    write_recipe: Callable[..., str], tiny_model: Path, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    model = model_with_template(tiny_model, tmp_path / "base", None)
+    tokenizer, _ = runtime.load_tokenizer(load(write_recipe("grpo", model_name_or_path=model, response_format="r1_zero")))
+    text = tokenizer.apply_chat_template([{"role": "user", "content": "2+2?"}], tokenize=False, add_generation_prompt=True)
+    assert text == "User: 2+2?\nAssistant: "
+    with pytest.raises(RecipeError, match="has no chat template; use response_format: r1_zero"):
+        runtime.load_tokenizer(load(write_recipe("grpo", model_name_or_path=model)))
+    with caplog.at_level(logging.WARNING, "r1_recipes"):
+        tokenizer, _ = runtime.load_tokenizer(load(write_recipe("sft", model_name_or_path=model), method="sft"))
+    assert tokenizer.chat_template == runtime.CHATML and "trained on ChatML" in caplog.text
+
+
+def test_a_chat_template_as_text_and_as_a_file(write_recipe: Callable[..., str], tmp_path: Path) -> None:
+    template = "{% for m in messages %}[{{ m['content'] }}]{% endfor %}{% if add_generation_prompt %}>{% endif %}"
+    (tmp_path / "chat.jinja").write_text(template)
+    for given in (template, str(tmp_path / "chat.jinja")):
+        tokenizer, _ = runtime.load_tokenizer(load(write_recipe("grpo", chat_template=given)))
+        assert tokenizer.chat_template == template
+    with pytest.raises(RecipeError, match=r"chat_template: '.*chta\.jinja' is neither Jinja text nor a file"):
+        runtime.load_tokenizer(load(write_recipe("grpo", chat_template=str(tmp_path / "chta.jinja"))))
+
+
+def test_a_model_that_is_not_there(write_recipe: Callable[..., str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    import huggingface_hub.constants
+
+    monkeypatch.setattr(huggingface_hub.constants, "HF_HUB_OFFLINE", True)
+    for name in ("nobody/no-such-model", str(tmp_path / "nowhere")):
+        with pytest.raises(
+            RecipeError, match=rf"tiny\.yaml: model_name_or_path: '{name}' cannot be loaded \(.*--model_name_or_path"
+        ) as error:
+            runtime.load_tokenizer(load(write_recipe("grpo", model_name_or_path=name)))
+        assert "\n" not in str(error.value)
+
+
+# The log and the exit status
+
+
+def test_every_line_of_the_log_is_json(write_recipe: Callable[..., str], tmp_path: Path) -> None:
+    path = write_recipe("grpo", warmup_ratio=0.1)
+    root = logging.getLogger()
+    before = [handler for handler in root.handlers if not isinstance(handler, runtime._Terminal)]
+    with runtime.reported_errors():
+        runtime.start([path], "grpo")
+        logging.getLogger("r1_recipes.x").info("two\nlines, %s", "ünïcode")
+        try:
+            raise ValueError("inside")
+        except ValueError:
+            logging.getLogger("elsewhere").exception("went wrong")
+    logging.getLogger("r1_recipes.x").warning("after the run")
+    entries = [json.loads(line) for line in (tmp_path / "run" / "run.log").read_text(encoding="utf-8").splitlines()]
+    messages = [entry["message"] for entry in entries]
+    assert "two\nlines, ünïcode" in messages and "after the run" not in messages
+    assert any("warmup_ratio is read as warmup_steps" in message for message in messages)
+    assert all(entry["time"].endswith("Z") and entry["level"] and entry["logger"] for entry in entries)
+    assert "ValueError: inside" in entries[-1]["exception"]
+    assert [handler for handler in root.handlers if not isinstance(handler, runtime._Terminal)] == before
+
+
+def test_two_runs_in_one_process_do_not_share_a_log(write_recipe: Callable[..., str], tmp_path: Path) -> None:
+    for name in ("one", "two"):
+        with runtime.reported_errors():
+            runtime.start([write_recipe("grpo", name=name, output_dir=str(tmp_path / name))], "grpo")
+    assert sum(isinstance(handler, runtime._Terminal) for handler in logging.getLogger().handlers) <= 1
+    assert all("two.yaml" not in line for line in log_lines(tmp_path / "one"))
+    assert all("one.yaml" not in line for line in log_lines(tmp_path / "two"))
+
+
+@pytest.mark.parametrize(("error", "status"), [(RecipeError("x.yaml: lr: no"), 2), (KeyboardInterrupt(), 130), (SystemExit(7), 7)])
+def test_exit_status(error: BaseException, status: int, capsys: pytest.CaptureFixture) -> None:
+    with pytest.raises(SystemExit) as ended, runtime.reported_errors():
+        raise error
+    assert ended.value.code == status
+    written = capsys.readouterr()
+    assert written.out == ""
+    if status == 2:
+        assert written.err == "error: x.yaml: lr: no\n"
+    if status == 130:
+        assert written.err.count("\n") == 1 and "same command" in written.err
+
+
+def test_other_errors_keep_their_traceback() -> None:
+    with pytest.raises(ZeroDivisionError), runtime.reported_errors():
+        _ = 1 / 0
+
+
+def test_only_rank_0_reports(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture) -> None:
+    monkeypatch.setenv("RANK", "1")
+    with pytest.raises(SystemExit), runtime.reported_errors():
+        raise RecipeError("once is enough")
+    assert capsys.readouterr().err == ""
+
+
+def test_a_bad_recipe_fails_before_torch_is_asked_for_a_model(capsys: pytest.CaptureFixture, write_recipe: Callable[..., str]) -> None:
+    with pytest.raises(SystemExit) as ended:
+        grpo.main([write_recipe("grpo"), "--learning_rat", "1"])
+    assert ended.value.code == 2
+    assert "unknown key 'learning_rat'" in capsys.readouterr().err

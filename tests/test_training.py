@@ -1,0 +1,254 @@
+"""That training trains: tiny random models, exaggerated learning rates, and what a run leaves behind."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from r1_recipes import grpo, recipe, runtime, sft
+from tests.conftest import SUMS, log_lines, metrics, weights
+
+pytestmark = pytest.mark.usefixtures("offline")
+MAIN = {"grpo": grpo.main, "sft": sft.main}
+
+
+def moved(before: Path, after: Path) -> dict[str, bool]:
+    old, new = weights(before), weights(after)
+    assert old.keys() == new.keys()
+    return {name: not old[name].equal(new[name]) for name in old}
+
+
+@pytest.mark.parametrize("method", ["grpo", "sft"])
+@pytest.mark.parametrize("gradient_checkpointing", [False, True])
+def test_every_parameter_moves(
+    write_recipe: Callable[..., str], tiny_model: Path, tmp_path: Path, method: str, gradient_checkpointing: bool
+) -> None:
+    MAIN[method]([write_recipe(method, gradient_checkpointing=gradient_checkpointing)])
+    changes = moved(tiny_model, tmp_path / "run")
+    assert all(changes.values()), [name for name, change in changes.items() if not change]
+    if method == "grpo":
+        # A reward that is the same for a whole group teaches nothing, and the test would prove nothing.
+        assert any(entry["reward_std"] > 0 for entry in metrics(tmp_path / "run"))
+    else:
+        losses = [entry["loss"] for entry in metrics(tmp_path / "run")]
+        assert losses[-1] < losses[0]
+
+
+@pytest.mark.parametrize("gradient_checkpointing", [False, True])
+@pytest.mark.parametrize("method", ["grpo", "sft"])
+def test_only_unfrozen_parameters_move(
+    write_recipe: Callable[..., str], tiny_model: Path, tmp_path: Path, method: str, gradient_checkpointing: bool
+) -> None:
+    patterns = [r"layers\.1\.mlp", r"model\.norm\."]
+    path = write_recipe(
+        method, unfrozen_parameters=patterns, gradient_checkpointing=gradient_checkpointing, beta=0.1 if method == "grpo" else None
+    )
+    MAIN[method]([path])
+    changed = {name for name, change in moved(tiny_model, tmp_path / "run").items() if change}
+    assert changed == {name for name in weights(tiny_model) if "layers.1.mlp" in name or "model.norm." in name}
+
+
+@pytest.mark.parametrize(
+    ("patterns", "message"),
+    [
+        (["layers.1", "layers.7"], "unfrozen_parameters: 'layers.7' matches none of the 26 parameters (such as "),
+        (["layers.(1"], "unfrozen_parameters: 'layers.(1' is no regular expression"),
+    ],
+)
+def test_a_pattern_that_means_nothing_is_refused(
+    write_recipe: Callable[..., str], tmp_path: Path, capsys: pytest.CaptureFixture, patterns: list[str], message: str
+) -> None:
+    with pytest.raises(SystemExit) as ended:
+        sft.main([write_recipe("sft", unfrozen_parameters=patterns)])
+    assert ended.value.code == 2
+    assert f"error: {message}" in capsys.readouterr().err
+    assert not (tmp_path / "run" / "model.safetensors").exists()
+
+
+@pytest.mark.parametrize(
+    "prefill",
+    [
+        None,
+        "<think>\n",
+        pytest.param(
+            "Let me solve this step by step.\n<think>",
+            marks=pytest.mark.xfail(reason="data.load writes SFT targets without what such a prefill says before the tag", strict=False),
+        ),
+    ],
+)
+def test_the_loss_is_on_the_completion_alone(
+    write_recipe: Callable[..., str], monkeypatch: pytest.MonkeyPatch, prefill: str | None
+) -> None:
+    caught: list[tuple[Any, Any]] = []
+    monkeypatch.setattr(runtime, "train_and_save", lambda run, trainer, tokenizer: caught.append((trainer, tokenizer)))
+    sft.main([write_recipe("sft", prefill=prefill, per_device_train_batch_size=8)])
+    ((trainer, tokenizer),) = caught
+    (batch,) = list(trainer.get_train_dataloader())
+    seen = set()
+    for ids, labels, attention in zip(batch["input_ids"].tolist(), batch["labels"].tolist(), batch["attention_mask"].tolist(), strict=True):
+        length = sum(attention)
+        first = next(index for index, label in enumerate(labels) if label != -100)
+        # -100 on the prompt and on padding, and nowhere in between.
+        assert labels[first:length] == ids[first:length]
+        assert set(labels[length:]) <= {-100}
+        prompt, target = tokenizer.decode(ids[:first]), tokenizer.decode(ids[first:length])
+        a, b = next((a, b) for a, b in SUMS if f"{a}+{b}?" in prompt)
+        seen.add((a, b))
+        # What generation is given is what training masks: the whole prompt with the prefill, and not a token more.
+        question = [{"role": "user", "content": f"{a}+{b}?"}]
+        asked = tokenizer.apply_chat_template(question, add_generation_prompt=True, return_dict=True)["input_ids"]
+        assert ids[:first] == asked
+        assert prompt.endswith("<|im_start|>assistant\n" + (prefill or ""))
+        start = "" if prefill == "<think>\n" else "\n" if prefill else "<think>\n"
+        assert target == f"{start}{a}+{b}={a + b}\n</think>\n<answer>\n{a + b}\n</answer><|im_end|>\n"
+    assert seen == set(SUMS)
+
+
+def test_a_template_that_cuts_the_reasoning_out_is_refused(
+    write_recipe: Callable[..., str], capsys: pytest.CaptureFixture, tmp_path: Path
+) -> None:
+    # As DeepSeek's distilled models have it.
+    stripping = runtime.CHATML.replace("message['content']", "message['content'].split('</think>')[-1]")
+    with pytest.raises(SystemExit) as ended:
+        sft.main([write_recipe("sft", chat_template=stripping)])
+    assert ended.value.code == 2
+    assert "error: chat_template: that of " in capsys.readouterr().err
+    # As Qwen3 has it: all there, with line breaks of its own.
+    spaced = runtime.CHATML.replace("message['content']", "message['content'].replace('</think>', '</think>\\n\\n')")
+    sft.main([write_recipe("sft", chat_template=spaced, max_steps=1, output_dir=str(tmp_path / "spaced"))])
+
+
+def test_sft_on_whole_conversations(write_recipe: Callable[..., str], tiny_model: Path, tmp_path: Path) -> None:
+    rows = [
+        [{"role": "user", "content": f"{a}+{b}?"}, {"role": "assistant", "content": f"<think>\n{a}+{b}\n</think>\n{a + b}"}]
+        for a, b in SUMS
+    ]
+    (tmp_path / "talks.jsonl").write_text("".join(json.dumps({"messages": messages}) + "\n" for messages in rows))
+    sft.main([write_recipe("sft", dataset_name=str(tmp_path / "talks.jsonl"), mapper=None, max_steps=2)])
+    assert all(moved(tiny_model, tmp_path / "run").values())
+
+
+@pytest.mark.parametrize("method", ["grpo", "sft"])
+def test_lora(write_recipe: Callable[..., str], tiny_model: Path, tmp_path: Path, method: str) -> None:
+    from peft import AutoPeftModelForCausalLM
+    from safetensors.torch import load_file
+
+    path = write_recipe(method, use_peft=True, lora_r=4, lora_target_modules=["q_proj", "v_proj"])
+    MAIN[method]([path])
+    adapter = load_file(tmp_path / "run" / "adapter_model.safetensors")
+    # The B matrices start at zero.
+    assert all(value.abs().max() > 0 for name, value in adapter.items() if "lora_B" in name)
+    assert not (tmp_path / "run" / "model.safetensors").exists()
+    model = AutoPeftModelForCausalLM.from_pretrained(tmp_path / "run")
+    base = weights(tiny_model)["model.layers.0.self_attn.q_proj.weight"]
+    assert model.base_model.model.model.layers[0].self_attn.q_proj.base_layer.weight.equal(base)
+    # And it goes on from its checkpoint.
+    MAIN[method]([path, "--max_steps", "7"])
+    assert [entry["step"] for entry in metrics(tmp_path / "run")] == list(range(1, 8))
+
+
+def test_what_a_run_leaves_behind(write_recipe: Callable[..., str], tmp_path: Path) -> None:
+    from transformers import AutoModelForCausalLM, AutoTokenizer
+
+    prefill = "<think>\n"
+    path = write_recipe("grpo", prefill=prefill, reward_funcs=["tests.conftest:letters", "format"], reward_weights=[1.0, 0.5])
+    grpo.main([path])
+    run = tmp_path / "run"
+    entries = metrics(run)
+    assert [entry["step"] for entry in entries] == [1, 2, 3, 4, 5, 6]
+    assert all({"rewards/letters/mean", "rewards/format/mean", "reward", "loss", "grad_norm"} <= entry.keys() for entry in entries)
+    assert runtime.is_finished(run)
+    assert json.loads((run / "run.json").read_text())["recipe"] == "tiny"
+    assert any(line.startswith("saved to ") for line in log_lines(run))
+    assert yaml.safe_load((run / "recipe.yaml").read_text())["max_steps"] == 6
+    card = (run / "README.md").read_text()
+    assert "GRPO" in card and "r1-recipes" in card and "None" not in card and "huggingface.co/datasets/" not in card
+    assert {path.name for path in run.glob("checkpoint-*")} == {"checkpoint-2", "checkpoint-4", "checkpoint-6"}
+
+    for folder in (run, run / "checkpoint-6"):
+        tokenizer = AutoTokenizer.from_pretrained(folder)
+        text = tokenizer.apply_chat_template([{"role": "user", "content": "1+1?"}], tokenize=False, add_generation_prompt=True)
+        assert text.endswith("<|im_start|>assistant\n" + prefill)
+    model = AutoModelForCausalLM.from_pretrained(run)
+    assert model.config.use_cache is True
+    generated = model.generate(**tokenizer("1+1?", return_tensors="pt"), max_new_tokens=2, do_sample=False)
+    assert generated.shape[1] == 6
+    # The checkpoint is a starting point for a next stage whose recipe sets the same prefill.
+    tokenizer, fmt = runtime.load_tokenizer(recipe.load([path, "--model_name_or_path", str(run)], "grpo"))
+    assert fmt.prefill == prefill and runtime.generation_prompt(tokenizer).count("<think>") == 1
+
+
+def test_the_same_command_on_a_finished_run_changes_nothing(write_recipe: Callable[..., str], tmp_path: Path) -> None:
+    path = write_recipe("grpo", max_steps=4, save_steps=3)
+    grpo.main([path])
+    before, entries = weights(tmp_path / "run"), metrics(tmp_path / "run")
+    grpo.main([path])
+    after = weights(tmp_path / "run")
+    assert all(before[name].equal(after[name]) for name in before)
+    assert metrics(tmp_path / "run") == entries
+    assert runtime.is_finished(tmp_path / "run")
+
+
+@pytest.mark.parametrize("method", ["grpo", "sft"])
+def test_one_seed_is_one_run(write_recipe: Callable[..., str], tmp_path: Path, method: str) -> None:
+    path = write_recipe(method, max_steps=4, save_strategy="no")
+    timings = ("step_time", "step")
+
+    def run(name: str, seed: int) -> list[dict[str, Any]]:
+        MAIN[method]([path, "--output_dir", str(tmp_path / name), "--seed", str(seed)])
+        return [{key: value for key, value in entry.items() if key not in timings} for entry in metrics(tmp_path / name)]
+
+    first, again, other = run("first", 3), run("again", 3), run("other", 4)
+    assert first == again
+    assert first != other
+    assert all(weights(tmp_path / "first")[name].equal(value) for name, value in weights(tmp_path / "again").items())
+
+
+@pytest.mark.parametrize("method", ["grpo", "sft"])
+def test_the_resolved_recipe_loads_to_the_same_arguments(write_recipe: Callable[..., str], tmp_path: Path, method: str) -> None:
+    changes: dict[str, Any] = {
+        "warmup_ratio": 0.1,
+        "torch_dtype": "float32",
+        "dtype": None,
+        "few_shot": [{"question": "1+1?", "reasoning": "one: and\none", "answer": "2"}],
+        "mapper_config": {},
+        "gradient_checkpointing_kwargs": {"use_reentrant": False},
+        "lr_scheduler_type": "cosine_with_min_lr",
+        "lr_scheduler_kwargs": {"min_lr_rate": 0.1},
+        "system_prompt": "Ünïcode: 思考, 'quotes' and\nlines\n",
+    }
+    if method == "grpo":
+        changes |= {"reward_funcs": ["cosine", "repetition_penalty"], "reward_weights": [1.0, 0.25], "cosine_max_len": 40}
+    first = recipe.load([write_recipe(method, **changes), "--learning_rate", "3e-4", "--prefill", "<think>\n"], method)
+    runtime.claim_output_dir(first, tmp_path / "run")
+    again = recipe.load([str(tmp_path / "run" / "recipe.yaml")], method)
+    assert not again.warnings
+    assert again.script == first.script
+    assert again.model == first.model
+    assert again.reward_params == first.reward_params
+    assert again.settings == first.settings
+    volatile = ("accelerator_config", "deepspeed_plugin", "distributed_state", "_n_gpu")
+    old, new = (
+        {f.name: getattr(loaded.training, f.name) for f in dataclasses.fields(loaded.training) if f.name not in volatile}
+        for loaded in (first, again)
+    )
+    assert new == old
+
+
+def test_evaluation_runs_on_rows_that_training_does_not_see(write_recipe: Callable[..., str], tmp_path: Path, sums: Path) -> None:
+    data = tmp_path / "data"
+    data.mkdir()
+    rows = sums.read_text().splitlines(keepends=True)
+    (data / "train.jsonl").write_text("".join(rows))
+    (data / "test.jsonl").write_text("".join(rows[:2]))
+    path = write_recipe("grpo", dataset_name=str(data), eval_strategy="steps", eval_steps=2, max_steps=2, per_device_eval_batch_size=2)
+    grpo.main([path])
+    entries = [json.loads(line) for line in (tmp_path / "run" / "metrics.jsonl").read_text().splitlines()]
+    assert any("eval_rewards/letters/mean" in entry for entry in entries)
+    assert any("2 training rows ask what the test split asks" in line for line in log_lines(tmp_path / "run"))
