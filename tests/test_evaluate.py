@@ -2,6 +2,7 @@
 
 import math
 import random
+from types import SimpleNamespace
 
 import pytest
 
@@ -59,3 +60,37 @@ def test_the_table_shows_each_model_and_the_difference():
     line = difference_line(first, second, "tuned over raw")
     assert "greedy +50.0 points" in line and "sampled +50.0 points" in line and "same 4 problems" in line
     assert not math.isnan(first.mean_tokens)
+
+
+def test_reading_a_prompt_once_changes_no_completion(tmp_path):
+    """The shared cache must give what plain generation gives, for prompts of different lengths in one padded batch."""
+    import torch
+    from datasets import Dataset
+    from transformers import AutoModelForCausalLM, AutoTokenizer
+
+    from r1_recipes.evaluate import _generate
+    from r1_recipes.smoke import build_tiny_model
+
+    folder = build_tiny_model(tmp_path, {})
+    tokenizer = AutoTokenizer.from_pretrained(folder)
+    model = AutoModelForCausalLM.from_pretrained(folder, dtype=torch.float32).eval()
+    # A random model's logits are nearly flat; larger weights make its path sure of itself and dependent on the prompt.
+    for name, parameter in model.named_parameters():
+        if "norm" not in name:
+            parameter.data *= 12
+    prompts = [[{"role": "user", "content": text}] for text in ("x", "hello, you", "4 + 1")]
+    settings = SimpleNamespace(temperature=1e-4, top_p=1.0, top_k=0, max_completion_length=12)
+    rows = Dataset.from_list([{"prompt": prompt} for prompt in prompts])
+    greedy, sampled, lengths = _generate(model, tokenizer, rows, SimpleNamespace(training=settings), 2, 6, "tiny")
+
+    expected = []
+    for prompt in prompts:
+        inputs = tokenizer.apply_chat_template(prompt, add_generation_prompt=True, return_tensors="pt", return_dict=True)
+        ids = model.generate(**inputs, max_new_tokens=12, do_sample=False)[0, inputs["input_ids"].shape[1] :].tolist()
+        end = ids.index(tokenizer.eos_token_id) if tokenizer.eos_token_id in ids else len(ids)
+        expected.append(tokenizer.decode(ids[:end], skip_special_tokens=True))
+    assert greedy == expected
+    assert len(set(expected)) > 1
+    # at a temperature next to zero sampling is greedy too; two samples a row, row by row
+    assert sampled == [text for text in expected for _ in range(2)]
+    assert all(0 < length <= 12 for length in lengths)

@@ -7,16 +7,9 @@ from hypothesis import strategies as st
 from r1_recipes.formats import FORMATS, ParsedResponse, boxed_spans, get_response_format, template_prefill
 
 # Free text, and text made of the very delimiters that could confuse a parser.
-FRAGMENTS = st.lists(
-    st.one_of(
-        st.text(max_size=12),
-        st.sampled_from(
-            ["<think>", "</think>", "<answer>", "</answer>", "<reasoning>", "</reasoning>", "\\boxed{", "}", "{", "\\", "72", "\n"]
-            + ["|special_token|", "Summary:", " "]
-        ),
-    ),
-    max_size=6,
-).map("".join)
+_DELIMITERS = ["<think>", "</think>", "<answer>", "</answer>", "<reasoning>", "</reasoning>", "|special_token|", "Summary:"]
+_PIECES = st.one_of(st.text(max_size=12), st.sampled_from([*_DELIMITERS, "\\boxed{", "}", "{", "\\", "72", "\n", " "]))
+FRAGMENTS = st.lists(_PIECES, max_size=6).map("".join)
 
 
 @pytest.mark.parametrize("name", FORMATS)
@@ -124,5 +117,5 @@ def test_boxed_spans_balance_braces_and_skip_escapes():
 
 
 def test_an_unknown_format_names_its_neighbours():
-    with pytest.raises(ValueError, match="'think_answr'.*Did you mean 'think_answer'"):
+    with pytest.raises(ValueError, match=r"'think_answr'.*Did you mean 'think_answer'"):
         get_response_format("think_answr")

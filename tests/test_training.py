@@ -76,10 +76,7 @@ def test_a_pattern_that_means_nothing_is_refused(
     [
         None,
         "<think>\n",
-        pytest.param(
-            "Let me solve this step by step.\n<think>",
-            marks=pytest.mark.xfail(reason="data.load writes SFT targets without what such a prefill says before the tag", strict=False),
-        ),
+        "Let me solve this step by step.\n<think>",
     ],
 )
 def test_the_loss_is_on_the_completion_alone(

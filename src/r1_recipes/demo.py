@@ -10,6 +10,7 @@ import argparse
 import json
 import logging
 import os
+import signal
 import subprocess
 import sys
 import time
@@ -110,17 +111,23 @@ def _heading(text: str) -> None:
 
 
 def _train(method: str, recipe: Path, model: str, output_dir: Path, seed: int) -> None:
-    if runtime.is_finished(output_dir):
+    if runtime.is_finished(output_dir, model_name_or_path=model, seed=seed):
         runtime.say(f"already trained: {output_dir}")
         return
     command = [sys.executable, "-m", f"r1_recipes.{method}", str(recipe), "--model_name_or_path", model]
     command += ["--output_dir", str(output_dir), "--seed", str(seed)]
-    # A process of its own gives the memory back, and is what a user would type.
-    result = subprocess.run(command, check=False, env={**os.environ, "TOKENIZERS_PARALLELISM": "false"})
-    if result.returncode == 130:
+    # A process of its own gives the memory back, and is what a user would type. Ctrl-C reaches it from the terminal, too; it saves a
+    # checkpoint and ends by itself, so this one only waits.
+    process = subprocess.Popen(command, env={**os.environ, "TOKENIZERS_PARALLELISM": "false"})
+    before = signal.signal(signal.SIGINT, signal.SIG_IGN)
+    try:
+        status = process.wait()
+    finally:
+        signal.signal(signal.SIGINT, before)
+    if status == 130:
         raise KeyboardInterrupt
-    if result.returncode:
-        raise SystemExit(result.returncode)
+    if status:
+        raise SystemExit(status)
 
 
 def _judge(stage: str, model: str, recipes: Path, output_dir: Path, judged: dict[str, int]) -> Scores:
@@ -137,7 +144,7 @@ def _judge(stage: str, model: str, recipes: Path, output_dir: Path, judged: dict
     tokenizer, fmt = runtime.load_tokenizer(recipe)
     recipe.script.max_eval_samples = judged["problems"]
     rows, _ = load_dataset(recipe.script, fmt, "grpo", split="test", tokenizer=tokenizer)
-    scores = evaluate_model(model, rows, fmt, recipe, num_samples=judged["num_samples"], batch_size=200, seed=judged["seed"])
+    scores = evaluate_model(model, rows, fmt, recipe, num_samples=judged["num_samples"], batch_size=160, seed=judged["seed"])
     path.parent.mkdir(parents=True, exist_ok=True)
     path.write_text(json.dumps({"judged": judged, "scores": asdict(scores)}), encoding="utf-8")
     runtime.say(f"{LABELS[stage]}: greedy {sum(scores.greedy) / len(rows):.1%}, sampled {sum(scores.sampled) / len(rows):.1%} right")

@@ -12,7 +12,7 @@ import math
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from r1_recipes import runtime
 from r1_recipes.errors import RecipeError
@@ -118,9 +118,7 @@ def evaluate_model(
         model = model.to(torch.accelerator.current_accelerator())
     model.eval()
     set_seed(seed)
-    label = Path(name).name
-    greedy, _ = _generate(model, tokenizer, rows, recipe, 1, batch_size, f"{label}, greedy")
-    sampled, lengths = _generate(model, tokenizer, rows, recipe, num_samples, batch_size, f"{label}, sampled")
+    greedy, sampled, lengths = _generate(model, tokenizer, rows, recipe, num_samples, batch_size, Path(name).name)
     greedy_right, greedy_format = _judge(fmt, rows, greedy, 1)
     sampled_right, sampled_format = _judge(fmt, rows, sampled, num_samples)
     limit = recipe.training.max_completion_length
@@ -140,42 +138,64 @@ def evaluate_model(
 
 
 def _generate(
-    model: PreTrainedModel,
-    tokenizer: PreTrainedTokenizerBase,
-    rows: Dataset,
-    recipe: Recipe,
-    samples: int,
-    batch_size: int,
-    label: str,
-) -> tuple[list[str], list[int]]:
-    """``samples`` completions a row, row by row, and their lengths in tokens."""
+    model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase, rows: Dataset, recipe: Recipe, num_samples: int, batch_size: int, label: str
+) -> tuple[list[str], list[str], list[int]]:
+    """One greedy and ``num_samples`` sampled completions a row, row by row, and the sampled ones' lengths in tokens.
+
+    Each prompt is read once: the cache it leaves serves all its completions.
+    """
+    import copy
+
     import torch
     from tqdm.auto import tqdm
+    from transformers import DynamicCache
 
     training = recipe.training
-    sampling = {"do_sample": False, "temperature": None, "top_p": None, "top_k": None}
-    if "sampled" in label:
-        # HF's own default is top_k 50; training samples from everything unless the recipe says otherwise.
-        sampling = {"do_sample": True, "temperature": training.temperature, "top_p": training.top_p, "top_k": training.top_k}
-    prompts = [tokenizer.apply_chat_template(p, tokenize=False, add_generation_prompt=True) for p in rows["prompt"] for _ in range(samples)]
-    texts, lengths = [], []
-    with tqdm(total=len(prompts), desc=label, unit="completion") as bar, torch.inference_mode():
-        for begin in range(0, len(prompts), batch_size):
-            part = prompts[begin : begin + batch_size]
+    greedily = {"do_sample": False, "temperature": None, "top_p": None, "top_k": None}
+    # Transformers' own default is top_k 50; training samples from everything unless the recipe says otherwise.
+    sampling = {"do_sample": True, "temperature": training.temperature, "top_p": training.top_p, "top_k": training.top_k}
+    ending = {
+        "max_new_tokens": training.max_completion_length,
+        "pad_token_id": tokenizer.pad_token_id,
+        "eos_token_id": tokenizer.eos_token_id,
+    }
+
+    def complete(batch: Any, cache: DynamicCache, settings: dict[str, Any], copies: int) -> tuple[list[str], list[int]]:
+        inputs = {name: tensor.repeat_interleave(copies, dim=0) for name, tensor in batch.items()}
+        output = model.generate(**inputs, **settings, **ending, past_key_values=cache)[:, inputs["input_ids"].shape[1] :]
+        texts, lengths = [], []
+        for ids in output.tolist():
+            end = ids.index(tokenizer.eos_token_id) if tokenizer.eos_token_id in ids else len(ids)
+            lengths.append(end + (end < len(ids)))
+            texts.append(tokenizer.decode(ids[:end], skip_special_tokens=True))
+        bar.update(len(texts))
+        return texts, lengths
+
+    prompts = [tokenizer.apply_chat_template(prompt, tokenize=False, add_generation_prompt=True) for prompt in rows["prompt"]]
+    greedy, sampled, lengths = [], [], []
+    step = max(1, batch_size // num_samples)
+    with tqdm(total=len(prompts) * (1 + num_samples), desc=label, unit="completion") as bar, torch.inference_mode():
+        for begin in range(0, len(prompts), step):
+            part = prompts[begin : begin + step]
             batch = tokenizer(part, return_tensors="pt", padding=True, padding_side="left", add_special_tokens=False).to(model.device)
-            output = model.generate(
-                **batch,
-                **sampling,
-                max_new_tokens=training.max_completion_length,
-                pad_token_id=tokenizer.pad_token_id,
-                eos_token_id=tokenizer.eos_token_id,
-            )[:, batch["input_ids"].shape[1] :]
-            for ids in output.tolist():
-                end = ids.index(tokenizer.eos_token_id) if tokenizer.eos_token_id in ids else len(ids)
-                lengths.append(end + (end < len(ids)))
-                texts.append(tokenizer.decode(ids[:end], skip_special_tokens=True))
-            bar.update(len(part))
-    return texts, lengths
+            batch = {name: batch[name] for name in ("input_ids", "attention_mask")}
+            cache = DynamicCache(config=model.config)
+            positions = (batch["attention_mask"].cumsum(-1) - 1).clamp(min=0)
+            # All but the last token, which generate() reads itself.
+            model(
+                input_ids=batch["input_ids"][:, :-1],
+                attention_mask=batch["attention_mask"][:, :-1],
+                position_ids=positions[:, :-1],
+                past_key_values=cache,
+                logits_to_keep=1,
+            )
+            texts, _ = complete(batch, copy.deepcopy(cache), greedily, 1)
+            greedy += texts
+            cache.batch_repeat_interleave(num_samples)
+            texts, counts = complete(batch, cache, sampling, num_samples)
+            sampled += texts
+            lengths += counts
+    return greedy, sampled, lengths
 
 
 def _judge(fmt: ResponseFormat, rows: Dataset, texts: list[str], samples: int) -> tuple[list[float], float]:

@@ -38,7 +38,7 @@ RECIPE_FILE = "recipe.yaml"
 METRICS_FILE = "metrics.jsonl"
 LOG_FILE = "run.log"
 # Settings that make a run another experiment; the same directory then holds something that must not be mixed up with it.
-_IDENTITY = ("model_name_or_path", "dataset_name", "dataset_config", "dataset_mixture", "response_format", "reward_funcs")
+_IDENTITY = ("model_name_or_path", "dataset_name", "dataset_config", "dataset_mixture", "response_format", "reward_funcs", "seed")
 _PACKAGES = ("r1-recipes", "torch", "trl", "transformers", "datasets", "accelerate", "peft", "math-verify", "vllm")
 # A launcher passes on, as a signal of its own, the Ctrl-C that its workers have already had from the terminal.
 _SAME_REQUEST_SECONDS = 2.0
@@ -116,7 +116,18 @@ def start(argv: Sequence[str] | None, method: str) -> Run:
     for warning in dict.fromkeys(recipe.warnings):
         logger.warning(warning)
     _prepare_trackers(recipe)
-    return Run(recipe, output_dir, newest_whole_checkpoint(output_dir))
+    return Run(recipe, output_dir, _resume_point(recipe, output_dir))
+
+
+def _resume_point(recipe: Recipe, output_dir: Path) -> Path | None:
+    """The recipe's ``resume_from_checkpoint`` where it names a folder, else the newest whole checkpoint of the run."""
+    named = recipe.training.resume_from_checkpoint
+    if not named or str(named).lower() == "true":
+        return newest_whole_checkpoint(output_dir)
+    fault = checkpoint_fault(Path(named)) if Path(named).is_dir() else "no such folder"
+    if fault:
+        raise RecipeError(f"{recipe.path}: resume_from_checkpoint: {named}: {fault}; leave it out to go on from the newest whole one")
+    return Path(named)
 
 
 class _JsonFormatter(logging.Formatter):
@@ -285,11 +296,12 @@ def _version(package: str) -> str | None:
         return None
 
 
-def is_finished(output_dir: Path) -> bool:
-    """Whether the run in this directory went through to its end and saved its model."""
+def is_finished(output_dir: Path, **identity: Any) -> bool:
+    """Whether this directory holds a run with these settings that went through to its end and saved its model."""
     try:
-        return bool(json.loads((output_dir / RUN_FILE).read_text(encoding="utf-8")).get("finished"))
-    except (OSError, ValueError, AttributeError):
+        entry = json.loads((output_dir / RUN_FILE).read_text(encoding="utf-8"))
+        return bool(entry.get("finished")) and all(entry["identity"].get(key) == value for key, value in identity.items())
+    except (OSError, ValueError, AttributeError, KeyError):
         return False
 
 
@@ -469,6 +481,42 @@ def freeze_parameters(trainer: Trainer, patterns: Sequence[str] | None) -> None:
     logger.info("training %s of %s parameters", f"{trainable:,}", f"{sum(p.numel() for p in trainer.model.parameters()):,}")
 
 
+def show_progress(trainer: Trainer) -> None:
+    """One short line a log entry beside the progress bar, instead of every metric there is; ``metrics.jsonl`` has them all."""
+    from transformers import ProgressCallback
+
+    class Progress(ProgressCallback):
+        def on_log(self, args: Any, state: Any, control: Any, logs: dict[str, Any] | None = None, **kwargs: Any) -> None:
+            line = progress_line(logs or {})
+            if line and self.training_bar is not None:
+                self.training_bar.write(f"step {state.global_step}: {line}", file=sys.stderr)
+
+    if not trainer.args.disable_tqdm:
+        trainer.remove_callback(ProgressCallback)
+        trainer.add_callback(Progress)
+
+
+def progress_line(logs: dict[str, Any]) -> str:
+    """What a person watches: the reward and its parts, length, what was cut, groups without a signal, entropy; or the loss."""
+    shown = {"reward": logs.get("reward")}
+    shown |= {key.split("/")[1]: value for key, value in logs.items() if re.fullmatch(r"rewards/[^/]+/mean", key)}
+    shown |= {
+        "tokens": logs.get("completions/mean_length"),
+        "clipped": logs.get("completions/clipped_ratio"),
+        "groups without spread": logs.get("frac_reward_zero_std"),
+        "loss": None if "reward" in logs else logs.get("loss"),
+        "token accuracy": logs.get("mean_token_accuracy"),
+        "entropy": logs.get("entropy"),
+        "grad norm": logs.get("grad_norm"),
+    }
+    # TRL gives numbers, Transformers writes some of its own as text.
+    numbers = {}
+    for name, value in shown.items():
+        with contextlib.suppress(TypeError, ValueError):
+            numbers[name] = float(value)
+    return ", ".join(f"{name} {value:.3g}" for name, value in numbers.items())
+
+
 def callbacks(run: Run) -> list[Any]:
     """Trainer callbacks of every run: the metrics file, a stop that saves first, and the order of the rows after a resume."""
     from transformers import TrainerCallback
@@ -573,6 +621,7 @@ def train_and_save(run: Run, trainer: Trainer, tokenizer: PreTrainedTokenizerBas
     if run.resume_from:
         logger.info("going on from %s", run.resume_from)
     freeze_parameters(trainer, recipe.script.unfrozen_parameters)
+    show_progress(trainer)
     with _stop_signals(run):
         result = trainer.train(resume_from_checkpoint=str(run.resume_from) if run.resume_from else None)
     if run.stop_requested and trainer.state.global_step < trainer.state.max_steps:

@@ -166,7 +166,9 @@ def test_arithmetic_works_out_the_share_of_rows_it_is_told_to(share):
     rows = [{"question": "q", "answer": "6", "metadata": json.dumps({**metadata, "source_index": i})} for i in range(200)]
     worked = [mapper(row)["reasoning"] == "1 + 2 = 3\n3 + 3 = 6" for row in rows]
     assert sum(worked) == pytest.approx(200 * share, abs=2)
-    assert all(mapper(row)["reasoning"] == "1 + 2 + 3 = 6" for row, is_worked in zip(rows, worked, strict=True) if not is_worked)
+    # the others estimate: 6 to the nearest ten is 10; the gold stays what it is
+    hasty = [mapper(row) for row, is_worked in zip(rows, worked, strict=True) if not is_worked]
+    assert {(m["reasoning"], m["answer"], m["solution"]) for m in hasty} <= {("1 + 2 + 3 is about 10", "10", "6")}
 
 
 @pytest.mark.parametrize(

@@ -247,7 +247,8 @@ def _target(fields: dict[str, Any], prompt: list[dict[str, str]], fmt: ResponseF
     if not fields.get("reasoning"):
         raise SkipRow("no reasoning to train on")
     try:
-        target = fmt.render(fields["reasoning"], fields.get("answer") or fields["solution"])
+        # A prefill may say more than the layout does; the target is the whole turn, as it will stand after the prompt.
+        target = fmt.full_text(fmt.render_completion(fields["reasoning"], fields.get("answer") or fields["solution"]))
     except ValueError:
         raise SkipRow(f"reasoning or answer cannot be written in format {fmt.name!r}") from None
     return {"prompt": prompt, "completion": [{"role": "assistant", "content": target}]}
