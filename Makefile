@@ -3,6 +3,7 @@
 #   make test | make lint
 #   make grpo RECIPE=gsm8k_qwen05b CONFIG=single_gpu ARGS="--max_steps 100"
 #   make sft  RECIPE=cpu_cold_start CONFIG=cpu
+#   make install EXTRAS=demo,dev,vllm            on a GPU machine, before recipes with use_vllm: true
 
 PYTHON ?= python3
 # The libraries ping their hubs when they are imported; nothing here needs that.
@@ -11,6 +12,7 @@ export HF_UPDATE_DOWNLOAD_COUNTS = 0
 VENV   := .venv
 BIN    := $(VENV)/bin
 CONFIG ?= single_gpu
+EXTRAS ?= demo,dev
 ARGS   ?=
 
 # With several Pythons at hand, take one that is new enough.
@@ -23,11 +25,12 @@ install: $(VENV)/.installed
 
 $(VENV)/.installed: pyproject.toml constraints.txt
 	@test -n "$(BASE)" || { echo "make: Python 3.11 or newer is needed (looked for $(PYTHON), python3.13, python3.12, python3.11)" >&2; exit 1; }
-	@test -x $(BIN)/python || $(BASE) -m venv $(VENV)
-	@echo "installing into $(VENV) (a minute or two; torch is the large part)"
-	@# torch first and by its exact version: a range would let pip pick a newer build with gigabytes of CUDA libraries.
-	$(BIN)/python -m pip install --quiet "$$(grep '^torch==' constraints.txt)"
-	$(BIN)/python -m pip install --quiet -c constraints.txt -e '.[demo,dev]'
+	@# A folder that an interrupted call left half made has no pip yet.
+	@$(BIN)/python -m pip --version >/dev/null 2>&1 || $(BASE) -m venv --clear $(VENV)
+	@echo "installing into $(VENV): torch is the large part (on Linux the registry's build for NVIDIA GPUs is several GB)"
+	@# torch by its exact version first: a range would let pip pick a newer one than the tests ran with.
+	$(BIN)/python -m pip install "$$(grep '^torch==' constraints.txt)" | grep -v "already satisfied"
+	$(BIN)/python -m pip install --progress-bar on -c constraints.txt -e '.[$(EXTRAS)]' | grep -vE "already satisfied|^  (Using|Preparing|Getting|Installing)"
 	@touch $@
 
 # glibc hands large blocks back to the kernel at every free and faults them in again: on CPUs that doubles the time of logits-sized steps.

@@ -94,3 +94,29 @@ def test_reading_a_prompt_once_changes_no_completion(tmp_path):
     # at a temperature next to zero sampling is greedy too; two samples a row, row by row
     assert sampled == [text for text in expected for _ in range(2)]
     assert all(0 < length <= 12 for length in lengths)
+
+
+def test_the_command_judges_two_models_on_rows_that_a_length_limit_would_drop(tmp_path, capsys):
+    import json
+
+    from r1_recipes import evaluate
+    from r1_recipes.smoke import build_tiny_model
+
+    model = str(build_tiny_model(tmp_path / "model", {}))
+    rows = [{"prompt": "2 + 2?", "solution": "4"}, {"prompt": "Why?", "solution": "Because."}, {"prompt": "3 + 3?", "solution": "6"}]
+    (tmp_path / "test.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    recipe = tmp_path / "judge.yaml"
+    recipe.write_text(
+        f"model_name_or_path: {model}\ndataset_name: {tmp_path / 'test.jsonl'}\nmapper: prompt_solution\nreward_funcs: [accuracy]\n"
+        f"max_prompt_tokens: 1\nmax_completion_length: 4\nuse_cpu: true\nbf16: false\ndtype: float32\noutput_dir: {tmp_path / 'run'}\n"
+    )
+    output = tmp_path / "scores.json"
+    evaluate.main([str(recipe), "--model", model, "--model", model, "--num_samples", "2", "--output", str(output)])
+    first, second = json.loads(output.read_text())
+    # "Because." is not mathematics: nobody can be judged by it, so it is left out for both.
+    assert len(first["greedy"]) == len(second["sampled"]) == 2
+    assert "greedy +0.0 points" in capsys.readouterr().out
+    assert not (tmp_path / "run").exists()
+    with pytest.raises(SystemExit):
+        evaluate.main([str(recipe), "--model", model, "--num_samples", "0"])
+    assert "1 or more" in capsys.readouterr().err

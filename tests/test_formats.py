@@ -83,10 +83,26 @@ def test_think_answer_reads(completion, answer, well_formed):
         ("<think>\na\n</think>\n\\boxed{5} or \\boxed{72}", None, False),
         ("<think>\na\n</think>\n\\boxed{\\frac{1}{2}}", "\\frac{1}{2}", True),
         ("<think>\na\n</think>\n\\boxed{72", None, False),
+        ("<think>\na\n</think>\n\\boxed{72} and then I ramble on about 71", "72", False),
     ],
 )
 def test_think_boxed_reads(completion, answer, well_formed):
     parsed = FORMATS["think_boxed"].parse(completion)
+    assert (parsed.answer, parsed.well_formed) == (answer, well_formed)
+
+
+@pytest.mark.parametrize(
+    ("completion", "answer", "well_formed"),
+    [
+        ("8 * 9 = 72, so the answer is $\\boxed{72}$.", "72", True),
+        ("8 * 9 = 72\n\\[\\boxed{72}\\]\n", "72", True),
+        ("\\boxed{72}", "72", False),  # no working
+        ("8 * 9 = 72, so \\boxed{72}. Or is it?", "72", False),
+        ("8 * 9 = 72", None, False),
+    ],
+)
+def test_boxed_reads(completion, answer, well_formed):
+    parsed = FORMATS["boxed"].parse(completion)
     assert (parsed.answer, parsed.well_formed) == (answer, well_formed)
 
 

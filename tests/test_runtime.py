@@ -236,7 +236,7 @@ def test_vllm_without_a_gpu(write_recipe: Callable[..., str], monkeypatch: pytes
 @pytest.mark.parametrize("tracker", ["wandb", "tensorboard", "trackio"])
 def test_a_tracker_that_is_not_installed(write_recipe: Callable[..., str], monkeypatch: pytest.MonkeyPatch, tracker: str) -> None:
     pretend_installed(monkeypatch, absent=(tracker,))
-    with pytest.raises(RecipeError, match=rf"report_to: {tracker} is not installed; pip install 'r1-recipes\[{tracker}\]'"):
+    with pytest.raises(RecipeError, match=rf"report_to: {tracker} is not installed; pip install -c constraints.txt -e '.\[{tracker}\]'"):
         runtime.check_trackers(load(write_recipe("grpo", report_to=[tracker])))
 
 
@@ -423,3 +423,33 @@ def test_a_bad_recipe_fails_before_torch_is_asked_for_a_model(capsys: pytest.Cap
         grpo.main([write_recipe("grpo"), "--learning_rat", "1"])
     assert ended.value.code == 2
     assert "unknown key 'learning_rat'" in capsys.readouterr().err
+
+
+def test_help_names_every_key_of_ours(capsys):
+    from r1_recipes import sft
+
+    with pytest.raises(SystemExit) as ended:
+        sft.main(["--help"])
+    assert ended.value.code == 0
+    text = capsys.readouterr().out
+    for key in ("--dataset_name", "--response_format", "--max_prompt_tokens", "trl.SFTConfig"):
+        assert key in text
+
+
+def test_secrets_of_the_command_line_are_masked():
+    argv = ["recipes/x.yaml", "--hub_token", "hf_abc", "--seed", "1", "--hub-token=hf_abc", "--max_prompt_tokens", "300"]
+    masked = runtime._without_secrets(argv)
+    assert masked == ["recipes/x.yaml", "--hub_token", "***", "--seed", "1", "--hub-token=***", "--max_prompt_tokens", "300"]
+
+
+def test_a_failed_run_leaves_its_traceback(tmp_path, caplog):
+    with pytest.raises(ZeroDivisionError), runtime.reported_errors():
+        raise ZeroDivisionError("boom")
+    assert "the run failed" in caplog.text and "ZeroDivisionError: boom" in caplog.text
+
+
+def test_a_progress_line_shows_what_a_person_watches():
+    logs = {"reward": 0.5, "rewards/accuracy/mean": 0.25, "rewards/accuracy/std": 0.4, "completions/mean_length": 37.25, "loss": 0.1}
+    assert runtime.progress_line(logs) == "reward 0.5, accuracy 0.25, tokens 37.2"
+    assert runtime.progress_line({"loss": "0.1221", "mean_token_accuracy": "0.96"}) == "loss 0.122, token accuracy 0.96"
+    assert runtime.progress_line({"train_runtime": 3.0}) == ""

@@ -21,3 +21,8 @@ def unknown_name(kind: str, name: object, choices: Iterable[str]) -> str:
     close = nearest(str(name), choices)
     hint = f" Did you mean {' or '.join(map(repr, close))}?" if close else ""
     return f"unknown {kind} {name!r}.{hint} Available: {', '.join(choices)}."
+
+
+def install_hint(extra: str) -> str:
+    """The command that adds one of this package's extras to a clone's environment, at the tested versions."""
+    return f"pip install -c constraints.txt -e '.[{extra}]'"

@@ -26,6 +26,8 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger(__name__)
 
+# Completions generated at once: enough to fill a core's matrix units, little enough for a laptop's memory.
+BATCH_SIZE = 128
 # Two-sided 95 %.
 _Z = 1.959964
 
@@ -93,15 +95,12 @@ def _standard_error(values: Sequence[float], mean: float) -> float:
     return math.sqrt(sum((value - mean) ** 2 for value in values) / (n - 1) / n) if n > 1 else float("inf")
 
 
-def evaluate_model(
-    name: str, rows: Dataset, fmt: ResponseFormat, recipe: Recipe, *, num_samples: int, batch_size: int, seed: int
-) -> Scores:
+def evaluate_model(name: str, rows: Dataset, recipe: Recipe, *, num_samples: int, batch_size: int, seed: int) -> Scores:
     """Generate greedily and ``num_samples`` times at the recipe's temperature for every row, and judge by ``accuracy`` and ``format``.
 
     Args:
         name: model path or id.
         rows: ``prompt``, ``solution`` and task columns, as :func:`r1_recipes.data.load_dataset` gives them.
-        fmt: the recipe's response format.
         recipe: a GRPO recipe; its generation settings are used.
         num_samples: sampled completions a row.
         batch_size: completions generated at once.
@@ -113,7 +112,13 @@ def evaluate_model(
     recipe.model.model_name_or_path = name
     tokenizer, fmt = runtime.load_tokenizer(recipe)
     dtype = recipe.model.dtype
-    model = AutoModelForCausalLM.from_pretrained(name, dtype=dtype if dtype in (None, "auto") else getattr(torch, dtype))
+    model = AutoModelForCausalLM.from_pretrained(
+        recipe.model.model_name_or_path,
+        dtype=dtype if dtype in (None, "auto") else getattr(torch, dtype),
+        revision=recipe.model.model_revision,
+        attn_implementation=recipe.model.attn_implementation,
+        trust_remote_code=recipe.training.trust_remote_code,
+    )
     if not recipe.training.use_cpu and torch.accelerator.is_available():
         model = model.to(torch.accelerator.current_accelerator())
     model.eval()
@@ -198,16 +203,37 @@ def _generate(
     return greedy, sampled, lengths
 
 
+def held_out_rows(recipe: Recipe) -> Dataset:
+    """The recipe's test split, whole (length limits are for training) but for rows whose gold cannot be judged by; those are counted.
+
+    Raises:
+        RecipeError: the split cannot be read, or no row can be judged.
+    """
+    from r1_recipes.data import load_dataset
+    from r1_recipes.formats import get_response_format
+    from r1_recipes.verification import grade
+
+    script = recipe.script
+    script.max_prompt_tokens = script.max_solution_tokens = None
+    fmt = get_response_format(script.response_format, system_prompt=script.system_prompt, prefill=script.prefill)
+    rows, report = load_dataset(script, fmt, "grpo", split="test")
+    logger.info("held out: %s", report)
+    if "scorer" in rows.column_names:
+        return rows
+    judged = [index for index, verdict in enumerate(grade(rows["solution"], [None] * len(rows))) if verdict is not None]
+    if len(judged) < len(rows):
+        logger.warning("%d of %d held-out golds are not mathematics; those rows are left out", len(rows) - len(judged), len(rows))
+    if not judged:
+        raise RecipeError(f"{recipe.path}: no held-out gold can be judged; the first is {rows[0]['solution']!r}")
+    return rows.select(judged)
+
+
 def _judge(fmt: ResponseFormat, rows: Dataset, texts: list[str], samples: int) -> tuple[list[float], float]:
     from r1_recipes.rewards import get_reward_funcs
 
     accuracy, shape = get_reward_funcs(["accuracy", "format"], fmt)
     columns = {name: [value for value in rows[name] for _ in range(samples)] for name in rows.column_names}
-    prompts = columns.pop("prompt")
-    right = accuracy(prompts=prompts, completions=texts, **columns)
-    # An unparseable gold judges nobody; such rows would have to be left out for every model alike.
-    if None in right:
-        raise RecipeError(f"held-out row {right.index(None) // samples}: its solution cannot be parsed, so nothing can be right")
+    right = accuracy(prompts=columns.pop("prompt"), completions=texts, **columns)
     per_row = [sum(right[i : i + samples]) / samples for i in range(0, len(right), samples)]
     return per_row, sum(shape(completions=texts)) / len(texts)
 
@@ -248,23 +274,20 @@ def main(argv: Sequence[str] | None = None) -> None:
     parser.add_argument("recipe", help="a GRPO recipe; its test split, format and generation settings are used")
     parser.add_argument("--model", action="append", required=True, help="path or id; give it again to compare")
     parser.add_argument("--num_samples", type=int, default=4, help="sampled completions a row (default 4)")
-    parser.add_argument("--batch_size", type=int, default=128, help="completions generated at once (default 128)")
+    parser.add_argument("--batch_size", type=int, default=BATCH_SIZE, help=f"completions generated at once (default {BATCH_SIZE})")
     parser.add_argument("--seed", type=int, default=0, help="of the sampling (default 0)")
     parser.add_argument("--output", type=Path, help="write every number here, as JSON")
     options, overrides = parser.parse_known_args(argv)
     with runtime.reported_errors():
-        from r1_recipes.data import load_dataset
-        from r1_recipes.formats import get_response_format
         from r1_recipes.recipe import load
 
+        if options.num_samples < 1 or options.batch_size < 1:
+            raise RecipeError("--num_samples and --batch_size are 1 or more")
         recipe = load([options.recipe, *overrides], "grpo")
         runtime.set_up_logging(recipe)
-        script = recipe.script
-        fmt = get_response_format(script.response_format, system_prompt=script.system_prompt, prefill=script.prefill)
-        rows, report = load_dataset(script, fmt, "grpo", split="test")
-        logger.info("held out: %s", report)
+        rows = held_out_rows(recipe)
         settings = {"num_samples": options.num_samples, "batch_size": options.batch_size, "seed": options.seed}
-        scores = [evaluate_model(name, rows, fmt, recipe, **settings) for name in options.model]
+        scores = [evaluate_model(name, rows, recipe, **settings) for name in options.model]
         table = markdown_table(scores, options.model)
         lines = [
             difference_line(scores[i], scores[i + 1], f"{options.model[i + 1]} over {options.model[i]}") for i in range(len(scores) - 1)

@@ -14,6 +14,7 @@ from dataclasses import dataclass, field, replace
 from functools import cached_property
 
 _BOX = "\\boxed{"
+_SENTENCE_END = "$\\)]*.。 \t\r\n"
 _SLOT = re.compile(r"\{(reasoning|answer)\}")
 
 
@@ -86,7 +87,7 @@ class ResponseFormat:
     def tags(self) -> tuple[str, ...]:
         """Every delimiter that a response holds exactly once, with the line breaks that the layout puts around it."""
         tags = []
-        cores = [*(self.reasoning_tags or ()), *((_BOX,) if self.boxed else self.answer_tags or ())]
+        cores = [*(self.reasoning_tags or ()), *(self.answer_tags or ())]
         cursor = 0
         for core in cores:
             start = self.layout.index(core, cursor)
@@ -96,7 +97,8 @@ class ResponseFormat:
             while self.layout[end : end + 1] == "\n":
                 end += 1
             tags.append(self.layout[start:end])
-        return tuple(tags)
+        # A box stands in a sentence as often as on a line of its own.
+        return (*tags, _BOX) if self.boxed else tuple(tags)
 
     def render(self, reasoning: str, answer: str) -> str:
         """Write a whole response, prefill included; outer white space of both parts is dropped.
@@ -154,9 +156,9 @@ class ResponseFormat:
         if self.reasoning_tags is None:
             # The working is whatever stands before the answer.
             reasoning, lead = (lead.strip() or None), ""
-        if self.boxed and self.reasoning_tags:
-            # A sentence around the box ("So the answer is …") is part of the answer block.
-            lead = rest = ""
+        if self.boxed:
+            # The sentence that leads to the box ("So the answer is $") belongs to the answer, and so does what closes it; more does not.
+            lead, rest = "", rest.strip(_SENTENCE_END)
         # An answer block inside the reasoning is a second one. (A box there is how many models note an interim result.)
         second = bool(self.answer_tags and reasoning and any(tag in reasoning for tag in self.answer_tags))
         well_formed = bool(single and answer and reasoning) and not (second or head or lead.strip() or rest.strip())

@@ -31,6 +31,7 @@ from fractions import Fraction
 from pathlib import Path
 from typing import Any
 
+from r1_recipes.errors import install_hint
 from r1_recipes.formats import boxed_spans
 
 TASK_SECONDS = 5.0
@@ -50,6 +51,9 @@ MEMORY_BYTES = 2 << 30
 MAX_ANSWER_CHARS = 1000
 """A longer answer is wrong unread: the longest gold of MATH, GSM8K and OpenR1-Math that is one expression is far shorter, and the
 parsers take time that grows faster than the length (2,000 nested fractions recurse until they die)."""
+
+MAX_GOLD_WORDS = 12
+"""More words without a box or ``####`` are a solution or a proof, of which no part is known to be the gold."""
 
 CACHE_SIZE = 16_384
 """Verdicts remembered: several steps' worth of completions, a few MB."""
@@ -309,7 +313,7 @@ def _read_gold(text: str) -> _Gold | None:
         text = boxes[-1]
     elif "####" in text:
         text = text.rpartition("####")[2]
-    if len(text) > MAX_ANSWER_CHARS:
+    if len(text) > MAX_ANSWER_CHARS or len(text.split()) > MAX_GOLD_WORDS:
         return None
     cleaned = _clean(text)
     if re.search(r"\\text|\\mathrm|\\mbox", text) and re.fullmatch(r"[A-Za-z][A-Za-z\s'-]+", cleaned):
@@ -716,7 +720,7 @@ def _score(spec: str, answer: str) -> list[bool] | str:
     try:
         import reasoning_gym
     except ModuleNotFoundError as error:
-        return f"ModuleNotFoundError: {error}; the column 'scorer' needs it: pip install 'r1-recipes[demo]'"
+        return f"ModuleNotFoundError: {error}; the column 'scorer' needs it: {install_hint('demo')}"
     parsed = json.loads(spec)
     try:
         scorer = reasoning_gym.get_score_answer_fn(parsed["reasoning_gym"])

@@ -188,6 +188,8 @@ class _Job:
         for column in wanted or ():
             if column not in columns:
                 raise RecipeError(f"keep_columns: dataset {source}: " + unknown_name("column", column, columns))
+            if column in _RESERVED:
+                raise RecipeError(f"keep_columns: {column!r} is a name that trainers and rewards use themselves; rename it in the data")
         if wanted is None:
             wanted = [] if self.method == "sft" or self.args.dataset_mixture else columns
         return [column for column in wanted if column not in _RESERVED]

@@ -7,7 +7,7 @@ import logging
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from r1_recipes.errors import RecipeError, nearest, unknown_name
+from r1_recipes.errors import RecipeError, install_hint, nearest, unknown_name
 
 if TYPE_CHECKING:
     from datasets import Dataset
@@ -104,7 +104,7 @@ def _modelscope_rows(name: str, split: str, config: str | None, revision: str | 
     try:
         from modelscope.msdatasets import MsDataset
     except ImportError as error:
-        raise RecipeError("hub: modelscope needs the package: pip install 'r1-recipes[modelscope]'") from error
+        raise RecipeError(f"hub: modelscope cannot be used here ({error}): {install_hint('modelscope')}") from error
     options = {"version": revision} if revision else {}
     try:
         loaded = MsDataset.load(name, subset_name=config, split=split, **options)
@@ -124,7 +124,7 @@ def model_path(name: str, hub: str, revision: str | None = None) -> str:
     try:
         from modelscope import snapshot_download
     except ImportError as error:
-        raise RecipeError("hub: modelscope needs the package: pip install 'r1-recipes[modelscope]'") from error
+        raise RecipeError(f"hub: modelscope cannot be used here ({error}): {install_hint('modelscope')}") from error
     try:
         # ModelScope's default branch is 'master'; 'main' is what TRL's model_revision defaults to.
         return snapshot_download(name, revision=None if revision in (None, "main") else revision)
@@ -152,7 +152,7 @@ def reasoning_gym_rows(task: str, split: str, config: dict[str, Any]) -> Dataset
         import reasoning_gym
         from reasoning_gym.factory import DATASETS
     except ImportError as error:
-        raise RecipeError("reasoning_gym tasks need the package: pip install 'r1-recipes[demo]'") from error
+        raise RecipeError(f"reasoning_gym tasks need the package: {install_hint('demo')}") from error
     from datasets import Dataset
 
     if task not in DATASETS:
