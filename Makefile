@@ -29,8 +29,8 @@ $(VENV)/.installed: pyproject.toml constraints.txt
 	@$(BIN)/python -m pip --version >/dev/null 2>&1 || $(BASE) -m venv --clear $(VENV)
 	@echo "installing into $(VENV): torch is the large part (on Linux the registry's build for NVIDIA GPUs is several GB)"
 	@# torch by its exact version first: a range would let pip pick a newer one than the tests ran with.
-	$(BIN)/python -m pip install "$$(grep '^torch==' constraints.txt)" | grep -v "already satisfied"
-	$(BIN)/python -m pip install --progress-bar on -c constraints.txt -e '.[$(EXTRAS)]' | grep -vE "already satisfied|^  (Using|Preparing|Getting|Installing)"
+	$(BIN)/python -m pip install "$$(grep '^torch==' constraints.txt)"
+	$(BIN)/python -m pip install -c constraints.txt -e '.[$(EXTRAS)]'
 	@touch $@
 
 # glibc hands large blocks back to the kernel at every free and faults them in again: on CPUs that doubles the time of logits-sized steps.
