@@ -710,21 +710,49 @@ def _name_in_card(run: Run) -> None:
     _write(card, text.replace("# Model Card for None", f"# Model Card for {run.output_dir.name}"))
 
 
-def datasets_for(run: Run, fmt: ResponseFormat, tokenizer: Any, load_split: Callable[..., Any]) -> tuple[Any, Any]:
+def run_recipe(
+    argv: Sequence[str] | None, method: str, build: Callable[[Recipe, ResponseFormat, PreTrainedTokenizerBase, dict[str, Any]], Trainer]
+) -> None:
+    """What every training entry point does; ``build`` makes the trainer.
+
+    Args:
+        argv: command line without the program; ``None``: this process's.
+        method: ``"grpo"`` or ``"sft"``.
+        build: called with the recipe, the response format, the tokenizer, and the keyword arguments that all TRL trainers take.
+
+    Raises:
+        SystemExit: 2 where the recipe or its data cannot be used, 130 where the run was stopped.
+    """
+    with reported_errors():
+        run = start(argv, method)
+        tokenizer, fmt = load_tokenizer(run.recipe)
+        train, held_out = datasets_for(run, fmt, tokenizer)
+        arguments = {
+            **model_arguments(run.recipe),
+            "args": run.recipe.training,
+            "train_dataset": train,
+            "eval_dataset": held_out,
+            "processing_class": tokenizer,
+            "callbacks": callbacks(run),
+        }
+        train_and_save(run, build(run.recipe, fmt, tokenizer, arguments), tokenizer)
+
+
+def datasets_for(run: Run, fmt: ResponseFormat, tokenizer: Any) -> tuple[Any, Any]:
     """Training and evaluation split (``None`` where ``eval_strategy`` is "no"), disjoint by question."""
-    from r1_recipes.data.load import drop_overlap
+    from r1_recipes.data.load import drop_overlap, load_dataset
 
     recipe = run.recipe
     if recipe.script.smoke:
         from r1_recipes.smoke import example_rows
 
         rows = example_rows(recipe.script, recipe.method)
-        return load_split(recipe.script, fmt, recipe.method, tokenizer=tokenizer, rows=rows)[0], None
-    train, report = load_split(recipe.script, fmt, recipe.method, split="train", tokenizer=tokenizer)
+        return load_dataset(recipe.script, fmt, recipe.method, tokenizer=tokenizer, rows=rows)[0], None
+    train, report = load_dataset(recipe.script, fmt, recipe.method, split="train", tokenizer=tokenizer)
     logger.info("train: %s", report)
     if recipe.training.eval_strategy == "no":
         return train, None
-    held_out, report = load_split(recipe.script, fmt, recipe.method, split="test", tokenizer=tokenizer)
+    held_out, report = load_dataset(recipe.script, fmt, recipe.method, split="test", tokenizer=tokenizer)
     logger.info("test: %s", report)
     train, dropped = drop_overlap(train, held_out)
     if dropped:

@@ -3,40 +3,33 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from r1_recipes import runtime
 from r1_recipes.errors import RecipeError
 
+if TYPE_CHECKING:
+    from trl import SFTTrainer
+
+    from r1_recipes.formats import ResponseFormat
+    from r1_recipes.recipe import Recipe
+
 
 def main(argv: Sequence[str] | None = None) -> None:
-    """Run an SFT recipe: the loss is on the completion, rendered by the response format.
+    """Run an SFT recipe; see :func:`r1_recipes.runtime.run_recipe`."""
+    runtime.run_recipe(argv, "sft", build_trainer)
 
-    Args:
-        argv: command line without the program; ``None``: this process's.
+
+def build_trainer(recipe: Recipe, fmt: ResponseFormat, tokenizer: Any, arguments: dict[str, Any]) -> SFTTrainer:
+    """TRL's SFT trainer; the loss is on the completion, which the response format rendered.
 
     Raises:
-        SystemExit: 2 where the recipe or its data cannot be used, 130 where the run was stopped.
+        RecipeError: the chat template would not write the target into the training text.
     """
-    with runtime.reported_errors():
-        run = runtime.start(argv, "sft")
-        recipe = run.recipe
-        from trl import SFTTrainer
+    from trl import SFTTrainer
 
-        from r1_recipes.data import load_dataset
-
-        tokenizer, fmt = runtime.load_tokenizer(recipe)
-        train, held_out = runtime.datasets_for(run, fmt, tokenizer, load_dataset)
-        check_template(recipe.model.model_name_or_path, tokenizer, train[0])
-        trainer = SFTTrainer(
-            **runtime.model_arguments(recipe),
-            args=recipe.training,
-            train_dataset=train,
-            eval_dataset=held_out,
-            processing_class=tokenizer,
-            callbacks=runtime.callbacks(run),
-        )
-        runtime.train_and_save(run, trainer, tokenizer)
+    check_template(recipe.model.model_name_or_path, tokenizer, arguments["train_dataset"][0])
+    return SFTTrainer(**arguments)
 
 
 def check_template(model: str, tokenizer: Any, row: dict[str, Any]) -> None:
