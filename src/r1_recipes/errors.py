@@ -26,3 +26,9 @@ def unknown_name(kind: str, name: object, choices: Iterable[str]) -> str:
 def install_hint(extra: str) -> str:
     """The command that adds one of this package's extras to a clone's environment, at the tested versions."""
     return f"pip install -c constraints.txt -e '.[{extra}]'"
+
+
+def first_line(error: BaseException) -> str:
+    """A library's error as half a sentence with its full stop: its kind and the first line of its message."""
+    lines = str(error).strip().splitlines()
+    return f"{type(error).__name__}: {lines[0] if lines else ''}".rstrip(": ") + "."

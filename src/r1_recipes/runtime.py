@@ -24,7 +24,7 @@ from typing import TYPE_CHECKING, Any
 
 import yaml
 
-from r1_recipes.errors import RecipeError, install_hint
+from r1_recipes.errors import RecipeError, first_line, install_hint
 from r1_recipes.formats import ResponseFormat, get_response_format, template_prefill
 from r1_recipes.recipe import Recipe, load
 
@@ -440,9 +440,8 @@ def load_tokenizer(recipe: Recipe) -> tuple[PreTrainedTokenizerBase, ResponseFor
             model.model_name_or_path, revision=model.model_revision, trust_remote_code=recipe.training.trust_remote_code
         )
     except Exception as error:  # offline, gated, misspelt, not a checkpoint: Transformers' own words say which
-        first = (str(error).strip().splitlines() or [""])[0]
         raise RecipeError(
-            f"{recipe.path}: model_name_or_path: {model.model_name_or_path!r} cannot be loaded ({type(error).__name__}: {first}); a local "
+            f"{recipe.path}: model_name_or_path: {model.model_name_or_path!r} cannot be loaded ({first_line(error)[:-1]}); a local "
             "checkpoint folder works too: --model_name_or_path PATH. On ModelScope: --hub modelscope"
         ) from error
     if script.chat_template:

@@ -7,7 +7,7 @@ import logging
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from r1_recipes.errors import RecipeError, install_hint, nearest, unknown_name
+from r1_recipes.errors import RecipeError, first_line, install_hint, nearest, unknown_name
 
 if TYPE_CHECKING:
     from datasets import Dataset
@@ -79,7 +79,7 @@ def _local_rows(path: Path, split: str, config: str | None) -> Dataset:
     except RecipeError:
         raise
     except Exception as error:  # datasets raises many kinds for one thing: this file cannot be read
-        raise RecipeError(f"dataset_name: {path}: cannot be read: {_first_line(error)}") from error
+        raise RecipeError(f"dataset_name: {path}: cannot be read: {first_line(error)}") from error
 
 
 def _pick_split(splits: Any, split: str, name: str) -> Dataset:
@@ -96,7 +96,7 @@ def _hub_rows(name: str, split: str, config: str | None, revision: str | None) -
     except Exception as error:  # offline, gated, misspelt, wrong config: the library's own words say which
         raise RecipeError(
             f"dataset_name: {name!r}{f' ({config})' if config else ''}, split {split!r} cannot be loaded from the Hugging Face hub: "
-            f"{_first_line(error)} A local copy works too: --dataset_name PATH. On ModelScope: --hub modelscope.{_near(Path(name))}"
+            f"{first_line(error)} A local copy works too: --dataset_name PATH. On ModelScope: --hub modelscope.{_near(Path(name))}"
         ) from error
 
 
@@ -109,7 +109,7 @@ def _modelscope_rows(name: str, split: str, config: str | None, revision: str | 
     try:
         loaded = MsDataset.load(name, subset_name=config, split=split, **options)
     except Exception as error:  # as above: the library's own words
-        raise RecipeError(f"dataset_name: {name!r}, split {split!r} cannot be loaded from ModelScope: {_first_line(error)}") from error
+        raise RecipeError(f"dataset_name: {name!r}, split {split!r} cannot be loaded from ModelScope: {first_line(error)}") from error
     return loaded.to_hf_dataset() if hasattr(loaded, "to_hf_dataset") else loaded
 
 
@@ -129,7 +129,7 @@ def model_path(name: str, hub: str, revision: str | None = None) -> str:
         # ModelScope's default branch is 'master'; 'main' is what TRL's model_revision defaults to.
         return snapshot_download(name, revision=None if revision in (None, "main") else revision)
     except Exception as error:
-        raise RecipeError(f"model_name_or_path: {name!r} cannot be loaded from ModelScope: {_first_line(error)}") from error
+        raise RecipeError(f"model_name_or_path: {name!r} cannot be loaded from ModelScope: {first_line(error)}") from error
 
 
 def reasoning_gym_rows(task: str, split: str, config: dict[str, Any]) -> Dataset:
@@ -173,7 +173,7 @@ def reasoning_gym_rows(task: str, split: str, config: dict[str, Any]) -> Dataset
         try:
             return reasoning_gym.create_dataset(task, **options)
         except (TypeError, AssertionError, ValueError) as error:
-            raise RecipeError(f"task_config of {task!r}: {_first_line(error)}; keys given: {sorted(options)}") from error
+            raise RecipeError(f"task_config of {task!r}: {first_line(error)}; keys given: {sorted(options)}") from error
 
     def unique(part: str, size: int, excluded: frozenset[str]) -> list[dict[str, Any]]:
         rows, seen, drawn = [], set(excluded), 0
@@ -193,8 +193,3 @@ def reasoning_gym_rows(task: str, split: str, config: dict[str, Any]) -> Dataset
     return Dataset.from_list(
         [{"question": r["question"], "answer": r["answer"], "metadata": json.dumps(r["metadata"], default=str)} for r in rows]
     )
-
-
-def _first_line(error: BaseException) -> str:
-    lines = str(error).strip().splitlines()
-    return f"{type(error).__name__}: {lines[0] if lines else ''}".rstrip(": ") + "."

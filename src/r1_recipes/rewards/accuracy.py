@@ -67,13 +67,16 @@ def _gold_texts(solution: Sequence[Any]) -> list[str | None]:
     return [None if gold is None else str(gold) for gold in solution]
 
 
-def require_solution(reward: str, solution: Sequence[Any] | None, columns: dict[str, Any]) -> None:
+def require_solution(
+    reward: str, solution: Sequence[Any] | None, columns: dict[str, Any], scorer: Sequence[str | None] | None = None
+) -> None:
     """Refuse a dataset without golds, by name: that is the recipe's fault, not the model's.
 
     Raises:
-        RecipeError: ``solution`` is ``None``.
+        RecipeError: ``solution`` is ``None``, and some row has no ``scorer`` either.
     """
-    if solution is None:
+    # A row with a scorer of its own needs no gold.
+    if solution is None and (scorer is None or not all(scorer)):
         found = sorted(key for key, value in columns.items() if isinstance(value, (list, tuple)))
         raise RecipeError(
             f"reward {reward!r} needs a column 'solution' with the gold answers; the dataset's columns here are: "
@@ -101,8 +104,7 @@ class AccuracyReward(Reward):
         log_metric: Callable[[str, float], None] | None = None,
         **columns: Any,
     ) -> list[float | None]:
-        if scorer is None or not all(scorer):
-            require_solution(self.name, solution, columns)
+        require_solution(self.name, solution, columns, scorer)
         before = verification.STATS.copy()
         answers = parsed_answers(self.response_format, completions)
         verdicts = _verdicts(answers, solution, scorer)

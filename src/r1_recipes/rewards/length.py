@@ -47,8 +47,7 @@ class CosineReward(Reward):
         scorer: Sequence[str | None] | None = None,
         **columns: Any,
     ) -> list[float | None]:
-        if scorer is None or not all(scorer):
-            require_solution(self.name, solution, columns)
+        require_solution(self.name, solution, columns, scorer)
         verdicts = correctness(self.response_format, completions, solution, scorer)
         return [self._scale(verdict, len(ids)) for verdict, ids in zip(verdicts, completion_ids, strict=True)]
 
@@ -87,8 +86,7 @@ class LengthReward(Reward):
         scorer: Sequence[str | None] | None = None,
         **columns: Any,
     ) -> list[float | None]:
-        if scorer is None or not all(scorer):
-            require_solution(self.name, solution, columns)
+        require_solution(self.name, solution, columns, scorer)
         verdicts = correctness(self.response_format, completions, solution, scorer)
         lengths = [len(ids) for ids in completion_ids]
         rewards: list[float | None] = [None] * len(lengths)
