@@ -106,3 +106,7 @@ def _convert(gguf: Path, target: Path) -> None:
     model.generation_config = GenerationConfig(**ids)
     model.save_pretrained(target)
     tokenizer.save_pretrained(target)
+
+
+# What a recipe may name as `embedded:NAME`.
+EMBEDDED = {"SmolLM2-135M-Instruct": smollm2_checkpoint}

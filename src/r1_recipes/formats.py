@@ -231,7 +231,7 @@ _R1_ZERO_CHAT_TEMPLATE = (
     "{% for message in messages %}"
     "{% if message['role'] == 'system' %}{{ message['content'] }}\n"
     "{% elif message['role'] == 'user' %}User: {{ message['content'] }}\n"
-    "{% elif message['role'] == 'assistant' %}Assistant: {% generation %}{{ message['content'] + eos_token }}{% endgeneration %}\n"
+    "{% elif message['role'] == 'assistant' %}Assistant: {% generation %}{{ message['content'] + eos_token }}{% endgeneration %}{{ '\\n' }}"
     "{% endif %}{% endfor %}{% if add_generation_prompt %}Assistant:{{ ' ' }}{% endif %}"
 )
 

@@ -8,7 +8,7 @@ import pytest
 from datasets import Dataset
 
 from r1_recipes import verification
-from r1_recipes.data import MAPPERS, load_dataset
+from r1_recipes.data import MAPPERS, Mapper, load_dataset
 from r1_recipes.data.load import LoadReport, build_prompt, drop_overlap
 from r1_recipes.errors import RecipeError
 from r1_recipes.formats import FORMATS, get_response_format
@@ -108,20 +108,267 @@ def test_sft_targets_are_what_the_format_renders(name, mapper):
         assert row["prompt"][-1]["role"] == "user"
 
 
+def turn(role, content):
+    return {"role": role, "content": content}
+
+
+ASKED, ANSWERED = turn("user", "2+2?"), turn("assistant", "4")
+
+
 @pytest.mark.parametrize(
     "row",
     [
-        {"messages": [{"role": "user", "content": "2+2?"}, {"role": "assistant", "content": "4"}]},
-        {"prompt": "2+2?", "completion": "4"},
-        {"prompt": [{"role": "user", "content": "2+2?"}], "completion": [{"role": "assistant", "content": "4"}]},
+        {"messages": [ASKED, ANSWERED]},
+        {"conversations": [{"from": "human", "value": "2+2?"}, {"from": "gpt", "value": "4"}]},
+        {"prompt": [ASKED], "completion": [ANSWERED]},
     ],
 )
 def test_sft_takes_conversations_as_they_are(row):
-    empty = {key: type(value)() for key, value in row.items()}
+    empty = {key: [] for key in row}
     rows = Dataset.from_list([{**row, "source": "x"}, {**empty, "source": "y"}])
+    # No instruction of the recipe's, no shape that must hold; the last assistant's turn is the target.
     dataset, report = load_dataset(arguments(), FMT, "sft", rows=rows)
-    assert [dict(item) for item in dataset] == [row]
+    assert [dict(item) for item in dataset] == [{"prompt": [ASKED], "completion": [ANSWERED]}]
     assert (report.read, report.kept, report.first_index) == (2, 1, {f"column {next(iter(row))!r} is empty": 1})
+
+
+def test_sft_takes_pairs_of_texts_as_they_are():
+    rows = Dataset.from_list([{"prompt": "2+2?", "completion": "4", "n": 1}, {"prompt": "", "completion": "x", "n": 2}])
+    dataset, report = load_dataset(arguments(), FMT, "sft", rows=rows)
+    assert [dict(item) for item in dataset] == [{"prompt": "2+2?", "completion": "4"}]
+    assert report.first_index == {"column 'prompt' is empty": 1}
+
+
+def test_the_history_of_a_conversation_is_kept():
+    turns = [turn("system", "Be brief."), ASKED, ANSWERED, turn("user", "And 3+3?"), turn("assistant", "6"), turn("user", "Thanks.")]
+    rows = Dataset.from_list([{"messages": turns}])
+    (row,) = load_dataset(arguments(), FMT, "sft", rows=rows)[0]
+    assert row == {"prompt": turns[:4], "completion": [turns[4]]}
+    # By name, the mapper brings the recipe's instruction, which replaces the row's own; an empty one leaves it.
+    args = arguments(mapper="conversations", mapper_config={"well_formed": False})
+    (row,) = load_dataset(args, FMT, "sft", rows=rows)[0]
+    assert row == {"prompt": [turn("system", FMT.system_prompt), *turns[1:4]], "completion": [turns[4]]}
+    (row,) = load_dataset(args, replace(FMT, system_prompt=""), "sft", rows=rows)[0]
+    assert row["prompt"] == turns[:4]
+    (row,) = load_dataset(args, FMT, "distill", rows=rows)[0]
+    assert row == {"prompt": [turn("system", FMT.system_prompt), *turns[1:4]]}
+
+
+BOXED = FORMATS["think_boxed"]
+THOUGHT = "<think>\n2 and 2.\n</think>\n\\boxed{4}"
+
+
+def generated(response, **columns):
+    return {"question": "2+2?", "response": response, "solution": "4", "pass_rate": 1.0, **columns}
+
+
+def test_a_response_is_the_target_as_it_is():
+    response = "<think>two\n\nand two</think>\n\nSo it is  $\\boxed{4}$.\n"
+    dataset, _ = load_dataset(arguments(), BOXED, "sft", rows=Dataset.from_list([generated(response)]))
+    assert dataset.column_names == ["prompt", "completion"]
+    assert dataset[0] == {
+        "prompt": [turn("system", BOXED.system_prompt), turn("user", "2+2?")],
+        "completion": [turn("assistant", response)],
+    }
+
+
+def test_a_response_in_another_shape_is_counted_and_kept_only_where_the_recipe_says_so():
+    rows = [THOUGHT, "just \\boxed{4}", "<think>cut", THOUGHT + "\n\\boxed{5}", "", None, "<think></think>\\boxed{4}"]
+    source = Dataset.from_list([generated(response) for response in rows])
+    dataset, report = load_dataset(arguments(), BOXED, "sft", rows=source)
+    assert [row["completion"][0]["content"] for row in dataset] == [THOUGHT]
+    assert report.dropped == {"response is not in format 'think_boxed'": 4, "no response to train on": 2}
+    assert report.first_index == {"response is not in format 'think_boxed'": 1, "no response to train on": 4}
+    dataset, report = load_dataset(arguments(mapper="generated", mapper_config={"well_formed": False}), BOXED, "sft", rows=source)
+    assert [row["completion"][0]["content"] for row in dataset] == [text for text in rows if text]
+
+
+@pytest.mark.parametrize(
+    ("prefill", "response", "target"),
+    [
+        ("<think>\n", THOUGHT, THOUGHT),  # it is there already
+        ("<think>\n", "<think>2 and 2.</think>\\boxed{4}", "<think>\n2 and 2.</think>\\boxed{4}"),
+        ("<think>\n", "\n<think> \n\n2 and 2.</think>\\boxed{4}", "<think>\n2 and 2.</think>\\boxed{4}"),  # white space once
+        ("<think>\n", "2 and 2.\n</think>\n\\boxed{4}", THOUGHT),  # from a server whose template opens the reasoning
+        ("<think>", THOUGHT, THOUGHT),
+        ("Let me see.\n<think>", THOUGHT, "Let me see.\n" + THOUGHT),
+        ("Let me see.\n<think>", "Let me see.\n" + THOUGHT, "Let me see.\n" + THOUGHT),
+        ("Let me see.", THOUGHT, None),
+        ("<think>\n", "2 and 2 \\boxed{4}", None),
+        ("<think>\n", "a <think>b</think> \\boxed{4}", None),
+    ],
+)
+def test_a_target_starts_with_the_prefill_that_the_prompt_ends_in(prefill, response, target):
+    fmt = replace(BOXED, prefill=prefill)
+    rows = Dataset.from_list([generated(response)])
+    if target is None:
+        with pytest.raises(RecipeError, match="1 dropped: response is not in format 'think_boxed'"):
+            load_dataset(arguments(), fmt, "sft", rows=rows)
+        with pytest.raises(RecipeError, match="response does not start with the prefill"):
+            load_dataset(arguments(mapper="generated", mapper_config={"well_formed": False}), fmt, "sft", rows=rows)
+    else:
+        assert load_dataset(arguments(), fmt, "sft", rows=rows)[0][0]["completion"] == [turn("assistant", target)]
+
+
+def test_a_verified_generation_is_the_target_and_grpo_takes_every_row():
+    (row, _) = MAPPERS["openr1_math"].examples
+    wrong = {**row, "correctness_math_verify": [False, False]}
+    rows = Dataset.from_list([row, wrong])
+    dataset, report = load_dataset(arguments(mapper="openr1_math"), BOXED, "sft", rows=rows)
+    assert [item["completion"][0]["content"] for item in dataset] == [row["generations"][1]]
+    assert report.first_index == {"no response to train on": 1}
+    dataset, _ = load_dataset(arguments(keep_columns=[]), BOXED, "grpo", rows=rows)
+    assert dataset.column_names == ["prompt", "solution"] and golds(dataset) == ["4", "4"]
+
+
+def test_reasoning_and_answer_columns_are_written_in_the_format():
+    rows = Dataset.from_list([{"q": "2+2?", "cot": "2 and 2.", "out": "4"}])
+    config = {"question_column": "q", "reasoning_column": "cot", "answer_column": "out"}
+    (row,) = load_dataset(arguments(mapper="reasoning_columns", mapper_config=config), FMT, "sft", rows=rows)[0]
+    assert row["completion"] == [turn("assistant", FMT.render("2 and 2.", "4"))]
+
+
+# What a corpus may hold where a conversation should be, each with the reason that it is counted under.
+HOSTILE = [
+    (None, "column 'messages' is empty"),
+    ([], "column 'messages' is empty"),
+    ([ASKED], "no assistant's turn"),
+    ([ANSWERED], "the turns do not alternate between user and assistant"),
+    ([ASKED, turn("assistant", " \n")], "a turn is empty"),
+    ([turn("user", ""), ANSWERED], "a turn is empty"),
+    ([ASKED, turn("assistant", None)], "a turn's content is not text"),
+    ([ASKED, turn("narrator", "4")], "a turn's role is none of system, user (human), assistant (gpt)"),
+    ([ASKED, turn(None, "4")], "a turn's role is none of system, user (human), assistant (gpt)"),
+    ([ASKED, ASKED, ANSWERED], "the turns do not alternate between user and assistant"),
+    ([ASKED, turn("system", "s"), ANSWERED], "the turns do not alternate between user and assistant"),
+    ([turn("system", "s")], "no assistant's turn"),
+]
+
+
+def test_malformed_conversations_are_counted_and_named():
+    rows = Dataset.from_list([{"messages": turns} for turns, _ in HOSTILE] + [{"messages": [ASKED, ANSWERED]}])
+    dataset, report = load_dataset(arguments(), FMT, "sft", rows=rows)
+    assert [dict(row) for row in dataset] == [{"prompt": [ASKED], "completion": [ANSWERED]}]
+    first = {}
+    for index, (_, reason) in enumerate(HOSTILE):
+        first.setdefault(reason, index)
+    assert report.first_index == first
+    assert sum(report.dropped.values()) == len(HOSTILE)
+
+
+@pytest.mark.parametrize(
+    ("column", "reason"),
+    [
+        ("text", "column 'messages' is no list of turns"),
+        (["a", "b"], "column 'messages' is no list of turns"),
+        (7, "column 'messages' is no list of turns"),
+        ([{"role": 1, "content": "x"}], "a turn's role is none of system, user (human), assistant (gpt)"),
+        ([{"role": "user", "content": ["x"]}], "a turn's content is not text"),
+        ({"role": ["user", "assistant"], "content": ["2+2?"]}, "column 'messages' holds roles and contents of different number"),
+        ({"role": "user", "content": "x"}, "column 'messages' is empty"),
+    ],
+)
+def test_a_column_of_another_type_is_counted_too(column, reason):
+    with pytest.raises(RecipeError, match="no row is left: 0 of 1 rows kept; 1 dropped: ") as error:
+        load_dataset(arguments(), FMT, "sft", rows=Dataset.from_list([{"messages": column}]))
+    assert reason in str(error.value)
+
+
+def test_turns_may_be_lists_side_by_side():
+    rows = Dataset.from_list([{"messages": {"role": ["user", "assistant"], "content": ["2+2?", "4"]}}])
+    assert load_dataset(arguments(), FMT, "sft", rows=rows)[0][0] == {"prompt": [ASKED], "completion": [ANSWERED]}
+
+
+def test_turns_with_columns_of_both_kinds():
+    mixed = [
+        {"role": None, "from": "human", "content": None, "value": "2+2?"},
+        {"role": "assistant", "from": None, "content": "4", "value": None},
+    ]
+    (row,) = load_dataset(arguments(), FMT, "sft", rows=Dataset.from_list([{"messages": mixed}]))[0]
+    assert row == {"prompt": [ASKED], "completion": [ANSWERED]}
+
+
+class ByJSON(Mapper):
+    """Reads what Arrow cannot hold."""
+
+    def __call__(self, row):
+        fields = json.loads(row["data"])
+        return {"question": fields["question"], "solution": "1", "note": fields.get("note")}
+
+
+def test_a_row_that_a_mapper_fails_on_is_counted(caplog):
+    good = '{"question": "q", "note": "n"}'
+    data = [good, "no json", '{"other": 1}', '{"question": "half \\ud800"}', '{"question": "q", "note": ["\\udfff"]}', '{"question"', "[]"]
+    dataset, report = load_dataset(
+        arguments(mapper=f"{__name__}:ByJSON"), FMT, "grpo", rows=Dataset.from_list([{"data": text} for text in data])
+    )
+    assert len(dataset) == 1
+    assert report.dropped == {
+        "mapper 'ByJSON' fails with JSONDecodeError": 2,
+        "mapper 'ByJSON' fails with KeyError": 1,
+        "half a surrogate pair, which is no text": 2,
+        "mapper 'ByJSON' fails with TypeError": 1,
+    }
+    assert report.first_index["mapper 'ByJSON' fails with KeyError"] == 2
+    assert "dataset row 1: JSONDecodeError: Expecting value" in caplog.text and "row 5" not in caplog.text
+
+
+def test_distillation_takes_prompts_alone():
+    dataset, _ = load_dataset(arguments(), FMT, "distill", rows=Dataset.from_list([{**gsm8k(3), "level": 2}]))
+    assert dataset.column_names == ["prompt"]
+    assert dataset[0]["prompt"][-1] == turn("user", "Ana buys 3 pens. How many?")
+
+
+def generating(template=None, **keys):
+    return SimpleNamespace(**vars(arguments(**keys)), prompt_template=template)
+
+
+def test_rows_to_generate_from_keep_every_field():
+    rows = Dataset.from_list([{**gsm8k(3), "level": 2}])
+    # The attribute may be missing: other methods' arguments have none.
+    for args in (arguments(), generating()):
+        dataset, _ = load_dataset(args, FMT, "generate", rows=rows)
+        assert dataset[0] == {
+            "answer": "She buys 3.\n#### 3",
+            "level": 2,
+            "prompt": build_prompt("Ana buys 3 pens. How many?", FMT),
+            "question": "Ana buys 3 pens. How many?",
+            "solution": "3",
+            "reasoning": "She buys 3.",
+        }
+
+
+@pytest.mark.parametrize(
+    ("template", "asked"),
+    [
+        ("Rewrite: {question}", "Rewrite: 2+2?"),
+        ("{question}\nDraft: {response}\nGold: {solution}", "2+2?\nDraft: see {solution} and {question}\nGold: 4"),  # filled once
+        (r"Put {question} in \boxed{} as $\frac{1}{2}$, {unknown}", r"Put 2+2? in \boxed{} as $\frac{1}{2}$, {unknown}"),
+        ("{question} {level} {nothing} {tags}", '2+2? 3  ["é"]'),
+        ("{{question}}", "{2+2?}"),
+        ("{ question } {question}", "{ question } 2+2?"),
+    ],
+)
+def test_a_prompt_template_is_filled_by_name(template, asked):
+    rows = Dataset.from_list([generated("see {solution} and {question}", level=3, nothing=None, tags=["é"])])
+    (row,) = load_dataset(generating(template), FMT, "generate", rows=rows)[0]
+    assert row["prompt"][-1] == turn("user", asked)
+    assert (row["question"], row["response"]) == ("2+2?", "see {solution} and {question}")
+
+
+def test_a_prompt_template_without_question_is_refused():
+    with pytest.raises(RecipeError, match=r"prompt_template: needs \{question\} where the question goes; found 'Say \{answer\}'"):
+        load_dataset(generating("Say {answer}"), FMT, "generate", rows=Dataset.from_list([gsm8k(1)]))
+
+
+def test_a_prompt_template_wraps_the_last_of_several_questions():
+    turns = [ASKED, ANSWERED, turn("user", "And 3+3?"), turn("assistant", "6")]
+    (row,) = load_dataset(
+        generating("Now: {question}", mapper="conversations"), FMT, "generate", rows=Dataset.from_list([{"messages": turns}])
+    )[0]
+    assert row["prompt"] == [turn("system", FMT.system_prompt), ASKED, ANSWERED, turn("user", "Now: And 3+3?")]
+    assert (row["question"], row["response"]) == ("And 3+3?", "6")
+    assert "messages" not in row and "well_formed" not in row
 
 
 def test_sft_limits_hold_for_conversations_too(tokenizer):
@@ -131,8 +378,8 @@ def test_sft_limits_hold_for_conversations_too(tokenizer):
     rows = Dataset.from_list([talk("q" * 500, "a"), talk("q", "a" * 500), talk("q", "first"), talk("q", "second"), talk("q", "third")])
     args = arguments(max_prompt_tokens=100, max_solution_tokens=100, max_samples=2)
     dataset, report = load_dataset(args, FMT, "sft", rows=rows, tokenizer=tokenizer)
-    assert [row["messages"][-1]["content"] for row in dataset] == ["first", "second"]
-    assert (report.read, report.kept) == (4, 2)
+    assert [row["completion"][0]["content"] for row in dataset] == ["first", "second"]
+    assert (report.read, report.kept) == (5, 2)
     assert report.first_index == {"prompt over max_prompt_tokens 100": 0, "solution over max_solution_tokens 100": 1}
 
 
@@ -363,6 +610,9 @@ def test_mixture_keeps_only_the_columns_it_is_told_to(tmp_path, parts):
         (lambda m: m.update(test_split_size=0.0), "leaves no rows on one side"),
         (lambda m: m.update(test_split_size="0.1"), "test_split_size: a share below 1 or a number of rows, found '0.1'"),
         (lambda m: m.update(seed=None), "seed: a whole number, found None"),
+        (lambda m: m["datasets"][1].update(task=3), r"dataset 2 \(.*second.jsonl\): task: a text, found 3"),
+        (lambda m: m["datasets"][1].update(task=""), "task: a text, found ''"),
+        (lambda m: m["datasets"][0].update(system_prompt=None), "system_prompt: a text, found None"),
     ],
 )
 def test_a_mixture_that_cannot_be_made_names_the_fault(parts, change, message):
@@ -377,18 +627,81 @@ def test_a_mixture_without_test_split_has_none(parts):
         load_dataset(mixture_arguments(parts), FMT, "grpo", split="test")
 
 
-def test_a_mixture_of_conversations_and_rows_is_refused(tmp_path, parts):
-    talks = write_jsonl(tmp_path / "talks.jsonl", [{"messages": [{"role": "user", "content": "q"}, {"role": "assistant", "content": "a"}]}])
-    with pytest.raises(RecipeError, match="hold different columns"):
-        load_dataset(mixture_arguments((parts[0], talks)), FMT, "sft")
+TALKS = [{"conversations": [{"from": "human", "value": f"chat {i}"}, {"from": "gpt", "value": f"reply {i}"}]} for i in range(4)]
 
 
-@pytest.mark.parametrize("shape", ["messages", "text", "prompt"])
+def test_a_mixture_of_shapes_becomes_prompts_and_completions(tmp_path, parts):
+    talks = write_jsonl(tmp_path / "talks.jsonl", [{"system": "Be kind.", **row} for row in TALKS])
+    pairs = write_jsonl(tmp_path / "pairs.jsonl", [{"prompt": "2+2?", "completion": "4"}])
+    turns = write_jsonl(tmp_path / "turns.jsonl", [{"messages": [ASKED, ANSWERED]}])
+    named = {"mapper": "conversations", "mapper_config": {"well_formed": False}}
+    datasets = [
+        {"id": parts[0], "weight": 0.1},
+        {"id": talks, **named, "system_prompt": ""},
+        {"id": talks, **named, "system_prompt": "Chat."},
+        {"id": talks},
+        {"id": talks, "system_prompt": "Talk."},
+        {"id": pairs},
+        {"id": turns},
+    ]
+    dataset, report = load_dataset(arguments(dataset_name=None, dataset_mixture={"datasets": datasets}), FMT, "sft")
+    assert dataset.column_names == ["prompt", "completion"]
+    assert (report.kept, report.read) == (4 + 4 * 4 + 2, 4 + 4 * 4 + 2)
+    systems = [row["prompt"][0]["content"] if row["prompt"][0]["role"] == "system" else None for row in dataset]
+    # The recipe's instruction for sums; none, so the row's own; the part's; the row's own as it is; the part's; none.
+    assert sorted(map(str, systems)) == sorted([FMT.system_prompt] * 4 + ["Be kind."] * 8 + ["Chat."] * 4 + ["Talk."] * 4 + ["None"] * 2)
+    assert sum(row["completion"] == [ANSWERED] and row["prompt"] == [ASKED] for row in dataset) == 2
+
+
+def test_the_instruction_of_a_part_is_its_own(parts):
+    args = mixture_arguments(parts, {"system_prompt": ""}, {"system_prompt": "Hard ones."})
+    dataset, _ = load_dataset(args, FMT, "grpo")
+    for row in dataset:
+        hard = int(row["solution"]) >= 100
+        assert [message["role"] for message in row["prompt"]] == ["system", "user"][not hard :]
+        assert not hard or row["prompt"][0]["content"] == "Hard ones."
+
+
+@pytest.mark.parametrize("method", ["grpo", "generate"])
+def test_a_part_names_its_task(parts, method):
+    dataset, _ = load_dataset(mixture_arguments(parts, second={"task": "hard"}), FMT, method)
+    assert {(int(row["solution"]) >= 100, row["task"]) for row in dataset} == {(True, "hard"), (False, "")}
+    assert set(dataset.column_names) == {"prompt", "solution", "task"} | ({"question", "reasoning"} if method == "generate" else set())
+
+
+def test_tasks_of_sft_parts_and_of_rows(tmp_path, parts):
+    made = [generated(FMT.render("2 and 2.", "4"), task=task) for task in ("code", "", None)]
+    made = write_jsonl(tmp_path / "made.jsonl", made)
+    args = mixture_arguments((parts[0], made), {"task": "sums", "weight": 0.1})
+    dataset, _ = load_dataset(args, FMT, "sft")
+    assert sorted(dataset["task"]) == ["", "", "code", *["sums"] * 4]
+    # What the part says goes over what the rows say, and no part need say anything.
+    args.dataset_mixture["datasets"][1]["task"] = "all"
+    assert sorted(load_dataset(args, FMT, "sft")[0]["task"]) == [*["all"] * 3, *["sums"] * 4]
+    args = mixture_arguments((parts[0], made), {"weight": 0.1})
+    assert sorted(load_dataset(args, FMT, "sft")[0]["task"]) == ["", "", "", "", "", "", "code"]
+    assert load_dataset(args, FMT, "distill")[0].column_names == ["prompt"]
+
+
+def test_a_dropped_row_of_a_mixture_is_named_by_its_place_in_its_own_file(tmp_path, parts):
+    third = write_jsonl(tmp_path / "third.jsonl", [gsm8k(i, gold=i != 7) for i in range(8)])
+    args = mixture_arguments((parts[0], third), second={"weight": 0.99}, seed=5)
+    _, report = load_dataset(args, FMT, "grpo")
+    assert report.first_index == {"no '#### gold' in column 'answer'": 7}
+    assert f"(first: row 7 of {third})" in str(report)
+
+
+def test_a_mixture_of_rows_given_is_taken_whole(parts):
+    args = mixture_arguments(parts, {"weight": 0.001, "task": "a"}, {"columns": ["no"], "task": "b"}, test_split_size=0.5)
+    rows = [Dataset.from_list([gsm8k(1)]), Dataset.from_list([gsm8k(2)])]
+    dataset, _ = load_dataset(args, FMT, "grpo", rows=rows)
+    assert sorted(zip(dataset["task"], golds(dataset), strict=True)) == [("a", "1"), ("b", "2")]
+
+
+@pytest.mark.parametrize("shape", ["text", "prompt"])
 def test_drop_overlap_leaves_out_questions_of_the_held_out_set(shape):
     def row(question):
         user = {"role": "user", "content": question}
-        if shape == "messages":
-            return {"messages": [{"role": "system", "content": question}, user, {"role": "assistant", "content": "x"}]}
         return {"prompt": question} if shape == "text" else {"prompt": [{"role": "system", "content": "s"}, user], "level": 1}
 
     train = Dataset.from_list([row(q) for q in ("one  two", "three", "four")])
@@ -396,6 +709,14 @@ def test_drop_overlap_leaves_out_questions_of_the_held_out_set(shape):
     assert (len(kept), dropped) == (2, 1)
     assert [dict(item) for item in kept] == [row("three"), row("four")]
     assert drop_overlap(train, Dataset.from_list([row("six")])) == (train, 0)
+
+
+def test_drop_overlap_goes_by_the_whole_conversation():
+    train = Dataset.from_list(
+        [{"prompt": [turn("user", first), turn("assistant", "a"), turn("user", "Go on.")]} for first in ("one", "two")]
+    )
+    held_out = Dataset.from_list([{"prompt": [turn("user", "two"), turn("assistant", "b"), turn("user", "Go on.")]}])
+    assert drop_overlap(train, held_out)[0]["prompt"] == [train[0]["prompt"]]
 
 
 def test_an_unused_report_reads_well():

@@ -15,6 +15,9 @@ from r1_recipes.errors import RecipeError
 GYM_ROW = MAPPERS["reasoning_gym"].examples[0]
 
 
+CALL = [{"role": "user", "content": "2+2?"}, {"role": "assistant", "content": "4"}]
+
+
 @pytest.mark.parametrize("name", MAPPERS)
 def test_every_mapper_maps_its_own_examples(name):
     mapper = get_mapper(name)
@@ -23,9 +26,10 @@ def test_every_mapper_maps_its_own_examples(name):
         assert mapper.missing(list(row)) == []
         mapped = mapper(row)
         assert isinstance(mapped["question"], str) and mapped["question"]
-        assert isinstance(mapped["solution"], str) and mapped["solution"]
+        assert any(isinstance(mapped.get(key), str) and mapped[key] for key in ("solution", "response"))
         assert isinstance(mapped.get("reasoning", ""), str)
-        assert verification.grade([mapped["solution"]], [mapped["solution"]]) == [True]
+        if name not in ("conversations", "reasoning_columns"):  # chats have no gold, and the other's is not mathematics
+            assert verification.grade([mapped["solution"]], [mapped["solution"]]) == [True]
 
 
 def test_gsm8k_drops_thousands_commas_and_calculator_marks():
@@ -171,6 +175,12 @@ def test_arithmetic_works_out_the_share_of_rows_it_is_told_to(share):
     assert {(m["reasoning"], m["answer"], m["solution"]) for m in hasty} <= {("1 + 2 + 3 is about 10", "10", "6")}
 
 
+@pytest.mark.parametrize(("name", "row"), [(name, row) for name in MAPPERS if name != "arithmetic" for row in MAPPERS[name].examples])
+def test_auto_finds_the_mapper_of_every_example_row(name, row):
+    # arithmetic reads reasoning_gym's rows; it is there by name only.
+    assert get_mapper("auto", list(row)).name == name
+
+
 @pytest.mark.parametrize(
     ("columns", "name"),
     [
@@ -179,10 +189,184 @@ def test_arithmetic_works_out_the_share_of_rows_it_is_told_to(share):
         (["problem", "level", "solution", "type"], "math"),
         (["id", "problem", "answer"], "math"),
         (["prompt", "solution"], "prompt_solution"),
+        (["problem", "solution", "messages"], "math"),  # NuminaMath-TIR: what has a gold goes first
+        (["problem", "answer", "solution", "generations", "correctness_math_verify", "messages"], "openr1_math"),
+        (["messages", "num_tokens", "source"], "conversations"),  # Mixture-of-Thoughts
+        (["system", "conversations"], "conversations"),  # OpenThoughts
+        (["question", "pass_rate", "solution"], "generated"),  # prompt-only
+        # Generated from gsm8k's rows, and from reasoning_gym's, whose columns stay beside ours.
+        (["question", "answer", "pass_rate", "response", "solution", "tokens", "scores"], "generated"),
+        (["question", "answer", "metadata", "pass_rate", "scorer", "solution"], "generated"),
     ],
 )
 def test_auto_finds_the_mapper_by_its_columns(columns, name):
     assert get_mapper("auto", columns).name == name
+
+
+def thought(text, answer):
+    return f"<|begin_of_thought|>\n\n{text}\n\n<|end_of_thought|>\n\n<|begin_of_solution|>\n\n{answer}\n\n<|end_of_solution|>"
+
+
+def test_conversations_reads_both_schemas_alike():
+    from_value = [{"from": "human", "value": "2+2?"}, {"from": "GPT ", "value": "4"}]
+    wanted = {"question": "2+2?", "response": "4", "messages": CALL[:1], "well_formed": True}
+    assert get_mapper("conversations")({"messages": CALL}) == wanted
+    assert get_mapper("conversations")({"conversations": from_value, "system": None}) == wanted
+    assert get_mapper("conversations")({"conversations": from_value, "messages": None}) == wanted
+    assert get_mapper("conversations", well_formed=False)({"messages": CALL, "conversations": []}) == {**wanted, "well_formed": False}
+    named = get_mapper("conversations", messages_column="reannotated_messages")
+    assert named({"messages": [], "reannotated_messages": CALL}) == wanted
+    assert named.missing(["messages"]) == ["reannotated_messages"]
+    assert get_mapper("conversations").missing(["text"]) == ["messages (or conversations)"]
+
+
+def test_conversations_takes_the_last_assistant_s_turn_and_keeps_the_history():
+    turns = [
+        *CALL,
+        {"role": "user", "content": " And 3+3? "},
+        {"role": "assistant", "content": " 6\n"},
+        {"role": "user", "content": "Thanks."},
+    ]
+    mapped = get_mapper("conversations")({"messages": turns, "system": "Be brief."})
+    assert (
+        mapped
+        == {
+            "question": "And 3+3?",
+            "response": " 6\n",  # as it is
+            "messages": [{"role": "system", "content": "Be brief."}, *turns[:3]],
+            "well_formed": True,
+        }
+    )
+    own = [{"role": "system", "content": "Own."}, *turns]
+    assert get_mapper("conversations")({"messages": own, "system": "Be brief."})["messages"][0]["content"] == "Own."
+
+
+def test_conversations_writes_thought_wrappers_as_think():
+    turns = [
+        {"from": "user", "value": "6*7?"},
+        {"from": "assistant", "value": thought("42", "\\boxed{42}")},
+        {"from": "user", "value": "8*9?"},
+        {"from": "assistant", "value": thought("It is\n72.", "So\n\\boxed{72}")},
+    ]
+    mapped = get_mapper("conversations")({"system": "Write <|begin_of_thought|> first.", "conversations": turns})
+    assert mapped["response"] == "<think>\nIt is\n72.\n</think>\nSo\n\\boxed{72}"
+    assert mapped["messages"] == [
+        {"role": "user", "content": "6*7?"},
+        {"role": "assistant", "content": "<think>\n42\n</think>\n\\boxed{42}"},
+        {"role": "user", "content": "8*9?"},
+    ]
+
+
+@pytest.mark.parametrize(
+    ("text", "response"),
+    [
+        ("<|begin_of_thought|>a<|end_of_thought|>b", "<think>\na\n</think>\nb"),
+        ("<|begin_of_thought|>a<|end_of_thought|><|begin_of_solution|>cut", "<think>\na\n</think>\ncut"),
+        # Broken: as it is, for the response format to refuse.
+        ("<|begin_of_thought|>a", None),
+        ("Hm. <|begin_of_thought|>a<|end_of_thought|>b", None),
+        ("<|begin_of_thought|>a<|end_of_thought|>x<|begin_of_solution|>b<|end_of_solution|>", None),
+        ("<|begin_of_thought|>a<|end_of_thought|><|begin_of_solution|>b<|end_of_solution|>c", None),
+        ("<|begin_of_thought|>a<|end_of_thought|><|begin_of_solution|>b<|begin_of_solution|>c<|end_of_solution|>", None),
+        ("<|end_of_thought|>a<|begin_of_thought|>b", None),
+        ("<think>\na\n</think>\nb", None),
+    ],
+)
+def test_broken_wrappers_stay(text, response):
+    row = {"messages": [CALL[0], {"role": "assistant", "content": text}]}
+    assert get_mapper("conversations")(row)["response"] == (text if response is None else response)
+
+
+JSON = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.text(max_size=5),
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.sampled_from(["role", "content", "from", "value"]), inner, max_size=4),
+    max_leaves=12,
+)
+TURNS = st.lists(
+    st.fixed_dictionaries(
+        {"role": st.sampled_from(["user", "human", "assistant", "system", "tool"]), "content": st.sampled_from(["a", "b", "", None])}
+    ),
+    max_size=5,
+)
+
+
+@given(value=JSON | TURNS, system=JSON)
+def test_conversations_maps_or_skips_whatever_is_there(value, system):
+    try:
+        mapped = get_mapper("conversations")({"messages": value, "system": system})
+    except SkipRow as reason:
+        assert str(reason)
+        return
+    assert mapped["response"].strip() and mapped["messages"][-1]["role"] == "user"
+    roles = [turn["role"] for turn in mapped["messages"] if turn["role"] != "system"]
+    assert roles == ["user", "assistant"] * (len(roles) // 2) + ["user"]
+
+
+def openr1(**columns):
+    texts = ["first", "second", "third"]
+    return {
+        "problem": "2+2?",
+        "answer": "4",
+        "solution": "It is $\\boxed{5}$.",
+        "generations": texts,
+        "correctness_math_verify": None,
+    } | columns
+
+
+@pytest.mark.parametrize(
+    ("columns", "response"),
+    [
+        ({"correctness_math_verify": [False, True, True], "is_reasoning_complete": [True] * 3}, "second"),
+        ({"correctness_math_verify": [True, True, True], "is_reasoning_complete": [False, False, True]}, "third"),
+        # llama speaks only where math_verify does not.
+        ({"correctness_llama": [False, True, True], "is_reasoning_complete": [True] * 3}, "second"),
+        (
+            {"correctness_math_verify": [False, None, True], "correctness_llama": [True, True, True], "is_reasoning_complete": [True] * 3},
+            "second",
+        ),
+        ({"correctness_math_verify": [False] * 3, "correctness_llama": [True] * 3, "is_reasoning_complete": [True] * 3}, ""),
+        ({"correctness_math_verify": [True] * 3, "is_reasoning_complete": None}, ""),
+        ({"correctness_math_verify": [True], "is_reasoning_complete": [False, True, True]}, ""),  # lists of other lengths
+        ({"correctness_math_verify": [True] * 9, "is_reasoning_complete": [True] * 9, "generations": [None, " ", "x"]}, "x"),
+        ({"correctness_math_verify": [True] * 3, "is_reasoning_complete": [True] * 3, "generations": None}, ""),
+        ({"correctness_math_verify": "yes", "is_reasoning_complete": 1, "generations": "text"}, ""),
+    ],
+)
+def test_openr1_math_takes_the_first_complete_and_correct_generation(columns, response):
+    assert get_mapper("openr1_math")(openr1(**columns)) == {"question": "2+2?", "solution": "4", "response": response}
+
+
+def test_openr1_math_gold_where_the_answer_is_empty():
+    assert get_mapper("openr1_math")(openr1(answer=None))["solution"] == "5"
+
+
+def test_reasoning_columns_by_default_and_by_name():
+    row = {"Question": " q ", "Complex_CoT": "why", "Response": "a"}
+    assert get_mapper("reasoning_columns")(row) == {"question": "q", "reasoning": "why", "solution": "a"}
+    config = {"question_column": "problem", "reasoning_column": "deepseek_reasoning", "answer_column": "deepseek_solution"}
+    mapper = get_mapper("reasoning_columns", **config)
+    row = {"problem": "q", "deepseek_reasoning": "why", "deepseek_solution": "a"}
+    assert mapper(row) == {"question": "q", "reasoning": "why", "solution": "a"}
+    assert mapper.missing(["problem", "Response"]) == ["deepseek_reasoning", "deepseek_solution"]
+
+
+def test_generated_reads_what_generate_writes():
+    row = {
+        "question": "q",
+        "response": " text\n",
+        "solution": 4,
+        "scorer": None,
+        "task": "sums",
+        "pass_rate": 0.5,
+        "tokens": 3,
+        "scores": {},
+    }
+    mapped = {"question": "q", "response": " text\n", "solution": "4", "scorer": "", "task": "sums", "well_formed": True}
+    assert get_mapper("generated")(row) == mapped
+    # Prompt-only data has no response, and general data no gold.
+    assert get_mapper("generated", well_formed=False)({"question": "q"}) == {"question": "q", "solution": "", "well_formed": False}
+    assert get_mapper("generated")({"question": "q", "response": None})["response"] == ""
+    assert get_mapper("generated").missing(["response"]) == ["question"]
 
 
 def test_auto_with_a_prompt_column_means_prompt_solution():

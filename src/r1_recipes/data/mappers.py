@@ -1,4 +1,4 @@
-"""One mapper per dataset family: a source row -> question, solution and, where the source has one, the worked reasoning.
+"""One mapper per dataset family: a source row -> question, solution and, where the source has one, worked reasoning or a whole response.
 
 A mapper reads columns and nothing else; the response format turns what it returns into prompts and targets.
 """
@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from typing import Any, ClassVar
 
 from r1_recipes.errors import RecipeError, unknown_name
-from r1_recipes.formats import boxed_spans
+from r1_recipes.formats import FORMATS, boxed_spans
 from r1_recipes.rewards.registry import import_object
 
 MAPPERS: dict[str, type[Mapper]] = {}
@@ -27,23 +27,39 @@ class SkipRow(Exception):
 class Mapper:
     """Base of the mappers.
 
-    Calling one with a row (a dict of the source's columns) returns ``question`` (str), ``solution`` (str: the gold answer, what
-    ``accuracy`` compares with), optionally ``reasoning`` (str: worked solution, for SFT) and ``answer`` (str: what the SFT target answers,
-    where that is not the gold), and optionally further task columns.
+    Calling one with a row (a dict of the source's columns) returns ``question`` (str) and, as far as the source has them:
+
+    - ``solution`` (str): the gold answer, what ``accuracy`` compares with;
+    - ``reasoning`` (str): worked solution, and ``answer`` (str): what goes with it, where that is not the gold; the response format
+      writes the SFT target of both;
+    - ``response`` (str): a whole assistant's turn, the SFT target as it is (``""``: this row has none), and ``well_formed`` (bool,
+      default true): whether it must be in the response format;
+    - ``messages``: the turns before that response, the last one the user's, possibly after a system message;
+    - further task columns, which reach the rewards.
+
     It raises :class:`SkipRow` for a row without what is needed.
 
     Class attributes:
         name: registry name; the class's own name where it is not registered.
         columns: columns that must be there.
+        optional: columns that are read where they are there.
         examples: invented rows in the source's true schema, for tests, documentation and ``--smoke``.
     """
 
     name: ClassVar[str]
     columns: ClassVar[tuple[str, ...]] = ()
+    optional: ClassVar[tuple[str, ...]] = ()
     examples: ClassVar[tuple[dict[str, Any], ...]] = ()
 
     def __init_subclass__(cls) -> None:
         cls.name = cls.__name__
+
+    @classmethod
+    def fit(cls, columns: Collection[str]) -> int:
+        """How many of ``columns`` this mapper knows, or 0 where one that it needs is not among them; ``auto`` takes the highest."""
+        if not cls.columns or not set(cls.columns) <= set(columns):
+            return 0
+        return len(set(cls.columns + cls.optional) & set(columns))
 
     def missing(self, columns: Collection[str]) -> list[str]:
         """The needed columns that are not among ``columns``."""
@@ -75,7 +91,8 @@ def get_mapper(name: str, columns: Collection[str] = (), **config: Any) -> Mappe
     """Build a mapper.
 
     Args:
-        name: a registered name, ``my_module:my_mapper``, or ``"auto"``: the registered one with the most columns that are all there.
+        name: a registered name, ``my_module:my_mapper``, or ``"auto"``: of the registered ones whose columns are all there, the one
+            that knows the most of ``columns`` (see :meth:`Mapper.fit`), of equals the one registered first.
         columns: the dataset's columns, for ``"auto"``.
         **config: the mapper's own fields; ``None`` means not set.
 
@@ -87,15 +104,13 @@ def get_mapper(name: str, columns: Collection[str] = (), **config: Any) -> Mappe
         if "prompt_column" in config:
             name = "prompt_solution"
         else:
-            fits = [key for key, mapper in MAPPERS.items() if mapper.columns and set(mapper.columns) <= set(columns)]
             # reasoning_gym's columns are gsm8k's and one more.
-            fits.sort(key=lambda key: -len(MAPPERS[key].columns))
-            if not fits:
+            name = max(MAPPERS, key=lambda key: MAPPERS[key].fit(columns))
+            if not MAPPERS[name].fit(columns):
                 raise RecipeError(
                     f"mapper: auto: none fits the columns {sorted(columns)}; name one of {', '.join(MAPPERS)}, or set prompt_column and "
                     "solution_column"
                 )
-            name = fits[0]
     if ":" in name:
         try:
             mapper = import_object(name, "mapper")
@@ -231,6 +246,298 @@ class PromptSolution(Mapper):
         if self.reasoning_column:
             mapped["reasoning"] = _text(row, self.reasoning_column)
         return mapped
+
+
+@register_mapper("openr1_math")
+@dataclass(frozen=True)
+class OpenR1Math(Mapper):
+    """open-r1/OpenR1-Math-220k: the first of a problem's ``generations`` that is complete and correct is the response.
+
+    Correct is what ``correctness_math_verify`` says, or ``correctness_llama`` where the former is null. A row without such a generation
+    still has question and gold, for GRPO. The set's own choice among its generations is its ``messages``: mapper ``conversations``.
+    """
+
+    columns: ClassVar[tuple[str, ...]] = ("problem", "answer", "generations", "correctness_math_verify")
+    optional: ClassVar[tuple[str, ...]] = ("solution", "is_reasoning_complete", "correctness_llama")
+    examples: ClassVar[tuple[dict[str, Any], ...]] = (
+        {
+            "problem": "Find $2+2$.",
+            "solution": "Two and two is $\\boxed{4}$.",
+            "answer": "4",
+            "problem_type": "Algebra",
+            "question_type": "math-word-problem",
+            "source": "olympiads",
+            "uuid": "u1",
+            "is_reasoning_complete": [False, True],
+            "generations": ["<think>\nTwo and two", "<think>\nTwo and two is four.\n</think>\n\nThe sum is $\\boxed{4}$."],
+            "correctness_math_verify": [False, True],
+            "correctness_llama": None,
+            "finish_reasons": None,
+            "correctness_count": 1,
+            "messages": [
+                {"role": "user", "content": "Find $2+2$."},
+                {"role": "assistant", "content": "<think>\nTwo and two is four.\n</think>\n\nThe sum is $\\boxed{4}$."},
+            ],
+        },
+        {
+            "problem": "Find $\\sqrt{81}$.",
+            "solution": "It is 9.",
+            "answer": "9",
+            "problem_type": "Algebra",
+            "question_type": "math-word-problem",
+            "source": "cn_contest",
+            "uuid": "u2",
+            "is_reasoning_complete": [True],
+            "generations": ["<think>\n9 times 9 is 81.\n</think>\n\\boxed{9}"],
+            "correctness_math_verify": None,
+            "correctness_llama": [True],
+            "finish_reasons": ["stop"],
+            "correctness_count": 1,
+            "messages": [
+                {"role": "user", "content": "Find $\\sqrt{81}$."},
+                {"role": "assistant", "content": "<think>\n9 times 9 is 81.\n</think>\n\\boxed{9}"},
+            ],
+        },
+    )
+
+    def __call__(self, row: dict[str, Any]) -> dict[str, Any]:
+        mapped = Math()(row)
+        return {"question": mapped["question"], "solution": mapped["solution"], "response": _first_correct(row)}
+
+
+def _first_correct(row: dict[str, Any]) -> str:
+    texts = row["generations"] if isinstance(row["generations"], list) else []
+    complete, verified, judged = (
+        _padded(row.get(column), len(texts)) for column in ("is_reasoning_complete", "correctness_math_verify", "correctness_llama")
+    )
+    for text, whole, right, second in zip(texts, complete, verified, judged, strict=True):
+        if isinstance(text, str) and text.strip() and whole is True and (right if right is not None else second) is True:
+            return text
+    return ""
+
+
+def _padded(values: Any, length: int) -> list[Any]:
+    """A list that should be parallel to another one and may be null, or of another length."""
+    values = values if isinstance(values, list) else []
+    return (values + [None] * length)[:length]
+
+
+@register_mapper("reasoning_columns")
+@dataclass(frozen=True)
+class ReasoningColumns(Mapper):
+    """Question, reasoning and answer in columns of their own; the response format joins them. The answer is the gold, too.
+
+    Attributes:
+        question_column: column of the question; the defaults are those of FreedomIntelligence/medical-o1-reasoning-SFT.
+        reasoning_column: column of the reasoning.
+        answer_column: column of the answer.
+    """
+
+    question_column: str = "Question"
+    reasoning_column: str = "Complex_CoT"
+    answer_column: str = "Response"
+    columns: ClassVar[tuple[str, ...]] = ("Question", "Complex_CoT", "Response")
+    examples: ClassVar[tuple[dict[str, Any], ...]] = (
+        {
+            "Question": "Which vitamin deficiency causes scurvy?",
+            "Complex_CoT": "Bleeding gums point to weak collagen. Its synthesis needs vitamin C.",
+            "Response": "Vitamin C.",
+        },
+        {
+            "Question": "Which organ makes insulin?",
+            "Complex_CoT": "Insulin comes from the islets of Langerhans.\nThose lie in the pancreas.",
+            "Response": "The pancreas.",
+        },
+    )
+
+    def missing(self, columns: Collection[str]) -> list[str]:
+        return [c for c in (self.question_column, self.reasoning_column, self.answer_column) if c not in columns]
+
+    def __call__(self, row: dict[str, Any]) -> dict[str, Any]:
+        return {
+            "question": _text(row, self.question_column),
+            "reasoning": _text(row, self.reasoning_column),
+            "solution": _text(row, self.answer_column),
+        }
+
+
+_ROLES = {"system": "system", "user": "user", "human": "user", "assistant": "assistant", "gpt": "assistant"}
+_THOUGHT = ("<|begin_of_thought|>", "<|end_of_thought|>")
+_SOLUTION = ("<|begin_of_solution|>", "<|end_of_solution|>")
+
+
+@register_mapper("conversations")
+@dataclass(frozen=True)
+class Conversations(Mapper):
+    """Chats: ``messages`` (role, content) or ``conversations`` (from, value), with an optional column ``system``.
+
+    The last assistant's turn is the response, the turns before it are its history, what follows it is left out. ``human`` is ``user``,
+    ``gpt`` is ``assistant``; after an optional system message the two must alternate. The wrappers of Sky-T1, OpenThoughts and
+    Bespoke-Stratos (``<|begin_of_thought|>…<|begin_of_solution|>…``) become ``<think>``, and a system message that asks for them goes.
+
+    Attributes:
+        well_formed: the response must be one reasoning block and one answer in the recipe's response format; false: general chat data.
+        messages_column: column of the turns; ``None``: ``messages`` where it is there and filled, else ``conversations``.
+    """
+
+    well_formed: bool = True
+    messages_column: str | None = None
+    columns: ClassVar[tuple[str, ...]] = ("messages",)
+    optional: ClassVar[tuple[str, ...]] = ("conversations", "system")
+    examples: ClassVar[tuple[dict[str, Any], ...]] = (
+        {
+            "messages": [
+                {"role": "user", "content": "What is 6*7?"},
+                {"role": "assistant", "content": "<think>\n6*7 is 42.\n</think>\n\nIt is $\\boxed{42}$."},
+            ],
+            "num_tokens": 24,
+            "source": "demo",
+        },
+        {
+            "system": "Reason, then answer.",
+            "conversations": [
+                {"from": "user", "value": "What is 8*9?"},
+                {
+                    "from": "assistant",
+                    "value": "<|begin_of_thought|>\n\n8*9 is 72.\n\n<|end_of_thought|>\n\n<|begin_of_solution|>\n\nIt is \\boxed{72}."
+                    "\n\n<|end_of_solution|>",
+                },
+            ],
+        },
+        {
+            "conversations": [
+                {"from": "human", "value": "What is 2+3?"},
+                {"from": "gpt", "value": "<think>\n2+3 is 5.\n</think>\n<answer>\n5\n</answer>"},
+                {"from": "human", "value": "And twice that?"},
+                {"from": "gpt", "value": "<think>\nTwice 5 is 10.\n</think>\n<answer>\n10\n</answer>"},
+            ],
+        },
+    )
+
+    @classmethod
+    def fit(cls, columns: Collection[str]) -> int:
+        # One, however many: NuminaMath has messages too, and a mapper that knows a set's other columns knows more of it.
+        return int("messages" in columns or "conversations" in columns)
+
+    def missing(self, columns: Collection[str]) -> list[str]:
+        if self.messages_column:
+            return [] if self.messages_column in columns else [self.messages_column]
+        return [] if self.fit(columns) else ["messages (or conversations)"]
+
+    def __call__(self, row: dict[str, Any]) -> dict[str, Any]:
+        names = [self.messages_column] if self.messages_column else [name for name in ("messages", "conversations") if name in row]
+        column = next((name for name in names if row[name]), names[0])
+        return {**read_conversation(read_turns(row[column], column), row.get("system")), "well_formed": self.well_formed}
+
+
+def read_turns(value: Any, column: str) -> list[dict[str, str]]:
+    """A column's turns as ``{"role": "system" | "user" | "assistant", "content": text}``.
+
+    Args:
+        value: a list of mappings with role and content, or from and value; or one mapping of such lists, as Arrow may hold it.
+        column: named in the reason.
+
+    Raises:
+        SkipRow: it is empty, or not that.
+    """
+    if isinstance(value, dict):
+        lists = {key: items for key, items in value.items() if isinstance(items, list)}
+        if len({len(items) for items in lists.values()}) > 1:
+            raise SkipRow(f"column {column!r} holds roles and contents of different number")
+        value = [dict(zip(lists, items, strict=True)) for items in zip(*lists.values(), strict=True)]
+    if value is None or value == []:
+        raise SkipRow(f"column {column!r} is empty")
+    if not isinstance(value, list) or not all(isinstance(turn, dict) for turn in value):
+        raise SkipRow(f"column {column!r} is no list of turns")
+    turns = []
+    for turn in value:
+        role = turn.get("from") if turn.get("role") is None else turn["role"]
+        content = turn.get("value") if turn.get("content") is None else turn["content"]
+        role = _ROLES.get(role.strip().lower()) if isinstance(role, str) else None
+        if role is None:
+            raise SkipRow("a turn's role is none of system, user (human), assistant (gpt)")
+        if not isinstance(content, str):
+            raise SkipRow("a turn's content is not text")
+        turns.append({"role": role, "content": content})
+    return turns
+
+
+def read_conversation(turns: list[dict[str, str]], system: Any = None) -> dict[str, Any]:
+    """``question``, ``response`` and ``messages`` of a conversation whose last assistant's turn is the response.
+
+    Args:
+        turns: as :func:`read_turns` gives them.
+        system: the system message, where the turns have none of their own.
+
+    Raises:
+        SkipRow: no assistant's turn, an empty turn, or turns that do not alternate.
+    """
+    if turns[0]["role"] == "system":
+        system, turns = turns[0]["content"], turns[1:]
+    answers = [index for index, turn in enumerate(turns) if turn["role"] == "assistant"]
+    if not answers:
+        raise SkipRow("no assistant's turn")
+    turns = turns[: answers[-1] + 1]
+    if not all(turn["content"].strip() for turn in turns):
+        raise SkipRow("a turn is empty")
+    roles = [turn["role"] for turn in turns]
+    if roles != ["user", "assistant"] * (len(turns) // 2):
+        raise SkipRow("the turns do not alternate between user and assistant")
+    messages = [{**turn, "content": _with_think_tags(turn["content"])} for turn in turns]
+    response = messages.pop()["content"]
+    question = messages[-1]["content"].strip()
+    # What asks for wrappers that are no longer there would contradict the response.
+    if isinstance(system, str) and system.strip() and _THOUGHT[0] not in system:
+        messages.insert(0, {"role": "system", "content": system})
+    return {"question": question, "response": response, "messages": messages}
+
+
+def _with_think_tags(text: str) -> str:
+    """Thought and solution wrappers as ``<think>``; any other text, broken wrappers among them, as it is."""
+    before, opened, rest = text.partition(_THOUGHT[0])
+    thought, closed, rest = rest.partition(_THOUGHT[1])
+    between, _, solution = rest.rpartition(_SOLUTION[0])
+    solution, _, after = solution.partition(_SOLUTION[1])
+    if not (opened and closed) or before.strip() or between.strip() or after.strip():
+        return text
+    return f"<think>\n{thought.strip()}\n</think>\n{solution.strip()}"
+
+
+@register_mapper("generated")
+@dataclass(frozen=True)
+class Generated(Mapper):
+    """What ``r1_recipes.generate`` writes: ``question``, ``response`` (not in prompt-only data), ``solution``, ``pass_rate`` and more.
+
+    ``scorer`` and ``task`` go on to the rewards; ``pass_rate``, ``tokens`` and ``scores`` are there for people and filters.
+
+    Attributes:
+        well_formed: the response must be one reasoning block and one answer in the recipe's response format.
+    """
+
+    well_formed: bool = True
+    columns: ClassVar[tuple[str, ...]] = ("question", "pass_rate")
+    optional: ClassVar[tuple[str, ...]] = ("response", "solution", "scorer", "task", "tokens", "scores")
+    # A generation recipe writes responses in its own format, whichever that is.
+    examples: ClassVar[tuple[dict[str, Any], ...]] = tuple(
+        {
+            "question": f"What is {number}+{number}?",
+            "response": fmt.render(f"{number} and {number} is {2 * number}.", str(2 * number)),
+            "solution": str(2 * number),
+            "pass_rate": 0.5,
+            "tokens": 20,
+            "scores": {"accuracy": 1.0, "format": 1.0},
+        }
+        for number, fmt in enumerate(FORMATS.values(), start=2)
+    )
+
+    def missing(self, columns: Collection[str]) -> list[str]:
+        return [] if "question" in columns else ["question"]
+
+    def __call__(self, row: dict[str, Any]) -> dict[str, Any]:
+        mapped = {"question": _text(row, "question"), "solution": _optional_text(row, "solution"), "well_formed": self.well_formed}
+        if "response" in row:
+            mapped["response"] = row["response"] if isinstance(row["response"], str) else ""
+        return mapped | {column: _optional_text(row, column) for column in ("scorer", "task") if column in row}
 
 
 @register_mapper("reasoning_gym")

@@ -16,6 +16,7 @@ logger = logging.getLogger(__name__)
 
 _FILE_BUILDERS = {".jsonl": "json", ".json": "json", ".csv": "csv", ".tsv": "csv", ".parquet": "parquet"}
 _TASK_PREFIX = "reasoning_gym:"
+_EMBEDDED_PREFIX = "embedded:"
 
 
 def load_rows(
@@ -114,11 +115,17 @@ def _modelscope_rows(name: str, split: str, config: str | None, revision: str | 
 
 
 def model_path(name: str, hub: str, revision: str | None = None) -> str:
-    """A model id as Transformers can load it: as it is, or the local snapshot that ModelScope downloads.
+    """A model id as Transformers can load it: as it is, the local snapshot that ModelScope downloads, or the embedded model's folder.
 
     Raises:
-        RecipeError: ModelScope is asked for and not installed, or does not deliver.
+        RecipeError: ModelScope is asked for and not installed, or does not deliver; no such embedded model.
     """
+    if name.startswith(_EMBEDDED_PREFIX):
+        from r1_recipes.embedded import EMBEDDED
+
+        if name.removeprefix(_EMBEDDED_PREFIX) not in EMBEDDED:
+            raise RecipeError("model_name_or_path: " + unknown_name("embedded model", name.removeprefix(_EMBEDDED_PREFIX), EMBEDDED))
+        return str(EMBEDDED[name.removeprefix(_EMBEDDED_PREFIX)]())
     if hub != "modelscope" or Path(name).exists():
         return name
     try:

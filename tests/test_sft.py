@@ -1,0 +1,448 @@
+"""What SFT trains on, token by token, and that the tuned model stops where its turn ends."""
+
+from __future__ import annotations
+
+import json
+import logging
+import re
+import shutil
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from datasets import Dataset
+
+from r1_recipes import recipe, runtime, sft, smoke
+from r1_recipes.data import load_dataset
+from r1_recipes.errors import RecipeError
+from r1_recipes.formats import FORMATS, get_response_format
+from r1_recipes.rewards import get_reward_funcs
+from tests.conftest import SUMS, log_lines, metrics
+
+pytestmark = pytest.mark.usefixtures("offline")
+
+Build = Callable[[str], tuple[Any, Any]]
+END = "<|im_end|>\n"
+# With the <think> that a base model would have to learn; in no set's words.
+TALK = [("user", "1+1?"), ("assistant", "<think>\none\n</think>\n2"), ("user", "And 2+2?"), ("assistant", "<think>\ntwo\n</think>\n4")]
+
+
+def chatml(*turns: tuple[str, str]) -> str:
+    return "".join(f"<|im_start|>{role}\n{content}{END}" for role, content in turns) + "<|im_start|>assistant\n"
+
+
+def messages(turns: list[tuple[str, str]]) -> list[dict[str, str]]:
+    return [{"role": role, "content": content} for role, content in turns]
+
+
+def write_rows(path: Path, rows: list[dict[str, Any]]) -> str:
+    path.write_text("".join(json.dumps(row) + "\n" for row in rows), encoding="utf-8")
+    return str(path)
+
+
+def base_like(tiny_model: Path, folder: Path) -> str:
+    """The tiny model as base models are: ChatML in the tokenizer, but generation ends at ``<|endoftext|>``."""
+    from transformers import AutoModelForCausalLM, AutoTokenizer
+
+    tokenizer = AutoTokenizer.from_pretrained(tiny_model)
+    tokenizer.eos_token = "<|endoftext|>"
+    tokenizer.save_pretrained(folder)
+    model = AutoModelForCausalLM.from_pretrained(tiny_model)
+    model.config.eos_token_id = model.generation_config.eos_token_id = tokenizer.eos_token_id
+    model.save_pretrained(folder)
+    return str(folder)
+
+
+@pytest.fixture
+def built(monkeypatch: pytest.MonkeyPatch) -> Build:
+    """``built(path)``: the trainer and tokenizer that ``sft.main`` would train with."""
+
+    def build(path: str) -> tuple[Any, Any]:
+        caught: list[tuple[Any, Any]] = []
+        monkeypatch.setattr(runtime, "train_and_save", lambda run, trainer, tokenizer: caught.append((trainer, tokenizer)))
+        sft.main([path])
+        return caught[0]
+
+    return build
+
+
+def examples(trainer: Any, tokenizer: Any) -> list[tuple[str, str]]:
+    """Each example of every batch: the text without loss, then the text with it; loss comes in one run at the example's end."""
+    pairs = []
+    for batch in trainer.get_train_dataloader():
+        for ids, labels in split(batch):
+            learned = [label != -100 for label in labels]
+            first = learned.index(True)
+            assert not any(learned[:first]) and all(learned[first:])
+            assert labels[first:] == ids[first:]
+            pairs.append((tokenizer.decode(ids[:first]), tokenizer.decode(ids[first:])))
+    return pairs
+
+
+def split(batch: dict[str, Any]) -> Iterator[tuple[list[int], list[int]]]:
+    """The batch's examples without padding, whether they are rows or packed into one."""
+    for row, (ids, labels) in enumerate(zip(batch["input_ids"].tolist(), batch["labels"].tolist(), strict=True)):
+        if "attention_mask" in batch:
+            length = int(batch["attention_mask"][row].sum())
+            assert set(labels[length:]) <= {-100}
+            yield ids[:length], labels[:length]
+        else:
+            positions = batch["position_ids"][row].tolist()
+            starts = [index for index, position in enumerate(positions) if position == 0]
+            for start, end in zip(starts, [*starts[1:], len(ids)], strict=True):
+                yield ids[start:end], labels[start:end]
+
+
+PACKING = {"packing": True, "max_length": 1024, "per_device_train_batch_size": 1}
+
+
+@pytest.mark.parametrize("packing", [False, True])
+@pytest.mark.parametrize("prefill", [None, "<think>\n"])
+def test_loss_on_the_assistant_s_turn_and_its_end_for_questions(
+    write_recipe: Callable[..., str], built: Build, packing: bool, prefill: str | None
+) -> None:
+    path = write_recipe("sft", prefill=prefill, system_prompt="Think.", **(PACKING if packing else {}))
+    trainer, tokenizer = built(path)
+    if packing:
+        assert len(trainer.train_dataset) < len(SUMS)
+    opened = prefill or ""
+    expected = []
+    for a, b in SUMS:
+        target = f"<think>\n{a}+{b}={a + b}\n</think>\n<answer>\n{a + b}\n</answer>{END}"
+        expected.append((chatml(("system", "Think."), ("user", f"{a}+{b}?")) + opened, target.removeprefix(opened)))
+    assert sorted(examples(trainer, tokenizer)) == sorted(expected)
+
+
+@pytest.mark.parametrize("packing", [False, True])
+@pytest.mark.parametrize("schema", ["messages", "conversations", "prompt", "generated"])
+def test_loss_on_the_last_turn_alone_whatever_holds_the_conversation(
+    write_recipe: Callable[..., str], built: Build, tmp_path: Path, packing: bool, schema: str
+) -> None:
+    (_, question), (_, answer) = TALK[:2]
+    long = {
+        "messages": {"messages": messages(TALK)},
+        "conversations": {"conversations": [{"from": {"user": "human"}.get(role, "gpt"), "value": text} for role, text in TALK]},
+        "prompt": {"prompt": messages(TALK[:3]), "completion": messages(TALK[3:])},
+    }
+    short = {
+        "messages": {"messages": messages(TALK[:2])},
+        "conversations": {"conversations": [{"from": "human", "value": question}, {"from": "gpt", "value": answer}]},
+        "prompt": {"prompt": messages(TALK[:1]), "completion": messages(TALK[1:2])},
+    }
+    if schema == "generated":
+        rows = [{"question": text, "response": reply, "pass_rate": 1.0} for (_, text), (_, reply) in (TALK[:2], TALK[2:])]
+        expected = [(chatml(("user", row["question"])), row["response"] + END) for row in rows]
+    else:
+        rows = [long[schema], short[schema]]
+        expected = [(chatml(*TALK[:3]), TALK[3][1] + END), (chatml(TALK[0]), TALK[1][1] + END)]
+    path = write_recipe(
+        "sft",
+        dataset_name=write_rows(tmp_path / "rows.jsonl", rows),
+        mapper="generated" if schema == "generated" else None,
+        mapper_config={"well_formed": False} if schema == "generated" else None,
+        **(PACKING if packing else {}),
+    )
+    assert sorted(examples(*built(path))) == sorted(expected)
+
+
+@pytest.mark.parametrize("packing", [False, True])
+def test_a_mixture_trains_on_both_kinds_of_turns(
+    write_recipe: Callable[..., str], built: Build, tmp_path: Path, sums: Path, packing: bool
+) -> None:
+    chats = write_rows(tmp_path / "chats.jsonl", [{"messages": messages([("user", "Hi."), ("assistant", "Hello!")])}])
+    datasets = [
+        {"id": str(sums), "mapper": "gsm8k", "system_prompt": "Think.", "task": "sums"},
+        {"id": chats, "mapper": "conversations", "mapper_config": {"well_formed": False}, "system_prompt": ""},
+    ]
+    path = write_recipe("sft", dataset_name=None, mapper=None, dataset_mixture={"datasets": datasets}, **(PACKING if packing else {}))
+    pairs = examples(*built(path))
+    assert len(pairs) == len(SUMS) + 1
+    assert (chatml(("user", "Hi.")), f"Hello!{END}") in pairs
+    assert (chatml(("system", "Think."), ("user", "2+3?")), f"<think>\n2+3=5\n</think>\n<answer>\n5\n</answer>{END}") in pairs
+
+
+def test_pairs_of_texts_end_in_the_tokenizer_s_own_token(
+    write_recipe: Callable[..., str], built: Build, tiny_model: Path, tmp_path: Path
+) -> None:
+    rows = write_rows(tmp_path / "rows.jsonl", [{"prompt": "2+2=", "completion": "4"}])
+    trainer, tokenizer = built(
+        write_recipe("sft", model_name_or_path=base_like(tiny_model, tmp_path / "base"), dataset_name=rows, mapper=None)
+    )
+    assert examples(trainer, tokenizer) == [("2+2=", "4<|endoftext|>")]
+    assert trainer.args.eos_token is None
+
+
+# Where the turn ends
+
+
+def test_the_end_of_the_turn_becomes_the_eos_token_everywhere(
+    write_recipe: Callable[..., str], built: Build, tiny_model: Path, tmp_path: Path
+) -> None:
+    path = write_recipe("sft", model_name_or_path=base_like(tiny_model, tmp_path / "base"))
+    trainer, tokenizer = built(path)
+    end, old = (tokenizer.convert_tokens_to_ids(token) for token in ("<|im_end|>", "<|endoftext|>"))
+    assert tokenizer.eos_token_id == trainer.model.config.eos_token_id == end
+    assert trainer.model.generation_config.eos_token_id == [end, old]
+    assert tokenizer.pad_token == "<|endoftext|>"
+    assert [line for line in log_lines(tmp_path / "run") if line.startswith("eos_token is '<|im_end|>'")]
+
+
+def test_a_model_that_ends_its_turns_already_is_left_alone(
+    write_recipe: Callable[..., str], built: Build, tiny_model: Path, tmp_path: Path
+) -> None:
+    from transformers import GenerationConfig
+
+    trainer, tokenizer = built(write_recipe("sft"))
+    assert tokenizer.eos_token == "<|im_end|>"
+    eos = trainer.model.generation_config.eos_token_id
+    assert eos in (tokenizer.eos_token_id, [tokenizer.eos_token_id])
+    assert GenerationConfig.from_pretrained(tiny_model).eos_token_id == tokenizer.eos_token_id
+    assert not [line for line in log_lines(tmp_path / "run") if line.startswith("eos_token is")]
+
+
+@pytest.mark.parametrize("schema", ["question", "messages"])
+def test_the_tuned_model_stops_by_itself(
+    write_recipe: Callable[..., str], tiny_model: Path, tmp_path: Path, sums: Path, schema: str
+) -> None:
+    from transformers import AutoModelForCausalLM, AutoTokenizer
+
+    base = base_like(tiny_model, tmp_path / "base")
+    if schema == "question":
+        data = {"max_samples": 2}
+        rows = {f"{a}+{b}?": f"<think>\n{a}+{b}={a + b}\n</think>\n<answer>\n{a + b}\n</answer>" for a, b in SUMS[:2]}
+    else:
+        rows = {"1+1?": "two", "Hi.": "hey"}
+        talks = [{"messages": messages([("user", question), ("assistant", answer)])} for question, answer in rows.items()]
+        data = {"dataset_name": write_rows(tmp_path / "talks.jsonl", talks), "mapper": None}
+    path = write_recipe(
+        "sft", model_name_or_path=base, per_device_train_batch_size=2, max_steps=100, lr_scheduler_type="linear", save_strategy="no", **data
+    )
+    sft.main([path])
+    run = tmp_path / "run"
+    assert metrics(run)[-1]["loss"] < 0.1
+    tokenizer, model = AutoTokenizer.from_pretrained(run), AutoModelForCausalLM.from_pretrained(run)
+    assert tokenizer.eos_token == "<|im_end|>" and model.config.eos_token_id == tokenizer.eos_token_id
+    assert tokenizer.eos_token_id in model.generation_config.eos_token_id
+    assert tokenizer.chat_template == runtime.CHATML
+    for question, answer in rows.items():
+        prompt = tokenizer.apply_chat_template(
+            [{"role": "user", "content": question}], add_generation_prompt=True, return_dict=True, return_tensors="pt"
+        )
+        # Nothing but what the folder says stops it.
+        output = model.generate(**prompt, max_new_tokens=200, do_sample=False)[0, prompt["input_ids"].shape[1] :]
+        assert tokenizer.decode(output) == answer + "<|im_end|>"
+
+
+def test_r1_zero_ends_in_the_tokenizer_s_own_token(
+    write_recipe: Callable[..., str], built: Build, tiny_model: Path, tmp_path: Path
+) -> None:
+    base = base_like(tiny_model, tmp_path / "base")
+    trainer, tokenizer = built(write_recipe("sft", model_name_or_path=base, response_format="r1_zero", max_samples=1))
+    ((prompt, target),) = examples(trainer, tokenizer)
+    assert (prompt, target.rstrip("\n")) == ("User: 2+2?\nAssistant: ", "<think> 2+2=4 </think> <answer> 4 </answer><|endoftext|>")
+    assert tokenizer.eos_token == "<|endoftext|>"
+
+
+def refused(capsys: pytest.CaptureFixture, path: str) -> str:
+    with pytest.raises(SystemExit) as ended:
+        sft.main([path])
+    assert ended.value.code == 2
+    return capsys.readouterr().err
+
+
+def test_a_tokenizer_without_chatml_s_tokens_is_not_trained_on_chatml(
+    write_recipe: Callable[..., str], tiny_model: Path, tmp_path: Path, capsys: pytest.CaptureFixture
+) -> None:
+    folder = tmp_path / "plain"
+    shutil.copytree(tiny_model, folder)
+    for file in folder.glob("*.json"):
+        file.write_text(file.read_text(encoding="utf-8").replace("<|im_start|>", "<s>").replace("<|im_end|>", "</s>"), encoding="utf-8")
+    (folder / "chat_template.jinja").unlink()
+    path = write_recipe("sft", model_name_or_path=str(folder))
+    error = refused(capsys, path)
+    assert f"{folder} has no chat template, and for ChatML its tokenizer lacks <|im_start|> and <|im_end|>" in error
+    assert "response_format: r1_zero (plain text, turns end in '</s>')" in error
+    assert "ends the assistant's turn in '<|im_end|>', which begins with no special token of the tokenizer" in refused(
+        capsys, write_recipe("sft", model_name_or_path=str(folder), chat_template=runtime.CHATML)
+    )
+
+
+OPEN_ENDED = "{% for m in messages %}[{{ m['role'] }}]{{ m['content'] }}{% endfor %}{% if add_generation_prompt %}[assistant]{% endif %}"
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"chat_template": OPEN_ENDED}, "ends the assistant's turn in '', which begins with no special token"),
+        ({"eos_token": "<|endoftext|>"}, "eos_token: '<|endoftext|>' is not what the chat template of "),
+        ({"eos_token": "a"}, "leave it out ('<|im_end|>')"),
+        ({"chat_template_path": "templates/chat.jinja"}, "chat_template_path: write chat_template (Jinja text, or a file)"),
+        (
+            {"chat_template": runtime.CHATML + "{% if messages[0]['role'] != 'system' %}{{ raise_exception('no system') }}{% endif %}"},
+            "cannot write a training row: TemplateError: no system",
+        ),
+        # Gemma's way: the turn to come is opened with what a turn that is there does not have.
+        (
+            {"chat_template": runtime.CHATML.replace("assistant\\n'", "assistant\\nHm. '")},
+            "ends a prompt in 'Hm. ', which is not what stands",
+        ),
+    ],
+)
+def test_a_template_that_would_teach_something_else_is_refused(
+    write_recipe: Callable[..., str], capsys: pytest.CaptureFixture, monkeypatch: pytest.MonkeyPatch, changes: dict[str, str], message: str
+) -> None:
+    # A template that raises does so wherever it is used; here it is the training rows that count.
+    monkeypatch.setattr(runtime, "generation_prompt", lambda tokenizer: "")
+    assert message in refused(capsys, write_recipe("sft", **changes))
+
+
+def test_the_recipe_s_own_eos_token_may_be_a_later_one(write_recipe: Callable[..., str], built: Build) -> None:
+    # As Phi-3 has it: one token for the turn, another for the conversation.
+    both = runtime.CHATML.replace("{% if add", "{% if not add_generation_prompt %}<|endoftext|>{% endif %}{% if add")
+    assert built(write_recipe("sft", chat_template=both))[0].args.eos_token == "<|im_end|>"
+    path = write_recipe("sft", name="later", chat_template=both, eos_token="<|endoftext|>", output_dir="unused")
+    loaded = recipe.load([path], "sft")
+    tokenizer, _ = runtime.load_tokenizer(loaded)
+    assert sft.turn_end("m", tokenizer, "<|endoftext|>") == "<|endoftext|>"
+
+
+def test_a_prefill_that_merges_with_what_follows_is_refused(
+    write_recipe: Callable[..., str], tiny_model: Path, tmp_path: Path, capsys: pytest.CaptureFixture
+) -> None:
+    folder = tmp_path / "merging"
+    shutil.copytree(tiny_model, folder)
+    spec = json.loads((folder / "tokenizer.json").read_text(encoding="utf-8"))
+    # One token for ">\n", as Qwen's vocabulary has; it takes the place of a byte that no text here has.
+    spec["pre_tokenizer"]["use_regex"] = False
+    number = spec["model"]["vocab"].pop("ÿ")
+    spec["model"]["vocab"][">Ċ"] = number
+    spec["model"]["merges"] = [[">", "Ċ"]]
+    (folder / "tokenizer.json").write_text(json.dumps(spec), encoding="utf-8")
+    error = refused(capsys, write_recipe("sft", model_name_or_path=str(folder), prefill="Let me see.\n<think>"))
+    assert "ends a prompt in '>', which is not what stands there, token for token, once an answer follows" in error
+    assert str(folder) in error and "end prefill in a line break" in error
+    sft.main([write_recipe("sft", model_name_or_path=str(folder), prefill="<think>\n", max_steps=1)])
+
+
+def test_every_part_of_the_data_is_checked(write_recipe: Callable[..., str], capsys: pytest.CaptureFixture, tmp_path: Path) -> None:
+    # A template that drops reasoning: rows without any pass, and the one row with some is not the first.
+    stripping = runtime.CHATML.replace("message['content']", "message['content'].split('</think>')[-1]")
+    plain = {"messages": messages([("user", "Hi."), ("assistant", "Hello!")])}
+    rows = write_rows(tmp_path / "rows.jsonl", [plain, plain, {"messages": messages(TALK[:2])}])
+    assert "cuts the assistant's turn short" in refused(
+        capsys, write_recipe("sft", dataset_name=rows, mapper=None, chat_template=stripping)
+    )
+
+
+@pytest.mark.parametrize("packing", [False, True])
+def test_examples_that_are_cut_are_counted(
+    write_recipe: Callable[..., str],
+    built: Build,
+    caplog: pytest.LogCaptureFixture,
+    tmp_path: Path,
+    packing: bool,
+) -> None:
+    # 2 of 3 targets reach past 200 tokens of one byte.
+    rows = [{"messages": messages([("user", "?"), ("assistant", "a" * size)])} for size in (10, 300, 400)]
+    data = {"dataset_name": write_rows(tmp_path / "rows.jsonl", rows), "mapper": None, "max_length": 200, "packing": packing}
+    with caplog.at_level(logging.WARNING, "r1_recipes"):
+        trainer, _ = built(write_recipe("sft", **data))
+    assert "max_length 200 cuts up to 2 of 3 examples, which then teach no end" in caplog.text
+    trainer.args.max_length = 1000
+    assert sft.warn_about_cuts(trainer) == 0
+
+
+def test_liger_is_passed_on(write_recipe: Callable[..., str]) -> None:
+    # The kernels are not installed here: what is ours is that the key arrives.
+    assert recipe.load([write_recipe("sft", use_liger_kernel=True)], "sft").training.use_liger_kernel is True
+    assert recipe.load([write_recipe("sft")], "sft").training.use_liger_kernel is False
+
+
+# Recipes and their examples
+
+RECIPES = [
+    path
+    for path in sorted((Path(__file__).parents[1] / "recipes").rglob("*.yaml"))
+    if re.findall(r"-m r1_recipes\.(\w+)", path.read_text(encoding="utf-8"))[:1] == ["sft"]
+]
+
+
+def test_there_are_sft_recipes() -> None:
+    assert RECIPES
+
+
+@pytest.mark.parametrize("path", RECIPES, ids=lambda path: path.stem)
+def test_the_example_rows_of_a_recipe_are_in_its_format(path: Path) -> None:
+    loaded = recipe.load([str(path), "--smoke"], "sft")
+    tokenizer, fmt = runtime.load_tokenizer(loaded)
+    script = loaded.script
+    parts = (script.dataset_mixture or {}).get("datasets") or [{}]
+    rows = smoke.example_rows(script, "sft")
+    for part, source in zip(parts, rows if isinstance(rows, list) else [rows], strict=True):
+        config = part.get("mapper_config") or script.mapper_config or {}
+        if config.get("well_formed") is not False and (part.get("mapper") or script.mapper) != "auto":
+            assert assert_well_formed(source, script, fmt, part)
+    # And all parts together are what the trainer takes.
+    assert len(load_dataset(script, fmt, "sft", tokenizer=tokenizer, rows=rows)[0])
+
+
+def assert_well_formed(source: Dataset, script: Any, fmt: Any, part: dict[str, Any]) -> int:
+    from types import SimpleNamespace
+
+    own = {"dataset_mixture": None, "mapper": part.get("mapper") or script.mapper}
+    own["mapper_config"] = part.get("mapper_config") or script.mapper_config
+    dataset, _ = load_dataset(SimpleNamespace(**{**vars(script), **own}), fmt, "sft", rows=source)
+    (reward,) = get_reward_funcs(["format"], fmt)
+    targets = [row["completion"][0]["content"] for row in dataset]
+    assert all(target.startswith(fmt.prefill) for target in targets)
+    scores = reward(completions=[target.removeprefix(fmt.prefill) for target in targets])
+    assert scores == [1.0] * len(targets)
+    return len(targets)
+
+
+@pytest.mark.parametrize(
+    ("mapper", "name", "config"),
+    [
+        ("conversations", "think_boxed", None),
+        ("conversations", "think_answer", None),
+        ("conversations", "think_answer", {"messages_column": "reannotated_messages", "well_formed": False}),
+        ("openr1_math", "think_boxed", None),
+        ("reasoning_columns", "think_answer", {"question_column": "q", "reasoning_column": "cot", "answer_column": "out"}),
+        *[("generated", name, None) for name in FORMATS],
+    ],
+)
+def test_example_rows_train_in_the_formats_that_their_data_has(mapper: str, name: str, config: dict[str, Any] | None) -> None:
+    from r1_recipes.arguments import SFTRecipeArguments
+
+    script = SFTRecipeArguments(dataset_name="x", mapper=mapper, mapper_config=config)
+    fmt = get_response_format(name)
+    rows = smoke.example_rows(script, "sft")
+    assert isinstance(rows, Dataset)
+    dataset, _ = load_dataset(script, fmt, "sft", rows=rows)
+    assert len(dataset) >= 2
+    if not config or config.get("well_formed", True):
+        assert assert_well_formed(rows, script, fmt, {}) == len(dataset)
+
+
+def test_a_mixture_goes_through_a_smoke_run(write_recipe: Callable[..., str], tmp_path: Path) -> None:
+    datasets = [
+        {"id": "some/traces", "mapper": "conversations", "weight": 0.001, "task": "maths", "columns": ["messages"]},
+        {"id": "some/chats", "mapper_config": {}, "system_prompt": ""},
+    ]
+    mixture = {"datasets": datasets, "seed": 1, "test_split_size": 100}
+    path = write_recipe("sft", dataset_name=None, mapper=None, dataset_mixture=mixture, response_format="think_boxed")
+    sft.main([path, "--smoke", "--output_dir", str(tmp_path / "smoke")])
+    assert [entry["step"] for entry in metrics(tmp_path / "smoke")] == [1]
+
+
+def test_turn_end_is_read_from_the_template(tiny_model: Path) -> None:
+    from transformers import AutoTokenizer
+
+    tokenizer = AutoTokenizer.from_pretrained(tiny_model)
+    assert sft.turn_end("m", tokenizer) == "<|im_end|>"
+    tokenizer.chat_template = "{% for m in messages %}{{ m['content'] }} <|endoftext|>\n{% endfor %}"
+    assert sft.turn_end("m", tokenizer) == "<|endoftext|>"
+    tokenizer.chat_template = OPEN_ENDED
+    with pytest.raises(RecipeError, match="chat_template: that of m ends the assistant's turn in ''"):
+        sft.turn_end("m", tokenizer)
