@@ -1,4 +1,4 @@
-"""``accelerate launch -m r1_recipes.grpo recipes/NAME.yaml [--key value …]``: GRPO with rule rewards, one YAML a run."""
+"""``accelerate launch -m r1_recipes.grpo recipes/NAME.yaml [--key value …]``: GRPO, one YAML a run."""
 
 from __future__ import annotations
 
@@ -20,12 +20,16 @@ def main(argv: Sequence[str] | None = None) -> None:
 
 
 def build_trainer(recipe: Recipe, fmt: ResponseFormat, tokenizer: Any, arguments: dict[str, Any]) -> GRPOTrainer:
-    """TRL's GRPO trainer with the recipe's rewards, which read completions through its response format."""
+    """TRL's GRPO trainer with the recipe's rewards, which read completions through its response format, each on the rows of its tasks."""
     from trl import GRPOTrainer
 
-    from r1_recipes.rewards import get_reward_funcs
+    from r1_recipes.rewards import get_reward_funcs, route
 
-    return GRPOTrainer(reward_funcs=get_reward_funcs(recipe.script.reward_funcs, fmt, **recipe.reward_params), **arguments)
+    script = recipe.script
+    rewards = get_reward_funcs(script.reward_funcs, fmt, **recipe.reward_params)
+    if script.task_rewards is not None:
+        rewards = route(rewards, script.reward_funcs, script.task_rewards, script.task_column)
+    return GRPOTrainer(reward_funcs=rewards, **arguments)
 
 
 if __name__ == "__main__":

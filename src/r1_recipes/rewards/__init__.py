@@ -1,10 +1,11 @@
-"""Rule rewards by name. ``get_reward_funcs(["accuracy", "format"])`` gives what ``trl.GRPOTrainer`` takes; imports no torch."""
+"""Rewards by name. ``get_reward_funcs(["accuracy", "format"])`` gives what ``trl.GRPOTrainer`` takes; imports no torch."""
 
 # Importing a family registers its rewards.
 from r1_recipes.rewards import accuracy as _accuracy  # noqa: F401
 from r1_recipes.rewards import format as _format  # noqa: F401
 from r1_recipes.rewards import language as _language  # noqa: F401
 from r1_recipes.rewards import length as _length  # noqa: F401
+from r1_recipes.rewards import model as _model  # noqa: F401
 from r1_recipes.rewards import text as _text  # noqa: F401
 from r1_recipes.rewards.registry import (
     REWARDS,
@@ -15,13 +16,16 @@ from r1_recipes.rewards.registry import (
     resolve_reward,
     reward_parameters,
 )
+from r1_recipes.rewards.routing import check_task_rewards, route
 
 __all__ = [
     "REWARDS",
     "Reward",
+    "check_task_rewards",
     "completion_texts",
     "get_reward_funcs",
     "register_reward",
     "resolve_reward",
     "reward_parameters",
+    "route",
 ]

@@ -42,11 +42,12 @@ class Reward:
 
 def completion_texts(completions: Sequence[Any]) -> list[str]:
     """The generated text of each completion: TRL hands over strings, or one-message conversations."""
-    return [text if isinstance(text, str) else _message_text(text) for text in completions]
+    return [text if isinstance(text, str) else message_text(text[-1]) if text else "" for text in completions]
 
 
-def _message_text(messages: Sequence[dict[str, Any]]) -> str:
-    content = messages[-1].get("content") if messages else ""
+def message_text(message: dict[str, Any]) -> str:
+    """The words of one message of a conversation; what is not text in it (an image) is left out."""
+    content = message.get("content")
     if isinstance(content, list):  # multimodal content blocks
         return "".join(block.get("text") or "" for block in content)
     return content or ""
