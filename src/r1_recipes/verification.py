@@ -31,11 +31,17 @@ from fractions import Fraction
 from pathlib import Path
 from typing import Any
 
+import psutil
+
 from r1_recipes.errors import install_hint
 from r1_recipes.formats import boxed_spans
 
 TASK_SECONDS = 5.0
-"""Wall-clock limit of one comparison. Ordinary ones take milliseconds; math-verify's own limit is 5 s each to parse and compare."""
+"""Limit of one comparison, in its worker's own processor time, so that an honest answer is not late because the machine is busy.
+Ordinary ones take milliseconds; math-verify's own limit is 5 s each to parse and compare."""
+
+BUSY_FACTOR = 6.0
+"""Wall-clock limit of one comparison, in units of the above: what sleeps instead of computing, or is starved for good, ends too."""
 
 HURRIED_SECONDS = 1.0
 """The limit once ``PATIENCE`` comparisons of one batch have timed out, so that a batch full of traps ends within about a minute."""
@@ -459,6 +465,7 @@ class _Worker:
             env={**os.environ, "PYTHONPATH": os.pathsep.join(path), "OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1"},
         )
         self.ready = False
+        self._usage = psutil.Process(self.process.pid)
 
     def await_ready(self) -> None:
         """Block until the worker has imported what it needs.
@@ -468,34 +475,54 @@ class _Worker:
         """
         if self.ready:
             return
-        reply = self._receive(START_SECONDS)
+        reply, _ = self._receive(START_SECONDS)
         if reply != "ready":
             self.kill()
             reason = reply or "it died, or took too long, while importing math-verify"
             raise RuntimeError(f"a verification worker could not start: {reason}")
         self.ready = True
 
-    def ask(self, task: list, seconds: float) -> Any:
-        """The worker's reply, or ``None`` where it hung or died; then it is gone."""
+    def ask(self, task: list, seconds: float) -> tuple[Any, bool]:
+        """The worker's reply (``None`` where it hung or died; then it is gone), and whether it ran out of time."""
         with contextlib.suppress(OSError, ValueError):
-            self.process.stdin.write(json.dumps([seconds, *task]).encode() + b"\n")
+            self.process.stdin.write(json.dumps([seconds * BUSY_FACTOR, *task]).encode() + b"\n")
             self.process.stdin.flush()
         return self._receive(seconds)
 
-    def _receive(self, seconds: float) -> Any:
-        deadline = time.monotonic() + seconds
-        timer = threading.Timer(seconds, self.process.kill)
-        timer.daemon = True
-        timer.start()
+    def _receive(self, seconds: float) -> tuple[Any, bool]:
+        answered = threading.Event()
+        late = False
+
+        def watch() -> None:
+            nonlocal late
+            began, used = time.monotonic(), self._processor_seconds()
+            left = seconds
+            while not answered.wait(left):
+                left = min(seconds - (self._processor_seconds() - used), seconds * BUSY_FACTOR - (time.monotonic() - began))
+                if left <= 0:
+                    late = True
+                    self.process.kill()
+                    return
+                left = max(left, 0.05)
+
+        watcher = threading.Thread(target=watch, daemon=True)
+        watcher.start()
         try:
             reply = json.loads(self.process.stdout.readline())
         except (OSError, ValueError):
-            self.kill()
             reply = None
-        timer.cancel()
-        if time.monotonic() >= deadline:
-            self.kill()  # The timer has gone off, or is about to: the next task must not meet it.
-        return reply
+        answered.set()
+        watcher.join()
+        if reply is None or late:
+            self.kill()  # a reply that came with the deadline counts, but the next task must not meet a dead worker
+        return reply, late
+
+    def _processor_seconds(self) -> float:
+        try:
+            times = self._usage.cpu_times()
+        except psutil.Error:  # it has ended; whoever reads its pipe will know
+            return 0.0
+        return times.user + times.system
 
     def kill(self) -> None:
         with contextlib.suppress(OSError):
@@ -537,9 +564,8 @@ class _Pool:
                     except IndexError:
                         return
                     seconds = TASK_SECONDS if len(late) < PATIENCE else HURRIED_SECONDS
-                    asked = time.monotonic()
-                    reply = worker.ask(task, seconds)
-                    if reply is None and key not in retried and time.monotonic() - asked < seconds:
+                    reply, timed_out = worker.ask(task, seconds)
+                    if reply is None and key not in retried and not timed_out:
                         # It died by itself. Perhaps the kernel wanted its memory; then the task is innocent.
                         retried.add(key)
                         queue.append((key, task))
