@@ -1,8 +1,11 @@
 # Every target sets up what it needs in .venv and can be run again at any time.
-#   make demo                                    the whole story on two CPU cores
+#   make demo                                    cold start and GRPO on two CPU cores, a quarter of an hour
+#   make r1-mini                                 all of DeepSeek-R1's stages on two CPU cores
 #   make test | make lint
 #   make grpo RECIPE=gsm8k_qwen05b CONFIG=single_gpu ARGS="--max_steps 100"
-#   make sft  RECIPE=cpu_cold_start CONFIG=cpu
+#   make sft                                     the cold start on a CPU; or RECIPE=… CONFIG=…
+#   make generate RECIPE=r1/3_rejection_sampling
+#   make distill                                 teacher's answers, then SFT on them; or TEACHER=… RECIPE=… CONFIG=…
 #   make install EXTRAS=demo,dev,vllm            on a GPU machine, before recipes with use_vllm: true
 
 PYTHON ?= python3
@@ -19,7 +22,7 @@ ARGS   ?=
 BASE := $(shell for p in $(PYTHON) python3.13 python3.12 python3.11; do \
 	$$p -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null && { command -v $$p; break; }; done)
 
-.PHONY: install demo test lint format grpo sft clean
+.PHONY: install demo r1-mini test lint format grpo sft generate distill clean
 
 install: $(VENV)/.installed
 
@@ -34,10 +37,13 @@ $(VENV)/.installed: pyproject.toml constraints.txt
 	@touch $@
 
 # glibc hands large blocks back to the kernel at every free and faults them in again: on CPUs that doubles the time of logits-sized steps.
-demo: export MALLOC_MMAP_MAX_ = 0
-demo: export MALLOC_TRIM_THRESHOLD_ = 17179869184
+demo r1-mini sft distill: export MALLOC_MMAP_MAX_ = 0
+demo r1-mini sft distill: export MALLOC_TRIM_THRESHOLD_ = 17179869184
 demo: install
-	$(BIN)/python -m r1_recipes.demo $(ARGS)
+	$(BIN)/python -m r1_recipes.pipeline recipes/pipelines/demo.yaml $(ARGS)
+
+r1-mini: install
+	$(BIN)/python -m r1_recipes.pipeline recipes/pipelines/r1_mini.yaml $(ARGS)
 
 test: install
 	$(BIN)/python -m pytest $(ARGS)
@@ -50,10 +56,28 @@ format: install
 	$(BIN)/ruff check --fix .
 	$(BIN)/ruff format .
 
-grpo sft: install
-	@test -n "$(RECIPE)" || { echo "make $@: name a recipe: make $@ RECIPE=$$(ls recipes | grep -m1 yaml | sed 's/.yaml//') [CONFIG=cpu] [ARGS='--key value']" >&2; exit 1; }
-	$(BIN)/accelerate launch --config_file accelerate_configs/$(CONFIG).yaml -m r1_recipes.$@ \
-		$(firstword $(wildcard $(RECIPE)) recipes/$(RECIPE:.yaml=).yaml) $(ARGS)
+# A recipe may be given as a path, or as its name below recipes/.
+recipe = $(firstword $(wildcard $(1)) recipes/$(1:.yaml=).yaml)
+
+grpo: install
+	@test -n "$(RECIPE)" || { echo "make $@: name a recipe: make $@ RECIPE=gsm8k_qwen05b [CONFIG=cpu] [ARGS='--key value']" >&2; exit 1; }
+	$(BIN)/accelerate launch --config_file accelerate_configs/$(CONFIG).yaml -m r1_recipes.grpo $(call recipe,$(RECIPE)) $(ARGS)
+
+# Without a recipe: the miniature's, which needs no GPU.
+sft distill: CONFIG := $(if $(RECIPE),$(CONFIG),cpu)
+sft: RECIPE ?= r1_mini/1_cold_start_sft
+sft: install
+	$(BIN)/accelerate launch --config_file accelerate_configs/$(CONFIG).yaml -m r1_recipes.sft $(call recipe,$(RECIPE)) $(ARGS)
+
+generate: install
+	@test -n "$(RECIPE)" || { echo "make $@: name a recipe: make $@ RECIPE=r1/3_rejection_sampling [ARGS='--key value']" >&2; exit 1; }
+	$(BIN)/python -m r1_recipes.generate $(call recipe,$(RECIPE)) $(ARGS)
+
+distill: TEACHER ?= r1_mini/6_teacher_completions
+distill: RECIPE ?= r1_mini/6_distill
+distill: install
+	$(BIN)/python -m r1_recipes.generate $(call recipe,$(TEACHER)) $(TEACHER_ARGS)
+	$(BIN)/accelerate launch --config_file accelerate_configs/$(CONFIG).yaml -m r1_recipes.sft $(call recipe,$(RECIPE)) $(ARGS)
 
 clean:
 	rm -rf $(VENV) .pytest_cache .ruff_cache .hypothesis src/*.egg-info

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import signal
 import socket
 import time
@@ -17,8 +18,15 @@ import yaml
 # Read when huggingface_hub is imported: TRL reports each trainer that is built, from a thread.
 os.environ["HF_HUB_DISABLE_TELEMETRY"] = "1"
 os.environ["HF_UPDATE_DOWNLOAD_COUNTS"] = "0"  # datasets, for each local file that is read
+REPOSITORY = Path(__file__).parents[1]
+RECIPES = sorted(path for path in (REPOSITORY / "recipes").rglob("*.yaml") if path.parent.name != "pipelines")
 SUMS = [(2, 2), (2, 3), (2, 5), (9, 5), (9, 6), (9, 7), (9, 8), (3, 8)]
 _calls = 0
+
+
+def method_of(path: Path) -> str:
+    """The entry point that a recipe's header says it is run with."""
+    return re.search(r"-m r1_recipes\.(\w+) recipes/", path.read_text(encoding="utf-8"))[1]
 
 
 def letters(completions: list, **columns: Any) -> list[float]:

@@ -50,12 +50,15 @@ def test_intervals_cover_the_truth_as_often_as_they_say():
 
 
 def test_the_table_shows_each_model_and_the_difference():
-    first = Scores("a", [0.0, 0.0, 1.0, 0.0], [0.0, 0.5, 0.5, 0.0], 0.5, 0.25, 12.4, 0.0)
-    second = Scores("b", [1.0, 0.0, 1.0, 1.0], [0.5, 1.0, 0.5, 1.0], 1.0, 1.0, 20.0, 0.0)
-    table = markdown_table([first, second], ["raw", "tuned"]).splitlines()
-    assert len(table) == 4
-    assert table[2].startswith("| raw | 25.0 % (") and table[2].endswith("| 50 % / 25 % | 12 |")
+    first = Scores("a", [0.0, 0.0, 1.0, 0.0], [0.0, 0.5, 0.5, 0.0], 0.5, 0.25, 0.9, 12.4, 0.0)
+    second = Scores("b", [1.0, 0.0, 1.0, 1.0], [0.5, 1.0, 0.5, 1.0], 1.0, 1.0, 1.0, 20.0, 0.0)
+    table = markdown_table([("raw", first, None), ("tuned", second, None)]).splitlines()
+    assert len(table) == 4 and len({line.count("|") for line in table}) == 1
+    assert table[2].startswith("| raw | 25.0 % (") and table[2].endswith("| 50 % / 25 % | 0.90 | 12 |")
     assert table[3].startswith("| tuned | 75.0 % (")
+    # a stage that made data has a yield instead: 30 of 40 is 75 %
+    made = markdown_table([("raw", first, None), ("data", None, {"kept_completions": 30, "completions": 40})]).splitlines()
+    assert made[3] == "| data |  |  |  |  |  | 30 of 40 (75%) |" and len({line.count("|") for line in made}) == 1
     # greedy: (1 + 0 + 0 + 1) / 4 = +50 points; sampled: (0.5 + 0.5 + 0 + 1) / 4 = +50 points
     line = difference_line(first, second, "tuned over raw")
     assert "greedy +50.0 points" in line and "sampled +50.0 points" in line and "same 4 problems" in line
@@ -65,10 +68,9 @@ def test_the_table_shows_each_model_and_the_difference():
 def test_reading_a_prompt_once_changes_no_completion(tmp_path):
     """The shared cache must give what plain generation gives, for prompts of different lengths in one padded batch."""
     import torch
-    from datasets import Dataset
     from transformers import AutoModelForCausalLM, AutoTokenizer
 
-    from r1_recipes.evaluate import _generate
+    from r1_recipes.backends import complete, sampling
     from r1_recipes.smoke import build_tiny_model
 
     folder = build_tiny_model(tmp_path, {})
@@ -79,9 +81,8 @@ def test_reading_a_prompt_once_changes_no_completion(tmp_path):
         if "norm" not in name:
             parameter.data *= 12
     prompts = [[{"role": "user", "content": text}] for text in ("x", "hello, you", "4 + 1")]
-    settings = SimpleNamespace(temperature=1e-4, top_p=1.0, top_k=0, max_completion_length=12)
-    rows = Dataset.from_list([{"prompt": prompt} for prompt in prompts])
-    greedy, sampled, lengths = _generate(model, tokenizer, rows, SimpleNamespace(training=settings), 2, 6, "tiny")
+    settings = SimpleNamespace(temperature=1e-4, top_p=1.0, top_k=0, min_p=None, repetition_penalty=1.0)
+    greedy, sampled = complete(model, tokenizer, prompts, [(sampling(settings, temperature=0), 1), (sampling(settings), 2)], 12)
 
     expected = []
     for prompt in prompts:
@@ -89,11 +90,13 @@ def test_reading_a_prompt_once_changes_no_completion(tmp_path):
         ids = model.generate(**inputs, max_new_tokens=12, do_sample=False)[0, inputs["input_ids"].shape[1] :].tolist()
         end = ids.index(tokenizer.eos_token_id) if tokenizer.eos_token_id in ids else len(ids)
         expected.append(tokenizer.decode(ids[:end], skip_special_tokens=True))
-    assert greedy == expected
+    assert [[completion.text for completion in group] for group in greedy] == [[text] for text in expected]
     assert len(set(expected)) > 1
     # at a temperature next to zero sampling is greedy too; two samples a row, row by row
-    assert sampled == [text for text in expected for _ in range(2)]
-    assert all(0 < length <= 12 for length in lengths)
+    assert [[completion.text for completion in group] for group in sampled] == [[text, text] for text in expected]
+    for group in greedy + sampled:
+        for completion in group:
+            assert 0 < completion.tokens <= 12 and (completion.finish_reason == "length") <= (completion.tokens == 12)
 
 
 def test_the_command_judges_two_models_on_rows_that_a_length_limit_would_drop(tmp_path, capsys):

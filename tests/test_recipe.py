@@ -14,10 +14,10 @@ from r1_recipes import recipe as recipe_module
 from r1_recipes.errors import RecipeError
 from r1_recipes.recipe import OBSOLETE, REFUSED, RENAMED, load, read_yaml
 from r1_recipes.rewards import REWARDS, reward_parameters
+from tests.conftest import RECIPES, method_of
 
 ROOT = Path(__file__).parents[1]
 FIXTURES = Path(__file__).parent / "fixtures"
-RECIPES = sorted((ROOT / "recipes").rglob("*.yaml"))
 BASE = """\
 model_name_or_path: nobody/model
 dataset_name: nobody/data
@@ -297,8 +297,8 @@ def test_a_reward_parameter_that_is_the_trainer_s_own_key_is_refused(write, cust
 
 
 def test_no_registered_reward_shadows_a_key():
-    for method in ("grpo", "sft"):
-        own = {f.name for kind in recipe_module._argument_types(method) for f in dataclasses.fields(kind)}
+    for method in ("grpo", "sft", "generate"):
+        own = {f.name for kind in recipe_module.argument_types(method) for f in dataclasses.fields(kind)}
         assert not own & set(reward_parameters(REWARDS))
 
 
@@ -321,7 +321,7 @@ def test_a_token_is_not_among_the_settings_that_a_run_keeps(write):
 
 
 KEYS = {
-    method: {f.name for kind in recipe_module._argument_types(method) for f in dataclasses.fields(kind)} | set(reward_parameters(REWARDS))
+    method: {f.name for kind in recipe_module.argument_types(method) for f in dataclasses.fields(kind)} | set(reward_parameters(REWARDS))
     for method in ("grpo", "sft")
 }
 # A value that the key's type takes.
@@ -419,14 +419,12 @@ def test_what_the_open_r1_recipes_say_is_what_is_run():
     assert sft.script.wandb_project == "talks"
 
 
-def method_of(path):
-    return "grpo" if "reward_funcs" in read_yaml(path) else "sft"
-
-
 @pytest.mark.parametrize("path", RECIPES, ids=lambda path: str(path.relative_to(ROOT / "recipes")))
 def test_every_shipped_recipe_parses_without_a_warning(path, monkeypatch):
     monkeypatch.setattr(os, "environ", os.environ.copy())
-    recipe = load([str(path), "--use_cpu", "true", "--bf16", "false", "--tf32", "none"], method_of(path))
+    method = method_of(path)
+    on_cpu = ["--use_cpu", "true"] + (["--bf16", "false", "--tf32", "none"] if method != "generate" else [])
+    recipe = load([str(path), *on_cpu], method)
     assert recipe.warnings == []
     assert recipe.training.output_dir, "a run needs a folder of its own"
 

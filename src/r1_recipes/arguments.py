@@ -6,7 +6,9 @@ import json
 from dataclasses import dataclass, field
 from typing import Any
 
-from r1_recipes.errors import RecipeError
+from r1_recipes.errors import RecipeError, unknown_name
+
+BACKENDS = ("transformers", "vllm", "openai")
 
 
 def _key(help: str, default: Any = None) -> Any:
@@ -23,7 +25,7 @@ class RecipeArguments:
     dataset_train_split: str = _key("Split to train on.", "train")
     dataset_test_split: str = _key("Split to evaluate on; read only where eval_strategy is not 'no'.", "test")
     dataset_mixture: dict | str | None = _key(
-        "Several datasets: {datasets: [{id, config, split, columns, weight}], seed, test_split_size}."
+        "Several datasets: {datasets: [{id, config, split, columns, weight, mapper, task, system_prompt, …}], seed, test_split_size}."
     )
     task_config: dict | str | None = _key("For 'reasoning_gym:TASK': {train: {size, seed}, test: {size, seed}, and the task's own keys}.")
     hub: str = _key("Where names that are not local paths come from: 'huggingface' or 'modelscope'; models too.", "huggingface")
@@ -49,8 +51,8 @@ class RecipeArguments:
     smoke: bool = _key("One step of a tiny random model on the mapper's example rows, on the CPU, without any hub.", False)
 
     def __post_init__(self) -> None:
-        for name in ("dataset_mixture", "task_config", "mapper_config"):
-            value = getattr(self, name)
+        for name in ("dataset_mixture", "task_config", "mapper_config", "task_rewards", "keep"):
+            value = getattr(self, name, None)
             if isinstance(value, str):
                 try:
                     setattr(self, name, json.loads(value))
@@ -71,8 +73,70 @@ class GRPORecipeArguments(RecipeArguments):
     reward_funcs: list[str] = field(
         default_factory=list, metadata={"help": "Registered rewards or 'my_module:my_reward'; weights are TRL's reward_weights."}
     )
+    task_rewards: dict | str | None = _key(
+        "Which of reward_funcs judge which rows: {TASK: [reward, …]} by the value of task_column. A reward that no task names judges all."
+    )
+    task_column: str | None = _key("Column that says a row's task; default: 'task' where it is there, else 'data_source'.")
 
 
 @dataclass
 class SFTRecipeArguments(RecipeArguments):
     """Keys of an SFT recipe."""
+
+
+@dataclass
+class DistillRecipeArguments(RecipeArguments):
+    """Keys of an on-policy distillation recipe; the teacher is TRL's ``teacher_model_name_or_path``."""
+
+
+@dataclass
+class GenerateRecipeArguments(RecipeArguments):
+    """Keys of a generation recipe: who generates, from which prompt, and what is kept."""
+
+    backend: str = _key("Who generates: 'transformers', 'vllm' (offline), or 'openai' (any such server: OPENAI_BASE_URL).", "transformers")
+    prompt_template: str | None = _key("Wraps the question: text with {question} and, by name, any other column of the row.")
+    reward_funcs: list[str] = field(
+        default_factory=list, metadata={"help": "Rewards that score the completions; the first one says what is correct."}
+    )
+    keep: dict | str | None = _key("Which completions become the dataset: see docs/recipes.md. Default: all.")
+    retry_failed: bool = _key("Ask again for rows that failed for good in an earlier run.", False)
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.backend not in BACKENDS:
+            raise RecipeError("backend: " + unknown_name("backend", self.backend, BACKENDS))
+
+
+@dataclass
+class GenerationSettings:
+    """How completions are sampled and where they go; names and meanings are those of ``trl.GRPOConfig``."""
+
+    output_dir: str = _key("The run directory.")
+    seed: int = _key("Of the sampling.", 42)
+    num_generations: int = _key("Completions a prompt.", 1)
+    max_completion_length: int = _key("Tokens that one completion may have.", 512)
+    temperature: float = _key("0 is greedy.", 1.0)
+    top_p: float = _key("Nucleus.", 1.0)
+    top_k: int = _key("0: all tokens.", 0)
+    min_p: float | None = _key("Least probability, as a share of the likeliest token's.")
+    repetition_penalty: float = _key("1: none.", 1.0)
+    generation_batch_size: int = _key("Completions generated at once (transformers), or asked for at once (openai).", 64)
+    reward_weights: list[float] | None = _key("Weights of reward_funcs; default 1 each.")
+    trust_remote_code: bool = _key("Run code that the model's repository ships.", False)
+    use_cpu: bool = _key("Do not use an accelerator.", False)
+    request_timeout: float = _key("openai: seconds that one try of a request may take.", 600.0)
+    request_retries: int = _key("openai: further tries of a request, with growing waits.", 10)
+    vllm_tensor_parallel_size: int = _key("vllm: GPUs that one copy of the model is spread over.", 1)
+    vllm_gpu_memory_utilization: float = _key("vllm: share of the GPU's memory.", 0.9)
+    vllm_max_model_length: int | None = _key("vllm: longest prompt and completion together.")
+
+    def __post_init__(self) -> None:
+        if not self.output_dir:
+            raise RecipeError("output_dir: missing; the folder that the run is written to")
+        for name in ("num_generations", "max_completion_length", "generation_batch_size"):
+            if getattr(self, name) < 1:
+                raise RecipeError(f"{name}: found {getattr(self, name)}; 1 or more")
+        if self.temperature < 0:
+            raise RecipeError(f"temperature: found {self.temperature}; 0 (greedy) or more")
+        if self.temperature == 0 and self.num_generations > 1:
+            raise RecipeError(f"temperature: 0 gives {self.num_generations} equal completions a prompt; set num_generations: 1, or sample")

@@ -19,7 +19,6 @@ from r1_recipes.errors import RecipeError
 
 if TYPE_CHECKING:
     from datasets import Dataset
-    from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
     from r1_recipes.formats import ResponseFormat
     from r1_recipes.recipe import Recipe
@@ -42,6 +41,7 @@ class Scores:
         sampled: per row, the share of its sampled completions that is right.
         greedy_format: share of greedy completions in the recipe's format.
         sampled_format: the same of sampled ones.
+        language: mean language consistency of the sampled completions' reasoning, 0..1, by the reward of that name.
         mean_tokens: mean length of sampled completions.
         truncated: share of sampled completions that reached the length limit.
         examples: a few greedy completions, for people.
@@ -52,6 +52,7 @@ class Scores:
     sampled: list[float]
     greedy_format: float
     sampled_format: float
+    language: float
     mean_tokens: float
     truncated: float
     examples: list[dict[str, str]] = field(default_factory=list)
@@ -95,7 +96,9 @@ def _standard_error(values: Sequence[float], mean: float) -> float:
     return math.sqrt(sum((value - mean) ** 2 for value in values) / (n - 1) / n) if n > 1 else float("inf")
 
 
-def evaluate_model(name: str, rows: Dataset, recipe: Recipe, *, num_samples: int, batch_size: int, seed: int) -> Scores:
+def evaluate_model(
+    name: str, rows: Dataset, recipe: Recipe, *, num_samples: int, batch_size: int, seed: int, label: str | None = None
+) -> Scores:
     """Generate greedily and ``num_samples`` times at the recipe's temperature for every row, and judge by ``accuracy`` and ``format``.
 
     Args:
@@ -105,27 +108,31 @@ def evaluate_model(name: str, rows: Dataset, recipe: Recipe, *, num_samples: int
         num_samples: sampled completions a row.
         batch_size: completions generated at once.
         seed: of the sampling.
+        label: what the progress bar calls it; ``None``: the last part of the name.
     """
-    import torch
-    from transformers import AutoModelForCausalLM, set_seed
+    from tqdm.auto import tqdm
+    from transformers import set_seed
+
+    from r1_recipes.backends import complete, load_model, sampling
 
     recipe.model.model_name_or_path = name
     tokenizer, fmt = runtime.load_tokenizer(recipe)
-    dtype = recipe.model.dtype
-    model = AutoModelForCausalLM.from_pretrained(
-        recipe.model.model_name_or_path,
-        dtype=dtype if dtype in (None, "auto") else getattr(torch, dtype),
-        revision=recipe.model.model_revision,
-        attn_implementation=recipe.model.attn_implementation,
-        trust_remote_code=recipe.training.trust_remote_code,
-    )
-    if not recipe.training.use_cpu and torch.accelerator.is_available():
-        model = model.to(torch.accelerator.current_accelerator())
-    model.eval()
+    model = load_model(recipe)
     set_seed(seed)
-    greedy, sampled, lengths = _generate(model, tokenizer, rows, recipe, num_samples, batch_size, Path(name).name)
-    greedy_right, greedy_format = _judge(fmt, rows, greedy, 1)
-    sampled_right, sampled_format = _judge(fmt, rows, sampled, num_samples)
+    training = recipe.training
+    ways = [(sampling(training, temperature=0), 1), (sampling(training), num_samples)]
+    greedy, sampled, lengths = [], [], []
+    step = max(1, batch_size // num_samples)
+    with tqdm(total=len(rows) * (1 + num_samples), desc=label or Path(name).name, unit="completion") as bar:
+        for begin in range(0, len(rows), step):
+            prompts = rows["prompt"][begin : begin + step]
+            firsts, others = complete(model, tokenizer, prompts, ways, training.max_completion_length)
+            greedy += [completion.text for (completion,) in firsts]
+            sampled += [completion.text for group in others for completion in group]
+            lengths += [completion.tokens for group in others for completion in group]
+            bar.update(len(prompts) * (1 + num_samples))
+    greedy_right, greedy_format, _ = _judge(fmt, rows, greedy, 1)
+    sampled_right, sampled_format, language = _judge(fmt, rows, sampled, num_samples)
     limit = recipe.training.max_completion_length
     return Scores(
         model=name,
@@ -133,6 +140,7 @@ def evaluate_model(name: str, rows: Dataset, recipe: Recipe, *, num_samples: int
         sampled=sampled_right,
         greedy_format=greedy_format,
         sampled_format=sampled_format,
+        language=language,
         mean_tokens=sum(lengths) / len(lengths),
         truncated=sum(length >= limit for length in lengths) / len(lengths),
         examples=[
@@ -140,67 +148,6 @@ def evaluate_model(name: str, rows: Dataset, recipe: Recipe, *, num_samples: int
             for i in range(min(3, len(rows)))
         ],
     )
-
-
-def _generate(
-    model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase, rows: Dataset, recipe: Recipe, num_samples: int, batch_size: int, label: str
-) -> tuple[list[str], list[str], list[int]]:
-    """One greedy and ``num_samples`` sampled completions a row, row by row, and the sampled ones' lengths in tokens.
-
-    Each prompt is read once: the cache it leaves serves all its completions.
-    """
-    import copy
-
-    import torch
-    from tqdm.auto import tqdm
-    from transformers import DynamicCache
-
-    training = recipe.training
-    greedily = {"do_sample": False, "temperature": None, "top_p": None, "top_k": None}
-    # Transformers' own default is top_k 50; training samples from everything unless the recipe says otherwise.
-    sampling = {"do_sample": True, "temperature": training.temperature, "top_p": training.top_p, "top_k": training.top_k}
-    ending = {
-        "max_new_tokens": training.max_completion_length,
-        "pad_token_id": tokenizer.pad_token_id,
-        "eos_token_id": tokenizer.eos_token_id,
-    }
-
-    def complete(batch: Any, cache: DynamicCache, settings: dict[str, Any], copies: int) -> tuple[list[str], list[int]]:
-        inputs = {name: tensor.repeat_interleave(copies, dim=0) for name, tensor in batch.items()}
-        output = model.generate(**inputs, **settings, **ending, past_key_values=cache)[:, inputs["input_ids"].shape[1] :]
-        texts, lengths = [], []
-        for ids in output.tolist():
-            end = ids.index(tokenizer.eos_token_id) if tokenizer.eos_token_id in ids else len(ids)
-            lengths.append(end + (end < len(ids)))
-            texts.append(tokenizer.decode(ids[:end], skip_special_tokens=True))
-        bar.update(len(texts))
-        return texts, lengths
-
-    prompts = [tokenizer.apply_chat_template(prompt, tokenize=False, add_generation_prompt=True) for prompt in rows["prompt"]]
-    greedy, sampled, lengths = [], [], []
-    step = max(1, batch_size // num_samples)
-    with tqdm(total=len(prompts) * (1 + num_samples), desc=label, unit="completion") as bar, torch.inference_mode():
-        for begin in range(0, len(prompts), step):
-            part = prompts[begin : begin + step]
-            batch = tokenizer(part, return_tensors="pt", padding=True, padding_side="left", add_special_tokens=False).to(model.device)
-            batch = {name: batch[name] for name in ("input_ids", "attention_mask")}
-            cache = DynamicCache(config=model.config)
-            positions = (batch["attention_mask"].cumsum(-1) - 1).clamp(min=0)
-            # All but the last token, which generate() reads itself.
-            model(
-                input_ids=batch["input_ids"][:, :-1],
-                attention_mask=batch["attention_mask"][:, :-1],
-                position_ids=positions[:, :-1],
-                past_key_values=cache,
-                logits_to_keep=1,
-            )
-            texts, _ = complete(batch, copy.deepcopy(cache), greedily, 1)
-            greedy += texts
-            cache.batch_repeat_interleave(num_samples)
-            texts, counts = complete(batch, cache, sampling, num_samples)
-            sampled += texts
-            lengths += counts
-    return greedy, sampled, lengths
 
 
 def held_out_rows(recipe: Recipe) -> Dataset:
@@ -228,28 +175,46 @@ def held_out_rows(recipe: Recipe) -> Dataset:
     return rows.select(judged)
 
 
-def _judge(fmt: ResponseFormat, rows: Dataset, texts: list[str], samples: int) -> tuple[list[float], float]:
+def _judge(fmt: ResponseFormat, rows: Dataset, texts: list[str], samples: int) -> tuple[list[float], float, float]:
+    """Share of right completions a row, share of all in the format, and mean language consistency."""
     from r1_recipes.rewards import get_reward_funcs
 
-    accuracy, shape = get_reward_funcs(["accuracy", "format"], fmt)
+    accuracy, shape, language = get_reward_funcs(["accuracy", "format", "language_consistency"], fmt)
     columns = {name: [value for value in rows[name] for _ in range(samples)] for name in rows.column_names}
-    right = accuracy(prompts=columns.pop("prompt"), completions=texts, **columns)
+    columns["prompts"] = columns.pop("prompt")
+    right = accuracy(completions=texts, **columns)
     per_row = [sum(right[i : i + samples]) / samples for i in range(0, len(right), samples)]
-    return per_row, sum(shape(completions=texts)) / len(texts)
+    spoken = [value for value in language(completions=texts, **columns) if value is not None]
+    return per_row, sum(shape(completions=texts)) / len(texts), sum(spoken) / len(spoken) if spoken else 0.0
 
 
-def markdown_table(scores: Sequence[Scores], labels: Sequence[str]) -> str:
-    """One row a model: accuracy greedy and sampled with 95 % intervals, format rate, mean length."""
-    lines = [
-        "| model | greedy accuracy | sampled accuracy | format (greedy / sampled) | mean tokens |",
-        "|---|---|---|---|---|",
-    ]
-    for label, s in zip(labels, scores, strict=True):
-        lines.append(
-            f"| {label} | {_percent(mean_interval(s.greedy))} | {_percent(mean_interval(s.sampled))} "
-            f"| {100 * s.greedy_format:.0f} % / {100 * s.sampled_format:.0f} % | {s.mean_tokens:.0f} |"
-        )
-    return "\n".join(lines)
+def markdown_table(rows: Sequence[tuple[str, Scores | None, dict[str, Any] | None]]) -> str:
+    """One row a model or a made data set.
+
+    Args:
+        rows: label, the model's scores, and the yield of what was made instead of a model
+            (``kept_completions``, ``completions``); one of the two.
+
+    Returns:
+        A Markdown table: accuracy greedy and sampled with 95 % intervals, format rate, language consistency, mean length, and the yield
+        where any row has one.
+    """
+    columns = ["model", "greedy accuracy", "sampled accuracy", "format (greedy / sampled)", "language", "mean tokens"]
+    made = any(yielded for _, _, yielded in rows)
+    lines = [columns + ["completions kept"] * made]
+    lines.append(["---"] * len(lines[0]))
+    for label, scores, yielded in rows:
+        cells = [label, *[""] * (len(columns) - 1)]
+        if scores is not None:
+            cells[1:3] = [_percent(mean_interval(scores.greedy)), _percent(mean_interval(scores.sampled))]
+            cells[3] = f"{100 * scores.greedy_format:.0f} % / {100 * scores.sampled_format:.0f} %"
+            cells[4:6] = [f"{scores.language:.2f}", f"{scores.mean_tokens:.0f}"]
+        share = ""
+        if yielded is not None:
+            kept, all_ = yielded["kept_completions"], yielded["completions"]
+            share = f"{kept} of {all_} ({kept / all_:.0%})"
+        lines.append(cells + [share] * made)
+    return "\n".join("| " + " | ".join(cells) + " |" for cells in lines)
 
 
 def _percent(interval: tuple[float, float, float], sign: str = "") -> str:
@@ -288,7 +253,7 @@ def main(argv: Sequence[str] | None = None) -> None:
         rows = held_out_rows(recipe)
         settings = {"num_samples": options.num_samples, "batch_size": options.batch_size, "seed": options.seed}
         scores = [evaluate_model(name, rows, recipe, **settings) for name in options.model]
-        table = markdown_table(scores, options.model)
+        table = markdown_table([(name, one, None) for name, one in zip(options.model, scores, strict=True)])
         lines = [
             difference_line(scores[i], scores[i + 1], f"{options.model[i + 1]} over {options.model[i]}") for i in range(len(scores) - 1)
         ]

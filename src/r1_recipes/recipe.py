@@ -86,7 +86,8 @@ _NO_SANDBOX = "code rewards need a sandbox, which this version does not have"
 
 # Keys that cannot be honoured; running without them would be another experiment.
 REFUSED = {
-    "reward_model_path": "add the reward model as a reward function: reward_funcs: [my_module:my_reward]",
+    "reward_model_path": "write reward_funcs: [reward_model] and reward_model: PATH",
+    "reward_model_name_or_path": "write reward_funcs: [reward_model] and reward_model: PATH",
     "code_provider": _NO_SANDBOX,
     "code_language": _NO_SANDBOX,
     "code_eval_test_batch_size": _NO_SANDBOX,
@@ -108,9 +109,9 @@ class Recipe:
 
     Attributes:
         path: the YAML file.
-        method: ``"grpo"`` or ``"sft"``.
+        method: ``"grpo"``, ``"sft"``, ``"distill"`` or ``"generate"``.
         script: :class:`~r1_recipes.arguments.RecipeArguments` of the method.
-        training: ``trl.GRPOConfig`` or ``trl.SFTConfig``.
+        training: ``trl.GRPOConfig``, ``trl.SFTConfig``, ``trl.DistillationConfig``, or our own ``GenerationSettings``.
         model: ``trl.ModelConfig``.
         reward_params: parameters for ``get_reward_funcs``, only those the recipe sets.
         settings: every key that the file or the command line set, translated; what a run's copy of the recipe holds.
@@ -176,7 +177,7 @@ def load(argv: Sequence[str], method: str) -> Recipe:
 
     Args:
         argv: ``[PATH, --key, value, …]``; ``--config PATH`` is accepted for the path, ``--key=value`` for the pairs.
-        method: ``"grpo"`` or ``"sft"``.
+        method: ``"grpo"``, ``"sft"``, ``"distill"`` or ``"generate"``.
 
     Returns:
         The resolved recipe. Nothing has been loaded yet: no model, no data.
@@ -200,8 +201,8 @@ def load(argv: Sequence[str], method: str) -> Recipe:
         # What the user typed stays on top, so one key of a smoke run can still be changed.
         overrides = {**smoke_overrides(path, method, {**config, **overrides}), **overrides}
 
-    types_ = _argument_types(method)
-    reward_funcs = overrides.get("reward_funcs", config.get("reward_funcs")) if method == "grpo" else None
+    types_ = argument_types(method)
+    reward_funcs = overrides.get("reward_funcs", config.get("reward_funcs")) if method in ("grpo", "generate") else None
     reward_names = [str(name) for name in _as_list(reward_funcs or [])]
     reward_fields = _reward_fields(reward_names, path)
     parser, hints = _parser(types_, reward_fields, path)
@@ -291,14 +292,16 @@ def _translate(values: dict[str, Any], source: str, warnings: list[str]) -> dict
     return result
 
 
-def _argument_types(method: str) -> tuple[type, type, type]:
-    from trl import GRPOConfig, ModelConfig, SFTConfig
+def argument_types(method: str) -> tuple[type, type, type]:
+    from trl import DistillationConfig, GRPOConfig, ModelConfig, SFTConfig
 
-    from r1_recipes.arguments import GRPORecipeArguments, SFTRecipeArguments
+    from r1_recipes import arguments
 
     return {
-        "grpo": (GRPORecipeArguments, GRPOConfig, ModelConfig),
-        "sft": (SFTRecipeArguments, SFTConfig, ModelConfig),
+        "grpo": (arguments.GRPORecipeArguments, GRPOConfig, ModelConfig),
+        "sft": (arguments.SFTRecipeArguments, SFTConfig, ModelConfig),
+        "distill": (arguments.DistillRecipeArguments, DistillationConfig, ModelConfig),
+        "generate": (arguments.GenerateRecipeArguments, arguments.GenerationSettings, ModelConfig),
     }[method]
 
 
@@ -437,11 +440,15 @@ def _check(recipe: Recipe, chosen_params: dict[str, Any], used: set[str]) -> Non
             get_mapper(script.mapper, **(script.mapper_config or {}))
     except ValueError as error:
         raise RecipeError(f"{path}: {error}") from error
-    if recipe.method != "grpo":
+    if recipe.method == "distill" and not training.teacher_model_name_or_path:
+        raise RecipeError(f"{path}: teacher_model_name_or_path: missing; the model whose distribution the student learns")
+    if recipe.method == "generate":
+        _check_generate(recipe)
+    if recipe.method not in ("grpo", "generate"):
         return
-    from r1_recipes.rewards import REWARDS, get_reward_funcs
+    from r1_recipes.rewards import REWARDS, check_task_rewards, get_reward_funcs
 
-    if not script.reward_funcs:
+    if not script.reward_funcs and recipe.method == "grpo":
         raise RecipeError(f"{path}: reward_funcs: missing; name at least one of {', '.join(sorted(REWARDS))}")
     weights = training.reward_weights
     if weights is not None and len(weights) != len(script.reward_funcs):
@@ -450,8 +457,29 @@ def _check(recipe: Recipe, chosen_params: dict[str, Any], used: set[str]) -> Non
         )
     try:
         get_reward_funcs(script.reward_funcs, fmt, **recipe.reward_params)
+        if getattr(script, "task_rewards", None) is not None:
+            check_task_rewards(script.task_rewards, script.reward_funcs)
+        elif getattr(script, "task_column", None) is not None:
+            raise RecipeError("task_column has no meaning without task_rewards")
     except ValueError as error:
-        raise RecipeError(f"{path}: {error}") from error
+        raise RecipeError(_with_path(path, error)) from error
+
+
+def _check_generate(recipe: Recipe) -> None:
+    from r1_recipes.selection import KeepRules
+
+    script = recipe.script
+    try:
+        rules = KeepRules.parse(script.keep)
+    except ValueError as error:
+        raise RecipeError(_with_path(recipe.path, error)) from error
+    if (rules.correct or rules.pass_rate) and not script.reward_funcs:
+        raise RecipeError(f"{recipe.path}: keep: correct and pass_rate need reward_funcs; the first one says what is correct")
+    if script.backend == "openai" and (script.max_prompt_tokens or script.max_solution_tokens or script.prefill):
+        raise RecipeError(
+            f"{recipe.path}: backend openai: max_prompt_tokens, max_solution_tokens and prefill need the model's tokenizer, which the "
+            "server keeps; leave them out"
+        )
 
 
 def _with_path(path: Path, error: Exception) -> str:

@@ -39,6 +39,7 @@ METRICS_FILE = "metrics.jsonl"
 LOG_FILE = "run.log"
 # Settings that make a run another experiment; the same directory then holds something that must not be mixed up with it.
 _IDENTITY = ("model_name_or_path", "dataset_name", "dataset_config", "dataset_mixture", "response_format", "reward_funcs", "seed")
+_IDENTITY += ("teacher_model_name_or_path",)
 _PACKAGES = ("r1-recipes", "torch", "trl", "transformers", "datasets", "accelerate", "peft", "math-verify", "vllm")
 # A launcher passes on, as a signal of its own, the Ctrl-C that its workers have already had from the terminal.
 _SAME_REQUEST_SECONDS = 2.0
@@ -116,7 +117,9 @@ def start(argv: Sequence[str] | None, method: str) -> Run:
     set_up_logging(recipe)
     check_generation_backend(recipe)
     output_dir = Path(recipe.training.output_dir)
-    check_trackers(recipe)
+    trains = recipe.method != "generate"
+    if trains:
+        check_trackers(recipe)
     claim_output_dir(recipe, output_dir)
     if is_main_process():
         _replace_handler(_LogFile, _LogFile(output_dir / LOG_FILE))
@@ -124,6 +127,8 @@ def start(argv: Sequence[str] | None, method: str) -> Run:
     logger.info("%s: %s -> %s", recipe.path, recipe.method, output_dir)
     for warning in dict.fromkeys(recipe.warnings):
         logger.warning(warning)
+    if not trains:
+        return Run(recipe, output_dir, None)
     _prepare_trackers(recipe)
     return Run(recipe, output_dir, _resume_point(recipe, output_dir))
 
@@ -149,17 +154,17 @@ def usage(method: str) -> str:
     """What ``--help`` prints: the call, and every key of ours with its meaning."""
     import dataclasses
 
-    from r1_recipes.arguments import GRPORecipeArguments, SFTRecipeArguments
+    from r1_recipes import recipe
 
-    arguments = {"grpo": GRPORecipeArguments, "sft": SFTRecipeArguments}[method]
-    keys = [f"  --{f.name:<22}{f.metadata['help']}" for f in dataclasses.fields(arguments)]
-    config = {"grpo": "GRPOConfig", "sft": "SFTConfig"}[method]
+    arguments, config, model = recipe.argument_types(method)
+    ours = [f for kind in (arguments, config) for f in dataclasses.fields(kind) if not kind.__module__.startswith("trl.")]
+    theirs = [f"trl.{kind.__name__}" for kind in (config, model) if kind.__module__.startswith("trl.")]
     return "\n".join(
         [
             f"usage: python -m r1_recipes.{method} recipes/NAME.yaml [--key value ...]",
             "",
-            f"Keys are those of trl.{config} and trl.ModelConfig, the parameters of the rewards (docs/recipes.md), and:",
-            *keys,
+            f"Keys are those of {' and '.join(theirs)}, the parameters of the rewards (docs/recipes.md), and:",
+            *(f"  --{f.name:<22}{f.metadata['help']}" for f in ours),
         ]
     )
 
@@ -215,7 +220,7 @@ def set_up_logging(recipe: Recipe) -> None:
         _replace_handler(_Terminal, _Terminal())
     logging.getLogger("r1_recipes").setLevel(level)
     # "passive" is Transformers' word for: as the application has it.
-    if recipe.training.log_level != "passive":
+    if getattr(recipe.training, "log_level", "passive") != "passive":
         import transformers
 
         transformers.utils.logging.set_verbosity(recipe.training.get_process_log_level())
@@ -355,7 +360,8 @@ def is_finished(output_dir: Path, **identity: Any) -> bool:
         return False
 
 
-def _mark_finished(output_dir: Path) -> None:
+def mark_finished(output_dir: Path) -> None:
+    """Note in ``run.json`` that the run went through to its end."""
     entry = json.loads((output_dir / RUN_FILE).read_text(encoding="utf-8"))
     _write(output_dir / RUN_FILE, json.dumps({**entry, "finished": True}, indent=2, ensure_ascii=False) + "\n")
 
@@ -420,9 +426,9 @@ def checkpoint_fault(path: Path) -> str | None:
 def load_tokenizer(recipe: Recipe) -> tuple[PreTrainedTokenizerBase, ResponseFormat]:
     """The tokenizer with the recipe's chat template and prefill, and the format as it will see completions.
 
-    A model without a chat template gets the format's own, or ChatML (SFT). A prefill becomes part of the generation prompt, so that
-    training, vLLM and a served checkpoint all start the assistant's turn alike. A template that already opens the reasoning (DeepSeek's
-    distilled models) counts as the prefill.
+    A model without a chat template gets the format's own, or ChatML (SFT, where its tokenizer has ChatML's tokens). A prefill becomes
+    part of the generation prompt, so that training, vLLM and a served checkpoint all start the assistant's turn alike. A template that
+    already opens the reasoning (DeepSeek's distilled models) counts as the prefill.
 
     Raises:
         RecipeError: the model cannot be found, has no chat template and the format brings none, or opens the turn otherwise than the
@@ -449,10 +455,17 @@ def load_tokenizer(recipe: Recipe) -> tuple[PreTrainedTokenizerBase, ResponseFor
     elif fmt.chat_template:
         tokenizer.chat_template = fmt.chat_template
     elif tokenizer.chat_template is None:
-        if recipe.method == "grpo":
+        if recipe.method != "sft":
             raise RecipeError(
                 f"{recipe.path}: {model.model_name_or_path} has no chat template; use response_format: r1_zero (plain text, for base "
                 "models), set chat_template, or start from an SFT checkpoint"
+            )
+        absent = [token for token in ("<|im_start|>", "<|im_end|>") if token not in tokenizer.get_vocab()]
+        if absent:  # as plain text they would end no turn, and new tokens start untrained, under LoRA for good
+            raise RecipeError(
+                f"{recipe.path}: {model.model_name_or_path} has no chat template, and for ChatML its tokenizer lacks "
+                f"{' and '.join(absent)}; use response_format: r1_zero (plain text, turns end in {tokenizer.eos_token!r}), or set "
+                "chat_template to one made of tokens that it has"
             )
         tokenizer.chat_template = CHATML
         logger.warning("%s has no chat template; it is trained on ChatML", model.model_name_or_path)
@@ -684,10 +697,12 @@ def train_and_save(run: Run, trainer: Trainer, tokenizer: PreTrainedTokenizerBas
     trainer.model.config.use_cache = True
     trainer.save_model(str(run.output_dir))
     if trainer.accelerator.is_main_process:
+        if trainer.model.generation_config is not None:  # which an adapter's folder would otherwise lack, and so not know where a turn ends
+            trainer.model.generation_config.save_pretrained(run.output_dir)
         tokenizer.save_pretrained(run.output_dir)
         trainer.create_model_card(dataset_name=_hub_dataset(recipe), tags=["r1-recipes", recipe.method])
         _name_in_card(run)
-        _mark_finished(run.output_dir)
+        mark_finished(run.output_dir)
     if recipe.training.push_to_hub:
         trainer.push_to_hub(dataset_name=_hub_dataset(recipe))
     logger.info("saved to %s", run.output_dir)

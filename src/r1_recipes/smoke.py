@@ -28,7 +28,7 @@ def smoke_overrides(path: Path, method: str, config: dict[str, Any]) -> dict[str
 
     Args:
         path: the recipe file.
-        method: ``"grpo"`` or ``"sft"``.
+        method: the entry point's.
         config: the recipe's settings so far; what it does not set need not be shrunk.
     """
     folder = Path(tempfile.mkdtemp(prefix=f"r1-recipes-smoke-{path.stem}-"))
@@ -37,22 +37,34 @@ def smoke_overrides(path: Path, method: str, config: dict[str, Any]) -> dict[str
         "smoke": True,
         "model_name_or_path": str(build_tiny_model(folder / "model", config)),
         "output_dir": str(folder / "run"),
-        "max_steps": 1,
-        "logging_steps": 1,
-        "per_device_train_batch_size": 2,
-        "gradient_accumulation_steps": 1,
         "use_cpu": True,
-        "bf16": False,
-        "fp16": False,
-        "gradient_checkpointing": False,
-        "report_to": "none",
-        "save_strategy": "no",
-        "eval_strategy": "no",
         "dtype": "float32",
         "hub": "huggingface",
     }
+    if method == "generate":
+        samples = 2 if float(config.get("temperature", 1)) else 1
+        overrides |= {"backend": "transformers", "num_generations": samples, "max_completion_length": 8, "generation_batch_size": 4}
+    else:
+        overrides |= {
+            "max_steps": 1,
+            "logging_steps": 1,
+            "per_device_train_batch_size": 2,
+            "gradient_accumulation_steps": 1,
+            "bf16": False,
+            "fp16": False,
+            "gradient_checkpointing": False,
+            "report_to": "none",
+            "save_strategy": "no",
+            "eval_strategy": "no",
+        }
+    if method in ("grpo", "distill"):
+        overrides |= {"use_vllm": False, "max_completion_length": 8}
     if method == "grpo":
-        overrides |= {"use_vllm": False, "num_generations": 2, "max_completion_length": 8}
+        overrides["num_generations"] = 2
+    if config.get("reward_model"):  # a judge, too: it would need a server
+        overrides["reward_model"] = str(_build_tiny_classifier(folder))
+    if method == "distill":
+        overrides |= {"teacher_model_name_or_path": overrides["model_name_or_path"], "teacher_model_revision": "main"}
     disabled = {
         "attn_implementation": "sdpa",
         "optim": "adamw_torch",
@@ -67,6 +79,8 @@ def smoke_overrides(path: Path, method: str, config: dict[str, Any]) -> dict[str
         "max_solution_tokens": "none",
         "unfrozen_parameters": [""],
         "num_iterations": 1,
+        "reward_model_revision": "none",
+        "reward_model_prompt": "none",
     }
     return overrides | {key: value for key, value in disabled.items() if key in config}
 
@@ -107,21 +121,41 @@ def build_tiny_model(folder: Path, config: dict[str, Any]) -> Path:
     return folder
 
 
-def example_rows(args: Any, method: str) -> Dataset:
-    """The example rows of the recipe's mapper, twice each so that a batch fills.
+def _build_tiny_classifier(folder: Path) -> Path:
+    """A random reward model with the tiny model's tokenizer, which stands in ``folder / "model"``."""
+    from transformers import AutoConfig, AutoModelForSequenceClassification, AutoTokenizer
+
+    config = AutoConfig.from_pretrained(folder / "model", num_labels=1)
+    AutoModelForSequenceClassification.from_config(config).save_pretrained(folder / "reward_model")
+    AutoTokenizer.from_pretrained(folder / "model").save_pretrained(folder / "reward_model")
+    return folder / "reward_model"
+
+
+def example_rows(args: Any, method: str) -> Dataset | list[Dataset]:
+    """The example rows of the recipe's mapper, twice each so that a batch fills; of a mixture, one dataset a part.
 
     Raises:
         RecipeError: the recipe does not name its mapper, so the rows' schema is unknown without loading the data.
     """
+    mixture = args.dataset_mixture
+    parts = mixture.get("datasets") if isinstance(mixture, dict) else None
+    if isinstance(parts, list):
+        return [_examples(args, method, part if isinstance(part, dict) else {}) for part in parts]
+    return _examples(args, method, {})
+
+
+def _examples(args: Any, method: str, part: dict[str, Any]) -> Dataset:
     from datasets import Dataset
 
     from r1_recipes.data import MAPPERS, get_mapper
 
-    if args.mapper == "auto" and not args.prompt_column:
+    name = part.get("mapper") or args.mapper
+    if name == "auto" and not args.prompt_column:
         if method == "sft":
             return Dataset.from_list(list(_CONVERSATIONS) * 2)
         raise RecipeError(f"smoke: mapper is 'auto', which needs the data's columns; name one of {', '.join(MAPPERS)}")
-    mapper = get_mapper("prompt_solution" if args.mapper == "auto" else args.mapper)
+    mapper = get_mapper("prompt_solution" if name == "auto" else name)
+    config = part.get("mapper_config") or args.mapper_config or {}
     examples = [dict(row) for row in mapper.examples]
     renamed = {"prompt": args.prompt_column, "solution": args.solution_column, "reasoning": args.reasoning_column}
     if mapper.name == "prompt_solution":
@@ -129,6 +163,13 @@ def example_rows(args: Any, method: str) -> Dataset:
         examples = [{renamed.get(key) or key: value for key, value in examples[0].items()}]
     if mapper.name == "math" and args.prompt_column:
         examples = [{(args.prompt_column if key == "problem" else key): value for key, value in row.items()} for row in examples]
+    if mapper.name == "reasoning_columns":
+        asked = get_mapper(name, **config)
+        columns = (asked.question_column, asked.reasoning_column, asked.answer_column)
+        examples = [dict(zip(columns, (row[column] for column in mapper.columns), strict=True)) for row in examples]
+    if mapper.name == "conversations" and config.get("messages_column"):
+        examples = [{config["messages_column"]: row["messages"]} for row in examples if "messages" in row]
     # Columns that the recipe carries along for a reward are in the real rows only; here they are there, and empty.
     columns = dict.fromkeys([*(key for row in examples for key in row), *(args.keep_columns or ())])
-    return Dataset.from_list([{key: row.get(key, "") for key in columns} for row in examples] * 2)
+    known = {key for row in examples for key in row}
+    return Dataset.from_list([{key: row.get(key, None if key in known else "") for key in columns} for row in examples] * 2)

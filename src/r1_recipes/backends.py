@@ -1,0 +1,328 @@
+"""Who generates completions: Transformers, vLLM in this process, or an OpenAI-compatible server. One call, one meaning of every setting."""
+
+from __future__ import annotations
+
+import copy
+import hashlib
+import importlib.util
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Protocol
+
+from r1_recipes import runtime
+from r1_recipes.errors import RecipeError, first_line, install_hint
+from r1_recipes.formats import ResponseFormat, get_response_format
+from r1_recipes.server import ChatServer, Reply
+
+if TYPE_CHECKING:
+    from transformers import PreTrainedModel, PreTrainedTokenizerBase
+
+    from r1_recipes.recipe import Recipe
+
+Messages = list[dict[str, str]]
+
+
+@dataclass(frozen=True)
+class Completion:
+    """One generated text.
+
+    Attributes:
+        text: without the prefill and without the token that ends the turn.
+        tokens: generated tokens, the ending one included.
+        finish_reason: ``"stop"``, or ``"length"`` where ``max_completion_length`` cut it.
+    """
+
+    text: str
+    tokens: int
+    finish_reason: str
+
+
+@dataclass(frozen=True)
+class Request:
+    """A prompt, by the index of its row."""
+
+    index: int
+    prompt: Messages
+
+
+# Called once a request: its index, its completions, and why there are fewer than asked for (or None).
+Sink = Callable[[int, list[Completion], str | None], None]
+
+
+class Backend(Protocol):
+    """Generates ``num_generations`` completions for every request."""
+
+    def run(self, requests: Sequence[Request], sink: Sink) -> None:
+        """Hand each request's completions to ``sink`` as they come in, in any order.
+
+        Raises:
+            RecipeError: nothing can be generated at all. What fails for one request is handed over as its error.
+        """
+
+
+def sample_seed(seed: int, index: int, sample: int) -> int:
+    """A seed of its own for each completion, so that a run gives the same ones however often it was interrupted. Range 0..2**31-1."""
+    digest = hashlib.sha256(f"{seed}:{index}:{sample}".encode()).digest()
+    return int.from_bytes(digest[:4], "big") >> 1
+
+
+def load_format(recipe: Recipe) -> tuple[PreTrainedTokenizerBase | None, ResponseFormat]:
+    """The tokenizer (``None``: a server keeps its own) and the format as the backend's completions are read with.
+
+    Raises:
+        RecipeError: as :func:`r1_recipes.runtime.load_tokenizer`.
+    """
+    script = recipe.script
+    if script.backend == "openai":
+        return None, get_response_format(script.response_format, system_prompt=script.system_prompt)
+    return runtime.load_tokenizer(recipe)
+
+
+def get_backend(recipe: Recipe, tokenizer: PreTrainedTokenizerBase | None) -> Backend:
+    """The recipe's backend, with its model loaded.
+
+    Raises:
+        RecipeError: a package, a GPU, the model or the server's address is missing.
+    """
+    if recipe.script.backend == "openai":
+        return OpenAIBackend(recipe)
+    return (VLLMBackend if recipe.script.backend == "vllm" else TransformersBackend)(recipe, tokenizer)
+
+
+def load_model(recipe: Recipe) -> PreTrainedModel:
+    """The recipe's model for generation, on the accelerator where there is one."""
+    import torch
+    from transformers import AutoModelForCausalLM
+
+    dtype = recipe.model.dtype
+    model = AutoModelForCausalLM.from_pretrained(
+        recipe.model.model_name_or_path,
+        dtype=dtype if dtype in (None, "auto") else getattr(torch, dtype),
+        revision=recipe.model.model_revision,
+        attn_implementation=recipe.model.attn_implementation,
+        trust_remote_code=recipe.training.trust_remote_code,
+    )
+    if not recipe.training.use_cpu and torch.accelerator.is_available():
+        model = model.to(torch.accelerator.current_accelerator())
+    return model.eval()
+
+
+def sampling(settings: Any, temperature: float | None = None) -> dict[str, Any]:
+    """Transformers' generation arguments for a recipe's sampling keys.
+
+    Args:
+        settings: ``GRPOConfig`` or ``GenerationSettings``.
+        temperature: replaces the recipe's; 0 is greedy.
+    """
+    temperature = settings.temperature if temperature is None else temperature
+    if temperature == 0:
+        # None, not the defaults: Transformers warns about a temperature that greedy decoding does not use.
+        return {"do_sample": False, "temperature": None, "top_p": None, "top_k": None, "repetition_penalty": settings.repetition_penalty}
+    # Transformers' own default is top_k 50; training samples from everything unless the recipe says otherwise.
+    names = ("top_p", "top_k", "min_p", "repetition_penalty")
+    return {"do_sample": True, "temperature": temperature, **{name: getattr(settings, name) for name in names}}
+
+
+def complete(
+    model: PreTrainedModel,
+    tokenizer: PreTrainedTokenizerBase,
+    prompts: Sequence[Messages],
+    ways: Sequence[tuple[dict[str, Any], int]],
+    max_new_tokens: int,
+) -> list[list[list[Completion]]]:
+    """Complete a batch of prompts in several ways, reading each prompt once: the cache that it leaves serves all its completions.
+
+    Args:
+        model: in evaluation mode.
+        tokenizer: of the model, with the chat template.
+        prompts: conversations that end in the user's turn.
+        ways: generation arguments (:func:`sampling`), and how many completions a prompt with them.
+        max_new_tokens: limit of one completion.
+
+    Returns:
+        ``result[way][prompt]``: list of completions.
+    """
+    import torch
+    from transformers import DynamicCache
+
+    texts = [tokenizer.apply_chat_template(prompt, tokenize=False, add_generation_prompt=True) for prompt in prompts]
+    batch = tokenizer(texts, return_tensors="pt", padding=True, padding_side="left", add_special_tokens=False).to(model.device)
+    batch = {name: batch[name] for name in ("input_ids", "attention_mask")}
+    ends = model.generation_config.eos_token_id
+    ends = {tokenizer.eos_token_id, *(ends if isinstance(ends, list) else [ends])} - {None}
+    results = []
+    with torch.inference_mode():
+        cache = DynamicCache(config=model.config)
+        positions = (batch["attention_mask"].cumsum(-1) - 1).clamp(min=0)
+        # All but the last token, which generate() reads itself.
+        model(
+            input_ids=batch["input_ids"][:, :-1],
+            attention_mask=batch["attention_mask"][:, :-1],
+            position_ids=positions[:, :-1],
+            past_key_values=cache,
+            logits_to_keep=1,
+        )
+        for number, (settings, copies) in enumerate(ways, start=1):
+            own = cache if number == len(ways) else copy.deepcopy(cache)
+            if copies > 1:
+                own.batch_repeat_interleave(copies)
+            inputs = {name: tensor.repeat_interleave(copies, dim=0) for name, tensor in batch.items()}
+            output = model.generate(
+                **inputs,
+                **settings,
+                max_new_tokens=max_new_tokens,
+                pad_token_id=tokenizer.pad_token_id,
+                eos_token_id=sorted(ends),
+                past_key_values=own,
+            )
+            done = [_completion(tokenizer, ids, ends) for ids in output[:, inputs["input_ids"].shape[1] :].tolist()]
+            results.append([done[i : i + copies] for i in range(0, len(done), copies)])
+    return results
+
+
+def _completion(tokenizer: PreTrainedTokenizerBase, ids: list[int], ends: set[int]) -> Completion:
+    end = next((position for position, token in enumerate(ids) if token in ends), None)
+    text = tokenizer.decode(ids[:end], skip_special_tokens=True)
+    return Completion(text, len(ids) if end is None else end + 1, "length" if end is None else "stop")
+
+
+class TransformersBackend:
+    """Transformers' ``generate``, batch by batch: slow, and it runs wherever PyTorch does."""
+
+    def __init__(self, recipe: Recipe, tokenizer: PreTrainedTokenizerBase) -> None:
+        self._settings = recipe.training
+        self._tokenizer = tokenizer
+        self._model = load_model(recipe)
+
+    def run(self, requests: Sequence[Request], sink: Sink) -> None:
+        from transformers import set_seed
+
+        settings = self._settings
+        step = max(1, settings.generation_batch_size // settings.num_generations)
+        way = (sampling(settings), settings.num_generations)
+        # Prompts of like length together: padding is work. The longest first: memory runs out at once, or not at all.
+        requests = sorted(requests, key=lambda request: (-sum(len(message["content"]) for message in request.prompt), request.index))
+        for begin in range(0, len(requests), step):
+            part = requests[begin : begin + step]
+            set_seed(sample_seed(settings.seed, part[0].index, 0))
+            (done,) = complete(self._model, self._tokenizer, [r.prompt for r in part], [way], settings.max_completion_length)
+            for request, completions in zip(part, done, strict=True):
+                sink(request.index, completions, None)
+
+
+class VLLMBackend:
+    """vLLM in this process. Every completion is a request of its own, so rows are handed over as soon as they are whole."""
+
+    def __init__(self, recipe: Recipe, tokenizer: PreTrainedTokenizerBase) -> None:
+        if importlib.util.find_spec("vllm") is None:
+            raise RecipeError(
+                f"{recipe.path}: backend: vllm: vLLM is not installed; {install_hint('vllm')}, or run without it: --backend transformers"
+            )
+        from vllm import LLM
+
+        model, settings = recipe.model, recipe.training
+        self._settings = settings
+        self._tokenizer = tokenizer
+        try:
+            self._llm = LLM(
+                model.model_name_or_path,
+                revision=model.model_revision,
+                dtype=model.dtype or "auto",
+                seed=settings.seed,
+                tensor_parallel_size=settings.vllm_tensor_parallel_size,
+                gpu_memory_utilization=settings.vllm_gpu_memory_utilization,
+                max_model_len=settings.vllm_max_model_length,
+                trust_remote_code=settings.trust_remote_code,
+            )
+        except Exception as error:  # no device, too little memory, a model it does not know: vLLM's own words
+            raise RecipeError(
+                f"{recipe.path}: backend: vllm: the engine does not start ({first_line(error)[:-1]}); without it: --backend transformers"
+            ) from error
+
+    def run(self, requests: Sequence[Request], sink: Sink) -> None:
+        from vllm import SamplingParams
+
+        settings, engine = self._settings, self._llm.llm_engine
+        waiting: dict[str, tuple[int, int]] = {}
+        names = ("temperature", "top_p", "repetition_penalty")
+        options = {name: getattr(settings, name) for name in names} | {"min_p": settings.min_p or 0.0, "top_k": settings.top_k}
+        done: dict[int, list[Completion | None]] = {}
+        for request in requests:
+            ids = self._tokenizer.apply_chat_template(request.prompt, add_generation_prompt=True, tokenize=True, return_dict=True)[
+                "input_ids"
+            ]
+            done[request.index] = [None] * settings.num_generations
+            for sample in range(settings.num_generations):
+                seed = sample_seed(settings.seed, request.index, sample)
+                params = SamplingParams(**options, max_tokens=settings.max_completion_length, seed=seed)
+                try:
+                    (name,) = self._llm.enqueue([{"prompt_token_ids": ids}], params, use_tqdm=False)
+                except Exception as error:  # a prompt longer than the model takes; its kind differs between vLLM's versions
+                    del done[request.index]
+                    sink(request.index, [], first_line(error))
+                    break
+                waiting[name] = (request.index, sample)
+        # Steps by hand, not wait_for_completion: a row is stored when it is whole, not when all are.
+        while engine.has_unfinished_requests():
+            for output in engine.step():
+                if not output.finished:
+                    continue
+                index, sample = waiting.pop(output.request_id)
+                (answer,) = output.outputs
+                done[index][sample] = Completion(answer.text, len(answer.token_ids), answer.finish_reason or "stop")
+                if None not in done[index]:
+                    sink(index, done.pop(index), None)
+
+
+class OpenAIBackend:
+    """An OpenAI-compatible server at ``OPENAI_BASE_URL``. Each completion is a request of its own, retried by itself."""
+
+    # Requests handed to the client at once, in units of those under way: enough that the server never waits, little enough to hold.
+    _SLICE = 64
+
+    def __init__(self, recipe: Recipe) -> None:
+        settings = recipe.training
+        self._settings = settings
+        self._format = get_response_format(recipe.script.response_format)
+        self._server = ChatServer(
+            recipe.model.model_name_or_path,
+            max_concurrency=settings.generation_batch_size,
+            timeout=settings.request_timeout,
+            max_retries=settings.request_retries,
+        )
+        self._server.check()
+
+    def run(self, requests: Sequence[Request], sink: Sink) -> None:
+        settings = self._settings
+        options: dict[str, Any] = {"temperature": settings.temperature, "max_tokens": settings.max_completion_length}
+        # What stands at its neutral value is not sent: not every server takes these.
+        neutral = {"top_p": 1.0, "top_k": 0, "min_p": None, "repetition_penalty": 1.0}
+        options |= {name: getattr(settings, name) for name, value in neutral.items() if getattr(settings, name) != value}
+        copies = settings.num_generations
+        step = max(1, self._SLICE * settings.generation_batch_size // copies)
+        for begin in range(0, len(requests), step):
+            part = requests[begin : begin + step]
+            arrived: dict[int, list[Reply | None]] = {request.index: [None] * copies for request in part}
+
+            def on_reply(number: int, reply: Reply, part: Sequence[Request] = part, arrived: dict = arrived) -> None:
+                index = part[number // copies].index
+                arrived[index][number % copies] = reply
+                if None not in arrived[index]:
+                    replies = arrived.pop(index)
+                    failures = [r.error for r in replies if r.error]
+                    sink(index, [self._completion(r) for r in replies if not r.error], failures[0] if failures else None)
+
+            self._server.chat(
+                [request.prompt for request in part for _ in range(copies)],
+                seeds=[sample_seed(settings.seed, request.index, sample) for request in part for sample in range(copies)],
+                on_reply=on_reply,
+                **options,
+            )
+
+    def _completion(self, reply: Reply) -> Completion:
+        text = reply.text
+        if reply.reasoning:
+            # The server took the reasoning out of the text; it belongs in front again, as the model wrote it.
+            opening, closing = self._format.reasoning_tags or ("", "")
+            text = f"{opening}\n{reply.reasoning.strip()}\n{closing}\n{text.lstrip()}".strip()
+        return Completion(text, reply.tokens or 0, reply.finish_reason or "stop")

@@ -1,0 +1,38 @@
+"""``accelerate launch -m r1_recipes.distill recipes/NAME.yaml [--key value …]``: on-policy distillation with TRL's trainer.
+
+The student writes, the teacher says how likely each of its tokens should have been. For distillation by SFT on a teacher's completions
+see ``generate`` and ``sft``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+from r1_recipes import runtime
+
+if TYPE_CHECKING:
+    from trl import DistillationTrainer
+
+    from r1_recipes.formats import ResponseFormat
+    from r1_recipes.recipe import Recipe
+
+
+def main(argv: Sequence[str] | None = None) -> None:
+    """Run an on-policy distillation recipe; see :func:`r1_recipes.runtime.run_recipe`."""
+    runtime.run_recipe(argv, "distill", build_trainer)
+
+
+def build_trainer(recipe: Recipe, fmt: ResponseFormat, tokenizer: Any, arguments: dict[str, Any]) -> DistillationTrainer:
+    """TRL's on-policy distillation trainer; the teacher is the recipe's ``teacher_model_name_or_path``."""
+    from trl import DistillationTrainer
+
+    from r1_recipes.data import model_path
+
+    training = recipe.training
+    teacher = model_path(training.teacher_model_name_or_path, recipe.script.hub, training.teacher_model_revision)
+    return DistillationTrainer(teacher_model=teacher, **arguments)
+
+
+if __name__ == "__main__":
+    main()

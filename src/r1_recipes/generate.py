@@ -1,0 +1,159 @@
+"""``python -m r1_recipes.generate recipes/NAME.yaml [--key value …]``: completions for a dataset, and of them a new dataset.
+
+First every row's completions are written to shards, by Transformers, vLLM or an OpenAI-compatible server; killed at any moment, the same
+command goes on. Then the recipe's ``keep`` rules select (rejection sampling), and what is left becomes ``output_dir/dataset``.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import logging
+import time
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Any
+
+from r1_recipes import runtime, selection
+from r1_recipes.errors import RecipeError
+from r1_recipes.shards import ShardStore, prompt_digest
+
+if TYPE_CHECKING:
+    from datasets import Dataset
+
+    from r1_recipes.backends import Completion
+    from r1_recipes.formats import ResponseFormat
+
+logger = logging.getLogger(__name__)
+
+SHARDS = "completions"
+DATASET = "dataset"
+
+
+def main(argv: Sequence[str] | None = None) -> None:
+    """Run a generation recipe.
+
+    Raises:
+        SystemExit: 2 where the recipe, its data or its backend cannot be used, 130 where the run was stopped.
+    """
+    with runtime.reported_errors():
+        run = runtime.start(argv, "generate")
+        with ShardStore(run.output_dir / SHARDS) as store:
+            try:
+                fmt = generate(run, store)
+            except KeyboardInterrupt:
+                logger.warning("stopped with %d rows stored; the same command goes on from there", len(store))
+                raise SystemExit(130) from None
+            select_and_write(run, store, fmt)
+        runtime.mark_finished(run.output_dir)
+
+
+def generate(run: runtime.Run, store: ShardStore) -> ResponseFormat:
+    """Write the completions that ``store`` does not hold yet.
+
+    Returns:
+        The response format, with the prefill that the backend's chat template brings.
+
+    Raises:
+        RecipeError: data or backend cannot be used, the disk is full, or the store answers other prompts than the recipe asks today.
+    """
+    from tqdm.auto import tqdm
+
+    from r1_recipes.backends import Request, get_backend, load_format
+
+    recipe = run.recipe
+    tokenizer, fmt = load_format(recipe)
+    rows = _rows(run, fmt, tokenizer)
+    pending = _pending(rows, store, retry_failed=recipe.script.retry_failed)
+    if not pending:
+        logger.info("all %d rows have their completions", len(rows))
+        return fmt
+    if len(store):
+        logger.info("%d of %d rows are stored; %d to go", len(rows) - len(pending), len(rows), len(pending))
+    rules, rewards = _rules(run, fmt)
+    # A missing package, address or evaluation set should not show after hours of generation.
+    selection.check_rules(rules, rewards, recipe.training.reward_weights, hub=recipe.script.hub)
+    backend = get_backend(recipe, tokenizer)
+    began, tokens = time.monotonic(), 0
+    with tqdm(total=len(pending), desc="generating", unit="row", smoothing=0.05) as bar:
+
+        def store_row(index: int, completions: list[Completion], error: str | None) -> None:
+            nonlocal tokens
+            store.append([{**_record(rows[index], index), "completions": [dataclasses.asdict(c) for c in completions], "error": error}])
+            tokens += sum(completion.tokens for completion in completions)
+            bar.set_postfix_str(f"{tokens / (time.monotonic() - began):.0f} tokens/s", refresh=False)
+            bar.update()
+
+        backend.run([Request(index, rows[index]["prompt"]) for index in pending], store_row)
+    seconds = time.monotonic() - began
+    logger.info("%d rows, %d tokens in %.0f s: %.0f tokens/s", len(pending), tokens, seconds, tokens / seconds)
+    if store.failed:
+        logger.warning("%d rows failed for good; their errors are in %s (--retry_failed asks again)", len(store.failed), store.folder)
+    return fmt
+
+
+def _rows(run: runtime.Run, fmt: ResponseFormat, tokenizer: Any) -> Dataset:
+    from r1_recipes.data.load import load_dataset
+
+    rows = None
+    if run.recipe.script.smoke:
+        from r1_recipes.smoke import example_rows
+
+        rows = example_rows(run.recipe.script, "generate")
+    rows, report = load_dataset(run.recipe.script, fmt, "generate", tokenizer=tokenizer, rows=rows)
+    logger.info("rows: %s", report)
+    return rows
+
+
+def _pending(rows: Dataset, store: ShardStore, *, retry_failed: bool) -> list[int]:
+    """Indices of the rows that have no record yet.
+
+    Raises:
+        RecipeError: a record answers another prompt than the row of its index: data, format or prompt were changed.
+    """
+    pending = []
+    for index, prompt in enumerate(rows["prompt"]):
+        stored = store.prompts.get(index)
+        if stored is None or (retry_failed and index in store.failed):
+            pending.append(index)
+        elif stored != prompt_digest(prompt):
+            raise RecipeError(
+                f"{store.folder}: row {index} was generated from another prompt than the recipe gives it today (data, format or prompt "
+                "changed); choose another --output_dir, or remove this one"
+            )
+    beyond = [index for index in store.prompts if index >= len(rows)]
+    if beyond:
+        raise RecipeError(
+            f"{store.folder}: holds row {beyond[0]}, and today's data has {len(rows)} rows (max_samples, or the data, changed); choose "
+            "another --output_dir, or remove this one"
+        )
+    return pending
+
+
+def _record(row: dict[str, Any], index: int) -> dict[str, Any]:
+    columns = {name: value for name, value in row.items() if name not in ("question", "prompt")}
+    return {"index": index, "question": row["question"], "prompt": row["prompt"], "columns": columns}
+
+
+def select_and_write(run: runtime.Run, store: ShardStore, fmt: ResponseFormat) -> None:
+    """Select among the stored completions by the recipe's ``keep`` rules, write the dataset, and say what became of all of them.
+
+    Raises:
+        RecipeError: nothing is left; the message holds the yield table.
+    """
+    recipe = run.recipe
+    rules, rewards = _rules(run, fmt)
+    selected = selection.select(store, rules, fmt, rewards, recipe.training.reward_weights, hub=recipe.script.hub)
+    folder = selection.write_dataset(selected, run.output_dir / DATASET, recipe_settings=recipe.settings, title=recipe.name)
+    runtime.say(f"{selected.report.table()}\n\ndataset: {folder}")
+
+
+def _rules(run: runtime.Run, fmt: ResponseFormat) -> tuple[selection.KeepRules, list[Callable]]:
+    from r1_recipes.rewards import get_reward_funcs
+
+    script = run.recipe.script
+    # A random model's answers pass no rule; a smoke run shows that the rules can be read, and writes everything.
+    rules = selection.KeepRules.parse(None if script.smoke else script.keep)
+    return rules, get_reward_funcs(script.reward_funcs, fmt, **run.recipe.reward_params)
+
+
+if __name__ == "__main__":
+    main()

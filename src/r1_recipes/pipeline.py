@@ -1,0 +1,330 @@
+"""``python -m r1_recipes.pipeline recipes/pipelines/NAME.yaml``: several recipes, each starting where the last ended, and one table.
+
+A pipeline file names stages (a method and a recipe each) and how the models that they leave are judged. Run again after an interruption,
+it goes on where it stopped; a stage is repeated only where its recipe, or what it starts from, changed.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import logging
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Sequence
+from dataclasses import MISSING, asdict, dataclass, field, fields
+from pathlib import Path
+from typing import Any
+
+from r1_recipes import runtime
+from r1_recipes.errors import RecipeError, unknown_name
+from r1_recipes.evaluate import BATCH_SIZE, Scores, difference_line, evaluate_model, held_out_rows, markdown_table
+from r1_recipes.recipe import Recipe, load, read_yaml
+
+logger = logging.getLogger(__name__)
+
+METHODS = ("sft", "grpo", "distill", "generate")
+
+
+@dataclass(frozen=True)
+class Stage:
+    """One row of the pipeline.
+
+    Attributes:
+        name: short, unique; the file name of what is remembered of it.
+        label: what the table calls it.
+        recipe: path of the recipe; ``None``: nothing is trained, ``model`` is judged as it is.
+        method: entry point that runs the recipe.
+        model: for a stage without recipe.
+        says: one line, shown while it runs.
+    """
+
+    name: str
+    label: str
+    recipe: str | None = None
+    method: str | None = None
+    model: str | None = None
+    says: str = ""
+
+
+@dataclass(frozen=True)
+class Pipeline:
+    """A pipeline file.
+
+    Attributes:
+        title: what it is.
+        output_dir: the folder that its recipes' own ``output_dir`` stand under; ``--output_dir`` moves them all.
+        stages: in order.
+        judge: GRPO recipe whose test split, format and generation settings the models are judged with.
+        problems: held-out problems to judge.
+        num_samples: sampled completions a problem.
+        compare: pairs of stage names; the table is followed by the second's difference over the first.
+        note: a sentence below the table.
+    """
+
+    title: str
+    output_dir: str
+    stages: tuple[Stage, ...]
+    judge: str
+    problems: int
+    num_samples: int
+    compare: tuple[tuple[str, str], ...] = ()
+    note: str = ""
+
+
+def read_pipeline(path: Path) -> Pipeline:
+    """Read a pipeline file.
+
+    Raises:
+        RecipeError: an unknown or missing key, an unknown method, or a recipe that is not there; names the file and the key.
+    """
+    values = read_yaml(path)
+    stages = values.get("stages")
+    if not isinstance(stages, list) or not stages:
+        raise RecipeError(f"{path}: stages: a list of mappings with name, label, method and recipe, found {stages!r}")
+    built = []
+    for number, entry in enumerate(stages, start=1):
+        where = f"{path}: stage {number}"
+        stage = _build(Stage, entry, where)
+        if (stage.recipe is None) == (stage.model is None) or (stage.recipe is None) != (stage.method is None):
+            raise RecipeError(f"{where}: either method and recipe, or model")
+        if stage.method and stage.method not in METHODS:
+            raise RecipeError(f"{where}: " + unknown_name("method", stage.method, METHODS))
+        built.append(stage)
+    pipeline = _build(Pipeline, {**values, "stages": tuple(built)}, str(path))
+    names = [stage.name for stage in built]
+    for name in [*(name for pair in pipeline.compare for name in pair)]:
+        if name not in names:
+            raise RecipeError(f"{path}: compare: " + unknown_name("stage", name, names))
+    return pipeline
+
+
+def _build(kind: type, values: Any, where: str) -> Any:
+    if not isinstance(values, dict):
+        raise RecipeError(f"{where}: a mapping, found {values!r}")
+    known = {f.name: f for f in fields(kind)}
+    for key in values:
+        if key not in known:
+            raise RecipeError(f"{where}: " + unknown_name("key", key, known))
+    missing = [name for name, f in known.items() if name not in values and f.default is MISSING]
+    if missing:
+        raise RecipeError(f"{where}: {', '.join(missing)}: missing")
+    return kind(**values)
+
+
+@dataclass
+class Outcome:
+    """What a stage left: scores of a model, or the yield of a data set.
+
+    Attributes:
+        scores: of the model; ``None`` for a stage that makes data.
+        yielded: ``yield.json`` of a stage that makes data.
+        seconds: wall time of the stage itself, judging apart; ``None`` where it had been done before.
+    """
+
+    scores: Scores | None = None
+    yielded: dict[str, Any] | None = None
+    seconds: float | None = None
+
+
+@dataclass
+class _Run:
+    pipeline: Pipeline
+    output_dir: Path
+    overrides: dict[str, str]
+    judged: dict[str, int] = field(default_factory=dict)
+
+
+def run_pipeline(
+    path: Path, output_dir: Path | None = None, *, problems: int | None = None, num_samples: int | None = None, seed: int = 1
+) -> dict[str, Outcome]:
+    """Run every stage, judge the models on the same held-out problems, and print the table.
+
+    Args:
+        path: the pipeline file.
+        output_dir: in place of the file's own; the stages' folders move along.
+        problems: in place of the file's own.
+        num_samples: in place of the file's own.
+        seed: of every stage and of the sampling.
+
+    Returns:
+        Outcomes by stage name.
+
+    Raises:
+        RecipeError: the file, a recipe or something a stage needs cannot be used.
+        SystemExit: a stage ended with an error, whose status is passed on.
+    """
+    pipeline = read_pipeline(path)
+    judged = {"problems": problems or pipeline.problems, "num_samples": num_samples or pipeline.num_samples, "seed": seed}
+    run = _Run(pipeline, output_dir or Path(pipeline.output_dir), {"seed": str(seed)}, judged)
+    # A recipe that cannot be read should not wait for the stages before it.
+    for stage in pipeline.stages:
+        if stage.recipe:
+            _load(run, stage)
+    began = time.monotonic()
+    outcomes: dict[str, Outcome] = {}
+    for number, stage in enumerate(pipeline.stages, start=1):
+        runtime.say(f"\n=== {number}/{len(pipeline.stages)} {stage.label}" + (f": {stage.says}" if stage.says else ""))
+        outcomes[stage.name] = _run_stage(run, stage)
+    minutes = (time.monotonic() - began) / 60
+    report = _report(run, outcomes)
+    run.output_dir.mkdir(parents=True, exist_ok=True)
+    (run.output_dir / "results.md").write_text(report + "\n", encoding="utf-8")
+    kept = {name: asdict(outcome) for name, outcome in outcomes.items()}
+    (run.output_dir / "results.json").write_text(json.dumps({"judged": judged, "stages": kept}, indent=1), encoding="utf-8")
+    runtime.say(f"\n=== Done in {minutes:.0f} minutes: {pipeline.title}\n\n{report}\n")
+    last = next(outcome.scores for outcome in reversed(outcomes.values()) if outcome.scores)
+    example = last.examples[0]
+    runtime.say(f"One answer of the last model, to {example['question']!r}:\n{example['completion']}\n")
+    runtime.say(f"runs, models and curves: {run.output_dir}/\nthis table:              {run.output_dir / 'results.md'}")
+    return outcomes
+
+
+def _run_stage(run: _Run, stage: Stage) -> Outcome:
+    seconds = None
+    model = stage.model
+    if stage.recipe:
+        recipe, argv = _load(run, stage)
+        folder = Path(recipe.training.output_dir)
+        if _is_current(run, recipe, folder):
+            runtime.say(f"already done: {folder}")
+        else:
+            seconds = _subprocess([sys.executable, "-m", f"r1_recipes.{stage.method}", *argv])
+        if stage.method == "generate":
+            return Outcome(yielded=json.loads((folder / "dataset" / "yield.json").read_text(encoding="utf-8")), seconds=seconds)
+        model = str(folder)
+    return Outcome(scores=_judge(run, stage, model), seconds=seconds)
+
+
+def _load(run: _Run, stage: Stage) -> tuple[Recipe, list[str]]:
+    """The stage's recipe, with every path below the pipeline's folder moved to where this run writes."""
+    settings = read_yaml(Path(stage.recipe))
+    moved = {key: _moved(value, run.pipeline.output_dir, str(run.output_dir)) for key, value in settings.items()}
+    changes = {key: value for key, value in moved.items() if value != settings[key]}
+    argv = [stage.recipe]
+    for key, value in {**changes, **run.overrides}.items():
+        argv += [f"--{key}", value if isinstance(value, str) else json.dumps(value)]
+    return load(argv, stage.method), argv
+
+
+def _moved(value: Any, before: str, after: str) -> Any:
+    if isinstance(value, dict):
+        return {key: _moved(item, before, after) for key, item in value.items()}
+    if isinstance(value, list):
+        return [_moved(item, before, after) for item in value]
+    if isinstance(value, str) and (value == before or value.startswith(before.rstrip("/") + "/")):
+        return after + value[len(before) :]
+    return value
+
+
+def _is_current(run: _Run, recipe: Recipe, folder: Path) -> bool:
+    """Whether the folder holds this stage, finished, as today's recipe and today's earlier stages would make it.
+
+    Raises:
+        RecipeError: it is finished, and today's would differ; naming what changed is kinder than training over it.
+    """
+    if not runtime.is_finished(folder):
+        return False
+    kept = read_yaml(folder / runtime.RECIPE_FILE)
+    changed = sorted(key for key in {*recipe.settings, *kept} if recipe.settings.get(key) != kept.get(key))
+    made = (folder / runtime.RUN_FILE).stat().st_mtime_ns
+    for start in _folders_in(recipe.settings, run.output_dir):
+        if start != folder and (start / runtime.RUN_FILE).is_file() and (start / runtime.RUN_FILE).stat().st_mtime_ns > made:
+            changed.append(f"the run in {start}")
+    if changed:
+        raise RecipeError(f"{folder} was made before {', '.join(changed)} changed; remove {folder} to make it again")
+    return True
+
+
+def _folders_in(value: Any, root: Path) -> list[Path]:
+    """The stage folders below ``root`` that a recipe's settings name anywhere."""
+    if isinstance(value, dict | list):
+        return [path for item in (value.values() if isinstance(value, dict) else value) for path in _folders_in(item, root)]
+    if isinstance(value, str) and Path(value).is_relative_to(root) and Path(value) != root:
+        return [root / Path(value).relative_to(root).parts[0]]
+    return []
+
+
+def _subprocess(command: list[str]) -> float:
+    """Run a stage as a process of its own: it gives its memory back, and is what a user would type. Returns its seconds."""
+    began = time.monotonic()
+    process = subprocess.Popen(command, env={**os.environ, "TOKENIZERS_PARALLELISM": "false"})
+    # Ctrl-C reaches the stage from the terminal, too; it saves and ends by itself, so this process only waits.
+    before = signal.signal(signal.SIGINT, signal.SIG_IGN)
+    try:
+        status = process.wait()
+    finally:
+        signal.signal(signal.SIGINT, before)
+    if status == 130:
+        raise KeyboardInterrupt
+    if status:
+        raise SystemExit(status)
+    return time.monotonic() - began
+
+
+def _judge(run: _Run, stage: Stage, model: str) -> Scores:
+    """Scores of one model, remembered beside the runs so that a second call need not repeat them."""
+    from r1_recipes.data import model_path
+
+    recipe = load([run.pipeline.judge, "--model_name_or_path", model], "grpo")
+    weights = Path(model_path(model, recipe.script.hub)) / "model.safetensors"
+    # A model that was trained again has other weights under the same name.
+    judged = {**run.judged, "weights_saved": weights.stat().st_mtime_ns if weights.is_file() else 0}
+    path = run.output_dir / f"scores_{stage.name}.json"
+    if path.is_file():
+        kept = json.loads(path.read_text(encoding="utf-8"))
+        if kept["judged"] == judged and kept["scores"]["model"] == model:
+            return Scores(**kept["scores"])
+    recipe.script.max_eval_samples = run.judged["problems"]
+    rows = held_out_rows(recipe)
+    scores = evaluate_model(
+        model, rows, recipe, num_samples=run.judged["num_samples"], batch_size=BATCH_SIZE, seed=run.judged["seed"], label=stage.name
+    )
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(json.dumps({"judged": judged, "scores": asdict(scores)}), encoding="utf-8")
+    runtime.say(f"{stage.label}: greedy {sum(scores.greedy) / len(rows):.1%}, sampled {sum(scores.sampled) / len(rows):.1%} right")
+    return scores
+
+
+def _report(run: _Run, outcomes: dict[str, Outcome]) -> str:
+    pipeline = run.pipeline
+    labels = {stage.name: stage.label for stage in pipeline.stages}
+    lines = markdown_table([(labels[name], outcome.scores, outcome.yielded) for name, outcome in outcomes.items()]).splitlines()
+    for before, after in pipeline.compare:
+        what = f"{labels[after]} over {labels[before]}"
+        lines += ["", difference_line(outcomes[before].scores, outcomes[after].scores, what)]
+    samples = run.judged["num_samples"]
+    lines += ["", f"Judged on {run.judged['problems']} held-out problems, {samples} sampled answer{'s'[: samples > 1]} each; seed "]
+    lines[-1] += f"{run.judged['seed']}; in brackets: 95 % intervals."
+    return "\n".join([*lines, pipeline.note] if pipeline.note else lines)
+
+
+def main(argv: Sequence[str] | None = None) -> None:
+    """Command line; see the module's first lines.
+
+    Raises:
+        SystemExit: 2 where something needed is missing, 130 where it was stopped.
+    """
+    parser = argparse.ArgumentParser(prog="python -m r1_recipes.pipeline", description=__doc__.splitlines()[0], allow_abbrev=False)
+    parser.add_argument("pipeline", type=Path, help="a file in recipes/pipelines")
+    parser.add_argument("--output_dir", type=Path, help="where the runs go, in place of the file's own")
+    parser.add_argument("--problems", type=int, help="held-out problems to judge, in place of the file's own")
+    parser.add_argument("--num_samples", type=int, help="sampled answers a problem, in place of the file's own")
+    parser.add_argument("--seed", type=int, default=1, help="of every stage and of the sampling (default 1)")
+    options = parser.parse_args(argv)
+    logging.basicConfig(level=logging.WARNING, format="%(message)s", stream=sys.stderr)
+    logging.getLogger("r1_recipes").setLevel(logging.INFO)
+    with runtime.reported_errors():
+        settings = {"problems": options.problems, "num_samples": options.num_samples, "seed": options.seed}
+        try:
+            run_pipeline(options.pipeline, options.output_dir, **settings)
+        except KeyboardInterrupt:
+            sys.stderr.write("\nstopped; the same command goes on from here\n")
+            raise SystemExit(130) from None
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,153 @@
+"""Generated rows on disk: appended as they come, whole or not at all, so that a run killed at any moment goes on without loss.
+
+A shard is a JSON-lines file. A record that was being written when the process died is cut off when the folder is opened again; what it
+held is generated once more. Nothing that stands in a shard is ever written again.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import hashlib
+import json
+import logging
+import os
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+from r1_recipes.errors import RecipeError
+
+logger = logging.getLogger(__name__)
+
+# Rows a file: small enough to copy about, large enough that a corpus is not a folder of a million files.
+SHARD_ROWS = 1000
+
+
+class ShardStore:
+    """Append-only records with an ``index`` each, in ``folder/shard-00000.jsonl`` and on.
+
+    A lock keeps a second process out. Use as a context manager.
+
+    Attributes:
+        folder: where the shards are.
+        prompts: index -> digest of the prompt that each stored record answers.
+        failed: indices whose record holds an error.
+    """
+
+    def __init__(self, folder: Path, shard_rows: int = SHARD_ROWS) -> None:
+        self.folder = folder
+        self.prompts: dict[int, str] = {}
+        self.failed: set[int] = set()
+        self._shard_rows = shard_rows
+        self._places: dict[int, tuple[Path, int]] = {}
+        self._rows_in_last = 0
+        self._last: Path | None = None
+        self._lock: Any = None
+
+    def __enter__(self) -> ShardStore:
+        self.folder.mkdir(parents=True, exist_ok=True)
+        self._lock = (self.folder / ".lock").open("w")
+        try:
+            fcntl.flock(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError as error:
+            self._lock.close()
+            raise RecipeError(f"{self.folder}: another process is generating into this folder; wait for it, or choose another") from error
+        for path in sorted(self.folder.glob("shard-*.jsonl")):
+            self._scan(path)
+        return self
+
+    def __exit__(self, *exception: object) -> None:
+        self._lock.close()
+
+    def _scan(self, path: Path) -> None:
+        """Learn what a shard holds; cut off a record that was never finished."""
+        rows, good = 0, 0
+        with path.open("rb") as file:
+            for line in file:
+                try:
+                    record = json.loads(line)
+                    index, digest, error = record["index"], record["prompt_digest"], record["error"]
+                except (ValueError, KeyError, TypeError):
+                    if line.endswith(b"\n"):
+                        raise RecipeError(
+                            f"{path}: line {rows + 1} is no record of a generation run; the file was changed or damaged. Remove it to "
+                            "generate its rows again"
+                        ) from None
+                    break
+                if not line.endswith(b"\n"):
+                    break
+                # A record that was asked for again after a failure stands further on, and counts.
+                self._places[index] = (path, good)
+                self.prompts[index] = digest
+                (self.failed.add if error else self.failed.discard)(index)
+                rows, good = rows + 1, good + len(line)
+        if good < path.stat().st_size:
+            logger.warning("%s: its last record was cut off when the run ended; that row is generated again", path)
+            os.truncate(path, good)
+        self._last, self._rows_in_last = path, rows
+
+    def append(self, records: list[dict[str, Any]]) -> None:
+        """Write records and make sure that they are on the disk.
+
+        Args:
+            records: JSON-able, each with ``index``, ``prompt`` and ``error``.
+
+        Raises:
+            RecipeError: the disk is full or cannot be written; everything stored before is still whole.
+        """
+        for record in records:
+            record = {**record, "prompt_digest": prompt_digest(record["prompt"])}
+            # ASCII escapes carry lone surrogates and control characters, which UTF-8 cannot.
+            line = (json.dumps(record, default=str) + "\n").encode("ascii")
+            if self._last is None or self._rows_in_last >= self._shard_rows:
+                number = int(self._last.stem.removeprefix("shard-")) + 1 if self._last else 0
+                self._last, self._rows_in_last = self.folder / f"shard-{number:05d}.jsonl", 0
+            self._write(self._last, line, record)
+
+    def _write(self, path: Path, line: bytes, record: dict[str, Any]) -> None:
+        try:
+            with path.open("ab", buffering=0) as file:
+                start = file.tell()
+                try:
+                    written = 0
+                    while written < len(line):  # a nearly full disk takes a part and then refuses
+                        written += file.write(line[written:])
+                    os.fsync(file.fileno())
+                except OSError:
+                    os.ftruncate(file.fileno(), start)
+                    raise
+        except OSError as error:
+            raise RecipeError(
+                f"{path}: cannot be written: {error.strerror}. {len(self._places)} rows are stored whole; make room and run the same "
+                "command again"
+            ) from error
+        self._places[record["index"]] = (path, start)
+        self.prompts[record["index"]] = record["prompt_digest"]
+        (self.failed.add if record["error"] else self.failed.discard)(record["index"])
+        self._rows_in_last += 1
+
+    def __len__(self) -> int:
+        return len(self._places)
+
+    def __iter__(self) -> Iterator[dict[str, Any]]:
+        """The records in order of their index, read from disk one at a time."""
+        current, file = None, None
+        try:
+            for index in sorted(self._places):
+                path, start = self._places[index]
+                if path != current:
+                    if file:
+                        file.close()
+                    current, file = path, path.open("rb")
+                file.seek(start)
+                record = json.loads(file.readline())
+                del record["prompt_digest"]
+                yield record
+        finally:
+            if file:
+                file.close()
+
+
+def prompt_digest(prompt: Any) -> str:
+    """A short digest of a prompt, to notice that stored rows answer other questions than the recipe asks today."""
+    return hashlib.sha256(json.dumps(prompt, sort_keys=True).encode("ascii")).hexdigest()[:16]
