@@ -453,3 +453,19 @@ def test_a_progress_line_shows_what_a_person_watches():
     assert runtime.progress_line(logs) == "reward 0.5, accuracy 0.25, tokens 37.2"
     assert runtime.progress_line({"loss": "0.1221", "mean_token_accuracy": "0.96"}) == "loss 0.122, token accuracy 0.96"
     assert runtime.progress_line({"train_runtime": 3.0}) == ""
+
+
+def test_a_recipe_that_starts_where_another_ends_says_which_to_run_first(write_recipe, tmp_path, capsys):
+    from r1_recipes import sft
+
+    before = write_recipe("grpo", "before", output_dir="outputs/chain/first")
+    path = write_recipe("sft", "after", model_name_or_path="outputs/chain/first", output_dir=str(tmp_path / "after"))
+    with pytest.raises(SystemExit) as stopped:
+        sft.main([path])
+    assert stopped.value.code == 2
+    assert f"model_name_or_path: outputs/chain/first is not here yet; it is what {before} leaves" in capsys.readouterr().err
+    data = write_recipe("sft", "data", dataset_name="outputs/chain/first/dataset", output_dir=str(tmp_path / "data"))
+    with pytest.raises(SystemExit):
+        sft.main([data])
+    assert f"dataset_name: outputs/chain/first/dataset is not here yet; it is what {before} leaves" in capsys.readouterr().err
+    assert not (tmp_path / "after").exists()

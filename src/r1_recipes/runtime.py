@@ -26,7 +26,7 @@ import yaml
 
 from r1_recipes.errors import RecipeError, first_line, install_hint
 from r1_recipes.formats import ResponseFormat, get_response_format, template_prefill
-from r1_recipes.recipe import Recipe, load
+from r1_recipes.recipe import Recipe, load, read_yaml
 
 if TYPE_CHECKING:
     from transformers import PreTrainedTokenizerBase, Trainer
@@ -116,6 +116,7 @@ def start(argv: Sequence[str] | None, method: str) -> Run:
     recipe = load(argv, method)
     set_up_logging(recipe)
     check_generation_backend(recipe)
+    check_starts(recipe)
     output_dir = Path(recipe.training.output_dir)
     trains = recipe.method != "generate"
     if trains:
@@ -242,6 +243,29 @@ def check_generation_backend(recipe: Recipe) -> None:
 
     if training.vllm_mode == "colocate" and (training.use_cpu or not torch.accelerator.is_available()):
         raise RecipeError(f"{recipe.path}: use_vllm: no GPU is visible to this process; {without}")
+
+
+def check_starts(recipe: Recipe) -> None:
+    """Refuse a recipe that starts from another one's run which is not there yet.
+
+    Raises:
+        RecipeError: names the recipe beside this one that has to run first.
+    """
+    script = recipe.script
+    starts = [("model_name_or_path", recipe.model.model_name_or_path), ("dataset_name", script.dataset_name)]
+    starts.append(("teacher_model_name_or_path", getattr(recipe.training, "teacher_model_name_or_path", None)))
+    parts = (script.dataset_mixture or {}).get("datasets") if isinstance(script.dataset_mixture, dict) else None
+    starts += [("dataset_mixture", part.get("id")) for part in parts or () if isinstance(part, dict)]
+    missing = [(key, str(name)) for key, name in starts if name and not Path(name).expanduser().exists()]
+    if not missing or script.smoke:
+        return
+    for sibling in sorted(recipe.path.parent.glob("*.yaml")):
+        leaves = None
+        with contextlib.suppress(RecipeError):
+            leaves = read_yaml(sibling).get("output_dir")
+        for key, name in missing:
+            if leaves and Path(name).is_relative_to(str(leaves)):
+                raise RecipeError(f"{recipe.path}: {key}: {name} is not here yet; it is what {sibling} leaves, so run that first")
 
 
 def check_trackers(recipe: Recipe) -> None:
