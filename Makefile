@@ -5,7 +5,7 @@
 #   make grpo RECIPE=gsm8k_qwen05b CONFIG=single_gpu ARGS="--max_steps 100"
 #   make sft                                     the cold start on a CPU; or RECIPE=… CONFIG=…
 #   make generate RECIPE=r1/3_rejection_sampling
-#   make distill                                 teacher's answers, then SFT on them; or TEACHER=… RECIPE=… CONFIG=…
+#   make distill                                 after make r1-mini: teacher's answers, then SFT on them; or TEACHER=… TEACHER_ARGS=… RECIPE=…
 #   make install EXTRAS=demo,dev,vllm            on a GPU machine, before recipes with use_vllm: true
 
 PYTHON ?= python3
@@ -14,7 +14,8 @@ export HF_HUB_DISABLE_TELEMETRY = 1
 export HF_UPDATE_DOWNLOAD_COUNTS = 0
 VENV   := .venv
 BIN    := $(VENV)/bin
-CONFIG ?= single_gpu
+# The recipes for two cores run on the CPU, the others on one GPU, unless CONFIG says otherwise.
+CONFIG ?= $(if $(filter cpu_% r1_mini/%,$(patsubst recipes/%,%,$(RECIPE))),cpu,single_gpu)
 EXTRAS ?= demo,dev
 ARGS   ?=
 

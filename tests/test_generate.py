@@ -106,8 +106,14 @@ def test_a_second_call_generates_nothing(recipe, tmp_path, monkeypatch):
 @pytest.mark.parametrize(
     "change, message",
     [
-        ({"system_prompt": "Think."}, "row 0 was generated from another prompt"),
+        ({"system_prompt": "Think."}, "system_prompt was '', is 'Think.'"),
         ({"max_samples": 5}, "holds row 5, and today's data has 5 rows"),
+        ({"temperature": 0.5}, "temperature was 1.0, is 0.5"),
+        ({"num_generations": 3}, "num_generations was 2, is 3"),
+        ({"max_completion_length": 9}, "max_completion_length was 8, is 9"),
+        ({"top_p": 0.9}, "top_p was 1.0, is 0.9"),
+        ({"prefill": "<think>"}, "prefill was None, is '<think>'"),
+        ({"few_shot": [{"question": "1?", "reasoning": "1", "answer": "1"}]}, "few_shot was None"),
     ],
 )
 def test_stored_completions_of_another_question_are_refused(recipe, tmp_path, capsys, change, message):
@@ -115,6 +121,54 @@ def test_stored_completions_of_another_question_are_refused(recipe, tmp_path, ca
     with pytest.raises(SystemExit) as stopped:
         generate.main([recipe(**change)])
     assert stopped.value.code == 2 and message in capsys.readouterr().err
+
+
+def test_a_refused_call_leaves_the_run_as_it_was(recipe, tmp_path):
+    generate.main([recipe()])
+    before = [(tmp_path / "run" / name).read_bytes() for name in ("run.json", "recipe.yaml")]
+    for change in ({"max_samples": 5}, {"temperature": 0.5}):
+        with pytest.raises(SystemExit):
+            generate.main([recipe(**change)])
+    assert [(tmp_path / "run" / name).read_bytes() for name in ("run.json", "recipe.yaml")] == before
+
+
+def test_other_weights_or_golds_under_the_same_name_are_noticed(recipe, tmp_path, tiny_model, sums, capsys):
+    import shutil
+
+    model, data = tmp_path / "model", tmp_path / "data.jsonl"
+    shutil.copytree(tiny_model, model)
+    shutil.copy(sums, data)
+    path = recipe(model_name_or_path=str(model), dataset_name=str(data))
+    generate.main([path])
+    data.write_text(data.read_text().replace("#### 4", "#### 5"), encoding="utf-8")
+    with pytest.raises(SystemExit):
+        generate.main([path])
+    assert "row 0 was generated from another prompt or gold" in capsys.readouterr().err
+    shutil.copy(sums, data)
+    os.utime(model / "model.safetensors")
+    with pytest.raises(SystemExit):
+        generate.main([path])
+    assert "weights was" in capsys.readouterr().err
+
+
+def test_other_rules_select_anew_from_what_is_stored(recipe, tmp_path, monkeypatch, capsys):
+    generate.main([recipe()])
+    monkeypatch.setattr("r1_recipes.backends.get_backend", lambda *args: pytest.fail("no model is needed any more"))
+    generate.main([recipe(keep={"best_of": 1}, reward_funcs=["format"])])
+    assert len((tmp_path / "run" / "dataset" / "train.jsonl").read_text().splitlines()) == 8
+    assert json.loads((tmp_path / "run" / "run.json").read_text())["finished"] is True
+    capsys.readouterr()
+    generate.main([recipe(keep={"best_of": 1}, reward_funcs=["format"])])
+    assert "already done" in capsys.readouterr().out
+
+
+def test_rows_that_cannot_be_used_are_named_in_the_log_of_a_run_as_users_start_it(recipe, tmp_path, sums):
+    data = tmp_path / "data.jsonl"
+    data.write_text(sums.read_text() + json.dumps({"question": "why?", "answer": "because"}) + "\n", encoding="utf-8")
+    command = [sys.executable, "-m", "r1_recipes.generate", recipe(dataset_name=str(data))]
+    done = subprocess.run(command, capture_output=True, text=True, check=True)
+    for text in (done.stderr, (tmp_path / "run" / "run.log").read_text()):
+        assert "8 of 9 rows kept; 1 dropped: no '#### gold' in column 'answer' (first: row 8)" in text
 
 
 def test_few_shot_and_template_reach_the_model_and_not_the_data_set(recipe, tmp_path):
@@ -201,6 +255,31 @@ def test_a_row_that_fails_for_good_is_kept_with_its_error_and_asked_again_on_req
     assert texts(tmp_path / "run")[1] == ["fine", "fine"]
 
 
+def test_a_server_that_refuses_everything_does_not_use_the_rows_up(recipe, tmp_path, monkeypatch, capsys):
+    monkeypatch.setattr("r1_recipes.backends.OpenAIBackend._PATIENCE", 3)
+    refusing = True
+    with chat_server(lambda body, before: 400 if refusing else reply("fine")) as (url, _):
+        monkeypatch.setenv("OPENAI_BASE_URL", url)
+        path = recipe(backend="openai", model_name_or_path="tiny", generation_batch_size=1, reward_funcs=None)
+        with pytest.raises(SystemExit) as stopped:
+            generate.main([path])
+        error = capsys.readouterr().err
+        assert stopped.value.code == 2 and "3 rows failed one after the other" in error and "BadRequestError" in error
+        assert stored(tmp_path / "run") == []
+        refusing = False
+        generate.main([path])
+    assert texts(tmp_path / "run") == {index: ["fine", "fine"] for index in range(8)}
+
+
+def test_a_prefill_that_the_server_s_template_writes_is_read_in_front(recipe, tmp_path, monkeypatch):
+    with chat_server(lambda body, before: reply("2 and 2\n</think>\n<answer>\n4\n</answer>")) as (url, _):
+        monkeypatch.setenv("OPENAI_BASE_URL", url)
+        settings = {"backend": "openai", "model_name_or_path": "tiny", "prefill": "<think>\n", "max_samples": 1}
+        generate.main([recipe(**settings, keep={"correct": True, "filters": {"malformed": True}})])
+    (row,) = [json.loads(line) for line in (tmp_path / "run" / "dataset" / "train.jsonl").read_text().splitlines()]
+    assert row["response"] == "<think>\n2 and 2\n</think>\n<answer>\n4\n</answer>"
+
+
 def test_reasoning_that_the_server_split_off_is_put_back(recipe, tmp_path, monkeypatch):
     def answer(body, before):
         answered = reply("<answer>\n4\n</answer>")
@@ -239,6 +318,10 @@ def test_ctrl_c_says_what_is_stored(recipe, tmp_path, monkeypatch, caplog):
         ({"keep": {"best": 1}}, "unknown"),
         ({"learning_rate": 1e-5}, "unknown key 'learning_rate' for generate"),
         ({"prompt_template": "Solve."}, "{question}"),
+        ({"top_p": 0}, "top_p: found 0"),
+        ({"repetition_penalty": 0}, "repetition_penalty: found 0"),
+        ({"load_in_4bit": True}, "load_in_4bit: of no effect on generation"),
+        ({"seed": "none"}, "seed"),
     ],
 )
 def test_a_recipe_that_cannot_work_is_refused_by_name(recipe, capsys, monkeypatch, changes, message):

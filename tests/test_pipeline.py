@@ -118,7 +118,9 @@ def test_a_pipeline_trains_generates_judges_and_remembers(tiny, tmp_path, capfd)
         ({"stages": []}, "stages: a list"),
         ({"stagse": 1}, "unknown key 'stagse'. Did you mean 'stages'"),
         ({"judge": None}, "judge: missing"),
-        ({"compare": [["raw", "lest"]]}, "unknown stage 'lest'. Did you mean 'last'"),
+        ({"compare": [["raw", "lest"]]}, "unknown stage with a model 'lest'. Did you mean 'last'"),
+        ({"compare": [["raw", "data"]]}, "unknown stage with a model 'data'"),
+        ({"stages": [{"name": "a", "label": "a", "model": "m"}] * 2, "compare": []}, "names must differ"),
     ],
 )
 def test_a_pipeline_file_that_cannot_work_is_refused_by_name(tiny, change, message):
@@ -155,5 +157,7 @@ def test_a_stage_that_fails_passes_its_status_on():
     with pytest.raises(SystemExit) as stopped:
         pipeline._subprocess([sys.executable, "-c", "raise SystemExit(7)"])
     assert stopped.value.code == 7
+    with pytest.raises(RecipeError, match="ended by signal 9: usually the machine ran out of memory"):
+        pipeline._subprocess([sys.executable, "-c", "import os; os.kill(os.getpid(), 9)"])
     with pytest.raises(KeyboardInterrupt):
         pipeline._subprocess([sys.executable, "-c", "raise SystemExit(130)"])

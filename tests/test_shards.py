@@ -17,6 +17,7 @@ from r1_recipes.shards import ShardStore
 def record(index, text="7", error=None):
     return {
         "index": index,
+        "digest": f"d{index}",
         "question": f"{index}?",
         "prompt": [{"role": "user", "content": f"{index}?"}],
         "columns": {},
@@ -78,6 +79,30 @@ def test_a_second_process_is_kept_out(tmp_path):
         pass
     with ShardStore(tmp_path):  # and let in afterwards
         pass
+
+
+def test_a_child_that_outlives_its_parent_does_not_keep_the_folder_locked(tmp_path):
+    """As an engine of vLLM does when the run that started it is killed."""
+    code = (
+        "import os, sys, time; from pathlib import Path; from r1_recipes.shards import ShardStore\n"
+        "with ShardStore(Path(sys.argv[1])):\n"
+        "    child = os.fork()\n"
+        "    if not child: time.sleep(60); os._exit(0)\n"
+        "    print(child, flush=True); time.sleep(60)"
+    )
+    parent = subprocess.Popen([sys.executable, "-c", code, str(tmp_path)], stdout=subprocess.PIPE, text=True)
+    child = int(parent.stdout.readline())
+    try:
+        with pytest.raises(RecipeError, match="another process"), ShardStore(tmp_path):
+            pass
+        parent.kill()
+        parent.wait()
+        os.kill(child, 0)  # it lives
+        with ShardStore(tmp_path):
+            pass
+    finally:
+        os.kill(child, 9)
+        parent.stdout.close()
 
 
 def test_a_row_asked_for_again_counts_once_by_its_last_record(tmp_path):

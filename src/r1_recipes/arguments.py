@@ -112,7 +112,7 @@ class GenerationSettings:
     """How completions are sampled and where they go; names and meanings are those of ``trl.GRPOConfig``."""
 
     output_dir: str = _key("The run directory.")
-    seed: int = _key("Of the sampling.", 42)
+    seed: int | None = _key("Of the sampling; null: a server is sent none.", 42)
     num_generations: int = _key("Completions a prompt.", 1)
     max_completion_length: int = _key("Tokens that one completion may have.", 512)
     temperature: float = _key("0 is greedy.", 1.0)
@@ -136,6 +136,11 @@ class GenerationSettings:
         for name in ("num_generations", "max_completion_length", "generation_batch_size"):
             if getattr(self, name) < 1:
                 raise RecipeError(f"{name}: found {getattr(self, name)}; 1 or more")
+        for name, low, high in (("top_p", 0, 1), ("repetition_penalty", 0, float("inf"))):
+            if not low < getattr(self, name) <= high:
+                raise RecipeError(f"{name}: found {getattr(self, name)}; over 0" + (" and at most 1" if high == 1 else ""))
+        if self.top_k < 0 or not 0 <= (self.min_p or 0) <= 1:
+            raise RecipeError(f"top_k: found {self.top_k}, min_p: found {self.min_p}; 0 or more, and a share from 0 to 1")
         if self.temperature < 0:
             raise RecipeError(f"temperature: found {self.temperature}; 0 (greedy) or more")
         if self.temperature == 0 and self.num_generations > 1:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import copy
 import hashlib
 import importlib.util
+import logging
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Protocol
@@ -18,6 +19,8 @@ if TYPE_CHECKING:
     from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
     from r1_recipes.recipe import Recipe
+
+logger = logging.getLogger(__name__)
 
 Messages = list[dict[str, str]]
 
@@ -61,7 +64,13 @@ class Backend(Protocol):
 
 
 def sample_seed(seed: int, index: int, sample: int) -> int:
-    """A seed of its own for each completion, so that a run gives the same ones however often it was interrupted. Range 0..2**31-1."""
+    """A seed of its own for each completion, so that vLLM and servers give the same ones however often a run was interrupted.
+
+    Transformers samples a batch at once: there the first row's seed stands for the batch, and an interrupted batch is drawn anew.
+
+    Returns:
+        0..2**31-1.
+    """
     digest = hashlib.sha256(f"{seed}:{index}:{sample}".encode()).digest()
     return int.from_bytes(digest[:4], "big") >> 1
 
@@ -74,7 +83,8 @@ def load_format(recipe: Recipe) -> tuple[PreTrainedTokenizerBase | None, Respons
     """
     script = recipe.script
     if script.backend == "openai":
-        return None, get_response_format(script.response_format, system_prompt=script.system_prompt)
+        # The server writes the prefill, by its model's chat template; completions come without it and are read with it in front.
+        return None, get_response_format(script.response_format, system_prompt=script.system_prompt, prefill=script.prefill)
     return runtime.load_tokenizer(recipe)
 
 
@@ -241,33 +251,28 @@ class VLLMBackend:
 
     def run(self, requests: Sequence[Request], sink: Sink) -> None:
         from vllm import SamplingParams
+        from vllm.sampling_params import RequestOutputKind
 
-        settings, engine = self._settings, self._llm.llm_engine
-        waiting: dict[str, tuple[int, int]] = {}
-        names = ("temperature", "top_p", "repetition_penalty")
-        options = {name: getattr(settings, name) for name in names} | {"min_p": settings.min_p or 0.0, "top_k": settings.top_k}
+        settings, engine, limit = self._settings, self._llm.llm_engine, self._llm.model_config.max_model_len
+        names = ("temperature", "top_p", "top_k", "repetition_penalty")
+        options = {name: getattr(settings, name) for name in names} | {"min_p": settings.min_p or 0.0}
+        # One output a request, when it is done; otherwise every step builds one for each that is under way.
+        options |= {"max_tokens": settings.max_completion_length, "output_kind": RequestOutputKind.FINAL_ONLY}
         done: dict[int, list[Completion | None]] = {}
         for request in requests:
-            ids = self._tokenizer.apply_chat_template(request.prompt, add_generation_prompt=True, tokenize=True, return_dict=True)[
-                "input_ids"
-            ]
+            text = self._tokenizer.apply_chat_template(request.prompt, add_generation_prompt=True, tokenize=False)
+            ids = self._tokenizer(text, add_special_tokens=False)["input_ids"]
+            if len(ids) >= limit:
+                sink(request.index, [], f"the prompt has {len(ids)} tokens; the model takes fewer than {limit}")
+                continue
             done[request.index] = [None] * settings.num_generations
             for sample in range(settings.num_generations):
-                seed = sample_seed(settings.seed, request.index, sample)
-                params = SamplingParams(**options, max_tokens=settings.max_completion_length, seed=seed)
-                try:
-                    (name,) = self._llm.enqueue([{"prompt_token_ids": ids}], params, use_tqdm=False)
-                except Exception as error:  # a prompt longer than the model takes; its kind differs between vLLM's versions
-                    del done[request.index]
-                    sink(request.index, [], first_line(error))
-                    break
-                waiting[name] = (request.index, sample)
-        # Steps by hand, not wait_for_completion: a row is stored when it is whole, not when all are.
+                params = SamplingParams(**options, seed=sample_seed(settings.seed, request.index, sample))
+                engine.add_request(f"{request.index}:{sample}", {"prompt_token_ids": ids}, params)
+        # The engine's own steps, not LLM.generate: a row is stored when it is whole, not when all are.
         while engine.has_unfinished_requests():
             for output in engine.step():
-                if not output.finished:
-                    continue
-                index, sample = waiting.pop(output.request_id)
+                index, sample = map(int, output.request_id.split(":"))
                 (answer,) = output.outputs
                 done[index][sample] = Completion(answer.text, len(answer.token_ids), answer.finish_reason or "stop")
                 if None not in done[index]:
@@ -277,13 +282,16 @@ class VLLMBackend:
 class OpenAIBackend:
     """An OpenAI-compatible server at ``OPENAI_BASE_URL``. Each completion is a request of its own, retried by itself."""
 
-    # Requests handed to the client at once, in units of those under way: enough that the server never waits, little enough to hold.
+    # Requests handed to the client at once, in units of those under way: the server waits for stragglers only between slices.
     _SLICE = 64
+    # So many rows that fail one after the other are the server's fault, not theirs; then nothing more is asked, and none is given up.
+    _PATIENCE = 32
 
     def __init__(self, recipe: Recipe) -> None:
         settings = recipe.training
         self._settings = settings
         self._format = get_response_format(recipe.script.response_format)
+        self._told = False
         self._server = ChatServer(
             recipe.model.model_name_or_path,
             max_concurrency=settings.generation_batch_size,
@@ -299,6 +307,19 @@ class OpenAIBackend:
         neutral = {"top_p": 1.0, "top_k": 0, "min_p": None, "repetition_penalty": 1.0}
         options |= {name: getattr(settings, name) for name, value in neutral.items() if getattr(settings, name) != value}
         copies = settings.num_generations
+
+        def seeds(part: Sequence[Request]) -> list[int] | None:
+            if not settings.temperature or settings.seed is None:  # not every server takes one
+                return None
+            return [sample_seed(settings.seed, request.index, sample) for request in part for sample in range(copies)]
+
+        # Failed rows wait for one that is answered: then their failure was their own.
+        failed: list[tuple[int, list[Completion], str | None]] = []
+
+        def hand_over() -> None:
+            while failed:
+                sink(*failed.pop(0))
+
         step = max(1, self._SLICE * settings.generation_batch_size // copies)
         for begin in range(0, len(requests), step):
             part = requests[begin : begin + step]
@@ -307,17 +328,26 @@ class OpenAIBackend:
             def on_reply(number: int, reply: Reply, part: Sequence[Request] = part, arrived: dict = arrived) -> None:
                 index = part[number // copies].index
                 arrived[index][number % copies] = reply
-                if None not in arrived[index]:
-                    replies = arrived.pop(index)
-                    failures = [r.error for r in replies if r.error]
-                    sink(index, [self._completion(r) for r in replies if not r.error], failures[0] if failures else None)
+                if None in arrived[index]:
+                    return
+                replies = arrived.pop(index)
+                failures = [r.error for r in replies if r.error]
+                failed.append((index, [self._completion(r) for r in replies if not r.error], failures[0] if failures else None))
+                if not failures:
+                    hand_over()
+                elif len(failed) >= max(self._PATIENCE, settings.generation_batch_size):
+                    raise RecipeError(
+                        f"{len(failed)} rows failed one after the other, so this stops here; the last: {failures[0]} "
+                        "The same command goes on from what is stored"
+                    )
 
             self._server.chat(
                 [request.prompt for request in part for _ in range(copies)],
-                seeds=[sample_seed(settings.seed, request.index, sample) for request in part for sample in range(copies)],
+                seeds=seeds(part),
                 on_reply=on_reply,
                 **options,
             )
+        hand_over()
 
     def _completion(self, reply: Reply) -> Completion:
         text = reply.text
@@ -325,4 +355,7 @@ class OpenAIBackend:
             # The server took the reasoning out of the text; it belongs in front again, as the model wrote it.
             opening, closing = self._format.reasoning_tags or ("", "")
             text = f"{opening}\n{reply.reasoning.strip()}\n{closing}\n{text.lstrip()}".strip()
+        if reply.tokens is None and not self._told:
+            self._told = True
+            logger.warning("the server reports no token counts (usage): lengths are 0 wherever they are shown or compared")
         return Completion(text, reply.tokens or 0, reply.finish_reason or "stop")

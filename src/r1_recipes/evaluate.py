@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from r1_recipes.formats import ResponseFormat
     from r1_recipes.recipe import Recipe
 
-logger = logging.getLogger(__name__)
+logger = logging.getLogger("r1_recipes.evaluate")  # under `python -m` this module is called __main__
 
 # Completions generated at once: enough to fill a core's matrix units, little enough for a laptop's memory.
 BATCH_SIZE = 128
@@ -41,7 +41,8 @@ class Scores:
         sampled: per row, the share of its sampled completions that is right.
         greedy_format: share of greedy completions in the recipe's format.
         sampled_format: the same of sampled ones.
-        language: mean language consistency of the sampled completions' reasoning, 0..1, by the reward of that name.
+        language: mean language consistency of the sampled completions' reasoning, 0..1, by the reward of that name; ``None`` where it
+            can judge none.
         mean_tokens: mean length of sampled completions.
         truncated: share of sampled completions that reached the length limit.
         examples: a few greedy completions, for people.
@@ -52,7 +53,7 @@ class Scores:
     sampled: list[float]
     greedy_format: float
     sampled_format: float
-    language: float
+    language: float | None
     mean_tokens: float
     truncated: float
     examples: list[dict[str, str]] = field(default_factory=list)
@@ -121,7 +122,7 @@ def evaluate_model(
     set_seed(seed)
     training = recipe.training
     ways = [(sampling(training, temperature=0), 1), (sampling(training), num_samples)]
-    greedy, sampled, lengths = [], [], []
+    greedy, sampled, lengths, truncated = [], [], [], 0
     step = max(1, batch_size // num_samples)
     with tqdm(total=len(rows) * (1 + num_samples), desc=label or Path(name).name, unit="completion") as bar:
         for begin in range(0, len(rows), step):
@@ -130,10 +131,10 @@ def evaluate_model(
             greedy += [completion.text for (completion,) in firsts]
             sampled += [completion.text for group in others for completion in group]
             lengths += [completion.tokens for group in others for completion in group]
+            truncated += sum(completion.finish_reason == "length" for group in others for completion in group)
             bar.update(len(prompts) * (1 + num_samples))
     greedy_right, greedy_format, _ = _judge(fmt, rows, greedy, 1)
     sampled_right, sampled_format, language = _judge(fmt, rows, sampled, num_samples)
-    limit = recipe.training.max_completion_length
     return Scores(
         model=name,
         greedy=greedy_right,
@@ -142,7 +143,7 @@ def evaluate_model(
         sampled_format=sampled_format,
         language=language,
         mean_tokens=sum(lengths) / len(lengths),
-        truncated=sum(length >= limit for length in lengths) / len(lengths),
+        truncated=truncated / len(lengths),
         examples=[
             {"question": rows[i]["prompt"][-1]["content"], "completion": greedy[i], "solution": rows[i]["solution"]}
             for i in range(min(3, len(rows)))
@@ -175,7 +176,7 @@ def held_out_rows(recipe: Recipe) -> Dataset:
     return rows.select(judged)
 
 
-def _judge(fmt: ResponseFormat, rows: Dataset, texts: list[str], samples: int) -> tuple[list[float], float, float]:
+def _judge(fmt: ResponseFormat, rows: Dataset, texts: list[str], samples: int) -> tuple[list[float], float, float | None]:
     """Share of right completions a row, share of all in the format, and mean language consistency."""
     from r1_recipes.rewards import get_reward_funcs
 
@@ -185,7 +186,7 @@ def _judge(fmt: ResponseFormat, rows: Dataset, texts: list[str], samples: int) -
     right = accuracy(completions=texts, **columns)
     per_row = [sum(right[i : i + samples]) / samples for i in range(0, len(right), samples)]
     spoken = [value for value in language(completions=texts, **columns) if value is not None]
-    return per_row, sum(shape(completions=texts)) / len(texts), sum(spoken) / len(spoken) if spoken else 0.0
+    return per_row, sum(shape(completions=texts)) / len(texts), sum(spoken) / len(spoken) if spoken else None
 
 
 def markdown_table(rows: Sequence[tuple[str, Scores | None, dict[str, Any] | None]]) -> str:
@@ -208,7 +209,7 @@ def markdown_table(rows: Sequence[tuple[str, Scores | None, dict[str, Any] | Non
         if scores is not None:
             cells[1:3] = [_percent(mean_interval(scores.greedy)), _percent(mean_interval(scores.sampled))]
             cells[3] = f"{100 * scores.greedy_format:.0f} % / {100 * scores.sampled_format:.0f} %"
-            cells[4:6] = [f"{scores.language:.2f}", f"{scores.mean_tokens:.0f}"]
+            cells[4:6] = ["" if scores.language is None else f"{scores.language:.2f}", f"{scores.mean_tokens:.0f}"]
         share = ""
         if yielded is not None:
             kept, all_ = yielded["kept_completions"], yielded["completions"]

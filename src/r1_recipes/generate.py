@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 from r1_recipes import runtime, selection
 from r1_recipes.errors import RecipeError
-from r1_recipes.shards import ShardStore, prompt_digest
+from r1_recipes.shards import ShardStore, row_digest
 
 if TYPE_CHECKING:
     from datasets import Dataset
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from r1_recipes.backends import Completion
     from r1_recipes.formats import ResponseFormat
 
-logger = logging.getLogger(__name__)
+logger = logging.getLogger("r1_recipes.generate")  # under `python -m` this module is called __main__
 
 SHARDS = "completions"
 DATASET = "dataset"
@@ -39,11 +39,10 @@ def main(argv: Sequence[str] | None = None) -> None:
         with ShardStore(run.output_dir / SHARDS) as store:
             try:
                 fmt = generate(run, store)
+                select_and_write(run, store, fmt)
             except KeyboardInterrupt:
                 logger.warning("stopped with %d rows stored; the same command goes on from there", len(store))
                 raise SystemExit(130) from None
-            select_and_write(run, store, fmt)
-        runtime.mark_finished(run.output_dir)
 
 
 def generate(run: runtime.Run, store: ShardStore) -> ResponseFormat:
@@ -64,7 +63,8 @@ def generate(run: runtime.Run, store: ShardStore) -> ResponseFormat:
     rows = _rows(run, fmt, tokenizer)
     pending = _pending(rows, store, retry_failed=recipe.script.retry_failed)
     if not pending:
-        logger.info("all %d rows have their completions", len(rows))
+        logger.info("all %d rows are generated", len(rows))
+        _report_failures(store)
         return fmt
     if len(store):
         logger.info("%d of %d rows are stored; %d to go", len(rows) - len(pending), len(rows), len(pending))
@@ -72,6 +72,7 @@ def generate(run: runtime.Run, store: ShardStore) -> ResponseFormat:
     # A missing package, address or evaluation set should not show after hours of generation.
     selection.check_rules(rules, rewards, recipe.training.reward_weights, hub=recipe.script.hub)
     backend = get_backend(recipe, tokenizer)
+    runtime.claim_output_dir(recipe, run.output_dir)
     began, tokens = time.monotonic(), 0
     with tqdm(total=len(pending), desc="generating", unit="row", smoothing=0.05) as bar:
 
@@ -85,9 +86,14 @@ def generate(run: runtime.Run, store: ShardStore) -> ResponseFormat:
         backend.run([Request(index, rows[index]["prompt"]) for index in pending], store_row)
     seconds = time.monotonic() - began
     logger.info("%d rows, %d tokens in %.0f s: %.0f tokens/s", len(pending), tokens, seconds, tokens / seconds)
-    if store.failed:
-        logger.warning("%d rows failed for good; their errors are in %s (--retry_failed asks again)", len(store.failed), store.folder)
+    _report_failures(store)
     return fmt
+
+
+def _report_failures(store: ShardStore) -> None:
+    if store.failed:
+        first = next(record["error"] for record in store if record["error"])
+        logger.warning("%d rows failed for good (--retry_failed true asks again); the first: %s", len(store.failed), first)
 
 
 def _rows(run: runtime.Run, fmt: ResponseFormat, tokenizer: Any) -> Dataset:
@@ -110,16 +116,17 @@ def _pending(rows: Dataset, store: ShardStore, *, retry_failed: bool) -> list[in
         RecipeError: a record answers another prompt than the row of its index: data, format or prompt were changed.
     """
     pending = []
-    for index, prompt in enumerate(rows["prompt"]):
-        stored = store.prompts.get(index)
+    solutions = rows["solution"] if "solution" in rows.column_names else [None] * len(rows)
+    for index, (prompt, solution) in enumerate(zip(rows["prompt"], solutions, strict=True)):
+        stored = store.digests.get(index)
         if stored is None or (retry_failed and index in store.failed):
             pending.append(index)
-        elif stored != prompt_digest(prompt):
+        elif stored != row_digest(prompt, solution):
             raise RecipeError(
-                f"{store.folder}: row {index} was generated from another prompt than the recipe gives it today (data, format or prompt "
-                "changed); choose another --output_dir, or remove this one"
+                f"{store.folder}: row {index} was generated from another prompt or gold than the recipe gives it today (data, format or "
+                "prompt changed); choose another --output_dir, or remove this one"
             )
-    beyond = [index for index in store.prompts if index >= len(rows)]
+    beyond = [index for index in store.digests if index >= len(rows)]
     if beyond:
         raise RecipeError(
             f"{store.folder}: holds row {beyond[0]}, and today's data has {len(rows)} rows (max_samples, or the data, changed); choose "
@@ -130,7 +137,8 @@ def _pending(rows: Dataset, store: ShardStore, *, retry_failed: bool) -> list[in
 
 def _record(row: dict[str, Any], index: int) -> dict[str, Any]:
     columns = {name: value for name, value in row.items() if name not in ("question", "prompt")}
-    return {"index": index, "question": row["question"], "prompt": row["prompt"], "columns": columns}
+    digest = row_digest(row["prompt"], row.get("solution"))
+    return {"index": index, "digest": digest, "question": row["question"], "prompt": row["prompt"], "columns": columns}
 
 
 def select_and_write(run: runtime.Run, store: ShardStore, fmt: ResponseFormat) -> None:
@@ -139,10 +147,15 @@ def select_and_write(run: runtime.Run, store: ShardStore, fmt: ResponseFormat) -
     Raises:
         RecipeError: nothing is left; the message holds the yield table.
     """
-    recipe = run.recipe
+    recipe, folder = run.recipe, run.output_dir / DATASET
+    if folder.is_dir() and runtime.is_finished(run.output_dir) and not runtime.changed_settings(recipe, run.output_dir):
+        runtime.say(f"already done: {folder}")
+        return
+    runtime.claim_output_dir(recipe, run.output_dir)
     rules, rewards = _rules(run, fmt)
     selected = selection.select(store, rules, fmt, rewards, recipe.training.reward_weights, hub=recipe.script.hub)
-    folder = selection.write_dataset(selected, run.output_dir / DATASET, recipe_settings=recipe.settings, title=recipe.name)
+    selection.write_dataset(selected, folder, recipe_settings=recipe.settings, title=recipe.name)
+    runtime.mark_finished(run.output_dir)
     runtime.say(f"{selected.report.table()}\n\ndataset: {folder}")
 
 

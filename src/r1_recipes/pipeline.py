@@ -24,7 +24,7 @@ from r1_recipes.errors import RecipeError, unknown_name
 from r1_recipes.evaluate import BATCH_SIZE, Scores, difference_line, evaluate_model, held_out_rows, markdown_table
 from r1_recipes.recipe import Recipe, load, read_yaml
 
-logger = logging.getLogger(__name__)
+logger = logging.getLogger("r1_recipes.pipeline")  # under `python -m` this module is called __main__
 
 METHODS = ("sft", "grpo", "distill", "generate")
 
@@ -96,9 +96,12 @@ def read_pipeline(path: Path) -> Pipeline:
         built.append(stage)
     pipeline = _build(Pipeline, {**values, "stages": tuple(built)}, str(path))
     names = [stage.name for stage in built]
-    for name in [*(name for pair in pipeline.compare for name in pair)]:
-        if name not in names:
-            raise RecipeError(f"{path}: compare: " + unknown_name("stage", name, names))
+    judged = [stage.name for stage in built if stage.method != "generate"]
+    if len(set(names)) < len(names) or not judged:
+        raise RecipeError(f"{path}: stages: names must differ, and one stage at least must leave a model; found {names}")
+    for name in [name for pair in pipeline.compare for name in pair]:
+        if name not in judged:
+            raise RecipeError(f"{path}: compare: " + unknown_name("stage with a model", name, judged))
     return pipeline
 
 
@@ -158,7 +161,10 @@ def run_pipeline(
         SystemExit: a stage ended with an error, whose status is passed on.
     """
     pipeline = read_pipeline(path)
-    judged = {"problems": problems or pipeline.problems, "num_samples": num_samples or pipeline.num_samples, "seed": seed}
+    judged = {"problems": pipeline.problems, "num_samples": pipeline.num_samples, "seed": seed}
+    judged |= {key: value for key, value in (("problems", problems), ("num_samples", num_samples)) if value is not None}
+    if min(judged["problems"], judged["num_samples"]) < 1:
+        raise RecipeError("problems and num_samples are 1 or more")
     run = _Run(pipeline, output_dir or Path(pipeline.output_dir), {"seed": str(seed)}, judged)
     # A recipe that cannot be read should not wait for the stages before it.
     for stage in pipeline.stages:
@@ -228,8 +234,7 @@ def _is_current(run: _Run, recipe: Recipe, folder: Path) -> bool:
     """
     if not runtime.is_finished(folder):
         return False
-    kept = read_yaml(folder / runtime.RECIPE_FILE)
-    changed = sorted(key for key in {*recipe.settings, *kept} if recipe.settings.get(key) != kept.get(key))
+    changed = runtime.changed_settings(recipe, folder)
     made = (folder / runtime.RUN_FILE).stat().st_mtime_ns
     for start in _folders_in(recipe.settings, run.output_dir):
         if start != folder and (start / runtime.RUN_FILE).is_file() and (start / runtime.RUN_FILE).stat().st_mtime_ns > made:
@@ -260,6 +265,9 @@ def _subprocess(command: list[str]) -> float:
         signal.signal(signal.SIGINT, before)
     if status == 130:
         raise KeyboardInterrupt
+    if status < 0:
+        reason = ": usually the machine ran out of memory" if -status == signal.SIGKILL else ""
+        raise RecipeError(f"{' '.join(command[1:4])} was ended by signal {-status}{reason}; the same command goes on from here")
     if status:
         raise SystemExit(status)
     return time.monotonic() - began
@@ -270,9 +278,9 @@ def _judge(run: _Run, stage: Stage, model: str) -> Scores:
     from r1_recipes.data import model_path
 
     recipe = load([run.pipeline.judge, "--model_name_or_path", model], "grpo")
-    weights = Path(model_path(model, recipe.script.hub)) / "model.safetensors"
-    # A model that was trained again has other weights under the same name.
-    judged = {**run.judged, "weights_saved": weights.stat().st_mtime_ns if weights.is_file() else 0}
+    # Another judge, or other weights under the same name, make other scores.
+    settings = {key: value for key, value in recipe.settings.items() if key != "model_name_or_path"}
+    judged = {**run.judged, "judge": settings, "weights": runtime.weights_stamp(Path(model_path(model, recipe.script.hub)))}
     path = run.output_dir / f"scores_{stage.name}.json"
     if path.is_file():
         kept = json.loads(path.read_text(encoding="utf-8"))
@@ -296,8 +304,8 @@ def _report(run: _Run, outcomes: dict[str, Outcome]) -> str:
     for before, after in pipeline.compare:
         what = f"{labels[after]} over {labels[before]}"
         lines += ["", difference_line(outcomes[before].scores, outcomes[after].scores, what)]
-    samples = run.judged["num_samples"]
-    lines += ["", f"Judged on {run.judged['problems']} held-out problems, {samples} sampled answer{'s'[: samples > 1]} each; seed "]
+    samples, problems = run.judged["num_samples"], len(next(o.scores for o in outcomes.values() if o.scores).greedy)
+    lines += ["", f"Judged on {problems} held-out problems, {samples} sampled answer{'s'[: samples > 1]} each; seed "]
     lines[-1] += f"{run.judged['seed']}; in brackets: 95 % intervals."
     return "\n".join([*lines, pipeline.note] if pipeline.note else lines)
 

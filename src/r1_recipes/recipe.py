@@ -256,7 +256,7 @@ def _split_command_line(argv: Sequence[str], method: str) -> tuple[Path, dict[st
         values = [value] if equals else []
         while not equals and arguments and not _is_flag(arguments[0]):
             # A recipe path straight after a bare switch (`--smoke recipes/x.yaml`) is the path.
-            if path is None and not values and key in ("smoke",) and arguments[0].endswith((".yaml", ".yml")):
+            if path is None and not values and key in ("smoke", "retry_failed") and arguments[0].endswith((".yaml", ".yml")):
                 break
             values.append(arguments.pop(0))
         if key == "config" and values:
@@ -475,11 +475,18 @@ def _check_generate(recipe: Recipe) -> None:
         raise RecipeError(_with_path(recipe.path, error)) from error
     if (rules.correct or rules.pass_rate) and not script.reward_funcs:
         raise RecipeError(f"{recipe.path}: keep: correct and pass_rate need reward_funcs; the first one says what is correct")
-    if script.backend == "openai" and (script.max_prompt_tokens or script.max_solution_tokens or script.prefill):
+    if script.backend == "openai" and (script.max_prompt_tokens or script.max_solution_tokens or script.chat_template):
         raise RecipeError(
-            f"{recipe.path}: backend openai: max_prompt_tokens, max_solution_tokens and prefill need the model's tokenizer, which the "
-            "server keeps; leave them out"
+            f"{recipe.path}: backend openai: max_prompt_tokens, max_solution_tokens and chat_template need the model's tokenizer, which "
+            "the server keeps; leave them out"
         )
+    if script.backend != "openai" and recipe.training.seed is None:
+        raise RecipeError(f"{recipe.path}: seed: found no value; only backend openai goes without")
+    model = recipe.model
+    idle = [key for key in ("use_peft", "load_in_4bit", "load_in_8bit") if getattr(model, key)]
+    idle += [key for key in ("unfrozen_parameters", "wandb_project", "wandb_entity", "wandb_run_group") if getattr(script, key)]
+    if idle:
+        raise RecipeError(f"{recipe.path}: {', '.join(idle)}: of no effect on generation; leave out")
 
 
 def _with_path(path: Path, error: Exception) -> str:

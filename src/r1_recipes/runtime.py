@@ -6,6 +6,7 @@ torch and Transformers are imported inside functions, so that a worker process w
 from __future__ import annotations
 
 import contextlib
+import hashlib
 import importlib.metadata
 import importlib.util
 import json
@@ -26,7 +27,7 @@ import yaml
 
 from r1_recipes.errors import RecipeError, first_line, install_hint
 from r1_recipes.formats import ResponseFormat, get_response_format, template_prefill
-from r1_recipes.recipe import Recipe, load, read_yaml
+from r1_recipes.recipe import Recipe, load, namespace_value, read_yaml
 
 if TYPE_CHECKING:
     from transformers import PreTrainedTokenizerBase, Trainer
@@ -40,6 +41,10 @@ LOG_FILE = "run.log"
 # Settings that make a run another experiment; the same directory then holds something that must not be mixed up with it.
 _IDENTITY = ("model_name_or_path", "dataset_name", "dataset_config", "dataset_mixture", "response_format", "reward_funcs", "seed")
 _IDENTITY += ("teacher_model_name_or_path",)
+# What stored completions were made with. How they are judged and selected may change afterwards; that costs minutes.
+_GENERATED_BY = ("model_name_or_path", "model_revision", "dtype", "backend", "dataset_name", "dataset_config", "dataset_mixture")
+_GENERATED_BY += ("response_format", "system_prompt", "prefill", "chat_template", "few_shot", "prompt_template", "seed")
+_GENERATED_BY += ("num_generations", "max_completion_length", "temperature", "top_p", "top_k", "min_p", "repetition_penalty")
 _PACKAGES = ("r1-recipes", "torch", "trl", "transformers", "datasets", "accelerate", "peft", "math-verify", "vllm")
 # A launcher passes on, as a signal of its own, the Ctrl-C that its workers have already had from the terminal.
 _SAME_REQUEST_SECONDS = 2.0
@@ -121,7 +126,11 @@ def start(argv: Sequence[str] | None, method: str) -> Run:
     trains = recipe.method != "generate"
     if trains:
         check_trackers(recipe)
-    claim_output_dir(recipe, output_dir)
+        claim_output_dir(recipe, output_dir)
+    else:
+        # Its own checks of what is stored come first; a call that they refuse must leave the run as it was.
+        check_output_dir(recipe, output_dir)
+        _make_folder(output_dir)
     if is_main_process():
         _replace_handler(_LogFile, _LogFile(output_dir / LOG_FILE))
     # From here on every line is in the run's own log too.
@@ -304,13 +313,63 @@ def claim_output_dir(recipe: Recipe, output_dir: Path) -> None:
     """Make the run directory this recipe's own: ``run.json`` remembers whose it is, ``recipe.yaml`` what was resolved.
 
     Raises:
+        RecipeError: as :func:`check_output_dir`.
+    """
+    identity = check_output_dir(recipe, output_dir)
+    if is_main_process():
+        _make_folder(output_dir)
+        versions = {name: _version(name) for name in _PACKAGES}
+        entry = {
+            "recipe": recipe.name,
+            "method": recipe.method,
+            "identity": identity,
+            "versions": versions,
+            "argv": _without_secrets(sys.argv[1:]),
+        }
+        _write(output_dir / RUN_FILE, json.dumps(entry, indent=2, ensure_ascii=False) + "\n")
+        settings = yaml.safe_dump(recipe.settings, sort_keys=False, allow_unicode=True)
+        header = f"# {recipe.path} with its overrides, as {recipe.method} resolved it\n"
+        _write(output_dir / RECIPE_FILE, header + settings)
+
+
+def _make_folder(output_dir: Path) -> None:
+    try:
+        output_dir.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise RecipeError(f"output_dir {output_dir}: cannot be made: {error.strerror}; choose another (--output_dir …)") from error
+
+
+def _identity(recipe: Recipe) -> dict[str, Any]:
+    """What makes a run another experiment, by key."""
+    if recipe.script.smoke:
+        return {"smoke": True}  # its model is another temporary one each time
+    if recipe.method != "generate":
+        return {key: value for key in _IDENTITY if (value := recipe.settings.get(key)) is not None}
+    # Resolved values: a default that is written out is still the default.
+    identity = {key: value for key in _GENERATED_BY if (value := namespace_value(recipe, key)) is not None}
+    stamp = weights_stamp(Path(recipe.model.model_name_or_path))
+    return identity | ({"weights": stamp} if stamp else {})
+
+
+def weights_stamp(folder: Path) -> str | None:
+    """A digest of which weights and tokenizer lie in a checkpoint folder (names, sizes, times); ``None`` where it is no local folder.
+
+    A model that was trained again has other weights under the same name.
+    """
+    files = sorted(path for pattern in ("*.safetensors", "*.bin", "tokenizer*", "chat_template*") for path in folder.glob(pattern))
+    entries = [(path.name, path.stat().st_size, path.stat().st_mtime_ns) for path in files]
+    return hashlib.sha256(json.dumps(entries).encode()).hexdigest()[:16] if entries else None
+
+
+def check_output_dir(recipe: Recipe, output_dir: Path) -> dict[str, Any]:
+    """What ``run.json`` says, or is to say, of whose run the directory holds.
+
+    Raises:
         RecipeError: the directory holds another recipe's run, a run of this recipe on other data or another model, or checkpoints of
             unknown origin.
     """
     run_file = output_dir / RUN_FILE
-    # A smoke run's model is another temporary one each time.
-    keys = ("smoke",) if recipe.script.smoke else _IDENTITY
-    identity = {key: recipe.settings.get(key) for key in keys if recipe.settings.get(key) is not None}
+    identity = _identity(recipe)
     remedy = f"choose another folder (--output_dir …) or remove {output_dir}"
     checkpoints = sorted(output_dir.glob("checkpoint-*")) if output_dir.is_dir() else []
     if run_file.is_file():
@@ -324,29 +383,15 @@ def claim_output_dir(recipe: Recipe, output_dir: Path) -> None:
                 f"output_dir {output_dir} holds the {method} run of recipe {name!r}, not the {recipe.method} run of {recipe.name!r}; "
                 f"{remedy}"
             )
-        changed = [key for key in ("smoke", *_IDENTITY) if before.get(key) != identity.get(key)]
+        # As JSON keeps it: a tuple comes back as a list.
+        now = json.loads(json.dumps(identity))
+        changed = [key for key in dict.fromkeys([*before, *now]) if before.get(key) != now.get(key)]
         if changed:
             parts = ", ".join(f"{key} was {before.get(key)!r}, is {identity.get(key)!r}" for key in changed)
             raise RecipeError(f"output_dir {output_dir} holds a run of {name!r} with other settings: {parts}; {remedy}")
     elif checkpoints:
         raise RecipeError(f"output_dir {output_dir} holds checkpoints of a run that left no {RUN_FILE}; {remedy}")
-    if is_main_process():
-        try:
-            output_dir.mkdir(parents=True, exist_ok=True)
-        except OSError as error:
-            raise RecipeError(f"output_dir {output_dir}: cannot be made: {error.strerror}; choose another (--output_dir …)") from error
-        versions = {name: _version(name) for name in _PACKAGES}
-        entry = {
-            "recipe": recipe.name,
-            "method": recipe.method,
-            "identity": identity,
-            "versions": versions,
-            "argv": _without_secrets(sys.argv[1:]),
-        }
-        _write(run_file, json.dumps(entry, indent=2, ensure_ascii=False) + "\n")
-        settings = yaml.safe_dump(recipe.settings, sort_keys=False, allow_unicode=True)
-        header = f"# {recipe.path} with its overrides, as {recipe.method} resolved it\n"
-        _write(output_dir / RECIPE_FILE, header + settings)
+    return identity
 
 
 def _write(path: Path, text: str) -> None:
@@ -382,6 +427,13 @@ def is_finished(output_dir: Path, **identity: Any) -> bool:
         return bool(entry.get("finished")) and all(entry["identity"].get(key) == value for key, value in identity.items())
     except (OSError, ValueError, AttributeError, KeyError):
         return False
+
+
+def changed_settings(recipe: Recipe, output_dir: Path) -> list[str]:
+    """Keys whose value in the run's ``recipe.yaml`` is not the recipe's today."""
+    kept, now = read_yaml(output_dir / RECIPE_FILE), recipe.settings
+    # Whether failed rows are asked for again is a call's matter, not the run's.
+    return sorted(key for key in {*now, *kept} - {"retry_failed"} if now.get(key) != kept.get(key))
 
 
 def mark_finished(output_dir: Path) -> None:

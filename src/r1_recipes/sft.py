@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from r1_recipes.formats import ResponseFormat
     from r1_recipes.recipe import Recipe
 
-logger = logging.getLogger(__name__)
+logger = logging.getLogger("r1_recipes.sft")  # under `python -m` this module is called __main__
 
 # A mixture's parts differ, so one row does not stand for all; rendering all would read the data twice.
 _CHECKED_ROWS = 16

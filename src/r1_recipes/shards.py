@@ -30,13 +30,13 @@ class ShardStore:
 
     Attributes:
         folder: where the shards are.
-        prompts: index -> digest of the prompt that each stored record answers.
+        digests: index -> digest of the row that each stored record answers.
         failed: indices whose record holds an error.
     """
 
     def __init__(self, folder: Path, shard_rows: int = SHARD_ROWS) -> None:
         self.folder = folder
-        self.prompts: dict[int, str] = {}
+        self.digests: dict[int, str] = {}
         self.failed: set[int] = set()
         self._shard_rows = shard_rows
         self._places: dict[int, tuple[Path, int]] = {}
@@ -49,9 +49,17 @@ class ShardStore:
         self._lock = (self.folder / ".lock").open("w")
         try:
             fcntl.flock(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError as error:
+            self._lock.close()
+            raise RecipeError(
+                f"{self.folder}: another process is generating into this folder; wait for it, or choose another (after a kill -9, an "
+                "engine of vLLM may have been left behind: end it)"
+            ) from error
         except OSError as error:
             self._lock.close()
-            raise RecipeError(f"{self.folder}: another process is generating into this folder; wait for it, or choose another") from error
+            raise RecipeError(f"{self.folder}: cannot be locked ({error.strerror}); choose a folder on a disk that can") from error
+        # A lock belongs to the open file, which a forked child shares: one that outlives this process would keep the folder locked.
+        os.register_at_fork(after_in_child=self._lock.close)
         for path in sorted(self.folder.glob("shard-*.jsonl")):
             self._scan(path)
         return self
@@ -66,7 +74,7 @@ class ShardStore:
             for line in file:
                 try:
                     record = json.loads(line)
-                    index, digest, error = record["index"], record["prompt_digest"], record["error"]
+                    index, digest, error = record["index"], record["digest"], record["error"]
                 except (ValueError, KeyError, TypeError):
                     if line.endswith(b"\n"):
                         raise RecipeError(
@@ -78,7 +86,7 @@ class ShardStore:
                     break
                 # A record that was asked for again after a failure stands further on, and counts.
                 self._places[index] = (path, good)
-                self.prompts[index] = digest
+                self.digests[index] = digest
                 (self.failed.add if error else self.failed.discard)(index)
                 rows, good = rows + 1, good + len(line)
         if good < path.stat().st_size:
@@ -90,13 +98,12 @@ class ShardStore:
         """Write records and make sure that they are on the disk.
 
         Args:
-            records: JSON-able, each with ``index``, ``prompt`` and ``error``.
+            records: JSON-able, each with ``index``, ``digest`` (:func:`row_digest`) and ``error``.
 
         Raises:
             RecipeError: the disk is full or cannot be written; everything stored before is still whole.
         """
         for record in records:
-            record = {**record, "prompt_digest": prompt_digest(record["prompt"])}
             # ASCII escapes carry lone surrogates and control characters, which UTF-8 cannot.
             line = (json.dumps(record, default=str) + "\n").encode("ascii")
             if self._last is None or self._rows_in_last >= self._shard_rows:
@@ -122,7 +129,7 @@ class ShardStore:
                 "command again"
             ) from error
         self._places[record["index"]] = (path, start)
-        self.prompts[record["index"]] = record["prompt_digest"]
+        self.digests[record["index"]] = record["digest"]
         (self.failed.add if record["error"] else self.failed.discard)(record["index"])
         self._rows_in_last += 1
 
@@ -140,14 +147,12 @@ class ShardStore:
                         file.close()
                     current, file = path, path.open("rb")
                 file.seek(start)
-                record = json.loads(file.readline())
-                del record["prompt_digest"]
-                yield record
+                yield json.loads(file.readline())
         finally:
             if file:
                 file.close()
 
 
-def prompt_digest(prompt: Any) -> str:
-    """A short digest of a prompt, to notice that stored rows answer other questions than the recipe asks today."""
-    return hashlib.sha256(json.dumps(prompt, sort_keys=True).encode("ascii")).hexdigest()[:16]
+def row_digest(prompt: Any, solution: Any) -> str:
+    """A short digest of a row, to notice that stored completions answer other questions, or are judged by other golds, than today's."""
+    return hashlib.sha256(json.dumps([prompt, solution], sort_keys=True, default=str).encode("ascii")).hexdigest()[:16]

@@ -80,6 +80,7 @@ def smoke_overrides(path: Path, method: str, config: dict[str, Any]) -> dict[str
         "unfrozen_parameters": [""],
         "num_iterations": 1,
         "reward_model_revision": "none",
+        "model_init_kwargs": "none",
         "reward_model_prompt": "none",
     }
     return overrides | {key: value for key, value in disabled.items() if key in config}
