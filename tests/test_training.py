@@ -249,3 +249,44 @@ def test_evaluation_runs_on_rows_that_training_does_not_see(write_recipe: Callab
     entries = [json.loads(line) for line in (tmp_path / "run" / "metrics.jsonl").read_text().splitlines()]
     assert any("eval_rewards/letters/mean" in entry for entry in entries)
     assert any("2 training rows ask what the test split asks" in line for line in log_lines(tmp_path / "run"))
+
+
+def _seen(completions, prompts, completion_ids, trainer_state, **columns):
+    """Records what was generated, by whether it was longer than training allows; a reward that varies."""
+    SEEN.append([(prompt[-1]["content"], tuple(ids)) for prompt, ids in zip(prompts, completion_ids, strict=True)])
+    return [float(len(set(ids))) for ids in completion_ids]
+
+
+SEEN: list = []
+
+
+def test_evaluation_can_be_greedy_and_longer_than_training(write_recipe, tmp_path):
+    from r1_recipes import grpo
+
+    SEEN.clear()
+    path = write_recipe(
+        "grpo",
+        reward_funcs=["tests.test_training:_seen"],
+        max_steps=2,
+        max_completion_length=4,
+        learning_rate=0.0,
+        eval_strategy="steps",
+        eval_steps=1,
+        eval_temperature=0.0,
+        eval_max_completion_length=9,
+        num_generations_eval=1,
+        per_device_eval_batch_size=4,
+        dataset_test_split="train",
+        max_eval_samples=4,
+        save_strategy="no",
+    )
+    # The test split is the training file here, so its questions are left out of training: 4 of 8 stay.
+    grpo.main([path])
+    evaluations = [batch for batch in SEEN if max(len(ids) for _, ids in batch) > 4]
+    training = [batch for batch in SEEN if batch not in evaluations]
+    # The rate is 0, so the model stays as it was, and greedy decoding says the same twice.
+    assert len(evaluations) == 2 and evaluations[0] == evaluations[1]
+    assert len(training) == 2 and all(len(ids) <= 4 for batch in training for _, ids in batch)
+    assert {question for question, _ in evaluations[0]}.isdisjoint(question for batch in training for question, _ in batch)
+    entries = [json.loads(line) for line in (tmp_path / "run" / "metrics.jsonl").read_text().splitlines()]
+    assert len([entry for entry in entries if "eval_rewards/_seen/mean" in entry]) == 2

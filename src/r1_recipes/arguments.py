@@ -76,6 +76,8 @@ class GRPORecipeArguments(RecipeArguments):
     task_rewards: dict | str | None = _key(
         "Which of reward_funcs judge which rows: {TASK: [reward, …]} by the value of task_column. A reward that no task names judges all."
     )
+    eval_temperature: float | None = _key("Temperature of the trainer's evaluation; 0 is greedy. Default: as in training.")
+    eval_max_completion_length: int | None = _key("Tokens of a completion in the trainer's evaluation. Default: as in training.")
     task_column: str | None = _key("Column that says a row's task; default: 'task' where it is there, else 'data_source'.")
 
 

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import contextlib
+import copy
+from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
 from r1_recipes import runtime
@@ -29,7 +31,47 @@ def build_trainer(recipe: Recipe, fmt: ResponseFormat, tokenizer: Any, arguments
     rewards = get_reward_funcs(script.reward_funcs, fmt, **recipe.reward_params)
     if script.task_rewards is not None:
         rewards = route(rewards, script.reward_funcs, script.task_rewards, script.task_column)
-    return GRPOTrainer(reward_funcs=rewards, **arguments)
+    trainer = GRPOTrainer(reward_funcs=rewards, **arguments)
+    if script.eval_temperature is not None or script.eval_max_completion_length is not None:
+        _evaluate_otherwise(trainer, script.eval_temperature, script.eval_max_completion_length)
+    return trainer
+
+
+def _evaluate_otherwise(trainer: GRPOTrainer, temperature: float | None, max_completion_length: int | None) -> None:
+    """Let the trainer's own evaluation loop sample otherwise than training does; TRL has one set of sampling keys for both."""
+    evaluate = trainer.evaluate
+
+    def evaluate_otherwise(*args: Any, **kwargs: Any) -> dict[str, float]:
+        with _sampling(trainer, temperature, max_completion_length):
+            return evaluate(*args, **kwargs)
+
+    trainer.evaluate = evaluate_otherwise
+
+
+@contextlib.contextmanager
+def _sampling(trainer: GRPOTrainer, temperature: float | None, max_completion_length: int | None) -> Iterator[None]:
+    owner = trainer.vllm_generation if trainer.use_vllm else trainer
+    names = ("temperature", "max_completion_length") if trainer.use_vllm else ("generation_config", "generation_kwargs")
+    before = {name: getattr(owner, name) for name in names}
+    if trainer.use_vllm:
+        changes = {"temperature": temperature, "max_completion_length": max_completion_length}
+        changes = {name: value for name, value in changes.items() if value is not None}
+    else:
+        settings: dict[str, Any] = {} if temperature is None else {"do_sample": temperature > 0, "temperature": temperature or None}
+        if temperature == 0:
+            settings |= {"top_p": None, "top_k": None, "min_p": None}  # of which greedy decoding would warn
+        if max_completion_length is not None:
+            settings["max_new_tokens"] = max_completion_length
+        config = copy.deepcopy(trainer.generation_config)
+        config.update(**settings)
+        changes = {"generation_config": config, "generation_kwargs": {**trainer.generation_kwargs, **settings}}
+    for name, value in changes.items():
+        setattr(owner, name, value)
+    try:
+        yield
+    finally:
+        for name, value in before.items():
+            setattr(owner, name, value)
 
 
 if __name__ == "__main__":
