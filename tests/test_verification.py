@@ -318,6 +318,23 @@ def test_reasoning_gym_scorer():
     assert score([spec] * 6, answers) == [True, False, False, False, False, False]
 
 
+def test_countdown_scorer():
+    spec = '{"countdown": {"numbers": [7, 4, 3], "target": 31}}'
+    before = STATS.copy()
+    answers = ["7*4 + 3", "7 × 4 + 3 = 31", "31", "7*4-3", None, "9**9**9**9", "\ud800", "1" * 200_000, ""]
+    assert score([spec] * len(answers), answers) == [True, True, False, False, False, False, False, False, False]
+    assert STATS.comparisons == before.comparisons  # no worker was asked
+    with pytest.raises(ValueError, match="Countdown scorer must be JSON"):
+        score(['{"countdown": {"numbers": "7", "target": 31}}'], ["1"])
+
+
+def test_scorers_of_several_kinds_in_one_batch():
+    reasoning_gym = pytest.importorskip("reasoning_gym")
+    entry = reasoning_gym.create_dataset("chain_sum", size=1, seed=3)[0]
+    specs = [json.dumps({"reasoning_gym": "chain_sum", "entry": entry}), '{"countdown": {"numbers": [5], "target": 5}}']
+    assert score(specs * 2, [entry["answer"], "5", entry["answer"] + "0", "5 5"]) == [True, True, False, False]
+
+
 @pytest.mark.parametrize("spec", ["chain_sum", "{}", "[1]", '{"reasoning_gym": "chain_sum"}', '{"reasoning_gym": "no_such", "entry": {}}'])
 def test_a_bad_scorer_is_the_datas_fault(spec):
     pytest.importorskip("reasoning_gym")
@@ -415,3 +432,27 @@ def test_workers_die_with_the_parent(tmp_path):
     while any(map(alive, pids)) and time.monotonic() < deadline:
         time.sleep(0.2)
     assert not [pid for pid in pids if alive(pid)]
+
+
+@pytest.mark.parametrize("task", sorted(verification.RUNS_ANSWERS))
+def test_a_scorer_that_runs_the_answer_is_refused(task):
+    with pytest.raises(ValueError, match="runs the model's answer as Python"):
+        verification.score([json.dumps({"reasoning_gym": task, "entry": {}})], ["1"])
+
+
+@pytest.mark.parametrize("task", ["n_queens", "binary_matrix", "spiral_matrix", "string_insertion", "countdown"])
+def test_no_scorer_of_reasoning_gym_runs_an_answer(task, tmp_path):
+    """Each is asked about code that would leave a file, in the shapes that its scorer looks for; none may."""
+    reasoning_gym = pytest.importorskip("reasoning_gym")
+    entry = reasoning_gym.create_dataset(task, size=1, seed=1)[0]
+    if task == "countdown":
+        spec = json.dumps({"countdown": {"numbers": entry["metadata"]["numbers"], "target": entry["metadata"]["target"]}})
+    else:
+        spec = json.dumps({"reasoning_gym": task, "entry": entry}, default=str)
+    mark = tmp_path / "mark"
+    code = f"__import__('pathlib').Path({str(mark)!r}).write_text('x')"
+    answers = [code, f"[{code}]", f"[[{code}]]", f"[[{code}, 1], [0, 1]]"]
+    assert verification.score([spec] * len(answers), answers) == [False] * len(answers)
+    assert not mark.exists()
+    if task != "countdown":  # and what is right still is
+        assert verification.score([spec], [str(entry["answer"])]) == [True]

@@ -19,7 +19,7 @@ def _key(help: str, default: Any = None) -> Any:
 class RecipeArguments:
     """Data, response format and run keys that every entry point shares."""
 
-    dataset_name: str | None = _key("Hub or ModelScope id, a local file or folder, or 'reasoning_gym:TASK'.")
+    dataset_name: str | None = _key("Hub or ModelScope id, a local file or folder, or 'reasoning_gym:TASK' or 'countdown:3-4'.")
     dataset_config: str | None = _key("Configuration (subset) of the dataset.")
     dataset_revision: str | None = _key("Revision of the hub dataset.")
     dataset_train_split: str = _key("Split to train on.", "train")
@@ -27,7 +27,9 @@ class RecipeArguments:
     dataset_mixture: dict | str | None = _key(
         "Several datasets: {datasets: [{id, config, split, columns, weight, mapper, task, system_prompt, …}], seed, test_split_size}."
     )
-    task_config: dict | str | None = _key("For 'reasoning_gym:TASK': {train: {size, seed}, test: {size, seed}, and the task's own keys}.")
+    task_config: dict | str | None = _key(
+        "For 'reasoning_gym:TASK' and 'countdown:3-4': {train: {size, seed}, test: {size, seed}, and the task's own keys}."
+    )
     hub: str = _key("Where names that are not local paths come from: 'huggingface' or 'modelscope'; models too.", "huggingface")
     mapper: str = _key("Registered mapper, 'my_module:my_mapper', or 'auto': the first whose columns are there.", "auto")
     mapper_config: dict | str | None = _key("Arguments of the mapper.")
@@ -63,7 +65,9 @@ class RecipeArguments:
         if self.dataset_name and self.dataset_mixture:
             raise RecipeError("dataset_name and dataset_mixture are both set; keep the one that is meant")
         if not (self.dataset_name or self.dataset_mixture):
-            raise RecipeError("dataset_name: missing; name a hub dataset, a local path or 'reasoning_gym:TASK' (or set dataset_mixture)")
+            raise RecipeError(
+                "dataset_name: missing; name a hub dataset, a local path, 'reasoning_gym:TASK' or 'countdown:3-4' (or set dataset_mixture)"
+            )
 
 
 @dataclass

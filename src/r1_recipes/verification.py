@@ -33,6 +33,7 @@ from typing import Any
 
 import psutil
 
+from r1_recipes.countdown import Verdict, check, scorer_puzzle
 from r1_recipes.errors import install_hint
 from r1_recipes.formats import boxed_spans
 
@@ -134,14 +135,16 @@ def grade(golds: Sequence[str | None], answers: Sequence[str | None], *, whole_t
 
 
 def score(scorers: Sequence[str], answers: Sequence[str | None]) -> list[bool]:
-    """Judge each answer by a reasoning-gym task's own scorer, under the same limits as :func:`grade`.
+    """Judge each answer by its task's own scorer: Countdown's here, a reasoning-gym task's under the same limits as :func:`grade`.
 
     Args:
-        scorers: JSON ``{"reasoning_gym": task name, "entry": the problem's entry}``.
+        scorers: JSON ``{"countdown": {"numbers": […], "target": n}}`` (see :func:`r1_recipes.countdown.check`) or ``{"reasoning_gym": task
+            name, "entry": the problem's entry}``.
         answers: final answers, aligned with ``scorers``; ``None`` where there is none.
 
     Returns:
-        ``True`` where the task's ``score_answer`` gives full marks (1.0); partial credit is ``False``.
+        ``True`` where the answer is right; of reasoning-gym, where the task's ``score_answer`` gives full marks (1.0): partial credit is
+        ``False``.
 
     Raises:
         ValueError: the two lists differ in length, or a scorer is not such JSON or names no task: a fault of the data.
@@ -150,22 +153,39 @@ def score(scorers: Sequence[str], answers: Sequence[str | None]) -> list[bool]:
     if len(scorers) != len(answers):
         raise ValueError(f"score() got {len(scorers)} scorers for {len(answers)} answers")
     tasks = {}
+    verdicts = [False] * len(scorers)
     for index, (spec, answer) in enumerate(zip(scorers, answers, strict=True)):
+        puzzle = scorer_puzzle(spec)
+        if puzzle is not None:
+            verdicts[index] = answer is not None and check(answer, puzzle.numbers, puzzle.target) is Verdict.RIGHT
+            continue
         _check_scorer(spec)
         if answer is not None and len(answer) <= 8 * MAX_ANSWER_CHARS:  # A task may ask for a whole grid.
             tasks[index] = ["score", spec, answer]
-    verdicts = _ask(tasks)
-    return [bool(verdicts.get(index)) for index in range(len(scorers))]
+    for index, verdict in _ask(tasks).items():
+        verdicts[index] = bool(verdict)
+    return verdicts
+
+
+RUNS_ANSWERS = frozenset({"composite", "intermediate_integration", "polynomial_multiplication", "puzzle24", "simple_integration"})
+"""Tasks of reasoning-gym 0.1.25 whose scorer runs the model's answer as Python (sympy's ``parse_expr``), or may pass it to one."""
+
+# These call eval() on the answer to read a list; in the worker they read literals instead.
+_READ_LISTS = ("algorithmic.binary_matrix", "algorithmic.spiral_matrix", "algorithmic.string_insertion", "games.n_queens")
 
 
 def _check_scorer(spec: str) -> None:
     try:
         parsed = json.loads(spec)
+        if parsed["reasoning_gym"] in RUNS_ANSWERS:
+            raise ValueError(f"scorer: reasoning-gym's {parsed['reasoning_gym']!r} runs the model's answer as Python, so it is not used")
         valid = isinstance(parsed["reasoning_gym"], str) and isinstance(parsed["entry"], dict)
-    except (ValueError, TypeError, KeyError):
+    except (json.JSONDecodeError, TypeError, KeyError):
         valid = False
     if not valid:
-        raise ValueError(f'a scorer must be JSON {{"reasoning_gym": task name, "entry": {{…}}}}, not {spec[:80]!r}')
+        raise ValueError(
+            f'a scorer must be JSON {{"reasoning_gym": task name, "entry": {{…}}}} or {{"countdown": {{…}}}}, not {spec[:80]!r}'
+        )
 
 
 _ANCHOR = re.compile(r"####|\banswer\s*(?:is\b|:|：)|答案(?:是|为|:|：)", re.IGNORECASE)
@@ -747,6 +767,11 @@ def _score(spec: str, answer: str) -> list[bool] | str:
         import reasoning_gym
     except ModuleNotFoundError as error:
         return f"ModuleNotFoundError: {error}; the column 'scorer' needs it: {install_hint('demo')}"
+    import ast
+    import importlib
+
+    for name in _READ_LISTS:
+        importlib.import_module(f"reasoning_gym.{name}").eval = ast.literal_eval
     parsed = json.loads(spec)
     try:
         scorer = reasoning_gym.get_score_answer_fn(parsed["reasoning_gym"])

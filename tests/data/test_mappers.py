@@ -13,6 +13,7 @@ from r1_recipes.data.mappers import last_boxed
 from r1_recipes.errors import RecipeError
 
 GYM_ROW = MAPPERS["reasoning_gym"].examples[0]
+VERL_ROW = MAPPERS["verl"].examples[0]
 
 
 CALL = [{"role": "user", "content": "2+2?"}, {"role": "assistant", "content": "4"}]
@@ -26,9 +27,11 @@ def test_every_mapper_maps_its_own_examples(name):
         assert mapper.missing(list(row)) == []
         mapped = mapper(row)
         assert isinstance(mapped["question"], str) and mapped["question"]
-        assert any(isinstance(mapped.get(key), str) and mapped[key] for key in ("solution", "response"))
+        assert any(isinstance(mapped.get(key), str) and mapped[key] for key in ("solution", "response", "scorer"))
         assert isinstance(mapped.get("reasoning", ""), str)
-        if name not in ("conversations", "reasoning_columns"):  # chats have no gold, and the other's is not mathematics
+        if "scorer" in mapped:
+            assert verification.score([mapped["scorer"]] * 2, [mapped["solution"], "no answer"]) == [bool(mapped["solution"]), False]
+        elif name not in ("conversations", "reasoning_columns"):  # chats have no gold, and the other's is not mathematics
             assert verification.grade([mapped["solution"]], [mapped["solution"]]) == [True]
 
 
@@ -72,6 +75,19 @@ def test_gsm8k_takes_what_follows_the_last_mark():
             {**GYM_ROW, "metadata": json.dumps({"source_dataset": "basic_arithmetic", "source_index": 0, "expression": "4 / 2"})},
             "operation '/' is not written out",
         ),
+        ("countdown", {"nums": [7, 4], "target": None}, "columns 'nums' and 'target' hold no whole numbers from 0 and a whole target"),
+        ("countdown", {"nums": None, "target": 3}, "columns 'nums' and 'target' hold no whole numbers from 0 and a whole target"),
+        ("countdown", {"nums": [7, -4], "target": 3}, "columns 'nums' and 'target' hold no whole numbers from 0 and a whole target"),
+        (
+            "countdown",
+            {"nums": [7, 4], "target": 11, "expression": "7 - 4"},
+            "column 'expression' does not make the target out of 'nums'",
+        ),
+        ("verl", {**VERL_ROW, "data_source": None}, "column 'data_source' is empty"),
+        ("verl", {**VERL_ROW, "prompt": []}, "column 'prompt' is empty"),
+        ("verl", {**VERL_ROW, "prompt": " "}, "column 'prompt' does not end in a turn of the user's"),
+        ("verl", {**VERL_ROW, "prompt": CALL}, "column 'prompt' does not end in a turn of the user's"),
+        ("verl", {**VERL_ROW, "prompt": 3}, "column 'prompt' is no list of turns"),
     ],
 )
 def test_a_row_without_what_is_needed_says_why(name, row, reason):
@@ -197,6 +213,8 @@ def test_auto_finds_the_mapper_of_every_example_row(name, row):
         # Generated from gsm8k's rows, and from reasoning_gym's, whose columns stay beside ours.
         (["question", "answer", "pass_rate", "response", "solution", "tokens", "scores"], "generated"),
         (["question", "answer", "metadata", "pass_rate", "scorer", "solution"], "generated"),
+        (["nums", "target"], "countdown"),  # Countdown-Tasks-3to4
+        (["target", "nums", "data_source", "prompt", "ability", "reward_model", "extra_info"], "verl"),  # TinyZero keeps the raw columns
     ],
 )
 def test_auto_finds_the_mapper_by_its_columns(columns, name):
@@ -367,6 +385,110 @@ def test_generated_reads_what_generate_writes():
     assert get_mapper("generated", well_formed=False)({"question": "q"}) == {"question": "q", "solution": "", "well_formed": False}
     assert get_mapper("generated")({"question": "q", "response": None})["response"] == ""
     assert get_mapper("generated").missing(["response"]) == ["question"]
+
+
+def countdown_scorer(numbers, target):
+    return json.dumps({"countdown": {"numbers": numbers, "target": target}})
+
+
+def test_countdown_asks_and_says_how_it_is_judged():
+    row = {"nums": [44, 19, 35], "target": 98}
+    mapped = get_mapper("countdown")(row)
+    assert mapped == {
+        "question": "Make 98 out of the numbers [44, 19, 35]. Use each of them exactly once, with +, -, *, / and brackets as needed. "
+        "Answer with the expression alone.",
+        "solution": "",
+        "scorer": countdown_scorer([44, 19, 35], 98),
+        "task": "countdown",
+    }
+    assert verification.score([mapped["scorer"]] * 3, ["44 + 19 + 35", "98", None]) == [True, False, False]
+    chinese = get_mapper("countdown", language="zh")(row)["question"]
+    assert chinese == "请用 [44, 19, 35] 中的每个数各一次，借助 +、-、*、/ 和括号，算出 98。答案只写算式。"
+    own = get_mapper("countdown", template="{target} from {numbers}: {a} \\frac{1}{2}", language="zh")
+    assert own(row)["question"] == "98 from [44, 19, 35]: {a} \\frac{1}{2}"
+    assert get_mapper("countdown").missing(["nums", "question"]) == ["target"]
+
+
+def test_countdown_works_a_solution_out():
+    mapped = get_mapper("countdown")({"nums": [8, 2, 4], "target": 24, "expression": "(8 - 2) * 4"})
+    assert mapped["solution"] == "(8 - 2) * 4"
+    assert mapped["reasoning"].splitlines() == ["8 - 2 = 6", "6 * 4 = 24", "(8 - 2) * 4 = 24"]
+    assert "answer" not in mapped
+    assert get_mapper("countdown")({"nums": [3, 5], "target": 15, "expression": "3 * 5"})["reasoning"] == "3 * 5 = 15"
+    assert "reasoning" not in get_mapper("countdown")({"nums": [3, 5], "target": 15, "expression": None})
+
+
+@pytest.mark.parametrize("share", [0.0, 0.25, 0.5, 1.0])
+def test_countdown_works_out_the_share_of_rows_it_is_told_to(share):
+    mapper = get_mapper("countdown", worked_share=share)
+    rows = [{"nums": [a, b], "target": a + b, "expression": f"{a} + {b}"} for a in range(20) for b in range(20)]
+    mapped = [mapper(row) for row in rows]
+    hasty = [fields for fields in mapped if "answer" in fields]
+    # 400 independent draws: within 4 standard deviations (at most 0.025 each).
+    assert len(rows) - len(hasty) == pytest.approx(400 * share, abs=0 if share in (0, 1) else 40)
+    assert mapped == [mapper(row) for row in rows]
+    for fields in hasty:
+        assert fields["reasoning"].startswith(f"Perhaps {fields['answer']} is ")
+    # A guess uses the numbers in their order with one sign of three: a third of them adds, and is right.
+    right = verification.score([fields["scorer"] for fields in hasty], [fields["answer"] for fields in hasty])
+    assert not hasty or 0.25 < sum(right) / len(hasty) < 0.45
+
+
+@pytest.mark.parametrize(
+    ("config", "message"),
+    [
+        ({"language": "de"}, "mapper_config: unknown language 'de'. Did you mean 'en'? Available: en, zh."),
+        ({"template": "Make {target}."}, "mapper_config: template: needs {numbers} and {target} where they go; found 'Make {target}.'"),
+        ({"worked_shar": 1}, "unknown key of mapper 'countdown' 'worked_shar'"),
+    ],
+)
+def test_a_countdown_mapper_that_cannot_be_built(config, message):
+    with pytest.raises(RecipeError) as error:
+        get_mapper("countdown", **config)
+    assert message in str(error.value)
+
+
+def verl_row(truth, prompt=None, source="yolo/multiply-3_digit"):
+    prompt = prompt or [{"role": "user", "content": " 12*34?\n<think>"}]
+    return {"data_source": source, "prompt": prompt, "ability": "math", "reward_model": {"style": "rule", "ground_truth": truth}}
+
+
+@pytest.mark.parametrize(("truth", "solution"), [(408, "408"), (0, "0"), (" 408 ", "408"), ("\\frac{1}{2}", "\\frac{1}{2}"), (0.5, "0.5")])
+def test_verl_takes_plain_ground_truths_as_solutions(truth, solution):
+    mapped = {"question": " 12*34?\n<think>", "task": "yolo/multiply-3_digit", "solution": solution}  # the question verbatim
+    assert get_mapper("verl")(verl_row(truth)) == mapped
+
+
+def test_verl_takes_puzzles_for_countdown():
+    mapped = get_mapper("verl")(verl_row({"target": 31, "numbers": [7, 4, 3]}, source="countdown"))
+    assert mapped == {"question": " 12*34?\n<think>", "task": "countdown", "solution": "", "scorer": countdown_scorer([7, 4, 3], 31)}
+    assert verification.score([mapped["scorer"]], ["7*4+3"]) == [True]
+
+
+@pytest.mark.parametrize("truth", [None, "", " ", True, [], ["408"], {}, {"target": 31, "numbers": None}, {"target": 31, "numbers": ["7"]}])
+def test_verl_leaves_other_ground_truths_out(truth):
+    with pytest.raises(SkipRow, match="no ground_truth that is a number, a text, or numbers and a target"):
+        get_mapper("verl")(verl_row(truth))
+    with pytest.raises(SkipRow, match="no ground_truth"):
+        get_mapper("verl")({**VERL_ROW, "reward_model": truth})
+
+
+def test_verl_keeps_earlier_turns_and_reads_a_text():
+    turns = [{"role": "system", "content": "Be brief."}, *CALL, {"role": "user", "content": "3+3?"}]
+    mapped = get_mapper("verl")(verl_row("6", turns))
+    assert (mapped["question"], mapped["messages"]) == ("3+3?", turns)
+    assert get_mapper("verl")(verl_row("6", "3+3?\n")) == {"question": "3+3?\n", "task": "yolo/multiply-3_digit", "solution": "6"}
+
+
+@given(prompt=JSON | TURNS, rule=JSON, truth=JSON)
+def test_verl_maps_or_skips_whatever_is_there(prompt, rule, truth):
+    for held in (rule, {"ground_truth": truth}):
+        try:
+            mapped = get_mapper("verl")({"data_source": "x", "prompt": prompt, "reward_model": held})
+        except SkipRow as reason:
+            assert str(reason)
+        else:
+            assert mapped["question"].strip() and mapped["solution"] + mapped.get("scorer", "")
 
 
 def test_auto_with_a_prompt_column_means_prompt_solution():

@@ -268,3 +268,77 @@ def test_without_reasoning_gym_the_error_says_what_to_install(monkeypatch):
     monkeypatch.setitem(sys.modules, "reasoning_gym", None)
     with pytest.raises(RecipeError, match=r"-e '.\[demo\]'"):
         reasoning_gym_rows("chain_sum", "train", gym_config())
+
+
+@pytest.mark.parametrize("ending", ["jsonl", "parquet"])
+def test_rows_of_a_local_split_are_cut_as_a_hubs_are(tmp_path, ending):
+    rows = [{"nums": [i, 1], "target": i + 1} for i in range(10)]
+    path = tmp_path / f"rows.{ending}"
+    source = datasets.Dataset.from_list(rows)
+    if ending == "parquet":
+        source.to_parquet(str(path))
+    else:
+        write_jsonl(path, rows)
+    assert as_list(load_rows(str(path), "train[:-3]")) == rows[:-3]
+    assert as_list(load_rows(str(path), "train[-3:]")) == rows[-3:]
+    assert as_list(load_rows(str(path), "train[2:4]")) == rows[2:4]
+    source.save_to_disk(str(tmp_path / "saved"))
+    datasets.DatasetDict({"train": source, "test": source.select([0])}).save_to_disk(str(tmp_path / "splits"))
+    write_jsonl(tmp_path / "folder" / "train.jsonl", rows)
+    for name in ("saved", "splits", "folder"):
+        assert as_list(load_rows(str(tmp_path / name), "train[-3:]")) == rows[-3:]
+    for split in ("train[:10%]", "train[0]", "train[1:2]+test", "train["):
+        with pytest.raises(RecipeError, match=r"rows are cut by number, as in train\[:-128\]"):
+            load_rows(str(path), split)
+    with pytest.raises(RecipeError, match="split 'dev' is not in"):
+        load_rows(str(tmp_path / "splits"), "dev[-3:]")
+
+
+def countdown_config(train=200, test=50, **keys):
+    limits = {"min_value": 1, "max_value": 20, "min_target": 1, "max_target": 60}
+    return {**limits, "train": {"size": train, "seed": 1}, "test": {"size": test, "seed": 1}, **keys}
+
+
+def test_countdown_splits_share_no_puzzle_and_every_puzzle_is_solved():
+    config = countdown_config()
+    train, test = (load_rows("countdown:2-4", split, task_config=config) for split in ("train", "test"))
+    assert (len(train), len(test)) == (200, 50)
+    # The same seed draws the same puzzles; those of the test split are not in the training split in any order of their numbers.
+    keys = [(*sorted(row["nums"]), row["target"]) for row in (*train, *test)]
+    assert len(set(keys)) == 250
+    assert {len(row["nums"]) for row in train} == {2, 3, 4}
+    assert as_list(load_rows("countdown:2-4", "train", task_config=config)) == as_list(train)
+    other = load_rows("countdown:2-4", "train", task_config=config | {"train": {"size": 200, "seed": 2}})
+    assert as_list(other) != as_list(train)
+    mapper = get_mapper("auto", train.column_names)
+    golds = [mapper(row) for row in (*train, *test)]
+    assert mapper.name == "countdown"
+    assert verification.score([row["scorer"] for row in golds], [row["solution"] for row in golds]) == [True] * 250
+    assert {len(row["nums"]) for row in load_rows("countdown:6", "test", task_config=countdown_config(test=5))} == {6}
+
+
+@pytest.mark.parametrize(
+    ("name", "split", "config", "parts"),
+    [
+        ("countdown:", "train", countdown_config(), ["from 2 to 6, such as countdown:3-4"]),
+        ("countdown:1-3", "train", countdown_config(), ["countdown:1-3", "from 2 to 6"]),
+        ("countdown:4-3", "train", countdown_config(), ["from 2 to 6"]),
+        ("countdown:3-7", "train", countdown_config(), ["from 2 to 6"]),
+        ("countdown:3", "dev", countdown_config(), ["split 'dev': countdown has 'train' and 'test'"]),
+        ("countdown:3", "train", countdown_config(max_values=9), ["unknown key of countdown 'max_values'", "'max_value'"]),
+        ("countdown:3", "train", {"min_value": 1}, ["task_config: max_value: a whole number from 1, found None"]),
+        ("countdown:3", "train", countdown_config(min_value=0), ["task_config: min_value: a whole number from 1, found 0"]),
+        ("countdown:3", "train", countdown_config(max_target="9"), ["task_config: max_target: a whole number from 1, found '9'"]),
+        ("countdown:3", "train", countdown_config(min_value=30), ["task_config: min_value 30 is above max_value 20"]),
+        ("countdown:3", "train", countdown_config(train=0), ["task_config: train: size: a whole number from 1, found 0"]),
+        ("countdown:3", "train", countdown_config(test=None), ["task_config: test: size"]),
+        # Of 1 and 2 there are seven puzzles: 1 1 makes 1 and 2, 1 2 makes 1, 2 and 3, 2 2 makes 1 and 4. The test split takes three.
+        ("countdown:2", "train", countdown_config(5, 3, max_value=2), ["train: only 4 distinct puzzles of 5 in 1500 draws of countdown:2"]),
+        ("countdown:2", "train", countdown_config(9, 9, min_target=59, max_value=2), ["test: only 0 distinct puzzles of 9"]),
+    ],
+)
+def test_puzzles_that_cannot_be_drawn(name, split, config, parts):
+    with pytest.raises(RecipeError) as error:
+        load_rows(name, split, task_config=config)
+    for part in parts:
+        assert part in str(error.value)

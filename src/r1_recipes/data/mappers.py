@@ -8,10 +8,12 @@ from __future__ import annotations
 import dataclasses
 import json
 import re
+import zlib
 from collections.abc import Callable, Collection
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
+from r1_recipes.countdown import Verdict, check, read_puzzle, steps
 from r1_recipes.errors import RecipeError, unknown_name
 from r1_recipes.formats import FORMATS, boxed_spans
 from r1_recipes.rewards.registry import import_object
@@ -611,3 +613,113 @@ def _operations(expression: str) -> list[str]:
         lines.append(f"{left} {sign} {right} = {result}")
         terms[at - 1 : at + 2] = [str(result)]
     return lines
+
+
+_COUNTDOWN_TEMPLATES = {
+    "en": "Make {target} out of the numbers {numbers}. Use each of them exactly once, with +, -, *, / and brackets as needed. "
+    "Answer with the expression alone.",
+    "zh": "请用 {numbers} 中的每个数各一次，借助 +、-、*、/ 和括号，算出 {target}。答案只写算式。",
+}
+
+
+@register_mapper("countdown")
+@dataclass(frozen=True)
+class Countdown(Mapper):
+    """Jiayi-Pan/Countdown-Tasks-3to4 and the source ``countdown:``: ``nums``, ``target`` and, in the latter, a solution, ``expression``.
+
+    The row's ``scorer`` judges by :func:`r1_recipes.countdown.check`; ``task`` is ``countdown``. Where there is a solution, it is an SFT
+    target's answer, and its operations, worked out one a line, are the reasoning.
+
+    Attributes:
+        template: the question, with ``{numbers}`` (filled in as ``[7, 4, 3]``) and ``{target}``; ``None``: a wording of ours.
+        language: of that wording: ``en`` or ``zh``.
+        worked_share: share of rows (0..1, by row, the same every time) whose reasoning works the solution out. The others guess an
+            expression of the numbers and answer that, as a hasty teacher would; it is usually wrong. See :class:`Arithmetic`.
+
+    Raises:
+        RecipeError: the template lacks a slot, or there is no such language.
+    """
+
+    template: str | None = None
+    language: str = "en"
+    worked_share: float = 1.0
+    columns: ClassVar[tuple[str, ...]] = ("nums", "target")
+    optional: ClassVar[tuple[str, ...]] = ("expression",)
+    examples: ClassVar[tuple[dict[str, Any], ...]] = (
+        {"target": 31, "nums": [7, 4, 3], "expression": "7 * 4 + 3"},
+        {"target": 24, "nums": [8, 2, 4], "expression": "(8 - 2) * 4"},
+        {"target": 98, "nums": [44, 19, 35]},
+    )
+
+    def __post_init__(self) -> None:
+        if self.language not in _COUNTDOWN_TEMPLATES:
+            raise RecipeError("mapper_config: " + unknown_name("language", self.language, _COUNTDOWN_TEMPLATES))
+        if self.template is not None and not all(slot in self.template for slot in ("{numbers}", "{target}")):
+            raise RecipeError(f"mapper_config: template: needs {{numbers}} and {{target}} where they go; found {self.template!r}")
+
+    def __call__(self, row: dict[str, Any]) -> dict[str, Any]:
+        puzzle = read_puzzle(row.get("nums"), row.get("target"))
+        if puzzle is None:
+            raise SkipRow("columns 'nums' and 'target' hold no whole numbers from 0 and a whole target")
+        numbers, expression = list(puzzle.numbers), _optional_text(row, "expression")
+        question = self.template or _COUNTDOWN_TEMPLATES[self.language]
+        question = question.replace("{numbers}", str(numbers)).replace("{target}", str(puzzle.target))
+        mapped = {"question": question, "solution": expression, "scorer": puzzle.scorer, "task": "countdown"}
+        if not expression:
+            return mapped
+        if check(expression, *puzzle) is not Verdict.RIGHT:
+            raise SkipRow("column 'expression' does not make the target out of 'nums'")
+        drawn = zlib.crc32(mapped["scorer"].encode())
+        if drawn < self.worked_share * 2**32:
+            return {**mapped, "reasoning": "\n".join(steps(expression))}
+        guess = str(numbers[0])
+        for position, number in enumerate(numbers[1:]):
+            guess += f" {'+-*'[(drawn >> 4 * position) % 3]} {number}"
+        return {**mapped, "reasoning": f"Perhaps {guess} is {puzzle.target}.", "answer": guess}
+
+
+@register_mapper("verl")
+@dataclass(frozen=True)
+class Verl(Mapper):
+    """veRL's preprocessed Parquet, TinyZero's among it: ``data_source``, ``prompt``, ``reward_model`` (with ``ground_truth``).
+
+    The question is the last turn of the prompt, which must be the user's, verbatim: it may be a whole template that ends in an open
+    ``<think>``. Earlier turns, a system message among them, go before it. ``data_source`` becomes the ``task``. A ground truth with
+    ``numbers`` and ``target`` is a Countdown puzzle (column ``scorer``); a number or a text is the ``solution``.
+    """
+
+    columns: ClassVar[tuple[str, ...]] = ("data_source", "prompt", "reward_model")
+    optional: ClassVar[tuple[str, ...]] = ("ability", "extra_info")
+    # One column holds one type: ground truths of other kinds are in the tests.
+    examples: ClassVar[tuple[dict[str, Any], ...]] = tuple(
+        {
+            "target": target,
+            "nums": numbers,
+            "data_source": "countdown",
+            "prompt": [{"role": "user", "content": f"User: Make {target} of {numbers}.\nAssistant: Step by step.\n<think>"}],
+            "ability": "math",
+            "reward_model": {"style": "rule", "ground_truth": {"target": target, "numbers": numbers}},
+            "extra_info": {"split": "train", "index": index},
+        }
+        for index, (target, numbers) in enumerate(((31, [7, 4, 3]), (24, [8, 2, 4])))
+    )
+
+    def __call__(self, row: dict[str, Any]) -> dict[str, Any]:
+        prompt = row["prompt"]
+        turns = [{"role": "user", "content": prompt}] if isinstance(prompt, str) else read_turns(prompt, "prompt")
+        if turns[-1]["role"] != "user" or not turns[-1]["content"].strip():
+            raise SkipRow("column 'prompt' does not end in a turn of the user's")
+        mapped = {"question": turns[-1]["content"], "task": _text(row, "data_source"), **_ground_truth(row["reward_model"])}
+        return {**mapped, "messages": turns} if len(turns) > 1 else mapped
+
+
+def _ground_truth(rule: Any) -> dict[str, str]:
+    """``solution`` and, of a Countdown puzzle, ``scorer``."""
+    truth = rule.get("ground_truth") if isinstance(rule, dict) else None
+    if isinstance(truth, dict):
+        puzzle = read_puzzle(truth.get("numbers"), truth.get("target"))
+        if puzzle is not None:
+            return {"solution": "", "scorer": puzzle.scorer}
+    elif isinstance(truth, str | int | float) and not isinstance(truth, bool) and str(truth).strip():
+        return {"solution": str(truth).strip()}
+    raise SkipRow("column 'reward_model' has no ground_truth that is a number, a text, or numbers and a target")

@@ -1,9 +1,12 @@
-"""Where rows come from: a hub, a local file or folder, or a reasoning-gym task. Returns ``datasets.Dataset``; imports no torch."""
+"""Where rows come from: a hub, a local file or folder, or a generator (reasoning-gym's tasks, Countdown). Returns ``datasets.Dataset``;
+imports no torch.
+"""
 
 from __future__ import annotations
 
 import json
 import logging
+import re
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -16,6 +19,7 @@ logger = logging.getLogger(__name__)
 
 _FILE_BUILDERS = {".jsonl": "json", ".json": "json", ".csv": "csv", ".tsv": "csv", ".parquet": "parquet"}
 _TASK_PREFIX = "reasoning_gym:"
+_COUNTDOWN_PREFIX = "countdown:"
 _EMBEDDED_PREFIX = "embedded:"
 
 
@@ -31,27 +35,41 @@ def load_rows(
     """Read one split.
 
     Args:
-        name: ``reasoning_gym:TASK``; a path (file, folder of files, or ``save_to_disk`` folder); else an id on the hub.
-        split: split name; a single file is every split.
+        name: ``reasoning_gym:TASK``; ``countdown:2-6``; a path (file, folder of files, or ``save_to_disk`` folder); else an id on the hub.
+        split: split name; a single file is every split. ``train[:-128]``, ``train[-128:]``: some of its rows, as the Hugging Face hub's
+            splits can be cut.
         config: configuration of a hub dataset, or sub-folder of a local one.
         revision: revision of a hub dataset.
         hub: ``"huggingface"`` or ``"modelscope"``.
-        task_config: for a reasoning-gym task, see :func:`reasoning_gym_rows`.
+        task_config: for what is generated: see :func:`reasoning_gym_rows` and :func:`countdown_rows`.
 
     Raises:
         RecipeError: what is missing (file, split, configuration, package, network) and what there is instead.
     """
     if name.startswith(_TASK_PREFIX):
         return reasoning_gym_rows(name.removeprefix(_TASK_PREFIX), split, task_config or {})
+    if name.startswith(_COUNTDOWN_PREFIX):
+        return countdown_rows(name.removeprefix(_COUNTDOWN_PREFIX), split, task_config or {})
     path = Path(name).expanduser()
     if path.exists():
-        return _local_rows(path, split, config)
+        whole, bracket, _ = split.partition("[")
+        rows = _local_rows(path, whole, config)
+        return rows.select(_slice(split, len(rows))) if bracket else rows
     # A hub id has one slash at most.
     if name.startswith(("/", "./", "../", "~")) or path.suffix in _FILE_BUILDERS or len(path.parts) > 2:
         raise RecipeError(f"dataset_name: {name}: no such file or folder (looked from {Path.cwd()}).{_near(path)}")
     if hub == "modelscope":
         return _modelscope_rows(name, split, config, revision)
     return _hub_rows(name, split, config, revision)
+
+
+def _slice(split: str, count: int) -> range:
+    """The rows that a split such as ``train[-128:]`` means, of ``count``."""
+    bounds = re.fullmatch(r"\w+\[(-?\d+)?:(-?\d+)?\]", split)
+    if bounds is None:
+        raise RecipeError(f"split {split!r}: of a local set, rows are cut by number, as in train[:-128] and train[-128:]")
+    start, stop = (None if bound is None else int(bound) for bound in bounds.groups())
+    return range(count)[start:stop]
 
 
 def _near(path: Path) -> str:
@@ -164,16 +182,12 @@ def reasoning_gym_rows(task: str, split: str, config: dict[str, Any]) -> Dataset
 
     if task not in DATASETS:
         raise RecipeError(unknown_name("reasoning_gym task", task, DATASETS))
+    from r1_recipes.verification import RUNS_ANSWERS
+
+    if task in RUNS_ANSWERS:
+        raise RecipeError(f"dataset_name: reasoning_gym's {task!r}: its scorer runs the model's answer as Python, so it is not used here")
     common = {key: value for key, value in config.items() if key not in ("train", "test")}
-    for part in ("train", "test"):
-        if not isinstance(config.get(part), dict) or not {"size", "seed"} <= set(config[part]):
-            raise RecipeError(f"task_config: {part}: needs size and seed, found {config.get(part)!r}")
-        for key, least in (("size", 1), ("seed", 0)):
-            value = config[part][key]
-            if not isinstance(value, int) or isinstance(value, bool) or value < least:
-                raise RecipeError(f"task_config: {part}: {key}: a whole number from {least}, found {value!r}")
-    if split not in ("train", "test"):
-        raise RecipeError(f"split {split!r}: a reasoning_gym task has 'train' and 'test'")
+    _check_parts(config, split, "a reasoning_gym task")
 
     def draw(part: str, size: int) -> Any:
         options = {**common, **config[part], "size": size}
@@ -200,3 +214,80 @@ def reasoning_gym_rows(task: str, split: str, config: dict[str, Any]) -> Dataset
     return Dataset.from_list(
         [{"question": r["question"], "answer": r["answer"], "metadata": json.dumps(r["metadata"], default=str)} for r in rows]
     )
+
+
+def _check_parts(config: dict[str, Any], split: str, source: str) -> None:
+    """``train`` and ``test`` of something generated have a size and a seed each, and ``split`` is one of them."""
+    for part in ("train", "test"):
+        if not isinstance(config.get(part), dict) or not {"size", "seed"} <= set(config[part]):
+            raise RecipeError(f"task_config: {part}: needs size and seed, found {config.get(part)!r}")
+        for key, least in (("size", 1), ("seed", 0)):
+            value = config[part][key]
+            if not isinstance(value, int) or isinstance(value, bool) or value < least:
+                raise RecipeError(f"task_config: {part}: {key}: a whole number from {least}, found {value!r}")
+    if split not in ("train", "test"):
+        raise RecipeError(f"split {split!r}: {source} has 'train' and 'test'")
+
+
+def countdown_rows(count: str, split: str, config: dict[str, Any]) -> Dataset:
+    """Countdown puzzles, each with a solution in whole positive steps; no puzzle twice, and none in both splits.
+
+    Two puzzles are the same where they have the same target and the same numbers in any order. (reasoning-gym's task ``countdown``, at
+    some 15 ms a puzzle, keeps its splits apart by the words of the question, so the same puzzle may stand in both.)
+
+    Args:
+        count: how many numbers a puzzle has: ``"3-4"``, or ``"3"``; from 2 to 6.
+        split: ``"train"`` or ``"test"``.
+        config: ``min_value``, ``max_value``: range of the numbers, from 1; ``min_target``, ``max_target``: range of the target, from 1;
+            ``train``, ``test``: mappings with ``size`` and ``seed``.
+
+    Returns:
+        Columns ``nums``, ``target`` (those of Jiayi-Pan/Countdown-Tasks-3to4) and ``expression`` (a solution). A training puzzle that the
+        test split holds is left out and replaced by the next one drawn.
+
+    Raises:
+        RecipeError: a count or a key that is not so, or too few distinct puzzles.
+    """
+    from random import Random
+
+    from datasets import Dataset
+
+    from r1_recipes.countdown import draw
+
+    bounds = re.fullmatch(r"([2-6])(?:-([2-6]))?", count)
+    if bounds is None or bounds[1] > (bounds[2] or bounds[1]):
+        raise RecipeError(f"dataset_name: countdown:{count}: how many numbers a puzzle has, from 2 to 6, such as countdown:3-4")
+    settings = {"min_numbers": int(bounds[1]), "max_numbers": int(bounds[2] or bounds[1])}
+    keys = ("min_value", "max_value", "min_target", "max_target")
+    for key in config:
+        if key not in (*keys, "train", "test"):
+            raise RecipeError("task_config: " + unknown_name("key of countdown", key, (*keys, "train", "test")))
+    for key in keys:
+        value = config.get(key)
+        if not isinstance(value, int) or isinstance(value, bool) or value < 1:
+            raise RecipeError(f"task_config: {key}: a whole number from 1, found {value!r}")
+        settings[key] = value
+    for name in ("value", "target"):
+        if settings[f"min_{name}"] > settings[f"max_{name}"]:
+            raise RecipeError(f"task_config: min_{name} {settings[f'min_{name}']} is above max_{name} {settings[f'max_{name}']}")
+    _check_parts(config, split, "countdown")
+
+    def unique(part: str, excluded: set[tuple]) -> dict[tuple, dict[str, Any]]:
+        rng, size = Random(config[part]["seed"]), config[part]["size"]
+        rows: dict[tuple, dict[str, Any]] = {}
+        drawn = 100 * size + 1000  # a narrow range repeats itself, or seldom meets a target
+        for _ in range(drawn):
+            found = draw(rng, settings)
+            if found is not None:
+                puzzle, expression = found
+                key = (*sorted(puzzle.numbers), puzzle.target)
+                if key not in excluded and key not in rows:
+                    rows[key] = {"nums": list(puzzle.numbers), "target": puzzle.target, "expression": expression}
+                    if len(rows) == size:
+                        return rows
+        raise RecipeError(f"task_config: {part}: only {len(rows)} distinct puzzles of {size} in {drawn} draws of countdown:{count}")
+
+    rows = unique("test", set())
+    if split == "train":
+        rows = unique("train", set(rows))
+    return Dataset.from_list(list(rows.values()))

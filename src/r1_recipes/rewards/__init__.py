@@ -2,6 +2,7 @@
 
 # Importing a family registers its rewards.
 from r1_recipes.rewards import accuracy as _accuracy  # noqa: F401
+from r1_recipes.rewards import countdown as _countdown  # noqa: F401
 from r1_recipes.rewards import format as _format  # noqa: F401
 from r1_recipes.rewards import language as _language  # noqa: F401
 from r1_recipes.rewards import length as _length  # noqa: F401

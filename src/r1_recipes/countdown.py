@@ -1,0 +1,291 @@
+"""The Countdown puzzle: numbers and a target, and an expression that uses every number exactly once to make it.
+
+:func:`check` judges an answer, :func:`steps` writes a solution out, :func:`draw` makes a puzzle. An answer is model output: it is parsed
+and computed exactly by loops over its signs. Nothing of it runs as Python, nothing recurses, nothing raises. Imports no torch.
+
+TinyZero and GRPO-Zero, whose task this is, run ``eval`` behind a filter of characters: ``9**9**9`` hangs them, ``2**3`` and ``1.5*2`` (from
+1, 5 and 2) are paid, and a quotient that is off by less than 1e-5 counts as the target.
+"""
+
+from __future__ import annotations
+
+import json
+import operator
+import re
+from collections.abc import Mapping, Sequence
+from enum import StrEnum
+from fractions import Fraction
+from functools import lru_cache
+from random import Random
+from typing import Any, NamedTuple
+
+MAX_ANSWER_CHARS = 1000
+"""A longer answer is wrong unread. Six numbers of three digits with every bracket there is take about 60."""
+
+
+class Verdict(StrEnum):
+    """What :func:`check` says of an answer."""
+
+    RIGHT = "right"
+    WRONG = "wrong"
+    MALFORMED = "malformed"
+
+
+class Puzzle(NamedTuple):
+    """One puzzle; the numbers in the order in which they are asked."""
+
+    numbers: tuple[int, ...]
+    target: int
+
+    @property
+    def scorer(self) -> str:
+        """The dataset column ``scorer`` that lets ``accuracy`` and every reward built on it judge this puzzle's answers."""
+        return json.dumps({"countdown": {"numbers": self.numbers, "target": self.target}})
+
+
+def read_puzzle(numbers: Any, target: Any) -> Puzzle | None:
+    """The puzzle that two columns of a row hold; ``None`` where they hold none.
+
+    Args:
+        numbers: a list of whole numbers from 0 (a float such as 7.0 is one), at least one.
+        target: a whole number.
+    """
+    if not isinstance(numbers, list | tuple) or not numbers:
+        return None
+    whole = [_whole(number) for number in numbers]
+    goal = _whole(target)
+    if goal is None or None in whole or min(whole) < 0:
+        return None
+    return Puzzle(tuple(whole), goal)
+
+
+def _whole(value: Any) -> int | None:
+    if isinstance(value, bool) or not isinstance(value, int | float) or value != value // 1:
+        return None
+    return int(value)
+
+
+@lru_cache(maxsize=4096)
+def scorer_puzzle(spec: str) -> Puzzle | None:
+    """The puzzle of a ``scorer`` column's JSON; ``None`` where that is another task's scorer, or none at all.
+
+    reasoning-gym's task ``countdown`` counts too: its own scorer hands the answer to sympy's ``parse_expr``, which runs it as Python.
+
+    Raises:
+        ValueError: it is a Countdown scorer without numbers and a target.
+    """
+    try:
+        parsed = json.loads(spec)
+    except ValueError:
+        return None
+    if not isinstance(parsed, dict):
+        return None
+    if "countdown" in parsed:
+        held = parsed["countdown"]
+    elif parsed.get("reasoning_gym") == "countdown":
+        entry = parsed.get("entry")
+        held = entry.get("metadata") if isinstance(entry, dict) else None
+    else:
+        return None
+    puzzle = read_puzzle(held.get("numbers"), held.get("target")) if isinstance(held, dict) else None
+    if puzzle is None:
+        raise ValueError(f'a Countdown scorer must be JSON {{"countdown": {{"numbers": […], "target": n}}}}, not {spec[:80]!r}')
+    return puzzle
+
+
+_DIGITS = frozenset("0123456789")
+_TOKEN = re.compile(r"[0-9]+|\S")
+_SIGNS = str.maketrans({"×": "*", "·": "*", "÷": "/", "\u2212": "-"})
+_COMMANDS = (("\\times", "*"), ("\\cdot", "*"), ("\\div", "/"))
+_STATED = re.compile(r"\s*(-?)\s*([0-9]+(?:\.[0-9]+)?)\s*")
+_BINDING = {"(": 0, "+": 1, "-": 1, "*": 2, "/": 2, "negated": 3}
+
+
+def check(answer: str, numbers: Sequence[int], target: int) -> Verdict:
+    r"""Judge an answer to a puzzle.
+
+    An expression is made of whole numbers in the digits 0 to 9, ``+ - * /``, unary minus and round brackets. ``×``, ``·``, ``÷`` and the
+    minus sign U+2212 are read as signs, and so are LaTeX's ``\times``, ``\cdot`` and ``\div``. White space is free, line breaks
+    included. Around it, one pair of ``$…$`` or ``\(…\)`` and a full stop at the end are dropped; behind it, ``= value`` may stand, a
+    whole or decimal number.
+
+    A unary minus may follow another sign (``3--5`` is 8, ``3*-5`` is -15) but not a unary minus (``--5``); there is no unary plus. Powers,
+    ``//``, names, calls, decimals, ``2(3)``, ``1_000``, ``0x10``, ``1e3``, leading zeros, digits and signs of other scripts, and any word
+    around the expression are malformed.
+
+    Args:
+        answer: the answer alone; any text.
+        numbers: the puzzle's, from 0.
+        target: the puzzle's.
+
+    Returns:
+        ``RIGHT``: every number of ``numbers`` occurs as often as it is given, no other does, and the exact value is ``target``, and so is
+        the value behind an equals sign. ``MALFORMED``: no such expression. ``WRONG``: everything else, a division by zero among it, and
+        any answer of more than :data:`MAX_ANSWER_CHARS` characters.
+    """
+    if len(answer) > MAX_ANSWER_CHARS:
+        return Verdict.WRONG
+    expression, stated = _unwrap(answer)
+    postfix = _parse(expression)
+    if postfix is None or stated is None:
+        return Verdict.MALFORMED
+    if stated and Fraction(stated) != target:
+        return Verdict.WRONG
+    # Before any sum: what is computed is made of the puzzle's own numbers.
+    if sorted(token for token in postfix if isinstance(token, int)) != sorted(numbers):
+        return Verdict.WRONG
+    return Verdict.RIGHT if _value(postfix) == target else Verdict.WRONG
+
+
+def _unwrap(answer: str) -> tuple[str, str | None]:
+    """The expression in plain signs, and the number behind its equals sign: ``""``: there is none, ``None``: it is no number."""
+    text = answer if answer.isascii() else answer.replace("。", ".").translate(_SIGNS)
+    text = text.strip().removesuffix(".").rstrip()
+    if text.startswith("$") and text.endswith("$"):
+        text = text[1:-1]
+    if "\\" in text:
+        if text.startswith("\\(") and text.endswith("\\)"):
+            text = text[2:-2]
+        for command, sign in _COMMANDS:
+            text = text.replace(command, sign)
+    if "=" not in text:
+        return text, ""
+    expression, _, value = text.partition("=")
+    stated = _STATED.fullmatch(value)
+    return expression, "".join(stated.groups()) if stated else None
+
+
+def _parse(text: str) -> list[int | str] | None:
+    """An expression as postfix: numbers, and signs after their operands; ``None`` where it is malformed. Dijkstra's shunting yard."""
+    postfix: list[int | str] = []
+    pending: list[str] = []
+    operand_next = True
+    for token in _TOKEN.findall(text):
+        if operand_next:
+            if token[0] in _DIGITS:
+                if token[0] == "0" and len(token) > 1:
+                    return None
+                postfix.append(int(token))
+                operand_next = False
+            elif token == "(":
+                pending.append(token)
+            elif token == "-" and not (pending and pending[-1] == "negated"):
+                pending.append("negated")
+            else:
+                return None
+        elif token == ")":
+            while pending and pending[-1] != "(":
+                postfix.append(pending.pop())
+            if not pending:
+                return None
+            pending.pop()
+        elif token in _BINDING and token != "(":
+            binding = _BINDING[token]
+            while pending and _BINDING[pending[-1]] >= binding:
+                postfix.append(pending.pop())
+            pending.append(token)
+            operand_next = True
+        else:
+            return None
+    if operand_next or "(" in pending:
+        return None
+    return postfix + pending[::-1]
+
+
+def _divided(left: int | Fraction, right: int | Fraction) -> int | Fraction:
+    quotient = Fraction(left) / right
+    return quotient.numerator if quotient.denominator == 1 else quotient
+
+
+_OPERATIONS = {"+": operator.add, "-": operator.sub, "*": operator.mul, "/": _divided}
+
+
+def _value(postfix: list[int | str]) -> int | Fraction | None:
+    """The exact value; ``None`` where something is divided by zero."""
+    values: list[int | Fraction] = []
+    for token in postfix:
+        if isinstance(token, int):
+            values.append(token)
+        elif token == "negated":
+            values[-1] = -values[-1]
+        else:
+            right = values.pop()
+            if token == "/" and not right:
+                return None
+            values[-1] = _OPERATIONS[token](values[-1], right)
+    return values[0]
+
+
+def steps(expression: str) -> list[str]:
+    """An expression worked out: one line an operation, innermost first, and at the end the whole with its value.
+
+    ``steps("(8 - 2) * 4")`` is ``["8 - 2 = 6", "6 * 4 = 24", "(8 - 2) * 4 = 24"]``. Negative numbers and fractions stand in brackets.
+
+    Raises:
+        ValueError: it is malformed or divides by zero.
+    """
+    text, _ = _unwrap(expression)
+    postfix = _parse(text)
+    value = None if postfix is None else _value(postfix)
+    if value is None:
+        raise ValueError(f"not an expression that can be worked out: {expression[:80]!r}")
+    lines: list[str] = []
+    values: list[int | Fraction] = []
+    for token in postfix:
+        if isinstance(token, int):
+            values.append(token)
+        elif token == "negated":
+            values[-1] = -values[-1]
+        else:
+            right, left = values.pop(), values.pop()
+            values.append(_OPERATIONS[token](left, right))
+            lines.append(f"{_operand(left)} {token} {_operand(right)} = {values[-1]}")
+    whole = f"{' '.join(text.split())} = {value}"
+    if "".join(whole.split()) == "".join(" ".join(lines).split()):
+        return lines  # a single operation is the whole
+    return [*lines, whole]
+
+
+def _operand(value: int | Fraction) -> str:
+    return str(value) if value >= 0 and value.denominator == 1 else f"({value})"
+
+
+def draw(rng: Random, settings: Mapping[str, int]) -> tuple[Puzzle, str] | None:
+    """One try at a random puzzle: numbers are drawn, and joined two by two with random signs until one value is left.
+
+    Every value on the way is a whole number from 1: a difference is taken the way round that is positive, a quotient only where it
+    divides. So every puzzle has a solution in whole positive steps.
+
+    Args:
+        rng: random numbers.
+        settings: ``min_numbers``, ``max_numbers``: how many; ``min_value``, ``max_value``: their range, from 1; ``min_target``,
+            ``max_target``.
+
+    Returns:
+        The puzzle and a solution; ``None`` where the value is no target.
+    """
+    count = rng.randint(settings["min_numbers"], settings["max_numbers"])
+    numbers = tuple(rng.randint(settings["min_value"], settings["max_value"]) for _ in range(count))
+    # Each part: value, text, and how tightly its outermost sign binds (a number: as tightly as can be).
+    parts = [(number, str(number), 3) for number in numbers]
+    while len(parts) > 1:
+        left, right = (parts.pop(rng.randrange(len(parts))) for _ in range(2))
+        if left[0] < right[0]:
+            left, right = right, left
+        signs = ["+", "*"] + ["-"] * (left[0] > right[0]) + ["/"] * (left[0] % right[0] == 0)
+        sign = rng.choice(signs)
+        if sign in "+*" and rng.random() < 0.5:
+            left, right = right, left
+        parts.append(_joined(left, sign, right))
+    value, expression, _ = parts[0]
+    if not settings["min_target"] <= value <= settings["max_target"]:
+        return None
+    return Puzzle(numbers, value), expression
+
+
+def _joined(left: tuple[int, str, int], sign: str, right: tuple[int, str, int]) -> tuple[int, str, int]:
+    binding = _BINDING[sign]
+    first = left[1] if left[2] >= binding else f"({left[1]})"
+    # "7 - (3 - 2)" needs its brackets, "7 + (3 - 2)" does not.
+    second = right[1] if right[2] > binding or (right[2] == binding and sign in "+*") else f"({right[1]})"
+    return _OPERATIONS[sign](left[0], right[0]), f"{first} {sign} {second}", binding
