@@ -1,5 +1,7 @@
 """Intervals and tables: every expected value carries its working."""
 
+import dataclasses
+import itertools
 import math
 import random
 from types import SimpleNamespace
@@ -49,9 +51,102 @@ def test_intervals_cover_the_truth_as_often_as_they_say():
     assert abs(covered - 1900) < 60
 
 
+def make_scores(greedy, sampled, n=2, **changes):
+    """Scores in which lenient is strict and the majority is right where most samples are."""
+    values = {
+        "model": "m",
+        "greedy": greedy,
+        "sampled": sampled,
+        "greedy_lenient": greedy,
+        "sampled_lenient": sampled,
+        "majority": [float(share > 0.5) for share in sampled],
+        "num_samples": n,
+        "greedy_format": 1.0,
+        "sampled_format": 1.0,
+        "language": 1.0,
+        "mean_tokens": 20.0,
+        "truncated": 0.0,
+    }
+    return Scores(**{**values, **changes})
+
+
+@pytest.mark.parametrize("n", [1, 4, 7])
+def test_pass_at_k_is_the_closed_form(n):
+    # with c right of n samples: the share of k-subsets that hold a right one, counted one by one
+    for c in range(n + 1):
+        scores = make_scores([0.0], [c / n], n)
+        for k in range(1, n + 1):
+            subsets = list(itertools.combinations(range(n), k))
+            expected = sum(any(sample < c for sample in subset) for subset in subsets) / len(subsets)
+            assert scores.pass_at(k) == [pytest.approx(expected)]
+        assert scores.pass_at(1) == [pytest.approx(c / n)]
+    with pytest.raises(ValueError, match=f"there are {n}"):
+        scores.pass_at(n + 1)
+
+
+def test_pass_at_k_is_unbiased():
+    # 4,000 rows with p = 0.3 and n = 6: pass@3 is 1 - 0.7**3 = 0.657; its spread over rows is below 0.5, so 4 standard errors are 0.032
+    rng = random.Random(1)
+    shares = [sum(rng.random() < 0.3 for _ in range(6)) / 6 for _ in range(4000)]
+    values = make_scores(shares, shares, 6).pass_at(3)
+    assert sum(values) / len(values) == pytest.approx(0.657, abs=0.032)
+
+
+@pytest.mark.parametrize(
+    "answers, right, expected",
+    [
+        (["7", "8", "7"], [True, False, True], 1.0),
+        (["7", "8", "8"], [True, False, False], 0.0),
+        (["1,000", "1000", "5"], [True, True, False], 1.0),  # one answer, written in two ways
+        ([None, None, "7"], [False, False, True], 1.0),  # giving none is no vote
+        ([None, None], [False, False], 0.0),
+        (["8", "7"], [False, True], 0.0),  # of equally frequent ones the first
+    ],
+)
+def test_majority(answers, right, expected):
+    from r1_recipes.evaluate import _majority
+
+    assert _majority([{"answer": a, "correct": r} for a, r in zip(answers, right, strict=True)]) == expected
+
+
+@pytest.mark.parametrize(
+    "text, gold, expected",
+    [
+        ("<think>\n6*12\n</think>\n<answer>\n72\n</answer>", "72", True),
+        ("<think>\n6*12\n</think>\nThe answer is 72.", "72", True),  # no answer block
+        ("So she makes $72 every day.", "72", True),  # the last number, as a flexible extraction has it
+        ("It is \\boxed{72}", "72", True),
+        ("<think>\n72\n</think>\nI cannot say.", "72", False),  # only inside the reasoning
+        ("First 72, then 12 more: 84", "72", False),
+        ("72,000 in all", "72", False),
+        ("72,000 in all", "72000", True),
+        ("nothing", "72", False),
+        ("\x00" * 50, "72", False),
+    ],
+)
+def test_lenient_verdicts(text, gold, expected):
+    from r1_recipes.evaluate import lenient_verdicts
+    from r1_recipes.formats import FORMATS
+    from r1_recipes.rewards import get_reward_funcs
+
+    (accuracy,) = get_reward_funcs(["accuracy"], "think_answer")
+    strict = [bool(value) for value in accuracy(completions=[text], solution=[gold])]
+    assert lenient_verdicts(FORMATS["think_answer"], [text], strict, [gold]) == [expected]
+
+
+def test_lenient_verdicts_ask_a_row_s_own_scorer():
+    from r1_recipes.evaluate import lenient_verdicts
+    from r1_recipes.formats import FORMATS
+
+    scorer = '{"countdown": {"numbers": [2, 5], "target": 10}}'
+    texts = ["The answer is 2 * 5", "The answer is 10", "7"]
+    verdicts = lenient_verdicts(FORMATS["think_answer"], texts, [False] * 3, [None, None, "7"], [scorer, scorer, None])
+    assert verdicts == [True, False, True]
+
+
 def test_the_table_shows_each_model_and_the_difference():
-    first = Scores("a", [0.0, 0.0, 1.0, 0.0], [0.0, 0.5, 0.5, 0.0], 0.5, 0.25, 0.9, 12.4, 0.0)
-    second = Scores("b", [1.0, 0.0, 1.0, 1.0], [0.5, 1.0, 0.5, 1.0], 1.0, 1.0, 1.0, 20.0, 0.0)
+    first, second = make_scores([0.0, 0.0, 1.0, 0.0], [0.0, 0.5, 0.5, 0.0]), make_scores([1.0, 0.0, 1.0, 1.0], [0.5, 1.0, 0.5, 1.0])
+    first = dataclasses.replace(first, greedy_format=0.5, sampled_format=0.25, language=0.9, mean_tokens=12.4)
     table = markdown_table([("raw", first, None), ("tuned", second, None)]).splitlines()
     assert len(table) == 4 and len({line.count("|") for line in table}) == 1
     assert table[2].startswith("| raw | 25.0 % (") and table[2].endswith("| 50 % / 25 % | 0.90 | 12 |")
@@ -102,6 +197,8 @@ def test_reading_a_prompt_once_changes_no_completion(tmp_path):
 def test_the_command_judges_two_models_on_rows_that_a_length_limit_would_drop(tmp_path, capsys):
     import json
 
+    import pandas
+
     from r1_recipes import evaluate
     from r1_recipes.smoke import build_tiny_model
 
@@ -113,12 +210,31 @@ def test_the_command_judges_two_models_on_rows_that_a_length_limit_would_drop(tm
         f"model_name_or_path: {model}\ndataset_name: {tmp_path / 'test.jsonl'}\nmapper: prompt_solution\nreward_funcs: [accuracy]\n"
         f"max_prompt_tokens: 1\nmax_completion_length: 4\nuse_cpu: true\nbf16: false\ndtype: float32\noutput_dir: {tmp_path / 'run'}\n"
     )
-    output = tmp_path / "scores.json"
-    evaluate.main([str(recipe), "--model", model, "--model", model, "--num_samples", "2", "--output", str(output)])
-    first, second = json.loads(output.read_text())
+    output = tmp_path / "scores"
+    command = [str(recipe), "--model", model, "--model", model, "--num_samples", "2", "--output", str(output)]
+    evaluate.main(command)
+    first, second = json.loads((output / "results.json").read_text())
+    assert set(first["pass_at"]) == {"1", "2"} and first["num_samples"] == 2
+    table = pandas.read_parquet(output / "2_model" / "completions.parquet")
+    # two rows, one greedy and two sampled completions each
+    assert list(table["sample"]) == [-1, 0, 1] * 2 and list(table["index"]) == [0, 0, 0, 1, 1, 1]
     # "Because." is not mathematics: nobody can be judged by it, so it is left out for both.
     assert len(first["greedy"]) == len(second["sampled"]) == 2
     assert "greedy +0.0 points" in capsys.readouterr().out
+
+    # Again: nothing is generated anew, also where one row had been lost; other settings are refused.
+    shard = output / "1_model" / "completions" / "shard-00000.jsonl"
+    lines = shard.read_bytes().splitlines(keepends=True)
+    shard.write_bytes(lines[0])
+    evaluate.main(command)
+    assert shard.read_bytes().startswith(lines[0]) and len(shard.read_bytes().splitlines()) == 2
+    assert json.loads((output / "results.json").read_text())[1] == second
+    with pytest.raises(SystemExit):
+        evaluate.main([*command, "--temperature", "0.5"])
+    assert "holds completions of other rows, settings or weights" in capsys.readouterr().err
+
+    evaluate.main([str(recipe), "--model", model, "--model", model, "--ask", "2 + 2?"])
+    assert capsys.readouterr().out.count(f"=== {model}") == 2
     assert not (tmp_path / "run").exists()
     with pytest.raises(SystemExit):
         evaluate.main([str(recipe), "--model", model, "--num_samples", "0"])

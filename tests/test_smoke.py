@@ -73,3 +73,14 @@ def test_smoke_overrides_leave_what_the_user_typed(tmp_path: Path) -> None:
 
     loaded = recipe.load([GRPO, "--smoke", "--max_steps", "3"], "grpo")
     assert loaded.training.max_steps == 3 and loaded.training.num_generations == 2
+
+
+def test_a_run_of_several_tasks_logs_a_curve_for_each(tmp_path: Path) -> None:
+    path = next(path for path in RECIPES if path.stem == "mixed_qwen15b")
+    run = tmp_path / "run"
+    # Four prompts a step: the mixture's example rows all come up within a few steps.
+    grpo.main([str(path), "--smoke", "--output_dir", str(run), "--max_steps", "4", "--per_device_train_batch_size", "8"])
+    seen = {key for entry in metrics(run) for key in entry if key.startswith("rewards/")}
+    assert {"rewards/accuracy/gsm8k", "rewards/accuracy/math", "rewards/countdown/countdown"} <= seen
+    # and no task has the curve of another's reward
+    assert not {"rewards/accuracy/countdown", "rewards/countdown/gsm8k", "rewards/countdown/math"} & seen

@@ -48,15 +48,23 @@ class Request:
     prompt: Messages
 
 
+# A temperature (0 is greedy), and how many completions with it.
+Way = tuple[float, int]
 # Called once a request: its index, its completions, and why there are fewer than asked for (or None).
 Sink = Callable[[int, list[Completion], str | None], None]
 
 
 class Backend(Protocol):
-    """Generates ``num_generations`` completions for every request."""
+    """Generates completions for requests."""
 
-    def run(self, requests: Sequence[Request], sink: Sink) -> None:
+    def run(self, requests: Sequence[Request], sink: Sink, ways: Sequence[Way] | None = None) -> None:
         """Hand each request's completions to ``sink`` as they come in, in any order.
+
+        Args:
+            requests: what to complete.
+            sink: gets a request's completions all at once, in the order of ``ways``.
+            ways: temperatures, and how many completions of each request with them; ``None``: the recipe's ``temperature`` and
+                ``num_generations``.
 
         Raises:
             RecipeError: nothing can be generated at all. What fails for one request is handed over as its error.
@@ -88,15 +96,21 @@ def load_format(recipe: Recipe) -> tuple[PreTrainedTokenizerBase | None, Respons
     return runtime.load_tokenizer(recipe)
 
 
-def get_backend(recipe: Recipe, tokenizer: PreTrainedTokenizerBase | None) -> Backend:
-    """The recipe's backend, with its model loaded.
+def get_backend(recipe: Recipe, tokenizer: PreTrainedTokenizerBase | None, name: str | None = None) -> Backend:
+    """A backend with the recipe's model loaded.
+
+    Args:
+        recipe: whose ``training`` are :class:`~r1_recipes.arguments.GenerationSettings`.
+        tokenizer: from :func:`load_format`.
+        name: in place of the recipe's ``backend``.
 
     Raises:
         RecipeError: a package, a GPU, the model or the server's address is missing.
     """
-    if recipe.script.backend == "openai":
+    name = name or recipe.script.backend
+    if name == "openai":
         return OpenAIBackend(recipe)
-    return (VLLMBackend if recipe.script.backend == "vllm" else TransformersBackend)(recipe, tokenizer)
+    return (VLLMBackend if name == "vllm" else TransformersBackend)(recipe, tokenizer)
 
 
 def load_model(recipe: Recipe) -> PreTrainedModel:
@@ -204,20 +218,21 @@ class TransformersBackend:
         self._tokenizer = tokenizer
         self._model = load_model(recipe)
 
-    def run(self, requests: Sequence[Request], sink: Sink) -> None:
+    def run(self, requests: Sequence[Request], sink: Sink, ways: Sequence[Way] | None = None) -> None:
         from transformers import set_seed
 
         settings = self._settings
-        step = max(1, settings.generation_batch_size // settings.num_generations)
-        way = (sampling(settings), settings.num_generations)
+        ways = ways or [(settings.temperature, settings.num_generations)]
+        step = max(1, settings.generation_batch_size // max(copies for _, copies in ways))
+        arguments = [(sampling(settings, temperature), copies) for temperature, copies in ways]
         # Prompts of like length together: padding is work. The longest first: memory runs out at once, or not at all.
         requests = sorted(requests, key=lambda request: (-sum(len(message["content"]) for message in request.prompt), request.index))
         for begin in range(0, len(requests), step):
             part = requests[begin : begin + step]
             set_seed(sample_seed(settings.seed, part[0].index, 0))
-            (done,) = complete(self._model, self._tokenizer, [r.prompt for r in part], [way], settings.max_completion_length)
-            for request, completions in zip(part, done, strict=True):
-                sink(request.index, completions, None)
+            done = complete(self._model, self._tokenizer, [r.prompt for r in part], arguments, settings.max_completion_length)
+            for request, *groups in zip(part, *done, strict=True):
+                sink(request.index, [completion for group in groups for completion in group], None)
 
 
 class VLLMBackend:
@@ -249,12 +264,14 @@ class VLLMBackend:
                 f"{recipe.path}: backend: vllm: the engine does not start ({first_line(error)[:-1]}); without it: --backend transformers"
             ) from error
 
-    def run(self, requests: Sequence[Request], sink: Sink) -> None:
+    def run(self, requests: Sequence[Request], sink: Sink, ways: Sequence[Way] | None = None) -> None:
         from vllm import SamplingParams
         from vllm.sampling_params import RequestOutputKind
 
         settings, engine, limit = self._settings, self._llm.llm_engine, self._llm.model_config.max_model_len
-        names = ("temperature", "top_p", "top_k", "repetition_penalty")
+        ways = ways or [(settings.temperature, settings.num_generations)]
+        temperatures = [temperature for temperature, copies in ways for _ in range(copies)]
+        names = ("top_p", "top_k", "repetition_penalty")
         options = {name: getattr(settings, name) for name in names} | {"min_p": settings.min_p or 0.0}
         # One output a request, when it is done; otherwise every step builds one for each that is under way.
         options |= {"max_tokens": settings.max_completion_length, "output_kind": RequestOutputKind.FINAL_ONLY}
@@ -265,9 +282,10 @@ class VLLMBackend:
             if len(ids) >= limit:
                 sink(request.index, [], f"the prompt has {len(ids)} tokens; the model takes fewer than {limit}")
                 continue
-            done[request.index] = [None] * settings.num_generations
-            for sample in range(settings.num_generations):
-                params = SamplingParams(**options, seed=sample_seed(settings.seed, request.index, sample))
+            done[request.index] = [None] * len(temperatures)
+            for sample, temperature in enumerate(temperatures):
+                seed = sample_seed(settings.seed, request.index, sample)
+                params = SamplingParams(**options, temperature=temperature, seed=seed)
                 engine.add_request(f"{request.index}:{sample}", {"prompt_token_ids": ids}, params)
         # The engine's own steps, not LLM.generate: a row is stored when it is whole, not when all are.
         while engine.has_unfinished_requests():
@@ -280,7 +298,7 @@ class VLLMBackend:
 
 
 class OpenAIBackend:
-    """An OpenAI-compatible server at ``OPENAI_BASE_URL``. Each completion is a request of its own, retried by itself."""
+    """An OpenAI-compatible server at ``OPENAI_BASE_URL``. Each completion is a request of its own, retried by itself; one way a run."""
 
     # Requests handed to the client at once, in units of those under way: the server waits for stragglers only between slices.
     _SLICE = 64
@@ -300,16 +318,16 @@ class OpenAIBackend:
         )
         self._server.check()
 
-    def run(self, requests: Sequence[Request], sink: Sink) -> None:
+    def run(self, requests: Sequence[Request], sink: Sink, ways: Sequence[Way] | None = None) -> None:
         settings = self._settings
-        options: dict[str, Any] = {"temperature": settings.temperature, "max_tokens": settings.max_completion_length}
+        ((temperature, copies),) = ways or [(settings.temperature, settings.num_generations)]
+        options: dict[str, Any] = {"temperature": temperature, "max_tokens": settings.max_completion_length}
         # What stands at its neutral value is not sent: not every server takes these.
         neutral = {"top_p": 1.0, "top_k": 0, "min_p": None, "repetition_penalty": 1.0}
         options |= {name: getattr(settings, name) for name, value in neutral.items() if getattr(settings, name) != value}
-        copies = settings.num_generations
 
         def seeds(part: Sequence[Request]) -> list[int] | None:
-            if not settings.temperature or settings.seed is None:  # not every server takes one
+            if not temperature or settings.seed is None:  # not every server takes one
                 return None
             return [sample_seed(settings.seed, request.index, sample) for request in part for sample in range(copies)]
 

@@ -1,15 +1,21 @@
-"""Accuracy of checkpoints on a recipe's held-out rows: greedy and sampled, several models on the same rows, with intervals.
+"""Accuracy of checkpoints on a recipe's held-out rows: several models on the same rows, greedy and sampled, with intervals.
 
-``python -m r1_recipes.evaluate recipes/NAME.yaml --model A --model B [--num_samples 4] [--output FILE.json]``
+``python -m r1_recipes.evaluate recipes/NAME.yaml --model A --model B [--num_samples 4] [--backend vllm] [--output DIR]``
+
+Strict accuracy counts an answer where the recipe's format wants it; lenient accuracy any final answer that can be made out. Most of what
+is published as a gain of GRPO is the distance between the two.
 """
 
 from __future__ import annotations
 
 import argparse
+import dataclasses
 import json
 import logging
 import math
-from collections.abc import Sequence
+import re
+from collections import Counter
+from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -20,6 +26,7 @@ from r1_recipes.errors import RecipeError
 if TYPE_CHECKING:
     from datasets import Dataset
 
+    from r1_recipes.backends import Backend, Completion, Request
     from r1_recipes.formats import ResponseFormat
     from r1_recipes.recipe import Recipe
 
@@ -29,6 +36,7 @@ logger = logging.getLogger("r1_recipes.evaluate")  # under `python -m` this modu
 BATCH_SIZE = 128
 # Two-sided 95 %.
 _Z = 1.959964
+_LAST_NUMBER = re.compile(r"-?\$?\d[\d,]*(?:\.\d+)?")
 
 
 @dataclass
@@ -37,8 +45,12 @@ class Scores:
 
     Attributes:
         model: path or id.
-        greedy: per row, 1.0 where the greedy completion is right.
-        sampled: per row, the share of its sampled completions that is right.
+        greedy: per row, 1.0 where the greedy completion is right (strict).
+        sampled: per row, the share of its sampled completions that is right (strict).
+        greedy_lenient: as ``greedy``, by :func:`lenient_verdicts`.
+        sampled_lenient: as ``sampled``, by the same.
+        majority: per row, 1.0 where the answer that most samples give is right (maj@n; strict).
+        num_samples: sampled completions a row, n.
         greedy_format: share of greedy completions in the recipe's format.
         sampled_format: the same of sampled ones.
         language: mean language consistency of the sampled completions' reasoning, 0..1, by the reward of that name; ``None`` where it
@@ -51,12 +63,27 @@ class Scores:
     model: str
     greedy: list[float]
     sampled: list[float]
+    greedy_lenient: list[float]
+    sampled_lenient: list[float]
+    majority: list[float]
+    num_samples: int
     greedy_format: float
     sampled_format: float
     language: float | None
     mean_tokens: float
     truncated: float
     examples: list[dict[str, str]] = field(default_factory=list)
+
+    def pass_at(self, k: int) -> list[float]:
+        """Per row, the unbiased estimate of pass@k from n samples: ``1 - C(n - c, k) / C(n, k)`` (Chen et al., arXiv:2107.03374).
+
+        Raises:
+            ValueError: ``k`` is over the number of samples.
+        """
+        n = self.num_samples
+        if not 1 <= k <= n:
+            raise ValueError(f"pass@{k} needs {k} samples or more, there are {n}")
+        return [1 - math.comb(n - round(share * n), k) / math.comb(n, k) for share in self.sampled]
 
 
 def mean_interval(values: Sequence[float]) -> tuple[float, float, float]:
@@ -98,57 +125,113 @@ def _standard_error(values: Sequence[float], mean: float) -> float:
 
 
 def evaluate_model(
-    name: str, rows: Dataset, recipe: Recipe, *, num_samples: int, batch_size: int, seed: int, label: str | None = None
+    name: str,
+    rows: Dataset,
+    recipe: Recipe,
+    *,
+    num_samples: int,
+    batch_size: int,
+    seed: int,
+    label: str | None = None,
+    backend: str = "transformers",
+    folder: Path | None = None,
 ) -> Scores:
-    """Generate greedily and ``num_samples`` times at the recipe's temperature for every row, and judge by ``accuracy`` and ``format``.
+    """Generate greedily and ``num_samples`` times at the recipe's temperature for every row, and judge.
 
     Args:
         name: model path or id.
         rows: ``prompt``, ``solution`` and task columns, as :func:`r1_recipes.data.load_dataset` gives them.
         recipe: a GRPO recipe; its generation settings are used.
         num_samples: sampled completions a row.
-        batch_size: completions generated at once.
+        batch_size: completions generated at once (Transformers).
         seed: of the sampling.
         label: what the progress bar calls it; ``None``: the last part of the name.
+        backend: ``"transformers"`` or ``"vllm"``.
+        folder: completions are kept there, and an interrupted evaluation goes on from them; ``None``: nowhere.
+
+    Raises:
+        RecipeError: the model cannot be loaded, or ``folder`` holds completions made otherwise.
     """
-    from tqdm.auto import tqdm
-    from transformers import set_seed
+    from r1_recipes.backends import Request, get_backend
 
-    from r1_recipes.backends import complete, load_model, sampling
-
-    recipe.model.model_name_or_path = name
+    recipe = _for_generation(recipe, name, num_samples, batch_size, seed)
     tokenizer, fmt = runtime.load_tokenizer(recipe)
-    model = load_model(recipe)
-    set_seed(seed)
-    training = recipe.training
-    ways = [(sampling(training, temperature=0), 1), (sampling(training), num_samples)]
-    greedy, sampled, lengths, truncated = [], [], [], 0
-    step = max(1, batch_size // num_samples)
-    with tqdm(total=len(rows) * (1 + num_samples), desc=label or Path(name).name, unit="completion") as bar:
-        for begin in range(0, len(rows), step):
-            prompts = rows["prompt"][begin : begin + step]
-            firsts, others = complete(model, tokenizer, prompts, ways, training.max_completion_length)
-            greedy += [completion.text for (completion,) in firsts]
-            sampled += [completion.text for group in others for completion in group]
-            lengths += [completion.tokens for group in others for completion in group]
-            truncated += sum(completion.finish_reason == "length" for group in others for completion in group)
-            bar.update(len(prompts) * (1 + num_samples))
-    greedy_right, greedy_format, _ = _judge(fmt, rows, greedy, 1)
-    sampled_right, sampled_format, language = _judge(fmt, rows, sampled, num_samples)
-    return Scores(
-        model=name,
-        greedy=greedy_right,
-        sampled=sampled_right,
-        greedy_format=greedy_format,
-        sampled_format=sampled_format,
-        language=language,
-        mean_tokens=sum(lengths) / len(lengths),
-        truncated=truncated / len(lengths),
-        examples=[
-            {"question": rows[i]["prompt"][-1]["content"], "completion": greedy[i], "solution": rows[i]["solution"]}
-            for i in range(min(3, len(rows)))
-        ],
-    )
+    ways = [(0.0, 1), (recipe.training.temperature, num_samples)]
+    if folder is None:
+        requests = [Request(index, prompt) for index, prompt in enumerate(rows["prompt"])]
+        done = _generate(get_backend(recipe, tokenizer, backend), requests, ways, label or name)
+    else:
+        done = _generate_and_keep(recipe, tokenizer, rows, ways, label or name, backend, folder)
+    groups = [done[index] for index in range(len(rows))]
+    scores, table = _judge(name, fmt, rows, groups, num_samples)
+    if folder is not None:
+        from datasets import Dataset
+
+        Dataset.from_list(table).to_parquet(str(folder / "completions.parquet"))
+    return scores
+
+
+def _for_generation(recipe: Recipe, name: str, num_samples: int, batch_size: int, seed: int) -> Recipe:
+    """The recipe with its sampling keys as :class:`~r1_recipes.arguments.GenerationSettings`, for one model."""
+    from r1_recipes.arguments import GenerationSettings
+
+    shared = {f.name: getattr(recipe.training, f.name) for f in dataclasses.fields(GenerationSettings) if hasattr(recipe.training, f.name)}
+    own = {"num_generations": num_samples, "generation_batch_size": batch_size, "seed": seed, "output_dir": recipe.training.output_dir}
+    model = dataclasses.replace(recipe.model, model_name_or_path=name)
+    return dataclasses.replace(recipe, model=model, training=GenerationSettings(**{**shared, **own}))
+
+
+def _generate(
+    backend: Backend,
+    requests: list[Request],
+    ways: list[tuple[float, int]],
+    label: str,
+    keep: Callable[[int, list[Completion]], None] | None = None,
+) -> dict[int, list[Completion]]:
+    from tqdm.auto import tqdm
+
+    done: dict[int, list[Completion]] = {}
+    copies = sum(count for _, count in ways)
+    with tqdm(total=len(requests) * copies, desc=Path(label).name, unit="completion") as bar:
+
+        def sink(index: int, completions: list[Completion], error: str | None) -> None:
+            if error:
+                raise RecipeError(f"row {index} cannot be completed: {error}")
+            if keep is not None:
+                keep(index, completions)
+            done[index] = completions
+            bar.update(copies)
+
+        backend.run(requests, sink, ways)
+    return done
+
+
+def _generate_and_keep(
+    recipe: Recipe, tokenizer: Any, rows: Dataset, ways: list[tuple[float, int]], label: str, backend: str, folder: Path
+) -> dict[int, list[Completion]]:
+    from r1_recipes.backends import Completion, Request, get_backend
+    from r1_recipes.shards import ShardStore, row_digest
+
+    solutions = rows["solution"] if "solution" in rows.column_names else [None] * len(rows)
+    # Everything that shapes a completion; whoever changes it has to choose another folder.
+    made_by = {**dataclasses.asdict(recipe.training), "backend": backend, "model": recipe.model.model_name_or_path}
+    made_by["weights"] = runtime.weights_stamp(Path(recipe.model.model_name_or_path))
+    digests = [row_digest([prompt, made_by], solution) for prompt, solution in zip(rows["prompt"], solutions, strict=True)]
+    with ShardStore(folder / "completions") as store:
+        other = [index for index, digest in store.digests.items() if index >= len(digests) or digests[index] != digest]
+        if other:
+            raise RecipeError(f"{folder}: holds completions of other rows, settings or weights (row {other[0]}); choose another --output")
+
+        def keep(index: int, completions: list[Completion]) -> None:
+            record = {"index": index, "digest": digests[index], "error": None, "completions": [asdict(c) for c in completions]}
+            store.append([record])
+
+        pending = [Request(index, rows[index]["prompt"]) for index in range(len(rows)) if index not in store.digests]
+        if pending:
+            if len(store):
+                logger.info("%s: %d of %d rows are there already", label, len(store), len(rows))
+            _generate(get_backend(recipe, tokenizer, backend), pending, ways, label, keep)
+        return {record["index"]: [Completion(**c) for c in record["completions"]] for record in store}
 
 
 def held_out_rows(recipe: Recipe) -> Dataset:
@@ -176,23 +259,135 @@ def held_out_rows(recipe: Recipe) -> Dataset:
     return rows.select(judged)
 
 
-def _judge(fmt: ResponseFormat, rows: Dataset, texts: list[str], samples: int) -> tuple[list[float], float, float | None]:
-    """Share of right completions a row, share of all in the format, and mean language consistency."""
+def _judge(
+    name: str, fmt: ResponseFormat, rows: Dataset, groups: list[list[Completion]], num_samples: int
+) -> tuple[Scores, list[dict[str, Any]]]:
+    """Scores, and one record a completion: the first of a row's is the greedy one."""
     from r1_recipes.rewards import get_reward_funcs
+    from r1_recipes.rewards.accuracy import parsed_answers
 
     accuracy, shape, language = get_reward_funcs(["accuracy", "format", "language_consistency"], fmt)
-    columns = {name: [value for value in rows[name] for _ in range(samples)] for name in rows.column_names}
+    copies = 1 + num_samples
+    flat = [completion for group in groups for completion in group]
+    texts = [completion.text for completion in flat]
+    columns = {column: [value for value in rows[column] for _ in range(copies)] for column in rows.column_names}
     columns["prompts"] = columns.pop("prompt")
-    right = accuracy(completions=texts, **columns)
-    per_row = [sum(right[i : i + samples]) / samples for i in range(0, len(right), samples)]
-    spoken = [value for value in language(completions=texts, **columns) if value is not None]
-    return per_row, sum(shape(completions=texts)) / len(texts), sum(spoken) / len(spoken) if spoken else None
+    strict = [bool(value) for value in accuracy(completions=texts, **columns)]
+    lenient = lenient_verdicts(fmt, texts, strict, columns.get("solution"), columns.get("scorer"))
+    formed = shape(completions=texts)
+    spoken = language(completions=texts, **columns)
+    answers = parsed_answers(fmt, texts)
+    table = [
+        {
+            "index": position // copies,
+            "sample": position % copies - 1,  # -1: greedy
+            "question": rows[position // copies]["prompt"][-1]["content"],
+            "solution": str(columns["solution"][position]) if "solution" in columns else "",
+            "completion": completion.text,
+            "answer": answers[position],
+            "correct": strict[position],
+            "lenient": lenient[position],
+            "format": bool(formed[position]),
+            "tokens": completion.tokens,
+            "finish_reason": completion.finish_reason,
+        }
+        for position, completion in enumerate(flat)
+    ]
+
+    def shares(values: Sequence[float]) -> tuple[list[float], list[float]]:
+        """Greedy values a row, and the mean of the samples' a row."""
+        by_row = [values[i : i + copies] for i in range(0, len(values), copies)]
+        return [float(row[0]) for row in by_row], [sum(row[1:]) / num_samples for row in by_row]
+
+    greedy, sampled = shares(strict)
+    greedy_lenient, sampled_lenient = shares(lenient)
+    greedy_format, sampled_format = (sum(values) / len(values) for values in shares(formed))
+    samples = [record for record in table if record["sample"] >= 0]
+    heard = [value for record, value in zip(table, spoken, strict=True) if record["sample"] >= 0 and value is not None]
+    return Scores(
+        model=name,
+        greedy=greedy,
+        sampled=sampled,
+        greedy_lenient=greedy_lenient,
+        sampled_lenient=sampled_lenient,
+        majority=[_majority(table[i + 1 : i + copies]) for i in range(0, len(table), copies)],
+        num_samples=num_samples,
+        greedy_format=greedy_format,
+        sampled_format=sampled_format,
+        language=sum(heard) / len(heard) if heard else None,
+        mean_tokens=sum(record["tokens"] for record in samples) / len(samples),
+        truncated=sum(record["finish_reason"] == "length" for record in samples) / len(samples),
+        examples=[
+            {"question": record["question"], "completion": record["completion"], "solution": record["solution"]}
+            for record in table[: 3 * copies : copies]
+        ],
+    ), table
 
 
-def markdown_table(rows: Sequence[tuple[str, Scores | None, dict[str, Any] | None]]) -> str:
+def lenient_verdicts(
+    fmt: ResponseFormat,
+    texts: Sequence[str],
+    strict: Sequence[bool],
+    solutions: Sequence[str | None] | None,
+    scorers: Sequence[str | None] | None = None,
+) -> list[bool]:
+    """Whether a right answer can be made out, in whatever shape.
+
+    Right are: what is right strictly; what follows the reasoning (or the whole text, where none is closed) and ends in a right box, a
+    right "the answer is", or a right last line; and, as lm-eval's flexible extraction has it, a right last number.
+
+    Args:
+        fmt: reads the completions.
+        texts: completions.
+        strict: their strict verdicts.
+        solutions: golds, one a completion.
+        scorers: the column ``scorer``, where there is one; it decides in place of the gold.
+
+    Returns:
+        One a completion.
+    """
+    from r1_recipes.verification import final_answer, grade, score
+
+    verdicts = list(strict)
+    closing = fmt.reasoning_tags[1] if fmt.reasoning_tags else None
+    for pick in (final_answer, _last_number):
+        left = [index for index, verdict in enumerate(verdicts) if not verdict]
+        answers = []
+        for index in left:
+            text = fmt.full_text(texts[index])
+            answers.append(pick(text.rpartition(closing)[2] if closing and closing in text else text))
+        scored = [position for position, index in enumerate(left) if scorers is not None and scorers[index]]
+        golds = [None if solutions is None else solutions[index] for index in left]
+        found = grade([None if scorers is not None and scorers[i] else gold for i, gold in zip(left, golds, strict=True)], answers)
+        for position, verdict in zip(
+            scored, score([scorers[left[p]] for p in scored], [answers[p] for p in scored]) if scored else [], strict=True
+        ):
+            found[position] = verdict
+        for index, verdict in zip(left, found, strict=True):
+            verdicts[index] = bool(verdict)
+    return verdicts
+
+
+def _last_number(text: str) -> str | None:
+    *_, number = [None, *_LAST_NUMBER.findall(text)]
+    return None if number is None else number.replace("$", "").rstrip(",")
+
+
+def _majority(samples: list[dict[str, Any]]) -> float:
+    """1.0 where the answer that most samples give is right; of equally frequent ones the first given counts, and no answer is none."""
+    votes = Counter("".join(record["answer"].split()).replace(",", "") for record in samples if record["answer"] is not None)
+    if not votes:
+        return 0.0
+    winner = votes.most_common(1)[0][0]
+    chosen = next(r for r in samples if r["answer"] is not None and "".join(r["answer"].split()).replace(",", "") == winner)
+    return float(chosen["correct"])
+
+
+def markdown_table(rows: Sequence[tuple[str, Scores | None, dict[str, Any] | None]], *, full: bool = False) -> str:
     """One row a model or a made data set.
 
     Args:
+        full: lenient accuracy, maj@n and pass@n too, and how many samples were cut.
         rows: label, the model's scores, and the yield of what was made instead of a model
             (``kept_completions``, ``completions``); one of the two.
 
@@ -202,7 +397,11 @@ def markdown_table(rows: Sequence[tuple[str, Scores | None, dict[str, Any] | Non
     """
     columns = ["model", "greedy accuracy", "sampled accuracy", "format (greedy / sampled)", "language", "mean tokens"]
     made = any(yielded for _, _, yielded in rows)
-    lines = [columns + ["completions kept"] * made]
+    more = []
+    if full:
+        n = next(scores.num_samples for _, scores, _ in rows if scores is not None)
+        more = ["lenient (greedy / sampled)", f"maj@{n}", f"pass@{n}", "truncated"]
+    lines = [columns + more + ["completions kept"] * made]
     lines.append(["---"] * len(lines[0]))
     for label, scores, yielded in rows:
         cells = [label, *[""] * (len(columns) - 1)]
@@ -210,6 +409,11 @@ def markdown_table(rows: Sequence[tuple[str, Scores | None, dict[str, Any] | Non
             cells[1:3] = [_percent(mean_interval(scores.greedy)), _percent(mean_interval(scores.sampled))]
             cells[3] = f"{100 * scores.greedy_format:.0f} % / {100 * scores.sampled_format:.0f} %"
             cells[4:6] = ["" if scores.language is None else f"{scores.language:.2f}", f"{scores.mean_tokens:.0f}"]
+            if full:
+                lenient = (mean_interval(values)[0] for values in (scores.greedy_lenient, scores.sampled_lenient))
+                cells.append(" / ".join(f"{100 * value:.1f} %" for value in lenient))
+                cells += [_percent(mean_interval(values)) for values in (scores.majority, scores.pass_at(n))]
+                cells.append(f"{100 * scores.truncated:.0f} %")
         share = ""
         if yielded is not None:
             kept, all_ = yielded["kept_completions"], yielded["completions"]
@@ -230,6 +434,21 @@ def difference_line(before: Scores, after: Scores, what: str) -> str:
     return f"{what}: greedy {greedy}, sampled {sampled}; paired over the same {len(before.greedy)} problems."
 
 
+def ask(recipe: Recipe, models: Sequence[str], question: str) -> list[str]:
+    """Each model's greedy answer to one question, in the recipe's own prompt."""
+    from r1_recipes.backends import Request, get_backend
+    from r1_recipes.data.load import build_prompt
+
+    answers = []
+    for name in models:
+        own = _for_generation(recipe, name, 1, 1, 0)
+        tokenizer, fmt = runtime.load_tokenizer(own)
+        request = Request(0, build_prompt(question, fmt, recipe.script.few_shot))
+        (completion,) = _generate(get_backend(own, tokenizer, "transformers"), [request], [(0.0, 1)], name)[0]
+        answers.append(fmt.full_text(completion.text))
+    return answers
+
+
 def main(argv: Sequence[str] | None = None) -> None:
     """Command line; see the module's first lines.
 
@@ -242,7 +461,9 @@ def main(argv: Sequence[str] | None = None) -> None:
     parser.add_argument("--num_samples", type=int, default=4, help="sampled completions a row (default 4)")
     parser.add_argument("--batch_size", type=int, default=BATCH_SIZE, help=f"completions generated at once (default {BATCH_SIZE})")
     parser.add_argument("--seed", type=int, default=0, help="of the sampling (default 0)")
-    parser.add_argument("--output", type=Path, help="write every number here, as JSON")
+    parser.add_argument("--backend", choices=("transformers", "vllm"), default="transformers", help="who generates")
+    parser.add_argument("--output", type=Path, help="folder for every number (JSON) and completion (Parquet); goes on from what it holds")
+    parser.add_argument("--ask", metavar="QUESTION", help="no evaluation: each model's answer to this question, side by side")
     options, overrides = parser.parse_known_args(argv)
     with runtime.reported_errors():
         from r1_recipes.recipe import load
@@ -251,17 +472,30 @@ def main(argv: Sequence[str] | None = None) -> None:
             raise RecipeError("--num_samples and --batch_size are 1 or more")
         recipe = load([options.recipe, *overrides], "grpo")
         runtime.set_up_logging(recipe)
+        if options.ask is not None:
+            for name, answer in zip(options.model, ask(recipe, options.model, options.ask), strict=True):
+                runtime.say(f"=== {name}\n{answer}\n")
+            return
         rows = held_out_rows(recipe)
-        settings = {"num_samples": options.num_samples, "batch_size": options.batch_size, "seed": options.seed}
-        scores = [evaluate_model(name, rows, recipe, **settings) for name in options.model]
-        table = markdown_table([(name, one, None) for name, one in zip(options.model, scores, strict=True)])
+        settings = {"num_samples": options.num_samples, "batch_size": options.batch_size, "seed": options.seed, "backend": options.backend}
+        folders: list[Path | None] = [None] * len(options.model)
+        if options.output:
+            # Two checkpoints may have one last name.
+            folders = [options.output / f"{number}_{Path(name).name}" for number, name in enumerate(options.model, start=1)]
+        scores = [
+            evaluate_model(name, rows, recipe, **settings, folder=folder) for name, folder in zip(options.model, folders, strict=True)
+        ]
+        table = markdown_table([(name, one, None) for name, one in zip(options.model, scores, strict=True)], full=True)
         lines = [
             difference_line(scores[i], scores[i + 1], f"{options.model[i + 1]} over {options.model[i]}") for i in range(len(scores) - 1)
         ]
-        runtime.say("\n".join([table, *lines]))
+        report = "\n".join([table, *lines])
+        runtime.say(report)
         if options.output:
-            options.output.parent.mkdir(parents=True, exist_ok=True)
-            options.output.write_text(json.dumps([asdict(s) for s in scores], indent=1, ensure_ascii=False), encoding="utf-8")
+            ks = [2**i for i in range(options.num_samples.bit_length())]
+            entries = [{**asdict(one), "pass_at": {k: mean_interval(one.pass_at(k)) for k in ks}} for one in scores]
+            (options.output / "results.json").write_text(json.dumps(entries, indent=1, ensure_ascii=False), encoding="utf-8")
+            (options.output / "results.md").write_text(report + "\n", encoding="utf-8")
 
 
 if __name__ == "__main__":
