@@ -146,8 +146,9 @@ def metrics(run: Path) -> list[dict[str, Any]]:
 
 
 def log_lines(run: Path) -> list[str]:
-    """The messages of a run's ``run.log``, every line of which is JSON."""
-    return [json.loads(line)["message"] for line in (run / "run.log").read_text(encoding="utf-8").splitlines()]
+    """The messages of a run's ``run.log``, every line of which is JSON, but for those that say where its report is."""
+    lines = [json.loads(line) for line in (run / "run.log").read_text(encoding="utf-8").splitlines()]
+    return [line["message"] for line in lines if line["logger"] != "r1_recipes.report"]
 
 
 def weights(folder: Path) -> dict[str, Any]:

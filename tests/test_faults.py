@@ -24,7 +24,7 @@ STEPS = 12
 def comparable(entries: list[dict[str, Any]]) -> list[dict[str, Any]]:
     # SFTTrainer's num_tokens counts from zero again in each process.
     left_out = {"step_time", *(("num_tokens",) if any("mean_token_accuracy" in entry for entry in entries) else ())}
-    return [{key: value for key, value in entry.items() if key not in left_out} for entry in entries]
+    return [{key: value for key, value in entry.items() if key not in left_out and not key.startswith("time/")} for entry in entries]
 
 
 def assert_same_run(run: Path, whole: Path) -> None:
@@ -176,13 +176,13 @@ def test_ctrl_c_in_the_last_step_lets_the_run_finish(
 
 
 @pytest.fixture
-def launch(write_recipe: Callable[..., str]) -> Iterator[Callable[[str], subprocess.Popen]]:
+def launch(write_recipe: Callable[..., str]) -> Iterator[Callable[..., subprocess.Popen]]:
     """Starts a recipe as a user would, in a process group of its own as a terminal does, and slow enough to be caught."""
     started: list[subprocess.Popen] = []
 
-    def start(path: str) -> subprocess.Popen:
+    def start(path: str, method: str = "grpo") -> subprocess.Popen:
         environment = {**os.environ, "R1_TEST_SLEEP": "0.25", "OMP_NUM_THREADS": "1", "PYTHONPATH": str(ROOT)}
-        command = [sys.executable, "-m", "r1_recipes.grpo", path]
+        command = [sys.executable, "-m", f"r1_recipes.{method}", path]
         process = subprocess.Popen(
             command, cwd=ROOT, env=environment, start_new_session=True, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True
         )
@@ -252,3 +252,22 @@ def test_kill_and_ctrl_c_of_the_whole_process_group(
     grpo.main([write_recipe("grpo", name="whole", output_dir=str(whole), **changes)])
     for run in (killed_run, torn_run, stopped_run):
         assert_same_run(run, whole)
+
+
+@pytest.mark.e2e
+def test_sft_killed_in_mid_run_ends_as_if_it_never_was(
+    write_recipe: Callable[..., str], launch: Callable[..., subprocess.Popen], tmp_path: Path
+) -> None:
+    killed_run, whole = tmp_path / "killed", tmp_path / "whole"
+    # Two steps an epoch and some milliseconds each: long enough to be caught in mid-run.
+    changes = {"max_steps": 400, "save_steps": 20, "save_total_limit": 2}
+    path = write_recipe("sft", name="killed", output_dir=str(killed_run), **changes)
+    process = launch(path, "sft")
+    send_at_step((process, killed_run, 50, signal.SIGKILL))
+    assert process.wait() == -signal.SIGKILL
+    assert not (killed_run / "model.safetensors").exists()
+
+    sft.main([path])
+    assert any(line.startswith(f"going on from {killed_run / 'checkpoint-'}") for line in log_lines(killed_run))
+    sft.main([write_recipe("sft", name="whole", output_dir=str(whole), **changes)])
+    assert_same_run(killed_run, whole)

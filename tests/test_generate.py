@@ -293,6 +293,15 @@ def test_reasoning_that_the_server_split_off_is_put_back(recipe, tmp_path, monke
 
 
 def test_ctrl_c_says_what_is_stored(recipe, tmp_path, monkeypatch, caplog):
+    # A test run that a shell started in the background ignores SIGINT; what a terminal starts does not.
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    try:
+        _interrupt(recipe, tmp_path, monkeypatch, caplog)
+    finally:
+        signal.signal(signal.SIGINT, before)
+
+
+def _interrupt(recipe, tmp_path, monkeypatch, caplog):
     def answer(body, before):
         if body["messages"][-1]["content"] == "9+7?":
             os.kill(os.getpid(), signal.SIGINT)

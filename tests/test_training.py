@@ -195,7 +195,7 @@ def test_the_same_command_on_a_finished_run_changes_nothing(write_recipe: Callab
 @pytest.mark.parametrize("method", ["grpo", "sft"])
 def test_one_seed_is_one_run(write_recipe: Callable[..., str], tmp_path: Path, method: str) -> None:
     path = write_recipe(method, max_steps=4, save_strategy="no")
-    timings = ("step_time", "step")
+    timings = ("step_time", "step", "time/generation", "time/rewards")
 
     def run(name: str, seed: int) -> list[dict[str, Any]]:
         MAIN[method]([path, "--output_dir", str(tmp_path / name), "--seed", str(seed)])

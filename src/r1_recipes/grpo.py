@@ -7,7 +7,7 @@ import copy
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
-from r1_recipes import runtime
+from r1_recipes import report, runtime
 
 if TYPE_CHECKING:
     from trl import GRPOTrainer
@@ -32,6 +32,7 @@ def build_trainer(recipe: Recipe, fmt: ResponseFormat, tokenizer: Any, arguments
     if script.task_rewards is not None:
         rewards = route(rewards, script.reward_funcs, script.task_rewards, script.task_column)
     trainer = GRPOTrainer(reward_funcs=rewards, **arguments)
+    report.time_phases(trainer)
     if script.eval_temperature is not None or script.eval_max_completion_length is not None:
         _evaluate_otherwise(trainer, script.eval_temperature, script.eval_max_completion_length)
     return trainer

@@ -19,7 +19,7 @@ from dataclasses import MISSING, asdict, dataclass, field, fields
 from pathlib import Path
 from typing import Any
 
-from r1_recipes import runtime
+from r1_recipes import report, runtime
 from r1_recipes.errors import RecipeError, unknown_name
 from r1_recipes.evaluate import BATCH_SIZE, Scores, difference_line, evaluate_model, held_out_rows, markdown_table
 from r1_recipes.recipe import Recipe, load, read_yaml
@@ -176,16 +176,19 @@ def run_pipeline(
         runtime.say(f"\n=== {number}/{len(pipeline.stages)} {stage.label}" + (f": {stage.says}" if stage.says else ""))
         outcomes[stage.name] = _run_stage(run, stage)
     minutes = (time.monotonic() - began) / 60
-    report = _report(run, outcomes)
+    table = _report(run, outcomes)
     run.output_dir.mkdir(parents=True, exist_ok=True)
-    (run.output_dir / "results.md").write_text(report + "\n", encoding="utf-8")
+    (run.output_dir / "results.md").write_text(table + "\n", encoding="utf-8")
     kept = {name: asdict(outcome) for name, outcome in outcomes.items()}
     (run.output_dir / "results.json").write_text(json.dumps({"judged": judged, "stages": kept}, indent=1), encoding="utf-8")
-    runtime.say(f"\n=== Done in {minutes:.0f} minutes: {pipeline.title}\n\n{report}\n")
+    runtime.say(f"\n=== Done in {minutes:.0f} minutes: {pipeline.title}\n\n{table}\n")
     last = next(outcome.scores for outcome in reversed(outcomes.values()) if outcome.scores)
     example = last.examples[0]
     runtime.say(f"One answer of the last model, to {example['question']!r}:\n{example['completion']}\n")
     runtime.say(f"runs, models and curves: {run.output_dir}/\nthis table:              {run.output_dir / 'results.md'}")
+    trained = [name for name in outcomes if (run.output_dir / name / report.REPORT_FILE).is_file()]
+    if trained:
+        runtime.say(f"to look at:              {run.output_dir / trained[-1] / report.REPORT_FILE}")
     return outcomes
 
 

@@ -25,6 +25,7 @@ from typing import TYPE_CHECKING, Any
 
 import yaml
 
+from r1_recipes import report
 from r1_recipes.errors import RecipeError, first_line, install_hint
 from r1_recipes.formats import ResponseFormat, get_response_format, template_prefill
 from r1_recipes.recipe import Recipe, load, namespace_value, read_yaml
@@ -716,7 +717,7 @@ def callbacks(run: Run) -> list[Any]:
                 for _ in range(int(state.epoch or 0)):
                     torch.randperm(sampler.num_samples, generator=sampler.generator)
 
-    return [MetricsFile(), StopAndSave(), RowOrder()]
+    return [MetricsFile(), StopAndSave(), RowOrder(), report.callback(run.output_dir)]
 
 
 @contextlib.contextmanager
@@ -825,7 +826,12 @@ def run_recipe(
             "processing_class": tokenizer,
             "callbacks": callbacks(run),
         }
-        train_and_save(run, build(run.recipe, fmt, tokenizer, arguments), tokenizer)
+        trainer = build(run.recipe, fmt, tokenizer, arguments)
+        try:
+            train_and_save(run, trainer, tokenizer)
+        finally:  # finished, stopped or failed: that is when somebody looks
+            if is_main_process():
+                report.refresh(run.output_dir)
 
 
 def datasets_for(run: Run, fmt: ResponseFormat, tokenizer: Any) -> tuple[Any, Any]:

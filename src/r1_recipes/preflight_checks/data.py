@@ -1,0 +1,219 @@
+"""The data: what is kept, how long prompts are, which golds can be judged by, and prompts as the model sees them."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+from r1_recipes.errors import RecipeError, first_line
+from r1_recipes.formats import ResponseFormat, boxed_spans, get_response_format
+from r1_recipes.preflight_checks.findings import Report, clip, listed, spread
+from r1_recipes.preflight_checks.judging import GRADED
+from r1_recipes.recipe import Recipe
+
+if TYPE_CHECKING:
+    from datasets import Dataset
+
+# Prompts whose tokens are counted: these many, evenly spread, and the longest by characters.
+_MEASURED = 2000
+_LONGEST = 200
+# Golds that are read, evenly spread (numbers take no time, an expression milliseconds), and those compared with themselves.
+_GOLDS = 20_000
+_VERIFIED = 200
+_SHOWN_PROMPTS = 3
+_QUANTILES = (0.5, 0.9, 0.99)
+
+
+def plain_format(recipe: Recipe) -> ResponseFormat:
+    """The response format by the recipe's keys alone, where no tokenizer says what the turn starts with."""
+    script = recipe.script
+    return get_response_format(script.response_format, system_prompt=script.system_prompt, prefill=script.prefill)
+
+
+def load(report: Report, recipe: Recipe, fmt: ResponseFormat, tokenizer: Any) -> Dataset | None:
+    """The training rows, and whether the test split can be read; what was dropped is in the report."""
+    from r1_recipes.data import load_dataset
+    from r1_recipes.data.load import drop_overlap
+
+    script = recipe.script
+    if tokenizer is None:  # lengths in tokens cannot be known
+        script = dataclasses.replace(script, max_prompt_tokens=None, max_solution_tokens=None)
+    rows, held_out = None, None
+    with report.refusals("data.unusable"):
+        source = None
+        if script.smoke:
+            from r1_recipes.smoke import example_rows
+
+            source = example_rows(script, recipe.method)
+        rows, loaded = load_dataset(script, fmt, recipe.method, split="train", tokenizer=tokenizer, rows=source)
+        dropped = [
+            {"reason": reason, "count": count, "first_index": loaded.first_index[reason]} for reason, count in loaded.dropped.items()
+        ]
+        report.facts["data"] = {"read": loaded.read, "kept": loaded.kept, "dropped": dropped, "columns": rows.column_names}
+        lost = loaded.dropped.total() / max(1, loaded.read)
+        say = report.warn if lost > 0.5 else report.ok
+        say("data.rows", f"{loaded}" + (f"; {lost:.0%} of the rows are lost, so look at the reasons" if lost > 0.5 else ""))
+    if recipe.training.eval_strategy != "no" and not script.smoke:
+        with report.refusals("data.test_split"):
+            held_out, loaded = load_dataset(script, fmt, recipe.method, split="test", tokenizer=tokenizer)
+            report.ok("data.test_split", f"test split: {loaded}")
+    if rows is not None and held_out is not None:
+        rows, shared = drop_overlap(rows, held_out)
+        if shared:
+            say = report.warn if len(rows) else report.error
+            left = f"{len(rows)} are left" if len(rows) else "no row is left; name another dataset_test_split"
+            say("data.overlap", f"{shared} training rows ask what the test split asks, and training leaves them out: {left}")
+    return rows if rows is not None and len(rows) else None
+
+
+def rendered(tokenizer: Any, prompt: Any) -> str:
+    """A prompt as the model reads it, special tokens as they are written.
+
+    Raises:
+        RecipeError: the chat template refuses it.
+    """
+    from jinja2 import TemplateError
+
+    if isinstance(prompt, str):
+        return prompt
+    try:
+        return tokenizer.apply_chat_template(prompt, tokenize=False, add_generation_prompt=True)
+    except TemplateError as error:
+        raise RecipeError(
+            f"chat_template: it cannot write the prompt {clip(str(prompt[-1]['content']))}: {first_line(error)} If it takes no system "
+            'message, set system_prompt: "" and put the instruction into the question, or set chat_template'
+        ) from error
+
+
+def check_prompts(report: Report, recipe: Recipe, rows: Dataset, tokenizer: Any, window: int | None) -> int | None:
+    """Lengths against the model's window, and three prompts word for word. Returns the longest prompt's tokens."""
+    prompts = rows["prompt"]
+    picked = spread(len(prompts), _MEASURED)
+    if len(prompts) > len(picked):
+        longest = sorted(range(len(prompts)), key=lambda index: -_characters(prompts[index]))[:_LONGEST]
+        picked = sorted({*picked, *longest})
+    longest_prompt = None
+    with report.refusals("contract.template"):
+        lengths = {index: len(_ids(tokenizer, rendered(tokenizer, prompts[index]))) for index in picked}
+        report.facts["prompts"] = [
+            tokenizer.decode(_ids(tokenizer, rendered(tokenizer, prompts[index])), skip_special_tokens=False)
+            for index in spread(len(prompts), _SHOWN_PROMPTS)
+        ]
+        ordered = sorted(lengths.values())
+        quantiles = {f"p{100 * q:.0f}": ordered[min(len(ordered) - 1, int(q * len(ordered)))] for q in _QUANTILES}
+        longest_prompt = ordered[-1]
+        report.facts["prompt_tokens"] = {**quantiles, "max": longest_prompt, "measured": len(ordered), "window": window}
+        said = f"prompts have {quantiles['p50']} tokens in the middle, {quantiles['p99']} at the 99th percentile, {longest_prompt} at most"
+        _compare(report, recipe, lengths, window, said)
+    return longest_prompt
+
+
+def _compare(report: Report, recipe: Recipe, lengths: dict[int, int], window: int | None, said: str) -> None:
+    if window is None:
+        report.warn("data.window", f"{said}; the model's window (max_position_embeddings) is not known here")
+        return
+    completion = getattr(recipe.training, "max_completion_length", 0) or 0
+    limit = f"max_prompt_tokens: {max(1, window - completion)}"
+    over = [index for index, length in lengths.items() if length >= window]
+    tight = [index for index, length in lengths.items() if length + completion > window]
+    if over:
+        report.error(
+            "data.window",
+            f"{said}; {len(over)} of {len(lengths)} measured do not fit the model's window of {window} tokens (rows {listed(over)}): set "
+            f"{limit} to drop them, or take a model with a longer window",
+        )
+    elif tight:
+        report.warn(
+            "data.window",
+            f"{said}; with max_completion_length {completion}, {len(tight)} of {len(lengths)} measured can run over the model's window of "
+            f"{window} tokens: set {limit}, or a smaller max_completion_length",
+        )
+    else:
+        report.ok("data.window", f"{said}; they fit the model's window of {window} tokens" + " with their completions" * bool(completion))
+
+
+def check_golds(report: Report, recipe: Recipe, rows: Dataset) -> None:
+    """Golds that math-verify cannot read, by index; only where a reward judges by them."""
+    from r1_recipes.verification import grade
+
+    judges = [name for name in recipe.script.reward_funcs if name in GRADED]
+    if not judges or "solution" not in rows.column_names:
+        return
+    golds = [None if gold is None else str(gold) for gold in rows["solution"]]
+    scorers = rows["scorer"] if "scorer" in rows.column_names else [None] * len(golds)
+    asked = [index for index, scorer in enumerate(scorers) if not scorer]
+    asked = [asked[position] for position in spread(len(asked), _GOLDS)]
+    if not asked:
+        return
+    unread = {
+        index
+        for index, verdict in zip(asked, grade([golds[index] for index in asked], [None] * len(asked)), strict=True)
+        if verdict is None
+    }
+    sample = [asked[position] for position in spread(len(asked), _VERIFIED)]
+    sample = [index for index in sample if index not in unread]
+    verdicts = grade([golds[index] for index in sample], [right_answer(golds[index]) for index in sample])
+    odd = [index for index, verdict in zip(sample, verdicts, strict=True) if verdict is False]
+    unread |= {index for index, verdict in zip(sample, verdicts, strict=True) if verdict is None}
+    found = sorted(unread)
+    report.facts["golds"] = {"rows": len(asked), "unparseable": found, "unequal_to_themselves": odd}
+    if found:
+        share = len(found) / len(asked)
+        message = (
+            f"math-verify cannot read {len(found)} of {len(asked)} golds ({share:.0%}; rows {listed(found)} of those kept; the first is "
+            f"{clip(golds[found[0]] or '')}), so {' and '.join(judges)} judge{'s' * (len(judges) == 1)} none of their completions: "
+            "point solution_column (or the mapper) at a short final answer, or drop these rows"
+        )
+        (report.error if share >= 0.5 else report.warn)("data.golds", message)
+    if odd:
+        report.warn(
+            "data.golds_unequal",
+            f"{len(odd)} golds are not equal even to themselves (rows {listed(odd)}; the first is {clip(golds[odd[0]] or '')}): no "
+            "completion can be right there; rewrite or drop them",
+        )
+    if not found and not odd:
+        report.ok("data.golds", f"all {len(asked)} golds can be judged by ({len(sample)} of them were compared with themselves)")
+
+
+def right_answer(solution: Any) -> str | None:
+    r"""The answer that a gold asks for: what its last ``\boxed{…}`` holds, or follows its last ``####``, or all of it."""
+    gold = "" if solution is None else str(solution)
+    boxes = [gold[start:end] for start, end in boxed_spans(gold)]
+    return (boxes[-1] if boxes else gold.rpartition("####")[2]).strip() or None
+
+
+def check_example_lengths(report: Report, recipe: Recipe, rows: Dataset, tokenizer: Any) -> int | None:
+    """SFT: how many examples ``max_length`` cuts. Returns the longest measured, in tokens."""
+    limit = recipe.training.max_length
+    longest = None
+    with report.refusals("contract.template"):
+        lengths = []
+        for index in spread(len(rows), _MEASURED):
+            row = rows[index]
+            if isinstance(row["prompt"], str):
+                text = row["prompt"] + row["completion"]
+            else:
+                text = tokenizer.apply_chat_template([*row["prompt"], *row["completion"]], tokenize=False)
+            lengths.append(len(_ids(tokenizer, text)))
+        longest = max(lengths)
+        cut = sum(limit is not None and length > limit for length in lengths)
+        report.facts["example_tokens"] = {"max": longest, "measured": len(lengths), "cut": cut, "max_length": limit}
+        if not cut:
+            report.ok("data.max_length", f"examples have {longest} tokens at most; max_length {limit} cuts none of {len(lengths)} measured")
+        else:
+            share = cut / len(lengths)
+            (report.error if share >= 0.5 else report.warn)(
+                "data.max_length",
+                f"max_length {limit} cuts {cut} of {len(lengths)} measured examples ({share:.0%}), which then teach no end; set "
+                f"max_length: {longest}, or drop long ones with max_solution_tokens",
+            )
+    return longest
+
+
+def _ids(tokenizer: Any, text: str) -> Sequence[int]:
+    return tokenizer(text, add_special_tokens=False)["input_ids"]
+
+
+def _characters(prompt: Any) -> int:
+    return len(prompt) if isinstance(prompt, str) else sum(len(message["content"]) for message in prompt)

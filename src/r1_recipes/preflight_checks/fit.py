@@ -1,0 +1,372 @@
+"""The fit: batches over processes, memory against the devices there are, and versions against the tested ones."""
+
+from __future__ import annotations
+
+import importlib.metadata
+import math
+import re
+import warnings
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from r1_recipes import runtime
+from r1_recipes.errors import RecipeError, first_line, install_hint
+from r1_recipes.preflight_checks.findings import Report, listed
+from r1_recipes.recipe import Recipe
+
+_BYTES = {"float64": 8, "float32": 4, "bfloat16": 2, "float16": 2}
+# Copies of the trained parameters that an optimizer keeps; all others count as Adam, with two.
+_STATE_COPIES = {"sgd": 0, "adafactor": 0, "adagrad": 1, "rmsprop": 1, "lion": 1}
+_TIGHT = 0.85
+_CONSTRAINTS = "constraints.txt"
+_PACKAGE = "r1-recipes"
+# Rewards that compare the completions of a group with one another, in one process.
+_WITHIN_GROUP = ("length", "reward_model")
+
+
+def check_batch(report: Report, recipe: Recipe, processes: int) -> None:
+    """That groups fill the generation batch and the evaluation batch, over ``processes``; with the arithmetic."""
+    _check_eval_batch(report, recipe, processes)
+    training = recipe.training
+    device, group, steps = training.per_device_train_batch_size, training.num_generations, training.steps_per_generation
+    fixed = recipe.settings.get("generation_batch_size")
+    step = f"per_device_train_batch_size {device} x {processes} process{'es' * (processes > 1)}"
+    batch, how = fixed, f"generation_batch_size {fixed}"
+    if not fixed:
+        batch = device * processes * steps
+        how = f"{step} x {steps} step{'s' * (steps > 1)} = {batch} completions"
+    elif fixed % (device * processes):
+        report.error(
+            "fit.batch",
+            f"{how} is no multiple of {step} = {device * processes}; set generation_batch_size: "
+            f"{_above(fixed, math.lcm(device * processes, group))}, or leave it out",
+        )
+        return
+    if batch % group:
+        if fixed:
+            remedy = f"generation_batch_size: {_above(fixed, math.lcm(device * processes, group))}"
+        else:
+            key = "steps_per_generation" if "steps_per_generation" in recipe.settings else "gradient_accumulation_steps"
+            remedy = f"{key}: {_above(steps, group // math.gcd(device * processes, group))}"
+        sizes = [size for size in range(2, batch + 1) if batch % size == 0]
+        if sizes:
+            remedy += f", or num_generations: {min(sizes, key=lambda size: abs(size - group))}"
+        report.error(
+            "fit.batch",
+            f"{how}, which is no multiple of the {group} completions of a group (num_generations): {batch} = {batch // group} x {group} + "
+            f"{batch % group}; set {remedy}",
+        )
+        return
+    report.ok("fit.batch", f"{how} = {batch // group} group{'s' * (batch > group)} of {group}")
+    share = batch // processes
+    torn = [name for name in recipe.script.reward_funcs if name in _WITHIN_GROUP]
+    if torn and share % group:
+        report.warn(
+            "fit.groups",
+            f"each of {processes} processes has {share} completions, no multiple of {group}, so groups are torn, and {listed(torn)} "
+            f"compares parts of them; make per_device_train_batch_size x steps a multiple of {group}",
+        )
+
+
+def _check_eval_batch(report: Report, recipe: Recipe, processes: int) -> None:
+    training = recipe.training
+    if training.eval_strategy == "no":
+        return
+    group, device = training.num_generations_eval or training.num_generations, training.per_device_eval_batch_size
+    if device * processes % group:
+        report.error(
+            "fit.eval_batch",
+            f"per_device_eval_batch_size {device} x {processes} process{'es' * (processes > 1)} = {device * processes} completions is no "
+            f"multiple of the {group} completions of a group; set per_device_eval_batch_size: {_above(device, group)}",
+        )
+
+
+def _above(value: int, multiple: int) -> int:
+    return -(-value // multiple) * multiple
+
+
+@dataclass(frozen=True)
+class Shape:
+    """What of a model counts for memory.
+
+    Attributes:
+        parameters: of the model, without adapters.
+        trainable: parameters that are trained: all, those that ``unfrozen_parameters`` names, or those of the adapters.
+        layers: of the transformer.
+        hidden: width of the residual stream.
+        vocabulary: rows of the output layer.
+        key_value_width: values a token and layer in the KV cache: 2 x key-value heads x head width.
+        window: tokens that the model was made for; ``None``: its configuration does not say.
+        width: bytes of one parameter in the checkpoint, by its configuration.
+    """
+
+    parameters: int
+    trainable: int
+    layers: int
+    hidden: int
+    vocabulary: int
+    key_value_width: int
+    window: int | None
+    width: int
+
+
+def model_shape(report: Report, recipe: Recipe) -> Shape:
+    """The model's shape by its configuration, without its weights; adapters and patterns that fit nothing go to the report.
+
+    Raises:
+        RecipeError: there is no configuration, or none of a causal language model.
+    """
+    import torch
+    from transformers import AutoConfig, AutoModelForCausalLM
+    from trl import get_peft_config
+
+    name = recipe.model.model_name_or_path
+    try:
+        config = AutoConfig.from_pretrained(name, revision=recipe.model.model_revision, trust_remote_code=recipe.training.trust_remote_code)
+        with torch.device("meta"):
+            model = AutoModelForCausalLM.from_config(config, trust_remote_code=recipe.training.trust_remote_code)
+    except Exception as error:  # an adapter's folder, an unknown architecture: the library's own words
+        raise RecipeError(f"{recipe.path}: model_name_or_path: {name!r}: memory cannot be estimated ({first_line(error)[:-1]})") from error
+    parameters = sum(p.numel() for p in model.parameters())
+    trained = dict(model.named_parameters())
+    peft_config = get_peft_config(recipe.model)
+    if peft_config is not None:
+        from peft import get_peft_model
+
+        try:
+            with torch.device("meta"):
+                trained = dict(get_peft_model(model, peft_config).named_parameters())
+        except ValueError as error:
+            report.error(
+                "fit.adapter",
+                f"{recipe.path}: lora_target_modules {recipe.model.lora_target_modules!r}: {str(error).splitlines()[0].rstrip('.')}. (A "
+                "single entry is read as a regular expression for whole names: '.*q_proj'.) Write all-linear, or leave it out",
+            )
+    patterns = recipe.script.unfrozen_parameters
+    if patterns:
+        trained = _matching(report, recipe, trained, patterns)
+    text = config.get_text_config()
+    heads = text.num_attention_heads
+    head = getattr(text, "head_dim", None) or text.hidden_size // heads
+    return Shape(
+        parameters=parameters,
+        trainable=sum(p.numel() for p in trained.values() if p.requires_grad),
+        layers=text.num_hidden_layers,
+        hidden=text.hidden_size,
+        vocabulary=text.vocab_size,
+        key_value_width=2 * (getattr(text, "num_key_value_heads", None) or heads) * head,
+        window=getattr(text, "max_position_embeddings", None),
+        width=config.dtype.itemsize if config.dtype else 4,
+    )
+
+
+def _matching(report: Report, recipe: Recipe, parameters: dict[str, Any], patterns: Sequence[str]) -> dict[str, Any]:
+    """The parameters that a pattern of ``unfrozen_parameters`` matches."""
+    matched: dict[str, Any] = {}
+    for pattern in patterns:
+        try:
+            found = {name: p for name, p in parameters.items() if re.search(pattern, name)}
+        except re.error as error:
+            report.error("fit.unfrozen", f"{recipe.path}: unfrozen_parameters: {pattern!r} is no regular expression: {error}")
+            continue
+        if not found:
+            example = next(reversed(parameters))
+            report.error(
+                "fit.unfrozen",
+                f"{recipe.path}: unfrozen_parameters: {pattern!r} matches none of {len(parameters)} names such as {example!r}",
+            )
+        matched |= found
+    return matched
+
+
+def window(recipe: Recipe, shape: Shape | None) -> int | None:
+    """Tokens that prompt and completion may have together."""
+    limits = [shape.window if shape else None]
+    if getattr(recipe.training, "use_vllm", False):
+        limits.append(recipe.training.vllm_max_model_length)
+    return min((limit for limit in limits if limit), default=None)
+
+
+def memory(recipe: Recipe, shape: Shape, tokens: int) -> dict[str, float]:
+    """An estimate of one process's memory, in bytes; ZeRO and FSDP, which divide it, are not counted.
+
+    The weights stay: parameters x bytes of ``dtype`` (4-bit: 0.5, 8-bit: 1), with the reference model's again where ``beta`` is above 0 and
+    there is no adapter. Gradients are trainable parameters x the same (adapters: 4). The optimizer's states are two more such copies
+    (Adam; 8-bit: 1 byte each; lion, rmsprop, adagrad one, SGD and Adafactor none). bf16 or fp16 autocast over fp32 weights keeps 2
+    bytes a parameter more. Beside these comes the larger of
+
+    - training: per micro-batch of B completions, logits and their gradient, 2 x B x completion tokens x vocabulary x 4 bytes (none with
+      the Liger kernel), and activations, 17 values a token, hidden unit and layer, or with ``gradient_checkpointing`` one a layer and
+      17 for the layer that is being recomputed (arXiv:2205.05198, section 4.1, without the attention matrix, which today's kernels do
+      not keep);
+    - generation by Transformers: the KV cache, completions at once x (prompt + completion) x 2 x layers x key-value heads x head
+      width x bytes. With vLLM in the same process, the share of the device that ``vllm_gpu_memory_utilization`` sets aside is added by
+      :func:`check_memory`.
+
+    Args:
+        tokens: of the longest prompt (GRPO) or the longest example (SFT).
+
+    Returns:
+        ``weights``, ``reference``, ``gradients``, ``optimizer``, ``autocast``, ``logits``, ``activations``, ``kv_cache``, ``total``.
+    """
+    model, training = recipe.model, recipe.training
+    width = _BYTES.get(str(model.dtype), shape.width)  # "auto", or none: the checkpoint's own
+    stored = 0.5 if model.load_in_4bit else 1 if model.load_in_8bit else width
+    trained = 4 if model.use_peft else width  # PEFT keeps adapters in fp32
+    optim = str(getattr(training.optim, "value", training.optim))
+    copies = next((count for name, count in _STATE_COPIES.items() if name in optim), 2)
+    state = 1 if "8bit" in optim else trained
+    mixed = training.bf16 or training.fp16
+    parts = {
+        "weights": shape.parameters * stored,
+        "reference": shape.parameters * stored if getattr(training, "beta", 0) and not model.use_peft else 0,
+        "gradients": shape.trainable * trained,
+        "optimizer": shape.trainable * state * copies,
+        "autocast": shape.parameters * 2 if mixed and stored == 4 else 0,
+    }
+    grpo = recipe.method == "grpo"
+    completion = training.max_completion_length if grpo else tokens
+    batch, sequence = training.per_device_train_batch_size, tokens + completion if grpo else tokens
+    compute = 2 if mixed else width
+    kept = shape.layers + 17 if training.gradient_checkpointing else 17 * shape.layers
+    parts["logits"] = 0 if training.use_liger_kernel else 2 * batch * completion * shape.vocabulary * 4
+    parts["activations"] = kept * batch * sequence * shape.hidden * compute
+    parts["kv_cache"] = 0
+    if grpo and not training.use_vllm:
+        at_once = batch * training.steps_per_generation
+        parts["kv_cache"] = at_once * sequence * shape.layers * shape.key_value_width * compute
+    lasting = sum(parts[name] for name in ("weights", "reference", "gradients", "optimizer", "autocast"))
+    return {**parts, "total": lasting + max(parts["logits"] + parts["activations"], parts["kv_cache"])}
+
+
+def check_memory(report: Report, recipe: Recipe, shape: Shape, tokens: int) -> None:
+    """The estimate against the memory of a device, or the computer's where there is none."""
+    parts = memory(recipe, shape, tokens)
+    name, available, wanted_here = _device(recipe)
+    if getattr(recipe.training, "use_vllm", False) and recipe.training.vllm_mode == "colocate" and wanted_here:
+        parts["vllm"] = recipe.training.vllm_gpu_memory_utilization * available
+        parts["total"] += parts["vllm"]
+    report.facts["memory"] = {"estimate_bytes": {key: round(value) for key, value in parts.items()}, "device": name, "bytes": available}
+    report.facts["model"] = {"parameters": shape.parameters, "trainable": shape.trainable}
+    shown = ", ".join(f"{key.replace('_', ' ')} {_size(value)}" for key, value in parts.items() if value and key != "total")
+    said = f"estimate: {_size(parts['total'])} a process ({shown}); {name} has {_size(available)}"
+    share = parts["total"] / available
+    if share <= _TIGHT:
+        report.ok("fit.memory", said)
+        return
+    biggest = max((key for key in parts if key != "total"), key=parts.get)
+    remedy = {
+        "logits": "a smaller per_device_train_batch_size with more gradient_accumulation_steps",
+        "activations": "gradient_checkpointing: true, or a smaller per_device_train_batch_size",
+        "kv_cache": "steps_per_generation: 1, or a smaller per_device_train_batch_size",
+        "vllm": "a lower vllm_gpu_memory_utilization",
+        "reference": "beta: 0, or use_peft: true",
+    }.get(biggest, "use_peft: true, ZeRO-3 or FSDP over several devices (not counted here), or a smaller model")
+    say = report.error if share > 1 and wanted_here else report.warn
+    say("fit.memory", f"{said}, {share:.0%} of it is asked for; the largest part is {biggest.replace('_', ' ')}: try {remedy}")
+
+
+def _device(recipe: Recipe) -> tuple[str, int, bool]:
+    """Its name, its bytes, and whether it is where the recipe means to run."""
+    import psutil
+    import torch
+
+    if not recipe.training.use_cpu and torch.cuda.is_available():
+        properties = torch.cuda.get_device_properties(0)
+        return f"{properties.name} (of {torch.cuda.device_count()})", properties.total_memory, True
+    total = psutil.virtual_memory().total
+    if recipe.training.use_cpu:
+        return "this computer's main memory", total, True
+    return "no CUDA device is here; this computer's main memory", total, False
+
+
+def _size(count: float) -> str:
+    for unit in ("B", "KB", "MB"):
+        if count < 1000:
+            return f"{count:.0f} {unit}"
+        count /= 1000
+    return f"{count:.1f} GB"
+
+
+def check_versions(report: Report, recipe: Recipe) -> None:
+    """Installed packages against what this package supports, the tested set in ``constraints.txt``, and TRL's range of vLLM."""
+    supported = _supported()
+    installed = {name: version for name in [*supported, "vllm"] if (version := _version(name)) is not None}
+    report.facts["versions"] = installed
+    outside = [
+        f"{name} {installed.get(name, 'is missing')} (supported: {specifier})"
+        for name, specifier in supported.items()
+        # A local build such as 2.13.0+cu130 is that version.
+        if name not in installed or not specifier.contains(_public(installed[name]), prereleases=True)
+    ]
+    if outside:
+        report.error(
+            "fit.versions", f"{len(outside)} of {len(supported)} packages are not as supported: {listed(outside)}; {install_hint('dev')}"
+        )
+    path = _constraints(recipe.path)
+    pins = {}
+    if path is not None:
+        text = path.read_text(encoding="utf-8")
+        pins = {_normal(name): pin for name, pin in re.findall(r"^([A-Za-z0-9_.-]+)==(\S+)", text, re.MULTILINE)}
+    other = [
+        f"{name} {installed[name]} (tested: {pins[name]})" for name in installed if pins.get(name, "") not in ("", _public(installed[name]))
+    ]
+    if other:
+        report.warn("fit.constraints", f"{len(other)} versions are not those of {path}, with which the tests ran: {listed(other)}")
+    if not outside and not other:
+        shown = listed([f"{name} {version}" for name, version in installed.items()], 20)
+        report.ok("fit.versions", f"{shown}: as {'tested' if pins else 'supported'}")
+    with report.refusals("fit.vllm"):
+        runtime.check_generation_backend(recipe)
+        if getattr(recipe.training, "use_vllm", False):
+            _check_vllm(report)
+
+
+def _check_vllm(report: Report) -> None:
+    from trl.import_utils import is_vllm_available
+
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        is_vllm_available()
+    found = [str(warning.message) for warning in caught if "supports vLLM" in str(warning.message)]
+    if found:
+        report.error("fit.vllm", f"{found[0]} Install the tested one: {install_hint('vllm')}")
+    else:
+        report.ok("fit.vllm", f"vLLM {_version('vllm')} is in the range that this TRL supports")
+
+
+def _supported() -> dict[str, Any]:
+    """The packages that this one needs, and which versions of each; none where it runs from a folder without being installed."""
+    from packaging.requirements import Requirement
+
+    try:
+        texts = importlib.metadata.requires(_PACKAGE) or []
+    except importlib.metadata.PackageNotFoundError:
+        return {}
+    needed = map(Requirement, texts)
+    return {_normal(r.name): r.specifier for r in needed if r.marker is None or r.marker.evaluate({"extra": ""})}
+
+
+def _version(package: str) -> str | None:
+    try:
+        return importlib.metadata.version(package)
+    except importlib.metadata.PackageNotFoundError:
+        return None
+
+
+def _public(version: str) -> str:
+    from packaging.version import Version
+
+    return Version(version).public
+
+
+def _normal(package: str) -> str:
+    return package.lower().replace("_", "-")
+
+
+def _constraints(recipe: Path) -> Path | None:
+    """``constraints.txt`` beside or above the recipe, or in the working directory."""
+    folders: Sequence[Path] = [Path.cwd(), *recipe.resolve().parents]
+    return next((folder / _CONSTRAINTS for folder in folders if (folder / _CONSTRAINTS).is_file()), None)
