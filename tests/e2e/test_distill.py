@@ -13,19 +13,9 @@ import pytest
 import yaml
 
 from r1_recipes import generate, sft
-from r1_recipes.embedded import smollm2_checkpoint
-from r1_recipes.errors import RecipeError
 from tests.conftest import SUMS
 
 pytestmark = pytest.mark.e2e
-
-
-@pytest.fixture(scope="module")
-def smollm2():
-    try:
-        return smollm2_checkpoint()
-    except RecipeError as error:
-        pytest.skip(f"no package registry: {error}")
 
 
 def _free_port():

