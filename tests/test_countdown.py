@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 import itertools
 import json
+import operator
 import random
 import re
 import subprocess
@@ -19,7 +20,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from r1_recipes.countdown import MAX_ANSWER_CHARS, Puzzle, Verdict, check, draw, read_puzzle, scorer_puzzle, steps
+from r1_recipes.countdown import MAX_ANSWER_CHARS, Puzzle, Verdict, check, draw, read_puzzle, scorer_puzzle, search, steps
 
 RIGHT, WRONG, MALFORMED = Verdict.RIGHT, Verdict.WRONG, Verdict.MALFORMED
 BENCHMARK = Path(__file__).parents[1] / "benchmarks" / "countdown_reward.py"
@@ -405,6 +406,34 @@ def test_steps() -> None:
     for broken in ("5 +", "1 / (2 - 2)", ""):
         with pytest.raises(ValueError, match="worked out"):
             steps(broken)
+
+
+def test_a_search_rejects_what_misses() -> None:
+    assert search([3, 5], 15) == (["3 + 5 = 8, no", "5 - 3 = 2, no", "3 * 5 = 15, yes"], "3 * 5")
+    assert search([2, 6], 3) == (["2 + 6 = 8, no", "6 - 2 = 4, no", "2 * 6 = 12, no", "6 / 2 = 3, yes"], "6 / 2")
+    lines, found = search([8, 2, 4], 24)
+    assert lines == [
+        *("8 + 2 = 10, left 10, 4", "10 + 4 = 14, no", "10 - 4 = 6, no", "10 * 4 = 40, no"),
+        *("8 - 2 = 6, left 6, 4", "6 + 4 = 10, no", "6 - 4 = 2, no", "6 * 4 = 24, yes"),
+    ]
+    assert found == "(8 - 2) * 4"
+    assert search([3, 5], 16) is None
+    assert search([7], 7) is None  # nothing to try
+    assert search([0, 5], 0)[1] == "0 * 5"  # nothing is divided by zero on the way
+
+
+@pytest.mark.parametrize(("count", "puzzles"), [(2, 300), (3, 200), (4, 40)])
+def test_a_search_finds_every_drawn_puzzle_and_its_lines_are_true(count: int, puzzles: int) -> None:
+    rng = random.Random(3)
+    settings = {"min_numbers": count, "max_numbers": count, "min_value": 1, "max_value": 20, "min_target": 1, "max_target": 400}
+    for puzzle, _ in filter(None, (draw(rng, settings) for _ in range(puzzles))):
+        lines, found = search(*puzzle)
+        assert check(found, *puzzle) is Verdict.RIGHT
+        for line in lines:
+            left, sign, right, value = re.match(r"(\d+) ([-+*/]) (\d+) = (\d+), ", line).groups()
+            assert {"+": operator.add, "-": operator.sub, "*": operator.mul, "/": Fraction}[sign](int(left), int(right)) == int(value)
+        assert lines[-1].endswith(f" = {puzzle.target}, yes")
+        assert [line for line in lines if line.endswith("yes")] == lines[-1:]
 
 
 @pytest.mark.parametrize(

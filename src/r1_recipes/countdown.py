@@ -1,7 +1,8 @@
 """The Countdown puzzle: numbers and a target, and an expression that uses every number exactly once to make it.
 
-:func:`check` judges an answer, :func:`steps` writes a solution out, :func:`draw` makes a puzzle. An answer is model output: it is parsed
-and computed exactly by loops over its signs. Nothing of it runs as Python, nothing recurses, nothing raises. Imports no torch.
+:func:`check` judges an answer, :func:`steps` writes a solution out, :func:`search` looks for one, :func:`draw` makes a puzzle. An answer
+is model output: it is parsed and computed exactly by loops over its signs. Nothing of it runs as Python, nothing recurses, nothing
+raises. Imports no torch.
 
 TinyZero and GRPO-Zero, whose task this is, run ``eval`` behind a filter of characters: ``9**9**9`` hangs them, ``2**3`` and ``1.5*2`` (from
 1, 5 and 2) are paid, and a quotient that is off by less than 1e-5 counts as the target.
@@ -16,6 +17,7 @@ from collections.abc import Mapping, Sequence
 from enum import StrEnum
 from fractions import Fraction
 from functools import lru_cache
+from itertools import combinations
 from random import Random
 from typing import Any, NamedTuple
 
@@ -244,6 +246,46 @@ def steps(expression: str) -> list[str]:
     if "".join(whole.split()) == "".join(" ".join(lines).split()):
         return lines  # a single operation is the whole
     return [*lines, whole]
+
+
+def search(numbers: Sequence[int], target: int) -> tuple[list[str], str] | None:
+    """A solution looked for: one line a try, in the order tried, wrong ones rejected.
+
+    Two numbers at a time are joined by +, -, * and /, the ones that stand first, first; a difference is taken the way round that is not
+    negative, a quotient only where it divides. Where that leaves a single number, the line says whether it is the target; else it says
+    what is left, and a try that leads nowhere is taken back without a word. For 3, 5 and the target 15: ``3 + 5 = 8, no``,
+    ``5 - 3 = 2, no``, ``3 * 5 = 15, yes``.
+
+    Returns:
+        The tries up to the one that makes the target, and the expression found; ``None`` where no such steps do. Two numbers take 4 lines
+        at most, three some 50.
+    """
+    lines: list[str] = []
+    found = _searched([(number, str(number), 3) for number in numbers], target, lines)
+    return None if found is None else (lines, found)
+
+
+def _searched(parts: list[tuple[int, str, int]], target: int, lines: list[str]) -> str | None:
+    """The expression found; the parts are those of :func:`draw`."""
+    for first, second in combinations(range(len(parts)), 2):
+        rest = [part for position, part in enumerate(parts) if position not in (first, second)]
+        here, there = parts[first], parts[second]
+        high, low = (here, there) if here[0] >= there[0] else (there, here)
+        tries = [(here, "+", there), (high, "-", low), (here, "*", there)]
+        if low[0] and high[0] % low[0] == 0:
+            tries.append((high, "/", low))
+        for left, sign, right in tries:
+            joined = _joined(left, sign, right)
+            line = f"{left[0]} {sign} {right[0]} = {joined[0]}, "
+            if rest:
+                lines.append(f"{line}left {', '.join(str(part[0]) for part in (joined, *rest))}")
+                found = _searched([joined, *rest], target, lines)
+            else:
+                lines.append(line + ("yes" if joined[0] == target else "no"))
+                found = joined[1] if joined[0] == target else None
+            if found is not None:
+                return found
+    return None
 
 
 def _operand(value: int | Fraction) -> str:

@@ -418,6 +418,14 @@ def test_countdown_works_a_solution_out():
     assert "reasoning" not in get_mapper("countdown")({"nums": [3, 5], "target": 15, "expression": None})
 
 
+def test_countdown_searches_for_a_solution():
+    mapped = get_mapper("countdown", reasoning="search")({"nums": [5, 3], "target": 8, "expression": "3 + 5"})
+    # The answer is the one that the search ends with.
+    assert (mapped["reasoning"], mapped["answer"]) == ("5 + 3 = 8, yes", "5 + 3")
+    with pytest.raises(SkipRow, match="no steps in whole numbers"):
+        get_mapper("countdown", reasoning="search")({"nums": [3, 5], "target": -2, "expression": "3 - 5"})
+
+
 @pytest.mark.parametrize("share", [0.0, 0.25, 0.5, 1.0])
 def test_countdown_works_out_the_share_of_rows_it_is_told_to(share):
     mapper = get_mapper("countdown", worked_share=share)
@@ -440,6 +448,7 @@ def test_countdown_works_out_the_share_of_rows_it_is_told_to(share):
         ({"language": "de"}, "mapper_config: unknown language 'de'. Did you mean 'en'? Available: en, zh."),
         ({"template": "Make {target}."}, "mapper_config: template: needs {numbers} and {target} where they go; found 'Make {target}.'"),
         ({"worked_shar": 1}, "unknown key of mapper 'countdown' 'worked_shar'"),
+        ({"reasoning": "serch"}, "mapper_config: unknown reasoning 'serch'. Did you mean 'search'?"),
     ],
 )
 def test_a_countdown_mapper_that_cannot_be_built(config, message):

@@ -13,7 +13,7 @@ from collections.abc import Callable, Collection
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
-from r1_recipes.countdown import Verdict, check, read_puzzle, steps
+from r1_recipes.countdown import Verdict, check, read_puzzle, search, steps
 from r1_recipes.errors import RecipeError, unknown_name
 from r1_recipes.formats import FORMATS, boxed_spans
 from r1_recipes.rewards.registry import import_object
@@ -628,20 +628,24 @@ class Countdown(Mapper):
     """Jiayi-Pan/Countdown-Tasks-3to4 and the source ``countdown:``: ``nums``, ``target`` and, in the latter, a solution, ``expression``.
 
     The row's ``scorer`` judges by :func:`r1_recipes.countdown.check`; ``task`` is ``countdown``. Where there is a solution, it is an SFT
-    target's answer, and its operations, worked out one a line, are the reasoning.
+    target's answer, and the reasoning is made from it.
 
     Attributes:
         template: the question, with ``{numbers}`` (filled in as ``[7, 4, 3]``) and ``{target}``; ``None``: a wording of ours.
         language: of that wording: ``en`` or ``zh``.
-        worked_share: share of rows (0..1, by row, the same every time) whose reasoning works the solution out. The others guess an
+        reasoning: ``steps``: the solution's operations, one a line, as if it had been known; ``search``: tries, wrong ones rejected, up to
+            the solution (:func:`r1_recipes.countdown.search`), which a model can carry over to puzzles that it has not seen. A search of
+            three numbers may take a hundred lines, of four many more.
+        worked_share: share of rows (0..1, by row, the same every time) with that reasoning. The others guess an
             expression of the numbers and answer that, as a hasty teacher would; it is usually wrong. See :class:`Arithmetic`.
 
     Raises:
-        RecipeError: the template lacks a slot, or there is no such language.
+        RecipeError: the template lacks a slot, or there is no such language or reasoning.
     """
 
     template: str | None = None
     language: str = "en"
+    reasoning: str = "steps"
     worked_share: float = 1.0
     columns: ClassVar[tuple[str, ...]] = ("nums", "target")
     optional: ClassVar[tuple[str, ...]] = ("expression",)
@@ -654,6 +658,8 @@ class Countdown(Mapper):
     def __post_init__(self) -> None:
         if self.language not in _COUNTDOWN_TEMPLATES:
             raise RecipeError("mapper_config: " + unknown_name("language", self.language, _COUNTDOWN_TEMPLATES))
+        if self.reasoning not in ("steps", "search"):
+            raise RecipeError("mapper_config: " + unknown_name("reasoning", self.reasoning, ("steps", "search")))
         if self.template is not None and not all(slot in self.template for slot in ("{numbers}", "{target}")):
             raise RecipeError(f"mapper_config: template: needs {{numbers}} and {{target}} where they go; found {self.template!r}")
 
@@ -671,7 +677,12 @@ class Countdown(Mapper):
             raise SkipRow("column 'expression' does not make the target out of 'nums'")
         drawn = zlib.crc32(mapped["scorer"].encode())
         if drawn < self.worked_share * 2**32:
-            return {**mapped, "reasoning": "\n".join(steps(expression))}
+            if self.reasoning == "steps":
+                return {**mapped, "reasoning": "\n".join(steps(expression))}
+            found = search(*puzzle)
+            if found is None:
+                raise SkipRow("no steps in whole numbers from 0 make the target")
+            return {**mapped, "reasoning": "\n".join(found[0]), "answer": found[1]}
         guess = str(numbers[0])
         for position, number in enumerate(numbers[1:]):
             guess += f" {'+-*'[(drawn >> 4 * position) % 3]} {number}"
