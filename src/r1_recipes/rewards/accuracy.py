@@ -16,21 +16,28 @@ def parsed_answers(fmt: ResponseFormat, completions: Sequence[Any]) -> list[str 
     r"""The one final answer of each completion, or ``None`` where it gives none or contradicts itself.
 
     A format without any tags (``boxed``) is a prompt's wish more than a shape, so where its box is missing the whole completion is
-    searched as :func:`r1_recipes.verification.final_answer` does. With tags only the answer block counts.
+    searched as :func:`r1_recipes.verification.final_answer` does; of an answer in prose the answer block is. With tags only the answer
+    block counts.
     """
     answers = []
     for text in completion_texts(completions):
         answer = fmt.parse(text).answer
         if answer is None and fmt.reasoning_tags is None and fmt.answer_tags is None:
             answer = verification.final_answer(fmt.full_text(text))
+        elif answer is not None and fmt.prose:
+            answer = verification.final_answer(answer)
         answers.append(answer)
     return answers
 
 
 def correctness(
-    fmt: ResponseFormat, completions: Sequence[Any], solution: Sequence[Any] | None, scorer: Sequence[str | None] | None = None
+    fmt: ResponseFormat,
+    completions: Sequence[Any],
+    solution: Sequence[Any] | None,
+    scorer: Sequence[str | None] | None = None,
+    log_metric: Callable[[str, float], None] | None = None,
 ) -> list[bool | None]:
-    """Whether each completion's final answer is right. Verdicts are remembered, so several rewards may ask for the same batch.
+    """Whether each completion's final answer is right. Several rewards may ask for the same batch: only the first has it judged.
 
     Args:
         fmt: reads the completions.
@@ -38,6 +45,8 @@ def correctness(
         solution: golds, one a completion; a number is taken as its text, ``None`` is nobody's to judge.
         scorer: the optional dataset column of that name. Where a row has a non-empty one (JSON ``{"reasoning_gym": task, "entry":
             {…}}``), that task's own scorer decides, and the row's ``solution`` is not looked at.
+        log_metric: where this call has the batch judged, told what that cost: ``verification/timeouts`` (answers that took too long),
+            ``verification/seconds``, ``verification/cache_hits`` (verdicts that were known or shared).
 
     Returns:
         One a completion; ``None`` where the gold cannot be judged by.
@@ -45,13 +54,47 @@ def correctness(
     Raises:
         ValueError: columns of differing lengths, or a scorer that is no such JSON. Never because of a completion.
     """
-    answers = parsed_answers(fmt, completions)
-    return _verdicts(answers, solution, scorer)
+    return list(_judge(fmt, completions, solution, scorer, log_metric).verdicts)
 
 
-def _verdicts(answers: list[str | None], solution: Sequence[Any] | None, scorer: Sequence[str | None] | None) -> list[bool | None]:
+@dataclass(frozen=True)
+class _Judged:
+    """A batch and its verdicts."""
+
+    asked: tuple
+    answers: list[str | None]
+    verdicts: list[bool | None]
+
+
+_last: _Judged | None = None  # The other rewards of a step ask for the batch that the first one asked for.
+
+
+def _judge(
+    fmt: ResponseFormat,
+    completions: Sequence[Any],
+    solution: Sequence[Any] | None,
+    scorer: Sequence[str | None] | None,
+    log_metric: Callable[[str, float], None] | None,
+) -> _Judged:
+    global _last
+    texts = completion_texts(completions)
+    golds = None if solution is None else _gold_texts(solution)
+    asked = (fmt, texts, golds, None if scorer is None else list(scorer))
+    last = _last
+    if last is not None and last.asked == asked:
+        return last
+    before = verification.STATS.copy()
+    answers = parsed_answers(fmt, texts)
+    judged = _last = _Judged(asked, answers, _verdicts(answers, golds, scorer))
+    if log_metric is not None:
+        for name in ("timeouts", "seconds", "cache_hits"):
+            log_metric(f"verification/{name}", float(getattr(verification.STATS, name) - getattr(before, name)))
+    return judged
+
+
+def _verdicts(answers: list[str | None], golds: list[str | None] | None, scorer: Sequence[str | None] | None) -> list[bool | None]:
     specs = list(scorer) if scorer is not None else [None] * len(answers)
-    golds = _gold_texts(solution) if solution is not None else [None] * len(answers)
+    golds = golds if golds is not None else [None] * len(answers)
     for name, column in (("solution", golds), ("scorer", specs)):
         if len(column) != len(answers):
             raise ValueError(f"column {name!r} has {len(column)} entries for {len(answers)} completions")
@@ -90,9 +133,9 @@ class AccuracyReward(Reward):
     """1.0 where the final answer equals the column ``solution``, else 0.0; ``None`` where that gold is not mathematics.
 
     Range: {0, 1}. Only the format's answer counts: not one inside the reasoning, not one among several, not a chain of equations.
-    Sends ``answer_parsed`` and ``solution`` to the completions table, and to the metrics ``verification/timeouts`` (answers of this
-    batch that took too long) and ``verification/seconds``. Source: DeepSeek-R1's accuracy reward (arXiv:2501.12948, section 2.2.2),
-    decided by Hugging Face's math-verify; with the column ``scorer``, by reasoning-gym.
+    Sends ``answer_parsed`` and ``solution`` to the completions table, and the metrics of :func:`correctness`.
+    Source: DeepSeek-R1's accuracy reward (arXiv:2501.12948, section 2.2.2), decided by Hugging Face's math-verify; with the column
+    ``scorer``, by reasoning-gym.
     """
 
     def __call__(
@@ -105,17 +148,12 @@ class AccuracyReward(Reward):
         **columns: Any,
     ) -> list[float | None]:
         require_solution(self.name, solution, columns, scorer)
-        before = verification.STATS.copy()
-        answers = parsed_answers(self.response_format, completions)
-        verdicts = _verdicts(answers, solution, scorer)
+        judged = _judge(self.response_format, completions, solution, scorer, log_metric)
         if log_extra is not None:
-            log_extra("answer_parsed", ["" if answer is None else answer for answer in answers])
+            log_extra("answer_parsed", ["" if answer is None else answer for answer in judged.answers])
             if solution is not None:
                 log_extra("solution", ["" if gold is None else gold for gold in _gold_texts(solution)])
-        if log_metric is not None:
-            log_metric("verification/timeouts", float(verification.STATS.timeouts - before.timeouts))
-            log_metric("verification/seconds", verification.STATS.seconds - before.seconds)
-        return [None if verdict is None else float(verdict) for verdict in verdicts]
+        return [None if verdict is None else float(verdict) for verdict in judged.verdicts]
 
 
 @register_reward("answer_contains")

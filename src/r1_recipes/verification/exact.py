@@ -1,0 +1,76 @@
+r"""Numbers that can be compared without a parser: integers, decimals, whole per cents, and fractions of integers.
+
+Whatever is decided here, math-verify 0.9 decides the same way; what is not clear is left to it. Its rules, read in its source and held to
+by ``tests/test_verification.py``:
+
+- two decimals, or a decimal and another number, are compared after rounding to six places;
+- ``50%`` is 50/100, and against an integer also 50, but against ``50.0`` only 50/100.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from fractions import Fraction
+
+NUMBER = re.compile(r"(?P<sign>[-+]?)\s*(?P<digits>(?:[1-9]\d{0,2}(?:,\d{3})+|\d+)(?:\.\d*)?|\.\d+)\s*(?P<percent>%?)", re.ASCII)
+_FRACTION = re.compile(r"(?P<sign>-?)(?:\\frac\{(?P<upper>-?\d+)\}\{(?P<lower>\d+)\}|(?P<left>\d+)/(?P<right>\d+))", re.ASCII)
+
+_CLEARLY_DIFFERENT = Fraction(1, 100_000)  # Between this and equality, rounding to six places decides.
+
+_MAX_CHARS = 16
+"""A longer decimal or fraction is left to sympy: up to here its floating-point numbers hold every digit."""
+
+
+@dataclass(frozen=True)
+class Value:
+    """A number as math-verify would hold it: exactly, as a floating-point decimal, or as a multiple of one per cent."""
+
+    number: Fraction
+    decimal: bool = False
+    percent: bool = False
+
+    def equals(self, other: Value) -> bool | None:
+        """Whether math-verify finds the two equal, in either order; ``None`` where its rounding would decide."""
+        gaps = [abs(self._amount - other._amount)]
+        if self.percent != other.percent and not (self.decimal or other.decimal):
+            plain = other if self.percent else self
+            if plain.number.denominator == 1:
+                gaps.append(abs(self.number - other.number))
+        if not all(gaps):
+            return True
+        return False if min(gaps) > _CLEARLY_DIFFERENT else None
+
+    @property
+    def _amount(self) -> Fraction:
+        return self.number / 100 if self.percent else self.number
+
+
+def plain_spelling(match: re.Match[str]) -> str:
+    """A match of ``NUMBER`` in the one spelling that math-verify reads in every case; it cannot read ``-.5`` and ``-007``."""
+    digits = match["digits"].replace(",", "").removesuffix(".").lstrip("0")
+    if not digits or digits.startswith("."):
+        digits = "0" + digits
+    return ("-" if match["sign"] == "-" else "") + digits + match["percent"]
+
+
+def read_value(text: str) -> Value | None:
+    """The value of an expression that is one of these numbers and nothing else."""
+    match = NUMBER.fullmatch(text)
+    if match is not None:
+        spelling = plain_spelling(match)
+        percent = bool(match["percent"])
+        decimal = "." in spelling
+        if (decimal and (percent or len(spelling) > _MAX_CHARS)) or len(spelling) > 4 * _MAX_CHARS:
+            return None
+        return Value(Fraction(spelling.removesuffix("%")), decimal, percent)
+    if len(text) > 2 * _MAX_CHARS:
+        return None
+    match = _FRACTION.fullmatch(text)
+    if match is None:
+        return None
+    upper, lower = match["upper"] or match["left"], match["lower"] or match["right"]
+    if not int(lower) or (match["sign"] and upper.startswith("-")):
+        return None
+    value = Fraction(int(upper), int(lower))
+    return Value(-value if match["sign"] else value)
