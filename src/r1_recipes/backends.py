@@ -10,7 +10,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Protocol
 
-from r1_recipes import runtime
+from r1_recipes import processes, runtime
 from r1_recipes.errors import RecipeError, first_line, install_hint
 from r1_recipes.formats import ResponseFormat, get_response_format
 from r1_recipes.server import ChatServer, Reply
@@ -127,7 +127,7 @@ def load_model(recipe: Recipe) -> PreTrainedModel:
         trust_remote_code=recipe.training.trust_remote_code,
     )
     if not recipe.training.use_cpu and torch.accelerator.is_available():
-        model = model.to(torch.accelerator.current_accelerator())
+        model = model.to(processes.device() or torch.accelerator.current_accelerator())
     return model.eval()
 
 
@@ -242,6 +242,11 @@ class VLLMBackend:
         if importlib.util.find_spec("vllm") is None:
             raise RecipeError(
                 f"{recipe.path}: backend: vllm: vLLM is not installed; {install_hint('vllm')}, or run without it: --backend transformers"
+            )
+        if processes.world_size() > 1:
+            raise RecipeError(
+                f"{recipe.path}: backend: vllm: {processes.world_size()} processes were started; start one, and spread the model over GPUs "
+                "with vllm_tensor_parallel_size, or run `vllm serve --data-parallel-size N` and take backend: openai"
             )
         from vllm import LLM
 

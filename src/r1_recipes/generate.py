@@ -2,6 +2,8 @@
 
 First every row's completions are written to shards, by Transformers, vLLM or an OpenAI-compatible server; killed at any moment, the same
 command goes on. Then the recipe's ``keep`` rules select (rejection sampling), and what is left becomes ``output_dir/dataset``.
+
+Started as several processes (``torchrun --nproc-per-node N -m r1_recipes.generate …``), each completes every Nth row on its own device.
 """
 
 from __future__ import annotations
@@ -12,7 +14,7 @@ import time
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
-from r1_recipes import runtime, selection
+from r1_recipes import processes, runtime, selection
 from r1_recipes.errors import RecipeError
 from r1_recipes.shards import ShardStore, row_digest
 
@@ -36,10 +38,15 @@ def main(argv: Sequence[str] | None = None) -> None:
     """
     with runtime.reported_errors():
         run = runtime.start(argv, "generate")
-        with ShardStore(run.output_dir / SHARDS) as store:
+        processes.connect(use_cpu=run.recipe.training.use_cpu)
+        with ShardStore.shared(run.output_dir / SHARDS) as store:
             try:
                 fmt = generate(run, store)
-                select_and_write(run, store, fmt)
+                processes.wait()
+                if runtime.is_main_process():
+                    store.reload()
+                    _report_failures(store)
+                    select_and_write(run, store, fmt)
             except KeyboardInterrupt:
                 logger.warning("stopped with %d rows stored; the same command goes on from there", len(store))
                 raise SystemExit(130) from None
@@ -64,17 +71,17 @@ def generate(run: runtime.Run, store: ShardStore) -> ResponseFormat:
     pending = _pending(rows, store, retry_failed=recipe.script.retry_failed)
     if not pending:
         logger.info("all %d rows are generated", len(rows))
-        _report_failures(store)
         return fmt
     if len(store):
         logger.info("%d of %d rows are stored; %d to go", len(rows) - len(pending), len(rows), len(pending))
+    pending = pending[processes.rank() :: processes.world_size()]
     rules, rewards = _rules(run, fmt)
     # A missing package, address or evaluation set should not show after hours of generation.
     selection.check_rules(rules, rewards, recipe.training.reward_weights, hub=recipe.script.hub)
     backend = get_backend(recipe, tokenizer)
     runtime.claim_output_dir(recipe, run.output_dir)
     began, tokens = time.monotonic(), 0
-    with tqdm(total=len(pending), desc="generating", unit="row", smoothing=0.05) as bar:
+    with tqdm(total=len(pending), desc="generating", unit="row", smoothing=0.05, disable=not runtime.is_main_process()) as bar:
 
         def store_row(index: int, completions: list[Completion], error: str | None) -> None:
             nonlocal tokens
@@ -86,7 +93,6 @@ def generate(run: runtime.Run, store: ShardStore) -> ResponseFormat:
         backend.run([Request(index, rows[index]["prompt"]) for index in pending], store_row)
     seconds = time.monotonic() - began
     logger.info("%d rows, %d tokens in %.0f s: %.0f tokens/s", len(pending), tokens, seconds, tokens / seconds)
-    _report_failures(store)
     return fmt
 
 

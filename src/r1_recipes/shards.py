@@ -6,6 +6,7 @@ held is generated once more. Nothing that stands in a shard is ever written agai
 
 from __future__ import annotations
 
+import contextlib
 import fcntl
 import hashlib
 import json
@@ -15,6 +16,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+from r1_recipes import processes
 from r1_recipes.errors import RecipeError
 
 logger = logging.getLogger(__name__)
@@ -26,7 +28,12 @@ SHARD_ROWS = 1000
 class ShardStore:
     """Append-only records with an ``index`` each, in ``folder/shard-00000.jsonl`` and on.
 
-    A lock keeps a second process out. Use as a context manager.
+    A lock keeps a second run out. Use as a context manager.
+
+    Args:
+        folder: where the shards are; made where it is not there.
+        shard_rows: records a shard.
+        rank, world_size: of the processes of one run, each of which appends to shards of its own (see :meth:`shared`).
 
     Attributes:
         folder: where the shards are.
@@ -34,17 +41,34 @@ class ShardStore:
         failed: indices whose record holds an error.
     """
 
-    def __init__(self, folder: Path, shard_rows: int = SHARD_ROWS) -> None:
+    def __init__(self, folder: Path, shard_rows: int = SHARD_ROWS, rank: int = 0, world_size: int = 1) -> None:
         self.folder = folder
+        self._rank, self._world_size = rank, world_size
         self.digests: dict[int, str] = {}
         self.failed: set[int] = set()
         self._shard_rows = shard_rows
         self._places: dict[int, tuple[Path, int]] = {}
-        self._rows_in_last = 0
+        self._rows_in_last = self._next = 0
         self._last: Path | None = None
         self._lock: Any = None
 
+    @classmethod
+    @contextlib.contextmanager
+    def shared(cls, folder: Path) -> Iterator[ShardStore]:
+        """The store of this run's processes: rank 0 opens it first, and the others when nothing is torn any more."""
+        store = cls(folder, rank=processes.rank(), world_size=processes.world_size())
+        if store._rank:
+            processes.wait()
+        with store:
+            if not store._rank:
+                processes.wait()
+            processes.wait()  # until all have read what is there; then it grows
+            yield store
+
     def __enter__(self) -> ShardStore:
+        if self._rank:
+            self.reload()
+            return self
         self.folder.mkdir(parents=True, exist_ok=True)
         self._lock = (self.folder / ".lock").open("w")
         try:
@@ -60,12 +84,22 @@ class ShardStore:
             raise RecipeError(f"{self.folder}: cannot be locked ({error.strerror}); choose a folder on a disk that can") from error
         # A lock belongs to the open file, which a forked child shares: one that outlives this process would keep the folder locked.
         os.register_at_fork(after_in_child=self._lock.close)
-        for path in sorted(self.folder.glob("shard-*.jsonl")):
-            self._scan(path)
+        self.reload()
         return self
 
+    def reload(self) -> None:
+        """Read what is there: where several processes write, each knows its own records only."""
+        paths = sorted(self.folder.glob("shard-*.jsonl"))
+        for path in paths:
+            self._scan(path)
+        # Several processes start new files, whose numbers go up with time: the newest record of a row must stand furthest on.
+        self._next = (int(paths[-1].stem.removeprefix("shard-")) + 1 if paths else 0) + self._rank
+        if self._world_size > 1:
+            self._last = None
+
     def __exit__(self, *exception: object) -> None:
-        self._lock.close()
+        if self._lock:
+            self._lock.close()
 
     def _scan(self, path: Path) -> None:
         """Learn what a shard holds; cut off a record that was never finished."""
@@ -107,8 +141,8 @@ class ShardStore:
             # ASCII escapes carry lone surrogates and control characters, which UTF-8 cannot.
             line = (json.dumps(record, default=str) + "\n").encode("ascii")
             if self._last is None or self._rows_in_last >= self._shard_rows:
-                number = int(self._last.stem.removeprefix("shard-")) + 1 if self._last else 0
-                self._last, self._rows_in_last = self.folder / f"shard-{number:05d}.jsonl", 0
+                self._last, self._rows_in_last = self.folder / f"shard-{self._next:05d}.jsonl", 0
+                self._next += self._world_size
             self._write(self._last, line, record)
 
     def _write(self, path: Path, line: bytes, record: dict[str, Any]) -> None:

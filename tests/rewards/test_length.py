@@ -23,7 +23,7 @@ def verdicts(monkeypatch):
     """Sets what ``correctness`` says, since these tests are about length."""
 
     def set_verdicts(*values):
-        monkeypatch.setattr(length, "correctness", lambda fmt, completions, solution, scorer=None: list(values))
+        monkeypatch.setattr(length, "correctness", lambda fmt, completions, solution, scorer=None, log_metric=None: list(values))
         return {"completions": ["x"] * len(values), "solution": ["1"] * len(values)}
 
     return set_verdicts

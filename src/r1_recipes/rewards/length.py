@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, ClassVar
 
+from r1_recipes import processes
 from r1_recipes.rewards.accuracy import correctness, require_solution
 from r1_recipes.rewards.registry import Reward, register_reward
 
@@ -45,10 +46,11 @@ class CosineReward(Reward):
         completion_ids: Sequence[Sequence[int]],
         solution: Sequence[Any] | None = None,
         scorer: Sequence[str | None] | None = None,
+        log_metric: Callable[[str, float], None] | None = None,
         **columns: Any,
     ) -> list[float | None]:
         require_solution(self.name, solution, columns, scorer)
-        verdicts = correctness(self.response_format, completions, solution, scorer)
+        verdicts = correctness(self.response_format, completions, solution, scorer, log_metric)
         return [self._scale(verdict, len(ids)) for verdict, ids in zip(verdicts, completion_ids, strict=True)]
 
     def _scale(self, correct: bool | None, length: int) -> float | None:
@@ -72,10 +74,11 @@ class LengthReward(Reward):
     are equally long. Range: -0.5..0.5. ``None`` where the gold cannot be judged.
 
     The group is what Kimi k1.5 (arXiv:2501.12599, section 2.3.3) says: the completions of one prompt, wherever they stand in the
-    batch. open-r1's ``len_reward`` is the same function over the whole batch, where a hard prompt's completions are always the long
-    ones. TRL calls a reward once a process, so a group that is spread over several processes is judged part by part: keep
-    ``per_device_train_batch_size * steps_per_generation`` a multiple of ``num_generations``.
+    batch, and in whichever process: the processes tell each other their lengths. open-r1's ``len_reward`` is the same function over one
+    process's batch, where a hard prompt's completions are always the long ones, and a group may be cut in two.
     """
+
+    spans_processes: ClassVar[bool] = True
 
     def __call__(
         self,
@@ -84,14 +87,17 @@ class LengthReward(Reward):
         completion_ids: Sequence[Sequence[int]],
         solution: Sequence[Any] | None = None,
         scorer: Sequence[str | None] | None = None,
+        log_metric: Callable[[str, float], None] | None = None,
         **columns: Any,
     ) -> list[float | None]:
         require_solution(self.name, solution, columns, scorer)
-        verdicts = correctness(self.response_format, completions, solution, scorer)
+        verdicts = correctness(self.response_format, completions, solution, scorer, log_metric)
         lengths = [len(ids) for ids in completion_ids]
+        everywhere = processes.gather([(prompt, length) for prompt, length in zip(prompts, lengths, strict=True)])
         rewards: list[float | None] = [None] * len(lengths)
         for group in _group_indices(prompts):
-            shortest, longest = min(lengths[i] for i in group), max(lengths[i] for i in group)
+            in_group = [length for prompt, length in everywhere if prompt == prompts[group[0]]]
+            shortest, longest = min(in_group), max(in_group)
             for i in group:
                 if verdicts[i] is not None:
                     weight = 0.5 - (lengths[i] - shortest) / (longest - shortest) if longest > shortest else 0.0

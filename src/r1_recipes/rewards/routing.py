@@ -170,7 +170,8 @@ class _RoutedReward:
 
     def __call__(self, **columns: Any) -> list[float | None]:
         tasks, rows, arguments = self._select(columns)
-        scores = self.reward(**arguments) if rows else []
+        # One that asks the other processes must be called in all of them, or they wait for it.
+        scores = self.reward(**arguments) if rows or getattr(self.reward, "spans_processes", False) else []
         return self._spread(scores, tasks, rows, columns)
 
     def _select(self, columns: dict[str, Any]) -> tuple[list[str], list[int], dict[str, Any]]:
