@@ -1,0 +1,98 @@
+"""LoRA adapters merged into the model that they were trained on, so that any server or framework can load the result.
+
+``python -m r1_recipes.adapters outputs/NAME [--output DIR] [--base MODEL]``
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import logging
+import os
+import shutil
+from collections.abc import Sequence
+from pathlib import Path
+
+from r1_recipes import runtime
+from r1_recipes.errors import RecipeError, first_line
+
+logger = logging.getLogger("r1_recipes.adapters")  # under `python -m` this module is called __main__
+
+MERGED = "merged"
+_CONFIG = "adapter_config.json"
+
+
+def merge(run: Path, output: Path | None = None, base: str | None = None) -> Path:
+    """Write the base model with a run's adapters added to its weights, and the run's tokenizer.
+
+    The sum is taken in fp32, in main memory (4 bytes a parameter), and rounded once, to the type of the base model's checkpoint. A base
+    model that was trained over in 4 or 8 bits (QLoRA) is read in its own precision: the adapters then meet slightly other weights.
+
+    Args:
+        run: a folder with adapters: a run or one of its checkpoints.
+        output: where the model goes; default ``run / "merged"``, which is replaced where it is there.
+        base: the base model, where it is no longer where the adapters' configuration says.
+
+    Returns:
+        The folder of the merged model.
+
+    Raises:
+        RecipeError: there are no adapters, the base model cannot be loaded or is not theirs, or ``output`` holds something.
+    """
+    import torch
+    from peft import PeftModel
+    from transformers import AutoConfig, AutoModelForCausalLM, AutoTokenizer
+
+    try:
+        named = json.loads((run / _CONFIG).read_text(encoding="utf-8"))["base_model_name_or_path"]
+    except FileNotFoundError as error:
+        raise RecipeError(f"{run}: holds no adapters ({_CONFIG} is missing); give the output_dir of a run with use_peft: true") from error
+    except (ValueError, KeyError, TypeError, OSError) as error:
+        raise RecipeError(f"{run / _CONFIG}: cannot be read ({error!r})") from error
+    if output is not None and output.exists() and (not output.is_dir() or any(output.iterdir())):
+        raise RecipeError(f"{output}: is there already; choose another folder (--output DIR) or remove it")
+    base = base or named
+    try:
+        dtype = AutoConfig.from_pretrained(base).dtype or torch.float32
+        model = AutoModelForCausalLM.from_pretrained(base, dtype=torch.float32)
+    except (OSError, ValueError) as error:
+        raise RecipeError(
+            f"{run}: the base model {base!r} cannot be loaded ({first_line(error)[:-1]}); name another: --base MODEL"
+        ) from error
+    try:
+        merged = PeftModel.from_pretrained(model, run).merge_and_unload(safe_merge=True).to(dtype)
+    except Exception as error:  # other shapes, a torn file, a kind of adapter that cannot be merged: PEFT's own words
+        raise RecipeError(f"{run}: the adapters do not fit {base!r} ({first_line(error)[:-1]})") from error
+    folder = output or run / MERGED
+    part = folder.with_name(f".{folder.name}.{os.getpid()}.part")
+    try:
+        merged.save_pretrained(part)
+        AutoTokenizer.from_pretrained(run).save_pretrained(part)
+        if (run / "generation_config.json").is_file():
+            shutil.copy(run / "generation_config.json", part)
+        if folder.exists():
+            shutil.rmtree(folder)
+        part.rename(folder)
+    finally:
+        shutil.rmtree(part, ignore_errors=True)
+    logger.info("%s + %s -> %s", base, run, folder)
+    return folder
+
+
+def main(argv: Sequence[str] | None = None) -> None:
+    """Command line; see the module's first lines.
+
+    Raises:
+        SystemExit: 2 where the adapters cannot be merged.
+    """
+    parser = argparse.ArgumentParser(prog="python -m r1_recipes.adapters", description=__doc__.splitlines()[0], allow_abbrev=False)
+    parser.add_argument("run", type=Path, help="output_dir of a run with use_peft: true, or one of its checkpoints")
+    parser.add_argument("--output", type=Path, help=f"where the model goes (default: {MERGED} in the run's folder)")
+    parser.add_argument("--base", help="the base model, where it has moved since the run")
+    options = parser.parse_args(argv)
+    with runtime.reported_errors():
+        runtime.say(str(merge(options.run, options.output, options.base)))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,147 @@
+"""The vLLM server that a recipe trains with in ``vllm_mode: server``: its command line, derived from the recipe.
+
+``python -m r1_recipes.vllm_server recipes/NAME.yaml [--key value …] [--print] [-- FLAG …]``
+
+Overrides are those of the training command, so that both are started with the same words. What follows ``--`` goes to ``vllm serve`` as
+it is, after everything else, and so wins. The server has its GPUs to itself: the recipe's ``vllm_gpu_memory_utilization`` is the share of
+a colocated engine, and the server takes TRL's own default for servers instead.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import ipaddress
+import logging
+import os
+import shlex
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING
+from urllib.parse import urlsplit
+
+from r1_recipes import runtime
+from r1_recipes.errors import RecipeError, install_hint
+from r1_recipes.recipe import load, read_yaml
+
+if TYPE_CHECKING:
+    from r1_recipes.recipe import Recipe
+
+logger = logging.getLogger("r1_recipes.vllm_server")  # under `python -m` this module is called __main__
+
+# TRL's trainers set the server's weights through endpoints that vLLM has in development mode alone.
+ENVIRONMENT = {"VLLM_SERVER_DEV_MODE": "1"}
+_EVERYWHERE = "0.0.0.0"
+
+
+def main(argv: Sequence[str] | None = None) -> None:
+    """Become the server, or with ``--print`` write its command; see the module's first lines.
+
+    Raises:
+        SystemExit: 2 where the recipe cannot be served; one line on stderr says why.
+    """
+    argv = list(sys.argv[1:] if argv is None else argv)
+    if not argv or {"-h", "--help"} & set(argv):
+        runtime.say(__doc__.strip())
+        raise SystemExit(0 if argv else 2)
+    shown = "--print" in argv
+    with runtime.reported_errors():
+        command = server_command([word for word in argv if word != "--print"])
+        if not shown:
+            _check_vllm(argv[0])
+    if shown:
+        runtime.say(" ".join(f"{name}={value}" for name, value in ENVIRONMENT.items()) + " " + shlex.join(command))
+        return
+    logger.info("%s", shlex.join(command))
+    os.execve(command[0], command, {**os.environ, **ENVIRONMENT})
+
+
+def server_command(argv: Sequence[str]) -> list[str]:
+    """The server's command line.
+
+    Args:
+        argv: the recipe's path, overrides as ``--key value``, and after ``--`` flags of ``vllm serve``.
+
+    Returns:
+        Program and arguments, by TRL's own ``build_command``, so that what its trainers need of a server is always there.
+
+    Raises:
+        RecipeError: the recipe cannot be read, is none of a method that generates, or trains quantized weights.
+    """
+    words, flags = list(argv), []
+    if "--" in words:
+        cut = words.index("--")
+        words, flags = words[:cut], words[cut + 1 :]
+    recipe = load(words, _method(words))
+    model, training = recipe.model, recipe.training
+    if model.load_in_4bit or model.load_in_8bit:
+        raise RecipeError(
+            f"{recipe.path}: load_in_4bit and load_in_8bit: a server cannot be sent quantized weights "
+            "(https://github.com/huggingface/trl/issues/4973); leave them out, or train with --use_vllm false"
+        )
+    from trl.scripts.vllm_serve import ScriptArguments, build_command
+
+    from r1_recipes.data import model_path
+
+    host, port = _address(recipe)
+    arguments = ScriptArguments(
+        model=str(model_path(model.model_name_or_path, recipe.script.hub, model.model_revision)),
+        revision=model.model_revision if model.model_revision != "main" else None,
+        tensor_parallel_size=training.vllm_tensor_parallel_size,
+        host=host,
+        port=port,
+        dtype=_dtype(recipe),
+        max_model_len=training.vllm_max_model_length,
+        trust_remote_code=training.trust_remote_code,
+        vllm_model_impl=training.vllm_model_impl,
+    )
+    return build_command(arguments, flags)
+
+
+def _method(words: Sequence[str]) -> str:
+    settings = {}
+    with contextlib.suppress(RecipeError, IndexError):  # load says what is wrong with the file
+        settings = read_yaml(Path(words[0]))
+    return "distill" if "teacher_model_name_or_path" in settings else "grpo"
+
+
+def _address(recipe: Recipe) -> tuple[str, int]:
+    """Where the server listens, by where the trainer looks for it."""
+    training = recipe.training
+    host, port = training.vllm_server_host, training.vllm_server_port
+    if training.vllm_server_base_url:
+        try:
+            url = urlsplit(training.vllm_server_base_url)
+            host, port = url.hostname, url.port
+        except ValueError as error:
+            raise RecipeError(f"{recipe.path}: vllm_server_base_url: {training.vllm_server_base_url!r}: {error}") from error
+        if not host or not port:
+            raise RecipeError(f"{recipe.path}: vllm_server_base_url: found {training.vllm_server_base_url!r}; http://HOST:PORT")
+    return (host if _is_loopback(host) else _EVERYWHERE), port
+
+
+def _is_loopback(host: str) -> bool:
+    """Whether only this machine can mean it. A machine's own name does not count: it often resolves to loopback on the machine itself."""
+    if host == "localhost":
+        return True
+    try:
+        return ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return False
+
+
+def _dtype(recipe: Recipe) -> str:
+    """What the trainer computes in, so that sampled and trained log probabilities are as close as they can be."""
+    training = recipe.training
+    return "bfloat16" if training.bf16 else "float16" if training.fp16 else recipe.model.dtype or "auto"
+
+
+def _check_vllm(path: str) -> None:
+    import importlib.util
+
+    if importlib.util.find_spec("vllm") is None:
+        raise RecipeError(f"{path}: vLLM is not installed; {install_hint('vllm')}, or --print shows the command for another machine")
+
+
+if __name__ == "__main__":
+    main()

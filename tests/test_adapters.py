@@ -1,0 +1,114 @@
+"""Adapters merged into their base model: the same answers without PEFT, and what cannot be merged is refused by name."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from r1_recipes import adapters, grpo, runtime
+from r1_recipes.errors import RecipeError
+from tests.conftest import metrics, weights
+
+pytestmark = pytest.mark.usefixtures("offline")
+
+
+@pytest.fixture(scope="module")
+def trained(tmp_path_factory: pytest.TempPathFactory, tiny_model: Path) -> Path:
+    """A folder as a LoRA run leaves it, whose adapters change every layer."""
+    import torch
+    from peft import LoraConfig, get_peft_model
+    from transformers import AutoModelForCausalLM, AutoTokenizer
+
+    folder = tmp_path_factory.mktemp("lora") / "run"
+    torch.manual_seed(0)
+    model = get_peft_model(AutoModelForCausalLM.from_pretrained(tiny_model), LoraConfig(r=4, lora_alpha=8, target_modules="all-linear"))
+    with torch.no_grad():
+        for name, parameter in model.named_parameters():
+            if "lora_" in name:
+                parameter.normal_(std=0.3)
+    model.save_pretrained(folder)
+    AutoTokenizer.from_pretrained(tiny_model).save_pretrained(folder)
+    (folder / "generation_config.json").write_text('{"eos_token_id": 2}', encoding="utf-8")
+    return folder
+
+
+def test_a_merged_model_answers_as_base_and_adapters_do(trained: Path, tiny_model: Path) -> None:
+    import torch
+    from peft import PeftModel
+    from transformers import AutoModelForCausalLM, AutoTokenizer, GenerationConfig
+
+    folder = adapters.merge(trained)
+    assert folder == trained / "merged"
+    merged, base = AutoModelForCausalLM.from_pretrained(folder), AutoModelForCausalLM.from_pretrained(tiny_model)
+    tokens = torch.arange(3, 40)[None]
+    with torch.no_grad():
+        before, after = base(tokens).logits, merged(tokens).logits
+        expected = PeftModel.from_pretrained(base, trained)(tokens).logits
+    torch.testing.assert_close(after, expected, atol=1e-4, rtol=1e-4)
+    assert (after - before).abs().max() > 0.1
+    # The base model's own names, and nothing of PEFT's: any server can load it.
+    assert weights(folder).keys() == weights(tiny_model).keys() and not (folder / "adapter_config.json").exists()
+    assert GenerationConfig.from_pretrained(folder).eos_token_id == 2
+    assert AutoTokenizer.from_pretrained(folder).chat_template == runtime.CHATML
+    # Once more replaces the run's own folder, and leaves nothing beside it.
+    shutil.rmtree(folder)
+    folder.mkdir()
+    (folder / "old").touch()
+    assert adapters.merge(trained) == folder and not (folder / "old").exists()
+    assert [path.name for path in trained.iterdir() if path.name.startswith(".")] == []
+
+
+def test_the_sum_is_rounded_once_to_the_base_models_type(trained: Path, tiny_model: Path, tmp_path: Path) -> None:
+    import torch
+    from transformers import AutoModelForCausalLM
+
+    base = tmp_path / "base"
+    AutoModelForCausalLM.from_pretrained(tiny_model, dtype=torch.bfloat16).save_pretrained(base)
+    folder = adapters.merge(trained, tmp_path / "out", base=str(base))
+    name = "model.layers.0.self_attn.q_proj.weight"
+    from safetensors.torch import load_file
+
+    pairs = load_file(trained / "adapter_model.safetensors")
+    a, b = (pairs[f"base_model.model.model.layers.0.self_attn.q_proj.lora_{side}.weight"] for side in "AB")
+    # alpha / r = 8 / 4
+    assert weights(folder)[name].dtype == torch.bfloat16
+    assert weights(folder)[name].equal((weights(base)[name].float() + 2 * (b @ a)).bfloat16())
+
+
+def test_what_cannot_be_merged_is_refused(trained: Path, tiny_model: Path, tmp_path: Path) -> None:
+    with pytest.raises(RecipeError, match=r"holds no adapters \(adapter_config.json is missing\)"):
+        adapters.merge(tiny_model)
+    with pytest.raises(RecipeError, match="is there already; choose another folder"):
+        adapters.merge(trained, tiny_model)
+    broken = tmp_path / "broken"
+    shutil.copytree(trained, broken, ignore=shutil.ignore_patterns("merged"))
+    (broken / "adapter_config.json").write_text("{", encoding="utf-8")
+    with pytest.raises(RecipeError, match="cannot be read"):
+        adapters.merge(broken)
+    config = json.loads((trained / "adapter_config.json").read_text(encoding="utf-8"))
+    (broken / "adapter_config.json").write_text(json.dumps({**config, "base_model_name_or_path": str(tmp_path / "gone")}), encoding="utf-8")
+    with pytest.raises(RecipeError, match=r"gone' cannot be loaded .* name another: --base MODEL"):
+        adapters.merge(broken)
+    (broken / "adapter_model.safetensors").write_bytes(b"")
+    with pytest.raises(RecipeError, match="the adapters do not fit"):
+        adapters.merge(broken, base=str(tiny_model))
+    assert not (broken / "merged").exists()
+
+
+def test_a_lora_run_can_be_merged(
+    write_recipe: Callable[..., str], tiny_model: Path, tmp_path: Path, capsys: pytest.CaptureFixture
+) -> None:
+    lora = {"use_peft": True, "lora_r": 4, "lora_target_modules": ["all-linear"], "lora_dropout": 0.0}
+    grpo.main([write_recipe("grpo", max_steps=3, **lora)])
+    run = tmp_path / "run"
+    assert len(metrics(run)) == 3
+    adapters.main([str(run), "--output", str(tmp_path / "out")])
+    assert capsys.readouterr().out.endswith(f"{tmp_path / 'out'}\n")
+    before, after = weights(tiny_model), weights(tmp_path / "out")
+    changed = {name for name in before if not before[name].equal(after[name])}
+    # All linear layers but the output, which is not trained; norms, embeddings and biases are the base model's.
+    assert changed == {name for name in before if name.endswith("proj.weight")}

@@ -1,0 +1,125 @@
+"""The command of the vLLM server that a recipe trains with; vLLM itself is not needed to derive it."""
+
+from __future__ import annotations
+
+import importlib.util
+import os
+import shlex
+import sys
+
+import pytest
+
+from r1_recipes import vllm_server
+from r1_recipes.errors import RecipeError
+from tests.conftest import REPOSITORY
+
+SERVER = str(REPOSITORY / "recipes" / "gsm8k_qwen05b_server.yaml")
+COLOCATED = str(REPOSITORY / "recipes" / "math_qwen15b.yaml")
+# A recipe for GPUs can be resolved where there is none, with these.
+ON_CPU = ["--use_cpu", "true", "--bf16", "false"]
+
+
+def flags(command: list[str]) -> dict[str, str | None]:
+    """The words of a command after the model, as flag and value."""
+    words = command[command.index("serve") + 2 :]
+    pairs = zip(words, [*words[1:], "--"], strict=True)
+    return {word: None if value.startswith("--") else value for word, value in pairs if word.startswith("--")}
+
+
+def test_everything_comes_from_the_recipe() -> None:
+    command = vllm_server.server_command([SERVER, *ON_CPU])
+    assert command[:5] == [sys.executable, "-m", "vllm.entrypoints.cli.main", "serve", "Qwen/Qwen2.5-0.5B-Instruct"]
+    expected = {
+        "--host": "127.0.0.1",
+        "--port": "8000",
+        "--tensor-parallel-size": "1",
+        # Of its own GPU, not the share of a colocated engine.
+        "--gpu-memory-utilization": "0.9",
+        "--max-model-len": "1024",
+        "--dtype": "float32",  # as --bf16 false computes
+        "--model-impl": "vllm",
+        # What TRL's trainers need of a server.
+        "--weight-transfer-config": '{"backend": "nccl"}',
+        "--logprobs-mode": "processed_logprobs",
+    }
+    found = flags(command)
+    assert {key: found.get(key) for key in expected} == expected
+    assert "--trust-remote-code" not in found and "--revision" not in found
+
+
+def test_overrides_are_those_of_training_and_what_follows_a_dash_goes_to_vllm() -> None:
+    overrides = "--vllm_server_port 9001 --vllm_tensor_parallel_size 4 --model_revision abc --max_steps 3 --trust_remote_code true"
+    command = vllm_server.server_command([SERVER, *ON_CPU, *overrides.split(), "--", "--data-parallel-size", "2"])
+    found = flags(command)
+    assert (found["--port"], found["--tensor-parallel-size"], found["--revision"]) == ("9001", "4", "abc")
+    assert "--trust-remote-code" in found and command[-2:] == ["--data-parallel-size", "2"]
+
+
+@pytest.mark.parametrize(
+    ("overrides", "host", "port"),
+    [
+        ([], "0.0.0.0", "8000"),  # TRL's own default
+        (["--vllm_server_host", "localhost"], "localhost", "8000"),
+        (["--vllm_server_host", "127.1.2.3"], "127.1.2.3", "8000"),
+        # On the node itself its name may mean 127.0.1.1, where no other could reach it.
+        (["--vllm_server_host", "node7"], "0.0.0.0", "8000"),
+        (["--vllm_server_base_url", "http://node7:8123"], "0.0.0.0", "8123"),
+        (["--vllm_server_base_url", "http://[::1]:8123"], "::1", "8123"),
+    ],
+)
+def test_it_listens_where_the_trainer_looks(overrides: list[str], host: str, port: str) -> None:
+    found = flags(vllm_server.server_command([COLOCATED, *ON_CPU, *overrides]))
+    assert (found["--host"], found["--port"]) == (host, port)
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (["--vllm_server_base_url", "node7"], "vllm_server_base_url: found 'node7'; http://HOST:PORT"),
+        (["--vllm_server_base_url", "http://node7:x"], "vllm_server_base_url: 'http://node7:x': "),
+        (["--load_in_4bit", "true"], "a server cannot be sent quantized weights"),
+        (["--vllm_port", "1"], "unknown key 'vllm_port' for grpo. Nearest: vllm_group_port"),
+    ],
+)
+def test_what_cannot_be_served_is_refused(words: list[str], message: str) -> None:
+    with pytest.raises(RecipeError) as refused:
+        vllm_server.server_command([SERVER, *ON_CPU, *words])
+    assert message in str(refused.value)
+
+
+def test_a_distillation_recipe_can_be_served() -> None:
+    path = str(REPOSITORY / "recipes" / "r1" / "6_distill_on_policy.yaml")
+    assert "serve" in vllm_server.server_command([path, *ON_CPU])
+
+
+def test_print_shows_what_would_run(capsys: pytest.CaptureFixture) -> None:
+    vllm_server.main([SERVER, *ON_CPU, "--print"])
+    words = shlex.split(capsys.readouterr().out)
+    assert words[0] == "VLLM_SERVER_DEV_MODE=1"
+    assert words[1:] == vllm_server.server_command([SERVER, *ON_CPU])
+
+
+def test_the_process_becomes_the_server(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(vllm_server, "_check_vllm", lambda path: None)
+    ran: list[tuple] = []
+    monkeypatch.setattr(os, "execve", lambda *call: ran.append(call))
+    vllm_server.main([SERVER, *ON_CPU])
+    ((program, command, environment),) = ran
+    assert (program, command) == (sys.executable, vllm_server.server_command([SERVER, *ON_CPU]))
+    assert environment["VLLM_SERVER_DEV_MODE"] == "1" and environment["PATH"] == os.environ["PATH"]
+
+
+def test_without_vllm_it_says_what_to_install(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture) -> None:
+    find_spec = importlib.util.find_spec
+    monkeypatch.setattr("importlib.util.find_spec", lambda name, *rest: None if name == "vllm" else find_spec(name, *rest))
+    with pytest.raises(SystemExit) as ended:
+        vllm_server.main([SERVER, *ON_CPU])
+    assert ended.value.code == 2
+    assert "vLLM is not installed; pip install" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(("argv", "code"), [([], 2), (["--help"], 0)])
+def test_usage(argv: list[str], code: int, capsys: pytest.CaptureFixture) -> None:
+    with pytest.raises(SystemExit) as ended:
+        vllm_server.main(argv)
+    assert ended.value.code == code and "[--print]" in capsys.readouterr().out
