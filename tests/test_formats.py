@@ -5,9 +5,11 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from r1_recipes.formats import FORMATS, ParsedResponse, boxed_spans, get_response_format, template_prefill
+from r1_recipes.rewards import get_reward_funcs
 
 # Free text, and text made of the very delimiters that could confuse a parser.
 _DELIMITERS = ["<think>", "</think>", "<answer>", "</answer>", "<reasoning>", "</reasoning>", "|special_token|", "Summary:"]
+_DELIMITERS += ["## Thinking", "## Final Response", "<|begin_of_thought|>", "<|end_of_thought|>", "<|end_of_solution|>"]
 _PIECES = st.one_of(st.text(max_size=12), st.sampled_from([*_DELIMITERS, "\\boxed{", "}", "{", "\\", "72", "\n", " "]))
 FRAGMENTS = st.lists(_PIECES, max_size=6).map("".join)
 
@@ -104,6 +106,43 @@ def test_think_boxed_reads(completion, answer, well_formed):
 def test_boxed_reads(completion, answer, well_formed):
     parsed = FORMATS["boxed"].parse(completion)
     assert (parsed.answer, parsed.well_formed) == (answer, well_formed)
+
+
+@pytest.mark.parametrize(
+    ("name", "completion", "answer", "well_formed"),
+    [
+        ("think_prose", "<think>\na\n</think>\n\nIt is **72**.\n\nCheck: 8 * 9.", "It is **72**.\n\nCheck: 8 * 9.", True),
+        ("think_prose", "<think>\na\n</think>", None, False),  # nothing said
+        ("think_prose", "<think>\n72", None, False),  # cut
+        ("think_prose", "<think>\n</think>\n72", "72", False),  # no reasoning
+        ("think_prose", "So: <think>\na\n</think>\n72", "72", False),
+        ("think_prose", "72", "72", False),
+        ("thinking_response", "## Thinking\n\na\n\n## Final Response\n\nThe pancreas.", "The pancreas.", True),
+        ("thinking_response", "## Thinking\n\na\n\n## Final Response\n\nx\n\n## Final Response\n\ny", "y", False),
+        ("thinking_response", "## Thinking\n\na", None, False),
+        (
+            "thought_solution",
+            "<|begin_of_thought|>\n\na\n\n<|end_of_thought|>\n\n<|begin_of_solution|>\n\nIt is 72.\n\n<|end_of_solution|>",
+            "It is 72.",
+            True,
+        ),
+        ("thought_solution", "<|begin_of_thought|>a<|end_of_thought|><|begin_of_solution|>72<|end_of_solution|> Bye.", "72", False),
+        ("thought_solution", "<|begin_of_thought|>a<|end_of_thought|><|begin_of_solution|>72", None, False),
+    ],
+)
+def test_formats_whose_answer_is_prose_read(name, completion, answer, well_formed):
+    parsed = FORMATS[name].parse(completion)
+    assert (parsed.answer, parsed.well_formed) == (answer, well_formed)
+
+
+def test_accuracy_finds_the_final_answer_in_prose():
+    """The words around it are for a reader; without prose the answer block is the answer."""
+    accuracy, exact = get_reward_funcs(["accuracy"], "think_prose") + get_reward_funcs(["accuracy"], "think_answer")
+    texts = ["Eight nines are\n$\\boxed{72}$, as asked.", "The answer is 72.", "72", "It is 71 or 72.", "\\boxed{71} or \\boxed{72}"]
+    completions = [f"<think>\n8 * 9\n</think>\n\n{text}" for text in texts]
+    assert accuracy(completions=completions, solution=["72"] * 5) == [1.0, 1.0, 1.0, 0.0, 0.0]
+    assert accuracy(completions=["<think>\n\\boxed{72}\n</think>\n\nNo idea."], solution=["72"]) == [0.0]
+    assert exact(completions=["<think>\na\n</think>\n<answer>\nThe answer is 72.\n</answer>"], solution=["72"]) == [1.0]
 
 
 @pytest.mark.parametrize("prefill", ["<think>\n", "Let me solve this step by step.\n<think>\n", "Let me solve this step by step.\n<think>"])

@@ -68,6 +68,7 @@ class ResponseFormat:
         reasoning_tags: opening and closing delimiter of the reasoning, without line breaks; ``None`` where it is not delimited.
         answer_tags: the same for the answer; ``None`` where the answer is boxed or is simply the rest of the text.
         boxed: the answer stands in ``\boxed{…}``.
+        prose: the answer is a text for a reader; what is compared with a gold is the final answer in it, as in a whole completion.
         prefill: text that the assistant's turn starts with and the model does not generate. Completions are read with it in front.
         chat_template: Jinja template for base models that need this format's own conversation text (R1-Zero), else ``None``.
         source: paper or project that the shape comes from.
@@ -79,6 +80,7 @@ class ResponseFormat:
     reasoning_tags: tuple[str, str] | None = None
     answer_tags: tuple[str, str] | None = None
     boxed: bool = False
+    prose: bool = False
     prefill: str = ""
     chat_template: str | None = field(default=None, repr=False)
     source: str = ""
@@ -147,8 +149,8 @@ class ResponseFormat:
         elif self.boxed:
             answer, lead, rest, single = self._read_boxed_answer(body)
         else:
-            prefix = self.layout[self.layout.index("{reasoning}") :].removeprefix("{reasoning}" + self.reasoning_tags[1])
-            prefix = prefix.removesuffix("{answer}").strip()
+            # What the layout writes before the answer ("Summary:"), or nothing.
+            prefix = self.layout.rpartition(self.reasoning_tags[1])[2].removesuffix("{answer}").strip()
             stripped = body.strip()
             single = stripped.startswith(prefix) and self.reasoning_tags[1] not in stripped
             answer = stripped.removeprefix(prefix).strip() or None if single else None
@@ -284,6 +286,41 @@ FORMATS: dict[str, ResponseFormat] = {
             layout="|special_token|{reasoning}|special_token|Summary: {answer}",
             reasoning_tags=("|special_token|", "|special_token|"),
             source="DeepSeek-R1's cold-start data (arXiv:2501.12948, section 2.3.1)",
+        ),
+        ResponseFormat(
+            name="think_prose",
+            system_prompt=(
+                "Think the question through between <think> and </think>, as long as it takes. After </think>, write the answer for the "
+                "reader."
+            ),
+            layout="<think>\n{reasoning}\n</think>\n\n{answer}",
+            reasoning_tags=("<think>", "</think>"),
+            prose=True,
+            source="DeepSeek-R1's own answers, as in Mixture-of-Thoughts and R1-Distill-SFT",
+        ),
+        ResponseFormat(
+            name="thought_solution",
+            system_prompt=(
+                "Answer in two parts. First your thoughts, with every step, check and correction, between <|begin_of_thought|> and "
+                "<|end_of_thought|>; then the solution, complete and to the point, between <|begin_of_solution|> and <|end_of_solution|>."
+            ),
+            layout=(
+                "<|begin_of_thought|>\n\n{reasoning}\n\n<|end_of_thought|>\n\n<|begin_of_solution|>\n\n{answer}\n\n<|end_of_solution|>"
+            ),
+            reasoning_tags=("<|begin_of_thought|>", "<|end_of_thought|>"),
+            answer_tags=("<|begin_of_solution|>", "<|end_of_solution|>"),
+            prose=True,
+            source="Sky-T1 (https://novasky-ai.github.io/posts/sky-t1); OpenThoughts-114k and Bespoke-Stratos-17k write it too",
+        ),
+        ResponseFormat(
+            name="thinking_response",
+            system_prompt=(
+                "Write your thinking under the heading '## Thinking', then the answer for the reader under the heading '## Final Response'."
+            ),
+            layout="## Thinking\n\n{reasoning}\n\n## Final Response\n\n{answer}",
+            reasoning_tags=("## Thinking", "## Final Response"),
+            prose=True,
+            source="HuatuoGPT-o1 (arXiv:2412.18925)",
         ),
         ResponseFormat(
             name="r1_zero",

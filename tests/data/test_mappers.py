@@ -16,6 +16,8 @@ GYM_ROW = MAPPERS["reasoning_gym"].examples[0]
 VERL_ROW = MAPPERS["verl"].examples[0]
 
 
+# Chats have no gold; the others' are words, or programs.
+NO_MATHEMATICS = {"conversations", "reasoning_columns", "r1_distill_sft", "medical_verifiable", "summary", "verifiable_code"}
 CALL = [{"role": "user", "content": "2+2?"}, {"role": "assistant", "content": "4"}]
 
 
@@ -31,7 +33,7 @@ def test_every_mapper_maps_its_own_examples(name):
         assert isinstance(mapped.get("reasoning", ""), str)
         if "scorer" in mapped:
             assert verification.score([mapped["scorer"]] * 2, [mapped["solution"], "no answer"]) == [bool(mapped["solution"]), False]
-        elif name not in ("conversations", "reasoning_columns"):  # chats have no gold, and the other's is not mathematics
+        elif name not in NO_MATHEMATICS:
             assert verification.grade([mapped["solution"]], [mapped["solution"]]) == [True]
 
 
@@ -191,9 +193,11 @@ def test_arithmetic_works_out_the_share_of_rows_it_is_told_to(share):
     assert {(m["reasoning"], m["answer"], m["solution"]) for m in hasty} <= {("1 + 2 + 3 is about 10", "10", "6")}
 
 
-@pytest.mark.parametrize(("name", "row"), [(name, row) for name in MAPPERS if name != "arithmetic" for row in MAPPERS[name].examples])
+BY_NAME_ONLY = {"arithmetic", "summary"}  # reasoning_gym's rows, and any text with another
+
+
+@pytest.mark.parametrize(("name", "row"), [(name, row) for name in MAPPERS if name not in BY_NAME_ONLY for row in MAPPERS[name].examples])
 def test_auto_finds_the_mapper_of_every_example_row(name, row):
-    # arithmetic reads reasoning_gym's rows; it is there by name only.
     assert get_mapper("auto", list(row)).name == name
 
 
@@ -210,6 +214,12 @@ def test_auto_finds_the_mapper_of_every_example_row(name, row):
         (["messages", "num_tokens", "source"], "conversations"),  # Mixture-of-Thoughts
         (["system", "conversations"], "conversations"),  # OpenThoughts
         (["question", "pass_rate", "solution"], "generated"),  # prompt-only
+        (["id", "problem", "answer", "url", "year"], "math"),  # AIME
+        (["id", "reannotated_assistant_content", "source", "reannotated_messages", "messages"], "r1_distill_sft"),  # v1
+        (["id", "reannotated_assistant_content", "problem", "source", "solution"], "r1_distill_sft"),  # v0
+        (["problem", "deepseek_reasoning", "deepseek_solution", "domain"], "openthoughts"),
+        (["prompt", "solution", "data_source", "source_prompt", "ability", "reward_model", "extra_info"], "dapo"),
+        (["data_source", "prompt", "ability", "reward_model", "extra_info"], "verl"),  # the original DAPO set, too
         # Generated from gsm8k's rows, and from reasoning_gym's, whose columns stay beside ours.
         (["question", "answer", "pass_rate", "response", "solution", "tokens", "scores"], "generated"),
         (["question", "answer", "metadata", "pass_rate", "scorer", "solution"], "generated"),

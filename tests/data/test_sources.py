@@ -342,3 +342,14 @@ def test_puzzles_that_cannot_be_drawn(name, split, config, parts):
         load_rows(name, split, task_config=config)
     for part in parts:
         assert part in str(error.value)
+
+
+def test_a_folder_of_a_hub_repository_is_named_with_a_slash(monkeypatch):
+    asked = []
+    monkeypatch.setattr(datasets, "load_dataset", lambda *names, **options: asked.append((names, options)) or "rows")
+    assert load_rows("nobody/data", "train", config="level3/") == "rows"
+    assert load_rows("nobody/data", "train", config="main", revision="v1") == "rows"
+    assert asked == [
+        (("nobody/data",), {"data_dir": "level3", "split": "train", "revision": None}),
+        (("nobody/data", "main"), {"split": "train", "revision": "v1"}),
+    ]

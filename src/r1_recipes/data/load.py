@@ -210,6 +210,8 @@ class _Job:
                 f"dataset {source}: mapper {mapper.name!r} needs column {', '.join(map(repr, absent))}; the columns there are: "
                 f"{', '.join(columns)}"
             )
+        if mapper.images and self.method != "grpo":
+            raise RecipeError(f"dataset {source}: mapper {mapper.name!r} gives pictures, which {self.method} does not take; grpo does")
         keep = self._extra_columns(columns, source)
         pieces, kept, start = [], 0, 0
         step = len(rows) if limit is None else max(2 * limit, 1000)

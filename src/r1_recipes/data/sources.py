@@ -38,7 +38,7 @@ def load_rows(
         name: ``reasoning_gym:TASK``; ``countdown:2-6``; a path (file, folder of files, or ``save_to_disk`` folder); else an id on the hub.
         split: split name; a single file is every split. ``train[:-128]``, ``train[-128:]``: some of its rows, as the Hugging Face hub's
             splits can be cut.
-        config: configuration of a hub dataset, or sub-folder of a local one.
+        config: configuration of a hub dataset, or sub-folder of a local one; of a hub dataset too, where it ends in a slash.
         revision: revision of a hub dataset.
         hub: ``"huggingface"`` or ``"modelscope"``.
         task_config: for what is generated: see :func:`reasoning_gym_rows` and :func:`countdown_rows`.
@@ -110,7 +110,10 @@ def _pick_split(splits: Any, split: str, name: str) -> Dataset:
 def _hub_rows(name: str, split: str, config: str | None, revision: str | None) -> Dataset:
     from datasets import load_dataset
 
+    folder = config if config and config.endswith("/") else None
     try:
+        if folder is not None:  # a repository of files, with no configuration of that name
+            return load_dataset(name, data_dir=folder.rstrip("/"), split=split, revision=revision)
         return load_dataset(name, config, split=split, revision=revision)
     except Exception as error:  # offline, gated, misspelt, wrong config: the library's own words say which
         raise RecipeError(

@@ -1,0 +1,87 @@
+"""Any dataset whose question, reasoning and answer stand in columns of their own, which the recipe names."""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+from dataclasses import dataclass
+from typing import Any, ClassVar
+
+from r1_recipes.data.mappers.base import Mapper, SkipRow, register_mapper, required_text
+
+
+@register_mapper("prompt_solution")
+@dataclass(frozen=True)
+class PromptSolution(Mapper):
+    """Any dataset: the recipe names the columns. A prompt that is a conversation contributes its last user message.
+
+    Attributes:
+        prompt_column: column of the question.
+        solution_column: column of the gold.
+        reasoning_column: column of the worked solution, for SFT.
+    """
+
+    prompt_column: str = "prompt"
+    solution_column: str = "solution"
+    reasoning_column: str | None = None
+    columns: ClassVar[tuple[str, ...]] = ("prompt", "solution")
+    examples: ClassVar[tuple[dict[str, Any], ...]] = (
+        {"prompt": "Find the least prime above 20.", "solution": "23", "reasoning": "21 and 22 are composite, 23 is prime."},
+        {"prompt": [{"role": "user", "content": "What is 7 - 9?"}], "solution": "-2", "reasoning": "9 - 7 = 2, so 7 - 9 = -2."},
+    )
+
+    def missing(self, columns: Collection[str]) -> list[str]:
+        return [c for c in (self.prompt_column, self.solution_column, self.reasoning_column) if c and c not in columns]
+
+    def __call__(self, row: dict[str, Any]) -> dict[str, Any]:
+        prompt = row.get(self.prompt_column)
+        if isinstance(prompt, list):
+            turns = [message.get("content") for message in prompt if message.get("role") in ("user", "human")]
+            prompt = turns[-1] if turns else None
+        if not str(prompt or "").strip():
+            raise SkipRow(f"column {self.prompt_column!r} is empty")
+        mapped = {"question": str(prompt).strip(), "solution": required_text(row, self.solution_column)}
+        if self.reasoning_column:
+            mapped["reasoning"] = required_text(row, self.reasoning_column)
+        return mapped
+
+
+@register_mapper("reasoning_columns")
+@dataclass(frozen=True)
+class ReasoningColumns(Mapper):
+    """Question, reasoning and answer in columns of their own; the response format joins them. The answer is the gold, too.
+
+    Attributes:
+        question_column: column of the question; the defaults are those of FreedomIntelligence/medical-o1-reasoning-SFT.
+        reasoning_column: column of the reasoning.
+        answer_column: column of the answer.
+    """
+
+    question_column: str = "Question"
+    reasoning_column: str = "Complex_CoT"
+    answer_column: str = "Response"
+    columns: ClassVar[tuple[str, ...]] = ("Question", "Complex_CoT", "Response")
+    hub: ClassVar[tuple[tuple[str, str | None], ...]] = tuple(
+        ("FreedomIntelligence/medical-o1-reasoning-SFT", config) for config in ("en", "zh", "en_mix", "zh_mix")
+    )
+    examples: ClassVar[tuple[dict[str, Any], ...]] = (
+        {
+            "Question": "Which vitamin deficiency causes scurvy?",
+            "Complex_CoT": "Bleeding gums point to weak collagen. Its synthesis needs vitamin C.",
+            "Response": "Vitamin C.",
+        },
+        {
+            "Question": "Which organ makes insulin?",
+            "Complex_CoT": "Insulin comes from the islets of Langerhans.\nThose lie in the pancreas.",
+            "Response": "The pancreas.",
+        },
+    )
+
+    def missing(self, columns: Collection[str]) -> list[str]:
+        return [c for c in (self.question_column, self.reasoning_column, self.answer_column) if c not in columns]
+
+    def __call__(self, row: dict[str, Any]) -> dict[str, Any]:
+        return {
+            "question": required_text(row, self.question_column),
+            "reasoning": required_text(row, self.reasoning_column),
+            "solution": required_text(row, self.answer_column),
+        }
