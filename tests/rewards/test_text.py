@@ -9,11 +9,18 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from r1_recipes.formats import FORMATS, get_response_format
-from r1_recipes.rewards.text import ReasoningStepsReward, RepetitionPenaltyReward, XmlSoftFormatReward, XmlStrictFormatReward
+from r1_recipes.rewards.text import (
+    IntegerAnswerReward,
+    ReasoningStepsReward,
+    RepetitionPenaltyReward,
+    XmlCountReward,
+    XmlSoftFormatReward,
+    XmlStrictFormatReward,
+)
 from tests.rewards import HOSTILE, seconds
 
 FMT = FORMATS["reasoning_answer"]
-ALL = (ReasoningStepsReward, RepetitionPenaltyReward, XmlSoftFormatReward, XmlStrictFormatReward)
+ALL = (ReasoningStepsReward, RepetitionPenaltyReward, XmlSoftFormatReward, XmlStrictFormatReward, XmlCountReward, IntegerAnswerReward)
 EXACT = "<reasoning>\na\n</reasoning>\n<answer>\n72\n</answer>"
 
 
@@ -187,6 +194,59 @@ def test_strict_implies_soft_and_format(text):
     assert {strict, soft} <= {0.0, 1.0}
     assert strict <= soft
     assert not strict or FMT.parse(text).well_formed
+
+
+@pytest.mark.parametrize(
+    ("text", "value"),
+    [
+        # Four tags, a quarter each: "<reasoning>\n", "\n</reasoning>\n", "\n<answer>\n", "\n</answer>".
+        (EXACT, 1.0),
+        (EXACT + "\n", 1.0),
+        (EXACT + "\nDone.", 1 - 5 * 0.004),  # what follows the line break: 5 characters
+        (EXACT + "Done.", 1 - 5 * 0.004),
+        (EXACT + "\n\n", 1 - 0.004),
+        ("Well. " + EXACT, 1.0),  # only what follows costs
+        (EXACT + "\n" + "x" * 1000, 1 - 1000 * 0.004),  # no floor
+        ("<reasoning>\na\n</reasoning>\n72", 0.5),
+        (EXACT + "\n<answer>\n72\n</answer>", 0.5),  # both answer tags twice; nothing follows the last one
+        ("<reasoning>\na", 0.25),
+        ("72", 0.0),
+        ("", 0.0),
+    ],
+)
+def test_xml_count(text, value):
+    assert score(XmlCountReward(FMT), text) == pytest.approx(value)
+
+
+def test_xml_count_is_the_demo_s_at_half_weight():
+    """The demo: 0.125 a tag, less 0.001 a character after the answer, twice; with a line break at the end, where the two agree."""
+    for trailing in ("", "Done.", "x" * 50):
+        theirs = 4 * 0.125 - 2 * 0.001 * len(trailing)
+        assert 0.5 * score(XmlCountReward(FMT), EXACT + "\n" + trailing) == pytest.approx(theirs)
+    assert score(XmlCountReward(FMT, xml_count_trailing_penalty=0.1), EXACT + "\nab") == pytest.approx(0.8)
+    with pytest.raises(ValueError, match="xml_count_trailing_penalty is -1"):
+        XmlCountReward(FMT, xml_count_trailing_penalty=-1)
+    # Without answer tags nothing can follow them.
+    assert score(XmlCountReward(FORMATS["think_prose"]), "<think>\na\n</think>\n\n72 and more") == 1.0
+
+
+@pytest.mark.parametrize(
+    ("answer", "value"),
+    [
+        ("72", 1.0),
+        ("-72", 1.0),
+        ("+7", 1.0),
+        ("1,200", 1.0),
+        (" 0 ", 1.0),
+        ("72.0", 0.0),
+        ("72 pens", 0.0),
+        ("12,00", 0.0),
+        ("٧٢", 0.0),
+        ("", 0.0),
+    ],
+)
+def test_integer_answer(answer, value):
+    assert score(IntegerAnswerReward(FMT), f"<reasoning>\na\n</reasoning>\n<answer>\n{answer}\n</answer>") == value
 
 
 @pytest.mark.parametrize("cls", ALL)

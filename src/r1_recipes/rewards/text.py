@@ -1,4 +1,4 @@
-"""Rewards for the surface of the text: visible steps, repetition, and the two format rewards of the GSM8K GRPO demo for TRL."""
+"""Rewards for the surface of the text: visible steps, repetition, and those of the GSM8K GRPO demo for TRL (grpo_demo)."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ from typing import Any
 
 from r1_recipes.errors import unknown_name
 from r1_recipes.formats import ResponseFormat
+from r1_recipes.rewards.accuracy import parsed_answers
 from r1_recipes.rewards.registry import Reward, completion_texts, register_reward
 
 # Every repeat is bounded or runs over characters that what follows cannot match, so that a search is linear in the text.
@@ -163,3 +164,52 @@ class XmlStrictFormatReward(Reward):
             return text.removesuffix("\n") == self.response_format.render_completion(parsed.reasoning, parsed.answer)
         except ValueError:  # what was read cannot be written, so it was not written in this layout
             return False
+
+
+@register_reward("xml_count")
+@dataclass(frozen=True)
+class XmlCountReward(Reward):
+    """An equal share of 1.0 for each of the format's tags that occurs exactly once, with its line breaks, less a penalty for what follows.
+
+    Each character after the last closing answer tag, but for one line break, costs ``xml_count_trailing_penalty``. Range: at most 1.0, no
+    lower bound. A format without answer tags has no such penalty.
+
+    Source: the GSM8K GRPO demo for TRL (grpo_demo), which pays 0.125 a tag and takes 0.001 a character twice: a weight of 0.5 gives its
+    value. It takes the whole completion for what follows where the text ends in the tag without a line break; here nothing follows.
+
+    Raises:
+        ValueError: a negative penalty.
+    """
+
+    xml_count_trailing_penalty: float = 0.004
+
+    def __post_init__(self) -> None:
+        if self.xml_count_trailing_penalty < 0:
+            raise ValueError(f"xml_count_trailing_penalty is {self.xml_count_trailing_penalty}; it is taken off, so it must be 0 or above")
+
+    def __call__(self, completions: Sequence[Any], **columns: Any) -> list[float | None]:
+        return [self._count(self.response_format.full_text(text)) for text in completion_texts(completions)]
+
+    def _count(self, text: str) -> float:
+        fmt = self.response_format
+        share = sum(text.count(tag) == fmt.tags.count(tag) for tag in fmt.tags) / len(fmt.tags)
+        if not fmt.answer_tags or fmt.answer_tags[1] not in text:
+            return share
+        return share - self.xml_count_trailing_penalty * len(text.rpartition(fmt.answer_tags[1])[2].removeprefix("\n"))
+
+
+_INTEGER = re.compile(r"[-+]?(?:[0-9]+|[1-9][0-9]{0,2}(?:,[0-9]{3})+)")
+
+
+@register_reward("integer_answer")
+@dataclass(frozen=True)
+class IntegerAnswerReward(Reward):
+    """1.0 where the answer is a whole number and nothing else, right or wrong; else 0.0.
+
+    Range: {0, 1}. A sign and thousands commas are part of the number. Source: the GSM8K GRPO demo for TRL (grpo_demo), which takes
+    digits alone.
+    """
+
+    def __call__(self, completions: Sequence[Any], **columns: Any) -> list[float | None]:
+        answers = parsed_answers(self.response_format, completions)
+        return [float(answer is not None and _INTEGER.fullmatch(answer.strip()) is not None) for answer in answers]

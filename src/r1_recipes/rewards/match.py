@@ -1,0 +1,210 @@
+"""Rewards for an answer in words or an option's letter: golds that are not mathematics, a judge where rules cannot tell."""
+
+from __future__ import annotations
+
+import logging
+import re
+import unicodedata
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from r1_recipes.errors import RecipeError
+from r1_recipes.formats import boxed_spans
+from r1_recipes.rewards.accuracy import correctness, require_solution
+from r1_recipes.rewards.model import read_score
+from r1_recipes.rewards.registry import Reward, message_text, register_reward
+from r1_recipes.server import ChatServer
+
+logger = logging.getLogger(__name__)
+
+_JUDGE = "openai:"
+_SLOT = re.compile(r"\{(question|solution|answer)\}")
+_ANCHOR = re.compile(r"\banswer\s*(?:is\b|:|：)|答案(?:是|为|:|：)", re.IGNORECASE)
+# A number keeps its sign and its point; a word keeps a sign at its end (HER2+ is not HER2-).
+_TOKEN = re.compile(r"[-+]?\d+(?:[.,]\d+)*%?(?![^\W\d_])|\w+(?:[-+](?!\w))?")
+_ARTICLES = frozenset(("a", "an", "the"))
+_LETTER = re.compile(r"\(?\s*([A-J])\s*(?:[).:、]|\Z)(?P<rest>.*)", re.DOTALL)
+# Of a longer answer no part is known to be the one that is meant; a judge reads the beginning.
+_MAX_CHARS = 4000
+
+
+def candidates(answer: str) -> list[str]:
+    """What of an answer may stand for all of it: the whole, what follows the last "answer is" on its line, what its one box holds."""
+    texts = [answer]
+    *_, anchor = [None, *_ANCHOR.finditer(answer)]
+    if anchor is not None:
+        texts.append(next((line for line in answer[anchor.end() :].splitlines() if line.strip(" \t*_:：")), ""))
+    boxes = {answer[start:end] for start, end in boxed_spans(answer)}
+    return [*texts, *boxes] if len(boxes) == 1 else texts
+
+
+def words(text: str) -> list[str]:
+    """The words and numbers of a text, as they are compared: case, width, articles, punctuation and emphasis do not count."""
+    return [word for word in _TOKEN.findall(unicodedata.normalize("NFKC", text).casefold()) if word not in _ARTICLES]
+
+
+def option(text: str) -> str | None:
+    """The one option's letter, A to J, that a text begins with: ``B``, ``(B)``, ``B. pancreas``; ``None`` where there is none, or two."""
+    stripped = re.sub(r"[*_$`]+", "", unicodedata.normalize("NFKC", text)).strip(" \t\r\n'\"")
+    stripped = re.sub(r"^(?:option|choice)\s+", "", stripped, flags=re.IGNORECASE)
+    match = _LETTER.match(stripped)
+    if match is None or re.search(r"\(\s*[A-J]\s*\)|\b[B-J]\s*[).]|\b(?:or|and)\s+[A-J]\b", match["rest"]):
+        return None
+    return match[1]
+
+
+def _says(answer: str | None, gold: str) -> bool:
+    if answer is None or len(answer) > _MAX_CHARS:
+        return False
+    wanted = words(gold)
+    return any(words(text) == wanted for text in candidates(answer))
+
+
+def _chooses(answer: str | None, letter: str) -> bool:
+    if answer is None or len(answer) > _MAX_CHARS:
+        return False
+    found = {choice for choice in map(option, candidates(answer)) if choice is not None}
+    return found == {letter}
+
+
+@register_reward("exact_match")
+@dataclass(frozen=True)
+class ExactMatchReward(Reward):
+    """1.0 where the answer says the column ``solution`` and nothing else, else 0.0; ``None`` where there is no gold.
+
+    Range: {0, 1}. Compared are words and numbers: case, punctuation, articles and Markdown do not count, order and signs do. Of an
+    answer in a sentence, what follows "answer is" or stands in a box is compared, too. Two names are not one, so hedging does not pay;
+    a synonym is another word: see ``answer_match``.
+    """
+
+    def __call__(self, completions: Sequence[Any], solution: Sequence[Any] | None = None, **columns: Any) -> list[float | None]:
+        require_solution(self.name, solution, columns)
+        return [
+            None if gold is None or not words(str(gold)) else float(_says(parsed.answer, str(gold)))
+            for gold, parsed in zip(solution, self.parse(completions), strict=True)
+        ]
+
+
+@register_reward("choice_match")
+@dataclass(frozen=True)
+class ChoiceMatchReward(Reward):
+    """1.0 where the answer is the option's letter in the column ``solution``, else 0.0; ``None`` where the gold is no letter, A to J.
+
+    Range: {0, 1}. ``B``, ``(B)``, ``B. pancreas`` and ``The answer is B`` are the same choice; two letters are none. Source:
+    open-r1-multimodal, whose geometry problems are half multiple choice.
+    """
+
+    def __call__(self, completions: Sequence[Any], solution: Sequence[Any] | None = None, **columns: Any) -> list[float | None]:
+        require_solution(self.name, solution, columns)
+        letters = [None if gold is None else option(str(gold)) for gold in solution]
+        return [
+            None if letter is None else float(_chooses(parsed.answer, letter))
+            for letter, parsed in zip(letters, self.parse(completions), strict=True)
+        ]
+
+
+@register_reward("answer_match")
+@dataclass(frozen=True)
+class AnswerMatchReward(Reward):
+    """1.0 where the answer is the column ``solution`` by the rules of ``choice_match``, ``accuracy`` or ``exact_match``, as the gold asks;
+    else what a judge says, where there is one, else 0.0.
+
+    Range: 0..1 ({0, 1} without a judge). ``None`` where there is no gold, or the judge gave no score. A letter is compared as a choice, a
+    gold that is mathematics as mathematics, and every other as words.
+
+    ``match_judge`` is ``openai:NAME``, a model behind an OpenAI-compatible server (``OPENAI_BASE_URL``), asked only about answers that
+    the rules do not accept. It gets ``match_judge_prompt``, with ``{question}``, ``{solution}`` and ``{answer}``, and its last
+    ``Score: x`` counts, cut to 0..1. A completion without an answer is not asked about: 0.0. Metrics: ``answer_match/asked`` (rows of
+    the batch), ``answer_match/unscored``; ``matched_by`` in the completions table.
+
+    Source: HuatuoGPT-o1 (arXiv:2412.18925), whose verifier is a model alone; here rules come first, which cannot be talked round.
+
+    Raises:
+        RecipeError: a judge that is not ``openai:NAME``, or a prompt without its slots. On a call: no address of a server, or all of a
+            batch's requests fail.
+    """
+
+    match_judge: str = ""
+    match_judge_prompt: str = ""
+    match_judge_concurrency: int = 16
+
+    def __post_init__(self) -> None:
+        if not self.match_judge:
+            return
+        if not self.match_judge.startswith(_JUDGE) or self.match_judge == _JUDGE:
+            raise RecipeError(f"match_judge: found {self.match_judge!r}; 'openai:NAME', a model behind an OpenAI-compatible server, or ''")
+        absent = [slot for slot in ("{solution}", "{answer}") if slot not in self.match_judge_prompt]
+        if absent:
+            raise RecipeError(
+                f"match_judge_prompt: found {self.match_judge_prompt!r}; needs {' and '.join(absent)} (and {{question}}), and must ask for "
+                "a line 'Score: x'"
+            )
+
+    def __call__(
+        self,
+        completions: Sequence[Any],
+        prompts: Sequence[Any] = (),
+        solution: Sequence[Any] | None = None,
+        log_extra: Callable[[str, list], None] | None = None,
+        log_metric: Callable[[str, float], None] | None = None,
+        **columns: Any,
+    ) -> list[float | None]:
+        require_solution(self.name, solution, columns)
+        golds = ["" if gold is None else str(gold).strip() for gold in solution]
+        answers = [parsed.answer for parsed in self.parse(completions)]
+        by_rule = self._by_rule(completions, golds, answers)
+        scores: list[float | None] = [None if rule is None else float(bool(rule)) for rule in by_rule]
+        asked = [row for row, rule in enumerate(by_rule) if rule == "" and answers[row]] if self.match_judge else []
+        if asked:
+            for row, verdict in zip(asked, self._judge(asked, golds, answers, prompts), strict=True):
+                scores[row] = verdict
+                by_rule[row] = "judge" if verdict else ""
+        if log_extra is not None:
+            log_extra("matched_by", [rule or "" for rule in by_rule])
+        if log_metric is not None and self.match_judge:
+            log_metric("answer_match/asked", float(len(asked)))
+            log_metric("answer_match/unscored", float(sum(scores[row] is None for row in asked)))
+        return scores
+
+    def _by_rule(self, completions: Sequence[Any], golds: list[str], answers: list[str | None]) -> list[str | None]:
+        """The rule that accepts each answer, ``""`` where none does, ``None`` where there is no gold."""
+        verdicts = correctness(self.response_format, completions, golds)
+        rules: list[str | None] = []
+        for gold, answer, verdict in zip(golds, answers, verdicts, strict=True):
+            letter = option(gold)
+            if not words(gold):
+                rules.append(None)
+            elif letter is not None and _chooses(answer, letter):
+                rules.append("choice")
+            elif verdict:
+                rules.append("mathematics")
+            else:
+                rules.append("words" if _says(answer, gold) else "")
+        return rules
+
+    def _judge(self, rows: list[int], golds: list[str], answers: list[str | None], prompts: Sequence[Any]) -> list[float | None]:
+        texts = [self._written(_question(prompts[row]) if row < len(prompts) else "", golds[row], answers[row]) for row in rows]
+        # Equal answers to one question are common, and cost as much as others.
+        distinct = list(dict.fromkeys(texts))
+        server = ChatServer(self.match_judge.removeprefix(_JUDGE), max_concurrency=self.match_judge_concurrency)
+        replies = dict(zip(distinct, server.chat([[{"role": "user", "content": text}] for text in distinct]), strict=True))
+        failed = [text for text in distinct if replies[text].error]
+        if failed:
+            words_ = f"{len(failed)} of {len(distinct)} requests failed; the first: {replies[failed[0]].error}"
+            if len(failed) == len(distinct):
+                raise RecipeError(f"reward {self.name!r}, match_judge {self.match_judge!r}: {words_}")
+            logger.warning("%s: %s", self.match_judge, words_)
+        scores = [None if replies[text].error else read_score(replies[text].text) for text in texts]
+        return [None if score is None else min(1.0, max(0.0, score)) for score in scores]
+
+    def _written(self, question: str, solution: str, answer: str) -> str:
+        values = {"question": question, "solution": solution, "answer": answer[:_MAX_CHARS]}
+        return _SLOT.sub(lambda slot: values[slot[1]], self.match_judge_prompt)
+
+
+def _question(prompt: Any) -> str:
+    """The user's last words."""
+    if isinstance(prompt, str):
+        return prompt
+    return next((message_text(message) for message in reversed(prompt) if message["role"] == "user"), "")
