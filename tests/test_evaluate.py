@@ -1,14 +1,19 @@
-"""Intervals and tables: every expected value carries its working."""
+"""Intervals, tables and benchmarks: every expected value carries its working."""
 
 import dataclasses
 import itertools
+import json
 import math
 import random
 from types import SimpleNamespace
 
 import pytest
+import yaml
 
+from r1_recipes import evaluate
+from r1_recipes.errors import RecipeError
 from r1_recipes.evaluate import Scores, difference_line, markdown_table, mean_interval, paired_difference
+from tests.conftest import RECIPES, REPOSITORY
 
 
 def test_wilson_interval_of_a_proportion():
@@ -27,10 +32,31 @@ def test_the_ends_keep_a_width(value):
     assert high - low == pytest.approx(0.2775, abs=1e-4)
 
 
-def test_normal_interval_of_shares():
-    # values 0, 0.5, 1 (mean 0.5, sample variance 0.25): standard error sqrt(0.25/3) = 0.2887, times 1.96 = 0.5658
-    mean, low, high = mean_interval([0.0, 0.5, 1.0])
-    assert (mean, round(high - mean, 4), round(mean - low, 4)) == (0.5, 0.5658, 0.5658)
+def test_interval_of_shares():
+    # values 0.25, 0.5, 0.75, 0.5: mean 0.5, sample variance 0.125/3 = 0.041667, of the mean 0.010417: as of 0.25 / 0.010417 = 24
+    # values that are 0 or 1. Wilson's with Student's t of 3 degrees, 3.182 (3.179 by the expansion), t^2/24 = 0.4211: half width
+    # 3.179 / 1.4211 * sqrt(0.25/24 + 0.4211/(4*24)) = 2.2370 * 0.12165 = 0.2721
+    mean, low, high = mean_interval([0.25, 0.5, 0.75, 0.5])
+    assert (mean, round(high - mean, 3), round(mean - low, 3)) == (0.5, 0.272, 0.272)
+    # one wrong sample among 400 leaves the bounds inside 0..1
+    mean, low, high = mean_interval([1.0] * 99 + [0.75])
+    assert 0.9 < low < mean < high < 1.0
+
+
+def test_interval_of_values_that_are_no_shares():
+    # -1, 0, 1, 2 (mean 0.5, sample variance 5/3): standard error sqrt(5/12) = 0.6455, times t of 3 degrees 3.179 = 2.052
+    mean, low, high = mean_interval([-1.0, 0.0, 1.0, 2.0])
+    assert (mean, round(high - mean, 2), round(mean - low, 2)) == (0.5, 2.05, 2.05)
+    # one value says nothing about the spread, and equal ones have none
+    assert mean_interval([0.5])[1:] == (-math.inf, math.inf)
+    assert mean_interval([0.5, 0.5]) == (0.5, 0.5, 0.5)
+
+
+@pytest.mark.parametrize("degrees, table", [(3, 3.182), (5, 2.571), (9, 2.262), (29, 2.045), (199, 1.972)])
+def test_student_s_t_against_the_printed_table(degrees, table):
+    from r1_recipes.evaluate import _student
+
+    assert _student(degrees) == pytest.approx(table, abs=0.004)
 
 
 def test_paired_difference_uses_the_pairs():
@@ -41,14 +67,91 @@ def test_paired_difference_uses_the_pairs():
         paired_difference([0.0], [0.0, 1.0])
 
 
-def test_intervals_cover_the_truth_as_often_as_they_say():
-    # 2,000 experiments at 95 %: about 1,900 hold the truth; 3 standard deviations of that count are 3 * sqrt(2000*.95*.05) = 29
+def test_a_paired_difference_of_verdicts_keeps_a_width():
+    # 10 rows, none changed: Bonett and Price add one row of each kind, (0+1)/12 each way: half width 1.96 * sqrt((2/12)/12) = 0.2310
+    difference, low, high = paired_difference([1.0] * 10, [1.0] * 10)
+    assert (difference, round(low, 4), round(high, 4)) == (0.0, -0.231, 0.231)
+    # 3 won, 1 lost of 10: 4/12 and 2/12: centre 0.1667, half width 1.96 * sqrt((0.5 - 0.0278)/12) = 0.3888
+    before, after = [0.0] * 3 + [1.0] * 7, [1.0] * 9 + [0.0]
+    difference, low, high = paired_difference(before, after)
+    assert (round(difference, 4), round(low, 4), round(high, 4)) == (0.2, -0.2221, 0.5555)
+    assert paired_difference([0.0] * 3, [1.0] * 3)[2] == 1.0  # no more than everything
+
+
+def greedy_verdicts(rng, rows):
+    """0/1. Of one probability n values give n + 1 intervals, which cover it in jumps; over many it evens out."""
+    p = rng.uniform(0.1, 0.9)
+    return mean_interval([float(rng.random() < p) for _ in range(rows)]), p
+
+
+def shares_of_samples(rng, rows, n=8, a=0.3, b=0.7):
+    """Problems that are mostly easy or hard: a row's probability is drawn from Beta(a, b), its share from n samples."""
+    return mean_interval([rights(rng, n, rng.betavariate(a, b)) / n for _ in range(rows)]), a / (a + b)
+
+
+def hard_problems(rng, rows):
+    return shares_of_samples(rng, rows, a=0.1, b=0.9)
+
+
+def pass_at_2_of_8(rng, rows):
+    """Beta(1, 2): the truth is 1 - E[(1-p)^2] = 1 - (2*3)/(3*4) = 0.5."""
+    scores = make_scores([0.0] * rows, [rights(rng, 8, rng.betavariate(1, 2)) / 8 for _ in range(rows)], 8)
+    return mean_interval(scores.pass_at(2)), 0.5
+
+
+def paired_verdicts(rng, rows):
+    """One in ten rows is won, one in twenty lost."""
+    before, after = [], []
+    for _ in range(rows):
+        drawn = rng.random()
+        before.append(float(0.1 <= drawn < 0.6))
+        after.append(float(drawn < 0.55))
+    return paired_difference(before, after), 0.05
+
+
+def verdicts_that_only_rise(rng, rows):
+    """One in twenty rows is won, none is lost: the plain interval would hold the truth in 78 of 100 with 30 rows."""
+    drawn = [rng.random() for _ in range(rows)]
+    return paired_difference([float(x < 0.5) for x in drawn], [float(x < 0.55) for x in drawn]), 0.05
+
+
+def paired_shares(rng, rows):
+    """A tenth of what is missing is gained, on every row: E[(1-p)/10] of Beta(1, 1)."""
+    before, after = [], []
+    for _ in range(rows):
+        p = rng.random()
+        before.append(rights(rng, 4, p) / 4)
+        after.append(rights(rng, 4, p + (1 - p) / 10) / 4)
+    return paired_difference(before, after), 0.05
+
+
+def rights(rng, n, p):
+    return sum(rng.random() < p for _ in range(n))
+
+
+# Too few of them would promise too much, all of them would say nothing: what is rare in few rows may be covered more often than 95 %.
+@pytest.mark.parametrize(
+    "experiment, rows, most",
+    [
+        (greedy_verdicts, 30, 0.975),
+        (greedy_verdicts, 200, 0.975),
+        (shares_of_samples, 30, 0.975),
+        (hard_problems, 150, 0.975),
+        (pass_at_2_of_8, 60, 0.975),
+        (paired_verdicts, 30, 0.995),
+        (paired_verdicts, 200, 0.975),
+        (verdicts_that_only_rise, 100, 0.985),
+        (paired_shares, 30, 0.975),
+    ],
+)
+def test_intervals_hold_the_truth_as_often_as_they_say(experiment, rows, most):
+    # 1,500 experiments at 95 %: 4 standard deviations of the share are 4 * sqrt(.95*.05/1500) = 0.023
     rng = random.Random(0)
-    covered = 0
-    for _ in range(2000):
-        low, high = mean_interval([float(rng.random() < 0.3) for _ in range(200)])[1:]
-        covered += low <= 0.3 <= high
-    assert abs(covered - 1900) < 60
+    held = 0
+    for _ in range(1500):
+        (_, low, high), truth = experiment(rng, rows)
+        held += low <= truth <= high
+    assert 0.927 < held / 1500 < most
 
 
 def make_scores(greedy, sampled, n=2, **changes):
@@ -195,11 +298,8 @@ def test_reading_a_prompt_once_changes_no_completion(tmp_path):
 
 
 def test_the_command_judges_two_models_on_rows_that_a_length_limit_would_drop(tmp_path, capsys):
-    import json
-
     import pandas
 
-    from r1_recipes import evaluate
     from r1_recipes.smoke import build_tiny_model
 
     model = str(build_tiny_model(tmp_path / "model", {}))
@@ -236,6 +336,160 @@ def test_the_command_judges_two_models_on_rows_that_a_length_limit_would_drop(tm
     evaluate.main([str(recipe), "--model", model, "--model", model, "--ask", "2 + 2?"])
     assert capsys.readouterr().out.count(f"=== {model}") == 2
     assert not (tmp_path / "run").exists()
+
+
+@pytest.fixture
+def benchmark(tmp_path, tiny_model, sums):
+    """A benchmark of three sums, two samples each; ``benchmark(key=value)`` changes keys, ``None`` leaves one out."""
+
+    def write(**changes):
+        settings = {
+            "dataset_name": str(sums),
+            "dataset_test_split": "train",
+            "max_eval_samples": 3,
+            "mapper": "gsm8k",
+            "response_format": "think_answer",
+            "num_samples": 2,
+            "temperature": 1.0,
+            "max_completion_length": 4,
+            "generation_batch_size": 8,
+            "seed": 3,
+            "reward_funcs": ["format", "tests.conftest:letters"],
+            "use_cpu": True,
+            "dtype": "float32",
+        }
+        path = tmp_path / "bench.yaml"
+        path.write_text(yaml.safe_dump({key: value for key, value in {**settings, **changes}.items() if value is not None}))
+        return str(path)
+
+    return write
+
+
+def test_a_benchmark_says_how_it_is_judged(benchmark, tiny_model, tmp_path, capsys):
+    import pandas
+
+    model, output = str(tiny_model), tmp_path / "scores"
+    evaluate.main([benchmark(), "--model", model, "--model", model, "--output", str(output)])
+    first, second = json.loads((output / "results.json").read_text())
+    # the recipe's samples, batch and seed: twice the same model, so twice the same
+    assert first["num_samples"] == 2 and [len(first[key]) for key in ("greedy", "sampled", "majority")] == [3, 3, 3]
+    assert first["intervals"]["greedy"] == [0.0, 0.0, pytest.approx(3.8415 / 6.8415, abs=1e-4)]  # Wilson: z^2 / (n + z^2)
+    # nothing changed on three rows: 1/5 each way, half width 1.96 * sqrt((2/5)/5) = 0.5544
+    assert second["difference"]["over"] == model
+    assert second["difference"]["greedy_lenient"] == [0.0, pytest.approx(-0.5544, abs=1e-4), pytest.approx(0.5544, abs=1e-4)]
+    table = pandas.read_parquet(output / "2_model" / "completions.parquet")
+    letters = [sum("a" <= char <= "z" or char.isdigit() for char in text) for text in table["completion"]]
+    assert list(table["reward tests.conftest:letters"]) == letters
+    # a row's mean is that of its samples, not of the greedy completion
+    mean = table[table["sample"] >= 0].groupby("index")["reward tests.conftest:letters"].mean()
+    assert first["rewards"]["tests.conftest:letters"] == list(mean) and set(first["rewards"]["format"]) == {0.0}
+    printed = capsys.readouterr().out
+    assert (
+        "maj@2" in printed and "| reward, mean | format | tests.conftest:letters |" in printed and "lenient sampled +0.0 points" in printed
+    )
+
+    # the command line wins; greedy only: no column of samples
+    evaluate.main([benchmark(), "--model", model, "--num_samples", "0", "--output", str(tmp_path / "greedy")])
+    (greedy,) = json.loads((tmp_path / "greedy" / "results.json").read_text())
+    assert greedy["greedy"] == first["greedy"] and greedy["sampled"] == greedy["majority"] == [] and greedy["pass_at"] == {}
+    assert greedy["sampled_format"] is None and len(greedy["rewards"]["format"]) == 3
+    printed = capsys.readouterr().out
+    assert "maj@" not in printed and "sampled" not in printed.splitlines()[2]
+    # the greedy completions are the same, with and without samples
+    greedy_table = pandas.read_parquet(tmp_path / "greedy" / "1_model" / "completions.parquet")
+    assert list(greedy_table["completion"]) == list(table[table["sample"] == -1]["completion"])
+
+
+@pytest.mark.parametrize(
+    "changes, arguments, message",
+    [
+        ({"num_generations": 2}, [], "unknown key 'num_generations' for evaluate"),
+        ({"num_samples": -1}, [], "num_samples: found -1"),
+        ({"backend": "openai"}, [], "unknown backend 'openai'"),
+        ({"temperature": 0}, [], "temperature: 0 gives 2 equal samples a row"),
+        ({"temperature": 0, "num_samples": 0}, ["--num_samples", "3"], "temperature 0 gives 3 equal samples a row"),
+        ({"use_peft": True}, [], "use_peft: of no effect"),
+        ({"reward_funcs": ["acuracy"]}, [], "Did you mean 'accuracy'"),
+        ({}, ["--num_samples", "-1"], "--num_samples is 0 or more"),
+        ({}, [], "--model: missing"),
+    ],
+)
+def test_a_benchmark_that_cannot_work_is_refused_before_anything_is_loaded(benchmark, changes, arguments, message, capsys, monkeypatch):
+    monkeypatch.setattr(evaluate, "held_out_rows", lambda recipe: pytest.fail("nothing may be loaded"))
+    model = [] if "missing" in message else ["--model", "nowhere"]
     with pytest.raises(SystemExit):
-        evaluate.main([str(recipe), "--model", model, "--num_samples", "0"])
-    assert "1 or more" in capsys.readouterr().err
+        evaluate.main([benchmark(**changes), *model, *arguments])
+    assert message in capsys.readouterr().err
+
+
+def test_a_reward_that_fails_costs_a_column_and_no_completion(benchmark, tiny_model, tmp_path, caplog):
+    path = benchmark(reward_funcs=["format", "tests.test_evaluate:needs_a_column"])
+    evaluate.main([path, "--model", str(tiny_model), "--num_samples", "0", "--output", str(tmp_path / "scores")])
+    (scores,) = json.loads((tmp_path / "scores" / "results.json").read_text())
+    assert set(scores["rewards"]) == {"format"}
+    assert "'tests.test_evaluate:needs_a_column' fails on 3 completions" in caplog.text
+
+
+def needs_a_column(completions, difficulty, **columns):
+    return [0.0] * len(completions)
+
+
+def test_rows_that_nobody_can_judge_are_counted_and_left_out(benchmark, tmp_path, caplog):
+    rows = [
+        {"question": "2+2?", "answer": "#### 4", "scorer": None},
+        {"question": "Why?", "answer": "#### because it is so", "scorer": None},
+    ]
+    data = tmp_path / "rows.jsonl"
+    data.write_text("".join(json.dumps(row) + "\n" for row in rows))
+    recipe = evaluate.load_recipe([benchmark(dataset_name=str(data))])
+    assert recipe.method == "evaluate"
+    assert evaluate.held_out_rows(recipe)["solution"] == ["4"]
+    assert "1 of 2 held-out golds are not mathematics" in caplog.text
+    data.write_text(json.dumps(rows[1]) + "\n")
+    with pytest.raises(RecipeError, match=r"no held-out row can be judged.*'because it is so'"):
+        evaluate.held_out_rows(evaluate.load_recipe([benchmark(dataset_name=str(data))]))
+
+
+# A row of each set in its true columns (invented), a right answer, and a wrong one.
+BENCHMARKS = {
+    "gsm8k": ({"question": "A box holds 1,200 nuts?", "answer": "600*2=<<600*2=1200>>1200\n#### 1,200"}, "1200", "120"),
+    "math500": (
+        {
+            "problem": "Find $1/2+1/4$.",
+            "solution": "$\\boxed{\\frac{3}{4}}$",
+            "answer": "\\frac{3}{4}",
+            "subject": "Prealgebra",
+            "level": 1,
+            "unique_id": "test/prealgebra/0.json",
+        },
+        "3/4",
+        "4/3",
+    ),
+    "aime24": ({"id": 0, "problem": "5*5?", "solution": "25.", "answer": "025", "url": "https://example.org", "year": "2024"}, "25", "250"),
+    "aime25": ({"problem": "5*5?", "answer": "25", "id": "0"}, "025", "26"),
+    "countdown": ({"target": 31, "nums": [7, 4, 3]}, "7 * 4 + 3", "7 * 4 + 4"),
+}
+
+
+def test_every_benchmark_has_a_row_here():
+    assert set(BENCHMARKS) == {path.stem for path in RECIPES if path.parent.name == "benchmarks"}
+
+
+@pytest.mark.parametrize("name", BENCHMARKS)
+def test_a_shipped_benchmark_reads_its_set_and_judges_it(name, tmp_path, monkeypatch):
+    from r1_recipes.backends import Completion
+    from r1_recipes.formats import FORMATS
+
+    row, right, wrong = BENCHMARKS[name]
+    data = tmp_path / "rows.jsonl"
+    data.write_text(json.dumps(row) + "\n")
+    recipe = evaluate.load_recipe([str(REPOSITORY / "recipes" / "benchmarks" / f"{name}.yaml"), "--dataset_name", str(data)])
+    assert recipe.script.num_samples >= 1 and recipe.training.max_completion_length >= 1024
+    rows = evaluate.held_out_rows(recipe)
+    fmt = FORMATS[recipe.script.response_format]
+    texts = [fmt.render("It is so.", right), fmt.render("It is so.", wrong), f"So the answer is {right}"]
+    groups = [[Completion(text, 20, "stop") for text in texts]]
+    scores, table = evaluate._judge("m", fmt, rows, groups, 2, {}, None)
+    assert [record["correct"] for record in table] == [True, False, False]
+    assert [record["lenient"] for record in table] == [True, False, True]
+    assert scores.greedy == [1.0] and scores.sampled == [0.0] and scores.sampled_lenient == [0.5]

@@ -2,6 +2,7 @@
 
 ``python -m r1_recipes.evaluate recipes/NAME.yaml --model A --model B [--num_samples 4] [--backend vllm] [--output DIR]``
 
+The recipe is a benchmark (``recipes/benchmarks``), which says ``num_samples``, or any GRPO recipe.
 Strict accuracy counts an answer where the recipe's format wants it; lenient accuracy any final answer that can be made out. Most of what
 is published as a gain of GRPO is the distance between the two.
 """
@@ -14,8 +15,9 @@ import json
 import logging
 import math
 import re
+import statistics
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -34,8 +36,10 @@ logger = logging.getLogger("r1_recipes.evaluate")  # under `python -m` this modu
 
 # Completions generated at once: enough to fill a core's matrix units, little enough for a laptop's memory.
 BATCH_SIZE = 128
+# What a GRPO recipe does not say about its evaluation.
+_TRAINING_RECIPE = {"num_samples": 4, "batch_size": BATCH_SIZE, "seed": 0, "backend": "transformers"}
 # Two-sided 95 %.
-_Z = 1.959964
+_Z = statistics.NormalDist().inv_cdf(0.975)
 _LAST_NUMBER = re.compile(r"-?\$?\d[\d,]*(?:\.\d+)?")
 
 
@@ -46,17 +50,19 @@ class Scores:
     Attributes:
         model: path or id.
         greedy: per row, 1.0 where the greedy completion is right (strict).
-        sampled: per row, the share of its sampled completions that is right (strict).
+        sampled: per row, the share of its sampled completions that is right (strict); empty where none were sampled, as the next ones.
         greedy_lenient: as ``greedy``, by :func:`lenient_verdicts`.
         sampled_lenient: as ``sampled``, by the same.
         majority: per row, 1.0 where the answer that most samples give is right (maj@n; strict).
         num_samples: sampled completions a row, n.
         greedy_format: share of greedy completions in the recipe's format.
-        sampled_format: the same of sampled ones.
+        sampled_format: the same of sampled ones; ``None`` where there are none.
         language: mean language consistency of the sampled completions' reasoning, 0..1, by the reward of that name; ``None`` where it
-            can judge none.
+            can judge none. Where none were sampled this and the following are of greedy completions.
         mean_tokens: mean length of sampled completions.
         truncated: share of sampled completions that reached the length limit.
+        rewards: by name, what the recipe's own rewards give the sampled completions of each row on average; ``None`` for a row that the
+            reward does not judge.
         examples: a few greedy completions, for people.
     """
 
@@ -68,10 +74,11 @@ class Scores:
     majority: list[float]
     num_samples: int
     greedy_format: float
-    sampled_format: float
+    sampled_format: float | None
     language: float | None
     mean_tokens: float
     truncated: float
+    rewards: dict[str, list[float | None]] = field(default_factory=dict)
     examples: list[dict[str, str]] = field(default_factory=list)
 
     def pass_at(self, k: int) -> list[float]:
@@ -89,7 +96,9 @@ class Scores:
 def mean_interval(values: Sequence[float]) -> tuple[float, float, float]:
     """Mean and 95 % interval of independent values, one a row.
 
-    0/1 values get Wilson's interval, which stays inside 0..1 and does not collapse at the ends; others the normal one.
+    0/1 values get Wilson's interval, which stays inside 0..1 and does not collapse at the ends. So do shares, with the number of 0/1
+    values whose mean would vary as much in place of the number of rows, and Student's t in place of the normal point (Korn and Graubard,
+    Survey Methodology 24, 1998, do the same with another interval). Values outside 0..1 get Student's interval.
 
     Returns:
         ``(mean, low, high)``.
@@ -97,15 +106,21 @@ def mean_interval(values: Sequence[float]) -> tuple[float, float, float]:
     n = len(values)
     mean = sum(values) / n
     if all(value in (0.0, 1.0) for value in values):
-        centre = (mean + _Z**2 / (2 * n)) / (1 + _Z**2 / n)
-        half = _Z / (1 + _Z**2 / n) * math.sqrt(mean * (1 - mean) / n + _Z**2 / (4 * n**2))
+        low, high = _wilson(mean, n, _Z)
         # At the ends the bound is 0 or 1 exactly; rounding must not say otherwise.
-        return mean, 0.0 if mean == 0 else centre - half, 1.0 if mean == 1 else centre + half
-    return mean, mean - _Z * _standard_error(values, mean), mean + _Z * _standard_error(values, mean)
+        return mean, 0.0 if mean == 0 else low, 1.0 if mean == 1 else high
+    error = _standard_error(values, mean)
+    if min(values) >= 0 and max(values) <= 1 and 0 < error < math.inf:
+        return mean, *_wilson(mean, mean * (1 - mean) / error**2, _student(n - 1))
+    half = _student(n - 1) * error
+    return mean, mean - half, mean + half
 
 
 def paired_difference(before: Sequence[float], after: Sequence[float]) -> tuple[float, float, float]:
     """Mean of ``after - before`` over the same rows, with its 95 % interval.
+
+    Where both are 0/1 (and the differences -1, 0 or 1) it is Bonett and Price's (J. Educ. Behav. Stat. 37, 2012), which keeps a width
+    also where hardly a row changed; else Student's.
 
     Returns:
         ``(difference, low, high)``.
@@ -114,14 +129,50 @@ def paired_difference(before: Sequence[float], after: Sequence[float]) -> tuple[
         ValueError: the lists are not equally long.
     """
     differences = [b - a for a, b in zip(before, after, strict=True)]
-    mean = sum(differences) / len(differences)
-    half = _Z * _standard_error(differences, mean)
+    n, mean = len(differences), sum(differences) / len(differences)
+    if all(value in (0.0, 1.0) for value in (*before, *after)):
+        won, lost = ((differences.count(value) + 1) / (n + 2) for value in (1.0, -1.0))
+        half = _Z * math.sqrt((won + lost - (won - lost) ** 2) / (n + 2))
+        return mean, max(-1.0, won - lost - half), min(1.0, won - lost + half)
+    half = _student(n - 1) * _standard_error(differences, mean)
     return mean, mean - half, mean + half
+
+
+def _wilson(mean: float, n: float, z: float) -> tuple[float, float]:
+    """Wilson's bounds of a proportion (J. Am. Stat. Assoc. 22, 1927)."""
+    centre = (mean + z**2 / (2 * n)) / (1 + z**2 / n)
+    half = z / (1 + z**2 / n) * math.sqrt(mean * (1 - mean) / n + z**2 / (4 * n**2))
+    return centre - half, centre + half
+
+
+def _student(degrees: int) -> float:
+    """Two-sided 95 % point of Student's t; from three degrees on right to 0.004 (Abramowitz and Stegun, 26.7.5). Infinite for none."""
+    if degrees == 0:
+        return math.inf
+    z = _Z
+    terms = (
+        (z**3 + z) / 4,
+        (5 * z**5 + 16 * z**3 + 3 * z) / 96,
+        (3 * z**7 + 19 * z**5 + 17 * z**3 - 15 * z) / 384,
+        (79 * z**9 + 776 * z**7 + 1482 * z**5 - 1920 * z**3 - 945 * z) / 92160,
+    )
+    return z + sum(term / degrees**power for power, term in enumerate(terms, start=1))
 
 
 def _standard_error(values: Sequence[float], mean: float) -> float:
     n = len(values)
-    return math.sqrt(sum((value - mean) ** 2 for value in values) / (n - 1) / n) if n > 1 else float("inf")
+    return math.sqrt(sum((value - mean) ** 2 for value in values) / (n - 1) / n) if n > 1 else math.inf
+
+
+def load_recipe(argv: Sequence[str]) -> Recipe:
+    """The recipe of a command line, path first: a benchmark, which says ``num_samples``, or a GRPO recipe.
+
+    Raises:
+        RecipeError: as :func:`r1_recipes.recipe.load`.
+    """
+    from r1_recipes.recipe import load, read_yaml
+
+    return load(argv, "evaluate" if "num_samples" in read_yaml(Path(argv[0])) else "grpo")
 
 
 def evaluate_model(
@@ -135,35 +186,39 @@ def evaluate_model(
     label: str | None = None,
     backend: str = "transformers",
     folder: Path | None = None,
+    with_models: bool = False,
 ) -> Scores:
     """Generate greedily and ``num_samples`` times at the recipe's temperature for every row, and judge.
 
     Args:
         name: model path or id.
         rows: ``prompt``, ``solution`` and task columns, as :func:`r1_recipes.data.load_dataset` gives them.
-        recipe: a GRPO recipe; its generation settings are used.
-        num_samples: sampled completions a row.
+        recipe: a benchmark or a GRPO recipe; its format, rewards and generation settings are used.
+        num_samples: sampled completions a row; 0: only the greedy one.
         batch_size: completions generated at once (Transformers).
         seed: of the sampling.
         label: what the progress bar calls it; ``None``: the last part of the name.
         backend: ``"transformers"`` or ``"vllm"``.
         folder: completions are kept there, and an interrupted evaluation goes on from them; ``None``: nowhere.
+        with_models: score with ``reward_model`` too, where the recipe names it.
 
     Raises:
         RecipeError: the model cannot be loaded, or ``folder`` holds completions made otherwise.
     """
     from r1_recipes.backends import Request, get_backend
+    from r1_recipes.preflight_checks.judging import reward_functions
 
-    recipe = _for_generation(recipe, name, num_samples, batch_size, seed)
+    recipe = _for_generation(recipe, name, batch_size, seed)
     tokenizer, fmt = runtime.load_tokenizer(recipe)
-    ways = [(0.0, 1), (recipe.training.temperature, num_samples)]
+    rewards = {key: reward for key, reward in reward_functions(recipe, fmt, with_models=with_models) if reward is not None}
+    ways = [(0.0, 1), (recipe.training.temperature, num_samples)][: 2 if num_samples else 1]
     if folder is None:
         requests = [Request(index, prompt) for index, prompt in enumerate(rows["prompt"])]
         done = _generate(get_backend(recipe, tokenizer, backend), requests, ways, label or name)
     else:
         done = _generate_and_keep(recipe, tokenizer, rows, ways, label or name, backend, folder)
     groups = [done[index] for index in range(len(rows))]
-    scores, table = _judge(name, fmt, rows, groups, num_samples)
+    scores, table = _judge(name, fmt, rows, groups, num_samples, rewards, tokenizer)
     if folder is not None:
         from datasets import Dataset
 
@@ -171,14 +226,13 @@ def evaluate_model(
     return scores
 
 
-def _for_generation(recipe: Recipe, name: str, num_samples: int, batch_size: int, seed: int) -> Recipe:
-    """The recipe with its sampling keys as :class:`~r1_recipes.arguments.GenerationSettings`, for one model."""
-    from r1_recipes.arguments import GenerationSettings
+def _for_generation(recipe: Recipe, name: str, batch_size: int, seed: int) -> Recipe:
+    """The recipe with its sampling keys as :class:`~r1_recipes.arguments.SamplingSettings`, for one model."""
+    from r1_recipes.arguments import SamplingSettings
 
-    shared = {f.name: getattr(recipe.training, f.name) for f in dataclasses.fields(GenerationSettings) if hasattr(recipe.training, f.name)}
-    own = {"num_generations": num_samples, "generation_batch_size": batch_size, "seed": seed, "output_dir": recipe.training.output_dir}
-    model = dataclasses.replace(recipe.model, model_name_or_path=name)
-    return dataclasses.replace(recipe, model=model, training=GenerationSettings(**{**shared, **own}))
+    shared = {f.name: getattr(recipe.training, f.name) for f in dataclasses.fields(SamplingSettings) if hasattr(recipe.training, f.name)}
+    training = SamplingSettings(**{**shared, "generation_batch_size": batch_size, "seed": seed})
+    return dataclasses.replace(recipe, model=dataclasses.replace(recipe.model, model_name_or_path=name), training=training)
 
 
 def _generate(
@@ -214,7 +268,7 @@ def _generate_and_keep(
 
     solutions = rows["solution"] if "solution" in rows.column_names else [None] * len(rows)
     # Everything that shapes a completion; whoever changes it has to choose another folder.
-    made_by = {**dataclasses.asdict(recipe.training), "backend": backend, "model": recipe.model.model_name_or_path}
+    made_by = {**asdict(recipe.training), "ways": ways, "backend": backend, "model": recipe.model.model_name_or_path}
     made_by["weights"] = runtime.weights_stamp(Path(recipe.model.model_name_or_path))
     digests = [row_digest([prompt, made_by], solution) for prompt, solution in zip(rows["prompt"], solutions, strict=True)]
     with ShardStore(folder / "completions") as store:
@@ -244,23 +298,37 @@ def held_out_rows(recipe: Recipe) -> Dataset:
     from r1_recipes.formats import get_response_format
     from r1_recipes.verification import grade
 
-    script = recipe.script
+    script, source = recipe.script, None
     script.max_prompt_tokens = script.max_solution_tokens = None
     fmt = get_response_format(script.response_format, system_prompt=script.system_prompt, prefill=script.prefill)
-    rows, report = load_dataset(script, fmt, "grpo", split="test")
+    if script.smoke:
+        from r1_recipes.smoke import example_rows
+
+        source = example_rows(script, "grpo")
+    rows, report = load_dataset(script, fmt, "grpo", split="test", rows=source)
     logger.info("held out: %s", report)
-    if "scorer" in rows.column_names:
-        return rows
-    judged = [index for index, verdict in enumerate(grade(rows["solution"], [None] * len(rows))) if verdict is not None]
+    golds, scorers = (rows[name] if name in rows.column_names else [None] * len(rows) for name in ("solution", "scorer"))
+    verdicts = grade([None if scorer else gold for gold, scorer in zip(golds, scorers, strict=True)], [None] * len(rows))
+    judged = [index for index, verdict in enumerate(verdicts) if scorers[index] or verdict is not None]
+    if not judged:
+        raise RecipeError(
+            f"{recipe.path}: no held-out row can be judged: none has a scorer, or a gold that is mathematics; the first gold "
+            f"is {golds[0]!r}"
+        )
     if len(judged) < len(rows):
         logger.warning("%d of %d held-out golds are not mathematics; those rows are left out", len(rows) - len(judged), len(rows))
-    if not judged:
-        raise RecipeError(f"{recipe.path}: no held-out gold can be judged; the first is {rows[0]['solution']!r}")
-    return rows.select(judged)
+        rows = rows.select(judged)
+    return rows
 
 
 def _judge(
-    name: str, fmt: ResponseFormat, rows: Dataset, groups: list[list[Completion]], num_samples: int
+    name: str,
+    fmt: ResponseFormat,
+    rows: Dataset,
+    groups: list[list[Completion]],
+    num_samples: int,
+    rewards: dict[str, Callable],
+    tokenizer: Any,
 ) -> tuple[Scores, list[dict[str, Any]]]:
     """Scores, and one record a completion: the first of a row's is the greedy one."""
     from r1_recipes.rewards import get_reward_funcs
@@ -277,6 +345,7 @@ def _judge(
     formed = shape(completions=texts)
     spoken = language(completions=texts, **columns)
     answers = parsed_answers(fmt, texts)
+    given = _own_scores(rewards, rows, flat, copies, tokenizer)
     table = [
         {
             "index": position // copies,
@@ -288,6 +357,7 @@ def _judge(
             "correct": strict[position],
             "lenient": lenient[position],
             "format": bool(formed[position]),
+            **{f"reward {reward}": values[position] for reward, values in given.items()},
             "tokens": completion.tokens,
             "finish_reason": completion.finish_reason,
         }
@@ -297,31 +367,58 @@ def _judge(
     def shares(values: Sequence[float]) -> tuple[list[float], list[float]]:
         """Greedy values a row, and the mean of the samples' a row."""
         by_row = [values[i : i + copies] for i in range(0, len(values), copies)]
-        return [float(row[0]) for row in by_row], [sum(row[1:]) / num_samples for row in by_row]
+        return [float(row[0]) for row in by_row], [sum(row[1:]) / num_samples for row in by_row if num_samples]
 
     greedy, sampled = shares(strict)
     greedy_lenient, sampled_lenient = shares(lenient)
-    greedy_format, sampled_format = (sum(values) / len(values) for values in shares(formed))
-    samples = [record for record in table if record["sample"] >= 0]
-    heard = [value for record, value in zip(table, spoken, strict=True) if record["sample"] >= 0 and value is not None]
+    greedy_format, sampled_format = (sum(values) / len(values) if values else None for values in shares(formed))
+    # What is looked at beside accuracy: the samples, or the greedy completions where there are none.
+    shown = [position for position, record in enumerate(table) if record["sample"] >= 0 or not num_samples]
+    heard = [spoken[position] for position in shown if spoken[position] is not None]
+    by_row: list[list[int]] = [[] for _ in groups]
+    for position in shown:
+        by_row[position // copies].append(position)
     return Scores(
         model=name,
         greedy=greedy,
         sampled=sampled,
         greedy_lenient=greedy_lenient,
         sampled_lenient=sampled_lenient,
-        majority=[_majority(table[i + 1 : i + copies]) for i in range(0, len(table), copies)],
+        majority=[_majority(table[i + 1 : i + copies]) for i in range(0, len(table), copies) if num_samples],
         num_samples=num_samples,
         greedy_format=greedy_format,
         sampled_format=sampled_format,
         language=sum(heard) / len(heard) if heard else None,
-        mean_tokens=sum(record["tokens"] for record in samples) / len(samples),
-        truncated=sum(record["finish_reason"] == "length" for record in samples) / len(samples),
+        mean_tokens=sum(flat[position].tokens for position in shown) / len(shown),
+        truncated=sum(flat[position].finish_reason == "length" for position in shown) / len(shown),
+        rewards={reward: [_mean_of_judged(values[p] for p in row) for row in by_row] for reward, values in given.items()},
         examples=[
             {"question": record["question"], "completion": record["completion"], "solution": record["solution"]}
             for record in table[: 3 * copies : copies]
         ],
     ), table
+
+
+def _own_scores(
+    rewards: dict[str, Callable], rows: Dataset, completions: list[Completion], copies: int, tokenizer: Any
+) -> dict[str, list[float | None]]:
+    """What each of the recipe's rewards gives each completion, called as TRL would; one that fails is named, and left out."""
+    from r1_recipes.preflight_checks.judging import score
+
+    each_row = [row for row in rows for _ in range(copies)]
+    texts, tokens = [completion.text for completion in completions], [completion.tokens for completion in completions]
+    given = {}
+    for name, reward in rewards.items():
+        try:
+            given[name] = score(name, reward, each_row, texts, tokenizer, tokens)
+        except RecipeError as error:  # the completions have cost too much to lose them over one column of the table
+            logger.warning("%s; its column is left out", error)
+    return given
+
+
+def _mean_of_judged(values: Iterable[float | None]) -> float | None:
+    judged = [value for value in values if value is not None]
+    return sum(judged) / len(judged) if judged else None
 
 
 def lenient_verdicts(
@@ -400,26 +497,50 @@ def markdown_table(rows: Sequence[tuple[str, Scores | None, dict[str, Any] | Non
     more = []
     if full:
         n = next(scores.num_samples for _, scores, _ in rows if scores is not None)
-        more = ["lenient (greedy / sampled)", f"maj@{n}", f"pass@{n}", "truncated"]
+        more = ["lenient (greedy / sampled)", *([f"maj@{n}", f"pass@{n}"] if n else []), "truncated"]
     lines = [columns + more + ["completions kept"] * made]
     lines.append(["---"] * len(lines[0]))
     for label, scores, yielded in rows:
         cells = [label, *[""] * (len(columns) - 1)]
         if scores is not None:
-            cells[1:3] = [_percent(mean_interval(scores.greedy)), _percent(mean_interval(scores.sampled))]
-            cells[3] = f"{100 * scores.greedy_format:.0f} % / {100 * scores.sampled_format:.0f} %"
+            cells[1:3] = [_percent(mean_interval(values)) if values else "" for values in (scores.greedy, scores.sampled)]
+            cells[3] = _both(scores.greedy_format, scores.sampled_format, digits=0)
             cells[4:6] = ["" if scores.language is None else f"{scores.language:.2f}", f"{scores.mean_tokens:.0f}"]
             if full:
-                lenient = (mean_interval(values)[0] for values in (scores.greedy_lenient, scores.sampled_lenient))
-                cells.append(" / ".join(f"{100 * value:.1f} %" for value in lenient))
-                cells += [_percent(mean_interval(values)) for values in (scores.majority, scores.pass_at(n))]
+                lenient = (sum(values) / len(values) if values else None for values in (scores.greedy_lenient, scores.sampled_lenient))
+                cells.append(_both(*lenient, digits=1))
+                if n:
+                    cells += [_percent(mean_interval(values)) for values in (scores.majority, scores.pass_at(n))]
                 cells.append(f"{100 * scores.truncated:.0f} %")
         share = ""
         if yielded is not None:
             kept, all_ = yielded["kept_completions"], yielded["completions"]
             share = f"{kept} of {all_} ({kept / all_:.0%})"
         lines.append(cells + [share] * made)
+    return _table(lines)
+
+
+def rewards_table(rows: Sequence[tuple[str, Scores]]) -> str:
+    """What the recipe's own rewards give each model, with 95 % intervals, as a Markdown table; empty where nothing was scored."""
+    names = list(dict.fromkeys(name for _, scores in rows for name in scores.rewards))
+    if not names:
+        return ""
+    lines = [["reward, mean", *names], ["---"] * (1 + len(names))]
+    for label, scores in rows:
+        cells = [label]
+        for name in names:
+            judged = [value for value in scores.rewards.get(name, ()) if value is not None]
+            cells.append("{:.3f} ({:.3f} to {:.3f})".format(*mean_interval(judged)) if judged else "")
+        lines.append(cells)
+    return _table(lines)
+
+
+def _table(lines: list[list[str]]) -> str:
     return "\n".join("| " + " | ".join(cells) + " |" for cells in lines)
+
+
+def _both(greedy: float, sampled: float | None, *, digits: int) -> str:
+    return " / ".join(f"{100 * value:.{digits}f} %" for value in (greedy, sampled) if value is not None)
 
 
 def _percent(interval: tuple[float, float, float], sign: str = "") -> str:
@@ -427,11 +548,23 @@ def _percent(interval: tuple[float, float, float], sign: str = "") -> str:
     return f"{mean:{sign}.1f} % ({low:{sign}.1f} to {high:{sign}.1f})"
 
 
-def difference_line(before: Scores, after: Scores, what: str) -> str:
-    """One sentence: how much better, greedy and sampled, over the same rows, with 95 % intervals."""
-    greedy = _percent(paired_difference(before.greedy, after.greedy), "+").replace(" %", " points", 1)
-    sampled = _percent(paired_difference(before.sampled, after.sampled), "+").replace(" %", " points", 1)
-    return f"{what}: greedy {greedy}, sampled {sampled}; paired over the same {len(before.greedy)} problems."
+# Each of Scores' lists that a difference is taken of, and what it is called.
+_COMPARED = {"greedy": "greedy", "sampled": "sampled", "greedy_lenient": "lenient greedy", "sampled_lenient": "lenient sampled"}
+
+
+def differences(before: Scores, after: Scores) -> dict[str, tuple[float, float, float]]:
+    """How much better the second is, over the same rows, with 95 % intervals: strict and lenient, greedy and (where there are) sampled."""
+    return {name: paired_difference(getattr(before, name), getattr(after, name)) for name in _COMPARED if getattr(after, name)}
+
+
+def difference_line(before: Scores, after: Scores, what: str, *, full: bool = False) -> str:
+    """One sentence: how much better, greedy and sampled, over the same rows, with 95 % intervals; ``full``: leniently, too."""
+    parts = [
+        f"{_COMPARED[name]} {_percent(difference, '+').replace(' %', ' points', 1)}"
+        for name, difference in differences(before, after).items()
+        if full or name in ("greedy", "sampled")
+    ]
+    return f"{what}: {', '.join(parts)}; paired over the same {len(before.greedy)} problems."
 
 
 def ask(recipe: Recipe, models: Sequence[str], question: str) -> list[str]:
@@ -441,7 +574,7 @@ def ask(recipe: Recipe, models: Sequence[str], question: str) -> list[str]:
 
     answers = []
     for name in models:
-        own = _for_generation(recipe, name, 1, 1, 0)
+        own = _for_generation(recipe, name, 1, 0)
         tokenizer, fmt = runtime.load_tokenizer(own)
         request = Request(0, build_prompt(question, fmt, recipe.script.few_shot))
         (completion,) = _generate(get_backend(own, tokenizer, "transformers"), [request], [(0.0, 1)], name)[0]
@@ -456,46 +589,74 @@ def main(argv: Sequence[str] | None = None) -> None:
         SystemExit: 2 where the recipe, its data or a model cannot be used.
     """
     parser = argparse.ArgumentParser(prog="python -m r1_recipes.evaluate", description=__doc__.splitlines()[0], allow_abbrev=False)
-    parser.add_argument("recipe", help="a GRPO recipe; its test split, format and generation settings are used")
-    parser.add_argument("--model", action="append", required=True, help="path or id; give it again to compare")
-    parser.add_argument("--num_samples", type=int, default=4, help="sampled completions a row (default 4)")
-    parser.add_argument("--batch_size", type=int, default=BATCH_SIZE, help=f"completions generated at once (default {BATCH_SIZE})")
-    parser.add_argument("--seed", type=int, default=0, help="of the sampling (default 0)")
-    parser.add_argument("--backend", choices=("transformers", "vllm"), default="transformers", help="who generates")
+    parser.add_argument("recipe", help="a benchmark, or a GRPO recipe; its test split, format, rewards and generation settings are used")
+    parser.add_argument("--model", action="append", help="path or id; give it again to compare (default: the recipe's own)")
+    parser.add_argument("--num_samples", type=int, help="sampled completions a row, 0: only greedy (default: the benchmark's, else 4)")
+    parser.add_argument("--batch_size", type=int, help=f"completions generated at once (default: the benchmark's, else {BATCH_SIZE})")
+    parser.add_argument("--seed", type=int, help="of the sampling (default: the benchmark's, else 0)")
+    parser.add_argument("--backend", choices=("transformers", "vllm"), help="who generates (default: the benchmark's, else transformers)")
     parser.add_argument("--output", type=Path, help="folder for every number (JSON) and completion (Parquet); goes on from what it holds")
+    parser.add_argument("--with-models", action="store_true", help="let reward_model score too; a judge needs OPENAI_BASE_URL")
     parser.add_argument("--ask", metavar="QUESTION", help="no evaluation: each model's answer to this question, side by side")
     options, overrides = parser.parse_known_args(argv)
     with runtime.reported_errors():
-        from r1_recipes.recipe import load
-
-        if options.num_samples < 1 or options.batch_size < 1:
-            raise RecipeError("--num_samples and --batch_size are 1 or more")
-        recipe = load([options.recipe, *overrides], "grpo")
+        recipe = load_recipe([options.recipe, *overrides])
         runtime.set_up_logging(recipe)
+        models = options.model or [recipe.model.model_name_or_path]
+        if None in models:
+            raise RecipeError(f"--model: missing; {options.recipe} names none: a checkpoint's folder, or a hub id")
         if options.ask is not None:
-            for name, answer in zip(options.model, ask(recipe, options.model, options.ask), strict=True):
+            for name, answer in zip(models, ask(recipe, models, options.ask), strict=True):
                 runtime.say(f"=== {name}\n{answer}\n")
             return
+        settings = _settings(recipe, options)
         rows = held_out_rows(recipe)
-        settings = {"num_samples": options.num_samples, "batch_size": options.batch_size, "seed": options.seed, "backend": options.backend}
-        folders: list[Path | None] = [None] * len(options.model)
+        folders: list[Path | None] = [None] * len(models)
         if options.output:
             # Two checkpoints may have one last name.
-            folders = [options.output / f"{number}_{Path(name).name}" for number, name in enumerate(options.model, start=1)]
+            folders = [options.output / f"{number}_{Path(name).name}" for number, name in enumerate(models, start=1)]
         scores = [
-            evaluate_model(name, rows, recipe, **settings, folder=folder) for name, folder in zip(options.model, folders, strict=True)
+            evaluate_model(name, rows, recipe, **settings, folder=folder, with_models=options.with_models)
+            for name, folder in zip(models, folders, strict=True)
         ]
-        table = markdown_table([(name, one, None) for name, one in zip(options.model, scores, strict=True)], full=True)
-        lines = [
-            difference_line(scores[i], scores[i + 1], f"{options.model[i + 1]} over {options.model[i]}") for i in range(len(scores) - 1)
-        ]
-        report = "\n".join([table, *lines])
+        report = _report(models, scores)
         runtime.say(report)
         if options.output:
-            ks = [2**i for i in range(options.num_samples.bit_length())]
-            entries = [{**asdict(one), "pass_at": {k: mean_interval(one.pass_at(k)) for k in ks}} for one in scores]
+            entries = [_entry(one, before) for before, one in zip([None, *scores], scores, strict=False)]
             (options.output / "results.json").write_text(json.dumps(entries, indent=1, ensure_ascii=False), encoding="utf-8")
             (options.output / "results.md").write_text(report + "\n", encoding="utf-8")
+
+
+def _settings(recipe: Recipe, options: argparse.Namespace) -> dict[str, Any]:
+    """Arguments of :func:`evaluate_model`: the command line's, else the benchmark's, else those for training recipes."""
+    own = _TRAINING_RECIPE
+    if recipe.method == "evaluate":
+        training, script = recipe.training, recipe.script
+        own = {"num_samples": script.num_samples, "batch_size": training.generation_batch_size, "seed": training.seed}
+        own["backend"] = script.backend
+    settings = own | {name: getattr(options, name) for name in own if getattr(options, name) is not None}
+    if settings["num_samples"] < 0 or settings["batch_size"] < 1:
+        raise RecipeError("--num_samples is 0 or more, --batch_size 1 or more")
+    if recipe.training.temperature == 0 and settings["num_samples"] > 1:
+        raise RecipeError(f"--num_samples: temperature 0 gives {settings['num_samples']} equal samples a row; --num_samples 0, or sample")
+    return settings
+
+
+def _report(models: Sequence[str], scores: Sequence[Scores]) -> str:
+    parts = [markdown_table([(name, one, None) for name, one in zip(models, scores, strict=True)], full=True)]
+    parts.append(rewards_table(list(zip(models, scores, strict=True))))
+    parts += [difference_line(scores[i], scores[i + 1], f"{models[i + 1]} over {models[i]}", full=True) for i in range(len(scores) - 1)]
+    return "\n\n".join(part for part in parts if part)
+
+
+def _entry(scores: Scores, before: Scores | None) -> dict[str, Any]:
+    """One model's part of ``results.json``; intervals are ``[mean, low, high]``."""
+    intervals = {name: mean_interval(getattr(scores, name)) for name in (*_COMPARED, "majority") if getattr(scores, name)}
+    ks = sorted({2**i for i in range(scores.num_samples.bit_length())} | {scores.num_samples} - {0})
+    entry = {**asdict(scores), "intervals": intervals, "pass_at": {k: mean_interval(scores.pass_at(k)) for k in ks}}
+    if before is not None:
+        entry["difference"] = {"over": before.model, **differences(before, scores)}
+    return entry
 
 
 if __name__ == "__main__":
