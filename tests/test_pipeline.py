@@ -1,6 +1,8 @@
 """Pipelines: stages, table, memory of what is done, on a tiny random model. What the shipped ones reach is measured, not tested."""
 
+import importlib
 import json
+import sys
 from pathlib import Path
 
 import pytest
@@ -9,6 +11,8 @@ import yaml
 from r1_recipes import pipeline
 from r1_recipes.errors import RecipeError
 from tests.conftest import REPOSITORY
+from tests.test_preflight import model_that_writes
+from tests.test_report import Page
 
 PIPELINES = sorted((REPOSITORY / "recipes" / "pipelines").glob("*.yaml"))
 
@@ -36,12 +40,31 @@ def test_every_stage_of_the_miniature_is_in_its_pipeline():
 
 
 @pytest.fixture
+def in_process(monkeypatch):
+    """Stages run in this process, which has loaded torch; the list has their commands. How a process may end is a test of its own."""
+    commands = []
+
+    def run(command):
+        python, option, module, *arguments = command
+        assert (python, option) == (sys.executable, "-m")
+        commands.append((module, arguments))
+        importlib.import_module(module).main(arguments)
+        return 1.0
+
+    monkeypatch.setattr(pipeline, "_subprocess", run)
+    return commands
+
+
+@pytest.fixture
 def tiny(tmp_path, tiny_model, write_recipe, sums):
-    """A pipeline of one SFT stage, one that generates from it, and one that trains on what was generated; three questions to judge by."""
+    """A pipeline of SFT, a stage that generates from it, SFT on what was generated, and GRPO; three questions to judge by."""
     root = tmp_path / "out"
     held_out = {"dataset_test_split": "train", "max_eval_samples": 8}
     first = write_recipe("sft", "first", output_dir=str(root / "first"), max_steps=1, save_strategy="no", **held_out)
-    judge = write_recipe("grpo", "judge", output_dir=str(root / "judge"), max_steps=1, dataset_test_split="train")
+    # About one token in 14 ends the turn (e³ of e³ + 260): what hardly ever ends within the limit, preflight would not let pass.
+    ends = model_that_writes("<|im_end|>", tiny_model, tmp_path / "ends", logit=3.0)
+    judged = {"model_name_or_path": ends, "max_completion_length": 64, "max_steps": 1, "dataset_test_split": "train"}
+    judge = write_recipe("grpo", "judge", output_dir=str(root / "judge"), **judged)
     data = {
         "model_name_or_path": str(root / "first"),
         "dataset_name": str(sums),
@@ -71,11 +94,13 @@ def tiny(tmp_path, tiny_model, write_recipe, sums):
             {"name": "first", "label": "first SFT", "method": "sft", "recipe": first},
             {"name": "data", "label": "its answers", "method": "generate", "recipe": str(tmp_path / "data.yaml")},
             {"name": "last", "label": "last SFT", "method": "sft", "recipe": last},
+            {"name": "judge", "label": "GRPO", "method": "grpo", "recipe": judge},
         ],
         "judge": judge,
         "problems": 3,
         "num_samples": 2,
         "compare": [["raw", "last"]],
+        "preflight": {"groups": 4, "seconds": 60},
     }
     path = tmp_path / "pipeline.yaml"
     path.write_text(yaml.safe_dump(settings), encoding="utf-8")
@@ -83,9 +108,14 @@ def tiny(tmp_path, tiny_model, write_recipe, sums):
 
 
 @pytest.mark.e2e
-def test_a_pipeline_trains_generates_judges_and_remembers(tiny, tmp_path, capfd):
+def test_a_pipeline_trains_generates_judges_and_remembers(tiny, tmp_path, in_process, capfd):
     moved = tmp_path / "moved"
     outcomes = pipeline.run_pipeline(tiny, moved)
+    modules = ["sft", "generate", "sft", "preflight", "grpo"]
+    assert [module for module, _ in in_process] == [f"r1_recipes.{name}" for name in modules]
+    (_, before), (_, trained) = in_process[-2:]
+    # Preflight sees the very recipe that is then trained, overrides and all.
+    assert before == [*trained, "--method", "grpo", "--groups", "4", "--seconds", "60", "--brief"]
     assert not (tmp_path / "out").exists()  # --output_dir moves every stage
     assert [len(outcomes[name].scores.greedy) for name in ("raw", "first", "last")] == [3, 3, 3]
     assert outcomes["data"].yielded["completions"] == 16 == outcomes["data"].yielded["kept_completions"]
@@ -93,14 +123,23 @@ def test_a_pipeline_trains_generates_judges_and_remembers(tiny, tmp_path, capfd)
     assert "| its answers |  |  |  |  |  | 16 of 16 (100%) |" in report
     assert "last SFT over raw model: greedy" in report and "3 held-out problems, 2 sampled answers each; seed 1" in report
     assert json.loads((moved / "last" / "run.json").read_text())["identity"]["dataset_name"] == str(moved / "data" / "dataset")
-    capfd.readouterr()
+    said = capfd.readouterr().out
+    assert "4 Signal" in said and "Ready" in said and said.index("4 Signal") < said.index("Done in")
+    pages = [moved / name / "report.html" for name in ("first", "last", "judge")] + [moved / "report.html"]
+    assert said.split()[-4:] == [str(page) for page in pages]
+    *alone, together = (Page(page.read_text(encoding="utf-8")).data for page in pages)
+    assert [run["name"] for run in together["runs"]] == ["first", "last", "judge"]
+    for page in [*alone, together]:
+        # written again after the models were judged
+        assert [entry["label"] for entry in page["evaluations"]] == ["raw model", "first SFT", "last SFT", "GRPO"]
 
     # Again: nothing is trained, generated or judged a second time.
+    in_process.clear()
     before = {path: path.stat().st_mtime_ns for path in moved.rglob("*.safetensors")}
     again = pipeline.run_pipeline(tiny, moved)
     assert {path: path.stat().st_mtime_ns for path in moved.rglob("*.safetensors")} == before
     assert {name: outcome.scores for name, outcome in again.items()} == {name: outcome.scores for name, outcome in outcomes.items()}
-    assert capfd.readouterr().out.count("already done") == 3
+    assert capfd.readouterr().out.count("already done") == 4 and in_process == []
 
     # Another seed in the same folder would mix two experiments.
     with pytest.raises(RecipeError, match=r"first was made before seed changed; remove"):
@@ -112,6 +151,21 @@ def test_a_pipeline_trains_generates_judges_and_remembers(tiny, tmp_path, capfd)
         pipeline.run_pipeline(tiny, moved)
 
 
+def test_a_grpo_stage_that_preflight_advises_against_is_not_begun(tiny, tmp_path, write_recipe, in_process, capfd):
+    changes = {"model_name_or_path": str(tmp_path / "ends"), "max_completion_length": 64, "reward_funcs": ["tests.test_preflight:nothing"]}
+    hopeless = write_recipe("grpo", "hopeless", output_dir=str(tmp_path / "out" / "rl"), **changes)
+    values = yaml.safe_load(tiny.read_text())
+    values |= {"stages": [{"name": "rl", "label": "GRPO", "method": "grpo", "recipe": hopeless}], "compare": []}
+    tiny.write_text(yaml.safe_dump(values))
+    with pytest.raises(SystemExit) as stopped:
+        pipeline.run_pipeline(tiny)
+    assert stopped.value.code == 1 and [module for module, _ in in_process] == ["r1_recipes.preflight"]
+    said = capfd.readouterr()
+    assert "4 of 4 groups (100%) have no spread, 4 of them all 0: GRPO has nothing to compare" in said.out
+    assert "Do not start this run: 1 error" in said.out and "stage rl was not begun" in said.err
+    assert not (tmp_path / "out").exists()
+
+
 @pytest.mark.parametrize(
     "change, message",
     [
@@ -120,6 +174,8 @@ def test_a_pipeline_trains_generates_judges_and_remembers(tiny, tmp_path, capfd)
         ({"judge": None}, "judge: missing"),
         ({"compare": [["raw", "lest"]]}, "unknown stage with a model 'lest'. Did you mean 'last'"),
         ({"compare": [["raw", "data"]]}, "unknown stage with a model 'data'"),
+        ({"preflight": {"groups": 4}}, "preflight: seconds: missing"),
+        ({"preflight": {"group": 4, "seconds": 9}}, "preflight: unknown key 'group'. Did you mean 'groups'"),
         ({"stages": [{"name": "a", "label": "a", "model": "m"}] * 2, "compare": []}, "names must differ"),
     ],
 )
@@ -152,8 +208,6 @@ def test_an_unreadable_recipe_is_found_before_the_first_stage_runs(tiny, tmp_pat
 
 
 def test_a_stage_that_fails_passes_its_status_on():
-    import sys
-
     with pytest.raises(SystemExit) as stopped:
         pipeline._subprocess([sys.executable, "-c", "raise SystemExit(7)"])
     assert stopped.value.code == 7

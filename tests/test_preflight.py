@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import importlib.metadata
 import importlib.util
 import json
@@ -18,6 +19,7 @@ from r1_recipes.backends import Completion
 from r1_recipes.formats import FORMATS, get_response_format
 from r1_recipes.preflight_checks import fit, resolve, signal
 from r1_recipes.preflight_checks.findings import Report, listed, spread
+from r1_recipes.recipe import load
 from r1_recipes.runtime import CHATML
 from tests.conftest import REPOSITORY
 
@@ -71,8 +73,8 @@ def check(path: str, *overrides: str, use_model: bool = False, **options: Any) -
     return preflight.examine([path, *overrides], use_model=use_model, **options)
 
 
-def model_that_writes(token: str, source: Path, folder: Path) -> str:
-    """A checkpoint that generates one token again and again, whatever it is asked."""
+def model_that_writes(token: str, source: Path, folder: Path, logit: float = 32.0) -> str:
+    """A checkpoint that generates one token again and again, whatever it is asked; with a smaller ``logit``, any others between."""
     import torch
     from transformers import AutoTokenizer, Qwen2ForCausalLM
 
@@ -85,8 +87,8 @@ def model_that_writes(token: str, source: Path, folder: Path) -> str:
             if name.endswith(("o_proj.weight", "down_proj.weight")):
                 parameter.zero_()  # what the attention and the MLP add to the embedding
         model.model.embed_tokens.weight.fill_(1.0)
-        # The last layer reads 32 ones: a logit of 32 for this token, 0 for all others.
-        model.lm_head.weight[tokenizer.convert_tokens_to_ids(token)] = 1.0
+        # The last layer reads 32 ones; all other tokens have a logit of 0.
+        model.lm_head.weight[tokenizer.convert_tokens_to_ids(token)] = logit / 32
     model.save_pretrained(folder)
     tokenizer.save_pretrained(folder)
     return str(folder)
@@ -104,7 +106,7 @@ def canned(monkeypatch):
     def use(groups: list[list[Completion]]) -> None:
         waiting = list(groups)
         monkeypatch.setattr("r1_recipes.backends.load_model", lambda recipe: None)
-        monkeypatch.setattr("r1_recipes.backends.complete", lambda *arguments: [[waiting.pop(0)]])
+        monkeypatch.setattr("r1_recipes.backends.complete", lambda model, tokenizer, prompts, *_: [[waiting.pop(0) for _ in prompts]])
 
     return use
 
@@ -147,7 +149,7 @@ def test_every_changed_default_is_shown(recipe):
     report = check(recipe(num_generations=4, temperature=1.0), "--beta", "0.04")
     changed = {entry["key"]: (entry["default"], entry["value"]) for entry in report.facts["recipe"]["changed_defaults"]}
     assert changed["num_generations"] == (8, 4) and changed["beta"] == (0.0, 0.04) and changed["reward_funcs"] == ([], RULES)
-    assert "temperature" not in changed  # 1.0 is what it is anyway
+    assert "temperature" not in changed and "report_to" not in changed  # 1.0 is what it is anyway
     assert report.facts["recipe"]["settings"]["temperature"] == 1.0
 
 
@@ -278,7 +280,11 @@ def test_more_processes_may_fill_what_one_does_not(recipe):
     # 4 x 2 = 8 = one group of 8, of which each process has a half
     report = check(recipe(num_generations=8, reward_funcs=["accuracy", "length"]), processes=2)
     assert found(report, "error") == {} and "= 8 completions = 1 group of 8" in found(report, "ok")["fit.batch"]
-    assert "groups are torn, and length" in found(report, "warning")["fit.groups"]
+    assert "fit.groups" not in found(report, "warning")  # the processes tell each other their lengths
+    judged_in_parts = recipe(
+        num_generations=8, reward_funcs=["reward_model"], reward_model="openai:judge", reward_model_prompt="{response} Score: x"
+    )
+    assert "groups are torn, and reward_model" in found(check(judged_in_parts, processes=2), "warning")["fit.groups"]
 
 
 def test_an_evaluation_batch_that_groups_do_not_fill(recipe, tmp_path):
@@ -474,10 +480,12 @@ def test_a_random_model_is_sampled_with_the_recipes_settings(recipe, monkeypatch
 
 def test_groups_that_the_clock_cuts_are_not_judged(recipe, canned):
     # 200 tokens are allowed; what ended at 50 was ended by the clock
-    canned([[Completion("x", 3, "stop")] * 2, [Completion("x", 50, "length")] * 2])
+    done, cut = [Completion("x", 3, "stop")] * 2, [Completion("x", 50, "length")] * 2
+    canned([done, done, cut])
     report = check(recipe(), use_model=True, groups=4, seconds=60)
+    # The second call is for two groups, as many as a step of training has: of both together nothing is known.
     assert report.facts["signal"]["groups"] == 1 and "1 of 4 groups were done within 60 s" in found(report, "warning")["signal.slow"]
-    canned([[Completion("x", 50, "length")] * 2])
+    canned([cut])
     report = check(recipe(), use_model=True, groups=4, seconds=60)
     assert "signal" not in report.facts and "no group of 2 completions was done" in found(report, "warning")["signal.slow"]
 
@@ -498,7 +506,7 @@ def test_five_completions_from_the_worst_to_the_best_in_plain_characters(recipe,
 def settings_for_memory(**changes: Any) -> SimpleNamespace:
     training = {
         "optim": "adamw_torch", "bf16": True, "fp16": False, "beta": 0.04, "max_completion_length": 512, "gradient_checkpointing": True,
-        "per_device_train_batch_size": 4, "steps_per_generation": 16, "use_liger_kernel": False, "use_vllm": False, "use_cpu": True,
+        "per_device_train_batch_size": 4, "steps_per_generation": 16, "use_vllm": False, "use_cpu": False,
     }  # fmt: skip
     model = {"dtype": "float32", "load_in_4bit": False, "load_in_8bit": False, "use_peft": False}
     training |= {key: value for key, value in changes.items() if key in training}
@@ -506,7 +514,10 @@ def settings_for_memory(**changes: Any) -> SimpleNamespace:
     return SimpleNamespace(method="grpo", training=SimpleNamespace(**training), model=SimpleNamespace(**model))
 
 
-SHAPE = fit.Shape(parameters=1000, trainable=1000, layers=2, hidden=8, vocabulary=100, key_value_width=4, window=4096, width=2)
+SHAPE = fit.Shape(
+    parameters=1000, trainable=1000, layers=2, reached=2, hidden=8, intermediate=16, vocabulary=100, head_trained=True, key_value_width=4,
+    window=4096, width=2,
+)  # fmt: skip
 
 
 def test_memory_is_what_its_formula_says():
@@ -516,10 +527,12 @@ def test_memory_is_what_its_formula_says():
         "gradients": 4000,
         "optimizer": 8000,  # two copies
         "autocast": 2000,  # 1000 x 2
-        "logits": 1_638_400,  # 2 x 4 x 512 x 100 x 4
-        "activations": 729_600,  # (2 layers + 17) x 4 x (88 + 512) x 8 x 2
+        # one layer is 8 x 32 + (4 x 16 + 4) x 2 = 392 a token, the inputs of two are 2 x 8 x 4; 4 x (88 + 512) tokens
+        "activations": 1_094_400,
+        "logits": 134_220_928,  # 4 x 512 x 32,768 x 2, and 100 x 8 x 4 for the output layer's gradient
         "kv_cache": 614_400,  # 4 x 16 completions x 600 tokens x 2 layers x 4 x 2
-        "total": 2_390_000,  # 22,000 + max(2,368,000, 614,400)
+        "sampling": 102_400,  # 64 x 100 x 4 x 4
+        "total": 135_337_328,  # 22,000 + max(135,315,328, 716,800)
     }
 
 
@@ -536,25 +549,66 @@ def test_memory_is_what_its_formula_says():
         ({"load_in_4bit": True, "use_peft": True}, "weights", 500),
         ({"load_in_4bit": True, "use_peft": True}, "gradients", 4000),
         ({"use_peft": True}, "reference", 0),
-        ({"use_liger_kernel": True}, "logits", 0),
         ({"use_vllm": True}, "kv_cache", 0),
-        ({"gradient_checkpointing": False}, "activations", 1_305_600),  # 17 x 2 x 4 x 600 x 8 x 2
+        ({"use_vllm": True}, "sampling", 0),
+        ({"gradient_checkpointing": False}, "activations", 1_881_600),  # 2 x 392 x 2400
+        ({"dtype": "bfloat16"}, "activations", 787_200),  # (8 x 20 + 136 + 2 x 8 x 2) x 2400
+        ({"bf16": False}, "activations", 1_420_800),  # (8 x 32 + 272 + 2 x 8 x 4) x 2400
+        ({"use_cpu": True}, "logits", 2_673_872_000),  # 2400 tokens, prompts too, x 32,768 x (2 + 8 x 4), + 3200
+        ({"per_device_train_batch_size": 100}, "logits", 268_438_656),  # a tile has no more than 4096 tokens
     ],
 )
 def test_each_setting_counts_where_it_should(changes, part, value):
     assert fit.memory(settings_for_memory(**changes), SHAPE, 88)[part] == value
 
 
+def test_frozen_layers_keep_nothing():
+    frozen = dataclasses.replace(SHAPE, reached=0, head_trained=False)
+    parts = fit.memory(settings_for_memory(gradient_checkpointing=False), frozen, 88)
+    assert parts["activations"] == 0 and parts["logits"] == 134_217_728
+
+
+def test_trl_still_scores_tokens_in_these_tiles():
+    from trl.kernels.chunked_logprob import TOKEN_CHUNK_SIZE
+    from trl.trainer import utils
+
+    assert (fit.TILE_TOKENS, fit.TILE_VOCABULARY) == (TOKEN_CHUNK_SIZE, utils._CHUNKED_LOGPROB_CHUNK_SIZE)
+
+
+@pytest.mark.parametrize("mixed", [False, True])
+def test_activations_are_what_torch_keeps(recipe, mixed):
+    """On the CPU the very tensors that the backward pass asks for; beside the layers' own there are those of the last norm."""
+    import torch
+    from transformers import AutoModelForCausalLM
+
+    shape = fit.model_shape(Report(), load([recipe()], "grpo"))
+    model = AutoModelForCausalLM.from_pretrained(load([recipe()], "grpo").model.model_name_or_path, dtype=torch.float32)
+    weights = {tuple(size) for p in model.parameters() for size in (p.shape, p.shape[::-1])}
+    kept: dict[int, torch.Tensor] = {}
+
+    def keep(tensor: torch.Tensor) -> torch.Tensor:
+        if tuple(tensor.shape) not in weights:  # nor their copies in 16 bits, which count as autocast
+            kept[tensor.untyped_storage().data_ptr()] = tensor
+        return tensor
+
+    with torch.autograd.graph.saved_tensors_hooks(keep, lambda tensor: tensor), torch.autocast("cpu", torch.bfloat16, enabled=mixed):
+        model.model(input_ids=torch.zeros(3, 37, dtype=torch.long), use_cache=False)
+    counted = sum(tensor.untyped_storage().nbytes() for tensor in kept.values())
+    settings = {"bf16": mixed, "gradient_checkpointing": False, "per_device_train_batch_size": 3, "max_completion_length": 30}
+    estimate = fit.memory(settings_for_memory(**settings), shape, 7)["activations"]
+    assert estimate == pytest.approx(counted, rel=0.15)
+
+
 @pytest.mark.parametrize(
     "available, here, level",
-    [(10_000_000, True, "ok"), (2_500_000, True, "warning"), (2_000_000, True, "error"), (2_000_000, False, "warning")],
+    [(200_000_000, True, "ok"), (150_000_000, True, "warning"), (120_000_000, True, "error"), (120_000_000, False, "warning")],
 )
 def test_memory_is_compared_with_the_device(monkeypatch, available, here, level):
     monkeypatch.setattr(fit, "_device", lambda recipe: ("a device", available, here))
     report = Report()
     fit.check_memory(report, settings_for_memory(), SHAPE, 88)
     message = found(report, level)["fit.memory"]
-    assert "estimate: 2 MB a process" in message and ("the largest part is logits" in message) == (level != "ok")
+    assert "estimate: 135 MB a process" in message and ("the largest part is logits" in message) == (level != "ok")
 
 
 def test_adapters_are_counted_and_a_name_that_fits_nothing_is_refused(recipe):
@@ -570,6 +624,9 @@ def test_patterns_of_parameters_are_tried(recipe):
     report = check(recipe(unfrozen_parameters=[r"layers\.1\.mlp", "(", "head_of_state"]))
     # one layer's MLP: three matrices of 32 x 64
     assert report.facts["model"]["trainable"] == 3 * 32 * 64
+    shape = fit.model_shape(Report(), load([recipe(unfrozen_parameters=[r"layers\.1\.mlp"])], "grpo"))
+    assert (shape.layers, shape.reached, shape.head_trained) == (2, 1, False)
+    assert fit.model_shape(Report(), load([recipe()], "grpo")).reached == 2
     messages = [finding.message for finding in report.findings if finding.code == "fit.unfrozen"]
     assert "'(' is no regular expression" in messages[0] and "'head_of_state' matches none of" in messages[1]
 
@@ -650,6 +707,30 @@ def test_one_json_object_on_stdout(recipe, capsys):
     entry = json.loads(capsys.readouterr().out)
     assert stop.value.code == 1 and entry["verdict"] == "error"
     assert [finding["code"] for finding in entry["findings"] if finding["level"] == "error"] == ["fit.batch"]
+
+
+def test_brief_says_the_verdicts_alone(recipe, silent_model, capsys):
+    path = recipe(model_name_or_path=silent_model, reward_funcs=["tests.test_preflight:everything"])
+    with pytest.raises(SystemExit) as stop:
+        preflight.main([path, "--groups", "2", "--brief"])
+    lines = capsys.readouterr().out.splitlines()
+    assert stop.value.code == 1
+    assert [line for line in lines if line[0] != " "][:-1] == [
+        "1 Recipe   ok      1 check",
+        "2 Data     ok      2 checks",
+        "3 Contract warning 5 checks",
+        "4 Signal   ERROR   3 checks",
+        "5 Fit      ok      3 checks",
+    ]
+    assert "  ERROR   2 of 2 groups (100%) have no spread, 2 of them all 1: the model already earns full marks" in "\n".join(lines)
+    # what is in order is shown of the signal alone
+    assert [line.split(" completions")[0] for line in lines if line.startswith("  ok")] == [
+        "  ok      max_completion_length 200 cuts 0 of 4"
+    ]
+    assert lines[-1].startswith("Do not start this run: 1 error, 3 warnings. First: 2 of 2 groups")
+    with pytest.raises(SystemExit) as stop:
+        preflight.main([path, "--brief", "--json"])
+    assert stop.value.code == 2
 
 
 @pytest.mark.parametrize(

@@ -1,7 +1,8 @@
 """``python -m r1_recipes.pipeline recipes/pipelines/NAME.yaml``: several recipes, each starting where the last ended, and one table.
 
 A pipeline file names stages (a method and a recipe each) and how the models that they leave are judged. Run again after an interruption,
-it goes on where it stopped; a stage is repeated only where its recipe, or what it starts from, changed.
+it goes on where it stopped; a stage is repeated only where its recipe, or what it starts from, changed. A GRPO stage that preflight
+advises against is not begun.
 """
 
 from __future__ import annotations
@@ -10,6 +11,7 @@ import argparse
 import json
 import logging
 import os
+import shlex
 import signal
 import subprocess
 import sys
@@ -26,7 +28,8 @@ from r1_recipes.recipe import Recipe, load, read_yaml
 
 logger = logging.getLogger("r1_recipes.pipeline")  # under `python -m` this module is called __main__
 
-METHODS = ("sft", "grpo", "distill", "generate")
+_TRAINS = ("sft", "grpo", "distill")
+METHODS = (*_TRAINS, "generate")
 
 
 @dataclass(frozen=True)
@@ -51,6 +54,19 @@ class Stage:
 
 
 @dataclass(frozen=True)
+class Preflight:
+    """What preflight may spend before a GRPO stage.
+
+    Attributes:
+        groups: prompts to sample from, ``num_generations`` completions each.
+        seconds: time for that.
+    """
+
+    groups: int
+    seconds: float
+
+
+@dataclass(frozen=True)
 class Pipeline:
     """A pipeline file.
 
@@ -62,6 +78,7 @@ class Pipeline:
         problems: held-out problems to judge.
         num_samples: sampled completions a problem.
         compare: pairs of stage names; the table is followed by the second's difference over the first.
+        preflight: ``None``: GRPO stages begin without it.
         note: a sentence below the table.
     """
 
@@ -72,6 +89,7 @@ class Pipeline:
     problems: int
     num_samples: int
     compare: tuple[tuple[str, str], ...] = ()
+    preflight: Preflight | None = None
     note: str = ""
 
 
@@ -94,7 +112,10 @@ def read_pipeline(path: Path) -> Pipeline:
         if stage.method and stage.method not in METHODS:
             raise RecipeError(f"{where}: " + unknown_name("method", stage.method, METHODS))
         built.append(stage)
-    pipeline = _build(Pipeline, {**values, "stages": tuple(built)}, str(path))
+    values["stages"] = tuple(built)
+    if values.get("preflight") is not None:
+        values["preflight"] = _build(Preflight, values["preflight"], f"{path}: preflight")
+    pipeline = _build(Pipeline, values, str(path))
     names = [stage.name for stage in built]
     judged = [stage.name for stage in built if stage.method != "generate"]
     if len(set(names)) < len(names) or not judged:
@@ -158,7 +179,7 @@ def run_pipeline(
 
     Raises:
         RecipeError: the file, a recipe or something a stage needs cannot be used.
-        SystemExit: a stage ended with an error, whose status is passed on.
+        SystemExit: a stage ended with an error, whose status is passed on; 1 where preflight says that it should not begin.
     """
     pipeline = read_pipeline(path)
     judged = {"problems": pipeline.problems, "num_samples": pipeline.num_samples, "seed": seed}
@@ -179,17 +200,30 @@ def run_pipeline(
     table = _report(run, outcomes)
     run.output_dir.mkdir(parents=True, exist_ok=True)
     (run.output_dir / "results.md").write_text(table + "\n", encoding="utf-8")
-    kept = {name: asdict(outcome) for name, outcome in outcomes.items()}
+    labels = {stage.name: stage.label for stage in pipeline.stages}
+    kept = {name: {"label": labels[name], **asdict(outcome)} for name, outcome in outcomes.items()}
     (run.output_dir / "results.json").write_text(json.dumps({"judged": judged, "stages": kept}, indent=1), encoding="utf-8")
     runtime.say(f"\n=== Done in {minutes:.0f} minutes: {pipeline.title}\n\n{table}\n")
     last = next(outcome.scores for outcome in reversed(outcomes.values()) if outcome.scores)
     example = last.examples[0]
     runtime.say(f"One answer of the last model, to {example['question']!r}:\n{example['completion']}\n")
-    runtime.say(f"runs, models and curves: {run.output_dir}/\nthis table:              {run.output_dir / 'results.md'}")
-    trained = [name for name in outcomes if (run.output_dir / name / report.REPORT_FILE).is_file()]
-    if trained:
-        runtime.say(f"to look at:              {run.output_dir / trained[-1] / report.REPORT_FILE}")
+    runtime.say(f"runs and models:  {run.output_dir}/\nthis table:       {run.output_dir / 'results.md'}")
+    _write_reports(run)
     return outcomes
+
+
+def _write_reports(run: _Run) -> None:
+    """Each trained stage's report again, now that its model is judged, one of all of them, and where they lie."""
+    trained = [Path(_load(run, stage)[0].training.output_dir) for stage in run.pipeline.stages if stage.method in _TRAINS]
+    for folder in trained:
+        report.refresh(folder)
+    written = [folder / report.REPORT_FILE for folder in trained]
+    if len(trained) > 1:
+        overlaid = run.output_dir / report.REPORT_FILE
+        report.refresh(*trained, output=overlaid)
+        written.append(overlaid)
+    for number, path in enumerate(written):
+        runtime.say(("reports:" if number == 0 else "").ljust(18) + str(path))
 
 
 def _run_stage(run: _Run, stage: Stage) -> Outcome:
@@ -201,11 +235,29 @@ def _run_stage(run: _Run, stage: Stage) -> Outcome:
         if _is_current(run, recipe, folder):
             runtime.say(f"already done: {folder}")
         else:
+            if stage.method == "grpo" and run.pipeline.preflight:
+                _preflight(run.pipeline.preflight, stage, argv)
             seconds = _subprocess([sys.executable, "-m", f"r1_recipes.{stage.method}", *argv])
         if stage.method == "generate":
             return Outcome(yielded=json.loads((folder / "dataset" / "yield.json").read_text(encoding="utf-8")), seconds=seconds)
         model = str(folder)
     return Outcome(scores=_judge(run, stage, model), seconds=seconds)
+
+
+def _preflight(settings: Preflight, stage: Stage, argv: list[str]) -> None:
+    """Have the model that the stage starts from answer a few prompts, and print whether GRPO could learn from them.
+
+    Raises:
+        SystemExit: 1 where it could not; the reason is on stdout.
+    """
+    runtime.say(f"--- preflight (all that it finds: python -m r1_recipes.preflight {' '.join(map(shlex.quote, argv))})")
+    limits = ["--groups", str(settings.groups), "--seconds", str(settings.seconds)]
+    try:
+        _subprocess([sys.executable, "-m", "r1_recipes.preflight", *argv, "--method", stage.method, *limits, "--brief"])
+    except SystemExit:
+        sys.stderr.write(f"\nstage {stage.name} was not begun; change its recipe, and the same command goes on from here\n")
+        raise
+    runtime.say("---")
 
 
 def _load(run: _Run, stage: Stage) -> tuple[Recipe, list[str]]:

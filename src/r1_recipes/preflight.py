@@ -1,6 +1,6 @@
 """Is this recipe worth its GPU hours? What a run would do, and why its reward would stay 0, in a minute and before it starts.
 
-``python -m r1_recipes.preflight recipes/NAME.yaml [--method grpo|sft] [--no-model] [--groups N] [--json] [--key value …]``
+``python -m r1_recipes.preflight recipes/NAME.yaml [--method grpo|sft] [--no-model] [--groups N] [--brief | --json] [--key value …]``
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any
 from r1_recipes import runtime
 from r1_recipes.errors import RecipeError
 from r1_recipes.preflight_checks import contract, data, fit, resolve, signal
-from r1_recipes.preflight_checks.findings import ERROR, OK, WARNING, Finding, Report
+from r1_recipes.preflight_checks.findings import ERROR, OK, WARNING, Finding, Report, clip
 
 if TYPE_CHECKING:
     from datasets import Dataset
@@ -54,7 +54,9 @@ def main(argv: Sequence[str] | None = None) -> None:
     parser.add_argument("--groups", type=int, default=4, help="groups to sample (default 4)")
     parser.add_argument("--seconds", type=float, default=300, help="time for sampling (default 300)")
     parser.add_argument("--num-processes", type=int, help="processes that training will have (default: WORLD_SIZE, else 1)")
-    parser.add_argument("--json", action="store_true", help="everything as one JSON object on stdout")
+    form = parser.add_mutually_exclusive_group()
+    form.add_argument("--brief", action="store_true", help="the verdicts alone: a line a check, and what is wrong or was sampled")
+    form.add_argument("--json", action="store_true", help="everything as one JSON object on stdout")
     options, overrides = parser.parse_known_args(argv)
     if not runtime.is_main_process():
         return
@@ -71,7 +73,7 @@ def main(argv: Sequence[str] | None = None) -> None:
             seconds=options.seconds,
             processes=options.num_processes,
         )
-        runtime.say(as_json(report) if options.json else as_text(report))
+        runtime.say(as_json(report) if options.json else as_text(report, brief=options.brief))
     if report.count(ERROR):
         raise SystemExit(1)
 
@@ -160,8 +162,12 @@ def as_json(report: Report) -> str:
     return json.dumps(entry, indent=1, ensure_ascii=False, default=str)
 
 
-def as_text(report: Report) -> str:
-    """The same for people: tables in a terminal, plain text where it is piped."""
+def as_text(report: Report, *, brief: bool = False) -> str:
+    """The same for people: tables in a terminal, plain text where it is piped.
+
+    Args:
+        brief: without tables, prompts and completions, and of what is in order only the signal in words.
+    """
     from rich.console import Console
     from rich.text import Text
 
@@ -171,6 +177,9 @@ def as_text(report: Report) -> str:
     )
     for section, title in _SECTIONS.items():
         findings = [finding for finding in report.findings if finding.section == section]
+        if brief:
+            _print_brief(console, title, findings)
+            continue
         extras = _EXTRAS[section](report.facts)
         if findings or extras:
             console.print(_plain(title, "bold underline"))
@@ -189,6 +198,21 @@ def _print_finding(console: Console, finding: Finding) -> None:
 
     mark, style = _MARKS[finding.level]
     console.print(Text.assemble((f"{mark:<8}", style), (f"{finding.code}: ", "dim"), _plain(finding.message)), soft_wrap=True)
+
+
+def _print_brief(console: Console, title: str, findings: Sequence[Finding]) -> None:
+    from rich.text import Text
+
+    if not findings:
+        return
+    worst = next(level for level in (ERROR, WARNING, OK) if any(finding.level == level for finding in findings))
+    mark, style = _MARKS[worst]
+    count = f"{len(findings)} check{'s' * (len(findings) > 1)}"
+    console.print(Text.assemble((f"{title:<11}", "bold"), (f"{mark:<8}", style), (count, "dim")))
+    for finding in findings:
+        if finding.level != OK or finding.section == "signal":
+            mark, style = _MARKS[finding.level]
+            console.print(Text.assemble(("  " + f"{mark:<8}", style), _plain(finding.message)), soft_wrap=True)
 
 
 def _print_verdict(console: Console, report: Report) -> None:
@@ -220,7 +244,8 @@ def _recipe_extras(facts: dict[str, Any]) -> list[Any]:
     changed = facts["recipe"]["changed_defaults"]
     table = _table("key", "default", "this recipe", title=f"{len(changed)} keys differ from their defaults")
     for entry in changed:
-        table.add_row(*(_plain(str(entry[name])) for name in ("key", "default", "value")))
+        # Transformers reads step counts as floats.
+        table.add_row(*(_plain(f"{value:g}" if isinstance(value, float) else str(value)) for value in entry.values()))
     return [table]
 
 
@@ -262,8 +287,9 @@ def _signal_extras(facts: dict[str, Any]) -> list[Any]:
     extras: list[Any] = [table]
     for number, example in enumerate(signal_facts["examples"], start=1):
         scores = ", ".join(f"{name} {_number(value) or 'not judged'}" for name, value in example["scores"].items())
-        head = f"Completion {number}: {scores}; {example['tokens']} tokens, ended by {example['finish_reason']}; gold "
-        extras += [_plain(head + f"{example['solution']!r}, read as {example['answer']!r}", "bold"), _indented(example["completion"])]
+        end = "cut at the limit" if example["finish_reason"] == "length" else "ended by itself"
+        head = f"Completion {number}: {scores}; {example['tokens']} tokens, {end}; gold {example['solution']!r}, read as "
+        extras += [_plain(f"{head}{example['answer']!r}; asked {clip(example['question'])}", "bold"), _indented(example["completion"])]
     return extras
 
 

@@ -30,7 +30,7 @@ _WRONG = ("-17", "-30", "-8", "-4", "-26", "-59")
 _SHAPELESS = {"en": "I do not know what to say here.", "zh": "我不知道。"}
 # They look at length, repetition or language alone, so that they may pay right and wrong alike.
 _BLIND = ("length", "soft_overlong_punishment", "repetition_penalty", "language_consistency", "reasoning_steps")
-_SHAPE = ("format", "format_partial", "tag_count", "xml_soft_format", "xml_strict_format")
+_SHAPE = ("format", "format_partial", "tag_count", "xml_soft_format", "xml_strict_format", "code_format")
 
 
 class Case(NamedTuple):

@@ -104,7 +104,7 @@ def check_prompts(report: Report, recipe: Recipe, rows: Dataset, tokenizer: Any,
         quantiles = {f"p{100 * q:.0f}": ordered[min(len(ordered) - 1, int(q * len(ordered)))] for q in _QUANTILES}
         longest_prompt = ordered[-1]
         report.facts["prompt_tokens"] = {**quantiles, "max": longest_prompt, "measured": len(ordered), "window": window}
-        said = f"prompts have {quantiles['p50']} tokens in the middle, {quantiles['p99']} at the 99th percentile, {longest_prompt} at most"
+        said = f"half of the prompts have {quantiles['p50']} tokens or fewer, 99 % {quantiles['p99']}, the longest {longest_prompt}"
         _compare(report, recipe, lengths, window, said)
     return longest_prompt
 

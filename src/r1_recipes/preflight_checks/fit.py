@@ -22,8 +22,12 @@ _STATE_COPIES = {"sgd": 0, "adafactor": 0, "adagrad": 1, "rmsprop": 1, "lion": 1
 _TIGHT = 0.85
 _CONSTRAINTS = "constraints.txt"
 _PACKAGE = "r1-recipes"
-# Rewards that compare the completions of a group with one another, in one process.
-_WITHIN_GROUP = ("length", "reward_model")
+# TRL scores tokens in tiles of this many, by this much of the vocabulary (trl.kernels.chunked_logprob, trl.trainer.utils).
+TILE_TOKENS, TILE_VOCABULARY = 4096, 32_768
+# Tiles in float32 that its arithmetic holds at once where no Triton kernel does it, and copies of a step's scores that sampling makes.
+_TILE_COPIES, _SAMPLING_COPIES = 8, 4
+# Rewards that compare completions with one another in one process; `length` asks the other processes.
+_WITHIN_GROUP = ("reward_model",)
 
 
 def check_batch(report: Report, recipe: Recipe, processes: int) -> None:
@@ -95,8 +99,11 @@ class Shape:
         parameters: of the model, without adapters.
         trainable: parameters that are trained: all, those that ``unfrozen_parameters`` names, or those of the adapters.
         layers: of the transformer.
+        reached: layers that the gradient passes through: from the lowest one that is trained to the last.
         hidden: width of the residual stream.
+        intermediate: width of the MLP; of a mixture of experts, of those that a token passes through.
         vocabulary: rows of the output layer.
+        head_trained: whether the output layer is trained.
         key_value_width: values a token and layer in the KV cache: 2 x key-value heads x head width.
         window: tokens that the model was made for; ``None``: its configuration does not say.
         width: bytes of one parameter in the checkpoint, by its configuration.
@@ -105,8 +112,11 @@ class Shape:
     parameters: int
     trainable: int
     layers: int
+    reached: int
     hidden: int
+    intermediate: int
     vocabulary: int
+    head_trained: bool
     key_value_width: int
     window: int | None
     width: int
@@ -147,19 +157,37 @@ def model_shape(report: Report, recipe: Recipe) -> Shape:
     patterns = recipe.script.unfrozen_parameters
     if patterns:
         trained = _matching(report, recipe, trained, patterns)
+    trained = {name: p for name, p in trained.items() if p.requires_grad}
     text = config.get_text_config()
     heads = text.num_attention_heads
     head = getattr(text, "head_dim", None) or text.hidden_size // heads
+    output = model.get_output_embeddings()
     return Shape(
         parameters=parameters,
-        trainable=sum(p.numel() for p in trained.values() if p.requires_grad),
+        trainable=sum(p.numel() for p in trained.values()),
         layers=text.num_hidden_layers,
+        reached=_reached(model, trained, text.num_hidden_layers),
         hidden=text.hidden_size,
+        intermediate=_intermediate(text),
         vocabulary=text.vocab_size,
+        head_trained=output is not None and any(p is output.weight for p in trained.values()),
         key_value_width=2 * (getattr(text, "num_key_value_heads", None) or heads) * head,
         window=getattr(text, "max_position_embeddings", None),
         width=config.dtype.itemsize if config.dtype else 4,
     )
+
+
+def _reached(model: Any, trained: dict[str, Any], layers: int) -> int:
+    if any(p is model.get_input_embeddings().weight for p in trained.values()):
+        return layers
+    numbers = [int(found[1]) for name in trained if (found := re.search(r"\.(?:layers|h|blocks)\.(\d+)\.", name))]
+    return layers - min(numbers, default=layers)
+
+
+def _intermediate(config: Any) -> int:
+    if getattr(config, "moe_intermediate_size", None):
+        return config.moe_intermediate_size * (getattr(config, "num_experts_per_tok", None) or 1)
+    return getattr(config, "intermediate_size", None) or 4 * config.hidden_size
 
 
 def _matching(report: Report, recipe: Recipe, parameters: dict[str, Any], patterns: Sequence[str]) -> dict[str, Any]:
@@ -197,19 +225,22 @@ def memory(recipe: Recipe, shape: Shape, tokens: int) -> dict[str, float]:
     (Adam; 8-bit: 1 byte each; lion, rmsprop, adagrad one, SGD and Adafactor none). bf16 or fp16 autocast over fp32 weights keeps 2
     bytes a parameter more. Beside these comes the larger of
 
-    - training: per micro-batch of B completions, logits and their gradient, 2 x B x completion tokens x vocabulary x 4 bytes (none with
-      the Liger kernel), and activations, 17 values a token, hidden unit and layer, or with ``gradient_checkpointing`` one a layer and
-      17 for the layer that is being recomputed (arXiv:2205.05198, section 4.1, without the attention matrix, which today's kernels do
-      not keep);
+    - training, of a micro-batch of B sequences: what the backward pass needs of each token and layer that it reaches, 32 bytes a hidden
+      unit (20 with 16-bit weights) and, in the bytes that are computed with, 4 MLP units and one key and value each, as
+      ``torch.autograd.graph.saved_tensors_hooks`` counts for Qwen2 without the attention matrix, which today's kernels do not keep
+      (Qwen3 and Gemma 2 keep up to 40 % more); with ``gradient_checkpointing`` one such layer, and of the others their input.
+      Beside it the tile of logits at a time that TRL computes, with its arithmetic in float32 where there is no GPU, and the output
+      layer's gradient in float32 where it is trained;
     - generation by Transformers: the KV cache, completions at once x (prompt + completion) x 2 x layers x key-value heads x head
-      width x bytes. With vLLM in the same process, the share of the device that ``vllm_gpu_memory_utilization`` sets aside is added by
-      :func:`check_memory`.
+      width x bytes, and their scores of the next token. With vLLM in the same process, the share of the device that
+      ``vllm_gpu_memory_utilization`` sets aside is added by :func:`check_memory`.
 
     Args:
         tokens: of the longest prompt (GRPO) or the longest example (SFT).
 
     Returns:
-        ``weights``, ``reference``, ``gradients``, ``optimizer``, ``autocast``, ``logits``, ``activations``, ``kv_cache``, ``total``.
+        ``weights``, ``reference``, ``gradients``, ``optimizer``, ``autocast``, ``activations``, ``logits``, ``kv_cache``, ``sampling``,
+        ``total``.
     """
     model, training = recipe.model, recipe.training
     width = _BYTES.get(str(model.dtype), shape.width)  # "auto", or none: the checkpoint's own
@@ -230,15 +261,21 @@ def memory(recipe: Recipe, shape: Shape, tokens: int) -> dict[str, float]:
     completion = training.max_completion_length if grpo else tokens
     batch, sequence = training.per_device_train_batch_size, tokens + completion if grpo else tokens
     compute = 2 if mixed else width
-    kept = shape.layers + 17 if training.gradient_checkpointing else 17 * shape.layers
-    parts["logits"] = 0 if training.use_liger_kernel else 2 * batch * completion * shape.vocabulary * 4
-    parts["activations"] = kept * batch * sequence * shape.hidden * compute
-    parts["kv_cache"] = 0
+    layer = shape.hidden * (32 if width == 4 else 20) + (4 * shape.intermediate + shape.key_value_width) * compute
+    kept = shape.reached * layer
+    if training.gradient_checkpointing:
+        kept = shape.reached * shape.hidden * width + layer * bool(shape.reached)
+    parts["activations"] = batch * sequence * kept
+    tile = min(batch * (sequence if training.use_cpu else completion), TILE_TOKENS) * TILE_VOCABULARY
+    parts["logits"] = tile * (compute + (_TILE_COPIES * 4 if training.use_cpu else 0))
+    parts["logits"] += shape.vocabulary * shape.hidden * 4 if shape.head_trained else 0
+    parts["kv_cache"] = parts["sampling"] = 0
     if grpo and not training.use_vllm:
         at_once = batch * training.steps_per_generation
         parts["kv_cache"] = at_once * sequence * shape.layers * shape.key_value_width * compute
+        parts["sampling"] = at_once * shape.vocabulary * 4 * _SAMPLING_COPIES
     lasting = sum(parts[name] for name in ("weights", "reference", "gradients", "optimizer", "autocast"))
-    return {**parts, "total": lasting + max(parts["logits"] + parts["activations"], parts["kv_cache"])}
+    return {**parts, "total": lasting + max(parts["activations"] + parts["logits"], parts["kv_cache"] + parts["sampling"])}
 
 
 def check_memory(report: Report, recipe: Recipe, shape: Shape, tokens: int) -> None:
@@ -259,6 +296,7 @@ def check_memory(report: Report, recipe: Recipe, shape: Shape, tokens: int) -> N
     biggest = max((key for key in parts if key != "total"), key=parts.get)
     remedy = {
         "logits": "a smaller per_device_train_batch_size with more gradient_accumulation_steps",
+        "sampling": "steps_per_generation: 1, or a smaller per_device_train_batch_size",
         "activations": "gradient_checkpointing: true, or a smaller per_device_train_batch_size",
         "kv_cache": "steps_per_generation: 1, or a smaller per_device_train_batch_size",
         "vllm": "a lower vllm_gpu_memory_utilization",

@@ -15,6 +15,7 @@ from r1_recipes.recipe import Recipe
 NEEDS_MODEL = "reward_model"
 # What a right answer in the right shape gets of a rule; other rewards' best value is their author's to know.
 _FULL = ["accuracy", "answer_contains", "countdown", "multiply", "format", "format_partial", "tag_count", "reasoning_steps"]
+_FULL += ["code", "binary_code", "code_format"]
 FULL_MARKS = dict.fromkeys([*_FULL, "xml_soft_format", "xml_strict_format"], 1.0) | {"repetition_penalty": 0.0}
 # These judge by the gold, as verification.grade reads it.
 GRADED = ("accuracy", "cosine", "length")

@@ -112,7 +112,7 @@ def changed_defaults(recipe: Recipe) -> list[dict[str, Any]]:
         field = fields[key]
         default = field.default if field.default_factory is dataclasses.MISSING else field.default_factory()
         default = None if default is dataclasses.MISSING else getattr(default, "value", default)
-        if value != default:
+        if value != default and (default, value) != ("none", []):  # report_to: the one as it is written, the other as it is resolved
             changed.append({"key": key, "default": default, "value": value})
     return changed
 

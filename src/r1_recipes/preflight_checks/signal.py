@@ -40,7 +40,7 @@ def check(
 
     Args:
         groups: prompts, evenly spread over the rows.
-        seconds: no group is begun after these, and one that is under way is given up.
+        seconds: no group is begun after these, and those that are under way are given up.
         with_models: have rewards judge that need a model or a server of their own.
     """
     with report.refusals("signal.unusable"):
@@ -68,7 +68,7 @@ def check(
 
 
 def sample(recipe: Recipe, rows: Dataset, tokenizer: Any, *, groups: int, seconds: float) -> list[Group]:
-    """Whole groups, with the recipe's own generation settings.
+    """Whole groups, with the recipe's own generation settings: one, then as many at once as training generates.
 
     Raises:
         RecipeError: the model cannot be loaded, or does not generate.
@@ -80,24 +80,25 @@ def sample(recipe: Recipe, rows: Dataset, tokenizer: Any, *, groups: int, second
 
     training = recipe.training
     settings = sampling(training) | (training.generation_kwargs or {})
+    at_once = max(1, training.per_device_train_batch_size * training.steps_per_generation // training.num_generations)
     began = time.monotonic()
-    sampled = []
+    sampled: list[Group] = []
     try:
         model = load_model(recipe)
         set_seed(training.seed)
+        waiting = [rows[index] for index in spread(len(rows), groups)]
         with tqdm(total=groups, desc="sampling", unit="group") as bar:
-            for index in spread(len(rows), groups):
-                left = seconds - (time.monotonic() - began)
-                if left <= 0:
-                    break
-                row = rows[index]
+            while waiting and (left := seconds - (time.monotonic() - began)) > 0:
+                # Where all at once would take too long, one group is better than none.
+                count = at_once if sampled else 1
+                batch, waiting = waiting[:count], waiting[count:]
                 way = (settings | {"max_time": left}, training.num_generations)
-                completions = complete(model, tokenizer, [row["prompt"]], [way], training.max_completion_length)[0][0]
-                # Cut by the clock, not by the recipe.
-                if any(c.finish_reason == "length" and c.tokens < training.max_completion_length for c in completions):
+                found = complete(model, tokenizer, [row["prompt"] for row in batch], [way], training.max_completion_length)[0]
+                # Cut by the clock, not by the recipe; the groups without such a completion are the short ones, and would mislead.
+                if any(c.finish_reason == "length" and c.tokens < training.max_completion_length for group in found for c in group):
                     break
-                sampled.append(Group(row, completions))
-                bar.update()
+                sampled += [Group(row, group) for row, group in zip(batch, found, strict=True)]
+                bar.update(len(batch))
     except Exception as error:  # no weights, too little memory, a generation argument that there is not: the library's own words
         raise RecipeError(
             f"{recipe.path}: {recipe.model.model_name_or_path!r} cannot be sampled from ({first_line(error)[:-1]}); --no-model goes without"
@@ -152,7 +153,8 @@ def _check_cuts(report: Report, recipe: Recipe, completions: Sequence[Completion
             + ("; where not one ends, look at contract.eos, or start from SFT, which teaches the end" if cut == len(completions) else ""),
         )
     else:
-        report.ok("signal.truncation", f"{said}; they have {lengths[len(lengths) // 2]} tokens in the middle and {lengths[-1]} at most")
+        half = lengths[(len(lengths) - 1) // 2]
+        report.ok("signal.truncation", f"{said}; half of them have {half} tokens or fewer, the longest {lengths[-1]}")
 
 
 def _check_reward(report: Report, name: str, groups: Sequence[Sequence[float | None]]) -> None:
@@ -192,7 +194,7 @@ def _check_sum(report: Report, groups: Sequence[Sequence[tuple[float | None, ...
         say(
             "signal.all_zero",
             f"{count} have no spread, {zeros} of them all 0: GRPO has nothing to compare; start from SFT or an easier mix, and read the "
-            "completions below to see what the rewards do not find",
+            "sampled completions to see what the rewards do not find",
         )
     elif ones > len(flat) / 2:
         say(
