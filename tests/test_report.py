@@ -11,6 +11,7 @@ import re
 import subprocess
 import sys
 from collections import defaultdict
+from collections.abc import Callable, Sequence
 from html.parser import HTMLParser
 from pathlib import Path
 from types import SimpleNamespace
@@ -300,13 +301,13 @@ def test_completions_are_columns_with_the_weighted_reward(tmp_path: Path) -> Non
     ],
 )
 def test_words_of_a_completion(value: Any, words: str) -> None:
-    assert report._words(value) == words
+    assert report.words(value) == words
 
 
 def test_long_text_keeps_its_ends() -> None:
     text = "a" * 60_000 + "b" * 60_000
-    assert report._clip(text) == "a" * 50_000 + "\n[… 20,000 …]\n" + "b" * 50_000
-    assert report._clip(text[:100_000]) == text[:100_000]
+    assert report.clip(text) == "a" * 50_000 + "\n[… 20,000 …]\n" + "b" * 50_000
+    assert report.clip(text[:100_000]) == text[:100_000]
 
 
 def test_completions_that_do_not_fit_are_thinned_by_whole_steps(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -349,24 +350,41 @@ def test_evaluations_beside_the_run(tmp_path: Path) -> None:
     scores = {"model": "out/grpo", "greedy": right, "mean_tokens": 36.5, "language": None, "examples": [{"question": "2+2?"}]}
     folder = write_run(tmp_path / "grpo")
     (tmp_path / "scores_grpo.json").write_text(json.dumps({"judged": {"seed": 1}, "scores": scores}), encoding="utf-8")
-    made = {"stages": {"grpo": {"scores": scores, "yielded": None}, "raw": {"scores": {**scores, "model": "raw", "mean_tokens": 40}}}}
+    raw = {**scores, "model": "raw", "mean_tokens": 40}
+    made = {"stages": {"raw": {"label": "the raw model", "scores": raw}, "grpo": {"label": "GRPO", "scores": scores, "yielded": None}}}
     (tmp_path / "results.json").write_text(json.dumps(made), encoding="utf-8")
-    (folder / "eval.json").write_text(json.dumps([{"model": "m", "pass@1": {"mean": 0.5, "low": 0.25, "high": 0.75}}]), encoding="utf-8")
+    judged = {"mean": 0.5, "low": 0.25, "high": 0.75}
+    (folder / "eval.json").write_text(json.dumps([{"model": "out/m", "pass@1": judged}]), encoding="utf-8")
     (folder / "eval_results.json").write_text(json.dumps({"eval_loss": 1.0}), encoding="utf-8")
     (folder / "scores_torn.json").write_text("{", encoding="utf-8")
+    # evaluate --output RUN/evaluation
+    (folder / "evaluation").mkdir()
+    entry = {"model": "out/n", "pass_at": {"2": [0.5, 0.25, 0.75], "x": [1]}, "rewards": {"format": [1.0, None, 0.5], "none": [None]}}
+    (folder / "evaluation" / "results.json").write_text(json.dumps([entry]), encoding="utf-8")
     data = page_of(folder).data
     interval = [report._finite(bound) for bound in mean_interval(right)]
     assert interval[0] == 0.75
     assert data["evaluations"] == [
-        {"source": "eval.json", "label": "eval 1", "model": "m", "values": {"pass@1": [0.5, 0.25, 0.75]}},
+        {"source": "eval.json", "label": "m", "model": "out/m", "values": {"pass@1": [0.5, 0.25, 0.75]}},
         {
-            "source": "scores_grpo.json",
-            "label": "grpo",
+            "source": "results.json",
+            "label": "n",
+            "model": "out/n",
+            "values": {"pass@2": [0.5, 0.25, 0.75], "rewards/format": [0.75, None, None]},
+        },
+        # A pipeline's table has its labels and its order; the stages' own files repeat it.
+        {
+            "source": "results.json",
+            "label": "the raw model",
+            "model": "raw",
+            "values": {"greedy": interval, "mean_tokens": [40.0, None, None]},
+        },
+        {
+            "source": "results.json",
+            "label": "GRPO",
             "model": "out/grpo",
             "values": {"greedy": interval, "mean_tokens": [36.5, None, None]},
         },
-        # The pipeline's table repeats the first, and adds the raw model.
-        {"source": "results.json", "label": "raw", "model": "raw", "values": {"greedy": interval, "mean_tokens": [40.0, None, None]}},
     ]
     assert [(item["code"], item["values"]["file"]) for item in data["runs"][0]["missing"]] == [("torn_file", "scores_torn.json")]
 
@@ -467,6 +485,39 @@ def test_callback_notes_hardware_and_refreshes_with_every_save(tmp_path: Path) -
     watcher.on_save(None, main, None)
     (run,) = Page((folder / "report.html").read_text(encoding="utf-8")).data["runs"]
     assert run["hardware"]["processes"] == "2"
+
+
+@pytest.mark.e2e
+def test_a_run_leaves_its_report_with_every_save_at_the_end_and_when_it_is_stopped(
+    write_recipe: Callable[..., str], tmp_path: Path, interrupted: Callable[[str], None], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from r1_recipes import grpo
+
+    written: list[tuple[int | None, bool]] = []
+
+    def watched(run_dirs: Sequence[Path], output: Path | None = None) -> Path:
+        path = write(run_dirs, output)
+        (run,) = Page(path.read_text(encoding="utf-8")).data["runs"]
+        written.append((run["steps"], run["finished"]))
+        return path
+
+    write = report.write
+    monkeypatch.setattr(report, "write", watched)
+    recipe = write_recipe("grpo", max_steps=5, log_completions=True, num_completions_to_print=0)
+    interrupted("3")
+    with pytest.raises(SystemExit):
+        grpo.main([recipe])
+    # Saved every two steps, then in the step that was interrupted; and once more when the run had ended.
+    assert written == [(2, False), (3, False), (3, False)]
+    interrupted("")
+    written.clear()
+    grpo.main([recipe])
+    assert written == [(4, False), (5, False), (5, True)]
+    page = Page((tmp_path / "run" / "report.html").read_text(encoding="utf-8"))
+    assert sorted(set(page.completions["rows"]["step"])) == [1, 2, 3, 4, 5]
+    (run,) = page.data["runs"]
+    assert {"reward", "rewards/letters/mean", "entropy", "time/generation", "time/rewards", "step_time"} <= set(run["series"])
+    assert run["hardware"]["processes"] == "1" and run["settings"]["max_steps"] == "5"
 
 
 def test_phases_of_a_step_reach_the_metrics(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -310,7 +310,7 @@ class _Table:
 
     def add(self, run: int, row: dict[str, Any], weights: Mapping[str, float]) -> None:
         step = row.get("step")
-        kept: dict[str, Any] = {"step": step if isinstance(step, int) else None, "text": _clip(_words(row.get("completion")))}
+        kept: dict[str, Any] = {"step": step if isinstance(step, int) else None, "text": clip(words(row.get("completion")))}
         kept["advantage"] = _finite(row.get("advantage"))
         total = None
         for key, value in row.items():
@@ -323,8 +323,8 @@ class _Table:
                     total = (total or 0.0) + weights.get(key, 1.0) * score
             elif value is not None:
                 self.extras[key] = None
-                kept[f"extra {key}"] = _clip(value if isinstance(value, str) else _words(value) or str(value))
-        prompt = self.prompts.setdefault(_clip(_words(row.get("prompt"), roles=True)), len(self.prompts))
+                kept[f"extra {key}"] = clip(value if isinstance(value, str) else words(value) or str(value))
+        prompt = self.prompts.setdefault(clip(words(row.get("prompt"), roles=True)), len(self.prompts))
         self.rows.append((run, kept, prompt, None if total is None else _finite(total)))
 
     def columns(self) -> dict[str, Any]:
@@ -346,64 +346,68 @@ class _Table:
         }
 
 
-def _words(value: Any, roles: bool = False) -> str:
-    """A string, or the words of a conversation; with ``roles`` each message under its speaker."""
+def words(value: Any, roles: bool = False) -> str:
+    """A string, or the words of a conversation; with ``roles`` each message under its speaker. Of anything else, nothing."""
     if isinstance(value, str):
         return value
     if isinstance(value, dict):
-        words = _words(value.get("content") if value.get("content") is not None else value.get("text"))
+        said = words(value.get("content") if value.get("content") is not None else value.get("text"))
         speaker = value.get("role")
-        return f"[{speaker}]\n{words}" if speaker and (roles or speaker != "assistant") else words
+        return f"[{speaker}]\n{said}" if speaker and (roles or speaker != "assistant") else said
     if isinstance(value, list):
-        return "\n\n".join(_words(part, roles) for part in value)
+        return "\n\n".join(words(part, roles) for part in value)
     return ""
 
 
-def _clip(text: str) -> str:
-    if len(text) <= MAX_TEXT:
+def clip(text: str, limit: int = MAX_TEXT) -> str:
+    """The text, or its two ends where it has more than ``limit`` characters."""
+    if len(text) <= limit:
         return text
-    half = MAX_TEXT // 2
+    half = limit // 2
     return f"{text[:half]}\n[… {len(text) - 2 * half:,} …]\n{text[-half:]}"
 
 
 def read_evaluations(runs: Sequence[RunData]) -> list[dict[str, Any]]:
-    """Scores that were written in the runs' directories or beside them (``scores*.json``, ``results*.json``, ``eval*.json``).
+    """Scores that were written in the runs' directories (or a folder in them) or beside them: ``results*``, ``scores*``, ``eval*.json``.
 
     Returns:
         One entry a judged model: ``source``, ``label``, ``model`` and ``values``: by column ``[mean, low, high]``, the bounds ``None``
         where the file has one number. Lists of one number a problem get their 95 % interval.
     """
-    folders = dict.fromkeys(folder for run in runs for folder in (run.path.resolve(), run.path.resolve().parent))
+    own = [run.path.resolve() for run in runs]
+    folders = [*own, *(path for folder in own for path in sorted(folder.iterdir()) if path.is_dir()), *(folder.parent for folder in own)]
     found: dict[str, dict[str, Any]] = {}
-    for folder in folders:
-        for pattern in ("scores*.json", "results*.json", "eval*.json"):
-            for path in sorted(folder.glob(pattern)):
-                try:
-                    content = json.loads(path.read_text(encoding="utf-8"))
-                except (OSError, ValueError, RecursionError) as error:
-                    runs[0].missing.append(("torn_file", {"file": path.name, "reason": first_line(error)}))
-                    continue
-                for label, scores in _score_entries(content, path.stem.removeprefix("scores_")):
-                    values = _score_values(scores)
-                    entry = {"source": path.name, "label": label, "model": scores["model"], "values": values}
-                    if values:
-                        # The same judgement stands in a stage's own file and in the pipeline's table.
-                        found.setdefault(json.dumps([scores["model"], values]), entry)
+    for folder in dict.fromkeys(folders):
+        for path in (path for pattern in ("results*.json", "scores*.json", "eval*.json") for path in sorted(folder.glob(pattern))):
+            try:
+                content = json.loads(path.read_text(encoding="utf-8"))
+            except (OSError, ValueError, RecursionError) as error:
+                runs[0].missing.append(("torn_file", {"file": path.name, "reason": first_line(error)}))
+                continue
+            for label, scores in _score_entries(content, path.stem.removeprefix("scores_")):
+                values = _score_values(scores)
+                entry = {"source": path.name, "label": label, "model": scores["model"], "values": values}
+                if values:
+                    # The same judgement stands in a pipeline's table and in the stage's own file.
+                    found.setdefault(json.dumps([scores["model"], values]), entry)
     return list(found.values())
 
 
 def _score_entries(content: Any, label: str, depth: int = 0) -> Iterator[tuple[str, dict[str, Any]]]:
+    """Every mapping that says of which model it is, with the nearest name there is for it."""
     if depth > 4:
         return
     if isinstance(content, dict):
+        label = content["label"] if isinstance(content.get("label"), str) else label
         if isinstance(content.get("model"), str):
             yield label, content
             return
         for key, value in content.items():
             yield from _score_entries(value, label if key in ("scores", "stages", "models") else str(key), depth + 1)
     elif isinstance(content, list):
-        for number, value in enumerate(content, start=1):
-            yield from _score_entries(value, f"{label} {number}", depth + 1)
+        for value in content:
+            name = value.get("model") if isinstance(value, dict) else None
+            yield from _score_entries(value, Path(name).name if isinstance(name, str) else label, depth + 1)
 
 
 def _score_values(scores: dict[str, Any]) -> dict[str, list[float | None]]:
@@ -411,13 +415,26 @@ def _score_values(scores: dict[str, Any]) -> dict[str, list[float | None]]:
 
     values: dict[str, list[float | None]] = {}
     for key, value in scores.items():
-        if isinstance(value, list) and value and all(isinstance(item, int | float) and _finite(item) is not None for item in value):
+        if isinstance(value, list) and value and all(_is_number(item) for item in value):
             values[key] = [_finite(bound) for bound in mean_interval([float(item) for item in value])]
         elif isinstance(value, dict) and {"mean", "low", "high"} <= value.keys():
             values[key] = [_finite(value[bound]) for bound in ("mean", "low", "high")]
-        elif isinstance(value, int | float) and not isinstance(value, bool) and _finite(value) is not None:
+        elif isinstance(value, dict) and key == "pass_at":
+            values |= {
+                f"pass@{k}": [_finite(bound) for bound in found]
+                for k, found in value.items()
+                if isinstance(found, list) and len(found) == 3
+            }
+        elif isinstance(value, dict) and key == "rewards":
+            judged = {name: [one for one in each if _is_number(one)] for name, each in value.items() if isinstance(each, list)}
+            values |= {f"rewards/{name}": [_finite(statistics.fmean(each)), None, None] for name, each in judged.items() if each}
+        elif _is_number(value):
             values[key] = [_finite(value), None, None]
     return values
+
+
+def _is_number(value: Any) -> bool:
+    return isinstance(value, int | float) and not isinstance(value, bool) and _finite(value) is not None
 
 
 def run_names(paths: Sequence[Path]) -> list[str]:
@@ -479,11 +496,11 @@ def _run_entry(run: RunData) -> dict[str, Any]:
 
 def _setting(value: Any) -> str:
     if isinstance(value, str):
-        return _clip(value)
+        return clip(value)
     try:
-        return _clip(json.dumps(value, ensure_ascii=False, default=str))
+        return clip(json.dumps(value, ensure_ascii=False, default=str))
     except (TypeError, ValueError, RecursionError):  # YAML allows keys of any kind, and a list in itself
-        return _clip(str(value))
+        return clip(str(value))
 
 
 def _strings(value: Any) -> dict[str, str]:
@@ -574,11 +591,11 @@ def write(run_dirs: Sequence[Path], output: Path | None = None) -> Path:
     return output
 
 
-def refresh(output_dir: Path) -> None:
-    """Write a run's own report while it trains or ends. Whatever goes wrong is logged: a page must not cost a run."""
+def refresh(*run_dirs: Path, output: Path | None = None) -> None:
+    """:func:`write`, while a run trains or ends. Whatever goes wrong is logged: a page must not cost a run."""
     try:
         began = time.monotonic()
-        path = write([output_dir])
+        path = write(run_dirs, output)
         logger.info("report: %s (%.1f s)", path, time.monotonic() - began)
     except Exception:
         logger.warning("no report was written", exc_info=True)

@@ -363,15 +363,19 @@
     $("number-table").replaceChildren(make("thead", {}, groups, names), body);
   }
 
+  // What evaluate writes, as people read it; whatever else a file holds comes after.
+  const SCORES = ["greedy", "sampled", "majority", "greedy_lenient", "sampled_lenient", "greedy_format", "sampled_format", "language", "mean_tokens", "truncated", "num_samples"];
+  const rank = (key) => (SCORES.includes(key) ? SCORES.indexOf(key) + (key === "num_samples" ? SCORES.length : 0) : SCORES.length);
+  const scoreName = (key) => (SCORES.includes(key) ? t(`e:${key}`) : key.replace(/^rewards\/(.+)$/, (_, name) => t("m:one_reward", { name })));
   function placeEvaluation() {
     const found = data.evaluations;
     $("evaluation-table").hidden = !found.length;
     const note = document.querySelector("#evaluation .note");
     note.textContent = t(found.length ? "evaluation_note" : "no_evaluation");
     if (!found.length) return;
-    const columns = [...new Set(found.flatMap((entry) => Object.keys(entry.values)))];
+    const columns = [...new Set(found.flatMap((entry) => Object.keys(entry.values)))].sort((a, b) => rank(a) - rank(b));
     $("evaluation-table").replaceChildren(
-      header([t("model")], ...columns.map((key) => [key.replaceAll("_", " "), "number"]), [t("source")]),
+      header([t("model")], ...columns.map((key) => [scoreName(key), "number"]), [t("source")]),
       make("tbody", {}, ...found.map((entry) => row([entry.label, entry.model === entry.label ? null : make("small", { class: "path" }, entry.model)].filter(Boolean), [
         ...columns.map((key) => {
           const value = entry.values[key];
