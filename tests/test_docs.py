@@ -10,22 +10,22 @@ from r1_recipes.formats import FORMATS
 from r1_recipes.rewards import REWARDS, reward_parameters
 from tests.conftest import RECIPES, REPOSITORY, method_of
 
-DOCUMENTS = [REPOSITORY / "README.md", *sorted((REPOSITORY / "docs").glob("*.md")), REPOSITORY / "recipes" / "README.md"]
+DOCUMENTS = sorted([*REPOSITORY.glob("README*.md"), *(REPOSITORY / "docs").glob("*.md"), *(REPOSITORY / "recipes").glob("README*.md")])
 
 
-@pytest.mark.parametrize("document", DOCUMENTS, ids=lambda path: path.name)
+@pytest.mark.parametrize("document", DOCUMENTS, ids=lambda path: f"{path.parent.name}/{path.name}")
 def test_relative_links_lead_somewhere(document):
     links = re.findall(r"\]\(([^)#:]+)\)", document.read_text(encoding="utf-8"))
     assert [link for link in links if not (document.parent / link).exists()] == []
 
 
 def test_every_key_reward_and_format_is_documented():
-    from r1_recipes.arguments import GenerateRecipeArguments, GenerationSettings, GRPORecipeArguments
+    from r1_recipes.arguments import EvaluateRecipeArguments, GenerateRecipeArguments, GenerationSettings, GRPORecipeArguments
     from r1_recipes.data import MAPPERS
     from r1_recipes.selection import Deduplicate, Filters, Judge, KeepRules
 
     text = (REPOSITORY / "docs" / "recipes.md").read_text(encoding="utf-8")
-    ours = (GRPORecipeArguments, GenerateRecipeArguments, GenerationSettings, KeepRules)
+    ours = (GRPORecipeArguments, EvaluateRecipeArguments, GenerateRecipeArguments, GenerationSettings, KeepRules)
     keys = [f.name for kind in ours for f in dataclasses.fields(kind)] + list(MAPPERS)
     for name in (*keys, *REWARDS, *reward_parameters(REWARDS), *FORMATS):
         assert f"`{name}`" in text, name
@@ -46,7 +46,7 @@ def test_a_recipe_says_what_it_is_and_stands_in_the_menu(path):
 @pytest.mark.parametrize("path", RECIPES, ids=lambda path: f"{path.parent.name}/{path.stem}")
 def test_unsharded_recipes_keep_fp32_weights(path):
     """AdamW steps of 1e-6 vanish in bf16 weights; only ZeRO and FSDP keep an fp32 copy."""
-    if method_of(path) == "generate":
+    if method_of(path) in ("generate", "evaluate"):
         return  # nothing is stepped
     recipe = yaml.safe_load(path.read_text(encoding="utf-8"))
     sharded = re.search(r"accelerate_configs/(zero|fsdp)", path.read_text(encoding="utf-8"))

@@ -3,16 +3,17 @@
 from __future__ import annotations
 
 import atexit
+import json
 import math
 from pathlib import Path
 
 import pytest
 import yaml
 
-from r1_recipes import distill, generate, grpo, sft
+from r1_recipes import distill, evaluate, generate, grpo, sft
 from tests.conftest import RECIPES, method_of, metrics
 
-ENTRY_POINTS = {"grpo": grpo, "sft": sft, "distill": distill, "generate": generate}
+ENTRY_POINTS = {"grpo": grpo, "sft": sft, "distill": distill, "generate": generate, "evaluate": evaluate}
 GRPO = next(str(path) for path in RECIPES if method_of(path) == "grpo")
 
 pytestmark = pytest.mark.usefixtures("offline")
@@ -21,15 +22,19 @@ pytestmark = pytest.mark.usefixtures("offline")
 @pytest.mark.parametrize("path", RECIPES, ids=lambda path: f"{path.parent.name}/{path.stem}")
 def test_recipe_runs_one_step(path: Path, tmp_path: Path) -> None:
     import torch
-    from transformers import AutoModelForCausalLM, AutoTokenizer
+    from transformers import AutoModelForCausalLM, AutoModelForImageTextToText, AutoTokenizer
 
     torch.set_num_threads(1)
     method, run = method_of(path), tmp_path / "run"
-    ENTRY_POINTS[method].main([str(path), "--smoke", "--output_dir", str(run)])
+    ENTRY_POINTS[method].main([str(path), "--smoke", "--output" if method == "evaluate" else "--output_dir", str(run)])
     if method == "generate":
         from r1_recipes.data import load_rows
 
         assert len(load_rows(str(run / "dataset"), "train")) >= 2
+        return
+    if method == "evaluate":
+        (scores,) = json.loads((run / "results.json").read_text(encoding="utf-8"))
+        assert set(scores["rewards"]) == set(yaml.safe_load(path.read_text(encoding="utf-8"))["reward_funcs"])
         return
     (entry,) = metrics(run)
     assert entry["step"] == 1 and math.isfinite(entry["loss"]) and math.isfinite(entry["grad_norm"])
@@ -39,7 +44,8 @@ def test_recipe_runs_one_step(path: Path, tmp_path: Path) -> None:
         assert f"rewards/{name.rpartition(':')[2]}/mean" in entry
     AutoTokenizer.from_pretrained(run)
     if not (run / "adapter_config.json").exists():
-        AutoModelForCausalLM.from_pretrained(run)
+        pictures = (run / "processor_config.json").exists()
+        (AutoModelForImageTextToText if pictures else AutoModelForCausalLM).from_pretrained(run)
 
 
 def test_two_smoke_runs_share_no_folder_and_leave_none(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
