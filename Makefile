@@ -5,6 +5,8 @@
 #   make grpo RECIPE=gsm8k_qwen05b CONFIG=single_gpu ARGS="--max_steps 100"
 #   make sft                                     the cold start on a CPU; or RECIPE=… CONFIG=…
 #   make generate RECIPE=r1/3_rejection_sampling
+#   make vllm-server RECIPE=gsm8k_qwen05b_server  the server that a recipe with vllm_mode: server trains with
+#   make lm-eval MODEL=outputs/x TASK=gsm8k      a benchmark of recipes/benchmarks by EleutherAI's harness
 #   make distill                                 after make r1-mini: teacher's answers, then SFT on them; or TEACHER=… TEACHER_ARGS=… RECIPE=…
 #   make install EXTRAS=demo,dev,vllm            on a GPU machine, before recipes with use_vllm: true
 
@@ -23,11 +25,13 @@ ARGS   ?=
 BASE := $(shell for p in $(PYTHON) python3.13 python3.12 python3.11; do \
 	$$p -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null && { command -v $$p; break; }; done)
 
-.PHONY: install demo r1-mini test lint format grpo sft generate distill clean
+.PHONY: install demo r1-mini test lint format grpo sft generate vllm-server distill lm-eval clean
 
 install: $(VENV)/.installed
 
-$(VENV)/.installed: pyproject.toml constraints.txt
+# The demo goes without the test tools, which would be a good part of its time in a fresh clone.
+$(VENV)/.installed-demo: EXTRAS = demo
+$(VENV)/.installed $(VENV)/.installed-demo: pyproject.toml constraints.txt
 	@test -n "$(BASE)" || { echo "make: Python 3.11 or newer is needed (looked for $(PYTHON), python3.13, python3.12, python3.11)" >&2; exit 1; }
 	@# A folder that an interrupted call left half made has no pip yet.
 	@$(BIN)/python -m pip --version >/dev/null 2>&1 || $(BASE) -m venv --clear $(VENV)
@@ -40,7 +44,7 @@ $(VENV)/.installed: pyproject.toml constraints.txt
 # glibc hands large blocks back to the kernel at every free and faults them in again: on CPUs that doubles the time of logits-sized steps.
 demo r1-mini sft distill: export MALLOC_MMAP_MAX_ = 0
 demo r1-mini sft distill: export MALLOC_TRIM_THRESHOLD_ = 17179869184
-demo: install
+demo: $(if $(wildcard $(VENV)/.installed),install,$(VENV)/.installed-demo)
 	$(BIN)/python -m r1_recipes.pipeline recipes/pipelines/demo.yaml $(ARGS)
 
 r1-mini: install
@@ -74,11 +78,23 @@ generate: install
 	@test -n "$(RECIPE)" || { echo "make $@: name a recipe: make $@ RECIPE=r1/3_rejection_sampling [ARGS='--key value']" >&2; exit 1; }
 	$(BIN)/python -m r1_recipes.generate $(call recipe,$(RECIPE)) $(ARGS)
 
+# The server's settings are the recipe's; ARGS takes the same overrides as training, and after -- flags of `vllm serve`.
+vllm-server: install
+	@test -n "$(RECIPE)" || { echo "make $@: name a recipe: make $@ RECIPE=gsm8k_qwen05b_server [ARGS='--key value -- --flag']" >&2; exit 1; }
+	$(BIN)/python -m r1_recipes.vllm_server $(call recipe,$(RECIPE)) $(ARGS)
+
 distill: TEACHER ?= r1_mini/6_teacher_completions
 distill: RECIPE ?= r1_mini/6_distill
 distill: install
 	$(BIN)/python -m r1_recipes.generate $(call recipe,$(TEACHER)) $(TEACHER_ARGS)
 	$(BIN)/accelerate launch --config_file accelerate_configs/$(CONFIG).yaml -m r1_recipes.sft $(call recipe,$(RECIPE)) $(ARGS)
+
+# The same rows, prompts and lengths as `python -m r1_recipes.evaluate` with that benchmark; docs/evaluation.md compares the two.
+lm-eval: TASK ?= gsm8k
+lm-eval: install
+	@test -n "$(MODEL)" || { echo "make $@: name a checkpoint: make $@ MODEL=outputs/gsm8k_qwen05b [TASK=gsm8k] [ARGS='--key value']" >&2; exit 1; }
+	@$(BIN)/python -c 'import lm_eval' 2>/dev/null || $(BIN)/python -m pip install -c constraints.txt -e '.[lm-eval]'
+	$(BIN)/python -m r1_recipes.lm_eval $(firstword $(wildcard $(TASK)) recipes/benchmarks/$(TASK).yaml) --model $(MODEL) $(ARGS)
 
 clean:
 	rm -rf $(VENV) .pytest_cache .ruff_cache .hypothesis src/*.egg-info

@@ -114,12 +114,28 @@ class GenerateRecipeArguments(RecipeArguments):
 
 
 @dataclass
-class GenerationSettings:
-    """How completions are sampled and where they go; names and meanings are those of ``trl.GRPOConfig``."""
+class EvaluateRecipeArguments(RecipeArguments):
+    """Keys of a benchmark: how many completions, and what else they are scored with. ``num_samples`` tells it from a GRPO recipe."""
 
-    output_dir: str = _key("The run directory.")
+    num_samples: int = _key("Sampled completions a row, besides the greedy one; 0: only that.")
+    backend: str = _key("Who generates: 'transformers' or 'vllm'.", "transformers")
+    reward_funcs: list[str] = field(default_factory=list, metadata={"help": "Rewards whose means stand beside the accuracy."})
+    task_rewards: dict | str | None = _key("As in a GRPO recipe.")
+    task_column: str | None = _key("As in a GRPO recipe.")
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.num_samples is None or self.num_samples < 0:
+            raise RecipeError(f"num_samples: found {self.num_samples}; sampled completions a row, 0 (greedy only) or more")
+        if self.backend not in BACKENDS[:2]:
+            raise RecipeError("backend: " + unknown_name("backend", self.backend, BACKENDS[:2]))
+
+
+@dataclass
+class SamplingSettings:
+    """How completions are sampled; names and meanings are those of ``trl.GRPOConfig``."""
+
     seed: int | None = _key("Of the sampling; null: a server is sent none.", 42)
-    num_generations: int = _key("Completions a prompt.", 1)
     max_completion_length: int = _key("Tokens that one completion may have.", 512)
     temperature: float = _key("0 is greedy.", 1.0)
     top_p: float = _key("Nucleus.", 1.0)
@@ -127,19 +143,14 @@ class GenerationSettings:
     min_p: float | None = _key("Least probability, as a share of the likeliest token's.")
     repetition_penalty: float = _key("1: none.", 1.0)
     generation_batch_size: int = _key("Completions generated at once (transformers), or asked for at once (openai).", 64)
-    reward_weights: list[float] | None = _key("Weights of reward_funcs; default 1 each.")
     trust_remote_code: bool = _key("Run code that the model's repository ships.", False)
     use_cpu: bool = _key("Do not use an accelerator.", False)
-    request_timeout: float = _key("openai: seconds that one try of a request may take.", 600.0)
-    request_retries: int = _key("openai: further tries of a request, with growing waits.", 10)
     vllm_tensor_parallel_size: int = _key("vllm: GPUs that one copy of the model is spread over.", 1)
     vllm_gpu_memory_utilization: float = _key("vllm: share of the GPU's memory.", 0.9)
     vllm_max_model_length: int | None = _key("vllm: longest prompt and completion together.")
 
     def __post_init__(self) -> None:
-        if not self.output_dir:
-            raise RecipeError("output_dir: missing; the folder that the run is written to")
-        for name in ("num_generations", "max_completion_length", "generation_batch_size"):
+        for name in ("max_completion_length", "generation_batch_size"):
             if getattr(self, name) < 1:
                 raise RecipeError(f"{name}: found {getattr(self, name)}; 1 or more")
         for name, low, high in (("top_p", 0, 1), ("repetition_penalty", 0, float("inf"))):
@@ -149,5 +160,23 @@ class GenerationSettings:
             raise RecipeError(f"top_k: found {self.top_k}, min_p: found {self.min_p}; 0 or more, and a share from 0 to 1")
         if self.temperature < 0:
             raise RecipeError(f"temperature: found {self.temperature}; 0 (greedy) or more")
+
+
+@dataclass
+class GenerationSettings(SamplingSettings):
+    """How completions are sampled and where they go; names and meanings are those of ``trl.GRPOConfig``."""
+
+    output_dir: str = _key("The run directory.")
+    num_generations: int = _key("Completions a prompt.", 1)
+    reward_weights: list[float] | None = _key("Weights of reward_funcs; default 1 each.")
+    request_timeout: float = _key("openai: seconds that one try of a request may take.", 600.0)
+    request_retries: int = _key("openai: further tries of a request, with growing waits.", 10)
+
+    def __post_init__(self) -> None:
+        if not self.output_dir:
+            raise RecipeError("output_dir: missing; the folder that the run is written to")
+        super().__post_init__()
+        if self.num_generations < 1:
+            raise RecipeError(f"num_generations: found {self.num_generations}; 1 or more")
         if self.temperature == 0 and self.num_generations > 1:
             raise RecipeError(f"temperature: 0 gives {self.num_generations} equal completions a prompt; set num_generations: 1, or sample")

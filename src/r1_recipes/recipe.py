@@ -50,6 +50,9 @@ RENAME_NOTES = {
     "warmup_ratio": "a value below 1 is a share of all steps",
 }
 
+# Methods whose recipes name rewards.
+_REWARDED = ("grpo", "generate", "evaluate")
+
 # Typed str by TRL and Transformers, although a bool has a meaning there too.
 _STR_OR_BOOL = {"scale_rewards", "fsdp", "resume_from_checkpoint"}
 
@@ -80,25 +83,28 @@ OBSOLETE = {
     "dataset_batch_size": "SFT tokenizes in batches of its own",
     "num_of_sequences": "packing needs no estimate of it",
     "chars_per_token": "packing needs no estimate of it",
+    "preprocessing_num_workers": "rows are mapped by one process; dataset_num_proc is how many tokenize for SFT",
+    "dataset_preprocessing_num_proc": "rows are mapped by one process; dataset_num_proc is how many tokenize for SFT",
+    "auto_insert_empty_system_msg": "write system_prompt",
+    "truncation_side": "longer prompts are dropped and counted (max_prompt_tokens), not cut",
+    "model_code_revision": "set model_revision",
+    "num_processes": "accelerate launch says how many",
 }
 
-_NO_SANDBOX = "code rewards need a sandbox, which this version does not have"
+_NO_ROUTER = "the sandbox is asked without a router: code_provider: e2b, or bubblewrap on this machine"
 
 # Keys that cannot be honoured; running without them would be another experiment.
 REFUSED = {
     "reward_model_path": "write reward_funcs: [reward_model] and reward_model: PATH",
     "reward_model_name_or_path": "write reward_funcs: [reward_model] and reward_model: PATH",
-    "code_provider": _NO_SANDBOX,
-    "code_language": _NO_SANDBOX,
-    "code_eval_test_batch_size": _NO_SANDBOX,
-    "code_eval_scoring_mode": _NO_SANDBOX,
-    "parallel_code_exec_per_proc": _NO_SANDBOX,
-    "e2b_router_url": _NO_SANDBOX,
-    "morph_router_url": _NO_SANDBOX,
-    "ioi_provider": _NO_SANDBOX,
+    "code_eval_test_batch_size": "of Codeforces' problems, which no reward here reads; code runs parallel_code_exec_per_proc cases at once",
+    "code_eval_scoring_mode": "write reward_funcs: [code] for the share of cases passed, [binary_code] for all or nothing",
+    "e2b_router_url": _NO_ROUTER,
+    "morph_router_url": _NO_ROUTER,
+    "ioi_provider": "IOI's graders are not here; code and binary_code compare what a program prints",
     "tokenizer_name_or_path": "the tokenizer is the model's own; save another one into the model's folder, or set chat_template",
-    "dataset_mixer": "write dataset_mixture: {datasets: [{id, split, weight}]}",
     "dataset_splits": "write dataset_train_split and dataset_test_split, or split in each entry of dataset_mixture",
+    "text_column": "texts without a question are not what is trained on here; name prompt_column and reasoning_column",
     "config": "give the recipe as the first argument",
 }
 
@@ -109,9 +115,10 @@ class Recipe:
 
     Attributes:
         path: the YAML file.
-        method: ``"grpo"``, ``"sft"``, ``"distill"`` or ``"generate"``.
+        method: ``"grpo"``, ``"sft"``, ``"distill"``, ``"generate"`` or ``"evaluate"``.
         script: :class:`~r1_recipes.arguments.RecipeArguments` of the method.
-        training: ``trl.GRPOConfig``, ``trl.SFTConfig``, ``trl.DistillationConfig``, or our own ``GenerationSettings``.
+        training: ``trl.GRPOConfig``, ``trl.SFTConfig``, ``trl.DistillationConfig``, or our own ``GenerationSettings`` or
+            ``SamplingSettings``.
         model: ``trl.ModelConfig``.
         reward_params: parameters for ``get_reward_funcs``, only those the recipe sets.
         settings: every key that the file or the command line set, translated; what a run's copy of the recipe holds.
@@ -177,7 +184,7 @@ def load(argv: Sequence[str], method: str) -> Recipe:
 
     Args:
         argv: ``[PATH, --key, value, …]``; ``--config PATH`` is accepted for the path, ``--key=value`` for the pairs.
-        method: ``"grpo"``, ``"sft"``, ``"distill"`` or ``"generate"``.
+        method: ``"grpo"``, ``"sft"``, ``"distill"``, ``"generate"`` or ``"evaluate"``.
 
     Returns:
         The resolved recipe. Nothing has been loaded yet: no model, no data.
@@ -193,8 +200,8 @@ def load(argv: Sequence[str], method: str) -> Recipe:
         raise RecipeError(f"{path}: env: a mapping of names to values, found {environment!r}")
     # Before TRL is imported: HF_HOME and the like are read once, at import.
     os.environ.update({str(key): str(value) for key, value in environment.items()})
-    config = _translate(config, str(path), recipe.warnings)
-    overrides = _translate(overrides, "command line", recipe.warnings)
+    config = translate(config, str(path), recipe.warnings)
+    overrides = translate(overrides, "command line", recipe.warnings)
     if overrides.get("smoke", config.get("smoke")) not in (None, False, "false", "False"):
         from r1_recipes.smoke import smoke_overrides
 
@@ -202,7 +209,7 @@ def load(argv: Sequence[str], method: str) -> Recipe:
         overrides = {**smoke_overrides(path, method, {**config, **overrides}), **overrides}
 
     types_ = argument_types(method)
-    reward_funcs = overrides.get("reward_funcs", config.get("reward_funcs")) if method in ("grpo", "generate") else None
+    reward_funcs = overrides.get("reward_funcs", config.get("reward_funcs")) if method in _REWARDED else None
     reward_names = [str(name) for name in _as_list(reward_funcs or [])]
     reward_fields = _reward_fields(reward_names, path)
     parser, hints = _parser(types_, reward_fields, path)
@@ -274,7 +281,24 @@ def _is_flag(word: str) -> bool:
     return word.startswith("--") and len(word) > 2 and not word[2:3].isdigit()
 
 
-def _translate(values: dict[str, Any], source: str, warnings: list[str]) -> dict[str, Any]:
+def translate(values: dict[str, Any], source: str, warnings: list[str]) -> dict[str, Any]:
+    """Keys of older TRL and of other projects as today's; each that is translated or ignored adds one sentence to ``warnings``.
+
+    Args:
+        values: a file's or a command line's keys. veRL's settings become a recipe, and what could not be carried over is in the warnings.
+        source: what to call it in messages.
+        warnings: of the recipe.
+
+    Raises:
+        RecipeError: a key that cannot be honoured, with its replacement, or an old key beside today's.
+    """
+    from r1_recipes import migration
+
+    if migration.is_verl(values):
+        found = migration.from_verl(values, source)
+        warnings += [*found.notes, *(f"{source}: not carried over: {entry}" for entry in found.left)]
+        values = found.settings
+    values = migration.translate_shapes(values, source, warnings)
     result = {}
     for key, value in values.items():
         if key in REFUSED:
@@ -292,6 +316,14 @@ def _translate(values: dict[str, Any], source: str, warnings: list[str]) -> dict
     return result
 
 
+def known_keys(method: str, reward_funcs: Sequence[str] = ()) -> set[str]:
+    """Every key that a recipe of this method may have."""
+    from r1_recipes.rewards import REWARDS, reward_parameters
+
+    fields = {f.name for kind in argument_types(method) for f in dataclasses.fields(kind)}
+    return fields | {"env"} | set(reward_parameters([*REWARDS, *(name for name in reward_funcs if ":" in name)]))
+
+
 def argument_types(method: str) -> tuple[type, type, type]:
     from trl import DistillationConfig, GRPOConfig, ModelConfig, SFTConfig
 
@@ -302,6 +334,7 @@ def argument_types(method: str) -> tuple[type, type, type]:
         "sft": (arguments.SFTRecipeArguments, SFTConfig, ModelConfig),
         "distill": (arguments.DistillRecipeArguments, DistillationConfig, ModelConfig),
         "generate": (arguments.GenerateRecipeArguments, arguments.GenerationSettings, ModelConfig),
+        "evaluate": (arguments.EvaluateRecipeArguments, arguments.SamplingSettings, ModelConfig),
     }[method]
 
 
@@ -427,7 +460,7 @@ def _unknown_key(source: str, key: str, known: Mapping[str, Any], method: str) -
 def _check(recipe: Recipe, chosen_params: dict[str, Any], used: set[str]) -> None:
     """What can be known to be wrong before anything is loaded."""
     path, script, training = recipe.path, recipe.script, recipe.training
-    if not recipe.model.model_name_or_path:
+    if not recipe.model.model_name_or_path and recipe.method != "evaluate":  # a benchmark is told which models
         raise RecipeError(f"{path}: model_name_or_path: missing; a hub id or a local checkpoint folder")
     for key in sorted(set(chosen_params) - used):
         recipe.warnings.append(f"{path}: {key} is ignored: none of reward_funcs {getattr(script, 'reward_funcs', [])} has it")
@@ -444,13 +477,15 @@ def _check(recipe: Recipe, chosen_params: dict[str, Any], used: set[str]) -> Non
         raise RecipeError(f"{path}: teacher_model_name_or_path: missing; the model whose distribution the student learns")
     if recipe.method == "generate":
         _check_generate(recipe)
-    if recipe.method not in ("grpo", "generate"):
+    if recipe.method == "evaluate":
+        _check_evaluate(recipe)
+    if recipe.method not in _REWARDED:
         return
     from r1_recipes.rewards import REWARDS, check_task_rewards, get_reward_funcs
 
     if not script.reward_funcs and recipe.method == "grpo":
         raise RecipeError(f"{path}: reward_funcs: missing; name at least one of {', '.join(sorted(REWARDS))}")
-    weights = training.reward_weights
+    weights = getattr(training, "reward_weights", None)
     if weights is not None and len(weights) != len(script.reward_funcs):
         raise RecipeError(
             f"{path}: reward_weights has {len(weights)} entries for {len(script.reward_funcs)} reward_funcs {script.reward_funcs}"
@@ -482,9 +517,21 @@ def _check_generate(recipe: Recipe) -> None:
         )
     if script.backend != "openai" and recipe.training.seed is None:
         raise RecipeError(f"{recipe.path}: seed: found no value; only backend openai goes without")
-    model = recipe.model
-    idle = [key for key in ("use_peft", "load_in_4bit", "load_in_8bit") if getattr(model, key)]
-    idle += [key for key in ("unfrozen_parameters", "wandb_project", "wandb_entity", "wandb_run_group") if getattr(script, key)]
+    _refuse_idle_keys(recipe)
+
+
+def _check_evaluate(recipe: Recipe) -> None:
+    script, training = recipe.script, recipe.training
+    if training.seed is None:
+        raise RecipeError(f"{recipe.path}: seed: found no value; a whole number")
+    if training.temperature == 0 and script.num_samples > 1:
+        raise RecipeError(f"{recipe.path}: temperature: 0 gives {script.num_samples} equal samples a row; set num_samples: 0, or sample")
+    _refuse_idle_keys(recipe)
+
+
+def _refuse_idle_keys(recipe: Recipe) -> None:
+    idle = [key for key in ("use_peft", "load_in_4bit", "load_in_8bit") if getattr(recipe.model, key)]
+    idle += [key for key in ("unfrozen_parameters", "wandb_project", "wandb_entity", "wandb_run_group") if getattr(recipe.script, key)]
     if idle:
         raise RecipeError(f"{recipe.path}: {', '.join(idle)}: of no effect on generation; leave out")
 

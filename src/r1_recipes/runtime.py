@@ -11,6 +11,7 @@ import importlib.metadata
 import importlib.util
 import json
 import logging
+import math
 import os
 import re
 import signal
@@ -18,14 +19,14 @@ import struct
 import sys
 import time
 import zipfile
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import yaml
 
-from r1_recipes import report
+from r1_recipes import processes, report
 from r1_recipes.errors import RecipeError, first_line, install_hint
 from r1_recipes.formats import ResponseFormat, get_response_format, template_prefill
 from r1_recipes.recipe import Recipe, load, namespace_value, read_yaml
@@ -49,6 +50,9 @@ _GENERATED_BY += ("num_generations", "max_completion_length", "temperature", "to
 _PACKAGES = ("r1-recipes", "torch", "trl", "transformers", "datasets", "accelerate", "peft", "math-verify", "vllm")
 # A launcher passes on, as a signal of its own, the Ctrl-C that its workers have already had from the terminal.
 _SAME_REQUEST_SECONDS = 2.0
+# TensorBoard keeps what it is given in memory: completions a log entry, and characters of each.
+_SHOWN_COMPLETIONS = 5
+_SHOWN_CHARACTERS = 4_000
 CHATML = (
     "{% for message in messages %}{{ '<|im_start|>' + message['role'] + '\\n' + message['content'] + '<|im_end|>' + '\\n' }}{% endfor %}"
     "{% if add_generation_prompt %}{{ '<|im_start|>assistant\\n' }}{% endif %}"
@@ -102,7 +106,7 @@ def say(text: str) -> None:
 
 def is_main_process() -> bool:
     """Whether this is rank 0, by the launcher's environment, so that it can be asked before torch is loaded."""
-    return os.environ.get("RANK", "0") == "0"
+    return processes.rank() == 0
 
 
 def start(argv: Sequence[str] | None, method: str) -> Run:
@@ -126,6 +130,7 @@ def start(argv: Sequence[str] | None, method: str) -> Run:
     output_dir = Path(recipe.training.output_dir)
     trains = recipe.method != "generate"
     if trains:
+        _check_processes(recipe)
         check_trackers(recipe)
         claim_output_dir(recipe, output_dir)
     else:
@@ -142,6 +147,23 @@ def start(argv: Sequence[str] | None, method: str) -> Run:
         return Run(recipe, output_dir, None)
     _prepare_trackers(recipe)
     return Run(recipe, output_dir, _resume_point(recipe, output_dir))
+
+
+def _check_processes(recipe: Recipe) -> None:
+    """Make sure that the processes which the launcher started are one run.
+
+    Raises:
+        RecipeError: each of them would train alone, into the same folder.
+    """
+    training, started = recipe.training, processes.world_size()
+    if started == 1:
+        return
+    if training.world_size != started:
+        raise RecipeError(
+            f"{recipe.path}: {started} processes were started, and this one sees {training.world_size}; on CPUs start them with torchrun "
+            "--nproc-per-node N and use_cpu: true"
+        )
+    processes.name_cpu_plainly(training)
 
 
 def _resume_point(recipe: Recipe, output_dir: Path) -> Path | None:
@@ -256,12 +278,13 @@ def check_generation_backend(recipe: Recipe) -> None:
 
 
 def check_starts(recipe: Recipe) -> None:
-    """Refuse a recipe that starts from another one's run which is not there yet.
+    """Refuse a recipe that starts from another one's run which is not there yet, or whose rewards lack what they need of the machine.
 
     Raises:
-        RecipeError: names the recipe beside this one that has to run first.
+        RecipeError: names the recipe beside this one that has to run first, or says what to install.
     """
     script = recipe.script
+    _check_rewards(recipe)
     starts = [("model_name_or_path", recipe.model.model_name_or_path), ("dataset_name", script.dataset_name)]
     starts.append(("teacher_model_name_or_path", getattr(recipe.training, "teacher_model_name_or_path", None)))
     parts = (script.dataset_mixture or {}).get("datasets") if isinstance(script.dataset_mixture, dict) else None
@@ -276,6 +299,21 @@ def check_starts(recipe: Recipe) -> None:
         for key, name in missing:
             if leaves and Path(name).is_relative_to(str(leaves)):
                 raise RecipeError(f"{recipe.path}: {key}: {name} is not here yet; it is what {sibling} leaves, so run that first")
+
+
+def _check_rewards(recipe: Recipe) -> None:
+    """A reward may have a ``check_start()``; a smoke run's model says nothing that it would have to judge."""
+    script = recipe.script
+    if script.smoke or not getattr(script, "reward_funcs", None):
+        return
+    from r1_recipes.rewards import get_reward_funcs
+
+    for reward in get_reward_funcs(script.reward_funcs, script.response_format, **recipe.reward_params):
+        if hasattr(reward, "check_start"):
+            try:
+                reward.check_start()
+            except RecipeError as error:
+                raise RecipeError(f"{recipe.path}: {error}") from error
 
 
 def check_trackers(recipe: Recipe) -> None:
@@ -565,6 +603,35 @@ def load_tokenizer(recipe: Recipe) -> tuple[PreTrainedTokenizerBase, ResponseFor
     return tokenizer, fmt
 
 
+def load_processor(recipe: Recipe, tokenizer: PreTrainedTokenizerBase) -> Any:
+    """What turns words and pictures into a vision-language model's input, with this tokenizer and its chat template.
+
+    Raises:
+        RecipeError: the model has no such processor, a package that it needs is not installed, or the chat template has no place for a
+            picture.
+    """
+    from transformers import AutoProcessor, ProcessorMixin
+
+    model = recipe.model
+    where = f"{recipe.path}: model_name_or_path: {model.model_name_or_path!r}"
+    try:
+        processor = AutoProcessor.from_pretrained(
+            model.model_name_or_path, revision=model.model_revision, trust_remote_code=recipe.training.trust_remote_code
+        )
+    except Exception as error:  # offline, not a checkpoint, or a package for pictures or videos that is not there
+        raise RecipeError(f"{where}: the data have pictures, and its processor cannot be loaded: {first_line(error)}") from error
+    if not isinstance(processor, ProcessorMixin):
+        raise RecipeError(f"{where}: the data have pictures, and this is no vision-language model")
+    tokenizer.padding_side = "left"  # pictures are counted from the end of the prompt
+    processor.tokenizer, processor.chat_template = tokenizer, tokenizer.chat_template
+    turn = [{"role": "user", "content": [{"type": "image"}, {"type": "text", "text": "?"}]}]
+    if processor.image_token not in processor.apply_chat_template(turn, tokenize=False):
+        raise RecipeError(
+            f"{where}: its chat template has no place for a picture; set chat_template to one that writes {processor.image_token!r}"
+        )
+    return processor
+
+
 def _chat_template(recipe: Recipe) -> str:
     text = recipe.script.chat_template
     if "{" in text:
@@ -633,6 +700,55 @@ def show_progress(trainer: Trainer) -> None:
     if not trainer.args.disable_tqdm:
         trainer.remove_callback(ProgressCallback)
         trainer.add_callback(Progress)
+
+
+def show_completions(trainer: Trainer) -> None:
+    """Give TensorBoard some completions with every log entry, as ``train/completions`` and ``eval/completions``.
+
+    With ``log_completions`` TRL hands W&B and Trackio a table of all of them, and TensorBoard nothing.
+    """
+    from transformers import TrainerCallback
+    from transformers.integrations import TensorBoardCallback
+
+    board = next((one for one in trainer.callback_handler.callbacks if isinstance(one, TensorBoardCallback)), None)
+    if board is None or not getattr(trainer.args, "log_completions", False):
+        return
+    weights = getattr(trainer, "reward_weights", None)
+
+    class Completions(TrainerCallback):
+        def on_log(self, args: Any, state: Any, control: Any, logs: dict[str, Any] | None = None, **kwargs: Any) -> None:
+            # The summary at the end of training is neither, and comes with the last step's completions again.
+            kind = "train" if "loss" in logs else "eval" if any(key.startswith("eval_") for key in logs) else None
+            if kind and board.tb_writer is not None and trainer._logs["completion"]:
+                text = completions_text(trainer._logs, None if weights is None else weights.tolist())
+                board.tb_writer.add_text(f"{kind}/completions", text, state.global_step)
+
+    trainer.add_callback(Completions())
+
+
+def completions_text(logs: Mapping[str, Any], reward_weights: Sequence[float] | None) -> str:
+    """Five of a trainer's last completions from the lowest weighted reward to the highest, as Markdown.
+
+    Args:
+        logs: TRL's, one value a completion: ``prompt``, ``completion``, and where there are rewards ``rewards`` (by name), ``advantages``.
+        reward_weights: one a reward; ``None``: there are no rewards.
+    """
+    scores = dict(zip(logs["rewards"], reward_weights, strict=True)) if reward_weights else {}
+    totals = []
+    for i in range(len(logs["completion"])):
+        judged = {name: weight * logs["rewards"][name][i] for name, weight in scores.items()}
+        totals.append(sum(value for value in judged.values() if not math.isnan(value)))
+    order = sorted(range(len(totals)), key=totals.__getitem__)
+    last = len(order) - 1
+    parts = []
+    for i in dict.fromkeys(order[place * last // (_SHOWN_COMPLETIONS - 1)] for place in range(_SHOWN_COMPLETIONS)):
+        head = [f"**reward {totals[i]:.4g}**", *(f"{name} {logs['rewards'][name][i]:.4g}" for name in scores)]
+        head += [f"advantage {logs['advantages'][i]:.3g}"] if scores else []
+        texts = (report.words(logs["prompt"][i], roles=True), report.words(logs["completion"][i]))
+        # An indented block shows a text as it is, whatever marks it contains.
+        blocks = ["\n".join(f"    {line}" for line in report.clip(text, _SHOWN_CHARACTERS).splitlines()) for text in texts]
+        parts.append("\n\n".join([", ".join(head)] * bool(scores) + ["prompt:", blocks[0], "completion:", blocks[1]]))
+    return "\n\n---\n\n".join(parts)
 
 
 def progress_line(logs: dict[str, Any]) -> str:
@@ -761,6 +877,7 @@ def train_and_save(run: Run, trainer: Trainer, tokenizer: PreTrainedTokenizerBas
         logger.info("going on from %s", run.resume_from)
     freeze_parameters(trainer, recipe.script.unfrozen_parameters)
     show_progress(trainer)
+    show_completions(trainer)
     with _stop_signals(run):
         result = trainer.train(resume_from_checkpoint=str(run.resume_from) if run.resume_from else None)
     if run.stop_requested and trainer.state.global_step < trainer.state.max_steps:
@@ -826,6 +943,8 @@ def run_recipe(
             "processing_class": tokenizer,
             "callbacks": callbacks(run),
         }
+        if "image" in train.column_names:
+            arguments["processing_class"] = load_processor(run.recipe, tokenizer)
         trainer = build(run.recipe, fmt, tokenizer, arguments)
         try:
             train_and_save(run, trainer, tokenizer)

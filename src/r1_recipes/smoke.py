@@ -35,7 +35,7 @@ def smoke_overrides(path: Path, method: str, config: dict[str, Any]) -> dict[str
     atexit.register(shutil.rmtree, folder, ignore_errors=True)
     overrides: dict[str, Any] = {
         "smoke": True,
-        "model_name_or_path": str(build_tiny_model(folder / "model", config)),
+        "model_name_or_path": str((build_tiny_vlm if _has_images(config) else build_tiny_model)(folder / "model", config)),
         "output_dir": str(folder / "run"),
         "use_cpu": True,
         "dtype": "float32",
@@ -44,6 +44,9 @@ def smoke_overrides(path: Path, method: str, config: dict[str, Any]) -> dict[str
     if method == "generate":
         samples = 2 if float(config.get("temperature", 1)) else 1
         overrides |= {"backend": "transformers", "num_generations": samples, "max_completion_length": 8, "generation_batch_size": 4}
+    elif method == "evaluate":
+        del overrides["output_dir"]
+        overrides |= {"backend": "transformers", "num_samples": min(2, int(config["num_samples"])), "max_completion_length": 8}
     else:
         overrides |= {
             "max_steps": 1,
@@ -61,6 +64,8 @@ def smoke_overrides(path: Path, method: str, config: dict[str, Any]) -> dict[str
         overrides |= {"use_vllm": False, "max_completion_length": 8}
     if method == "grpo":
         overrides["num_generations"] = 2
+        # One batch of rollouts for the one step, however many the recipe draws at once.
+        overrides |= {key: value for key, value in (("generation_batch_size", 2), ("steps_per_generation", 1)) if key in config}
     if config.get("reward_model"):  # a judge, too: it would need a server
         overrides["reward_model"] = str(_build_tiny_classifier(folder))
     if method == "distill":
@@ -82,6 +87,7 @@ def smoke_overrides(path: Path, method: str, config: dict[str, Any]) -> dict[str
         "reward_model_revision": "none",
         "model_init_kwargs": "none",
         "reward_model_prompt": "none",
+        "match_judge": "",
     }
     return overrides | {key: value for key, value in disabled.items() if key in config}
 
@@ -119,6 +125,59 @@ def build_tiny_model(folder: Path, config: dict[str, Any]) -> Path:
     )
     model.save_pretrained(folder)
     tokenizer.save_pretrained(folder)
+    return folder
+
+
+_TINY_VLM_TEMPLATE = (
+    "{% for message in messages %}<|im_start|>{{ message['role'] }}\n"
+    "{% if message['content'] is string %}{{ message['content'] }}"
+    "{% else %}{% for part in message['content'] %}{{ '<image>' if part['type'] == 'image' else part['text'] }}{% endfor %}{% endif %}"
+    "<|im_end|>\n{% endfor %}{% if add_generation_prompt %}<|im_start|>assistant\n{% endif %}"
+)
+
+
+def _has_images(config: dict[str, Any]) -> bool:
+    from r1_recipes.data import MAPPERS
+
+    mixture = config.get("dataset_mixture")
+    parts = mixture.get("datasets") if isinstance(mixture, dict) else None
+    names = [config.get("mapper"), *(part.get("mapper") for part in parts or () if isinstance(part, dict))]
+    return any(name in MAPPERS and MAPPERS[name].images for name in names)
+
+
+def build_tiny_vlm(folder: Path, config: dict[str, Any]) -> Path:
+    """Save a random LLaVA, the tiny model's language half behind a two-layer CLIP of 28 pixels, with its processor.
+
+    Other families (Qwen2-VL) take video too, and their processors need torchvision.
+    """
+    from transformers import AutoTokenizer, CLIPVisionConfig, LlavaConfig, LlavaForConditionalGeneration, Qwen2Config, set_seed
+    from transformers.models.clip.image_processing_pil_clip import CLIPImageProcessorPil
+    from transformers.models.llava.processing_llava import LlavaProcessor
+
+    build_tiny_model(folder, config)
+    tokenizer = AutoTokenizer.from_pretrained(folder)
+    tokenizer.add_special_tokens({"additional_special_tokens": ["<image>"]}, replace_extra_special_tokens=False)
+    tokenizer.chat_template = _TINY_VLM_TEMPLATE
+    text = Qwen2Config.from_pretrained(folder)
+    text.vocab_size = len(tokenizer)
+    vision = CLIPVisionConfig(
+        hidden_size=16, intermediate_size=32, num_hidden_layers=2, num_attention_heads=2, image_size=28, patch_size=14
+    )
+    set_seed(0)
+    model = LlavaForConditionalGeneration(
+        LlavaConfig(vision_config=vision, text_config=text, image_token_id=tokenizer.convert_tokens_to_ids("<image>"), image_seq_length=4)
+    )
+    model.generation_config.eos_token_id, model.generation_config.pad_token_id = tokenizer.eos_token_id, tokenizer.pad_token_id
+    model.save_pretrained(folder)
+    pictures = CLIPImageProcessorPil(size={"shortest_edge": 28}, crop_size={"height": 28, "width": 28})
+    LlavaProcessor(
+        image_processor=pictures,
+        tokenizer=tokenizer,
+        patch_size=14,
+        vision_feature_select_strategy="default",
+        num_additional_image_tokens=1,
+        chat_template=_TINY_VLM_TEMPLATE,
+    ).save_pretrained(folder)
     return folder
 
 
@@ -170,6 +229,14 @@ def _examples(args: Any, method: str, part: dict[str, Any]) -> Dataset:
         examples = [dict(zip(columns, (row[column] for column in mapper.columns), strict=True)) for row in examples]
     if mapper.name == "conversations" and config.get("messages_column"):
         examples = [{config["messages_column"]: row["messages"]} for row in examples if "messages" in row]
+    if mapper.name == "image_question":
+        asked = get_mapper(name, **config)
+        names = dict(zip(mapper.columns, (asked.image_column, asked.question_column, asked.solution_column), strict=True))
+        examples = [{names.get(key, key): value for key, value in row.items()} for row in examples]
+    if mapper.name == "summary":
+        asked = get_mapper(name, **config)
+        names = {"prompt": asked.document_column, "completion": asked.summary_column}
+        examples = [{names[key]: value for key, value in row.items()} for row in examples]
     # Columns that the recipe carries along for a reward are in the real rows only; here they are there, and empty.
     columns = dict.fromkeys([*(key for row in examples for key in row), *(args.keep_columns or ())])
     known = {key for row in examples for key in row}
