@@ -2,6 +2,7 @@
 #   make demo                                    cold start and GRPO on two CPU cores, a quarter of an hour
 #   make r1-mini                                 all of DeepSeek-R1's stages on two CPU cores
 #   make test | make lint
+#   make bench                                   verdicts a second against TRL and math-verify, the layer's cost: half an hour, two cores
 #   make grpo RECIPE=gsm8k_qwen05b CONFIG=single_gpu ARGS="--max_steps 100"
 #   make sft                                     the cold start on a CPU; or RECIPE=… CONFIG=…
 #   make generate RECIPE=r1/3_rejection_sampling
@@ -25,7 +26,7 @@ ARGS   ?=
 BASE := $(shell for p in $(PYTHON) python3.13 python3.12 python3.11; do \
 	$$p -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null && { command -v $$p; break; }; done)
 
-.PHONY: install demo r1-mini test lint format grpo sft generate vllm-server distill lm-eval clean
+.PHONY: install demo r1-mini test lint format grpo sft generate vllm-server distill lm-eval bench clean
 
 install: $(VENV)/.installed
 
@@ -95,6 +96,9 @@ lm-eval: install
 	@test -n "$(MODEL)" || { echo "make $@: name a checkpoint: make $@ MODEL=outputs/gsm8k_qwen05b [TASK=gsm8k] [ARGS='--key value']" >&2; exit 1; }
 	@$(BIN)/python -c 'import lm_eval' 2>/dev/null || $(BIN)/python -m pip install -c constraints.txt -e '.[lm-eval]'
 	$(BIN)/python -m r1_recipes.lm_eval $(firstword $(wildcard $(TASK)) recipes/benchmarks/$(TASK).yaml) --model $(MODEL) $(ARGS)
+
+bench: install
+	$(BIN)/python benchmarks/run.py $(ARGS)
 
 clean:
 	rm -rf $(VENV) .pytest_cache .ruff_cache .hypothesis src/*.egg-info

@@ -14,7 +14,7 @@ import pyarrow.parquet
 import pytest
 import yaml
 
-from r1_recipes import processes, sft
+from r1_recipes import evaluate, processes, sft
 from r1_recipes.errors import RecipeError
 from r1_recipes.rewards import get_reward_funcs, route
 from r1_recipes.shards import ShardStore
@@ -53,6 +53,7 @@ def runs(died: object, folder: Path, tiny_model: Path, sums: Path) -> Path:
     """What two processes leave that go on with that run and then do the rest, one after the other: starting them takes most of the time."""
     done = two("all", folder, tiny_model, sums)
     assert done.returncode == 0, done.stderr[-4000:]
+    (folder / "all.out").write_text(done.stdout, encoding="utf-8")
     return folder
 
 
@@ -119,6 +120,21 @@ def test_two_processes_generate_each_row_once(runs: Path) -> None:
     # Each of the two completions of a row is an example.
     assert len((runs / "generate" / "dataset" / "train.jsonl").read_text(encoding="utf-8").splitlines()) == 2 * len(SUMS)
     assert len([line for line in log_lines(runs / "generate") if line.startswith("rows: ")]) == 1
+
+
+@pytest.mark.e2e
+def test_two_processes_judge_what_one_would(runs: Path, tmp_path: Path, capsys: pytest.CaptureFixture) -> None:
+    evaluate.main([str(runs / "evaluate.yaml"), "--output", str(tmp_path / "scores")])
+    alone = capsys.readouterr().out
+    one, both = tmp_path / "scores", runs / "scores"
+    assert (both / "results.md").read_text(encoding="utf-8") == (one / "results.md").read_text(encoding="utf-8")
+    name = f"1_{Path(yaml.safe_load((runs / 'evaluate.yaml').read_text())['model_name_or_path']).name}"
+    tables = [pyarrow.parquet.read_table(path / name / "completions.parquet").to_pylist() for path in (one, both)]
+    assert tables[0] == tables[1] and len(tables[0]) == len(SUMS)
+    shards = sorted((both / name / "completions").glob("shard-*.jsonl"))
+    assert [len(path.read_text().splitlines()) for path in shards] == [4, 4]
+    # Each table once, with and without a folder.
+    assert (runs / "all.out").read_text(encoding="utf-8").count(alone.strip()) == 2
 
 
 def test_shards_of_several_processes_and_of_a_later_one(tmp_path: Path) -> None:

@@ -5,13 +5,13 @@ from __future__ import annotations
 import os
 import shutil
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
 import yaml
 
-from r1_recipes import generate, grpo, processes, sft
+from r1_recipes import evaluate, generate, grpo, processes, sft
 
 _calls = 0
 
@@ -27,8 +27,8 @@ def tokens(completion_ids: list, log_extra: Callable[[str, list], None], **colum
 
 
 def settings(folder: Path, model: str, data: str, name: str, **changes: Any) -> dict[str, Any]:
-    """A recipe of four steps, with four completions or rows a step in all."""
-    return {
+    """A recipe of four steps, with four completions or rows a step in all; ``None`` leaves a key out."""
+    keys = {
         "model_name_or_path": model,
         "dataset_name": data,
         "mapper": "gsm8k",
@@ -40,6 +40,7 @@ def settings(folder: Path, model: str, data: str, name: str, **changes: Any) -> 
         "output_dir": str(folder / name),
         **changes,
     }
+    return {key: value for key, value in keys.items() if value is not None}
 
 
 def training(**changes: Any) -> dict[str, Any]:
@@ -69,13 +70,13 @@ def main() -> None:
     """Everything, one after the other."""
     what, folder, model, data = sys.argv[1], Path(sys.argv[2]), *sys.argv[3:]
 
-    def run(entry_point: Callable, name: str, changes: dict[str, Any]) -> None:
+    def run(entry_point: Callable, name: str, changes: dict[str, Any], arguments: Sequence[str] = ()) -> None:
         recipe = folder / f"{name}.yaml"
         if processes.rank() == 0:
             recipe.write_text(yaml.safe_dump(settings(folder, model, data, name, **changes)))
         processes.connect(use_cpu=True)
         processes.wait()
-        entry_point([str(recipe)])
+        entry_point([str(recipe), *arguments])
         processes.wait()
 
     if what == "dies":
@@ -94,6 +95,9 @@ def main() -> None:
     run(
         generate.main, "generate", {"num_generations": 2, "max_completion_length": 6, "generation_batch_size": 4, "backend": "transformers"}
     )
+    judged = {"reward_funcs": ["accuracy"], "num_samples": 0, "max_completion_length": 6, "generation_batch_size": 4, "output_dir": None}
+    run(evaluate.main, "evaluate", judged, ["--output", str(folder / "scores")])
+    run(evaluate.main, "evaluate_unkept", judged)
 
 
 if __name__ == "__main__":

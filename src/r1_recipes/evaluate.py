@@ -2,6 +2,8 @@
 
 ``python -m r1_recipes.evaluate recipes/NAME.yaml --model A --model B [--num_samples 4] [--backend vllm] [--output DIR]``
 
+Several processes (``accelerate launch -m r1_recipes.evaluate …``, ``torchrun``) share the rows out; the first one judges all of them.
+
 The recipe is a benchmark (``recipes/benchmarks``), which says ``num_samples``, or any GRPO recipe.
 Strict accuracy counts an answer where the recipe's format wants it; lenient accuracy any final answer that can be made out. Most of what
 is published as a gain of GRPO is the distance between the two.
@@ -22,7 +24,7 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from r1_recipes import runtime
+from r1_recipes import processes, runtime
 from r1_recipes.errors import RecipeError
 
 if TYPE_CHECKING:
@@ -187,8 +189,10 @@ def evaluate_model(
     backend: str = "transformers",
     folder: Path | None = None,
     with_models: bool = False,
-) -> Scores:
+) -> Scores | None:
     """Generate greedily and ``num_samples`` times at the recipe's temperature for every row, and judge.
+
+    Where the run has several processes, each generates its share of the rows, and all of them have to call this.
 
     Args:
         name: model path or id.
@@ -202,6 +206,9 @@ def evaluate_model(
         folder: completions are kept there, and an interrupted evaluation goes on from them; ``None``: nowhere.
         with_models: score with ``reward_model`` too, where the recipe names it.
 
+    Returns:
+        The scores; ``None`` on processes other than the first.
+
     Raises:
         RecipeError: the model cannot be loaded, or ``folder`` holds completions made otherwise.
     """
@@ -213,10 +220,12 @@ def evaluate_model(
     rewards = {key: reward for key, reward in reward_functions(recipe, fmt, with_models=with_models) if reward is not None}
     ways = [(0.0, 1), (recipe.training.temperature, num_samples)][: 2 if num_samples else 1]
     if folder is None:
-        requests = [Request(index, prompt) for index, prompt in enumerate(rows["prompt"])]
-        done = _generate(get_backend(recipe, tokenizer, backend), requests, ways, label or name)
+        requests = _share([Request(index, prompt) for index, prompt in enumerate(rows["prompt"])])
+        done = dict(processes.gather(list(_generate(get_backend(recipe, tokenizer, backend), requests, ways, label or name).items())))
     else:
         done = _generate_and_keep(recipe, tokenizer, rows, ways, label or name, backend, folder)
+    if not runtime.is_main_process():
+        return None
     groups = [done[index] for index in range(len(rows))]
     scores, table = _judge(name, fmt, rows, groups, num_samples, rewards, tokenizer)
     if folder is not None:
@@ -235,6 +244,11 @@ def _for_generation(recipe: Recipe, name: str, batch_size: int, seed: int) -> Re
     return dataclasses.replace(recipe, model=dataclasses.replace(recipe.model, model_name_or_path=name), training=training)
 
 
+def _share(requests: list[Request]) -> list[Request]:
+    """This process's part."""
+    return requests[processes.rank() :: processes.world_size()]
+
+
 def _generate(
     backend: Backend,
     requests: list[Request],
@@ -246,7 +260,8 @@ def _generate(
 
     done: dict[int, list[Completion]] = {}
     copies = sum(count for _, count in ways)
-    with tqdm(total=len(requests) * copies, desc=Path(label).name, unit="completion") as bar:
+    hidden = not runtime.is_main_process()
+    with tqdm(total=len(requests) * copies, desc=Path(label).name, unit="completion", disable=hidden) as bar:
 
         def sink(index: int, completions: list[Completion], error: str | None) -> None:
             if error:
@@ -271,7 +286,7 @@ def _generate_and_keep(
     made_by = {**asdict(recipe.training), "ways": ways, "backend": backend, "model": recipe.model.model_name_or_path}
     made_by["weights"] = runtime.weights_stamp(Path(recipe.model.model_name_or_path))
     digests = [row_digest([prompt, made_by], solution) for prompt, solution in zip(rows["prompt"], solutions, strict=True)]
-    with ShardStore(folder / "completions") as store:
+    with ShardStore.shared(folder / "completions") as store:
         other = [index for index, digest in store.digests.items() if index >= len(digests) or digests[index] != digest]
         if other:
             raise RecipeError(f"{folder}: holds completions of other rows, settings or weights (row {other[0]}); choose another --output")
@@ -284,7 +299,11 @@ def _generate_and_keep(
         if pending:
             if len(store):
                 logger.info("%s: %d of %d rows are there already", label, len(store), len(rows))
-            _generate(get_backend(recipe, tokenizer, backend), pending, ways, label, keep)
+            _generate(get_backend(recipe, tokenizer, backend), _share(pending), ways, label, keep)
+        processes.wait()
+        if not runtime.is_main_process():
+            return {}
+        store.reload()
         return {record["index"]: [Completion(**c) for c in record["completions"]] for record in store}
 
 
@@ -605,6 +624,7 @@ def main(argv: Sequence[str] | None = None) -> None:
         models = options.model or [recipe.model.model_name_or_path]
         if None in models:
             raise RecipeError(f"--model: missing; {options.recipe} names none: a checkpoint's folder, or a hub id")
+        processes.connect(use_cpu=recipe.training.use_cpu)
         if options.ask is not None:
             for name, answer in zip(models, ask(recipe, models, options.ask), strict=True):
                 runtime.say(f"=== {name}\n{answer}\n")
@@ -619,6 +639,8 @@ def main(argv: Sequence[str] | None = None) -> None:
             evaluate_model(name, rows, recipe, **settings, folder=folder, with_models=options.with_models)
             for name, folder in zip(models, folders, strict=True)
         ]
+        if not runtime.is_main_process():
+            return
         report = _report(models, scores)
         runtime.say(report)
         if options.output:

@@ -1,0 +1,120 @@
+"""Every benchmark that needs no GPU, in one run: its tables, the bars that the project sets itself, and a JSON file of all of it.
+
+Run:  make bench        or  python benchmarks/run.py [--output outputs/bench.json] [--data gsm8k_verdicts.jsonl] [--seconds 8] [--pairs 3]
+
+What takes part: verification.py (judges), countdown_reward.py, layer_overhead.py (training runs of SmolLM2-135M-Instruct, two minutes
+each), and how long ``python -m r1_recipes.grpo --help`` takes. Ratios are taken within one run, since machines differ from hour to hour.
+Exit status 1 where a bar is missed.
+"""
+
+from __future__ import annotations
+
+import argparse
+import datetime
+import importlib.metadata
+import json
+import platform
+import statistics
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+import countdown_reward
+import layer_overhead
+import verification
+
+PACKAGES = ("torch", "trl", "transformers", "math-verify")
+HELP = [sys.executable, "-m", "r1_recipes.grpo", "--help"]
+
+
+def help_seconds(times: int = 5) -> list[float]:
+    """Of each of several calls, after one that nobody counts: the first one after an installation compiles."""
+    found = []
+    for _ in range(times + 1):
+        started = time.perf_counter()
+        subprocess.run(HELP, stdout=subprocess.DEVNULL, check=True)
+        found.append(time.perf_counter() - started)
+    return found[1:]
+
+
+def bars(found: dict[str, Any]) -> list[tuple[str, str, float, bool]]:
+    """What is claimed, the bar in words, what was measured, and whether that keeps it."""
+    judged, layer = found["verification"], found["layer_overhead"]
+
+    def ratios(mix: str, small: bool) -> list[float]:
+        cells = [cell for cell in judged["throughput"][mix] if (cell["batch"] == 16) is small]
+        return [cell["r1_recipes"]["completions_per_second"] / cell["trl"]["completions_per_second"] for cell in cells]
+
+    hanging, hostile, flood = judged["adversarial"]["r1_recipes"], judged["hostile"]["r1_recipes"], judged["flood"]
+    settled, deadline = judged["settled"], found["deadline_seconds"]
+    second = max(cell["second_reward"] for cells in judged["throughput"].values() for cell in cells if cell["batch"] > 16)
+    every_small = [ratio for mix in judged["throughput"] if not mix.startswith("real") for ratio in ratios(mix, True)]
+    grown = sum(flood["after_mb"].values()) / sum(flood["before_mb"].values())
+    slower = hanging["next_seconds"] / hanging["before_seconds"]
+    rows = [
+        ("GSM8K-like, batches of 64 and 1,024, x TRL's accuracy_reward", 10, min(ratios("gsm8k", False)), ">="),
+        ("MATH-like, the same, x TRL's", 2, min(ratios("math", False)), ">="),
+        ("MATH-like, no answer shared, x TRL's", 2, min(ratios("math, no groups", False)), ">="),
+        ("batches of 16, x TRL's, the worst mix", 1, min(every_small), ">="),
+        ("second reward on the same completions, share of the first's time", 0.05, second, "<"),
+        ("verdicts settled without a parser that differ from math-verify's", 0, settled["settled"] - settled["equal"], "<="),
+        ("batch of 64 with 8 hanging answers, s", deadline + 1, hanging["seconds"], "<="),
+        ("batch of 64 hostile texts, s", deadline + 1, hostile["seconds"], "<="),
+        ("the batch after the hanging ones, x the one before", 2, slower, "<="),
+        (f"memory after {flood['completions']:,} hostile completions, x before", 1.2, grown, "<="),
+        ("zombies after them", 0, flood["zombies"], "<="),
+        ("step time, x bare TRL's", 1.02, statistics.median(layer["step_ratios"]), "<="),
+        ("time to the first step, s more than bare TRL's", 1, statistics.median(layer["first_step_differences"]), "<="),
+        ("steps whose losses differ from bare TRL's", 0, int(not layer["logged_equal"]), "<="),
+        ("python -m r1_recipes.grpo --help, s", 1, statistics.median(found["help_seconds"]), "<="),
+    ]
+    kept = {"<": lambda value, bar: value < bar, "<=": lambda value, bar: value <= bar, ">=": lambda value, bar: value >= bar}
+    return [(name, f"{sign} {bar:g}", float(value), kept[sign](value, bar)) for name, bar, value, sign in rows]
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument(
+        "--output", type=Path, default=Path("outputs/bench.json"), help="JSON of all measurements (default outputs/bench.json)"
+    )
+    parser.add_argument("--seconds", type=float, default=8, help="judging time of each cell, for the fastest judge (default 8)")
+    parser.add_argument("--patience", type=float, default=60, help="a judge that takes longer over a bad batch is killed (default 60)")
+    parser.add_argument("--pairs", type=int, default=3, help="pairs of training runs (default 3)")
+    parser.add_argument("--steps", type=int, default=12, help="optimizer steps of each (default 12)")
+    parser.add_argument("--data", type=Path, help="labelled rows to judge besides: JSON lines with gold, solution and is_correct")
+    options = parser.parse_args()
+    from r1_recipes.verification import pool
+
+    found: dict[str, Any] = {
+        "date": datetime.date.today().isoformat(),
+        "machine": {"processor": platform.processor() or platform.machine(), "system": platform.platform(terse=True)},
+        "versions": {name: importlib.metadata.version(name) for name in PACKAGES} | {"python": platform.python_version()},
+        "deadline_seconds": pool.TASK_SECONDS,
+        "help_seconds": help_seconds(),
+    }
+
+    def keep(name: str, measured: Any, text: str) -> None:
+        found[name] = measured
+        options.output.parent.mkdir(parents=True, exist_ok=True)
+        options.output.write_text(json.dumps(found, indent=1), encoding="utf-8")
+        sys.stdout.write(text + "\n\n")
+        sys.stdout.flush()
+
+    measured = verification.run(options.seconds, options.patience, options.data)
+    keep("verification", measured, verification.table(measured))
+    rate, mean = countdown_reward.measure(200_000, 300)
+    keep("countdown", {"completions_per_minute": rate, "mean_reward": mean}, f"countdown: {rate:,.0f} completions/minute on one core")
+    measured = layer_overhead.run(layer_overhead.default_model(), options.pairs, options.steps)
+    keep("layer_overhead", measured, layer_overhead.table(measured))
+    rows = bars(found)
+    width = max(len(name) for name, *_ in rows)
+    lines = [f"{name:<{width}}  {bar:>8}  {value:>9.3f}  {'kept' if kept else 'MISSED'}" for name, bar, value, kept in rows]
+    keep("bars", [dict(zip(("name", "bar", "measured", "kept"), row, strict=True)) for row in rows], "\n".join(lines))
+    sys.stdout.write(f"all of it: {options.output}\n")
+    sys.exit(not all(kept for *_, kept in rows))
+
+
+if __name__ == "__main__":
+    main()
