@@ -33,6 +33,15 @@ def test_every_key_reward_and_format_is_documented():
     assert [name for name in inner if not re.search(rf"\b{name}\b", text)] == []
 
 
+def test_the_limits_of_verification_are_those_of_the_code():
+    from r1_recipes.verification import pool, reading, serving
+
+    text = (REPOSITORY / "docs" / "verification.md").read_text(encoding="utf-8")
+    limits = [f"{pool.QUICK_SECONDS:g} s of its", f"{pool.TASK_SECONDS:g} s a worker", f"{serving.MEMORY_BYTES >> 30} GB of address space"]
+    limits += [f"{serving.RETIRE_TASKS:,} answers, or {serving.RETIRE_BYTES >> 20} MB", f"than {reading.MAX_ANSWER_CHARS:,} characters"]
+    assert [limit for limit in limits if limit not in text] == []
+
+
 @pytest.mark.parametrize("path", RECIPES, ids=lambda path: f"{path.parent.name}/{path.stem}")
 def test_a_recipe_says_what_it_is_and_stands_in_the_menu(path):
     header = path.read_text(encoding="utf-8").split("\n\n")[0]
