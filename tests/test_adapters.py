@@ -80,6 +80,8 @@ def test_the_sum_is_rounded_once_to_the_base_models_type(trained: Path, tiny_mod
 
 
 def test_what_cannot_be_merged_is_refused(trained: Path, tiny_model: Path, tmp_path: Path) -> None:
+    from transformers import AutoConfig, AutoModelForCausalLM
+
     with pytest.raises(RecipeError, match=r"holds no adapters \(adapter_config.json is missing\)"):
         adapters.merge(tiny_model)
     with pytest.raises(RecipeError, match="is there already; choose another folder"):
@@ -93,9 +95,15 @@ def test_what_cannot_be_merged_is_refused(trained: Path, tiny_model: Path, tmp_p
     (broken / "adapter_config.json").write_text(json.dumps({**config, "base_model_name_or_path": str(tmp_path / "gone")}), encoding="utf-8")
     with pytest.raises(RecipeError, match=r"gone' cannot be loaded .* name another: --base MODEL"):
         adapters.merge(broken)
-    (broken / "adapter_model.safetensors").write_bytes(b"")
-    with pytest.raises(RecipeError, match="the adapters do not fit"):
-        adapters.merge(broken, base=str(tiny_model))
+    other = tmp_path / "other"
+    AutoModelForCausalLM.from_config(AutoConfig.from_pretrained(tiny_model, intermediate_size=128)).save_pretrained(other)
+    with pytest.raises(RecipeError, match=r"broken: the adapters do not fit '.*other'"):
+        adapters.merge(broken, base=str(other))
+    whole = (broken / "adapter_model.safetensors").read_bytes()
+    for torn in (b"", whole[: len(whole) // 2]):
+        (broken / "adapter_model.safetensors").write_bytes(torn)
+        with pytest.raises(RecipeError, match=rf"adapter_model.safetensors: cannot be read as safetensors .* {len(torn)} bytes\)"):
+            adapters.merge(broken, base=str(tiny_model))
     assert not (broken / "merged").exists()
 
 

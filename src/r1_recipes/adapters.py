@@ -20,6 +20,7 @@ logger = logging.getLogger("r1_recipes.adapters")  # under `python -m` this modu
 
 MERGED = "merged"
 _CONFIG = "adapter_config.json"
+_WEIGHTS = "adapter_model.safetensors"
 
 
 def merge(run: Path, output: Path | None = None, base: str | None = None) -> Path:
@@ -37,7 +38,8 @@ def merge(run: Path, output: Path | None = None, base: str | None = None) -> Pat
         The folder of the merged model.
 
     Raises:
-        RecipeError: there are no adapters, the base model cannot be loaded or is not theirs, or ``output`` holds something.
+        RecipeError: there are no adapters, or their file is torn; the base model cannot be loaded or is not theirs; or ``output`` holds
+            something.
     """
     import torch
     from peft import PeftModel
@@ -51,6 +53,7 @@ def merge(run: Path, output: Path | None = None, base: str | None = None) -> Pat
         raise RecipeError(f"{run / _CONFIG}: cannot be read ({error!r})") from error
     if output is not None and output.exists() and (not output.is_dir() or any(output.iterdir())):
         raise RecipeError(f"{output}: is there already; choose another folder (--output DIR) or remove it")
+    _check_weights(run)
     base = base or named
     try:
         dtype = AutoConfig.from_pretrained(base).dtype or torch.float32
@@ -61,7 +64,7 @@ def merge(run: Path, output: Path | None = None, base: str | None = None) -> Pat
         ) from error
     try:
         merged = PeftModel.from_pretrained(model, run).merge_and_unload(safe_merge=True).to(dtype)
-    except Exception as error:  # other shapes, a torn file, a kind of adapter that cannot be merged: PEFT's own words
+    except Exception as error:  # other shapes, a kind of adapter that cannot be merged: PEFT's own words
         raise RecipeError(f"{run}: the adapters do not fit {base!r} ({first_line(error)[:-1]})") from error
     folder = output or run / MERGED
     part = folder.with_name(f".{folder.name}.{os.getpid()}.part")
@@ -77,6 +80,23 @@ def merge(run: Path, output: Path | None = None, base: str | None = None) -> Pat
         shutil.rmtree(part, ignore_errors=True)
     logger.info("%s + %s -> %s", base, run, folder)
     return folder
+
+
+def _check_weights(run: Path) -> None:
+    """Refuse a weights file that is empty or torn before the base model is loaded, which takes minutes where it is large."""
+    from safetensors import SafetensorError, safe_open
+
+    path = run / _WEIGHTS
+    if not path.exists():
+        return  # PEFT reads adapter_model.bin too, and says what it looked for
+    try:
+        with safe_open(path, framework="pt"):
+            pass
+    except (SafetensorError, OSError) as error:
+        raise RecipeError(
+            f"{path}: cannot be read as safetensors ({first_line(error)[:-1]}; {path.stat().st_size} bytes); take one of the run's "
+            "checkpoints, or train on from it"
+        ) from error
 
 
 def main(argv: Sequence[str] | None = None) -> None:
