@@ -271,17 +271,26 @@ def free_ports(count: int) -> int:
 
 
 @pytest.mark.e2e
-@pytest.mark.parametrize("config", ["ddp", "fsdp2"])
-def test_two_hosts_train_together(cluster: Callable, tmp_path: Path, config: str) -> None:
+@pytest.mark.parametrize(
+    ("method", "recipe", "config", "logged"),
+    [
+        ("grpo", "gsm8k_qwen05b", "ddp", "rewards/accuracy/mean"),
+        ("grpo", "gsm8k_qwen05b", "fsdp2", "rewards/accuracy/mean"),
+        ("sft", "r1/1_cold_start_sft", "fsdp2", "mean_token_accuracy"),
+    ],
+)
+def test_two_hosts_train_together(cluster: Callable, tmp_path: Path, method: str, recipe: str, config: str, logged: str) -> None:
     """The launcher's own command on 127.0.0.1 and 127.0.0.2: one process each, gloo, on the CPU."""
     run = tmp_path / "run"
-    env = cluster(HOSTS="127.0.0.1 127.0.0.2", GPUS_PER_NODE="1", PYTHON=sys.executable, PORT=str(free_ports(3)), FAKE_LOG=None)
+    env = cluster(
+        HOSTS="127.0.0.1 127.0.0.2", GPUS_PER_NODE="1", PYTHON=sys.executable, PORT=str(free_ports(3)), FAKE_LOG=None, METHOD=method
+    )
     env |= {"OMP_NUM_THREADS": "1", "HF_HUB_OFFLINE": "1", "HF_HUB_DISABLE_TELEMETRY": "1", "CUDA_VISIBLE_DEVICES": ""}
-    command = ["bash", str(REPOSITORY / HOSTS), "gsm8k_qwen05b", config, "--smoke", "--output_dir", str(run)]
+    command = ["bash", str(REPOSITORY / HOSTS), recipe, config, "--smoke", "--output_dir", str(run)]
     done = subprocess.run(command, env=env, cwd=REPOSITORY, capture_output=True, text=True, timeout=300)
     assert done.returncode == 0, done.stderr[-4000:]
     # What the run itself saw; a launcher that falls back to one process says nothing.
     assert json.loads((run / "run.json").read_text(encoding="utf-8"))["hardware"]["processes"] == 2
     (entry,) = metrics(run)
-    assert entry["step"] == 1 and "rewards/accuracy/mean" in entry
+    assert entry["step"] == 1 and logged in entry
     assert (run / "model.safetensors").is_file()
