@@ -1,0 +1,193 @@
+"""GRPO on one GPU, measured: where a step's seconds go, tokens a second, peak memory, rewards, and accuracy on held-out rows.
+
+``python benchmarks/gpu.py --model DIR_OR_ID --train ROWS.jsonl --test ROWS.jsonl [--steps N] [--rows N] [--output DIR] [-- --key value …]``
+``python benchmarks/gpu.py --tiny`` does all of it on a CPU in a minute, on a random model and invented sums; its figures mean nothing.
+
+It trains ``recipes/gsm8k_qwen05b.yaml`` once with Transformers' generation (a few steps, for the time) and once with vLLM colocated, and
+judges the model before and after. Where vLLM, or a GPU for it, is missing, Transformers trains all the steps, and the table says what was
+left out. Words after ``--`` override the recipe. Needs this package and what it depends on: ``make install``, with ``EXTRAS=demo,dev,vllm``
+for vLLM.
+"""
+
+from __future__ import annotations
+
+import argparse
+import importlib.util
+import json
+import platform
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+REPOSITORY = Path(__file__).resolve().parents[1]
+RECIPE = str(REPOSITORY / "recipes" / "gsm8k_qwen05b.yaml")
+# Steps that only show how fast Transformers generates, and steps at a run's start that load and compile.
+SHORT, WARM_UP = 8, 2
+_TINY = {"max_completion_length": 8, "per_device_train_batch_size": 2, "gradient_accumulation_steps": 4, "system_prompt": ""}
+_ON_CPU = {"use_cpu": "true", "bf16": "false"}
+# Runs a module as `python -m` does and leaves the peak of the GPU's memory, which PyTorch counts for its own process alone.
+_MEASURED = """
+import json, runpy, sys
+target, module, sys.argv = sys.argv[1], sys.argv[2], sys.argv[2:]
+runpy.run_module(module, run_name="__main__", alter_sys=True)
+import torch
+peak = torch.cuda.max_memory_allocated() if torch.cuda.is_available() else None
+open(target, "w").write(json.dumps(peak))
+"""
+
+
+def main(argv: Sequence[str] | None = None) -> None:
+    """Measure and print the tables; see the module's first lines.
+
+    Raises:
+        SystemExit: 2 where something is missing that nothing can be measured without, 1 where a run fails.
+    """
+    words = list(sys.argv[1:] if argv is None else argv)
+    cut = words.index("--") if "--" in words else len(words)
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0], allow_abbrev=False)
+    parser.add_argument("--model", help="a checkpoint of Qwen2.5-0.5B-Instruct's class")
+    parser.add_argument("--train", help="GSM8K's training rows (JSONL: question, answer)")
+    parser.add_argument("--test", help="held-out rows in the same schema")
+    parser.add_argument("--steps", type=int, default=120, help="optimizer steps of the run that is judged")
+    parser.add_argument("--rows", type=int, default=200, help="held-out rows that are judged")
+    parser.add_argument("--output", type=Path, help="where runs and figures are kept (default: a temporary folder, which goes)")
+    parser.add_argument("--tiny", action="store_true", help="a random model on a CPU: does the script work?")
+    options = parser.parse_args(words[:cut])
+    missing = [name for name in ("torch", "trl", "r1_recipes") if importlib.util.find_spec(name) is None]
+    if missing:
+        parser.error(f"{', '.join(missing)}: not installed; run make install in {REPOSITORY} and take .venv/bin/python")
+    if not options.tiny and not (options.model and options.train and options.test):
+        parser.error("--model, --train and --test are needed, or --tiny")
+    with tempfile.TemporaryDirectory(prefix="r1-recipes-gpu-") as folder:
+        output = (options.output or Path(folder)).resolve()
+        output.mkdir(parents=True, exist_ok=True)
+        if options.tiny:
+            _make_tiny(output, options)
+        sys.stdout.write(_measure(options, output, words[cut + 1 :]))
+
+
+def _make_tiny(output: Path, options: argparse.Namespace) -> None:
+    from r1_recipes.smoke import build_tiny_model
+
+    sums = [(a, b) for a in (2, 3, 5, 9) for b in (4, 6)]
+    rows = [{"question": f"{a}+{b}?", "answer": f"{a}+{b}=<<{a}+{b}={a + b}>>{a + b}\n#### {a + b}"} for a, b in sums]
+    path = output / "sums.jsonl"
+    path.write_text("".join(json.dumps(row) + "\n" for row in rows), encoding="utf-8")
+    options.model, options.train, options.test = str(build_tiny_model(output / "model", {})), str(path), str(path)
+    options.steps, options.rows = WARM_UP + 1, 4
+
+
+def _measure(options: argparse.Namespace, output: Path, overrides: list[str]) -> str:
+    import torch
+
+    gpu = torch.cuda.get_device_name() if torch.cuda.is_available() and not options.tiny else None
+    skipped = []
+    if gpu is None:
+        skipped.append("the GPU: none was used, so nothing here says how fast one is")
+    has_vllm = importlib.util.find_spec("vllm") is not None
+    if not (gpu and has_vllm):
+        skipped.append("generation with vLLM: " + ("no GPU was used" if has_vllm else "vLLM is not installed"))
+    engines = [("Transformers", SHORT), ("vLLM, colocated", options.steps)] if gpu and has_vllm else [("Transformers", options.steps)]
+    common: dict[str, Any] = {"model_name_or_path": options.model, "dataset_name": options.train, "dataset_config": "none"}
+    common |= (_TINY if options.tiny else {}) | ({} if gpu else _ON_CPU)
+    phases = [["generation by", "steps timed", "s a step", "generation", "rewards", "training", "tokens/s", "peak memory, GB"], ["---"] * 8]
+    run, history = output, []
+    for name, steps in engines:
+        run = output / name.split(",")[0].lower()
+        changes = {**common, "use_vllm": str(name.startswith("vLLM")).lower(), "max_steps": max(steps, WARM_UP + 1), "save_strategy": "no"}
+        changes |= {"output_dir": run, "report_to": "none"}
+        peak = _run("r1_recipes.grpo", [RECIPE, *_words(changes), *overrides], output / "log.txt")
+        history = [json.loads(line) for line in (run / "metrics.jsonl").read_text(encoding="utf-8").splitlines()]
+        history = [entry for entry in history if "loss" in entry]
+        phases.append([name, *_phases(history, run), "" if peak is None else f"{peak / 1e9:.1f}"])
+    judged = _judge(options, output, run, common, overrides, vllm=bool(gpu and has_vllm))
+    revision = subprocess.run(["git", "-C", str(REPOSITORY), "rev-parse", "--short", "HEAD"], capture_output=True, text=True).stdout.strip()
+    versions = ", ".join(f"{name} {_version(name)}" for name in ("torch", "transformers", "trl", "vllm"))
+    lines = [
+        f"{gpu or platform.processor() or platform.machine()}; {versions}; revision {revision or 'unknown'}; {time.strftime('%Y-%m-%d')}"
+    ]
+    lines += [f"model {options.model}, {len(history)} steps; the first {WARM_UP} of each run are not timed"]
+    lines += [f"left out: {what}" for what in skipped]
+    if options.tiny:
+        lines.append("--tiny: a random model on invented sums; the figures mean nothing")
+    return "\n\n".join(["\n".join(lines), _table(phases), _table(_curve(history)), _table(judged)]) + "\n"
+
+
+def _run(module: str, words: list[str], log: Path) -> int | None:
+    """A module in a process of its own, whose memory ends with it; returns the peak of the GPU's memory in bytes, ``None`` without one."""
+    peak = log.with_name("peak.json")
+    with log.open("a", encoding="utf-8") as sink:
+        code = subprocess.run([sys.executable, "-c", _MEASURED, str(peak), module, *words], stdout=sink, stderr=sink).returncode
+    if code:
+        tail = log.read_text(encoding="utf-8", errors="replace")[-3000:]
+        sys.exit(f"{tail}\nerror: {module} ended with status {code}")
+    return json.loads(peak.read_text(encoding="utf-8"))
+
+
+def _words(changes: dict[str, Any]) -> list[str]:
+    return [word for key, value in changes.items() for word in (f"--{key}", str(value))]
+
+
+def _phases(history: list[dict[str, Any]], run: Path) -> list[str]:
+    """Of the steps after the warm-up: how many, and medians of seconds and of generated tokens a second of generation."""
+    import yaml
+
+    timed = history[WARM_UP:]
+    generation, rewards, step = (
+        statistics.median(entry[key] for entry in timed) for key in ("time/generation", "time/rewards", "step_time")
+    )
+    settings = yaml.safe_load((run / "recipe.yaml").read_text(encoding="utf-8"))
+    completions = settings["per_device_train_batch_size"] * settings["gradient_accumulation_steps"]
+    speed = statistics.median(completions * entry["completions/mean_length"] / entry["time/generation"] for entry in timed)
+    seconds = [f"{value:.2f}" for value in (step, generation, rewards, step - generation - rewards)]
+    return [str(len(timed)), *seconds, f"{speed:,.0f}"]
+
+
+def _curve(history: list[dict[str, Any]]) -> list[list[str]]:
+    """Means over up to six equal parts of the run."""
+    keys = {"reward": "reward", "rewards/accuracy/mean": "accuracy", "rewards/format/mean": "format", "completions/mean_length": "tokens"}
+    size = -(-len(history) // 6)
+    rows = [["steps", *keys.values()], ["---"] * (len(keys) + 1)]
+    for begin in range(0, len(history), size):
+        part = history[begin : begin + size]
+        rows.append([f"{begin + 1} to {begin + len(part)}", *(f"{statistics.mean(entry[key] for entry in part):.3f}" for key in keys)])
+    return rows
+
+
+def _judge(
+    options: argparse.Namespace, output: Path, run: Path, common: dict[str, Any], overrides: list[str], *, vllm: bool
+) -> list[list[str]]:
+    """Accuracy before and after on the same rows: greedy and one sampled answer each, strict and lenient."""
+    folder = output / "judged"
+    changes = {key: value for key, value in common.items() if key != "model_name_or_path"}
+    changes |= {"dataset_name": options.test, "dataset_test_split": "train", "max_eval_samples": options.rows}
+    models = ["--model", options.model, "--model", str(run), "--num_samples", "1", "--output", str(folder)]
+    models += ["--backend", "vllm" if vllm else "transformers"]
+    _run("r1_recipes.evaluate", [RECIPE, *models, *_words(changes), *overrides], output / "log.txt")
+    table = [["model", "rows", "greedy, strict", "greedy, lenient", "sampled, strict", "sampled, lenient"], ["---"] * 6]
+    for name, scores in zip(("before", "after"), json.loads((folder / "results.json").read_text(encoding="utf-8")), strict=True):
+        columns = (scores[key] for key in ("greedy", "greedy_lenient", "sampled", "sampled_lenient"))
+        table.append([name, str(len(scores["greedy"])), *(f"{100 * statistics.mean(column):.1f} %" for column in columns)])
+    return table
+
+
+def _version(name: str) -> str:
+    from importlib.metadata import PackageNotFoundError, version
+
+    try:
+        return version(name)
+    except PackageNotFoundError:
+        return "not installed"
+
+
+def _table(rows: list[list[str]]) -> str:
+    return "\n".join("| " + " | ".join(row) + " |" for row in rows)
+
+
+if __name__ == "__main__":
+    main()
