@@ -19,6 +19,7 @@ import selectors
 import statistics
 import subprocess
 import sys
+import tempfile
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -33,7 +34,7 @@ MIXES = ("gsm8k", "math")
 
 
 def real_rows(path: Path) -> Iterator[Row]:
-    """Labelled solutions as completions in the format ``boxed``, over and over."""
+    """Labelled solutions as completions in the format ``boxed``, over and over; :func:`run` asks for each once."""
     labelled = [json.loads(line) for line in path.read_text(encoding="utf-8").splitlines()]
     for row in itertools.cycle(labelled):
         steps, _, answer = row["solution"].rpartition("A:")
@@ -148,8 +149,10 @@ class Process:
 
     def __init__(self, name: str, workers: int | None = None) -> None:
         started = time.perf_counter()
+        self.name, self.workers, self.deaths = name, workers, 0
+        self.said = tempfile.TemporaryFile("w+")  # noqa: SIM115 (open as long as the process)
         command = [sys.executable, __file__, "--serve", name, *(["--workers", str(workers)] if workers else [])]
-        self.process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL)
+        self.process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=self.said)
         self.selector = selectors.DefaultSelector()
         self.selector.register(self.process.stdout, selectors.EVENT_READ)
         self.ready = self._read(600)
@@ -173,22 +176,34 @@ class Process:
         self.process.kill()
         self.process.wait()
 
+    def start_again(self) -> None:
+        """After it died over a batch: what it said last goes to stderr, and the death is counted."""
+        self.said.seek(0)
+        sys.stderr.write(f"{self.name} died: {self.said.read()[-500:]}\n")
+        deaths = self.deaths + 1
+        self.__init__(self.name, self.workers)
+        self.deaths = deaths
+
 
 def request(mix: str, size: int, seed: int = 1, group: int = 8, data: Path | None = None) -> dict[str, Any]:
     return {"mix": mix, "size": size, "seed": seed, "group": group, "data": str(data) if data else None}
 
 
-def throughput(judges: dict[str, Process], asked: dict[str, Any], seconds: float) -> dict[str, Any]:
-    """Batches in turn until every judge has had its fill: completions/s, 99th percentile and median of a batch, agreement."""
+def throughput(judges: dict[str, Process], asked: dict[str, Any], seconds: float, most: int) -> dict[str, Any]:
+    """Batches in turn, at most ``most``, until every judge has had its fill: completions/s, p99 and median of a batch, agreement."""
     taken: dict[str, list[float]] = {name: [] for name in judges}
     second: list[float] = []
     right: dict[str, int] = dict.fromkeys(judges, 0)
     promised = 0
     for judge in judges.values():
-        judge.ask({**asked, "size": 8, "seed": 0})  # Start-up is not what is measured here.
-    while len(taken["r1_recipes"]) < BATCHES[asked["size"]] and min(map(sum, taken.values())) < seconds and _slowest(taken) < 4 * seconds:
+        if judge.ask({**asked, "size": 8, "seed": 0}) is None:  # Start-up is not what is measured here.
+            judge.start_again()
+    while len(taken["r1_recipes"]) < most and min(map(sum, taken.values())) < seconds and _slowest(taken) < 4 * seconds:
         for name, judge in judges.items():
             reply = judge.ask(asked)
+            if reply is None:
+                judge.start_again()
+                continue
             taken[name].append(reply["seconds"])
             pairs = zip(reply["verdicts"], reply["promised"], strict=True)
             right[name] += sum(expected is not None and bool(verdict) is expected for verdict, expected in pairs)
@@ -202,6 +217,7 @@ def throughput(judges: dict[str, Process], asked: dict[str, Any], seconds: float
             "p50_seconds": statistics.median(times),
             "p99_seconds": sorted(times)[max(0, -(-99 * len(times) // 100) - 1)],
             "as_promised": right[name] / promised,
+            "deaths": judges[name].deaths,
         }
     return cell
 
@@ -215,6 +231,7 @@ def bad_answers(mix: str, patience: float) -> dict[str, Any]:
     found: dict[str, Any] = {}
     for name in JUDGES:
         judge = Process(name)
+        judge.ask(request("math", 64, seed=6))  # start-up
         before = judge.ask(request("math", 64, seed=7))["seconds"]
         started = time.perf_counter()
         reply = judge.ask(request(mix, 64, seed=8), patience)
@@ -254,9 +271,12 @@ def run(seconds: float, patience: float, data: Path | None) -> dict[str, Any]:
     for mix, group in (("gsm8k", 8), ("math", 8), ("math", 1)):
         for size in BATCHES:
             key = f"{mix}{'' if group == 8 else ', no groups'}"
-            found["throughput"].setdefault(key, []).append(throughput(judges, request(mix, size, group=group), seconds))
+            # A seed of its own for each cell: rows that another one has had would be remembered.
+            asked = request(mix, size, seed=100 * group + size, group=group)
+            found["throughput"].setdefault(key, []).append(throughput(judges, asked, seconds, BATCHES[size]))
     if data:
-        found["throughput"][f"real rows ({data.name})"] = [throughput(judges, request("", 64, data=data), seconds)]
+        once = len(data.read_text(encoding="utf-8").splitlines()) // 64
+        found["throughput"][f"real rows ({data.name})"] = [throughput(judges, request("", 64, data=data), seconds, once)]
     found["memory_mb"] = {name: judge.ask("memory") for name, judge in judges.items()}
     found["settled"] = judges["r1_recipes"].ask("settled")
     for judge in judges.values():
@@ -301,6 +321,10 @@ def table(found: dict[str, Any]) -> str:
         for cell in cells:
             drawn = " / ".join(f"{100 * cell[name]['as_promised']:.1f}" for name in JUDGES)
             lines.append(f"{mix:<26}{cell['batch']:>6}{100 * cell['second_reward']:>13.1f} %      {drawn} %")
+    last = list(found["throughput"].values())[-1][-1]
+    lines += [
+        f"{name} died {last[name]['deaths']} time(s) over ordinary rows and was started again" for name in JUDGES if last[name]["deaths"]
+    ]
     lines.append("")
     for entry in found["workers"]:
         lines.append(
