@@ -55,8 +55,8 @@ def test_the_engine_follows_the_model_that_is_trained(train: Callable, tmp_path:
     train("none")
     synced, stale = ([entry[DIFFERENCE] for entry in metrics(tmp_path / how)] for how in ("reload", "none"))
     assert len(synced) == len(stale) == STEPS
-    # The engine computes in bf16, which has 8 bits of precision, the trainer in fp32.
-    assert max(synced) < 0.03, synced
+    # Both compute in fp32; no two kernels add floats up in the same order.
+    assert max(synced) < 1e-3, synced
     # Before the first step both have the checkpoint's weights; after it, only those that are handed over are the trainer's.
-    assert stale[0] < 0.03 and min(stale[1:]) > 10 * max(synced), (synced, stale)
+    assert stale[0] < 1e-3 and min(stale[1:]) > 0.1, (synced, stale)
     assert all("rewards/accuracy/mean" in entry and "rewards/letters/mean" in entry for entry in metrics(tmp_path / "reload"))
