@@ -44,8 +44,8 @@ $(VENV)/.installed $(VENV)/.installed-demo: pyproject.toml constraints.txt
 	@touch $@
 
 # glibc hands large blocks back to the kernel at every free and faults them in again: on CPUs that doubles the time of logits-sized steps.
-demo r1-mini sft distill: export MALLOC_MMAP_MAX_ = 0
-demo r1-mini sft distill: export MALLOC_TRIM_THRESHOLD_ = 17179869184
+demo r1-mini sft distill bench: export MALLOC_MMAP_MAX_ = 0
+demo r1-mini sft distill bench: export MALLOC_TRIM_THRESHOLD_ = 17179869184
 demo: $(if $(wildcard $(VENV)/.installed),install,$(VENV)/.installed-demo)
 	$(BIN)/python -m r1_recipes.pipeline recipes/pipelines/demo.yaml $(ARGS)
 

@@ -24,6 +24,21 @@ def test_light_modules_load_no_heavy_library(name):
     assert found.split() == []
 
 
+@pytest.mark.parametrize("method", ["grpo", "sft", "distill", "generate"])
+def test_help_loads_no_heavy_library(method):
+    code = f"""
+import sys
+from r1_recipes import {method}
+try:
+    {method}.main(["--help"])
+except SystemExit as end:
+    print(end.code, *(m for m in {HEAVY!r} if m in sys.modules))
+"""
+    *keys, end = run(code).splitlines()
+    assert any("--response_format" in line for line in keys) and "trl.ModelConfig" in "".join(keys)
+    assert end == "0"
+
+
 def test_rewards_and_mappers_work_where_torch_is_absent():
     hidden = {name: None for name in ("torch", "transformers", "trl")}
     code = f"""

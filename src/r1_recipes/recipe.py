@@ -325,16 +325,23 @@ def known_keys(method: str, reward_funcs: Sequence[str] = ()) -> set[str]:
 
 
 def argument_types(method: str) -> tuple[type, type, type]:
-    from trl import DistillationConfig, GRPOConfig, ModelConfig, SFTConfig
+    """The keys of a recipe: ours for the method, the trainer's (or our own settings), the model's."""
+    import trl
 
+    own, config = own_types(method)
+    return own, getattr(trl, config) if isinstance(config, str) else config, trl.ModelConfig
+
+
+def own_types(method: str) -> tuple[type, type | str]:
+    """The first two of :func:`argument_types`, those of TRL by name alone: TRL takes seconds to import."""
     from r1_recipes import arguments
 
     return {
-        "grpo": (arguments.GRPORecipeArguments, GRPOConfig, ModelConfig),
-        "sft": (arguments.SFTRecipeArguments, SFTConfig, ModelConfig),
-        "distill": (arguments.DistillRecipeArguments, DistillationConfig, ModelConfig),
-        "generate": (arguments.GenerateRecipeArguments, arguments.GenerationSettings, ModelConfig),
-        "evaluate": (arguments.EvaluateRecipeArguments, arguments.SamplingSettings, ModelConfig),
+        "grpo": (arguments.GRPORecipeArguments, "GRPOConfig"),
+        "sft": (arguments.SFTRecipeArguments, "SFTConfig"),
+        "distill": (arguments.DistillRecipeArguments, "DistillationConfig"),
+        "generate": (arguments.GenerateRecipeArguments, arguments.GenerationSettings),
+        "evaluate": (arguments.EvaluateRecipeArguments, arguments.SamplingSettings),
     }[method]
 
 

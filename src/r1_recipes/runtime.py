@@ -189,9 +189,9 @@ def usage(method: str) -> str:
 
     from r1_recipes import recipe
 
-    arguments, config, model = recipe.argument_types(method)
-    ours = [f for kind in (arguments, config) for f in dataclasses.fields(kind) if not kind.__module__.startswith("trl.")]
-    theirs = [f"trl.{kind.__name__}" for kind in (config, model) if kind.__module__.startswith("trl.")]
+    kinds = recipe.own_types(method)
+    ours = [f for kind in kinds if not isinstance(kind, str) for f in dataclasses.fields(kind)]
+    theirs = [f"trl.{name}" for name in (*(kind for kind in kinds if isinstance(kind, str)), "ModelConfig")]
     return "\n".join(
         [
             f"usage: python -m r1_recipes.{method} recipes/NAME.yaml [--key value ...]",
