@@ -70,7 +70,7 @@ def _verification_bars(judged: dict[str, Any]) -> list[tuple[str, float, float, 
     settled, deadline = judged["settled"], pool.TASK_SECONDS
     second = max(cell["second_reward"] for mix in maths for cell in judged["throughput"][mix])
     more = sum(flood["after_mb"].values()) - sum(flood["before_mb"].values())
-    slower = hanging["next_seconds"] / hanging["before_seconds"]
+    slower = hanging["next_seconds"] / hanging["slowest_before_seconds"]
     return [
         ("GSM8K-like, batches of 64 and 1,024, x TRL's accuracy_reward", 10, min(ratios("gsm8k", False)), ">="),
         ("MATH-like, the same, x TRL's", 2, min(min(ratios(mix, False)) for mix in maths), ">="),
@@ -79,7 +79,7 @@ def _verification_bars(judged: dict[str, Any]) -> list[tuple[str, float, float, 
         ("verdicts settled without a parser that differ from math-verify's", 0, settled["settled"] - settled["equal"], "<="),
         ("batch of 64 with 8 hanging answers, s", deadline + 1, hanging["seconds"], "<="),
         ("batch of 64 hostile texts, s", deadline + 1, hostile["seconds"], "<="),
-        ("the batch after the hanging ones, x the one before", 2, slower, "<="),
+        ("the batch after the hanging ones, x the slowest of ten before", 1, slower, "<="),
         (f"MB more after {flood['completions']:,} hostile completions, verdicts kept included", 50, more, "<="),
         ("zombies after them", 0, flood["zombies"], "<="),
     ]

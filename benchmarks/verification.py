@@ -227,15 +227,16 @@ def _slowest(taken: dict[str, list[float]]) -> float:
 
 
 def bad_answers(mix: str, patience: float) -> dict[str, Any]:
-    """A batch of 64 with eight answers that hang, or of hostile texts alone, and the ordinary batch after it."""
+    """A batch of 64 with eight answers that hang, or of hostile texts alone, ten ordinary batches before it and the one after it."""
     found: dict[str, Any] = {}
     for name in JUDGES:
         judge = Process(name)
         judge.ask(request("math", 64, seed=6))  # start-up
-        before = judge.ask(request("math", 64, seed=7))["seconds"]
+        before = [judge.ask(request("math", 64, seed=7))["seconds"] for _ in range(10)]
         started = time.perf_counter()
         reply = judge.ask(request(mix, 64, seed=8), patience)
-        found[name] = {"before_seconds": before, "seconds": time.perf_counter() - started, "finished": reply is not None}
+        found[name] = {"seconds": time.perf_counter() - started, "finished": reply is not None}
+        found[name] |= {"before_seconds": statistics.median(before), "slowest_before_seconds": max(before)}
         if reply is not None:
             wrong = [bool(verdict) for verdict, right in zip(reply["verdicts"], reply["promised"], strict=True) if right is False]
             found[name]["false_positives"] = sum(wrong)
@@ -343,7 +344,8 @@ def table(found: dict[str, Any]) -> str:
             cell = found[key][name]
             took = f"{cell['seconds']:.2f} s" if cell["finished"] else f"killed after {cell['seconds']:.0f} s"
             after = (
-                f"; the batch before {1000 * cell['before_seconds']:.0f} ms, the next {1000 * cell['next_seconds']:.0f} ms"
+                f"; ten before {1000 * cell['before_seconds']:.0f} ms in the middle, {1000 * cell['slowest_before_seconds']:.0f} ms at "
+                f"most; the next {1000 * cell['next_seconds']:.0f} ms"
                 if cell["finished"]
                 else ""
             )
