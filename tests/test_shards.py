@@ -132,7 +132,9 @@ with ShardStore(Path(sys.argv[1])) as store:
 
 def _fill_until_refused(folder, limit=None):
     set_limit = (lambda: resource.setrlimit(resource.RLIMIT_FSIZE, (limit, limit))) if limit else None
-    done = subprocess.run([sys.executable, "-c", FILL, str(folder)], capture_output=True, text=True, preexec_fn=set_limit, check=False)
+    # -B: under the limit Python would leave torn .pyc files behind, for everyone after it.
+    command = [sys.executable, "-B", "-c", FILL, str(folder)]
+    done = subprocess.run(command, capture_output=True, text=True, preexec_fn=set_limit, check=False)
     assert done.returncode == 1, done.stderr
     stored, message = done.stderr.split(" ", 1)
     assert f"{stored} rows are stored whole" in message
