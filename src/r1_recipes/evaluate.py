@@ -220,7 +220,7 @@ def evaluate_model(
     rewards = {key: reward for key, reward in reward_functions(recipe, fmt, with_models=with_models) if reward is not None}
     ways = [(0.0, 1), (recipe.training.temperature, num_samples)][: 2 if num_samples else 1]
     if folder is None:
-        requests = _share([Request(index, prompt) for index, prompt in enumerate(rows["prompt"])])
+        requests = processes.share([Request(index, prompt) for index, prompt in enumerate(rows["prompt"])])
         done = dict(processes.gather(list(_generate(get_backend(recipe, tokenizer, backend), requests, ways, label or name).items())))
     else:
         done = _generate_and_keep(recipe, tokenizer, rows, ways, label or name, backend, folder)
@@ -242,11 +242,6 @@ def _for_generation(recipe: Recipe, name: str, batch_size: int, seed: int) -> Re
     shared = {f.name: getattr(recipe.training, f.name) for f in dataclasses.fields(SamplingSettings) if hasattr(recipe.training, f.name)}
     training = SamplingSettings(**{**shared, "generation_batch_size": batch_size, "seed": seed})
     return dataclasses.replace(recipe, model=dataclasses.replace(recipe.model, model_name_or_path=name), training=training)
-
-
-def _share(requests: list[Request]) -> list[Request]:
-    """This process's part."""
-    return requests[processes.rank() :: processes.world_size()]
 
 
 def _generate(
@@ -299,7 +294,7 @@ def _generate_and_keep(
         if pending:
             if len(store):
                 logger.info("%s: %d of %d rows are there already", label, len(store), len(rows))
-            _generate(get_backend(recipe, tokenizer, backend), _share(pending), ways, label, keep)
+            _generate(get_backend(recipe, tokenizer, backend), processes.share(pending), ways, label, keep)
         processes.wait()
         if not runtime.is_main_process():
             return {}

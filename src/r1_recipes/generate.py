@@ -74,7 +74,7 @@ def generate(run: runtime.Run, store: ShardStore) -> ResponseFormat:
         return fmt
     if len(store):
         logger.info("%d of %d rows are stored; %d to go", len(rows) - len(pending), len(rows), len(pending))
-    pending = pending[processes.rank() :: processes.world_size()]
+    pending = processes.share(pending)
     rules, rewards = _rules(run, fmt)
     # A missing package, address or evaluation set should not show after hours of generation.
     selection.check_rules(rules, rewards, recipe.training.reward_weights, hub=recipe.script.hub)

@@ -19,6 +19,11 @@ def world_size() -> int:
     return int(os.environ.get("WORLD_SIZE", 1))
 
 
+def share(items: list[Any]) -> list[Any]:
+    """This process's part of what all of them have to do."""
+    return items[rank() :: world_size()]
+
+
 def connect(*, use_cpu: bool) -> None:
     """Join the other processes; for an entry point that builds no trainer, which would do it. Alone: nothing.
 

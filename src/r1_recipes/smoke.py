@@ -204,6 +204,11 @@ def example_rows(args: Any, method: str) -> Dataset | list[Dataset]:
     return _examples(args, method, {})
 
 
+def _renamed(rows: list[dict[str, Any]], names: dict[str, str | None]) -> list[dict[str, Any]]:
+    """The rows with other names for their columns; ``None`` leaves one as it is."""
+    return [{names.get(key) or key: value for key, value in row.items()} for row in rows]
+
+
 def _examples(args: Any, method: str, part: dict[str, Any]) -> Dataset:
     from datasets import Dataset
 
@@ -220,23 +225,22 @@ def _examples(args: Any, method: str, part: dict[str, Any]) -> Dataset:
     renamed = {"prompt": args.prompt_column, "solution": args.solution_column, "reasoning": args.reasoning_column}
     if mapper.name == "prompt_solution":
         # One column holds one type: the plain-text example stands for all.
-        examples = [{renamed.get(key) or key: value for key, value in examples[0].items()}]
-    if mapper.name == "math" and args.prompt_column:
-        examples = [{(args.prompt_column if key == "problem" else key): value for key, value in row.items()} for row in examples]
+        examples = _renamed(examples[:1], renamed)
+    if mapper.name == "math":
+        examples = _renamed(examples, {"problem": args.prompt_column})
     if mapper.name == "reasoning_columns":
         asked = get_mapper(name, **config)
         columns = (asked.question_column, asked.reasoning_column, asked.answer_column)
-        examples = [dict(zip(columns, (row[column] for column in mapper.columns), strict=True)) for row in examples]
+        examples = _renamed(examples, dict(zip(mapper.columns, columns, strict=True)))
     if mapper.name == "conversations" and config.get("messages_column"):
         examples = [{config["messages_column"]: row["messages"]} for row in examples if "messages" in row]
     if mapper.name == "image_question":
         asked = get_mapper(name, **config)
         names = dict(zip(mapper.columns, (asked.image_column, asked.question_column, asked.solution_column), strict=True))
-        examples = [{names.get(key, key): value for key, value in row.items()} for row in examples]
+        examples = _renamed(examples, names)
     if mapper.name == "summary":
         asked = get_mapper(name, **config)
-        names = {"prompt": asked.document_column, "completion": asked.summary_column}
-        examples = [{names[key]: value for key, value in row.items()} for row in examples]
+        examples = _renamed(examples, {"prompt": asked.document_column, "completion": asked.summary_column})
     # Columns that the recipe carries along for a reward are in the real rows only; here they are there, and empty.
     columns = dict.fromkeys([*(key for row in examples for key in row), *(args.keep_columns or ())])
     known = {key for row in examples for key in row}

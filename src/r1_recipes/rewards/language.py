@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 
 from r1_recipes.errors import unknown_name
 from r1_recipes.formats import ResponseFormat
-from r1_recipes.rewards.registry import Reward, completion_texts, register_reward
+from r1_recipes.rewards.registry import Reward, completion_texts, last_user_text, register_reward
 
 if TYPE_CHECKING:
     from lingua import LanguageDetector
@@ -181,7 +181,7 @@ class LanguageConsistencyReward(Reward):
             return code
         if self.language_consistency_target is not None:
             return language_code(self.language_consistency_target)
-        return _text_language(_last_user_text(prompt))
+        return _text_language(last_user_text(prompt))
 
 
 def language_code(name: str) -> str | None:
@@ -195,13 +195,6 @@ def language_code(name: str) -> str | None:
 def _warn_once(language: str) -> None:
     message = unknown_name("value in column 'language'", language, LANGUAGES)
     logger.warning("%s Such rows get no language_consistency reward.", message)
-
-
-def _last_user_text(prompt: Any) -> str:
-    if isinstance(prompt, str):
-        return prompt
-    user = [message for message in prompt or () if message.get("role") == "user"]
-    return completion_texts([user])[0]
 
 
 def _reasoning(fmt: ResponseFormat, completion: str) -> tuple[str, bool]:

@@ -13,7 +13,7 @@ from r1_recipes.errors import RecipeError
 from r1_recipes.formats import boxed_spans
 from r1_recipes.rewards.accuracy import correctness, require_solution
 from r1_recipes.rewards.model import read_score
-from r1_recipes.rewards.registry import Reward, message_text, register_reward
+from r1_recipes.rewards.registry import Reward, last_user_text, register_reward
 from r1_recipes.server import ChatServer
 
 logger = logging.getLogger(__name__)
@@ -184,7 +184,7 @@ class AnswerMatchReward(Reward):
         return rules
 
     def _judge(self, rows: list[int], golds: list[str], answers: list[str | None], prompts: Sequence[Any]) -> list[float | None]:
-        texts = [self._written(_question(prompts[row]) if row < len(prompts) else "", golds[row], answers[row]) for row in rows]
+        texts = [self._written(last_user_text(prompts[row]) if row < len(prompts) else "", golds[row], answers[row]) for row in rows]
         # Equal answers to one question are common, and cost as much as others.
         distinct = list(dict.fromkeys(texts))
         server = ChatServer(self.match_judge.removeprefix(_JUDGE), max_concurrency=self.match_judge_concurrency)
@@ -201,10 +201,3 @@ class AnswerMatchReward(Reward):
     def _written(self, question: str, solution: str, answer: str) -> str:
         values = {"question": question, "solution": solution, "answer": answer[:_MAX_CHARS]}
         return _SLOT.sub(lambda slot: values[slot[1]], self.match_judge_prompt)
-
-
-def _question(prompt: Any) -> str:
-    """The user's last words."""
-    if isinstance(prompt, str):
-        return prompt
-    return next((message_text(message) for message in reversed(prompt) if message["role"] == "user"), "")

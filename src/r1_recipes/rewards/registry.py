@@ -53,6 +53,13 @@ def message_text(message: dict[str, Any]) -> str:
     return content or ""
 
 
+def last_user_text(prompt: Any) -> str:
+    """The words of a prompt's last user message, or the prompt itself where it is text; ``""`` where there is no such message."""
+    if isinstance(prompt, str):
+        return prompt
+    return next((message_text(message) for message in reversed(prompt or ()) if message.get("role") == "user"), "")
+
+
 def register_reward(name: str) -> Callable:
     """Class or function decorator that makes a reward available to recipes as ``name``.
 
