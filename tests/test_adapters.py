@@ -99,6 +99,17 @@ def test_what_cannot_be_merged_is_refused(trained: Path, tiny_model: Path, tmp_p
     AutoModelForCausalLM.from_config(AutoConfig.from_pretrained(tiny_model, intermediate_size=128)).save_pretrained(other)
     with pytest.raises(RecipeError, match=r"broken: the adapters do not fit '.*other'"):
         adapters.merge(broken, base=str(other))
+    # PEFT loads adapters of another depth without an error, and would merge a part of them.
+    suffixes = sorted({module.rpartition(".")[2] for module in config["target_modules"]})
+    (broken / "adapter_config.json").write_text(json.dumps({**config, "target_modules": suffixes}), encoding="utf-8")
+    config = AutoConfig.from_pretrained(tiny_model)
+    for change, what in ((-1, "weights have no place in it"), (1, "places in it get no weights")):
+        deep = tmp_path / f"deep{change}"
+        depth = config.num_hidden_layers + change
+        sized = AutoConfig.from_pretrained(tiny_model, num_hidden_layers=depth, layer_types=config.layer_types[:1] * depth)
+        AutoModelForCausalLM.from_config(sized).save_pretrained(deep)
+        with pytest.raises(RecipeError, match=rf"do not fit .* \(14 {what}: \S*layers\.[12]\.\S* …\); name the model .*: --base MODEL"):
+            adapters.merge(broken, base=str(deep))
     whole = (broken / "adapter_model.safetensors").read_bytes()
     for torn in (b"", whole[: len(whole) // 2]):
         (broken / "adapter_model.safetensors").write_bytes(torn)

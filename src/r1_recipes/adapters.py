@@ -62,10 +62,20 @@ def merge(run: Path, output: Path | None = None, base: str | None = None) -> Pat
         raise RecipeError(
             f"{run}: the base model {base!r} cannot be loaded ({first_line(error)[:-1]}); name another: --base MODEL"
         ) from error
+    misfit = f"{run}: the adapters do not fit {base!r}"
     try:
-        merged = PeftModel.from_pretrained(model, run).merge_and_unload(safe_merge=True).to(dtype)
-    except Exception as error:  # other shapes, a kind of adapter that cannot be merged: PEFT's own words
-        raise RecipeError(f"{run}: the adapters do not fit {base!r} ({first_line(error)[:-1]})") from error
+        adapted = PeftModel.from_pretrained(model, run)
+        # Once more for what PEFT then reports: it loads adapters of another depth without an error, and would merge a part of them.
+        loaded = adapted.load_adapter(run, "default")
+    except Exception as error:  # other shapes: PEFT's own words
+        raise RecipeError(f"{misfit} ({first_line(error)[:-1]})") from error
+    for keys, what in ((loaded.unexpected_keys, "weights have no place in it"), (loaded.missing_keys, "places in it get no weights")):
+        if keys:
+            raise RecipeError(f"{misfit} ({len(keys)} {what}: {keys[0]} …); name the model that they were trained on: --base MODEL")
+    try:
+        merged = adapted.merge_and_unload(safe_merge=True).to(dtype)
+    except Exception as error:  # a kind of adapter that cannot be merged, values that are not finite
+        raise RecipeError(f"{run}: the adapters cannot be merged ({first_line(error)[:-1]})") from error
     folder = output or run / MERGED
     part = folder.with_name(f".{folder.name}.{os.getpid()}.part")
     try:
