@@ -19,8 +19,9 @@ from r1_recipes.recipe import Recipe, load
 from tests.conftest import RECIPES, REPOSITORY, method_of
 
 CONFIGS = sorted((REPOSITORY / "accelerate_configs").glob("*.yaml"))
-# Those that tests/test_launchers.py and this file train with; the others need CUDA, and say so.
-RUN = {"cpu", "ddp", "fsdp2"}
+# Those that tests/test_launchers.py, tests/test_deepspeed.py and this file train with; the others need CUDA, and say so.
+DEEPSPEED = ["zero2", "zero2_offload", "zero3", "zero3_offload"]
+RUN = {"cpu", "ddp", "fsdp2", *DEEPSPEED}
 NAME = {"ids": lambda path: f"{path.parent.name}/{path.stem}"}
 TRAINED = [path for path in RECIPES if method_of(path) in ("grpo", "sft", "distill")]
 # A recipe for GPUs can be resolved where there is none, with these.
@@ -184,11 +185,13 @@ def deepspeed_settings(launched: Callable, name: str) -> dict[str, Any]:
     _, variables = launched(REPOSITORY / "accelerate_configs" / f"{name}.yaml")
     with environment({key: value for key, value in variables.items() if key.startswith("ACCELERATE_")}):
         plugin = DeepSpeedPlugin()
-    assert plugin.zero3_init_flag == (name == "zero3")
+    assert plugin.zero3_init_flag == name.startswith("zero3")
     return plugin.deepspeed_config
 
 
-@pytest.mark.parametrize(("name", "stage", "optimizer"), [("zero2", 2, "none"), ("zero2_offload", 2, "cpu"), ("zero3", 3, "none")])
+@pytest.mark.parametrize(
+    ("name", "stage", "optimizer"), [("zero2", 2, "none"), ("zero2_offload", 2, "cpu"), ("zero3", 3, "none"), ("zero3_offload", 3, "cpu")]
+)
 def test_deepspeed_gets_these_settings(launched: Callable, name: str, stage: int, optimizer: str) -> None:
     settings = deepspeed_settings(launched, name)
     # "auto" is the recipe's: Transformers puts its batch sizes, steps and clipping there.
@@ -199,24 +202,24 @@ def test_deepspeed_gets_these_settings(launched: Callable, name: str, stage: int
         "gradient_clipping": "auto",
         "steps_per_print": float("inf"),
         "zero_optimization": {
-            "stage": stage,
-            "offload_optimizer": {"device": optimizer, "nvme_path": None},
+            "stage": int(name[4]),
+            "offload_optimizer": {"device": "cpu" if name.endswith("offload") else "none", "nvme_path": None},
             "offload_param": {"device": "none", "nvme_path": None},
-            "stage3_gather_16bit_weights_on_model_save": name == "zero3",
+            "stage3_gather_16bit_weights_on_model_save": name.startswith("zero3"),
         },
     }
 
 
-@pytest.mark.parametrize("name", ["zero2", "zero2_offload", "zero3"])
+@pytest.mark.parametrize("name", DEEPSPEED)
 def test_deepspeeds_own_schema_takes_them(launched: Callable, name: str) -> None:
-    """DeepSpeed is an extra; where it is not installed, accelerate's plugin has been asked above."""
-    zero = pytest.importorskip("deepspeed.runtime.zero.config")
+    from deepspeed.runtime.zero.config import DeepSpeedZeroConfig
+
     settings = deepspeed_settings(launched, name)["zero_optimization"]
-    parsed = zero.DeepSpeedZeroConfig(**settings)
+    parsed = DeepSpeedZeroConfig(**settings)
     assert int(parsed.stage) == settings["stage"]
     assert parsed.offload_optimizer.device == settings["offload_optimizer"]["device"]
     with pytest.raises(ValueError):
-        zero.DeepSpeedZeroConfig(**settings, stage4=True)
+        DeepSpeedZeroConfig(**settings, stage4=True)
 
 
 @pytest.fixture(scope="module")
