@@ -174,3 +174,15 @@ def test_boxed_spans_balance_braces_and_skip_escapes():
 def test_an_unknown_format_names_its_neighbours():
     with pytest.raises(ValueError, match=r"'think_answr'.*Did you mean 'think_answer'"):
         get_response_format("think_answr")
+
+
+def test_a_delimited_format_has_no_answer_outside_its_delimiters():
+    boxed, only = get_reward_funcs(["accuracy"], response_format="boxed"), get_reward_funcs(["accuracy"], response_format="boxed_only")
+    completions = ["So the answer is 81.", "So it is \\boxed{81}.", "\\boxed{9}, no, \\boxed{81}"]
+    assert boxed[0](completions=completions, solution=["81"] * 3) == [1.0, 1.0, 0.0]
+    assert only[0](completions=completions, solution=["81"] * 3) == [0.0, 1.0, 0.0]
+    headings = FORMATS["thinking_response"]
+    assert headings.parse("Pancreas") == ParsedResponse(None, None, False)
+    assert headings.parse("## Thinking\n\nInsulin.\n\n## Final Response\n\nPancreas").answer == "Pancreas"
+    # Where an answer may come without a thought, the whole text is it.
+    assert FORMATS["think_prose"].parse("Pancreas").answer == "Pancreas"

@@ -69,6 +69,8 @@ class ResponseFormat:
         answer_tags: the same for the answer; ``None`` where the answer is boxed or is simply the rest of the text.
         boxed: the answer stands in ``\boxed{…}``.
         prose: the answer is a text for a reader; what is compared with a gold is the final answer in it, as in a whole completion.
+        delimited: without its delimiters there is no answer: no search of the whole completion for one (``boxed``), and a text without any
+            reasoning block is not taken for the answer.
         prefill: text that the assistant's turn starts with and the model does not generate. Completions are read with it in front.
         chat_template: Jinja template for base models that need this format's own conversation text (R1-Zero), else ``None``.
         source: paper or project that the shape comes from.
@@ -81,6 +83,7 @@ class ResponseFormat:
     answer_tags: tuple[str, str] | None = None
     boxed: bool = False
     prose: bool = False
+    delimited: bool = False
     prefill: str = ""
     chat_template: str | None = field(default=None, repr=False)
     source: str = ""
@@ -180,7 +183,7 @@ class ResponseFormat:
             return pieces[1].strip() or None, pieces[0].strip() or ("repeated" if len(pieces) > 3 else ""), pieces[-1]
         end = text.rfind(closing)
         if end == -1:
-            return None, "missing", None if opening in text else text
+            return None, "missing", None if self.delimited or opening in text else text
         body = text[end + len(closing) :]
         if opening in body:
             return None, "reopened", None
@@ -278,6 +281,14 @@ FORMATS: dict[str, ResponseFormat] = {
             source="simpleRL-reason; Qwen2.5-Math's prompt",
         ),
         ResponseFormat(
+            name="boxed_only",
+            system_prompt="Please reason step by step, and put your final answer within \\boxed{}.",
+            layout="{reasoning}\n\\boxed{{answer}}",
+            boxed=True,
+            delimited=True,
+            source="simpleRL-reason's reward, which pays nothing without a box; else as boxed",
+        ),
+        ResponseFormat(
             name="special_token",
             system_prompt=(
                 "Answer as |special_token|<your reasoning>|special_token|Summary: <the final answer>, with the reasoning between the "
@@ -320,7 +331,8 @@ FORMATS: dict[str, ResponseFormat] = {
             layout="## Thinking\n\n{reasoning}\n\n## Final Response\n\n{answer}",
             reasoning_tags=("## Thinking", "## Final Response"),
             prose=True,
-            source="HuatuoGPT-o1 (arXiv:2412.18925)",
+            delimited=True,
+            source="HuatuoGPT-o1 (arXiv:2412.18925), which pays nothing without the second heading",
         ),
         ResponseFormat(
             name="r1_zero",

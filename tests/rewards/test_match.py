@@ -41,6 +41,24 @@ def score(reward, answer, gold, fmt=FMT):
         ("胰腺。", "胰腺", 1.0),
         ("答案是：胰腺", "胰腺", 1.0),
         ("5.5 mg", "5.5 mg", 1.0),
+        ("type-2 diabetes", "Type 2 diabetes", 1.0),  # a hyphen is no sign
+        ("COVID 19", "COVID-19", 1.0),
+        ("1200", "1,200", 1.0),
+        ("0.5", ".5", 1.0),
+        ("Ca²⁺", "Ca2+", 1.0),
+        ("**The** `pancreas`", "_pancreas_", 1.0),
+        ("A", "A", 1.0),  # a letter is no article
+        ("the hepatitis A virus", "Hepatitis A virus", 1.0),
+        # a sign that turns the meaning round
+        ("↓ calcium", "↑ calcium", 0.0),
+        ("PaO2 > 60 mmHg", "PaO2 < 60 mmHg", 0.0),
+        ("x > 3", "x < 3", 0.0),
+        ("5", ".5", 0.0),
+        ("1:2", "1/2", 0.0),
+        ("105", "10⁵", 0.0),
+        ("2x-3", "2x+3", 0.0),
+        ("B", "A, B", 0.0),
+        ("hepatitis virus", "Hepatitis A virus", 0.0),
         # another value, word, order, or more than the gold
         ("5,5 mg", "5.5 mg", 0.0),
         ("HER2-", "HER2+", 0.0),
@@ -114,6 +132,10 @@ def test_option(text, letter):
         ("The answer is B or C", "B", 0.0),
         ("B\nThe answer is C", "B", 0.0),  # two choices
         ("pancreas", "B", 0.0),
+        ("B. liver", "B. pancreas", 0.0),
+        ("B. pancreas", "B. Pancreas", 1.0),
+        ("E. histolytica", "E. coli", 0.0),
+        ("E. coli", "E. coli", 1.0),
         ("B", "pancreas", None),
         ("B", "42", None),
         ("B", None, None),
@@ -131,6 +153,35 @@ def test_answer_match_takes_the_rule_that_the_gold_asks_for():
     values = reward(completions=[think(a) for a in answers], solution=golds, log_extra=logged.__setitem__)
     assert values == [1.0, 1.0, 1.0, 0.0, None, 0.0]
     assert logged == {"matched_by": ["choice", "mathematics", "words", "", "", ""]}
+
+
+@pytest.mark.parametrize("letter", "ABCDEFGHIJ")
+def test_every_letter_is_an_option_and_no_article(letter):
+    other = "A" if letter == "J" else "J"
+    for gold in (letter, f"({letter})", f"{letter}."):
+        assert [score(AnswerMatchReward, answer, gold) for answer in (letter, f"The answer is ({letter}).", other)] == [1.0, 1.0, 0.0]
+
+
+@pytest.mark.parametrize(
+    ("answer", "gold", "value"),
+    [
+        ("C. perfringens", "C. difficile", 0.0),
+        ("H. influenzae", "H. pylori", 0.0),
+        # equal numbers, another unit
+        ("10 g", "10 mg", 0.0),
+        ("The dose is 10 g", "10 mg", 0.0),
+        ("5 km", "5 m", 0.0),
+        ("$5\\text{ km}$", "5 m", 0.0),
+        ("10 mg", "10 mg", 1.0),
+        ("10", "10 mg", 1.0),
+        ("\\boxed{10\\text{ mg}}", "10 mg", 1.0),
+        ("18 dollars", "18", 1.0),
+        ("\\frac{1}{2}", "0.5", 1.0),
+        ("2x + 1", "1 + 2x", 1.0),
+    ],
+)
+def test_answer_match_does_not_pay_for_another_genus_or_unit(answer, gold, value):
+    assert score(AnswerMatchReward, answer, gold) == value
 
 
 def test_a_judge_is_asked_only_what_the_rules_do_not_accept(monkeypatch):

@@ -16,13 +16,13 @@ def parsed_answers(fmt: ResponseFormat, completions: Sequence[Any]) -> list[str 
     r"""The one final answer of each completion, or ``None`` where it gives none or contradicts itself.
 
     A format without any tags (``boxed``) is a prompt's wish more than a shape, so where its box is missing the whole completion is
-    searched as :func:`r1_recipes.verification.final_answer` does; of an answer in prose the answer block is. With tags only the answer
-    block counts.
+    searched as :func:`r1_recipes.verification.final_answer` does; of an answer in prose the answer block is. With tags, and in a format
+    that is ``delimited`` (``boxed_only``), only what they hold counts.
     """
     answers = []
     for text in completion_texts(completions):
         answer = fmt.parse(text).answer
-        if answer is None and fmt.reasoning_tags is None and fmt.answer_tags is None:
+        if answer is None and fmt.reasoning_tags is None and fmt.answer_tags is None and not fmt.delimited:
             answer = verification.final_answer(fmt.full_text(text))
         elif answer is not None and fmt.prose:
             answer = verification.final_answer(answer)

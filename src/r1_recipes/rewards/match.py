@@ -21,9 +21,16 @@ logger = logging.getLogger(__name__)
 _JUDGE = "openai:"
 _SLOT = re.compile(r"\{(question|solution|answer)\}")
 _ANCHOR = re.compile(r"\banswer\s*(?:is\b|:|：)|答案(?:是|为|:|：)", re.IGNORECASE)
-# A number keeps its sign and its point; a word keeps a sign at its end (HER2+ is not HER2-).
-_TOKEN = re.compile(r"[-+]?\d+(?:[.,]\d+)*%?(?![^\W\d_])|\w+(?:[-+](?!\w))?")
-_ARTICLES = frozenset(("a", "an", "the"))
+# A number keeps its sign and its point, and what stands between two or compares them; a word keeps a sign at its end (HER2+ is not HER2-).
+# A hyphen after a letter is no sign: Type-2 is Type 2.
+_TOKEN = re.compile(
+    r"(?:(?<!\w)-|\+)?(?:\d+(?:[.,]\d+)*|(?<![\w.])\.\d+)%?(?![^\W\d_])|(?<=\d)\s*[/:]\s*(?=\d)|[<>≤≥≠±↑↓=^]|[^\W_]+(?:[-+](?!\w))?"
+)
+_THOUSANDS = re.compile(r"(?<![\d.,])\d{1,3}(?:,\d{3})+(?![\d,])")
+_POWER = re.compile(r"(?<=\d)(?=[⁰¹²³⁴⁵⁶⁷⁸⁹⁺⁻])")  # 10⁵ is not 105; Ca²⁺ is Ca2+
+# An article stands before a word. A capital A elsewhere than at the beginning is a letter: hepatitis A virus.
+_ARTICLE = re.compile(r"(?:\A\W*(?i:an?|the)|\b(?:an?|[Tt]he))\s+(?=\w)")
+_COMMAND = re.compile(r"\\[a-zA-Z]+")
 _LETTER = re.compile(r"\(?\s*([A-J])\s*(?:[).:、]|\Z)(?P<rest>.*)", re.DOTALL)
 # Of a longer answer no part is known to be the one that is meant; a judge reads the beginning.
 _MAX_CHARS = 4000
@@ -41,17 +48,26 @@ def candidates(answer: str) -> list[str]:
 
 def words(text: str) -> list[str]:
     """The words and numbers of a text, as they are compared: case, width, articles, punctuation and emphasis do not count."""
-    return [word for word in _TOKEN.findall(unicodedata.normalize("NFKC", text).casefold()) if word not in _ARTICLES]
+    plain = unicodedata.normalize("NFKC", _POWER.sub("^", text)).replace("*", "").replace("`", "")
+    plain = _THOUSANDS.sub(lambda number: number[0].replace(",", ""), _ARTICLE.sub("", plain))
+    tokens = [token[0].strip() for token in _TOKEN.finditer(plain.casefold())]
+    return [f"0{token}" if token.startswith(".") else token for token in tokens]
 
 
 def option(text: str) -> str | None:
     """The one option's letter, A to J, that a text begins with: ``B``, ``(B)``, ``B. pancreas``; ``None`` where there is none, or two."""
+    choice = _choice(text)
+    return None if choice is None else choice[0]
+
+
+def _choice(text: str) -> tuple[str, list[str]] | None:
+    """An option's letter and the words after it."""
     stripped = re.sub(r"[*_$`]+", "", unicodedata.normalize("NFKC", text)).strip(" \t\r\n'\"")
     stripped = re.sub(r"^(?:option|choice)\s+", "", stripped, flags=re.IGNORECASE)
     match = _LETTER.match(stripped)
     if match is None or re.search(r"\(\s*[A-J]\s*\)|\b[B-J]\s*[).]|\b(?:or|and)\s+[A-J]\b", match["rest"]):
         return None
-    return match[1]
+    return match[1], words(match["rest"])
 
 
 def _says(answer: str | None, gold: str) -> bool:
@@ -61,11 +77,25 @@ def _says(answer: str | None, gold: str) -> bool:
     return any(words(text) == wanted for text in candidates(answer))
 
 
-def _chooses(answer: str | None, letter: str) -> bool:
-    if answer is None or len(answer) > _MAX_CHARS:
+def _chooses(answer: str | None, gold: str) -> bool:
+    """Whether the answer is the gold's letter, and no other words than the gold's follow it: E. coli is not E. histolytica."""
+    wanted = _choice(gold)
+    if wanted is None or answer is None or len(answer) > _MAX_CHARS:
         return False
-    found = {choice for choice in map(option, candidates(answer)) if choice is not None}
-    return found == {letter}
+    letter, text = wanted
+    found = [choice for choice in map(_choice, candidates(answer)) if choice is not None]
+    return {choice[0] for choice in found} == {letter} and (not text or any(choice[1] in ([], text) for choice in found))
+
+
+def _other_unit(answer: str, gold: str) -> bool:
+    """Whether the gold has a unit (or a variable) that the answer, though it is not a number alone, does not have."""
+    wanted = _names(gold)
+    found = _names(candidates(answer)[-1])
+    return bool(wanted and found and not wanted <= found)
+
+
+def _names(text: str) -> set[str]:
+    return set(re.findall(r"[^\W\d_]+|%", _COMMAND.sub(" ", unicodedata.normalize("NFKC", text)).casefold()))
 
 
 @register_reward("exact_match")
@@ -73,9 +103,9 @@ def _chooses(answer: str | None, letter: str) -> bool:
 class ExactMatchReward(Reward):
     """1.0 where the answer says the column ``solution`` and nothing else, else 0.0; ``None`` where there is no gold.
 
-    Range: {0, 1}. Compared are words and numbers: case, punctuation, articles and Markdown do not count, order and signs do. Of an
-    answer in a sentence, what follows "answer is" or stands in a box is compared, too. Two names are not one, so hedging does not pay;
-    a synonym is another word: see ``answer_match``.
+    Range: {0, 1}. Compared are words and numbers: case, punctuation, articles and Markdown do not count, order and signs (``-``, ``<``,
+    ``↑``) do. Of an answer in a sentence, what follows "answer is" or stands in a box is compared, too. Two names are not one, so
+    hedging does not pay; a synonym is another word: see ``answer_match``.
     """
 
     def __call__(self, completions: Sequence[Any], solution: Sequence[Any] | None = None, **columns: Any) -> list[float | None]:
@@ -91,16 +121,16 @@ class ExactMatchReward(Reward):
 class ChoiceMatchReward(Reward):
     """1.0 where the answer is the option's letter in the column ``solution``, else 0.0; ``None`` where the gold is no letter, A to J.
 
-    Range: {0, 1}. ``B``, ``(B)``, ``B. pancreas`` and ``The answer is B`` are the same choice; two letters are none. Source:
-    open-r1-multimodal, whose geometry problems are half multiple choice.
+    Range: {0, 1}. ``B``, ``(B)``, ``B. pancreas`` and ``The answer is B`` are the same choice; two letters are none, and after a gold
+    with words (``B. pancreas``) other words are another answer. Source: open-r1-multimodal, whose geometry problems are half multiple
+    choice.
     """
 
     def __call__(self, completions: Sequence[Any], solution: Sequence[Any] | None = None, **columns: Any) -> list[float | None]:
         require_solution(self.name, solution, columns)
-        letters = [None if gold is None else option(str(gold)) for gold in solution]
         return [
-            None if letter is None else float(_chooses(parsed.answer, letter))
-            for letter, parsed in zip(letters, self.parse(completions), strict=True)
+            None if gold is None or option(str(gold)) is None else float(_chooses(parsed.answer, str(gold)))
+            for gold, parsed in zip(solution, self.parse(completions), strict=True)
         ]
 
 
@@ -111,7 +141,7 @@ class AnswerMatchReward(Reward):
     else what a judge says, where there is one, else 0.0.
 
     Range: 0..1 ({0, 1} without a judge). ``None`` where there is no gold, or the judge gave no score. A letter is compared as a choice, a
-    gold that is mathematics as mathematics, and every other as words.
+    gold that is mathematics as mathematics (but another unit is another answer), and every other as words.
 
     ``match_judge`` is ``openai:NAME``, a model behind an OpenAI-compatible server (``OPENAI_BASE_URL``), asked only about answers that
     the rules do not accept. It gets ``match_judge_prompt``, with ``{question}``, ``{solution}`` and ``{answer}``, and its last
@@ -172,12 +202,11 @@ class AnswerMatchReward(Reward):
         verdicts = correctness(self.response_format, completions, golds)
         rules: list[str | None] = []
         for gold, answer, verdict in zip(golds, answers, verdicts, strict=True):
-            letter = option(gold)
             if not words(gold):
                 rules.append(None)
-            elif letter is not None and _chooses(answer, letter):
+            elif _chooses(answer, gold):
                 rules.append("choice")
-            elif verdict:
+            elif verdict and not _other_unit(answer, gold):
                 rules.append("mathematics")
             else:
                 rules.append("words" if _says(answer, gold) else "")
