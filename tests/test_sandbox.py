@@ -537,8 +537,11 @@ class TestContainer:
     def noted(notes: Path) -> list[list[str]]:
         return [json.loads(line) for line in notes.read_text().splitlines()]
 
-    def test_what_a_container_may(self, engine):
-        box = Container("docker", "python:3.12-slim")
+    @pytest.mark.parametrize("name", ["docker", "podman"])
+    def test_what_a_container_may(self, engine, name):
+        engine.with_name(name).write_bytes(engine.with_name("docker").read_bytes())
+        engine.with_name(name).chmod(0o755)
+        box = Container(name, "python:3.12-slim")
         job = payload(Program("print(1)"), Call(b"in", 100), ROOM, own_user=False)
         assert run(box, "print(1)", b"in", room=100) == Outcome("ok", f"{len(job)}\n".encode())
         (words,) = self.noted(engine)
@@ -558,6 +561,7 @@ class TestContainer:
             "--pull never",
         ):
             assert flag in line
+        assert ("--read-only-tmpfs=false" in words) == (name == "podman")
         assert not {"--tmpfs", "--volume", "-v", "--privileged", "--env-file"} & set(words)
         # grace 10 s + twice 30 s
         assert words[-8:] == ["python:3.12-slim", "-s", "KILL", "70", "python3", "-s", "-B", "-c", RUNNER][-8:]
@@ -684,6 +688,12 @@ class TestE2B:
         answers += [b""]
         with pytest.raises(SandboxError, match="no program was started"):
             run(sandboxes.E2B(), "print(7)")
+        # A machine that cannot be ended ends by itself; the program was judged all the same.
+        machine = client.Sandbox.create()
+        type(machine).kill = lambda self: 1 / 0
+        client.Sandbox.create = lambda **options: machine
+        answers += [READY + b"7\n"]
+        assert run(sandboxes.E2B(), "print(7)").output == b"7\n"
         client.Sandbox.create = lambda **options: 1 / 0
         with pytest.raises(SandboxError, match="no machine: ZeroDivisionError"):
             run(sandboxes.E2B(), "print(7)")

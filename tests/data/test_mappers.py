@@ -148,6 +148,10 @@ def test_prompt_solution_takes_the_last_user_turn_of_a_conversation():
         {"role": "user", "content": " What is 7 - 9? "},
         {"role": "assistant", "content": ""},
     ]
+    lists = {"role": ["user", "assistant"], "content": ["hi", "ho"]}  # as Arrow may hold it
+    assert get_mapper("prompt_solution")({"prompt": lists, "solution": "1"})["question"] == "hi"
+    with pytest.raises(SkipRow, match="column 'prompt' is no list of turns"):
+        get_mapper("prompt_solution")({"prompt": ["hi"], "solution": "1"})
     mapper = get_mapper("prompt_solution", prompt_column="turns", solution_column="gold", reasoning_column="why")
     assert mapper({"turns": prompt, "gold": -2, "why": "9 - 7 = 2"}) == {
         "question": "What is 7 - 9?",
@@ -354,6 +358,10 @@ def openr1(**columns):
         ),
         ({"correctness_math_verify": [False] * 3, "correctness_llama": [True] * 3, "is_reasoning_complete": [True] * 3}, ""),
         ({"correctness_math_verify": [True] * 3, "is_reasoning_complete": None}, ""),
+        (
+            {"correctness_math_verify": [True] * 3, "is_reasoning_complete": None, "generations": ["<think>a", "<think>a</think>b", "c"]},
+            "<think>a</think>b",
+        ),
         ({"correctness_math_verify": [True], "is_reasoning_complete": [False, True, True]}, ""),  # lists of other lengths
         ({"correctness_math_verify": [True] * 9, "is_reasoning_complete": [True] * 9, "generations": [None, " ", "x"]}, "x"),
         ({"correctness_math_verify": [True] * 3, "is_reasoning_complete": [True] * 3, "generations": None}, ""),

@@ -126,12 +126,14 @@ def test_dapo_reads_the_original_set():
     del original["solution"], original["source_prompt"]
     assert get_mapper("dapo").missing(list(original)) == []
     assert get_mapper("dapo")(original)["solution"] == "23"
+    for prompt in ({"role": ["user"], "content": [original["prompt"][0]["content"]]}, [{"from": "human", "value": "Find it."}]):
+        assert get_mapper("dapo")({**original, "prompt": prompt})["question"].startswith("Find")
     assert get_mapper("dapo").missing(["prompt"]) == ["solution (or reward_model)"]
     for broken in (None, {}, {"ground_truth": " "}, "23"):
         with pytest.raises(SkipRow, match="no gold in columns 'solution' and 'reward_model'"):
             get_mapper("dapo")({**original, "reward_model": broken})
     for prompt in (None, 3, [], [{"role": "assistant", "content": "x"}], [None], "Solve the following math problem step by step. X\n"):
-        with pytest.raises(SkipRow, match="column 'prompt' is empty"):
+        with pytest.raises(SkipRow, match=r"column 'prompt' is (empty|no list of turns)"):
             get_mapper("dapo")({**original, "prompt": prompt})
 
 

@@ -175,7 +175,9 @@ def test_xml_formats_follow_every_format(name):
     text = fmt.render_completion("2 + 2 = 4", "4")
     assert score(XmlSoftFormatReward(fmt), text) == 1.0
     assert score(XmlStrictFormatReward(fmt), text) == 1.0
-    assert score(XmlStrictFormatReward(fmt), "So: " + text) == (1.0 if fmt.reasoning_tags is None else 0.0)  # where the working is free text
+    assert score(XmlStrictFormatReward(fmt), "So: " + text) == (
+        1.0 if fmt.reasoning_tags is None else 0.0
+    )  # where the working is free text
 
 
 @pytest.mark.parametrize("prefill", ["<reasoning>\n", "Let me solve this step by step.\n<reasoning>"])

@@ -95,11 +95,13 @@ class Container:
         environment = [word for key, value in ALLOWED_ENVIRONMENT.items() if key != "PATH" for word in ("--env", f"{key}={value}")]
         # A compiler needs somewhere to write; what stands there counts as the container's memory.
         writable = [] if self.command is None else ["--tmpfs", "/tmp:rw,exec,nosuid,nodev,size=64m,mode=1777"]
+        # podman lets a read-only container write to /run and /var/tmp unless told otherwise; docker knows no such option.
+        sealed = ["--read-only", *(["--read-only-tmpfs=false"] if self.name == "podman" else [])]
         # The container's first process ends it in time, even should the trainer be killed.
         timeout = ["timeout", "-s", "KILL", str(GRACE_SECONDS + WALL_FACTOR * limits.cpu_seconds)]
         return [
             *(self.name, "run", "--rm", "--interactive", "--name", name, "--pull", "never", "--log-driver", "none"),
-            *("--network", "none", "--ipc", "none", "--read-only", *writable, "--cap-drop", "ALL"),
+            *("--network", "none", "--ipc", "none", *sealed, *writable, "--cap-drop", "ALL"),
             *("--security-opt", "no-new-privileges", "--user", "65534:65534", "--workdir", "/", "--hostname", "sandbox", *environment),
             *("--memory", memory, "--memory-swap", memory, "--cpus", "1", "--pids-limit", str(MAX_THREADS)),
             *("--ulimit", "core=0:0", "--ulimit", f"nofile={MAX_FILES}:{MAX_FILES}"),

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import importlib.util
+import logging
 import os
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
 from r1_recipes.errors import RecipeError, first_line
 from r1_recipes.sandbox.base import READY, RUNNER, START_SECONDS, WALL_FACTOR, Call, Limits, Outcome, Program, SandboxError, payload
+
+logger = logging.getLogger(__name__)
 
 TEMPLATE = "code-interpreter-v1"
 """E2B's own template with Python, the one open-r1 uses; ``code_image`` names another."""
@@ -71,7 +74,10 @@ class E2B:
         except Exception as error:
             raise SandboxError(f"the machine failed: {first_line(error)}") from error
         finally:
-            machine.kill()
+            try:
+                machine.kill()
+            except Exception as error:  # a reward never raises, and the service ends the machine by itself
+                logger.warning("e2b: a machine could not be ended: %s", first_line(error))
 
     @staticmethod
     def _call(machine: object, call: Call, limits: Limits) -> Outcome:

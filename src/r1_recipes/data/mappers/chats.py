@@ -130,6 +130,19 @@ def read_turns(value: Any, column: str) -> list[dict[str, str]]:
     return turns
 
 
+def last_question(value: Any, column: str) -> str:
+    """A prompt column's question: the text itself, or the last user's turn.
+
+    Raises:
+        SkipRow: as :func:`read_turns`, or it is blank.
+    """
+    turns = [{"role": "user", "content": value}] if isinstance(value, str) else read_turns(value, column)
+    question = next((turn["content"] for turn in reversed(turns) if turn["role"] == "user"), "")
+    if not question.strip():
+        raise SkipRow(f"column {column!r} is empty")
+    return question
+
+
 def read_conversation(turns: list[dict[str, str]], system: Any = None, *, keep_wrappers: bool = False) -> dict[str, Any]:
     """``question``, ``response`` and ``messages`` of a conversation whose last assistant's turn is the response.
 

@@ -6,7 +6,8 @@ from collections.abc import Collection
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
-from r1_recipes.data.mappers.base import Mapper, SkipRow, register_mapper, required_text
+from r1_recipes.data.mappers.base import Mapper, register_mapper, required_text
+from r1_recipes.data.mappers.chats import last_question
 
 
 @register_mapper("prompt_solution")
@@ -33,13 +34,8 @@ class PromptSolution(Mapper):
         return [c for c in (self.prompt_column, self.solution_column, self.reasoning_column) if c and c not in columns]
 
     def __call__(self, row: dict[str, Any]) -> dict[str, Any]:
-        prompt = row.get(self.prompt_column)
-        if isinstance(prompt, list):
-            turns = [message.get("content") for message in prompt if message.get("role") in ("user", "human")]
-            prompt = turns[-1] if turns else None
-        if not str(prompt or "").strip():
-            raise SkipRow(f"column {self.prompt_column!r} is empty")
-        mapped = {"question": str(prompt).strip(), "solution": required_text(row, self.solution_column)}
+        question = last_question(row.get(self.prompt_column), self.prompt_column).strip()
+        mapped = {"question": question, "solution": required_text(row, self.solution_column)}
         if self.reasoning_column:
             mapped["reasoning"] = required_text(row, self.reasoning_column)
         return mapped

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from typing import Any, ClassVar
 
 from r1_recipes.data.mappers.base import Mapper, SkipRow, optional_text, register_mapper, required_text
+from r1_recipes.data.mappers.chats import last_question
 from r1_recipes.formats import boxed_spans
 
 
@@ -155,7 +156,11 @@ def _first_correct(row: dict[str, Any]) -> str:
         _padded(row.get(column), len(texts)) for column in ("is_reasoning_complete", "correctness_math_verify", "correctness_llama")
     )
     for text, whole, right, second in zip(texts, complete, verified, judged, strict=True):
-        if isinstance(text, str) and text.strip() and whole is True and (right if right is not None else second) is True:
+        if not isinstance(text, str) or not text.strip():
+            continue
+        # Of a generation that nothing is said about, its closed reasoning says that it came to an end.
+        ended = whole is True or (whole is None and "</think>" in text)
+        if ended and (right if right is not None else second) is True:
             return text
     return ""
 
@@ -233,10 +238,7 @@ class DAPO(Mapper):
         return absent if {"solution", "reward_model"} & set(columns) else [*absent, "solution (or reward_model)"]
 
     def __call__(self, row: dict[str, Any]) -> dict[str, Any]:
-        prompt = row.get("prompt")
-        if isinstance(prompt, list):
-            prompt = next((turn.get("content") for turn in reversed(prompt) if isinstance(turn, dict) and turn.get("role") == "user"), None)
-        question = _DAPO_CLOSING.sub("", _DAPO_OPENING.sub("", prompt if isinstance(prompt, str) else "")).strip()
+        question = _DAPO_CLOSING.sub("", _DAPO_OPENING.sub("", last_question(row.get("prompt"), "prompt"))).strip()
         if not question:
             raise SkipRow("column 'prompt' is empty")
         rule = row.get("reward_model")
