@@ -1,13 +1,14 @@
 """Other projects' files as recipes: ``python -m r1_recipes.migration FILE > recipes/mine.yaml`` writes one, and lists what it left out.
 
 FILE is a YAML file of open-r1, alignment-handbook or veRL; a shell script that calls veRL (``key=value``) or a Transformers trainer
-(``--key value``); or a Python script like grpo_demo, whose ``GRPOConfig(…)`` and ``LoraConfig(…)`` are read, never run. What has another
+(``--key value``); or a Python script like grpo_demo, whose ``GRPOConfig(…)`` and trainer are read, never run. What has another
 shape there is translated here; keys that only have another name are in :mod:`r1_recipes.recipe`, which reads such YAML files as they are.
 """
 
 from __future__ import annotations
 
 import ast
+import operator
 import re
 import shlex
 from collections.abc import Iterator, Sequence
@@ -26,6 +27,15 @@ _DEMO_REWARDS = {
     "strict_format_reward_func": ("xml_strict_format", 0.5),
     "int_reward_func": ("integer_answer", 0.5),
     "correctness_reward_func": ("exact_match", 2.0),
+}
+
+# What its script is for, and what TRL did then with a key that is not set.
+_DEMO_SETTINGS = {
+    "mapper": "gsm8k",
+    "response_format": "reasoning_answer",
+    "beta": 0.04,
+    "loss_type": "grpo",
+    "temperature": 0.9,
 }
 
 
@@ -54,10 +64,13 @@ def translate_shapes(values: dict[str, Any], source: str, warnings: list[str]) -
         wanted = values.pop("use_flash_attention_2")
         if str(wanted).lower() == "true":
             _set(values, "attn_implementation", "flash_attention_2", "use_flash_attention_2", source, warnings)
-    names = values.get("reward_funcs")
-    if any(str(name) in _DEMO_REWARDS for name in _list(names or [])):
-        _demo_rewards(values, [str(name) for name in _list(names)], source, warnings)
+    if _of_demo(values.get("reward_funcs")):
+        _demo_rewards(values, [str(name) for name in _list(values["reward_funcs"])], source, warnings)
     return values
+
+
+def _of_demo(reward_funcs: Any) -> bool:
+    return any(str(name) in _DEMO_REWARDS for name in _list(reward_funcs))
 
 
 def _set(values: dict[str, Any], key: str, value: Any, old: str, source: str, warnings: list[str]) -> None:
@@ -172,21 +185,19 @@ _VERL_KEYS = {
     _ROLLOUT + "gpu_memory_utilization": "vllm_gpu_memory_utilization",
     _ROLLOUT + "tensor_model_parallel_size": "vllm_tensor_parallel_size",
     "trainer.total_epochs": "num_train_epochs",
-    "trainer.total_training_steps": "max_steps",
     "trainer.project_name": "wandb_project",
     "trainer.experiment_name": "run_name",
     "trainer.default_local_dir": "output_dir",
-    "trainer.val_before_train": "eval_on_start",
 }
 # Only how fast, or where, veRL does it; nothing of the experiment.
 _VERL_IGNORED = re.compile(
     r"(actor_rollout_ref\.(actor|ref)\.(fsdp|strategy|use_dynamic_bsz|ppo_max_token_len|log_prob|ulysses|megatron|use_torch_compile|checkpoint)"
     r"|actor_rollout_ref\.rollout\.(log_prob|name|max_num|enforce_eager|free_cache|enable_chunked|dtype|load_format|micro|max_model_len|val_kwargs|mode"
     r"|swap_space|disable_log|response_length|layered|prompt_length)"
-    r"|actor_rollout_ref\.model\.(use_remove_padding|external_lib|use_shm|override_config|enable_activation_offload)"
+    r"|actor_rollout_ref\.model\.(use_remove_padding|external_lib|use_shm|enable_activation_offload)"
     r"|actor_rollout_ref\.(hybrid_engine|nccl_timeout)"
-    r"|data\.(val_batch_size|truncation|filter_overlong_prompts|return_raw|prompt_key|reward_fn_key|gen_batch_size|image_key|tokenizer|trust_remote)"
-    r"|trainer\.(nnodes|n_gpus_per_node|resume_mode|critic_warmup|balance_batch|default_hdfs_dir|log_val|val_only|device|ray|remove_previous|max_)"
+    r"|data\.(val_batch_size|truncation|filter_overlong_prompts|return_raw|gen_batch_size|tokenizer|trust_remote)"
+    r"|trainer\.(nnodes|n_gpus_per_node|resume_mode|critic_warmup|balance_batch|default_hdfs_dir|log_val|device|ray|remove_previous|max_)"
     r"|ray_init|hydra|global_profiler)"
 )
 _VERL_LEFT = (
@@ -202,9 +213,44 @@ _VERL_LEFT = (
         "name the function in reward_funcs as my_module:my_reward; it is called with completions and columns",
     ),
     (r"reward_model\.", "see reward_funcs and the reward 'reward_model'"),
+    (_MODEL + "override_config", "the model's own configuration is read; model_init_kwargs: {NAME: value} changes it"),
+    (r"data\.image_key", "mapper verl reads no pictures; image_question does"),
     (r"data\.val_files", "name a held-out split with dataset_test_split, or judge the checkpoint with python -m r1_recipes.evaluate"),
     (r"actor_rollout_ref\.actor\.clip_ratio_c", "TRL's delta bounds the ratio for negative advantages another way"),
 )
+
+
+@dataclass
+class _Verl:
+    """veRL's settings with dots, ``done`` once they are taken. What the environment would fill in is ``left``."""
+
+    flat: dict[str, Any]
+    source: str
+    left: list[str]
+    done: set[str] = field(default_factory=set)
+
+    def take(self, key: str, default: Any = None) -> Any:
+        value = self.flat.get(key)
+        if value is not None and _UNSET.search(str(value)):
+            if key not in self.done:
+                self.left.append(f"{key}={value}: {_unset(value)}, or {_VERL_KEYS.get(key, 'its key')} here")
+            value = None
+        self.done.add(key)
+        return default if value is None else value
+
+    def number(self, key: str, default: Any = None, least: int = -1, kind: type = int) -> Any:
+        """A number that the recipe is computed with: without it, it would be another experiment."""
+        self.done.add(key)
+        value = self.flat.get(key)
+        if value is None:
+            return default
+        try:
+            if kind(value) >= least:
+                return kind(value)
+        except (TypeError, ValueError, OverflowError):
+            pass
+        hint = f"; {_unset(value)}" if _UNSET.search(str(value)) else ""
+        raise RecipeError(f"{self.source}: {key}: found {value!r}; a number from {least} up is needed{hint}")
 
 
 def from_verl(values: dict[str, Any], source: str) -> Migration:
@@ -213,26 +259,23 @@ def from_verl(values: dict[str, Any], source: str) -> Migration:
     Args:
         values: nested, or with dots, as on veRL's command line.
         source: what to call it in messages.
+
+    Raises:
+        RecipeError: a number that batches and steps are counted with is none.
     """
-    flat = {key.lstrip("+"): value for key, value in flatten(values).items()}
     migration = Migration()
     settings = migration.settings
-    done = set()
-
-    def take(key: str, default: Any = None) -> Any:
-        done.add(key)
-        value = flat.get(key)
-        return default if value is None else value
-
+    verl = _Verl({key.lstrip("+"): value for key, value in flatten(values).items()}, source, migration.left)
     for key, ours in _VERL_KEYS.items():
-        if (value := take(key)) is not None:
+        if (value := verl.take(key)) is not None:
             settings[ours] = value
-    _verl_data(take, settings, migration)
-    _verl_batches(take, settings, migration)
-    _verl_loss(take, settings, migration)
-    _verl_rest(take, settings, migration)
-    for key, value in flat.items():
-        if key in done or _VERL_IGNORED.match(key):
+    _verl_data(verl, settings, migration)
+    updates = _verl_batches(verl, settings, migration)
+    _verl_loss(verl, settings, migration)
+    _verl_steps(verl, settings, migration, updates)
+    _verl_rest(verl, settings, migration)
+    for key, value in verl.flat.items():
+        if key in verl.done or _VERL_IGNORED.match(key):
             continue
         reason = next((reason for pattern, reason in _VERL_LEFT if re.match(pattern, key)), "no counterpart here")
         migration.left.append(f"{key}={value}: {reason}")
@@ -240,13 +283,13 @@ def from_verl(values: dict[str, Any], source: str) -> Migration:
     return migration
 
 
-def _verl_data(take: Any, settings: dict[str, Any], migration: Migration) -> None:
-    files = _list(take("data.train_files") or [])
+def _verl_data(verl: _Verl, settings: dict[str, Any], migration: Migration) -> None:
+    countdown = "countdown" in str(verl.flat.get("data.train_files"))
+    files = _list(verl.take("data.train_files", []))
     if len(files) == 1:
         settings["dataset_name"] = files[0]
     elif files:
         settings["dataset_mixture"] = {"datasets": [{"id": name, "mapper": "verl"} for name in files]}
-    countdown = any("countdown" in str(name) for name in files)
     settings |= {"mapper": "verl", "system_prompt": ""}
     # What the data's own instruction asks for decides; a box or a last line is found without tags.
     settings["response_format"] = "r1_zero" if countdown else "boxed"
@@ -258,28 +301,39 @@ def _verl_data(take: Any, settings: dict[str, Any], migration: Migration) -> Non
         f"added: mapper: verl, system_prompt: '', response_format: {settings['response_format']}, reward_funcs: "
         f"{settings['reward_funcs']}; veRL picks its scorer by data_source, here task_rewards does"
     )
+    for key, column in (("data.prompt_key", "prompt"), ("data.reward_fn_key", "data_source")):
+        if (found := verl.take(key, column)) != column:
+            migration.left.append(f"{key}={found}: mapper verl reads {column!r}; rename the column in the data")
 
 
-def _verl_batches(take: Any, settings: dict[str, Any], migration: Migration) -> None:
-    """veRL counts prompts a step and a mini-batch, TRL completions a device and an update."""
-    prompts, mini = take("data.train_batch_size"), take(_ACTOR + "ppo_mini_batch_size")
-    micro = take(_ACTOR + "ppo_micro_batch_size_per_gpu")
-    gpus = int(take("trainer.n_gpus_per_node", 8)) * int(take("trainer.nnodes", 1))
-    total = take(_ACTOR + "ppo_micro_batch_size")
-    if micro is None and total is not None:
-        micro = max(1, int(total) // gpus)
-    group = int(settings.get("num_generations", 1))
-    if prompts is None:
-        return
-    prompts, micro = int(prompts), int(micro or 1)
-    mini = int(mini or prompts)
+def _verl_batches(verl: _Verl, settings: dict[str, Any], migration: Migration) -> int:
+    """veRL counts prompts a step and a mini-batch, TRL completions a device and an update. Returns the updates of one step.
+
+    What veRL has for a key that the file leaves out counts, too.
+    """
+    group = verl.number(_ROLLOUT + "n", 1, least=1)
+    if group == 1:
+        from trl import GRPOConfig
+
+        group = GRPOConfig.num_generations
+        migration.left.append(
+            f"{_ROLLOUT}n=1: GRPO compares completions of one prompt; num_generations: {group}, TRL's default, is written: "
+            f"as many prompts a step, {group} times the completions"
+        )
+    settings["num_generations"] = group
+    prompts = verl.number("data.train_batch_size", 1024, least=1)
+    mini = verl.number(_ACTOR + "ppo_mini_batch_size", min(256, prompts), least=1)
+    gpus = verl.number("trainer.n_gpus_per_node", 8, least=1) * verl.number("trainer.nnodes", 1, least=1)
+    total = verl.number(_ACTOR + "ppo_micro_batch_size", gpus, least=1)
+    micro = verl.number(_ACTOR + "ppo_micro_batch_size_per_gpu", max(1, total // gpus), least=1)
+    updates = -(-prompts // mini) * verl.number(_ACTOR + "ppo_epochs", 1, least=1)
     per_step, per_update = prompts * group, mini * group
     if per_update % (micro * gpus) or per_step % per_update:
         migration.left.append(
             f"data.train_batch_size={prompts}: {per_step} completions a step and {per_update} an update do not divide into {micro} a "
             f"device on {gpus} GPUs; set per_device_train_batch_size and gradient_accumulation_steps"
         )
-        return
+        return updates
     settings["per_device_train_batch_size"] = micro
     settings["gradient_accumulation_steps"] = per_update // (micro * gpus)
     if per_step != per_update:
@@ -288,13 +342,15 @@ def _verl_batches(take: Any, settings: dict[str, Any], migration: Migration) -> 
         f"{prompts} prompts x {group} = {per_step} completions a step, {per_update} an update: {micro} a device x "
         f"{settings['gradient_accumulation_steps']} accumulated x {gpus} GPUs"
     )
+    return updates
 
 
 _LOSSES = {"token-mean": "dapo", "seq-mean-token-mean": "grpo", "seq-mean-token-sum": "dr_grpo", "seq-mean-token-sum-norm": "dr_grpo"}
 
 
-def _verl_loss(take: Any, settings: dict[str, Any], migration: Migration) -> None:
-    estimator = str(take("algorithm.adv_estimator", "grpo"))
+def _verl_loss(verl: _Verl, settings: dict[str, Any], migration: Migration) -> None:
+    take = verl.take
+    estimator = str(take("algorithm.adv_estimator", "gae"))
     if estimator != "grpo":
         migration.left.append(
             f"algorithm.adv_estimator={estimator}: this is GRPO, which has no critic; the same data and rewards, another baseline"
@@ -311,42 +367,72 @@ def _verl_loss(take: Any, settings: dict[str, Any], migration: Migration) -> Non
     settings["loss_type"] = _LOSSES.get(str(mode)) or ("grpo" if token_level is not None and not _true(token_level) else "dapo")
     if not _true(take("algorithm.norm_adv_by_std_in_grpo", True)):
         settings["scale_rewards"] = "none"
+    # math_dapo's scorer pays 1 and -1, accuracy 1 and 0; what is the same for a whole group does not matter, the distance does.
+    doubled = str(verl.flat.get("reward_model.reward_manager")) == "dapo" or bool(
+        re.search("dapo[-_]math|math[-_]dapo", str(verl.flat.get("data.train_files")).lower())
+    )
+    if doubled:
+        verl.done.add("reward_model.reward_manager")
+        settings["reward_weights"] = [2.0]
+        migration.notes.append(
+            "reward_weights: accuracy has 2.0: veRL's scorer of math_dapo pays 1 and -1, accuracy 1 and 0 (gsm8k's pays 1 and 0, too: 1.0)"
+        )
     for prefix in ("reward_model.", "reward_model.reward_kwargs.", "custom_reward_function."):
         prefix += "overlong_buffer." if "kwargs" not in prefix else "overlong_buffer_cfg."
-        wanted, length, factor = (take(prefix + key) for key in ("enable", "len", "penalty_factor"))
-        if _true(wanted):
+        verl.done |= {prefix + "len", prefix + "penalty_factor"}
+        if _true(take(prefix + "enable")):
             settings["reward_funcs"] = [*settings["reward_funcs"], "soft_overlong_punishment"]
-            settings["reward_weights"] = [1.0, float(factor or 1.0)]
-            settings["soft_punish_cache"] = length
+            penalty = verl.number(prefix + "penalty_factor", 1.0, kind=float)
+            settings["reward_weights"] = [2.0 if doubled else 1.0, penalty]
+            settings["soft_punish_cache"] = verl.number(prefix + "len", least=1)
             settings["max_completion_len"] = settings.get("max_completion_length")
 
 
-def _verl_rest(take: Any, settings: dict[str, Any], migration: Migration) -> None:
+def _verl_steps(verl: _Verl, settings: dict[str, Any], migration: Migration, updates: int) -> None:
+    """veRL's steps are rollouts, TRL's are optimizer updates."""
+    counted = {
+        "max_steps": verl.number("trainer.total_training_steps", 0),
+        "save_steps": verl.number("trainer.save_freq", 0),
+        "warmup_steps": verl.number(_ACTOR + "optim.lr_warmup_steps", -1),
+    }
+    steps = {key: count * updates for key, count in counted.items() if count > 0}
+    settings |= steps
+    if verl.flat.get("trainer.save_freq") is not None:
+        settings["save_strategy"] = "steps" if "save_steps" in steps else "no"
+    share = verl.take(_ACTOR + "optim.lr_warmup_steps_ratio")
+    if counted["warmup_steps"] < 0 and share is not None:
+        settings["warmup_steps"] = share
+    if updates > 1 and steps:
+        found = ", ".join(f"{key} {counted[key]} x {updates} = {count}" for key, count in steps.items())
+        migration.notes.append(f"a step of veRL's is {updates} updates, which are TRL's steps: {found}")
+    if (test := verl.number("trainer.test_freq", 0)) > 0:
+        migration.left.append(
+            f"trainer.test_freq={test}: eval_strategy: steps and eval_steps: {test * updates}, once there is a dataset_test_split"
+        )
+    if _true(verl.take("trainer.val_before_train")):
+        migration.left.append("trainer.val_before_train=True: eval_on_start: true, once there is a dataset_test_split")
+    if _true(verl.take("trainer.val_only")):
+        migration.left.append("trainer.val_only=True: this trains; python -m r1_recipes.evaluate judges a model")
+
+
+def _verl_rest(verl: _Verl, settings: dict[str, Any], migration: Migration) -> None:
+    take = verl.take
     engine = take(_ROLLOUT + "name", "vllm")
     settings["use_vllm"] = engine != "hf"
     if engine not in ("vllm", "hf"):
         migration.notes.append(f"{_ROLLOUT}name={engine}: completions are generated by vLLM here")
-    top_k = take(_ROLLOUT + "top_k")
+    top_k = verl.number(_ROLLOUT + "top_k")
     if top_k is not None:
-        settings["top_k"] = max(0, int(top_k))  # vLLM's -1 is all tokens, TRL's 0
-    steps, share = take(_ACTOR + "optim.lr_warmup_steps"), take(_ACTOR + "optim.lr_warmup_steps_ratio")
-    warmup = steps if steps is not None and int(steps) >= 0 else share
-    if warmup is not None:
-        settings["warmup_steps"] = warmup
+        settings["top_k"] = max(0, top_k)  # vLLM's -1 is all tokens, TRL's 0
     # veRL keeps the rate after its warm-up unless told otherwise.
     schedule = take(_ACTOR + "optim.warmup_style") or take(_ACTOR + "optim.lr_scheduler_type") or "constant"
     settings["lr_scheduler_type"] = "constant_with_warmup" if schedule == "constant" else schedule
-    rank = take(_MODEL + "lora_rank")
-    if rank and int(rank) > 0:
-        settings |= {"use_peft": True, "lora_r": int(rank)}
+    rank = verl.number(_MODEL + "lora_rank", 0)
+    if rank > 0:
+        settings |= {"use_peft": True, "lora_r": rank}
         modules = take(_MODEL + "target_modules")
         if modules is not None:
             settings["lora_target_modules"] = modules
-    save, test = take("trainer.save_freq"), take("trainer.test_freq")
-    if save is not None:
-        settings |= {"save_strategy": "steps", "save_steps": int(save)} if int(save) > 0 else {"save_strategy": "no"}
-    if test is not None and int(test) > 0:
-        migration.left.append(f"trainer.test_freq={test}: eval_strategy: steps and eval_steps: {test}, once there is a dataset_test_split")
     loggers = [str(name) for name in _list(take("trainer.logger") or [])]
     trackers = [name for name in loggers if name in ("wandb", "tensorboard", "trackio")]
     settings["report_to"] = trackers or "none"
@@ -376,24 +462,33 @@ def read_file(path: Path) -> dict[str, Any]:
         raise RecipeError(f"{path}: cannot be read: {error}") from error
     values = _from_python(text, path) if path.suffix == ".py" else _from_shell(text)
     if not values:
-        found = "a call of GRPOConfig, SFTConfig or LoraConfig" if path.suffix == ".py" else "key=value or --key value behind a command"
+        found = "a call of GRPOConfig, SFTConfig or a trainer" if path.suffix == ".py" else "key=value or --key value behind a command"
         raise RecipeError(f"{path}: no settings found; looked for {found}")
     return values
 
 
 _ASSIGNMENT = re.compile(r"(?:export\s+)?([A-Za-z_]\w*)=(\S*|\"[^\"]*\"|'[^']*'|\$\(\(.*\)\))\s*(?:#.*)?")
 _VARIABLE = re.compile(r"\$\{(\w+)(?::?-([^{}]*))?\}|\$(\w+)")
-_PRODUCT = re.compile(r"\$\(\(\s*(\d+(?:\s*\*\s*\d+)*)\s*\)\)")
+_ARITHMETIC = re.compile(r"\$\(\((.*?)\)\)")
+# Quoted text, which stays; a comment, and what is redirected where, which go; the end of a command.
+_SHELL = re.compile(r"""("(?:\\.|[^"\\])*"|'[^']*'|\\.)|(?<!\S)\#.*|(?:(?<!\S)\d+|&)?[<>]+&?\s*(?:"[^"]*"|'[^']*'|[^\s<>|&;"'])*|[|&;]+""")
+# What only a shell, or its environment, would fill in.
+_UNSET = re.compile(r"\$(\w+)|\$\{([\w.]+)|\$[({]")
+
+
+def _unset(value: Any) -> str:
+    names = sorted({m[1] or m[2] for m in _UNSET.finditer(str(value)) if m[1] or m[2]})
+    return f"set {', '.join(names)} in the file" if names else "only a shell knows it; write its value"
 
 
 def _from_shell(text: str) -> dict[str, Any]:
-    """The arguments of a script's commands: ``a.b=value`` and ``--key value``; its own variables and products are filled in."""
+    """The arguments of a script's commands: ``a.b=value`` and ``--key value``; its own variables and sums are filled in."""
     variables: dict[str, str] = {}
 
     def filled(word: str) -> str:
-        for _ in range(8):  # a default may hold a variable again
-            word = _VARIABLE.sub(lambda m: variables.get(m[1] or m[3], m[2] if m[2] is not None else m[0]), word)
-        return _PRODUCT.sub(lambda m: str(_product(m[1])), word)
+        for _ in range(8):  # a default may hold a variable again, for which a name without braces makes way
+            word = _VARIABLE.sub(lambda m: variables.get(m[1] or m[3], m[2] if m[2] is not None else f"${m[1] or m[3]}"), word)
+        return _ARITHMETIC.sub(lambda m: _computed(m, variables), word)
 
     values: dict[str, Any] = {}
     for line in text.replace("\\\n", " ").splitlines():
@@ -401,19 +496,33 @@ def _from_shell(text: str) -> dict[str, Any]:
         if assignment:
             variables[assignment[1]] = filled(assignment[2].strip("\"'"))
             continue
-        try:
-            words = shlex.split(filled(line), comments=True)
-        except ValueError:  # an open quote: no command that sets anything
-            continue
-        values.update(_arguments(words))
+        for command in _SHELL.sub(lambda m: m[1] or ("\n" if m[0].strip("|&;") == "" else " "), filled(line)).split("\n"):
+            try:
+                words = shlex.split(command)
+            except ValueError:  # an open quote: no command that sets anything
+                continue
+            values.update(_arguments(words))
     return values
 
 
-def _product(text: str) -> int:
-    result = 1
-    for factor in text.split("*"):
-        result *= int(factor)
-    return result
+_OPERATIONS = {ast.Add: operator.add, ast.Sub: operator.sub, ast.Mult: operator.mul, ast.Div: operator.floordiv, ast.Mod: operator.mod}
+
+
+def _computed(expression: re.Match[str], variables: dict[str, str]) -> str:
+    """The value of ``$((…))`` over whole numbers and the script's own names; the text as it stands where it is anything else."""
+
+    def value(node: ast.expr) -> int:
+        if isinstance(node, ast.BinOp):
+            return _OPERATIONS[type(node.op)](value(node.left), value(node.right))
+        return int(variables[node.id]) if isinstance(node, ast.Name) else int(ast.literal_eval(node))
+
+    try:
+        return str(value(ast.parse(expression[1].replace("$", "").strip(), mode="eval").body))
+    except (ValueError, TypeError, SyntaxError, KeyError, ArithmeticError, RecursionError, MemoryError):
+        return expression[0]
+
+
+_DOTTED = re.compile(r"\+{0,2}[a-z_]\w*(?:\.\w+)+=.*", re.DOTALL)
 
 
 def _arguments(words: Sequence[str]) -> Iterator[tuple[str, Any]]:
@@ -421,13 +530,13 @@ def _arguments(words: Sequence[str]) -> Iterator[tuple[str, Any]]:
     pending = list(words)
     while pending:
         word = pending.pop(0)
-        if re.fullmatch(r"\+{0,2}[a-z_]\w*(?:\.\w+)+=.*", word, re.DOTALL):
+        if _DOTTED.fullmatch(word):
             key, _, value = word.partition("=")
             yield key.lstrip("+"), _value(value)
         elif re.fullmatch(r"--[A-Za-z][\w-]*(?:=.*)?", word):
             key, equals, value = word[2:].partition("=")
             taken = [value] if equals else []
-            while not equals and pending and not re.match(r"--[A-Za-z]", pending[0]):
+            while not equals and pending and not (re.match(r"--([A-Za-z]|$)|\$[@*]$", pending[0]) or _DOTTED.fullmatch(pending[0])):
                 taken.append(pending.pop(0))
             yield key.replace("-", "_"), _value(taken[0]) if len(taken) == 1 else [_value(item) for item in taken] or True
 
@@ -441,13 +550,13 @@ def _value(text: str) -> Any:
         return float(text)
     try:
         value = yaml.safe_load(text)
-    except yaml.YAMLError:
+    except (yaml.YAMLError, ValueError):  # ValueError: the date 2025-02-30
         return text
     return text if isinstance(value, dict) and "{" not in text else value
 
 
 def _from_python(text: str, path: Path) -> dict[str, Any]:
-    """The literal keywords of ``GRPOConfig(…)``, ``SFTConfig(…)`` and ``LoraConfig(…)``, the model's name and the rewards; nothing is run.
+    """The literal keywords of ``GRPOConfig(…)``, ``SFTConfig(…)`` and a trainer's ``LoraConfig(…)``, model, rewards; nothing is run.
 
     Raises:
         RecipeError: it is not Python.
@@ -471,11 +580,10 @@ def _from_python(text: str, path: Path) -> dict[str, Any]:
         keywords = {keyword.arg: keyword.value for keyword in node.keywords if keyword.arg}
         if called in ("GRPOConfig", "SFTConfig", "TrainingArguments"):
             values.update((key, _literal(value, names, _UNREAD)) for key, value in keywords.items())
-        elif called == "LoraConfig":
-            lora = {"r": "lora_r", "target_modules": "lora_target_modules"}
-            kept = {lora.get(key, key): _literal(value, names) for key, value in keywords.items() if key != "task_type"}
-            values |= {"use_peft": True, **kept}
+        elif called == "get_peft_model":
+            values |= _lora(node.args[1] if len(node.args) > 1 else keywords.get("peft_config"), names)
         elif called in ("GRPOTrainer", "SFTTrainer"):
+            values |= _lora(keywords.get("peft_config"), names)
             functions = _resolved(keywords.get("reward_funcs"), names)
             if isinstance(functions, ast.List):
                 values["reward_funcs"] = [getattr(item, "id", None) or _literal(item, names) for item in functions.elts]
@@ -484,15 +592,36 @@ def _from_python(text: str, path: Path) -> dict[str, Any]:
                 values["model_name_or_path"] = model
         elif called == "from_pretrained" and node.args and isinstance(name := _literal(node.args[0], names), str):
             values.setdefault("model_name_or_path", name)
+            for key in (key for key in ("torch_dtype", "dtype", "attn_implementation") if key in keywords):
+                values.setdefault(key, _dtype(keywords[key]) or _literal(keywords[key], names, _UNREAD))
         elif called == "load_dataset" and node.args and isinstance(name := _literal(node.args[0], names), str):
             values.setdefault("dataset_name", name)
             if len(node.args) > 1 and isinstance(config := _literal(node.args[1], names), str):
                 values.setdefault("dataset_config", config)
+    if _of_demo(values.get("reward_funcs")):
+        values.setdefault("system_prompt", _literal(names.get("SYSTEM_PROMPT"), names))
     return {key: value for key, value in values.items() if value is not None}
 
 
 # What a script computes.
 _UNREAD = object()
+
+
+def _dtype(node: ast.expr) -> str | None:
+    """``torch.bfloat16`` as ``bfloat16``."""
+    return node.attr if isinstance(node, ast.Attribute) and getattr(node.value, "id", "") == "torch" else None
+
+
+def _lora(node: ast.expr | None, names: dict[str, ast.expr]) -> dict[str, Any]:
+    """What is passed for ``peft_config``; a ``LoraConfig(…)`` that is only written trains nothing."""
+    node = _resolved(node, names)
+    if node is None or isinstance(node, ast.Constant):
+        return {}
+    if not (isinstance(node, ast.Call) and getattr(node.func, "attr", getattr(node.func, "id", "")) == "LoraConfig"):
+        return {"peft_config": _UNREAD}
+    lora = {"r": "lora_r", "target_modules": "lora_target_modules"}
+    kept = {lora.get(k.arg, k.arg): _literal(k.value, names, _UNREAD) for k in node.keywords if k.arg and k.arg != "task_type"}
+    return {"use_peft": True, **kept}
 
 
 def _resolved(node: ast.expr | None, names: dict[str, ast.expr]) -> ast.expr | None:
@@ -527,13 +656,29 @@ def migrate(path: Path, method: str) -> Migration:
     migration.left += [f"{key}: an expression, which is not run" for key in unread]
     if path.suffix == ".py":
         _count_completions(values, migration.notes)
+        _demo_settings(values, migration.notes)
+    elif path.suffix in (".sh", ".bash"):
+        for key in [key for key, value in migration.settings.items() if _UNSET.search(str(value))]:
+            value = migration.settings.pop(key)
+            migration.left.append(f"{key}={value}: {_unset(value)}, or the key here")
     settings = translate(migration.settings, str(path), migration.notes)
     known = known_keys(method, [str(name) for name in _list(settings.get("reward_funcs") or [])])
     migration.left += [
         f"{key}={value}: no key of {method} here" for key, value in settings.items() if key not in known and key not in OBSOLETE
     ]
     migration.settings = {key: value for key, value in settings.items() if key in known}
+    if not migration.settings:
+        raise RecipeError(f"{path}: no key of {method} in it; found {', '.join(values)}")
     return migration
+
+
+def _demo_settings(values: dict[str, Any], notes: list[str]) -> None:
+    """What grpo_demo's script says in code, or left to the TRL of its day."""
+    if _of_demo(values.get("reward_funcs")):
+        added = {key: value for key, value in _DEMO_SETTINGS.items() if key not in values}
+        values |= added
+        said = ", ".join(f"{key}: {value}" for key, value in added.items())
+        notes.append(f"added: {said}; what grpo_demo's code does, and TRL's defaults then")
 
 
 def _count_completions(values: dict[str, Any], notes: list[str]) -> None:

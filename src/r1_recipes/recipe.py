@@ -302,6 +302,9 @@ def translate(values: dict[str, Any], source: str, warnings: list[str]) -> dict[
         warnings += [*found.notes, *(f"{source}: not carried over: {entry}" for entry in found.left)]
         values = found.settings
     values = migration.translate_shapes(values, source, warnings)
+    # A file with older keys is another project's; in ours the number is one of tokens.
+    if "cosine_max_len" in values and any(key in RENAMED or key in OBSOLETE for key in values):
+        warnings.append(f"{source}: cosine_max_len: {values['cosine_max_len']} is read as tokens; open-r1 counts characters")
     result = {}
     for key, value in values.items():
         if key in REFUSED:
@@ -313,6 +316,9 @@ def translate(values: dict[str, Any], source: str, warnings: list[str]) -> dict[
         if target != key:
             if target in values:
                 raise RecipeError(f"{source}: {key} is today's {target}, and both are set; keep {target}")
+            if target in result:
+                twins = " and ".join(old for old in values if RENAMED.get(old) == target)
+                raise RecipeError(f"{source}: {twins} are both today's {target}, and both are set; keep one of them, as {target}")
             note = f" ({RENAME_NOTES[key]})" if key in RENAME_NOTES else ""
             warnings.append(f"{source}: {key} is read as {target}{note}")
         result[target] = value
