@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from r1_recipes import migration
 from r1_recipes.errors import RecipeError
 from r1_recipes.migration import Migration, flatten, from_verl, is_verl, main, migrate, read_file, translate_shapes
-from r1_recipes.recipe import OBSOLETE, REFUSED, RENAMED, load, read_yaml
+from r1_recipes.recipe import OBSOLETE, REFUSED, RENAMED, load, read_yaml, translate
 
 FIXTURES = Path(__file__).parent / "fixtures"
 ON_CPU = ["--use_cpu", "true", "--bf16", "false"]
@@ -121,17 +121,60 @@ def test_grpo_demo_s_script_is_read_and_never_run(demo):
         "max_grad_norm": 0.1,
         "report_to": "wandb",
         "log_on_each_node": False,
-        "use_peft": True,
-        "lora_r": 16,
-        "lora_alpha": 64,
-        "lora_target_modules": ["q_proj", "v_proj"],
-        "lora_dropout": 0.05,
+        "dtype": "bfloat16",
+        "attn_implementation": "sdpa",
+        # Its LoraConfig is not passed to the trainer.
         "reward_funcs": ["xml_count", "xml_soft_format", "xml_strict_format", "integer_answer", "exact_match"],
         "reward_weights": [0.5, 0.5, 0.5, 0.5, 2.0],
+        "system_prompt": "Think, then answer.",
+        "mapper": "gsm8k",
+        "response_format": "reasoning_answer",
+        # TRL's defaults of its day.
+        "beta": 0.04,
+        "loss_type": "grpo",
+        "temperature": 0.9,
     }
     # What would have to be run is said to be missing; so is that a batch is counted otherwise today.
     assert "run_name: an expression, which is not run" in found.left
     assert "per_device_train_batch_size: 1 prompts are 16 completions, which today's TRL counts" in found.notes
+    assert any(note.startswith("added: mapper: gsm8k, response_format: reasoning_answer, beta: 0.04") for note in found.notes)
+
+
+@pytest.mark.parametrize(
+    ("code", "kept"),
+    [
+        ("config = LoraConfig(r=4, task_type='X')\nGRPOTrainer(model='m', peft_config=config)", {"use_peft": True, "lora_r": 4}),
+        (
+            "SFTTrainer(model='m', peft_config=peft.LoraConfig(target_modules='all-linear'))",
+            {"use_peft": True, "lora_target_modules": "all-linear"},
+        ),
+        ("model = get_peft_model('m', LoraConfig(lora_alpha=8))", {"use_peft": True, "lora_alpha": 8}),
+        ("config = LoraConfig(r=4)\nGRPOTrainer(model='m')", {}),
+        ("GRPOTrainer(model='m', peft_config=None)", {}),
+    ],
+)
+def test_lora_is_what_the_trainer_is_given(tmp_path, code, kept):
+    path = tmp_path / "a.py"
+    path.write_text(code, encoding="utf-8")
+    values = read_file(path)
+    values.pop("model_name_or_path", None)
+    assert values == kept
+
+
+def test_a_peft_config_that_would_have_to_be_run_is_listed(tmp_path):
+    path = tmp_path / "a.py"
+    path.write_text("GRPOTrainer(model='m', peft_config=get_peft_config(arguments))", encoding="utf-8")
+    found = migrate(path, "grpo")
+    assert (found.settings, found.left) == ({"model_name_or_path": "m"}, ["peft_config: an expression, which is not run"])
+
+
+def test_settings_of_a_demo_s_script_stay_its_own(tmp_path):
+    path = tmp_path / "a.py"
+    path.write_text("GRPOConfig(beta=0.1)\nGRPOTrainer(model='m', reward_funcs=[int_reward_func])", encoding="utf-8")
+    settings = migrate(path, "grpo").settings
+    assert (settings["beta"], settings["temperature"], settings["response_format"]) == (0.1, 0.9, "reasoning_answer")
+    path.write_text("GRPOTrainer(model='m', reward_funcs=[mine])", encoding="utf-8")
+    assert "beta" not in migrate(path, "grpo").settings, "another script may be of any day"
 
 
 def test_weights_multiply_what_the_demo_s_functions_pay():
@@ -158,7 +201,6 @@ def test_verl_s_script_becomes_a_recipe_and_a_list():
         "num_train_epochs": 15,
         "wandb_project": "sums",
         "run_name": "tiny",
-        "dataset_name": "$DATA_DIR/gsm8k/train.parquet",
         "mapper": "verl",
         "system_prompt": "",
         "response_format": "boxed",
@@ -173,7 +215,7 @@ def test_verl_s_script_becomes_a_recipe_and_a_list():
         "max_completion_len": 512,
         "use_vllm": True,
         "top_k": 0,
-        "warmup_steps": 10,
+        "warmup_steps": 40,  # 10 rollouts of 64 / 16 = 4 updates
         "lr_scheduler_type": "constant_with_warmup",
         "save_strategy": "no",
         "report_to": ["wandb"],
@@ -181,7 +223,121 @@ def test_verl_s_script_becomes_a_recipe_and_a_list():
         "bf16": True,
     }
     left = {entry.partition("=")[0] for entry in found.left}
-    assert left == {"data.val_files", "algorithm.kl_ctrl.kl_coef", "algorithm.filter_groups.enable", "critic.optim.lr", "trainer.test_freq"}
+    assert left == {
+        "data.train_files",
+        "data.val_files",
+        "actor_rollout_ref.model.override_config.attention_dropout",
+        "algorithm.kl_ctrl.kl_coef",
+        "algorithm.filter_groups.enable",
+        "critic.optim.lr",
+        "trainer.test_freq",
+    }
+
+
+def test_verl_behind_another_program_s_command_line():
+    found = migrate(FIXTURES / "verl_submitted.sh", "grpo")
+    # 64 prompts x 8 = 512 completions a step in 64 / 16 = 4 updates; 16 x 8 = 128 = 1 a device x 16 accumulated x 4 x 2 GPUs.
+    assert found.settings == {
+        "max_completion_length": 256,
+        "model_name_or_path": "nobody/tiny-base",
+        "learning_rate": 1e-6,
+        "num_generations": 8,
+        "mapper": "verl",
+        "system_prompt": "",
+        "response_format": "boxed",
+        "reward_funcs": ["accuracy", "soft_overlong_punishment"],
+        "per_device_train_batch_size": 1,
+        "gradient_accumulation_steps": 16,
+        "generation_batch_size": 512,
+        "beta": 0.0,
+        "loss_type": "dapo",
+        "reward_weights": [2.0, 0.5],  # 1 and -1 are as far apart as 2 x 1 and 2 x 0
+        "soft_punish_cache": 64,
+        "max_completion_len": 256,
+        "max_steps": 200,
+        "save_steps": 20,
+        "warmup_steps": 40,
+        "save_strategy": "steps",
+        "use_vllm": True,
+        "lr_scheduler_type": "constant_with_warmup",
+        "report_to": "none",
+        "output_dir": "outputs/verl",
+        "bf16": True,
+    }
+    assert any(
+        "4 updates, which are TRL's steps: max_steps 50 x 4 = 200, save_steps 5 x 4 = 20, warmup_steps" in note for note in found.notes
+    )
+    assert any("accuracy has 2.0: veRL's scorer of math_dapo pays 1 and -1" in note for note in found.notes)
+    assert sorted(found.left) == [
+        "actor_rollout_ref.model.override_config.attention_dropout=0.0: the model's own configuration is read; model_init_kwargs: "
+        "{NAME: value} changes it",
+        "data.train_files=$HOME/tiny/dapo-math-tiny.parquet: set HOME in the file, or its key here",
+        "environment=$PWD/environment.yaml: no counterpart here",
+        "folder=$PWD: no counterpart here",
+        "no_wait=True: no counterpart here",
+        "trainer.test_freq=5: eval_strategy: steps and eval_steps: 20, once there is a dataset_test_split",
+        "trainer.val_before_train=True: eval_on_start: true, once there is a dataset_test_split",
+    ]
+
+
+def test_verl_s_ppo_becomes_grpo_with_a_group(tmp_path):
+    script = FIXTURES / "verl_ppo.sh"
+    message = "trainer.n_gpus_per_node: found '$N_GPUS'; a number from 1 up is needed; set N_GPUS in the file"
+    with pytest.raises(RecipeError, match=re.escape(message)):
+        migrate(script, "grpo")
+    filled = tmp_path / "filled.sh"
+    filled.write_text("export N_GPUS=2\n" + script.read_text(encoding="utf-8"), encoding="utf-8")
+    found = migrate(filled, "grpo")
+    # 32 prompts x 8, TRL's default group; 16 x 8 = 128 an update = 4 a device x 16 accumulated x 2 GPUs.
+    batches = ("num_generations", "per_device_train_batch_size", "gradient_accumulation_steps", "generation_batch_size")
+    assert [found.settings[key] for key in batches] == [8, 4, 16, 256]
+    assert found.settings["output_dir"] == "outputs/verl"
+    assert not any("$" in str(value) for value in found.settings.values())
+    assert "eval_on_start" not in found.settings
+    left = "\n".join(found.left)
+    for said in (
+        "actor_rollout_ref.model.path=$BASE_MODEL: set BASE_MODEL in the file, or model_name_or_path here",
+        "vllm_tensor_parallel_size here",
+        "set EXPERIMENT_NAME in the file, or run_name here",
+        "actor_rollout_ref.rollout.n=1: GRPO compares completions of one prompt; num_generations: 8, TRL's default, is written",
+        "algorithm.adv_estimator=gae: this is GRPO, which has no critic",
+    ):
+        assert said in left
+
+
+@pytest.mark.parametrize(
+    ("line", "values"),
+    [
+        ("run --a 1 2>&1 | tee log", {"a": 1}),
+        ("run --a x > log &", {"a": "x"}),
+        ("run --a x>'the log' --b 2", {"a": "x", "b": 2}),
+        ("run --a 1 2>/dev/null; run --b 2 && run --c 3 || exit", {"a": 1, "b": 2, "c": 3}),
+        ("run --a 'x > y | z; &' # --b 2 | --c 3", {"a": "x > y | z; &"}),
+        ("run --a \"it's\" --b '\"' | less", {"a": "it's", "b": '"'}),
+        ("submit --flag one -- run --a 1", {"flag": "one", "a": 1}),
+        ("submit --flag one a.b=2", {"flag": "one", "a.b": 2}),
+        ('run --flag "$@"', {"flag": True}),
+        ("N=3\nrun --a $((N * (2 + 4) / 5)) --b $((${N} - 10 % 4))", {"a": 3, "b": 1}),
+        ("run --a $((UNKNOWN*2)) --b $((1/0))", {"a": "$((UNKNOWN*2))", "b": "$((1/0))"}),
+        ("run --a 2025-02-30", {"a": "2025-02-30"}),
+    ],
+)
+def test_what_a_shell_takes_for_itself_is_no_value(line, values):
+    assert migration._from_shell(line) == values
+
+
+def test_a_script_s_empty_recipe_is_an_error(tmp_path):
+    path = tmp_path / "a.sh"
+    path.write_text("ray job submit --no-wait --folder $HOME\n", encoding="utf-8")
+    with pytest.raises(RecipeError, match=r"a\.sh: no key of grpo in it; found no_wait, folder"):
+        migrate(path, "grpo")
+    path.write_text("train --learning_rate 1 --output_dir $HOME/x --num_train_epochs $(epochs)\n", encoding="utf-8")
+    found = migrate(path, "grpo")
+    assert found.settings == {"learning_rate": 1}
+    assert found.left == [
+        "output_dir=$HOME/x: set HOME in the file, or the key here",
+        "num_train_epochs=$(epochs): only a shell knows it; write its value, or the key here",
+    ]
 
 
 def test_every_verl_key_is_translated_ignored_or_listed():
@@ -232,6 +388,15 @@ def test_verl_yaml_is_a_recipe_too(tmp_path):
         ({"actor_rollout_ref__model__lora_rank": 32}, "lora_r", 32),
         ({"actor_rollout_ref__actor__optim__lr_warmup_steps_ratio": 0.1}, "warmup_steps", 0.1),
         ({"trainer__save_freq": 20}, "save_steps", 20),
+        ({"trainer__save_freq": 20, "actor_rollout_ref__actor__ppo_mini_batch_size": 4}, "save_steps", 40),
+        ({"trainer__save_freq": 20, "actor_rollout_ref__actor__ppo_epochs": 3}, "save_steps", 60),
+        ({"trainer__total_training_steps": 7, "actor_rollout_ref__actor__ppo_mini_batch_size": 3}, "max_steps", 21),  # 3 + 3 + 2 prompts
+        ({"actor_rollout_ref__actor__optim__lr_warmup_steps": 5, "actor_rollout_ref__actor__ppo_epochs": 2}, "warmup_steps", 10),
+        ({"data__train_batch_size": None}, "generation_batch_size", 2048),  # veRL's defaults: 1,024 prompts, 256 an update
+        ({"data__train_batch_size": None}, "gradient_accumulation_steps", 128),
+        ({"actor_rollout_ref__rollout__n": None}, "num_generations", 8),
+        ({"reward_model__reward_manager": "dapo"}, "reward_weights", [2.0]),
+        ({"data__train_files": "data/DAPO-Math-17k/train.parquet"}, "reward_weights", [2.0]),
         ({"trainer__logger": ["console"]}, "report_to", "none"),
         (
             {"data__train_files": ["a.parquet", "b.parquet"]},
@@ -259,10 +424,44 @@ def test_verl_settings(changes, key, value):
         ({"actor_rollout_ref__actor__loss_agg_mode": "other"}, "loss_agg_mode=other: no loss_type of TRL's is that"),
         ({"trainer__n_gpus_per_node": 3}, "16 completions a step and 16 an update do not divide into 4 a device on 3 GPUs"),
         ({"custom_reward_function__path": "x.py"}, "custom_reward_function.path=x.py: name the function in reward_funcs"),
+        ({}, "algorithm.adv_estimator=gae: this is GRPO, which has no critic"),
+        ({"actor_rollout_ref__model__override_config": {"x": 1}}, "actor_rollout_ref.model.override_config.x=1: the model's own"),
+        ({"trainer__val_only": True}, "trainer.val_only=True: this trains; python -m r1_recipes.evaluate judges a model"),
+        ({"trainer__val_before_train": True}, "trainer.val_before_train=True: eval_on_start: true, once there is"),
+        ({"data__prompt_key": "chat"}, "data.prompt_key=chat: mapper verl reads 'prompt'"),
+        ({"data__reward_fn_key": "kind"}, "data.reward_fn_key=kind: mapper verl reads 'data_source'"),
+        ({"data__image_key": "images"}, "data.image_key=images: mapper verl reads no pictures; image_question does"),
+        ({"trainer__experiment_name": "${NAME}-1"}, "trainer.experiment_name=${NAME}-1: set NAME in the file, or run_name here"),
     ],
 )
 def test_what_has_no_counterpart_is_listed(changes, said):
     assert [entry for entry in from_verl(verl(**changes), "f").left if said in entry]
+
+
+@pytest.mark.parametrize("key", ["data.prompt_key", "data.reward_fn_key", "trainer.val_only", "trainer.val_before_train"])
+def test_what_verl_does_anyway_is_not_listed(key):
+    value = {"data.prompt_key": "prompt", "data.reward_fn_key": "data_source"}.get(key, False)
+    found = from_verl({**verl(), key: value}, "f")
+    assert not [entry for entry in found.left if key in entry]
+    assert "eval_on_start" not in found.settings
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        (
+            {"trainer__nnodes": "${oc.env:N}"},
+            "f: trainer.nnodes: found '${oc.env:N}'; a number from 1 up is needed; set oc.env in the file",
+        ),
+        ({"actor_rollout_ref__rollout__n": "many"}, "f: actor_rollout_ref.rollout.n: found 'many'; a number from 1 up is needed"),
+        ({"actor_rollout_ref__actor__ppo_mini_batch_size": 0}, "ppo_mini_batch_size: found 0; a number from 1 up"),
+        ({"trainer__save_freq": float("inf")}, "trainer.save_freq: found inf; a number from -1 up"),
+        ({"reward_model__overlong_buffer": {"enable": True, "len": 4, "penalty_factor": "$P"}}, "found '$P'; a number from -1 up"),
+    ],
+)
+def test_numbers_that_a_recipe_is_counted_with_are_refused_by_key(changes, message):
+    with pytest.raises(RecipeError, match=re.escape(message)):
+        from_verl(verl(**changes), "f")
 
 
 @given(prompts=st.integers(1, 64), mini=st.integers(1, 64), group=st.integers(1, 16), micro=st.integers(1, 16), gpus=st.integers(1, 16))
@@ -275,6 +474,7 @@ def test_batches_that_are_translated_mean_the_same(prompts, mini, group, micro, 
         "trainer__n_gpus_per_node": gpus,
     }
     found = from_verl(verl(**changes), "f")
+    group = found.settings["num_generations"]  # of one there is nothing to learn
     if "per_device_train_batch_size" not in found.settings:
         assert (mini * group) % (micro * gpus) or prompts % mini
         return
@@ -306,6 +506,7 @@ def test_a_trainer_s_command_line_is_read(tmp_path):
 def test_what_is_written_can_be_loaded(tmp_path, demo, capsys):
     for name, method in (
         ("verl_grpo.sh", "grpo"),
+        ("verl_submitted.sh", "grpo"),
         ("grpo_demo.py", "grpo"),
         ("alignment_handbook_sft.yaml", "sft"),
         ("open_r1_grpo.yaml", "grpo"),
@@ -313,7 +514,8 @@ def test_what_is_written_can_be_loaded(tmp_path, demo, capsys):
         main([str(demo if name == demo.name else FIXTURES / name), "--method", method])
         path = tmp_path / f"{Path(name).stem}.yaml"
         path.write_text(capsys.readouterr().out, encoding="utf-8")
-        extra = ["--response_format", "reasoning_answer"] if name == "grpo_demo.py" else []
+        extra = ["--dataset_name", "nobody/sums"] if name.startswith("verl") else []  # its script leaves that to the environment
+        extra += ["--model_name_or_path", "nobody/tiny"] if name.startswith("verl") else []
         recipe = load([str(path), *ON_CPU, "--report_to", "none", *extra], method)
         assert recipe.warnings == [], "what was translated once needs no translating again"
         assert recipe.training.output_dir
@@ -402,7 +604,7 @@ def test_the_migration_guide_says_what_the_code_does(section, theirs, here):
         assert [
             entry
             for key in found
-            for entry in from_verl(verl(**{key.replace(".", "__"): "x" if "freq" not in key else 5}), "f").left
+            for entry in from_verl(verl(**{key.replace(".", "__"): 5 if "freq" in key else "val_" in key or "x"}), "f").left
             if key in entry
         ]
     elif section == "veRL and TinyZero":
@@ -416,3 +618,19 @@ def test_the_migration_guide_says_what_the_code_does(section, theirs, here):
             if key in migration._DEMO_REWARDS:
                 name, paid = migration._DEMO_REWARDS[key]
                 assert here.startswith(f"`{name}`, weight {paid}")
+
+
+def test_open_r1_s_characters_are_said_to_be_tokens(tmp_path):
+    path = tmp_path / "theirs.yaml"
+    path.write_text((FIXTURES / "open_r1_grpo.yaml").read_text(encoding="utf-8") + "cosine_max_len: 120\n", encoding="utf-8")
+    warnings = load([str(path)], "grpo").warnings
+    assert any("cosine_max_len: 120 is read as tokens; open-r1 counts characters" in warning for warning in warnings)
+    said: list[str] = []
+    assert translate({"cosine_max_len": 120, "learning_rate": 1}, "f", said) == {"cosine_max_len": 120, "learning_rate": 1}
+    assert said == [], "a recipe of ours counts tokens"
+
+
+def test_two_older_names_of_one_key_are_refused():
+    message = "f: use_liger and use_liger_loss are both today's use_liger_kernel, and both are set; keep one of them"
+    with pytest.raises(RecipeError, match=re.escape(message)):
+        translate({"use_liger": True, "use_liger_loss": False}, "f", [])

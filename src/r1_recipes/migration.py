@@ -652,11 +652,11 @@ def migrate(path: Path, method: str) -> Migration:
     values = read_file(path)
     unread = [key for key, value in values.items() if value is _UNREAD]
     values = {key: value for key, value in values.items() if value is not _UNREAD}
-    migration = from_verl(values, str(path)) if is_verl(values) else Migration(values)
+    migration = from_verl(values, str(path)) if is_verl(values) else Migration(dict(values))
     migration.left += [f"{key}: an expression, which is not run" for key in unread]
     if path.suffix == ".py":
-        _count_completions(values, migration.notes)
-        _demo_settings(values, migration.notes)
+        _count_completions(migration.settings, migration.notes)
+        _demo_settings(migration.settings, migration.notes)
     elif path.suffix in (".sh", ".bash"):
         for key in [key for key, value in migration.settings.items() if _UNSET.search(str(value))]:
             value = migration.settings.pop(key)
