@@ -161,9 +161,10 @@ def test_lora_is_what_the_trainer_is_given(tmp_path, code, kept):
     assert values == kept
 
 
-def test_a_peft_config_that_would_have_to_be_run_is_listed(tmp_path):
+@pytest.mark.parametrize("config", ["get_peft_config(arguments)", "an_argument"])
+def test_a_peft_config_that_would_have_to_be_run_is_listed(tmp_path, config):
     path = tmp_path / "a.py"
-    path.write_text("GRPOTrainer(model='m', peft_config=get_peft_config(arguments))", encoding="utf-8")
+    path.write_text(f"GRPOTrainer(model='m', peft_config={config})", encoding="utf-8")
     found = migrate(path, "grpo")
     assert (found.settings, found.left) == ({"model_name_or_path": "m"}, ["peft_config: an expression, which is not run"])
 
@@ -444,6 +445,11 @@ def test_what_verl_does_anyway_is_not_listed(key):
     found = from_verl({**verl(), key: value}, "f")
     assert not [entry for entry in found.left if key in entry]
     assert "eval_on_start" not in found.settings
+
+
+def test_countdown_s_own_scorer_pays_what_it_pays():
+    changes = {"data__train_files": "countdown.parquet", "reward_model__reward_manager": "dapo"}
+    assert "reward_weights" not in from_verl(verl(**changes), "f").settings
 
 
 @pytest.mark.parametrize(

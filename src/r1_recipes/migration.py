@@ -368,8 +368,9 @@ def _verl_loss(verl: _Verl, settings: dict[str, Any], migration: Migration) -> N
     if not _true(take("algorithm.norm_adv_by_std_in_grpo", True)):
         settings["scale_rewards"] = "none"
     # math_dapo's scorer pays 1 and -1, accuracy 1 and 0; what is the same for a whole group does not matter, the distance does.
-    doubled = str(verl.flat.get("reward_model.reward_manager")) == "dapo" or bool(
-        re.search("dapo[-_]math|math[-_]dapo", str(verl.flat.get("data.train_files")).lower())
+    doubled = settings["reward_funcs"] == ["accuracy"] and (
+        verl.flat.get("reward_model.reward_manager") == "dapo"
+        or bool(re.search("dapo[-_]math|math[-_]dapo", str(verl.flat.get("data.train_files")).lower()))
     )
     if doubled:
         verl.done.add("reward_model.reward_manager")
@@ -614,8 +615,10 @@ def _dtype(node: ast.expr) -> str | None:
 
 def _lora(node: ast.expr | None, names: dict[str, ast.expr]) -> dict[str, Any]:
     """What is passed for ``peft_config``; a ``LoraConfig(…)`` that is only written trains nothing."""
+    if node is None:
+        return {}
     node = _resolved(node, names)
-    if node is None or isinstance(node, ast.Constant):
+    if isinstance(node, ast.Constant):  # None
         return {}
     if not (isinstance(node, ast.Call) and getattr(node.func, "attr", getattr(node.func, "id", "")) == "LoraConfig"):
         return {"peft_config": _UNREAD}
