@@ -13,6 +13,7 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
+from transformers.trainer_pt_utils import AcceleratorConfig
 
 from r1_recipes import preflight
 from r1_recipes.backends import Completion
@@ -507,16 +508,17 @@ def settings_for_memory(**changes: Any) -> SimpleNamespace:
     training = {
         "optim": "adamw_torch", "bf16": True, "fp16": False, "beta": 0.04, "max_completion_length": 512, "gradient_checkpointing": True,
         "per_device_train_batch_size": 4, "steps_per_generation": 16, "use_vllm": False, "use_cpu": False,
+        "gradient_accumulation_steps": 16, "accelerator_config": AcceleratorConfig(), "ds3_gather_for_generation": True,
     }  # fmt: skip
-    model = {"dtype": "float32", "load_in_4bit": False, "load_in_8bit": False, "use_peft": False}
+    model = {"dtype": "float32", "load_in_4bit": False, "load_in_8bit": False, "use_peft": False, "bnb_4bit_quant_storage": None}
     training |= {key: value for key, value in changes.items() if key in training}
     model |= {key: value for key, value in changes.items() if key in model}
     return SimpleNamespace(method="grpo", training=SimpleNamespace(**training), model=SimpleNamespace(**model))
 
 
 SHAPE = fit.Shape(
-    parameters=1000, trainable=1000, layers=2, reached=2, hidden=8, intermediate=16, vocabulary=100, head_trained=True, key_value_width=4,
-    window=4096, width=2,
+    parameters=1000, trainable=1000, layers=2, reached=2, hidden=8, intermediate=16, vocabulary=100, embeddings=800, head_trained=True,
+    key_value_width=4, window=4096, width=2,
 )  # fmt: skip
 
 
@@ -527,11 +529,15 @@ def test_memory_is_what_its_formula_says():
         "gradients": 4000,
         "optimizer": 8000,  # two copies
         "autocast": 2000,  # 1000 x 2
+        "buckets": 0,
+        "gathered": 0,
         # one layer is 8 x 32 + (4 x 16 + 4) x 2 = 392 a token, the inputs of two are 2 x 8 x 4; 4 x (88 + 512) tokens
         "activations": 1_094_400,
         "logits": 134_220_928,  # 4 x 512 x 32,768 x 2, and 100 x 8 x 4 for the output layer's gradient
+        "whole_model": 0,
         "kv_cache": 614_400,  # 4 x 16 completions x 600 tokens x 2 layers x 4 x 2
         "sampling": 102_400,  # 64 x 100 x 4 x 4
+        "step": 0,
         "total": 135_337_328,  # 22,000 + max(135,315,328, 716,800)
     }
 
@@ -546,7 +552,10 @@ def test_memory_is_what_its_formula_says():
         ({"dtype": "bfloat16"}, "weights", 2000),
         ({"dtype": "bfloat16"}, "autocast", 0),
         ({"dtype": "auto"}, "weights", 2000),  # the checkpoint's 2 bytes
-        ({"load_in_4bit": True, "use_peft": True}, "weights", 500),
+        ({"use_peft": True}, "weights", 8000),  # 1000 x 4 of the base, and as many of the adapters
+        # embeddings are not packed: 800 x 4; 200 x (0.5 + 4 / 64); adapters
+        ({"load_in_4bit": True, "use_peft": True}, "weights", 7312.5),
+        ({"load_in_8bit": True, "use_peft": True, "dtype": "bfloat16"}, "weights", 5800),  # 800 x 2 + 200 + 4000
         ({"load_in_4bit": True, "use_peft": True}, "gradients", 4000),
         ({"use_peft": True}, "reference", 0),
         ({"use_vllm": True}, "kv_cache", 0),

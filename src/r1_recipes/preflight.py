@@ -103,6 +103,7 @@ def examine(
         Findings and facts. A mistake in the recipe is a finding, not an exception.
     """
     report = Report()
+    spread = fit.parallelism()
     with resolve.one_process() as announced:
         processes = processes or announced
         recipe = resolve.read_recipe(report, argv, method or resolve.guess_method(argv))
@@ -125,7 +126,7 @@ def examine(
         if recipe.method == "grpo":
             fit.check_batch(report, recipe, processes)
         if shape is not None and longest is not None:
-            fit.check_memory(report, recipe, shape, longest)
+            fit.check_memory(report, recipe, shape, longest, dataclasses.replace(spread, processes=processes))
         fit.check_versions(report, recipe)
         if use_model and recipe.method == "grpo" and longest is not None:
             logger.info("sampling %d groups of %d from %s", groups, recipe.training.num_generations, recipe.model.model_name_or_path)

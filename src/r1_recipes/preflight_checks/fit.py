@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib.metadata
 import math
+import os
 import re
 import warnings
 from collections.abc import Sequence
@@ -26,6 +27,11 @@ _PACKAGE = "r1-recipes"
 TILE_TOKENS, TILE_VOCABULARY = 4096, 32_768
 # Tiles in float32 that its arithmetic holds at once where no Triton kernel does it, and copies of a step's scores that sampling makes.
 _TILE_COPIES, _SAMPLING_COPIES = 8, 4
+# DeepSpeed's reduce_bucket_size, stage3_max_live_parameters and sub_group_size where no file says otherwise, in parameters.
+BUCKET, LIVE, SUBGROUP = 500_000_000, 1_000_000_000, 1_000_000_000
+# Bytes of a parameter that bitsandbytes packs; in 4 bits with a float32 scale for every 64.
+_QUANTIZED = {"load_in_4bit": 0.5 + 4 / 64, "load_in_8bit": 1}
+_LASTING = ("weights", "reference", "gradients", "optimizer", "autocast", "buckets")
 # Rewards that compare completions with one another in one process; `length` asks the other processes.
 _WITHIN_GROUP = ("reward_model",)
 
@@ -103,6 +109,7 @@ class Shape:
         hidden: width of the residual stream.
         intermediate: width of the MLP; of a mixture of experts, of those that a token passes through.
         vocabulary: rows of the output layer.
+        embeddings: parameters of the input and the output layer, once where they are tied.
         head_trained: whether the output layer is trained.
         key_value_width: values a token and layer in the KV cache: 2 x key-value heads x head width.
         window: tokens that the model was made for; ``None``: its configuration does not say.
@@ -116,6 +123,7 @@ class Shape:
     hidden: int
     intermediate: int
     vocabulary: int
+    embeddings: int
     head_trained: bool
     key_value_width: int
     window: int | None
@@ -162,6 +170,7 @@ def model_shape(report: Report, recipe: Recipe) -> Shape:
     heads = text.num_attention_heads
     head = getattr(text, "head_dim", None) or text.hidden_size // heads
     output = model.get_output_embeddings()
+    ends = {id(layer.weight): layer.weight.numel() for layer in (model.get_input_embeddings(), output) if layer is not None}
     return Shape(
         parameters=parameters,
         trainable=sum(p.numel() for p in trained.values()),
@@ -170,6 +179,7 @@ def model_shape(report: Report, recipe: Recipe) -> Shape:
         hidden=text.hidden_size,
         intermediate=_intermediate(text),
         vocabulary=text.vocab_size,
+        embeddings=sum(ends.values()),
         head_trained=output is not None and any(p is output.weight for p in trained.values()),
         key_value_width=2 * (getattr(text, "num_key_value_heads", None) or heads) * head,
         window=getattr(text, "max_position_embeddings", None),
@@ -217,78 +227,236 @@ def window(recipe: Recipe, shape: Shape | None) -> int | None:
     return min((limit for limit in limits if limit), default=None)
 
 
-def memory(recipe: Recipe, shape: Shape, tokens: int) -> dict[str, float]:
-    """An estimate of one process's memory, in bytes; ZeRO and FSDP, which divide it, are not counted.
+@dataclass(frozen=True)
+class Parallelism:
+    """How a launch spreads a model over processes, of which each has a device.
 
-    The weights stay: parameters x bytes of ``dtype`` (4-bit: 0.5, 8-bit: 1), with the reference model's again where ``beta`` is above 0 and
-    there is no adapter. Gradients are trainable parameters x the same (adapters: 4). The optimizer's states are two more such copies
-    (Adam; 8-bit: 1 byte each; lion, rmsprop, adagrad one, SGD and Adafactor none). bf16 or fp16 autocast over fp32 weights keeps 2
-    bytes a parameter more. Beside these comes the larger of
+    Attributes:
+        processes: without ``zero`` and ``fsdp`` each has the whole model (ddp).
+        zero: DeepSpeed's stage; ``None``: no DeepSpeed.
+        fsdp: FSDP shards weights, gradients and optimizer state.
+        resharded: FSDP frees gathered weights after the forward pass.
+        weights_on_host: the computer's memory has the shards of the weights; with FSDP those of gradients and optimizer too.
+        optimizer_on_host: it has DeepSpeed's optimizer state, and gradients from stage 2.
+    """
+
+    processes: int = 1
+    zero: int | None = None
+    fsdp: bool = False
+    resharded: bool = True
+    weights_on_host: bool = False
+    optimizer_on_host: bool = False
+
+    def over(self, part: str) -> int:
+        """How many processes share ``"weights"``, ``"gradients"`` or ``"optimizer"``."""
+        stage = {"optimizer": 1, "gradients": 2, "weights": 3}[part]
+        return self.processes if self.fsdp or (self.zero or 0) >= stage else 1
+
+    def __str__(self) -> str:
+        if self.zero is None and not self.fsdp:
+            return f"ddp over {self.processes} processes" if self.processes > 1 else "one process"
+        kind = "FSDP" if self.fsdp else f"ZeRO-{self.zero}"
+        return f"{kind} over {self.processes} process{'es' * (self.processes > 1)}"
+
+
+def parallelism() -> Parallelism:
+    """What ``accelerate launch`` or ``torchrun`` exported, as accelerate's own plugins read it."""
+    from accelerate.utils import DeepSpeedPlugin, FullyShardedDataParallelPlugin, parse_flag_from_env
+
+    processes = max(1, int(os.environ.get("WORLD_SIZE", 1)))
+    if parse_flag_from_env("ACCELERATE_USE_DEEPSPEED"):
+        plugin = DeepSpeedPlugin()
+        weights, optimizer = (device not in (None, "none") for device in (plugin.offload_param_device, plugin.offload_optimizer_device))
+        return Parallelism(
+            processes, zero=plugin.zero_stage, weights_on_host=weights and plugin.zero_stage == 3, optimizer_on_host=optimizer
+        )
+    if parse_flag_from_env("ACCELERATE_USE_FSDP"):
+        plugin = FullyShardedDataParallelPlugin()
+        # FSDP 1 has strategies and a flag where FSDP2 has a bool and a class; of its strategies the default, full sharding, is counted.
+        offloads = getattr(plugin.cpu_offload, "offload_params", type(plugin.cpu_offload).__name__ == "CPUOffloadPolicy")
+        return Parallelism(processes, fsdp=True, resharded=plugin.reshard_after_forward is not False, weights_on_host=offloads)
+    return Parallelism(processes)
+
+
+@dataclass(frozen=True)
+class _Sizes:
+    """Bytes of one value.
+
+    Attributes:
+        frozen: a weight that is not trained, as it is kept; of a quantized base on average.
+        trained: a trained weight, and its gradient.
+        used: a weight where it is gathered to be used, and the residual stream.
+        compute: what matrices are multiplied in.
+    """
+
+    frozen: float
+    trained: int
+    used: int
+    compute: int
+
+
+def _sizes(recipe: Recipe, shape: Shape, spread: Parallelism) -> _Sizes:
+    model, training = recipe.model, recipe.training
+    mixed = training.bf16 or training.fp16
+    width = _BYTES.get(str(model.dtype), shape.width)  # "auto", or none: the checkpoint's own
+    if mixed and spread.zero is not None:  # DeepSpeed casts all of the model
+        width = trained = used = 2
+    else:
+        # PEFT keeps adapters in fp32; accelerate makes weights fp32 that FSDP2 trains, and FSDP2 gathers them in 16 bits.
+        trained = 4 if model.use_peft or mixed and spread.fsdp else width
+        used = 2 if mixed and spread.fsdp else width
+    frozen = width
+    if packed := next((size for key, size in _QUANTIZED.items() if getattr(model, key)), None):
+        frozen = packed + (width - packed) * shape.embeddings / shape.parameters
+    return _Sizes(frozen, trained, used, 2 if mixed else width)
+
+
+def memory(recipe: Recipe, shape: Shape, tokens: int, spread: Parallelism | None = None) -> dict[str, float]:
+    """An estimate of the memory of one process's device, in bytes.
+
+    On one process, and on each of ddp's, the weights stay: parameters x bytes of ``dtype`` (4-bit: 0.56, 8-bit: 1, but for the
+    embeddings), with the reference model's again where ``beta`` is above 0 and there is no adapter; an adapter's x 4. Gradients are
+    trainable parameters x the same. The optimizer's states are two more such copies (Adam; 8-bit: 1 byte each; lion, rmsprop, adagrad
+    one, SGD and Adafactor none). bf16 or fp16 autocast over fp32 weights keeps 2 bytes a parameter more. ddp sends gradients from a copy.
+
+    DeepSpeed makes all of that 16-bit where ``bf16`` or ``fp16`` is on, and has trained weights in fp32 beside the optimizer's states. A
+    process has its share of these from stage 1, of gradients from stage 2, of weights and reference in stage 3. FSDP shares out
+    everything, with trained weights in fp32; but what micro-batches before a step's last one add up (accelerate's ``no_sync``) are whole
+    gradients, in 16 bits, unless ``sync_each_batch`` is set. Beside these comes the largest of
 
     - training, of a micro-batch of B sequences: what the backward pass needs of each token and layer that it reaches, 32 bytes a hidden
       unit (20 with 16-bit weights) and, in the bytes that are computed with, 4 MLP units and one key and value each, as
       ``torch.autograd.graph.saved_tensors_hooks`` counts for Qwen2 without the attention matrix, which today's kernels do not keep
       (Qwen3 and Gemma 2 keep up to 40 % more); with ``gradient_checkpointing`` one such layer, and of the others their input.
       Beside it the tile of logits at a time that TRL computes, with its arithmetic in float32 where there is no GPU, and the output
-      layer's gradient in float32 where it is trained;
+      layer's gradient in float32 where it is trained; and the weights that are gathered at a time: two layers and the output layer under
+      FSDP, up to 1e9 parameters under ZeRO-3;
     - generation by Transformers: the KV cache, completions at once x (prompt + completion) x 2 x layers x key-value heads x head
-      width x bytes, and their scores of the next token. With vLLM in the same process, the share of the device that
-      ``vllm_gpu_memory_utilization`` sets aside is added by :func:`check_memory`.
+      width x bytes, and their scores of the next token. ZeRO-3 gathers the whole model for it, and so does FSDP for the reference, which
+      TRL does not wrap by layers. With vLLM in the same process, the share of the device that ``vllm_gpu_memory_utilization`` sets aside
+      is added by :func:`check_memory`;
+    - a step of DeepSpeed's optimizer: the share of the gradients in fp32.
 
     Args:
         tokens: of the longest prompt (GRPO) or the longest example (SFT).
+        spread: one process, if not given.
 
     Returns:
-        ``weights``, ``reference``, ``gradients``, ``optimizer``, ``autocast``, ``activations``, ``logits``, ``kv_cache``, ``sampling``,
-        ``total``.
+        ``weights``, ``reference``, ``gradients``, ``optimizer``, ``autocast``, ``buckets``, ``gathered``, ``activations``, ``logits``,
+        ``whole_model``, ``kv_cache``, ``sampling``, ``step``, ``total``.
     """
+    spread = spread or Parallelism()
+    size = _sizes(recipe, shape, spread)
+    parts = _lasting(recipe, shape, spread, size) | _passing(recipe, shape, spread, size, tokens)
+    phases = (("gathered", "activations", "logits"), ("whole_model", "kv_cache", "sampling"), ("step",))
+    return {**parts, "total": sum(parts[name] for name in _LASTING) + max(sum(parts[name] for name in phase) for phase in phases)}
+
+
+def _shards_base(recipe: Recipe, spread: Parallelism) -> bool:
+    """Whether weights that are not trained are shared out too; packed in bytes, which is no float, they are not."""
+    packed = any(getattr(recipe.model, key) for key in _QUANTIZED)
+    return spread.over("weights") > 1 and not (packed and getattr(recipe.model, "bnb_4bit_quant_storage", None) is None)
+
+
+def _has_reference(recipe: Recipe) -> bool:
+    return bool(getattr(recipe.training, "beta", 0)) and not recipe.model.use_peft
+
+
+def _lasting(recipe: Recipe, shape: Shape, spread: Parallelism, size: _Sizes) -> dict[str, float]:
     model, training = recipe.model, recipe.training
-    width = _BYTES.get(str(model.dtype), shape.width)  # "auto", or none: the checkpoint's own
-    stored = 0.5 if model.load_in_4bit else 1 if model.load_in_8bit else width
-    trained = 4 if model.use_peft else width  # PEFT keeps adapters in fp32
+    zero, shares = spread.zero is not None, spread.over("weights")
+    base = (shape.parameters - (0 if model.use_peft else shape.trainable)) * size.frozen
+    own = shape.trainable * size.trained
+    sharded = _shards_base(recipe, spread)
     optim = str(getattr(training.optim, "value", training.optim))
     copies = next((count for name, count in _STATE_COPIES.items() if name in optim), 2)
-    state = 1 if "8bit" in optim else trained
-    mixed = training.bf16 or training.fp16
+    state = 1 if "8bit" in optim else 4 if zero else size.trained
     parts = {
-        "weights": shape.parameters * stored,
-        "reference": shape.parameters * stored if getattr(training, "beta", 0) and not model.use_peft else 0,
-        "gradients": shape.trainable * trained,
-        "optimizer": shape.trainable * state * copies,
-        "autocast": shape.parameters * 2 if mixed and stored == 4 else 0,
+        "weights": base / shares + own / shares if sharded else base + own / shares,
+        "reference": shape.parameters * size.frozen / shares if _has_reference(recipe) else 0,
+        "gradients": own / spread.over("gradients"),
+        "optimizer": shape.trainable * (state * copies + (4 if zero else 0)) / spread.over("optimizer"),
+        "autocast": shape.parameters * 2 if size.compute == 2 and size.frozen == size.used == 4 else 0,
+        "buckets": 0,
     }
+    if zero:
+        parts["buckets"] = BUCKET * size.trained if spread.zero else 0
+    elif not spread.fsdp and spread.processes > 1:
+        parts["buckets"] = own
+    if spread.fsdp and not spread.resharded and _has_reference(recipe):
+        parts["reference"] += shape.parameters * size.used
+    if spread.weights_on_host:
+        parts |= dict.fromkeys(("weights", "reference"), 0)
+        parts |= dict.fromkeys(("gradients", "optimizer"), 0) if spread.fsdp else {}
+    if spread.optimizer_on_host:
+        parts["optimizer"] = 0
+        parts["gradients"] = 0 if spread.zero >= 2 else parts["gradients"]
+    if spread.fsdp and training.gradient_accumulation_steps > 1 and not _syncs_each_batch(training):
+        parts["gradients"] = max(parts["gradients"], shape.trainable * size.compute)
+    return parts
+
+
+def _syncs_each_batch(training: Any) -> bool:
+    settings = getattr(training.accelerator_config, "gradient_accumulation_kwargs", None) or {}
+    return bool(settings.get("sync_each_batch"))
+
+
+def _passing(recipe: Recipe, shape: Shape, spread: Parallelism, size: _Sizes, tokens: int) -> dict[str, float]:
+    training = recipe.training
     grpo = recipe.method == "grpo"
     completion = training.max_completion_length if grpo else tokens
     batch, sequence = training.per_device_train_batch_size, tokens + completion if grpo else tokens
-    compute = 2 if mixed else width
-    layer = shape.hidden * (32 if width == 4 else 20) + (4 * shape.intermediate + shape.key_value_width) * compute
+    layer = shape.hidden * (32 if size.used == 4 else 20) + (4 * shape.intermediate + shape.key_value_width) * size.compute
     kept = shape.reached * layer
     if training.gradient_checkpointing:
-        kept = shape.reached * shape.hidden * width + layer * bool(shape.reached)
-    parts["activations"] = batch * sequence * kept
+        kept = shape.reached * shape.hidden * size.used + layer * bool(shape.reached)
     tile = min(batch * (sequence if training.use_cpu else completion), TILE_TOKENS) * TILE_VOCABULARY
-    parts["logits"] = tile * (compute + (_TILE_COPIES * 4 if training.use_cpu else 0))
-    parts["logits"] += shape.vocabulary * shape.hidden * 4 if shape.head_trained else 0
-    parts["kv_cache"] = parts["sampling"] = 0
-    if grpo and not training.use_vllm:
+    parts = {
+        "gathered": 0,
+        "activations": batch * sequence * kept,
+        "logits": tile * (size.compute + (_TILE_COPIES * 4 if training.use_cpu else 0))
+        + (shape.vocabulary * shape.hidden * 4 if shape.head_trained else 0),
+        "whole_model": 0,
+        "kv_cache": 0,
+        "sampling": 0,
+        "step": 0,
+    }
+    generates = grpo and not training.use_vllm
+    if _shards_base(recipe, spread):
+        weight = min(size.used, size.frozen)
+        if spread.zero == 3:
+            parts["gathered"] = min(shape.parameters, LIVE) * weight
+            if generates and training.ds3_gather_for_generation:
+                parts["whole_model"] = shape.parameters * weight
+        else:
+            layers = 2 * (shape.parameters - shape.embeddings) / shape.layers
+            at_once = layers + shape.vocabulary * shape.hidden if spread.resharded else shape.parameters
+            parts["gathered"] = at_once * weight
+            if _has_reference(recipe) and spread.resharded:
+                parts["whole_model"] = shape.parameters * weight
+    if generates:
         at_once = batch * training.steps_per_generation
-        parts["kv_cache"] = at_once * sequence * shape.layers * shape.key_value_width * compute
+        parts["kv_cache"] = at_once * sequence * shape.layers * shape.key_value_width * size.compute
         parts["sampling"] = at_once * shape.vocabulary * 4 * _SAMPLING_COPIES
-    lasting = sum(parts[name] for name in ("weights", "reference", "gradients", "optimizer", "autocast"))
-    return {**parts, "total": lasting + max(parts["activations"] + parts["logits"], parts["kv_cache"] + parts["sampling"])}
+    if spread.zero is not None and not spread.optimizer_on_host:
+        share = shape.trainable / spread.over("optimizer")
+        parts["step"] = 4 * (min(share, SUBGROUP) if spread.zero == 3 else share)
+    return parts
 
 
-def check_memory(report: Report, recipe: Recipe, shape: Shape, tokens: int) -> None:
+def check_memory(report: Report, recipe: Recipe, shape: Shape, tokens: int, spread: Parallelism | None = None) -> None:
     """The estimate against the memory of a device, or the computer's where there is none."""
-    parts = memory(recipe, shape, tokens)
+    spread = spread or Parallelism()
+    parts = memory(recipe, shape, tokens, spread)
     name, available, wanted_here = _device(recipe)
     if getattr(recipe.training, "use_vllm", False) and recipe.training.vllm_mode == "colocate" and wanted_here:
         parts["vllm"] = recipe.training.vllm_gpu_memory_utilization * available
         parts["total"] += parts["vllm"]
-    report.facts["memory"] = {"estimate_bytes": {key: round(value) for key, value in parts.items()}, "device": name, "bytes": available}
+    estimate = {key: round(value) for key, value in parts.items()}
+    report.facts["memory"] = {"estimate_bytes": estimate, "parallelism": str(spread), "device": name, "bytes": available}
     report.facts["model"] = {"parameters": shape.parameters, "trainable": shape.trainable}
     shown = ", ".join(f"{key.replace('_', ' ')} {_size(value)}" for key, value in parts.items() if value and key != "total")
-    said = f"estimate: {_size(parts['total'])} a process ({shown}); {name} has {_size(available)}"
+    said = f"estimate: {_size(parts['total'])} a process{'' if spread == Parallelism() else f', {spread}'} ({shown}); {name} has {_size(available)}"
     share = parts["total"] / available
     if share <= _TIGHT:
         report.ok("fit.memory", said)
@@ -301,7 +469,10 @@ def check_memory(report: Report, recipe: Recipe, shape: Shape, tokens: int) -> N
         "kv_cache": "steps_per_generation: 1, or a smaller per_device_train_batch_size",
         "vllm": "a lower vllm_gpu_memory_utilization",
         "reference": "beta: 0, or use_peft: true",
-    }.get(biggest, "use_peft: true, ZeRO-3 or FSDP over several devices (not counted here), or a smaller model")
+        "whole_model": "beta: 0, or use_peft: true" if spread.fsdp else "use_vllm: true, or ds3_gather_for_generation: false",
+    }.get(biggest, f"use_peft: true, ZeRO-3 or FSDP over {'more' if spread.processes > 1 else 'several'} devices, or a smaller model")
+    if biggest == "gradients" and spread.fsdp:
+        remedy = "accelerator_config: {gradient_accumulation_kwargs: {sync_each_batch: true}}, or ZeRO-3"
     say = report.error if share > 1 and wanted_here else report.warn
     say("fit.memory", f"{said}, {share:.0%} of it is asked for; the largest part is {biggest.replace('_', ' ')}: try {remedy}")
 

@@ -15,7 +15,7 @@ from r1_recipes.errors import RecipeError
 from r1_recipes.preflight_checks.findings import Report
 from r1_recipes.recipe import Recipe, argument_types, load, read_yaml
 
-_LAUNCHER = ("WORLD_SIZE", "RANK", "LOCAL_RANK", "LOCAL_WORLD_SIZE")
+_LAUNCHER = ("WORLD_SIZE", "RANK", "LOCAL_RANK", "LOCAL_WORLD_SIZE", "ACCELERATE_USE_DEEPSPEED", "ACCELERATE_USE_FSDP")
 _BATCH_KEYS = ("generation_batch_size", "steps_per_generation", "per_device_eval_batch_size")
 # TRL's own refusals of a batch, and the overrides with which the rest of the recipe can still be read.
 _GROUPS = re.compile(r"generation_batch_size \((\d+)\) must be divisible by num_generations \((\d+)\)")
