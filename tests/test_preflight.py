@@ -530,6 +530,7 @@ def test_memory_is_what_its_formula_says():
         "optimizer": 8000,  # two copies
         "autocast": 2000,  # 1000 x 2
         "buckets": 0,
+        "unreduced": 0,
         "gathered": 0,
         # one layer is 8 x 32 + (4 x 16 + 4) x 2 = 392 a token, the inputs of two are 2 x 8 x 4; 4 x (88 + 512) tokens
         "activations": 1_094_400,

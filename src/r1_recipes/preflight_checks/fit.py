@@ -303,7 +303,7 @@ def _sizes(recipe: Recipe, shape: Shape, spread: Parallelism) -> _Sizes:
         width = trained = used = 2
     else:
         # PEFT keeps adapters in fp32; accelerate makes weights fp32 that FSDP2 trains, and FSDP2 gathers them in 16 bits.
-        trained = 4 if model.use_peft or mixed and spread.fsdp else width
+        trained = 4 if model.use_peft or (mixed and spread.fsdp) else width
         used = 2 if mixed and spread.fsdp else width
     frozen = width
     if packed := next((size for key, size in _QUANTIZED.items() if getattr(model, key)), None):
@@ -321,8 +321,7 @@ def memory(recipe: Recipe, shape: Shape, tokens: int, spread: Parallelism | None
 
     DeepSpeed makes all of that 16-bit where ``bf16`` or ``fp16`` is on, and has trained weights in fp32 beside the optimizer's states. A
     process has its share of these from stage 1, of gradients from stage 2, of weights and reference in stage 3. FSDP shares out
-    everything, with trained weights in fp32; but what micro-batches before a step's last one add up (accelerate's ``no_sync``) are whole
-    gradients, in 16 bits, unless ``sync_each_batch`` is set. Beside these comes the largest of
+    everything, with trained weights in fp32. Beside these comes the largest of
 
     - training, of a micro-batch of B sequences: what the backward pass needs of each token and layer that it reaches, 32 bytes a hidden
       unit (20 with 16-bit weights) and, in the bytes that are computed with, 4 MLP units and one key and value each, as
@@ -330,7 +329,8 @@ def memory(recipe: Recipe, shape: Shape, tokens: int, spread: Parallelism | None
       (Qwen3 and Gemma 2 keep up to 40 % more); with ``gradient_checkpointing`` one such layer, and of the others their input.
       Beside it the tile of logits at a time that TRL computes, with its arithmetic in float32 where there is no GPU, and the output
       layer's gradient in float32 where it is trained; and the weights that are gathered at a time: two layers and the output layer under
-      FSDP, up to 1e9 parameters under ZeRO-3;
+      FSDP, up to 1e9 parameters under ZeRO-3. FSDP adds up whole gradients, in 16 bits, over the micro-batches before a step's last one
+      (accelerate's ``no_sync``), unless ``sync_each_batch`` is set;
     - generation by Transformers: the KV cache, completions at once x (prompt + completion) x 2 x layers x key-value heads x head
       width x bytes, and their scores of the next token. ZeRO-3 gathers the whole model for it, and so does FSDP for the reference, which
       TRL does not wrap by layers. With vLLM in the same process, the share of the device that ``vllm_gpu_memory_utilization`` sets aside
@@ -342,20 +342,20 @@ def memory(recipe: Recipe, shape: Shape, tokens: int, spread: Parallelism | None
         spread: one process, if not given.
 
     Returns:
-        ``weights``, ``reference``, ``gradients``, ``optimizer``, ``autocast``, ``buckets``, ``gathered``, ``activations``, ``logits``,
-        ``whole_model``, ``kv_cache``, ``sampling``, ``step``, ``total``.
+        ``weights``, ``reference``, ``gradients``, ``optimizer``, ``autocast``, ``buckets``, ``unreduced``, ``gathered``, ``activations``,
+        ``logits``, ``whole_model``, ``kv_cache``, ``sampling``, ``step``, ``total``.
     """
     spread = spread or Parallelism()
     size = _sizes(recipe, shape, spread)
     parts = _lasting(recipe, shape, spread, size) | _passing(recipe, shape, spread, size, tokens)
-    phases = (("gathered", "activations", "logits"), ("whole_model", "kv_cache", "sampling"), ("step",))
+    phases = (("unreduced", "gathered", "activations", "logits"), ("whole_model", "kv_cache", "sampling"), ("step",))
     return {**parts, "total": sum(parts[name] for name in _LASTING) + max(sum(parts[name] for name in phase) for phase in phases)}
 
 
 def _shards_base(recipe: Recipe, spread: Parallelism) -> bool:
     """Whether weights that are not trained are shared out too; packed in bytes, which is no float, they are not."""
     packed = any(getattr(recipe.model, key) for key in _QUANTIZED)
-    return spread.over("weights") > 1 and not (packed and getattr(recipe.model, "bnb_4bit_quant_storage", None) is None)
+    return spread.over("weights") > 1 and (not packed or "float" in str(recipe.model.bnb_4bit_quant_storage))
 
 
 def _has_reference(recipe: Recipe) -> bool:
@@ -391,8 +391,6 @@ def _lasting(recipe: Recipe, shape: Shape, spread: Parallelism, size: _Sizes) ->
     if spread.optimizer_on_host:
         parts["optimizer"] = 0
         parts["gradients"] = 0 if spread.zero >= 2 else parts["gradients"]
-    if spread.fsdp and training.gradient_accumulation_steps > 1 and not _syncs_each_batch(training):
-        parts["gradients"] = max(parts["gradients"], shape.trainable * size.compute)
     return parts
 
 
@@ -412,6 +410,7 @@ def _passing(recipe: Recipe, shape: Shape, spread: Parallelism, size: _Sizes, to
         kept = shape.reached * shape.hidden * size.used + layer * bool(shape.reached)
     tile = min(batch * (sequence if training.use_cpu else completion), TILE_TOKENS) * TILE_VOCABULARY
     parts = {
+        "unreduced": 0,
         "gathered": 0,
         "activations": batch * sequence * kept,
         "logits": tile * (size.compute + (_TILE_COPIES * 4 if training.use_cpu else 0))
@@ -421,6 +420,9 @@ def _passing(recipe: Recipe, shape: Shape, spread: Parallelism, size: _Sizes, to
         "sampling": 0,
         "step": 0,
     }
+    if spread.fsdp and training.gradient_accumulation_steps > 1 and not _syncs_each_batch(training):
+        reduced = 0 if spread.weights_on_host else shape.trainable * size.trained / spread.over("gradients")
+        parts["unreduced"] = max(0, shape.trainable * size.compute - reduced)
     generates = grpo and not training.use_vllm
     if _shards_base(recipe, spread):
         weight = min(size.used, size.frozen)
@@ -456,7 +458,8 @@ def check_memory(report: Report, recipe: Recipe, shape: Shape, tokens: int, spre
     report.facts["memory"] = {"estimate_bytes": estimate, "parallelism": str(spread), "device": name, "bytes": available}
     report.facts["model"] = {"parameters": shape.parameters, "trainable": shape.trainable}
     shown = ", ".join(f"{key.replace('_', ' ')} {_size(value)}" for key, value in parts.items() if value and key != "total")
-    said = f"estimate: {_size(parts['total'])} a process{'' if spread == Parallelism() else f', {spread}'} ({shown}); {name} has {_size(available)}"
+    how = "" if spread == Parallelism() else f", {spread}"
+    said = f"estimate: {_size(parts['total'])} a process{how} ({shown}); {name} has {_size(available)}"
     share = parts["total"] / available
     if share <= _TIGHT:
         report.ok("fit.memory", said)
@@ -469,10 +472,9 @@ def check_memory(report: Report, recipe: Recipe, shape: Shape, tokens: int, spre
         "kv_cache": "steps_per_generation: 1, or a smaller per_device_train_batch_size",
         "vllm": "a lower vllm_gpu_memory_utilization",
         "reference": "beta: 0, or use_peft: true",
+        "unreduced": "accelerator_config: {gradient_accumulation_kwargs: {sync_each_batch: true}}, or ZeRO-3",
         "whole_model": "beta: 0, or use_peft: true" if spread.fsdp else "use_vllm: true, or ds3_gather_for_generation: false",
     }.get(biggest, f"use_peft: true, ZeRO-3 or FSDP over {'more' if spread.processes > 1 else 'several'} devices, or a smaller model")
-    if biggest == "gradients" and spread.fsdp:
-        remedy = "accelerator_config: {gradient_accumulation_kwargs: {sync_each_batch: true}}, or ZeRO-3"
     say = report.error if share > 1 and wanted_here else report.warn
     say("fit.memory", f"{said}, {share:.0%} of it is asked for; the largest part is {biggest.replace('_', ' ')}: try {remedy}")
 
