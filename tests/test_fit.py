@@ -127,7 +127,7 @@ def test_the_largest_phase_comes_on_top_of_what_stays() -> None:
     small = {"use_vllm": True, "max_completion_length": 1, "per_device_train_batch_size": 1, "beta": 0.0}
     shape = replace(SHAPE, parameters=10**9, trainable=10**9, head_trained=False)
     parts = fit.memory(settings_for_memory(**small), shape, 1, Parallelism(8, zero=2))
-    # Activations and logits are small here. 16-bit weights, an eighth of 2 + 12 bytes, a bucket; the step's 4 bytes, of which there is an eighth
+    # 16-bit weights, an eighth of 2 + 12 bytes, a bucket; the step has an eighth of 4 bytes, more than activations
     assert parts["total"] == 2e9 + 14e9 / 8 + 1e9 + 4e9 / 8
 
 
