@@ -8,6 +8,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+import torch
 
 from r1_recipes import adapters, grpo, runtime
 from r1_recipes.errors import RecipeError
@@ -116,6 +117,20 @@ def test_what_cannot_be_merged_is_refused(trained: Path, tiny_model: Path, tmp_p
         with pytest.raises(RecipeError, match=rf"adapter_model.safetensors: cannot be read as safetensors .* {len(torn)} bytes\)"):
             adapters.merge(broken, base=str(tiny_model))
     assert not (broken / "merged").exists()
+
+
+@pytest.mark.parametrize("packed", ["load_in_4bit", "load_in_8bit"])
+def test_adapters_of_a_packed_base_keep_fp32(write_recipe: Callable[..., str], tiny_model: Path, tmp_path: Path, packed: str) -> None:
+    from safetensors.torch import load_file
+
+    lora = {"use_peft": True, "lora_r": 4, "lora_target_modules": ["all-linear"], "lora_dropout": 0.0, packed: True, "beta": 0.1}
+    # A step of AdamW that bf16 cannot add to an adapter's weights, of about 0.1.
+    grpo.main([write_recipe("grpo", max_steps=3, save_strategy="no", learning_rate=1e-5, dtype="bfloat16", bf16=True, **lora)])
+    saved = load_file(tmp_path / "run" / "adapter_model.safetensors")
+    assert {tensor.dtype for tensor in saved.values()} == {torch.float32}
+    first = {name: tensor for name, tensor in saved.items() if "lora_A" in name}
+    assert all((tensor != tensor.bfloat16().float()).any() for tensor in first.values())
+    assert adapters.merge(tmp_path / "run").is_dir()
 
 
 def test_a_lora_run_can_be_merged(

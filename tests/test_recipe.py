@@ -134,6 +134,13 @@ def test_booleans_where_text_is_expected(write):
     fails([write("run_name: on\n")], "run_name: found True (bool); expected str", "quotes")
 
 
+@pytest.mark.parametrize(("said", "decided"), [("bf16: false\n", "no"), ("bf16: true\n", "bf16"), ("", "bf16")])
+def test_the_recipes_precision_wins_over_the_launchers(write, monkeypatch, said, decided):
+    monkeypatch.setenv("ACCELERATE_MIXED_PRECISION", "bf16")  # as accelerate launch exports mixed_precision: bf16
+    base = GRPO.replace("bf16: false\n", "")
+    assert load([write(said, base)], "grpo").training.mixed_precision == decided
+
+
 def test_environment_section(write, monkeypatch):
     monkeypatch.setenv("R1_TEST_NUMBER", "before")
     monkeypatch.setenv("R1_TEST_TEXT", "before")

@@ -223,8 +223,8 @@ def load(argv: Sequence[str], method: str) -> Recipe:
                 raise RecipeError(_unknown_key(source, key, actions, method))
             settings[key] = _converted(actions[key], hints[key], value, source)
     parser.set_defaults_with_config(**settings)
-    if {"bf16", "fp16"} & settings.keys():
-        # accelerate's configuration file says a precision by this variable, and would win over bf16: false. The recipe decides.
+    if "ACCELERATE_MIXED_PRECISION" in os.environ and {"bf16", "fp16"} & settings.keys():
+        # accelerate's launcher says its file's precision by this variable, which would win over bf16: false. The recipe decides.
         os.environ["ACCELERATE_MIXED_PRECISION"] = "fp16" if settings.get("fp16") else "bf16" if settings.get("bf16") else "no"
     try:
         script, training, model, reward_values = parser.parse_args_into_dataclasses([], look_for_args_file=False)

@@ -946,11 +946,20 @@ def run_recipe(
         if "image" in train.column_names:
             arguments["processing_class"] = load_processor(run.recipe, tokenizer)
         trainer = build(run.recipe, fmt, tokenizer, arguments)
+        _keep_adapters_in_fp32(run.recipe, trainer)
         try:
             train_and_save(run, trainer, tokenizer)
         finally:  # finished, stopped or failed: that is when somebody looks
             if is_main_process():
                 report.refresh(run.output_dir)
+
+
+def _keep_adapters_in_fp32(recipe: Recipe, trainer: Trainer) -> None:
+    """TRL makes the adapters of a packed base bf16; at the rates of RL most of AdamW's steps are smaller than that can hold."""
+    if recipe.model.load_in_4bit or recipe.model.load_in_8bit:
+        for parameter in trainer.model.parameters():
+            if parameter.requires_grad:
+                parameter.data = parameter.data.float()
 
 
 def datasets_for(run: Run, fmt: ResponseFormat, tokenizer: Any) -> tuple[Any, Any]:
