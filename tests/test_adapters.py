@@ -12,6 +12,7 @@ import torch
 
 from r1_recipes import adapters, grpo, runtime
 from r1_recipes.errors import RecipeError
+from r1_recipes.recipe import load
 from tests.conftest import metrics, weights
 
 pytestmark = pytest.mark.usefixtures("offline")
@@ -134,15 +135,31 @@ def test_adapters_of_a_packed_base_keep_fp32(write_recipe: Callable[..., str], t
 
 
 def test_a_lora_run_can_be_merged(
-    write_recipe: Callable[..., str], tiny_model: Path, tmp_path: Path, capsys: pytest.CaptureFixture
+    write_recipe: Callable[..., str], tiny_model: Path, tmp_path: Path, capsys: pytest.CaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    from transformers import AutoModelForCausalLM
+
     lora = {"use_peft": True, "lora_r": 4, "lora_target_modules": ["all-linear"], "lora_dropout": 0.0}
-    grpo.main([write_recipe("grpo", max_steps=3, **lora)])
+    grpo.main([write_recipe("grpo", max_steps=3, merge_adapters=True, model_revision="v1", **lora)])
     run = tmp_path / "run"
     assert len(metrics(run)) == 3
+    capsys.readouterr()
+    # The base's revision is on record, and is asked for again; the one of another base is not.
+    assert json.loads((run / "adapter_config.json").read_text(encoding="utf-8"))["revision"] == "v1"
+    asked = []
+    original = AutoModelForCausalLM.from_pretrained
+    monkeypatch.setattr(AutoModelForCausalLM, "from_pretrained", lambda *a, **k: asked.append(k["revision"]) or original(*a, **k))
+    adapters.merge(run, tmp_path / "other", base=str(tiny_model))
     adapters.main([str(run), "--output", str(tmp_path / "out")])
     assert capsys.readouterr().out.endswith(f"{tmp_path / 'out'}\n")
+    assert asked == ["main", "v1"]
     before, after = weights(tiny_model), weights(tmp_path / "out")
+    assert all(value.equal(after[name]) for name, value in weights(run / "merged").items())  # merge_adapters
     changed = {name for name in before if not before[name].equal(after[name])}
     # All linear layers but the output, which is not trained; norms, embeddings and biases are the base model's.
     assert changed == {name for name in before if name.endswith("proj.weight")}
+
+
+def test_merging_needs_adapters(write_recipe: Callable[..., str]) -> None:
+    with pytest.raises(RecipeError, match="merge_adapters: true without use_peft: true"):
+        load([write_recipe("grpo", merge_adapters=True)], "grpo")

@@ -1,6 +1,6 @@
 """LoRA adapters merged into the model that they were trained on, so that any server or framework can load the result.
 
-``python -m r1_recipes.adapters outputs/NAME [--output DIR] [--base MODEL]``
+``python -m r1_recipes.adapters outputs/NAME [--output DIR] [--base MODEL]``; the key ``merge_adapters`` does it at the end of a run.
 """
 
 from __future__ import annotations
@@ -46,7 +46,8 @@ def merge(run: Path, output: Path | None = None, base: str | None = None) -> Pat
     from transformers import AutoConfig, AutoModelForCausalLM, AutoTokenizer
 
     try:
-        named = json.loads((run / _CONFIG).read_text(encoding="utf-8"))["base_model_name_or_path"]
+        config = json.loads((run / _CONFIG).read_text(encoding="utf-8"))
+        named, revision = config["base_model_name_or_path"], config.get("revision") or "main"
     except FileNotFoundError as error:
         raise RecipeError(f"{run}: holds no adapters ({_CONFIG} is missing); give the output_dir of a run with use_peft: true") from error
     except (ValueError, KeyError, TypeError, OSError) as error:
@@ -54,10 +55,13 @@ def merge(run: Path, output: Path | None = None, base: str | None = None) -> Pat
     if output is not None and output.exists() and (not output.is_dir() or any(output.iterdir())):
         raise RecipeError(f"{output}: is there already; choose another folder (--output DIR) or remove it")
     _check_weights(run)
-    base = base or named
+    if base is None:
+        base = named
+    else:
+        revision = "main"  # the one on record is another model's
     try:
-        dtype = AutoConfig.from_pretrained(base).dtype or torch.float32
-        model = AutoModelForCausalLM.from_pretrained(base, dtype=torch.float32)
+        dtype = AutoConfig.from_pretrained(base, revision=revision).dtype or torch.float32
+        model = AutoModelForCausalLM.from_pretrained(base, revision=revision, dtype=torch.float32)
     except (OSError, ValueError) as error:
         raise RecipeError(
             f"{run}: the base model {base!r} cannot be loaded ({first_line(error)[:-1]}); name another: --base MODEL"

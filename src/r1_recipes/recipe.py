@@ -491,6 +491,8 @@ def _check(recipe: Recipe, chosen_params: dict[str, Any], used: set[str]) -> Non
         raise RecipeError(f"{path}: {error}") from error
     if recipe.method == "distill" and not training.teacher_model_name_or_path:
         raise RecipeError(f"{path}: teacher_model_name_or_path: missing; the model whose distribution the student learns")
+    if script.merge_adapters and not recipe.model.use_peft:
+        raise RecipeError(f"{path}: merge_adapters: true without use_peft: true; there are no adapters to merge")
     if recipe.method == "generate":
         _check_generate(recipe)
     if recipe.method == "evaluate":
@@ -547,7 +549,11 @@ def _check_evaluate(recipe: Recipe) -> None:
 
 def _refuse_idle_keys(recipe: Recipe) -> None:
     idle = [key for key in ("use_peft", "load_in_4bit", "load_in_8bit") if getattr(recipe.model, key)]
-    idle += [key for key in ("unfrozen_parameters", "wandb_project", "wandb_entity", "wandb_run_group") if getattr(recipe.script, key)]
+    idle += [
+        key
+        for key in ("unfrozen_parameters", "merge_adapters", "wandb_project", "wandb_entity", "wandb_run_group")
+        if getattr(recipe.script, key)
+    ]
     if idle:
         raise RecipeError(f"{recipe.path}: {', '.join(idle)}: of no effect on generation; leave out")
 

@@ -655,12 +655,15 @@ def model_arguments(recipe: Recipe) -> dict[str, Any]:
     from trl import get_peft_config, get_quantization_config
 
     model, training = recipe.model, recipe.training
+    adapters = get_peft_config(model)
+    if adapters is not None and model.model_revision != "main":
+        adapters.revision = model.model_revision  # into adapter_config.json, for whoever loads or merges them
     options = {"revision": model.model_revision, "attn_implementation": model.attn_implementation, "dtype": model.dtype}
     training.model_init_kwargs = {**options, **(training.model_init_kwargs or {})}
     return {
         "model": model.model_name_or_path,
         "quantization_config": get_quantization_config(model),
-        "peft_config": get_peft_config(model),
+        "peft_config": adapters,
     }
 
 
@@ -897,6 +900,10 @@ def train_and_save(run: Run, trainer: Trainer, tokenizer: PreTrainedTokenizerBas
         trainer.create_model_card(dataset_name=_hub_dataset(recipe), tags=["r1-recipes", recipe.method])
         _name_in_card(run)
         mark_finished(run.output_dir)
+        if recipe.script.merge_adapters:
+            from r1_recipes.adapters import merge
+
+            merge(run.output_dir)
     if recipe.training.push_to_hub:
         trainer.push_to_hub(dataset_name=_hub_dataset(recipe))
     logger.info("saved to %s", run.output_dir)
