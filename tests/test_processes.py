@@ -14,7 +14,7 @@ import pyarrow.parquet
 import pytest
 import yaml
 
-from r1_recipes import evaluate, processes, sft
+from r1_recipes import evaluate, processes, runtime, sft
 from r1_recipes.errors import RecipeError
 from r1_recipes.rewards import get_reward_funcs, route
 from r1_recipes.shards import ShardStore
@@ -147,6 +147,20 @@ def test_shards_of_several_processes_and_of_a_later_one(tmp_path: Path) -> None:
         store.append([record(1, "new")])
     with ShardStore(tmp_path) as store:
         assert list(store) == [record(0), record(1, "new"), *(record(index) for index in range(2, 6))]
+
+
+def test_hosts_that_share_no_disk_are_found_out(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setattr(processes, "gather", lambda items: [*items, "None"])
+    runtime._check_one_folder(tmp_path, None)
+    with pytest.raises(RecipeError, match=r"different checkpoints \(rank 0 checkpoint-2, rank 1 None\).* a disk that all hosts share"):
+        runtime._check_one_folder(tmp_path, Path("checkpoint-2"))
+    # Rank 1 wrote its rows on another host.
+    with ShardStore(tmp_path, rank=0, world_size=2) as store:
+        store.append([record(0), record(2)])
+        with pytest.raises(RecipeError, match=r"2 of 4 rows are not here, the first of them row 1, .*do not share this folder"):
+            store.check_whole(4)
+        store.append([record(1), record(3)])
+        store.check_whole(4)
 
 
 def test_a_reward_that_spans_processes_is_called_in_all_of_them(monkeypatch: pytest.MonkeyPatch) -> None:

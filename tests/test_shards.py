@@ -87,8 +87,9 @@ def test_a_child_that_outlives_its_parent_does_not_keep_the_folder_locked(tmp_pa
         "import os, sys, time; from pathlib import Path; from r1_recipes.shards import ShardStore\n"
         "with ShardStore(Path(sys.argv[1])):\n"
         "    child = os.fork()\n"
-        "    if not child: time.sleep(60); os._exit(0)\n"
-        "    print(child, flush=True); time.sleep(60)"
+        "    if not child: print(os.getpid(), flush=True)\n"  # when it has come up: only then has it let go
+        "    time.sleep(60)\n"
+        "    os._exit(0)"
     )
     parent = subprocess.Popen([sys.executable, "-c", code, str(tmp_path)], stdout=subprocess.PIPE, text=True)
     child = int(parent.stdout.readline())

@@ -299,6 +299,7 @@ def _generate_and_keep(
         if not runtime.is_main_process():
             return {}
         store.reload()
+        store.check_whole(len(rows))
         return {record["index"]: [Completion(**c) for c in record["completions"]] for record in store}
 
 

@@ -41,10 +41,11 @@ def main(argv: Sequence[str] | None = None) -> None:
         processes.connect(use_cpu=run.recipe.training.use_cpu)
         with ShardStore.shared(run.output_dir / SHARDS) as store:
             try:
-                fmt = generate(run, store)
+                fmt, rows = generate(run, store)
                 processes.wait()
                 if runtime.is_main_process():
                     store.reload()
+                    store.check_whole(rows)
                     _report_failures(store)
                     select_and_write(run, store, fmt)
             except KeyboardInterrupt:
@@ -52,11 +53,11 @@ def main(argv: Sequence[str] | None = None) -> None:
                 raise SystemExit(130) from None
 
 
-def generate(run: runtime.Run, store: ShardStore) -> ResponseFormat:
+def generate(run: runtime.Run, store: ShardStore) -> tuple[ResponseFormat, int]:
     """Write the completions that ``store`` does not hold yet.
 
     Returns:
-        The response format, with the prefill that the backend's chat template brings.
+        The response format, with the prefill that the backend's chat template brings, and the number of rows that the recipe has.
 
     Raises:
         RecipeError: data or backend cannot be used, the disk is full, or the store answers other prompts than the recipe asks today.
@@ -71,7 +72,7 @@ def generate(run: runtime.Run, store: ShardStore) -> ResponseFormat:
     pending = _pending(rows, store, retry_failed=recipe.script.retry_failed)
     if not pending:
         logger.info("all %d rows are generated", len(rows))
-        return fmt
+        return fmt, len(rows)
     if len(store):
         logger.info("%d of %d rows are stored; %d to go", len(rows) - len(pending), len(rows), len(pending))
     pending = processes.share(pending)
@@ -93,7 +94,7 @@ def generate(run: runtime.Run, store: ShardStore) -> ResponseFormat:
         backend.run([Request(index, rows[index]["prompt"]) for index in pending], store_row)
     seconds = time.monotonic() - began
     logger.info("%d rows, %d tokens in %.0f s: %.0f tokens/s", len(pending), tokens, seconds, tokens / seconds)
-    return fmt
+    return fmt, len(rows)
 
 
 def _report_failures(store: ShardStore) -> None:

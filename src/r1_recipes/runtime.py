@@ -146,7 +146,9 @@ def start(argv: Sequence[str] | None, method: str) -> Run:
     if not trains:
         return Run(recipe, output_dir, None)
     _prepare_trackers(recipe)
-    return Run(recipe, output_dir, _resume_point(recipe, output_dir))
+    resume_from = _resume_point(recipe, output_dir)
+    _check_one_folder(output_dir, resume_from)
+    return Run(recipe, output_dir, resume_from)
 
 
 def _check_processes(recipe: Recipe) -> None:
@@ -164,6 +166,21 @@ def _check_processes(recipe: Recipe) -> None:
             "--nproc-per-node N and use_cpu: true"
         )
     processes.name_cpu_plainly(training)
+
+
+def _check_one_folder(output_dir: Path, resume_from: Path | None) -> None:
+    """Make sure that all processes go on from the same checkpoint; on hosts that share no disk some would begin anew.
+
+    Raises:
+        RecipeError: they found different ones.
+    """
+    found = processes.gather([str(resume_from)])
+    if len(set(found)) > 1:
+        told = ", ".join(f"rank {rank} {point}" for rank, point in enumerate(found))
+        raise RecipeError(
+            f"output_dir {output_dir}: the processes would go on from different checkpoints ({told}); it must be one folder on a disk that "
+            "all hosts share"
+        )
 
 
 def _resume_point(recipe: Recipe, output_dir: Path) -> Path | None:

@@ -167,6 +167,19 @@ class ShardStore:
         (self.failed.add if record["error"] else self.failed.discard)(record["index"])
         self._rows_in_last += 1
 
+    def check_whole(self, rows: int) -> None:
+        """Make sure that what all processes wrote is here; ask after a wait and :meth:`reload`.
+
+        Raises:
+            RecipeError: some of ``rows`` have no record: another host wrote them elsewhere.
+        """
+        missing = [index for index in range(rows) if index not in self._places]
+        if missing:
+            raise RecipeError(
+                f"{self.folder}: {len(missing)} of {rows} rows are not here, the first of them row {missing[0]}, though every process has "
+                "finished: the hosts do not share this folder. Run the same command again with it on a disk that they share, or on one host"
+            )
+
     def __len__(self) -> int:
         return len(self._places)
 
