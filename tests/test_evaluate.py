@@ -13,6 +13,7 @@ import yaml
 from r1_recipes import evaluate
 from r1_recipes.errors import RecipeError
 from r1_recipes.evaluate import Scores, difference_line, markdown_table, mean_interval, paired_difference
+from tests.chat_server import chat_server, reply
 from tests.conftest import RECIPES, REPOSITORY
 
 
@@ -400,12 +401,45 @@ def test_a_benchmark_says_how_it_is_judged(benchmark, tiny_model, tmp_path, caps
     assert list(greedy_table["completion"]) == list(table[table["sample"] == -1]["completion"])
 
 
+def test_a_model_behind_a_server_is_judged_like_any_other(benchmark, tmp_path, capsys, monkeypatch):
+    """Greedy right, sampled wrong; the second sum's greedy request fails for good the first time."""
+    refusing = [True]
+
+    def answer(body, before):
+        question = body["messages"][-1]["content"]
+        if refusing and question == "2+3?":
+            return 400
+        value = sum(map(int, question.removesuffix("?").split("+")))
+        return reply(f"<think>\na\n</think>\n<answer>\n{value if body['temperature'] == 0 else -1}\n</answer>", tokens=7)
+
+    command = [benchmark(backend="openai"), "--model", "served", "--output", str(tmp_path / "scores")]
+    with chat_server(answer) as (url, seen):
+        monkeypatch.setenv("OPENAI_BASE_URL", url)
+        monkeypatch.setenv("OPENAI_API_KEY", "x")
+        with pytest.raises(SystemExit):
+            evaluate.main(command)
+        assert "row 1 cannot be completed" in capsys.readouterr().err
+        refusing.clear()
+        evaluate.main(command)
+        (scores,) = json.loads((tmp_path / "scores" / "results.json").read_text())
+        assert (scores["greedy"], scores["sampled"], scores["mean_tokens"]) == ([1.0] * 3, [0.0] * 3, 7.0)
+        assert scores["rewards"] == {} and {body["model"] for body in seen} == {"served"}
+        # Each sample has a seed of its own, greedy requests none.
+        assert {("seed" in body) for body in seen if body["temperature"] == 0} == {False}
+        assert len({body["seed"] for body in seen if body["temperature"]}) == 6
+        evaluate.main([*command[:3], "--backend", "openai", "--ask", "2+2?"])
+        assert "=== served\n<think>" in capsys.readouterr().out
+        with pytest.raises(SystemExit):
+            evaluate.main([benchmark(backend="openai", chat_template="x"), "--model", "served"])
+        assert "the server has the chat template" in capsys.readouterr().err
+
+
 @pytest.mark.parametrize(
     "changes, arguments, message",
     [
         ({"num_generations": 2}, [], "unknown key 'num_generations' for evaluate"),
         ({"num_samples": -1}, [], "num_samples: found -1"),
-        ({"backend": "openai"}, [], "unknown backend 'openai'"),
+        ({"backend": "sglang"}, [], "unknown backend 'sglang'"),
         ({"temperature": 0}, [], "temperature: 0 gives 2 equal samples a row"),
         ({"temperature": 0, "num_samples": 0}, ["--num_samples", "3"], "temperature 0 gives 3 equal samples a row"),
         ({"use_peft": True}, [], "use_peft: of no effect"),

@@ -15,6 +15,11 @@ def _key(help: str, default: Any = None) -> Any:
     return field(default=default, metadata={"help": help})
 
 
+def _check_backend(name: str) -> None:
+    if name not in BACKENDS:
+        raise RecipeError("backend: " + unknown_name("backend", name, BACKENDS))
+
+
 @dataclass
 class RecipeArguments:
     """Data, response format and run keys that every entry point shares."""
@@ -110,8 +115,7 @@ class GenerateRecipeArguments(RecipeArguments):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        if self.backend not in BACKENDS:
-            raise RecipeError("backend: " + unknown_name("backend", self.backend, BACKENDS))
+        _check_backend(self.backend)
 
 
 @dataclass
@@ -119,7 +123,7 @@ class EvaluateRecipeArguments(RecipeArguments):
     """Keys of a benchmark: how many completions, and what else they are scored with. ``num_samples`` tells it from a GRPO recipe."""
 
     num_samples: int = _key("Sampled completions a row, besides the greedy one; 0: only that.")
-    backend: str = _key("Who generates: 'transformers' or 'vllm'.", "transformers")
+    backend: str = _key("Who generates: 'transformers', 'vllm' (offline), or 'openai' (any such server: OPENAI_BASE_URL).", "transformers")
     reward_funcs: list[str] = field(default_factory=list, metadata={"help": "Rewards whose means stand beside the accuracy."})
     task_rewards: dict | str | None = _key("As in a GRPO recipe.")
     task_column: str | None = _key("As in a GRPO recipe.")
@@ -128,8 +132,7 @@ class EvaluateRecipeArguments(RecipeArguments):
         super().__post_init__()
         if self.num_samples is None or self.num_samples < 0:
             raise RecipeError(f"num_samples: found {self.num_samples}; sampled completions a row, 0 (greedy only) or more")
-        if self.backend not in BACKENDS[:2]:
-            raise RecipeError("backend: " + unknown_name("backend", self.backend, BACKENDS[:2]))
+        _check_backend(self.backend)
 
 
 @dataclass
@@ -146,6 +149,8 @@ class SamplingSettings:
     generation_batch_size: int = _key("Completions generated at once (transformers), or asked for at once (openai).", 64)
     trust_remote_code: bool = _key("Run code that the model's repository ships.", False)
     use_cpu: bool = _key("Do not use an accelerator.", False)
+    request_timeout: float = _key("openai: seconds that one try of a request may take.", 600.0)
+    request_retries: int = _key("openai: further tries of a request, with growing waits.", 10)
     vllm_tensor_parallel_size: int = _key("vllm: GPUs that one copy of the model is spread over.", 1)
     vllm_gpu_memory_utilization: float = _key("vllm: share of the GPU's memory.", 0.9)
     vllm_max_model_length: int | None = _key("vllm: longest prompt and completion together.")
@@ -170,8 +175,6 @@ class GenerationSettings(SamplingSettings):
     output_dir: str = _key("The run directory.")
     num_generations: int = _key("Completions a prompt.", 1)
     reward_weights: list[float] | None = _key("Weights of reward_funcs; default 1 each.")
-    request_timeout: float = _key("openai: seconds that one try of a request may take.", 600.0)
-    request_retries: int = _key("openai: further tries of a request, with growing waits.", 10)
 
     def __post_init__(self) -> None:
         if not self.output_dir:

@@ -83,14 +83,18 @@ def sample_seed(seed: int, index: int, sample: int) -> int:
     return int.from_bytes(digest[:4], "big") >> 1
 
 
-def load_format(recipe: Recipe) -> tuple[PreTrainedTokenizerBase | None, ResponseFormat]:
+def load_format(recipe: Recipe, name: str | None = None) -> tuple[PreTrainedTokenizerBase | None, ResponseFormat]:
     """The tokenizer (``None``: a server keeps its own) and the format as the backend's completions are read with.
+
+    Args:
+        recipe: whose model's tokenizer it is.
+        name: in place of the recipe's ``backend``.
 
     Raises:
         RecipeError: as :func:`r1_recipes.runtime.load_tokenizer`.
     """
     script = recipe.script
-    if script.backend == "openai":
+    if (name or script.backend) == "openai":
         # The server writes the prefill, by its model's chat template; completions come without it and are read with it in front.
         return None, get_response_format(script.response_format, system_prompt=script.system_prompt, prefill=script.prefill)
     return runtime.load_tokenizer(recipe)
@@ -303,7 +307,7 @@ class VLLMBackend:
 
 
 class OpenAIBackend:
-    """An OpenAI-compatible server at ``OPENAI_BASE_URL``. Each completion is a request of its own, retried by itself; one way a run."""
+    """An OpenAI-compatible server at ``OPENAI_BASE_URL``. Each completion is a request of its own, retried by itself."""
 
     # Requests handed to the client at once, in units of those under way: the server waits for stragglers only between slices.
     _SLICE = 64
@@ -325,17 +329,12 @@ class OpenAIBackend:
 
     def run(self, requests: Sequence[Request], sink: Sink, ways: Sequence[Way] | None = None) -> None:
         settings = self._settings
-        ((temperature, copies),) = ways or [(settings.temperature, settings.num_generations)]
-        options: dict[str, Any] = {"temperature": temperature, "max_tokens": settings.max_completion_length}
+        ways = ways or [(settings.temperature, settings.num_generations)]
+        copies = sum(count for _, count in ways)
+        options: dict[str, Any] = {"max_tokens": settings.max_completion_length}
         # What stands at its neutral value is not sent: not every server takes these.
         neutral = {"top_p": 1.0, "top_k": 0, "min_p": None, "repetition_penalty": 1.0}
         options |= {name: getattr(settings, name) for name, value in neutral.items() if getattr(settings, name) != value}
-
-        def seeds(part: Sequence[Request]) -> list[int] | None:
-            if not temperature or settings.seed is None:  # not every server takes one
-                return None
-            return [sample_seed(settings.seed, request.index, sample) for request in part for sample in range(copies)]
-
         # Failed rows wait for one that is answered: then their failure was their own.
         failed: list[tuple[int, list[Completion], str | None]] = []
 
@@ -343,34 +342,57 @@ class OpenAIBackend:
             while failed:
                 sink(*failed.pop(0))
 
+        def finish(index: int, replies: list[Reply]) -> None:
+            failures = [r.error for r in replies if r.error]
+            failed.append((index, [self._completion(r) for r in replies if not r.error], failures[0] if failures else None))
+            if not failures:
+                hand_over()
+            elif len(failed) >= max(self._PATIENCE, settings.generation_batch_size):
+                raise RecipeError(
+                    f"{len(failed)} rows failed one after the other, so this stops here; the last: {failures[0]} "
+                    "The same command goes on from what is stored"
+                )
+
         step = max(1, self._SLICE * settings.generation_batch_size // copies)
         for begin in range(0, len(requests), step):
             part = requests[begin : begin + step]
-            arrived: dict[int, list[Reply | None]] = {request.index: [None] * copies for request in part}
-
-            def on_reply(number: int, reply: Reply, part: Sequence[Request] = part, arrived: dict = arrived) -> None:
-                index = part[number // copies].index
-                arrived[index][number % copies] = reply
-                if None in arrived[index]:
-                    return
-                replies = arrived.pop(index)
-                failures = [r.error for r in replies if r.error]
-                failed.append((index, [self._completion(r) for r in replies if not r.error], failures[0] if failures else None))
-                if not failures:
-                    hand_over()
-                elif len(failed) >= max(self._PATIENCE, settings.generation_batch_size):
-                    raise RecipeError(
-                        f"{len(failed)} rows failed one after the other, so this stops here; the last: {failures[0]} "
-                        "The same command goes on from what is stored"
-                    )
-
-            self._server.chat(
-                [request.prompt for request in part for _ in range(copies)],
-                seeds=seeds(part),
-                on_reply=on_reply,
-                **options,
-            )
+            arrived: dict[int, list[Reply]] = {request.index: [] for request in part}
+            for temperature, count in ways:
+                # A row that has failed is done; the ways that are left do not ask for it.
+                self._ask([request for request in part if request.index in arrived], temperature, count, copies, options, arrived, finish)
         hand_over()
+
+    def _ask(
+        self,
+        part: Sequence[Request],
+        temperature: float,
+        count: int,
+        copies: int,
+        options: dict[str, Any],
+        arrived: dict[int, list[Reply]],
+        finish: Callable[[int, list[Reply]], None],
+    ) -> None:
+        """Complete each request ``count`` times at one temperature; one that has all its ``copies``, or a failure, is finished."""
+        waiting: dict[int, list[Reply | None]] = {request.index: [None] * count for request in part}
+        seeds = None
+        if temperature and self._settings.seed is not None:  # not every server takes one
+            first = {request.index: len(arrived[request.index]) for request in part}
+            asked = [(request.index, sample) for request in part for sample in range(count)]
+            seeds = [sample_seed(self._settings.seed, index, first[index] + sample) for index, sample in asked]
+
+        def on_reply(number: int, reply: Reply) -> None:
+            index = part[number // count].index
+            waiting[index][number % count] = reply
+            if None in waiting[index]:
+                return
+            replies = arrived[index] + waiting.pop(index)
+            arrived[index] = replies
+            if len(replies) == copies or any(r.error for r in replies):
+                finish(index, arrived.pop(index))
+
+        self._server.chat(
+            [request.prompt for request in part for _ in range(count)], seeds=seeds, on_reply=on_reply, temperature=temperature, **options
+        )
 
     def _completion(self, reply: Reply) -> Completion:
         text = reply.text

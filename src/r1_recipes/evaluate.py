@@ -25,6 +25,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from r1_recipes import processes, runtime
+from r1_recipes.arguments import BACKENDS
 from r1_recipes.errors import RecipeError
 
 if TYPE_CHECKING:
@@ -202,7 +203,7 @@ def evaluate_model(
         batch_size: completions generated at once (Transformers).
         seed: of the sampling.
         label: what the progress bar calls it; ``None``: the last part of the name.
-        backend: ``"transformers"`` or ``"vllm"``.
+        backend: ``"transformers"``, ``"vllm"`` or ``"openai"``, a server that knows the model by this name.
         folder: completions are kept there, and an interrupted evaluation goes on from them; ``None``: nowhere.
         with_models: score with ``reward_model`` too, where the recipe names it.
 
@@ -212,12 +213,17 @@ def evaluate_model(
     Raises:
         RecipeError: the model cannot be loaded, or ``folder`` holds completions made otherwise.
     """
-    from r1_recipes.backends import Request, get_backend
+    from r1_recipes.backends import Request, get_backend, load_format
     from r1_recipes.preflight_checks.judging import reward_functions
 
+    if backend == "openai" and recipe.script.chat_template:
+        raise RecipeError(f"{recipe.path}: backend openai: the server has the chat template; leave chat_template out")
     recipe = _for_generation(recipe, name, batch_size, seed)
-    tokenizer, fmt = runtime.load_tokenizer(recipe)
+    tokenizer, fmt = load_format(recipe, backend)
     rewards = {key: reward for key, reward in reward_functions(recipe, fmt, with_models=with_models) if reward is not None}
+    if rewards and tokenizer is None:
+        logger.info("the recipe's rewards are left out: some count tokens, and the server keeps the tokenizer")
+        rewards = {}
     ways = [(0.0, 1), (recipe.training.temperature, num_samples)][: 2 if num_samples else 1]
     if folder is None:
         requests = processes.share([Request(index, prompt) for index, prompt in enumerate(rows["prompt"])])
@@ -582,17 +588,17 @@ def difference_line(before: Scores, after: Scores, what: str, *, full: bool = Fa
     return f"{what}: {', '.join(parts)}; paired over the same {len(before.greedy)} problems."
 
 
-def ask(recipe: Recipe, models: Sequence[str], question: str) -> list[str]:
+def ask(recipe: Recipe, models: Sequence[str], question: str, backend: str = "transformers") -> list[str]:
     """Each model's greedy answer to one question, in the recipe's own prompt."""
-    from r1_recipes.backends import Request, get_backend
+    from r1_recipes.backends import Request, get_backend, load_format
     from r1_recipes.data.load import build_prompt
 
     answers = []
     for name in models:
         own = _for_generation(recipe, name, 1, 0)
-        tokenizer, fmt = runtime.load_tokenizer(own)
+        tokenizer, fmt = load_format(own, backend)
         request = Request(0, build_prompt(question, fmt, recipe.script.few_shot))
-        (completion,) = _generate(get_backend(own, tokenizer, "transformers"), [request], [(0.0, 1)], name)[0]
+        (completion,) = _generate(get_backend(own, tokenizer, backend), [request], [(0.0, 1)], name)[0]
         answers.append(fmt.full_text(completion.text))
     return answers
 
@@ -609,7 +615,7 @@ def main(argv: Sequence[str] | None = None) -> None:
     parser.add_argument("--num_samples", type=int, help="sampled completions a row, 0: only greedy (default: the benchmark's, else 4)")
     parser.add_argument("--batch_size", type=int, help=f"completions generated at once (default: the benchmark's, else {BATCH_SIZE})")
     parser.add_argument("--seed", type=int, help="of the sampling (default: the benchmark's, else 0)")
-    parser.add_argument("--backend", choices=("transformers", "vllm"), help="who generates (default: the benchmark's, else transformers)")
+    parser.add_argument("--backend", choices=BACKENDS, help="who generates (default: the benchmark's, else transformers)")
     parser.add_argument("--output", type=Path, help="folder for every number (JSON) and completion (Parquet); goes on from what it holds")
     parser.add_argument("--with-models", action="store_true", help="let reward_model score too; a judge needs OPENAI_BASE_URL")
     parser.add_argument("--ask", metavar="QUESTION", help="no evaluation: each model's answer to this question, side by side")
@@ -622,7 +628,7 @@ def main(argv: Sequence[str] | None = None) -> None:
             raise RecipeError(f"--model: missing; {options.recipe} names none: a checkpoint's folder, or a hub id")
         processes.connect(use_cpu=recipe.training.use_cpu)
         if options.ask is not None:
-            for name, answer in zip(models, ask(recipe, models, options.ask), strict=True):
+            for name, answer in zip(models, ask(recipe, models, options.ask, options.backend or "transformers"), strict=True):
                 runtime.say(f"=== {name}\n{answer}\n")
             return
         settings = _settings(recipe, options)
