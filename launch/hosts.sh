@@ -7,8 +7,9 @@
 #
 #   HOSTS            names or addresses that ssh reaches without a password, and that reach each other under the same name ([user@]host)
 #   SERVER_HOST      the host of the server; training gets none of its GPUs
-# The other variables are described in launch/common.sh. Ctrl-C, or the end of this script however it comes, ends everything: each host
-# runs its command until its connection closes, and then ends it as kill does, with a checkpoint where the recipe saves any.
+# The other variables are described in launch/common.sh; of this environment the hosts get what PASS_ENV names, over the connection. Ctrl-C, or
+# the end of this script however it comes, ends everything: each host runs its command until its connection closes, and then ends it as kill
+# does, with a checkpoint where the recipe saves any.
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 # shellcheck source=launch/common.sh
@@ -22,39 +23,13 @@ read_arguments "$@"
 for host in "${TRAIN_HOSTS[@]}"; do
   [[ $host != "$SERVER_HOST" ]] || fail "SERVER_HOST $host is one of HOSTS too; the server needs GPUs of its own"
 done
-[[ -n $SERVER_HOST ]] || check_needs_no_server "SERVER_HOST=node3"
+check_server SERVER_HOST=node3
 
-if [[ -z $DRY_RUN ]]; then
-  # Every connection's input is one of two pipes whose writing end only this script holds. That it closes is how the hosts learn of the end.
-  pipes=$(mktemp -d)
-  mkfifo "$pipes/trainer" "$pipes/server"
-  exec 8<>"$pipes/trainer" 9<>"$pipes/server"
-  trap 'rm -rf "$pipes"' EXIT
-fi
-
-# What a host runs, in one line: the command in a session of its own, and beside it a reader of the connection, which ends the command when
-# the connection closes. A launcher that is killed, or whose network fails, thus leaves nothing behind.
-remote_script() {
-  local command watch
-  printf -v command '%q ' "$@"
-  # shellcheck disable=SC2016 # the host expands these
-  watch='pid=$!; { cat <&3; kill -TERM -$pid; sleep '$STOP_SECONDS'; kill -KILL -$pid; } >/dev/null 2>&1 & watcher=$!'
-  # shellcheck disable=SC2016
-  printf 'cd %q || exit; exec 3<&0; setsid %s 3<&- & %s; wait $pid; status=$?; kill $watcher; exit $status' "$PWD" "$command" "$watch"
-}
-
-start() {
-  local kind=$1 host=$2 script
-  shift 2
-  script=$(remote_script env "no_proxy=${no_proxy:-}" "NO_PROXY=${NO_PROXY:-}" "$@")
+set_connection() {
+  local host=$1
+  shift
   # A host that went away is noticed within a minute.
-  ssh -o BatchMode=yes -o ServerAliveInterval=15 -o ServerAliveCountMax=4 "$host" "bash -c $(printf %q "$script")" \
-    <"$pipes/$kind" 8>&- 9>&- &
-}
-
-# Closes the connections of one kind, which are all of them that read this pipe.
-interrupt() {
-  case $1 in trainer) exec 8>&- ;; server) exec 9>&- ;; esac
+  CONNECTION=(ssh -o BatchMode=yes -o ServerAliveInterval=15 -o ServerAliveCountMax=4 "$host" "cd $(quoted "$PWD") && exec $(quoted "$@")")
 }
 
 run_everything

@@ -26,15 +26,9 @@ find_nodes() {
   ((${#NODES[@]} >= $1)) || fail "the job has ${#NODES[@]} node(s), $2: sbatch --nodes=$1 …"
 }
 
-start() {
-  local host=$2
-  shift 2
-  # One task a node, with all its GPUs, and free to use all its cores.
-  srun --nodes=1 --ntasks=1 --nodelist="$host" --cpu-bind=none "$@" </dev/null &
-}
-
-# srun hands SIGTERM on to its task.
-interrupt() {
+set_connection() {
+  local host=$1
   shift
-  kill -TERM "$@" 2>/dev/null || true
+  # One task a node, with all its GPUs, and free to use all its cores.
+  CONNECTION=(srun --nodes=1 --ntasks=1 --nodelist="$host" --cpu-bind=none --input=all "$@")
 }
