@@ -8,6 +8,8 @@ import json
 import logging
 import os
 import shutil
+import subprocess
+import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -411,11 +413,51 @@ def test_other_errors_keep_their_traceback() -> None:
         _ = 1 / 0
 
 
-def test_only_rank_0_reports(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture) -> None:
-    monkeypatch.setenv("RANK", "1")
-    with pytest.raises(SystemExit), runtime.reported_errors():
-        raise RecipeError("once is enough")
-    assert capsys.readouterr().err == ""
+@pytest.mark.parametrize(("local_rank", "held_back"), [(None, 0), ("0", 0), ("3", 6)])
+def test_each_host_reports_with_its_name_and_rank(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture, local_rank: str | None, held_back: int
+) -> None:
+    monkeypatch.setenv("RANK", "11")
+    monkeypatch.setenv("WORLD_SIZE", "16")
+    if local_rank is not None:
+        monkeypatch.setenv("LOCAL_RANK", local_rank)
+    waited: list[float] = []
+    monkeypatch.setattr(runtime.time, "sleep", waited.append)
+    monkeypatch.setattr(runtime.socket, "gethostname", lambda: "node2")
+    with pytest.raises(SystemExit) as ended, runtime.reported_errors():
+        raise RecipeError("x.yaml: no such model here")
+    assert (ended.value.code, sum(waited)) == (2, held_back)
+    assert capsys.readouterr().err == "error: node2, rank 11: x.yaml: no such model here\n"
+
+
+def test_the_processes_of_a_host_report_once(tmp_path: Path) -> None:
+    """Under torch's own launcher: what all of them meet, and what only the second meets."""
+    worker = tmp_path / "worker.py"
+    worker.write_text(
+        "import os, sys, time\n"
+        "from r1_recipes import runtime\n"
+        "from r1_recipes.errors import RecipeError\n"
+        "with runtime.reported_errors():\n"
+        "    if sys.argv[1] in ('all', os.environ['LOCAL_RANK']):\n"
+        "        raise RecipeError('x.yaml: full')\n"
+        "    time.sleep(60)\n"
+    )
+    for met_by, rank in (("all", 0), ("1", 1)):
+        command = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2", str(worker), met_by]
+        done = subprocess.run(command, capture_output=True, text=True, timeout=100)
+        (line,) = (line for line in done.stderr.splitlines() if "x.yaml: full" in line)
+        assert line.startswith("error: ") and line.endswith(f", rank {rank}: x.yaml: full")
+
+
+def test_processes_that_the_launcher_did_not_get_are_refused(write_recipe: Callable[..., str], monkeypatch: pytest.MonkeyPatch) -> None:
+    loaded = load(write_recipe("grpo"))
+    monkeypatch.setenv("R1_RECIPES_PROCESSES", "1")
+    runtime._check_processes(loaded)
+    monkeypatch.setenv("R1_RECIPES_PROCESSES", "16")
+    with pytest.raises(
+        RecipeError, match=r"tiny\.yaml: this was launched as a run of 16 processes, and accelerate started 1; use an accel"
+    ):
+        runtime._check_processes(loaded)
 
 
 def test_a_bad_recipe_fails_before_torch_is_asked_for_a_model(capsys: pytest.CaptureFixture, write_recipe: Callable[..., str]) -> None:

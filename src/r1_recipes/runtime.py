@@ -15,6 +15,7 @@ import math
 import os
 import re
 import signal
+import socket
 import struct
 import sys
 import time
@@ -50,6 +51,8 @@ _GENERATED_BY += ("num_generations", "max_completion_length", "temperature", "to
 _PACKAGES = ("r1-recipes", "torch", "trl", "transformers", "datasets", "accelerate", "peft", "math-verify", "vllm")
 # A launcher passes on, as a signal of its own, the Ctrl-C that its workers have already had from the terminal.
 _SAME_REQUEST_SECONDS = 2.0
+# torch's agent looks after its processes every tenth of a second; the next one's turn comes when that had time to end it.
+_HELD_BACK_SECONDS = 2.0
 # TensorBoard keeps what it is given in memory: completions a log entry, and characters of each.
 _SHOWN_COMPLETIONS = 5
 _SHOWN_CHARACTERS = 4_000
@@ -78,13 +81,20 @@ class Run:
 
 @contextlib.contextmanager
 def reported_errors() -> Iterator[None]:
-    """Turn a :class:`RecipeError` into one line on stderr and exit status 2, and Ctrl-C into status 130."""
+    """Turn a :class:`RecipeError` into one line on stderr and exit status 2, and Ctrl-C into status 130.
+
+    One line a host, not one a process: a host's other processes hold theirs back, and their launcher ends them meanwhile if another one of
+    them has met the same. What only they have met is told a few seconds late.
+    """
     try:
         yield
     except RecipeError as error:
         logger.debug("refused: %s", error)
-        if is_main_process():
-            sys.stderr.write(f"error: {error}\n")
+        who = ""
+        if processes.world_size() > 1:
+            time.sleep(_HELD_BACK_SECONDS * int(os.environ.get("LOCAL_RANK", 0)))
+            who = f"{socket.gethostname()}, rank {processes.rank()}: "
+        sys.stderr.write(f"error: {who}{error}\n")
         raise SystemExit(2) from None
     except Exception:
         # The terminal may be gone by the time somebody asks; the run's own log is not.
@@ -158,6 +168,12 @@ def _check_processes(recipe: Recipe) -> None:
         RecipeError: each of them would train alone, into the same folder.
     """
     training, started = recipe.training, processes.world_size()
+    meant = int(os.environ.get("R1_RECIPES_PROCESSES", started))  # by launch/common.sh
+    if meant != started:
+        raise RecipeError(
+            f"{recipe.path}: this was launched as a run of {meant} processes, and accelerate started {started}; use an accelerate config "
+            "for several (ddp, zero2, zero3, fsdp2), or launch one process"
+        )
     if started == 1:
         return
     if training.world_size != started:
