@@ -15,8 +15,6 @@ from tests.conftest import REPOSITORY
 
 SERVER = str(REPOSITORY / "recipes" / "gsm8k_qwen05b_server.yaml")
 COLOCATED = str(REPOSITORY / "recipes" / "math_qwen15b.yaml")
-# A recipe for GPUs can be resolved where there is none, with these.
-ON_CPU = ["--use_cpu", "true", "--bf16", "false"]
 
 
 def flags(command: list[str]) -> dict[str, str | None]:
@@ -27,7 +25,7 @@ def flags(command: list[str]) -> dict[str, str | None]:
 
 
 def test_everything_comes_from_the_recipe() -> None:
-    command = vllm_server.server_command([SERVER, *ON_CPU])
+    command = vllm_server.server_command([SERVER])
     assert command[:5] == [sys.executable, "-m", "vllm.entrypoints.cli.main", "serve", "Qwen/Qwen2.5-0.5B-Instruct"]
     expected = {
         "--host": "127.0.0.1",
@@ -36,7 +34,7 @@ def test_everything_comes_from_the_recipe() -> None:
         # Of its own GPU, not the share of a colocated engine.
         "--gpu-memory-utilization": "0.9",
         "--max-model-len": "1024",
-        "--dtype": "float32",  # as --bf16 false computes
+        "--dtype": "bfloat16",  # as the trainer computes, also where this machine has no GPU for it
         "--model-impl": "vllm",
         # What TRL's trainers need of a server.
         "--weight-transfer-config": '{"backend": "nccl"}',
@@ -49,10 +47,18 @@ def test_everything_comes_from_the_recipe() -> None:
 
 def test_overrides_are_those_of_training_and_what_follows_a_dash_goes_to_vllm() -> None:
     overrides = "--vllm_server_port 9001 --vllm_tensor_parallel_size 4 --model_revision abc --max_steps 3 --trust_remote_code true"
-    command = vllm_server.server_command([SERVER, *ON_CPU, *overrides.split(), "--", "--data-parallel-size", "2"])
+    command = vllm_server.server_command([SERVER, *overrides.split(), "--", "--data-parallel-size", "2"])
     found = flags(command)
     assert (found["--port"], found["--tensor-parallel-size"], found["--revision"]) == ("9001", "4", "abc")
     assert "--trust-remote-code" in found and command[-2:] == ["--data-parallel-size", "2"]
+
+
+@pytest.mark.parametrize(
+    ("overrides", "dtype"),
+    [([], "bfloat16"), (["--bf16", "false"], "float32"), (["--bf16", "false", "--fp16", "true"], "float16")],
+)
+def test_it_computes_in_what_the_trainer_computes_in(overrides: list[str], dtype: str) -> None:
+    assert flags(vllm_server.server_command([SERVER, *overrides]))["--dtype"] == dtype
 
 
 @pytest.mark.parametrize(
@@ -68,7 +74,7 @@ def test_overrides_are_those_of_training_and_what_follows_a_dash_goes_to_vllm() 
     ],
 )
 def test_it_listens_where_the_trainer_looks(overrides: list[str], host: str, port: str) -> None:
-    found = flags(vllm_server.server_command([COLOCATED, *ON_CPU, *overrides]))
+    found = flags(vllm_server.server_command([COLOCATED, *overrides]))
     assert (found["--host"], found["--port"]) == (host, port)
 
 
@@ -83,29 +89,29 @@ def test_it_listens_where_the_trainer_looks(overrides: list[str], host: str, por
 )
 def test_what_cannot_be_served_is_refused(words: list[str], message: str) -> None:
     with pytest.raises(RecipeError) as refused:
-        vllm_server.server_command([SERVER, *ON_CPU, *words])
+        vllm_server.server_command([SERVER, *words])
     assert message in str(refused.value)
 
 
 def test_a_distillation_recipe_can_be_served() -> None:
     path = str(REPOSITORY / "recipes" / "r1" / "6_distill_on_policy.yaml")
-    assert "serve" in vllm_server.server_command([path, *ON_CPU])
+    assert "serve" in vllm_server.server_command([path])
 
 
 def test_print_shows_what_would_run(capsys: pytest.CaptureFixture) -> None:
-    vllm_server.main([SERVER, *ON_CPU, "--print"])
+    vllm_server.main([SERVER, "--print"])
     words = shlex.split(capsys.readouterr().out)
     assert words[0] == "VLLM_SERVER_DEV_MODE=1"
-    assert words[1:] == vllm_server.server_command([SERVER, *ON_CPU])
+    assert words[1:] == vllm_server.server_command([SERVER])
 
 
 def test_the_process_becomes_the_server(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(vllm_server, "_check_vllm", lambda path: None)
     ran: list[tuple] = []
     monkeypatch.setattr(os, "execve", lambda *call: ran.append(call))
-    vllm_server.main([SERVER, *ON_CPU])
+    vllm_server.main([SERVER])
     ((program, command, environment),) = ran
-    assert (program, command) == (sys.executable, vllm_server.server_command([SERVER, *ON_CPU]))
+    assert (program, command) == (sys.executable, vllm_server.server_command([SERVER]))
     assert environment["VLLM_SERVER_DEV_MODE"] == "1" and environment["PATH"] == os.environ["PATH"]
 
 
@@ -113,7 +119,7 @@ def test_without_vllm_it_says_what_to_install(monkeypatch: pytest.MonkeyPatch, c
     find_spec = importlib.util.find_spec
     monkeypatch.setattr("importlib.util.find_spec", lambda name, *rest: None if name == "vllm" else find_spec(name, *rest))
     with pytest.raises(SystemExit) as ended:
-        vllm_server.main([SERVER, *ON_CPU])
+        vllm_server.main([SERVER])
     assert ended.value.code == 2
     assert "vLLM is not installed; pip install" in capsys.readouterr().err
 
