@@ -38,6 +38,7 @@ exec 3<&0
 "$@" <&3 &
 task=$!
 force() {
+    forced=137
     echo "forcing job termination" >&2
     for file in $(grep -lszxF "FAKE_STEP=$$" /proc/[0-9]*/environ); do
         file=${file#/proc/}
@@ -48,7 +49,7 @@ trap force TERM HUP
 trap 'kill -USR1 $task' USR1
 trap 'kill -USR2 $task' USR2
 until wait $task; status=$?; ! kill -0 $task 2>/dev/null; do :; done
-exit $status"""
+exit ${forced:-$status}"""
 # Hands the words to a shell, as sshd does. Of this side's environment only FAKE_SECRET is not there on the far side.
 SSH = """while [[ $1 == -o ]]; do shift 2; done
 export FAKE_HOST=$1
