@@ -36,10 +36,13 @@ kill_left() {
 
 while running; do
   if [[ -z $stopping ]]; then
-    if IFS= read -r -t 0.5 line; then
+    # Asked first, since a read with a time limit can end in the middle of a line.
+    if ! read -r -t 0; then
+      sleep 0.5
+    elif IFS= read -r line; then
       seconds=$line
-    elif (($? <= 128)); then
-      stopping=yes # the end of input; a status above 128 is the half second
+    else
+      stopping=yes
     fi
   elif [[ -z $deadline ]]; then
     kill -TERM -- "-$command" 2>/dev/null || kill -TERM "$command" 2>/dev/null
