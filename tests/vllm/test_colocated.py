@@ -17,9 +17,9 @@ STEPS = 3
 
 @pytest.fixture
 def train(run_python: Callable, small_model: Path, sums: Path, tmp_path: Path) -> Callable[..., subprocess.CompletedProcess[str]]:
-    """``train("reload")``: the shipped recipe, three steps of it, so fast that the policy is another one after each."""
+    """``train("reload")``: the shipped recipe, three steps of it, so fast that the policy is another one after each; or a variant."""
 
-    def run(how: str) -> subprocess.CompletedProcess[str]:
+    def run(how: str, recipe: str = RECIPE) -> subprocess.CompletedProcess[str]:
         changes = {
             "model_name_or_path": small_model,
             "dataset_name": sums,
@@ -45,14 +45,16 @@ def train(run_python: Callable, small_model: Path, sums: Path, tmp_path: Path) -
             "0.5",
             "1",
         ]
-        return run_python("-m", "tests.vllm.colocated", how, RECIPE, *ON_CPU, *words, *rewards)
+        return run_python("-m", "tests.vllm.colocated", how, recipe, *ON_CPU, *words, *rewards)
 
     return run
 
 
-def test_the_engine_follows_the_model_that_is_trained(train: Callable, tmp_path: Path) -> None:
-    train("reload")
-    train("none")
+@pytest.mark.parametrize("recipe", [RECIPE, RECIPE.replace(".yaml", "_lora.yaml")], ids=["whole", "lora"])
+def test_the_engine_follows_the_model_that_is_trained(train: Callable, tmp_path: Path, recipe: str) -> None:
+    """LoRA's adapters reach it added to the weights."""
+    train("reload", recipe)
+    train("none", recipe)
     synced, stale = ([entry[DIFFERENCE] for entry in metrics(tmp_path / how)] for how in ("reload", "none"))
     assert len(synced) == len(stale) == STEPS
     # Both compute in fp32; no two kernels add floats up in the same order.

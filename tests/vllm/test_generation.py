@@ -87,7 +87,9 @@ def test_generate_offline(run_python: Callable, generation: Callable, reference:
     assert len((tmp_path / "vllm" / "dataset" / "train.jsonl").read_text(encoding="utf-8").splitlines()) == len(SUMS)
 
 
-def test_evaluate_offline(run_python: Callable, small_model: Path, sums: Path, tmp_path: Path) -> None:
+@pytest.fixture
+def judged(run_python: Callable, small_model: Path, sums: Path, tmp_path: Path) -> Callable[..., tuple[dict, list]]:
+    """``judged("--flag", "value", VARIABLE=…)``: GSM8K's benchmark on the sums, two samples each; the scores, and the completions."""
     changes = {
         "dataset_name": sums,
         "dataset_config": "none",
@@ -98,16 +100,33 @@ def test_evaluate_offline(run_python: Callable, small_model: Path, sums: Path, t
         "use_cpu": "true",
     }
     words = [word for key, value in changes.items() for word in (f"--{key}", str(value))]
-    # The benchmark says backend: vllm itself.
     benchmark = str(REPOSITORY / "recipes" / "benchmarks" / "gsm8k.yaml")
-    run_python("-m", "r1_recipes.evaluate", benchmark, "--model", str(small_model), "--output", str(tmp_path / "out"), *words)
-    (scores,) = json.loads((tmp_path / "out" / "results.json").read_text(encoding="utf-8"))
-    assert scores["num_samples"] == 2 and [len(scores[key]) for key in ("greedy", "sampled", "majority")] == [len(SUMS)] * 3
-    (table,) = (tmp_path / "out").rglob("*.parquet")
-    rows = pyarrow.parquet.read_table(table).to_pylist()
-    # One greedy completion a sum and two sampled ones.
-    assert len(rows) == 3 * len(SUMS)
-    assert 1 <= scores["mean_tokens"] <= LENGTH
+
+    def run(*flags: str, **variables: str) -> tuple[dict, list]:
+        out = tmp_path / "out"
+        run_python("-m", "r1_recipes.evaluate", benchmark, "--model", str(small_model), "--output", str(out), *words, *flags, **variables)
+        (scores,) = json.loads((out / "results.json").read_text(encoding="utf-8"))
+        (table,) = out.rglob("*.parquet")
+        rows = pyarrow.parquet.read_table(table).to_pylist()
+        # One greedy completion a sum and two sampled ones.
+        assert scores["num_samples"] == 2 and [len(scores[key]) for key in ("greedy", "sampled", "majority")] == [len(SUMS)] * 3
+        assert [row["sample"] for row in rows] == [-1, 0, 1] * len(SUMS)
+        assert 1 <= scores["mean_tokens"] <= LENGTH
+        return scores, rows
+
+    return run
+
+
+def test_evaluate_offline(judged: Callable) -> None:
+    scores, _ = judged()  # the benchmark says backend: vllm itself
+    assert scores["rewards"]
+
+
+def test_evaluate_through_a_real_server(judged: Callable, server: str) -> None:
+    _, rows = judged("--backend", "openai", OPENAI_BASE_URL=server, NO_PROXY="127.0.0.1", no_proxy="127.0.0.1")
+    # Two samples of one sum differ: each had a seed of its own.
+    texts = [row["completion"] for row in rows]
+    assert sum(a != b for a, b in zip(texts[1::3], texts[2::3], strict=True)) > len(SUMS) // 2
 
 
 @pytest.fixture(scope="module")
