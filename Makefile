@@ -52,7 +52,13 @@ demo: $(if $(wildcard $(VENV)/.installed),install,$(VENV)/.installed-demo)
 r1-mini: install
 	$(BIN)/python -m r1_recipes.pipeline recipes/pipelines/r1_mini.yaml $(ARGS)
 
-test: install
+# DeepSpeed without a GPU says so in every process that finds it, so only its tests do. Its other requirements are there already.
+$(VENV)/.installed-deepspeed: $(VENV)/.installed constraints.txt
+	$(BIN)/python -m pip install --upgrade --no-deps --target $(VENV)/deepspeed \
+		$$(grep -E '^(deepspeed|einops|hjson|msgpack|ninja|py-cpuinfo)==' constraints.txt)
+	@touch $@
+
+test: install $(VENV)/.installed-deepspeed
 	$(BIN)/python -m pytest $(ARGS)
 
 # vLLM wants older versions of some packages than the other tests run with, and its build for CPUs is a package of its own, which asks for

@@ -5,8 +5,9 @@
 
 It trains ``recipes/gsm8k_qwen05b.yaml`` once with Transformers' generation (a few steps, for the time) and once with vLLM colocated, and
 judges the model before and after. Where vLLM, or a GPU for it, is missing, Transformers trains all the steps, and the table says what was
-left out. Words after ``--`` override the recipe. Needs this package and what it depends on: ``make install``, with ``EXTRAS=demo,dev,vllm``
-for vLLM.
+left out. Each table is printed, and added to DIR/results.md, as soon as it is there; runs, completions and log.txt stay in DIR (default:
+outputs/gpu_benchmark). Words after ``--`` override the recipe. Needs this package and what it depends on: ``make install``, with
+``EXTRAS=demo,dev,vllm`` for vLLM.
 """
 
 from __future__ import annotations
@@ -18,9 +19,8 @@ import platform
 import statistics
 import subprocess
 import sys
-import tempfile
 import time
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -55,7 +55,7 @@ def main(argv: Sequence[str] | None = None) -> None:
     parser.add_argument("--test", help="held-out rows in the same schema")
     parser.add_argument("--steps", type=int, default=120, help="optimizer steps of the run that is judged")
     parser.add_argument("--rows", type=int, default=200, help="held-out rows that are judged")
-    parser.add_argument("--output", type=Path, help="where runs and figures are kept (default: a temporary folder, which goes)")
+    parser.add_argument("--output", type=Path, default=Path("outputs/gpu_benchmark"), help="where runs and figures are kept")
     parser.add_argument("--tiny", action="store_true", help="a random model on a CPU: does the script work?")
     options = parser.parse_args(words[:cut])
     missing = [name for name in ("torch", "trl", "r1_recipes") if importlib.util.find_spec(name) is None]
@@ -63,12 +63,18 @@ def main(argv: Sequence[str] | None = None) -> None:
         parser.error(f"{', '.join(missing)}: not installed; run make install in {REPOSITORY} and take .venv/bin/python")
     if not options.tiny and not (options.model and options.train and options.test):
         parser.error("--model, --train and --test are needed, or --tiny")
-    with tempfile.TemporaryDirectory(prefix="r1-recipes-gpu-") as folder:
-        output = (options.output or Path(folder)).resolve()
-        output.mkdir(parents=True, exist_ok=True)
-        if options.tiny:
-            _make_tiny(output, options)
-        sys.stdout.write(_measure(options, output, words[cut + 1 :]))
+    output = options.output.resolve()
+    if output.exists() and any(output.iterdir()):
+        parser.error(f"--output {options.output}: holds something, perhaps an earlier measurement; choose another folder or remove it")
+    output.mkdir(parents=True, exist_ok=True)
+    if options.tiny:
+        _make_tiny(output, options)
+    with (output / "results.md").open("w", encoding="utf-8") as kept:
+        # Hours of a GPU stand behind the first of them when the last fails.
+        for part in _measure(options, output, words[cut + 1 :]):
+            for stream in (sys.stdout, kept):
+                stream.write(part + "\n\n")
+                stream.flush()
 
 
 def _make_tiny(output: Path, options: argparse.Namespace) -> None:
@@ -82,7 +88,8 @@ def _make_tiny(output: Path, options: argparse.Namespace) -> None:
     options.steps, options.rows = WARM_UP + 1, 4
 
 
-def _measure(options: argparse.Namespace, output: Path, overrides: list[str]) -> str:
+def _measure(options: argparse.Namespace, output: Path, overrides: list[str]) -> Iterator[str]:
+    """The tables, each when it is measured."""
     import torch
 
     gpu = torch.cuda.get_device_name() if torch.cuda.is_available() and not options.tiny else None
@@ -95,7 +102,17 @@ def _measure(options: argparse.Namespace, output: Path, overrides: list[str]) ->
     engines = [("Transformers", SHORT), ("vLLM, colocated", options.steps)] if gpu and has_vllm else [("Transformers", options.steps)]
     common: dict[str, Any] = {"model_name_or_path": options.model, "dataset_name": options.train, "dataset_config": "none"}
     common |= (_TINY if options.tiny else {}) | ({} if gpu else _ON_CPU)
-    phases = [["generation by", "steps timed", "s a step", "generation", "rewards", "training", "tokens/s", "peak memory, GB"], ["---"] * 8]
+    revision = subprocess.run(["git", "-C", str(REPOSITORY), "rev-parse", "--short", "HEAD"], capture_output=True, text=True).stdout.strip()
+    versions = ", ".join(f"{name} {_version(name)}" for name in ("torch", "transformers", "trl", "vllm"))
+    lines = [
+        f"{gpu or platform.processor() or platform.machine()}; {versions}; revision {revision or 'unknown'}; {time.strftime('%Y-%m-%d')}"
+    ]
+    lines += [f"model {options.model}; the first {WARM_UP} steps of each run are not timed"]
+    lines += [f"left out: {what}" for what in skipped]
+    if options.tiny:
+        lines.append("--tiny: a random model on invented sums; the figures mean nothing")
+    yield "\n".join(lines)
+    head = [["generation by", "steps timed", "s a step", "generation", "rewards", "training", "tokens/s", "peak memory, GB"], ["---"] * 8]
     run, history = output, []
     for name, steps in engines:
         run = output / name.split(",")[0].lower()
@@ -104,18 +121,10 @@ def _measure(options: argparse.Namespace, output: Path, overrides: list[str]) ->
         peak = _run("r1_recipes.grpo", [RECIPE, *_words(changes), *overrides], output / "log.txt")
         history = [json.loads(line) for line in (run / "metrics.jsonl").read_text(encoding="utf-8").splitlines()]
         history = [entry for entry in history if "loss" in entry]
-        phases.append([name, *_phases(history, run), "" if peak is None else f"{peak / 1e9:.1f}"])
+        yield _table([*head, [name, *_phases(history, run), "" if peak is None else f"{peak / 1e9:.1f}"]])
+    yield _table(_curve(history))
     judged = _judge(options, output, run, common, overrides, vllm=bool(gpu and has_vllm))
-    revision = subprocess.run(["git", "-C", str(REPOSITORY), "rev-parse", "--short", "HEAD"], capture_output=True, text=True).stdout.strip()
-    versions = ", ".join(f"{name} {_version(name)}" for name in ("torch", "transformers", "trl", "vllm"))
-    lines = [
-        f"{gpu or platform.processor() or platform.machine()}; {versions}; revision {revision or 'unknown'}; {time.strftime('%Y-%m-%d')}"
-    ]
-    lines += [f"model {options.model}, {len(history)} steps; the first {WARM_UP} of each run are not timed"]
-    lines += [f"left out: {what}" for what in skipped]
-    if options.tiny:
-        lines.append("--tiny: a random model on invented sums; the figures mean nothing")
-    return "\n\n".join(["\n".join(lines), _table(phases), _table(_curve(history)), _table(judged)]) + "\n"
+    yield _table(judged)
 
 
 def _run(module: str, words: list[str], log: Path) -> int | None:

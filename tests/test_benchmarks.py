@@ -6,6 +6,7 @@ import os
 import re
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 
@@ -19,9 +20,10 @@ def gpu(*words: str) -> subprocess.CompletedProcess[str]:
 
 
 @pytest.mark.e2e
-def test_the_gpu_benchmark_runs_without_a_gpu_and_says_so() -> None:
-    done = gpu("--tiny", "--", "--seed", "7")
+def test_the_gpu_benchmark_runs_without_a_gpu_and_says_so(tmp_path: Path) -> None:
+    done = gpu("--tiny", "--output", str(tmp_path / "out"), "--", "--seed", "7")
     assert done.returncode == 0, done.stderr[-4000:]
+    assert (tmp_path / "out" / "results.md").read_text(encoding="utf-8") == done.stdout
     for line in (
         "left out: the GPU: none was used, so nothing here says how fast one is",
         "left out: generation with vLLM: vLLM is not installed",
@@ -39,6 +41,29 @@ def test_the_gpu_benchmark_runs_without_a_gpu_and_says_so() -> None:
     # A random model is right nowhere, before or after.
     for name in ("before", "after"):
         assert f"| {name} | 4 | 0.0 % | 0.0 % | 0.0 % | 0.0 % |" in done.stdout
+
+
+@pytest.mark.e2e
+def test_the_gpu_benchmark_keeps_what_it_measured_when_the_rest_fails(tmp_path: Path, tiny_model: Path, sums: Path) -> None:
+    out = tmp_path / "out"
+    words = ["--model", str(tiny_model), "--train", str(sums), "--test", str(tmp_path / "gone.jsonl"), "--steps", "3", "--output", str(out)]
+    small = [
+        "--max_completion_length",
+        "8",
+        "--per_device_train_batch_size",
+        "2",
+        "--gradient_accumulation_steps",
+        "4",
+        "--system_prompt",
+        "",
+    ]
+    done = gpu(*words, "--", *small)
+    assert done.returncode == 1 and "gone.jsonl" in done.stderr and "r1_recipes.evaluate ended with status 2" in done.stderr
+    assert "| Transformers | 1 | " in done.stdout and (out / "results.md").read_text(encoding="utf-8") == done.stdout
+    assert (out / "transformers" / "model.safetensors").is_file()
+    # Another call would mix its figures with these.
+    again = gpu(*words)
+    assert again.returncode == 2 and "holds something, perhaps an earlier measurement" in again.stderr
 
 
 def test_the_gpu_benchmark_asks_for_what_it_needs() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib.util
 import json
 import os
 import shutil
@@ -20,9 +21,12 @@ from tests.conftest import REPOSITORY, log_lines, metrics, weights
 from tests.test_faults import assert_same_run
 from tests.two_processes import settings, training
 
+# Where make test puts it.
+_FOLDER = Path(sys.prefix) / "deepspeed"
 _HEADERS = Path(sysconfig.get_path("include")) / "Python.h"
 pytestmark = [
     pytest.mark.e2e,
+    pytest.mark.skipif(not (_FOLDER.is_dir() or importlib.util.find_spec("deepspeed")), reason="DeepSpeed: make test installs it"),
     pytest.mark.skipif(not (shutil.which("g++") and _HEADERS.is_file()), reason="DeepSpeed compiles parts of itself: g++, Python.h"),
 ]
 
@@ -38,7 +42,10 @@ def launch(folder: Path, tiny_model: Path, sums: Path) -> Callable[..., Path]:
     # DeepSpeed on the CPU; what it compiles is kept for the other runs, in a folder of their own: a lock that a killed run leaves in
     # the user's makes every later one wait for ever.
     env = {**os.environ, "DS_ACCELERATOR": "cpu", "CUDA_VISIBLE_DEVICES": "", "TORCH_EXTENSIONS_DIR": str(folder / "extensions")}
-    env |= {"OMP_NUM_THREADS": "1", "HF_HUB_OFFLINE": "1", "PATH": f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"}
+    env |= {"OMP_NUM_THREADS": "1", "HF_HUB_OFFLINE": "1"}
+    # ninja, which compiles, comes along.
+    for variable, folders in (("PYTHONPATH", [_FOLDER]), ("PATH", [_FOLDER / "bin", Path(sys.executable).parent])):
+        env[variable] = os.pathsep.join([*map(str, folders), env.get(variable, "")])
 
     def run(config: str, method: str, name: str, **changes: Any) -> Path:
         recipe = folder / f"{name}.yaml"
