@@ -17,7 +17,9 @@ from typing import Any
 
 import pytest
 
-from tests.conftest import REPOSITORY, metrics
+from r1_recipes.recipe import load
+from tests.conftest import RECIPES, REPOSITORY, method_of, metrics
+from tests.test_accelerate_configs import ON_CPU, environment
 
 SLURM = {"SLURM_JOB_ID": "7003", "SLURM_SUBMIT_DIR": str(REPOSITORY), "SLURM_JOB_NODELIST": "node[1-3]", "SLURM_GPUS_ON_NODE": "8"}
 # 7003 % 7000 * 3 = 9
@@ -175,6 +177,24 @@ def test_a_job_with_a_server_runs_one_command_a_node(cluster: Callable) -> None:
         ("node1", [*proxies("node3"), *train_words(0, 2, "node1", PORT, shared, overrides)]),
         ("node2", [*proxies("node3"), *train_words(1, 2, "node1", PORT, shared, overrides)]),
     ]
+
+
+@pytest.mark.parametrize(
+    "recipe", [path for path in RECIPES if method_of(path) == "grpo"], ids=lambda path: f"{path.parent.name}/{path.stem}"
+)
+def test_a_recipe_goes_from_one_machine_to_a_cluster_as_it_is(cluster: Callable, recipe: Path) -> None:
+    """What the launcher adds says where completions come from, and nothing else."""
+    done = launch(TRAIN_WITH_SERVER, str(recipe), "zero2", env=cluster(**SLURM, DRY_RUN="1", PYTHON="/venv/bin/python"))
+    assert done.returncode == 0, done.stderr
+    _, (_, words), _ = commands(done.stdout)
+    path, *added = words[words.index("r1_recipes.grpo") + 1 :]
+    assert path == str(recipe)
+    with environment({}):
+        here, there = (load([path, *ON_CPU, *more], "grpo").settings for more in ([], added))
+    changed = {key for key in there if there[key] != here.get(key)}
+    server = {"vllm_mode", "vllm_server_host", "vllm_server_port", "vllm_group_port", "vllm_server_timeout"}
+    assert changed - {"use_vllm"} == server - {key for key in server if here.get(key) == there[key]}
+    assert there["vllm_mode"] == "server" and changed <= server | {"use_vllm"}
 
 
 def test_a_colocated_job_trains_on_every_node(cluster: Callable) -> None:

@@ -14,14 +14,14 @@ import pyarrow.parquet
 import pytest
 import yaml
 
-from r1_recipes import evaluate, processes, runtime, sft
+from r1_recipes import evaluate, grpo, processes, runtime, sft
 from r1_recipes.errors import RecipeError
 from r1_recipes.rewards import get_reward_funcs, route
 from r1_recipes.shards import ShardStore
 from tests.conftest import REPOSITORY, SUMS, log_lines, metrics, weights
 from tests.test_faults import assert_same_run
 from tests.test_shards import record
-from tests.two_processes import settings, training
+from tests.two_processes import grpo_training, settings, training
 
 
 def two(what: str, folder: Path, model: Path, data: Path) -> subprocess.CompletedProcess:
@@ -103,6 +103,22 @@ def test_sft_in_two_processes_is_the_run_of_one_with_the_same_batch(runs: Path, 
     assert [entry["num_tokens"] for entry in both] == [entry["num_tokens"] for entry in one]
     left, right = weights(runs / "sft_one"), weights(runs / "sft")
     assert all(left[name].sub(value).abs().max() < 1e-3 for name, value in right.items())
+
+
+@pytest.mark.e2e
+def test_grpo_in_two_processes_asks_what_one_would_in_the_same_order(runs: Path, tiny_model: Path, sums: Path) -> None:
+    path = runs / "grpo_one.yaml"
+    changes = {**grpo_training(), "per_device_train_batch_size": 4}
+    path.write_text(yaml.safe_dump(settings(runs, str(tiny_model), str(sums), "grpo_one", **changes)))
+    grpo.main([str(path)])
+
+    def asked(run: str) -> list[list[str]]:
+        """Each step's prompts."""
+        tables = sorted((runs / run / "completions").glob("*.parquet"))
+        return [sorted(str(row["prompt"]) for row in pyarrow.parquet.read_table(table).to_pylist()) for table in tables]
+
+    one, both = asked("grpo_one"), asked("grpo_straight")
+    assert one == both and len({prompts[0] for prompts in one}) == 4
 
 
 @pytest.mark.e2e

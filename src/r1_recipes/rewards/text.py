@@ -121,7 +121,7 @@ class XmlSoftFormatReward(Reward):
 
     Range: {0, 1}. Both blocks hold something, and no further tag. Text around them, and more blocks, are free: that is what sets it
     apart from ``format``. For a format without answer tags: a reasoning and one answer can be read. Source: the GSM8K GRPO demo for
-    TRL (grpo_demo), whose pattern also takes empty blocks and, unlike its intention, no line breaks.
+    TRL (grpo_demo), whose pattern also takes empty blocks and, unlike its intention, no line breaks and nothing in front.
     """
 
     def __call__(self, completions: Sequence[Any], **columns: Any) -> list[float | None]:
@@ -175,7 +175,8 @@ class XmlCountReward(Reward):
     lower bound. A format without answer tags has no such penalty.
 
     Source: the GSM8K GRPO demo for TRL (grpo_demo), which pays 0.125 a tag and takes 0.001 a character twice: a weight of 0.5 gives its
-    value. It takes the whole completion for what follows where the text ends in the tag without a line break; here nothing follows.
+    value. It takes the whole completion for what follows where the text ends in the tag without a line break; here nothing follows. It
+    takes nothing off where the closing tag has no line break in front, or occurs twice; here what follows the last one always costs.
 
     Raises:
         ValueError: a negative penalty.
