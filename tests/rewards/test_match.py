@@ -184,6 +184,10 @@ def test_answer_match_does_not_pay_for_another_genus_or_unit(answer, gold, value
     assert score(AnswerMatchReward, answer, gold) == value
 
 
+def test_an_answer_outside_the_box_is_found_as_accuracy_finds_it():
+    assert AnswerMatchReward(FORMATS["boxed"])(completions=["So the answer is 72."], solution=["72"]) == [1.0]
+
+
 def test_a_judge_is_asked_only_what_the_rules_do_not_accept(monkeypatch):
     asked, metrics, logged = [], {}, {}
 

@@ -87,8 +87,10 @@ def _chooses(answer: str | None, gold: str) -> bool:
     return {choice[0] for choice in found} == {letter} and (not text or any(choice[1] in ([], text) for choice in found))
 
 
-def _other_unit(answer: str, gold: str) -> bool:
+def _other_unit(answer: str | None, gold: str) -> bool:
     """Whether the gold has a unit (or a variable) that the answer, though it is not a number alone, does not have."""
+    if answer is None:  # found in the whole text, which `boxed` allows
+        return False
     wanted = _names(gold)
     found = _names(candidates(answer)[-1])
     return bool(wanted and found and not wanted <= found)
