@@ -78,7 +78,41 @@ RIGHT = [
     (r"90^\circ", "90°"),
     (r"\begin{pmatrix}1\\2\end{pmatrix}", r"\begin{pmatrix} 1 \\ 2 \end{pmatrix}"),
     (r"(-\infty, 2)\cup(3,\infty)", r"(-\infty,2) \cup (3,\infty)"),
+    # Letters that stand together are a product, in a gold with variables; a power of one is no unit.
+    *((r"3x^2", text) for text in ("3*x^2", r"3\cdot x^2", "x^2*3", "3 x^2", "the answer is 3x^2")),
+    *(("a^2 - b^2", text) for text in ("(a-b)(a+b)", "a^2-b^2")),
+    ("1+2x+3x^2", "3x^2+2x+1"),
+    (r"4\pi r^2", r"4\cdot\pi\cdot r^2"),
+    ("y = x^2", "y=x^2"),
+    ("y=x^2", "y = x^2"),
+    *(("2xy", text) for text in ("2*x*y", "2x y", "2yx")),
+    *((text, text) for text in ("ab", "-xy", "y=mx+b", "ab+bc+ca", r"2\pi rh", "n(n+1)/2", "3abc")),
+    (r"\frac{ab}{c}", "ab/c"),
+    ("x^2+2xy+y^2", "(x+y)^2"),
+    (r"5\text{ cm}^2", "5 cm^2"),
+    *(("60", text) for text in (r"60 \text{ m/s}", r"60\mathrm{m/s}", "60°C", "60 km/h", "60kg", "= 60", "60 m^2")),
+    # A root of more than one digit.
+    *((r"\sqrt{13}", text) for text in ("√13", "sqrt13", r"\sqrt13")),
+    (r"\frac{\sqrt{15}}{2}", "√15/2"),
+    ("12", "√144"),
+    # Words that are part of the number.
+    *(("-60", text) for text in ("minus 60", "negative 60", "负60")),
+    *(("60000", text) for text in ("60 thousand", "6万", "6万元")),
+    ("3500000", "3.5 million"),
+    ("3.14", "≈ 3.14"),
+    ("10", "#### 10"),
+    ("x^4", "x⁴"),
+    ("100000", "10⁵"),
+    ("1/2", "½"),
+    ("3.5", "3½"),
+    (r"\emptyset", "∅"),
+    ("1:2:3", "2:4:6"),
+    (r"0.\overline{36}", r"\frac{4}{11}"),
+    (r"0.1\overline{6}", "1/6"),
+    # A 2 or 3 after a word is a number, and no exponent of a unit.
+    *((str(n), text.format(n)) for n in (2, 3) for text in ("The total is {}.", "She has {} eggs", "Total: {}", "eggs {}")),
     (r"Half of $144$ is $x=\boxed{72}$.", "72"),  # golds that are whole solutions
+    (r"It is $\boxed {72}$ or $\fbox{72}$.", "72"),
     ("He sold 48/2 = 24.\n#### 72", "72"),
 ]
 
@@ -124,6 +158,23 @@ WRONG = [
     ("1, 2", "1, 2?"),
     ("1, 2", "0 = 1, 2"),
     ("72", "7" * 1001),  # too long to be read
+    *(("3x^2", text) for text in ("3", "3x^3", "3y^2", "3 cm^2", "x^2")),
+    ("1 - x^2", "1"),
+    *(("a^2 - b^2", text) for text in ("a^2", "a^2 - c^2")),
+    (r"4\pi r^2", r"4\pi"),
+    ("y = 2x^2", "y = 2"),
+    ("x^2 - 9y^2", "x^2-9"),
+    *(("2xy", text) for text in ("2", "2ab", "2x")),
+    ("12mn", "12ab"),
+    ("1080", "1080 x^2"),
+    *(("3", text) for text in ("√13", r"\sqrt13")),
+    ("44", "√144"),
+    *(("5", text) for text in ("5 million", "minus 5", "5万", "5 hundred")),
+    *(("60", text) for text in ("less than 60", "square root of 60", "60 squared", "half of 60", "60 factorial")),
+    ("1:2:3", "1:3:2"),
+    ("1:2:3", "1/6"),
+    ("12:30:45", "12:45:30"),
+    (r"0.\overline{36}", "0.36"),
 ]
 
 
@@ -196,6 +247,12 @@ def test_no_separator_smuggles_in_a_second_guess():
         ("The answer is 5. Wait.\nThe final answer is: 72.\nI hope so 3", "72."),
         ("He has 48 + 24.\n#### 72", "72"),
         ("**Answer:**\n72", "72"),
+        ("**Final Answer**: $72$", "$72$"),
+        ("The final answer is $72$. I hope it is correct.", "$72$"),
+        ("The final answer is 72. No, 71.", "72. No, 71."),
+        ("The answer is:\n$$\n72\n$$", "72"),
+        ("So it is\n\\[\n72\n\\]\n", "72"),
+        (r"So \boxed {72}", "72"),
         ("答案是72", "72"),
         ("First 48, then 24.\n\n$72$\n", "$72$"),
         ("First 48, then 24.\nHe sold 72 clips", None),  # a sentence commits to nothing

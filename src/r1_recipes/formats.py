@@ -57,6 +57,13 @@ def boxed_spans(text: str) -> Iterator[tuple[int, int]]:
         start = text.find(_BOX, position)
 
 
+def one_spelling_of_boxes(text: str) -> str:
+    r"""``\boxed {72}``, ``\fbox{72}`` and ``\boxed 2`` as ``\boxed{…}``."""
+    if "box" not in text:
+        return text
+    return re.sub(r"\\boxed\s+([^\s{}\\])", r"\\boxed{\1}", re.sub(r"\\(?:boxed\s+|fbox\s*)\{", r"\\boxed{", text))
+
+
 @dataclass(frozen=True)
 class ResponseFormat:
     r"""The shape of a response: how it is asked for, written and read.

@@ -9,12 +9,12 @@ from typing import Any, ClassVar
 
 from r1_recipes.data.mappers.base import Mapper, SkipRow, optional_text, register_mapper, required_text
 from r1_recipes.data.mappers.chats import last_question
-from r1_recipes.formats import boxed_spans
+from r1_recipes.formats import boxed_spans, one_spelling_of_boxes
 
 
 def last_boxed(text: str) -> str | None:
     r"""What the last balanced ``\boxed{…}`` of ``text`` holds, stripped; ``None`` where there is none."""
-    content = None
+    content, text = None, one_spelling_of_boxes(text)
     for start, end in boxed_spans(text):
         content = text[start:end].strip()
     return content or None
