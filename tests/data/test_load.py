@@ -8,7 +8,7 @@ import pytest
 from datasets import Dataset
 
 from r1_recipes import verification
-from r1_recipes.data import MAPPERS, Mapper, load_dataset
+from r1_recipes.data import MAPPERS, Mapper, load_dataset, register_mapper
 from r1_recipes.data.load import LoadReport, build_prompt, drop_overlap
 from r1_recipes.errors import RecipeError
 from r1_recipes.formats import FORMATS, get_response_format
@@ -459,6 +459,36 @@ def test_reading_goes_on_until_there_is_enough():
     assert golds(dataset) == ["5", "1005", "2405"]
     assert (report.read, report.kept) == (2500, 3)
     assert report.first_index == {"no '#### gold' in column 'answer'": 0}
+
+
+@pytest.mark.parametrize(
+    ("method", "keys"), [("sft", {}), ("grpo", {"keep_columns": []}), ("distill", {}), ("generate", {"keep_columns": []})]
+)
+def test_a_batch_of_rows_that_cannot_be_used_is_no_end(method, keys):
+    """Rows are mapped 1,000 at a time."""
+    for used in ({0, 999}, {1000}, {5, 2100}):
+        rows = Dataset.from_list([gsm8k(i, gold=i in used) for i in range(2101)])
+        dataset, report = load_dataset(arguments(**keys), FMT, method, rows=rows)
+        assert (len(dataset), report.read, report.kept) == (len(used), 2101, len(used))
+        assert report.dropped == {"no '#### gold' in column 'answer'": 2101 - len(used)}
+
+
+@pytest.mark.parametrize("method", ["grpo", "generate"])
+def test_a_column_that_first_comes_late_is_there_from_the_start(method):
+    class Late(Mapper):
+        columns = ("question",)
+
+        def __call__(self, row):
+            number = int(row["question"])
+            return {"question": str(number), "solution": "1"} | ({"task": "late", "level": [number]} if number >= 1500 else {"level": []})
+
+    register_mapper("late")(Late)
+    try:
+        rows = Dataset.from_list([{"question": str(i)} for i in range(1600)])
+        dataset, report = load_dataset(arguments(mapper="late"), FMT, method, rows=rows)
+    finally:
+        del MAPPERS["late"]
+    assert (dataset["task"][0], dataset["task"][1599], dataset["level"][1599], report.read) == (None, "late", [1599], 1600)
 
 
 def test_the_test_split_has_a_limit_of_its_own(tmp_path):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import json
 import logging
 import re
@@ -32,6 +33,10 @@ _NO_COLUMN = {
     "generate": {"messages", "well_formed"},
 }
 _SLOT = re.compile(r"\{([^{}\n]+)\}")
+
+
+class _NewColumn(Exception):
+    """A batch of rows brought a column, or the first value of one."""
 
 
 @dataclass
@@ -283,32 +288,52 @@ class _Job:
 
     def _render_rows(self, rows: Dataset, offset: int, mapper: Mapper, keep: list[str], work: _Source) -> Dataset:
         """Rows that the mapper and the limits accept, rendered, with the source's ``keep`` columns; the others are counted."""
+        from datasets import Dataset, Features
+
         # Under its own name a source column would lend its type to ours: text such as "007" would become the number 7.
         renamed = {column: f"source:{column}" for column in rows.column_names if column not in keep}
+        # What the mapper writes, as which type, and whether by a value. A batch may have none of a column, or no row that can be used.
+        types: dict[str, tuple[Any, bool]] = {}
 
         def apply(batch: dict[str, list], indices: list[int]) -> dict[str, list]:
             source = {column: batch[renamed.get(column, column)] for column in rows.column_names}
-            results = []
+            results, seen = [], {}
             for position, index in enumerate(indices):
                 row = {column: values[position] for column, values in source.items()}
                 index = offset + index if work.indices is None else int(work.indices[offset + index])
                 try:
-                    fields = self._fields(mapper, row, index, work)
-                    results.append({column: row[column] for column in keep} | self._render(fields, row, work))
+                    rendered = self._render(self._fields(mapper, row, index, work), row, work)
                 except SkipRow as reason:
                     self.report.drop(str(reason), index, work.name)
-            columns = dict.fromkeys(column for result in results for column in result)
-            return {column: [result.get(column) for result in results] for column in columns or keep}
+                    continue
+                results.append({column: row[column] for column in keep} | rendered)
+                seen |= {column: seen.get(column) or value not in (None, [], "") for column, value in rendered.items()}
+            if any(column not in types or (told and not types[column][1]) for column, told in seen.items()):
+                found = Dataset.from_dict({column: [result.get(column) for result in results] for column in seen}).features
+                types.update({column: (found[column], told) for column, told in seen.items() if column not in types or told})
+                raise _NewColumn
+            columns = dict.fromkeys([*keep, *types]) or ("prompt",)  # which every row has
+            return {column: [result.get(column) for result in results] for column in columns}
 
-        self.report.read += len(rows)
-        return rows.rename_columns(renamed).map(
-            apply,
-            batched=True,
-            with_indices=True,
-            remove_columns=list(renamed.values()),
-            desc="mapping rows",
-            load_from_cache_file=False,  # what is dropped must be counted each time
-        )
+        renamed_rows, before = rows.rename_columns(renamed), copy.deepcopy(self.report)
+        while True:
+            kinds = {column: kind for column, (kind, _) in types.items()}
+            features = Features({column: rows.features[column] for column in keep} | kinds) if kinds else None
+            try:
+                mapped = renamed_rows.map(
+                    apply,
+                    batched=True,
+                    with_indices=True,
+                    remove_columns=list(renamed.values()),
+                    features=features,
+                    desc="mapping rows",
+                    load_from_cache_file=False,  # what is dropped must be counted each time
+                )
+            except _NewColumn:  # from the start, with a place for it
+                vars(self.report).update(vars(copy.deepcopy(before)))
+                continue
+            self.report.read += len(rows)
+            return mapped
 
     def _fields(self, mapper: Mapper, row: dict[str, Any], index: int, work: _Source) -> dict[str, Any]:
         """What the mapper makes of a row; a row that it fails on is one more to be left out, not the end of the run."""
