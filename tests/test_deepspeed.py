@@ -96,6 +96,12 @@ def test_a_run_goes_on_from_its_checkpoint(launch: Callable[..., Path], folder: 
     assert_same_run(resumed, straight)
 
 
+def test_adapters_are_merged_though_no_process_has_the_model(launch: Callable[..., Path]) -> None:
+    lora = {"use_peft": True, "lora_r": 4, "lora_target_modules": ["all-linear"], "merge_adapters": True, "save_strategy": "no"}
+    run = launch("zero3", "sft", "lora", max_steps=2, **lora)
+    assert (run / "merged" / "model.safetensors").is_file() and not (run / "merged" / "adapter_config.json").exists()
+
+
 def test_grpo_generates_with_weights_that_no_process_has_whole(launch: Callable[..., Path]) -> None:
     rewards = {"reward_funcs": ["tests.conftest:letters"], "num_generations": 4, "max_completion_length": 8, "log_completions": True}
     run = launch("zero3", "grpo", "grpo", max_steps=2, num_completions_to_print=0, **rewards)

@@ -17,6 +17,7 @@ from transformers.trainer_pt_utils import AcceleratorConfig
 
 from r1_recipes import preflight
 from r1_recipes.backends import Completion
+from r1_recipes.errors import RecipeError
 from r1_recipes.formats import FORMATS, get_response_format
 from r1_recipes.preflight_checks import fit, resolve, signal
 from r1_recipes.preflight_checks.findings import Report, listed, spread
@@ -776,6 +777,9 @@ def test_needs_that_are_not_met(recipe, tmp_path):
 
 def test_methods_are_guessed(recipe, sft_recipe):
     assert resolve.guess_method([recipe()]) == "grpo" and resolve.guess_method([sft_recipe()]) == "sft"
+    for name, other in (("r1/6_distill_on_policy", "distill"), ("r1/3_rejection_sampling", "generate"), ("benchmarks/gsm8k", "evaluate")):
+        with pytest.raises(RecipeError, match=f"preflight reads recipes for grpo and sft; this one is for {other}"):
+            resolve.guess_method([str(REPOSITORY / "recipes" / f"{name}.yaml")])
     assert resolve.guess_method([sft_recipe(), "--reward_funcs", "format"]) == "grpo" == resolve.guess_method(["nowhere.yaml"])
 
 

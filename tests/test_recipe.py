@@ -141,6 +141,15 @@ def test_the_recipes_precision_wins_over_the_launchers(write, monkeypatch, said,
     assert load([write(said, base)], "grpo").training.mixed_precision == decided
 
 
+def test_ours_can_be_unset_from_the_command_line(write):
+    path = write("system_prompt: Think.\nprefill: <think>\n")
+    script = load([path, "--system_prompt", "none", "--prefill", "null"], "grpo").script
+    assert (script.system_prompt, script.prefill) == (None, None)
+    # In a file it is a text like any other, and null is null.
+    assert load([write("system_prompt: none\n")], "grpo").script.system_prompt == "none"
+    fails([path, "--output_dir", ""], "output_dir: found ''; the folder that the run is written to")
+
+
 def test_environment_section(write, monkeypatch):
     monkeypatch.setenv("R1_TEST_NUMBER", "before")
     monkeypatch.setenv("R1_TEST_TEXT", "before")

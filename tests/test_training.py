@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import json
+import shutil
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -185,7 +186,9 @@ def test_the_same_command_on_a_finished_run_changes_nothing(write_recipe: Callab
     path = write_recipe("grpo", max_steps=4, save_steps=3)
     grpo.main([path])
     before, entries = weights(tmp_path / "run"), metrics(tmp_path / "run")
-    grpo.main([path])
+    with pytest.raises(SystemExit) as ended:
+        grpo.main([path])
+    assert ended.value.code == 0 and any(line.startswith("already done: ") for line in log_lines(tmp_path / "run"))
     after = weights(tmp_path / "run")
     assert all(before[name].equal(after[name]) for name in before)
     assert metrics(tmp_path / "run") == entries
@@ -290,3 +293,79 @@ def test_evaluation_can_be_greedy_and_longer_than_training(write_recipe, tmp_pat
     assert {question for question, _ in evaluations[0]}.isdisjoint(question for batch in training for question, _ in batch)
     entries = [json.loads(line) for line in (tmp_path / "run" / "metrics.jsonl").read_text().splitlines()]
     assert len([entry for entry in entries if "eval_rewards/_seen/mean" in entry]) == 2
+
+
+@pytest.mark.parametrize("method", ["grpo", "sft"])
+def test_a_run_killed_before_its_last_save_is_saved_and_not_trained_further(
+    write_recipe: Callable[..., str], tmp_path: Path, method: str
+) -> None:
+    run = tmp_path / "run"
+    path = write_recipe(method, max_steps=3, save_steps=3)
+    MAIN[method]([path])
+    before, entries = weights(run), [entry for entry in metrics(run) if "loss" in entry]
+    # As a kill between the last checkpoint and the end leaves it.
+    (run / "model.safetensors").unlink()
+    (run / "run.json").write_text((run / "run.json").read_text().replace('"finished": true', '"finished": false'))
+    MAIN[method]([path])
+    assert [entry for entry in metrics(run) if "loss" in entry] == entries and runtime.is_finished(run)
+    assert all(before[name].equal(value) for name, value in weights(run).items())
+
+
+def test_a_finished_run_without_checkpoints_is_not_trained_over(
+    write_recipe: Callable[..., str], tmp_path: Path, capsys: pytest.CaptureFixture
+) -> None:
+    sft.main([write_recipe("sft", max_steps=2, save_strategy="no")])
+    before = weights(tmp_path / "run")
+    with pytest.raises(SystemExit):
+        sft.main([write_recipe("sft", max_steps=2, save_strategy="no", learning_rate=0.3)])
+    assert "holds a finished run with other settings (learning_rate) and no checkpoint" in capsys.readouterr().err
+    assert all(before[name].equal(value) for name, value in weights(tmp_path / "run").items())
+
+
+def test_going_on_says_what_has_changed_and_refuses_another_batch(
+    write_recipe: Callable[..., str], tmp_path: Path, capsys: pytest.CaptureFixture
+) -> None:
+    run = tmp_path / "run"
+    sft.main([write_recipe("sft", max_steps=2)])
+    with pytest.raises(SystemExit):
+        sft.main([write_recipe("sft", max_steps=4, gradient_accumulation_steps=2)])
+    said = capsys.readouterr().err
+    assert "then: per_device_train_batch_size 4, 1 processes; now: per_device_train_batch_size 4, gradient_accumulation_steps 2" in said
+    # The same rows a step, in other parts, are the same run.
+    sft.main([write_recipe("sft", max_steps=4, learning_rate=0.3, per_device_train_batch_size=2, gradient_accumulation_steps=2)])
+    assert "learning_rate was 0.01 in this run and is 0.3 now" in log_lines(run)
+    assert "learning rate and schedule go on as the checkpoint has them" in log_lines(run)
+    assert [entry["step"] for entry in metrics(run) if "loss" in entry] == [1, 2, 3, 4]
+
+
+def test_a_checkpoint_of_weights_alone_is_no_point_to_go_on_from(
+    write_recipe: Callable[..., str], tmp_path: Path, capsys: pytest.CaptureFixture
+) -> None:
+    sft.main([write_recipe("sft", max_steps=2, save_only_model=True)])
+    with pytest.raises(SystemExit):
+        sft.main([write_recipe("sft", max_steps=4, save_only_model=True)])
+    assert "checkpoint-2: holds no optimizer and schedule to go on with (save_only_model: true?)" in capsys.readouterr().err
+
+
+def test_a_named_checkpoint_is_the_start_and_not_the_end(write_recipe: Callable[..., str], tmp_path: Path) -> None:
+    run = tmp_path / "run"
+    sft.main([write_recipe("sft", max_steps=2)])
+    named = {"resume_from_checkpoint": str(run / "checkpoint-2"), "max_steps": 6}
+    sft.main([write_recipe("sft", **named)])
+    # As if the job had been ended in step 5 and queued again.
+    shutil.rmtree(run / "checkpoint-6")
+    (run / "run.json").write_text((run / "run.json").read_text().replace('"finished": true', '"finished": false'))
+    sft.main([write_recipe("sft", **named)])
+    assert f"going on from {run / 'checkpoint-4'}" in log_lines(run)
+
+
+def test_a_generation_config_that_cannot_be_saved_does_not_cost_the_run(
+    write_recipe: Callable[..., str], tiny_model: Path, tmp_path: Path
+) -> None:
+    model = tmp_path / "model"
+    shutil.copytree(tiny_model, model)
+    (model / "generation_config.json").write_text('{"temperature": 0.6, "top_p": 0.9, "eos_token_id": 2}')
+    sft.main([write_recipe("sft", max_steps=2, model_name_or_path=str(model))])
+    saved = json.loads((tmp_path / "run" / "generation_config.json").read_text())
+    assert (saved["do_sample"], saved["temperature"]) == (True, 0.6)
+    assert any("generation_config.json contradicts itself" in line for line in log_lines(tmp_path / "run"))

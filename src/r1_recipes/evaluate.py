@@ -283,8 +283,11 @@ def _generate_and_keep(
     from r1_recipes.shards import ShardStore, row_digest
 
     solutions = rows["solution"] if "solution" in rows.column_names else [None] * len(rows)
-    # Everything that shapes a completion; whoever changes it has to choose another folder.
-    made_by = {**asdict(recipe.training), "ways": ways, "backend": backend, "model": recipe.model.model_name_or_path}
+    # Everything that shapes a completion; whoever changes it has to choose another folder. Transformers samples a batch at once.
+    shaping = ("seed", "max_completion_length", "top_p", "top_k", "min_p", "repetition_penalty", "vllm_max_model_length")
+    shaping += ("generation_batch_size",) if backend == "transformers" else ()
+    made_by = {name: getattr(recipe.training, name) for name in shaping}
+    made_by |= {"ways": ways, "backend": backend, "model": recipe.model.model_name_or_path}
     made_by["weights"] = runtime.weights_stamp(Path(recipe.model.model_name_or_path))
     digests = [row_digest([prompt, made_by], solution) for prompt, solution in zip(rows["prompt"], solutions, strict=True)]
     with ShardStore.shared(folder / "completions") as store:
@@ -647,8 +650,17 @@ def main(argv: Sequence[str] | None = None) -> None:
         runtime.say(report)
         if options.output:
             entries = [_entry(one, before) for before, one in zip([None, *scores], scores, strict=False)]
-            (options.output / "results.json").write_text(json.dumps(entries, indent=1, ensure_ascii=False), encoding="utf-8")
+            (options.output / "results.json").write_text(json.dumps(_finite(entries), indent=1, ensure_ascii=False), encoding="utf-8")
             (options.output / "results.md").write_text(report + "\n", encoding="utf-8")
+
+
+def _finite(value: Any) -> Any:
+    """For JSON, which has no infinity: the bounds of a single row are ``null``."""
+    if isinstance(value, dict):
+        return {key: _finite(item) for key, item in value.items()}
+    if isinstance(value, list | tuple):
+        return [_finite(item) for item in value]
+    return None if isinstance(value, float) and not math.isfinite(value) else value
 
 
 def _settings(recipe: Recipe, options: argparse.Namespace) -> dict[str, Any]:

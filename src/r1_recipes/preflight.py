@@ -66,7 +66,7 @@ def main(argv: Sequence[str] | None = None) -> None:
                 raise RecipeError(f"--{name.replace('_', '-')}: found {value}; over 0")
         report = examine(
             [options.recipe, *overrides],
-            method=options.method,
+            method=options.method or resolve.guess_method([options.recipe, *overrides]),
             use_model=not options.no_model,
             with_models=options.with_models,
             groups=options.groups,

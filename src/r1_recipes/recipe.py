@@ -7,6 +7,7 @@
 from __future__ import annotations
 
 import dataclasses
+import functools
 import json
 import logging
 import os
@@ -24,6 +25,8 @@ from r1_recipes.errors import RecipeError, nearest, unknown_name
 
 logger = logging.getLogger(__name__)
 
+# Where an override comes from, as messages name it.
+COMMAND_LINE = "command line"
 # Keys of older TRL, Transformers and open-r1 whose meaning today's key carries over unchanged.
 RENAMED = {
     "torch_dtype": "dtype",
@@ -201,7 +204,7 @@ def load(argv: Sequence[str], method: str) -> Recipe:
     # Before TRL is imported: HF_HOME and the like are read once, at import.
     os.environ.update({str(key): str(value) for key, value in environment.items()})
     config = translate(config, str(path), recipe.warnings)
-    overrides = translate(overrides, "command line", recipe.warnings)
+    overrides = translate(overrides, COMMAND_LINE, recipe.warnings)
     if overrides.get("smoke", config.get("smoke")) not in (None, False, "false", "False"):
         from r1_recipes.smoke import smoke_overrides
 
@@ -217,7 +220,7 @@ def load(argv: Sequence[str], method: str) -> Recipe:
     for action in parser._actions:
         actions.setdefault(action.dest, action)  # the first of a pair such as --shuffle / --no_shuffle takes values
     settings: dict[str, Any] = {}
-    for source, values in ((str(path), config), ("command line", overrides)):
+    for source, values in ((str(path), config), (COMMAND_LINE, overrides)):
         for key, value in values.items():
             if key not in actions:
                 raise RecipeError(_unknown_key(source, key, actions, method))
@@ -399,7 +402,9 @@ def _converted(action: Any, hint: Any, value: Any, source: str) -> Any:
     key, kinds = action.dest, _kinds(hint)
     found = f"{source}: {key}: found {value!r}"
     if isinstance(value, str):
-        if value.lower() in ("none", "null") and type(None) in kinds and (str not in kinds or dict in kinds):
+        # Of TRL's keys some take "none" as a word; of ours none does. In YAML a bare null is no text.
+        unsets = str not in kinds or dict in kinds or (source == COMMAND_LINE and key in _our_keys())
+        if value.lower() in ("none", "null") and type(None) in kinds and unsets:
             value = None
         elif value.lstrip()[:1] in ("{", "[") and (dict in kinds or action.type is dict):
             try:
@@ -422,6 +427,13 @@ def _converted(action: Any, hint: Any, value: Any, source: str) -> Any:
         return [_scalar(action, kinds, item, source) for item in value]
     converted = _scalar(action, kinds, value, source)
     return [converted] if action.nargs == "+" else converted
+
+
+@functools.cache
+def _our_keys() -> frozenset[str]:
+    from r1_recipes.arguments import RecipeArguments
+
+    return frozenset(f.name for f in dataclasses.fields(RecipeArguments))
 
 
 def _scalar(action: Any, kinds: set[type], value: Any, source: str) -> Any:
@@ -489,6 +501,8 @@ def _check(recipe: Recipe, chosen_params: dict[str, Any], used: set[str]) -> Non
             get_mapper(script.mapper, **(script.mapper_config or {}))
     except ValueError as error:
         raise RecipeError(f"{path}: {error}") from error
+    if hasattr(training, "output_dir") and not training.output_dir:
+        raise RecipeError(f"{path}: output_dir: found {training.output_dir!r}; the folder that the run is written to")
     if recipe.method == "distill" and not training.teacher_model_name_or_path:
         raise RecipeError(f"{path}: teacher_model_name_or_path: missing; the model whose distribution the student learns")
     if script.merge_adapters and not recipe.model.use_peft:

@@ -472,7 +472,6 @@ def build(run_dirs: Sequence[Path]) -> str:
 
 def _run_entry(run: RunData) -> dict[str, Any]:
     steps = [step for points in run.series.values() for step, _ in points]
-    timing = run.series.get("train_runtime")
     curves = {key: _spread(points, MAX_POINTS / len(points)) for key, points in run.series.items()}
     longest = max(map(len, run.series.values()), default=0)
     if longest > MAX_POINTS:
@@ -483,7 +482,7 @@ def _run_entry(run: RunData) -> dict[str, Any]:
         **{key: value if isinstance(value := run.entry.get(key), str) else None for key in ("recipe", "method")},
         "finished": bool(run.entry.get("finished")),
         "steps": max(steps, default=None),
-        "seconds": timing[-1][1] if timing else None,
+        "seconds": _seconds(run),
         "started": run.started,
         "settings": {str(key): _setting(value) for key, value in run.settings.items()},
         "versions": _strings(run.entry.get("versions")),
@@ -492,6 +491,16 @@ def _run_entry(run: RunData) -> dict[str, Any]:
         "flags": find_flags(run),
         "missing": [{"code": code, "values": values} for code, values in run.missing],
     }
+
+
+def _seconds(run: RunData) -> float | None:
+    """Of training, in all sessions: its steps' own time, else what each session that came to its end took."""
+    steps = run.series.get("step_time")
+    if steps:
+        before = [0, *(step for step, _ in steps)]
+        return sum(seconds * (step - last) for (step, seconds), last in zip(steps, before, strict=False))
+    sessions = run.series.get("train_runtime")
+    return sum(seconds for _, seconds in sessions) if sessions else None
 
 
 def _setting(value: Any) -> str:

@@ -17,6 +17,7 @@ import re
 import signal
 import socket
 import struct
+import subprocess
 import sys
 import time
 import zipfile
@@ -142,22 +143,24 @@ def start(argv: Sequence[str] | None, method: str) -> Run:
     if trains:
         _check_processes(recipe)
         check_trackers(recipe)
-        claim_output_dir(recipe, output_dir)
-    else:
-        # Its own checks of what is stored come first; a call that they refuse must leave the run as it was.
-        check_output_dir(recipe, output_dir)
-        _make_folder(output_dir)
+    # The checks of what is stored come first; a call that they refuse must leave the run as it was.
+    check_output_dir(recipe, output_dir)
+    _make_folder(output_dir)
     if is_main_process():
         _replace_handler(_LogFile, _LogFile(output_dir / LOG_FILE))
+    resume_from = None
+    if trains:
+        resume_from = _resume_point(recipe, output_dir)
+        _check_one_folder(output_dir, resume_from)
+        _check_rerun(recipe, output_dir, resume_from)
+        processes.gather([])  # nobody is still reading what rank 0 writes next
+        claim_output_dir(recipe, output_dir)
     # From here on every line is in the run's own log too.
     logger.info("%s: %s -> %s", recipe.path, recipe.method, output_dir)
     for warning in dict.fromkeys(recipe.warnings):
         logger.warning(warning)
-    if not trains:
-        return Run(recipe, output_dir, None)
-    _prepare_trackers(recipe)
-    resume_from = _resume_point(recipe, output_dir)
-    _check_one_folder(output_dir, resume_from)
+    if trains:
+        _prepare_trackers(recipe)
     return Run(recipe, output_dir, resume_from)
 
 
@@ -199,8 +202,76 @@ def _check_one_folder(output_dir: Path, resume_from: Path | None) -> None:
         )
 
 
+def _check_rerun(recipe: Recipe, output_dir: Path, resume_from: Path | None) -> None:
+    """What becomes of a folder that holds a run of this recipe already.
+
+    Raises:
+        RecipeError: going on would mix two runs, or train over what is finished.
+        SystemExit: 0 where there is nothing left to do.
+    """
+    if not (output_dir / RECIPE_FILE).is_file() or recipe.script.smoke:
+        return
+    kept, changed = read_yaml(output_dir / RECIPE_FILE), changed_settings(recipe, output_dir)
+    if is_finished(output_dir):
+        if not changed:
+            logger.info("already done: %s; remove it, or choose another --output_dir, to train again", output_dir)
+            raise SystemExit(0)
+        if resume_from is None:
+            raise RecipeError(
+                f"output_dir {output_dir} holds a finished run with other settings ({', '.join(changed)}) and no checkpoint to go on from; "
+                "choose another folder (--output_dir …) or remove it"
+            )
+    if resume_from is None:
+        return
+    # Transformers finds its place in the data by counting steps of today's size.
+    sizes = [(kept, _processes_before(output_dir)), (recipe.settings, processes.world_size())]
+    before, now = ([_rows_a_step(settings, count), settings.get("num_generations")] for settings, count in sizes)
+    if None not in (before[0], now[0]) and before != now:
+        names = ("per_device_train_batch_size", "gradient_accumulation_steps", "num_generations")
+        told = "; ".join(
+            ", ".join(f"{name} {settings[name]}" for name in names if name in settings) + f", {count} processes"
+            for settings, count in sizes
+        )
+        raise RecipeError(
+            f"output_dir {output_dir}: its checkpoint was made with another batch, so its place in the data and in the schedule would be "
+            f"lost (then: {told.replace('; ', '; now: ')}); change gradient_accumulation_steps so that rows a step stay the same, or start "
+            f"a run of its own from these weights: --model_name_or_path {resume_from} --output_dir …"
+        )
+    for key in (key for key in changed if key != "resume_from_checkpoint"):
+        logger.warning("%s was %r in this run and is %r now", key, kept.get(key), recipe.settings.get(key))
+    if {"learning_rate", "lr_scheduler_type", "warmup_steps"} & set(changed):
+        logger.warning("learning rate and schedule go on as the checkpoint has them")
+
+
+def _processes_before(output_dir: Path) -> int | None:
+    try:
+        return json.loads((output_dir / RUN_FILE).read_text(encoding="utf-8"))["hardware"]["processes"]
+    except (OSError, ValueError, KeyError, TypeError):
+        return None
+
+
+def _rows_a_step(settings: dict[str, Any], count: int | None) -> int | None:
+    """Rows (GRPO: completions) of an optimizer step; ``None`` where the settings leave that to a default."""
+    batch = settings.get("per_device_train_batch_size")
+    return batch * settings.get("gradient_accumulation_steps", 1) * count if batch and count else None
+
+
 def _resume_point(recipe: Recipe, output_dir: Path) -> Path | None:
-    """The recipe's ``resume_from_checkpoint`` where it names a folder, else the newest whole checkpoint of the run."""
+    """The recipe's ``resume_from_checkpoint`` where it names a folder, else the newest whole checkpoint of the run.
+
+    Raises:
+        RecipeError: there is none where one is named, or it holds weights alone.
+    """
+    found = _checkpoint(recipe, output_dir)
+    if found is not None and not (found / "scheduler.pt").is_file():
+        raise RecipeError(
+            f"{found}: holds no optimizer and schedule to go on with (save_only_model: true?); to start a run of its own from these "
+            f"weights: --model_name_or_path {found} --output_dir …"
+        )
+    return found
+
+
+def _checkpoint(recipe: Recipe, output_dir: Path) -> Path | None:
     named = recipe.training.resume_from_checkpoint
     if str(named).lower() == "false":
         if list(output_dir.glob("checkpoint-*")):
@@ -210,6 +281,11 @@ def _resume_point(recipe: Recipe, output_dir: Path) -> Path | None:
         return None
     if not named or str(named).lower() == "true":
         return newest_whole_checkpoint(output_dir)
+    # The same command again goes on from what it has done since.
+    if (output_dir / RECIPE_FILE).is_file() and read_yaml(output_dir / RECIPE_FILE).get("resume_from_checkpoint") == named:
+        newest = newest_whole_checkpoint(output_dir)
+        if newest is not None:
+            return newest
     fault = checkpoint_fault(Path(named)) if Path(named).is_dir() else "no such folder"
     if fault:
         raise RecipeError(f"{recipe.path}: resume_from_checkpoint: {named}: {fault}; leave it out to go on from the newest whole one")
@@ -808,6 +884,10 @@ def progress_line(logs: dict[str, Any]) -> str:
     return ", ".join(f"{name} {value:.3g}" for name, value in numbers.items())
 
 
+class _Trained(Exception):
+    """A run goes on from a checkpoint that has all its steps."""
+
+
 def callbacks(run: Run) -> list[Any]:
     """Trainer callbacks of every run: the metrics file, a stop that saves first, and the order of the rows after a resume."""
     from transformers import TrainerCallback
@@ -835,7 +915,14 @@ def callbacks(run: Run) -> list[Any]:
                     sink.write(json.dumps(values) + "\n")
 
     class StopAndSave(TrainerCallback):
-        """When asked to, ends training after the step, with a checkpoint."""
+        """When asked to, ends training after the step, with a checkpoint; at once where the checkpoint has all steps already.
+
+        Transformers looks for the last step only after one more.
+        """
+
+        def on_step_begin(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
+            if state.global_step >= state.max_steps:
+                raise _Trained
 
         def on_step_end(self, args: Any, state: Any, control: Any, **kwargs: Any) -> Any:
             if self._any_rank_requested(args):
@@ -914,14 +1001,16 @@ def train_and_save(run: Run, trainer: Trainer, tokenizer: PreTrainedTokenizerBas
     freeze_parameters(trainer, recipe.script.unfrozen_parameters)
     show_progress(trainer)
     show_completions(trainer)
-    with _stop_signals(run):
-        result = trainer.train(resume_from_checkpoint=str(run.resume_from) if run.resume_from else None)
+    metrics = None
+    with _stop_signals(run), contextlib.suppress(_Trained):
+        metrics = trainer.train(resume_from_checkpoint=str(run.resume_from) if run.resume_from else None).metrics
     if run.stop_requested and trainer.state.global_step < trainer.state.max_steps:
         step = trainer.state.global_step
         again = "goes on from there" if (run.output_dir / f"checkpoint-{step}").is_dir() else "starts from its last checkpoint, if any"
         logger.warning("stopped at step %d; the same command %s", step, again)
         raise SystemExit(130)
-    trainer.log_metrics("train", result.metrics)
+    if metrics is not None:
+        trainer.log_metrics("train", metrics)
     trainer.save_state()
     # Generation that follows needs the cache that training switches off.
     trainer.model.config.use_cache = True
@@ -934,12 +1023,24 @@ def train_and_save(run: Run, trainer: Trainer, tokenizer: PreTrainedTokenizerBas
         _name_in_card(run)
         mark_finished(run.output_dir)
         if recipe.script.merge_adapters:
-            from r1_recipes.adapters import merge
-
-            merge(run.output_dir)
+            _merge_adapters(run.output_dir)
     if recipe.training.push_to_hub:
         trainer.push_to_hub(dataset_name=_hub_dataset(recipe))
     logger.info("saved to %s", run.output_dir)
+
+
+def _merge_adapters(folder: Path) -> None:
+    """In a process of its own: under ZeRO-3, Transformers would load the base model in parts, of which all processes have one each.
+
+    Raises:
+        RecipeError: it fails; the run itself is saved.
+    """
+    launcher = ("ACCELERATE_", "FSDP_", "MASTER_", "TORCHELASTIC_", "PET_", "RANK", "WORLD_SIZE", "LOCAL_", "GROUP_", "ROLE_")
+    env = {key: value for key, value in os.environ.items() if not key.startswith(launcher)} | {"CUDA_VISIBLE_DEVICES": ""}
+    done = subprocess.run([sys.executable, "-m", "r1_recipes.adapters", str(folder)], env=env, capture_output=True, text=True)
+    if done.returncode:
+        raise RecipeError(f"merge_adapters: the run is saved, its adapters are not merged: {done.stderr.strip()[-2000:]}")
+    logger.info("merged: %s", done.stdout.strip().rpartition("\n")[2])
 
 
 def _hub_dataset(recipe: Recipe) -> str | None:
@@ -987,11 +1088,26 @@ def run_recipe(
             arguments["processing_class"] = load_processor(run.recipe, tokenizer)
         trainer = build(run.recipe, fmt, tokenizer, arguments)
         _keep_adapters_in_fp32(run.recipe, trainer)
+        _mend_generation_config(trainer.model)
         try:
             train_and_save(run, trainer, tokenizer)
         finally:  # finished, stopped or failed: that is when somebody looks
             if is_main_process():
                 report.refresh(run.output_dir)
+
+
+def _mend_generation_config(model: Any) -> None:
+    """Transformers refuses to save sampling values beside ``do_sample: false``, with the whole run's weights still to be written."""
+    config = getattr(model, "generation_config", None)
+    if config is None:
+        return
+    try:
+        config.validate(strict=True)
+    except ValueError as error:
+        config.do_sample = True
+        logger.warning(
+            "the model's generation_config.json contradicts itself (%s); it is saved with do_sample: true", first_line(error)[:-1]
+        )
 
 
 def _keep_adapters_in_fp32(recipe: Recipe, trainer: Trainer) -> None:

@@ -24,12 +24,22 @@ _EVAL = re.compile(r"eval batch size \((\d+) \* \d+\) must be divisible by the n
 
 
 def guess_method(argv: Sequence[str]) -> str:
-    """``"grpo"`` where the recipe or the command line names rewards, else ``"sft"``; of a file that cannot be read, ``"grpo"``."""
+    """``"grpo"`` where the recipe or the command line names rewards, else ``"sft"``; of a file that cannot be read, ``"grpo"``.
+
+    Raises:
+        RecipeError: it is a recipe for something else than training with GRPO or SFT.
+    """
     if any(word.partition("=")[0] == "--reward_funcs" for word in argv):
         return "grpo"
-    with contextlib.suppress(RecipeError):
-        return "grpo" if "reward_funcs" in read_yaml(Path(argv[0])) else "sft"
-    return "grpo"
+    try:
+        keys = read_yaml(Path(argv[0])).keys()
+    except RecipeError:
+        return "grpo"
+    others = {"teacher_model_name_or_path": "distill", "num_samples": "evaluate", "backend": "generate", "keep": "generate"}
+    for key, other in others.items():
+        if key in keys:
+            raise RecipeError(f"{argv[0]}: preflight reads recipes for grpo and sft; this one is for {other} (it has {key})")
+    return "grpo" if "reward_funcs" in keys else "sft"
 
 
 @contextlib.contextmanager
