@@ -9,6 +9,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import pyarrow.parquet
 import pytest
 import yaml
 
@@ -282,6 +283,8 @@ def test_evaluation_can_be_greedy_and_longer_than_training(write_recipe, tmp_pat
         dataset_test_split="train",
         max_eval_samples=4,
         save_strategy="no",
+        log_completions=True,
+        num_completions_to_print=0,
     )
     # The test split is the training file here, so its questions are left out of training: 4 of 8 stay.
     grpo.main([path])
@@ -293,6 +296,13 @@ def test_evaluation_can_be_greedy_and_longer_than_training(write_recipe, tmp_pat
     assert {question for question, _ in evaluations[0]}.isdisjoint(question for batch in training for question, _ in batch)
     entries = [json.loads(line) for line in (tmp_path / "run" / "metrics.jsonl").read_text().splitlines()]
     assert len([entry for entry in entries if "eval_rewards/_seen/mean" in entry]) == 2
+    # Each has tables of its own, of its own rows.
+    asked = []
+    for folder in ("completions", "eval_completions"):
+        tables = sorted((tmp_path / "run" / folder).iterdir())
+        assert [table.name for table in tables] == ["completions_00001.parquet", "completions_00002.parquet"]
+        asked.append({str(row["prompt"]) for table in tables for row in pyarrow.parquet.read_table(table).to_pylist()})
+    assert asked[0] and asked[1] and asked[0].isdisjoint(asked[1])
 
 
 @pytest.mark.parametrize("method", ["grpo", "sft"])

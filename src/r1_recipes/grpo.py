@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import copy
 from collections.abc import Iterator, Sequence
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from r1_recipes import report, runtime
@@ -33,20 +34,41 @@ def build_trainer(recipe: Recipe, fmt: ResponseFormat, tokenizer: Any, arguments
         rewards = route(rewards, script.reward_funcs, script.task_rewards, script.task_column)
     trainer = GRPOTrainer(reward_funcs=rewards, **arguments)
     report.time_phases(trainer)
-    if script.eval_temperature is not None or script.eval_max_completion_length is not None:
-        _evaluate_otherwise(trainer, script.eval_temperature, script.eval_max_completion_length)
+    _evaluate_otherwise(trainer, script.eval_temperature, script.eval_max_completion_length)
     return trainer
 
 
 def _evaluate_otherwise(trainer: GRPOTrainer, temperature: float | None, max_completion_length: int | None) -> None:
-    """Let the trainer's own evaluation loop sample otherwise than training does; TRL has one set of sampling keys for both."""
-    evaluate = trainer.evaluate
+    """Let the trainer's own evaluation loop sample otherwise than training does, and write elsewhere: TRL has one place for both."""
+    evaluate, empty = trainer.evaluate, copy.deepcopy(trainer._logs)
+    sampled = temperature is not None or max_completion_length is not None
 
     def evaluate_otherwise(*args: Any, **kwargs: Any) -> dict[str, float]:
-        with _sampling(trainer, temperature, max_completion_length):
+        otherwise = _sampling(trainer, temperature, max_completion_length) if sampled else contextlib.nullcontext()
+        with otherwise, _completions_apart(trainer, copy.deepcopy(empty)):
             return evaluate(*args, **kwargs)
 
     trainer.evaluate = evaluate_otherwise
+
+
+@contextlib.contextmanager
+def _completions_apart(trainer: GRPOTrainer, logs: dict[str, Any]) -> Iterator[None]:
+    """Completions go to ``eval_completions/``; those of training of the same step stay where and what they are."""
+    output_dir, name = Path(trainer.args.output_dir), f"completions_{trainer.state.global_step:05d}.parquet"
+    path, aside = output_dir / "completions" / name, output_dir / "completions" / f".{name}.aside"
+    training, trainer._logs = trainer._logs, logs
+    if trainer.accelerator.is_main_process and path.exists():
+        path.rename(aside)
+    try:
+        yield
+    finally:
+        trainer._logs = training
+        if trainer.accelerator.is_main_process:
+            if path.exists():
+                (output_dir / "eval_completions").mkdir(exist_ok=True)
+                path.rename(output_dir / "eval_completions" / name)
+            if aside.exists():
+                aside.rename(path)
 
 
 @contextlib.contextmanager
