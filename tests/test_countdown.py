@@ -103,7 +103,13 @@ BENCHMARK = Path(__file__).parents[1] / "benchmarks" / "countdown_reward.py"
         ("The answer is 7*4+3", [7, 4, 3], 31, MALFORMED),
         ("7*4+3 or 3+7*4", [7, 4, 3], 31, MALFORMED),
         ("7*4+3, 3+7*4", [7, 4, 3], 31, MALFORMED),
-        (r"\boxed{7*4+3}", [7, 4, 3], 31, MALFORMED),
+        *(
+            (text, [7, 4, 3], 31, RIGHT)
+            for text in (r"\boxed{7*4+3}", r"\[7*4+3\]", "$$7*4+3$$", r"$\boxed{7*4+3}.$", "**7*4+3**", "`7*4+3`", "7 ⋅ 4 + 3")
+        ),
+        (r"\left(7 \times 4\right) + 3", [7, 4, 3], 31, RIGHT),
+        (r"\boxed{7*4}+3", [7, 4, 3], 31, MALFORMED),  # a box around a part
+        ("7**4+3**", [7, 4, 3], 31, MALFORMED),
         (r"\frac{8}{2} - 1", [8, 2, 1], 3, MALFORMED),
         ("2**3", [2, 3], 8, MALFORMED),  # three seeds pay powers
         ("2^3", [2, 3], 8, MALFORMED),

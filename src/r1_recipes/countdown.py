@@ -97,7 +97,8 @@ def scorer_puzzle(spec: str) -> Puzzle | None:
 
 _DIGITS = frozenset("0123456789")
 _TOKEN = re.compile(r"[0-9]+|\S")
-_SIGNS = str.maketrans({"×": "*", "·": "*", "÷": "/", "\u2212": "-"})
+_SIGNS = str.maketrans({"×": "*", "·": "*", "⋅": "*", "÷": "/", "\u2212": "-"})
+_WRAPPERS = (("$$", "$$"), ("$", "$"), ("\\(", "\\)"), ("\\[", "\\]"), ("\\boxed{", "}"), ("**", "**"), ("`", "`"))
 _COMMANDS = (("\\times", "*"), ("\\cdot", "*"), ("\\div", "/"))
 _STATED = re.compile(r"\s*(-?)\s*([0-9]+(?:\.[0-9]+)?)\s*")
 _BINDING = {"(": 0, "+": 1, "-": 1, "*": 2, "/": 2, "negated": 3}
@@ -106,10 +107,11 @@ _BINDING = {"(": 0, "+": 1, "-": 1, "*": 2, "/": 2, "negated": 3}
 def check(answer: str, numbers: Sequence[int], target: int) -> Verdict:
     r"""Judge an answer to a puzzle.
 
-    An expression is made of whole numbers in the digits 0 to 9, ``+ - * /``, unary minus and round brackets. ``×``, ``·``, ``÷`` and the
-    minus sign U+2212 are read as signs, and so are LaTeX's ``\times``, ``\cdot`` and ``\div``. White space is free, line breaks
-    included. Around it, one pair of ``$…$`` or ``\(…\)`` and a full stop at the end are dropped; behind it, ``= value`` may stand, a
-    whole or decimal number.
+    An expression is made of whole numbers in the digits 0 to 9, ``+ - * /``, unary minus and round brackets. ``×``, ``·``, ``⋅``,
+    ``÷`` and the minus sign U+2212 are read as signs, and so are LaTeX's ``\times``, ``\cdot`` and ``\div``; its ``\left`` and
+    ``\right`` are dropped. White space is free, line breaks included. Around it, up to three pairs of ``$…$``, ``$$…$$``, ``\(…\)``,
+    ``\[…\]``, ``\boxed{…}``, ``**…**`` or backticks and a full stop at the end are dropped; behind it, ``= value`` may stand, a whole or
+    decimal number.
 
     A unary minus may follow another sign (``3--5`` is 8, ``3*-5`` is -15) but not a unary minus (``--5``); there is no unary plus. Powers,
     ``//``, names, calls, decimals, ``2(3)``, ``1_000``, ``0x10``, ``1e3``, leading zeros, digits and signs of other scripts, and any word
@@ -143,11 +145,13 @@ def _unwrap(answer: str) -> tuple[str, str | None]:
     """The expression in plain signs, and the number behind its equals sign: ``""``: there is none, ``None``: it is no number."""
     text = answer if answer.isascii() else answer.replace("。", ".").translate(_SIGNS)
     text = text.strip().removesuffix(".").rstrip()
-    if text.startswith("$") and text.endswith("$"):
-        text = text[1:-1]
+    for _ in range(3):
+        around = next((pair for pair in _WRAPPERS if text.startswith(pair[0]) and text[len(pair[0]) :].endswith(pair[1])), None)
+        if around is None:
+            break
+        text = text[len(around[0]) : -len(around[1])].strip().removesuffix(".").rstrip()
     if "\\" in text:
-        if text.startswith("\\(") and text.endswith("\\)"):
-            text = text[2:-2]
+        text = re.sub(r"\\(?:left|right)(?![A-Za-z])", "", text)
         for command, sign in _COMMANDS:
             text = text.replace(command, sign)
     if "=" not in text:

@@ -5,6 +5,7 @@ The launcher's environment (``RANK``, ``WORLD_SIZE``) answers the first without 
 
 from __future__ import annotations
 
+import atexit
 import os
 from typing import Any
 
@@ -54,6 +55,19 @@ def name_cpu_plainly(training: Any = None) -> None:
         PartialState().device = torch.device("cpu")
         if training is not None:
             training.__dict__["_setup_devices"] = PartialState().device
+
+
+def leave_at_exit() -> None:
+    """Take leave of the other processes when this one ends: threads of a group that is left standing can abort the interpreter."""
+    if world_size() > 1:
+        atexit.register(_leave)
+
+
+def _leave() -> None:
+    import torch.distributed
+
+    if torch.distributed.is_initialized():
+        torch.distributed.destroy_process_group()
 
 
 def device() -> Any:

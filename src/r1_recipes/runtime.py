@@ -1094,6 +1094,7 @@ def run_recipe(
         finally:  # finished, stopped or failed: that is when somebody looks
             if is_main_process():
                 report.refresh(run.output_dir)
+        processes.leave_at_exit()
 
 
 def _mend_generation_config(model: Any) -> None:

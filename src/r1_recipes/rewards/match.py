@@ -31,7 +31,8 @@ _POWER = re.compile(r"(?<=\d)(?=[⁰¹²³⁴⁵⁶⁷⁸⁹⁺⁻])")  # 10⁵ 
 # An article stands before a word. A capital A elsewhere than at the beginning is a letter: hepatitis A virus.
 _ARTICLE = re.compile(r"(?:\A\W*(?i:an?|the)|\b(?:an?|[Tt]he))\s+(?=\w)")
 _COMMAND = re.compile(r"\\[a-zA-Z]+")
-_LETTER = re.compile(r"\(?\s*([A-J])\s*(?:[).:、]|\Z)(?P<rest>.*)", re.DOTALL)
+_LETTER = re.compile(r"\(?\s*([A-J])\s*(?:[).:、\]]|\Z)(?P<rest>.*)", re.DOTALL)
+_STYLED = re.compile(r"\\(?:text|textbf|textrm|mathrm|mathbf|mbox)\s*\{([^{}]*)\}")
 # Of a longer answer no part is known to be the one that is meant; a judge reads the beginning.
 _MAX_CHARS = 4000
 
@@ -62,10 +63,18 @@ def option(text: str) -> str | None:
 
 def _choice(text: str) -> tuple[str, list[str]] | None:
     """An option's letter and the words after it."""
-    stripped = re.sub(r"[*_$`]+", "", unicodedata.normalize("NFKC", text)).strip(" \t\r\n'\"")
-    stripped = re.sub(r"^(?:option|choice)\s+", "", stripped, flags=re.IGNORECASE)
+    plain = _STYLED.sub(r"\1", unicodedata.normalize("NFKC", text))
+    stripped = re.sub(r"[*_$`]+", "", plain).strip(" \t\r\n'\"。")
+    stripped = re.sub(
+        r"^(?:(?:the )?(?:correct )?(?:option|choice)(?: is\b:?)?|选(?:项|择)?|\[(?=[A-Ja-j]\]))\s*", "", stripped, flags=re.IGNORECASE
+    )
+    if re.fullmatch(r"[a-j]", stripped):
+        stripped = stripped.upper()
     match = _LETTER.match(stripped)
     if match is None or re.search(r"\(\s*[A-J]\s*\)|\b[B-J]\s*[).]|\b(?:or|and)\s+[A-J]\b", match["rest"]):
+        return None
+    # "B. C" and "B) A, D" are several letters, and no text of an option.
+    if match["rest"].strip() and not re.sub(r"\b[A-J]\b|\W", "", match["rest"]):
         return None
     return match[1], words(match["rest"])
 
