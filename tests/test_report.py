@@ -553,3 +553,15 @@ def test_trl_has_what_is_timed() -> None:
 def test_needs_no_torch() -> None:
     code = "import sys, r1_recipes.report; sys.exit(any(name in sys.modules for name in ('torch', 'transformers', 'trl', 'pyarrow')))"
     assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
+
+
+def test_the_time_of_training_is_that_of_all_sessions(tmp_path: Path) -> None:
+    def seconds(*entries: dict[str, float]) -> float | None:
+        (tmp_path / "metrics.jsonl").write_text("".join(json.dumps(entry) + "\n" for entry in entries), encoding="utf-8")
+        return report._seconds(report.read_run(tmp_path))
+
+    # Two sessions; the first was killed. Entries every second step stand for both.
+    assert seconds({"step": 2, "step_time": 3.0}, {"step": 4, "step_time": 5.0}, {"step": 4, "train_runtime": 1.0}) == 16.0
+    assert seconds({"step": 2, "loss": 1.0}, {"step": 2, "train_runtime": 2.0}, {"step": 4, "train_runtime": 3.0}) == 5.0
+    assert seconds({"step": 1, "loss": 1.0}) is None
+    assert seconds({"step": 1, "step_time": float("nan")}, {"step": 2, "step_time": 2.0}) == 2.0

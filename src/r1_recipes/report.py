@@ -498,9 +498,9 @@ def _seconds(run: RunData) -> float | None:
     steps = run.series.get("step_time")
     if steps:
         before = [0, *(step for step, _ in steps)]
-        return sum(seconds * (step - last) for (step, seconds), last in zip(steps, before, strict=False))
+        return sum(seconds * (step - last) for (step, seconds), last in zip(steps, before, strict=False) if seconds is not None)
     sessions = run.series.get("train_runtime")
-    return sum(seconds for _, seconds in sessions) if sessions else None
+    return sum(seconds for _, seconds in sessions if seconds is not None) if sessions else None
 
 
 def _setting(value: Any) -> str:
