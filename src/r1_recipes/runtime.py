@@ -228,14 +228,14 @@ def _check_rerun(recipe: Recipe, output_dir: Path, resume_from: Path | None) -> 
     before, now = ([_rows_a_step(settings, count), settings.get("num_generations")] for settings, count in sizes)
     if None not in (before[0], now[0]) and before != now:
         names = ("per_device_train_batch_size", "gradient_accumulation_steps", "num_generations")
-        told = "; ".join(
-            ", ".join(f"{name} {settings[name]}" for name in names if name in settings) + f", {count} processes"
+        then, today = (
+            ", ".join([*(f"{name} {settings[name]}" for name in names if name in settings), f"{count} processes"])
             for settings, count in sizes
         )
         raise RecipeError(
             f"output_dir {output_dir}: its checkpoint was made with another batch, so its place in the data and in the schedule would be "
-            f"lost (then: {told.replace('; ', '; now: ')}); change gradient_accumulation_steps so that rows a step stay the same, or start "
-            f"a run of its own from these weights: --model_name_or_path {resume_from} --output_dir …"
+            f"lost (then: {then}; now: {today}); change gradient_accumulation_steps so that rows a step stay the same, or start a run of "
+            f"its own from these weights: --model_name_or_path {resume_from} --output_dir …"
         )
     for key in (key for key in changed if key != "resume_from_checkpoint"):
         logger.warning("%s was %r in this run and is %r now", key, kept.get(key), recipe.settings.get(key))
