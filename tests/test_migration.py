@@ -324,7 +324,7 @@ def test_verl_s_ppo_becomes_grpo_with_a_group(tmp_path):
     ],
 )
 def test_what_a_shell_takes_for_itself_is_no_value(line, values):
-    assert migration._from_shell(line) == values
+    assert migration._from_shell(line, Path("x.sh")) == values
 
 
 def test_a_script_s_empty_recipe_is_an_error(tmp_path):
@@ -560,7 +560,7 @@ def test_files_without_settings(tmp_path, name, text):
 
 @given(text=st.text(alphabet="ab$\\{}()'\"=-+. \n#*12", max_size=80))
 def test_any_shell_text_is_read(text):
-    assert isinstance(migration._from_shell(text), dict)
+    assert isinstance(migration._from_shell(text, Path("x.sh")), dict)
 
 
 @given(

@@ -151,11 +151,82 @@ def test_ours_can_be_unset_from_the_command_line(write):
 
 
 def test_environment_section(write, monkeypatch):
-    monkeypatch.setenv("R1_TEST_NUMBER", "before")
-    monkeypatch.setenv("R1_TEST_TEXT", "before")
-    load([write("env: {R1_TEST_NUMBER: 3, R1_TEST_TEXT: some words}\n")], "grpo")
-    assert (os.environ["R1_TEST_NUMBER"], os.environ["R1_TEST_TEXT"]) == ("3", "some words")
+    monkeypatch.setenv("OMP_NUM_THREADS", "before")
+    monkeypatch.setenv("WANDB_NAME", "before")
+    load([write("env: {OMP_NUM_THREADS: 3, WANDB_NAME: some words}\n")], "grpo")
+    assert (os.environ["OMP_NUM_THREADS"], os.environ["WANDB_NAME"]) == ("3", "some words")
     fails([write("env: [A, B]\n")], "env: a mapping of names to values, found ['A', 'B']")
+    fails([write("env: {WANDB_NAME: [a]}\n")], "env: WANDB_NAME: text or a number, found ['a']")
+    fails([write('env: {WANDB_NAME: "a\\0b"}\n')], "env: WANDB_NAME: text or a number")
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        "OPENAI_BASE_URL",
+        "OPENAI_API_KEY",
+        "HF_ENDPOINT",
+        "HF_TOKEN",
+        "HF_HOME",
+        "https_proxy",
+        "LD_PRELOAD",
+        "PATH",
+        "PYTHONPATH",
+        "CC",
+        "3",
+    ],
+)
+def test_a_recipe_cannot_send_the_user_s_keys_elsewhere_or_load_programs(write, monkeypatch, name):
+    monkeypatch.delenv(name, raising=False)
+    # What was allowed beside it is not set either, and a value, which may be a key, is not shown.
+    said = fails(
+        [write(f"env: {{WANDB_NAME: stranger, {name}: canary}}\n")], f"env: {name} is not a recipe's to set", "set it in your shell"
+    )
+    assert "canary" not in said
+    assert name not in os.environ and os.environ.get("WANDB_NAME") != "stranger"
+
+
+# Each doubles, or multiplies by ten, what stands before it.
+BOMB = "a0: &a0 [x]\n" + "".join(f"a{i}: &a{i} [{', '.join([f'*a{i - 1}'] * 10)}]\n" for i in range(1, 30))
+MERGES = "a0: &a0 {k: v}\n" + "".join(f"a{i}: &a{i} {{<<: [{', '.join([f'*a{i - 1}'] * 10)}]}}\n" for i in range(1, 12))
+LEVELS = "a0: &a0 [x]\n" + "".join(f"a{i}: &a{i} [*a{i - 1}]\n" for i in range(1, 70))
+
+
+@pytest.mark.parametrize(
+    "text, said",
+    [
+        (BOMB, "with its aliases filled in"),
+        (MERGES, "with its aliases filled in"),
+        (LEVELS, "with its aliases filled in"),
+        ("a: &a [*a]\n", "with its aliases filled in"),
+        ("a: &a {b: *a}\n", "with its aliases filled in"),
+        ("a: " + "1" * 5000, "1000 digits"),
+        ("a: 0x" + "f" * 5000, "1000 digits"),
+        ("a: " + "[" * 100 + "]" * 100, "64 levels"),
+        ("a: " + "[" * 50_000, "64 levels"),
+        ("a: 2025-02-30\n", "ValueError: day is out of range"),
+        ("a: !!timestamp soon\n", "not of the kind that it looks like"),
+        ("a: !!bool maybe\n", "not of the kind that it looks like"),
+        ("a: !!map [b]\n", "not of the kind that it looks like"),
+        ("a: !!python/object/apply:os.system [id]\n", "could not determine a constructor"),
+        ("? [a]\n: 1\n", "unhashable key"),
+        ("a: " + "x" * 1_000_001, "1000004 bytes; a recipe has at most 1000000"),
+    ],
+)
+def test_a_file_that_stands_for_more_than_a_machine_holds_is_refused(tmp_path, text, said):
+    path = tmp_path / "bomb.yaml"
+    path.write_text(text, encoding="utf-8")
+    with pytest.raises(RecipeError) as error:
+        read_yaml(path)
+    assert str(error.value).startswith(f"{path}: ") and said in str(error.value)
+
+
+def test_a_file_that_cannot_be_opened_is_named(write, monkeypatch):
+    def refuse(*args, **options):
+        raise PermissionError(13, "Permission denied")
+
+    monkeypatch.setattr(Path, "read_text", refuse)
+    fails([write()], "mine.yaml: cannot be read: Permission denied")
 
 
 def test_yaml_anchors_and_merges_are_read(write):

@@ -18,7 +18,8 @@ from typing import Any
 
 import yaml
 
-from r1_recipes.errors import RecipeError
+from r1_recipes.errors import RecipeError, first_line
+from r1_recipes.recipe import parse_yaml, read_yaml
 
 # grpo_demo's functions: our reward, and what theirs pays for all of it.
 _DEMO_REWARDS = {
@@ -451,8 +452,6 @@ def read_file(path: Path) -> dict[str, Any]:
     Raises:
         RecipeError: no such file, another ending, or nothing in it that is a setting.
     """
-    from r1_recipes.recipe import read_yaml
-
     if path.suffix in (".yaml", ".yml"):
         return read_yaml(path)
     if path.suffix not in (".sh", ".bash", ".py"):
@@ -461,7 +460,7 @@ def read_file(path: Path) -> dict[str, Any]:
         text = path.read_text(encoding="utf-8")
     except (OSError, UnicodeDecodeError) as error:
         raise RecipeError(f"{path}: cannot be read: {error}") from error
-    values = _from_python(text, path) if path.suffix == ".py" else _from_shell(text)
+    values = _from_python(text, path) if path.suffix == ".py" else _from_shell(text, path)
     if not values:
         found = "a call of GRPOConfig, SFTConfig or a trainer" if path.suffix == ".py" else "key=value or --key value behind a command"
         raise RecipeError(f"{path}: no settings found; looked for {found}")
@@ -473,6 +472,7 @@ _VARIABLE = re.compile(r"\$\{(\w+)(?::?-([^{}]*))?\}|\$(\w+)")
 _ARITHMETIC = re.compile(r"\$\(\((.*?)\)\)")
 # Quoted text, which stays; a comment, and what is redirected where, which go; the end of a command.
 _SHELL = re.compile(r"""("(?:\\.|[^"\\])*"|'[^']*'|\\.)|(?<!\S)\#.*|(?:(?<!\S)\d+|&)?[<>]+&?\s*(?:"[^"]*"|'[^']*'|[^\s<>|&;"'])*|[|&;]+""")
+_MAX_WORD = 100_000
 # What only a shell, or its environment, would fill in.
 _UNSET = re.compile(r"\$(\w+)|\$\{([\w.]+)|\$[({]")
 
@@ -482,13 +482,19 @@ def _unset(value: Any) -> str:
     return f"set {', '.join(names)} in the file" if names else "only a shell knows it; write its value"
 
 
-def _from_shell(text: str) -> dict[str, Any]:
-    """The arguments of a script's commands: ``a.b=value`` and ``--key value``; its own variables and sums are filled in."""
+def _from_shell(text: str, path: Path) -> dict[str, Any]:
+    """The arguments of a script's commands: ``a.b=value`` and ``--key value``; its own variables and sums are filled in.
+
+    Raises:
+        RecipeError: a variable that holds others, and so on, grows beyond any setting.
+    """
     variables: dict[str, str] = {}
 
     def filled(word: str) -> str:
         for _ in range(8):  # a default may hold a variable again, for which a name without braces makes way
             word = _VARIABLE.sub(lambda m: variables.get(m[1] or m[3], m[2] if m[2] is not None else f"${m[1] or m[3]}"), word)
+            if len(word) > _MAX_WORD:
+                raise RecipeError(f"{path}: its variables, filled in, make a word of over {_MAX_WORD} characters; that is no setting")
         return _ARITHMETIC.sub(lambda m: _computed(m, variables), word)
 
     values: dict[str, Any] = {}
@@ -550,8 +556,8 @@ def _value(text: str) -> Any:
     if _EXPONENT.fullmatch(text):
         return float(text)
     try:
-        value = yaml.safe_load(text)
-    except (yaml.YAMLError, ValueError):  # ValueError: the date 2025-02-30
+        value = parse_yaml(text, text)
+    except RecipeError:
         return text
     return text if isinstance(value, dict) and "{" not in text else value
 
@@ -566,6 +572,8 @@ def _from_python(text: str, path: Path) -> dict[str, Any]:
         tree = ast.parse(text)
     except SyntaxError as error:
         raise RecipeError(f"{path}: not Python: line {error.lineno}") from error
+    except (ValueError, RecursionError, MemoryError) as error:  # a NUL, or more brackets than anybody writes
+        raise RecipeError(f"{path}: not Python: {first_line(error)}") from error
     names = {
         target.id: node.value
         for node in ast.walk(tree)
@@ -665,7 +673,7 @@ def migrate(path: Path, method: str) -> Migration:
             value = migration.settings.pop(key)
             migration.left.append(f"{key}={value}: {_unset(value)}, or the key here")
     settings = translate(migration.settings, str(path), migration.notes)
-    known = known_keys(method, [str(name) for name in _list(settings.get("reward_funcs") or [])])
+    known = known_keys(method)
     migration.left += [
         f"{key}={value}: no key of {method} here" for key, value in settings.items() if key not in known and key not in OBSOLETE
     ]

@@ -10,18 +10,19 @@ import dataclasses
 import functools
 import json
 import logging
+import math
 import os
 import re
 import types
 import typing
-from collections.abc import Mapping, Sequence
+from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 import yaml
 
-from r1_recipes.errors import RecipeError, nearest, unknown_name
+from r1_recipes.errors import RecipeError, first_line, nearest, unknown_name
 
 logger = logging.getLogger(__name__)
 
@@ -58,6 +59,9 @@ _REWARDED = ("grpo", "generate", "evaluate")
 
 # Typed str by TRL and Transformers, although a bool has a meaning there too.
 _STR_OR_BOOL = {"scale_rewards", "fsdp", "resume_from_checkpoint"}
+
+# What a YAML file may be and stand for: hundreds of times the largest recipe, and still read in seconds.
+_MAX_YAML_BYTES, _MAX_YAML_VALUES, _MAX_YAML_LEVELS, _MAX_DIGITS = 1_000_000, 100_000, 64, 1000
 
 # PyYAML reads 1e-6 as text; the type of a key says better, but what stands inside a mapping has no key of ours.
 _EXPONENT = re.compile(r"[-+]?(\d+\.?\d*|\.\d+)[eE][-+]?\d+")
@@ -112,6 +116,15 @@ REFUSED = {
 }
 
 
+# What `env:` may set: a recipe is often somebody else's, and other variables send the user's keys elsewhere or load programs.
+ENVIRONMENT = {
+    *("CUBLAS_WORKSPACE_CONFIG", "CUDA_DEVICE_MAX_CONNECTIONS", "CUDA_LAUNCH_BLOCKING", "CUDA_VISIBLE_DEVICES", "OMP_NUM_THREADS"),
+    *("HF_DATASETS_OFFLINE", "HF_HUB_OFFLINE", "TRANSFORMERS_OFFLINE", "TOKENIZERS_PARALLELISM", "TRANSFORMERS_VERBOSITY"),
+    *("NCCL_DEBUG", "NCCL_IB_DISABLE", "NCCL_P2P_DISABLE", "PYTORCH_ALLOC_CONF", "PYTORCH_CUDA_ALLOC_CONF", "TORCH_LOGS"),
+    *("TRL_EXPERIMENTAL_SILENCE", "VLLM_ATTENTION_BACKEND", "VLLM_LOGGING_LEVEL", "WANDB_MODE", "WANDB_NAME", "WANDB_NOTES", "WANDB_TAGS"),
+}
+
+
 @dataclass
 class Recipe:
     """A recipe, resolved.
@@ -147,19 +160,21 @@ def read_yaml(path: Path) -> dict[str, Any]:
     """One YAML mapping, with repeated keys refused (PyYAML would silently keep the last).
 
     Raises:
-        RecipeError: no such file, bad YAML (file, line and column), no mapping, or a repeated key.
+        RecipeError: no such file, bad YAML (file, line and column), no mapping, a repeated key, or more than a recipe can be.
     """
     if not path.is_file():
         near = nearest(path.name, (p.name for p in path.parent.glob("*.yaml"))) if path.parent.is_dir() else []
         hint = f" Did you mean {path.parent / near[0]}?" if near else ""
         raise RecipeError(f"{path}: no such recipe file.{hint}")
     try:
-        with path.open(encoding="utf-8") as file:  # the loader names the file in its errors
-            values = yaml.load(file, _UniqueKeyLoader)
+        size = path.stat().st_size
+        if size > _MAX_YAML_BYTES:
+            raise RecipeError(f"{path}: {size} bytes; a recipe has at most {_MAX_YAML_BYTES}")
+        values = parse_yaml(path.read_text(encoding="utf-8"), str(path))
     except UnicodeDecodeError as error:
         raise RecipeError(f"{path}: not UTF-8 text (byte {error.start})") from error
-    except yaml.YAMLError as error:
-        raise RecipeError(f"{path}: not valid YAML: {error}") from error
+    except OSError as error:
+        raise RecipeError(f"{path}: cannot be read: {error.strerror}") from error
     if not isinstance(values, dict):
         raise RecipeError(f"{path}: a recipe is a mapping of keys to values, found {type(values).__name__}")
     for key in values:
@@ -168,17 +183,62 @@ def read_yaml(path: Path) -> dict[str, Any]:
     return values
 
 
+def parse_yaml(text: str, name: str) -> Any:
+    """What a YAML text says; bounded, since a few lines of aliases may stand for more than a machine can hold.
+
+    Args:
+        text: of anybody.
+        name: what to call it in messages.
+
+    Raises:
+        RecipeError: it is not YAML, or stands for more than it may.
+    """
+    try:
+        loader = _UniqueKeyLoader(text)
+        loader.name = name  # the loader names the file in its errors
+        node = loader.get_single_node()
+        if node is None:
+            return None
+        values, levels = _extent(node, {})
+        if values > _MAX_YAML_VALUES or levels > _MAX_YAML_LEVELS:
+            raise RecipeError(
+                f"{name}: with its aliases filled in it has more than {_MAX_YAML_VALUES} values, {_MAX_YAML_LEVELS} levels, or "
+                f"{_MAX_DIGITS} digits in a number; no recipe has"
+            )
+        return loader.construct_document(node)
+    except yaml.YAMLError as error:
+        raise RecipeError(f"{name}: not valid YAML: {error}") from error
+    except RecursionError:
+        raise RecipeError(f"{name}: not valid YAML: more than {_MAX_YAML_LEVELS} levels") from None
+    except RecipeError:
+        raise
+    except (LookupError, TypeError, ValueError, AttributeError, ArithmeticError) as error:  # PyYAML's, of a date 2025-02-30 or a tag
+        raise RecipeError(f"{name}: not valid YAML: a value is not of the kind that it looks like ({first_line(error)[:-1]})") from error
+
+
+def _extent(node: yaml.Node, known: dict[yaml.Node, tuple[float, float]]) -> tuple[float, float]:
+    """Values and levels that a node stands for; one that holds itself stands for no end of them."""
+    if node not in known:
+        known[node] = (math.inf, math.inf)
+        parts = [part for entry in node.value for part in (entry if isinstance(entry, tuple) else (entry,))]
+        extents = [_extent(part, known) for part in parts if isinstance(part, yaml.Node)]
+        # More digits than Python turns into text again are no number of a recipe.
+        own = 1 if node.tag == "tag:yaml.org,2002:str" or extents or len(node.value) < _MAX_DIGITS else math.inf
+        known[node] = (own + sum(values for values, _ in extents), 1 + max((levels for _, levels in extents), default=0))
+    return known[node]
+
+
 class _UniqueKeyLoader(yaml.SafeLoader):
     def construct_mapping(self, node: yaml.Node, deep: bool = False) -> dict:
-        seen = []
+        seen = set()
         for key_node, _ in node.value:
             if key_node.tag == "tag:yaml.org,2002:merge":  # `<<: *anchor`; what it brings in may be overridden
                 continue
             key = self.construct_object(key_node, deep=True)
-            if key not in seen:
-                seen.append(key)
-            else:
-                raise RecipeError(f"{self.name}: key {key!r} stands more than once, line {key_node.start_mark.line + 1}")
+            if isinstance(key, Hashable):  # the loader itself refuses others
+                if key in seen:
+                    raise RecipeError(f"{self.name}: key {key!r} stands more than once, line {key_node.start_mark.line + 1}")
+                seen.add(key)
         return super().construct_mapping(node, deep)
 
 
@@ -198,11 +258,8 @@ def load(argv: Sequence[str], method: str) -> Recipe:
     path, overrides = _split_command_line(argv, method)
     recipe = Recipe(path=path, method=method, script=None, training=None, model=None)
     config = read_yaml(path)
-    environment = config.pop("env", {})
-    if not isinstance(environment, dict):
-        raise RecipeError(f"{path}: env: a mapping of names to values, found {environment!r}")
-    # Before TRL is imported: HF_HOME and the like are read once, at import.
-    os.environ.update({str(key): str(value) for key, value in environment.items()})
+    # Before TRL is imported: HF_HUB_OFFLINE and the like are read once, at import.
+    os.environ.update(_environment(config.pop("env", {}), path))
     config = translate(config, str(path), recipe.warnings)
     overrides = translate(overrides, COMMAND_LINE, recipe.warnings)
     if overrides.get("smoke", config.get("smoke")) not in (None, False, "false", "False"):
@@ -243,6 +300,25 @@ def load(argv: Sequence[str], method: str) -> Recipe:
     recipe.settings = {key: _plain(namespace_value(recipe, key)) for key in settings if key != "hub_token"}
     _check(recipe, chosen, set(reward_fields))
     return recipe
+
+
+def _environment(values: Any, path: Path) -> dict[str, str]:
+    """What the recipe's ``env:`` sets.
+
+    Raises:
+        RecipeError: it is no mapping of names to plain values, or names what is not a recipe's to set.
+    """
+    if not isinstance(values, dict):
+        raise RecipeError(f"{path}: env: a mapping of names to values, found {values!r}")
+    for name, value in values.items():
+        if name not in ENVIRONMENT:
+            raise RecipeError(
+                f"{path}: env: {name} is not a recipe's to set, since it may name a server, a key, a folder or a program; set it in "
+                f"your shell. A recipe may set {', '.join(sorted(ENVIRONMENT))}"
+            )
+        if not isinstance(value, str | int | float) or "\0" in str(value):
+            raise RecipeError(f"{path}: env: {name}: text or a number, found {value!r}")
+    return {name: str(value) for name, value in values.items()}
 
 
 def namespace_value(recipe: Recipe, key: str) -> Any:
@@ -328,12 +404,12 @@ def translate(values: dict[str, Any], source: str, warnings: list[str]) -> dict[
     return result
 
 
-def known_keys(method: str, reward_funcs: Sequence[str] = ()) -> set[str]:
-    """Every key that a recipe of this method may have."""
+def known_keys(method: str) -> set[str]:
+    """Every key that a recipe of this method may have, but for the parameters of a ``module:reward``, which only a run imports."""
     from r1_recipes.rewards import REWARDS, reward_parameters
 
     fields = {f.name for kind in argument_types(method) for f in dataclasses.fields(kind)}
-    return fields | {"env"} | set(reward_parameters([*REWARDS, *(name for name in reward_funcs if ":" in name)]))
+    return fields | {"env"} | set(reward_parameters(REWARDS))
 
 
 def argument_types(method: str) -> tuple[type, type, type]:

@@ -31,9 +31,8 @@ from importlib import resources
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-import yaml
-
 from r1_recipes.errors import RecipeError, first_line
+from r1_recipes.recipe import parse_yaml
 
 if TYPE_CHECKING:
     from transformers import Trainer, TrainerCallback
@@ -107,7 +106,7 @@ def read_run(path: Path, name: str | None = None) -> RunData:
         raise RecipeError(f"{path}: no such run directory; give the output_dir of a run")
     run = RunData(name or path.resolve().name, path)
     run.entry = _mapping(run, "run.json", json.loads)
-    run.settings = _mapping(run, "recipe.yaml", yaml.safe_load)
+    run.settings = _mapping(run, "recipe.yaml", lambda text: parse_yaml(text, "recipe.yaml"))
     _read_metrics(run)
     _read_times(run)
     run.files = sorted((path / "completions").glob("*.parquet"))
@@ -122,7 +121,7 @@ def _mapping(run: RunData, name: str, parse: Callable[[str], Any]) -> dict[str, 
     except FileNotFoundError:
         run.missing.append(("no_file", {"file": name}))
         return {}
-    except (OSError, ValueError, RecursionError, yaml.YAMLError) as error:
+    except (OSError, ValueError, RecursionError) as error:
         run.missing.append(("torn_file", {"file": name, "reason": first_line(error)}))
         return {}
     if not isinstance(found, dict):

@@ -1,0 +1,92 @@
+"""Files of strangers are read: recipes, run folders, scripts. Reading runs nothing, expands nothing without end, and hides no fault."""
+
+import sys
+from pathlib import Path
+
+import pytest
+
+from r1_recipes import migration, pipeline, report, runtime
+from r1_recipes.errors import RecipeError
+from r1_recipes.recipe import load
+from tests.test_recipe import BOMB, GRPO, MERGES
+
+FOREIGN = """\
+model_name_or_path: outputs/first/model
+dataset_name: nobody/data
+reward_funcs: ["evil:reward"]
+mapper: evil:mapper
+evil_parameter: 3
+torch_dtype: bfloat16
+output_dir: outputs/first
+"""
+
+
+@pytest.fixture
+def evil(tmp_path, monkeypatch):
+    """A working directory with ``evil.py``, which leaves a file behind when it is imported; gives that file's path."""
+    (tmp_path / "evil.py").write_text("open('ran', 'w').close()\ndef reward(completions, **columns): return [0.0] * len(completions)\n")
+    (tmp_path / "theirs.yaml").write_text(FOREIGN)
+    monkeypatch.chdir(tmp_path)
+    yield tmp_path / "ran"
+    sys.modules.pop("evil", None)
+
+
+def test_migration_does_not_import_what_a_recipe_names(evil, capsys):
+    migration.main(["theirs.yaml"])
+    written = capsys.readouterr().out
+    assert "evil:reward" in written and "evil_parameter=3: no key of grpo here" in written and "dtype: bfloat16" in written
+    assert not evil.exists()
+
+
+def test_what_reads_a_sibling_a_run_folder_or_a_pipeline_imports_nothing(evil, tmp_path):
+    (tmp_path / "mine.yaml").write_text(GRPO.replace("nobody/model", "outputs/first/checkpoint-1"))
+    mine = load(["mine.yaml"], "grpo")
+    with pytest.raises(RecipeError, match=r"it is what theirs\.yaml leaves"):
+        runtime.check_starts(mine)
+    folder = tmp_path / "outputs" / "first"
+    folder.mkdir(parents=True)
+    (folder / "recipe.yaml").write_text(FOREIGN)
+    (folder / "run.json").write_text('{"recipe": "theirs", "method": "grpo", "identity": {}}')
+    assert "reward_funcs" in runtime.changed_settings(mine, folder)
+    report.main([str(folder)])
+    assert (folder / report.REPORT_FILE).is_file()
+    stage = "{name: one, label: One, method: grpo, recipe: theirs.yaml}"
+    Path("p.yaml").write_text(
+        f"title: t\noutput_dir: o\nstages: [{stage}]\njudge: mine.yaml\nproblems: 1\nnum_samples: 1\n", encoding="utf-8"
+    )
+    assert pipeline.read_pipeline(Path("p.yaml")).stages[0].recipe == "theirs.yaml"
+    assert not evil.exists()
+
+
+def test_a_run_that_somebody_starts_imports_it(evil):
+    with pytest.raises(RecipeError, match="evil"):  # it has no such mapper
+        load(["theirs.yaml"], "grpo")
+    assert evil.exists()
+
+
+@pytest.mark.parametrize("bomb", [BOMB, MERGES, "a: &a [*a]\n", "a: " + "[" * 50_000, "a: 2025-02-30\n", "a: " + "1" * 5000])
+def test_a_run_folder_with_a_bomb_still_has_a_page(tmp_path, bomb):
+    (tmp_path / "recipe.yaml").write_text(bomb)
+    (tmp_path / "run.json").write_text('{"recipe": "r", "method": "sft"}')
+    report.main([str(tmp_path)])
+    assert ("torn_file", "recipe.yaml") in [(code, values["file"]) for code, values in report.read_run(tmp_path).missing]
+
+
+@pytest.mark.parametrize(
+    "name, text, said",
+    [
+        ("x.sh", "A=xxxxxxxxxx\n" + "A=$A$A\n" * 40 + "run --key $A\n", "a word of over 100000 characters"),
+        ("x.sh", 'run --reward_funcs "{' + "[" * 50_000 + '"\n', None),
+        ("x.py", "x = '\0'\n", "not Python: "),
+        ("x.py", "x = " + "(" * 50_000, "not Python: "),
+        ("x.py", "x = " + "-" * 50_000 + "1", "not Python: "),
+    ],
+)
+def test_a_script_that_grows_without_end_is_refused(tmp_path, name, text, said):
+    path = tmp_path / name
+    path.write_text(text)
+    if said is None:
+        assert migration.read_file(path) == {"reward_funcs": "{" + "[" * 50_000}
+        return
+    with pytest.raises(RecipeError, match=said):
+        migration.read_file(path)
