@@ -21,9 +21,9 @@ from r1_recipes.errors import RecipeError
 from r1_recipes.formats import FORMATS, get_response_format
 from r1_recipes.preflight_checks import fit, resolve, signal
 from r1_recipes.preflight_checks.findings import Report, listed, spread
-from r1_recipes.recipe import load
+from r1_recipes.recipe import load, read_yaml
 from r1_recipes.runtime import CHATML
-from tests.conftest import REPOSITORY
+from tests.conftest import RECIPES, REPOSITORY, method_of
 
 pytestmark = pytest.mark.usefixtures("offline")
 
@@ -117,6 +117,46 @@ def rows_file(tmp_path: Path, *rows: tuple[str, str]) -> str:
     path = tmp_path / "rows.jsonl"
     path.write_text("".join(json.dumps({"prompt": prompt, "solution": gold}) + "\n" for prompt, gold in rows), encoding="utf-8")
     return str(path)
+
+
+# The recipes that ship
+
+
+TRAINED = [path for path in RECIPES if method_of(path) in ("grpo", "sft")]
+_OFFLINE = ("reasoning_gym:", "countdown:", "recipes/")
+
+
+def _sources(settings: dict[str, Any]) -> list[str]:
+    mixture = settings.get("dataset_mixture")
+    return [part["id"] for part in mixture["datasets"]] if mixture else [settings["dataset_name"]]
+
+
+@pytest.mark.parametrize("path", TRAINED, ids=lambda path: f"{path.parent.name}/{path.stem}")
+def test_a_recipe_that_ships_has_no_errors(path, monkeypatch, tiny_model):
+    """On its mapper's example rows, and on its own data if they need no hub."""
+    monkeypatch.chdir(REPOSITORY)
+    assert found(check(str(path), "--smoke"), "error") == {}
+    if all(source.startswith(_OFFLINE) for source in _sources(read_yaml(path))):
+        # The tiny model's tokenizer reads bytes: its answers take more room, and its layers have other names.
+        limits = ["--max_completion_length", "999"] if method_of(path) == "grpo" else ["--max_length", "2000"]
+        report = check(str(path), "--model_name_or_path", str(tiny_model), "--unfrozen_parameters", "layers", *limits)
+        assert found(report, "error") == {}
+        assert not {"data.golds", "contract.no_golds"} & found(report, "warning").keys()
+
+
+def test_golds_are_asked_of_rows_that_a_reward_judges_by_them(recipe, tmp_path):
+    rows = [("2+2?", "4", "sums"), *((question, "Say it as a friend would.", "talk") for question in ("Hello?", "Bye?", "Why?"))]
+    entries = [{"prompt": prompt, "solution": gold, "task": task} for prompt, gold, task in rows]
+    (tmp_path / "rows.jsonl").write_text("".join(json.dumps(entry) + "\n" for entry in entries), encoding="utf-8")
+    changes = {"dataset_name": str(tmp_path / "rows.jsonl"), "mapper": "prompt_solution", "system_prompt": ""}
+    routed = recipe(**changes, task_rewards={"sums": ["accuracy"], "talk": ["format"]})
+    report = check(routed)
+    assert "data.golds" not in {**found(report, "error"), **found(report, "warning")}
+    assert report.facts["golds"]["rows"] == 1
+    # Three of four rows that accuracy does judge have no mathematics for a gold: that is as wrong as before.
+    assert "cannot read 3 of 4 golds" in found(check(recipe(**changes)), "error")["data.golds"]
+    unread = recipe(**changes, task_rewards={"talk": ["accuracy"], "sums": ["format"]})
+    assert "cannot read 3 of 3 golds" in found(check(unread), "error")["data.golds"]
 
 
 # A recipe with which nothing is wrong

@@ -140,7 +140,8 @@ def _check_rows(
     """Data and contract; returns the tokens of the longest prompt (GRPO) or example (SFT), ``None`` where none can be rendered."""
     contract.check_prompt(report, recipe, fmt, rows)
     if recipe.method == "grpo":
-        data.check_golds(report, recipe, rows)
+        with report.refusals("data.tasks"):
+            data.check_golds(report, recipe, rows)
     if tokenizer is None:
         return None
     longest = data.check_prompts(report, recipe, rows, tokenizer, window)

@@ -162,10 +162,13 @@ def check_prompt(report: Report, recipe: Recipe, fmt: ResponseFormat, rows: Data
             conflicts.append((asked, missing))
     if conflicts:
         asked, missing = conflicts[0]
-        (report.error if 2 * len(conflicts) >= len(sample) else report.warn)(
+        # A GRPO format without tags searches the whole completion, so another shape may be paid too.
+        searched = recipe.method == "grpo" and not (fmt.reasoning_tags or fmt.answer_tags or fmt.delimited)
+        paid = "only if its text gives a final answer" if searched else "nothing for it"
+        (report.error if 2 * len(conflicts) >= len(sample) and not searched else report.warn)(
             "contract.prompt",
             f"the prompt asks for {' and '.join(asked)}, but response_format {fmt.name!r}, {whose}, wants {' and '.join(missing)} "
-            f"({len(conflicts)} of {len(sample)} sampled rows): who does as asked is paid nothing for it; write "
+            f"({len(conflicts)} of {len(sample)} sampled rows): who does as asked is paid {paid}; write "
             f"{_format_for(asked, fmt)}, or leave system_prompt out",
         )
         return
@@ -215,6 +218,9 @@ def check_rewards(report: Report, recipe: Recipe, fmt: ResponseFormat, rows: Dat
         if function is None:
             continue
         with report.refusals("contract.reward_fails"):
+            if not _asked_for(recipe, name, cases):
+                report.ok("contract.skipped", f"{name} judges tasks of which no sampled row has a gold to try it with")
+                continue
             verdicts = _verdicts(name, function, cases, tokenizer)
             used.append((name, weight, verdicts))
             facts[name] = {kind: _mean(values) for kind, values in verdicts._asdict().items()}
@@ -223,6 +229,19 @@ def check_rewards(report: Report, recipe: Recipe, fmt: ResponseFormat, rows: Dat
     report.facts["contract_example"] = cases[0].right
     if used:
         _check_total(report, used)
+
+
+def _asked_for(recipe: Recipe, name: str, cases: Sequence[Case]) -> bool:
+    """Whether ``task_rewards`` lets the reward judge one of these rows."""
+    from datasets import Dataset
+
+    from r1_recipes.rewards import judged_rows
+
+    script = recipe.script
+    if script.task_rewards is None:
+        return True
+    rows = Dataset.from_list([case.row for case in cases])
+    return bool(judged_rows([name], script.reward_funcs, script.task_rewards, script.task_column, rows))
 
 
 def _cases(report: Report, fmt: ResponseFormat, rows: Sequence[dict[str, Any]]) -> list[Case]:

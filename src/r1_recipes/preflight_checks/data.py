@@ -134,15 +134,20 @@ def _compare(report: Report, recipe: Recipe, lengths: dict[int, int], window: in
 
 
 def check_golds(report: Report, recipe: Recipe, rows: Dataset) -> None:
-    """Golds that math-verify cannot read, by index; only where a reward judges by them."""
+    """Golds that math-verify cannot read, by index; only of rows that a reward judges by them."""
+    from r1_recipes.rewards import judged_rows
     from r1_recipes.verification import grade
 
-    judges = [name for name in recipe.script.reward_funcs if name in GRADED]
+    script = recipe.script
+    judges = [name for name in script.reward_funcs if name in GRADED]
     if not judges or "solution" not in rows.column_names:
         return
     golds = [None if gold is None else str(gold) for gold in rows["solution"]]
     scorers = rows["scorer"] if "scorer" in rows.column_names else [None] * len(golds)
-    asked = [index for index, scorer in enumerate(scorers) if not scorer]
+    judged = range(len(golds))
+    if script.task_rewards is not None:
+        judged = judged_rows(judges, script.reward_funcs, script.task_rewards, script.task_column, rows)
+    asked = [index for index in judged if not scorers[index]]
     asked = [asked[position] for position in spread(len(asked), _GOLDS)]
     if not asked:
         return

@@ -137,14 +137,16 @@ def model_shape(report: Report, recipe: Recipe) -> Shape:
         RecipeError: there is no configuration, or none of a causal language model.
     """
     import torch
-    from transformers import AutoConfig, AutoModelForCausalLM
+    from transformers import AutoConfig, AutoModelForCausalLM, AutoModelForImageTextToText
     from trl import get_peft_config
 
     name = recipe.model.model_name_or_path
     try:
         config = AutoConfig.from_pretrained(name, revision=recipe.model.model_revision, trust_remote_code=recipe.training.trust_remote_code)
+        pictures = (config.architectures or [""])[0].endswith("ForConditionalGeneration")
+        kind = AutoModelForImageTextToText if pictures else AutoModelForCausalLM
         with torch.device("meta"):
-            model = AutoModelForCausalLM.from_config(config, trust_remote_code=recipe.training.trust_remote_code)
+            model = kind.from_config(config, trust_remote_code=recipe.training.trust_remote_code)
     except Exception as error:  # an adapter's folder, an unknown architecture: the library's own words
         raise RecipeError(f"{recipe.path}: model_name_or_path: {name!r}: memory cannot be estimated ({first_line(error)[:-1]})") from error
     parameters = sum(p.numel() for p in model.parameters())

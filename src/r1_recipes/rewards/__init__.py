@@ -20,7 +20,7 @@ from r1_recipes.rewards.registry import (
     resolve_reward,
     reward_parameters,
 )
-from r1_recipes.rewards.routing import check_task_rewards, route
+from r1_recipes.rewards.routing import check_task_rewards, judged_rows, route
 
 __all__ = [
     "REWARDS",
@@ -28,6 +28,7 @@ __all__ = [
     "check_task_rewards",
     "completion_texts",
     "get_reward_funcs",
+    "judged_rows",
     "register_reward",
     "resolve_reward",
     "reward_parameters",

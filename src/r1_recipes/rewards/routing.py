@@ -22,9 +22,12 @@ import logging
 import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from r1_recipes.errors import RecipeError, unknown_name
+
+if TYPE_CHECKING:
+    from datasets import Dataset
 
 logger = logging.getLogger(__name__)
 
@@ -89,6 +92,20 @@ def route(
     check_task_rewards(task_rewards, names)
     plan = _Plan(dict(task_rewards), _for_all(task_rewards, names), task_column)
     return [(_AsyncRoutedReward if _is_async(func) else _RoutedReward)(func, name, plan) for func, name in zip(funcs, names, strict=True)]
+
+
+def judged_rows(
+    rewards: Sequence[str], names: Sequence[str], task_rewards: Mapping[str, Sequence[str]], task_column: str | None, rows: Dataset
+) -> list[int]:
+    """Return the indices of the rows that one of ``rewards`` judges; the other arguments are :func:`route`'s.
+
+    Raises:
+        RecipeError: there is no task column, or a row has a task that no reward judges.
+    """
+    plan = _Plan(dict(task_rewards), _for_all(task_rewards, names), task_column)
+    read = {task_column, *_DEFAULT_COLUMNS}
+    tasks = plan.tasks({name: list(rows[name]) if name in read else [] for name in rows.column_names})
+    return sorted({row for reward in rewards for row in plan.rows(reward, tasks)})
 
 
 def _for_all(task_rewards: Mapping[str, Sequence[str]], names: Sequence[str]) -> list[str]:
