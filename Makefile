@@ -9,7 +9,7 @@
 #   make generate RECIPE=r1/3_rejection_sampling
 #   make vllm-server RECIPE=gsm8k_qwen05b_server  the server that a recipe with vllm_mode: server trains with
 #   make lm-eval MODEL=outputs/x TASK=gsm8k      a benchmark of recipes/benchmarks by EleutherAI's harness
-#   make distill                                 after make r1-mini: teacher's answers, then SFT on them; or TEACHER=… TEACHER_ARGS=… RECIPE=…
+#   make distill                                 a short teacher, its answers, SFT on them, on a CPU; or TEACHER=… TEACHER_ARGS=… RECIPE=…
 #   make install EXTRAS=demo,dev,vllm            on a GPU machine, before recipes with use_vllm: true
 
 PYTHON ?= python3
@@ -93,7 +93,7 @@ grpo: install
 	$(BIN)/accelerate launch --config_file accelerate_configs/$(CONFIG).yaml -m r1_recipes.grpo $(call recipe,$(RECIPE)) $(ARGS)
 
 # Without a recipe: the miniature's, which needs no GPU.
-sft distill: CONFIG := $(if $(RECIPE),$(CONFIG),cpu)
+sft: CONFIG := $(if $(RECIPE),$(CONFIG),cpu)
 sft: RECIPE ?= r1_mini/1_cold_start_sft
 sft: install
 	$(BIN)/accelerate launch --config_file accelerate_configs/$(CONFIG).yaml -m r1_recipes.sft $(call recipe,$(RECIPE)) $(ARGS)
@@ -107,11 +107,15 @@ vllm-server: install
 	@test -n "$(RECIPE)" || { echo "make $@: name a recipe: make $@ RECIPE=gsm8k_qwen05b_server [ARGS='--key value -- --flag']" >&2; exit 1; }
 	$(BIN)/python -m r1_recipes.vllm_server $(call recipe,$(RECIPE)) $(ARGS)
 
-distill: TEACHER ?= r1_mini/6_teacher_completions
-distill: RECIPE ?= r1_mini/6_distill
+# Without TEACHER (a recipe for generate) and RECIPE (one for sft on what that leaves): both in miniature, the teacher's training included.
 distill: install
+ifeq ($(TEACHER)$(RECIPE),)
+	$(BIN)/python -m r1_recipes.pipeline recipes/pipelines/distill.yaml $(ARGS)
+else
+	@test -n "$(TEACHER)" -a -n "$(RECIPE)" || { echo "make $@: name both recipes: make $@ TEACHER=r1/6_teacher_completions RECIPE=r1/6_distill" >&2; exit 1; }
 	$(BIN)/python -m r1_recipes.generate $(call recipe,$(TEACHER)) $(TEACHER_ARGS)
 	$(BIN)/accelerate launch --config_file accelerate_configs/$(CONFIG).yaml -m r1_recipes.sft $(call recipe,$(RECIPE)) $(ARGS)
+endif
 
 # The same rows, prompts and lengths as `python -m r1_recipes.evaluate` with that benchmark; docs/evaluation.md compares the two.
 lm-eval: TASK ?= gsm8k

@@ -2,6 +2,7 @@
 
 import importlib
 import json
+import subprocess
 import sys
 from pathlib import Path
 
@@ -9,7 +10,9 @@ import pytest
 import yaml
 
 from r1_recipes import pipeline
+from r1_recipes.embedded import EMBEDDED
 from r1_recipes.errors import RecipeError
+from r1_recipes.smoke import build_tiny_model
 from tests.conftest import REPOSITORY
 from tests.test_preflight import model_that_writes
 from tests.test_report import Page
@@ -30,13 +33,81 @@ def test_shipped_pipelines_read_and_their_stages_stand_under_their_folder(path, 
             # what a stage starts from is what one before it left, or no part of this pipeline
             for start in pipeline._folders_in(recipe.settings, Path("elsewhere")):
                 assert str(start) in folders
+            assert pipeline._folders_in(recipe.settings, Path("outputs")) == []  # nor what another command would have to leave first
     assert Path(read.judge).is_file()
+
+
+def test_make_distill_needs_nothing_but_a_clone():
+    def commands(*arguments):
+        return subprocess.run(["make", "-n", "distill", *arguments], cwd=REPOSITORY, capture_output=True, text=True, check=True).stdout
+
+    assert "-m r1_recipes.pipeline recipes/pipelines/distill.yaml" in commands()
+    given = commands("TEACHER=r1/6_teacher_completions", "RECIPE=r1/6_distill")
+    assert "recipes/r1/6_teacher_completions.yaml" in given and "recipes/r1/6_distill.yaml" in given and "pipeline" not in given
 
 
 def test_every_stage_of_the_miniature_is_in_its_pipeline():
     recipes = {f"recipes/r1_mini/{path.name}" for path in (REPOSITORY / "recipes" / "r1_mini").glob("*.yaml")}
     stages = pipeline.read_pipeline(REPOSITORY / "recipes" / "pipelines" / "r1_mini.yaml").stages
     assert recipes == {stage.recipe for stage in stages if stage.recipe}
+
+
+def guesser(folder: Path) -> Path:
+    """A checkpoint that answers every prompt with one of 16 sums in the format, or with a word without it, and then ends its turn.
+
+    So rewards differ within a group, and some answers are right: what a random model would not give the stages that follow.
+    """
+    import torch
+    from transformers import AutoTokenizer, Qwen2ForCausalLM
+
+    build_tiny_model(folder, {})
+    tokenizer, model = AutoTokenizer.from_pretrained(folder), Qwen2ForCausalLM.from_pretrained(folder)
+    said = [f"<think>\n{answer} is the sum.\n</think>\n<answer>\n{answer}\n</answer>" for answer in range(10, 26)] + ["Perhaps."]
+    tokenizer.add_tokens(said)
+    model.resize_token_embeddings(len(tokenizer))
+    model.config.tie_word_embeddings = False
+    model.lm_head.weight = torch.nn.Parameter(torch.zeros_like(model.lm_head.weight))
+    first, end = tokenizer.convert_tokens_to_ids(said), tokenizer.eos_token_id
+    with torch.no_grad():
+        for name, parameter in model.named_parameters():
+            if name.endswith(("o_proj.weight", "down_proj.weight")):
+                parameter.zero_()  # the next token depends on the last one alone
+        embeddings = model.get_input_embeddings().weight
+        embeddings.zero_()
+        embeddings[:, 0] = 1.0
+        embeddings[first] = torch.eye(embeddings.shape[1])[1]
+        model.lm_head.weight[first, 0] = model.lm_head.weight[end, 1] = 3.0
+    model.save_pretrained(folder)
+    tokenizer.save_pretrained(folder)
+    return folder
+
+
+@pytest.mark.e2e
+@pytest.mark.usefixtures("offline")
+@pytest.mark.parametrize("path", PIPELINES, ids=lambda path: path.stem)
+def test_a_shipped_pipeline_runs_to_its_table(path, tmp_path, monkeypatch, in_process):
+    """The shipped files, all stages, with another model and fewer steps."""
+    import torch
+
+    torch.set_num_threads(1)
+    monkeypatch.chdir(REPOSITORY)
+    model = guesser(tmp_path / "model")
+    monkeypatch.setitem(EMBEDDED, "SmolLM2-135M-Instruct", lambda: model)
+    load = pipeline._load
+
+    def shortened(run, stage):
+        argv = load(run, stage)[1]
+        if stage.method != "generate":
+            argv += ["--max_steps", "2", "--unfrozen_parameters", ""]
+        return pipeline.load(argv, stage.method), argv
+
+    monkeypatch.setattr(pipeline, "_load", shortened)
+    read = pipeline.read_pipeline(path)
+    outcomes = pipeline.run_pipeline(path, tmp_path / "out", problems=4)
+    assert list(outcomes) == [stage.name for stage in read.stages]
+    trained = [stage.method for stage in read.stages if stage.method]
+    assert [module.rpartition(".")[2] for module, _ in in_process if not module.endswith("preflight")] == trained
+    assert all(stage.label in (tmp_path / "out" / "results.md").read_text(encoding="utf-8") for stage in read.stages)
 
 
 @pytest.fixture
@@ -189,7 +260,13 @@ def test_a_pipeline_file_that_cannot_work_is_refused_by_name(tiny, change, messa
 
 @pytest.mark.parametrize(
     "change, message",
-    [({"method": "sgt"}, "unknown method 'sgt'"), ({"model": "x"}, "either method and recipe, or model"), ({"labl": "x"}, "unknown key")],
+    [
+        ({"method": "sgt"}, "unknown method 'sgt'"),
+        ({"model": "x"}, "either method and recipe, or model"),
+        ({"labl": "x"}, "unknown key"),
+        ({"overrides": "seed: 2"}, "overrides: must be a mapping beside a recipe, got 'seed: 2'"),
+        ({"method": None, "recipe": None, "model": "x", "overrides": {"seed": 2}}, "overrides: must be a mapping beside a recipe"),
+    ],
 )
 def test_a_stage_that_cannot_work_is_refused_by_number(tiny, change, message):
     values = yaml.safe_load(tiny.read_text())

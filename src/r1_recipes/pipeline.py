@@ -42,6 +42,7 @@ class Stage:
         recipe: path of the recipe; ``None``: nothing is trained, ``model`` is judged as it is.
         method: entry point that runs the recipe.
         model: for a stage without recipe.
+        overrides: keys of the recipe that this pipeline changes.
         says: one line, shown while it runs.
     """
 
@@ -50,6 +51,7 @@ class Stage:
     recipe: str | None = None
     method: str | None = None
     model: str | None = None
+    overrides: dict[str, Any] | None = None
     says: str = ""
 
 
@@ -109,6 +111,8 @@ def read_pipeline(path: Path) -> Pipeline:
         stage = _build(Stage, entry, where)
         if (stage.recipe is None) == (stage.model is None) or (stage.recipe is None) != (stage.method is None):
             raise RecipeError(f"{where}: either method and recipe, or model")
+        if not isinstance(stage.overrides or {}, dict) or (stage.overrides and not stage.recipe):
+            raise RecipeError(f"{where}: overrides: must be a mapping beside a recipe, got {stage.overrides!r}")
         if stage.method and stage.method not in METHODS:
             raise RecipeError(f"{where}: " + unknown_name("method", stage.method, METHODS))
         built.append(stage)
@@ -263,8 +267,9 @@ def _preflight(settings: Preflight, stage: Stage, argv: list[str]) -> None:
 def _load(run: _Run, stage: Stage) -> tuple[Recipe, list[str]]:
     """The stage's recipe, with every path below the pipeline's folder moved to where this run writes."""
     settings = read_yaml(Path(stage.recipe))
-    moved = {key: _moved(value, run.pipeline.output_dir, str(run.output_dir)) for key, value in settings.items()}
-    changes = {key: value for key, value in moved.items() if value != settings[key]}
+    wanted = {**settings, **(stage.overrides or {})}
+    moved = {key: _moved(value, run.pipeline.output_dir, str(run.output_dir)) for key, value in wanted.items()}
+    changes = {key: value for key, value in moved.items() if value != settings.get(key)}
     argv = [stage.recipe]
     for key, value in {**changes, **run.overrides}.items():
         argv += [f"--{key}", value if isinstance(value, str) else json.dumps(value)]
