@@ -229,23 +229,25 @@ def test_majority(answers, right, expected):
     ],
 )
 def test_lenient_verdicts(text, gold, expected):
-    from r1_recipes.evaluate import lenient_verdicts
+    from r1_recipes.evaluate import verdicts
     from r1_recipes.formats import FORMATS
     from r1_recipes.rewards import get_reward_funcs
 
     (accuracy,) = get_reward_funcs(["accuracy"], "think_answer")
-    strict = [bool(value) for value in accuracy(completions=[text], solution=[gold])]
-    assert lenient_verdicts(FORMATS["think_answer"], [text], strict, [gold]) == [expected]
+    row = {"prompt": "?", "solution": gold}
+    assert verdicts(FORMATS["think_answer"], {"accuracy": accuracy}, [row], [text])[1] == [expected]
 
 
 def test_lenient_verdicts_ask_a_row_s_own_scorer():
-    from r1_recipes.evaluate import lenient_verdicts
+    from r1_recipes.evaluate import verdicts
     from r1_recipes.formats import FORMATS
+    from r1_recipes.rewards import get_reward_funcs
 
     scorer = '{"countdown": {"numbers": [2, 5], "target": 10}}'
     texts = ["The answer is 2 * 5", "The answer is 10", "7"]
-    verdicts = lenient_verdicts(FORMATS["think_answer"], texts, [False] * 3, [None, None, "7"], [scorer, scorer, None])
-    assert verdicts == [True, False, True]
+    rows = [{"prompt": "?", "solution": gold, "scorer": own} for gold, own in [(None, scorer), (None, scorer), ("7", None)]]
+    judges = dict(zip(["accuracy"], get_reward_funcs(["accuracy"], "think_answer"), strict=True))
+    assert verdicts(FORMATS["think_answer"], judges, rows, texts) == ([False] * 3, [True, False, True])
 
 
 def test_the_table_shows_each_model_and_the_difference():
@@ -309,6 +311,7 @@ def test_the_command_judges_two_models_on_rows_that_a_length_limit_would_drop(tm
     recipe = tmp_path / "judge.yaml"
     recipe.write_text(
         f"model_name_or_path: {model}\ndataset_name: {tmp_path / 'test.jsonl'}\nmapper: prompt_solution\nreward_funcs: [accuracy]\n"
+        "dataset_test_split: train\n"
         f"max_prompt_tokens: 1\nmax_completion_length: 4\nuse_cpu: true\nbf16: false\ndtype: float32\noutput_dir: {tmp_path / 'run'}\n"
     )
     output = tmp_path / "scores"
@@ -321,7 +324,9 @@ def test_the_command_judges_two_models_on_rows_that_a_length_limit_would_drop(tm
     assert list(table["sample"]) == [-1, 0, 1] * 2 and list(table["index"]) == [0, 0, 0, 1, 1, 1]
     # "Because." is not mathematics: nobody can be judged by it, so it is left out for both.
     assert len(first["greedy"]) == len(second["sampled"]) == 2
-    assert "greedy +0.0 points" in capsys.readouterr().out
+    printed = capsys.readouterr().out
+    assert "greedy +0.0 points" in printed
+    assert f"Judged on 2 training rows (split 'train' of {tmp_path / 'test.jsonl'}), none of them held out." in printed
 
     # Again: nothing is generated anew, also where one row had been lost; other settings are refused.
     shard = output / "1_model" / "completions" / "shard-00000.jsonl"
@@ -355,7 +360,7 @@ def benchmark(tmp_path, tiny_model, sums):
             "max_completion_length": 4,
             "generation_batch_size": 8,
             "seed": 3,
-            "reward_funcs": ["format", "tests.conftest:letters"],
+            "reward_funcs": ["accuracy", "format", "tests.conftest:letters"],
             "use_cpu": True,
             "dtype": "float32",
         }
@@ -386,7 +391,9 @@ def test_a_benchmark_says_how_it_is_judged(benchmark, tiny_model, tmp_path, caps
     assert first["rewards"]["tests.conftest:letters"] == list(mean) and set(first["rewards"]["format"]) == {0.0}
     printed = capsys.readouterr().out
     assert (
-        "maj@2" in printed and "| reward, mean | format | tests.conftest:letters |" in printed and "lenient sampled +0.0 points" in printed
+        "maj@2" in printed
+        and "| reward, mean | accuracy | format | tests.conftest:letters |" in printed
+        and "lenient sampled +0.0 points" in printed
     )
 
     # the command line wins; greedy only: no column of samples
@@ -449,7 +456,7 @@ def test_a_model_behind_a_server_is_judged_like_any_other(benchmark, tmp_path, c
     ],
 )
 def test_a_benchmark_that_cannot_work_is_refused_before_anything_is_loaded(benchmark, changes, arguments, message, capsys, monkeypatch):
-    monkeypatch.setattr(evaluate, "held_out_rows", lambda recipe: pytest.fail("nothing may be loaded"))
+    monkeypatch.setattr(evaluate, "rows_to_judge", lambda recipe: pytest.fail("nothing may be loaded"))
     model = [] if "missing" in message else ["--model", "nowhere"]
     with pytest.raises(SystemExit):
         evaluate.main([benchmark(**changes), *model, *arguments])
@@ -457,14 +464,16 @@ def test_a_benchmark_that_cannot_work_is_refused_before_anything_is_loaded(bench
 
 
 def test_a_reward_that_fails_costs_a_column_and_no_completion(benchmark, tiny_model, tmp_path, caplog):
-    path = benchmark(reward_funcs=["format", "tests.test_evaluate:needs_a_column"])
+    path = benchmark(reward_funcs=["accuracy", "format", "tests.test_evaluate:fails_on_rubbish"])
     evaluate.main([path, "--model", str(tiny_model), "--num_samples", "0", "--output", str(tmp_path / "scores")])
     (scores,) = json.loads((tmp_path / "scores" / "results.json").read_text())
-    assert set(scores["rewards"]) == {"format"}
-    assert "'tests.test_evaluate:needs_a_column' fails on 3 completions" in caplog.text
+    assert set(scores["rewards"]) == {"accuracy", "format"}
+    assert "'tests.test_evaluate:fails_on_rubbish' fails: ValueError: rubbish" in caplog.text
 
 
-def needs_a_column(completions, difficulty, **columns):
+def fails_on_rubbish(completions, **columns):
+    if any(turn["content"] and "Let me see." not in turn["content"] for (turn,) in completions):
+        raise ValueError("rubbish")
     return [0.0] * len(completions)
 
 
@@ -475,13 +484,13 @@ def test_rows_that_nobody_can_judge_are_counted_and_left_out(benchmark, tmp_path
     ]
     data = tmp_path / "rows.jsonl"
     data.write_text("".join(json.dumps(row) + "\n" for row in rows))
-    recipe = evaluate.load_recipe([benchmark(dataset_name=str(data))])
+    recipe = evaluate.load_recipe([benchmark(dataset_name=str(data), reward_funcs=["format"])])
     assert recipe.method == "evaluate"
-    assert evaluate.held_out_rows(recipe)["solution"] == ["4"]
-    assert "1 of 2 held-out golds are not mathematics" in caplog.text
+    assert evaluate.rows_to_judge(recipe)[0]["solution"] == ["4"]
+    assert "1 of 2 golds cannot be read by ['accuracy']" in caplog.text
     data.write_text(json.dumps(rows[1]) + "\n")
-    with pytest.raises(RecipeError, match=r"no held-out row can be judged.*'because it is so'"):
-        evaluate.held_out_rows(evaluate.load_recipe([benchmark(dataset_name=str(data))]))
+    with pytest.raises(RecipeError, match=r"no row can be judged: accuracy .*'because it is so'"):
+        evaluate.rows_to_judge(evaluate.load_recipe([benchmark(dataset_name=str(data), reward_funcs=["accuracy"])]))
 
 
 # A row of each set in its true columns (invented), a right answer, and a wrong one.
@@ -519,11 +528,105 @@ def test_a_shipped_benchmark_reads_its_set_and_judges_it(name, tmp_path, monkeyp
     data.write_text(json.dumps(row) + "\n")
     recipe = evaluate.load_recipe([str(REPOSITORY / "recipes" / "benchmarks" / f"{name}.yaml"), "--dataset_name", str(data)])
     assert recipe.script.num_samples >= 1 and recipe.training.max_completion_length >= 1024
-    rows = evaluate.held_out_rows(recipe)
+    rows = evaluate.rows_to_judge(recipe)[0]
     fmt = FORMATS[recipe.script.response_format]
     texts = [fmt.render("It is so.", right), fmt.render("It is so.", wrong), f"So the answer is {right}"]
     groups = [[Completion(text, 20, "stop") for text in texts]]
-    scores, table = evaluate._judge("m", fmt, rows, groups, 2, {}, None)
+    scores, table = evaluate._judge("m", fmt, rows, groups, 2, evaluate._judges(recipe, fmt), {}, None)
     assert [record["correct"] for record in table] == [True, False, False]
     assert [record["lenient"] for record in table] == [True, False, True]
     assert scores.greedy == [1.0] and scores.sampled == [0.0] and scores.sampled_lenient == [0.5]
+
+
+@pytest.fixture
+def words(tmp_path, tiny_model):
+    """A GRPO recipe whose golds are words; ``words(key=value)`` changes keys."""
+    rows = [{"prompt": "Capital of France?", "solution": "Paris"}, {"prompt": "Author of Ulysses?", "solution": "James Joyce"}]
+    (tmp_path / "words.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+
+    def write(**changes):
+        settings = {
+            "model_name_or_path": str(tiny_model),
+            "dataset_name": str(tmp_path / "words.jsonl"),
+            "dataset_train_split": "train[:0]",
+            "mapper": "prompt_solution",
+            "response_format": "think_answer",
+            "reward_funcs": ["format", "exact_match"],
+            "max_completion_length": 4,
+            "use_cpu": True,
+            "bf16": False,
+            "dtype": "float32",
+            "output_dir": str(tmp_path / "run"),
+        }
+        path = tmp_path / "words.yaml"
+        path.write_text(yaml.safe_dump({**settings, **changes}))
+        return str(path)
+
+    return write
+
+
+def starts_alike(completions, solution, **columns):
+    return [1.0 if gold[0] in turn["content"] else 0.0 for gold, (turn,) in zip(solution, completions, strict=True)]
+
+
+@pytest.mark.parametrize(
+    ("changes", "strict", "lenient"),
+    [
+        # 1 of 2 stands where the format wants it, the other one after "the answer is"
+        ({}, [True, False, False], [True, True, False]),
+        ({"reward_funcs": ["answer_match"]}, [True, False, False], [True, True, False]),
+        # a function of one's own does not say how it reads an answer: strict alone
+        ({"reward_funcs": ["tests.test_evaluate:starts_alike"]}, [True, True, False], [True, True, False]),
+        # each row's own task's reward
+        (
+            {
+                "reward_funcs": ["tests.test_evaluate:starts_alike", "exact_match"],
+                "task_rewards": {"Paris": ["exact_match"], "James Joyce": ["tests.test_evaluate:starts_alike"]},
+                "task_column": "solution",
+            },
+            [True, True, False],
+            [True, True, False],
+        ),
+    ],
+    ids=["exact_match", "answer_match", "own", "routed"],
+)
+def test_golds_in_words_are_judged_by_the_recipe_s_first_reward_that_judges_them(words, changes, strict, lenient):
+    from r1_recipes.formats import FORMATS
+
+    recipe = evaluate.load_recipe([words(**changes)])
+    fmt = FORMATS["think_answer"]
+    rows = [{"prompt": "?", "solution": gold} for gold in ("Paris", "James Joyce", "James Joyce")]
+    texts = [fmt.render("So.", "Paris."), "The answer is James Joyce", "I do not know"]
+    assert evaluate.verdicts(fmt, evaluate._judges(recipe, fmt), rows, texts) == (strict, lenient)
+
+
+def test_the_command_judges_golds_in_words(words, tmp_path, capsys):
+    evaluate.main([words(), "--num_samples", "1", "--dataset_train_split", "train[:1]", "--dataset_test_split", "train[1:]"])
+    printed = capsys.readouterr().out
+    assert "| reward, mean | format | exact_match |" in printed
+    assert f"Judged on 1 held-out rows (split 'train[1:]' of {tmp_path / 'words.jsonl'})." in printed
+
+
+def test_majority_of_words():
+    samples = [{"answer": answer, "correct": "paris" in answer.lower()} for answer in ("Rome", "Paris", "paris.", "Rom")]
+    assert evaluate._majority(samples) == 1.0
+
+
+@pytest.mark.parametrize(
+    ("changes", "said"),
+    [
+        # A single file is every split, so "test" is what was trained on.
+        ({"dataset_train_split": "train"}, "split 'test' of .* has 2 of 2 rows that training reads too.*--dataset_test_split train"),
+        ({"dataset_train_split": "train", "dataset_test_split": "train[-1:]"}, "has 1 of 1 rows that training reads too"),
+        ({"dataset_train_split": "train", "dataset_test_split": "train"}, None),
+        ({"dataset_train_split": "train[:1]", "dataset_test_split": "train[1:]"}, None),
+    ],
+)
+def test_training_rows_are_not_called_held_out(words, changes, said):
+    recipe = evaluate.load_recipe([words(**changes)])
+    if said:
+        with pytest.raises(RecipeError, match=said):
+            evaluate.rows_to_judge(recipe)
+        return
+    _, what = evaluate.rows_to_judge(recipe)
+    assert ("held-out" in what) == (changes["dataset_train_split"] != "train") and ("training rows" in what) == ("held-out" not in what)

@@ -12,6 +12,7 @@ from r1_recipes.backends import Completion
 from r1_recipes.data.load import build_prompt
 from r1_recipes.errors import RecipeError
 from r1_recipes.formats import FORMATS
+from r1_recipes.rewards import get_reward_funcs
 from tests.conftest import REPOSITORY
 
 pytest.importorskip("lm_eval", reason="lm-eval is not installed: pip install -c constraints.txt -e '.[lm-eval]'")
@@ -51,7 +52,8 @@ def judged_by_both(tmp_path, fmt, rows):
     """``(completion, gold, ours strict, ours lenient, lm-eval's strict-match, lm-eval's flexible-extract)`` a row."""
     completions, golds = zip(*rows, strict=True)
     data = dataset(fmt, list(golds))
-    _, table = evaluate._judge("m", fmt, data, [[Completion(text, 9, "stop")] for text in completions], 0, {}, None)
+    judges = dict(zip(["accuracy"], get_reward_funcs(["accuracy"], fmt), strict=True))
+    _, table = evaluate._judge("m", fmt, data, [[Completion(text, 9, "stop")] for text in completions], 0, judges, {}, None)
     task = lm_eval.write_task(data, fmt, tmp_path / "task", name="local", max_tokens=64)
     results = lm_eval.run_task(task, scripted(completions))
     theirs = [lm_eval.verdicts(results, "local", which) for which in (lm_eval.STRICT, lm_eval.FLEXIBLE)]

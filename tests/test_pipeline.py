@@ -192,7 +192,11 @@ def test_a_pipeline_trains_generates_judges_and_remembers(tiny, tmp_path, in_pro
     assert outcomes["data"].yielded["completions"] == 16 == outcomes["data"].yielded["kept_completions"]
     report = (moved / "results.md").read_text(encoding="utf-8")
     assert "| its answers |  |  |  |  |  | 16 of 16 (100%) |" in report
-    assert "last SFT over raw model: greedy" in report and "3 held-out problems, 2 sampled answers each; seed 1" in report
+    assert (
+        "last SFT over raw model: greedy" in report
+        and "3 training rows (split 'train' of" in report
+        and "2 sampled answers each; seed 1" in report
+    )
     assert json.loads((moved / "last" / "run.json").read_text())["identity"]["dataset_name"] == str(moved / "data" / "dataset")
     said = capfd.readouterr().out
     assert "4 Signal" in said and "Ready" in said and said.index("4 Signal") < said.index("Done in")

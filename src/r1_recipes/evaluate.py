@@ -12,6 +12,7 @@ is published as a gain of GRPO is the distance between the two.
 from __future__ import annotations
 
 import argparse
+import contextlib
 import dataclasses
 import json
 import logging
@@ -54,7 +55,7 @@ class Scores:
         model: path or id.
         greedy: per row, 1.0 where the greedy completion is right (strict).
         sampled: per row, the share of its sampled completions that is right (strict); empty where none were sampled, as the next ones.
-        greedy_lenient: as ``greedy``, by :func:`lenient_verdicts`.
+        greedy_lenient: as ``greedy``, by :func:`verdicts`.
         sampled_lenient: as ``sampled``, by the same.
         majority: per row, 1.0 where the answer that most samples give is right (maj@n; strict).
         num_samples: sampled completions a row, n.
@@ -220,6 +221,7 @@ def evaluate_model(
         raise RecipeError(f"{recipe.path}: backend openai: the server has the chat template; leave chat_template out")
     recipe = _for_generation(recipe, name, batch_size, seed)
     tokenizer, fmt = load_format(recipe, backend)
+    judges = _judges(recipe, fmt, with_models=with_models)
     rewards = {key: reward for key, reward in reward_functions(recipe, fmt, with_models=with_models) if reward is not None}
     if rewards and tokenizer is None:
         logger.info("the recipe's rewards are left out: some count tokens, and the server keeps the tokenizer")
@@ -233,7 +235,7 @@ def evaluate_model(
     if not runtime.is_main_process():
         return None
     groups = [done[index] for index in range(len(rows))]
-    scores, table = _judge(name, fmt, rows, groups, num_samples, rewards, tokenizer)
+    scores, table = _judge(name, fmt, rows, groups, num_samples, judges, rewards, tokenizer)
     if folder is not None:
         from datasets import Dataset
 
@@ -312,15 +314,15 @@ def _generate_and_keep(
         return {record["index"]: [Completion(**c) for c in record["completions"]] for record in store}
 
 
-def held_out_rows(recipe: Recipe) -> Dataset:
-    """The recipe's test split, whole (length limits are for training) but for rows whose gold cannot be judged by; those are counted.
+def rows_to_judge(recipe: Recipe) -> tuple[Dataset, str]:
+    """The recipe's test split, whole (length limits are for training) but for rows that no reward can judge, and what it is in words.
 
     Raises:
-        RecipeError: the split cannot be read, or no row can be judged.
+        RecipeError: the split cannot be read, holds rows that the recipe trains on without saying so (``dataset_test_split`` is not
+            ``dataset_train_split``), or no row can be judged.
     """
     from r1_recipes.data import load_dataset
     from r1_recipes.formats import get_response_format
-    from r1_recipes.verification import grade
 
     script, source = recipe.script, None
     script.max_prompt_tokens = script.max_solution_tokens = None
@@ -330,19 +332,87 @@ def held_out_rows(recipe: Recipe) -> Dataset:
 
         source = example_rows(script, "grpo")
     rows, report = load_dataset(script, fmt, "grpo", split="test", rows=source)
-    logger.info("held out: %s", report)
-    golds, scorers = (rows[name] if name in rows.column_names else [None] * len(rows) for name in ("solution", "scorer"))
-    verdicts = grade([None if scorer else gold for gold, scorer in zip(golds, scorers, strict=True)], [None] * len(rows))
-    judged = [index for index, verdict in enumerate(verdicts) if scorers[index] or verdict is not None]
-    if not judged:
+    logger.info("to judge: %s", report)
+    kind = _kind_of_rows(recipe, fmt, rows)
+    rows = _judgeable(recipe, fmt, rows)
+    return rows, f"{len(rows)} {kind}"
+
+
+def _kind_of_rows(recipe: Recipe, fmt: ResponseFormat, rows: Dataset) -> str:
+    """Whether the rows are held out, and where they are from."""
+    from r1_recipes.data import load_dataset
+    from r1_recipes.data.load import drop_overlap
+
+    script = recipe.script
+    if script.smoke:
+        return "example rows (smoke)"
+    origin = f"split {script.dataset_test_split!r} of {script.dataset_name}" if script.dataset_name else "the test split of dataset_mixture"
+    if recipe.method == "evaluate":  # a benchmark trains nothing
+        return f"rows ({origin})"
+    if script.dataset_name and script.dataset_test_split == script.dataset_train_split:
+        return f"training rows ({origin}), none of them held out"
+    if recipe.training.eval_strategy != "no":  # training leaves out what the test split asks
+        return f"held-out rows ({origin})"
+    try:
+        trained = load_dataset(script, fmt, "grpo", split="train")[0]
+    except RecipeError as error:
+        logger.warning("whether these rows are trained on is not known: %s", error)
+        return f"rows ({origin}); whether they are held out is not known"
+    shared = drop_overlap(rows, trained)[1]
+    if shared > len(rows) / 2:
         raise RecipeError(
-            f"{recipe.path}: no held-out row can be judged: none has a scorer, or a gold that is mathematics; the first gold "
-            f"is {golds[0]!r}"
+            f"{recipe.path}: dataset_test_split: {origin} has {shared} of {len(rows)} rows that training reads too, not held out. "
+            "Fix: dataset_train_split: 'train[:-128]' and dataset_test_split: 'train[-128:]'; or, to judge training rows, "
+            f"--dataset_test_split {script.dataset_train_split}; for rows that nothing is trained on, a benchmark (num_samples)"
         )
-    if len(judged) < len(rows):
-        logger.warning("%d of %d held-out golds are not mathematics; those rows are left out", len(rows) - len(judged), len(rows))
-        rows = rows.select(judged)
+    return f"held-out rows ({origin})" + (f", {shared} of which ask what training rows ask" if shared else "")
+
+
+def _judgeable(recipe: Recipe, fmt: ResponseFormat, rows: Dataset) -> Dataset:
+    """The rows that some reward can say right or wrong of; the others are counted in the log.
+
+    Raises:
+        RecipeError: there are none, or a reward of the recipe's own fails.
+    """
+    from r1_recipes.rewards.call import score, try_own_rewards
+
+    judges = _judges(recipe, fmt)
+    try_own_rewards(list(judges), list(judges.values()), rows, fmt, None)
+    listed, found = list(rows), set()
+    for name, judge in judges.items():
+        if _by_gold(judge):
+            verdicts = score(name, judge, listed, [""] * len(rows), None)
+            found |= {index for index, verdict in enumerate(verdicts) if verdict is not None}
+        elif hasattr(judge, "judged"):
+            found |= set(judge.judged({key: rows[key] for key in rows.column_names}))
+        else:
+            return rows
+    if not found:
+        gold = rows[0].get("solution")
+        raise RecipeError(
+            f"{recipe.path}: no row can be judged: {' and '.join(judges)} can read none of the golds; the first is {gold!r}. "
+            "Fix: for golds in words, reward_funcs: [answer_match]"
+        )
+    if len(found) < len(rows):
+        logger.warning("%d of %d golds cannot be read by %s; those rows are left out", len(rows) - len(found), len(rows), [*judges])
+        rows = rows.select(sorted(found))
     return rows
+
+
+def _judges(recipe: Recipe, fmt: ResponseFormat, *, with_models: bool = False) -> dict[str, Callable]:
+    """The rewards that say what is right, by name; a row is the first one's that judges it."""
+    from r1_recipes.preflight_checks.judging import reward_functions
+    from r1_recipes.rewards import answer_rewards, get_reward_funcs
+
+    own = {name: reward for name, reward in reward_functions(recipe, fmt, with_models=with_models) if reward is not None}
+    return {name: own[name] if name in own else get_reward_funcs([name], fmt)[0] for name in answer_rewards(own)}
+
+
+def _by_gold(judge: Callable) -> bool:
+    """Whether a reward compares the format's answer with a gold, so that it can be asked about an answer found elsewhere."""
+    from r1_recipes.rewards import AnswerReward
+
+    return isinstance(getattr(judge, "reward", judge), AnswerReward)
 
 
 def _judge(
@@ -351,6 +421,7 @@ def _judge(
     rows: Dataset,
     groups: list[list[Completion]],
     num_samples: int,
+    judges: dict[str, Callable],
     rewards: dict[str, Callable],
     tokenizer: Any,
 ) -> tuple[Scores, list[dict[str, Any]]]:
@@ -358,18 +429,18 @@ def _judge(
     from r1_recipes.rewards import get_reward_funcs
     from r1_recipes.rewards.accuracy import parsed_answers
 
-    accuracy, shape, language = get_reward_funcs(["accuracy", "format", "language_consistency"], fmt)
+    shape, language = get_reward_funcs(["format", "language_consistency"], fmt)
     copies = 1 + num_samples
     flat = [completion for group in groups for completion in group]
     texts = [completion.text for completion in flat]
     columns = {column: [value for value in rows[column] for _ in range(copies)] for column in rows.column_names}
     columns["prompts"] = columns.pop("prompt")
-    strict = [bool(value) for value in accuracy(completions=texts, **columns)]
-    lenient = lenient_verdicts(fmt, texts, strict, columns.get("solution"), columns.get("scorer"))
+    each_row = [row for row in rows for _ in range(copies)]
+    strict, lenient = verdicts(fmt, judges, each_row, texts)
     formed = shape(completions=texts)
     spoken = language(completions=texts, **columns)
     answers = parsed_answers(fmt, texts)
-    given = _own_scores(rewards, rows, flat, copies, tokenizer)
+    given = _own_scores(rewards, each_row, flat, tokenizer)
     table = [
         {
             "index": position // copies,
@@ -424,12 +495,11 @@ def _judge(
 
 
 def _own_scores(
-    rewards: dict[str, Callable], rows: Dataset, completions: list[Completion], copies: int, tokenizer: Any
+    rewards: dict[str, Callable], each_row: list[dict[str, Any]], completions: list[Completion], tokenizer: Any
 ) -> dict[str, list[float | None]]:
     """What each of the recipe's rewards gives each completion, called as TRL would; one that fails is named, and left out."""
-    from r1_recipes.preflight_checks.judging import score
+    from r1_recipes.rewards.call import score
 
-    each_row = [row for row in rows for _ in range(copies)]
     texts, tokens = [completion.text for completion in completions], [completion.tokens for completion in completions]
     given = {}
     for name, reward in rewards.items():
@@ -445,48 +515,55 @@ def _mean_of_judged(values: Iterable[float | None]) -> float | None:
     return sum(judged) / len(judged) if judged else None
 
 
-def lenient_verdicts(
-    fmt: ResponseFormat,
-    texts: Sequence[str],
-    strict: Sequence[bool],
-    solutions: Sequence[str | None] | None,
-    scorers: Sequence[str | None] | None = None,
-) -> list[bool]:
-    """Whether a right answer can be made out, in whatever shape.
+def verdicts(
+    fmt: ResponseFormat, judges: dict[str, Callable], each_row: Sequence[dict[str, Any]], texts: Sequence[str]
+) -> tuple[list[bool], list[bool]]:
+    """Whether each completion is right, strictly and leniently.
 
-    Right are: what is right strictly; what follows the reasoning (or the whole text, where none is closed) and ends in a right box, a
-    right "the answer is", or a right last line; and, as lm-eval's flexible extraction has it, a right last number.
+    Strictly: the first of ``judges`` that judges the row gives it full marks. Leniently right is also what such a judge would accept, if
+    it compares with a gold, where it stood in the format: what follows the reasoning (or the whole text, where none is closed) and ends
+    in a box, in "the answer is", or in a last line; and, as lm-eval's flexible extraction has it, its last number.
 
     Args:
         fmt: reads the completions.
+        judges: rewards by name.
+        each_row: the row of each completion.
         texts: completions.
-        strict: their strict verdicts.
-        solutions: golds, one a completion.
-        scorers: the column ``scorer``, where there is one; it decides in place of the gold.
-
-    Returns:
-        One a completion.
     """
-    from r1_recipes.verification import final_answer, grade, score
+    from r1_recipes.verification import final_answer
 
-    verdicts = list(strict)
+    strict: list[bool | None] = [None] * len(texts)
+    lenient: list[bool] = [False] * len(texts)
     closing = fmt.reasoning_tags[1] if fmt.reasoning_tags else None
-    for pick in (final_answer, _last_number):
-        left = [index for index, verdict in enumerate(verdicts) if not verdict]
-        answers = []
-        for index in left:
-            text = fmt.full_text(texts[index])
-            answers.append(pick(text.rpartition(closing)[2] if closing and closing in text else text))
-        scored = [position for position, index in enumerate(left) if scorers is not None and scorers[index]]
-        golds = [None if solutions is None else solutions[index] for index in left]
-        found = grade([None if scorers is not None and scorers[i] else gold for i, gold in zip(left, golds, strict=True)], answers)
-        for position, verdict in zip(
-            scored, score([scorers[left[p]] for p in scored], [answers[p] for p in scored]) if scored else [], strict=True
-        ):
-            found[position] = verdict
-        for index, verdict in zip(left, found, strict=True):
-            verdicts[index] = bool(verdict)
-    return verdicts
+    for name, judge in judges.items():
+        mine = [index for index, verdict in enumerate(strict) if verdict is None]
+        answered = _right(name, judge, each_row, dict(zip(mine, (texts[index] for index in mine), strict=True)))
+        for index, verdict in answered.items():
+            strict[index], lenient[index] = verdict, bool(verdict)
+        for pick in (final_answer, _last_number) if _by_gold(judge) else ():
+            found = {}
+            for index in (index for index, verdict in answered.items() if verdict is not None and not lenient[index]):
+                text = fmt.full_text(texts[index])
+                answer = pick(text.rpartition(closing)[2] if closing and closing in text else text)
+                with contextlib.suppress(ValueError):  # what the format cannot hold
+                    found |= {index: fmt.render_completion("Let me see.", answer)} if answer else {}
+            for index, verdict in _right(name, judge, each_row, found).items():
+                lenient[index] = bool(verdict)
+    if None in strict:
+        logger.warning(
+            "%d of %d completions are judged by none of %s; they count as wrong", strict.count(None), len(texts), ", ".join(judges)
+        )
+    return list(map(bool, strict)), lenient
+
+
+def _right(name: str, judge: Callable, each_row: Sequence[dict[str, Any]], texts: dict[int, str]) -> dict[int, bool | None]:
+    """Whether a reward gives these completions (by index) full marks; ``None`` where it does not judge."""
+    from r1_recipes.rewards.call import score
+
+    if not texts:
+        return {}
+    scores = score(name, judge, [each_row[index] for index in texts], list(texts.values()), None)
+    return {index: None if value is None else value >= 1 for index, value in zip(texts, scores, strict=True)}
 
 
 def _last_number(text: str) -> str | None:
@@ -496,12 +573,17 @@ def _last_number(text: str) -> str | None:
 
 def _majority(samples: list[dict[str, Any]]) -> float:
     """1.0 where the answer that most samples give is right; of equally frequent ones the first given counts, and no answer is none."""
-    votes = Counter("".join(record["answer"].split()).replace(",", "") for record in samples if record["answer"] is not None)
+    votes = Counter(_vote(record["answer"]) for record in samples if record["answer"] is not None)
     if not votes:
         return 0.0
     winner = votes.most_common(1)[0][0]
-    chosen = next(r for r in samples if r["answer"] is not None and "".join(r["answer"].split()).replace(",", "") == winner)
+    chosen = next(r for r in samples if r["answer"] is not None and _vote(r["answer"]) == winner)
     return float(chosen["correct"])
+
+
+def _vote(answer: str) -> str:
+    """An answer as votes are counted: case, white space, commas and a full stop do not make another one."""
+    return "".join(answer.split()).replace(",", "").rstrip(".。").casefold()
 
 
 def markdown_table(rows: Sequence[tuple[str, Scores | None, dict[str, Any] | None]], *, full: bool = False) -> str:
@@ -635,7 +717,7 @@ def main(argv: Sequence[str] | None = None) -> None:
                 runtime.say(f"=== {name}\n{answer}\n")
             return
         settings = _settings(recipe, options)
-        rows = held_out_rows(recipe)
+        rows, what = rows_to_judge(recipe)
         folders: list[Path | None] = [None] * len(models)
         if options.output:
             # Two checkpoints may have one last name.
@@ -646,10 +728,10 @@ def main(argv: Sequence[str] | None = None) -> None:
         ]
         if not runtime.is_main_process():
             return
-        report = _report(models, scores)
+        report = _report(models, scores, what)
         runtime.say(report)
         if options.output:
-            entries = [_entry(one, before) for before, one in zip([None, *scores], scores, strict=False)]
+            entries = [{**_entry(one, before), "judged_on": what} for before, one in zip([None, *scores], scores, strict=False)]
             (options.output / "results.json").write_text(json.dumps(_finite(entries), indent=1, ensure_ascii=False), encoding="utf-8")
             (options.output / "results.md").write_text(report + "\n", encoding="utf-8")
 
@@ -678,11 +760,11 @@ def _settings(recipe: Recipe, options: argparse.Namespace) -> dict[str, Any]:
     return settings
 
 
-def _report(models: Sequence[str], scores: Sequence[Scores]) -> str:
+def _report(models: Sequence[str], scores: Sequence[Scores], what: str) -> str:
     parts = [markdown_table([(name, one, None) for name, one in zip(models, scores, strict=True)], full=True)]
     parts.append(rewards_table(list(zip(models, scores, strict=True))))
     parts += [difference_line(scores[i], scores[i + 1], f"{models[i + 1]} over {models[i]}", full=True) for i in range(len(scores) - 1)]
-    return "\n\n".join(part for part in parts if part)
+    return "\n\n".join(part for part in [*parts, f"Judged on {what}."] if part)
 
 
 def _entry(scores: Scores, before: Scores | None) -> dict[str, Any]:

@@ -19,7 +19,7 @@ import yaml
 
 from r1_recipes import runtime
 from r1_recipes.errors import RecipeError, install_hint
-from r1_recipes.evaluate import held_out_rows, load_recipe
+from r1_recipes.evaluate import load_recipe, rows_to_judge
 
 if TYPE_CHECKING:
     from datasets import Dataset
@@ -176,7 +176,7 @@ def evaluate_checkpoint(recipe: Recipe, model: str, folder: Path, *, backend: st
         RecipeError: as :func:`write_task`, the model cannot be found, or its window has no room for an answer.
     """
     recipe.model.model_name_or_path = model
-    rows = held_out_rows(recipe)
+    rows, _ = rows_to_judge(recipe)
     tokenizer, fmt = runtime.load_tokenizer(recipe)
     # With the template that evaluation uses: a recipe may bring one, or a prefill.
     tokenizer.save_pretrained(folder / "tokenizer")

@@ -23,7 +23,7 @@ from typing import Any
 
 from r1_recipes import report, runtime
 from r1_recipes.errors import RecipeError, unknown_name
-from r1_recipes.evaluate import BATCH_SIZE, Scores, difference_line, evaluate_model, held_out_rows, markdown_table
+from r1_recipes.evaluate import BATCH_SIZE, Scores, difference_line, evaluate_model, markdown_table, rows_to_judge
 from r1_recipes.recipe import Recipe, load, read_yaml
 
 logger = logging.getLogger("r1_recipes.pipeline")  # under `python -m` this module is called __main__
@@ -164,6 +164,7 @@ class _Run:
     output_dir: Path
     overrides: dict[str, str]
     judged: dict[str, int] = field(default_factory=dict)
+    judged_on: str = ""
 
 
 def run_pipeline(
@@ -344,15 +345,16 @@ def _judge(run: _Run, stage: Stage, model: str) -> Scores:
     path = run.output_dir / f"scores_{stage.name}.json"
     if path.is_file():
         kept = json.loads(path.read_text(encoding="utf-8"))
-        if kept["judged"] == judged and kept["scores"]["model"] == model:
+        if kept["judged"] == judged and "rows" in kept and kept["scores"]["model"] == model:
+            run.judged_on = kept["rows"]
             return Scores(**kept["scores"])
     recipe.script.max_eval_samples = run.judged["problems"]
-    rows = held_out_rows(recipe)
+    rows, run.judged_on = rows_to_judge(recipe)
     scores = evaluate_model(
         model, rows, recipe, num_samples=run.judged["num_samples"], batch_size=BATCH_SIZE, seed=run.judged["seed"], label=stage.name
     )
     path.parent.mkdir(parents=True, exist_ok=True)
-    path.write_text(json.dumps({"judged": judged, "scores": asdict(scores)}), encoding="utf-8")
+    path.write_text(json.dumps({"judged": judged, "rows": run.judged_on, "scores": asdict(scores)}), encoding="utf-8")
     runtime.say(f"{stage.label}: greedy {sum(scores.greedy) / len(rows):.1%}, sampled {sum(scores.sampled) / len(rows):.1%} right")
     return scores
 
@@ -364,8 +366,8 @@ def _report(run: _Run, outcomes: dict[str, Outcome]) -> str:
     for before, after in pipeline.compare:
         what = f"{labels[after]} over {labels[before]}"
         lines += ["", difference_line(outcomes[before].scores, outcomes[after].scores, what)]
-    samples, problems = run.judged["num_samples"], len(next(o.scores for o in outcomes.values() if o.scores).greedy)
-    lines += ["", f"Judged on {problems} held-out problems, {samples} sampled answer{'s'[: samples > 1]} each; seed "]
+    samples = run.judged["num_samples"]
+    lines += ["", f"Judged on {run.judged_on}, {samples} sampled answer{'s'[: samples > 1]} each; seed "]
     lines[-1] += f"{run.judged['seed']}; in brackets: 95 % intervals."
     return "\n".join([*lines, pipeline.note] if pipeline.note else lines)
 

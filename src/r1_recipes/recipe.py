@@ -62,6 +62,17 @@ _STR_OR_BOOL = {"scale_rewards", "fsdp", "resume_from_checkpoint"}
 
 # What a YAML file may be and stand for: hundreds of times the largest recipe, and still read in seconds.
 _MAX_YAML_BYTES, _MAX_YAML_VALUES, _MAX_YAML_LEVELS, _MAX_DIGITS = 1_000_000, 100_000, 64, 1000
+# Values out of these intervals would fail after minutes, or silently train nothing; a default is always allowed.
+_INTERVALS = {
+    "[1, inf)": "max_steps max_samples max_eval_samples max_prompt_tokens max_solution_tokens max_length max_completion_length "
+    "eval_max_completion_length per_device_train_batch_size per_device_eval_batch_size gradient_accumulation_steps num_generations "
+    "generation_batch_size steps_per_generation num_iterations lora_r",
+    "[0, inf)": "temperature eval_temperature beta epsilon epsilon_high delta weight_decay max_grad_norm warmup_steps seed",
+    "(0, inf)": "num_train_epochs logging_steps repetition_penalty lora_alpha",
+    "(0, 1]": "learning_rate top_p vllm_gpu_memory_utilization",
+    "[0, 1]": "min_p lora_dropout",
+}
+_RANGES = {key: interval for interval, keys in _INTERVALS.items() for key in keys.split()}
 
 # PyYAML reads 1e-6 as text; the type of a key says better, but what stands inside a mapping has no key of ours.
 _EXPONENT = re.compile(r"[-+]?(\d+\.?\d*|\.\d+)[eE][-+]?\d+")
@@ -281,7 +292,7 @@ def load(argv: Sequence[str], method: str) -> Recipe:
         for key, value in values.items():
             if key not in actions:
                 raise RecipeError(_unknown_key(source, key, actions, method))
-            settings[key] = _converted(actions[key], hints[key], value, source)
+            settings[key] = _in_range(actions[key], _converted(actions[key], hints[key], value, source), source)
     parser.set_defaults_with_config(**settings)
     if "ACCELERATE_MIXED_PRECISION" in os.environ and {"bf16", "fp16"} & settings.keys():
         # accelerate's launcher says its file's precision by this variable, which would win over bf16: false. The recipe decides.
@@ -291,7 +302,7 @@ def load(argv: Sequence[str], method: str) -> Recipe:
     except RecipeError as error:
         raise RecipeError(_with_path(path, error)) from error
     except (ValueError, TypeError, ImportError) as error:
-        hint = " On the CPU: --use_cpu true --bf16 false." if "use_cpu" in str(error) else ""
+        hint = " On the CPU: --use_cpu true --bf16 false." if "use_cpu" in str(error) else _batch_hint(str(error), settings)
         raise RecipeError(f"{path}: {error}{hint}") from error
     recipe.script, recipe.training, recipe.model = script, training, model
     chosen = {key: value for key, value in dataclasses.asdict(reward_values).items() if value is not None}
@@ -505,6 +516,37 @@ def _converted(action: Any, hint: Any, value: Any, source: str) -> Any:
     return [converted] if action.nargs == "+" else converted
 
 
+def _in_range(action: Any, value: Any, source: str) -> Any:
+    """The value of a key, if it is its default or lies in its interval."""
+    interval = _RANGES.get(action.dest)
+    if interval is None or value == action.default or not isinstance(value, int | float):
+        return value
+    low, high = map(float, interval[1:-1].split(","))
+    if not low <= value <= high or (value == low and interval[0] == "(") or (value == high and interval[-1] == ")"):
+        raise RecipeError(
+            f"{source}: {action.dest}: must be in {interval}, got {value}. Fix: leave it out for its default, {action.default}"
+        )
+    return value
+
+
+def _batch_hint(refusal: str, settings: dict[str, Any]) -> str:
+    """What would fit, after TRL's sentence about a batch that groups of completions do not fill; else nothing."""
+    numbers = [int(number) for number in re.findall(r"\d+", refusal)]
+    if "generations used for evaluation" in refusal:
+        device, processes, group = numbers
+        per_device = next(size for size in range(device, device + group + 1) if size * processes % group == 0)
+        return f" Fix: per_device_eval_batch_size: {per_device}, or num_generations_eval: 1"
+    if "must be divisible by num_generations" in refusal:
+        batch, group = numbers
+        sizes = [size for size in range(2, batch + 1) if batch % size == 0]
+        key = "generation_batch_size" if "generation_batch_size" in settings else "per_device_train_batch_size"
+        more = math.lcm(batch, group) // batch * settings.get(key, batch)
+        return " Fix: " + " or ".join([*([f"num_generations: {', '.join(map(str, sizes))}"] if sizes else []), f"{key}: {more}"])
+    if "at least 2 generations" in refusal:
+        return " Fix: num_generations: 8, and a batch that 8 divides"
+    return ""
+
+
 @functools.cache
 def _our_keys() -> frozenset[str]:
     from r1_recipes.arguments import RecipeArguments
@@ -566,6 +608,10 @@ def _check(recipe: Recipe, chosen_params: dict[str, Any], used: set[str]) -> Non
     path, script, training = recipe.path, recipe.script, recipe.training
     if not recipe.model.model_name_or_path and recipe.method != "evaluate":  # a benchmark is told which models
         raise RecipeError(f"{path}: model_name_or_path: missing; a hub id or a local checkpoint folder")
+    if 0 < getattr(training, "max_steps", 0) <= getattr(training, "warmup_steps", 0) and not script.smoke:
+        recipe.warnings.append(
+            f"{path}: warmup_steps {training.warmup_steps:g} of max_steps {training.max_steps}: learning_rate is reached late or never"
+        )
     for key in sorted(set(chosen_params) - used):
         recipe.warnings.append(f"{path}: {key} is ignored: none of reward_funcs {getattr(script, 'reward_funcs', [])} has it")
     from r1_recipes.data import get_mapper
@@ -594,6 +640,8 @@ def _check(recipe: Recipe, chosen_params: dict[str, Any], used: set[str]) -> Non
     if not script.reward_funcs and recipe.method == "grpo":
         raise RecipeError(f"{path}: reward_funcs: missing; name at least one of {', '.join(sorted(REWARDS))}")
     weights = getattr(training, "reward_weights", None)
+    if weights and not any(weights):
+        raise RecipeError(f"{path}: reward_weights: must have one that is not 0, got {weights}. Fix: leave it out for 1 each")
     if weights is not None and len(weights) != len(script.reward_funcs):
         raise RecipeError(
             f"{path}: reward_weights has {len(weights)} entries for {len(script.reward_funcs)} reward_funcs {script.reward_funcs}"

@@ -33,6 +33,7 @@ from typing import TYPE_CHECKING, Any
 
 from r1_recipes.errors import RecipeError, first_line
 from r1_recipes.recipe import parse_yaml
+from r1_recipes.rewards import answer_rewards
 
 if TYPE_CHECKING:
     from transformers import Trainer, TrainerCallback
@@ -58,7 +59,6 @@ ENTROPY_RATIO = 0.25
 SATURATED = 0.99
 ZERO_STD_SHARE = 0.5
 FLAT = 0.02
-_ANSWER_REWARD = re.compile(r"accuracy|countdown|multiply|answer_contains|correct")
 _SHAPE_REWARD = re.compile(r"format|tag_count|xml")
 _NO_REWARD = {"step", "advantage"}
 
@@ -208,7 +208,9 @@ def find_flags(run: RunData) -> list[dict[str, Any]]:
         elif len(spread) >= MIN_POINTS and not any(spread):
             flag("reward_constant", "warn", reward=name, value=values[-1] if values else None, points=len(spread))
     total = run.mean("reward")
-    for name in filter(_ANSWER_REWARD.search, rewards):
+    named = run.settings.get("reward_funcs")
+    judges = [str(name).rpartition(":")[2] for name in answer_rewards(named if isinstance(named, list) else rewards)]
+    for name in [name for name in judges if name in rewards][:1]:
         answers = run.mean(f"rewards/{name}/mean")
         if not total or not answers:
             continue

@@ -144,7 +144,9 @@ def test_logging():
         log_extra=extra.__setitem__,
         log_metric=lambda name, value: metrics[name].append(value),
     )
-    assert extra == {"countdown_verdict": ["right", "wrong", "malformed", "no answer", ""]}
+    asked = f"{PUZZLE.target} of {', '.join(map(str, PUZZLE.numbers))}"
+    assert extra.pop("countdown_verdict") == ["right", "wrong", "malformed", "no answer", ""]
+    assert extra == {"answer_parsed": ["7*4+3", "7*4", "?", "", "1"], "solution": [*[asked] * 4, ""]}
     # One value a row that is judged: their mean is the share.
     assert metrics == {"countdown/success": [1.0, 0.0, 0.0, 0.0], "countdown/malformed": [0.0, 0.0, 1.0, 0.0]}
 

@@ -160,7 +160,8 @@ def test_answer_match_takes_the_rule_that_the_gold_asks_for():
     golds = ["B", "\\frac{3}{4}", "Pancreas", "Pancreas", "", "B"]
     values = reward(completions=[think(a) for a in answers], solution=golds, log_extra=logged.__setitem__)
     assert values == [1.0, 1.0, 1.0, 0.0, None, 0.0]
-    assert logged == {"matched_by": ["choice", "mathematics", "words", "", "", ""]}
+    assert logged.pop("matched_by") == ["choice", "mathematics", "words", "", "", ""]
+    assert logged == {"answer_parsed": answers, "solution": golds}
 
 
 @pytest.mark.parametrize("letter", "ABCDEFGHIJ")

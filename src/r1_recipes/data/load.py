@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from r1_recipes.data.mappers import Conversations, Mapper, SkipRow, get_mapper, read_conversation, read_turns
 from r1_recipes.data.sources import load_rows
-from r1_recipes.errors import RecipeError, first_line, unknown_name
+from r1_recipes.errors import RecipeError, first_line, nearest, unknown_name
 from r1_recipes.formats import ResponseFormat, get_response_format
 
 if TYPE_CHECKING:
@@ -211,9 +211,10 @@ class _Job:
             mapper = self._mapper(columns, part or {})
         absent = mapper.missing(columns)
         if absent:
+            close = nearest(absent[0], columns, 1)
             raise RecipeError(
                 f"dataset {source}: mapper {mapper.name!r} needs column {', '.join(map(repr, absent))}; the columns there are: "
-                f"{', '.join(columns)}"
+                f"{', '.join(columns)}" + f". Did you mean {close[0]!r}?" * bool(close)
             )
         if mapper.images and self.method != "grpo":
             raise RecipeError(f"dataset {source}: mapper {mapper.name!r} gives pictures, which {self.method} does not take; grpo does")

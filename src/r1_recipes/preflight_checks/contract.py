@@ -9,10 +9,11 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from r1_recipes import runtime
 from r1_recipes.errors import RecipeError, first_line
 from r1_recipes.formats import FORMATS, ResponseFormat
-from r1_recipes.preflight_checks.data import rendered, right_answer
+from r1_recipes.preflight_checks.data import rendered
 from r1_recipes.preflight_checks.findings import Report, clip, listed, spread
-from r1_recipes.preflight_checks.judging import FULL_MARKS, reward_functions, score, total, weights
+from r1_recipes.preflight_checks.judging import FULL_MARKS, reward_functions, total, weights
 from r1_recipes.recipe import Recipe
+from r1_recipes.rewards.call import right_answer, score
 
 if TYPE_CHECKING:
     from datasets import Dataset

@@ -7,10 +7,11 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 from r1_recipes.errors import RecipeError, first_line
-from r1_recipes.formats import ResponseFormat, boxed_spans, get_response_format
+from r1_recipes.formats import ResponseFormat, get_response_format
 from r1_recipes.preflight_checks.findings import Report, clip, listed, spread
 from r1_recipes.preflight_checks.judging import GRADED
 from r1_recipes.recipe import Recipe
+from r1_recipes.rewards.call import right_answer
 
 if TYPE_CHECKING:
     from datasets import Dataset
@@ -179,13 +180,6 @@ def check_golds(report: Report, recipe: Recipe, rows: Dataset) -> None:
         )
     if not found and not odd:
         report.ok("data.golds", f"all {len(asked)} golds can be judged by ({len(sample)} of them were compared with themselves)")
-
-
-def right_answer(solution: Any) -> str | None:
-    r"""The answer that a gold asks for: what its last ``\boxed{…}`` holds, or follows its last ``####``, or all of it."""
-    gold = "" if solution is None else str(solution)
-    boxes = [gold[start:end] for start, end in boxed_spans(gold)]
-    return (boxes[-1] if boxes else gold.rpartition("####")[2]).strip() or None
 
 
 def check_example_lengths(report: Report, recipe: Recipe, rows: Dataset, tokenizer: Any) -> int | None:

@@ -11,8 +11,9 @@ from typing import TYPE_CHECKING, Any
 from r1_recipes.errors import RecipeError, first_line
 from r1_recipes.formats import ResponseFormat
 from r1_recipes.preflight_checks.findings import Report, spread
-from r1_recipes.preflight_checks.judging import reward_functions, score, total, weights
+from r1_recipes.preflight_checks.judging import reward_functions, total, weights
 from r1_recipes.recipe import Recipe
+from r1_recipes.rewards.call import score
 
 if TYPE_CHECKING:
     from datasets import Dataset

@@ -13,7 +13,9 @@ from r1_recipes.rewards import summary as _summary  # noqa: F401
 from r1_recipes.rewards import text as _text  # noqa: F401
 from r1_recipes.rewards.registry import (
     REWARDS,
+    AnswerReward,
     Reward,
+    answer_rewards,
     completion_texts,
     get_reward_funcs,
     register_reward,
@@ -24,7 +26,9 @@ from r1_recipes.rewards.routing import check_task_rewards, judged_rows, route
 
 __all__ = [
     "REWARDS",
+    "AnswerReward",
     "Reward",
+    "answer_rewards",
     "check_task_rewards",
     "completion_texts",
     "get_reward_funcs",

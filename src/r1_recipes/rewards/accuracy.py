@@ -9,7 +9,7 @@ from typing import Any
 from r1_recipes import verification
 from r1_recipes.errors import RecipeError
 from r1_recipes.formats import ResponseFormat
-from r1_recipes.rewards.registry import Reward, completion_texts, register_reward
+from r1_recipes.rewards.registry import AnswerReward, completion_texts, register_reward
 
 
 def parsed_answers(fmt: ResponseFormat, completions: Sequence[Any]) -> list[str | None]:
@@ -129,7 +129,7 @@ def require_solution(
 
 @register_reward("accuracy")
 @dataclass(frozen=True)
-class AccuracyReward(Reward):
+class AccuracyReward(AnswerReward):
     """1.0 where the final answer equals the column ``solution``, else 0.0; ``None`` where that gold is not mathematics.
 
     Range: {0, 1}. Only the format's answer counts: not one inside the reasoning, not one among several, not a chain of equations.
@@ -149,24 +149,28 @@ class AccuracyReward(Reward):
     ) -> list[float | None]:
         require_solution(self.name, solution, columns, scorer)
         judged = _judge(self.response_format, completions, solution, scorer, log_metric)
-        if log_extra is not None:
-            log_extra("answer_parsed", ["" if answer is None else answer for answer in judged.answers])
-            if solution is not None:
-                log_extra("solution", ["" if gold is None else gold for gold in _gold_texts(solution)])
+        self.log_answers(log_extra, judged.answers, [None] * len(completions) if solution is None else solution)
         return [None if verdict is None else float(verdict) for verdict in judged.verdicts]
 
 
 @register_reward("answer_contains")
 @dataclass(frozen=True)
-class AnswerContainsReward(Reward):
+class AnswerContainsReward(AnswerReward):
     """1.0 where the column ``solution`` is a substring of the parsed answer, else 0.0; ``None`` where there is no gold.
 
     Range: {0, 1}. Deliberately naive (``172`` contains ``72``), as in its source: the GSM8K GRPO demo for TRL (grpo_demo).
     """
 
-    def __call__(self, completions: Sequence[Any], solution: Sequence[Any] | None = None, **columns: Any) -> list[float | None]:
+    def __call__(
+        self,
+        completions: Sequence[Any],
+        solution: Sequence[Any] | None = None,
+        log_extra: Callable[[str, list], None] | None = None,
+        **columns: Any,
+    ) -> list[float | None]:
         require_solution(self.name, solution, columns)
         answers = parsed_answers(self.response_format, completions)
+        self.log_answers(log_extra, answers, solution)
         return [
             None if gold is None or not gold.strip() else float(answer is not None and gold.strip() in answer)
             for gold, answer in zip(_gold_texts(solution), answers, strict=True)

@@ -10,12 +10,12 @@ from typing import Any
 from r1_recipes.countdown import MAX_ANSWER_CHARS, Puzzle, Verdict, check, read_puzzle, scorer_puzzle
 from r1_recipes.errors import RecipeError
 from r1_recipes.rewards.accuracy import parsed_answers, require_solution
-from r1_recipes.rewards.registry import Reward, register_reward
+from r1_recipes.rewards.registry import AnswerReward, register_reward
 
 
 @register_reward("countdown")
 @dataclass(frozen=True)
-class CountdownReward(Reward):
+class CountdownReward(AnswerReward):
     """1.0 where the answer makes the target of every number exactly once, ``countdown_format_score`` for any other answer, 0.0 for none.
 
     Range: {0, ``countdown_format_score``, 1}; 0 for ``countdown_format_score`` makes it 0 or 1. ``None`` for a row without a puzzle. What
@@ -57,6 +57,8 @@ class CountdownReward(Reward):
             None if puzzle is None else "no answer" if answer is None else check(answer, puzzle.numbers, puzzle.target)
             for puzzle, answer in zip(puzzles, answers, strict=True)
         ]
+        golds = [puzzle and f"{puzzle.target} of {', '.join(map(str, puzzle.numbers))}" for puzzle in puzzles]
+        self.log_answers(log_extra, answers, golds)
         if log_extra is not None:
             log_extra("countdown_verdict", ["" if verdict is None else str(verdict) for verdict in verdicts])
         if log_metric is not None:
@@ -91,7 +93,7 @@ _WHOLE = re.compile(r"[-+]?[0-9]+")
 
 @register_reward("multiply")
 @dataclass(frozen=True)
-class MultiplyReward(Reward):
+class MultiplyReward(AnswerReward):
     """1.0 where the answer is the whole number in the column ``solution``, ``multiply_format_score`` for another whole number, else 0.0.
 
     Range: {0, ``multiply_format_score``, 1}. ``None`` where the gold is no whole number, or the row has a ``scorer`` of its own. The answer
@@ -107,10 +109,12 @@ class MultiplyReward(Reward):
         completions: Sequence[Any],
         solution: Sequence[Any] | None = None,
         scorer: Sequence[str | None] | None = None,
+        log_extra: Callable[[str, list], None] | None = None,
         **columns: Any,
     ) -> list[float | None]:
         require_solution(self.name, solution, columns)
         answers = parsed_answers(self.response_format, completions)
+        self.log_answers(log_extra, answers, solution)
         others = scorer if scorer is not None else [None] * len(answers)
         return [
             None if other else self._score(_whole_number(str(gold)), answer)

@@ -13,7 +13,7 @@ from r1_recipes.errors import RecipeError
 from r1_recipes.formats import boxed_spans
 from r1_recipes.rewards.accuracy import correctness, require_solution
 from r1_recipes.rewards.model import read_score
-from r1_recipes.rewards.registry import Reward, last_user_text, register_reward
+from r1_recipes.rewards.registry import AnswerReward, last_user_text, register_reward
 from r1_recipes.server import ChatServer
 
 logger = logging.getLogger(__name__)
@@ -111,7 +111,7 @@ def _names(text: str) -> set[str]:
 
 @register_reward("exact_match")
 @dataclass(frozen=True)
-class ExactMatchReward(Reward):
+class ExactMatchReward(AnswerReward):
     """1.0 where the answer says the column ``solution`` and nothing else, else 0.0; ``None`` where there is no gold.
 
     Range: {0, 1}. Compared are words and numbers: case, punctuation, articles and Markdown do not count, order and signs (``-``, ``<``,
@@ -119,17 +119,25 @@ class ExactMatchReward(Reward):
     hedging does not pay; a synonym is another word: see ``answer_match``.
     """
 
-    def __call__(self, completions: Sequence[Any], solution: Sequence[Any] | None = None, **columns: Any) -> list[float | None]:
+    def __call__(
+        self,
+        completions: Sequence[Any],
+        solution: Sequence[Any] | None = None,
+        log_extra: Callable[[str, list], None] | None = None,
+        **columns: Any,
+    ) -> list[float | None]:
         require_solution(self.name, solution, columns)
+        answers = [parsed.answer for parsed in self.parse(completions)]
+        self.log_answers(log_extra, answers, solution)
         return [
-            None if gold is None or not words(str(gold)) else float(_says(parsed.answer, str(gold)))
-            for gold, parsed in zip(solution, self.parse(completions), strict=True)
+            None if gold is None or not words(str(gold)) else float(_says(answer, str(gold)))
+            for gold, answer in zip(solution, answers, strict=True)
         ]
 
 
 @register_reward("choice_match")
 @dataclass(frozen=True)
-class ChoiceMatchReward(Reward):
+class ChoiceMatchReward(AnswerReward):
     """1.0 where the answer is the option's letter in the column ``solution``, else 0.0; ``None`` where the gold is no letter, A to J.
 
     Range: {0, 1}. ``B``, ``(B)``, ``B. pancreas`` and ``The answer is B`` are the same choice; two letters are none, and after a gold
@@ -137,17 +145,25 @@ class ChoiceMatchReward(Reward):
     choice.
     """
 
-    def __call__(self, completions: Sequence[Any], solution: Sequence[Any] | None = None, **columns: Any) -> list[float | None]:
+    def __call__(
+        self,
+        completions: Sequence[Any],
+        solution: Sequence[Any] | None = None,
+        log_extra: Callable[[str, list], None] | None = None,
+        **columns: Any,
+    ) -> list[float | None]:
         require_solution(self.name, solution, columns)
+        answers = [parsed.answer for parsed in self.parse(completions)]
+        self.log_answers(log_extra, answers, solution)
         return [
-            None if gold is None or option(str(gold)) is None else float(_chooses(parsed.answer, str(gold)))
-            for gold, parsed in zip(solution, self.parse(completions), strict=True)
+            None if gold is None or option(str(gold)) is None else float(_chooses(answer, str(gold)))
+            for gold, answer in zip(solution, answers, strict=True)
         ]
 
 
 @register_reward("answer_match")
 @dataclass(frozen=True)
-class AnswerMatchReward(Reward):
+class AnswerMatchReward(AnswerReward):
     """1.0 where the answer is the column ``solution`` by the rules of ``choice_match``, ``accuracy`` or ``exact_match``, as the gold asks;
     else what a judge says, where there is one, else 0.0.
 
@@ -201,6 +217,7 @@ class AnswerMatchReward(Reward):
             for row, verdict in zip(asked, self._judge(asked, golds, answers, prompts), strict=True):
                 scores[row] = verdict
                 by_rule[row] = "judge" if verdict else ""
+        self.log_answers(log_extra, answers, solution)
         if log_extra is not None:
             log_extra("matched_by", [rule or "" for rule in by_rule])
         if log_metric is not None and self.match_judge:

@@ -40,6 +40,33 @@ class Reward:
         raise NotImplementedError
 
 
+@dataclass(frozen=True)
+class AnswerReward(Reward):
+    """Base of the rewards that compare the format's answer with a row's gold; 1.0 is a right one."""
+
+    @staticmethod
+    def log_answers(log_extra: Callable[[str, list], None] | None, answers: Sequence[str | None], golds: Sequence[Any]) -> None:
+        """Send what was compared to the completions table, as the columns ``answer_parsed`` and ``solution``."""
+        for column, texts in (("answer_parsed", answers), ("solution", golds)):
+            if log_extra is not None:
+                log_extra(column, ["" if text is None else str(text) for text in texts])
+
+
+def answer_rewards(names: Iterable[str]) -> list[str]:
+    """The rewards whose full marks (1.0 or more) mean a right answer: ``accuracy`` first, then in order; without any, ``accuracy``.
+
+    Shape, length and the like are left out; every reward from outside this package counts.
+    """
+    found = [name for name in names if _judges_answers(REWARDS.get(name))]
+    return sorted(found, key=lambda name: name != "accuracy") or ["accuracy"]
+
+
+def _judges_answers(reward: type[Reward] | Callable | None) -> bool:
+    if reward is None or not reward.__module__.startswith("r1_recipes."):
+        return True
+    return issubclass(reward, AnswerReward) or reward.name in ("code", "binary_code", "summary_facts")
+
+
 def completion_texts(completions: Sequence[Any]) -> list[str]:
     """The generated text of each completion: TRL hands over strings, or one-message conversations."""
     return [text if isinstance(text, str) else message_text(text[-1]) if text else "" for text in completions]

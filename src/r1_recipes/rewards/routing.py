@@ -185,6 +185,10 @@ class _RoutedReward:
     def __name__(self) -> str:
         return getattr(self.reward, "__name__", self.name)
 
+    def judged(self, columns: Mapping[str, Any]) -> list[int]:
+        """The rows that this reward judges."""
+        return self.plan.rows(self.name, self.plan.tasks(columns))
+
     def __call__(self, **columns: Any) -> list[float | None]:
         tasks, rows, arguments = self._select(columns)
         # One that asks the other processes must be called in all of them, or they wait for it.

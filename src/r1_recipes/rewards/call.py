@@ -1,0 +1,171 @@
+"""Call a reward as TRL does, outside a trainer, and say plainly what is wrong with it."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import functools
+import inspect
+import math
+import traceback
+from collections.abc import Awaitable, Callable, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from r1_recipes.errors import RecipeError, first_line
+from r1_recipes.formats import ResponseFormat, boxed_spans
+
+if TYPE_CHECKING:
+    from datasets import Dataset
+
+# Rows among which two of a reward's tasks are looked for.
+_TRIED_FROM = 256
+
+
+def score(
+    name: str,
+    function: Callable,
+    rows: Sequence[dict[str, Any]],
+    texts: Sequence[str],
+    tokenizer: Any,
+    tokens: Sequence[int] | None = None,
+) -> list[float | None]:
+    """Judge one completion a row.
+
+    Args:
+        name: for the message.
+        rows: the dataset's rows; each text's own, repeated where a row has several.
+        texts: completions.
+        tokenizer: ``None``: rewards see completions of no tokens.
+        tokens: how many tokens were generated for each; ``None``: as many as the text has.
+
+    Returns:
+        ``None`` where the reward does not judge.
+
+    Raises:
+        RecipeError: the reward fails, or returns something else than a number or ``None`` a completion.
+    """
+    scores = _call(f"reward {name!r}", function, rows, texts, tokenizer, tokens)
+    return [None if value is None or math.isnan(value) else value for value in scores]
+
+
+def right_answer(solution: Any) -> str | None:
+    r"""The answer that a gold asks for: what its last ``\boxed{…}`` holds, or follows its last ``####``, or all of it."""
+    gold = "" if solution is None else str(solution)
+    boxes = [gold[start:end] for start, end in boxed_spans(gold)]
+    return (boxes[-1] if boxes else gold.rpartition("####")[2]).strip() or None
+
+
+def try_own_rewards(names: Sequence[str], rewards: Sequence[Callable], rows: Dataset, fmt: ResponseFormat, tokenizer: Any) -> None:
+    """Call each reward from outside this package on two rows, before the model is loaded: a mistake in it costs seconds.
+
+    Raises:
+        RecipeError: it fails, or returns something else than finite numbers and ``None``.
+    """
+    head = [rows[index] for index in range(min(len(rows), _TRIED_FROM))]
+    for name, reward in zip(names, rewards, strict=True):
+        inner = getattr(reward, "reward", reward)  # within a routed one
+        if getattr(inner, "__module__", "").startswith("r1_recipes."):
+            continue
+        mine = head if inner is reward else [head[index] for index in reward.judged({key: [row[key] for row in head] for key in head[0]})]
+        tried = [(row, text) for row in mine[:2] for text in (_written(fmt, right_answer(row.get("solution"))), "")]
+        if tried:
+            _try(name, inner, *zip(*tried, strict=True), tokenizer)
+
+
+def _written(fmt: ResponseFormat, answer: str | None) -> str:
+    with contextlib.suppress(ValueError):  # a gold that this format cannot hold
+        return fmt.render_completion("Let me see.", answer or "1")
+    return answer or "1"
+
+
+def _try(name: str, function: Callable, rows: Sequence[dict[str, Any]], texts: Sequence[str], tokenizer: Any) -> None:
+    label = f"reward {name!r}"
+    try:
+        scores = _call(label, function, rows, texts, tokenizer)
+    except RecipeError:
+        for row, text in zip(rows, texts, strict=True):  # which one it is
+            _call(f"{label}, row {_question(row)!r}, completion {text[:80]!r},", function, [row], [text], tokenizer)
+        raise
+    for row, value in zip(rows, scores, strict=True):
+        if value is not None and not math.isfinite(value):
+            raise RecipeError(
+                f"reward {name!r} ({_place(function)}) returned {value} for the row {_question(row)!r}. Fix: return a finite "
+                "number, or None for a row that it does not judge"
+            )
+
+
+def _call(
+    label: str,
+    function: Callable,
+    rows: Sequence[dict[str, Any]],
+    texts: Sequence[str],
+    tokenizer: Any,
+    tokens: Sequence[int] | None = None,
+) -> list[float | None]:
+    from transformers import TrainerState
+
+    ids = [tokenizer(text, add_special_tokens=False)["input_ids"] if tokenizer else [] for text in texts]
+    if tokens is not None and tokenizer:
+        # What ended the turn, and special tokens, are not in the text; their number counts.
+        ids = [(one + [tokenizer.pad_token_id] * count)[:count] for one, count in zip(ids, tokens, strict=True)]
+    columns = {key: [row[key] for row in rows] for key in rows[0] if key not in ("prompt", "completion", "completion_ids")}
+    try:
+        result = function(
+            prompts=[row["prompt"] for row in rows],
+            completions=[[{"role": "assistant", "content": text}] for text in texts],
+            completion_ids=ids,
+            trainer_state=TrainerState(),
+            log_extra=_ignore,
+            log_metric=_ignore,
+            **columns,
+        )
+        if inspect.isawaitable(result):
+            result = asyncio.run(_awaited(result))
+    except RecipeError:
+        raise
+    except Exception as error:
+        hint = ". Fix: end its parameters with **columns, since every column is passed by name" * ("unexpected keyword" in str(error))
+        raise RecipeError(f"{label} fails: {first_line(error)[:-1]} ({_place(function, error)}){hint}") from error
+    wanted = "Fix: return a list with one number (or None) per completion"
+    try:
+        result = list(result)
+    except TypeError:
+        raise RecipeError(f"{label} ({_place(function)}) returned {type(result).__name__}. {wanted}") from None
+    if len(result) != len(texts):
+        raise RecipeError(f"{label} ({_place(function)}) returned {len(result)} scores for {len(texts)} completions. {wanted}")
+    try:
+        if any(isinstance(value, str) for value in result):  # float() would read "1"
+            raise TypeError
+        return [None if value is None else float(value) for value in result]
+    except (TypeError, ValueError):
+        raise RecipeError(f"{label} ({_place(function)}) returned {str(result)[:80]}. {wanted}") from None
+
+
+def _place(function: Callable, error: Exception | None = None) -> str:
+    """File, line and function of the reward, or of the place in its own code that raised."""
+    inner = getattr(function, "reward", function)  # within a routed one
+    while isinstance(inner, functools.partial):
+        inner = inner.func
+    inner = inspect.unwrap(inner)
+    code = getattr(inner, "__code__", None) or getattr(type(inner).__call__, "__code__", None)
+    if code is None:
+        return str(inner)
+    for frame in reversed(traceback.extract_tb(error.__traceback__) if error else []):
+        if Path(frame.filename).parent == Path(code.co_filename).parent:
+            return f"{frame.filename}:{frame.lineno}, in {frame.name}"
+    return f"{code.co_filename}:{code.co_firstlineno}, {code.co_name}"
+
+
+def _question(row: dict[str, Any]) -> str:
+    from r1_recipes.rewards.registry import last_user_text
+
+    return last_user_text(row["prompt"])[:80]
+
+
+def _ignore(*values: Any) -> None:
+    """In place of TRL's logging."""
+
+
+async def _awaited(result: Awaitable) -> Any:
+    return await result

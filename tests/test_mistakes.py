@@ -1,0 +1,189 @@
+"""What newcomers write by mistake: each costs one line that says what to write instead, before a model is loaded."""
+
+from __future__ import annotations
+
+import os
+import re
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pyarrow.parquet
+import pytest
+
+from r1_recipes import grpo
+from r1_recipes.__main__ import COMMANDS
+from r1_recipes.errors import RecipeError
+from tests.conftest import REPOSITORY, SUMS
+
+pytestmark = pytest.mark.usefixtures("offline")
+OWN = "tests.test_mistakes"
+_HALVES = {"dataset_train_split": "train[:4]", "dataset_test_split": "train[4:]", "eval_strategy": "steps", "eval_steps": 1}
+
+
+def raises(completions: list, solution: list, **columns: Any) -> list[float]:
+    return [float(gold) / len(turn["content"]) for gold, (turn,) in zip(solution, completions, strict=True)]
+
+
+def too_short(completions: list, **columns: Any) -> list[float]:
+    return [1.0]
+
+
+def nothing(completions: list, **columns: Any) -> None:
+    return None
+
+
+def words(completions: list, **columns: Any) -> list[str]:
+    return ["1"] * len(completions)
+
+
+def not_finite(completions: list, **columns: Any) -> list[float]:
+    return [float("nan")] * len(completions)
+
+
+def narrow(completions: list) -> list[float]:
+    return [1.0] * len(completions)
+
+
+async def late(completions: list, level: list, **columns: Any) -> list[float]:
+    return [1.0] * len(completions)
+
+
+def _line(function: Callable, after: int = 0) -> str:
+    return rf"\({re.escape(__file__)}:{function.__code__.co_firstlineno + after}, "
+
+
+MISTAKES = [
+    ({"learning_rate": -1e-6}, r"learning_rate: must be in \(0, 1\], got -1e-06\. Fix: leave it out"),
+    ({"num_train_epochs": 0, "max_steps": None}, r"num_train_epochs: must be in \(0, inf\), got 0"),
+    ({"max_steps": 0}, r"max_steps: must be in \[1, inf\), got 0"),
+    ({"max_samples": 0}, r"max_samples: must be in \[1, inf\)"),
+    ({"per_device_train_batch_size": 0}, r"per_device_train_batch_size: must be in \[1, inf\)"),
+    ({"max_completion_length": 0}, r"max_completion_length: must be in \[1, inf\)"),
+    ({"top_p": 2.0}, r"top_p: must be in \(0, 1\], got 2\.0"),
+    ({"beta": -1.0}, r"beta: must be in \[0, inf\)"),
+    ({"temperature": 0.0}, r"temperature: must be over 0 to train.* Fix: 1\.0"),
+    ({"num_generations": 1}, r"at least 2 generations.* Fix: num_generations: 8"),
+    ({"num_generations": 3}, r"Fix: num_generations: 2, 4 or per_device_train_batch_size: 12$"),
+    ({"num_generations": 8}, r"Fix: num_generations: 2, 4 or per_device_train_batch_size: 8$"),
+    ({**_HALVES, "per_device_eval_batch_size": 3}, r"Fix: per_device_eval_batch_size: 4, or num_generations_eval: 1$"),
+    ({"reward_funcs": []}, r"reward_funcs: missing; name at least one of accuracy"),
+    ({"reward_funcs": ["acuracy"]}, r"Did you mean 'accuracy'"),
+    ({"reward_weights": [0.0]}, r"reward_weights: must have one that is not 0, got \[0\.0\]"),
+    ({"max_samples": 1}, r"1 training rows for 2 prompts a batch .* Fix: more rows"),
+    (
+        {"eval_strategy": "steps", "eval_steps": 1, "per_device_eval_batch_size": 2},
+        r"no row is left to train on\. Fix: dataset",
+    ),
+    ({"mapper": "prompt_solution", "prompt_column": "qestion", "solution_column": "answer"}, r"'qestion'.* Did you mean 'question'\?$"),
+    ({"dataset_train_split": "trian"}, r"'trian'.*it has 'train'"),
+    ({"push_to_hub": True}, r"push_to_hub: .* Fix: .*--push_to_hub false"),
+    ({"reward_funcs": [f"{OWN}:rises"]}, r"Did you mean 'raises'"),
+    ({"reward_funcs": [f"{OWN}:raises"]}, rf"'{OWN}:raises', row '2\+2\?', completion '', fails: ZeroDivisionError.* {_line(raises, 1)}"),
+    ({"reward_funcs": [f"{OWN}:too_short"]}, r"returned 1 scores for 4 completions\. Fix: return a list with one number"),
+    ({"reward_funcs": [f"{OWN}:nothing"]}, rf"{_line(nothing)}nothing\) returned NoneType\. Fix: return a list"),
+    ({"reward_funcs": [f"{OWN}:words"]}, r"returned \['1'\]\. Fix: return a list with one number"),
+    ({"reward_funcs": [f"{OWN}:not_finite"]}, r"returned nan for the row '2\+2\?'\. Fix: return a finite number, or None"),
+    ({"reward_funcs": [f"{OWN}:narrow"]}, rf"unexpected keyword.*{_line(narrow)}narrow\)\. Fix: end its parameters with \*\*columns"),
+    ({"reward_funcs": [f"{OWN}:late"]}, r"late', row '2\+2\?'.*fails: TypeError: late\(\) missing 1 required positional argument: 'level'"),
+    (
+        {"reward_funcs": ["format", f"{OWN}:nothing"], "task_rewards": {"sum": [f"{OWN}:nothing"]}, "task_column": "level"},
+        "task_column: unknown column 'level'",
+    ),
+]
+
+
+@pytest.mark.parametrize(("changes", "said"), MISTAKES, ids=lambda value: None if isinstance(value, dict) else str(value)[:40])
+def test_a_mistake_costs_one_line_before_the_model_is_loaded(
+    write_recipe: Callable[..., str],
+    sums: Path,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture,
+    changes: dict[str, Any],
+    said: str,
+) -> None:
+    import trl
+
+    monkeypatch.setattr(trl, "GRPOTrainer", lambda **arguments: pytest.fail("the model was loaded"))
+    monkeypatch.setattr("huggingface_hub.get_token", lambda: None)
+    folder = tmp_path / "rows"
+    folder.mkdir()
+    (folder / "train.jsonl").write_bytes(sums.read_bytes())
+    given = {"reward_funcs": ["accuracy"], **({"dataset_name": str(folder)} if "trian" in changes.values() else {}), **changes}
+    with pytest.raises(SystemExit) as ended:
+        grpo.main([write_recipe("grpo", **given)])
+    (line,) = [line for line in capsys.readouterr().err.splitlines() if line.startswith("error: ")]
+    assert ended.value.code == 2 and re.search(said, line), line
+
+
+def test_what_is_no_mistake_passes(write_recipe: Callable[..., str]) -> None:
+    """A default may lie outside of its interval, and a recipe may be judged greedily."""
+    from r1_recipes.recipe import load
+
+    assert load([write_recipe("grpo", max_steps=-1, temperature=0.0)], "grpo").training.max_steps == -1
+    assert any("warmup_steps 10 of max_steps 6" in note for note in load([write_recipe("grpo", warmup_steps=10)], "grpo").warnings)
+
+
+def in_parts(completions: list, solution: list, log_extra: Callable[[str, list], None], **columns: Any) -> Any:
+    """Neither a list nor plain floats, but what TRL takes."""
+    import torch
+
+    log_extra("answer_parsed", [f"own {gold}" for gold in solution])
+    return torch.tensor([float(len(turn["content"])) for (turn,) in completions])
+
+
+def test_rewards_that_log_the_same_columns_share_them(write_recipe: Callable[..., str], tmp_path: Path) -> None:
+    """Each completion stays one row of the table; the first that has something to say of a row fills its field."""
+    path = write_recipe(
+        "grpo",
+        reward_funcs=["accuracy", "answer_match", f"{OWN}:in_parts"],
+        max_steps=1,
+        log_completions=True,
+        num_completions_to_print=0,
+    )
+    grpo.main([path])
+    (table,) = [pyarrow.parquet.read_table(file).to_pylist() for file in (tmp_path / "run" / "completions").glob("*.parquet")]
+    assert len(table) == 4 and {row["solution"] for row in table} <= {str(a + b) for a, b in SUMS}
+    assert all(row["answer_parsed"] == f"own {row['solution']}" for row in table)  # the random model gives no answer
+
+
+@pytest.mark.parametrize("arguments", [[], ["--help"], ["grpo", "recipes/cpu_grpo.yaml"], ["gpro"]])
+def test_the_package_says_what_its_commands_are(arguments: list[str]) -> None:
+    environment = {**os.environ, "PYTHONPATH": str(REPOSITORY / "src")}
+    done = subprocess.run([sys.executable, "-m", "r1_recipes", *arguments], capture_output=True, text=True, env=environment)
+    assert done.returncode == (0 if arguments in ([], ["--help"]) else 2)
+    assert all(f"  {name} " in done.stdout for name in COMMANDS)
+    if arguments[:1] == ["grpo"]:
+        assert done.stderr == "error: write python -m r1_recipes.grpo recipes/cpu_grpo.yaml\n"
+
+
+def test_every_command_is_listed() -> None:
+    found = {
+        path.stem for path in (REPOSITORY / "src" / "r1_recipes").glob("[!_]*.py") if '__name__ == "__main__"' in path.read_text("utf-8")
+    }
+    assert found == set(COMMANDS)
+
+
+def test_a_reward_of_one_s_own_is_tried_on_the_rows_of_its_task(sums: Path) -> None:
+    from datasets import Dataset
+
+    from r1_recipes.formats import FORMATS
+    from r1_recipes.rewards import route
+    from r1_recipes.rewards.call import try_own_rewards
+
+    seen: list[str] = []
+
+    def own(completions: list, level: list, **columns: Any) -> list[None]:
+        seen.extend(level)
+        return [None] * len(level)
+
+    rows = Dataset.from_list([{"prompt": [{"role": "user", "content": str(i)}], "solution": "1", "level": "ab"[i % 2]} for i in range(6)])
+    (routed,) = route([own], ["x:own"], {"b": ["x:own"], "a": ["x:own"]}, "level")
+    try_own_rewards(["x:own"], [routed], rows.filter(lambda row: row["level"] == "b"), FORMATS["think_answer"], None)
+    assert seen == ["b"] * 4
+    with pytest.raises(RecipeError, match="which no reward judges"):
+        (narrower,) = route([own], ["x:own"], {"b": ["x:own"]}, "level")
+        try_own_rewards(["x:own"], [narrower], rows, FORMATS["think_answer"], None)
