@@ -11,7 +11,7 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
 
 
-def reply(text: str, tokens: int = 5) -> dict[str, Any]:
+def reply(text: str, tokens: Any = 5) -> dict[str, Any]:
     """The body of a chat completion."""
     message = {"role": "assistant", "content": text}
     return {
@@ -20,7 +20,7 @@ def reply(text: str, tokens: int = 5) -> dict[str, Any]:
         "created": 0,
         "model": "tiny",
         "choices": [{"index": 0, "message": message, "finish_reason": "stop"}],
-        "usage": {"prompt_tokens": 1, "completion_tokens": tokens, "total_tokens": 1 + tokens},
+        "usage": {"prompt_tokens": 1, "completion_tokens": tokens, "total_tokens": 6},
     }
 
 

@@ -62,7 +62,7 @@ def quick_retries(monkeypatch):
 
     for name in ("INITIAL_RETRY_DELAY", "MAX_RETRY_DELAY"):
         monkeypatch.setattr(client, name, 0.01)
-    monkeypatch.setattr("r1_recipes.server._BROKEN_REPLY_WAITS", (0.01, 0.01))
+    monkeypatch.setattr("r1_recipes.server._LONGEST_WAIT", 0.01)
 
 
 def test_every_row_gets_its_completions_and_a_data_set(recipe, tmp_path, capsys, offline):
@@ -253,6 +253,28 @@ def test_a_row_that_fails_for_good_is_kept_with_its_error_and_asked_again_on_req
         generate.main([path, "--retry_failed", "true"])
         assert len(seen) == asked + 2
     assert texts(tmp_path / "run")[1] == ["fine", "fine"]
+
+
+def test_rows_of_a_server_that_writes_rubbish_fail_and_the_others_do_not(recipe, tmp_path, monkeypatch, quick_retries):
+    def cut():
+        answered = reply("4 and m")
+        answered["choices"][0]["finish_reason"] = "abort"
+        return answered
+
+    def deep():
+        answered = reply("4")
+        answered["choices"][0]["message"]["reasoning_content"] = {"so": 1}
+        return answered
+
+    rubbish = {"2+3?": cut(), "2+5?": reply("4", tokens="five"), "9+5?": deep()}
+
+    with chat_server(lambda body, before: rubbish.get(body["messages"][-1]["content"], reply("fine"))) as (url, _):
+        monkeypatch.setenv("OPENAI_BASE_URL", url)
+        generate.main([recipe(backend="openai", model_name_or_path="tiny", request_retries=1, reward_funcs=None)])
+    errors = {r["question"]: r["error"] for r in stored(tmp_path / "run")}
+    assert {question for question, error in errors.items() if error} == set(rubbish) and len(errors) == 8
+    assert "finish_reason 'abort'" in errors["2+3?"] and "completion_tokens is 'five'" in errors["2+5?"]
+    assert json.loads((tmp_path / "run" / "run.json").read_text())["finished"] is True
 
 
 def test_a_server_that_refuses_everything_does_not_use_the_rows_up(recipe, tmp_path, monkeypatch, capsys):

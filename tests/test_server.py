@@ -44,7 +44,7 @@ class Answer:
     content_type: str = "application/json"
 
 
-def completion(content: Any = "4", finish_reason: str = "stop", tokens: int | None = 3, **message: Any) -> dict[str, Any]:
+def completion(content: Any = "4", finish_reason: str = "stop", tokens: Any = 3, **message: Any) -> dict[str, Any]:
     """A chat completion as vLLM writes one."""
     return {
         "id": "chatcmpl-1",
@@ -54,7 +54,7 @@ def completion(content: Any = "4", finish_reason: str = "stop", tokens: int | No
         "choices": [
             {"index": 0, "finish_reason": finish_reason, "message": {"role": "assistant", "content": content, **message}, "logprobs": None}
         ],
-        "usage": None if tokens is None else {"prompt_tokens": 1, "completion_tokens": tokens, "total_tokens": 1 + tokens},
+        "usage": None if tokens is None else {"prompt_tokens": 1, "completion_tokens": tokens, "total_tokens": 4},
     }
 
 
@@ -127,7 +127,7 @@ def chat_stub(monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[..., ChatStu
 
     monkeypatch.setattr(_base_client, "INITIAL_RETRY_DELAY", 0.001)
     monkeypatch.setattr(_base_client, "MAX_RETRY_DELAY", 0.002)
-    monkeypatch.setattr(server_module, "_BROKEN_REPLY_WAITS", (0.001, 0.001, 0.001))
+    monkeypatch.setattr(server_module, "_LONGEST_WAIT", 0.001)
     for name in ("HTTP_PROXY", "HTTPS_PROXY", "ALL_PROXY", "NO_PROXY"):
         monkeypatch.delenv(name, raising=False)
         monkeypatch.delenv(name.lower(), raising=False)
@@ -169,6 +169,13 @@ def test_content_null_is_an_empty_text(chat_stub: Callable[..., ChatStub]) -> No
     assert len(stub.requests) == 1
 
 
+def test_a_reply_without_what_it_may_leave_out(chat_stub: Callable[..., ChatStub]) -> None:
+    bare = {"choices": [{"message": {"content": "4"}}], "usage": {}}
+    chat_stub(says(bare))
+    (reply,) = ChatServer("m").chat([ASK])
+    assert (reply.text, reply.reasoning, reply.tokens, reply.finish_reason, reply.error) == ("4", None, None, None, None)
+
+
 def test_replies_keep_their_order_and_are_told_as_they_come(chat_stub: Callable[..., ChatStub]) -> None:
     def script(request: dict[str, Any], number: int) -> Answer:
         asked = request["messages"][0]["content"]
@@ -192,6 +199,7 @@ def test_no_more_requests_at_once_than_allowed(chat_stub: Callable[..., ChatStub
 
 
 HALF = json.dumps(completion()).encode()[:90]
+DEEP = json.dumps(completion()).encode().replace(b'"logprobs": null', b'"logprobs": ' + b"[" * 100_000 + b"]" * 100_000)
 
 
 @pytest.mark.parametrize(
@@ -210,8 +218,9 @@ HALF = json.dumps(completion()).encode()[:90]
         Answer({"object": "error"}),
         Answer([1]),
         Answer(completion([{"type": "text", "text": "4"}])),
+        Answer(completion("4 and m", "abort")),
     ],
-    ids=["500", "502", "429", "hang", "cut", "half", "html", "no choice", "null", "empty", "error", "list", "blocks"],
+    ids=["500", "502", "429", "hang", "cut", "half", "html", "no choice", "null", "empty", "error", "list", "blocks", "abort"],
 )
 def test_what_breaks_twice_and_then_works(chat_stub: Callable[..., ChatStub], first: Answer) -> None:
     stub = chat_stub(after(2, first))
@@ -236,10 +245,23 @@ def test_retry_after_is_kept(chat_stub: Callable[..., ChatStub]) -> None:
         (Answer({"error": {"message": "x" * 5000}}, status=503), 3, "InternalServerError: .*x…$"),
         (Answer(completion(), delay=0.4), 3, "APITimeoutError: Request timed out"),
         (Answer(HALF, claim=200), 3, "RemoteProtocolError: "),  # what lies under the client's "Connection error."
-        (Answer({"choices": []}), 4, "the reply is no chat completion: IndexError"),
-        (Answer(completion(7)), 4, "the reply is no chat completion: TypeError: content is of type int"),
+        (Answer({"choices": []}), 3, "the reply is no chat completion: IndexError"),
+        (Answer(completion(7)), 3, "the reply is no chat completion: TypeError: content is of type int"),
+        (Answer(completion(reasoning_content=["so"])), 3, "no chat completion: TypeError: reasoning_content is of type list"),
+        (Answer(completion(tokens="few")), 3, "no chat completion: TypeError: completion_tokens is 'few'"),
+        (Answer(completion(tokens=-1)), 3, "no chat completion: TypeError: completion_tokens is -1"),
+        (Answer(completion(tokens=1.5)), 3, "no chat completion: TypeError: completion_tokens is 1.5"),
+        (Answer(completion(tokens=10**30)), 3, "no chat completion: TypeError: completion_tokens is 1000"),
+        (Answer(DEEP), 3, "no chat completion: RecursionError"),
+        (Answer(b"<html>log in</html>", content_type="text/html"), 3, "no chat completion: AttributeError"),
+        (Answer(completion(finish_reason="abort")), 3, "the completion is cut: finish_reason 'abort'"),
+        (Answer(completion(finish_reason=["stop"])), 3, "the completion is cut: finish_reason "),
+        (Answer(completion(finish_reason="content_filter")), 1, "the completion is cut: finish_reason 'content_filter'"),
     ],
-    ids=["500", "429", "400", "503", "hang", "cut", "no choice", "number"],
+    ids=(
+        *("500", "429", "400", "503", "hang", "cut", "no choice", "number"),
+        *("reasoning", "text tokens", "no tokens", "half a token", "tokens", "deep", "html", "abort", "list reason", "filter"),
+    ),
 )
 def test_what_stays_broken_is_one_reply_s_error(chat_stub: Callable[..., ChatStub], answer: Answer, tries: int, message: str) -> None:
     stub = chat_stub(lambda request, number: answer if request["messages"][0]["content"] == "bad" else Answer(completion()))

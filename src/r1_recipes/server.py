@@ -20,7 +20,10 @@ from r1_recipes.errors import RecipeError, first_line, install_hint
 
 # Waits between tries double from half a second up to eight (openai's own), so this many ride out a server's restart of a minute.
 MAX_RETRIES = 10
-_BROKEN_REPLY_WAITS = (0.5, 1.0, 2.0)
+_FIRST_WAIT, _LONGEST_WAIT = 0.5, 8.0
+# A completion that ended otherwise was cut: vLLM's "abort", a filter. TGI names its two ways to stop.
+_WHOLE = ("stop", "length", "tool_calls", "function_call", "eos_token", "stop_sequence", None)
+_MAX_TOKENS = 2**31
 _ERROR_WIDTH = 400
 _SAMPLING = ("temperature", "top_p", "seed", "stop")
 # Not in OpenAI's API; vLLM and its like take them in the request's body.
@@ -37,6 +40,7 @@ class Reply:
         tokens: generated tokens as the server counts them; ``None`` where it does not say.
         finish_reason: ``"stop"``, ``"length"``, …; ``None`` where the request failed.
         error: why there is no text, after every retry; ``None`` where there is.
+        refused: whether the error is this request's own (too long, filtered), so that asking again would not help.
     """
 
     text: str = ""
@@ -44,6 +48,7 @@ class Reply:
     tokens: int | None = None
     finish_reason: str | None = None
     error: str | None = None
+    refused: bool = False
 
 
 @dataclass(frozen=True)
@@ -55,8 +60,8 @@ class ChatServer:
         base_url: ``http://host:port/v1``; ``None``: ``OPENAI_BASE_URL``.
         max_concurrency: requests under way at once.
         timeout: seconds that one try may wait for the next byte. Completions are not streamed, so nearly all of it is one wait.
-        max_retries: further tries, with growing waits, after a lost connection, a time-out, 408, 409, 429 or 5xx. A ``Retry-After`` is
-            kept up to two minutes; a server that asks for more has failed the request.
+        max_retries: further tries, with growing waits, after a lost connection, a time-out, 408, 409, 429 or 5xx, and after a reply that
+            is no whole chat completion. A ``Retry-After`` is kept up to two minutes; a server that asks for more has failed the request.
     """
 
     model: str
@@ -156,33 +161,47 @@ class ChatServer:
 
     async def _ask(self, client: Any, address: str, messages: list[dict[str, str]], options: dict[str, Any]) -> Reply:
         # The client retries what the network loses; an answer that is whole as HTTP and broken inside is for us to ask for again.
-        for wait in (*_BROKEN_REPLY_WAITS, None):
+        for tried in range(self.max_retries + 1):
+            if tried:
+                await asyncio.sleep(min(_FIRST_WAIT * 2 ** (tried - 1), _LONGEST_WAIT))
             reply, broken = await self._try(client, address, messages, options)
-            if not broken or wait is None:
-                return reply
-            await asyncio.sleep(wait)
-        raise AssertionError
+            if not broken:
+                break
+        return reply
 
     async def _try(self, client: Any, address: str, messages: list[dict[str, str]], options: dict[str, Any]) -> tuple[Reply, bool]:
-        """The reply, and whether it came but was no chat completion."""
+        """The reply, and whether it came but was no whole chat completion."""
         import openai
 
         try:
             answer = await client.chat.completions.create(model=self.model, messages=messages, **options)
             choice = answer.choices[0]
-            content = choice.message.content
-            if not isinstance(content, str | None):
-                raise TypeError(f"content is of type {type(content).__name__}")
-            reasoning = getattr(choice.message, "reasoning_content", None) or getattr(choice.message, "reasoning", None)
-            tokens = answer.usage.completion_tokens if answer.usage else None
+            message = choice.message
+            content = _text("content", message.content)
+            reasoning = _text("reasoning_content", getattr(message, "reasoning_content", None) or getattr(message, "reasoning", None))
+            tokens = getattr(answer.usage, "completion_tokens", None)
+            if tokens is not None and (type(tokens) is not int or not 0 <= tokens < _MAX_TOKENS):
+                raise TypeError(f"completion_tokens is {tokens!r:.40}")
+            ended = getattr(choice, "finish_reason", None)
+            if ended not in _WHOLE:
+                filtered = ended == "content_filter"
+                return Reply(error=f"the completion is cut: finish_reason {str(ended)[:40]!r}", refused=filtered), not filtered
         except (openai.AuthenticationError, openai.PermissionDeniedError, openai.NotFoundError) as error:
             # The cause is left out: a server may quote the key in it, and a traceback would show it.
             raise RecipeError(f"the server at {_without_login(address)} refuses model {self.model!r}: {_said(error)}") from None
         except openai.OpenAIError as error:
-            return Reply(error=_said(error)), isinstance(error, openai.APIResponseValidationError)
-        except (AttributeError, IndexError, TypeError, ValueError) as error:  # an answer of another shape, or no JSON at all
+            refused = getattr(error, "status_code", None) in (400, 413, 422)
+            return Reply(error=_said(error), refused=refused), isinstance(error, openai.APIResponseValidationError)
+        # An answer of another shape, or deeper than anybody reads, or no JSON at all.
+        except (AttributeError, LookupError, TypeError, ValueError, RecursionError) as error:
             return Reply(error=f"the reply is no chat completion: {_said(error)}"), True
-        return Reply(text=content or "", reasoning=reasoning, tokens=tokens, finish_reason=choice.finish_reason), False
+        return Reply(text=content or "", reasoning=reasoning, tokens=tokens, finish_reason=ended), False
+
+
+def _text(name: str, value: Any) -> str | None:
+    if not isinstance(value, str | None):
+        raise TypeError(f"{name} is of type {type(value).__name__}")
+    return value
 
 
 def _run(work: Coroutine[Any, Any, list[Reply]]) -> list[Reply]:
