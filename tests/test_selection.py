@@ -11,6 +11,7 @@ import yaml
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from r1_recipes import selection as selection_module
 from r1_recipes.data.sources import load_rows
 from r1_recipes.errors import RecipeError
 from r1_recipes.formats import FORMATS, get_response_format
@@ -920,7 +921,73 @@ def test_a_judge_that_fails_is_counted_and_one_that_refuses_is_named(judge_serve
     judge_server.reply = lambda prompt: (400, "too long") if "long" in prompt else "Score: 5"
     keep = {"judge": {**JUDGE, "prompt": "{completion}"}}
     assert reasons(run([record(0, "long one", "one")], keep)) == ["judge gave no score", None]
-    assert "1 of 2 requests failed for good" in caplog.text
+    assert "1 of 2 requests are refused" in caplog.text
     judge_server.reply = lambda prompt: (404, "no such model")
     with pytest.raises(RecipeError, match="refuses model 'm'"):
         run([record(0, "one")], keep)
+
+
+@pytest.fixture
+def quick_retries(monkeypatch):
+    import openai._base_client as client
+
+    for name in ("INITIAL_RETRY_DELAY", "MAX_RETRY_DELAY"):
+        monkeypatch.setattr(client, name, 0.001)
+
+
+def test_what_a_judge_that_dies_has_not_judged_is_not_rejected(judge_server, quick_retries, tmp_path):
+    """It dies after 12 of 24; the second call asks for the others alone, and keeps what one call would have kept."""
+    path, dead = tmp_path / "judged.jsonl", True
+    records = [record(i, f"right {i}") for i in range(24)]
+    rules = KeepRules.parse({"judge": {**JUDGE, "min_score": 3, "prompt": "{completion}", "max_concurrency": 1}})
+
+    def reply(prompt):
+        if dead and len({request["messages"][0]["content"] for request in judge_server.requests}) > 12:
+            return (503, "going down")
+        return "I cannot say." if "7" in prompt else f"Score: {int(prompt.split()[1]) % 5}"
+
+    judge_server.reply = reply
+    with pytest.raises(RecipeError, match=r"keep: judge: 12 of 24 completions are not judged, the first of row 12: .*going down") as error:
+        select(records, rules, FMT, [right], progress=False, judged=path)
+    assert str(error.value).endswith("the same command goes on with it")
+    with path.open("a") as file:
+        file.write('\n{"request": "cut')  # as a kill leaves it
+    dead, asked = False, len(judge_server.requests)
+    selection = select(records, rules, FMT, [right], progress=False, judged=path)
+    assert len(judge_server.requests) == asked + 12
+    wanted = [{"7": "judge gave no score", "17": "judge gave no score"}.get(str(i), None if i % 5 >= 3 else "judge") for i in range(24)]
+    assert reasons(selection) == wanted == reasons(select(records, rules, FMT, [right], progress=False))
+    # Nothing is asked again, also where the bar is another; another prompt is another question.
+    asked = len(judge_server.requests)
+    for keep, more in (({"min_score": 1}, 0), ({"prompt": "Rate {completion}"}, 24)):
+        changed = KeepRules.parse({"judge": {**JUDGE, "min_score": 3, "prompt": "{completion}", **keep}})
+        judge_server.reply = lambda prompt: "Score: 4"
+        select(records, changed, FMT, [right], progress=False, judged=path)
+        assert len(judge_server.requests) == asked + more
+
+
+def test_a_judge_that_answers_nobody_is_not_asked_for_ever(judge_server, quick_retries, monkeypatch):
+    judge_server.reply = lambda prompt: (400, "no")
+    monkeypatch.setattr(selection_module, "PATIENCE", 3)
+    keep = {"judge": {**JUDGE, "prompt": "{completion}", "max_concurrency": 1}}
+    with pytest.raises(RecipeError, match=r"keep: judge: 3 requests failed one after the other; the last: .*no"):
+        run([record(i, f"right {i}") for i in range(50)], keep)
+    assert len(judge_server.requests) == 3
+
+
+@pytest.mark.parametrize(
+    ("name", "params"),
+    [
+        ("reward_model", {"reward_model": "openai:m", "reward_model_prompt": "{response}"}),
+        ("answer_match", {"match_judge": "openai:m", "match_judge_prompt": "{solution} {answer}"}),
+    ],
+)
+def test_a_reward_whose_server_fails_stops_the_selection(judge_server, quick_retries, name, params):
+    """A reward that could not be had is no reward that says nothing: `correct` keeps what cannot be judged."""
+    judge_server.reply = lambda prompt: (503, "going down") if "lion" in prompt else "Score: 1"
+    reward = get_reward_funcs([name], FMT, **params)
+    records = [record(i, text("so", word), solution="a big cat") for i, word in enumerate(["tiger", "lion", "lynx"])]
+    with pytest.raises(RecipeError, match=rf"reward '{name}', records 0 to 2: its server failed 1 times"):
+        run(records, {"correct": True}, rewards=reward)
+    judge_server.reply = lambda prompt: "I cannot say." if "lion" in prompt else (400, "too long") if "lynx" in prompt else "Score: 1"
+    assert reasons(run(records, {"correct": True}, rewards=reward)) == [None] * 3

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 from r1_recipes import processes, runtime
 from r1_recipes.errors import RecipeError, first_line, install_hint
 from r1_recipes.formats import ResponseFormat, get_response_format
-from r1_recipes.server import ChatServer, Reply
+from r1_recipes.server import PATIENCE, ChatServer, Reply
 
 if TYPE_CHECKING:
     from transformers import PreTrainedModel, PreTrainedTokenizerBase
@@ -311,8 +311,7 @@ class OpenAIBackend:
 
     # Requests handed to the client at once, in units of those under way: the server waits for stragglers only between slices.
     _SLICE = 64
-    # So many rows that fail one after the other are the server's fault, not theirs; then nothing more is asked, and none is given up.
-    _PATIENCE = 32
+    _PATIENCE = PATIENCE
 
     def __init__(self, recipe: Recipe) -> None:
         settings = recipe.training

@@ -28,6 +28,7 @@ logger = logging.getLogger("r1_recipes.generate")  # under `python -m` this modu
 
 SHARDS = "completions"
 DATASET = "dataset"
+JUDGED = "judged.jsonl"
 
 
 def main(argv: Sequence[str] | None = None) -> None:
@@ -152,7 +153,7 @@ def select_and_write(run: runtime.Run, store: ShardStore, fmt: ResponseFormat) -
     """Select among the stored completions by the recipe's ``keep`` rules, write the dataset, and say what became of all of them.
 
     Raises:
-        RecipeError: nothing is left; the message holds the yield table.
+        RecipeError: nothing is left (the message holds the yield table), or a server that judges fails.
     """
     recipe, folder = run.recipe, run.output_dir / DATASET
     if folder.is_dir() and runtime.is_finished(run.output_dir) and not runtime.changed_settings(recipe, run.output_dir):
@@ -160,7 +161,8 @@ def select_and_write(run: runtime.Run, store: ShardStore, fmt: ResponseFormat) -
         return
     runtime.claim_output_dir(recipe, run.output_dir)
     rules, rewards = _rules(run, fmt)
-    selected = selection.select(store, rules, fmt, rewards, recipe.training.reward_weights, hub=recipe.script.hub)
+    judged = run.output_dir / JUDGED
+    selected = selection.select(store, rules, fmt, rewards, recipe.training.reward_weights, hub=recipe.script.hub, judged=judged)
     selection.write_dataset(selected, folder, recipe_settings=recipe.settings, title=recipe.name)
     runtime.mark_finished(run.output_dir)
     runtime.say(f"{selected.report.table()}\n\ndataset: {folder}")

@@ -7,6 +7,7 @@ The second half of ``python -m r1_recipes.generate``. :func:`select` reads recor
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import hashlib
 import json
@@ -27,7 +28,7 @@ from r1_recipes.errors import RecipeError, first_line, nearest, unknown_name
 from r1_recipes.formats import ParsedResponse, ResponseFormat
 from r1_recipes.rewards.language import LANGUAGES, LanguageConsistencyReward, language_code
 from r1_recipes.rewards.text import RepetitionPenaltyReward
-from r1_recipes.server import ChatServer
+from r1_recipes.server import PATIENCE, ChatServer, Reply
 
 logger = logging.getLogger(__name__)
 
@@ -57,6 +58,7 @@ are picked, so that ``best_of: 2`` gives two different ones where there are.
 
 # Rewards are called with about so many completions: enough to keep verification's workers busy, at 16k tokens each some 150 MB.
 _CHUNK_COMPLETIONS = 2048
+_AGAIN = "What is not judged is not rejected: the selection is not finished, and the same command goes on with it"
 
 
 @dataclass(frozen=True)
@@ -588,6 +590,7 @@ def select(
     *,
     hub: str = "huggingface",
     progress: bool = True,
+    judged: Path | None = None,
 ) -> Selection:
     """Score completions and keep those that the rules let through.
 
@@ -608,15 +611,17 @@ def select(
         weights: one a reward; ``None``: 1 each. Those after the first weigh what "best" means.
         hub: where the evaluation sets come from.
         progress: show a bar.
+        judged: file to which the judge's scores are added as they come, and from which earlier ones are taken.
 
     Raises:
         RecipeError: as :func:`check_rules`, or a reward refuses the columns or returns another number of values, or the server
-            refuses the judge's name or key.
+            refuses the judge's name or key, or a server that judges fails: what is not judged is not rejected.
     """
     from tqdm.auto import tqdm
 
     overlap, duplicates = check_rules(rules, rewards, weights, hub=hub)
-    job = _Job(rules, fmt, list(rewards), list(weights) if weights is not None else [1.0] * len(rewards), overlap, duplicates)
+    scores = _JudgeScores(judged)
+    job = _Job(rules, fmt, list(rewards), list(weights) if weights is not None else [1.0] * len(rewards), overlap, duplicates, scores)
     total = len(records) if isinstance(records, Sized) else None
     with tqdm(desc="selecting", total=total, unit="prompt", disable=not progress) as bar:
         for chunk in _chunks(records):
@@ -637,6 +642,26 @@ def _chunks(records: Iterable[dict[str, Any]]) -> Iterator[list[dict[str, Any]]]
         yield chunk
 
 
+class _JudgeScores:
+    """What a judge said of each request, by its digest; on disk too where there is a file."""
+
+    def __init__(self, path: Path | None) -> None:
+        self._path = path
+        self.known: dict[str, float | None] = {}
+        if path is None or not path.is_file():
+            return
+        for line in path.read_text(encoding="utf-8", errors="replace").splitlines():
+            with contextlib.suppress(ValueError, LookupError, TypeError, RecursionError):  # cut off when the process was killed
+                entry = json.loads(line)
+                self.known[entry["request"]] = None if entry["score"] is None else float(entry["score"])
+
+    def add(self, request: str, score: float | None) -> None:
+        self.known[request] = score
+        if self._path is not None:
+            with self._path.open("a", encoding="utf-8") as file:
+                file.write("\n" + json.dumps({"request": request, "score": score}))  # the line before it may have no end
+
+
 @dataclass
 class _Job:
     """The rules of one selection, and what they have let through so far."""
@@ -647,6 +672,7 @@ class _Job:
     weights: list[float]
     overlap: Decontaminator | None
     duplicates: Deduplicator | None
+    scores: _JudgeScores
     rows: list[dict[str, Any]] = field(default_factory=list)
     verdicts: list[Verdict] = field(default_factory=list)
     report: YieldReport = field(default_factory=YieldReport)
@@ -695,6 +721,7 @@ class _Job:
             return []
         names = dict.fromkeys(column for candidate in candidates for column in candidate.record["columns"])
         columns = {column: [candidate.record["columns"].get(column) for candidate in candidates] for column in names}
+        metrics: dict[str, float] = {}
         try:
             values = reward(
                 prompts=[candidate.record["prompt"] for candidate in candidates],
@@ -703,7 +730,7 @@ class _Job:
                 completion_ids=[range(candidate.tokens) for candidate in candidates],
                 trainer_state=None,
                 log_extra=_ignore,
-                log_metric=_ignore,
+                log_metric=lambda name, value: metrics.update({name: value}),
                 **columns,
             )
         except RecipeError:
@@ -712,6 +739,9 @@ class _Job:
             raise RecipeError(f"reward {name!r}, records {_span(candidates)}: {first_line(error)}") from error
         if len(values) != len(candidates):
             raise RecipeError(f"reward {name!r} returned {len(values)} values for {len(candidates)} completions; one each")
+        failed = sum(value for key, value in metrics.items() if key.endswith("/failed"))
+        if failed:
+            raise RecipeError(f"reward {name!r}, records {_span(candidates)}: its server failed {failed:.0f} times. {_AGAIN}")
         return values
 
     def _filter(self, candidates: list[_Candidate]) -> None:
@@ -757,17 +787,45 @@ class _Job:
     def _ask_judge(self, candidates: list[_Candidate], judge: Judge) -> None:
         if not candidates:
             return
-        conversations = []
+        messages = []
         for candidate in candidates:
             record, completion = candidate.record, self.fmt.full_text(candidate.text)
-            message = judge.message(record["question"], record["columns"].get("solution"), completion, candidate.parsed)
-            conversations.append([{"role": "user", "content": message}])
-        replies = _server(judge).chat(conversations, max_tokens=judge.max_tokens, temperature=judge.temperature)
-        errors = [reply.error for reply in replies if reply.error is not None]
-        if errors:
-            logger.warning("judge: %d of %d requests failed for good, the first with: %s", len(errors), len(replies), errors[0])
-        for candidate, reply in zip(candidates, replies, strict=True):
-            score = candidate.scores["judge"] = judge.score(reply.text)
+            messages.append(judge.message(record["question"], record["columns"].get("solution"), completion, candidate.parsed))
+        sampled = [judge.model, judge.max_tokens, judge.temperature]
+        digests = [hashlib.sha256(json.dumps([*sampled, message]).encode()).hexdigest()[:32] for message in messages]
+        asked = [number for number, digest in enumerate(digests) if digest not in self.scores.known]
+        failed: dict[int, str] = {}
+        in_a_row = 0
+
+        def on_reply(number: int, reply: Reply) -> None:
+            nonlocal in_a_row
+            if reply.error is None:
+                in_a_row = 0
+                self.scores.add(digests[asked[number]], judge.score(reply.text))
+                return
+            in_a_row += 1
+            if not reply.refused:
+                failed[asked[number]] = reply.error
+            if in_a_row >= max(PATIENCE, judge.max_concurrency):
+                raise RecipeError(f"keep: judge: {in_a_row} requests failed one after the other; the last: {reply.error} {_AGAIN}")
+
+        replies = _server(judge).chat(
+            [[{"role": "user", "content": messages[number]}] for number in asked],
+            max_tokens=judge.max_tokens,
+            temperature=judge.temperature,
+            on_reply=on_reply,
+        )
+        if failed:
+            first = min(failed)
+            raise RecipeError(
+                f"keep: judge: {len(failed)} of {len(candidates)} completions are not judged, the first of row "
+                f"{candidates[first].record['index']}: {failed[first]} {_AGAIN}"
+            )
+        refused = [reply.error for reply in replies if reply.error is not None]
+        if refused:
+            logger.warning("judge: %d of %d requests are refused, the first with: %s", len(refused), len(replies), refused[0])
+        for candidate, digest in zip(candidates, digests, strict=True):
+            score = candidate.scores["judge"] = self.scores.known.get(digest)
             if score is None:
                 candidate.reason = "judge gave no score"
             elif score < judge.min_score:

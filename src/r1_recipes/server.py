@@ -20,6 +20,8 @@ from r1_recipes.errors import RecipeError, first_line, install_hint
 
 # Waits between tries double from half a second up to eight (openai's own), so this many ride out a server's restart of a minute.
 MAX_RETRIES = 10
+# So many requests that fail one after the other are the server's fault, not theirs; then nothing more is asked, and none is given up.
+PATIENCE = 32
 _FIRST_WAIT, _LONGEST_WAIT = 0.5, 8.0
 # A completion that ended otherwise was cut: vLLM's "abort", a filter. TGI names its two ways to stop.
 _WHOLE = ("stop", "length", "tool_calls", "function_call", "eos_token", "stop_sequence", None)

@@ -173,7 +173,7 @@ class AnswerMatchReward(AnswerReward):
     ``match_judge`` is ``openai:NAME``, a model behind an OpenAI-compatible server (``OPENAI_BASE_URL``), asked only about answers that
     the rules do not accept. It gets ``match_judge_prompt``, with ``{question}``, ``{solution}`` and ``{answer}``, and its last
     ``Score: x`` counts, cut to 0..1. A completion without an answer is not asked about: 0.0. Metrics: ``answer_match/asked`` (rows of
-    the batch), ``answer_match/unscored``; ``matched_by`` in the completions table.
+    the batch), ``answer_match/unscored``, ``answer_match/failed`` (by the server); ``matched_by`` in the completions table.
 
     Source: HuatuoGPT-o1 (arXiv:2412.18925), whose verifier is a model alone; here rules come first, which cannot be talked round.
 
@@ -213,8 +213,10 @@ class AnswerMatchReward(AnswerReward):
         by_rule = self._by_rule(completions, golds, answers)
         scores: list[float | None] = [None if rule is None else float(bool(rule)) for rule in by_rule]
         asked = [row for row, rule in enumerate(by_rule) if rule == "" and answers[row]] if self.match_judge else []
+        failed = 0
         if asked:
-            for row, verdict in zip(asked, self._judge(asked, golds, answers, prompts), strict=True):
+            verdicts, failed = self._judge(asked, golds, answers, prompts)
+            for row, verdict in zip(asked, verdicts, strict=True):
                 scores[row] = verdict
                 by_rule[row] = "judge" if verdict else ""
         self.log_answers(log_extra, answers, solution)
@@ -223,6 +225,7 @@ class AnswerMatchReward(AnswerReward):
         if log_metric is not None and self.match_judge:
             log_metric("answer_match/asked", float(len(asked)))
             log_metric("answer_match/unscored", float(sum(scores[row] is None for row in asked)))
+            log_metric("answer_match/failed", float(failed))
         return scores
 
     def _by_rule(self, completions: Sequence[Any], golds: list[str], answers: list[str | None]) -> list[str | None]:
@@ -240,7 +243,10 @@ class AnswerMatchReward(AnswerReward):
                 rules.append("words" if _says(answer, gold) else "")
         return rules
 
-    def _judge(self, rows: list[int], golds: list[str], answers: list[str | None], prompts: Sequence[Any]) -> list[float | None]:
+    def _judge(
+        self, rows: list[int], golds: list[str], answers: list[str | None], prompts: Sequence[Any]
+    ) -> tuple[list[float | None], int]:
+        """A score each, and how many requests the server failed."""
         texts = [self._written(last_user_text(prompts[row]) if row < len(prompts) else "", golds[row], answers[row]) for row in rows]
         # Equal answers to one question are common, and cost as much as others.
         distinct = list(dict.fromkeys(texts))
@@ -253,7 +259,8 @@ class AnswerMatchReward(AnswerReward):
                 raise RecipeError(f"reward {self.name!r}, match_judge {self.match_judge!r}: {words_}")
             logger.warning("%s: %s", self.match_judge, words_)
         scores = [None if replies[text].error else read_score(replies[text].text) for text in texts]
-        return [None if score is None else min(1.0, max(0.0, score)) for score in scores]
+        scores = [None if score is None else min(1.0, max(0.0, score)) for score in scores]
+        return scores, sum(not replies[text].refused for text in failed)
 
     def _written(self, question: str, solution: str, answer: str) -> str:
         values = {"question": question, "solution": solution, "answer": answer[:_MAX_CHARS]}

@@ -57,7 +57,8 @@ class ModelReward(Reward):
     ``{prompt}`` (the user's message, or the turns with their roles where there are several).
 
     Metrics, rows of this batch: ``reward_model/unscored`` (no score: a failed request, a reply without one, a conversation that the
-    chat template refuses, NaN), ``reward_model/truncated``, ``reward_model/unfinished`` (no summary).
+    chat template refuses, NaN), ``reward_model/failed`` (of these, the server's fault), ``reward_model/truncated``,
+    ``reward_model/unfinished`` (no summary).
 
     Source: DeepSeek-R1 (arXiv:2501.12948, section 2.3.4).
 
@@ -125,6 +126,7 @@ class ModelReward(Reward):
         ]
         if log_metric is not None:
             log_metric("reward_model/unscored", float(scores.count(None)))
+            log_metric("reward_model/failed", float(sum(verdict.failed for verdict in verdicts)))
             log_metric("reward_model/truncated", float(sum(verdict.truncated for verdict in verdicts)))
             log_metric("reward_model/unfinished", float(turns.count(None)))
         return [None if score is None else self._activate(score) for score in scores]
@@ -167,7 +169,10 @@ class ModelReward(Reward):
 
         server = ChatServer(self.reward_model.removeprefix(_JUDGE), max_concurrency=self.reward_model_batch_size)
         requests = [[{"role": "user", "content": written(*context, response=turn["content"])}] for *context, turn in conversations]
-        return [_Verdict(error=reply.error) if reply.error else _Verdict(read_score(reply.text)) for reply in server.chat(requests)]
+        return [
+            _Verdict(error=reply.error, failed=not reply.refused) if reply.error else _Verdict(read_score(reply.text))
+            for reply in server.chat(requests)
+        ]
 
     def _report(self, verdicts: Sequence[_Verdict]) -> None:
         """One warning for what failed in a batch.
@@ -214,11 +219,13 @@ def read_score(reply: str) -> float | None:
 
 @dataclass(frozen=True)
 class _Verdict:
-    """Of one conversation: its score (``None``: none could be read), whether it was cut, and why it was not judged at all."""
+    """Of one conversation: its score (``None``: none could be read), whether it was cut, why it was not judged, and whether a server
+    that may yet judge it failed."""
 
     score: float | None = None
     truncated: bool = False
     error: str | None = None
+    failed: bool = False
 
 
 @functools.cache
