@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from r1_recipes.data.mappers import Conversations, Mapper, SkipRow, get_mapper, read_conversation, read_turns
-from r1_recipes.data.sources import load_rows
+from r1_recipes.data.sources import CsvStyle, load_rows
 from r1_recipes.errors import RecipeError, first_line, nearest, unknown_name
 from r1_recipes.formats import ResponseFormat, get_response_format
 
@@ -26,7 +26,8 @@ _RESERVED = {"prompt", "prompts", "completion", "completions", "completion_ids",
 _RESERVED |= {"image", "images", "environment", "environments", "trainer_state", "log_extra", "log_metric"}
 _MIXTURE_KEYS = {"datasets", "seed", "test_split_size"}
 _MIXTURE_DATASET_KEYS = {"id", "config", "revision", "split", "columns", "weight", "mapper", "mapper_config", "task_config"}
-_MIXTURE_DATASET_KEYS |= {"task", "system_prompt"}
+_CSV_KEYS = ("csv_separator", "csv_encoding", "csv_decimal")
+_MIXTURE_DATASET_KEYS |= {"task", "system_prompt", *_CSV_KEYS}
 # Fields of a mapper that become no column.
 _NO_COLUMN = {
     "grpo": {"question", "reasoning", "response", "messages", "well_formed"},
@@ -124,6 +125,7 @@ def load_dataset(
             "revision": args.dataset_revision,
             "hub": args.hub,
             "task_config": args.task_config,
+            "csv_style": _csv_style(args),
         }
         dataset = job.map_rows(load_rows(args.dataset_name, source_split, **options), name, limit=limit)
     if not len(dataset):
@@ -132,6 +134,10 @@ def load_dataset(
         dataset = dataset.select(range(limit))
     job.report.kept = len(dataset)
     return dataset, job.report
+
+
+def _csv_style(args: Any, part: dict[str, Any] | None = None) -> CsvStyle:
+    return CsvStyle(*((part or {}).get(key, getattr(args, key)) for key in _CSV_KEYS))
 
 
 def drop_overlap(train: Dataset, held_out: Dataset) -> tuple[Dataset, int]:
@@ -214,7 +220,7 @@ class _Job:
             close = nearest(absent[0], columns, 1)
             raise RecipeError(
                 f"dataset {source}: mapper {mapper.name!r} needs column {', '.join(map(repr, absent))}; the columns there are: "
-                f"{', '.join(columns)}" + f". Did you mean {close[0]!r}?" * bool(close)
+                f"{', '.join(columns)}" + (f". Did you mean {close[0]!r}?" if close else "")
             )
         if mapper.images and self.method != "grpo":
             raise RecipeError(f"dataset {source}: mapper {mapper.name!r} gives pictures, which {self.method} does not take; grpo does")
@@ -529,6 +535,7 @@ def _load_mixture(job: _Job, split: str, rows: Sequence[Dataset] | None = None) 
             source = rows[number - 1]
         else:
             options = {"hub": job.args.hub, "task_config": part.get("task_config", job.args.task_config)}
+            options["csv_style"] = _csv_style(job.args, part)
             source = load_rows(part["id"], part.get("split", "train"), config=part.get("config"), revision=part.get("revision"), **options)
             for column in part.get("columns") or ():
                 if column not in source.column_names:

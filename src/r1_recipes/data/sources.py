@@ -4,9 +4,13 @@ imports no torch.
 
 from __future__ import annotations
 
+import codecs
+import glob
 import json
 import logging
 import re
+import tempfile
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -17,10 +21,44 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger(__name__)
 
-_FILE_BUILDERS = {".jsonl": "json", ".json": "json", ".csv": "csv", ".tsv": "csv", ".parquet": "parquet"}
+_ENDINGS = (".jsonl", ".json", ".csv", ".tsv", ".parquet")
 _TASK_PREFIX = "reasoning_gym:"
 _COUNTDOWN_PREFIX = "countdown:"
 _EMBEDDED_PREFIX = "embedded:"
+
+
+@dataclass(frozen=True)
+class CsvStyle:
+    """How CSV files are written.
+
+    Attributes:
+        separator: between cells; ``None``: a comma, or a tab in a ``.tsv`` file.
+        encoding: any that Python knows.
+        decimal: the decimal mark; with ``","``, a cell that is such a number as a whole, ``1.250,5``, is read as ``1250.5``.
+
+    Raises:
+        RecipeError: no such style.
+    """
+
+    separator: str | None = None
+    encoding: str = "utf-8"
+    decimal: str = "."
+
+    def __post_init__(self) -> None:
+        if self.separator is not None and (len(self.separator) != 1 or not self.separator.isascii() or self.separator in '"\r\n'):
+            raise RecipeError(
+                f'csv_separator: must be one ASCII character other than a quote, such as ";" or "\\t", got {self.separator!r}'
+            )
+        try:
+            codecs.lookup(self.encoding)
+        except LookupError as error:
+            raise RecipeError(f"csv_encoding: must be an encoding that Python knows, such as cp1252, got {self.encoding!r}") from error
+        if self.decimal not in (".", ","):
+            raise RecipeError(f'csv_decimal: must be "." or ",", got {self.decimal!r}')
+
+    def delimiter(self, path: Path) -> str:
+        """What separates the cells of this file."""
+        return self.separator or ("\t" if path.suffix == ".tsv" else ",")
 
 
 def load_rows(
@@ -31,6 +69,7 @@ def load_rows(
     revision: str | None = None,
     hub: str = "huggingface",
     task_config: dict[str, Any] | None = None,
+    csv_style: CsvStyle = CsvStyle(),
 ) -> Dataset:
     """Read one split.
 
@@ -42,6 +81,7 @@ def load_rows(
         revision: revision of a hub dataset.
         hub: ``"huggingface"`` or ``"modelscope"``.
         task_config: for what is generated: see :func:`reasoning_gym_rows` and :func:`countdown_rows`.
+        csv_style: of local ``.csv`` and ``.tsv`` files.
 
     Raises:
         RecipeError: what is missing (file, split, configuration, package, network) and what there is instead.
@@ -53,10 +93,10 @@ def load_rows(
     path = Path(name).expanduser()
     if path.exists():
         whole, bracket, _ = split.partition("[")
-        rows = _local_rows(path, whole, config)
+        rows = _local_rows(path, whole, config, csv_style)
         return rows.select(_slice(split, len(rows))) if bracket else rows
     # A hub id has one slash at most.
-    if name.startswith(("/", "./", "../", "~")) or path.suffix in _FILE_BUILDERS or len(path.parts) > 2:
+    if name.startswith(("/", "./", "../", "~")) or path.suffix in _ENDINGS or len(path.parts) > 2:
         raise RecipeError(f"dataset_name: {name}: no such file or folder (looked from {Path.cwd()}).{_near(path)}")
     if hub == "modelscope":
         return _modelscope_rows(name, split, config, revision)
@@ -78,27 +118,46 @@ def _near(path: Path) -> str:
     return f" Did you mean {path.parent / close[0]}?" if close else ""
 
 
-def _local_rows(path: Path, split: str, config: str | None) -> Dataset:
-    from datasets import Dataset, DatasetDict, load_dataset, load_from_disk
+def _local_rows(path: Path, split: str, config: str | None, csv_style: CsvStyle) -> Dataset:
+    from datasets import Dataset, load_dataset, load_from_disk
 
+    from r1_recipes.data.rows import read_files, unreadable
+
+    folder = path / config if config and (path / config).is_dir() else path
     try:
         if path.is_file():
-            if path.suffix not in _FILE_BUILDERS:
-                raise RecipeError(f"dataset_name: {path}: {path.suffix or 'no ending'} is not one of {', '.join(_FILE_BUILDERS)}")
-            options = {"sep": "\t"} if path.suffix == ".tsv" else {}
-            return load_dataset(_FILE_BUILDERS[path.suffix], data_files=str(path), split="train", **options)
+            if path.suffix not in _ENDINGS:
+                raise RecipeError(f"dataset_name: {path}: {path.suffix or 'no ending'} is not one of {', '.join(_ENDINGS)}")
+            return read_files([path], csv_style)
         if (path / "state.json").is_file() or (path / "dataset_dict.json").is_file():
             loaded = load_from_disk(str(path))
-            if isinstance(loaded, DatasetDict):
-                return _pick_split(loaded, split, str(path))
-            return loaded
-        folder = path / config if config and (path / config).is_dir() else path
-        loaded = load_dataset(str(folder))
-        return loaded if isinstance(loaded, Dataset) else _pick_split(loaded, split, str(folder))
+            rows = loaded if isinstance(loaded, Dataset) else _pick_split(loaded, split, str(path))
+        else:
+            files = {str(name): [Path(file) for file in found] for name, found in _files_by_split(folder).items()}
+            chosen = _pick_split(files, split, str(folder))
+            if all(file.suffix in _ENDINGS for file in chosen):
+                return read_files(chosen, csv_style)
+            rows = _pick_split(load_dataset(str(folder)), split, str(folder))  # pictures, archives
     except RecipeError:
         raise
-    except Exception as error:  # datasets raises many kinds for one thing: this file cannot be read
-        raise RecipeError(f"dataset_name: {path}: cannot be read: {first_line(error)}") from error
+    except Exception as error:  # datasets raises many kinds for one thing: this cannot be read
+        raise unreadable(path, first_line(error)) from error
+    if not len(rows):
+        raise unreadable(path, "holds no rows")
+    return rows
+
+
+def _files_by_split(folder: Path) -> dict[str, list[str]]:
+    """The data files of a folder, by split, as datasets finds them: by names, sub-folders, or the README's configuration."""
+    from datasets import load_dataset_builder
+
+    if not glob.has_magic(str(folder.resolve())):
+        return load_dataset_builder(str(folder)).config.data_files
+    with tempfile.TemporaryDirectory() as parent:  # datasets takes data[1] for a pattern, so it sees another name
+        link = Path(parent) / "folder"
+        link.symlink_to(folder.resolve())
+        found = load_dataset_builder(str(link)).config.data_files
+        return {split: [str(folder / Path(file).relative_to(link)) for file in files] for split, files in found.items()}
 
 
 def _pick_split(splits: Any, split: str, name: str) -> Dataset:

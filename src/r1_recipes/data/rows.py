@@ -1,0 +1,415 @@
+"""Read local JSON Lines, JSON, CSV and Parquet files as datasets whose values are what stands in the files.
+
+One rule for numbers: ``str(value)`` is the text in the file. A JSON number that Python writes otherwise (0.10, 1e400, 19 digits) is text,
+and so is every value of a column that mixes kinds (72 and "72 cm", 3 and 2.5). Every CSV cell is text; an empty one is ``None``.
+"""
+
+from __future__ import annotations
+
+import csv
+import json
+from collections.abc import Iterator
+from dataclasses import dataclass
+from itertools import chain, islice
+from pathlib import Path
+from types import NoneType
+from typing import Any
+
+import datasets
+import pyarrow
+import pyarrow.csv
+import pyarrow.json
+import pyarrow.parquet
+from datasets.fingerprint import Hasher
+from datasets.utils.json import ujson_loads
+from pyarrow import compute
+
+from r1_recipes.data.sources import CsvStyle
+from r1_recipes.errors import RecipeError, first_line
+
+_CSV_BLOCK = 1 << 22  # bytes; a row must fit in one
+_MAX_DEPTH = 20  # Arrow reads no more than 64 levels; a deeper column is held as JSON text
+_MAX_KEYS = 250  # an object with more keys, over all rows, is a mapping: its column is held as JSON text
+_BOM = b"\xef\xbb\xbf"
+_DECIMAL_COMMA = r"^\s*[-+]?(\d{1,3}(\.\d{3})+|\d+)(,\d+)?\s*$"
+
+
+def read_files(paths: list[Path], style: CsvStyle) -> datasets.Dataset:
+    """Read files of one format as one dataset, cached until a file changes.
+
+    Raises:
+        RecipeError: a file cannot be read; the text names file, row and cause.
+    """
+    stamps = [(str(path.resolve()), path.stat().st_size, path.stat().st_mtime_ns) for path in paths]
+    for sample in (5000, None):  # rows that say what the columns hold; all of them where the first ones do not tell
+        builder = _Files(config_id=f"rows-{Hasher.hash((stamps, style))}", paths=paths, style=style, sample=sample)
+        try:
+            builder.download_and_prepare(verification_mode="no_checks")
+        except datasets.exceptions.DatasetGenerationError as error:  # says only that there was an error
+            if not isinstance(error.__cause__, _OtherKind):
+                raise error.__cause__ or error from None
+        else:
+            break
+    return builder.as_dataset(split="train")
+
+
+class _OtherKind(Exception):
+    """A row does not fit the columns that were found in the first ones."""
+
+
+@dataclass
+class _Config(datasets.BuilderConfig):
+    paths: list[Path] | None = None
+    style: CsvStyle | None = None
+    sample: int | None = None
+
+
+class _Files(datasets.ArrowBasedBuilder):
+    BUILDER_CONFIG_CLASS = _Config
+    VERSION = datasets.Version("1.0.0")  # of the rules above: a new one makes old cache files stale
+
+    def _info(self) -> datasets.DatasetInfo:
+        return datasets.DatasetInfo()
+
+    def _split_generators(self, dl_manager: Any) -> list[datasets.SplitGenerator]:
+        paths, style = self.config.paths, self.config.style
+        if paths[0].suffix == ".parquet":
+            features = _parquet_features(paths)
+        elif paths[0].suffix in (".csv", ".tsv"):
+            columns = dict.fromkeys(column for path in paths for column in _csv_header(path, style)[0])
+            features = datasets.Features(dict.fromkeys(columns, datasets.Value("string")))
+        else:
+            self.kinds = _json_kinds(paths, self.config.sample)
+            features = datasets.Features(
+                {column: datasets.Json() if _has_any(kind, (object,)) else _feature(kind) for column, kind in self.kinds.items()}
+            )
+        self.info.features = features
+        return [datasets.SplitGenerator(name="train", gen_kwargs={})]
+
+    def _generate_tables(self) -> Iterator[tuple[Any, pyarrow.Table]]:
+        features = self.info.features
+        for number, path in enumerate(self.config.paths):
+            if path.suffix == ".parquet":
+                tables = (pyarrow.Table.from_batches([batch]) for batch in _open_parquet(path).iter_batches(1000))
+            elif path.suffix in (".csv", ".tsv"):
+                tables = _csv_tables(path, self.config.style)
+            else:
+                tables = _json_tables(path, self.kinds, features)
+            count = 0
+            try:
+                for table in tables:
+                    for column in features.keys() - set(table.column_names):
+                        table = table.append_column(column, pyarrow.nulls(len(table)))
+                    yield datasets.builder.Key(number, count), table
+                    count += len(table)
+            except (pyarrow.ArrowException, OSError) as error:
+                raise unreadable(path, first_line(error)) from error
+            if not count:
+                raise unreadable(path, "holds no rows")
+
+
+def unreadable(path: Path, cause: str, row: int | None = None, line: int | None = None) -> RecipeError:
+    """The error for a file; rows are counted from 0, as in the log, and lines from 1, as in an editor."""
+    place = "" if row is None else f"row {row}: " if line is None else f"row {row} (line {line}): "
+    return RecipeError(f"dataset_name: {path}: cannot be read: {place}{' '.join(cause.split())}")
+
+
+def _undecodable(path: Path, encoding: str) -> RecipeError:
+    """The error for a text file that is in another encoding, with the first line and byte that show it."""
+    for number, line in enumerate(path.open("rb"), start=1):
+        try:
+            line.decode(encoding)
+        except UnicodeDecodeError as error:
+            found = "utf-16" if line.startswith((b"\xff\xfe", b"\xfe\xff")) else "cp1252"
+            fix = f"csv_encoding: {found}" if path.suffix in (".csv", ".tsv") else "save it as UTF-8"
+            return unreadable(path, f"line {number}: byte {error.start + 1} (0x{line[error.start]:02x}) is not {encoding}. Fix: {fix}")
+    return unreadable(path, f"is not {encoding}")
+
+
+def _open_parquet(path: Path) -> pyarrow.parquet.ParquetFile:
+    try:
+        return pyarrow.parquet.ParquetFile(path)
+    except (pyarrow.ArrowException, OSError) as error:
+        raise unreadable(path, first_line(error)) from error
+
+
+def _parquet_features(paths: list[Path]) -> datasets.Features:
+    features = datasets.Features()
+    for path in paths:
+        try:
+            found = datasets.Features.from_arrow_schema(_open_parquet(path).schema_arrow)
+        except (ValueError, NotImplementedError) as error:  # a type that datasets has not, such as a map
+            raise unreadable(path, first_line(error)) from error
+        if not found:
+            raise unreadable(path, "has no columns")
+        features = datasets.Features(found | features)
+    return features
+
+
+def _csv_header(path: Path, style: CsvStyle) -> tuple[list[str], int]:
+    """The column names, and how many blank lines there are above them."""
+    blank = 0
+    with path.open(encoding="utf-8-sig" if style.encoding == "utf-8" else style.encoding, newline="") as file:
+        try:
+            for line in file:
+                if line.strip("\r\n"):
+                    break
+                blank += 1
+            else:
+                raise unreadable(path, "holds no rows")
+            names = next(csv.reader(chain([line], file), delimiter=style.delimiter(path), strict=True))
+            if not any(line.strip() for line in file):
+                raise unreadable(path, f"holds no rows, only the header {', '.join(names)}")
+        except UnicodeError as error:
+            raise _undecodable(path, style.encoding) from error
+        except csv.Error as error:
+            raise unreadable(path, f"the header is not CSV: {error}") from error
+    other = next((mark for mark in ",;\t|" if len(names) == 1 and mark in names[0]), None)
+    if other is not None:
+        key = json.dumps(other)
+        raise unreadable(path, f"the header is one column, {names[0]!r}, with {style.delimiter(path)!r}. Fix: csv_separator: {key}")
+    names = [name or f"Unnamed: {position}" for position, name in enumerate(names)]  # an index that pandas wrote, as pandas names it
+    for name in names:
+        if names.count(name) > 1:
+            raise unreadable(path, f"column {name!r} stands twice in the header")
+    return names, blank
+
+
+def _csv_tables(path: Path, style: CsvStyle) -> Iterator[pyarrow.Table]:
+    names, blank = _csv_header(path, style)
+    ragged: list[pyarrow.csv.InvalidRow] = []
+    last = None
+
+    def refuse(row: pyarrow.csv.InvalidRow) -> str:
+        ragged.append(row)
+        return "error"
+
+    try:
+        tables = pyarrow.csv.open_csv(
+            path,
+            pyarrow.csv.ReadOptions(
+                use_threads=False,  # rows are numbered only without
+                block_size=_CSV_BLOCK,
+                skip_rows=blank,
+                skip_rows_after_names=1,
+                column_names=names,
+                encoding="utf8" if style.encoding == "utf-8" else style.encoding,  # any other name is decoded in Python
+            ),
+            pyarrow.csv.ParseOptions(delimiter=style.delimiter(path), newlines_in_values=True, invalid_row_handler=refuse),
+            pyarrow.csv.ConvertOptions(
+                column_types=dict.fromkeys(names, pyarrow.string()),
+                null_values=[""],
+                strings_can_be_null=True,
+                quoted_strings_can_be_null=True,
+            ),
+        )
+        for batch in tables:
+            table = pyarrow.Table.from_batches([batch])
+            last = table[-1][-1].as_py() if len(table) else last
+            yield table if style.decimal == "." else _with_points(table)
+    except (pyarrow.ArrowInvalid, UnicodeDecodeError) as error:
+        if ragged:
+            row = ragged[0]
+            cause = f"has {row.actual_columns} cells, the header {row.expected_columns}: {row.text[:60]!r}"
+            raise unreadable(path, cause, row.number - 2) from error
+        if "invalid UTF8" in str(error) or isinstance(error, UnicodeDecodeError):
+            raise _undecodable(path, style.encoding) from error
+        raise unreadable(path, first_line(error)) from error
+    # A quote that is not closed takes the rest of the file into its cell.
+    with path.open("rb") as file:
+        file.seek(-min(16, path.stat().st_size), 2)
+        closed = file.read().rstrip(b"\r\n\0").endswith(b'"')
+    if last is not None and "\n" in last and not closed:
+        raise unreadable(path, f"the quote before {last[:60]!r} is never closed")
+
+
+def _with_points(table: pyarrow.Table) -> pyarrow.Table:
+    """The table with ``1.250,5`` as ``1250.5`` where that is the whole cell."""
+    for position, name in enumerate(table.column_names):
+        cells = table[position]
+        plain = compute.replace_substring(compute.replace_substring(cells, ".", ""), ",", ".")
+        table = table.set_column(position, name, compute.if_else(compute.match_substring_regex(cells, _DECIMAL_COMMA), plain, cells))
+    return table
+
+
+def _json_kinds(paths: list[Path], sample: int | None) -> dict[str, Any]:
+    """The kind of each column, from the first rows of each file or from all."""
+    kinds: Any = {}
+    for path in paths:
+        for row, line, value in islice(_json_rows(path), sample):
+            kind = _kind(value)
+            if kind != kinds:
+                kinds = _join(kinds, kind)
+            if kinds is object:
+                raise unreadable(path, f"there are more than {_MAX_KEYS} columns", row, line)
+    if not kinds:
+        raise unreadable(paths[0], "has no columns")
+    return kinds
+
+
+def _json_tables(path: Path, kinds: dict[str, Any], features: datasets.Features) -> Iterator[pyarrow.Table]:
+    schema, rows = features.arrow_schema, enumerate(_json_sources(path))
+    while batch := list(islice(rows, 5000)):
+        table = None if _has_any(kinds, (float, object)) else _arrow_table([source for _, (_, source) in batch], schema)
+        if table is None:
+            values = [_object(path, row, line, source) for row, (line, source) in batch]
+            if any((kind := _kind(value)) != kinds and _join(kinds, kind) != kinds for value in values):
+                raise _OtherKind
+            columns = [[_cast(value.get(column), feature) for value in values] for column, feature in features.items()]
+            table = pyarrow.table([pyarrow.array(*column) for column in zip(columns, schema.types, strict=True)], schema.names)
+        yield table
+
+
+def _arrow_table(lines: list[Any], schema: pyarrow.Schema) -> pyarrow.Table | None:
+    """The lines as :func:`_object` and :func:`_cast` read them, at twice the speed; ``None`` if Arrow might read them otherwise."""
+    # Arrow reads -0 as 0, and dies of a line that is null.
+    if not all(isinstance(line, bytes) and line.startswith(b"{") and b"-0" not in line for line in lines):
+        return None
+    text = b"".join(lines)
+    options = pyarrow.json.ParseOptions(explicit_schema=schema, unexpected_field_behavior="error")
+    try:
+        text.decode()
+        table = pyarrow.json.read_json(
+            pyarrow.BufferReader(text), pyarrow.json.ReadOptions(block_size=len(text), use_threads=False), options
+        )
+    except (pyarrow.ArrowException, UnicodeDecodeError):  # the slow way names row and cause
+        return None
+    return table if len(table) == len(lines) else None  # one line may hold two objects
+
+
+def _json_rows(path: Path) -> Iterator[tuple[int, int | None, dict[str, Any]]]:
+    for row, (line, source) in enumerate(_json_sources(path)):
+        yield row, line, _object(path, row, line, source)
+
+
+def _json_sources(path: Path) -> Iterator[tuple[int | None, Any]]:
+    """Number and bytes of each line that holds a row; or ``None`` and the row, of a list, an object's list ``data``, or one object."""
+    with path.open("rb") as file:
+        lines = ((number, line.removeprefix(_BOM)) for number, line in enumerate(file, start=1) if line.strip(b" \t\r\n" + _BOM))
+        first, second = next(lines, None), next(lines, None)
+        if first is None:
+            raise unreadable(path, "holds no rows")
+        if second is not None and (_is_json(first[1]) or (path.suffix == ".jsonl" and not first[1].lstrip().startswith(b"["))):
+            yield from chain((first, second), lines)
+            return
+        file.seek(0)
+        text = file.read().removeprefix(_BOM)
+    document = _parse(path, None, None, text)
+    if isinstance(document, dict):
+        rows = document.get("data") if path.suffix == ".json" else None
+        document = rows if isinstance(rows, list) and rows and isinstance(rows[0], dict) else [document]
+    for value in document if isinstance(document, list) else [document]:
+        yield None, value
+
+
+def _is_json(line: bytes) -> bool:
+    try:
+        json.loads(line.decode("utf-8-sig"))
+    except (ValueError, RecursionError):
+        return False
+    return True
+
+
+def _parse(path: Path, row: int | None, line: int | None, source: bytes) -> Any:
+    try:
+        return _DECODER.decode(source.decode())
+    except UnicodeDecodeError:
+        raise _undecodable(path, "utf-8") from None
+    except RecursionError:
+        raise unreadable(path, "is nested too deeply", row, line) from None
+    except json.JSONDecodeError as error:
+        place = f"column {error.colno}" if error.lineno == 1 else f"line {error.lineno}, column {error.colno}"
+        raise unreadable(path, f"is not JSON: {error.msg} ({place})", row, line) from None
+    except ValueError as error:
+        raise unreadable(path, str(error), row, line) from None
+
+
+def _object(path: Path, row: int, line: int | None, source: Any) -> dict[str, Any]:
+    value = _parse(path, row, line, source) if isinstance(source, bytes) else source
+    if not isinstance(value, dict):
+        raise unreadable(path, f"is not an object but {json.dumps(value)[:60]}", row, line)
+    if not isinstance(source, bytes) or b"\\ud" in source or b"\\uD" in source:
+        try:
+            json.dumps(value, ensure_ascii=False).encode()
+        except UnicodeEncodeError:
+            raise unreadable(path, "holds an unpaired surrogate, which is not valid Unicode", row, line) from None
+    return value
+
+
+def _once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    found = dict(pairs)
+    if len(found) < len(pairs):
+        keys = [key for key, _ in pairs]
+        raise ValueError(f"key {next(key for key in keys if keys.count(key) > 1)!r} stands twice in one object")
+    return found
+
+
+def _float(text: str) -> float | str:
+    return number if repr(number := float(text)) == text else text
+
+
+def _int(text: str) -> int | str:
+    return int(text) if len(text) < 19 and text != "-0" else text
+
+
+# Python writes a missing number as NaN, which JSON has not.
+_DECODER = json.JSONDecoder(
+    parse_float=_float, parse_int=_int, object_pairs_hook=_once, parse_constant=lambda text: None if text == "NaN" else text
+)
+
+
+def _kind(value: Any, depth: int = 0) -> Any:
+    """The shape of a JSON value: a type, ``[kind]`` for a list, ``{key: kind}`` for an object, or ``object`` where it is too deep."""
+    if depth > _MAX_DEPTH:
+        return object
+    if isinstance(value, dict):
+        return {key: _kind(item, depth + 1) for key, item in value.items()}
+    if isinstance(value, list):
+        kind = NoneType
+        for item in value:
+            kind = _join(kind, _kind(item, depth + 1))
+        return [kind]
+    return type(value)
+
+
+def _join(one: Any, other: Any) -> Any:
+    """The kind that holds values of both kinds: text for unlike scalars, ``object`` where only JSON can."""
+    if one == other or other is NoneType:
+        return one
+    if one is NoneType:
+        return other
+    if isinstance(one, dict) and isinstance(other, dict):
+        joined = {key: _join(one.get(key, NoneType), other.get(key, NoneType)) for key in one | other}
+        return joined if len(joined) <= _MAX_KEYS else object
+    if isinstance(one, list) and isinstance(other, list):
+        return [_join(one[0], other[0])]
+    return str if isinstance(one, type) and isinstance(other, type) and object not in (one, other) else object
+
+
+_SCALARS = {NoneType: "null", bool: "bool", int: "int64", float: "float64", str: "string"}
+
+
+def _has_any(kind: Any, types: tuple[type, ...]) -> bool:
+    parts = kind.values() if isinstance(kind, dict) else kind if isinstance(kind, list) else ()
+    return kind in types if isinstance(kind, type) else any(_has_any(part, types) for part in parts)
+
+
+def _feature(kind: Any) -> Any:
+    if isinstance(kind, dict):
+        return {key: _feature(item) for key, item in kind.items()}
+    return datasets.List(_feature(kind[0])) if isinstance(kind, list) else datasets.Value(_SCALARS[kind])
+
+
+def _cast(value: Any, feature: Any) -> Any:
+    """The value as the feature's column holds it."""
+    if value is None or (isinstance(value, str) and not isinstance(feature, datasets.Json)):
+        return value
+    if isinstance(feature, dict):
+        return {key: _cast(value.get(key), item) for key, item in feature.items()}
+    if isinstance(feature, datasets.List):
+        return [_cast(item, feature.feature) for item in value]
+    if isinstance(feature, datasets.Json):
+        text = json.dumps(value, ensure_ascii=False)
+        # What datasets reads it with is off in the last digits of some decimals.
+        return text if ujson_loads(text) == value else json.dumps(json.loads(text, parse_float=str), ensure_ascii=False)
+    return json.dumps(value) if feature.dtype == "string" else value
