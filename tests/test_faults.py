@@ -14,7 +14,7 @@ from typing import Any
 
 import pytest
 
-from r1_recipes import grpo, runtime, sft
+from r1_recipes import checkpoints, grpo, runtime, sft
 from tests.conftest import log_lines, metrics, weights
 
 ROOT = Path(__file__).parents[1]
@@ -37,6 +37,11 @@ def assert_same_run(run: Path, whole: Path) -> None:
     assert comparable(metrics(run)) == comparable(metrics(whole))
     stopped, straight = weights(run), weights(whole)
     assert all(straight[name].equal(value) for name, value in stopped.items())
+
+
+def unfinished(run: Path) -> None:
+    """As a kill before the end leaves it."""
+    (run / "run.json").write_text((run / "run.json").read_text().replace('"finished": true', '"finished": false'))
 
 
 # In this process: Ctrl-C comes from the reward
@@ -115,6 +120,7 @@ def test_sft_goes_on_as_if_never_stopped(write_recipe: Callable[..., str], tmp_p
     for folder in (tmp_path / "run").glob("checkpoint-*"):
         if folder.name != f"checkpoint-{step}":
             shutil.rmtree(folder)
+    unfinished(tmp_path / "run")
     sft.main([path])
     assert_same_run(tmp_path / "run", tmp_path / "whole")
 
@@ -237,7 +243,7 @@ def test_kill_and_ctrl_c_of_the_whole_process_group(
     torn_run = tmp_path / "torn"
     shutil.copytree(killed_run, torn_run)
     torn_path = write_recipe("grpo", name="killed", output_dir=str(torn_run), **changes)
-    newest = int(runtime.newest_whole_checkpoint(killed_run).name.removeprefix("checkpoint-"))
+    newest = int(checkpoints.newest_whole(killed_run).name.removeprefix("checkpoint-"))
     before = newest - 2
     os.truncate(torn_run / f"checkpoint-{newest}" / "model.safetensors", 4000)
     with (torn_run / "metrics.jsonl").open("a") as sink:
@@ -275,3 +281,33 @@ def test_sft_killed_in_mid_run_ends_as_if_it_never_was(
     assert any(line.startswith(f"going on from {killed_run / 'checkpoint-'}") for line in log_lines(killed_run))
     sft.main([write_recipe("sft", name="whole", output_dir=str(whole), **changes)])
     assert_same_run(killed_run, whole)
+
+
+@pytest.mark.e2e
+def test_two_commands_in_one_folder_and_an_orphan(
+    write_recipe: Callable[..., str], launch: Callable[..., subprocess.Popen], tmp_path: Path
+) -> None:
+    run = tmp_path / "run"
+    path = write_recipe("grpo", max_steps=STEPS)
+    first, second = launch(path), launch(path)
+    # Whichever was there first trains; the other one is told about it.
+    errors = [process.communicate(timeout=120)[1] for process in (first, second)]
+    assert sorted(process.returncode for process in (first, second)) == [0, 2], errors
+    (winner,) = (process.pid for process in (first, second) if process.returncode == 0)
+    (told,) = (line for text in errors for line in text.splitlines() if line.startswith("error: "))
+    assert f"{run}: another process is writing into this folder (process {winner} on " in told
+    assert [entry["step"] for entry in metrics(run)] == list(range(1, STEPS + 1))
+
+
+@pytest.mark.e2e
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGHUP])
+def test_a_stop_by_signal_saves(
+    write_recipe: Callable[..., str], launch: Callable[..., subprocess.Popen], tmp_path: Path, number: int
+) -> None:
+    path = write_recipe("grpo", max_steps=STEPS)
+    process = launch(path)
+    send_at_step((process, tmp_path / "run", 3, number))
+    errors = process.communicate(timeout=60)[1]
+    assert process.returncode == 130, errors
+    step = metrics(tmp_path / "run")[-1]["step"]
+    assert step < STEPS and checkpoints.fault(tmp_path / "run" / f"checkpoint-{step}") is None

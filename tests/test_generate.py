@@ -145,7 +145,10 @@ def test_other_weights_or_golds_under_the_same_name_are_noticed(recipe, tmp_path
         generate.main([path])
     assert "row 0 was generated from another prompt or gold" in capsys.readouterr().err
     shutil.copy(sums, data)
-    os.utime(model / "model.safetensors")
+    os.utime(model / "model.safetensors")  # which says nothing
+    generate.main([path])
+    weights = (model / "model.safetensors").read_bytes()
+    (model / "model.safetensors").write_bytes(weights[:-4] + b"\x00" * 4)
     with pytest.raises(SystemExit):
         generate.main([path])
     assert "weights was" in capsys.readouterr().err

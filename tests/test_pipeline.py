@@ -1,7 +1,10 @@
 """Pipelines: stages, table, memory of what is done, on a tiny random model. What the shipped ones reach is measured, not tested."""
 
+import dataclasses
 import importlib
 import json
+import os
+import signal
 import subprocess
 import sys
 from pathlib import Path
@@ -9,7 +12,7 @@ from pathlib import Path
 import pytest
 import yaml
 
-from r1_recipes import pipeline
+from r1_recipes import pipeline, run_dir
 from r1_recipes.embedded import EMBEDDED
 from r1_recipes.errors import RecipeError
 from r1_recipes.smoke import build_tiny_model
@@ -31,9 +34,10 @@ def test_shipped_pipelines_read_and_their_stages_stand_under_their_folder(path, 
             assert recipe.training.output_dir == f"elsewhere/{stage.name}"
             folders.append(recipe.training.output_dir)
             # what a stage starts from is what one before it left, or no part of this pipeline
-            for start in pipeline._folders_in(recipe.settings, Path("elsewhere")):
-                assert str(start) in folders
-            assert pipeline._folders_in(recipe.settings, Path("outputs")) == []  # nor what another command would have to leave first
+            for text in run_dir._texts(recipe.settings):
+                if text.startswith("elsewhere/"):
+                    assert "/".join(text.split("/")[:2]) in folders
+                assert not text.startswith("outputs/")  # nor what another command would have to leave first
     assert Path(read.judge).is_file()
 
 
@@ -221,7 +225,9 @@ def test_a_pipeline_trains_generates_judges_and_remembers(tiny, tmp_path, in_pro
         pipeline.run_pipeline(tiny, moved, seed=2)
     # So would a stage whose start was made again.
     run = moved / "first" / "run.json"
-    run.write_text(run.read_text())
+    os.utime(run)  # when it was copied says nothing
+    assert {outcome.seconds for outcome in pipeline.run_pipeline(tiny, moved).values()} == {None}
+    run.write_text(run.read_text().replace('"started": "2', '"started": "3'))
     with pytest.raises(RecipeError, match=r"data was made before the run in .*first changed"):
         pipeline.run_pipeline(tiny, moved)
 
@@ -296,3 +302,47 @@ def test_a_stage_that_fails_passes_its_status_on():
         pipeline._subprocess([sys.executable, "-c", "import os; os.kill(os.getpid(), 9)"])
     with pytest.raises(KeyboardInterrupt):
         pipeline._subprocess([sys.executable, "-c", "raise SystemExit(130)"])
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGKILL])
+def test_a_stage_ends_with_its_pipeline(tmp_path, number):
+    stage = (
+        "import pathlib, signal, sys, time\n"
+        "def stop(number, frame):\n"
+        "    pathlib.Path(sys.argv[1], 'saved').touch()\n"
+        "    sys.exit(130)\n"
+        "for number in (signal.SIGINT, signal.SIGTERM): signal.signal(number, stop)\n"
+        "print('up', flush=True)\n"
+        "time.sleep(60)\n"
+        "pathlib.Path(sys.argv[1], 'went on').touch()"
+    )
+    code = (
+        "import sys; from r1_recipes import pipeline, runtime\n"
+        "with runtime.reported_errors(): pipeline._subprocess([sys.executable, '-c', *sys.argv[1:]])"
+    )
+    process = subprocess.Popen([sys.executable, "-c", code, stage, str(tmp_path)], stdout=subprocess.PIPE, start_new_session=True)
+    assert process.stdout.readline() == b"up\n"
+    process.send_signal(number)
+    process.communicate(timeout=30)  # the stage has its end of the pipe too
+    assert process.returncode == (-signal.SIGKILL if number == signal.SIGKILL else 130)
+    assert [path.name for path in tmp_path.iterdir()] == ["saved"]
+
+
+@pytest.mark.parametrize("content", ["", '{"judged": ', "[]", '{"judged": {}, "scores": {}}'])
+def test_scores_that_cannot_be_read_are_judged_again(tiny, tmp_path, tiny_model, monkeypatch, content):
+    judged = []
+    fields = [field.name for field in dataclasses.fields(pipeline.Scores)]
+    monkeypatch.setattr(
+        pipeline,
+        "evaluate_model",
+        lambda model, rows, *a, **k: (
+            judged.append(model) or pipeline.Scores(**{name: model if name == "model" else [True] * len(rows) for name in fields})
+        ),
+    )
+    run = pipeline._Run(pipeline.read_pipeline(tiny), tmp_path / "out", {}, {"problems": 3, "num_samples": 2, "seed": 1})
+    stage = run.pipeline.stages[0]
+    first = pipeline._judge(run, stage, str(tiny_model))
+    assert pipeline._judge(run, stage, str(tiny_model)) == first and len(judged) == 1
+    (tmp_path / "out" / "scores_raw.json").write_text(content)
+    assert pipeline._judge(run, stage, str(tiny_model)) == first and len(judged) == 2
+    assert pipeline._judge(run, stage, str(tiny_model)) == first and len(judged) == 2

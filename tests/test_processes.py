@@ -166,10 +166,15 @@ def test_shards_of_several_processes_and_of_a_later_one(tmp_path: Path) -> None:
 
 
 def test_hosts_that_share_no_disk_are_found_out(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    monkeypatch.setattr(processes, "gather", lambda items: [*items, "None"])
+    monkeypatch.setattr(processes, "gather", lambda items: [*items, False])
+    with pytest.raises(RecipeError, match=r"rank 1 does not see \S*checkpoint-2; .* a disk that all hosts share"):
+        runtime._check_one_folder(tmp_path, tmp_path / "checkpoint-2")
+    monkeypatch.setattr(processes, "gather", lambda items: items)
     runtime._check_one_folder(tmp_path, None)
-    with pytest.raises(RecipeError, match=r"different checkpoints \(rank 0 checkpoint-2, rank 1 None\).* a disk that all hosts share"):
-        runtime._check_one_folder(tmp_path, Path("checkpoint-2"))
+    with pytest.raises(RecipeError, match="rank 0 does not see"):
+        runtime._check_one_folder(tmp_path, tmp_path / "checkpoint-2")
+    (tmp_path / "checkpoint-2").mkdir()
+    runtime._check_one_folder(tmp_path, tmp_path / "checkpoint-2")
     # Rank 1 wrote its rows on another host.
     with ShardStore(tmp_path, rank=0, world_size=2) as store:
         store.append([record(0), record(2)])
@@ -200,3 +205,24 @@ def test_processes_that_would_each_train_alone_are_refused(monkeypatch: pytest.M
     monkeypatch.setenv("WORLD_SIZE", "2")
     with pytest.raises(RecipeError, match=r"2 processes were started, and this one sees 1; on CPUs start them with torchrun"):
         runtime._check_processes(loaded)
+
+
+def test_what_the_first_process_refuses_all_refuse(monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse() -> None:
+        raise RecipeError("no")
+
+    told = []
+    monkeypatch.setattr(processes, "gather", lambda items: told.append(items) or items)
+    with pytest.raises(RecipeError, match="no"):
+        processes.first(refuse)
+    assert processes.first(lambda: 3) == 3
+    # Another process does not call it, and hears what rank 0 said.
+    monkeypatch.setenv("RANK", "1")
+    for said, result in (((3, None), 3), ((None, RecipeError("no")), "no")):
+        monkeypatch.setattr(processes, "gather", lambda items, said=said: [said, *items])
+        if result == "no":
+            with pytest.raises(RecipeError, match="no"):
+                processes.first(refuse)
+        else:
+            assert processes.first(refuse) == result
+    assert told == [[(None, told[0][0][1])], [(3, None)]]

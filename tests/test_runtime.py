@@ -8,6 +8,7 @@ import json
 import logging
 import os
 import shutil
+import socket
 import subprocess
 import sys
 from collections.abc import Callable
@@ -16,7 +17,7 @@ from typing import Any
 
 import pytest
 
-from r1_recipes import grpo, recipe, runtime
+from r1_recipes import checkpoints, grpo, recipe, run_dir, runtime, sft
 from r1_recipes.errors import RecipeError
 from r1_recipes.formats import get_response_format
 from r1_recipes.rewards import get_reward_funcs
@@ -30,31 +31,67 @@ def load(path: str, *overrides: str, method: str = "grpo") -> recipe.Recipe:
 # The run directory
 
 
+def claim(loaded: recipe.Recipe, folder: Path, step: int = 0) -> None:
+    """As a start does it."""
+    folder.mkdir(parents=True, exist_ok=True)
+    run_dir.claim(run_dir.Run(loaded, folder, ["tiny.yaml"]), step)
+
+
+def trained(folder: Path, steps: int = 1) -> None:
+    """As a run leaves it that has logged some steps."""
+    (folder / "metrics.jsonl").write_text("".join(json.dumps({"step": step}) + "\n" for step in range(1, steps + 1)))
+
+
 def test_a_fresh_directory_is_made_and_remembers_the_recipe(write_recipe: Callable[..., str], tmp_path: Path) -> None:
     run = tmp_path / "new" / "run"
-    runtime.claim_output_dir(load(write_recipe("grpo")), run)
+    claim(load(write_recipe("grpo")), run)
     entry = json.loads((run / "run.json").read_text())
     assert (entry["recipe"], entry["method"]) == ("tiny", "grpo")
     assert entry["identity"]["reward_funcs"] == ["tests.conftest:letters"]
     assert entry["versions"]["trl"] and entry["versions"]["r1-recipes"]
-    assert not runtime.is_finished(run)
-    assert runtime.newest_whole_checkpoint(run) is None
+    assert entry["argv"] == ["tiny.yaml"] and entry["started"].endswith("Z")
+    assert not run_dir.is_finished(run)
+    assert checkpoints.newest_whole(run) is None
 
 
-def test_the_same_recipe_may_come_again_with_other_numbers(write_recipe: Callable[..., str], tmp_path: Path) -> None:
-    path = write_recipe("grpo")
-    for overrides in ([], [], ["--learning_rate", "1e-4"], ["--max_steps", "50"]):
-        runtime.claim_output_dir(load(path, *overrides), tmp_path / "run")
-    assert not list((tmp_path / "run").glob("*.part"))
+def test_what_a_start_recorded_stays_and_going_on_is_added(write_recipe: Callable[..., str], tmp_path: Path) -> None:
+    path, run = write_recipe("grpo"), tmp_path / "run"
+    claim(load(path), run)
+    trained(run, 3)
+    run_dir.note_hardware(run, {"processes": 2})
+    recipe_file, first = (run / "recipe.yaml").read_text(), json.loads((run / "run.json").read_text())
+    claim(load(path, "--learning_rate", "1e-4"), run, 3)
+    assert run_dir.last_processes(run) == 2
+    run_dir.note_hardware(run, {"processes": 4})
+    claim(load(path, "--learning_rate", "1e-4", "--max_steps", "50"), run, 5)
+    assert (run / "recipe.yaml").read_text() == recipe_file
+    entry = json.loads((run / "run.json").read_text())
+    later = entry.pop("continued")
+    assert entry == first and entry["hardware"] == {"processes": 2}
+    assert [(start["step"], start["settings"]) for start in later] == [(3, {"learning_rate": 1e-4}), (5, {"max_steps": 50})]
+    assert later[0]["hardware"] == {"processes": 4} and later[1]["versions"] == entry["versions"]
+    assert run_dir.recorded_settings(run)["max_steps"] == 50 and run_dir.changed_settings(load(path), run) == ["learning_rate", "max_steps"]
+    assert run_dir.last_processes(run) == 4
+    assert not list(run.glob("*.part"))
+
+
+def test_a_claim_without_a_step_is_nobodys(write_recipe: Callable[..., str], tmp_path: Path) -> None:
+    run = tmp_path / "run"
+    claim(load(write_recipe("grpo", dataset_name="no/such")), run)
+    claim(load(write_recipe("sft"), method="sft"), run)
+    entry = json.loads((run / "run.json").read_text())
+    assert (entry["method"], "continued" in entry) == ("sft", False)
+    assert "no/such" not in (run / "recipe.yaml").read_text()
 
 
 def test_another_recipe_is_refused_by_name(write_recipe: Callable[..., str], tmp_path: Path) -> None:
-    runtime.claim_output_dir(load(write_recipe("grpo")), tmp_path / "run")
+    claim(load(write_recipe("grpo")), tmp_path / "run")
+    trained(tmp_path / "run")
     before = (tmp_path / "run" / "run.json").read_text()
     with pytest.raises(RecipeError, match="grpo run of recipe 'tiny', not the grpo run of 'other'; choose another folder"):
-        runtime.claim_output_dir(load(write_recipe("grpo", name="other")), tmp_path / "run")
+        claim(load(write_recipe("grpo", name="other")), tmp_path / "run")
     with pytest.raises(RecipeError, match="grpo run of recipe 'tiny', not the sft run of 'tiny'"):
-        runtime.claim_output_dir(load(write_recipe("sft"), method="sft"), tmp_path / "run")
+        claim(load(write_recipe("sft"), method="sft"), tmp_path / "run")
     assert (tmp_path / "run" / "run.json").read_text() == before
 
 
@@ -64,15 +101,16 @@ def test_another_recipe_is_refused_by_name(write_recipe: Callable[..., str], tmp
 )
 def test_another_model_or_data_set_is_refused_and_named(write_recipe: Callable[..., str], tmp_path: Path, key: str, value: str) -> None:
     path = write_recipe("grpo")
-    runtime.claim_output_dir(load(path), tmp_path / "run")
+    claim(load(path), tmp_path / "run")
+    trained(tmp_path / "run")
     with pytest.raises(RecipeError, match=f"'tiny' with other settings: {key} was .*, is .*{value}.*; choose another folder"):
-        runtime.claim_output_dir(load(path, f"--{key}", value), tmp_path / "run")
+        claim(load(path, f"--{key}", value), tmp_path / "run")
 
 
 def test_checkpoints_of_unknown_origin_are_refused(write_recipe: Callable[..., str], tmp_path: Path) -> None:
     (tmp_path / "run" / "checkpoint-5").mkdir(parents=True)
     with pytest.raises(RecipeError, match=r"checkpoints of a run that left no run\.json; choose another folder .* or remove"):
-        runtime.claim_output_dir(load(write_recipe("grpo")), tmp_path / "run")
+        claim(load(write_recipe("grpo")), tmp_path / "run")
 
 
 @pytest.mark.parametrize("content", ["", '{"recipe": "tiny", "meth', "[]", '"tiny"', '{"recipe": "tiny"}', "\x00\x00"])
@@ -80,21 +118,54 @@ def test_a_corrupt_run_file_is_refused_in_words(write_recipe: Callable[..., str]
     (tmp_path / "run").mkdir()
     (tmp_path / "run" / "run.json").write_text(content)
     with pytest.raises(RecipeError, match=r"its run\.json cannot be read"):
-        runtime.claim_output_dir(load(write_recipe("grpo")), tmp_path / "run")
-    assert not runtime.is_finished(tmp_path / "run")
+        claim(load(write_recipe("grpo")), tmp_path / "run")
+    assert not run_dir.is_finished(tmp_path / "run")
 
 
-def test_an_output_dir_that_is_a_file_is_refused(write_recipe: Callable[..., str], tmp_path: Path) -> None:
-    (tmp_path / "run").write_text("")
-    with pytest.raises(RecipeError, match="cannot be made"):
-        runtime.claim_output_dir(load(write_recipe("grpo")), tmp_path / "run")
+@pytest.mark.parametrize(
+    ("spoil", "reason"),
+    [
+        (lambda run: run.write_text(""), "File exists"),
+        (lambda run: run.mkdir() or (run / "_lock").mkdir(), "Is a directory"),
+        (lambda run: run.mkdir() or (run / "run.log").mkdir(), "Is a directory"),
+        (lambda run: run.mkdir() or (run / "run.json.part").symlink_to("/dev/full"), "No space left on device"),
+    ],
+    ids=["a file", "no lock", "no log", "full later"],
+)
+def test_an_output_dir_that_cannot_be_written_is_one_line(
+    write_recipe: Callable[..., str], tmp_path: Path, capsys: pytest.CaptureFixture, spoil: Callable[[Path], None], reason: str
+) -> None:
+    spoil(tmp_path / "run")
+    with pytest.raises(SystemExit) as ended:
+        sft.main([write_recipe("sft")])
+    assert ended.value.code == 2
+    (line,) = (line for line in capsys.readouterr().err.splitlines() if line.startswith("error: "))
+    assert f"{tmp_path / 'run'}: cannot be written: {reason}" in line and "--output_dir" in line
+
+
+def test_one_process_at_a_time(write_recipe: Callable[..., str], tmp_path: Path, capsys: pytest.CaptureFixture) -> None:
+    run = tmp_path / "run"
+    code = "import sys; from pathlib import Path; from r1_recipes import locks; locks.hold(Path(sys.argv[1])); print(); sys.stdin.read()"
+    holder = subprocess.Popen([sys.executable, "-c", code, str(run)], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+    holder.stdout.readline()
+    try:
+        with pytest.raises(SystemExit):
+            sft.main([write_recipe("sft")])
+        said = capsys.readouterr().err
+        assert f"{run}: another process is writing into this folder (process {holder.pid} on {socket.gethostname()}, since " in said
+        assert sorted(path.name for path in run.iterdir()) == ["_lock"]
+    finally:
+        holder.kill()
+        holder.communicate()
+    with runtime.reported_errors():
+        runtime.start([write_recipe("sft")], "sft")
 
 
 # Checkpoints
 
 
 @pytest.fixture(scope="module")
-def checkpoints(tmp_path_factory: pytest.TempPathFactory, tiny_model: Path, sums: Path) -> Path:
+def whole_run(tmp_path_factory: pytest.TempPathFactory, tiny_model: Path, sums: Path) -> Path:
     """A finished run of four steps with checkpoint-2 and checkpoint-4."""
     folder = tmp_path_factory.mktemp("checkpoints")
     path = folder / "tiny.yaml"
@@ -119,21 +190,21 @@ def checkpoints(tmp_path_factory: pytest.TempPathFactory, tiny_model: Path, sums
 
 
 @pytest.fixture
-def torn(checkpoints: Path, tmp_path: Path) -> Path:
+def torn(whole_run: Path, tmp_path: Path) -> Path:
     """A copy of that run whose checkpoint-4 may be damaged."""
-    shutil.copytree(checkpoints, tmp_path / "torn")
+    shutil.copytree(whole_run, tmp_path / "torn")
     return tmp_path / "torn"
 
 
-def test_whole_checkpoints_are_whole(checkpoints: Path, tmp_path: Path) -> None:
-    assert [runtime.checkpoint_fault(checkpoints / f"checkpoint-{step}") for step in (2, 4)] == [None, None]
-    assert runtime.newest_whole_checkpoint(checkpoints).name == "checkpoint-4"
+def test_whole_checkpoints_are_whole(whole_run: Path, tmp_path: Path) -> None:
+    assert [checkpoints.fault(whole_run / f"checkpoint-{step}") for step in (2, 4)] == [None, None]
+    assert checkpoints.newest_whole(whole_run).name == "checkpoint-4"
     # By number, not by name or age.
     for step in (10, 9):
-        shutil.copytree(checkpoints / "checkpoint-4", tmp_path / f"checkpoint-{step}")
+        shutil.copytree(whole_run / "checkpoint-4", tmp_path / f"checkpoint-{step}")
     (tmp_path / "checkpoint-final").mkdir()
     (tmp_path / "checkpoint-11").write_text("a file")
-    assert runtime.newest_whole_checkpoint(tmp_path).name == "checkpoint-10"
+    assert checkpoints.newest_whole(tmp_path).name == "checkpoint-10"
 
 
 def cut(name: str, keep: float) -> Callable[[Path], None]:
@@ -159,44 +230,119 @@ def empty(folder: Path) -> None:
     folder.mkdir()
 
 
+def zeros(name: str) -> Callable[[Path], None]:
+    """As a machine that went down leaves a file: its length is there, its content is not."""
+
+    def damage(folder: Path) -> None:
+        content = (folder / name).read_bytes()
+        (folder / name).write_bytes(content[:-64] + bytes(64))
+
+    return damage
+
+
+def assert_passed_over(torn: Path, fault: str, caplog: pytest.LogCaptureFixture) -> None:
+    assert checkpoints.fault(torn / "checkpoint-4").startswith(fault)
+    with caplog.at_level(logging.WARNING, "r1_recipes"):
+        assert checkpoints.newest_whole(torn) == torn / "checkpoint-2"
+    (line,) = (record.getMessage() for record in caplog.records)
+    assert f"{torn / 'checkpoint-4'} is torn ({fault}" in line and "passed over" in line
+
+
+FILES = ("model.safetensors", "config.json", "optimizer.pt", "scheduler.pt", "rng_state.pth", "trainer_state.json", "tokenizer.json")
+
+
+@pytest.mark.parametrize("name", FILES)
+def test_no_file_of_a_checkpoint_may_differ_from_what_was_saved(torn: Path, name: str, caplog: pytest.LogCaptureFixture) -> None:
+    newest = torn / "checkpoint-4"
+    whole = (newest / name).read_bytes()
+    for damage, fault in (
+        (lambda folder: (folder / name).unlink(), f"{name} is missing"),
+        (cut(name, 0.9), f"{name} is {int(len(whole) * 0.9)} bytes long, {len(whole)} were saved"),
+        (cut(name, 0), f"{name} is 0 bytes long"),
+        (zeros(name), f"{name} is not what was saved"),
+    ):
+        damage(newest)
+        assert checkpoints.fault(newest).startswith(fault)
+        (newest / name).write_bytes(whole)
+    assert checkpoints.fault(newest) is None
+    zeros(name)(newest)
+    assert_passed_over(torn, f"{name} is not what was saved", caplog)
+
+
+@pytest.mark.parametrize("content", [b"", b"{", b"[]", b'{"model.safetensors": 3}', b"\x00" * 9])
+def test_a_damaged_manifest_vouches_for_nothing(torn: Path, content: bytes, caplog: pytest.LogCaptureFixture) -> None:
+    overwrite("manifest.json", content)(torn / "checkpoint-4")
+    assert_passed_over(torn, "manifest.json: ", caplog)
+
+
 @pytest.mark.parametrize(
     ("damage", "fault"),
     [
-        (cut("model.safetensors", 0.6), "model.safetensors is "),
-        (cut("model.safetensors", 0.001), "model.safetensors: "),
-        (cut("model.safetensors", 0), "model.safetensors: "),
-        (overwrite("model.safetensors", b"\xff" * 5000), "model.safetensors: "),
-        (overwrite("model.safetensors", (2).to_bytes(8, "little") + b"[]"), "model.safetensors: "),
-        (overwrite("model.safetensors", (7).to_bytes(8, "little") + b'{"a":1}'), "model.safetensors: "),
+        (cut("model.safetensors", 0.6), "model.safetensors: SafetensorError"),
+        (cut("model.safetensors", 0), "model.safetensors: SafetensorError"),
+        (overwrite("model.safetensors", b"\xff" * 5000), "model.safetensors: SafetensorError"),
         (lambda folder: (folder / "model.safetensors").unlink(), "no weights"),
         (cut("optimizer.pt", 0.5), "optimizer.pt is cut"),
-        (cut("optimizer.pt", 0), "optimizer.pt is cut"),
-        (cut("scheduler.pt", 0.9), "scheduler.pt is cut"),
-        (cut("rng_state.pth", 0.3), "rng_state.pth is cut"),
+        (cut("scheduler.pt", 0), "scheduler.pt is cut"),
         (lambda folder: (folder / "trainer_state.json").unlink(), "no trainer_state.json"),
         (cut("trainer_state.json", 0.5), "trainer_state.json: JSONDecodeError"),
-        (overwrite("trainer_state.json", b"\x00" * 64), "trainer_state.json: "),
-        (overwrite("trainer_state.json", b"{}"), "trainer_state.json: "),
+        (overwrite("trainer_state.json", b"{}"), "trainer_state.json: KeyError"),
         (missing_shard, "model-00002-of-00002.safetensors is missing"),
         (empty, "no trainer_state.json"),
     ],
     ids=lambda value: value if isinstance(value, str) else "",
 )
-def test_a_torn_checkpoint_is_named_and_passed_over(
+def test_a_torn_checkpoint_without_a_manifest_is_named_and_passed_over(
     torn: Path, damage: Callable[[Path], None], fault: str, caplog: pytest.LogCaptureFixture
 ) -> None:
+    (torn / "checkpoint-4" / "manifest.json").unlink()
+    assert checkpoints.fault(torn / "checkpoint-4") is None
     damage(torn / "checkpoint-4")
-    assert runtime.checkpoint_fault(torn / "checkpoint-4").startswith(fault)
-    with caplog.at_level(logging.WARNING, "r1_recipes"):
-        assert runtime.newest_whole_checkpoint(torn) == torn / "checkpoint-2"
-    (line,) = (record.getMessage() for record in caplog.records)
-    assert f"{torn / 'checkpoint-4'} is torn ({fault}" in line and "passed over" in line
+    assert_passed_over(torn, fault, caplog)
+
+
+def test_what_comes_after_a_resume_point_is_set_aside_and_not_deleted(torn: Path) -> None:
+    (torn / "completions").mkdir()
+    for step in (2, 3):
+        (torn / "completions" / f"completions_{step:05d}.parquet").touch()
+    checkpoints.set_aside(torn, torn / "checkpoint-4")
+    assert not (torn / "_abandoned-1").exists()
+    metrics = (torn / "metrics.jsonl").read_text()
+    checkpoints.set_aside(torn, torn / "checkpoint-2")
+    aside = torn / "_abandoned-1"
+    names = {str(path.relative_to(aside)) for path in aside.rglob("*") if "checkpoint-4/" not in str(path)}
+    assert names == {"checkpoint-4", "completions", "completions/completions_00003.parquet", "metrics.jsonl", "recipe.yaml", "run.json"}
+    assert checkpoints.fault(aside / "checkpoint-4") is None and (aside / "metrics.jsonl").read_text() == metrics
+    assert (torn / "completions" / "completions_00002.parquet").exists() and run_dir.is_finished(torn)
+    # A run that starts over leaves everything.
+    checkpoints.set_aside(torn, None)
+    assert (torn / "_abandoned-2" / "checkpoint-2").is_dir() and not run_dir.holds_steps(torn)
+
+
+def test_an_optimizer_or_a_schedule_that_is_not_there_is_no_point_to_go_on_from(write_recipe: Callable[..., str], torn: Path) -> None:
+    for name in ("optimizer.pt", "scheduler.pt"):
+        named = torn / "checkpoint-4"
+        (named / "manifest.json").unlink(missing_ok=True)
+        (named / name).rename(torn / name)
+        with pytest.raises(RecipeError, match="holds no optimizer and schedule to go on with"):
+            checkpoints.resume_point(load(write_recipe("grpo"), "--resume_from_checkpoint", str(named)), torn)
+        (torn / name).rename(named / name)
+
+
+def test_weights_are_known_by_their_content(tiny_model: Path, tmp_path: Path) -> None:
+    shutil.copytree(tiny_model, tmp_path / "model")
+    stamp = run_dir.weights_stamp(tmp_path / "model")
+    os.utime(tmp_path / "model" / "model.safetensors", (1, 1))
+    assert run_dir.weights_stamp(tmp_path / "model") == stamp == run_dir.weights_stamp(tiny_model)
+    zeros("model.safetensors")(tmp_path / "model")
+    assert run_dir.weights_stamp(tmp_path / "model") != stamp
+    assert run_dir.weights_stamp(tmp_path / "none") is None
 
 
 def test_where_every_checkpoint_is_torn_the_run_starts_afresh(torn: Path) -> None:
     for folder in torn.glob("checkpoint-*"):
         empty(folder)
-    assert runtime.newest_whole_checkpoint(torn) is None
+    assert checkpoints.newest_whole(torn) is None
 
 
 # vLLM and trackers

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import dataclasses
 import json
+import os
 import shutil
+import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -13,7 +15,7 @@ import pyarrow.parquet
 import pytest
 import yaml
 
-from r1_recipes import grpo, recipe, runtime, sft
+from r1_recipes import checkpoints, grpo, recipe, report, run_dir, runtime, sft
 from tests.conftest import SUMS, log_lines, metrics, weights
 
 pytestmark = pytest.mark.usefixtures("offline")
@@ -162,7 +164,7 @@ def test_what_a_run_leaves_behind(write_recipe: Callable[..., str], tmp_path: Pa
     entries = metrics(run)
     assert [entry["step"] for entry in entries] == [1, 2, 3, 4, 5, 6]
     assert all({"rewards/letters/mean", "rewards/format/mean", "reward", "loss", "grad_norm"} <= entry.keys() for entry in entries)
-    assert runtime.is_finished(run)
+    assert run_dir.is_finished(run)
     assert json.loads((run / "run.json").read_text())["recipe"] == "tiny"
     assert any(line.startswith("saved to ") for line in log_lines(run))
     assert yaml.safe_load((run / "recipe.yaml").read_text())["max_steps"] == 6
@@ -183,17 +185,133 @@ def test_what_a_run_leaves_behind(write_recipe: Callable[..., str], tmp_path: Pa
     assert fmt.prefill == prefill and runtime.generation_prompt(tokenizer).count("<think>") == 1
 
 
-def test_the_same_command_on_a_finished_run_changes_nothing(write_recipe: Callable[..., str], tmp_path: Path) -> None:
+def contents(run: Path) -> dict[str, bytes]:
+    return {str(path.relative_to(run)): path.read_bytes() for path in run.rglob("*") if path.is_file() and path.name != "_lock"}
+
+
+def refused(method: str, path: str, *overrides: str, capsys: pytest.CaptureFixture) -> str:
+    capsys.readouterr()
+    with pytest.raises(SystemExit) as ended:
+        MAIN[method]([path, *overrides])
+    assert ended.value.code == 2
+    (line,) = (line for line in capsys.readouterr().err.splitlines() if line.startswith("error: "))
+    return line
+
+
+def test_a_finished_run_is_left_as_it_is(write_recipe: Callable[..., str], tmp_path: Path, capsys: pytest.CaptureFixture) -> None:
     path = write_recipe("grpo", max_steps=4, save_steps=3)
     grpo.main([path])
-    before, entries = weights(tmp_path / "run"), metrics(tmp_path / "run")
+    before = contents(tmp_path / "run")
     with pytest.raises(SystemExit) as ended:
         grpo.main([path])
-    assert ended.value.code == 0 and any(line.startswith("already done: ") for line in log_lines(tmp_path / "run"))
-    after = weights(tmp_path / "run")
-    assert all(before[name].equal(after[name]) for name in before)
-    assert metrics(tmp_path / "run") == entries
-    assert runtime.is_finished(tmp_path / "run")
+    assert ended.value.code == 0 and f"already done: {tmp_path / 'run'}; remove it" in capsys.readouterr().err
+    told = refused("grpo", path, "--learning_rate", "3e-5", capsys=capsys)
+    assert "holds a finished run with other settings: learning_rate was 0.01, is 3e-05; choose another folder (--output_dir …), or" in told
+    # Fewer steps, or as many, are no way to go on either.
+    for steps in ("3", "4"):
+        refused("grpo", path, "--learning_rate", "3e-5", "--max_steps", steps, capsys=capsys)
+    refused("grpo", write_recipe("grpo", "other"), capsys=capsys)
+    assert contents(tmp_path / "run") == before
+    report.main([str(tmp_path / "run")])
+    assert {name for name, content in contents(tmp_path / "run").items() if before[name] != content} <= {"report.html"}
+    # What was moved is still done.
+    (tmp_path / "run").rename(tmp_path / "moved")
+    with pytest.raises(SystemExit) as ended:
+        grpo.main([path, "--output_dir", str(tmp_path / "moved")])
+    assert ended.value.code == 0
+
+
+def test_a_finished_run_that_gets_more_steps_keeps_what_it_recorded(write_recipe: Callable[..., str], tmp_path: Path) -> None:
+    run = tmp_path / "run"
+    path = write_recipe("sft", max_steps=2)
+    sft.main([path])
+    first, recipe_file = json.loads((run / "run.json").read_text()), (run / "recipe.yaml").read_bytes()
+    assert first["argv"] == [path] and first["hardware"]["processes"] == 1
+    sft.main([path, "--max_steps", "4"])
+    entry = json.loads((run / "run.json").read_text())
+    (later,) = entry.pop("continued")
+    assert entry == first and (run / "recipe.yaml").read_bytes() == recipe_file
+    assert (later["step"], later["settings"], later["argv"]) == (2, {"max_steps": 4}, [path, "--max_steps", "4"])
+    assert later["hardware"] and later["versions"]["trl"] == entry["versions"]["trl"]
+    # By epochs, of two steps each, too.
+    sft.main([path, "--max_steps", "-1", "--num_train_epochs", "3"])
+    assert [entry["step"] for entry in metrics(run)] == [1, 2, 3, 4, 5, 6]
+    assert report.read_run(run).settings["num_train_epochs"] == 3
+
+
+def test_a_start_that_failed_claims_nothing(write_recipe: Callable[..., str], tmp_path: Path, capsys: pytest.CaptureFixture) -> None:
+    gone = str(tmp_path / "gone")
+    refused("sft", write_recipe("sft", dataset_name=gone), capsys=capsys)
+    refused("sft", write_recipe("sft", model_name_or_path=gone), capsys=capsys)
+    grpo.main([write_recipe("grpo", max_steps=1, seed=2)])
+    run = tmp_path / "run"
+    assert json.loads((run / "run.json").read_text())["identity"]["seed"] == 2
+    assert gone not in "".join((run / name).read_text() for name in ("run.json", "recipe.yaml", "run.log"))
+
+
+@pytest.mark.parametrize("method", ["grpo", "sft"])
+def test_no_step_is_no_run(
+    write_recipe: Callable[..., str],
+    tmp_path: Path,
+    sums: Path,
+    method: str,
+    capsys: pytest.CaptureFixture,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    import transformers
+
+    with monkeypatch.context() as patch:
+        patch.setattr(transformers.PreTrainedModel, "from_pretrained", lambda *args, **kwargs: pytest.fail("no model is needed to tell"))
+        path = write_recipe(method, eval_strategy="steps", eval_steps=2, dataset_test_split="train", per_device_eval_batch_size=2)
+        told = refused(method, path, capsys=capsys)
+        assert "tiny.yaml: dataset_test_split: the test split asks all 8 training questions" in told
+        assert all(remedy in told for remedy in ("name another split", "test_split_size", "eval_strategy: no"))
+        told = refused(method, write_recipe(method, max_steps=0, num_train_epochs=0), capsys=capsys)
+        assert "max_steps: found 0, and num_train_epochs: 0" in told
+        if method == "grpo":
+            told = refused(method, write_recipe(method, gradient_accumulation_steps=5), capsys=capsys)
+            assert "generation_batch_size 20: its 10 prompts are more than the 8 training rows" in told
+    if method == "sft":
+        told = refused(method, write_recipe(method, per_device_train_batch_size=9, dataloader_drop_last=True), capsys=capsys)
+        assert "not one step was trained, so nothing is saved: 8 rows make no whole batch" in told
+    assert not (tmp_path / "run" / "model.safetensors").exists() and not run_dir.is_finished(tmp_path / "run")
+
+
+def test_a_run_is_finished_when_it_is_pushed_and_not_before(
+    write_recipe: Callable[..., str], tmp_path: Path, capsys: pytest.CaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from transformers import Trainer
+
+    pushed: list[bool] = []
+
+    def push(self: Any, *args: Any, **kwargs: Any) -> None:
+        pushed.append(run_dir.is_finished(tmp_path / "run"))
+        if len(pushed) == 1:
+            raise ConnectionError("the hub is away")
+
+    monkeypatch.setattr(Trainer, "init_hf_repo", lambda *args, **kwargs: None)
+    monkeypatch.setattr(Trainer, "_push_from_checkpoint", lambda *args, **kwargs: None)
+    monkeypatch.setattr(Trainer, "push_to_hub", push)
+    path = write_recipe("sft", max_steps=2, push_to_hub=True, hub_model_id="me/mine")
+    told = refused("sft", path, capsys=capsys)
+    assert f"push_to_hub: the model is saved in {tmp_path / 'run'}, not pushed: ConnectionError: the hub is away." in told
+    assert not run_dir.is_finished(tmp_path / "run") and (tmp_path / "run" / "tokenizer.json").exists()
+    sft.main([path])
+    assert pushed == [False, False] and run_dir.is_finished(tmp_path / "run")
+    assert [entry["step"] for entry in metrics(tmp_path / "run")] == [1, 2]
+
+
+def test_the_newest_checkpoint_is_the_one_with_the_highest_step_whatever_the_clock_says(
+    write_recipe: Callable[..., str], tmp_path: Path
+) -> None:
+    run = tmp_path / "run"
+    sft.main([write_recipe("sft", max_steps=2, save_total_limit=2)])
+    # As if the clock had been set back since.
+    tomorrow = time.time() + 86400
+    os.utime(run / "checkpoint-2", (tomorrow, tomorrow))
+    sft.main([write_recipe("sft", max_steps=8, save_total_limit=2)])
+    assert {path.name for path in run.glob("checkpoint-*")} == {"checkpoint-6", "checkpoint-8"}
+    assert all(checkpoints.fault(path) is None for path in run.glob("checkpoint-*"))
 
 
 @pytest.mark.parametrize("method", ["grpo", "sft"])
@@ -227,7 +345,8 @@ def test_the_resolved_recipe_loads_to_the_same_arguments(write_recipe: Callable[
     if method == "grpo":
         changes |= {"reward_funcs": ["cosine", "repetition_penalty"], "reward_weights": [1.0, 0.25], "cosine_max_len": 40}
     first = recipe.load([write_recipe(method, **changes), "--learning_rate", "3e-4", "--prefill", "<think>\n"], method)
-    runtime.claim_output_dir(first, tmp_path / "run")
+    (tmp_path / "run").mkdir()
+    run_dir.claim(run_dir.Run(first, tmp_path / "run", []))
     again = recipe.load([str(tmp_path / "run" / "recipe.yaml")], method)
     assert not again.warnings
     assert again.script == first.script
@@ -317,7 +436,7 @@ def test_a_run_killed_before_its_last_save_is_saved_and_not_trained_further(
     (run / "model.safetensors").unlink()
     (run / "run.json").write_text((run / "run.json").read_text().replace('"finished": true', '"finished": false'))
     MAIN[method]([path])
-    assert [entry for entry in metrics(run) if "loss" in entry] == entries and runtime.is_finished(run)
+    assert [entry for entry in metrics(run) if "loss" in entry] == entries and run_dir.is_finished(run)
     assert all(before[name].equal(value) for name, value in weights(run).items())
 
 
@@ -326,9 +445,8 @@ def test_a_finished_run_without_checkpoints_is_not_trained_over(
 ) -> None:
     sft.main([write_recipe("sft", max_steps=2, save_strategy="no")])
     before = weights(tmp_path / "run")
-    with pytest.raises(SystemExit):
-        sft.main([write_recipe("sft", max_steps=2, save_strategy="no", learning_rate=0.3)])
-    assert "holds a finished run with other settings (learning_rate) and no checkpoint" in capsys.readouterr().err
+    told = refused("sft", write_recipe("sft", max_steps=3, save_strategy="no", learning_rate=0.3), capsys=capsys)
+    assert "holds a finished run with other settings (learning_rate, max_steps) and no checkpoint" in told
     assert all(before[name].equal(value) for name, value in weights(tmp_path / "run").items())
 
 
@@ -357,16 +475,34 @@ def test_a_checkpoint_of_weights_alone_is_no_point_to_go_on_from(
     assert "checkpoint-2: holds no optimizer and schedule to go on with (save_only_model: true?)" in capsys.readouterr().err
 
 
-def test_a_named_checkpoint_is_the_start_and_not_the_end(write_recipe: Callable[..., str], tmp_path: Path) -> None:
+def test_going_back_to_a_checkpoint_holds_after_an_interruption(
+    write_recipe: Callable[..., str], tmp_path: Path, interrupted: Callable[[str], None]
+) -> None:
     run = tmp_path / "run"
-    sft.main([write_recipe("sft", max_steps=2)])
-    named = {"resume_from_checkpoint": str(run / "checkpoint-2"), "max_steps": 6}
-    sft.main([write_recipe("sft", **named)])
-    # As if the job had been ended in step 5 and queued again.
-    shutil.rmtree(run / "checkpoint-6")
-    (run / "run.json").write_text((run / "run.json").read_text().replace('"finished": true', '"finished": false'))
-    sft.main([write_recipe("sft", **named)])
-    assert f"going on from {run / 'checkpoint-4'}" in log_lines(run)
+    grpo.main([write_recipe("grpo", max_steps=6)])
+    before = contents(run)
+    named = {"resume_from_checkpoint": str(run / "checkpoint-2"), "max_steps": 6, "beta": 0.1}
+    interrupted("1")
+    with pytest.raises(SystemExit) as ended:
+        grpo.main([write_recipe("grpo", **named)])
+    assert ended.value.code == 130
+    # What was there is kept, out of the way.
+    aside = run / "_abandoned-1"
+    assert {path.name for path in aside.glob("checkpoint-*")} == {"checkpoint-4", "checkpoint-6"}
+    assert (aside / "checkpoint-6" / "model.safetensors").read_bytes() == before["checkpoint-6/model.safetensors"]
+    assert (aside / "metrics.jsonl").read_bytes() == before["metrics.jsonl"] and (aside / "run.json").read_bytes() == before["run.json"]
+    assert {path.name for path in run.glob("checkpoint-*")} == {"checkpoint-2", "checkpoint-3"}
+    interrupted("")
+    grpo.main([write_recipe("grpo", **named)])
+    going = [line for line in log_lines(run) if line.startswith("going on from")]
+    assert going == [f"going on from {run / 'checkpoint-2'}", f"going on from {run / 'checkpoint-3'}"]
+    assert not (run / "_abandoned-2").exists()
+    assert [entry["step"] for entry in metrics(run)] == [1, 2, 3, 4, 5, 6]
+    steps = [(start["step"], start["settings"]) for start in json.loads((run / "run.json").read_text())["continued"]]
+    assert steps == [(2, {"beta": 0.1, "resume_from_checkpoint": str(run / "checkpoint-2")}), (3, {})]
+    with pytest.raises(SystemExit) as ended:
+        grpo.main([write_recipe("grpo", **named)])
+    assert ended.value.code == 0
 
 
 def test_a_generation_config_that_cannot_be_saved_does_not_cost_the_run(

@@ -90,7 +90,9 @@ def main() -> None:
         shutil.copytree(folder / "sft", folder / "sft_resumed", ignore=shutil.ignore_patterns("checkpoint-4"))
         (folder / "sft_resumed" / "model.safetensors").unlink()
         text = (folder / "sft_resumed" / "run.json").read_text()
-        (folder / "sft_resumed" / "run.json").write_text(text.replace('"recipe": "sft"', '"recipe": "sft_resumed"'))
+        (folder / "sft_resumed" / "run.json").write_text(
+            text.replace('"recipe": "sft"', '"recipe": "sft_resumed"').replace('"finished": true', '"finished": false')
+        )
     run(sft.main, "sft_resumed", training())
     run(
         generate.main, "generate", {"num_generations": 2, "max_completion_length": 6, "generation_batch_size": 4, "backend": "transformers"}

@@ -25,7 +25,7 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from r1_recipes import processes, runtime
+from r1_recipes import processes, run_dir, runtime
 from r1_recipes.arguments import BACKENDS
 from r1_recipes.errors import RecipeError
 
@@ -290,7 +290,7 @@ def _generate_and_keep(
     shaping += ("generation_batch_size",) if backend == "transformers" else ()
     made_by = {name: getattr(recipe.training, name) for name in shaping}
     made_by |= {"ways": ways, "backend": backend, "model": recipe.model.model_name_or_path}
-    made_by["weights"] = runtime.weights_stamp(Path(recipe.model.model_name_or_path))
+    made_by["weights"] = run_dir.weights_stamp(Path(recipe.model.model_name_or_path))
     digests = [row_digest([prompt, made_by], solution) for prompt, solution in zip(rows["prompt"], solutions, strict=True)]
     with ShardStore.shared(folder / "completions") as store:
         other = [index for index, digest in store.digests.items() if index >= len(digests) or digests[index] != digest]

@@ -14,7 +14,7 @@ import time
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
-from r1_recipes import processes, runtime, selection
+from r1_recipes import processes, run_dir, runtime, selection
 from r1_recipes.errors import RecipeError
 from r1_recipes.shards import ShardStore, row_digest
 
@@ -81,7 +81,7 @@ def generate(run: runtime.Run, store: ShardStore) -> tuple[ResponseFormat, int]:
     # A missing package, address or evaluation set should not show after hours of generation.
     selection.check_rules(rules, rewards, recipe.training.reward_weights, hub=recipe.script.hub)
     backend = get_backend(recipe, tokenizer)
-    runtime.claim_output_dir(recipe, run.output_dir)
+    run_dir.claim(run)
     began, tokens = time.monotonic(), 0
     with tqdm(total=len(pending), desc="generating", unit="row", smoothing=0.05, disable=not runtime.is_main_process()) as bar:
 
@@ -156,15 +156,15 @@ def select_and_write(run: runtime.Run, store: ShardStore, fmt: ResponseFormat) -
         RecipeError: nothing is left (the message holds the yield table), or a server that judges fails.
     """
     recipe, folder = run.recipe, run.output_dir / DATASET
-    if folder.is_dir() and runtime.is_finished(run.output_dir) and not runtime.changed_settings(recipe, run.output_dir):
+    if folder.is_dir() and run_dir.is_finished(run.output_dir) and not run_dir.changed_settings(recipe, run.output_dir):
         runtime.say(f"already done: {folder}")
         return
-    runtime.claim_output_dir(recipe, run.output_dir)
+    run_dir.claim(run)
     rules, rewards = _rules(run, fmt)
     judged = run.output_dir / JUDGED
     selected = selection.select(store, rules, fmt, rewards, recipe.training.reward_weights, hub=recipe.script.hub, judged=judged)
     selection.write_dataset(selected, folder, recipe_settings=recipe.settings, title=recipe.name)
-    runtime.mark_finished(run.output_dir)
+    run_dir.mark_finished(run.output_dir)
     runtime.say(f"{selected.report.table()}\n\ndataset: {folder}")
 
 

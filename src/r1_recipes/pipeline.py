@@ -8,6 +8,7 @@ advises against is not begun.
 from __future__ import annotations
 
 import argparse
+import ctypes
 import json
 import logging
 import os
@@ -21,13 +22,14 @@ from dataclasses import MISSING, asdict, dataclass, field, fields
 from pathlib import Path
 from typing import Any
 
-from r1_recipes import report, runtime
-from r1_recipes.errors import RecipeError, unknown_name
+from r1_recipes import report, run_dir, runtime
+from r1_recipes.errors import RecipeError, first_line, unknown_name
 from r1_recipes.evaluate import BATCH_SIZE, Scores, difference_line, evaluate_model, markdown_table, rows_to_judge
 from r1_recipes.recipe import Recipe, load, read_yaml
 
 logger = logging.getLogger("r1_recipes.pipeline")  # under `python -m` this module is called __main__
 
+_LIBC = ctypes.CDLL(None)  # loaded before there is a child
 _TRAINS = ("sft", "grpo", "distill")
 METHODS = (*_TRAINS, "generate")
 
@@ -204,10 +206,10 @@ def run_pipeline(
     minutes = (time.monotonic() - began) / 60
     table = _report(run, outcomes)
     run.output_dir.mkdir(parents=True, exist_ok=True)
-    (run.output_dir / "results.md").write_text(table + "\n", encoding="utf-8")
+    run_dir.write_whole(run.output_dir / "results.md", table + "\n")
     labels = {stage.name: stage.label for stage in pipeline.stages}
     kept = {name: {"label": labels[name], **asdict(outcome)} for name, outcome in outcomes.items()}
-    (run.output_dir / "results.json").write_text(json.dumps({"judged": judged, "stages": kept}, indent=1), encoding="utf-8")
+    run_dir.write_whole(run.output_dir / "results.json", json.dumps({"judged": judged, "stages": kept}, indent=1))
     runtime.say(f"\n=== Done in {minutes:.0f} minutes: {pipeline.title}\n\n{table}\n")
     last = next(outcome.scores for outcome in reversed(outcomes.values()) if outcome.scores)
     example = last.examples[0]
@@ -237,7 +239,7 @@ def _run_stage(run: _Run, stage: Stage) -> Outcome:
     if stage.recipe:
         recipe, argv = _load(run, stage)
         folder = Path(recipe.training.output_dir)
-        if _is_current(run, recipe, folder):
+        if _is_current(recipe, folder):
             runtime.say(f"already done: {folder}")
         else:
             if stage.method == "grpo" and run.pipeline.preflight:
@@ -287,44 +289,48 @@ def _moved(value: Any, before: str, after: str) -> Any:
     return value
 
 
-def _is_current(run: _Run, recipe: Recipe, folder: Path) -> bool:
+def _is_current(recipe: Recipe, folder: Path) -> bool:
     """Whether the folder holds this stage, finished, as today's recipe and today's earlier stages would make it.
 
     Raises:
         RecipeError: it is finished, and today's would differ; naming what changed is kinder than training over it.
     """
-    if not runtime.is_finished(folder):
+    if not run_dir.is_finished(folder):
         return False
-    changed = runtime.changed_settings(recipe, folder)
-    made = (folder / runtime.RUN_FILE).stat().st_mtime_ns
-    for start in _folders_in(recipe.settings, run.output_dir):
-        if start != folder and (start / runtime.RUN_FILE).is_file() and (start / runtime.RUN_FILE).stat().st_mtime_ns > made:
-            changed.append(f"the run in {start}")
+    changed = run_dir.changed_settings(recipe, folder)
+    changed += [f"the run in {start}" for start in run_dir.made_from_others(recipe, folder)]
     if changed:
         raise RecipeError(f"{folder} was made before {', '.join(changed)} changed; remove {folder} to make it again")
     return True
 
 
-def _folders_in(value: Any, root: Path) -> list[Path]:
-    """The stage folders below ``root`` that a recipe's settings name anywhere."""
-    if isinstance(value, dict | list):
-        return [path for item in (value.values() if isinstance(value, dict) else value) for path in _folders_in(item, root)]
-    if isinstance(value, str) and Path(value).is_relative_to(root) and Path(value) != root:
-        return [root / Path(value).relative_to(root).parts[0]]
-    return []
-
-
 def _subprocess(command: list[str]) -> float:
-    """Run a stage as a process of its own: it gives its memory back, and is what a user would type. Returns its seconds."""
+    """Run a stage as a process of its own: it gives its memory back, and is what a user would type. Returns its seconds.
+
+    The stage gets every request to stop once, through this process, and ends with it, also after a kill -9.
+    """
     began = time.monotonic()
-    process = subprocess.Popen(command, env={**os.environ, "TOKENIZERS_PARALLELISM": "false"})
-    # Ctrl-C reaches the stage from the terminal, too; it saves and ends by itself, so this process only waits.
-    before = signal.signal(signal.SIGINT, signal.SIG_IGN)
+    asked: list[int] = []
+    process: subprocess.Popen | None = None
+
+    def pass_on(number: int, frame: Any) -> None:
+        asked.append(number)
+        if process is not None:
+            process.send_signal(signal.SIGINT if number == signal.SIGINT else signal.SIGTERM)
+
+    before = {number: signal.signal(number, pass_on) for number in runtime.stop_signals()}
     try:
+        # In a group of its own, a terminal's Ctrl-C does not reach it a second time.
+        process = subprocess.Popen(
+            command, env={**os.environ, "TOKENIZERS_PARALLELISM": "false"}, process_group=0, preexec_fn=_end_with_parent
+        )
+        if asked:  # while it was being started
+            process.terminate()
         status = process.wait()
     finally:
-        signal.signal(signal.SIGINT, before)
-    if status == 130:
+        for number, handler in before.items():
+            signal.signal(number, handler)
+    if status == 130 or (asked and status):
         raise KeyboardInterrupt
     if status < 0:
         reason = ": usually the machine ran out of memory" if -status == signal.SIGKILL else ""
@@ -334,6 +340,12 @@ def _subprocess(command: list[str]) -> float:
     return time.monotonic() - began
 
 
+def _end_with_parent() -> None:
+    """Have Linux send this process SIGTERM, which saves a checkpoint, when its parent is gone."""
+    if sys.platform == "linux":
+        _LIBC.prctl(1, signal.SIGTERM)  # PR_SET_PDEATHSIG
+
+
 def _judge(run: _Run, stage: Stage, model: str) -> Scores:
     """Scores of one model, remembered beside the runs so that a second call need not repeat them."""
     from r1_recipes.data import model_path
@@ -341,20 +353,23 @@ def _judge(run: _Run, stage: Stage, model: str) -> Scores:
     recipe = load([run.pipeline.judge, "--model_name_or_path", model], "grpo")
     # Another judge, or other weights under the same name, make other scores.
     settings = {key: value for key, value in recipe.settings.items() if key != "model_name_or_path"}
-    judged = {**run.judged, "judge": settings, "weights": runtime.weights_stamp(Path(model_path(model, recipe.script.hub)))}
+    judged = {**run.judged, "judge": settings, "weights": run_dir.weights_stamp(Path(model_path(model, recipe.script.hub)))}
     path = run.output_dir / f"scores_{stage.name}.json"
     if path.is_file():
-        kept = json.loads(path.read_text(encoding="utf-8"))
-        if kept["judged"] == judged and "rows" in kept and kept["scores"]["model"] == model:
-            run.judged_on = kept["rows"]
-            return Scores(**kept["scores"])
+        try:
+            kept = json.loads(path.read_text(encoding="utf-8"))
+            if kept["judged"] == judged and kept["scores"]["model"] == model:
+                run.judged_on = kept["rows"]
+                return Scores(**kept["scores"])
+        except (ValueError, KeyError, TypeError) as error:
+            logger.warning("%s cannot be read (%s); the model is judged again", path, first_line(error)[:-1])
     recipe.script.max_eval_samples = run.judged["problems"]
     rows, run.judged_on = rows_to_judge(recipe)
     scores = evaluate_model(
         model, rows, recipe, num_samples=run.judged["num_samples"], batch_size=BATCH_SIZE, seed=run.judged["seed"], label=stage.name
     )
     path.parent.mkdir(parents=True, exist_ok=True)
-    path.write_text(json.dumps({"judged": judged, "rows": run.judged_on, "scores": asdict(scores)}), encoding="utf-8")
+    run_dir.write_whole(path, json.dumps({"judged": judged, "rows": run.judged_on, "scores": asdict(scores)}))
     runtime.say(f"{stage.label}: greedy {sum(scores.greedy) / len(rows):.1%}, sampled {sum(scores.sampled) / len(rows):.1%} right")
     return scores
 

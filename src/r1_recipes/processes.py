@@ -7,7 +7,10 @@ from __future__ import annotations
 
 import atexit
 import os
+from collections.abc import Callable
 from typing import Any
+
+from r1_recipes.errors import RecipeError
 
 
 def rank() -> int:
@@ -99,3 +102,21 @@ def gather(items: list[Any]) -> list[Any]:
     from accelerate.utils import gather_object
 
     return gather_object(items) if PartialState._shared_state else items
+
+
+def first(call: Callable[[], Any]) -> Any:
+    """What ``call`` gives on rank 0, on every process; before they are connected, on rank 0 alone.
+
+    Raises:
+        RecipeError: on every process, what rank 0 refuses.
+    """
+    given = refused = None
+    if rank() == 0:
+        try:
+            given = call()
+        except RecipeError as error:
+            refused = error
+    given, refused = gather([(given, refused)])[0]
+    if refused:
+        raise refused
+    return given

@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import argparse
 import base64
-import contextlib
 import gzip
 import hashlib
 import importlib.metadata
@@ -31,6 +30,7 @@ from importlib import resources
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from r1_recipes import run_dir
 from r1_recipes.errors import RecipeError, first_line
 from r1_recipes.recipe import parse_yaml
 from r1_recipes.rewards import answer_rewards
@@ -71,7 +71,7 @@ class RunData:
         name: short label, unlike the other runs'.
         path: the directory as it was given.
         entry: ``run.json``; empty where it cannot be read.
-        settings: ``recipe.yaml``, likewise.
+        settings: ``recipe.yaml``, with what later starts changed; likewise.
         series: for each metric the logged ``(step, value)`` pairs in order; a value is ``None`` where it was not finite.
         started: time of the first and of the last line of ``run.log``, ISO 8601.
         missing: what could not be read, as ``(code, values)``; the codes are keys of the page's table of strings.
@@ -107,6 +107,9 @@ def read_run(path: Path, name: str | None = None) -> RunData:
     run = RunData(name or path.resolve().name, path)
     run.entry = _mapping(run, "run.json", json.loads)
     run.settings = _mapping(run, "recipe.yaml", lambda text: parse_yaml(text, "recipe.yaml"))
+    continued = run.entry.get("continued")
+    for start in continued if isinstance(continued, list) else ():
+        run.settings |= start["settings"] if isinstance(start, dict) and isinstance(start.get("settings"), dict) else {}
     _read_metrics(run)
     _read_times(run)
     run.files = sorted((path / "completions").glob("*.parquet"))
@@ -620,23 +623,13 @@ def callback(output_dir: Path) -> TrainerCallback:
 
         def on_train_begin(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
             if state.is_world_process_zero:
-                _note_hardware(output_dir, args.world_size)
+                run_dir.note_hardware(output_dir, hardware() | {"processes": args.world_size})
 
         def on_save(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
             if state.is_world_process_zero:
                 refresh(output_dir)
 
     return Report()
-
-
-def _note_hardware(output_dir: Path, processes: int) -> None:
-    path = output_dir / "run.json"
-    with contextlib.suppress(OSError, ValueError, TypeError):  # a trainer outside a run directory has none
-        entry = json.loads(path.read_text(encoding="utf-8"))
-        text = json.dumps({**entry, "hardware": hardware() | {"processes": processes}}, indent=2, ensure_ascii=False) + "\n"
-        part = path.with_name(f".{path.name}.part")
-        part.write_text(text, encoding="utf-8")
-        part.replace(path)
 
 
 def hardware() -> dict[str, Any]:

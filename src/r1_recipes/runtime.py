@@ -6,8 +6,6 @@ torch and Transformers are imported inside functions, so that a worker process w
 from __future__ import annotations
 
 import contextlib
-import hashlib
-import importlib.metadata
 import importlib.util
 import json
 import logging
@@ -16,40 +14,26 @@ import os
 import re
 import signal
 import socket
-import struct
 import subprocess
 import sys
 import time
-import zipfile
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-import yaml
-
-from r1_recipes import processes, report
+from r1_recipes import checkpoints, locks, processes, report, run_dir
 from r1_recipes.errors import RecipeError, first_line, install_hint
 from r1_recipes.formats import ResponseFormat, get_response_format, template_prefill
-from r1_recipes.recipe import Recipe, load, namespace_value, read_yaml
+from r1_recipes.recipe import Recipe, load, read_yaml
+from r1_recipes.run_dir import METRICS_FILE, Run
 
 if TYPE_CHECKING:
     from transformers import PreTrainedTokenizerBase, Trainer
 
 logger = logging.getLogger(__name__)
 
-RUN_FILE = "run.json"
-RECIPE_FILE = "recipe.yaml"
-METRICS_FILE = "metrics.jsonl"
 LOG_FILE = "run.log"
-# Settings that make a run another experiment; the same directory then holds something that must not be mixed up with it.
-_IDENTITY = ("model_name_or_path", "dataset_name", "dataset_config", "dataset_mixture", "response_format", "reward_funcs", "seed")
-_IDENTITY += ("teacher_model_name_or_path",)
-# What stored completions were made with. How they are judged and selected may change afterwards; that costs minutes.
-_GENERATED_BY = ("model_name_or_path", "model_revision", "dtype", "backend", "dataset_name", "dataset_config", "dataset_mixture")
-_GENERATED_BY += ("response_format", "system_prompt", "prefill", "chat_template", "few_shot", "prompt_template", "seed")
-_GENERATED_BY += ("num_generations", "max_completion_length", "temperature", "top_p", "top_k", "min_p", "repetition_penalty")
-_PACKAGES = ("r1-recipes", "torch", "trl", "transformers", "datasets", "accelerate", "peft", "math-verify", "vllm")
 # A launcher passes on, as a signal of its own, the Ctrl-C that its workers have already had from the terminal.
 _SAME_REQUEST_SECONDS = 2.0
 # torch's agent looks after its processes every tenth of a second; the next one's turn comes when that had time to end it.
@@ -61,23 +45,6 @@ CHATML = (
     "{% for message in messages %}{{ '<|im_start|>' + message['role'] + '\\n' + message['content'] + '<|im_end|>' + '\\n' }}{% endfor %}"
     "{% if add_generation_prompt %}{{ '<|im_start|>assistant\\n' }}{% endif %}"
 )
-
-
-@dataclass
-class Run:
-    """One run: a recipe, where it writes, and where it goes on from.
-
-    Attributes:
-        recipe: the resolved recipe.
-        output_dir: the run directory.
-        resume_from: newest whole checkpoint, or ``None`` for a fresh start.
-        stop_requested: a signal asked the run to stop after the step it is in.
-    """
-
-    recipe: Recipe
-    output_dir: Path
-    resume_from: Path | None
-    stop_requested: bool = False
 
 
 @contextlib.contextmanager
@@ -107,6 +74,7 @@ def reported_errors() -> Iterator[None]:
         raise SystemExit(130) from None
     finally:
         _replace_handler(_LogFile, None)
+        locks.release()
 
 
 def say(text: str) -> None:
@@ -138,31 +106,65 @@ def start(argv: Sequence[str] | None, method: str) -> Run:
     set_up_logging(recipe)
     check_generation_backend(recipe)
     check_starts(recipe)
-    output_dir = Path(recipe.training.output_dir)
+    run = Run(recipe, Path(recipe.training.output_dir), _without_secrets(argv))
     trains = recipe.method != "generate"
     if trains:
         _check_processes(recipe)
         check_trackers(recipe)
         check_push(recipe)
-    # The checks of what is stored come first; a call that they refuse must leave the run as it was.
-    check_output_dir(recipe, output_dir)
-    _make_folder(output_dir)
-    if is_main_process():
-        _replace_handler(_LogFile, _LogFile(output_dir / LOG_FILE))
-    resume_from = None
+    if processes.first(lambda: _open_folder(run)):
+        raise SystemExit(0)
     if trains:
-        resume_from = _resume_point(recipe, output_dir)
-        _check_one_folder(output_dir, resume_from)
-        _check_rerun(recipe, output_dir, resume_from)
-        processes.gather([])  # nobody is still reading what rank 0 writes next
-        claim_output_dir(recipe, output_dir)
+        run.resume_from = processes.first(lambda: _claim(run))
+        _check_one_folder(run.output_dir, run.resume_from)
     # From here on every line is in the run's own log too.
-    logger.info("%s: %s -> %s", recipe.path, recipe.method, output_dir)
+    logger.info("%s: %s -> %s", recipe.path, recipe.method, run.output_dir)
     for warning in dict.fromkeys(recipe.warnings):
         logger.warning(warning)
     if trains:
         _prepare_trackers(recipe)
-    return Run(recipe, output_dir, resume_from)
+    return run
+
+
+def _open_folder(run: Run) -> bool:
+    """Lock the run directory, and make sure that it is this recipe's; whether there is nothing left to do.
+
+    Raises:
+        RecipeError: another process or another run has it, or it cannot be written.
+    """
+    recipe, output_dir = run.recipe, run.output_dir
+    locks.release(output_dir)  # an earlier run of this process
+    locks.hold(output_dir)
+    run_dir.check(recipe, output_dir)
+    done = run_dir.is_finished(output_dir) and not run_dir.changed_settings(recipe, output_dir)
+    if done and recipe.method != "generate" and not recipe.script.smoke:
+        logger.info("already done: %s; remove it, or choose another --output_dir, to train again", output_dir)
+        return True
+    with _writing(output_dir):
+        # What a start that came to nothing had to say is no part of this run.
+        _replace_handler(_LogFile, _LogFile(output_dir / LOG_FILE, "a" if run_dir.holds_steps(output_dir) else "w"))
+    return False
+
+
+def _claim(run: Run) -> Path | None:
+    """Put this start on record; the checkpoint that it goes on from."""
+    resume_from = checkpoints.resume_point(run.recipe, run.output_dir)
+    with _writing(run.output_dir):
+        if not run.recipe.script.smoke:
+            checkpoints.set_aside(run.output_dir, resume_from)
+        run_dir.claim(run, checkpoints.step_of(resume_from))
+    return resume_from
+
+
+@contextlib.contextmanager
+def _writing(output_dir: Path) -> Iterator[None]:
+    try:
+        yield
+    except OSError as error:
+        raise RecipeError(
+            f"output_dir {output_dir}: cannot be written: {error.strerror} ({error.filename or 'a file in it'}); make room, or choose "
+            "another folder (--output_dir …)"
+        ) from error
 
 
 def _check_processes(recipe: Recipe) -> None:
@@ -189,108 +191,17 @@ def _check_processes(recipe: Recipe) -> None:
 
 
 def _check_one_folder(output_dir: Path, resume_from: Path | None) -> None:
-    """Make sure that all processes go on from the same checkpoint; on hosts that share no disk some would begin anew.
+    """Make sure that all processes see the checkpoint that they go on from; on hosts that share no disk some would begin anew.
 
     Raises:
-        RecipeError: they found different ones.
+        RecipeError: some do not.
     """
-    found = processes.gather([str(resume_from)])
-    if len(set(found)) > 1:
-        told = ", ".join(f"rank {rank} {point}" for rank, point in enumerate(found))
+    seen = processes.gather([resume_from is None or resume_from.is_dir()])
+    if not all(seen):
         raise RecipeError(
-            f"output_dir {output_dir}: the processes would go on from different checkpoints ({told}); it must be one folder on a disk that "
-            "all hosts share"
+            f"output_dir {output_dir}: rank {seen.index(False)} does not see {resume_from}; it must be one folder on a disk that all hosts "
+            "share"
         )
-
-
-def _check_rerun(recipe: Recipe, output_dir: Path, resume_from: Path | None) -> None:
-    """What becomes of a folder that holds a run of this recipe already.
-
-    Raises:
-        RecipeError: going on would mix two runs, or train over what is finished.
-        SystemExit: 0 where there is nothing left to do.
-    """
-    if not (output_dir / RECIPE_FILE).is_file() or recipe.script.smoke:
-        return
-    kept, changed = read_yaml(output_dir / RECIPE_FILE), changed_settings(recipe, output_dir)
-    if is_finished(output_dir):
-        if not changed:
-            logger.info("already done: %s; remove it, or choose another --output_dir, to train again", output_dir)
-            raise SystemExit(0)
-        if resume_from is None:
-            raise RecipeError(
-                f"output_dir {output_dir} holds a finished run with other settings ({', '.join(changed)}) and no checkpoint to go on from; "
-                "choose another folder (--output_dir …) or remove it"
-            )
-    if resume_from is None:
-        return
-    # Transformers finds its place in the data by counting steps of today's size.
-    sizes = [(kept, _processes_before(output_dir)), (recipe.settings, processes.world_size())]
-    before, now = ([_rows_a_step(settings, count), settings.get("num_generations")] for settings, count in sizes)
-    if None not in (before[0], now[0]) and before != now:
-        names = ("per_device_train_batch_size", "gradient_accumulation_steps", "num_generations")
-        then, today = (
-            ", ".join([*(f"{name} {settings[name]}" for name in names if name in settings), f"{count} processes"])
-            for settings, count in sizes
-        )
-        raise RecipeError(
-            f"output_dir {output_dir}: its checkpoint was made with another batch, so its place in the data and in the schedule would be "
-            f"lost (then: {then}; now: {today}); change gradient_accumulation_steps so that rows a step stay the same, or start a run of "
-            f"its own from these weights: --model_name_or_path {resume_from} --output_dir …"
-        )
-    for key in (key for key in changed if key != "resume_from_checkpoint"):
-        logger.warning("%s was %r in this run and is %r now", key, kept.get(key), recipe.settings.get(key))
-    if {"learning_rate", "lr_scheduler_type", "warmup_steps"} & set(changed):
-        logger.warning("learning rate and schedule go on as the checkpoint has them")
-
-
-def _processes_before(output_dir: Path) -> int | None:
-    try:
-        return json.loads((output_dir / RUN_FILE).read_text(encoding="utf-8"))["hardware"]["processes"]
-    except (OSError, ValueError, KeyError, TypeError):
-        return None
-
-
-def _rows_a_step(settings: dict[str, Any], count: int | None) -> int | None:
-    """Rows (GRPO: completions) of an optimizer step; ``None`` where the settings leave that to a default."""
-    batch = settings.get("per_device_train_batch_size")
-    return batch * settings.get("gradient_accumulation_steps", 1) * count if batch and count else None
-
-
-def _resume_point(recipe: Recipe, output_dir: Path) -> Path | None:
-    """The recipe's ``resume_from_checkpoint`` where it names a folder, else the newest whole checkpoint of the run.
-
-    Raises:
-        RecipeError: there is none where one is named, or it holds weights alone.
-    """
-    found = _checkpoint(recipe, output_dir)
-    if found is not None and not (found / "scheduler.pt").is_file():
-        raise RecipeError(
-            f"{found}: holds no optimizer and schedule to go on with (save_only_model: true?); to start a run of its own from these "
-            f"weights: --model_name_or_path {found} --output_dir …"
-        )
-    return found
-
-
-def _checkpoint(recipe: Recipe, output_dir: Path) -> Path | None:
-    named = recipe.training.resume_from_checkpoint
-    if str(named).lower() == "false":
-        if list(output_dir.glob("checkpoint-*")):
-            raise RecipeError(
-                f"output_dir {output_dir} holds checkpoints, and resume_from_checkpoint is false; remove it or choose another"
-            )
-        return None
-    if not named or str(named).lower() == "true":
-        return newest_whole_checkpoint(output_dir)
-    # The same command again goes on from what it has done since.
-    if (output_dir / RECIPE_FILE).is_file() and read_yaml(output_dir / RECIPE_FILE).get("resume_from_checkpoint") == named:
-        newest = newest_whole_checkpoint(output_dir)
-        if newest is not None:
-            return newest
-    fault = checkpoint_fault(Path(named)) if Path(named).is_dir() else "no such folder"
-    if fault:
-        raise RecipeError(f"{recipe.path}: resume_from_checkpoint: {named}: {fault}; leave it out to go on from the newest whole one")
-    return Path(named)
 
 
 def usage(method: str) -> str:
@@ -332,8 +243,8 @@ class _JsonFormatter(logging.Formatter):
 class _LogFile(logging.FileHandler):
     """The run's own log, ``run.log``."""
 
-    def __init__(self, path: Path) -> None:
-        super().__init__(path, encoding="utf-8")
+    def __init__(self, path: Path, mode: str = "a") -> None:
+        super().__init__(path, mode, encoding="utf-8")
         self.setFormatter(_JsonFormatter())
 
 
@@ -476,98 +387,6 @@ def _wandb_has_key() -> bool:
     return netrc.is_file() and "wandb" in netrc.read_text(errors="replace")
 
 
-def claim_output_dir(recipe: Recipe, output_dir: Path) -> None:
-    """Make the run directory this recipe's own: ``run.json`` remembers whose it is, ``recipe.yaml`` what was resolved.
-
-    Raises:
-        RecipeError: as :func:`check_output_dir`.
-    """
-    identity = check_output_dir(recipe, output_dir)
-    if is_main_process():
-        _make_folder(output_dir)
-        versions = {name: _version(name) for name in _PACKAGES}
-        entry = {
-            "recipe": recipe.name,
-            "method": recipe.method,
-            "identity": identity,
-            "versions": versions,
-            "argv": _without_secrets(sys.argv[1:]),
-        }
-        _write(output_dir / RUN_FILE, json.dumps(entry, indent=2, ensure_ascii=False) + "\n")
-        settings = yaml.safe_dump(recipe.settings, sort_keys=False, allow_unicode=True)
-        header = f"# {recipe.path} with its overrides, as {recipe.method} resolved it\n"
-        _write(output_dir / RECIPE_FILE, header + settings)
-
-
-def _make_folder(output_dir: Path) -> None:
-    try:
-        output_dir.mkdir(parents=True, exist_ok=True)
-    except OSError as error:
-        raise RecipeError(f"output_dir {output_dir}: cannot be made: {error.strerror}; choose another (--output_dir …)") from error
-
-
-def _identity(recipe: Recipe) -> dict[str, Any]:
-    """What makes a run another experiment, by key."""
-    if recipe.script.smoke:
-        return {"smoke": True}  # its model is another temporary one each time
-    if recipe.method != "generate":
-        return {key: value for key in _IDENTITY if (value := recipe.settings.get(key)) is not None}
-    # Resolved values: a default that is written out is still the default.
-    identity = {key: value for key in _GENERATED_BY if (value := namespace_value(recipe, key)) is not None}
-    stamp = weights_stamp(Path(recipe.model.model_name_or_path))
-    return identity | ({"weights": stamp} if stamp else {})
-
-
-def weights_stamp(folder: Path) -> str | None:
-    """A digest of which weights and tokenizer lie in a checkpoint folder (names, sizes, times); ``None`` where it is no local folder.
-
-    A model that was trained again has other weights under the same name.
-    """
-    files = sorted(path for pattern in ("*.safetensors", "*.bin", "tokenizer*", "chat_template*") for path in folder.glob(pattern))
-    entries = [(path.name, path.stat().st_size, path.stat().st_mtime_ns) for path in files]
-    return hashlib.sha256(json.dumps(entries).encode()).hexdigest()[:16] if entries else None
-
-
-def check_output_dir(recipe: Recipe, output_dir: Path) -> dict[str, Any]:
-    """What ``run.json`` says, or is to say, of whose run the directory holds.
-
-    Raises:
-        RecipeError: the directory holds another recipe's run, a run of this recipe on other data or another model, or checkpoints of
-            unknown origin.
-    """
-    run_file = output_dir / RUN_FILE
-    identity = _identity(recipe)
-    remedy = f"choose another folder (--output_dir …) or remove {output_dir}"
-    checkpoints = sorted(output_dir.glob("checkpoint-*")) if output_dir.is_dir() else []
-    if run_file.is_file():
-        try:
-            earlier = json.loads(run_file.read_text(encoding="utf-8"))
-            name, method, before = earlier["recipe"], earlier["method"], earlier["identity"]
-        except (ValueError, KeyError, TypeError) as error:
-            raise RecipeError(f"output_dir {output_dir}: its {RUN_FILE} cannot be read ({error!r}); {remedy}") from error
-        if (name, method) != (recipe.name, recipe.method):
-            raise RecipeError(
-                f"output_dir {output_dir} holds the {method} run of recipe {name!r}, not the {recipe.method} run of {recipe.name!r}; "
-                f"{remedy}"
-            )
-        # As JSON keeps it: a tuple comes back as a list.
-        now = json.loads(json.dumps(identity))
-        changed = [key for key in dict.fromkeys([*before, *now]) if before.get(key) != now.get(key)]
-        if changed:
-            parts = ", ".join(f"{key} was {before.get(key)!r}, is {identity.get(key)!r}" for key in changed)
-            raise RecipeError(f"output_dir {output_dir} holds a run of {name!r} with other settings: {parts}; {remedy}")
-    elif checkpoints:
-        raise RecipeError(f"output_dir {output_dir} holds checkpoints of a run that left no {RUN_FILE}; {remedy}")
-    return identity
-
-
-def _write(path: Path, text: str) -> None:
-    """Whole or not at all: another rank may be reading, and the machine may go down."""
-    part = path.with_name(path.name + ".part")
-    part.write_text(text, encoding="utf-8")
-    part.replace(path)
-
-
 def _without_secrets(argv: Sequence[str]) -> list[str]:
     """The command line with the values of ``--…token…`` and ``--…key…`` masked."""
     shown, secret = [], False
@@ -578,92 +397,6 @@ def _without_secrets(argv: Sequence[str]) -> list[str]:
         shown.append(f"{flag}=***" if hides and equals else "***" if secret and not is_flag else word)
         secret = hides and not equals
     return shown
-
-
-def _version(package: str) -> str | None:
-    try:
-        return importlib.metadata.version(package)
-    except importlib.metadata.PackageNotFoundError:
-        return None
-
-
-def is_finished(output_dir: Path, **identity: Any) -> bool:
-    """Whether this directory holds a run with these settings that went through to its end and saved its model."""
-    try:
-        entry = json.loads((output_dir / RUN_FILE).read_text(encoding="utf-8"))
-        return bool(entry.get("finished")) and all(entry["identity"].get(key) == value for key, value in identity.items())
-    except (OSError, ValueError, AttributeError, KeyError):
-        return False
-
-
-def changed_settings(recipe: Recipe, output_dir: Path) -> list[str]:
-    """Keys whose value in the run's ``recipe.yaml`` is not the recipe's today."""
-    kept, now = read_yaml(output_dir / RECIPE_FILE), recipe.settings
-    # Whether failed rows are asked for again is a call's matter, not the run's.
-    return sorted(key for key in {*now, *kept} - {"retry_failed"} if now.get(key) != kept.get(key))
-
-
-def mark_finished(output_dir: Path) -> None:
-    """Note in ``run.json`` that the run went through to its end."""
-    entry = json.loads((output_dir / RUN_FILE).read_text(encoding="utf-8"))
-    _write(output_dir / RUN_FILE, json.dumps({**entry, "finished": True}, indent=2, ensure_ascii=False) + "\n")
-
-
-def newest_whole_checkpoint(output_dir: Path) -> Path | None:
-    """The checkpoint with the highest step that was written to its end; torn ones are named in the log and passed over."""
-    numbered = []
-    for path in output_dir.glob("checkpoint-*"):
-        match = re.fullmatch(r"checkpoint-(\d+)", path.name)
-        if match and path.is_dir():
-            numbered.append((int(match[1]), path))
-    for _, path in sorted(numbered, reverse=True):
-        fault = checkpoint_fault(path)
-        if fault is None:
-            return path
-        logger.warning("%s is torn (%s); it is passed over", path, fault)
-    return None
-
-
-def checkpoint_fault(path: Path) -> str | None:
-    """What is wrong with a checkpoint folder, or ``None`` where it can be resumed from.
-
-    Reads headers, not weights: every safetensors file must be as long as its header says, every torch archive must have its
-    directory, and ``trainer_state.json``, which Transformers writes last, must parse.
-    """
-    state = path / "trainer_state.json"
-    try:
-        json.loads(state.read_text(encoding="utf-8"))["global_step"]
-    except FileNotFoundError:
-        return f"no {state.name}"
-    except (ValueError, KeyError, TypeError, OSError) as error:
-        return f"{state.name}: {type(error).__name__}"
-    weights = list(path.rglob("*.safetensors"))
-    archives = [file for pattern in ("*.pt", "*.pth", "*.bin") for file in path.rglob(pattern) if file.name != "training_args.bin"]
-    sharded = any(child.is_dir() for child in path.iterdir())  # FSDP and DeepSpeed keep theirs in sub-folders
-    if not weights and not any("model" in file.name for file in archives) and not sharded:
-        return "no weights"
-    for file in weights:
-        try:
-            with file.open("rb") as handle:
-                (length,) = struct.unpack("<Q", handle.read(8))
-                header = json.loads(handle.read(length))
-            end = max((entry["data_offsets"][1] for key, entry in header.items() if key != "__metadata__"), default=0)
-            if file.stat().st_size != 8 + length + end:
-                return f"{file.name} is {file.stat().st_size} bytes long, {8 + length + end} were meant"
-        except (struct.error, ValueError, LookupError, TypeError, AttributeError, OSError, MemoryError, OverflowError) as error:
-            return f"{file.name}: {type(error).__name__}"
-    for index in path.glob("*.safetensors.index.json"):
-        try:
-            shards = set(json.loads(index.read_text(encoding="utf-8"))["weight_map"].values())
-        except (ValueError, KeyError, TypeError, AttributeError, OSError) as error:
-            return f"{index.name}: {type(error).__name__}"
-        missing = sorted(shard for shard in shards if not (path / shard).is_file())
-        if missing:
-            return f"{missing[0]} is missing"
-    for file in archives:
-        if not zipfile.is_zipfile(file):
-            return f"{file.name} is cut"
-    return None
 
 
 def load_tokenizer(recipe: Recipe) -> tuple[PreTrainedTokenizerBase, ResponseFormat]:
@@ -925,7 +658,7 @@ def callbacks(run: Run) -> list[Any]:
                 with contextlib.suppress(ValueError, KeyError):
                     if json.loads(line)["step"] <= state.global_step and state.global_step:
                         kept.append(line)
-            _write(path, "".join(line + "\n" for line in kept))
+            run_dir.write_whole(path, "".join(line + "\n" for line in kept))
 
         def on_log(self, args: Any, state: Any, control: Any, logs: dict[str, Any] | None = None, **kwargs: Any) -> None:
             if state.is_world_process_zero and logs:
@@ -975,12 +708,17 @@ def callbacks(run: Run) -> list[Any]:
                 for _ in range(int(state.epoch or 0)):
                     torch.randperm(sampler.num_samples, generator=sampler.generator)
 
-    return [MetricsFile(), StopAndSave(), RowOrder(), report.callback(run.output_dir)]
+    return [MetricsFile(), StopAndSave(), RowOrder(), checkpoints.callback(), report.callback(run.output_dir)]
+
+
+def stop_signals() -> list[int]:
+    """The signals that ask for a stop; a hang-up too, unless ``nohup`` has it ignored."""
+    return [signal.SIGINT, signal.SIGTERM, *([] if signal.getsignal(signal.SIGHUP) is signal.SIG_IGN else [signal.SIGHUP])]
 
 
 @contextlib.contextmanager
 def _stop_signals(run: Run) -> Iterator[None]:
-    """While training, the first SIGINT or SIGTERM asks for a stop with a checkpoint; the second stops at once."""
+    """While training, the first SIGINT, SIGTERM or SIGHUP asks for a stop with a checkpoint; the second stops at once."""
     saves = run.recipe.training.save_strategy != "no"
     promise = "with a checkpoint" if saves else "without a checkpoint, since save_strategy is 'no'"
 
@@ -1000,7 +738,7 @@ def _stop_signals(run: Run) -> Iterator[None]:
 
     previous = {}
     with contextlib.suppress(ValueError):  # not the main thread: the caller owns the signals
-        previous = {number: signal.signal(number, request) for number in (signal.SIGINT, signal.SIGTERM)}
+        previous = {number: signal.signal(number, request) for number in stop_signals()}
     try:
         yield
     finally:
@@ -1012,6 +750,7 @@ def train_and_save(run: Run, trainer: Trainer, tokenizer: PreTrainedTokenizerBas
     """Train (or go on), then save model, tokenizer, state and model card in the run directory.
 
     Raises:
+        RecipeError: the data made not one step, or the saved run could not be merged or pushed; the same command tries that again.
         SystemExit: 130, after a checkpoint, where the run was asked to stop.
     """
     recipe = run.recipe
@@ -1028,23 +767,35 @@ def train_and_save(run: Run, trainer: Trainer, tokenizer: PreTrainedTokenizerBas
         again = "goes on from there" if (run.output_dir / f"checkpoint-{step}").is_dir() else "starts from its last checkpoint, if any"
         logger.warning("stopped at step %d; the same command %s", step, again)
         raise SystemExit(130)
+    if trainer.state.global_step == 0:
+        raise RecipeError(
+            f"{recipe.path}: not one step was trained, so nothing is saved: {len(trainer.train_dataset)} rows make no whole batch; bring "
+            "more rows, or lower per_device_train_batch_size"
+        )
     if metrics is not None:
         trainer.log_metrics("train", metrics)
     trainer.save_state()
     # Generation that follows needs the cache that training switches off.
     trainer.model.config.use_cache = True
-    trainer.save_model(str(run.output_dir))
+    trainer.save_model(str(run.output_dir), _internal_call=True)  # it would push at once, half of what is to come
     if trainer.accelerator.is_main_process:
         if trainer.model.generation_config is not None:  # which an adapter's folder would otherwise lack, and so not know where a turn ends
             trainer.model.generation_config.save_pretrained(run.output_dir)
         tokenizer.save_pretrained(run.output_dir)
         trainer.create_model_card(dataset_name=_hub_dataset(recipe), tags=["r1-recipes", recipe.method])
         _name_in_card(run)
-        mark_finished(run.output_dir)
         if recipe.script.merge_adapters:
             _merge_adapters(run.output_dir)
     if recipe.training.push_to_hub:
-        trainer.push_to_hub(dataset_name=_hub_dataset(recipe))
+        try:
+            trainer.push_to_hub(dataset_name=_hub_dataset(recipe))
+        except Exception as error:  # the network, a token, a quota: the hub's own words
+            raise RecipeError(
+                f"push_to_hub: the model is saved in {run.output_dir}, not pushed: {first_line(error)} The same command goes on from the "
+                f"newest checkpoint and tries again; or: hf upload {recipe.training.hub_model_id or 'NAME'} {run.output_dir}"
+            ) from error
+    if trainer.accelerator.is_main_process:
+        run_dir.mark_finished(run.output_dir)
     logger.info("saved to %s", run.output_dir)
 
 
@@ -1058,7 +809,10 @@ def _merge_adapters(folder: Path) -> None:
     env = {key: value for key, value in os.environ.items() if not key.startswith(launcher)} | {"CUDA_VISIBLE_DEVICES": ""}
     done = subprocess.run([sys.executable, "-m", "r1_recipes.adapters", str(folder)], env=env, capture_output=True, text=True)
     if done.returncode:
-        raise RecipeError(f"merge_adapters: the run is saved, its adapters are not merged: {done.stderr.strip()[-2000:]}")
+        raise RecipeError(
+            f"merge_adapters: the run is saved, its adapters are not merged: {done.stderr.strip()[-2000:]} The same command goes on from "
+            f"the newest checkpoint and tries again; or: python -m r1_recipes.adapters {folder}"
+        )
     logger.info("merged: %s", done.stdout.strip().rpartition("\n")[2])
 
 
@@ -1075,7 +829,7 @@ def _name_in_card(run: Run) -> None:
     text = card.read_text(encoding="utf-8")
     base = run.recipe.model.model_name_or_path
     text = text.replace("[None](https://huggingface.co/None)", f"`{base}`").replace('model="None"', f'model="{run.output_dir}"')
-    _write(card, text.replace("# Model Card for None", f"# Model Card for {run.output_dir.name}"))
+    run_dir.write_whole(card, text.replace("# Model Card for None", f"# Model Card for {run.output_dir.name}"))
 
 
 def run_recipe(
@@ -1095,6 +849,7 @@ def run_recipe(
         run = start(argv, method)
         tokenizer, fmt = load_tokenizer(run.recipe)
         train, held_out = datasets_for(run, fmt, tokenizer)
+        _check_steps(run.recipe, len(train))
         arguments = {
             **model_arguments(run.recipe),
             "args": run.recipe.training,
@@ -1136,6 +891,27 @@ def _keep_adapters_in_fp32(recipe: Recipe, trainer: Trainer) -> None:
         for parameter in trainer.model.parameters():
             if parameter.requires_grad:
                 parameter.data = parameter.data.float()
+
+
+def _check_steps(recipe: Recipe, rows: int) -> None:
+    """Refuse what would train no step, before the model is loaded.
+
+    Raises:
+        RecipeError: names the keys.
+    """
+    training = recipe.training
+    if training.max_steps <= 0 and training.num_train_epochs <= 0:
+        raise RecipeError(
+            f"{recipe.path}: max_steps: found {training.max_steps}, and num_train_epochs: {training.num_train_epochs}: no step to train; "
+            "one of them must be over 0"
+        )
+    # TRL's sampler leaves out what does not fill a generation batch.
+    prompts = training.generation_batch_size // training.num_generations if hasattr(training, "num_generations") else 1
+    if rows < prompts:
+        raise RecipeError(
+            f"{recipe.path}: generation_batch_size {training.generation_batch_size}: its {prompts} prompts are more than the {rows} "
+            "training rows, so not one step would be trained; bring more rows, or lower gradient_accumulation_steps"
+        )
 
 
 def datasets_for(run: Run, fmt: ResponseFormat, tokenizer: Any) -> tuple[Any, Any]:

@@ -7,7 +7,6 @@ held is generated once more. Nothing that stands in a shard is ever written agai
 from __future__ import annotations
 
 import contextlib
-import fcntl
 import hashlib
 import json
 import logging
@@ -16,7 +15,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from r1_recipes import processes
+from r1_recipes import locks, processes
 from r1_recipes.errors import RecipeError
 
 logger = logging.getLogger(__name__)
@@ -50,7 +49,6 @@ class ShardStore:
         self._places: dict[int, tuple[Path, int]] = {}
         self._rows_in_last = self._next = 0
         self._last: Path | None = None
-        self._lock: Any = None
 
     @classmethod
     @contextlib.contextmanager
@@ -69,21 +67,7 @@ class ShardStore:
         if self._rank:
             self.reload()
             return self
-        self.folder.mkdir(parents=True, exist_ok=True)
-        self._lock = (self.folder / ".lock").open("w")
-        try:
-            fcntl.flock(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError as error:
-            self._lock.close()
-            raise RecipeError(
-                f"{self.folder}: another process is generating into this folder; wait for it, or choose another (after a kill -9, an "
-                "engine of vLLM may have been left behind: end it)"
-            ) from error
-        except OSError as error:
-            self._lock.close()
-            raise RecipeError(f"{self.folder}: cannot be locked ({error.strerror}); choose a folder on a disk that can") from error
-        # A lock belongs to the open file, which a forked child shares: one that outlives this process would keep the folder locked.
-        os.register_at_fork(after_in_child=self._lock.close)
+        locks.hold(self.folder)
         self.reload()
         return self
 
@@ -98,8 +82,8 @@ class ShardStore:
             self._last = None
 
     def __exit__(self, *exception: object) -> None:
-        if self._lock:
-            self._lock.close()
+        if not self._rank:
+            locks.release(self.folder)
 
     def _scan(self, path: Path) -> None:
         """Learn what a shard holds; cut off a record that was never finished."""

@@ -10,7 +10,7 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
-from r1_recipes import runtime
+from r1_recipes import run_dir, runtime
 from r1_recipes.errors import RecipeError
 from r1_recipes.preflight_checks.findings import Report
 from r1_recipes.recipe import Recipe, argument_types, load, read_yaml
@@ -134,4 +134,4 @@ def check_surroundings(report: Report, recipe: Recipe) -> None:
     with report.refusals("recipe.tracker"):
         runtime.check_trackers(recipe)
     with report.refusals("recipe.output_dir"):
-        runtime.check_output_dir(recipe, Path(recipe.training.output_dir))
+        run_dir.check(recipe, Path(recipe.training.output_dir))
