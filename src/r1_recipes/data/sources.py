@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from r1_recipes.errors import RecipeError, first_line, install_hint, nearest, unknown_name
+from r1_recipes.verification.gym import check_task
 
 if TYPE_CHECKING:
     from datasets import Dataset
@@ -244,10 +245,10 @@ def reasoning_gym_rows(task: str, split: str, config: dict[str, Any]) -> Dataset
 
     if task not in DATASETS:
         raise RecipeError(unknown_name("reasoning_gym task", task, DATASETS))
-    from r1_recipes.verification import RUNS_ANSWERS
-
-    if task in RUNS_ANSWERS:
-        raise RecipeError(f"dataset_name: reasoning_gym's {task!r}: its scorer runs the model's answer as Python, so it is not used here")
+    try:
+        check_task(task)
+    except ValueError as error:
+        raise RecipeError(f"dataset_name: {error}") from error
     common = {key: value for key, value in config.items() if key not in ("train", "test")}
     _check_parts(config, split, "a reasoning_gym task")
 

@@ -23,10 +23,11 @@ from typing import Any
 
 from r1_recipes.countdown import Verdict, check, scorer_puzzle
 from r1_recipes.verification.exact import read_value
+from r1_recipes.verification.gym import GRADED, SAME_TEXT, check_task, same_text
 from r1_recipes.verification.pool import STATS, Pool, VerificationStats
 from r1_recipes.verification.reading import MAX_ANSWER_CHARS, Gold, final_answer, read_answer, read_gold
 
-__all__ = ["RUNS_ANSWERS", "STATS", "VerificationStats", "close", "final_answer", "grade", "score", "start"]
+__all__ = ["STATS", "VerificationStats", "close", "final_answer", "grade", "score", "start"]
 
 CACHE_SIZE = 16_384
 """Verdicts remembered: several steps' worth of completions, a few MB."""
@@ -111,12 +112,14 @@ def score(scorers: Sequence[str], answers: Sequence[str | None]) -> list[bool]:
         ``False``.
 
     Raises:
-        ValueError: the two lists differ in length, or a scorer is not such JSON or names no task: a fault of the data.
+        ValueError: the two lists differ in length, or a scorer is not such JSON, or its task is not one of
+            :mod:`~r1_recipes.verification.gym`: a fault of the data.
         RuntimeError: workers cannot be started, or reasoning-gym is not installed.
     """
     if len(scorers) != len(answers):
         raise ValueError(f"score() got {len(scorers)} scorers for {len(answers)} answers")
     tasks: dict[int, list] = {}
+    graded: dict[int, str] = {}
     verdicts = [False] * len(scorers)
     with _judging():
         for index, (spec, answer) in enumerate(zip(scorers, answers, strict=True)):
@@ -124,30 +127,35 @@ def score(scorers: Sequence[str], answers: Sequence[str | None]) -> list[bool]:
             if puzzle is not None:
                 verdicts[index] = answer is not None and check(answer, puzzle.numbers, puzzle.target) is Verdict.RIGHT
                 continue
-            _check_scorer(spec)
-            if answer is not None and len(answer) <= 8 * MAX_ANSWER_CHARS:  # A task may ask for a whole grid.
+            task, entry = _read_scorer(spec)
+            if answer is None or len(answer) > 8 * MAX_ANSWER_CHARS:  # A task may ask for a whole grid.
+                continue
+            if task in GRADED:
+                graded[index] = str(entry.get("answer"))
+            elif task in SAME_TEXT:
+                verdicts[index] = same_text(answer, str(entry.get("answer")))
+            else:
                 tasks[index] = ["score", spec, answer]
+        for index, verdict in zip(graded, grade(list(graded.values()), [answers[index] for index in graded]), strict=True):
+            verdicts[index] = bool(verdict)
         for index, verdict in _ask(tasks).items():
             verdicts[index] = bool(verdict)
     return verdicts
 
 
-RUNS_ANSWERS = frozenset({"composite", "intermediate_integration", "polynomial_multiplication", "puzzle24", "simple_integration"})
-"""Tasks of reasoning-gym 0.1.25 whose scorer runs the model's answer as Python (sympy's ``parse_expr``), or may pass it to one."""
-
-
-def _check_scorer(spec: str) -> None:
+def _read_scorer(spec: str) -> tuple[str, dict]:
+    """The task of a ``scorer`` and the problem's entry."""
     try:
         parsed = json.loads(spec)
-        if parsed["reasoning_gym"] in RUNS_ANSWERS:
-            raise ValueError(f"scorer: reasoning-gym's {parsed['reasoning_gym']!r} runs the model's answer as Python, so it is not used")
-        valid = isinstance(parsed["reasoning_gym"], str) and isinstance(parsed["entry"], dict)
-    except (json.JSONDecodeError, TypeError, KeyError):
-        valid = False
-    if not valid:
+        task, entry = parsed["reasoning_gym"], parsed["entry"]
+    except (ValueError, TypeError, KeyError, RecursionError):
+        task = entry = None
+    if not isinstance(task, str) or not isinstance(entry, dict):
         raise ValueError(
             f'a scorer must be JSON {{"reasoning_gym": task name, "entry": {{…}}}} or {{"countdown": {{…}}}}, not {spec[:80]!r}'
         )
+    check_task(task)
+    return task, entry
 
 
 _lock = threading.RLock()

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import functools
 import json
+import sys
 from typing import Any
 
 from r1_recipes.errors import install_hint
 from r1_recipes.verification.exact import NUMBER, plain_spelling
+from r1_recipes.verification.gym import SCORERS
 
 PARSED_REMEMBERED = 4096
 """Parsed expressions that a worker keeps, golds above all: a few KB each."""
@@ -86,38 +88,49 @@ def judge(gold: str, sides: list[str] | None) -> bool | None:
         return False
 
 
-# These call eval() on the answer to read a list; in the worker they read literals instead.
-_READ_LISTS = ("algorithmic.binary_matrix", "algorithmic.spiral_matrix", "algorithmic.string_insertion", "games.n_queens")
+_RUNS_TEXT = frozenset(("compile", "exec", "import", "open", "os.system", "pickle.find_class", "subprocess.Popen"))
+_scoring = False
 
 
+def _refuse_code(event: str, arguments: tuple) -> None:
+    if _scoring and event in _RUNS_TEXT:
+        raise RuntimeError(f"a scorer wanted to {event}")
+
+
+@functools.cache
 def load_scorers() -> Any:
-    """The package reasoning_gym, with every ``eval`` of an answer replaced.
+    """The package reasoning_gym, whose scorers can from now on run no text as code, in whatever version it is installed.
 
     Raises:
         ModuleNotFoundError: it is not installed.
     """
-    import ast
-    import importlib
-
     import reasoning_gym
 
-    for name in _READ_LISTS:
-        importlib.import_module(f"reasoning_gym.{name}").eval = ast.literal_eval
+    sys.addaudithook(_refuse_code)
     return reasoning_gym
 
 
 def score(spec: str, answer: str) -> bool | str:
     """Whether the scorer that ``spec`` names gives the answer full marks; a text says what is wrong with the scorer itself."""
-    try:
-        reasoning_gym = load_scorers()
-    except ModuleNotFoundError as error:
-        return f"ModuleNotFoundError: {error}; the column 'scorer' needs it: {install_hint('demo')}"
+    global _scoring
     parsed = json.loads(spec)
     try:
-        scorer = reasoning_gym.get_score_answer_fn(parsed["reasoning_gym"])
+        scorer = _scorer(parsed["reasoning_gym"])
+    except ModuleNotFoundError as error:
+        return f"ModuleNotFoundError: {error}; the column 'scorer' needs it: {install_hint('demo')}"
     except ValueError as error:
         return f"scorer: {error}"
+    _scoring = True
     try:
         return bool(scorer(answer=answer, entry=parsed["entry"]) >= 1.0 - 1e-9)
     except Exception:  # A scorer that chokes on the text has not found it right.
         return False
+    finally:
+        _scoring = False
+
+
+@functools.cache
+def _scorer(task: str) -> Any:
+    if task not in SCORERS:
+        raise ValueError(f"{task!r} is not one that was checked")
+    return load_scorers().get_score_answer_fn(task)

@@ -8,12 +8,16 @@ from dataclasses import dataclass
 from typing import Any, ClassVar
 
 from r1_recipes.data.mappers.base import Mapper, SkipRow, optional_text, register_mapper, required_text
+from r1_recipes.verification.gym import check_task
 
 
 @register_mapper("reasoning_gym")
 @dataclass(frozen=True)
 class ReasoningGym(Mapper):
-    """A task of reasoning-gym: ``question``, ``answer``, ``metadata``; the task's own scorer judges (column ``scorer``)."""
+    """A task of reasoning-gym: ``question``, ``answer``, ``metadata``; the task's own scorer judges (column ``scorer``).
+
+    Rows of a task whose scorer is not used (see :mod:`r1_recipes.verification.gym`) are left out.
+    """
 
     columns: ClassVar[tuple[str, ...]] = ("question", "answer", "metadata")
     examples: ClassVar[tuple[dict[str, Any], ...]] = (
@@ -30,13 +34,21 @@ class ReasoningGym(Mapper):
     )
 
     def __call__(self, row: dict[str, Any]) -> dict[str, Any]:
-        metadata = json.loads(required_text(row, "metadata"))
+        metadata = row.get("metadata")
+        try:
+            metadata = metadata if isinstance(metadata, dict) else json.loads(required_text(row, "metadata"))
+            task = metadata["source_dataset"]
+            check_task(task)
+        except (TypeError, KeyError, json.JSONDecodeError, RecursionError) as error:
+            raise SkipRow("column 'metadata' is not reasoning-gym's: JSON with source_dataset, the name of a task") from error
+        except ValueError as error:
+            raise SkipRow(str(error)) from error
         gold = optional_text(row, "answer")
         entry = {"question": required_text(row, "question"), "answer": row.get("answer"), "metadata": metadata}
         return {
             "question": entry["question"],
             "solution": gold,
-            "scorer": json.dumps({"reasoning_gym": metadata["source_dataset"], "entry": entry}),
+            "scorer": json.dumps({"reasoning_gym": task, "entry": entry}, default=str),
         }
 
 
