@@ -691,25 +691,71 @@ def test_workers_die_with_the_parent(tmp_path):
     assert not [pid for pid in pids if alive(pid)]
 
 
-@pytest.mark.parametrize("task", sorted(verification.RUNS_ANSWERS))
-def test_a_scorer_that_runs_the_answer_is_refused(task):
-    with pytest.raises(ValueError, match="runs the model's answer as Python"):
-        verification.score([json.dumps({"reasoning_gym": task, "entry": {}})], ["1"])
+def test_the_processes_that_judge_have_no_key(monkeypatch):
+    monkeypatch.setenv("HF_TOKEN", "a-token")
+    found = pool.Pool(1)
+    try:
+        assert found.run([["grade", "(1,2)", ["(1, 2)"]]]) == [True]
+        for pid in (found._nursery.process.pid, found.workers[0].pid):
+            names = set(psutil.Process(pid).environ())
+            assert "PYTHONPATH" in names
+            assert names <= {*pool.KEPT_ENVIRONMENT, "PYTHONPATH", "PYTHONUTF8", "OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS"}
+    finally:
+        found.close()
 
 
-@pytest.mark.parametrize("task", ["n_queens", "binary_matrix", "spiral_matrix", "string_insertion", "countdown"])
-def test_no_scorer_of_reasoning_gym_runs_an_answer(task, tmp_path):
-    """Each is asked about code that would leave a file, in the shapes that its scorer looks for; none may."""
-    reasoning_gym = pytest.importorskip("reasoning_gym")
-    entry = reasoning_gym.create_dataset(task, size=1, seed=1)[0]
-    if task == "countdown":
-        spec = json.dumps({"countdown": {"numbers": entry["metadata"]["numbers"], "target": entry["metadata"]["target"]}})
-    else:
-        spec = json.dumps({"reasoning_gym": task, "entry": entry}, default=str)
-    mark = tmp_path / "mark"
-    code = f"__import__('pathlib').Path({str(mark)!r}).write_text('x')"
-    answers = [code, f"[{code}]", f"[[{code}]]", f"[[{code}, 1], [0, 1]]"]
-    assert verification.score([spec] * len(answers), answers) == [False] * len(answers)
-    assert not mark.exists()
-    if task != "countdown":  # and what is right still is
-        assert verification.score([spec], [str(entry["answer"])]) == [True]
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_signals_while_it_starts_do_not_end_the_nursery(number):
+    restarts = STATS.restarts
+    found = pool.Pool(1)
+    over = threading.Event()
+
+    def interrupt() -> None:
+        while not over.wait(0.002):
+            os.kill(found._nursery.process.pid, number)
+
+    sender = threading.Thread(target=interrupt)
+    sender.start()
+    try:
+        assert found.run([["grade", "(1,2)", ["(1, 2)"]]]) == [True]
+    finally:
+        over.set()
+        sender.join()
+        found.close()
+    assert STATS.restarts == restarts
+    assert number not in signal.pthread_sigmask(signal.SIG_BLOCK, [])  # the trainer still hears it
+
+
+def test_a_nursery_that_is_killed_twice_in_a_row_is_replaced(monkeypatch):
+    killed = []
+    start = pool._Nursery.__init__
+
+    def killing(self) -> None:
+        start(self)
+        if len(killed) < 2:
+            killed.append(self.process.pid)
+            self.process.kill()
+
+    monkeypatch.setattr(pool._Nursery, "__init__", killing)
+    found = pool.Pool(1)
+    try:
+        assert found.run([["grade", "(1,2)", ["(1, 2)"]]]) == [True]
+        assert len(killed) == 2
+        # and a working one, with its worker
+        killed.clear()
+        found._nursery.process.kill()
+        assert found.run([["grade", "(1,3)", ["(1, 2)"]]]) == [False]
+        assert len(killed) == 2
+    finally:
+        found.close()
+
+
+def test_nurseries_that_are_always_killed_end_the_batch(monkeypatch):
+    start = pool._Nursery.__init__
+    monkeypatch.setattr(pool._Nursery, "__init__", lambda self: (start(self), self.process.kill())[0])
+    found = pool.Pool(1)
+    try:
+        with pytest.raises(RuntimeError, match=f"could not start, {pool.MAX_STARTS} times in a row"):
+            found.run([["grade", "(1,2)", ["(1, 2)"]]])
+    finally:
+        found.close()

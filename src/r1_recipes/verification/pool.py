@@ -44,6 +44,12 @@ BUSY_FACTOR = 10.0
 START_SECONDS = 120.0
 """Limit for the nursery to import sympy: about a second, but many ranks may start on one cold network disk."""
 
+MAX_STARTS = 5
+"""Nurseries that may be killed one after the other before the batch is given up."""
+
+KEPT_ENVIRONMENT = ("PATH", "LD_LIBRARY_PATH", "DYLD_LIBRARY_PATH", "PYTHONHOME")
+"""Variables that the processes which read hostile texts are given; no key and no token is one."""
+
 MAX_WORKERS = 8
 WINDOW, _LOW = 32, 2
 """Tasks that a worker may have waiting, and how few before it is given more, so that it never waits for the trainer."""
@@ -106,15 +112,20 @@ class Pool:
         Raises:
             RuntimeError: it cannot be started.
         """
-        try:
-            worker = self._nursery.fork()
-        except OSError:  # The kernel took the nursery. Its workers end with it.
-            STATS.restarts += 1
-            self._nursery.end()
-            self._nursery = _Nursery()
-            if self._scorers:
-                self._nursery.load_scorers()
-            worker = self._nursery.fork()
+        for start in range(MAX_STARTS):
+            try:
+                if start:  # Something killed the nursery. Its workers end with it.
+                    STATS.restarts += 1
+                    self._nursery.end()
+                    self._nursery = _Nursery()
+                    if self._scorers:
+                        self._nursery.load_scorers()
+                worker = self._nursery.fork()
+                break
+            except (OSError, psutil.Error) as error:
+                problem = error
+        else:
+            raise RuntimeError(f"a verification worker could not start, {MAX_STARTS} times in a row: {problem}")
         self.workers.append(worker)
         return worker
 
@@ -152,22 +163,28 @@ class _Nursery:
         self._control.settimeout(START_SECONDS)
         self._ready = False
         code = f"from r1_recipes.verification.serving import nursery; nursery({theirs.fileno()}, {os.getpid()})"
-        with theirs:
-            self.process = subprocess.Popen(
-                [sys.executable, "-P", "-c", code],
-                stdin=subprocess.DEVNULL,
-                stdout=subprocess.DEVNULL,
-                stderr=subprocess.DEVNULL,
-                pass_fds=[theirs.fileno()],
-                env={**os.environ, "PYTHONPATH": os.pathsep.join(path), "OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1"},
-            )
+        fixed = {"PYTHONPATH": os.pathsep.join(path), "PYTHONUTF8": "1", "OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1"}
+        # Inherited by the child, so that no signal finds it before it could ignore one; SIGKILL still ends it.
+        unblocked = signal.pthread_sigmask(signal.SIG_BLOCK, signal.valid_signals())
+        try:
+            with theirs:
+                self.process = subprocess.Popen(
+                    [sys.executable, "-P", "-c", code],
+                    stdin=subprocess.DEVNULL,
+                    stdout=subprocess.DEVNULL,
+                    stderr=subprocess.DEVNULL,
+                    pass_fds=[theirs.fileno()],
+                    env={name: os.environ[name] for name in KEPT_ENVIRONMENT if name in os.environ} | fixed,
+                )
+        finally:
+            signal.pthread_sigmask(signal.SIG_SETMASK, unblocked)
 
     def fork(self) -> _Worker:
         """A new worker.
 
         Raises:
             RuntimeError: math-verify cannot be imported there.
-            OSError: the nursery is gone.
+            OSError, psutil.Error: the nursery or the worker is gone.
         """
         if not self._ready:
             self._await_ready()
@@ -183,8 +200,8 @@ class _Nursery:
     def _await_ready(self) -> None:
         try:
             problem = self._receive(FRAME.unpack(self._receive(FRAME.size))[0]).decode()
-        except OSError:
-            problem = "it died, or took too long, while importing math-verify"
+        except TimeoutError:
+            problem = f"importing math-verify took more than {START_SECONDS:g} s"
         if problem:
             self.end()
             raise RuntimeError(f"a verification worker could not start: {problem}")

@@ -47,8 +47,10 @@ _REAP_SECONDS = 0.05
 
 
 def nursery(control_fd: int, parent: int) -> None:
-    """Serve the process ``parent`` over the socket ``control_fd`` until either ends; no worker outlives this."""
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C reaches the whole process group; the trainer decides.
+    """Serve the process ``parent`` over the socket ``control_fd`` until either ends; no worker outlives this.
+
+    It is started with every signal blocked: Ctrl-C and a scheduler's SIGTERM reach the whole process group, and the trainer decides.
+    """
     logging.disable(logging.CRITICAL)
     control = socket.socket(fileno=control_fd)
     try:
