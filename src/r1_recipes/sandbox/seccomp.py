@@ -26,11 +26,32 @@ _DENIED = {
     "request_key": (249, 218),
     "keyctl": (250, 219),
     "io_setup": (206, 0),
+    # Pages pinned in a pipe, up to 2 MB a slot; and descriptors parked in a socket's queue, past RLIMIT_NOFILE.
+    "vmsplice": (278, 75),
+    "splice": (275, 76),
+    "tee": (276, 77),
+    "sendmsg": (46, 211),
+    "sendmmsg": (307, 269),
+    # Kernel objects that a program can pile up.
+    "timer_create": (222, 107),
+    "inotify_init": (253, None),
+    "inotify_init1": (294, 26),
+    "landlock_create_ruleset": (444, 444),
+    "landlock_add_rule": (445, 445),
+    "landlock_restrict_self": (446, 446),
+    "seccomp": (317, 277),
+    "process_madvise": (440, 440),
+    "remap_file_pages": (216, 234),
+    "mbind": (237, 235),
+    "set_mempolicy": (238, 237),
+    "migrate_pages": (256, 238),
+    "move_pages": (279, 239),
     # Other processes, other namespaces.
     "ptrace": (101, 117),
     "process_vm_readv": (310, 270),
     "process_vm_writev": (311, 271),
     "kcmp": (312, 272),
+    "pidfd_open": (434, 434),
     "pidfd_getfd": (438, 438),
     "unshare": (272, 97),
     "setns": (308, 268),
@@ -73,8 +94,12 @@ _DENIED = {
 _CLONE = (56, 220)
 _CLONE3 = (435, 435)
 _CLONE_THREAD = 0x10000
-_PRCTL = (157, 167)
-_PR_SET_PDEATHSIG = 1
+# Calls denied for one value of one argument: the call, which argument, the value.
+_DENIED_VALUES = (
+    ((157, 167), 0, 1),  # prctl(PR_SET_PDEATHSIG): a program that would outlive the trainer
+    ((157, 167), 0, 22),  # prctl(PR_SET_SECCOMP): filters of its own, in the kernel's memory
+    ((72, 25), 1, 1031),  # fcntl(F_SETPIPE_SZ): pipes of 1 MB
+)
 # AUDIT_ARCH_*: the machine of an ELF file, 64 bits, little-endian.
 _ARCHITECTURES = {"x86_64": (0, 0xC000003E), "aarch64": (1, 0xC00000B7)}
 
@@ -110,11 +135,14 @@ def program() -> bytes:
         (_ANY_BIT, 1, 0, _CLONE_THREAD),
         (_RETURN, 0, 0, _EPERM),
         (_RETURN, 0, 0, _ALLOW),
-        # A program that would outlive the trainer asks not to be told of its death.
-        (_EQUAL, 0, 3, _PRCTL[column]),
-        (_LOAD, 0, 0, _FIRST_ARGUMENT),
-        (_EQUAL, 0, 1, _PR_SET_PDEATHSIG),
-        (_RETURN, 0, 0, _EPERM),
-        (_RETURN, 0, 0, _ALLOW),
     ]
+    for numbers, argument, value in _DENIED_VALUES:
+        lines += [
+            (_EQUAL, 0, 4, numbers[column]),
+            (_LOAD, 0, 0, _FIRST_ARGUMENT + 8 * argument),
+            (_EQUAL, 0, 1, value),
+            (_RETURN, 0, 0, _EPERM),
+            (_LOAD, 0, 0, _NUMBER),
+        ]
+    lines.append((_RETURN, 0, 0, _ALLOW))
     return b"".join(struct.pack("=HBBI", *line) for line in lines)
