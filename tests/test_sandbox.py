@@ -30,7 +30,7 @@ from r1_recipes import sandbox as sandboxes
 from r1_recipes.errors import RecipeError
 from r1_recipes.sandbox import Bubblewrap, Call, Container, Limits, Outcome, Program, SandboxError, seccomp
 from r1_recipes.sandbox import bubblewrap as bubblewrap_module
-from r1_recipes.sandbox.base import MAX_THREADS, READY, RUNNER, leaks, payload
+from r1_recipes.sandbox.base import MAX_THREADS, READY, RUNNER, leaks, payload, watch
 
 # Time enough for an honest program on a machine that does other things; only those that overrun get less.
 ROOM = Limits(cpu_seconds=30, memory_mb=256)
@@ -109,6 +109,19 @@ class TestHonestPrograms:
     def test_another_language_is_the_sandboxs_fault(self, bubblewrap):
         with pytest.raises(SandboxError, match="no cpp"):
             next(bubblewrap.run(Program("int main() {}", "cpp"), [Call(b"", 1)], ROOM))
+
+    def test_a_program_may_use_asyncio_and_a_pipe(self, bubblewrap):
+        code = """
+            import asyncio, fcntl, os
+            async def add(numbers):
+                await asyncio.sleep(0)
+                return sum(numbers)
+            read, write = os.pipe()
+            os.write(write, b"4")
+            fcntl.fcntl(read, fcntl.F_SETFL, os.O_NONBLOCK)
+            print(asyncio.run(add([1, 2])), os.read(read, 9))
+        """
+        assert run(bubblewrap, code) == Outcome("ok", b"3 b'4'\n")
 
 
 class TestBreakingOut:
@@ -341,6 +354,54 @@ class TestFlooding:
         """
         assert run(bubblewrap, code) == Outcome("ok", b"True\n")
 
+    def test_memory_in_pipes(self, bubblewrap):
+        """Pages given to a pipe stay there when they are unmapped, and no limit of the process counts them."""
+        number = {"x86_64": 278, "aarch64": 75}[platform.machine()]
+        code = f"""
+            import ctypes, fcntl, mmap, os
+            libc = ctypes.CDLL(None, use_errno=True)
+            kept, size = 0, 64 << 20
+            pipes = []
+            try:
+                while True:
+                    pipes.append(os.pipe())
+            except OSError:
+                pass
+            for _, end in pipes:
+                try:
+                    slots = fcntl.fcntl(end, 1031, 1 << 20) // 4096
+                except OSError:
+                    slots = 16
+                os.set_blocking(end, False)
+                for start in range(0, slots, 16):
+                    area = mmap.mmap(-1, size, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
+                    area.madvise(mmap.MADV_HUGEPAGE)
+                    at = ctypes.addressof(view := ctypes.c_char.from_buffer(area))
+                    at += -at % (2 << 20)
+                    vectors = (ctypes.c_size_t * 32)()
+                    for slot in range(16):
+                        ctypes.memset(at + slot * (2 << 20), 1, 1)
+                        vectors[2 * slot : 2 * slot + 2] = [at + slot * (2 << 20), 1]
+                    kept += max(0, libc.syscall({number}, end, vectors, 16, 0))
+                    del view
+                    area.close()
+            print(kept)
+        """
+        assert run(bubblewrap, code) == Outcome("ok", b"0\n")
+
+    def test_descriptors_in_a_socket_s_queue(self, bubblewrap):
+        """They would hold as many pipes again as the limit of descriptors allows."""
+        code = """
+            import os, socket
+            ours, theirs = socket.socketpair()
+            try:
+                socket.send_fds(ours, [b"x"], list(os.pipe()))
+                print("out")
+            except PermissionError:
+                print("held")
+        """
+        assert run(bubblewrap, code) == Outcome("ok", b"held\n")
+
     def test_endless_output(self, bubblewrap):
         before = psutil.Process().memory_info().rss
         assert run(bubblewrap, "while True: print('x' * (1 << 20))") == Outcome("output")
@@ -389,8 +450,8 @@ class TestFilter:
         lines = list(struct.iter_unpack("=HBBI", seccomp.program()))
         allow, kill, eperm, enosys = 0x7FFF0000, 0x80000000, 0x50000 | errno.EPERM, 0x50000 | errno.ENOSYS
 
-        def verdict(number: int, first: int = 0, called_as: int = architecture) -> int:
-            data = struct.pack("=IIQ6Q", number, called_as, 0, first, *[0] * 5)
+        def verdict(number: int, first: int = 0, second: int = 0, called_as: int = architecture) -> int:
+            data = struct.pack("=IIQ6Q", number, called_as, 0, first, second, *[0] * 4)
             at, value = 0, 0
             while True:
                 operation, true, false, k = lines[at]
@@ -414,8 +475,9 @@ class TestFilter:
         # CLONE_VM, FS, FILES, SIGHAND, THREAD, SYSVSEM, SETTLS, PARENT_SETTID, CHILD_CLEARTID: the C library's thread
         assert verdict(clone, 0x3D0F00) == allow
         assert verdict(clone, signal.SIGCHLD) == verdict(clone, 0x10000000) == eperm
-        prctl = {"x86_64": 157, "aarch64": 167}[machine]
-        assert verdict(prctl, 1) == eperm and verdict(prctl, 15) == allow
+        prctl, fcntl = {"x86_64": (157, 72), "aarch64": (167, 25)}[machine]
+        assert verdict(prctl, 1) == verdict(prctl, 22) == eperm and verdict(prctl, 15) == allow
+        assert verdict(fcntl, 1, 1031) == eperm and verdict(fcntl, 1, 1) == verdict(fcntl, 1031) == allow
         # as a 32-bit program would call it
         assert verdict(read, called_as=0x40000003) == kill
 
@@ -697,6 +759,17 @@ class TestE2B:
         client.Sandbox.create = lambda **options: 1 / 0
         with pytest.raises(SandboxError, match="no machine: ZeroDivisionError"):
             run(sandboxes.E2B(), "print(7)")
+
+
+@pytest.mark.parametrize("number", [errno.EAGAIN, errno.ENOMEM, errno.ENOENT, errno.EMFILE])
+def test_a_command_that_cannot_be_started_is_the_sandbox_s_failure(monkeypatch, number):
+    def fail(*arguments: Any, **options: Any) -> None:
+        raise OSError(number, os.strerror(number))
+
+    call = Call(b"", 1 << 10)
+    monkeypatch.setattr(subprocess, "Popen", fail)
+    with pytest.raises(SandboxError, match=f"a-sandbox cannot be started: .*{os.strerror(number)}"):
+        watch(["a-sandbox"], b"", call, ROOM, kill=lambda process: None, environment={})
 
 
 def test_many_at_once_do_not_disturb_each_other(bubblewrap):

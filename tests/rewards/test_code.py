@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import json
 import logging
 import pickle
@@ -95,6 +96,7 @@ def box(monkeypatch: pytest.MonkeyPatch) -> NoSandbox:
     found = NoSandbox()
     found.table[DOUBLE] = doubling
     monkeypatch.setattr(code_module, "get_sandbox", lambda *kind: found)
+    monkeypatch.setattr(code_module, "RETRY_SECONDS", (0.0, 0.0))
     code_module._verdicts.clear()
     return found
 
@@ -421,6 +423,24 @@ class TestCost:
         with caplog.at_level(logging.WARNING):
             assert build()(completions=[answer("lost"), answer(DOUBLE)], verification_info=[DOUBLING] * 2) == [None, 2 / 3]
         assert "the sandbox failed: no machine" in caplog.text
+
+    @pytest.mark.parametrize("error", [SandboxError("no machine"), OSError(errno.EAGAIN, "no process left")])
+    @pytest.mark.parametrize("failures", [1, 2, 3])
+    def test_a_sandbox_that_fails_is_tried_again(self, box, error, failures, caplog):
+        tried = []
+
+        def flaky(stdin: bytes) -> Outcome:
+            tried.append(stdin)
+            if len(tried) <= failures:
+                raise error
+            return Outcome("ok", b"1")
+
+        box.table["flaky"] = flaky
+        with caplog.at_level(logging.WARNING):
+            scores = build()(completions=[answer("flaky"), answer(DOUBLE)], verification_info=[info(("", "1")), DOUBLING])
+        assert scores == [1.0 if failures < 3 else None, 2 / 3]
+        assert len(tried) == min(failures + 1, 3)
+        assert ("1 of 2 programs are not judged" in caplog.text) == (failures == 3)
 
     def test_a_sandbox_that_fails_all_ends_the_run(self, box):
         box.error = SandboxError("no machine")

@@ -31,6 +31,9 @@ PATIENCE = 2
 MAX_CODE_CHARS = 1 << 16
 """A longer program fails unread: no completion of a recipe here has room for it."""
 
+RETRY_SECONDS = (1.0, 4.0)
+"""Waits before a program whose sandbox failed is run again: a machine may be out of processes or memory for a moment."""
+
 SPARE_OUTPUT_BYTES = 1 << 16
 """A program may print this much more than twice what is expected before it is killed."""
 
@@ -237,8 +240,8 @@ class CodeReward(_LanguageReward):
     distinct pair of program and test cases is run once.
 
     Metrics, of this batch: ``code/no_code`` (completions without a program), ``code/timeouts`` (programs that ran out of time),
-    ``code/unjudged`` (completions that the sandbox failed, or for which there was no time), ``code/seconds``. Column of the completions
-    table: ``code_result``. Those of ``binary_code`` have its name.
+    ``code/unjudged`` (completions that the sandbox failed three times, or for which there was no time), ``code/seconds``. Column of the
+    completions table: ``code_result``. Those of ``binary_code`` have its name.
 
     Source: open-r1's reward of that name (https://github.com/huggingface/open-r1).
 
@@ -375,7 +378,7 @@ class CodeReward(_LanguageReward):
         sandbox.check()
         deadline = time.monotonic() + self.code_batch_seconds
         with ThreadPoolExecutor(min(self._workers(), len(waiting))) as pool:
-            futures = {key: pool.submit(self._judge, sandbox, *tasks[key], deadline) for key in waiting}
+            futures = {key: pool.submit(self._judge_again, sandbox, *tasks[key], deadline) for key in waiting}
             try:
                 answers = {key: future.result() for key, future in futures.items()}
             except BaseException:  # Ctrl-C: those that run end by themselves, the others need not begin
@@ -389,31 +392,43 @@ class CodeReward(_LanguageReward):
         self._report([answer for answer in answers.values() if not isinstance(answer, _Verdict)], len(answers))
         return verdicts
 
+    def _judge_again(self, *arguments: Any) -> _Verdict | str:
+        """The verdict on one program, or why there is none after every retry."""
+        for wait in (*RETRY_SECONDS, None):
+            try:
+                return self._judge(*arguments)
+            except (SandboxError, OSError) as error:
+                if wait is None:
+                    return f"the sandbox failed: {error}"
+            time.sleep(wait)
+        raise AssertionError("the last attempt returns")
+
     def _judge(self, sandbox: Sandbox, code: str, cases: list[Case], deadline: float) -> _Verdict | str:
-        """The verdict on one program, or why there is none."""
+        """The verdict on one program, or that there is no time for one.
+
+        Raises:
+            SandboxError: the sandbox failed.
+        """
         passed = failed = late = 0
         first = ""
         calls = [case.call() for case in cases]
         limits = Limits(self.code_timeout, self.code_memory_mb)
         if time.monotonic() > deadline:
             return "code_batch_seconds is over"
-        try:
-            with contextlib.closing(sandbox.run(Program(code, self.code_language), calls, limits)) as outcomes:
-                for case, outcome in zip(cases, outcomes, strict=True):
-                    if case.passed(outcome):
-                        passed += 1
-                    else:
-                        failed += 1
-                        late += outcome.status == "timeout"
-                        first = first or f"case {passed + failed}: {_why(outcome)}"
-                    if passed + failed == len(cases) or late == PATIENCE:
-                        return _Verdict(passed, len(cases), late, True, first)
-                    if failed > self._allowed_failures(len(cases)):
-                        return _Verdict(passed, len(cases), late, False, first)
-                    if time.monotonic() > deadline:
-                        return "code_batch_seconds is over"
-        except SandboxError as error:
-            return f"the sandbox failed: {error}"
+        with contextlib.closing(sandbox.run(Program(code, self.code_language), calls, limits)) as outcomes:
+            for case, outcome in zip(cases, outcomes, strict=True):
+                if case.passed(outcome):
+                    passed += 1
+                else:
+                    failed += 1
+                    late += outcome.status == "timeout"
+                    first = first or f"case {passed + failed}: {_why(outcome)}"
+                if passed + failed == len(cases) or late == PATIENCE:
+                    return _Verdict(passed, len(cases), late, True, first)
+                if failed > self._allowed_failures(len(cases)):
+                    return _Verdict(passed, len(cases), late, False, first)
+                if time.monotonic() > deadline:
+                    return "code_batch_seconds is over"
         raise AssertionError("a sandbox gives one outcome a call")
 
     def _report(self, reasons: list[str], total: int) -> None:

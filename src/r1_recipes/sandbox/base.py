@@ -238,16 +238,19 @@ def watch(
     Raises:
         SandboxError: it did not come up.
     """
-    with input_file(data) as stdin:
-        process = subprocess.Popen(
-            argv,
-            stdin=stdin,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.PIPE,
-            env=environment,
-            pass_fds=descriptors,
-            start_new_session=True,  # Ctrl-C is for the trainer
-        )
+    try:
+        with input_file(data) as stdin:
+            process = subprocess.Popen(
+                argv,
+                stdin=stdin,
+                stdout=subprocess.PIPE,
+                stderr=subprocess.PIPE,
+                env=environment,
+                pass_fds=descriptors,
+                start_new_session=True,  # Ctrl-C is for the trainer
+            )
+    except OSError as error:  # No process, no memory, no descriptor left; or the command is gone.
+        raise SandboxError(f"{argv[0]} cannot be started: {error}") from error
     try:
         started, status, output = _read(process, call.output_bytes, WALL_FACTOR * limits.cpu_seconds + spare_seconds)
         if status is None:

@@ -111,7 +111,7 @@ class Container:
         ]
 
     def _kill(self, name: str, process: subprocess.Popen) -> None:
-        with contextlib.suppress(subprocess.TimeoutExpired):
+        with contextlib.suppress(OSError, subprocess.TimeoutExpired):
             subprocess.run([self.name, "kill", "--signal", "KILL", name], capture_output=True, timeout=START_SECONDS)
         process.kill()
         process.wait()
