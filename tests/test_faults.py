@@ -191,7 +191,7 @@ def launch(write_recipe: Callable[..., str]) -> Iterator[Callable[..., subproces
     started: list[subprocess.Popen] = []
 
     def start(path: str, method: str = "grpo") -> subprocess.Popen:
-        environment = {**os.environ, "R1_TEST_SLEEP": "0.25", "OMP_NUM_THREADS": "1", "PYTHONPATH": str(ROOT)}
+        environment = {**os.environ, "R1_TEST_SLEEP": "0.25", "OMP_NUM_THREADS": "1", "PYTHONPATH": f"{ROOT / 'src'}{os.pathsep}{ROOT}"}
         command = [sys.executable, "-m", f"r1_recipes.{method}", path]
         process = subprocess.Popen(
             command, cwd=ROOT, env=environment, start_new_session=True, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True
