@@ -100,9 +100,9 @@ class _Files(datasets.ArrowBasedBuilder):
                 for table in tables:
                     for column in features.keys() - set(table.column_names):
                         table = table.append_column(column, pyarrow.nulls(len(table)))
-                    yield datasets.builder.Key(number, count), table
+                    yield datasets.builder.Key(number, count), datasets.table.table_cast(table, features.arrow_schema)
                     count += len(table)
-            except (pyarrow.ArrowException, OSError) as error:
+            except (pyarrow.ArrowException, OSError, datasets.table.CastError) as error:
                 raise unreadable(path, first_line(error)) from error
             if not count:
                 raise unreadable(path, "holds no rows")
@@ -142,7 +142,8 @@ def _parquet_features(paths: list[Path]) -> datasets.Features:
             raise unreadable(path, first_line(error)) from error
         if not found:
             raise unreadable(path, "has no columns")
-        features = datasets.Features(found | features)
+        for column, feature in found.items():
+            features.setdefault(column, feature)
     return features
 
 
@@ -289,7 +290,7 @@ def _json_sources(path: Path) -> Iterator[tuple[int | None, Any]]:
         first, second = next(lines, None), next(lines, None)
         if first is None:
             raise unreadable(path, "holds no rows")
-        if second is not None and (_is_json(first[1]) or (path.suffix == ".jsonl" and not first[1].lstrip().startswith(b"["))):
+        if second is not None and (_is_json(first[1]) or (path.suffix != ".json" and not first[1].lstrip().startswith(b"["))):
             yield from chain((first, second), lines)
             return
         file.seek(0)

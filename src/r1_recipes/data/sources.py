@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger(__name__)
 
-_ENDINGS = (".jsonl", ".json", ".csv", ".tsv", ".parquet")
+_ENDINGS = (".jsonl", ".json", ".csv", ".tsv", ".parquet", ".ndjson")
 _TASK_PREFIX = "reasoning_gym:"
 _COUNTDOWN_PREFIX = "countdown:"
 _EMBEDDED_PREFIX = "embedded:"
@@ -142,7 +142,7 @@ def _local_rows(path: Path, split: str, config: str | None, csv_style: CsvStyle)
     except RecipeError:
         raise
     except Exception as error:  # datasets raises many kinds for one thing: this cannot be read
-        raise unreadable(path, first_line(error)) from error
+        raise unreadable(folder, first_line(error.__cause__ or error)) from error
     if not len(rows):
         raise unreadable(path, "holds no rows")
     return rows
@@ -154,11 +154,15 @@ def _files_by_split(folder: Path) -> dict[str, list[str]]:
 
     if not glob.has_magic(str(folder.resolve())):
         return load_dataset_builder(str(folder)).config.data_files
-    with tempfile.TemporaryDirectory() as parent:  # datasets takes data[1] for a pattern, so it sees another name
-        link = Path(parent) / "folder"
-        link.symlink_to(folder.resolve())
-        found = load_dataset_builder(str(link)).config.data_files
-        return {split: [str(folder / Path(file).relative_to(link)) for file in files] for split, files in found.items()}
+    with tempfile.TemporaryDirectory() as plain:  # datasets takes data[1] for a pattern, so it sees the files elsewhere
+        for file in folder.rglob("*"):
+            if file.is_file():
+                link = plain / file.relative_to(folder)
+                link.parent.mkdir(parents=True, exist_ok=True)
+                link.symlink_to(file.resolve())
+        found = load_dataset_builder(plain).config.data_files
+        base = Path(plain).resolve()
+        return {split: [str(folder / Path(file).relative_to(base)) for file in files] for split, files in found.items()}
 
 
 def _pick_split(splits: Any, split: str, name: str) -> Dataset:

@@ -127,17 +127,32 @@ def get_mapper(name: str, columns: Collection[str] = (), **config: Any) -> Mappe
     return mapper(**config)
 
 
+def as_text(value: Any, column: str) -> str:
+    """A cell as text, stripped; ``""`` where it is null or not a number (pandas' missing value).
+
+    Raises:
+        SkipRow: it is no single value, or bytes that are not UTF-8.
+    """
+    if isinstance(value, list | dict):
+        raise SkipRow(f"column {column!r} holds a {type(value).__name__}, not a text")
+    if isinstance(value, bytes):
+        try:
+            value = value.decode()
+        except UnicodeDecodeError:
+            raise SkipRow(f"column {column!r} holds bytes that are not UTF-8") from None
+    return "" if value is None or value != value else str(value).strip()  # a gold may be the number 0
+
+
 def optional_text(row: dict[str, Any], column: str) -> str:
-    """The column as text, stripped; ``""`` where it is null or not there."""
-    value = row.get(column)
-    return "" if value is None else str(value).strip()  # a gold may be the number 0
+    """The column as :func:`as_text` has it; ``""`` where it is not there."""
+    return as_text(row.get(column), column)
 
 
 def required_text(row: dict[str, Any], column: str) -> str:
     """The column as text, stripped.
 
     Raises:
-        SkipRow: it is null, blank, or not there.
+        SkipRow: it is null, blank, or not there; or as :func:`as_text`.
     """
     text = optional_text(row, column)
     if not text:

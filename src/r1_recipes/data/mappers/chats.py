@@ -6,7 +6,7 @@ from collections.abc import Collection
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
-from r1_recipes.data.mappers.base import Mapper, SkipRow, register_mapper
+from r1_recipes.data.mappers.base import Mapper, SkipRow, as_text, register_mapper
 from r1_recipes.errors import RecipeError, unknown_name
 
 _ROLES = {"system": "system", "user": "user", "human": "user", "assistant": "assistant", "gpt": "assistant"}
@@ -136,7 +136,7 @@ def last_question(value: Any, column: str) -> str:
     Raises:
         SkipRow: as :func:`read_turns`, or it is blank.
     """
-    turns = [{"role": "user", "content": value}] if isinstance(value, str) else read_turns(value, column)
+    turns = read_turns(value, column) if isinstance(value, list | dict) else [{"role": "user", "content": as_text(value, column)}]
     question = next((turn["content"] for turn in reversed(turns) if turn["role"] == "user"), "")
     if not question.strip():
         raise SkipRow(f"column {column!r} is empty")

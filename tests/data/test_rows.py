@@ -1,0 +1,370 @@
+"""Local files as they stand: golds keep their text, and a file that cannot be read is one line with file, row and cause."""
+
+import datetime
+import decimal
+import json
+import os
+import random
+
+import datasets
+import pyarrow
+import pyarrow.parquet
+import pytest
+
+from r1_recipes.data import SkipRow, get_mapper, load_rows
+from r1_recipes.data.mappers.base import as_text
+from r1_recipes.data.sources import CsvStyle
+from r1_recipes.errors import RecipeError
+
+AB = [{"a": "1", "b": "2"}]
+DEEP = b'{"a": ' + b"[" * 100_000 + b"]" * 100_000 + b"}"
+
+
+def arrays(**columns):
+    return pyarrow.table({name: array if isinstance(array, pyarrow.Array) else pyarrow.array(array) for name, array in columns.items()})
+
+
+def parquet(table):
+    sink = pyarrow.BufferOutputStream()
+    pyarrow.parquet.write_table(table, sink)
+    return sink.getvalue().to_pybytes()
+
+
+WHOLE = parquet(arrays(a=["1"] * 100))
+TORN = [
+    # Empty in one way or another.
+    ("empty.jsonl", b"", "holds no rows"),
+    ("empty.json", b"", "holds no rows"),
+    ("empty.csv", b"", "holds no rows"),
+    ("empty.tsv", b"", "holds no rows"),
+    ("empty.parquet", b"", "Parquet file size is 0 bytes"),
+    ("bom.jsonl", b"\xef\xbb\xbf", "holds no rows"),
+    ("bom.csv", b"\xef\xbb\xbf\n", "holds no rows"),
+    ("blank.jsonl", b"\n\n  \n", "holds no rows"),
+    ("blank.csv", b"\n\r\n\n", "holds no rows"),
+    ("header.csv", b"a,b\n", "holds no rows, only the header a, b"),
+    ("header.tsv", b"a\tb", "holds no rows, only the header a, b"),
+    ("list.json", b"[]", "has no columns"),
+    ("objects.jsonl", b"{}\n{}\n", "has no columns"),
+    ("rows.parquet", parquet(arrays(a=pyarrow.array([], "string"))), "holds no rows"),
+    ("columns.parquet", parquet(pyarrow.table({})), "has no columns"),
+    # JSON that is none.
+    ("cut.jsonl", b'{"a": 1}\n{"a": 2', r"row 1 \(line 2\): is not JSON: Expecting ',' delimiter \(column 8\)"),
+    ("first.jsonl", b'{"a": 1\n{"a": 2}\n', r"row 0 \(line 1\): is not JSON"),
+    ("words.jsonl", b'{"a": 1}\n\nnot json\n', r"row 1 \(line 3\): is not JSON: Expecting value"),
+    ("late.jsonl", b'{"a": "x"}\n' * 12_000 + b'{"a": \n', r"row 12000 \(line 12001\): is not JSON"),
+    ("list.jsonl", b'{"a": 1}\n[1, 2]\n', r"row 1 \(line 2\): is not an object but \[1, 2\]"),
+    ("lists.jsonl", b"[1]\n[2]\n", r"row 0 \(line 1\): is not an object but \[1\]"),
+    ("scalar.jsonl", b'{"a": 1}\n7\n', r"row 1 \(line 2\): is not an object but 7"),
+    ("null.jsonl", b'{"a": "1"}\nnull\n', r"row 1 \(line 2\): is not an object but null"),
+    ("null.json", b"null", "row 0: is not an object but null"),
+    ("text.json", b'"a"', 'row 0: is not an object but "a"'),
+    ("scalars.json", b'[{"a": 1}, 5]', "row 1: is not an object but 5"),
+    ("cut.json", b'[{"a": 1},\n {"a": ', r"is not JSON: Expecting value \(line 2, column 8\)"),
+    ("two.jsonl", b'{"a": "1"} {"a": "2"}\n{"a": "3"}\n{"a": "4"}\n', r"is not JSON: Extra data"),
+    ("twice.jsonl", b'{"a": 1, "a": 2}\n{"a": 3}\n', r"row 0 \(line 1\): key 'a' stands twice"),
+    ("twice_later.jsonl", b'{"a": "1"}\n' * 6000 + b'{"a": "1", "a": "2"}\n', r"row 6000 \(line 6001\): key 'a' stands twice"),
+    ("twice_inside.jsonl", b'{"a": {"b": 1, "b": 2}}\n{"a": null}\n', r"row 0 \(line 1\): key 'b' stands twice"),
+    ("surrogate.jsonl", b'{"a": "x"}\n{"a": "\\ud83d"}\n', r"row 1 \(line 2\): holds an unpaired surrogate"),
+    ("surrogate.json", b'[{"a": "\\uDC00"}]', "row 0: holds an unpaired surrogate"),
+    ("surrogate_key.jsonl", b'{"\\ud83d": "x"}\n{}\n', r"row 0 \(line 1\): holds an unpaired surrogate"),
+    ("latin.jsonl", b'{"a": "x"}\n{"a": "caf\xe9"}\n', r"line 2: byte 11 \(0xe9\) is not utf-8. Fix: save it as UTF-8"),
+    ("latin.json", b'[{"a": "x"},\n{"a": "caf\xe9"}]', r"line 2: byte 11 \(0xe9\) is not utf-8"),
+    ("nul.jsonl", b'{"a": "x"}\n{"a": "\x00"}\n', r"row 1 \(line 2\): is not JSON: Invalid control character"),
+    ("nuls.jsonl", b"\x00" * 64, "is not JSON"),
+    ("utf16.jsonl", '{"a": 1}\n{"a": 2}\n'.encode("utf-16"), r"line 1: byte 1 \(0xff\) is not utf-8"),
+    ("gz.jsonl", b"\x1f\x8b\x08\x00garbage\n\xff", r"is not utf-8"),
+    ("deep.jsonl", b'{"a": 1}\n' + DEEP + b"\n", r"row 1 \(line 2\): is nested too deeply"),
+    ("deep.json", DEEP, "is nested too deeply"),
+    (
+        "wide.jsonl",
+        json.dumps({str(i): i for i in range(200)}).encode() + b"\n" + json.dumps({str(-i): i for i in range(200)}).encode(),
+        "more than 250 columns",
+    ),
+    # CSV that is none.
+    ("ragged.csv", b"a,b\n1,2\n\n3,4,5\n", r"row 1: has 3 cells, the header 2: '3,4,5'"),
+    ("short.csv", b"a,b\n1,2\n3\n4,5\n", r"row 1: has 1 cells, the header 2: '3'"),
+    ("ragged_later.csv", b"a,b\n" + b"1,2\n" * 9000 + b"1,2,3\n", r"row 9000: has 3 cells"),
+    ("open.csv", b'a,b\n1,2\n1,"2\n3,4\n', r"the quote before '2\\n3,4\\n' is never closed"),
+    ("open_first.csv", b'a,b\n"1,2\n3,4\n', "row 0: has 1 cells, the header 2"),
+    ("open_header.csv", b'a,"b\n1,2\n', "the header is not CSV: unexpected end of data"),
+    ("twice.csv", b"a,b,a\n1,2,3\n", "column 'a' stands twice in the header"),
+    ("semicolon.csv", b"a;b\n1;2\n", r'the header is one column, \'a;b\', with \',\'. Fix: csv_separator: ";"'),
+    ("tab.csv", b"a\tb\n1\t2\n", r'Fix: csv_separator: "\\t"'),
+    ("comma.tsv", b"a,b\n1,2\n", r'Fix: csv_separator: ","'),
+    ("latin.csv", b"a,b\n1,2\n1,caf\xe9\n", r"line 3: byte 6 \(0xe9\) is not utf-8. Fix: csv_encoding: cp1252"),
+    ("latin_later.csv", b"a,b\n" + b"1,2\n" * 9000 + b"1,caf\xe9\n", r"line 9002: byte 6 \(0xe9\)"),
+    ("latin_header.csv", b"a,caf\xe9\n1,2\n", r"line 1: byte 6 \(0xe9\)"),
+    ("utf16.csv", "a,b\n1,2\n".encode("utf-16"), "Fix: csv_encoding: utf-16"),
+    # Parquet that is none, or that datasets cannot hold.
+    ("words.parquet", b"no parquet at all, only words", "Parquet magic bytes not found"),
+    ("cut.parquet", WHOLE[:-20], "ArrowInvalid"),
+    ("head.parquet", WHOLE[:40], "ArrowInvalid"),
+    ("map.parquet", parquet(arrays(a=pyarrow.array([[("k", 1)]], pyarrow.map_(pyarrow.string(), pyarrow.int64())))), "Arrow type map"),
+    ("json.parquet", b'{"a": 1}', "ArrowInvalid"),
+]
+SOUND = [
+    ("one.ndjson", b'{"a": "1", "b": "2"}\n', AB),
+    ("one.jsonl", b'{"a": "1", "b": "2"}', AB),
+    ("bom.jsonl", b'\xef\xbb\xbf{"a": "1", "b": "2"}\r\n\r\n', AB),
+    ("spaced.jsonl", b'\n  {"a": "1", "b": "2"}  \n\n', AB),
+    ("list.jsonl", b'[{"a": "1", "b": "2"}]', AB),
+    ("pretty.json", json.dumps(AB, indent=2).encode(), AB),
+    ("lines.json", b'{"a": "1"}\n{"a": "2"}\n', [{"a": "1"}, {"a": "2"}]),
+    ("object.json", b'{\n "a": "1",\n "b": "2"\n}', AB),
+    ("data.json", b'{"version": 1, "data": [{"a": "1", "b": "2"}]}', AB),
+    ("talk.json", b'{"messages": [{"role": "user"}]}', [{"messages": [{"role": "user"}]}]),
+    ("ragged.jsonl", b'{"a": "1"}\n{"b": "2"}\n', [{"a": "1", "b": None}, {"a": None, "b": "2"}]),
+    (
+        "nulls.jsonl",
+        b'{"a": null, "b": [null]}\n{"a": {"c": null}, "b": null}\n',
+        [{"a": None, "b": [None]}, {"a": {"c": None}, "b": None}],
+    ),
+    ("nan.jsonl", b'{"a": NaN}\n{"a": 1.5}\n', [{"a": None}, {"a": 1.5}]),
+    ("infinity.jsonl", b'{"a": -Infinity}\n{"a": 1.5}\n', [{"a": "-Infinity"}, {"a": "1.5"}]),
+    ("nul.jsonl", b'{"a": "x\\u0000y"}\n', [{"a": "x\0y"}]),
+    ("emoji.jsonl", b'{"a": "\\ud83d\\ude00"}\n', [{"a": "\U0001f600"}]),
+    ("text.jsonl", b'{"a": 72}\n{"a": "72 cm"}\n{"a": true}\n', [{"a": "72"}, {"a": "72 cm"}, {"a": "true"}]),
+    ("text_later.jsonl", b'{"a": 72}\n' * 6000 + b'{"a": "007"}\n', [{"a": "72"}] * 6000 + [{"a": "007"}]),
+    ("key_later.jsonl", b'{"a": "x"}\n' * 6000 + b'{"b": "y"}\n', [{"a": "x", "b": None}] * 6000 + [{"a": None, "b": "y"}]),
+    ("shapes.jsonl", b'{"a": {"x": "007"}}\n{"a": [0.10]}\n{"a": "72"}\n', [{"a": {"x": "007"}}, {"a": ["0.10"]}, {"a": "72"}]),
+    ("digits.jsonl", b'{"a": {"x": 0.1234567890123456}}\n{"a": 7}\n', [{"a": {"x": "0.1234567890123456"}}, {"a": 7}]),
+    ("deep.jsonl", b'{"a": ' + b"[" * 90 + b'"x"' + b"]" * 90 + b"}\n", None),
+    ("huge.jsonl", b'{"a": "' + b"x" * 20_000_000 + b'"}\n{"a": "y"}\n', [{"a": "x" * 20_000_000}, {"a": "y"}]),
+    ("empty.jsonl", b'{"a": {}, "b": []}\n', [{"a": {}, "b": []}]),
+    ("key.jsonl", '{"": "1", "é": "2"}\n'.encode(), [{"": "1", "é": "2"}]),
+    ("bom.csv", b"\xef\xbb\xbfa,b\r\n1,2\r\n", AB),
+    ("lead.csv", b"\n\na,b\n1,2\n", AB),
+    ("mac.csv", b"a,b\r1,2\r", AB),
+    ("index.csv", b",b\n0,2\n", [{"Unnamed: 0": "0", "b": "2"}]),
+    ("quoted.csv", b'"a\nx",b\n"1\n2","3""4, 5"\n', [{"a\nx": "1\n2", "b": '3"4, 5'}]),
+    ("tail.csv", b'a,b\n1,"2\n3"\n', [{"a": "1", "b": "2\n3"}]),
+    ("missing.csv", b'a,b\nNA,None\nnull,nan\n,""\n', [{"a": "NA", "b": "None"}, {"a": "null", "b": "nan"}, {"a": None, "b": None}]),
+    ("nul.csv", b"a,b\nx\x00y,2\n", [{"a": "x\0y", "b": "2"}]),
+    ("one.csv", b"a\n1\n\n2\n", [{"a": "1"}, {"a": "2"}]),
+    ("dictionary.parquet", parquet(arrays(a=pyarrow.array(["1", "1"]).dictionary_encode())), [{"a": "1"}] * 2),
+    (
+        "large.parquet",
+        parquet(arrays(a=pyarrow.array(["1"], "large_string"), b=pyarrow.array([[1]], pyarrow.large_list(pyarrow.int64())))),
+        [{"a": "1", "b": [1]}],
+    ),
+    ("struct.parquet", parquet(arrays(a=[{"b": 1, "c": None}])), [{"a": {"b": 1, "c": None}}]),
+    ("decimal.parquet", parquet(arrays(a=[decimal.Decimal("0.10")])), [{"a": decimal.Decimal("0.10")}]),
+    ("date.parquet", parquet(arrays(a=[datetime.date(2024, 1, 5)])), [{"a": datetime.date(2024, 1, 5)}]),
+    ("null.parquet", parquet(arrays(a=[None], b=["x"])), [{"a": None, "b": "x"}]),
+]
+
+
+def test_the_collection_is_a_collection():
+    assert len({name for name, *_ in TORN}) == len(TORN) >= 60
+
+
+@pytest.mark.parametrize(("name", "content", "cause"), TORN, ids=[name for name, *_ in TORN])
+def test_a_file_that_cannot_be_read_is_one_line(tmp_path, name, content, cause):
+    path = tmp_path / name
+    path.write_bytes(content)
+    with pytest.raises(RecipeError, match=cause) as error:
+        load_rows(str(path), "train")
+    text = str(error.value)
+    assert text.startswith(f"dataset_name: {path}: cannot be read: ")
+    assert len(text.splitlines()) == 1
+    assert len(text) < 400 + len(str(path))
+
+
+@pytest.mark.parametrize(("name", "content", "rows"), SOUND, ids=[name for name, *_ in SOUND])
+def test_an_odd_file_is_read_as_it_stands(tmp_path, name, content, rows):
+    path = tmp_path / name
+    path.write_bytes(content)
+    found = load_rows(str(path), "train").to_list()
+    assert found == (rows if rows is not None else [json.loads(content)])
+    assert [list(map(type, row.values())) for row in found] == [list(map(type, row.values())) for row in rows or found]
+
+
+GOLDS = ["72", "007", "NA", "None", "9007199254740993", "12345678901234567890123", "0.10", "1e400", "2024-01-05", "-0", "1E5", "3.0"]
+
+
+@pytest.mark.parametrize("ending", ["csv", "tsv", "jsonl", "json", "parquet"])
+@pytest.mark.parametrize("kind", ["numbers", "texts"])
+def test_a_gold_reaches_verification_as_it_stands(tmp_path, ending, kind):
+    golds = [gold for gold in GOLDS if kind == "texts" or gold[0] in "-179" or gold in ("0.10", "3.0")]
+    golds = [gold for gold in golds if kind == "texts" or not gold.startswith("2024")]
+    path, separator = tmp_path / f"rows.{ending}", "\t" if ending == "tsv" else ","
+    if ending in ("csv", "tsv"):  # with an empty cell, which made pandas read 72 as 72.0
+        path.write_text(
+            "".join(f"{q}{separator}{gold}\n" for q, gold in [("prompt", "solution"), *((f"q{g}", g) for g in golds), ("empty", "")])
+        )
+    elif ending == "parquet":
+        path.write_bytes(parquet(arrays(prompt=golds, solution=[gold.encode() for gold in golds])))
+    else:
+        written = [f'{{"prompt": "q", "solution": {gold if kind == "numbers" else json.dumps(gold)}}}' for gold in golds]
+        path.write_text("\n".join(written) if ending == "jsonl" else f"[{', '.join(written)}]")
+    mapper, found = get_mapper("prompt_solution"), []
+    for row in load_rows(str(path), "train"):
+        try:
+            found.append(mapper(row)["solution"])
+        except SkipRow as reason:
+            assert str(reason) == "column 'solution' is empty" and ending in ("csv", "tsv")
+    assert found == golds
+
+
+@pytest.mark.parametrize(
+    "golds", [["1", "2"], ["1.5", "2.5"], ["1", "2.5"], ["1", "1.0"], ["0.3333333333333333", "1e-05"], ["0.1", "0.10"]]
+)
+def test_a_column_of_numbers_gives_back_what_was_written(tmp_path, golds):
+    (tmp_path / "rows.jsonl").write_text("".join(f'{{"a": {gold}}}\n' for gold in golds))
+    assert [str(row["a"]) for row in load_rows(str(tmp_path / "rows.jsonl"), "train")] == golds
+
+
+def test_numbers_stay_numbers_where_nothing_is_lost(tmp_path):
+    (tmp_path / "rows.jsonl").write_text(
+        '{"level": 3, "rate": 0.5, "nums": [1, 2], "ok": true}\n{"level": null, "rate": 1.0, "nums": [], "ok": false}\n'
+    )
+    rows = load_rows(str(tmp_path / "rows.jsonl"), "train")
+    assert rows.to_list() == [{"level": 3, "rate": 0.5, "nums": [1, 2], "ok": True}, {"level": None, "rate": 1.0, "nums": [], "ok": False}]
+    assert {name: feature.dtype for name, feature in rows.features.items() if name != "nums"} == {
+        "level": "int64",
+        "rate": "float64",
+        "ok": "bool",
+    }
+
+
+def test_arrow_s_reader_and_ours_agree(tmp_path, monkeypatch):
+    """Lines that Arrow reads are read in Python too, and the tables are the same."""
+    from r1_recipes.data import rows as module
+
+    rng = random.Random(0)
+
+    def value(depth):
+        texts = ["72", "é\n", "", "2024-01-05", "-0", "\U0001f600", None]
+        if depth == 3:
+            return rng.choice(texts)
+        return {"t": rng.choice(texts), "n": rng.choice([0, -7, 10**17, None]), "l": [value(depth + 1) for _ in range(rng.randrange(3))]}
+
+    lines = [{**value(0), "flag": rng.choice([True, None])} for _ in range(300)]
+    path = tmp_path / "rows.jsonl"
+    path.write_text("".join(json.dumps(line, ensure_ascii=rng.random() < 0.5) + "\n" for line in lines), encoding="utf-8")
+    calls = []
+    arrow = module._arrow_table
+    monkeypatch.setattr(module, "_arrow_table", lambda *args: calls.append(arrow(*args)) or calls[-1])
+    fast = load_rows(str(path), "train")
+    path.write_text(path.read_text(encoding="utf-8") + "\n", encoding="utf-8")  # another file for the cache
+    monkeypatch.setattr(module, "_arrow_table", lambda *args: None)
+    slow = load_rows(str(path), "train")
+    assert calls
+    assert fast.to_list() == slow.to_list()
+    assert fast.features == slow.features
+
+
+def test_how_a_csv_file_is_written_is_a_key(tmp_path):
+    path = tmp_path / "rows.csv"
+    path.write_bytes("frage;antwort\nWas kostet das Café?;3,5 €\nx;1.250,5\ny;-3,5\nz;1.25\nw;1,2,3\n".encode("cp1252"))
+    rows = load_rows(str(path), "train", csv_style=CsvStyle(separator=";", encoding="cp1252", decimal=","))
+    assert rows["antwort"] == ["3,5 €", "1250.5", "-3.5", "1.25", "1,2,3"]
+    assert rows["frage"][0] == "Was kostet das Café?"
+    assert load_rows(str(path), "train", csv_style=CsvStyle(separator=";", encoding="cp1252"))["antwort"][1] == "1.250,5"
+    path.write_bytes("a\tb\n1\t2\n".encode("utf-16"))
+    assert load_rows(str(path), "train", csv_style=CsvStyle(separator="\t", encoding="utf-16")).to_list() == AB
+    for keys, cause in (
+        ({"separator": ";;"}, 'csv_separator: must be one ASCII character other than a quote, such as ";" or'),
+        ({"encoding": "latin-99"}, "csv_encoding: must be an encoding that Python knows, such as cp1252, got 'latin-99'"),
+        ({"decimal": ";"}, 'csv_decimal: must be "." or ",", got \';\''),
+    ):
+        with pytest.raises(RecipeError, match=cause):
+            CsvStyle(**keys)
+
+
+@pytest.mark.parametrize("folder", ["data[1]", "da*ta", "what?", "[!a]", "a{b,c}", "with space"])
+@pytest.mark.parametrize("inside", ["train.jsonl", "train[1].jsonl", "data/train-00000-of-00001.jsonl", "main/train.jsonl"])
+def test_a_folder_s_name_is_no_pattern(tmp_path, folder, inside):
+    path = tmp_path / folder / inside
+    path.parent.mkdir(parents=True)
+    path.write_text('{"a": "1", "b": "2"}\n')
+    config = "main" if inside.startswith("main") else None
+    assert load_rows(str(tmp_path / folder), "train", config=config).to_list() == AB
+    assert load_rows(str(path), "train").to_list() == AB
+    with pytest.raises(RecipeError, match=r"split 'test' is not in .*; it has 'train'"):
+        load_rows(str(tmp_path / folder), "test", config=config)
+
+
+def test_the_files_of_a_folder_are_one_dataset(tmp_path):
+    for number, row in enumerate(['{"a": 1, "b": {"x": 1}}', '{"a": "2 cm", "c": 3}']):
+        (tmp_path / f"train-{number}.jsonl").write_text(row + "\n")
+    (tmp_path / "README.md").write_text("Notes.")
+    assert load_rows(str(tmp_path), "train").to_list() == [{"a": "1", "b": {"x": 1}, "c": None}, {"a": "2 cm", "b": None, "c": 3}]
+    (tmp_path / "train-1.jsonl").write_text("{")
+    with pytest.raises(RecipeError, match=r"train-1.jsonl: cannot be read: is not JSON"):
+        load_rows(str(tmp_path), "train")
+
+
+def test_csv_and_parquet_files_of_a_folder_need_not_have_the_same_columns(tmp_path):
+    (tmp_path / "csv").mkdir()
+    (tmp_path / "parquet").mkdir()
+    for number, columns in enumerate(({"a": ["1"], "b": ["2"]}, {"b": ["3"], "c": ["4"]})):
+        datasets.Dataset.from_dict(columns).to_csv(str(tmp_path / "csv" / f"train-{number}.csv"), index=False)
+        datasets.Dataset.from_dict(columns).to_parquet(str(tmp_path / "parquet" / f"train-{number}.parquet"))
+    datasets.Dataset.from_dict({"a": [1]}).to_parquet(str(tmp_path / "test-0.parquet"))
+    datasets.Dataset.from_dict({"a": ["x"]}).to_parquet(str(tmp_path / "test-1.parquet"))
+    with pytest.raises(RecipeError, match=r"test-1.parquet: cannot be read: "):
+        load_rows(str(tmp_path), "test")
+    for folder in ("csv", "parquet"):
+        rows = load_rows(str(tmp_path / folder), "train").to_list()
+        assert rows == [{"a": "1", "b": "2", "c": None}, {"a": None, "b": "3", "c": "4"}]
+
+
+def test_folders_that_hold_no_data(tmp_path):
+    (tmp_path / "text").mkdir()
+    (tmp_path / "text" / "LICENSE").write_text("x")
+    (tmp_path / "loop").mkdir()
+    (tmp_path / "loop" / "loop").symlink_to(tmp_path / "loop")
+    (tmp_path / "loop" / "train.jsonl").write_text('{"a": "1", "b": "2"}\n')
+    os.symlink(tmp_path / "self", tmp_path / "self")
+    (tmp_path / "empty[1]").mkdir()
+    for name in ("text", "empty[1]"):
+        with pytest.raises(RecipeError) as error:
+            load_rows(str(tmp_path / name), "train")
+        assert str(error.value).startswith(f"dataset_name: {tmp_path / name}: cannot be read: ")
+        assert "\n" not in str(error.value)
+    with pytest.raises(RecipeError, match="self: no such file or folder"):
+        load_rows(str(tmp_path / "self"), "train")
+    assert load_rows(str(tmp_path / "loop"), "train").to_list() == AB
+
+
+@pytest.mark.parametrize("harm", ["state", "arrow", "cut", "info"])
+def test_a_torn_save_to_disk_folder(tmp_path, harm):
+    datasets.Dataset.from_list(AB).save_to_disk(str(tmp_path / "set"))
+    if harm == "state":
+        (tmp_path / "set" / "state.json").write_text("{")
+    elif harm == "info":
+        (tmp_path / "set" / "dataset_info.json").unlink()
+    elif harm != "none":
+        (file,) = (tmp_path / "set").glob("*.arrow")
+        file.unlink() if harm == "arrow" else file.write_bytes(file.read_bytes()[:100])
+    with pytest.raises(RecipeError) as error:
+        load_rows(str(tmp_path / "set"), "train")
+    assert str(error.value).startswith(f"dataset_name: {tmp_path / 'set'}: cannot be read: ")
+    assert len(str(error.value).splitlines()) == 1
+
+
+def test_a_changed_file_is_never_taken_from_the_cache(tmp_path):
+    path = tmp_path / "rows.csv"
+    path.write_text("a\n1\n")
+    stamp = path.stat()
+    assert load_rows(str(path), "train")["a"] == ["1"]
+    path.write_text("a\n2\n")
+    os.utime(path, ns=(stamp.st_atime_ns, stamp.st_mtime_ns + 1))
+    assert load_rows(str(path), "train")["a"] == ["2"]
+    assert load_rows(str(path), "train", csv_style=CsvStyle(separator=";"))["a"] == ["2"]
+
+
+def test_a_cell_as_text():
+    assert [as_text(value, "a") for value in (None, float("nan"), 0, b" 72 ", decimal.Decimal("0.10"), " x ")] == [
+        "",
+        "",
+        "0",
+        "72",
+        "0.10",
+        "x",
+    ]
+    for value, reason in ((b"\xff", "bytes that are not UTF-8"), (["72"], "a list, not a text"), ({"a": 1}, "a dict, not a text")):
+        with pytest.raises(SkipRow, match=f"column 'a' holds {reason}"):
+            as_text(value, "a")
