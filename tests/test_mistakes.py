@@ -77,7 +77,7 @@ MISTAKES = [
         {"eval_strategy": "steps", "eval_steps": 1, "per_device_eval_batch_size": 2},
         r"no row is left to train on\. Fix: dataset",
     ),
-    ({"mapper": "prompt_solution", "prompt_column": "qestion", "solution_column": "answer"}, r"'qestion'.* Did you mean 'question'\?$"),
+    ({"mapper": "prompt_solution", "prompt_column": "qestion", "solution_column": "answer"}, r"'qestion'.* Fix: prompt_column: question$"),
     ({"dataset_train_split": "trian"}, r"'trian'.*it has 'train'"),
     ({"push_to_hub": True}, r"push_to_hub: .* Fix: .*--push_to_hub false"),
     ({"reward_funcs": [f"{OWN}:rises"]}, r"Did you mean 'raises'"),

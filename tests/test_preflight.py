@@ -378,7 +378,7 @@ def test_a_column_that_is_not_there(recipe):
 @pytest.mark.parametrize(
     "changes, level, code, message",
     [
-        ({"reward_funcs": ["tests.test_preflight:broken"]}, "error", "contract.reward_fails", "would end the run: KeyError: 'no such key'"),
+        ({"reward_funcs": ["tests.test_preflight:broken"]}, "error", "contract.reward_fails", "fails: KeyError: 'no such key'"),
         ({"reward_funcs": ["tests.test_preflight:too_few"]}, "error", "contract.reward_fails", "returned 1 scores for 8 completions"),
         ({"reward_funcs": ["tests.test_preflight:nothing"]}, "warning", "contract.alike", "right, wrong and shapeless text alike (0)"),
         ({"reward_weights": [-1.0, 1.0]}, "error", "contract.total", "right 0, wrong 1, without shape 0"),

@@ -127,7 +127,7 @@ class EvaluateRecipeArguments(RecipeArguments):
 
     num_samples: int = _key("Sampled completions a row, besides the greedy one; 0: only that.")
     backend: str = _key("Who generates: 'transformers', 'vllm' (offline), or 'openai' (any such server: OPENAI_BASE_URL).", "transformers")
-    reward_funcs: list[str] = field(default_factory=list, metadata={"help": "Rewards whose means stand beside the accuracy."})
+    reward_funcs: list[str] = field(default_factory=list, metadata={"help": "Rewards; the first that judges a row says what is right."})
     task_rewards: dict | str | None = _key("As in a GRPO recipe.")
     task_column: str | None = _key("As in a GRPO recipe.")
 

@@ -5,7 +5,8 @@
 Several processes (``accelerate launch -m r1_recipes.evaluate …``, ``torchrun``) share the rows out; the first one judges all of them.
 
 The recipe is a benchmark (``recipes/benchmarks``), which says ``num_samples``, or any GRPO recipe.
-Strict accuracy counts an answer where the recipe's format wants it; lenient accuracy any final answer that can be made out. Most of what
+Right is what gets full marks of the recipe's first reward that judges the row. Strict accuracy counts an answer where the recipe's format
+wants it; lenient accuracy any final answer that can be made out. Most of what
 is published as a gain of GRPO is the distance between the two.
 """
 
@@ -68,6 +69,7 @@ class Scores:
         rewards: by name, what the recipe's own rewards give the sampled completions of each row on average; ``None`` for a row that the
             reward does not judge.
         examples: a few greedy completions, for people.
+        judged_on: which rows these are, and whether they were held out, in words.
     """
 
     model: str
@@ -84,6 +86,7 @@ class Scores:
     truncated: float
     rewards: dict[str, list[float | None]] = field(default_factory=dict)
     examples: list[dict[str, str]] = field(default_factory=list)
+    judged_on: str = ""
 
     def pass_at(self, k: int) -> list[float]:
         """Per row, the unbiased estimate of pass@k from n samples: ``1 - C(n - c, k) / C(n, k)`` (Chen et al., arXiv:2107.03374).
@@ -191,6 +194,7 @@ def evaluate_model(
     backend: str = "transformers",
     folder: Path | None = None,
     with_models: bool = False,
+    judged_on: str = "",
 ) -> Scores | None:
     """Generate greedily and ``num_samples`` times at the recipe's temperature for every row, and judge.
 
@@ -206,7 +210,8 @@ def evaluate_model(
         label: what the progress bar calls it; ``None``: the last part of the name.
         backend: ``"transformers"``, ``"vllm"`` or ``"openai"``, a server that knows the model by this name.
         folder: completions are kept there, and an interrupted evaluation goes on from them; ``None``: nowhere.
-        with_models: score with ``reward_model`` too, where the recipe names it.
+        with_models: score with ``reward_model`` and ``match_judge`` too, if the recipe names them.
+        judged_on: what the rows are, for the scores.
 
     Returns:
         The scores; ``None`` on processes other than the first.
@@ -240,7 +245,7 @@ def evaluate_model(
         from datasets import Dataset
 
         Dataset.from_list(table).to_parquet(str(folder / "completions.parquet"))
-    return scores
+    return dataclasses.replace(scores, judged_on=judged_on)
 
 
 def _for_generation(recipe: Recipe, name: str, batch_size: int, seed: int) -> Recipe:
@@ -702,7 +707,7 @@ def main(argv: Sequence[str] | None = None) -> None:
     parser.add_argument("--seed", type=int, help="of the sampling (default: the benchmark's, else 0)")
     parser.add_argument("--backend", choices=BACKENDS, help="who generates (default: the benchmark's, else transformers)")
     parser.add_argument("--output", type=Path, help="folder for every number (JSON) and completion (Parquet); goes on from what it holds")
-    parser.add_argument("--with-models", action="store_true", help="let reward_model score too; a judge needs OPENAI_BASE_URL")
+    parser.add_argument("--with-models", action="store_true", help="let reward_model and match_judge judge too (OPENAI_BASE_URL)")
     parser.add_argument("--ask", metavar="QUESTION", help="no evaluation: each model's answer to this question, side by side")
     options, overrides = parser.parse_known_args(argv)
     with runtime.reported_errors():
@@ -723,15 +728,15 @@ def main(argv: Sequence[str] | None = None) -> None:
             # Two checkpoints may have one last name.
             folders = [options.output / f"{number}_{Path(name).name}" for number, name in enumerate(models, start=1)]
         scores = [
-            evaluate_model(name, rows, recipe, **settings, folder=folder, with_models=options.with_models)
+            evaluate_model(name, rows, recipe, **settings, folder=folder, with_models=options.with_models, judged_on=what)
             for name, folder in zip(models, folders, strict=True)
         ]
         if not runtime.is_main_process():
             return
-        report = _report(models, scores, what)
+        report = _report(models, scores)
         runtime.say(report)
         if options.output:
-            entries = [{**_entry(one, before), "judged_on": what} for before, one in zip([None, *scores], scores, strict=False)]
+            entries = [_entry(one, before) for before, one in zip([None, *scores], scores, strict=False)]
             (options.output / "results.json").write_text(json.dumps(_finite(entries), indent=1, ensure_ascii=False), encoding="utf-8")
             (options.output / "results.md").write_text(report + "\n", encoding="utf-8")
 
@@ -760,11 +765,11 @@ def _settings(recipe: Recipe, options: argparse.Namespace) -> dict[str, Any]:
     return settings
 
 
-def _report(models: Sequence[str], scores: Sequence[Scores], what: str) -> str:
+def _report(models: Sequence[str], scores: Sequence[Scores]) -> str:
     parts = [markdown_table([(name, one, None) for name, one in zip(models, scores, strict=True)], full=True)]
     parts.append(rewards_table(list(zip(models, scores, strict=True))))
     parts += [difference_line(scores[i], scores[i + 1], f"{models[i + 1]} over {models[i]}", full=True) for i in range(len(scores) - 1)]
-    return "\n\n".join(part for part in [*parts, f"Judged on {what}."] if part)
+    return "\n\n".join(part for part in [*parts, f"Judged on {scores[0].judged_on}."] if part)
 
 
 def _entry(scores: Scores, before: Scores | None) -> dict[str, Any]:

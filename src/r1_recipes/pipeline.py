@@ -166,7 +166,6 @@ class _Run:
     output_dir: Path
     overrides: dict[str, str]
     judged: dict[str, int] = field(default_factory=dict)
-    judged_on: str = ""
 
 
 def run_pipeline(
@@ -358,18 +357,24 @@ def _judge(run: _Run, stage: Stage, model: str) -> Scores:
     if path.is_file():
         try:
             kept = json.loads(path.read_text(encoding="utf-8"))
-            if kept["judged"] == judged and kept["scores"]["model"] == model:
-                run.judged_on = kept["rows"]
+            if kept["judged"] == judged and kept["scores"].get("judged_on") and kept["scores"]["model"] == model:
                 return Scores(**kept["scores"])
-        except (ValueError, KeyError, TypeError) as error:
+        except (ValueError, KeyError, TypeError, AttributeError) as error:
             logger.warning("%s cannot be read (%s); the model is judged again", path, first_line(error)[:-1])
     recipe.script.max_eval_samples = run.judged["problems"]
-    rows, run.judged_on = rows_to_judge(recipe)
+    rows, what = rows_to_judge(recipe)
     scores = evaluate_model(
-        model, rows, recipe, num_samples=run.judged["num_samples"], batch_size=BATCH_SIZE, seed=run.judged["seed"], label=stage.name
+        model,
+        rows,
+        recipe,
+        num_samples=run.judged["num_samples"],
+        batch_size=BATCH_SIZE,
+        seed=run.judged["seed"],
+        label=stage.name,
+        judged_on=what,
     )
     path.parent.mkdir(parents=True, exist_ok=True)
-    run_dir.write_whole(path, json.dumps({"judged": judged, "rows": run.judged_on, "scores": asdict(scores)}))
+    run_dir.write_whole(path, json.dumps({"judged": judged, "scores": asdict(scores)}))
     runtime.say(f"{stage.label}: greedy {sum(scores.greedy) / len(rows):.1%}, sampled {sum(scores.sampled) / len(rows):.1%} right")
     return scores
 
@@ -381,8 +386,8 @@ def _report(run: _Run, outcomes: dict[str, Outcome]) -> str:
     for before, after in pipeline.compare:
         what = f"{labels[after]} over {labels[before]}"
         lines += ["", difference_line(outcomes[before].scores, outcomes[after].scores, what)]
-    samples = run.judged["num_samples"]
-    lines += ["", f"Judged on {run.judged_on}, {samples} sampled answer{'s'[: samples > 1]} each; seed "]
+    samples, what = run.judged["num_samples"], next(o.scores for o in outcomes.values() if o.scores).judged_on
+    lines += ["", f"Judged on {what}, {samples} sampled answer{'s'[: samples > 1]} each; seed "]
     lines[-1] += f"{run.judged['seed']}; in brackets: 95 % intervals."
     return "\n".join([*lines, pipeline.note] if pipeline.note else lines)
 

@@ -390,7 +390,9 @@ def read_evaluations(runs: Sequence[RunData]) -> list[dict[str, Any]]:
                 continue
             for label, scores in _score_entries(content, path.stem.removeprefix("scores_")):
                 values = _score_values(scores)
-                entry = {"source": path.name, "label": label, "model": scores["model"], "values": values}
+                judged_on = scores.get("judged_on")
+                source = f"{path.name}: {judged_on}" if isinstance(judged_on, str) and judged_on else path.name
+                entry = {"source": source, "label": label, "model": scores["model"], "values": values}
                 if values:
                     # The same judgement stands in a pipeline's table and in the stage's own file.
                     found.setdefault(json.dumps([scores["model"], values]), entry)

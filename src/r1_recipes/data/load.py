@@ -217,10 +217,9 @@ class _Job:
             mapper = self._mapper(columns, part or {})
         absent = mapper.missing(columns)
         if absent:
-            close = nearest(absent[0], columns, 1)
             raise RecipeError(
                 f"dataset {source}: mapper {mapper.name!r} needs column {', '.join(map(repr, absent))}; the columns there are: "
-                f"{', '.join(columns)}" + (f". Did you mean {close[0]!r}?" if close else "")
+                f"{', '.join(columns)}" + self._meant(absent, columns)
             )
         if mapper.images and self.method != "grpo":
             raise RecipeError(f"dataset {source}: mapper {mapper.name!r} gives pictures, which {self.method} does not take; grpo does")
@@ -235,6 +234,12 @@ class _Job:
             kept += len(mapped)
             start += len(piece)
         return concatenate_datasets(pieces) if pieces else rows.select([])
+
+    def _meant(self, absent: Sequence[str], columns: Sequence[str]) -> str:
+        """The hint for a column that the recipe itself names and misspells."""
+        keys = [key for key in ("prompt_column", "solution_column", "reasoning_column") if getattr(self.args, key) in absent]
+        close = nearest(getattr(self.args, keys[0]), columns, 1) if keys else []
+        return f". Fix: {keys[0]}: {close[0]}" if close else ""
 
     def _format(self, part: dict[str, Any]) -> ResponseFormat:
         return get_response_format(self.fmt, system_prompt=part.get("system_prompt"))
