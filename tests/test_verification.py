@@ -2,6 +2,7 @@
 
 import json
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -689,6 +690,31 @@ def test_workers_die_with_the_parent(tmp_path):
     while any(map(alive, pids)) and time.monotonic() < deadline:
         time.sleep(0.2)
     assert not [pid for pid in pids if alive(pid)]
+
+
+@pytest.mark.parametrize("name", ["exit()", "x.y", r"\text{exit()}"])
+def test_only_numbers_reach_what_evaluates_text(name, monkeypatch):
+    """latex2sympy makes a number of its text by sympy's parse_expr, which is Python's eval."""
+    import sympy.parsing.sympy_parser as sympy_parser
+
+    for text in judging.WARMING:  # sympy's own units are made of text, once
+        judging.judge(text, [text + "+1"])
+    asked = []
+    parse_expr = sympy_parser.parse_expr
+    monkeypatch.setattr(
+        sympy_parser, "parse_expr", lambda text, *rest, **options: (asked.append(text), parse_expr(text, *rest, **options))[1]
+    )
+    shapes = r"""
+        @ \sqrt[@]{2} \log_{@}(3) 25_{@} \binom{@}{2} \int_0^1@dx \lim_{x\to@}x \sum_{n=@}^{3}n \sum_{@=1}^{3}n \text{@} \overline{@}
+        f_{@}(x) @' x_{@} x^{@} \mathrm{@} |@| \{@,1\} (@,1) [1,@) @! \operatorname{@}(2) \@ @\% @^\circ \frac{@}{2} \frac{d}{d@}x
+        \sin(@) \lfloor@\rfloor x=@ @=2 @<x<3 x\in\{@\} \mathbb{@} 1@ 0.\overline{@} 1.@ \gcd(@,2) \det(@) \hat{@} {@}_{2} 1@_{16}
+        \pm@ \begin{pmatrix}@&1\\2&3\end{pmatrix}"""
+    judging.parse.cache_clear()
+    for shape in ("12", *shapes.split()):
+        judging.judge(shape.replace("@", name), ["x+12"])
+        judging.judge("x+12", [shape.replace("@", name)])
+    assert "12" in asked
+    assert [text for text in asked if not re.fullmatch(r"[0-9.]+", str(text))] == []
 
 
 def test_the_processes_that_judge_have_no_key(monkeypatch):
