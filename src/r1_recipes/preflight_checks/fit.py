@@ -505,6 +505,8 @@ def _size(count: float) -> str:
 
 def check_versions(report: Report, recipe: Recipe) -> None:
     """Installed packages against what this package supports, the tested set in ``constraints.txt``, and TRL's range of vLLM."""
+    from packaging.requirements import Requirement
+
     supported = _supported()
     installed = {name: version for name in [*supported, "vllm"] if (version := _version(name)) is not None}
     report.facts["versions"] = installed
@@ -521,8 +523,8 @@ def check_versions(report: Report, recipe: Recipe) -> None:
     path = _constraints(recipe.path)
     pins = {}
     if path is not None:
-        text = path.read_text(encoding="utf-8")
-        pins = {_normal(name): pin for name, pin in re.findall(r"^([A-Za-z0-9_.-]+)==(\S+)", text, re.MULTILINE)}
+        lines = re.findall(r"^\w.*==.*", path.read_text(encoding="utf-8"), re.MULTILINE)
+        pins = {_normal(r.name): str(r.specifier)[2:] for r in map(Requirement, lines) if r.marker is None or r.marker.evaluate()}
     other = [
         f"{name} {installed[name]} (tested: {pins[name]})" for name in installed if pins.get(name, "") not in ("", _public(installed[name]))
     ]

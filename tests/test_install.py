@@ -1,0 +1,176 @@
+"""Every install command that the project names resolves, `make install` adds to what is there, and the wheel is whole."""
+
+from __future__ import annotations
+
+import importlib.util
+import os
+import re
+import shlex
+import shutil
+import subprocess
+import sys
+import tomllib
+import zipfile
+from pathlib import Path
+
+import pytest
+from packaging.requirements import Requirement
+from packaging.utils import canonicalize_name
+
+from tests.conftest import REPOSITORY
+
+EXTRAS = set(tomllib.loads((REPOSITORY / "pyproject.toml").read_text(encoding="utf-8"))["project"]["optional-dependencies"])
+PINS = [Requirement(line) for line in (REPOSITORY / "constraints.txt").read_text(encoding="utf-8").splitlines() if not line.startswith("#")]
+# Published as source alone; every other package has a wheel, so that nobody needs a Rust compiler.
+SOURCE_ONLY = ("cellpylib", "deepspeed", "pycosat", "rouge-score", "sqlitedict", "word2number", "zss")
+EVERYTHING = ["pyproject.toml", "--all-extras", "-c", "constraints.txt"]
+
+
+def texts() -> dict[str, str]:
+    """Everything a user reads commands in: documents, recipes, launchers, and the source with its error texts."""
+    roots = [path for path in REPOSITORY.iterdir() if path.name[0] != "." and path.name not in ("tests", "outputs", "build", "dist")]
+    files = [path for root in roots for path in (root.rglob("*") if root.is_dir() else [root])]
+    kinds = (".md", ".yaml", ".py", ".sh", ".slurm", ".toml", ".txt", "")
+    found = [path for path in files if path.is_file() and path.suffix in kinds and ".egg-info" not in str(path)]
+    return {str(path.relative_to(REPOSITORY)): path.read_text(encoding="utf-8", errors="replace") for path in found}
+
+
+def commands() -> list[tuple[str, str, list[str]]]:
+    """The file, the command, and what it installs, of each ``pip install …``, ``make install …`` and ``install_hint(…)``."""
+    found = []
+    for file, text in texts().items():
+        for match in re.finditer(r"\bpip install((?: +(?:'[^'\s]*'|[\w.\[\]<>=,/-]*[\w\]]))+)", text):
+            words = shlex.split(match[1])
+            if file != "Makefile" and "{" not in match[0]:  # the Makefile's own lines run in these tests; a template is install_hint's
+                found.append((file, match[0], [word for word in words if word[0] != "-" and word != "constraints.txt"]))
+        for pattern in (r"\bmake install(?: EXTRAS=([\w,-]*\w))?", r"""\binstall_hint\(["']([\w-]+)["']\)"""):
+            found += [(file, match[0], [f".[{match[1] or 'demo,dev'}]"]) for match in re.finditer(pattern, text)]
+    return found
+
+
+def extras_of(target: str) -> list[str]:
+    return re.findall(r"[\w-]+", target) if target.startswith(".") else []
+
+
+def run(*command: str, folder: Path = REPOSITORY, seconds: int = 240, **environment: str) -> subprocess.CompletedProcess[str]:
+    env = {**os.environ, **environment}
+    return subprocess.run(command, cwd=folder, env=env, capture_output=True, text=True, encoding="utf-8", timeout=seconds, check=False)
+
+
+@pytest.fixture(scope="module")
+def pip() -> list[str]:
+    if importlib.util.find_spec("pip") is None:
+        pytest.skip("this environment has no pip")
+    command = [sys.executable, "-m", "pip", "install", "--dry-run", "--ignore-installed", "--quiet"]
+    if run(*command, "--no-deps", "--retries", "0", "--timeout", "15", "iniconfig").returncode:
+        pytest.skip("pip cannot reach the package registry")
+    return command
+
+
+@pytest.fixture(scope="module")
+def uv(tmp_path_factory: pytest.TempPathFactory) -> list[str]:
+    pytest.importorskip("uv", reason="uv is not installed: make install")
+    command = [sys.executable, "-m", "uv", "pip", "compile", "--quiet", "--no-header", "--no-annotate"]
+    probe = tmp_path_factory.mktemp("uv") / "probe.in"
+    probe.write_text("iniconfig", encoding="utf-8")
+    if run(*command, "--refresh", str(probe)).returncode:
+        pytest.skip("uv cannot reach the package registry")
+    return command
+
+
+def test_every_command_names_extras_that_exist_and_the_tested_versions():
+    found = commands()
+    assert {"README.md", "docs/code_reward.md", "recipes/r1/r1_zero.yaml", "src/r1_recipes/server.py", "Makefile"} <= {
+        file for file, *_ in found
+    }
+    assert [(file, command) for file, command, targets in found for target in targets if not {*extras_of(target)} <= EXTRAS] == []
+    pinned = {canonicalize_name(pin.name) for pin in PINS}
+    unpinned = [
+        (file, command)
+        for file, command, targets in found
+        if command.startswith("pip") and "-c constraints.txt" not in command
+        if any(target.startswith(".") or canonicalize_name(Requirement(target).name) in pinned for target in targets)
+    ]
+    assert unpinned == []
+
+
+@pytest.mark.e2e
+@pytest.mark.parametrize(
+    ("python", "platform"), [("3.11", "x86_64-manylinux_2_31"), ("3.14", "x86_64-manylinux_2_31"), ("3.11", "macos"), ("3.14", "macos")]
+)
+def test_all_extras_at_once_resolve_to_the_pins(uv, python, platform):
+    """Each package at one version; so every smaller combination resolves too."""
+    wheels = ["--only-binary", ":all:", *(word for name in SOURCE_ONLY for word in ("--no-binary", name))]
+    place = ["--python-version", python, "--python-platform", platform]
+    done = run(*uv, *EVERYTHING, *wheels, *place, MACOSX_DEPLOYMENT_TARGET="14.0")  # torch has no older build
+    assert done.returncode == 0, done.stderr
+    pins = {str(pin).split(";")[0].strip() for pin in PINS if pin.marker is None or pin.marker.evaluate({"python_version": python})}
+    # A build of torch pins its own nvidia-* and cuda-*.
+    assert [line for line in done.stdout.split() if line not in pins and not line.startswith(("nvidia-", "cuda-"))] == []
+
+
+@pytest.mark.e2e
+def test_the_other_packages_that_a_document_names_fit_beside_the_pins(uv, tmp_path):
+    others = tmp_path / "others.in"
+    packages = {target for _, _, targets in commands() for target in targets if not target.startswith(".")}
+    others.write_text("\n".join(packages), encoding="utf-8")
+    done = run(*uv, *EVERYTHING, str(others), "--python-version", "3.11")
+    assert packages and done.returncode == 0, done.stderr
+
+
+@pytest.mark.e2e
+def test_pip_itself_resolves_the_gpu_install(pip):
+    """What users type; torch by its version, so that no newer one is fetched. Most of the time is pip reading the registry's pages."""
+    done = run(*pip, "-c", "constraints.txt", "-e", ".[demo,dev,vllm]", "torch==2.13.0", seconds=600)
+    assert done.returncode == 0, done.stderr[-3000:]
+
+
+@pytest.fixture
+def clone(tmp_path):
+    """A folder with the Makefile whose .venv/bin/python writes down what it is asked."""
+    for name in ("Makefile", "pyproject.toml", "constraints.txt"):
+        shutil.copy(REPOSITORY / name, tmp_path / name)
+    python = tmp_path / ".venv" / "bin" / "python"
+    python.parent.mkdir(parents=True)
+    python.write_text('#!/bin/sh\necho "$@" >>calls\n', encoding="utf-8")
+    python.chmod(0o755)
+
+    def make(*words: str) -> tuple[subprocess.CompletedProcess[str], list[str]]:
+        calls = tmp_path / "calls"
+        calls.write_text("", encoding="utf-8")
+        done = run("make", *words, folder=tmp_path, MAKEFLAGS="", MAKELEVEL="")
+        return done, re.findall(r"-e (\S+)", calls.read_text(encoding="utf-8"))
+
+    return make
+
+
+@pytest.mark.skipif(shutil.which("make") is None, reason="make is not installed")
+def test_make_install_adds_extras_and_installs_nothing_twice(clone, tmp_path):
+    assert clone("install")[1] == [".[demo]", ".[dev]"]
+    assert clone("install", "EXTRAS=demo,dev,vllm")[1] == [".[vllm]"]
+    assert clone("install", "EXTRAS=demo,dev,vllm")[1] == clone("install")[1] == clone("lm-eval", "-n", "MODEL=x")[1] == []
+    os.utime(tmp_path / "constraints.txt", (2e9, 2e9))
+    assert clone("install", "-j4")[1] == [".[demo]", ".[dev]", ".[vllm]"]  # what is there follows the pins
+
+
+@pytest.mark.skipif(shutil.which("make") is None, reason="make is not installed")
+def test_the_demo_installs_its_extra_alone_and_a_wrong_one_is_named(clone):
+    assert clone("demo")[1] == [".[demo]"]
+    assert clone("install", "EXTRAS=demo, qlora")[1] == [".[qlora]"]
+    done, installed = clone("install", "EXTRAS=vlm")
+    assert done.returncode and installed == [] and "EXTRAS: vlm is no extra of pyproject.toml" in done.stderr
+
+
+def test_the_wheel_holds_every_file_of_the_package(tmp_path):
+    pytest.importorskip("pip", reason="this environment has no pip")
+    source = tmp_path / "source"
+    shutil.copytree(REPOSITORY / "src", source / "src", ignore=shutil.ignore_patterns("__pycache__", "*.egg-info"))
+    for name in ("pyproject.toml", "README.md", "LICENSE"):
+        shutil.copy(REPOSITORY / name, source / name)
+    build = [sys.executable, "-m", "pip", "wheel", "--quiet", "--no-deps", "--no-build-isolation", "--no-index", "-w", str(tmp_path), "."]
+    done = run(*build, folder=source)
+    assert done.returncode == 0, done.stderr
+    with zipfile.ZipFile(next(tmp_path.glob("*.whl"))) as wheel:
+        held = set(wheel.namelist())
+    wanted = {path.relative_to(REPOSITORY / "src").as_posix() for path in (REPOSITORY / "src" / "r1_recipes").rglob("*") if path.is_file()}
+    assert {path for path in wanted if "__pycache__" not in path} - held == set()
