@@ -754,3 +754,28 @@ def test_drop_overlap_goes_by_the_whole_conversation():
 
 def test_an_unused_report_reads_well():
     assert str(LoadReport()) == "0 of 0 rows kept"
+
+
+def test_the_csv_keys_of_a_recipe_and_of_a_part(tmp_path):
+    (tmp_path / "german.csv").write_bytes("prompt;solution;level\nWie groß?;1.250,5;007\n".encode("cp1252"))
+    (tmp_path / "plain.csv").write_text("prompt,solution,level\nHow big?,72,NA\n")
+    german = {"csv_separator": ";", "csv_encoding": "cp1252", "csv_decimal": ","}
+    row, _ = load_dataset(arguments(dataset_name=str(tmp_path / "german.csv"), mapper="prompt_solution", **german), FMT, "grpo")
+    assert (row[0]["prompt"][-1]["content"], row[0]["solution"], row[0]["level"]) == ("Wie groß?", "1250.5", "007")
+    parts = [{"id": str(tmp_path / "german.csv"), **german}, {"id": str(tmp_path / "plain.csv")}]
+    args = arguments(dataset_name=None, dataset_mixture={"datasets": parts, "seed": 0}, mapper="prompt_solution", keep_columns=["level"])
+    rows, _ = load_dataset(args, FMT, "grpo")
+    assert sorted((row["solution"], row["level"]) for row in rows) == [("1250.5", "007"), ("72", "NA")]
+
+
+@pytest.mark.parametrize("with_a_list", [False, True])
+def test_golds_of_several_kinds_in_one_column(tmp_path, with_a_list):
+    golds = ["72", '"72 cm"', "0.10", "12345678901234567890123", '"007"', *(['["1"]'] if with_a_list else [])]
+    metas = ["1", "{}", "[2.5]", "null", '{"x": [{"y": "z"}]}', "0.5"]
+    lines = [f'{{"prompt": "q", "solution": {gold}, "meta": {meta}}}' for gold, meta in zip(golds, metas, strict=False)]
+    (tmp_path / "rows.jsonl").write_text("\n".join(lines))
+    args = arguments(dataset_name=str(tmp_path / "rows.jsonl"), mapper="prompt_solution", keep_columns=["meta"])
+    rows, report = load_dataset(args, FMT, "grpo")
+    assert rows["solution"] == ["72", "72 cm", "0.10", "12345678901234567890123", "007"]
+    assert rows["meta"] == [json.loads(meta) for meta in metas[:5]]
+    assert report.dropped == ({"column 'solution' holds a list, not a text": 1} if with_a_list else {})

@@ -262,6 +262,8 @@ def test_how_a_csv_file_is_written_is_a_key(tmp_path):
     assert rows["antwort"] == ["3,5 €", "1250.5", "-3.5", "1.25", "1,2,3"]
     assert rows["frage"][0] == "Was kostet das Café?"
     assert load_rows(str(path), "train", csv_style=CsvStyle(separator=";", encoding="cp1252"))["antwort"][1] == "1.250,5"
+    path.write_bytes(b"\xef\xbb\xbfa\tb\n1\t2\n")
+    assert load_rows(str(path), "train", csv_style=CsvStyle(separator="\\t", encoding="UTF8")).to_list() == AB
     path.write_bytes("a\tb\n1\t2\n".encode("utf-16"))
     assert load_rows(str(path), "train", csv_style=CsvStyle(separator="\t", encoding="utf-16")).to_list() == AB
     for keys, cause in (

@@ -116,13 +116,14 @@ def unreadable(path: Path, cause: str, row: int | None = None, line: int | None 
 
 def _undecodable(path: Path, encoding: str) -> RecipeError:
     """The error for a text file that is in another encoding, with the first line and byte that show it."""
-    for number, line in enumerate(path.open("rb"), start=1):
-        try:
-            line.decode(encoding)
-        except UnicodeDecodeError as error:
-            found = "utf-16" if line.startswith((b"\xff\xfe", b"\xfe\xff")) else "cp1252"
-            fix = f"csv_encoding: {found}" if path.suffix in (".csv", ".tsv") else "save it as UTF-8"
-            return unreadable(path, f"line {number}: byte {error.start + 1} (0x{line[error.start]:02x}) is not {encoding}. Fix: {fix}")
+    with path.open("rb") as file:
+        for number, line in enumerate(file, start=1):
+            try:
+                line.decode(encoding)
+            except UnicodeDecodeError as error:
+                found = "utf-16" if line.startswith((b"\xff\xfe", b"\xfe\xff")) else "cp1252"
+                fix = f"csv_encoding: {found}" if path.suffix in (".csv", ".tsv") else "save it as UTF-8"
+                return unreadable(path, f"line {number}: byte {error.start + 1} (0x{line[error.start]:02x}) is not {encoding}. Fix: {fix}")
     return unreadable(path, f"is not {encoding}")
 
 
@@ -250,7 +251,7 @@ def _json_kinds(paths: list[Path], sample: int | None) -> dict[str, Any]:
 
 def _json_tables(path: Path, kinds: dict[str, Any], features: datasets.Features) -> Iterator[pyarrow.Table]:
     schema, rows = features.arrow_schema, enumerate(_json_sources(path))
-    while batch := list(islice(rows, 5000)):
+    while batch := list(islice(rows, 1000)):
         table = None if _has_any(kinds, (float, object)) else _arrow_table([source for _, (_, source) in batch], schema)
         if table is None:
             values = [_object(path, row, line, source) for row, (line, source) in batch]
@@ -273,7 +274,7 @@ def _arrow_table(lines: list[Any], schema: pyarrow.Schema) -> pyarrow.Table | No
         table = pyarrow.json.read_json(
             pyarrow.BufferReader(text), pyarrow.json.ReadOptions(block_size=len(text), use_threads=False), options
         )
-    except (pyarrow.ArrowException, UnicodeDecodeError):  # the slow way names row and cause
+    except (pyarrow.ArrowException, UnicodeDecodeError, OverflowError):  # the slow way names row and cause
         return None
     return table if len(table) == len(lines) else None  # one line may hold two objects
 
@@ -305,7 +306,7 @@ def _json_sources(path: Path) -> Iterator[tuple[int | None, Any]]:
 
 def _is_json(line: bytes) -> bool:
     try:
-        json.loads(line.decode("utf-8-sig"))
+        _DECODER.decode(line.decode())
     except (ValueError, RecursionError):
         return False
     return True

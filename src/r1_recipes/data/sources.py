@@ -46,12 +46,14 @@ class CsvStyle:
     decimal: str = "."
 
     def __post_init__(self) -> None:
+        if self.separator == "\\t":  # as a shell hands it in
+            object.__setattr__(self, "separator", "\t")
         if self.separator is not None and (len(self.separator) != 1 or not self.separator.isascii() or self.separator in '"\r\n'):
             raise RecipeError(
                 f'csv_separator: must be one ASCII character other than a quote, such as ";" or "\\t", got {self.separator!r}'
             )
         try:
-            codecs.lookup(self.encoding)
+            object.__setattr__(self, "encoding", codecs.lookup(self.encoding).name.removesuffix("-sig"))
         except LookupError as error:
             raise RecipeError(f"csv_encoding: must be an encoding that Python knows, such as cp1252, got {self.encoding!r}") from error
         if self.decimal not in (".", ","):
