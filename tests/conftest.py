@@ -36,7 +36,7 @@ def letters(completions: list, **columns: Any) -> list[float]:
     """
     global _calls
     state = columns.get("trainer_state")
-    _calls += state is None or state.max_steps > 0  # not the try before training
+    _calls += state is None or state.train_batch_size is not None  # not the try before training
     time.sleep(float(os.environ.get("R1_TEST_SLEEP", 0)))
     for call in filter(None, os.environ.get("R1_TEST_SIGINT", "").split(",")):
         if int(call) == _calls:

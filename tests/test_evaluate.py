@@ -630,3 +630,29 @@ def test_training_rows_are_not_called_held_out(words, changes, said):
         return
     _, what = evaluate.rows_to_judge(recipe)
     assert ("held-out" in what) == (changes["dataset_train_split"] != "train") and ("training rows" in what) == ("held-out" not in what)
+
+
+class SimpleTokenizer:
+    pad_token_id = 0
+
+    def __call__(self, text, **options):
+        return {"input_ids": [*map(ord, text)]}
+
+
+def counts(completions, completion_ids, **columns):
+    counts.calls += 1
+    return [len(ids) / 3 for ids in completion_ids]  # 1 for three tokens
+
+
+def test_a_reward_of_one_s_own_sees_tokens_and_is_asked_once(words):
+    from r1_recipes.formats import FORMATS
+    from r1_recipes.rewards.call import score
+
+    recipe = evaluate.load_recipe([words(reward_funcs=["tests.test_evaluate:counts"])])
+    judges = evaluate._judges(recipe, FORMATS["think_answer"])
+    ((name, judge),) = judges.items()
+    counts.calls = 0
+    rows = [{"prompt": "?", "solution": "x"}] * 2
+    tokenizer = SimpleTokenizer()
+    given = {name: score(name, judge, rows, ["ab", ""], tokenizer, [3, 2])}
+    assert evaluate.verdicts(FORMATS["think_answer"], judges, rows, ["ab", ""], given)[0] == [True, False] and counts.calls == 1

@@ -56,7 +56,7 @@ def _line(function: Callable, after: int = 0) -> str:
 
 
 MISTAKES = [
-    ({"learning_rate": -1e-6}, r"learning_rate: must be in \(0, 1\], got -1e-06\. Fix: leave it out"),
+    ({"learning_rate": -1e-6}, r"learning_rate: must be in \[0, 1\], got -1e-06\. Fix: leave it out"),
     ({"num_train_epochs": 0, "max_steps": None}, r"num_train_epochs: must be in \(0, inf\), got 0"),
     ({"max_steps": 0}, r"max_steps: must be in \[1, inf\), got 0"),
     ({"max_samples": 0}, r"max_samples: must be in \[1, inf\)"),

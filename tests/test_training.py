@@ -376,7 +376,8 @@ def test_evaluation_runs_on_rows_that_training_does_not_see(write_recipe: Callab
 
 def _seen(completions, prompts, completion_ids, trainer_state, **columns):
     """Records what was generated, by whether it was longer than training allows; a reward that varies."""
-    SEEN.append([(prompt[-1]["content"], tuple(ids)) for prompt, ids in zip(prompts, completion_ids, strict=True)])
+    if trainer_state.train_batch_size is not None:  # not the try before training
+        SEEN.append([(prompt[-1]["content"], tuple(ids)) for prompt, ids in zip(prompts, completion_ids, strict=True)])
     return [float(len(set(ids))) for ids in completion_ids]
 
 

@@ -21,7 +21,7 @@ import math
 import re
 import statistics
 from collections import Counter
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -441,11 +441,11 @@ def _judge(
     columns = {column: [value for value in rows[column] for _ in range(copies)] for column in rows.column_names}
     columns["prompts"] = columns.pop("prompt")
     each_row = [row for row in rows for _ in range(copies)]
-    strict, lenient = verdicts(fmt, judges, each_row, texts)
+    given = _own_scores(rewards, each_row, flat, tokenizer)
+    strict, lenient = verdicts(fmt, judges, each_row, texts, given)
     formed = shape(completions=texts)
     spoken = language(completions=texts, **columns)
     answers = parsed_answers(fmt, texts)
-    given = _own_scores(rewards, each_row, flat, tokenizer)
     table = [
         {
             "index": position // copies,
@@ -521,7 +521,11 @@ def _mean_of_judged(values: Iterable[float | None]) -> float | None:
 
 
 def verdicts(
-    fmt: ResponseFormat, judges: dict[str, Callable], each_row: Sequence[dict[str, Any]], texts: Sequence[str]
+    fmt: ResponseFormat,
+    judges: dict[str, Callable],
+    each_row: Sequence[dict[str, Any]],
+    texts: Sequence[str],
+    given: Mapping[str, Sequence[float | None]] | None = None,
 ) -> tuple[list[bool], list[bool]]:
     """Whether each completion is right, strictly and leniently.
 
@@ -534,7 +538,9 @@ def verdicts(
         judges: rewards by name.
         each_row: the row of each completion.
         texts: completions.
+        given: what rewards gave these completions, by name, if it is known already.
     """
+    from r1_recipes.rewards.call import score
     from r1_recipes.verification import final_answer
 
     strict: list[bool | None] = [None] * len(texts)
@@ -542,33 +548,28 @@ def verdicts(
     closing = fmt.reasoning_tags[1] if fmt.reasoning_tags else None
     for name, judge in judges.items():
         mine = [index for index, verdict in enumerate(strict) if verdict is None]
-        answered = _right(name, judge, each_row, dict(zip(mine, (texts[index] for index in mine), strict=True)))
-        for index, verdict in answered.items():
-            strict[index], lenient[index] = verdict, bool(verdict)
+        if not mine:
+            break
+        if given and name in given:
+            scores = [given[name][index] for index in mine]
+        else:
+            scores = score(name, judge, [each_row[index] for index in mine], [texts[index] for index in mine], None)
+        for index, value in zip(mine, scores, strict=True):
+            strict[index], lenient[index] = None if value is None else value >= 1, (value or 0) >= 1
         for pick in (final_answer, _last_number) if _by_gold(judge) else ():
-            found = {}
-            for index in (index for index, verdict in answered.items() if verdict is not None and not lenient[index]):
+            written = {}
+            for index in (index for index in mine if strict[index] is not None and not lenient[index]):
                 text = fmt.full_text(texts[index])
                 answer = pick(text.rpartition(closing)[2] if closing and closing in text else text)
-                with contextlib.suppress(ValueError):  # what the format cannot hold
-                    found |= {index: fmt.render_completion("Let me see.", answer)} if answer else {}
-            for index, verdict in _right(name, judge, each_row, found).items():
-                lenient[index] = bool(verdict)
+                if answer:
+                    with contextlib.suppress(ValueError):  # what the format cannot hold
+                        written[index] = fmt.render_completion("Let me see.", answer)
+            scores = score(name, judge, [each_row[index] for index in written], [*written.values()], None) if written else []
+            for index, value in zip(written, scores, strict=True):
+                lenient[index] = (value or 0) >= 1
     if None in strict:
-        logger.warning(
-            "%d of %d completions are judged by none of %s; they count as wrong", strict.count(None), len(texts), ", ".join(judges)
-        )
+        logger.warning("%d of %d completions are judged by none of %s and count as wrong", strict.count(None), len(texts), [*judges])
     return list(map(bool, strict)), lenient
-
-
-def _right(name: str, judge: Callable, each_row: Sequence[dict[str, Any]], texts: dict[int, str]) -> dict[int, bool | None]:
-    """Whether a reward gives these completions (by index) full marks; ``None`` where it does not judge."""
-    from r1_recipes.rewards.call import score
-
-    if not texts:
-        return {}
-    scores = score(name, judge, [each_row[index] for index in texts], list(texts.values()), None)
-    return {index: None if value is None else value >= 1 for index, value in zip(texts, scores, strict=True)}
 
 
 def _last_number(text: str) -> str | None:

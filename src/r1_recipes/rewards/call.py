@@ -36,7 +36,7 @@ def score(
         name: for the message.
         rows: the dataset's rows; each text's own, repeated where a row has several.
         texts: completions.
-        tokenizer: ``None``: rewards see completions of no tokens.
+        tokenizer: ``None``: characters stand for tokens.
         tokens: how many tokens were generated for each; ``None``: as many as the text has.
 
     Returns:
@@ -62,12 +62,13 @@ def try_own_rewards(names: Sequence[str], rewards: Sequence[Callable], rows: Dat
     Raises:
         RecipeError: it fails, or returns something else than finite numbers and ``None``.
     """
-    head = [rows[index] for index in range(min(len(rows), _TRIED_FROM))]
     for name, reward in zip(names, rewards, strict=True):
         inner = getattr(reward, "reward", reward)  # within a routed one
         if getattr(inner, "__module__", "").startswith("r1_recipes."):
             continue
-        mine = head if inner is reward else [head[index] for index in reward.judged({key: [row[key] for row in head] for key in head[0]})]
+        mine = [rows[index] for index in range(min(len(rows), 2 if inner is reward else _TRIED_FROM))]
+        if inner is not reward:
+            mine = [mine[index] for index in reward.judged({key: [row[key] for row in mine] for key in mine[0]})]
         tried = [(row, text) for row in mine[:2] for text in (_written(fmt, right_answer(row.get("solution"))), "")]
         if tried:
             _try(name, inner, *zip(*tried, strict=True), tokenizer)
@@ -105,7 +106,9 @@ def _call(
 ) -> list[float | None]:
     from transformers import TrainerState
 
-    ids = [tokenizer(text, add_special_tokens=False)["input_ids"] if tokenizer else [] for text in texts]
+    # The token that ends an empty completion is one, too. Without the tokenizer, characters stand for tokens.
+    ids = [tokenizer(text, add_special_tokens=False)["input_ids"] if tokenizer else [*map(ord, text)] for text in texts]
+    ids = [one or [tokenizer.pad_token_id if tokenizer else 0] for one in ids]
     if tokens is not None and tokenizer:
         # What ended the turn, and special tokens, are not in the text; their number counts.
         ids = [(one + [tokenizer.pad_token_id] * count)[:count] for one, count in zip(ids, tokens, strict=True)]
@@ -115,7 +118,7 @@ def _call(
             prompts=[row["prompt"] for row in rows],
             completions=[[{"role": "assistant", "content": text}] for text in texts],
             completion_ids=ids,
-            trainer_state=TrainerState(),
+            trainer_state=TrainerState(epoch=0.0, max_steps=1, num_train_epochs=1),  # no zero to divide by
             log_extra=_ignore,
             log_metric=_ignore,
             **columns,
