@@ -14,7 +14,7 @@ import pyarrow.parquet
 import pytest
 import yaml
 
-from r1_recipes import evaluate, grpo, processes, runtime, sft
+from r1_recipes import checkpoints, evaluate, grpo, processes, runtime, sft
 from r1_recipes.errors import RecipeError
 from r1_recipes.rewards import get_reward_funcs, route
 from r1_recipes.shards import ShardStore
@@ -125,6 +125,9 @@ def test_grpo_in_two_processes_asks_what_one_would_in_the_same_order(runs: Path,
 def test_two_processes_resume(runs: Path) -> None:
     assert f"going on from {runs / 'sft_resumed' / 'checkpoint-2'}" in log_lines(runs / "sft_resumed")
     assert_same_run(runs / "sft_resumed", runs / "sft")
+    # What each of them saved is vouched for.
+    noted = json.loads((runs / "sft" / "checkpoint-4" / checkpoints.MANIFEST).read_text())
+    assert {"rng_state_0.pth", "rng_state_1.pth", "optimizer.pt", "model.safetensors"} <= noted.keys()
 
 
 @pytest.mark.e2e
@@ -166,15 +169,14 @@ def test_shards_of_several_processes_and_of_a_later_one(tmp_path: Path) -> None:
 
 
 def test_hosts_that_share_no_disk_are_found_out(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    monkeypatch.setattr(processes, "gather", lambda items: [*items, False])
-    with pytest.raises(RecipeError, match=r"rank 1 does not see \S*checkpoint-2; .* a disk that all hosts share"):
-        runtime._check_one_folder(tmp_path, tmp_path / "checkpoint-2")
-    monkeypatch.setattr(processes, "gather", lambda items: items)
-    runtime._check_one_folder(tmp_path, None)
-    with pytest.raises(RecipeError, match="rank 0 does not see"):
+    with pytest.raises(RecipeError, match=r"rank 0 does not see \S*checkpoint-2; .* a disk that all hosts share"):
         runtime._check_one_folder(tmp_path, tmp_path / "checkpoint-2")
     (tmp_path / "checkpoint-2").mkdir()
-    runtime._check_one_folder(tmp_path, tmp_path / "checkpoint-2")
+    for point in (None, tmp_path / "checkpoint-2"):
+        runtime._check_one_folder(tmp_path, point)
+    monkeypatch.setattr(processes, "gather", lambda items: [*items, False])
+    with pytest.raises(RecipeError, match="rank 1 does not see"):
+        runtime._check_one_folder(tmp_path, tmp_path / "checkpoint-2")
     # Rank 1 wrote its rows on another host.
     with ShardStore(tmp_path, rank=0, world_size=2) as store:
         store.append([record(0), record(2)])
