@@ -624,12 +624,6 @@ def test_help_names_every_key_of_ours(capsys):
         assert key in text
 
 
-def test_secrets_of_the_command_line_are_masked():
-    argv = ["recipes/x.yaml", "--hub_token", "hf_abc", "--seed", "1", "--hub-token=hf_abc", "--max_prompt_tokens", "300"]
-    masked = runtime._without_secrets(argv)
-    assert masked == ["recipes/x.yaml", "--hub_token", "***", "--seed", "1", "--hub-token=***", "--max_prompt_tokens", "300"]
-
-
 def test_a_failed_run_leaves_its_traceback(tmp_path, caplog):
     with pytest.raises(ZeroDivisionError), runtime.reported_errors():
         raise ZeroDivisionError("boom")

@@ -284,7 +284,9 @@ def test_a_refusal_ends_all_at_once_and_shows_no_key(
     stub = chat_stub(says({"error": {"message": f"Incorrect API key provided: {KEY}, or no such model"}}, status=status))
     monkeypatch.setenv("OPENAI_BASE_URL", stub.url.replace("//", "//user:hidden-word@"))
     caplog.set_level(logging.DEBUG)
-    with pytest.raises(RecipeError, match=rf"server at {stub.url} refuses model 'm': .*\*\*\*, or no such model") as refusal:
+    with pytest.raises(
+        RecipeError, match=rf"server at http://\*\*\*@{stub.url[7:]} refuses model 'm': .*\*\*\*, or no such model"
+    ) as refusal:
         ChatServer("m", max_concurrency=1).chat([ASK] * 5)
     assert len(stub.requests) == 1
     shown = "".join(traceback.format_exception(refusal.value)) + caplog.text

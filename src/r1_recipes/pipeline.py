@@ -25,6 +25,7 @@ from typing import Any
 from r1_recipes import report, run_dir, runtime
 from r1_recipes.errors import RecipeError, first_line, unknown_name
 from r1_recipes.evaluate import BATCH_SIZE, Scores, difference_line, evaluate_model, markdown_table, rows_to_judge
+from r1_recipes.masking import masked_words
 from r1_recipes.recipe import Recipe, load, read_yaml
 
 logger = logging.getLogger("r1_recipes.pipeline")  # under `python -m` this module is called __main__
@@ -256,7 +257,7 @@ def _preflight(settings: Preflight, stage: Stage, argv: list[str]) -> None:
     Raises:
         SystemExit: 1 where it could not; the reason is on stdout.
     """
-    runtime.say(f"--- preflight (all that it finds: python -m r1_recipes.preflight {' '.join(map(shlex.quote, argv))})")
+    runtime.say(f"--- preflight (all that it finds: python -m r1_recipes.preflight {shlex.join(masked_words(argv))})")
     limits = ["--groups", str(settings.groups), "--seconds", str(settings.seconds)]
     try:
         _subprocess([sys.executable, "-m", "r1_recipes.preflight", *argv, "--method", stage.method, *limits, "--brief"])

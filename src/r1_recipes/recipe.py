@@ -23,6 +23,7 @@ from typing import Any
 import yaml
 
 from r1_recipes.errors import RecipeError, first_line, nearest, unknown_name
+from r1_recipes.masking import masked
 
 logger = logging.getLogger(__name__)
 
@@ -271,6 +272,7 @@ def load(argv: Sequence[str], method: str) -> Recipe:
     config = read_yaml(path)
     # Before TRL is imported: HF_HUB_OFFLINE and the like are read once, at import.
     os.environ.update(_environment(config.pop("env", {}), path))
+    masked([config, overrides])  # from here on no message shows what is secret in them
     config = translate(config, str(path), recipe.warnings)
     overrides = translate(overrides, COMMAND_LINE, recipe.warnings)
     if overrides.get("smoke", config.get("smoke")) not in (None, False, "false", "False"):
@@ -308,7 +310,7 @@ def load(argv: Sequence[str], method: str) -> Recipe:
     chosen = {key: value for key, value in dataclasses.asdict(reward_values).items() if value is not None}
     recipe.reward_params = {key: value for key, value in chosen.items() if key in reward_fields}
     # A run keeps a copy of its settings; a secret does not belong there.
-    recipe.settings = {key: _plain(namespace_value(recipe, key)) for key in settings if key != "hub_token"}
+    recipe.settings = {key: masked(_plain(namespace_value(recipe, key)), key) for key in settings if key != "hub_token"}
     _check(recipe, chosen, set(reward_fields))
     return recipe
 

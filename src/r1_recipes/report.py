@@ -32,6 +32,7 @@ from typing import TYPE_CHECKING, Any
 
 from r1_recipes import run_dir
 from r1_recipes.errors import RecipeError, first_line
+from r1_recipes.masking import masked
 from r1_recipes.recipe import parse_yaml
 from r1_recipes.rewards import answer_rewards
 
@@ -110,6 +111,7 @@ def read_run(path: Path, name: str | None = None) -> RunData:
     continued = run.entry.get("continued")
     for start in continued if isinstance(continued, list) else ():
         run.settings |= start["settings"] if isinstance(start, dict) and isinstance(start.get("settings"), dict) else {}
+    run.entry, run.settings = masked(run.entry), masked(run.settings)
     _read_metrics(run)
     _read_times(run)
     run.files = sorted((path / "completions").glob("*.parquet"))

@@ -20,6 +20,7 @@ import yaml
 
 from r1_recipes import processes
 from r1_recipes.errors import RecipeError
+from r1_recipes.masking import masked
 from r1_recipes.recipe import Recipe, namespace_value, read_yaml
 
 RUN_FILE = "run.json"
@@ -117,7 +118,7 @@ def _identity(recipe: Recipe) -> dict[str, Any]:
     if recipe.method != "generate":
         return {key: value for key in _IDENTITY if (value := recipe.settings.get(key)) is not None}
     # Resolved values: a default that is written out is still the default.
-    identity = {key: value for key in _GENERATED_BY if (value := namespace_value(recipe, key)) is not None}
+    identity = {key: masked(value, key) for key in _GENERATED_BY if (value := namespace_value(recipe, key)) is not None}
     stamp = weights_stamp(Path(recipe.model.model_name_or_path))
     return identity | ({"weights": stamp} if stamp else {})
 

@@ -6,6 +6,7 @@ torch and Transformers are imported inside functions, so that a worker process w
 from __future__ import annotations
 
 import contextlib
+import dataclasses
 import importlib.util
 import json
 import logging
@@ -25,6 +26,7 @@ from typing import TYPE_CHECKING, Any
 from r1_recipes import checkpoints, locks, processes, report, run_dir
 from r1_recipes.errors import RecipeError, first_line, install_hint
 from r1_recipes.formats import ResponseFormat, get_response_format, template_prefill
+from r1_recipes.masking import masked, masked_text, masked_words
 from r1_recipes.recipe import Recipe, load, read_yaml
 from r1_recipes.run_dir import METRICS_FILE, Run
 
@@ -62,7 +64,7 @@ def reported_errors() -> Iterator[None]:
         if processes.world_size() > 1:
             time.sleep(_HELD_BACK_SECONDS * int(os.environ.get("LOCAL_RANK", 0)))
             who = f"{socket.gethostname()}, rank {processes.rank()}: "
-        sys.stderr.write(f"error: {who}{error}\n")
+        sys.stderr.write(f"error: {who}{masked_text(str(error))}\n")
         raise SystemExit(2) from None
     except Exception:
         # The terminal may be gone by the time somebody asks; the run's own log is not.
@@ -106,7 +108,7 @@ def start(argv: Sequence[str] | None, method: str) -> Run:
     set_up_logging(recipe)
     check_generation_backend(recipe)
     check_starts(recipe)
-    run = Run(recipe, Path(recipe.training.output_dir), _without_secrets(argv))
+    run = Run(recipe, Path(recipe.training.output_dir), masked_words(argv))
     trains = recipe.method != "generate"
     if trains:
         _check_processes(recipe)
@@ -206,8 +208,6 @@ def _check_one_folder(output_dir: Path, resume_from: Path | None) -> None:
 
 def usage(method: str) -> str:
     """What ``--help`` prints: the call, and every key of ours with its meaning."""
-    import dataclasses
-
     from r1_recipes import recipe
 
     kinds = recipe.own_types(method)
@@ -233,11 +233,16 @@ class _JsonFormatter(logging.Formatter):
             "time": self.formatTime(record, "%Y-%m-%dT%H:%M:%SZ"),
             "level": record.levelname.lower(),
             "logger": record.name,
-            "message": record.getMessage(),
+            "message": masked_text(record.getMessage()),
         }
         if record.exc_info:
-            entry["exception"] = self.formatException(record.exc_info)
+            entry["exception"] = masked_text(self.formatException(record.exc_info))
         return json.dumps(entry, ensure_ascii=False)
+
+
+class _MaskedFormatter(logging.Formatter):
+    def format(self, record: logging.LogRecord) -> str:
+        return masked_text(super().format(record))
 
 
 class _LogFile(logging.FileHandler):
@@ -253,7 +258,7 @@ class _Terminal(logging.StreamHandler):
 
     def __init__(self) -> None:
         super().__init__(sys.stderr)
-        self.setFormatter(logging.Formatter("%(levelname)s %(name)s: %(message)s"))
+        self.setFormatter(_MaskedFormatter("%(levelname)s %(name)s: %(message)s"))
 
 
 def _replace_handler(kind: type[logging.Handler], handler: logging.Handler | None) -> None:
@@ -385,18 +390,6 @@ def _wandb_has_key() -> bool:
         return True
     netrc = Path(os.environ.get("NETRC", Path.home() / ".netrc"))
     return netrc.is_file() and "wandb" in netrc.read_text(errors="replace")
-
-
-def _without_secrets(argv: Sequence[str]) -> list[str]:
-    """The command line with the values of ``--…token…`` and ``--…key…`` masked."""
-    shown, secret = [], False
-    for word in argv:
-        flag, equals, _ = word.partition("=")
-        is_flag = word.startswith("--")
-        hides = is_flag and bool(re.search(r"(hub|api|access).?(token|key)|secret|password", flag))
-        shown.append(f"{flag}=***" if hides and equals else "***" if secret and not is_flag else word)
-        secret = hides and not equals
-    return shown
 
 
 def load_tokenizer(recipe: Recipe) -> tuple[PreTrainedTokenizerBase, ResponseFormat]:
@@ -827,7 +820,7 @@ def _name_in_card(run: Run) -> None:
     """TRL's card writes None for what has no id on the hub: this model, and a base model that is a local folder."""
     card = run.output_dir / "README.md"
     text = card.read_text(encoding="utf-8")
-    base = run.recipe.model.model_name_or_path
+    base = masked(run.recipe.model.model_name_or_path)
     text = text.replace("[None](https://huggingface.co/None)", f"`{base}`").replace('model="None"', f'model="{run.output_dir}"')
     run_dir.write_whole(card, text.replace("# Model Card for None", f"# Model Card for {run.output_dir.name}"))
 
@@ -861,6 +854,7 @@ def run_recipe(
         if "image" in train.column_names:
             arguments["processing_class"] = load_processor(run.recipe, tokenizer)
         trainer = build(run.recipe, fmt, tokenizer, arguments)
+        _hide_secrets(trainer.args)
         _keep_adapters_in_fp32(run.recipe, trainer)
         _mend_generation_config(trainer.model)
         try:
@@ -869,6 +863,18 @@ def run_recipe(
             if is_main_process():
                 report.refresh(run.output_dir)
         processes.leave_at_exit()
+
+
+def _hide_secrets(training: Any) -> None:
+    """Keep secrets out of ``training_args.bin``, which Transformers pickles, and out of trackers; all that needs them is made by now."""
+    if training.hub_token:
+        os.environ["HF_TOKEN"] = training.hub_token  # which pushing takes where there is no other
+        training.hub_token = None
+    for field in dataclasses.fields(training):
+        value = getattr(training, field.name)
+        hidden = masked(value, field.name)
+        if hidden != value:
+            setattr(training, field.name, hidden)
 
 
 def _mend_generation_config(model: Any) -> None:

@@ -10,13 +10,13 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import os
-import re
 from collections.abc import Callable, Coroutine, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import Any
 
 from r1_recipes.errors import RecipeError, first_line, install_hint
+from r1_recipes.masking import masked_text
 
 # Waits between tries double from half a second up to eight (openai's own), so this many ride out a server's restart of a minute.
 MAX_RETRIES = 10
@@ -90,7 +90,7 @@ class ChatServer:
             )
         if not address.startswith(("http://", "https://")):
             raise RecipeError(
-                f"the server's address is {_without_login(address)!r}; one starts with http:// or https://, as http://127.0.0.1:8000/v1"
+                f"the server's address is {masked_text(f'//{address}')[2:]!r}; one starts with http:// or https://, as http://127.0.0.1:8000/v1"
             )
         return address
 
@@ -187,10 +187,11 @@ class ChatServer:
             ended = getattr(choice, "finish_reason", None)
             if ended not in _WHOLE:
                 filtered = ended == "content_filter"
-                return Reply(error=f"the completion is cut: finish_reason {str(ended)[:40]!r}", refused=filtered), not filtered
+                said = masked_text(f"the completion is cut: finish_reason {str(ended)!r:.40}")
+                return Reply(error=said, refused=filtered), not filtered
         except (openai.AuthenticationError, openai.PermissionDeniedError, openai.NotFoundError) as error:
             # The cause is left out: a server may quote the key in it, and a traceback would show it.
-            raise RecipeError(f"the server at {_without_login(address)} refuses model {self.model!r}: {_said(error)}") from None
+            raise RecipeError(f"the server at {masked_text(address)} refuses model {self.model!r}: {_said(error)}") from None
         except openai.OpenAIError as error:
             refused = getattr(error, "status_code", None) in (400, 413, 422)
             return Reply(error=_said(error), refused=refused), isinstance(error, openai.APIResponseValidationError)
@@ -225,17 +226,11 @@ def _key() -> str:
     return os.environ.get("OPENAI_API_KEY", "").strip()
 
 
-def _without_login(address: str) -> str:
-    return re.sub(r"(^|//)[^/@]*@", r"\1", address)
-
-
 def _said(error: Exception) -> str:
     """What went wrong in half a sentence, without the key, which some servers quote."""
     import openai
 
     # "Connection error." says little; what lies under it names the reason.
     cause = error.__cause__ if isinstance(error, openai.APIConnectionError) and not isinstance(error, openai.APITimeoutError) else None
-    text = first_line(cause or error)
-    if _key():
-        text = text.replace(_key(), "***")
+    text = masked_text(first_line(cause or error))
     return text if len(text) <= _ERROR_WIDTH else text[: _ERROR_WIDTH - 1] + "…"

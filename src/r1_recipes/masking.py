@@ -1,0 +1,91 @@
+"""Secrets are used and never written: what one is, for files, logs, messages and pages."""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Sequence
+from typing import Any
+
+HIDDEN = "***"
+_ALWAYS = {"secret", "secrets", "password", "passwords", "passwd", "passphrase", "credential", "credentials", "apikey", "authorization"}
+_KEYS = {"api", "access", "private", "account", "auth", "service"}
+# Words beside "token" that make it one of a tokenizer: eos_token, image_token, token_type.
+_TOKENIZER = {"eos", "bos", "pad", "unk", "sep", "cls", "mask", "image", "video", "audio", "start", "end", "stop", "type", "id", "level"}
+_WORD = re.compile(r"[A-Z]+(?![a-z])|[A-Z]?[a-z]+")
+_LOGIN = re.compile(r"(?<=//)[^/\s'\"]*(?=@)")
+_QUERY = re.compile(r"(?<=[?&])([\w.-]+)=([^&#\s'\"]+)")
+# `"token": "…"` of a mapping that is written as text.
+_PAIR = re.compile(r"""(?<![\w-])([\w-]++)(["']?\s*+[:=]\s*+)("(?:[^"\\]|\\.)*+"|'[^']*'|[^\s"',}\]]+)""")
+# A shorter one would hide half the words of a log.
+_SHORTEST = 6
+_seen: set[str] = set()
+
+
+def is_secret(name: str) -> bool:
+    """Whether a setting or variable of this name holds a secret: ``hub_token``, ``apiKey``, ``DB_PASSWORD``; not ``max_prompt_tokens``."""
+    words = {word.lower() for word in _WORD.findall(name)}
+    return bool(words & _ALWAYS or ("key" in words and words & _KEYS) or ("token" in words and not words & _TOKENIZER))
+
+
+def masked(value: Any, name: str = "") -> Any:
+    """A copy of a setting without its secrets, at any depth, which :func:`masked_text` knows from then on.
+
+    Args:
+        value: plain values; objects stay what they are.
+        name: of the setting.
+    """
+    hides = is_secret(name)
+    if isinstance(value, dict):
+        return {key: masked(item, name if hides else str(key)) for key, item in value.items()}
+    if isinstance(value, list | tuple):
+        return type(value)(masked(item, name) for item in value)
+    if type(value) not in (str, int, float) or value == "":
+        return value
+    if hides:
+        return _hide(str(value))
+    if type(value) is not str:
+        return value
+    value = _without_logins(value)
+    if value.lstrip()[:1] in ("{", "["):
+        value = _PAIR.sub(lambda m: m[1] + m[2] + _hide(m[3].strip("\"'")) if is_secret(m[1]) else m[0], value)
+    return value
+
+
+def masked_words(argv: Sequence[str]) -> list[str]:
+    """A command line without its secrets."""
+    shown, name = [], ""
+    for word in argv:
+        if not word.startswith("--"):
+            shown.append(masked(word, name))
+            continue
+        name, equals, value = word.partition("=")
+        shown.append(name + equals + masked(value, name))
+    return shown
+
+
+def masked_text(text: str) -> str:
+    """A message without the secrets of settings that were masked before, of the environment, and of any address."""
+    text = _without_logins(text)
+    secrets = _seen | {value.strip() for name, value in os.environ.items() if is_secret(name)}
+    for secret in sorted(secrets, key=len, reverse=True):
+        if len(secret) >= _SHORTEST:
+            text = text.replace(secret, HIDDEN).replace(repr(secret)[1:-1], HIDDEN)
+    return text
+
+
+def _hide(secret: str) -> str:
+    if secret != HIDDEN:
+        _seen.add(secret)
+    return HIDDEN
+
+
+def _without_logins(text: str) -> str:
+    def login(match: re.Match[str]) -> str:
+        _hide(match[0].partition(":")[2] or match[0])
+        return HIDDEN
+
+    def query(match: re.Match[str]) -> str:
+        return f"{match[1]}={_hide(match[2])}" if is_secret(match[1]) or match[1].lower() in ("sig", "signature", "key") else match[0]
+
+    return _QUERY.sub(query, _LOGIN.sub(login, text))

@@ -1,0 +1,161 @@
+"""What is secret is used and never written: names, addresses, messages, and every file that a run leaves."""
+
+import json
+import logging
+import os
+import sys
+
+import pytest
+import yaml
+
+from r1_recipes import generate, grpo, masking, runtime, sft
+from r1_recipes.masking import is_secret, masked, masked_text, masked_words
+from r1_recipes.recipe import known_keys, load
+from tests.chat_server import chat_server, reply
+
+CANARY = "hf_canary0123456789"
+
+
+@pytest.fixture(autouse=True)
+def nothing_seen(monkeypatch):
+    monkeypatch.setattr(masking, "_seen", set())
+    monkeypatch.delenv("HF_TOKEN", raising=False)
+
+
+def test_secrets_are_known_by_name():
+    for name in ("token", "hub_token", "hf-token", "push_to_hub_token", "apiKey", "OPENAI_API_KEY", "aws_secret_access_key", "DB_PASSWORD"):
+        assert is_secret(name), name
+    for name in ("max_prompt_tokens", "eos_token", "pad_token", "pad_token_id", "image_token", "key", "keep", "tokenizer_name", "author"):
+        assert not is_secret(name), name
+    ours = {key for method in ("grpo", "sft", "distill", "generate", "evaluate") for key in known_keys(method) if is_secret(key)}
+    assert ours == {"hub_token"}
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "shown"),
+    [
+        ("hub_token", CANARY, "***"),
+        ("x", {"a": [{"api_key": CANARY, "eos_token": "</s>"}]}, {"a": [{"api_key": "***", "eos_token": "</s>"}]}),
+        ("credentials", {"user": "me", "all": [CANARY, True, None]}, {"user": "***", "all": ["***", True, None]}),
+        ("x", f"https://me:{CANARY}@host/a?b=c", "https://***@host/a?b=c"),
+        ("x", f"s3://{CANARY}@bucket", "s3://***@bucket"),
+        ("x", f"https://host/a?page=2&token={CANARY}#x", "https://host/a?page=2&token=***#x"),
+        ("x", f"https://host/a?sig={CANARY}", "https://host/a?sig=***"),
+        ("x", f'{{"token": "{CANARY} {CANARY}", "revision": "main"}}', '{"token": ***, "revision": "main"}'),
+        ("x", f"{{token: {CANARY}, a: 1", "{token: ***, a: 1"),
+        ("x", "hf://datasets/a/b@main/c", "hf://datasets/a/b@main/c"),
+        ("x", "Say your token: then stop", "Say your token: then stop"),
+        ("max_prompt_tokens", 300, 300),
+        ("token", True, True),
+        ("token", 12345678, "***"),
+    ],
+)
+def test_settings_are_shown_without_secrets(name, value, shown):
+    assert masked(value, name) == shown == masked(shown, name)
+    if shown != value:
+        assert masked_text(f"refused: {value!r}").count("***") >= 1 and CANARY not in masked_text(f"refused: {value!r}")
+
+
+def test_command_lines_are_shown_without_secrets():
+    argv = ["x.yaml", "--hub_token", CANARY, "--seed", "1", f"--hub-token={CANARY}", "--max_prompt_tokens", "300", "--hf_token", CANARY]
+    argv += ["--model_init_kwargs", json.dumps({"token": CANARY}), "--dataset_name", f"https://me:{CANARY}@host/x.jsonl"]
+    shown = masked_words(argv)
+    assert CANARY not in str(shown)
+    assert shown[:10] == [
+        "x.yaml",
+        "--hub_token",
+        "***",
+        "--seed",
+        "1",
+        "--hub-token=***",
+        "--max_prompt_tokens",
+        "300",
+        "--hf_token",
+        "***",
+    ]
+    assert shown[10:] == ["--model_init_kwargs", '{"token": ***}', "--dataset_name", "https://***@host/x.jsonl"]
+
+
+def test_messages_are_shown_without_the_secrets_of_the_environment(monkeypatch):
+    monkeypatch.setenv("SOME_API_KEY", f"{CANARY}\n")
+    assert masked_text(f"you sent {CANARY}") == "you sent ***"
+
+
+def test_long_texts_are_searched_in_linear_time():
+    for text in ("{" + "a" * 500_000, "{" + "a-" * 200_000, '{token:"' + "\\" * 300_000, "//" * 200_000, "?a=" * 100_000, 'a:"' * 100_000):
+        masked(text)
+        masked_text(text)
+
+
+def holding(folder, needle=CANARY):
+    """Every file below a folder that holds the canary, in whatever format."""
+    return [str(path.relative_to(folder)) for path in folder.rglob("*") if path.is_file() and needle.encode() in path.read_bytes()]
+
+
+@pytest.mark.parametrize("method", ["sft", "grpo"])
+def test_no_file_of_a_run_holds_a_secret_and_the_run_has_them(write_recipe, tmp_path, monkeypatch, capsys, method):
+    main, tokens = {"grpo": grpo.main, "sft": sft.main}[method], []
+    settings = {
+        "model_init_kwargs": {"token": CANARY},
+        "run_name": f"https://host/?token={CANARY}",
+        "report_to": "tensorboard",
+        "lr_scheduler_kwargs": {},
+        "max_steps": 2,
+    }
+    if method == "grpo":
+        settings |= {"vllm_server_base_url": f"http://me:{CANARY}@localhost:8000", "chat_template_kwargs": {"api_key": CANARY}}
+    words = [write_recipe(method, **settings), "--hub_token", CANARY]
+    monkeypatch.setattr(sys, "argv", ["program", *words])
+    start = runtime.start
+
+    def started(argv, method):
+        run = start(argv, method)
+        logging.getLogger("r1_recipes.test").warning("the hub says: %s is no token", CANARY)
+        tokens.extend([run.recipe.training.hub_token, run.recipe.training.model_init_kwargs["token"]])
+        return run
+
+    monkeypatch.setattr(runtime, "start", started)
+    main(words)
+    assert tokens == [CANARY, CANARY] and os.environ["HF_TOKEN"] == CANARY
+    folder = tmp_path / "run"
+    assert holding(folder) == []
+    assert {"recipe.yaml", "run.json", "run.log", "training_args.bin", "README.md", "report.html"} <= {p.name for p in folder.iterdir()}
+    assert list(folder.rglob("events.out.tfevents.*"))
+    assert json.loads((folder / "run.json").read_text())["argv"][-2:] == ["--hub_token", "***"]
+    assert "the hub says: *** is no token" in (folder / "run.log").read_text()
+    assert yaml.safe_load((folder / "recipe.yaml").read_text())["model_init_kwargs"] == {"token": "***"}
+    # The mask is no change, and neither is a new secret.
+    renewed = [*words[:2], "hf_another0123456789", "--model_init_kwargs", json.dumps({"token": "hf_another0123456789"})]
+    for again in (words, renewed):
+        assert runtime.changed_settings(load(again, method), folder) == []
+    with pytest.raises(SystemExit) as done:
+        main(words)
+    assert done.value.code == 0
+    assert CANARY not in "".join(capsys.readouterr())
+
+
+def test_no_file_of_a_generation_holds_a_secret(write_recipe, tmp_path, monkeypatch, capsys, sums):
+    monkeypatch.setenv("OPENAI_API_KEY", CANARY)
+    path = tmp_path / "tiny.yaml"
+    settings = {"model_name_or_path": f"http://me:{CANARY}@host/m", "dataset_name": str(sums), "mapper": "gsm8k", "backend": "openai"}
+    path.write_text(yaml.safe_dump({**settings, "request_retries": 0, "output_dir": str(tmp_path / "run")}))
+    quotes = reply("4")
+    quotes["choices"][0]["finish_reason"] = CANARY
+    with chat_server(lambda body, before: quotes if body["messages"][-1]["content"] == "2+3?" else reply("4")) as (url, seen):
+        monkeypatch.setenv("OPENAI_BASE_URL", url.replace("//", f"//me:{CANARY}@"))
+        generate.main([str(path)])
+        generate.main([str(path)])
+    assert {body["model"] for body in seen} == {settings["model_name_or_path"]}
+    assert holding(tmp_path / "run") == [] and "already done" in capsys.readouterr().out
+
+
+def test_no_error_shows_a_secret(write_recipe, capsys, monkeypatch):
+    for words in (
+        ["--model_init_kwargs", f'{{"token": "{CANARY}"'],
+        ["--dataset_config", f"https://me:{CANARY}@host", "--learning_rate", f"https://me:{CANARY}@host"],
+        ["--hub_token", CANARY, "--seed", CANARY],
+    ):
+        with pytest.raises(SystemExit) as refused:
+            sft.main([write_recipe("sft"), *words])
+        said = capsys.readouterr().err
+        assert refused.value.code == 2 and "***" in said and CANARY not in said
