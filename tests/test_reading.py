@@ -73,6 +73,38 @@ def test_a_run_folder_with_a_bomb_still_has_a_page(tmp_path, bomb):
 
 
 @pytest.mark.parametrize(
+    "entry",
+    [
+        "[" * 100_000,
+        '{"recipe": "mine", "method": "grpo", "identity": [1]}',
+        '{"recipe": "mine", "method": "grpo", "identity": 3}',
+        "[]",
+        "3",
+    ],
+)
+def test_a_run_folder_whose_entry_is_rubbish_is_refused_in_one_line(tmp_path, entry):
+    (tmp_path / "mine.yaml").write_text(GRPO)
+    folder = tmp_path / "run"
+    folder.mkdir()
+    (folder / "run.json").write_text(entry)
+    recipe = load([str(tmp_path / "mine.yaml")], "grpo")
+    with pytest.raises(RecipeError, match=r"its run\.json cannot be read"):
+        runtime.check_output_dir(recipe, folder)
+    assert not runtime.is_finished(folder)
+    (folder / "checkpoint-1").mkdir()
+    (folder / "checkpoint-1" / "trainer_state.json").write_text("[" * 100_000)
+    assert runtime.newest_whole_checkpoint(folder) is None
+
+
+def test_a_value_deeper_than_anybody_reads_is_refused(tmp_path):
+    path = tmp_path / "mine.yaml"
+    for key in ("model_init_kwargs", "mapper_config"):
+        path.write_text(GRPO + f"{key}: '{'[' * 100_000}'\n")
+        with pytest.raises(RecipeError, match=key):
+            load([str(path)], "grpo")
+
+
+@pytest.mark.parametrize(
     "name, text, said",
     [
         ("x.sh", "A=xxxxxxxxxx\n" + "A=$A$A\n" * 40 + "run --key $A\n", "a word of over 100000 characters"),

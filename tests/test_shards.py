@@ -74,6 +74,32 @@ def test_a_damaged_line_in_the_middle_is_named(tmp_path):
         pass
 
 
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"index": "0"},
+        {"index": [0]},
+        {"digest": None},
+        {"error": 3},
+        {"completions": {}},
+        {"completions": ["text"]},
+        {"completions": [{"text": 1, "tokens": 1, "finish_reason": None}]},
+        {"completions": [{"text": "7", "tokens": "1", "finish_reason": "stop"}]},
+        {"completions": [{"text": "7", "tokens": 1}]},
+    ],
+)
+def test_a_record_of_another_shape_is_named(tmp_path, change):
+    (tmp_path / "shard-00000.jsonl").write_text(json.dumps({**record(0), **change}) + "\n")
+    with pytest.raises(RecipeError, match=r"shard-00000.jsonl: line 1 is no record"), ShardStore(tmp_path):
+        pass
+
+
+def test_a_record_deeper_than_anybody_reads_is_named(tmp_path):
+    (tmp_path / "shard-00000.jsonl").write_text("[" * 100_000 + "\n")
+    with pytest.raises(RecipeError, match=r"shard-00000.jsonl: line 1 is no record"), ShardStore(tmp_path):
+        pass
+
+
 def test_a_second_process_is_kept_out(tmp_path):
     with ShardStore(tmp_path), pytest.raises(RecipeError, match="another process"), ShardStore(tmp_path):
         pass

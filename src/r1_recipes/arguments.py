@@ -67,7 +67,7 @@ class RecipeArguments:
             if isinstance(value, str):
                 try:
                     setattr(self, name, json.loads(value))
-                except json.JSONDecodeError as error:
+                except (ValueError, RecursionError) as error:
                     raise RecipeError(f"{name}: not a JSON object ({error}): {value!r}") from error
         if self.hub not in ("huggingface", "modelscope"):
             raise RecipeError(f"hub: found {self.hub!r}; 'huggingface' and 'modelscope' are known")

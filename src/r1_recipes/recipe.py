@@ -498,7 +498,7 @@ def _converted(action: Any, hint: Any, value: Any, source: str) -> Any:
         elif value.lstrip()[:1] in ("{", "[") and (dict in kinds or action.type is dict):
             try:
                 value = json.loads(value)
-            except json.JSONDecodeError as error:
+            except (ValueError, RecursionError) as error:
                 raise RecipeError(f"{found}; not JSON: {error}") from error
         elif value.lower() in ("true", "false") and key in _STR_OR_BOOL:
             value = value.lower() == "true"

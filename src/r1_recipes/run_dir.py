@@ -75,6 +75,8 @@ def check(recipe: Recipe, output_dir: Path) -> dict[str, Any]:
     try:
         earlier = _read(output_dir)
         name, method, before = earlier["recipe"], earlier["method"], earlier["identity"]
+        if not isinstance(before, dict):
+            raise TypeError(f"identity is {type(before).__name__}")
     except (ValueError, KeyError, TypeError) as error:
         raise RecipeError(f"output_dir {output_dir}: its {RUN_FILE} cannot be read ({error!r}); {remedy}") from error
     if not holds_steps(output_dir):
@@ -243,7 +245,10 @@ def note_hardware(output_dir: Path, found: dict[str, Any]) -> None:
 
 
 def _read(output_dir: Path) -> dict[str, Any]:
-    return json.loads((output_dir / RUN_FILE).read_text(encoding="utf-8"))
+    try:
+        return dict(json.loads((output_dir / RUN_FILE).read_text(encoding="utf-8")))
+    except (RecursionError, TypeError) as error:
+        raise ValueError(f"no mapping, or one without end: {type(error).__name__}") from error
 
 
 def _write_entry(output_dir: Path, entry: dict[str, Any]) -> None:

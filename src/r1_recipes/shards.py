@@ -93,7 +93,8 @@ class ShardStore:
                 try:
                     record = json.loads(line)
                     index, digest, error = record["index"], record["digest"], record["error"]
-                except (ValueError, KeyError, TypeError):
+                    _check_record(record)
+                except (ValueError, KeyError, TypeError, RecursionError):
                     if line.endswith(b"\n"):
                         raise RecipeError(
                             f"{path}: line {rows + 1} is no record of a generation run; the file was changed or damaged. Remove it to "
@@ -182,6 +183,21 @@ class ShardStore:
         finally:
             if file:
                 file.close()
+
+
+def _check_record(record: dict[str, Any]) -> None:
+    """A folder may be somebody else's; what is read of it later must be there, and of its kind.
+
+    Raises:
+        KeyError, TypeError: it is not.
+    """
+    kinds = {"index": (int,), "digest": (str,), "error": (str, type(None)), "completions": (list,)}
+    fields = [(record[name], kind) for name, kind in kinds.items()]
+    for completion in record["completions"]:
+        fields += [(completion["text"], (str,)), (completion["tokens"], (int,)), (completion["finish_reason"], (str, type(None)))]
+    for value, kind in fields:
+        if type(value) not in kind:
+            raise TypeError(f"found {type(value).__name__}")
 
 
 def row_digest(prompt: Any, solution: Any) -> str:
