@@ -27,6 +27,7 @@ from pyarrow import compute
 from r1_recipes.data.sources import CsvStyle
 from r1_recipes.errors import RecipeError, first_line
 
+_SAMPLE = 5000  # JSON rows that say what the columns hold
 _CSV_BLOCK = 1 << 22  # bytes; a row must fit in one
 _MAX_DEPTH = 20  # Arrow reads no more than 64 levels; a deeper column is held as JSON text
 _MAX_KEYS = 250  # an object with more keys, over all rows, is a mapping: its column is held as JSON text
@@ -40,28 +41,32 @@ def read_files(paths: list[Path], style: CsvStyle) -> datasets.Dataset:
     Raises:
         RecipeError: a file cannot be read; the text names file, row and cause.
     """
+    for path in paths:
+        with path.open("rb") as file:
+            if file.read(23) == b"version https://git-lfs":
+                raise unreadable(path, "is a Git LFS pointer, not the data. Fix: git lfs pull")
     stamps = [(str(path.resolve()), path.stat().st_size, path.stat().st_mtime_ns) for path in paths]
-    for sample in (5000, None):  # rows that say what the columns hold; all of them where the first ones do not tell
-        builder = _Files(config_id=f"rows-{Hasher.hash((stamps, style))}", paths=paths, style=style, sample=sample)
+    for whole in (False, True):
+        builder = _Files(config_id=f"rows-{Hasher.hash((stamps, style))}", paths=paths, style=style, whole=whole)
         try:
             builder.download_and_prepare(verification_mode="no_checks")
         except datasets.exceptions.DatasetGenerationError as error:  # says only that there was an error
-            if not isinstance(error.__cause__, _OtherKind):
+            if not isinstance(error.__cause__, _NeedsWhole):
                 raise error.__cause__ or error from None
         else:
             break
     return builder.as_dataset(split="train")
 
 
-class _OtherKind(Exception):
-    """A row does not fit the columns that were found in the first ones."""
+class _NeedsWhole(Exception):
+    """A row is not as the first ones, or larger than a block: only the whole file tells how to read it."""
 
 
 @dataclass
 class _Config(datasets.BuilderConfig):
     paths: list[Path] | None = None
     style: CsvStyle | None = None
-    sample: int | None = None
+    whole: bool = False
 
 
 class _Files(datasets.ArrowBasedBuilder):
@@ -79,7 +84,7 @@ class _Files(datasets.ArrowBasedBuilder):
             columns = dict.fromkeys(column for path in paths for column in _csv_header(path, style)[0])
             features = datasets.Features(dict.fromkeys(columns, datasets.Value("string")))
         else:
-            self.kinds = _json_kinds(paths, self.config.sample)
+            self.kinds = _json_kinds(paths, None if self.config.whole else _SAMPLE)
             features = datasets.Features(
                 {column: datasets.Json() if _has_any(kind, (object,)) else _feature(kind) for column, kind in self.kinds.items()}
             )
@@ -92,7 +97,7 @@ class _Files(datasets.ArrowBasedBuilder):
             if path.suffix == ".parquet":
                 tables = (pyarrow.Table.from_batches([batch]) for batch in _open_parquet(path).iter_batches(1000))
             elif path.suffix in (".csv", ".tsv"):
-                tables = _csv_tables(path, self.config.style)
+                tables = _csv_tables(path, self.config.style, whole=self.config.whole)
             else:
                 tables = _json_tables(path, self.kinds, features)
             count = 0
@@ -137,8 +142,9 @@ def _open_parquet(path: Path) -> pyarrow.parquet.ParquetFile:
 def _parquet_features(paths: list[Path]) -> datasets.Features:
     features = datasets.Features()
     for path in paths:
+        schema = _open_parquet(path).schema_arrow
         try:
-            found = datasets.Features.from_arrow_schema(_open_parquet(path).schema_arrow)
+            found = datasets.Features.from_arrow_schema(schema)
         except (ValueError, NotImplementedError) as error:  # a type that datasets has not, such as a map
             raise unreadable(path, first_line(error)) from error
         if not found:
@@ -166,10 +172,10 @@ def _csv_header(path: Path, style: CsvStyle) -> tuple[list[str], int]:
             raise _undecodable(path, style.encoding) from error
         except csv.Error as error:
             raise unreadable(path, f"the header is not CSV: {error}") from error
-    other = next((mark for mark in ",;\t|" if len(names) == 1 and mark in names[0]), None)
+    used = style.delimiter(path)
+    other = next((mark for mark in ",;\t|" if len(names) == 1 and mark in names[0] and mark != used), None)
     if other is not None:
-        key = json.dumps(other)
-        raise unreadable(path, f"the header is one column, {names[0]!r}, with {style.delimiter(path)!r}. Fix: csv_separator: {key}")
+        raise unreadable(path, f"the header is one column, {names[0]!r}, with {used!r}. Fix: csv_separator: {json.dumps(other)}")
     names = [name or f"Unnamed: {position}" for position, name in enumerate(names)]  # an index that pandas wrote, as pandas names it
     for name in names:
         if names.count(name) > 1:
@@ -177,7 +183,7 @@ def _csv_header(path: Path, style: CsvStyle) -> tuple[list[str], int]:
     return names, blank
 
 
-def _csv_tables(path: Path, style: CsvStyle) -> Iterator[pyarrow.Table]:
+def _csv_tables(path: Path, style: CsvStyle, *, whole: bool) -> Iterator[pyarrow.Table]:
     names, blank = _csv_header(path, style)
     ragged: list[pyarrow.csv.InvalidRow] = []
     last = None
@@ -191,7 +197,7 @@ def _csv_tables(path: Path, style: CsvStyle) -> Iterator[pyarrow.Table]:
             path,
             pyarrow.csv.ReadOptions(
                 use_threads=False,  # rows are numbered only without
-                block_size=_CSV_BLOCK,
+                block_size=min(path.stat().st_size + 1, 2**31 - 1) if whole else _CSV_BLOCK,
                 skip_rows=blank,
                 skip_rows_after_names=1,
                 column_names=names,
@@ -216,6 +222,8 @@ def _csv_tables(path: Path, style: CsvStyle) -> Iterator[pyarrow.Table]:
             raise unreadable(path, cause, row.number - 2) from error
         if "invalid UTF8" in str(error) or isinstance(error, UnicodeDecodeError):
             raise _undecodable(path, style.encoding) from error
+        if "straddling" in str(error) and not whole:
+            raise _NeedsWhole from error
         raise unreadable(path, first_line(error)) from error
     # A quote that is not closed takes the rest of the file into its cell.
     with path.open("rb") as file:
@@ -256,7 +264,7 @@ def _json_tables(path: Path, kinds: dict[str, Any], features: datasets.Features)
         if table is None:
             values = [_object(path, row, line, source) for row, (line, source) in batch]
             if any((kind := _kind(value)) != kinds and _join(kinds, kind) != kinds for value in values):
-                raise _OtherKind
+                raise _NeedsWhole
             columns = [[_cast(value.get(column), feature) for value in values] for column, feature in features.items()]
             table = pyarrow.table([pyarrow.array(*column) for column in zip(columns, schema.types, strict=True)], schema.names)
         yield table
@@ -299,7 +307,9 @@ def _json_sources(path: Path) -> Iterator[tuple[int | None, Any]]:
     document = _parse(path, None, None, text)
     if isinstance(document, dict):
         rows = document.get("data") if path.suffix == ".json" else None
-        document = rows if isinstance(rows, list) and rows and isinstance(rows[0], dict) else [document]
+        document = rows if isinstance(rows, list) and (not rows or isinstance(rows[0], dict)) else [document]
+    if document == []:
+        raise unreadable(path, "holds no rows")
     for value in document if isinstance(document, list) else [document]:
         yield None, value
 
