@@ -273,7 +273,7 @@ class TestBreakingOut:
     def test_limits_cannot_be_raised(self, bubblewrap):
         code = """
             import resource
-            for name in ("CPU", "AS", "FSIZE", "NOFILE", "NPROC", "CORE"):
+            for name in ("CPU", "AS", "FSIZE", "NOFILE", "NPROC", "CORE", "SIGPENDING"):
                 kind = getattr(resource, "RLIMIT_" + name)
                 soft, hard = resource.getrlimit(kind)
                 try:
@@ -389,18 +389,35 @@ class TestFlooding:
         """
         assert run(bubblewrap, code) == Outcome("ok", b"0\n")
 
-    def test_descriptors_in_a_socket_s_queue(self, bubblewrap):
-        """They would hold as many pipes again as the limit of descriptors allows."""
+    def test_a_pair_of_sockets_holds_little(self, bubblewrap):
+        """No descriptors, which would be past their limit, and no more bytes than the kernel's default."""
         code = """
             import os, socket
             ours, theirs = socket.socketpair()
-            try:
-                socket.send_fds(ours, [b"x"], list(os.pipe()))
-                print("out")
-            except PermissionError:
-                print("held")
+            for action in (
+                lambda: socket.send_fds(ours, [b"x"], list(os.pipe())),
+                lambda: ours.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, 1 << 24),
+            ):
+                try:
+                    action()
+                    print("out")
+                except PermissionError:
+                    print("held")
         """
-        assert run(bubblewrap, code) == Outcome("ok", b"held\n")
+        assert run(bubblewrap, code) == Outcome("ok", b"held\nheld\n")
+
+    def test_signals_that_wait_are_few(self, bubblewrap):
+        code = """
+            import ctypes, signal, os
+            signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGRTMIN])
+            value = ctypes.c_void_p(0)
+            libc = ctypes.CDLL(None)
+            count = 0
+            while count < 10_000 and libc.sigqueue(os.getpid(), int(signal.SIGRTMIN), value) == 0:
+                count += 1
+            print(count)
+        """
+        assert run(bubblewrap, code) == Outcome("ok", b"64\n")
 
     def test_endless_output(self, bubblewrap):
         before = psutil.Process().memory_info().rss

@@ -186,6 +186,7 @@ def payload(program: Program, call: Call, limits: Limits, *, own_user: bool = Tr
             ["RLIMIT_NOFILE", [MAX_FILES, MAX_FILES]],
             *([["RLIMIT_NPROC", [MAX_THREADS, MAX_THREADS]]] if own_user else []),
             ["RLIMIT_CORE", [0, 0]],
+            ["RLIMIT_SIGPENDING", [MAX_FILES, MAX_FILES]],  # of signals that wait; the kernel's default grows with its memory
             ["RLIMIT_STACK", [STACK_BYTES, STACK_BYTES]],
             ["RLIMIT_AS", [limits.memory_mb << 20] * 2],
         ],
