@@ -263,6 +263,7 @@ print(judging.score('{{"reasoning_gym": "gcd", "entry": {{}}}}', "open({str(tmp_
 def test_same_text_is_compared_line_by_line():
     assert gym.same_text(" 1 2 \n3  4\n", "1 2\n3 4")
     assert not gym.same_text("1 2 3 4", "1 2\n3 4")
+    assert not gym.same_text("", " ")
     spec = json.dumps({"reasoning_gym": "game_of_life_halting", "entry": {"answer": "False"}})
     assert verification.score([spec] * 4, ["False", "True", "anything", ""]) == [True, False, False, False]
 
@@ -272,3 +273,15 @@ def test_a_number_is_graded_as_mathematics():
     specs = [json.dumps({"reasoning_gym": task, "entry": {"answer": gold}}) for task, gold in golds.items()]
     answers = ["3/8", "13", "0", "13 or 5", "nan", None]
     assert verification.score(specs * 3, answers) == [True, True, False, False, False, False]
+
+
+@pytest.mark.parametrize("task", [*sorted(gym.SAME_TEXT | gym.GRADED), "gcd"])
+def test_a_row_without_an_answer_pays_nothing(task):
+    for entry in ({}, {"answer": None}, {"answer": ""}, {"answer": []}):
+        spec = json.dumps({"reasoning_gym": task, "entry": entry})
+        assert verification.score([spec] * 4, ["", "None", "null", "0"]) == [False] * 4
+
+
+def test_a_scorer_that_is_nested_without_end_is_the_data_s_fault():
+    with pytest.raises(ValueError, match="a scorer must be JSON"):
+        verification.score(["[" * 100_000], ["1"])

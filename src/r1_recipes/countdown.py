@@ -78,7 +78,7 @@ def scorer_puzzle(spec: str) -> Puzzle | None:
     """
     try:
         parsed = json.loads(spec)
-    except ValueError:
+    except (ValueError, RecursionError):
         return None
     if not isinstance(parsed, dict):
         return None

@@ -130,10 +130,11 @@ def score(scorers: Sequence[str], answers: Sequence[str | None]) -> list[bool]:
             task, entry = _read_scorer(spec)
             if answer is None or len(answer) > 8 * MAX_ANSWER_CHARS:  # A task may ask for a whole grid.
                 continue
+            gold = "" if entry.get("answer") is None else str(entry["answer"])
             if task in GRADED:
-                graded[index] = str(entry.get("answer"))
+                graded[index] = gold
             elif task in SAME_TEXT:
-                verdicts[index] = same_text(answer, str(entry.get("answer")))
+                verdicts[index] = same_text(answer, gold)
             else:
                 tasks[index] = ["score", spec, answer]
         for index, verdict in zip(graded, grade(list(graded.values()), [answers[index] for index in graded]), strict=True):

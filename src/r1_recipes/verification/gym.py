@@ -49,5 +49,6 @@ def check_task(task: str) -> None:
 
 
 def same_text(answer: str, gold: str) -> bool:
-    """Whether two texts are alike but for white space inside and around their lines."""
-    return [line.split() for line in answer.strip().splitlines()] == [line.split() for line in gold.strip().splitlines()]
+    """Whether two texts are alike but for white space inside and around their lines; nothing is like an empty one."""
+    found, wanted = ([line.split() for line in text.strip().splitlines()] for text in (answer, gold))
+    return found == wanted != []
