@@ -8,7 +8,7 @@ import sys
 import pytest
 import yaml
 
-from r1_recipes import generate, grpo, masking, runtime, sft
+from r1_recipes import generate, grpo, masking, preflight, runtime, sft
 from r1_recipes.masking import is_secret, masked, masked_text, masked_words
 from r1_recipes.recipe import known_keys, load
 from tests.chat_server import chat_server, reply
@@ -115,7 +115,8 @@ def test_no_file_of_a_run_holds_a_secret_and_the_run_has_them(write_recipe, tmp_
         return run
 
     monkeypatch.setattr(runtime, "start", started)
-    main(words)
+    main()
+    assert CANARY not in str(sys.argv)  # W&B's copy
     assert tokens == [CANARY, CANARY] and os.environ["HF_TOKEN"] == CANARY
     folder = tmp_path / "run"
     assert holding(folder) == []
@@ -159,3 +160,6 @@ def test_no_error_shows_a_secret(write_recipe, capsys, monkeypatch):
             sft.main([write_recipe("sft"), *words])
         said = capsys.readouterr().err
         assert refused.value.code == 2 and "***" in said and CANARY not in said
+        with pytest.raises(SystemExit):
+            preflight.main([write_recipe("sft"), *words, "--method", "sft"])
+        assert CANARY not in "".join(capsys.readouterr())

@@ -100,7 +100,9 @@ def start(argv: Sequence[str] | None, method: str) -> Run:
     Raises:
         RecipeError: anything that can be known before a model or data set is loaded.
     """
-    argv = sys.argv[1:] if argv is None else argv
+    if argv is None:
+        argv = sys.argv[1:]
+        sys.argv[1:] = masked_words(argv)  # which W&B keeps, with the run
     if {"-h", "--help"} & set(argv):
         say(usage(method))
         raise SystemExit(0)

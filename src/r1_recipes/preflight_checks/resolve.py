@@ -12,6 +12,7 @@ from typing import Any
 
 from r1_recipes import run_dir, runtime
 from r1_recipes.errors import RecipeError
+from r1_recipes.masking import masked_text
 from r1_recipes.preflight_checks.findings import Report
 from r1_recipes.recipe import Recipe, argument_types, load, read_yaml
 
@@ -73,7 +74,7 @@ def read_recipe(report: Report, argv: Sequence[str], method: str) -> Recipe | No
                 held_out = int(found[1])
                 extra += ["--per_device_eval_batch_size", found[2]]
             else:
-                report.error("recipe.unusable", str(error))
+                report.error("recipe.unusable", masked_text(str(error)))
                 return None
     else:
         report.error(
