@@ -6,8 +6,8 @@
 It trains ``recipes/gsm8k_qwen05b.yaml`` once with Transformers' generation (a few steps, for the time) and once with vLLM colocated, and
 judges the model before and after. Where vLLM, or a GPU for it, is missing, Transformers trains all the steps, and the table says what was
 left out. Each table is printed, and added to DIR/results.md, as soon as it is there; runs, completions and log.txt stay in DIR (default:
-outputs/gpu_benchmark). Words after ``--`` override the recipe. Needs this package and what it depends on: ``make install``, with
-``EXTRAS=demo,dev,vllm`` for vLLM.
+outputs/gpu_benchmark). Words after ``--`` override the recipe. Needs this package and what it depends on: ``make install``,
+and ``make install EXTRAS=vllm`` for vLLM.
 """
 
 from __future__ import annotations
