@@ -62,7 +62,8 @@ def pip() -> list[str]:
     if importlib.util.find_spec("pip") is None:
         pytest.skip("this environment has no pip")
     command = [sys.executable, "-m", "pip", "install", "--dry-run", "--ignore-installed", "--quiet"]
-    if run(*command, "--no-deps", "--retries", "0", "--timeout", "15", "iniconfig").returncode:
+    # Small, and needed below; a mirror on disk may hold the common ones.
+    if run(*command, "--no-deps", "--retries", "0", "--timeout", "15", "lm-format-enforcer").returncode:
         pytest.skip("pip cannot reach the package registry")
     return command
 
@@ -73,7 +74,7 @@ def uv(tmp_path_factory: pytest.TempPathFactory) -> list[str]:
     command = [sys.executable, "-m", "uv", "pip", "compile", "--quiet", "--no-header", "--no-annotate"]
     probe = tmp_path_factory.mktemp("uv") / "probe.in"
     probe.write_text("iniconfig", encoding="utf-8")
-    if run(*command, "--refresh", str(probe)).returncode:
+    if run(*command, "--refresh", str(probe), UV_HTTP_TIMEOUT="15", UV_HTTP_RETRIES="0").returncode:
         pytest.skip("uv cannot reach the package registry")
     return command
 
