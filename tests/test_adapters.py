@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import json
 import shutil
+import subprocess
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 import torch
 
-from r1_recipes import adapters, grpo, runtime
+from r1_recipes import adapters, grpo, run_dir, runtime
 from r1_recipes.errors import RecipeError
 from r1_recipes.recipe import load
 from tests.conftest import metrics, weights
@@ -158,6 +159,24 @@ def test_a_lora_run_can_be_merged(
     changed = {name for name in before if not before[name].equal(after[name])}
     # All linear layers but the output, which is not trained; norms, embeddings and biases are the base model's.
     assert changed == {name for name in before if name.endswith("proj.weight")}
+
+
+def test_a_run_is_finished_when_it_is_merged_and_not_before(
+    write_recipe: Callable[..., str], tmp_path: Path, capsys: pytest.CaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    run = tmp_path / "run"
+    lora = {"use_peft": True, "lora_r": 4, "lora_target_modules": ["q_proj", "v_proj"]}
+    path = write_recipe("grpo", max_steps=2, merge_adapters=True, **lora)
+    with monkeypatch.context() as patch:
+        failed = subprocess.CompletedProcess([], 1, stdout="", stderr="error: no room")
+        patch.setattr(runtime.subprocess, "run", lambda *args, **kwargs: failed)
+        with pytest.raises(SystemExit):
+            grpo.main([path])
+    assert "merge_adapters: the run is saved, its adapters are not merged: error: no room" in capsys.readouterr().err
+    assert not run_dir.is_finished(run) and (run / "adapter_model.safetensors").exists()
+    before = metrics(run)
+    grpo.main([path])
+    assert run_dir.is_finished(run) and (run / "merged").is_dir() and metrics(run) == before
 
 
 def test_merging_needs_adapters(write_recipe: Callable[..., str]) -> None:

@@ -329,6 +329,16 @@ def test_an_optimizer_or_a_schedule_that_is_not_there_is_no_point_to_go_on_from(
         (torn / name).rename(named / name)
 
 
+def test_a_random_state_that_is_not_there_is_told(
+    write_recipe: Callable[..., str], torn: Path, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    loaded = load(write_recipe("grpo"), "--resume_from_checkpoint", str(torn / "checkpoint-4"))
+    assert checkpoints.resume_point(loaded, torn / "none").name == "checkpoint-4" and not caplog.records
+    monkeypatch.setenv("WORLD_SIZE", "2")
+    checkpoints.resume_point(loaded, torn / "none")
+    assert "holds no random state for each of 2 processes" in caplog.text
+
+
 def test_weights_are_known_by_their_content(tiny_model: Path, tmp_path: Path) -> None:
     shutil.copytree(tiny_model, tmp_path / "model")
     stamp = run_dir.weights_stamp(tmp_path / "model")

@@ -141,6 +141,9 @@ def resume_point(recipe: Recipe, output_dir: Path) -> Path | None:
             f"{found}: holds no optimizer and schedule to go on with (save_only_model: true?); to start a run of its own from these "
             f"weights: --model_name_or_path {found} --output_dir …"
         )
+    count = processes.world_size()
+    if not (found / (f"rng_state_{count - 1}.pth" if count > 1 else "rng_state.pth")).is_file():
+        logger.warning("%s: holds no random state for each of %d processes, so the run goes another way than unstopped", found, count)
     if (output_dir / run_dir.RECIPE_FILE).is_file() and not recipe.script.smoke:
         _check_batch(recipe, output_dir, found)
     return found
