@@ -328,6 +328,14 @@ def test_a_stage_ends_with_its_pipeline(tmp_path, number):
     assert [path.name for path in tmp_path.iterdir()] == ["saved"]
 
 
+def test_a_yield_that_cannot_be_read_is_one_line(tmp_path):
+    (tmp_path / "dataset").mkdir()
+    for damage in (lambda path: None, lambda path: path.write_text("{")):
+        damage(tmp_path / "dataset" / "yield.json")
+        with pytest.raises(RecipeError, match=rf"yield.json: cannot be read .*; remove {tmp_path} to make it again"):
+            pipeline._yielded(tmp_path)
+
+
 @pytest.mark.parametrize("content", ["", '{"judged": ', "[]", '{"judged": {}, "scores": {}}'])
 def test_scores_that_cannot_be_read_are_judged_again(tiny, tmp_path, tiny_model, monkeypatch, content):
     judged = []

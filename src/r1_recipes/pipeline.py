@@ -246,9 +246,17 @@ def _run_stage(run: _Run, stage: Stage) -> Outcome:
                 _preflight(run.pipeline.preflight, stage, argv)
             seconds = _subprocess([sys.executable, "-m", f"r1_recipes.{stage.method}", *argv])
         if stage.method == "generate":
-            return Outcome(yielded=json.loads((folder / "dataset" / "yield.json").read_text(encoding="utf-8")), seconds=seconds)
+            return Outcome(yielded=_yielded(folder), seconds=seconds)
         model = str(folder)
     return Outcome(scores=_judge(run, stage, model), seconds=seconds)
+
+
+def _yielded(folder: Path) -> dict[str, Any]:
+    path = folder / "dataset" / "yield.json"
+    try:
+        return json.loads(path.read_text(encoding="utf-8"))
+    except (OSError, ValueError) as error:
+        raise RecipeError(f"{path}: cannot be read ({first_line(error)[:-1]}); remove {folder} to make it again") from error
 
 
 def _preflight(settings: Preflight, stage: Stage, argv: list[str]) -> None:
