@@ -9,7 +9,6 @@ from __future__ import annotations
 import csv
 import json
 from collections.abc import Iterator
-from dataclasses import dataclass
 from itertools import chain, islice
 from pathlib import Path
 from types import NoneType
@@ -47,7 +46,8 @@ def read_files(paths: list[Path], style: CsvStyle) -> datasets.Dataset:
                 raise unreadable(path, "is a Git LFS pointer, not the data. Fix: git lfs pull")
     stamps = [(str(path.resolve()), path.stat().st_size, path.stat().st_mtime_ns) for path in paths]
     for whole in (False, True):
-        builder = _Files(config_id=f"rows-{Hasher.hash((stamps, style))}", paths=paths, style=style, whole=whole)
+        builder = _Files(config_id=f"rows-{Hasher.hash((stamps, style))}")
+        builder.paths, builder.style, builder.whole = paths, style, whole
         try:
             builder.download_and_prepare(verification_mode="no_checks")
         except datasets.exceptions.DatasetGenerationError as error:  # says only that there was an error
@@ -62,42 +62,35 @@ class _NeedsWhole(Exception):
     """A row is not as the first ones, or larger than a block: only the whole file tells how to read it."""
 
 
-@dataclass
-class _Config(datasets.BuilderConfig):
-    paths: list[Path] | None = None
-    style: CsvStyle | None = None
-    whole: bool = False
-
-
 class _Files(datasets.ArrowBasedBuilder):
-    BUILDER_CONFIG_CLASS = _Config
     VERSION = datasets.Version("1.0.0")  # of the rules above: a new one makes old cache files stale
+    paths: list[Path]
+    style: CsvStyle
+    whole: bool
 
     def _info(self) -> datasets.DatasetInfo:
         return datasets.DatasetInfo()
 
     def _split_generators(self, dl_manager: Any) -> list[datasets.SplitGenerator]:
-        paths, style = self.config.paths, self.config.style
+        paths = self.paths
         if paths[0].suffix == ".parquet":
             features = _parquet_features(paths)
         elif paths[0].suffix in (".csv", ".tsv"):
-            columns = dict.fromkeys(column for path in paths for column in _csv_header(path, style)[0])
+            columns = dict.fromkeys(column for path in paths for column in _csv_header(path, self.style)[0])
             features = datasets.Features(dict.fromkeys(columns, datasets.Value("string")))
         else:
-            self.kinds = _json_kinds(paths, None if self.config.whole else _SAMPLE)
-            features = datasets.Features(
-                {column: datasets.Json() if _has_any(kind, (object,)) else _feature(kind) for column, kind in self.kinds.items()}
-            )
+            self.kinds = _json_kinds(paths, None if self.whole else _SAMPLE)
+            features = datasets.Features({column: _feature(kind) for column, kind in self.kinds.items()})
         self.info.features = features
         return [datasets.SplitGenerator(name="train", gen_kwargs={})]
 
     def _generate_tables(self) -> Iterator[tuple[Any, pyarrow.Table]]:
         features = self.info.features
-        for number, path in enumerate(self.config.paths):
+        for number, path in enumerate(self.paths):
             if path.suffix == ".parquet":
                 tables = (pyarrow.Table.from_batches([batch]) for batch in _open_parquet(path).iter_batches(1000))
             elif path.suffix in (".csv", ".tsv"):
-                tables = _csv_tables(path, self.config.style, whole=self.config.whole)
+                tables = _csv_tables(path, self.style, whole=self.whole)
             else:
                 tables = _json_tables(path, self.kinds, features)
             count = 0
@@ -246,8 +239,8 @@ def _json_kinds(paths: list[Path], sample: int | None) -> dict[str, Any]:
     """The kind of each column, from the first rows of each file or from all."""
     kinds: Any = {}
     for path in paths:
-        for row, line, value in islice(_json_rows(path), sample):
-            kind = _kind(value)
+        for row, (line, source) in enumerate(islice(_json_sources(path), sample)):
+            kind = _kind(_object(path, row, line, source))
             if kind != kinds:
                 kinds = _join(kinds, kind)
             if kinds is object:
@@ -259,8 +252,9 @@ def _json_kinds(paths: list[Path], sample: int | None) -> dict[str, Any]:
 
 def _json_tables(path: Path, kinds: dict[str, Any], features: datasets.Features) -> Iterator[pyarrow.Table]:
     schema, rows = features.arrow_schema, enumerate(_json_sources(path))
+    exact = not any(word in str(schema.types) for word in ("double", "json"))  # Arrow's reader keeps no number's spelling, and has no JSON
     while batch := list(islice(rows, 1000)):
-        table = None if _has_any(kinds, (float, object)) else _arrow_table([source for _, (_, source) in batch], schema)
+        table = _arrow_table([source for _, (_, source) in batch], schema) if exact else None
         if table is None:
             values = [_object(path, row, line, source) for row, (line, source) in batch]
             if any((kind := _kind(value)) != kinds and _join(kinds, kind) != kinds for value in values):
@@ -285,11 +279,6 @@ def _arrow_table(lines: list[Any], schema: pyarrow.Schema) -> pyarrow.Table | No
     except (pyarrow.ArrowException, UnicodeDecodeError, OverflowError):  # the slow way names row and cause
         return None
     return table if len(table) == len(lines) else None  # one line may hold two objects
-
-
-def _json_rows(path: Path) -> Iterator[tuple[int, int | None, dict[str, Any]]]:
-    for row, (line, source) in enumerate(_json_sources(path)):
-        yield row, line, _object(path, row, line, source)
 
 
 def _json_sources(path: Path) -> Iterator[tuple[int | None, Any]]:
@@ -401,15 +390,17 @@ def _join(one: Any, other: Any) -> Any:
 _SCALARS = {NoneType: "null", bool: "bool", int: "int64", float: "float64", str: "string"}
 
 
-def _has_any(kind: Any, types: tuple[type, ...]) -> bool:
-    parts = kind.values() if isinstance(kind, dict) else kind if isinstance(kind, list) else ()
-    return kind in types if isinstance(kind, type) else any(_has_any(part, types) for part in parts)
-
-
 def _feature(kind: Any) -> Any:
+    try:
+        return _nested(kind)
+    except KeyError:  # ``object`` is no scalar
+        return datasets.Json()
+
+
+def _nested(kind: Any) -> Any:
     if isinstance(kind, dict):
-        return {key: _feature(item) for key, item in kind.items()}
-    return datasets.List(_feature(kind[0])) if isinstance(kind, list) else datasets.Value(_SCALARS[kind])
+        return {key: _nested(item) for key, item in kind.items()}
+    return datasets.List(_nested(kind[0])) if isinstance(kind, list) else datasets.Value(_SCALARS[kind])
 
 
 def _cast(value: Any, feature: Any) -> Any:
