@@ -73,6 +73,8 @@ TORN = [
     ("latin.jsonl", b'{"a": "x"}\n{"a": "caf\xe9"}\n', r"line 2: byte 11 \(0xe9\) is not utf-8. Fix: save it as UTF-8"),
     ("latin.json", b'[{"a": "x"},\n{"a": "caf\xe9"}]', r"line 2: byte 11 \(0xe9\) is not utf-8"),
     ("nul.jsonl", b'{"a": "x"}\n{"a": "\x00"}\n', r"row 1 \(line 2\): is not JSON: Invalid control character"),
+    ("nul_key.jsonl", b'{"a\\u0000b": "1", "a": "2"}\n', r"column 'a\\x00b' has a NUL in its name"),
+    ("nul_header.csv", b"a\0b,a\n1,2\n", r"column 'a\\x00b' has a NUL in its name"),
     ("nuls.jsonl", b"\x00" * 64, "is not JSON"),
     ("utf16.jsonl", '{"a": 1}\n{"a": 2}\n'.encode("utf-16"), r"line 1: byte 1 \(0xff\) is not utf-8"),
     ("gz.jsonl", b"\x1f\x8b\x08\x00garbage\n\xff", r"is not utf-8"),
@@ -125,6 +127,7 @@ SOUND = [
     ("nan.jsonl", b'{"a": NaN}\n{"a": 1.5}\n', [{"a": None}, {"a": 1.5}]),
     ("infinity.jsonl", b'{"a": -Infinity}\n{"a": 1.5}\n', [{"a": "-Infinity"}, {"a": "1.5"}]),
     ("nul.jsonl", b'{"a": "x\\u0000y"}\n', [{"a": "x\0y"}]),
+    ("nul_inside.jsonl", b'{"a": {"b\\u0000c": "1", "b": "2"}}\n', [{"a": {"b\0c": "1", "b": "2"}}]),
     ("emoji.jsonl", b'{"a": "\\ud83d\\ude00"}\n', [{"a": "\U0001f600"}]),
     ("text.jsonl", b'{"a": 72}\n{"a": "72 cm"}\n{"a": true}\n', [{"a": "72"}, {"a": "72 cm"}, {"a": "true"}]),
     ("text_later.jsonl", b'{"a": 72}\n' * 6000 + b'{"a": "007"}\n', [{"a": "72"}] * 6000 + [{"a": "007"}]),
@@ -374,3 +377,30 @@ def test_a_cell_as_text():
     for value, reason in ((b"\xff", "bytes that are not UTF-8"), (["72"], "a list, not a text"), ({"a": 1}, "a dict, not a text")):
         with pytest.raises(SkipRow, match=f"column 'a' holds {reason}"):
             as_text(value, "a")
+
+
+@pytest.mark.parametrize("ending", ["jsonl", "json", "csv", "parquet"])
+def test_any_damage_is_one_line(tmp_path, ending):
+    rng = random.Random(ending)
+    whole = {
+        "jsonl": b'{"a": "1", "b": [{"x": null, "y": "z"}], "n": 12}\n{"a": "two\\n", "b": [], "n": -3}\n{"a": "3", "b": null}\n',
+        "json": b'[{"a": 1, "b": {"c": [1.5, "x"]}},\n {"a": "2"}]',
+        "csv": b'a,b\n1,"x, ""y"""\n2,"multi\nline"\n3,4\n',
+        "parquet": WHOLE,
+    }[ending]
+    marks = [b'"', b"{", b"}", b"[", b"]", b",", b"\n", b"null", b"\\", b"\0", b"\xff", b"1e999", b"-0", b"\\ud800", b"\r"]
+    refused = 0
+    for number in range(60):
+        damaged = bytearray(whole)
+        for _ in range(rng.randrange(1, 5)):
+            place = rng.randrange(len(damaged) + 1)
+            damaged[place : place + rng.randrange(3)] = rng.choice([b"", *marks])
+        path = tmp_path / f"{number}.{ending}"
+        path.write_bytes(damaged)
+        try:
+            load_rows(str(path), "train").to_list()
+        except RecipeError as error:
+            refused += 1
+            assert str(error).startswith(f"dataset_name: {path}: cannot be read: "), bytes(damaged)
+            assert str(error).count("cannot be read") == len(str(error).splitlines()) == 1, bytes(damaged)
+    assert refused > 10

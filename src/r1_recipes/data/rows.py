@@ -81,6 +81,9 @@ class _Files(datasets.ArrowBasedBuilder):
         else:
             self.kinds = _json_kinds(paths, None if self.whole else _SAMPLE)
             features = datasets.Features({column: _feature(kind) for column, kind in self.kinds.items()})
+        broken = [column for column in features if "\0" in column]
+        if broken:  # Arrow would cut it there
+            raise unreadable(paths[0], f"column {broken[0]!r} has a NUL in its name")
         self.info.features = features
         return [datasets.SplitGenerator(name="train", gen_kwargs={})]
 
@@ -393,12 +396,14 @@ _SCALARS = {NoneType: "null", bool: "bool", int: "int64", float: "float64", str:
 def _feature(kind: Any) -> Any:
     try:
         return _nested(kind)
-    except KeyError:  # ``object`` is no scalar
+    except KeyError:  # ``object`` is no scalar; Arrow cuts a key at a NUL
         return datasets.Json()
 
 
 def _nested(kind: Any) -> Any:
     if isinstance(kind, dict):
+        if "\0" in "".join(kind):
+            raise KeyError
         return {key: _nested(item) for key, item in kind.items()}
     return datasets.List(_nested(kind[0])) if isinstance(kind, list) else datasets.Value(_SCALARS[kind])
 
