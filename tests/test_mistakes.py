@@ -139,7 +139,7 @@ def test_rewards_that_log_the_same_columns_share_them(write_recipe: Callable[...
     """Each completion stays one row of the table; the first that has something to say of a row fills its field."""
     path = write_recipe(
         "grpo",
-        reward_funcs=["accuracy", "answer_match", f"{OWN}:in_parts"],
+        reward_funcs=[f"{OWN}:in_parts", "accuracy", "answer_match"],
         max_steps=1,
         log_completions=True,
         num_completions_to_print=0,

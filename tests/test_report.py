@@ -207,6 +207,19 @@ def ramp(begin: float, end: float, count: int = 8) -> list[float]:
 
 
 @pytest.mark.parametrize(
+    ("rewards", "judge"),
+    [("[format, exact_match]", "exact_match"), ("[format, my_module:points]", "points"), ("[tag_count, countdown, accuracy]", "accuracy")],
+)
+def test_the_accuracy_of_a_run_is_that_of_its_first_reward_that_judges(tmp_path: Path, rewards: str, judge: str) -> None:
+    names = ["format", "tag_count", "exact_match", "points", "countdown", "accuracy"]
+    flat = {f"rewards/{name}/mean": ramp(0.25, 0.25) for name in names if name in rewards}
+    path = write_run(tmp_path / "run", {"reward": ramp(0.25, 0.5), **flat})
+    (path / "recipe.yaml").write_text(f"reward_funcs: {rewards}\n")
+    flags = [flag["values"]["reward"] for flag in report.find_flags(report.read_run(path)) if flag["code"] == "reward_not_accuracy"]
+    assert flags == [judge]
+
+
+@pytest.mark.parametrize(
     ("metrics", "code", "severity", "values"),
     [
         # 8 points: windows of 2.
