@@ -522,6 +522,7 @@ def test_what_is_written_can_be_loaded(tmp_path, demo, capsys):
         path.write_text(capsys.readouterr().out, encoding="utf-8")
         extra = ["--dataset_name", "nobody/sums"] if name.startswith("verl") else []  # its script leaves that to the environment
         extra += ["--model_name_or_path", "nobody/tiny"] if name.startswith("verl") else []
+        extra += ["--use_vllm", "false"] if method == "grpo" else []
         recipe = load([str(path), *ON_CPU, "--report_to", "none", *extra], method)
         assert recipe.warnings == [], "what was translated once needs no translating again"
         assert recipe.training.output_dir

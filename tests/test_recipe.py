@@ -4,13 +4,16 @@ import dataclasses
 import json
 import os
 import re
+import subprocess
 import sys
+import typing
 from pathlib import Path
 
 import pytest
 import yaml
 
 from r1_recipes import recipe as recipe_module
+from r1_recipes.config_fields import config_fields
 from r1_recipes.errors import RecipeError
 from r1_recipes.recipe import OBSOLETE, REFUSED, RENAMED, load, read_yaml
 from r1_recipes.rewards import REWARDS, reward_parameters
@@ -389,16 +392,99 @@ def test_no_registered_reward_shadows_a_key():
         assert not own & set(reward_parameters(REWARDS))
 
 
-def test_bf16_where_there_is_no_gpu_says_what_to_add(write):
+@pytest.fixture
+def no_accelerator(monkeypatch):
     import torch
 
-    if torch.cuda.is_available():
-        pytest.skip("this machine has a GPU")
-    base = "model_name_or_path: a\ndataset_name: b\nreward_funcs: [format]\n"
-    path = write("bf16: true\n", base)
-    fails([path], path, "bf16", "--use_cpu true --bf16 false")
-    fails([write("", base)], "--use_cpu true --bf16 false")  # bf16 is TRL's default
-    assert load([path, "--use_cpu", "true", "--bf16", "false"], "grpo").training.bf16 is False
+    monkeypatch.setattr(torch.accelerator, "is_available", lambda *arguments: False)
+
+
+FOR_A_GPU = "model_name_or_path: a\ndataset_name: b\nreward_funcs: [format]\n"
+
+
+@pytest.mark.usefixtures("no_accelerator")
+@pytest.mark.parametrize("said", ["use_vllm: true\nbf16: true\ntf32: true\n", "use_vllm: true\nfp16: true\n", "use_vllm: true\n"])
+def test_a_recipe_for_a_gpu_follows_a_machine_without_one(write, said):
+    path = write(said, FOR_A_GPU)
+    recipe = load([path], "grpo")
+    training = recipe.training
+    assert (training.use_cpu, training.bf16, training.fp16, training.use_vllm) == (True, False, False, False) and not training.tf32
+    # What ran is in recipe.yaml, what was asked in run.json; the same again is the same run.
+    assert {key: recipe.settings[key] for key in recipe.adapted} == {key: key == "use_cpu" for key in recipe.adapted}
+    assert recipe.adapted == {"use_cpu": False, "use_vllm": True} | {key: True for key in ("bf16", "fp16", "tf32") if key in recipe.adapted}
+    assert {"use_cpu", "use_vllm", "fp16" if "fp16" in said else "bf16"} <= set(recipe.adapted)
+    assert load([path], "grpo").settings == recipe.settings
+    (warning,) = recipe.warnings
+    assert "no accelerator is visible" in warning and "hundreds of times slower" in warning
+    assert all(f"{key}: {str(recipe.settings[key]).lower()}" in warning for key in recipe.adapted)
+
+
+@pytest.mark.usefixtures("no_accelerator")
+def test_strict_hardware_names_every_obstacle_at_once(write):
+    path = write("use_vllm: true\nbf16: true\nstrict_hardware: true\n", FOR_A_GPU)
+    fails([path], path, "strict_hardware: no accelerator", "use_cpu: false, bf16: true, use_vllm: true", "--strict_hardware false")
+    typed = ["--use_vllm", "false", "--use_cpu", "true", "--bf16", "false"]
+    assert load([path, *typed], "grpo").warnings == []
+
+
+@pytest.mark.usefixtures("no_accelerator")
+def test_what_is_typed_and_what_a_recipe_for_a_cpu_says_stays(write):
+    path = write("use_vllm: true\nbf16: true\n", FOR_A_GPU)
+    typed = load([path, "--use_cpu", "true", "--bf16", "true"], "grpo")
+    assert typed.training.bf16 is True and typed.adapted == {"use_vllm": True} and "use_cpu is true" in typed.warnings[0]
+    assert load([path, "--use_vllm", "true"], "grpo").training.use_vllm is True  # which check_generation_backend refuses
+    server = load([path, "--vllm_mode", "server"], "grpo")
+    assert server.training.use_vllm is True and "use_vllm" not in server.adapted  # it has a GPU of its own
+    own = load([write("use_cpu: true\nbf16: true\n", FOR_A_GPU)], "grpo")
+    assert own.training.bf16 is True and own.warnings == []
+
+
+def test_with_an_accelerator_nothing_follows(write, monkeypatch):
+    import torch
+
+    monkeypatch.setattr(torch.accelerator, "is_available", lambda *arguments: True)
+    path = Path(write("use_vllm: true\nbf16: true\n", FOR_A_GPU))
+    settings = read_yaml(path)
+    recipe = recipe_module.Recipe(path=path, method="grpo", script=None, training=None, model=None)
+    assert recipe_module.follow_machine(recipe, settings, set()) == {} and settings == read_yaml(path) and recipe.warnings == []
+
+
+@pytest.mark.parametrize("name", ["GRPOConfig", "SFTConfig", "DistillationConfig", "ModelConfig"])
+def test_keys_read_from_the_source_are_those_of_the_class(name):
+    import trl
+
+    kind, found = getattr(trl, name), config_fields(name)
+    read = {key: annotation for key, (annotation, _) in found.items()}
+    assert {f.name: found[f.name][1] for f in dataclasses.fields(kind) if f.name in recipe_module._RANGES} == {
+        f.name: f.default for f in dataclasses.fields(kind) if f.name in recipe_module._RANGES
+    }
+    assert set(read) == {f.name for f in dataclasses.fields(kind) if f.init}
+    fields = {key: hint for key, hint in typing.get_type_hints(kind).items() if key in read}
+    plain = {"int": int, "float": float, "int | None": int | None, "float | None": float | None}
+    assert {key: plain[text] for key, text in read.items() if text in plain} == {k: t for k, t in fields.items() if t in plain.values()}
+
+
+@pytest.mark.parametrize(
+    "arguments, message",
+    [
+        (["--num_generation", "8"], "unknown key 'num_generation'"),
+        (["--learning_rate", "-1e-6"], "learning_rate: must be in [0, 1], got -1e-06"),
+        (["--learning_rate", "nan"], "learning_rate: must be in [0, 1], got nan"),
+        (["--learning_rate", "fast"], "learning_rate: found 'fast' (str); expected float"),
+        (["--per_device_train_batch_size", "0"], "per_device_train_batch_size: must be at least 1, got 0"),
+        (["--max_samples", "0"], "max_samples: must be at least 1, got 0"),
+        (["--reward_funcs", "acuracy"], "unknown reward 'acuracy'"),
+        (["--smoke", "--num_generation", "8"], "unknown key 'num_generation'"),
+        ([], "outputs/demo/cold_start is not here yet"),
+    ],
+)
+def test_what_needs_no_torch_is_refused_without_it(arguments, message, monkeypatch, tmp_path):
+    monkeypatch.chdir(tmp_path)
+    heavy = "{'torch', 'transformers', 'trl', 'datasets'} & set(sys.modules)"
+    program = f"import sys\nfrom r1_recipes import grpo\ntry:\n    grpo.main(sys.argv[1:])\nfinally:\n    assert not {heavy}"
+    command = [sys.executable, "-c", program, str(ROOT / "recipes" / "cpu_grpo.yaml"), *arguments]
+    refused = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert refused.returncode == 2 and message in refused.stderr and refused.stderr.count("\n") == 1
 
 
 def test_a_token_is_not_among_the_settings_that_a_run_keeps(write):
@@ -470,7 +556,8 @@ def test_translation_works_on_the_command_line_too(write):
 
 
 @pytest.mark.parametrize("method", ["grpo", "sft"])
-def test_an_open_r1_recipe_parses_as_it_is(method):
+def test_an_open_r1_recipe_parses_as_it_is(method, monkeypatch):
+    monkeypatch.setattr(recipe_module, "follow_machine", lambda *arguments: {})
     path = FIXTURES / f"open_r1_{method}.yaml"
     written = read_yaml(path)
     older = [key for key in written if key in RENAMED or key in OBSOLETE]
@@ -511,6 +598,7 @@ def test_every_shipped_recipe_parses_without_a_warning(path, monkeypatch):
     monkeypatch.setattr(os, "environ", os.environ.copy())
     method = method_of(path)
     on_cpu = ["--use_cpu", "true"] + (["--bf16", "false", "--tf32", "none"] if method not in ("generate", "evaluate") else [])
+    on_cpu += ["--use_vllm", "false"] if method in ("grpo", "distill") else []
     recipe = load([str(path), *on_cpu], method)
     assert recipe.warnings == []
     assert method == "evaluate" or recipe.training.output_dir, "a run needs a folder of its own"

@@ -370,7 +370,7 @@ def pretend_installed(monkeypatch: pytest.MonkeyPatch, *names: str, absent: tupl
 
 
 def test_vllm_that_is_not_installed(write_recipe: Callable[..., str], monkeypatch: pytest.MonkeyPatch) -> None:
-    loaded = load(write_recipe("grpo", use_vllm=True, vllm_mode="colocate"))
+    loaded = load(write_recipe("grpo", use_vllm=True, vllm_mode="server"))
     pretend_installed(monkeypatch, absent=("vllm",))
     with pytest.raises(RecipeError, match=r"^\S+tiny\.yaml: use_vllm: vLLM is not installed; .*--use_vllm false") as error:
         runtime.check_generation_backend(loaded)
@@ -384,7 +384,7 @@ def test_vllm_without_a_gpu(write_recipe: Callable[..., str], monkeypatch: pytes
     monkeypatch.setattr(torch.accelerator, "is_available", lambda *args: False)
     path = write_recipe("grpo", use_vllm=True, vllm_mode="colocate", use_cpu=False)
     with pytest.raises(RecipeError, match=r"^\S+tiny\.yaml: use_vllm: no GPU is visible .*--use_vllm false") as error:
-        runtime.check_generation_backend(load(path))
+        runtime.check_generation_backend(load(path, "--use_vllm", "true"))  # typed; a recipe's own key follows the machine
     assert "\n" not in str(error.value)
     # A server has its own GPU; and what the message says does run.
     runtime.check_generation_backend(load(path, "--vllm_mode", "server"))
@@ -601,8 +601,10 @@ def test_the_processes_of_a_host_report_once(tmp_path: Path) -> None:
     for met_by, rank in (("all", 0), ("1", 1)):
         command = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2", str(worker), met_by]
         done = subprocess.run(command, capture_output=True, text=True, timeout=100)
-        (line,) = (line for line in done.stderr.splitlines() if "x.yaml: full" in line)
+        line, summary = (line for line in done.stderr.splitlines() if "x.yaml: full" in line)
         assert line.startswith("error: ") and line.endswith(f", rank {rank}: x.yaml: full")
+        # The launcher's own traceback comes between; its last words are ours.
+        assert summary in done.stderr.splitlines()[-3:] and summary.endswith("traceback : error: x.yaml: full")
 
 
 def test_processes_that_the_launcher_did_not_get_are_refused(write_recipe: Callable[..., str], monkeypatch: pytest.MonkeyPatch) -> None:

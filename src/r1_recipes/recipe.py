@@ -15,13 +15,15 @@ import os
 import re
 import types
 import typing
-from collections.abc import Hashable, Mapping, Sequence
+from collections.abc import Callable, Hashable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import yaml
 
+from r1_recipes.config_fields import config_fields
 from r1_recipes.errors import RecipeError, first_line, nearest, unknown_name
 from r1_recipes.masking import masked
 
@@ -74,6 +76,7 @@ _INTERVALS = {
     "[0, 1]": "learning_rate min_p lora_dropout",
 }
 _RANGES = {key: interval for interval, keys in _INTERVALS.items() for key in keys.split()}
+_NUMBERS = {"int": int, "float": float, "int | None": int | None, "float | None": float | None}
 
 # PyYAML reads 1e-6 as text; the type of a key says better, but what stands inside a mapping has no key of ours.
 _EXPONENT = re.compile(r"[-+]?(\d+\.?\d*|\.\d+)[eE][-+]?\d+")
@@ -151,6 +154,7 @@ class Recipe:
         reward_params: parameters for ``get_reward_funcs``, only those the recipe sets.
         settings: every key that the file or the command line set, translated; what a run's copy of the recipe holds.
         warnings: one sentence a translated or ignored key.
+        adapted: the recipe's own values of keys that :func:`follow_machine` changed.
     """
 
     path: Path
@@ -161,6 +165,7 @@ class Recipe:
     reward_params: dict[str, Any] = field(default_factory=dict)
     settings: dict[str, Any] = field(default_factory=dict)
     warnings: list[str] = field(default_factory=list)
+    adapted: dict[str, Any] = field(default_factory=dict)
 
     @property
     def name(self) -> str:
@@ -254,12 +259,13 @@ class _UniqueKeyLoader(yaml.SafeLoader):
         return super().construct_mapping(node, deep)
 
 
-def load(argv: Sequence[str], method: str) -> Recipe:
+def load(argv: Sequence[str], method: str, check: Callable[[Path, dict[str, Any]], None] | None = None) -> Recipe:
     """Read a recipe and its overrides.
 
     Args:
         argv: ``[PATH, --key, value, …]``; ``--config PATH`` is accepted for the path, ``--key=value`` for the pairs.
         method: ``"grpo"``, ``"sft"``, ``"distill"``, ``"generate"`` or ``"evaluate"``.
+        check: called with the path and all keys before TRL is imported, which takes seconds.
 
     Returns:
         The resolved recipe. Nothing has been loaded yet: no model, no data.
@@ -275,26 +281,29 @@ def load(argv: Sequence[str], method: str) -> Recipe:
     masked([config, overrides])  # from here on no message shows what is secret in them
     config = translate(config, str(path), recipe.warnings)
     overrides = translate(overrides, COMMAND_LINE, recipe.warnings)
+    typed = set(overrides)
+    reward_funcs = overrides.get("reward_funcs", config.get("reward_funcs")) if method in _REWARDED else None
+    reward_names = [str(name) for name in _as_list(reward_funcs or [])]
+    reward_fields = _reward_fields(reward_names, path)
+    for source, values in ((str(path), config), (COMMAND_LINE, overrides)):
+        _check_keys(source, values, method, reward_fields)
+    if check is not None:
+        check(path, {**config, **overrides})
     if overrides.get("smoke", config.get("smoke")) not in (None, False, "false", "False"):
         from r1_recipes.smoke import smoke_overrides
 
         # What the user typed stays on top, so one key of a smoke run can still be changed.
         overrides = {**smoke_overrides(path, method, {**config, **overrides}), **overrides}
 
-    types_ = argument_types(method)
-    reward_funcs = overrides.get("reward_funcs", config.get("reward_funcs")) if method in _REWARDED else None
-    reward_names = [str(name) for name in _as_list(reward_funcs or [])]
-    reward_fields = _reward_fields(reward_names, path)
-    parser, hints = _parser(types_, reward_fields, path)
+    parser, hints = _parser(argument_types(method), reward_fields, path)
     actions: dict[str, Any] = {}
     for action in parser._actions:
         actions.setdefault(action.dest, action)  # the first of a pair such as --shuffle / --no_shuffle takes values
     settings: dict[str, Any] = {}
     for source, values in ((str(path), config), (COMMAND_LINE, overrides)):
         for key, value in values.items():
-            if key not in actions:
-                raise RecipeError(_unknown_key(source, key, actions, method))
-            settings[key] = _in_range(actions[key], _converted(actions[key], hints[key], value, source), source)
+            settings[key] = _converted(actions[key], hints[key], value, source)
+    recipe.adapted = follow_machine(recipe, settings, typed)
     parser.set_defaults_with_config(**settings)
     if "ACCELERATE_MIXED_PRECISION" in os.environ and {"bf16", "fp16"} & settings.keys():
         # accelerate's launcher says its file's precision by this variable, which would win over bf16: false. The recipe decides.
@@ -304,8 +313,7 @@ def load(argv: Sequence[str], method: str) -> Recipe:
     except RecipeError as error:
         raise RecipeError(_with_path(path, error)) from error
     except (ValueError, TypeError, ImportError) as error:
-        hint = " On the CPU: --use_cpu true --bf16 false." if "use_cpu" in str(error) else _batch_hint(str(error), settings)
-        raise RecipeError(f"{path}: {error}{hint}") from error
+        raise RecipeError(f"{path}: {error}{_batch_hint(str(error), settings)}") from error
     recipe.script, recipe.training, recipe.model = script, training, model
     chosen = {key: value for key, value in dataclasses.asdict(reward_values).items() if value is not None}
     recipe.reward_params = {key: value for key, value in chosen.items() if key in reward_fields}
@@ -332,6 +340,51 @@ def _environment(values: Any, path: Path) -> dict[str, str]:
         if not isinstance(value, str | int | float) or "\0" in str(value):
             raise RecipeError(f"{path}: env: {name}: text or a number, found {value!r}")
     return {name: str(value) for name, value in values.items()}
+
+
+def follow_machine(recipe: Recipe, settings: dict[str, Any], typed: set[str]) -> dict[str, Any]:
+    """Set device, precision and vLLM in ``settings`` as a machine without an accelerator can run them, with one warning.
+
+    Args:
+        typed: keys of the command line, which stay as they are.
+
+    Returns:
+        The values before, by key.
+
+    Raises:
+        RecipeError: something would have to change, and ``strict_hardware`` is true.
+    """
+    import torch
+
+    asked = {"use_cpu": False, "fp16": False, "vllm_mode": "colocate", **settings}
+    asked["bf16"] = not asked["fp16"] if asked.get("bf16") is None else asked["bf16"]  # TRL's default
+    if not isinstance(own_types(recipe.method)[1], str) or (torch.accelerator.is_available() and not asked["use_cpu"]):
+        return {}
+    changes: dict[str, Any] = {}
+    if not asked["use_cpu"]:  # with use_cpu: true, the precision is the recipe's own choice for a CPU
+        changes |= {"use_cpu": True} | {key: False for key in ("bf16", "fp16", "tf32") if asked.get(key)}
+    if asked.get("use_vllm") and asked["vllm_mode"] == "colocate":
+        changes["use_vllm"] = False
+    changes = {key: value for key, value in changes.items() if key not in typed}
+    if not changes:
+        return {}
+    before = {key: asked[key] for key in changes}
+    why = "use_cpu is true" if asked["use_cpu"] else "no accelerator is visible"
+    shown = ", ".join(f"{key}: {str(value).lower()}" for key, value in before.items())
+    if settings.get("strict_hardware"):
+        raise RecipeError(
+            f"{recipe.path}: strict_hardware: {why}, and the run is to have {shown}. Fix: start it on a machine with a GPU, or pass "
+            "--strict_hardware false to have these keys follow the machine"
+        )
+    now = ", ".join(f"{key}: {str(value).lower()}" for key, value in changes.items())
+    recipe.warnings.append(
+        f"{recipe.path}: {why}: the run has {now} instead of {shown}; expect it to be hundreds of times slower than on a GPU (--smoke "
+        "checks a recipe in seconds; strict_hardware: true refuses instead)"
+    )
+    settings |= changes
+    if "fp16" in changes:
+        settings.setdefault("bf16", False)  # TRL takes the one if the other is off
+    return before
 
 
 def namespace_value(recipe: Recipe, key: str) -> Any:
@@ -421,12 +474,13 @@ def known_keys(method: str) -> set[str]:
     """Every key that a recipe of this method may have, but for the parameters of a ``module:reward``, which only a run imports."""
     from r1_recipes.rewards import REWARDS, reward_parameters
 
-    fields = {f.name for kind in argument_types(method) for f in dataclasses.fields(kind)}
-    return fields | {"env"} | set(reward_parameters(REWARDS))
+    return {*_fields(method), "env", *reward_parameters(REWARDS)}
 
 
 def argument_types(method: str) -> tuple[type, type, type]:
     """The keys of a recipe: ours for the method, the trainer's (or our own settings), the model's."""
+    # bitsandbytes warns of a kernel that only another package brings, for 4-bit models on CPUs.
+    logging.getLogger("bitsandbytes.backends").setLevel(logging.ERROR)
     import trl
 
     own, config = own_types(method)
@@ -453,6 +507,47 @@ def _reward_fields(names: list[str], path: Path) -> dict[str, dataclasses.Field]
         return reward_parameters(names)
     except ValueError as error:
         raise RecipeError(f"{path}: reward_funcs: {error}") from error
+
+
+def _fields(method: str) -> dict[str, tuple[str, Any]]:
+    """Annotation and default of every key but the rewards' parameters, without TRL."""
+    found: dict[str, tuple[str, Any]] = {}
+    for kind in (*own_types(method), "ModelConfig"):
+        try:
+            found |= config_fields(kind) if isinstance(kind, str) else {f.name: (f.type, f.default) for f in dataclasses.fields(kind)}
+        except LookupError:  # a version that keeps them elsewhere: slower
+            import trl
+
+            found |= {f.name: ("", f.default) for f in dataclasses.fields(getattr(trl, kind))}
+    return found
+
+
+def _check_keys(source: str, values: dict[str, Any], method: str, reward_fields: dict[str, dataclasses.Field]) -> None:
+    """Refuse unknown keys and impossible numbers before TRL is imported."""
+    from r1_recipes.rewards import REWARDS, reward_parameters
+
+    known = _fields(method)
+    names = [*known, *reward_parameters(REWARDS), *reward_fields]
+    for key, value in values.items():
+        if key not in names:
+            raise RecipeError(_unknown_key(source, key, names, method))
+        annotation, default = known.get(key, ("", None))
+        hint = _NUMBERS.get(annotation)
+        if hint is None:
+            continue
+        kind = float if float in _kinds(hint) else int
+        number = _converted(SimpleNamespace(dest=key, type=kind, choices=None, nargs=None), hint, value, source)
+        _check_range(source, key, number, default)
+
+
+def _check_range(source: str, key: str, value: float | None, default: Any) -> None:
+    """Refuse a number that is not its key's default and lies outside of the key's interval."""
+    interval = _RANGES.get(key)
+    if interval is None or value is None or value == default:
+        return
+    low, high = map(float, interval[1:-1].split(","))
+    if not low <= value <= high or (value == low and interval[0] == "(") or (value == high and interval[-1] == ")"):
+        raise RecipeError(f"{source}: {key}: must be in {interval}, got {value:g}. Fix: leave it out for its default, {default}")
 
 
 def _parser(types_: tuple[type, ...], reward_fields: dict[str, dataclasses.Field], path: Path) -> tuple[Any, dict[str, Any]]:
@@ -516,19 +611,6 @@ def _converted(action: Any, hint: Any, value: Any, source: str) -> Any:
         return [_scalar(action, kinds, item, source) for item in value]
     converted = _scalar(action, kinds, value, source)
     return [converted] if action.nargs == "+" else converted
-
-
-def _in_range(action: Any, value: Any, source: str) -> Any:
-    """The value of a key, if it is its default or lies in its interval."""
-    interval = _RANGES.get(action.dest)
-    if interval is None or value == action.default or not isinstance(value, int | float):
-        return value
-    low, high = map(float, interval[1:-1].split(","))
-    if not low <= value <= high or (value == low and interval[0] == "(") or (value == high and interval[-1] == ")"):
-        raise RecipeError(
-            f"{source}: {action.dest}: must be in {interval}, got {value}. Fix: leave it out for its default, {action.default}"
-        )
-    return value
 
 
 def _batch_hint(refusal: str, settings: dict[str, Any]) -> str:
@@ -596,7 +678,7 @@ def _with_numbers(value: Any) -> Any:
     return float(value) if isinstance(value, str) and _EXPONENT.fullmatch(value) else value
 
 
-def _unknown_key(source: str, key: str, known: Mapping[str, Any], method: str) -> str:
+def _unknown_key(source: str, key: str, known: Sequence[str], method: str) -> str:
     older = [name for name, target in RENAMED.items() if target == key]
     if older:  # the file may say it the old way
         return f"{source}: {key} (formerly {', '.join(older)}) is no key of {method}"
@@ -691,7 +773,7 @@ def _refuse_idle_keys(recipe: Recipe) -> None:
     idle = [key for key in ("use_peft", "load_in_4bit", "load_in_8bit") if getattr(recipe.model, key)]
     idle += [
         key
-        for key in ("unfrozen_parameters", "merge_adapters", "wandb_project", "wandb_entity", "wandb_run_group")
+        for key in ("unfrozen_parameters", "merge_adapters", "strict_hardware", "wandb_project", "wandb_entity", "wandb_run_group")
         if getattr(recipe.script, key)
     ]
     if idle:

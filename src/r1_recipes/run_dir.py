@@ -156,6 +156,7 @@ def claim(run: Run, step: int = 0) -> None:
         "versions": {name: _version(name) for name in _PACKAGES},
         "argv": run.argv,
         "made_from": made_from(recipe.settings, output_dir),
+        "adapted_to_machine": recipe.adapted,
     }
     if holds_steps(output_dir) and not recipe.script.smoke:
         entry = _read(output_dir)

@@ -16,7 +16,7 @@ from typing import Any
 
 from trl.generation import vllm_generation
 
-from r1_recipes import grpo, runtime
+from r1_recipes import grpo, recipe, runtime
 
 
 def _reload(self: Any) -> None:
@@ -33,7 +33,8 @@ def main() -> None:
     """Run the recipe with weights that are synchronised as the first word says."""
     how, *words = sys.argv[1:]
     vllm_generation.VLLMGeneration.sync_weights = {"reload": _reload, "none": lambda self: None}[how]
-    # A run without a GPU is refused, since TRL's way fails there.
+    # A run without a GPU goes without vLLM, or is refused, since TRL's way fails there.
+    recipe.follow_machine = lambda *arguments: {}
     runtime.check_generation_backend = lambda recipe: None
     engine = vllm_generation.LLM
     # In the trainer's precision, so that both compute the same; and compiling the model would take most of the test.
