@@ -95,13 +95,13 @@ recipe = $(firstword $(wildcard $(1)) recipes/$(1:.yaml=).yaml)
 
 grpo: install
 	@test -n "$(RECIPE)" || { echo "make $@: name a recipe: make $@ RECIPE=gsm8k_qwen05b [CONFIG=cpu] [ARGS='--key value']" >&2; exit 1; }
-	$(BIN)/accelerate launch --config_file accelerate_configs/$(CONFIG).yaml -m r1_recipes.grpo $(call recipe,$(RECIPE)) $(ARGS)
+	$(BIN)/accelerate launch -q --config_file accelerate_configs/$(CONFIG).yaml -m r1_recipes.grpo $(call recipe,$(RECIPE)) $(ARGS)
 
 # Without a recipe: the miniature's, which needs no GPU.
 sft: CONFIG := $(if $(RECIPE),$(CONFIG),cpu)
 sft: RECIPE ?= r1_mini/1_cold_start_sft
 sft: install
-	$(BIN)/accelerate launch --config_file accelerate_configs/$(CONFIG).yaml -m r1_recipes.sft $(call recipe,$(RECIPE)) $(ARGS)
+	$(BIN)/accelerate launch -q --config_file accelerate_configs/$(CONFIG).yaml -m r1_recipes.sft $(call recipe,$(RECIPE)) $(ARGS)
 
 generate: install
 	@test -n "$(RECIPE)" || { echo "make $@: name a recipe: make $@ RECIPE=r1/3_rejection_sampling [ARGS='--key value']" >&2; exit 1; }
@@ -119,7 +119,7 @@ ifeq ($(TEACHER)$(RECIPE),)
 else
 	@test -n "$(TEACHER)" -a -n "$(RECIPE)" || { echo "make $@: name both recipes: make $@ TEACHER=r1/6_teacher_completions RECIPE=r1/6_distill" >&2; exit 1; }
 	$(BIN)/python -m r1_recipes.generate $(call recipe,$(TEACHER)) $(TEACHER_ARGS)
-	$(BIN)/accelerate launch --config_file accelerate_configs/$(CONFIG).yaml -m r1_recipes.sft $(call recipe,$(RECIPE)) $(ARGS)
+	$(BIN)/accelerate launch -q --config_file accelerate_configs/$(CONFIG).yaml -m r1_recipes.sft $(call recipe,$(RECIPE)) $(ARGS)
 endif
 
 # The same rows, prompts and lengths as `python -m r1_recipes.evaluate` with that benchmark; docs/evaluation.md compares the two.

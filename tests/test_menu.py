@@ -107,7 +107,7 @@ def test_a_row_says_what_the_recipe_says(path):
     if config:
         file, _, flags = config.partition(" ")
         assert (REPOSITORY / "accelerate_configs" / f"{file}.yaml").exists()
-        command = f"accelerate launch --config_file accelerate_configs/{file}.yaml {flags + ' ' if flags else ''}{command}"
+        command = f"accelerate launch -q --config_file accelerate_configs/{file}.yaml {flags + ' ' if flags else ''}{command}"
     assert command in header["Run"]
     assert method == method_of(path)
 

@@ -693,7 +693,10 @@ def test_versions_are_compared_with_what_is_supported_and_tested(recipe, monkeyp
 
 
 def test_vllm_that_is_not_there_and_vllm_that_trl_does_not_take(recipe, monkeypatch):
-    assert "run without it: --use_vllm false" in found(check(recipe(use_vllm=True)), "error")["fit.vllm"]
+    assert "run without it: --use_vllm false" in found(check(recipe(), "--use_vllm", "true"), "error")["fit.vllm"]
+    # A recipe's own key follows a machine that has no GPU.
+    report = check(recipe(use_vllm=True))
+    assert found(report, "error") == {} and "use_vllm: false instead of" in found(report, "warning")["recipe.translated"]
     import_utils = importlib.import_module("trl.import_utils")  # TRL's lazy package has no such attribute
     versions = {"vllm": "0.21.0"}
     monkeypatch.setattr(import_utils, "_is_package_available", lambda name, return_version=False: (True, versions[name]))

@@ -1,4 +1,4 @@
-"""``accelerate launch -m r1_recipes.distill recipes/NAME.yaml [--key value …]``: on-policy distillation with TRL's trainer.
+"""``accelerate launch -q -m r1_recipes.distill recipes/NAME.yaml [--key value …]``: on-policy distillation with TRL's trainer.
 
 The student writes, the teacher says how likely each of its tokens should have been. For distillation by SFT on a teacher's completions
 see ``generate`` and ``sft``.

@@ -2,7 +2,7 @@
 
 ``python -m r1_recipes.evaluate recipes/NAME.yaml --model A --model B [--num_samples 4] [--backend vllm] [--output DIR]``
 
-Several processes (``accelerate launch -m r1_recipes.evaluate …``, ``torchrun``) share the rows out; the first one judges all of them.
+Several processes (``accelerate launch -q -m r1_recipes.evaluate …``, ``torchrun``) share the rows out; the first one judges all of them.
 
 The recipe is a benchmark (``recipes/benchmarks``), which says ``num_samples``, or any GRPO recipe.
 Right is what gets full marks of the recipe's first reward that judges the row. Strict accuracy counts an answer where the recipe's format

@@ -1,4 +1,4 @@
-"""``accelerate launch -m r1_recipes.grpo recipes/NAME.yaml [--key value …]``: GRPO, one YAML a run."""
+"""``accelerate launch -q -m r1_recipes.grpo recipes/NAME.yaml [--key value …]``: GRPO, one YAML a run."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""``accelerate launch -m r1_recipes.sft recipes/NAME.yaml [--key value …]``: supervised fine-tuning, one YAML a run."""
+"""``accelerate launch -q -m r1_recipes.sft recipes/NAME.yaml [--key value …]``: supervised fine-tuning, one YAML a run."""
 
 from __future__ import annotations
 
