@@ -391,6 +391,24 @@ def test_vllm_without_a_gpu(write_recipe: Callable[..., str], monkeypatch: pytes
     runtime.check_generation_backend(load(path, "--use_vllm", "false"))
 
 
+def test_what_the_machine_changed_is_on_record_and_no_change_of_settings(
+    write_recipe: Callable[..., str], monkeypatch: pytest.MonkeyPatch, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    import torch
+
+    monkeypatch.setattr(torch.accelerator, "is_available", lambda *args: False)
+    path = write_recipe("grpo", use_vllm=True, use_cpu=None, bf16=True)
+    for _ in range(2):
+        with runtime.reported_errors():
+            run = runtime.start([path], "grpo")
+        assert runtime.changed_settings(run.recipe, tmp_path / "run") == []
+    kept = recipe.read_yaml(tmp_path / "run" / "recipe.yaml")
+    assert (kept["use_cpu"], kept["bf16"], kept["use_vllm"]) == (True, False, False)
+    entry = json.loads((tmp_path / "run" / "run.json").read_text(encoding="utf-8"))
+    assert entry["adapted_to_machine"] == {"use_cpu": False, "bf16": True, "use_vllm": True}
+    assert sum("no accelerator is visible" in message for message in caplog.messages) == 2  # once a start
+
+
 @pytest.mark.parametrize("tracker", ["wandb", "tensorboard", "trackio"])
 def test_a_tracker_that_is_not_installed(write_recipe: Callable[..., str], monkeypatch: pytest.MonkeyPatch, tracker: str) -> None:
     pretend_installed(monkeypatch, absent=(tracker,))
