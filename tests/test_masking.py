@@ -8,7 +8,7 @@ import sys
 import pytest
 import yaml
 
-from r1_recipes import generate, grpo, masking, preflight, runtime, sft
+from r1_recipes import generate, grpo, masking, preflight, run_dir, runtime, sft
 from r1_recipes.masking import is_secret, masked, masked_text, masked_words
 from r1_recipes.recipe import known_keys, load
 from tests.chat_server import chat_server, reply
@@ -128,7 +128,7 @@ def test_no_file_of_a_run_holds_a_secret_and_the_run_has_them(write_recipe, tmp_
     # The mask is no change, and neither is a new secret.
     renewed = [*words[:2], "hf_another0123456789", "--model_init_kwargs", json.dumps({"token": "hf_another0123456789"})]
     for again in (words, renewed):
-        assert runtime.changed_settings(load(again, method), folder) == []
+        assert run_dir.changed_settings(load(again, method), folder) == []
     with pytest.raises(SystemExit) as done:
         main(words)
     assert done.value.code == 0

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from r1_recipes import migration, pipeline, report, runtime
+from r1_recipes import checkpoints, migration, pipeline, report, run_dir
 from r1_recipes.errors import RecipeError
 from r1_recipes.recipe import load
 from tests.test_recipe import BOMB, GRPO, MERGES
@@ -47,7 +47,7 @@ def test_what_reads_a_sibling_a_run_folder_or_a_pipeline_imports_nothing(evil, t
     folder.mkdir(parents=True)
     (folder / "recipe.yaml").write_text(FOREIGN)
     (folder / "run.json").write_text('{"recipe": "theirs", "method": "grpo", "identity": {}}')
-    assert "reward_funcs" in runtime.changed_settings(mine, folder)
+    assert "reward_funcs" in run_dir.changed_settings(mine, folder)
     report.main([str(folder)])
     assert (folder / report.REPORT_FILE).is_file()
     stage = "{name: one, label: One, method: grpo, recipe: theirs.yaml}"
@@ -89,11 +89,11 @@ def test_a_run_folder_whose_entry_is_rubbish_is_refused_in_one_line(tmp_path, en
     (folder / "run.json").write_text(entry)
     recipe = load([str(tmp_path / "mine.yaml")], "grpo")
     with pytest.raises(RecipeError, match=r"its run\.json cannot be read"):
-        runtime.check_output_dir(recipe, folder)
-    assert not runtime.is_finished(folder)
+        run_dir.check(recipe, folder)
+    assert not run_dir.is_finished(folder)
     (folder / "checkpoint-1").mkdir()
     (folder / "checkpoint-1" / "trainer_state.json").write_text("[" * 100_000)
-    assert runtime.newest_whole_checkpoint(folder) is None
+    assert checkpoints.newest_whole(folder) is None
 
 
 def test_a_value_deeper_than_anybody_reads_is_refused(tmp_path):

@@ -401,7 +401,7 @@ def test_what_the_machine_changed_is_on_record_and_no_change_of_settings(
     for _ in range(2):
         with runtime.reported_errors():
             run = runtime.start([path], "grpo")
-        assert runtime.changed_settings(run.recipe, tmp_path / "run") == []
+        assert run_dir.changed_settings(run.recipe, tmp_path / "run") == []
     kept = recipe.read_yaml(tmp_path / "run" / "recipe.yaml")
     assert (kept["use_cpu"], kept["bf16"], kept["use_vllm"]) == (True, False, False)
     entry = json.loads((tmp_path / "run" / "run.json").read_text(encoding="utf-8"))
