@@ -62,7 +62,7 @@ MISTAKES = [
     ({"max_samples": 0}, r"max_samples: must be in \[1, inf\)"),
     ({"per_device_train_batch_size": 0}, r"per_device_train_batch_size: must be in \[1, inf\)"),
     ({"max_completion_length": 0}, r"max_completion_length: must be in \[1, inf\)"),
-    ({"top_p": 2.0}, r"top_p: must be in \(0, 1\], got 2\.0"),
+    ({"top_p": 2.0}, r"top_p: must be in \(0, 1\], got 2\."),
     ({"beta": -1.0}, r"beta: must be in \[0, inf\)"),
     ({"temperature": 0.0}, r"temperature: must be over 0 to train.* Fix: 1\.0"),
     ({"num_generations": 1}, r"at least 2 generations.* Fix: num_generations: 8"),

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from r1_recipes import checkpoints, migration, pipeline, report, run_dir
+from r1_recipes import checkpoints, migration, pipeline, report, run_dir, runtime
 from r1_recipes.errors import RecipeError
 from r1_recipes.recipe import load
 from tests.test_recipe import BOMB, GRPO, MERGES

@@ -622,7 +622,7 @@ def test_the_processes_of_a_host_report_once(tmp_path: Path) -> None:
         line, summary = (line for line in done.stderr.splitlines() if "x.yaml: full" in line)
         assert line.startswith("error: ") and line.endswith(f", rank {rank}: x.yaml: full")
         # The launcher's own traceback comes between; its last words are ours.
-        assert summary in done.stderr.splitlines()[-3:] and summary.endswith("traceback : error: x.yaml: full")
+        assert summary in done.stderr.splitlines()[-3:] and summary.endswith(f", rank {rank}: x.yaml: full")
 
 
 def test_processes_that_the_launcher_did_not_get_are_refused(write_recipe: Callable[..., str], monkeypatch: pytest.MonkeyPatch) -> None:

@@ -9,7 +9,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from r1_recipes import report, runtime
-from r1_recipes.errors import RecipeError
 
 if TYPE_CHECKING:
     from trl import GRPOTrainer
@@ -34,25 +33,12 @@ def build_trainer(recipe: Recipe, fmt: ResponseFormat, tokenizer: Any, arguments
     rewards = get_reward_funcs(script.reward_funcs, fmt, **recipe.reward_params)
     if script.task_rewards is not None:
         rewards = route(rewards, script.reward_funcs, script.task_rewards, script.task_column)
-    _check_enough_rows(recipe, len(arguments["train_dataset"]))
     try_own_rewards(script.reward_funcs, rewards, arguments["train_dataset"], fmt, tokenizer)
     trainer = GRPOTrainer(reward_funcs=rewards, **arguments)
     _merge_extra_columns(trainer)
     report.time_phases(trainer)
     _evaluate_otherwise(trainer, script.eval_temperature, script.eval_max_completion_length)
     return trainer
-
-
-def _check_enough_rows(recipe: Recipe, rows: int) -> None:
-    """Refuse fewer rows than one batch of prompts; the sampler would drop them all, and nothing be trained."""
-    training = recipe.training
-    prompts = training.generation_batch_size // training.num_generations
-    if rows < prompts:
-        raise RecipeError(
-            f"{recipe.path}: {rows} training rows for {prompts} prompts a batch (generation_batch_size {training.generation_batch_size} / "
-            f"num_generations {training.num_generations}). Fix: more rows, or a smaller per_device_train_batch_size or "
-            "gradient_accumulation_steps"
-        )
 
 
 def _merge_extra_columns(trainer: GRPOTrainer) -> None:

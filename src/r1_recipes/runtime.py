@@ -913,23 +913,18 @@ def _keep_adapters_in_fp32(recipe: Recipe, trainer: Trainer) -> None:
 
 
 def _check_steps(recipe: Recipe, rows: int) -> None:
-    """Refuse what would train no step, before the model is loaded.
+    """Refuse fewer rows than one batch of prompts: TRL's sampler would drop them all, and train no step.
 
     Raises:
         RecipeError: names the keys.
     """
     training = recipe.training
-    if training.max_steps <= 0 and training.num_train_epochs <= 0:
-        raise RecipeError(
-            f"{recipe.path}: max_steps: found {training.max_steps}, and num_train_epochs: {training.num_train_epochs}: no step to train; "
-            "one of them must be over 0"
-        )
-    # TRL's sampler leaves out what does not fill a generation batch.
     prompts = training.generation_batch_size // training.num_generations if hasattr(training, "num_generations") else 1
     if rows < prompts:
         raise RecipeError(
-            f"{recipe.path}: generation_batch_size {training.generation_batch_size}: its {prompts} prompts are more than the {rows} "
-            "training rows, so not one step would be trained; bring more rows, or lower gradient_accumulation_steps"
+            f"{recipe.path}: {rows} training rows for {prompts} prompts a batch (generation_batch_size {training.generation_batch_size} / "
+            f"num_generations {training.num_generations}), so not one step would be trained. Fix: more rows, or a smaller "
+            "per_device_train_batch_size or gradient_accumulation_steps"
         )
 
 
