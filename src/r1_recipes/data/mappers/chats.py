@@ -136,7 +136,7 @@ def last_question(value: Any, column: str) -> str:
     Raises:
         SkipRow: as :func:`read_turns`, or it is blank.
     """
-    turns = read_turns(value, column) if isinstance(value, list | dict) else [{"role": "user", "content": as_text(value, column)}]
+    turns = [{"role": "user", "content": as_text(value, column)}] if isinstance(value, str | bytes) else read_turns(value, column)
     question = next((turn["content"] for turn in reversed(turns) if turn["role"] == "user"), "")
     if not question.strip():
         raise SkipRow(f"column {column!r} is empty")
