@@ -136,7 +136,8 @@ def last_question(value: Any, column: str) -> str:
     Raises:
         SkipRow: as :func:`read_turns`, or it is blank.
     """
-    turns = [{"role": "user", "content": as_text(value, column)}] if isinstance(value, str | bytes) else read_turns(value, column)
+    text = as_text(value, column) if isinstance(value, bytes) else value
+    turns = [{"role": "user", "content": text}] if isinstance(text, str) else read_turns(text, column)
     question = next((turn["content"] for turn in reversed(turns) if turn["role"] == "user"), "")
     if not question.strip():
         raise SkipRow(f"column {column!r} is empty")
