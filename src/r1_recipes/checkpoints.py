@@ -98,7 +98,7 @@ def _fault_without_manifest(checkpoint: Path) -> str | None:
         for file in weights:
             with safe_open(file, framework="pt"):  # the file is as long as its header says
                 pass
-    except (OSError, ValueError, LookupError, TypeError, AttributeError, SafetensorError) as error:
+    except (OSError, ValueError, LookupError, TypeError, AttributeError, RecursionError, SafetensorError) as error:
         return f"{file.name}: {type(error).__name__}"
     cut = [path.name for path in archives if not zipfile.is_zipfile(path)]
     return f"{cut[0]} is cut" if cut else None
