@@ -514,14 +514,18 @@ def _fields(method: str) -> dict[str, tuple[str, Any]]:
     found: dict[str, tuple[str, Any]] = {}
     for kind in (*own_types(method), "ModelConfig"):
         try:
-            found |= (
-                config_fields(kind) if isinstance(kind, str) else {f.name: (_written(f.type), f.default) for f in dataclasses.fields(kind)}
-            )
+            found |= config_fields(kind) if isinstance(kind, str) else _own_fields(kind)
         except LookupError:  # a version that keeps them elsewhere: slower
             import trl
 
             found |= {f.name: ("", f.default) for f in dataclasses.fields(getattr(trl, kind))}
     return found
+
+
+def _own_fields(kind: type) -> dict[str, tuple[str, Any]]:
+    # Not the fields' types, which Transformers' parser changes.
+    written = {key: text for base in reversed(kind.__mro__) for key, text in vars(base).get("__annotations__", {}).items()}
+    return {f.name: (written[f.name], f.default) for f in dataclasses.fields(kind)}
 
 
 def _check_keys(source: str, values: dict[str, Any], method: str, reward_fields: dict[str, dataclasses.Field]) -> None:
@@ -571,14 +575,9 @@ def _parser(types_: tuple[type, ...], reward_fields: dict[str, dataclasses.Field
     return TrlParser(kinds, add_help=False, allow_abbrev=False), hints
 
 
-def _written(annotation: Any) -> str:
-    # Text under `from __future__ import annotations`, until Transformers' parser puts the type itself there.
-    return annotation if isinstance(annotation, str) else annotation.__name__ if isinstance(annotation, type) else str(annotation)
-
-
 def _field_type(f: dataclasses.Field) -> Any:
-    # Rewards take scalars, and lists of them.
-    annotation = _written(f.type)
+    # Under `from __future__ import annotations` the type is text; rewards take scalars, and lists of them.
+    annotation = f.type if isinstance(f.type, str) else f.type.__name__ if isinstance(f.type, type) else str(f.type)
     scalar = re.search(r"\b(bool|int|float|str)\b", annotation)
     kind = {"bool": bool, "int": int, "float": float}.get(scalar[1] if scalar else "", str)
     return list[kind] if re.search(r"\b([Ll]ist|tuple|Sequence)\[", annotation) else kind
