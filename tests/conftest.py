@@ -18,6 +18,9 @@ import yaml
 # Read when huggingface_hub is imported: TRL reports each trainer that is built, from a thread.
 os.environ["HF_HUB_DISABLE_TELEMETRY"] = "1"
 os.environ["HF_UPDATE_DOWNLOAD_COUNTS"] = "0"  # datasets, for each local file that is read
+# Under nohup, or in a script's background, these are ignored, and so they would be by every process that a test starts.
+signal.signal(signal.SIGHUP, signal.SIG_DFL)
+signal.signal(signal.SIGINT, signal.default_int_handler)
 REPOSITORY = Path(__file__).parents[1]
 RECIPES = sorted(path for path in (REPOSITORY / "recipes").rglob("*.yaml") if path.parent.name != "pipelines")
 SUMS = [(2, 2), (2, 3), (2, 5), (9, 5), (9, 6), (9, 7), (9, 8), (3, 8)]

@@ -770,6 +770,7 @@ def test_a_nursery_that_is_killed_twice_in_a_row_is_replaced(monkeypatch):
         # and a working one, with its worker
         killed.clear()
         found._nursery.process.kill()
+        found._nursery.process.wait()
         assert found.run([["grade", "(1,3)", ["(1, 2)"]]]) == [False]
         assert len(killed) == 2
     finally:

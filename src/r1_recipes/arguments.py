@@ -134,8 +134,8 @@ class EvaluateRecipeArguments(RecipeArguments):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        if self.num_samples is None or self.num_samples < 0:
-            raise RecipeError(f"num_samples: found {self.num_samples}; sampled completions a row, 0 (greedy only) or more")
+        if self.num_samples is None:
+            raise RecipeError("num_samples: missing; sampled completions a row, 0 (greedy only) or more")
         _check_backend(self.backend)
 
 
@@ -160,16 +160,8 @@ class SamplingSettings:
     vllm_max_model_length: int | None = _key("vllm: longest prompt and completion together.")
 
     def __post_init__(self) -> None:
-        for name in ("max_completion_length", "generation_batch_size"):
-            if getattr(self, name) < 1:
-                raise RecipeError(f"{name}: found {getattr(self, name)}; 1 or more")
-        for name, low, high in (("top_p", 0, 1), ("repetition_penalty", 0, float("inf"))):
-            if not low < getattr(self, name) <= high:
-                raise RecipeError(f"{name}: found {getattr(self, name)}; over 0" + (" and at most 1" if high == 1 else ""))
-        if self.top_k < 0 or not 0 <= (self.min_p or 0) <= 1:
-            raise RecipeError(f"top_k: found {self.top_k}, min_p: found {self.min_p}; 0 or more, and a share from 0 to 1")
-        if self.temperature < 0:
-            raise RecipeError(f"temperature: found {self.temperature}; 0 (greedy) or more")
+        if self.top_k < 0:  # TRL's own may be -1, for vLLM
+            raise RecipeError(f"top_k: must be 0 (all tokens) or more, got {self.top_k}")
 
 
 @dataclass
@@ -184,7 +176,5 @@ class GenerationSettings(SamplingSettings):
         if not self.output_dir:
             raise RecipeError("output_dir: missing; the folder that the run is written to")
         super().__post_init__()
-        if self.num_generations < 1:
-            raise RecipeError(f"num_generations: found {self.num_generations}; 1 or more")
         if self.temperature == 0 and self.num_generations > 1:
             raise RecipeError(f"temperature: 0 gives {self.num_generations} equal completions a prompt; set num_generations: 1, or sample")
