@@ -681,3 +681,18 @@ def test_a_recipe_that_starts_where_another_ends_says_which_to_run_first(write_r
         sft.main([data])
     assert f"dataset_name: outputs/chain/first/dataset is not here yet; it is what {before} leaves" in capsys.readouterr().err
     assert not (tmp_path / "after").exists()
+
+
+def test_a_library_that_writes_to_the_terminal_itself_is_heard_once(capsys: pytest.CaptureFixture) -> None:
+    with_handler, without = logging.getLogger("loud.part"), logging.getLogger("quiet.part")
+    own = logging.StreamHandler(sys.stderr)
+    logging.getLogger("loud").addHandler(own)
+    terminal = runtime._Terminal()
+    logging.getLogger().addHandler(terminal)
+    try:
+        with_handler.warning("first")
+        without.warning("second")
+    finally:
+        logging.getLogger().removeHandler(terminal)
+        logging.getLogger("loud").removeHandler(own)
+    assert capsys.readouterr().err.splitlines() == ["first", "WARNING quiet.part: second"]

@@ -265,6 +265,10 @@ class _Terminal(logging.StreamHandler):
         super().__init__(sys.stderr)
         self.setFormatter(_MaskedFormatter("%(levelname)s %(name)s: %(message)s"))
 
+    def filter(self, record: logging.LogRecord) -> bool:
+        # A library with a handler of its own has said it already.
+        return super().filter(record) and not logging.getLogger(record.name.partition(".")[0]).handlers
+
 
 def _replace_handler(kind: type[logging.Handler], handler: logging.Handler | None) -> None:
     """Several runs in one process must not write into each other's logs; the handlers of others stay."""
