@@ -165,3 +165,16 @@ def test_no_error_shows_a_secret(write_recipe, capsys, monkeypatch):
         with pytest.raises(SystemExit):
             preflight.main([write_recipe("sft"), *words, "--method", "sft"])
         assert CANARY not in "".join(capsys.readouterr())
+
+
+@pytest.mark.parametrize(
+    "name", ["PGPASSWORD", "DB_PASS", "SSHPASS", "MYSQL_PWD", "GITHUB_PAT", "auth", "WANDB_KEY", "COOKIE", "SLACK_WEBHOOK"]
+)
+def test_names_that_services_give_their_secrets(name):
+    assert is_secret(name)
+
+
+def test_signed_addresses_and_quotes_in_a_password():
+    signed = "https://bucket/x?X-Amz-Signature=0123456789abcdef&part=2"
+    assert masked(signed, "dataset_name") == "https://bucket/x?X-Amz-Signature=***&part=2"
+    assert "PASS" not in masked("https://u:x'PASS@host/y", "dataset_name")

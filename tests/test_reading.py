@@ -122,3 +122,39 @@ def test_a_script_that_grows_without_end_is_refused(tmp_path, name, text, said):
         return
     with pytest.raises(RecipeError, match=said):
         migration.read_file(path)
+
+
+def test_the_page_reads_no_link_pipe_or_bomb_of_a_run_folder(tmp_path):
+    import os
+
+    import pyarrow
+    import pyarrow.parquet
+
+    folder = tmp_path / "run"
+    (folder / "completions").mkdir(parents=True)
+    (tmp_path / "elsewhere").write_text("kept: elsewhere-only\n")
+    (folder / "recipe.yaml").symlink_to(tmp_path / "elsewhere")
+    (folder / "run.json").write_text('{"recipe": ' + "[" * 600 + "]" * 600 + "}")
+    os.mkfifo(folder / "run.log")
+    lines = [f'{{"step": {step}, "reward": 1e308, "completions/clipped_ratio": 1e308}}' for step in range(12)]
+    (folder / "metrics.jsonl").write_text("\n".join(lines))
+    (folder / "results.json").write_text('{"model": "m", "acc": [1e308, 1e308]}')
+    table = pyarrow.table({"step": [1], "prompt": ["p"], "completion": ["c"]})
+    pyarrow.parquet.write_table(table, folder / "completions" / "completions_00001.parquet")
+    bomb = pyarrow.table({"completion": pyarrow.array(["a" * (1 << 20)]).take(pyarrow.array([0] * 1100))})
+    pyarrow.parquet.write_table(bomb, folder / "completions" / "completions_00002.parquet", use_dictionary=False, compression="zstd")
+    victim = tmp_path / "victim"
+    victim.write_text("mine")
+    for name in (f".report.html.{os.getpid()}.part", "report.html"):
+        (folder / name).symlink_to(victim)
+    page = report.write([folder]).read_text()
+    assert victim.read_text() == "mine" and not (folder / "report.html").is_symlink()
+    assert "elsewhere-only" not in page and "unpacked" in page
+
+
+def test_a_key_in_broken_yaml_stands_in_no_error(tmp_path):
+    path = tmp_path / "mine.yaml"
+    path.write_text('hub_token: "hf_canary_canary\nmax_steps: 1\n')
+    with pytest.raises(RecipeError, match=r"not valid YAML: .* line 1, column 12") as told:
+        load([str(path)], "grpo")
+    assert "canary" not in str(told.value) and "\n" not in str(told.value)

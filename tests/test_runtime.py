@@ -128,9 +128,9 @@ def test_a_corrupt_run_file_is_refused_in_words(write_recipe: Callable[..., str]
         (lambda run: run.write_text(""), "File exists"),
         (lambda run: run.mkdir() or (run / "_lock").mkdir(), "Is a directory"),
         (lambda run: run.mkdir() or (run / "run.log").mkdir(), "Is a directory"),
-        (lambda run: run.mkdir() or (run / "run.json.part").symlink_to("/dev/full"), "No space left on device"),
+        (lambda run: run.mkdir() or (run / "recipe.yaml").mkdir(), "Is a directory"),
     ],
-    ids=["a file", "no lock", "no log", "full later"],
+    ids=["a file", "no lock", "no log", "no record"],
 )
 def test_an_output_dir_that_cannot_be_written_is_one_line(
     write_recipe: Callable[..., str], tmp_path: Path, capsys: pytest.CaptureFixture, spoil: Callable[[Path], None], reason: str

@@ -8,12 +8,26 @@ from collections.abc import Sequence
 from typing import Any
 
 HIDDEN = "***"
-_ALWAYS = {"secret", "secrets", "password", "passwords", "passwd", "passphrase", "credential", "credentials", "apikey", "authorization"}
-_KEYS = {"api", "access", "private", "account", "auth", "service"}
+_ALWAYS = {
+    "secret",
+    "secrets",
+    "password",
+    "passwords",
+    "passwd",
+    "passphrase",
+    "pwd",
+    "credential",
+    "credentials",
+    "apikey",
+    "authorization",
+}
+_ALWAYS |= {"authtoken", "secretkey", "pgpassword", "sshpass", "cookie", "webhook", "authorization"}
+_LAST = {"pass", "pat", "auth"}
+_KEYS = {"api", "access", "private", "account", "auth", "service", "signing", "ssh", "wandb", "encryption"}
 # Words beside "token" that make it one of a tokenizer: eos_token, image_token, token_type.
 _TOKENIZER = {"eos", "bos", "pad", "unk", "sep", "cls", "mask", "image", "video", "audio", "start", "end", "stop", "type", "id", "level"}
 _WORD = re.compile(r"[A-Z]+(?![a-z])|[A-Z]?[a-z]+")
-_LOGIN = re.compile(r"(?<=//)[^/\s'\"]*(?=@)")
+_LOGIN = re.compile(r"(?<=//)[^/\s]*(?=@)")
 _QUERY = re.compile(r"(?<=[?&])([\w.-]+)=([^&#\s'\"]+)")
 # `"token": "…"` of a mapping that is written as text.
 _PAIR = re.compile(r"""(?<![\w-])([\w-]++)(["']?\s*+[:=]\s*+)("(?:[^"\\]|\\.)*+"|'[^']*'|[^\s"',}\]]+)""")
@@ -24,8 +38,14 @@ _seen: set[str] = set()
 
 def is_secret(name: str) -> bool:
     """Whether a setting or variable of this name holds a secret: ``hub_token``, ``apiKey``, ``DB_PASSWORD``; not ``max_prompt_tokens``."""
-    words = {word.lower() for word in _WORD.findall(name)}
-    return bool(words & _ALWAYS or ("key" in words and words & _KEYS) or ("token" in words and not words & _TOKENIZER))
+    found = [word.lower() for word in _WORD.findall(name)]
+    words = set(found)
+    return bool(
+        words & _ALWAYS
+        or words & _LAST & set(found[-1:])
+        or ("key" in words and words & _KEYS)
+        or ("token" in words and not words & _TOKENIZER)
+    )
 
 
 def masked(value: Any, name: str = "") -> Any:
@@ -86,6 +106,10 @@ def _without_logins(text: str) -> str:
         return HIDDEN
 
     def query(match: re.Match[str]) -> str:
-        return f"{match[1]}={_hide(match[2])}" if is_secret(match[1]) or match[1].lower() in ("sig", "signature", "key") else match[0]
+        return (
+            f"{match[1]}={_hide(match[2])}"
+            if is_secret(match[1]) or match[1].lower().endswith(("sig", "signature", "key", "jwt"))
+            else match[0]
+        )
 
     return _QUERY.sub(query, _LOGIN.sub(login, text))

@@ -224,7 +224,10 @@ def parse_yaml(text: str, name: str) -> Any:
             )
         return loader.construct_document(node)
     except yaml.YAMLError as error:
-        raise RecipeError(f"{name}: not valid YAML: {error}") from error
+        for mark in (getattr(error, "context_mark", None), getattr(error, "problem_mark", None)):
+            if mark is not None:
+                mark.buffer = None  # the line itself may hold a key
+        raise RecipeError(f"{name}: not valid YAML: {' '.join(str(error).split())}") from error
     except RecursionError:
         raise RecipeError(f"{name}: not valid YAML: more than {_MAX_YAML_LEVELS} levels") from None
     except RecipeError:

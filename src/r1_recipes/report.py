@@ -62,6 +62,9 @@ ZERO_STD_SHARE = 0.5
 FLAT = 0.02
 _SHAPE_REWARD = re.compile(r"format|tag_count|xml")
 _NO_REWARD = {"step", "advantage"}
+_LARGEST = 1e100
+# One step's completions, unpacked; a few KB of Parquet can stand for any number of GB.
+_MAX_TABLE_BYTES = 1 << 30
 
 
 @dataclass
@@ -111,18 +114,24 @@ def read_run(path: Path, name: str | None = None) -> RunData:
     continued = run.entry.get("continued")
     for start in continued if isinstance(continued, list) else ():
         run.settings |= start["settings"] if isinstance(start, dict) and isinstance(start.get("settings"), dict) else {}
-    run.entry, run.settings = masked(run.entry), masked(run.settings)
     _read_metrics(run)
     _read_times(run)
-    run.files = sorted((path / "completions").glob("*.parquet"))
+    run.files = sorted(file for file in (path / "completions").glob("*.parquet") if file.is_file())
     if not run.files and run.entry.get("method", "grpo") == "grpo":
         run.missing.append(("no_completions", {"file": "completions/*.parquet"}))
     return run
 
 
+def _text(path: Path) -> str:
+    """The text of a file of a run folder, which may be somebody else's: no link out of it, no pipe or device that never ends."""
+    if path.is_symlink() or not path.is_file():
+        raise FileNotFoundError(f"{path.name} is no file")
+    return path.read_text(encoding="utf-8", errors="replace")
+
+
 def _mapping(run: RunData, name: str, parse: Callable[[str], Any]) -> dict[str, Any]:
     try:
-        found = parse((run.path / name).read_text(encoding="utf-8"))
+        found = masked(parse(_text(run.path / name)))
     except FileNotFoundError:
         run.missing.append(("no_file", {"file": name}))
         return {}
@@ -138,7 +147,7 @@ def _mapping(run: RunData, name: str, parse: Callable[[str], Any]) -> dict[str, 
 def _read_metrics(run: RunData) -> None:
     path = run.path / "metrics.jsonl"
     try:
-        lines = path.read_text(encoding="utf-8", errors="replace").split("\n")
+        lines = _text(path).split("\n")
     except OSError as error:
         code = "no_file" if isinstance(error, FileNotFoundError) else "torn_file"
         run.missing.append((code, {"file": path.name, "reason": first_line(error)}))
@@ -169,17 +178,17 @@ def _read_metrics(run: RunData) -> None:
 
 
 def _finite(value: Any) -> float | None:
-    """A number with the six digits that a chart can show; ``None`` where it is infinite, no number, or beyond a float."""
+    """A number with the six digits that a chart can show; ``None`` where it is no number, or too large to add some up."""
     try:
         number = float(value)
     except (TypeError, ValueError, OverflowError):
         return None
-    return float(f"{number:.6g}") if math.isfinite(number) else None
+    return float(f"{number:.6g}") if abs(number) < _LARGEST else None
 
 
 def _read_times(run: RunData) -> None:
     try:
-        text = (run.path / "run.log").read_text(encoding="utf-8", errors="replace")
+        text = _text(run.path / "run.log")
     except OSError:
         run.missing.append(("no_file", {"file": "run.log"}))
         return
@@ -268,7 +277,11 @@ def read_completions(runs: Sequence[RunData]) -> dict[str, Any]:
         readable = []
         for path in run.files:
             try:
-                readable.append((path, pyarrow.parquet.read_metadata(path).num_rows))
+                found = pyarrow.parquet.read_metadata(path)
+                size = sum(found.row_group(group).total_byte_size for group in range(found.num_row_groups))
+                if path.is_symlink() or size > _MAX_TABLE_BYTES:
+                    raise OSError("a link" if path.is_symlink() else f"{size} bytes, unpacked")
+                readable.append((path, found.num_rows))
             except (OSError, pyarrow.ArrowException) as error:
                 run.missing.append(("torn_file", {"file": f"completions/{path.name}", "reason": first_line(error)}))
         counts.append(readable)
@@ -281,7 +294,7 @@ def read_completions(runs: Sequence[RunData]) -> dict[str, Any]:
             try:
                 with pyarrow.parquet.ParquetFile(path) as file:
                     rows = file.read().to_pylist()
-            except (OSError, ValueError, pyarrow.ArrowException) as error:
+            except (OSError, ValueError, OverflowError, pyarrow.ArrowException) as error:
                 run.missing.append(("torn_file", {"file": f"completions/{path.name}", "reason": first_line(error)}))
                 continue
             for row in rows:
@@ -386,7 +399,7 @@ def read_evaluations(runs: Sequence[RunData]) -> list[dict[str, Any]]:
     for folder in dict.fromkeys(folders):
         for path in (path for pattern in ("results*.json", "scores*.json", "eval*.json") for path in sorted(folder.glob(pattern))):
             try:
-                content = json.loads(path.read_text(encoding="utf-8"))
+                content = json.loads(_text(path))
             except (OSError, ValueError, RecursionError) as error:
                 runs[0].missing.append(("torn_file", {"file": path.name, "reason": first_line(error)}))
                 continue
@@ -598,11 +611,9 @@ def write(run_dirs: Sequence[Path], output: Path | None = None) -> Path:
     """
     output = output or run_dirs[0] / REPORT_FILE
     page = build(run_dirs)
-    part = output.with_name(f".{output.name}.{os.getpid()}.part")
     try:
         output.parent.mkdir(parents=True, exist_ok=True)
-        part.write_text(page, encoding="utf-8")
-        part.replace(output)
+        run_dir.write_whole(output, page)
     except OSError as error:
         raise RecipeError(f"{output}: the report cannot be written: {error.strerror}; choose another place (--output FILE)") from error
     return output

@@ -10,6 +10,7 @@ import functools
 import hashlib
 import importlib.metadata
 import json
+import os
 import time
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -258,8 +259,10 @@ def _write_entry(output_dir: Path, entry: dict[str, Any]) -> None:
 
 def write_whole(path: Path, text: str) -> None:
     """Write atomically: another rank may be reading, and the machine may go down."""
-    part = path.with_name(path.name + ".part")
-    part.write_text(text, encoding="utf-8")
+    part = path.with_name(f".{path.name}.{os.getpid()}.part")
+    part.unlink(missing_ok=True)
+    with part.open("x", encoding="utf-8") as file:  # follows no link that somebody else's folder holds
+        file.write(text)
     part.replace(path)
 
 

@@ -64,7 +64,9 @@ def reported_errors() -> Iterator[None]:
         if processes.world_size() > 1:
             time.sleep(_HELD_BACK_SECONDS * int(os.environ.get("LOCAL_RANK", 0)))
             who = f"{socket.gethostname()}, rank {processes.rank()}: "
-        said = f"error: {who}{masked_text(str(error))}"
+        # What a server or a file said may hold a terminal's control characters.
+        text = "".join(char if char.isprintable() or char == "\n" else "\ufffd" for char in masked_text(str(error)))
+        said = f"error: {who}{text}"
         sys.stderr.write(said + "\n")
         if file := os.environ.get("TORCHELASTIC_ERROR_FILE"):  # torch's launcher ends its own output with what stands there
             Path(file).write_text(json.dumps({"message": said, "timestamp": int(time.time())}), encoding="utf-8")

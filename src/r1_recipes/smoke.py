@@ -221,6 +221,10 @@ def _examples(args: Any, method: str, part: dict[str, Any]) -> Dataset:
         raise RecipeError(f"smoke: mapper is 'auto', which needs the data's columns; name one of {', '.join(MAPPERS)}")
     mapper = get_mapper("prompt_solution" if name == "auto" else name)
     config = part.get("mapper_config") or args.mapper_config or {}
+    if not mapper.examples:
+        raise RecipeError(
+            f"smoke: mapper {name!r} has no example rows. Fix: examples = ({{…}}, {{…}}) in its class, two rows as the data has them"
+        )
     examples = [dict(row) for row in mapper.examples]
     renamed = {"prompt": args.prompt_column, "solution": args.solution_column, "reasoning": args.reasoning_column}
     if mapper.name == "prompt_solution":

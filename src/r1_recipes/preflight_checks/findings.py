@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from r1_recipes.errors import RecipeError
+from r1_recipes.masking import masked_text
 
 OK, WARNING, ERROR = LEVELS = ("ok", "warning", "error")
 
@@ -61,7 +62,7 @@ class Report:
         try:
             yield
         except RecipeError as error:
-            self.error(code, str(error))
+            self.error(code, masked_text(str(error)))
 
 
 def spread(total: int, count: int) -> list[int]:
