@@ -28,7 +28,7 @@ BASE := $(shell for p in $(PYTHON) python3.11 python3.12 python3.13 python3.14; 
 	$$p -c 'import sys; sys.exit(not (3, 11) <= sys.version_info < (3, 15))' 2>/dev/null && { command -v $$p; break; }; done)
 NO_BASE = test -n "$(BASE)" || { echo "make: Python 3.11 to 3.14 is needed (looked for $(PYTHON), python3.11, python3.12, python3.13, python3.14)" >&2; exit 1; }
 
-.PHONY: install demo r1-mini test test-vllm lint format grpo sft generate vllm-server distill lm-eval bench clean
+.PHONY: install named demo r1-mini test test-vllm lint format grpo sft generate vllm-server distill lm-eval bench clean
 # Two pips at once would break one environment.
 .NOTPARALLEL:
 
@@ -93,8 +93,12 @@ format: install
 # A recipe may be given as a path, or as its name below recipes/.
 recipe = $(firstword $(wildcard $(1)) recipes/$(1:.yaml=).yaml)
 
-grpo: install
-	@test -n "$(RECIPE)" || { echo "make $@: name a recipe: make $@ RECIPE=gsm8k_qwen05b [CONFIG=cpu] [ARGS='--key value']" >&2; exit 1; }
+# Before an installation that takes minutes.
+named:
+	@test -n "$(RECIPE)" || { echo "make $(MAKECMDGOALS): name a recipe: make $(MAKECMDGOALS) $(example)" >&2; exit 1; }
+
+grpo: example = RECIPE=gsm8k_qwen05b [CONFIG=cpu] [ARGS='--key value']
+grpo: named install
 	$(BIN)/accelerate launch -q --config_file accelerate_configs/$(CONFIG).yaml -m r1_recipes.grpo $(call recipe,$(RECIPE)) $(ARGS)
 
 # Without a recipe: the miniature's, which needs no GPU.
@@ -103,13 +107,13 @@ sft: RECIPE ?= r1_mini/1_cold_start_sft
 sft: install
 	$(BIN)/accelerate launch -q --config_file accelerate_configs/$(CONFIG).yaml -m r1_recipes.sft $(call recipe,$(RECIPE)) $(ARGS)
 
-generate: install
-	@test -n "$(RECIPE)" || { echo "make $@: name a recipe: make $@ RECIPE=r1/3_rejection_sampling [ARGS='--key value']" >&2; exit 1; }
+generate: example = RECIPE=r1/3_rejection_sampling [ARGS='--key value']
+generate: named install
 	$(BIN)/python -m r1_recipes.generate $(call recipe,$(RECIPE)) $(ARGS)
 
 # The server's settings are the recipe's; ARGS takes the same overrides as training, and after -- flags of `vllm serve`.
-vllm-server: install
-	@test -n "$(RECIPE)" || { echo "make $@: name a recipe: make $@ RECIPE=gsm8k_qwen05b_server [ARGS='--key value -- --flag']" >&2; exit 1; }
+vllm-server: example = RECIPE=gsm8k_qwen05b_server [ARGS='--key value -- --flag']
+vllm-server: named install
 	$(BIN)/python -m r1_recipes.vllm_server $(call recipe,$(RECIPE)) $(ARGS)
 
 # Without TEACHER (a recipe for generate) and RECIPE (one for sft on what that leaves): both in miniature, the teacher's training included.

@@ -60,3 +60,18 @@ def test_unsharded_recipes_keep_fp32_weights(path):
     recipe = yaml.safe_load(path.read_text(encoding="utf-8"))
     sharded = re.search(r"accelerate_configs/(zero|fsdp)", path.read_text(encoding="utf-8"))
     assert sharded or recipe.get("use_peft") or recipe["dtype"] == "float32"
+
+
+@pytest.mark.parametrize("name", ["README.md", "README.zh.md"])
+def test_the_mapper_of_the_readme_works(tmp_path, monkeypatch, name):
+    from r1_recipes.data import get_mapper
+
+    (source,) = (
+        block for block in re.findall(r"```python\n(.*?)```", (REPOSITORY / name).read_text(encoding="utf-8"), re.DOTALL) if "Quiz" in block
+    )
+    module = f"quiz_of_{name.replace('.', '_')}"
+    (tmp_path / f"{module}.py").write_text(source, encoding="utf-8")
+    monkeypatch.syspath_prepend(tmp_path)
+    mapper = get_mapper(f"{module}:Quiz")
+    assert mapper({"frage": "3 + 4?", "antwort": "7"}) == {"question": "3 + 4?", "solution": "7"}
+    assert all(set(mapper.columns) == set(row) for row in mapper.examples) and len(mapper.examples) == 2

@@ -174,6 +174,11 @@ def test_names_that_services_give_their_secrets(name):
     assert is_secret(name)
 
 
+@pytest.mark.parametrize("name", ["PWD", "OLDPWD", "pass_rate", "WANDB_KEYRING", "author", "compass"])
+def test_names_that_are_no_secrets(name):
+    assert not is_secret(name)
+
+
 def test_signed_addresses_and_quotes_in_a_password():
     signed = "https://bucket/x?X-Amz-Signature=0123456789abcdef&part=2"
     assert masked(signed, "dataset_name") == "https://bucket/x?X-Amz-Signature=***&part=2"

@@ -696,3 +696,9 @@ def test_a_library_that_writes_to_the_terminal_itself_is_heard_once(capsys: pyte
         logging.getLogger().removeHandler(terminal)
         logging.getLogger("loud").removeHandler(own)
     assert capsys.readouterr().err.splitlines() == ["first", "WARNING quiet.part: second"]
+
+
+def test_control_characters_of_an_error_do_not_reach_the_terminal(capsys: pytest.CaptureFixture) -> None:
+    with pytest.raises(SystemExit), runtime.reported_errors():
+        raise RecipeError("the server said \x1b[2J\x07bad\nsecond line")
+    assert capsys.readouterr().err == "error: the server said \ufffd[2J\ufffdbad\nsecond line\n"

@@ -90,3 +90,15 @@ def test_a_run_of_several_tasks_logs_a_curve_for_each(tmp_path: Path) -> None:
     assert {"rewards/accuracy/gsm8k", "rewards/accuracy/math", "rewards/countdown/countdown"} <= seen
     # and no task has the curve of another's reward
     assert not {"rewards/accuracy/countdown", "rewards/countdown/gsm8k", "rewards/countdown/math"} & seen
+
+
+def test_a_mapper_without_examples_says_what_smoke_needs(tmp_path, monkeypatch, capsys):
+    (tmp_path / "bare_mapper.py").write_text(
+        "from r1_recipes.data import Mapper\n\n\nclass Bare(Mapper):\n    columns = ('q', 'a')\n\n    def __call__(self, row):\n"
+        "        return {'question': row['q'], 'solution': row['a']}\n"
+    )
+    monkeypatch.syspath_prepend(tmp_path)
+    with pytest.raises(SystemExit) as ended:
+        grpo.main([next(str(path) for path in RECIPES if path.name == "gsm8k_qwen05b.yaml"), "--smoke", "--mapper", "bare_mapper:Bare"])
+    assert ended.value.code == 2
+    assert "smoke: mapper 'bare_mapper:Bare' has no example rows. Fix: examples = ({" in capsys.readouterr().err

@@ -8,21 +8,10 @@ from collections.abc import Sequence
 from typing import Any
 
 HIDDEN = "***"
-_ALWAYS = {
-    "secret",
-    "secrets",
-    "password",
-    "passwords",
-    "passwd",
-    "passphrase",
-    "pwd",
-    "credential",
-    "credentials",
-    "apikey",
-    "authorization",
-}
-_ALWAYS |= {"authtoken", "secretkey", "pgpassword", "sshpass", "cookie", "webhook", "authorization"}
-_LAST = {"pass", "pat", "auth"}
+_ALWAYS = {"secret", "secrets", "password", "passwords", "passwd", "passphrase", "credential", "credentials", "apikey", "authtoken"}
+_ALWAYS |= {"secretkey", "pgpassword", "sshpass", "cookie", "webhook", "authorization"}
+# As the last of several words: DB_PASS, MYSQL_PWD; PWD itself is a folder.
+_LAST = {"pass", "pat", "pwd", "auth"}
 _KEYS = {"api", "access", "private", "account", "auth", "service", "signing", "ssh", "wandb", "encryption"}
 # Words beside "token" that make it one of a tokenizer: eos_token, image_token, token_type.
 _TOKENIZER = {"eos", "bos", "pad", "unk", "sep", "cls", "mask", "image", "video", "audio", "start", "end", "stop", "type", "id", "level"}
@@ -42,7 +31,8 @@ def is_secret(name: str) -> bool:
     words = set(found)
     return bool(
         words & _ALWAYS
-        or words & _LAST & set(found[-1:])
+        or found == ["auth"]
+        or words & _LAST & set(found[1:][-1:])
         or ("key" in words and words & _KEYS)
         or ("token" in words and not words & _TOKENIZER)
     )
