@@ -69,6 +69,10 @@ MISTAKES = [
     ({"num_generations": 3}, r"Fix: num_generations: 2, 4 or per_device_train_batch_size: 12$"),
     ({"num_generations": 8}, r"Fix: num_generations: 2, 4 or per_device_train_batch_size: 8$"),
     ({**_HALVES, "per_device_eval_batch_size": 3}, r"Fix: per_device_eval_batch_size: 4, or num_generations_eval: 1$"),
+    (
+        {"mapper": "prompt_solution", "prompt_column": "question", "solution_column": "question"},
+        r"accuracy cannot read 8 of 8 golds .*answer_match",
+    ),
     ({"reward_funcs": []}, r"reward_funcs: missing; name at least one of accuracy"),
     ({"reward_funcs": ["acuracy"]}, r"Did you mean 'accuracy'"),
     ({"reward_weights": [0.0]}, r"reward_weights: must have one that is not 0, got \[0\.0\]"),

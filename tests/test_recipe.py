@@ -111,9 +111,9 @@ def test_keys_with_json_and_text_for_mappings(write):
     assert recipe.training.model_init_kwargs == {"a": 1}
     assert load([write(f"few_shot: {json.dumps(few_shot)}\n")], "grpo").script.few_shot == few_shot
     assert load([write(), "--few_shot", json.dumps(few_shot[0])], "grpo").script.few_shot == few_shot
-    fails([write(), "--task_config", '{"train": '], "command line: task_config", "not JSON")
+    fails([write(), "--task_config", '{"train": '], "command line: task_config", "not valid YAML")
     fails([write(), "--task_config", "small"], "task_config: not a JSON object")
-    fails([write(), "--few_shot", "[1"], "command line: few_shot", "not JSON")
+    fails([write(), "--few_shot", "[1"], "command line: few_shot", "not valid YAML")
 
 
 def test_numbers_with_exponent_inside_a_mapping(write):
@@ -282,7 +282,7 @@ def test_a_wrong_value_names_file_key_and_what_was_found(write, line, parts):
 
 def test_a_wrong_value_on_the_command_line_says_so(write):
     fails([write(), "--num_generations", "many"], "command line: num_generations: found 'many'")
-    fails([write(), "--num_generations"], "command line: num_generations: found True (bool); expected int")
+    fails([write(), "--num_generations"], "command line: --num_generations needs a value: int")
 
 
 def test_files_that_are_no_recipe(tmp_path, write):

@@ -4,17 +4,25 @@ from __future__ import annotations
 
 import contextlib
 import copy
-from collections.abc import Iterator, Sequence
+import logging
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from r1_recipes import report, runtime
+from r1_recipes.errors import RecipeError
 
 if TYPE_CHECKING:
+    from datasets import Dataset
     from trl import GRPOTrainer
 
     from r1_recipes.formats import ResponseFormat
     from r1_recipes.recipe import Recipe
+
+logger = logging.getLogger("r1_recipes.grpo")  # under `python -m` this module is called __main__
+
+# Golds that are tried before the model is loaded.
+_GOLDS = 64
 
 
 def main(argv: Sequence[str] | None = None) -> None:
@@ -34,11 +42,41 @@ def build_trainer(recipe: Recipe, fmt: ResponseFormat, tokenizer: Any, arguments
     if script.task_rewards is not None:
         rewards = route(rewards, script.reward_funcs, script.task_rewards, script.task_column)
     try_own_rewards(script.reward_funcs, rewards, arguments["train_dataset"], fmt, tokenizer)
+    _check_golds(recipe, rewards, arguments["train_dataset"])
     trainer = GRPOTrainer(reward_funcs=rewards, **arguments)
     _merge_extra_columns(trainer)
     report.time_phases(trainer)
     _evaluate_otherwise(trainer, script.eval_temperature, script.eval_max_completion_length)
     return trainer
+
+
+def _check_golds(recipe: Recipe, rewards: Sequence[Callable], rows: Dataset) -> None:
+    """Ask the rewards that compare with a gold about some rows; training on golds that none can read learns nothing.
+
+    Raises:
+        RecipeError: none of the rows can be judged.
+    """
+    from r1_recipes.rewards import AnswerReward
+    from r1_recipes.rewards.call import score
+
+    if "solution" not in rows.column_names:
+        return
+    asked = {name: reward for name, reward in zip(recipe.script.reward_funcs, rewards, strict=True) if isinstance(reward, AnswerReward)}
+    sample = rows.select(range(0, len(rows), max(1, len(rows) // _GOLDS)))
+    sample = sample.select_columns([name for name in sample.column_names if name != "image"]).to_list()
+    for name, reward in asked.items():
+        unread = [
+            row["solution"]
+            for row, verdict in zip(sample, score(name, reward, sample, [""] * len(sample), None), strict=True)
+            if verdict is None
+        ]
+        told = f"{name} cannot read {len(unread)} of {len(sample)} golds that were tried; the first is {unread[0]!r}" if unread else ""
+        if len(unread) == len(sample):
+            raise RecipeError(
+                f"{recipe.path}: reward_funcs: {told}. Fix: solution_column, or for golds in words reward_funcs: [answer_match]"
+            )
+        if len(unread) * 20 > len(sample):
+            logger.warning("%s; such rows teach nothing (all of them: python -m r1_recipes.preflight)", told)
 
 
 def _merge_extra_columns(trainer: GRPOTrainer) -> None:

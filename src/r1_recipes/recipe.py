@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import dataclasses
 import functools
-import json
 import logging
 import math
 import os
@@ -600,10 +599,7 @@ def _converted(action: Any, hint: Any, value: Any, source: str) -> Any:
         if value.lower() in ("none", "null") and type(None) in kinds and unsets:
             value = None
         elif value.lstrip()[:1] in ("{", "[") and (dict in kinds or action.type is dict):
-            try:
-                value = json.loads(value)
-            except (ValueError, RecursionError) as error:
-                raise RecipeError(f"{found}; not JSON: {error}") from error
+            value = parse_yaml(value, f"{source}: {key}")
         elif value.lower() in ("true", "false") and key in _STR_OR_BOOL:
             value = value.lower() == "true"
     if value is None:
@@ -655,6 +651,8 @@ def _scalar(action: Any, kinds: set[type], value: Any, source: str) -> Any:
             return "no"
         if action.dest in _STR_OR_BOOL:
             return value
+        if source == COMMAND_LINE and value is True:
+            raise RecipeError(f"{source}: --{action.dest} needs a value: {_names(kinds)}")
         raise RecipeError(f"{found}; expected {_names(kinds)}" + ("; text such as no and on needs quotes" if str in kinds else ""))
     try:
         converted = action.type(value if isinstance(value, str) else str(value))

@@ -785,7 +785,7 @@ def train_and_save(run: Run, trainer: Trainer, tokenizer: PreTrainedTokenizerBas
             "more rows, or lower per_device_train_batch_size"
         )
     if metrics is not None:
-        trainer.log_metrics("train", metrics)
+        trainer.log_metrics("train", {key: value for key, value in metrics.items() if value is not None})
     trainer.save_state()
     # Generation that follows needs the cache that training switches off.
     trainer.model.config.use_cache = True
