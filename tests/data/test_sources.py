@@ -5,11 +5,13 @@ import sys
 import types
 
 import datasets
+import pyarrow
+import pyarrow.parquet
 import pytest
 
 from r1_recipes import verification
 from r1_recipes.data import get_mapper, load_rows, model_path
-from r1_recipes.data.sources import reasoning_gym_rows
+from r1_recipes.data.sources import plain_features, reasoning_gym_rows
 from r1_recipes.errors import RecipeError
 
 ROWS = [{"question": 'Say "2, 3"\tplus 1', "answer": "a\n#### 6"}, {"question": "二加二?", "answer": "#### 4"}]
@@ -345,11 +347,110 @@ def test_puzzles_that_cannot_be_drawn(name, split, config, parts):
 
 
 def test_a_folder_of_a_hub_repository_is_named_with_a_slash(monkeypatch):
-    asked = []
-    monkeypatch.setattr(datasets, "load_dataset", lambda *names, **options: asked.append((names, options)) or "rows")
-    assert load_rows("nobody/data", "train", config="level3/") == "rows"
-    assert load_rows("nobody/data", "train", config="main", revision="v1") == "rows"
+    asked, rows = [], datasets.Dataset.from_list(ROWS)
+    monkeypatch.setattr(datasets, "load_dataset", lambda *names, **options: asked.append((names, options)) or rows)
+    assert load_rows("nobody/data", "train", config="level3/") is rows
+    assert load_rows("nobody/data", "train", config="main", revision="v1") is rows
     assert asked == [
         (("nobody/data",), {"data_dir": "level3", "split": "train", "revision": None}),
         (("nobody/data", "main"), {"split": "train", "revision": "v1"}),
     ]
+
+
+@pytest.fixture
+def opened(monkeypatch):
+    """The paths that decoding a picture asks for."""
+    paths = []
+    monkeypatch.setattr(datasets.Image, "decode_example", lambda self, value, **_: paths.append(value["path"]))
+    return paths
+
+
+@pytest.mark.parametrize("shape", ["parquet", "saved", "splits", "folder", "arrow", "hub", "modelscope"])
+def test_a_path_in_a_row_is_never_opened(tmp_path, monkeypatch, modelscope, opened, shape):
+    picture, value = datasets.Image(), {"bytes": None, "path": "http://localhost:9/x"}
+    features = {"a": picture, "b": {"c": picture}, "d": datasets.List(picture), "e": datasets.Value("string")}
+    rows = datasets.Dataset.from_dict(
+        {"a": [value], "b": [{"c": value}], "d": [[value]], "e": ["x"]},
+        features=datasets.Features({name: plain_features(kind) for name, kind in features.items()}),
+    )
+    rows = datasets.Dataset(rows.data, info=datasets.DatasetInfo(features=datasets.Features(features), builder_name="imagefolder"))
+    name, hub = str(tmp_path / "set"), "huggingface"
+    (tmp_path / "set").mkdir()
+    if shape in ("saved", "splits"):
+        bare = datasets.Dataset(pyarrow.table(rows.data.table.columns, rows.column_names))  # saving pictures would open them
+        (bare if shape == "saved" else datasets.DatasetDict({"train": bare})).save_to_disk(name)
+        told = tmp_path / "set" / ("train" if shape == "splits" else "") / "dataset_info.json"
+        told.write_text(json.dumps({"features": rows.features.to_dict(), "builder_name": "imagefolder"}))
+    elif shape in ("parquet", "folder", "arrow"):
+        with pyarrow.OSFile(f"{name}/train.arrow", "wb") as sink, pyarrow.ipc.new_stream(sink, rows.data.schema) as writer:
+            writer.write_table(rows.data.table)
+        if shape != "arrow":
+            (tmp_path / "set" / "train.arrow").unlink()
+            pyarrow.parquet.write_table(rows.data.table, f"{name}/train.parquet")
+            name += "/train.parquet" if shape == "parquet" else ""
+    elif shape == "hub":
+        name = "nobody/numbers"
+        plain = datasets.Dataset(rows.data, info=datasets.DatasetInfo(features=rows.features, builder_name="parquet"))
+        monkeypatch.setattr(datasets, "load_dataset", lambda *args, **options: plain)
+    else:
+        name, hub = "nobody/numbers", "modelscope"
+        sys.modules["modelscope.msdatasets"].MsDataset.load = staticmethod(lambda *args, **options: rows)
+    loaded = load_rows(name, "train", hub=hub)
+    assert as_list(loaded) == [{"a": value, "b": {"c": value}, "d": [value], "e": "x"}]
+    assert as_list(loaded.map(lambda row: {"f": 1}))[0]["a"] == value
+    assert opened == []
+
+
+def test_pictures_of_a_folder_are_read(tmp_path):
+    image = pytest.importorskip("PIL.Image")
+    for name in ("cat", "dog"):
+        (tmp_path / "set" / "train" / name).mkdir(parents=True)
+        image.new("RGB", (4, 3)).save(tmp_path / "set" / "train" / name / "0.png")
+    assert [row["image"].size for row in load_rows(str(tmp_path / "set"), "train")] == [(4, 3)] * 2
+
+
+@pytest.mark.parametrize("where", ["{outside}/secret.jsonl", "../outside/secret.jsonl", "{inside}/../outside/*"])
+@pytest.mark.parametrize("readme", ["README.md", ".huggingface.yaml"])
+def test_a_folder_reads_no_file_outside_of_it(tmp_path, where, readme):
+    write_jsonl(tmp_path / "outside" / "secret.jsonl")
+    write_jsonl(tmp_path / "set" / "train.jsonl")
+    where = where.format(outside=tmp_path / "outside", inside=tmp_path / "set")
+    text = json.dumps({"configs": [{"config_name": "default", "data_files": [{"split": "train", "path": where}]}]})
+    (tmp_path / "set" / readme).write_text(f"---\n{text}\n---\n" if readme == "README.md" else text)
+    with pytest.raises(RecipeError, match="outside of the folder"):
+        load_rows(str(tmp_path / "set"), "train")
+
+
+@pytest.mark.parametrize("where", ["http://localhost:9/x.jsonl", "simplecache::/x.jsonl"])
+def test_a_folder_asks_no_url(tmp_path, monkeypatch, where):
+    write_jsonl(tmp_path / "set" / "train.jsonl")
+    (tmp_path / "set" / "README.md").write_text(f"---\nconfigs:\n- config_name: default\n  data_files: {where}\n---\n")
+    monkeypatch.setattr(datasets, "load_dataset_builder", lambda *_: pytest.fail("is asked"))
+    with pytest.raises(RecipeError, match=r"README\.md takes data from a URL\. Fix: download"):
+        load_rows(str(tmp_path / "set"), "train")
+
+
+def test_links_in_a_folder_are_followed(tmp_path):
+    write_jsonl(tmp_path / "blobs" / "x")
+    (tmp_path / "set").mkdir()
+    (tmp_path / "set" / "train.jsonl").symlink_to(tmp_path / "blobs" / "x")
+    (tmp_path / "link").symlink_to(tmp_path / "set")
+    for name in ("set", "link"):
+        assert as_list(load_rows(str(tmp_path / name), "train")) == ROWS
+
+
+def test_a_saved_set_reads_no_file_outside_of_it(tmp_path):
+    rows = datasets.Dataset.from_list(ROWS)
+    rows.save_to_disk(str(tmp_path / "other"))
+    for name in ("single", "splits"):
+        folder = tmp_path / name
+        (rows if name == "single" else datasets.DatasetDict({"train": rows})).save_to_disk(str(folder))
+        state = folder / ("state.json" if name == "single" else "train/state.json")
+        arrow = next((tmp_path / "other").glob("*.arrow"))
+        told = json.loads(state.read_text()) | {"_data_files": [{"filename": f"{'../' * (1 + (name == 'splits'))}other/{arrow.name}"}]}
+        state.write_text(json.dumps(told))
+        with pytest.raises(RecipeError, match="outside of the folder"):
+            load_rows(str(folder), "train")
+    (tmp_path / "splits" / "dataset_dict.json").write_text('{"splits": ["../other"]}')
+    with pytest.raises(RecipeError, match=r"takes data from \.\./other, outside of the folder"):
+        load_rows(str(tmp_path / "splits"), "../other")

@@ -1,6 +1,7 @@
 """The mappers of published systems: their schemas, what they leave out and why, and that a missing column is named."""
 
 import io
+import time
 
 import pytest
 from datasets import Dataset, Image
@@ -119,6 +120,15 @@ def test_openthoughts_keeps_the_domains_it_is_told_to():
 )
 def test_dapo_loses_the_instruction_around_the_problem(prompt):
     assert get_mapper("dapo")(row("dapo", prompt=prompt)) == {"question": "Find the least prime above 20.", "solution": "23"}
+
+
+def test_a_dapo_prompt_with_many_blank_lines_is_read_at_once():
+    asked = "a" + "\n" * 100_000 + "b"
+    start = time.perf_counter()
+    assert get_mapper("dapo")(row("dapo", prompt=asked))["question"] == asked
+    assert time.perf_counter() - start < 1
+    alone = "Remember to put your answer on its own line after all."
+    assert get_mapper("dapo")(row("dapo", prompt=alone))["question"] == alone
 
 
 def test_dapo_reads_the_original_set():

@@ -23,7 +23,7 @@ from datasets.fingerprint import Hasher
 from datasets.utils.json import ujson_loads
 from pyarrow import compute
 
-from r1_recipes.data.sources import CsvStyle
+from r1_recipes.data.sources import CsvStyle, plain_features
 from r1_recipes.errors import RecipeError, first_line
 
 _SAMPLE = 5000  # JSON rows that say what the columns hold
@@ -63,7 +63,7 @@ class _NeedsWhole(Exception):
 
 
 class _Files(datasets.ArrowBasedBuilder):
-    VERSION = datasets.Version("1.0.0")  # of the rules above: a new one makes old cache files stale
+    VERSION = datasets.Version("1.1.0")  # of the rules above: a new one makes old cache files stale
     paths: list[Path]
     style: CsvStyle
     whole: bool
@@ -146,7 +146,7 @@ def _parquet_features(paths: list[Path]) -> datasets.Features:
         if not found:
             raise unreadable(path, "has no columns")
         for column, feature in found.items():
-            features.setdefault(column, feature)
+            features.setdefault(column, plain_features(feature))
     return features
 
 

@@ -5,14 +5,18 @@ imports no torch.
 from __future__ import annotations
 
 import codecs
+import dataclasses
 import glob
 import json
 import logging
+import os
 import re
 import tempfile
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
+
+import yaml
 
 from r1_recipes.errors import RecipeError, first_line, install_hint, nearest, unknown_name
 from r1_recipes.verification.gym import check_task
@@ -133,14 +137,15 @@ def _local_rows(path: Path, split: str, config: str | None, csv_style: CsvStyle)
                 raise RecipeError(f"dataset_name: {path}: {path.suffix or 'no ending'} is not one of {', '.join(_ENDINGS)}")
             return read_files([path], csv_style)
         if (path / "state.json").is_file() or (path / "dataset_dict.json").is_file():
+            _check_saved(path)
             loaded = load_from_disk(str(path))
-            rows = loaded if isinstance(loaded, Dataset) else _pick_split(loaded, split, str(path))
+            rows = undecoded(loaded if isinstance(loaded, Dataset) else _pick_split(loaded, split, str(path)))
         else:
             files = {str(name): [Path(file) for file in found] for name, found in _files_by_split(folder).items()}
             chosen = _pick_split(files, split, str(folder))
             if all(file.suffix in _ENDINGS for file in chosen):
                 return read_files(chosen, csv_style)
-            rows = _pick_split(load_dataset(str(folder)), split, str(folder))  # pictures, archives
+            rows = _built(_pick_split(load_dataset(str(folder)), split, str(folder)))  # pictures, archives
     except RecipeError:
         raise
     except Exception as error:  # datasets raises many kinds for one thing: this cannot be read
@@ -150,12 +155,74 @@ def _local_rows(path: Path, split: str, config: str | None, csv_style: CsvStyle)
     return rows
 
 
+def undecoded(rows: Dataset, trusted: type | None = None) -> Dataset:
+    """The rows with pictures, sound and the like as ``{"bytes", "path"}``: a row may name any path or URL, and decoding opens it.
+
+    Args:
+        trusted: a feature that decodes all the same.
+    """
+    from datasets import Dataset
+
+    features = rows.features.copy()
+    if (plain := plain_features(features, trusted)) == features:
+        return rows
+    info = rows.info.copy()
+    info.features = plain
+    return Dataset(rows.data, info=info, split=rows.split, indices_table=rows._indices)  # casting would write nested columns again
+
+
+def plain_features(feature: Any, trusted: type | None = None) -> Any:
+    """The feature, or features, with ``decode=False`` wherever there is ``decode``."""
+    from datasets import LargeList, List
+
+    if isinstance(feature, dict):
+        return type(feature)({name: plain_features(item, trusted) for name, item in feature.items()})
+    if isinstance(feature, list):
+        return [plain_features(item, trusted) for item in feature]
+    if isinstance(feature, List | LargeList):
+        return dataclasses.replace(feature, feature=plain_features(feature.feature, trusted))
+    if getattr(feature, "decode", False) and not (trusted and isinstance(feature, trusted)):
+        return dataclasses.replace(feature, decode=False)
+    return feature
+
+
+def _built(rows: Dataset) -> Dataset:
+    """What ``load_dataset`` built, undecoded but for a folder's pictures, whose paths come from the folder itself."""
+    from datasets import Image
+
+    return undecoded(rows, Image if rows.info.builder_name == "imagefolder" else None)
+
+
+def _check_inside(folder: Path, names: list[str]) -> None:
+    # Links are not followed: those in a snapshot of the hub's cache lead out of it.
+    base = os.path.abspath(folder)
+    for name in names:
+        if "://" in name or not Path(os.path.abspath(folder / name)).is_relative_to(base):
+            raise RecipeError(f"dataset_name: {folder}: takes data from {name}, outside of the folder. Fix: move it into the folder")
+
+
+def _check_saved(path: Path) -> None:
+    """A ``save_to_disk`` folder reads its own files alone."""
+    folders = [path]
+    if (path / "dataset_dict.json").is_file():
+        splits = json.loads((path / "dataset_dict.json").read_text(encoding="utf-8"))["splits"]
+        _check_inside(path, splits)
+        folders = [path / split for split in splits]
+    for folder in folders:
+        state = json.loads((folder / "state.json").read_text(encoding="utf-8"))
+        _check_inside(folder, [file["filename"] for file in state["_data_files"]])
+
+
 def _files_by_split(folder: Path) -> dict[str, list[str]]:
     """The data files of a folder, by split, as datasets finds them: by names, sub-folders, or the README's configuration."""
     from datasets import load_dataset_builder
 
+    if re.search("://|::", json.dumps(_configs(folder), default=str)):  # looking for the files of a URL asks it already
+        raise RecipeError(f"dataset_name: {folder}: README.md takes data from a URL. Fix: download the data, and name its folder")
     if not glob.has_magic(str(folder.resolve())):
-        return load_dataset_builder(str(folder)).config.data_files
+        found = load_dataset_builder(str(folder)).config.data_files
+        _check_inside(folder.resolve(), [str(file) for files in found.values() for file in files])
+        return found
     with tempfile.TemporaryDirectory() as plain:  # datasets takes data[1] for a pattern, so it sees the files elsewhere
         for file in folder.rglob("*"):
             if file.is_file():
@@ -165,6 +232,16 @@ def _files_by_split(folder: Path) -> dict[str, list[str]]:
         found = load_dataset_builder(plain).config.data_files
         base = Path(plain).resolve()
         return {split: [str(folder / Path(file).relative_to(base)) for file in files] for split, files in found.items()}
+
+
+def _configs(folder: Path) -> Any:
+    """What a README and its YAML say of the folder's configurations, as datasets reads them."""
+    from huggingface_hub import DatasetCard
+
+    card, standalone = folder / "README.md", folder / ".huggingface.yaml"
+    told = [DatasetCard.load(card).data.to_dict()] if card.is_file() else []
+    told += [yaml.safe_load(standalone.read_text(encoding="utf-8")) or {}] if standalone.is_file() else []
+    return [one.get("configs") for one in told]
 
 
 def _pick_split(splits: Any, split: str, name: str) -> Dataset:
@@ -179,8 +256,8 @@ def _hub_rows(name: str, split: str, config: str | None, revision: str | None) -
     folder = config if config and config.endswith("/") else None
     try:
         if folder is not None:  # a repository of files, with no configuration of that name
-            return load_dataset(name, data_dir=folder.rstrip("/"), split=split, revision=revision)
-        return load_dataset(name, config, split=split, revision=revision)
+            return _built(load_dataset(name, data_dir=folder.rstrip("/"), split=split, revision=revision))
+        return _built(load_dataset(name, config, split=split, revision=revision))
     except Exception as error:  # offline, gated, misspelt, wrong config: the library's own words say which
         raise RecipeError(
             f"dataset_name: {name!r}{f' ({config})' if config else ''}, split {split!r} cannot be loaded from the Hugging Face hub: "
@@ -198,7 +275,7 @@ def _modelscope_rows(name: str, split: str, config: str | None, revision: str | 
         loaded = MsDataset.load(name, subset_name=config, split=split, **options)
     except Exception as error:  # as above: the library's own words
         raise RecipeError(f"dataset_name: {name!r}, split {split!r} cannot be loaded from ModelScope: {first_line(error)}") from error
-    return loaded.to_hf_dataset() if hasattr(loaded, "to_hf_dataset") else loaded
+    return undecoded(loaded.to_hf_dataset() if hasattr(loaded, "to_hf_dataset") else loaded)
 
 
 def model_path(name: str, hub: str, revision: str | None = None) -> str:

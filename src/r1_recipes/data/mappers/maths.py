@@ -202,7 +202,7 @@ class SimpleRL(Mapper):
 
 # The instruction that the set's prompts are wrapped in; it asks for a line of its own, where a response format asks for its shape.
 _DAPO_OPENING = re.compile(r"\A\s*Solve the following math problem step by step\.[^\n]*\n+")
-_DAPO_CLOSING = re.compile(r"\n+[^\n]*Remember to put your answer on its own line after[^\n]*\s*\Z")
+_DAPO_CLOSING = "Remember to put your answer on its own line after"
 
 
 @register_mapper("dapo")
@@ -238,7 +238,9 @@ class DAPO(Mapper):
         return absent if {"solution", "reward_model"} & set(columns) else [*absent, "solution (or reward_model)"]
 
     def __call__(self, row: dict[str, Any]) -> dict[str, Any]:
-        question = _DAPO_CLOSING.sub("", _DAPO_OPENING.sub("", last_question(row.get("prompt"), "prompt"))).strip()
+        question = _DAPO_OPENING.sub("", last_question(row.get("prompt"), "prompt")).strip()
+        before, _, last = question.rpartition("\n")
+        question = before.rstrip() if before and _DAPO_CLOSING in last else question
         if not question:
             raise SkipRow("column 'prompt' is empty")
         rule = row.get("reward_model")
