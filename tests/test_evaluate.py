@@ -487,7 +487,8 @@ def test_rows_that_nobody_can_judge_are_counted_and_left_out(benchmark, tmp_path
     recipe = evaluate.load_recipe([benchmark(dataset_name=str(data), reward_funcs=["format"])])
     assert recipe.method == "evaluate"
     assert evaluate.rows_to_judge(recipe)[0]["solution"] == ["4"]
-    assert "1 of 2 golds cannot be read by ['accuracy']" in caplog.text
+    said = "1 of 2 rows are judged by none of accuracy and are left out; the first is row 1 (gold 'because it is so')"
+    assert said in caplog.text
     data.write_text(json.dumps(rows[1]) + "\n")
     with pytest.raises(RecipeError, match=r"no row can be judged: accuracy .*'because it is so'"):
         evaluate.rows_to_judge(evaluate.load_recipe([benchmark(dataset_name=str(data), reward_funcs=["accuracy"])]))
@@ -607,6 +608,38 @@ def test_the_command_judges_golds_in_words(words, tmp_path, capsys):
     assert f"Judged on 1 held-out rows (split 'train[1:]' of {tmp_path / 'words.jsonl'})." in printed
 
 
+def test_rows_of_two_tasks_are_judged_by_task_rewards(words):
+    own = "tests.test_evaluate:starts_alike"
+    tasks = {"task_rewards": {"Paris": ["exact_match"], "James Joyce": [own]}, "task_column": "solution"}
+    recipe = evaluate.load_recipe([words(reward_funcs=["exact_match", own], **tasks)])
+    assert evaluate.rows_to_judge(recipe)[0]["solution"][:] == ["Paris", "James Joyce"]
+
+
+def test_what_can_be_judged_is_found_without_decoding_pictures(words):
+    from datasets import Dataset, Image
+
+    from r1_recipes.formats import FORMATS
+
+    row = {"prompt": [{"role": "user", "content": "?"}], "solution": "4", "image": {"bytes": b"no picture", "path": None}}
+    rows = Dataset.from_list([row]).cast_column("image", Image())
+    assert len(evaluate._judgeable(evaluate.load_recipe([words()]), FORMATS["think_answer"], rows)) == 1
+
+
+def test_rows_held_out_by_the_command_alone_are_said_to_be(words, tmp_path, capsys):
+    run = tmp_path / "run"
+    run.mkdir()
+    recipe = evaluate.load_recipe([words(), "--dataset_train_split", "train[:1]", "--dataset_test_split", "train[1:]"])
+    (run / "run.json").write_text("{}")
+    kept = {"dataset_name": recipe.script.dataset_name, "dataset_train_split": "train"}
+    (run / "recipe.yaml").write_text(yaml.safe_dump(kept))
+    assert "was trained on split 'train'" in evaluate._trained_otherwise(recipe, str(run))
+    assert "was trained on split 'train'" in evaluate._trained_otherwise(recipe, str(run / "checkpoint-1"))
+    for other in ({**kept, "dataset_train_split": "train[:1]"}, {**kept, "dataset_name": "other"}):
+        (run / "recipe.yaml").write_text(yaml.safe_dump(other))
+        assert evaluate._trained_otherwise(recipe, str(run)) == ""
+    assert evaluate._trained_otherwise(recipe, "some/model") == ""
+
+
 def test_majority_of_words():
     samples = [{"answer": answer, "correct": "paris" in answer.lower()} for answer in ("Rome", "Paris", "paris.", "Rom")]
     assert evaluate._majority(samples) == 1.0
@@ -616,8 +649,11 @@ def test_majority_of_words():
     ("changes", "said"),
     [
         # A single file is every split, so "test" is what was trained on.
-        ({"dataset_train_split": "train"}, "split 'test' of .* has 2 of 2 rows that training reads too.*--dataset_test_split train"),
-        ({"dataset_train_split": "train", "dataset_test_split": "train[-1:]"}, "has 1 of 1 rows that training reads too"),
+        ({"dataset_train_split": "train"}, "split 'test' of .* has 2 of 2 rows that ask .*'train\\[:-1\\]'.*--dataset_test_split train"),
+        (
+            {"dataset_train_split": "train", "dataset_test_split": "train[-1:]"},
+            "has 1 of 1 rows that ask .*the first asks 'Author of Ulysses",
+        ),
         ({"dataset_train_split": "train", "dataset_test_split": "train"}, None),
         ({"dataset_train_split": "train[:1]", "dataset_test_split": "train[1:]"}, None),
     ],

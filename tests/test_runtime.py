@@ -109,7 +109,9 @@ def test_another_model_or_data_set_is_refused_and_named(write_recipe: Callable[.
 
 def test_checkpoints_of_unknown_origin_are_refused(write_recipe: Callable[..., str], tmp_path: Path) -> None:
     (tmp_path / "run" / "checkpoint-5").mkdir(parents=True)
-    with pytest.raises(RecipeError, match=r"checkpoints of a run that left no run\.json; choose another folder .* or remove"):
+    with pytest.raises(
+        RecipeError, match=r"holds steps or checkpoints of a run that left no run\.json; choose another folder .* or remove"
+    ):
         claim(load(write_recipe("grpo")), tmp_path / "run")
 
 
@@ -329,6 +331,72 @@ def test_an_optimizer_or_a_schedule_that_is_not_there_is_no_point_to_go_on_from(
         (torn / name).rename(named / name)
 
 
+def test_settings_that_nothing_is_trained_with_are_refused(write_recipe: Callable[..., str], torn: Path) -> None:
+    last = str(torn / "checkpoint-4")
+    path = write_recipe("grpo", max_steps=4)
+    claim_record(load(path), torn)
+    for named in ((), ("--resume_from_checkpoint", last)):
+        with pytest.raises(RecipeError, match=r"checkpoint-4 has all steps, so nothing would be trained with today's learning_rate\. Fix"):
+            checkpoints.resume_point(load(path, *named, "--learning_rate", "3e-5"), torn)
+        assert checkpoints.resume_point(load(path, *named, "--learning_rate", "3e-5", "--max_steps", "8"), torn) == Path(last)
+        assert checkpoints.resume_point(load(path, *named, "--hub_model_id", "me/other"), torn) == Path(last)
+
+
+def claim_record(loaded: recipe.Recipe, folder: Path) -> None:
+    """The record of a first start, put into a folder that holds checkpoints of another one."""
+    claim(loaded, folder / "fresh")
+    for name in ("run.json", "recipe.yaml"):
+        (folder / "fresh" / name).rename(folder / name)
+
+
+def test_going_back_is_no_other_setting_of_the_plain_command(write_recipe: Callable[..., str], torn: Path) -> None:
+    path, back = write_recipe("grpo"), ("--resume_from_checkpoint", str(torn / "checkpoint-2"))
+    claim_record(load(path), torn)
+    claim(load(path, *back), torn, 2)
+    run_dir.mark_finished(torn)
+    assert run_dir.changed_settings(load(path), torn) == [] == run_dir.changed_settings(load(path, *back), torn)
+    run_dir.check(load(path), torn)
+    # A plain start in between, and naming it goes back again.
+    claim(load(path), torn, 4)
+    assert checkpoints.resume_point(load(path, *back), torn).name == "checkpoint-2"
+
+
+def test_a_claim_of_a_failed_start_is_no_run_to_go_on_from(write_recipe: Callable[..., str], torn: Path, tmp_path: Path) -> None:
+    path, fresh = write_recipe("grpo"), tmp_path / "fresh"
+    back = ("--resume_from_checkpoint", str(torn / "checkpoint-4"))
+    claim(load(path, "--per_device_train_batch_size", "8"), fresh)
+    assert checkpoints.resume_point(load(path, *back), fresh).name == "checkpoint-4"
+    (fresh / "run.json").unlink()
+    assert checkpoints.resume_point(load(path, *back), fresh).name == "checkpoint-4"
+    trained(fresh)
+    with pytest.raises(RecipeError, match=r"left no run\.json"):
+        run_dir.check(load(path), fresh)
+
+
+def test_an_unfinished_run_does_not_go_on_from_a_start_that_was_made_again(
+    write_recipe: Callable[..., str], tiny_model: Path, tmp_path: Path
+) -> None:
+    start, run = tmp_path / "start", tmp_path / "run"
+    shutil.copytree(tiny_model, start)
+    entry = {"finished": True, "started": "1"}
+    (start / "run.json").write_text(json.dumps({**entry, "finished": False}))
+    path = write_recipe("grpo", model_name_or_path=str(start))
+    claim(load(path), run)
+    trained(run)
+    (start / "run.json").write_text(json.dumps(entry))
+    run_dir.check(load(path), run)  # it still trained then
+    claim(load(path), run, 1)
+    run_dir.check(load(path), run)
+    (start / "run.json").write_text(json.dumps({**entry, "started": "2"}))
+    with pytest.raises(RecipeError, match=r"was made before the run in \S+start changed; choose another folder"):
+        run_dir.check(load(path), run)
+
+
+@pytest.mark.parametrize("keeps", [{}, {"save_strategy": "no"}, {"save_only_model": True}])
+def test_what_tries_again_is_true(write_recipe: Callable[..., str], keeps: dict[str, Any]) -> None:
+    assert ("The same command goes on" in runtime._again(load(write_recipe("grpo", **keeps)).training)) == (not keeps)
+
+
 def test_a_random_state_that_is_not_there_is_told(
     write_recipe: Callable[..., str], torn: Path, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -407,6 +475,10 @@ def test_what_the_machine_changed_is_on_record_and_no_change_of_settings(
     entry = json.loads((tmp_path / "run" / "run.json").read_text(encoding="utf-8"))
     assert entry["adapted_to_machine"] == {"use_cpu": False, "bf16": True, "use_vllm": True}
     assert sum("no accelerator is visible" in message for message in caplog.messages) == 2  # once a start
+    # Nor is it where the folder is moved to a machine with a GPU.
+    monkeypatch.setattr(torch.accelerator, "is_available", lambda *args: True)
+    monkeypatch.setattr(recipe, "follow_machine", lambda *args: {})
+    assert run_dir.changed_settings(load(path, "--bf16", "false"), tmp_path / "run") == []
 
 
 @pytest.mark.parametrize("tracker", ["wandb", "tensorboard", "trackio"])

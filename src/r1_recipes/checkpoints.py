@@ -144,7 +144,8 @@ def resume_point(recipe: Recipe, output_dir: Path) -> Path | None:
     count = processes.world_size()
     if not (found / (f"rng_state_{count - 1}.pth" if count > 1 else "rng_state.pth")).is_file():
         logger.warning("%s: holds no random state for each of %d processes, so the run goes another way than unstopped", found, count)
-    if (output_dir / run_dir.RECIPE_FILE).is_file() and not recipe.script.smoke:
+    if run_dir.holds_steps(output_dir) and not recipe.script.smoke:
+        _check_done(recipe, output_dir, found)
         _check_batch(recipe, output_dir, found)
     return found
 
@@ -160,7 +161,7 @@ def _found(recipe: Recipe, output_dir: Path) -> Path | None:
     if not named or str(named).lower() == "true":
         return newest_whole(output_dir)
     # The same command again goes on from what it has done since; what came after the named one before was set aside.
-    if (output_dir / run_dir.RECIPE_FILE).is_file() and run_dir.recorded_settings(output_dir).get("resume_from_checkpoint") == named:
+    if run_dir.holds_steps(output_dir) and run_dir.recorded_settings(output_dir).get("resume_from_checkpoint") == named:
         newest = newest_whole(output_dir)
         if newest is not None:
             return newest
@@ -168,6 +169,22 @@ def _found(recipe: Recipe, output_dir: Path) -> Path | None:
     if found:
         raise RecipeError(f"{recipe.path}: resume_from_checkpoint: {named}: {found}; leave it out to go on from the newest whole one")
     return Path(named)
+
+
+def _check_done(recipe: Recipe, output_dir: Path, checkpoint: Path) -> None:
+    """Refuse settings that no step would be trained with, since the checkpoint has them all.
+
+    Raises:
+        RecipeError: names them.
+    """
+    # What ends a run early, or comes after its last step, is followed.
+    followed = ("resume_from_checkpoint", "max_steps", "num_train_epochs", "push_to_hub", "merge_adapters")
+    changed = [key for key in run_dir.changed_settings(recipe, output_dir) if key not in followed and not key.startswith("hub_")]
+    if changed and not run_dir.wants_more(recipe, checkpoint):
+        raise RecipeError(
+            f"output_dir {output_dir}: {checkpoint} has all steps, so nothing would be trained with today's {', '.join(changed)}. Fix: "
+            "leave them as they were, raise max_steps or num_train_epochs, or go back to an earlier checkpoint"
+        )
 
 
 def _check_batch(recipe: Recipe, output_dir: Path, checkpoint: Path) -> None:

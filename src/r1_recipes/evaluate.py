@@ -363,14 +363,31 @@ def _kind_of_rows(recipe: Recipe, fmt: ResponseFormat, rows: Dataset) -> str:
     except RecipeError as error:
         logger.warning("whether these rows are trained on is not known: %s", error)
         return f"rows ({origin}); whether they are held out is not known"
-    shared = drop_overlap(rows, trained)[1]
+    apart, shared = drop_overlap(rows, trained)
     if shared > len(rows) / 2:
+        alone = set(map(str, apart.select_columns("prompt")["prompt"]))
+        first = next(row["prompt"] for row in rows.select_columns("prompt") if str(row["prompt"]) not in alone)
+        question = first if isinstance(first, str) else first[-1]["content"]
+        cut = max(1, len(trained) // 8)
         raise RecipeError(
-            f"{recipe.path}: dataset_test_split: {origin} has {shared} of {len(rows)} rows that training reads too, not held out. "
-            "Fix: dataset_train_split: 'train[:-128]' and dataset_test_split: 'train[-128:]'; or, to judge training rows, "
+            f"{recipe.path}: dataset_test_split: {origin} has {shared} of {len(rows)} rows that ask the same question as a training row, "
+            f"so they are not held out; the first asks {str(question)[:80]!r}. Fix: dataset_train_split: 'train[:-{cut}]' and "
+            f"dataset_test_split: 'train[-{cut}:]', of rows that ask each question once; or, to judge training rows, "
             f"--dataset_test_split {script.dataset_train_split}; for rows that nothing is trained on, a benchmark (num_samples)"
         )
     return f"held-out rows ({origin})" + (f", {shared} of which ask what training rows ask" if shared else "")
+
+
+def _trained_otherwise(recipe: Recipe, model: str) -> str:
+    """What a run's folder says of its training split, where this command cuts the same data elsewhere and so holds out other rows."""
+    script = recipe.script
+    for folder in (Path(model), Path(model).parent):  # a run, or a checkpoint in it
+        if recipe.method != "grpo" or not all((folder / name).is_file() for name in (run_dir.RUN_FILE, run_dir.RECIPE_FILE)):
+            continue
+        trained = {"dataset_train_split": "train"} | run_dir.recorded_settings(folder)
+        if trained.get("dataset_name") == script.dataset_name and trained["dataset_train_split"] != script.dataset_train_split:
+            return f"; held out by this command alone: {model} was trained on split {trained['dataset_train_split']!r}"
+    return ""
 
 
 def _judgeable(recipe: Recipe, fmt: ResponseFormat, rows: Dataset) -> Dataset:
@@ -383,9 +400,11 @@ def _judgeable(recipe: Recipe, fmt: ResponseFormat, rows: Dataset) -> Dataset:
 
     judges = _judges(recipe, fmt)
     try_own_rewards(list(judges), list(judges.values()), rows, fmt, None)
-    listed, found = list(rows), set()
+    found: set[int] = set()
     for name, judge in judges.items():
         if _by_gold(judge):
+            # Golds and tasks are text; pictures would be decoded.
+            listed = list(rows.select_columns([key for key in rows.column_names if key != "image"]))
             verdicts = score(name, judge, listed, [""] * len(rows), None)
             found |= {index for index, verdict in enumerate(verdicts) if verdict is not None}
         elif hasattr(judge, "judged"):
@@ -399,7 +418,12 @@ def _judgeable(recipe: Recipe, fmt: ResponseFormat, rows: Dataset) -> Dataset:
             "Fix: for golds in words, reward_funcs: [answer_match]"
         )
     if len(found) < len(rows):
-        logger.warning("%d of %d golds cannot be read by %s; those rows are left out", len(rows) - len(found), len(rows), [*judges])
+        left = [index for index in range(len(rows)) if index not in found]
+        gold = rows.select_columns("solution")[left[0]]["solution"] if "solution" in rows.column_names else None
+        logger.warning(
+            "%d of %d rows are judged by none of %s and are left out; the first is row %d (gold %r)",
+            *(len(left), len(rows), ", ".join(judges), left[0], gold),
+        )
         rows = rows.select(sorted(found))
     return rows
 
@@ -724,6 +748,7 @@ def main(argv: Sequence[str] | None = None) -> None:
             return
         settings = _settings(recipe, options)
         rows, what = rows_to_judge(recipe)
+        what += "".join(_trained_otherwise(recipe, name) for name in models)
         folders: list[Path | None] = [None] * len(models)
         if options.output:
             # Two checkpoints may have one last name.

@@ -25,7 +25,7 @@ from typing import Any
 from r1_recipes import report, run_dir, runtime
 from r1_recipes.errors import RecipeError, first_line, unknown_name
 from r1_recipes.evaluate import BATCH_SIZE, Scores, difference_line, evaluate_model, markdown_table, rows_to_judge
-from r1_recipes.masking import masked_words
+from r1_recipes.masking import masked, masked_words
 from r1_recipes.recipe import Recipe, load, read_yaml
 
 logger = logging.getLogger("r1_recipes.pipeline")  # under `python -m` this module is called __main__
@@ -360,7 +360,8 @@ def _judge(run: _Run, stage: Stage, model: str) -> Scores:
 
     recipe = load([run.pipeline.judge, "--model_name_or_path", model], "grpo")
     # Another judge, or other weights under the same name, make other scores.
-    settings = {key: value for key, value in recipe.settings.items() if key != "model_name_or_path"}
+    # As the file says it: what follows the machine would make a moved folder's scores another judge's.
+    settings = {key: value for key, value in masked(read_yaml(Path(run.pipeline.judge))).items() if key != "model_name_or_path"}
     judged = {**run.judged, "judge": settings, "weights": run_dir.weights_stamp(Path(model_path(model, recipe.script.hub)))}
     path = run.output_dir / f"scores_{stage.name}.json"
     if path.is_file():

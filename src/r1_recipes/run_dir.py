@@ -27,6 +27,7 @@ from r1_recipes.recipe import Recipe, namespace_value, read_yaml
 RUN_FILE = "run.json"
 RECIPE_FILE = "recipe.yaml"
 METRICS_FILE = "metrics.jsonl"
+_RESUME = "resume_from_checkpoint"
 # Settings that make a run another experiment; the same directory then holds something that must not be mixed up with it.
 _IDENTITY = ("model_name_or_path", "dataset_name", "dataset_config", "dataset_mixture", "response_format", "reward_funcs", "seed")
 _IDENTITY += ("teacher_model_name_or_path",)
@@ -70,8 +71,8 @@ def check(recipe: Recipe, output_dir: Path) -> dict[str, Any]:
     identity = _identity(recipe)
     remedy = f"choose another folder (--output_dir …) or remove {output_dir}"
     if not (output_dir / RUN_FILE).is_file():
-        if output_dir.is_dir() and any(output_dir.glob("checkpoint-*")):
-            raise RecipeError(f"output_dir {output_dir} holds checkpoints of a run that left no {RUN_FILE}; {remedy}")
+        if holds_steps(output_dir):
+            raise RecipeError(f"output_dir {output_dir} holds steps or checkpoints of a run that left no {RUN_FILE}; {remedy}")
         return identity
     try:
         earlier = _read(output_dir)
@@ -92,10 +93,12 @@ def check(recipe: Recipe, output_dir: Path) -> dict[str, Any]:
     if changed:
         parts = ", ".join(f"{key} was {before.get(key)!r}, is {identity.get(key)!r}" for key in changed)
         raise RecipeError(f"output_dir {output_dir} holds a run of {name!r} with other settings: {parts}; {remedy}")
+    others = made_from_others(recipe, output_dir)
+    if others and not recipe.script.smoke:
+        raise RecipeError(f"output_dir {output_dir} was made before the run in {', '.join(others)} changed; {remedy}")
     if is_finished(output_dir) and method != "generate" and not recipe.script.smoke:
         kept, changed = recorded_settings(output_dir), changed_settings(recipe, output_dir)
-        named = recipe.settings.get("resume_from_checkpoint") if "resume_from_checkpoint" in changed else None
-        if changed and not isinstance(named, str) and not _wants_more(recipe, output_dir):
+        if changed and _RESUME not in changed and not wants_more(recipe, output_dir):
             parts = ", ".join(f"{key} was {kept.get(key)!r}, is {recipe.settings.get(key)!r}" for key in changed)
             raise RecipeError(
                 f"output_dir {output_dir} holds a finished run with other settings: {parts}; choose another folder (--output_dir …), or "
@@ -104,9 +107,10 @@ def check(recipe: Recipe, output_dir: Path) -> dict[str, Any]:
     return identity
 
 
-def _wants_more(recipe: Recipe, output_dir: Path) -> bool:
+def wants_more(recipe: Recipe, folder: Path) -> bool:
+    """Whether the recipe trains further than the state in a run's or a checkpoint's folder; not where it cannot be read."""
     try:
-        done = json.loads((output_dir / "trainer_state.json").read_text(encoding="utf-8"))
+        done = json.loads((folder / "trainer_state.json").read_text(encoding="utf-8"))
         if recipe.training.max_steps > 0:
             return recipe.training.max_steps > done["global_step"]
         return recipe.training.num_train_epochs > done["epoch"] + 0.01  # an epoch is counted in parts
@@ -163,6 +167,8 @@ def claim(run: Run, step: int = 0) -> None:
         entry = _read(output_dir)
         entry.pop("finished", None)
         changed = {key: recipe.settings.get(key) for key in changed_settings(recipe, output_dir)}
+        if not _names_checkpoint(recipe.settings) and _names_checkpoint(recorded_settings(output_dir)):
+            changed[_RESUME] = None  # so that naming it once more goes back once more
         entry.setdefault("continued", []).append({"step": step, "settings": changed, **start})
         _write_entry(output_dir, entry)
         return
@@ -172,12 +178,13 @@ def claim(run: Run, step: int = 0) -> None:
 
 
 def made_from(settings: Any, output_dir: Path) -> dict[str, str]:
-    """Digests of the ``run.json`` of every other run that settings name a model, a data set or a checkpoint of, by folder."""
+    """Digests of the ``run.json`` of every other finished run that settings name a model, a data set or a checkpoint of, by folder."""
     found = {}
     for text in _texts(settings):
         with contextlib.suppress(OSError, ValueError):  # most texts are no paths
             for folder in [Path(text), *Path(text).parents][:3]:
-                if (folder / RUN_FILE).is_file() and not folder.samefile(output_dir):
+                # One that still trains changes its record; what is taken of it is a checkpoint, which stays.
+                if is_finished(folder) and not folder.samefile(output_dir):
                     found[str(folder)] = digest(folder / RUN_FILE)
     return found
 
@@ -191,8 +198,8 @@ def _texts(value: Any) -> Iterator[str]:
 
 
 def made_from_others(recipe: Recipe, output_dir: Path) -> list[str]:
-    """Folders of runs that this finished run started from and that hold another run today."""
-    before = _read(output_dir).get("made_from", {})
+    """Folders of runs that this run's last start started from and that hold another run today."""
+    before = _starts(output_dir)[-1].get("made_from", {})
     now = made_from(recipe.settings, output_dir)
     return [folder for folder in before if folder in now and now[folder] != before[folder]]
 
@@ -204,7 +211,7 @@ def recorded_settings(output_dir: Path) -> dict[str, Any]:
         RecipeError: ``recipe.yaml`` cannot be read.
     """
     settings = read_yaml(output_dir / RECIPE_FILE)
-    for start in _read(output_dir).get("continued", ()):
+    for start in _starts(output_dir)[1:]:
         settings |= start["settings"]
     return settings
 
@@ -212,15 +219,21 @@ def recorded_settings(output_dir: Path) -> dict[str, Any]:
 def changed_settings(recipe: Recipe, output_dir: Path) -> list[str]:
     """Keys whose recorded value is not the recipe's today."""
     kept, now = recorded_settings(output_dir), recipe.settings
-    # Whether failed rows are asked for again is a call's matter, not the run's; and a folder may be moved.
-    return sorted(key for key in {*now, *kept} - {"retry_failed", "output_dir"} if now.get(key) != kept.get(key))
+    # Whether failed rows are asked for again is a call's matter, not the run's; and a folder may be moved, also to another machine.
+    calls = {"retry_failed", "output_dir", *recipe.adapted}.union(*(start.get("adapted_to_machine", ()) for start in _starts(output_dir)))
+    if not _names_checkpoint(now):
+        calls.add(_RESUME)
+    return sorted(key for key in {*now, *kept} - calls if now.get(key) != kept.get(key))
+
+
+def _names_checkpoint(settings: dict[str, Any]) -> bool:
+    return str(settings.get(_RESUME) or "false").lower() not in ("true", "false")
 
 
 def last_processes(output_dir: Path) -> int | None:
     """How many processes the run had when it last trained."""
     with contextlib.suppress(OSError, ValueError, KeyError, TypeError):
-        entry = _read(output_dir)
-        noted = [start["hardware"]["processes"] for start in (entry, *entry.get("continued", ())) if "hardware" in start]
+        noted = [start["hardware"]["processes"] for start in _starts(output_dir) if "hardware" in start]
         return noted[-1] if noted else None
     return None
 
@@ -251,6 +264,12 @@ def _read(output_dir: Path) -> dict[str, Any]:
         return dict(json.loads((output_dir / RUN_FILE).read_text(encoding="utf-8")))
     except (RecursionError, TypeError) as error:
         raise ValueError(f"no mapping, or one without end: {type(error).__name__}") from error
+
+
+def _starts(output_dir: Path) -> list[dict[str, Any]]:
+    """What ``run.json`` records of each start, the first one's first."""
+    entry = _read(output_dir)
+    return [entry, *entry.get("continued", ())]
 
 
 def _write_entry(output_dir: Path, entry: dict[str, Any]) -> None:

@@ -114,7 +114,7 @@ def start(argv: Sequence[str] | None, method: str) -> Run:
     recipe = load(argv, method, check_files)
     set_up_logging(recipe)
     check_generation_backend(recipe)
-    check_starts(recipe)
+    _check_rewards(recipe)
     run = Run(recipe, Path(recipe.training.output_dir), masked_words(argv))
     trains = recipe.method != "generate"
     if trains:
@@ -797,21 +797,28 @@ def train_and_save(run: Run, trainer: Trainer, tokenizer: PreTrainedTokenizerBas
         trainer.create_model_card(dataset_name=_hub_dataset(recipe), tags=["r1-recipes", recipe.method])
         _name_in_card(run)
         if recipe.script.merge_adapters:
-            _merge_adapters(run.output_dir)
+            _merge_adapters(run.output_dir, recipe.training)
     if recipe.training.push_to_hub:
         try:
             trainer.push_to_hub(dataset_name=_hub_dataset(recipe))
         except Exception as error:  # the network, a token, a quota: the hub's own words
             raise RecipeError(
-                f"push_to_hub: the model is saved in {run.output_dir}, not pushed: {first_line(error)} The same command goes on from the "
-                f"newest checkpoint and tries again; or: hf upload {recipe.training.hub_model_id or 'NAME'} {run.output_dir}"
+                f"push_to_hub: the model is saved in {run.output_dir}, not pushed: {first_line(error)} {_again(recipe.training)}"
+                f"hf upload {recipe.training.hub_model_id or 'NAME'} {run.output_dir}"
             ) from error
     if trainer.accelerator.is_main_process:
         run_dir.mark_finished(run.output_dir)
     logger.info("saved to %s", run.output_dir)
 
 
-def _merge_adapters(folder: Path) -> None:
+def _again(training: Any) -> str:
+    """What tries again what failed after the last step, in words that a command follows."""
+    if training.save_strategy == "no" or training.save_only_model:
+        return "There is no checkpoint to go on from (save_strategy, save_only_model), so only this tries again: "
+    return "The same command goes on from the newest checkpoint and tries again; or: "
+
+
+def _merge_adapters(folder: Path, training: Any) -> None:
     """In a process of its own: under ZeRO-3, Transformers would load the base model in parts, of which all processes have one each.
 
     Raises:
@@ -822,8 +829,8 @@ def _merge_adapters(folder: Path) -> None:
     done = subprocess.run([sys.executable, "-m", "r1_recipes.adapters", str(folder)], env=env, capture_output=True, text=True)
     if done.returncode:
         raise RecipeError(
-            f"merge_adapters: the run is saved, its adapters are not merged: {done.stderr.strip()[-2000:]} The same command goes on from "
-            f"the newest checkpoint and tries again; or: python -m r1_recipes.adapters {folder}"
+            f"merge_adapters: the run is saved, its adapters are not merged: {done.stderr.strip()[-2000:]} {_again(training)}"
+            f"python -m r1_recipes.adapters {folder}"
         )
     logger.info("merged: %s", done.stdout.strip().rpartition("\n")[2])
 

@@ -73,7 +73,7 @@ def server_command(argv: Sequence[str]) -> list[str]:
         cut = words.index("--")
         words, flags = words[:cut], words[cut + 1 :]
     # The command says nothing of where it was derived: with use_cpu, Transformers takes bf16 and fp16 where there is no GPU, too.
-    recipe = load([*words, "--use_cpu", "true"], _method(words))
+    recipe = load([*words, "--use_cpu", "true", "--strict_hardware", "false"], _method(words))
     model, training = recipe.model, recipe.training
     if model.load_in_4bit or model.load_in_8bit:
         raise RecipeError(

@@ -219,7 +219,8 @@ def check_rewards(report: Report, recipe: Recipe, fmt: ResponseFormat, rows: Dat
         if function is None:
             continue
         with report.refusals("contract.reward_fails"):
-            if not _asked_for(recipe, name, cases):
+            judged = getattr(function, "judged", None)  # a routed reward's
+            if judged and not judged({key: [case.row[key] for case in cases] for key in cases[0].row}):
                 report.ok("contract.skipped", f"{name} judges tasks of which no sampled row has a gold to try it with")
                 continue
             verdicts = _verdicts(name, function, cases, tokenizer)
@@ -230,19 +231,6 @@ def check_rewards(report: Report, recipe: Recipe, fmt: ResponseFormat, rows: Dat
     report.facts["contract_example"] = cases[0].right
     if used:
         _check_total(report, used)
-
-
-def _asked_for(recipe: Recipe, name: str, cases: Sequence[Case]) -> bool:
-    """Whether ``task_rewards`` lets the reward judge one of these rows."""
-    from datasets import Dataset
-
-    from r1_recipes.rewards import judged_rows
-
-    script = recipe.script
-    if script.task_rewards is None:
-        return True
-    rows = Dataset.from_list([case.row for case in cases])
-    return bool(judged_rows([name], script.reward_funcs, script.task_rewards, script.task_column, rows))
 
 
 def _cases(report: Report, fmt: ResponseFormat, rows: Sequence[dict[str, Any]]) -> list[Case]:

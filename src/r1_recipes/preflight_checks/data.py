@@ -147,7 +147,8 @@ def check_golds(report: Report, recipe: Recipe, rows: Dataset) -> None:
     scorers = rows["scorer"] if "scorer" in rows.column_names else [None] * len(golds)
     judged = range(len(golds))
     if script.task_rewards is not None:
-        judged = judged_rows(judges, script.reward_funcs, script.task_rewards, script.task_column, rows)
+        columns = {key: rows[key] for key in rows.column_names}
+        judged = judged_rows(judges, script.reward_funcs, script.task_rewards, script.task_column, columns)
     asked = [index for index in judged if not scorers[index]]
     asked = [asked[position] for position in spread(len(asked), _GOLDS)]
     if not asked:

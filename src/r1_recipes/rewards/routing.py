@@ -22,12 +22,9 @@ import logging
 import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from r1_recipes.errors import RecipeError, unknown_name
-
-if TYPE_CHECKING:
-    from datasets import Dataset
 
 logger = logging.getLogger(__name__)
 
@@ -95,16 +92,19 @@ def route(
 
 
 def judged_rows(
-    rewards: Sequence[str], names: Sequence[str], task_rewards: Mapping[str, Sequence[str]], task_column: str | None, rows: Dataset
+    rewards: Sequence[str],
+    names: Sequence[str],
+    task_rewards: Mapping[str, Sequence[str]],
+    task_column: str | None,
+    columns: Mapping[str, Any],
 ) -> list[int]:
-    """Return the indices of the rows that one of ``rewards`` judges; the other arguments are :func:`route`'s.
+    """Return the indices of the rows that one of ``rewards`` judges; ``columns`` are the rows', the rest is :func:`route`'s.
 
     Raises:
         RecipeError: there is no task column, or a row has a task that no reward judges.
     """
     plan = _Plan(dict(task_rewards), _for_all(task_rewards, names), task_column)
-    read = {task_column, *_DEFAULT_COLUMNS}
-    tasks = plan.tasks({name: list(rows[name]) if name in read else [] for name in rows.column_names})
+    tasks = plan.tasks(columns)
     return sorted({row for reward in rewards for row in plan.rows(reward, tasks)})
 
 
@@ -134,7 +134,8 @@ class _Plan:
         Raises:
             RecipeError: no such column, or a row that no reward would judge.
         """
-        known = sorted(name for name, value in columns.items() if isinstance(value, list | tuple))
+        # A data set's column is a sequence, read only where it is asked for.
+        known = sorted(name for name, value in columns.items() if isinstance(value, Sequence) and not isinstance(value, str))
         column = self.column or next((name for name in _DEFAULT_COLUMNS if name in known), None)
         if column is None:
             raise RecipeError(
