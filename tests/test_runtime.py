@@ -34,6 +34,7 @@ def load(path: str, *overrides: str, method: str = "grpo") -> recipe.Recipe:
 def claim(loaded: recipe.Recipe, folder: Path, step: int = 0) -> None:
     """As a start does it."""
     folder.mkdir(parents=True, exist_ok=True)
+    run_dir.check(loaded, folder)
     run_dir.claim(run_dir.Run(loaded, folder, ["tiny.yaml"]), step)
 
 

@@ -47,7 +47,7 @@ def test_everything_comes_from_the_recipe() -> None:
 
 def test_strict_hardware_is_the_trainer_s_matter() -> None:
     strict = ["--strict_hardware", "true"]
-    assert vllm_server.server_command([SERVER, *strict]) == vllm_server.server_command([SERVER])
+    assert vllm_server.server_command([COLOCATED, *strict]) == vllm_server.server_command([COLOCATED])
 
 
 def test_overrides_are_those_of_training_and_what_follows_a_dash_goes_to_vllm() -> None:

@@ -59,21 +59,22 @@ class Run:
     claimed: bool = False
 
 
-def check(recipe: Recipe, output_dir: Path) -> dict[str, Any]:
-    """What ``run.json`` says, or is to say, of whose run the directory holds.
+def check(recipe: Recipe, output_dir: Path) -> None:
+    """Make sure that the directory is free, or holds this recipe's run.
 
     A start that failed before its first step left a claim and no run; the next one may take its place.
 
     Raises:
-        RecipeError: the directory holds another recipe's run, a run of this recipe on other data or another model, a finished one that
-            other settings would train no further, or checkpoints of unknown origin.
+        RecipeError: the directory holds another recipe's run, a run of this recipe on other data or another model, a run that
+            started from another one which was made again since, a finished one that other settings would train no further, or steps of
+            unknown origin.
     """
     identity = _identity(recipe)
     remedy = f"choose another folder (--output_dir …) or remove {output_dir}"
     if not (output_dir / RUN_FILE).is_file():
         if holds_steps(output_dir):
             raise RecipeError(f"output_dir {output_dir} holds steps or checkpoints of a run that left no {RUN_FILE}; {remedy}")
-        return identity
+        return
     try:
         earlier = _read(output_dir)
         name, method, before = earlier["recipe"], earlier["method"], earlier["identity"]
@@ -82,7 +83,7 @@ def check(recipe: Recipe, output_dir: Path) -> dict[str, Any]:
     except (ValueError, KeyError, TypeError) as error:
         raise RecipeError(f"output_dir {output_dir}: its {RUN_FILE} cannot be read ({error!r}); {remedy}") from error
     if not holds_steps(output_dir):
-        return identity
+        return
     if (name, method) != (recipe.name, recipe.method):
         raise RecipeError(
             f"output_dir {output_dir} holds the {method} run of recipe {name!r}, not the {recipe.method} run of {recipe.name!r}; {remedy}"
@@ -104,7 +105,6 @@ def check(recipe: Recipe, output_dir: Path) -> dict[str, Any]:
                 f"output_dir {output_dir} holds a finished run with other settings: {parts}; choose another folder (--output_dir …), or "
                 "raise max_steps or num_train_epochs to train this one further"
             )
-    return identity
 
 
 def wants_more(recipe: Recipe, folder: Path) -> bool:
@@ -142,17 +142,13 @@ def holds_steps(output_dir: Path) -> bool:
 
 
 def claim(run: Run, step: int = 0) -> None:
-    """Put this start on record, once: as the run's first, or as one that goes on with what is there.
+    """Put this start on record, once: as the run's first, or as one that goes on with what :func:`check` found there.
 
     Args:
         run: of which rank 0 writes.
         step: that it goes on from.
-
-    Raises:
-        RecipeError: as :func:`check`.
     """
     recipe, output_dir = run.recipe, run.output_dir
-    identity = check(recipe, output_dir)
     if run.claimed or processes.rank():
         return
     run.claimed = True
@@ -174,7 +170,7 @@ def claim(run: Run, step: int = 0) -> None:
         return
     settings = yaml.safe_dump(recipe.settings, sort_keys=False, allow_unicode=True)
     write_whole(output_dir / RECIPE_FILE, f"# {recipe.path} with its overrides, as {recipe.method} resolved it\n{settings}")
-    _write_entry(output_dir, {"recipe": recipe.name, "method": recipe.method, "identity": identity, **start})
+    _write_entry(output_dir, {"recipe": recipe.name, "method": recipe.method, "identity": _identity(recipe), **start})
 
 
 def made_from(settings: Any, output_dir: Path) -> dict[str, str]:
