@@ -282,6 +282,39 @@ def test_how_a_csv_file_is_written_is_a_key(tmp_path):
             CsvStyle(**keys)
 
 
+def test_a_decimal_comma_leaves_decimal_points(tmp_path, caplog):
+    path = tmp_path / "rows.csv"
+    path.write_text("a;b\n0.123;x\n0.500;x\n1.250;x\n1.5;x\n3.141;x\n0,5;x\n-0.250;x\n")
+    rows = load_rows(str(path), "train", csv_style=CsvStyle(separator=";", decimal=","))
+    assert rows["a"] == ["0.123", "0.500", "1250", "1.5", "3141", "0.5", "-0.250"]
+    assert "the point of 2 cells of column 'a' as thousands (first: row 2), but 4 cells have a decimal point (first: row 0)" in caplog.text
+    caplog.clear()
+    path.write_text("a;b\n1.250;x\n1.250,5;x\n3,5;1.5\n")
+    load_rows(str(path), "train", csv_style=CsvStyle(separator=";", decimal=","))
+    assert not caplog.records
+
+
+def test_the_last_quote_may_be_followed_by_blanks(tmp_path):
+    path = tmp_path / "rows.csv"
+    path.write_bytes(b'a,b\nx,"1\n2" \t' + b" " * 100 + b"\r\n")
+    assert load_rows(str(path), "train")["b"][0].strip() == "1\n2"
+    path.write_bytes(b'a,b\nx,1\ny,"2\nz,3\n')
+    with pytest.raises(RecipeError, match=r"line 3: the quote before '2.*is never closed"):
+        load_rows(str(path), "train")
+    path.write_bytes(b'a,b\nx,1\n"y,2\nz,3\n')
+    with pytest.raises(RecipeError, match=r"row 1: has 1 cells.*A quote in its first line may not be closed"):
+        load_rows(str(path), "train")
+
+
+def test_single_floats_are_their_shortest_text(tmp_path):
+    values = [0.1, 3.14, 7.0, None, 1e-10]
+    table = arrays(a=pyarrow.array(values, "float32"), b=pyarrow.array([1.5, None, 2.0, 0.25, 3.0], "float16"))
+    pyarrow.parquet.write_table(table, tmp_path / "rows.parquet")
+    rows = load_rows(str(tmp_path / "rows.parquet"), "train")
+    assert rows["a"] == values
+    assert rows["b"] == [1.5, None, 2.0, 0.25, 3.0]
+
+
 @pytest.mark.parametrize("folder", ["data[1]", "da*ta", "what?", "[!a]", "a{b,c}", "with space"])
 @pytest.mark.parametrize("inside", ["train.jsonl", "train[1].jsonl", "data/train-00000-of-00001.jsonl", "main/train.jsonl"])
 def test_a_folder_s_name_is_no_pattern(tmp_path, folder, inside):

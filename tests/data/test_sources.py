@@ -1,8 +1,10 @@
 """Where rows come from: every local shape, the hubs (none is reached), and reasoning-gym's tasks."""
 
+import gzip
 import json
 import sys
 import types
+import zipfile
 
 import datasets
 import pyarrow
@@ -454,3 +456,46 @@ def test_a_saved_set_reads_no_file_outside_of_it(tmp_path):
     (tmp_path / "splits" / "dataset_dict.json").write_text('{"splits": ["../other"]}')
     with pytest.raises(RecipeError, match=r"takes data from \.\./other, outside of the folder"):
         load_rows(str(tmp_path / "splits"), "../other")
+
+
+@pytest.mark.parametrize("name", ["train.csv.bak", "train.csv.gz", "train.jsonl.gz", "train.zip", "train.txt"])
+@pytest.mark.parametrize("beside", [True, False])
+def test_a_folder_s_text_in_another_form_is_refused(tmp_path, name, beside):
+    text = b"question,answer\nx,007\n" if "csv" in name or "zip" in name else b'{"question": "x", "answer": "007"}\n'
+    (tmp_path / name).write_bytes(gzip.compress(text) if name.endswith("gz") else text)
+    if name == "train.zip":
+        with zipfile.ZipFile(tmp_path / name, "w") as archive:
+            archive.writestr("train.csv", text)
+    if beside:
+        (tmp_path / name.replace(".zip", ".csv").replace(".txt", ".text").removesuffix(".bak").removesuffix(".gz")).write_bytes(text)
+    with pytest.raises(RecipeError, match=rf"holds {name}, whose ending is none of .*Fix: unpack it, or move it out of the folder"):
+        load_rows(str(tmp_path), "train")
+
+
+def test_a_file_of_another_format_is_named(tmp_path, caplog):
+    write_jsonl(tmp_path / "b.jsonl")
+    (tmp_path / "a.csv").write_text("question,answer\nx,007\n")
+    (tmp_path / "dataset_infos.json").write_text("{}")
+    load_rows(str(tmp_path), "train")
+    assert sum("passed over: " in record.getMessage() for record in caplog.records) == 1
+    assert caplog.messages[-1].endswith(("passed over: a.csv", "passed over: b.jsonl"))
+    caplog.clear()
+    (tmp_path / "a.csv").unlink()
+    load_rows(str(tmp_path), "train")
+    assert not caplog.records
+
+
+@pytest.mark.parametrize("split", ["train[2:]", "train[5:]", "train[:-128]", "train[1:1]"])
+def test_a_split_that_leaves_no_row_says_how_many_there_are(tmp_path, split):
+    path = write_jsonl(tmp_path / "rows.jsonl")
+    with pytest.raises(RecipeError, match=r"rows.jsonl has 2 rows, of which this leaves none"):
+        load_rows(str(path), split)
+
+
+def test_endings_in_capitals_and_of_office_programs(tmp_path):
+    for name, text in (("a.CSV", "a,b\n1,2\n"), ("a.TSV", "a\tb\n1\t2\n"), ("a.JSONL", '{"a": "1", "b": "2"}\n')):
+        (tmp_path / name).write_text(text)
+        assert as_list(load_rows(str(tmp_path / name), "train")) == [{"a": "1", "b": "2"}]
+    (tmp_path / "a.xlsx").write_bytes(b"PK")
+    with pytest.raises(RecipeError, match="Fix: save it as CSV UTF-8"):
+        load_rows(str(tmp_path / "a.xlsx"), "train")

@@ -8,6 +8,8 @@ from __future__ import annotations
 
 import csv
 import json
+import logging
+import sys
 from collections.abc import Iterator
 from itertools import chain, islice
 from pathlib import Path
@@ -26,12 +28,16 @@ from pyarrow import compute
 from r1_recipes.data.sources import CsvStyle, plain_features
 from r1_recipes.errors import RecipeError, first_line
 
+logger = logging.getLogger(__name__)
+
 _SAMPLE = 5000  # JSON rows that say what the columns hold
 _CSV_BLOCK = 1 << 22  # bytes; a row must fit in one
 _MAX_DEPTH = 20  # Arrow reads no more than 64 levels; a deeper column is held as JSON text
 _MAX_KEYS = 250  # an object with more keys, over all rows, is a mapping: its column is held as JSON text
 _BOM = b"\xef\xbb\xbf"
-_DECIMAL_COMMA = r"^\s*[-+]?(\d{1,3}(\.\d{3})+|\d+)(,\d+)?\s*$"
+_DECIMAL_COMMA = r"^\s*[-+]?([1-9]\d{0,2}(\.\d{3})+|\d+)(,\d+)?\s*$"
+_EITHER = r"^\s*[-+]?[1-9]\d{0,2}\.\d{3}\s*$"  # 1.250: a group of thousands, or three decimals
+_DECIMAL_POINT = r"^\s*[-+]?(0\.\d+|\d+\.(\d{1,2}|\d{4,}))\s*$"
 
 
 def read_files(paths: list[Path], style: CsvStyle) -> datasets.Dataset:
@@ -73,9 +79,9 @@ class _Files(datasets.ArrowBasedBuilder):
 
     def _split_generators(self, dl_manager: Any) -> list[datasets.SplitGenerator]:
         paths = self.paths
-        if paths[0].suffix == ".parquet":
+        if paths[0].suffix.lower() == ".parquet":
             features = _parquet_features(paths)
-        elif paths[0].suffix in (".csv", ".tsv"):
+        elif paths[0].suffix.lower() in (".csv", ".tsv"):
             columns = dict.fromkeys(column for path in paths for column in _csv_header(path, self.style)[0])
             features = datasets.Features(dict.fromkeys(columns, datasets.Value("string")))
         else:
@@ -90,9 +96,9 @@ class _Files(datasets.ArrowBasedBuilder):
     def _generate_tables(self) -> Iterator[tuple[Any, pyarrow.Table]]:
         features = self.info.features
         for number, path in enumerate(self.paths):
-            if path.suffix == ".parquet":
-                tables = (pyarrow.Table.from_batches([batch]) for batch in _open_parquet(path).iter_batches(1000))
-            elif path.suffix in (".csv", ".tsv"):
+            if path.suffix.lower() == ".parquet":
+                tables = (_as_written(pyarrow.Table.from_batches([batch])) for batch in _open_parquet(path).iter_batches(1000))
+            elif path.suffix.lower() in (".csv", ".tsv"):
                 tables = _csv_tables(path, self.style, whole=self.whole)
             else:
                 tables = _json_tables(path, self.kinds, features)
@@ -123,7 +129,7 @@ def _undecodable(path: Path, encoding: str) -> RecipeError:
                 line.decode(encoding)
             except UnicodeDecodeError as error:
                 found = "utf-16" if line.startswith((b"\xff\xfe", b"\xfe\xff")) else "cp1252"
-                fix = f"csv_encoding: {found}" if path.suffix in (".csv", ".tsv") else "save it as UTF-8"
+                fix = f"csv_encoding: {found}" if path.suffix.lower() in (".csv", ".tsv") else "save it as UTF-8"
                 return unreadable(path, f"line {number}: byte {error.start + 1} (0x{line[error.start]:02x}) is not {encoding}. Fix: {fix}")
     return unreadable(path, f"is not {encoding}")
 
@@ -146,8 +152,18 @@ def _parquet_features(paths: list[Path]) -> datasets.Features:
         if not found:
             raise unreadable(path, "has no columns")
         for column, feature in found.items():
-            features.setdefault(column, plain_features(feature))
+            single = feature in (datasets.Value("float32"), datasets.Value("float16"))
+            features.setdefault(column, datasets.Value("float64") if single else plain_features(feature))
     return features
+
+
+def _as_written(table: pyarrow.Table) -> pyarrow.Table:
+    """The table with single floats as the doubles that their shortest texts mean: 0.1, not 0.10000000149011612."""
+    for position, field in enumerate(table.schema):
+        if field.type in (pyarrow.float32(), pyarrow.float16()):
+            texts = table[position].cast(pyarrow.float32()).cast(pyarrow.string())
+            table = table.set_column(position, field.name, texts.cast(pyarrow.float64()))
+    return table
 
 
 def _csv_header(path: Path, style: CsvStyle) -> tuple[list[str], int]:
@@ -182,7 +198,9 @@ def _csv_header(path: Path, style: CsvStyle) -> tuple[list[str], int]:
 def _csv_tables(path: Path, style: CsvStyle, *, whole: bool) -> Iterator[pyarrow.Table]:
     names, blank = _csv_header(path, style)
     ragged: list[pyarrow.csv.InvalidRow] = []
-    last = None
+    last, count = None, 0
+    # Of a column: how many cells are so, and the first.
+    either, points = dict.fromkeys(names, (0, sys.maxsize)), dict.fromkeys(names, (0, sys.maxsize))
 
     def refuse(row: pyarrow.csv.InvalidRow) -> str:
         ragged.append(row)
@@ -210,23 +228,42 @@ def _csv_tables(path: Path, style: CsvStyle, *, whole: bool) -> Iterator[pyarrow
         for batch in tables:
             table = pyarrow.Table.from_batches([batch])
             last = table[-1][-1].as_py() if len(table) else last
-            yield table if style.decimal == "." else _with_points(table)
+            if style.decimal == ",":
+                for name in names:
+                    for marks, pattern in ((either, _EITHER), (points, _DECIMAL_POINT)):
+                        found = compute.indices_nonzero(compute.fill_null(compute.match_substring_regex(table[name], pattern), False))
+                        if len(found):
+                            marks[name] = marks[name][0] + len(found), min(marks[name][1], count + found[0].as_py())
+                count += len(table)
+                table = _with_points(table)
+            yield table
     except (pyarrow.ArrowInvalid, UnicodeDecodeError) as error:
         if ragged:
             row = ragged[0]
             cause = f"has {row.actual_columns} cells, the header {row.expected_columns}: {row.text[:60]!r}"
+            if '"' in row.text and "\n" in row.text:
+                cause += ". A quote in its first line may not be closed"
             raise unreadable(path, cause, row.number - 2) from error
         if "invalid UTF8" in str(error) or isinstance(error, UnicodeDecodeError):
             raise _undecodable(path, style.encoding) from error
         if "straddling" in str(error) and not whole:
             raise _NeedsWhole from error
         raise unreadable(path, first_line(error)) from error
+    for name in names:
+        if either[name][0] and points[name][0]:
+            logger.warning(
+                "dataset_name: %s: csv_decimal: ',' reads the point of %d cells of column %r as thousands (first: row %d), but %d cells "
+                "have a decimal point (first: row %d)",
+                *(path, either[name][0], name, either[name][1], *points[name]),
+            )
     # A quote that is not closed takes the rest of the file into its cell.
     with path.open("rb") as file:
-        file.seek(-min(16, path.stat().st_size), 2)
-        closed = file.read().rstrip(b"\r\n\0").endswith(b'"')
-    if last is not None and "\n" in last and not closed:
-        raise unreadable(path, f"the quote before {last[:60]!r} is never closed")
+        file.seek(-min(4096, path.stat().st_size), 2)
+        closed = file.read().rstrip(b" \t\r\n\0").endswith(b'"')
+        if last is not None and "\n" in last and not closed:
+            file.seek(0)
+            line = sum(1 for line in file if line.strip(b"\0").endswith(b"\n")) - last.count("\n") + 1
+            raise unreadable(path, f"line {line}: the quote before {last[:60]!r} is never closed")
 
 
 def _with_points(table: pyarrow.Table) -> pyarrow.Table:
@@ -291,14 +328,14 @@ def _json_sources(path: Path) -> Iterator[tuple[int | None, Any]]:
         first, second = next(lines, None), next(lines, None)
         if first is None:
             raise unreadable(path, "holds no rows")
-        if second is not None and (_is_json(first[1]) or (path.suffix != ".json" and not first[1].lstrip().startswith(b"["))):
+        if second is not None and (_is_json(first[1]) or (path.suffix.lower() != ".json" and not first[1].lstrip().startswith(b"["))):
             yield from chain((first, second), lines)
             return
         file.seek(0)
         text = file.read().removeprefix(_BOM)
     document = _parse(path, None, None, text)
     if isinstance(document, dict):
-        rows = document.get("data") if path.suffix == ".json" else None
+        rows = document.get("data") if path.suffix.lower() == ".json" else None
         document = rows if isinstance(rows, list) and (not rows or isinstance(rows[0], dict)) else [document]
     if document == []:
         raise unreadable(path, "holds no rows")

@@ -65,7 +65,7 @@ class CsvStyle:
 
     def delimiter(self, path: Path) -> str:
         """What separates the cells of this file."""
-        return self.separator or ("\t" if path.suffix == ".tsv" else ",")
+        return self.separator or ("\t" if path.suffix.lower() == ".tsv" else ",")
 
 
 def load_rows(
@@ -101,9 +101,12 @@ def load_rows(
     if path.exists():
         whole, bracket, _ = split.partition("[")
         rows = _local_rows(path, whole, config, csv_style)
-        return rows.select(_slice(split, len(rows))) if bracket else rows
+        kept = _slice(split, len(rows)) if bracket else range(len(rows))
+        if not kept:
+            raise RecipeError(f"split {split!r}: {path} has {len(rows)} rows, of which this leaves none")
+        return rows.select(kept) if bracket else rows
     # A hub id has one slash at most.
-    if name.startswith(("/", "./", "../", "~")) or path.suffix in _ENDINGS or len(path.parts) > 2:
+    if name.startswith(("/", "./", "../", "~")) or path.suffix.lower() in _ENDINGS or len(path.parts) > 2:
         raise RecipeError(f"dataset_name: {name}: no such file or folder (looked from {Path.cwd()}).{_near(path)}")
     if hub == "modelscope":
         return _modelscope_rows(name, split, config, revision)
@@ -133,8 +136,9 @@ def _local_rows(path: Path, split: str, config: str | None, csv_style: CsvStyle)
     folder = path / config if config and (path / config).is_dir() else path
     try:
         if path.is_file():
-            if path.suffix not in _ENDINGS:
-                raise RecipeError(f"dataset_name: {path}: {path.suffix or 'no ending'} is not one of {', '.join(_ENDINGS)}")
+            if path.suffix.lower() not in _ENDINGS:
+                fix = ". Fix: save it as CSV UTF-8" if path.suffix.lower() in (".xlsx", ".xls", ".ods", ".txt") else ""
+                raise RecipeError(f"dataset_name: {path}: {path.suffix or 'no ending'} is not one of {', '.join(_ENDINGS)}{fix}")
             return read_files([path], csv_style)
         if (path / "state.json").is_file() or (path / "dataset_dict.json").is_file():
             _check_saved(path)
@@ -143,7 +147,7 @@ def _local_rows(path: Path, split: str, config: str | None, csv_style: CsvStyle)
         else:
             files = {str(name): [Path(file) for file in found] for name, found in _files_by_split(folder).items()}
             chosen = _pick_split(files, split, str(folder))
-            if all(file.suffix in _ENDINGS for file in chosen):
+            if all(file.suffix.lower() in _ENDINGS for file in chosen):
                 return read_files(chosen, csv_style)
             rows = _built(_pick_split(load_dataset(str(folder)), split, str(folder)))  # pictures, archives
     except RecipeError:
@@ -220,8 +224,10 @@ def _files_by_split(folder: Path) -> dict[str, list[str]]:
     if re.search("://|::", json.dumps(_configs(folder), default=str)):  # looking for the files of a URL asks it already
         raise RecipeError(f"dataset_name: {folder}: README.md takes data from a URL. Fix: download the data, and name its folder")
     if not glob.has_magic(str(folder.resolve())):
-        found = load_dataset_builder(str(folder)).config.data_files
+        builder = load_dataset_builder(str(folder))
+        found = builder.config.data_files
         _check_inside(folder.resolve(), [str(file) for files in found.values() for file in files])
+        _check_formats(folder, builder.name, [Path(file) for files in found.values() for file in files])
         return found
     with tempfile.TemporaryDirectory() as plain:  # datasets takes data[1] for a pattern, so it sees the files elsewhere
         for file in folder.rglob("*"):
@@ -229,9 +235,25 @@ def _files_by_split(folder: Path) -> dict[str, list[str]]:
                 link = plain / file.relative_to(folder)
                 link.parent.mkdir(parents=True, exist_ok=True)
                 link.symlink_to(file.resolve())
-        found = load_dataset_builder(plain).config.data_files
+        builder = load_dataset_builder(plain)
+        found = builder.config.data_files
+        _check_formats(folder, builder.name, [Path(file) for files in found.values() for file in files])
         base = Path(plain).resolve()
         return {split: [str(folder / Path(file).relative_to(base)) for file in files] for split, files in found.items()}
+
+
+def _check_formats(folder: Path, kind: str, files: list[Path]) -> None:
+    """Refuse what datasets' own readers would read as text, and name the data files that are passed over."""
+    foreign = sorted({file.name for file in files if file.suffix.lower() not in _ENDINGS})
+    if foreign and kind in ("csv", "json", "parquet", "text"):
+        raise RecipeError(
+            f"dataset_name: {folder}: holds {', '.join(foreign[:3])}, whose ending is none of {', '.join(_ENDINGS)}. "
+            "Fix: unpack it, or move it out of the folder"
+        )
+    beside = {file for parent in {file.parent for file in files} for file in parent.iterdir() if file.suffix.lower() in _ENDINGS}
+    over = sorted(file.name for file in beside - set(files) if not file.name.startswith(("dataset_info", "metadata.")))
+    if over and not foreign:
+        logger.warning("dataset_name: %s: is read as %s files; passed over: %s", folder, kind, ", ".join(over[:3]))
 
 
 def _configs(folder: Path) -> Any:
