@@ -511,6 +511,10 @@ def test_a_missing_column_names_column_dataset_and_what_there_is():
     assert str(error.value) == "dataset rows: mapper 'gsm8k' needs column 'question', 'answer'; the columns there are: text, label"
     with pytest.raises(RecipeError, match=r"needs column 'gold'; the columns there are: text, label"):
         load_dataset(arguments(prompt_column="text", solution_column="gold"), FMT, "grpo", rows=rows)
+    with pytest.raises(RecipeError, match=r'Fix: solution_column: " label"$'):
+        load_dataset(arguments(prompt_column="text", solution_column="label"), FMT, "grpo", rows=rows.rename_column("label", " label"))
+    with pytest.raises(RecipeError, match=r"Fix: solution_column: label$"):
+        load_dataset(arguments(prompt_column="text", solution_column="labels"), FMT, "grpo", rows=rows)
     dataset, _ = load_dataset(arguments(prompt_column="text", solution_column="label"), FMT, "grpo", rows=rows)
     assert golds(dataset) == ["1"]
 

@@ -567,3 +567,10 @@ def test_a_taken_name_is_refused():
         @register_mapper("gsm8k")
         class Other(Mapper):
             pass
+
+
+@pytest.mark.parametrize("value", [7, 2.5, 0])
+def test_a_question_may_be_a_number(value):
+    assert get_mapper("prompt_solution")({"prompt": value, "solution": "1"})["question"] == str(value)
+    with pytest.raises(SkipRow, match="column 'prompt' is empty"):
+        get_mapper("prompt_solution")({"prompt": float("nan"), "solution": "1"})

@@ -306,6 +306,40 @@ def test_the_last_quote_may_be_followed_by_blanks(tmp_path):
         load_rows(str(path), "train")
 
 
+def test_excel_s_first_line_names_the_separator(tmp_path):
+    path = tmp_path / "rows.csv"
+    for start in (b"", b"\xef\xbb\xbf"):
+        path.write_bytes(start + b"sep=;\r\na;b\r\n1;2\r\n")
+        assert load_rows(str(path), "train").to_list() == AB
+    path.write_bytes(b"sep=,\na;b\n1;2\n")
+    assert load_rows(str(path), "train", csv_style=CsvStyle(separator=";")).to_list() == AB
+    path.write_bytes(b"sep=a,b\n1,2\n")
+    assert load_rows(str(path), "train").column_names == ["sep=a", "b"]
+
+
+def test_a_byte_order_mark_tells_the_encoding(tmp_path):
+    path = tmp_path / "rows.csv"
+    path.write_bytes(b"\xef\xbb\xbfa,b\n1,2\n")
+    with pytest.raises(RecipeError, match=r"byte order mark, but csv_encoding is cp1252\. Fix: csv_encoding: utf-8"):
+        load_rows(str(path), "train", csv_style=CsvStyle(encoding="cp1252"))
+
+
+@pytest.mark.parametrize("table", ['{"q": {"0": "x", "1": "y"}, "a": {"0": 1, "1": 2}}', '{"q": ["x", "y"], "a": [1, 2]}'])
+def test_a_table_by_columns_is_no_row(tmp_path, table):
+    path = tmp_path / "rows.json"
+    path.write_text(table)
+    with pytest.raises(RecipeError, match=r'is one object of columns\. Fix: a list of rows, as .*orient="records"'):
+        load_rows(str(path), "train")
+    for row in (
+        '{"prompt": [{"role": "user"}], "completion": [{"role": "x"}]}',
+        '{"a": [1, 2]}',
+        '{"q": "x", "a": [1]}',
+        '{"a": [], "b": []}',
+    ):
+        path.write_text(row)
+        assert load_rows(str(path), "train").to_list() == [json.loads(row)]
+
+
 def test_single_floats_are_their_shortest_text(tmp_path):
     values = [0.1, 3.14, 7.0, None, 1e-10]
     table = arrays(a=pyarrow.array(values, "float32"), b=pyarrow.array([1.5, None, 2.0, 0.25, 3.0], "float16"))

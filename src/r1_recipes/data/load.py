@@ -239,7 +239,8 @@ class _Job:
         """The hint for a column that the recipe itself names and misspells."""
         keys = [key for key in ("prompt_column", "solution_column", "reasoning_column") if getattr(self.args, key) in absent]
         close = nearest(getattr(self.args, keys[0]), columns, 1) if keys else []
-        return f". Fix: {keys[0]}: {close[0]}" if close else ""
+        # A name such as " a" needs its quotes, in YAML and to be seen.
+        return f". Fix: {keys[0]}: {close[0] if close[0].isidentifier() else json.dumps(close[0], ensure_ascii=False)}" if close else ""
 
     def _format(self, part: dict[str, Any]) -> ResponseFormat:
         return get_response_format(self.fmt, system_prompt=part.get("system_prompt"))

@@ -9,6 +9,7 @@ from __future__ import annotations
 import csv
 import json
 import logging
+import re
 import sys
 from collections.abc import Iterator
 from itertools import chain, islice
@@ -166,25 +167,29 @@ def _as_written(table: pyarrow.Table) -> pyarrow.Table:
     return table
 
 
-def _csv_header(path: Path, style: CsvStyle) -> tuple[list[str], int]:
-    """The column names, and how many blank lines there are above them."""
-    blank = 0
+def _csv_header(path: Path, style: CsvStyle) -> tuple[list[str], int, str]:
+    """The column names, how many lines there are above them, and the separator, which Excel may have written there."""
+    above, used = 0, style.delimiter(path)
+    with path.open("rb") as file:
+        if style.encoding != "utf-8" and file.read(3) == _BOM:
+            raise unreadable(path, f"starts with UTF-8's byte order mark, but csv_encoding is {style.encoding}. Fix: csv_encoding: utf-8")
     with path.open(encoding="utf-8-sig" if style.encoding == "utf-8" else style.encoding, newline="") as file:
         try:
             for line in file:
-                if line.strip("\r\n"):
+                told = re.fullmatch(r"sep=([^\w\s\"]|\t)", line.strip("\r\n"))
+                if told is None and line.strip("\r\n"):
                     break
-                blank += 1
+                used = style.separator or told[1] if told else used
+                above += 1
             else:
                 raise unreadable(path, "holds no rows")
-            names = next(csv.reader(chain([line], file), delimiter=style.delimiter(path), strict=True))
+            names = next(csv.reader(chain([line], file), delimiter=used, strict=True))
             if not any(line.strip() for line in file):
                 raise unreadable(path, f"holds no rows, only the header {', '.join(names)}")
         except UnicodeError as error:
             raise _undecodable(path, style.encoding) from error
         except csv.Error as error:
             raise unreadable(path, f"the header is not CSV: {error}") from error
-    used = style.delimiter(path)
     other = next((mark for mark in ",;\t|" if len(names) == 1 and mark in names[0] and mark != used), None)
     if other is not None:
         raise unreadable(path, f"the header is one column, {names[0]!r}, with {used!r}. Fix: csv_separator: {json.dumps(other)}")
@@ -192,11 +197,11 @@ def _csv_header(path: Path, style: CsvStyle) -> tuple[list[str], int]:
     for name in names:
         if names.count(name) > 1:
             raise unreadable(path, f"column {name!r} stands twice in the header")
-    return names, blank
+    return names, above, used
 
 
 def _csv_tables(path: Path, style: CsvStyle, *, whole: bool) -> Iterator[pyarrow.Table]:
-    names, blank = _csv_header(path, style)
+    names, above, separator = _csv_header(path, style)
     ragged: list[pyarrow.csv.InvalidRow] = []
     last, count = None, 0
     # Of a column: how many cells are so, and the first.
@@ -212,12 +217,12 @@ def _csv_tables(path: Path, style: CsvStyle, *, whole: bool) -> Iterator[pyarrow
             pyarrow.csv.ReadOptions(
                 use_threads=False,  # rows are numbered only without
                 block_size=min(path.stat().st_size + 1, 2**31 - 1) if whole else _CSV_BLOCK,
-                skip_rows=blank,
+                skip_rows=above,
                 skip_rows_after_names=1,
                 column_names=names,
                 encoding="utf8" if style.encoding == "utf-8" else style.encoding,  # any other name is decoded in Python
             ),
-            pyarrow.csv.ParseOptions(delimiter=style.delimiter(path), newlines_in_values=True, invalid_row_handler=refuse),
+            pyarrow.csv.ParseOptions(delimiter=separator, newlines_in_values=True, invalid_row_handler=refuse),
             pyarrow.csv.ConvertOptions(
                 column_types=dict.fromkeys(names, pyarrow.string()),
                 null_values=[""],
@@ -336,11 +341,23 @@ def _json_sources(path: Path) -> Iterator[tuple[int | None, Any]]:
     document = _parse(path, None, None, text)
     if isinstance(document, dict):
         rows = document.get("data") if path.suffix.lower() == ".json" else None
+        if _by_column(document):
+            raise unreadable(path, 'is one object of columns. Fix: a list of rows, as df.to_json(path, orient="records") writes it')
         document = rows if isinstance(rows, list) and (not rows or isinstance(rows[0], dict)) else [document]
     if document == []:
         raise unreadable(path, "holds no rows")
     for value in document if isinstance(document, list) else [document]:
         yield None, value
+
+
+def _by_column(document: dict[str, Any]) -> bool:
+    """Whether an object looks like a table by columns, as pandas writes it: by index, or lists of values."""
+    columns = list(document.values())
+    if len(columns) < 2 or any(not isinstance(column, dict | list) or len(column) != len(columns[0]) or not column for column in columns):
+        return False
+    if all(isinstance(column, dict) for column in columns):
+        return all(list(column) == [str(index) for index in range(len(column))] for column in columns)
+    return not any(isinstance(column, dict) or any(isinstance(value, dict | list) for value in column) for column in columns)
 
 
 def _is_json(line: bytes) -> bool:
