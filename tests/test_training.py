@@ -293,6 +293,7 @@ def test_a_run_is_finished_when_it_is_pushed_and_not_before(
     path = write_recipe("sft", max_steps=2, push_to_hub=True, hub_model_id="me/mine")
     told = refused("sft", path, capsys=capsys)
     assert f"push_to_hub: the model is saved in {tmp_path / 'run'}, not pushed: ConnectionError: the hub is away." in told
+    assert "The same command goes on from the newest checkpoint and tries again; or: hf upload me/mine" in told
     assert not run_dir.is_finished(tmp_path / "run") and (tmp_path / "run" / "tokenizer.json").exists()
     sft.main([path])
     assert pushed == [False, False] and run_dir.is_finished(tmp_path / "run")
