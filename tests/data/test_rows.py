@@ -306,6 +306,15 @@ def test_the_last_quote_may_be_followed_by_blanks(tmp_path):
         load_rows(str(path), "train")
 
 
+def test_a_quote_that_the_next_one_closes_is_told(tmp_path):
+    path = tmp_path / "rows.csv"
+    path.write_bytes(b'a,b\n"x,1\ny,2\n"z",3\n')
+    with pytest.raises(RecipeError, match=r"line 4: a quote opened here or above is not closed"):
+        load_rows(str(path), "train")
+    path.write_bytes(b'a,b\nx,"he said\n""hi"""\n')
+    assert load_rows(str(path), "train")["b"][0] == 'he said\n"hi"'
+
+
 def test_excel_s_first_line_names_the_separator(tmp_path):
     path = tmp_path / "rows.csv"
     for start in (b"", b"\xef\xbb\xbf"):

@@ -203,7 +203,7 @@ def _csv_header(path: Path, style: CsvStyle) -> tuple[list[str], int, str]:
 def _csv_tables(path: Path, style: CsvStyle, *, whole: bool) -> Iterator[pyarrow.Table]:
     names, above, separator = _csv_header(path, style)
     ragged: list[pyarrow.csv.InvalidRow] = []
-    last, count = None, 0
+    last, count, doubtful = None, 0, False
     # Of a column: how many cells are so, and the first.
     either, points = dict.fromkeys(names, (0, sys.maxsize)), dict.fromkeys(names, (0, sys.maxsize))
 
@@ -233,6 +233,7 @@ def _csv_tables(path: Path, style: CsvStyle, *, whole: bool) -> Iterator[pyarrow
         for batch in tables:
             table = pyarrow.Table.from_batches([batch])
             last = table[-1][-1].as_py() if len(table) else last
+            doubtful = doubtful or any(compute.any(compute.match_substring_regex(c, '(?s)\n.*"|".*\n')).as_py() for c in table.columns)
             if style.decimal == ",":
                 for name in names:
                     for marks, pattern in ((either, _EITHER), (points, _DECIMAL_POINT)):
@@ -261,6 +262,14 @@ def _csv_tables(path: Path, style: CsvStyle, *, whole: bool) -> Iterator[pyarrow
                 "have a decimal point (first: row %d)",
                 *(path, either[name][0], name, either[name][1], *points[name]),
             )
+    if doubtful:  # a quote that the next cell's closes leaves that cell's text behind it
+        with path.open(encoding="utf-8-sig" if style.encoding == "utf-8" else style.encoding, newline="") as file:
+            reader = csv.reader(file, delimiter=separator, strict=True)
+            try:
+                list(map(len, reader))
+            except csv.Error as error:
+                if "expected after" in str(error):
+                    raise unreadable(path, f"line {reader.line_num}: a quote opened here or above is not closed ({error})") from error
     # A quote that is not closed takes the rest of the file into its cell.
     with path.open("rb") as file:
         file.seek(-min(4096, path.stat().st_size), 2)

@@ -261,7 +261,7 @@ def _configs(folder: Path) -> Any:
     from huggingface_hub import DatasetCard
 
     card, standalone = folder / "README.md", folder / ".huggingface.yaml"
-    told = [DatasetCard.load(card).data.to_dict()] if card.is_file() else []
+    told = [DatasetCard.load(card).data.to_dict()] if card.is_file() and b"---" in card.read_bytes() else []
     told += [yaml.safe_load(standalone.read_text(encoding="utf-8")) or {}] if standalone.is_file() else []
     return [one.get("configs") for one in told]
 
