@@ -142,7 +142,7 @@ def test_dapo_reads_the_original_set():
     for broken in (None, {}, {"ground_truth": " "}, "23"):
         with pytest.raises(SkipRow, match="no gold in columns 'solution' and 'reward_model'"):
             get_mapper("dapo")({**original, "reward_model": broken})
-    for prompt in (None, 3, [], [{"role": "assistant", "content": "x"}], [None], "Solve the following math problem step by step. X\n"):
+    for prompt in (None, True, [], [{"role": "assistant", "content": "x"}], [None], "Solve the following math problem step by step. X\n"):
         with pytest.raises(SkipRow, match=r"column 'prompt' is (empty|no list of turns)"):
             get_mapper("dapo")({**original, "prompt": prompt})
 

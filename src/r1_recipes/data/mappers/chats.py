@@ -136,7 +136,7 @@ def last_question(value: Any, column: str) -> str:
     Raises:
         SkipRow: as :func:`read_turns`, or it is blank.
     """
-    text = as_text(value, column) if isinstance(value, bytes | int | float) else value
+    text = as_text(value, column) if isinstance(value, bytes | int | float) and not isinstance(value, bool) else value
     turns = [{"role": "user", "content": text}] if isinstance(text, str) else read_turns(text, column)
     question = next((turn["content"] for turn in reversed(turns) if turn["role"] == "user"), "")
     if not question.strip():
