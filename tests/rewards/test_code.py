@@ -563,7 +563,9 @@ def run_settings(**params: Any) -> Any:
     )
     script.__dict__.update(params)
     empty = types.SimpleNamespace
-    return empty(path=Path("recipe.yaml"), script=script, training=empty(), model=empty(model_name_or_path=None), reward_params={})
+    return empty(
+        path=Path("recipe.yaml"), script=script, training=empty(), model=empty(model_name_or_path=None), reward_params={}, settings={}
+    )
 
 
 def test_a_run_without_a_sandbox_is_refused_at_its_start(monkeypatch):
