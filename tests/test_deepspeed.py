@@ -88,9 +88,11 @@ def test_a_run_goes_on_from_its_checkpoint(launch: Callable[..., Path], folder: 
     if not straight.is_dir():
         straight = launch("zero3", "sft", "zero3")
     shutil.copytree(straight / "checkpoint-2", folder / "resumed" / "checkpoint-2")
-    for name in ("metrics.jsonl", "run.json"):
-        text = (straight / name).read_text(encoding="utf-8")
-        (folder / "resumed" / name).write_text(text.replace('"recipe": "zero3"', '"recipe": "resumed"'), encoding="utf-8")
+    # As an interruption would leave it.
+    for name in ("metrics.jsonl", "recipe.yaml"):
+        shutil.copy(straight / name, folder / "resumed" / name)
+    entry = json.loads((straight / "run.json").read_text(encoding="utf-8")) | {"recipe": "resumed", "finished": False}
+    (folder / "resumed" / "run.json").write_text(json.dumps(entry), encoding="utf-8")
     resumed = launch("zero3", "sft", "resumed")
     assert f"going on from {resumed / 'checkpoint-2'}" in log_lines(resumed)
     assert_same_run(resumed, straight)
