@@ -35,9 +35,6 @@ SRUN = """while [[ $1 == --* ]]; do
     shift
 done
 export FAKE_STEP=$$
-exec 3<&0
-"$@" <&3 &
-task=$!
 force() {
     forced=137
     echo "forcing job termination" >&2
@@ -46,9 +43,13 @@ force() {
         kill -KILL "${file%/environ}"
     done
 }
+# Before the task, which may be quicker to say that it is up.
 trap force TERM HUP
 trap 'kill -USR1 $task' USR1
 trap 'kill -USR2 $task' USR2
+exec 3<&0
+"$@" <&3 &
+task=$!
 until wait $task; status=$?; ! kill -0 $task 2>/dev/null; do :; done
 exit ${forced:-$status}"""
 # Hands the words to a shell, as sshd does. Of this side's environment only FAKE_SECRET is not there on the far side.
