@@ -82,6 +82,7 @@ def generate(run: runtime.Run, store: ShardStore) -> tuple[ResponseFormat, int]:
     selection.check_rules(rules, rewards, recipe.training.reward_weights, hub=recipe.script.hub)
     backend = get_backend(recipe, tokenizer)
     run_dir.claim(run)
+    processes.wait()  # a row that another process has stored already would make this start look like one that goes on
     began, tokens = time.monotonic(), 0
     with tqdm(total=len(pending), desc="generating", unit="row", smoothing=0.05, disable=not runtime.is_main_process()) as bar:
 
