@@ -15,7 +15,7 @@ import yaml
 
 from r1_recipes.preflight_checks import fit
 from r1_recipes.preflight_checks.findings import ERROR, Report
-from r1_recipes.recipe import Recipe, load
+from r1_recipes.recipe.load import Recipe, load_recipe
 from tests.conftest import RECIPES, REPOSITORY, method_of
 
 CONFIGS = sorted((REPOSITORY / "accelerate_configs").glob("*.yaml"))
@@ -218,7 +218,7 @@ def resolved() -> Callable[..., Recipe]:
     def read_once(path: Path, *words: str) -> Recipe:
         if (path, words) not in kept:
             with environment({}):
-                kept[path, words] = load([str(path), *ON_CPU, *words], method_of(path))
+                kept[path, words] = load_recipe([str(path), *ON_CPU, *words], method_of(path))
         return kept[path, words]
 
     return read_once
@@ -240,7 +240,7 @@ def test_every_recipe_goes_with_every_config(launched: Callable, exported: dict,
             exported[path.stem] = {key: value for key, value in variables if key.startswith(("ACCELERATE_", "FSDP_"))}
         # With DeepSpeed's variables the arguments can be built only where it is installed: tests/test_deepspeed.py.
         with environment({key: value for key, value in exported[path.stem].items() if "DEEPSPEED" not in key}):
-            there = load([str(recipe), *ON_CPU], loaded.method)
+            there = load_recipe([str(recipe), *ON_CPU], loaded.method)
         assert (path.stem, there.settings, there.training.mixed_precision) == (path.stem, loaded.settings, "no")
         if loaded.method == "grpo":
             report = Report()

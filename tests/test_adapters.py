@@ -11,9 +11,12 @@ from pathlib import Path
 import pytest
 import torch
 
-from r1_recipes import adapters, grpo, run_dir, runtime
-from r1_recipes.errors import RecipeError
-from r1_recipes.recipe import load
+from r1_recipes import adapters, grpo
+from r1_recipes.common.errors import RecipeError
+from r1_recipes.models.tokenizer import CHATML
+from r1_recipes.recipe.load import load_recipe
+from r1_recipes.runs import run_dir
+from r1_recipes.training import save
 from tests.conftest import metrics, weights
 
 pytestmark = pytest.mark.usefixtures("offline")
@@ -56,7 +59,7 @@ def test_a_merged_model_answers_as_base_and_adapters_do(trained: Path, tiny_mode
     # The base model's own names, and nothing of PEFT's: any server can load it.
     assert weights(folder).keys() == weights(tiny_model).keys() and not (folder / "adapter_config.json").exists()
     assert GenerationConfig.from_pretrained(folder).eos_token_id == 2
-    assert AutoTokenizer.from_pretrained(folder).chat_template == runtime.CHATML
+    assert AutoTokenizer.from_pretrained(folder).chat_template == CHATML
     # Once more replaces the run's own folder, and leaves nothing beside it.
     shutil.rmtree(folder)
     folder.mkdir()
@@ -169,7 +172,7 @@ def test_a_run_is_finished_when_it_is_merged_and_not_before(
     path = write_recipe("grpo", max_steps=2, merge_adapters=True, **lora)
     with monkeypatch.context() as patch:
         failed = subprocess.CompletedProcess([], 1, stdout="", stderr="error: no room")
-        patch.setattr(runtime.subprocess, "run", lambda *args, **kwargs: failed)
+        patch.setattr(save.subprocess, "run", lambda *args, **kwargs: failed)
         with pytest.raises(SystemExit):
             grpo.main([path])
     assert "merge_adapters: the run is saved, its adapters are not merged: error: no room" in capsys.readouterr().err
@@ -181,4 +184,4 @@ def test_a_run_is_finished_when_it_is_merged_and_not_before(
 
 def test_merging_needs_adapters(write_recipe: Callable[..., str]) -> None:
     with pytest.raises(RecipeError, match="merge_adapters: true without use_peft: true"):
-        load([write_recipe("grpo", merge_adapters=True)], "grpo")
+        load_recipe([write_recipe("grpo", merge_adapters=True)], "grpo")

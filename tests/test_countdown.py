@@ -20,7 +20,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from r1_recipes.countdown import MAX_ANSWER_CHARS, Puzzle, Verdict, check, draw, read_puzzle, scorer_puzzle, search, steps
+from r1_recipes.models.tokenizer import load_tokenizer
+from r1_recipes.recipe import load_recipe
+from r1_recipes.tasks.countdown import MAX_ANSWER_CHARS, Puzzle, Verdict, check, draw, read_puzzle, scorer_puzzle, search, steps
 
 RIGHT, WRONG, MALFORMED = Verdict.RIGHT, Verdict.WRONG, Verdict.MALFORMED
 BENCHMARK = Path(__file__).parents[1] / "benchmarks" / "countdown_reward.py"
@@ -540,13 +542,12 @@ def test_a_draw_uses_every_sign_and_brackets() -> None:
 
 def test_verl_prompts_that_open_the_reasoning_go_to_the_model_verbatim(write_recipe) -> None:
     """What a recipe needs for veRL's prompts: the template takes the tag off, and the prefill, which rewards read, puts it back."""
-    from r1_recipes import recipe, runtime
     from r1_recipes.data import MAPPERS, get_mapper
     from r1_recipes.data.load import build_prompt
     from r1_recipes.rewards import get_reward_funcs
 
     path = write_recipe("grpo", mapper="verl", chat_template="{{ messages[-1]['content'].removesuffix('<think>') }}", prefill="<think>")
-    tokenizer, fmt = runtime.load_tokenizer(recipe.load([path], "grpo"))
+    tokenizer, fmt = load_tokenizer(load_recipe([path], "grpo"))
     for row in MAPPERS["verl"].examples:
         fields = get_mapper("verl")(row)
         prompt = build_prompt(fields["question"], fmt)
@@ -562,9 +563,8 @@ def test_verl_prompts_that_open_the_reasoning_go_to_the_model_verbatim(write_rec
 def test_tinyzeros_parquet_is_read_as_it_is(write_recipe, tmp_path: Path) -> None:
     import datasets
 
-    from r1_recipes import recipe
     from r1_recipes.data import MAPPERS, load_dataset
-    from r1_recipes.formats import get_response_format
+    from r1_recipes.prompts.formats import get_response_format
     from r1_recipes.rewards import get_reward_funcs
 
     rows = MAPPERS["verl"].examples
@@ -573,7 +573,7 @@ def test_tinyzeros_parquet_is_read_as_it_is(write_recipe, tmp_path: Path) -> Non
     (countdown,) = get_reward_funcs(["countdown"], "think_answer")
     completions = ["<think>a</think><answer>7*4+3</answer>"] * 2  # the first row's answer
     for mapper in ("verl", "auto"):
-        script = recipe.load([write_recipe("grpo", dataset_name=path, mapper=mapper)], "grpo").script
+        script = load_recipe([write_recipe("grpo", dataset_name=path, mapper=mapper)], "grpo").script
         dataset, report = load_dataset(script, get_response_format("think_answer", system_prompt=""), "grpo")
         assert str(report) == "2 of 2 rows kept"
         assert dataset["prompt"][:] == [row["prompt"] for row in rows]
@@ -585,13 +585,12 @@ def test_tinyzeros_parquet_is_read_as_it_is(write_recipe, tmp_path: Path) -> Non
 
 
 def test_the_base_template_of_tinyzero_is_r1_zeros_with_a_prefill(write_recipe) -> None:
-    from r1_recipes import recipe, runtime
     from r1_recipes.data import get_mapper
     from r1_recipes.data.load import build_prompt
 
     start = "Step by step.\n<think>"
     path = write_recipe("grpo", mapper="countdown", response_format="r1_zero", system_prompt="A talk.", prefill=start)
-    tokenizer, fmt = runtime.load_tokenizer(recipe.load([path], "grpo"))
+    tokenizer, fmt = load_tokenizer(load_recipe([path], "grpo"))
     question = get_mapper("countdown", template="Make {target} of {numbers}.")({"nums": [7, 4, 3], "target": 31})["question"]
     text = tokenizer.apply_chat_template(build_prompt(question, fmt), tokenize=False, add_generation_prompt=True)
     assert text == "A talk.\nUser: Make 31 of [7, 4, 3].\nAssistant: Step by step.\n<think>"

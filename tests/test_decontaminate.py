@@ -9,8 +9,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from r1_recipes.common.errors import RecipeError
 from r1_recipes.decontaminate import Decontaminator, Deduplicator, EvaluationSet, n_gram_hashes, units, words
-from r1_recipes.errors import RecipeError
 from tests.rewards import HOSTILE, seconds
 
 

@@ -6,7 +6,7 @@ import re
 import pytest
 import yaml
 
-from r1_recipes.formats import FORMATS
+from r1_recipes.prompts.formats import FORMATS
 from r1_recipes.rewards import REWARDS, reward_parameters
 from tests.conftest import RECIPES, REPOSITORY, method_of
 
@@ -20,8 +20,8 @@ def test_relative_links_lead_somewhere(document):
 
 
 def test_every_key_reward_and_format_is_documented():
-    from r1_recipes.arguments import EvaluateRecipeArguments, GenerateRecipeArguments, GenerationSettings, GRPORecipeArguments
     from r1_recipes.data import MAPPERS
+    from r1_recipes.recipe.types import EvaluateRecipeArguments, GenerateRecipeArguments, GenerationSettings, GRPORecipeArguments
     from r1_recipes.selection import Deduplicate, Filters, Judge, KeepRules
 
     text = (REPOSITORY / "docs" / "recipes.md").read_text(encoding="utf-8")

@@ -11,8 +11,12 @@ import pytest
 import yaml
 
 from r1_recipes import evaluate
-from r1_recipes.errors import RecipeError
-from r1_recipes.evaluate import Scores, difference_line, markdown_table, mean_interval, paired_difference
+from r1_recipes.common.errors import RecipeError
+from r1_recipes.metrics import rows
+from r1_recipes.metrics.intervals import mean_interval, paired_difference
+from r1_recipes.metrics.rows import rows_to_judge
+from r1_recipes.metrics.scores import Scores, verdicts
+from r1_recipes.metrics.tables import difference_line, markdown_table
 from tests.chat_server import chat_server, reply
 from tests.conftest import RECIPES, REPOSITORY
 
@@ -229,8 +233,8 @@ def test_majority(answers, right, expected):
     ],
 )
 def test_lenient_verdicts(text, gold, expected):
-    from r1_recipes.evaluate import verdicts
-    from r1_recipes.formats import FORMATS
+    from r1_recipes.metrics.scores import verdicts
+    from r1_recipes.prompts.formats import FORMATS
     from r1_recipes.rewards import get_reward_funcs
 
     (accuracy,) = get_reward_funcs(["accuracy"], "think_answer")
@@ -239,8 +243,8 @@ def test_lenient_verdicts(text, gold, expected):
 
 
 def test_lenient_verdicts_ask_a_row_s_own_scorer():
-    from r1_recipes.evaluate import verdicts
-    from r1_recipes.formats import FORMATS
+    from r1_recipes.metrics.scores import verdicts
+    from r1_recipes.prompts.formats import FORMATS
     from r1_recipes.rewards import get_reward_funcs
 
     scorer = '{"countdown": {"numbers": [2, 5], "target": 10}}'
@@ -271,8 +275,8 @@ def test_reading_a_prompt_once_changes_no_completion(tmp_path):
     import torch
     from transformers import AutoModelForCausalLM, AutoTokenizer
 
-    from r1_recipes.backends import complete, sampling
-    from r1_recipes.smoke import build_tiny_model
+    from r1_recipes.completions.backends import complete, sampling
+    from r1_recipes.models.smoke import build_tiny_model
 
     folder = build_tiny_model(tmp_path, {})
     tokenizer = AutoTokenizer.from_pretrained(folder)
@@ -303,7 +307,7 @@ def test_reading_a_prompt_once_changes_no_completion(tmp_path):
 def test_the_command_judges_two_models_on_rows_that_a_length_limit_would_drop(tmp_path, capsys):
     import pandas
 
-    from r1_recipes.smoke import build_tiny_model
+    from r1_recipes.models.smoke import build_tiny_model
 
     model = str(build_tiny_model(tmp_path / "model", {}))
     rows = [{"prompt": "2 + 2?", "solution": "4"}, {"prompt": "Why?", "solution": "Because."}, {"prompt": "3 + 3?", "solution": "6"}]
@@ -456,7 +460,7 @@ def test_a_model_behind_a_server_is_judged_like_any_other(benchmark, tmp_path, c
     ],
 )
 def test_a_benchmark_that_cannot_work_is_refused_before_anything_is_loaded(benchmark, changes, arguments, message, capsys, monkeypatch):
-    monkeypatch.setattr(evaluate, "rows_to_judge", lambda recipe: pytest.fail("nothing may be loaded"))
+    monkeypatch.setattr(rows, "rows_to_judge", lambda recipe: pytest.fail("nothing may be loaded"))
     model = [] if "missing" in message else ["--model", "nowhere"]
     with pytest.raises(SystemExit):
         evaluate.main([benchmark(**changes), *model, *arguments])
@@ -486,12 +490,12 @@ def test_rows_that_nobody_can_judge_are_counted_and_left_out(benchmark, tmp_path
     data.write_text("".join(json.dumps(row) + "\n" for row in rows))
     recipe = evaluate.load_recipe([benchmark(dataset_name=str(data), reward_funcs=["format"])])
     assert recipe.method == "evaluate"
-    assert evaluate.rows_to_judge(recipe)[0]["solution"] == ["4"]
+    assert rows_to_judge(recipe)[0]["solution"] == ["4"]
     said = "1 of 2 rows are judged by none of accuracy and are left out; the first is row 1 (gold 'because it is so')"
     assert said in caplog.text
     data.write_text(json.dumps(rows[1]) + "\n")
     with pytest.raises(RecipeError, match=r"no row can be judged: accuracy .*'because it is so'"):
-        evaluate.rows_to_judge(evaluate.load_recipe([benchmark(dataset_name=str(data), reward_funcs=["accuracy"])]))
+        rows_to_judge(evaluate.load_recipe([benchmark(dataset_name=str(data), reward_funcs=["accuracy"])]))
 
 
 # A row of each set in its true columns (invented), a right answer, and a wrong one.
@@ -521,15 +525,15 @@ def test_every_benchmark_has_a_row_here():
 
 @pytest.mark.parametrize("name", BENCHMARKS)
 def test_a_shipped_benchmark_reads_its_set_and_judges_it(name, tmp_path, monkeypatch):
-    from r1_recipes.backends import Completion
-    from r1_recipes.formats import FORMATS
+    from r1_recipes.completions.backends import Completion
+    from r1_recipes.prompts.formats import FORMATS
 
     row, right, wrong = BENCHMARKS[name]
     data = tmp_path / "rows.jsonl"
     data.write_text(json.dumps(row) + "\n")
     recipe = evaluate.load_recipe([str(REPOSITORY / "recipes" / "benchmarks" / f"{name}.yaml"), "--dataset_name", str(data)])
     assert recipe.script.num_samples >= 1 and recipe.training.max_completion_length >= 1024
-    rows = evaluate.rows_to_judge(recipe)[0]
+    rows = rows_to_judge(recipe)[0]
     fmt = FORMATS[recipe.script.response_format]
     texts = [fmt.render("It is so.", right), fmt.render("It is so.", wrong), f"So the answer is {right}"]
     groups = [[Completion(text, 20, "stop") for text in texts]]
@@ -592,13 +596,13 @@ def starts_alike(completions, solution, **columns):
     ids=["exact_match", "answer_match", "own", "routed"],
 )
 def test_golds_in_words_are_judged_by_the_recipe_s_first_reward_that_judges_them(words, changes, strict, lenient):
-    from r1_recipes.formats import FORMATS
+    from r1_recipes.prompts.formats import FORMATS
 
     recipe = evaluate.load_recipe([words(**changes)])
     fmt = FORMATS["think_answer"]
     rows = [{"prompt": "?", "solution": gold} for gold in ("Paris", "James Joyce", "James Joyce")]
     texts = [fmt.render("So.", "Paris."), "The answer is James Joyce", "I do not know"]
-    assert evaluate.verdicts(fmt, evaluate._judges(recipe, fmt), rows, texts) == (strict, lenient)
+    assert verdicts(fmt, evaluate._judges(recipe, fmt), rows, texts) == (strict, lenient)
 
 
 def test_the_command_judges_golds_in_words(words, tmp_path, capsys):
@@ -612,13 +616,13 @@ def test_rows_of_two_tasks_are_judged_by_task_rewards(words):
     own = "tests.test_evaluate:starts_alike"
     tasks = {"task_rewards": {"Paris": ["exact_match"], "James Joyce": [own]}, "task_column": "solution"}
     recipe = evaluate.load_recipe([words(reward_funcs=["exact_match", own], **tasks)])
-    assert evaluate.rows_to_judge(recipe)[0]["solution"][:] == ["Paris", "James Joyce"]
+    assert rows_to_judge(recipe)[0]["solution"][:] == ["Paris", "James Joyce"]
 
 
 def test_what_can_be_judged_is_found_without_decoding_pictures(words):
     from datasets import Dataset, Image
 
-    from r1_recipes.formats import FORMATS
+    from r1_recipes.prompts.formats import FORMATS
 
     row = {"prompt": [{"role": "user", "content": "?"}], "solution": "4", "image": {"bytes": b"no picture", "path": None}}
     rows = Dataset.from_list([row]).cast_column("image", Image())
@@ -662,9 +666,9 @@ def test_training_rows_are_not_called_held_out(words, changes, said):
     recipe = evaluate.load_recipe([words(**changes)])
     if said:
         with pytest.raises(RecipeError, match=said):
-            evaluate.rows_to_judge(recipe)
+            rows_to_judge(recipe)
         return
-    _, what = evaluate.rows_to_judge(recipe)
+    _, what = rows_to_judge(recipe)
     assert ("held-out" in what) == (changes["dataset_train_split"] != "train") and ("training rows" in what) == ("held-out" not in what)
 
 
@@ -681,7 +685,7 @@ def counts(completions, completion_ids, **columns):
 
 
 def test_a_reward_of_one_s_own_sees_tokens_and_is_asked_once(words):
-    from r1_recipes.formats import FORMATS
+    from r1_recipes.prompts.formats import FORMATS
     from r1_recipes.rewards.call import score
 
     recipe = evaluate.load_recipe([words(reward_funcs=["tests.test_evaluate:counts"])])
@@ -691,4 +695,4 @@ def test_a_reward_of_one_s_own_sees_tokens_and_is_asked_once(words):
     rows = [{"prompt": "?", "solution": "x"}] * 2
     tokenizer = SimpleTokenizer()
     given = {name: score(name, judge, rows, ["ab", ""], tokenizer, [3, 2])}
-    assert evaluate.verdicts(FORMATS["think_answer"], judges, rows, ["ab", ""], given)[0] == [True, False] and counts.calls == 1
+    assert verdicts(FORMATS["think_answer"], judges, rows, ["ab", ""], given)[0] == [True, False] and counts.calls == 1

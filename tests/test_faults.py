@@ -14,7 +14,9 @@ from typing import Any
 
 import pytest
 
-from r1_recipes import checkpoints, grpo, runtime, sft
+from r1_recipes import grpo, sft
+from r1_recipes.runs import checkpoints
+from r1_recipes.training import stopping
 from tests.conftest import log_lines, metrics, weights
 
 ROOT = Path(__file__).parents[1]
@@ -132,7 +134,7 @@ def test_a_second_ctrl_c_stops_at_once(
     capfd: pytest.CaptureFixture,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(runtime, "_SAME_REQUEST_SECONDS", 0.0)
+    monkeypatch.setattr(stopping, "_SAME_REQUEST_SECONDS", 0.0)
     path = write_recipe("grpo")
     before = signal.getsignal(signal.SIGINT)
     interrupted("3,3")

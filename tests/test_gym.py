@@ -13,9 +13,9 @@ from types import FunctionType, ModuleType
 import pytest
 
 from r1_recipes import verification
+from r1_recipes.common.errors import RecipeError
 from r1_recipes.data import get_mapper
 from r1_recipes.data.mappers.base import SkipRow
-from r1_recipes.errors import RecipeError
 from r1_recipes.verification import gym
 
 pytest.importorskip("reasoning_gym")

@@ -18,7 +18,7 @@ def run(code):
     return done.stdout
 
 
-@pytest.mark.parametrize("name", ["r1_recipes", "r1_recipes.rewards", "r1_recipes.data", "r1_recipes.formats", "r1_recipes.recipe"])
+@pytest.mark.parametrize("name", ["r1_recipes", "r1_recipes.rewards", "r1_recipes.data", "r1_recipes.prompts.formats", "r1_recipes.recipe"])
 def test_light_modules_load_no_heavy_library(name):
     found = run(f"import sys, {name}; print(*(m for m in {HEAVY!r} if m in sys.modules))")
     assert found.split() == []

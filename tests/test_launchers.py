@@ -17,7 +17,7 @@ from typing import Any
 
 import pytest
 
-from r1_recipes.recipe import load
+from r1_recipes.recipe.load import load_recipe
 from tests.conftest import RECIPES, REPOSITORY, method_of, metrics
 from tests.test_accelerate_configs import ON_CPU, environment
 
@@ -191,7 +191,7 @@ def test_a_recipe_goes_from_one_machine_to_a_cluster_as_it_is(cluster: Callable,
     path, *added = words[words.index("r1_recipes.grpo") + 1 :]
     assert path == str(recipe)
     with environment({}):
-        here, there = (load([path, *ON_CPU, *more], "grpo").settings for more in ([], added))
+        here, there = (load_recipe([path, *ON_CPU, *more], "grpo").settings for more in ([], added))
     changed = {key for key in there if there[key] != here.get(key)}
     server = {"vllm_mode", "vllm_server_host", "vllm_server_port", "vllm_group_port", "vllm_server_timeout"}
     assert changed - {"use_vllm"} == server - {key for key in server if here.get(key) == there[key]}

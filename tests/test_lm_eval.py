@@ -8,10 +8,10 @@ import pytest
 import yaml
 
 from r1_recipes import evaluate, lm_eval
-from r1_recipes.backends import Completion
+from r1_recipes.common.errors import RecipeError
+from r1_recipes.completions.backends import Completion
 from r1_recipes.data.load import build_prompt
-from r1_recipes.errors import RecipeError
-from r1_recipes.formats import FORMATS
+from r1_recipes.prompts.formats import FORMATS
 from r1_recipes.rewards import get_reward_funcs
 from tests.conftest import REPOSITORY
 

@@ -8,9 +8,14 @@ import sys
 import pytest
 import yaml
 
-from r1_recipes import generate, grpo, masking, preflight, run_dir, runtime, sft
-from r1_recipes.masking import is_secret, masked, masked_text, masked_words
-from r1_recipes.recipe import known_keys, load
+from r1_recipes import generate, grpo, preflight, sft
+from r1_recipes.common import masking
+from r1_recipes.common.masking import is_secret, masked, masked_text, masked_words
+from r1_recipes.recipe.keys import known_keys
+from r1_recipes.recipe.load import load_recipe
+from r1_recipes.runs import run_dir
+from r1_recipes.training import run
+from r1_recipes.training.start import start
 from tests.chat_server import chat_server, reply
 from tests.rewards import seconds
 
@@ -108,15 +113,14 @@ def test_no_file_of_a_run_holds_a_secret_and_the_run_has_them(write_recipe, tmp_
         settings |= {"vllm_server_base_url": f"http://me:{CANARY}@localhost:8000", "chat_template_kwargs": {"api_key": CANARY}}
     words = [write_recipe(method, **settings), "--hub_token", CANARY]
     monkeypatch.setattr(sys, "argv", ["program", *words])
-    start = runtime.start
 
     def started(argv, method):
-        run = start(argv, method)
+        begun = start(argv, method)
         logging.getLogger("r1_recipes.test").warning("the hub says: %s is no token", CANARY)
-        tokens.extend([run.recipe.training.hub_token, run.recipe.training.model_init_kwargs["token"]])
-        return run
+        tokens.extend([begun.recipe.training.hub_token, begun.recipe.training.model_init_kwargs["token"]])
+        return begun
 
-    monkeypatch.setattr(runtime, "start", started)
+    monkeypatch.setattr(run, "start", started)
     main()
     assert CANARY not in str(sys.argv)  # W&B's copy
     assert tokens == [CANARY, CANARY] and os.environ["HF_TOKEN"] == CANARY
@@ -130,7 +134,7 @@ def test_no_file_of_a_run_holds_a_secret_and_the_run_has_them(write_recipe, tmp_
     # The mask is no change, and neither is a new secret.
     renewed = [*words[:2], "hf_another0123456789", "--model_init_kwargs", json.dumps({"token": "hf_another0123456789"})]
     for again in (words, renewed):
-        assert run_dir.changed_settings(load(again, method), folder) == []
+        assert run_dir.changed_settings(load_recipe(again, method), folder) == []
     with pytest.raises(SystemExit) as done:
         main(words)
     assert done.value.code == 0

@@ -11,9 +11,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from r1_recipes import migration
-from r1_recipes.errors import RecipeError
+from r1_recipes.common.errors import RecipeError
 from r1_recipes.migration import Migration, flatten, from_verl, is_verl, main, migrate, read_file, translate_shapes
-from r1_recipes.recipe import OBSOLETE, REFUSED, RENAMED, load, read_yaml, translate
+from r1_recipes.recipe.compat import OBSOLETE, REFUSED, RENAMED, translate
+from r1_recipes.recipe.load import load_recipe
+from r1_recipes.recipe.text import read_yaml
 
 FIXTURES = Path(__file__).parent / "fixtures"
 ON_CPU = ["--use_cpu", "true", "--bf16", "false"]
@@ -21,7 +23,7 @@ ON_CPU = ["--use_cpu", "true", "--bf16", "false"]
 
 def test_a_handbook_recipe_is_read_as_it_is():
     path = FIXTURES / "alignment_handbook_sft.yaml"
-    recipe = load([str(path)], "sft")
+    recipe = load_recipe([str(path)], "sft")
     assert recipe.script.dataset_name == "nobody/talks"
     assert (recipe.script.dataset_train_split, recipe.script.dataset_test_split) == ("train_sft", "test_sft")
     assert recipe.model.attn_implementation == "flash_attention_2"
@@ -370,7 +372,7 @@ def test_verl_yaml_is_a_recipe_too(tmp_path):
             inner = inner.setdefault(parent, {})
         inner[last] = value
     path.write_text(yaml.safe_dump(nested), encoding="utf-8")
-    recipe = load([str(path), *ON_CPU], "grpo")
+    recipe = load_recipe([str(path), *ON_CPU], "grpo")
     assert (recipe.training.num_generations, recipe.training.gradient_accumulation_steps) == (2, 4)  # 8 x 2 = 16 = 4 x 4 x 1
     assert (recipe.script.mapper, recipe.script.system_prompt, recipe.training.loss_type) == ("verl", "", "dapo")
     assert any("not carried over: algorithm.gamma=1.0: of PPO's advantages" in warning for warning in recipe.warnings)
@@ -523,7 +525,7 @@ def test_what_is_written_can_be_loaded(tmp_path, demo, capsys):
         extra = ["--dataset_name", "nobody/sums"] if name.startswith("verl") else []  # its script leaves that to the environment
         extra += ["--model_name_or_path", "nobody/tiny"] if name.startswith("verl") else []
         extra += ["--use_vllm", "false"] if method == "grpo" else []
-        recipe = load([str(path), *ON_CPU, "--report_to", "none", *extra], method)
+        recipe = load_recipe([str(path), *ON_CPU, "--report_to", "none", *extra], method)
         assert recipe.warnings == [], "what was translated once needs no translating again"
         assert recipe.training.output_dir
 
@@ -630,7 +632,7 @@ def test_the_migration_guide_says_what_the_code_does(section, theirs, here):
 def test_open_r1_s_characters_are_said_to_be_tokens(tmp_path):
     path = tmp_path / "theirs.yaml"
     path.write_text((FIXTURES / "open_r1_grpo.yaml").read_text(encoding="utf-8") + "cosine_max_len: 120\n", encoding="utf-8")
-    warnings = load([str(path)], "grpo").warnings
+    warnings = load_recipe([str(path)], "grpo").warnings
     assert any("cosine_max_len: 120 is read as tokens; open-r1 counts characters" in warning for warning in warnings)
     said: list[str] = []
     assert translate({"cosine_max_len": 120, "learning_rate": 1}, "f", said) == {"cosine_max_len": 120, "learning_rate": 1}

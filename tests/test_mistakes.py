@@ -15,7 +15,7 @@ import pytest
 
 from r1_recipes import grpo
 from r1_recipes.__main__ import COMMANDS
-from r1_recipes.errors import RecipeError
+from r1_recipes.common.errors import RecipeError
 from tests.conftest import REPOSITORY, SUMS
 
 pytestmark = pytest.mark.usefixtures("offline")
@@ -125,10 +125,10 @@ def test_a_mistake_costs_one_line_before_the_model_is_loaded(
 
 def test_what_is_no_mistake_passes(write_recipe: Callable[..., str]) -> None:
     """A default may lie outside of its interval, and a recipe may be judged greedily."""
-    from r1_recipes.recipe import load
+    from r1_recipes.recipe.load import load_recipe
 
-    assert load([write_recipe("grpo", max_steps=-1, temperature=0.0)], "grpo").training.max_steps == -1
-    assert any("warmup_steps 10 of max_steps 6" in note for note in load([write_recipe("grpo", warmup_steps=10)], "grpo").warnings)
+    assert load_recipe([write_recipe("grpo", max_steps=-1, temperature=0.0)], "grpo").training.max_steps == -1
+    assert any("warmup_steps 10 of max_steps 6" in note for note in load_recipe([write_recipe("grpo", warmup_steps=10)], "grpo").warnings)
 
 
 def in_parts(completions: list, solution: list, log_extra: Callable[[str, list], None], **columns: Any) -> Any:
@@ -174,7 +174,7 @@ def test_every_command_is_listed() -> None:
 def test_a_reward_of_one_s_own_is_tried_on_the_rows_of_its_task(sums: Path) -> None:
     from datasets import Dataset
 
-    from r1_recipes.formats import FORMATS
+    from r1_recipes.prompts.formats import FORMATS
     from r1_recipes.rewards import route
     from r1_recipes.rewards.call import try_own_rewards
 

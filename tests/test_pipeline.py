@@ -12,10 +12,11 @@ from pathlib import Path
 import pytest
 import yaml
 
-from r1_recipes import pipeline, run_dir
-from r1_recipes.embedded import EMBEDDED
-from r1_recipes.errors import RecipeError
-from r1_recipes.smoke import build_tiny_model
+from r1_recipes import pipeline
+from r1_recipes.common.errors import RecipeError
+from r1_recipes.models.embedded import EMBEDDED
+from r1_recipes.models.smoke import build_tiny_model
+from r1_recipes.runs import run_dir
 from tests.conftest import REPOSITORY
 from tests.test_preflight import model_that_writes
 from tests.test_report import Page
@@ -355,4 +356,6 @@ def test_scores_that_cannot_be_read_are_judged_again(tiny, tmp_path, tiny_model,
     for _ in range(2):
         assert pipeline._judge(run, stage, str(tiny_model)) == first and len(judged) == 2
         # On another machine, the second time.
-        monkeypatch.setattr("r1_recipes.recipe.follow_machine", lambda recipe, settings, typed: settings.update(use_vllm=False) or {})
+        monkeypatch.setattr(
+            "r1_recipes.recipe.machine.follow_machine", lambda recipe, settings, typed: settings.update(use_vllm=False) or {}
+        )

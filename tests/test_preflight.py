@@ -16,13 +16,14 @@ import pytest
 from transformers.trainer_pt_utils import AcceleratorConfig
 
 from r1_recipes import preflight
-from r1_recipes.backends import Completion
-from r1_recipes.errors import RecipeError
-from r1_recipes.formats import FORMATS, get_response_format
+from r1_recipes.common.errors import RecipeError
+from r1_recipes.completions.backends import Completion
+from r1_recipes.models.tokenizer import CHATML
 from r1_recipes.preflight_checks import fit, resolve, signal
 from r1_recipes.preflight_checks.findings import Report, listed, spread
-from r1_recipes.recipe import load, read_yaml
-from r1_recipes.runtime import CHATML
+from r1_recipes.prompts.formats import FORMATS, get_response_format
+from r1_recipes.recipe.load import load_recipe
+from r1_recipes.recipe.text import read_yaml
 from tests.conftest import RECIPES, REPOSITORY, method_of
 
 pytestmark = pytest.mark.usefixtures("offline")
@@ -107,8 +108,10 @@ def canned(monkeypatch):
 
     def use(groups: list[list[Completion]]) -> None:
         waiting = list(groups)
-        monkeypatch.setattr("r1_recipes.backends.load_model", lambda recipe: None)
-        monkeypatch.setattr("r1_recipes.backends.complete", lambda model, tokenizer, prompts, *_: [[waiting.pop(0) for _ in prompts]])
+        monkeypatch.setattr("r1_recipes.completions.backends.load_model", lambda recipe: None)
+        monkeypatch.setattr(
+            "r1_recipes.completions.backends.complete", lambda model, tokenizer, prompts, *_: [[waiting.pop(0) for _ in prompts]]
+        )
 
     return use
 
@@ -500,7 +503,7 @@ def test_scores_that_are_none_belong_to_nobody():
 
 
 def test_a_random_model_is_sampled_with_the_recipes_settings(recipe, monkeypatch):
-    from r1_recipes import backends
+    from r1_recipes.completions import backends
 
     seen = []
     complete = backends.complete
@@ -632,8 +635,8 @@ def test_activations_are_what_torch_keeps(recipe, mixed):
     import torch
     from transformers import AutoModelForCausalLM
 
-    shape = fit.model_shape(Report(), load([recipe()], "grpo"))
-    model = AutoModelForCausalLM.from_pretrained(load([recipe()], "grpo").model.model_name_or_path, dtype=torch.float32)
+    shape = fit.model_shape(Report(), load_recipe([recipe()], "grpo"))
+    model = AutoModelForCausalLM.from_pretrained(load_recipe([recipe()], "grpo").model.model_name_or_path, dtype=torch.float32)
     weights = {tuple(size) for p in model.parameters() for size in (p.shape, p.shape[::-1])}
     kept: dict[int, torch.Tensor] = {}
 
@@ -675,9 +678,9 @@ def test_patterns_of_parameters_are_tried(recipe):
     report = check(recipe(unfrozen_parameters=[r"layers\.1\.mlp", "(", "head_of_state"]))
     # one layer's MLP: three matrices of 32 x 64
     assert report.facts["model"]["trainable"] == 3 * 32 * 64
-    shape = fit.model_shape(Report(), load([recipe(unfrozen_parameters=[r"layers\.1\.mlp"])], "grpo"))
+    shape = fit.model_shape(Report(), load_recipe([recipe(unfrozen_parameters=[r"layers\.1\.mlp"])], "grpo"))
     assert (shape.layers, shape.reached, shape.head_trained) == (2, 1, False)
-    assert fit.model_shape(Report(), load([recipe()], "grpo")).reached == 2
+    assert fit.model_shape(Report(), load_recipe([recipe()], "grpo")).reached == 2
     messages = [finding.message for finding in report.findings if finding.code == "fit.unfrozen"]
     assert "'(' is no regular expression" in messages[0] and "'head_of_state' matches none of" in messages[1]
 

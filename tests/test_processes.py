@@ -14,10 +14,14 @@ import pyarrow.parquet
 import pytest
 import yaml
 
-from r1_recipes import checkpoints, evaluate, grpo, processes, runtime, sft
-from r1_recipes.errors import RecipeError
+from r1_recipes import evaluate, grpo, sft
+from r1_recipes.common import processes
+from r1_recipes.common.errors import RecipeError
+from r1_recipes.completions.store import ShardStore
+from r1_recipes.recipe import load_recipe
 from r1_recipes.rewards import get_reward_funcs, route
-from r1_recipes.shards import ShardStore
+from r1_recipes.runs import checkpoints
+from r1_recipes.training.checks import check_one_folder
 from tests.conftest import REPOSITORY, SUMS, log_lines, metrics, weights
 from tests.test_faults import assert_same_run
 from tests.test_shards import record
@@ -170,13 +174,13 @@ def test_shards_of_several_processes_and_of_a_later_one(tmp_path: Path) -> None:
 
 def test_hosts_that_share_no_disk_are_found_out(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     with pytest.raises(RecipeError, match=r"rank 0 does not see \S*checkpoint-2; .* a disk that all hosts share"):
-        runtime._check_one_folder(tmp_path, tmp_path / "checkpoint-2")
+        check_one_folder(tmp_path, tmp_path / "checkpoint-2")
     (tmp_path / "checkpoint-2").mkdir()
     for point in (None, tmp_path / "checkpoint-2"):
-        runtime._check_one_folder(tmp_path, point)
+        check_one_folder(tmp_path, point)
     monkeypatch.setattr(processes, "gather", lambda items: [*items, False])
     with pytest.raises(RecipeError, match="rank 1 does not see"):
-        runtime._check_one_folder(tmp_path, tmp_path / "checkpoint-2")
+        check_one_folder(tmp_path, tmp_path / "checkpoint-2")
     # Rank 1 wrote its rows on another host.
     with ShardStore(tmp_path, rank=0, world_size=2) as store:
         store.append([record(0), record(2)])
@@ -201,12 +205,12 @@ def test_a_reward_that_spans_processes_is_called_in_all_of_them(monkeypatch: pyt
 
 
 def test_processes_that_would_each_train_alone_are_refused(monkeypatch: pytest.MonkeyPatch, write_recipe) -> None:
-    from r1_recipes import recipe, runtime
+    from r1_recipes.training import checks
 
-    loaded = recipe.load([write_recipe("sft")], "sft")
+    loaded = load_recipe([write_recipe("sft")], "sft")
     monkeypatch.setenv("WORLD_SIZE", "2")
     with pytest.raises(RecipeError, match=r"2 processes were started, and this one sees 1; on CPUs start them with torchrun"):
-        runtime._check_processes(loaded)
+        checks._check_processes(loaded)
 
 
 def test_what_the_first_process_refuses_all_refuse(monkeypatch: pytest.MonkeyPatch) -> None:

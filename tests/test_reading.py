@@ -5,9 +5,14 @@ from pathlib import Path
 
 import pytest
 
-from r1_recipes import checkpoints, migration, pipeline, report, run_dir, runtime
-from r1_recipes.errors import RecipeError
-from r1_recipes.recipe import load
+from r1_recipes import migration, pipeline
+from r1_recipes.common.errors import RecipeError
+from r1_recipes.recipe.load import load_recipe
+from r1_recipes.report import __main__
+from r1_recipes.report.page import REPORT_FILE, write
+from r1_recipes.report.read import read_run
+from r1_recipes.runs import checkpoints, run_dir
+from r1_recipes.training import checks
 from tests.test_recipe import BOMB, GRPO, MERGES
 
 FOREIGN = """\
@@ -40,16 +45,16 @@ def test_migration_does_not_import_what_a_recipe_names(evil, capsys):
 
 def test_what_reads_a_sibling_a_run_folder_or_a_pipeline_imports_nothing(evil, tmp_path):
     (tmp_path / "mine.yaml").write_text(GRPO.replace("nobody/model", "outputs/first/checkpoint-1"))
-    mine = load(["mine.yaml"], "grpo")
+    mine = load_recipe(["mine.yaml"], "grpo")
     with pytest.raises(RecipeError, match=r"it is what theirs\.yaml leaves"):
-        runtime.check_starts(mine)
+        checks.check_starts(mine)
     folder = tmp_path / "outputs" / "first"
     folder.mkdir(parents=True)
     (folder / "recipe.yaml").write_text(FOREIGN)
     (folder / "run.json").write_text('{"recipe": "theirs", "method": "grpo", "identity": {}}')
     assert "reward_funcs" in run_dir.changed_settings(mine, folder)
-    report.main([str(folder)])
-    assert (folder / report.REPORT_FILE).is_file()
+    __main__.main([str(folder)])
+    assert (folder / REPORT_FILE).is_file()
     stage = "{name: one, label: One, method: grpo, recipe: theirs.yaml}"
     Path("p.yaml").write_text(
         f"title: t\noutput_dir: o\nstages: [{stage}]\njudge: mine.yaml\nproblems: 1\nnum_samples: 1\n", encoding="utf-8"
@@ -60,7 +65,7 @@ def test_what_reads_a_sibling_a_run_folder_or_a_pipeline_imports_nothing(evil, t
 
 def test_a_run_that_somebody_starts_imports_it(evil):
     with pytest.raises(RecipeError, match="evil"):  # it has no such mapper
-        load(["theirs.yaml"], "grpo")
+        load_recipe(["theirs.yaml"], "grpo")
     assert evil.exists()
 
 
@@ -68,8 +73,8 @@ def test_a_run_that_somebody_starts_imports_it(evil):
 def test_a_run_folder_with_a_bomb_still_has_a_page(tmp_path, bomb):
     (tmp_path / "recipe.yaml").write_text(bomb)
     (tmp_path / "run.json").write_text('{"recipe": "r", "method": "sft"}')
-    report.main([str(tmp_path)])
-    assert ("torn_file", "recipe.yaml") in [(code, values["file"]) for code, values in report.read_run(tmp_path).missing]
+    __main__.main([str(tmp_path)])
+    assert ("torn_file", "recipe.yaml") in [(code, values["file"]) for code, values in read_run(tmp_path).missing]
 
 
 @pytest.mark.parametrize(
@@ -87,7 +92,7 @@ def test_a_run_folder_whose_entry_is_rubbish_is_refused_in_one_line(tmp_path, en
     folder = tmp_path / "run"
     folder.mkdir()
     (folder / "run.json").write_text(entry)
-    recipe = load([str(tmp_path / "mine.yaml")], "grpo")
+    recipe = load_recipe([str(tmp_path / "mine.yaml")], "grpo")
     with pytest.raises(RecipeError, match=r"its run\.json cannot be read"):
         run_dir.check(recipe, folder)
     assert not run_dir.is_finished(folder)
@@ -101,7 +106,7 @@ def test_a_value_deeper_than_anybody_reads_is_refused(tmp_path):
     for key in ("model_init_kwargs", "mapper_config"):
         path.write_text(GRPO + f"{key}: '{'[' * 100_000}'\n")
         with pytest.raises(RecipeError, match=key):
-            load([str(path)], "grpo")
+            load_recipe([str(path)], "grpo")
 
 
 @pytest.mark.parametrize(
@@ -147,7 +152,7 @@ def test_the_page_reads_no_link_pipe_or_bomb_of_a_run_folder(tmp_path):
     victim.write_text("mine")
     for name in (f".report.html.{os.getpid()}.part", "report.html"):
         (folder / name).symlink_to(victim)
-    page = report.write([folder]).read_text()
+    page = write([folder]).read_text()
     assert victim.read_text() == "mine" and not (folder / "report.html").is_symlink()
     assert "elsewhere-only" not in page and "unpacked" in page
 
@@ -156,5 +161,5 @@ def test_a_key_in_broken_yaml_stands_in_no_error(tmp_path):
     path = tmp_path / "mine.yaml"
     path.write_text('hub_token: "hf_canary_canary\nmax_steps: 1\n')
     with pytest.raises(RecipeError, match=r"not valid YAML: .* line 1, column 12") as told:
-        load([str(path)], "grpo")
+        load_recipe([str(path)], "grpo")
     assert "canary" not in str(told.value) and "\n" not in str(told.value)

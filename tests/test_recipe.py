@@ -12,10 +12,12 @@ from pathlib import Path
 import pytest
 import yaml
 
-from r1_recipes import recipe as recipe_module
-from r1_recipes.config_fields import config_fields
-from r1_recipes.errors import RecipeError
-from r1_recipes.recipe import OBSOLETE, REFUSED, RENAMED, load, read_yaml
+from r1_recipes.common.errors import RecipeError
+from r1_recipes.recipe import Recipe, machine, namespace_value
+from r1_recipes.recipe.compat import OBSOLETE, REFUSED, RENAMED
+from r1_recipes.recipe.keys import _RANGES, argument_types, config_fields
+from r1_recipes.recipe.load import load_recipe
+from r1_recipes.recipe.text import read_yaml
 from r1_recipes.rewards import REWARDS, reward_parameters
 from tests.conftest import RECIPES, method_of
 
@@ -44,14 +46,14 @@ def write(tmp_path):
 
 def fails(argv, *parts, method="grpo"):
     with pytest.raises(RecipeError) as error:
-        load(argv, method)
+        load_recipe(argv, method)
     for part in parts:
         assert part in str(error.value), str(error.value)
     return str(error.value)
 
 
 def test_a_recipe_becomes_typed_arguments(write):
-    recipe = load([write("learning_rate: 1e-6\nnum_generations: 4\nbeta: 0\nrun_name: 2025-01-01\n")], "grpo")
+    recipe = load_recipe([write("learning_rate: 1e-6\nnum_generations: 4\nbeta: 0\nrun_name: 2025-01-01\n")], "grpo")
     assert (recipe.name, recipe.method, recipe.warnings) == ("mine", "grpo", [])
     assert recipe.script.dataset_name == "nobody/data"
     assert recipe.script.response_format == "think_answer"
@@ -71,7 +73,7 @@ def test_the_command_line_wins(write):
     argv = [path, "--learning_rate", "5e-6", "--max-completion-length=32", "--reward_funcs", "accuracy", "format", "tag_count"]
     argv += ["--reward-weights", "1", "-0.5", "-1e-3", "--gradient_checkpointing", "false", "--log_completions=no", "--use_vllm"]
     argv += ["--lr_scheduler_kwargs", '{"min_lr_rate": 0.1}', "--max_steps", "-1", "--report_to", "none", "--keep_columns", "level"]
-    recipe = load(argv, "grpo")
+    recipe = load_recipe(argv, "grpo")
     assert recipe.training.learning_rate == 5e-6
     assert recipe.training.max_completion_length == 32
     assert recipe.script.reward_funcs == ["accuracy", "format", "tag_count"]
@@ -87,14 +89,14 @@ def test_the_command_line_wins(write):
 
 @pytest.mark.parametrize("value", ["-1e-6", "-1.5", "-2"])
 def test_a_negative_number_is_a_value_not_a_switch(write, value):
-    assert load([write(), "--entropy_coef", value], "grpo").training.entropy_coef == float(value)
-    assert load([write(), f"--entropy-coef={value}"], "grpo").training.entropy_coef == float(value)
+    assert load_recipe([write(), "--entropy_coef", value], "grpo").training.entropy_coef == float(value)
+    assert load_recipe([write(), f"--entropy-coef={value}"], "grpo").training.entropy_coef == float(value)
 
 
 def test_the_path_may_stand_anywhere_and_under_config(write):
     path = write()
     for argv in ([path], ["--config", path], [f"--config={path}"], ["--seed", "3", "--config", path], ["--seed=3", path]):
-        assert load(argv, "grpo").path == Path(path)
+        assert load_recipe(argv, "grpo").path == Path(path)
     fails([], "no recipe given", "python -m r1_recipes.grpo recipes/NAME.yaml")
     fails([path, "--config", path], "one recipe a run")
     fails([path, path], "stands alone")
@@ -105,35 +107,35 @@ def test_keys_with_json_and_text_for_mappings(write):
     few_shot = [{"question": "1+1?", "reasoning": "one and one", "answer": "2"}]
     sizes = {"train": {"size": 4, "seed": 1}, "test": {"size": 4, "seed": 2}}
     argv = [write(), "--few_shot", json.dumps(few_shot), "--task_config", json.dumps(sizes), "--model_init_kwargs", '{"a": 1}']
-    recipe = load(argv, "grpo")
+    recipe = load_recipe(argv, "grpo")
     assert recipe.script.few_shot == few_shot
     assert recipe.script.task_config == sizes
     assert recipe.training.model_init_kwargs == {"a": 1}
-    assert load([write(f"few_shot: {json.dumps(few_shot)}\n")], "grpo").script.few_shot == few_shot
-    assert load([write(), "--few_shot", json.dumps(few_shot[0])], "grpo").script.few_shot == few_shot
+    assert load_recipe([write(f"few_shot: {json.dumps(few_shot)}\n")], "grpo").script.few_shot == few_shot
+    assert load_recipe([write(), "--few_shot", json.dumps(few_shot[0])], "grpo").script.few_shot == few_shot
     fails([write(), "--task_config", '{"train": '], "command line: task_config", "not valid YAML")
     fails([write(), "--task_config", "small"], "task_config: not a JSON object")
     fails([write(), "--few_shot", "[1"], "command line: few_shot", "not valid YAML")
 
 
 def test_numbers_with_exponent_inside_a_mapping(write):
-    recipe = load([write("lr_scheduler_type: cosine_with_min_lr\nlr_scheduler_kwargs: {min_lr: 1e-7, name: e5}\n")], "grpo")
+    recipe = load_recipe([write("lr_scheduler_type: cosine_with_min_lr\nlr_scheduler_kwargs: {min_lr: 1e-7, name: e5}\n")], "grpo")
     assert recipe.training.lr_scheduler_kwargs == {"min_lr": 1e-7, "name": "e5"}
 
 
 def test_none_takes_a_limit_back(write):
     path = write("max_samples: 10\nmax_prompt_tokens: 100\nsystem_prompt: Be brief.\n")
-    recipe = load([path, "--max_samples", "none", "--max_prompt_tokens=null", "--system_prompt="], "grpo")
+    recipe = load_recipe([path, "--max_samples", "none", "--max_prompt_tokens=null", "--system_prompt="], "grpo")
     assert (recipe.script.max_samples, recipe.script.max_prompt_tokens, recipe.script.system_prompt) == (None, None, "")
-    assert load([write("max_samples: null\n")], "grpo").script.max_samples is None
+    assert load_recipe([write("max_samples: null\n")], "grpo").script.max_samples is None
     fails([write("learning_rate:\n")], "learning_rate: found None, no value; leave the key out for its default")
 
 
 def test_booleans_where_text_is_expected(write):
-    recipe = load([write("eval_strategy: no\nsave_strategy: off\nscale_rewards: false\n")], "grpo")  # YAML 1.1: no and off are false
+    recipe = load_recipe([write("eval_strategy: no\nsave_strategy: off\nscale_rewards: false\n")], "grpo")  # YAML 1.1: no and off are false
     assert (recipe.training.eval_strategy.value, recipe.training.save_strategy.value) == ("no", "no")
     assert recipe.training.scale_rewards == "none"
-    assert load([write(), "--scale_rewards", "true"], "grpo").training.scale_rewards == "group"
+    assert load_recipe([write(), "--scale_rewards", "true"], "grpo").training.scale_rewards == "group"
     fails([write("run_name: on\n")], "run_name: found True (bool); expected str", "quotes")
 
 
@@ -141,22 +143,22 @@ def test_booleans_where_text_is_expected(write):
 def test_the_recipes_precision_wins_over_the_launchers(write, monkeypatch, said, decided):
     monkeypatch.setenv("ACCELERATE_MIXED_PRECISION", "bf16")  # as accelerate launch exports mixed_precision: bf16
     base = GRPO.replace("bf16: false\n", "")
-    assert load([write(said, base)], "grpo").training.mixed_precision == decided
+    assert load_recipe([write(said, base)], "grpo").training.mixed_precision == decided
 
 
 def test_ours_can_be_unset_from_the_command_line(write):
     path = write("system_prompt: Think.\nprefill: <think>\n")
-    script = load([path, "--system_prompt", "none", "--prefill", "null"], "grpo").script
+    script = load_recipe([path, "--system_prompt", "none", "--prefill", "null"], "grpo").script
     assert (script.system_prompt, script.prefill) == (None, None)
     # In a file it is a text like any other, and null is null.
-    assert load([write("system_prompt: none\n")], "grpo").script.system_prompt == "none"
+    assert load_recipe([write("system_prompt: none\n")], "grpo").script.system_prompt == "none"
     fails([path, "--output_dir", ""], "output_dir: found ''; the folder that the run is written to")
 
 
 def test_environment_section(write, monkeypatch):
     monkeypatch.setenv("OMP_NUM_THREADS", "before")
     monkeypatch.setenv("WANDB_NAME", "before")
-    load([write("env: {OMP_NUM_THREADS: 3, WANDB_NAME: some words}\n")], "grpo")
+    load_recipe([write("env: {OMP_NUM_THREADS: 3, WANDB_NAME: some words}\n")], "grpo")
     assert (os.environ["OMP_NUM_THREADS"], os.environ["WANDB_NAME"]) == ("3", "some words")
     fails([write("env: [A, B]\n")], "env: a mapping of names to values, found ['A', 'B']")
     fails([write("env: {WANDB_NAME: [a]}\n")], "env: WANDB_NAME: text or a number, found ['a']")
@@ -234,7 +236,7 @@ def test_a_file_that_cannot_be_opened_is_named(write, monkeypatch):
 
 def test_yaml_anchors_and_merges_are_read(write):
     path = write("lr_scheduler_kwargs: &a {min_lr_rate: 0.1}\ngeneration_kwargs: {<<: *a, min_lr_rate: 0.2, x: 1}\n")
-    assert load([path], "grpo").training.generation_kwargs == {"min_lr_rate": 0.2, "x": 1}
+    assert load_recipe([path], "grpo").training.generation_kwargs == {"min_lr_rate": 0.2, "x": 1}
 
 
 def test_an_unknown_key_names_file_key_and_the_nearest(write):
@@ -300,7 +302,7 @@ def test_what_a_recipe_must_have(write):
     fails([write(base="dataset_name: a\nuse_cpu: true\nbf16: false\nreward_funcs: [format]\n")], "model_name_or_path: missing", "mine.yaml")
     fails([write(base=BASE)], "reward_funcs: missing", "accuracy")
     fails([write("dataset_mixture: {datasets: [{id: a}]}\n")], "dataset_name and dataset_mixture are both set")
-    assert load([write(base=BASE)], "sft").script.dataset_name == "nobody/data"
+    assert load_recipe([write(base=BASE)], "sft").script.dataset_name == "nobody/data"
 
 
 def test_names_that_are_in_no_registry(write):
@@ -317,7 +319,7 @@ def test_names_that_are_in_no_registry(write):
 
 def test_parameters_of_rewards(write):
     base = BASE + "reward_funcs: [cosine, repetition_penalty]\n"
-    recipe = load([write("cosine_max_len: 200\nrepetition_max_penalty: -5e-1\n", base)], "grpo")
+    recipe = load_recipe([write("cosine_max_len: 200\nrepetition_max_penalty: -5e-1\n", base)], "grpo")
     assert recipe.reward_params == {"cosine_max_len": 200, "repetition_max_penalty": -0.5}
     assert recipe.warnings == []
     assert recipe.settings["cosine_max_len"] == 200
@@ -325,7 +327,7 @@ def test_parameters_of_rewards(write):
 
 @pytest.mark.parametrize("method", ["grpo", "sft"])
 def test_a_parameter_of_no_selected_reward_is_one_warning(write, method):
-    recipe = load([write("cosine_max_len: 200\n", GRPO if method == "grpo" else BASE)], method)
+    recipe = load_recipe([write("cosine_max_len: 200\n", GRPO if method == "grpo" else BASE)], method)
     assert len(recipe.warnings) == 1
     assert "cosine_max_len is ignored" in recipe.warnings[0]
     assert recipe.reward_params == {}
@@ -371,7 +373,7 @@ def custom(tmp_path, monkeypatch):
 def test_a_reward_from_the_working_directory_with_parameters_of_its_own(write, custom):
     base = BASE + f"reward_funcs: ['{custom}:Brevity', '{custom}:plain', format]\n"
     argv = [write("brevity_limit: 7\nbrevity_slope: 1e-2\n", base), "--brevity_words", "a", "b", "--brevity_strict"]
-    recipe = load(argv, "grpo")
+    recipe = load_recipe(argv, "grpo")
     assert recipe.reward_params == {"brevity_limit": 7, "brevity_slope": 0.01, "brevity_words": ["a", "b"], "brevity_strict": True}
     from r1_recipes.rewards import get_reward_funcs
 
@@ -388,7 +390,7 @@ def test_a_reward_parameter_that_is_the_trainer_s_own_key_is_refused(write, cust
 
 def test_no_registered_reward_shadows_a_key():
     for method in ("grpo", "sft", "generate"):
-        own = {f.name for kind in recipe_module.argument_types(method) for f in dataclasses.fields(kind)}
+        own = {f.name for kind in argument_types(method) for f in dataclasses.fields(kind)}
         assert not own & set(reward_parameters(REWARDS))
 
 
@@ -406,14 +408,14 @@ FOR_A_GPU = "model_name_or_path: a\ndataset_name: b\nreward_funcs: [format]\n"
 @pytest.mark.parametrize("said", ["use_vllm: true\nbf16: true\ntf32: true\n", "use_vllm: true\nfp16: true\n", "use_vllm: true\n"])
 def test_a_recipe_for_a_gpu_follows_a_machine_without_one(write, said):
     path = write(said, FOR_A_GPU)
-    recipe = load([path], "grpo")
+    recipe = load_recipe([path], "grpo")
     training = recipe.training
     assert (training.use_cpu, training.bf16, training.fp16, training.use_vllm) == (True, False, False, False) and not training.tf32
     # What ran is in recipe.yaml, what was asked in run.json; the same again is the same run.
     assert {key: recipe.settings[key] for key in recipe.adapted} == {key: key == "use_cpu" for key in recipe.adapted}
     assert recipe.adapted == {"use_cpu": False, "use_vllm": True} | {key: True for key in ("bf16", "fp16", "tf32") if key in recipe.adapted}
     assert {"use_cpu", "use_vllm", "fp16" if "fp16" in said else "bf16"} <= set(recipe.adapted)
-    assert load([path], "grpo").settings == recipe.settings
+    assert load_recipe([path], "grpo").settings == recipe.settings
     (warning,) = recipe.warnings
     assert "no accelerator is visible" in warning and "hundreds of times slower" in warning
     assert all(f"{key}: {str(recipe.settings[key]).lower()}" in warning for key in recipe.adapted)
@@ -424,18 +426,18 @@ def test_strict_hardware_names_every_obstacle_at_once(write):
     path = write("use_vllm: true\nbf16: true\nstrict_hardware: true\n", FOR_A_GPU)
     fails([path], path, "strict_hardware: no accelerator", "use_cpu: false, bf16: true, use_vllm: true", "--strict_hardware false")
     typed = ["--use_vllm", "false", "--use_cpu", "true", "--bf16", "false"]
-    assert load([path, *typed], "grpo").warnings == []
+    assert load_recipe([path, *typed], "grpo").warnings == []
 
 
 @pytest.mark.usefixtures("no_accelerator")
 def test_what_is_typed_and_what_a_recipe_for_a_cpu_says_stays(write):
     path = write("use_vllm: true\nbf16: true\n", FOR_A_GPU)
-    typed = load([path, "--use_cpu", "true", "--bf16", "true"], "grpo")
+    typed = load_recipe([path, "--use_cpu", "true", "--bf16", "true"], "grpo")
     assert typed.training.bf16 is True and typed.adapted == {"use_vllm": True} and "use_cpu is true" in typed.warnings[0]
-    assert load([path, "--use_vllm", "true"], "grpo").training.use_vllm is True  # which check_generation_backend refuses
-    server = load([path, "--vllm_mode", "server"], "grpo")
+    assert load_recipe([path, "--use_vllm", "true"], "grpo").training.use_vllm is True  # which check_generation_backend refuses
+    server = load_recipe([path, "--vllm_mode", "server"], "grpo")
     assert server.training.use_vllm is True and "use_vllm" not in server.adapted  # it has a GPU of its own
-    own = load([write("use_cpu: true\nbf16: true\n", FOR_A_GPU)], "grpo")
+    own = load_recipe([write("use_cpu: true\nbf16: true\n", FOR_A_GPU)], "grpo")
     assert own.training.bf16 is True and own.warnings == []
 
 
@@ -445,8 +447,8 @@ def test_with_an_accelerator_nothing_follows(write, monkeypatch):
     monkeypatch.setattr(torch.accelerator, "is_available", lambda *arguments: True)
     path = Path(write("use_vllm: true\nbf16: true\n", FOR_A_GPU))
     settings = read_yaml(path)
-    recipe = recipe_module.Recipe(path=path, method="grpo", script=None, training=None, model=None)
-    assert recipe_module.follow_machine(recipe, settings, set()) == {} and settings == read_yaml(path) and recipe.warnings == []
+    recipe = Recipe(path=path, method="grpo", script=None, training=None, model=None)
+    assert machine.follow_machine(recipe, settings, set()) == {} and settings == read_yaml(path) and recipe.warnings == []
 
 
 @pytest.mark.parametrize("name", ["GRPOConfig", "SFTConfig", "DistillationConfig", "ModelConfig"])
@@ -455,8 +457,8 @@ def test_keys_read_from_the_source_are_those_of_the_class(name):
 
     kind, found = getattr(trl, name), config_fields(name)
     read = {key: annotation for key, (annotation, _) in found.items()}
-    assert {f.name: found[f.name][1] for f in dataclasses.fields(kind) if f.name in recipe_module._RANGES} == {
-        f.name: f.default for f in dataclasses.fields(kind) if f.name in recipe_module._RANGES
+    assert {f.name: found[f.name][1] for f in dataclasses.fields(kind) if f.name in _RANGES} == {
+        f.name: f.default for f in dataclasses.fields(kind) if f.name in _RANGES
     }
     assert set(read) == {f.name for f in dataclasses.fields(kind) if f.init}
     fields = {key: hint for key, hint in typing.get_type_hints(kind).items() if key in read}
@@ -488,13 +490,13 @@ def test_what_needs_no_torch_is_refused_without_it(arguments, message, monkeypat
 
 
 def test_a_token_is_not_among_the_settings_that_a_run_keeps(write):
-    recipe = load([write("hub_token: hf_secret\n")], "grpo")
+    recipe = load_recipe([write("hub_token: hf_secret\n")], "grpo")
     assert recipe.training.hub_token == "hf_secret"
     assert "hf_secret" not in str(recipe.settings)
 
 
 KEYS = {
-    method: {f.name for kind in recipe_module.argument_types(method) for f in dataclasses.fields(kind)} | set(reward_parameters(REWARDS))
+    method: {f.name for kind in argument_types(method) for f in dataclasses.fields(kind)} | set(reward_parameters(REWARDS))
     for method in ("grpo", "sft")
 }
 # A value that the key's type takes.
@@ -510,9 +512,9 @@ def test_a_renamed_key_is_read_as_today_s_with_one_warning(write, old):
     assert new in KEYS[method] and old not in KEYS["grpo"] | KEYS["sft"]
     base = "".join(line for line in (GRPO if method == "grpo" else BASE).splitlines(True) if not line.startswith(f"{new}:"))
     value = VALUES.get(old, 8)
-    recipe = load([write(f"{old}: {value}\n", base)], method)
+    recipe = load_recipe([write(f"{old}: {value}\n", base)], method)
     assert [f"{old} is read as {new}" in warning for warning in recipe.warnings] == [True]
-    found = recipe_module.namespace_value(recipe, new)
+    found = namespace_value(recipe, new)
     assert getattr(found, "value", found) == value
     assert new in recipe.settings and old not in recipe.settings
     fails([write(f"{old}: {value}\n{new}: {value}\n", base)], f"{old} is today's {new}, and both are set", method=method)
@@ -522,7 +524,7 @@ def test_a_renamed_key_is_read_as_today_s_with_one_warning(write, old):
 def test_an_obsolete_key_is_dropped_with_one_warning(write, old):
     assert old not in KEYS["grpo"] | KEYS["sft"]
     for method, base in (("grpo", GRPO), ("sft", BASE)):
-        recipe = load([write(f"{old}: true\n", base)], method)
+        recipe = load_recipe([write(f"{old}: true\n", base)], method)
         assert len(recipe.warnings) == 1
         assert f"{old} is ignored: {OBSOLETE[old]}" in recipe.warnings[0]
         assert old not in recipe.settings
@@ -546,7 +548,7 @@ def test_keys_that_the_tables_recommend_exist():
 
 
 def test_translation_works_on_the_command_line_too(write):
-    recipe = load([write("max_prompt_length: 100\n"), "--max_prompt_tokens", "50", "--torch-dtype", "float32"], "grpo")
+    recipe = load_recipe([write("max_prompt_length: 100\n"), "--max_prompt_tokens", "50", "--torch-dtype", "float32"], "grpo")
     assert recipe.script.max_prompt_tokens == 50
     assert recipe.model.dtype == "float32"
     assert [warning.split(" (")[0] for warning in recipe.warnings] == [
@@ -557,11 +559,11 @@ def test_translation_works_on_the_command_line_too(write):
 
 @pytest.mark.parametrize("method", ["grpo", "sft"])
 def test_an_open_r1_recipe_parses_as_it_is(method, monkeypatch):
-    monkeypatch.setattr(recipe_module, "follow_machine", lambda *arguments: {})
+    monkeypatch.setattr(machine, "follow_machine", lambda *arguments: {})
     path = FIXTURES / f"open_r1_{method}.yaml"
     written = read_yaml(path)
     older = [key for key in written if key in RENAMED or key in OBSOLETE]
-    recipe = load([str(path)], method)
+    recipe = load_recipe([str(path)], method)
     assert len(recipe.warnings) == len(older) >= 4
     for key, warning in zip(older, recipe.warnings, strict=True):
         assert f": {key} is " in warning
@@ -575,7 +577,7 @@ def test_an_open_r1_recipe_parses_as_it_is(method, monkeypatch):
 
 
 def test_what_the_open_r1_recipes_say_is_what_is_run():
-    grpo = load([str(FIXTURES / "open_r1_grpo.yaml")], "grpo")
+    grpo = load_recipe([str(FIXTURES / "open_r1_grpo.yaml")], "grpo")
     assert grpo.script.prompt_column == "problem"
     assert grpo.script.max_prompt_tokens == 256
     assert grpo.training.hub_revision == "v1"
@@ -586,7 +588,7 @@ def test_what_the_open_r1_recipes_say_is_what_is_run():
     assert grpo.reward_params == {
         key: value for key, value in read_yaml(FIXTURES / "open_r1_grpo.yaml").items() if key.startswith(("cosine_", "repetition_"))
     }
-    sft = load([str(FIXTURES / "open_r1_sft.yaml")], "sft")
+    sft = load_recipe([str(FIXTURES / "open_r1_sft.yaml")], "sft")
     assert sft.training.max_length == 1024
     assert sft.training.eos_token == "<|im_end|>"
     assert sft.script.dataset_mixture["datasets"][0]["columns"] == ["messages"]
@@ -599,14 +601,14 @@ def test_every_shipped_recipe_parses_without_a_warning(path, monkeypatch):
     method = method_of(path)
     on_cpu = ["--use_cpu", "true"] + (["--bf16", "false", "--tf32", "none"] if method not in ("generate", "evaluate") else [])
     on_cpu += ["--use_vllm", "false"] if method in ("grpo", "distill") else []
-    recipe = load([str(path), *on_cpu], method)
+    recipe = load_recipe([str(path), *on_cpu], method)
     assert recipe.warnings == []
     assert method == "evaluate" or recipe.training.output_dir, "a run needs a folder of its own"
 
 
 def test_smoke_shrinks_a_recipe_and_leaves_what_was_typed(write):
     path = write("max_prompt_tokens: 100\nunfrozen_parameters: [layers]\nnum_generations: 8\nmax_steps: 500\n")
-    recipe = load(["--smoke", path, "--max_steps", "2"], "grpo")
+    recipe = load_recipe(["--smoke", path, "--max_steps", "2"], "grpo")
     assert (recipe.training.max_steps, recipe.training.num_generations, recipe.script.max_prompt_tokens) == (2, 2, None)
     assert Path(recipe.model.model_name_or_path).is_dir()
     assert recipe.script.smoke is True

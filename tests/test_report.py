@@ -24,8 +24,16 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from r1_recipes import report
-from r1_recipes.errors import RecipeError
-from r1_recipes.evaluate import mean_interval
+from r1_recipes.common import messages
+from r1_recipes.common.errors import RecipeError
+from r1_recipes.metrics.intervals import mean_interval
+from r1_recipes.report import __main__, completions, page
+from r1_recipes.report import page as report_page
+from r1_recipes.report.completions import read_completions
+from r1_recipes.report.flags import find_flags
+from r1_recipes.report.page import build, refresh, run_names, write
+from r1_recipes.report.read import read_run
+from r1_recipes.training import callbacks
 
 ASSETS = Path(report.__file__).parent / "report_assets"
 EVIL = "</script><script>window.hacked = 1</script><!-- <script> & \u2028 @packed@ <img src=x onerror='window.hacked = 1'>"
@@ -106,7 +114,7 @@ class Page(HTMLParser):
 
 
 def page_of(*folders: Path) -> Page:
-    return Page(report.build(folders))
+    return Page(build(folders))
 
 
 def test_page_refers_to_nothing_outside_itself(tmp_path: Path) -> None:
@@ -215,7 +223,7 @@ def test_the_accuracy_of_a_run_is_that_of_its_first_reward_that_judges(tmp_path:
     flat = {f"rewards/{name}/mean": ramp(0.25, 0.25) for name in names if name in rewards}
     path = write_run(tmp_path / "run", {"reward": ramp(0.25, 0.5), **flat})
     (path / "recipe.yaml").write_text(f"reward_funcs: {rewards}\n")
-    flags = [flag["values"]["reward"] for flag in report.find_flags(report.read_run(path)) if flag["code"] == "reward_not_accuracy"]
+    flags = [flag["values"]["reward"] for flag in find_flags(read_run(path)) if flag["code"] == "reward_not_accuracy"]
     assert flags == [judge]
 
 
@@ -247,8 +255,8 @@ def test_the_accuracy_of_a_run_is_that_of_its_first_reward_that_judges(tmp_path:
     ids=lambda value: value if isinstance(value, str) else "",
 )
 def test_flag_comes_with_its_numbers(tmp_path: Path, metrics: dict, code: str, severity: str, values: dict) -> None:
-    run = report.read_run(write_run(tmp_path / "run", metrics))
-    assert report.find_flags(run) == [{"code": code, "severity": severity, "values": values}]
+    run = read_run(write_run(tmp_path / "run", metrics))
+    assert find_flags(run) == [{"code": code, "severity": severity, "values": values}]
 
 
 @pytest.mark.parametrize(
@@ -269,12 +277,12 @@ def test_flag_comes_with_its_numbers(tmp_path: Path, metrics: dict, code: str, s
     ],
 )
 def test_what_is_within_bounds_raises_no_flag(tmp_path: Path, metrics: dict) -> None:
-    assert report.find_flags(report.read_run(write_run(tmp_path / "run", metrics))) == []
+    assert find_flags(read_run(write_run(tmp_path / "run", metrics))) == []
 
 
 def test_worst_flags_come_first(tmp_path: Path) -> None:
     metrics = {"rewards/format/mean": [1.0] * 8, "completions/mean_length": ramp(1, 10), "frac_reward_zero_std": [1.0] * 8}
-    flags = report.find_flags(report.read_run(write_run(tmp_path / "run", metrics)))
+    flags = find_flags(read_run(write_run(tmp_path / "run", metrics)))
     assert [flag["code"] for flag in flags] == ["zero_std", "length_explosion", "format_saturated"]
 
 
@@ -284,7 +292,7 @@ def test_completions_are_columns_with_the_weighted_reward(tmp_path: Path) -> Non
         completion(1, "five", "2+3?", accuracy=None, answer_parsed=None, extra_note="x"),
         completion(2, accuracy=float("nan")),
     ]
-    found = report.read_completions([report.read_run(write_run(tmp_path / "run", completions={1: rows[:2], 2: rows[2:]}))])
+    found = read_completions([read_run(write_run(tmp_path / "run", completions={1: rows[:2], 2: rows[2:]}))])
     assert (found["rewards"], found["extras"]) == (["accuracy", "format"], ["answer_parsed", "solution", "extra_note"])
     assert found["prompts"] == ["[user]\n2+2?", "[user]\n2+3?"]
     assert found["total"] == 3
@@ -314,13 +322,13 @@ def test_completions_are_columns_with_the_weighted_reward(tmp_path: Path) -> Non
     ],
 )
 def test_words_of_a_completion(value: Any, words: str) -> None:
-    assert report.words(value) == words
+    assert messages.words(value) == words
 
 
 def test_long_text_keeps_its_ends() -> None:
     text = "a" * 60_000 + "b" * 60_000
-    assert report.clip(text) == "a" * 50_000 + "\n[… 20,000 …]\n" + "b" * 50_000
-    assert report.clip(text[:100_000]) == text[:100_000]
+    assert messages.clip(text) == "a" * 50_000 + "\n[… 20,000 …]\n" + "b" * 50_000
+    assert messages.clip(text[:100_000]) == text[:100_000]
 
 
 def test_completions_that_do_not_fit_are_thinned_by_whole_steps(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -328,11 +336,11 @@ def test_completions_that_do_not_fit_are_thinned_by_whole_steps(tmp_path: Path, 
         step: [completion(step, hashlib.sha256(f"{step} {i}".encode()).hexdigest() * 4, f"{step}?") for i in range(4)]
         for step in range(1, 41)
     }
-    run = report.read_run(write_run(tmp_path / "run", completions=steps))
-    whole = report._pack_completions(report.read_completions([run]))
+    run = read_run(write_run(tmp_path / "run", completions=steps))
+    whole = report._pack_completions(read_completions([run]))
     assert (whole[0], whole[2]) == (160, 160)
-    monkeypatch.setattr(report, "MAX_COMPLETION_BYTES", len(whole[1]) // 2)
-    total, packed, kept = report._pack_completions(report.read_completions([run]))
+    monkeypatch.setattr(completions, "MAX_COMPLETION_BYTES", len(whole[1]) // 2)
+    total, packed, kept = report._pack_completions(read_completions([run]))
     found = json.loads(gzip.decompress(base64.b64decode(packed)))
     assert len(packed) <= len(whole[1]) // 2
     assert total == 160
@@ -344,15 +352,15 @@ def test_completions_that_do_not_fit_are_thinned_by_whole_steps(tmp_path: Path, 
 
 
 def test_files_are_left_out_unread_where_there_are_too_many_rows(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(report, "MAX_COMPLETIONS", 5)
-    run = report.read_run(write_run(tmp_path / "run", completions={step: [completion(step)] for step in range(1, 10)}))
-    found = report.read_completions([run])
+    monkeypatch.setattr(completions, "MAX_COMPLETIONS", 5)
+    run = read_run(write_run(tmp_path / "run", completions={step: [completion(step)] for step in range(1, 10)}))
+    found = read_completions([run])
     # 9 files, 5 of them, evenly: 0, 2, 4, 6, 8.
     assert (found["total"], found["rows"]["step"]) == (9, [1, 3, 5, 7, 9])
 
 
 def test_long_curves_are_thinned_and_said_so(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(report, "MAX_POINTS", 3)
+    monkeypatch.setattr(page, "MAX_POINTS", 3)
     (run,) = page_of(write_run(tmp_path / "run", {"reward": [0.0, 1.0, 2.0, 3.0, 4.0], "kl": [1.0, 2.0]})).data["runs"]
     assert run["series"] == {"reward": {"x": [1, 3, 5], "y": [0.0, 2.0, 4.0]}, "kl": {"x": [1, 2], "y": [1.0, 2.0]}}
     assert run["missing"] == [{"code": "thinned", "values": {"kept": 3, "points": 5}}]
@@ -403,9 +411,9 @@ def test_evaluations_beside_the_run(tmp_path: Path) -> None:
 
 
 def test_run_names_are_the_shortest_that_differ() -> None:
-    assert report.run_names([Path("/x/seed1/grpo"), Path("/x/seed2/grpo")]) == ["seed1/grpo", "seed2/grpo"]
-    assert report.run_names([Path("/x/a"), Path("/x/b")]) == ["a", "b"]
-    assert report.run_names([Path("/x/a"), Path("/x/a")]) == ["a", "a (2)"]
+    assert run_names([Path("/x/seed1/grpo"), Path("/x/seed2/grpo")]) == ["seed1/grpo", "seed2/grpo"]
+    assert run_names([Path("/x/a"), Path("/x/b")]) == ["a", "b"]
+    assert run_names([Path("/x/a"), Path("/x/a")]) == ["a", "a (2)"]
 
 
 def test_every_language_says_everything() -> None:
@@ -448,18 +456,18 @@ def test_page_carries_the_licences(tmp_path: Path) -> None:
 
 def test_command_line(tmp_path: Path, capsys: pytest.CaptureFixture) -> None:
     first, second = write_run(tmp_path / "a"), write_run(tmp_path / "b")
-    report.main([str(first), str(second)])
+    __main__.main([str(first), str(second)])
     path = first / "report.html"
     assert capsys.readouterr().out == f"{path} ({path.stat().st_size / 1e6:.1f} MB)\n"
     assert [run["name"] for run in Page(path.read_text(encoding="utf-8")).data["runs"]] == ["a", "b"]
-    report.main([str(second), "--output", str(tmp_path / "new" / "page.html")])
+    __main__.main([str(second), "--output", str(tmp_path / "new" / "page.html")])
     assert (tmp_path / "new" / "page.html").is_file()
     assert sorted(path.name for path in second.iterdir()) == ["completions", "metrics.jsonl", "recipe.yaml", "run.json", "run.log"]
 
 
 def test_no_such_run(tmp_path: Path, capsys: pytest.CaptureFixture) -> None:
     with pytest.raises(SystemExit) as caught:
-        report.main([str(tmp_path / "none")])
+        __main__.main([str(tmp_path / "none")])
     assert caught.value.code == 2
     assert capsys.readouterr().err == f"error: {tmp_path}/none: no such run directory; give the output_dir of a run\n"
 
@@ -467,23 +475,23 @@ def test_no_such_run(tmp_path: Path, capsys: pytest.CaptureFixture) -> None:
 def test_page_that_cannot_be_written(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("", encoding="utf-8")
     with pytest.raises(RecipeError, match=r"the report cannot be written: .*--output FILE"):
-        report.write([write_run(tmp_path / "run")], tmp_path / "file" / "page.html")
+        write([write_run(tmp_path / "run")], tmp_path / "file" / "page.html")
 
 
 def test_refresh_costs_no_run(tmp_path: Path, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch) -> None:
     folder = write_run(tmp_path / "run")
     with caplog.at_level(logging.INFO, logger="r1_recipes.report"):
-        report.refresh(folder)
+        refresh(folder)
         assert caplog.messages[0].startswith(f"report: {folder / 'report.html'} (")
-        monkeypatch.setattr(report, "build", lambda folders: 1 / 0)
-        report.refresh(folder)
+        monkeypatch.setattr(page, "build", lambda folders: 1 / 0)
+        refresh(folder)
     assert caplog.messages[1:] == ["no report was written"]
     assert "ZeroDivisionError" in caplog.text
 
 
 def test_callback_notes_hardware_and_refreshes_with_every_save(tmp_path: Path) -> None:
     folder = write_run(tmp_path / "run")
-    watcher = report.callback(folder)
+    watcher = callbacks.callback(folder)
     worker = SimpleNamespace(is_world_process_zero=False)
     watcher.on_train_begin(SimpleNamespace(world_size=2), worker, None)
     watcher.on_save(None, worker, None)
@@ -514,8 +522,7 @@ def test_a_run_leaves_its_report_with_every_save_at_the_end_and_when_it_is_stopp
         written.append((run["steps"], run["finished"]))
         return path
 
-    write = report.write
-    monkeypatch.setattr(report, "write", watched)
+    monkeypatch.setattr(report_page, "write", watched)
     recipe = write_recipe("grpo", max_steps=5, log_completions=True, num_completions_to_print=0)
     interrupted("3")
     with pytest.raises(SystemExit):
@@ -571,7 +578,7 @@ def test_needs_no_torch() -> None:
 def test_the_time_of_training_is_that_of_all_sessions(tmp_path: Path) -> None:
     def seconds(*entries: dict[str, float]) -> float | None:
         (tmp_path / "metrics.jsonl").write_text("".join(json.dumps(entry) + "\n" for entry in entries), encoding="utf-8")
-        return report._seconds(report.read_run(tmp_path))
+        return report._seconds(read_run(tmp_path))
 
     # Two sessions; the first was killed. Entries every second step stand for both.
     assert seconds({"step": 2, "step_time": 3.0}, {"step": 4, "step_time": 5.0}, {"step": 4, "train_runtime": 1.0}) == 16.0

@@ -17,21 +17,28 @@ from typing import Any
 
 import pytest
 
-from r1_recipes import checkpoints, grpo, recipe, run_dir, runtime, sft
-from r1_recipes.errors import RecipeError
-from r1_recipes.formats import get_response_format
+from r1_recipes import grpo, sft
+from r1_recipes.common import console
+from r1_recipes.common.errors import RecipeError
+from r1_recipes.models.tokenizer import CHATML, generation_prompt, load_tokenizer
+from r1_recipes.prompts.formats import get_response_format
+from r1_recipes.recipe import Recipe, load_recipe, machine
+from r1_recipes.recipe.text import read_yaml
 from r1_recipes.rewards import get_reward_funcs
+from r1_recipes.runs import checkpoints, run_dir
+from r1_recipes.training import callbacks, checks, save, trackers
+from r1_recipes.training.start import start
 from tests.conftest import log_lines
 
 
-def load(path: str, *overrides: str, method: str = "grpo") -> recipe.Recipe:
-    return recipe.load([path, *overrides], method)
+def loaded(path: str, *overrides: str, method: str = "grpo") -> Recipe:
+    return load_recipe([path, *overrides], method)
 
 
 # The run directory
 
 
-def claim(loaded: recipe.Recipe, folder: Path, step: int = 0) -> None:
+def claim(loaded: Recipe, folder: Path, step: int = 0) -> None:
     """As a start does it."""
     folder.mkdir(parents=True, exist_ok=True)
     run_dir.check(loaded, folder)
@@ -45,7 +52,7 @@ def trained(folder: Path, steps: int = 1) -> None:
 
 def test_a_fresh_directory_is_made_and_remembers_the_recipe(write_recipe: Callable[..., str], tmp_path: Path) -> None:
     run = tmp_path / "new" / "run"
-    claim(load(write_recipe("grpo")), run)
+    claim(loaded(write_recipe("grpo")), run)
     entry = json.loads((run / "run.json").read_text())
     assert (entry["recipe"], entry["method"]) == ("tiny", "grpo")
     assert entry["identity"]["reward_funcs"] == ["tests.conftest:letters"]
@@ -57,42 +64,45 @@ def test_a_fresh_directory_is_made_and_remembers_the_recipe(write_recipe: Callab
 
 def test_what_a_start_recorded_stays_and_going_on_is_added(write_recipe: Callable[..., str], tmp_path: Path) -> None:
     path, run = write_recipe("grpo"), tmp_path / "run"
-    claim(load(path), run)
+    claim(loaded(path), run)
     trained(run, 3)
     run_dir.note_hardware(run, {"processes": 2})
     recipe_file, first = (run / "recipe.yaml").read_text(), json.loads((run / "run.json").read_text())
-    claim(load(path, "--learning_rate", "1e-4"), run, 3)
+    claim(loaded(path, "--learning_rate", "1e-4"), run, 3)
     assert run_dir.last_processes(run) == 2
     run_dir.note_hardware(run, {"processes": 4})
-    claim(load(path, "--learning_rate", "1e-4", "--max_steps", "50"), run, 5)
+    claim(loaded(path, "--learning_rate", "1e-4", "--max_steps", "50"), run, 5)
     assert (run / "recipe.yaml").read_text() == recipe_file
     entry = json.loads((run / "run.json").read_text())
     later = entry.pop("continued")
     assert entry == first and entry["hardware"] == {"processes": 2}
     assert [(start["step"], start["settings"]) for start in later] == [(3, {"learning_rate": 1e-4}), (5, {"max_steps": 50})]
     assert later[0]["hardware"] == {"processes": 4} and later[1]["versions"] == entry["versions"]
-    assert run_dir.recorded_settings(run)["max_steps"] == 50 and run_dir.changed_settings(load(path), run) == ["learning_rate", "max_steps"]
+    assert run_dir.recorded_settings(run)["max_steps"] == 50 and run_dir.changed_settings(loaded(path), run) == [
+        "learning_rate",
+        "max_steps",
+    ]
     assert run_dir.last_processes(run) == 4
     assert not list(run.glob("*.part"))
 
 
 def test_a_claim_without_a_step_is_nobodys(write_recipe: Callable[..., str], tmp_path: Path) -> None:
     run = tmp_path / "run"
-    claim(load(write_recipe("grpo", dataset_name="no/such")), run)
-    claim(load(write_recipe("sft"), method="sft"), run)
+    claim(loaded(write_recipe("grpo", dataset_name="no/such")), run)
+    claim(loaded(write_recipe("sft"), method="sft"), run)
     entry = json.loads((run / "run.json").read_text())
     assert (entry["method"], "continued" in entry) == ("sft", False)
     assert "no/such" not in (run / "recipe.yaml").read_text()
 
 
 def test_another_recipe_is_refused_by_name(write_recipe: Callable[..., str], tmp_path: Path) -> None:
-    claim(load(write_recipe("grpo")), tmp_path / "run")
+    claim(loaded(write_recipe("grpo")), tmp_path / "run")
     trained(tmp_path / "run")
     before = (tmp_path / "run" / "run.json").read_text()
     with pytest.raises(RecipeError, match="grpo run of recipe 'tiny', not the grpo run of 'other'; choose another folder"):
-        claim(load(write_recipe("grpo", name="other")), tmp_path / "run")
+        claim(loaded(write_recipe("grpo", name="other")), tmp_path / "run")
     with pytest.raises(RecipeError, match="grpo run of recipe 'tiny', not the sft run of 'tiny'"):
-        claim(load(write_recipe("sft"), method="sft"), tmp_path / "run")
+        claim(loaded(write_recipe("sft"), method="sft"), tmp_path / "run")
     assert (tmp_path / "run" / "run.json").read_text() == before
 
 
@@ -102,10 +112,10 @@ def test_another_recipe_is_refused_by_name(write_recipe: Callable[..., str], tmp
 )
 def test_another_model_or_data_set_is_refused_and_named(write_recipe: Callable[..., str], tmp_path: Path, key: str, value: str) -> None:
     path = write_recipe("grpo")
-    claim(load(path), tmp_path / "run")
+    claim(loaded(path), tmp_path / "run")
     trained(tmp_path / "run")
     with pytest.raises(RecipeError, match=f"'tiny' with other settings: {key} was .*, is .*{value}.*; choose another folder"):
-        claim(load(path, f"--{key}", value), tmp_path / "run")
+        claim(loaded(path, f"--{key}", value), tmp_path / "run")
 
 
 def test_checkpoints_of_unknown_origin_are_refused(write_recipe: Callable[..., str], tmp_path: Path) -> None:
@@ -113,7 +123,7 @@ def test_checkpoints_of_unknown_origin_are_refused(write_recipe: Callable[..., s
     with pytest.raises(
         RecipeError, match=r"holds steps or checkpoints of a run that left no run\.json; choose another folder .* or remove"
     ):
-        claim(load(write_recipe("grpo")), tmp_path / "run")
+        claim(loaded(write_recipe("grpo")), tmp_path / "run")
 
 
 @pytest.mark.parametrize("content", ["", '{"recipe": "tiny", "meth', "[]", '"tiny"', '{"recipe": "tiny"}', "\x00\x00"])
@@ -121,7 +131,7 @@ def test_a_corrupt_run_file_is_refused_in_words(write_recipe: Callable[..., str]
     (tmp_path / "run").mkdir()
     (tmp_path / "run" / "run.json").write_text(content)
     with pytest.raises(RecipeError, match=r"its run\.json cannot be read"):
-        claim(load(write_recipe("grpo")), tmp_path / "run")
+        claim(loaded(write_recipe("grpo")), tmp_path / "run")
     assert not run_dir.is_finished(tmp_path / "run")
 
 
@@ -160,8 +170,8 @@ def test_one_process_at_a_time(write_recipe: Callable[..., str], tmp_path: Path,
     finally:
         holder.kill()
         holder.communicate()
-    with runtime.reported_errors():
-        runtime.start([write_recipe("sft")], "sft")
+    with console.reported_errors():
+        start([write_recipe("sft")], "sft")
 
 
 # Checkpoints
@@ -328,22 +338,22 @@ def test_an_optimizer_or_a_schedule_that_is_not_there_is_no_point_to_go_on_from(
         (named / "manifest.json").unlink(missing_ok=True)
         (named / name).rename(torn / name)
         with pytest.raises(RecipeError, match="holds no optimizer and schedule to go on with"):
-            checkpoints.resume_point(load(write_recipe("grpo"), "--resume_from_checkpoint", str(named)), torn)
+            checkpoints.resume_point(loaded(write_recipe("grpo"), "--resume_from_checkpoint", str(named)), torn)
         (torn / name).rename(named / name)
 
 
 def test_settings_that_nothing_is_trained_with_are_refused(write_recipe: Callable[..., str], torn: Path) -> None:
     last = str(torn / "checkpoint-4")
     path = write_recipe("grpo", max_steps=4)
-    claim_record(load(path), torn)
+    claim_record(loaded(path), torn)
     for named in ((), ("--resume_from_checkpoint", last)):
         with pytest.raises(RecipeError, match=r"checkpoint-4 has all steps, so nothing would be trained with today's learning_rate\. Fix"):
-            checkpoints.resume_point(load(path, *named, "--learning_rate", "3e-5"), torn)
-        assert checkpoints.resume_point(load(path, *named, "--learning_rate", "3e-5", "--max_steps", "8"), torn) == Path(last)
-        assert checkpoints.resume_point(load(path, *named, "--hub_model_id", "me/other"), torn) == Path(last)
+            checkpoints.resume_point(loaded(path, *named, "--learning_rate", "3e-5"), torn)
+        assert checkpoints.resume_point(loaded(path, *named, "--learning_rate", "3e-5", "--max_steps", "8"), torn) == Path(last)
+        assert checkpoints.resume_point(loaded(path, *named, "--hub_model_id", "me/other"), torn) == Path(last)
 
 
-def claim_record(loaded: recipe.Recipe, folder: Path) -> None:
+def claim_record(loaded: Recipe, folder: Path) -> None:
     """The record of a first start, put into a folder that holds checkpoints of another one."""
     claim(loaded, folder / "fresh")
     for name in ("run.json", "recipe.yaml"):
@@ -352,26 +362,26 @@ def claim_record(loaded: recipe.Recipe, folder: Path) -> None:
 
 def test_going_back_is_no_other_setting_of_the_plain_command(write_recipe: Callable[..., str], torn: Path) -> None:
     path, back = write_recipe("grpo"), ("--resume_from_checkpoint", str(torn / "checkpoint-2"))
-    claim_record(load(path), torn)
-    claim(load(path, *back), torn, 2)
+    claim_record(loaded(path), torn)
+    claim(loaded(path, *back), torn, 2)
     run_dir.mark_finished(torn)
-    assert run_dir.changed_settings(load(path), torn) == [] == run_dir.changed_settings(load(path, *back), torn)
-    run_dir.check(load(path), torn)
+    assert run_dir.changed_settings(loaded(path), torn) == [] == run_dir.changed_settings(loaded(path, *back), torn)
+    run_dir.check(loaded(path), torn)
     # A plain start in between, and naming it goes back again.
-    claim(load(path), torn, 4)
-    assert checkpoints.resume_point(load(path, *back), torn).name == "checkpoint-2"
+    claim(loaded(path), torn, 4)
+    assert checkpoints.resume_point(loaded(path, *back), torn).name == "checkpoint-2"
 
 
 def test_a_claim_of_a_failed_start_is_no_run_to_go_on_from(write_recipe: Callable[..., str], torn: Path, tmp_path: Path) -> None:
     path, fresh = write_recipe("grpo"), tmp_path / "fresh"
     back = ("--resume_from_checkpoint", str(torn / "checkpoint-4"))
-    claim(load(path, "--per_device_train_batch_size", "8"), fresh)
-    assert checkpoints.resume_point(load(path, *back), fresh).name == "checkpoint-4"
+    claim(loaded(path, "--per_device_train_batch_size", "8"), fresh)
+    assert checkpoints.resume_point(loaded(path, *back), fresh).name == "checkpoint-4"
     (fresh / "run.json").unlink()
-    assert checkpoints.resume_point(load(path, *back), fresh).name == "checkpoint-4"
+    assert checkpoints.resume_point(loaded(path, *back), fresh).name == "checkpoint-4"
     trained(fresh)
     with pytest.raises(RecipeError, match=r"left no run\.json"):
-        run_dir.check(load(path), fresh)
+        run_dir.check(loaded(path), fresh)
 
 
 def test_an_unfinished_run_does_not_go_on_from_a_start_that_was_made_again(
@@ -382,29 +392,29 @@ def test_an_unfinished_run_does_not_go_on_from_a_start_that_was_made_again(
     entry = {"finished": True, "started": "1"}
     (start / "run.json").write_text(json.dumps({**entry, "finished": False}))
     path = write_recipe("grpo", model_name_or_path=str(start))
-    claim(load(path), run)
+    claim(loaded(path), run)
     trained(run)
     (start / "run.json").write_text(json.dumps(entry))
-    run_dir.check(load(path), run)  # it still trained then
-    claim(load(path), run, 1)
-    run_dir.check(load(path), run)
+    run_dir.check(loaded(path), run)  # it still trained then
+    claim(loaded(path), run, 1)
+    run_dir.check(loaded(path), run)
     (start / "run.json").write_text(json.dumps({**entry, "started": "2"}))
     with pytest.raises(RecipeError, match=r"was made before the run in \S+start changed; choose another folder"):
-        run_dir.check(load(path), run)
+        run_dir.check(loaded(path), run)
 
 
 @pytest.mark.parametrize("keeps", [{}, {"save_strategy": "no"}, {"save_only_model": True}])
 def test_what_tries_again_is_true(write_recipe: Callable[..., str], keeps: dict[str, Any]) -> None:
-    assert ("The same command goes on" in runtime._again(load(write_recipe("grpo", **keeps)).training)) == (not keeps)
+    assert ("The same command goes on" in save.try_again(loaded(write_recipe("grpo", **keeps)).training)) == (not keeps)
 
 
 def test_a_random_state_that_is_not_there_is_told(
     write_recipe: Callable[..., str], torn: Path, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    loaded = load(write_recipe("grpo"), "--resume_from_checkpoint", str(torn / "checkpoint-4"))
-    assert checkpoints.resume_point(loaded, torn / "none").name == "checkpoint-4" and not caplog.records
+    recipe = loaded(write_recipe("grpo"), "--resume_from_checkpoint", str(torn / "checkpoint-4"))
+    assert checkpoints.resume_point(recipe, torn / "none").name == "checkpoint-4" and not caplog.records
     monkeypatch.setenv("WORLD_SIZE", "2")
-    checkpoints.resume_point(loaded, torn / "none")
+    checkpoints.resume_point(recipe, torn / "none")
     assert "holds no random state for each of 2 processes" in caplog.text
 
 
@@ -439,10 +449,10 @@ def pretend_installed(monkeypatch: pytest.MonkeyPatch, *names: str, absent: tupl
 
 
 def test_vllm_that_is_not_installed(write_recipe: Callable[..., str], monkeypatch: pytest.MonkeyPatch) -> None:
-    loaded = load(write_recipe("grpo", use_vllm=True, vllm_mode="server"))
+    recipe = loaded(write_recipe("grpo", use_vllm=True, vllm_mode="server"))
     pretend_installed(monkeypatch, absent=("vllm",))
     with pytest.raises(RecipeError, match=r"^\S+tiny\.yaml: use_vllm: vLLM is not installed; .*--use_vllm false") as error:
-        runtime.check_generation_backend(loaded)
+        checks.check_generation_backend(recipe)
     assert "\n" not in str(error.value)
 
 
@@ -453,11 +463,11 @@ def test_vllm_without_a_gpu(write_recipe: Callable[..., str], monkeypatch: pytes
     monkeypatch.setattr(torch.accelerator, "is_available", lambda *args: False)
     path = write_recipe("grpo", use_vllm=True, vllm_mode="colocate", use_cpu=False)
     with pytest.raises(RecipeError, match=r"^\S+tiny\.yaml: use_vllm: no GPU is visible .*--use_vllm false") as error:
-        runtime.check_generation_backend(load(path, "--use_vllm", "true"))  # typed; a recipe's own key follows the machine
+        checks.check_generation_backend(loaded(path, "--use_vllm", "true"))  # typed; a recipe's own key follows the machine
     assert "\n" not in str(error.value)
     # A server has its own GPU; and what the message says does run.
-    runtime.check_generation_backend(load(path, "--vllm_mode", "server"))
-    runtime.check_generation_backend(load(path, "--use_vllm", "false"))
+    checks.check_generation_backend(loaded(path, "--vllm_mode", "server"))
+    checks.check_generation_backend(loaded(path, "--use_vllm", "false"))
 
 
 def test_what_the_machine_changed_is_on_record_and_no_change_of_settings(
@@ -468,25 +478,25 @@ def test_what_the_machine_changed_is_on_record_and_no_change_of_settings(
     monkeypatch.setattr(torch.accelerator, "is_available", lambda *args: False)
     path = write_recipe("grpo", use_vllm=True, use_cpu=None, bf16=True)
     for _ in range(2):
-        with runtime.reported_errors():
-            run = runtime.start([path], "grpo")
+        with console.reported_errors():
+            run = start([path], "grpo")
         assert run_dir.changed_settings(run.recipe, tmp_path / "run") == []
-    kept = recipe.read_yaml(tmp_path / "run" / "recipe.yaml")
+    kept = read_yaml(tmp_path / "run" / "recipe.yaml")
     assert (kept["use_cpu"], kept["bf16"], kept["use_vllm"]) == (True, False, False)
     entry = json.loads((tmp_path / "run" / "run.json").read_text(encoding="utf-8"))
     assert entry["adapted_to_machine"] == {"use_cpu": False, "bf16": True, "use_vllm": True}
     assert sum("no accelerator is visible" in message for message in caplog.messages) == 2  # once a start
     # Nor is it where the folder is moved to a machine with a GPU.
     monkeypatch.setattr(torch.accelerator, "is_available", lambda *args: True)
-    monkeypatch.setattr(recipe, "follow_machine", lambda *args: {})
-    assert run_dir.changed_settings(load(path, "--bf16", "false"), tmp_path / "run") == []
+    monkeypatch.setattr(machine, "follow_machine", lambda *args: {})
+    assert run_dir.changed_settings(loaded(path, "--bf16", "false"), tmp_path / "run") == []
 
 
 @pytest.mark.parametrize("tracker", ["wandb", "tensorboard", "trackio"])
 def test_a_tracker_that_is_not_installed(write_recipe: Callable[..., str], monkeypatch: pytest.MonkeyPatch, tracker: str) -> None:
     pretend_installed(monkeypatch, absent=(tracker,))
     with pytest.raises(RecipeError, match=rf"report_to: {tracker} is not installed; pip install -c constraints.txt -e '.\[{tracker}\]'"):
-        runtime.check_trackers(load(write_recipe("grpo", report_to=[tracker])))
+        checks.check_trackers(loaded(write_recipe("grpo", report_to=[tracker])))
 
 
 def test_wandb_without_a_key_runs_offline_and_says_so(
@@ -499,8 +509,8 @@ def test_wandb_without_a_key_runs_offline_and_says_so(
     monkeypatch.setenv("NETRC", str(tmp_path / "none"))
     path = write_recipe("grpo", report_to=["wandb"], wandb_project="sums", name="offline")
     with caplog.at_level(logging.WARNING, "r1_recipes"):
-        run = runtime.start([path], "grpo")
-    runtime._replace_handler(runtime._LogFile, None)
+        run = start([path], "grpo")
+    console.replace_handler(console.LogFile, None)
     assert (os.environ["WANDB_MODE"], os.environ["WANDB_PROJECT"]) == ("offline", "sums")
     (line,) = (record.getMessage() for record in caplog.records if "wandb" in record.getMessage())
     assert "no API key" in line and "offline" in line
@@ -508,12 +518,12 @@ def test_wandb_without_a_key_runs_offline_and_says_so(
 
     monkeypatch.delenv("WANDB_MODE")
     monkeypatch.setenv("WANDB_API_KEY", "k")
-    runtime._prepare_trackers(run.recipe)
+    trackers.prepare_trackers(run.recipe)
     assert "WANDB_MODE" not in os.environ
     monkeypatch.delenv("WANDB_API_KEY")
     (tmp_path / "netrc").write_text("machine api.wandb.ai login user password k\n")
     monkeypatch.setenv("NETRC", str(tmp_path / "netrc"))
-    runtime._prepare_trackers(run.recipe)
+    trackers.prepare_trackers(run.recipe)
     assert "WANDB_MODE" not in os.environ
 
 
@@ -531,13 +541,13 @@ def model_with_template(tiny_model: Path, folder: Path, template: str | None) ->
     return str(folder)
 
 
-OPENS_THINK = runtime.CHATML.replace("assistant\\n' }}{% endif", "assistant\\n<think>\\n' }}{% endif")
+OPENS_THINK = CHATML.replace("assistant\\n' }}{% endif", "assistant\\n<think>\\n' }}{% endif")
 
 
 @pytest.mark.parametrize("prefill", ["<think>\n", "Let me solve this step by step.\n<think>", 'Ok: "q" \\ 思考🤔 {{x}} {% y %}\n<think>'])
 def test_a_prefill_starts_the_turn_and_is_read_back(write_recipe: Callable[..., str], prefill: str) -> None:
-    tokenizer, fmt = runtime.load_tokenizer(load(write_recipe("grpo", prefill=prefill)))
-    assert runtime.generation_prompt(tokenizer) == "<|im_start|>assistant\n" + prefill
+    tokenizer, fmt = load_tokenizer(loaded(write_recipe("grpo", prefill=prefill)))
+    assert generation_prompt(tokenizer) == "<|im_start|>assistant\n" + prefill
     assert fmt.prefill == prefill
     messages = [{"role": "user", "content": "?"}, {"role": "assistant", "content": "!"}]
     assert prefill not in tokenizer.apply_chat_template(messages, tokenize=False)
@@ -547,8 +557,8 @@ def test_a_prefill_starts_the_turn_and_is_read_back(write_recipe: Callable[..., 
 
 def test_a_template_that_opens_the_reasoning_is_found(write_recipe: Callable[..., str], tiny_model: Path, tmp_path: Path) -> None:
     model = model_with_template(tiny_model, tmp_path / "distill", OPENS_THINK)
-    tokenizer, fmt = runtime.load_tokenizer(load(write_recipe("grpo", model_name_or_path=model)))
-    assert runtime.generation_prompt(tokenizer) == "<|im_start|>assistant\n<think>\n"
+    tokenizer, fmt = load_tokenizer(loaded(write_recipe("grpo", model_name_or_path=model)))
+    assert generation_prompt(tokenizer) == "<|im_start|>assistant\n<think>\n"
     assert fmt.prefill == "<think>\n"
     (reward,) = get_reward_funcs(["format"], fmt)
     # What is generated closes a block that only the prompt opened.
@@ -563,38 +573,38 @@ def test_a_prefill_against_the_template_is_an_error_and_its_own_again_is_not(
 ) -> None:
     model = model_with_template(tiny_model, tmp_path / "distill", OPENS_THINK)
     with pytest.raises(RecipeError, match=r"prefill: the chat template of .* already opens the turn with '<think>\\n'; leave prefill out"):
-        runtime.load_tokenizer(load(write_recipe("grpo", model_name_or_path=model, prefill="Well.\n<think>")))
+        load_tokenizer(loaded(write_recipe("grpo", model_name_or_path=model, prefill="Well.\n<think>")))
     # A checkpoint that was trained with a prefill carries it; the next recipe may well set the same.
-    tokenizer, fmt = runtime.load_tokenizer(load(write_recipe("grpo", model_name_or_path=model, prefill="<think>\n")))
-    assert runtime.generation_prompt(tokenizer).count("<think>") == 1 and fmt.prefill == "<think>\n"
-    first, _ = runtime.load_tokenizer(load(write_recipe("grpo", response_format="boxed", prefill="Let me see.")))
+    tokenizer, fmt = load_tokenizer(loaded(write_recipe("grpo", model_name_or_path=model, prefill="<think>\n")))
+    assert generation_prompt(tokenizer).count("<think>") == 1 and fmt.prefill == "<think>\n"
+    first, _ = load_tokenizer(loaded(write_recipe("grpo", response_format="boxed", prefill="Let me see.")))
     first.save_pretrained(tmp_path / "distill")
-    again, _ = runtime.load_tokenizer(load(write_recipe("grpo", model_name_or_path=model, response_format="boxed", prefill="Let me see.")))
-    assert runtime.generation_prompt(again).count("Let me see.") == 1
+    again, _ = load_tokenizer(loaded(write_recipe("grpo", model_name_or_path=model, response_format="boxed", prefill="Let me see.")))
+    assert generation_prompt(again).count("Let me see.") == 1
 
 
 def test_base_models_without_a_chat_template(
     write_recipe: Callable[..., str], tiny_model: Path, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     model = model_with_template(tiny_model, tmp_path / "base", None)
-    tokenizer, _ = runtime.load_tokenizer(load(write_recipe("grpo", model_name_or_path=model, response_format="r1_zero")))
+    tokenizer, _ = load_tokenizer(loaded(write_recipe("grpo", model_name_or_path=model, response_format="r1_zero")))
     text = tokenizer.apply_chat_template([{"role": "user", "content": "2+2?"}], tokenize=False, add_generation_prompt=True)
     assert text == "User: 2+2?\nAssistant: "
     with pytest.raises(RecipeError, match="has no chat template; use response_format: r1_zero"):
-        runtime.load_tokenizer(load(write_recipe("grpo", model_name_or_path=model)))
+        load_tokenizer(loaded(write_recipe("grpo", model_name_or_path=model)))
     with caplog.at_level(logging.WARNING, "r1_recipes"):
-        tokenizer, _ = runtime.load_tokenizer(load(write_recipe("sft", model_name_or_path=model), method="sft"))
-    assert tokenizer.chat_template == runtime.CHATML and "trained on ChatML" in caplog.text
+        tokenizer, _ = load_tokenizer(loaded(write_recipe("sft", model_name_or_path=model), method="sft"))
+    assert tokenizer.chat_template == CHATML and "trained on ChatML" in caplog.text
 
 
 def test_a_chat_template_as_text_and_as_a_file(write_recipe: Callable[..., str], tmp_path: Path) -> None:
     template = "{% for m in messages %}[{{ m['content'] }}]{% endfor %}{% if add_generation_prompt %}>{% endif %}"
     (tmp_path / "chat.jinja").write_text(template)
     for given in (template, str(tmp_path / "chat.jinja")):
-        tokenizer, _ = runtime.load_tokenizer(load(write_recipe("grpo", chat_template=given)))
+        tokenizer, _ = load_tokenizer(loaded(write_recipe("grpo", chat_template=given)))
         assert tokenizer.chat_template == template
     with pytest.raises(RecipeError, match=r"chat_template: '.*chta\.jinja' is neither Jinja text nor a file"):
-        runtime.load_tokenizer(load(write_recipe("grpo", chat_template=str(tmp_path / "chta.jinja"))))
+        load_tokenizer(loaded(write_recipe("grpo", chat_template=str(tmp_path / "chta.jinja"))))
 
 
 def test_a_model_that_is_not_there(write_recipe: Callable[..., str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -605,7 +615,7 @@ def test_a_model_that_is_not_there(write_recipe: Callable[..., str], tmp_path: P
         with pytest.raises(
             RecipeError, match=rf"tiny\.yaml: model_name_or_path: '{name}' cannot be loaded \(.*--model_name_or_path"
         ) as error:
-            runtime.load_tokenizer(load(write_recipe("grpo", model_name_or_path=name)))
+            load_tokenizer(loaded(write_recipe("grpo", model_name_or_path=name)))
         assert "\n" not in str(error.value)
 
 
@@ -615,9 +625,9 @@ def test_a_model_that_is_not_there(write_recipe: Callable[..., str], tmp_path: P
 def test_every_line_of_the_log_is_json(write_recipe: Callable[..., str], tmp_path: Path) -> None:
     path = write_recipe("grpo", warmup_ratio=0.1)
     root = logging.getLogger()
-    before = [handler for handler in root.handlers if not isinstance(handler, runtime._Terminal)]
-    with runtime.reported_errors():
-        runtime.start([path], "grpo")
+    before = [handler for handler in root.handlers if not isinstance(handler, console.Terminal)]
+    with console.reported_errors():
+        start([path], "grpo")
         logging.getLogger("r1_recipes.x").info("two\nlines, %s", "ünïcode")
         try:
             raise ValueError("inside")
@@ -630,21 +640,21 @@ def test_every_line_of_the_log_is_json(write_recipe: Callable[..., str], tmp_pat
     assert any("warmup_ratio is read as warmup_steps" in message for message in messages)
     assert all(entry["time"].endswith("Z") and entry["level"] and entry["logger"] for entry in entries)
     assert "ValueError: inside" in entries[-1]["exception"]
-    assert [handler for handler in root.handlers if not isinstance(handler, runtime._Terminal)] == before
+    assert [handler for handler in root.handlers if not isinstance(handler, console.Terminal)] == before
 
 
 def test_two_runs_in_one_process_do_not_share_a_log(write_recipe: Callable[..., str], tmp_path: Path) -> None:
     for name in ("one", "two"):
-        with runtime.reported_errors():
-            runtime.start([write_recipe("grpo", name=name, output_dir=str(tmp_path / name))], "grpo")
-    assert sum(isinstance(handler, runtime._Terminal) for handler in logging.getLogger().handlers) <= 1
+        with console.reported_errors():
+            start([write_recipe("grpo", name=name, output_dir=str(tmp_path / name))], "grpo")
+    assert sum(isinstance(handler, console.Terminal) for handler in logging.getLogger().handlers) <= 1
     assert all("two.yaml" not in line for line in log_lines(tmp_path / "one"))
     assert all("one.yaml" not in line for line in log_lines(tmp_path / "two"))
 
 
 @pytest.mark.parametrize(("error", "status"), [(RecipeError("x.yaml: lr: no"), 2), (KeyboardInterrupt(), 130), (SystemExit(7), 7)])
 def test_exit_status(error: BaseException, status: int, capsys: pytest.CaptureFixture) -> None:
-    with pytest.raises(SystemExit) as ended, runtime.reported_errors():
+    with pytest.raises(SystemExit) as ended, console.reported_errors():
         raise error
     assert ended.value.code == status
     written = capsys.readouterr()
@@ -656,7 +666,7 @@ def test_exit_status(error: BaseException, status: int, capsys: pytest.CaptureFi
 
 
 def test_other_errors_keep_their_traceback() -> None:
-    with pytest.raises(ZeroDivisionError), runtime.reported_errors():
+    with pytest.raises(ZeroDivisionError), console.reported_errors():
         _ = 1 / 0
 
 
@@ -669,9 +679,9 @@ def test_each_host_reports_with_its_name_and_rank(
     if local_rank is not None:
         monkeypatch.setenv("LOCAL_RANK", local_rank)
     waited: list[float] = []
-    monkeypatch.setattr(runtime.time, "sleep", waited.append)
-    monkeypatch.setattr(runtime.socket, "gethostname", lambda: "node2")
-    with pytest.raises(SystemExit) as ended, runtime.reported_errors():
+    monkeypatch.setattr(console.time, "sleep", waited.append)
+    monkeypatch.setattr(console.socket, "gethostname", lambda: "node2")
+    with pytest.raises(SystemExit) as ended, console.reported_errors():
         raise RecipeError("x.yaml: no such model here")
     assert (ended.value.code, sum(waited)) == (2, held_back)
     assert capsys.readouterr().err == "error: node2, rank 11: x.yaml: no such model here\n"
@@ -683,8 +693,8 @@ def test_the_processes_of_a_host_report_once(tmp_path: Path) -> None:
     worker.write_text(
         "import os, sys, time\n"
         "from r1_recipes import runtime\n"
-        "from r1_recipes.errors import RecipeError\n"
-        "with runtime.reported_errors():\n"
+        "from r1_recipes.common.errors import RecipeError\n"
+        "with console.reported_errors():\n"
         "    if sys.argv[1] in ('all', os.environ['LOCAL_RANK']):\n"
         "        raise RecipeError('x.yaml: full')\n"
         "    time.sleep(60)\n"
@@ -699,14 +709,14 @@ def test_the_processes_of_a_host_report_once(tmp_path: Path) -> None:
 
 
 def test_processes_that_the_launcher_did_not_get_are_refused(write_recipe: Callable[..., str], monkeypatch: pytest.MonkeyPatch) -> None:
-    loaded = load(write_recipe("grpo"))
+    recipe = loaded(write_recipe("grpo"))
     monkeypatch.setenv("R1_RECIPES_PROCESSES", "1")
-    runtime._check_processes(loaded)
+    checks.check_processes(recipe)
     monkeypatch.setenv("R1_RECIPES_PROCESSES", "16")
     with pytest.raises(
         RecipeError, match=r"tiny\.yaml: this was launched as a run of 16 processes, and accelerate started 1; use an accel"
     ):
-        runtime._check_processes(loaded)
+        checks.check_processes(recipe)
 
 
 def test_a_bad_recipe_fails_before_torch_is_asked_for_a_model(capsys: pytest.CaptureFixture, write_recipe: Callable[..., str]) -> None:
@@ -728,16 +738,16 @@ def test_help_names_every_key_of_ours(capsys):
 
 
 def test_a_failed_run_leaves_its_traceback(tmp_path, caplog):
-    with pytest.raises(ZeroDivisionError), runtime.reported_errors():
+    with pytest.raises(ZeroDivisionError), console.reported_errors():
         raise ZeroDivisionError("boom")
     assert "the run failed" in caplog.text and "ZeroDivisionError: boom" in caplog.text
 
 
 def test_a_progress_line_shows_what_a_person_watches():
     logs = {"reward": 0.5, "rewards/accuracy/mean": 0.25, "rewards/accuracy/std": 0.4, "completions/mean_length": 37.25, "loss": 0.1}
-    assert runtime.progress_line(logs) == "reward 0.5, accuracy 0.25, tokens 37.2"
-    assert runtime.progress_line({"loss": "0.1221", "mean_token_accuracy": "0.96"}) == "loss 0.122, token accuracy 0.96"
-    assert runtime.progress_line({"train_runtime": 3.0}) == ""
+    assert callbacks.progress_line(logs) == "reward 0.5, accuracy 0.25, tokens 37.2"
+    assert callbacks.progress_line({"loss": "0.1221", "mean_token_accuracy": "0.96"}) == "loss 0.122, token accuracy 0.96"
+    assert callbacks.progress_line({"train_runtime": 3.0}) == ""
 
 
 def test_a_recipe_that_starts_where_another_ends_says_which_to_run_first(write_recipe, tmp_path, capsys):
@@ -760,7 +770,7 @@ def test_a_library_that_writes_to_the_terminal_itself_is_heard_once(capsys: pyte
     with_handler, without = logging.getLogger("loud.part"), logging.getLogger("quiet.part")
     own = logging.StreamHandler(sys.stderr)
     logging.getLogger("loud").addHandler(own)
-    terminal = runtime._Terminal()
+    terminal = console.Terminal()
     logging.getLogger().addHandler(terminal)
     try:
         with_handler.warning("first")
@@ -772,6 +782,6 @@ def test_a_library_that_writes_to_the_terminal_itself_is_heard_once(capsys: pyte
 
 
 def test_control_characters_of_an_error_do_not_reach_the_terminal(capsys: pytest.CaptureFixture) -> None:
-    with pytest.raises(SystemExit), runtime.reported_errors():
+    with pytest.raises(SystemExit), console.reported_errors():
         raise RecipeError("the server said \x1b[2J\x07bad\nsecond line")
     assert capsys.readouterr().err == "error: the server said \ufffd[2J\ufffdbad\nsecond line\n"

@@ -26,11 +26,11 @@ from typing import Any
 import psutil
 import pytest
 
-from r1_recipes import sandbox as sandboxes
-from r1_recipes.errors import RecipeError
-from r1_recipes.sandbox import Bubblewrap, Call, Container, Limits, Outcome, Program, SandboxError, seccomp
-from r1_recipes.sandbox import bubblewrap as bubblewrap_module
-from r1_recipes.sandbox.base import MAX_THREADS, READY, RUNNER, leaks, payload, watch
+from r1_recipes.common.errors import RecipeError
+from r1_recipes.rewards import sandbox as sandboxes
+from r1_recipes.rewards.sandbox import Bubblewrap, Call, Container, Limits, Outcome, Program, SandboxError, seccomp
+from r1_recipes.rewards.sandbox import bubblewrap as bubblewrap_module
+from r1_recipes.rewards.sandbox.base import MAX_THREADS, READY, RUNNER, leaks, payload, watch
 
 # Time enough for an honest program on a machine that does other things; only those that overrun get less.
 ROOM = Limits(cpu_seconds=30, memory_mb=256)
@@ -656,7 +656,7 @@ class TestContainer:
 
     def test_the_shell_hands_program_and_input_over(self, tmp_path):
         """The line that a container's shell gets, in a shell of ours, with a path of ours and a command that does no harm."""
-        from r1_recipes.sandbox.container import _SHELL
+        from r1_recipes.rewards.sandbox.container import _SHELL
 
         solution = tmp_path / "solution"
         line = _SHELL.format(command=f"cat {solution} -").replace("/tmp/solution", str(solution), 1)
@@ -665,7 +665,7 @@ class TestContainer:
         assert done.stdout == READY + b"program\nfirst\nsecond"
 
     def test_a_sleeper_is_killed_by_name(self, engine, monkeypatch):
-        from r1_recipes.sandbox import container
+        from r1_recipes.rewards.sandbox import container
 
         monkeypatch.setattr(container, "START_SECONDS", 0.5)
         assert run(Container("docker", "asleep"), "", limits=SHORT).status == "timeout"

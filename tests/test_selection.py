@@ -12,9 +12,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from r1_recipes import selection as selection_module
+from r1_recipes.common.errors import RecipeError
 from r1_recipes.data.sources import load_rows
-from r1_recipes.errors import RecipeError
-from r1_recipes.formats import FORMATS, get_response_format
+from r1_recipes.prompts.formats import FORMATS, get_response_format
 from r1_recipes.rewards import get_reward_funcs
 from r1_recipes.selection import (
     REASONS,

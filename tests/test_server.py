@@ -22,9 +22,9 @@ from typing import Any
 
 import pytest
 
-from r1_recipes import server as server_module
-from r1_recipes.errors import RecipeError
-from r1_recipes.server import ChatServer
+from r1_recipes.common import chat_client as server_module
+from r1_recipes.common.chat_client import ChatServer
+from r1_recipes.common.errors import RecipeError
 
 pytest.importorskip("openai", reason="the extra 'generate' is not installed")
 
@@ -420,5 +420,5 @@ def test_proxies_are_the_environment_s(chat_stub: Callable[..., ChatStub], monke
 
 
 def test_importing_loads_no_client() -> None:
-    code = "import sys, r1_recipes.server; print(*(name for name in ('openai', 'torch') if name in sys.modules))"
+    code = "import sys, r1_recipes.common.chat_client; print(*(name for name in ('openai', 'torch') if name in sys.modules))"
     assert subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout.split() == []

@@ -13,11 +13,15 @@ from typing import Any
 import pytest
 from datasets import Dataset
 
-from r1_recipes import recipe, runtime, sft, smoke
+from r1_recipes import sft
+from r1_recipes.common.errors import RecipeError
 from r1_recipes.data import load_dataset
-from r1_recipes.errors import RecipeError
-from r1_recipes.formats import FORMATS, get_response_format
+from r1_recipes.models import smoke, tokenizer
+from r1_recipes.models.tokenizer import CHATML, load_tokenizer
+from r1_recipes.prompts.formats import FORMATS, get_response_format
+from r1_recipes.recipe import load_recipe
 from r1_recipes.rewards import get_reward_funcs
+from r1_recipes.training import run
 from tests.conftest import SUMS, log_lines, metrics
 
 pytestmark = pytest.mark.usefixtures("offline")
@@ -60,7 +64,8 @@ def built(monkeypatch: pytest.MonkeyPatch) -> Build:
 
     def build(path: str) -> tuple[Any, Any]:
         caught: list[tuple[Any, Any]] = []
-        monkeypatch.setattr(runtime, "train_and_save", lambda run, trainer, tokenizer: caught.append((trainer, tokenizer)))
+        monkeypatch.setattr(run, "train", lambda run, trainer: None)
+        monkeypatch.setattr(run, "save", lambda run, trainer, tokenizer: caught.append((trainer, tokenizer)))
         sft.main([path])
         return caught[0]
 
@@ -224,7 +229,7 @@ def test_the_tuned_model_stops_by_itself(
     tokenizer, model = AutoTokenizer.from_pretrained(run), AutoModelForCausalLM.from_pretrained(run)
     assert tokenizer.eos_token == "<|im_end|>" and model.config.eos_token_id == tokenizer.eos_token_id
     assert tokenizer.eos_token_id in model.generation_config.eos_token_id
-    assert tokenizer.chat_template == runtime.CHATML
+    assert tokenizer.chat_template == CHATML
     for question, answer in rows.items():
         prompt = tokenizer.apply_chat_template(
             [{"role": "user", "content": question}], add_generation_prompt=True, return_dict=True, return_tensors="pt"
@@ -264,7 +269,7 @@ def test_a_tokenizer_without_chatml_s_tokens_is_not_trained_on_chatml(
     assert f"{folder} has no chat template, and for ChatML its tokenizer lacks <|im_start|> and <|im_end|>" in error
     assert "response_format: r1_zero (plain text, turns end in '</s>')" in error
     assert "ends the assistant's turn in '<|im_end|>', which begins with no special token of the tokenizer" in refused(
-        capsys, write_recipe("sft", model_name_or_path=str(folder), chat_template=runtime.CHATML)
+        capsys, write_recipe("sft", model_name_or_path=str(folder), chat_template=CHATML)
     )
 
 
@@ -279,12 +284,12 @@ OPEN_ENDED = "{% for m in messages %}[{{ m['role'] }}]{{ m['content'] }}{% endfo
         ({"eos_token": "a"}, "leave it out ('<|im_end|>')"),
         ({"chat_template_path": "templates/chat.jinja"}, "chat_template_path: write chat_template (Jinja text, or a file)"),
         (
-            {"chat_template": runtime.CHATML + "{% if messages[0]['role'] != 'system' %}{{ raise_exception('no system') }}{% endif %}"},
+            {"chat_template": CHATML + "{% if messages[0]['role'] != 'system' %}{{ raise_exception('no system') }}{% endif %}"},
             "cannot write a training row: TemplateError: no system",
         ),
         # Gemma's way: the turn to come is opened with what a turn that is there does not have.
         (
-            {"chat_template": runtime.CHATML.replace("assistant\\n'", "assistant\\nHm. '")},
+            {"chat_template": CHATML.replace("assistant\\n'", "assistant\\nHm. '")},
             "ends a prompt in 'Hm. ', which is not what stands",
         ),
     ],
@@ -293,18 +298,18 @@ def test_a_template_that_would_teach_something_else_is_refused(
     write_recipe: Callable[..., str], capsys: pytest.CaptureFixture, monkeypatch: pytest.MonkeyPatch, changes: dict[str, str], message: str
 ) -> None:
     # A template that raises does so wherever it is used; here it is the training rows that count.
-    monkeypatch.setattr(runtime, "generation_prompt", lambda tokenizer: "")
+    monkeypatch.setattr(tokenizer, "generation_prompt", lambda tokenizer: "")
     assert message in refused(capsys, write_recipe("sft", **changes))
 
 
 def test_the_recipe_s_own_eos_token_may_be_a_later_one(write_recipe: Callable[..., str], built: Build) -> None:
     # As Phi-3 has it: one token for the turn, another for the conversation.
-    both = runtime.CHATML.replace("{% if add", "{% if not add_generation_prompt %}<|endoftext|>{% endif %}{% if add")
+    both = CHATML.replace("{% if add", "{% if not add_generation_prompt %}<|endoftext|>{% endif %}{% if add")
     assert built(write_recipe("sft", chat_template=both))[0].args.eos_token == "<|im_end|>"
     path = write_recipe("sft", name="later", chat_template=both, eos_token="<|endoftext|>", output_dir="unused")
-    loaded = recipe.load([path], "sft")
-    tokenizer, _ = runtime.load_tokenizer(loaded)
-    assert sft.turn_end("m", tokenizer, "<|endoftext|>") == "<|endoftext|>"
+    loaded = load_recipe([path], "sft")
+    tokenizer, _ = load_tokenizer(loaded)
+    assert tokenizer.turn_end("m", tokenizer, "<|endoftext|>") == "<|endoftext|>"
 
 
 def test_a_prefill_that_merges_with_what_follows_is_refused(
@@ -327,7 +332,7 @@ def test_a_prefill_that_merges_with_what_follows_is_refused(
 
 def test_every_part_of_the_data_is_checked(write_recipe: Callable[..., str], capsys: pytest.CaptureFixture, tmp_path: Path) -> None:
     # A template that drops reasoning: rows without any pass, and the one row with some is not the first.
-    stripping = runtime.CHATML.replace("message['content']", "message['content'].split('</think>')[-1]")
+    stripping = CHATML.replace("message['content']", "message['content'].split('</think>')[-1]")
     plain = {"messages": messages([("user", "Hi."), ("assistant", "Hello!")])}
     rows = write_rows(tmp_path / "rows.jsonl", [plain, plain, {"messages": messages(TALK[:2])}])
     assert "cuts the assistant's turn short" in refused(
@@ -355,8 +360,8 @@ def test_examples_that_are_cut_are_counted(
 
 def test_liger_is_passed_on(write_recipe: Callable[..., str]) -> None:
     # The kernels are not installed here: what is ours is that the key arrives.
-    assert recipe.load([write_recipe("sft", use_liger_kernel=True)], "sft").training.use_liger_kernel is True
-    assert recipe.load([write_recipe("sft")], "sft").training.use_liger_kernel is False
+    assert load_recipe([write_recipe("sft", use_liger_kernel=True)], "sft").training.use_liger_kernel is True
+    assert load_recipe([write_recipe("sft")], "sft").training.use_liger_kernel is False
 
 
 # Recipes and their examples
@@ -374,8 +379,8 @@ def test_there_are_sft_recipes() -> None:
 
 @pytest.mark.parametrize("path", RECIPES, ids=lambda path: path.stem)
 def test_the_example_rows_of_a_recipe_are_in_its_format(path: Path) -> None:
-    loaded = recipe.load([str(path), "--smoke"], "sft")
-    tokenizer, fmt = runtime.load_tokenizer(loaded)
+    loaded = load_recipe([str(path), "--smoke"], "sft")
+    tokenizer, fmt = load_tokenizer(loaded)
     script = loaded.script
     parts = (script.dataset_mixture or {}).get("datasets") or [{}]
     rows = smoke.example_rows(script, "sft")
@@ -413,7 +418,7 @@ def assert_well_formed(source: Dataset, script: Any, fmt: Any, part: dict[str, A
     ],
 )
 def test_example_rows_train_in_the_formats_that_their_data_has(mapper: str, name: str, config: dict[str, Any] | None) -> None:
-    from r1_recipes.arguments import SFTRecipeArguments
+    from r1_recipes.recipe.types import SFTRecipeArguments
 
     script = SFTRecipeArguments(dataset_name="x", mapper=mapper, mapper_config=config)
     fmt = get_response_format(name)
@@ -440,9 +445,9 @@ def test_turn_end_is_read_from_the_template(tiny_model: Path) -> None:
     from transformers import AutoTokenizer
 
     tokenizer = AutoTokenizer.from_pretrained(tiny_model)
-    assert sft.turn_end("m", tokenizer) == "<|im_end|>"
+    assert tokenizer.turn_end("m", tokenizer) == "<|im_end|>"
     tokenizer.chat_template = "{% for m in messages %}{{ m['content'] }} <|endoftext|>\n{% endfor %}"
-    assert sft.turn_end("m", tokenizer) == "<|endoftext|>"
+    assert tokenizer.turn_end("m", tokenizer) == "<|endoftext|>"
     tokenizer.chat_template = OPEN_ENDED
     with pytest.raises(RecipeError, match="chat_template: that of m ends the assistant's turn in ''"):
-        sft.turn_end("m", tokenizer)
+        tokenizer.turn_end("m", tokenizer)

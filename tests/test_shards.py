@@ -10,8 +10,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from r1_recipes.errors import RecipeError
-from r1_recipes.shards import ShardStore
+from r1_recipes.common.errors import RecipeError
+from r1_recipes.completions.store import ShardStore
 
 
 def record(index, text="7", error=None):
@@ -110,7 +110,7 @@ def test_a_second_process_is_kept_out(tmp_path):
 def test_a_child_that_outlives_its_parent_does_not_keep_the_folder_locked(tmp_path):
     """As an engine of vLLM does when the run that started it is killed."""
     code = (
-        "import os, sys, time; from pathlib import Path; from r1_recipes.shards import ShardStore\n"
+        "import os, sys, time; from pathlib import Path; from r1_recipes.completions.store import ShardStore\n"
         "with ShardStore(Path(sys.argv[1])):\n"
         "    child = os.fork()\n"
         "    if not child: print(os.getpid(), flush=True)\n"  # when it has come up: only then has it let go

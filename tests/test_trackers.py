@@ -16,7 +16,7 @@ from typing import Any
 import pytest
 import yaml
 
-from r1_recipes import runtime
+from r1_recipes.training import trackers
 from tests.conftest import REPOSITORY, metrics
 
 STEPS = 2
@@ -174,7 +174,7 @@ def logs(count: int, **more: Any) -> dict[str, Any]:
 def test_five_texts_from_the_lowest_reward_to_the_highest() -> None:
     # 2 x 1 - 1, 2 x 0, 2 x 3 + 0.5, …; what is not judged counts nothing
     rewards = {"right": [1.0, 0.0, 3.0, 2.0, 0.5, 5.0, 4.0], "short": [-1.0, float("nan"), 0.5, 0.0, 0.0, 0.0, 0.0]}
-    text = runtime.completions_text(logs(7, rewards=rewards, advantages=[0.25] * 7), [2.0, 1.0])
+    text = trackers.completions_text(logs(7, rewards=rewards, advantages=[0.25] * 7), [2.0, 1.0])
     heads = [line for line in text.splitlines() if line.startswith("**")]
     # 0, 1, 1, 4, 6.5, 8, 10: places 0, 1, 3, 4 and 6
     assert heads == [
@@ -188,11 +188,11 @@ def test_five_texts_from_the_lowest_reward_to_the_highest() -> None:
 
 
 def test_few_texts_long_ones_and_none_with_rewards() -> None:
-    text = runtime.completions_text(logs(1) | {"completion": ["```\n" + "a" * 5000 + "b" * 5000]}, None)
+    text = trackers.completions_text(logs(1) | {"completion": ["```\n" + "a" * 5000 + "b" * 5000]}, None)
     assert text.startswith("prompt:") and "**" not in text and text.count("completion:") == 1
     # 10,004 characters: the first and the last 2,000 are kept
     assert text.endswith("completion:\n\n    ```\n    " + "a" * 1996 + "\n    [… 6,004 …]\n    " + "b" * 2000)
-    assert runtime.completions_text(logs(2), None).count("completion:") == 2
+    assert trackers.completions_text(logs(2), None).count("completion:") == 2
 
 
 def test_without_tensorboard_or_completions_nothing_is_added() -> None:
@@ -203,5 +203,5 @@ def test_without_tensorboard_or_completions_nothing_is_added() -> None:
         trainer = SimpleNamespace(
             callback_handler=SimpleNamespace(callbacks=callbacks), args=SimpleNamespace(log_completions=log), add_callback=added.append
         )
-        runtime.show_completions(trainer)
+        trackers.show_completions(trainer)
     assert added == []

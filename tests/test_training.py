@@ -15,7 +15,13 @@ import pyarrow.parquet
 import pytest
 import yaml
 
-from r1_recipes import checkpoints, grpo, recipe, report, run_dir, runtime, sft
+from r1_recipes import grpo, sft
+from r1_recipes.models.tokenizer import CHATML, generation_prompt, load_tokenizer
+from r1_recipes.recipe import load_recipe
+from r1_recipes.report import __main__
+from r1_recipes.report.read import read_run
+from r1_recipes.runs import checkpoints, run_dir
+from r1_recipes.training import run
 from tests.conftest import SUMS, log_lines, metrics, weights
 
 pytestmark = pytest.mark.usefixtures("offline")
@@ -87,7 +93,8 @@ def test_the_loss_is_on_the_completion_alone(
     write_recipe: Callable[..., str], monkeypatch: pytest.MonkeyPatch, prefill: str | None
 ) -> None:
     caught: list[tuple[Any, Any]] = []
-    monkeypatch.setattr(runtime, "train_and_save", lambda run, trainer, tokenizer: caught.append((trainer, tokenizer)))
+    monkeypatch.setattr(run, "train", lambda run, trainer: None)
+    monkeypatch.setattr(run, "save", lambda run, trainer, tokenizer: caught.append((trainer, tokenizer)))
     sft.main([write_recipe("sft", prefill=prefill, per_device_train_batch_size=8)])
     ((trainer, tokenizer),) = caught
     (batch,) = list(trainer.get_train_dataloader())
@@ -115,13 +122,13 @@ def test_a_template_that_cuts_the_reasoning_out_is_refused(
     write_recipe: Callable[..., str], capsys: pytest.CaptureFixture, tmp_path: Path
 ) -> None:
     # As DeepSeek's distilled models have it.
-    stripping = runtime.CHATML.replace("message['content']", "message['content'].split('</think>')[-1]")
+    stripping = CHATML.replace("message['content']", "message['content'].split('</think>')[-1]")
     with pytest.raises(SystemExit) as ended:
         sft.main([write_recipe("sft", chat_template=stripping)])
     assert ended.value.code == 2
     assert "error: chat_template: that of " in capsys.readouterr().err
     # As Qwen3 has it: all there, with line breaks of its own.
-    spaced = runtime.CHATML.replace("message['content']", "message['content'].replace('</think>', '</think>\\n\\n')")
+    spaced = CHATML.replace("message['content']", "message['content'].replace('</think>', '</think>\\n\\n')")
     sft.main([write_recipe("sft", chat_template=spaced, max_steps=1, output_dir=str(tmp_path / "spaced"))])
 
 
@@ -181,8 +188,8 @@ def test_what_a_run_leaves_behind(write_recipe: Callable[..., str], tmp_path: Pa
     generated = model.generate(**tokenizer("1+1?", return_tensors="pt"), max_new_tokens=2, do_sample=False)
     assert generated.shape[1] == 6
     # The checkpoint is a starting point for a next stage whose recipe sets the same prefill.
-    tokenizer, fmt = runtime.load_tokenizer(recipe.load([path, "--model_name_or_path", str(run)], "grpo"))
-    assert fmt.prefill == prefill and runtime.generation_prompt(tokenizer).count("<think>") == 1
+    tokenizer, fmt = load_tokenizer(load_recipe([path, "--model_name_or_path", str(run)], "grpo"))
+    assert fmt.prefill == prefill and generation_prompt(tokenizer).count("<think>") == 1
 
 
 def contents(run: Path) -> dict[str, bytes]:
@@ -212,7 +219,7 @@ def test_a_finished_run_is_left_as_it_is(write_recipe: Callable[..., str], tmp_p
         refused("grpo", path, "--learning_rate", "3e-5", "--max_steps", steps, capsys=capsys)
     refused("grpo", write_recipe("grpo", "other"), capsys=capsys)
     assert contents(tmp_path / "run") == before
-    report.main([str(tmp_path / "run")])
+    __main__.main([str(tmp_path / "run")])
     assert {name for name, content in contents(tmp_path / "run").items() if before[name] != content} <= {"report.html"}
     # What was moved is still done.
     (tmp_path / "run").rename(tmp_path / "moved")
@@ -236,7 +243,7 @@ def test_a_finished_run_that_gets_more_steps_keeps_what_it_recorded(write_recipe
     # By epochs, of two steps each, too.
     sft.main([path, "--max_steps", "-1", "--num_train_epochs", "3"])
     assert [entry["step"] for entry in metrics(run)] == [1, 2, 3, 4, 5, 6]
-    assert report.read_run(run).settings["num_train_epochs"] == 3
+    assert read_run(run).settings["num_train_epochs"] == 3
 
 
 def test_a_start_that_failed_claims_nothing(write_recipe: Callable[..., str], tmp_path: Path, capsys: pytest.CaptureFixture) -> None:
@@ -343,10 +350,10 @@ def test_the_resolved_recipe_loads_to_the_same_arguments(write_recipe: Callable[
     }
     if method == "grpo":
         changes |= {"reward_funcs": ["cosine", "repetition_penalty"], "reward_weights": [1.0, 0.25], "cosine_max_len": 40}
-    first = recipe.load([write_recipe(method, **changes), "--learning_rate", "3e-4", "--prefill", "<think>\n"], method)
+    first = load_recipe([write_recipe(method, **changes), "--learning_rate", "3e-4", "--prefill", "<think>\n"], method)
     (tmp_path / "run").mkdir()
     run_dir.claim(run_dir.Run(first, tmp_path / "run", []))
-    again = recipe.load([str(tmp_path / "run" / "recipe.yaml")], method)
+    again = load_recipe([str(tmp_path / "run" / "recipe.yaml")], method)
     assert not again.warnings
     assert again.script == first.script
     assert again.model == first.model

@@ -10,7 +10,7 @@ import sys
 import pytest
 
 from r1_recipes import vllm_server
-from r1_recipes.errors import RecipeError
+from r1_recipes.common.errors import RecipeError
 from tests.conftest import REPOSITORY
 
 SERVER = str(REPOSITORY / "recipes" / "gsm8k_qwen05b_server.yaml")

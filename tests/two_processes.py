@@ -11,7 +11,8 @@ from typing import Any
 
 import yaml
 
-from r1_recipes import evaluate, generate, grpo, processes, sft
+from r1_recipes import evaluate, generate, grpo, sft
+from r1_recipes.common import processes
 
 _calls = 0
 

@@ -13,8 +13,8 @@ import shutil
 from collections.abc import Sequence
 from pathlib import Path
 
-from r1_recipes import runtime
-from r1_recipes.errors import RecipeError, first_line
+from r1_recipes.common import console
+from r1_recipes.common.errors import RecipeError, first_line
 
 logger = logging.getLogger("r1_recipes.adapters")  # under `python -m` this module is called __main__
 
@@ -124,8 +124,8 @@ def main(argv: Sequence[str] | None = None) -> None:
     parser.add_argument("--output", type=Path, help=f"where the model goes (default: {MERGED} in the run's folder)")
     parser.add_argument("--base", help="the base model, where it has moved since the run")
     options = parser.parse_args(argv)
-    with runtime.reported_errors():
-        runtime.say(str(merge(options.run, options.output, options.base)))
+    with console.reported_errors():
+        console.say(str(merge(options.run, options.output, options.base)))
 
 
 if __name__ == "__main__":

@@ -18,9 +18,9 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from r1_recipes.common.errors import RecipeError, install_hint, unknown_name
+from r1_recipes.common.messages import message_text
 from r1_recipes.data.sources import load_rows
-from r1_recipes.errors import RecipeError, install_hint, unknown_name
-from r1_recipes.rewards.registry import message_text
 
 if TYPE_CHECKING:
     from datasketch import MinHash

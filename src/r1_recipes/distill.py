@@ -9,29 +9,27 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
-from r1_recipes import runtime
+from r1_recipes.models.weights import model_path
+from r1_recipes.prompts.formats import ResponseFormat
+from r1_recipes.recipe.load import Recipe
+from r1_recipes.training.run import run_recipe
 
 if TYPE_CHECKING:
     from trl import DistillationTrainer
 
-    from r1_recipes.formats import ResponseFormat
-    from r1_recipes.recipe import Recipe
-
 
 def main(argv: Sequence[str] | None = None) -> None:
-    """Run an on-policy distillation recipe; see :func:`r1_recipes.runtime.run_recipe`."""
-    runtime.run_recipe(argv, "distill", build_trainer)
+    """Run an on-policy distillation recipe; see :func:`r1_recipes.training.run.run_recipe`."""
+    run_recipe(argv, "distill", build_trainer)
 
 
 def build_trainer(recipe: Recipe, fmt: ResponseFormat, tokenizer: Any, arguments: dict[str, Any]) -> DistillationTrainer:
-    """TRL's on-policy distillation trainer; the teacher is the recipe's ``teacher_model_name_or_path``."""
-    from trl import DistillationTrainer
-
-    from r1_recipes.data import model_path
+    """Return TRL's on-policy distillation trainer; the teacher is the recipe's ``teacher_model_name_or_path``."""
+    from r1_recipes.training.trainer import RecipeDistillationTrainer  # heavy
 
     training = recipe.training
     teacher = model_path(training.teacher_model_name_or_path, recipe.script.hub, training.teacher_model_revision)
-    return DistillationTrainer(teacher_model=teacher, **arguments)
+    return RecipeDistillationTrainer(teacher_model=teacher, **arguments)
 
 
 if __name__ == "__main__":

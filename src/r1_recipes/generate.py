@@ -14,15 +14,22 @@ import time
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
-from r1_recipes import processes, run_dir, runtime, selection
-from r1_recipes.errors import RecipeError
-from r1_recipes.shards import ShardStore, row_digest
+from r1_recipes import selection
+from r1_recipes.common import console, processes
+from r1_recipes.common.errors import RecipeError
+from r1_recipes.completions.backends import Completion, Request, get_backend, load_format
+from r1_recipes.completions.store import ShardStore, row_digest
+from r1_recipes.data.load import load_dataset
+from r1_recipes.models.smoke import example_rows
+from r1_recipes.prompts.formats import ResponseFormat
+from r1_recipes.rewards import get_reward_funcs
+from r1_recipes.runs import run_dir
+from r1_recipes.runs.run_dir import Run
+from r1_recipes.training.start import start
 
 if TYPE_CHECKING:
     from datasets import Dataset
 
-    from r1_recipes.backends import Completion
-    from r1_recipes.formats import ResponseFormat
 
 logger = logging.getLogger("r1_recipes.generate")  # under `python -m` this module is called __main__
 
@@ -37,14 +44,14 @@ def main(argv: Sequence[str] | None = None) -> None:
     Raises:
         SystemExit: 2 where the recipe, its data or its backend cannot be used, 130 where the run was stopped.
     """
-    with runtime.reported_errors():
-        run = runtime.start(argv, "generate")
+    with console.reported_errors():
+        run = start(argv, "generate")
         processes.connect(use_cpu=run.recipe.training.use_cpu)
         with ShardStore.shared(run.output_dir / SHARDS) as store:
             try:
                 fmt, rows = generate(run, store)
                 processes.wait()
-                if runtime.is_main_process():
+                if processes.is_main_process():
                     store.reload()
                     store.check_whole(rows)
                     _report_failures(store)
@@ -54,7 +61,7 @@ def main(argv: Sequence[str] | None = None) -> None:
                 raise SystemExit(130) from None
 
 
-def generate(run: runtime.Run, store: ShardStore) -> tuple[ResponseFormat, int]:
+def generate(run: Run, store: ShardStore) -> tuple[ResponseFormat, int]:
     """Write the completions that ``store`` does not hold yet.
 
     Returns:
@@ -64,8 +71,6 @@ def generate(run: runtime.Run, store: ShardStore) -> tuple[ResponseFormat, int]:
         RecipeError: data or backend cannot be used, the disk is full, or the store answers other prompts than the recipe asks today.
     """
     from tqdm.auto import tqdm
-
-    from r1_recipes.backends import Request, get_backend, load_format
 
     recipe = run.recipe
     tokenizer, fmt = load_format(recipe)
@@ -84,7 +89,7 @@ def generate(run: runtime.Run, store: ShardStore) -> tuple[ResponseFormat, int]:
     run_dir.claim(run)
     processes.wait()  # a row that another process has stored already would make this start look like one that goes on
     began, tokens = time.monotonic(), 0
-    with tqdm(total=len(pending), desc="generating", unit="row", smoothing=0.05, disable=not runtime.is_main_process()) as bar:
+    with tqdm(total=len(pending), desc="generating", unit="row", smoothing=0.05, disable=not processes.is_main_process()) as bar:
 
         def store_row(index: int, completions: list[Completion], error: str | None) -> None:
             nonlocal tokens
@@ -105,13 +110,9 @@ def _report_failures(store: ShardStore) -> None:
         logger.warning("%d rows failed for good (--retry_failed true asks again); the first: %s", len(store.failed), first)
 
 
-def _rows(run: runtime.Run, fmt: ResponseFormat, tokenizer: Any) -> Dataset:
-    from r1_recipes.data.load import load_dataset
-
+def _rows(run: Run, fmt: ResponseFormat, tokenizer: Any) -> Dataset:
     rows = None
     if run.recipe.script.smoke:
-        from r1_recipes.smoke import example_rows
-
         rows = example_rows(run.recipe.script, "generate")
     rows, report = load_dataset(run.recipe.script, fmt, "generate", tokenizer=tokenizer, rows=rows)
     logger.info("rows: %s", report)
@@ -150,7 +151,7 @@ def _record(row: dict[str, Any], index: int) -> dict[str, Any]:
     return {"index": index, "digest": digest, "question": row["question"], "prompt": row["prompt"], "columns": columns}
 
 
-def select_and_write(run: runtime.Run, store: ShardStore, fmt: ResponseFormat) -> None:
+def select_and_write(run: Run, store: ShardStore, fmt: ResponseFormat) -> None:
     """Select among the stored completions by the recipe's ``keep`` rules, write the dataset, and say what became of all of them.
 
     Raises:
@@ -158,7 +159,7 @@ def select_and_write(run: runtime.Run, store: ShardStore, fmt: ResponseFormat) -
     """
     recipe, folder = run.recipe, run.output_dir / DATASET
     if folder.is_dir() and run_dir.is_finished(run.output_dir) and not run_dir.changed_settings(recipe, run.output_dir):
-        runtime.say(f"already done: {folder}")
+        console.say(f"already done: {folder}")
         return
     run_dir.claim(run)
     rules, rewards = _rules(run, fmt)
@@ -166,12 +167,10 @@ def select_and_write(run: runtime.Run, store: ShardStore, fmt: ResponseFormat) -
     selected = selection.select(store, rules, fmt, rewards, recipe.training.reward_weights, hub=recipe.script.hub, judged=judged)
     selection.write_dataset(selected, folder, recipe_settings=recipe.settings, title=recipe.name)
     run_dir.mark_finished(run.output_dir)
-    runtime.say(f"{selected.report.table()}\n\ndataset: {folder}")
+    console.say(f"{selected.report.table()}\n\ndataset: {folder}")
 
 
-def _rules(run: runtime.Run, fmt: ResponseFormat) -> tuple[selection.KeepRules, list[Callable]]:
-    from r1_recipes.rewards import get_reward_funcs
-
+def _rules(run: Run, fmt: ResponseFormat) -> tuple[selection.KeepRules, list[Callable]]:
     script = run.recipe.script
     # A random model's answers pass no rule; a smoke run shows that the rules can be read, and writes everything.
     rules = selection.KeepRules.parse(None if script.smoke else script.keep)

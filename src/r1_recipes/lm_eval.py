@@ -17,15 +17,17 @@ from typing import TYPE_CHECKING, Any
 
 import yaml
 
-from r1_recipes import runtime
-from r1_recipes.errors import RecipeError, install_hint
-from r1_recipes.evaluate import load_recipe, rows_to_judge
+from r1_recipes.common import console
+from r1_recipes.common.errors import RecipeError, install_hint
+from r1_recipes.evaluate import load_recipe
+from r1_recipes.metrics.rows import rows_to_judge
+from r1_recipes.models import tokenizer
 
 if TYPE_CHECKING:
     from datasets import Dataset
 
-    from r1_recipes.formats import ResponseFormat
-    from r1_recipes.recipe import Recipe
+    from r1_recipes.prompts.formats import ResponseFormat
+    from r1_recipes.recipe.load import Recipe
 
 logger = logging.getLogger("r1_recipes.lm_eval")  # under `python -m` this module is called __main__
 
@@ -177,7 +179,7 @@ def evaluate_checkpoint(recipe: Recipe, model: str, folder: Path, *, backend: st
     """
     recipe.model.model_name_or_path = model
     rows, _ = rows_to_judge(recipe)
-    tokenizer, fmt = runtime.load_tokenizer(recipe)
+    tokenizer, fmt = tokenizer.load_tokenizer(recipe)
     # With the template that evaluation uses: a recipe may bring one, or a prefill.
     tokenizer.save_pretrained(folder / "tokenizer")
     longest = max(
@@ -255,11 +257,11 @@ def main(argv: Sequence[str] | None = None) -> None:
     parser.add_argument("--backend", choices=("transformers", "vllm"), help="who generates (default: the benchmark's, else transformers)")
     parser.add_argument("--output", type=Path, help="folder of the task and its results (default: outputs/lm_eval/RECIPE/MODEL)")
     options, overrides = parser.parse_known_args(argv)
-    with runtime.reported_errors():
+    with console.reported_errors():
         if importlib.util.find_spec("lm_eval") is None:
             raise RecipeError(f"lm-eval is not installed; {install_hint('lm-eval')}")
         recipe = load_recipe([options.recipe, *overrides])
-        runtime.set_up_logging(recipe)
+        console.set_up_logging(recipe)
         model = options.model or recipe.model.model_name_or_path
         if model is None:
             raise RecipeError(f"--model: missing; {options.recipe} names none: a checkpoint's folder, or a hub id")
@@ -270,7 +272,7 @@ def main(argv: Sequence[str] | None = None) -> None:
             (folder / name).write_text(json.dumps(content, indent=1, ensure_ascii=False, default=str), encoding="utf-8")
         from lm_eval.utils import make_table
 
-        runtime.say(f"{make_table(results)}\n{folder / 'results.json'}, and every completion in samples.json")
+        console.say(f"{make_table(results)}\n{folder / 'results.json'}, and every completion in samples.json")
 
 
 if __name__ == "__main__":

@@ -18,8 +18,8 @@ from typing import Any
 
 import yaml
 
-from r1_recipes.errors import RecipeError, first_line
-from r1_recipes.recipe import parse_yaml, read_yaml
+from r1_recipes.common.errors import RecipeError, first_line
+from r1_recipes.recipe.text import parse_yaml, read_yaml
 
 # grpo_demo's functions: our reward, and what theirs pays for all of it.
 _DEMO_REWARDS = {
@@ -658,7 +658,8 @@ def migrate(path: Path, method: str) -> Migration:
     Raises:
         RecipeError: the file cannot be read, or holds what would make another experiment if it were left out.
     """
-    from r1_recipes.recipe import OBSOLETE, known_keys, translate
+    from r1_recipes.recipe.compat import OBSOLETE, translate
+    from r1_recipes.recipe.keys import known_keys
 
     values = read_file(path)
     unread = [key for key, value in values.items() if value is _UNREAD]
@@ -705,7 +706,7 @@ def main(argv: Sequence[str] | None = None) -> None:
     """``python -m r1_recipes.migration FILE [--method sft]``: the recipe on stdout, with what was left out as comments."""
     import sys
 
-    from r1_recipes.runtime import reported_errors, say
+    from r1_recipes.common.console import reported_errors, say
 
     with reported_errors():
         words = list(sys.argv[1:] if argv is None else argv)

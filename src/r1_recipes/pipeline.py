@@ -22,11 +22,20 @@ from dataclasses import MISSING, asdict, dataclass, field, fields
 from pathlib import Path
 from typing import Any
 
-from r1_recipes import report, run_dir, runtime
-from r1_recipes.errors import RecipeError, first_line, unknown_name
-from r1_recipes.evaluate import BATCH_SIZE, Scores, difference_line, evaluate_model, markdown_table, rows_to_judge
-from r1_recipes.masking import masked, masked_words
-from r1_recipes.recipe import Recipe, load, read_yaml
+from r1_recipes.common import console, files
+from r1_recipes.common.errors import RecipeError, first_line, unknown_name
+from r1_recipes.common.masking import masked, masked_words
+from r1_recipes.metrics.rows import rows_to_judge
+from r1_recipes.metrics.run import BATCH_SIZE, evaluate_model
+from r1_recipes.metrics.scores import Scores
+from r1_recipes.metrics.tables import difference_line, markdown_table
+from r1_recipes.models.weights import model_path
+from r1_recipes.recipe import load_recipe
+from r1_recipes.recipe.load import Recipe
+from r1_recipes.recipe.text import read_yaml
+from r1_recipes.report import page
+from r1_recipes.runs import run_dir
+from r1_recipes.training import stopping
 
 logger = logging.getLogger("r1_recipes.pipeline")  # under `python -m` this module is called __main__
 
@@ -201,20 +210,20 @@ def run_pipeline(
     began = time.monotonic()
     outcomes: dict[str, Outcome] = {}
     for number, stage in enumerate(pipeline.stages, start=1):
-        runtime.say(f"\n=== {number}/{len(pipeline.stages)} {stage.label}" + (f": {stage.says}" if stage.says else ""))
+        console.say(f"\n=== {number}/{len(pipeline.stages)} {stage.label}" + (f": {stage.says}" if stage.says else ""))
         outcomes[stage.name] = _run_stage(run, stage)
     minutes = (time.monotonic() - began) / 60
     table = _report(run, outcomes)
     run.output_dir.mkdir(parents=True, exist_ok=True)
-    run_dir.write_whole(run.output_dir / "results.md", table + "\n")
+    files.write_whole(run.output_dir / "results.md", table + "\n")
     labels = {stage.name: stage.label for stage in pipeline.stages}
     kept = {name: {"label": labels[name], **asdict(outcome)} for name, outcome in outcomes.items()}
-    run_dir.write_whole(run.output_dir / "results.json", json.dumps({"judged": judged, "stages": kept}, indent=1))
-    runtime.say(f"\n=== Done in {minutes:.0f} minutes: {pipeline.title}\n\n{table}\n")
+    files.write_whole(run.output_dir / "results.json", json.dumps({"judged": judged, "stages": kept}, indent=1))
+    console.say(f"\n=== Done in {minutes:.0f} minutes: {pipeline.title}\n\n{table}\n")
     last = next(outcome.scores for outcome in reversed(outcomes.values()) if outcome.scores)
     example = last.examples[0]
-    runtime.say(f"One answer of the last model, to {example['question']!r}:\n{example['completion']}\n")
-    runtime.say(f"runs and models:  {run.output_dir}/\nthis table:       {run.output_dir / 'results.md'}")
+    console.say(f"One answer of the last model, to {example['question']!r}:\n{example['completion']}\n")
+    console.say(f"runs and models:  {run.output_dir}/\nthis table:       {run.output_dir / 'results.md'}")
     _write_reports(run)
     return outcomes
 
@@ -223,14 +232,14 @@ def _write_reports(run: _Run) -> None:
     """Each trained stage's report again, now that its model is judged, one of all of them, and where they lie."""
     trained = [Path(_load(run, stage)[0].training.output_dir) for stage in run.pipeline.stages if stage.method in _TRAINS]
     for folder in trained:
-        report.refresh(folder)
-    written = [folder / report.REPORT_FILE for folder in trained]
+        page.refresh(folder)
+    written = [folder / page.REPORT_FILE for folder in trained]
     if len(trained) > 1:
-        overlaid = run.output_dir / report.REPORT_FILE
-        report.refresh(*trained, output=overlaid)
+        overlaid = run.output_dir / page.REPORT_FILE
+        page.refresh(*trained, output=overlaid)
         written.append(overlaid)
     for number, path in enumerate(written):
-        runtime.say(("reports:" if number == 0 else "").ljust(18) + str(path))
+        console.say(("reports:" if number == 0 else "").ljust(18) + str(path))
 
 
 def _run_stage(run: _Run, stage: Stage) -> Outcome:
@@ -240,7 +249,7 @@ def _run_stage(run: _Run, stage: Stage) -> Outcome:
         recipe, argv = _load(run, stage)
         folder = Path(recipe.training.output_dir)
         if _is_current(recipe, folder):
-            runtime.say(f"already done: {folder}")
+            console.say(f"already done: {folder}")
         else:
             if stage.method == "grpo" and run.pipeline.preflight:
                 _preflight(run.pipeline.preflight, stage, argv)
@@ -265,14 +274,14 @@ def _preflight(settings: Preflight, stage: Stage, argv: list[str]) -> None:
     Raises:
         SystemExit: 1 where it could not; the reason is on stdout.
     """
-    runtime.say(f"--- preflight (all that it finds: python -m r1_recipes.preflight {shlex.join(masked_words(argv))})")
+    console.say(f"--- preflight (all that it finds: python -m r1_recipes.preflight {shlex.join(masked_words(argv))})")
     limits = ["--groups", str(settings.groups), "--seconds", str(settings.seconds)]
     try:
         _subprocess([sys.executable, "-m", "r1_recipes.preflight", *argv, "--method", stage.method, *limits, "--brief"])
     except SystemExit:
         sys.stderr.write(f"\nstage {stage.name} was not begun; change its recipe, and the same command goes on from here\n")
         raise
-    runtime.say("---")
+    console.say("---")
 
 
 def _load(run: _Run, stage: Stage) -> tuple[Recipe, list[str]]:
@@ -284,7 +293,7 @@ def _load(run: _Run, stage: Stage) -> tuple[Recipe, list[str]]:
     argv = [stage.recipe]
     for key, value in {**changes, **run.overrides}.items():
         argv += [f"--{key}", value if isinstance(value, str) else json.dumps(value)]
-    return load(argv, stage.method), argv
+    return load_recipe(argv, stage.method), argv
 
 
 def _moved(value: Any, before: str, after: str) -> Any:
@@ -326,7 +335,7 @@ def _subprocess(command: list[str]) -> float:
         if process is not None:
             process.send_signal(signal.SIGINT if number == signal.SIGINT else signal.SIGTERM)
 
-    before = {number: signal.signal(number, pass_on) for number in runtime.stop_signals()}
+    before = {number: signal.signal(number, pass_on) for number in stopping.stop_signals()}
     try:
         # In a group of its own, a terminal's Ctrl-C does not reach it a second time.
         process = subprocess.Popen(
@@ -356,9 +365,8 @@ def _end_with_parent() -> None:
 
 def _judge(run: _Run, stage: Stage, model: str) -> Scores:
     """Scores of one model, remembered beside the runs so that a second call need not repeat them."""
-    from r1_recipes.data import model_path
 
-    recipe = load([run.pipeline.judge, "--model_name_or_path", model], "grpo")
+    recipe = load_recipe([run.pipeline.judge, "--model_name_or_path", model], "grpo")
     # Another judge, or other weights under the same name, make other scores.
     # As the file says it: what follows the machine would make a moved folder's scores another judge's.
     settings = {key: value for key, value in masked(read_yaml(Path(run.pipeline.judge))).items() if key != "model_name_or_path"}
@@ -384,8 +392,8 @@ def _judge(run: _Run, stage: Stage, model: str) -> Scores:
         judged_on=what,
     )
     path.parent.mkdir(parents=True, exist_ok=True)
-    run_dir.write_whole(path, json.dumps({"judged": judged, "scores": asdict(scores)}))
-    runtime.say(f"{stage.label}: greedy {sum(scores.greedy) / len(rows):.1%}, sampled {sum(scores.sampled) / len(rows):.1%} right")
+    files.write_whole(path, json.dumps({"judged": judged, "scores": asdict(scores)}))
+    console.say(f"{stage.label}: greedy {sum(scores.greedy) / len(rows):.1%}, sampled {sum(scores.sampled) / len(rows):.1%} right")
     return scores
 
 
@@ -417,7 +425,7 @@ def main(argv: Sequence[str] | None = None) -> None:
     options = parser.parse_args(argv)
     logging.basicConfig(level=logging.WARNING, format="%(message)s", stream=sys.stderr)
     logging.getLogger("r1_recipes").setLevel(logging.INFO)
-    with runtime.reported_errors():
+    with console.reported_errors():
         settings = {"problems": options.problems, "num_samples": options.num_samples, "seed": options.seed}
         try:
             run_pipeline(options.pipeline, options.output_dir, **settings)

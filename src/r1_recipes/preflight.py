@@ -15,8 +15,8 @@ import unicodedata
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
-from r1_recipes import runtime
-from r1_recipes.errors import RecipeError
+from r1_recipes.common import console, processes
+from r1_recipes.common.errors import RecipeError
 from r1_recipes.preflight_checks import contract, data, fit, resolve, signal
 from r1_recipes.preflight_checks.findings import ERROR, OK, WARNING, Finding, Report, clip
 
@@ -24,8 +24,8 @@ if TYPE_CHECKING:
     from datasets import Dataset
     from rich.console import Console
 
-    from r1_recipes.formats import ResponseFormat
-    from r1_recipes.recipe import Recipe
+    from r1_recipes.prompts.formats import ResponseFormat
+    from r1_recipes.recipe.load import Recipe
 
 logger = logging.getLogger("r1_recipes.preflight")  # under `python -m` this module is called __main__
 
@@ -58,9 +58,9 @@ def main(argv: Sequence[str] | None = None) -> None:
     form.add_argument("--brief", action="store_true", help="the verdicts alone: a line a check, and what is wrong or was sampled")
     form.add_argument("--json", action="store_true", help="everything as one JSON object on stdout")
     options, overrides = parser.parse_known_args(argv)
-    if not runtime.is_main_process():
+    if not processes.is_main_process():
         return
-    with runtime.reported_errors():
+    with console.reported_errors():
         for name in ("groups", "seconds", "num_processes"):
             if (value := getattr(options, name)) is not None and value <= 0:
                 raise RecipeError(f"--{name.replace('_', '-')}: found {value}; over 0")
@@ -73,7 +73,7 @@ def main(argv: Sequence[str] | None = None) -> None:
             seconds=options.seconds,
             processes=options.num_processes,
         )
-        runtime.say(as_json(report) if options.json else as_text(report, brief=options.brief))
+        console.say(as_json(report) if options.json else as_text(report, brief=options.brief))
     if report.count(ERROR):
         raise SystemExit(1)
 
@@ -109,7 +109,7 @@ def examine(
         recipe = resolve.read_recipe(report, argv, method or resolve.guess_method(argv))
         if recipe is None:
             return report
-        runtime.set_up_logging(recipe)
+        console.set_up_logging(recipe)
         resolve.check_surroundings(report, recipe)
         loaded = contract.load_tokenizer(report, recipe)
         tokenizer, fmt = loaded or (None, data.plain_format(recipe))

@@ -23,12 +23,12 @@ from typing import Any
 
 import yaml
 
+from r1_recipes.common.chat_client import PATIENCE, ChatServer, Reply
+from r1_recipes.common.errors import RecipeError, first_line, nearest, unknown_name
 from r1_recipes.decontaminate import Decontaminator, Deduplicator, EvaluationSet
-from r1_recipes.errors import RecipeError, first_line, nearest, unknown_name
-from r1_recipes.formats import ParsedResponse, ResponseFormat
+from r1_recipes.prompts.formats import ParsedResponse, ResponseFormat
 from r1_recipes.rewards.language import LANGUAGES, LanguageConsistencyReward, language_code
 from r1_recipes.rewards.text import RepetitionPenaltyReward
-from r1_recipes.server import PATIENCE, ChatServer, Reply
 
 logger = logging.getLogger(__name__)
 

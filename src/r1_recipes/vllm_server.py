@@ -20,12 +20,14 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 from urllib.parse import urlsplit
 
-from r1_recipes import runtime
-from r1_recipes.errors import RecipeError, install_hint
-from r1_recipes.recipe import load, read_yaml
+from r1_recipes.common import console
+from r1_recipes.common.errors import RecipeError, install_hint
+from r1_recipes.models.weights import model_path
+from r1_recipes.recipe import load_recipe
+from r1_recipes.recipe.text import read_yaml
 
 if TYPE_CHECKING:
-    from r1_recipes.recipe import Recipe
+    from r1_recipes.recipe.load import Recipe
 
 logger = logging.getLogger("r1_recipes.vllm_server")  # under `python -m` this module is called __main__
 
@@ -42,15 +44,15 @@ def main(argv: Sequence[str] | None = None) -> None:
     """
     argv = list(sys.argv[1:] if argv is None else argv)
     if not argv or {"-h", "--help"} & set(argv):
-        runtime.say(__doc__.strip())
+        console.say(__doc__.strip())
         raise SystemExit(0 if argv else 2)
     shown = "--print" in argv
-    with runtime.reported_errors():
+    with console.reported_errors():
         command = server_command([word for word in argv if word != "--print"])
         if not shown:
             _check_vllm(argv[0])
     if shown:
-        runtime.say(" ".join(f"{name}={value}" for name, value in ENVIRONMENT.items()) + " " + shlex.join(command))
+        console.say(" ".join(f"{name}={value}" for name, value in ENVIRONMENT.items()) + " " + shlex.join(command))
         return
     logger.info("%s", shlex.join(command))
     os.execve(command[0], command, {**os.environ, **ENVIRONMENT})
@@ -73,7 +75,7 @@ def server_command(argv: Sequence[str]) -> list[str]:
         cut = words.index("--")
         words, flags = words[:cut], words[cut + 1 :]
     # The command says nothing of where it was derived: with use_cpu, Transformers takes bf16 and fp16 where there is no GPU, too.
-    recipe = load([*words, "--use_cpu", "true", "--strict_hardware", "false"], _method(words))
+    recipe = load_recipe([*words, "--use_cpu", "true", "--strict_hardware", "false"], _method(words))
     model, training = recipe.model, recipe.training
     if model.load_in_4bit or model.load_in_8bit:
         raise RecipeError(
@@ -81,8 +83,6 @@ def server_command(argv: Sequence[str]) -> list[str]:
             "(https://github.com/huggingface/trl/issues/4973); leave them out, or train with --use_vllm false"
         )
     from trl.scripts.vllm_serve import ScriptArguments, build_command
-
-    from r1_recipes.data import model_path
 
     host, port = _address(recipe)
     arguments = ScriptArguments(

@@ -8,10 +8,10 @@ import pytest
 from datasets import Dataset
 
 from r1_recipes import verification
+from r1_recipes.common.errors import RecipeError
 from r1_recipes.data import MAPPERS, Mapper, load_dataset, register_mapper
 from r1_recipes.data.load import LoadReport, build_prompt, drop_overlap
-from r1_recipes.errors import RecipeError
-from r1_recipes.formats import FORMATS, get_response_format
+from r1_recipes.prompts.formats import FORMATS, get_response_format
 
 FMT = get_response_format("think_answer")
 DEFAULTS = {
@@ -64,13 +64,13 @@ def tokenizer(tmp_path_factory):
     """One token a byte, ChatML around the turns."""
     from transformers import AutoTokenizer
 
-    from r1_recipes.smoke import build_tiny_model
+    from r1_recipes.models.smoke import build_tiny_model
 
     return AutoTokenizer.from_pretrained(build_tiny_model(tmp_path_factory.mktemp("tiny"), {}))
 
 
 def test_the_arguments_of_these_tests_are_the_recipe_s():
-    from r1_recipes.arguments import RecipeArguments
+    from r1_recipes.recipe.types import RecipeArguments
 
     actual = vars(RecipeArguments(dataset_name="rows"))
     assert DEFAULTS.items() <= actual.items()

@@ -8,9 +8,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from r1_recipes import verification
+from r1_recipes.common.errors import RecipeError
 from r1_recipes.data import MAPPERS, Mapper, SkipRow, get_mapper, register_mapper
 from r1_recipes.data.mappers import last_boxed
-from r1_recipes.errors import RecipeError
 
 GYM_ROW = MAPPERS["reasoning_gym"].examples[0]
 VERL_ROW = MAPPERS["verl"].examples[0]
@@ -529,7 +529,7 @@ def test_auto_with_a_prompt_column_means_prompt_solution():
         ("auto", {}, ["none fits the columns ['a', 'b']", "prompt_column"]),
         ("gms8k", {}, ["unknown mapper 'gms8k'", "'gsm8k'"]),
         ("arithmetic", {"worked_shar": 1}, ["key of mapper 'arithmetic'", "worked_share"]),
-        ("r1_recipes.errors:nearest", {}, ["not a subclass of r1_recipes.data.Mapper"]),
+        ("r1_recipes.common.errors:nearest", {}, ["not a subclass of r1_recipes.data.Mapper"]),
     ],
 )
 def test_a_mapper_that_cannot_be_built(name, config, parts):

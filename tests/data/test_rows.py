@@ -11,10 +11,10 @@ import pyarrow
 import pyarrow.parquet
 import pytest
 
+from r1_recipes.common.errors import RecipeError
 from r1_recipes.data import SkipRow, get_mapper, load_rows
 from r1_recipes.data.mappers.base import as_text
 from r1_recipes.data.sources import CsvStyle
-from r1_recipes.errors import RecipeError
 
 AB = [{"a": "1", "b": "2"}]
 DEEP = b'{"a": ' + b"[" * 100_000 + b"]" * 100_000 + b"}"

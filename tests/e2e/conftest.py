@@ -2,8 +2,8 @@
 
 import pytest
 
-from r1_recipes.embedded import smollm2_checkpoint
-from r1_recipes.errors import RecipeError
+from r1_recipes.common.errors import RecipeError
+from r1_recipes.models.embedded import smollm2_checkpoint
 
 
 @pytest.fixture(scope="session")

@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from r1_recipes import report
+from r1_recipes.report.page import write
 from tests.test_report import EVIL, completion, ramp, write_run
 
 pytestmark = pytest.mark.e2e
@@ -98,12 +98,12 @@ def folders(tmp_path_factory: pytest.TempPathFactory) -> list[Path]:
 
 @pytest.fixture(scope="module")
 def one(folders: list[Path]) -> Path:
-    return report.write(folders[:1])
+    return write(folders[:1])
 
 
 @pytest.fixture(scope="module")
 def both(folders: list[Path], tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return report.write(folders, tmp_path_factory.mktemp("page") / "both.html")
+    return write(folders, tmp_path_factory.mktemp("page") / "both.html")
 
 
 def column(page: Any, label: str) -> list[str]:
@@ -259,7 +259,7 @@ def test_nothing_is_wider_than_a_phone(visit: Callable, both: Path) -> None:
 
 
 def test_empty_run_opens(visit: Callable, tmp_path: Path) -> None:
-    page = visit(report.write([tmp_path]))
+    page = visit(write([tmp_path]))
     assert page.locator("#missing li").count() == 5
     assert page.locator("#completions-note").inner_text() == "The run logged no completions."
 
@@ -278,7 +278,7 @@ def test_five_hundred_steps_of_64_open_in_two_seconds(browser: Any, tmp_path: Pa
         rows[step] = [completion(step, text(), questions[i // 8], accuracy=draw.random(), advantage=draw.gauss(0, 1)) for i in range(64)]
     names = [*metrics(0), "kl", "loss", "grad_norm", "learning_rate", "num_tokens", "completions/max_length", "completions/min_length"]
     folder = write_run(tmp_path / "run", {name: [draw.random() for _ in range(500)] for name in names}, rows)
-    path = report.write([folder])
+    path = write([folder])
     assert path.stat().st_size < 15e6
     page = browser.new_page()
     session = page.context.new_cdp_session(page)

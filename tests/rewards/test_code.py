@@ -17,14 +17,14 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from r1_recipes.common.errors import RecipeError
 from r1_recipes.data import MAPPERS
-from r1_recipes.errors import RecipeError
-from r1_recipes.formats import get_response_format
+from r1_recipes.prompts.formats import get_response_format
 from r1_recipes.rewards import code as code_module
 from r1_recipes.rewards import get_reward_funcs
 from r1_recipes.rewards.code import Case, extract_code, last_fence, read_test_cases
-from r1_recipes.sandbox import Bubblewrap, Call, Limits, Outcome, Program, SandboxError
-from r1_recipes.sandbox.base import payload
+from r1_recipes.rewards.sandbox import Bubblewrap, Call, Limits, Outcome, Program, SandboxError
+from r1_recipes.rewards.sandbox.base import payload
 
 THINK = get_response_format("think_answer")
 DOUBLE = "print(2 * int(input()))"
@@ -457,7 +457,7 @@ class TestRefusal:
     """Without a sandbox nothing runs: neither at the start of a run nor, should a caller skip that, at its first program."""
 
     def test_no_sandbox_no_run(self, monkeypatch):
-        from r1_recipes.sandbox import bubblewrap
+        from r1_recipes.rewards.sandbox import bubblewrap
 
         monkeypatch.setattr(bubblewrap.shutil, "which", lambda name, **_: None)
         monkeypatch.setattr(code_module, "get_sandbox", lambda *kind: Bubblewrap())
@@ -557,7 +557,7 @@ class TestCheating:
 
 
 def run_settings(**params: Any) -> Any:
-    """What :func:`r1_recipes.runtime.check_starts` reads of a recipe, with the code reward and no sandbox to be had."""
+    """What :func:`r1_recipes.training.checks.check_starts` reads of a recipe, with the code reward and no sandbox to be had."""
     script = types.SimpleNamespace(
         smoke=False, dataset_name=None, dataset_mixture=None, reward_funcs=["format", "code"], response_format="think_answer"
     )
@@ -569,14 +569,14 @@ def run_settings(**params: Any) -> Any:
 
 
 def test_a_run_without_a_sandbox_is_refused_at_its_start(monkeypatch):
-    from r1_recipes import runtime
+    from r1_recipes.training import checks
 
     def refuse(self: Any) -> None:
         raise RecipeError("no sandbox; install bubblewrap")
 
     monkeypatch.setattr(code_module.CodeReward, "check_start", refuse)
     with pytest.raises(RecipeError, match=r"recipe\.yaml: .*install bubblewrap"):
-        runtime.check_starts(run_settings())
+        checks.check_starts(run_settings())
     # a smoke run is one step of a random model, which writes no program
-    runtime.check_starts(run_settings(smoke=True))
-    runtime.check_starts(run_settings(reward_funcs=["format"]))
+    checks.check_starts(run_settings(smoke=True))
+    checks.check_starts(run_settings(reward_funcs=["format"]))

@@ -11,10 +11,10 @@ from pathlib import Path
 import pytest
 
 from r1_recipes import verification
-from r1_recipes.countdown import Puzzle
-from r1_recipes.errors import RecipeError
-from r1_recipes.formats import FORMATS, get_response_format
+from r1_recipes.common.errors import RecipeError
+from r1_recipes.prompts.formats import FORMATS, get_response_format
 from r1_recipes.rewards import get_reward_funcs
+from r1_recipes.tasks.countdown import Puzzle
 
 PUZZLE = Puzzle((7, 4, 3), 31)
 GYM = {"question": "q", "answer": "7*4+3", "metadata": {"source_dataset": "countdown", "numbers": [7, 4, 3], "target": 31}}

@@ -16,7 +16,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from r1_recipes import grpo
-from r1_recipes.errors import RecipeError
+from r1_recipes.common.errors import RecipeError
 from r1_recipes.rewards import check_task_rewards, get_reward_funcs, route
 from tests.conftest import metrics
 

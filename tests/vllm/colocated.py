@@ -16,7 +16,9 @@ from typing import Any
 
 from trl.generation import vllm_generation
 
-from r1_recipes import grpo, recipe, runtime
+from r1_recipes import grpo
+from r1_recipes.recipe import machine
+from r1_recipes.training import checks
 
 
 def _reload(self: Any) -> None:
@@ -34,8 +36,8 @@ def main() -> None:
     how, *words = sys.argv[1:]
     vllm_generation.VLLMGeneration.sync_weights = {"reload": _reload, "none": lambda self: None}[how]
     # A run without a GPU goes without vLLM, or is refused, since TRL's way fails there.
-    recipe.follow_machine = lambda *arguments: {}
-    runtime.check_generation_backend = lambda recipe: None
+    machine.follow_machine = lambda *arguments: {}
+    checks.check_generation_backend = lambda recipe: None
     engine = vllm_generation.LLM
     # In the trainer's precision, so that both compute the same; and compiling the model would take most of the test.
     vllm_generation.LLM = lambda *args, **options: engine(*args, **options, dtype="float32", enforce_eager=True)

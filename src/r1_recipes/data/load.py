@@ -11,10 +11,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
+from r1_recipes.common.errors import RecipeError, first_line, nearest, unknown_name
 from r1_recipes.data.mappers import Conversations, Mapper, SkipRow, get_mapper, read_conversation, read_turns
 from r1_recipes.data.sources import CsvStyle, load_rows
-from r1_recipes.errors import RecipeError, first_line, nearest, unknown_name
-from r1_recipes.formats import ResponseFormat, get_response_format
+from r1_recipes.prompts.formats import ResponseFormat, get_response_format
 
 if TYPE_CHECKING:
     from datasets import Dataset
@@ -85,7 +85,7 @@ def load_dataset(
     """Load, map, select and render one split of a recipe's data.
 
     Args:
-        args: :class:`~r1_recipes.arguments.RecipeArguments`.
+        args: :class:`~r1_recipes.recipe.types.RecipeArguments`.
         fmt: the response format, which writes prompts and targets.
         method: what the rows are for; ``prompt`` is messages, the instruction first and the user's turn last.
 

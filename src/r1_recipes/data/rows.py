@@ -26,8 +26,8 @@ from datasets.fingerprint import Hasher
 from datasets.utils.json import ujson_loads
 from pyarrow import compute
 
+from r1_recipes.common.errors import RecipeError, first_line
 from r1_recipes.data.sources import CsvStyle, plain_features
-from r1_recipes.errors import RecipeError, first_line
 
 logger = logging.getLogger(__name__)
 

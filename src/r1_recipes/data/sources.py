@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any
 
 import yaml
 
-from r1_recipes.errors import RecipeError, first_line, install_hint, nearest, unknown_name
+from r1_recipes.common.errors import RecipeError, first_line, install_hint, nearest, unknown_name
 from r1_recipes.verification.gym import check_task
 
 if TYPE_CHECKING:
@@ -29,7 +29,6 @@ logger = logging.getLogger(__name__)
 _ENDINGS = (".jsonl", ".json", ".csv", ".tsv", ".parquet", ".ndjson")
 _TASK_PREFIX = "reasoning_gym:"
 _COUNTDOWN_PREFIX = "countdown:"
-_EMBEDDED_PREFIX = "embedded:"
 
 
 @dataclass(frozen=True)
@@ -300,31 +299,6 @@ def _modelscope_rows(name: str, split: str, config: str | None, revision: str | 
     return undecoded(loaded.to_hf_dataset() if hasattr(loaded, "to_hf_dataset") else loaded)
 
 
-def model_path(name: str, hub: str, revision: str | None = None) -> str:
-    """A model id as Transformers can load it: as it is, the local snapshot that ModelScope downloads, or the embedded model's folder.
-
-    Raises:
-        RecipeError: ModelScope is asked for and not installed, or does not deliver; no such embedded model.
-    """
-    if name.startswith(_EMBEDDED_PREFIX):
-        from r1_recipes.embedded import EMBEDDED
-
-        if name.removeprefix(_EMBEDDED_PREFIX) not in EMBEDDED:
-            raise RecipeError("model_name_or_path: " + unknown_name("embedded model", name.removeprefix(_EMBEDDED_PREFIX), EMBEDDED))
-        return str(EMBEDDED[name.removeprefix(_EMBEDDED_PREFIX)]())
-    if hub != "modelscope" or Path(name).exists():
-        return name
-    try:
-        from modelscope import snapshot_download
-    except ImportError as error:
-        raise RecipeError(f"hub: modelscope cannot be used here ({error}): {install_hint('modelscope')}") from error
-    try:
-        # ModelScope's default branch is 'master'; 'main' is what TRL's model_revision defaults to.
-        return snapshot_download(name, revision=None if revision in (None, "main") else revision)
-    except Exception as error:
-        raise RecipeError(f"model_name_or_path: {name!r} cannot be loaded from ModelScope: {first_line(error)}") from error
-
-
 def reasoning_gym_rows(task: str, split: str, config: dict[str, Any]) -> Dataset:
     """Rows of a reasoning-gym task, with train and test disjoint by question.
 
@@ -420,7 +394,7 @@ def countdown_rows(count: str, split: str, config: dict[str, Any]) -> Dataset:
 
     from datasets import Dataset
 
-    from r1_recipes.countdown import draw
+    from r1_recipes.tasks.countdown import draw
 
     bounds = re.fullmatch(r"([2-6])(?:-([2-6]))?", count)
     if bounds is None or bounds[1] > (bounds[2] or bounds[1]):

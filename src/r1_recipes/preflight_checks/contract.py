@@ -6,13 +6,14 @@ import re
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from r1_recipes import runtime
-from r1_recipes.errors import RecipeError, first_line
-from r1_recipes.formats import FORMATS, ResponseFormat
+from r1_recipes.common.errors import RecipeError, first_line
+from r1_recipes.metrics.rows import reward_functions
+from r1_recipes.models.tokenizer import generation_prompt, load_tokenizer
 from r1_recipes.preflight_checks.data import rendered
 from r1_recipes.preflight_checks.findings import Report, clip, listed, spread
-from r1_recipes.preflight_checks.judging import FULL_MARKS, reward_functions, total, weights
-from r1_recipes.recipe import Recipe
+from r1_recipes.preflight_checks.judging import FULL_MARKS, total, weights
+from r1_recipes.prompts.formats import FORMATS, ResponseFormat
+from r1_recipes.recipe.load import Recipe
 from r1_recipes.rewards.call import right_answer, score
 
 if TYPE_CHECKING:
@@ -57,7 +58,7 @@ def load_tokenizer(report: Report, recipe: Recipe) -> tuple[Any, ResponseFormat]
 
     with report.refusals("contract.tokenizer"):
         try:
-            return runtime.load_tokenizer(recipe)
+            return load_tokenizer(recipe)
         except TemplateError as error:
             raise RecipeError(f"chat_template: that of {recipe.model.model_name_or_path} cannot be used: {first_line(error)}") from error
     return None
@@ -66,7 +67,7 @@ def load_tokenizer(report: Report, recipe: Recipe) -> tuple[Any, ResponseFormat]
 def check_template(report: Report, recipe: Recipe, tokenizer: Any, fmt: ResponseFormat) -> None:
     """How the assistant's turn begins and ends."""
     model = recipe.model.model_name_or_path
-    turn = runtime.generation_prompt(tokenizer)
+    turn = generation_prompt(tokenizer)
     reasoning_tags = sorted({other.reasoning_tags[0] for other in FORMATS.values() if other.reasoning_tags})
     foreign = [tag for tag in reasoning_tags if tag in turn and tag not in (fmt.reasoning_tags or ())]
     if foreign and fmt.reasoning_tags:
@@ -95,7 +96,7 @@ def check_template(report: Report, recipe: Recipe, tokenizer: Any, fmt: Response
 def _check_end(report: Report, recipe: Recipe, tokenizer: Any) -> None:
     from jinja2 import TemplateError
 
-    from r1_recipes.sft import turn_end
+    from r1_recipes.models.tokenizer import turn_end
 
     model = recipe.model.model_name_or_path
     if tokenizer.eos_token is None:
@@ -351,7 +352,7 @@ def _check_total(report: Report, used: Sequence[tuple[str, float, Verdicts]]) ->
 
 def check_targets(report: Report, recipe: Recipe, rows: Dataset, tokenizer: Any) -> None:
     """SFT: the chat template writes the target whole, right after the prompt that generation will be given."""
-    from r1_recipes.sft import check_target
+    from r1_recipes.models.tokenizer import check_target
 
     sample = [rows[index] for index in spread(len(rows), _SAMPLE)]
     if not isinstance(sample[0]["completion"], list):

@@ -6,11 +6,11 @@ import dataclasses
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
-from r1_recipes.errors import RecipeError, first_line
-from r1_recipes.formats import ResponseFormat, get_response_format
+from r1_recipes.common.errors import RecipeError, first_line
 from r1_recipes.preflight_checks.findings import Report, clip, listed, spread
 from r1_recipes.preflight_checks.judging import GRADED
-from r1_recipes.recipe import Recipe
+from r1_recipes.prompts.formats import ResponseFormat, get_response_format
+from r1_recipes.recipe.load import Recipe
 from r1_recipes.rewards.call import right_answer
 
 if TYPE_CHECKING:
@@ -44,7 +44,7 @@ def load(report: Report, recipe: Recipe, fmt: ResponseFormat, tokenizer: Any) ->
     with report.refusals("data.unusable"):
         source = None
         if script.smoke:
-            from r1_recipes.smoke import example_rows
+            from r1_recipes.models.smoke import example_rows
 
             source = example_rows(script, recipe.method)
         rows, loaded = load_dataset(script, fmt, recipe.method, split="train", tokenizer=tokenizer, rows=source)

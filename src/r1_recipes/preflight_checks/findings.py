@@ -7,8 +7,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Any
 
-from r1_recipes.errors import RecipeError
-from r1_recipes.masking import masked_text
+from r1_recipes.common.errors import RecipeError
+from r1_recipes.common.masking import masked_text
 
 OK, WARNING, ERROR = LEVELS = ("ok", "warning", "error")
 

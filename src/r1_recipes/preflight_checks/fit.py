@@ -12,10 +12,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from r1_recipes import runtime
-from r1_recipes.errors import RecipeError, first_line, install_hint
+from r1_recipes.common.errors import RecipeError, first_line, install_hint
 from r1_recipes.preflight_checks.findings import Report, listed
-from r1_recipes.recipe import Recipe
+from r1_recipes.recipe.load import Recipe
+from r1_recipes.training import checks
 
 _BYTES = {"float64": 8, "float32": 4, "bfloat16": 2, "float16": 2}
 # Copies of the trained parameters that an optimizer keeps; all others count as Adam, with two.
@@ -534,7 +534,7 @@ def check_versions(report: Report, recipe: Recipe) -> None:
         shown = listed([f"{name} {version}" for name, version in installed.items()], 20)
         report.ok("fit.versions", f"{shown}: as {'tested' if pins else 'supported'}")
     with report.refusals("fit.vllm"):
-        runtime.check_generation_backend(recipe)
+        checks.check_generation_backend(recipe)
         if getattr(recipe.training, "use_vllm", False):
             _check_vllm(report)
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
-from r1_recipes.formats import ResponseFormat
-from r1_recipes.recipe import Recipe
+from r1_recipes.prompts.formats import ResponseFormat
+from r1_recipes.recipe.load import Recipe
 
 NEEDS_MODEL = "reward_model"
 # What a right answer in the right shape gets of a rule; other rewards' best value is their author's to know.

@@ -10,11 +10,15 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
-from r1_recipes import run_dir, runtime
-from r1_recipes.errors import RecipeError
-from r1_recipes.masking import masked_text
+from r1_recipes.common.errors import RecipeError
+from r1_recipes.common.masking import masked_text
 from r1_recipes.preflight_checks.findings import Report
-from r1_recipes.recipe import Recipe, argument_types, load, read_yaml
+from r1_recipes.recipe import load_recipe
+from r1_recipes.recipe.keys import argument_types
+from r1_recipes.recipe.load import Recipe
+from r1_recipes.recipe.text import read_yaml
+from r1_recipes.runs import run_dir
+from r1_recipes.training import checks
 
 _LAUNCHER = ("WORLD_SIZE", "RANK", "LOCAL_RANK", "LOCAL_WORLD_SIZE", "ACCELERATE_USE_DEEPSPEED", "ACCELERATE_USE_FSDP")
 _BATCH_KEYS = ("generation_batch_size", "steps_per_generation", "per_device_eval_batch_size")
@@ -63,7 +67,7 @@ def read_recipe(report: Report, argv: Sequence[str], method: str) -> Recipe | No
     batch = held_out = None
     for _ in range(4):
         try:
-            recipe = load([*argv, *extra], method)
+            recipe = load_recipe([*argv, *extra], method)
             break
         except RecipeError as error:
             if found := _GROUPS.search(str(error)) or _GLOBAL.search(str(error)):
@@ -131,8 +135,8 @@ def changed_defaults(recipe: Recipe) -> list[dict[str, Any]]:
 def check_surroundings(report: Report, recipe: Recipe) -> None:
     """Trackers, the run directory, vLLM, and recipes that have to run first."""
     with report.refusals("recipe.needs"):
-        runtime.check_starts(recipe)
+        checks.check_starts(recipe)
     with report.refusals("recipe.tracker"):
-        runtime.check_trackers(recipe)
+        checks.check_trackers(recipe)
     with report.refusals("recipe.output_dir"):
         run_dir.check(recipe, Path(recipe.training.output_dir))

@@ -8,17 +8,18 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from r1_recipes.errors import RecipeError, first_line
-from r1_recipes.formats import ResponseFormat
+from r1_recipes.common.errors import RecipeError, first_line
+from r1_recipes.metrics.rows import reward_functions
 from r1_recipes.preflight_checks.findings import Report, spread
-from r1_recipes.preflight_checks.judging import reward_functions, total, weights
-from r1_recipes.recipe import Recipe
+from r1_recipes.preflight_checks.judging import total, weights
+from r1_recipes.prompts.formats import ResponseFormat
+from r1_recipes.recipe.load import Recipe
 from r1_recipes.rewards.call import score
 
 if TYPE_CHECKING:
     from datasets import Dataset
 
-    from r1_recipes.backends import Completion
+    from r1_recipes.completions.backends import Completion
 
 _SHOWN = 5
 # Shares of groups without any spread, and of completions that are cut, from which a run is doubtful, and from which it is in vain.
@@ -77,7 +78,7 @@ def sample(recipe: Recipe, rows: Dataset, tokenizer: Any, *, groups: int, second
     from tqdm.auto import tqdm
     from transformers import set_seed
 
-    from r1_recipes.backends import complete, load_model, sampling
+    from r1_recipes.completions.backends import complete, load_model, sampling
 
     training = recipe.training
     settings = sampling(training) | (training.generation_kwargs or {})

@@ -1,6 +1,7 @@
 """Rewards by name. ``get_reward_funcs(["accuracy", "format"])`` gives what ``trl.GRPOTrainer`` takes; imports no torch."""
 
 # Importing a family registers its rewards.
+from r1_recipes.common.messages import completion_texts
 from r1_recipes.rewards import accuracy as _accuracy  # noqa: F401
 from r1_recipes.rewards import code as _code  # noqa: F401
 from r1_recipes.rewards import countdown as _countdown  # noqa: F401
@@ -16,7 +17,6 @@ from r1_recipes.rewards.registry import (
     AnswerReward,
     Reward,
     answer_rewards,
-    completion_texts,
     get_reward_funcs,
     register_reward,
     resolve_reward,

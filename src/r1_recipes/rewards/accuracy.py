@@ -7,9 +7,10 @@ from dataclasses import dataclass
 from typing import Any
 
 from r1_recipes import verification
-from r1_recipes.errors import RecipeError
-from r1_recipes.formats import ResponseFormat
-from r1_recipes.rewards.registry import AnswerReward, completion_texts, register_reward
+from r1_recipes.common.errors import RecipeError
+from r1_recipes.common.messages import completion_texts
+from r1_recipes.prompts.formats import ResponseFormat
+from r1_recipes.rewards.registry import AnswerReward, register_reward
 
 
 def parsed_answers(fmt: ResponseFormat, completions: Sequence[Any]) -> list[str | None]:

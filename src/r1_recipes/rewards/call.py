@@ -12,8 +12,8 @@ from collections.abc import Awaitable, Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from r1_recipes.errors import RecipeError, first_line
-from r1_recipes.formats import ResponseFormat, boxed_spans
+from r1_recipes.common.errors import RecipeError, first_line
+from r1_recipes.prompts.formats import ResponseFormat, boxed_spans
 
 if TYPE_CHECKING:
     from datasets import Dataset
@@ -161,7 +161,7 @@ def _place(function: Callable, error: Exception | None = None) -> str:
 
 
 def _question(row: dict[str, Any]) -> str:
-    from r1_recipes.rewards.registry import last_user_text
+    from r1_recipes.common.messages import last_user_text
 
     return last_user_text(row["prompt"])[:80]
 

@@ -17,11 +17,12 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import Any
 
-from r1_recipes.errors import RecipeError
-from r1_recipes.formats import ResponseFormat
+from r1_recipes.common.errors import RecipeError
+from r1_recipes.common.messages import completion_texts
+from r1_recipes.prompts.formats import ResponseFormat
 from r1_recipes.rewards.model import summary
-from r1_recipes.rewards.registry import Reward, completion_texts, register_reward
-from r1_recipes.sandbox import CONTAINERS, Call, Limits, Outcome, Program, Sandbox, SandboxError, check_provider, get_sandbox
+from r1_recipes.rewards.registry import Reward, register_reward
+from r1_recipes.rewards.sandbox import CONTAINERS, Call, Limits, Outcome, Program, Sandbox, SandboxError, check_provider, get_sandbox
 
 logger = logging.getLogger(__name__)
 

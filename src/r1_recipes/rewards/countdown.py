@@ -7,10 +7,10 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from r1_recipes.countdown import MAX_ANSWER_CHARS, Puzzle, Verdict, check, read_puzzle, scorer_puzzle
-from r1_recipes.errors import RecipeError
+from r1_recipes.common.errors import RecipeError
 from r1_recipes.rewards.accuracy import parsed_answers, require_solution
 from r1_recipes.rewards.registry import AnswerReward, register_reward
+from r1_recipes.tasks.countdown import MAX_ANSWER_CHARS, Puzzle, Verdict, check, read_puzzle, scorer_puzzle
 
 
 @register_reward("countdown")
@@ -19,7 +19,7 @@ class CountdownReward(AnswerReward):
     """1.0 where the answer makes the target of every number exactly once, ``countdown_format_score`` for any other answer, 0.0 for none.
 
     Range: {0, ``countdown_format_score``, 1}; 0 for ``countdown_format_score`` makes it 0 or 1. ``None`` for a row without a puzzle. What
-    is right is :func:`r1_recipes.countdown.check`'s to say; the answer is all that stands in the format's answer block, over as many lines
+    is right is :func:`r1_recipes.tasks.countdown.check`'s to say; the answer is all that stands in the format's answer block, over as many lines
     as it takes.
 
     A row's puzzle is read from the column ``scorer`` (the mappers ``countdown`` and ``verl`` write it), else from ``nums`` or ``numbers``

@@ -6,7 +6,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from r1_recipes.rewards.registry import Reward, completion_texts, register_reward
+from r1_recipes.common.messages import completion_texts
+from r1_recipes.rewards.registry import Reward, register_reward
 
 
 @register_reward("format")

@@ -14,9 +14,10 @@ from dataclasses import dataclass
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any
 
-from r1_recipes.errors import unknown_name
-from r1_recipes.formats import ResponseFormat
-from r1_recipes.rewards.registry import Reward, completion_texts, last_user_text, register_reward
+from r1_recipes.common.errors import unknown_name
+from r1_recipes.common.messages import completion_texts, last_user_text
+from r1_recipes.prompts.formats import ResponseFormat
+from r1_recipes.rewards.registry import Reward, register_reward
 
 if TYPE_CHECKING:
     from lingua import LanguageDetector

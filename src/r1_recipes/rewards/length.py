@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
-from r1_recipes import processes
+from r1_recipes.common import processes
 from r1_recipes.rewards.accuracy import correctness, require_solution
 from r1_recipes.rewards.registry import Reward, register_reward
 

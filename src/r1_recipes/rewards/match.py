@@ -9,12 +9,13 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from r1_recipes.errors import RecipeError
-from r1_recipes.formats import boxed_spans
+from r1_recipes.common.chat_client import ChatServer
+from r1_recipes.common.errors import RecipeError
+from r1_recipes.common.messages import last_user_text
+from r1_recipes.prompts.formats import boxed_spans
 from r1_recipes.rewards.accuracy import correctness, require_solution
 from r1_recipes.rewards.model import read_score
-from r1_recipes.rewards.registry import AnswerReward, last_user_text, register_reward
-from r1_recipes.server import ChatServer
+from r1_recipes.rewards.registry import AnswerReward, register_reward
 
 logger = logging.getLogger(__name__)
 

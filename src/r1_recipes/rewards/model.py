@@ -13,10 +13,11 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from r1_recipes.errors import RecipeError, first_line, unknown_name
-from r1_recipes.formats import ResponseFormat
-from r1_recipes.rewards.registry import Reward, completion_texts, message_text, register_reward
-from r1_recipes.server import ChatServer
+from r1_recipes.common.chat_client import ChatServer
+from r1_recipes.common.errors import RecipeError, first_line, unknown_name
+from r1_recipes.common.messages import completion_texts, message_text
+from r1_recipes.prompts.formats import ResponseFormat
+from r1_recipes.rewards.registry import Reward, register_reward
 
 logger = logging.getLogger(__name__)
 

@@ -3,15 +3,14 @@
 from __future__ import annotations
 
 import dataclasses
-import importlib
-import os
-import sys
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
-from r1_recipes.errors import unknown_name
-from r1_recipes.formats import ParsedResponse, ResponseFormat, get_response_format
+from r1_recipes.common.errors import unknown_name
+from r1_recipes.common.messages import completion_texts
+from r1_recipes.common.plugins import import_object
+from r1_recipes.prompts.formats import ParsedResponse, ResponseFormat, get_response_format
 
 REWARDS: dict[str, type[Reward] | Callable] = {}
 
@@ -67,26 +66,6 @@ def _judges_answers(reward: type[Reward] | Callable | None) -> bool:
     return issubclass(reward, AnswerReward) or reward.name in ("code", "binary_code", "summary_facts")
 
 
-def completion_texts(completions: Sequence[Any]) -> list[str]:
-    """The generated text of each completion: TRL hands over strings, or one-message conversations."""
-    return [text if isinstance(text, str) else message_text(text[-1]) if text else "" for text in completions]
-
-
-def message_text(message: dict[str, Any]) -> str:
-    """The words of one message of a conversation; what is not text in it (an image) is left out."""
-    content = message.get("content")
-    if isinstance(content, list):  # multimodal content blocks
-        return "".join(block.get("text") or "" for block in content)
-    return content or ""
-
-
-def last_user_text(prompt: Any) -> str:
-    """The words of a prompt's last user message, or the prompt itself where it is text; ``""`` where there is no such message."""
-    if isinstance(prompt, str):
-        return prompt
-    return next((message_text(message) for message in reversed(prompt or ()) if message.get("role") == "user"), "")
-
-
 def register_reward(name: str) -> Callable:
     """Class or function decorator that makes a reward available to recipes as ``name``.
 
@@ -106,28 +85,6 @@ def register_reward(name: str) -> Callable:
         return reward
 
     return decorate
-
-
-def import_object(path: str, kind: str) -> Any:
-    """Import ``my_module:my_name``, from the working directory too.
-
-    Raises:
-        ValueError: the module or the name in it does not exist; the message says which, and from where it was looked for.
-    """
-    module_name, _, attribute = path.partition(":")
-    if os.getcwd() not in sys.path:
-        sys.path.insert(0, os.getcwd())
-    try:
-        module = importlib.import_module(module_name)
-    except ModuleNotFoundError as error:
-        if error.name and not module_name.startswith(error.name):
-            raise
-        raise ValueError(f"{kind} {path!r}: no module {module_name!r} on the path or in {os.getcwd()}") from error
-    try:
-        return getattr(module, attribute)
-    except AttributeError as error:
-        names = (name for name in vars(module) if not name.startswith("_"))
-        raise ValueError(f"{kind} {path!r}: " + unknown_name(f"name in {module.__file__}", attribute, names)) from error
 
 
 def resolve_reward(name: str) -> type[Reward] | Callable:

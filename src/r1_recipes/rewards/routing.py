@@ -24,7 +24,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from r1_recipes.errors import RecipeError, unknown_name
+from r1_recipes.common.errors import RecipeError, unknown_name
 
 logger = logging.getLogger(__name__)
 

@@ -6,9 +6,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from r1_recipes.errors import RecipeError
+from r1_recipes.common.errors import RecipeError
+from r1_recipes.common.messages import completion_texts
 from r1_recipes.rewards.model import summary
-from r1_recipes.rewards.registry import Reward, completion_texts, register_reward
+from r1_recipes.rewards.registry import Reward, register_reward
 
 
 @dataclass(frozen=True)

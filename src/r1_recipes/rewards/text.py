@@ -7,10 +7,11 @@ from collections.abc import Hashable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from r1_recipes.errors import unknown_name
-from r1_recipes.formats import ResponseFormat
+from r1_recipes.common.errors import unknown_name
+from r1_recipes.common.messages import completion_texts
+from r1_recipes.prompts.formats import ResponseFormat
 from r1_recipes.rewards.accuracy import parsed_answers
-from r1_recipes.rewards.registry import Reward, completion_texts, register_reward
+from r1_recipes.rewards.registry import Reward, register_reward
 
 # Every repeat is bounded or runs over characters that what follows cannot match, so that a search is linear in the text.
 _STEP = re.compile(

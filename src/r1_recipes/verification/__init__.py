@@ -21,7 +21,7 @@ import time
 from collections.abc import Hashable, Iterator, Sequence
 from typing import Any
 
-from r1_recipes.countdown import Verdict, check, scorer_puzzle
+from r1_recipes.tasks.countdown import Verdict, check, scorer_puzzle
 from r1_recipes.verification.exact import read_value
 from r1_recipes.verification.gym import GRADED, SAME_TEXT, check_task, same_text
 from r1_recipes.verification.pool import STATS, Pool, VerificationStats
@@ -103,7 +103,7 @@ def score(scorers: Sequence[str], answers: Sequence[str | None]) -> list[bool]:
     """Judge each answer by its task's own scorer: Countdown's here, a reasoning-gym task's under the same limits as :func:`grade`.
 
     Args:
-        scorers: JSON ``{"countdown": {"numbers": […], "target": n}}`` (see :func:`r1_recipes.countdown.check`) or ``{"reasoning_gym": task
+        scorers: JSON ``{"countdown": {"numbers": […], "target": n}}`` (see :func:`r1_recipes.tasks.countdown.check`) or ``{"reasoning_gym": task
             name, "entry": the problem's entry}``.
         answers: final answers, aligned with ``scorers``; ``None`` where there is none.
 

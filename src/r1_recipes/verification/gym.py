@@ -34,7 +34,7 @@ REFUSED = {
 
 
 def check_task(task: str) -> None:
-    """Refuse a task that cannot be judged here; countdown can, by :func:`r1_recipes.countdown.check`.
+    """Refuse a task that cannot be judged here; countdown can, by :func:`r1_recipes.tasks.countdown.check`.
 
     Raises:
         ValueError: names the task, why, and what to do.

@@ -7,7 +7,7 @@ import json
 import sys
 from typing import Any
 
-from r1_recipes.errors import install_hint
+from r1_recipes.common.errors import install_hint
 from r1_recipes.verification.exact import NUMBER, plain_spelling
 from r1_recipes.verification.gym import SCORERS
 

@@ -13,7 +13,7 @@ import unicodedata
 from dataclasses import dataclass
 from fractions import Fraction
 
-from r1_recipes.formats import boxed_spans, one_spelling_of_boxes
+from r1_recipes.prompts.formats import boxed_spans, one_spelling_of_boxes
 from r1_recipes.verification.exact import Value, read_value
 
 MAX_ANSWER_CHARS = 1000

@@ -7,8 +7,8 @@ from collections.abc import Callable, Collection
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
-from r1_recipes.errors import RecipeError, unknown_name
-from r1_recipes.rewards.registry import import_object
+from r1_recipes.common.errors import RecipeError, unknown_name
+from r1_recipes.common.plugins import import_object
 
 MAPPERS: dict[str, type[Mapper]] = {}
 

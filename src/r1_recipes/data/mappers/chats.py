@@ -6,8 +6,8 @@ from collections.abc import Collection
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
+from r1_recipes.common.errors import RecipeError, unknown_name
 from r1_recipes.data.mappers.base import Mapper, SkipRow, as_text, register_mapper
-from r1_recipes.errors import RecipeError, unknown_name
 
 _ROLES = {"system": "system", "user": "user", "human": "user", "assistant": "assistant", "gpt": "assistant"}
 _THOUGHT = ("<|begin_of_thought|>", "<|end_of_thought|>")

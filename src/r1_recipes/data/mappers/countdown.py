@@ -6,9 +6,9 @@ import zlib
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
-from r1_recipes.countdown import Verdict, check, read_puzzle, search, steps
+from r1_recipes.common.errors import RecipeError, unknown_name
 from r1_recipes.data.mappers.base import Mapper, SkipRow, optional_text, register_mapper
-from r1_recipes.errors import RecipeError, unknown_name
+from r1_recipes.tasks.countdown import Verdict, check, read_puzzle, search, steps
 
 _COUNTDOWN_TEMPLATES = {
     "en": "Make {target} out of the numbers {numbers}. Use each of them exactly once, with +, -, *, / and brackets as needed. "
@@ -22,14 +22,14 @@ _COUNTDOWN_TEMPLATES = {
 class Countdown(Mapper):
     """Jiayi-Pan/Countdown-Tasks-3to4 and the source ``countdown:``: ``nums``, ``target`` and, in the latter, a solution, ``expression``.
 
-    The row's ``scorer`` judges by :func:`r1_recipes.countdown.check`; ``task`` is ``countdown``. Where there is a solution, it is an SFT
+    The row's ``scorer`` judges by :func:`r1_recipes.tasks.countdown.check`; ``task`` is ``countdown``. Where there is a solution, it is an SFT
     target's answer, and the reasoning is made from it.
 
     Attributes:
         template: the question, with ``{numbers}`` (filled in as ``[7, 4, 3]``) and ``{target}``; ``None``: a wording of ours.
         language: of that wording: ``en`` or ``zh``.
         reasoning: ``steps``: the solution's operations, one a line, as if it had been known; ``search``: tries, wrong ones rejected, up to
-            the solution (:func:`r1_recipes.countdown.search`), which a model can carry over to puzzles that it has not seen. A search of
+            the solution (:func:`r1_recipes.tasks.countdown.search`), which a model can carry over to puzzles that it has not seen. A search of
             three numbers may take a hundred lines, of four many more.
         worked_share: share of rows (0..1, by row, the same every time) with that reasoning. The others guess an
             expression of the numbers and answer that, as a hasty teacher would; it is usually wrong. See :class:`Arithmetic`.

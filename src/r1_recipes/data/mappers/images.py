@@ -9,9 +9,9 @@ from collections.abc import Collection
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
+from r1_recipes.common.errors import RecipeError, install_hint
 from r1_recipes.data.mappers.base import Mapper, SkipRow, register_mapper, required_text
 from r1_recipes.data.mappers.maths import last_boxed
-from r1_recipes.errors import RecipeError, install_hint
 
 _ANSWER = re.compile(r"<answer>(.*?)</answer>", re.DOTALL)
 # A longer strip has less than one patch of a vision model on its short side; Qwen2-VL's processor refuses it, in the middle of a run.

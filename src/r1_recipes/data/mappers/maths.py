@@ -9,7 +9,7 @@ from typing import Any, ClassVar
 
 from r1_recipes.data.mappers.base import Mapper, SkipRow, optional_text, register_mapper, required_text
 from r1_recipes.data.mappers.chats import last_question
-from r1_recipes.formats import boxed_spans, one_spelling_of_boxes
+from r1_recipes.prompts.formats import boxed_spans, one_spelling_of_boxes
 
 
 def last_boxed(text: str) -> str | None:

@@ -7,8 +7,8 @@ from collections.abc import Collection
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
+from r1_recipes.common.errors import RecipeError
 from r1_recipes.data.mappers.base import Mapper, SkipRow, register_mapper, required_text
-from r1_recipes.errors import RecipeError
 
 _TEMPLATE = "Summarize this in as few words as you can, without losing a fact:\n\n{document}"
 _WORD = re.compile(r"\d+(?:[.,]\d+)*|[^\W\d_]{4,}")

@@ -5,9 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
-from r1_recipes.countdown import read_puzzle
 from r1_recipes.data.mappers.base import Mapper, SkipRow, register_mapper, required_text
 from r1_recipes.data.mappers.chats import read_turns
+from r1_recipes.tasks.countdown import read_puzzle
 
 
 @register_mapper("verl")

@@ -1,0 +1,1 @@
+"""What every step needs: errors, the terminal, processes, files, secrets, a chat client."""

@@ -1,0 +1,1 @@
+"""Completions: who generates them, and where they are stored."""

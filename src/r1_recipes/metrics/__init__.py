@@ -1,0 +1,1 @@
+"""Scores of models: accuracy with intervals, tables."""

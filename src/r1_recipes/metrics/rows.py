@@ -1,0 +1,125 @@
+"""The rows that models are judged on, and the rewards that judge them."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable
+from typing import TYPE_CHECKING
+
+from r1_recipes.common.errors import RecipeError
+from r1_recipes.data.load import drop_overlap, load_dataset
+from r1_recipes.metrics.scores import compares_with_gold
+from r1_recipes.models.smoke import example_rows
+from r1_recipes.prompts.formats import ResponseFormat, get_response_format
+from r1_recipes.recipe.load import Recipe
+from r1_recipes.rewards import answer_rewards, get_reward_funcs, route
+from r1_recipes.rewards.call import score, try_own_rewards
+
+if TYPE_CHECKING:
+    from datasets import Dataset
+
+logger = logging.getLogger(__name__)
+
+
+def rows_to_judge(recipe: Recipe) -> tuple[Dataset, str]:
+    """The recipe's test split, whole (length limits are for training) but for rows that no reward can judge, and what it is in words.
+
+    Raises:
+        RecipeError: the split cannot be read, holds rows that the recipe trains on without saying so (``dataset_test_split`` is not
+            ``dataset_train_split``), or no row can be judged.
+    """
+    script, source = recipe.script, None
+    script.max_prompt_tokens = script.max_solution_tokens = None
+    fmt = get_response_format(script.response_format, system_prompt=script.system_prompt, prefill=script.prefill)
+    if script.smoke:
+        source = example_rows(script, "grpo")
+    rows, report = load_dataset(script, fmt, "grpo", split="test", rows=source)
+    logger.info("to judge: %s", report)
+    kind = _kind_of_rows(recipe, fmt, rows)
+    rows = _judgeable(recipe, fmt, rows)
+    return rows, f"{len(rows)} {kind}"
+
+
+def _kind_of_rows(recipe: Recipe, fmt: ResponseFormat, rows: Dataset) -> str:
+    """Whether the rows are held out, and where they are from."""
+    script = recipe.script
+    if script.smoke:
+        return "example rows (smoke)"
+    origin = f"split {script.dataset_test_split!r} of {script.dataset_name}" if script.dataset_name else "the test split of dataset_mixture"
+    if recipe.method == "evaluate":  # a benchmark trains nothing
+        return f"rows ({origin})"
+    if script.dataset_name and script.dataset_test_split == script.dataset_train_split:
+        return f"training rows ({origin}), none of them held out"
+    if recipe.training.eval_strategy != "no":  # training leaves out what the test split asks
+        return f"held-out rows ({origin})"
+    try:
+        trained = load_dataset(script, fmt, "grpo", split="train")[0]
+    except RecipeError as error:
+        logger.warning("whether these rows are trained on is not known: %s", error)
+        return f"rows ({origin}); whether they are held out is not known"
+    apart, shared = drop_overlap(rows, trained)
+    if shared > len(rows) / 2:
+        alone = set(map(str, apart.select_columns("prompt")["prompt"]))
+        first = next(row["prompt"] for row in rows.select_columns("prompt") if str(row["prompt"]) not in alone)
+        question = first if isinstance(first, str) else first[-1]["content"]
+        cut = max(1, len(trained) // 8)
+        raise RecipeError(
+            f"{recipe.path}: dataset_test_split: {origin} has {shared} of {len(rows)} rows that ask the same question as a training row, "
+            f"so they are not held out; the first asks {str(question)[:80]!r}. Fix: dataset_train_split: 'train[:-{cut}]' and "
+            f"dataset_test_split: 'train[-{cut}:]', of rows that ask each question once; or, to judge training rows, "
+            f"--dataset_test_split {script.dataset_train_split}; for rows that nothing is trained on, a benchmark (num_samples)"
+        )
+    return f"held-out rows ({origin})" + (f", {shared} of which ask what training rows ask" if shared else "")
+
+
+def _judgeable(recipe: Recipe, fmt: ResponseFormat, rows: Dataset) -> Dataset:
+    """The rows that some reward can say right or wrong of; the others are counted in the log.
+
+    Raises:
+        RecipeError: there are none, or a reward of the recipe's own fails.
+    """
+    judges = judges_of(recipe, fmt)
+    try_own_rewards(list(judges), list(judges.values()), rows, fmt, None)
+    found: set[int] = set()
+    for name, judge in judges.items():
+        if compares_with_gold(judge):
+            # Golds and tasks are text; pictures would be decoded.
+            listed = list(rows.select_columns([key for key in rows.column_names if key != "image"]))
+            verdicts = score(name, judge, listed, [""] * len(rows), None)
+            found |= {index for index, verdict in enumerate(verdicts) if verdict is not None}
+        elif hasattr(judge, "judged"):
+            found |= set(judge.judged({key: rows[key] for key in rows.column_names}))
+        else:
+            return rows
+    if not found:
+        gold = rows[0].get("solution")
+        raise RecipeError(
+            f"{recipe.path}: no row can be judged: {' and '.join(judges)} can read none of the golds; the first is {gold!r}. "
+            "Fix: for golds in words, reward_funcs: [answer_match]"
+        )
+    if len(found) < len(rows):
+        left = [index for index in range(len(rows)) if index not in found]
+        gold = rows.select_columns("solution")[left[0]]["solution"] if "solution" in rows.column_names else None
+        logger.warning(
+            "%d of %d rows are judged by none of %s and are left out; the first is row %d (gold %r)",
+            *(len(left), len(rows), ", ".join(judges), left[0], gold),
+        )
+        rows = rows.select(sorted(found))
+    return rows
+
+
+def judges_of(recipe: Recipe, fmt: ResponseFormat, *, with_models: bool = False) -> dict[str, Callable]:
+    """The rewards that say what is right, by name; a row is the first one's that judges it."""
+    own = {name: reward for name, reward in reward_functions(recipe, fmt, with_models=with_models) if reward is not None}
+    return {name: own[name] if name in own else get_reward_funcs([name], fmt)[0] for name in answer_rewards(own)}
+
+
+def reward_functions(recipe: Recipe, fmt: ResponseFormat, *, with_models: bool) -> list[tuple[str, Callable | None]]:
+    """Return each reward by its name in the recipe; ``None`` for one that needs a model of its own, if those are left out."""
+    script = recipe.script
+    left_out = {} if with_models or "match_judge" not in recipe.reward_params else {"match_judge": ""}
+    functions = get_reward_funcs(script.reward_funcs, fmt, **{**recipe.reward_params, **left_out})
+    if script.task_rewards is not None:
+        functions = route(functions, script.reward_funcs, script.task_rewards, script.task_column)
+    named = zip(script.reward_funcs, functions, strict=True)
+    return [(name, function if with_models or name != "reward_model" else None) for name, function in named]

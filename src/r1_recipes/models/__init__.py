@@ -1,0 +1,1 @@
+"""Models: tokenizers, weights, and small ones for tests."""

@@ -1,0 +1,202 @@
+"""Tokenizers with the recipe's chat template and prefill, and what a chat template must do for training."""
+
+from __future__ import annotations
+
+import json
+import logging
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from r1_recipes.common.errors import RecipeError, first_line
+from r1_recipes.models.weights import model_path
+from r1_recipes.prompts.formats import ResponseFormat, get_response_format, template_prefill
+from r1_recipes.recipe.load import Recipe
+
+if TYPE_CHECKING:
+    from transformers import PreTrainedTokenizerBase
+
+logger = logging.getLogger(__name__)
+
+CHATML = (
+    "{% for message in messages %}{{ '<|im_start|>' + message['role'] + '\\n' + message['content'] + '<|im_end|>' + '\\n' }}{% endfor %}"
+    "{% if add_generation_prompt %}{{ '<|im_start|>assistant\\n' }}{% endif %}"
+)
+
+
+def load_tokenizer(recipe: Recipe) -> tuple[PreTrainedTokenizerBase, ResponseFormat]:
+    """The tokenizer with the recipe's chat template and prefill, and the format as it will see completions.
+
+    A model without a chat template gets the format's own, or ChatML (SFT, where its tokenizer has ChatML's tokens). A prefill becomes
+    part of the generation prompt, so that training, vLLM and a served checkpoint all start the assistant's turn alike. A template that
+    already opens the reasoning (DeepSeek's distilled models) counts as the prefill.
+
+    Raises:
+        RecipeError: the model cannot be found, has no chat template and the format brings none, or opens the turn otherwise than the
+            recipe's ``prefill`` says.
+    """
+    from transformers import AutoTokenizer
+
+    script, model = recipe.script, recipe.model
+    fmt = get_response_format(script.response_format, system_prompt=script.system_prompt, prefill=script.prefill)
+    model.model_name_or_path = model_path(model.model_name_or_path, script.hub, model.model_revision)
+    try:
+        tokenizer = AutoTokenizer.from_pretrained(
+            model.model_name_or_path, revision=model.model_revision, trust_remote_code=recipe.training.trust_remote_code
+        )
+    except Exception as error:  # offline, gated, misspelt, not a checkpoint: Transformers' own words say which
+        raise RecipeError(
+            f"{recipe.path}: model_name_or_path: {model.model_name_or_path!r} cannot be loaded ({first_line(error)[:-1]}); a local "
+            "checkpoint folder works too: --model_name_or_path PATH. On ModelScope: --hub modelscope"
+        ) from error
+    if script.chat_template:
+        tokenizer.chat_template = _chat_template(recipe)
+    elif fmt.chat_template:
+        tokenizer.chat_template = fmt.chat_template
+    elif tokenizer.chat_template is None:
+        if recipe.method != "sft":
+            raise RecipeError(
+                f"{recipe.path}: {model.model_name_or_path} has no chat template; use response_format: r1_zero (plain text, for base "
+                "models), set chat_template, or start from an SFT checkpoint"
+            )
+        absent = [token for token in ("<|im_start|>", "<|im_end|>") if token not in tokenizer.get_vocab()]
+        if absent:  # as plain text they would end no turn, and new tokens start untrained, under LoRA for good
+            raise RecipeError(
+                f"{recipe.path}: {model.model_name_or_path} has no chat template, and for ChatML its tokenizer lacks "
+                f"{' and '.join(absent)}; use response_format: r1_zero (plain text, turns end in {tokenizer.eos_token!r}), or set "
+                "chat_template to one made of tokens that it has"
+            )
+        tokenizer.chat_template = CHATML
+        logger.warning("%s has no chat template; it is trained on ChatML", model.model_name_or_path)
+    if tokenizer.pad_token is None:
+        tokenizer.pad_token = tokenizer.eos_token
+    turn = generation_prompt(tokenizer)
+    opened = template_prefill(turn, fmt)
+    if fmt.prefill and turn.endswith(fmt.prefill):
+        return tokenizer, fmt  # a checkpoint of an earlier run with this prefill
+    if opened and fmt.prefill:
+        raise RecipeError(
+            f"{recipe.path}: prefill: the chat template of {model.model_name_or_path} already opens the turn with {opened!r}; leave "
+            "prefill out"
+        )
+    if opened:
+        logger.info("the chat template opens the assistant's turn with %r; rewards read completions with it in front", opened)
+        fmt = replace(fmt, prefill=opened)
+    elif fmt.prefill:
+        tokenizer.chat_template += "{% if add_generation_prompt %}{{ " + json.dumps(fmt.prefill, ensure_ascii=False) + " }}{% endif %}"
+    return tokenizer, fmt
+
+
+def load_processor(recipe: Recipe, tokenizer: PreTrainedTokenizerBase) -> Any:
+    """What turns words and pictures into a vision-language model's input, with this tokenizer and its chat template.
+
+    Raises:
+        RecipeError: the model has no such processor, a package that it needs is not installed, or the chat template has no place for a
+            picture.
+    """
+    from transformers import AutoProcessor, ProcessorMixin
+
+    model = recipe.model
+    where = f"{recipe.path}: model_name_or_path: {model.model_name_or_path!r}"
+    try:
+        processor = AutoProcessor.from_pretrained(
+            model.model_name_or_path, revision=model.model_revision, trust_remote_code=recipe.training.trust_remote_code
+        )
+    except Exception as error:  # offline, not a checkpoint, or a package for pictures or videos that is not there
+        raise RecipeError(f"{where}: the data have pictures, and its processor cannot be loaded: {first_line(error)}") from error
+    if not isinstance(processor, ProcessorMixin):
+        raise RecipeError(f"{where}: the data have pictures, and this is no vision-language model")
+    tokenizer.padding_side = "left"  # pictures are counted from the end of the prompt
+    processor.tokenizer, processor.chat_template = tokenizer, tokenizer.chat_template
+    turn = [{"role": "user", "content": [{"type": "image"}, {"type": "text", "text": "?"}]}]
+    if processor.image_token not in processor.apply_chat_template(turn, tokenize=False):
+        raise RecipeError(
+            f"{where}: its chat template has no place for a picture; set chat_template to one that writes {processor.image_token!r}"
+        )
+    return processor
+
+
+def _chat_template(recipe: Recipe) -> str:
+    text = recipe.script.chat_template
+    if "{" in text:
+        return text
+    try:
+        return Path(text).expanduser().read_text(encoding="utf-8")
+    except (OSError, UnicodeDecodeError) as error:
+        raise RecipeError(f"{recipe.path}: chat_template: {text!r} is neither Jinja text nor a file that can be read") from error
+
+
+def generation_prompt(tokenizer: PreTrainedTokenizerBase) -> str:
+    """What the chat template adds for the assistant's turn to come."""
+    messages = [{"role": "user", "content": "?"}]
+    bare = tokenizer.apply_chat_template(messages, tokenize=False, add_generation_prompt=False)
+    prompted = tokenizer.apply_chat_template(messages, tokenize=False, add_generation_prompt=True)
+    return prompted.removeprefix(bare)
+
+
+def check_target(model: str, tokenizer: Any, row: dict[str, Any]) -> None:
+    """Refuse a chat template that would not write the target into the training text, right after the prompt.
+
+    Templates of reasoning models (DeepSeek's distilled ones among them) cut the reasoning out of the assistant's turns; the loss would
+    be on the bare answer, and nothing would say so. Others open the turn to come with what they leave out of a turn that is there.
+
+    Args:
+        model: for the message.
+        tokenizer: with the chat template.
+        row: ``prompt`` and ``completion``, both messages.
+
+    Raises:
+        RecipeError: names the model and what to set.
+    """
+    from jinja2 import TemplateError
+
+    messages = row["prompt"] + row["completion"]
+    try:
+        text = tokenizer.apply_chat_template(messages, tokenize=False)
+        prompt = tokenizer.apply_chat_template(row["prompt"], add_generation_prompt=True, return_dict=True)["input_ids"]
+        whole = tokenizer.apply_chat_template(messages, return_dict=True)["input_ids"]
+    except TemplateError as error:
+        raise RecipeError(f"chat_template: that of {model} cannot write a training row: {first_line(error)}") from error
+    # White space aside: some templates write the line breaks around the reasoning their own way.
+    if "".join(messages[-1]["content"].split()) not in "".join(text.split()):
+        raise RecipeError(
+            f"chat_template: that of {model} cuts the assistant's turn short (of reasoning, it keeps only the answer), so SFT would not "
+            "teach it; set chat_template to one that writes the turn as it is"
+        )
+    same = next((index for index, (a, b) in enumerate(zip(prompt, whole, strict=False)) if a != b), len(whole))
+    if same < len(prompt):
+        raise RecipeError(
+            f"chat_template: that of {model} ends a prompt in {tokenizer.decode(prompt[same:])!r}, which is not what stands there, token "
+            "for token, once an answer follows, so the model would be trained on other prompts than it is given; end prefill in a line "
+            "break, or set chat_template to one that writes both alike"
+        )
+
+
+def turn_end(model: str, tokenizer: Any, eos_token: str | None = None) -> str:
+    """The token that the chat template ends an assistant's turn with, where a tuned model is to stop.
+
+    Args:
+        model: for the message.
+        tokenizer: with the chat template.
+        eos_token: the recipe's own choice, which must be a token that the template writes after the turn.
+
+    Raises:
+        RecipeError: the template ends the turn in no special token, or not in ``eos_token``.
+    """
+    answer = "forty-two"
+    messages = [{"role": "user", "content": "?"}, {"role": "assistant", "content": answer}]
+    tail = tokenizer.apply_chat_template(messages, tokenize=False).rpartition(answer)[2].strip()
+    special = {*tokenizer.get_added_vocab(), *tokenizer.all_special_tokens}
+    end = max((token for token in special if token and tail.startswith(token)), key=len, default=None)
+    if end is None:
+        raise RecipeError(
+            f"chat_template: that of {model} ends the assistant's turn in {tail!r}, which begins with no special token of the tokenizer, "
+            f"so the tuned model could not stop there; set chat_template to one whose turns end in {tokenizer.eos_token!r}"
+        )
+    if eos_token is None:
+        return end
+    if eos_token not in special or eos_token not in tail:
+        raise RecipeError(
+            f"eos_token: {eos_token!r} is not what the chat template of {model} ends the assistant's turn with; leave it out ({end!r})"
+        )
+    return eos_token

@@ -1,0 +1,1 @@
+"""Response formats and prompts."""

@@ -1,0 +1,156 @@
+"""The keys of a recipe, read from TRL's source: importing TRL takes seconds, and a typing mistake need not wait for it."""
+
+from __future__ import annotations
+
+import ast
+import dataclasses
+import functools
+import importlib.util
+import logging
+from collections.abc import Sequence
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+from r1_recipes.common.errors import RecipeError, nearest
+from r1_recipes.recipe import types
+from r1_recipes.recipe.compat import RENAMED
+from r1_recipes.recipe.values import convert, kinds_of
+from r1_recipes.rewards import REWARDS, reward_parameters
+
+_FILES = {
+    "GRPOConfig": "trl/trainer/grpo_config.py",
+    "SFTConfig": "trl/trainer/sft_config.py",
+    "DistillationConfig": "trl/trainer/distillation_config.py",
+    "ModelConfig": "trl/trainer/model_config.py",
+    "_BaseConfig": "trl/trainer/base_config.py",
+    "TrainingArguments": "transformers/training_args.py",
+}
+
+
+@functools.cache
+def config_fields(name: str) -> dict[str, tuple[str, Any]]:
+    """Return the annotation and the default of each field of a configuration class, those of its bases included, as written.
+
+    Returns:
+        A default that is no literal is ``None``.
+
+    Raises:
+        LookupError: the class is not where the tested versions have it.
+    """
+    package, _, inside = _FILES[name].partition("/")
+    spec = importlib.util.find_spec(package)  # finds, does not import
+    path = Path(spec.submodule_search_locations[0]) / inside if spec else None
+    if path is None or not path.is_file():
+        raise LookupError(name)
+    classes = {node.name: node for node in ast.parse(path.read_bytes()).body if isinstance(node, ast.ClassDef)}
+    fields: dict[str, tuple[str, Any]] = {}
+    for base in classes[name].bases:
+        fields |= config_fields(ast.unparse(base))
+    for node in classes[name].body:
+        if isinstance(node, ast.AnnAssign) and isinstance(node.target, ast.Name):
+            fields[node.target.id] = (ast.unparse(node.annotation), _default(node.value))
+    return fields
+
+
+def _default(value: ast.expr | None) -> Any:
+    if isinstance(value, ast.Call):  # field(default=…)
+        value = next((keyword.value for keyword in value.keywords if keyword.arg == "default"), None)
+    try:
+        return ast.literal_eval(value) if value is not None else None
+    except ValueError:
+        return None
+
+
+# Values out of these intervals would fail after minutes, or silently train nothing; a default is always allowed.
+_INTERVALS = {
+    "[1, inf)": "max_steps max_samples max_eval_samples max_prompt_tokens max_solution_tokens max_length max_completion_length "
+    "eval_max_completion_length per_device_train_batch_size per_device_eval_batch_size gradient_accumulation_steps num_generations "
+    "generation_batch_size steps_per_generation num_iterations lora_r",
+    "[0, inf)": "num_samples temperature eval_temperature beta epsilon epsilon_high delta weight_decay max_grad_norm warmup_steps seed",
+    "(0, inf)": "num_train_epochs logging_steps repetition_penalty lora_alpha",
+    "(0, 1]": "top_p vllm_gpu_memory_utilization",
+    "[0, 1]": "learning_rate min_p lora_dropout",
+}
+_RANGES = {key: interval for interval, keys in _INTERVALS.items() for key in keys.split()}
+_NUMBERS = {"int": int, "float": float, "int | None": int | None, "float | None": float | None}
+
+
+def known_keys(method: str) -> set[str]:
+    """Every key that a recipe of this method may have, but for the parameters of a ``module:reward``, which only a run imports."""
+    return {*_fields(method), "env", *reward_parameters(REWARDS)}
+
+
+def argument_types(method: str) -> tuple[type, type, type]:
+    """The keys of a recipe: ours for the method, the trainer's (or our own settings), the model's."""
+    # bitsandbytes warns of a kernel that only another package brings, for 4-bit models on CPUs.
+    logging.getLogger("bitsandbytes.backends").setLevel(logging.ERROR)
+    import trl
+
+    own, config = own_types(method)
+    return own, getattr(trl, config) if isinstance(config, str) else config, trl.ModelConfig
+
+
+def own_types(method: str) -> tuple[type, type | str]:
+    """The first two of :func:`argument_types`, those of TRL by name alone: TRL takes seconds to import."""
+    return {
+        "grpo": (types.GRPORecipeArguments, "GRPOConfig"),
+        "sft": (types.SFTRecipeArguments, "SFTConfig"),
+        "distill": (types.DistillRecipeArguments, "DistillationConfig"),
+        "generate": (types.GenerateRecipeArguments, types.GenerationSettings),
+        "evaluate": (types.EvaluateRecipeArguments, types.SamplingSettings),
+    }[method]
+
+
+def _fields(method: str) -> dict[str, tuple[str, Any]]:
+    """Annotation and default of every key but the rewards' parameters, without TRL."""
+    found: dict[str, tuple[str, Any]] = {}
+    for kind in (*own_types(method), "ModelConfig"):
+        try:
+            found |= config_fields(kind) if isinstance(kind, str) else _own_fields(kind)
+        except LookupError:  # a version that keeps them elsewhere: slower
+            import trl
+
+            found |= {f.name: ("", f.default) for f in dataclasses.fields(getattr(trl, kind))}
+    return found
+
+
+def _own_fields(kind: type) -> dict[str, tuple[str, Any]]:
+    # Not the fields' types, which Transformers' parser changes.
+    written = {key: text for base in reversed(kind.__mro__) for key, text in vars(base).get("__annotations__", {}).items()}
+    return {f.name: (written[f.name], f.default) for f in dataclasses.fields(kind)}
+
+
+def check_keys(source: str, values: dict[str, Any], method: str, reward_fields: dict[str, dataclasses.Field]) -> None:
+    """Refuse unknown keys and impossible numbers before TRL is imported."""
+    known = _fields(method)
+    names = [*known, *reward_parameters(REWARDS), *reward_fields]
+    for key, value in values.items():
+        if key not in names:
+            raise RecipeError(_unknown_key(source, key, names, method))
+        annotation, default = known.get(key, ("", None))
+        hint = _NUMBERS.get(annotation)
+        if hint is None:
+            continue
+        kind = float if float in kinds_of(hint) else int
+        number = convert(SimpleNamespace(dest=key, type=kind, choices=None, nargs=None), hint, value, source)
+        _check_range(source, key, number, default)
+
+
+def _check_range(source: str, key: str, value: float | None, default: Any) -> None:
+    """Refuse a number that is not its key's default and lies outside of the key's interval."""
+    interval = _RANGES.get(key)
+    if interval is None or value is None or value == default:
+        return
+    low, high = map(float, interval[1:-1].split(","))
+    if not low <= value <= high or (value == low and interval[0] == "(") or (value == high and interval[-1] == ")"):
+        raise RecipeError(f"{source}: {key}: must be in {interval}, got {value:g}. Fix: leave it out for its default, {default}")
+
+
+def _unknown_key(source: str, key: str, known: Sequence[str], method: str) -> str:
+    older = [name for name, target in RENAMED.items() if target == key]
+    if older:  # the file may say it the old way
+        return f"{source}: {key} (formerly {', '.join(older)}) is no key of {method}"
+    close = nearest(key, known)
+    hint = f" Nearest: {', '.join(close)}." if close else ""
+    return f"{source}: unknown key {key!r} for {method}.{hint} Keys are those of trl's config, of ModelConfig, and docs/recipes.md."

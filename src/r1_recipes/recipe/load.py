@@ -1,0 +1,165 @@
+"""A recipe file and command-line overrides -> typed arguments, or an error that says what to write instead.
+
+``load_recipe(["recipes/x.yaml", "--learning_rate", "1e-6"], "grpo")`` reads one YAML mapping whose keys are fields of our arguments, of
+``trl.GRPOConfig``/``SFTConfig``, of ``trl.ModelConfig``, or parameters of the rewards it names. The command line wins over the file.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import os
+import re
+import typing
+from collections.abc import Callable, Sequence
+from dataclasses import field
+from pathlib import Path
+from typing import Any
+
+from r1_recipes.common.errors import RecipeError
+from r1_recipes.common.masking import masked
+from r1_recipes.recipe import checks
+from r1_recipes.recipe.compat import translate
+from r1_recipes.recipe.keys import argument_types, check_keys
+from r1_recipes.recipe.machine import environment, follow_machine
+from r1_recipes.recipe.text import read_yaml
+from r1_recipes.recipe.types import Recipe, namespace_value
+from r1_recipes.recipe.values import COMMAND_LINE, convert, plain
+from r1_recipes.rewards import REWARDS, reward_parameters
+
+
+def load_recipe(
+    argv: Sequence[str],
+    method: str,
+    check: Callable[[Path, dict[str, Any]], None] | None = None,
+    smoke: Callable[[Path, str, dict[str, Any]], dict[str, Any]] | None = None,
+) -> Recipe:
+    """Read a recipe and its overrides.
+
+    Args:
+        argv: ``[PATH, --key, value, …]``; ``--config PATH`` is accepted for the path, ``--key=value`` for the pairs.
+        method: ``"grpo"``, ``"sft"``, ``"distill"``, ``"generate"`` or ``"evaluate"``.
+        check: called with the path and all keys before TRL is imported, which takes seconds.
+        smoke: called with path, method and all keys of a recipe with ``smoke: true``; returns overrides that shrink it.
+
+    Returns:
+        The resolved recipe. Nothing has been loaded yet: no model, no data.
+
+    Raises:
+        RecipeError: names the file, the key, what was found and what would work.
+    """
+    path, overrides = _split_command_line(argv, method)
+    recipe = Recipe(path=path, method=method, script=None, training=None, model=None)
+    config = read_yaml(path)
+    # Before TRL is imported: HF_HUB_OFFLINE and the like are read once, at import.
+    os.environ.update(environment(config.pop("env", {}), path))
+    masked([config, overrides])  # from here on no message shows what is secret in them
+    config = translate(config, str(path), recipe.warnings)
+    overrides = translate(overrides, COMMAND_LINE, recipe.warnings)
+    typed = set(overrides)
+    reward_funcs = overrides.get("reward_funcs", config.get("reward_funcs")) if method in checks.REWARDED else None
+    reward_names = [str(name) for name in _as_list(reward_funcs or [])]
+    reward_fields = _reward_fields(reward_names, path)
+    for source, values in ((str(path), config), (COMMAND_LINE, overrides)):
+        check_keys(source, values, method, reward_fields)
+    if check is not None:
+        check(path, {**config, **overrides})
+    if smoke is not None and overrides.get("smoke", config.get("smoke")) not in (None, False, "false", "False"):
+        # The command line wins, so that one key of a smoke run can still be changed.
+        overrides = {**smoke(path, method, {**config, **overrides}), **overrides}
+
+    parser, hints = _parser(argument_types(method), reward_fields, path)
+    actions: dict[str, Any] = {}
+    for action in parser._actions:
+        actions.setdefault(action.dest, action)  # the first of a pair such as --shuffle / --no_shuffle takes values
+    settings: dict[str, Any] = {}
+    for source, values in ((str(path), config), (COMMAND_LINE, overrides)):
+        for key, value in values.items():
+            settings[key] = convert(actions[key], hints[key], value, source)
+    recipe.adapted = follow_machine(recipe, settings, typed)
+    parser.set_defaults_with_config(**settings)
+    if "ACCELERATE_MIXED_PRECISION" in os.environ and {"bf16", "fp16"} & settings.keys():
+        # accelerate's launcher says its file's precision by this variable, which would win over bf16: false. The recipe decides.
+        os.environ["ACCELERATE_MIXED_PRECISION"] = "fp16" if settings.get("fp16") else "bf16" if settings.get("bf16") else "no"
+    try:
+        script, training, model, reward_values = parser.parse_args_into_dataclasses([], look_for_args_file=False)
+    except RecipeError as error:
+        raise RecipeError(checks.with_path(path, error)) from error
+    except (ValueError, TypeError, ImportError) as error:
+        raise RecipeError(f"{path}: {error}{checks.batch_hint(str(error), settings)}") from error
+    recipe.script, recipe.training, recipe.model = script, training, model
+    chosen = {key: value for key, value in dataclasses.asdict(reward_values).items() if value is not None}
+    recipe.reward_params = {key: value for key, value in chosen.items() if key in reward_fields}
+    # A run keeps a copy of its settings; a secret does not belong there.
+    recipe.settings = {key: masked(plain(namespace_value(recipe, key)), key) for key in settings if key != "hub_token"}
+    checks.check(recipe, chosen, set(reward_fields))
+    return recipe
+
+
+def _split_command_line(argv: Sequence[str], method: str) -> tuple[Path, dict[str, Any]]:
+    arguments = list(argv)
+    path = None
+    overrides: dict[str, Any] = {}
+    while arguments:
+        word = arguments.pop(0)
+        if not word.startswith("--"):
+            if path is not None:
+                raise RecipeError(f"command line: {word!r} stands alone; overrides are written --key value")
+            path = Path(word)
+            continue
+        key, equals, value = word[2:].partition("=")
+        key = key.replace("-", "_")
+        values = [value] if equals else []
+        while not equals and arguments and not _is_flag(arguments[0]):
+            # A recipe path straight after a bare switch (`--smoke recipes/x.yaml`) is the path.
+            if path is None and not values and key in ("smoke", "retry_failed") and arguments[0].endswith((".yaml", ".yml")):
+                break
+            values.append(arguments.pop(0))
+        if key == "config" and values:
+            if path is not None or len(values) > 1:
+                raise RecipeError(f"command line: --config {' '.join(values)}: one recipe a run; overrides are written --key value")
+            path = Path(values[0])
+            continue
+        overrides[key] = True if not values else values[0] if len(values) == 1 else values
+    if path is None:
+        raise RecipeError(f"command line: no recipe given; python -m r1_recipes.{method} recipes/NAME.yaml [--key value …]")
+    return path, overrides
+
+
+def _is_flag(word: str) -> bool:
+    return word.startswith("--") and len(word) > 2 and not word[2:3].isdigit()
+
+
+def _reward_fields(names: list[str], path: Path) -> dict[str, dataclasses.Field]:
+    try:
+        return reward_parameters(names)
+    except ValueError as error:
+        raise RecipeError(f"{path}: reward_funcs: {error}") from error
+
+
+def _parser(types_: tuple[type, ...], reward_fields: dict[str, dataclasses.Field], path: Path) -> tuple[Any, dict[str, Any]]:
+    """The parser of every key there is, and the keys' type hints."""
+    from trl import TrlParser
+
+    taken = {f.name for kind in types_ for f in dataclasses.fields(kind)}
+    for name in sorted(taken & set(reward_fields)):
+        raise RecipeError(f"{path}: reward_funcs: parameter {name!r} of a reward is a key of the trainer too; give it another name")
+    fields = {**reward_parameters(REWARDS), **reward_fields}
+    # `None` stands for "not set here": a parameter's default lives with its reward.
+    parameters = dataclasses.make_dataclass(
+        "RewardParameters", [(name, _field_type(f) | None, field(default=None)) for name, f in fields.items() if name not in taken]
+    )
+    kinds = [*types_, parameters]
+    hints = {key: hint for kind in kinds for key, hint in typing.get_type_hints(kind).items()}
+    return TrlParser(kinds, add_help=False, allow_abbrev=False), hints
+
+
+def _field_type(f: dataclasses.Field) -> Any:
+    # Under `from __future__ import annotations` the type is text; rewards take scalars, and lists of them.
+    annotation = f.type if isinstance(f.type, str) else f.type.__name__ if isinstance(f.type, type) else str(f.type)
+    scalar = re.search(r"\b(bool|int|float|str)\b", annotation)
+    kind = {"bool": bool, "int": int, "float": float}.get(scalar[1] if scalar else "", str)
+    return list[kind] if re.search(r"\b([Ll]ist|tuple|Sequence)\[", annotation) else kind
+
+
+def _as_list(value: Any) -> list:
+    return list(value) if isinstance(value, list | tuple) else [value]

@@ -1,0 +1,82 @@
+"""What a recipe takes from the machine: environment variables, device and precision."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+from r1_recipes.common.errors import RecipeError
+from r1_recipes.recipe.keys import own_types
+from r1_recipes.recipe.types import Recipe
+
+# What `env:` may set: a recipe is often somebody else's, and other variables send the user's keys elsewhere or load programs.
+ENVIRONMENT = {
+    *("CUBLAS_WORKSPACE_CONFIG", "CUDA_DEVICE_MAX_CONNECTIONS", "CUDA_LAUNCH_BLOCKING", "CUDA_VISIBLE_DEVICES", "OMP_NUM_THREADS"),
+    *("HF_DATASETS_OFFLINE", "HF_HUB_OFFLINE", "TRANSFORMERS_OFFLINE", "TOKENIZERS_PARALLELISM", "TRANSFORMERS_VERBOSITY"),
+    *("NCCL_DEBUG", "NCCL_IB_DISABLE", "NCCL_P2P_DISABLE", "PYTORCH_ALLOC_CONF", "PYTORCH_CUDA_ALLOC_CONF", "TORCH_LOGS"),
+    *("TRL_EXPERIMENTAL_SILENCE", "VLLM_ATTENTION_BACKEND", "VLLM_LOGGING_LEVEL", "WANDB_MODE", "WANDB_NAME", "WANDB_NOTES", "WANDB_TAGS"),
+}
+
+
+def environment(values: Any, path: Path) -> dict[str, str]:
+    """What the recipe's ``env:`` sets.
+
+    Raises:
+        RecipeError: it is no mapping of names to plain values, or names what is not a recipe's to set.
+    """
+    if not isinstance(values, dict):
+        raise RecipeError(f"{path}: env: a mapping of names to values, found {values!r}")
+    for name, value in values.items():
+        if name not in ENVIRONMENT:
+            raise RecipeError(
+                f"{path}: env: {name} is not a recipe's to set, since it may name a server, a key, a folder or a program; set it in "
+                f"your shell. A recipe may set {', '.join(sorted(ENVIRONMENT))}"
+            )
+        if not isinstance(value, str | int | float) or "\0" in str(value):
+            raise RecipeError(f"{path}: env: {name}: text or a number, found {value!r}")
+    return {name: str(value) for name, value in values.items()}
+
+
+def follow_machine(recipe: Recipe, settings: dict[str, Any], typed: set[str]) -> dict[str, Any]:
+    """Set device, precision and vLLM in ``settings`` as a machine without an accelerator can run them, with one warning.
+
+    Args:
+        typed: keys of the command line, which stay as they are.
+
+    Returns:
+        The values before, by key.
+
+    Raises:
+        RecipeError: something would have to change, and ``strict_hardware`` is true.
+    """
+    import torch
+
+    asked = {"use_cpu": False, "fp16": False, "vllm_mode": "colocate", **settings}
+    asked["bf16"] = not asked["fp16"] if asked.get("bf16") is None else asked["bf16"]  # TRL's default
+    if not isinstance(own_types(recipe.method)[1], str) or (torch.accelerator.is_available() and not asked["use_cpu"]):
+        return {}
+    changes: dict[str, Any] = {}
+    if not asked["use_cpu"]:  # with use_cpu: true, the precision is the recipe's own choice for a CPU
+        changes |= {"use_cpu": True} | {key: False for key in ("bf16", "fp16", "tf32") if asked.get(key)}
+    if asked.get("use_vllm") and asked["vllm_mode"] == "colocate":
+        changes["use_vllm"] = False
+    changes = {key: value for key, value in changes.items() if key not in typed}
+    if not changes:
+        return {}
+    before = {key: asked[key] for key in changes}
+    why = "use_cpu is true" if asked["use_cpu"] else "no accelerator is visible"
+    shown = ", ".join(f"{key}: {str(value).lower()}" for key, value in before.items())
+    if settings.get("strict_hardware"):
+        raise RecipeError(
+            f"{recipe.path}: strict_hardware: {why}, and the run is to have {shown}. Fix: start it on a machine with a GPU, or pass "
+            "--strict_hardware false to have these keys follow the machine"
+        )
+    now = ", ".join(f"{key}: {str(value).lower()}" for key, value in changes.items())
+    recipe.warnings.append(
+        f"{recipe.path}: {why}: the run has {now} instead of {shown}; expect it to be hundreds of times slower than on a GPU (--smoke "
+        "checks a recipe in seconds; strict_hardware: true refuses instead)"
+    )
+    settings |= changes
+    if "fp16" in changes:
+        settings.setdefault("bf16", False)  # TRL takes the one if the other is off
+    return before

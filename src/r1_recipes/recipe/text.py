@@ -1,0 +1,104 @@
+"""Recipe files as YAML: bounded, and without repeated keys."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Hashable
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from r1_recipes.common.errors import RecipeError, first_line, nearest
+
+# What a YAML file may be and stand for: hundreds of times the largest recipe, and still read in seconds.
+_MAX_YAML_BYTES, _MAX_YAML_VALUES, _MAX_YAML_LEVELS, _MAX_DIGITS = 1_000_000, 100_000, 64, 1000
+
+
+def read_yaml(path: Path) -> dict[str, Any]:
+    """One YAML mapping, with repeated keys refused (PyYAML would silently keep the last).
+
+    Raises:
+        RecipeError: no such file, bad YAML (file, line and column), no mapping, a repeated key, or more than a recipe can be.
+    """
+    if not path.is_file():
+        near = nearest(path.name, (p.name for p in path.parent.glob("*.yaml"))) if path.parent.is_dir() else []
+        hint = f" Did you mean {path.parent / near[0]}?" if near else ""
+        raise RecipeError(f"{path}: no such recipe file.{hint}")
+    try:
+        size = path.stat().st_size
+        if size > _MAX_YAML_BYTES:
+            raise RecipeError(f"{path}: {size} bytes; a recipe has at most {_MAX_YAML_BYTES}")
+        values = parse_yaml(path.read_text(encoding="utf-8"), str(path))
+    except UnicodeDecodeError as error:
+        raise RecipeError(f"{path}: not UTF-8 text (byte {error.start})") from error
+    except OSError as error:
+        raise RecipeError(f"{path}: cannot be read: {error.strerror}") from error
+    if not isinstance(values, dict):
+        raise RecipeError(f"{path}: a recipe is a mapping of keys to values, found {type(values).__name__}")
+    for key in values:
+        if not isinstance(key, str):
+            raise RecipeError(f"{path}: key {key!r} is read as {type(key).__name__}, not text; put it in quotes")
+    return values
+
+
+def parse_yaml(text: str, name: str) -> Any:
+    """What a YAML text says; bounded, since a few lines of aliases may stand for more than a machine can hold.
+
+    Args:
+        text: of anybody.
+        name: what to call it in messages.
+
+    Raises:
+        RecipeError: it is not YAML, or stands for more than it may.
+    """
+    try:
+        loader = _UniqueKeyLoader(text)
+        loader.name = name  # the loader names the file in its errors
+        node = loader.get_single_node()
+        if node is None:
+            return None
+        values, levels = _extent(node, {})
+        if values > _MAX_YAML_VALUES or levels > _MAX_YAML_LEVELS:
+            raise RecipeError(
+                f"{name}: with its aliases filled in it has more than {_MAX_YAML_VALUES} values, {_MAX_YAML_LEVELS} levels, or "
+                f"{_MAX_DIGITS} digits in a number; no recipe has"
+            )
+        return loader.construct_document(node)
+    except yaml.YAMLError as error:
+        for mark in (getattr(error, "context_mark", None), getattr(error, "problem_mark", None)):
+            if mark is not None:
+                mark.buffer = None  # the line itself may hold a key
+        raise RecipeError(f"{name}: not valid YAML: {' '.join(str(error).split())}") from error
+    except RecursionError:
+        raise RecipeError(f"{name}: not valid YAML: more than {_MAX_YAML_LEVELS} levels") from None
+    except RecipeError:
+        raise
+    except (LookupError, TypeError, ValueError, AttributeError, ArithmeticError) as error:  # PyYAML's, of a date 2025-02-30 or a tag
+        raise RecipeError(f"{name}: not valid YAML: a value is not of the kind that it looks like ({first_line(error)[:-1]})") from error
+
+
+def _extent(node: yaml.Node, known: dict[yaml.Node, tuple[float, float]]) -> tuple[float, float]:
+    """Values and levels that a node stands for; one that holds itself stands for no end of them."""
+    if node not in known:
+        known[node] = (math.inf, math.inf)
+        parts = [part for entry in node.value for part in (entry if isinstance(entry, tuple) else (entry,))]
+        extents = [_extent(part, known) for part in parts if isinstance(part, yaml.Node)]
+        # More digits than Python turns into text again are no number of a recipe.
+        own = 1 if node.tag == "tag:yaml.org,2002:str" or extents or len(node.value) < _MAX_DIGITS else math.inf
+        known[node] = (own + sum(values for values, _ in extents), 1 + max((levels for _, levels in extents), default=0))
+    return known[node]
+
+
+class _UniqueKeyLoader(yaml.SafeLoader):
+    def construct_mapping(self, node: yaml.Node, deep: bool = False) -> dict:
+        seen = set()
+        for key_node, _ in node.value:
+            if key_node.tag == "tag:yaml.org,2002:merge":  # `<<: *anchor`; what it brings in may be overridden
+                continue
+            key = self.construct_object(key_node, deep=True)
+            if isinstance(key, Hashable):  # the loader itself refuses others
+                if key in seen:
+                    raise RecipeError(f"{self.name}: key {key!r} stands more than once, line {key_node.start_mark.line + 1}")
+                seen.add(key)
+        return super().construct_mapping(node, deep)

@@ -1,0 +1,32 @@
+"""``python -m r1_recipes.report RUN_DIR [RUN_DIR …] [--output FILE.html]``: runs as one page."""
+
+from __future__ import annotations
+
+import argparse
+import logging
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+
+from r1_recipes.common.console import reported_errors, say
+from r1_recipes.report.page import REPORT_FILE, write
+
+
+def main(argv: Sequence[str] | None = None) -> None:
+    """Command line; see the module's first lines.
+
+    Raises:
+        SystemExit: 2 where a run directory is not there or the page cannot be written.
+    """
+    parser = argparse.ArgumentParser(prog="python -m r1_recipes.report", description=__doc__.splitlines()[0], allow_abbrev=False)
+    parser.add_argument("run_dir", type=Path, nargs="+", help="output_dir of a run; several are overlaid")
+    parser.add_argument("--output", type=Path, help=f"where the page goes (default: {REPORT_FILE} in the first run's directory)")
+    options = parser.parse_args(argv)
+    logging.basicConfig(level=logging.WARNING, format="%(levelname)s %(name)s: %(message)s", stream=sys.stderr)
+    with reported_errors():
+        path = write(options.run_dir, options.output)
+        say(f"{path} ({path.stat().st_size / 1e6:.1f} MB)")
+
+
+if __name__ == "__main__":
+    main()

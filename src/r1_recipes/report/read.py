@@ -1,0 +1,161 @@
+"""A run directory, which may be somebody else's: what is missing or torn is noted, never raised."""
+
+from __future__ import annotations
+
+import json
+import re
+import statistics
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from r1_recipes.common.errors import RecipeError, first_line
+from r1_recipes.common.masking import masked
+from r1_recipes.common.messages import clip
+from r1_recipes.recipe.text import parse_yaml
+
+# A trend compares the means of the first and the last quarter of the logged steps, at most MAX_WINDOW each; fewer points say nothing.
+MIN_POINTS = 8
+MAX_WINDOW = 20
+
+_LARGEST = 1e100
+
+
+@dataclass
+class RunData:
+    """What a run directory says.
+
+    Attributes:
+        name: short label, unlike the other runs'.
+        path: the directory as it was given.
+        entry: ``run.json``; empty where it cannot be read.
+        settings: ``recipe.yaml``, with what later starts changed; likewise.
+        series: for each metric the logged ``(step, value)`` pairs in order; a value is ``None`` where it was not finite.
+        started: time of the first and of the last line of ``run.log``, ISO 8601.
+        missing: what could not be read, as ``(code, values)``; the codes are keys of the page's table of strings.
+        files: completions files, in order of their names.
+    """
+
+    name: str
+    path: Path
+    entry: dict[str, Any] = field(default_factory=dict)
+    settings: dict[str, Any] = field(default_factory=dict)
+    series: dict[str, list[tuple[int, float | None]]] = field(default_factory=dict)
+    started: tuple[str, str] | None = None
+    missing: list[tuple[str, dict[str, Any]]] = field(default_factory=list)
+    files: list[Path] = field(default_factory=list)
+
+    def mean(self, key: str) -> tuple[float, float, int] | None:
+        """Means of a metric at the beginning and at the end of the run and the points in each; ``None`` where there are too few."""
+        values = [value for _, value in self.series.get(key, ()) if value is not None]
+        if len(values) < MIN_POINTS:
+            return None
+        window = min(len(values) // 4, MAX_WINDOW)
+        return statistics.fmean(values[:window]), statistics.fmean(values[-window:]), window
+
+
+def read_run(path: Path, name: str | None = None) -> RunData:
+    """Read a run directory; what is missing or torn is noted, never raised.
+
+    Raises:
+        RecipeError: there is no such directory.
+    """
+    if not path.is_dir():
+        raise RecipeError(f"{path}: no such run directory; give the output_dir of a run")
+    run = RunData(name or path.resolve().name, path)
+    run.entry = _mapping(run, "run.json", json.loads)
+    run.settings = _mapping(run, "recipe.yaml", lambda text: parse_yaml(text, "recipe.yaml"))
+    continued = run.entry.get("continued")
+    for start in continued if isinstance(continued, list) else ():
+        run.settings |= start["settings"] if isinstance(start, dict) and isinstance(start.get("settings"), dict) else {}
+    _read_metrics(run)
+    _read_times(run)
+    run.files = sorted(file for file in (path / "completions").glob("*.parquet") if file.is_file())
+    if not run.files and run.entry.get("method", "grpo") == "grpo":
+        run.missing.append(("no_completions", {"file": "completions/*.parquet"}))
+    return run
+
+
+def file_text(path: Path) -> str:
+    """The text of a file of a run folder, which may be somebody else's: no link out of it, no pipe or device that never ends."""
+    if path.is_symlink() or not path.is_file():
+        raise FileNotFoundError(f"{path.name} is no file")
+    return path.read_text(encoding="utf-8", errors="replace")
+
+
+def _mapping(run: RunData, name: str, parse: Callable[[str], Any]) -> dict[str, Any]:
+    try:
+        found = masked(parse(file_text(run.path / name)))
+    except FileNotFoundError:
+        run.missing.append(("no_file", {"file": name}))
+        return {}
+    except (OSError, ValueError, RecursionError) as error:
+        run.missing.append(("torn_file", {"file": name, "reason": first_line(error)}))
+        return {}
+    if not isinstance(found, dict):
+        run.missing.append(("torn_file", {"file": name, "reason": f"{type(found).__name__}"}))
+        return {}
+    return found
+
+
+def _read_metrics(run: RunData) -> None:
+    path = run.path / "metrics.jsonl"
+    try:
+        lines = file_text(path).split("\n")
+    except OSError as error:
+        code = "no_file" if isinstance(error, FileNotFoundError) else "torn_file"
+        run.missing.append((code, {"file": path.name, "reason": first_line(error)}))
+        return
+    points: dict[str, dict[int, float | None]] = {}
+    bad = []
+    for number, line in enumerate(lines, start=1):
+        if not line.strip():
+            continue
+        try:
+            entry = json.loads(line)
+            step = entry.pop("step")
+        except (ValueError, KeyError, AttributeError, TypeError, RecursionError):
+            bad.append(number)
+            continue
+        if not isinstance(step, int) or isinstance(step, bool) or not 0 <= step < 2**53:
+            bad.append(number)
+            continue
+        for key, value in entry.items():
+            if isinstance(value, int | float) and not isinstance(value, bool):
+                # A step that is there twice was logged again after a resume; the later line is the run's.
+                points.setdefault(key, {})[step] = finite(value)
+    if bad:
+        run.missing.append(("bad_lines", {"file": path.name, "count": len(bad), "first": bad[0]}))
+    if not points:
+        run.missing.append(("no_metrics", {"file": path.name}))
+    run.series = {key: sorted(values.items()) for key, values in points.items()}
+
+
+def finite(value: Any) -> float | None:
+    """A number with the six digits that a chart can show; ``None`` where it is no number, or too large to add some up."""
+    try:
+        number = float(value)
+    except (TypeError, ValueError, OverflowError):
+        return None
+    return float(f"{number:.6g}") if abs(number) < _LARGEST else None
+
+
+def _read_times(run: RunData) -> None:
+    try:
+        text = file_text(run.path / "run.log")
+    except OSError:
+        run.missing.append(("no_file", {"file": "run.log"}))
+        return
+    times = re.findall(r'^\{"time": "(\d{4}-\d\d-\d\dT\d\d:\d\d:\d\dZ)"', text, re.MULTILINE)
+    if times:
+        run.started = (times[0], times[-1])
+
+
+def setting_text(value: Any) -> str:
+    if isinstance(value, str):
+        return clip(value)
+    try:
+        return clip(json.dumps(value, ensure_ascii=False, default=str))
+    except (TypeError, ValueError, RecursionError):  # YAML allows keys of any kind, and a list in itself
+        return clip(str(value))

@@ -1,0 +1,1 @@
+"""Tasks with rows, checker and reward of their own."""

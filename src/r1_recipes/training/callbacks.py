@@ -1,0 +1,155 @@
+"""Trainer callbacks of every run. Heavy: imports Transformers, and so torch."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import logging
+import re
+import sys
+from pathlib import Path
+from typing import Any
+
+import torch
+import torch.distributed
+from transformers import ProgressCallback, Trainer, TrainerCallback
+from transformers.trainer_utils import rotate_checkpoints
+
+from r1_recipes.common import processes
+from r1_recipes.common.files import write_whole
+from r1_recipes.report import page
+from r1_recipes.runs import checkpoints, run_dir
+from r1_recipes.runs.run_dir import METRICS_FILE, Run
+from r1_recipes.training.hardware import hardware
+from r1_recipes.training.trainer import RowOrder
+
+logger = logging.getLogger(__name__)
+
+
+class AllStepsTrained(Exception):
+    """The checkpoint that a run goes on from has all its steps."""
+
+
+class MetricsFile(TrainerCallback):
+    """Append every log entry to ``metrics.jsonl``; first drop entries past the step that a resumed run goes on from."""
+
+    def __init__(self, output_dir: Path) -> None:
+        self._path = output_dir / METRICS_FILE
+
+    def on_train_begin(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
+        if not state.is_world_process_zero or not self._path.exists():
+            return
+        kept = []
+        for line in self._path.read_text(encoding="utf-8").splitlines():
+            # The last line may be cut, if the machine went down while it was written.
+            with contextlib.suppress(ValueError, KeyError):
+                if json.loads(line)["step"] <= state.global_step and state.global_step:
+                    kept.append(line)
+        write_whole(self._path, "".join(line + "\n" for line in kept))
+
+    def on_log(self, args: Any, state: Any, control: Any, logs: dict[str, Any] | None = None, **kwargs: Any) -> None:
+        if state.is_world_process_zero and logs:
+            values = {"step": state.global_step, **{k: v for k, v in logs.items() if isinstance(v, int | float)}}
+            with self._path.open("a", encoding="utf-8") as sink:
+                sink.write(json.dumps(values) + "\n")
+
+
+class StopAndSave(TrainerCallback):
+    """End training with a checkpoint when a stop was requested, and at once if the checkpoint has all steps already."""
+
+    def __init__(self, run: Run) -> None:
+        self._run = run
+
+    def on_step_begin(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
+        # Transformers looks for the last step only after one more.
+        if state.global_step >= state.max_steps:
+            raise AllStepsTrained
+
+    def on_step_end(self, args: Any, state: Any, control: Any, **kwargs: Any) -> Any:
+        if self._any_rank_requested(args):
+            self._run.stop_requested = True
+            control.should_training_stop = True
+            control.should_save = control.should_save or args.save_strategy != "no"
+        return control
+
+    def _any_rank_requested(self, args: Any) -> bool:
+        # Ranks get the signal at different moments; one that stopped alone would hang the others.
+        if args.world_size == 1:
+            return self._run.stop_requested
+        flag = torch.tensor(int(self._run.stop_requested), device=args.device)
+        torch.distributed.all_reduce(flag, op=torch.distributed.ReduceOp.MAX)
+        return bool(flag.item())
+
+
+class Manifests(TrainerCallback):
+    """Write a manifest into each checkpoint when all ranks have saved, then delete the oldest over ``save_total_limit``.
+
+    Transformers would delete by the folders' times and before the manifest exists; after a clock was set back, the newest one.
+    """
+
+    limit: int | None = None
+
+    def on_train_begin(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
+        self.limit, args.save_total_limit = args.save_total_limit, None
+
+    def on_save(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
+        processes.wait()
+        if state.is_world_process_zero:
+            checkpoints.write_manifest(Path(args.output_dir) / f"checkpoint-{state.global_step}")
+            rotate_checkpoints(args.output_dir, self.limit, state.best_model_checkpoint)
+
+
+class Report(TrainerCallback):
+    """Note the hardware in ``run.json`` when training begins, and refresh ``report.html`` with every save."""
+
+    def __init__(self, output_dir: Path) -> None:
+        self._output_dir = output_dir
+
+    def on_train_begin(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
+        if state.is_world_process_zero:
+            run_dir.note_hardware(self._output_dir, hardware() | {"processes": args.world_size})
+
+    def on_save(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
+        if state.is_world_process_zero:
+            page.refresh(self._output_dir)
+
+
+class Progress(ProgressCallback):
+    """Print one short line per log entry beside the progress bar; ``metrics.jsonl`` has every metric."""
+
+    def on_log(self, args: Any, state: Any, control: Any, logs: dict[str, Any] | None = None, **kwargs: Any) -> None:
+        line = progress_line(logs or {})
+        if line and self.training_bar is not None:
+            self.training_bar.write(f"step {state.global_step}: {line}", file=sys.stderr)
+
+
+def progress_line(logs: dict[str, Any]) -> str:
+    """Return reward and its parts, length, share cut, groups without a signal, entropy; or the loss."""
+    shown = {"reward": logs.get("reward")}
+    shown |= {key.split("/")[1]: value for key, value in logs.items() if re.fullmatch(r"rewards/[^/]+/mean", key)}
+    shown |= {
+        "tokens": logs.get("completions/mean_length"),
+        "truncated": logs.get("completions/clipped_ratio"),
+        "zero-std groups": logs.get("frac_reward_zero_std"),
+        "loss": None if "reward" in logs else logs.get("loss"),
+        "token accuracy": logs.get("mean_token_accuracy"),
+        "entropy": logs.get("entropy"),
+        "grad norm": logs.get("grad_norm"),
+    }
+    numbers = {}
+    for name, value in shown.items():
+        with contextlib.suppress(TypeError, ValueError):  # Transformers writes some numbers as text
+            numbers[name] = float(value)
+    return ", ".join(f"{name} {value:.3g}" for name, value in numbers.items())
+
+
+def callbacks(run: Run) -> list[TrainerCallback]:
+    """Return the callbacks of a run, in the order in which they must be called."""
+    return [MetricsFile(run.output_dir), StopAndSave(run), RowOrder(), Manifests(), Report(run.output_dir)]
+
+
+def show_progress(trainer: Trainer) -> None:
+    """Replace Transformers' progress callback, which prints every metric, by :class:`Progress`."""
+    if not trainer.args.disable_tqdm:
+        trainer.remove_callback(ProgressCallback)
+        trainer.add_callback(Progress)

@@ -1,0 +1,101 @@
+"""A training run on one screen: recipe, checks, run folder, tokenizer, rows, trainer, train, save."""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Any
+
+from r1_recipes.common import processes
+from r1_recipes.common.console import reported_errors
+from r1_recipes.common.errors import RecipeError
+from r1_recipes.models.tokenizer import load_processor, load_tokenizer
+from r1_recipes.prompts.formats import ResponseFormat
+from r1_recipes.recipe.load import Recipe
+from r1_recipes.report import page
+from r1_recipes.runs.run_dir import Run
+from r1_recipes.training import weights
+from r1_recipes.training.rows import load_splits
+from r1_recipes.training.save import save
+from r1_recipes.training.start import start
+from r1_recipes.training.stopping import stop_on_signal
+
+if TYPE_CHECKING:
+    from datasets import Dataset
+    from transformers import PreTrainedTokenizerBase, Trainer
+
+logger = logging.getLogger(__name__)
+
+BuildTrainer = Callable[[Recipe, ResponseFormat, "PreTrainedTokenizerBase", dict[str, Any]], "Trainer"]
+
+
+def run_recipe(argv: Sequence[str] | None, method: str, build_trainer: BuildTrainer) -> None:
+    """Train as a recipe says.
+
+    Args:
+        argv: command line without the program; ``None``: this process's.
+        method: ``"grpo"``, ``"sft"`` or ``"distill"``.
+        build_trainer: gets recipe, response format, tokenizer, and the keyword arguments that all TRL trainers take.
+
+    Raises:
+        SystemExit: 2 if the recipe or its data cannot be used, 130 if the run was stopped.
+    """
+    with reported_errors():
+        run = start(argv, method)
+        tokenizer, fmt = load_tokenizer(run.recipe)
+        train_rows, test_rows = load_splits(run.recipe, fmt, tokenizer)
+        trainer = build_trainer(run.recipe, fmt, tokenizer, trainer_arguments(run, tokenizer, train_rows, test_rows))
+        weights.prepare(run.recipe, trainer)
+        try:
+            train(run, trainer)
+            save(run, trainer, tokenizer)
+        finally:  # finished, stopped or failed: that is when somebody looks
+            if processes.is_main_process():
+                page.refresh(run.output_dir)
+        processes.destroy_process_group_at_exit()
+
+
+def trainer_arguments(run: Run, tokenizer: PreTrainedTokenizerBase, train_rows: Dataset, test_rows: Dataset | None) -> dict[str, Any]:
+    """Return the keyword arguments that all TRL trainers take."""
+    from r1_recipes.training.callbacks import callbacks  # heavy
+
+    pictures = "image" in train_rows.column_names
+    return {
+        **weights.model_arguments(run.recipe),
+        "args": run.recipe.training,
+        "train_dataset": train_rows,
+        "eval_dataset": test_rows,
+        "processing_class": load_processor(run.recipe, tokenizer) if pictures else tokenizer,
+        "callbacks": callbacks(run),
+    }
+
+
+def train(run: Run, trainer: Trainer) -> None:
+    """Train, or resume.
+
+    Raises:
+        RecipeError: the data made not one step.
+        SystemExit: 130, after a checkpoint, if the run was asked to stop.
+    """
+    from r1_recipes.training.callbacks import AllStepsTrained, show_progress  # heavy
+
+    show_progress(trainer)
+    if run.resume_from:
+        logger.info("resuming from %s", run.resume_from)
+    metrics = None
+    with stop_on_signal(run), contextlib.suppress(AllStepsTrained):
+        metrics = trainer.train(resume_from_checkpoint=str(run.resume_from) if run.resume_from else None).metrics
+    step = trainer.state.global_step
+    if run.stop_requested and step < trainer.state.max_steps:
+        saved = (run.output_dir / f"checkpoint-{step}").is_dir()
+        again = "continues from there" if saved else "starts from its last checkpoint, if any"
+        logger.warning("stopped at step %d; the same command %s", step, again)
+        raise SystemExit(130)
+    if step == 0:
+        raise RecipeError(
+            f"{run.recipe.path}: not one step was trained, so nothing is saved: {len(trainer.train_dataset)} rows make no whole batch. "
+            "Fix: more rows, or a lower per_device_train_batch_size"
+        )
+    if metrics is not None:
+        trainer.log_metrics("train", {key: value for key, value in metrics.items() if value is not None})

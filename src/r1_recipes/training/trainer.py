@@ -1,0 +1,163 @@
+"""TRL's trainers with what recipes add. Every private name of TRL that we use is here; tests/training/test_trainer.py pins them.
+
+Heavy: imports TRL, and so torch.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import copy
+import time
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+import torch
+from transformers import TrainerCallback, TrainerControl, TrainerState, TrainingArguments
+from transformers.integrations import TensorBoardCallback
+from trl import DistillationTrainer, GRPOTrainer
+from trl.trainer.utils import RepeatSampler
+
+from r1_recipes.training.trackers import completions_text
+
+
+class _CompletionsOnTensorBoard:
+    """Write some completions to TensorBoard with every log entry, as ``train/completions`` and ``eval/completions``.
+
+    With ``log_completions`` TRL hands W&B and Trackio a table of all of them, and TensorBoard nothing.
+    """
+
+    def log(self, logs: dict[str, float], start_time: float | None = None) -> None:
+        # The summary at the end of training is neither, and would repeat the last step's completions.
+        kind = "train" if "loss" in logs else "eval" if any(key.startswith("eval_") for key in logs) else None
+        super().log(logs, start_time)
+        board = next((one for one in self.callback_handler.callbacks if isinstance(one, TensorBoardCallback)), None)
+        if kind and board and board.tb_writer and self.args.log_completions and self._logs["completion"]:
+            weights = getattr(self, "reward_weights", None)
+            text = completions_text(self._logs, None if weights is None else weights.tolist())
+            board.tb_writer.add_text(f"{kind}/completions", text, self.state.global_step)
+
+
+class RecipeDistillationTrainer(_CompletionsOnTensorBoard, DistillationTrainer):
+    """TRL's on-policy distillation trainer."""
+
+
+class RecipeGRPOTrainer(_CompletionsOnTensorBoard, GRPOTrainer):
+    """TRL's GRPO trainer: own sampling in evaluation, seconds by phase, rewards that share a column of the completions table.
+
+    Args:
+        eval_temperature: of the trainer's evaluation; 0 is greedy, ``None``: as in training.
+        eval_max_completion_length: tokens, likewise.
+        **arguments: TRL's own.
+    """
+
+    def __init__(self, *, eval_temperature: float | None = None, eval_max_completion_length: int | None = None, **arguments: Any) -> None:
+        super().__init__(**arguments)
+        self._eval_sampling = (eval_temperature, eval_max_completion_length)
+        self._no_completions = copy.deepcopy(self._logs)
+        self._seconds = {"time/generation": 0.0, "time/rewards": 0.0}
+        self._logged_step = 0
+
+    def _generate(self, prompts: list) -> Any:
+        with self._timed("time/generation"):
+            return super()._generate(prompts)
+
+    def _calculate_rewards(self, inputs: Any, prompts: Any, completions: Any, completion_ids_list: Any) -> torch.Tensor:
+        with self._timed("time/rewards"):
+            return super()._calculate_rewards(inputs, prompts, completions, completion_ids_list)
+
+    @contextlib.contextmanager
+    def _timed(self, name: str) -> Iterator[None]:
+        began = time.perf_counter()
+        try:
+            yield
+        finally:
+            if self.model.training:
+                self._seconds[name] += time.perf_counter() - began
+
+    def log(self, logs: dict[str, float], start_time: float | None = None) -> None:
+        """Add ``time/generation`` and ``time/rewards``, in seconds per optimizer step.
+
+        The rest of TRL's ``step_time`` is training: forward, backward, old and reference log probabilities.
+        """
+        if "loss" in logs:
+            steps = max(1, self.state.global_step - self._logged_step)
+            logs |= {name: seconds / steps for name, seconds in self._seconds.items()}
+            self._seconds = dict.fromkeys(self._seconds, 0.0)
+            self._logged_step = self.state.global_step
+        super().log(logs, start_time)
+
+    def _log_completion_extra(self, column: str, values: Sequence[Any]) -> None:
+        # TRL would append a second reward's values for the same column as further rows.
+        held = self._pending_extra_logs.get(column)
+        if held:
+            values = [new if old is None or old == "" else old for old, new in zip(held, values, strict=True)]
+        self._pending_extra_logs[column] = list(values)
+
+    def evaluate(self, *args: Any, **kwargs: Any) -> dict[str, float]:
+        """Evaluate with the recipe's own sampling; completions go to ``eval_completions/``, those of training stay as they are."""
+        with self._sampling_for_evaluation(), self._completions_apart():
+            return super().evaluate(*args, **kwargs)
+
+    @contextlib.contextmanager
+    def _completions_apart(self) -> Iterator[None]:
+        output_dir, name = Path(self.args.output_dir), f"completions_{self.state.global_step:05d}.parquet"
+        path, aside = output_dir / "completions" / name, output_dir / "completions" / f".{name}.aside"
+        training, self._logs = self._logs, copy.deepcopy(self._no_completions)
+        if self.accelerator.is_main_process and path.exists():
+            path.rename(aside)
+        try:
+            yield
+        finally:
+            self._logs = training
+            if self.accelerator.is_main_process:
+                if path.exists():
+                    (output_dir / "eval_completions").mkdir(exist_ok=True)
+                    path.rename(output_dir / "eval_completions" / name)
+                if aside.exists():
+                    aside.rename(path)
+
+    @contextlib.contextmanager
+    def _sampling_for_evaluation(self) -> Iterator[None]:
+        temperature, max_completion_length = self._eval_sampling
+        if self.use_vllm:
+            owner: Any = self.vllm_generation
+            named = {"temperature": temperature, "max_completion_length": max_completion_length}
+            changes = {name: value for name, value in named.items() if value is not None}
+        else:
+            owner, settings = self, {}
+            if temperature is not None:
+                settings |= {"do_sample": temperature > 0, "temperature": temperature or None}
+            if temperature == 0:
+                settings |= {"top_p": None, "top_k": None, "min_p": None}  # greedy decoding would warn of them
+            if max_completion_length is not None:
+                settings["max_new_tokens"] = max_completion_length
+            config = copy.deepcopy(self.generation_config)
+            config.update(**settings)
+            changes = {"generation_config": config, "generation_kwargs": {**self.generation_kwargs, **settings}}
+        before = {name: getattr(owner, name) for name in changes}
+        vars(owner).update(changes)
+        try:
+            yield
+        finally:
+            vars(owner).update(before)
+
+
+class RowOrder(TrainerCallback):
+    """Replay the draws of RepeatSampler's generator, which is not checkpointed, so that a resumed run sees the same rows."""
+
+    def on_train_begin(
+        self,
+        args: TrainingArguments,
+        state: TrainerState,
+        control: TrainerControl,
+        train_dataloader: Any = None,
+        **kwargs: Any,
+    ) -> None:
+        batches = getattr(train_dataloader, "batch_sampler", None)
+        while hasattr(batches, "batch_sampler"):  # accelerate wraps it, once for each kind of sharding
+            batches = batches.batch_sampler
+        sampler = getattr(batches, "sampler", None)
+        if isinstance(sampler, RepeatSampler) and sampler.shuffle:
+            for _ in range(int(state.epoch or 0)):
+                torch.randperm(sampler.num_samples, generator=sampler.generator)
