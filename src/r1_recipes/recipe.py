@@ -22,6 +22,7 @@ from typing import Any
 
 import yaml
 
+from r1_recipes.compat import refuse_foreign, translate_shapes
 from r1_recipes.config_fields import config_fields
 from r1_recipes.errors import RecipeError, first_line, nearest, unknown_name
 from r1_recipes.masking import masked
@@ -176,8 +177,10 @@ def read_yaml(path: Path) -> dict[str, Any]:
     """One YAML mapping, with repeated keys refused (PyYAML would silently keep the last).
 
     Raises:
-        RecipeError: no such file, bad YAML (file, line and column), no mapping, a repeated key, or more than a recipe can be.
+        RecipeError: no such file, a script, bad YAML (file, line and column), no mapping, a repeated key, or more than a recipe can be.
     """
+    if path.suffix in (".sh", ".bash", ".py"):
+        raise RecipeError(f"{path}: a recipe must be a YAML file, got a script. Fix: write a recipe by the tables in docs/migration.md")
     if not path.is_file():
         near = nearest(path.name, (p.name for p in path.parent.glob("*.yaml"))) if path.parent.is_dir() else []
         hint = f" Did you mean {path.parent / near[0]}?" if near else ""
@@ -435,20 +438,15 @@ def translate(values: dict[str, Any], source: str, warnings: list[str]) -> dict[
     """Keys of older TRL and of other projects as today's; each that is translated or ignored adds one sentence to ``warnings``.
 
     Args:
-        values: a file's or a command line's keys. veRL's settings become a recipe, and what could not be carried over is in the warnings.
+        values: a file's or a command line's keys.
         source: what to call it in messages.
         warnings: of the recipe.
 
     Raises:
         RecipeError: a key that cannot be honoured, with its replacement, or an old key beside today's.
     """
-    from r1_recipes import migration
-
-    if migration.is_verl(values):
-        found = migration.from_verl(values, source)
-        warnings += [*found.notes, *(f"{source}: not carried over: {entry}" for entry in found.left)]
-        values = found.settings
-    values = migration.translate_shapes(values, source, warnings)
+    refuse_foreign(values, source)
+    values = translate_shapes(values, source, warnings)
     # A file with older keys is another project's; in ours the number is one of tokens.
     if "cosine_max_len" in values and any(key in RENAMED or key in OBSOLETE for key in values):
         warnings.append(f"{source}: cosine_max_len: {values['cosine_max_len']} is read as tokens; open-r1 counts characters")
@@ -470,13 +468,6 @@ def translate(values: dict[str, Any], source: str, warnings: list[str]) -> dict[
             warnings.append(f"{source}: {key} is read as {target}{note}")
         result[target] = value
     return result
-
-
-def known_keys(method: str) -> set[str]:
-    """Every key that a recipe of this method may have, but for the parameters of a ``module:reward``, which only a run imports."""
-    from r1_recipes.rewards import REWARDS, reward_parameters
-
-    return {*_fields(method), "env", *reward_parameters(REWARDS)}
 
 
 def argument_types(method: str) -> tuple[type, type, type]:
