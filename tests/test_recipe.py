@@ -13,9 +13,10 @@ import pytest
 import yaml
 
 from r1_recipes import recipe as recipe_module
+from r1_recipes.compat import OBSOLETE, REFUSED, RENAMED
 from r1_recipes.config_fields import config_fields
 from r1_recipes.errors import RecipeError
-from r1_recipes.recipe import OBSOLETE, REFUSED, RENAMED, load, read_yaml
+from r1_recipes.recipe import load, read_yaml
 from r1_recipes.rewards import REWARDS, reward_parameters
 from tests.conftest import RECIPES, method_of
 
