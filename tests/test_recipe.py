@@ -13,10 +13,10 @@ import pytest
 import yaml
 
 from r1_recipes.common.errors import RecipeError
-from r1_recipes.recipe import Recipe, machine, namespace_value
+from r1_recipes.recipe import machine
 from r1_recipes.recipe.compat import OBSOLETE, REFUSED, RENAMED
 from r1_recipes.recipe.keys import _RANGES, argument_types, config_fields
-from r1_recipes.recipe.load import load_recipe
+from r1_recipes.recipe.load import Recipe, load_recipe, namespace_value
 from r1_recipes.recipe.text import read_yaml
 from r1_recipes.rewards import REWARDS, reward_parameters
 from tests.conftest import RECIPES, method_of

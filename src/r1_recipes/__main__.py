@@ -11,7 +11,6 @@ COMMANDS = {
     "pipeline": "several recipes in a row, and one table",
     "preflight": "what a run would do, before it starts",
     "report": "a run as one page",
-    "migration": "another project's settings as a recipe",
     "adapters": "merge a run's adapters into its model",
     "lm_eval": "judge a checkpoint with lm-evaluation-harness",
     "vllm_server": "serve a recipe's model for GRPO",

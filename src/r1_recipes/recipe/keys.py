@@ -76,10 +76,6 @@ _RANGES = {key: interval for interval, keys in _INTERVALS.items() for key in key
 _NUMBERS = {"int": int, "float": float, "int | None": int | None, "float | None": float | None}
 
 
-def known_keys(method: str) -> set[str]:
-    """Every key that a recipe of this method may have, but for the parameters of a ``module:reward``, which only a run imports."""
-    return {*_fields(method), "env", *reward_parameters(REWARDS)}
-
 
 def argument_types(method: str) -> tuple[type, type, type]:
     """The keys of a recipe: ours for the method, the trainer's (or our own settings), the model's."""

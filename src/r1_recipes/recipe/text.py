@@ -19,8 +19,10 @@ def read_yaml(path: Path) -> dict[str, Any]:
     """One YAML mapping, with repeated keys refused (PyYAML would silently keep the last).
 
     Raises:
-        RecipeError: no such file, bad YAML (file, line and column), no mapping, a repeated key, or more than a recipe can be.
+        RecipeError: no such file, a script, bad YAML (file, line and column), no mapping, a repeated key, or more than a recipe can be.
     """
+    if path.suffix in (".sh", ".bash", ".py"):
+        raise RecipeError(f"{path}: a recipe must be a YAML file, got a script. Fix: write a recipe by the tables in docs/migration.md")
     if not path.is_file():
         near = nearest(path.name, (p.name for p in path.parent.glob("*.yaml"))) if path.parent.is_dir() else []
         hint = f" Did you mean {path.parent / near[0]}?" if near else ""
