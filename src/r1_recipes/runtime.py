@@ -183,7 +183,7 @@ def _check_processes(recipe: Recipe) -> None:
         RecipeError: each of them would train alone, into the same folder.
     """
     training, started = recipe.training, processes.world_size()
-    meant = int(os.environ.get("R1_RECIPES_PROCESSES", started))  # by launch/common.sh
+    meant = int(os.environ.get("R1_RECIPES_PROCESSES", started))  # by launch/ and slurm/
     if meant != started:
         raise RecipeError(
             f"{recipe.path}: this was launched as a run of {meant} processes, and accelerate started {started}; use an accelerate config "
