@@ -1,35 +1,72 @@
 #!/usr/bin/env bash
-# Training on a plain list of hosts, over ssh, and a vLLM server on one more of them if SERVER_HOST names it. Run from the repository.
-#
-#   HOSTS="node1 node2" GPUS_PER_NODE=8 launch/hosts.sh gsm8k_qwen05b ddp
-#   HOSTS="node1 node2" SERVER_HOST=node3 GPUS_PER_NODE=8 launch/hosts.sh gsm8k_qwen05b_server zero2 --max_steps 100
-#   DRY_RUN=1 …      prints the commands
-#
-#   HOSTS            names or addresses that ssh reaches without a password, and that reach each other under the same name ([user@]host)
-#   SERVER_HOST      the host of the server; training gets none of its GPUs
-# The other variables are described in launch/common.sh; of this environment the hosts get what PASS_ENV names, over the connection. Ctrl-C, or
-# the end of this script however it comes, ends everything: each host runs its command until its connection closes, and then ends it as kill
-# does, with a checkpoint where the recipe saves any.
+# Trains on a list of hosts over ssh; Slurm: slurm/, clouds: launch/skypilot.yaml. The repository is at the same path on every host.
+#   HOSTS="node1 node2" GPUS_PER_NODE=8 launch/hosts.sh recipes/gsm8k_qwen05b.yaml accelerate_configs/ddp.yaml [--key value …]
+#   HOSTS            [user@]names that ssh reaches without a password and that reach each other
+#   SERVER_HOST      one more host, for a vLLM server; SERVER_FLAGS: flags of `vllm serve`, split at spaces
+#   METHOD           grpo (default), sft or distill; PYTHON: .venv/bin/python; PORT: the first of three, 29500
+#   STOP_SECONDS     seconds for training's last step and checkpoint when it is told to stop, 240
+#   PASS_ENV         names of variables that the hosts get too, such as "HF_TOKEN NCCL_SOCKET_IFNAME"
+# Ctrl-C, or the end of this script however it comes, ends every host's command with SIGTERM: training saves a checkpoint.
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
-# shellcheck source=launch/common.sh
-source launch/common.sh
+read -r -a hosts <<<"${HOSTS:?must be names of hosts. Fix: HOSTS=\"node1 node2\"}"
+processes=$((${GPUS_PER_NODE:?must be the number of training processes on each host. Fix: GPUS_PER_NODE=8} * ${#hosts[@]}))
+recipe=${1:?the recipe is missing. Fix: launch/hosts.sh RECIPE CONFIG [--key value …]}
+config=${2:?the accelerate config is missing. Fix: launch/hosts.sh RECIPE CONFIG [--key value …]}
+python=${PYTHON:-$PWD/.venv/bin/python} port=${PORT:-29500} server_host=${SERVER_HOST:-}
 
-PORT=${PORT:-29500}
-SERVER_HOST=${SERVER_HOST:-}
-read -r -a TRAIN_HOSTS <<<"${HOSTS:-}"
-read_arguments "$@"
-((${#TRAIN_HOSTS[@]})) || fail "HOSTS is not set: HOSTS=\"node1 node2\", and SERVER_HOST=node3 for a server"
-for host in "${TRAIN_HOSTS[@]}"; do
-  [[ $host != "$SERVER_HOST" ]] || fail "SERVER_HOST $host is one of HOSTS too; the server needs GPUs of its own"
+# It goes over the connection: everybody on a host can read a secret in a command.
+environment="export STOP_SECONDS=${STOP_SECONDS:-240} PET_SHUTDOWN_TIMEOUT=${STOP_SECONDS:-240} R1_RECIPES_PROCESSES=$processes; "
+for name in ${PASS_ENV:-}; do
+  [[ -v $name ]] || { echo "PASS_ENV: must be names of variables that are set here, got '$name'" >&2 && exit 2; }
+  environment+="export $name=$(printf %q "${!name}"); "
 done
-check_server SERVER_HOST=node3
 
-set_connection() {
-  local host=$1
-  shift
-  # A host that went away is noticed within a minute.
-  CONNECTION=(ssh -o BatchMode=yes -o ServerAliveInterval=15 -o ServerAliveCountMax=4 "$host" "cd $(quoted "$PWD") && exec $(quoted "$@")")
+# Only this script holds the writing ends of the pipes: their end, or its own, is how the hosts learn that they are to stop.
+pipes=$(mktemp -d)
+trap 'rm -rf "$pipes"' EXIT
+mkfifo "$pipes/trainer" "$pipes/server"
+exec 8<>"$pipes/trainer" 9<>"$pipes/server"
+
+start() { # PIPE HOST COMMAND…
+  ssh -o BatchMode=yes -o ServerAliveInterval=15 -o ServerAliveCountMax=4 "$2" \
+    "cd ${PWD@Q} && exec bash launch/on_host.sh --input $(printf '%q ' "${@:3}")" \
+    8>&- 9>&- < <(printf '%s\n' "$environment" && exec cat "$pipes/$1") &
 }
 
-run_everything
+server=() trainers=() status=0
+if [[ $server_host ]]; then
+  address=${server_host#*@}
+  server=(--use_vllm true --vllm_mode server --vllm_server_host "$address" --vllm_server_port $((port + 1))
+    --vllm_group_port $((port + 2)) --vllm_server_timeout 1200)
+  # A proxy for the outside world must not stand between trainer and server.
+  environment+="export no_proxy=\"\${no_proxy:-},$address\" NO_PROXY=\"\${NO_PROXY:-},$address\"; "
+  read -r -a flags <<<"${SERVER_FLAGS:-}"
+  start server "$server_host" "$python" -m r1_recipes.vllm_server "$recipe" "${server[@]}" "${@:3}" -- "${flags[@]}"
+  server_pid=$!
+fi
+for rank in "${!hosts[@]}"; do
+  start trainer "${hosts[rank]}" "$python" -m accelerate.commands.launch --config_file "$config" --num_machines "${#hosts[@]}" \
+    --num_processes "$processes" --machine_rank "$rank" --main_process_ip "${hosts[0]#*@}" --main_process_port "$port" \
+    -m "r1_recipes.${METHOD:-grpo}" "$recipe" "${server[@]}" "${@:3}"
+  trainers+=("$!")
+done
+
+stop_training() { # STATUS REASON
+  ((status)) || { status=$1 && echo "$2; training is told to stop" >&2 && exec 8>&-; }
+}
+trap 'stop_training 130 "a signal came"' TERM INT HUP
+while ((${#trainers[@]})); do
+  sleep 0.5 || true
+  for rank in "${!trainers[@]}"; do
+    kill -0 "${trainers[rank]}" 2>/dev/null && continue
+    wait "${trainers[rank]}" || stop_training $? "training on ${hosts[rank]} ended with status $?"
+    unset "trainers[rank]"
+  done
+  if [[ $server_host ]] && ((${#trainers[@]})) && ! kill -0 "$server_pid" 2>/dev/null; then
+    stop_training 1 "the server on $server_host ended before training did"
+  fi
+done
+exec 9>&- # the server last: training's last step still asks it for completions
+wait
+exit "$status"

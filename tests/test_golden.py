@@ -23,7 +23,7 @@ import yaml
 
 from benchmarks.rows import rows
 from r1_recipes.__main__ import COMMANDS
-from r1_recipes.recipe import load
+from r1_recipes.recipe.load import load_recipe
 from r1_recipes.rewards import REWARDS, get_reward_funcs, reward_parameters
 from tests.conftest import RECIPES, REPOSITORY, method_of
 
@@ -83,7 +83,7 @@ def test_resolved_recipes(monkeypatch: pytest.MonkeyPatch) -> None:
         own = yaml.safe_load(path.read_text(encoding="utf-8"))
         # Without an accelerator the loader changes these keys unless they are typed, and with several GPUs the batch sizes change.
         typed = {"use_cpu": "true"} | {key: str(own[key]) for key in ("use_vllm", "bf16", "fp16") if key in own}
-        recipe = load([name, *(f"--{key}={value}" for key, value in typed.items())], method)
+        recipe = load_recipe([name, *(f"--{key}={value}" for key, value in typed.items())], method)
         parts = {key: value for part in (recipe.script, recipe.training, recipe.model) for key, value in not_default(part).items()}
         found[name] = {"method": method, **parts, **recipe.reward_params, "use_cpu": own.get("use_cpu", False)}
     check("recipes", found)

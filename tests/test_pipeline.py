@@ -31,7 +31,7 @@ def test_shipped_pipelines_read_and_their_stages_stand_under_their_folder(path, 
     folders = []
     for stage in read.stages:
         if stage.recipe:
-            recipe, _ = pipeline._load(pipeline._Run(read, Path("elsewhere"), {}), stage)
+            recipe, _ = pipeline._load(pipeline._Run(read, Path("elsewhere"), {"seed": 1}), stage)
             assert recipe.training.output_dir == f"elsewhere/{stage.name}"
             folders.append(recipe.training.output_dir)
             # what a stage starts from is what one before it left, or no part of this pipeline
@@ -348,7 +348,7 @@ def test_scores_that_cannot_be_read_are_judged_again(tiny, tmp_path, tiny_model,
             judged.append(model) or pipeline.Scores(**{name: model if name == "model" else [True] * len(rows) for name in fields})
         ),
     )
-    run = pipeline._Run(pipeline.read_pipeline(tiny), tmp_path / "out", {}, {"problems": 3, "num_samples": 2, "seed": 1})
+    run = pipeline._Run(pipeline.read_pipeline(tiny), tmp_path / "out", {"problems": 3, "num_samples": 2, "seed": 1})
     stage = run.pipeline.stages[0]
     first = pipeline._judge(run, stage, str(tiny_model))
     assert pipeline._judge(run, stage, str(tiny_model)) == first and len(judged) == 1

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib.util
 import os
 import shlex
 import sys
@@ -111,7 +110,7 @@ def test_print_shows_what_would_run(capsys: pytest.CaptureFixture) -> None:
 
 
 def test_the_process_becomes_the_server(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(vllm_server, "_check_vllm", lambda path: None)
+    monkeypatch.setattr(vllm_server, "find_spec", lambda name: object())
     ran: list[tuple] = []
     monkeypatch.setattr(os, "execve", lambda *call: ran.append(call))
     vllm_server.main([SERVER])
@@ -121,8 +120,7 @@ def test_the_process_becomes_the_server(monkeypatch: pytest.MonkeyPatch) -> None
 
 
 def test_without_vllm_it_says_what_to_install(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture) -> None:
-    find_spec = importlib.util.find_spec
-    monkeypatch.setattr("importlib.util.find_spec", lambda name, *rest: None if name == "vllm" else find_spec(name, *rest))
+    monkeypatch.setattr(vllm_server, "find_spec", lambda name: None)
     with pytest.raises(SystemExit) as ended:
         vllm_server.main([SERVER])
     assert ended.value.code == 2

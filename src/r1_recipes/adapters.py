@@ -26,16 +26,13 @@ _WEIGHTS = "adapter_model.safetensors"
 def merge(run: Path, output: Path | None = None, base: str | None = None) -> Path:
     """Write the base model with a run's adapters added to its weights, and the run's tokenizer.
 
-    The sum is taken in fp32, in main memory (4 bytes a parameter), and rounded once, to the type of the base model's checkpoint. A base
+    The sum is taken in fp32, in main memory (4 bytes per parameter), and rounded once, to the type of the base model's checkpoint. A base
     model that was trained over in 4 or 8 bits (QLoRA) is read in its own precision: the adapters then meet slightly other weights.
 
     Args:
         run: a folder with adapters: a run or one of its checkpoints.
-        output: where the model goes; default ``run / "merged"``, which is replaced where it is there.
-        base: the base model, where it is no longer where the adapters' configuration says.
-
-    Returns:
-        The folder of the merged model.
+        output: must be empty or new; default ``run / "merged"``, which is replaced.
+        base: in place of the base model that the adapters' configuration names.
 
     Raises:
         RecipeError: there are no adapters, or their file is torn; the base model cannot be loaded or is not theirs; or ``output`` holds
@@ -55,18 +52,15 @@ def merge(run: Path, output: Path | None = None, base: str | None = None) -> Pat
     if output is not None and output.exists() and (not output.is_dir() or any(output.iterdir())):
         raise RecipeError(f"{output}: is there already; choose another folder (--output DIR) or remove it")
     _check_weights(run)
-    if base is None:
-        base = named
-    else:
-        revision = "main"  # the one on record is another model's
+    if base is not None:
+        named, revision = base, "main"  # the revision on record is another model's
     try:
-        dtype = AutoConfig.from_pretrained(base, revision=revision).dtype or torch.float32
-        model = AutoModelForCausalLM.from_pretrained(base, revision=revision, dtype=torch.float32)
+        dtype = AutoConfig.from_pretrained(named, revision=revision).dtype or torch.float32
+        model = AutoModelForCausalLM.from_pretrained(named, revision=revision, dtype=torch.float32)
     except (OSError, ValueError) as error:
-        raise RecipeError(
-            f"{run}: the base model {base!r} cannot be loaded ({first_line(error)[:-1]}); name another: --base MODEL"
-        ) from error
-    misfit = f"{run}: the adapters do not fit {base!r}"
+        reason = first_line(error)[:-1]
+        raise RecipeError(f"{run}: the base model {named!r} cannot be loaded ({reason}); name another: --base MODEL") from error
+    misfit = f"{run}: the adapters do not fit {named!r}"
     try:
         adapted = PeftModel.from_pretrained(model, run)
         # Once more for what PEFT then reports: it loads adapters of another depth without an error, and would merge a part of them.
@@ -92,33 +86,29 @@ def merge(run: Path, output: Path | None = None, base: str | None = None) -> Pat
         part.rename(folder)
     finally:
         shutil.rmtree(part, ignore_errors=True)
-    logger.info("%s + %s -> %s", base, run, folder)
+    logger.info("%s + %s -> %s", named, run, folder)
     return folder
 
 
 def _check_weights(run: Path) -> None:
-    """Refuse a weights file that is empty or torn before the base model is loaded, which takes minutes where it is large."""
+    """Refuse a torn weights file before the base model is loaded, which takes minutes if it is large."""
     from safetensors import SafetensorError, safe_open
 
     path = run / _WEIGHTS
-    if not path.exists():
-        return  # PEFT reads adapter_model.bin too, and says what it looked for
     try:
         with safe_open(path, framework="pt"):
             pass
+    except FileNotFoundError:
+        return  # PEFT reads adapter_model.bin too, and says what it looked for
     except (SafetensorError, OSError) as error:
+        reason = f"{first_line(error)[:-1]}; {path.stat().st_size} bytes"
         raise RecipeError(
-            f"{path}: cannot be read as safetensors ({first_line(error)[:-1]}; {path.stat().st_size} bytes); take one of the run's "
-            "checkpoints, or train on from it"
+            f"{path}: cannot be read as safetensors ({reason}); take one of the run's checkpoints, or train on from it"
         ) from error
 
 
 def main(argv: Sequence[str] | None = None) -> None:
-    """Command line; see the module's first lines.
-
-    Raises:
-        SystemExit: 2 where the adapters cannot be merged.
-    """
+    """Run the command line; exit with 2 if the adapters cannot be merged."""
     parser = argparse.ArgumentParser(prog="python -m r1_recipes.adapters", description=__doc__.splitlines()[0], allow_abbrev=False)
     parser.add_argument("run", type=Path, help="output_dir of a run with use_peft: true, or one of its checkpoints")
     parser.add_argument("--output", type=Path, help=f"where the model goes (default: {MERGED} in the run's folder)")

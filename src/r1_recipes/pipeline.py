@@ -18,7 +18,8 @@ import subprocess
 import sys
 import time
 from collections.abc import Sequence
-from dataclasses import MISSING, asdict, dataclass, field, fields
+from dataclasses import MISSING, asdict, dataclass, fields
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
@@ -30,8 +31,7 @@ from r1_recipes.metrics.run import BATCH_SIZE, evaluate_model
 from r1_recipes.metrics.scores import Scores
 from r1_recipes.metrics.tables import difference_line, markdown_table
 from r1_recipes.models.weights import model_path
-from r1_recipes.recipe import load_recipe
-from r1_recipes.recipe.load import Recipe
+from r1_recipes.recipe import Recipe, load_recipe
 from r1_recipes.recipe.text import read_yaml
 from r1_recipes.report import page
 from r1_recipes.runs import run_dir
@@ -46,100 +46,73 @@ METHODS = (*_TRAINS, "generate")
 
 @dataclass(frozen=True)
 class Stage:
-    """One row of the pipeline.
+    """One row of the table: a recipe that ``method`` runs, or a ``model`` that is judged as it is."""
 
-    Attributes:
-        name: short, unique; the file name of what is remembered of it.
-        label: what the table calls it.
-        recipe: path of the recipe; ``None``: nothing is trained, ``model`` is judged as it is.
-        method: entry point that runs the recipe.
-        model: for a stage without recipe.
-        overrides: keys of the recipe that this pipeline changes.
-        says: one line, shown while it runs.
-    """
-
-    name: str
-    label: str
+    name: str  # unique; the file name of its scores
+    label: str  # what the table calls it
     recipe: str | None = None
     method: str | None = None
     model: str | None = None
-    overrides: dict[str, Any] | None = None
-    says: str = ""
+    overrides: dict[str, Any] | None = None  # of the recipe's keys
+    says: str = ""  # shown while it runs
 
 
 @dataclass(frozen=True)
 class Preflight:
-    """What preflight may spend before a GRPO stage.
+    """What preflight may spend before a GRPO stage."""
 
-    Attributes:
-        groups: prompts to sample from, ``num_generations`` completions each.
-        seconds: time for that.
-    """
-
-    groups: int
+    groups: int  # prompts to sample from, num_generations completions each
     seconds: float
 
 
 @dataclass(frozen=True)
 class Pipeline:
-    """A pipeline file.
-
-    Attributes:
-        title: what it is.
-        output_dir: the folder that its recipes' own ``output_dir`` stand under; ``--output_dir`` moves them all.
-        stages: in order.
-        judge: GRPO recipe whose test split, format and generation settings the models are judged with.
-        problems: held-out problems to judge.
-        num_samples: sampled completions a problem.
-        compare: pairs of stage names; the table is followed by the second's difference over the first.
-        preflight: ``None``: GRPO stages begin without it.
-        note: a sentence below the table.
-    """
+    """A pipeline file."""
 
     title: str
-    output_dir: str
+    output_dir: str  # the folder that its recipes' own output_dir stand under
     stages: tuple[Stage, ...]
-    judge: str
+    judge: str  # GRPO recipe whose test split, format and generation settings the models are judged with
     problems: int
-    num_samples: int
-    compare: tuple[tuple[str, str], ...] = ()
+    num_samples: int  # sampled completions per problem
+    compare: tuple[tuple[str, str], ...] = ()  # stage names; the table is followed by the second's difference over the first
     preflight: Preflight | None = None
-    note: str = ""
+    note: str = ""  # below the table
 
 
 def read_pipeline(path: Path) -> Pipeline:
     """Read a pipeline file.
 
     Raises:
-        RecipeError: an unknown or missing key, an unknown method, or a recipe that is not there; names the file and the key.
+        RecipeError: names the file and the key that is unknown, missing or of another kind.
     """
     values = read_yaml(path)
     stages = values.get("stages")
     if not isinstance(stages, list) or not stages:
         raise RecipeError(f"{path}: stages: a list of mappings with name, label, method and recipe, found {stages!r}")
-    built = []
-    for number, entry in enumerate(stages, start=1):
-        where = f"{path}: stage {number}"
-        stage = _build(Stage, entry, where)
-        if (stage.recipe is None) == (stage.model is None) or (stage.recipe is None) != (stage.method is None):
-            raise RecipeError(f"{where}: either method and recipe, or model")
-        if not isinstance(stage.overrides or {}, dict) or (stage.overrides and not stage.recipe):
-            raise RecipeError(f"{where}: overrides: must be a mapping beside a recipe, got {stage.overrides!r}")
-        if stage.method and stage.method not in METHODS:
-            raise RecipeError(f"{where}: " + unknown_name("method", stage.method, METHODS))
-        built.append(stage)
-    values["stages"] = tuple(built)
+    values["stages"] = tuple(_build_stage(entry, f"{path}: stage {number}") for number, entry in enumerate(stages, start=1))
     if values.get("preflight") is not None:
         values["preflight"] = _build(Preflight, values["preflight"], f"{path}: preflight")
     pipeline = _build(Pipeline, values, str(path))
-    names = [stage.name for stage in built]
-    judged = [stage.name for stage in built if stage.method != "generate"]
+    names = [stage.name for stage in pipeline.stages]
+    judged = [stage.name for stage in pipeline.stages if stage.method != "generate"]
     if len(set(names)) < len(names) or not judged:
         raise RecipeError(f"{path}: stages: names must differ, and one stage at least must leave a model; found {names}")
-    for name in [name for pair in pipeline.compare for name in pair]:
+    for name in chain.from_iterable(pipeline.compare):
         if name not in judged:
             raise RecipeError(f"{path}: compare: " + unknown_name("stage with a model", name, judged))
     return pipeline
+
+
+def _build_stage(entry: Any, where: str) -> Stage:
+    stage = _build(Stage, entry, where)
+    if (stage.recipe is None) == (stage.model is None) or (stage.recipe is None) != (stage.method is None):
+        raise RecipeError(f"{where}: either method and recipe, or model")
+    if not isinstance(stage.overrides or {}, dict) or (stage.overrides and not stage.recipe):
+        raise RecipeError(f"{where}: overrides: must be a mapping beside a recipe, got {stage.overrides!r}")
+    if stage.method and stage.method not in METHODS:
+        raise RecipeError(f"{where}: " + unknown_name("method", stage.method, METHODS))
+    return stage
 
 
 def _build(kind: type, values: Any, where: str) -> Any:
@@ -157,25 +130,18 @@ def _build(kind: type, values: Any, where: str) -> Any:
 
 @dataclass
 class Outcome:
-    """What a stage left: scores of a model, or the yield of a data set.
-
-    Attributes:
-        scores: of the model; ``None`` for a stage that makes data.
-        yielded: ``yield.json`` of a stage that makes data.
-        seconds: wall time of the stage itself, judging apart; ``None`` where it had been done before.
-    """
+    """What a stage left: scores of a model, or the ``yield.json`` of a data set."""
 
     scores: Scores | None = None
     yielded: dict[str, Any] | None = None
-    seconds: float | None = None
+    seconds: float | None = None  # of the stage without judging; None: it was done before
 
 
 @dataclass
 class _Run:
     pipeline: Pipeline
     output_dir: Path
-    overrides: dict[str, str]
-    judged: dict[str, int] = field(default_factory=dict)
+    judged: dict[str, int]  # problems, num_samples, seed
 
 
 def run_pipeline(
@@ -184,10 +150,7 @@ def run_pipeline(
     """Run every stage, judge the models on the same held-out problems, and print the table.
 
     Args:
-        path: the pipeline file.
-        output_dir: in place of the file's own; the stages' folders move along.
-        problems: in place of the file's own.
-        num_samples: in place of the file's own.
+        output_dir, problems, num_samples: in place of the file's own.
         seed: of every stage and of the sampling.
 
     Returns:
@@ -195,69 +158,62 @@ def run_pipeline(
 
     Raises:
         RecipeError: the file, a recipe or something a stage needs cannot be used.
-        SystemExit: a stage ended with an error, whose status is passed on; 1 where preflight says that it should not begin.
+        SystemExit: a stage ended with an error, whose status is passed on; 1 if preflight says that it should not begin.
     """
     pipeline = read_pipeline(path)
-    judged = {"problems": pipeline.problems, "num_samples": pipeline.num_samples, "seed": seed}
-    judged |= {key: value for key, value in (("problems", problems), ("num_samples", num_samples)) if value is not None}
-    if min(judged["problems"], judged["num_samples"]) < 1:
-        raise RecipeError("problems and num_samples are 1 or more")
-    run = _Run(pipeline, output_dir or Path(pipeline.output_dir), {"seed": str(seed)}, judged)
+    problems = pipeline.problems if problems is None else problems
+    num_samples = pipeline.num_samples if num_samples is None else num_samples
+    if min(problems, num_samples) < 1:
+        raise RecipeError(f"problems and num_samples: must be 1 or more, got {problems} and {num_samples}")
+    judged = {"problems": problems, "num_samples": num_samples, "seed": seed}
+    run = _Run(pipeline, output_dir or Path(pipeline.output_dir), judged)
     # A recipe that cannot be read should not wait for the stages before it.
-    for stage in pipeline.stages:
-        if stage.recipe:
-            _load(run, stage)
+    recipes = {stage.name: _load(run, stage)[0] for stage in pipeline.stages if stage.recipe}
     began = time.monotonic()
     outcomes: dict[str, Outcome] = {}
     for number, stage in enumerate(pipeline.stages, start=1):
         console.say(f"\n=== {number}/{len(pipeline.stages)} {stage.label}" + (f": {stage.says}" if stage.says else ""))
         outcomes[stage.name] = _run_stage(run, stage)
-    minutes = (time.monotonic() - began) / 60
     table = _report(run, outcomes)
     run.output_dir.mkdir(parents=True, exist_ok=True)
     files.write_whole(run.output_dir / "results.md", table + "\n")
-    labels = {stage.name: stage.label for stage in pipeline.stages}
-    kept = {name: {"label": labels[name], **asdict(outcome)} for name, outcome in outcomes.items()}
+    kept = {stage.name: {"label": stage.label, **asdict(outcomes[stage.name])} for stage in pipeline.stages}
     files.write_whole(run.output_dir / "results.json", json.dumps({"judged": judged, "stages": kept}, indent=1))
-    console.say(f"\n=== Done in {minutes:.0f} minutes: {pipeline.title}\n\n{table}\n")
-    last = next(outcome.scores for outcome in reversed(outcomes.values()) if outcome.scores)
-    example = last.examples[0]
+    console.say(f"\n=== Done in {(time.monotonic() - began) / 60:.0f} minutes: {pipeline.title}\n\n{table}\n")
+    example = next(outcome.scores for outcome in reversed(outcomes.values()) if outcome.scores).examples[0]
     console.say(f"One answer of the last model, to {example['question']!r}:\n{example['completion']}\n")
     console.say(f"runs and models:  {run.output_dir}/\nthis table:       {run.output_dir / 'results.md'}")
-    _write_reports(run)
+    trained = [Path(recipes[stage.name].training.output_dir) for stage in pipeline.stages if stage.method in _TRAINS]
+    _write_reports(trained, run.output_dir)
     return outcomes
 
 
-def _write_reports(run: _Run) -> None:
-    """Each trained stage's report again, now that its model is judged, one of all of them, and where they lie."""
-    trained = [Path(_load(run, stage)[0].training.output_dir) for stage in run.pipeline.stages if stage.method in _TRAINS]
+def _write_reports(trained: Sequence[Path], output_dir: Path) -> None:
+    """Write each trained stage's report again, now that its model is judged, and one of all of them."""
     for folder in trained:
         page.refresh(folder)
     written = [folder / page.REPORT_FILE for folder in trained]
     if len(trained) > 1:
-        overlaid = run.output_dir / page.REPORT_FILE
-        page.refresh(*trained, output=overlaid)
-        written.append(overlaid)
+        written.append(output_dir / page.REPORT_FILE)
+        page.refresh(*trained, output=written[-1])
     for number, path in enumerate(written):
         console.say(("reports:" if number == 0 else "").ljust(18) + str(path))
 
 
 def _run_stage(run: _Run, stage: Stage) -> Outcome:
-    seconds = None
-    model = stage.model
-    if stage.recipe:
-        recipe, argv = _load(run, stage)
-        folder = Path(recipe.training.output_dir)
-        if _is_current(recipe, folder):
-            console.say(f"already done: {folder}")
-        else:
-            if stage.method == "grpo" and run.pipeline.preflight:
-                _preflight(run.pipeline.preflight, stage, argv)
-            seconds = _subprocess([sys.executable, "-m", f"r1_recipes.{stage.method}", *argv])
-        if stage.method == "generate":
-            return Outcome(yielded=_yielded(folder), seconds=seconds)
-        model = str(folder)
-    return Outcome(scores=_judge(run, stage, model), seconds=seconds)
+    if not stage.recipe:
+        return Outcome(scores=_judge(run, stage, stage.model))
+    recipe, argv = _load(run, stage)
+    folder, seconds = Path(recipe.training.output_dir), None
+    if _is_current(recipe, folder):
+        console.say(f"already done: {folder}")
+    else:
+        if stage.method == "grpo" and run.pipeline.preflight:
+            _preflight(run.pipeline.preflight, stage, argv)
+        seconds = _subprocess([sys.executable, "-m", f"r1_recipes.{stage.method}", *argv])
+    if stage.method == "generate":
+        return Outcome(yielded=_yielded(folder), seconds=seconds)
+    return Outcome(scores=_judge(run, stage, str(folder)), seconds=seconds)
 
 
 def _yielded(folder: Path) -> dict[str, Any]:
@@ -269,11 +225,7 @@ def _yielded(folder: Path) -> dict[str, Any]:
 
 
 def _preflight(settings: Preflight, stage: Stage, argv: list[str]) -> None:
-    """Have the model that the stage starts from answer a few prompts, and print whether GRPO could learn from them.
-
-    Raises:
-        SystemExit: 1 where it could not; the reason is on stdout.
-    """
+    """Print whether GRPO could learn from what the stage's first model answers; exit with 1 if it could not."""
     console.say(f"--- preflight (all that it finds: python -m r1_recipes.preflight {shlex.join(masked_words(argv))})")
     limits = ["--groups", str(settings.groups), "--seconds", str(settings.seconds)]
     try:
@@ -285,14 +237,14 @@ def _preflight(settings: Preflight, stage: Stage, argv: list[str]) -> None:
 
 
 def _load(run: _Run, stage: Stage) -> tuple[Recipe, list[str]]:
-    """The stage's recipe, with every path below the pipeline's folder moved to where this run writes."""
+    """Load a stage's recipe, with every path below the pipeline's folder moved to where this run writes."""
     settings = read_yaml(Path(stage.recipe))
-    wanted = {**settings, **(stage.overrides or {})}
-    moved = {key: _moved(value, run.pipeline.output_dir, str(run.output_dir)) for key, value in wanted.items()}
-    changes = {key: value for key, value in moved.items() if value != settings.get(key)}
-    argv = [stage.recipe]
-    for key, value in {**changes, **run.overrides}.items():
-        argv += [f"--{key}", value if isinstance(value, str) else json.dumps(value)]
+    changes = {"seed": str(run.judged["seed"])}
+    for key, value in {**settings, **(stage.overrides or {})}.items():
+        moved = _moved(value, run.pipeline.output_dir, str(run.output_dir))
+        if key != "seed" and moved != settings.get(key):
+            changes[key] = moved if isinstance(moved, str) else json.dumps(moved)
+    argv = [stage.recipe, *chain.from_iterable((f"--{key}", value) for key, value in changes.items())]
     return load_recipe(argv, stage.method), argv
 
 
@@ -307,10 +259,10 @@ def _moved(value: Any, before: str, after: str) -> Any:
 
 
 def _is_current(recipe: Recipe, folder: Path) -> bool:
-    """Whether the folder holds this stage, finished, as today's recipe and today's earlier stages would make it.
+    """Whether the folder holds this stage, finished.
 
     Raises:
-        RecipeError: it is finished, and today's would differ; naming what changed is kinder than training over it.
+        RecipeError: it does, but today's recipe or earlier stages would make another; training over it would lose it.
     """
     if not run_dir.is_finished(folder):
         return False
@@ -322,27 +274,22 @@ def _is_current(recipe: Recipe, folder: Path) -> bool:
 
 
 def _subprocess(command: list[str]) -> float:
-    """Run a stage as a process of its own: it gives its memory back, and is what a user would type. Returns its seconds.
+    """Run a stage as a process of its own, which gives its memory back, and return its seconds.
 
-    The stage gets every request to stop once, through this process, and ends with it, also after a kill -9.
+    It gets every request to stop once, through this process, and ends with it, also after a kill -9.
     """
     began = time.monotonic()
+    environment = {**os.environ, "TOKENIZERS_PARALLELISM": "false"}
+    # In a group of its own, a terminal's Ctrl-C does not reach it a second time.
+    process = subprocess.Popen(command, env=environment, process_group=0, preexec_fn=_end_with_parent)
     asked: list[int] = []
-    process: subprocess.Popen | None = None
 
     def pass_on(number: int, frame: Any) -> None:
         asked.append(number)
-        if process is not None:
-            process.send_signal(signal.SIGINT if number == signal.SIGINT else signal.SIGTERM)
+        process.terminate()
 
     before = {number: signal.signal(number, pass_on) for number in stopping.stop_signals()}
     try:
-        # In a group of its own, a terminal's Ctrl-C does not reach it a second time.
-        process = subprocess.Popen(
-            command, env={**os.environ, "TOKENIZERS_PARALLELISM": "false"}, process_group=0, preexec_fn=_end_with_parent
-        )
-        if asked:  # while it was being started
-            process.terminate()
         status = process.wait()
     finally:
         for number, handler in before.items():
@@ -364,10 +311,8 @@ def _end_with_parent() -> None:
 
 
 def _judge(run: _Run, stage: Stage, model: str) -> Scores:
-    """Scores of one model, remembered beside the runs so that a second call need not repeat them."""
-
+    """Score a model, or read its scores if the same weights met the same judge before."""
     recipe = load_recipe([run.pipeline.judge, "--model_name_or_path", model], "grpo")
-    # Another judge, or other weights under the same name, make other scores.
     # As the file says it: what follows the machine would make a moved folder's scores another judge's.
     settings = {key: value for key, value in masked(read_yaml(Path(run.pipeline.judge))).items() if key != "model_name_or_path"}
     judged = {**run.judged, "judge": settings, "weights": run_dir.weights_stamp(Path(model_path(model, recipe.script.hub)))}
@@ -381,16 +326,8 @@ def _judge(run: _Run, stage: Stage, model: str) -> Scores:
             logger.warning("%s cannot be read (%s); the model is judged again", path, first_line(error)[:-1])
     recipe.script.max_eval_samples = run.judged["problems"]
     rows, what = rows_to_judge(recipe)
-    scores = evaluate_model(
-        model,
-        rows,
-        recipe,
-        num_samples=run.judged["num_samples"],
-        batch_size=BATCH_SIZE,
-        seed=run.judged["seed"],
-        label=stage.name,
-        judged_on=what,
-    )
+    sampling = {"num_samples": run.judged["num_samples"], "seed": run.judged["seed"], "batch_size": BATCH_SIZE}
+    scores = evaluate_model(model, rows, recipe, **sampling, label=stage.name, judged_on=what)
     path.parent.mkdir(parents=True, exist_ok=True)
     files.write_whole(path, json.dumps({"judged": judged, "scores": asdict(scores)}))
     console.say(f"{stage.label}: greedy {sum(scores.greedy) / len(rows):.1%}, sampled {sum(scores.sampled) / len(rows):.1%} right")
@@ -398,24 +335,20 @@ def _judge(run: _Run, stage: Stage, model: str) -> Scores:
 
 
 def _report(run: _Run, outcomes: dict[str, Outcome]) -> str:
-    pipeline = run.pipeline
-    labels = {stage.name: stage.label for stage in pipeline.stages}
-    lines = markdown_table([(labels[name], outcome.scores, outcome.yielded) for name, outcome in outcomes.items()]).splitlines()
-    for before, after in pipeline.compare:
-        what = f"{labels[after]} over {labels[before]}"
-        lines += ["", difference_line(outcomes[before].scores, outcomes[after].scores, what)]
-    samples, what = run.judged["num_samples"], next(o.scores for o in outcomes.values() if o.scores).judged_on
-    lines += ["", f"Judged on {what}, {samples} sampled answer{'s'[: samples > 1]} each; seed "]
-    lines[-1] += f"{run.judged['seed']}; in brackets: 95 % intervals."
-    return "\n".join([*lines, pipeline.note] if pipeline.note else lines)
+    labels = {stage.name: stage.label for stage in run.pipeline.stages}
+    blocks = [markdown_table([(labels[name], outcome.scores, outcome.yielded) for name, outcome in outcomes.items()]).rstrip("\n")]
+    for before, after in run.pipeline.compare:
+        blocks.append(difference_line(outcomes[before].scores, outcomes[after].scores, f"{labels[after]} over {labels[before]}"))
+    samples = run.judged["num_samples"]
+    what = next(outcome.scores for outcome in outcomes.values() if outcome.scores).judged_on
+    answers = "sampled answer" if samples == 1 else "sampled answers"
+    seed = f"seed {run.judged['seed']}; in brackets: 95 % intervals."
+    blocks.append(f"Judged on {what}, {samples} {answers} each; {seed}" + (f"\n{run.pipeline.note}" if run.pipeline.note else ""))
+    return "\n\n".join(blocks)
 
 
 def main(argv: Sequence[str] | None = None) -> None:
-    """Command line; see the module's first lines.
-
-    Raises:
-        SystemExit: 2 where something needed is missing, 130 where it was stopped.
-    """
+    """Run the command line; exit with 2 if something needed is missing, with 130 if it was stopped."""
     parser = argparse.ArgumentParser(prog="python -m r1_recipes.pipeline", description=__doc__.splitlines()[0], allow_abbrev=False)
     parser.add_argument("pipeline", type=Path, help="a file in recipes/pipelines")
     parser.add_argument("--output_dir", type=Path, help="where the runs go, in place of the file's own")
@@ -426,9 +359,10 @@ def main(argv: Sequence[str] | None = None) -> None:
     logging.basicConfig(level=logging.WARNING, format="%(message)s", stream=sys.stderr)
     logging.getLogger("r1_recipes").setLevel(logging.INFO)
     with console.reported_errors():
-        settings = {"problems": options.problems, "num_samples": options.num_samples, "seed": options.seed}
         try:
-            run_pipeline(options.pipeline, options.output_dir, **settings)
+            run_pipeline(
+                options.pipeline, options.output_dir, problems=options.problems, num_samples=options.num_samples, seed=options.seed
+            )
         except KeyboardInterrupt:
             sys.stderr.write("\nstopped; the same command goes on from here\n")
             raise SystemExit(130) from None

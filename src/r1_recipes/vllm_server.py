@@ -9,13 +9,13 @@ a colocated engine, and the server takes TRL's own default for servers instead.
 
 from __future__ import annotations
 
-import contextlib
 import ipaddress
 import logging
 import os
 import shlex
 import sys
 from collections.abc import Sequence
+from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING
 from urllib.parse import urlsplit
@@ -37,11 +37,7 @@ _EVERYWHERE = "0.0.0.0"
 
 
 def main(argv: Sequence[str] | None = None) -> None:
-    """Become the server, or with ``--print`` write its command; see the module's first lines.
-
-    Raises:
-        SystemExit: 2 where the recipe cannot be served; one line on stderr says why.
-    """
+    """Become the server, or with ``--print`` write its command; exit with 2 if the recipe cannot be served."""
     argv = list(sys.argv[1:] if argv is None else argv)
     if not argv or {"-h", "--help"} & set(argv):
         console.say(__doc__.strip())
@@ -49,8 +45,9 @@ def main(argv: Sequence[str] | None = None) -> None:
     shown = "--print" in argv
     with console.reported_errors():
         command = server_command([word for word in argv if word != "--print"])
-        if not shown:
-            _check_vllm(argv[0])
+        if not shown and find_spec("vllm") is None:
+            hint = install_hint("vllm")
+            raise RecipeError(f"{argv[0]}: vLLM is not installed; {hint}, or --print shows the command for another machine")
     if shown:
         console.say(" ".join(f"{name}={value}" for name, value in ENVIRONMENT.items()) + " " + shlex.join(command))
         return
@@ -59,21 +56,16 @@ def main(argv: Sequence[str] | None = None) -> None:
 
 
 def server_command(argv: Sequence[str]) -> list[str]:
-    """The server's command line.
+    """Derive the server's command by TRL's own ``build_command``, which adds what its trainers need of a server.
 
     Args:
         argv: the recipe's path, overrides as ``--key value``, and after ``--`` flags of ``vllm serve``.
 
-    Returns:
-        Program and arguments, by TRL's own ``build_command``, so that what its trainers need of a server is always there.
-
     Raises:
         RecipeError: the recipe cannot be read, is none of a method that generates, or trains quantized weights.
     """
-    words, flags = list(argv), []
-    if "--" in words:
-        cut = words.index("--")
-        words, flags = words[:cut], words[cut + 1 :]
+    cut = argv.index("--") if "--" in argv else len(argv)
+    words, flags = list(argv[:cut]), list(argv[cut + 1 :])
     # The command says nothing of where it was derived: with use_cpu, Transformers takes bf16 and fp16 where there is no GPU, too.
     recipe = load_recipe([*words, "--use_cpu", "true", "--strict_hardware", "false"], _method(words))
     model, training = recipe.model, recipe.training
@@ -85,13 +77,15 @@ def server_command(argv: Sequence[str]) -> list[str]:
     from trl.scripts.vllm_serve import ScriptArguments, build_command
 
     host, port = _address(recipe)
+    # What the trainer computes in, so that sampled and trained log probabilities are as close as they can be.
+    dtype = "bfloat16" if training.bf16 else "float16" if training.fp16 else model.dtype or "auto"
     arguments = ScriptArguments(
         model=str(model_path(model.model_name_or_path, recipe.script.hub, model.model_revision)),
         revision=model.model_revision if model.model_revision != "main" else None,
         tensor_parallel_size=training.vllm_tensor_parallel_size,
         host=host,
         port=port,
-        dtype=_dtype(recipe),
+        dtype=dtype,
         max_model_len=training.vllm_max_model_length,
         trust_remote_code=training.trust_remote_code,
         vllm_model_impl=training.vllm_model_impl,
@@ -100,14 +94,14 @@ def server_command(argv: Sequence[str]) -> list[str]:
 
 
 def _method(words: Sequence[str]) -> str:
-    settings = {}
-    with contextlib.suppress(RecipeError, IndexError):  # load says what is wrong with the file
-        settings = read_yaml(Path(words[0]))
-    return "distill" if "teacher_model_name_or_path" in settings else "grpo"
+    try:
+        return "distill" if "teacher_model_name_or_path" in read_yaml(Path(words[0])) else "grpo"
+    except (RecipeError, IndexError):  # load says what is wrong with the file
+        return "grpo"
 
 
 def _address(recipe: Recipe) -> tuple[str, int]:
-    """Where the server listens, by where the trainer looks for it."""
+    """Derive host and port to listen on from where the trainer looks for the server."""
     training = recipe.training
     host, port = training.vllm_server_host, training.vllm_server_port
     if training.vllm_server_base_url:
@@ -122,26 +116,11 @@ def _address(recipe: Recipe) -> tuple[str, int]:
 
 
 def _is_loopback(host: str) -> bool:
-    """Whether only this machine can mean it. A machine's own name does not count: it often resolves to loopback on the machine itself."""
-    if host == "localhost":
-        return True
+    """Whether only this machine can mean it; a machine's own name may be loopback on the machine itself, and does not count."""
     try:
-        return ipaddress.ip_address(host).is_loopback
+        return host == "localhost" or ipaddress.ip_address(host).is_loopback
     except ValueError:
         return False
-
-
-def _dtype(recipe: Recipe) -> str:
-    """What the trainer computes in, so that sampled and trained log probabilities are as close as they can be."""
-    training = recipe.training
-    return "bfloat16" if training.bf16 else "float16" if training.fp16 else recipe.model.dtype or "auto"
-
-
-def _check_vllm(path: str) -> None:
-    import importlib.util
-
-    if importlib.util.find_spec("vllm") is None:
-        raise RecipeError(f"{path}: vLLM is not installed; {install_hint('vllm')}, or --print shows the command for another machine")
 
 
 if __name__ == "__main__":

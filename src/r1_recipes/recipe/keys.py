@@ -76,7 +76,6 @@ _RANGES = {key: interval for interval, keys in _INTERVALS.items() for key in key
 _NUMBERS = {"int": int, "float": float, "int | None": int | None, "float | None": float | None}
 
 
-
 def argument_types(method: str) -> tuple[type, type, type]:
     """The keys of a recipe: ours for the method, the trainer's (or our own settings), the model's."""
     # bitsandbytes warns of a kernel that only another package brings, for 4-bit models on CPUs.
