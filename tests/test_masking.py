@@ -11,7 +11,7 @@ import yaml
 from r1_recipes import generate, grpo, preflight, sft
 from r1_recipes.common import masking
 from r1_recipes.common.masking import is_secret, masked, masked_text, masked_words
-from r1_recipes.recipe.keys import known_keys
+from r1_recipes.recipe.keys import fields_of
 from r1_recipes.recipe.load import load_recipe
 from r1_recipes.runs import run_dir
 from r1_recipes.training import run
@@ -33,7 +33,7 @@ def test_secrets_are_known_by_name():
         assert is_secret(name), name
     for name in ("max_prompt_tokens", "eos_token", "pad_token", "pad_token_id", "image_token", "key", "keep", "tokenizer_name", "author"):
         assert not is_secret(name), name
-    ours = {key for method in ("grpo", "sft", "distill", "generate", "evaluate") for key in known_keys(method) if is_secret(key)}
+    ours = {key for method in ("grpo", "sft", "distill", "generate", "evaluate") for key in fields_of(method) if is_secret(key)}
     assert ours == {"hub_token"}
 
 

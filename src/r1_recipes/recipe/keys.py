@@ -97,7 +97,7 @@ def own_types(method: str) -> tuple[type, type | str]:
     }[method]
 
 
-def _fields(method: str) -> dict[str, tuple[str, Any]]:
+def fields_of(method: str) -> dict[str, tuple[str, Any]]:
     """Annotation and default of every key but the rewards' parameters, without TRL."""
     found: dict[str, tuple[str, Any]] = {}
     for kind in (*own_types(method), "ModelConfig"):
@@ -118,7 +118,7 @@ def _own_fields(kind: type) -> dict[str, tuple[str, Any]]:
 
 def check_keys(source: str, values: dict[str, Any], method: str, reward_fields: dict[str, dataclasses.Field]) -> None:
     """Refuse unknown keys and impossible numbers before TRL is imported."""
-    known = _fields(method)
+    known = fields_of(method)
     names = [*known, *reward_parameters(REWARDS), *reward_fields]
     for key, value in values.items():
         if key not in names:
