@@ -13,7 +13,6 @@ COMMANDS = {
     "report": "a run as one page",
     "migration": "another project's settings as a recipe",
     "adapters": "merge a run's adapters into its model",
-    "lm_eval": "judge a checkpoint with lm-evaluation-harness",
     "vllm_server": "serve a recipe's model for GRPO",
 }
 
