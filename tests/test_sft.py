@@ -60,7 +60,7 @@ def built(monkeypatch: pytest.MonkeyPatch) -> Build:
 
     def build(path: str) -> tuple[Any, Any]:
         caught: list[tuple[Any, Any]] = []
-        monkeypatch.setattr(runtime, "train_and_save", lambda run, trainer, tokenizer: caught.append((trainer, tokenizer)))
+        monkeypatch.setattr(runtime, "train_and_save", lambda run, trainer, tokenizer, _: caught.append((trainer, tokenizer)))
         sft.main([path])
         return caught[0]
 

@@ -87,7 +87,7 @@ def test_the_loss_is_on_the_completion_alone(
     write_recipe: Callable[..., str], monkeypatch: pytest.MonkeyPatch, prefill: str | None
 ) -> None:
     caught: list[tuple[Any, Any]] = []
-    monkeypatch.setattr(runtime, "train_and_save", lambda run, trainer, tokenizer: caught.append((trainer, tokenizer)))
+    monkeypatch.setattr(runtime, "train_and_save", lambda run, trainer, tokenizer, _: caught.append((trainer, tokenizer)))
     sft.main([write_recipe("sft", prefill=prefill, per_device_train_batch_size=8)])
     ((trainer, tokenizer),) = caught
     (batch,) = list(trainer.get_train_dataloader())

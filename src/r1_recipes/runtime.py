@@ -23,7 +23,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from r1_recipes import checkpoints, locks, processes, report, run_dir
+from r1_recipes import checkpoints, locks, processes, report, run_dir, served_template
 from r1_recipes.errors import RecipeError, first_line, install_hint
 from r1_recipes.formats import ResponseFormat, get_response_format, template_prefill
 from r1_recipes.masking import masked, masked_text, masked_words
@@ -416,7 +416,8 @@ def load_tokenizer(recipe: Recipe) -> tuple[PreTrainedTokenizerBase, ResponseFor
 
     A model without a chat template gets the format's own, or ChatML (SFT, where its tokenizer has ChatML's tokens). A prefill becomes
     part of the generation prompt, so that training, vLLM and a served checkpoint all start the assistant's turn alike. A template that
-    already opens the reasoning (DeepSeek's distilled models) counts as the prefill.
+    already opens the reasoning (DeepSeek's distilled models) counts as the prefill. What an earlier run added to the template is taken
+    out; its prefill stays if the recipe names none and the format is its own.
 
     Raises:
         RecipeError: the model cannot be found, has no chat template and the format brings none, or opens the turn otherwise than the
@@ -438,9 +439,12 @@ def load_tokenizer(recipe: Recipe) -> tuple[PreTrainedTokenizerBase, ResponseFor
             f"{recipe.path}: model_name_or_path: {model.model_name_or_path!r} cannot be loaded ({first_line(error)[:-1]}); a local "
             "checkpoint folder works too: --model_name_or_path PATH. On ModelScope: --hub modelscope"
         ) from error
+    tokenizer.chat_template, added = served_template.unwrap(tokenizer.chat_template)
     if script.chat_template:
         tokenizer.chat_template = _chat_template(recipe)
-    elif fmt.chat_template:
+    elif script.prefill is None and (added.response_format == fmt.name or template_prefill(added.prefill, fmt)):
+        fmt = replace(fmt, prefill=added.prefill)
+    if fmt.chat_template and not script.chat_template:
         tokenizer.chat_template = fmt.chat_template
     elif tokenizer.chat_template is None:
         if recipe.method != "sft":
@@ -462,7 +466,7 @@ def load_tokenizer(recipe: Recipe) -> tuple[PreTrainedTokenizerBase, ResponseFor
     turn = generation_prompt(tokenizer)
     opened = template_prefill(turn, fmt)
     if fmt.prefill and turn.endswith(fmt.prefill):
-        return tokenizer, fmt  # a checkpoint of an earlier run with this prefill
+        return tokenizer, fmt
     if opened and fmt.prefill:
         raise RecipeError(
             f"{recipe.path}: prefill: the chat template of {model.model_name_or_path} already opens the turn with {opened!r}; leave "
@@ -472,7 +476,7 @@ def load_tokenizer(recipe: Recipe) -> tuple[PreTrainedTokenizerBase, ResponseFor
         logger.info("the chat template opens the assistant's turn with %r; rewards read completions with it in front", opened)
         fmt = replace(fmt, prefill=opened)
     elif fmt.prefill:
-        tokenizer.chat_template += "{% if add_generation_prompt %}{{ " + json.dumps(fmt.prefill, ensure_ascii=False) + " }}{% endif %}"
+        tokenizer.chat_template = served_template.wrap(tokenizer.chat_template, response_format=fmt.name, prefill=fmt.prefill)
     return tokenizer, fmt
 
 
@@ -758,8 +762,11 @@ def _stop_signals(run: Run) -> Iterator[None]:
             signal.signal(number, handler)
 
 
-def train_and_save(run: Run, trainer: Trainer, tokenizer: PreTrainedTokenizerBase) -> None:
+def train_and_save(run: Run, trainer: Trainer, tokenizer: PreTrainedTokenizerBase, system_prompt: str) -> None:
     """Train (or go on), then save model, tokenizer, state and model card in the run directory.
+
+    Args:
+        system_prompt: what the saved chat template puts before a conversation without a system message.
 
     Raises:
         RecipeError: the data made not one step, or the saved run could not be merged or pushed; the same command tries that again.
@@ -789,6 +796,8 @@ def train_and_save(run: Run, trainer: Trainer, tokenizer: PreTrainedTokenizerBas
     trainer.save_state()
     # Generation that follows needs the cache that training switches off.
     trainer.model.config.use_cache = True
+    for part in (trainer.processing_class, tokenizer):  # which are one, but for pictures
+        served_template.serve(part, system_prompt)
     trainer.save_model(str(run.output_dir), _internal_call=True)  # it would push at once, half of what is to come
     if trainer.accelerator.is_main_process:
         if trainer.model.generation_config is not None:  # which an adapter's folder would otherwise lack, and so not know where a turn ends
@@ -869,13 +878,14 @@ def run_recipe(
         tokenizer, fmt = load_tokenizer(run.recipe)
         train, held_out = datasets_for(run, fmt, tokenizer)
         _check_steps(run.recipe, len(train))
+        system_prompt = served_template.asked_with(fmt, train)
         arguments = {
             **model_arguments(run.recipe),
             "args": run.recipe.training,
             "train_dataset": train,
             "eval_dataset": held_out,
             "processing_class": tokenizer,
-            "callbacks": callbacks(run),
+            "callbacks": [served_template.callback(system_prompt), *callbacks(run)],
         }
         if "image" in train.column_names:
             arguments["processing_class"] = load_processor(run.recipe, tokenizer)
@@ -884,7 +894,7 @@ def run_recipe(
         _keep_adapters_in_fp32(run.recipe, trainer)
         _mend_generation_config(trainer.model)
         try:
-            train_and_save(run, trainer, tokenizer)
+            train_and_save(run, trainer, tokenizer, system_prompt)
         finally:  # finished, stopped or failed: that is when somebody looks
             if is_main_process():
                 report.refresh(run.output_dir)
