@@ -94,7 +94,7 @@ def test_the_loss_is_on_the_completion_alone(
 ) -> None:
     caught: list[tuple[Any, Any]] = []
     monkeypatch.setattr(run, "train", lambda run, trainer: None)
-    monkeypatch.setattr(run, "save", lambda run, trainer, tokenizer: caught.append((trainer, tokenizer)))
+    monkeypatch.setattr(run, "save", lambda run, trainer, tokenizer, system_prompt: caught.append((trainer, tokenizer)))
     sft.main([write_recipe("sft", prefill=prefill, per_device_train_batch_size=8)])
     ((trainer, tokenizer),) = caught
     (batch,) = list(trainer.get_train_dataloader())
