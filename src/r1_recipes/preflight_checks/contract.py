@@ -13,7 +13,7 @@ from r1_recipes.preflight_checks.data import rendered
 from r1_recipes.preflight_checks.findings import Report, clip, listed, spread
 from r1_recipes.preflight_checks.judging import FULL_MARKS, total, weights
 from r1_recipes.prompts.formats import FORMATS, ResponseFormat
-from r1_recipes.recipe.load import Recipe
+from r1_recipes.recipe import Recipe
 from r1_recipes.rewards.call import right_answer, score
 
 if TYPE_CHECKING:

@@ -10,7 +10,7 @@ from r1_recipes.common.errors import RecipeError, first_line
 from r1_recipes.preflight_checks.findings import Report, clip, listed, spread
 from r1_recipes.preflight_checks.judging import GRADED
 from r1_recipes.prompts.formats import ResponseFormat, get_response_format
-from r1_recipes.recipe.load import Recipe
+from r1_recipes.recipe import Recipe
 from r1_recipes.rewards.call import right_answer
 
 if TYPE_CHECKING:

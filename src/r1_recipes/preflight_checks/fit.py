@@ -14,7 +14,7 @@ from typing import Any
 
 from r1_recipes.common.errors import RecipeError, first_line, install_hint
 from r1_recipes.preflight_checks.findings import Report, listed
-from r1_recipes.recipe.load import Recipe
+from r1_recipes.recipe import Recipe
 from r1_recipes.training import checks
 
 _BYTES = {"float64": 8, "float32": 4, "bfloat16": 2, "float16": 2}

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 
 from r1_recipes.prompts.formats import ResponseFormat
-from r1_recipes.recipe.load import Recipe
+from r1_recipes.recipe import Recipe
 
 NEEDS_MODEL = "reward_model"
 # What a right answer in the right shape gets of a rule; other rewards' best value is their author's to know.

@@ -13,9 +13,8 @@ from typing import Any
 from r1_recipes.common.errors import RecipeError
 from r1_recipes.common.masking import masked_text
 from r1_recipes.preflight_checks.findings import Report
-from r1_recipes.recipe import load_recipe
+from r1_recipes.recipe import Recipe, load_recipe
 from r1_recipes.recipe.keys import argument_types
-from r1_recipes.recipe.load import Recipe
 from r1_recipes.recipe.text import read_yaml
 from r1_recipes.runs import run_dir
 from r1_recipes.training import checks

@@ -13,7 +13,7 @@ from r1_recipes.metrics.rows import reward_functions
 from r1_recipes.preflight_checks.findings import Report, spread
 from r1_recipes.preflight_checks.judging import total, weights
 from r1_recipes.prompts.formats import ResponseFormat
-from r1_recipes.recipe.load import Recipe
+from r1_recipes.recipe import Recipe
 from r1_recipes.rewards.call import score
 
 if TYPE_CHECKING:
