@@ -8,8 +8,9 @@ import sys
 import pytest
 import yaml
 
-from r1_recipes import generate, grpo, masking, preflight, run_dir, runtime, sft
+from r1_recipes import generate, grpo, masking, run_dir, runtime, sft
 from r1_recipes.masking import is_secret, masked, masked_text, masked_words
+from r1_recipes.preflight import __main__ as preflight
 from r1_recipes.recipe import known_keys, load
 from tests.chat_server import chat_server, reply
 from tests.rewards import seconds

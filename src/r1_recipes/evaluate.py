@@ -220,7 +220,7 @@ def evaluate_model(
         RecipeError: the model cannot be loaded, or ``folder`` holds completions made otherwise.
     """
     from r1_recipes.backends import Request, get_backend, load_format
-    from r1_recipes.preflight_checks.judging import reward_functions
+    from r1_recipes.preflight.contract import reward_functions
 
     if backend == "openai" and recipe.script.chat_template:
         raise RecipeError(f"{recipe.path}: backend openai: the server has the chat template; leave chat_template out")
@@ -430,7 +430,7 @@ def _judgeable(recipe: Recipe, fmt: ResponseFormat, rows: Dataset) -> Dataset:
 
 def _judges(recipe: Recipe, fmt: ResponseFormat, *, with_models: bool = False) -> dict[str, Callable]:
     """The rewards that say what is right, by name; a row is the first one's that judges it."""
-    from r1_recipes.preflight_checks.judging import reward_functions
+    from r1_recipes.preflight.contract import reward_functions
     from r1_recipes.rewards import answer_rewards, get_reward_funcs
 
     own = {name: reward for name, reward in reward_functions(recipe, fmt, with_models=with_models) if reward is not None}

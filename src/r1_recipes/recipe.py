@@ -22,8 +22,9 @@ from typing import Any
 
 import yaml
 
+from r1_recipes import processes
 from r1_recipes.config_fields import config_fields
-from r1_recipes.errors import RecipeError, first_line, nearest, unknown_name
+from r1_recipes.errors import BatchError, RecipeError, first_line, nearest, unknown_name
 from r1_recipes.masking import masked
 
 logger = logging.getLogger(__name__)
@@ -261,13 +262,16 @@ class _UniqueKeyLoader(yaml.SafeLoader):
         return super().construct_mapping(node, deep)
 
 
-def load(argv: Sequence[str], method: str, check: Callable[[Path, dict[str, Any]], None] | None = None) -> Recipe:
+def load(
+    argv: Sequence[str], method: str, check: Callable[[Path, dict[str, Any]], None] | None = None, world_size: int | None = None
+) -> Recipe:
     """Read a recipe and its overrides.
 
     Args:
         argv: ``[PATH, --key, value, …]``; ``--config PATH`` is accepted for the path, ``--key=value`` for the pairs.
         method: ``"grpo"``, ``"sft"``, ``"distill"``, ``"generate"`` or ``"evaluate"``.
         check: called with the path and all keys before TRL is imported, which takes seconds.
+        world_size: processes that GRPO's batches are checked for; ``None``: as the launcher says.
 
     Returns:
         The resolved recipe. Nothing has been loaded yet: no model, no data.
@@ -307,6 +311,8 @@ def load(argv: Sequence[str], method: str, check: Callable[[Path, dict[str, Any]
             settings[key] = _converted(actions[key], hints[key], value, source)
     recipe.adapted = follow_machine(recipe, settings, typed)
     parser.set_defaults_with_config(**settings)
+    if method == "grpo":
+        _check_batch(path, parser.get_default, world_size or processes.world_size())
     if "ACCELERATE_MIXED_PRECISION" in os.environ and {"bf16", "fp16"} & settings.keys():
         # accelerate's launcher says its file's precision by this variable, which would win over bf16: false. The recipe decides.
         os.environ["ACCELERATE_MIXED_PRECISION"] = "fp16" if settings.get("fp16") else "bf16" if settings.get("bf16") else "no"
@@ -315,7 +321,7 @@ def load(argv: Sequence[str], method: str, check: Callable[[Path, dict[str, Any]
     except RecipeError as error:
         raise RecipeError(_with_path(path, error)) from error
     except (ValueError, TypeError, ImportError) as error:
-        raise RecipeError(f"{path}: {error}{_batch_hint(str(error), settings)}") from error
+        raise RecipeError(f"{path}: {error}") from error
     recipe.script, recipe.training, recipe.model = script, training, model
     chosen = {key: value for key, value in dataclasses.asdict(reward_values).items() if value is not None}
     recipe.reward_params = {key: value for key, value in chosen.items() if key in reward_fields}
@@ -618,22 +624,36 @@ def _converted(action: Any, hint: Any, value: Any, source: str) -> Any:
     return [converted] if action.nargs == "+" else converted
 
 
-def _batch_hint(refusal: str, settings: dict[str, Any]) -> str:
-    """What would fit, after TRL's sentence about a batch that groups of completions do not fill; else nothing."""
-    numbers = [int(number) for number in re.findall(r"\d+", refusal)]
-    if "generations used for evaluation" in refusal:
-        device, processes, group = numbers
-        per_device = next(size for size in range(device, device + group + 1) if size * processes % group == 0)
-        return f" Fix: per_device_eval_batch_size: {per_device}, or num_generations_eval: 1"
-    if "must be divisible by num_generations" in refusal:
-        batch, group = numbers
+def _check_batch(path: Path, value: Callable[[str], Any], world_size: int) -> None:
+    """Refuse GRPO's batches that groups of completions do not fill, with numbers that would fit.
+
+    Args:
+        value: the value of a key, its default if the recipe has none.
+    """
+    group, device = value("num_generations"), value("per_device_train_batch_size")
+    if not group or not device:
+        return
+    if group < 2:
+        raise RecipeError(f"{path}: num_generations: must be at least 2, got {group}: a group of one has no other to compare with. Fix: 8")
+    step = device * world_size
+    key = next((key for key in ("generation_batch_size", "steps_per_generation") if value(key)), "gradient_accumulation_steps")
+    batch = value("generation_batch_size") or step * (value("steps_per_generation") or value("gradient_accumulation_steps"))
+    common = math.lcm(step, group)
+    if batch % common:
+        fits = -(-batch // common) * common
         sizes = [size for size in range(2, batch + 1) if batch % size == 0]
-        key = "generation_batch_size" if "generation_batch_size" in settings else "per_device_train_batch_size"
-        more = math.lcm(batch, group) // batch * settings.get(key, batch)
-        return " Fix: " + " or ".join([*([f"num_generations: {', '.join(map(str, sizes))}"] if sizes else []), f"{key}: {more}"])
-    if "at least 2 generations" in refusal:
-        return " Fix: num_generations: 8, and a batch that 8 divides"
-    return ""
+        other = f", or num_generations: {min(sizes, key=lambda size: abs(size - group))}" if sizes and batch % step == 0 else ""
+        raise BatchError(
+            f"{path}: {key}: must make the batch a multiple of {step} (per_device_train_batch_size {device} x {world_size} processes) "
+            f"and of num_generations {group}, got {batch}. Fix: {key}: {fits if key == 'generation_batch_size' else fits // step}{other}"
+        )
+    evaluated, held_out = value("num_generations_eval") or group, value("per_device_eval_batch_size")
+    if value("eval_strategy") != "no" and held_out * world_size % evaluated:
+        multiple = evaluated // math.gcd(evaluated, world_size)
+        raise BatchError(
+            f"{path}: per_device_eval_batch_size: must make a multiple of {evaluated} completions over {world_size} processes, got "
+            f"{held_out}. Fix: per_device_eval_batch_size: {-(-held_out // multiple) * multiple}, or num_generations_eval: 1"
+        )
 
 
 @functools.cache
