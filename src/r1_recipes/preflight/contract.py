@@ -118,11 +118,8 @@ def _check_end(report: Report, recipe: Recipe, tokenizer: Any) -> None:
     say = report.error if recipe.method == "sft" else report.warn
     try:
         end = turn_end(model, tokenizer, getattr(recipe.training, "eos_token", None))
-    except RecipeError as error:
-        say("contract.eos", str(error))
-        return
-    except TemplateError as error:
-        say("contract.eos", f"chat_template: that of {model} cannot write an assistant's turn: {first_line(error)}")
+    except (RecipeError, TemplateError) as error:
+        say("contract.eos", f"the chat template of {model} cannot write an assistant's turn: {error}")
         return
     stops = _stop_tokens(recipe, tokenizer)
     if end in stops:
