@@ -15,7 +15,8 @@ from r1_recipes.models.smoke import _TINY_VLM_TEMPLATE
 from r1_recipes.models.tokenizer import CHATML, generation_prompt, load_tokenizer
 from r1_recipes.prompts import served_template
 from r1_recipes.prompts.formats import FORMATS
-from r1_recipes.recipe import Recipe, load_recipe
+from r1_recipes.recipe import load_recipe
+from r1_recipes.recipe.load import Recipe
 from r1_recipes.runs import checkpoints
 from tests.conftest import metrics
 

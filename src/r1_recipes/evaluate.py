@@ -29,7 +29,8 @@ from r1_recipes.metrics.run import BATCH_SIZE, ask, evaluate_model
 from r1_recipes.metrics.scores import Scores
 from r1_recipes.metrics.tables import COMPARED, difference_line, differences, markdown_table, rewards_table
 from r1_recipes.models.smoke import smoke_overrides
-from r1_recipes.recipe import Recipe, load_recipe
+from r1_recipes.recipe import load_recipe
+from r1_recipes.recipe.load import Recipe
 from r1_recipes.recipe.text import read_yaml
 from r1_recipes.recipe.types import BACKENDS
 from r1_recipes.runs import run_dir
@@ -48,7 +49,7 @@ def load_benchmark(argv: Sequence[str]) -> Recipe:
     """The recipe of a command line, path first: a benchmark, which says ``num_samples``, or a GRPO recipe.
 
     Raises:
-        RecipeError: as :func:`r1_recipes.recipe.load.load_recipe.load_recipe.load_recipe.load_recipe.load_recipe`.
+        RecipeError: as :func:`r1_recipes.recipe.load.load_recipe.load_recipe.load_recipe.load_recipe.load_recipe.load_recipe.load_recipe.load_recipe`.
     """
     method = "evaluate" if "num_samples" in read_yaml(Path(argv[0])) else "grpo"
     return load_recipe(argv, method, smoke=smoke_overrides)

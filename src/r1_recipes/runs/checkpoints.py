@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 from r1_recipes.common import processes
 from r1_recipes.common.errors import RecipeError
 from r1_recipes.common.files import digest, write_whole
-from r1_recipes.recipe import Recipe
+from r1_recipes.recipe.load import Recipe
 from r1_recipes.runs import run_dir
 
 if TYPE_CHECKING:

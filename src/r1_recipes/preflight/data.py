@@ -7,10 +7,9 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 from r1_recipes.common.errors import RecipeError, first_line
-from r1_recipes.preflight_checks.findings import Report, clip, listed, spread
-from r1_recipes.preflight_checks.judging import GRADED
+from r1_recipes.preflight.findings import Report, clip, listed, spread
 from r1_recipes.prompts.formats import ResponseFormat, get_response_format
-from r1_recipes.recipe import Recipe
+from r1_recipes.recipe.load import Recipe
 from r1_recipes.rewards.call import right_answer
 
 if TYPE_CHECKING:
@@ -23,7 +22,8 @@ _LONGEST = 200
 _GOLDS = 20_000
 _VERIFIED = 200
 _SHOWN_PROMPTS = 3
-_QUANTILES = (0.5, 0.9, 0.99)
+# These judge by the gold, as verification.grade reads it.
+_GRADED = ("accuracy", "cosine", "length")
 
 
 def plain_format(recipe: Recipe) -> ResponseFormat:
@@ -36,25 +36,24 @@ def load(report: Report, recipe: Recipe, fmt: ResponseFormat, tokenizer: Any) ->
     """The training rows, and whether the test split can be read; what was dropped is in the report."""
     from r1_recipes.data import load_dataset
     from r1_recipes.data.load import drop_overlap
+    from r1_recipes.models.smoke import example_rows
 
     script = recipe.script
     if tokenizer is None:  # lengths in tokens cannot be known
         script = dataclasses.replace(script, max_prompt_tokens=None, max_solution_tokens=None)
     rows, held_out = None, None
     with report.refusals("data.unusable"):
-        source = None
-        if script.smoke:
-            from r1_recipes.models.smoke import example_rows
-
-            source = example_rows(script, recipe.method)
+        source = example_rows(script, recipe.method) if script.smoke else None
         rows, loaded = load_dataset(script, fmt, recipe.method, split="train", tokenizer=tokenizer, rows=source)
         dropped = [
             {"reason": reason, "count": count, "first_index": loaded.first_index[reason]} for reason, count in loaded.dropped.items()
         ]
         report.facts["data"] = {"read": loaded.read, "kept": loaded.kept, "dropped": dropped, "columns": rows.column_names}
         lost = loaded.dropped.total() / max(1, loaded.read)
-        say = report.warn if lost > 0.5 else report.ok
-        say("data.rows", f"{loaded}" + (f"; {lost:.0%} of the rows are lost, so look at the reasons" if lost > 0.5 else ""))
+        if lost > 0.5:
+            report.warn("data.rows", f"{loaded}; {lost:.0%} of the rows are lost, so look at the reasons")
+        else:
+            report.ok("data.rows", str(loaded))
     if recipe.training.eval_strategy != "no" and not script.smoke:
         with report.refusals("data.test_split"):
             held_out, loaded = load_dataset(script, fmt, recipe.method, split="test", tokenizer=tokenizer)
@@ -87,30 +86,37 @@ def rendered(tokenizer: Any, prompt: Any) -> str:
         ) from error
 
 
+def window(recipe: Recipe, model: int | None) -> int | None:
+    """Tokens that prompt and completion may have together, for the model's own window and vLLM's."""
+    limits = [model, recipe.training.vllm_max_model_length if getattr(recipe.training, "use_vllm", False) else None]
+    return min((limit for limit in limits if limit), default=None)
+
+
 def check_prompts(report: Report, recipe: Recipe, rows: Dataset, tokenizer: Any, window: int | None) -> int | None:
-    """Lengths against the model's window, and three prompts word for word. Returns the longest prompt's tokens."""
+    """Compare lengths with the window, and show three prompts word for word. Returns the longest prompt's tokens."""
     prompts = rows["prompt"]
     picked = spread(len(prompts), _MEASURED)
     if len(prompts) > len(picked):
         longest = sorted(range(len(prompts)), key=lambda index: -_characters(prompts[index]))[:_LONGEST]
         picked = sorted({*picked, *longest})
-    longest_prompt = None
     with report.refusals("contract.template"):
         lengths = {index: len(_ids(tokenizer, rendered(tokenizer, prompts[index]))) for index in picked}
         report.facts["prompts"] = [
             tokenizer.decode(_ids(tokenizer, rendered(tokenizer, prompts[index])), skip_special_tokens=False)
             for index in spread(len(prompts), _SHOWN_PROMPTS)
         ]
-        ordered = sorted(lengths.values())
-        quantiles = {f"p{100 * q:.0f}": ordered[min(len(ordered) - 1, int(q * len(ordered)))] for q in _QUANTILES}
-        longest_prompt = ordered[-1]
-        report.facts["prompt_tokens"] = {**quantiles, "max": longest_prompt, "measured": len(ordered), "window": window}
-        said = f"half of the prompts have {quantiles['p50']} tokens or fewer, 99 % {quantiles['p99']}, the longest {longest_prompt}"
-        _compare(report, recipe, lengths, window, said)
-    return longest_prompt
+        _check_window(report, recipe, lengths, window)
+        return max(lengths.values())
+    return None
 
 
-def _compare(report: Report, recipe: Recipe, lengths: dict[int, int], window: int | None, said: str) -> None:
+def _check_window(report: Report, recipe: Recipe, lengths: dict[int, int], window: int | None) -> None:
+    ordered = sorted(lengths.values())
+    p50, p90, p99 = (ordered[int(share * len(ordered))] for share in (0.5, 0.9, 0.99))
+    report.facts["prompt_tokens"] = {
+        "p50": p50, "p90": p90, "p99": p99, "max": ordered[-1], "measured": len(ordered), "window": window
+    }  # fmt: skip
+    said = f"half of the prompts have {p50} tokens or fewer, 99 % {p99}, the longest {ordered[-1]}"
     if window is None:
         report.warn("data.window", f"{said}; the model's window (max_position_embeddings) is not known here")
         return
@@ -131,7 +137,7 @@ def _compare(report: Report, recipe: Recipe, lengths: dict[int, int], window: in
             f"{window} tokens: set {limit}, or a smaller max_completion_length",
         )
     else:
-        report.ok("data.window", f"{said}; they fit the model's window of {window} tokens" + " with their completions" * bool(completion))
+        report.ok("data.window", f"{said}; they and their completions fit the model's window of {window} tokens")
 
 
 def check_golds(report: Report, recipe: Recipe, rows: Dataset) -> None:
@@ -140,64 +146,58 @@ def check_golds(report: Report, recipe: Recipe, rows: Dataset) -> None:
     from r1_recipes.verification import grade
 
     script = recipe.script
-    judges = [name for name in script.reward_funcs if name in GRADED]
+    judges = [name for name in script.reward_funcs if name in _GRADED]
     if not judges or "solution" not in rows.column_names:
         return
     golds = [None if gold is None else str(gold) for gold in rows["solution"]]
-    scorers = rows["scorer"] if "scorer" in rows.column_names else [None] * len(golds)
     judged = range(len(golds))
     if script.task_rewards is not None:
         columns = {key: rows[key] for key in rows.column_names}
         judged = judged_rows(judges, script.reward_funcs, script.task_rewards, script.task_column, columns)
+    scorers = rows["scorer"] if "scorer" in rows.column_names else [None] * len(golds)
     asked = [index for index in judged if not scorers[index]]
     asked = [asked[position] for position in spread(len(asked), _GOLDS)]
     if not asked:
         return
-    unread = {
-        index
-        for index, verdict in zip(asked, grade([golds[index] for index in asked], [None] * len(asked)), strict=True)
-        if verdict is None
-    }
-    sample = [asked[position] for position in spread(len(asked), _VERIFIED)]
-    sample = [index for index in sample if index not in unread]
-    verdicts = grade([golds[index] for index in sample], [right_answer(golds[index]) for index in sample])
-    odd = [index for index, verdict in zip(sample, verdicts, strict=True) if verdict is False]
-    unread |= {index for index, verdict in zip(sample, verdicts, strict=True) if verdict is None}
-    found = sorted(unread)
-    report.facts["golds"] = {"rows": len(asked), "unparseable": found, "unequal_to_themselves": odd}
-    if found:
-        share = len(found) / len(asked)
-        message = (
-            f"math-verify cannot read {len(found)} of {len(asked)} golds ({share:.0%}; rows {listed(found)} of those kept; the first is "
-            f"{clip(golds[found[0]] or '')}), so {' and '.join(judges)} judge{'s' * (len(judges) == 1)} none of their completions: "
-            "point solution_column (or the mapper) at a short final answer, or drop these rows"
+    verdicts = dict(zip(asked, grade([golds[index] for index in asked], [None] * len(asked)), strict=True))
+    compared = [asked[position] for position in spread(len(asked), _VERIFIED)]
+    compared = [index for index in compared if verdicts[index] is not None]
+    itself = grade([golds[index] for index in compared], [right_answer(golds[index]) for index in compared])
+    verdicts |= zip(compared, itself, strict=True)
+    unread = [index for index in asked if verdicts[index] is None]
+    odd = [index for index, verdict in zip(compared, itself, strict=True) if verdict is False]
+    report.facts["golds"] = {"rows": len(asked), "unparseable": unread, "unequal_to_themselves": odd}
+    if unread:
+        share = len(unread) / len(asked)
+        (report.error if share >= 0.5 else report.warn)(
+            "data.golds",
+            f"math-verify cannot read {len(unread)} of {len(asked)} golds ({share:.0%}; rows {listed(unread)} of those kept; the first is "
+            f"{clip(golds[unread[0]] or '')}), so {' and '.join(judges)} judge{'s' * (len(judges) == 1)} none of their completions: "
+            "point solution_column (or the mapper) at a short final answer, or drop these rows",
         )
-        (report.error if share >= 0.5 else report.warn)("data.golds", message)
     if odd:
         report.warn(
             "data.golds_unequal",
             f"{len(odd)} golds are not equal even to themselves (rows {listed(odd)}; the first is {clip(golds[odd[0]] or '')}): no "
             "completion can be right there; rewrite or drop them",
         )
-    if not found and not odd:
-        report.ok("data.golds", f"all {len(asked)} golds can be judged by ({len(sample)} of them were compared with themselves)")
+    if not unread and not odd:
+        report.ok("data.golds", f"all {len(asked)} golds can be judged by ({len(compared)} of them were compared with themselves)")
 
 
 def check_example_lengths(report: Report, recipe: Recipe, rows: Dataset, tokenizer: Any) -> int | None:
     """SFT: how many examples ``max_length`` cuts. Returns the longest measured, in tokens."""
     limit = recipe.training.max_length
-    longest = None
     with report.refusals("contract.template"):
-        lengths = []
-        for index in spread(len(rows), _MEASURED):
-            row = rows[index]
-            if isinstance(row["prompt"], str):
-                text = row["prompt"] + row["completion"]
-            else:
-                text = tokenizer.apply_chat_template([*row["prompt"], *row["completion"]], tokenize=False)
-            lengths.append(len(_ids(tokenizer, text)))
-        longest = max(lengths)
-        cut = sum(limit is not None and length > limit for length in lengths)
+        examples = [rows[index] for index in spread(len(rows), _MEASURED)]
+        texts = [
+            row["prompt"] + row["completion"]
+            if isinstance(row["prompt"], str)
+            else tokenizer.apply_chat_template([*row["prompt"], *row["completion"]], tokenize=False)
+            for row in examples
+        ]
+        lengths = [len(_ids(tokenizer, text)) for text in texts]
+        longest, cut = max(lengths), sum(limit is not None and length > limit for length in lengths)
         report.facts["example_tokens"] = {"max": longest, "measured": len(lengths), "cut": cut, "max_length": limit}
         if not cut:
             report.ok("data.max_length", f"examples have {longest} tokens at most; max_length {limit} cuts none of {len(lengths)} measured")
@@ -208,7 +208,8 @@ def check_example_lengths(report: Report, recipe: Recipe, rows: Dataset, tokeniz
                 f"max_length {limit} cuts {cut} of {len(lengths)} measured examples ({share:.0%}), which then teach no end; set "
                 f"max_length: {longest}, or drop long ones with max_solution_tokens",
             )
-    return longest
+        return longest
+    return None
 
 
 def _ids(tokenizer: Any, text: str) -> Sequence[int]:

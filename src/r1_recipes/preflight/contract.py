@@ -2,22 +2,23 @@
 
 from __future__ import annotations
 
+import math
 import re
-from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Any, NamedTuple
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
 
 from r1_recipes.common.errors import RecipeError, first_line
 from r1_recipes.metrics.rows import reward_functions
-from r1_recipes.models.tokenizer import generation_prompt, load_tokenizer
-from r1_recipes.preflight_checks.data import rendered
-from r1_recipes.preflight_checks.findings import Report, clip, listed, spread
-from r1_recipes.preflight_checks.judging import FULL_MARKS, total, weights
+from r1_recipes.models.tokenizer import load_tokenizer
+from r1_recipes.preflight.data import plain_format, rendered
+from r1_recipes.preflight.findings import Report, clip, listed, spread
 from r1_recipes.prompts.formats import FORMATS, ResponseFormat
-from r1_recipes.recipe import Recipe
+from r1_recipes.recipe.load import Recipe
 from r1_recipes.rewards.call import right_answer, score
 
 if TYPE_CHECKING:
     from datasets import Dataset
+    from pandas import DataFrame
 
 _SAMPLE = 16
 _TAG = re.compile(r"<([A-Za-z_]\w*)>")
@@ -35,39 +36,36 @@ _BLIND = ("length", "soft_overlong_punishment", "repetition_penalty", "language_
 _SHAPE = ("format", "format_partial", "tag_count", "xml_soft_format", "xml_strict_format", "code_format")
 
 
-class Case(NamedTuple):
-    """A row, and three completions for it."""
-
-    row: dict[str, Any]
-    right: str
-    wrong: str
-    shapeless: str
+_FULL = ["accuracy", "answer_contains", "countdown", "multiply", "format", "format_partial", "tag_count", "reasoning_steps"]
+_FULL += ["code", "binary_code", "code_format", "xml_soft_format", "xml_strict_format"]
+# What a right answer in the right shape gets of a rule; other rewards' best value is their author's to know.
+_FULL_MARKS = dict.fromkeys(_FULL, 1.0) | {"repetition_penalty": 0.0}
+_KINDS = ("right", "wrong", "shapeless")
 
 
-class Verdicts(NamedTuple):
-    """One reward's scores of the three kinds of completions, one a case."""
-
-    right: list[float | None]
-    wrong: list[float | None]
-    shapeless: list[float | None]
+def weights(recipe: Recipe) -> list[float]:
+    """One weight per reward, as TRL has them."""
+    return recipe.training.reward_weights or [1.0] * len(recipe.script.reward_funcs)
 
 
-def load_tokenizer(report: Report, recipe: Recipe) -> tuple[Any, ResponseFormat] | None:
-    """The tokenizer and the format as training will have them; ``None`` where they cannot be had, which is then in the report."""
+def read_tokenizer(report: Report, recipe: Recipe) -> tuple[Any, ResponseFormat]:
+    """The tokenizer and the format as training will have them; without a tokenizer (``None``) the report says why."""
     from jinja2 import TemplateError
 
     with report.refusals("contract.tokenizer"):
         try:
-            return load_tokenizer(recipe)
+            tokenizer, fmt = load_tokenizer(recipe)
+            check_template(report, recipe, tokenizer, fmt)
+            return tokenizer, fmt
         except TemplateError as error:
             raise RecipeError(f"chat_template: that of {recipe.model.model_name_or_path} cannot be used: {first_line(error)}") from error
-    return None
+    return None, plain_format(recipe)
 
 
 def check_template(report: Report, recipe: Recipe, tokenizer: Any, fmt: ResponseFormat) -> None:
     """How the assistant's turn begins and ends."""
     model = recipe.model.model_name_or_path
-    turn = generation_prompt(tokenizer)
+    turn = tokenizer.generation_prompt(tokenizer)
     reasoning_tags = sorted({other.reasoning_tags[0] for other in FORMATS.values() if other.reasoning_tags})
     foreign = [tag for tag in reasoning_tags if tag in turn and tag not in (fmt.reasoning_tags or ())]
     if foreign and fmt.reasoning_tags:
@@ -106,11 +104,8 @@ def _check_end(report: Report, recipe: Recipe, tokenizer: Any) -> None:
     say = report.error if recipe.method == "sft" else report.warn
     try:
         end = turn_end(model, tokenizer, getattr(recipe.training, "eos_token", None))
-    except RecipeError as error:
-        say("contract.eos", str(error))
-        return
-    except TemplateError as error:
-        say("contract.eos", f"chat_template: that of {model} cannot write an assistant's turn: {first_line(error)}")
+    except (RecipeError, TemplateError) as error:
+        say("contract.eos", f"the chat template of {model} cannot write an assistant's turn: {error}")
         return
     stops = _stop_tokens(recipe, tokenizer)
     if end in stops:
@@ -124,8 +119,6 @@ def _check_end(report: Report, recipe: Recipe, tokenizer: Any) -> None:
             f"run on to max_completion_length; set eos_token_id to {tokenizer.convert_tokens_to_ids(end)} in the checkpoint's "
             "generation_config.json, or start from a checkpoint of our SFT, which has it",
         )
-    same = tokenizer.pad_token_id == tokenizer.eos_token_id
-    report.ok("contract.pad", f"padding is {tokenizer.pad_token!r}, {'which also ends a turn' if same else 'which does not end a turn'}")
 
 
 def _stop_tokens(recipe: Recipe, tokenizer: Any) -> set[str]:
@@ -207,6 +200,8 @@ def _format_for(marks: Sequence[str], present: ResponseFormat) -> str:
 
 def check_rewards(report: Report, recipe: Recipe, fmt: ResponseFormat, rows: Dataset, tokenizer: Any, *, with_models: bool) -> None:
     """A right answer in the format's own words gets full marks of every reward, a wrong one does not, and the sum prefers the first."""
+    from pandas import DataFrame
+
     functions = reward_functions(recipe, fmt, with_models=with_models)
     for name in [name for name, function in functions if function is None]:
         report.ok("contract.skipped", f"{name} asks a model of its own and is left out; --with-models has it judge too")
@@ -214,27 +209,28 @@ def check_rewards(report: Report, recipe: Recipe, fmt: ResponseFormat, rows: Dat
     if not cases:
         return
     _check_room(report, recipe, fmt, cases, tokenizer)
-    used = []
-    facts = {}
+    sampled = [case["row"] for case in cases]
+    tables, used = {}, []
     for (name, function), weight in zip(functions, weights(recipe), strict=True):
         if function is None:
             continue
         with report.refusals("contract.reward_fails"):
             judged = getattr(function, "judged", None)  # a routed reward's
-            if judged and not judged({key: [case.row[key] for case in cases] for key in cases[0].row}):
+            if judged and not judged({key: [row[key] for row in sampled] for key in sampled[0]}):
                 report.ok("contract.skipped", f"{name} judges tasks of which no sampled row has a gold to try it with")
                 continue
-            verdicts = _verdicts(name, function, cases, tokenizer)
-            used.append((name, weight, verdicts))
-            facts[name] = {kind: _mean(values) for kind, values in verdicts._asdict().items()}
-            _check_reward(report, name, verdicts, cases)
-    report.facts["contract"] = facts
-    report.facts["contract_example"] = cases[0].right
-    if used:
-        _check_total(report, used)
+            scores = {kind: score(name, function, sampled, [case[kind] for case in cases], tokenizer) for kind in _KINDS}
+            tables[name] = DataFrame(scores, dtype=float)
+            used.append(weight)
+            _check_reward(report, name, tables[name], cases)
+    means = {name: table.mean().astype(object) for name, table in tables.items()}
+    report.facts["contract"] = {name: mean.where(mean.notna(), None).to_dict() for name, mean in means.items()}
+    report.facts["contract_example"] = cases[0]["right"]
+    if tables:
+        _check_total(report, tables, used)
 
 
-def _cases(report: Report, fmt: ResponseFormat, rows: Sequence[dict[str, Any]]) -> list[Case]:
+def _cases(report: Report, fmt: ResponseFormat, rows: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
     """The rows that have a gold, each with its right answer, a wrong one, and words without any shape."""
     cases, refused = [], []
     for row in rows:
@@ -249,7 +245,7 @@ def _cases(report: Report, fmt: ResponseFormat, rows: Sequence[dict[str, Any]]) 
         except ValueError as error:
             refused.append(str(error))
         else:
-            cases.append(Case(row, right, wrong, _SHAPELESS[language]))
+            cases.append({"row": row, "right": right, "wrong": wrong, "shapeless": _SHAPELESS[language]})
     if refused:
         (report.warn if cases else report.error)(
             "contract.render",
@@ -262,10 +258,10 @@ def _cases(report: Report, fmt: ResponseFormat, rows: Sequence[dict[str, Any]]) 
     return cases
 
 
-def _check_room(report: Report, recipe: Recipe, fmt: ResponseFormat, cases: Sequence[Case], tokenizer: Any) -> None:
+def _check_room(report: Report, recipe: Recipe, fmt: ResponseFormat, cases: Sequence[dict[str, Any]], tokenizer: Any) -> None:
     """That the shortest right answer there is, with a single sign of reasoning, is not cut."""
     limit = recipe.training.max_completion_length
-    texts = [fmt.render_completion("1", right_answer(case.row["solution"])) for case in cases]
+    texts = [fmt.render_completion("1", right_answer(case["row"]["solution"])) for case in cases]
     # One more for the token that ends the turn.
     need = max(len(tokenizer(text, add_special_tokens=False)["input_ids"]) + 1 for text in texts)
     if need > limit and not recipe.script.smoke:
@@ -276,74 +272,66 @@ def _check_room(report: Report, recipe: Recipe, fmt: ResponseFormat, cases: Sequ
         )
 
 
-def _verdicts(name: str, function: Callable, cases: Sequence[Case], tokenizer: Any) -> Verdicts:
-    rows = [case.row for case in cases]
-    return Verdicts(*(score(name, function, rows, [case[kind] for case in cases], tokenizer) for kind in (1, 2, 3)))
-
-
-def _check_reward(report: Report, name: str, verdicts: Verdicts, cases: Sequence[Case]) -> None:
-    right = verdicts.right
-    judged = [index for index, value in enumerate(right) if value is not None]
-    if not judged:
+def _check_reward(report: Report, name: str, scores: DataFrame, cases: Sequence[dict[str, Any]]) -> None:
+    judged = scores[scores.right.notna()]
+    if judged.empty:
         report.warn(
             "contract.unjudged",
-            f"{name} judges none of {len(right)} sampled rows, whatever the answer: see what it needs of a row (docs/recipes.md), and "
+            f"{name} judges none of {len(scores)} sampled rows, whatever the answer: see what it needs of a row (docs/recipes.md), and "
             "task_rewards",
         )
         return
-    full = FULL_MARKS.get(name)
-    below = [index for index in judged if full is not None and right[index] < full - 1e-6]
-    if below:
+    full = _FULL_MARKS.get(name)
+    below = [] if full is None else judged.index[judged.right < full - 1e-6]
+    if len(below):
         case = cases[below[0]]
         report.error(
             "contract.right",
-            f"{name} gives a right answer in the format's own words {right[below[0]]:g} instead of {full:g} ({len(below)} of {len(judged)} "
-            f"sampled rows; gold {clip(str(case.row.get('solution')))}, completion {clip(case.right, 160)}): the model cannot earn it; "
-            "check the golds that the mapper reads, and response_format",
+            f"{name} gives a right answer in the format's own words {judged.right[below[0]]:g} instead of {full:g} ({len(below)} of "
+            f"{len(judged)} sampled rows; gold {clip(str(case['row'].get('solution')))}, completion {clip(case['right'], 160)}): the model "
+            "cannot earn it; check the golds that the mapper reads, and response_format",
         )
         return
     if name in _BLIND:
-        report.ok("contract.reward", f"{name} does not look for a right answer; it gives one {_shown(right)}")
         return
-    other, what = (verdicts.shapeless, "a text without the format") if name in _SHAPE else (verdicts.wrong, "a wrong answer")
-    paid = [index for index in judged if other[index] is not None and other[index] >= right[index]]
-    if not paid:
-        report.ok("contract.reward", f"{name} gives a right answer {_shown(right)} and {what} {_shown(other)}")
-    elif full is not None:
+    other, what = (judged.shapeless, "a text without the format") if name in _SHAPE else (judged.wrong, "a wrong answer")
+    paid = other[other >= judged.right]
+    if paid.empty:
+        return
+    right, wrong, shapeless = judged.mean()
+    if full is not None:
         report.error(
             "contract.wrong",
-            f"{name} gives {what} as much as a right answer ({other[paid[0]]:g}) on {len(paid)} of {len(judged)} sampled rows: it cannot "
+            f"{name} gives {what} as much as a right answer ({paid.iloc[0]:g}) on {len(paid)} of {len(judged)} sampled rows: it cannot "
             "tell them apart; check the golds that the mapper reads",
         )
-    elif any(other[index] > right[index] for index in paid):
+    elif (other > judged.right).any():
         report.warn(
             "contract.wrong",
-            f"{name} gives a wrong answer more than a right one on some of {len(judged)} sampled rows (on average {_shown(other)} and "
-            f"{_shown(right)}); check its parameters",
+            f"{name} gives a wrong answer more than a right one on some of {len(judged)} sampled rows (on average {wrong:.3g} and "
+            f"{right:.3g}); check its parameters",
         )
-    elif _mean(verdicts.shapeless) is not None and _mean(verdicts.shapeless) < _mean(right):
-        report.ok("contract.reward", f"{name} looks at the shape alone: right and wrong answers get {_shown(right)}, other text less")
-    else:
+    elif not shapeless < right:
         report.warn(
             "contract.alike",
-            f"{name} gives right, wrong and shapeless text alike ({_shown(right)}): if it always does, no group has anything to compare",
+            f"{name} gives right, wrong and shapeless text alike ({right:.3g}): if it always does, no group has anything to compare",
         )
 
 
-def _check_total(report: Report, used: Sequence[tuple[str, float, Verdicts]]) -> None:
-    reward_weights = [weight for _, weight, _ in used]
-    sums = []
-    for kind in range(3):
-        by_case = zip(*(verdicts[kind] for *_, verdicts in used), strict=True)
-        sums.append(_mean([total(scores, reward_weights) for scores in by_case]))
-    right, wrong, shapeless = sums
-    if right is None or wrong is None:
+def _check_total(report: Report, tables: dict[str, DataFrame], used: Sequence[float]) -> None:
+    from pandas import DataFrame
+
+    weighted = [table * weight for table, weight in zip(tables.values(), used, strict=True)]
+    # As TRL adds them: what is not judged adds nothing.
+    by_kind = {kind: DataFrame([table[kind] for table in weighted]).sum(min_count=1).mean() for kind in _KINDS}
+    right, wrong, shapeless = by_kind.values()
+    if math.isnan(right) or math.isnan(wrong):
         return
-    numbers = f"right {right:.3g}, wrong {wrong:.3g}" + ("" if shapeless is None else f", without shape {shapeless:.3g}")
-    if right > max(wrong, wrong if shapeless is None else shapeless):
+    numbers = f"right {right:.3g}, wrong {wrong:.3g}, without shape {shapeless:.3g}"
+    if right > wrong and not right <= shapeless:  # which is not a number if no reward judges it
         report.ok("contract.total", f"the weighted sum prefers a right answer: {numbers}")
         return
-    judges = any(name in FULL_MARKS and name not in (*_SHAPE, *_BLIND) for name, *_ in used)
+    judges = any(name in _FULL_MARKS and name not in (*_SHAPE, *_BLIND) for name in tables)
     (report.error if judges else report.warn)(
         "contract.total",
         f"the weighted sum of the rewards does not prefer a right answer: {numbers}; check reward_weights and the rewards' parameters",
@@ -363,13 +351,3 @@ def check_targets(report: Report, recipe: Recipe, rows: Dataset, tokenizer: Any)
             rendered(tokenizer, row["prompt"])
             check_target(recipe.model.model_name_or_path, tokenizer, row)
         report.ok("contract.target", f"the chat template writes all {len(sample)} sampled targets whole, right after the prompt")
-
-
-def _shown(values: Sequence[float | None]) -> str:
-    mean = _mean(values)
-    return "no score" if mean is None else f"{mean:.3g}"
-
-
-def _mean(values: Sequence[float | None]) -> float | None:
-    numbers = [value for value in values if value is not None]
-    return sum(numbers) / len(numbers) if numbers else None

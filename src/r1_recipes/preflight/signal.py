@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import statistics
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -10,14 +9,15 @@ from typing import TYPE_CHECKING, Any
 
 from r1_recipes.common.errors import RecipeError, first_line
 from r1_recipes.metrics.rows import reward_functions
-from r1_recipes.preflight_checks.findings import Report, spread
-from r1_recipes.preflight_checks.judging import total, weights
+from r1_recipes.preflight.contract import weights
+from r1_recipes.preflight.findings import Report, spread
 from r1_recipes.prompts.formats import ResponseFormat
-from r1_recipes.recipe import Recipe
+from r1_recipes.recipe.load import Recipe
 from r1_recipes.rewards.call import score
 
 if TYPE_CHECKING:
     from datasets import Dataset
+    from pandas import DataFrame, Series
 
     from r1_recipes.completions.backends import Completion
 
@@ -38,13 +38,7 @@ class Group:
 def check(
     report: Report, recipe: Recipe, fmt: ResponseFormat, rows: Dataset, tokenizer: Any, *, groups: int, seconds: float, with_models: bool
 ) -> None:
-    """Sample ``groups`` groups, for at most about ``seconds``, and judge them.
-
-    Args:
-        groups: prompts, evenly spread over the rows.
-        seconds: no group is begun after these, and those that are under way are given up.
-        with_models: have rewards judge that need a model or a server of their own.
-    """
+    """Sample ``groups`` groups, for at most about ``seconds``, and judge them."""
     with report.refusals("signal.unusable"):
         groups = min(groups, len(rows))
         sampled = sample(recipe, rows, tokenizer, groups=groups, seconds=seconds)
@@ -57,8 +51,8 @@ def check(
             return
         if len(sampled) < groups:
             report.warn("signal.slow", f"{len(sampled)} of {groups} groups were done within {seconds:g} s; the shares below rest on these")
-        each_row = [group.row for group in sampled for _ in group.completions]
-        completions = [completion for group in sampled for completion in group.completions]
+        flat = [(group.row, completion) for group in sampled for completion in group.completions]
+        each_row, completions = [row for row, _ in flat], [completion for _, completion in flat]
         texts, tokens = [completion.text for completion in completions], [completion.tokens for completion in completions]
         scores, used = {}, []
         for (name, function), weight in zip(reward_functions(recipe, fmt, with_models=with_models), weights(recipe), strict=True):
@@ -91,7 +85,7 @@ def sample(recipe: Recipe, rows: Dataset, tokenizer: Any, *, groups: int, second
         waiting = [rows[index] for index in spread(len(rows), groups)]
         with tqdm(total=groups, desc="sampling", unit="group") as bar:
             while waiting and (left := seconds - (time.monotonic() - began)) > 0:
-                # Where all at once would take too long, one group is better than none.
+                # If all at once would take too long, one group is better than none.
                 count = at_once if sampled else 1
                 batch, waiting = waiting[:count], waiting[count:]
                 way = (settings | {"max_time": left}, training.num_generations)
@@ -123,82 +117,64 @@ def judge(
         scores: by reward, one a completion, group after group.
         reward_weights: one a reward, in the same order.
     """
-    size = len(groups[0].completions)
+    from pandas import DataFrame
+
     completions = [completion for group in groups for completion in group.completions]
-    each = list(zip(*scores.values(), strict=True)) or [()] * len(completions)
-    sums = [total(values, reward_weights) for values in each]
+    frame = DataFrame(scores, index=[number for number, group in enumerate(groups) for _ in group.completions], dtype=float)
+    # As TRL adds them: what is not judged adds nothing.
+    sums = (frame * list(reward_weights)).sum(axis=1, min_count=1)
+    summaries = {name: _summary(frame[name]) for name in scores}
     report.facts["signal"] = {
         "groups": len(groups),
         "completions": len(completions),
-        "rewards": {name: _summary(values, size) for name, values in scores.items()} | {"sum": _summary(sums, size)},
+        "rewards": summaries | {"sum": _summary(sums)},
         "truncated": sum(completion.finish_reason == "length" for completion in completions) / len(completions),
         "mean_tokens": sum(completion.tokens for completion in completions) / len(completions),
-        "examples": _examples(fmt, groups, scores, sums),
+        "examples": _examples(fmt, groups, scores, sums.fillna(0.0).tolist()),
     }
     _check_cuts(report, recipe, completions)
-    for name, values in scores.items():
-        _check_reward(report, name, _by_group(values, size))
+    for name, summary in summaries.items():
+        if not summary["judged"]:
+            report.warn("signal.unjudged", f"{name} judged none of the completions")
+        elif not summary["groups_with_spread"]:
+            report.warn("signal.reward", f"{name}: {summary['mean']:.3g} on average, and no group has spread: it tells no completion apart")
     if scores:
-        _check_sum(report, _by_group(each, size), _by_group(sums, size))
+        _check_sum(report, frame, sums)
 
 
 def _check_cuts(report: Report, recipe: Recipe, completions: Sequence[Completion]) -> None:
     limit = recipe.training.max_completion_length
     cut = sum(completion.finish_reason == "length" for completion in completions)
     share = cut / len(completions)
-    lengths = sorted(completion.tokens for completion in completions)
     said = f"max_completion_length {limit} cuts {cut} of {len(completions)} completions ({share:.0%}) before their end"
-    if share >= _DOUBTFUL_CUTS:
-        (report.error if share >= _VAIN_CUTS else report.warn)(
-            "signal.truncation",
-            f"{said}, and a cut completion has no answer to pay: raise max_completion_length (twice, {2 * limit}, to begin with)"
-            + ("; where not one ends, look at contract.eos, or start from SFT, which teaches the end" if cut == len(completions) else ""),
-        )
-    else:
-        half = lengths[(len(lengths) - 1) // 2]
-        report.ok("signal.truncation", f"{said}; half of them have {half} tokens or fewer, the longest {lengths[-1]}")
-
-
-def _check_reward(report: Report, name: str, groups: Sequence[Sequence[float | None]]) -> None:
-    judged = [[value for value in group if value is not None] for group in groups]
-    judged = [group for group in judged if group]
-    if not judged:
-        report.warn("signal.unjudged", f"{name} judged none of the completions")
+    if share < _DOUBTFUL_CUTS:
+        report.ok("signal.truncation", said)
         return
-    flat = [group for group in judged if max(group) == min(group)]
-    zeros, ones = _constant(flat, 0.0), _constant(flat, 1.0)
-    values = [value for group in judged for value in group]
-    said = f"{name}: mean {statistics.fmean(values):.3g}, standard deviation {statistics.pstdev(values):.3g}"
-    if len(flat) == len(judged):
-        which = "all 0" if zeros == len(flat) else "all 1" if ones == len(flat) else "all alike"
-        report.warn("signal.reward", f"{said}; {len(flat)} of {len(judged)} groups are {which}, so it tells no completion from another")
-    else:
-        report.ok("signal.reward", f"{said}; {len(judged) - len(flat)} of {len(judged)} groups have spread")
+    (report.error if share >= _VAIN_CUTS else report.warn)(
+        "signal.truncation",
+        f"{said}, and a cut completion has no answer to pay: raise max_completion_length (twice, {2 * limit}, to begin with)"
+        + ("; where not one ends, look at contract.eos, or start from SFT, which teaches the end" if cut == len(completions) else ""),
+    )
 
 
-def _check_sum(report: Report, groups: Sequence[Sequence[tuple[float | None, ...]]], sums: Sequence[Sequence[float | None]]) -> None:
+def _check_sum(report: Report, scores: DataFrame, sums: Series) -> None:
     """The verdict on the sum of rewards, which is what GRPO compares within a group."""
-    totals = [[0.0 if value is None else value for value in group] for group in sums]
-    flat = [index for index, group in enumerate(totals) if max(group) - min(group) < 1e-9]
-    share = len(flat) / len(totals)
-    count = f"{len(flat)} of {len(totals)} groups ({share:.0%})"
-    if share < _DOUBTFUL_SPREAD:
-        report.ok(
-            "signal.spread",
-            f"{len(totals) - len(flat)} of {len(totals)} groups have spread in their summed reward: GRPO can learn from them",
-        )
+    totals = sums.fillna(0.0).groupby(level=0)
+    flat = totals.max() - totals.min() < 1e-9
+    count = f"{flat.sum()} of {len(flat)} groups ({flat.mean():.0%})"
+    if flat.mean() < _DOUBTFUL_SPREAD:
+        report.ok("signal.spread", f"{(~flat).sum()} of {len(flat)} groups have spread in their summed reward: GRPO can learn from them")
         return
-    say = report.error if share >= _VAIN_SPREAD else report.warn
-    values = [{value for scores in groups[index] for value in scores if value is not None} for index in flat]
-    zeros = sum(found == {0.0} for found in values)
-    ones = sum(found == {1.0} for found in values)
-    if zeros > len(flat) / 2:
+    low, high = scores.min(axis=1).groupby(level=0).min(), scores.max(axis=1).groupby(level=0).max()
+    zeros, ones = (flat & (low == 0) & (high == 0)).sum(), (flat & (low == 1) & (high == 1)).sum()
+    say = report.error if flat.mean() >= _VAIN_SPREAD else report.warn
+    if zeros > flat.sum() / 2:
         say(
             "signal.all_zero",
             f"{count} have no spread, {zeros} of them all 0: GRPO has nothing to compare; start from SFT or an easier mix, and read the "
             "sampled completions to see what the rewards do not find",
         )
-    elif ones > len(flat) / 2:
+    elif ones > flat.sum() / 2:
         say(
             "signal.all_one",
             f"{count} have no spread, {ones} of them all 1: the model already earns full marks, and GRPO has nothing to compare; take "
@@ -212,29 +188,29 @@ def _check_sum(report: Report, groups: Sequence[Sequence[tuple[float | None, ...
         )
 
 
-def _summary(values: Sequence[float | None], size: int) -> dict[str, Any]:
-    judged = [value for value in values if value is not None]
-    groups = [[value for value in group if value is not None] for group in _by_group(values, size)]
-    groups = [group for group in groups if group]
+def _summary(values: Series) -> dict[str, Any]:
+    judged = values.dropna()
+    if judged.empty:
+        return {"judged": 0} | dict.fromkeys(("mean", "std", "groups_with_spread", "groups_all_zero", "groups_all_one"))
+    low, high = judged.groupby(level=0).min(), judged.groupby(level=0).max()
     return {
         "judged": len(judged),
-        "mean": statistics.fmean(judged) if judged else None,
-        "std": statistics.pstdev(judged) if judged else None,
-        "groups_with_spread": sum(max(group) > min(group) for group in groups) / len(groups) if groups else None,
-        "groups_all_zero": _constant(groups, 0.0) / len(groups) if groups else None,
-        "groups_all_one": _constant(groups, 1.0) / len(groups) if groups else None,
+        "mean": judged.mean(),
+        "std": judged.std(ddof=0),
+        "groups_with_spread": (high > low).mean(),
+        "groups_all_zero": ((low == 0) & (high == 0)).mean(),
+        "groups_all_one": ((low == 1) & (high == 1)).mean(),
     }
 
 
 def _examples(
-    fmt: ResponseFormat, groups: Sequence[Group], scores: dict[str, list[float | None]], sums: Sequence[float | None]
+    fmt: ResponseFormat, groups: Sequence[Group], scores: dict[str, list[float | None]], sums: Sequence[float]
 ) -> list[dict[str, Any]]:
     """Five completions from the lowest sum to the highest."""
     flat = [(group.row, completion) for group in groups for completion in group.completions]
-    order = sorted(range(len(flat)), key=lambda index: sums[index] or 0.0)
+    order = sorted(range(len(flat)), key=sums.__getitem__)
     picked = [order[position] for position in spread(len(order), _SHOWN)]
-    if len(order) > _SHOWN:
-        picked[-1] = order[-1]  # the best one is always among them
+    picked[-1] = order[-1]  # the best one is always among them
     return [
         {
             "question": flat[index][0]["prompt"][-1]["content"],
@@ -248,11 +224,3 @@ def _examples(
         }
         for index in picked
     ]
-
-
-def _constant(groups: Sequence[Sequence[float]], value: float) -> int:
-    return sum(all(one == value for one in group) for group in groups)
-
-
-def _by_group(values: Sequence[Any], size: int) -> list[Sequence[Any]]:
-    return [values[begin : begin + size] for begin in range(0, len(values), size)]

@@ -1,16 +1,16 @@
-"""What a check says, and where all of it is gathered."""
+"""What a check says, and the report that gathers it."""
 
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
 from r1_recipes.common.errors import RecipeError
 from r1_recipes.common.masking import masked_text
 
-OK, WARNING, ERROR = LEVELS = ("ok", "warning", "error")
+OK, WARNING, ERROR = "ok", "warning", "error"
 
 
 @dataclass(frozen=True)
@@ -20,16 +20,12 @@ class Finding:
     Attributes:
         level: ``"ok"``, ``"warning"`` (the run works, and may not do what is meant) or ``"error"`` (it fails, or learns nothing).
         code: ``SECTION.WHAT``, the same in every version; section is recipe, data, contract, signal or fit.
-        message: a sentence with the number behind it and, where something is wrong, what to write instead.
+        message: a sentence with the number behind it and, if something is wrong, what to write instead.
     """
 
     level: str
     code: str
     message: str
-
-    @property
-    def section(self) -> str:
-        return self.code.partition(".")[0]
 
 
 @dataclass
@@ -53,12 +49,12 @@ class Report:
     def error(self, code: str, message: str) -> None:
         self.findings.append(Finding(ERROR, code, message))
 
-    def count(self, level: str) -> int:
-        return sum(finding.level == level for finding in self.findings)
+    def at(self, level: str) -> list[Finding]:
+        return [finding for finding in self.findings if finding.level == level]
 
     @contextlib.contextmanager
     def refusals(self, code: str) -> Iterator[None]:
-        """What would have ended a run becomes one of several findings; the rest of the block is left out."""
+        """Report a RecipeError, which would have ended a run, and skip the rest of the block."""
         try:
             yield
         except RecipeError as error:
@@ -66,13 +62,12 @@ class Report:
 
 
 def spread(total: int, count: int) -> list[int]:
-    """At most ``count`` of ``total`` indices, evenly spread, the first among them."""
-    if total <= count:
-        return list(range(total))
+    """Return at most ``count`` of ``total`` indices, evenly spread, the first among them."""
+    count = min(total, count)
     return [index * total // count for index in range(count)]
 
 
-def listed(values: list[Any], limit: int = 10) -> str:
+def listed(values: Sequence[Any], limit: int = 10) -> str:
     """``1, 2, 3``, or the first few and how many more."""
     shown = ", ".join(map(str, values[:limit]))
     return f"{shown} and {len(values) - limit} more" if len(values) > limit else shown
