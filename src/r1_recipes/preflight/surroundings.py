@@ -60,7 +60,7 @@ def read_recipe(report: Report, argv: Sequence[str], method: str, processes: int
 
     try:
         with mock.patch.object(TrainingArguments, "world_size", processes):
-            recipe = load_recipe(argv, method, world_size=processes)
+            recipe = load_recipe(argv, method, smoke=smoke_overrides, world_size=processes)
     except RecipeError as error:
         report.error("fit.batch" if isinstance(error, BatchError) else "recipe.unusable", masked_text(str(error)))
         return None
