@@ -11,19 +11,17 @@ import contextlib
 import dataclasses
 import json
 import os
-import select
 import signal
-import socket
 import subprocess
 import sys
-import time
 from collections import deque
 from collections.abc import Sequence
 from dataclasses import dataclass
+from multiprocessing import Pipe
+from multiprocessing.connection import Connection, wait
+from multiprocessing.reduction import send_handle
 from pathlib import Path
 from typing import Any
-
-from r1_recipes.verification.worker import END, FORK, FRAME, KILL, PRELOAD, REQUEST
 
 TASK_SECONDS = 5.0
 """Limit of one task in its worker's processor time, so that a busy machine makes no honest answer late. Times the number of workers, the
@@ -106,7 +104,7 @@ class Pool:
         modules = {task[0].partition(":")[0] for task in tasks}
         if not modules <= self._preloaded:
             self._preloaded |= modules
-            self.fork_server.preload(self._preloaded)
+            self.fork_server.request("preload", *self._preloaded)
             self.stop_workers()
         try:
             return _Batch(self, tasks).run()
@@ -126,10 +124,10 @@ class Pool:
                     STATS.restarts += 1
                     self.fork_server.end()
                     self.fork_server = _ForkServer()
-                    self.fork_server.preload(self._preloaded)
+                    self.fork_server.request("preload", *self._preloaded)
                 worker = self.fork_server.fork()
                 break
-            except OSError as error:
+            except (OSError, EOFError) as error:
                 problem = error
         else:
             raise RuntimeError(f"a verification worker could not start, {MAX_STARTS} times in a row: {problem}")
@@ -140,7 +138,7 @@ class Pool:
         """Kill a worker, dead or alive."""
         self.workers.remove(worker)
         worker.connection.close()
-        self.fork_server.request(KILL, worker.pid)
+        self.fork_server.request("kill", worker.pid)
 
     def stop_workers(self) -> None:
         """Kill every worker; the next batch starts others."""
@@ -159,9 +157,7 @@ class _ForkServer:
     def __init__(self) -> None:
         # The parent's own path, since it may have been set up in code, and the folder of this package.
         path = [*(entry for entry in sys.path if entry), str(Path(__file__).resolve().parents[2])]
-        self._control, theirs = socket.socketpair()
-        self._control.settimeout(START_SECONDS)
-        self._ready = False
+        self._control, theirs = Pipe()
         code = f"from r1_recipes.verification.worker import fork_server; fork_server({theirs.fileno()}, {os.getpid()})"
         fixed = {"PYTHONPATH": os.pathsep.join(path), "PYTHONUTF8": "1", "OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1"}
         # The child inherits the blocked signals, so that none ends it before it could ignore one.
@@ -184,102 +180,48 @@ class _ForkServer:
 
         Raises:
             RuntimeError: math-verify cannot be imported there.
-            OSError: the fork server has ended.
+            OSError, EOFError: the fork server has ended.
         """
-        if not self._ready:
-            self._await_ready()
-        ours, theirs = socket.socketpair()
+        ours, theirs = Pipe()
         try:
             with theirs:
-                socket.send_fds(self._control, [REQUEST.pack(FORK, 0)], [theirs.fileno()])
-                return _Worker(FRAME.unpack(self._receive(FRAME.size))[0], ours)
+                self._control.send_bytes(b'["fork"]')
+                send_handle(self._control, theirs.fileno(), self.process.pid)
+            if not self._control.poll(START_SECONDS):
+                raise RuntimeError(f"a verification worker could not start: importing math-verify took more than {START_SECONDS:g} s")
+            pid = json.loads(self._control.recv_bytes())
+            if isinstance(pid, str):
+                raise RuntimeError(f"a verification worker could not start: {pid}")
+            return _Worker(pid, ours)
         except BaseException:
             ours.close()
             raise
 
-    def _await_ready(self) -> None:
-        try:
-            problem = self._receive(FRAME.unpack(self._receive(FRAME.size))[0]).decode()
-        except TimeoutError:
-            problem = f"importing math-verify took more than {START_SECONDS:g} s"
-        if problem:
-            self.end()
-            raise RuntimeError(f"a verification worker could not start: {problem}")
-        self._ready = True
-
-    def _receive(self, size: int) -> bytes:
-        data = b""
-        while len(data) < size:
-            piece = self._control.recv(size - len(data))
-            if not piece:
-                raise ConnectionError("the fork server has ended")
-            data += piece
-        return data
-
-    def preload(self, modules: set[str]) -> None:
-        """Import modules once, for all workers forked from now on."""
-        names = " ".join(modules).encode()
-        self.request(PRELOAD, len(names), names)
-
-    def request(self, kind: bytes, number: int = 0, text: bytes = b"") -> None:
+    def request(self, *words: str | int) -> None:
         with contextlib.suppress(OSError):
-            self._control.sendall(REQUEST.pack(kind, number) + text)
+            self._control.send_bytes(json.dumps(words).encode())
 
     def end(self) -> None:
-        if self._ready:
-            self.request(END)
-            with contextlib.suppress(subprocess.TimeoutExpired):
-                self.process.wait(5)
         self.process.kill()
         self.process.wait()
         self._control.close()
 
 
+@dataclass(eq=False)
 class _Worker:
     """One forked process and the tasks it has been given."""
 
-    def __init__(self, pid: int, connection: socket.socket) -> None:
-        self.pid = pid
-        self.connection = connection
-        connection.setblocking(False)
-        self.given: deque[int] = deque()
-        self.limit = 0.0
-        self.deadline = 0.0  # wall clock, of the first of ``given``
-        self._unsent = b""
-        self._unread = b""
+    pid: int
+    connection: Connection
+    given: deque[int] = dataclasses.field(default_factory=deque)
+    limit: float = 0.0
 
     def give(self, indices: Sequence[int], tasks: Sequence[list], limit: float) -> None:
-        if not self.given:
-            self.deadline = time.monotonic() + BUSY_FACTOR * limit
         self.limit = limit
         self.given.extend(indices)
-        self._unsent += b"".join(json.dumps([limit, *tasks[index]]).encode() + b"\n" for index in indices)
-        self.send()
-
-    def send(self) -> None:
-        """Write what the socket takes now. If the worker has died, reading its replies shows it."""
-        if self._unsent:
-            with contextlib.suppress(OSError):
-                self._unsent = self._unsent[self.connection.send(self._unsent) :]
-
-    @property
-    def events(self) -> int:
-        """What to wait for, as ``select.poll`` names it."""
-        return select.POLLIN | (select.POLLOUT if self._unsent else 0)
-
-    def replies(self) -> tuple[list[list], bool]:
-        """Return the replies since the last call, and whether the worker has ended."""
-        ended = False
-        try:
-            while piece := self.connection.recv(1 << 16):
-                self._unread += piece
-            ended = True
-        except BlockingIOError:
-            pass
-        except OSError:
-            ended = True
-        *lines, self._unread = self._unread.split(b"\n")
-        return [json.loads(line) for line in lines], ended
+        with contextlib.suppress(OSError):  # If it has died, reading its replies shows it.
+            for index in indices:
+                self.connection.send_bytes(json.dumps([limit, limit * BUSY_FACTOR, *tasks[index]]).encode())
 
 
 class _Batch:
@@ -295,22 +237,17 @@ class _Batch:
         self.budget = TASK_SECONDS * pool.size
 
     def run(self) -> list[Any]:
-        for worker in list(self.pool.workers):
-            if worker.replies()[1]:  # It died between two batches: no task of this one is to blame.
-                STATS.restarts += 1
-                self.pool.remove(worker)
+        idle = {worker.connection: worker for worker in self.pool.workers}
+        for connection in wait(list(idle), 0):  # It died between two batches: no task of this one is to blame.
+            STATS.restarts += 1
+            self.pool.remove(idle[connection])
         while True:
             self._hand_out()
-            busy = [worker for worker in self.pool.workers if worker.given]
+            busy = {worker.connection: worker for worker in self.pool.workers if worker.given}
             if not busy:
                 break
-            poller = select.poll()
-            for worker in busy:
-                poller.register(worker.connection, worker.events)
-            poller.poll(1000 * max(0.0, min(worker.deadline for worker in busy) - time.monotonic()))
-            for worker in busy:
-                worker.send()
-                self._read(worker)
+            for connection in wait(list(busy)):
+                self._read(busy[connection])
         STATS.comparisons += len(self.tasks)
         return self.replies
 
@@ -342,21 +279,19 @@ class _Batch:
             return
 
     def _read(self, worker: _Worker) -> None:
-        replies, ended = worker.replies()
-        retired = bool(replies and replies[-1][2])
-        for verdict, used, _ in replies:
+        try:
+            verdict, used, retires = json.loads(worker.connection.recv_bytes())
+        except (OSError, EOFError):
+            self._put_aside(worker.given.popleft(), worker.limit)
+            retires = True
+        else:
             index = worker.given.popleft()
             self.replies[index] = verdict
             if index in self.tried:
                 self.budget += max(0.0, worker.limit - used)
-            worker.deadline = time.monotonic() + BUSY_FACTOR * worker.limit
-        late = bool(worker.given) and time.monotonic() > worker.deadline
-        if not (ended or retired or late):
-            return
-        if worker.given and not retired:
-            self._put_aside(worker.given.popleft(), worker.limit)
-        self.waiting.extendleft(reversed(worker.given))
-        self.pool.remove(worker)
+        if retires:
+            self.waiting.extendleft(reversed(worker.given))
+            self.pool.remove(worker)
 
     def _put_aside(self, index: int, limit: float) -> None:
         """Note that a task's worker died. It may be innocent: the first time, it gets a second try."""

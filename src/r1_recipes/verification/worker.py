@@ -3,11 +3,10 @@
 The fork server imports math-verify once, and neither torch nor transformers. A fork is ready in milliseconds, so that a worker which
 hangs or grows is replaced at once. ``multiprocessing`` would import the user's ``__main__`` again, which is a training script.
 
-The trainer sends the fork server requests, ``REQUEST``: fork a worker that serves the socket sent along (the answer is its process id),
-kill a worker, preload modules, end. The fork server's first words are ``FRAME`` and a text: empty if it is ready, else what is wrong.
-
-The trainer and a worker exchange JSON lines: ``[limit, "module:function", …]`` there, ``[verdict, processor seconds, whether it ends now]``
-back. The function's name comes from the code that asks, never from data.
+All messages are JSON. The trainer asks the fork server to ``["fork"]`` a worker, which serves the connection sent along (the reply is its
+process id, or a text that says why not), to ``["kill", pid]`` one, or to ``["preload", module, …]``. It sends a worker
+``[processor seconds, wall-clock seconds, "module:function", …]`` and gets ``[verdict, processor seconds, whether the worker ends now]``.
+The function's name comes from the code that asks, never from data.
 """
 
 from __future__ import annotations
@@ -16,23 +15,19 @@ import contextlib
 import functools
 import gc
 import importlib
+import itertools
 import json
 import logging
 import os
 import resource
-import select
 import signal
-import socket
-import struct
 import sys
 import time
+from multiprocessing.connection import Connection
+from multiprocessing.reduction import recv_handle
 from typing import Any, NoReturn
 
 from r1_recipes.verification.numbers import NUMBER, plain_spelling
-
-REQUEST = struct.Struct("!cI")
-FRAME = struct.Struct("!I")
-FORK, KILL, PRELOAD, END = b"F", b"K", b"P", b"E"
 
 MEMORY_BYTES = 2 << 30
 """Address space of a worker; one at work needs a tenth of it."""
@@ -128,75 +123,61 @@ def fork_server(control_fd: int, parent: int) -> None:
     Every signal is blocked from the start: Ctrl-C and a scheduler's SIGTERM reach the whole process group, and the trainer decides.
     """
     logging.disable(logging.CRITICAL)
-    control = socket.socket(fileno=control_fd)
+    control = Connection(control_fd)
+    problem = None
     try:
         parse_in_two_stages()
         for text in WARMING:
             compare(text, [text + "+1"])
         parse.cache_clear()
-        problem = b""
     except Exception as error:
-        problem = f"{type(error).__name__}: {error}".encode()
-    with contextlib.suppress(OSError):
-        control.sendall(FRAME.pack(len(problem)) + problem)
+        problem = f"{type(error).__name__}: {error}"
     gc.collect()
     gc.freeze()  # The collector would otherwise write to, and so copy, every page that the workers share.
     children: set[int] = set()
     try:
         while os.getppid() == parent:
-            if not select.select([control], [], [], _PARENT_CHECK_SECONDS)[0]:
+            if not control.poll(_PARENT_CHECK_SECONDS):
                 continue
-            request, fds, _, _ = socket.recv_fds(control, REQUEST.size, 1)
-            if len(request) < REQUEST.size:
-                return
-            kind, number = REQUEST.unpack(request)
-            if kind == FORK:
-                children.add(_fork(control, fds[0]))
-            elif kind == KILL and number in children:  # Another fork server's worker may have had this number.
-                children.remove(number)
-                _reap(number)
-            elif kind == PRELOAD:
-                for name in control.recv(number, socket.MSG_WAITALL).decode().split():
+            kind, *words = json.loads(control.recv_bytes())
+            if kind == "fork":
+                with Connection(recv_handle(control)) as connection:
+                    pid = problem or os.fork()
+                    if not pid:
+                        _work(control, connection)
+                if isinstance(pid, int):
+                    children.add(pid)
+                control.send_bytes(json.dumps(pid).encode())
+            elif kind == "kill" and words[0] in children:  # Another fork server's worker may have had this number.
+                children.remove(words[0])
+                os.kill(words[0], signal.SIGKILL)
+                os.waitpid(words[0], 0)
+            elif kind == "preload":
+                for name in words:
                     with contextlib.suppress(Exception):  # Each worker that needs it says what is wrong.
                         importlib.import_module(name)
                 gc.freeze()
-            elif kind == END:
-                return
-    except OSError:  # The trainer is gone.
+    except (OSError, EOFError):  # The trainer is gone.
         pass
     finally:
         for pid in children:
             os.kill(pid, signal.SIGKILL)
 
 
-def _reap(pid: int) -> None:
-    os.kill(pid, signal.SIGKILL)
-    os.waitpid(pid, 0)
-
-
-def _fork(control: socket.socket, fd: int) -> int:
-    pid = os.fork()
-    if not pid:
-        _work(control, fd)
-    os.close(fd)
-    control.sendall(FRAME.pack(pid))
-    return pid
-
-
-def _work(control: socket.socket, fd: int) -> NoReturn:
-    """Judge what comes over the socket ``fd``; never return into the fork server's loop."""
+def _work(control: Connection, connection: Connection) -> NoReturn:
+    """Judge what comes over ``connection``; never return into the fork server's loop."""
     status = 1
     try:
         parent = os.getppid()
         control.close()
         _end_with(parent)
-        signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGPROF})
+        signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGPROF, signal.SIGALRM})
         hard = resource.getrlimit(resource.RLIMIT_AS)[1]
         limit = MEMORY_BYTES if hard == resource.RLIM_INFINITY else min(MEMORY_BYTES, hard)
         resource.setrlimit(resource.RLIMIT_AS, (limit, hard))
         with contextlib.suppress(OSError), open("/proc/self/oom_score_adj", "w") as score:
             score.write("1000")  # If memory runs out, the kernel takes a worker before the trainer.
-        _serve(socket.socket(fileno=fd))
+        _serve(connection)
         status = 0
     finally:
         os._exit(status)
@@ -213,20 +194,24 @@ def _end_with(parent: int) -> None:
         os._exit(1)
 
 
-def _serve(connection: socket.socket) -> None:
+def _serve(connection: Connection) -> None:
     peak_unit = 1 if sys.platform == "darwin" else 1024
-    with connection, connection.makefile("rb") as lines:
-        for done, line in enumerate(lines, 1):
-            limit, name, *arguments = json.loads(line)
-            before = time.process_time()
-            # The kernel ends this process by SIGPROF, inside a C function too, if it takes more processor time.
-            signal.setitimer(signal.ITIMER_PROF, limit)
-            verdict = _verdict(name, arguments)
-            signal.setitimer(signal.ITIMER_PROF, 0)
-            retires = done >= RETIRE_TASKS or resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * peak_unit > RETIRE_BYTES
-            connection.sendall(json.dumps([verdict, time.process_time() - before, retires]).encode() + b"\n")
-            if retires:
-                return
+    for done in itertools.count(1):
+        try:
+            limit, wall_limit, name, *arguments = json.loads(connection.recv_bytes())
+        except EOFError:
+            return
+        before = time.process_time()
+        # By SIGPROF and SIGALRM the kernel ends a worker that takes longer, inside a C function too.
+        signal.setitimer(signal.ITIMER_PROF, limit)
+        signal.setitimer(signal.ITIMER_REAL, wall_limit)
+        verdict = _verdict(name, arguments)
+        signal.setitimer(signal.ITIMER_PROF, 0)
+        signal.setitimer(signal.ITIMER_REAL, 0)
+        retires = done >= RETIRE_TASKS or resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * peak_unit > RETIRE_BYTES
+        connection.send_bytes(json.dumps([verdict, time.process_time() - before, retires]).encode())
+        if retires:
+            return
 
 
 def _verdict(name: str, arguments: list) -> Any:
