@@ -34,11 +34,11 @@ def test_every_key_reward_and_format_is_documented():
 
 
 def test_the_limits_of_verification_are_those_of_the_code():
-    from r1_recipes.verification import pool, reading, serving
+    from r1_recipes.verification import pool, reading, worker
 
     text = (REPOSITORY / "docs" / "verification.md").read_text(encoding="utf-8")
-    limits = [f"{pool.QUICK_SECONDS:g} s of its", f"{pool.TASK_SECONDS:g} s a worker", f"{serving.MEMORY_BYTES >> 30} GB of address space"]
-    limits += [f"{serving.RETIRE_TASKS:,} answers, or {serving.RETIRE_BYTES >> 20} MB", f"than {reading.MAX_ANSWER_CHARS:,} characters"]
+    limits = [f"{pool.QUICK_SECONDS:g} s of its", f"{pool.TASK_SECONDS:g} s a worker", f"{worker.MEMORY_BYTES >> 30} GB of address space"]
+    limits += [f"{worker.RETIRE_TASKS:,} answers, or {worker.RETIRE_BYTES >> 20} MB", f"than {reading.MAX_ANSWER_CHARS:,} characters"]
     assert [limit for limit in limits if limit not in text] == []
 
 
