@@ -19,8 +19,8 @@ from typing import Any
 
 from r1_recipes.errors import RecipeError
 from r1_recipes.formats import ResponseFormat
-from r1_recipes.rewards.model import summary
 from r1_recipes.rewards.registry import Reward, completion_texts, register_reward
+from r1_recipes.rewards.summary import summary
 from r1_recipes.sandbox import CONTAINERS, Call, Limits, Outcome, Program, Sandbox, SandboxError, check_provider, get_sandbox
 
 logger = logging.getLogger(__name__)
