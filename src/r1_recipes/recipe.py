@@ -748,7 +748,7 @@ def _check(recipe: Recipe, chosen_params: dict[str, Any], used: set[str]) -> Non
 
 
 def _check_generate(recipe: Recipe) -> None:
-    from r1_recipes.selection import KeepRules
+    from r1_recipes.selection.rules import KeepRules
 
     script = recipe.script
     try:

@@ -257,7 +257,8 @@ def test_a_template_that_refuses_a_conversation(tiny_model: Path, tmp_path: Path
     assert judged == pytest.approx(scores_as_trl(folder, [turn(QUESTION[1:], "a")])[0], abs=1e-4)
     assert metric["reward_model/unscored"] == 1.0
     assert [record.message for record in caplog.records if record.levelno >= logging.WARNING] == [
-        f"reward 'reward_model', reward_model '{folder}': 1 of 2 completions are not judged; the first, row 0: the chat template of the reward model refuses the conversation: "
+        f"reward 'reward_model', reward_model '{folder}': 1 of 2 completions are not judged; the first, row 0: "
+        "the chat template of the reward model refuses the conversation: "
         "TemplateError: no system role."
     ]
     with pytest.raises(RecipeError, match=r"1 of 1 completions are not judged; .*no system role"):
