@@ -62,19 +62,12 @@ def without_surrogates(text: str) -> str:
 
 @dataclass(frozen=True)
 class Opinion:
-    """What a judge or a reward model says of one text.
-
-    Attributes:
-        score: ``None``: none could be read.
-        error: why the text is not judged.
-        failed: whether a server that may yet judge it is at fault.
-        truncated: whether only the end of the text was read.
-    """
+    """What a judge or a reward model says of one text."""
 
     score: float | None = None
-    error: str | None = None
-    failed: bool = False
-    truncated: bool = False
+    error: str | None = None  # why the text is not judged
+    failed: bool = False  # a server that may yet judge it is at fault
+    truncated: bool = False  # only the end of the text was read
 
 
 class ScoreCache:
@@ -100,14 +93,7 @@ class ScoreCache:
 
 @dataclass(frozen=True)
 class Judge:
-    """A model that rates texts, at ``OPENAI_BASE_URL``.
-
-    Attributes:
-        model: the name that the server knows it by.
-        max_concurrency: requests under way at once.
-        max_tokens: limit of one reply; ``None``: the server's.
-        temperature: ``None``: the server's.
-    """
+    """A model that rates texts, at ``OPENAI_BASE_URL``; a limit or temperature of ``None`` is the server's."""
 
     model: str
     max_concurrency: int = 16

@@ -104,7 +104,9 @@ class Decontaminator:
 
     def add(self, name: str, questions: Iterable[str]) -> None:
         """Remember an evaluation set under ``name``."""
-        self._known.setdefault(name, set()).update(*map(self._hashes, questions))
+        known = self._known.setdefault(name, set())
+        for question in questions:
+            known |= self._hashes(question)
 
     def sources(self, question: str) -> list[str]:
         """The names of the evaluation sets that ``question`` overlaps with."""

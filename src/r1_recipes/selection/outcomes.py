@@ -38,19 +38,12 @@ The cheapest come first: a judge reads only what everything before it would keep
 
 @dataclass(frozen=True, slots=True)
 class Verdict:
-    """What became of one completion.
+    """What became of one completion."""
 
-    Attributes:
-        index: of its record.
-        sample: its place among the record's completions, from 0.
-        reason: one of :data:`REASONS`; ``None``: kept.
-        scores: by reward, and ``judge``; ``None`` if that one does not judge it. Empty for a failed row.
-    """
-
-    index: int
-    sample: int
-    reason: str | None
-    scores: dict[str, float | None]
+    index: int  # of its record
+    sample: int  # its place among the record's completions, from 0
+    reason: str | None  # one of REASONS; None: kept
+    scores: dict[str, float | None]  # by reward, and "judge"; None if that one does not judge it. Empty for a failed row
 
     @property
     def kept(self) -> bool:

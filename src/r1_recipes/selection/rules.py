@@ -110,20 +110,14 @@ class MixedLanguage(Rules):
 
 @dataclass(frozen=True)
 class Filters(Rules):
-    """A completion that one of them finds is dropped.
-
-    Attributes:
-        malformed: what the response format does not read as well formed.
-        truncated: what reached the length limit (``finish_reason`` "length").
-        code: program text in the reasoning; see :func:`~r1_recipes.selection.program_text.has_code`.
-    """
+    """A completion that one of them finds is dropped."""
 
     malformed: bool = _rule(_FLAG, False)
-    truncated: bool = _rule(_FLAG, False)
+    truncated: bool = _rule(_FLAG, False)  # finish_reason "length"
     overlong: Overlong | None = _rule(Overlong.read, None)
     mixed_language: MixedLanguage | None = _rule(MixedLanguage.read, None)
     repetitive: Repetitive | None = _rule(Repetitive.read, None)
-    code: bool = _rule(_FLAG, False)
+    code: bool = _rule(_FLAG, False)  # program text in the reasoning
 
 
 @dataclass(frozen=True)
@@ -144,18 +138,12 @@ class Deduplicate(Rules):
 
 @dataclass(frozen=True)
 class EvaluationSet(Rules):
-    """An evaluation set that training questions must not come from.
+    """An evaluation set that training questions must not come from."""
 
-    Attributes:
-        id: as ``dataset_name`` takes it: a hub id, a file or a folder.
-        column: of the question, text or a conversation (whose user messages count); ``None``: the first there is of ``question``,
-            ``problem``, ``prompt``, ``Question``.
-    """
-
-    id: str = _rule(_TEXT)
+    id: str = _rule(_TEXT)  # as dataset_name takes it
     split: str = _rule(_TEXT, "test")
     config: str | None = _rule(_TEXT, None)
-    column: str | None = _rule(_TEXT, None)
+    column: str | None = _rule(_TEXT, None)  # text, or a conversation, whose user messages count
     revision: str | None = _rule(_TEXT, None)
 
 
@@ -174,7 +162,7 @@ class Decontaminate(Rules):
 
 
 SLOTS = ("question", "solution", "reasoning", "answer", "completion")
-"""What a judge's prompt may name in braces."""
+"""What a judge's prompt may name in braces: a solution or answer that is not there is empty, and the reasoning then the whole text."""
 
 
 def _prompt(where: str, value: Any) -> str:
@@ -189,11 +177,7 @@ def _prompt(where: str, value: Any) -> str:
 
 @dataclass(frozen=True)
 class JudgeRule(Rules):
-    """A served model rates completions (:mod:`r1_recipes.rewards.judge`); what scores less than ``min_score`` is dropped.
-
-    ``prompt`` has slots ``{question}``, ``{solution}`` (empty without one), ``{reasoning}`` (the whole text if none can be read),
-    ``{answer}`` (empty if none can be read) and ``{completion}``.
-    """
+    """A served model rates completions (:mod:`r1_recipes.rewards.judge`); what scores less than ``min_score`` is dropped."""
 
     model: str = _rule(_TEXT)
     prompt: str = _rule(_prompt)
@@ -209,15 +193,10 @@ class JudgeRule(Rules):
 
 @dataclass(frozen=True)
 class KeepRules(Rules):
-    """Which completions become the dataset. Without any rule all do.
+    """Which completions become the dataset; docs/recipes.md describes each rule. Without any rule all do.
 
-    Attributes:
-        best_of: keep this many completions per prompt: right ones first, then those with the larger weighted sum of the rewards after
-            the first, then those of fewer tokens, then the earlier. ``None``: all.
-        correct: drop completions whose first reward is below 1. If that reward is ``None`` (nothing to judge by) they stay.
-        pass_rate: keep prompts whose share of correct completions, of all that can be judged, is from the first to the second number;
-            a prompt of which none can be judged is dropped.
-        output: ``"completions"``: a row each, for SFT; ``"prompts"``: a row for each prompt with a completion left, for RL.
+    What cannot be judged (a first reward of ``None``) passes ``correct`` and is left out of ``pass_rate``; a prompt of which nothing
+    can be judged does not pass that.
     """
 
     best_of: int | None = _rule(_WHOLE, None)

@@ -210,22 +210,16 @@ class Selection:
             return []
         own = ("question", "response", "solution", "pass_rate", "tokens", "scores")
         columns = {name: value for name, value in record["columns"].items() if name not in own}
-        question, solution = {"question": record["question"]}, {"solution": record["columns"].get("solution")}
-        rate = {"pass_rate": _pass_rate(group)}
+        question = {"question": record["question"]}
+        rest = {"solution": record["columns"].get("solution"), **columns, "pass_rate": _pass_rate(group)}
         if self._rules.output == "prompts":
-            return [{**question, **solution, **columns, **rate}]
-        return [
-            {
-                **question,
-                "response": self._fmt.full_text(candidate.text),
-                **solution,
-                **columns,
-                **rate,
-                "tokens": candidate.tokens,
-                "scores": json.dumps(candidate.scores, ensure_ascii=False),
-            }
-            for candidate in kept
-        ]
+            return [{**question, **rest}]
+        rows = []
+        for candidate in kept:
+            scores = json.dumps(candidate.scores, ensure_ascii=False)
+            response = self._fmt.full_text(candidate.text)
+            rows.append({**question, "response": response, **rest, "tokens": candidate.tokens, "scores": scores})
+        return rows
 
 
 def _chunks(records: Iterable[dict[str, Any]]) -> Iterator[list[dict[str, Any]]]:

@@ -19,23 +19,17 @@ from r1_recipes.rewards.judge import without_surrogates
 if TYPE_CHECKING:
     from r1_recipes.selection.select import Selection, YieldReport
 
-_MEANINGS = {
-    "question": "the question",
-    "response": "the assistant's whole turn",
-    "solution": "the reference answer",
-    "scorer": "the task's own scorer, JSON text",
-    "pass_rate": "share of the question's completions that are correct, of those that can be judged",
-    "tokens": "generated tokens",
-    "scores": "rewards by name, JSON text",
+# Type (None: as the values are) and meaning of the columns that are not the source dataset's.
+_COLUMNS = {
+    "question": ("string", "the question"),
+    "response": ("string", "the assistant's whole turn"),
+    "solution": ("string", "the reference answer"),
+    "scorer": (None, "the task's own scorer, JSON text"),
+    "pass_rate": ("float64", "share of the question's completions that are correct, of those that can be judged"),
+    "tokens": ("int64", "generated tokens"),
+    "scores": ("string", "rewards by name, JSON text"),
 }
-_OWN_TYPES = {
-    "question": "string",
-    "response": "string",
-    "solution": "string",
-    "pass_rate": "float64",
-    "tokens": "int64",
-    "scores": "string",
-}
+_OWN_TYPES = {name: kind for name, (kind, _) in _COLUMNS.items() if kind}
 # Rows whose values are held to find the types of their columns.
 _BATCH = 256
 
@@ -158,7 +152,7 @@ def _card(report: YieldReport, columns: _Columns, recipe_settings: Mapping[str, 
     settings = yaml.safe_dump(json.loads(json.dumps(dict(recipe_settings), default=str)), sort_keys=False, allow_unicode=True)
     # A judge's prompt may hold a fence itself.
     fence = "`" * max(3, 1 + max(map(len, re.findall("`+", settings)), default=0))
-    table = "\n".join(f"| `{name}` | {_MEANINGS.get(name, 'from the source dataset')} |" for name in columns.types)
+    table = "\n".join(f"| `{name}` | {_COLUMNS.get(name, (None, 'from the source dataset'))[1]} |" for name in columns.types)
     card = f"""---
 {yaml.safe_dump(header, sort_keys=False, allow_unicode=True)}---
 
