@@ -22,7 +22,6 @@ def test_relative_links_lead_somewhere(document):
 def test_every_key_reward_and_format_is_documented():
     from r1_recipes.data import MAPPERS
     from r1_recipes.recipe.types import EvaluateRecipeArguments, GenerateRecipeArguments, GenerationSettings, GRPORecipeArguments
-    from r1_recipes.selection import Deduplicate, Filters, KeepRules
     from r1_recipes.selection.rules import Deduplicate, EvaluationSet, Filters, JudgeRule, KeepRules, MixedLanguage, Overlong, Repetitive
 
     text = (REPOSITORY / "docs" / "recipes.md").read_text(encoding="utf-8")

@@ -232,7 +232,9 @@ def test_what_is_pushed_on_the_way_serves_alike() -> None:
         global_step = 5
 
     folders: list[tuple[str, str]] = []
-    holder, callback = Holder(), served_template.callback("S")
+    from r1_recipes.training.callbacks import ServedTemplate
+
+    holder, callback = Holder(), ServedTemplate("S")
     callback.on_push_begin(Args, State, None, processing_class=holder)
     served = holder.chat_template
     assert served == served_template.wrap(CHATML, system_prompt="S") != CHATML
