@@ -28,13 +28,16 @@ RUN_FILE = "run.json"
 RECIPE_FILE = "recipe.yaml"
 METRICS_FILE = "metrics.jsonl"
 _RESUME = "resume_from_checkpoint"
-# Settings that make a run another experiment; the same directory then holds something that must not be mixed up with it.
-_IDENTITY = ("model_name_or_path", "dataset_name", "dataset_config", "dataset_mixture", "response_format", "reward_funcs", "seed")
-_IDENTITY += ("teacher_model_name_or_path",)
-# What stored completions were made with. How they are judged and selected may change afterwards; that costs minutes.
-_GENERATED_BY = ("model_name_or_path", "model_revision", "dtype", "backend", "dataset_name", "dataset_config", "dataset_mixture")
-_GENERATED_BY += ("response_format", "system_prompt", "prefill", "chat_template", "few_shot", "prompt_template", "seed")
-_GENERATED_BY += ("num_generations", "max_completion_length", "temperature", "top_p", "top_k", "min_p", "repetition_penalty")
+# Settings that make a run another experiment; a folder never mixes two.
+_IDENTITY = frozenset(
+    "model_name_or_path dataset_name dataset_config dataset_mixture response_format reward_funcs seed teacher_model_name_or_path".split()
+)
+# Settings that stored completions were made with. How they are judged and selected may change; that costs minutes.
+_GENERATED_BY = frozenset(
+    "model_name_or_path model_revision dtype backend dataset_name dataset_config dataset_mixture response_format system_prompt prefill "
+    "chat_template few_shot prompt_template seed num_generations max_completion_length temperature top_p top_k min_p "
+    "repetition_penalty".split()
+)
 _PACKAGES = ("r1-recipes", "torch", "trl", "transformers", "datasets", "accelerate", "peft", "math-verify", "vllm")
 
 
@@ -123,9 +126,9 @@ def _identity(recipe: Recipe) -> dict[str, Any]:
     if recipe.script.smoke:
         return {"smoke": True}  # its model is another temporary one each time
     if recipe.method != "generate":
-        return {key: value for key in _IDENTITY if (value := recipe.settings.get(key)) is not None}
+        return {key: value for key in sorted(_IDENTITY) if (value := recipe.settings.get(key)) is not None}
     # Resolved values: a default that is written out is still the default.
-    identity = {key: masked(value, key) for key in _GENERATED_BY if (value := namespace_value(recipe, key)) is not None}
+    identity = {key: masked(value, key) for key in sorted(_GENERATED_BY) if (value := namespace_value(recipe, key)) is not None}
     stamp = weights_stamp(Path(recipe.model.model_name_or_path))
     return identity | ({"weights": stamp} if stamp else {})
 
