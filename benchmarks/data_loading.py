@@ -46,11 +46,11 @@ def load(path: Path, tokenizer: str) -> dict[str, Any]:
 
     options = vars(RecipeArguments(dataset_name=str(path), mapper="gsm8k", max_prompt_tokens=MAX_PROMPT_TOKENS, keep_columns=[]))
     loaded = AutoTokenizer.from_pretrained(tokenizer)
-    started = time.perf_counter()
+    started, before = time.perf_counter(), time.process_time()
     _, report = load_dataset(SimpleNamespace(**options), FORMATS["think_answer"], "grpo", tokenizer=loaded)
-    seconds = time.perf_counter() - started
+    seconds, cpu = time.perf_counter() - started, time.process_time() - before
     megabytes = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
-    return {"rows": report.read, "kept": report.kept, "seconds": seconds, "peak_mb": megabytes}
+    return {"rows": report.read, "kept": report.kept, "seconds": seconds, "cpu_seconds": cpu, "peak_mb": megabytes}
 
 
 def run(tokenizer: str, rows: int = 400_000) -> dict[str, Any]:
@@ -64,7 +64,8 @@ def run(tokenizer: str, rows: int = 400_000) -> dict[str, Any]:
 
 
 def table(found: dict[str, Any]) -> str:
-    return f"data loading: {found['rows']:,} rows, {found['kept']:,} kept: {found['seconds']:.1f} s, peak {found['peak_mb']:,.0f} MB"
+    times = f"{found['seconds']:.1f} s ({found['cpu_seconds']:.1f} s of processor time)"
+    return f"data loading: {found['rows']:,} rows, {found['kept']:,} kept: {times}, peak {found['peak_mb']:,.0f} MB"
 
 
 def main() -> None:

@@ -6,3 +6,5 @@ try:
     __version__ = version("r1-recipes")
 except PackageNotFoundError:  # a source tree that was never installed
     __version__ = "0+unknown"
+
+from r1_recipes import tasks as tasks

@@ -27,7 +27,7 @@ def build_trainer(recipe: Recipe, fmt: ResponseFormat, tokenizer: Any, arguments
     """TRL's on-policy distillation trainer; the teacher is the recipe's ``teacher_model_name_or_path``."""
     from trl import DistillationTrainer
 
-    from r1_recipes.data import model_path
+    from r1_recipes.embedded import model_path
 
     training = recipe.training
     teacher = model_path(training.teacher_model_name_or_path, recipe.script.hub, training.teacher_model_revision)

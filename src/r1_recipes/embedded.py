@@ -16,7 +16,7 @@ import tempfile
 import zipfile
 from pathlib import Path
 
-from r1_recipes.errors import RecipeError
+from r1_recipes.errors import RecipeError, first_line, install_hint, unknown_name
 
 logger = logging.getLogger(__name__)
 
@@ -110,3 +110,27 @@ def _convert(gguf: Path, target: Path) -> None:
 
 # What a recipe may name as `embedded:NAME`.
 EMBEDDED = {"SmolLM2-135M-Instruct": smollm2_checkpoint}
+
+
+def model_path(name: str, hub: str, revision: str | None = None) -> str:
+    """A model id as Transformers can load it: as it is, the local snapshot that ModelScope downloads, or the embedded model's folder.
+
+    Raises:
+        RecipeError: ModelScope is asked for and not installed, or does not deliver; no such embedded model.
+    """
+    if name.startswith("embedded:"):
+        name = name.removeprefix("embedded:")
+        if name not in EMBEDDED:
+            raise RecipeError("model_name_or_path: " + unknown_name("embedded model", name, EMBEDDED))
+        return str(EMBEDDED[name]())
+    if hub != "modelscope" or Path(name).exists():
+        return name
+    try:
+        from modelscope import snapshot_download
+    except ImportError as error:
+        raise RecipeError(f"hub: modelscope cannot be used here ({error}): {install_hint('modelscope')}") from error
+    try:
+        # ModelScope's default branch is 'master'; 'main' is what TRL's model_revision defaults to.
+        return snapshot_download(name, revision=None if revision in (None, "main") else revision)
+    except Exception as error:
+        raise RecipeError(f"model_name_or_path: {name!r} cannot be loaded from ModelScope: {first_line(error)}") from error

@@ -356,7 +356,7 @@ def _end_with_parent() -> None:
 
 def _judge(run: _Run, stage: Stage, model: str) -> Scores:
     """Scores of one model, remembered beside the runs so that a second call need not repeat them."""
-    from r1_recipes.data import model_path
+    from r1_recipes.embedded import model_path
 
     recipe = load([run.pipeline.judge, "--model_name_or_path", model], "grpo")
     # Another judge, or other weights under the same name, make other scores.

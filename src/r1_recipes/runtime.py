@@ -424,7 +424,7 @@ def load_tokenizer(recipe: Recipe) -> tuple[PreTrainedTokenizerBase, ResponseFor
     """
     from transformers import AutoTokenizer
 
-    from r1_recipes.data import model_path
+    from r1_recipes.embedded import model_path
 
     script, model = recipe.script, recipe.model
     fmt = get_response_format(script.response_format, system_prompt=script.system_prompt, prefill=script.prefill)

@@ -82,7 +82,7 @@ def server_command(argv: Sequence[str]) -> list[str]:
         )
     from trl.scripts.vllm_serve import ScriptArguments, build_command
 
-    from r1_recipes.data import model_path
+    from r1_recipes.embedded import model_path
 
     host, port = _address(recipe)
     arguments = ScriptArguments(

@@ -2,7 +2,7 @@
 
 from r1_recipes.data.load import LoadReport, load_dataset
 from r1_recipes.data.mappers import MAPPERS, Mapper, SkipRow, get_mapper, register_mapper
-from r1_recipes.data.sources import load_rows, model_path
+from r1_recipes.data.sources import load_rows
 
 __all__ = [
     "MAPPERS",
@@ -12,6 +12,5 @@ __all__ = [
     "get_mapper",
     "load_dataset",
     "load_rows",
-    "model_path",
     "register_mapper",
 ]

@@ -26,7 +26,8 @@ logger = logging.getLogger(__name__)
 # Columns that the trainers and reward calls use themselves; a source column of that name would collide.
 _RESERVED = {"prompt", "prompts", "completion", "completions", "completion_ids", "messages", "solution", "scorer", "question", "reasoning"}
 _RESERVED |= {"image", "images", "environment", "environments", "trainer_state", "log_extra", "log_metric"}
-_COLUMN_KEYS = ("prompt_column", "solution_column", "reasoning_column")
+COLUMN_KEYS = ("prompt_column", "solution_column", "reasoning_column")
+COLUMNS_BY_KEYS = ("auto", "math", "prompt_solution")  # mappers whose columns these keys name
 
 
 def load_dataset(
@@ -162,14 +163,12 @@ class _Job:
         return RowMapper(mapper, renderer, keep, self.report, source if part else None, indices)(rows, limit)
 
     def _mapper(self, name: str, columns: list[str], part: Part | None) -> Mapper:
-        named = {}
-        if name in ("auto", "math", "prompt_solution"):
-            named = {key: getattr(self.args, key) for key in _COLUMN_KEYS}
+        named = {key: getattr(self.args, key) for key in COLUMN_KEYS} if name in COLUMNS_BY_KEYS else {}
         return get_mapper(name, columns, **named, **((part.mapper_config if part else None) or self.args.mapper_config or {}))
 
     def _meant(self, absent: Sequence[str], columns: Sequence[str]) -> str:
         """The hint for a column that the recipe itself names and misspells."""
-        keys = [key for key in _COLUMN_KEYS if getattr(self.args, key) in absent]
+        keys = [key for key in COLUMN_KEYS if getattr(self.args, key) in absent]
         close = nearest(getattr(self.args, keys[0]), columns, 1) if keys else []
         # A name such as " a" needs its quotes, in YAML and to be seen.
         return f". Fix: {keys[0]}: {close[0] if close[0].isidentifier() else json.dumps(close[0], ensure_ascii=False)}" if close else ""

@@ -94,7 +94,7 @@ class RowMapper:
     def _batches(self, rows: Dataset, limit: int | None, features: Features) -> Iterator[Dataset]:
         """Rendered rows, as far as ``limit`` needs them. ``features`` grows with the columns that the mapper gives."""
         from datasets import Dataset  # heavy
-        from datasets.utils import tqdm
+        from datasets.utils import tqdm  # heavy
 
         kept = 0
         for start in tqdm(range(0, len(rows), _BATCH), desc="mapping rows", unit="batch"):
@@ -148,7 +148,7 @@ def _stored(batches: Iterator[Dataset], *, on_disk: bool) -> Iterator[Dataset]:
     and share what a trainer caches of it.
     """
     import datasets  # heavy
-    import pyarrow
+    import pyarrow  # heavy
 
     folder = Path(datasets.config.HF_DATASETS_CACHE, "r1_recipes")
     for _, run in groupby(batches, key=lambda batch: batch.features):

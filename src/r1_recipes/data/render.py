@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import re
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
@@ -107,22 +108,30 @@ class Renderer:
         return response or "\n".join((fields.get("reasoning") or "", fields.get("solution") or "")).strip()
 
     def _over_limits(self, prompts: list[list[dict[str, str]] | str], references: list[str]) -> list[SkipRow | None]:
-        def ids(batch: list) -> list[list[int]]:
-            if isinstance(batch[0], str):
-                return self.tokenizer(batch)["input_ids"]
-            return self.tokenizer.apply_chat_template(batch, add_generation_prompt=True, tokenize=True, return_dict=True)["input_ids"]
-
         reasons: list[SkipRow | None] = [None] * len(prompts)
         limit = self.args.max_solution_tokens
         if limit is not None:
-            lengths = _lengths(references, lambda batch: self.tokenizer(batch, add_special_tokens=False)["input_ids"])
+            lengths = _lengths(references, lambda batch: _token_counts(batch, self.tokenizer))
             reasons = [SkipRow(f"solution over max_solution_tokens {limit}") if length > limit else None for length in lengths]
         limit = self.args.max_prompt_tokens
         if limit is not None:
-            for index, length in enumerate(_lengths(prompts, ids)):
+            for index, length in enumerate(_lengths(prompts, self._prompt_lengths)):
                 if length > limit:
                     reasons[index] = SkipRow(f"prompt over max_prompt_tokens {limit}")
         return reasons
+
+    def _prompt_lengths(self, prompts: list) -> list[int]:
+        if self.text_pairs:
+            return [len(ids) for ids in self.tokenizer(prompts)["input_ids"]]
+        texts = self.tokenizer.apply_chat_template(prompts, add_generation_prompt=True, tokenize=False)
+        # The instruction before the questions is counted once: no token crosses a special one.
+        common = os.path.commonprefix(texts)  # noqa: RUF071  character by character is what is wanted
+        cut = max((common.rfind(token) for token in self.tokenizer.get_added_vocab()), default=-1)
+        if cut > 0:
+            start, whole, *rest = _token_counts([common[:cut], texts[0], *(text[cut:] for text in texts)], self.tokenizer)
+            if start + rest[0] == whole:
+                return [start + length for length in rest]
+        return _token_counts(texts, self.tokenizer)
 
     def _columns(self, prompt: list[dict[str, str]] | str, fields: dict[str, Any]) -> dict[str, Any]:
         if self.text_pairs:
@@ -137,9 +146,13 @@ class Renderer:
         return {"prompt": prompt, "completion": [{"role": "assistant", "content": target}], **task}
 
 
-def _lengths(values: list, ids: Callable[[list], list[list[int]]]) -> Iterator[int]:
+def _lengths(values: list, count: Callable[[list], list[int]]) -> Iterator[int]:
     for start in range(0, len(values), _TOKENIZED_AT_ONCE):
-        yield from map(len, ids(values[start : start + _TOKENIZED_AT_ONCE]))
+        yield from count(values[start : start + _TOKENIZED_AT_ONCE])
+
+
+def _token_counts(texts: list[str], tokenizer: Any) -> list[int]:
+    return [len(ids) for ids in tokenizer(texts, add_special_tokens=False)["input_ids"]]
 
 
 def _filled(template: str, values: dict[str, Any]) -> str:
