@@ -30,13 +30,42 @@ METRICS_FILE = "metrics.jsonl"
 _RESUME = "resume_from_checkpoint"
 # Settings that make a run another experiment; a folder never mixes two.
 _IDENTITY = frozenset(
-    "model_name_or_path dataset_name dataset_config dataset_mixture response_format reward_funcs seed teacher_model_name_or_path".split()
+    [
+        "model_name_or_path",
+        "dataset_name",
+        "dataset_config",
+        "dataset_mixture",
+        "response_format",
+        "reward_funcs",
+        "seed",
+        "teacher_model_name_or_path",
+    ]
 )
 # Settings that stored completions were made with. How they are judged and selected may change; that costs minutes.
 _GENERATED_BY = frozenset(
-    "model_name_or_path model_revision dtype backend dataset_name dataset_config dataset_mixture response_format system_prompt prefill "
-    "chat_template few_shot prompt_template seed num_generations max_completion_length temperature top_p top_k min_p "
-    "repetition_penalty".split()
+    [
+        "model_name_or_path",
+        "model_revision",
+        "dtype",
+        "backend",
+        "dataset_name",
+        "dataset_config",
+        "dataset_mixture",
+        "response_format",
+        "system_prompt",
+        "prefill",
+        "chat_template",
+        "few_shot",
+        "prompt_template",
+        "seed",
+        "num_generations",
+        "max_completion_length",
+        "temperature",
+        "top_p",
+        "top_k",
+        "min_p",
+        "repetition_penalty",
+    ]
 )
 _PACKAGES = ("r1-recipes", "torch", "trl", "transformers", "datasets", "accelerate", "peft", "math-verify", "vllm")
 
