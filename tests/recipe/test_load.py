@@ -13,7 +13,7 @@ import pytest
 import yaml
 
 from r1_recipes.common.errors import RecipeError
-from r1_recipes.recipe import machine
+from r1_recipes.recipe import load, machine
 from r1_recipes.recipe.compat import OBSOLETE, REFUSED, RENAMED
 from r1_recipes.recipe.keys import _RANGES, argument_types, config_fields
 from r1_recipes.recipe.load import Recipe, load_recipe, namespace_value
