@@ -23,8 +23,8 @@ from r1_recipes.rewards import get_reward_funcs, route
 from r1_recipes.runs import checkpoints
 from r1_recipes.training.checks import check_one_folder
 from tests.conftest import REPOSITORY, SUMS, log_lines, metrics, weights
-from tests.test_faults import assert_same_run
 from tests.test_shards import record
+from tests.training.test_faults import assert_same_run
 from tests.two_processes import grpo_training, settings, training
 
 
