@@ -406,7 +406,7 @@ def test_an_unfinished_run_does_not_go_on_from_a_start_that_was_made_again(
 
 @pytest.mark.parametrize("keeps", [{}, {"save_strategy": "no"}, {"save_only_model": True}])
 def test_what_tries_again_is_true(write_recipe: Callable[..., str], keeps: dict[str, Any]) -> None:
-    assert ("The same command goes on" in save.try_again(loaded(write_recipe("grpo", **keeps)).training)) == (not keeps)
+    assert ("The same command continues" in save.try_again(loaded(write_recipe("grpo", **keeps)).training)) == (not keeps)
 
 
 def test_a_random_state_that_is_not_there_is_told(
