@@ -23,8 +23,8 @@ from r1_recipes.prompts.formats import get_response_format
 from r1_recipes.rewards import code as code_module
 from r1_recipes.rewards import get_reward_funcs
 from r1_recipes.rewards.code import Case, extract_code, last_fence, read_test_cases
-from r1_recipes.rewards.sandbox import Bubblewrap, Call, Limits, Outcome, Program, SandboxError
-from r1_recipes.rewards.sandbox.base import payload
+from r1_recipes.rewards.sandbox import Bubblewrap, bubblewrap, get_sandbox
+from r1_recipes.rewards.sandbox.base import Call, Limits, Outcome, SandboxError, payload
 
 THINK = get_response_format("think_answer")
 DOUBLE = "print(2 * int(input()))"
@@ -66,11 +66,7 @@ class NoSandbox:
         self.limits: Limits | None = None
         self.lock = threading.Lock()
 
-    def check(self) -> None:
-        if isinstance(self.error, RecipeError):
-            raise self.error
-
-    def run(self, program: Program, calls: Iterable[Call], limits: Limits) -> Iterator[Outcome]:
+    def run(self, code: str, calls: Iterable[Call], limits: Limits) -> Iterator[Outcome]:
         self.limits = limits
         with self.lock:
             self.at_once += 1
@@ -80,8 +76,8 @@ class NoSandbox:
                 if isinstance(self.error, SandboxError):
                     raise self.error
                 with self.lock:
-                    self.ran.append((program.code, call.stdin))
-                yield self.table[program.code](call.stdin)
+                    self.ran.append((code, call.stdin))
+                yield self.table[code](call.stdin)
         finally:
             with self.lock:
                 self.at_once -= 1
@@ -102,7 +98,7 @@ def box(monkeypatch: pytest.MonkeyPatch) -> NoSandbox:
 
 
 @pytest.fixture(scope="module")
-def bubblewrap() -> None:
+def bwrap() -> None:
     try:
         Bubblewrap().check()
     except RecipeError as error:
@@ -282,7 +278,7 @@ class TestCases:
     def test_what_is_expected_never_goes_in(self):
         cases = read_test_cases(info(("[1]", "424242"), function="f"), "python") + read_test_cases(info(("1", "424242")), "python")
         for case in cases:
-            assert b"424242" not in payload(Program("x"), case.call(), Limits(1, 64))
+            assert b"424242" not in payload("x", case.call(), Limits(1, 64))
 
     def test_room_for_output(self):
         # Twice the expected bytes, and 64 KiB.
@@ -457,10 +453,8 @@ class TestRefusal:
     """Without a sandbox nothing runs: neither at the start of a run nor, should a caller skip that, at its first program."""
 
     def test_no_sandbox_no_run(self, monkeypatch):
-        from r1_recipes.rewards.sandbox import bubblewrap
-
         monkeypatch.setattr(bubblewrap.shutil, "which", lambda name, **_: None)
-        monkeypatch.setattr(code_module, "get_sandbox", lambda *kind: Bubblewrap())
+        get_sandbox.cache_clear()
         code_module._verdicts.clear()
         reward = build()
         with pytest.raises(RecipeError, match="apt-get install bubblewrap"):
@@ -479,10 +473,10 @@ class TestRefusal:
             ({"code_command": "python3 /tmp/solution"}, "code_provider: docker or podman"),
             ({"code_language": "cpp"}, "needs code_provider: docker or podman"),
             ({"code_provider": "podman", "code_image": "gcc:14", "code_language": "cpp"}, "code_command that runs /tmp/solution"),
-            ({"code_timeout": 0}, "code_timeout: found 0; 1 or more"),
-            ({"code_memory_mb": 1}, "code_memory_mb: found 1; 64 or more"),
-            ({"code_batch_seconds": 0}, "code_batch_seconds: found 0"),
-            ({"parallel_code_exec_per_proc": 0}, "parallel_code_exec_per_proc: found 0"),
+            ({"code_timeout": 0}, "code_timeout: must be 1 or more, got 0"),
+            ({"code_memory_mb": 1}, "code_memory_mb: must be 64 or more, got 1"),
+            ({"code_batch_seconds": 0}, "code_batch_seconds: must be 1"),
+            ({"parallel_code_exec_per_proc": 0}, "parallel_code_exec_per_proc: must be 1"),
         ],
     )
     @pytest.mark.parametrize("name", ["code", "binary_code"])
@@ -528,27 +522,27 @@ CHEATS = {
 
 class TestCheating:
     @pytest.mark.parametrize("code", CHEATS.values(), ids=CHEATS)
-    def test_does_not_pay(self, bubblewrap, code):
+    def test_does_not_pay(self, bwrap, code):
         # What is expected is in no program's reach, so none prints it; ``passed`` looks for it alone on its line.
         secret = info(("", "a-long-and-secret-word"), ("", "another-secret-word"))
         as_function = info(("[]", '"a-long-and-secret-word"'), function="f")
         reward = build(code_timeout=20)
         assert reward(completions=[answer(code)] * 2, verification_info=[secret, as_function]) == [0.0, 0.0]
 
-    def test_no_output_holds_the_expected_words(self, bubblewrap):
+    def test_no_output_holds_the_expected_words(self, bwrap):
         case = Case(b"", "a-long-and-secret-word")
-        program = Program(CHEATS["looks for what is expected"])
+        program = CHEATS["looks for what is expected"]
         (outcome,) = Bubblewrap().run(program, [Call(b"", 1 << 26)], Limits(60, 512))
         assert outcome.status == "ok" and len(outcome.output) > 10_000
         assert case.expected.encode() not in outcome.output
 
-    def test_an_honest_one_is_paid(self, bubblewrap):
+    def test_an_honest_one_is_paid(self, bwrap):
         reward = build(code_timeout=20)
         texts = [answer(DOUBLE), answer("class Solution:\n    def add(self, a, b):\n        return a + b"), answer("print(input()[::-1])")]
         infos = [DOUBLING, info(("[1, 2]", "3"), ("[[1], [2]]", "[1, 2]"), function="add"), info(("abc\n", "cba\n"))]
         assert reward(completions=texts, verification_info=infos) == [2 / 3, 1.0, 1.0]
 
-    def test_the_mappers_own_solutions_are_right(self, bubblewrap):
+    def test_the_mappers_own_solutions_are_right(self, bwrap):
         mapper = MAPPERS["verifiable_code"]
         rows = [mapper()(row) for row in mapper.examples]
         texts = [f"<think>\nwork\n</think>\n<answer>\n{row['solution']}\n</answer>" for row in rows]
@@ -557,7 +551,7 @@ class TestCheating:
 
 
 def run_settings(**params: Any) -> Any:
-    """What :func:`r1_recipes.training.checks.check_starts` reads of a recipe, with the code reward and no sandbox to be had."""
+    """What :func:`r1_recipes.training.checks.check_rewards` reads of a recipe, with the code reward and no sandbox to be had."""
     script = types.SimpleNamespace(
         smoke=False, dataset_name=None, dataset_mixture=None, reward_funcs=["format", "code"], response_format="think_answer"
     )
@@ -576,7 +570,7 @@ def test_a_run_without_a_sandbox_is_refused_at_its_start(monkeypatch):
 
     monkeypatch.setattr(code_module.CodeReward, "check_start", refuse)
     with pytest.raises(RecipeError, match=r"recipe\.yaml: .*install bubblewrap"):
-        checks.check_starts(run_settings())
+        checks.check_rewards(run_settings())
     # a smoke run is one step of a random model, which writes no program
-    checks.check_starts(run_settings(smoke=True))
-    checks.check_starts(run_settings(reward_funcs=["format"]))
+    checks.check_rewards(run_settings(smoke=True))
+    checks.check_rewards(run_settings(reward_funcs=["format"]))
