@@ -314,13 +314,13 @@ class TestScores:
         infos = [None, DOUBLING, info(("1", "1"), language="rust"), DOUBLING, DOUBLING, DOUBLING]
         scores = build()(completions=completions, verification_info=infos, log_extra=log, log_metric=log)
         assert scores == [None, 0.0, None, 0.0, 2 / 3, 0.0]
-        words = ["no test cases", "no code", "no test cases", "too long", "2 of 3; case 3: wrong output", "no code"]
+        words = ["no test cases", "no code", "no test cases", "no code", "2 of 3; case 3: wrong output", "no code"]
         assert log["code_result"] == words
-        assert (log["code/no_code"], log["code/timeouts"], log["code/unjudged"]) == (2.0, 0.0, 0.0)
+        assert (log["code/no_code"], log["code/timeouts"], log["code/unjudged"]) == (3.0, 0.0, 0.0)
         assert log["code/seconds"] >= 0
 
     def test_a_missing_column_is_named(self, box):
-        with pytest.raises(RecipeError, match=r"'verification_info'.* columns here are: solution.*verifiable_code"):
+        with pytest.raises(RecipeError, match=r"'verification_info'.* there are: solution.*verifiable_code"):
             build()(completions=["x"], solution=["y"], trainer_state=None)
 
     def test_the_cause_is_told(self, box):

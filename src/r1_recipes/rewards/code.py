@@ -29,7 +29,7 @@ logger = logging.getLogger(__name__)
 
 # Timeouts after which a program fails its remaining test cases without a run.
 PATIENCE = 2
-# A longer program fails unread: no completion of a recipe here has room for it.
+# A longer block is no program: no completion of a recipe here has room for it.
 MAX_CODE_CHARS = 1 << 16
 # Waits before a program is run again after its sandbox failed: a machine may lack processes or memory for a moment.
 RETRY_SECONDS = (1.0, 4.0)
@@ -38,6 +38,7 @@ SPARE_OUTPUT_BYTES = 1 << 16
 # Programs whose verdict is remembered: those of several steps.
 CACHE_SIZE = 4096
 
+_WHY = {"ok": "wrong output", "timeout": "timeout", "output": "too much output", "error": "error"}
 _OUT_OF_TIME = "code_batch_seconds is over"
 _TAGS = {"python": ("python", "py", "python3"), "cpp": ("cpp", "c++"), "javascript": ("javascript", "js")}
 
@@ -48,12 +49,10 @@ def language_tags(language: str) -> tuple[str, ...]:
 
 
 def extract_code(fmt: ResponseFormat, completion: str, language: str) -> str | None:
-    """The last closed fence of that language in a completion's answer, dedented; ``None``: there is none.
-
-    The answer is the text in the format's answer tags. In a format without them it is what follows the reasoning.
-    """
+    """The last closed fence in a completion's answer, or after its reasoning if the format has no answer tags; ``None``: there is none."""
     answer = fmt.parse(completion).answer if fmt.answer_tags else summary(fmt, completion)
-    return None if answer is None else last_fence(answer, language_tags(language))
+    code = last_fence(answer or "", language_tags(language))
+    return code if code is None or len(code) <= MAX_CODE_CHARS else None
 
 
 def last_fence(text: str, tags: Sequence[str]) -> str | None:
@@ -107,13 +106,9 @@ def _lines(text: str) -> list[str]:
 
 
 def read_test_cases(info: Any, language: str) -> list[Case] | None:
-    """Read a row's ``verification_info``: ``{"language": …, "test_cases": [{"input", "output", "type", "fn_name"}, …]}``, also as JSON.
+    """Read a row's ``verification_info``, which docs/code_reward.md describes, as an object or as JSON.
 
-    A case with a ``fn_name`` calls that function: ``input`` is the list of its arguments, or one argument per line, ``output`` its result,
-    as JSON or Python literals.
-
-    Returns:
-        ``None`` if there are no test cases, one of them cannot be read, or the row is for another language.
+    ``None``: there are no test cases, one of them cannot be read, or the row is for another language.
     """
     try:
         info = _literal(info)
@@ -163,12 +158,9 @@ def _literal(value: Any) -> Any:
 class _Verdict:
     passed: int
     total: int
-    late: int
-    """Calls that ran out of time."""
-    complete: bool
-    """Every case is decided. Otherwise more might pass if they were run."""
-    first: str
-    """The first failed case, for people."""
+    late: int  # calls that ran out of time
+    complete: bool  # every case is decided; otherwise more might pass if they were run
+    first: str  # the first failed case, for people
 
     def __str__(self) -> str:
         at_least = "" if self.complete else "at least "
@@ -184,9 +176,7 @@ class CodeReward(Reward):
     """The share of the row's test cases that the answer's program passes; ``None`` if the row has none for this language.
 
     Range: 0..1. The program is the last ```` ```python ```` block of the answer; without one the reward is 0. The column
-    ``verification_info`` holds the test cases, see :func:`read_test_cases`. A case passes if the program ends with exit status 0 and its
-    output is the expected one. docs/code_reward.md describes the parameters, the sandboxes and the metrics.
-
+    ``verification_info`` holds the test cases. docs/code_reward.md describes them, the parameters, the sandboxes and the metrics.
     Source: open-r1's reward of that name (https://github.com/huggingface/open-r1).
 
     Raises:
@@ -196,7 +186,6 @@ class CodeReward(Reward):
 
     pays_from: ClassVar[float | None] = None
     """Share of passed cases from which the reward is 1, below it 0; ``None``: the reward is the share."""
-
     code_language: str = "python"
     code_provider: str = "bubblewrap"
     code_image: str | None = None
@@ -224,11 +213,7 @@ class CodeReward(Reward):
                 raise RecipeError(f"{key}: must be {least} or more, got {value}")
 
     def check_start(self) -> Sandbox:
-        """Get a sandbox that holds.
-
-        Raises:
-            RecipeError: there is none; the message says what to install.
-        """
+        """Get a sandbox that holds, or refuse the run and say what to install."""
         return get_sandbox(self.code_provider, self.code_image, self.code_command)
 
     def __call__(
@@ -240,10 +225,9 @@ class CodeReward(Reward):
         **columns: Any,
     ) -> list[float | None]:
         if verification_info is None:
-            found = sorted(key for key, value in columns.items() if isinstance(value, (list, tuple)))
             raise RecipeError(
-                f"reward {self.name!r} needs a column 'verification_info' with test cases; the dataset's columns here are: "
-                f"{', '.join(found) or 'none'}. Name a mapper in the recipe that writes one (verifiable_code)."
+                f"reward {self.name!r} needs a column 'verification_info' with test cases; there are: {', '.join(sorted(columns))}. "
+                "Fix: name a mapper in the recipe that writes one (verifiable_code)"
             )
         began, settings = time.monotonic(), dataclasses.astuple(self)
         rows: dict[str, list[Case] | None] = {}
@@ -258,8 +242,6 @@ class CodeReward(Reward):
                 keys.append("no test cases")
             elif code is None:
                 keys.append("no code")
-            elif len(code) > MAX_CODE_CHARS:
-                keys.append("too long")
             else:
                 keys.append(hashlib.blake2b(repr((code, row, settings)).encode("utf-8", "replace"), digest_size=16).digest())
                 programs[keys[-1]] = (code, cases)
@@ -272,7 +254,7 @@ class CodeReward(Reward):
                 scores.append(share if self.pays_from is None else float(share >= self.pays_from))
                 said.append(str(verdict))
             else:
-                scores.append(0.0 if key in ("no code", "too long") else None)
+                scores.append(0.0 if key == "no code" else None)
                 said.append(key if isinstance(key, str) else "not judged")
         if log_extra is not None:
             log_extra(f"{self.name}_result", said)
@@ -292,11 +274,7 @@ class CodeReward(Reward):
         return max(1, cores // int(os.environ.get("LOCAL_WORLD_SIZE") or 1))
 
     def _run(self, programs: dict[bytes, tuple[str, list[Case]]]) -> dict[bytes, _Verdict]:
-        """The verdict on each program that could be judged.
-
-        Raises:
-            RecipeError: there is no sandbox, or it failed for every program.
-        """
+        """The verdict on each program that could be judged."""
         # An incomplete verdict is enough for the reward that stopped early.
         known = {key: _verdicts[key] for key in programs if key in _verdicts and (_verdicts[key].complete or self.pays_from)}
         waiting = [key for key in programs if key not in known]
@@ -341,25 +319,21 @@ class CodeReward(Reward):
         may_fail = len(cases) - math.ceil((self.pays_from or 0) * len(cases))
         if time.monotonic() > deadline:
             return _OUT_OF_TIME
-        outcomes = sandbox.run(code, [case.call() for case in cases], Limits(self.code_timeout, self.code_memory_mb))
-        with contextlib.closing(outcomes):
+        limits = Limits(self.code_timeout, self.code_memory_mb)
+        with contextlib.closing(sandbox.run(code, [case.call() for case in cases], limits)) as outcomes:
             for case, outcome in zip(cases, outcomes, strict=True):
                 if case.passed(outcome):
                     passed += 1
                 else:
                     failed += 1
                     late += outcome.status == "timeout"
-                    first = first or f"case {passed + failed}: {_why(outcome)}"
+                    detail = f" ({outcome.detail})" if outcome.detail else ""
+                    first = first or f"case {passed + failed}: {_WHY[outcome.status]}{detail}"
                 if late == PATIENCE or failed > may_fail:
                     break
                 if passed + failed < len(cases) and time.monotonic() > deadline:
                     return _OUT_OF_TIME
         return _Verdict(passed, len(cases), late, passed + failed == len(cases) or late == PATIENCE, first)
-
-
-def _why(outcome: Outcome) -> str:
-    words = {"ok": "wrong output", "timeout": "timeout", "output": "too much output", "error": "error"}[outcome.status]
-    return f"{words} ({outcome.detail})" if outcome.detail else words
 
 
 @register_reward("binary_code")

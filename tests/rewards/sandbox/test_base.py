@@ -34,7 +34,7 @@ class TestRefusal:
         command(commands, "bwrap", "import sys\nsys.exit('bwrap: setting up uid map: Permission denied')")
         with pytest.raises(RecipeError) as refused:
             Bubblewrap().check()
-        for word in ("does not work here: bwrap: setting up uid map: Permission denied", "user namespaces", "--privileged"):
+        for word in ("bubblewrap: bwrap: setting up uid map: Permission denied", "user namespaces", "--privileged"):
             assert word in str(refused.value)
 
     def test_a_bubblewrap_that_holds_nothing_is_found_out(self, commands):
@@ -72,7 +72,7 @@ class TestRefusal:
         box.found = '["allowed"]'
         box.check()
         for box.found in ("rubbish", "7", ""):
-            with pytest.raises(RecipeError, match="it does not work here: a program for a trial ended"):
+            with pytest.raises(RecipeError, match="leaky: a program for a trial ended"):
                 box.check()
 
     @pytest.mark.parametrize(

@@ -1,8 +1,4 @@
-"""Sandboxes for model code behind one interface: bubblewrap, a container, or a hosted machine. Imports no torch.
-
-A sandbox gets a program and its inputs. The expected outputs are compared outside of it. Without a sandbox that holds there is a
-:class:`~r1_recipes.common.errors.RecipeError` and no run.
-"""
+"""Sandboxes for model code behind one interface. They get a program and its inputs, never the expected outputs."""
 
 from __future__ import annotations
 
@@ -24,11 +20,7 @@ _ELSEWHERE = {
 
 
 def check_provider(provider: str) -> None:
-    """Refuse a provider that does not exist.
-
-    Raises:
-        RecipeError: names the key and what to write instead.
-    """
+    """Refuse a provider that does not exist, and say what to write instead."""
     if provider in _ELSEWHERE:
         raise RecipeError(f"code_provider: {provider!r} is not supported: {_ELSEWHERE[provider]}")
     if provider not in PROVIDERS:
@@ -40,7 +32,7 @@ def get_sandbox(provider: str, image: str | None = None, command: str | None = N
     """Build a sandbox from ``code_image`` and ``code_command``, and try it, once per process.
 
     Raises:
-        RecipeError: no such provider, it does not hold, or it lacks something.
+        RecipeError: there is no such provider, or no program can be run in it, or it does not hold.
     """
     check_provider(provider)
     if provider == "bubblewrap":

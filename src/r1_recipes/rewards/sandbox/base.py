@@ -70,15 +70,11 @@ class Outcome:
 
 
 class Sandbox(ABC):
-    """A place to run hostile programs. ``allowed`` is what :data:`TRIAL` may find there."""
+    """A place to run hostile programs. ``allowed`` is what :data:`TRIAL` may find there, ``remedy`` what a refusal ends with."""
 
     name: str
     allowed: ClassVar[frozenset[str]] = frozenset()
     remedy: ClassVar[str] = ""
-
-    @abstractmethod
-    def missing(self) -> str | None:
-        """Say what this sandbox lacks on this machine; ``None``: nothing."""
 
     @abstractmethod
     def run(self, code: str, calls: Iterable[Call], limits: Limits) -> Iterator[Outcome]:
@@ -94,30 +90,22 @@ class Sandbox(ABC):
         Raises:
             RecipeError: it got out, or no program can be run.
         """
-        reason = self.missing()
-        if not reason:
-            try:
-                found = self.trial() - self.allowed
-                reason = f"it does not hold here: {'; '.join(sorted(found))}" if found else None
-            except SandboxError as error:
-                reason = f"it does not work here: {error}"
-        if reason:
-            raise RecipeError(f"code_provider: {self.name}: {reason}. {self.remedy}".strip())
+        try:
+            if found := self.trial() - self.allowed:
+                raise SandboxError(f"it does not hold here: {'; '.join(sorted(found))}")
+        except SandboxError as error:
+            raise RecipeError(f"code_provider: {self.name}: {error}. {self.remedy}".strip()) from error
 
     def trial(self) -> set[str]:
-        """Run :data:`TRIAL` and return what it found.
-
-        Raises:
-            SandboxError: it did not run to its end.
-        """
+        """Run :data:`TRIAL` and return what it found."""
         with tempfile.NamedTemporaryFile(prefix="r1-recipes-trial-") as secret:
             os.chmod(secret.name, 0o644)
             call = Call(f"{secret.name}\n".encode(), output_bytes=1 << 16)
             (outcome,) = self.run(TRIAL, [call], Limits(cpu_seconds=20, memory_mb=256))
-        with contextlib.suppress(ValueError, TypeError):
-            if outcome.status == "ok":
-                return set(json.loads(outcome.output))
-        raise SandboxError(f"a program for a trial ended with {outcome.status!r} {outcome.detail}".rstrip())
+        try:
+            return set(json.loads(outcome.output))
+        except (ValueError, TypeError):
+            raise SandboxError(f"a program for a trial ended with {outcome.status!r} {outcome.detail}".rstrip()) from None
 
 
 # Python 3.8 or newer. It limits itself for good, then becomes the program: everything in its memory is the program's to change.
@@ -125,13 +113,11 @@ RUNNER = r"""
 def main():
     import json, os, resource, sys
 
-    def read(size):
-        data = b""
-        while len(data) < size:
-            data += os.read(0, size - len(data)) or os._exit(1)
-        return data
-
-    job = json.loads(read(int(read(10))))
+    # Nothing after the job may be read: the rest of stdin is the program's.
+    size, text = int(os.read(0, 10)), b""
+    while len(text) < size:
+        text += os.read(0, size - len(text)) or os._exit(1)
+    job = json.loads(text)
     for name, value in job["limits"].items():
         kind = getattr(resource, name)
         hard = resource.getrlimit(kind)[1]
@@ -239,9 +225,6 @@ def watch(
         kill: ends everything in the sandbox.
         spare_seconds: more wall-clock time, if the sandbox itself ends the program and takes long to clean up.
         **options: for ``subprocess.Popen``.
-
-    Raises:
-        SandboxError: it did not start a program.
     """
     pipe = subprocess.PIPE
     try:
@@ -284,20 +267,12 @@ def _read(descriptor: int, limit: int, seconds: float) -> tuple[bytes, bool]:
 
 
 def read_outcome(output: bytes, exit_status: int | None, limit: int, detail: str = "") -> Outcome:
-    """What a sandbox wrote, and its exit status, as an outcome.
-
-    Args:
-        exit_status: of the program, or 128 and the signal that ended it, as in a shell; ``None``: it was killed from outside.
-
-    Raises:
-        SandboxError: no program was started.
-    """
+    """Turn what a sandbox wrote, and its exit status as a shell counts it (``None``: killed from outside), into an outcome."""
     if not output.startswith(READY):
         raise SandboxError(detail or f"it did not start a program within {START_SECONDS:g} s (exit status {exit_status})")
     output = output.removeprefix(READY)
     if len(output) > limit:
         return Outcome("output")
-    # The hard limit of processor time is a SIGKILL.
-    if exit_status in (None, 128 + signal.SIGXCPU, 128 + signal.SIGKILL):
+    if exit_status in (None, 128 + signal.SIGXCPU, 128 + signal.SIGKILL):  # the hard limit of processor time is a SIGKILL
         return Outcome("timeout", output)
     return Outcome("ok", output) if exit_status == 0 else Outcome("error", output, detail)

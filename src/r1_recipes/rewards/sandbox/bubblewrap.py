@@ -7,6 +7,7 @@ import functools
 import glob
 import json
 import os
+import platform
 import re
 import shutil
 import subprocess
@@ -15,9 +16,8 @@ from collections.abc import Iterable, Iterator
 
 import psutil
 
-from r1_recipes.common.errors import RecipeError
-from r1_recipes.rewards.sandbox import seccomp
-from r1_recipes.rewards.sandbox.base import ENVIRONMENT, MAX_THREADS, RUNNER, Call, Limits, Outcome, Sandbox, input_file, payload, watch
+from r1_recipes.rewards.sandbox import base, seccomp
+from r1_recipes.rewards.sandbox.base import Call, Limits, Outcome, Sandbox, SandboxError
 
 NOBODY = "65534"
 
@@ -41,24 +41,19 @@ class Bubblewrap(Sandbox):
         "with --privileged. Else code_provider: podman or docker with code_image, or e2b with E2B_API_KEY (docs/code_reward.md)"
     )
 
-    def missing(self) -> str | None:
-        if not sys.platform.startswith("linux") or not seccomp.supported():
-            return f"there is none for {sys.platform} on {os.uname().machine}"
-        if shutil.which("bwrap") is None:
-            return "the command bwrap is not installed"
-        if os.geteuid() == 0 and shutil.which("setpriv") is None:
-            return "the command setpriv (util-linux) is not installed, which root needs to run it as nobody"
-        try:
-            interpreter()
-        except RecipeError as error:
-            return str(error)
-        return None
+    def trial(self) -> set[str]:
+        if sys.platform != "linux" or platform.machine() not in seccomp.ARCHITECTURES:
+            raise SandboxError(f"there is none for {sys.platform} on {platform.machine()}")
+        for command in ("bwrap", *_as_nobody()[:1]):
+            if shutil.which(command) is None:
+                raise SandboxError(f"the command {command} is not installed")
+        return super().trial()
 
     def run(self, code: str, calls: Iterable[Call], limits: Limits) -> Iterator[Outcome]:
         for call in calls:
-            data = payload(code, call, limits, RLIMIT_NPROC=MAX_THREADS)
-            with input_file(seccomp.program()) as filter_file:
-                yield watch(_command(filter_file), data, call, limits, _kill, env={}, pass_fds=[filter_file])
+            data = base.payload(code, call, limits, RLIMIT_NPROC=base.MAX_THREADS)
+            with base.input_file(seccomp.program()) as filter_file:
+                yield base.watch(_command(filter_file), data, call, limits, _kill, env={}, pass_fds=[filter_file])
 
 
 def _command(filter_file: int) -> list[str]:
@@ -68,9 +63,9 @@ def _command(filter_file: int) -> list[str]:
         shutil.which("bwrap") or "bwrap",
         *("--unshare-all", "--unshare-user", "--uid", NOBODY, "--gid", NOBODY, "--hostname", "sandbox"),
         *("--die-with-parent", "--as-pid-1", "--new-session", "--cap-drop", "ALL", "--seccomp", str(filter_file), "--clearenv"),
-        *(word for name, value in ENVIRONMENT.items() for word in ("--setenv", name, value)),
+        *(word for name, value in base.ENVIRONMENT.items() for word in ("--setenv", name, value)),
         *(*mounts, "--dev-bind", "/dev/null", "/dev/null", "--remount-ro", "/", "--chdir", "/"),
-        *("--", python, "-s", "-B", "-c", RUNNER),
+        *("--", python, "-s", "-B", "-c", base.RUNNER),
     ]
 
 
@@ -90,20 +85,16 @@ def _kill(process: subprocess.Popen[bytes]) -> None:
 
 @functools.cache
 def interpreter() -> tuple[str, list[str]]:
-    """The path of the Python that programs get, and what mounts it: this one's base, or the system's if ``nobody`` cannot read that.
-
-    Raises:
-        RecipeError: there is none.
-    """
-    base = getattr(sys, "_base_executable", sys.executable)
-    candidates = [os.path.realpath(path) for path in (base, shutil.which("python3", path="/usr/local/bin:/usr/bin")) if path]
+    """The path of the Python that programs get, and what mounts it: this one's base, or the system's if ``nobody`` cannot read that."""
+    own = getattr(sys, "_base_executable", sys.executable)
+    candidates = [os.path.realpath(path) for path in (own, shutil.which("python3", path="/usr/local/bin:/usr/bin")) if path]
     for executable in candidates:
         # setpriv itself still looks its command up with root's rights; env does not.
         command = [*_as_nobody(), "/usr/bin/env", executable, "-I", "-c", _LAYOUT]
         with contextlib.suppress(OSError, ValueError, subprocess.TimeoutExpired):
             python, *folders = json.loads(_output(command))
             return python, _mounts(python, list(dict.fromkeys(folders)))
-    raise RecipeError(
+    raise SandboxError(
         f"{' and '.join(dict.fromkeys(candidates))} cannot be run by the user nobody, as root has it do; install Python outside of root's "
         "home (apt-get install python3), or train as an ordinary user"
     )

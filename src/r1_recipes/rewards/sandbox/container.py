@@ -11,7 +11,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
 from r1_recipes.rewards.sandbox import base
-from r1_recipes.rewards.sandbox.base import Call, Limits, Outcome, Sandbox
+from r1_recipes.rewards.sandbox.base import Call, Limits, Outcome, Sandbox, SandboxError
 
 # For the first process of a container to start the program, on a busy machine.
 GRACE_SECONDS = 10
@@ -35,15 +35,12 @@ class Container(Sandbox):
     command: str | None = None
     allowed = frozenset({"the program can start processes", "the environment has other names"})
 
-    def missing(self) -> str | None:
+    def trial(self) -> set[str]:
         if shutil.which(self.name) is None:
-            return f"the command {self.name} is not installed; model code runs in a sandbox or not at all"
+            raise SandboxError(f"the command {self.name} is not installed; model code runs in a sandbox or not at all")
         known = subprocess.run([self.name, "image", "inspect", self.image], capture_output=True, text=True, timeout=base.START_SECONDS)
         if known.returncode:
-            return f"code_image {self.image!r} is not here ({known.stderr.strip()[-200:]}). Fix: {self.name} pull {self.image}"
-        return None
-
-    def trial(self) -> set[str]:
+            raise SandboxError(f"code_image {self.image!r} is not here ({known.stderr.strip()[-200:]}). Fix: {self.name} pull {self.image}")
         if self.command is None:
             return super().trial()
         # Another language: only the start can be tried. The flags are the same.

@@ -13,10 +13,10 @@ from r1_recipes.common.errors import first_line
 from r1_recipes.rewards.sandbox import base
 from r1_recipes.rewards.sandbox.base import Call, Limits, Outcome, Sandbox, SandboxError
 
-# Of the pipeline the first command is the program, whose exit status counts.
+# The status is that of the pipeline's first command, the program.
 _COMMAND = (
     'timeout -s KILL {seconds} python3 -s -B -c "$(cat /tmp/runner.py)" < /tmp/payload 2>/dev/null | head -c {size} | base64 -w0; '
-    "exit ${{PIPESTATUS[0]}}"
+    'echo " ${{PIPESTATUS[0]}}"'
 )
 
 
@@ -31,20 +31,18 @@ class E2B(Sandbox):
     template: str = "code-interpreter-v1"
     name = "e2b"
 
-    def missing(self) -> str | None:
-        if importlib.util.find_spec("e2b") is None:
-            return "its client is not installed; pip install e2b"
-        if not os.environ.get("E2B_API_KEY"):
-            return "the environment variable E2B_API_KEY is not set; or use code_provider: bubblewrap"
-        return None
-
     def trial(self) -> set[str]:
+        if importlib.util.find_spec("e2b") is None:
+            raise SandboxError("its client is not installed; pip install e2b")
+        if not os.environ.get("E2B_API_KEY"):
+            raise SandboxError("the environment variable E2B_API_KEY is not set; or use code_provider: bubblewrap")
         super().trial()
         return set()  # nothing of this machine is in reach, and the program's own machine ends with it
 
     def run(self, code: str, calls: Iterable[Call], limits: Limits) -> Iterator[Outcome]:
         import e2b
 
+        seconds = base.WALL_FACTOR * limits.cpu_seconds
         machine = None
         try:
             # If this process dies, the service ends the machine after 300 s.
@@ -52,21 +50,12 @@ class E2B(Sandbox):
             machine.files.write("/tmp/runner.py", base.RUNNER)
             for call in calls:
                 machine.files.write("/tmp/payload", base.payload(code, call, limits))
-                seconds = base.WALL_FACTOR * limits.cpu_seconds
                 command = _COMMAND.format(seconds=seconds, size=len(base.READY) + call.output_bytes + 1)
-                try:
-                    result = machine.commands.run(command, timeout=base.START_SECONDS + seconds)
-                except e2b.CommandExitException as error:  # has the same attributes
-                    result = error
-                except e2b.TimeoutException:
-                    yield Outcome("timeout")
-                    continue
-                yield base.read_outcome(base64.b64decode(result.stdout), result.exit_code, call.output_bytes)
-        except SandboxError:
-            raise
+                output, status = machine.commands.run(command, timeout=base.START_SECONDS + seconds).stdout.split(" ")
+                yield base.read_outcome(base64.b64decode(output), int(status), call.output_bytes)
         except Exception as error:  # no credit, no network, a wrong key: the client's own words say which
-            raise SandboxError(f"the machine failed: {first_line(error)}") from error
+            raise SandboxError(f"the machine failed: {first_line(error)[:-1]}") from error
         finally:
-            with contextlib.suppress(Exception):  # the service ends it by itself
-                if machine is not None:
+            if machine is not None:
+                with contextlib.suppress(Exception):  # the service ends it by itself
                     machine.kill()

@@ -1,7 +1,6 @@
 """System call filter for bubblewrap: no processes, no sockets, no memory outside the limits, no rare parts of the kernel.
 
-The program has one process with threads, so the limits of that process bound its time and memory as a whole. As in container engines,
-the filter lists what is denied, and everything else is allowed. All numbers above a threshold count as denied.
+The program has one process with threads, so the limits of that process bound its time and memory as a whole.
 """
 
 from __future__ import annotations
@@ -45,34 +44,28 @@ _FIRST_MISSING = 424
 _LOAD, _EQUAL, _AT_LEAST, _ANY_BIT, _RETURN = 0x20, 0x15, 0x35, 0x45, 0x06
 _ALLOW, _KILL, _EPERM, _ENOSYS = 0x7FFF0000, 0x80000000, 0x00050001, 0x00050026
 _NUMBER, _ARCHITECTURE, _FIRST_ARGUMENT = 0, 4, 16
-_IS, _IS_NOT = (0, 1), (1, 0)
 
-# Denied by an argument: numbers, which argument, comparison, value.
+# Denied by an argument: numbers, which argument, and a comparison that skips one line if the call is allowed.
 _DENIED_BY_ARGUMENT = (
-    ((56, 220), 0, (_ANY_BIT, *_IS_NOT), 0x10000),  # clone without CLONE_THREAD
-    ((157, 167), 0, (_EQUAL, *_IS), 1),  # prctl(PR_SET_PDEATHSIG): a program that would outlive the trainer
-    ((157, 167), 0, (_EQUAL, *_IS), 22),  # prctl(PR_SET_SECCOMP): filters of its own, in the kernel's memory
-    ((72, 25), 1, (_EQUAL, *_IS), 1031),  # fcntl(F_SETPIPE_SZ): pipes of 1 MB
+    ((56, 220), 0, (_ANY_BIT, 1, 0, 0x10000)),  # clone without CLONE_THREAD
+    ((157, 167), 0, (_EQUAL, 0, 1, 1)),  # prctl(PR_SET_PDEATHSIG): a program that would outlive the trainer
+    ((157, 167), 0, (_EQUAL, 0, 1, 22)),  # prctl(PR_SET_SECCOMP): filters of its own, in the kernel's memory
+    ((72, 25), 1, (_EQUAL, 0, 1, 1031)),  # fcntl(F_SETPIPE_SZ): pipes of 1 MB
 )
 # Column of the tables, and AUDIT_ARCH_*: the machine of an ELF file, 64 bits, little-endian.
-_ARCHITECTURES = {"x86_64": (0, 0xC000003E), "aarch64": (1, 0xC00000B7)}
-
-
-def supported() -> bool:
-    """Whether there is a filter for this machine."""
-    return platform.machine() in _ARCHITECTURES
+ARCHITECTURES = {"x86_64": (0, 0xC000003E), "aarch64": (1, 0xC00000B7)}
 
 
 def denied_numbers() -> list[int]:
     """Numbers of the calls that this machine's filter denies whatever their arguments are."""
-    column, _ = _ARCHITECTURES[platform.machine()]
+    column, _ = ARCHITECTURES[platform.machine()]
     spans = [[int(end) for end in span.split("-")] for numbers in _DENIED.values() for span in numbers[column].split()]
     return [number for span in spans for number in range(span[0], span[-1] + 1)]
 
 
 def program() -> bytes:
     """The filter for this machine as ``bwrap --seccomp`` reads it: an array of ``struct sock_filter``."""
-    column, architecture = _ARCHITECTURES[platform.machine()]
+    column, architecture = ARCHITECTURES[platform.machine()]
     lines = [
         (_LOAD, 0, 0, _ARCHITECTURE),
         (_EQUAL, 1, 0, architecture),
@@ -83,11 +76,11 @@ def program() -> bytes:
     ]
     for number in denied_numbers():
         lines += [(_EQUAL, 0, 1, number), (_RETURN, 0, 0, _EPERM)]
-    for numbers, argument, (operation, if_true, if_false), value in _DENIED_BY_ARGUMENT:
+    for numbers, argument, comparison in _DENIED_BY_ARGUMENT:
         lines += [
             (_EQUAL, 0, 4, numbers[column]),
             (_LOAD, 0, 0, _FIRST_ARGUMENT + 8 * argument),
-            (operation, if_true, if_false, value),
+            comparison,
             (_RETURN, 0, 0, _EPERM),
             (_LOAD, 0, 0, _NUMBER),
         ]
