@@ -27,16 +27,11 @@ from r1_recipes.rewards.sandbox.base import Call, Limits, Outcome, Sandbox, Sand
 
 logger = logging.getLogger(__name__)
 
-# Timeouts after which a program fails its remaining test cases without a run.
-PATIENCE = 2
-# A longer block is no program: no completion of a recipe here has room for it.
-MAX_CODE_CHARS = 1 << 16
-# Waits before a program is run again after its sandbox failed: a machine may lack processes or memory for a moment.
-RETRY_SECONDS = (1.0, 4.0)
-# A program may print this much more than twice the expected output.
-SPARE_OUTPUT_BYTES = 1 << 16
-# Programs whose verdict is remembered: those of several steps.
-CACHE_SIZE = 4096
+PATIENCE = 2  # timeouts after which a program fails its remaining test cases without a run
+MAX_CODE_CHARS = 1 << 16  # a longer block is no program: no completion of a recipe here has room for it
+RETRY_SECONDS = (1.0, 4.0)  # waits before another run if the sandbox failed: a machine may lack memory for a moment
+SPARE_OUTPUT_BYTES = 1 << 16  # a program may print this much more than twice the expected output
+CACHE_SIZE = 4096  # programs whose verdict is remembered: those of several steps
 
 _WHY = {"ok": "wrong output", "timeout": "timeout", "output": "too much output", "error": "error"}
 _OUT_OF_TIME = "code_batch_seconds is over"
@@ -139,9 +134,8 @@ def _test_case(entry: dict[str, Any]) -> Case:
 
 
 def _text(value: Any) -> str:
-    if isinstance(value, list):
-        return "\n".join(map(str, value))
-    return "" if value is None else str(value)
+    lines = value if isinstance(value, list) else [] if value is None else [value]
+    return "\n".join(map(str, lines))
 
 
 def _literal(value: Any) -> Any:
@@ -204,10 +198,8 @@ class CodeReward(Reward):
             if getattr(self, key) and not possible:
                 raise RecipeError(f"{key}: code_provider {self.code_provider!r} has none. Fix: write code_provider: docker or podman")
         if self.code_language not in language_tags("python") and not self.code_command:
-            raise RecipeError(
-                f"code_language: {self.code_language!r} needs code_provider: docker or podman, with a code_image that has it and a "
-                "code_command that runs /tmp/solution"
-            )
+            needed = "code_provider: docker or podman, a code_image that has it and a code_command that runs /tmp/solution"
+            raise RecipeError(f"code_language: {self.code_language!r} needs {needed}")
         for key, least in (("code_timeout", 1), ("code_memory_mb", 64), ("code_batch_seconds", 1), ("parallel_code_exec_per_proc", 1)):
             if (value := getattr(self, key)) is not None and value < least:
                 raise RecipeError(f"{key}: must be {least} or more, got {value}")
@@ -225,10 +217,8 @@ class CodeReward(Reward):
         **columns: Any,
     ) -> list[float | None]:
         if verification_info is None:
-            raise RecipeError(
-                f"reward {self.name!r} needs a column 'verification_info' with test cases; there are: {', '.join(sorted(columns))}. "
-                "Fix: name a mapper in the recipe that writes one (verifiable_code)"
-            )
+            fix = "Fix: name a mapper in the recipe that writes one (verifiable_code)"
+            raise RecipeError(f"reward {self.name!r} needs a column 'verification_info'; there are: {', '.join(sorted(columns))}. {fix}")
         began, settings = time.monotonic(), dataclasses.astuple(self)
         rows: dict[str, list[Case] | None] = {}
         keys: list[bytes | str] = []  # of a program, or why there is none
@@ -291,15 +281,10 @@ class CodeReward(Reward):
             del _verdicts[key]
         failures = [answer for answer in answers if isinstance(answer, str)]
         if len(failures) == len(answers) and _OUT_OF_TIME not in failures:
-            raise RecipeError(
-                f"reward {self.name!r}, code_provider {self.code_provider!r}: not one of {len(answers)} programs ran: {failures[0]}"
-            )
+            raise RecipeError(f"reward {self.name!r}: not one of {len(answers)} programs ran: {failures[0]}")
         if failures:
-            logger.warning(
-                "%s: %d of %d programs are not judged; the first: %s (if time is short, raise code_batch_seconds or "
-                "parallel_code_exec_per_proc, or lower code_timeout)",
-                *(self.name, len(failures), len(answers), failures[0]),
-            )
+            fix = "if time is short, raise code_batch_seconds or parallel_code_exec_per_proc, or lower code_timeout"
+            logger.warning("%s: %d of %d programs are not judged: %s (%s)", self.name, len(failures), len(answers), failures[0], fix)
         return known | found
 
     def _judge(self, sandbox: Sandbox, code: str, cases: list[Case], deadline: float) -> _Verdict | str:
@@ -314,11 +299,10 @@ class CodeReward(Reward):
         return reason
 
     def _judge_once(self, sandbox: Sandbox, code: str, cases: list[Case], deadline: float) -> _Verdict | str:
-        passed = failed = late = 0
-        first = ""
-        may_fail = len(cases) - math.ceil((self.pays_from or 0) * len(cases))
         if time.monotonic() > deadline:
             return _OUT_OF_TIME
+        passed, failed, late, first = 0, 0, 0, ""
+        may_fail = len(cases) - math.ceil((self.pays_from or 0) * len(cases))
         limits = Limits(self.code_timeout, self.code_memory_mb)
         with contextlib.closing(sandbox.run(code, [case.call() for case in cases], limits)) as outcomes:
             for case, outcome in zip(cases, outcomes, strict=True):
@@ -358,7 +342,5 @@ class CodeFormatReward(Reward):
     code_language: str = "python"
 
     def __call__(self, completions: Sequence[Any], **columns: Any) -> list[float | None]:
-        return [
-            float(self.response_format.parse(text).well_formed and extract_code(self.response_format, text, self.code_language) is not None)
-            for text in completion_texts(completions)
-        ]
+        fmt, texts = self.response_format, completion_texts(completions)
+        return [float(fmt.parse(text).well_formed and extract_code(fmt, text, self.code_language) is not None) for text in texts]

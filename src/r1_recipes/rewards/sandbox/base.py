@@ -17,16 +17,11 @@ from typing import Any, ClassVar, Literal
 
 from r1_recipes.common.errors import RecipeError
 
-# The first byte that a sandbox sends. From then on the program is responsible for what happens, and its time runs.
-READY = b"\x06"
-# Limit for a sandbox to start and to end. bubblewrap takes milliseconds and a container a second, but a busy machine may take long.
-START_SECONDS = 60.0
-# Wall-clock seconds per processor second of a call's limit: a program that sleeps ends too.
-WALL_FACTOR = 2
-MAX_THREADS = 64
-MAX_FILES = 64
-# Stack of the main thread. Deep recursion through functools.lru_cache, common in such programs, overflows the usual 8 MB.
-STACK_BYTES = 64 << 20
+READY = b"\x06"  # the first byte that a sandbox sends; from then on the program runs, and its time
+START_SECONDS = 60.0  # limit to start and to end; bubblewrap takes milliseconds and a container a second if the machine is idle
+WALL_FACTOR = 2  # wall-clock seconds per processor second of a call's limit: a program that sleeps ends too
+MAX_THREADS = MAX_FILES = 64
+STACK_BYTES = 64 << 20  # of the main thread: deep recursion through functools.lru_cache overflows the usual 8 MB
 # The whole environment of a program. Hashes have no random seed, so that a program always gets the same verdict.
 ENVIRONMENT = {"PATH": "/usr/bin:/bin", "PYTHONHASHSEED": "0", "LC_ALL": "C.UTF-8"}
 
@@ -37,36 +32,28 @@ class SandboxError(RuntimeError):
 
 @dataclass(frozen=True)
 class Call:
-    """One run of a program, killed if it writes more than ``output_bytes``.
-
-    With ``function``, a Python function or method of a class ``Solution``, ``stdin`` is a JSON list of its arguments, and its result as
-    JSON is the output.
-    """
+    """One run of a program, or of one function of it with arguments and result as JSON."""
 
     stdin: bytes
-    output_bytes: int
-    function: str | None = None
+    output_bytes: int  # a program that writes more is killed
+    function: str | None = None  # function, or method of a class Solution; Python only
 
 
 @dataclass(frozen=True)
 class Limits:
-    """Limits of one call: processor time of all threads together, and address space (container: memory)."""
+    """Limits of one call."""
 
-    cpu_seconds: int
-    memory_mb: int
+    cpu_seconds: int  # of all threads together
+    memory_mb: int  # address space; in a container memory
 
 
 @dataclass(frozen=True)
 class Outcome:
-    """Result of one call.
-
-    ``ok``: exit status 0. ``timeout``: killed for its time, or by the kernel for its memory. ``output``: killed for writing too much.
-    ``detail`` is the kind of the error, for people: it comes from the program and is not to be trusted.
-    """
+    """Result of one call; ``timeout`` stands for a limit of time or memory, ``output`` for one of output."""
 
     status: Literal["ok", "error", "timeout", "output"]
     output: bytes = b""
-    detail: str = ""
+    detail: str = ""  # kind of the error, for people: it comes from the program and is not to be trusted
 
 
 class Sandbox(ABC):

@@ -28,11 +28,7 @@ _LAYOUT = (
 
 
 class Bubblewrap(Sandbox):
-    """One bubblewrap per call.
-
-    Inside are one process with threads, of a user that owns nothing, a Python with its standard library, read-only, and ``/dev/null``.
-    There is no network, no ``/proc``, no writable file, no environment, no other process and no Python package.
-    """
+    """One bubblewrap per call, with one process of the user ``nobody``, a Python without packages, read-only, and ``/dev/null``."""
 
     name = "bubblewrap"
     remedy = (
@@ -71,7 +67,9 @@ def _command(filter_file: int) -> list[str]:
 
 def _as_nobody() -> list[str]:
     """What root puts before a command: the kernel does not count root's threads."""
-    return ["setpriv", "--reuid", NOBODY, "--regid", NOBODY, "--clear-groups", "--no-new-privs", "--"] if os.geteuid() == 0 else []
+    if os.geteuid() != 0:
+        return []
+    return [shutil.which("setpriv") or "setpriv", "--reuid", NOBODY, "--regid", NOBODY, "--clear-groups", "--no-new-privs", "--"]
 
 
 def _kill(process: subprocess.Popen[bytes]) -> None:

@@ -13,26 +13,18 @@ from dataclasses import dataclass
 from r1_recipes.rewards.sandbox import base
 from r1_recipes.rewards.sandbox.base import Call, Limits, Outcome, Sandbox, SandboxError
 
-# For the first process of a container to start the program, on a busy machine.
-GRACE_SECONDS = 10
+GRACE_SECONDS = 10  # for a container to start the program on a busy machine
 # The program comes as the first line of stdin, which the shell reads byte by byte even from a pipe; the rest is the program's own stdin.
 _SHELL = "IFS= read -r code && printf %s \"$code\" | base64 -d > /tmp/solution && code= && printf '\\006' && exec 2>/dev/null && {command}"
 
 
 @dataclass
 class Container(Sandbox):
-    """A new container of an image for each call, without network, capabilities or writable image, as the user ``nobody``.
+    """A new container for each call, without network, capabilities or writable image, as the user ``nobody``."""
 
-    Attributes:
-        name: the engine's command, ``docker`` or ``podman``.
-        image: must be there already: nothing is pulled during a run. It needs ``timeout``, and ``python3``, or with ``command`` ``sh`` and
-            ``base64``.
-        command: a shell command that runs ``/tmp/solution`` in any language; ``None``: Python.
-    """
-
-    name: str
-    image: str
-    command: str | None = None
+    name: str  # docker or podman
+    image: str  # pulled before the run; has timeout, and python3, or with a command sh and base64
+    command: str | None = None  # a shell command that runs /tmp/solution in any language; None: Python
     allowed = frozenset({"the program can start processes", "the environment has other names"})
 
     def trial(self) -> set[str]:

@@ -22,13 +22,9 @@ _COMMAND = (
 
 @dataclass
 class E2B(Sandbox):
-    """One virtual machine per program, without internet access; its calls run there one after the other.
+    """One virtual machine per program, without internet access; its calls run there one after the other."""
 
-    Attributes:
-        template: of E2B, with Python; the default is the one that open-r1 uses.
-    """
-
-    template: str = "code-interpreter-v1"
+    template: str = "code-interpreter-v1"  # of E2B, with Python; this one open-r1 uses
     name = "e2b"
 
     def trial(self) -> set[str]:
