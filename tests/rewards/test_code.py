@@ -24,7 +24,7 @@ from r1_recipes.rewards import code as code_module
 from r1_recipes.rewards import get_reward_funcs
 from r1_recipes.rewards.code import Case, extract_code, last_fence, read_test_cases
 from r1_recipes.rewards.sandbox import Bubblewrap, bubblewrap, get_sandbox
-from r1_recipes.rewards.sandbox.base import Call, Limits, Outcome, SandboxError, payload
+from r1_recipes.rewards.sandbox.base import Call, Outcome, SandboxError, payload
 
 THINK = get_response_format("think_answer")
 DOUBLE = "print(2 * int(input()))"
@@ -63,11 +63,10 @@ class NoSandbox:
         self.ran: list[tuple[str, bytes]] = []
         self.error: Exception | None = None
         self.at_once = self.most_at_once = 0
-        self.limits: Limits | None = None
+        self.limits: tuple[int, int] | None = None
         self.lock = threading.Lock()
 
-    def run(self, code: str, calls: Iterable[Call], limits: Limits) -> Iterator[Outcome]:
-        self.limits = limits
+    def run(self, code: str, calls: Iterable[Call]) -> Iterator[Outcome]:
         with self.lock:
             self.at_once += 1
             self.most_at_once = max(self.most_at_once, self.at_once)
@@ -75,6 +74,7 @@ class NoSandbox:
             for call in calls:
                 if isinstance(self.error, SandboxError):
                     raise self.error
+                self.limits = (call.cpu_seconds, call.memory_mb)
                 with self.lock:
                     self.ran.append((code, call.stdin))
                 yield self.table[code](call.stdin)
@@ -278,11 +278,11 @@ class TestCases:
     def test_what_is_expected_never_goes_in(self):
         cases = read_test_cases(info(("[1]", "424242"), function="f"), "python") + read_test_cases(info(("1", "424242")), "python")
         for case in cases:
-            assert b"424242" not in payload("x", case.call(), Limits(1, 64))
+            assert b"424242" not in payload("x", case.call(1, 64))
 
     def test_room_for_output(self):
         # Twice the expected bytes, and 64 KiB.
-        assert Case(b"", "é" * 10).call().output_bytes == 2 * 20 + 65536
+        assert Case(b"", "é" * 10).call(1, 64).output_bytes == 2 * 20 + 65536
 
 
 class TestScores:
@@ -352,7 +352,7 @@ class TestCost:
         assert len(box.ran) == 4
         # Other limits are another question.
         build(code_timeout=9)(completions=completions[:1], verification_info=infos[:1])
-        assert len(box.ran) == 7 and box.limits == Limits(9, 512)
+        assert len(box.ran) == 7 and box.limits == (9, 512)
 
     def test_binary_stops_at_the_first_failure_and_code_goes_on(self, box):
         wrong_first = info(("0\n", "1\n"), ("1\n", "2\n"), ("2\n", "4\n"))
@@ -532,7 +532,7 @@ class TestCheating:
     def test_no_output_holds_the_expected_words(self, bwrap):
         case = Case(b"", "a-long-and-secret-word")
         program = CHEATS["looks for what is expected"]
-        (outcome,) = Bubblewrap().run(program, [Call(b"", 1 << 26)], Limits(60, 512))
+        (outcome,) = Bubblewrap().run(program, [Call(b"", 1 << 26, None, 60, 512)])
         assert outcome.status == "ok" and len(outcome.output) > 10_000
         assert case.expected.encode() not in outcome.output
 

@@ -23,7 +23,7 @@ from r1_recipes.prompts.formats import ResponseFormat
 from r1_recipes.rewards.model import summary
 from r1_recipes.rewards.registry import Reward, register_reward
 from r1_recipes.rewards.sandbox import CONTAINERS, check_provider, get_sandbox
-from r1_recipes.rewards.sandbox.base import Call, Limits, Outcome, Sandbox, SandboxError
+from r1_recipes.rewards.sandbox.base import Call, Outcome, Sandbox, SandboxError
 
 logger = logging.getLogger(__name__)
 
@@ -77,9 +77,9 @@ class Case:
     expected: Any
     function: str | None = None
 
-    def call(self) -> Call:
+    def call(self, cpu_seconds: int, memory_mb: int) -> Call:
         expected = self.expected if self.function is None else json.dumps(self.expected)
-        return Call(self.stdin, 2 * len(expected.encode("utf-8", "replace")) + SPARE_OUTPUT_BYTES, self.function)
+        return Call(self.stdin, 2 * len(expected.encode("utf-8", "replace")) + SPARE_OUTPUT_BYTES, self.function, cpu_seconds, memory_mb)
 
     def passed(self, outcome: Outcome) -> bool:
         """Compare a result, or text line by line without white space at the ends of lines and of the text."""
@@ -303,8 +303,8 @@ class CodeReward(Reward):
             return _OUT_OF_TIME
         passed, failed, late, first = 0, 0, 0, ""
         may_fail = len(cases) - math.ceil((self.pays_from or 0) * len(cases))
-        limits = Limits(self.code_timeout, self.code_memory_mb)
-        with contextlib.closing(sandbox.run(code, [case.call() for case in cases], limits)) as outcomes:
+        calls = [case.call(self.code_timeout, self.code_memory_mb) for case in cases]
+        with contextlib.closing(sandbox.run(code, calls)) as outcomes:
             for case, outcome in zip(cases, outcomes, strict=True):
                 if case.passed(outcome):
                     passed += 1

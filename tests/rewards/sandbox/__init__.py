@@ -6,15 +6,15 @@ import sys
 import textwrap
 from pathlib import Path
 
-from r1_recipes.rewards.sandbox.base import Call, Limits, Outcome, Sandbox
+from r1_recipes.rewards.sandbox.base import Call, Outcome, Sandbox
 
 # Time enough for an honest program on a machine that does other things; only those that overrun get less.
-ROOM = Limits(cpu_seconds=30, memory_mb=256)
-SHORT = Limits(cpu_seconds=1, memory_mb=256)
+ROOM = {"cpu_seconds": 30}
+SHORT = {"cpu_seconds": 1}
 
 
-def run(box: Sandbox, code: str, stdin: bytes = b"", function: str | None = None, limits: Limits = ROOM, room: int = 1 << 16) -> Outcome:
-    (outcome,) = box.run(textwrap.dedent(code), [Call(stdin, room, function)], limits)
+def run(box: Sandbox, code: str, stdin: bytes = b"", function: str | None = None, limits: dict = ROOM, room: int = 1 << 16) -> Outcome:
+    (outcome,) = box.run(textwrap.dedent(code), [Call(stdin, room, function, **limits)])
     return outcome
 
 

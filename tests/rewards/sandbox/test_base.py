@@ -13,8 +13,8 @@ import pytest
 
 from r1_recipes.common.errors import RecipeError
 from r1_recipes.rewards.sandbox import Bubblewrap, Container, bubblewrap, get_sandbox
-from r1_recipes.rewards.sandbox.base import Call, Limits, Outcome, Sandbox, SandboxError, watch
-from tests.rewards.sandbox import ROOM, command, run
+from r1_recipes.rewards.sandbox.base import Call, Outcome, Sandbox, SandboxError, watch
+from tests.rewards.sandbox import command, run
 
 
 class TestRefusal:
@@ -63,7 +63,7 @@ class TestRefusal:
             def missing(self) -> None:
                 return None
 
-            def run(self, code: str, calls: Iterable[Call], limits: Limits) -> Iterator[Outcome]:
+            def run(self, code: str, calls: Iterable[Call]) -> Iterator[Outcome]:
                 yield from [Outcome("ok", self.found.encode()) for _ in calls]
 
         box = Leaky()
@@ -105,4 +105,4 @@ def test_a_command_that_cannot_be_started_is_the_sandbox_s_failure(monkeypatch, 
     call = Call(b"", 1 << 10)
     monkeypatch.setattr(subprocess, "Popen", fail)
     with pytest.raises(SandboxError, match=f"a-sandbox cannot be started: .*{os.strerror(number)}"):
-        watch(["a-sandbox"], b"", call, ROOM, kill=lambda process: None, env={})
+        watch(["a-sandbox"], b"", call, kill=lambda process: None, env={})

@@ -22,7 +22,7 @@ import pytest
 
 from r1_recipes.rewards.sandbox import seccomp
 from r1_recipes.rewards.sandbox.base import MAX_THREADS, Call, Outcome
-from tests.rewards.sandbox import ROOM, SHORT, run
+from tests.rewards.sandbox import SHORT, run
 
 
 class TestHonestPrograms:
@@ -38,7 +38,7 @@ class TestHonestPrograms:
     def test_calls_are_separate_and_in_order(self, bubblewrap):
         code = "import builtins\nbuiltins.seen = getattr(builtins, 'seen', 0) + 1\nprint(builtins.seen, input())"
         calls = [Call(f"{number}\n".encode(), 1 << 16) for number in range(3)]
-        outcomes = list(bubblewrap.run(code, calls, ROOM))
+        outcomes = list(bubblewrap.run(code, calls))
         assert [outcome.output for outcome in outcomes] == [b"1 0\n", b"1 1\n", b"1 2\n"]
 
     def test_threads_deep_recursion_and_large_input_work(self, bubblewrap):
@@ -400,9 +400,9 @@ class TestFlooding:
     def test_nothing_outlives_a_killed_trainer(self, bubblewrap, tmp_path):
         trainer = """
             from r1_recipes.rewards.sandbox import Bubblewrap
-            from r1_recipes.rewards.sandbox.base import Call, Limits
+            from r1_recipes.rewards.sandbox.base import Call
             code = "import ctypes, time; ctypes.CDLL(None).prctl(1, 0); time.sleep(1000)"
-            next(Bubblewrap().run(code, [Call(b"", 100)], Limits(500, 256)))
+            next(Bubblewrap().run(code, [Call(b"", 100, None, 500)]))
         """
         process = subprocess.Popen([sys.executable, "-c", textwrap.dedent(trainer)], cwd=tmp_path)
         inside: list[psutil.Process] = []

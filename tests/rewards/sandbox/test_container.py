@@ -50,7 +50,7 @@ class TestContainer:
         engine.with_name(name).write_bytes(engine.with_name("docker").read_bytes())
         engine.with_name(name).chmod(0o755)
         box = Container(name, "python:3.12-slim")
-        job = payload("print(1)", Call(b"in", 100), ROOM)
+        job = payload("print(1)", Call(b"in", 100, **ROOM))
         assert run(box, "print(1)", b"in", room=100) == Outcome("ok", f"{len(job)}\n".encode())
         (words,) = self.noted(engine)
         line = " ".join(words)

@@ -14,7 +14,7 @@ import pytest
 from r1_recipes.common.errors import RecipeError
 from r1_recipes.rewards.sandbox import E2B
 from r1_recipes.rewards.sandbox.base import READY, Call, SandboxError
-from tests.rewards.sandbox import ROOM, run
+from tests.rewards.sandbox import run
 
 
 class TestE2B:
@@ -75,7 +75,7 @@ class TestE2B:
         answers, *_ = service
         answers += [READY + b"7\n", (137, READY + b"half"), (1, READY), READY + b"x" * 11]
         calls = [Call(b"", 10)] * 4
-        outcomes = list(E2B("mine").run("print(7)", calls, ROOM))
+        outcomes = list(E2B("mine").run("print(7)", calls))
         assert [one.status for one in outcomes] == ["ok", "timeout", "error", "output"] and outcomes[0].output == b"7\n"
         assert [entry[0] for entry in service[1:]].count("create") == 1 and service[-1] == ("kill",)
 

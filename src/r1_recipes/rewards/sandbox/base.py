@@ -37,14 +37,8 @@ class Call:
     stdin: bytes
     output_bytes: int  # a program that writes more is killed
     function: str | None = None  # function, or method of a class Solution; Python only
-
-
-@dataclass(frozen=True)
-class Limits:
-    """Limits of one call."""
-
-    cpu_seconds: int  # of all threads together
-    memory_mb: int  # address space; in a container memory
+    cpu_seconds: int = 20  # of all threads together
+    memory_mb: int = 256  # address space; in a container memory
 
 
 @dataclass(frozen=True)
@@ -64,7 +58,7 @@ class Sandbox(ABC):
     remedy: ClassVar[str] = ""
 
     @abstractmethod
-    def run(self, code: str, calls: Iterable[Call], limits: Limits) -> Iterator[Outcome]:
+    def run(self, code: str, calls: Iterable[Call]) -> Iterator[Outcome]:
         """Run the program once per call, in order, until the generator is closed.
 
         Raises:
@@ -88,7 +82,7 @@ class Sandbox(ABC):
         with tempfile.NamedTemporaryFile(prefix="r1-recipes-trial-") as secret:
             os.chmod(secret.name, 0o644)
             call = Call(f"{secret.name}\n".encode(), output_bytes=1 << 16)
-            (outcome,) = self.run(TRIAL, [call], Limits(cpu_seconds=20, memory_mb=256))
+            (outcome,) = self.run(TRIAL, [call])
         try:
             return set(json.loads(outcome.output))
         except (ValueError, TypeError):
@@ -171,16 +165,16 @@ print(json.dumps(sorted(found)))
 """
 
 
-def payload(code: str, call: Call, limits: Limits, **more_limits: int) -> bytes:
+def payload(code: str, call: Call, **more_limits: int) -> bytes:
     """What :data:`RUNNER` reads: the length of the job, the job, and the program's own stdin."""
     bounds = {
-        "RLIMIT_CPU": limits.cpu_seconds,
+        "RLIMIT_CPU": call.cpu_seconds,
         "RLIMIT_FSIZE": 0,
         "RLIMIT_NOFILE": MAX_FILES,
         "RLIMIT_CORE": 0,
         "RLIMIT_SIGPENDING": MAX_FILES,  # signals that wait; the kernel's default grows with its memory
         "RLIMIT_STACK": STACK_BYTES,
-        "RLIMIT_AS": limits.memory_mb << 20,
+        "RLIMIT_AS": call.memory_mb << 20,
     }
     job = json.dumps({"code": code, "function": call.function, "limits": bounds | more_limits}).encode("ascii")
     return b"%010d" % len(job) + job + call.stdin
@@ -200,7 +194,6 @@ def watch(
     argv: Sequence[str],
     data: bytes,
     call: Call,
-    limits: Limits,
     kill: Callable[[subprocess.Popen[bytes]], None],
     spare_seconds: float = 0.0,
     **options: Any,
@@ -221,7 +214,7 @@ def watch(
         raise SandboxError(f"{argv[0]} cannot be started: {error}") from error
     with process.stdout as stdout, process.stderr as stderr:
         try:
-            output, ended = _read(stdout.fileno(), call.output_bytes, WALL_FACTOR * limits.cpu_seconds + spare_seconds)
+            output, ended = _read(stdout.fileno(), call.output_bytes, WALL_FACTOR * call.cpu_seconds + spare_seconds)
             if ended:
                 with contextlib.suppress(subprocess.TimeoutExpired):
                     process.wait(START_SECONDS)

@@ -17,7 +17,7 @@ from collections.abc import Iterable, Iterator
 import psutil
 
 from r1_recipes.rewards.sandbox import base, seccomp
-from r1_recipes.rewards.sandbox.base import Call, Limits, Outcome, Sandbox, SandboxError
+from r1_recipes.rewards.sandbox.base import Call, Outcome, Sandbox, SandboxError
 
 NOBODY = "65534"
 
@@ -45,11 +45,11 @@ class Bubblewrap(Sandbox):
                 raise SandboxError(f"the command {command} is not installed")
         return super().trial()
 
-    def run(self, code: str, calls: Iterable[Call], limits: Limits) -> Iterator[Outcome]:
+    def run(self, code: str, calls: Iterable[Call]) -> Iterator[Outcome]:
         for call in calls:
-            data = base.payload(code, call, limits, RLIMIT_NPROC=base.MAX_THREADS)
+            data = base.payload(code, call, RLIMIT_NPROC=base.MAX_THREADS)
             with base.input_file(seccomp.program()) as filter_file:
-                yield base.watch(_command(filter_file), data, call, limits, _kill, env={}, pass_fds=[filter_file])
+                yield base.watch(_command(filter_file), data, call, _kill, env={}, pass_fds=[filter_file])
 
 
 def _command(filter_file: int) -> list[str]:

@@ -11,7 +11,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
 from r1_recipes.rewards.sandbox import base
-from r1_recipes.rewards.sandbox.base import Call, Limits, Outcome, Sandbox, SandboxError
+from r1_recipes.rewards.sandbox.base import Call, Outcome, Sandbox, SandboxError
 
 GRACE_SECONDS = 10  # for a container to start the program on a busy machine
 # The program comes as the first line of stdin, which the shell reads byte by byte even from a pipe; the rest is the program's own stdin.
@@ -36,13 +36,13 @@ class Container(Sandbox):
         if self.command is None:
             return super().trial()
         # Another language: only the start can be tried. The flags are the same.
-        next(self.run("", [Call(b"", 1 << 16)], Limits(cpu_seconds=20, memory_mb=256)))
+        next(self.run("", [Call(b"", 1 << 16)]))
         return set()
 
-    def run(self, code: str, calls: Iterable[Call], limits: Limits) -> Iterator[Outcome]:
+    def run(self, code: str, calls: Iterable[Call]) -> Iterator[Outcome]:
         for call in calls:
             if self.command is None:
-                data, inside = base.payload(code, call, limits), ["python3", "-s", "-B", "-c", base.RUNNER]
+                data, inside = base.payload(code, call), ["python3", "-s", "-B", "-c", base.RUNNER]
             else:
                 source = base64.b64encode(code.encode("utf-8", "replace"))
                 data, inside = source + b"\n" + call.stdin, ["sh", "-c", _SHELL.format(command=self.command)]
@@ -52,10 +52,10 @@ class Container(Sandbox):
                 with contextlib.suppress(OSError, subprocess.TimeoutExpired):
                     subprocess.run([self.name, "kill", "--signal", "KILL", name], capture_output=True, timeout=base.START_SECONDS)
 
-            yield base.watch(self._argv(name, limits, inside), data, call, limits, kill, spare_seconds=base.START_SECONDS)
+            yield base.watch(self._argv(name, call, inside), data, call, kill, spare_seconds=base.START_SECONDS)
 
-    def _argv(self, name: str, limits: Limits, inside: list[str]) -> list[str]:
-        memory, cpu = f"{limits.memory_mb}m", limits.cpu_seconds
+    def _argv(self, name: str, call: Call, inside: list[str]) -> list[str]:
+        memory, cpu = f"{call.memory_mb}m", call.cpu_seconds
         options = []
         if self.command is not None:  # A compiler needs somewhere to write; its files count as the container's memory.
             options += ["--tmpfs", "/tmp:rw,exec,nosuid,nodev,size=64m,mode=1777"]

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 from r1_recipes.common.errors import first_line
 from r1_recipes.rewards.sandbox import base
-from r1_recipes.rewards.sandbox.base import Call, Limits, Outcome, Sandbox, SandboxError
+from r1_recipes.rewards.sandbox.base import Call, Outcome, Sandbox, SandboxError
 
 # The status is that of the pipeline's first command, the program.
 _COMMAND = (
@@ -35,17 +35,17 @@ class E2B(Sandbox):
         super().trial()
         return set()  # nothing of this machine is in reach, and the program's own machine ends with it
 
-    def run(self, code: str, calls: Iterable[Call], limits: Limits) -> Iterator[Outcome]:
+    def run(self, code: str, calls: Iterable[Call]) -> Iterator[Outcome]:
         import e2b
 
-        seconds = base.WALL_FACTOR * limits.cpu_seconds
         machine = None
         try:
             # If this process dies, the service ends the machine after 300 s.
             machine = e2b.Sandbox.create(template=self.template, timeout=300, allow_internet_access=False)
             machine.files.write("/tmp/runner.py", base.RUNNER)
             for call in calls:
-                machine.files.write("/tmp/payload", base.payload(code, call, limits))
+                seconds = base.WALL_FACTOR * call.cpu_seconds
+                machine.files.write("/tmp/payload", base.payload(code, call))
                 command = _COMMAND.format(seconds=seconds, size=len(base.READY) + call.output_bytes + 1)
                 output, status = machine.commands.run(command, timeout=base.START_SECONDS + seconds).stdout.split(" ")
                 yield base.read_outcome(base64.b64decode(output), int(status), call.output_bytes)
