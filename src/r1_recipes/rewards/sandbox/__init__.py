@@ -29,11 +29,7 @@ def check_provider(provider: str) -> None:
 
 @functools.cache
 def get_sandbox(provider: str, image: str | None = None, command: str | None = None) -> Sandbox:
-    """Build a sandbox from ``code_image`` and ``code_command``, and try it, once per process.
-
-    Raises:
-        RecipeError: there is no such provider, or no program can be run in it, or it does not hold.
-    """
+    """Build a sandbox from ``code_image`` and ``code_command``, and try it, once per process. :class:`RecipeError`: it does not hold."""
     check_provider(provider)
     if provider == "bubblewrap":
         sandbox = Bubblewrap()

@@ -59,11 +59,7 @@ class Sandbox(ABC):
 
     @abstractmethod
     def run(self, code: str, calls: Iterable[Call]) -> Iterator[Outcome]:
-        """Run the program once per call, in order, until the generator is closed.
-
-        Raises:
-            SandboxError: the sandbox failed, not the program.
-        """
+        """Run the program once per call, in order, until the generator is closed. :class:`SandboxError`: the sandbox itself failed."""
 
     def check(self) -> None:
         """Run a program that tries to get out.
@@ -194,18 +190,11 @@ def watch(
     argv: Sequence[str],
     data: bytes,
     call: Call,
-    kill: Callable[[subprocess.Popen[bytes]], None],
-    spare_seconds: float = 0.0,
-    **options: Any,
+    kill: Callable[[subprocess.Popen[bytes]], None],  # ends everything in the sandbox
+    spare_seconds: float = 0.0,  # if the sandbox itself ends the program and takes long to clean up
+    **options: Any,  # for subprocess.Popen
 ) -> Outcome:
-    """Run a sandbox's command line with bounded output and time, and leave nothing behind.
-
-    Args:
-        data: its stdin.
-        kill: ends everything in the sandbox.
-        spare_seconds: more wall-clock time, if the sandbox itself ends the program and takes long to clean up.
-        **options: for ``subprocess.Popen``.
-    """
+    """Run a sandbox's command line on ``data`` with bounded output and time, and leave nothing behind."""
     pipe = subprocess.PIPE
     try:
         with input_file(data) as stdin:  # a session of its own, since Ctrl-C is for the trainer
