@@ -174,12 +174,10 @@ class CodeReward(Reward):
     Source: open-r1's reward of that name (https://github.com/huggingface/open-r1).
 
     Raises:
-        RecipeError: a parameter is out of range or belongs to another provider. On a call: there is no column ``verification_info`` or no
-            sandbox, or the sandbox fails for every program of a batch. Never because of a completion or a row.
+        RecipeError: a wrong parameter, no column ``verification_info``, no sandbox, or one that fails for every program of a batch.
     """
 
-    pays_from: ClassVar[float | None] = None
-    """Share of passed cases from which the reward is 1, below it 0; ``None``: the reward is the share."""
+    pays_from: ClassVar[float | None] = None  # share from which the reward is 1, below it 0; None: the reward is the share
     code_language: str = "python"
     code_provider: str = "bubblewrap"
     code_image: str | None = None

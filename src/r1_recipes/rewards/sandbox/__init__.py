@@ -31,11 +31,10 @@ def check_provider(provider: str) -> None:
 def get_sandbox(provider: str, image: str | None = None, command: str | None = None) -> Sandbox:
     """Build a sandbox from ``code_image`` and ``code_command``, and try it, once per process. :class:`RecipeError`: it does not hold."""
     check_provider(provider)
-    if provider == "bubblewrap":
-        sandbox = Bubblewrap()
-    elif provider == "e2b":
+    sandbox: Sandbox = Bubblewrap()
+    if provider == "e2b":
         sandbox = E2B(image) if image else E2B()
-    else:
-        sandbox = Container(provider, image, command)
+    elif provider in CONTAINERS:
+        sandbox = Container(provider, image or "", command)
     sandbox.check()
     return sandbox

@@ -201,6 +201,7 @@ def watch(
             process = subprocess.Popen(argv, stdin=stdin, stdout=pipe, stderr=pipe, start_new_session=True, **options)
     except OSError as error:  # no process, memory, disk or descriptor left, or the command is gone
         raise SandboxError(f"{argv[0]} cannot be started: {error}") from error
+    assert process.stdout and process.stderr
     with process.stdout as stdout, process.stderr as stderr:
         try:
             output, ended = _read(stdout.fileno(), call.output_bytes, WALL_FACTOR * call.cpu_seconds + spare_seconds)
