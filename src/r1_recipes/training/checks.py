@@ -37,16 +37,6 @@ def check_files(path: Path, settings: dict[str, Any]) -> None:
                 raise RecipeError(f"{path}: {key}: {name} does not exist yet. Fix: run {sibling} first, which makes it")
 
 
-def check_starts(recipe: Recipe) -> None:
-    """Do :func:`check_files` and :func:`check_rewards`.
-
-    Raises:
-        RecipeError: as they do.
-    """
-    check_rewards(recipe)
-    check_files(recipe.path, recipe.settings)
-
-
 def check_rewards(recipe: Recipe) -> None:
     """Call ``check_start()`` of the rewards that have one; a smoke run's rewards judge nothing.
 
