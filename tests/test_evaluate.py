@@ -12,10 +12,9 @@ import yaml
 
 from r1_recipes import evaluate
 from r1_recipes.common.errors import RecipeError
-from r1_recipes.metrics import rows
 from r1_recipes.metrics.intervals import mean_interval, paired_difference
-from r1_recipes.metrics.rows import rows_to_judge
-from r1_recipes.metrics.scores import Scores, verdicts
+from r1_recipes.metrics.rows import _judgeable, judges_of, rows_to_judge
+from r1_recipes.metrics.scores import Scores, _majority, judge, verdicts
 from r1_recipes.metrics.tables import difference_line, markdown_table
 from tests.chat_server import chat_server, reply
 from tests.conftest import RECIPES, REPOSITORY
@@ -59,7 +58,7 @@ def test_interval_of_values_that_are_no_shares():
 
 @pytest.mark.parametrize("degrees, table", [(3, 3.182), (5, 2.571), (9, 2.262), (29, 2.045), (199, 1.972)])
 def test_student_s_t_against_the_printed_table(degrees, table):
-    from r1_recipes.evaluate import _student
+    from r1_recipes.metrics.intervals import _student
 
     assert _student(degrees) == pytest.approx(table, abs=0.004)
 
@@ -212,9 +211,7 @@ def test_pass_at_k_is_unbiased():
     ],
 )
 def test_majority(answers, right, expected):
-    from r1_recipes.evaluate import _majority
-
-    assert _majority([{"answer": a, "correct": r} for a, r in zip(answers, right, strict=True)]) == expected
+    assert _majority(answers, right) == expected
 
 
 @pytest.mark.parametrize(
@@ -233,7 +230,6 @@ def test_majority(answers, right, expected):
     ],
 )
 def test_lenient_verdicts(text, gold, expected):
-    from r1_recipes.metrics.scores import verdicts
     from r1_recipes.prompts.formats import FORMATS
     from r1_recipes.rewards import get_reward_funcs
 
@@ -243,7 +239,6 @@ def test_lenient_verdicts(text, gold, expected):
 
 
 def test_lenient_verdicts_ask_a_row_s_own_scorer():
-    from r1_recipes.metrics.scores import verdicts
     from r1_recipes.prompts.formats import FORMATS
     from r1_recipes.rewards import get_reward_funcs
 
@@ -275,7 +270,7 @@ def test_reading_a_prompt_once_changes_no_completion(tmp_path):
     import torch
     from transformers import AutoModelForCausalLM, AutoTokenizer
 
-    from r1_recipes.completions.backends import complete, sampling
+    from r1_recipes.completions.transformers import complete, sampling
     from r1_recipes.models.smoke import build_tiny_model
 
     folder = build_tiny_model(tmp_path, {})
@@ -460,7 +455,7 @@ def test_a_model_behind_a_server_is_judged_like_any_other(benchmark, tmp_path, c
     ],
 )
 def test_a_benchmark_that_cannot_work_is_refused_before_anything_is_loaded(benchmark, changes, arguments, message, capsys, monkeypatch):
-    monkeypatch.setattr(rows, "rows_to_judge", lambda recipe: pytest.fail("nothing may be loaded"))
+    monkeypatch.setattr(evaluate, "rows_to_judge", lambda recipe: pytest.fail("nothing may be loaded"))
     model = [] if "missing" in message else ["--model", "nowhere"]
     with pytest.raises(SystemExit):
         evaluate.main([benchmark(**changes), *model, *arguments])
@@ -488,14 +483,14 @@ def test_rows_that_nobody_can_judge_are_counted_and_left_out(benchmark, tmp_path
     ]
     data = tmp_path / "rows.jsonl"
     data.write_text("".join(json.dumps(row) + "\n" for row in rows))
-    recipe = evaluate.load_recipe([benchmark(dataset_name=str(data), reward_funcs=["format"])])
+    recipe = evaluate.load_benchmark([benchmark(dataset_name=str(data), reward_funcs=["format"])])
     assert recipe.method == "evaluate"
     assert rows_to_judge(recipe)[0]["solution"] == ["4"]
     said = "1 of 2 rows are judged by none of accuracy and are left out; the first is row 1 (gold 'because it is so')"
     assert said in caplog.text
     data.write_text(json.dumps(rows[1]) + "\n")
     with pytest.raises(RecipeError, match=r"no row can be judged: accuracy .*'because it is so'"):
-        rows_to_judge(evaluate.load_recipe([benchmark(dataset_name=str(data), reward_funcs=["accuracy"])]))
+        rows_to_judge(evaluate.load_benchmark([benchmark(dataset_name=str(data), reward_funcs=["accuracy"])]))
 
 
 # A row of each set in its true columns (invented), a right answer, and a wrong one.
@@ -525,21 +520,20 @@ def test_every_benchmark_has_a_row_here():
 
 @pytest.mark.parametrize("name", BENCHMARKS)
 def test_a_shipped_benchmark_reads_its_set_and_judges_it(name, tmp_path, monkeypatch):
-    from r1_recipes.completions.backends import Completion
+    from r1_recipes.completions.types import Completion
     from r1_recipes.prompts.formats import FORMATS
 
     row, right, wrong = BENCHMARKS[name]
     data = tmp_path / "rows.jsonl"
     data.write_text(json.dumps(row) + "\n")
-    recipe = evaluate.load_recipe([str(REPOSITORY / "recipes" / "benchmarks" / f"{name}.yaml"), "--dataset_name", str(data)])
+    recipe = evaluate.load_benchmark([str(REPOSITORY / "recipes" / "benchmarks" / f"{name}.yaml"), "--dataset_name", str(data)])
     assert recipe.script.num_samples >= 1 and recipe.training.max_completion_length >= 1024
     rows = rows_to_judge(recipe)[0]
     fmt = FORMATS[recipe.script.response_format]
     texts = [fmt.render("It is so.", right), fmt.render("It is so.", wrong), f"So the answer is {right}"]
     groups = [[Completion(text, 20, "stop") for text in texts]]
-    scores, table = evaluate._judge("m", fmt, rows, groups, 2, evaluate._judges(recipe, fmt), {}, None)
-    assert [record["correct"] for record in table] == [True, False, False]
-    assert [record["lenient"] for record in table] == [True, False, True]
+    scores, table = judge("m", fmt, rows, groups, 2, judges_of(recipe, fmt), {}, None)
+    assert (table["correct"], table["lenient"]) == ([True, False, False], [True, False, True])
     assert scores.greedy == [1.0] and scores.sampled == [0.0] and scores.sampled_lenient == [0.5]
 
 
@@ -598,11 +592,11 @@ def starts_alike(completions, solution, **columns):
 def test_golds_in_words_are_judged_by_the_recipe_s_first_reward_that_judges_them(words, changes, strict, lenient):
     from r1_recipes.prompts.formats import FORMATS
 
-    recipe = evaluate.load_recipe([words(**changes)])
+    recipe = evaluate.load_benchmark([words(**changes)])
     fmt = FORMATS["think_answer"]
     rows = [{"prompt": "?", "solution": gold} for gold in ("Paris", "James Joyce", "James Joyce")]
     texts = [fmt.render("So.", "Paris."), "The answer is James Joyce", "I do not know"]
-    assert verdicts(fmt, evaluate._judges(recipe, fmt), rows, texts) == (strict, lenient)
+    assert verdicts(fmt, judges_of(recipe, fmt), rows, texts) == (strict, lenient)
 
 
 def test_the_command_judges_golds_in_words(words, tmp_path, capsys):
@@ -615,7 +609,7 @@ def test_the_command_judges_golds_in_words(words, tmp_path, capsys):
 def test_rows_of_two_tasks_are_judged_by_task_rewards(words):
     own = "tests.test_evaluate:starts_alike"
     tasks = {"task_rewards": {"Paris": ["exact_match"], "James Joyce": [own]}, "task_column": "solution"}
-    recipe = evaluate.load_recipe([words(reward_funcs=["exact_match", own], **tasks)])
+    recipe = evaluate.load_benchmark([words(reward_funcs=["exact_match", own], **tasks)])
     assert rows_to_judge(recipe)[0]["solution"][:] == ["Paris", "James Joyce"]
 
 
@@ -626,13 +620,13 @@ def test_what_can_be_judged_is_found_without_decoding_pictures(words):
 
     row = {"prompt": [{"role": "user", "content": "?"}], "solution": "4", "image": {"bytes": b"no picture", "path": None}}
     rows = Dataset.from_list([row]).cast_column("image", Image())
-    assert len(evaluate._judgeable(evaluate.load_recipe([words()]), FORMATS["think_answer"], rows)) == 1
+    assert len(_judgeable(evaluate.load_benchmark([words()]), FORMATS["think_answer"], rows)) == 1
 
 
 def test_rows_held_out_by_the_command_alone_are_said_to_be(words, tmp_path, capsys):
     run = tmp_path / "run"
     run.mkdir()
-    recipe = evaluate.load_recipe([words(), "--dataset_train_split", "train[:1]", "--dataset_test_split", "train[1:]"])
+    recipe = evaluate.load_benchmark([words(), "--dataset_train_split", "train[:1]", "--dataset_test_split", "train[1:]"])
     (run / "run.json").write_text("{}")
     kept = {"dataset_name": recipe.script.dataset_name, "dataset_train_split": "train"}
     (run / "recipe.yaml").write_text(yaml.safe_dump(kept))
@@ -645,8 +639,8 @@ def test_rows_held_out_by_the_command_alone_are_said_to_be(words, tmp_path, caps
 
 
 def test_majority_of_words():
-    samples = [{"answer": answer, "correct": "paris" in answer.lower()} for answer in ("Rome", "Paris", "paris.", "Rom")]
-    assert evaluate._majority(samples) == 1.0
+    answers = ["Rome", "Paris", "paris.", "Rom"]
+    assert _majority(answers, ["paris" in answer.lower() for answer in answers]) == 1.0
 
 
 @pytest.mark.parametrize(
@@ -663,7 +657,7 @@ def test_majority_of_words():
     ],
 )
 def test_training_rows_are_not_called_held_out(words, changes, said):
-    recipe = evaluate.load_recipe([words(**changes)])
+    recipe = evaluate.load_benchmark([words(**changes)])
     if said:
         with pytest.raises(RecipeError, match=said):
             rows_to_judge(recipe)
@@ -688,8 +682,8 @@ def test_a_reward_of_one_s_own_sees_tokens_and_is_asked_once(words):
     from r1_recipes.prompts.formats import FORMATS
     from r1_recipes.rewards.call import score
 
-    recipe = evaluate.load_recipe([words(reward_funcs=["tests.test_evaluate:counts"])])
-    judges = evaluate._judges(recipe, FORMATS["think_answer"])
+    recipe = evaluate.load_benchmark([words(reward_funcs=["tests.test_evaluate:counts"])])
+    judges = judges_of(recipe, FORMATS["think_answer"])
     ((name, judge),) = judges.items()
     counts.calls = 0
     rows = [{"prompt": "?", "solution": "x"}] * 2

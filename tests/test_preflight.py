@@ -17,7 +17,7 @@ from transformers.trainer_pt_utils import AcceleratorConfig
 
 from r1_recipes import preflight
 from r1_recipes.common.errors import RecipeError
-from r1_recipes.completions.backends import Completion
+from r1_recipes.completions.types import Completion
 from r1_recipes.models.tokenizer import CHATML
 from r1_recipes.preflight_checks import fit, resolve, signal
 from r1_recipes.preflight_checks.findings import Report, listed, spread
@@ -108,9 +108,9 @@ def canned(monkeypatch):
 
     def use(groups: list[list[Completion]]) -> None:
         waiting = list(groups)
-        monkeypatch.setattr("r1_recipes.completions.backends.load_model", lambda recipe: None)
+        monkeypatch.setattr("r1_recipes.completions.transformers.load_model", lambda recipe: None)
         monkeypatch.setattr(
-            "r1_recipes.completions.backends.complete", lambda model, tokenizer, prompts, *_: [[waiting.pop(0) for _ in prompts]]
+            "r1_recipes.completions.transformers.complete", lambda model, tokenizer, prompts, *_: [[waiting.pop(0) for _ in prompts]]
         )
 
     return use
@@ -503,16 +503,16 @@ def test_scores_that_are_none_belong_to_nobody():
 
 
 def test_a_random_model_is_sampled_with_the_recipes_settings(recipe, monkeypatch):
-    from r1_recipes.completions import backends
+    from r1_recipes.completions import transformers
 
     seen = []
-    complete = backends.complete
+    complete = transformers.complete
 
-    def watched(model, tokenizer, prompts, ways, limit):
-        seen.append((len(prompts), ways, limit))
-        return complete(model, tokenizer, prompts, ways, limit)
+    def watched(model, tokenizer, prompts, sampling_plans, limit):
+        seen.append((len(prompts), sampling_plans, limit))
+        return complete(model, tokenizer, prompts, sampling_plans, limit)
 
-    monkeypatch.setattr(backends, "complete", watched)
+    monkeypatch.setattr(transformers, "complete", watched)
     changes = {"temperature": 0.7, "top_k": 5, "generation_kwargs": {"no_repeat_ngram_size": 3}, "num_generations": 4}
     path = recipe(reward_funcs=["tests.conftest:letters"], **changes)
     report = check(path, "--max_completion_length", "16", use_model=True, groups=2)

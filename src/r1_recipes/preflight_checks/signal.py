@@ -19,7 +19,7 @@ from r1_recipes.rewards.call import score
 if TYPE_CHECKING:
     from datasets import Dataset
 
-    from r1_recipes.completions.backends import Completion
+    from r1_recipes.completions.types import Completion
 
 _SHOWN = 5
 # Shares of groups without any spread, and of completions that are cut, from which a run is doubtful, and from which it is in vain.
@@ -78,7 +78,7 @@ def sample(recipe: Recipe, rows: Dataset, tokenizer: Any, *, groups: int, second
     from tqdm.auto import tqdm
     from transformers import set_seed
 
-    from r1_recipes.completions.backends import complete, load_model, sampling
+    from r1_recipes.completions.transformers import complete, load_model, sampling
 
     training = recipe.training
     settings = sampling(training) | (training.generation_kwargs or {})
@@ -94,8 +94,8 @@ def sample(recipe: Recipe, rows: Dataset, tokenizer: Any, *, groups: int, second
                 # Where all at once would take too long, one group is better than none.
                 count = at_once if sampled else 1
                 batch, waiting = waiting[:count], waiting[count:]
-                way = (settings | {"max_time": left}, training.num_generations)
-                found = complete(model, tokenizer, [row["prompt"] for row in batch], [way], training.max_completion_length)[0]
+                plan = (settings | {"max_time": left}, training.num_generations)
+                found = complete(model, tokenizer, [row["prompt"] for row in batch], [plan], training.max_completion_length)[0]
                 # Cut by the clock, not by the recipe; the groups without such a completion are the short ones, and would mislead.
                 if any(c.finish_reason == "length" and c.tokens < training.max_completion_length for group in found for c in group):
                     break

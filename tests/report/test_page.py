@@ -10,7 +10,6 @@ import logging
 import re
 import subprocess
 import sys
-from collections import defaultdict
 from collections.abc import Callable, Sequence
 from html.parser import HTMLParser
 from pathlib import Path
@@ -29,13 +28,14 @@ from r1_recipes.common.errors import RecipeError
 from r1_recipes.metrics.intervals import mean_interval
 from r1_recipes.report import __main__, completions, page
 from r1_recipes.report import page as report_page
-from r1_recipes.report.completions import read_completions
+from r1_recipes.report.completions import columns, pack_completions, read_completions
 from r1_recipes.report.flags import find_flags
 from r1_recipes.report.page import build, refresh, run_names, write
-from r1_recipes.report.read import read_run
+from r1_recipes.report.read import finite, read_run
 from r1_recipes.training import callbacks
 
-ASSETS = Path(report.__file__).parent / "report_assets"
+SOURCE = Path(report.__file__).parent
+ASSETS = SOURCE / "assets"
 EVIL = "</script><script>window.hacked = 1</script><!-- <script> & \u2028 @packed@ <img src=x onerror='window.hacked = 1'>"
 
 
@@ -157,7 +157,7 @@ def test_hostile_texts_stay_data(tmp_path: Path) -> None:
     st.recursive(st.text() | st.integers(-(2**53), 2**53) | st.none(), lambda inner: st.lists(inner) | st.dictionaries(st.text(), inner))
 )
 def test_embedded_json_is_whole_and_holds_no_markup(value: Any) -> None:
-    text = report._embedded(value)
+    text = page._embedded(value)
     assert not set("<>") & set(text)
     assert json.loads(text) == value
 
@@ -292,10 +292,11 @@ def test_completions_are_columns_with_the_weighted_reward(tmp_path: Path) -> Non
         completion(1, "five", "2+3?", accuracy=None, answer_parsed=None, extra_note="x"),
         completion(2, accuracy=float("nan")),
     ]
-    found = read_completions([read_run(write_run(tmp_path / "run", completions={1: rows[:2], 2: rows[2:]}))])
+    read, total = read_completions([read_run(write_run(tmp_path / "run", completions={1: rows[:2], 2: rows[2:]}))])
+    found = columns(read)
     assert (found["rewards"], found["extras"]) == (["accuracy", "format"], ["answer_parsed", "solution", "extra_note"])
     assert found["prompts"] == ["[user]\n2+2?", "[user]\n2+3?"]
-    assert found["total"] == 3
+    assert total == 3
     assert found["rows"] == {
         "run": [0, 0, 0],
         "step": [1, 1, 2],
@@ -337,13 +338,12 @@ def test_completions_that_do_not_fit_are_thinned_by_whole_steps(tmp_path: Path, 
         for step in range(1, 41)
     }
     run = read_run(write_run(tmp_path / "run", completions=steps))
-    whole = report._pack_completions(read_completions([run]))
-    assert (whole[0], whole[2]) == (160, 160)
-    monkeypatch.setattr(completions, "MAX_COMPLETION_BYTES", len(whole[1]) // 2)
-    total, packed, kept = report._pack_completions(read_completions([run]))
+    whole = pack_completions(read_completions([run])[0])
+    assert whole[1] == 160
+    monkeypatch.setattr(completions, "MAX_COMPLETION_BYTES", len(whole[0]) // 2)
+    packed, kept = pack_completions(read_completions([run])[0])
     found = json.loads(gzip.decompress(base64.b64decode(packed)))
-    assert len(packed) <= len(whole[1]) // 2
-    assert total == 160
+    assert len(packed) <= len(whole[0]) // 2
     assert 40 <= kept == len(found["rows"]["step"]) <= 80
     shown = sorted(set(found["rows"]["step"]))
     assert (shown[0], shown[-1]) == (1, 40)
@@ -354,9 +354,9 @@ def test_completions_that_do_not_fit_are_thinned_by_whole_steps(tmp_path: Path, 
 def test_files_are_left_out_unread_where_there_are_too_many_rows(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(completions, "MAX_COMPLETIONS", 5)
     run = read_run(write_run(tmp_path / "run", completions={step: [completion(step)] for step in range(1, 10)}))
-    found = read_completions([run])
+    rows, total = read_completions([run])
     # 9 files, 5 of them, evenly: 0, 2, 4, 6, 8.
-    assert (found["total"], found["rows"]["step"]) == (9, [1, 3, 5, 7, 9])
+    assert (total, [row["step"] for row in rows]) == (9, [1, 3, 5, 7, 9])
 
 
 def test_long_curves_are_thinned_and_said_so(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -383,7 +383,7 @@ def test_evaluations_beside_the_run(tmp_path: Path) -> None:
     entry = {"model": "out/n", "pass_at": {"2": [0.5, 0.25, 0.75], "x": [1]}, "rewards": {"format": [1.0, None, 0.5], "none": [None]}}
     (folder / "evaluation" / "results.json").write_text(json.dumps([entry]), encoding="utf-8")
     data = page_of(folder).data
-    interval = [report._finite(bound) for bound in mean_interval(right)]
+    interval = [finite(bound) for bound in mean_interval(right)]
     assert interval[0] == 0.75
     assert data["evaluations"] == [
         {"source": "eval.json", "label": "m", "model": "out/m", "values": {"pass@1": [0.5, 0.25, 0.75]}},
@@ -427,7 +427,7 @@ def test_every_language_says_everything() -> None:
 def test_every_string_that_is_asked_for_is_there_and_none_else() -> None:
     table = json.loads((ASSETS / "strings.json").read_text(encoding="utf-8"))["en"]
     script = (ASSETS / "report.js").read_text(encoding="utf-8")
-    source = Path(report.__file__).read_text(encoding="utf-8")
+    source = "".join(path.read_text(encoding="utf-8") for path in SOURCE.glob("*.py"))
     asked = set(re.findall(r'data-(?:text|label)="(\w+)"', (ASSETS / "page.html").read_text(encoding="utf-8")))
     asked |= set(re.findall(r'\b(?:t|titled)\(\s*"([\w:]+)"', script))
     asked |= {f"g:{group}" for group in re.findall(r'\bchart\("(\w+)"', script)}
@@ -491,7 +491,7 @@ def test_refresh_costs_no_run(tmp_path: Path, caplog: pytest.LogCaptureFixture, 
 
 def test_callback_notes_hardware_and_refreshes_with_every_save(tmp_path: Path) -> None:
     folder = write_run(tmp_path / "run")
-    watcher = callbacks.callback(folder)
+    watcher = callbacks.Report(folder)
     worker = SimpleNamespace(is_world_process_zero=False)
     watcher.on_train_begin(SimpleNamespace(world_size=2), worker, None)
     watcher.on_save(None, worker, None)
@@ -541,44 +541,43 @@ def test_a_run_leaves_its_report_with_every_save_at_the_end_and_when_it_is_stopp
 
 
 def test_phases_of_a_step_reach_the_metrics(monkeypatch: pytest.MonkeyPatch) -> None:
+    from trl import GRPOTrainer
+
+    from r1_recipes.training import trainer as module
+
     clock = iter(range(100))
-    monkeypatch.setattr(report, "time", SimpleNamespace(perf_counter=lambda: float(next(clock))))
-    added: list[Any] = []
-    trainer = SimpleNamespace(
-        model=SimpleNamespace(training=True),
-        _metrics={"train": defaultdict(list), "eval": defaultdict(list)},
-        _generate=lambda prompts: prompts,
-        _calculate_rewards=lambda *args: list(args),
-        add_callback=added.append,
-    )
-    report.time_phases(trainer)
+    monkeypatch.setattr(module, "time", SimpleNamespace(perf_counter=lambda: float(next(clock))))
+    monkeypatch.setattr(GRPOTrainer, "_generate", lambda self, prompts: prompts)
+    monkeypatch.setattr(GRPOTrainer, "_calculate_rewards", lambda self, *args: list(args))
+    logged: list[dict[str, float]] = []
+    monkeypatch.setattr(module._CompletionsOnTensorBoard, "log", lambda self, logs, start: logged.append(logs))
+    trainer = module.RecipeGRPOTrainer.__new__(module.RecipeGRPOTrainer)
+    trainer.model, trainer.state = SimpleNamespace(training=True), SimpleNamespace(global_step=1)
+    trainer._seconds, trainer._logged_step = {"time/generation": 0.0, "time/rewards": 0.0}, 0
     assert trainer._generate(["a"]) == ["a"]
     assert trainer._generate(["b"]) == ["b"]
-    assert trainer._calculate_rewards(1, 2) == [1, 2]
+    assert trainer._calculate_rewards(1, 2, 3, 4) == [1, 2, 3, 4]
     trainer.model.training = False
     trainer._generate(["held out"])
-    (phases,) = added
-    phases.on_step_end(None, None, None)
-    phases.on_step_end(None, None, None)
+    trainer.log({"loss": 0.0})
+    trainer.state.global_step = 2
+    trainer.log({"loss": 0.0})
     # Each call takes one tick; what evaluation generates is not the step's; the second step generated nothing.
-    assert trainer._metrics["train"] == {"time/generation": [2.0, 0.0], "time/rewards": [1.0, 0.0]}
-    assert trainer._metrics["eval"] == {}
-
-
-def test_trl_has_what_is_timed() -> None:
-    trainer = pytest.importorskip("trl").GRPOTrainer
-    assert all(callable(getattr(trainer, name)) for name in ("_generate", "_calculate_rewards"))
+    assert logged == [
+        {"loss": 0.0, "time/generation": 2.0, "time/rewards": 1.0},
+        {"loss": 0.0, "time/generation": 0.0, "time/rewards": 0.0},
+    ]
 
 
 def test_needs_no_torch() -> None:
-    code = "import sys, r1_recipes.report; sys.exit(any(name in sys.modules for name in ('torch', 'transformers', 'trl', 'pyarrow')))"
+    code = "import sys, r1_recipes.report.page; sys.exit(any(name in sys.modules for name in ('torch', 'transformers', 'trl', 'pyarrow')))"
     assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
 
 
 def test_the_time_of_training_is_that_of_all_sessions(tmp_path: Path) -> None:
     def seconds(*entries: dict[str, float]) -> float | None:
         (tmp_path / "metrics.jsonl").write_text("".join(json.dumps(entry) + "\n" for entry in entries), encoding="utf-8")
-        return report._seconds(read_run(tmp_path))
+        return page._seconds(read_run(tmp_path))
 
     # Two sessions; the first was killed. Entries every second step stand for both.
     assert seconds({"step": 2, "step_time": 3.0}, {"step": 4, "step_time": 5.0}, {"step": 4, "train_runtime": 1.0}) == 16.0
