@@ -22,9 +22,9 @@ from r1_recipes.recipe import load_recipe
 from r1_recipes.rewards import get_reward_funcs, route
 from r1_recipes.runs import checkpoints
 from r1_recipes.training.checks import check_one_folder
+from tests.completions.test_store import record
 from tests.conftest import REPOSITORY, SUMS, log_lines, metrics, weights
 from tests.test_faults import assert_same_run
-from tests.test_shards import record
 from tests.two_processes import grpo_training, settings, training
 
 

@@ -50,7 +50,10 @@ def main(argv: Sequence[str] | None = None) -> None:
                 if processes.is_main_process():
                     store.reload()
                     store.check_whole(rows)
-                    _report_failures(store)
+                    if store.failed:
+                        first = next(record["error"] for record in store if record["error"])
+                        failed = len(store.failed)
+                        logger.warning("%d rows failed for good (--retry_failed true asks again); the first: %s", failed, first)
                     select_and_write(run, store, fmt)
             except KeyboardInterrupt:
                 logger.warning("stopped with %d rows stored; the same command goes on from there", len(store))
@@ -61,10 +64,7 @@ def generate(run: Run, store: ShardStore) -> tuple[ResponseFormat, int]:
     """Write the completions that ``store`` does not hold yet.
 
     Returns:
-        The response format, with the prefill that the backend's chat template brings, and the number of rows that the recipe has.
-
-    Raises:
-        RecipeError: data or backend cannot be used, the disk is full, or the store answers other prompts than the recipe asks today.
+        The response format, with the prefill of the backend's chat template, and the number of the recipe's rows.
     """
     from tqdm.auto import tqdm
 
@@ -106,18 +106,8 @@ def generate(run: Run, store: ShardStore) -> tuple[ResponseFormat, int]:
     return fmt, len(rows)
 
 
-def _report_failures(store: ShardStore) -> None:
-    if store.failed:
-        first = next(record["error"] for record in store if record["error"])
-        logger.warning("%d rows failed for good (--retry_failed true asks again); the first: %s", len(store.failed), first)
-
-
 def _pending(rows: Dataset, store: ShardStore, *, retry_failed: bool) -> list[int]:
-    """Indices of the rows that have no record yet.
-
-    Raises:
-        RecipeError: a record answers another prompt than the row of its index: data, format or prompt were changed.
-    """
+    """Indices of the rows that have no record yet; records of other prompts or golds than today's are an error."""
     remedy = "choose another --output_dir, or remove this one"
     beyond = [index for index in store.digests if index >= len(rows)]
     if beyond:
@@ -139,11 +129,7 @@ def _pending(rows: Dataset, store: ShardStore, *, retry_failed: bool) -> list[in
 
 
 def select_and_write(run: Run, store: ShardStore, fmt: ResponseFormat) -> None:
-    """Select among the stored completions by the recipe's ``keep`` rules, write the dataset, and say what became of all of them.
-
-    Raises:
-        RecipeError: nothing is left (the message holds the yield table), or a server that judges fails.
-    """
+    """Select among the stored completions by the recipe's ``keep`` rules, write the dataset, and say what became of all of them."""
     recipe, folder = run.recipe, run.output_dir / DATASET
     if folder.is_dir() and run_dir.is_finished(run.output_dir) and not run_dir.changed_settings(recipe, run.output_dir):
         console.say(f"already done: {folder}")

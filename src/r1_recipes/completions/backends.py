@@ -18,11 +18,7 @@ if TYPE_CHECKING:
 
 
 def load_format(recipe: Recipe, backend: str) -> tuple[PreTrainedTokenizerBase | None, ResponseFormat]:
-    """Load the tokenizer (``None``: the server keeps its own) and the format that reads the backend's completions.
-
-    Raises:
-        RecipeError: as :func:`r1_recipes.models.tokenizer.load_tokenizer`.
-    """
+    """Load the tokenizer (``None``: the server keeps its own) and the format that reads the backend's completions."""
     if backend == "openai":
         # The server writes the prefill, by its model's chat template; completions come without it and are read with it in front.
         script = recipe.script
@@ -31,11 +27,7 @@ def load_format(recipe: Recipe, backend: str) -> tuple[PreTrainedTokenizerBase |
 
 
 def get_backend(recipe: Recipe, tokenizer: PreTrainedTokenizerBase | None, backend: str) -> Backend:
-    """Load the recipe's model into a backend.
-
-    Args:
-        recipe: its ``training`` holds :class:`~r1_recipes.recipe.types.SamplingSettings`.
-        tokenizer: from :func:`load_format`.
+    """Load the recipe's model; ``tokenizer`` is that of :func:`load_format`.
 
     Raises:
         RecipeError: a package, a GPU, the model or the server's address is missing.

@@ -27,11 +27,6 @@ SHARD_ROWS = 1000
 class ShardStore:
     """Append-only records by ``index``, in ``folder/shard-00000.jsonl`` and on; a context manager that locks the folder.
 
-    Args:
-        folder: made if missing.
-        shard_rows: records per shard.
-        rank, world_size: of the processes of one run, each of which appends to shards of its own (see :meth:`shared`).
-
     Attributes:
         digests: index -> digest of the row that the stored record answers.
         failed: indices whose record holds an error.
@@ -124,10 +119,7 @@ class ShardStore:
         (self.failed.add if record["error"] else self.failed.discard)(index)
 
     def append(self, record: dict[str, Any]) -> None:
-        """Write a record and make sure that it is on the disk.
-
-        Args:
-            record: JSON-able, with ``index``, ``digest`` (:func:`row_digest`), ``error`` and ``completions``.
+        """Write a record (``index``, ``digest``, ``error``, ``completions`` and more) and make sure that it is on the disk.
 
         Raises:
             RecipeError: the disk is full or cannot be written; everything stored before is still whole.
@@ -177,11 +169,7 @@ def _append(path: Path, line: bytes) -> int:
 
 
 def _check_record(record: dict[str, Any]) -> None:
-    """Check the kinds of what is read later: the folder may be somebody else's.
-
-    Raises:
-        KeyError, TypeError: a part is missing, or of another kind.
-    """
+    """Raise KeyError or TypeError if what is read later is missing or of another kind: the folder may be somebody else's."""
     fields = [(record, "index", int), (record, "digest", str), (record, "error", str | None), (record, "completions", list)]
     for completion in record["completions"]:
         fields += [(completion, "text", str), (completion, "tokens", int), (completion, "finish_reason", str | None)]

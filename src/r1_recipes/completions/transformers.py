@@ -36,11 +36,7 @@ def load_model(recipe: Recipe) -> PreTrainedModel:
 
 
 def sampling(settings: GRPOConfig | SamplingSettings, temperature: float | None = None) -> dict[str, Any]:
-    """Transformers' generation arguments for a recipe's sampling keys.
-
-    Args:
-        temperature: replaces the recipe's; 0 is greedy.
-    """
+    """Transformers' generation arguments for a recipe's sampling keys; ``temperature`` replaces the recipe's, 0 is greedy."""
     temperature = settings.temperature if temperature is None else temperature
     if temperature == 0:
         # None, not the defaults: Transformers warns about a temperature that greedy decoding does not use.

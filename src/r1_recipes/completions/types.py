@@ -43,12 +43,7 @@ class Backend(Protocol):
     """Generates completions for requests."""
 
     def run(self, requests: Sequence[Request], sink: Sink, sampling_plans: Sequence[SamplingPlan]) -> None:
-        """Hand each request's completions to ``sink`` as they come in, in any order.
-
-        Args:
-            requests: what to complete.
-            sink: gets a request's completions all at once, in the order of ``sampling_plans``.
-            sampling_plans: each is applied to every request.
+        """Complete every request by every plan; a request goes to ``sink`` when its last completion (in the plans' order) is there.
 
         Raises:
             RecipeError: nothing can be generated at all. A failure of one request goes to ``sink``.

@@ -72,11 +72,7 @@ def _kind_of_rows(recipe: Recipe, fmt: ResponseFormat, rows: Dataset) -> str:
 
 
 def _judgeable(recipe: Recipe, fmt: ResponseFormat, rows: Dataset) -> Dataset:
-    """The rows that some reward can say right or wrong of.
-
-    Raises:
-        RecipeError: there are none, or a reward of the recipe's own fails.
-    """
+    """The rows that some reward can say right or wrong of; it is an error if there are none."""
     judges = judges_of(recipe, fmt)
     try_own_rewards(list(judges), list(judges.values()), rows, fmt, None)
     found: set[int] = set()

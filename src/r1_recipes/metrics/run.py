@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 import logging
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -45,21 +45,16 @@ def evaluate_model(
 ) -> Scores | None:
     """Generate greedily and ``num_samples`` times at the recipe's temperature for every row, and judge.
 
-    If the run has several processes, each generates its share of the rows, and all of them must call this.
+    If the run has several processes, each generates its share of the rows, and all of them must call this; the first gets the scores.
 
     Args:
         name: model path or id; for backend ``"openai"``, the name that the server knows the model by.
-        rows: ``prompt``, ``solution`` and task columns, as :func:`r1_recipes.data.load_dataset` gives them.
+        rows: of :func:`r1_recipes.metrics.rows.rows_to_judge`.
         recipe: a benchmark or a GRPO recipe; its format, rewards and generation settings are used.
-        num_samples: sampled completions per row; 0: only the greedy one.
-        batch_size: completions generated at once (Transformers).
-        label: of the progress bar; ``None``: the last part of the name.
-        folder: keeps the completions, and an interrupted evaluation goes on from them; ``None``: nowhere.
+        label: of the progress bar, in place of the name.
+        folder: keeps the completions, and an interrupted evaluation goes on from them.
         with_models: score with ``reward_model`` and ``match_judge`` too, if the recipe names them.
         judged_on: what the rows are, for the scores.
-
-    Returns:
-        ``None`` on processes other than the first.
 
     Raises:
         RecipeError: the model cannot be loaded, or ``folder`` holds completions of other rows, settings or weights.
@@ -73,7 +68,9 @@ def evaluate_model(
     if rewards and tokenizer is None:
         logger.info("the recipe's rewards are left out: some count tokens, and the server keeps the tokenizer")
         rewards = {}
-    plans = [(0.0, 1), (recipe.training.temperature, num_samples)][: 2 if num_samples else 1]
+    plans = [(0.0, 1)]
+    if num_samples:
+        plans.append((recipe.training.temperature, num_samples))
     digests = _digests(recipe, rows, plans, backend) if folder else []
     with ShardStore.shared(folder / "completions") if folder else contextlib.nullcontext() as store:
         done = _stored(store, digests) if store is not None else {}
@@ -81,16 +78,10 @@ def evaluate_model(
         pending = processes.first(lambda: [index for index in range(len(rows)) if index not in done])
         if done and pending:
             logger.info("%s: %d of %d rows are there already", label or name, len(done), len(rows))
-
-        def keep(index: int, completions: list[Completion]) -> None:
-            made = [dataclasses.asdict(completion) for completion in completions]
-            store.append({"index": index, "digest": digests[index], "error": None, "completions": made})
-
         if pending:
             mine = set(processes.share(pending))
             requests = [Request(index, prompt) for index, prompt in enumerate(rows["prompt"]) if index in mine]
-            generator = get_backend(recipe, tokenizer, backend)
-            made = _generate(generator, requests, plans, label or name, keep if store is not None else None)
+            made = _generate(get_backend(recipe, tokenizer, backend), requests, plans, label or name, store, digests)
             done |= dict(processes.gather(list(made.items())))
     if not processes.is_main_process():
         return None
@@ -123,11 +114,7 @@ def _digests(recipe: Recipe, rows: Dataset, plans: list[SamplingPlan], backend: 
 
 
 def _stored(store: ShardStore, digests: list[str]) -> dict[int, list[Completion]]:
-    """What the store holds.
-
-    Raises:
-        RecipeError: it is not of the rows that ``digests`` are of.
-    """
+    """The stored completions; it is an error if they are of other rows than ``digests``."""
     other = [index for index, digest in store.digests.items() if index >= len(digests) or digests[index] != digest]
     if other:
         folder = store.folder.parent
@@ -140,20 +127,22 @@ def _generate(
     requests: list[Request],
     plans: list[SamplingPlan],
     label: str,
-    keep: Callable[[int, list[Completion]], None] | None = None,
+    store: ShardStore | None = None,
+    digests: Sequence[str] = (),
 ) -> dict[int, list[Completion]]:
     from tqdm.auto import tqdm
 
     done: dict[int, list[Completion]] = {}
     copies = sum(count for _, count in plans)
-    hidden = not processes.is_main_process()
-    with tqdm(total=len(requests) * copies, desc=Path(label).name, unit="completion", disable=hidden) as bar:
+    total = len(requests) * copies
+    with tqdm(total=total, desc=Path(label).name, unit="completion", disable=not processes.is_main_process()) as bar:
 
         def sink(index: int, completions: list[Completion], error: str | None) -> None:
             if error:
                 raise RecipeError(f"row {index} cannot be completed: {error}")
-            if keep is not None:
-                keep(index, completions)
+            if store is not None:
+                made = [dataclasses.asdict(completion) for completion in completions]
+                store.append({"index": index, "digest": digests[index], "error": None, "completions": made})
             done[index] = completions
             bar.update(copies)
 

@@ -16,7 +16,7 @@ Bounds = list[float | None]
 
 
 def read_evaluations(runs: Sequence[RunData]) -> list[dict[str, Any]]:
-    """Read ``results*``, ``scores*`` and ``eval*.json`` in the runs' directories, in a folder in them, or beside them.
+    """Read the scores in the runs' directories, in a folder in them, or beside them.
 
     Returns:
         One entry per judged model: ``source``, ``label``, ``model`` and ``values``: by column ``[mean, low, high]``, the bounds ``None``

@@ -37,15 +37,11 @@ MAX_POINTS = 2_000
 def run_names(paths: Sequence[Path]) -> list[str]:
     """The shortest ends of the paths that tell the runs apart; a path that is given twice gets a number."""
     parts = [path.resolve().parts for path in paths]
-    for depth in range(1, max(map(len, parts)) + 1):
-        names = ["/".join(part[-depth:]) for part in parts]
-        if len(set(names)) == len(set(parts)):
-            break
-    seen: dict[str, int] = {}
-    for i, name in enumerate(names):
-        seen[name] = seen.get(name, 0) + 1
-        names[i] = name if seen[name] == 1 else f"{name} ({seen[name]})"
-    return names
+    depths = range(1, max(map(len, parts)) + 1)
+    depth = next(depth for depth in depths if len({part[-depth:] for part in parts}) == len(set(parts)))
+    names = ["/".join(part[-depth:]) for part in parts]
+    counts = [names[: i + 1].count(name) for i, name in enumerate(names)]
+    return [name if count == 1 else f"{name} ({count})" for name, count in zip(names, counts, strict=True)]
 
 
 def build(run_dirs: Sequence[Path]) -> str:

@@ -24,43 +24,34 @@ _LARGEST = 1e100
 
 @dataclass
 class RunData:
-    """What a run directory says.
+    """What a run directory says."""
 
-    Attributes:
-        name: short label, unlike the other runs'.
-        path: the directory as it was given.
-        entry: ``run.json``; empty if it cannot be read.
-        settings: ``recipe.yaml``, with what later starts changed; likewise.
-        series: for each metric the logged ``(step, value)`` pairs in order; a value is ``None`` if it was not finite.
-        started: time of the first and of the last line of ``run.log``, ISO 8601.
-        missing: what could not be read, as ``(code, values)``; the codes are keys of the page's table of strings.
-        files: completions files, in order of their names.
-    """
-
-    name: str
+    name: str  # unlike the other runs'
     path: Path
-    entry: dict[str, Any] = field(default_factory=dict)
-    settings: dict[str, Any] = field(default_factory=dict)
+    entry: dict[str, Any] = field(default_factory=dict)  # run.json
+    settings: dict[str, Any] = field(default_factory=dict)  # recipe.yaml, with what later starts changed
+    # For each metric the logged (step, value) pairs in order; a value is None if it was not finite.
     series: dict[str, list[tuple[int, float | None]]] = field(default_factory=dict)
-    started: tuple[str, str] | None = None
+    started: tuple[str, str] | None = None  # time of the first and of the last line of run.log, ISO 8601
+    # What could not be read: a key of the page's table of strings, and its values.
     missing: list[tuple[str, dict[str, Any]]] = field(default_factory=list)
-    files: list[Path] = field(default_factory=list)
+    files: list[Path] = field(default_factory=list)  # of completions
 
     def values(self, key: str) -> list[float]:
         """A metric's finite values, in order of their steps."""
         return [value for _, value in self.series.get(key, ()) if value is not None]
 
     def trend(self, key: str) -> tuple[float, float, int] | None:
-        """Means of a metric at the beginning and at the end of the run, and the points in each; ``None`` if there are too few."""
+        """Means of a metric at the beginning and at the end, and the points in each; ``None`` if there are too few."""
         values = self.values(key)
         if len(values) < MIN_POINTS:
             return None
         window = min(len(values) // 4, MAX_WINDOW)
         return statistics.fmean(values[:window]), statistics.fmean(values[-window:]), window
 
-    def torn(self, name: str, error: Exception | str) -> None:
+    def torn(self, name: str, error: Exception) -> None:
         """Note that a file cannot be read, and why."""
-        self.missing.append(("torn_file", {"file": name, "reason": error if isinstance(error, str) else first_line(error)}))
+        self.missing.append(("torn_file", {"file": name, "reason": first_line(error)}))
 
 
 def read_run(path: Path, name: str | None = None) -> RunData:
@@ -111,13 +102,12 @@ def _mapping(run: RunData, name: str, parse: Callable[[str], Any]) -> dict[str, 
         return {}
     try:
         found = masked(parse(text))
+        if not isinstance(found, dict):
+            raise ValueError(f"a mapping is expected, not {type(found).__name__}")
+        return found
     except (ValueError, RecursionError) as error:
         run.torn(name, error)
         return {}
-    if not isinstance(found, dict):
-        run.torn(name, type(found).__name__)
-        return {}
-    return found
 
 
 def _read_metrics(run: RunData) -> None:
