@@ -70,11 +70,12 @@ def main(argv: Sequence[str] | None = None) -> None:
         if options.output:
             # Two checkpoints may have one last name.
             folders = [options.output / f"{number}_{Path(name).name}" for number, name in enumerate(models, start=1)]
-        scores = [
+        judged = [
             evaluate_model(name, rows, recipe, **settings, folder=folder, with_models=options.with_models, judged_on=what)
             for name, folder in zip(models, folders, strict=True)
         ]
-        if not processes.is_main_process():
+        scores = [one for one in judged if one is not None]
+        if not scores:  # another process has them
             return
         report = _report(models, scores)
         console.say(report)

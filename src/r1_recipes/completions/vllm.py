@@ -80,5 +80,7 @@ class VLLMBackend:
                 index, sample = map(int, output.request_id.split(":"))
                 (answer,) = output.outputs
                 done[index][sample] = Completion(answer.text, len(answer.token_ids), answer.finish_reason or "stop")
-                if None not in done[index]:
-                    sink(index, done.pop(index), None)
+                whole = [completion for completion in done[index] if completion is not None]
+                if len(whole) == len(temperatures):
+                    del done[index]
+                    sink(index, whole, None)

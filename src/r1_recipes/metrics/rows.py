@@ -86,21 +86,19 @@ def _judgeable(recipe: Recipe, fmt: ResponseFormat, rows: Dataset) -> Dataset:
             found |= set(judge.judged({key: rows[key] for key in rows.column_names}))
         else:
             return rows
+    golds = rows["solution"] if "solution" in rows.column_names else [None] * len(rows)
     if not found:
-        gold = rows[0].get("solution")
         raise RecipeError(
-            f"{recipe.path}: no row can be judged: {' and '.join(judges)} can read none of the golds; the first is {gold!r}. "
+            f"{recipe.path}: no row can be judged: {' and '.join(judges)} can read none of the golds; the first is {golds[0]!r}. "
             "Fix: for golds in words, reward_funcs: [answer_match]"
         )
-    if len(found) < len(rows):
-        left = [index for index in range(len(rows)) if index not in found]
-        gold = rows.select_columns("solution")[left[0]]["solution"] if "solution" in rows.column_names else None
+    left = [index for index in range(len(rows)) if index not in found]
+    if left:
         logger.warning(
             "%d of %d rows are judged by none of %s and are left out; the first is row %d (gold %r)",
-            *(len(left), len(rows), ", ".join(judges), left[0], gold),
+            *(len(left), len(rows), ", ".join(judges), left[0], golds[left[0]]),
         )
-        rows = rows.select(sorted(found))
-    return rows
+    return rows.select(sorted(found)) if left else rows
 
 
 def judges_of(recipe: Recipe, fmt: ResponseFormat, *, with_models: bool = False) -> dict[str, Callable]:

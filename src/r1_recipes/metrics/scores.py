@@ -204,7 +204,7 @@ def judge(
         sampled_lenient=[sum(row) / num_samples for row in samples(lenient)],
         majority=[_majority(*row) for row in zip(samples(answers), samples(strict), strict=True)],
         num_samples=num_samples,
-        greedy_format=sum(formed[::copies]) / len(groups),
+        greedy_format=_mean(formed[::copies]) or 0.0,
         sampled_format=_mean(shares),
         language=_mean([value for row in shown(spoken) for value in row]),
         mean_tokens=sum(completion.tokens for completion in shown_completions) / len(shown_completions),
