@@ -15,7 +15,8 @@ from r1_recipes.models.smoke import _TINY_VLM_TEMPLATE
 from r1_recipes.models.tokenizer import CHATML, generation_prompt, load_tokenizer
 from r1_recipes.prompts import served_template
 from r1_recipes.prompts.formats import FORMATS
-from r1_recipes.recipe import Recipe, load_recipe
+from r1_recipes.recipe import load_recipe
+from r1_recipes.recipe.load import Recipe
 from r1_recipes.runs import checkpoints
 from tests.conftest import metrics
 
@@ -231,7 +232,9 @@ def test_what_is_pushed_on_the_way_serves_alike() -> None:
         global_step = 5
 
     folders: list[tuple[str, str]] = []
-    holder, callback = Holder(), served_template.callback("S")
+    from r1_recipes.training.callbacks import ServedTemplate
+
+    holder, callback = Holder(), ServedTemplate("S")
     callback.on_push_begin(Args, State, None, processing_class=holder)
     served = holder.chat_template
     assert served == served_template.wrap(CHATML, system_prompt="S") != CHATML

@@ -11,7 +11,7 @@ from r1_recipes.common.errors import RecipeError, first_line
 from r1_recipes.models.weights import model_path
 from r1_recipes.prompts import served_template
 from r1_recipes.prompts.formats import ResponseFormat, get_response_format, template_prefill
-from r1_recipes.recipe import Recipe
+from r1_recipes.recipe.load import Recipe
 
 if TYPE_CHECKING:
     from transformers import PreTrainedTokenizerBase

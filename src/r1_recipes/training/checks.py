@@ -10,7 +10,7 @@ from typing import Any
 
 from r1_recipes.common import processes
 from r1_recipes.common.errors import RecipeError, install_hint
-from r1_recipes.recipe import Recipe
+from r1_recipes.recipe.load import Recipe
 from r1_recipes.recipe.text import read_yaml
 from r1_recipes.rewards import get_reward_funcs
 
@@ -35,6 +35,16 @@ def check_files(path: Path, settings: dict[str, Any]) -> None:
         for key, name in missing:
             if leaves and Path(name).is_relative_to(str(leaves)):
                 raise RecipeError(f"{path}: {key}: {name} does not exist yet. Fix: run {sibling} first, which makes it")
+
+
+def check_starts(recipe: Recipe) -> None:
+    """Do :func:`check_files` and :func:`check_rewards`.
+
+    Raises:
+        RecipeError: as they do.
+    """
+    check_rewards(recipe)
+    check_files(recipe.path, recipe.settings)
 
 
 def check_rewards(recipe: Recipe) -> None:

@@ -12,7 +12,7 @@ from typing import Any
 
 from r1_recipes.common.errors import RecipeError, install_hint
 from r1_recipes.common.messages import clip, words
-from r1_recipes.recipe import Recipe
+from r1_recipes.recipe.load import Recipe
 
 logger = logging.getLogger(__name__)
 
