@@ -19,7 +19,7 @@ from r1_recipes.models.smoke import build_tiny_model
 from r1_recipes.runs import run_dir
 from tests.conftest import REPOSITORY
 from tests.preflight.test_preflight import model_that_writes
-from tests.test_report import Page
+from tests.report.runs import Page
 
 PIPELINES = sorted((REPOSITORY / "recipes" / "pipelines").glob("*.yaml"))
 

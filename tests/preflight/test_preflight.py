@@ -15,7 +15,7 @@ import pytest
 from pandas import DataFrame
 
 from r1_recipes.common.errors import RecipeError
-from r1_recipes.completions.backends import Completion
+from r1_recipes.completions.types import Completion
 from r1_recipes.models.tokenizer import CHATML
 from r1_recipes.preflight import __main__ as preflight
 from r1_recipes.preflight import signal, surroundings
@@ -521,9 +521,9 @@ def test_a_random_model_is_sampled_with_the_recipes_settings(recipe, monkeypatch
     seen = []
     complete = signal.complete
 
-    def watched(model, tokenizer, prompts, ways, limit):
-        seen.append((len(prompts), ways, limit))
-        return complete(model, tokenizer, prompts, ways, limit)
+    def watched(model, tokenizer, prompts, sampling_plans, limit):
+        seen.append((len(prompts), sampling_plans, limit))
+        return complete(model, tokenizer, prompts, sampling_plans, limit)
 
     monkeypatch.setattr(signal, "complete", watched)
     changes = {"temperature": 0.7, "top_k": 5, "generation_kwargs": {"no_repeat_ngram_size": 3}, "num_generations": 4}

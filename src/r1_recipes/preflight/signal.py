@@ -7,7 +7,8 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 from r1_recipes.common.errors import RecipeError, first_line
-from r1_recipes.completions.backends import Completion, complete, load_model, sampling
+from r1_recipes.completions.transformers import complete, load_model, sampling
+from r1_recipes.completions.types import Completion
 from r1_recipes.preflight.contract import Rewards, plain
 from r1_recipes.preflight.findings import ERROR, OK, WARNING, Report, spread
 from r1_recipes.prompts.formats import ResponseFormat

@@ -29,13 +29,13 @@ def record(index, text="7", error=None):
 def test_records_come_back_in_order_of_their_index(tmp_path):
     with ShardStore(tmp_path, shard_rows=2) as store:
         for index in (3, 0, 4, 1, 2):
-            store.append([record(index)])
+            store.append(record(index))
         assert list(store) == [record(index) for index in range(5)]
     # 5 rows, 2 a shard
     assert sorted(p.name for p in tmp_path.glob("*.jsonl")) == [f"shard-0000{n}.jsonl" for n in range(3)]
     with ShardStore(tmp_path, shard_rows=2) as store:
         assert len(store) == 5 and list(store)[4] == record(4)
-        store.append([record(5)])
+        store.append(record(5))
     assert len((tmp_path / "shard-00002.jsonl").read_text().splitlines()) == 2
 
 
@@ -44,7 +44,8 @@ def test_records_come_back_in_order_of_their_index(tmp_path):
 def test_a_file_cut_anywhere_keeps_its_whole_records(tmp_path_factory, cut, texts):
     folder = tmp_path_factory.mktemp("cut")
     with ShardStore(folder) as store:
-        store.append([record(index, text) for index, text in enumerate(texts)])
+        for index, text in enumerate(texts):
+            store.append(record(index, text))
     (path,) = folder.glob("*.jsonl")
     content = path.read_bytes()
     kept = content[: max(0, len(content) - cut)]
@@ -52,21 +53,24 @@ def test_a_file_cut_anywhere_keeps_its_whole_records(tmp_path_factory, cut, text
     whole = kept.count(b"\n")
     with ShardStore(folder) as store:
         assert list(store) == [record(index, text) for index, text in enumerate(texts[:whole])]
-        store.append([record(index, text) for index, text in enumerate(texts[whole:], start=whole)])
+        for index, text in enumerate(texts[whole:], start=whole):
+            store.append(record(index, text))
         assert list(store) == [record(index, text) for index, text in enumerate(texts)]
 
 
 def test_hostile_text_survives(tmp_path):
     texts = ["\ud800 lone", "\x00\x1f\x7f", "\u2028\u2029\r\n", "</s>" * 1000, "𝟕"]
     with ShardStore(tmp_path) as store:
-        store.append([record(index, text) for index, text in enumerate(texts)])
+        for index, text in enumerate(texts):
+            store.append(record(index, text))
     with ShardStore(tmp_path) as store:
         assert [r["completions"][0]["text"] for r in store] == texts
 
 
 def test_a_damaged_line_in_the_middle_is_named(tmp_path):
     with ShardStore(tmp_path) as store:
-        store.append([record(0), record(1)])
+        store.append(record(0))
+        store.append(record(1))
     path = tmp_path / "shard-00000.jsonl"
     lines = path.read_bytes().splitlines(keepends=True)
     path.write_bytes(b"{broken\n" + lines[1])
@@ -134,9 +138,10 @@ def test_a_child_that_outlives_its_parent_does_not_keep_the_folder_locked(tmp_pa
 
 def test_a_row_asked_for_again_counts_once_by_its_last_record(tmp_path):
     with ShardStore(tmp_path) as store:
-        store.append([record(0), record(1, error="InternalServerError")])
+        store.append(record(0))
+        store.append(record(1, error="InternalServerError"))
         assert store.failed == {1}
-        store.append([record(1, "8")])
+        store.append(record(1, "8"))
     with ShardStore(tmp_path) as store:
         assert store.failed == set() and len(store) == 2
         assert [r["completions"][0]["text"] for r in store] == ["7", "8"]
@@ -145,13 +150,13 @@ def test_a_row_asked_for_again_counts_once_by_its_last_record(tmp_path):
 FILL = """
 import sys
 from pathlib import Path
-from r1_recipes.errors import RecipeError
-from r1_recipes.shards import ShardStore
-from tests.test_shards import record
+from r1_recipes.common.errors import RecipeError
+from r1_recipes.completions.store import ShardStore
+from tests.completions.test_store import record
 with ShardStore(Path(sys.argv[1])) as store:
     try:
         for index in range(1000):
-            store.append([record(index, "x" * 1000)])
+            store.append(record(index, "x" * 1000))
     except RecipeError as error:
         sys.exit(f"{len(store)} {error}")
 """
@@ -176,7 +181,7 @@ def test_a_quota_leaves_whole_records_only(tmp_path):
     # a record is a little over 1,000 bytes, so 20,000 bytes hold 15 or so
     stored = _fill_until_refused(tmp_path, limit=20_000)
     with ShardStore(tmp_path) as store:
-        store.append([record(stored)])
+        store.append(record(stored))
         assert len(store) == stored + 1
 
 
@@ -189,7 +194,7 @@ def test_a_full_disk_leaves_whole_records_only(tmp_path):
         assert os.statvfs(tmp_path).f_bavail <= 1  # it was the disk that refused
         subprocess.run(["mount", "-o", "remount,size=256k", str(tmp_path)], check=True)
         with ShardStore(tmp_path) as store:
-            store.append([record(stored)])
+            store.append(record(stored))
             assert len(store) == stored + 1
     finally:
         subprocess.run(["umount", str(tmp_path)], check=True)
