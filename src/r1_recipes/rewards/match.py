@@ -13,7 +13,7 @@ from r1_recipes.common.chat_client import ChatServer
 from r1_recipes.common.errors import RecipeError
 from r1_recipes.common.messages import last_user_text
 from r1_recipes.prompts.formats import boxed_spans
-from r1_recipes.rewards.accuracy import correctness, require_solution
+from r1_recipes.rewards.accuracy import judge
 from r1_recipes.rewards.model import read_score
 from r1_recipes.rewards.registry import AnswerReward, register_reward
 
@@ -113,53 +113,29 @@ def _names(text: str) -> set[str]:
 @register_reward("exact_match")
 @dataclass(frozen=True)
 class ExactMatchReward(AnswerReward):
-    """1.0 where the answer says the column ``solution`` and nothing else, else 0.0; ``None`` where there is no gold.
+    """1.0 if the answer says the column ``solution`` and nothing else, else 0.0; ``None`` if there is no gold.
 
     Range: {0, 1}. Compared are words and numbers: case, punctuation, articles and Markdown do not count, order and signs (``-``, ``<``,
     ``↑``) do. Of an answer in a sentence, what follows "answer is" or stands in a box is compared, too. Two names are not one, so
     hedging does not pay; a synonym is another word: see ``answer_match``.
     """
 
-    def __call__(
-        self,
-        completions: Sequence[Any],
-        solution: Sequence[Any] | None = None,
-        log_extra: Callable[[str, list], None] | None = None,
-        **columns: Any,
-    ) -> list[float | None]:
-        require_solution(self.name, solution, columns)
-        answers = [parsed.answer for parsed in self.parse(completions)]
-        self.log_answers(log_extra, answers, solution)
-        return [
-            None if gold is None or not words(str(gold)) else float(_says(answer, str(gold)))
-            for gold, answer in zip(solution, answers, strict=True)
-        ]
+    def score(self, answer: str | None, gold: str) -> float | None:
+        return float(_says(answer, gold)) if words(gold) else None
 
 
 @register_reward("choice_match")
 @dataclass(frozen=True)
 class ChoiceMatchReward(AnswerReward):
-    """1.0 where the answer is the option's letter in the column ``solution``, else 0.0; ``None`` where the gold is no letter, A to J.
+    """1.0 if the answer is the option's letter in the column ``solution``, else 0.0; ``None`` if the gold is no letter, A to J.
 
     Range: {0, 1}. ``B``, ``(B)``, ``B. pancreas`` and ``The answer is B`` are the same choice; two letters are none, and after a gold
     with words (``B. pancreas``) other words are another answer. Source: open-r1-multimodal, whose geometry problems are half multiple
     choice.
     """
 
-    def __call__(
-        self,
-        completions: Sequence[Any],
-        solution: Sequence[Any] | None = None,
-        log_extra: Callable[[str, list], None] | None = None,
-        **columns: Any,
-    ) -> list[float | None]:
-        require_solution(self.name, solution, columns)
-        answers = [parsed.answer for parsed in self.parse(completions)]
-        self.log_answers(log_extra, answers, solution)
-        return [
-            None if gold is None or option(str(gold)) is None else float(_chooses(answer, str(gold)))
-            for gold, answer in zip(solution, answers, strict=True)
-        ]
+    def score(self, answer: str | None, gold: str) -> float | None:
+        return None if option(gold) is None else float(_chooses(answer, gold))
 
 
 @register_reward("answer_match")
@@ -208,9 +184,8 @@ class AnswerMatchReward(AnswerReward):
         log_metric: Callable[[str, float], None] | None = None,
         **columns: Any,
     ) -> list[float | None]:
-        require_solution(self.name, solution, columns)
-        golds = ["" if gold is None else str(gold).strip() for gold in solution]
-        answers = [parsed.answer for parsed in self.parse(completions)]
+        golds = [(gold or "").strip() for gold in self.golds(solution, columns)]
+        answers = self.answers(completions)
         by_rule = self._by_rule(completions, golds, answers)
         scores: list[float | None] = [None if rule is None else float(bool(rule)) for rule in by_rule]
         asked = [row for row, rule in enumerate(by_rule) if rule == "" and answers[row]] if self.match_judge else []
@@ -231,7 +206,7 @@ class AnswerMatchReward(AnswerReward):
 
     def _by_rule(self, completions: Sequence[Any], golds: list[str], answers: list[str | None]) -> list[str | None]:
         """The rule that accepts each answer, ``""`` where none does, ``None`` where there is no gold."""
-        verdicts = correctness(self.response_format, completions, golds)
+        _, verdicts = judge(self, completions, golds)
         rules: list[str | None] = []
         for gold, answer, verdict in zip(golds, answers, verdicts, strict=True):
             if not words(gold):
