@@ -1,6 +1,7 @@
 # Every target sets up what it needs in .venv and can be run again at any time.
 #   make demo                                    cold start and GRPO on two CPU cores, a quarter of an hour
 #   make r1-mini                                 all of DeepSeek-R1's stages on two CPU cores
+#   make check                                   lint, types and the fast tests, for whoever changes a line: two minutes
 #   make test | make lint
 #   make test-vllm                               vLLM for real, on the CPU, in an environment of its own
 #   make bench                                   verdicts a second against TRL and math-verify, the layer's cost: half an hour, two cores
@@ -8,7 +9,6 @@
 #   make sft                                     the cold start on a CPU; or RECIPE=… CONFIG=…
 #   make generate RECIPE=r1/3_rejection_sampling
 #   make vllm-server RECIPE=gsm8k_qwen05b_server  the server that a recipe with vllm_mode: server trains with
-#   make lm-eval MODEL=outputs/x TASK=gsm8k      a benchmark of recipes/benchmarks by EleutherAI's harness
 #   make distill                                 a short teacher, its answers, SFT on them, on a CPU; or TEACHER=… TEACHER_ARGS=… RECIPE=…
 #   make install EXTRAS=vllm                     on a GPU machine, before recipes with use_vllm: true; adds to what is installed
 
@@ -28,7 +28,7 @@ BASE := $(shell for p in $(PYTHON) python3.11 python3.12 python3.13 python3.14; 
 	$$p -c 'import sys; sys.exit(not (3, 11) <= sys.version_info < (3, 15))' 2>/dev/null && { command -v $$p; break; }; done)
 NO_BASE = test -n "$(BASE)" || { echo "make: Python 3.11 to 3.14 is needed (looked for $(PYTHON), python3.11, python3.12, python3.13, python3.14)" >&2; exit 1; }
 
-.PHONY: install named demo r1-mini test test-vllm lint format grpo sft generate vllm-server distill lm-eval bench clean
+.PHONY: install named demo r1-mini check test test-vllm lint format menu grpo sft generate vllm-server distill bench clean
 # Two pips at once would break one environment.
 .NOTPARALLEL:
 
@@ -86,6 +86,11 @@ lint: install
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 
+# What a change of one line needs; make test is the whole.
+check: lint
+	$(BIN)/mypy
+	$(BIN)/python -m pytest -q -n 2 -m "not slow and not e2e" $(ARGS)
+
 format: install
 	$(BIN)/ruff check --fix .
 	$(BIN)/ruff format .
@@ -125,12 +130,6 @@ else
 	$(BIN)/python -m r1_recipes.generate $(call recipe,$(TEACHER)) $(TEACHER_ARGS)
 	$(BIN)/accelerate launch -q --config_file accelerate_configs/$(CONFIG).yaml -m r1_recipes.sft $(call recipe,$(RECIPE)) $(ARGS)
 endif
-
-# The same rows, prompts and lengths as `python -m r1_recipes.evaluate` with that benchmark; docs/evaluation.md compares the two.
-lm-eval: TASK ?= gsm8k
-lm-eval: install $(VENV)/.extra-lm-eval
-	@test -n "$(MODEL)" || { echo "make $@: name a checkpoint: make $@ MODEL=outputs/gsm8k_qwen05b [TASK=gsm8k] [ARGS='--key value']" >&2; exit 1; }
-	$(BIN)/python -m r1_recipes.lm_eval $(firstword $(wildcard $(TASK)) recipes/benchmarks/$(TASK).yaml) --model $(MODEL) $(ARGS)
 
 bench: install
 	$(BIN)/python benchmarks/run.py $(ARGS)

@@ -128,9 +128,9 @@ def serve(name: str, workers: int | None) -> None:
 def settled(count: int) -> dict[str, int]:
     """Of the rows of both mixes: how many comparisons need no parser, and for how many of those math-verify says the same."""
     from r1_recipes import verification
-    from r1_recipes.verification import judging, reading
+    from r1_recipes.verification import reading, worker
 
-    judging.parse_in_two_stages()
+    worker.parse_in_two_stages()
     found = {"rows": 0, "settled": 0, "equal": 0}
     for mix in MIXES:
         for row in itertools.islice(rows(mix, 5), count // 2):
@@ -140,7 +140,7 @@ def settled(count: int) -> dict[str, int]:
             found["rows"] += 1
             if sides is not None and verdict is not None and gold.words is None:
                 found["settled"] += 1
-                found["equal"] += judging.compare(gold.text, sides) is verdict
+                found["equal"] += worker.compare(gold.text, sides) is verdict
     return found
 
 

@@ -22,23 +22,24 @@ def test_relative_links_lead_somewhere(document):
 def test_every_key_reward_and_format_is_documented():
     from r1_recipes.data import MAPPERS
     from r1_recipes.recipe.types import EvaluateRecipeArguments, GenerateRecipeArguments, GenerationSettings, GRPORecipeArguments
-    from r1_recipes.selection import Deduplicate, Filters, Judge, KeepRules
+    from r1_recipes.selection.rules import Deduplicate, EvaluationSet, Filters, JudgeRule, KeepRules, MixedLanguage, Overlong, Repetitive
 
     text = (REPOSITORY / "docs" / "recipes.md").read_text(encoding="utf-8")
     ours = (GRPORecipeArguments, EvaluateRecipeArguments, GenerateRecipeArguments, GenerationSettings, KeepRules)
     keys = [f.name for kind in ours for f in dataclasses.fields(kind)] + list(MAPPERS)
     for name in (*keys, *REWARDS, *reward_parameters(REWARDS), *FORMATS):
         assert f"`{name}`" in text, name
-    inner = [f.name for kind in (Filters, Deduplicate, Judge) for f in dataclasses.fields(kind)]
+    kinds = (Filters, Overlong, Repetitive, MixedLanguage, Deduplicate, EvaluationSet, JudgeRule)
+    inner = [f.name for kind in kinds for f in dataclasses.fields(kind)]
     assert [name for name in inner if not re.search(rf"\b{name}\b", text)] == []
 
 
 def test_the_limits_of_verification_are_those_of_the_code():
-    from r1_recipes.verification import pool, reading, serving
+    from r1_recipes.verification import pool, reading, worker
 
     text = (REPOSITORY / "docs" / "verification.md").read_text(encoding="utf-8")
-    limits = [f"{pool.QUICK_SECONDS:g} s of its", f"{pool.TASK_SECONDS:g} s a worker", f"{serving.MEMORY_BYTES >> 30} GB of address space"]
-    limits += [f"{serving.RETIRE_TASKS:,} answers, or {serving.RETIRE_BYTES >> 20} MB", f"than {reading.MAX_ANSWER_CHARS:,} characters"]
+    limits = [f"{pool.QUICK_SECONDS:g} s of its", f"{pool.TASK_SECONDS:g} s a worker", f"{worker.MEMORY_BYTES >> 30} GB of address space"]
+    limits += [f"{worker.RETIRE_TASKS:,} answers, or {worker.RETIRE_BYTES >> 20} MB", f"than {reading.MAX_ANSWER_CHARS:,} characters"]
     assert [limit for limit in limits if limit not in text] == []
 
 

@@ -9,7 +9,7 @@ import pytest
 SOURCE = Path(__file__).parent.parent / "src" / "r1_recipes"
 # From the ground up; docs/architecture.md says what each holds.
 FLOORS = (
-    *("common", "prompts", "tasks", "verification", "data", "rewards", "selection", "recipe", "runs", "models", "completions"),
+    *("common", "prompts", "verification", "tasks", "data", "rewards", "selection", "recipe", "runs", "models", "completions"),
     *("metrics", "report", "training", "preflight"),
 )
 FILES = sorted(SOURCE.rglob("*.py"))

@@ -31,7 +31,7 @@ RUNS_TEXT = {
 
 
 def test_every_task_is_decided():
-    decided = [*gym.SCORERS, *gym.SAME_TEXT, *gym.GRADED, *REFUSED, "countdown"]
+    decided = [*gym.SCORED, *gym.SAME_TEXT, *gym.GRADED, *REFUSED, "countdown"]
     assert len(decided) == len(set(decided))
     assert set(decided) == set(DATASETS)
 
@@ -70,7 +70,7 @@ def names_reached(score_answer: FunctionType) -> set[str]:
     return seen
 
 
-@pytest.mark.parametrize("task", sorted(gym.SCORERS))
+@pytest.mark.parametrize("task", sorted(gym.SCORED))
 def test_a_scorer_that_judges_mentions_nothing_that_runs_a_text(task):
     assert names_reached(DATASETS[task][0].score_answer) & RUNS_TEXT == set()
 
@@ -85,7 +85,8 @@ import json, pathlib, sys
 import reasoning_gym
 from reasoning_gym.factory import DATASETS
 from r1_recipes import verification
-from r1_recipes.verification import gym, judging
+from r1_recipes.verification import gym, gym_worker
+import r1_recipes.tasks.countdown
 
 refused = {task for tasks in gym.REFUSED.values() for task in tasks} - {"composite"}
 mark = pathlib.Path(sys.argv[1])
@@ -138,7 +139,7 @@ def raw(task, dataset, answer, entry):
 
 
 found = {}
-for task in sorted({*gym.SCORERS, *gym.SAME_TEXT, *gym.GRADED, *refused}):
+for task in sorted({*gym.SCORED, *gym.SAME_TEXT, *gym.GRADED, *refused}):
     size = 1 if task in refused - WEAK else 5 if task in SLOW else 20
     dataset = reasoning_gym.create_dataset(task, size=size, seed=7)
     entries = [json.loads(json.dumps(entry, default=str)) for entry in dataset]
@@ -148,7 +149,7 @@ for task in sorted({*gym.SCORERS, *gym.SAME_TEXT, *gym.GRADED, *refused}):
 
     def ask(answer, entry):
         spec = json.dumps({"reasoning_gym": task, "entry": entry})
-        return judging.score(spec, answer) if task in gym.SCORERS else verification.score([spec], [answer])[0]
+        return gym_worker.score(spec, answer) if task in gym.SCORED else verification.score([spec], [answer])[0]
 
 
     ask = own if task in refused else ask
@@ -195,12 +196,12 @@ def trial(tmp_path_factory) -> dict[str, dict]:
 
 
 def test_no_scorer_that_judges_runs_the_answer_or_the_row(trial):
-    assert {task: trial[task]["events"] for task in gym.SCORERS if trial[task]["events"]} == {}
+    assert {task: trial[task]["events"] for task in gym.SCORED if trial[task]["events"]} == {}
     assert {task for task in EVALUATE if task in trial and trial[task]["events"]} == EVALUATE - {"composite"}  # the trial would see it
 
 
 def test_none_pays_a_constant_and_each_pays_its_gold(trial):
-    judged = gym.SCORERS | gym.SAME_TEXT | gym.GRADED
+    judged = gym.SCORED | gym.SAME_TEXT | gym.GRADED
     assert {task: trial[task]["wrong"][:3] for task in judged if trial[task]["wrong"]} == {}
     assert {task for task in judged if trial[task]["right"] < trial[task]["golds"]} == set()
     # reasoning-gym's own scorers of these would pay one: the trial would see it
@@ -217,7 +218,7 @@ def test_a_task_that_is_not_used_is_refused_by_name(task):
 
 
 def test_a_task_that_is_not_used_is_not_generated():
-    from r1_recipes.data.sources import reasoning_gym_rows
+    from r1_recipes.tasks.generated import reasoning_gym_rows
 
     with pytest.raises(RecipeError, match="dataset_name: reasoning-gym's task 'puzzle24': its scorer evaluates"):
         reasoning_gym_rows("puzzle24", "train", {})
@@ -249,11 +250,11 @@ def test_a_scorer_of_another_version_runs_nothing_either(tmp_path):
     """In a process of its own, since an audit hook stays."""
     script = f"""
 import json
-from r1_recipes.verification import judging
-judging._scorer("gcd")
+from r1_recipes.verification import gym_worker
+gym_worker._scorer("gcd")
 ran = []
-judging._scorer = lambda task: lambda answer, entry: ran.append(eval(answer)) or 1.0
-print(judging.score('{{"reasoning_gym": "gcd", "entry": {{}}}}', "open({str(tmp_path / "mark")!r}, 'w')"), ran, eval("1 + 1"))
+gym_worker._scorer = lambda task: lambda answer, entry: ran.append(eval(answer)) or 1.0
+print(gym_worker.score('{{"reasoning_gym": "gcd", "entry": {{}}}}', "open({str(tmp_path / "mark")!r}, 'w')"), ran, eval("1 + 1"))
 """
     done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, timeout=120)
     assert done.stdout == "False [] 2\n", done.stderr

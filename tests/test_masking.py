@@ -8,9 +8,10 @@ import sys
 import pytest
 import yaml
 
-from r1_recipes import generate, grpo, preflight, sft
+from r1_recipes import generate, grpo, sft
 from r1_recipes.common import masking
 from r1_recipes.common.masking import is_secret, masked, masked_text, masked_words
+from r1_recipes.preflight import __main__ as preflight
 from r1_recipes.recipe.keys import fields_of
 from r1_recipes.recipe.load import load_recipe
 from r1_recipes.runs import run_dir

@@ -65,9 +65,9 @@ MISTAKES = [
     ({"top_p": 2.0}, r"top_p: must be in \(0, 1\], got 2\."),
     ({"beta": -1.0}, r"beta: must be in \[0, inf\)"),
     ({"temperature": 0.0}, r"temperature: must be over 0 to train.* Fix: 1\.0"),
-    ({"num_generations": 1}, r"at least 2 generations.* Fix: num_generations: 8"),
-    ({"num_generations": 3}, r"Fix: num_generations: 2, 4 or per_device_train_batch_size: 12$"),
-    ({"num_generations": 8}, r"Fix: num_generations: 2, 4 or per_device_train_batch_size: 8$"),
+    ({"num_generations": 1}, r"num_generations: must be at least 2, got 1.* Fix: 8$"),
+    ({"num_generations": 3}, r"Fix: gradient_accumulation_steps: 3, or num_generations: 2$"),
+    ({"num_generations": 8}, r"Fix: gradient_accumulation_steps: 2, or num_generations: 4$"),
     ({**_HALVES, "per_device_eval_batch_size": 3}, r"Fix: per_device_eval_batch_size: 4, or num_generations_eval: 1$"),
     (
         {"mapper": "prompt_solution", "prompt_column": "question", "solution_column": "question"},
@@ -165,9 +165,9 @@ def test_the_package_says_what_its_commands_are(arguments: list[str]) -> None:
 
 
 def test_every_command_is_listed() -> None:
-    found = {
-        path.stem for path in (REPOSITORY / "src" / "r1_recipes").glob("[!_]*.py") if '__name__ == "__main__"' in path.read_text("utf-8")
-    }
+    source = REPOSITORY / "src" / "r1_recipes"
+    found = {path.stem for path in source.glob("[!_]*.py") if '__name__ == "__main__"' in path.read_text("utf-8")}
+    found |= {path.parent.name for path in source.glob("*/__main__.py")}
     assert found == set(COMMANDS)
 
 

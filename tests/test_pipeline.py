@@ -124,7 +124,10 @@ def in_process(monkeypatch):
         python, option, module, *arguments = command
         assert (python, option) == (sys.executable, "-m")
         commands.append((module, arguments))
-        importlib.import_module(module).main(arguments)
+        loaded = importlib.import_module(module)
+        if hasattr(loaded, "__path__"):  # a folder is a command by its __main__
+            loaded = importlib.import_module(f"{module}.__main__")
+        loaded.main(arguments)
         return 1.0
 
     monkeypatch.setattr(pipeline, "_subprocess", run)

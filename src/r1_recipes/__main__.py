@@ -12,7 +12,6 @@ COMMANDS = {
     "preflight": "what a run would do, before it starts",
     "report": "a run as one page",
     "adapters": "merge a run's adapters into its model",
-    "lm_eval": "judge a checkpoint with lm-evaluation-harness",
     "vllm_server": "serve a recipe's model for GRPO",
 }
 

@@ -49,7 +49,7 @@ def load_benchmark(argv: Sequence[str]) -> Recipe:
     """The recipe of a command line, path first: a benchmark, which says ``num_samples``, or a GRPO recipe.
 
     Raises:
-        RecipeError: as :func:`r1_recipes.recipe.load.load_recipe.load_recipe.load_recipe.load_recipe`.
+        RecipeError: as :func:`r1_recipes.recipe.load.load_recipe`.
     """
     method = "evaluate" if "num_samples" in read_yaml(Path(argv[0])) else "grpo"
     return load_recipe(argv, method, smoke=smoke_overrides)

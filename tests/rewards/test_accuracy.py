@@ -10,7 +10,7 @@ import pytest
 
 from r1_recipes.common.errors import RecipeError
 from r1_recipes.prompts.formats import FORMATS, get_response_format
-from r1_recipes.rewards.accuracy import AccuracyReward, AnswerContainsReward, judge, parsed_answers
+from r1_recipes.rewards.accuracy import AccuracyReward, AnswerContainsReward, correctness, parsed_answers
 from r1_recipes.rewards.length import CosineReward
 from r1_recipes.verification import STATS
 
@@ -140,7 +140,7 @@ def test_correctness_is_computed_once_for_several_rewards():
     completions, solution = [think("22/77"), think("3/7")], ["2/7", "2/7"]
     assert reward()(completions=completions, solution=solution) == [1.0, 0.0]
     before = STATS.comparisons
-    assert judge(CosineReward(THINK), completions, solution) == (("22/77", "3/7"), (True, False))
+    assert correctness(CosineReward(THINK), completions, solution) == (("22/77", "3/7"), (True, False))
     assert STATS.comparisons == before
 
 

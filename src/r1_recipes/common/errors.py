@@ -10,6 +10,10 @@ class RecipeError(ValueError):
     """A recipe, or the data it names, cannot be used as written. The message names the file, the key and a remedy."""
 
 
+class BatchError(RecipeError):
+    """Groups of completions do not fill a batch."""
+
+
 def nearest(name: str, choices: Iterable[str], n: int = 3) -> list[str]:
     """The ``n`` choices most like ``name``, best first; empty where none is close."""
     return difflib.get_close_matches(name, list(choices), n=n, cutoff=0.5)

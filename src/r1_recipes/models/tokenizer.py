@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import logging
 from dataclasses import replace
 from pathlib import Path
@@ -10,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from r1_recipes.common.errors import RecipeError, first_line
 from r1_recipes.models.weights import model_path
+from r1_recipes.prompts import served_template
 from r1_recipes.prompts.formats import ResponseFormat, get_response_format, template_prefill
 from r1_recipes.recipe.load import Recipe
 
@@ -29,7 +29,8 @@ def load_tokenizer(recipe: Recipe) -> tuple[PreTrainedTokenizerBase, ResponseFor
 
     A model without a chat template gets the format's own, or ChatML (SFT, where its tokenizer has ChatML's tokens). A prefill becomes
     part of the generation prompt, so that training, vLLM and a served checkpoint all start the assistant's turn alike. A template that
-    already opens the reasoning (DeepSeek's distilled models) counts as the prefill.
+    already opens the reasoning (DeepSeek's distilled models) counts as the prefill. What an earlier run added to the template is taken
+    out; its prefill stays if the recipe names none and the format is its own.
 
     Raises:
         RecipeError: the model cannot be found, has no chat template and the format brings none, or opens the turn otherwise than the
@@ -49,9 +50,12 @@ def load_tokenizer(recipe: Recipe) -> tuple[PreTrainedTokenizerBase, ResponseFor
             f"{recipe.path}: model_name_or_path: {model.model_name_or_path!r} cannot be loaded ({first_line(error)[:-1]}); a local "
             "checkpoint folder works too: --model_name_or_path PATH. On ModelScope: --hub modelscope"
         ) from error
+    tokenizer.chat_template, added = served_template.unwrap(tokenizer.chat_template)
     if script.chat_template:
         tokenizer.chat_template = _chat_template(recipe)
-    elif fmt.chat_template:
+    elif script.prefill is None and (added.response_format == fmt.name or template_prefill(added.prefill, fmt)):
+        fmt = replace(fmt, prefill=added.prefill)
+    if fmt.chat_template and not script.chat_template:
         tokenizer.chat_template = fmt.chat_template
     elif tokenizer.chat_template is None:
         if recipe.method != "sft":
@@ -73,7 +77,7 @@ def load_tokenizer(recipe: Recipe) -> tuple[PreTrainedTokenizerBase, ResponseFor
     turn = generation_prompt(tokenizer)
     opened = template_prefill(turn, fmt)
     if fmt.prefill and turn.endswith(fmt.prefill):
-        return tokenizer, fmt  # a checkpoint of an earlier run with this prefill
+        return tokenizer, fmt
     if opened and fmt.prefill:
         raise RecipeError(
             f"{recipe.path}: prefill: the chat template of {model.model_name_or_path} already opens the turn with {opened!r}; leave "
@@ -83,7 +87,7 @@ def load_tokenizer(recipe: Recipe) -> tuple[PreTrainedTokenizerBase, ResponseFor
         logger.info("the chat template opens the assistant's turn with %r; rewards read completions with it in front", opened)
         fmt = replace(fmt, prefill=opened)
     elif fmt.prefill:
-        tokenizer.chat_template += "{% if add_generation_prompt %}{{ " + json.dumps(fmt.prefill, ensure_ascii=False) + " }}{% endif %}"
+        tokenizer.chat_template = served_template.wrap(tokenizer.chat_template, response_format=fmt.name, prefill=fmt.prefill)
     return tokenizer, fmt
 
 

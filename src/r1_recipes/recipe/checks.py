@@ -3,37 +3,19 @@
 from __future__ import annotations
 
 import math
-import re
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from r1_recipes.common.errors import RecipeError
+from r1_recipes.common.errors import BatchError, RecipeError
 from r1_recipes.data import get_mapper
 from r1_recipes.prompts.formats import get_response_format
 from r1_recipes.recipe.types import Recipe
 from r1_recipes.rewards import REWARDS, check_task_rewards, get_reward_funcs
-from r1_recipes.selection import KeepRules
+from r1_recipes.selection.rules import KeepRules
 
 # Methods whose recipes name rewards.
 REWARDED = ("grpo", "generate", "evaluate")
-
-
-def batch_hint(refusal: str, settings: dict[str, Any]) -> str:
-    """What would fit, after TRL's sentence about a batch that groups of completions do not fill; else nothing."""
-    numbers = [int(number) for number in re.findall(r"\d+", refusal)]
-    if "generations used for evaluation" in refusal:
-        device, processes, group = numbers
-        per_device = next(size for size in range(device, device + group + 1) if size * processes % group == 0)
-        return f" Fix: per_device_eval_batch_size: {per_device}, or num_generations_eval: 1"
-    if "must be divisible by num_generations" in refusal:
-        batch, group = numbers
-        sizes = [size for size in range(2, batch + 1) if batch % size == 0]
-        key = "generation_batch_size" if "generation_batch_size" in settings else "per_device_train_batch_size"
-        more = math.lcm(batch, group) // batch * settings.get(key, batch)
-        return " Fix: " + " or ".join([*([f"num_generations: {', '.join(map(str, sizes))}"] if sizes else []), f"{key}: {more}"])
-    if "at least 2 generations" in refusal:
-        return " Fix: num_generations: 8, and a batch that 8 divides"
-    return ""
 
 
 def check(recipe: Recipe, chosen_params: dict[str, Any], used: set[str]) -> None:
@@ -125,3 +107,35 @@ def _refuse_idle_keys(recipe: Recipe) -> None:
 def with_path(path: Path, error: Exception) -> str:
     text = str(error)
     return text if str(path) in text else f"{path}: {text}"
+
+
+def check_batch(path: Path, value: Callable[[str], Any], world_size: int) -> None:
+    """Refuse GRPO's batches that groups of completions do not fill, with numbers that would fit.
+
+    Args:
+        value: the value of a key, its default if the recipe has none.
+    """
+    group, device = value("num_generations"), value("per_device_train_batch_size")
+    if not group or not device:
+        return
+    if group < 2:
+        raise RecipeError(f"{path}: num_generations: must be at least 2, got {group}: a group of one has no other to compare with. Fix: 8")
+    step = device * world_size
+    key = next((key for key in ("generation_batch_size", "steps_per_generation") if value(key)), "gradient_accumulation_steps")
+    batch = value("generation_batch_size") or step * (value("steps_per_generation") or value("gradient_accumulation_steps"))
+    common = math.lcm(step, group)
+    if batch % common:
+        fits = -(-batch // common) * common
+        sizes = [size for size in range(2, batch + 1) if batch % size == 0]
+        other = f", or num_generations: {min(sizes, key=lambda size: abs(size - group))}" if sizes and batch % step == 0 else ""
+        raise BatchError(
+            f"{path}: {key}: must make the batch a multiple of {step} (per_device_train_batch_size {device} x {world_size} processes) "
+            f"and of num_generations {group}, got {batch}. Fix: {key}: {fits if key == 'generation_batch_size' else fits // step}{other}"
+        )
+    evaluated, held_out = value("num_generations_eval") or group, value("per_device_eval_batch_size")
+    if value("eval_strategy") != "no" and held_out * world_size % evaluated:
+        multiple = evaluated // math.gcd(evaluated, world_size)
+        raise BatchError(
+            f"{path}: per_device_eval_batch_size: must make a multiple of {evaluated} completions over {world_size} processes, got "
+            f"{held_out}. Fix: per_device_eval_batch_size: {-(-held_out // multiple) * multiple}, or num_generations_eval: 1"
+        )

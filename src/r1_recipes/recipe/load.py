@@ -15,6 +15,7 @@ from dataclasses import field
 from pathlib import Path
 from typing import Any
 
+from r1_recipes.common import processes
 from r1_recipes.common.errors import RecipeError
 from r1_recipes.common.masking import masked
 from r1_recipes.recipe import checks
@@ -32,6 +33,7 @@ def load_recipe(
     method: str,
     check: Callable[[Path, dict[str, Any]], None] | None = None,
     smoke: Callable[[Path, str, dict[str, Any]], dict[str, Any]] | None = None,
+    world_size: int | None = None,
 ) -> Recipe:
     """Read a recipe and its overrides.
 
@@ -40,6 +42,7 @@ def load_recipe(
         method: ``"grpo"``, ``"sft"``, ``"distill"``, ``"generate"`` or ``"evaluate"``.
         check: called with the path and all keys before TRL is imported, which takes seconds.
         smoke: called with path, method and all keys of a recipe with ``smoke: true``; returns overrides that shrink it.
+        world_size: processes that GRPO's batches are checked for; ``None``: as the launcher says.
 
     Returns:
         The resolved recipe. Nothing has been loaded yet: no model, no data.
@@ -77,6 +80,8 @@ def load_recipe(
             settings[key] = convert(actions[key], hints[key], value, source)
     recipe.adapted = follow_machine(recipe, settings, typed)
     parser.set_defaults_with_config(**settings)
+    if method == "grpo":
+        checks.check_batch(path, parser.get_default, world_size or processes.world_size())
     if "ACCELERATE_MIXED_PRECISION" in os.environ and {"bf16", "fp16"} & settings.keys():
         # accelerate's launcher says its file's precision by this variable, which would win over bf16: false. The recipe decides.
         os.environ["ACCELERATE_MIXED_PRECISION"] = "fp16" if settings.get("fp16") else "bf16" if settings.get("bf16") else "no"
@@ -85,7 +90,7 @@ def load_recipe(
     except RecipeError as error:
         raise RecipeError(checks.with_path(path, error)) from error
     except (ValueError, TypeError, ImportError) as error:
-        raise RecipeError(f"{path}: {error}{checks.batch_hint(str(error), settings)}") from error
+        raise RecipeError(f"{path}: {error}") from error
     recipe.script, recipe.training, recipe.model = script, training, model
     chosen = {key: value for key, value in dataclasses.asdict(reward_values).items() if value is not None}
     recipe.reward_params = {key: value for key, value in chosen.items() if key in reward_fields}

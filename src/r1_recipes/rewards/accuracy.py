@@ -30,7 +30,7 @@ def parsed_answers(fmt: ResponseFormat, completions: Sequence[Any]) -> list[str 
     return answers
 
 
-def judge(
+def correctness(
     reward: Reward,
     completions: Sequence[Any],
     solution: Sequence[Any] | None = None,
@@ -51,7 +51,7 @@ def judge(
     scorers = (None,) * len(completions) if scorer is None else tuple(scorer)
     golds = (None,) * len(completions) if solution is None and scorer and all(scorer) else tuple(reward.golds(solution, columns))
     before = verification.STATS.copy()
-    answers, verdicts = _judge(reward.response_format, tuple(completion_texts(completions)), golds, scorers)
+    answers, verdicts = _correctness(reward.response_format, tuple(completion_texts(completions)), golds, scorers)
     if log_metric is not None and verification.STATS.seconds > before.seconds:
         for name in ("timeouts", "seconds", "cache_hits"):
             log_metric(f"verification/{name}", float(getattr(verification.STATS, name) - getattr(before, name)))
@@ -59,7 +59,7 @@ def judge(
 
 
 @lru_cache(maxsize=1)  # the batch that the other rewards of a step ask for, too
-def _judge(
+def _correctness(
     fmt: ResponseFormat, texts: tuple[str, ...], golds: tuple[str | None, ...], scorers: tuple[str | None, ...]
 ) -> tuple[Sequence[str | None], Sequence[bool | None]]:
     answers = parsed_answers(fmt, texts)
@@ -76,7 +76,7 @@ class AccuracyReward(AnswerReward):
     """1.0 if the final answer equals the column ``solution``, else 0.0; ``None`` if that gold is not mathematics.
 
     Range: {0, 1}. Only the format's answer counts: not one inside the reasoning, not one among several, not a chain of equations.
-    Sends ``answer_parsed`` and ``solution`` to the completions table, and the metrics of :func:`judge`.
+    Sends ``answer_parsed`` and ``solution`` to the completions table, and the metrics of :func:`correctness`.
     Source: DeepSeek-R1's accuracy reward (arXiv:2501.12948, section 2.2.2), decided by Hugging Face's math-verify; with the column
     ``scorer``, by reasoning-gym.
     """
@@ -88,7 +88,7 @@ class AccuracyReward(AnswerReward):
         log_extra: Callable[[str, list], None] | None = None,
         **columns: Any,
     ) -> list[float | None]:
-        answers, verdicts = judge(self, completions, solution, **columns)
+        answers, verdicts = correctness(self, completions, solution, **columns)
         self.log_answers(log_extra, answers, [None] * len(completions) if solution is None else solution)
         return [None if verdict is None else float(verdict) for verdict in verdicts]
 

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Any, ClassVar
 
 from r1_recipes.common import processes
-from r1_recipes.rewards.accuracy import judge
+from r1_recipes.rewards.accuracy import correctness
 from r1_recipes.rewards.registry import Reward, register_reward
 
 
@@ -40,7 +40,7 @@ class CosineReward(Reward):
         self.must("cosine_max_len", self.cosine_max_len > 0, "a number of tokens above 0")
 
     def __call__(self, completions: Sequence[Any], completion_ids: Sequence[Sequence[int]], **columns: Any) -> list[float | None]:
-        _, verdicts = judge(self, completions, **columns)
+        _, verdicts = correctness(self, completions, **columns)
         return [self._scale(verdict, len(ids)) for verdict, ids in zip(verdicts, completion_ids, strict=True)]
 
     def _scale(self, correct: bool | None, length: int) -> float | None:
@@ -73,7 +73,7 @@ class LengthReward(Reward):
     def __call__(
         self, completions: Sequence[Any], prompts: Sequence[Any], completion_ids: Sequence[Sequence[int]], **columns: Any
     ) -> list[float | None]:
-        _, verdicts = judge(self, completions, **columns)
+        _, verdicts = correctness(self, completions, **columns)
         own = [(prompt, len(ids)) for prompt, ids in zip(prompts, completion_ids, strict=True)]
         everywhere = processes.gather(own)
         prompts = list(prompts)

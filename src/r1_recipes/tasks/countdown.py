@@ -21,6 +21,8 @@ from itertools import combinations
 from random import Random
 from typing import Any, NamedTuple
 
+from r1_recipes.verification.scorers import register_scorer
+
 MAX_ANSWER_CHARS = 1000
 """A longer answer is wrong unread. Six numbers of three digits with every bracket there is take about 60."""
 
@@ -93,6 +95,13 @@ def scorer_puzzle(spec: str) -> Puzzle | None:
     if puzzle is None:
         raise ValueError(f'a Countdown scorer must be JSON {{"countdown": {{"numbers": […], "target": n}}}}, not {spec[:80]!r}')
     return puzzle
+
+
+@register_scorer("countdown")
+def score(spec: str, answer: str | None) -> bool:
+    """Whether the answer solves the puzzle of a ``scorer`` column."""
+    puzzle = scorer_puzzle(spec)
+    return answer is not None and check(answer, puzzle.numbers, puzzle.target) is Verdict.RIGHT
 
 
 _DIGITS = frozenset("0123456789")

@@ -17,6 +17,7 @@ from transformers.trainer_utils import rotate_checkpoints
 
 from r1_recipes.common import processes
 from r1_recipes.common.files import write_whole
+from r1_recipes.prompts.served_template import serve
 from r1_recipes.report import page
 from r1_recipes.runs import checkpoints, run_dir
 from r1_recipes.runs.run_dir import METRICS_FILE, Run
@@ -99,6 +100,22 @@ class Manifests(TrainerCallback):
             rotate_checkpoints(args.output_dir, self.limit, state.best_model_checkpoint)
 
 
+class ServedTemplate(TrainerCallback):
+    """Save and push checkpoints with the chat template that adds the system prompt."""
+
+    def __init__(self, system_prompt: str) -> None:
+        self._system_prompt = system_prompt
+
+    def on_push_begin(self, args: Any, state: Any, control: Any, processing_class: Any = None, **kwargs: Any) -> None:
+        serve(processing_class, self._system_prompt)
+
+    def on_save(self, args: Any, state: Any, control: Any, processing_class: Any = None, **kwargs: Any) -> None:
+        serve(processing_class, self._system_prompt)
+        if args.should_save:
+            processing_class.save_pretrained(f"{args.output_dir}/checkpoint-{state.global_step}")
+        serve(processing_class, "")
+
+
 class Report(TrainerCallback):
     """Note the hardware in ``run.json`` when training begins, and refresh ``report.html`` with every save."""
 
@@ -136,16 +153,18 @@ def progress_line(logs: dict[str, Any]) -> str:
         "entropy": logs.get("entropy"),
         "grad norm": logs.get("grad_norm"),
     }
-    numbers = {}
+    parts = []
     for name, value in shown.items():
-        with contextlib.suppress(TypeError, ValueError):  # Transformers writes some numbers as text
-            numbers[name] = float(value)
-    return ", ".join(f"{name} {value:.3g}" for name, value in numbers.items())
+        if value is not None:
+            with contextlib.suppress(TypeError, ValueError):  # Transformers writes some numbers as text
+                parts.append(f"{name} {float(value):.3g}")
+    return ", ".join(parts)
 
 
-def callbacks(run: Run) -> list[TrainerCallback]:
-    """Return the callbacks of a run, in the order in which they must be called."""
-    return [MetricsFile(run.output_dir), StopAndSave(run), RowOrder(), Manifests(), Report(run.output_dir)]
+def callbacks(run: Run, system_prompt: str) -> list[TrainerCallback]:
+    """Return the callbacks of a run, in the order in which they must be called: the manifest lists what others saved."""
+    own = [MetricsFile(run.output_dir), StopAndSave(run), RowOrder()]
+    return [*own, ServedTemplate(system_prompt), Manifests(), Report(run.output_dir)]
 
 
 def show_progress(trainer: Trainer) -> None:

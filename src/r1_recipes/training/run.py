@@ -12,6 +12,7 @@ from r1_recipes.common.console import reported_errors
 from r1_recipes.common.errors import RecipeError
 from r1_recipes.models.tokenizer import load_processor, load_tokenizer
 from r1_recipes.prompts.formats import ResponseFormat
+from r1_recipes.prompts.served_template import asked_with
 from r1_recipes.recipe.load import Recipe
 from r1_recipes.report import page
 from r1_recipes.runs.run_dir import Run
@@ -45,18 +46,21 @@ def run_recipe(argv: Sequence[str] | None, method: str, build_trainer: BuildTrai
         run = start(argv, method)
         tokenizer, fmt = load_tokenizer(run.recipe)
         train_rows, test_rows = load_splits(run.recipe, fmt, tokenizer)
-        trainer = build_trainer(run.recipe, fmt, tokenizer, trainer_arguments(run, tokenizer, train_rows, test_rows))
+        system_prompt = asked_with(fmt, train_rows)
+        trainer = build_trainer(run.recipe, fmt, tokenizer, trainer_arguments(run, tokenizer, train_rows, test_rows, system_prompt))
         weights.prepare(run.recipe, trainer)
         try:
             train(run, trainer)
-            save(run, trainer, tokenizer)
+            save(run, trainer, tokenizer, system_prompt)
         finally:  # finished, stopped or failed: that is when somebody looks
             if processes.is_main_process():
                 page.refresh(run.output_dir)
         processes.destroy_process_group_at_exit()
 
 
-def trainer_arguments(run: Run, tokenizer: PreTrainedTokenizerBase, train_rows: Dataset, test_rows: Dataset | None) -> dict[str, Any]:
+def trainer_arguments(
+    run: Run, tokenizer: PreTrainedTokenizerBase, train_rows: Dataset, test_rows: Dataset | None, system_prompt: str
+) -> dict[str, Any]:
     """Return the keyword arguments that all TRL trainers take."""
     from r1_recipes.training.callbacks import callbacks  # heavy
 
@@ -67,7 +71,7 @@ def trainer_arguments(run: Run, tokenizer: PreTrainedTokenizerBase, train_rows: 
         "train_dataset": train_rows,
         "eval_dataset": test_rows,
         "processing_class": load_processor(run.recipe, tokenizer) if pictures else tokenizer,
-        "callbacks": callbacks(run),
+        "callbacks": callbacks(run, system_prompt),
     }
 
 

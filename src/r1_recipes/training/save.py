@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 from r1_recipes.common.errors import RecipeError, first_line
 from r1_recipes.common.files import write_whole
 from r1_recipes.common.masking import masked
+from r1_recipes.prompts.served_template import serve
 from r1_recipes.recipe.load import Recipe
 from r1_recipes.runs import run_dir
 from r1_recipes.runs.run_dir import Run
@@ -25,8 +26,11 @@ logger = logging.getLogger(__name__)
 _LAUNCHER = ("ACCELERATE_", "FSDP_", "MASTER_", "TORCHELASTIC_", "PET_", "RANK", "WORLD_SIZE", "LOCAL_", "GROUP_", "ROLE_")
 
 
-def save(run: Run, trainer: Trainer, tokenizer: PreTrainedTokenizerBase) -> None:
+def save(run: Run, trainer: Trainer, tokenizer: PreTrainedTokenizerBase, system_prompt: str) -> None:
     """Save model, tokenizer, state and model card in the run directory.
+
+    Args:
+        system_prompt: what the saved chat template puts before a conversation without a system message.
 
     Raises:
         RecipeError: the saved run could not be merged or pushed; the same command tries that again.
@@ -35,6 +39,8 @@ def save(run: Run, trainer: Trainer, tokenizer: PreTrainedTokenizerBase) -> None
     trainer.save_state()
     # Generation needs the cache that training switches off.
     trainer.model.config.use_cache = True
+    for part in (trainer.processing_class, tokenizer):  # one and the same, unless rows have pictures
+        serve(part, system_prompt)
     trainer.save_model(str(run.output_dir), _internal_call=True)  # else it would push now, before the rest is there
     if trainer.accelerator.is_main_process:
         if trainer.model.generation_config is not None:  # an adapter's folder would lack it, and with it the end of a turn

@@ -1,7 +1,7 @@
 r"""Is an answer mathematically equal to the gold? Decided by math-verify, bounded in time and memory, in worker processes.
 
 Three steps, each for what the one before leaves open: :mod:`~r1_recipes.verification.reading` reduces an answer to one candidate or to
-none (a hedge, a chain or a list of guesses is not an answer); :mod:`~r1_recipes.verification.exact` compares numbers; the rest goes to
+none (a hedge, a chain or a list of guesses is not an answer); :mod:`~r1_recipes.verification.numbers` compares numbers; the rest goes to
 processes that are killed when they hang (:mod:`~r1_recipes.verification.pool`): ``\boxed{9^{9^{9^{9}}}}`` keeps a C function busy that
 no signal handler and no thread can interrupt, and math-verify's own timeout is a SIGALRM handler, which works on the main thread only.
 Every verdict is remembered. docs/verification.md has the measurements.
@@ -21,13 +21,13 @@ import time
 from collections.abc import Hashable, Iterator, Sequence
 from typing import Any
 
-from r1_recipes.tasks.countdown import Verdict, check, scorer_puzzle
-from r1_recipes.verification.exact import read_value
-from r1_recipes.verification.gym import GRADED, SAME_TEXT, check_task, same_text
+from r1_recipes.verification import gym  # noqa: F401 (registers its scorer)
+from r1_recipes.verification.numbers import read_value
 from r1_recipes.verification.pool import STATS, Pool, VerificationStats
 from r1_recipes.verification.reading import MAX_ANSWER_CHARS, Gold, final_answer, read_answer, read_gold
+from r1_recipes.verification.scorers import Compare, Run, register_scorer, scorer_of
 
-__all__ = ["STATS", "VerificationStats", "close", "final_answer", "grade", "score", "start"]
+__all__ = ["STATS", "VerificationStats", "close", "final_answer", "grade", "register_scorer", "score", "start"]
 
 CACHE_SIZE = 16_384
 """Verdicts remembered: several steps' worth of completions, a few MB."""
@@ -72,7 +72,7 @@ def grade(golds: Sequence[str | None], answers: Sequence[str | None], *, whole_t
                 sides = None if pair[1] is None else read_answer(pair[1], gold)
                 verdict = _settle(gold, sides)
                 if verdict is None:
-                    tasks[pair] = ["grade", gold.text, sides]
+                    tasks[pair] = ["r1_recipes.verification.worker:judge", gold.text, sides]
                     continue
                 _remember_pair(pair, verdict)
             for index in indices:
@@ -100,63 +100,38 @@ def _settle(gold: Gold, sides: list[str] | None) -> bool | None:
 
 
 def score(scorers: Sequence[str], answers: Sequence[str | None]) -> list[bool]:
-    """Judge each answer by its task's own scorer: Countdown's here, a reasoning-gym task's under the same limits as :func:`grade`.
+    """Judge each answer by its task's own checker, under the same limits as :func:`grade`.
 
     Args:
-        scorers: JSON ``{"countdown": {"numbers": […], "target": n}}`` (see :func:`r1_recipes.tasks.countdown.check`) or ``{"reasoning_gym": task
-            name, "entry": the problem's entry}``.
+        scorers: JSON ``{"countdown": {"numbers": […], "target": n}}`` or ``{"reasoning_gym": task name, "entry": the problem's entry}``, or
+            another key of :func:`register_scorer`.
         answers: final answers, aligned with ``scorers``; ``None`` where there is none.
 
     Returns:
-        ``True`` where the answer is right; of reasoning-gym, where the task's ``score_answer`` gives full marks (1.0): partial credit is
-        ``False``.
+        ``True`` where the answer is right. reasoning-gym's partial credit is ``False``.
 
     Raises:
-        ValueError: the two lists differ in length, or a scorer is not such JSON, or its task is not one of
-            :mod:`~r1_recipes.verification.gym`: a fault of the data.
+        ValueError: the two lists differ in length, or a scorer is wrong: a fault of the data.
         RuntimeError: workers cannot be started, or reasoning-gym is not installed.
     """
     if len(scorers) != len(answers):
         raise ValueError(f"score() got {len(scorers)} scorers for {len(answers)} answers")
-    tasks: dict[int, list] = {}
-    graded: dict[int, str] = {}
     verdicts = [False] * len(scorers)
+    compared: dict[int, str] = {}
+    tasks: dict[int, list] = {}
     with _judging():
         for index, (spec, answer) in enumerate(zip(scorers, answers, strict=True)):
-            puzzle = scorer_puzzle(spec)
-            if puzzle is not None:
-                verdicts[index] = answer is not None and check(answer, puzzle.numbers, puzzle.target) is Verdict.RIGHT
-                continue
-            task, entry = _read_scorer(spec)
-            if answer is None or len(answer) > 8 * MAX_ANSWER_CHARS:  # A task may ask for a whole grid.
-                continue
-            gold = "" if entry.get("answer") is None else str(entry["answer"])
-            if task in GRADED:
-                graded[index] = gold
-            elif task in SAME_TEXT:
-                verdicts[index] = same_text(answer, gold)
+            verdict = scorer_of(spec)(spec, answer)
+            if isinstance(verdict, Compare):
+                compared[index] = verdict.gold
+            elif isinstance(verdict, Run):
+                tasks[index] = [verdict.function, *verdict.arguments]
             else:
-                tasks[index] = ["score", spec, answer]
-        for index, verdict in zip(graded, grade(list(graded.values()), [answers[index] for index in graded]), strict=True):
-            verdicts[index] = bool(verdict)
-        for index, verdict in _ask(tasks).items():
+                verdicts[index] = verdict
+        graded = grade(list(compared.values()), [answers[index] for index in compared])
+        for index, verdict in [*zip(compared, graded, strict=True), *_ask(tasks).items()]:
             verdicts[index] = bool(verdict)
     return verdicts
-
-
-def _read_scorer(spec: str) -> tuple[str, dict]:
-    """The task of a ``scorer`` and the problem's entry."""
-    try:
-        parsed = json.loads(spec)
-        task, entry = parsed["reasoning_gym"], parsed["entry"]
-    except (ValueError, TypeError, KeyError, RecursionError):
-        task = entry = None
-    if not isinstance(task, str) or not isinstance(entry, dict):
-        raise ValueError(
-            f'a scorer must be JSON {{"reasoning_gym": task name, "entry": {{…}}}} or {{"countdown": {{…}}}}, not {spec[:80]!r}'
-        )
-    check_task(task)
-    return task, entry
 
 
 _lock = threading.RLock()

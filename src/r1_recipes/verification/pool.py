@@ -1,9 +1,8 @@
-"""The trainer's side of the workers: hands tasks out, holds each to its limit of time, and the batch to its budget.
+"""The trainer's side of the workers: hand tasks out, replace workers that die, keep a batch within its budget of time.
 
 A batch is judged in two passes. In the first, every task has ``QUICK_SECONDS`` of its worker's processor time, a hundred times what an
-ordinary one takes; whoever needs more is stopped and put aside, and the worker replaced, so that nothing honest waits behind it. In the
-second, what is left of the batch's budget, ``TASK_SECONDS`` a worker, is shared out among those put aside. So a batch with eight answers
-that hang takes as long as one with a single one.
+ordinary one takes. The kernel ends a worker that needs more; the task is put aside, and the tasks behind it go to another worker. In the
+second pass, what is left of the batch's budget is shared out among the tasks put aside. So eight answers that hang cost what one does.
 """
 
 from __future__ import annotations
@@ -12,43 +11,39 @@ import contextlib
 import dataclasses
 import json
 import os
-import select
 import signal
-import socket
 import subprocess
 import sys
-import time
 from collections import deque
 from collections.abc import Sequence
 from dataclasses import dataclass
+from multiprocessing import Pipe
+from multiprocessing.connection import Connection, wait
+from multiprocessing.reduction import send_handle
 from pathlib import Path
 from typing import Any
 
-import psutil
-
-from r1_recipes.verification.serving import END, FORK, FRAME, LOAD_SCORERS, REAP, REQUEST
-
 TASK_SECONDS = 5.0
-"""Limit of one comparison in its worker's own processor time, so that an honest answer is not late because the machine is busy, and the
-budget of a batch in the same coin, times the workers, for everything that takes longer than ``QUICK_SECONDS``."""
+"""Limit of one task in its worker's processor time, so that a busy machine makes no honest answer late. Times the number of workers, the
+budget of a batch for all tasks that take longer than ``QUICK_SECONDS``."""
 
 QUICK_SECONDS = 0.5
-"""The first pass's limit."""
+"""Limit in the first pass."""
 
 HURRIED_SECONDS = 0.05
-"""The first pass's limit once half of the budget has gone to answers that hang; ordinary ones take a tenth of it."""
+"""Limit in the first pass once half of the budget is spent; ordinary tasks take a tenth of it."""
 
 BUSY_FACTOR = 10.0
-"""Wall-clock limit of one comparison, in units of its processor time: what sleeps instead of computing, or is starved, ends too."""
+"""Wall-clock limit of one task, in units of its limit: ends a worker that sleeps or is starved."""
 
 START_SECONDS = 120.0
-"""Limit for the nursery to import sympy: about a second, but many ranks may start on one cold network disk."""
+"""Limit for the fork server to import sympy: about a second, but many ranks may start on one cold network disk."""
 
 MAX_STARTS = 5
-"""Nurseries that may be killed one after the other before the batch is given up."""
+"""Fork servers that may be killed one after the other before the batch fails."""
 
 KEPT_ENVIRONMENT = ("PATH", "LD_LIBRARY_PATH", "DYLD_LIBRARY_PATH", "PYTHONHOME")
-"""Variables that the processes which read hostile texts are given; no key and no token is one."""
+"""Variables passed to the processes that read hostile texts; no key and no token is one."""
 
 MAX_WORKERS = 8
 WINDOW, _LOW = 32, 2
@@ -74,31 +69,42 @@ class VerificationStats:
     seconds: float = 0.0
 
     def copy(self) -> VerificationStats:
-        """The present values, to take a difference from later."""
+        """Return the present values, to take a difference from later."""
         return dataclasses.replace(self)
 
 
 STATS = VerificationStats()
 
 
+def worker_count() -> int:
+    """Return this rank's share of the cores; the trainer itself waits while the workers judge."""
+    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    ranks = int(os.environ.get("LOCAL_WORLD_SIZE") or 1)
+    return max(1, min(MAX_WORKERS, cores // ranks))
+
+
 class Pool:
-    """The nursery and the workers of this process. Starting one takes a moment; the nursery goes on importing in the background."""
+    """The fork server and the workers of this process; the server imports in the background."""
 
     def __init__(self, size: int | None = None) -> None:
         self.size = size or worker_count()
         self.workers: list[_Worker] = []
-        self._nursery = _Nursery()
-        self._scorers = False
+        self.fork_server = _ForkServer()
+        self._preloaded: set[str] = set()
 
     def run(self, tasks: Sequence[list]) -> list[Any]:
-        """A reply for each task, in order; ``False`` for one that ran out of time. Tasks of one gold should stand together.
+        """Return a reply for each task, in order; ``False`` for one that ran out of time.
+
+        Args:
+            tasks: ``["module:function", *arguments]`` each. Those that share a gold should stand together.
 
         Raises:
             RuntimeError: workers cannot be started.
         """
-        if not self._scorers and any(task[0] == "score" for task in tasks):
-            self._scorers = True
-            self._nursery.load_scorers()
+        modules = {task[0].partition(":")[0] for task in tasks}
+        if not modules <= self._preloaded:
+            self._preloaded |= modules
+            self.fork_server.request("preload", *self._preloaded)
             self.stop_workers()
         try:
             return _Batch(self, tasks).run()
@@ -106,23 +112,22 @@ class Pool:
             self.stop_workers()
             raise
 
-    def worker(self) -> _Worker:
-        """A new worker.
+    def start_worker(self) -> _Worker:
+        """Start a worker; replace the fork server if something killed it.
 
         Raises:
-            RuntimeError: it cannot be started.
+            RuntimeError: the worker cannot be started.
         """
         for start in range(MAX_STARTS):
             try:
-                if start:  # Something killed the nursery. Its workers end with it.
+                if start:
                     STATS.restarts += 1
-                    self._nursery.end()
-                    self._nursery = _Nursery()
-                    if self._scorers:
-                        self._nursery.load_scorers()
-                worker = self._nursery.fork()
+                    self.fork_server.end()
+                    self.fork_server = _ForkServer()
+                    self.fork_server.request("preload", *self._preloaded)
+                worker = self.fork_server.fork()
                 break
-            except (OSError, psutil.Error) as error:
+            except (OSError, EOFError) as error:
                 problem = error
         else:
             raise RuntimeError(f"a verification worker could not start, {MAX_STARTS} times in a row: {problem}")
@@ -130,10 +135,10 @@ class Pool:
         return worker
 
     def remove(self, worker: _Worker) -> None:
-        """Kill a worker, or bury one that is dead."""
+        """Kill a worker, dead or alive."""
         self.workers.remove(worker)
-        worker.kill()
-        self._nursery.reap(worker.pid)
+        worker.connection.close()
+        self.fork_server.request("kill", worker.pid)
 
     def stop_workers(self) -> None:
         """Kill every worker; the next batch starts others."""
@@ -141,30 +146,21 @@ class Pool:
             self.remove(worker)
 
     def close(self) -> None:
-        """Stop the workers and the nursery."""
+        """Stop the workers and the fork server."""
         self.stop_workers()
-        self._nursery.end()
+        self.fork_server.end()
 
 
-def worker_count() -> int:
-    """Of the cores this process may use, its rank's share; the trainer itself waits while they judge."""
-    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
-    ranks = int(os.environ.get("LOCAL_WORLD_SIZE") or 1)
-    return max(1, min(MAX_WORKERS, cores // ranks))
-
-
-class _Nursery:
-    """The process that workers are forked from."""
+class _ForkServer:
+    """The process that workers are forked from, see :func:`r1_recipes.verification.worker.fork_server`."""
 
     def __init__(self) -> None:
         # The parent's own path, since it may have been set up in code, and the folder of this package.
         path = [*(entry for entry in sys.path if entry), str(Path(__file__).resolve().parents[2])]
-        self._control, theirs = socket.socketpair()
-        self._control.settimeout(START_SECONDS)
-        self._ready = False
-        code = f"from r1_recipes.verification.serving import nursery; nursery({theirs.fileno()}, {os.getpid()})"
+        self._control, theirs = Pipe()
+        code = f"from r1_recipes.verification.worker import fork_server; fork_server({theirs.fileno()}, {os.getpid()})"
         fixed = {"PYTHONPATH": os.pathsep.join(path), "PYTHONUTF8": "1", "OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1"}
-        # Inherited by the child, so that no signal finds it before it could ignore one; SIGKILL still ends it.
+        # The child inherits the blocked signals, so that none ends it before it could ignore one.
         unblocked = signal.pthread_sigmask(signal.SIG_BLOCK, signal.valid_signals())
         try:
             with theirs:
@@ -180,237 +176,129 @@ class _Nursery:
             signal.pthread_sigmask(signal.SIG_SETMASK, unblocked)
 
     def fork(self) -> _Worker:
-        """A new worker.
+        """Start a worker.
 
         Raises:
             RuntimeError: math-verify cannot be imported there.
-            OSError, psutil.Error: the nursery or the worker is gone.
+            OSError, EOFError: the fork server has ended.
         """
-        if not self._ready:
-            self._await_ready()
-        ours, theirs = socket.socketpair()
+        ours, theirs = Pipe()
         try:
             with theirs:
-                socket.send_fds(self._control, [REQUEST.pack(FORK, 0)], [theirs.fileno()])
-                return _Worker(FRAME.unpack(self._receive(FRAME.size))[0], ours)
+                self._control.send_bytes(b'["fork"]')
+                send_handle(self._control, theirs.fileno(), self.process.pid)
+            if not self._control.poll(START_SECONDS):
+                raise RuntimeError(f"a verification worker could not start: importing math-verify took more than {START_SECONDS:g} s")
+            pid = json.loads(self._control.recv_bytes())
+            if isinstance(pid, str):
+                raise RuntimeError(f"a verification worker could not start: {pid}")
+            return _Worker(pid, ours)
         except BaseException:
             ours.close()
             raise
 
-    def _await_ready(self) -> None:
-        try:
-            problem = self._receive(FRAME.unpack(self._receive(FRAME.size))[0]).decode()
-        except TimeoutError:
-            problem = f"importing math-verify took more than {START_SECONDS:g} s"
-        if problem:
-            self.end()
-            raise RuntimeError(f"a verification worker could not start: {problem}")
-        self._ready = True
-
-    def _receive(self, size: int) -> bytes:
-        data = b""
-        while len(data) < size:
-            piece = self._control.recv(size - len(data))
-            if not piece:
-                raise ConnectionError("the nursery has ended")
-            data += piece
-        return data
-
-    def reap(self, pid: int) -> None:
-        """Let a worker that was killed leave no zombie. Until then its process id cannot become another's."""
-        self._request(REAP, pid)
-
-    def load_scorers(self) -> None:
-        """Import reasoning_gym once, for all workers forked from now on."""
-        self._request(LOAD_SCORERS)
-
-    def _request(self, kind: bytes, pid: int = 0) -> None:
+    def request(self, *words: str | int) -> None:
         with contextlib.suppress(OSError):
-            self._control.sendall(REQUEST.pack(kind, pid))
+            self._control.send_bytes(json.dumps(words).encode())
 
     def end(self) -> None:
-        if self._ready:
-            self._request(END)
-            with contextlib.suppress(subprocess.TimeoutExpired):
-                self.process.wait(5)
         self.process.kill()
         self.process.wait()
         self._control.close()
 
 
+@dataclass(eq=False)
 class _Worker:
     """One forked process and the tasks it has been given."""
 
-    def __init__(self, pid: int, connection: socket.socket) -> None:
-        self.pid = pid
-        self.connection = connection
-        connection.setblocking(False)
-        self.given: deque[int] = deque()
-        self.limit = QUICK_SECONDS
-        self.began = 0.0  # when it got to the first of ``given``: wall clock, and its own processor seconds
-        self.used_before = 0.0
-        self._usage = psutil.Process(pid)
-        self._unsent = b""
-        self._unread = b""
+    pid: int
+    connection: Connection
+    given: deque[int] = dataclasses.field(default_factory=deque)
+    limit: float = 0.0
 
-    def give(self, tasks: Sequence[int], lines: Sequence[bytes]) -> None:
-        if not self.given:
-            self.began = time.monotonic()
-        self.given.extend(tasks)
-        self._unsent += b"".join(lines[task] for task in tasks)
-        self.send()
-
-    def send(self) -> None:
-        """Write what its pipe takes now. That nobody reads any more shows when its replies are read."""
-        if self._unsent:
-            with contextlib.suppress(OSError):
-                self._unsent = self._unsent[self.connection.send(self._unsent) :]
-
-    @property
-    def events(self) -> int:
-        """What to wait for, as ``select.poll`` names it."""
-        return select.POLLIN | (select.POLLOUT if self._unsent else 0)
-
-    def replies(self) -> tuple[list[list], bool]:
-        """What it has said since, and whether it has ended."""
-        ended = False
-        try:
-            while piece := self.connection.recv(1 << 16):
-                self._unread += piece
-            ended = True
-        except BlockingIOError:
-            pass
-        except OSError:
-            ended = True
-        *lines, self._unread = self._unread.split(b"\n")
-        return [json.loads(line) for line in lines], ended
-
-    def seconds_left(self) -> float:
-        """How long the task it is at may go on: by its processor time, or by the wall clock where that is far ahead."""
-        wall = time.monotonic() - self.began
-        if wall < self.limit:
-            return self.limit - wall  # One thread cannot have used more.
-        return min(self.limit - self.used(), self.limit * BUSY_FACTOR - wall)
-
-    def used(self) -> float:
-        """Processor seconds since it began the task it is at."""
-        try:
-            times = self._usage.cpu_times()
-        except psutil.Error:  # It has ended; its connection will say so.
-            return 0.0
-        return times.user + times.system - self.used_before
-
-    def kill(self) -> None:
-        with contextlib.suppress(ProcessLookupError):
-            os.kill(self.pid, signal.SIGKILL)
-        self.connection.close()
+    def give(self, indices: Sequence[int], tasks: Sequence[list], limit: float) -> None:
+        self.limit = limit
+        self.given.extend(indices)
+        with contextlib.suppress(OSError):  # If it has died, reading its replies shows it.
+            for index in indices:
+                self.connection.send_bytes(json.dumps([limit, limit * BUSY_FACTOR, *tasks[index]]).encode())
 
 
 class _Batch:
-    """The tasks of one call, and how far they are."""
+    """The tasks of one call and their progress."""
 
     def __init__(self, pool: Pool, tasks: Sequence[list]) -> None:
         self.pool = pool
-        self.lines = [json.dumps(task).encode() + b"\n" for task in tasks]
+        self.tasks = tasks
         self.replies: list[Any] = [False] * len(tasks)
         self.waiting = deque(range(len(tasks)))
         self.slow: deque[int] = deque()
-        self.tried: dict[int, float] = {}  # seconds that a task of the second pass has had in the first
-        self.died: set[int] = set()
+        self.tried: dict[int, float] = {}  # the first pass's limit of the tasks in the second
         self.budget = TASK_SECONDS * pool.size
-        self.timeouts = 0
 
     def run(self) -> list[Any]:
-        for worker in list(self.pool.workers):
-            if worker.replies()[1]:  # It died since the last batch, of which no task of this one is guilty.
-                STATS.restarts += 1
-                self.pool.remove(worker)
+        idle = {worker.connection: worker for worker in self.pool.workers}
+        for connection in wait(list(idle), 0):  # It died between two batches: no task of this one is to blame.
+            STATS.restarts += 1
+            self.pool.remove(idle[connection])
         while True:
             self._hand_out()
-            busy = [worker for worker in self.pool.workers if worker.given]
+            busy = {worker.connection: worker for worker in self.pool.workers if worker.given}
             if not busy:
                 break
-            poller = select.poll()
-            for worker in busy:
-                poller.register(worker.connection, worker.events)
-            poller.poll(1000 * max(0.0, min(worker.seconds_left() for worker in busy)))
-            for worker in busy:
-                worker.send()
-                self._read(worker)
-        STATS.comparisons += len(self.lines)
-        STATS.timeouts += self.timeouts
+            for connection in wait(list(busy)):
+                self._read(busy[connection])
+        STATS.comparisons += len(self.tasks)
         return self.replies
 
     def _hand_out(self) -> None:
-        """Give every worker that runs dry something to do; start workers while there is more to do than they have."""
+        """Give tasks to workers that run dry; start workers while there is more to do."""
         for worker in [*self.pool.workers, *[None] * (self.pool.size - len(self.pool.workers))]:
             if worker is not None and worker.given and worker.given[0] in self.tried:
                 continue
             if self.waiting and (worker is None or len(worker.given) <= _LOW):
+                worker = worker or self.pool.start_worker()
                 share = -(-len(self.waiting) // (2 * self.pool.size))
-                tasks = [self.waiting.popleft() for _ in range(min(share, WINDOW, len(self.waiting)))]
-                try:
-                    worker = worker or self.pool.worker()
-                except BaseException:
-                    self.waiting.extendleft(reversed(tasks))
-                    raise
-                worker.limit = QUICK_SECONDS if self.budget > TASK_SECONDS * self.pool.size / 2 else HURRIED_SECONDS
-                worker.give(tasks, self.lines)
+                indices = [self.waiting.popleft() for _ in range(min(share, WINDOW))]
+                hurried = self.budget <= TASK_SECONDS * self.pool.size / 2
+                worker.give(indices, self.tasks, HURRIED_SECONDS if hurried else QUICK_SECONDS)
             elif self.slow and not self.waiting and (worker is None or not worker.given):
                 self._give_slow(worker)
 
     def _give_slow(self, worker: _Worker | None) -> None:
         while self.slow:
             # Two that hang and two workers: each may take what its worker has left of the batch's time.
-            seconds = min(TASK_SECONDS - QUICK_SECONDS, self.budget / max(len(self.slow), self.pool.size))
-            task = self.slow.popleft()
-            if seconds <= self.tried[task]:
-                self.timeouts += 1  # No more than it has had already.
+            limit = min(TASK_SECONDS - QUICK_SECONDS, self.budget / max(len(self.slow), self.pool.size))
+            index = self.slow.popleft()
+            if limit <= self.tried[index]:
+                STATS.timeouts += 1  # It has had as much already.
                 continue
-            worker = worker or self.pool.worker()
-            self.budget -= seconds
-            worker.limit = seconds
-            worker.give([task], self.lines)
+            worker = worker or self.pool.start_worker()
+            self.budget -= limit
+            worker.give([index], self.tasks, limit)
             return
 
     def _read(self, worker: _Worker) -> None:
-        replies, ended = worker.replies()
-        for verdict, used, ends in replies:
-            task = worker.given.popleft()
-            self.replies[task] = verdict
-            if task in self.tried:
-                self.budget += max(0.0, worker.limit - (used - worker.used_before))
-            worker.began, worker.used_before = time.monotonic(), used
-            ended = ended or ends
-        if ended:
-            self._bury(worker, retired=bool(replies and replies[-1][2]))
-        elif worker.given and worker.seconds_left() <= 0:
-            self._stop(worker)
-
-    def _stop(self, worker: _Worker) -> None:
-        """Kill a worker that is over its limit; its task waits for the second pass, or has had that."""
-        task = worker.given.popleft()
-        if task in self.tried:
-            self.timeouts += 1
+        try:
+            verdict, used, retires = json.loads(worker.connection.recv_bytes())
+        except (OSError, EOFError):
+            self._put_aside(worker.given.popleft(), worker.limit)
+            retires = True
         else:
-            self.budget = max(0.0, self.budget - worker.limit)
-            self.tried[task] = worker.limit
-            self.slow.append(task)
+            index = worker.given.popleft()
+            self.replies[index] = verdict
+            if index in self.tried:
+                self.budget += max(0.0, worker.limit - used)
+        if retires:
+            self.waiting.extendleft(reversed(worker.given))
+            self.pool.remove(worker)
+
+    def _put_aside(self, index: int, limit: float) -> None:
+        """Note that a task's worker died. It may be innocent: the first time, it gets a second try."""
         STATS.restarts += 1
-        self._take_back(worker)
-
-    def _bury(self, worker: _Worker, *, retired: bool) -> None:
-        """Part with a worker that has ended by itself: it was due, it crashed, or the kernel wanted its memory."""
-        if worker.given and not retired:
-            task = worker.given.popleft()
-            STATS.restarts += 1
-            if task in self.died:
-                self.timeouts += 1
-            else:
-                self.died.add(task)  # Perhaps the task is innocent.
-                self.waiting.appendleft(task)
-        self._take_back(worker)
-
-    def _take_back(self, worker: _Worker) -> None:
-        self.waiting.extendleft(reversed(worker.given))
-        self.pool.remove(worker)
+        if index in self.tried:
+            STATS.timeouts += 1
+        else:
+            self.budget = max(0.0, self.budget - limit)
+            self.tried[index] = limit
+            self.slow.append(index)

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from fractions import Fraction
 
 from r1_recipes.prompts.formats import boxed_spans, one_spelling_of_boxes
-from r1_recipes.verification.exact import Value, read_value
+from r1_recipes.verification.numbers import Value, read_value
 
 MAX_ANSWER_CHARS = 1000
 """A longer answer is wrong unread: the longest gold of MATH, GSM8K and OpenR1-Math that is one expression is far shorter, and the

@@ -1,0 +1,77 @@
+"""What a check says, and the report that gathers it."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from r1_recipes.common.errors import RecipeError
+from r1_recipes.common.masking import masked_text
+
+OK, WARNING, ERROR = "ok", "warning", "error"
+
+
+@dataclass(frozen=True)
+class Finding:
+    """One verdict.
+
+    Attributes:
+        level: ``"ok"``, ``"warning"`` (the run works, and may not do what is meant) or ``"error"`` (it fails, or learns nothing).
+        code: ``SECTION.WHAT``, the same in every version; section is recipe, data, contract, signal or fit.
+        message: a sentence with the number behind it and, if something is wrong, what to write instead.
+    """
+
+    level: str
+    code: str
+    message: str
+
+
+@dataclass
+class Report:
+    """Everything that preflight found.
+
+    Attributes:
+        findings: in the order of the checks.
+        facts: numbers and texts for people and for ``--json``, by section.
+    """
+
+    findings: list[Finding] = field(default_factory=list)
+    facts: dict[str, Any] = field(default_factory=dict)
+
+    def ok(self, code: str, message: str) -> None:
+        self.findings.append(Finding(OK, code, message))
+
+    def warn(self, code: str, message: str) -> None:
+        self.findings.append(Finding(WARNING, code, message))
+
+    def error(self, code: str, message: str) -> None:
+        self.findings.append(Finding(ERROR, code, message))
+
+    def at(self, level: str) -> list[Finding]:
+        return [finding for finding in self.findings if finding.level == level]
+
+    @contextlib.contextmanager
+    def refusals(self, code: str) -> Iterator[None]:
+        """Report a RecipeError, which would have ended a run, and skip the rest of the block."""
+        try:
+            yield
+        except RecipeError as error:
+            self.error(code, masked_text(str(error)))
+
+
+def spread(total: int, count: int) -> list[int]:
+    """Return at most ``count`` of ``total`` indices, evenly spread, the first among them."""
+    count = min(total, count)
+    return [index * total // count for index in range(count)]
+
+
+def listed(values: Sequence[Any], limit: int = 10) -> str:
+    """``1, 2, 3``, or the first few and how many more."""
+    shown = ", ".join(map(str, values[:limit]))
+    return f"{shown} and {len(values) - limit} more" if len(values) > limit else shown
+
+
+def clip(text: str, width: int = 80) -> str:
+    return repr(text if len(text) <= width else text[: width - 1] + "…")

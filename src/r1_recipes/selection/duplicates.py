@@ -1,0 +1,181 @@
+"""Questions compared by their words: which occur in an evaluation set, and which were there before.
+
+Text is normalised first: Unicode NFKC, then case folding. A **word** is a run of letters, digits and the marks that belong to them;
+every character of a script that is written without spaces (Chinese, Japanese, Thai, Lao, Burmese, Khmer) is a word of its own. A
+**sign** is any other character but white space and ordinary punctuation: brackets and operators are signs, while commas, full stops,
+colons, quotation marks, ``$`` and ``\\`` are not. Of an n-gram only an 8-byte hash is kept.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import re
+import unicodedata
+from array import array
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+from r1_recipes.common.errors import RecipeError, install_hint, unknown_name
+from r1_recipes.common.messages import message_text
+from r1_recipes.data.sources import load_rows
+from r1_recipes.selection.rules import Deduplicate, EvaluationSet
+
+# Thai to Lao, Burmese, Khmer, kana, Han.
+_UNSPACED = "\u0e00-\u0eff\u1000-\u109f\u1780-\u17ff\u3005-\u3007\u3041-\u30ff\u3400-\u4dbf\u4e00-\u9fff\uf900-\ufaff\U00020000-\U0003ffff"
+# Accents, Hebrew and Arabic points, Indic vowel signs: to Python no letters, but in the middle of a word. The Indic full stops stay out.
+_MARKS = "\u0300-\u036f\u0591-\u05bd\u0610-\u061a\u064b-\u065f\u0670\u0900-\u0963\u0966-\u0dff"
+_PUNCTUATION = r""",.;:?'"`$\\،؟、。„“”‘’«»—"""
+_WORD = rf"[{_UNSPACED}]|(?:[^\W_{_UNSPACED}]|[{_MARKS}])+"
+_WORDS = re.compile(_WORD)
+_UNITS = re.compile(rf"{_WORD}|[^\w\s{_PUNCTUATION}]")
+# Zero-width characters and soft hyphens: they are not seen, and would cut a word in two.
+_UNSEEN = re.compile("[\u00ad\u200b-\u200f\u2060\ufeff]")
+
+# Evaluation sets call the question one of these.
+_QUESTION_COLUMNS = ("question", "problem", "prompt", "Question")
+
+_PERMUTATIONS = 128
+# Of the pairs that are exactly as similar as the threshold, at most this share is never compared.
+_MISSED = 0.001
+
+
+def _normalise(text: str) -> str:
+    """NFKC again after case folding, which may leave what it would compose."""
+    return unicodedata.normalize("NFKC", unicodedata.normalize("NFKC", _UNSEEN.sub("", text)).casefold())
+
+
+def words(text: str) -> list[str]:
+    """The words of a text, normalised: ``"Tom's 2,500 x²"`` gives ``tom``, ``s``, ``2``, ``500``, ``x2``."""
+    return _WORDS.findall(_normalise(text))
+
+
+def units(text: str) -> list[str]:
+    """The words and signs of a text, normalised."""
+    return _UNITS.findall(_normalise(text))
+
+
+def n_gram_hashes(sequence: Sequence[str], n: int) -> set[int]:
+    """A 64-bit hash of every run of ``n`` entries; empty if there are fewer."""
+    return {_hash(sequence[i : i + n]) for i in range(len(sequence) - n + 1)}
+
+
+def _hash(sequence: Sequence[str]) -> int:
+    # Model-made and web text holds lone surrogates, which plain UTF-8 refuses.
+    data = "\0".join(sequence).encode("utf-8", "surrogatepass")
+    return int.from_bytes(hashlib.blake2b(data, digest_size=8).digest(), "big")
+
+
+def evaluation_questions(source: EvaluationSet, hub: str = "huggingface") -> list[str]:
+    """The questions of an evaluation set.
+
+    Raises:
+        RecipeError: it cannot be read, has no such column, or the column holds no words.
+    """
+    rows = load_rows(source.id, source.split, config=source.config, revision=source.revision, hub=hub)
+    column = source.column or next((name for name in _QUESTION_COLUMNS if name in rows.column_names), None)
+    if column is None:
+        raise RecipeError(f"{source.id}: column: name the question's; the columns there are: {', '.join(rows.column_names)}")
+    if column not in rows.column_names:
+        raise RecipeError(f"{source.id}: " + unknown_name("column", column, rows.column_names))
+    texts = [_text(value) for value in rows[column]]
+    if not any(map(words, texts)):
+        raise RecipeError(f"{source.id}: column {column!r} of split {source.split!r} holds no words in its {len(texts)} rows")
+    return texts
+
+
+def _text(value: Any) -> str:
+    if isinstance(value, list):
+        turns = [turn for turn in value if isinstance(turn, dict) and turn.get("role") in ("user", "human")]
+        return "\n".join(map(message_text, turns))
+    return "" if value is None else str(value)
+
+
+class Decontaminator:
+    """Which questions share ``n`` words in a row with an evaluation set. Source: s1 (arXiv:2501.19393, section 2.1), with n = 8.
+
+    A question of fewer than ``n`` words is compared whole, signs included, with the questions of the same kind: ``3 + 4 = ?`` is
+    not ``3 * 4 = ?``. One without any word or sign is never found. Questions that a program writes from one sentence share that
+    sentence: against an evaluation set of the same sentence all of them are found.
+    """
+
+    def __init__(self, n: int) -> None:
+        self.n = n
+        self._known: dict[str, set[int]] = {}
+
+    def add(self, name: str, questions: Iterable[str]) -> None:
+        """Remember an evaluation set under ``name``."""
+        known = self._known.setdefault(name, set())
+        for question in questions:
+            known |= self._hashes(question)
+
+    def sources(self, question: str) -> list[str]:
+        """The names of the evaluation sets that ``question`` overlaps with."""
+        hashes = self._hashes(question)
+        return [name for name, known in self._known.items() if not hashes.isdisjoint(known)]
+
+    def _hashes(self, question: str) -> set[int]:
+        found = words(question)
+        if len(found) >= self.n:
+            return n_gram_hashes(found, self.n)
+        whole = units(question)
+        # Never the hash of an n-gram: it has fewer entries, or a sign among them.
+        return {_hash(whole)} if whole else set()
+
+
+class Deduplicator:
+    """Which questions were there before. Each is compared with those that were kept, so the first of a kind stays.
+
+    ``exact`` refuses a question that differs from a kept one in white space alone; ``near`` one whose n-grams of words and signs have
+    at least this Jaccard similarity with those of a kept one. Candidates come from MinHash with locality-sensitive hashing, which
+    misses no more than one in a thousand pairs at the threshold (from 0.06 up) and fewer above it; the exact similarity decides. A
+    question of fewer than ``n_grams`` words and signs is one n-gram; one without any is never a near duplicate.
+
+    Raises:
+        RecipeError: ``near`` is asked for, and its package is not installed.
+    """
+
+    def __init__(self, rules: Deduplicate) -> None:
+        self._rules = rules
+        self._texts: set[int] = set()
+        self._n_grams: list[array] = []
+        if rules.near is not None:
+            try:
+                from datasketch import MinHash, MinHashLSH
+            except ImportError as error:
+                raise RecipeError(f"deduplicate: near needs the package datasketch; {install_hint('generate')}") from error
+            self._index = MinHashLSH(num_perm=_PERMUTATIONS, params=_bands(rules.near))
+            # The n-grams are hashes already. Copies share the permutations, which take longer to draw than a question to read.
+            self._empty = MinHash(num_perm=_PERMUTATIONS, hashfunc=lambda n_gram: n_gram & 0xFFFFFFFF)
+
+    def add(self, question: str) -> bool:
+        """Remember a question. ``False``: it was there before, and is not remembered."""
+        key = _hash(question.split())
+        if self._rules.exact and key in self._texts:
+            return False
+        if self._rules.near is not None:
+            found = units(question)
+            n_grams = n_gram_hashes(found, self._rules.n_grams) or ({_hash(found)} if found else set())
+            if n_grams and not self._add_n_grams(n_grams):
+                return False
+        if self._rules.exact:
+            self._texts.add(key)
+        return True
+
+    def _add_n_grams(self, n_grams: set[int]) -> bool:
+        sketch = self._empty.copy()
+        sketch.update_batch(n_grams)
+        for number in self._index.query(sketch):
+            known = self._n_grams[number]
+            shared = sum(n_gram in n_grams for n_gram in known)
+            # A quotient is rounded to the number that a recipe's 0.55 is; 0.55 * 20 is above 11.
+            if shared / (len(n_grams) + len(known) - shared) >= self._rules.near:
+                return False
+        self._index.insert(len(self._n_grams), sketch)
+        self._n_grams.append(array("Q", n_grams))
+        return True
+
+
+def _bands(near: float) -> tuple[int, int]:
+    """Bands and rows of the index: as many rows (fewer useless candidates) as keep a pair at the threshold from being missed."""
+    rows = max((r for r in range(1, _PERMUTATIONS // 2 + 1) if (1 - near**r) ** (_PERMUTATIONS // r) <= _MISSED), default=1)
+    return _PERMUTATIONS // rows, rows

@@ -1,0 +1,621 @@
+"""recipe.load: what a file and a command line may say, and what a wrong one is told."""
+
+import dataclasses
+import json
+import os
+import re
+import subprocess
+import sys
+import typing
+from pathlib import Path
+
+import pytest
+import yaml
+
+from r1_recipes.common.errors import RecipeError
+from r1_recipes.recipe import load, machine
+from r1_recipes.recipe.compat import OBSOLETE, REFUSED, RENAMED
+from r1_recipes.recipe.keys import _RANGES, argument_types, config_fields
+from r1_recipes.recipe.load import Recipe, load_recipe, namespace_value
+from r1_recipes.recipe.text import read_yaml
+from r1_recipes.rewards import REWARDS, reward_parameters
+from tests.conftest import RECIPES, method_of
+
+ROOT = Path(__file__).parents[2]
+FIXTURES = Path(__file__).parent / "fixtures"
+BASE = """\
+model_name_or_path: nobody/model
+dataset_name: nobody/data
+use_cpu: true
+bf16: false
+"""
+GRPO = BASE + "reward_funcs: [accuracy, format]\n"
+
+
+@pytest.fixture
+def write(tmp_path):
+    """Write a recipe of base keys and ``extra``; returns its path."""
+
+    def write(extra="", base=GRPO, name="mine.yaml"):
+        path = tmp_path / name
+        path.write_text(base + extra, encoding="utf-8")
+        return str(path)
+
+    return write
+
+
+def fails(argv, *parts, method="grpo"):
+    with pytest.raises(RecipeError) as error:
+        load_recipe(argv, method)
+    for part in parts:
+        assert part in str(error.value), str(error.value)
+    return str(error.value)
+
+
+def test_a_recipe_becomes_typed_arguments(write):
+    recipe = load_recipe([write("learning_rate: 1e-6\nnum_generations: 4\nbeta: 0\nrun_name: 2025-01-01\n")], "grpo")
+    assert (recipe.name, recipe.method, recipe.warnings) == ("mine", "grpo", [])
+    assert recipe.script.dataset_name == "nobody/data"
+    assert recipe.script.response_format == "think_answer"
+    assert recipe.training.learning_rate == 1e-6  # PyYAML reads 1e-6 as text
+    assert recipe.training.num_generations == 4
+    assert isinstance(recipe.training.beta, float)
+    assert recipe.training.run_name == "2025-01-01"
+    assert recipe.model.model_name_or_path == "nobody/model"
+    assert recipe.settings["learning_rate"] == 1e-6
+    assert yaml.safe_load(yaml.safe_dump(recipe.settings)) == recipe.settings
+
+
+def test_the_command_line_wins(write):
+    path = write(
+        "learning_rate: 1e-6\nmax_completion_length: 64\nreward_weights: [1.0, 0.5]\ngradient_checkpointing: true\nlog_completions: true\n"
+    )
+    argv = [path, "--learning_rate", "5e-6", "--max-completion-length=32", "--reward_funcs", "accuracy", "format", "tag_count"]
+    argv += ["--reward-weights", "1", "-0.5", "-1e-3", "--gradient_checkpointing", "false", "--log_completions=no", "--use_vllm"]
+    argv += ["--lr_scheduler_kwargs", '{"min_lr_rate": 0.1}', "--max_steps", "-1", "--report_to", "none", "--keep_columns", "level"]
+    recipe = load_recipe(argv, "grpo")
+    assert recipe.training.learning_rate == 5e-6
+    assert recipe.training.max_completion_length == 32
+    assert recipe.script.reward_funcs == ["accuracy", "format", "tag_count"]
+    assert recipe.training.reward_weights == [1.0, -0.5, -1e-3]
+    assert recipe.training.gradient_checkpointing is False
+    assert recipe.training.log_completions is False
+    assert recipe.training.use_vllm is True
+    assert recipe.training.lr_scheduler_kwargs == {"min_lr_rate": 0.1}
+    assert recipe.training.max_steps == -1
+    assert recipe.script.keep_columns == ["level"]
+    assert recipe.settings["learning_rate"] == 5e-6
+
+
+@pytest.mark.parametrize("value", ["-1e-6", "-1.5", "-2"])
+def test_a_negative_number_is_a_value_not_a_switch(write, value):
+    assert load_recipe([write(), "--entropy_coef", value], "grpo").training.entropy_coef == float(value)
+    assert load_recipe([write(), f"--entropy-coef={value}"], "grpo").training.entropy_coef == float(value)
+
+
+def test_the_path_may_stand_anywhere_and_under_config(write):
+    path = write()
+    for argv in ([path], ["--config", path], [f"--config={path}"], ["--seed", "3", "--config", path], ["--seed=3", path]):
+        assert load_recipe(argv, "grpo").path == Path(path)
+    fails([], "no recipe given", "python -m r1_recipes.grpo recipes/NAME.yaml")
+    fails([path, "--config", path], "one recipe a run")
+    fails([path, path], "stands alone")
+    fails(["--seed=3"], "no recipe given")
+
+
+def test_keys_with_json_and_text_for_mappings(write):
+    few_shot = [{"question": "1+1?", "reasoning": "one and one", "answer": "2"}]
+    sizes = {"train": {"size": 4, "seed": 1}, "test": {"size": 4, "seed": 2}}
+    argv = [write(), "--few_shot", json.dumps(few_shot), "--task_config", json.dumps(sizes), "--model_init_kwargs", '{"a": 1}']
+    recipe = load_recipe(argv, "grpo")
+    assert recipe.script.few_shot == few_shot
+    assert recipe.script.task_config == sizes
+    assert recipe.training.model_init_kwargs == {"a": 1}
+    assert load_recipe([write(f"few_shot: {json.dumps(few_shot)}\n")], "grpo").script.few_shot == few_shot
+    assert load_recipe([write(), "--few_shot", json.dumps(few_shot[0])], "grpo").script.few_shot == few_shot
+    fails([write(), "--task_config", '{"train": '], "command line: task_config", "not valid YAML")
+    fails([write(), "--task_config", "small"], "task_config: not a JSON object")
+    fails([write(), "--few_shot", "[1"], "command line: few_shot", "not valid YAML")
+
+
+def test_numbers_with_exponent_inside_a_mapping(write):
+    recipe = load_recipe([write("lr_scheduler_type: cosine_with_min_lr\nlr_scheduler_kwargs: {min_lr: 1e-7, name: e5}\n")], "grpo")
+    assert recipe.training.lr_scheduler_kwargs == {"min_lr": 1e-7, "name": "e5"}
+
+
+def test_none_takes_a_limit_back(write):
+    path = write("max_samples: 10\nmax_prompt_tokens: 100\nsystem_prompt: Be brief.\n")
+    recipe = load_recipe([path, "--max_samples", "none", "--max_prompt_tokens=null", "--system_prompt="], "grpo")
+    assert (recipe.script.max_samples, recipe.script.max_prompt_tokens, recipe.script.system_prompt) == (None, None, "")
+    assert load_recipe([write("max_samples: null\n")], "grpo").script.max_samples is None
+    fails([write("learning_rate:\n")], "learning_rate: found None, no value; leave the key out for its default")
+
+
+def test_booleans_where_text_is_expected(write):
+    recipe = load_recipe([write("eval_strategy: no\nsave_strategy: off\nscale_rewards: false\n")], "grpo")  # YAML 1.1: no and off are false
+    assert (recipe.training.eval_strategy.value, recipe.training.save_strategy.value) == ("no", "no")
+    assert recipe.training.scale_rewards == "none"
+    assert load_recipe([write(), "--scale_rewards", "true"], "grpo").training.scale_rewards == "group"
+    fails([write("run_name: on\n")], "run_name: found True (bool); expected str", "quotes")
+
+
+@pytest.mark.parametrize(("said", "decided"), [("bf16: false\n", "no"), ("bf16: true\n", "bf16"), ("", "bf16")])
+def test_the_recipes_precision_wins_over_the_launchers(write, monkeypatch, said, decided):
+    monkeypatch.setenv("ACCELERATE_MIXED_PRECISION", "bf16")  # as accelerate launch exports mixed_precision: bf16
+    base = GRPO.replace("bf16: false\n", "")
+    assert load_recipe([write(said, base)], "grpo").training.mixed_precision == decided
+
+
+def test_ours_can_be_unset_from_the_command_line(write):
+    path = write("system_prompt: Think.\nprefill: <think>\n")
+    script = load_recipe([path, "--system_prompt", "none", "--prefill", "null"], "grpo").script
+    assert (script.system_prompt, script.prefill) == (None, None)
+    # In a file it is a text like any other, and null is null.
+    assert load_recipe([write("system_prompt: none\n")], "grpo").script.system_prompt == "none"
+    fails([path, "--output_dir", ""], "output_dir: found ''; the folder that the run is written to")
+
+
+def test_environment_section(write, monkeypatch):
+    monkeypatch.setenv("OMP_NUM_THREADS", "before")
+    monkeypatch.setenv("WANDB_NAME", "before")
+    load_recipe([write("env: {OMP_NUM_THREADS: 3, WANDB_NAME: some words}\n")], "grpo")
+    assert (os.environ["OMP_NUM_THREADS"], os.environ["WANDB_NAME"]) == ("3", "some words")
+    fails([write("env: [A, B]\n")], "env: a mapping of names to values, found ['A', 'B']")
+    fails([write("env: {WANDB_NAME: [a]}\n")], "env: WANDB_NAME: text or a number, found ['a']")
+    fails([write('env: {WANDB_NAME: "a\\0b"}\n')], "env: WANDB_NAME: text or a number")
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        "OPENAI_BASE_URL",
+        "OPENAI_API_KEY",
+        "HF_ENDPOINT",
+        "HF_TOKEN",
+        "HF_HOME",
+        "https_proxy",
+        "LD_PRELOAD",
+        "PATH",
+        "PYTHONPATH",
+        "CC",
+        "3",
+    ],
+)
+def test_a_recipe_cannot_send_the_user_s_keys_elsewhere_or_load_programs(write, monkeypatch, name):
+    monkeypatch.delenv(name, raising=False)
+    # What was allowed beside it is not set either, and a value, which may be a key, is not shown.
+    said = fails(
+        [write(f"env: {{WANDB_NAME: stranger, {name}: canary}}\n")], f"env: {name} is not a recipe's to set", "set it in your shell"
+    )
+    assert "canary" not in said
+    assert name not in os.environ and os.environ.get("WANDB_NAME") != "stranger"
+
+
+# Each doubles, or multiplies by ten, what stands before it.
+BOMB = "a0: &a0 [x]\n" + "".join(f"a{i}: &a{i} [{', '.join([f'*a{i - 1}'] * 10)}]\n" for i in range(1, 30))
+MERGES = "a0: &a0 {k: v}\n" + "".join(f"a{i}: &a{i} {{<<: [{', '.join([f'*a{i - 1}'] * 10)}]}}\n" for i in range(1, 12))
+LEVELS = "a0: &a0 [x]\n" + "".join(f"a{i}: &a{i} [*a{i - 1}]\n" for i in range(1, 70))
+
+
+@pytest.mark.parametrize(
+    "text, said",
+    [
+        (BOMB, "with its aliases filled in"),
+        (MERGES, "with its aliases filled in"),
+        (LEVELS, "with its aliases filled in"),
+        ("a: &a [*a]\n", "with its aliases filled in"),
+        ("a: &a {b: *a}\n", "with its aliases filled in"),
+        ("a: " + "1" * 5000, "1000 digits"),
+        ("a: 0x" + "f" * 5000, "1000 digits"),
+        ("a: " + "[" * 100 + "]" * 100, "64 levels"),
+        ("a: " + "[" * 50_000, "64 levels"),
+        ("a: 2025-02-30\n", "ValueError: day is out of range"),
+        ("a: !!timestamp soon\n", "not of the kind that it looks like"),
+        ("a: !!bool maybe\n", "not of the kind that it looks like"),
+        ("a: !!map [b]\n", "not of the kind that it looks like"),
+        ("a: !!python/object/apply:os.system [id]\n", "could not determine a constructor"),
+        ("? [a]\n: 1\n", "unhashable key"),
+        ("a: " + "x" * 1_000_001, "1000004 bytes; a recipe has at most 1000000"),
+    ],
+)
+def test_a_file_that_stands_for_more_than_a_machine_holds_is_refused(tmp_path, text, said):
+    path = tmp_path / "bomb.yaml"
+    path.write_text(text, encoding="utf-8")
+    with pytest.raises(RecipeError) as error:
+        read_yaml(path)
+    assert str(error.value).startswith(f"{path}: ") and said in str(error.value)
+
+
+def test_a_file_that_cannot_be_opened_is_named(write, monkeypatch):
+    def refuse(*args, **options):
+        raise PermissionError(13, "Permission denied")
+
+    monkeypatch.setattr(Path, "read_text", refuse)
+    fails([write()], "mine.yaml: cannot be read: Permission denied")
+
+
+def test_yaml_anchors_and_merges_are_read(write):
+    path = write("lr_scheduler_kwargs: &a {min_lr_rate: 0.1}\ngeneration_kwargs: {<<: *a, min_lr_rate: 0.2, x: 1}\n")
+    assert load_recipe([path], "grpo").training.generation_kwargs == {"min_lr_rate": 0.2, "x": 1}
+
+
+def test_an_unknown_key_names_file_key_and_the_nearest(write):
+    path = write("num_generation: 8\n")
+    fails([path], path, "unknown key 'num_generation' for grpo", "num_generations")
+    fails([write(), "--learning-rat", "1"], "command line: unknown key 'learning_rat'", "learning_rate")
+    fails([write("zzqqxxyy: 1\n")], "unknown key 'zzqqxxyy'")
+    fails([write("num_generations: 8\n", base=BASE)], "unknown key 'num_generations' for sft", method="sft")
+    fails([write("max_seq_length: 8\n")], "max_length (formerly max_seq_length) is no key of grpo")
+
+
+def test_a_repeated_key_is_refused(write):
+    path = write("seed: 1\nseed: 2\n")
+    fails([path], path, "key 'seed' stands more than once, line 7")
+    fails([write("task_config: {train: 1, train: 2}\n")], "'train' stands more than once, line 6")
+
+
+@pytest.mark.parametrize(
+    ("line", "parts"),
+    [
+        ("num_generations: many", ["num_generations: found 'many' (str); expected int"]),
+        ("num_generations: 2.5", ["num_generations: found 2.5 (float); expected int"]),
+        ("num_generations: [4, 8]", ["num_generations: found [4, 8]; expected int"]),
+        ("num_generations: true", ["num_generations: found True (bool); expected int"]),
+        ("learning_rate: fast", ["learning_rate: found 'fast' (str); expected float"]),
+        ("learning_rate: {a: 1}", ["learning_rate: found {'a': 1}; expected float"]),
+        ("use_vllm: perhaps", ["use_vllm: found 'perhaps' (str)", "true/false"]),
+        ("reward_weights: [1.0, high]", ["reward_weights: found 'high' (str); expected float"]),
+        ("dataset_config: [a, b]", ["dataset_config: found ['a', 'b']; expected str"]),
+        ("mapper_config: [a]", ["mapper_config: found ['a']; expected a mapping or str"]),
+        ("lr_scheduler_type: cosin", ["lr_scheduler_type: found 'cosin'", "Did you mean 'cosine'"]),
+        ("save_strategy: sometimes", ["save_strategy: found 'sometimes'", "epoch"]),
+        ("log_level: loud", ["log_level: found 'loud'", "warning"]),
+        ("max_samples: few", ["max_samples: found 'few' (str); expected int"]),
+        ("hub: elsewhere", ["hub: found 'elsewhere'", "'modelscope'"]),
+        ("cosine_max_len: long\nreward_weights: null", ["cosine_max_len: found 'long' (str); expected int"]),
+        ("1: 2", ["key 1 is read as int"]),
+        ("a: b: c", ["not valid YAML", "line 6"]),
+    ],
+)
+def test_a_wrong_value_names_file_key_and_what_was_found(write, line, parts):
+    path = write(line + "\n")
+    fails([path], path, *parts)
+
+
+def test_a_wrong_value_on_the_command_line_says_so(write):
+    fails([write(), "--num_generations", "many"], "command line: num_generations: found 'many'")
+    fails([write(), "--num_generations"], "command line: --num_generations needs a value: int")
+
+
+def test_files_that_are_no_recipe(tmp_path, write):
+    path = write(name="gsm8k_small.yaml")
+    missing = str(Path(path).with_name("gsm8k_smal.yaml"))
+    fails([missing], f"{missing}: no such recipe file. Did you mean {path}?")
+    fails([str(tmp_path / "nowhere" / "x.yaml")], "no such recipe file.")
+    for content, part in ((b"- a\n- b\n", "found list"), (b"", "found NoneType"), (b"a: \xff\xfe", "not UTF-8 text (byte 3)")):
+        (tmp_path / "bad.yaml").write_bytes(content)
+        fails([str(tmp_path / "bad.yaml")], "bad.yaml", part)
+
+
+def test_what_a_recipe_must_have(write):
+    fails([write(base="model_name_or_path: a\nuse_cpu: true\nreward_funcs: [format]\n")], "dataset_name: missing", "mine.yaml")
+    fails([write(base="dataset_name: a\nuse_cpu: true\nbf16: false\nreward_funcs: [format]\n")], "model_name_or_path: missing", "mine.yaml")
+    fails([write(base=BASE)], "reward_funcs: missing", "accuracy")
+    fails([write("dataset_mixture: {datasets: [{id: a}]}\n")], "dataset_name and dataset_mixture are both set")
+    assert load_recipe([write(base=BASE)], "sft").script.dataset_name == "nobody/data"
+
+
+def test_names_that_are_in_no_registry(write):
+    fails([write("", BASE + "reward_funcs: [acuracy]\n")], "mine.yaml: reward_funcs: unknown reward 'acuracy'", "'accuracy'")
+    fails([write("", BASE + "reward_funcs: ['no_such_file:f']\n")], "no module 'no_such_file'")
+    fails([write("", BASE + "reward_funcs: [format, cosine: {cosine_max_len: 5}]\n")], "mine.yaml: reward_funcs: reward ", "cosine")
+    for method in ("grpo", "sft"):
+        base = GRPO if method == "grpo" else BASE
+        fails([write("response_format: think_anser\n", base)], "mine.yaml", "'think_anser'", "'think_answer'", method=method)
+        fails([write("mapper: gms8k\n", base)], "mine.yaml", "unknown mapper 'gms8k'", "'gsm8k'", method=method)
+    fails([write("mapper: arithmetic\nmapper_config: {share: 1}\n")], "key of mapper 'arithmetic' 'share'", "worked_share")
+    fails([write("reward_weights: [1.0]\n")], "reward_weights has 1 entries for 2 reward_funcs ['accuracy', 'format']")
+
+
+def test_parameters_of_rewards(write):
+    base = BASE + "reward_funcs: [cosine, repetition_penalty]\n"
+    recipe = load_recipe([write("cosine_max_len: 200\nrepetition_max_penalty: -5e-1\n", base)], "grpo")
+    assert recipe.reward_params == {"cosine_max_len": 200, "repetition_max_penalty": -0.5}
+    assert recipe.warnings == []
+    assert recipe.settings["cosine_max_len"] == 200
+
+
+@pytest.mark.parametrize("method", ["grpo", "sft"])
+def test_a_parameter_of_no_selected_reward_is_one_warning(write, method):
+    recipe = load_recipe([write("cosine_max_len: 200\n", GRPO if method == "grpo" else BASE)], method)
+    assert len(recipe.warnings) == 1
+    assert "cosine_max_len is ignored" in recipe.warnings[0]
+    assert recipe.reward_params == {}
+
+
+CUSTOM = """\
+from dataclasses import dataclass
+from typing import Optional
+from r1_recipes.rewards import Reward
+
+def plain(prompts, completions, **columns):
+    return [0.0 for _ in completions]
+
+@dataclass(frozen=True)
+class Brevity(Reward):
+    brevity_limit: int = 100
+    brevity_slope: Optional[float] = None
+    brevity_words: list[str] = ()
+    brevity_strict: bool = False
+    name = "brevity"
+
+    def __call__(self, completions, **columns):
+        return [float(self.brevity_limit) for _ in completions]
+
+@dataclass(frozen=True)
+class Clash(Reward):
+    temperature: float = 1.0
+    name = "clash"
+"""
+
+
+@pytest.fixture
+def custom(tmp_path, monkeypatch):
+    """A module of rewards in the working directory, as a user would have it."""
+    name = f"own_rewards_{tmp_path.name}"
+    (tmp_path / f"{name}.py").write_text(CUSTOM)
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(sys, "path", list(sys.path))
+    yield name
+    sys.modules.pop(name, None)
+
+
+def test_a_reward_from_the_working_directory_with_parameters_of_its_own(write, custom):
+    base = BASE + f"reward_funcs: ['{custom}:Brevity', '{custom}:plain', format]\n"
+    argv = [write("brevity_limit: 7\nbrevity_slope: 1e-2\n", base), "--brevity_words", "a", "b", "--brevity_strict"]
+    recipe = load_recipe(argv, "grpo")
+    assert recipe.reward_params == {"brevity_limit": 7, "brevity_slope": 0.01, "brevity_words": ["a", "b"], "brevity_strict": True}
+    from r1_recipes.rewards import get_reward_funcs
+
+    funcs = get_reward_funcs(recipe.script.reward_funcs, recipe.script.response_format, **recipe.reward_params)
+    assert [func.__name__ for func in funcs] == ["brevity", "plain", "format"]
+    assert funcs[0](completions=["x"]) == [7.0]
+    fails([write("brevity_limits: 7\n", base)], "unknown key 'brevity_limits'", "brevity_limit")
+    fails([write("brevity_limit: 7\n")], "unknown key 'brevity_limit'")  # the reward is not named
+
+
+def test_a_reward_parameter_that_is_the_trainer_s_own_key_is_refused(write, custom):
+    fails([write("", BASE + f"reward_funcs: ['{custom}:Clash']\n")], "parameter 'temperature' of a reward is a key of the trainer too")
+
+
+def test_no_registered_reward_shadows_a_key():
+    for method in ("grpo", "sft", "generate"):
+        own = {f.name for kind in argument_types(method) for f in dataclasses.fields(kind)}
+        assert not own & set(reward_parameters(REWARDS))
+
+
+@pytest.fixture
+def no_accelerator(monkeypatch):
+    import torch
+
+    monkeypatch.setattr(torch.accelerator, "is_available", lambda *arguments: False)
+
+
+FOR_A_GPU = "model_name_or_path: a\ndataset_name: b\nreward_funcs: [format]\n"
+
+
+@pytest.mark.usefixtures("no_accelerator")
+@pytest.mark.parametrize("said", ["use_vllm: true\nbf16: true\ntf32: true\n", "use_vllm: true\nfp16: true\n", "use_vllm: true\n"])
+def test_a_recipe_for_a_gpu_follows_a_machine_without_one(write, said):
+    path = write(said, FOR_A_GPU)
+    recipe = load_recipe([path], "grpo")
+    training = recipe.training
+    assert (training.use_cpu, training.bf16, training.fp16, training.use_vllm) == (True, False, False, False) and not training.tf32
+    # What ran is in recipe.yaml, what was asked in run.json; the same again is the same run.
+    assert {key: recipe.settings[key] for key in recipe.adapted} == {key: key == "use_cpu" for key in recipe.adapted}
+    assert recipe.adapted == {"use_cpu": False, "use_vllm": True} | {key: True for key in ("bf16", "fp16", "tf32") if key in recipe.adapted}
+    assert {"use_cpu", "use_vllm", "fp16" if "fp16" in said else "bf16"} <= set(recipe.adapted)
+    assert load_recipe([path], "grpo").settings == recipe.settings
+    (warning,) = recipe.warnings
+    assert "no accelerator is visible" in warning and "hundreds of times slower" in warning
+    assert all(f"{key}: {str(recipe.settings[key]).lower()}" in warning for key in recipe.adapted)
+
+
+@pytest.mark.usefixtures("no_accelerator")
+def test_strict_hardware_names_every_obstacle_at_once(write):
+    path = write("use_vllm: true\nbf16: true\nstrict_hardware: true\n", FOR_A_GPU)
+    fails([path], path, "strict_hardware: no accelerator", "use_cpu: false, bf16: true, use_vllm: true", "--strict_hardware false")
+    typed = ["--use_vllm", "false", "--use_cpu", "true", "--bf16", "false"]
+    assert load_recipe([path, *typed], "grpo").warnings == []
+
+
+@pytest.mark.usefixtures("no_accelerator")
+def test_what_is_typed_and_what_a_recipe_for_a_cpu_says_stays(write):
+    path = write("use_vllm: true\nbf16: true\n", FOR_A_GPU)
+    typed = load_recipe([path, "--use_cpu", "true", "--bf16", "true"], "grpo")
+    assert typed.training.bf16 is True and typed.adapted == {"use_vllm": True} and "use_cpu is true" in typed.warnings[0]
+    assert load_recipe([path, "--use_vllm", "true"], "grpo").training.use_vllm is True  # which check_generation_backend refuses
+    server = load_recipe([path, "--vllm_mode", "server"], "grpo")
+    assert server.training.use_vllm is True and "use_vllm" not in server.adapted  # it has a GPU of its own
+    own = load_recipe([write("use_cpu: true\nbf16: true\n", FOR_A_GPU)], "grpo")
+    assert own.training.bf16 is True and own.warnings == []
+
+
+def test_with_an_accelerator_nothing_follows(write, monkeypatch):
+    import torch
+
+    monkeypatch.setattr(torch.accelerator, "is_available", lambda *arguments: True)
+    path = Path(write("use_vllm: true\nbf16: true\n", FOR_A_GPU))
+    settings = read_yaml(path)
+    recipe = Recipe(path=path, method="grpo", script=None, training=None, model=None)
+    assert machine.follow_machine(recipe, settings, set()) == {} and settings == read_yaml(path) and recipe.warnings == []
+
+
+@pytest.mark.parametrize("name", ["GRPOConfig", "SFTConfig", "DistillationConfig", "ModelConfig"])
+def test_keys_read_from_the_source_are_those_of_the_class(name):
+    import trl
+
+    kind, found = getattr(trl, name), config_fields(name)
+    read = {key: annotation for key, (annotation, _) in found.items()}
+    assert {f.name: found[f.name][1] for f in dataclasses.fields(kind) if f.name in _RANGES} == {
+        f.name: f.default for f in dataclasses.fields(kind) if f.name in _RANGES
+    }
+    assert set(read) == {f.name for f in dataclasses.fields(kind) if f.init}
+    fields = {key: hint for key, hint in typing.get_type_hints(kind).items() if key in read}
+    plain = {"int": int, "float": float, "int | None": int | None, "float | None": float | None}
+    assert {key: plain[text] for key, text in read.items() if text in plain} == {k: t for k, t in fields.items() if t in plain.values()}
+
+
+@pytest.mark.parametrize(
+    "arguments, message",
+    [
+        (["--num_generation", "8"], "unknown key 'num_generation'"),
+        (["--learning_rate", "-1e-6"], "learning_rate: must be in [0, 1], got -1e-06"),
+        (["--learning_rate", "nan"], "learning_rate: must be in [0, 1], got nan"),
+        (["--learning_rate", "fast"], "learning_rate: found 'fast' (str); expected float"),
+        (["--per_device_train_batch_size", "0"], "per_device_train_batch_size: must be in [1, inf), got 0"),
+        (["--max_samples", "0"], "max_samples: must be in [1, inf), got 0"),
+        (["--reward_funcs", "acuracy"], "unknown reward 'acuracy'"),
+        (["--smoke", "--num_generation", "8"], "unknown key 'num_generation'"),
+        ([], "outputs/demo/cold_start does not exist yet"),
+    ],
+)
+def test_what_needs_no_torch_is_refused_without_it(arguments, message, monkeypatch, tmp_path):
+    monkeypatch.chdir(tmp_path)
+    heavy = "{'torch', 'transformers', 'trl', 'datasets'} & set(sys.modules)"
+    program = f"import sys\nfrom r1_recipes import grpo\ntry:\n    grpo.main(sys.argv[1:])\nfinally:\n    assert not {heavy}"
+    command = [sys.executable, "-c", program, str(ROOT / "recipes" / "cpu_grpo.yaml"), *arguments]
+    refused = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert refused.returncode == 2 and message in refused.stderr and refused.stderr.count("\n") == 1
+
+
+def test_a_token_is_not_among_the_settings_that_a_run_keeps(write):
+    recipe = load_recipe([write("hub_token: hf_secret\n")], "grpo")
+    assert recipe.training.hub_token == "hf_secret"
+    assert "hf_secret" not in str(recipe.settings)
+
+
+KEYS = {
+    method: {f.name for kind in argument_types(method) for f in dataclasses.fields(kind)} | set(reward_parameters(REWARDS))
+    for method in ("grpo", "sft")
+}
+# A value that the key's type takes.
+VALUES = {"torch_dtype": "bfloat16", "evaluation_strategy": "no", "warmup_ratio": 0.1, "vllm_guided_decoding_regex": "a+"}
+VALUES |= {"dataset_prompt_column": "problem", "hub_model_revision": "v1", "push_to_hub_model_id": "a"}
+VALUES |= dict.fromkeys(("no_cuda", "use_liger", "use_liger_loss", "wandb_log_unique_prompts"), True)
+
+
+@pytest.mark.parametrize("old", RENAMED)
+def test_a_renamed_key_is_read_as_today_s_with_one_warning(write, old):
+    new = RENAMED[old]
+    method = "grpo" if new in KEYS["grpo"] else "sft"
+    assert new in KEYS[method] and old not in KEYS["grpo"] | KEYS["sft"]
+    base = "".join(line for line in (GRPO if method == "grpo" else BASE).splitlines(True) if not line.startswith(f"{new}:"))
+    value = VALUES.get(old, 8)
+    recipe = load_recipe([write(f"{old}: {value}\n", base)], method)
+    assert [f"{old} is read as {new}" in warning for warning in recipe.warnings] == [True]
+    found = namespace_value(recipe, new)
+    assert getattr(found, "value", found) == value
+    assert new in recipe.settings and old not in recipe.settings
+    fails([write(f"{old}: {value}\n{new}: {value}\n", base)], f"{old} is today's {new}, and both are set", method=method)
+
+
+@pytest.mark.parametrize("old", OBSOLETE)
+def test_an_obsolete_key_is_dropped_with_one_warning(write, old):
+    assert old not in KEYS["grpo"] | KEYS["sft"]
+    for method, base in (("grpo", GRPO), ("sft", BASE)):
+        recipe = load_recipe([write(f"{old}: true\n", base)], method)
+        assert len(recipe.warnings) == 1
+        assert f"{old} is ignored: {OBSOLETE[old]}" in recipe.warnings[0]
+        assert old not in recipe.settings
+
+
+@pytest.mark.parametrize("old", REFUSED)
+def test_a_refused_key_names_its_replacement(write, old):
+    assert old not in KEYS["grpo"] | KEYS["sft"]
+    path = write(f"{old}: x\n")
+    fails([path], f"{path}: {old} is not supported: {REFUSED[old]}")
+    if old != "config":  # on the command line, --config is the recipe
+        fails([write(), f"--{old}", "x"], f"command line: {old} is not supported")
+
+
+def test_keys_that_the_tables_recommend_exist():
+    known = KEYS["grpo"] | KEYS["sft"] | {"use_reentrant", "id", "datasets", "split", "weight", "colocate"}
+    for text in (*OBSOLETE.values(), *REFUSED.values()):
+        for key in re.findall(r"\b[a-z]+(?:_[a-z]+)+\b", text):
+            if key not in ("my_module", "my_reward", "num_tokens", "step_time", "group_by_length", "binary_code"):
+                assert key in known, text
+
+
+def test_translation_works_on_the_command_line_too(write):
+    recipe = load_recipe([write("max_prompt_length: 100\n"), "--max_prompt_tokens", "50", "--torch-dtype", "float32"], "grpo")
+    assert recipe.script.max_prompt_tokens == 50
+    assert recipe.model.dtype == "float32"
+    assert [warning.split(" (")[0] for warning in recipe.warnings] == [
+        f"{recipe.path}: max_prompt_length is read as max_prompt_tokens",
+        "command line: torch_dtype is read as dtype",
+    ]
+
+
+@pytest.mark.parametrize("method", ["grpo", "sft"])
+def test_an_open_r1_recipe_parses_as_it_is(method, monkeypatch):
+    monkeypatch.setattr(load, "follow_machine", lambda *arguments: {})
+    path = FIXTURES / f"open_r1_{method}.yaml"
+    written = read_yaml(path)
+    older = [key for key in written if key in RENAMED or key in OBSOLETE]
+    recipe = load_recipe([str(path)], method)
+    assert len(recipe.warnings) == len(older) >= 4
+    for key, warning in zip(older, recipe.warnings, strict=True):
+        assert f": {key} is " in warning
+    assert set(recipe.settings) == {RENAMED.get(key, key) for key in written if key not in OBSOLETE}
+    assert recipe.model.dtype == "bfloat16"
+    assert recipe.training.lr_scheduler_kwargs == {"min_lr_rate": 0.1}
+    assert recipe.training.warmup_steps == written["warmup_ratio"]
+    assert recipe.training.report_to == ["wandb"]
+    assert recipe.training.save_strategy.value == "epoch"
+    assert recipe.training.eval_strategy.value == "no"
+
+
+def test_what_the_open_r1_recipes_say_is_what_is_run():
+    grpo = load_recipe([str(FIXTURES / "open_r1_grpo.yaml")], "grpo")
+    assert grpo.script.prompt_column == "problem"
+    assert grpo.script.max_prompt_tokens == 256
+    assert grpo.training.hub_revision == "v1"
+    assert grpo.training.vllm_max_model_length == 4096
+    assert grpo.training.learning_rate == 2e-5
+    assert grpo.training.scale_rewards == "none"
+    assert grpo.training.log_unique_prompts is True
+    assert grpo.reward_params == {
+        key: value for key, value in read_yaml(FIXTURES / "open_r1_grpo.yaml").items() if key.startswith(("cosine_", "repetition_"))
+    }
+    sft = load_recipe([str(FIXTURES / "open_r1_sft.yaml")], "sft")
+    assert sft.training.max_length == 1024
+    assert sft.training.eos_token == "<|im_end|>"
+    assert sft.script.dataset_mixture["datasets"][0]["columns"] == ["messages"]
+    assert sft.script.wandb_project == "talks"
+
+
+@pytest.mark.parametrize("path", RECIPES, ids=lambda path: str(path.relative_to(ROOT / "recipes")))
+def test_every_shipped_recipe_parses_without_a_warning(path, monkeypatch):
+    monkeypatch.setattr(os, "environ", os.environ.copy())
+    method = method_of(path)
+    on_cpu = ["--use_cpu", "true"] + (["--bf16", "false", "--tf32", "none"] if method not in ("generate", "evaluate") else [])
+    on_cpu += ["--use_vllm", "false"] if method in ("grpo", "distill") else []
+    recipe = load_recipe([str(path), *on_cpu], method)
+    assert recipe.warnings == []
+    assert method == "evaluate" or recipe.training.output_dir, "a run needs a folder of its own"
+
+
+def test_smoke_shrinks_a_recipe_and_leaves_what_was_typed(write):
+    path = write("max_prompt_tokens: 100\nunfrozen_parameters: [layers]\nnum_generations: 8\nmax_steps: 500\n")
+    recipe = load_recipe(["--smoke", path, "--max_steps", "2"], "grpo")
+    assert (recipe.training.max_steps, recipe.training.num_generations, recipe.script.max_prompt_tokens) == (2, 2, None)
+    assert Path(recipe.model.model_name_or_path).is_dir()
+    assert recipe.script.smoke is True
+
+
+def test_no_two_recipes_share_a_folder_or_a_hub_id():
+    for key in ("output_dir", "hub_model_id"):
+        values = [(read_yaml(path).get(key), path.name) for path in RECIPES]
+        named = [value for value, _ in values if value is not None]
+        assert len(set(named)) == len(named), values

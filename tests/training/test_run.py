@@ -1,0 +1,788 @@
+"""The run directory, torn checkpoints, vLLM and trackers where they are missing, tokenizers and prefills, the log."""
+
+from __future__ import annotations
+
+import importlib.machinery
+import importlib.util
+import json
+import logging
+import os
+import shutil
+import socket
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from r1_recipes import grpo, sft
+from r1_recipes.common import console
+from r1_recipes.common.errors import RecipeError
+from r1_recipes.models.tokenizer import CHATML, generation_prompt, load_tokenizer
+from r1_recipes.prompts.formats import get_response_format
+from r1_recipes.recipe import load_recipe, machine
+from r1_recipes.recipe.load import Recipe
+from r1_recipes.recipe.text import read_yaml
+from r1_recipes.rewards import get_reward_funcs
+from r1_recipes.runs import checkpoints, run_dir
+from r1_recipes.training import callbacks, checks, save, trackers
+from r1_recipes.training.start import start
+from tests.conftest import log_lines
+
+
+def loaded(path: str, *overrides: str, method: str = "grpo") -> Recipe:
+    return load_recipe([path, *overrides], method)
+
+
+# The run directory
+
+
+def claim(loaded: Recipe, folder: Path, step: int = 0) -> None:
+    """As a start does it."""
+    folder.mkdir(parents=True, exist_ok=True)
+    run_dir.check(loaded, folder)
+    run_dir.claim(run_dir.Run(loaded, folder, ["tiny.yaml"]), step)
+
+
+def trained(folder: Path, steps: int = 1) -> None:
+    """As a run leaves it that has logged some steps."""
+    (folder / "metrics.jsonl").write_text("".join(json.dumps({"step": step}) + "\n" for step in range(1, steps + 1)))
+
+
+def test_a_fresh_directory_is_made_and_remembers_the_recipe(write_recipe: Callable[..., str], tmp_path: Path) -> None:
+    run = tmp_path / "new" / "run"
+    claim(loaded(write_recipe("grpo")), run)
+    entry = json.loads((run / "run.json").read_text())
+    assert (entry["recipe"], entry["method"]) == ("tiny", "grpo")
+    assert entry["identity"]["reward_funcs"] == ["tests.conftest:letters"]
+    assert entry["versions"]["trl"] and entry["versions"]["r1-recipes"]
+    assert entry["argv"] == ["tiny.yaml"] and entry["started"].endswith("Z")
+    assert not run_dir.is_finished(run)
+    assert checkpoints.newest_whole(run) is None
+
+
+def test_what_a_start_recorded_stays_and_going_on_is_added(write_recipe: Callable[..., str], tmp_path: Path) -> None:
+    path, run = write_recipe("grpo"), tmp_path / "run"
+    claim(loaded(path), run)
+    trained(run, 3)
+    run_dir.note_hardware(run, {"processes": 2})
+    recipe_file, first = (run / "recipe.yaml").read_text(), json.loads((run / "run.json").read_text())
+    claim(loaded(path, "--learning_rate", "1e-4"), run, 3)
+    assert run_dir.last_processes(run) == 2
+    run_dir.note_hardware(run, {"processes": 4})
+    claim(loaded(path, "--learning_rate", "1e-4", "--max_steps", "50"), run, 5)
+    assert (run / "recipe.yaml").read_text() == recipe_file
+    entry = json.loads((run / "run.json").read_text())
+    later = entry.pop("continued")
+    assert entry == first and entry["hardware"] == {"processes": 2}
+    assert [(start["step"], start["settings"]) for start in later] == [(3, {"learning_rate": 1e-4}), (5, {"max_steps": 50})]
+    assert later[0]["hardware"] == {"processes": 4} and later[1]["versions"] == entry["versions"]
+    assert run_dir.recorded_settings(run)["max_steps"] == 50 and run_dir.changed_settings(loaded(path), run) == [
+        "learning_rate",
+        "max_steps",
+    ]
+    assert run_dir.last_processes(run) == 4
+    assert not list(run.glob("*.part"))
+
+
+def test_a_claim_without_a_step_is_nobodys(write_recipe: Callable[..., str], tmp_path: Path) -> None:
+    run = tmp_path / "run"
+    claim(loaded(write_recipe("grpo", dataset_name="no/such")), run)
+    claim(loaded(write_recipe("sft"), method="sft"), run)
+    entry = json.loads((run / "run.json").read_text())
+    assert (entry["method"], "continued" in entry) == ("sft", False)
+    assert "no/such" not in (run / "recipe.yaml").read_text()
+
+
+def test_another_recipe_is_refused_by_name(write_recipe: Callable[..., str], tmp_path: Path) -> None:
+    claim(loaded(write_recipe("grpo")), tmp_path / "run")
+    trained(tmp_path / "run")
+    before = (tmp_path / "run" / "run.json").read_text()
+    with pytest.raises(RecipeError, match="grpo run of recipe 'tiny', not the grpo run of 'other'; choose another folder"):
+        claim(loaded(write_recipe("grpo", name="other")), tmp_path / "run")
+    with pytest.raises(RecipeError, match="grpo run of recipe 'tiny', not the sft run of 'tiny'"):
+        claim(loaded(write_recipe("sft"), method="sft"), tmp_path / "run")
+    assert (tmp_path / "run" / "run.json").read_text() == before
+
+
+@pytest.mark.parametrize(
+    ("key", "value"),
+    [("model_name_or_path", "another/model"), ("dataset_name", "another/data"), ("response_format", "boxed"), ("reward_funcs", "format")],
+)
+def test_another_model_or_data_set_is_refused_and_named(write_recipe: Callable[..., str], tmp_path: Path, key: str, value: str) -> None:
+    path = write_recipe("grpo")
+    claim(loaded(path), tmp_path / "run")
+    trained(tmp_path / "run")
+    with pytest.raises(RecipeError, match=f"'tiny' with other settings: {key} was .*, is .*{value}.*; choose another folder"):
+        claim(loaded(path, f"--{key}", value), tmp_path / "run")
+
+
+def test_checkpoints_of_unknown_origin_are_refused(write_recipe: Callable[..., str], tmp_path: Path) -> None:
+    (tmp_path / "run" / "checkpoint-5").mkdir(parents=True)
+    with pytest.raises(
+        RecipeError, match=r"holds steps or checkpoints of a run that left no run\.json; choose another folder .* or remove"
+    ):
+        claim(loaded(write_recipe("grpo")), tmp_path / "run")
+
+
+@pytest.mark.parametrize("content", ["", '{"recipe": "tiny", "meth', "[]", '"tiny"', '{"recipe": "tiny"}', "\x00\x00"])
+def test_a_corrupt_run_file_is_refused_in_words(write_recipe: Callable[..., str], tmp_path: Path, content: str) -> None:
+    (tmp_path / "run").mkdir()
+    (tmp_path / "run" / "run.json").write_text(content)
+    with pytest.raises(RecipeError, match=r"its run\.json cannot be read"):
+        claim(loaded(write_recipe("grpo")), tmp_path / "run")
+    assert not run_dir.is_finished(tmp_path / "run")
+
+
+@pytest.mark.parametrize(
+    ("spoil", "reason"),
+    [
+        (lambda run: run.write_text(""), "File exists"),
+        (lambda run: run.mkdir() or (run / "_lock").mkdir(), "Is a directory"),
+        (lambda run: run.mkdir() or (run / "run.log").mkdir(), "Is a directory"),
+        (lambda run: run.mkdir() or (run / "recipe.yaml").mkdir(), "Is a directory"),
+    ],
+    ids=["a file", "no lock", "no log", "no record"],
+)
+def test_an_output_dir_that_cannot_be_written_is_one_line(
+    write_recipe: Callable[..., str], tmp_path: Path, capsys: pytest.CaptureFixture, spoil: Callable[[Path], None], reason: str
+) -> None:
+    spoil(tmp_path / "run")
+    with pytest.raises(SystemExit) as ended:
+        sft.main([write_recipe("sft")])
+    assert ended.value.code == 2
+    (line,) = (line for line in capsys.readouterr().err.splitlines() if line.startswith("error: "))
+    assert f"{tmp_path / 'run'}: cannot be written: {reason}" in line and "--output_dir" in line
+
+
+def test_one_process_at_a_time(write_recipe: Callable[..., str], tmp_path: Path, capsys: pytest.CaptureFixture) -> None:
+    run = tmp_path / "run"
+    code = "import sys, pathlib; from r1_recipes.common import locks; locks.hold(pathlib.Path(sys.argv[1])); print(); sys.stdin.read()"
+    holder = subprocess.Popen([sys.executable, "-c", code, str(run)], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+    holder.stdout.readline()
+    try:
+        with pytest.raises(SystemExit):
+            sft.main([write_recipe("sft")])
+        said = capsys.readouterr().err
+        assert f"{run}: another process is writing into this folder (process {holder.pid} on {socket.gethostname()}, since " in said
+        assert sorted(path.name for path in run.iterdir()) == ["_lock"]
+    finally:
+        holder.kill()
+        holder.communicate()
+    with console.reported_errors():
+        start([write_recipe("sft")], "sft")
+
+
+# Checkpoints
+
+
+@pytest.fixture(scope="module")
+def whole_run(tmp_path_factory: pytest.TempPathFactory, tiny_model: Path, sums: Path) -> Path:
+    """A finished run of four steps with checkpoint-2 and checkpoint-4."""
+    folder = tmp_path_factory.mktemp("checkpoints")
+    path = folder / "tiny.yaml"
+    settings = {
+        "model_name_or_path": str(tiny_model),
+        "dataset_name": str(sums),
+        "mapper": "gsm8k",
+        "reward_funcs": ["tests.conftest:letters"],
+        "num_generations": 2,
+        "max_completion_length": 4,
+        "per_device_train_batch_size": 2,
+        "max_steps": 4,
+        "save_steps": 2,
+        "use_cpu": True,
+        "bf16": False,
+        "report_to": "none",
+        "output_dir": str(folder / "run"),
+    }
+    path.write_text(json.dumps(settings))
+    grpo.main([str(path)])
+    return folder / "run"
+
+
+@pytest.fixture
+def torn(whole_run: Path, tmp_path: Path) -> Path:
+    """A copy of that run whose checkpoint-4 may be damaged."""
+    shutil.copytree(whole_run, tmp_path / "torn")
+    return tmp_path / "torn"
+
+
+def test_whole_checkpoints_are_whole(whole_run: Path, tmp_path: Path) -> None:
+    assert [checkpoints.fault(whole_run / f"checkpoint-{step}") for step in (2, 4)] == [None, None]
+    assert checkpoints.newest_whole(whole_run).name == "checkpoint-4"
+    # By number, not by name or age.
+    for step in (10, 9):
+        shutil.copytree(whole_run / "checkpoint-4", tmp_path / f"checkpoint-{step}")
+    (tmp_path / "checkpoint-final").mkdir()
+    (tmp_path / "checkpoint-11").write_text("a file")
+    assert checkpoints.newest_whole(tmp_path).name == "checkpoint-10"
+
+
+def cut(name: str, keep: float) -> Callable[[Path], None]:
+    def damage(folder: Path) -> None:
+        content = (folder / name).read_bytes()
+        (folder / name).write_bytes(content[: int(len(content) * keep)])
+
+    return damage
+
+
+def overwrite(name: str, content: bytes) -> Callable[[Path], None]:
+    return lambda folder: (folder / name).write_bytes(content)
+
+
+def missing_shard(folder: Path) -> None:
+    (folder / "model.safetensors").rename(folder / "model-00001-of-00002.safetensors")
+    index = {"weight_map": {"a": "model-00001-of-00002.safetensors", "b": "model-00002-of-00002.safetensors"}}
+    (folder / "model.safetensors.index.json").write_text(json.dumps(index))
+
+
+def empty(folder: Path) -> None:
+    shutil.rmtree(folder)
+    folder.mkdir()
+
+
+def zeros(name: str) -> Callable[[Path], None]:
+    """As a machine that went down leaves a file: its length is there, its content is not."""
+
+    def damage(folder: Path) -> None:
+        content = (folder / name).read_bytes()
+        (folder / name).write_bytes(content[:-64] + bytes(64))
+
+    return damage
+
+
+def assert_passed_over(torn: Path, fault: str, caplog: pytest.LogCaptureFixture) -> None:
+    assert checkpoints.fault(torn / "checkpoint-4").startswith(fault)
+    with caplog.at_level(logging.WARNING, "r1_recipes"):
+        assert checkpoints.newest_whole(torn) == torn / "checkpoint-2"
+    (line,) = (record.getMessage() for record in caplog.records)
+    assert f"{torn / 'checkpoint-4'} is torn ({fault}" in line and "passed over" in line
+
+
+FILES = ("model.safetensors", "config.json", "optimizer.pt", "scheduler.pt", "rng_state.pth", "trainer_state.json", "tokenizer.json")
+
+
+@pytest.mark.parametrize("name", FILES)
+def test_no_file_of_a_checkpoint_may_differ_from_what_was_saved(torn: Path, name: str, caplog: pytest.LogCaptureFixture) -> None:
+    newest = torn / "checkpoint-4"
+    whole = (newest / name).read_bytes()
+    for damage, fault in (
+        (lambda folder: (folder / name).unlink(), f"{name} is missing"),
+        (cut(name, 0.9), f"{name} is {int(len(whole) * 0.9)} bytes long, {len(whole)} were saved"),
+        (cut(name, 0), f"{name} is 0 bytes long"),
+        (zeros(name), f"{name} is not what was saved"),
+    ):
+        damage(newest)
+        assert checkpoints.fault(newest).startswith(fault)
+        (newest / name).write_bytes(whole)
+    assert checkpoints.fault(newest) is None
+    zeros(name)(newest)
+    assert_passed_over(torn, f"{name} is not what was saved", caplog)
+
+
+@pytest.mark.parametrize("content", [b"", b"{", b"[]", b'{"model.safetensors": 3}', b"\x00" * 9])
+def test_a_damaged_manifest_vouches_for_nothing(torn: Path, content: bytes, caplog: pytest.LogCaptureFixture) -> None:
+    overwrite("manifest.json", content)(torn / "checkpoint-4")
+    assert_passed_over(torn, "manifest.json: ", caplog)
+
+
+@pytest.mark.parametrize(
+    ("damage", "fault"),
+    [
+        (cut("model.safetensors", 0.6), "model.safetensors: SafetensorError"),
+        (cut("model.safetensors", 0), "model.safetensors: SafetensorError"),
+        (overwrite("model.safetensors", b"\xff" * 5000), "model.safetensors: SafetensorError"),
+        (lambda folder: (folder / "model.safetensors").unlink(), "no weights"),
+        (cut("optimizer.pt", 0.5), "optimizer.pt is cut"),
+        (cut("scheduler.pt", 0), "scheduler.pt is cut"),
+        (lambda folder: (folder / "trainer_state.json").unlink(), "no trainer_state.json"),
+        (cut("trainer_state.json", 0.5), "trainer_state.json: JSONDecodeError"),
+        (overwrite("trainer_state.json", b"{}"), "trainer_state.json: KeyError"),
+        (missing_shard, "model-00002-of-00002.safetensors is missing"),
+        (empty, "no trainer_state.json"),
+    ],
+    ids=lambda value: value if isinstance(value, str) else "",
+)
+def test_a_torn_checkpoint_without_a_manifest_is_named_and_passed_over(
+    torn: Path, damage: Callable[[Path], None], fault: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    (torn / "checkpoint-4" / "manifest.json").unlink()
+    assert checkpoints.fault(torn / "checkpoint-4") is None
+    damage(torn / "checkpoint-4")
+    assert_passed_over(torn, fault, caplog)
+
+
+def test_what_comes_after_a_resume_point_is_set_aside_and_not_deleted(torn: Path) -> None:
+    (torn / "completions").mkdir()
+    for step in (2, 3):
+        (torn / "completions" / f"completions_{step:05d}.parquet").touch()
+    checkpoints.set_aside(torn, torn / "checkpoint-4")
+    assert not (torn / "_abandoned-1").exists()
+    metrics = (torn / "metrics.jsonl").read_text()
+    checkpoints.set_aside(torn, torn / "checkpoint-2")
+    aside = torn / "_abandoned-1"
+    names = {str(path.relative_to(aside)) for path in aside.rglob("*") if "checkpoint-4/" not in str(path)}
+    assert names == {"checkpoint-4", "completions", "completions/completions_00003.parquet", "metrics.jsonl", "recipe.yaml", "run.json"}
+    assert checkpoints.fault(aside / "checkpoint-4") is None and (aside / "metrics.jsonl").read_text() == metrics
+    assert (torn / "completions" / "completions_00002.parquet").exists() and run_dir.is_finished(torn)
+    # A run that starts over leaves everything.
+    checkpoints.set_aside(torn, None)
+    assert (torn / "_abandoned-2" / "checkpoint-2").is_dir() and not run_dir.holds_steps(torn)
+
+
+def test_an_optimizer_or_a_schedule_that_is_not_there_is_no_point_to_go_on_from(write_recipe: Callable[..., str], torn: Path) -> None:
+    for name in ("optimizer.pt", "scheduler.pt"):
+        named = torn / "checkpoint-4"
+        (named / "manifest.json").unlink(missing_ok=True)
+        (named / name).rename(torn / name)
+        with pytest.raises(RecipeError, match="holds no optimizer and schedule to go on with"):
+            checkpoints.resume_point(loaded(write_recipe("grpo"), "--resume_from_checkpoint", str(named)), torn)
+        (torn / name).rename(named / name)
+
+
+def test_settings_that_nothing_is_trained_with_are_refused(write_recipe: Callable[..., str], torn: Path) -> None:
+    last = str(torn / "checkpoint-4")
+    path = write_recipe("grpo", max_steps=4)
+    claim_record(loaded(path), torn)
+    for named in ((), ("--resume_from_checkpoint", last)):
+        with pytest.raises(RecipeError, match=r"checkpoint-4 has all steps, so nothing would be trained with today's learning_rate\. Fix"):
+            checkpoints.resume_point(loaded(path, *named, "--learning_rate", "3e-5"), torn)
+        assert checkpoints.resume_point(loaded(path, *named, "--learning_rate", "3e-5", "--max_steps", "8"), torn) == Path(last)
+        assert checkpoints.resume_point(loaded(path, *named, "--hub_model_id", "me/other"), torn) == Path(last)
+
+
+def claim_record(loaded: Recipe, folder: Path) -> None:
+    """The record of a first start, put into a folder that holds checkpoints of another one."""
+    claim(loaded, folder / "fresh")
+    for name in ("run.json", "recipe.yaml"):
+        (folder / "fresh" / name).rename(folder / name)
+
+
+def test_going_back_is_no_other_setting_of_the_plain_command(write_recipe: Callable[..., str], torn: Path) -> None:
+    path, back = write_recipe("grpo"), ("--resume_from_checkpoint", str(torn / "checkpoint-2"))
+    claim_record(loaded(path), torn)
+    claim(loaded(path, *back), torn, 2)
+    run_dir.mark_finished(torn)
+    assert run_dir.changed_settings(loaded(path), torn) == [] == run_dir.changed_settings(loaded(path, *back), torn)
+    run_dir.check(loaded(path), torn)
+    # A plain start in between, and naming it goes back again.
+    claim(loaded(path), torn, 4)
+    assert checkpoints.resume_point(loaded(path, *back), torn).name == "checkpoint-2"
+
+
+def test_a_claim_of_a_failed_start_is_no_run_to_go_on_from(write_recipe: Callable[..., str], torn: Path, tmp_path: Path) -> None:
+    path, fresh = write_recipe("grpo"), tmp_path / "fresh"
+    back = ("--resume_from_checkpoint", str(torn / "checkpoint-4"))
+    claim(loaded(path, "--per_device_train_batch_size", "8"), fresh)
+    assert checkpoints.resume_point(loaded(path, *back), fresh).name == "checkpoint-4"
+    (fresh / "run.json").unlink()
+    assert checkpoints.resume_point(loaded(path, *back), fresh).name == "checkpoint-4"
+    trained(fresh)
+    with pytest.raises(RecipeError, match=r"left no run\.json"):
+        run_dir.check(loaded(path), fresh)
+
+
+def test_an_unfinished_run_does_not_go_on_from_a_start_that_was_made_again(
+    write_recipe: Callable[..., str], tiny_model: Path, tmp_path: Path
+) -> None:
+    start, run = tmp_path / "start", tmp_path / "run"
+    shutil.copytree(tiny_model, start)
+    entry = {"finished": True, "started": "1"}
+    (start / "run.json").write_text(json.dumps({**entry, "finished": False}))
+    path = write_recipe("grpo", model_name_or_path=str(start))
+    claim(loaded(path), run)
+    trained(run)
+    (start / "run.json").write_text(json.dumps(entry))
+    run_dir.check(loaded(path), run)  # it still trained then
+    claim(loaded(path), run, 1)
+    run_dir.check(loaded(path), run)
+    (start / "run.json").write_text(json.dumps({**entry, "started": "2"}))
+    with pytest.raises(RecipeError, match=r"was made before the run in \S+start changed; choose another folder"):
+        run_dir.check(loaded(path), run)
+
+
+@pytest.mark.parametrize("keeps", [{}, {"save_strategy": "no"}, {"save_only_model": True}])
+def test_what_tries_again_is_true(write_recipe: Callable[..., str], keeps: dict[str, Any]) -> None:
+    assert ("The same command goes on" in save.try_again(loaded(write_recipe("grpo", **keeps)).training)) == (not keeps)
+
+
+def test_a_random_state_that_is_not_there_is_told(
+    write_recipe: Callable[..., str], torn: Path, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    recipe = loaded(write_recipe("grpo"), "--resume_from_checkpoint", str(torn / "checkpoint-4"))
+    assert checkpoints.resume_point(recipe, torn / "none").name == "checkpoint-4" and not caplog.records
+    monkeypatch.setenv("WORLD_SIZE", "2")
+    checkpoints.resume_point(recipe, torn / "none")
+    assert "holds no random state for each of 2 processes" in caplog.text
+
+
+def test_weights_are_known_by_their_content(tiny_model: Path, tmp_path: Path) -> None:
+    shutil.copytree(tiny_model, tmp_path / "model")
+    stamp = run_dir.weights_stamp(tmp_path / "model")
+    os.utime(tmp_path / "model" / "model.safetensors", (1, 1))
+    assert run_dir.weights_stamp(tmp_path / "model") == stamp == run_dir.weights_stamp(tiny_model)
+    zeros("model.safetensors")(tmp_path / "model")
+    assert run_dir.weights_stamp(tmp_path / "model") != stamp
+    assert run_dir.weights_stamp(tmp_path / "none") is None
+
+
+def test_where_every_checkpoint_is_torn_the_run_starts_afresh(torn: Path) -> None:
+    for folder in torn.glob("checkpoint-*"):
+        empty(folder)
+    assert checkpoints.newest_whole(torn) is None
+
+
+# vLLM and trackers
+
+
+def pretend_installed(monkeypatch: pytest.MonkeyPatch, *names: str, absent: tuple[str, ...] = ()) -> None:
+    find = importlib.util.find_spec
+
+    def find_spec(name: str, *args: Any) -> Any:
+        if name in absent:
+            return None
+        return importlib.machinery.ModuleSpec(name, None) if name in names else find(name, *args)
+
+    monkeypatch.setattr(importlib.util, "find_spec", find_spec)
+
+
+def test_vllm_that_is_not_installed(write_recipe: Callable[..., str], monkeypatch: pytest.MonkeyPatch) -> None:
+    recipe = loaded(write_recipe("grpo", use_vllm=True, vllm_mode="server"))
+    pretend_installed(monkeypatch, absent=("vllm",))
+    with pytest.raises(RecipeError, match=r"^\S+tiny\.yaml: use_vllm: vLLM is not installed; .*--use_vllm false") as error:
+        checks.check_generation_backend(recipe)
+    assert "\n" not in str(error.value)
+
+
+def test_vllm_without_a_gpu(write_recipe: Callable[..., str], monkeypatch: pytest.MonkeyPatch) -> None:
+    import torch
+
+    pretend_installed(monkeypatch, "vllm")
+    monkeypatch.setattr(torch.accelerator, "is_available", lambda *args: False)
+    path = write_recipe("grpo", use_vllm=True, vllm_mode="colocate", use_cpu=False)
+    with pytest.raises(RecipeError, match=r"^\S+tiny\.yaml: use_vllm: no GPU is visible .*--use_vllm false") as error:
+        checks.check_generation_backend(loaded(path, "--use_vllm", "true"))  # typed; a recipe's own key follows the machine
+    assert "\n" not in str(error.value)
+    # A server has its own GPU; and what the message says does run.
+    checks.check_generation_backend(loaded(path, "--vllm_mode", "server"))
+    checks.check_generation_backend(loaded(path, "--use_vllm", "false"))
+
+
+def test_what_the_machine_changed_is_on_record_and_no_change_of_settings(
+    write_recipe: Callable[..., str], monkeypatch: pytest.MonkeyPatch, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    import torch
+
+    monkeypatch.setattr(torch.accelerator, "is_available", lambda *args: False)
+    path = write_recipe("grpo", use_vllm=True, use_cpu=None, bf16=True)
+    for _ in range(2):
+        with console.reported_errors():
+            run = start([path], "grpo")
+        assert run_dir.changed_settings(run.recipe, tmp_path / "run") == []
+    kept = read_yaml(tmp_path / "run" / "recipe.yaml")
+    assert (kept["use_cpu"], kept["bf16"], kept["use_vllm"]) == (True, False, False)
+    entry = json.loads((tmp_path / "run" / "run.json").read_text(encoding="utf-8"))
+    assert entry["adapted_to_machine"] == {"use_cpu": False, "bf16": True, "use_vllm": True}
+    assert sum("no accelerator is visible" in message for message in caplog.messages) == 2  # once a start
+    # Nor is it where the folder is moved to a machine with a GPU.
+    monkeypatch.setattr(torch.accelerator, "is_available", lambda *args: True)
+    monkeypatch.setattr(machine, "follow_machine", lambda *args: {})
+    assert run_dir.changed_settings(loaded(path, "--bf16", "false"), tmp_path / "run") == []
+
+
+@pytest.mark.parametrize("tracker", ["wandb", "tensorboard", "trackio"])
+def test_a_tracker_that_is_not_installed(write_recipe: Callable[..., str], monkeypatch: pytest.MonkeyPatch, tracker: str) -> None:
+    pretend_installed(monkeypatch, absent=(tracker,))
+    with pytest.raises(RecipeError, match=rf"report_to: {tracker} is not installed; pip install -c constraints.txt -e '.\[{tracker}\]'"):
+        trackers.check_trackers(loaded(write_recipe("grpo", report_to=[tracker])))
+
+
+def test_wandb_without_a_key_runs_offline_and_says_so(
+    write_recipe: Callable[..., str], monkeypatch: pytest.MonkeyPatch, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    pretend_installed(monkeypatch, "wandb")
+    for name in ("WANDB_API_KEY", "WANDB_MODE", "WANDB_PROJECT"):
+        monkeypatch.setenv(name, "restored after the test")
+        monkeypatch.delenv(name)
+    monkeypatch.setenv("NETRC", str(tmp_path / "none"))
+    path = write_recipe("grpo", report_to=["wandb"], wandb_project="sums", name="offline")
+    with caplog.at_level(logging.WARNING, "r1_recipes"):
+        run = start([path], "grpo")
+    console.replace_handler(console.LogFile, None)
+    assert (os.environ["WANDB_MODE"], os.environ["WANDB_PROJECT"]) == ("offline", "sums")
+    (line,) = (record.getMessage() for record in caplog.records if "wandb" in record.getMessage())
+    assert "no API key" in line and "offline" in line
+    assert line in log_lines(run.output_dir)
+
+    monkeypatch.delenv("WANDB_MODE")
+    monkeypatch.setenv("WANDB_API_KEY", "k")
+    trackers.prepare_trackers(run.recipe)
+    assert "WANDB_MODE" not in os.environ
+    monkeypatch.delenv("WANDB_API_KEY")
+    (tmp_path / "netrc").write_text("machine api.wandb.ai login user password k\n")
+    monkeypatch.setenv("NETRC", str(tmp_path / "netrc"))
+    trackers.prepare_trackers(run.recipe)
+    assert "WANDB_MODE" not in os.environ
+
+
+# Tokenizer, template and prefill
+
+
+def model_with_template(tiny_model: Path, folder: Path, template: str | None) -> str:
+    from transformers import AutoTokenizer
+
+    shutil.copytree(tiny_model, folder)
+    (folder / "chat_template.jinja").unlink(missing_ok=True)
+    tokenizer = AutoTokenizer.from_pretrained(folder)
+    tokenizer.chat_template = template
+    tokenizer.save_pretrained(folder)
+    return str(folder)
+
+
+OPENS_THINK = CHATML.replace("assistant\\n' }}{% endif", "assistant\\n<think>\\n' }}{% endif")
+
+
+@pytest.mark.parametrize("prefill", ["<think>\n", "Let me solve this step by step.\n<think>", 'Ok: "q" \\ 思考🤔 {{x}} {% y %}\n<think>'])
+def test_a_prefill_starts_the_turn_and_is_read_back(write_recipe: Callable[..., str], prefill: str) -> None:
+    tokenizer, fmt = load_tokenizer(loaded(write_recipe("grpo", prefill=prefill)))
+    assert generation_prompt(tokenizer) == "<|im_start|>assistant\n" + prefill
+    assert fmt.prefill == prefill
+    messages = [{"role": "user", "content": "?"}, {"role": "assistant", "content": "!"}]
+    assert prefill not in tokenizer.apply_chat_template(messages, tokenize=False)
+    (reward,) = get_reward_funcs(["format"], fmt)
+    assert reward(completions=["2+2=4\n</think>\n<answer>\n4\n</answer>"]) == [1.0]
+
+
+def test_a_template_that_opens_the_reasoning_is_found(write_recipe: Callable[..., str], tiny_model: Path, tmp_path: Path) -> None:
+    model = model_with_template(tiny_model, tmp_path / "distill", OPENS_THINK)
+    tokenizer, fmt = load_tokenizer(loaded(write_recipe("grpo", model_name_or_path=model)))
+    assert generation_prompt(tokenizer) == "<|im_start|>assistant\n<think>\n"
+    assert fmt.prefill == "<think>\n"
+    (reward,) = get_reward_funcs(["format"], fmt)
+    # What is generated closes a block that only the prompt opened.
+    assert reward(completions=["2+2=4\n</think>\n<answer>\n4\n</answer>", "<answer>\n4\n</answer>"]) == [1.0, 0.0]
+    # Without the template's opening the same text is no whole response.
+    (plain,) = get_reward_funcs(["format"], get_response_format("think_answer"))
+    assert plain(completions=["2+2=4\n</think>\n<answer>\n4\n</answer>"]) == [0.0]
+
+
+def test_a_prefill_against_the_template_is_an_error_and_its_own_again_is_not(
+    write_recipe: Callable[..., str], tiny_model: Path, tmp_path: Path
+) -> None:
+    model = model_with_template(tiny_model, tmp_path / "distill", OPENS_THINK)
+    with pytest.raises(RecipeError, match=r"prefill: the chat template of .* already opens the turn with '<think>\\n'; leave prefill out"):
+        load_tokenizer(loaded(write_recipe("grpo", model_name_or_path=model, prefill="Well.\n<think>")))
+    # A checkpoint that was trained with a prefill carries it; the next recipe may well set the same.
+    tokenizer, fmt = load_tokenizer(loaded(write_recipe("grpo", model_name_or_path=model, prefill="<think>\n")))
+    assert generation_prompt(tokenizer).count("<think>") == 1 and fmt.prefill == "<think>\n"
+    first, _ = load_tokenizer(loaded(write_recipe("grpo", response_format="boxed", prefill="Let me see.")))
+    first.save_pretrained(tmp_path / "distill")
+    again, _ = load_tokenizer(loaded(write_recipe("grpo", model_name_or_path=model, response_format="boxed", prefill="Let me see.")))
+    assert generation_prompt(again).count("Let me see.") == 1
+
+
+def test_base_models_without_a_chat_template(
+    write_recipe: Callable[..., str], tiny_model: Path, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    model = model_with_template(tiny_model, tmp_path / "base", None)
+    tokenizer, _ = load_tokenizer(loaded(write_recipe("grpo", model_name_or_path=model, response_format="r1_zero")))
+    text = tokenizer.apply_chat_template([{"role": "user", "content": "2+2?"}], tokenize=False, add_generation_prompt=True)
+    assert text == "User: 2+2?\nAssistant: "
+    with pytest.raises(RecipeError, match="has no chat template; use response_format: r1_zero"):
+        load_tokenizer(loaded(write_recipe("grpo", model_name_or_path=model)))
+    with caplog.at_level(logging.WARNING, "r1_recipes"):
+        tokenizer, _ = load_tokenizer(loaded(write_recipe("sft", model_name_or_path=model), method="sft"))
+    assert tokenizer.chat_template == CHATML and "trained on ChatML" in caplog.text
+
+
+def test_a_chat_template_as_text_and_as_a_file(write_recipe: Callable[..., str], tmp_path: Path) -> None:
+    template = "{% for m in messages %}[{{ m['content'] }}]{% endfor %}{% if add_generation_prompt %}>{% endif %}"
+    (tmp_path / "chat.jinja").write_text(template)
+    for given in (template, str(tmp_path / "chat.jinja")):
+        tokenizer, _ = load_tokenizer(loaded(write_recipe("grpo", chat_template=given)))
+        assert tokenizer.chat_template == template
+    with pytest.raises(RecipeError, match=r"chat_template: '.*chta\.jinja' is neither Jinja text nor a file"):
+        load_tokenizer(loaded(write_recipe("grpo", chat_template=str(tmp_path / "chta.jinja"))))
+
+
+def test_a_model_that_is_not_there(write_recipe: Callable[..., str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    import huggingface_hub.constants
+
+    monkeypatch.setattr(huggingface_hub.constants, "HF_HUB_OFFLINE", True)
+    for name in ("nobody/no-such-model", str(tmp_path / "nowhere")):
+        with pytest.raises(
+            RecipeError, match=rf"tiny\.yaml: model_name_or_path: '{name}' cannot be loaded \(.*--model_name_or_path"
+        ) as error:
+            load_tokenizer(loaded(write_recipe("grpo", model_name_or_path=name)))
+        assert "\n" not in str(error.value)
+
+
+# The log and the exit status
+
+
+def test_every_line_of_the_log_is_json(write_recipe: Callable[..., str], tmp_path: Path) -> None:
+    path = write_recipe("grpo", warmup_ratio=0.1)
+    root = logging.getLogger()
+    before = [handler for handler in root.handlers if not isinstance(handler, console.Terminal)]
+    with console.reported_errors():
+        start([path], "grpo")
+        logging.getLogger("r1_recipes.x").info("two\nlines, %s", "ünïcode")
+        try:
+            raise ValueError("inside")
+        except ValueError:
+            logging.getLogger("elsewhere").exception("went wrong")
+    logging.getLogger("r1_recipes.x").warning("after the run")
+    entries = [json.loads(line) for line in (tmp_path / "run" / "run.log").read_text(encoding="utf-8").splitlines()]
+    messages = [entry["message"] for entry in entries]
+    assert "two\nlines, ünïcode" in messages and "after the run" not in messages
+    assert any("warmup_ratio is read as warmup_steps" in message for message in messages)
+    assert all(entry["time"].endswith("Z") and entry["level"] and entry["logger"] for entry in entries)
+    assert "ValueError: inside" in entries[-1]["exception"]
+    assert [handler for handler in root.handlers if not isinstance(handler, console.Terminal)] == before
+
+
+def test_two_runs_in_one_process_do_not_share_a_log(write_recipe: Callable[..., str], tmp_path: Path) -> None:
+    for name in ("one", "two"):
+        with console.reported_errors():
+            start([write_recipe("grpo", name=name, output_dir=str(tmp_path / name))], "grpo")
+    assert sum(isinstance(handler, console.Terminal) for handler in logging.getLogger().handlers) <= 1
+    assert all("two.yaml" not in line for line in log_lines(tmp_path / "one"))
+    assert all("one.yaml" not in line for line in log_lines(tmp_path / "two"))
+
+
+@pytest.mark.parametrize(("error", "status"), [(RecipeError("x.yaml: lr: no"), 2), (KeyboardInterrupt(), 130), (SystemExit(7), 7)])
+def test_exit_status(error: BaseException, status: int, capsys: pytest.CaptureFixture) -> None:
+    with pytest.raises(SystemExit) as ended, console.reported_errors():
+        raise error
+    assert ended.value.code == status
+    written = capsys.readouterr()
+    assert written.out == ""
+    if status == 2:
+        assert written.err == "error: x.yaml: lr: no\n"
+    if status == 130:
+        assert written.err.count("\n") == 1 and "same command" in written.err
+
+
+def test_other_errors_keep_their_traceback() -> None:
+    with pytest.raises(ZeroDivisionError), console.reported_errors():
+        _ = 1 / 0
+
+
+@pytest.mark.parametrize(("local_rank", "held_back"), [(None, 0), ("0", 0), ("3", 6)])
+def test_each_host_reports_with_its_name_and_rank(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture, local_rank: str | None, held_back: int
+) -> None:
+    monkeypatch.setenv("RANK", "11")
+    monkeypatch.setenv("WORLD_SIZE", "16")
+    if local_rank is not None:
+        monkeypatch.setenv("LOCAL_RANK", local_rank)
+    waited: list[float] = []
+    monkeypatch.setattr(console.time, "sleep", waited.append)
+    monkeypatch.setattr(console.socket, "gethostname", lambda: "node2")
+    with pytest.raises(SystemExit) as ended, console.reported_errors():
+        raise RecipeError("x.yaml: no such model here")
+    assert (ended.value.code, sum(waited)) == (2, held_back)
+    assert capsys.readouterr().err == "error: node2, rank 11: x.yaml: no such model here\n"
+
+
+def test_the_processes_of_a_host_report_once(tmp_path: Path) -> None:
+    """Under torch's own launcher: what all of them meet, and what only the second meets."""
+    worker = tmp_path / "worker.py"
+    worker.write_text(
+        "import os, sys, time\n"
+        "from r1_recipes.common import console\n"
+        "from r1_recipes.common.errors import RecipeError\n"
+        "with console.reported_errors():\n"
+        "    if sys.argv[1] in ('all', os.environ['LOCAL_RANK']):\n"
+        "        raise RecipeError('x.yaml: full')\n"
+        "    time.sleep(60)\n"
+    )
+    for met_by, rank in (("all", 0), ("1", 1)):
+        command = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2", str(worker), met_by]
+        done = subprocess.run(command, capture_output=True, text=True, timeout=100)
+        line, summary = (line for line in done.stderr.splitlines() if "x.yaml: full" in line)
+        assert line.startswith("error: ") and line.endswith(f", rank {rank}: x.yaml: full")
+        # The launcher's own traceback comes between; its last words are ours.
+        assert summary in done.stderr.splitlines()[-3:] and summary.endswith(f", rank {rank}: x.yaml: full")
+
+
+def test_processes_that_the_launcher_did_not_get_are_refused(write_recipe: Callable[..., str], monkeypatch: pytest.MonkeyPatch) -> None:
+    recipe = loaded(write_recipe("grpo"))
+    monkeypatch.setenv("R1_RECIPES_PROCESSES", "1")
+    checks.check_processes(recipe)
+    monkeypatch.setenv("R1_RECIPES_PROCESSES", "16")
+    with pytest.raises(
+        RecipeError, match=r"tiny\.yaml: this was launched as a run of 16 processes, and accelerate started 1; use an accel"
+    ):
+        checks.check_processes(recipe)
+
+
+def test_a_bad_recipe_fails_before_torch_is_asked_for_a_model(capsys: pytest.CaptureFixture, write_recipe: Callable[..., str]) -> None:
+    with pytest.raises(SystemExit) as ended:
+        grpo.main([write_recipe("grpo"), "--learning_rat", "1"])
+    assert ended.value.code == 2
+    assert "unknown key 'learning_rat'" in capsys.readouterr().err
+
+
+def test_help_names_every_key_of_ours(capsys):
+    from r1_recipes import sft
+
+    with pytest.raises(SystemExit) as ended:
+        sft.main(["--help"])
+    assert ended.value.code == 0
+    text = capsys.readouterr().out
+    for key in ("--dataset_name", "--response_format", "--max_prompt_tokens", "trl.SFTConfig"):
+        assert key in text
+
+
+def test_a_failed_run_leaves_its_traceback(tmp_path, caplog):
+    with pytest.raises(ZeroDivisionError), console.reported_errors():
+        raise ZeroDivisionError("boom")
+    assert "the run failed" in caplog.text and "ZeroDivisionError: boom" in caplog.text
+
+
+def test_a_progress_line_shows_what_a_person_watches():
+    logs = {"reward": 0.5, "rewards/accuracy/mean": 0.25, "rewards/accuracy/std": 0.4, "completions/mean_length": 37.25, "loss": 0.1}
+    assert callbacks.progress_line(logs) == "reward 0.5, accuracy 0.25, tokens 37.2"
+    assert callbacks.progress_line({"loss": "0.1221", "mean_token_accuracy": "0.96"}) == "loss 0.122, token accuracy 0.96"
+    assert callbacks.progress_line({"train_runtime": 3.0}) == ""
+
+
+def test_a_recipe_that_starts_where_another_ends_says_which_to_run_first(write_recipe, tmp_path, capsys):
+    from r1_recipes import sft
+
+    before = write_recipe("grpo", "before", output_dir="outputs/chain/first")
+    path = write_recipe("sft", "after", model_name_or_path="outputs/chain/first", output_dir=str(tmp_path / "after"))
+    with pytest.raises(SystemExit) as stopped:
+        sft.main([path])
+    assert stopped.value.code == 2
+    assert f"model_name_or_path: outputs/chain/first does not exist yet. Fix: run {before} first" in capsys.readouterr().err
+    data = write_recipe("sft", "data", dataset_name="outputs/chain/first/dataset", output_dir=str(tmp_path / "data"))
+    with pytest.raises(SystemExit):
+        sft.main([data])
+    assert f"dataset_name: outputs/chain/first/dataset does not exist yet. Fix: run {before} first" in capsys.readouterr().err
+    assert not (tmp_path / "after").exists()
+
+
+def test_a_library_that_writes_to_the_terminal_itself_is_heard_once(capsys: pytest.CaptureFixture) -> None:
+    with_handler, without = logging.getLogger("loud.part"), logging.getLogger("quiet.part")
+    own = logging.StreamHandler(sys.stderr)
+    logging.getLogger("loud").addHandler(own)
+    terminal = console.Terminal()
+    logging.getLogger().addHandler(terminal)
+    try:
+        with_handler.warning("first")
+        without.warning("second")
+    finally:
+        logging.getLogger().removeHandler(terminal)
+        logging.getLogger("loud").removeHandler(own)
+    assert capsys.readouterr().err.splitlines() == ["first", "WARNING quiet.part: second"]
+
+
+def test_control_characters_of_an_error_do_not_reach_the_terminal(capsys: pytest.CaptureFixture) -> None:
+    with pytest.raises(SystemExit), console.reported_errors():
+        raise RecipeError("the server said \x1b[2J\x07bad\nsecond line")
+    assert capsys.readouterr().err == "error: the server said \ufffd[2J\ufffdbad\nsecond line\n"

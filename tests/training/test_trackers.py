@@ -1,0 +1,194 @@
+"""``report_to``: one real run with every tracker on this machine, read back from what each wrote; the same names and numbers in all."""
+
+from __future__ import annotations
+
+import json
+import os
+import sqlite3
+import struct
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from r1_recipes.training import trackers
+from tests.conftest import REPOSITORY, metrics
+
+STEPS = 2
+COPIES = 6
+# What Transformers logs once, when training ends; W&B has it in the run's summary.
+SUMMARY = {f"train/{name}" for name in ("train_runtime", "train_samples_per_second", "train_steps_per_second", "train_loss", "total_flos")}
+
+
+@pytest.fixture(scope="module")
+def root(tiny_model: Path, sums: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder with a run of two steps and what the three trackers keep beside it; no proxy lets anything out."""
+    for tracker in ("tensorboard", "wandb", "trackio"):
+        pytest.importorskip(tracker)
+    root = tmp_path_factory.mktemp("trackers")
+    recipe = {
+        "model_name_or_path": str(tiny_model),
+        "dataset_name": str(sums),
+        "mapper": "gsm8k",
+        "response_format": "think_answer",
+        "reward_funcs": ["tests.conftest:letters", "format"],
+        "reward_weights": [1.0, 0.5],
+        "num_generations": COPIES,
+        "per_device_train_batch_size": COPIES,
+        "max_completion_length": 8,
+        "max_steps": STEPS,
+        "logging_steps": 1,
+        "save_strategy": "no",
+        "learning_rate": 1e-3,
+        "log_completions": True,
+        "num_completions_to_print": 0,
+        "use_cpu": True,
+        "bf16": False,
+        "dtype": "float32",
+        "gradient_checkpointing": False,
+        "disable_tqdm": True,
+        "report_to": ["tensorboard", "wandb", "trackio"],
+        "wandb_project": "sums",
+        "seed": 1,
+        "output_dir": str(root / "run"),
+    }
+    (root / "sums.yaml").write_text(yaml.safe_dump(recipe), encoding="utf-8")
+    environment = {key: value for key, value in os.environ.items() if not key.startswith(("WANDB_", "TRACKIO_"))}
+    environment |= {"WANDB_DIR": str(root), "TRACKIO_DIR": str(root / "trackio"), "NETRC": str(root / "no netrc")}
+    environment |= dict.fromkeys(("HTTPS_PROXY", "HTTP_PROXY", "ALL_PROXY"), "http://127.0.0.1:9") | {"NO_PROXY": "127.0.0.1,localhost"}
+    command = [sys.executable, "-m", "r1_recipes.grpo", str(root / "sums.yaml")]
+    ended = subprocess.run(command, cwd=REPOSITORY, env=environment, capture_output=True, text=True, timeout=300, check=False)
+    assert ended.returncode == 0, ended.stderr[-3000:]
+    assert "wandb has no API key: this run is logged offline" in ended.stderr
+    return root
+
+
+def curves(root: Path) -> dict[str, list[float]]:
+    """What ``metrics.jsonl`` has, under the names that trackers are given."""
+    entries = metrics(root / "run")
+    assert [entry["step"] for entry in entries] == [1, 2]
+    return {f"train/{key}": [entry[key] for entry in entries] for key in entries[0] if key != "step"}
+
+
+def same(found: dict[str, list[float]], wanted: dict[str, list[float]]) -> None:
+    # The summary at the end of training names the epoch once more.
+    assert {name: found.get(name, [])[:STEPS] for name in wanted} == {
+        name: pytest.approx(values, rel=1e-6) for name, values in wanted.items()
+    }
+
+
+@pytest.mark.e2e
+def test_the_names_are_those_of_the_metrics_file(root: Path) -> None:
+    names = set(curves(root))
+    assert {f"train/rewards/{name}/{part}" for name in ("letters", "format") for part in ("mean", "std")} <= names
+    assert {"train/reward", "train/loss", "train/entropy", "train/completions/mean_length", "train/frac_reward_zero_std"} <= names
+    assert {"train/time/generation", "train/time/rewards", "train/step_time"} <= names
+
+
+@pytest.mark.e2e
+def test_tensorboard_has_every_curve_and_sampled_texts(root: Path) -> None:
+    from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
+
+    (folder,) = {path.parent for path in (root / "run" / "runs").rglob("events.out.tfevents.*")}
+    events = EventAccumulator(str(folder))
+    events.Reload()
+    tags = events.Tags()
+    same({name: [event.value for event in events.Scalars(name)] for name in tags["scalars"]}, curves(root))
+    assert set(tags["scalars"]) == set(curves(root)) | SUMMARY
+    texts = [event for event in events.Tensors("train/completions/text_summary")]
+    assert [event.step for event in texts] == [1, 2]
+    (text,) = (value.decode() for value in texts[-1].tensor_proto.string_val)
+    assert text.count("**reward") == 5 and text.count("completion:") == 5 and "[user]" in text and ", format 0, advantage" in text
+
+
+@pytest.mark.e2e
+def test_wandb_offline_has_every_curve_and_all_completions(root: Path) -> None:
+    (path,) = (root / "wandb").glob("offline-run-*/run-*.wandb")
+    history: dict[str, list[float]] = {}
+    summary: set[str] = set()
+    project = ""
+    for record in wandb_records(path):
+        project = record.run.project or project
+        for item in record.history.item:
+            name = item.key or "/".join(item.nested_key)
+            history.setdefault(name, []).append(json.loads(item.value_json))
+        summary |= {item.key or "/".join(item.nested_key) for item in record.summary.update}
+    assert project == "sums"
+    same(history, curves(root))
+    assert {name.removeprefix("train/") for name in SUMMARY} <= summary
+    assert {name for name in history if name.startswith("train/")} == set(curves(root)) | {"train/global_step"}
+    assert history["completions/nrows"][:STEPS] == [COPIES, COPIES]
+    table = json.loads((path.parent / "files" / history["completions/path"][0]).read_text(encoding="utf-8"))
+    assert {"prompt", "completion", "letters", "format", "advantage"} <= set(table["columns"])
+
+
+@pytest.mark.e2e
+def test_trackio_has_every_curve_and_all_completions(root: Path) -> None:
+    (path,) = (root / "trackio").glob("*.db")
+    with sqlite3.connect(path) as database:
+        entries = [json.loads(text) for (text,) in database.execute("SELECT metrics FROM metrics ORDER BY id")]
+    found: dict[str, list[float]] = {}
+    for entry in entries:
+        for name, value in entry.items():
+            found.setdefault(name, []).append(value)
+    same(found, curves(root))
+    assert {name for name in found if name.startswith("train/")} == set(curves(root)) | {"train/global_step"}
+    tables = [table["_value"] for table in found["completions"][:STEPS]]
+    assert [[row["step"] for row in table] for table in tables] == [[1] * COPIES, [2] * COPIES]
+    assert {"prompt", "completion", "letters", "format", "advantage"} <= set(tables[0][0])
+
+
+def wandb_records(path: Path) -> Iterator[Any]:
+    """The records of a ``.wandb`` file: LevelDB's log format (blocks of 32 KiB; checksum, length, type) after seven bytes of header."""
+    from wandb.proto.wandb_internal_pb2 import Record
+
+    data = path.read_bytes()
+    at, whole = 7, b""
+    while at + 7 <= len(data):
+        left = 32_768 - at % 32_768
+        if left < 7:
+            at += left
+            continue
+        _, length, kind = struct.unpack("<IHB", data[at : at + 7])
+        whole += data[at + 7 : at + 7 + length]
+        at += 7 + length
+        if kind in (1, 4):  # whole, or the last part
+            record = Record()
+            record.ParseFromString(whole)
+            yield record
+            whole = b""
+
+
+# The text that TensorBoard is given
+
+
+def logs(count: int, **more: Any) -> dict[str, Any]:
+    return {"prompt": [[{"role": "user", "content": f"{i}?"}] for i in range(count)], "completion": [f"c{i}" for i in range(count)], **more}
+
+
+def test_five_texts_from_the_lowest_reward_to_the_highest() -> None:
+    # 2 x 1 - 1, 2 x 0, 2 x 3 + 0.5, …; what is not judged counts nothing
+    rewards = {"right": [1.0, 0.0, 3.0, 2.0, 0.5, 5.0, 4.0], "short": [-1.0, float("nan"), 0.5, 0.0, 0.0, 0.0, 0.0]}
+    text = trackers.completions_text(logs(7, rewards=rewards, advantages=[0.25] * 7), [2.0, 1.0])
+    heads = [line for line in text.splitlines() if line.startswith("**")]
+    # 0, 1, 1, 4, 6.5, 8, 10: places 0, 1, 3, 4 and 6
+    assert heads == [
+        "**reward 0**, right 0, short nan, advantage 0.25",
+        "**reward 1**, right 1, short -1, advantage 0.25",
+        "**reward 4**, right 2, short 0, advantage 0.25",
+        "**reward 6.5**, right 3, short 0.5, advantage 0.25",
+        "**reward 10**, right 5, short 0, advantage 0.25",
+    ]
+    assert "\n\ncompletion:\n\n    c5" in text and "prompt:\n\n    [user]\n    5?" in text
+
+
+def test_few_texts_long_ones_and_none_with_rewards() -> None:
+    text = trackers.completions_text(logs(1) | {"completion": ["```\n" + "a" * 5000 + "b" * 5000]}, None)
+    assert text.startswith("prompt:") and "**" not in text and text.count("completion:") == 1
+    # 10,004 characters: the first and the last 2,000 are kept
+    assert text.endswith("completion:\n\n    ```\n    " + "a" * 1996 + "\n    [… 6,004 …]\n    " + "b" * 2000)
+    assert trackers.completions_text(logs(2), None).count("completion:") == 2
