@@ -1,13 +1,6 @@
 """Which reward judges which rows: a recipe's ``task_rewards`` over a data set of several tasks.
 
-What TRL 1.16's ``GRPOTrainer`` does with the results:
-
-- ``None`` becomes NaN, and rewards are summed with ``nansum``. A row that every reward leaves out gets advantage 0. All completions of a
-  prompt have its task, so within a group a reward judges all or none.
-- ``log_metric``: the ranks exchange the names first, and what is reported is the mean of all values logged on all ranks. So a rank whose
-  batch lacks a task neither hangs nor distorts the others, and one value per row gives the mean over the rows.
-- ``log_extra``: a column that no rank logs in a batch keeps its rows of an earlier batch in the completions table. So a routed reward
-  logs the columns it has logged before in every batch, empty if it judges no row.
+TRL's ``GRPOTrainer`` sums rewards with ``nansum``, so ``None`` adds nothing, and a row that every reward leaves out gets advantage 0.
 """
 
 from __future__ import annotations
@@ -16,7 +9,7 @@ import functools
 import inspect
 import logging
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -32,13 +25,9 @@ _TAKEN = ("mean", "std")
 def check_task_rewards(task_rewards: Any, reward_funcs: Sequence[str]) -> None:
     """Refuse a ``task_rewards`` that cannot be followed, before any data are read.
 
-    Args:
-        task_rewards: ``{TASK: [reward, …]}``. ``TASK`` is a value of the task column, or a prefix of such values and ``*``.
-        reward_funcs: the recipe's rewards.
-
     Raises:
-        RecipeError: no such mapping, a reward that ``reward_funcs`` does not name, a ``*`` that is not the last character, or a task
-            that no reward would judge.
+        RecipeError: it is no mapping ``{TASK: [reward, …]}``, ``TASK`` is not a value of the task column or a prefix of such values and
+            ``*``, a reward is not in ``reward_funcs``, or no reward would judge a task.
     """
     if not isinstance(task_rewards, Mapping) or not task_rewards:
         raise RecipeError(f"task_rewards: must be a mapping {{TASK: [reward, …]}}, got {task_rewards!r}")
@@ -75,32 +64,14 @@ def route(
         task_column: the column with a row's task; ``None``: ``task`` if the data have it, else ``data_source``.
 
     Returns:
-        One picklable callable per reward, with its ``__name__``. It raises :class:`RecipeError` if the data have no such column, or
-        a row has a task that no reward judges.
+        One picklable callable per reward, with its ``__name__``. It raises what :meth:`TaskPlan.tasks` does.
 
     Raises:
         RecipeError: as :func:`check_task_rewards`.
     """
     check_task_rewards(task_rewards, names)
-    plan = _Plan(task_rewards, names, task_column)
+    plan = TaskPlan(task_rewards, names, task_column)
     return [(_AsyncRoutedReward if _is_async(func) else _RoutedReward)(func, name, plan) for func, name in zip(funcs, names, strict=True)]
-
-
-def judged_rows(
-    rewards: Sequence[str],
-    names: Sequence[str],
-    task_rewards: Mapping[str, Sequence[str]],
-    task_column: str | None,
-    columns: Mapping[str, Any],
-) -> list[int]:
-    """Return the indices of the rows that one of ``rewards`` judges; ``columns`` are the rows', the rest is :func:`route`'s.
-
-    Raises:
-        RecipeError: there is no task column, or a row has a task that no reward judges.
-    """
-    plan = _Plan(task_rewards, names, task_column)
-    tasks = plan.tasks(columns)
-    return sorted({row for reward in rewards for row in plan.rows(reward, tasks)})
 
 
 def _for_all(task_rewards: Mapping[str, Sequence[str]], names: Sequence[str]) -> list[str]:
@@ -115,8 +86,8 @@ def _is_async(func: Callable) -> bool:
 
 
 @dataclass
-class _Plan:
-    """What all routed rewards of a run share."""
+class TaskPlan:
+    """What all routed rewards of a run share; the fields are :func:`route`'s."""
 
     task_rewards: Mapping[str, Sequence[str]]
     names: Sequence[str]
@@ -140,31 +111,30 @@ class _Plan:
         if column not in known:
             raise RecipeError("task_column: " + unknown_name("column", column, known))
         tasks = [str(task) for task in columns[column]]
-        for_all = _for_all(self.task_rewards, self.names)
-        for task in set(tasks) - self.warned:
-            if self.entry(task) is None:
-                if not for_all:
+        for task in sorted(set(tasks) - self.warned):
+            if self._entry(task) is None:
+                judges = _for_all(self.task_rewards, self.names)
+                if not judges:
                     raise RecipeError(
                         f"task_rewards: row {tasks.index(task)} of the batch has {column} {task!r}, which no reward judges; tasks known: "
                         f"{', '.join(sorted(self.task_rewards))}"
                     )
                 self.warned.add(task)
-                logger.warning("task_rewards: no entry for task %r; its rows are judged by %s alone", task, ", ".join(for_all))
+                logger.warning("task_rewards: no entry for task %r; its rows are judged by %s alone", task, ", ".join(judges))
         return tasks
 
-    def entry(self, task: str) -> str | None:
-        """The entry of ``task_rewards`` that holds for a task."""
+    def _entry(self, task: str) -> str | None:
         if task in self.task_rewards:
             return task
         fitting = [entry for entry in self.task_rewards if entry.endswith("*") and task.startswith(entry[:-1])]
         return max(fitting, key=len, default=None)
 
-    def rows(self, name: str, tasks: Sequence[str]) -> list[int]:
-        """The rows that the reward ``name`` judges."""
-        entries = {task: self.entry(task) for task in set(tasks)}
-        mine = {task for task, entry in entries.items() if entry is not None and name in self.task_rewards[entry]}
-        everything = name in _for_all(self.task_rewards, self.names)
-        return [row for row, task in enumerate(tasks) if everything or task in mine]
+    def rows(self, rewards: Iterable[str], columns: Mapping[str, Any]) -> list[int]:
+        """The rows that one of ``rewards`` judges; raises what :meth:`tasks` does."""
+        tasks = self.tasks(columns)
+        for_all = _for_all(self.task_rewards, self.names)
+        judges = {task: {*for_all, *self.task_rewards.get(self._entry(task), ())} for task in set(tasks)}
+        return [row for row, task in enumerate(tasks) if not judges[task].isdisjoint(rewards)]
 
 
 @dataclass
@@ -173,7 +143,7 @@ class _RoutedReward:
 
     reward: Callable
     name: str
-    plan: _Plan
+    plan: TaskPlan
     extra_columns: list[str] = field(default_factory=list)
 
     @property
@@ -182,7 +152,7 @@ class _RoutedReward:
 
     def judged(self, columns: Mapping[str, Any]) -> list[int]:
         """The rows that this reward judges."""
-        return self.plan.rows(self.name, self.plan.tasks(columns))
+        return self.plan.rows([self.name], columns)
 
     def __call__(self, **columns: Any) -> list[float | None]:
         rows, arguments = self._select(columns)
@@ -208,7 +178,7 @@ class _RoutedReward:
                 log_extra(column, [of_row.get(row) for row in range(count)])
 
             arguments["log_extra"] = log_some
-            if not rows:
+            if not rows:  # the completions table would show an earlier batch's values
                 for column in self.extra_columns:
                     log_some(column, [])
         return rows, arguments
@@ -220,9 +190,9 @@ class _RoutedReward:
         of_row = dict(zip(rows, scores, strict=True))
         tasks = self.plan.tasks(columns)
         log_metric = columns.get("log_metric")
+        # TRL takes the mean over all ranks of what was logged, so one value per row; a rank without the name does not count.
         for row, score in of_row.items():
-            # TRL takes NaN for None.
-            if log_metric is not None and score is not None and not math.isnan(score):
+            if log_metric is not None and score is not None and not math.isnan(score):  # TRL takes NaN for None
                 task = f"task {tasks[row]}" if tasks[row] in _TAKEN else tasks[row]
                 log_metric(f"rewards/{self.__name__}/{task}", float(score))
         return [of_row.get(row) for row in range(len(tasks))]
