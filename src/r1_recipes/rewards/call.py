@@ -36,7 +36,7 @@ def score(
     where: str = "",
     finite: bool = False,
 ) -> list[float | None]:
-    """Judge one completion per row.
+    """Judge one completion per row; ``None`` if the reward does not judge it.
 
     Args:
         name: for the message, with ``where`` after it.
@@ -45,10 +45,7 @@ def score(
         texts: completions.
         tokenizer: ``None``: characters stand for tokens.
         tokens: how many tokens were generated for each; ``None``: as many as the text has.
-        finite: refuse NaN and infinity.
-
-    Returns:
-        ``None`` (or NaN, which TRL takes for it) becomes ``None``: a row that the reward does not judge.
+        finite: refuse infinity, and NaN, which else becomes ``None`` as in TRL.
 
     Raises:
         RecipeError: the reward fails, or does not return one number or ``None`` per completion.
@@ -63,8 +60,8 @@ def score(
             completions=[[{"role": "assistant", "content": text}] for text in texts],
             completion_ids=_token_ids(texts, tokenizer, tokens),
             trainer_state=TrainerState(epoch=0.0, max_steps=1, num_train_epochs=1),  # no zero to divide by
-            log_extra=_ignore,
-            log_metric=_ignore,
+            log_extra=lambda *_: None,
+            log_metric=lambda *_: None,
             **columns,
         )
         if inspect.isawaitable(result):
@@ -165,10 +162,6 @@ def _place(function: Callable, error: Exception | None = None) -> str:
 
 def _question(row: dict[str, Any]) -> str:
     return last_user_text(row["prompt"])[:80]
-
-
-def _ignore(*values: Any) -> None:
-    """In place of TRL's logging."""
 
 
 async def _awaited(result: Awaitable) -> Any:

@@ -63,9 +63,8 @@ class LengthReward(Reward):
     With ``w = 0.5 - (tokens - shortest) / (longest - shortest)`` over the group: ``w`` if right, ``min(0, w)`` if wrong, 0.0 if all
     are equally long. Range: -0.5..0.5. ``None`` if the gold cannot be judged by.
 
-    The group is that of Kimi k1.5 (arXiv:2501.12599, section 2.3.3): the completions of one prompt, wherever they stand in the
-    batch, and in whichever process: the processes tell each other their lengths. open-r1's ``len_reward`` is the same function over one
-    process's batch, where a hard prompt's completions are always the long ones, and a group may be cut in two.
+    The group is that of Kimi k1.5 (arXiv:2501.12599, section 2.3.3): the completions of one prompt, in all processes. open-r1's
+    ``len_reward`` takes one process's batch, where a hard prompt's completions are always the long ones, and a group may be cut in two.
     """
 
     spans_processes: ClassVar[bool] = True
@@ -74,15 +73,13 @@ class LengthReward(Reward):
         self, completions: Sequence[Any], prompts: Sequence[Any], completion_ids: Sequence[Sequence[int]], **columns: Any
     ) -> list[float | None]:
         _, verdicts = correctness(self, completions, **columns)
+        prompts = list(prompts)
         own = [(prompt, len(ids)) for prompt, ids in zip(prompts, completion_ids, strict=True)]
         everywhere = processes.gather(own)
-        prompts = list(prompts)
-        groups: dict[int, list[int]] = {}  # lengths by the first row of the prompt: conversations and images do not hash
+        firsts = [prompts.index(prompt) for prompt in prompts]  # conversations and images do not hash
+        groups = {first: [length for prompt, length in everywhere if prompt == prompts[first]] for first in set(firsts)}
         rewards: list[float | None] = []
-        for (prompt, length), correct in zip(own, verdicts, strict=True):
-            first = prompts.index(prompt)
-            if first not in groups:
-                groups[first] = [other_length for other, other_length in everywhere if other == prompt]
+        for first, (_, length), correct in zip(firsts, own, verdicts, strict=True):
             shortest, longest = min(groups[first]), max(groups[first])
             weight = 0.5 - (length - shortest) / (longest - shortest) if longest > shortest else 0.0
             rewards.append(None if correct is None else weight if correct else min(0.0, weight))

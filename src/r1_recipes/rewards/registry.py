@@ -148,26 +148,19 @@ def resolve_reward(name: str) -> type[Reward] | Callable:
 
 def reward_parameters(names: Iterable[str]) -> dict[str, dataclasses.Field]:
     """The parameters of these rewards by name: what a recipe may set for them."""
-    fields: dict[str, dataclasses.Field] = {}
-    for name in names:
-        reward = resolve_reward(name)
-        if isinstance(reward, type) and dataclasses.is_dataclass(reward):
-            fields.update((f.name, f) for f in dataclasses.fields(reward) if f.name != "response_format")
-    return fields
+    rewards = [reward for reward in map(resolve_reward, names) if isinstance(reward, type) and dataclasses.is_dataclass(reward)]
+    return {f.name: f for reward in rewards for f in dataclasses.fields(reward) if f.name != "response_format"}
 
 
 def get_reward_funcs(
     names: Iterable[str], response_format: str | ResponseFormat = "think_answer", **params: Any
 ) -> list[Callable[..., list[float | None]]]:
-    """Build the reward functions of a recipe.
+    """Build the reward functions of a recipe, in order: picklable callables with a ``__name__``, as TRL takes them.
 
     Args:
         names: registered names, or ``my_module:my_reward``.
         response_format: name or object; what the completions are read with.
         **params: parameters of the rewards (``cosine_max_len=512``, …); one that several rewards share goes to each.
-
-    Returns:
-        One picklable callable per name, in order, each with a ``__name__`` for TRL's metric ``rewards/<name>/mean``.
 
     Raises:
         ValueError: an unknown reward or format, or a parameter that none of these rewards has.

@@ -74,12 +74,11 @@ class SummaryCompressionReward(SummaryFactsReward):
     ) -> list[float | None]:
         if document is None:
             raise self.missing("a column 'document' with the text", columns)
-        scores: list[float | None] = []
-        rows = zip(completion_texts(completions), document, super().__call__(completions, facts, **columns), strict=True)
-        for text, whole, share in rows:
-            short = summary(self.response_format, text)
-            if share is None or not whole:
-                scores.append(None)
-            else:
-                scores.append(max(0.0, 1.0 - len(short) / len(whole)) if short and share >= self.summary_min_facts else 0.0)
-        return scores
+        shares = super().__call__(completions, facts, **columns)
+        return [
+            None if share is None or not whole else self._score(summary(self.response_format, text) or "", share, len(whole))
+            for text, whole, share in zip(completion_texts(completions), document, shares, strict=True)
+        ]
+
+    def _score(self, short: str, share: float, length: int) -> float:
+        return max(0.0, 1.0 - len(short) / length) if short and share >= self.summary_min_facts else 0.0
