@@ -65,7 +65,7 @@ def _correctness(
     answers = parsed_answers(fmt, texts)
     verdicts = verification.grade([None if spec else gold for spec, gold in zip(scorers, golds, strict=True)], answers)
     rows = [row for row, spec in enumerate(scorers) if spec]
-    for row, verdict in zip(rows, verification.score([scorers[row] for row in rows], [answers[row] for row in rows]), strict=True):
+    for row, verdict in zip(rows, verification.score([spec for spec in scorers if spec], [answers[row] for row in rows]), strict=True):
         verdicts[row] = verdict
     return tuple(answers), tuple(verdicts)
 
@@ -84,6 +84,7 @@ class AccuracyReward(AnswerReward):
     def __call__(
         self,
         completions: Sequence[Any],
+        *,
         solution: Sequence[Any] | None = None,
         log_extra: Callable[[str, list], None] | None = None,
         **columns: Any,

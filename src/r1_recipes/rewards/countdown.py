@@ -36,6 +36,7 @@ class CountdownReward(AnswerReward):
     def __call__(
         self,
         completions: Sequence[Any],
+        *,
         log_extra: Callable[[str, list], None] | None = None,
         log_metric: Callable[[str, float], None] | None = None,
         **columns: Any,
@@ -89,7 +90,7 @@ class MultiplyReward(AnswerReward):
 
     multiply_format_score: float = 0.1
 
-    def __call__(self, completions: Sequence[Any], scorer: Sequence[str | None] | None = None, **columns: Any) -> list[float | None]:
+    def __call__(self, completions: Sequence[Any], *, scorer: Sequence[str | None] | None = None, **columns: Any) -> list[float | None]:
         scores = super().__call__(completions, **columns)
         return scores if scorer is None else [None if other else score for other, score in zip(scorer, scores, strict=True)]
 

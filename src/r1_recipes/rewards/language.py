@@ -191,7 +191,7 @@ def _words(text: str) -> list[list[tuple[str, str]]]:
     for sentence in _SENTENCE_END.split(_NO_LANGUAGE.sub(" ", text)):
         words = [(match.lastgroup, match[0]) for match in _WORD.finditer(sentence)]
         sentences.append([(script, word) for script, word in words if script not in _VARIABLE_SCRIPTS or not _is_variable(word)])
-    return sentences
+    return list(filter(None, sentences))
 
 
 def _is_variable(word: str) -> bool:
@@ -244,7 +244,8 @@ def _is_foreign(confidences: dict[str, float], target: str) -> bool:
 
 def _chunks(sentences: Sequence[list[str]]) -> list[list[str]]:
     """Sentences long enough to be judged; short ones are put together. A short rest is left out."""
-    chunks, short = [], []
+    chunks: list[list[str]] = []
+    short: list[str] = []
     for words in sentences:
         if len(words) >= _MIN_WORDS:
             chunks.append(words)
@@ -259,7 +260,9 @@ def _chunks(sentences: Sequence[list[str]]) -> list[list[str]]:
 def _text_language(text: str) -> str | None:
     """The language most of ``text`` is in; ``None`` if there are too few words to tell."""
     sentences = _words(text)
-    sizes = sum(map(_script_sizes, sentences), Counter())
+    sizes: Counter[str] = Counter()
+    for sentence in sentences:
+        sizes.update(_script_sizes(sentence))
     script = max(sizes, key=sizes.__getitem__, default="other")
     codes = _SCRIPT_LANGUAGES.get(script, [])
     if len(codes) < 2:

@@ -162,6 +162,7 @@ class AnswerMatchReward(AnswerReward):
     def __call__(
         self,
         completions: Sequence[Any],
+        *,
         prompts: Sequence[Any] = (),
         solution: Sequence[Any] | None = None,
         log_extra: Callable[[str, list], None] | None = None,
@@ -180,7 +181,7 @@ class AnswerMatchReward(AnswerReward):
                     {
                         "question": last_user_text(prompts[row]) if prompts else "",
                         "solution": golds[row],
-                        "answer": answers[row][:_MAX_CHARS],
+                        "answer": (answers[row] or "")[:_MAX_CHARS],
                     }
                     for row in asked
                 ]
@@ -192,7 +193,7 @@ class AnswerMatchReward(AnswerReward):
                 log_metric("answer_match/asked", float(len(asked)))
                 log_metric("answer_match/unscored", float(sum(opinion.score is None for opinion in opinions)))
                 log_metric("answer_match/failed", float(sum(opinion.failed for opinion in opinions)))
-        self.log_answers(log_extra, answers, solution)
+        self.log_answers(log_extra, answers, golds)
         if log_extra is not None:
             log_extra("matched_by", matched_by)
         return scores

@@ -31,7 +31,7 @@ class Reward:
     def __name__(self) -> str:
         return self.name
 
-    def __call__(self, completions: Sequence[Any], **columns: Any) -> list[float | None]:
+    def __call__(self, *args: Any, **columns: Any) -> list[float | None]:
         raise NotImplementedError
 
     def parse(self, completions: Sequence[Any]) -> list[ParsedResponse]:
@@ -72,6 +72,7 @@ class AnswerReward(Reward):
     def __call__(
         self,
         completions: Sequence[Any],
+        *,
         solution: Sequence[Any] | None = None,
         log_extra: Callable[[str, list], None] | None = None,
         **columns: Any,

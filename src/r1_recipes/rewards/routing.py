@@ -112,7 +112,7 @@ class TaskPlan:
             raise RecipeError("task_column: " + unknown_name("column", column, known))
         tasks = [str(task) for task in columns[column]]
         for task in sorted(set(tasks) - self.warned):
-            if self._entry(task) is None:
+            if self._rewards_of(task) is None:
                 judges = _for_all(self.task_rewards, self.names)
                 if not judges:
                     raise RecipeError(
@@ -123,17 +123,17 @@ class TaskPlan:
                 logger.warning("task_rewards: no entry for task %r; its rows are judged by %s alone", task, ", ".join(judges))
         return tasks
 
-    def _entry(self, task: str) -> str | None:
+    def _rewards_of(self, task: str) -> Sequence[str] | None:
         if task in self.task_rewards:
-            return task
+            return self.task_rewards[task]
         fitting = [entry for entry in self.task_rewards if entry.endswith("*") and task.startswith(entry[:-1])]
-        return max(fitting, key=len, default=None)
+        return self.task_rewards[max(fitting, key=len)] if fitting else None
 
     def rows(self, rewards: Iterable[str], columns: Mapping[str, Any]) -> list[int]:
         """The rows that one of ``rewards`` judges; raises what :meth:`tasks` does."""
         tasks = self.tasks(columns)
         for_all = _for_all(self.task_rewards, self.names)
-        judges = {task: {*for_all, *self.task_rewards.get(self._entry(task), ())} for task in set(tasks)}
+        judges = {task: {*for_all, *(self._rewards_of(task) or ())} for task in set(tasks)}
         return [row for row, task in enumerate(tasks) if not judges[task].isdisjoint(rewards)]
 
 

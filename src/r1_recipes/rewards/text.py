@@ -99,7 +99,7 @@ class RepetitionPenaltyReward(Reward):
         return [self._penalty(self._units(text.lower())) for text in completion_texts(completions)]
 
     def _units(self, text: str) -> Sequence[Hashable]:
-        unit = _LANGUAGE_UNITS.get(self.repetition_language, self.repetition_unit)
+        unit = _LANGUAGE_UNITS.get(self.repetition_language or "", self.repetition_unit)
         if unit == "auto":
             return _UNITS.findall(text)
         words = text.split()
@@ -156,8 +156,9 @@ class XmlStrictFormatReward(Reward):
 
     def _is_exact(self, text: str) -> bool:
         parsed = self.response_format.parse(text)
-        with contextlib.suppress(ValueError):  # what was read cannot be written, so it was not written in this layout
-            return parsed.well_formed and text.removesuffix("\n") == self.response_format.render_completion(parsed.reasoning, parsed.answer)
+        if parsed.reasoning and parsed.answer and parsed.well_formed:
+            with contextlib.suppress(ValueError):  # what was read cannot be written, so it was not written in this layout
+                return text.removesuffix("\n") == self.response_format.render_completion(parsed.reasoning, parsed.answer)
         return False
 
 
