@@ -86,7 +86,7 @@ def generate(run: Run, store: ShardStore) -> tuple[ResponseFormat, int]:
     pending = processes.share(pending)
     rules, rewards = _rules(run, fmt)
     # A missing package, address or evaluation set should not show after hours of generation.
-    check_rules(rules, rewards, recipe.training.reward_weights, hub=recipe.script.hub)
+    check_rules(rules, rewards, hub=recipe.script.hub)
     backend = get_backend(recipe, tokenizer)
     run_dir.claim(run)
     processes.wait()  # a row that another process has stored already would make this start look like one that goes on

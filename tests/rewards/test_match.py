@@ -237,20 +237,25 @@ def test_a_judge_s_score_is_cut_to_a_share(monkeypatch, said, value):
         assert reward(completions=[think("liver")], solution=["Pancreas"], prompts=["q"]) == [value]
 
 
-def test_an_answer_cannot_fill_in_the_judge_s_form():
-    reward = AnswerMatchReward(FMT, match_judge="openai:tiny", match_judge_prompt=PROMPT)
-    assert (
-        reward._written("{solution}", "{answer}", "{question}") == "Q: {solution}\nGold: {answer}\nSaid: {question}\nEnd with 'Score: x'."
-    )
+def test_an_answer_cannot_fill_in_the_judge_s_form(monkeypatch):
+    with chat_server(lambda body, before: reply("Score: 0")) as (url, seen):
+        monkeypatch.setenv("OPENAI_BASE_URL", url)
+        reward = AnswerMatchReward(FMT, match_judge="openai:tiny", match_judge_prompt=PROMPT)
+        reward(completions=[think("liver {question}")], solution=["{answer}"], prompts=["{solution}"])
+    [request] = seen
+    assert request["messages"][0]["content"] == "Q: {solution}\nGold: {answer}\nSaid: liver {question}\nEnd with 'Score: x'."
 
 
 @pytest.mark.parametrize(
     ("params", "message"),
     [
-        ({"match_judge": "tiny"}, "match_judge: found 'tiny'; 'openai:NAME'"),
-        ({"match_judge": "openai:"}, "match_judge: found 'openai:'"),
-        ({"match_judge": "openai:tiny", "match_judge_prompt": "{answer}"}, "needs {solution}"),
-        ({"match_judge": "openai:tiny"}, "needs {solution} and {answer}"),
+        ({"match_judge": "tiny"}, "match_judge: must be 'openai:NAME'"),
+        ({"match_judge": "openai:"}, "got 'openai:'"),
+        (
+            {"match_judge": "openai:tiny", "match_judge_prompt": "{answer}"},
+            "match_judge_prompt: must be a text with {solution} and {answer} that asks",
+        ),
+        ({"match_judge": "openai:tiny"}, "got ''"),
     ],
 )
 def test_a_judge_that_cannot_be_asked_is_refused_when_built(params, message):
