@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 from r1_recipes.common.errors import RecipeError
 from r1_recipes.prompts.formats import FORMATS, get_response_format
 from r1_recipes.rewards import get_reward_funcs
+from r1_recipes.rewards.judge import fill
 from r1_recipes.rewards.match import AnswerMatchReward, ChoiceMatchReward, ExactMatchReward, option, words
 from tests.chat_server import chat_server, reply
 from tests.rewards import HOSTILE, seconds
@@ -237,25 +238,18 @@ def test_a_judge_s_score_is_cut_to_a_share(monkeypatch, said, value):
         assert reward(completions=[think("liver")], solution=["Pancreas"], prompts=["q"]) == [value]
 
 
-def test_an_answer_cannot_fill_in_the_judge_s_form(monkeypatch):
-    with chat_server(lambda body, before: reply("Score: 0")) as (url, seen):
-        monkeypatch.setenv("OPENAI_BASE_URL", url)
-        reward = AnswerMatchReward(FMT, match_judge="openai:tiny", match_judge_prompt=PROMPT)
-        reward(completions=[think("liver {question}")], solution=["{answer}"], prompts=["{solution}"])
-    [request] = seen
-    assert request["messages"][0]["content"] == "Q: {solution}\nGold: {answer}\nSaid: liver {question}\nEnd with 'Score: x'."
+def test_an_answer_cannot_fill_in_the_judge_s_form():
+    slots = {"question": "{solution}", "solution": "{answer}", "answer": "{question}"}
+    assert fill(PROMPT, slots) == "Q: {solution}\nGold: {answer}\nSaid: {question}\nEnd with 'Score: x'."
 
 
 @pytest.mark.parametrize(
     ("params", "message"),
     [
         ({"match_judge": "tiny"}, "match_judge: must be 'openai:NAME'"),
-        ({"match_judge": "openai:"}, "got 'openai:'"),
-        (
-            {"match_judge": "openai:tiny", "match_judge_prompt": "{answer}"},
-            "match_judge_prompt: must be a text with {solution} and {answer} that asks",
-        ),
-        ({"match_judge": "openai:tiny"}, "got ''"),
+        ({"match_judge": "openai:"}, "or '', got 'openai:'"),
+        ({"match_judge": "openai:tiny", "match_judge_prompt": "{answer}"}, "match_judge_prompt: must be a text with {solution}"),
+        ({"match_judge": "openai:tiny"}, "match_judge_prompt: must be a text with {solution} and {answer}"),
     ],
 )
 def test_a_judge_that_cannot_be_asked_is_refused_when_built(params, message):

@@ -42,7 +42,7 @@ def test_the_share_that_must_be_kept_is_a_parameter():
     columns = {"completions": ["Moved."], "facts": [FACTS], "document": [DOCUMENT]}
     assert SummaryCompressionReward(FMT, summary_min_facts=0.25)(**columns) == [pytest.approx(1 - 6 / 177)]
     assert SummaryCompressionReward(FMT, summary_min_facts=0.0)(**{**columns, "completions": [""]}) == [0.0]
-    with pytest.raises(ValueError, match=r"summary_min_facts is 1\.5"):
+    with pytest.raises(ValueError, match=r"summary_min_facts: must be a share from 0 to 1, got 1\.5"):
         SummaryCompressionReward(FMT, summary_min_facts=1.5)
 
 

@@ -7,6 +7,8 @@ import re
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
+import regex
+
 from r1_recipes.common.errors import RecipeError, first_line
 from r1_recipes.metrics.rows import reward_functions
 from r1_recipes.models.tokenizer import load_tokenizer
@@ -23,7 +25,7 @@ if TYPE_CHECKING:
 _SAMPLE = 16
 _TAG = re.compile(r"<([A-Za-z_]\w*)>")
 _BOX = "\\boxed"
-_HAN = re.compile("[\u4e00-\u9fff]")
+_HAN = regex.compile(r"\p{Han}")
 # Three visible steps and no phrase twice, so that rewards for steps and against repetition have nothing to object to.
 _REASONING = {
     "en": "Step 1: Read the question.\nStep 2: Work through what it gives.\nStep 3: Write down the result.",

@@ -142,7 +142,7 @@ def _check_window(report: Report, recipe: Recipe, lengths: dict[int, int], windo
 
 def check_golds(report: Report, recipe: Recipe, rows: Dataset) -> None:
     """Golds that math-verify cannot read, by index; only of rows that a reward judges by them."""
-    from r1_recipes.rewards import judged_rows
+    from r1_recipes.rewards.routing import TaskPlan
     from r1_recipes.verification import grade
 
     script = recipe.script
@@ -153,7 +153,7 @@ def check_golds(report: Report, recipe: Recipe, rows: Dataset) -> None:
     judged = range(len(golds))
     if script.task_rewards is not None:
         columns = {key: rows[key] for key in rows.column_names}
-        judged = judged_rows(judges, script.reward_funcs, script.task_rewards, script.task_column, columns)
+        judged = TaskPlan(script.task_rewards, script.reward_funcs, script.task_column).rows(judges, columns)
     scorers = rows["scorer"] if "scorer" in rows.column_names else [None] * len(golds)
     asked = [index for index in judged if not scorers[index]]
     asked = [asked[position] for position in spread(len(asked), _GOLDS)]

@@ -8,10 +8,9 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from r1_recipes.common.errors import RecipeError
 from r1_recipes.common.messages import last_user_text
 from r1_recipes.prompts.formats import boxed_spans
-from r1_recipes.rewards.accuracy import correctness, require_solution
+from r1_recipes.rewards.accuracy import correctness
 from r1_recipes.rewards.judge import SERVED, Judge, Opinion, check_prompt, report_unjudged
 from r1_recipes.rewards.registry import AnswerReward, register_reward
 
@@ -51,7 +50,7 @@ def words(text: str) -> list[str]:
 
 
 def option(text: str) -> str | None:
-    """The one option's letter, A to J, that a text begins with: ``B``, ``(B)``, ``B. pancreas``; ``None`` where there is none, or two."""
+    """The one option's letter, A to J, that a text begins with: ``B``, ``(B)``, ``B. pancreas``; ``None`` if there is none, or two."""
     choice = _choice(text)
     return None if choice is None else choice[0]
 
@@ -75,10 +74,7 @@ def _choice(text: str) -> tuple[str, list[str]] | None:
 
 
 def _says(answer: str | None, gold: str) -> bool:
-    if answer is None or len(answer) > _MAX_CHARS:
-        return False
-    wanted = words(gold)
-    return any(words(text) == wanted for text in candidates(answer))
+    return answer is not None and len(answer) <= _MAX_CHARS and words(gold) in map(words, candidates(answer))
 
 
 def _chooses(answer: str | None, gold: str) -> bool:
@@ -104,27 +100,9 @@ def _names(text: str) -> set[str]:
     return set(re.findall(r"[^\W\d_]+|%", _COMMAND.sub(" ", unicodedata.normalize("NFKC", text)).casefold()))
 
 
-@dataclass(frozen=True)
-class _GoldReward(AnswerReward):
-    def __call__(
-        self,
-        completions: Sequence[Any],
-        solution: Sequence[Any] | None = None,
-        log_extra: Callable[[str, list], None] | None = None,
-        **columns: Any,
-    ) -> list[float | None]:
-        require_solution(self.name, solution, columns)
-        answers = [parsed.answer for parsed in self.parse(completions)]
-        self.log_answers(log_extra, answers, solution or ())
-        return [None if gold is None else self.score(answer, str(gold)) for answer, gold in zip(answers, solution or (), strict=True)]
-
-    def score(self, answer: str | None, gold: str) -> float | None:
-        raise NotImplementedError
-
-
 @register_reward("exact_match")
 @dataclass(frozen=True)
-class ExactMatchReward(_GoldReward):
+class ExactMatchReward(AnswerReward):
     """1.0 if the answer says the column ``solution`` and nothing else, else 0.0; ``None`` if there is no gold.
 
     Range: {0, 1}. Compared are words and numbers: case, punctuation, articles and Markdown do not count, order and signs (``-``, ``<``,
@@ -138,7 +116,7 @@ class ExactMatchReward(_GoldReward):
 
 @register_reward("choice_match")
 @dataclass(frozen=True)
-class ChoiceMatchReward(_GoldReward):
+class ChoiceMatchReward(AnswerReward):
     """1.0 if the answer is the option's letter in the column ``solution``, else 0.0; ``None`` if the gold is no letter, A to J.
 
     Range: {0, 1}. ``B``, ``(B)``, ``B. pancreas`` and ``The answer is B`` are the same choice; two letters are none, and after a gold
@@ -153,15 +131,15 @@ class ChoiceMatchReward(_GoldReward):
 @register_reward("answer_match")
 @dataclass(frozen=True)
 class AnswerMatchReward(AnswerReward):
-    """1.0 if the answer is the column ``solution`` by the rules of ``choice_match``, ``accuracy`` or ``exact_match``, else 0.0.
+    """1.0 if ``choice_match``, ``accuracy`` or ``exact_match`` accepts the answer, as the gold asks; else what a judge says, or 0.0.
 
     Range: 0..1 ({0, 1} without a judge). ``None`` if there is no gold, or the judge gave no score. A letter is compared as a choice, a
     gold that is mathematics as mathematics (but another unit is another answer), and every other as words.
 
     ``match_judge`` is ``openai:NAME``, a model behind an OpenAI-compatible server (``OPENAI_BASE_URL``), asked only about answers that
-    the rules do not accept. It gets ``match_judge_prompt``, with ``{question}``, ``{solution}`` and ``{answer}``; its score is cut to
-    0..1. A completion without an answer is not asked about: 0.0. Metrics: ``answer_match/asked`` (rows of the batch),
-    ``answer_match/unscored``, ``answer_match/failed`` (by the server); ``matched_by`` in the completions table.
+    the rules do not accept. It gets ``match_judge_prompt``, with ``{question}``, ``{solution}`` and ``{answer}``, and its last
+    ``Score: x`` counts, cut to 0..1. A completion without an answer is not asked about: 0.0. Metrics: ``answer_match/asked`` (rows of
+    the batch), ``answer_match/unscored``, ``answer_match/failed`` (by the server); ``matched_by`` in the completions table.
 
     Source: HuatuoGPT-o1 (arXiv:2412.18925), whose verifier is a model alone; here rules come first, which cannot be talked round.
 
@@ -175,46 +153,42 @@ class AnswerMatchReward(AnswerReward):
     match_judge_concurrency: int = 16
 
     def __post_init__(self) -> None:
-        if not self.match_judge:
-            return
-        if not self.match_judge.startswith(SERVED) or self.match_judge == SERVED:
-            raise RecipeError(
-                f"match_judge: must be 'openai:NAME', a model behind an OpenAI-compatible server, or '', got {self.match_judge!r}"
-            )
-        check_prompt("match_judge_prompt", self.match_judge_prompt, ["solution", "answer"])
+        if self.match_judge:
+            named = self.match_judge.startswith(SERVED) and self.match_judge != SERVED
+            self.must("match_judge", named, "'openai:NAME', a model behind an OpenAI-compatible server, or ''")
+            check_prompt("match_judge_prompt", self.match_judge_prompt, ["solution", "answer"])
 
     def __call__(
         self,
         completions: Sequence[Any],
         solution: Sequence[Any] | None = None,
-        prompts: Sequence[Any] = (),
         log_extra: Callable[[str, list], None] | None = None,
+        prompts: Sequence[Any] = (),
         log_metric: Callable[[str, float], None] | None = None,
         **columns: Any,
     ) -> list[float | None]:
-        require_solution(self.name, solution, columns)
-        golds = ["" if gold is None else str(gold).strip() for gold in solution or ()]
-        answers = [parsed.answer for parsed in self.parse(completions)]
-        verdicts = correctness(self.response_format, completions, golds)
-        matched = [_rule(*row) for row in zip(answers, golds, verdicts, strict=True)]
-        scores = [None if rule is None else float(bool(rule)) for rule in matched]
+        golds = [(gold or "").strip() for gold in self.golds(solution, columns)]
+        answers = self.answers(completions)
+        _, verdicts = correctness(self, completions, golds)
+        matched_by = [_rule(*row) for row in zip(answers, golds, verdicts, strict=True)]
+        scores: list[float | None] = [float(rule != "") if words(gold) else None for rule, gold in zip(matched_by, golds, strict=True)]
         if self.match_judge:
-            asked = {row: answer[:_MAX_CHARS] for row, answer in enumerate(answers) if answer and matched[row] == ""}
-            questions = {row: last_user_text(prompts[row]) if row < len(prompts) else "" for row in asked}
-            opinions = self._ask([{"question": questions[row], "solution": golds[row], "answer": asked[row]} for row in asked])
+            asked = {row: answer[:_MAX_CHARS] for row, answer in enumerate(answers) if answer and scores[row] == 0}
+            questions = {row: last_user_text(prompts[row]) if prompts else "" for row in asked}
+            opinions = self._opinions([{"question": questions[row], "solution": golds[row], "answer": asked[row]} for row in asked])
             for row, opinion in zip(asked, opinions, strict=True):
                 scores[row] = None if opinion.score is None else min(1.0, max(0.0, opinion.score))
-                matched[row] = "judge" if scores[row] else ""
+                matched_by[row] = "judge" if scores[row] else ""
             if log_metric is not None:
                 log_metric("answer_match/asked", float(len(asked)))
-                log_metric("answer_match/unscored", float(sum(scores[row] is None for row in asked)))
+                log_metric("answer_match/unscored", float(sum(opinion.score is None for opinion in opinions)))
                 log_metric("answer_match/failed", float(sum(opinion.failed for opinion in opinions)))
         self.log_answers(log_extra, answers, solution or ())
         if log_extra is not None:
-            log_extra("matched_by", [rule or "" for rule in matched])
+            log_extra("matched_by", matched_by)
         return scores
 
-    def _ask(self, slots: Sequence[dict[str, str]]) -> list[Opinion]:
+    def _opinions(self, slots: Sequence[dict[str, str]]) -> list[Opinion]:
         if not slots:
             return []
         judge = Judge(self.match_judge.removeprefix(SERVED), self.match_judge_prompt, self.match_judge_concurrency)
@@ -223,12 +197,10 @@ class AnswerMatchReward(AnswerReward):
         return opinions
 
 
-def _rule(answer: str | None, gold: str, verdict: bool | None) -> str | None:
-    """The rule that accepts an answer; ``""`` if none does, ``None`` if there is no gold."""
-    if not words(gold):
-        return None
+def _rule(answer: str | None, gold: str, equal: bool | None) -> str:
+    """The rule that accepts the answer; ``""`` if none does. ``equal`` is the verdict of mathematics."""
     if _chooses(answer, gold):
         return "choice"
-    if verdict and not _other_unit(answer, gold):
+    if equal and not _other_unit(answer, gold):
         return "mathematics"
-    return "words" if _says(answer, gold) else ""
+    return "words" if words(gold) and _says(answer, gold) else ""
