@@ -137,8 +137,7 @@ class Judge:
         return [unjudged.get(message) or Opinion(cache.known[digests[message]]) for message in messages]
 
     def _digest(self, message: str) -> str:
-        request = json.dumps([self.model, self.max_tokens, self.temperature, message])
-        return hashlib.sha256(request.encode()).hexdigest()[:32]
+        return hashlib.sha256(json.dumps([self.model, self.max_tokens, self.temperature, message]).encode()).hexdigest()[:32]
 
 
 def check_prompt(key: str, prompt: str | None, slots: Sequence[str]) -> str:

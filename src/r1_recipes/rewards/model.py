@@ -59,9 +59,8 @@ class ModelReward(Reward):
         for key, choices in (("reward_model_scope", ("summary", "full")), ("reward_model_activation", ("none", "sigmoid"))):
             if getattr(self, key) not in choices:
                 raise RecipeError(f"{key}: " + unknown_name("value", getattr(self, key), choices))
-        for key in ("reward_model_batch_size", "reward_model_max_length"):
-            if (value := getattr(self, key)) is not None and value < 1:
-                raise RecipeError(f"{key}: must be 1 or more, got {value}")
+        self.must("reward_model_batch_size", self.reward_model_batch_size >= 1, "1 or more")
+        self.must("reward_model_max_length", self.reward_model_max_length is None or self.reward_model_max_length >= 1, "1 or more")
         kind, foreign = "a sequence classifier", ["reward_model_prompt"]
         if self._is_judge:
             kind, foreign = "a judge behind a server", ["reward_model_max_length", "reward_model_revision"]
@@ -123,14 +122,14 @@ class ModelReward(Reward):
 
 def _not_finishing_does_not_pay(groups: Sequence[str], turns: Sequence[str | None], opinions: Sequence[Opinion]) -> list[float | None]:
     """The scores; that of a completion without a turn to judge is at most the lowest of its group's others."""
-    finished: dict[str, list[float]] = {group: [] for group in groups}
-    for group, turn, opinion in zip(groups, turns, opinions, strict=True):
-        if turn is not None and opinion.score is not None:
-            finished[group].append(opinion.score)
-    return [
-        opinion.score if turn is not None else min([*finished[group], *([] if opinion.score is None else [opinion.score])], default=None)
-        for group, turn, opinion in zip(groups, turns, opinions, strict=True)
-    ]
+    rows = list(zip(groups, turns, (opinion.score for opinion in opinions), strict=True))
+    scores = []
+    for group, turn, score in rows:
+        if turn is None:
+            finished = (known for other, said, known in rows if other == group and said is not None)
+            score = min((known for known in (score, *finished) if known is not None), default=None)
+        scores.append(score)
+    return scores
 
 
 @functools.cache  # one copy per process; the reward pickles without it

@@ -92,9 +92,8 @@ def _text(value: Any) -> str:
 class Decontaminator:
     """Which questions share ``n`` words in a row with an evaluation set. Source: s1 (arXiv:2501.19393, section 2.1), with n = 8.
 
-    A question of fewer than ``n`` words is compared whole, signs included, with the questions of the same kind: ``3 + 4 = ?`` is
-    not ``3 * 4 = ?``. One without any word or sign is never found. Questions that a program writes from one sentence share that
-    sentence: against an evaluation set of the same sentence all of them are found.
+    A question of fewer than ``n`` words is compared whole, signs included, with other short ones. One without any word or sign is never
+    found. Questions that a program writes from one sentence share that sentence, so all of them are found.
     """
 
     def __init__(self, n: int) -> None:

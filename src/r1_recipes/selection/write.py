@@ -36,9 +36,9 @@ _OWN_TYPES = {name: kind for name, (kind, _) in _COLUMNS.items() if kind}
 def write_dataset(selection: Selection, folder: str | Path, *, recipe_settings: Mapping[str, Any], title: str) -> Path:
     """Go through a selection and write a dataset that ``datasets.load_dataset(folder)`` and the Hub read.
 
-    ``folder`` gets ``train.jsonl``, ``README.md`` (the dataset card) and ``yield.json``, all of them or none; a dataset that an earlier
-    selection left there is replaced. ``verdicts.jsonl``, of all completions, goes beside it. ``scorer`` is left out if no row has one.
-    Lone surrogates, which UTF-8 has no bytes for, become U+FFFD; NULs stay.
+    ``folder`` gets ``train.jsonl``, ``README.md`` (the dataset card) and ``yield.json``, all of them or none, in place of an earlier
+    selection's. ``verdicts.jsonl``, of all completions, goes beside it. ``scorer`` is left out if no row has one. Lone surrogates
+    become U+FFFD; NULs stay.
 
     Raises:
         RecipeError: nothing was kept (the verdicts are written all the same), the folder holds something else, the values of a column
