@@ -258,7 +258,7 @@ def test_a_grpo_stage_that_preflight_advises_against_is_not_begun(tiny, tmp_path
 @pytest.mark.parametrize(
     "change, message",
     [
-        ({"stages": []}, "stages: a list"),
+        ({"stages": []}, "stages: must be a list of mappings of name, label"),
         ({"stagse": 1}, "unknown key 'stagse'. Did you mean 'stages'"),
         ({"judge": None}, "judge: missing"),
         ({"compare": [["raw", "lest"]]}, "unknown stage with a model 'lest'. Did you mean 'last'"),
@@ -282,7 +282,7 @@ def test_a_pipeline_file_that_cannot_work_is_refused_by_name(tiny, change, messa
         ({"method": "sgt"}, "unknown method 'sgt'"),
         ({"model": "x"}, "either method and recipe, or model"),
         ({"labl": "x"}, "unknown key"),
-        ({"overrides": "seed: 2"}, "overrides: must be a mapping beside a recipe, got 'seed: 2'"),
+        ({"overrides": "seed: 2"}, "overrides: must be a mapping, got 'seed: 2'"),
         ({"method": None, "recipe": None, "model": "x", "overrides": {"seed": 2}}, "overrides: must be a mapping beside a recipe"),
     ],
 )

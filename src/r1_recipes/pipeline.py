@@ -18,7 +18,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Sequence
-from dataclasses import MISSING, asdict, dataclass, fields
+from dataclasses import asdict, dataclass
 from itertools import chain
 from pathlib import Path
 from typing import Any
@@ -26,6 +26,7 @@ from typing import Any
 from r1_recipes.common import console, files
 from r1_recipes.common.errors import RecipeError, first_line, unknown_name
 from r1_recipes.common.masking import masked, masked_words
+from r1_recipes.common.settings import from_mapping
 from r1_recipes.metrics.rows import rows_to_judge
 from r1_recipes.metrics.run import BATCH_SIZE, evaluate_model
 from r1_recipes.metrics.scores import Scores
@@ -57,6 +58,14 @@ class Stage:
     overrides: dict[str, Any] | None = None  # of the recipe's keys
     says: str = ""  # shown while it runs
 
+    def __post_init__(self) -> None:
+        if (self.recipe is None) == (self.model is None) or (self.recipe is None) != (self.method is None):
+            raise ValueError("either method and recipe, or model")
+        if self.overrides and not self.recipe:
+            raise ValueError(f"overrides: must be a mapping beside a recipe, got {self.overrides!r}")
+        if self.method and self.method not in METHODS:
+            raise ValueError(unknown_name("method", self.method, METHODS))
+
 
 @dataclass(frozen=True)
 class Preflight:
@@ -87,14 +96,7 @@ def read_pipeline(path: Path) -> Pipeline:
     Raises:
         RecipeError: names the file and the key that is unknown, missing or of another kind.
     """
-    values = read_yaml(path)
-    stages = values.get("stages")
-    if not isinstance(stages, list) or not stages:
-        raise RecipeError(f"{path}: stages: a list of mappings with name, label, method and recipe, found {stages!r}")
-    values["stages"] = tuple(_build_stage(entry, f"{path}: stage {number}") for number, entry in enumerate(stages, start=1))
-    if values.get("preflight") is not None:
-        values["preflight"] = _build(Preflight, values["preflight"], f"{path}: preflight")
-    pipeline = _build(Pipeline, values, str(path))
+    pipeline = from_mapping(Pipeline, read_yaml(path), str(path))
     names = [stage.name for stage in pipeline.stages]
     judged = [stage.name for stage in pipeline.stages if stage.method != "generate"]
     if len(set(names)) < len(names) or not judged:
@@ -103,30 +105,6 @@ def read_pipeline(path: Path) -> Pipeline:
         if name not in judged:
             raise RecipeError(f"{path}: compare: " + unknown_name("stage with a model", name, judged))
     return pipeline
-
-
-def _build_stage(entry: Any, where: str) -> Stage:
-    stage = _build(Stage, entry, where)
-    if (stage.recipe is None) == (stage.model is None) or (stage.recipe is None) != (stage.method is None):
-        raise RecipeError(f"{where}: either method and recipe, or model")
-    if not isinstance(stage.overrides or {}, dict) or (stage.overrides and not stage.recipe):
-        raise RecipeError(f"{where}: overrides: must be a mapping beside a recipe, got {stage.overrides!r}")
-    if stage.method and stage.method not in METHODS:
-        raise RecipeError(f"{where}: " + unknown_name("method", stage.method, METHODS))
-    return stage
-
-
-def _build(kind: type, values: Any, where: str) -> Any:
-    if not isinstance(values, dict):
-        raise RecipeError(f"{where}: a mapping, found {values!r}")
-    known = {f.name: f for f in fields(kind)}
-    for key in values:
-        if key not in known:
-            raise RecipeError(f"{where}: " + unknown_name("key", key, known))
-    missing = [name for name, f in known.items() if name not in values and f.default is MISSING]
-    if missing:
-        raise RecipeError(f"{where}: {', '.join(missing)}: missing")
-    return kind(**values)
 
 
 @dataclass

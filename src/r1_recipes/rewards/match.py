@@ -11,7 +11,7 @@ from typing import Any
 from r1_recipes.common.messages import last_user_text
 from r1_recipes.prompts.formats import boxed_spans
 from r1_recipes.rewards.accuracy import correctness
-from r1_recipes.rewards.judge import SERVED, Judge, Opinion, fill, report_unjudged
+from r1_recipes.rewards.judge import SERVED, Judge, Opinion, check_prompt, report_unjudged
 from r1_recipes.rewards.registry import AnswerReward, register_reward
 
 _ANCHOR = re.compile(r"\banswer\s*(?:is\b|:|：)|答案(?:是|为|:|：)", re.IGNORECASE)
@@ -156,16 +156,15 @@ class AnswerMatchReward(AnswerReward):
         if self.match_judge:
             named = self.match_judge.startswith(SERVED) and self.match_judge != SERVED
             self.must("match_judge", named, "'openai:NAME', a model behind an OpenAI-compatible server, or ''")
-            filled = "{solution}" in self.match_judge_prompt and "{answer}" in self.match_judge_prompt
-            self.must("match_judge_prompt", filled, "a text with {solution} and {answer} (and {question}) that asks for a line 'Score: x'")
+            check_prompt("match_judge_prompt", self.match_judge_prompt, ["solution", "answer"])
 
     def __call__(
         self,
         completions: Sequence[Any],
         *,
-        prompts: Sequence[Any] = (),
         solution: Sequence[Any] | None = None,
         log_extra: Callable[[str, list], None] | None = None,
+        prompts: Sequence[Any] = (),
         log_metric: Callable[[str, float], None] | None = None,
         **columns: Any,
     ) -> list[float | None]:
@@ -175,17 +174,9 @@ class AnswerMatchReward(AnswerReward):
         matched_by = [_rule(*row) for row in zip(answers, golds, verdicts, strict=True)]
         scores: list[float | None] = [float(rule != "") if words(gold) else None for rule, gold in zip(matched_by, golds, strict=True)]
         if self.match_judge:
-            asked = [row for row, score in enumerate(scores) if score == 0 and answers[row]]
-            opinions = self._opinions(
-                [
-                    {
-                        "question": last_user_text(prompts[row]) if prompts else "",
-                        "solution": golds[row],
-                        "answer": (answers[row] or "")[:_MAX_CHARS],
-                    }
-                    for row in asked
-                ]
-            )
+            asked = {row: answer[:_MAX_CHARS] for row, answer in enumerate(answers) if answer and scores[row] == 0}
+            questions = {row: last_user_text(prompts[row]) if prompts else "" for row in asked}
+            opinions = self._opinions([{"question": questions[row], "solution": golds[row], "answer": asked[row]} for row in asked])
             for row, opinion in zip(asked, opinions, strict=True):
                 scores[row] = None if opinion.score is None else min(1.0, max(0.0, opinion.score))
                 matched_by[row] = "judge" if scores[row] else ""
@@ -193,7 +184,7 @@ class AnswerMatchReward(AnswerReward):
                 log_metric("answer_match/asked", float(len(asked)))
                 log_metric("answer_match/unscored", float(sum(opinion.score is None for opinion in opinions)))
                 log_metric("answer_match/failed", float(sum(opinion.failed for opinion in opinions)))
-        self.log_answers(log_extra, answers, golds)
+        self.log_answers(log_extra, answers, solution or ())
         if log_extra is not None:
             log_extra("matched_by", matched_by)
         return scores
@@ -201,8 +192,8 @@ class AnswerMatchReward(AnswerReward):
     def _opinions(self, slots: Sequence[dict[str, str]]) -> list[Opinion]:
         if not slots:
             return []
-        judge = Judge(self.match_judge.removeprefix(SERVED), self.match_judge_concurrency)
-        opinions = judge.ask([fill(self.match_judge_prompt, values) for values in slots])
+        judge = Judge(self.match_judge.removeprefix(SERVED), self.match_judge_prompt, self.match_judge_concurrency)
+        opinions = judge.ask(slots)
         report_unjudged(f"reward {self.name!r}, match_judge {self.match_judge!r}", opinions)
         return opinions
 

@@ -5,6 +5,7 @@ import json
 import sys
 import threading
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from types import SimpleNamespace
 
 import datasets
 import pytest
@@ -16,7 +17,8 @@ from r1_recipes.common.errors import RecipeError
 from r1_recipes.data.sources import load_rows
 from r1_recipes.prompts.formats import FORMATS, get_response_format
 from r1_recipes.rewards import get_reward_funcs
-from r1_recipes.selection import select, write
+from r1_recipes.rewards.judge import fill
+from r1_recipes.selection import select
 from r1_recipes.selection.outcomes import REASONS
 from r1_recipes.selection.program_text import has_code
 from r1_recipes.selection.rules import (
@@ -31,8 +33,8 @@ from r1_recipes.selection.rules import (
 )
 from r1_recipes.selection.select import Selection, check_rules
 from r1_recipes.selection.write import write_dataset
-from tests import selection_rows
 from tests.rewards import HOSTILE, seconds
+from tests.selection import rows as selection_rows
 
 FMT = FORMATS["think_answer"]
 
@@ -75,8 +77,8 @@ class Selected:
 
     def __init__(self, selection):
         self.outcomes, self.report = list(selection), selection.report
-        self.rows = [row for outcome in self.outcomes for row in outcome.rows]
-        self.verdicts = [verdict for outcome in self.outcomes for verdict in outcome.verdicts]
+        self.rows = [row for _, rows in self.outcomes for row in rows]
+        self.verdicts = [SimpleNamespace(**candidate.verdict()) for candidates, _ in self.outcomes for candidate in candidates]
 
     def __iter__(self):
         return iter(self.outcomes)
@@ -173,7 +175,7 @@ JUDGE = {"model": "m", "prompt": "{answer}", "min_score": 1}
         ({"decontaminate": {"datasets": [{"id": "a", "revision": 1}]}}, "revision: must be some text, got 1"),
         ({"judge": {**JUDGE, "model": None}}, "judge: model: missing"),
         ({"judge": {**JUDGE, "prompt": " "}}, "judge: prompt: must be some text, got ' '"),
-        ({"judge": {**JUDGE, "prompt": "Rate {question}."}}, "the judge sees nothing of the completion, got 'Rate {question}.'"),
+        ({"judge": {**JUDGE, "prompt": "Rate {question}."}}, "{completion}, {reasoning} or {answer}, got 'Rate {question}.'"),
         ({"judge": {**JUDGE, "prompt": "{answer} {compltion}"}}, "prompt: unknown slot 'compltion'. Did you mean 'completion'"),
         ({"judge": {**JUDGE, "min_score": "3"}}, "min_score: must be a number, got '3'"),
         ({"judge": {**JUDGE, "min_score": float("inf")}}, "min_score: must be a number, got inf"),
@@ -189,21 +191,18 @@ def test_refused_mappings(keep, match):
 
 
 @pytest.mark.parametrize(
-    ("keep", "rewards", "weights", "match"),
+    ("keep", "rewards", "match"),
     [
-        ({"correct": True}, [], None, "keep: correct: needs reward_funcs"),
-        ({"pass_rate": [0, 1]}, [], None, "keep: pass_rate: needs reward_funcs"),
-        ({}, [right], [1.0, 2.0], "reward_weights: 2 for 1 reward_funcs"),
-        ({}, get_reward_funcs(["repetition_penalty"], repetition_unit="token"), None, "'token' needs the token ids"),
-        ({"judge": JUDGE}, [right], None, "OPENAI_BASE_URL"),
-        ({"decontaminate": {"datasets": [{"id": "/no/such.jsonl"}]}}, [right], None, "keep: decontaminate: dataset 1: .*no such file"),
+        ({}, get_reward_funcs(["repetition_penalty"], repetition_unit="token"), "'token' needs the token ids"),
+        ({"judge": JUDGE}, [right], "OPENAI_BASE_URL"),
+        ({"decontaminate": {"datasets": [{"id": "/no/such.jsonl"}]}}, [right], "keep: decontaminate: dataset 1: .*no such file"),
     ],
 )
-def test_what_fails_before_anything_is_generated(keep, rewards, weights, match):
+def test_what_fails_before_anything_is_generated(keep, rewards, match):
     with pytest.raises(RecipeError, match=match):
-        check_rules(KeepRules.parse(keep), rewards, weights)
+        check_rules(KeepRules.parse(keep), rewards)
     with pytest.raises(RecipeError, match=match):
-        run([], keep, rewards, weights)
+        run([], keep, rewards)
 
 
 def test_near_duplicates_need_their_package(monkeypatch):
@@ -692,7 +691,7 @@ def test_the_counts_add_up(records, best, correct, bounds, limit, exact):
     assert [(v.index, v.sample) for v in selection.verdicts] == [(r["index"], s) for r in made for s in range(len(r["completions"]))]
     assert report.kept_completions == len(selection.rows) == sum(verdict.kept for verdict in selection.verdicts)
     assert report.kept_completions + sum(report.dropped.values()) == report.completions == len(selection.verdicts)
-    assert list(report.dropped) == [reason for reason in REASONS if reason in report.dropped]
+    assert set(report.dropped) <= set(REASONS)
     assert report.tokens_kept == sum(row["tokens"] for row in selection.rows) <= report.tokens_generated
     kept = {}
     for verdict in selection.verdicts:
@@ -726,7 +725,7 @@ def test_the_report():
         "| wrong | -2 | 2 | | 3 |",
         "| **kept** | 1 (33.3 %) | 1 | 7 | |",
     ]
-    assert report.as_dict() == {
+    assert vars(report) == {
         "prompts": 3,
         "failed_prompts": 1,
         "completions": 3,
@@ -766,7 +765,7 @@ def test_the_dataset_on_disk(tmp_path):
     with pytest.raises(RecipeError, match="it has 'train'"):
         load_rows(str(folder), "test")
 
-    assert json.loads((folder / "yield.json").read_text(encoding="utf-8")) == selection.report.as_dict()
+    assert json.loads((folder / "yield.json").read_text(encoding="utf-8")) == vars(selection.report)
     verdicts = [json.loads(line) for line in (folder.parent / "verdicts.jsonl").read_text(encoding="utf-8").splitlines()]
     assert [(v["index"], v["sample"], v["reason"], v["kept"]) for v in verdicts] == [
         (0, 0, None, True),
@@ -802,7 +801,7 @@ FILTERS = {
 }
 
 
-@pytest.mark.parametrize("batch", [1, 50, 10_000])
+@pytest.mark.parametrize("batch", [1, 10_000])
 @pytest.mark.parametrize(
     ("keep", "count", "train", "card", "verdicts"),
     [
@@ -867,7 +866,6 @@ FILTERS = {
 def test_the_files_are_those_of_a_selection_that_held_all_in_memory(monkeypatch, tmp_path, batch, keep, count, train, card, verdicts):
     """The digests are those of version 0.1.0. Types and ``scorer`` are known at the end only, wherever the batches end."""
     monkeypatch.setattr(select, "_CHUNK_COMPLETIONS", batch)
-    monkeypatch.setattr(write, "_BATCH", batch)
     evaluation, folder = tmp_path / "eval.jsonl", tmp_path / "run" / "dataset"
     evaluation.write_text("".join(json.dumps({"question": text}) + "\n" for text in selection_rows.EVALUATION_QUESTIONS), encoding="utf-8")
     if keep and "decontaminate" in keep:
@@ -965,7 +963,7 @@ def test_the_judge_is_shown_what_its_prompt_names():
     prompt = "Q {question} S {solution} R {reasoning} A {answer} C {completion} {other} \\frac{1}{2}"
 
     def message(solution, words):
-        return select._message(select.Candidate(record(0, words, question="two?", solution=solution), 0, FMT), prompt)
+        return fill(prompt, select._slots(select.Candidate(record(0, words, question="two?", solution=solution), 0, FMT)))
 
     # What is filled in is not filled in again.
     words = text("why {answer}", "4")
