@@ -113,7 +113,7 @@ def score(scorers: Sequence[str], answers: Sequence[str | None]) -> list[bool]:
         raise ValueError(f"score() got {len(scorers)} scorers for {len(answers)} answers")
     with _judging():
         judged = [scorer_of(spec)(spec, answer) for spec, answer in zip(scorers, answers, strict=True)]
-        ran = iter(_ask([(verdict.function, *verdict.arguments) for verdict in judged if isinstance(verdict, Run)]))
+        ran = iter(_ask([verdict for verdict in judged if isinstance(verdict, Run)]))
     compared = [(verdict.gold, answer) for verdict, answer in zip(judged, answers, strict=True) if isinstance(verdict, Compare)]
     graded = iter(grade([gold for gold, _ in compared], [answer for _, answer in compared]))
     return [bool(next(ran) if isinstance(v, Run) else next(graded) if isinstance(v, Compare) else v) for v in judged]
@@ -143,11 +143,12 @@ def _ask(tasks: Sequence[Task]) -> list[bool | None]:
     _pool = _pool or Pool()
     distinct = sorted(set(tasks), key=lambda task: task[1])  # Those of one gold side by side: a worker reads a gold once.
     STATS.cache_hits += len(tasks) - len(distinct)
-    replies = dict(zip(distinct, _pool.run(distinct), strict=True))
-    for reply in replies.values():
+    verdicts: dict[Task, bool | None] = {}
+    for task, reply in zip(distinct, _pool.run(distinct), strict=True):
         if isinstance(reply, str):
             raise (RuntimeError if reply.startswith("ModuleNotFoundError") else ValueError)(reply)
-    return [replies[task] for task in tasks]
+        verdicts[task] = reply
+    return [verdicts[task] for task in tasks]
 
 
 def _remember(verdicts: dict[Pair, bool | None]) -> None:

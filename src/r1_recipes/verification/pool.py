@@ -49,25 +49,21 @@ MAX_WORKERS = 8
 WINDOW, REFILL = 32, 3
 """Tasks handed to a worker at once, and below how many it is given more, so that it never waits for the trainer."""
 
-Task = tuple[str, *tuple[object, ...]]
-"""``("module:function", *arguments)``: JSON values."""
+Task = tuple[str, str, *tuple[object, ...]]
+"""``("module:function", *arguments)``: JSON values, the first of them what the tasks of one gold share."""
+
+Reply = bool | str | None
+"""What the function returned; a text says that it cannot be asked."""
 
 
 @dataclass
 class VerificationStats:
-    """Count what verification has cost this process; every field only grows.
+    """Count what verification has cost this process; every field only grows."""
 
-    Attributes:
-        comparisons: verdicts asked of a worker.
-        cache_hits: verdicts that were already known, or were shared within a batch.
-        timeouts: comparisons that ran out of time or memory, or took their worker down; each counts as a wrong answer.
-        seconds: wall-clock time inside ``grade`` and ``score``, worker start-up included.
-    """
-
-    comparisons: int = 0
-    cache_hits: int = 0
-    timeouts: int = 0
-    seconds: float = 0.0
+    comparisons: int = 0  # asked of a worker
+    cache_hits: int = 0  # verdicts that were already known, or were shared within a batch
+    timeouts: int = 0  # comparisons that ran out of time or memory, or took their worker down; each counts as a wrong answer
+    seconds: float = 0.0  # of wall-clock time inside grade and score, worker start-up included
 
     def copy(self) -> VerificationStats:
         """Return the present values, to take a difference from later."""
@@ -93,7 +89,7 @@ class Pool:
         self.modules: set[str] = set()  # imported by the fork server before it forks
         self.fork_server = ForkServer()
 
-    def run(self, tasks: Sequence[Task]) -> list[object]:
+    def run(self, tasks: Sequence[Task]) -> list[Reply]:
         """Return a reply for each task, in order; ``False`` for one that ran out of time.
 
         Args:
@@ -112,8 +108,8 @@ class Pool:
             self.stop_workers()
             raise
 
-    def _judge(self, tasks: Sequence[Task]) -> list[object]:
-        replies: list[object] = [False] * len(tasks)
+    def _judge(self, tasks: Sequence[Task]) -> list[Reply]:
+        replies: list[Reply] = [False] * len(tasks)
         budget = TASK_SECONDS * self.size
         lost = self._pass(tasks, replies, range(len(tasks)), WINDOW, lambda spent: QUICK_SECONDS if spent < budget / 2 else HURRIED_SECONDS)
         share = min(TASK_SECONDS - QUICK_SECONDS, (budget - sum(lost.values())) / max(len(lost), self.size))
@@ -124,7 +120,7 @@ class Pool:
         return replies
 
     def _pass(
-        self, tasks: Sequence[Task], replies: list[object], indices: Iterable[int], window: int, limit: Callable[[float], float]
+        self, tasks: Sequence[Task], replies: list[Reply], indices: Iterable[int], window: int, limit: Callable[[float], float]
     ) -> dict[int, float]:
         """Fill in the replies to these tasks; return the tasks whose worker died, with the limit that each had.
 
@@ -156,11 +152,7 @@ class Pool:
                     self.workers.remove(worker)
 
     def start_worker(self) -> Worker:
-        """Start a worker; replace the fork server if something killed it.
-
-        Raises:
-            RuntimeError: the worker cannot be started.
-        """
+        """Start a worker; replace the fork server if something killed it."""
         for _ in range(MAX_STARTS):
             try:
                 worker = self.fork_server.fork(self.modules)
@@ -180,7 +172,6 @@ class Pool:
         self.workers.clear()
 
     def close(self) -> None:
-        """Stop the workers and the fork server."""
         self.stop_workers()
         self.fork_server.end()
 

@@ -21,15 +21,11 @@ class Compare(NamedTuple):
 
 
 class Run(NamedTuple):
-    """Leave the verdict to a worker: its code is trusted, its input is not.
+    """Leave the verdict to a worker: its code is trusted, its input is not."""
 
-    Attributes:
-        function: ``module:function``, returning a bool, or a text that says what is wrong with the scorer.
-        arguments: texts.
-    """
-
-    function: str
-    arguments: tuple[str, ...]
+    function: str  # "module:function" of (spec, answer), returning a bool, or a text that says what is wrong with the scorer
+    spec: str
+    answer: str
 
 
 Scorer = Callable[[str, str | None], bool | Compare | Run]
@@ -131,7 +127,7 @@ def score(spec: str, answer: str | None) -> bool | Compare | Run:
         return Compare(gold)
     if task in SAME_TEXT:
         return same_text(answer, gold)
-    return Run("r1_recipes.verification.gym_worker:score", (spec, answer))
+    return Run("r1_recipes.verification.gym_worker:score", spec, answer)
 
 
 def same_text(answer: str, gold: str) -> bool:

@@ -58,7 +58,7 @@ def compare(gold: str, sides: list[str] | None) -> bool | None:
     target = parse(gold)
     if not target:
         return None
-    return bool(sides) and all(verify(target, parse(side), timeout_seconds=None) for side in sides)
+    return bool(sides) and all(verify(target, parse(side), timeout_seconds=None) for side in sides or ())
 
 
 @functools.lru_cache(PARSED_REMEMBERED)
