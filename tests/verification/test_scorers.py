@@ -12,6 +12,7 @@ from types import FunctionType, ModuleType
 
 import pytest
 
+import r1_recipes.tasks.countdown  # noqa: F401 (registers its scorer)
 from r1_recipes import verification
 from r1_recipes.common.errors import RecipeError
 from r1_recipes.data import get_mapper
@@ -19,6 +20,7 @@ from r1_recipes.data.mappers.base import SkipRow
 from r1_recipes.verification import scorers
 
 pytest.importorskip("reasoning_gym")
+import reasoning_gym
 from reasoning_gym.factory import DATASETS
 
 REFUSED = {task: reason for reason, tasks in scorers.REFUSED.items() for task in tasks}
@@ -286,3 +288,32 @@ def test_a_row_without_an_answer_pays_nothing(task):
 def test_a_scorer_that_is_nested_without_end_is_the_data_s_fault():
     with pytest.raises(ValueError, match="a scorer must be JSON"):
         verification.score(["[" * 100_000], ["1"])
+
+
+def test_reasoning_gym_scorer():
+    entry = reasoning_gym.create_dataset("chain_sum", size=1, seed=3)[0]
+    spec = json.dumps({"reasoning_gym": "chain_sum", "entry": entry})
+    answers = [entry["answer"], "x", None, "9**9**9**9", "\ud800", "1" * 200_000]
+    assert verification.score([spec] * 6, answers) == [True, False, False, False, False, False]
+
+
+def test_countdown_scorer():
+    spec = '{"countdown": {"numbers": [7, 4, 3], "target": 31}}'
+    before = verification.STATS.copy()
+    answers = ["7*4 + 3", "7 × 4 + 3 = 31", "31", "7*4-3", None, "9**9**9**9", "\ud800", "1" * 200_000, ""]
+    assert verification.score([spec] * len(answers), answers) == [True, True, False, False, False, False, False, False, False]
+    assert verification.STATS.comparisons == before.comparisons  # no worker was asked
+    with pytest.raises(ValueError, match="Countdown scorer must be JSON"):
+        verification.score(['{"countdown": {"numbers": "7", "target": 31}}'], ["1"])
+
+
+def test_scorers_of_several_kinds_in_one_batch():
+    entry = reasoning_gym.create_dataset("chain_sum", size=1, seed=3)[0]
+    specs = [json.dumps({"reasoning_gym": "chain_sum", "entry": entry}), '{"countdown": {"numbers": [5], "target": 5}}']
+    assert verification.score(specs * 2, [entry["answer"], "5", entry["answer"] + "0", "5 5"]) == [True, True, False, False]
+
+
+@pytest.mark.parametrize("spec", ["chain_sum", "{}", "[1]", '{"reasoning_gym": "chain_sum"}', '{"reasoning_gym": "no_such", "entry": {}}'])
+def test_a_bad_scorer_is_the_datas_fault(spec):
+    with pytest.raises(ValueError, match="scorer"):
+        verification.score([spec], ["1"])
