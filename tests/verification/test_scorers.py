@@ -12,16 +12,18 @@ from types import FunctionType, ModuleType
 
 import pytest
 
+import r1_recipes.tasks.countdown  # noqa: F401 (registers its scorer)
 from r1_recipes import verification
 from r1_recipes.common.errors import RecipeError
 from r1_recipes.data import get_mapper
 from r1_recipes.data.mappers.base import SkipRow
-from r1_recipes.verification import gym
+from r1_recipes.verification import scorers
 
 pytest.importorskip("reasoning_gym")
+import reasoning_gym
 from reasoning_gym.factory import DATASETS
 
-REFUSED = {task: reason for reason, tasks in gym.REFUSED.items() for task in tasks}
+REFUSED = {task: reason for reason, tasks in scorers.REFUSED.items() for task in tasks}
 EVALUATE = {task for task, reason in REFUSED.items() if "evaluates" in reason}
 
 RUNS_TEXT = {
@@ -31,7 +33,7 @@ RUNS_TEXT = {
 
 
 def test_every_task_is_decided():
-    decided = [*gym.SCORED, *gym.SAME_TEXT, *gym.GRADED, *REFUSED, "countdown"]
+    decided = [*scorers.SCORED, *scorers.SAME_TEXT, *scorers.GRADED, *REFUSED, "countdown"]
     assert len(decided) == len(set(decided))
     assert set(decided) == set(DATASETS)
 
@@ -70,7 +72,7 @@ def names_reached(score_answer: FunctionType) -> set[str]:
     return seen
 
 
-@pytest.mark.parametrize("task", sorted(gym.SCORED))
+@pytest.mark.parametrize("task", sorted(scorers.SCORED))
 def test_a_scorer_that_judges_mentions_nothing_that_runs_a_text(task):
     assert names_reached(DATASETS[task][0].score_answer) & RUNS_TEXT == set()
 
@@ -85,16 +87,16 @@ import json, pathlib, sys
 import reasoning_gym
 from reasoning_gym.factory import DATASETS
 from r1_recipes import verification
-from r1_recipes.verification import gym, gym_worker
+from r1_recipes.verification import gym_worker, scorers
 import r1_recipes.tasks.countdown
 
-refused = {task for tasks in gym.REFUSED.values() for task in tasks} - {"composite"}
+refused = {task for tasks in scorers.REFUSED.values() for task in tasks} - {"composite"}
 mark = pathlib.Path(sys.argv[1])
 code = f"__import__('pathlib').Path({str(mark)!r}).write_text('x')"
 TAINTS = (code, f"[{code}]", f"[[{code}]]")
 CONSTANTS = ["", " ", "0", "1", "-1", "nan", "inf", "None", "null", "True", "False", "[]", "{}", "[[]]", "()", "anything", "yes", "no", "A",
              '""', ",", ".", "0/1", "0.0", "0j", "nan+nanj", "P", "(P ∨ ¬P)", "¬(P ∧ ¬P)", "R", "\n"]
-WEAK = {*gym.GRADED, "complex_arithmetic", "game_of_life_halting", "propositional_logic"}
+WEAK = {*scorers.GRADED, "complex_arithmetic", "game_of_life_halting", "propositional_logic"}
 SLOW = {"futoshiki", "knight_swap", "sokoban"}  # to draw
 events, watching = [], False
 
@@ -139,7 +141,7 @@ def raw(task, dataset, answer, entry):
 
 
 found = {}
-for task in sorted({*gym.SCORED, *gym.SAME_TEXT, *gym.GRADED, *refused}):
+for task in sorted({*scorers.SCORED, *scorers.SAME_TEXT, *scorers.GRADED, *refused}):
     size = 1 if task in refused - WEAK else 5 if task in SLOW else 20
     dataset = reasoning_gym.create_dataset(task, size=size, seed=7)
     entries = [json.loads(json.dumps(entry, default=str)) for entry in dataset]
@@ -149,7 +151,7 @@ for task in sorted({*gym.SCORED, *gym.SAME_TEXT, *gym.GRADED, *refused}):
 
     def ask(answer, entry):
         spec = json.dumps({"reasoning_gym": task, "entry": entry})
-        return gym_worker.score(spec, answer) if task in gym.SCORED else verification.score([spec], [answer])[0]
+        return gym_worker.score(spec, answer) if task in scorers.SCORED else verification.score([spec], [answer])[0]
 
 
     ask = own if task in refused else ask
@@ -167,7 +169,7 @@ for task in sorted({*gym.SCORED, *gym.SAME_TEXT, *gym.GRADED, *refused}):
                 seen["wrong"].append([constant[:80], gold])
             if task in WEAK:
                 seen["own"] += own(constant, entry)
-    if task in gym.SAME_TEXT | gym.GRADED:
+    if task in scorers.SAME_TEXT | scorers.GRADED:
         continue
     entry = entries[0]
     paths = [path for path in texts(entry) if path != ("metadata", "source_dataset")]
@@ -196,19 +198,19 @@ def trial(tmp_path_factory) -> dict[str, dict]:
 
 
 def test_no_scorer_that_judges_runs_the_answer_or_the_row(trial):
-    assert {task: trial[task]["events"] for task in gym.SCORED if trial[task]["events"]} == {}
+    assert {task: trial[task]["events"] for task in scorers.SCORED if trial[task]["events"]} == {}
     assert {task for task in EVALUATE if task in trial and trial[task]["events"]} == EVALUATE - {"composite"}  # the trial would see it
 
 
 def test_none_pays_a_constant_and_each_pays_its_gold(trial):
-    judged = gym.SCORED | gym.SAME_TEXT | gym.GRADED
+    judged = scorers.SCORED | scorers.SAME_TEXT | scorers.GRADED
     assert {task: trial[task]["wrong"][:3] for task in judged if trial[task]["wrong"]} == {}
     assert {task for task in judged if trial[task]["right"] < trial[task]["golds"]} == set()
     # reasoning-gym's own scorers of these would pay one: the trial would see it
-    assert all(trial[task]["own"] for task in [*gym.GRADED, "complex_arithmetic", "game_of_life_halting", "propositional_logic"])
+    assert all(trial[task]["own"] for task in [*scorers.GRADED, "complex_arithmetic", "game_of_life_halting", "propositional_logic"])
 
 
-@pytest.mark.parametrize("task", [*sorted(REFUSED), "no_such_task", "", "__class__"])
+@pytest.mark.parametrize("task", [*sorted(REFUSED), "no_such_task", "", "__class__", "reasoning_gym"])
 def test_a_task_that_is_not_used_is_refused_by_name(task):
     with pytest.raises(ValueError, match=f"task '{task}': its scorer .* is not used. Fix: "):
         verification.score([json.dumps({"reasoning_gym": task, "entry": {}})], ["1"])
@@ -262,9 +264,9 @@ print(gym_worker.score('{{"reasoning_gym": "gcd", "entry": {{}}}}', "open({str(t
 
 
 def test_same_text_is_compared_line_by_line():
-    assert gym.same_text(" 1 2 \n3  4\n", "1 2\n3 4")
-    assert not gym.same_text("1 2 3 4", "1 2\n3 4")
-    assert not gym.same_text("", " ")
+    assert scorers.same_text(" 1 2 \n3  4\n", "1 2\n3 4")
+    assert not scorers.same_text("1 2 3 4", "1 2\n3 4")
+    assert not scorers.same_text("", " ")
     spec = json.dumps({"reasoning_gym": "game_of_life_halting", "entry": {"answer": "False"}})
     assert verification.score([spec] * 4, ["False", "True", "anything", ""]) == [True, False, False, False]
 
@@ -276,7 +278,7 @@ def test_a_number_is_graded_as_mathematics():
     assert verification.score(specs * 3, answers) == [True, True, False, False, False, False]
 
 
-@pytest.mark.parametrize("task", [*sorted(gym.SAME_TEXT | gym.GRADED), "gcd"])
+@pytest.mark.parametrize("task", [*sorted(scorers.SAME_TEXT | scorers.GRADED), "gcd"])
 def test_a_row_without_an_answer_pays_nothing(task):
     for entry in ({}, {"answer": None}, {"answer": ""}, {"answer": []}):
         spec = json.dumps({"reasoning_gym": task, "entry": entry})
@@ -286,3 +288,32 @@ def test_a_row_without_an_answer_pays_nothing(task):
 def test_a_scorer_that_is_nested_without_end_is_the_data_s_fault():
     with pytest.raises(ValueError, match="a scorer must be JSON"):
         verification.score(["[" * 100_000], ["1"])
+
+
+def test_reasoning_gym_scorer():
+    entry = reasoning_gym.create_dataset("chain_sum", size=1, seed=3)[0]
+    spec = json.dumps({"reasoning_gym": "chain_sum", "entry": entry})
+    answers = [entry["answer"], "x", None, "9**9**9**9", "\ud800", "1" * 200_000]
+    assert verification.score([spec] * 6, answers) == [True, False, False, False, False, False]
+
+
+def test_countdown_scorer():
+    spec = '{"countdown": {"numbers": [7, 4, 3], "target": 31}}'
+    before = verification.STATS.copy()
+    answers = ["7*4 + 3", "7 × 4 + 3 = 31", "31", "7*4-3", None, "9**9**9**9", "\ud800", "1" * 200_000, ""]
+    assert verification.score([spec] * len(answers), answers) == [True, True, False, False, False, False, False, False, False]
+    assert verification.STATS.comparisons == before.comparisons  # no worker was asked
+    with pytest.raises(ValueError, match="Countdown scorer must be JSON"):
+        verification.score(['{"countdown": {"numbers": "7", "target": 31}}'], ["1"])
+
+
+def test_scorers_of_several_kinds_in_one_batch():
+    entry = reasoning_gym.create_dataset("chain_sum", size=1, seed=3)[0]
+    specs = [json.dumps({"reasoning_gym": "chain_sum", "entry": entry}), '{"countdown": {"numbers": [5], "target": 5}}']
+    assert verification.score(specs * 2, [entry["answer"], "5", entry["answer"] + "0", "5 5"]) == [True, True, False, False]
+
+
+@pytest.mark.parametrize("spec", ["chain_sum", "{}", "[1]", '{"reasoning_gym": "chain_sum"}', '{"reasoning_gym": "no_such", "entry": {}}'])
+def test_a_bad_scorer_is_the_datas_fault(spec):
+    with pytest.raises(ValueError, match="scorer"):
+        verification.score([spec], ["1"])

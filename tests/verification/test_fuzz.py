@@ -1,7 +1,7 @@
 """Random and hostile completions through every parser and every reward: none raises, none leaves its documented range, the same batch gets
 the same rewards, and the order of a batch does not matter.
 
-A case is one completion read by one response format or judged by one reward. ``R1_FUZZ_CASES=5000000 pytest tests/test_fuzz.py`` runs more
+A case is one completion read by one response format or judged by one reward. ``R1_FUZZ_CASES=5000000`` runs more
 than the default of 200,000. What fails is named with its completion; hypothesis prints the seed to run it again.
 """
 
@@ -164,7 +164,6 @@ def check_reward(name, func, rows, order):
         assert fits, f"{name} gave {reward!r}, which is not in its range, for {row['completions']!r}"
     if not verification.STATS.timeouts:
         # Without what is remembered, the second verdict is a second judgement. (An answer at its limit of time may get either.)
-        verification._pairs.clear()
         verification._verdicts.clear()
     again = func(**columns([rows[index] for index in order], name))
     for position, index in enumerate(order):
