@@ -25,7 +25,7 @@ from r1_recipes.recipe import load_recipe
 from r1_recipes.tasks.countdown import MAX_ANSWER_CHARS, Puzzle, Verdict, check, draw, read_puzzle, scorer_puzzle, search, steps
 
 RIGHT, WRONG, MALFORMED = Verdict.RIGHT, Verdict.WRONG, Verdict.MALFORMED
-BENCHMARK = Path(__file__).parents[1] / "benchmarks" / "countdown_reward.py"
+BENCHMARK = Path(__file__).parents[2] / "benchmarks" / "countdown_reward.py"
 
 
 @pytest.mark.parametrize(

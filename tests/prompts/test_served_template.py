@@ -18,6 +18,7 @@ from r1_recipes.prompts.formats import FORMATS
 from r1_recipes.recipe import load_recipe
 from r1_recipes.recipe.load import Recipe
 from r1_recipes.runs import checkpoints
+from r1_recipes.training.callbacks import ServedTemplate
 from tests.conftest import metrics
 
 QUESTION = "2+2?"
@@ -232,7 +233,7 @@ def test_what_is_pushed_on_the_way_serves_alike() -> None:
         global_step = 5
 
     folders: list[tuple[str, str]] = []
-    holder, callback = Holder(), served_template.callback("S")
+    holder, callback = Holder(), ServedTemplate("S")
     callback.on_push_begin(Args, State, None, processing_class=holder)
     served = holder.chat_template
     assert served == served_template.wrap(CHATML, system_prompt="S") != CHATML
