@@ -2,9 +2,9 @@
 
 Run:  make bench        or  python benchmarks/run.py [--output outputs/bench.json] [--data gsm8k_verdicts.jsonl] [--seconds 8] [--pairs 3]
 
-What takes part: verification.py (judges), countdown_reward.py, layer_overhead.py (training runs of SmolLM2-135M-Instruct, two minutes
-each), and how long ``python -m r1_recipes.grpo --help`` takes. Ratios are taken within one run, since machines differ from hour to hour.
-Exit status 1 where a bar is missed.
+What takes part: verification.py (judges), countdown_reward.py, selection.py (memory), data_loading.py (400,000 rows), layer_overhead.py (training runs of
+SmolLM2-135M-Instruct, two minutes each), and how long ``python -m r1_recipes.grpo --help`` takes. Ratios are taken within one run, since
+machines differ from hour to hour. Exit status 1 where a bar is missed.
 """
 
 from __future__ import annotations
@@ -22,11 +22,13 @@ from pathlib import Path
 from typing import Any
 
 import countdown_reward
+import data_loading
 import layer_overhead
+import selection
 import verification
 
 PACKAGES = ("torch", "trl", "transformers", "math-verify")
-PARTS = ("verification", "countdown", "layer_overhead")
+PARTS = ("verification", "countdown", "selection", "data_loading", "layer_overhead")
 HELP = [sys.executable, "-m", "r1_recipes.grpo", "--help"]
 
 
@@ -45,12 +47,22 @@ def bars(found: dict[str, Any]) -> list[tuple[str, str, float, bool]]:
     rows = []
     if "verification" in found:
         rows += _verification_bars(found["verification"])
+    if "selection" in found:
+        small, large = found["selection"]["small"], found["selection"]["large"]
+        name = f"selecting from {large['traces']:,} traces, MB more than from {small['traces']:,}"
+        rows.append((name, 100, large["peak_mb"] - small["peak_mb"], "<="))
     if "layer_overhead" in found:
         layer = found["layer_overhead"]
         rows += [
             ("step time, x bare TRL's", 1.02, statistics.median(layer["step_ratios"]), "<="),
             ("time to the first step, s more than bare TRL's", 1, statistics.median(layer["first_step_differences"]), "<="),
             ("whether any step's losses differ from bare TRL's", 0, int(not layer["logged_equal"]), "<="),
+        ]
+    if "data_loading" in found:
+        loaded = found["data_loading"]
+        rows += [
+            ("400,000 rows with max_prompt_tokens, s", 40, loaded["seconds"], "<="),
+            ("the same, peak MB", 800, loaded["peak_mb"], "<="),
         ]
     rows.append(("python -m r1_recipes.grpo --help, s", 1, statistics.median(found["help_seconds"]), "<="))
     kept = {"<": lambda value, bar: value < bar, "<=": lambda value, bar: value <= bar, ">=": lambda value, bar: value >= bar}
@@ -117,6 +129,12 @@ def main() -> None:
     if "countdown" in options.parts:
         rate, mean = countdown_reward.measure(200_000, 300)
         keep("countdown", {"completions_per_minute": rate, "mean_reward": mean}, f"countdown: {rate:,.0f} completions/minute on one core")
+    if "selection" in options.parts:
+        measured = selection.run(3_000, 60_000, 8_000)
+        keep("selection", measured, selection.table(measured))
+    if "data_loading" in options.parts:
+        measured = data_loading.run(layer_overhead.default_model())
+        keep("data_loading", measured, data_loading.table(measured))
     if "layer_overhead" in options.parts:
         measured = layer_overhead.run(layer_overhead.default_model(), options.pairs, options.steps)
         keep("layer_overhead", measured, layer_overhead.table(measured))

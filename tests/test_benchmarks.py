@@ -1,4 +1,4 @@
-"""The GPU benchmark, tiny and on the CPU: it runs to its end, and says what it could not measure."""
+"""Benchmarks, tiny and on the CPU: they run to their end, and say what they could not measure."""
 
 from __future__ import annotations
 
@@ -69,3 +69,15 @@ def test_the_gpu_benchmark_keeps_what_it_measured_when_the_rest_fails(tmp_path: 
 def test_the_gpu_benchmark_asks_for_what_it_needs() -> None:
     done = gpu("--model", "x")
     assert done.returncode == 2 and "--model, --train and --test are needed, or --tiny" in done.stderr
+
+
+@pytest.mark.e2e
+def test_selecting_more_traces_takes_no_more_memory() -> None:
+    words = ["--small", "400", "--large", "4000", "--tokens", "1000"]
+    command = [sys.executable, str(REPOSITORY / "benchmarks" / "selection.py"), *words]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=300)
+    assert done.returncode == 0, done.stderr[-4000:]
+    rows = [[float(cell.replace(",", "")) for cell in line.strip("|").split("|")] for line in done.stdout.splitlines()[2:]]
+    assert [row[0] for row in rows] == [400, 4000] and all(row[4] > row[0] / 4 for row in rows)
+    # What is kept, and its completions, are 7 MB and 14 MB; a chunk of completions is 7 MB, and there may be two.
+    assert rows[1][2] < rows[0][2] + 40

@@ -10,7 +10,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from r1_recipes.common.errors import RecipeError
-from r1_recipes.decontaminate import Decontaminator, Deduplicator, EvaluationSet, n_gram_hashes, units, words
+from r1_recipes.selection.duplicates import Decontaminator, Deduplicator, evaluation_questions, n_gram_hashes, units, words
+from r1_recipes.selection.rules import Deduplicate, EvaluationSet
 from tests.rewards import HOSTILE, seconds
 
 
@@ -61,7 +62,7 @@ def test_words_are_the_units_without_signs(text):
 
 
 def test_hostile_texts():
-    overlap, duplicates = Decontaminator(8), Deduplicator(exact=True, near=0.8, n=5)
+    overlap, duplicates = Decontaminator(8), Deduplicator(Deduplicate(True, 0.8, 5))
     texts = [text for text in HOSTILE if isinstance(text, str)]
     with seconds(20):
         overlap.add("hostile", texts)
@@ -154,7 +155,7 @@ def write(path, rows):
     ],
 )
 def test_evaluation_sets(tmp_path, rows, column, expected):
-    assert EvaluationSet(write(tmp_path / "eval.jsonl", rows), column=column).questions() == expected
+    assert evaluation_questions(EvaluationSet(write(tmp_path / "eval.jsonl", rows), column=column)) == expected
 
 
 @pytest.mark.parametrize(
@@ -167,12 +168,12 @@ def test_evaluation_sets(tmp_path, rows, column, expected):
 )
 def test_evaluation_sets_without_questions(tmp_path, rows, column, match):
     with pytest.raises(RecipeError, match=match):
-        EvaluationSet(write(tmp_path / "eval.jsonl", rows), column=column).questions()
+        evaluation_questions(EvaluationSet(write(tmp_path / "eval.jsonl", rows), column=column))
 
 
 def test_an_evaluation_set_that_is_not_there(tmp_path):
     with pytest.raises(RecipeError, match="no such file"):
-        EvaluationSet(str(tmp_path / "eval.jsonl")).questions()
+        evaluation_questions(EvaluationSet(str(tmp_path / "eval.jsonl")))
 
 
 def kept(duplicates, questions):
@@ -181,24 +182,24 @@ def kept(duplicates, questions):
 
 def test_exact_duplicates_differ_in_white_space_alone():
     questions = ["What is 3 + 4?", " What  is\n3 + 4?\t", "What is 3 - 4?", "what is 3 + 4?", "", " ", "\ud800", "\ud800"]
-    assert kept(Deduplicator(exact=True, near=None, n=5), questions) == [questions[i] for i in (0, 2, 3, 4, 6)]
+    assert kept(Deduplicator(Deduplicate(True, None, 5)), questions) == [questions[i] for i in (0, 2, 3, 4, 6)]
 
 
 def test_near_duplicates_at_the_threshold():
     # Bigrams: ab bc cd de ef against ab bc cd de eg: 4 shared of 6.
     first, second = "a b c d e f", "a b c d e g"
-    assert kept(Deduplicator(exact=False, near=4 / 6, n=2), [first, second]) == [first]
-    assert kept(Deduplicator(exact=False, near=0.67, n=2), [first, second]) == [first, second]
+    assert kept(Deduplicator(Deduplicate(False, 4 / 6, 2)), [first, second]) == [first]
+    assert kept(Deduplicator(Deduplicate(False, 0.67, 2)), [first, second]) == [first, second]
     # Of single units, 11 of 20: 0.55 * 20 is 11.000000000000002, and 11 / 20 is 0.55.
     left, right = [f"w{i}" for i in range(15)], [f"w{i}" for i in range(4, 20)]
-    assert kept(Deduplicator(exact=False, near=0.55, n=1), [" ".join(left), " ".join(right)]) == [" ".join(left)]
+    assert kept(Deduplicator(Deduplicate(False, 0.55, 1)), [" ".join(left), " ".join(right)]) == [" ".join(left)]
 
 
 def test_near_duplicates_keep_what_a_formula_means():
     questions = ["What is 3 + 4?", "what is: 3+4", "What is 3 - 4?", "What is (3 + 4)?", "?", "!?", "5 + 5 = 5 * 2, so what", "x"]
     # With n = 3: equal units, then another sign, then brackets; "?" has no units, "!" is one.
-    assert kept(Deduplicator(exact=False, near=1.0, n=3), questions) == [q for q in questions if q != "what is: 3+4"]
-    duplicates = Deduplicator(exact=False, near=0.5, n=5)
+    assert kept(Deduplicator(Deduplicate(False, 1.0, 3)), questions) == [q for q in questions if q != "what is: 3+4"]
+    duplicates = Deduplicator(Deduplicate(False, 0.5, 5))
     assert duplicates.add("What is 5?")
     assert not duplicates.add("what is $5$")  # shorter than an n-gram: equal units
     assert duplicates.add("What is 6?")
@@ -207,12 +208,12 @@ def test_near_duplicates_keep_what_a_formula_means():
 def test_a_question_is_compared_with_kept_ones_only():
     # Unigrams: second shares 3 of 5 with first, third 3 of 5 with second and 2 of 6 with first.
     first, second, third = "a b c d", "b c d e", "c d e f"
-    assert kept(Deduplicator(exact=True, near=0.6, n=1), [first, second, third]) == [first, third]
+    assert kept(Deduplicator(Deduplicate(True, 0.6, 1)), [first, second, third]) == [first, third]
 
 
 @given(st.lists(st.lists(st.sampled_from("abcdefgh"), min_size=1, max_size=8), max_size=8), st.sampled_from([0.3, 0.5, 0.8, 1.0]))
 def test_what_is_refused_is_near_by_the_exact_measure(questions, near):
-    duplicates, left = Deduplicator(exact=False, near=near, n=1), []
+    duplicates, left = Deduplicator(Deduplicate(False, near, 1)), []
     for question in questions:
         similar = max((len({*question} & {*known}) / len({*question} | {*known}) for known in left), default=0.0)
         if duplicates.add(" ".join(question)):
@@ -226,7 +227,7 @@ def test_what_is_refused_is_near_by_the_exact_measure(questions, near):
 def test_few_pairs_at_the_threshold_are_missed(near):
     # 90 units shared of 90 / near: the threshold itself. One in a thousand may be missed; of 300, two are very unlikely.
     generator, missed = random.Random(0), 0
-    duplicates = Deduplicator(exact=False, near=near, n=1)
+    duplicates = Deduplicator(Deduplicate(False, near, 1))
     own = (round(90 / near) - 90) // 2
     for pair in range(300):
         shared = [f"s{generator.getrandbits(60)}" for _ in range(90)]
@@ -239,5 +240,5 @@ def test_few_pairs_at_the_threshold_are_missed(near):
 def test_near_duplicates_need_their_package(monkeypatch):
     monkeypatch.setitem(sys.modules, "datasketch", None)
     with pytest.raises(RecipeError, match=r"datasketch; pip install .*\[generate\]"):
-        Deduplicator(exact=True, near=0.8, n=5)
-    assert Deduplicator(exact=True, near=None, n=5).add("x")
+        Deduplicator(Deduplicate(True, 0.8, 5))
+    assert Deduplicator(Deduplicate(True, None, 5)).add("x")

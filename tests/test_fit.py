@@ -17,8 +17,8 @@ from r1_recipes.preflight.batch import Parallelism
 from r1_recipes.preflight.findings import Report
 from r1_recipes.preflight.shape import Shape, model_shape
 from tests.conftest import REPOSITORY
-from tests.test_accelerate_configs import environment, launched  # noqa: F401  a fixture
 from tests.test_preflight import check, found, recipe  # noqa: F401  a fixture
+from tests.training.test_accelerate_configs import environment, launched  # noqa: F401  a fixture
 
 # Qwen2.5's config.json files: hidden width, MLP, layers, heads, key-value heads, vocabulary, tied embeddings.
 QWEN = {

@@ -218,7 +218,7 @@ def test_a_task_that_is_not_used_is_refused_by_name(task):
 
 
 def test_a_task_that_is_not_used_is_not_generated():
-    from r1_recipes.data.sources import reasoning_gym_rows
+    from r1_recipes.tasks.generated import reasoning_gym_rows
 
     with pytest.raises(RecipeError, match="dataset_name: reasoning-gym's task 'puzzle24': its scorer evaluates"):
         reasoning_gym_rows("puzzle24", "train", {})

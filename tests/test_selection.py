@@ -1,5 +1,6 @@
 """Rejection sampling: every rule alone, their order, the report, the dataset on disk, and a judge on a loopback server."""
 
+import hashlib
 import json
 import sys
 import threading
@@ -11,23 +12,26 @@ import yaml
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from r1_recipes import selection as selection_module
 from r1_recipes.common.errors import RecipeError
 from r1_recipes.data.sources import load_rows
 from r1_recipes.prompts.formats import FORMATS, get_response_format
 from r1_recipes.rewards import get_reward_funcs
-from r1_recipes.selection import (
-    REASONS,
+from r1_recipes.selection import select, write
+from r1_recipes.selection.outcomes import REASONS
+from r1_recipes.selection.program_text import has_code
+from r1_recipes.selection.rules import (
     Decontaminate,
     Deduplicate,
     Filters,
-    Judge,
+    JudgeRule,
     KeepRules,
-    check_rules,
-    has_code,
-    select,
-    write_dataset,
+    MixedLanguage,
+    Overlong,
+    Repetitive,
 )
+from r1_recipes.selection.select import Selection, check_rules
+from r1_recipes.selection.write import write_dataset
+from tests import selection_rows
 from tests.rewards import HOSTILE, seconds
 
 FMT = FORMATS["think_answer"]
@@ -66,8 +70,20 @@ def record(index, *completions, question=None, error=None, **columns):
     return {"index": index, "question": question, "prompt": prompt, "columns": columns, "completions": parts, "error": error}
 
 
-def run(records, keep=None, rewards=(right,), weights=None, fmt=FMT):
-    return select(records, KeepRules.parse(keep), fmt, list(rewards), weights, progress=False)
+class Selected:
+    """A selection that was gone through: its outcomes and its report."""
+
+    def __init__(self, selection):
+        self.outcomes, self.report = list(selection), selection.report
+        self.rows = [row for outcome in self.outcomes for row in outcome.rows]
+        self.verdicts = [verdict for outcome in self.outcomes for verdict in outcome.verdicts]
+
+    def __iter__(self):
+        return iter(self.outcomes)
+
+
+def run(records, keep=None, rewards=(right,), weights=None, fmt=FMT, judged=None):
+    return Selected(Selection(records, KeepRules.parse(keep), fmt, list(rewards), weights, progress=False, judged=judged))
 
 
 def reasons(selection):
@@ -98,19 +114,19 @@ def test_every_rule_is_read():
         }
     )
     assert (rules.best_of, rules.correct, rules.pass_rate, rules.output) == (2, True, (0, 0.9), "completions")
-    assert rules.filters == Filters(True, True, 900, 0.2, 4, 0.9, "en", True)
+    assert rules.filters == Filters(True, True, Overlong(900), MixedLanguage(0.9, "en"), Repetitive(0.2, 4), True)
     assert rules.deduplicate == Deduplicate(False, 1, 3)
     [source] = rules.decontaminate.datasets
     assert (source.id, source.split, source.config, source.column, source.revision) == ("a/b", "s", "c", "q", "r")
     assert rules.decontaminate.n_grams == 6
-    assert rules.judge == Judge("m", "{answer}", 3, 9, 0, 2)
+    assert rules.judge == JudgeRule("m", "{answer}", 3, 9, 0, 2)
 
 
 def test_what_is_not_said():
     assert KeepRules.parse(None) == KeepRules.parse({}) == KeepRules.parse({"filters": None, "judge": None}) == KeepRules()
     assert (KeepRules().output, KeepRules().correct) == ("completions", False)
     rules = KeepRules.parse({"filters": {"repetitive": {"max_share": 0}}, "deduplicate": {}, "decontaminate": {"datasets": [{"id": "a"}]}})
-    assert rules.filters == Filters(max_share=0, n_grams=3)
+    assert rules.filters == Filters(repetitive=Repetitive(0, 3))
     assert rules.deduplicate == Deduplicate(True, None, 5)
     assert (rules.decontaminate.n_grams, rules.decontaminate.datasets[0].split) == (8, "test")
     assert isinstance(rules.decontaminate, Decontaminate)
@@ -122,46 +138,46 @@ JUDGE = {"model": "m", "prompt": "{answer}", "min_score": 1}
 @pytest.mark.parametrize(
     ("keep", "match"),
     [
-        (["correct"], "keep: a mapping of best_of, correct"),
+        (["correct"], "keep: must be a mapping of best_of, correct"),
         ({"corect": True}, "keep: unknown key 'corect'. Did you mean 'correct'"),
         ({True: 1}, "keep: unknown key True"),
-        ({"best_of": 0}, "keep: best_of: found 0; a whole number, 1 or more"),
-        ({"best_of": True}, "best_of: found True"),
-        ({"best_of": 1.0}, "best_of: found 1.0"),
-        ({"correct": "yes"}, "keep: correct: found 'yes'; true or false"),
-        ({"correct": 1}, "correct: found 1"),
-        ({"filters": True}, "keep: filters: a mapping of malformed"),
+        ({"best_of": 0}, "keep: best_of: must be a whole number of 1 or more, got 0"),
+        ({"best_of": True}, "best_of: must be a whole number of 1 or more, got True"),
+        ({"best_of": 1.0}, "best_of: must be a whole number of 1 or more, got 1.0"),
+        ({"correct": "yes"}, "keep: correct: must be true or false, got 'yes'"),
+        ({"correct": 1}, "correct: must be true or false, got 1"),
+        ({"filters": True}, "keep: filters: must be a mapping of malformed"),
         ({"filters": {"malfomed": True}}, "keep: filters: unknown key 'malfomed'. Did you mean 'malformed'"),
-        ({"filters": {"overlong": 900}}, "keep: filters: overlong: a mapping of max_tokens"),
+        ({"filters": {"overlong": 900}}, "keep: filters: overlong: must be a mapping of max_tokens"),
         ({"filters": {"overlong": {}}}, "keep: filters: overlong: max_tokens: missing"),
-        ({"filters": {"overlong": {"max_tokens": -1}}}, "max_tokens: found -1"),
+        ({"filters": {"overlong": {"max_tokens": -1}}}, "max_tokens: must be a whole number of 1 or more, got -1"),
         ({"filters": {"repetitive": {"n_grams": 3}}}, "repetitive: max_share: missing"),
-        ({"filters": {"repetitive": {"max_share": 20}}}, "max_share: found 20; a share from 0 to 1"),
-        ({"filters": {"mixed_language": {"min_consistency": "0.9"}}}, "min_consistency: found '0.9'; a share"),
-        ({"filters": {"mixed_language": {"min_consistency": float("nan")}}}, "min_consistency: found nan"),
+        ({"filters": {"repetitive": {"max_share": 20}}}, "max_share: must be a share from 0 to 1, got 20"),
+        ({"filters": {"mixed_language": {"min_consistency": "0.9"}}}, "min_consistency: must be a share from 0 to 1, got '0.9'"),
+        ({"filters": {"mixed_language": {"min_consistency": float("nan")}}}, "min_consistency: must be a share from 0 to 1, got nan"),
         ({"filters": {"mixed_language": {"min_consistency": 1, "target": "englsh"}}}, "mixed_language: target: unknown language 'englsh'"),
-        ({"pass_rate": 0.5}, r"pass_rate: found 0.5; two shares from 0 to 1, the smaller first, such as \[0.1, 0.9\]"),
-        ({"pass_rate": [0.9, 0.1]}, "pass_rate: found"),
-        ({"pass_rate": [0, 2]}, "pass_rate: found"),
-        ({"pass_rate": [False, True]}, "pass_rate: found"),
-        ({"output": "rows"}, "keep: output: found 'rows'; 'completions' or 'prompts'"),
+        ({"pass_rate": 0.5}, r"pass_rate: must be two shares from 0 to 1, the smaller first, such as \[0.1, 0.9\], got 0.5"),
+        ({"pass_rate": [0.9, 0.1]}, "pass_rate: must be two shares"),
+        ({"pass_rate": [0, 2]}, "pass_rate: must be two shares"),
+        ({"pass_rate": [False, True]}, "pass_rate: must be two shares"),
+        ({"output": "rows"}, "keep: output: must be 'completions' or 'prompts', got 'rows'"),
         ({"output": "prompts", "best_of": 1}, "best_of: output 'prompts' writes no completions"),
-        ({"deduplicate": {"near": 0}}, "deduplicate: near: found 0; a similarity over 0"),
-        ({"deduplicate": {"near": 80}}, "near: found 80"),
+        ({"deduplicate": {"near": 0}}, "deduplicate: near: must be a similarity over 0 and at most 1, got 0"),
+        ({"deduplicate": {"near": 80}}, "near: must be a similarity over 0 and at most 1, got 80"),
         ({"deduplicate": {"exact": False}}, "nothing would be looked for"),
-        ({"deduplicate": True}, "deduplicate: a mapping of exact, near, n_grams"),
-        ({"decontaminate": {"n_grams": 8}}, "decontaminate: datasets: found None; a list of mappings with id"),
-        ({"decontaminate": {"datasets": ["a"]}}, "decontaminate: dataset 1: a mapping of id"),
+        ({"deduplicate": True}, "deduplicate: must be a mapping of exact, near, n_grams"),
+        ({"decontaminate": {"n_grams": 8}}, "decontaminate: datasets: missing"),
+        ({"decontaminate": {"datasets": ["a"]}}, "decontaminate: dataset 1: must be a mapping of id"),
         ({"decontaminate": {"datasets": [{"id": "a"}, {"split": "test"}]}}, "dataset 2: id: missing"),
         ({"decontaminate": {"datasets": [{"id": "a", "splt": "test"}]}}, "Did you mean 'split'"),
-        ({"decontaminate": {"datasets": [{"id": "a", "revision": 1}]}}, "revision: found 1; some text"),
+        ({"decontaminate": {"datasets": [{"id": "a", "revision": 1}]}}, "revision: must be some text, got 1"),
         ({"judge": {**JUDGE, "model": None}}, "judge: model: missing"),
-        ({"judge": {**JUDGE, "prompt": " "}}, "judge: prompt: found ' '; some text"),
-        ({"judge": {**JUDGE, "prompt": "Rate {question}."}}, "shows the judge nothing of the completion; .* found {question}"),
+        ({"judge": {**JUDGE, "prompt": " "}}, "judge: prompt: must be some text, got ' '"),
+        ({"judge": {**JUDGE, "prompt": "Rate {question}."}}, "the judge sees nothing of the completion, got 'Rate {question}.'"),
         ({"judge": {**JUDGE, "prompt": "{answer} {compltion}"}}, "prompt: unknown slot 'compltion'. Did you mean 'completion'"),
-        ({"judge": {**JUDGE, "min_score": "3"}}, "min_score: found '3'; a number"),
-        ({"judge": {**JUDGE, "min_score": float("inf")}}, "min_score: found inf"),
-        ({"judge": {**JUDGE, "temperature": -1}}, "temperature: found -1"),
+        ({"judge": {**JUDGE, "min_score": "3"}}, "min_score: must be a number, got '3'"),
+        ({"judge": {**JUDGE, "min_score": float("inf")}}, "min_score: must be a number, got inf"),
+        ({"judge": {**JUDGE, "temperature": -1}}, "temperature: must be 0 or more, got -1"),
     ],
 )
 def test_refused_mappings(keep, match):
@@ -303,7 +319,7 @@ def test_pass_rate(bounds, kept):
     assert [row["question"] for row in selection.rows] == [f"What is {i} plus {i}?" for i in kept]
     assert [row["pass_rate"] for row in selection.rows] == [[0, 0.25, 0.5, 1][i] for i in kept]
     assert selection.report.dropped.get("pass rate", 0) == 4 * (4 - len(kept)) + 1
-    assert set(selection.rows[0]) == {"question", "solution", "pass_rate"}
+    assert set(selection.rows[0]) == {"question", "solution", "scorer", "pass_rate"}
 
 
 def test_the_pass_rate_counts_every_completion_whatever_the_filters_drop():
@@ -549,6 +565,7 @@ def test_rows_of_completions():
             "question": "What is 0 plus 0?",
             "response": "<think>\n2+2=4\n</think>\n<answer>\n4\n</answer>",
             "solution": "4",
+            "scorer": None,
             "level": 3,
             "task": "sum",
             "pass_rate": 1.0,
@@ -562,10 +579,13 @@ def test_rows_of_completions():
     assert verdict.scores == {"accuracy": 1.0, "format": 1.0, "commas": 0.0}
 
 
-def test_a_scorer_is_kept_where_some_row_has_one():
-    assert "scorer" not in run([record(0, "a")], rewards=()).rows[0]
-    rows = run([record(0, "a"), record(1, "a", scorer='{"reasoning_gym": "x"}')], rewards=()).rows
-    assert [row["scorer"] for row in rows] == [None, '{"reasoning_gym": "x"}']
+def test_a_scorer_is_kept_where_some_row_has_one(tmp_path):
+    for scorer in (None, '{"reasoning_gym": "x"}'):
+        selection = run([record(0, "a"), record(1, "a", scorer=scorer)], rewards=())
+        folder = write_dataset(selection, tmp_path / "dataset", recipe_settings={}, title="t")
+        rows = [json.loads(line) for line in (folder / "train.jsonl").read_text(encoding="utf-8").splitlines()]
+        assert [row.get("scorer", "left out") for row in rows] == ([None, scorer] if scorer else ["left out"] * 2)
+        assert ("`scorer`" in (folder / "README.md").read_text(encoding="utf-8")) is (scorer is not None)
 
 
 def test_rewards_are_called_as_trl_calls_them():
@@ -593,9 +613,7 @@ def test_rewards_that_look_at_lengths():
 
 
 def test_many_records_are_scored_in_large_batches(monkeypatch):
-    from r1_recipes import selection as module
-
-    monkeypatch.setattr(module, "_CHUNK_COMPLETIONS", 4)
+    monkeypatch.setattr(select, "_CHUNK_COMPLETIONS", 4)
     sizes = []
 
     def spy(completions, **columns):
@@ -774,6 +792,100 @@ def test_a_dataset_of_prompts_on_disk(tmp_path):
     assert row == {"question": "What is 0 plus 0?", "solution": "4", "level": 1, "pass_rate": None}
 
 
+FILTERS = {
+    "malformed": True,
+    "truncated": True,
+    "overlong": {"max_tokens": 55},
+    "repetitive": {"max_share": 0.5},
+    "mixed_language": {"min_consistency": 0.9, "target": "en"},
+    "code": True,
+}
+
+
+@pytest.mark.parametrize("batch", [1, 50, 10_000])
+@pytest.mark.parametrize(
+    ("keep", "count", "train", "card", "verdicts"),
+    [
+        (None, 240, "ddd8b43f4cd7761c", "68290b356bddb2f9", "986fa04fbd8751ee"),
+        (
+            {
+                "best_of": 2,
+                "correct": True,
+                "filters": FILTERS,
+                "pass_rate": [0.1, 1],
+                "deduplicate": {"near": 0.8},
+                "decontaminate": {"datasets": [{"id": "EVALUATION"}], "n_grams": 8},
+            },
+            240,
+            "290cc9f4eb20a3c5",
+            "e828e40e436a192e",
+            "3d21a84c40c17784",
+        ),
+        (
+            {
+                "correct": True,
+                "pass_rate": [0, 0.9],
+                "output": "prompts",
+                "deduplicate": {},
+                "filters": {"truncated": True},
+            },
+            240,
+            "1fd8ad9e8e1dc731",
+            "296c6a415aca28f5",
+            "b19d3cc41cf74645",
+        ),
+        (None, 100, "79bc4ff1703d434c", "2d3c7519917bad0c", "2e02e1ee8f1ad256"),
+        (
+            {
+                "best_of": 2,
+                "correct": True,
+                "filters": FILTERS,
+                "pass_rate": [0.1, 1],
+                "deduplicate": {"near": 0.8},
+                "decontaminate": {"datasets": [{"id": "EVALUATION"}], "n_grams": 8},
+            },
+            100,
+            "220d9de5eadaeead",
+            "b8dba06e7390b588",
+            "e51a3ad39aa53e87",
+        ),
+        (
+            {
+                "correct": True,
+                "pass_rate": [0, 0.9],
+                "output": "prompts",
+                "deduplicate": {},
+                "filters": {"truncated": True},
+            },
+            100,
+            "f57180a0620213a4",
+            "2ea92b413e4671ac",
+            "2e74e805607e1ec6",
+        ),
+    ],
+)
+def test_the_files_are_those_of_a_selection_that_held_all_in_memory(monkeypatch, tmp_path, batch, keep, count, train, card, verdicts):
+    """The digests are those of version 0.1.0. Types and ``scorer`` are known at the end only, wherever the batches end."""
+    monkeypatch.setattr(select, "_CHUNK_COMPLETIONS", batch)
+    monkeypatch.setattr(write, "_BATCH", batch)
+    evaluation, folder = tmp_path / "eval.jsonl", tmp_path / "run" / "dataset"
+    evaluation.write_text("".join(json.dumps({"question": text}) + "\n" for text in selection_rows.EVALUATION_QUESTIONS), encoding="utf-8")
+    if keep and "decontaminate" in keep:
+        keep = {**keep, "decontaminate": {"datasets": [{"id": str(evaluation)}], "n_grams": 8}}
+    rewards = [selection_rows.right, *get_reward_funcs(["format"], FMT), selection_rows.commas]
+    records = iter(selection_rows.records()[:count])
+    selection = Selection(records, KeepRules.parse(keep), FMT, rewards, [1.0, 0.5, 1.0], progress=False)
+    write_dataset(selection, folder, recipe_settings={"seed": 1}, title="t")
+    paths = [folder / "train.jsonl", folder / "README.md", folder.parent / "verdicts.jsonl"]
+    texts = [path.read_text(encoding="utf-8").replace(str(tmp_path), "DIR") for path in paths]
+    assert [hashlib.sha256(text.encode()).hexdigest()[:16] for text in texts] == [train, card, verdicts]
+
+
+def test_a_lone_surrogate_in_a_source_column_is_replaced(tmp_path):
+    folder = write_dataset(run([record(0, "a", note="x\ud800")]), tmp_path / "dataset", recipe_settings={}, title="t")
+    assert load_rows(str(folder), "train")["note"] == ["x\ufffd"]
+
+
 def test_a_later_selection_replaces_an_earlier_one(tmp_path):
     for count in (3, 1):
         selection = run([record(i, "right") for i in range(count)])
@@ -798,8 +910,10 @@ def test_other_files_are_not_replaced(tmp_path):
 def test_a_write_that_fails_leaves_the_earlier_dataset(tmp_path):
     folder = write_dataset(run([record(0, "a")]), tmp_path / "dataset", recipe_settings={}, title="t")
     mixed = run([record(0, "a", level=1), record(1, "b", level="one")])
+    kept = (tmp_path / "verdicts.jsonl").read_bytes()
     with pytest.raises(RecipeError, match=r"column 'level': .*keep_columns"):
         write_dataset(mixed, folder, recipe_settings={}, title="t")
+    assert (tmp_path / "verdicts.jsonl").read_bytes() == kept
     assert len(load_rows(str(folder), "train")) == 1
     assert len(load_rows(str(write_dataset(run([record(0, "a"), record(1, "b")]), folder, recipe_settings={}, title="t")), "train")) == 2
     assert sorted(path.name for path in tmp_path.iterdir()) == ["dataset", "verdicts.jsonl"]
@@ -847,49 +961,18 @@ def judge_server(monkeypatch):
     server.server_close()
 
 
-@pytest.mark.parametrize(
-    ("reply", "score"),
-    [
-        ("Score: 7", 7.0),
-        ("Good.\n\n**Score: 7.5**\n", 7.5),
-        ("**Score:** 7/10.", 7.0),
-        ("Final score = -2", -2.0),
-        ("score：8", 8.0),
-        ("Score: 7 out of 10", 7.0),
-        ("I rate it <score> 3 </score> overall", 3.0),
-        ("<score>3/5</score>", 3.0),
-        ("Score: 3\nbut on reflection\nScore: 4", 4.0),
-        ("Score: 4\nThat is all.", 4.0),
-        ("<score>1</score> <score>2</score>", 2.0),
-        ("Score: `6`", 6.0),
-        ("Score: 7-8", None),
-        ("Score: high", None),
-        ("Score: 7,5", None),
-        ("underscore: 7", None),
-        ("The score is 7", None),
-        ("7", None),
-        ("Score: nan", None),
-        ("Score: " + "9" * 400, None),
-        ("Score: 9e9", None),
-        ("", None),
-        ("Score: " * 50_000, None),
-        ("score" + " " * 200_000 + ": 3", None),
-        ("Score: 3" + "\n" * 200_000, 3.0),
-    ],
-)
-def test_scores_are_read(reply, score):
-    with seconds(2):
-        assert Judge.score(reply) == score
-
-
 def test_the_judge_is_shown_what_its_prompt_names():
-    judge = Judge("m", "Q {question} S {solution} R {reasoning} A {answer} C {completion} {other} \\frac{1}{2}", 1)
+    prompt = "Q {question} S {solution} R {reasoning} A {answer} C {completion} {other} \\frac{1}{2}"
+
+    def message(solution, words):
+        return select._message(select.Candidate(record(0, words, question="two?", solution=solution), 0, FMT), prompt)
+
     # What is filled in is not filled in again.
     words = text("why {answer}", "4")
     expected = f"Q two? S 4 R why {{answer}} A 4 C {words} {{other}} \\frac{{1}}{{2}}"
-    assert judge.message("two?", "4", words, FMT.parse(words)) == expected
+    assert message("4", words) == expected
     # No reasoning and no answer can be read.
-    assert judge.message("two?", None, "so 4", FMT.parse("so 4")) == "Q two? S  R so 4 A  C so 4 {other} \\frac{1}{2}"
+    assert message(None, "so 4") == "Q two? S  R so 4 A  C so 4 {other} \\frac{1}{2}"
 
 
 def test_the_judge_rates_what_is_left(judge_server):
@@ -902,7 +985,7 @@ def test_the_judge_rates_what_is_left(judge_server):
     assert [verdict.scores.get("judge") for verdict in selection.verdicts] == [2, 3, None, None, None, 3]
     assert "judge" not in selection.verdicts[3].scores
     assert json.loads(selection.rows[0]["scores"]) == {"right": 1.0, "judge": 3.0}
-    assert len(judge_server.requests) == 5
+    assert len(judge_server.requests) == 4  # the same text of another prompt is not asked about again
     assert {(request["model"], request["max_tokens"], "temperature" in request) for request in judge_server.requests} == {
         ("rater", 50, False)
     }
@@ -939,7 +1022,7 @@ def test_what_a_judge_that_dies_has_not_judged_is_not_rejected(judge_server, qui
     """It dies after 12 of 24; the second call asks for the others alone, and keeps what one call would have kept."""
     path, dead = tmp_path / "judged.jsonl", True
     records = [record(i, f"right {i}") for i in range(24)]
-    rules = KeepRules.parse({"judge": {**JUDGE, "min_score": 3, "prompt": "{completion}", "max_concurrency": 1}})
+    keep = {"judge": {**JUDGE, "min_score": 3, "prompt": "{completion}", "max_concurrency": 1}}
 
     def reply(prompt):
         if dead and len({request["messages"][0]["content"] for request in judge_server.requests}) > 12:
@@ -948,27 +1031,26 @@ def test_what_a_judge_that_dies_has_not_judged_is_not_rejected(judge_server, qui
 
     judge_server.reply = reply
     with pytest.raises(RecipeError, match=r"keep: judge: 12 of 24 completions are not judged, the first of row 12: .*going down") as error:
-        select(records, rules, FMT, [right], progress=False, judged=path)
+        run(records, keep, judged=path)
     assert str(error.value).endswith("the same command goes on with it")
     with path.open("a") as file:
         file.write('\n{"request": "cut')  # as a kill leaves it
     dead, asked = False, len(judge_server.requests)
-    selection = select(records, rules, FMT, [right], progress=False, judged=path)
+    selection = run(records, keep, judged=path)
     assert len(judge_server.requests) == asked + 12
     wanted = [{"7": "judge gave no score", "17": "judge gave no score"}.get(str(i), None if i % 5 >= 3 else "judge") for i in range(24)]
-    assert reasons(selection) == wanted == reasons(select(records, rules, FMT, [right], progress=False))
+    assert reasons(selection) == wanted == reasons(run(records, keep))
     # Nothing is asked again, also where the bar is another; another prompt is another question.
     asked = len(judge_server.requests)
-    for keep, more in (({"min_score": 1}, 0), ({"prompt": "Rate {completion}"}, 24)):
-        changed = KeepRules.parse({"judge": {**JUDGE, "min_score": 3, "prompt": "{completion}", **keep}})
+    for change, more in (({"min_score": 1}, 0), ({"prompt": "Rate {completion}"}, 24)):
         judge_server.reply = lambda prompt: "Score: 4"
-        select(records, changed, FMT, [right], progress=False, judged=path)
+        run(records, {"judge": {**keep["judge"], **change}}, judged=path)
         assert len(judge_server.requests) == asked + more
 
 
 def test_a_judge_that_answers_nobody_is_not_asked_for_ever(judge_server, quick_retries, monkeypatch):
     judge_server.reply = lambda prompt: (400, "no")
-    monkeypatch.setattr(selection_module, "PATIENCE", 3)
+    monkeypatch.setattr(select, "PATIENCE", 3)
     keep = {"judge": {**JUDGE, "prompt": "{completion}", "max_concurrency": 1}}
     with pytest.raises(RecipeError, match=r"keep: judge: 3 requests failed one after the other; the last: .*no"):
         run([record(i, f"right {i}") for i in range(50)], keep)

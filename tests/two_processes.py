@@ -1,4 +1,4 @@
-"""What each of two processes runs for tests/test_processes.py: ``torchrun … -m tests.two_processes dies|all FOLDER MODEL DATA``."""
+"""Run by each process of tests/training/test_processes.py: ``torchrun … -m tests.two_processes dies|all FOLDER MODEL DATA``."""
 
 from __future__ import annotations
 

@@ -14,7 +14,6 @@ import time
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
-from r1_recipes import selection
 from r1_recipes.common import console, processes
 from r1_recipes.common.errors import RecipeError
 from r1_recipes.completions.backends import Completion, Request, get_backend, load_format
@@ -25,6 +24,9 @@ from r1_recipes.prompts.formats import ResponseFormat
 from r1_recipes.rewards import get_reward_funcs
 from r1_recipes.runs import run_dir
 from r1_recipes.runs.run_dir import Run
+from r1_recipes.selection.rules import KeepRules
+from r1_recipes.selection.select import Selection, check_rules
+from r1_recipes.selection.write import write_dataset
 from r1_recipes.training.start import start
 
 if TYPE_CHECKING:
@@ -84,7 +86,7 @@ def generate(run: Run, store: ShardStore) -> tuple[ResponseFormat, int]:
     pending = processes.share(pending)
     rules, rewards = _rules(run, fmt)
     # A missing package, address or evaluation set should not show after hours of generation.
-    selection.check_rules(rules, rewards, recipe.training.reward_weights, hub=recipe.script.hub)
+    check_rules(rules, rewards, recipe.training.reward_weights, hub=recipe.script.hub)
     backend = get_backend(recipe, tokenizer)
     run_dir.claim(run)
     processes.wait()  # a row that another process has stored already would make this start look like one that goes on
@@ -164,16 +166,16 @@ def select_and_write(run: Run, store: ShardStore, fmt: ResponseFormat) -> None:
     run_dir.claim(run)
     rules, rewards = _rules(run, fmt)
     judged = run.output_dir / JUDGED
-    selected = selection.select(store, rules, fmt, rewards, recipe.training.reward_weights, hub=recipe.script.hub, judged=judged)
-    selection.write_dataset(selected, folder, recipe_settings=recipe.settings, title=recipe.name)
+    selection = Selection(store, rules, fmt, rewards, recipe.training.reward_weights, hub=recipe.script.hub, judged=judged)
+    write_dataset(selection, folder, recipe_settings=recipe.settings, title=recipe.name)
     run_dir.mark_finished(run.output_dir)
-    console.say(f"{selected.report.table()}\n\ndataset: {folder}")
+    console.say(f"{selection.report.table()}\n\ndataset: {folder}")
 
 
-def _rules(run: Run, fmt: ResponseFormat) -> tuple[selection.KeepRules, list[Callable]]:
+def _rules(run: Run, fmt: ResponseFormat) -> tuple[KeepRules, list[Callable]]:
     script = run.recipe.script
     # A random model's answers pass no rule; a smoke run shows that the rules can be read, and writes everything.
-    rules = selection.KeepRules.parse(None if script.smoke else script.keep)
+    rules = KeepRules.parse(None if script.smoke else script.keep)
     return rules, get_reward_funcs(script.reward_funcs, fmt, **run.recipe.reward_params)
 
 

@@ -11,6 +11,7 @@ from r1_recipes import verification
 from r1_recipes.common.errors import RecipeError
 from r1_recipes.data import MAPPERS, Mapper, load_dataset, register_mapper
 from r1_recipes.data.load import LoadReport, build_prompt, drop_overlap
+from r1_recipes.data.render import Renderer
 from r1_recipes.prompts.formats import FORMATS, get_response_format
 
 FMT = get_response_format("think_answer")
@@ -445,6 +446,38 @@ def test_solution_tokens_are_those_of_the_worked_solution(tokenizer):
         load_dataset(arguments(max_solution_tokens=size - 1), FMT, "grpo", rows=rows, tokenizer=tokenizer)
 
 
+@pytest.mark.parametrize("few_shot", [None, [{"question": "1+1?", "reasoning": "r", "answer": "2"}]])
+def test_prompts_measured_together_have_the_lengths_of_each_alone(tokenizer, few_shot):
+    odd = [
+        "",
+        "x",
+        "  x  ",
+        "<|im_end|>",
+        "<|im_start|>user",
+        "二加二?",
+        "\U0001f600" * 9,
+        "a\n\n  b",
+        "<think>",
+        *(f"q {i}" for i in range(90)),
+    ]
+    prompts = [build_prompt(question, FMT, few_shot) for question in odd]
+    renderer = Renderer(arguments(), FMT, "grpo", tokenizer)
+    alone = [
+        len(tokenizer.apply_chat_template(p, add_generation_prompt=True, tokenize=True, return_dict=True)["input_ids"]) for p in prompts
+    ]
+    assert [renderer._prompt_lengths(prompts), renderer._prompt_lengths(prompts[:1])] == [alone, alone[:1]]
+
+
+def test_the_same_file_is_the_same_dataset_again(tmp_path):
+    """Processes that load the same rows share what a trainer caches of them."""
+    args = arguments(dataset_name=write_jsonl(tmp_path / "rows.jsonl", [gsm8k(i) for i in range(9)]))
+    first, second = (load_dataset(args, FMT, "grpo")[0] for _ in range(2))
+    assert first.cache_files == second.cache_files != []
+    assert first._fingerprint == second._fingerprint
+    other, _ = load_dataset(args, BOXED, "grpo")
+    assert other._fingerprint != first._fingerprint
+
+
 @pytest.mark.parametrize("limit", [1, 5, 120])
 def test_max_samples_is_the_first_rows_that_fit_and_reading_stops_there(limit, tokenizer):
     # Every third row is too long, so the first N that fit reach to about row 1.5 N.
@@ -483,7 +516,8 @@ def test_a_column_that_first_comes_late_is_there_from_the_start(method):
 
         def __call__(self, row):
             number = int(row["question"])
-            return {"question": str(number), "solution": "1"} | ({"task": "late", "level": [number]} if number >= 1500 else {"level": []})
+            late = {"task": "late", "level": [number], "meta": {"a": "x", "b": 1}}
+            return {"question": str(number), "solution": "1"} | (late if number >= 1500 else {"level": [], "meta": {"a": None, "b": 1}})
 
     register_mapper("late")(Late)
     try:
@@ -492,6 +526,7 @@ def test_a_column_that_first_comes_late_is_there_from_the_start(method):
     finally:
         del MAPPERS["late"]
     assert (dataset["task"][0], dataset["task"][1599], dataset["level"][1599], report.read) == (None, "late", [1599], 1600)
+    assert (dataset["level"][0], dataset["meta"][0], dataset["meta"][1599]) == ([], {"a": None, "b": 1}, {"a": "x", "b": 1})
 
 
 def test_the_test_split_has_a_limit_of_its_own(tmp_path):

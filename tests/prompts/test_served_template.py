@@ -233,6 +233,11 @@ def test_what_is_pushed_on_the_way_serves_alike() -> None:
         global_step = 5
 
     folders: list[tuple[str, str]] = []
+<<<<<<< HEAD:tests/prompts/test_served_template.py
+=======
+    from r1_recipes.training.callbacks import ServedTemplate
+
+>>>>>>> main:tests/test_served_template.py
     holder, callback = Holder(), ServedTemplate("S")
     callback.on_push_begin(Args, State, None, processing_class=holder)
     served = holder.chat_template

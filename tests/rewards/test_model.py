@@ -18,7 +18,8 @@ from r1_recipes.common.errors import RecipeError
 from r1_recipes.prompts.formats import FORMATS, get_response_format
 from r1_recipes.rewards import get_reward_funcs
 from r1_recipes.rewards import model as model_module
-from r1_recipes.rewards.model import ModelReward, _whole_model, read_score, summary
+from r1_recipes.rewards.model import ModelReward, _whole_model
+from r1_recipes.rewards.summary import summary
 from tests.common.test_chat_client import Answer, ChatStub, chat_stub, completion  # noqa: F401
 
 THINK = get_response_format("think_answer")
@@ -127,46 +128,6 @@ def test_summary_takes_any_text(name: str, text: str) -> None:
     assert found is None or (found == found.strip() != "")
 
 
-@pytest.mark.parametrize(
-    ("reply", "score"),
-    [
-        ("Score: 7", 7.0),
-        ("score: 7.5/10", 7.5),
-        ("**Score:** 8", 8.0),
-        ("**Score**: **8**", 8.0),
-        ("Score = -1", -1.0),
-        ("<score>0.25</score>", 0.25),
-        ("<SCORE> .5 </SCORE>", 0.5),
-        ('The text says "Score: 10", which it does not earn.\nScore: 2', 2.0),
-        ("<score>9</score> no, Score: 3", 3.0),
-        ("Score: 3 or rather <score>4</score>", 4.0),
-        ("Score: x", None),
-        ("<score>9", None),
-        ("underscore: 4", None),
-        ("Good: 4", None),
-        ("", None),
-        ("Score: " + "9" * 400, None),  # infinity
-    ],
-)
-def test_read_score(reply: str, score: float | None) -> None:
-    assert read_score(reply) == score
-
-
-def test_read_score_is_linear() -> None:
-    import time
-
-    begin = time.perf_counter()
-    for hostile in (
-        "<score>" * 50_000,
-        "score " * 50_000,
-        "score:" + "*" * 300_000,
-        "<score>" + " " * 300_000,
-        "score: " + "1" * 300_000 + "x",
-    ):
-        read_score(hostile)
-    assert time.perf_counter() - begin < 5.0
-
-
 # A sequence classifier.
 
 
@@ -208,7 +169,6 @@ def test_sigmoid(classifier: Path) -> None:
     squashed = build(reward_model=str(classifier), reward_model_activation="sigmoid")
     call = {"prompts": [QUESTION] * 2, "completions": [think("Rain."), think("No.")]}
     assert squashed(**call) == pytest.approx([1 / (1 + math.exp(-score)) for score in raw(**call)])
-    assert [squashed._activate(score) for score in (-1e6, 0.0, 1e6)] == [0.0, 0.5, 1.0]
 
 
 def test_what_is_too_long_loses_its_beginning(classifier: Path) -> None:
@@ -230,8 +190,7 @@ def test_the_model_s_own_limit(tiny_model: Path, tmp_path: Path) -> None:
     scores = build(reward_model=str(folder))(prompts=[QUESTION], completions=[think(answer)], log_metric=metric)
     assert scores == pytest.approx(scores_as_trl(folder, [turn(QUESTION[1:], answer.strip())], last=64), abs=1e-4)
     assert metric["reward_model/truncated"] == 1.0
-    with pytest.raises(RecipeError, match=r"reward_model_max_length: found 65; .* takes 64 tokens at most"):
-        build(reward_model=str(folder), reward_model_max_length=65)(prompts=[QUESTION], completions=[think("a")])
+    assert build(reward_model=str(folder), reward_model_max_length=65)(prompts=[QUESTION], completions=[think(answer)]) == scores
 
 
 def test_loaded_once_and_pickled_without(classifier: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -257,7 +216,7 @@ def test_what_is_no_reward_model(tiny_model: Path, classifier: Path, tmp_path: P
 
     call = {"prompts": [QUESTION], "completions": [think("Rain.")]}
     three = save_classifier(tiny_model, tmp_path / "three", num_labels=3)
-    with pytest.raises(RecipeError, match=r"three' has 3 labels; a reward model is a sequence classifier with one"):
+    with pytest.raises(RecipeError, match=r"three' cannot be loaded: .*mismatch"):
         build(reward_model=str(three))(**call)
     # A language model that only says it has one label: Transformers would make the head up.
     headless = tmp_path / "headless"
@@ -271,7 +230,7 @@ def test_what_is_no_reward_model(tiny_model: Path, classifier: Path, tmp_path: P
     bare = tmp_path / "bare"
     shutil.copytree(classifier, bare)
     (bare / "chat_template.jinja").unlink()
-    with pytest.raises(RecipeError, match=r"the tokenizer of .*bare' has no chat template"):
+    with pytest.raises(RecipeError, match=r"bare'.*chat_template is not set"):
         build(reward_model=str(bare))(**call)
     with pytest.raises(RecipeError, match=r"reward_model: .*nowhere' cannot be loaded: "):
         build(reward_model=str(tmp_path / "nowhere"))(**call)
@@ -298,7 +257,8 @@ def test_a_template_that_refuses_a_conversation(tiny_model: Path, tmp_path: Path
     assert judged == pytest.approx(scores_as_trl(folder, [turn(QUESTION[1:], "a")])[0], abs=1e-4)
     assert metric["reward_model/unscored"] == 1.0
     assert [record.message for record in caplog.records if record.levelno >= logging.WARNING] == [
-        f"{folder}: 1 of 2 completions are not judged; the first, row 0: the chat template of the reward model refuses the conversation: "
+        f"reward 'reward_model', reward_model '{folder}': 1 of 2 completions are not judged; the first, row 0: "
+        "the chat template of the reward model refuses the conversation: "
         "TemplateError: no system role."
     ]
     with pytest.raises(RecipeError, match=r"1 of 1 completions are not judged; .*no system role"):
@@ -427,11 +387,13 @@ def test_failed_requests(judge: Callable[..., tuple[ModelReward, ChatStub]], cap
     scores = reward(prompts=[QUESTION] * 4, completions=[think(text) for text in "abcd"], log_metric=metric)
     assert scores == [pytest.approx(1 / (1 + math.exp(-1))), None, None, None]
     assert metric["reward_model/unscored"] == 3.0
-    messages = [record.message for record in caplog.records if record.name == "r1_recipes.rewards.model"]
+    messages = [record.message for record in caplog.records if record.name == "r1_recipes.rewards.judge"]
     assert len(messages) == 2
-    assert messages[0].startswith("openai:m: 2 of 4 completions are not judged; the first, row 1: BadRequestError: ")
+    assert messages[0].startswith(
+        "reward 'reward_model', reward_model 'openai:m': 2 of 4 completions are not judged; the first, row 1: BadRequestError: "
+    )
     assert "prompt too long" in messages[0]
-    assert messages[1] == "openai:m: 1 of 4 verdicts hold no score; the first is row 3"
+    assert messages[1] == "reward 'reward_model', reward_model 'openai:m': 1 of 4 verdicts hold no score; the first is row 3"
     with pytest.raises(
         RecipeError, match=r"reward 'reward_model', reward_model 'openai:m': 2 of 2 completions .* BadRequestError: .*prompt too long"
     ):
@@ -451,11 +413,11 @@ def test_a_judge_without_an_address(monkeypatch: pytest.MonkeyPatch) -> None:
         ({"reward_model": "openai:"}, "reward_model: missing"),
         ({"reward_model": "m", "reward_model_scope": "sumary"}, r"reward_model_scope: unknown value 'sumary'\. Did you mean 'summary'"),
         ({"reward_model": "m", "reward_model_activation": "tanh"}, r"reward_model_activation: .* Available: none, sigmoid"),
-        ({"reward_model": "m", "reward_model_batch_size": 0}, "reward_model_batch_size: found 0; 1 or more"),
-        ({"reward_model": "m", "reward_model_max_length": 0}, "reward_model_max_length: found 0; 1 or more"),
+        ({"reward_model": "m", "reward_model_batch_size": 0}, "reward_model_batch_size: must be 1 or more, got 0"),
+        ({"reward_model": "m", "reward_model_max_length": 0}, "reward_model_max_length: must be 1 or more, got 0"),
         ({"reward_model": "m", "reward_model_prompt": PROMPT}, "reward_model_prompt: reward_model 'm' is a sequence classifier"),
-        ({"reward_model": "openai:m"}, r"reward_model_prompt: found None; a judge needs a text with \{response\}"),
-        ({"reward_model": "openai:m", "reward_model_prompt": "Rate {prompt}"}, r"a judge needs a text with \{response\}"),
+        ({"reward_model": "openai:m"}, r"reward_model_prompt: must be a text with \{response\} .* got None"),
+        ({"reward_model": "openai:m", "reward_model_prompt": "Rate {prompt}"}, r"must be a text with \{response\}"),
         (
             {"reward_model": "openai:m", "reward_model_prompt": PROMPT, "reward_model_max_length": 9},
             "reward_model_max_length: reward_model 'openai:m' is a judge behind a server",

@@ -66,7 +66,7 @@ def reported_errors() -> Iterator[None]:
 class _JsonFormatter(logging.Formatter):
     """One JSON object a line: time (UTC), level, logger, message."""
 
-    converter = time.gmtime
+    converter = staticmethod(time.gmtime)
 
     def format(self, record: logging.LogRecord) -> str:
         entry = {
@@ -100,9 +100,9 @@ class Terminal(logging.StreamHandler):
         super().__init__(sys.stderr)
         self.setFormatter(_MaskedFormatter("%(levelname)s %(name)s: %(message)s"))
 
-    def filter(self, record: logging.LogRecord) -> bool | logging.LogRecord:
+    def filter(self, record: logging.LogRecord) -> bool:
         # A library with a handler of its own has printed it already.
-        return super().filter(record) and not logging.getLogger(record.name.partition(".")[0]).handlers
+        return bool(super().filter(record)) and not logging.getLogger(record.name.partition(".")[0]).handlers
 
 
 def replace_handler(kind: type[logging.Handler], handler: logging.Handler | None) -> None:

@@ -6,11 +6,7 @@ and so is every value of a column that mixes kinds (72 and "72 cm", 3 and 2.5). 
 
 from __future__ import annotations
 
-import csv
 import json
-import logging
-import re
-import sys
 from collections.abc import Iterator
 from itertools import chain, islice
 from pathlib import Path
@@ -24,21 +20,14 @@ import pyarrow.json
 import pyarrow.parquet
 from datasets.fingerprint import Hasher
 from datasets.utils.json import ujson_loads
-from pyarrow import compute
 
-from r1_recipes.common.errors import RecipeError, first_line
+from r1_recipes.common.errors import first_line
+from r1_recipes.data.csv_files import BOM, NeedsWhole, csv_header, csv_tables, undecodable, unreadable
 from r1_recipes.data.sources import CsvStyle, plain_features
 
-logger = logging.getLogger(__name__)
-
 _SAMPLE = 5000  # JSON rows that say what the columns hold
-_CSV_BLOCK = 1 << 22  # bytes; a row must fit in one
 _MAX_DEPTH = 20  # Arrow reads no more than 64 levels; a deeper column is held as JSON text
 _MAX_KEYS = 250  # an object with more keys, over all rows, is a mapping: its column is held as JSON text
-_BOM = b"\xef\xbb\xbf"
-_DECIMAL_COMMA = r"^\s*[-+]?([1-9]\d{0,2}(\.\d{3})+|\d+)(,\d+)?\s*$"
-_EITHER = r"^\s*[-+]?[1-9]\d{0,2}\.\d{3}\s*$"  # 1.250: a group of thousands, or three decimals
-_DECIMAL_POINT = r"^\s*[-+]?(0\.\d+|\d+\.(\d{1,2}|\d{4,}))\s*$"
 
 
 def read_files(paths: list[Path], style: CsvStyle) -> datasets.Dataset:
@@ -58,15 +47,11 @@ def read_files(paths: list[Path], style: CsvStyle) -> datasets.Dataset:
         try:
             builder.download_and_prepare(verification_mode="no_checks")
         except datasets.exceptions.DatasetGenerationError as error:  # says only that there was an error
-            if not isinstance(error.__cause__, _NeedsWhole):
+            if not isinstance(error.__cause__, NeedsWhole):
                 raise error.__cause__ or error from None
         else:
             break
     return builder.as_dataset(split="train")
-
-
-class _NeedsWhole(Exception):
-    """A row is not as the first ones, or larger than a block: only the whole file tells how to read it."""
 
 
 class _Files(datasets.ArrowBasedBuilder):
@@ -83,7 +68,7 @@ class _Files(datasets.ArrowBasedBuilder):
         if paths[0].suffix.lower() == ".parquet":
             features = _parquet_features(paths)
         elif paths[0].suffix.lower() in (".csv", ".tsv"):
-            columns = dict.fromkeys(column for path in paths for column in _csv_header(path, self.style)[0])
+            columns = dict.fromkeys(column for path in paths for column in csv_header(path, self.style)[0])
             features = datasets.Features(dict.fromkeys(columns, datasets.Value("string")))
         else:
             self.kinds = _json_kinds(paths, None if self.whole else _SAMPLE)
@@ -100,7 +85,7 @@ class _Files(datasets.ArrowBasedBuilder):
             if path.suffix.lower() == ".parquet":
                 tables = (_as_written(pyarrow.Table.from_batches([batch])) for batch in _open_parquet(path).iter_batches(1000))
             elif path.suffix.lower() in (".csv", ".tsv"):
-                tables = _csv_tables(path, self.style, whole=self.whole)
+                tables = csv_tables(path, self.style, whole=self.whole)
             else:
                 tables = _json_tables(path, self.kinds, features)
             count = 0
@@ -114,25 +99,6 @@ class _Files(datasets.ArrowBasedBuilder):
                 raise unreadable(path, first_line(error)) from error
             if not count:
                 raise unreadable(path, "holds no rows")
-
-
-def unreadable(path: Path, cause: str, row: int | None = None, line: int | None = None) -> RecipeError:
-    """The error for a file; rows are counted from 0, as in the log, and lines from 1, as in an editor."""
-    place = "" if row is None else f"row {row}: " if line is None else f"row {row} (line {line}): "
-    return RecipeError(f"dataset_name: {path}: cannot be read: {place}{' '.join(cause.split())}")
-
-
-def _undecodable(path: Path, encoding: str) -> RecipeError:
-    """The error for a text file that is in another encoding, with the first line and byte that show it."""
-    with path.open("rb") as file:
-        for number, line in enumerate(file, start=1):
-            try:
-                line.decode(encoding)
-            except UnicodeDecodeError as error:
-                found = "utf-16" if line.startswith((b"\xff\xfe", b"\xfe\xff")) else "cp1252"
-                fix = f"csv_encoding: {found}" if path.suffix.lower() in (".csv", ".tsv") else "save it as UTF-8"
-                return unreadable(path, f"line {number}: byte {error.start + 1} (0x{line[error.start]:02x}) is not {encoding}. Fix: {fix}")
-    return unreadable(path, f"is not {encoding}")
 
 
 def _open_parquet(path: Path) -> pyarrow.parquet.ParquetFile:
@@ -167,128 +133,6 @@ def _as_written(table: pyarrow.Table) -> pyarrow.Table:
     return table
 
 
-def _csv_header(path: Path, style: CsvStyle) -> tuple[list[str], int, str]:
-    """The column names, how many lines there are above them, and the separator, which Excel may have written there."""
-    above, used = 0, style.delimiter(path)
-    with path.open("rb") as file:
-        if style.encoding != "utf-8" and file.read(3) == _BOM:
-            raise unreadable(path, f"starts with UTF-8's byte order mark, but csv_encoding is {style.encoding}. Fix: csv_encoding: utf-8")
-    with path.open(encoding="utf-8-sig" if style.encoding == "utf-8" else style.encoding, newline="") as file:
-        try:
-            for line in file:
-                told = re.fullmatch(r"sep=([^\w\s\"]|\t)", line.strip("\r\n"))
-                if told is None and line.strip("\r\n"):
-                    break
-                used = style.separator or told[1] if told else used
-                above += 1
-            else:
-                raise unreadable(path, "holds no rows")
-            names = next(csv.reader(chain([line], file), delimiter=used, strict=True))
-            if not any(line.strip() for line in file):
-                raise unreadable(path, f"holds no rows, only the header {', '.join(names)}")
-        except UnicodeError as error:
-            raise _undecodable(path, style.encoding) from error
-        except csv.Error as error:
-            raise unreadable(path, f"the header is not CSV: {error}") from error
-    other = next((mark for mark in ",;\t|" if len(names) == 1 and mark in names[0] and mark != used), None)
-    if other is not None:
-        raise unreadable(path, f"the header is one column, {names[0]!r}, with {used!r}. Fix: csv_separator: {json.dumps(other)}")
-    names = [name or f"Unnamed: {position}" for position, name in enumerate(names)]  # an index that pandas wrote, as pandas names it
-    for name in names:
-        if names.count(name) > 1:
-            raise unreadable(path, f"column {name!r} stands twice in the header")
-    return names, above, used
-
-
-def _csv_tables(path: Path, style: CsvStyle, *, whole: bool) -> Iterator[pyarrow.Table]:
-    names, above, separator = _csv_header(path, style)
-    ragged: list[pyarrow.csv.InvalidRow] = []
-    last, count, doubtful = None, 0, False
-    # Of a column: how many cells are so, and the first.
-    either, points = dict.fromkeys(names, (0, sys.maxsize)), dict.fromkeys(names, (0, sys.maxsize))
-
-    def refuse(row: pyarrow.csv.InvalidRow) -> str:
-        ragged.append(row)
-        return "error"
-
-    try:
-        tables = pyarrow.csv.open_csv(
-            path,
-            pyarrow.csv.ReadOptions(
-                use_threads=False,  # rows are numbered only without
-                block_size=min(path.stat().st_size + 1, 2**31 - 1) if whole else _CSV_BLOCK,
-                skip_rows=above,
-                skip_rows_after_names=1,
-                column_names=names,
-                encoding="utf8" if style.encoding == "utf-8" else style.encoding,  # any other name is decoded in Python
-            ),
-            pyarrow.csv.ParseOptions(delimiter=separator, newlines_in_values=True, invalid_row_handler=refuse),
-            pyarrow.csv.ConvertOptions(
-                column_types=dict.fromkeys(names, pyarrow.string()),
-                null_values=[""],
-                strings_can_be_null=True,
-                quoted_strings_can_be_null=True,
-            ),
-        )
-        for batch in tables:
-            table = pyarrow.Table.from_batches([batch])
-            last = table[-1][-1].as_py() if len(table) else last
-            doubtful = doubtful or any(compute.any(compute.match_substring_regex(c, '(?s)\n.*"|".*\n')).as_py() for c in table.columns)
-            if style.decimal == ",":
-                for name in names:
-                    for marks, pattern in ((either, _EITHER), (points, _DECIMAL_POINT)):
-                        found = compute.indices_nonzero(compute.fill_null(compute.match_substring_regex(table[name], pattern), False))
-                        if len(found):
-                            marks[name] = marks[name][0] + len(found), min(marks[name][1], count + found[0].as_py())
-                count += len(table)
-                table = _with_points(table)
-            yield table
-    except (pyarrow.ArrowInvalid, UnicodeDecodeError) as error:
-        if ragged:
-            row = ragged[0]
-            cause = f"has {row.actual_columns} cells, the header {row.expected_columns}: {row.text[:60]!r}"
-            if '"' in row.text and "\n" in row.text:
-                cause += ". A quote in its first line may not be closed"
-            raise unreadable(path, cause, row.number - 2) from error
-        if "invalid UTF8" in str(error) or isinstance(error, UnicodeDecodeError):
-            raise _undecodable(path, style.encoding) from error
-        if "straddling" in str(error) and not whole:
-            raise _NeedsWhole from error
-        raise unreadable(path, first_line(error)) from error
-    for name in names:
-        if either[name][0] and points[name][0]:
-            logger.warning(
-                "dataset_name: %s: csv_decimal: ',' reads the point of %d cells of column %r as thousands (first: row %d), but %d cells "
-                "have a decimal point (first: row %d)",
-                *(path, either[name][0], name, either[name][1], *points[name]),
-            )
-    if doubtful:  # a quote that the next cell's closes leaves that cell's text behind it
-        with path.open(encoding="utf-8-sig" if style.encoding == "utf-8" else style.encoding, newline="") as file:
-            reader = csv.reader(file, delimiter=separator, strict=True)
-            try:
-                list(map(len, reader))
-            except csv.Error as error:
-                if "expected after" in str(error):
-                    raise unreadable(path, f"line {reader.line_num}: a quote opened here or above is not closed ({error})") from error
-    # A quote that is not closed takes the rest of the file into its cell.
-    with path.open("rb") as file:
-        file.seek(-min(4096, path.stat().st_size), 2)
-        closed = file.read().rstrip(b" \t\r\n\0").endswith(b'"')
-        if last is not None and "\n" in last and not closed:
-            file.seek(0)
-            line = sum(1 for line in file if line.strip(b"\0").endswith(b"\n")) - last.count("\n") + 1
-            raise unreadable(path, f"line {line}: the quote before {last[:60]!r} is never closed")
-
-
-def _with_points(table: pyarrow.Table) -> pyarrow.Table:
-    """The table with ``1.250,5`` as ``1250.5`` where that is the whole cell."""
-    for position, name in enumerate(table.column_names):
-        cells = table[position]
-        plain = compute.replace_substring(compute.replace_substring(cells, ".", ""), ",", ".")
-        table = table.set_column(position, name, compute.if_else(compute.match_substring_regex(cells, _DECIMAL_COMMA), plain, cells))
-    return table
-
-
 def _json_kinds(paths: list[Path], sample: int | None) -> dict[str, Any]:
     """The kind of each column, from the first rows of each file or from all."""
     kinds: Any = {}
@@ -312,7 +156,7 @@ def _json_tables(path: Path, kinds: dict[str, Any], features: datasets.Features)
         if table is None:
             values = [_object(path, row, line, source) for row, (line, source) in batch]
             if any((kind := _kind(value)) != kinds and _join(kinds, kind) != kinds for value in values):
-                raise _NeedsWhole
+                raise NeedsWhole
             columns = [[_cast(value.get(column), feature) for value in values] for column, feature in features.items()]
             table = pyarrow.table([pyarrow.array(*column) for column in zip(columns, schema.types, strict=True)], schema.names)
         yield table
@@ -338,7 +182,7 @@ def _arrow_table(lines: list[Any], schema: pyarrow.Schema) -> pyarrow.Table | No
 def _json_sources(path: Path) -> Iterator[tuple[int | None, Any]]:
     """Number and bytes of each line that holds a row; or ``None`` and the row, of a list, an object's list ``data``, or one object."""
     with path.open("rb") as file:
-        lines = ((number, line.removeprefix(_BOM)) for number, line in enumerate(file, start=1) if line.strip(b" \t\r\n" + _BOM))
+        lines = ((number, line.removeprefix(BOM)) for number, line in enumerate(file, start=1) if line.strip(b" \t\r\n" + BOM))
         first, second = next(lines, None), next(lines, None)
         if first is None:
             raise unreadable(path, "holds no rows")
@@ -346,7 +190,7 @@ def _json_sources(path: Path) -> Iterator[tuple[int | None, Any]]:
             yield from chain((first, second), lines)
             return
         file.seek(0)
-        text = file.read().removeprefix(_BOM)
+        text = file.read().removeprefix(BOM)
     document = _parse(path, None, None, text)
     if isinstance(document, dict):
         rows = document.get("data") if path.suffix.lower() == ".json" else None
@@ -381,7 +225,7 @@ def _parse(path: Path, row: int | None, line: int | None, source: bytes) -> Any:
     try:
         return _DECODER.decode(source.decode())
     except UnicodeDecodeError:
-        raise _undecodable(path, "utf-8") from None
+        raise undecodable(path, "utf-8") from None
     except RecursionError:
         raise unreadable(path, "is nested too deeply", row, line) from None
     except json.JSONDecodeError as error:

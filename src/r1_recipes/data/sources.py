@@ -1,6 +1,4 @@
-"""Where rows come from: a hub, a local file or folder, or a generator (reasoning-gym's tasks, Countdown). Returns ``datasets.Dataset``;
-imports no torch.
-"""
+"""Where rows come from: a generator, a local file or folder, or a hub. Returns ``datasets.Dataset``; imports no torch."""
 
 from __future__ import annotations
 
@@ -18,8 +16,8 @@ from typing import TYPE_CHECKING, Any
 
 import yaml
 
-from r1_recipes.common.errors import RecipeError, first_line, install_hint, nearest, unknown_name
-from r1_recipes.verification.gym import check_task
+from r1_recipes.common.errors import RecipeError, first_line, install_hint, nearest
+from r1_recipes.tasks.generated import GENERATED_SETS
 
 if TYPE_CHECKING:
     from datasets import Dataset
@@ -27,8 +25,8 @@ if TYPE_CHECKING:
 logger = logging.getLogger(__name__)
 
 _ENDINGS = (".jsonl", ".json", ".csv", ".tsv", ".parquet", ".ndjson")
-_TASK_PREFIX = "reasoning_gym:"
-_COUNTDOWN_PREFIX = "countdown:"
+
+"""What draws the rows of ``PREFIX:REST``, by prefix: takes the rest, the split and ``task_config``. Tasks put theirs in here."""
 
 
 @dataclass(frozen=True)
@@ -86,16 +84,15 @@ def load_rows(
         config: configuration of a hub dataset, or sub-folder of a local one; of a hub dataset too, where it ends in a slash.
         revision: revision of a hub dataset.
         hub: ``"huggingface"`` or ``"modelscope"``.
-        task_config: for what is generated: see :func:`reasoning_gym_rows` and :func:`countdown_rows`.
+        task_config: for what is generated: see :mod:`r1_recipes.tasks.generated`.
         csv_style: of local ``.csv`` and ``.tsv`` files.
 
     Raises:
         RecipeError: what is missing (file, split, configuration, package, network) and what there is instead.
     """
-    if name.startswith(_TASK_PREFIX):
-        return reasoning_gym_rows(name.removeprefix(_TASK_PREFIX), split, task_config or {})
-    if name.startswith(_COUNTDOWN_PREFIX):
-        return countdown_rows(name.removeprefix(_COUNTDOWN_PREFIX), split, task_config or {})
+    prefix, colon, rest = name.partition(":")
+    if colon and prefix in GENERATED_SETS:
+        return GENERATED_SETS[prefix](rest, split, task_config or {})
     path = Path(name).expanduser()
     if path.exists():
         whole, bracket, _ = split.partition("[")
@@ -128,9 +125,10 @@ def _near(path: Path) -> str:
 
 
 def _local_rows(path: Path, split: str, config: str | None, csv_style: CsvStyle) -> Dataset:
-    from datasets import Dataset, load_dataset, load_from_disk
+    from datasets import Dataset, load_dataset, load_from_disk  # heavy
 
-    from r1_recipes.data.rows import read_files, unreadable
+    from r1_recipes.data.csv_files import unreadable  # heavy
+    from r1_recipes.data.rows import read_files
 
     folder = path / config if config and (path / config).is_dir() else path
     try:
@@ -164,7 +162,7 @@ def undecoded(rows: Dataset, trusted: type | None = None) -> Dataset:
     Args:
         trusted: a feature that decodes all the same.
     """
-    from datasets import Dataset
+    from datasets import Dataset  # heavy
 
     features = rows.features.copy()
     if (plain := plain_features(features, trusted)) == features:
@@ -176,7 +174,7 @@ def undecoded(rows: Dataset, trusted: type | None = None) -> Dataset:
 
 def plain_features(feature: Any, trusted: type | None = None) -> Any:
     """The feature, or features, with ``decode=False`` wherever there is ``decode``."""
-    from datasets import LargeList, List
+    from datasets import LargeList, List  # heavy
 
     if isinstance(feature, dict):
         return type(feature)({name: plain_features(item, trusted) for name, item in feature.items()})
@@ -191,7 +189,7 @@ def plain_features(feature: Any, trusted: type | None = None) -> Any:
 
 def _built(rows: Dataset) -> Dataset:
     """What ``load_dataset`` built, undecoded but for a folder's pictures, whose paths come from the folder itself."""
-    from datasets import Image
+    from datasets import Image  # heavy
 
     return undecoded(rows, Image if rows.info.builder_name == "imagefolder" else None)
 
@@ -218,7 +216,7 @@ def _check_saved(path: Path) -> None:
 
 def _files_by_split(folder: Path) -> dict[str, list[str]]:
     """The data files of a folder, by split, as datasets finds them: by names, sub-folders, or the README's configuration."""
-    from datasets import load_dataset_builder
+    from datasets import load_dataset_builder  # heavy
 
     if re.search("://|::", json.dumps(_configs(folder), default=str)):  # looking for the files of a URL asks it already
         raise RecipeError(f"dataset_name: {folder}: README.md takes data from a URL. Fix: download the data, and name its folder")
@@ -257,7 +255,7 @@ def _check_formats(folder: Path, kind: str, files: list[Path]) -> None:
 
 def _configs(folder: Path) -> Any:
     """What a README and its YAML say of the folder's configurations, as datasets reads them."""
-    from huggingface_hub import DatasetCard
+    from huggingface_hub import DatasetCard  # heavy
 
     card, standalone = folder / "README.md", folder / ".huggingface.yaml"
     told = [DatasetCard.load(card).data.to_dict()] if card.is_file() and b"---" in card.read_bytes() else []
@@ -272,7 +270,7 @@ def _pick_split(splits: Any, split: str, name: str) -> Dataset:
 
 
 def _hub_rows(name: str, split: str, config: str | None, revision: str | None) -> Dataset:
-    from datasets import load_dataset
+    from datasets import load_dataset  # heavy
 
     folder = config if config and config.endswith("/") else None
     try:
@@ -288,7 +286,7 @@ def _hub_rows(name: str, split: str, config: str | None, revision: str | None) -
 
 def _modelscope_rows(name: str, split: str, config: str | None, revision: str | None) -> Dataset:
     try:
-        from modelscope.msdatasets import MsDataset
+        from modelscope.msdatasets import MsDataset  # heavy
     except ImportError as error:
         raise RecipeError(f"hub: modelscope cannot be used here ({error}): {install_hint('modelscope')}") from error
     options = {"version": revision} if revision else {}
@@ -297,139 +295,3 @@ def _modelscope_rows(name: str, split: str, config: str | None, revision: str | 
     except Exception as error:  # as above: the library's own words
         raise RecipeError(f"dataset_name: {name!r}, split {split!r} cannot be loaded from ModelScope: {first_line(error)}") from error
     return undecoded(loaded.to_hf_dataset() if hasattr(loaded, "to_hf_dataset") else loaded)
-
-
-def reasoning_gym_rows(task: str, split: str, config: dict[str, Any]) -> Dataset:
-    """Rows of a reasoning-gym task, with train and test disjoint by question.
-
-    Args:
-        task: name in reasoning-gym's registry.
-        split: ``"train"`` or ``"test"``.
-        config: the task's own keys, and ``train``/``test``: mappings with ``size``, ``seed`` and keys for that split alone. Question i
-            is drawn from seed + i, so seeds closer together than the sizes share most questions.
-
-    Returns:
-        Columns ``question``, ``answer``, ``metadata`` (JSON text, since its shape differs by task). A training question that the test
-        split holds is left out and replaced by the next one drawn.
-
-    Raises:
-        RecipeError: package missing, unknown task, unknown key, or too few distinct questions.
-    """
-    try:
-        import reasoning_gym
-        from reasoning_gym.factory import DATASETS
-    except ImportError as error:
-        raise RecipeError(f"reasoning_gym tasks need the package: {install_hint('demo')}") from error
-    from datasets import Dataset
-
-    if task not in DATASETS:
-        raise RecipeError(unknown_name("reasoning_gym task", task, DATASETS))
-    try:
-        check_task(task)
-    except ValueError as error:
-        raise RecipeError(f"dataset_name: {error}") from error
-    common = {key: value for key, value in config.items() if key not in ("train", "test")}
-    _check_parts(config, split, "a reasoning_gym task")
-
-    def draw(part: str, size: int) -> Any:
-        options = {**common, **config[part], "size": size}
-        try:
-            return reasoning_gym.create_dataset(task, **options)
-        except (TypeError, AssertionError, ValueError) as error:
-            raise RecipeError(f"task_config of {task!r}: {first_line(error)}; keys given: {sorted(options)}") from error
-
-    def unique(part: str, size: int, excluded: frozenset[str]) -> list[dict[str, Any]]:
-        rows, seen, drawn = [], set(excluded), 0
-        # A small task repeats itself; draw on until there is enough, but not for ever.
-        for entry in draw(part, size * 20):
-            drawn += 1
-            if entry["question"] not in seen:
-                seen.add(entry["question"])
-                rows.append(entry)
-                if len(rows) == size:
-                    return rows
-        raise RecipeError(f"task_config: {part}: only {len(rows)} distinct questions of {size} in {drawn} draws of {task!r}")
-
-    rows = unique("test", config["test"]["size"], frozenset())
-    if split == "train":
-        rows = unique("train", config["train"]["size"], frozenset(row["question"] for row in rows))
-    return Dataset.from_list(
-        [{"question": r["question"], "answer": r["answer"], "metadata": json.dumps(r["metadata"], default=str)} for r in rows]
-    )
-
-
-def _check_parts(config: dict[str, Any], split: str, source: str) -> None:
-    """``train`` and ``test`` of something generated have a size and a seed each, and ``split`` is one of them."""
-    for part in ("train", "test"):
-        if not isinstance(config.get(part), dict) or not {"size", "seed"} <= set(config[part]):
-            raise RecipeError(f"task_config: {part}: needs size and seed, found {config.get(part)!r}")
-        for key, least in (("size", 1), ("seed", 0)):
-            value = config[part][key]
-            if not isinstance(value, int) or isinstance(value, bool) or value < least:
-                raise RecipeError(f"task_config: {part}: {key}: a whole number from {least}, found {value!r}")
-    if split not in ("train", "test"):
-        raise RecipeError(f"split {split!r}: {source} has 'train' and 'test'")
-
-
-def countdown_rows(count: str, split: str, config: dict[str, Any]) -> Dataset:
-    """Countdown puzzles, each with a solution in whole positive steps; no puzzle twice, and none in both splits.
-
-    Two puzzles are the same where they have the same target and the same numbers in any order. (reasoning-gym's task ``countdown``, at
-    some 15 ms a puzzle, keeps its splits apart by the words of the question, so the same puzzle may stand in both.)
-
-    Args:
-        count: how many numbers a puzzle has: ``"3-4"``, or ``"3"``; from 2 to 6.
-        split: ``"train"`` or ``"test"``.
-        config: ``min_value``, ``max_value``: range of the numbers, from 1; ``min_target``, ``max_target``: range of the target, from 1;
-            ``train``, ``test``: mappings with ``size`` and ``seed``.
-
-    Returns:
-        Columns ``nums``, ``target`` (those of Jiayi-Pan/Countdown-Tasks-3to4) and ``expression`` (a solution). A training puzzle that the
-        test split holds is left out and replaced by the next one drawn.
-
-    Raises:
-        RecipeError: a count or a key that is not so, or too few distinct puzzles.
-    """
-    from random import Random
-
-    from datasets import Dataset
-
-    from r1_recipes.tasks.countdown import draw
-
-    bounds = re.fullmatch(r"([2-6])(?:-([2-6]))?", count)
-    if bounds is None or bounds[1] > (bounds[2] or bounds[1]):
-        raise RecipeError(f"dataset_name: countdown:{count}: how many numbers a puzzle has, from 2 to 6, such as countdown:3-4")
-    settings = {"min_numbers": int(bounds[1]), "max_numbers": int(bounds[2] or bounds[1])}
-    keys = ("min_value", "max_value", "min_target", "max_target")
-    for key in config:
-        if key not in (*keys, "train", "test"):
-            raise RecipeError("task_config: " + unknown_name("key of countdown", key, (*keys, "train", "test")))
-    for key in keys:
-        value = config.get(key)
-        if not isinstance(value, int) or isinstance(value, bool) or value < 1:
-            raise RecipeError(f"task_config: {key}: a whole number from 1, found {value!r}")
-        settings[key] = value
-    for name in ("value", "target"):
-        if settings[f"min_{name}"] > settings[f"max_{name}"]:
-            raise RecipeError(f"task_config: min_{name} {settings[f'min_{name}']} is above max_{name} {settings[f'max_{name}']}")
-    _check_parts(config, split, "countdown")
-
-    def unique(part: str, excluded: set[tuple]) -> dict[tuple, dict[str, Any]]:
-        rng, size = Random(config[part]["seed"]), config[part]["size"]
-        rows: dict[tuple, dict[str, Any]] = {}
-        drawn = 100 * size + 1000  # a narrow range repeats itself, or seldom meets a target
-        for _ in range(drawn):
-            found = draw(rng, settings)
-            if found is not None:
-                puzzle, expression = found
-                key = (*sorted(puzzle.numbers), puzzle.target)
-                if key not in excluded and key not in rows:
-                    rows[key] = {"nums": list(puzzle.numbers), "target": puzzle.target, "expression": expression}
-                    if len(rows) == size:
-                        return rows
-        raise RecipeError(f"task_config: {part}: only {len(rows)} distinct puzzles of {size} in {drawn} draws of countdown:{count}")
-
-    rows = unique("test", set())
-    if split == "train":
-        rows = unique("train", set(rows))
-    return Dataset.from_list(list(rows.values()))

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from r1_recipes.common.errors import RecipeError
 from r1_recipes.data import MAPPERS, get_mapper
+from r1_recipes.data.load import COLUMN_KEYS, COLUMNS_BY_KEYS
 from r1_recipes.models.tokenizer import CHATML
 
 if TYPE_CHECKING:
@@ -202,11 +203,6 @@ def example_rows(args: Any, method: str) -> Dataset | list[Dataset]:
     return _examples(args, method, {})
 
 
-def _renamed(rows: list[dict[str, Any]], names: dict[str, str | None]) -> list[dict[str, Any]]:
-    """The rows with other names for their columns; ``None`` leaves one as it is."""
-    return [{names.get(key) or key: value for key, value in row.items()} for row in rows]
-
-
 def _examples(args: Any, method: str, part: dict[str, Any]) -> Dataset:
     from datasets import Dataset
 
@@ -215,32 +211,13 @@ def _examples(args: Any, method: str, part: dict[str, Any]) -> Dataset:
         if method == "sft":
             return Dataset.from_list(list(_CONVERSATIONS) * 2)
         raise RecipeError(f"smoke: mapper is 'auto', which needs the data's columns; name one of {', '.join(MAPPERS)}")
-    mapper = get_mapper("prompt_solution" if name == "auto" else name)
-    config = part.get("mapper_config") or args.mapper_config or {}
-    if not mapper.examples:
+    named = {key: getattr(args, key) for key in COLUMN_KEYS} if name in COLUMNS_BY_KEYS else {}
+    mapper = get_mapper("prompt_solution" if name == "auto" else name, **named, **(part.get("mapper_config") or args.mapper_config or {}))
+    examples = mapper.example_rows()
+    if not examples:
         raise RecipeError(
             f"smoke: mapper {name!r} has no example rows. Fix: examples = ({{…}}, {{…}}) in its class, two rows as the data has them"
         )
-    examples = [dict(row) for row in mapper.examples]
-    renamed = {"prompt": args.prompt_column, "solution": args.solution_column, "reasoning": args.reasoning_column}
-    if mapper.name == "prompt_solution":
-        # One column holds one type: the plain-text example stands for all.
-        examples = _renamed(examples[:1], renamed)
-    if mapper.name == "math":
-        examples = _renamed(examples, {"problem": args.prompt_column})
-    if mapper.name == "reasoning_columns":
-        asked = get_mapper(name, **config)
-        columns = (asked.question_column, asked.reasoning_column, asked.answer_column)
-        examples = _renamed(examples, dict(zip(mapper.columns, columns, strict=True)))
-    if mapper.name == "conversations" and config.get("messages_column"):
-        examples = [{config["messages_column"]: row["messages"]} for row in examples if "messages" in row]
-    if mapper.name == "image_question":
-        asked = get_mapper(name, **config)
-        names = dict(zip(mapper.columns, (asked.image_column, asked.question_column, asked.solution_column), strict=True))
-        examples = _renamed(examples, names)
-    if mapper.name == "summary":
-        asked = get_mapper(name, **config)
-        examples = _renamed(examples, {"prompt": asked.document_column, "completion": asked.summary_column})
     # Columns that the recipe carries along for a reward are in the real rows only; here they are there, and empty.
     columns = dict.fromkeys([*(key for row in examples for key in row), *(args.keep_columns or ())])
     known = {key for row in examples for key in row}

@@ -14,6 +14,7 @@ from unittest import mock
 
 from r1_recipes.common.errors import BatchError, RecipeError, install_hint
 from r1_recipes.common.masking import masked_text
+from r1_recipes.models.smoke import smoke_overrides
 from r1_recipes.preflight.findings import Report, listed
 from r1_recipes.recipe import load_recipe
 from r1_recipes.recipe.keys import argument_types

@@ -12,7 +12,7 @@ from r1_recipes.data import get_mapper
 from r1_recipes.prompts.formats import get_response_format
 from r1_recipes.recipe.types import Recipe
 from r1_recipes.rewards import REWARDS, check_task_rewards, get_reward_funcs
-from r1_recipes.selection import KeepRules
+from r1_recipes.selection.rules import KeepRules
 
 # Methods whose recipes name rewards.
 REWARDED = ("grpo", "generate", "evaluate")

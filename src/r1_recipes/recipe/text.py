@@ -93,7 +93,7 @@ def _extent(node: yaml.Node, known: dict[yaml.Node, tuple[float, float]]) -> tup
 
 
 class _UniqueKeyLoader(yaml.SafeLoader):
-    def construct_mapping(self, node: yaml.Node, deep: bool = False) -> dict:
+    def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict:
         seen = set()
         for key_node, _ in node.value:
             if key_node.tag == "tag:yaml.org,2002:merge":  # `<<: *anchor`; what it brings in may be overridden

@@ -20,9 +20,9 @@ from typing import Any
 from r1_recipes.common.errors import RecipeError
 from r1_recipes.common.messages import completion_texts
 from r1_recipes.prompts.formats import ResponseFormat
-from r1_recipes.rewards.model import summary
 from r1_recipes.rewards.registry import Reward, register_reward
 from r1_recipes.rewards.sandbox import CONTAINERS, Call, Limits, Outcome, Program, Sandbox, SandboxError, check_provider, get_sandbox
+from r1_recipes.rewards.summary import summary
 
 logger = logging.getLogger(__name__)
 

@@ -2,25 +2,19 @@
 
 from __future__ import annotations
 
-import logging
 import re
 import unicodedata
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from r1_recipes.common.chat_client import ChatServer
 from r1_recipes.common.errors import RecipeError
 from r1_recipes.common.messages import last_user_text
 from r1_recipes.prompts.formats import boxed_spans
 from r1_recipes.rewards.accuracy import correctness, require_solution
-from r1_recipes.rewards.model import read_score
+from r1_recipes.rewards.judge import SERVED, Judge, fill, report_unjudged
 from r1_recipes.rewards.registry import AnswerReward, register_reward
 
-logger = logging.getLogger(__name__)
-
-_JUDGE = "openai:"
-_SLOT = re.compile(r"\{(question|solution|answer)\}")
 _ANCHOR = re.compile(r"\banswer\s*(?:is\b|:|：)|答案(?:是|为|:|：)", re.IGNORECASE)
 # A number keeps its sign and its point, and what stands between two or compares them; a word keeps a sign at its end (HER2+ is not HER2-).
 # A hyphen after a letter is no sign: Type-2 is Type 2.
@@ -190,7 +184,7 @@ class AnswerMatchReward(AnswerReward):
     def __post_init__(self) -> None:
         if not self.match_judge:
             return
-        if not self.match_judge.startswith(_JUDGE) or self.match_judge == _JUDGE:
+        if not self.match_judge.startswith(SERVED) or self.match_judge == SERVED:
             raise RecipeError(f"match_judge: found {self.match_judge!r}; 'openai:NAME', a model behind an OpenAI-compatible server, or ''")
         absent = [slot for slot in ("{solution}", "{answer}") if slot not in self.match_judge_prompt]
         if absent:
@@ -247,22 +241,12 @@ class AnswerMatchReward(AnswerReward):
     def _judge(
         self, rows: list[int], golds: list[str], answers: list[str | None], prompts: Sequence[Any]
     ) -> tuple[list[float | None], int]:
-        """A score each, and how many requests the server failed."""
+        """The judge's scores, cut to 0..1, and how many completions the server failed."""
         texts = [self._written(last_user_text(prompts[row]) if row < len(prompts) else "", golds[row], answers[row]) for row in rows]
-        # Equal answers to one question are common, and cost as much as others.
-        distinct = list(dict.fromkeys(texts))
-        server = ChatServer(self.match_judge.removeprefix(_JUDGE), max_concurrency=self.match_judge_concurrency)
-        replies = dict(zip(distinct, server.chat([[{"role": "user", "content": text}] for text in distinct]), strict=True))
-        failed = [text for text in distinct if replies[text].error]
-        if failed:
-            words_ = f"{len(failed)} of {len(distinct)} requests failed; the first: {replies[failed[0]].error}"
-            if len(failed) == len(distinct):
-                raise RecipeError(f"reward {self.name!r}, match_judge {self.match_judge!r}: {words_}")
-            logger.warning("%s: %s", self.match_judge, words_)
-        scores = [None if replies[text].error else read_score(replies[text].text) for text in texts]
-        scores = [None if score is None else min(1.0, max(0.0, score)) for score in scores]
-        return scores, sum(not replies[text].refused for text in failed)
+        opinions = Judge(self.match_judge.removeprefix(SERVED), self.match_judge_concurrency).ask(texts)
+        report_unjudged(f"reward {self.name!r}, match_judge {self.match_judge!r}", opinions)
+        scores = [None if opinion.score is None else min(1.0, max(0.0, opinion.score)) for opinion in opinions]
+        return scores, sum(opinion.failed for opinion in opinions)
 
     def _written(self, question: str, solution: str, answer: str) -> str:
-        values = {"question": question, "solution": solution, "answer": answer[:_MAX_CHARS]}
-        return _SLOT.sub(lambda slot: values[slot[1]], self.match_judge_prompt)
+        return fill(self.match_judge_prompt, {"question": question, "solution": solution, "answer": answer[:_MAX_CHARS]})

@@ -5,28 +5,17 @@ from __future__ import annotations
 import contextlib
 import functools
 import json
-import logging
 import math
-import os
-import re
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from r1_recipes.common.chat_client import ChatServer
 from r1_recipes.common.errors import RecipeError, first_line, unknown_name
 from r1_recipes.common.messages import completion_texts, message_text
 from r1_recipes.prompts.formats import ResponseFormat
+from r1_recipes.rewards.judge import SERVED, Judge, Opinion, fill, report_unjudged
 from r1_recipes.rewards.registry import Reward, register_reward
-
-logger = logging.getLogger(__name__)
-
-_SCOPES = ("summary", "full")
-_ACTIVATIONS = ("none", "sigmoid")
-_JUDGE = "openai:"
-_SLOT = re.compile(r"\{(prompt|response)\}")
-_NUMBER = r"([-+]?(?:\d+(?:\.\d+)?|\.\d+))"
-_SCORE = re.compile(rf"<score>\s*{_NUMBER}\s*</score>|\bscore[*_\s]{{0,4}}[:=][*_\s]{{0,4}}{_NUMBER}", re.IGNORECASE)
+from r1_recipes.rewards.summary import summary
 
 Conversation = list[dict[str, str]]
 
@@ -34,39 +23,27 @@ Conversation = list[dict[str, str]]
 @register_reward("reward_model")
 @dataclass(frozen=True)
 class ModelReward(Reward):
-    """The score that a reward model, or a model asked as a judge, gives each completion; ``None`` where it gives none.
+    """The score that a reward model, or a judge behind a server, gives each completion; ``None`` if it gives none.
 
     Range: the model's own (a reward model's is unbounded); 0..1 with ``reward_model_activation: sigmoid``.
 
-    ``reward_model`` is a folder or hub id of a sequence classifier with one label. It reads the conversation through its own chat
-    template, as TRL reads a reward model's input, on this process's device, loaded once at the first call; every process holds a
-    whole copy. Or it is ``openai:NAME``, a judge behind an OpenAI-compatible server (``OPENAI_BASE_URL``), which gets
-    ``reward_model_prompt`` as a user's message and samples as the server is set to; the last ``Score: x`` or ``<score>x</score>`` of
-    its reply counts, whatever number it is.
+    ``reward_model`` is the folder or hub id of a sequence classifier with one label, loaded once per process at the first call, or
+    ``openai:NAME``, a judge (:mod:`r1_recipes.rewards.judge`) that gets ``reward_model_prompt`` with ``{response}`` and ``{prompt}``.
 
     ``reward_model_scope`` says what is judged:
 
-    - ``summary``: what follows the reasoning, without the answer tags; DeepSeek-R1's way to judge helpfulness. The format's own
-      system message, which asks for reasoning that is not shown, is left out. A completion whose reasoning never closes, or that
-      says nothing after it, has no summary. Leaving it out of the sum would pay a model for never finishing, so it gets the score
-      of the empty answer, or that of the worst finished answer to the same prompt in this process's batch if that is lower.
+    - ``summary``: what follows the reasoning, without the format's own system message; DeepSeek-R1's way to judge helpfulness. A
+      completion without a summary gets the score of the empty answer, or that of the worst finished answer to the same prompt in this
+      batch if that is lower: never finishing must not pay.
     - ``full``: the whole turn, finished or not, in the conversation as the model had it; DeepSeek-R1's way to judge harmlessness.
 
-    For a classifier: ``reward_model_batch_size`` conversations at once; longer than ``reward_model_max_length`` tokens (default: the
-    model's own limit), they lose their beginning, since the verdict is read at the end of the turn; ``reward_model_revision`` of the
-    hub model. For a judge: ``reward_model_batch_size`` requests at once, and ``reward_model_prompt``, with ``{response}`` and
-    ``{prompt}`` (the user's message, or the turns with their roles where there are several).
-
-    Metrics, rows of this batch: ``reward_model/unscored`` (no score: a failed request, a reply without one, a conversation that the
-    chat template refuses, NaN), ``reward_model/failed`` (of these, the server's fault), ``reward_model/truncated``,
-    ``reward_model/unfinished`` (no summary).
-
-    Source: DeepSeek-R1 (arXiv:2501.12948, section 2.3.4).
+    A classifier's conversations longer than ``reward_model_max_length`` tokens (default, and at most, the model's own limit) lose their
+    beginning, since the score is read at the end. Metrics, rows of this batch: ``reward_model/unscored``, ``…/failed`` (of these, the
+    server's fault), ``…/truncated``, ``…/unfinished`` (no summary). Source: DeepSeek-R1 (arXiv:2501.12948, section 2.3.4).
 
     Raises:
-        ValueError: no model, an unknown scope or activation, a batch size or length below 1, or a parameter that the other kind of
-            model has. On a call: the model cannot be loaded, has not one label or no trained head; no address of a judge; or all
-            conversations of a batch fail (the message has the first one's error).
+        RecipeError: a parameter is wrong or of the other kind of model. On a call: the model cannot be loaded or has no trained head, the
+            judge has no address, or every request of a batch fails.
     """
 
     reward_model: str = ""
@@ -78,20 +55,20 @@ class ModelReward(Reward):
     reward_model_revision: str | None = None
 
     def __post_init__(self) -> None:
-        if not self.reward_model.removeprefix(_JUDGE):
+        if not self.reward_model.removeprefix(SERVED):
             raise RecipeError(
                 "reward_model: missing; a sequence classifier's folder or hub id, or 'openai:NAME' for a judge behind a server"
             )
-        for key, choices in (("reward_model_scope", _SCOPES), ("reward_model_activation", _ACTIVATIONS)):
+        for key, choices in (("reward_model_scope", ("summary", "full")), ("reward_model_activation", ("none", "sigmoid"))):
             if getattr(self, key) not in choices:
                 raise RecipeError(f"{key}: " + unknown_name("value", getattr(self, key), choices))
         for key in ("reward_model_batch_size", "reward_model_max_length"):
             if (value := getattr(self, key)) is not None and value < 1:
-                raise RecipeError(f"{key}: found {value}; 1 or more")
+                raise RecipeError(f"{key}: must be 1 or more, got {value}")
         if self._is_judge and "{response}" not in (self.reward_model_prompt or ""):
             raise RecipeError(
-                f"reward_model_prompt: found {self.reward_model_prompt!r}; a judge needs a text with {{response}} (and {{prompt}}) that "
-                "asks for a line 'Score: x'"
+                f"reward_model_prompt: must be a text with {{response}} (and {{prompt}}) that asks for a line 'Score: x', "
+                f"got {self.reward_model_prompt!r}"
             )
         foreign = ("reward_model_max_length", "reward_model_revision") if self._is_judge else ("reward_model_prompt",)
         for key in foreign:
@@ -107,34 +84,24 @@ class ModelReward(Reward):
         **columns: Any,
     ) -> list[float | None]:
         contexts = [self._context(prompt) for prompt in prompts]
-        turns = [self._turn(text) for text in completion_texts(completions)]
-        groups = [json.dumps(context) for context in contexts]
-        # Equal completions are common (the empty one above all) and cost as much as others.
-        keys = list(zip(groups, turns, strict=True))
-        distinct = dict(zip(keys, contexts, strict=True))
-        conversations = [[*context, {"role": "assistant", "content": turn or ""}] for (_, turn), context in distinct.items()]
-        judge = self._ask if self._is_judge else self._classify
-        by_key = dict(zip(distinct, judge(conversations), strict=True))
-        verdicts = [by_key[key] for key in keys]
-        self._report(verdicts)
-        worst: dict[str, float] = {}
-        for group, turn, verdict in zip(groups, turns, verdicts, strict=True):
-            if turn is not None and verdict.score is not None:
-                worst[group] = min(verdict.score, worst.get(group, math.inf))
-        scores = [
-            verdict.score if turn is not None else min((s for s in (verdict.score, worst.get(group)) if s is not None), default=None)
-            for group, turn, verdict in zip(groups, turns, verdicts, strict=True)
-        ]
+        read = summary if self.reward_model_scope == "summary" else ResponseFormat.full_text
+        turns = [read(self.response_format, text) for text in completion_texts(completions)]
+        conversations = [[*context, {"role": "assistant", "content": turn or ""}] for context, turn in zip(contexts, turns, strict=True)]
+        opinions = self._ask(conversations) if self._is_judge else self._classify(conversations)
+        report_unjudged(f"reward {self.name!r}, reward_model {self.reward_model!r}", opinions)
+        scores = _not_finishing_does_not_pay([json.dumps(context) for context in contexts], turns, opinions)
         if log_metric is not None:
             log_metric("reward_model/unscored", float(scores.count(None)))
-            log_metric("reward_model/failed", float(sum(verdict.failed for verdict in verdicts)))
-            log_metric("reward_model/truncated", float(sum(verdict.truncated for verdict in verdicts)))
+            log_metric("reward_model/failed", float(sum(opinion.failed for opinion in opinions)))
+            log_metric("reward_model/truncated", float(sum(opinion.truncated for opinion in opinions)))
             log_metric("reward_model/unfinished", float(turns.count(None)))
-        return [None if score is None else self._activate(score) for score in scores]
+        if self.reward_model_activation == "none":
+            return scores
+        return [None if score is None else 0.5 * (1.0 + math.tanh(0.5 * score)) for score in scores]  # sigmoid that cannot overflow
 
     @property
     def _is_judge(self) -> bool:
-        return self.reward_model.startswith(_JUDGE)
+        return self.reward_model.startswith(SERVED)
 
     def _context(self, prompt: Any) -> Conversation:
         """The conversation before the turn that is judged."""
@@ -144,207 +111,119 @@ class ModelReward(Reward):
         instruction = {"role": "system", "content": self.response_format.system_prompt}
         return messages[1:] if self.reward_model_scope == "summary" and messages[:1] == [instruction] else messages
 
-    def _turn(self, completion: str) -> str | None:
-        """What is judged of a completion; ``None``: it has no summary."""
-        return (
-            summary(self.response_format, completion)
-            if self.reward_model_scope == "summary"
-            else self.response_format.full_text(completion)
-        )
+    def _ask(self, conversations: list[Conversation]) -> list[Opinion]:
+        messages = []
+        for *context, turn in conversations:
+            texts = [message["content"] if len(context) == 1 else f"{message['role']}: {message['content']}" for message in context]
+            messages.append(fill(self.reward_model_prompt, {"prompt": "\n\n".join(texts), "response": turn["content"]}))
+        return Judge(self.reward_model.removeprefix(SERVED), self.reward_model_batch_size).ask(messages)
 
-    def _activate(self, score: float) -> float:
-        # The logistic function, without the overflow of exp.
-        return 0.5 * (1.0 + math.tanh(0.5 * score)) if self.reward_model_activation == "sigmoid" else score
-
-    def _classify(self, conversations: list[Conversation]) -> list[_Verdict]:
+    def _classify(self, conversations: list[Conversation]) -> list[Opinion]:
         classifier = _classifier(self.reward_model, self.reward_model_revision)
         if self.reward_model_scope == "full":
             classifier.check_shows_reasoning(self.response_format)
         return classifier.score(conversations, self.reward_model_batch_size, self.reward_model_max_length)
 
-    def _ask(self, conversations: list[Conversation]) -> list[_Verdict]:
-        def written(*context: dict[str, str], response: str) -> str:
-            turns = [message["content"] if len(context) == 1 else f"{message['role']}: {message['content']}" for message in context]
-            values = {"prompt": "\n\n".join(turns), "response": response}
-            return _SLOT.sub(lambda slot: values[slot[1]], self.reward_model_prompt)
 
-        server = ChatServer(self.reward_model.removeprefix(_JUDGE), max_concurrency=self.reward_model_batch_size)
-        requests = [[{"role": "user", "content": written(*context, response=turn["content"])}] for *context, turn in conversations]
-        return [
-            _Verdict(error=reply.error, failed=not reply.refused) if reply.error else _Verdict(read_score(reply.text))
-            for reply in server.chat(requests)
-        ]
-
-    def _report(self, verdicts: Sequence[_Verdict]) -> None:
-        """One warning for what failed in a batch.
-
-        Raises:
-            RecipeError: everything did.
-        """
-        failed = [row for row, verdict in enumerate(verdicts) if verdict.error]
-        unread = [row for row, verdict in enumerate(verdicts) if verdict.score is None and not verdict.error]
-        if failed:
-            text = f"{len(failed)} of {len(verdicts)} completions are not judged; the first, row {failed[0]}: {verdicts[failed[0]].error}"
-            if len(failed) == len(verdicts):
-                raise RecipeError(f"reward {self.name!r}, reward_model {self.reward_model!r}: {text}")
-            logger.warning("%s: %s", self.reward_model, text)
-        if unread:
-            logger.warning(
-                "%s: %d of %d verdicts hold no score; the first is row %d", self.reward_model, len(unread), len(verdicts), unread[0]
-            )
-
-
-def summary(fmt: ResponseFormat, completion: str) -> str | None:
-    """What a completion says after its reasoning, without answer tags, stripped; ``None`` where the reasoning is open or nothing follows.
-
-    Without any reasoning tags in it, or in the format, all of the completion is what it says.
-    """
-    body = fmt.full_text(completion)
-    if fmt.reasoning_tags:
-        opening, closing = fmt.reasoning_tags
-        markers = body.count(closing)
-        body = body.rpartition(closing)[2]
-        if opening in body or (opening == closing and markers == 1):
-            return None
-    for tag in fmt.answer_tags or ():
-        body = body.replace(tag, "")
-    return body.strip() or None
-
-
-def read_score(reply: str) -> float | None:
-    """The last ``Score: x`` or ``<score>x</score>`` of a judge's reply; ``None`` where there is none, or it is no finite number."""
-    found = _SCORE.findall(reply)
-    score = float("".join(found[-1])) if found else math.nan  # one of the two groups is empty
-    return score if math.isfinite(score) else None
-
-
-@dataclass(frozen=True)
-class _Verdict:
-    """Of one conversation: its score (``None``: none could be read), whether it was cut, why it was not judged, and whether a server
-    that may yet judge it failed."""
-
-    score: float | None = None
-    truncated: bool = False
-    error: str | None = None
-    failed: bool = False
+def _not_finishing_does_not_pay(groups: Sequence[str], turns: Sequence[str | None], opinions: Sequence[Opinion]) -> list[float | None]:
+    """The scores; that of a completion without a turn to judge is at most the worst of its group's others."""
+    worst: dict[str, float] = {}
+    for group, turn, opinion in zip(groups, turns, opinions, strict=True):
+        if turn is not None and opinion.score is not None:
+            worst[group] = min(opinion.score, worst.get(group, math.inf))
+    scores = []
+    for group, turn, opinion in zip(groups, turns, opinions, strict=True):
+        known = [score for score in (opinion.score, worst.get(group)) if score is not None]
+        scores.append(opinion.score if turn is not None else min(known, default=None))
+    return scores
 
 
 @functools.cache
 def _classifier(name: str, revision: str | None) -> _Classifier:
-    """The process's one copy of a reward model. It lives here, not in the reward, which therefore pickles without it."""
+    """The process's one copy of a reward model; the reward pickles without it."""
     return _Classifier(name, revision)
 
 
 class _Classifier:
-    """A sequence classifier with one label, and its tokenizer.
+    """A sequence classifier and its tokenizer, loaded and asked as by GRPOTrainer.
 
-    Raises:
-        RecipeError: it cannot be loaded, has not one label, no trained head, or no chat template.
+    GRPOTrainer's own knows no summary, no task of a row, no activation, and no ``evaluate`` or ``generate`` outside of training.
     """
 
     def __init__(self, name: str, revision: str | None) -> None:
         from accelerate import PartialState
-        from transformers import AutoConfig, AutoModelForSequenceClassification, AutoTokenizer
+        from transformers import AutoModelForSequenceClassification, AutoTokenizer
 
         self.name = name
         try:
-            config = AutoConfig.from_pretrained(name, revision=revision)
-            self.tokenizer = AutoTokenizer.from_pretrained(name, revision=revision)
-        except Exception as error:  # offline, gated, misspelt, not a checkpoint: Transformers' own words say which
-            raise RecipeError(f"reward_model: {name!r} cannot be loaded: {first_line(error)}") from error
-        if config.num_labels != 1:
-            raise RecipeError(f"reward_model: {name!r} has {config.num_labels} labels; a reward model is a sequence classifier with one")
-        if not self.tokenizer.chat_template:
-            raise RecipeError(f"reward_model: the tokenizer of {name!r} has no chat template; save one into a local copy of the model")
-        if self.tokenizer.pad_token_id is None:
-            self.tokenizer.pad_token = self.tokenizer.eos_token
-        # The score is read at the last token that is not padding.
-        config.get_text_config().pad_token_id = self.tokenizer.pad_token_id
-        try:
+            self.tokenizer = AutoTokenizer.from_pretrained(name, revision=revision, padding_side="right")
             with _whole_model():
-                model, loading = AutoModelForSequenceClassification.from_pretrained(
-                    name, revision=revision, config=config, dtype="auto", output_loading_info=True
+                self.model, loading = AutoModelForSequenceClassification.from_pretrained(
+                    name, revision=revision, num_labels=1, dtype="auto", output_loading_info=True
                 )
-        except Exception as error:
+        except Exception as error:  # offline, gated, misspelt, not a reward model: Transformers' own words say which
             raise RecipeError(f"reward_model: {name!r} cannot be loaded: {first_line(error)}") from error
         if loading["missing_keys"]:
             missing = ", ".join(sorted(loading["missing_keys"])[:3])
             raise RecipeError(f"reward_model: the weights of {name!r} lack {missing}, so its scores would be random; it is no reward model")
-        self.model = model.to(PartialState().device).eval()
-        limits = (self.tokenizer.model_max_length, getattr(config.get_text_config(), "max_position_embeddings", None))
+        if self.tokenizer.pad_token_id is None:
+            self.tokenizer.pad_token = self.tokenizer.eos_token
+        config = self.model.config.get_text_config()
+        config.pad_token_id = self.tokenizer.pad_token_id  # the score is read at the last token that is not padding
+        self.model.to(PartialState().device).eval()
         # A tokenizer that knows no limit says 10**30.
-        self.limit = min((limit for limit in limits if limit and limit < 10**9), default=None)
-
-    def render(self, conversation: Conversation) -> str:
-        return self.tokenizer.apply_chat_template(conversation, tokenize=False)
+        self.limit = min(self.tokenizer.model_max_length, getattr(config, "max_position_embeddings", None) or 10**30)
 
     def check_shows_reasoning(self, fmt: ResponseFormat) -> None:
-        """Many chat templates of reasoning models drop the reasoning of a finished turn.
-
-        Raises:
-            RecipeError: this one does.
-        """
+        """Refuse a chat template that drops the reasoning of a finished turn, as many do."""
         if fmt.reasoning_tags is None:
             return
-        turn = f"{fmt.reasoning_tags[0]}\nfirst-part\n{fmt.reasoning_tags[1]}\nsecond-part"
-        text = self.render([{"role": "user", "content": "question"}, {"role": "assistant", "content": turn}])
-        if "first-part" not in text:
+        turn = "first-part".join(fmt.reasoning_tags) + "second-part"
+        conversation = [{"role": "user", "content": "question"}, {"role": "assistant", "content": turn}]
+        if "first-part" not in self.tokenizer.apply_chat_template(conversation, tokenize=False):
             raise RecipeError(
                 f"reward_model: the chat template of {self.name!r} leaves the reasoning out of a turn, so reward_model_scope: full would "
-                "not judge it; save another chat template into a local copy of the model, or set reward_model_scope: summary"
+                "not judge it. Fix: another chat template in a local copy of the model, or reward_model_scope: summary"
             )
 
-    def score(self, conversations: Sequence[Conversation], batch_size: int, max_length: int | None) -> list[_Verdict]:
-        """One verdict a conversation, in order.
-
-        Raises:
-            RecipeError: ``max_length`` is more than the model takes.
-        """
+    def score(self, conversations: Sequence[Conversation], batch_size: int, max_length: int | None) -> list[Opinion]:
+        """One opinion per conversation, in order; equal conversations are scored once."""
         import jinja2
         import torch
+        from transformers import DataCollatorWithPadding
 
-        if max_length is not None and self.limit is not None and max_length > self.limit:
-            raise RecipeError(f"reward_model_max_length: found {max_length}; {self.name!r} takes {self.limit} tokens at most")
-        limit = max_length or self.limit
-        verdicts: list[_Verdict | None] = [None] * len(conversations)
-        rows: list[tuple[int, list[int]]] = []
-        for index, conversation in enumerate(conversations):
+        limit, pad = min(self.limit, max_length or self.limit), DataCollatorWithPadding(self.tokenizer)
+        keys = [json.dumps(conversation) for conversation in conversations]
+        opinions: dict[str, Opinion] = {}
+        tokens: dict[str, list[int]] = {}
+        for key, conversation in dict(zip(keys, conversations, strict=True)).items():
             try:
-                text = self.render(conversation)
-            except (jinja2.TemplateError, TypeError) as error:  # a template may refuse a role, or an order of roles
-                verdicts[index] = _Verdict(error=f"the chat template of the reward model refuses the conversation: {first_line(error)}")
+                text = self.tokenizer.apply_chat_template(conversation, tokenize=False)
+            except (jinja2.TemplateError, TypeError, ValueError) as error:  # no template, or one that refuses a role
+                opinions[key] = Opinion(error=f"the chat template of the reward model refuses the conversation: {first_line(error)}")
             else:
-                rows.append((index, self.tokenizer(text, add_special_tokens=False, verbose=False)["input_ids"]))
+                tokens[key] = self.tokenizer(text, add_special_tokens=False, verbose=False)["input_ids"]
         # Like lengths together, to pad little; the longest first, so that a lack of memory shows at once.
-        rows.sort(key=lambda row: -len(row[1]))
-        for start in range(0, len(rows), batch_size):
-            part = rows[start : start + batch_size]
-            ids = [torch.tensor(tokens[-limit:] if limit else tokens) for _, tokens in part]
-            masks = [torch.ones_like(tokens) for tokens in ids]
-            pad = functools.partial(torch.nn.utils.rnn.pad_sequence, batch_first=True)
-            inputs = {"input_ids": pad(ids, padding_value=self.tokenizer.pad_token_id), "attention_mask": pad(masks)}
+        order = sorted(tokens, key=lambda key: -len(tokens[key]))
+        for start in range(0, len(order), batch_size):
+            part = order[start : start + batch_size]
+            inputs = pad([{"input_ids": tokens[key][-limit:]} for key in part]).to(self.model.device)
             with torch.inference_mode():
-                logits = self.model(**{key: value.to(self.model.device) for key, value in inputs.items()}).logits[:, 0]
-            for (index, tokens), logit in zip(part, logits.tolist(), strict=True):
-                cut = limit is not None and len(tokens) > limit
-                verdicts[index] = _Verdict(logit if math.isfinite(logit) else None, cut)
-        return verdicts
+                logits = self.model(**inputs).logits[:, 0].tolist()
+            for key, logit in zip(part, logits, strict=True):
+                opinions[key] = Opinion(logit if math.isfinite(logit) else None, truncated=len(tokens[key]) > limit)
+        return [opinions[key] for key in keys]
 
 
 @contextlib.contextmanager
 def _whole_model() -> Iterator[None]:
-    """Each process loads all weights: no trainer prepares this model, so neither ZeRO-3 may split it nor FSDP fill it from rank 0 later."""
+    """Load all weights in each process: no trainer prepares this model, so ZeRO-3 must not split it, nor FSDP fill it later."""
+    from accelerate.utils import patch_environment
     from transformers.integrations import deepspeed
 
-    switch = "FSDP_CPU_RAM_EFFICIENT_LOADING"
-    zero3, fsdp = deepspeed._hf_deepspeed_config_weak_ref, os.environ.get(switch)
-    deepspeed._hf_deepspeed_config_weak_ref = None
-    os.environ[switch] = "false"
+    zero3, deepspeed._hf_deepspeed_config_weak_ref = deepspeed._hf_deepspeed_config_weak_ref, None
     try:
-        yield
+        with patch_environment(FSDP_CPU_RAM_EFFICIENT_LOADING="false"):
+            yield
     finally:
         deepspeed._hf_deepspeed_config_weak_ref = zero3
-        if fsdp is None:
-            del os.environ[switch]
-        else:
-            os.environ[switch] = fsdp

@@ -1,4 +1,4 @@
-"""Rewards for making a text shorter without losing what it says; the rows are those of the mapper ``summary``."""
+"""What a completion says after its reasoning, and rewards for saying it in few words (mapper ``summary``)."""
 
 from __future__ import annotations
 
@@ -8,8 +8,25 @@ from typing import Any
 
 from r1_recipes.common.errors import RecipeError
 from r1_recipes.common.messages import completion_texts
-from r1_recipes.rewards.model import summary
+from r1_recipes.prompts.formats import ResponseFormat
 from r1_recipes.rewards.registry import Reward, register_reward
+
+
+def summary(fmt: ResponseFormat, completion: str) -> str | None:
+    """What a completion says after its reasoning, without answer tags, stripped; ``None`` where the reasoning is open or nothing follows.
+
+    Without any reasoning tags in it, or in the format, all of the completion is what it says.
+    """
+    body = fmt.full_text(completion)
+    if fmt.reasoning_tags:
+        opening, closing = fmt.reasoning_tags
+        markers = body.count(closing)
+        body = body.rpartition(closing)[2]
+        if opening in body or (opening == closing and markers == 1):
+            return None
+    for tag in fmt.answer_tags or ():
+        body = body.replace(tag, "")
+    return body.strip() or None
 
 
 @dataclass(frozen=True)

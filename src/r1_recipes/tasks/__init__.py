@@ -1,1 +1,1 @@
-"""Tasks with rows, checker and reward of their own."""
+"""Tasks with rows and a checker of their own."""

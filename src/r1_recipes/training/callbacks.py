@@ -153,11 +153,12 @@ def progress_line(logs: dict[str, Any]) -> str:
         "entropy": logs.get("entropy"),
         "grad norm": logs.get("grad_norm"),
     }
-    numbers = {}
+    parts = []
     for name, value in shown.items():
-        with contextlib.suppress(TypeError, ValueError):  # Transformers writes some numbers as text
-            numbers[name] = float(value)
-    return ", ".join(f"{name} {value:.3g}" for name, value in numbers.items())
+        if value is not None:
+            with contextlib.suppress(TypeError, ValueError):  # Transformers writes some numbers as text
+                parts.append(f"{name} {float(value):.3g}")
+    return ", ".join(parts)
 
 
 def callbacks(run: Run, system_prompt: str) -> list[TrainerCallback]:

@@ -21,28 +21,30 @@ from trl.trainer.utils import RepeatSampler
 from r1_recipes.training.trackers import completions_text
 
 
-class _CompletionsOnTensorBoard:
-    """Write some completions to TensorBoard with every log entry, as ``train/completions`` and ``eval/completions``.
+def _show_completions(trainer: GRPOTrainer | DistillationTrainer, logs: dict[str, float]) -> None:
+    """Write some completions to TensorBoard, as ``train/completions`` and ``eval/completions``.
 
     With ``log_completions`` TRL hands W&B and Trackio a table of all of them, and TensorBoard nothing.
     """
+    # The summary at the end of training is neither, and would repeat the last step's completions.
+    kind = "train" if "loss" in logs else "eval" if any(key.startswith("eval_") for key in logs) else None
+    board = next((one for one in trainer.callback_handler.callbacks if isinstance(one, TensorBoardCallback)), None)
+    if kind and board and board.tb_writer and trainer.args.log_completions and trainer._logs["completion"]:
+        weights = getattr(trainer, "reward_weights", None)
+        text = completions_text(trainer._logs, None if weights is None else weights.tolist())
+        board.tb_writer.add_text(f"{kind}/completions", text, trainer.state.global_step)
+
+
+class RecipeDistillationTrainer(DistillationTrainer):
+    """TRL's on-policy distillation trainer, with completions on TensorBoard."""
 
     def log(self, logs: dict[str, float], start_time: float | None = None) -> None:
-        # The summary at the end of training is neither, and would repeat the last step's completions.
-        kind = "train" if "loss" in logs else "eval" if any(key.startswith("eval_") for key in logs) else None
+        """As TRL's; then show completions."""
         super().log(logs, start_time)
-        board = next((one for one in self.callback_handler.callbacks if isinstance(one, TensorBoardCallback)), None)
-        if kind and board and board.tb_writer and self.args.log_completions and self._logs["completion"]:
-            weights = getattr(self, "reward_weights", None)
-            text = completions_text(self._logs, None if weights is None else weights.tolist())
-            board.tb_writer.add_text(f"{kind}/completions", text, self.state.global_step)
+        _show_completions(self, logs)
 
 
-class RecipeDistillationTrainer(_CompletionsOnTensorBoard, DistillationTrainer):
-    """TRL's on-policy distillation trainer."""
-
-
-class RecipeGRPOTrainer(_CompletionsOnTensorBoard, GRPOTrainer):
+class RecipeGRPOTrainer(GRPOTrainer):
     """TRL's GRPO trainer: own sampling in evaluation, seconds by phase, rewards that share a column of the completions table.
 
     Args:
@@ -86,6 +88,7 @@ class RecipeGRPOTrainer(_CompletionsOnTensorBoard, GRPOTrainer):
             self._seconds = dict.fromkeys(self._seconds, 0.0)
             self._logged_step = self.state.global_step
         super().log(logs, start_time)
+        _show_completions(self, logs)
 
     def _log_completion_extra(self, column: str, values: Sequence[Any]) -> None:
         # TRL would append a second reward's values for the same column as further rows.
@@ -120,12 +123,14 @@ class RecipeGRPOTrainer(_CompletionsOnTensorBoard, GRPOTrainer):
     @contextlib.contextmanager
     def _sampling_for_evaluation(self) -> Iterator[None]:
         temperature, max_completion_length = self._eval_sampling
+        changes: dict[str, Any]
         if self.use_vllm:
             owner: Any = self.vllm_generation
             named = {"temperature": temperature, "max_completion_length": max_completion_length}
             changes = {name: value for name, value in named.items() if value is not None}
         else:
-            owner, settings = self, {}
+            owner = self
+            settings: dict[str, Any] = {}
             if temperature is not None:
                 settings |= {"do_sample": temperature > 0, "temperature": temperature or None}
             if temperature == 0:

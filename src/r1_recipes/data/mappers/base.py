@@ -38,6 +38,7 @@ class Mapper:
         columns: columns that must be there.
         optional: columns that are read where they are there.
         examples: invented rows in the source's true schema, for tests, documentation and ``--smoke``.
+        named_by: of the columns in ``examples`` that a recipe may call otherwise: the field that holds the name.
         images: whether rows come with a picture, ``image``, for a vision-language model.
         hub: published sets in this schema, as (id, configuration): what ``R1_TEST_HUB=1 pytest tests/data/test_hub.py`` compares with.
     """
@@ -46,6 +47,7 @@ class Mapper:
     columns: ClassVar[tuple[str, ...]] = ()
     optional: ClassVar[tuple[str, ...]] = ()
     examples: ClassVar[tuple[dict[str, Any], ...]] = ()
+    named_by: ClassVar[dict[str, str]] = {}
     images: ClassVar[bool] = False
     hub: ClassVar[tuple[tuple[str, str | None], ...]] = ()
 
@@ -61,7 +63,14 @@ class Mapper:
 
     def missing(self, columns: Collection[str]) -> list[str]:
         """The needed columns that are not among ``columns``."""
-        return [column for column in self.columns if column not in columns]
+        return [column for column in map(self._named, self.columns) if column not in columns]
+
+    def example_rows(self) -> list[dict[str, Any]]:
+        """``examples`` with the columns as this mapper reads them."""
+        return [{self._named(column): value for column, value in row.items()} for row in self.examples]
+
+    def _named(self, column: str) -> str:
+        return (getattr(self, self.named_by[column]) if column in self.named_by else None) or column
 
     def __call__(self, row: dict[str, Any]) -> dict[str, Any]:
         raise NotImplementedError

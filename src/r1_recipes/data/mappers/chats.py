@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Collection
 from dataclasses import dataclass
-from typing import Any, ClassVar
+from typing import Any
 
 from r1_recipes.common.errors import RecipeError, unknown_name
 from r1_recipes.data.mappers.base import Mapper, SkipRow, as_text, register_mapper
@@ -36,15 +36,15 @@ class Conversations(Mapper):
     well_formed: bool = True
     messages_column: str | None = None
     wrappers: str = "think"
-    columns: ClassVar[tuple[str, ...]] = ("messages",)
-    optional: ClassVar[tuple[str, ...]] = ("conversations", "system")
-    hub: ClassVar[tuple[tuple[str, str | None], ...]] = (
+    columns = ("messages",)
+    optional = ("conversations", "system")
+    hub = (
         ("open-r1/Mixture-of-Thoughts", "all"),
         ("NovaSky-AI/Sky-T1_data_17k", None),
         ("open-thoughts/OpenThoughts-114k", "default"),
         ("bespokelabs/Bespoke-Stratos-17k", None),
     )
-    examples: ClassVar[tuple[dict[str, Any], ...]] = (
+    examples = (
         {
             "messages": [
                 {"role": "user", "content": "What is 6*7?"},
@@ -90,6 +90,11 @@ class Conversations(Mapper):
         if self.messages_column:
             return [] if self.messages_column in columns else [self.messages_column]
         return [] if {"messages", "conversations"} & set(columns) else ["messages (or conversations)"]
+
+    def example_rows(self) -> list[dict[str, Any]]:
+        if not self.messages_column:
+            return super().example_rows()
+        return [{self.messages_column: row["messages"]} for row in self.examples if "messages" in row]
 
     def __call__(self, row: dict[str, Any]) -> dict[str, Any]:
         names = [self.messages_column] if self.messages_column else [name for name in ("messages", "conversations") if name in row]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Collection
 from dataclasses import dataclass
-from typing import Any, ClassVar
+from typing import Any
 
 from r1_recipes.data.mappers.base import Mapper, SkipRow, optional_text, register_mapper, required_text
 
@@ -17,10 +17,10 @@ class VerifiableCode(Mapper):
     The decontaminated variants call the statement ``problem``. ``solution`` is the reference program, where there is one.
     """
 
-    columns: ClassVar[tuple[str, ...]] = ("problem_statement", "verification_info")
-    optional: ClassVar[tuple[str, ...]] = ("gold_standard_solution", "metadata", "task_type", "problem_id", "in_source_id", "source")
-    hub: ClassVar[tuple[tuple[str, str | None], ...]] = (("open-r1/verifiable-coding-problems-python", None),)
-    examples: ClassVar[tuple[dict[str, Any], ...]] = tuple(
+    columns = ("problem_statement", "verification_info")
+    optional = ("gold_standard_solution", "metadata", "task_type", "problem_id", "in_source_id", "source")
+    hub = (("open-r1/verifiable-coding-problems-python", None),)
+    examples = tuple(
         {
             "source": "demo",
             "task_type": "verifiable_code",

@@ -24,14 +24,18 @@ class PromptSolution(Mapper):
     prompt_column: str = "prompt"
     solution_column: str = "solution"
     reasoning_column: str | None = None
-    columns: ClassVar[tuple[str, ...]] = ("prompt", "solution")
-    examples: ClassVar[tuple[dict[str, Any], ...]] = (
+    columns = ("prompt", "solution")
+    named_by: ClassVar[dict[str, str]] = {"prompt": "prompt_column", "solution": "solution_column", "reasoning": "reasoning_column"}
+    examples = (
         {"prompt": "Find the least prime above 20.", "solution": "23", "reasoning": "21 and 22 are composite, 23 is prime."},
         {"prompt": [{"role": "user", "content": "What is 7 - 9?"}], "solution": "-2", "reasoning": "9 - 7 = 2, so 7 - 9 = -2."},
     )
 
     def missing(self, columns: Collection[str]) -> list[str]:
         return [c for c in (self.prompt_column, self.solution_column, self.reasoning_column) if c and c not in columns]
+
+    def example_rows(self) -> list[dict[str, Any]]:
+        return super().example_rows()[:1]  # one column holds one type: the plain-text example stands for all
 
     def __call__(self, row: dict[str, Any]) -> dict[str, Any]:
         question = last_question(row.get(self.prompt_column), self.prompt_column).strip()
@@ -55,11 +59,10 @@ class ReasoningColumns(Mapper):
     question_column: str = "Question"
     reasoning_column: str = "Complex_CoT"
     answer_column: str = "Response"
-    columns: ClassVar[tuple[str, ...]] = ("Question", "Complex_CoT", "Response")
-    hub: ClassVar[tuple[tuple[str, str | None], ...]] = tuple(
-        ("FreedomIntelligence/medical-o1-reasoning-SFT", config) for config in ("en", "zh", "en_mix", "zh_mix")
-    )
-    examples: ClassVar[tuple[dict[str, Any], ...]] = (
+    columns = ("Question", "Complex_CoT", "Response")
+    named_by: ClassVar[dict[str, str]] = {"Question": "question_column", "Complex_CoT": "reasoning_column", "Response": "answer_column"}
+    hub = tuple(("FreedomIntelligence/medical-o1-reasoning-SFT", config) for config in ("en", "zh", "en_mix", "zh_mix"))
+    examples = (
         {
             "Question": "Which vitamin deficiency causes scurvy?",
             "Complex_CoT": "Bleeding gums point to weak collagen. Its synthesis needs vitamin C.",
@@ -71,9 +74,6 @@ class ReasoningColumns(Mapper):
             "Response": "The pancreas.",
         },
     )
-
-    def missing(self, columns: Collection[str]) -> list[str]:
-        return [c for c in (self.question_column, self.reasoning_column, self.answer_column) if c not in columns]
 
     def __call__(self, row: dict[str, Any]) -> dict[str, Any]:
         return {

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import zlib
 from dataclasses import dataclass
-from typing import Any, ClassVar
+from typing import Any
 
 from r1_recipes.common.errors import RecipeError, unknown_name
 from r1_recipes.data.mappers.base import Mapper, SkipRow, optional_text, register_mapper
@@ -42,10 +42,10 @@ class Countdown(Mapper):
     language: str = "en"
     reasoning: str = "steps"
     worked_share: float = 1.0
-    columns: ClassVar[tuple[str, ...]] = ("nums", "target")
-    hub: ClassVar[tuple[tuple[str, str | None], ...]] = (("Jiayi-Pan/Countdown-Tasks-3to4", None),)
-    optional: ClassVar[tuple[str, ...]] = ("expression",)
-    examples: ClassVar[tuple[dict[str, Any], ...]] = (
+    columns = ("nums", "target")
+    hub = (("Jiayi-Pan/Countdown-Tasks-3to4", None),)
+    optional = ("expression",)
+    examples = (
         {"target": 31, "nums": [7, 4, 3], "expression": "7 * 4 + 3"},
         {"target": 24, "nums": [8, 2, 4], "expression": "(8 - 2) * 4"},
         {"target": 98, "nums": [44, 19, 35]},

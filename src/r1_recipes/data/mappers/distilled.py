@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any, ClassVar
+from typing import Any
 
 from r1_recipes.data.mappers.base import Mapper, SkipRow, optional_text, register_mapper, required_text
 from r1_recipes.data.mappers.chats import read_conversation, read_turns
@@ -23,10 +23,10 @@ class OpenThoughts(Mapper):
     """
 
     domains: list[str] | None = None
-    columns: ClassVar[tuple[str, ...]] = ("problem", "deepseek_reasoning", "deepseek_solution")
-    optional: ClassVar[tuple[str, ...]] = ("ground_truth_solution", "domain", "source", "test_cases", "starter_code")
-    hub: ClassVar[tuple[tuple[str, str | None], ...]] = (("open-thoughts/OpenThoughts-114k", "metadata"),)
-    examples: ClassVar[tuple[dict[str, Any], ...]] = tuple(
+    columns = ("problem", "deepseek_reasoning", "deepseek_solution")
+    optional = ("ground_truth_solution", "domain", "source", "test_cases", "starter_code")
+    hub = (("open-thoughts/OpenThoughts-114k", "metadata"),)
+    examples = tuple(
         {
             "problem": problem,
             "deepseek_reasoning": reasoning,
@@ -66,10 +66,10 @@ class R1DistillSFT(Mapper):
     answer). Licence CC-BY-NC-SA-4.0: not for commercial use.
     """
 
-    columns: ClassVar[tuple[str, ...]] = ("reannotated_assistant_content",)
-    optional: ClassVar[tuple[str, ...]] = ("problem", "reannotated_messages", "messages", "solution", "source", "source_dataset")
-    hub: ClassVar[tuple[tuple[str, str | None], ...]] = (("ServiceNow-AI/R1-Distill-SFT", "v0"), ("ServiceNow-AI/R1-Distill-SFT", "v1"))
-    examples: ClassVar[tuple[dict[str, Any], ...]] = tuple(
+    columns = ("reannotated_assistant_content",)
+    optional = ("problem", "reannotated_messages", "messages", "solution", "source", "source_dataset")
+    hub = (("ServiceNow-AI/R1-Distill-SFT", "v0"), ("ServiceNow-AI/R1-Distill-SFT", "v1"))
+    examples = tuple(
         {
             "id": f"x{index}",
             "reannotated_assistant_content": answer,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Collection
 from dataclasses import dataclass
-from typing import Any, ClassVar
+from typing import Any
 
 from r1_recipes.data.mappers.base import Mapper, optional_text, register_mapper, required_text
 from r1_recipes.prompts.formats import FORMATS
@@ -22,10 +22,10 @@ class Generated(Mapper):
     """
 
     well_formed: bool = True
-    columns: ClassVar[tuple[str, ...]] = ("question", "pass_rate")
-    optional: ClassVar[tuple[str, ...]] = ("response", "solution", "scorer", "task", "tokens", "scores")
+    columns = ("question", "pass_rate")
+    optional = ("response", "solution", "scorer", "task", "tokens", "scores")
     # A generation recipe writes responses in its own format, whichever that is.
-    examples: ClassVar[tuple[dict[str, Any], ...]] = tuple(
+    examples = tuple(
         {
             "question": f"What is {number}+{number}?",
             "response": fmt.render(f"{number} and {number} is {2 * number}.", str(2 * number)),

@@ -5,7 +5,6 @@ from __future__ import annotations
 import base64
 import io
 import re
-from collections.abc import Collection
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
@@ -45,11 +44,12 @@ class ImageQuestion(Mapper):
     question_column: str = "problem"
     solution_column: str = "solution"
     max_pixels: int | None = None
-    columns: ClassVar[tuple[str, ...]] = ("image", "problem", "solution")
-    images: ClassVar[bool] = True
-    optional: ClassVar[tuple[str, ...]] = ("original_question", "original_answer")
-    hub: ClassVar[tuple[tuple[str, str | None], ...]] = (("lmms-lab/multimodal-open-r1-8k-verified", None),)
-    examples: ClassVar[tuple[dict[str, Any], ...]] = tuple(
+    columns = ("image", "problem", "solution")
+    named_by: ClassVar[dict[str, str]] = {"image": "image_column", "problem": "question_column", "solution": "solution_column"}
+    images = True
+    optional = ("original_question", "original_answer")
+    hub = (("lmms-lab/multimodal-open-r1-8k-verified", None),)
+    examples = tuple(
         {
             "image": {"bytes": base64.b64decode(png), "path": None},
             "problem": "How many pixels wide is the square?",
@@ -63,9 +63,6 @@ class ImageQuestion(Mapper):
     def __post_init__(self) -> None:
         if self.max_pixels is not None and self.max_pixels < 1:
             raise RecipeError(f"mapper_config: max_pixels: found {self.max_pixels}; 1 or more")
-
-    def missing(self, columns: Collection[str]) -> list[str]:
-        return [c for c in (self.image_column, self.question_column, self.solution_column) if c not in columns]
 
     def __call__(self, row: dict[str, Any]) -> dict[str, Any]:
         gold = required_text(row, self.solution_column)

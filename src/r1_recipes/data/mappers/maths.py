@@ -28,9 +28,9 @@ class GSM8K(Mapper):
     The gold loses its thousands commas; the reasoning loses the calculator marks.
     """
 
-    columns: ClassVar[tuple[str, ...]] = ("question", "answer")
-    hub: ClassVar[tuple[tuple[str, str | None], ...]] = (("openai/gsm8k", "main"), ("openai/gsm8k", "socratic"))
-    examples: ClassVar[tuple[dict[str, Any], ...]] = (
+    columns = ("question", "answer")
+    hub = (("openai/gsm8k", "main"), ("openai/gsm8k", "socratic"))
+    examples = (
         {"question": "Ana has 3 boxes of 4 pens. How many pens does she have?", "answer": "3*4=<<3*4=12>>12 pens.\n#### 12"},
         {
             "question": "A shop sells 40 crates of 30 lamps. How many lamps is that?",
@@ -61,16 +61,17 @@ class Math(Mapper):
     prompt_column: str = "problem"
     solution_column: str | None = None
     reasoning_column: str = "solution"
-    columns: ClassVar[tuple[str, ...]] = ("problem",)
-    optional: ClassVar[tuple[str, ...]] = ("answer", "solution")
-    hub: ClassVar[tuple[tuple[str, str | None], ...]] = (
+    columns = ("problem",)
+    named_by: ClassVar[dict[str, str]] = {"problem": "prompt_column"}
+    optional = ("answer", "solution")
+    hub = (
         ("DigitalLearningGmbH/MATH-lighteval", "default"),
         ("HuggingFaceH4/MATH-500", "default"),
         ("AI-MO/NuminaMath-TIR", "default"),
         ("HuggingFaceH4/aime_2024", None),
         ("MathArena/aime_2025", None),
     )
-    examples: ClassVar[tuple[dict[str, Any], ...]] = (
+    examples = (
         {"problem": "Solve $2x=6$.", "level": "Level 1", "type": "Algebra", "solution": "Divide by 2: $x=\\boxed{3}$."},
         {"problem": "Find $\\frac12+\\frac14$.", "solution": "Over 4: $\\boxed{\\frac{3}{4}}$", "answer": "\\frac{3}{4}"},
     )
@@ -101,10 +102,10 @@ class OpenR1Math(Mapper):
     still has question and gold, for GRPO. The set's own choice among its generations is its ``messages``: mapper ``conversations``.
     """
 
-    columns: ClassVar[tuple[str, ...]] = ("problem", "answer", "generations", "correctness_math_verify")
-    optional: ClassVar[tuple[str, ...]] = ("solution", "is_reasoning_complete", "correctness_llama")
-    hub: ClassVar[tuple[tuple[str, str | None], ...]] = (("open-r1/OpenR1-Math-220k", "default"), ("open-r1/OpenR1-Math-220k", "extended"))
-    examples: ClassVar[tuple[dict[str, Any], ...]] = (
+    columns = ("problem", "answer", "generations", "correctness_math_verify")
+    optional = ("solution", "is_reasoning_complete", "correctness_llama")
+    hub = (("open-r1/OpenR1-Math-220k", "default"), ("open-r1/OpenR1-Math-220k", "extended"))
+    examples = (
         {
             "problem": "Find $2+2$.",
             "solution": "Two and two is $\\boxed{4}$.",
@@ -179,10 +180,10 @@ class SimpleRL(Mapper):
     A few rows have an empty gold; they are left out, and counted.
     """
 
-    columns: ClassVar[tuple[str, ...]] = ("question", "gt_answer")
-    optional: ClassVar[tuple[str, ...]] = ("answer", "level", "prompt", "data_source", "reward_model", "extra_info", "ability", "subject")
-    hub: ClassVar[tuple[tuple[str, str | None], ...]] = (("hkust-nlp/SimpleRL-Zoo-Data", "simplelr_qwen_level3to5/"),)
-    examples: ClassVar[tuple[dict[str, Any], ...]] = tuple(
+    columns = ("question", "gt_answer")
+    optional = ("answer", "level", "prompt", "data_source", "reward_model", "extra_info", "ability", "subject")
+    hub = (("hkust-nlp/SimpleRL-Zoo-Data", "simplelr_qwen_level3to5/"),)
+    examples = tuple(
         {
             "question": question,
             "gt_answer": gold,
@@ -214,13 +215,13 @@ class DAPO(Mapper):
     wanted. The original set holds each problem about a hundred times: ``max_samples``, or the processed set.
     """
 
-    columns: ClassVar[tuple[str, ...]] = ("prompt", "solution", "source_prompt")
-    optional: ClassVar[tuple[str, ...]] = ("data_source", "reward_model", "ability", "extra_info")
-    hub: ClassVar[tuple[tuple[str, str | None], ...]] = (
+    columns = ("prompt", "solution", "source_prompt")
+    optional = ("data_source", "reward_model", "ability", "extra_info")
+    hub = (
         ("open-r1/DAPO-Math-17k-Processed", "all"),
         ("BytedTsinghua-SIA/DAPO-Math-17k", None),
     )
-    examples: ClassVar[tuple[dict[str, Any], ...]] = tuple(
+    examples = tuple(
         {
             "prompt": problem,
             "solution": gold,

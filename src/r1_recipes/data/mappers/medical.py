@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any, ClassVar
+from typing import Any
 
 from r1_recipes.data.mappers.base import Mapper, register_mapper, required_text
 
@@ -15,9 +15,9 @@ _QUESTION, _GOLD = "Open-ended Verifiable Question", "Ground-True Answer"
 class MedicalVerifiable(Mapper):
     """FreedomIntelligence/medical-o1-verifiable-problem: an open question and a gold of a few words, for ``exact_match`` or a judge."""
 
-    columns: ClassVar[tuple[str, ...]] = (_QUESTION, _GOLD)
-    hub: ClassVar[tuple[tuple[str, str | None], ...]] = (("FreedomIntelligence/medical-o1-verifiable-problem", None),)
-    examples: ClassVar[tuple[dict[str, Any], ...]] = (
+    columns = (_QUESTION, _GOLD)
+    hub = (("FreedomIntelligence/medical-o1-verifiable-problem", None),)
+    examples = (
         {_QUESTION: "Which organ makes insulin?", _GOLD: "Pancreas"},
         {_QUESTION: "Which vitamin deficiency causes scurvy?", _GOLD: "Vitamin C deficiency"},
     )

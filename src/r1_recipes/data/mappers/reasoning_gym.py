@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Collection
 from dataclasses import dataclass
-from typing import Any, ClassVar
+from typing import Any
 
 from r1_recipes.data.mappers.base import Mapper, SkipRow, optional_text, register_mapper, required_text
 from r1_recipes.verification.gym import check_task
@@ -19,8 +19,8 @@ class ReasoningGym(Mapper):
     Rows of a task whose scorer is not used (see :mod:`r1_recipes.verification.gym`) are left out.
     """
 
-    columns: ClassVar[tuple[str, ...]] = ("question", "answer", "metadata")
-    examples: ClassVar[tuple[dict[str, Any], ...]] = (
+    columns = ("question", "answer", "metadata")
+    examples = (
         {
             "question": "State the final answer to the following arithmetic problem: 4 + 3 =",
             "answer": "7",
@@ -64,7 +64,7 @@ class Arithmetic(Mapper):
     """
 
     worked_share: float = 1.0
-    examples: ClassVar[tuple[dict[str, Any], ...]] = ReasoningGym.examples
+    examples = ReasoningGym.examples
 
     def missing(self, columns: Collection[str]) -> list[str]:
         return [column for column in ReasoningGym.columns if column not in columns]

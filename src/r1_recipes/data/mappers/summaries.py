@@ -48,8 +48,9 @@ class Summary(Mapper):
     document_column: str = "prompt"
     summary_column: str = "completion"
     template: str | None = None
-    hub: ClassVar[tuple[tuple[str, str | None], ...]] = (("mlabonne/smoltldr", None),)
-    examples: ClassVar[tuple[dict[str, Any], ...]] = (
+    named_by: ClassVar[dict[str, str]] = {"prompt": "document_column", "completion": "summary_column"}
+    hub = (("mlabonne/smoltldr", None),)
+    examples = (
         {
             "prompt": "We moved to Bern in 2019 with two cats. One ran away last week, and we put up 40 posters. Nobody has called.",
             "completion": "Moved to Bern in 2019; one of two cats ran away, 40 posters brought no calls.",

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any, ClassVar
+from typing import Any
 
 from r1_recipes.data.mappers.base import Mapper, SkipRow, register_mapper, required_text
 from r1_recipes.data.mappers.chats import read_turns
@@ -20,11 +20,11 @@ class Verl(Mapper):
     ``numbers`` and ``target`` is a Countdown puzzle (column ``scorer``); a number or a text is the ``solution``.
     """
 
-    columns: ClassVar[tuple[str, ...]] = ("data_source", "prompt", "reward_model")
-    hub: ClassVar[tuple[tuple[str, str | None], ...]] = (("BytedTsinghua-SIA/DAPO-Math-17k", None),)
-    optional: ClassVar[tuple[str, ...]] = ("ability", "extra_info")
+    columns = ("data_source", "prompt", "reward_model")
+    hub = (("BytedTsinghua-SIA/DAPO-Math-17k", None),)
+    optional = ("ability", "extra_info")
     # One column holds one type: ground truths of other kinds are in the tests.
-    examples: ClassVar[tuple[dict[str, Any], ...]] = tuple(
+    examples = tuple(
         {
             "target": target,
             "nums": numbers,

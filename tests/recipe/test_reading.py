@@ -13,7 +13,7 @@ from r1_recipes.report.page import REPORT_FILE, write
 from r1_recipes.report.read import read_run
 from r1_recipes.runs import checkpoints, run_dir
 from r1_recipes.training import checks
-from tests.test_recipe import BOMB, GRPO, MERGES
+from tests.recipe.test_load import BOMB, GRPO, MERGES
 
 FOREIGN = """\
 model_name_or_path: outputs/first/model
@@ -39,7 +39,7 @@ def evil(tmp_path, monkeypatch):
 def test_what_reads_a_sibling_a_run_folder_or_a_pipeline_imports_nothing(evil, tmp_path):
     (tmp_path / "mine.yaml").write_text(GRPO.replace("nobody/model", "outputs/first/checkpoint-1"))
     mine = load_recipe(["mine.yaml"], "grpo")
-    with pytest.raises(RecipeError, match=r"it is what theirs\.yaml leaves"):
+    with pytest.raises(RecipeError, match=r"run theirs\.yaml first"):
         checks.check_starts(mine)
     folder = tmp_path / "outputs" / "first"
     folder.mkdir(parents=True)

@@ -13,7 +13,7 @@ import pytest
 import yaml
 
 from r1_recipes.common.errors import RecipeError
-from r1_recipes.recipe import machine
+from r1_recipes.recipe import load, machine
 from r1_recipes.recipe.compat import OBSOLETE, REFUSED, RENAMED
 from r1_recipes.recipe.keys import _RANGES, argument_types, config_fields
 from r1_recipes.recipe.load import Recipe, load_recipe, namespace_value
@@ -21,7 +21,7 @@ from r1_recipes.recipe.text import read_yaml
 from r1_recipes.rewards import REWARDS, reward_parameters
 from tests.conftest import RECIPES, method_of
 
-ROOT = Path(__file__).parents[1]
+ROOT = Path(__file__).parents[2]
 FIXTURES = Path(__file__).parent / "fixtures"
 BASE = """\
 model_name_or_path: nobody/model
@@ -477,7 +477,7 @@ def test_keys_read_from_the_source_are_those_of_the_class(name):
         (["--max_samples", "0"], "max_samples: must be in [1, inf), got 0"),
         (["--reward_funcs", "acuracy"], "unknown reward 'acuracy'"),
         (["--smoke", "--num_generation", "8"], "unknown key 'num_generation'"),
-        ([], "outputs/demo/cold_start is not here yet"),
+        ([], "outputs/demo/cold_start does not exist yet"),
     ],
 )
 def test_what_needs_no_torch_is_refused_without_it(arguments, message, monkeypatch, tmp_path):
@@ -559,7 +559,7 @@ def test_translation_works_on_the_command_line_too(write):
 
 @pytest.mark.parametrize("method", ["grpo", "sft"])
 def test_an_open_r1_recipe_parses_as_it_is(method, monkeypatch):
-    monkeypatch.setattr(machine, "follow_machine", lambda *arguments: {})
+    monkeypatch.setattr(load, "follow_machine", lambda *arguments: {})
     path = FIXTURES / f"open_r1_{method}.yaml"
     written = read_yaml(path)
     older = [key for key in written if key in RENAMED or key in OBSOLETE]

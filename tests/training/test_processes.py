@@ -23,8 +23,8 @@ from r1_recipes.rewards import get_reward_funcs, route
 from r1_recipes.runs import checkpoints
 from r1_recipes.training.checks import check_one_folder
 from tests.conftest import REPOSITORY, SUMS, log_lines, metrics, weights
-from tests.test_faults import assert_same_run
 from tests.test_shards import record
+from tests.training.test_faults import assert_same_run
 from tests.two_processes import grpo_training, settings, training
 
 
@@ -71,7 +71,7 @@ def test_a_dead_rank_ends_the_run_with_its_own_error(died: tuple[subprocess.Comp
 
 @pytest.mark.e2e
 def test_a_run_whose_rank_died_goes_on_as_if_nothing_had_happened(runs: Path) -> None:
-    assert f"going on from {runs / 'grpo' / 'checkpoint-2'}" in log_lines(runs / "grpo")
+    assert f"resuming from {runs / 'grpo' / 'checkpoint-2'}" in log_lines(runs / "grpo")
     assert_same_run(runs / "grpo", runs / "grpo_straight")
 
 
@@ -127,7 +127,7 @@ def test_grpo_in_two_processes_asks_what_one_would_in_the_same_order(runs: Path,
 
 @pytest.mark.e2e
 def test_two_processes_resume(runs: Path) -> None:
-    assert f"going on from {runs / 'sft_resumed' / 'checkpoint-2'}" in log_lines(runs / "sft_resumed")
+    assert f"resuming from {runs / 'sft_resumed' / 'checkpoint-2'}" in log_lines(runs / "sft_resumed")
     assert_same_run(runs / "sft_resumed", runs / "sft")
     # What each of them saved is vouched for.
     noted = json.loads((runs / "sft" / "checkpoint-4" / checkpoints.MANIFEST).read_text())

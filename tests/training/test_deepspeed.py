@@ -18,7 +18,7 @@ import yaml
 
 from r1_recipes import sft
 from tests.conftest import REPOSITORY, log_lines, metrics, weights
-from tests.test_faults import assert_same_run
+from tests.training.test_faults import assert_same_run
 from tests.two_processes import settings, training
 
 # Where make test puts it.
@@ -94,7 +94,7 @@ def test_a_run_goes_on_from_its_checkpoint(launch: Callable[..., Path], folder: 
     entry = json.loads((straight / "run.json").read_text(encoding="utf-8")) | {"recipe": "resumed", "finished": False}
     (folder / "resumed" / "run.json").write_text(json.dumps(entry), encoding="utf-8")
     resumed = launch("zero3", "sft", "resumed")
-    assert f"going on from {resumed / 'checkpoint-2'}" in log_lines(resumed)
+    assert f"resuming from {resumed / 'checkpoint-2'}" in log_lines(resumed)
     assert_same_run(resumed, straight)
 
 

@@ -300,7 +300,7 @@ def test_a_run_is_finished_when_it_is_pushed_and_not_before(
     path = write_recipe("sft", max_steps=2, push_to_hub=True, hub_model_id="me/mine")
     told = refused("sft", path, capsys=capsys)
     assert f"push_to_hub: the model is saved in {tmp_path / 'run'}, not pushed: ConnectionError: the hub is away." in told
-    assert "The same command goes on from the newest checkpoint and tries again; or: hf upload me/mine" in told
+    assert "The same command continues from the newest checkpoint and tries again; or: hf upload me/mine" in told
     assert not run_dir.is_finished(tmp_path / "run") and (tmp_path / "run" / "tokenizer.json").exists()
     sft.main([path])
     assert pushed == [False, False] and run_dir.is_finished(tmp_path / "run")
@@ -396,7 +396,7 @@ def test_evaluation_can_be_greedy_and_longer_than_training(write_recipe, tmp_pat
     SEEN.clear()
     path = write_recipe(
         "grpo",
-        reward_funcs=["tests.test_training:_seen"],
+        reward_funcs=["tests.training.test_training:_seen"],
         max_steps=2,
         max_completion_length=4,
         learning_rate=0.0,
@@ -501,8 +501,8 @@ def test_going_back_to_a_checkpoint_holds_after_an_interruption(
     assert {path.name for path in run.glob("checkpoint-*")} == {"checkpoint-2", "checkpoint-3"}
     interrupted("")
     grpo.main([write_recipe("grpo", **named)])
-    going = [line for line in log_lines(run) if line.startswith("going on from")]
-    assert going == [f"going on from {run / 'checkpoint-2'}", f"going on from {run / 'checkpoint-3'}"]
+    going = [line for line in log_lines(run) if line.startswith("resuming from")]
+    assert going == [f"resuming from {run / 'checkpoint-2'}", f"resuming from {run / 'checkpoint-3'}"]
     assert not (run / "_abandoned-2").exists()
     assert [entry["step"] for entry in metrics(run)] == [1, 2, 3, 4, 5, 6]
     steps = [(start["step"], start["settings"]) for start in json.loads((run / "run.json").read_text())["continued"]]

@@ -19,7 +19,7 @@ from r1_recipes.runs import checkpoints
 from r1_recipes.training import stopping
 from tests.conftest import log_lines, metrics, weights
 
-ROOT = Path(__file__).parents[1]
+ROOT = Path(__file__).parents[2]
 STEPS = 12
 
 
@@ -76,13 +76,13 @@ def test_ctrl_c_saves_and_the_same_command_goes_on(
     assert "stopping after this step, with a checkpoint" in capfd.readouterr().err
     # The step it was in is not one that save_steps would save.
     assert {folder.name for folder in run.glob("checkpoint-*")} == {"checkpoint-4", "checkpoint-5"}
-    assert log_lines(run)[-1] == "stopped at step 5; the same command goes on from there"
+    assert log_lines(run)[-1] == "stopped at step 5; the same command continues from there"
     assert not list(run.glob("*.safetensors"))
     assert handlers == [signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)]
 
     interrupted("")
     grpo.main([path])
-    assert f"going on from {run / 'checkpoint-5'}" in log_lines(run)
+    assert f"resuming from {run / 'checkpoint-5'}" in log_lines(run)
     if "use_peft" in changes:
         assert [entry["step"] for entry in metrics(run)] == list(range(1, 10))
         return
@@ -141,7 +141,7 @@ def test_a_second_ctrl_c_stops_at_once(
     with pytest.raises(SystemExit) as ended:
         grpo.main([path])
     assert ended.value.code == 130
-    assert "stopped at once; the same command goes on from the newest checkpoint" in capfd.readouterr().err
+    assert "stopped at once; the same command continues from the newest checkpoint" in capfd.readouterr().err
     assert [folder.name for folder in (tmp_path / "run").glob("checkpoint-*")] == ["checkpoint-2"]
     assert signal.getsignal(signal.SIGINT) is before
     interrupted("")
@@ -169,7 +169,7 @@ def test_without_checkpoints_nothing_is_promised(
     assert ended.value.code == 130
     assert "without a checkpoint, since save_strategy is 'no'" in capfd.readouterr().err
     assert not list((tmp_path / "run").glob("checkpoint-*"))
-    assert "goes on from there" not in log_lines(tmp_path / "run")[-1]
+    assert "continues from there" not in log_lines(tmp_path / "run")[-1]
     interrupted("")
     grpo.main([path])
     assert [entry["step"] for entry in metrics(tmp_path / "run")] == [1, 2, 3, 4, 5, 6]
@@ -254,12 +254,12 @@ def test_kill_and_ctrl_c_of_the_whole_process_group(
     grpo.main([torn_path])
     lines = log_lines(torn_run)
     assert any(f"checkpoint-{newest} is torn (model.safetensors is 4000 bytes long" in line for line in lines)
-    assert f"going on from {torn_run / f'checkpoint-{before}'}" in lines
+    assert f"resuming from {torn_run / f'checkpoint-{before}'}" in lines
     killed_path = write_recipe("grpo", name="killed", output_dir=str(killed_run), **changes)
     grpo.main([killed_path])
-    assert f"going on from {killed_run / f'checkpoint-{newest}'}" in log_lines(killed_run)
+    assert f"resuming from {killed_run / f'checkpoint-{newest}'}" in log_lines(killed_run)
     grpo.main([stopped_path])
-    assert f"going on from {stopped_run / f'checkpoint-{step}'}" in log_lines(stopped_run)
+    assert f"resuming from {stopped_run / f'checkpoint-{step}'}" in log_lines(stopped_run)
 
     grpo.main([write_recipe("grpo", name="whole", output_dir=str(whole), **changes)])
     for run in (killed_run, torn_run, stopped_run):
@@ -280,7 +280,7 @@ def test_sft_killed_in_mid_run_ends_as_if_it_never_was(
     assert not (killed_run / "model.safetensors").exists()
 
     sft.main([path])
-    assert any(line.startswith(f"going on from {killed_run / 'checkpoint-'}") for line in log_lines(killed_run))
+    assert any(line.startswith(f"resuming from {killed_run / 'checkpoint-'}") for line in log_lines(killed_run))
     sft.main([write_recipe("sft", name="whole", output_dir=str(whole), **changes)])
     assert_same_run(killed_run, whole)
 

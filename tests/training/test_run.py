@@ -159,7 +159,7 @@ def test_an_output_dir_that_cannot_be_written_is_one_line(
 
 def test_one_process_at_a_time(write_recipe: Callable[..., str], tmp_path: Path, capsys: pytest.CaptureFixture) -> None:
     run = tmp_path / "run"
-    code = "import sys; from pathlib import Path; from r1_recipes import locks; locks.hold(Path(sys.argv[1])); print(); sys.stdin.read()"
+    code = "import sys, pathlib; from r1_recipes.common import locks; locks.hold(pathlib.Path(sys.argv[1])); print(); sys.stdin.read()"
     holder = subprocess.Popen([sys.executable, "-c", code, str(run)], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
     holder.stdout.readline()
     try:
@@ -497,7 +497,7 @@ def test_what_the_machine_changed_is_on_record_and_no_change_of_settings(
 def test_a_tracker_that_is_not_installed(write_recipe: Callable[..., str], monkeypatch: pytest.MonkeyPatch, tracker: str) -> None:
     pretend_installed(monkeypatch, absent=(tracker,))
     with pytest.raises(RecipeError, match=rf"report_to: {tracker} is not installed; pip install -c constraints.txt -e '.\[{tracker}\]'"):
-        checks.check_trackers(loaded(write_recipe("grpo", report_to=[tracker])))
+        trackers.check_trackers(loaded(write_recipe("grpo", report_to=[tracker])))
 
 
 def test_wandb_without_a_key_runs_offline_and_says_so(
@@ -693,7 +693,7 @@ def test_the_processes_of_a_host_report_once(tmp_path: Path) -> None:
     worker = tmp_path / "worker.py"
     worker.write_text(
         "import os, sys, time\n"
-        "from r1_recipes import runtime\n"
+        "from r1_recipes.common import console\n"
         "from r1_recipes.common.errors import RecipeError\n"
         "with console.reported_errors():\n"
         "    if sys.argv[1] in ('all', os.environ['LOCAL_RANK']):\n"
@@ -759,11 +759,11 @@ def test_a_recipe_that_starts_where_another_ends_says_which_to_run_first(write_r
     with pytest.raises(SystemExit) as stopped:
         sft.main([path])
     assert stopped.value.code == 2
-    assert f"model_name_or_path: outputs/chain/first is not here yet; it is what {before} leaves" in capsys.readouterr().err
+    assert f"model_name_or_path: outputs/chain/first does not exist yet. Fix: run {before} first" in capsys.readouterr().err
     data = write_recipe("sft", "data", dataset_name="outputs/chain/first/dataset", output_dir=str(tmp_path / "data"))
     with pytest.raises(SystemExit):
         sft.main([data])
-    assert f"dataset_name: outputs/chain/first/dataset is not here yet; it is what {before} leaves" in capsys.readouterr().err
+    assert f"dataset_name: outputs/chain/first/dataset does not exist yet. Fix: run {before} first" in capsys.readouterr().err
     assert not (tmp_path / "after").exists()
 
 

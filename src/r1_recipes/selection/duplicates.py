@@ -2,10 +2,8 @@
 
 Text is normalised first: Unicode NFKC, then case folding. A **word** is a run of letters, digits and the marks that belong to them;
 every character of a script that is written without spaces (Chinese, Japanese, Thai, Lao, Burmese, Khmer) is a word of its own. A
-**sign** is any other character but white space and ordinary punctuation, so that ``3 + 4`` and ``3 - 4`` differ where signs count:
-brackets and operators are signs, while commas, full stops, colons, quotation marks, ``$`` and ``\\`` are not.
-
-Of an n-gram only an 8-byte hash is kept. Importing this imports neither torch nor datasets.
+**sign** is any other character but white space and ordinary punctuation: brackets and operators are signs, while commas, full stops,
+colons, quotation marks, ``$`` and ``\\`` are not. Of an n-gram only an 8-byte hash is kept.
 """
 
 from __future__ import annotations
@@ -15,15 +13,12 @@ import re
 import unicodedata
 from array import array
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from r1_recipes.common.errors import RecipeError, install_hint, unknown_name
 from r1_recipes.common.messages import message_text
 from r1_recipes.data.sources import load_rows
-
-if TYPE_CHECKING:
-    from datasketch import MinHash
+from r1_recipes.selection.rules import Deduplicate, EvaluationSet
 
 # Thai to Lao, Burmese, Khmer, kana, Han.
 _UNSPACED = "\u0e00-\u0eff\u1000-\u109f\u1780-\u17ff\u3005-\u3007\u3041-\u30ff\u3400-\u4dbf\u4e00-\u9fff\uf900-\ufaff\U00020000-\U0003ffff"
@@ -44,23 +39,23 @@ _PERMUTATIONS = 128
 _MISSED = 0.001
 
 
-def normalise(text: str) -> str:
-    """NFKC and case folding, without characters of no width; NFKC again, since folding may leave what it would compose."""
+def _normalise(text: str) -> str:
+    """NFKC again after case folding, which may leave what it would compose."""
     return unicodedata.normalize("NFKC", unicodedata.normalize("NFKC", _UNSEEN.sub("", text)).casefold())
 
 
 def words(text: str) -> list[str]:
-    """The words of a text (see the module), normalised: ``"Tom's 2,500 x²"`` gives ``tom``, ``s``, ``2``, ``500``, ``x2``."""
-    return _WORDS.findall(normalise(text))
+    """The words of a text, normalised: ``"Tom's 2,500 x²"`` gives ``tom``, ``s``, ``2``, ``500``, ``x2``."""
+    return _WORDS.findall(_normalise(text))
 
 
 def units(text: str) -> list[str]:
-    """The words and signs of a text (see the module), normalised."""
-    return _UNITS.findall(normalise(text))
+    """The words and signs of a text, normalised."""
+    return _UNITS.findall(_normalise(text))
 
 
 def n_gram_hashes(sequence: Sequence[str], n: int) -> set[int]:
-    """A 64-bit hash of every run of ``n`` entries; empty where there are fewer."""
+    """A 64-bit hash of every run of ``n`` entries; empty if there are fewer."""
     return {_hash(sequence[i : i + n]) for i in range(len(sequence) - n + 1)}
 
 
@@ -70,41 +65,22 @@ def _hash(sequence: Sequence[str]) -> int:
     return int.from_bytes(hashlib.blake2b(data, digest_size=8).digest(), "big")
 
 
-@dataclass(frozen=True)
-class EvaluationSet:
-    """One evaluation set that training questions must not come from.
+def evaluation_questions(source: EvaluationSet, hub: str = "huggingface") -> list[str]:
+    """The questions of an evaluation set.
 
-    Attributes:
-        id: as ``dataset_name`` takes it: a hub id, a file or a folder.
-        split: split name.
-        config: configuration of a hub dataset.
-        column: column of the question, text or a conversation (whose user messages count); ``None``: the first there is of
-            ``question``, ``problem``, ``prompt``, ``Question``.
-        revision: revision of a hub dataset.
+    Raises:
+        RecipeError: it cannot be read, has no such column, or the column holds no words.
     """
-
-    id: str
-    split: str = "test"
-    config: str | None = None
-    column: str | None = None
-    revision: str | None = None
-
-    def questions(self, hub: str = "huggingface") -> list[str]:
-        """The questions of this set.
-
-        Raises:
-            RecipeError: it cannot be read, has no such column, or the column holds no words.
-        """
-        rows = load_rows(self.id, self.split, config=self.config, revision=self.revision, hub=hub)
-        column = self.column or next((name for name in _QUESTION_COLUMNS if name in rows.column_names), None)
-        if column is None:
-            raise RecipeError(f"{self.id}: column: name the question's; the columns there are: {', '.join(rows.column_names)}")
-        if column not in rows.column_names:
-            raise RecipeError(f"{self.id}: " + unknown_name("column", column, rows.column_names))
-        texts = [_text(value) for value in rows[column]]
-        if not any(map(words, texts)):
-            raise RecipeError(f"{self.id}: column {column!r} of split {self.split!r} holds no words in its {len(texts)} rows")
-        return texts
+    rows = load_rows(source.id, source.split, config=source.config, revision=source.revision, hub=hub)
+    column = source.column or next((name for name in _QUESTION_COLUMNS if name in rows.column_names), None)
+    if column is None:
+        raise RecipeError(f"{source.id}: column: name the question's; the columns there are: {', '.join(rows.column_names)}")
+    if column not in rows.column_names:
+        raise RecipeError(f"{source.id}: " + unknown_name("column", column, rows.column_names))
+    texts = [_text(value) for value in rows[column]]
+    if not any(map(words, texts)):
+        raise RecipeError(f"{source.id}: column {column!r} of split {source.split!r} holds no words in its {len(texts)} rows")
+    return texts
 
 
 def _text(value: Any) -> str:
@@ -120,9 +96,6 @@ class Decontaminator:
     A question of fewer than ``n`` words is compared whole, signs included, with the questions of the same kind: ``3 + 4 = ?`` is
     not ``3 * 4 = ?``. One without any word or sign is never found. Questions that a program writes from one sentence share that
     sentence: against an evaluation set of the same sentence all of them are found.
-
-    Args:
-        n: words of an n-gram.
     """
 
     def __init__(self, n: int) -> None:
@@ -136,7 +109,7 @@ class Decontaminator:
             known |= self._hashes(question)
 
     def sources(self, question: str) -> list[str]:
-        """The names of the evaluation sets that ``question`` overlaps with; empty where it is clean."""
+        """The names of the evaluation sets that ``question`` overlaps with."""
         hashes = self._hashes(question)
         return [name for name, known in self._known.items() if not hashes.isdisjoint(known)]
 
@@ -152,68 +125,57 @@ class Decontaminator:
 class Deduplicator:
     """Which questions were there before. Each is compared with those that were kept, so the first of a kind stays.
 
-    Args:
-        exact: refuse a question that differs from a kept one in white space alone.
-        near: refuse one whose n-grams of words and signs have at least this Jaccard similarity (over 0, at most 1) with those of a
-            kept one; ``None``: none. Candidates come from MinHash with locality-sensitive hashing, which misses no more than one in a
-            thousand pairs at the threshold (from 0.06 up) and fewer above it; the exact similarity decides. A question of fewer than
-            ``n`` words and signs is one n-gram, so that it is only like an equal one; one without any is never a near duplicate.
-        n: words and signs of an n-gram.
+    ``exact`` refuses a question that differs from a kept one in white space alone; ``near`` one whose n-grams of words and signs have
+    at least this Jaccard similarity with those of a kept one. Candidates come from MinHash with locality-sensitive hashing, which
+    misses no more than one in a thousand pairs at the threshold (from 0.06 up) and fewer above it; the exact similarity decides. A
+    question of fewer than ``n_grams`` words and signs is one n-gram; one without any is never a near duplicate.
 
     Raises:
         RecipeError: ``near`` is asked for, and its package is not installed.
     """
 
-    def __init__(self, *, exact: bool, near: float | None, n: int) -> None:
-        self.near, self.n = near, n
-        self._texts: set[int] | None = set() if exact else None
+    def __init__(self, rules: Deduplicate) -> None:
+        self._rules = rules
+        self._texts: set[int] = set()
         self._n_grams: list[array] = []
-        if near is not None:
+        if rules.near is not None:
             try:
                 from datasketch import MinHash, MinHashLSH
             except ImportError as error:
                 raise RecipeError(f"deduplicate: near needs the package datasketch; {install_hint('generate')}") from error
-            self._index = MinHashLSH(num_perm=_PERMUTATIONS, params=_bands(near))
+            self._index = MinHashLSH(num_perm=_PERMUTATIONS, params=_bands(rules.near))
             # The n-grams are hashes already. Copies share the permutations, which take longer to draw than a question to read.
-            self._empty = MinHash(num_perm=_PERMUTATIONS, hashfunc=_low_bits)
+            self._empty = MinHash(num_perm=_PERMUTATIONS, hashfunc=lambda n_gram: n_gram & 0xFFFFFFFF)
 
     def add(self, question: str) -> bool:
         """Remember a question. ``False``: it was there before, and is not remembered."""
         key = _hash(question.split())
-        if self._texts is not None and key in self._texts:
+        if self._rules.exact and key in self._texts:
             return False
-        if self.near is not None:
+        if self._rules.near is not None:
             found = units(question)
-            n_grams = n_gram_hashes(found, self.n) or ({_hash(found)} if found else set())
-            if n_grams:
-                sketch = self._empty.copy()
-                sketch.update_batch(n_grams)
-                if self._is_near(n_grams, sketch):
-                    return False
-                self._index.insert(len(self._n_grams), sketch)
-                self._n_grams.append(array("Q", n_grams))
-        if self._texts is not None:
+            n_grams = n_gram_hashes(found, self._rules.n_grams) or ({_hash(found)} if found else set())
+            if n_grams and not self._add_n_grams(n_grams):
+                return False
+        if self._rules.exact:
             self._texts.add(key)
         return True
 
-    def _is_near(self, n_grams: set[int], sketch: MinHash) -> bool:
+    def _add_n_grams(self, n_grams: set[int]) -> bool:
+        sketch = self._empty.copy()
+        sketch.update_batch(n_grams)
         for number in self._index.query(sketch):
             known = self._n_grams[number]
             shared = sum(n_gram in n_grams for n_gram in known)
             # A quotient is rounded to the number that a recipe's 0.55 is; 0.55 * 20 is above 11.
-            if shared / (len(n_grams) + len(known) - shared) >= self.near:
-                return True
-        return False
-
-
-def _low_bits(n_gram: int) -> int:
-    return n_gram & 0xFFFFFFFF
+            if shared / (len(n_grams) + len(known) - shared) >= self._rules.near:
+                return False
+        self._index.insert(len(self._n_grams), sketch)
+        self._n_grams.append(array("Q", n_grams))
+        return True
 
 
 def _bands(near: float) -> tuple[int, int]:
     """Bands and rows of the index: as many rows (fewer useless candidates) as keep a pair at the threshold from being missed."""
-    rows = max(
-        (r for r in range(1, _PERMUTATIONS // 2 + 1) if (1 - near**r) ** (_PERMUTATIONS // r) <= _MISSED),
-        default=1,
-    )
+    rows = max((r for r in range(1, _PERMUTATIONS // 2 + 1) if (1 - near**r) ** (_PERMUTATIONS // r) <= _MISSED), default=1)
     return _PERMUTATIONS // rows, rows

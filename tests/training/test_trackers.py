@@ -10,7 +10,6 @@ import subprocess
 import sys
 from collections.abc import Iterator
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -193,15 +192,3 @@ def test_few_texts_long_ones_and_none_with_rewards() -> None:
     # 10,004 characters: the first and the last 2,000 are kept
     assert text.endswith("completion:\n\n    ```\n    " + "a" * 1996 + "\n    [… 6,004 …]\n    " + "b" * 2000)
     assert trackers.completions_text(logs(2), None).count("completion:") == 2
-
-
-def test_without_tensorboard_or_completions_nothing_is_added() -> None:
-    transformers = pytest.importorskip("transformers")
-    added: list[Any] = []
-    for board, log in ((False, True), (True, False)):
-        callbacks = [object.__new__(transformers.integrations.TensorBoardCallback)] if board else []
-        trainer = SimpleNamespace(
-            callback_handler=SimpleNamespace(callbacks=callbacks), args=SimpleNamespace(log_completions=log), add_callback=added.append
-        )
-        trackers.show_completions(trainer)
-    assert added == []

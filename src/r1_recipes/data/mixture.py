@@ -1,0 +1,170 @@
+"""``dataset_mixture``: open-r1's mixture of datasets, checked, loaded and shuffled."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from r1_recipes.common.errors import RecipeError, unknown_name
+from r1_recipes.data.mapping import LoadReport
+from r1_recipes.data.sources import CsvStyle, load_rows
+
+if TYPE_CHECKING:
+    from datasets import Dataset
+
+CSV_KEYS = ("csv_separator", "csv_encoding", "csv_decimal")
+_INHERITED = ("task_config", *CSV_KEYS)
+
+
+@dataclass(frozen=True)
+class Part:
+    """One dataset of a mixture.
+
+    Attributes:
+        weight: the share of its own rows that it contributes.
+        task: its rows' constant column ``task``.
+        system_prompt: its own instruction; ``None``: the response format's.
+    """
+
+    id: str
+    config: str | None = None
+    revision: str | None = None
+    split: str = "train"
+    columns: list[str] | None = None
+    weight: float = 1.0
+    mapper: str | None = None
+    mapper_config: dict[str, Any] | None = None
+    task: str | None = None
+    system_prompt: str | None = None
+    task_config: dict[str, Any] | None = None
+    csv_separator: str | None = None
+    csv_encoding: str = "utf-8"
+    csv_decimal: str = "."
+
+
+@dataclass(frozen=True)
+class Mixture:
+    """The parts, the seed of the one shuffle, and what of it is the test split: a share below 1, or a number of rows."""
+
+    datasets: list[Part]
+    seed: int = 0
+    test_split_size: float | None = None
+
+
+def read_mixture(args: Any) -> Mixture:
+    """The recipe's mixture, with what its parts leave to the recipe filled in.
+
+    Raises:
+        RecipeError: names the part and the key.
+    """
+    told = args.dataset_mixture
+    if not isinstance(told, dict) or not isinstance(told.get("datasets"), list) or not told["datasets"]:
+        raise RecipeError(f"dataset_mixture: needs datasets: a list of mappings with id, found {told!r}")
+    _check_keys("dataset_mixture", told, Mixture)
+    seed, size = told.get("seed", 0), told.get("test_split_size")
+    if not isinstance(seed, int) or isinstance(seed, bool):  # without one, training and test split would be two different draws
+        raise RecipeError(f"dataset_mixture: seed: a whole number, found {seed!r}")
+    if size is not None and not _is_number(size):
+        raise RecipeError(f"dataset_mixture: test_split_size: a share below 1 or a number of rows, found {size!r}")
+    parts = [_read_part(part, f"dataset_mixture: dataset {number}", args) for number, part in enumerate(told["datasets"], start=1)]
+    return Mixture(parts, seed, size)
+
+
+def _read_part(told: Any, where: str, args: Any) -> Part:
+    if not isinstance(told, dict) or "id" not in told:
+        raise RecipeError(f"{where}: needs id, found {told!r}")
+    _check_keys(where, told, Part)
+    weight = told.get("weight", 1.0)
+    if not _is_number(weight) or not 0 < weight <= 1:
+        raise RecipeError(f"{where} ({told['id']}): weight is the share of its rows, over 0 and at most 1; found {weight!r}")
+    for key, least in (("task", 1), ("system_prompt", 0)):
+        if key in told and (not isinstance(told[key], str) or len(told[key]) < least):
+            raise RecipeError(f"{where} ({told['id']}): {key}: a text, found {told[key]!r}")
+    return Part(**{**{key: getattr(args, key) for key in _INHERITED}, **told})
+
+
+def _check_keys(where: str, told: dict[str, Any], kind: type) -> None:
+    known = [field.name for field in dataclasses.fields(kind)]
+    for key in told:
+        if key not in known:
+            raise RecipeError(f"{where}: " + unknown_name("key", key, known))
+
+
+def _is_number(value: Any) -> bool:
+    return isinstance(value, int | float) and not isinstance(value, bool)
+
+
+def load_mixture(
+    mixture: Mixture,
+    hub: str,
+    map_rows: Callable[..., Dataset],
+    report: LoadReport,
+    *,
+    with_tasks: bool,
+    rows: Sequence[Dataset] | None = None,
+) -> Dataset:
+    """All parts, mapped and shuffled.
+
+    DeepSeek-R1's second SFT (arXiv:2501.12948, section 2.3.3), about 600,000 reasoning and 200,000 general examples, is two parts: the
+    first with the mapper of its traces, the second with ``mapper: conversations``, ``mapper_config: {well_formed: false}`` and
+    ``system_prompt: ""``, and a ``weight`` for whichever set is larger than 3 to 1 asks for.
+
+    Args:
+        hub: where parts that are not local come from.
+        map_rows: maps a part's source rows; takes them, the part's id, ``part``, and ``indices``: where each stands in its source.
+        report: says why no row is left.
+        with_tasks: rows get a column ``task`` if any part has one: the part's own, else the row's, else ``""``.
+        rows: source rows to use instead of loading them, one dataset a part, each taken whole.
+    """
+    import numpy  # heavy
+    from datasets import concatenate_datasets
+
+    combined = []
+    for number, part in enumerate(mixture.datasets, start=1):
+        where, indices = f"dataset_mixture: dataset {number}", None
+        source = rows[number - 1] if rows is not None else _source(part, hub, where)
+        if rows is None and part.weight < 1:
+            indices = numpy.random.default_rng(mixture.seed).permutation(len(source))[: round(part.weight * len(source))]
+            source = source.select(indices)
+        combined.append(map_rows(source, part.id, part=part, indices=indices))
+        if not len(combined[-1]):
+            raise RecipeError(f"{where} ({part.id}, weight {part.weight}): no row is left: {report}")
+    if with_tasks and any(part.task or "task" in dataset.column_names for part, dataset in zip(mixture.datasets, combined, strict=True)):
+        combined = [_with_task(dataset, part.task) for part, dataset in zip(mixture.datasets, combined, strict=True)]
+    try:
+        return concatenate_datasets(combined).shuffle(seed=mixture.seed)
+    except ValueError as error:  # datasets names the column and its types
+        raise RecipeError(f"dataset_mixture: the datasets' columns do not agree: {error}") from error
+
+
+def _source(part: Part, hub: str, where: str) -> Dataset:
+    style = CsvStyle(part.csv_separator, part.csv_encoding, part.csv_decimal)
+    options = {"config": part.config, "revision": part.revision, "hub": hub, "task_config": part.task_config}
+    source = load_rows(part.id, part.split, csv_style=style, **options)
+    for column in part.columns or ():
+        if column not in source.column_names:
+            raise RecipeError(f"{where}: " + unknown_name(f"column of {part.id}", column, source.column_names))
+    return source.select_columns(part.columns) if part.columns else source
+
+
+def _with_task(dataset: Dataset, task: str | None) -> Dataset:
+    if task is None and "task" in dataset.column_names:
+        return dataset
+    if "task" in dataset.column_names:
+        dataset = dataset.remove_columns("task")
+    return dataset.add_column("task", [task or ""] * len(dataset))
+
+
+def held_out_rows(mixture: Mixture, count: int) -> int:
+    """How many of ``count`` shuffled rows, the first ones, are the test split.
+
+    Raises:
+        RecipeError: none are left on one side.
+    """
+    size = mixture.test_split_size
+    found = round(size * count) if size < 1 else int(size)
+    if not 0 < found < count:
+        raise RecipeError(f"dataset_mixture: test_split_size {size!r} leaves no rows on one side of {count}")
+    return found

@@ -1,0 +1,205 @@
+"""Mapped rows -> the trainers' columns: prompts, targets, and the limits on their length."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from r1_recipes.common.errors import RecipeError
+from r1_recipes.data.mappers import SkipRow
+from r1_recipes.prompts.formats import ResponseFormat
+
+# Fields of a mapper that become no column.
+_NO_COLUMN = {
+    "grpo": {"question", "reasoning", "response", "messages", "well_formed"},
+    "generate": {"messages", "well_formed"},
+}
+_SLOT = re.compile(r"\{([^{}\n]+)\}")
+_TOKENIZED_AT_ONCE = 64  # texts; a long one's encoding takes some 100 bytes a token
+
+
+def build_prompt(question: str, fmt: ResponseFormat, few_shot: list[dict[str, str]] | None = None) -> list[dict[str, str]]:
+    """The conversation that the model answers: instruction, worked turns, question.
+
+    Args:
+        question: the user's words.
+        fmt: writes the instruction and the worked turns.
+        few_shot: mappings with ``question``, ``reasoning`` and ``answer``.
+
+    Raises:
+        RecipeError: a worked turn lacks a key or cannot be rendered.
+    """
+    messages = [{"role": "system", "content": fmt.system_prompt}] if fmt.system_prompt else []
+    for number, turn in enumerate(few_shot or [], start=1):
+        if not isinstance(turn, dict) or set(turn) != {"question", "reasoning", "answer"}:
+            raise RecipeError(f"few_shot: entry {number} needs question, reasoning and answer, found {turn!r}")
+        try:
+            worked = fmt.render(str(turn["reasoning"]), str(turn["answer"]))
+        except ValueError as error:
+            raise RecipeError(f"few_shot: entry {number}: {error}") from error
+        messages += [{"role": "user", "content": str(turn["question"])}, {"role": "assistant", "content": worked}]
+    return [*messages, {"role": "user", "content": question}]
+
+
+@dataclass(frozen=True)
+class Renderer:
+    """Writes the rows of one dataset.
+
+    Attributes:
+        args: :class:`~r1_recipes.recipe.types.RecipeArguments`.
+        fmt: the response format, with the dataset's own instruction.
+        method: ``grpo``, ``generate``, ``sft`` or ``distill``.
+        tokenizer: measures prompts and solutions.
+        own_prompts: prompts are the rows' own conversations, without the recipe's instruction.
+        text_pairs: rows are a prompt and a completion, both text, and stay as they are.
+    """
+
+    args: Any
+    fmt: ResponseFormat
+    method: str
+    tokenizer: Any
+    own_prompts: bool = False
+    text_pairs: bool = False
+
+    def __call__(self, rows: Sequence[dict[str, Any]], mapped: Sequence[dict[str, Any] | SkipRow]) -> list[dict[str, Any] | SkipRow]:
+        """The columns of each row, or why it cannot be used.
+
+        Args:
+            rows: the source rows.
+            mapped: what the mapper made of each.
+        """
+        found = list(mapped)
+        usable = [(index, fields) for index, fields in enumerate(mapped) if isinstance(fields, dict)]
+        prompts = [fields["prompt"] if self.text_pairs else self._prompt(fields, rows[index]) for index, fields in usable]
+        too_long = self._over_limits(prompts, [self._reference(fields) for _, fields in usable])
+        for (index, fields), prompt, reason in zip(usable, prompts, too_long, strict=True):
+            try:
+                found[index] = reason or self._columns(prompt, fields)
+            except SkipRow as reason:
+                found[index] = reason
+        return found
+
+    def _prompt(self, fields: dict[str, Any], row: dict[str, Any]) -> list[dict[str, str]]:
+        question, history = fields["question"], fields.get("messages") or []
+        system = [turn for turn in history if turn["role"] == "system"]
+        earlier = [turn for turn in history if turn["role"] != "system"]
+        template = getattr(self.args, "prompt_template", None) if self.method == "generate" else None
+        if template is not None:
+            question = _filled(template, {**row, **fields})
+        elif earlier:
+            question = earlier[-1]["content"]
+        if self.own_prompts:
+            return [*system, *earlier]
+        *opening, last = build_prompt(question, self.fmt, self.args.few_shot)
+        # The recipe's instruction says what shape is wanted; without one, the row's own stands.
+        if not self.fmt.system_prompt:
+            opening = [*system, *opening]
+        return [*opening, *earlier[:-1], last]
+
+    def _reference(self, fields: dict[str, Any]) -> str:
+        """What ``max_solution_tokens`` limits."""
+        if self.text_pairs:
+            return fields["completion"]
+        response = fields.get("response") if self.method == "sft" else None
+        return response or "\n".join((fields.get("reasoning") or "", fields.get("solution") or "")).strip()
+
+    def _over_limits(self, prompts: list[list[dict[str, str]] | str], references: list[str]) -> list[SkipRow | None]:
+        reasons: list[SkipRow | None] = [None] * len(prompts)
+        limit = self.args.max_solution_tokens
+        if limit is not None:
+            lengths = _lengths(references, lambda batch: _token_counts(batch, self.tokenizer))
+            reasons = [SkipRow(f"solution over max_solution_tokens {limit}") if length > limit else None for length in lengths]
+        limit = self.args.max_prompt_tokens
+        if limit is not None:
+            for index, length in enumerate(_lengths(prompts, self._prompt_lengths)):
+                if length > limit:
+                    reasons[index] = SkipRow(f"prompt over max_prompt_tokens {limit}")
+        return reasons
+
+    def _prompt_lengths(self, prompts: list) -> list[int]:
+        if self.text_pairs:
+            return [len(ids) for ids in self.tokenizer(prompts)["input_ids"]]
+        texts = self.tokenizer.apply_chat_template(prompts, add_generation_prompt=True, tokenize=False)
+        # The instruction before the questions is counted once: no token crosses a special one.
+        common = os.path.commonprefix(texts)  # noqa: RUF071  character by character is what is wanted
+        cut = max((common.rfind(token) for token in self.tokenizer.get_added_vocab()), default=-1)
+        if cut > 0:
+            start, whole, *rest = _token_counts([common[:cut], texts[0], *(text[cut:] for text in texts)], self.tokenizer)
+            if start + rest[0] == whole:
+                return [start + length for length in rest]
+        return _token_counts(texts, self.tokenizer)
+
+    def _columns(self, prompt: list[dict[str, str]] | str, fields: dict[str, Any]) -> dict[str, Any]:
+        if self.text_pairs:
+            return fields
+        if self.method == "distill":
+            return {"prompt": prompt}
+        if self.method in _NO_COLUMN:
+            return {"prompt": prompt, **{key: value for key, value in fields.items() if key not in _NO_COLUMN[self.method]}}
+        response = fields.get("response")
+        target = _target(fields, self.fmt) if response is None else _response(response, fields.get("well_formed", True), self.fmt)
+        task = {"task": fields["task"]} if "task" in fields else {}
+        return {"prompt": prompt, "completion": [{"role": "assistant", "content": target}], **task}
+
+
+def _lengths(values: list, count: Callable[[list], list[int]]) -> Iterator[int]:
+    for start in range(0, len(values), _TOKENIZED_AT_ONCE):
+        yield from count(values[start : start + _TOKENIZED_AT_ONCE])
+
+
+def _token_counts(texts: list[str], tokenizer: Any) -> list[int]:
+    return [len(ids) for ids in tokenizer(texts, add_special_tokens=False)["input_ids"]]
+
+
+def _filled(template: str, values: dict[str, Any]) -> str:
+    """The template with ``{name}`` replaced if that is a name of ``values``; any other brace is text (LaTeX has many)."""
+
+    def text(slot: re.Match) -> str:
+        if slot[1] not in values:
+            return slot[0]
+        value = values[slot[1]]
+        if isinstance(value, str):
+            return value
+        return "" if value is None else json.dumps(value, ensure_ascii=False, default=str)
+
+    return _SLOT.sub(text, template)
+
+
+def _target(fields: dict[str, Any], fmt: ResponseFormat) -> str:
+    if not fields.get("reasoning"):
+        raise SkipRow("no reasoning to train on")
+    try:
+        # A prefill may say more than the layout does; the target is the whole turn, as it will stand after the prompt.
+        return fmt.full_text(fmt.render_completion(fields["reasoning"], fields.get("answer") or fields["solution"]))
+    except ValueError:
+        raise SkipRow(f"reasoning or answer cannot be written in format {fmt.name!r}") from None
+
+
+def _response(response: str, well_formed: bool, fmt: ResponseFormat) -> str:
+    """A turn that the source has whole, as it will stand after the prompt: as it is, but for the words of a prefill."""
+    if not response.strip():
+        raise SkipRow("no response to train on")
+    turn = _with_prefill(response, fmt)
+    if well_formed and (turn is None or not fmt.parse(turn.removeprefix(fmt.prefill)).well_formed):
+        raise SkipRow(f"response is not in format {fmt.name!r}")
+    if turn is None:
+        raise SkipRow(f"response does not start with the prefill {fmt.prefill!r}")
+    return turn
+
+
+def _with_prefill(response: str, fmt: ResponseFormat) -> str | None:
+    """``response`` with the format's prefill in front; ``None`` if it starts otherwise."""
+    if response.startswith(fmt.prefill):
+        return response
+    if not fmt.reasoning_tags or not fmt.prefill.rstrip().endswith(fmt.reasoning_tags[0]):
+        return None
+    opening, closing = fmt.reasoning_tags
+    # A server whose template opens the reasoning gives what follows; any other data opens it with the tag alone.
+    rest = response.lstrip().removeprefix(opening)
+    if closing not in rest or opening in rest:
+        return None
+    return fmt.prefill + (rest.lstrip() if fmt.prefill[-1:].isspace() else rest)

@@ -1,0 +1,160 @@
+"""The one judge: a model behind an OpenAI-compatible server whose reply ends in a score.
+
+A score is ``Score: x`` up to the end of a line, or ``<score>x</score>`` anywhere. The last one that can be read counts.
+
+| a reply has | read as |
+|---|---|
+| ``Score: 8``, ``score = 8``, ``Score：8``, ``Final score: 8.``, ``(Score: 8)`` | 8 |
+| ``**Score:** 8``, ``**Score: 8**``, ``Score: `8` ``, ``Score: [[8]]``, ``Score:`` with ``8`` on the next line | 8 |
+| ``Score: 8/10``, ``Score: 8 out of 10``, ``<score>8/10</score>`` | 8; the scale is not divided by |
+| ``Score: -2``, ``Score: .5``, ``<score> .5 </score>`` | -2; 0.5; 0.5 |
+| ``Score: 7-8``, ``Score: 7 or 8``, ``Score: 7,5``, ``Score: 80%``, ``Score: 9e9``, ``Score: nan`` | refused: not one plain number |
+| ``Score: 8 because …``, ``'Score: 8', he wrote`` | refused: the line goes on, so it may be a quotation |
+| ``The score is 8``, ``8``, ``{"score": 8}``, ``underscore: 8`` | refused: another spelling |
+"""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import json
+import logging
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from r1_recipes.common.chat_client import ChatServer, Reply
+from r1_recipes.common.errors import RecipeError
+
+logger = logging.getLogger(__name__)
+
+SERVED = "openai:"
+"""What a recipe writes before the name of a judge, where a folder or hub id could stand as well."""
+
+# All repetitions are bounded or possessive, so that reading takes time in proportion to the reply.
+_NUMBER = r"([+-]?(?:[0-9]{1,9}(?:\.[0-9]{1,9})?|\.[0-9]{1,9}))(?:\s{0,2}(?:/|out of)\s{0,2}[0-9]{1,9})?"
+_SCORE = re.compile(
+    rf"<score>\s{{0,9}}{_NUMBER}\s{{0,9}}</score>"
+    rf"|(?<![^\W_])score[*_`]{{0,3}}\s{{0,4}}[:：=][*_`\[\s]{{0,8}}{_NUMBER}[]*_`).。 \t\r]*+$",
+    re.IGNORECASE | re.MULTILINE,
+)
+# A verdict stands at the end of a reply; how long one may be is for the server to say.
+_MAX_REPLY_CHARS = 20_000
+_SLOT = re.compile(r"\{([A-Za-z_]+)\}")
+
+
+def read_score(reply: str) -> float | None:
+    """The last score of a judge's reply, by the module's table; ``None`` if there is none."""
+    found = _SCORE.findall(reply.rstrip()[-_MAX_REPLY_CHARS:])
+    return float("".join(found[-1])) if found else None  # one of the two groups is empty
+
+
+def fill(prompt: str, slots: Mapping[str, str]) -> str:
+    """Write ``slots`` into a prompt's ``{name}``; other braces stay, and what is filled in is not filled in again."""
+    return without_surrogates(_SLOT.sub(lambda slot: slots.get(slot[1], slot[0]), prompt))
+
+
+def without_surrogates(text: str) -> str:
+    """Replace unpaired surrogates, which UTF-8 cannot encode, with U+FFFD."""
+    return text.encode("utf-16", "surrogatepass").decode("utf-16", "replace")
+
+
+@dataclass(frozen=True)
+class Opinion:
+    """What a judge or a reward model says of one text."""
+
+    score: float | None = None
+    error: str | None = None  # why the text is not judged
+    failed: bool = False  # a server that may yet judge it is at fault
+    truncated: bool = False  # only the end of the text was read
+
+
+class ScoreCache:
+    """Scores by the digest of their request, also in a JSON-lines file if there is one."""
+
+    def __init__(self, path: Path | None = None) -> None:
+        self._path = path
+        self.known: dict[str, float | None] = {}
+        if path is None or not path.is_file():
+            return
+        with path.open(encoding="utf-8", errors="replace") as lines:
+            for line in lines:
+                with contextlib.suppress(ValueError, LookupError, TypeError, RecursionError):  # cut off when the process was killed
+                    entry = json.loads(line)
+                    self.known[entry["request"]] = None if entry["score"] is None else float(entry["score"])
+
+    def add(self, request: str, score: float | None) -> None:
+        self.known[request] = score
+        if self._path is not None:
+            with self._path.open("a", encoding="utf-8") as file:
+                file.write("\n" + json.dumps({"request": request, "score": score}))  # the line before it may have no end
+
+
+@dataclass(frozen=True)
+class Judge:
+    """A model that rates texts, at ``OPENAI_BASE_URL``; a limit or temperature of ``None`` is the server's."""
+
+    model: str
+    max_concurrency: int = 16
+    max_tokens: int | None = None
+    temperature: float | None = None
+
+    @property
+    def server(self) -> ChatServer:
+        return ChatServer(self.model, max_concurrency=self.max_concurrency)
+
+    def ask(self, messages: Sequence[str], *, cache: ScoreCache | None = None, patience: int | None = None) -> list[Opinion]:
+        """One opinion a message, in order; equal messages, and those in ``cache``, are not asked about again.
+
+        Raises:
+            RecipeError: no address, the server refuses the model or the key, or ``patience`` requests in a row fail.
+        """
+        cache = ScoreCache() if cache is None else cache
+        digests = {message: self._digest(message) for message in messages}
+        asked = [message for message, digest in digests.items() if digest not in cache.known]
+        failed_in_a_row = 0
+
+        def on_reply(number: int, reply: Reply) -> None:
+            nonlocal failed_in_a_row
+            if reply.error is None:
+                failed_in_a_row = 0
+                cache.add(digests[asked[number]], read_score(reply.text))
+                return
+            failed_in_a_row += 1
+            if patience is not None and failed_in_a_row >= patience:
+                raise RecipeError(f"{failed_in_a_row} requests failed one after the other; the last: {reply.error}")
+
+        replies = self.server.chat(
+            [[{"role": "user", "content": message}] for message in asked],
+            max_tokens=self.max_tokens,
+            temperature=self.temperature,
+            on_reply=on_reply,
+        )
+        unjudged = {
+            message: Opinion(error=reply.error, failed=not reply.refused)
+            for message, reply in zip(asked, replies, strict=True)
+            if reply.error is not None
+        }
+        return [unjudged.get(message) or Opinion(cache.known[digests[message]]) for message in messages]
+
+    def _digest(self, message: str) -> str:
+        request = json.dumps([self.model, self.max_tokens, self.temperature, message])
+        return hashlib.sha256(request.encode()).hexdigest()[:32]
+
+
+def report_unjudged(where: str, opinions: Sequence[Opinion]) -> None:
+    """Warn about the completions of a batch that got no score.
+
+    Raises:
+        RecipeError: all of them failed.
+    """
+    failed = [row for row, opinion in enumerate(opinions) if opinion.error]
+    if failed:
+        text = f"{len(failed)} of {len(opinions)} completions are not judged; the first, row {failed[0]}: {opinions[failed[0]].error}"
+        if len(failed) == len(opinions):
+            raise RecipeError(f"{where}: {text}")
+        logger.warning("%s: %s", where, text)
+    unread = [row for row, opinion in enumerate(opinions) if opinion.score is None and not opinion.error]
+    if unread:
+        logger.warning("%s: %d of %d verdicts hold no score; the first is row %d", where, len(unread), len(opinions), unread[0])

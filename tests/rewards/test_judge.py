@@ -1,0 +1,132 @@
+"""The grammar of a judge's score, its prompt, and what it remembers."""
+
+from __future__ import annotations
+
+import json
+import math
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from r1_recipes.rewards.judge import Judge, ScoreCache, fill, read_score
+from tests.chat_server import chat_server, reply
+from tests.rewards import seconds
+
+
+@pytest.mark.parametrize(
+    ("text", "score"),
+    [
+        ("Score: 7", 7.0),
+        ("score = -2", -2.0),
+        ("score：8", 8.0),
+        ("Final score: 8.", 8.0),
+        ("(Score: 8)", 8.0),
+        ("_Score: 8_", 8.0),
+        ("Good.\n\n**Score: 7.5**\n", 7.5),
+        ("**Score:** 7/10.", 7.0),
+        ("**Score**: **8**", 8.0),
+        ("Score: `6`", 6.0),
+        ("Score: [[8]]", 8.0),
+        ("Score:\n8", 8.0),
+        ("Score: 8\r\nThat is all.", 8.0),
+        ("Score: 7 out of 10", 7.0),
+        ("<score>0.25</score>", 0.25),
+        ("<SCORE> .5 </SCORE>", 0.5),
+        ("I rate it <score> 3/5 </score> overall", 3.0),
+        # The last one that can be read counts.
+        ("Score: 3\nbut on reflection\nScore: 4", 4.0),
+        ("Score: 4\nThat is all.", 4.0),
+        ("<score>1</score> <score>2</score>", 2.0),
+        ("<score>9</score> no, Score: 3", 3.0),
+        ("Score: 3 or rather <score>4</score>", 4.0),
+        ('The text says "Score: 10", which it does not earn.\nScore: 2', 2.0),
+        # Refused: not one plain number.
+        ("Score: 7-8", None),
+        ("<score>7-8</score>", None),
+        ("Score: 7 or 8", None),
+        ("Score: 7,5", None),
+        ("Score: 80%", None),
+        ("Score: 9e9", None),
+        ("Score: nan", None),
+        ("Score: high", None),
+        ("Score: " + "9" * 400, None),
+        # Refused: the line goes on.
+        ("Score: 8 because it is clear", None),
+        ("'Score: 10', the text says", None),
+        # Refused: another spelling.
+        ("underscore: 7", None),
+        ("The score is 7", None),
+        ('{"score": 8}', None),
+        ("<score>9", None),
+        ("Good: 4", None),
+        ("7", None),
+        ("", None),
+    ],
+)
+def test_scores_are_read(text: str, score: float | None) -> None:
+    assert read_score(text) == score
+
+
+@given(
+    number=st.decimals(-999, 999, places=2),
+    scale=st.sampled_from(["", "/10", " / 10", " out of 10"]),
+    before=st.sampled_from(["", "It is good.\n", "Score: 1\n", "<score>1</score> but "]),
+    written=st.sampled_from(
+        ["Score: {}", "**Score:** {}", "**score: {}**", "SCORE = `{}`", "(Score: [{}])", "<score>{}</score>", "Score:\n{}."]
+    ),
+    after=st.sampled_from(["", "\n", " \t\r\n", "\nThat is all."]),
+)
+def test_every_accepted_spelling_reads_its_number(number: object, scale: str, before: str, written: str, after: str) -> None:
+    text = before + written.format(f"{number}{'' if '`' in written or '[' in written else scale}") + after
+    assert read_score(text) == float(str(number))
+
+
+@given(
+    first=st.integers(0, 99),
+    joined=st.sampled_from(["-", " - ", "–", " to ", " or ", ",", "%, ", " because of ", " and not "]),
+    second=st.integers(0, 99),
+    written=st.sampled_from(["Score: {}", "**Score: {}**", "<score>{}</score>"]),
+)
+def test_a_number_with_more_behind_it_is_no_score(first: int, joined: str, second: int, written: str) -> None:
+    assert read_score(written.format(f"{first}{joined}{second}")) is None
+
+
+@given(st.text("scoreSCORE<>/:=*_`.[]()-+0123456789 \n", max_size=80))
+def test_any_text_gives_a_finite_number_or_none(text: str) -> None:
+    score = read_score(text)
+    assert score is None or math.isfinite(score)
+
+
+def test_reading_takes_time_in_proportion() -> None:
+    hostile = ["<score>", "score ", "Score: 8 ", "score:" + "*" * 50, "<score>" + " " * 50, "score: 1", "Score: 8" + " " * 900 + "x"]
+    with seconds(2):
+        for part in hostile:
+            read_score(part * 50_000)
+        assert read_score("Score: 3" + "\n" * 200_000) == 3.0
+
+
+def test_a_prompt_is_filled_in_once() -> None:
+    assert fill("{a} {b} {other} \\frac{1}{2}", {"a": "{b}", "b": "x\ud800"}) == "{b} x\ufffd {other} \\frac{1}{2}"
+
+
+def test_equal_and_known_messages_are_not_asked_again(tmp_path, monkeypatch) -> None:
+    def answer(body, before):
+        return reply("I cannot say." if "odd" in body["messages"][0]["content"] else "Score: 5")
+
+    path = tmp_path / "judged.jsonl"
+    with chat_server(answer) as (url, seen):
+        monkeypatch.setenv("OPENAI_BASE_URL", url)
+        judge = Judge("m", temperature=0)
+        opinions = judge.ask(["odd", "one", "one"], cache=ScoreCache(path))
+        assert [(opinion.score, opinion.error) for opinion in opinions] == [(None, None), (5.0, None), (5.0, None)]
+        assert len(seen) == 2
+        with path.open("a", encoding="utf-8") as file:
+            file.write('\n{"request": "cut')  # as a kill leaves it
+        assert judge.ask(["odd", "one", "one"], cache=ScoreCache(path)) == opinions
+        assert len(seen) == 2
+        assert judge.ask([]) == []
+        Judge("m", temperature=1).ask(["one"], cache=ScoreCache(path))  # sampled otherwise: another question
+        assert len(seen) == 3
+    lines = [json.loads(line) for line in path.read_text(encoding="utf-8").splitlines() if line.endswith("}")]
+    assert sorted(str(line["score"]) for line in lines) == ["5.0", "5.0", "None"]
