@@ -15,7 +15,7 @@ import yaml
 from r1_recipes import pipeline
 from r1_recipes.common.errors import RecipeError
 from r1_recipes.models.embedded import EMBEDDED
-from r1_recipes.models.smoke import build_tiny_model
+from r1_recipes.models.tiny import build_tiny_model
 from r1_recipes.runs import run_dir
 from tests.conftest import REPOSITORY
 from tests.test_preflight import model_that_writes
@@ -254,7 +254,7 @@ def test_a_grpo_stage_that_preflight_advises_against_is_not_begun(tiny, tmp_path
 @pytest.mark.parametrize(
     "change, message",
     [
-        ({"stages": []}, "stages: a list"),
+        ({"stages": []}, "stages: must be a list"),
         ({"stagse": 1}, "unknown key 'stagse'. Did you mean 'stages'"),
         ({"judge": None}, "judge: missing"),
         ({"compare": [["raw", "lest"]]}, "unknown stage with a model 'lest'. Did you mean 'last'"),

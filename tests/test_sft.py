@@ -17,8 +17,8 @@ from r1_recipes import sft
 from r1_recipes.common.errors import RecipeError
 from r1_recipes.data import load_dataset
 from r1_recipes.models import smoke, tokenizer
-from r1_recipes.models.tokenizer import CHATML, load_tokenizer
-from r1_recipes.prompts.formats import FORMATS, get_response_format
+from r1_recipes.models.tokenizer import load_tokenizer
+from r1_recipes.prompts import CHATML, FORMATS, get_response_format
 from r1_recipes.recipe import load_recipe
 from r1_recipes.rewards import get_reward_funcs
 from r1_recipes.training import run

@@ -564,7 +564,7 @@ def test_tinyzeros_parquet_is_read_as_it_is(write_recipe, tmp_path: Path) -> Non
     import datasets
 
     from r1_recipes.data import MAPPERS, load_dataset
-    from r1_recipes.prompts.formats import get_response_format
+    from r1_recipes.prompts import get_response_format
     from r1_recipes.rewards import get_reward_funcs
 
     rows = MAPPERS["verl"].examples

@@ -14,7 +14,7 @@ from r1_recipes.common import processes
 from r1_recipes.common.chat_client import PATIENCE, ChatServer, Reply
 from r1_recipes.common.errors import RecipeError, first_line, install_hint
 from r1_recipes.models.tokenizer import load_tokenizer
-from r1_recipes.prompts.formats import ResponseFormat, get_response_format
+from r1_recipes.prompts import ResponseFormat, get_response_format
 
 if TYPE_CHECKING:
     from transformers import PreTrainedModel, PreTrainedTokenizerBase

@@ -12,7 +12,7 @@ from r1_recipes.metrics.rows import reward_functions
 from r1_recipes.models.tokenizer import load_tokenizer
 from r1_recipes.preflight.data import plain_format, rendered
 from r1_recipes.preflight.findings import Report, clip, listed, spread
-from r1_recipes.prompts.formats import FORMATS, ResponseFormat
+from r1_recipes.prompts import FORMATS, ResponseFormat
 from r1_recipes.recipe.load import Recipe
 from r1_recipes.rewards.call import right_answer, score
 

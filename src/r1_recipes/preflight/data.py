@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from r1_recipes.common.errors import RecipeError, first_line
 from r1_recipes.preflight.findings import Report, clip, listed, spread
-from r1_recipes.prompts.formats import ResponseFormat, get_response_format
+from r1_recipes.prompts import ResponseFormat, get_response_format
 from r1_recipes.recipe.load import Recipe
 from r1_recipes.rewards.call import right_answer
 

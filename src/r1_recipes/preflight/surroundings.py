@@ -98,7 +98,7 @@ def changed_defaults(recipe: Recipe) -> list[dict[str, Any]]:
 def check_surroundings(report: Report, recipe: Recipe) -> None:
     """Check recipes that have to run first, trackers, and the run directory."""
     with report.refusals("recipe.needs"):
-        checks.check_starts(recipe)
+        checks.check_rewards(recipe)
     with report.refusals("recipe.tracker"):
         checks.check_trackers(recipe)
     with report.refusals("recipe.output_dir"):
