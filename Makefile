@@ -131,6 +131,9 @@ else
 	$(BIN)/accelerate launch -q --config_file accelerate_configs/$(CONFIG).yaml -m r1_recipes.sft $(call recipe,$(RECIPE)) $(ARGS)
 endif
 
+menu: install
+	$(BIN)/python recipes/menu.py
+
 bench: install
 	$(BIN)/python benchmarks/run.py $(ARGS)
 

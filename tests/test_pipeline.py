@@ -18,7 +18,7 @@ from r1_recipes.models.embedded import EMBEDDED
 from r1_recipes.models.tiny import build_tiny_model
 from r1_recipes.runs import run_dir
 from tests.conftest import REPOSITORY
-from tests.test_preflight import model_that_writes
+from tests.preflight.test_preflight import model_that_writes
 from tests.test_report import Page
 
 PIPELINES = sorted((REPOSITORY / "recipes" / "pipelines").glob("*.yaml"))
@@ -237,7 +237,11 @@ def test_a_pipeline_trains_generates_judges_and_remembers(tiny, tmp_path, in_pro
 
 
 def test_a_grpo_stage_that_preflight_advises_against_is_not_begun(tiny, tmp_path, write_recipe, in_process, capfd):
-    changes = {"model_name_or_path": str(tmp_path / "ends"), "max_completion_length": 64, "reward_funcs": ["tests.test_preflight:nothing"]}
+    changes = {
+        "model_name_or_path": str(tmp_path / "ends"),
+        "max_completion_length": 64,
+        "reward_funcs": ["tests.preflight.test_preflight:nothing"],
+    }
     hopeless = write_recipe("grpo", "hopeless", output_dir=str(tmp_path / "out" / "rl"), **changes)
     values = yaml.safe_load(tiny.read_text())
     values |= {"stages": [{"name": "rl", "label": "GRPO", "method": "grpo", "recipe": hopeless}], "compare": []}

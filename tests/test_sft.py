@@ -308,8 +308,8 @@ def test_the_recipe_s_own_eos_token_may_be_a_later_one(write_recipe: Callable[..
     assert built(write_recipe("sft", chat_template=both))[0].args.eos_token == "<|im_end|>"
     path = write_recipe("sft", name="later", chat_template=both, eos_token="<|endoftext|>", output_dir="unused")
     loaded = load_recipe([path], "sft")
-    tokenizer, _ = load_tokenizer(loaded)
-    assert tokenizer.turn_end("m", tokenizer, "<|endoftext|>") == "<|endoftext|>"
+    loaded_tokenizer, _ = load_tokenizer(loaded)
+    assert tokenizer.turn_end("m", loaded_tokenizer, "<|endoftext|>") == "<|endoftext|>"
 
 
 def test_a_prefill_that_merges_with_what_follows_is_refused(

@@ -21,7 +21,7 @@ from r1_recipes.completions.store import ShardStore
 from r1_recipes.recipe import load_recipe
 from r1_recipes.rewards import get_reward_funcs, route
 from r1_recipes.runs import checkpoints
-from r1_recipes.training.checks import check_one_folder
+from r1_recipes.training.checks import check_one_folder, check_processes
 from tests.conftest import REPOSITORY, SUMS, log_lines, metrics, weights
 from tests.test_shards import record
 from tests.training.test_faults import assert_same_run
@@ -205,12 +205,11 @@ def test_a_reward_that_spans_processes_is_called_in_all_of_them(monkeypatch: pyt
 
 
 def test_processes_that_would_each_train_alone_are_refused(monkeypatch: pytest.MonkeyPatch, write_recipe) -> None:
-    from r1_recipes.training import checks
 
     loaded = load_recipe([write_recipe("sft")], "sft")
     monkeypatch.setenv("WORLD_SIZE", "2")
     with pytest.raises(RecipeError, match=r"2 processes were started, and this one sees 1; on CPUs start them with torchrun"):
-        checks._check_processes(loaded)
+        check_processes(loaded)
 
 
 def test_what_the_first_process_refuses_all_refuse(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -1,4 +1,4 @@
-"""Every private name of TRL that training/trainer.py overrides or reads, as the installed TRL has it. After an upgrade, this fails first."""
+"""Private names of TRL that training/trainer.py overrides or reads, held against the installed TRL: an upgrade fails here first."""
 
 import inspect
 

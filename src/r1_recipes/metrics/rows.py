@@ -13,7 +13,8 @@ from r1_recipes.models.smoke import example_rows
 from r1_recipes.prompts import ResponseFormat, get_response_format
 from r1_recipes.recipe.load import Recipe
 from r1_recipes.rewards import answer_rewards, get_reward_funcs, route
-from r1_recipes.rewards.call import score, try_own_rewards
+from r1_recipes.rewards.call import try_own_rewards
+from r1_recipes.rewards.golds import readable_golds
 
 if TYPE_CHECKING:
     from datasets import Dataset
@@ -83,10 +84,7 @@ def _judgeable(recipe: Recipe, fmt: ResponseFormat, rows: Dataset) -> Dataset:
     found: set[int] = set()
     for name, judge in judges.items():
         if compares_with_gold(judge):
-            # Golds and tasks are text; pictures would be decoded.
-            listed = list(rows.select_columns([key for key in rows.column_names if key != "image"]))
-            verdicts = score(name, judge, listed, [""] * len(rows), None)
-            found |= {index for index, verdict in enumerate(verdicts) if verdict is not None}
+            found |= {index for index, read in readable_golds(name, judge, rows).items() if read}
         elif hasattr(judge, "judged"):
             found |= set(judge.judged({key: rows[key] for key in rows.column_names}))
         else:
@@ -123,3 +121,9 @@ def reward_functions(recipe: Recipe, fmt: ResponseFormat, *, with_models: bool) 
         functions = route(functions, script.reward_funcs, script.task_rewards, script.task_column)
     named = zip(script.reward_funcs, functions, strict=True)
     return [(name, function if with_models or name != "reward_model" else None) for name, function in named]
+
+
+def reward_weights(recipe: Recipe) -> dict[str, float]:
+    """Return each reward's weight by its name in the recipe, as TRL has them."""
+    names = recipe.script.reward_funcs
+    return dict(zip(names, recipe.training.reward_weights or [1.0] * len(names), strict=True))

@@ -22,7 +22,7 @@ from r1_recipes.rewards.registry import (
     resolve_reward,
     reward_parameters,
 )
-from r1_recipes.rewards.routing import check_task_rewards, judged_rows, route
+from r1_recipes.rewards.routing import check_task_rewards, route
 
 __all__ = [
     "REWARDS",
@@ -32,7 +32,6 @@ __all__ = [
     "check_task_rewards",
     "completion_texts",
     "get_reward_funcs",
-    "judged_rows",
     "register_reward",
     "resolve_reward",
     "reward_parameters",

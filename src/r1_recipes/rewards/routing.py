@@ -91,23 +91,6 @@ def route(
     return [(_AsyncRoutedReward if _is_async(func) else _RoutedReward)(func, name, plan) for func, name in zip(funcs, names, strict=True)]
 
 
-def judged_rows(
-    rewards: Sequence[str],
-    names: Sequence[str],
-    task_rewards: Mapping[str, Sequence[str]],
-    task_column: str | None,
-    columns: Mapping[str, Any],
-) -> list[int]:
-    """Return the indices of the rows that one of ``rewards`` judges; ``columns`` are the rows', the rest is :func:`route`'s.
-
-    Raises:
-        RecipeError: there is no task column, or a row has a task that no reward judges.
-    """
-    plan = _Plan(dict(task_rewards), _for_all(task_rewards, names), task_column)
-    tasks = plan.tasks(columns)
-    return sorted({row for reward in rewards for row in plan.rows(reward, tasks)})
-
-
 def _for_all(task_rewards: Mapping[str, Sequence[str]], names: Sequence[str]) -> list[str]:
     named = {name for rewards in task_rewards.values() for name in rewards}
     return [name for name in names if name not in named]

@@ -53,6 +53,8 @@ class RecipeGRPOTrainer(GRPOTrainer):
         **arguments: TRL's own.
     """
 
+    _logs: dict[str, Any]
+
     def __init__(self, *, eval_temperature: float | None = None, eval_max_completion_length: int | None = None, **arguments: Any) -> None:
         super().__init__(**arguments)
         self._eval_sampling = (eval_temperature, eval_max_completion_length)
@@ -159,7 +161,7 @@ class RowOrder(TrainerCallback):
         train_dataloader: Any = None,
         **kwargs: Any,
     ) -> None:
-        batches = getattr(train_dataloader, "batch_sampler", None)
+        batches: Any = getattr(train_dataloader, "batch_sampler", None)
         while hasattr(batches, "batch_sampler"):  # accelerate wraps it, once for each kind of sharding
             batches = batches.batch_sampler
         sampler = getattr(batches, "sampler", None)

@@ -12,12 +12,12 @@ import pytest
 from transformers import Qwen2Config
 from trl import ModelConfig
 
-from r1_recipes.preflight import batch
-from r1_recipes.preflight.batch import Parallelism
+from r1_recipes.preflight import memory
 from r1_recipes.preflight.findings import Report
+from r1_recipes.preflight.memory import Parallelism
 from r1_recipes.preflight.shape import Shape, model_shape
 from tests.conftest import REPOSITORY
-from tests.test_preflight import check, found, recipe  # noqa: F401  a fixture
+from tests.preflight.test_preflight import check, found, recipe  # noqa: F401  a fixture
 from tests.training.test_accelerate_configs import environment, launched  # noqa: F401  a fixture
 
 # Qwen2.5's config.json files: hidden width, MLP, layers, heads, key-value heads, vocabulary, tied embeddings.
@@ -71,7 +71,7 @@ def test_what_a_launch_exports_is_read(launched: Callable, name: str, expected: 
     _, variables = launched(REPOSITORY / "accelerate_configs" / f"{name}.yaml")
     values = {key: value for key, value in variables.items() if key.startswith(("ACCELERATE_", "FSDP_"))}
     with environment({**values, "WORLD_SIZE": str(expected.processes)}):
-        assert batch.parallelism() == expected
+        assert memory.parallelism() == expected
 
 
 @pytest.mark.parametrize(
@@ -85,11 +85,11 @@ def test_so_are_its_flags(launched: Callable, flags: list[str], expected: Parall
     _, variables = launched(REPOSITORY / "accelerate_configs" / f"{flags[0]}.yaml", *flags[1:])
     values = {key: value for key, value in variables.items() if key.startswith(("ACCELERATE_", "FSDP_"))}
     with environment({**values, "WORLD_SIZE": "2"}):
-        assert batch.parallelism() == expected
+        assert memory.parallelism() == expected
 
 
 def test_memory_is_what_its_formula_says() -> None:
-    assert batch.memory(settings(), SHAPE, 88, Parallelism()) == {
+    assert memory.memory(settings(), SHAPE, 88, Parallelism()) == {
         "weights": 4000,
         "reference": 4000,
         "gradients": 4000,
@@ -121,13 +121,13 @@ def test_memory_is_what_its_formula_says() -> None:
     ],
 )
 def test_each_setting_counts_where_it_should(spread: Parallelism, changes: dict, expected: dict) -> None:
-    parts = batch.memory(settings(**changes), SHAPE, 88, spread)
+    parts = memory.memory(settings(**changes), SHAPE, 88, spread)
     assert {name: parts[name] for name in expected} == expected
 
 
 def test_every_part_is_explained() -> None:
     text = (REPOSITORY / "docs" / "preflight.md").read_text(encoding="utf-8").lower()
-    parts = set(batch.memory(settings(), SHAPE, 88, Parallelism()))
+    parts = set(memory.memory(settings(), SHAPE, 88, Parallelism()))
     assert {part for part in parts if f"| {part.replace('_', ' ')} |" not in text} == set()
 
 
@@ -136,9 +136,9 @@ def test_every_part_is_explained() -> None:
 )
 def test_memory_is_compared_with_the_device(monkeypatch: pytest.MonkeyPatch, available: int, here: bool, level: str) -> None:
     """20,000 bytes stay for the whole run, and the KV cache comes on top: only without room for the first is it an error."""
-    monkeypatch.setattr(batch, "_device", lambda _: ("a device", available, here))
+    monkeypatch.setattr(memory, "_device", lambda _: ("a device", available, here))
     report = Report()
-    batch.check_memory(report, settings(), SHAPE, 88, Parallelism())
+    memory.check_memory(report, settings(), SHAPE, 88, Parallelism())
     message = found(report, level)["fit.memory"]
     assert "at least 0.00 GB a process" in message and ("use_peft: true" in message) == (level != "ok")
     assert report.facts["memory"]["estimate_bytes"]["total"] == 20_000 + 614_400
@@ -147,9 +147,9 @@ def test_memory_is_compared_with_the_device(monkeypatch: pytest.MonkeyPatch, ava
 @pytest.mark.parametrize("sleeps, level", [(False, "error"), (True, "warning")])
 def test_vllm_has_its_share_of_the_device(monkeypatch: pytest.MonkeyPatch, sleeps: bool, level: str) -> None:
     """An engine that sleeps while the model trains gives its share back."""
-    monkeypatch.setattr(batch, "_device", lambda _: ("a device", 30_000, True))
+    monkeypatch.setattr(memory, "_device", lambda _: ("a device", 30_000, True))
     report = Report()
-    batch.check_memory(report, settings(use_vllm=True, vllm_enable_sleep_mode=sleeps), SHAPE, 88, Parallelism())
+    memory.check_memory(report, settings(use_vllm=True, vllm_enable_sleep_mode=sleeps), SHAPE, 88, Parallelism())
     assert "fit.memory" in found(report, level) and report.facts["memory"]["estimate_bytes"]["vllm"] == 15_000
 
 
@@ -157,11 +157,11 @@ def test_preflight_divides_by_what_it_is_launched_with(recipe, monkeypatch: pyte
     for name, value in {"USE_DEEPSPEED": "true", "DEEPSPEED_ZERO_STAGE": "3", "DEEPSPEED_ZERO3_INIT": "true"}.items():
         monkeypatch.setenv(f"ACCELERATE_{name}", value)
     monkeypatch.setenv("WORLD_SIZE", "16")
-    report = check(recipe(num_generations=4), use_model=True)  # the model is loaded as without DeepSpeed
+    report = check(recipe(num_generations=4, per_device_train_batch_size=1), use_model=True)  # the model is loaded as without DeepSpeed
     facts = report.facts["memory"]
     assert facts["parallelism"] == "ZeRO-3 over 16 processes" and "signal" in report.facts
     assert "a process, ZeRO-3 over 16 processes (weights" in found(report, "ok")["fit.memory"]
-    whole = check(recipe(num_generations=4), processes=4).facts["memory"]
+    whole = check(recipe(num_generations=4, per_device_train_batch_size=1), processes=4).facts["memory"]
     assert whole["parallelism"] == "ZeRO-3 over 4 processes"
     assert whole["estimate_bytes"]["weights"] == 4 * facts["estimate_bytes"]["weights"]
 
@@ -206,7 +206,7 @@ def tables(section: str) -> list[list[list[str]]]:
 
 
 def estimate(shape: Shape, spread: Parallelism, **changes: object) -> float:
-    parts = batch.memory(settings(use_vllm=True, max_completion_length=COMPLETION, **changes), shape, PROMPT, spread)
+    parts = memory.memory(settings(use_vllm=True, max_completion_length=COMPLETION, **changes), shape, PROMPT, spread)
     return sum(parts.values())
 
 
