@@ -16,7 +16,7 @@ from tests.conftest import RECIPES, REPOSITORY
 def test_the_command_judges_two_models_on_rows_that_a_length_limit_would_drop(tmp_path, capsys):
     import pandas
 
-    from r1_recipes.models.smoke import build_tiny_model
+    from r1_recipes.models.tiny import build_tiny_model
 
     model = str(build_tiny_model(tmp_path / "model", {}))
     rows = [{"prompt": "2 + 2?", "solution": "4"}, {"prompt": "Why?", "solution": "Because."}, {"prompt": "3 + 3?", "solution": "6"}]
@@ -235,7 +235,7 @@ def test_every_benchmark_has_a_row_here():
 @pytest.mark.parametrize("name", BENCHMARKS)
 def test_a_shipped_benchmark_reads_its_set_and_judges_it(name, tmp_path, monkeypatch):
     from r1_recipes.completions.types import Completion
-    from r1_recipes.prompts.formats import FORMATS
+    from r1_recipes.prompts import FORMATS
 
     row, right, wrong = BENCHMARKS[name]
     data = tmp_path / "rows.jsonl"
@@ -304,7 +304,7 @@ def starts_alike(completions, solution, **columns):
     ids=["exact_match", "answer_match", "own", "routed"],
 )
 def test_golds_in_words_are_judged_by_the_recipe_s_first_reward_that_judges_them(words, changes, strict, lenient):
-    from r1_recipes.prompts.formats import FORMATS
+    from r1_recipes.prompts import FORMATS
 
     recipe = evaluate.load_benchmark([words(**changes)])
     fmt = FORMATS["think_answer"]
@@ -330,7 +330,7 @@ def test_rows_of_two_tasks_are_judged_by_task_rewards(words):
 def test_what_can_be_judged_is_found_without_decoding_pictures(words):
     from datasets import Dataset, Image
 
-    from r1_recipes.prompts.formats import FORMATS
+    from r1_recipes.prompts import FORMATS
 
     row = {"prompt": [{"role": "user", "content": "?"}], "solution": "4", "image": {"bytes": b"no picture", "path": None}}
     rows = Dataset.from_list([row]).cast_column("image", Image())
@@ -388,7 +388,7 @@ def counts(completions, completion_ids, **columns):
 
 
 def test_a_reward_of_one_s_own_sees_tokens_and_is_asked_once(words):
-    from r1_recipes.prompts.formats import FORMATS
+    from r1_recipes.prompts import FORMATS
     from r1_recipes.rewards.call import score
 
     recipe = evaluate.load_benchmark([words(reward_funcs=["tests.test_evaluate:counts"])])

@@ -15,7 +15,7 @@ import yaml
 from r1_recipes import pipeline
 from r1_recipes.common.errors import RecipeError
 from r1_recipes.models.embedded import EMBEDDED
-from r1_recipes.models.smoke import build_tiny_model
+from r1_recipes.models.tiny import build_tiny_model
 from r1_recipes.runs import run_dir
 from tests.conftest import REPOSITORY
 from tests.preflight.test_preflight import model_that_writes
@@ -104,7 +104,7 @@ def test_a_shipped_pipeline_runs_to_its_table(path, tmp_path, monkeypatch, in_pr
         argv = load(run, stage)[1]
         if stage.method != "generate":
             argv += ["--max_steps", "2", "--unfrozen_parameters", ""]
-        return pipeline.load(argv, stage.method), argv
+        return pipeline.load_recipe(argv, stage.method), argv
 
     monkeypatch.setattr(pipeline, "_load", shortened)
     read = pipeline.read_pipeline(path)
@@ -325,8 +325,8 @@ def test_a_stage_ends_with_its_pipeline(tmp_path, number):
         "pathlib.Path(sys.argv[1], 'went on').touch()"
     )
     code = (
-        "import sys; from r1_recipes import pipeline, runtime\n"
-        "with runtime.reported_errors(): pipeline._subprocess([sys.executable, '-c', *sys.argv[1:]])"
+        "import sys; from r1_recipes import pipeline; from r1_recipes.common import console\n"
+        "with console.reported_errors(): pipeline._subprocess([sys.executable, '-c', *sys.argv[1:]])"
     )
     process = subprocess.Popen([sys.executable, "-c", code, stage, str(tmp_path)], stdout=subprocess.PIPE, start_new_session=True)
     assert process.stdout.readline() == b"up\n"

@@ -80,7 +80,7 @@ def test_majority(answers, right, expected):
     ],
 )
 def test_lenient_verdicts(text, gold, expected):
-    from r1_recipes.prompts.formats import FORMATS
+    from r1_recipes.prompts import FORMATS
     from r1_recipes.rewards import get_reward_funcs
 
     (accuracy,) = get_reward_funcs(["accuracy"], "think_answer")
@@ -89,7 +89,7 @@ def test_lenient_verdicts(text, gold, expected):
 
 
 def test_lenient_verdicts_ask_a_row_s_own_scorer():
-    from r1_recipes.prompts.formats import FORMATS
+    from r1_recipes.prompts import FORMATS
     from r1_recipes.rewards import get_reward_funcs
 
     scorer = '{"countdown": {"numbers": [2, 5], "target": 10}}'

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from r1_recipes.common.errors import RecipeError
-from r1_recipes.prompts.formats import FORMATS, get_response_format
+from r1_recipes.prompts import FORMATS, get_response_format
 from r1_recipes.rewards.accuracy import AccuracyReward, AnswerContainsReward, correctness, parsed_answers
 from r1_recipes.rewards.length import CosineReward
 from r1_recipes.verification import STATS

@@ -19,7 +19,7 @@ from hypothesis import strategies as st
 
 from r1_recipes.common.errors import RecipeError
 from r1_recipes.data import MAPPERS
-from r1_recipes.prompts.formats import get_response_format
+from r1_recipes.prompts import get_response_format
 from r1_recipes.rewards import code as code_module
 from r1_recipes.rewards import get_reward_funcs
 from r1_recipes.rewards.code import Case, extract_code, last_fence, read_test_cases

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from r1_recipes.prompts.formats import FORMATS
+from r1_recipes.prompts import FORMATS
 from r1_recipes.rewards.language import LANGUAGES, LanguageConsistencyReward
 from tests.rewards import HOSTILE, seconds
 

@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from r1_recipes.common.errors import RecipeError
-from r1_recipes.prompts.formats import FORMATS, get_response_format
+from r1_recipes.prompts import FORMATS, get_response_format
 from r1_recipes.rewards import get_reward_funcs
 from r1_recipes.rewards.judge import fill
 from r1_recipes.rewards.match import AnswerMatchReward, ChoiceMatchReward, ExactMatchReward, option, words

@@ -15,12 +15,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from r1_recipes.common.errors import RecipeError
-from r1_recipes.prompts.formats import FORMATS, get_response_format
+from r1_recipes.prompts import FORMATS, get_response_format
 from r1_recipes.rewards import get_reward_funcs
 from r1_recipes.rewards import model as model_module
 from r1_recipes.rewards.model import ModelReward, _whole_model
 from r1_recipes.rewards.summary import summary
-from tests.test_server import Answer, ChatStub, chat_stub, completion  # noqa: F401
+from tests.common.test_chat_client import Answer, ChatStub, chat_stub, completion  # noqa: F401
 
 THINK = get_response_format("think_answer")
 QUESTION = [{"role": "system", "content": THINK.system_prompt}, {"role": "user", "content": "What is rain?"}]

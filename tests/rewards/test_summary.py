@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from r1_recipes.common.errors import RecipeError
 from r1_recipes.data import get_mapper
-from r1_recipes.prompts.formats import FORMATS
+from r1_recipes.prompts import FORMATS
 from r1_recipes.rewards.summary import SummaryCompressionReward, SummaryFactsReward
 from tests.rewards import HOSTILE, seconds
 

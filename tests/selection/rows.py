@@ -5,7 +5,7 @@ from __future__ import annotations
 import random
 from typing import Any
 
-from r1_recipes.prompts.formats import FORMATS
+from r1_recipes.prompts import FORMATS
 
 FMT = FORMATS["think_answer"]
 EVALUATION_QUESTIONS = ["A train leaves the old station at noon and arrives at five.", "What is 3 + 4?"]

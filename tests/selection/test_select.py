@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 
 from r1_recipes.common.errors import RecipeError
 from r1_recipes.data.sources import load_rows
-from r1_recipes.prompts.formats import FORMATS, get_response_format
+from r1_recipes.prompts import FORMATS, get_response_format
 from r1_recipes.rewards import get_reward_funcs
 from r1_recipes.rewards.judge import fill
 from r1_recipes.selection import select

@@ -20,8 +20,8 @@ import pytest
 from r1_recipes import grpo, sft
 from r1_recipes.common import console
 from r1_recipes.common.errors import RecipeError
-from r1_recipes.models.tokenizer import CHATML, generation_prompt, load_tokenizer
-from r1_recipes.prompts.formats import get_response_format
+from r1_recipes.models.tokenizer import generation_prompt, load_tokenizer
+from r1_recipes.prompts import CHATML, get_response_format
 from r1_recipes.recipe import load_recipe, machine
 from r1_recipes.recipe.load import Recipe
 from r1_recipes.recipe.text import read_yaml

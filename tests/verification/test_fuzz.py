@@ -17,7 +17,7 @@ from hypothesis import HealthCheck, Phase, given, seed, settings
 from hypothesis import strategies as st
 
 from r1_recipes import verification
-from r1_recipes.prompts.formats import FORMATS
+from r1_recipes.prompts import FORMATS
 from r1_recipes.rewards import REWARDS, get_reward_funcs
 from r1_recipes.rewards.accuracy import parsed_answers
 from r1_recipes.verification import pool

@@ -9,7 +9,7 @@ from r1_recipes.completions.transformers import TransformersBackend
 from r1_recipes.completions.types import Backend
 from r1_recipes.completions.vllm import VLLMBackend
 from r1_recipes.models.tokenizer import load_tokenizer
-from r1_recipes.prompts.formats import ResponseFormat, get_response_format
+from r1_recipes.prompts import ResponseFormat, get_response_format
 
 if TYPE_CHECKING:
     from transformers import PreTrainedTokenizerBase

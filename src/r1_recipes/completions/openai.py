@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from r1_recipes.common.chat_client import PATIENCE, ChatServer, Reply
 from r1_recipes.common.errors import RecipeError
 from r1_recipes.completions.types import Completion, Request, SamplingPlan, Sink, sample_seed
-from r1_recipes.prompts.formats import get_response_format
+from r1_recipes.prompts import get_response_format
 
 if TYPE_CHECKING:
     from r1_recipes.recipe.load import Recipe

@@ -14,7 +14,7 @@ from r1_recipes.data.mapping import LoadReport, RowMapper
 from r1_recipes.data.mixture import CSV_KEYS, Part, held_out_rows, load_mixture, read_mixture
 from r1_recipes.data.render import Renderer, build_prompt
 from r1_recipes.data.sources import CsvStyle, load_rows
-from r1_recipes.prompts.formats import ResponseFormat, get_response_format
+from r1_recipes.prompts import ResponseFormat, get_response_format
 
 if TYPE_CHECKING:
     from datasets import Dataset

@@ -11,7 +11,7 @@ from r1_recipes.common.messages import words
 from r1_recipes.models.tokenizer import check_target, generation_prompt, load_tokenizer, turn_end
 from r1_recipes.preflight.data import rendered
 from r1_recipes.preflight.findings import ERROR, OK, WARNING, Report, listed, spread
-from r1_recipes.prompts.formats import FORMATS, ResponseFormat, get_response_format
+from r1_recipes.prompts import FORMATS, ResponseFormat, get_response_format
 from r1_recipes.recipe.load import Recipe
 
 if TYPE_CHECKING:

@@ -10,7 +10,7 @@ from typing import Any, ClassVar
 from r1_recipes.common.errors import RecipeError, unknown_name
 from r1_recipes.common.messages import completion_texts
 from r1_recipes.common.plugins import import_object
-from r1_recipes.prompts.formats import ParsedResponse, ResponseFormat, get_response_format
+from r1_recipes.prompts import ParsedResponse, ResponseFormat, get_response_format
 
 REWARDS: dict[str, type[Reward] | Callable] = {}
 

@@ -11,6 +11,7 @@ import pytest
 import yaml
 
 from r1_recipes import distill, evaluate, generate, grpo, sft
+from r1_recipes.models.smoke import smoke_overrides
 from r1_recipes.recipe import load_recipe
 from tests.conftest import RECIPES, method_of, metrics
 
@@ -55,7 +56,7 @@ def test_two_smoke_runs_share_no_folder_and_leave_none(monkeypatch: pytest.Monke
     monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
     at_exit = []
     monkeypatch.setattr(atexit, "register", lambda *call, **options: at_exit.append((call, options)))
-    first, second = (load_recipe([GRPO, "--smoke"], "grpo") for _ in range(2))
+    first, second = (load_recipe([GRPO, "--smoke"], "grpo", smoke=smoke_overrides) for _ in range(2))
     assert first.training.output_dir != second.training.output_dir
     assert Path(first.model.model_name_or_path).is_relative_to(tmp_path)
     for (function, *arguments), options in at_exit:
@@ -75,7 +76,7 @@ def test_a_kept_smoke_run_can_be_repeated_but_not_continued_for_real(tmp_path: P
 
 def test_smoke_overrides_leave_what_the_user_typed(tmp_path: Path) -> None:
 
-    loaded = load_recipe([GRPO, "--smoke", "--max_steps", "3"], "grpo")
+    loaded = load_recipe([GRPO, "--smoke", "--max_steps", "3"], "grpo", smoke=smoke_overrides)
     assert loaded.training.max_steps == 3 and loaded.training.num_generations == 2
 
 

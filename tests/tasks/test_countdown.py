@@ -25,7 +25,7 @@ from r1_recipes.recipe import load_recipe
 from r1_recipes.tasks.countdown import MAX_ANSWER_CHARS, Puzzle, Verdict, check, draw, read_puzzle, scorer_puzzle, search, steps
 
 RIGHT, WRONG, MALFORMED = Verdict.RIGHT, Verdict.WRONG, Verdict.MALFORMED
-BENCHMARK = Path(__file__).parents[1] / "benchmarks" / "countdown_reward.py"
+BENCHMARK = Path(__file__).parents[2] / "benchmarks" / "countdown_reward.py"
 
 
 @pytest.mark.parametrize(
@@ -564,7 +564,7 @@ def test_tinyzeros_parquet_is_read_as_it_is(write_recipe, tmp_path: Path) -> Non
     import datasets
 
     from r1_recipes.data import MAPPERS, load_dataset
-    from r1_recipes.prompts.formats import get_response_format
+    from r1_recipes.prompts import get_response_format
     from r1_recipes.rewards import get_reward_funcs
 
     rows = MAPPERS["verl"].examples

@@ -11,13 +11,13 @@ from jinja2 import TemplateError
 
 from r1_recipes import grpo, sft
 from r1_recipes.data.load import build_prompt
-from r1_recipes.models.smoke import _TINY_VLM_TEMPLATE
-from r1_recipes.models.tokenizer import CHATML, generation_prompt, load_tokenizer
-from r1_recipes.prompts import served_template
-from r1_recipes.prompts.formats import FORMATS
+from r1_recipes.models.tiny import VLM_TEMPLATE
+from r1_recipes.models.tokenizer import generation_prompt, load_tokenizer
+from r1_recipes.prompts import CHATML, FORMATS, served_template
 from r1_recipes.recipe import load_recipe
 from r1_recipes.recipe.load import Recipe
 from r1_recipes.runs import checkpoints
+from r1_recipes.training.callbacks import ServedTemplate
 from tests.conftest import metrics
 
 QUESTION = "2+2?"
@@ -42,7 +42,7 @@ GEMMA = (
     "{% for message in messages %}{{ '<start_of_turn>' + message['role'] + '\\n' + message['content'] + '<end_of_turn>\\n' }}{% endfor %}"
     "{% if add_generation_prompt %}{{ '<start_of_turn>model\\n' }}{% endif %}\n"
 )
-TEMPLATES = {"chatml": CHATML, "qwen": QWEN, "llama": LLAMA, "gemma": GEMMA, "parts": _TINY_VLM_TEMPLATE}
+TEMPLATES = {"chatml": CHATML, "qwen": QWEN, "llama": LLAMA, "gemma": GEMMA, "parts": VLM_TEMPLATE}
 ODD = 'A "quote", \\boxed{}, {{x}} {% y %} {# z #}, 思考🤔\n'
 
 
@@ -232,8 +232,6 @@ def test_what_is_pushed_on_the_way_serves_alike() -> None:
         global_step = 5
 
     folders: list[tuple[str, str]] = []
-    from r1_recipes.training.callbacks import ServedTemplate
-
     holder, callback = Holder(), ServedTemplate("S")
     callback.on_push_begin(Args, State, None, processing_class=holder)
     served = holder.chat_template

@@ -4,7 +4,7 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from r1_recipes.prompts.formats import FORMATS, ParsedResponse, boxed_spans, get_response_format, template_prefill
+from r1_recipes.prompts import FORMATS, ParsedResponse, boxed_spans, get_response_format, template_prefill
 from r1_recipes.rewards import get_reward_funcs
 
 # Free text, and text made of the very delimiters that could confuse a parser.
