@@ -14,8 +14,8 @@ import pytest
 from r1_recipes import verification
 from r1_recipes.common.errors import RecipeError
 from r1_recipes.data import get_mapper, load_rows
-from r1_recipes.data.sources import plain_features
-from r1_recipes.models.embedded import model_path
+from r1_recipes.data.rows import plain_features
+from r1_recipes.models.weights import model_path
 from r1_recipes.tasks.generated import reasoning_gym_rows
 
 ROWS = [{"question": 'Say "2, 3"\tplus 1', "answer": "a\n#### 6"}, {"question": "二加二?", "answer": "#### 4"}]

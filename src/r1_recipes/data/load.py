@@ -9,11 +9,12 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 from r1_recipes.common.errors import RecipeError, nearest, unknown_name
+from r1_recipes.data.csv_files import CsvStyle
 from r1_recipes.data.mappers import Conversations, Mapper, SkipRow, get_mapper, read_conversation, read_turns
 from r1_recipes.data.mapping import LoadReport, RowMapper
 from r1_recipes.data.mixture import CSV_KEYS, Part, held_out_rows, load_mixture, read_mixture
 from r1_recipes.data.render import Renderer, build_prompt
-from r1_recipes.data.sources import CsvStyle, load_rows
+from r1_recipes.data.sources import load_rows
 from r1_recipes.prompts.formats import ResponseFormat, get_response_format
 
 if TYPE_CHECKING:

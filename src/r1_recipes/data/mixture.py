@@ -8,8 +8,9 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from r1_recipes.common.errors import RecipeError, unknown_name
+from r1_recipes.data.csv_files import CsvStyle
 from r1_recipes.data.mapping import LoadReport
-from r1_recipes.data.sources import CsvStyle, load_rows
+from r1_recipes.data.sources import load_rows
 
 if TYPE_CHECKING:
     from datasets import Dataset

@@ -2,21 +2,19 @@
 
 from __future__ import annotations
 
-import codecs
-import dataclasses
 import glob
 import json
 import logging
 import os
 import re
 import tempfile
-from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import yaml
 
 from r1_recipes.common.errors import RecipeError, first_line, install_hint, nearest
+from r1_recipes.data.csv_files import CsvStyle, unreadable
 from r1_recipes.tasks.generated import GENERATED_SETS
 
 if TYPE_CHECKING:
@@ -25,44 +23,6 @@ if TYPE_CHECKING:
 logger = logging.getLogger(__name__)
 
 _ENDINGS = (".jsonl", ".json", ".csv", ".tsv", ".parquet", ".ndjson")
-
-"""What draws the rows of ``PREFIX:REST``, by prefix: takes the rest, the split and ``task_config``. Tasks put theirs in here."""
-
-
-@dataclass(frozen=True)
-class CsvStyle:
-    """How CSV files are written.
-
-    Attributes:
-        separator: between cells; ``None``: a comma, or a tab in a ``.tsv`` file.
-        encoding: any that Python knows.
-        decimal: the decimal mark; with ``","``, a cell that is such a number as a whole, ``1.250,5``, is read as ``1250.5``.
-
-    Raises:
-        RecipeError: no such style.
-    """
-
-    separator: str | None = None
-    encoding: str = "utf-8"
-    decimal: str = "."
-
-    def __post_init__(self) -> None:
-        if self.separator == "\\t":  # as a shell hands it in
-            object.__setattr__(self, "separator", "\t")
-        if self.separator is not None and (len(self.separator) != 1 or not self.separator.isascii() or self.separator in '"\r\n'):
-            raise RecipeError(
-                f'csv_separator: must be one ASCII character other than a quote, such as ";" or "\\t", got {self.separator!r}'
-            )
-        try:
-            object.__setattr__(self, "encoding", codecs.lookup(self.encoding).name.removesuffix("-sig"))
-        except LookupError as error:
-            raise RecipeError(f"csv_encoding: must be an encoding that Python knows, such as cp1252, got {self.encoding!r}") from error
-        if self.decimal not in (".", ","):
-            raise RecipeError(f'csv_decimal: must be "." or ",", got {self.decimal!r}')
-
-    def delimiter(self, path: Path) -> str:
-        """What separates the cells of this file."""
-        return self.separator or ("\t" if path.suffix.lower() == ".tsv" else ",")
 
 
 def load_rows(
@@ -73,7 +33,7 @@ def load_rows(
     revision: str | None = None,
     hub: str = "huggingface",
     task_config: dict[str, Any] | None = None,
-    csv_style: CsvStyle = CsvStyle(),
+    csv_style: CsvStyle | None = None,
 ) -> Dataset:
     """Read one split.
 
@@ -96,7 +56,7 @@ def load_rows(
     path = Path(name).expanduser()
     if path.exists():
         whole, bracket, _ = split.partition("[")
-        rows = _local_rows(path, whole, config, csv_style)
+        rows = _local_rows(path, whole, config, csv_style or CsvStyle())
         kept = _slice(split, len(rows)) if bracket else range(len(rows))
         if not kept:
             raise RecipeError(f"split {split!r}: {path} has {len(rows)} rows, of which this leaves none")
@@ -127,8 +87,7 @@ def _near(path: Path) -> str:
 def _local_rows(path: Path, split: str, config: str | None, csv_style: CsvStyle) -> Dataset:
     from datasets import Dataset, load_dataset, load_from_disk  # heavy
 
-    from r1_recipes.data.csv_files import unreadable  # heavy
-    from r1_recipes.data.rows import read_files
+    from r1_recipes.data.rows import read_files  # heavy
 
     folder = path / config if config and (path / config).is_dir() else path
     try:
@@ -164,27 +123,14 @@ def undecoded(rows: Dataset, trusted: type | None = None) -> Dataset:
     """
     from datasets import Dataset  # heavy
 
+    from r1_recipes.data.rows import plain_features  # heavy
+
     features = rows.features.copy()
     if (plain := plain_features(features, trusted)) == features:
         return rows
     info = rows.info.copy()
     info.features = plain
     return Dataset(rows.data, info=info, split=rows.split, indices_table=rows._indices)  # casting would write nested columns again
-
-
-def plain_features(feature: Any, trusted: type | None = None) -> Any:
-    """The feature, or features, with ``decode=False`` wherever there is ``decode``."""
-    from datasets import LargeList, List  # heavy
-
-    if isinstance(feature, dict):
-        return type(feature)({name: plain_features(item, trusted) for name, item in feature.items()})
-    if isinstance(feature, list):
-        return [plain_features(item, trusted) for item in feature]
-    if isinstance(feature, List | LargeList):
-        return dataclasses.replace(feature, feature=plain_features(feature.feature, trusted))
-    if getattr(feature, "decode", False) and not (trusted and isinstance(feature, trusted)):
-        return dataclasses.replace(feature, decode=False)
-    return feature
 
 
 def _built(rows: Dataset) -> Dataset:
