@@ -310,7 +310,7 @@ def test_a_row_that_a_mapper_fails_on_is_counted(caplog):
     assert report.dropped == {
         "mapper 'ByJSON' fails with JSONDecodeError": 2,
         "mapper 'ByJSON' fails with KeyError": 1,
-        "half a surrogate pair, which is no text": 2,
+        "contains an unpaired surrogate, which is not valid Unicode": 2,
         "mapper 'ByJSON' fails with TypeError": 1,
     }
     assert report.first_index["mapper 'ByJSON' fails with KeyError"] == 2

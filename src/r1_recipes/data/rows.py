@@ -59,6 +59,7 @@ def read_files(paths: list[Path], style: CsvStyle) -> datasets.Dataset:
 
 def _tables(path: Path, style: CsvStyle, features: datasets.Features) -> Iterator[pyarrow.Table]:
     ending, schema, count = path.suffix.lower(), features.arrow_schema, 0
+    tables: Iterator[pyarrow.Table]
     try:
         if ending == ".parquet":
             tables = (_parquet_table(batch, schema) for batch in _open_parquet(path).iter_batches(_BATCH))
