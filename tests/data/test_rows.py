@@ -322,20 +322,14 @@ def test_a_byte_order_mark_tells_the_encoding(tmp_path):
         load_rows(str(path), "train", csv_style=CsvStyle(encoding="cp1252"))
 
 
-@pytest.mark.parametrize("table", ['{"q": {"0": "x", "1": "y"}, "a": {"0": 1, "1": 2}}', '{"q": ["x", "y"], "a": [1, 2]}'])
-def test_a_table_by_columns_is_no_row(tmp_path, table):
+@pytest.mark.parametrize(
+    "row",
+    ['{"prompt": [{"role": "user"}], "completion": [{"role": "x"}]}', '{"a": [1, 2]}', '{"q": "x", "a": [1]}', '{"a": [], "b": []}'],
+)
+def test_one_object_is_one_row(tmp_path, row):
     path = tmp_path / "rows.json"
-    path.write_text(table)
-    with pytest.raises(RecipeError, match=r'is one object of columns\. Fix: a list of rows, as .*orient="records"'):
-        load_rows(str(path), "train")
-    for row in (
-        '{"prompt": [{"role": "user"}], "completion": [{"role": "x"}]}',
-        '{"a": [1, 2]}',
-        '{"q": "x", "a": [1]}',
-        '{"a": [], "b": []}',
-    ):
-        path.write_text(row)
-        assert load_rows(str(path), "train").to_list() == [json.loads(row)]
+    path.write_text(row)
+    assert load_rows(str(path), "train").to_list() == [json.loads(row)]
 
 
 def test_single_floats_are_their_shortest_text(tmp_path):

@@ -194,23 +194,11 @@ def _json_sources(path: Path) -> Iterator[tuple[int | None, Any]]:
     document = _parse(path, None, None, text)
     if isinstance(document, dict):
         rows = document.get("data") if path.suffix.lower() == ".json" else None
-        if _by_column(document):
-            raise unreadable(path, 'is one object of columns. Fix: a list of rows, as df.to_json(path, orient="records") writes it')
         document = rows if isinstance(rows, list) and (not rows or isinstance(rows[0], dict)) else [document]
     if document == []:
         raise unreadable(path, "holds no rows")
     for value in document if isinstance(document, list) else [document]:
         yield None, value
-
-
-def _by_column(document: dict[str, Any]) -> bool:
-    """Whether an object looks like a table by columns, as pandas writes it: by index, or lists of values."""
-    columns = list(document.values())
-    if len(columns) < 2 or any(not isinstance(column, dict | list) or len(column) != len(columns[0]) or not column for column in columns):
-        return False
-    if all(isinstance(column, dict) for column in columns):
-        return all(list(column) == [str(index) for index in range(len(column))] for column in columns)
-    return not any(isinstance(column, dict) or any(isinstance(value, dict | list) for value in column) for column in columns)
 
 
 def _is_json(line: bytes) -> bool:
