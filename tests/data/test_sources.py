@@ -362,7 +362,7 @@ def test_a_folder_of_a_hub_repository_is_named_with_a_slash(monkeypatch):
     assert load_rows("nobody/data", "train", config="main", revision="v1") is rows
     assert asked == [
         (("nobody/data",), {"data_dir": "level3", "split": "train", "revision": None}),
-        (("nobody/data", "main"), {"split": "train", "revision": "v1"}),
+        (("nobody/data",), {"name": "main", "split": "train", "revision": "v1"}),
     ]
 
 

@@ -109,7 +109,6 @@ def load_mixture(
     """Load, map and shuffle all parts.
 
     Args:
-        hub: where parts that are not local come from.
         map_rows: maps a part's source rows; takes them, the part's id, ``part``, and ``indices``: where each stands in its source.
         report: says why no row is left.
         with_tasks: rows get a column ``task`` if any part has one: the part's own, else the row's, else ``""``.
