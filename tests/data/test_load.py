@@ -466,6 +466,8 @@ def test_prompts_measured_together_have_the_lengths_of_each_alone(tokenizer, few
         len(tokenizer.apply_chat_template(p, add_generation_prompt=True, tokenize=True, return_dict=True)["input_ids"]) for p in prompts
     ]
     assert [renderer._prompt_lengths(prompts), renderer._prompt_lengths(prompts[:1])] == [alone, alone[:1]]
+    plain = range(9, len(odd))  # rendered once
+    assert renderer._prompt_lengths([prompts[index] for index in plain]) == [alone[index] for index in plain]
 
 
 def test_the_same_file_is_the_same_dataset_again(tmp_path):

@@ -19,6 +19,7 @@ _NO_COLUMN = {
     "generate": {"messages", "well_formed"},
 }
 _SLOT = re.compile(r"\{([^{}\n]+)\}")
+_MARK = "|question|"
 _TOKENIZED_AT_ONCE = 64  # texts; a long one's encoding takes some 100 bytes a token
 
 
@@ -120,7 +121,7 @@ class Renderer:
     def _prompt_lengths(self, prompts: list) -> list[int]:
         if self.text_pairs:
             return [len(ids) for ids in self.tokenizer(prompts)["input_ids"]]
-        texts = self.tokenizer.apply_chat_template(prompts, add_generation_prompt=True, tokenize=False)
+        texts = self._texts(prompts)
         # The instruction before the questions is counted once: no token crosses a special one.
         common = os.path.commonprefix(texts)  # noqa: RUF071  character by character is what is wanted
         cut = max((common.rfind(token) for token in self.tokenizer.get_added_vocab()), default=-1)
@@ -129,6 +130,17 @@ class Renderer:
             if start + rest[0] == whole:
                 return [start + length for length in rest]
         return self._token_counts(texts)
+
+    def _texts(self, prompts: list[list[dict[str, str]]]) -> list[str]:
+        """Render the prompts; once, with a mark as the question, if they differ in the question alone and that gives the same text."""
+        *opening, last = prompts[0]
+        if all(prompt[:-1] == opening and prompt[-1]["content"] == prompt[-1]["content"].strip() for prompt in prompts):
+            samples = [[*opening, last | {"content": _MARK}], prompts[0], prompts[-1]]
+            framed, *expected = self.tokenizer.apply_chat_template(samples, add_generation_prompt=True, tokenize=False)
+            texts = [prompt[-1]["content"].join(framed.split(_MARK)) for prompt in prompts]
+            if [texts[0], texts[-1]] == expected:
+                return texts
+        return self.tokenizer.apply_chat_template(prompts, add_generation_prompt=True, tokenize=False)
 
     def _token_counts(self, texts: list[str]) -> list[int]:
         backend = getattr(self.tokenizer, "backend_tokenizer", None)

@@ -66,7 +66,8 @@ def _tables(path: Path, style: CsvStyle, features: datasets.Features) -> Iterato
         elif ending in csv_files.ENDINGS:
             tables = _batches(csv_rows(path, style), schema)
         else:
-            rows = ({column: _cell(value.get(column), kind) for column, kind in features.items()} for value in _json_rows(path))
+            kinds = list(features.items())
+            rows = ({column: _cell(value.get(column), kind) for column, kind in kinds} for value in _json_rows(path))
             tables = _batches(rows, schema)
         for table in tables:
             yield table
