@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 import hashlib
-import os
-import tempfile
 from collections.abc import Iterable
 from pathlib import Path
+from uuid import uuid4
 
 import datasets
 import pyarrow
@@ -22,20 +21,18 @@ def write_cached(tables: Iterable[pyarrow.Table], schema: pyarrow.Schema, name: 
     Args:
         name: the file's name; by default the hash of its content, so that processes that write the same rows get the same dataset.
     """
-    folder = cached_path("").parent
-    folder.mkdir(parents=True, exist_ok=True)
-    with tempfile.NamedTemporaryFile(dir=folder, suffix=".part", delete=False) as file:
-        try:
+    part = cached_path(uuid4().hex).with_suffix(".part")  # other processes may be writing the same rows
+    part.parent.mkdir(parents=True, exist_ok=True)
+    try:
+        with part.open("w+b") as file:
             with pyarrow.ipc.new_stream(file, schema) as writer:
                 for table in tables:
                     writer.write_table(table)
-        except BaseException:
-            os.unlink(file.name)
-            raise
-        if name is None:
             file.seek(0)
-            name = hashlib.file_digest(file, "blake2b").hexdigest()[:16]
-    os.replace(file.name, cached_path(name))
+            name = name or hashlib.file_digest(file, "blake2b").hexdigest()[:16]
+        part.replace(cached_path(name))
+    finally:
+        part.unlink(missing_ok=True)
     return read_cached(name)
 
 
