@@ -1,6 +1,7 @@
 # Every target sets up what it needs in .venv and can be run again at any time.
 #   make demo                                    cold start and GRPO on two CPU cores, a quarter of an hour
 #   make r1-mini                                 all of DeepSeek-R1's stages on two CPU cores
+#   make check                                   lint, types and the fast tests, for whoever changes a line: two minutes
 #   make test | make lint
 #   make test-vllm                               vLLM for real, on the CPU, in an environment of its own
 #   make bench                                   verdicts a second against TRL and math-verify, the layer's cost: half an hour, two cores
@@ -27,7 +28,7 @@ BASE := $(shell for p in $(PYTHON) python3.11 python3.12 python3.13 python3.14; 
 	$$p -c 'import sys; sys.exit(not (3, 11) <= sys.version_info < (3, 15))' 2>/dev/null && { command -v $$p; break; }; done)
 NO_BASE = test -n "$(BASE)" || { echo "make: Python 3.11 to 3.14 is needed (looked for $(PYTHON), python3.11, python3.12, python3.13, python3.14)" >&2; exit 1; }
 
-.PHONY: install named demo r1-mini test test-vllm lint format grpo sft generate vllm-server distill bench clean
+.PHONY: install named demo r1-mini check test test-vllm lint format menu grpo sft generate vllm-server distill bench clean
 # Two pips at once would break one environment.
 .NOTPARALLEL:
 
@@ -85,6 +86,11 @@ lint: install
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 
+# What a change of one line needs; make test is the whole.
+check: lint
+	$(BIN)/mypy
+	$(BIN)/python -m pytest -q -n 2 -m "not slow and not e2e" $(ARGS)
+
 format: install
 	$(BIN)/ruff check --fix .
 	$(BIN)/ruff format .
@@ -124,6 +130,9 @@ else
 	$(BIN)/python -m r1_recipes.generate $(call recipe,$(TEACHER)) $(TEACHER_ARGS)
 	$(BIN)/accelerate launch -q --config_file accelerate_configs/$(CONFIG).yaml -m r1_recipes.sft $(call recipe,$(RECIPE)) $(ARGS)
 endif
+
+menu: install
+	$(BIN)/python recipes/menu.py
 
 bench: install
 	$(BIN)/python benchmarks/run.py $(ARGS)

@@ -41,7 +41,7 @@ def load(path: Path, tokenizer: str) -> dict[str, Any]:
     from transformers import AutoTokenizer
 
     from r1_recipes.data import load_dataset
-    from r1_recipes.prompts.formats import FORMATS
+    from r1_recipes.prompts import FORMATS
     from r1_recipes.recipe.types import RecipeArguments
 
     options = vars(RecipeArguments(dataset_name=str(path), mapper="gsm8k", max_prompt_tokens=MAX_PROMPT_TOKENS, keep_columns=[]))

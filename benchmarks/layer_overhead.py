@@ -64,7 +64,7 @@ def bare(folder: Path) -> None:
     from transformers import AutoTokenizer
     from trl import GRPOConfig, GRPOTrainer
 
-    from r1_recipes.prompts.formats import FORMATS
+    from r1_recipes.prompts import FORMATS
     from r1_recipes.rewards import get_reward_funcs
 
     settings = json.loads((folder / "settings.json").read_text(encoding="utf-8"))

@@ -2,9 +2,9 @@
 
 Run:  make bench        or  python benchmarks/run.py [--output outputs/bench.json] [--data gsm8k_verdicts.jsonl] [--seconds 8] [--pairs 3]
 
-What takes part: verification.py (judges), countdown_reward.py, selection.py (memory), data_loading.py (400,000 rows), layer_overhead.py (training runs of
-SmolLM2-135M-Instruct, two minutes each), and how long ``python -m r1_recipes.grpo --help`` takes. Ratios are taken within one run, since
-machines differ from hour to hour. Exit status 1 where a bar is missed.
+What takes part: verification.py (judges), countdown_reward.py, selection.py (memory), data_loading.py (400,000 rows), layer_overhead.py
+(training runs of SmolLM2-135M-Instruct, two minutes each), and how long ``python -m r1_recipes.grpo --help`` takes. Ratios are taken
+within one run, since machines differ from hour to hour. Exit status 1 where a bar is missed.
 """
 
 from __future__ import annotations

@@ -49,7 +49,7 @@ def _apart(traces: int, tokens: int) -> dict[str, Any]:
 
 def _measure(traces: int, tokens: int) -> dict[str, Any]:
     from r1_recipes.completions.store import ShardStore
-    from r1_recipes.prompts.formats import FORMATS
+    from r1_recipes.prompts import FORMATS
     from r1_recipes.selection.rules import KeepRules
     from r1_recipes.selection.select import Selection
     from r1_recipes.selection.write import write_dataset

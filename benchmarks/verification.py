@@ -136,7 +136,7 @@ def settled(count: int) -> dict[str, int]:
         for row in itertools.islice(rows(mix, 5), count // 2):
             gold = reading.read_gold(row.gold)
             sides = reading.read_answer(row.answer, gold)
-            verdict = verification._settle(gold, sides)
+            verdict = verification.settle(gold, sides)
             found["rows"] += 1
             if sides is not None and verdict is not None and gold.words is None:
                 found["settled"] += 1

@@ -13,7 +13,7 @@ import torch
 
 from r1_recipes import adapters, grpo
 from r1_recipes.common.errors import RecipeError
-from r1_recipes.models.tokenizer import CHATML
+from r1_recipes.prompts import CHATML
 from r1_recipes.recipe.load import load_recipe
 from r1_recipes.runs import run_dir
 from r1_recipes.training import save

@@ -6,7 +6,7 @@ import re
 import pytest
 import yaml
 
-from r1_recipes.prompts.formats import FORMATS
+from r1_recipes.prompts import FORMATS
 from r1_recipes.rewards import REWARDS, reward_parameters
 from tests.conftest import RECIPES, REPOSITORY, method_of
 

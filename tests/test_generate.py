@@ -15,7 +15,7 @@ import pytest
 import yaml
 
 from r1_recipes import generate
-from r1_recipes.completions.backends import sample_seed
+from r1_recipes.completions.types import sample_seed
 from tests.chat_server import chat_server, reply
 from tests.conftest import SUMS
 
@@ -98,7 +98,7 @@ def test_seeds_differ_and_stay_in_range():
 def test_a_second_call_generates_nothing(recipe, tmp_path, monkeypatch):
     generate.main([recipe()])
     before = (tmp_path / "run" / "completions" / "shard-00000.jsonl").read_bytes()
-    monkeypatch.setattr("r1_recipes.completions.backends.get_backend", lambda *args: pytest.fail("no model is needed any more"))
+    monkeypatch.setattr("r1_recipes.generate.get_backend", lambda *args: pytest.fail("no model is needed any more"))
     generate.main([recipe()])
     assert (tmp_path / "run" / "completions" / "shard-00000.jsonl").read_bytes() == before
 
@@ -156,7 +156,7 @@ def test_other_weights_or_golds_under_the_same_name_are_noticed(recipe, tmp_path
 
 def test_other_rules_select_anew_from_what_is_stored(recipe, tmp_path, monkeypatch, capsys):
     generate.main([recipe()])
-    monkeypatch.setattr("r1_recipes.completions.backends.get_backend", lambda *args: pytest.fail("no model is needed any more"))
+    monkeypatch.setattr("r1_recipes.generate.get_backend", lambda *args: pytest.fail("no model is needed any more"))
     generate.main([recipe(keep={"best_of": 1}, reward_funcs=["format"])])
     assert len((tmp_path / "run" / "dataset" / "train.jsonl").read_text().splitlines()) == 8
     assert json.loads((tmp_path / "run" / "run.json").read_text())["finished"] is True
@@ -281,7 +281,7 @@ def test_rows_of_a_server_that_writes_rubbish_fail_and_the_others_do_not(recipe,
 
 
 def test_a_server_that_refuses_everything_does_not_use_the_rows_up(recipe, tmp_path, monkeypatch, capsys):
-    monkeypatch.setattr("r1_recipes.completions.backends.OpenAIBackend._PATIENCE", 3)
+    monkeypatch.setattr("r1_recipes.completions.openai.OpenAIBackend._PATIENCE", 3)
     refusing = True
     with chat_server(lambda body, before: 400 if refusing else reply("fine")) as (url, _):
         monkeypatch.setenv("OPENAI_BASE_URL", url)

@@ -1,10 +1,10 @@
-"""The menu of recipes: each file has one row, the row says what the file and its header say, and the Chinese menu says the same."""
+"""The menu of recipes is what recipes/menu.py writes of their headers, a header says what it may, and Chinese pages keep step."""
 
 import re
 
 import pytest
-import yaml
 
+from recipes import menu
 from tests.conftest import RECIPES, REPOSITORY, method_of
 
 FOLDER = REPOSITORY / "recipes"
@@ -12,8 +12,6 @@ NAMES = {path: path.relative_to(FOLDER).as_posix() for path in RECIPES}
 TRAINING = [path for path in RECIPES if method_of(path) != "evaluate"]
 LINK = re.compile(r"\[([^\]]+)\]\(([^)]+)\)")
 NUMBER = re.compile(r"\d+(?:\.\d+)?")
-COUNTS = {"one": "1", "two": "2"}
-COLUMNS = ["recipe", "what it is", "follows", "model", "data", "hardware", "time", "expected result", "run"]
 
 
 def tables(path):
@@ -28,73 +26,22 @@ def tables(path):
     return found
 
 
-def menu_rows(path=FOLDER / "README.md"):
-    """The nine-column rows by the recipe that they link first."""
-    return {LINK.search(row[0])[2]: row for heading, rows in tables(path) if len(heading) == len(COLUMNS) for row in rows}
-
-
-ROWS = menu_rows()
-SETTINGS = {NAMES[path]: yaml.safe_load(path.read_text(encoding="utf-8")) for path in RECIPES}
-
-
-def header_of(path):
-    """A recipe's header: its fields, each one line."""
-    fields, key = {}, None
-    for line in path.read_text(encoding="utf-8").split("\n\n")[0].splitlines()[1:]:
-        field = re.match(r"# ([A-Z][a-z]+): *(.*)", line)
-        if field:
-            key = field[1]
-            fields[key] = field[2]
-        elif key and line.strip("# "):
-            fields[key] += " " + line.strip("# ")
-        else:
-            key = None
-    return fields
-
-
-def named(value):
-    """How the menu writes a model or data set: its last name, or a link to the recipe that leaves it."""
-    if value.startswith("outputs/"):
-        leaves = [
-            name
-            for name, values in SETTINGS.items()
-            if value == values.get("output_dir") or value.startswith(f"{values.get('output_dir')}/")
-        ]
-        assert len(leaves) == 1, f"{value}: left by {leaves}"
-        return f"[{leaves[0].removesuffix('.yaml')}]({leaves[0]})"
-    if value.endswith("/train.parquet"):
-        return "/".join(value.split("/")[-2:])
-    return value.removeprefix("embedded:").rpartition("/")[2]
-
-
-def data_of(settings):
-    mixture = settings.get("dataset_mixture")
-    ids = [part["id"] for part in mixture["datasets"]] if mixture else [settings["dataset_name"]]
-    return ", ".join(dict.fromkeys(map(named, ids)))
-
-
-def test_the_menu_has_one_row_for_each_recipe_and_none_besides():
-    assert sorted(ROWS) == sorted(NAMES[path] for path in TRAINING)
-    linked = [link for heading, rows in tables(FOLDER / "README.md") if len(heading) == 9 for row in rows for link in LINK.findall(row[0])]
-    assert len(linked) == len(ROWS)
-    assert all(heading == COLUMNS for heading, _ in tables(FOLDER / "README.md") if len(heading) == 9)
+@pytest.mark.parametrize("name", menu.PAGES)
+def test_the_pages_are_what_the_headers_say(name):
+    text = (FOLDER / name).read_text(encoding="utf-8")
+    assert text == menu.page(name), "make menu writes it anew"
+    assert sorted(menu.ROW.findall(text)) == sorted(NAMES[path] for path in TRAINING)  # one row for each recipe and none besides
 
 
 @pytest.mark.parametrize("path", TRAINING, ids=NAMES.get)
-def test_a_row_says_what_the_recipe_says(path):
-    name, header, settings = NAMES[path], header_of(path), SETTINGS[NAMES[path]]
-    recipe, what, follows, model, data, hardware, time, expected, run = ROWS[name]
-    assert recipe == f"[{name.removesuffix('.yaml')}]({name})" and what
-    assert model == named(settings["model_name_or_path"])
-    assert data == data_of(settings)
+def test_a_menu_line_says_what_the_header_says(path):
+    name, header = NAMES[path], menu.header_of(path)
+    what, follows, expected = header["Menu"].split(" | ")
+    assert what
     # Whom it follows stands in the header, with the address.
     for text, address in LINK.findall(follows) or [(part, "") for part in follows.split(", ")]:
         assert text.lower() in header["Follows"].lower()
         assert address.replace("https://arxiv.org/abs/", "arXiv:") in header["Follows"]
-    count, unit, memory = re.search(r"\b(one|two|\d+) (GPU|CPU core)s?(?: with (\d+) GB)?", header["Hardware"]).groups()
-    assert hardware == (f"{COUNTS.get(count, count)} CPU cores" if unit == "CPU core" else f"{COUNTS.get(count, count)} x {memory} GB")
-    minutes = re.search(r"about (\d+ minutes)", header["Hardware"])
-    assert time == (header["Time"].partition(";")[0] if "Time" in header else minutes[1] if minutes else "not reported")
     # Measured here, or by those it follows: every number of the cell stands in the header.
     measured = "docs/results.md" in header["Expect"]
     assert expected.startswith("measured") == measured
@@ -102,7 +49,8 @@ def test_a_row_says_what_the_recipe_says(path):
     if not measured:
         assert expected == "not measured here" or (expected.startswith("reported: ") and NUMBER.search(expected))
     assert set(NUMBER.findall(LINK.sub("", expected))) <= set(NUMBER.findall(header["Expect"]))
-    method, _, config = run.replace("`", "").partition(", ")
+    run = menu.row_of(name, "Menu").split(" | ")[-1].rstrip(" |").replace("`", "")
+    method, _, config = run.partition(", ")
     command = f"-m r1_recipes.{method} recipes/{name}"
     if config:
         file, _, flags = config.partition(" ")
@@ -115,12 +63,12 @@ def test_a_row_says_what_the_recipe_says(path):
 @pytest.mark.parametrize("path", [path for path in RECIPES if path not in TRAINING], ids=NAMES.get)
 def test_a_benchmark_s_row_says_how_many_samples(path):
     [row] = [row for heading, rows in tables(FOLDER / "README.md") if len(heading) == 4 for row in rows if f"({NAMES[path]})" in row[0]]
-    assert row[2] == str(SETTINGS[NAMES[path]]["num_samples"])
+    assert row[2] == str(menu.SETTINGS[NAMES[path]]["num_samples"])
 
 
 @pytest.mark.parametrize("path", TRAINING, ids=NAMES.get)
 def test_a_header_gives_an_address_and_what_was_measured(path):
-    header = header_of(path)
+    header = menu.header_of(path)
     assert re.search(r"https://|arXiv:|recipes/|\.yaml|grpo_demo|TinyZero|nothing published", header["Follows"])
     assert "Arithmetic" in header and "Override" in header
     assert NAMES[path] in header["Run"]
@@ -160,10 +108,3 @@ def test_the_chinese_documents_keep_step(english, chinese):
         assert theirs[what] == value, what
     text = (REPOSITORY / chinese).read_text(encoding="utf-8")
     assert len(re.findall(r"[\u4e00-\u9fff]", text)) > 500
-
-
-def test_the_chinese_menu_names_the_same_models_data_and_runs():
-    chinese = menu_rows(FOLDER / "README.zh.md")
-    assert list(chinese) == list(ROWS)
-    for name, row in ROWS.items():
-        assert [chinese[name][column] for column in (0, 3, 4, 8)] == [row[column] for column in (0, 3, 4, 8)]

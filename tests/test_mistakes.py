@@ -174,7 +174,7 @@ def test_every_command_is_listed() -> None:
 def test_a_reward_of_one_s_own_is_tried_on_the_rows_of_its_task(sums: Path) -> None:
     from datasets import Dataset
 
-    from r1_recipes.prompts.formats import FORMATS
+    from r1_recipes.prompts import FORMATS
     from r1_recipes.rewards import route
     from r1_recipes.rewards.call import try_own_rewards
 

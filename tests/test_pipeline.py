@@ -15,11 +15,11 @@ import yaml
 from r1_recipes import pipeline
 from r1_recipes.common.errors import RecipeError
 from r1_recipes.models.embedded import EMBEDDED
-from r1_recipes.models.smoke import build_tiny_model
+from r1_recipes.models.tiny import build_tiny_model
 from r1_recipes.runs import run_dir
 from tests.conftest import REPOSITORY
-from tests.test_preflight import model_that_writes
-from tests.test_report import Page
+from tests.preflight.test_preflight import model_that_writes
+from tests.report.runs import Page
 
 PIPELINES = sorted((REPOSITORY / "recipes" / "pipelines").glob("*.yaml"))
 
@@ -104,7 +104,7 @@ def test_a_shipped_pipeline_runs_to_its_table(path, tmp_path, monkeypatch, in_pr
         argv = load(run, stage)[1]
         if stage.method != "generate":
             argv += ["--max_steps", "2", "--unfrozen_parameters", ""]
-        return pipeline.load(argv, stage.method), argv
+        return pipeline.load_recipe(argv, stage.method), argv
 
     monkeypatch.setattr(pipeline, "_load", shortened)
     read = pipeline.read_pipeline(path)
@@ -237,7 +237,11 @@ def test_a_pipeline_trains_generates_judges_and_remembers(tiny, tmp_path, in_pro
 
 
 def test_a_grpo_stage_that_preflight_advises_against_is_not_begun(tiny, tmp_path, write_recipe, in_process, capfd):
-    changes = {"model_name_or_path": str(tmp_path / "ends"), "max_completion_length": 64, "reward_funcs": ["tests.test_preflight:nothing"]}
+    changes = {
+        "model_name_or_path": str(tmp_path / "ends"),
+        "max_completion_length": 64,
+        "reward_funcs": ["tests.preflight.test_preflight:nothing"],
+    }
     hopeless = write_recipe("grpo", "hopeless", output_dir=str(tmp_path / "out" / "rl"), **changes)
     values = yaml.safe_load(tiny.read_text())
     values |= {"stages": [{"name": "rl", "label": "GRPO", "method": "grpo", "recipe": hopeless}], "compare": []}
@@ -254,7 +258,7 @@ def test_a_grpo_stage_that_preflight_advises_against_is_not_begun(tiny, tmp_path
 @pytest.mark.parametrize(
     "change, message",
     [
-        ({"stages": []}, "stages: a list"),
+        ({"stages": []}, "stages: must be a list of mappings of name, label"),
         ({"stagse": 1}, "unknown key 'stagse'. Did you mean 'stages'"),
         ({"judge": None}, "judge: missing"),
         ({"compare": [["raw", "lest"]]}, "unknown stage with a model 'lest'. Did you mean 'last'"),
@@ -278,7 +282,7 @@ def test_a_pipeline_file_that_cannot_work_is_refused_by_name(tiny, change, messa
         ({"method": "sgt"}, "unknown method 'sgt'"),
         ({"model": "x"}, "either method and recipe, or model"),
         ({"labl": "x"}, "unknown key"),
-        ({"overrides": "seed: 2"}, "overrides: must be a mapping beside a recipe, got 'seed: 2'"),
+        ({"overrides": "seed: 2"}, "overrides: must be a mapping, got 'seed: 2'"),
         ({"method": None, "recipe": None, "model": "x", "overrides": {"seed": 2}}, "overrides: must be a mapping beside a recipe"),
     ],
 )
@@ -321,8 +325,8 @@ def test_a_stage_ends_with_its_pipeline(tmp_path, number):
         "pathlib.Path(sys.argv[1], 'went on').touch()"
     )
     code = (
-        "import sys; from r1_recipes import pipeline, runtime\n"
-        "with runtime.reported_errors(): pipeline._subprocess([sys.executable, '-c', *sys.argv[1:]])"
+        "import sys; from r1_recipes import pipeline; from r1_recipes.common import console\n"
+        "with console.reported_errors(): pipeline._subprocess([sys.executable, '-c', *sys.argv[1:]])"
     )
     process = subprocess.Popen([sys.executable, "-c", code, stage, str(tmp_path)], stdout=subprocess.PIPE, start_new_session=True)
     assert process.stdout.readline() == b"up\n"

@@ -17,8 +17,8 @@ from r1_recipes import sft
 from r1_recipes.common.errors import RecipeError
 from r1_recipes.data import load_dataset
 from r1_recipes.models import smoke, tokenizer
-from r1_recipes.models.tokenizer import CHATML, load_tokenizer
-from r1_recipes.prompts.formats import FORMATS, get_response_format
+from r1_recipes.models.tokenizer import load_tokenizer, turn_end
+from r1_recipes.prompts import CHATML, FORMATS, get_response_format
 from r1_recipes.recipe import load_recipe
 from r1_recipes.rewards import get_reward_funcs
 from r1_recipes.training import run
@@ -308,8 +308,8 @@ def test_the_recipe_s_own_eos_token_may_be_a_later_one(write_recipe: Callable[..
     assert built(write_recipe("sft", chat_template=both))[0].args.eos_token == "<|im_end|>"
     path = write_recipe("sft", name="later", chat_template=both, eos_token="<|endoftext|>", output_dir="unused")
     loaded = load_recipe([path], "sft")
-    tokenizer, _ = load_tokenizer(loaded)
-    assert tokenizer.turn_end("m", tokenizer, "<|endoftext|>") == "<|endoftext|>"
+    loaded_tokenizer, _ = load_tokenizer(loaded)
+    assert turn_end("m", loaded_tokenizer, "<|endoftext|>") == "<|endoftext|>"
 
 
 def test_a_prefill_that_merges_with_what_follows_is_refused(
@@ -445,9 +445,9 @@ def test_turn_end_is_read_from_the_template(tiny_model: Path) -> None:
     from transformers import AutoTokenizer
 
     tokenizer = AutoTokenizer.from_pretrained(tiny_model)
-    assert tokenizer.turn_end("m", tokenizer) == "<|im_end|>"
+    assert turn_end("m", tokenizer) == "<|im_end|>"
     tokenizer.chat_template = "{% for m in messages %}{{ m['content'] }} <|endoftext|>\n{% endfor %}"
-    assert tokenizer.turn_end("m", tokenizer) == "<|endoftext|>"
+    assert turn_end("m", tokenizer) == "<|endoftext|>"
     tokenizer.chat_template = OPEN_ENDED
     with pytest.raises(RecipeError, match="chat_template: that of m ends the assistant's turn in ''"):
-        tokenizer.turn_end("m", tokenizer)
+        turn_end("m", tokenizer)

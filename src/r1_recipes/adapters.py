@@ -20,7 +20,6 @@ logger = logging.getLogger("r1_recipes.adapters")  # under `python -m` this modu
 
 MERGED = "merged"
 _CONFIG = "adapter_config.json"
-_WEIGHTS = "adapter_model.safetensors"
 
 
 def merge(run: Path, output: Path | None = None, base: str | None = None) -> Path:
@@ -35,8 +34,7 @@ def merge(run: Path, output: Path | None = None, base: str | None = None) -> Pat
         base: in place of the base model that the adapters' configuration names.
 
     Raises:
-        RecipeError: there are no adapters, or their file is torn; the base model cannot be loaded or is not theirs; or ``output`` holds
-            something.
+        RecipeError: the adapters cannot be read or merged, their base model cannot be loaded or is not theirs, or ``output`` is not empty.
     """
     import torch
     from peft import PeftModel
@@ -94,7 +92,7 @@ def _check_weights(run: Path) -> None:
     """Refuse a torn weights file before the base model is loaded, which takes minutes if it is large."""
     from safetensors import SafetensorError, safe_open
 
-    path = run / _WEIGHTS
+    path = run / "adapter_model.safetensors"
     try:
         with safe_open(path, framework="pt"):
             pass
@@ -102,9 +100,8 @@ def _check_weights(run: Path) -> None:
         return  # PEFT reads adapter_model.bin too, and says what it looked for
     except (SafetensorError, OSError) as error:
         reason = f"{first_line(error)[:-1]}; {path.stat().st_size} bytes"
-        raise RecipeError(
-            f"{path}: cannot be read as safetensors ({reason}); take one of the run's checkpoints, or train on from it"
-        ) from error
+        remedy = "take one of the run's checkpoints, or train on from it"
+        raise RecipeError(f"{path}: cannot be read as safetensors ({reason}); {remedy}") from error
 
 
 def main(argv: Sequence[str] | None = None) -> None:

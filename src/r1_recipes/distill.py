@@ -25,11 +25,11 @@ def main(argv: Sequence[str] | None = None) -> None:
 
 def build_trainer(recipe: Recipe, fmt: ResponseFormat, tokenizer: Any, arguments: dict[str, Any]) -> DistillationTrainer:
     """Return TRL's on-policy distillation trainer; the teacher is the recipe's ``teacher_model_name_or_path``."""
-    from r1_recipes.training.trainer import RecipeDistillationTrainer  # heavy
+    from trl import DistillationTrainer  # heavy
 
     training = recipe.training
     teacher = model_path(training.teacher_model_name_or_path, recipe.script.hub, training.teacher_model_revision)
-    return RecipeDistillationTrainer(teacher_model=teacher, **arguments)
+    return DistillationTrainer(teacher_model=teacher, **arguments)
 
 
 if __name__ == "__main__":

@@ -14,12 +14,10 @@ from __future__ import annotations
 
 import argparse
 import json
-import logging
-import math
 from collections.abc import Sequence
 from dataclasses import asdict
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from r1_recipes.common import console, processes
 from r1_recipes.common.errors import RecipeError
@@ -35,32 +33,15 @@ from r1_recipes.recipe.text import read_yaml
 from r1_recipes.recipe.types import BACKENDS
 from r1_recipes.runs import run_dir
 
-if TYPE_CHECKING:
-    pass
-
-
-logger = logging.getLogger("r1_recipes.evaluate")  # under `python -m` this module is called __main__
-
-# What a GRPO recipe does not say about its evaluation.
-_TRAINING_RECIPE = {"num_samples": 4, "batch_size": BATCH_SIZE, "seed": 0, "backend": "transformers"}
-
 
 def load_benchmark(argv: Sequence[str]) -> Recipe:
-    """The recipe of a command line, path first: a benchmark, which says ``num_samples``, or a GRPO recipe.
-
-    Raises:
-        RecipeError: as :func:`r1_recipes.recipe.load.load_recipe`.
-    """
+    """Load the recipe of a command line, path first: a benchmark, which says ``num_samples``, or a GRPO recipe."""
     method = "evaluate" if "num_samples" in read_yaml(Path(argv[0])) else "grpo"
     return load_recipe(argv, method, smoke=smoke_overrides)
 
 
 def main(argv: Sequence[str] | None = None) -> None:
-    """Command line; see the module's first lines.
-
-    Raises:
-        SystemExit: 2 where the recipe, its data or a model cannot be used.
-    """
+    """Run the command; exit with status 2 if the recipe, its data or a model cannot be used."""
     parser = argparse.ArgumentParser(prog="python -m r1_recipes.evaluate", description=__doc__.splitlines()[0], allow_abbrev=False)
     parser.add_argument("recipe", help="a benchmark, or a GRPO recipe; its test split, format, rewards and generation settings are used")
     parser.add_argument("--model", action="append", help="path or id; give it again to compare (default: the recipe's own)")
@@ -90,36 +71,30 @@ def main(argv: Sequence[str] | None = None) -> None:
         if options.output:
             # Two checkpoints may have one last name.
             folders = [options.output / f"{number}_{Path(name).name}" for number, name in enumerate(models, start=1)]
-        scores = [
+        judged = [
             evaluate_model(name, rows, recipe, **settings, folder=folder, with_models=options.with_models, judged_on=what)
             for name, folder in zip(models, folders, strict=True)
         ]
-        if not processes.is_main_process():
+        scores = [one for one in judged if one is not None]
+        if not scores:  # another process has them
             return
         report = _report(models, scores)
         console.say(report)
         if options.output:
             entries = [_entry(one, before) for before, one in zip([None, *scores], scores, strict=False)]
-            (options.output / "results.json").write_text(json.dumps(_finite(entries), indent=1, ensure_ascii=False), encoding="utf-8")
+            # JSON has no infinity: the bounds of a single row are null.
+            entries = json.loads(json.dumps(entries), parse_constant=lambda infinity: None)
+            (options.output / "results.json").write_text(json.dumps(entries, indent=1, ensure_ascii=False), encoding="utf-8")
             (options.output / "results.md").write_text(report + "\n", encoding="utf-8")
-
-
-def _finite(value: Any) -> Any:
-    """For JSON, which has no infinity: the bounds of a single row are ``null``."""
-    if isinstance(value, dict):
-        return {key: _finite(item) for key, item in value.items()}
-    if isinstance(value, list | tuple):
-        return [_finite(item) for item in value]
-    return None if isinstance(value, float) and not math.isfinite(value) else value
 
 
 def _settings(recipe: Recipe, options: argparse.Namespace) -> dict[str, Any]:
     """Arguments of :func:`evaluate_model`: the command line's, else the benchmark's, else those for training recipes."""
-    own = _TRAINING_RECIPE
+    own: dict[str, Any] = {"num_samples": 4, "batch_size": BATCH_SIZE, "seed": 0, "backend": "transformers"}
     if recipe.method == "evaluate":
         training, script = recipe.training, recipe.script
-        own = {"num_samples": script.num_samples, "batch_size": training.generation_batch_size, "seed": training.seed}
-        own["backend"] = script.backend
+        values = script.num_samples, training.generation_batch_size, training.seed, script.backend
+        own = dict(zip(own, values, strict=True))
     settings = own | {name: getattr(options, name) for name in own if getattr(options, name) is not None}
     if settings["num_samples"] < 0 or settings["batch_size"] < 1:
         raise RecipeError("--num_samples is 0 or more, --batch_size 1 or more")
@@ -129,8 +104,8 @@ def _settings(recipe: Recipe, options: argparse.Namespace) -> dict[str, Any]:
 
 
 def _report(models: Sequence[str], scores: Sequence[Scores]) -> str:
-    parts = [markdown_table([(name, one, None) for name, one in zip(models, scores, strict=True)], full=True)]
-    parts.append(rewards_table(list(zip(models, scores, strict=True))))
+    named = list(zip(models, scores, strict=True))
+    parts = [markdown_table([(name, one, None) for name, one in named], full=True), rewards_table(named)]
     parts += [difference_line(scores[i], scores[i + 1], f"{models[i + 1]} over {models[i]}", full=True) for i in range(len(scores) - 1)]
     return "\n\n".join(part for part in [*parts, f"Judged on {scores[0].judged_on}."] if part)
 
@@ -145,12 +120,8 @@ def _entry(scores: Scores, before: Scores | None) -> dict[str, Any]:
     return entry
 
 
-if __name__ == "__main__":
-    main()
-
-
 def _trained_otherwise(recipe: Recipe, model: str) -> str:
-    """What a run's folder says of its training split, where this command cuts the same data elsewhere and so holds out other rows."""
+    """What a run's folder says of its training split, if this command cuts the same data elsewhere and so holds out other rows."""
     script = recipe.script
     for folder in (Path(model), Path(model).parent):  # a run, or a checkpoint in it
         if recipe.method != "grpo" or not all((folder / name).is_file() for name in (run_dir.RUN_FILE, run_dir.RECIPE_FILE)):
@@ -159,3 +130,7 @@ def _trained_otherwise(recipe: Recipe, model: str) -> str:
         if trained.get("dataset_name") == script.dataset_name and trained["dataset_train_split"] != script.dataset_train_split:
             return f"; held out by this command alone: {model} was trained on split {trained['dataset_train_split']!r}"
     return ""
+
+
+if __name__ == "__main__":
+    main()

@@ -12,12 +12,13 @@ import dataclasses
 import logging
 import time
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from r1_recipes.common import console, processes
 from r1_recipes.common.errors import RecipeError
-from r1_recipes.completions.backends import Completion, Request, get_backend, load_format
+from r1_recipes.completions.backends import get_backend, load_format
 from r1_recipes.completions.store import ShardStore, row_digest
+from r1_recipes.completions.types import Completion, Request
 from r1_recipes.data.load import load_dataset
 from r1_recipes.models.smoke import example_rows
 from r1_recipes.prompts.formats import ResponseFormat
@@ -32,7 +33,6 @@ from r1_recipes.training.start import start
 if TYPE_CHECKING:
     from datasets import Dataset
 
-
 logger = logging.getLogger("r1_recipes.generate")  # under `python -m` this module is called __main__
 
 SHARDS = "completions"
@@ -41,11 +41,7 @@ JUDGED = "judged.jsonl"
 
 
 def main(argv: Sequence[str] | None = None) -> None:
-    """Run a generation recipe.
-
-    Raises:
-        SystemExit: 2 where the recipe, its data or its backend cannot be used, 130 where the run was stopped.
-    """
+    """Run a generation recipe; exit with status 2 if it cannot be used, 130 if the run was stopped."""
     with console.reported_errors():
         run = start(argv, "generate")
         processes.connect(use_cpu=run.recipe.training.use_cpu)
@@ -56,7 +52,10 @@ def main(argv: Sequence[str] | None = None) -> None:
                 if processes.is_main_process():
                     store.reload()
                     store.check_whole(rows)
-                    _report_failures(store)
+                    if store.failed:
+                        first = next(record["error"] for record in store if record["error"])
+                        failed = len(store.failed)
+                        logger.warning("%d rows failed for good (--retry_failed true asks again); the first: %s", failed, first)
                     select_and_write(run, store, fmt)
             except KeyboardInterrupt:
                 logger.warning("stopped with %d rows stored; the same command goes on from there", len(store))
@@ -67,27 +66,26 @@ def generate(run: Run, store: ShardStore) -> tuple[ResponseFormat, int]:
     """Write the completions that ``store`` does not hold yet.
 
     Returns:
-        The response format, with the prefill that the backend's chat template brings, and the number of rows that the recipe has.
-
-    Raises:
-        RecipeError: data or backend cannot be used, the disk is full, or the store answers other prompts than the recipe asks today.
+        The response format, with the prefill of the backend's chat template, and the number of the recipe's rows.
     """
     from tqdm.auto import tqdm
 
     recipe = run.recipe
-    tokenizer, fmt = load_format(recipe)
-    rows = _rows(run, fmt, tokenizer)
-    pending = _pending(rows, store, retry_failed=recipe.script.retry_failed)
+    script, training = recipe.script, recipe.training
+    tokenizer, fmt = load_format(recipe, script.backend)
+    examples = example_rows(script, "generate") if script.smoke else None
+    rows, report = load_dataset(script, fmt, "generate", tokenizer=tokenizer, rows=examples)
+    logger.info("rows: %s", report)
+    pending = _pending(rows, store, retry_failed=script.retry_failed)
     if not pending:
         logger.info("all %d rows are generated", len(rows))
         return fmt, len(rows)
     if len(store):
         logger.info("%d of %d rows are stored; %d to go", len(rows) - len(pending), len(rows), len(pending))
     pending = processes.share(pending)
-    rules, rewards = _rules(run, fmt)
     # A missing package, address or evaluation set should not show after hours of generation.
-    check_rules(rules, rewards, recipe.training.reward_weights, hub=recipe.script.hub)
-    backend = get_backend(recipe, tokenizer)
+    check_rules(*_rules(run, fmt), hub=script.hub)
+    backend = get_backend(recipe, tokenizer, script.backend)
     run_dir.claim(run)
     processes.wait()  # a row that another process has stored already would make this start look like one that goes on
     began, tokens = time.monotonic(), 0
@@ -95,38 +93,29 @@ def generate(run: Run, store: ShardStore) -> tuple[ResponseFormat, int]:
 
         def store_row(index: int, completions: list[Completion], error: str | None) -> None:
             nonlocal tokens
-            store.append([{**_record(rows[index], index), "completions": [dataclasses.asdict(c) for c in completions], "error": error}])
+            row = rows[index]
+            record = {"index": index, "digest": row_digest(row["prompt"], row.get("solution"))}
+            record |= {"question": row.pop("question"), "prompt": row.pop("prompt"), "columns": row}
+            store.append({**record, "completions": [dataclasses.asdict(c) for c in completions], "error": error})
             tokens += sum(completion.tokens for completion in completions)
             bar.set_postfix_str(f"{tokens / (time.monotonic() - began):.0f} tokens/s", refresh=False)
             bar.update()
 
-        backend.run([Request(index, rows[index]["prompt"]) for index in pending], store_row)
+        requests = [Request(index, rows[index]["prompt"]) for index in pending]
+        backend.run(requests, store_row, [(training.temperature, training.num_generations)])
     seconds = time.monotonic() - began
     logger.info("%d rows, %d tokens in %.0f s: %.0f tokens/s", len(pending), tokens, seconds, tokens / seconds)
     return fmt, len(rows)
 
 
-def _report_failures(store: ShardStore) -> None:
-    if store.failed:
-        first = next(record["error"] for record in store if record["error"])
-        logger.warning("%d rows failed for good (--retry_failed true asks again); the first: %s", len(store.failed), first)
-
-
-def _rows(run: Run, fmt: ResponseFormat, tokenizer: Any) -> Dataset:
-    rows = None
-    if run.recipe.script.smoke:
-        rows = example_rows(run.recipe.script, "generate")
-    rows, report = load_dataset(run.recipe.script, fmt, "generate", tokenizer=tokenizer, rows=rows)
-    logger.info("rows: %s", report)
-    return rows
-
-
 def _pending(rows: Dataset, store: ShardStore, *, retry_failed: bool) -> list[int]:
-    """Indices of the rows that have no record yet.
-
-    Raises:
-        RecipeError: a record answers another prompt than the row of its index: data, format or prompt were changed.
-    """
+    """Indices of the rows that have no record yet; records of other prompts or golds than today's are an error."""
+    remedy = "choose another --output_dir, or remove this one"
+    beyond = [index for index in store.digests if index >= len(rows)]
+    if beyond:
+        raise RecipeError(
+            f"{store.folder}: holds row {beyond[0]}, and today's data has {len(rows)} rows (max_samples, or the data, changed); {remedy}"
+        )
     pending = []
     solutions = rows["solution"] if "solution" in rows.column_names else [None] * len(rows)
     for index, (prompt, solution) in enumerate(zip(rows["prompt"], solutions, strict=True)):
@@ -136,29 +125,13 @@ def _pending(rows: Dataset, store: ShardStore, *, retry_failed: bool) -> list[in
         elif stored != row_digest(prompt, solution):
             raise RecipeError(
                 f"{store.folder}: row {index} was generated from another prompt or gold than the recipe gives it today (data, format or "
-                "prompt changed); choose another --output_dir, or remove this one"
+                f"prompt changed); {remedy}"
             )
-    beyond = [index for index in store.digests if index >= len(rows)]
-    if beyond:
-        raise RecipeError(
-            f"{store.folder}: holds row {beyond[0]}, and today's data has {len(rows)} rows (max_samples, or the data, changed); choose "
-            "another --output_dir, or remove this one"
-        )
     return pending
 
 
-def _record(row: dict[str, Any], index: int) -> dict[str, Any]:
-    columns = {name: value for name, value in row.items() if name not in ("question", "prompt")}
-    digest = row_digest(row["prompt"], row.get("solution"))
-    return {"index": index, "digest": digest, "question": row["question"], "prompt": row["prompt"], "columns": columns}
-
-
 def select_and_write(run: Run, store: ShardStore, fmt: ResponseFormat) -> None:
-    """Select among the stored completions by the recipe's ``keep`` rules, write the dataset, and say what became of all of them.
-
-    Raises:
-        RecipeError: nothing is left (the message holds the yield table), or a server that judges fails.
-    """
+    """Select among the stored completions by the recipe's ``keep`` rules, write the dataset, and say what became of all of them."""
     recipe, folder = run.recipe, run.output_dir / DATASET
     if folder.is_dir() and run_dir.is_finished(run.output_dir) and not run_dir.changed_settings(recipe, run.output_dir):
         console.say(f"already done: {folder}")

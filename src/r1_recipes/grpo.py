@@ -7,10 +7,12 @@ from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
 from r1_recipes.common.errors import RecipeError
+from r1_recipes.metrics.scores import compares_with_gold
 from r1_recipes.prompts.formats import ResponseFormat
 from r1_recipes.recipe.load import Recipe
-from r1_recipes.rewards import AnswerReward, get_reward_funcs, route
-from r1_recipes.rewards.call import score, try_own_rewards
+from r1_recipes.rewards import get_reward_funcs, route
+from r1_recipes.rewards.call import try_own_rewards
+from r1_recipes.rewards.golds import readable_golds
 from r1_recipes.training.run import run_recipe
 
 if TYPE_CHECKING:
@@ -55,20 +57,18 @@ def _check_golds(recipe: Recipe, rewards: Sequence[Callable], rows: Dataset) -> 
     if "solution" not in rows.column_names:
         return
     sample = rows.select(range(0, len(rows), max(1, len(rows) // _GOLDS)))
-    sample = sample.select_columns([name for name in sample.column_names if name != "image"]).to_list()
     for name, reward in zip(recipe.script.reward_funcs, rewards, strict=True):
-        if not isinstance(reward, AnswerReward):
-            continue
-        verdicts = score(name, reward, sample, [""] * len(sample), None)
-        unread = [row["solution"] for row, verdict in zip(sample, verdicts, strict=True) if verdict is None]
+        readable = readable_golds(name, reward, sample) if compares_with_gold(reward) else {}
+        unread = [index for index, read in readable.items() if not read]
         if not unread:
             continue
-        told = f"{name} cannot read {len(unread)} of {len(sample)} golds that were tried; the first is {unread[0]!r}"
-        if len(unread) == len(sample):
+        gold = sample.select_columns("solution")[unread[0]]["solution"]
+        told = f"{name} cannot read {len(unread)} of {len(readable)} golds that were tried; the first is {gold!r}"
+        if len(unread) == len(readable):
             raise RecipeError(
                 f"{recipe.path}: reward_funcs: {told}. Fix: solution_column, or for golds in words reward_funcs: [answer_match]"
             )
-        if len(unread) * 20 > len(sample):
+        if len(unread) * 20 > len(readable):
             logger.warning("%s; such rows teach nothing (all of them: python -m r1_recipes.preflight)", told)
 
 

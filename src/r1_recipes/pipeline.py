@@ -18,7 +18,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Sequence
-from dataclasses import MISSING, asdict, dataclass, fields
+from dataclasses import asdict, dataclass
 from itertools import chain
 from pathlib import Path
 from typing import Any
@@ -26,6 +26,7 @@ from typing import Any
 from r1_recipes.common import console, files
 from r1_recipes.common.errors import RecipeError, first_line, unknown_name
 from r1_recipes.common.masking import masked, masked_words
+from r1_recipes.common.settings import from_mapping
 from r1_recipes.metrics.rows import rows_to_judge
 from r1_recipes.metrics.run import BATCH_SIZE, evaluate_model
 from r1_recipes.metrics.scores import Scores
@@ -51,11 +52,19 @@ class Stage:
 
     name: str  # unique; the file name of its scores
     label: str  # what the table calls it
-    recipe: str | None = None
-    method: str | None = None
-    model: str | None = None
+    recipe: str = ""
+    method: str = ""
+    model: str = ""
     overrides: dict[str, Any] | None = None  # of the recipe's keys
     says: str = ""  # shown while it runs
+
+    def __post_init__(self) -> None:
+        if bool(self.recipe) == bool(self.model) or bool(self.recipe) != bool(self.method):
+            raise ValueError("either method and recipe, or model")
+        if self.overrides and not self.recipe:
+            raise ValueError(f"overrides: must be a mapping beside a recipe, got {self.overrides!r}")
+        if self.method and self.method not in METHODS:
+            raise ValueError(unknown_name("method", self.method, METHODS))
 
 
 @dataclass(frozen=True)
@@ -80,6 +89,15 @@ class Pipeline:
     preflight: Preflight | None = None
     note: str = ""  # below the table
 
+    def __post_init__(self) -> None:
+        names = [stage.name for stage in self.stages]
+        judged = [stage.name for stage in self.stages if stage.method != "generate"]
+        if len(set(names)) < len(names) or not judged:
+            raise ValueError(f"stages: names must differ, and one stage at least must leave a model, got {names}")
+        for name in chain.from_iterable(self.compare):
+            if name not in judged:
+                raise ValueError("compare: " + unknown_name("stage with a model", name, judged))
+
 
 def read_pipeline(path: Path) -> Pipeline:
     """Read a pipeline file.
@@ -87,46 +105,7 @@ def read_pipeline(path: Path) -> Pipeline:
     Raises:
         RecipeError: names the file and the key that is unknown, missing or of another kind.
     """
-    values = read_yaml(path)
-    stages = values.get("stages")
-    if not isinstance(stages, list) or not stages:
-        raise RecipeError(f"{path}: stages: a list of mappings with name, label, method and recipe, found {stages!r}")
-    values["stages"] = tuple(_build_stage(entry, f"{path}: stage {number}") for number, entry in enumerate(stages, start=1))
-    if values.get("preflight") is not None:
-        values["preflight"] = _build(Preflight, values["preflight"], f"{path}: preflight")
-    pipeline = _build(Pipeline, values, str(path))
-    names = [stage.name for stage in pipeline.stages]
-    judged = [stage.name for stage in pipeline.stages if stage.method != "generate"]
-    if len(set(names)) < len(names) or not judged:
-        raise RecipeError(f"{path}: stages: names must differ, and one stage at least must leave a model; found {names}")
-    for name in chain.from_iterable(pipeline.compare):
-        if name not in judged:
-            raise RecipeError(f"{path}: compare: " + unknown_name("stage with a model", name, judged))
-    return pipeline
-
-
-def _build_stage(entry: Any, where: str) -> Stage:
-    stage = _build(Stage, entry, where)
-    if (stage.recipe is None) == (stage.model is None) or (stage.recipe is None) != (stage.method is None):
-        raise RecipeError(f"{where}: either method and recipe, or model")
-    if not isinstance(stage.overrides or {}, dict) or (stage.overrides and not stage.recipe):
-        raise RecipeError(f"{where}: overrides: must be a mapping beside a recipe, got {stage.overrides!r}")
-    if stage.method and stage.method not in METHODS:
-        raise RecipeError(f"{where}: " + unknown_name("method", stage.method, METHODS))
-    return stage
-
-
-def _build(kind: type, values: Any, where: str) -> Any:
-    if not isinstance(values, dict):
-        raise RecipeError(f"{where}: a mapping, found {values!r}")
-    known = {f.name: f for f in fields(kind)}
-    for key in values:
-        if key not in known:
-            raise RecipeError(f"{where}: " + unknown_name("key", key, known))
-    missing = [name for name, f in known.items() if name not in values and f.default is MISSING]
-    if missing:
-        raise RecipeError(f"{where}: {', '.join(missing)}: missing")
-    return kind(**values)
+    return from_mapping(Pipeline, read_yaml(path), str(path))
 
 
 @dataclass
@@ -166,10 +145,9 @@ def run_pipeline(
     num_samples = pipeline.num_samples if num_samples is None else num_samples
     if min(problems, num_samples) < 1:
         raise RecipeError(f"problems and num_samples: must be 1 or more, got {problems} and {num_samples}")
-    judged = {"problems": problems, "num_samples": num_samples, "seed": seed}
-    run = _Run(pipeline, output_dir or Path(pipeline.output_dir), judged)
+    run = _Run(pipeline, output_dir or Path(pipeline.output_dir), {"problems": problems, "num_samples": num_samples, "seed": seed})
     # A recipe that cannot be read should not wait for the stages before it.
-    recipes = {stage.name: _load(run, stage)[0] for stage in pipeline.stages if stage.recipe}
+    recipes = [(stage, _load(run, stage)[0]) for stage in pipeline.stages if stage.recipe]
     began = time.monotonic()
     outcomes: dict[str, Outcome] = {}
     for number, stage in enumerate(pipeline.stages, start=1):
@@ -179,17 +157,16 @@ def run_pipeline(
     run.output_dir.mkdir(parents=True, exist_ok=True)
     files.write_whole(run.output_dir / "results.md", table + "\n")
     kept = {stage.name: {"label": stage.label, **asdict(outcomes[stage.name])} for stage in pipeline.stages}
-    files.write_whole(run.output_dir / "results.json", json.dumps({"judged": judged, "stages": kept}, indent=1))
+    files.write_whole(run.output_dir / "results.json", json.dumps({"judged": run.judged, "stages": kept}, indent=1))
     console.say(f"\n=== Done in {(time.monotonic() - began) / 60:.0f} minutes: {pipeline.title}\n\n{table}\n")
-    example = next(outcome.scores for outcome in reversed(outcomes.values()) if outcome.scores).examples[0]
+    example = [outcome.scores for outcome in outcomes.values() if outcome.scores][-1].examples[0]
     console.say(f"One answer of the last model, to {example['question']!r}:\n{example['completion']}\n")
     console.say(f"runs and models:  {run.output_dir}/\nthis table:       {run.output_dir / 'results.md'}")
-    trained = [Path(recipes[stage.name].training.output_dir) for stage in pipeline.stages if stage.method in _TRAINS]
-    _write_reports(trained, run.output_dir)
+    _write_reports([Path(recipe.training.output_dir) for stage, recipe in recipes if stage.method in _TRAINS], run.output_dir)
     return outcomes
 
 
-def _write_reports(trained: Sequence[Path], output_dir: Path) -> None:
+def _write_reports(trained: list[Path], output_dir: Path) -> None:
     """Write each trained stage's report again, now that its model is judged, and one of all of them."""
     for folder in trained:
         page.refresh(folder)
@@ -202,7 +179,7 @@ def _write_reports(trained: Sequence[Path], output_dir: Path) -> None:
 
 
 def _run_stage(run: _Run, stage: Stage) -> Outcome:
-    if not stage.recipe:
+    if stage.model:
         return Outcome(scores=_judge(run, stage, stage.model))
     recipe, argv = _load(run, stage)
     folder, seconds = Path(recipe.training.output_dir), None
@@ -327,8 +304,17 @@ def _judge(run: _Run, stage: Stage, model: str) -> Scores:
             logger.warning("%s cannot be read (%s); the model is judged again", path, first_line(error)[:-1])
     recipe.script.max_eval_samples = run.judged["problems"]
     rows, what = rows_to_judge(recipe)
-    sampling = {"num_samples": run.judged["num_samples"], "seed": run.judged["seed"], "batch_size": BATCH_SIZE}
-    scores = evaluate_model(model, rows, recipe, **sampling, label=stage.name, judged_on=what)
+    scores = evaluate_model(
+        model,
+        rows,
+        recipe,
+        num_samples=run.judged["num_samples"],
+        seed=run.judged["seed"],
+        batch_size=BATCH_SIZE,
+        label=stage.name,
+        judged_on=what,
+    )
+    assert scores  # None is for ranks other than 0
     path.parent.mkdir(parents=True, exist_ok=True)
     files.write_whole(path, json.dumps({"judged": judged, "scores": asdict(scores)}))
     console.say(f"{stage.label}: greedy {sum(scores.greedy) / len(rows):.1%}, sampled {sum(scores.sampled) / len(rows):.1%} right")
@@ -337,14 +323,14 @@ def _judge(run: _Run, stage: Stage, model: str) -> Scores:
 
 def _report(run: _Run, outcomes: dict[str, Outcome]) -> str:
     labels = {stage.name: stage.label for stage in run.pipeline.stages}
+    scores = {name: outcome.scores for name, outcome in outcomes.items() if outcome.scores}
     blocks = [markdown_table([(labels[name], outcome.scores, outcome.yielded) for name, outcome in outcomes.items()]).rstrip("\n")]
     for before, after in run.pipeline.compare:
-        blocks.append(difference_line(outcomes[before].scores, outcomes[after].scores, f"{labels[after]} over {labels[before]}"))
-    samples = run.judged["num_samples"]
-    what = next(outcome.scores for outcome in outcomes.values() if outcome.scores).judged_on
+        blocks.append(difference_line(scores[before], scores[after], f"{labels[after]} over {labels[before]}"))
+    samples, seed = run.judged["num_samples"], run.judged["seed"]
     answers = "sampled answer" if samples == 1 else "sampled answers"
-    seed = f"seed {run.judged['seed']}; in brackets: 95 % intervals."
-    blocks.append(f"Judged on {what}, {samples} {answers} each; {seed}" + (f"\n{run.pipeline.note}" if run.pipeline.note else ""))
+    what = next(iter(scores.values())).judged_on
+    blocks.append(f"Judged on {what}, {samples} {answers} each; seed {seed}; in brackets: 95 % intervals.\n{run.pipeline.note}".rstrip())
     return "\n\n".join(blocks)
 
 

@@ -28,14 +28,13 @@ def main(argv: Sequence[str] | None = None) -> None:
 
 
 def build_trainer(recipe: Recipe, fmt: ResponseFormat, tokenizer: Any, arguments: dict[str, Any]) -> SFTTrainer:
-    """TRL's SFT trainer; the loss is on the completion: the assistant's turn, and what the chat template ends it with.
+    """Return TRL's SFT trainer; the loss is on the assistant's turn and on what the chat template ends it with.
 
     The token that ends it becomes the ``eos_token`` of tokenizer, model and generation config. (A base model's is another one, so that
     the tuned model would write on after its answer: Qwen2.5's is ``<|endoftext|>``, its template's turns end in ``<|im_end|>``.)
 
     Raises:
-        RecipeError: the chat template would not write the target into the training text, or not after the prompt that generation will
-            be given, or ends the turn in nothing that a model could stop at.
+        RecipeError: as :func:`check_target` and :func:`turn_end`.
     """
     from trl import SFTTrainer
 
@@ -57,10 +56,11 @@ def build_trainer(recipe: Recipe, fmt: ResponseFormat, tokenizer: Any, arguments
 
 
 def warn_about_cuts(trainer: SFTTrainer) -> int:
-    """Say how many training examples fill ``max_length``: they were cut (or just fit), and teach no end. Returns that number."""
+    """Log and return how many training examples fill ``max_length``: they were cut (or just fit), and teach no end."""
     import pyarrow.compute as pc
 
-    training, rows = trainer.args, trainer.train_dataset
+    training: Any = trainer.args
+    rows: Any = trainer.train_dataset
     if training.max_length is None or (training.packing and training.packing_strategy == "wrapped"):
         return 0
     cut = total = 0
@@ -70,12 +70,8 @@ def warn_about_cuts(trainer: SFTTrainer) -> int:
         total += len(lengths)
         cut += pc.sum(pc.greater_equal(lengths, training.max_length)).as_py() or 0
     if cut:
-        logger.warning(
-            "max_length %d cuts up to %d of %d examples, which then teach no end; raise it, or drop them with max_solution_tokens",
-            training.max_length,
-            cut,
-            total,
-        )
+        message = "max_length %d cuts up to %d of %d examples, which then teach no end; raise it, or drop them with max_solution_tokens"
+        logger.warning(message, training.max_length, cut, total)
     return cut
 
 

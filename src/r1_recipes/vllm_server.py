@@ -3,8 +3,8 @@
 ``python -m r1_recipes.vllm_server recipes/NAME.yaml [--key value …] [--print] [-- FLAG …]``
 
 Overrides are those of the training command, so that both are started with the same words. What follows ``--`` goes to ``vllm serve`` as
-it is, after everything else, and so wins. The server has its GPUs to itself: the recipe's ``vllm_gpu_memory_utilization`` is the share of
-a colocated engine, and the server takes TRL's own default for servers instead.
+it is, after everything else, and so wins. The recipe's ``vllm_gpu_memory_utilization`` is for an engine that shares the trainer's GPUs; the
+server, which shares them with nobody, takes TRL's default.
 """
 
 from __future__ import annotations
@@ -80,7 +80,7 @@ def server_command(argv: Sequence[str]) -> list[str]:
     # What the trainer computes in, so that sampled and trained log probabilities are as close as they can be.
     dtype = "bfloat16" if training.bf16 else "float16" if training.fp16 else model.dtype or "auto"
     arguments = ScriptArguments(
-        model=str(model_path(model.model_name_or_path, recipe.script.hub, model.model_revision)),
+        model=model_path(model.model_name_or_path, recipe.script.hub, model.model_revision),
         revision=model.model_revision if model.model_revision != "main" else None,
         tensor_parallel_size=training.vllm_tensor_parallel_size,
         host=host,

@@ -12,7 +12,7 @@ from r1_recipes.common.errors import RecipeError
 from r1_recipes.data import MAPPERS, Mapper, load_dataset, register_mapper
 from r1_recipes.data.load import LoadReport, build_prompt, drop_overlap
 from r1_recipes.data.render import Renderer
-from r1_recipes.prompts.formats import FORMATS, get_response_format
+from r1_recipes.prompts import FORMATS, get_response_format
 
 FMT = get_response_format("think_answer")
 DEFAULTS = {
@@ -65,7 +65,7 @@ def tokenizer(tmp_path_factory):
     """One token a byte, ChatML around the turns."""
     from transformers import AutoTokenizer
 
-    from r1_recipes.models.smoke import build_tiny_model
+    from r1_recipes.models.tiny import build_tiny_model
 
     return AutoTokenizer.from_pretrained(build_tiny_model(tmp_path_factory.mktemp("tiny"), {}))
 

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from r1_recipes.report.page import write
-from tests.test_report import EVIL, completion, ramp, write_run
+from tests.report.runs import EVIL, completion, ramp, write_run
 
 pytestmark = pytest.mark.e2e
 

@@ -13,6 +13,7 @@ import pytest
 import yaml
 
 from r1_recipes.common.errors import RecipeError
+from r1_recipes.models.smoke import smoke_overrides
 from r1_recipes.recipe import load, machine
 from r1_recipes.recipe.compat import OBSOLETE, REFUSED, RENAMED
 from r1_recipes.recipe.keys import _RANGES, argument_types, config_fields
@@ -22,7 +23,7 @@ from r1_recipes.rewards import REWARDS, reward_parameters
 from tests.conftest import RECIPES, method_of
 
 ROOT = Path(__file__).parents[2]
-FIXTURES = Path(__file__).parent / "fixtures"
+FIXTURES = Path(__file__).parents[1] / "fixtures"
 BASE = """\
 model_name_or_path: nobody/model
 dataset_name: nobody/data
@@ -608,7 +609,7 @@ def test_every_shipped_recipe_parses_without_a_warning(path, monkeypatch):
 
 def test_smoke_shrinks_a_recipe_and_leaves_what_was_typed(write):
     path = write("max_prompt_tokens: 100\nunfrozen_parameters: [layers]\nnum_generations: 8\nmax_steps: 500\n")
-    recipe = load_recipe(["--smoke", path, "--max_steps", "2"], "grpo")
+    recipe = load_recipe(["--smoke", path, "--max_steps", "2"], "grpo", smoke=smoke_overrides)
     assert (recipe.training.max_steps, recipe.training.num_generations, recipe.script.max_prompt_tokens) == (2, 2, None)
     assert Path(recipe.model.model_name_or_path).is_dir()
     assert recipe.script.smoke is True

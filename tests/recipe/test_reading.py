@@ -40,7 +40,7 @@ def test_what_reads_a_sibling_a_run_folder_or_a_pipeline_imports_nothing(evil, t
     (tmp_path / "mine.yaml").write_text(GRPO.replace("nobody/model", "outputs/first/checkpoint-1"))
     mine = load_recipe(["mine.yaml"], "grpo")
     with pytest.raises(RecipeError, match=r"run theirs\.yaml first"):
-        checks.check_starts(mine)
+        checks.check_files(mine.path, mine.settings)
     folder = tmp_path / "outputs" / "first"
     folder.mkdir(parents=True)
     (folder / "recipe.yaml").write_text(FOREIGN)

@@ -9,8 +9,9 @@ from pathlib import Path
 import pytest
 
 from r1_recipes.common.errors import RecipeError
-from r1_recipes.prompts.formats import FORMATS, get_response_format
+from r1_recipes.prompts import FORMATS, get_response_format
 from r1_recipes.rewards.accuracy import AccuracyReward, AnswerContainsReward, correctness, parsed_answers
+from r1_recipes.rewards.length import CosineReward
 from r1_recipes.verification import STATS
 
 VERDICTS = Path(__file__).parents[2].parent / "shared" / "data" / "verdicts" / "gsm8k_6b.jsonl"
@@ -139,13 +140,13 @@ def test_correctness_is_computed_once_for_several_rewards():
     completions, solution = [think("22/77"), think("3/7")], ["2/7", "2/7"]
     assert reward()(completions=completions, solution=solution) == [1.0, 0.0]
     before = STATS.comparisons
-    assert correctness(THINK, completions, solution) == [True, False]
+    assert correctness(CosineReward(THINK), completions, solution) == (("22/77", "3/7"), (True, False))
     assert STATS.comparisons == before
 
 
 def test_columns_of_differing_length():
-    with pytest.raises(ValueError, match="'solution' has 1 entries for 2 completions"):
-        correctness(THINK, ["a", "b"], ["1"])
+    with pytest.raises(ValueError, match="shorter"):
+        reward()(completions=["a", "b"], solution=["1"])
 
 
 def test_answer_contains():

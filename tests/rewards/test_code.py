@@ -19,12 +19,12 @@ from hypothesis import strategies as st
 
 from r1_recipes.common.errors import RecipeError
 from r1_recipes.data import MAPPERS
-from r1_recipes.prompts.formats import get_response_format
+from r1_recipes.prompts import get_response_format
 from r1_recipes.rewards import code as code_module
 from r1_recipes.rewards import get_reward_funcs
 from r1_recipes.rewards.code import Case, extract_code, last_fence, read_test_cases
-from r1_recipes.rewards.sandbox import Bubblewrap, Call, Limits, Outcome, Program, SandboxError
-from r1_recipes.rewards.sandbox.base import payload
+from r1_recipes.rewards.sandbox import Bubblewrap, bubblewrap, get_sandbox
+from r1_recipes.rewards.sandbox.base import Call, Outcome, SandboxError, payload
 
 THINK = get_response_format("think_answer")
 DOUBLE = "print(2 * int(input()))"
@@ -63,15 +63,10 @@ class NoSandbox:
         self.ran: list[tuple[str, bytes]] = []
         self.error: Exception | None = None
         self.at_once = self.most_at_once = 0
-        self.limits: Limits | None = None
+        self.limits: tuple[int, int] | None = None
         self.lock = threading.Lock()
 
-    def check(self) -> None:
-        if isinstance(self.error, RecipeError):
-            raise self.error
-
-    def run(self, program: Program, calls: Iterable[Call], limits: Limits) -> Iterator[Outcome]:
-        self.limits = limits
+    def run(self, code: str, calls: Iterable[Call]) -> Iterator[Outcome]:
         with self.lock:
             self.at_once += 1
             self.most_at_once = max(self.most_at_once, self.at_once)
@@ -79,9 +74,10 @@ class NoSandbox:
             for call in calls:
                 if isinstance(self.error, SandboxError):
                     raise self.error
+                self.limits = (call.cpu_seconds, call.memory_mb)
                 with self.lock:
-                    self.ran.append((program.code, call.stdin))
-                yield self.table[program.code](call.stdin)
+                    self.ran.append((code, call.stdin))
+                yield self.table[code](call.stdin)
         finally:
             with self.lock:
                 self.at_once -= 1
@@ -102,7 +98,7 @@ def box(monkeypatch: pytest.MonkeyPatch) -> NoSandbox:
 
 
 @pytest.fixture(scope="module")
-def bubblewrap() -> None:
+def bwrap() -> None:
     try:
         Bubblewrap().check()
     except RecipeError as error:
@@ -282,11 +278,11 @@ class TestCases:
     def test_what_is_expected_never_goes_in(self):
         cases = read_test_cases(info(("[1]", "424242"), function="f"), "python") + read_test_cases(info(("1", "424242")), "python")
         for case in cases:
-            assert b"424242" not in payload(Program("x"), case.call(), Limits(1, 64))
+            assert b"424242" not in payload("x", case.call(1, 64))
 
     def test_room_for_output(self):
         # Twice the expected bytes, and 64 KiB.
-        assert Case(b"", "é" * 10).call().output_bytes == 2 * 20 + 65536
+        assert Case(b"", "é" * 10).call(1, 64).output_bytes == 2 * 20 + 65536
 
 
 class TestScores:
@@ -318,13 +314,13 @@ class TestScores:
         infos = [None, DOUBLING, info(("1", "1"), language="rust"), DOUBLING, DOUBLING, DOUBLING]
         scores = build()(completions=completions, verification_info=infos, log_extra=log, log_metric=log)
         assert scores == [None, 0.0, None, 0.0, 2 / 3, 0.0]
-        words = ["no test cases", "no code", "no test cases", "too long", "2 of 3; case 3: wrong output", "no code"]
+        words = ["no test cases", "no code", "no test cases", "no code", "2 of 3; case 3: wrong output", "no code"]
         assert log["code_result"] == words
-        assert (log["code/no_code"], log["code/timeouts"], log["code/unjudged"]) == (2.0, 0.0, 0.0)
+        assert (log["code/no_code"], log["code/timeouts"], log["code/unjudged"]) == (3.0, 0.0, 0.0)
         assert log["code/seconds"] >= 0
 
     def test_a_missing_column_is_named(self, box):
-        with pytest.raises(RecipeError, match=r"'verification_info'.* columns here are: solution.*verifiable_code"):
+        with pytest.raises(RecipeError, match=r"'verification_info'.* there are: solution.*verifiable_code"):
             build()(completions=["x"], solution=["y"], trainer_state=None)
 
     def test_the_cause_is_told(self, box):
@@ -356,7 +352,7 @@ class TestCost:
         assert len(box.ran) == 4
         # Other limits are another question.
         build(code_timeout=9)(completions=completions[:1], verification_info=infos[:1])
-        assert len(box.ran) == 7 and box.limits == Limits(9, 512)
+        assert len(box.ran) == 7 and box.limits == (9, 512)
 
     def test_binary_stops_at_the_first_failure_and_code_goes_on(self, box):
         wrong_first = info(("0\n", "1\n"), ("1\n", "2\n"), ("2\n", "4\n"))
@@ -457,10 +453,8 @@ class TestRefusal:
     """Without a sandbox nothing runs: neither at the start of a run nor, should a caller skip that, at its first program."""
 
     def test_no_sandbox_no_run(self, monkeypatch):
-        from r1_recipes.rewards.sandbox import bubblewrap
-
         monkeypatch.setattr(bubblewrap.shutil, "which", lambda name, **_: None)
-        monkeypatch.setattr(code_module, "get_sandbox", lambda *kind: Bubblewrap())
+        get_sandbox.cache_clear()
         code_module._verdicts.clear()
         reward = build()
         with pytest.raises(RecipeError, match="apt-get install bubblewrap"):
@@ -479,10 +473,10 @@ class TestRefusal:
             ({"code_command": "python3 /tmp/solution"}, "code_provider: docker or podman"),
             ({"code_language": "cpp"}, "needs code_provider: docker or podman"),
             ({"code_provider": "podman", "code_image": "gcc:14", "code_language": "cpp"}, "code_command that runs /tmp/solution"),
-            ({"code_timeout": 0}, "code_timeout: found 0; 1 or more"),
-            ({"code_memory_mb": 1}, "code_memory_mb: found 1; 64 or more"),
-            ({"code_batch_seconds": 0}, "code_batch_seconds: found 0"),
-            ({"parallel_code_exec_per_proc": 0}, "parallel_code_exec_per_proc: found 0"),
+            ({"code_timeout": 0}, "code_timeout: must be 1 or more, got 0"),
+            ({"code_memory_mb": 1}, "code_memory_mb: must be 64 or more, got 1"),
+            ({"code_batch_seconds": 0}, "code_batch_seconds: must be 1"),
+            ({"parallel_code_exec_per_proc": 0}, "parallel_code_exec_per_proc: must be 1"),
         ],
     )
     @pytest.mark.parametrize("name", ["code", "binary_code"])
@@ -528,27 +522,27 @@ CHEATS = {
 
 class TestCheating:
     @pytest.mark.parametrize("code", CHEATS.values(), ids=CHEATS)
-    def test_does_not_pay(self, bubblewrap, code):
+    def test_does_not_pay(self, bwrap, code):
         # What is expected is in no program's reach, so none prints it; ``passed`` looks for it alone on its line.
         secret = info(("", "a-long-and-secret-word"), ("", "another-secret-word"))
         as_function = info(("[]", '"a-long-and-secret-word"'), function="f")
         reward = build(code_timeout=20)
         assert reward(completions=[answer(code)] * 2, verification_info=[secret, as_function]) == [0.0, 0.0]
 
-    def test_no_output_holds_the_expected_words(self, bubblewrap):
+    def test_no_output_holds_the_expected_words(self, bwrap):
         case = Case(b"", "a-long-and-secret-word")
-        program = Program(CHEATS["looks for what is expected"])
-        (outcome,) = Bubblewrap().run(program, [Call(b"", 1 << 26)], Limits(60, 512))
+        program = CHEATS["looks for what is expected"]
+        (outcome,) = Bubblewrap().run(program, [Call(b"", 1 << 26, None, 60, 512)])
         assert outcome.status == "ok" and len(outcome.output) > 10_000
         assert case.expected.encode() not in outcome.output
 
-    def test_an_honest_one_is_paid(self, bubblewrap):
+    def test_an_honest_one_is_paid(self, bwrap):
         reward = build(code_timeout=20)
         texts = [answer(DOUBLE), answer("class Solution:\n    def add(self, a, b):\n        return a + b"), answer("print(input()[::-1])")]
         infos = [DOUBLING, info(("[1, 2]", "3"), ("[[1], [2]]", "[1, 2]"), function="add"), info(("abc\n", "cba\n"))]
         assert reward(completions=texts, verification_info=infos) == [2 / 3, 1.0, 1.0]
 
-    def test_the_mappers_own_solutions_are_right(self, bubblewrap):
+    def test_the_mappers_own_solutions_are_right(self, bwrap):
         mapper = MAPPERS["verifiable_code"]
         rows = [mapper()(row) for row in mapper.examples]
         texts = [f"<think>\nwork\n</think>\n<answer>\n{row['solution']}\n</answer>" for row in rows]
@@ -557,7 +551,7 @@ class TestCheating:
 
 
 def run_settings(**params: Any) -> Any:
-    """What :func:`r1_recipes.training.checks.check_starts` reads of a recipe, with the code reward and no sandbox to be had."""
+    """What :func:`r1_recipes.training.checks.check_rewards` reads of a recipe, with the code reward and no sandbox to be had."""
     script = types.SimpleNamespace(
         smoke=False, dataset_name=None, dataset_mixture=None, reward_funcs=["format", "code"], response_format="think_answer"
     )
@@ -576,7 +570,7 @@ def test_a_run_without_a_sandbox_is_refused_at_its_start(monkeypatch):
 
     monkeypatch.setattr(code_module.CodeReward, "check_start", refuse)
     with pytest.raises(RecipeError, match=r"recipe\.yaml: .*install bubblewrap"):
-        checks.check_starts(run_settings())
+        checks.check_rewards(run_settings())
     # a smoke run is one step of a random model, which writes no program
-    checks.check_starts(run_settings(smoke=True))
-    checks.check_starts(run_settings(reward_funcs=["format"]))
+    checks.check_rewards(run_settings(smoke=True))
+    checks.check_rewards(run_settings(reward_funcs=["format"]))

@@ -12,7 +12,7 @@ import pytest
 
 from r1_recipes import verification
 from r1_recipes.common.errors import RecipeError
-from r1_recipes.prompts.formats import FORMATS, get_response_format
+from r1_recipes.prompts import FORMATS, get_response_format
 from r1_recipes.rewards import get_reward_funcs
 from r1_recipes.tasks.countdown import Puzzle
 

@@ -117,16 +117,16 @@ def test_equal_and_known_messages_are_not_asked_again(tmp_path, monkeypatch) -> 
     path = tmp_path / "judged.jsonl"
     with chat_server(answer) as (url, seen):
         monkeypatch.setenv("OPENAI_BASE_URL", url)
-        judge = Judge("m", temperature=0)
-        opinions = judge.ask(["odd", "one", "one"], cache=ScoreCache(path))
+        judge, texts = Judge("m", "{text}", temperature=0), [{"text": text} for text in ("odd", "one", "one")]
+        opinions = judge.ask(texts, cache=ScoreCache(path))
         assert [(opinion.score, opinion.error) for opinion in opinions] == [(None, None), (5.0, None), (5.0, None)]
         assert len(seen) == 2
         with path.open("a", encoding="utf-8") as file:
             file.write('\n{"request": "cut')  # as a kill leaves it
-        assert judge.ask(["odd", "one", "one"], cache=ScoreCache(path)) == opinions
+        assert judge.ask(texts, cache=ScoreCache(path)) == opinions
         assert len(seen) == 2
         assert judge.ask([]) == []
-        Judge("m", temperature=1).ask(["one"], cache=ScoreCache(path))  # sampled otherwise: another question
+        Judge("m", "{text}", temperature=1).ask(texts[1:2], cache=ScoreCache(path))  # sampled otherwise: another question
         assert len(seen) == 3
     lines = [json.loads(line) for line in path.read_text(encoding="utf-8").splitlines() if line.endswith("}")]
     assert sorted(str(line["score"]) for line in lines) == ["5.0", "5.0", "None"]

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from r1_recipes.prompts.formats import FORMATS
+from r1_recipes.prompts import FORMATS
 from r1_recipes.rewards.language import LANGUAGES, LanguageConsistencyReward
 from tests.rewards import HOSTILE, seconds
 
@@ -62,6 +62,8 @@ def test_own_language_is_1_and_every_other_0(target):
         ("First we compute the sum of all three numbers. Ensuite nous soustrayons cette petite valeur.", "en", 9 / 15),
         # 3 Korean words of 4
         ("먼저 합을 계산합니다 okay", "ko", 0.75),
+        ("আমরা যোগ করি।", "hi", 0.0),  # the full stop is of several scripts, and no word
+        ("コンピューター・メモリー", "ja", 1.0),  # nor are these marks of another script
         ("計算", "ja", 1.0),  # Han alone, too short to be told from Chinese
     ],
 )

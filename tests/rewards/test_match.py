@@ -8,8 +8,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from r1_recipes.common.errors import RecipeError
-from r1_recipes.prompts.formats import FORMATS, get_response_format
+from r1_recipes.prompts import FORMATS, get_response_format
 from r1_recipes.rewards import get_reward_funcs
+from r1_recipes.rewards.judge import fill
 from r1_recipes.rewards.match import AnswerMatchReward, ChoiceMatchReward, ExactMatchReward, option, words
 from tests.chat_server import chat_server, reply
 from tests.rewards import HOSTILE, seconds
@@ -238,19 +239,17 @@ def test_a_judge_s_score_is_cut_to_a_share(monkeypatch, said, value):
 
 
 def test_an_answer_cannot_fill_in_the_judge_s_form():
-    reward = AnswerMatchReward(FMT, match_judge="openai:tiny", match_judge_prompt=PROMPT)
-    assert (
-        reward._written("{solution}", "{answer}", "{question}") == "Q: {solution}\nGold: {answer}\nSaid: {question}\nEnd with 'Score: x'."
-    )
+    slots = {"question": "{solution}", "solution": "{answer}", "answer": "{question}"}
+    assert fill(PROMPT, slots) == "Q: {solution}\nGold: {answer}\nSaid: {question}\nEnd with 'Score: x'."
 
 
 @pytest.mark.parametrize(
     ("params", "message"),
     [
-        ({"match_judge": "tiny"}, "match_judge: found 'tiny'; 'openai:NAME'"),
-        ({"match_judge": "openai:"}, "match_judge: found 'openai:'"),
-        ({"match_judge": "openai:tiny", "match_judge_prompt": "{answer}"}, "needs {solution}"),
-        ({"match_judge": "openai:tiny"}, "needs {solution} and {answer}"),
+        ({"match_judge": "tiny"}, "match_judge: must be 'openai:NAME'"),
+        ({"match_judge": "openai:"}, "or '', got 'openai:'"),
+        ({"match_judge": "openai:tiny", "match_judge_prompt": "{answer}"}, "match_judge_prompt: must be a text with {solution}"),
+        ({"match_judge": "openai:tiny"}, "match_judge_prompt: must be a text with {solution} and {answer}"),
     ],
 )
 def test_a_judge_that_cannot_be_asked_is_refused_when_built(params, message):

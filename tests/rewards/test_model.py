@@ -15,12 +15,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from r1_recipes.common.errors import RecipeError
-from r1_recipes.prompts.formats import FORMATS, get_response_format
+from r1_recipes.prompts import FORMATS, get_response_format
 from r1_recipes.rewards import get_reward_funcs
 from r1_recipes.rewards import model as model_module
 from r1_recipes.rewards.model import ModelReward, _whole_model
 from r1_recipes.rewards.summary import summary
-from tests.test_server import Answer, ChatStub, chat_stub, completion  # noqa: F401
+from tests.common.test_chat_client import Answer, ChatStub, chat_stub, completion  # noqa: F401
 
 THINK = get_response_format("think_answer")
 QUESTION = [{"role": "system", "content": THINK.system_prompt}, {"role": "user", "content": "What is rain?"}]
@@ -199,7 +199,7 @@ def test_loaded_once_and_pickled_without(classifier: Path, monkeypatch: pytest.M
     loads = []
     load = AutoModelForSequenceClassification.from_pretrained
     monkeypatch.setattr(AutoModelForSequenceClassification, "from_pretrained", lambda *a, **k: loads.append(a) or load(*a, **k))
-    model_module._classifier.cache_clear()
+    model_module._Classifier.cache_clear()
     reward = build(reward_model=str(classifier))
     assert loads == []  # neither import nor construction loads
     call = {"prompts": [QUESTION], "completions": [think("Rain.")]}
@@ -297,7 +297,7 @@ def test_neither_zero3_nor_fsdp_splits_the_model(classifier: Path, monkeypatch: 
             assert os.environ["FSDP_CPU_RAM_EFFICIENT_LOADING"] == "false"
             raise ZeroDivisionError
         assert deepspeed.is_deepspeed_zero3_enabled()  # the policy's own loading is as before
-        model_module._classifier.cache_clear()
+        model_module._Classifier.cache_clear()
         # Inside ZeRO-3 Transformers would ask this stub for its settings, and deepspeed for its parameters.
         assert build(reward_model=str(classifier))(prompts=[QUESTION], completions=[think("a")])[0] is not None
         assert os.environ["FSDP_CPU_RAM_EFFICIENT_LOADING"] == "true"

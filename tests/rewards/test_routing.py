@@ -274,19 +274,19 @@ def test_routing_changes_no_score(rows: list[tuple[str, str]]) -> None:
 @pytest.mark.parametrize(
     ("task_rewards", "message"),
     [
-        (None, "task_rewards: found None; expected a mapping"),
-        ({}, "expected a mapping"),
-        (["accuracy"], "expected a mapping"),
-        ({"sum": "accuracy"}, "task_rewards: sum: found 'accuracy'; expected a list"),
-        ({"sum": None}, "task_rewards: sum: found None; expected a list"),
+        (None, "task_rewards: must be a mapping .*, got None"),
+        ({}, "must be a mapping"),
+        (["accuracy"], "must be a mapping"),
+        ({"sum": "accuracy"}, "task_rewards: sum: must be a list of rewards, got 'accuracy'"),
+        ({"sum": None}, "task_rewards: sum: must be a list of rewards, got None"),
         (
             {"sum": ["acuracy"]},
             r"task_rewards: sum: unknown reward in reward_funcs 'acuracy'\. Did you mean 'accuracy'\? Available: accuracy, format",
         ),
         ({"sum": ["cosine"]}, r"unknown reward in reward_funcs 'cosine'\. Available: accuracy, format"),
         ({"sum": [{"accuracy": 1}]}, "unknown reward in reward_funcs"),
-        ({1: ["accuracy"]}, "the task 1 is read as int, not text; put it in quotes"),
-        ({"a*b": ["accuracy"]}, r"'a\*b': '\*' stands for the rest of a name, so only at its end"),
+        ({1: ["accuracy"]}, r"a task must be text, got 1 \(int\)\. Fix: put it in quotes"),
+        ({"a*b": ["accuracy"]}, r"'a\*b': '\*' stands for the rest of a name"),
         ({"a": ["accuracy", "format"], "b": []}, "task_rewards: b: no reward judges it"),
     ],
 )

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from r1_recipes.common.errors import RecipeError
 from r1_recipes.data import get_mapper
-from r1_recipes.prompts.formats import FORMATS
+from r1_recipes.prompts import FORMATS
 from r1_recipes.rewards.summary import SummaryCompressionReward, SummaryFactsReward
 from tests.rewards import HOSTILE, seconds
 
@@ -42,7 +42,7 @@ def test_the_share_that_must_be_kept_is_a_parameter():
     columns = {"completions": ["Moved."], "facts": [FACTS], "document": [DOCUMENT]}
     assert SummaryCompressionReward(FMT, summary_min_facts=0.25)(**columns) == [pytest.approx(1 - 6 / 177)]
     assert SummaryCompressionReward(FMT, summary_min_facts=0.0)(**{**columns, "completions": [""]}) == [0.0]
-    with pytest.raises(ValueError, match=r"summary_min_facts is 1\.5"):
+    with pytest.raises(ValueError, match=r"summary_min_facts: must be a share from 0 to 1, got 1\.5"):
         SummaryCompressionReward(FMT, summary_min_facts=1.5)
 
 

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from r1_recipes.prompts.formats import FORMATS, get_response_format
+from r1_recipes.prompts import FORMATS, get_response_format
 from r1_recipes.rewards.text import (
     IntegerAnswerReward,
     ReasoningStepsReward,
@@ -125,7 +125,7 @@ def test_repetition_range(text, unit):
         ({"repetition_n_grams": 0}, "repetition_n_grams"),
         ({"repetition_unit": "wrod"}, "'word'"),
         ({"repetition_language": "fr"}, "en, zh"),
-        ({"repetition_language": "en", "repetition_unit": "token"}, "both"),
+        ({"repetition_language": "en", "repetition_unit": "token"}, "repetition_unit: must be auto"),
     ],
 )
 def test_repetition_parameters_are_checked_when_built(params, match):
@@ -226,7 +226,7 @@ def test_xml_count_is_the_demo_s_at_half_weight():
         theirs = 4 * 0.125 - 2 * 0.001 * len(trailing)
         assert 0.5 * score(XmlCountReward(FMT), EXACT + "\n" + trailing) == pytest.approx(theirs)
     assert score(XmlCountReward(FMT, xml_count_trailing_penalty=0.1), EXACT + "\nab") == pytest.approx(0.8)
-    with pytest.raises(ValueError, match="xml_count_trailing_penalty is -1"):
+    with pytest.raises(ValueError, match="xml_count_trailing_penalty: must be 0 or above, got -1"):
         XmlCountReward(FMT, xml_count_trailing_penalty=-1)
     # Without answer tags nothing can follow them.
     assert score(XmlCountReward(FORMATS["think_prose"]), "<think>\na\n</think>\n\n72 and more") == 1.0
@@ -268,6 +268,6 @@ def test_pickles(cls):
 def test_importing_the_rewards_loads_no_heavy_library():
     code = (
         "import sys, r1_recipes.rewards.format, r1_recipes.rewards.length, r1_recipes.rewards.text, r1_recipes.rewards.language;"
-        "sys.stdout.write(' '.join({'torch', 'transformers', 'trl', 'lingua'} & set(sys.modules)))"
+        "sys.stdout.write(' '.join({'torch', 'transformers', 'trl'} & set(sys.modules)))"
     )
     assert subprocess.run([sys.executable, "-c", code], stdout=subprocess.PIPE, text=True, check=True).stdout == ""

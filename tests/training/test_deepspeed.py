@@ -18,7 +18,7 @@ import yaml
 
 from r1_recipes import sft
 from tests.conftest import REPOSITORY, log_lines, metrics, weights
-from tests.test_faults import assert_same_run
+from tests.training.test_faults import assert_same_run
 from tests.two_processes import settings, training
 
 # Where make test puts it.

@@ -21,10 +21,10 @@ from r1_recipes.completions.store import ShardStore
 from r1_recipes.recipe import load_recipe
 from r1_recipes.rewards import get_reward_funcs, route
 from r1_recipes.runs import checkpoints
-from r1_recipes.training.checks import check_one_folder
+from r1_recipes.training.checks import check_one_folder, check_processes
+from tests.completions.test_store import record
 from tests.conftest import REPOSITORY, SUMS, log_lines, metrics, weights
-from tests.test_faults import assert_same_run
-from tests.test_shards import record
+from tests.training.test_faults import assert_same_run
 from tests.two_processes import grpo_training, settings, training
 
 
@@ -163,11 +163,12 @@ def test_two_processes_judge_what_one_would(runs: Path, tmp_path: Path, capsys: 
 def test_shards_of_several_processes_and_of_a_later_one(tmp_path: Path) -> None:
     for rank in (0, 1):
         with ShardStore(tmp_path, shard_rows=2, rank=rank, world_size=2) as store:
-            store.append([record(index) for index in range(rank, 6, 2)])
+            for index in range(rank, 6, 2):
+                store.append(record(index))
     # A later run, of three processes, asks for row 1 again; what it says stands furthest on.
     with ShardStore(tmp_path, rank=2, world_size=3) as store:
         assert len(store) == 6
-        store.append([record(1, "new")])
+        store.append(record(1, "new"))
     with ShardStore(tmp_path) as store:
         assert list(store) == [record(0), record(1, "new"), *(record(index) for index in range(2, 6))]
 
@@ -183,10 +184,12 @@ def test_hosts_that_share_no_disk_are_found_out(monkeypatch: pytest.MonkeyPatch,
         check_one_folder(tmp_path, tmp_path / "checkpoint-2")
     # Rank 1 wrote its rows on another host.
     with ShardStore(tmp_path, rank=0, world_size=2) as store:
-        store.append([record(0), record(2)])
+        store.append(record(0))
+        store.append(record(2))
         with pytest.raises(RecipeError, match=r"2 of 4 rows are not here, the first of them row 1, .*do not share this folder"):
             store.check_whole(4)
-        store.append([record(1), record(3)])
+        store.append(record(1))
+        store.append(record(3))
         store.check_whole(4)
 
 
@@ -205,12 +208,11 @@ def test_a_reward_that_spans_processes_is_called_in_all_of_them(monkeypatch: pyt
 
 
 def test_processes_that_would_each_train_alone_are_refused(monkeypatch: pytest.MonkeyPatch, write_recipe) -> None:
-    from r1_recipes.training import checks
 
     loaded = load_recipe([write_recipe("sft")], "sft")
     monkeypatch.setenv("WORLD_SIZE", "2")
     with pytest.raises(RecipeError, match=r"2 processes were started, and this one sees 1; on CPUs start them with torchrun"):
-        checks._check_processes(loaded)
+        check_processes(loaded)
 
 
 def test_what_the_first_process_refuses_all_refuse(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -16,7 +16,8 @@ import pytest
 import yaml
 
 from r1_recipes import grpo, sft
-from r1_recipes.models.tokenizer import CHATML, generation_prompt, load_tokenizer
+from r1_recipes.models.tokenizer import generation_prompt, load_tokenizer
+from r1_recipes.prompts import CHATML
 from r1_recipes.recipe import load_recipe
 from r1_recipes.report import __main__
 from r1_recipes.report.read import read_run

@@ -1,8 +1,7 @@
 """Completions and verdicts from any OpenAI-compatible server (``vllm serve``, ``transformers serve``, a hosted teacher or judge).
 
-The address comes from ``OPENAI_BASE_URL``, the key from ``OPENAI_API_KEY``; neither is a recipe's, and the key stands in no log and no
-error. The client goes through ``HTTP_PROXY`` and ``HTTPS_PROXY`` where they are set, to this machine too: a local server behind such
-settings needs ``NO_PROXY=127.0.0.1,localhost``.
+The address comes from ``OPENAI_BASE_URL``, the key from ``OPENAI_API_KEY``; the key stands in no log and no error. ``HTTP_PROXY`` and
+``HTTPS_PROXY`` hold for this machine too: with them, a local server needs ``NO_PROXY=127.0.0.1,localhost``.
 """
 
 from __future__ import annotations
@@ -13,10 +12,13 @@ import os
 from collections.abc import Callable, Coroutine, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from r1_recipes.common.errors import RecipeError, first_line, install_hint
 from r1_recipes.common.masking import masked_text
+
+if TYPE_CHECKING:
+    from openai import AsyncOpenAI
 
 # Waits between tries double from half a second up to eight (openai's own), so this many ride out a server's restart of a minute.
 MAX_RETRIES = 10
@@ -34,23 +36,14 @@ _EXTRA_SAMPLING = ("top_k", "min_p", "repetition_penalty", "chat_template_kwargs
 
 @dataclass(frozen=True)
 class Reply:
-    """One answer of a server.
-
-    Attributes:
-        text: what it wrote; reasoning that the server split off stands in :attr:`reasoning`.
-        reasoning: reasoning that came in a field of its own (``reasoning_content`` or ``reasoning``), else ``None``.
-        tokens: generated tokens as the server counts them; ``None`` where it does not say.
-        finish_reason: ``"stop"``, ``"length"``, …; ``None`` where the request failed.
-        error: why there is no text, after every retry; ``None`` where there is.
-        refused: whether the error is this request's own (too long, filtered), so that asking again would not help.
-    """
+    """One answer of a server."""
 
     text: str = ""
-    reasoning: str | None = None
-    tokens: int | None = None
-    finish_reason: str | None = None
-    error: str | None = None
-    refused: bool = False
+    reasoning: str | None = None  # that came in a field of its own (reasoning_content or reasoning)
+    tokens: int | None = None  # generated, as the server counts them
+    finish_reason: str | None = None  # "stop", "length", …
+    error: str | None = None  # why there is no text, after every retry
+    refused: bool = False  # the error is this request's own (too long, filtered), so that asking again would not help
 
 
 @dataclass(frozen=True)
@@ -73,7 +66,7 @@ class ChatServer:
     max_retries: int = MAX_RETRIES
 
     def check(self) -> str:
-        """The server's address, once it is known that asking can begin.
+        """Return the server's address if asking can begin.
 
         Raises:
             RecipeError: the client package or the address is missing, or the address is no ``http://`` or ``https://`` one.
@@ -103,7 +96,7 @@ class ChatServer:
         on_reply: Callable[[int, Reply], None] | None = None,
         **sampling: Any,
     ) -> list[Reply]:
-        """Ask for one completion of each conversation. Works where an event loop runs already (a notebook) too; Ctrl-C ends it at once.
+        """Ask for one completion of each conversation. Works beside a running event loop (a notebook) too; Ctrl-C ends it at once.
 
         Args:
             conversations: messages with ``role`` and ``content``.
@@ -122,33 +115,27 @@ class ChatServer:
         unknown = set(sampling) - {*_SAMPLING, *_EXTRA_SAMPLING}
         if unknown:
             raise ValueError(f"sampling: {sorted(unknown)} are not sent to a server")
-        options = {name: sampling[name] for name in _SAMPLING if sampling.get(name) is not None}
-        extra = {name: sampling[name] for name in _EXTRA_SAMPLING if sampling.get(name) is not None}
+        given = {name: value for name, value in {**sampling, "max_tokens": max_tokens}.items() if value is not None}
+        extra = {name: given.pop(name) for name in _EXTRA_SAMPLING if name in given}
         if extra:
-            options["extra_body"] = extra
-        if max_tokens is not None:
-            options["max_tokens"] = max_tokens
-        return _run(self._all(address, conversations, options, seeds, on_reply))
+            given["extra_body"] = extra
+        requests = [{**given, "messages": messages} for messages in conversations]
+        if seeds is not None:
+            for request, seed in zip(requests, seeds, strict=True):
+                request["seed"] = seed
+        return _run(self._all(address, requests, on_reply))
 
-    async def _all(
-        self,
-        address: str,
-        conversations: Sequence[list[dict[str, str]]],
-        options: dict[str, Any],
-        seeds: Sequence[int] | None,
-        on_reply: Callable[[int, Reply], None] | None,
-    ) -> list[Reply]:
+    async def _all(self, address: str, requests: list[dict[str, Any]], on_reply: Callable[[int, Reply], None] | None) -> list[Reply]:
         from openai import AsyncOpenAI
 
         # A local server takes any key, but the client insists on one.
-        key = _key() or "none"
+        key = os.environ.get("OPENAI_API_KEY", "").strip() or "none"
         async with AsyncOpenAI(base_url=address, api_key=key, timeout=self.timeout, max_retries=self.max_retries) as client:
             gate = asyncio.Semaphore(self.max_concurrency)
 
             async def one(index: int) -> Reply:
-                own = {**options, "seed": seeds[index]} if seeds is not None else options
                 async with gate:
-                    reply = await self._ask(client, address, conversations[index], own)
+                    reply = await self._ask(client, address, requests[index])
                 if on_reply is not None:
                     on_reply(index, reply)
                 return reply
@@ -156,27 +143,27 @@ class ChatServer:
             # A group, so that one refusal (or Ctrl-C) ends them all instead of leaving thousands to run on.
             try:
                 async with asyncio.TaskGroup() as group:
-                    tasks = [group.create_task(one(index)) for index in range(len(conversations))]
+                    tasks = [group.create_task(one(index)) for index in range(len(requests))]
             except BaseExceptionGroup as errors:
                 raise errors.exceptions[0] from None
         return [task.result() for task in tasks]
 
-    async def _ask(self, client: Any, address: str, messages: list[dict[str, str]], options: dict[str, Any]) -> Reply:
+    async def _ask(self, client: AsyncOpenAI, address: str, request: dict[str, Any]) -> Reply:
         # The client retries what the network loses; an answer that is whole as HTTP and broken inside is for us to ask for again.
         for tried in range(self.max_retries + 1):
             if tried:
                 await asyncio.sleep(min(_FIRST_WAIT * 2 ** (tried - 1), _LONGEST_WAIT))
-            reply, broken = await self._try(client, address, messages, options)
+            reply, broken = await self._try(client, address, request)
             if not broken:
                 break
         return reply
 
-    async def _try(self, client: Any, address: str, messages: list[dict[str, str]], options: dict[str, Any]) -> tuple[Reply, bool]:
-        """The reply, and whether it came but was no whole chat completion."""
+    async def _try(self, client: AsyncOpenAI, address: str, request: dict[str, Any]) -> tuple[Reply, bool]:
+        """Return the reply, and whether it came but was no whole chat completion."""
         import openai
 
         try:
-            answer = await client.chat.completions.create(model=self.model, messages=messages, **options)
+            answer = await client.chat.completions.create(model=self.model, **request)
             choice = answer.choices[0]
             message = choice.message
             content = _text("content", message.content)
@@ -222,12 +209,8 @@ def _run(work: Coroutine[Any, Any, list[Reply]]) -> list[Reply]:
             raise
 
 
-def _key() -> str:
-    return os.environ.get("OPENAI_API_KEY", "").strip()
-
-
 def _said(error: Exception) -> str:
-    """What went wrong in half a sentence, without the key, which some servers quote."""
+    """Return what went wrong in half a sentence, without the key, which some servers quote."""
     import openai
 
     # "Connection error." says little; what lies under it names the reason.

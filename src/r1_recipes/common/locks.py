@@ -20,7 +20,7 @@ _held: dict[Path, TextIO] = {}
 
 
 def hold(folder: Path) -> None:
-    """Make the folder, and keep every other process out of it until :func:`release`, or until this one ends.
+    """Make the folder, and lock other processes out until :func:`release` or the end of this one.
 
     Raises:
         RecipeError: another process holds it (which one, on which host), or nothing can be written there.
@@ -60,7 +60,7 @@ def _locked(file: TextIO, folder: Path) -> bool:
 
 
 def release(folder: Path | None = None) -> None:
-    """Let others in again; ``None``: into every folder that this process holds."""
+    """Unlock a folder; ``None``: every folder that this process holds."""
     for path in [path for path in _held if folder is None or path.parent == folder]:
         _close(_held.pop(path))
 

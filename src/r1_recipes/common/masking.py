@@ -26,7 +26,7 @@ _seen: set[str] = set()
 
 
 def is_secret(name: str) -> bool:
-    """Whether a setting or variable of this name holds a secret: ``hub_token``, ``apiKey``, ``DB_PASSWORD``; not ``max_prompt_tokens``."""
+    """Return whether this names a secret: ``hub_token``, ``apiKey``, ``DB_PASSWORD``; not ``max_prompt_tokens``."""
     found = [word.lower() for word in _WORD.findall(name)]
     words = set(found)
     return bool(
@@ -39,12 +39,7 @@ def is_secret(name: str) -> bool:
 
 
 def masked(value: Any, name: str = "") -> Any:
-    """A copy of a setting without its secrets, at any depth, which :func:`masked_text` knows from then on.
-
-    Args:
-        value: plain values; objects stay what they are.
-        name: of the setting.
-    """
+    """Return a copy of a setting without its secrets, at any depth; :func:`masked_text` knows them from then on."""
     hides = is_secret(name)
     if isinstance(value, dict):
         return {key: masked(item, name if hides else str(key)) for key, item in value.items()}
@@ -63,7 +58,7 @@ def masked(value: Any, name: str = "") -> Any:
 
 
 def masked_words(argv: Sequence[str]) -> list[str]:
-    """A command line without its secrets."""
+    """Return a command line without its secrets."""
     shown, name = [], ""
     for word in argv:
         if not word.startswith("--"):
@@ -75,7 +70,7 @@ def masked_words(argv: Sequence[str]) -> list[str]:
 
 
 def masked_text(text: str) -> str:
-    """A message without the secrets of settings that were masked before, of the environment, and of any address."""
+    """Return a message without the secrets of settings that were masked before, of the environment, and of any address."""
     text = _without_logins(text)
     secrets = _seen | {value.strip() for name, value in os.environ.items() if is_secret(name)}
     for secret in sorted(secrets, key=len, reverse=True):
@@ -96,10 +91,8 @@ def _without_logins(text: str) -> str:
         return HIDDEN
 
     def query(match: re.Match[str]) -> str:
-        return (
-            f"{match[1]}={_hide(match[2])}"
-            if is_secret(match[1]) or match[1].lower().endswith(("sig", "signature", "key", "jwt"))
-            else match[0]
-        )
+        name = match[1]
+        hides = is_secret(name) or name.lower().endswith(("sig", "signature", "key", "jwt"))
+        return f"{name}={_hide(match[2])}" if hides else match[0]
 
     return _QUERY.sub(query, _LOGIN.sub(login, text))

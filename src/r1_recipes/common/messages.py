@@ -10,12 +10,12 @@ MAX_TEXT = 100_000
 
 
 def completion_texts(completions: Sequence[Any]) -> list[str]:
-    """The generated text of each completion: TRL hands over strings, or one-message conversations."""
+    """Return the generated text of each completion: TRL hands over strings, or one-message conversations."""
     return [text if isinstance(text, str) else message_text(text[-1]) if text else "" for text in completions]
 
 
 def message_text(message: dict[str, Any]) -> str:
-    """The words of one message of a conversation; what is not text in it (an image) is left out."""
+    """Return the words of one message; what is not text in it (an image) is left out."""
     content = message.get("content")
     if isinstance(content, list):  # multimodal content blocks
         return "".join(block.get("text") or "" for block in content)
@@ -23,19 +23,19 @@ def message_text(message: dict[str, Any]) -> str:
 
 
 def last_user_text(prompt: Any) -> str:
-    """The words of a prompt's last user message, or the prompt itself where it is text; ``""`` where there is no such message."""
+    """Return the words of a prompt's last user message, the prompt itself if it is text, or ``""``."""
     if isinstance(prompt, str):
         return prompt
     return next((message_text(message) for message in reversed(prompt or ()) if message.get("role") == "user"), "")
 
 
 def words(value: Any, roles: bool = False) -> str:
-    """A string, or the words of a conversation; with ``roles`` each message under its speaker. Of anything else, nothing."""
+    """Return a string, or the words of a conversation (with ``roles`` each message under its speaker); of anything else ``""``."""
     if isinstance(value, str):
         return value
     if isinstance(value, dict):
-        said = words(value.get("content") if value.get("content") is not None else value.get("text"))
-        speaker = value.get("role")
+        content, speaker = value.get("content"), value.get("role")
+        said = words(value.get("text") if content is None else content)
         return f"[{speaker}]\n{said}" if speaker and (roles or speaker != "assistant") else said
     if isinstance(value, list):
         return "\n\n".join(words(part, roles) for part in value)
@@ -43,7 +43,7 @@ def words(value: Any, roles: bool = False) -> str:
 
 
 def clip(text: str, limit: int = MAX_TEXT) -> str:
-    """The text, or its two ends where it has more than ``limit`` characters."""
+    """Return the text, or its two ends if it has more than ``limit`` characters."""
     if len(text) <= limit:
         return text
     half = limit // 2

@@ -13,7 +13,7 @@ from r1_recipes.data.mappers import Conversations, Mapper, SkipRow, get_mapper, 
 from r1_recipes.data.mapping import LoadReport, RowMapper
 from r1_recipes.data.mixture import CSV_KEYS, Part, load_mixture, load_part, read_mixture, split_mixture
 from r1_recipes.data.render import Renderer, build_prompt
-from r1_recipes.prompts.formats import ResponseFormat, get_response_format
+from r1_recipes.prompts import ResponseFormat, get_response_format
 
 if TYPE_CHECKING:
     from datasets import Dataset

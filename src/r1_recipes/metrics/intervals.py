@@ -8,21 +8,20 @@ from collections.abc import Sequence
 
 # Two-sided 95 %.
 _Z = statistics.NormalDist().inv_cdf(0.975)
+# Mean, lower and upper bound.
+Interval = tuple[float, float, float]
 
 
-def mean_interval(values: Sequence[float]) -> tuple[float, float, float]:
-    """Mean and 95 % interval of independent values, one a row.
+def mean_interval(values: Sequence[float]) -> Interval:
+    """Mean and 95 % interval of independent values, one per row.
 
     0/1 values get Wilson's interval, which stays inside 0..1 and does not collapse at the ends. So do shares, with the number of 0/1
     values whose mean would vary as much in place of the number of rows, and Student's t in place of the normal point (Korn and Graubard,
     Survey Methodology 24, 1998, do the same with another interval). Values outside 0..1 get Student's interval.
-
-    Returns:
-        ``(mean, low, high)``.
     """
     n = len(values)
     mean = sum(values) / n
-    if all(value in (0.0, 1.0) for value in values):
+    if set(values) <= {0.0, 1.0}:
         low, high = _wilson(mean, n, _Z)
         # At the ends the bound is 0 or 1 exactly; rounding must not say otherwise.
         return mean, 0.0 if mean == 0 else low, 1.0 if mean == 1 else high
@@ -33,21 +32,18 @@ def mean_interval(values: Sequence[float]) -> tuple[float, float, float]:
     return mean, mean - half, mean + half
 
 
-def paired_difference(before: Sequence[float], after: Sequence[float]) -> tuple[float, float, float]:
+def paired_difference(before: Sequence[float], after: Sequence[float]) -> Interval:
     """Mean of ``after - before`` over the same rows, with its 95 % interval.
 
-    Where both are 0/1 (and the differences -1, 0 or 1) it is Bonett and Price's (J. Educ. Behav. Stat. 37, 2012), which keeps a width
-    also where hardly a row changed; else Student's.
-
-    Returns:
-        ``(difference, low, high)``.
+    For 0/1 values it is Bonett and Price's (J. Educ. Behav. Stat. 37, 2012), which keeps a width even if hardly a row changed; else
+    Student's.
 
     Raises:
         ValueError: the lists are not equally long.
     """
     differences = [b - a for a, b in zip(before, after, strict=True)]
     n, mean = len(differences), sum(differences) / len(differences)
-    if all(value in (0.0, 1.0) for value in (*before, *after)):
+    if {*before, *after} <= {0.0, 1.0}:
         won, lost = ((differences.count(value) + 1) / (n + 2) for value in (1.0, -1.0))
         half = _Z * math.sqrt((won + lost - (won - lost) ** 2) / (n + 2))
         return mean, max(-1.0, won - lost - half), min(1.0, won - lost + half)
@@ -63,7 +59,7 @@ def _wilson(mean: float, n: float, z: float) -> tuple[float, float]:
 
 
 def _student(degrees: int) -> float:
-    """Two-sided 95 % point of Student's t; from three degrees on right to 0.004 (Abramowitz and Stegun, 26.7.5). Infinite for none."""
+    """Two-sided 95 % point of Student's t, within 0.004 from three degrees on (Abramowitz and Stegun, 26.7.5); infinite for none."""
     if degrees == 0:
         return math.inf
     z = _Z

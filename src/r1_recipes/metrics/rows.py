@@ -7,13 +7,15 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from r1_recipes.common.errors import RecipeError
+from r1_recipes.common.messages import last_user_text
 from r1_recipes.data.load import drop_overlap, load_dataset
 from r1_recipes.metrics.scores import compares_with_gold
 from r1_recipes.models.smoke import example_rows
-from r1_recipes.prompts.formats import ResponseFormat, get_response_format
+from r1_recipes.prompts import ResponseFormat, get_response_format
 from r1_recipes.recipe.load import Recipe
 from r1_recipes.rewards import answer_rewards, get_reward_funcs, route
-from r1_recipes.rewards.call import score, try_own_rewards
+from r1_recipes.rewards.call import try_own_rewards
+from r1_recipes.rewards.golds import readable_golds
 
 if TYPE_CHECKING:
     from datasets import Dataset
@@ -22,17 +24,16 @@ logger = logging.getLogger(__name__)
 
 
 def rows_to_judge(recipe: Recipe) -> tuple[Dataset, str]:
-    """The recipe's test split, whole (length limits are for training) but for rows that no reward can judge, and what it is in words.
+    """The rows of the recipe's test split that a reward can judge, and what they are in words.
 
     Raises:
         RecipeError: the split cannot be read, holds rows that the recipe trains on without saying so (``dataset_test_split`` is not
             ``dataset_train_split``), or no row can be judged.
     """
-    script, source = recipe.script, None
-    script.max_prompt_tokens = script.max_solution_tokens = None
+    script = recipe.script
+    script.max_prompt_tokens = script.max_solution_tokens = None  # length limits are for training
     fmt = get_response_format(script.response_format, system_prompt=script.system_prompt, prefill=script.prefill)
-    if script.smoke:
-        source = example_rows(script, "grpo")
+    source = example_rows(script, "grpo") if script.smoke else None
     rows, report = load_dataset(script, fmt, "grpo", split="test", rows=source)
     logger.info("to judge: %s", report)
     kind = _kind_of_rows(recipe, fmt, rows)
@@ -59,13 +60,12 @@ def _kind_of_rows(recipe: Recipe, fmt: ResponseFormat, rows: Dataset) -> str:
         return f"rows ({origin}); whether they are held out is not known"
     apart, shared = drop_overlap(rows, trained)
     if shared > len(rows) / 2:
-        alone = set(map(str, apart.select_columns("prompt")["prompt"]))
-        first = next(row["prompt"] for row in rows.select_columns("prompt") if str(row["prompt"]) not in alone)
-        question = first if isinstance(first, str) else first[-1]["content"]
+        alone = set(map(str, apart["prompt"]))
+        first = next(prompt for prompt in rows["prompt"] if str(prompt) not in alone)
         cut = max(1, len(trained) // 8)
         raise RecipeError(
             f"{recipe.path}: dataset_test_split: {origin} has {shared} of {len(rows)} rows that ask the same question as a training row, "
-            f"so they are not held out; the first asks {str(question)[:80]!r}. Fix: dataset_train_split: 'train[:-{cut}]' and "
+            f"so they are not held out; the first asks {last_user_text(first)[:80]!r}. Fix: dataset_train_split: 'train[:-{cut}]' and "
             f"dataset_test_split: 'train[-{cut}:]', of rows that ask each question once; or, to judge training rows, "
             f"--dataset_test_split {script.dataset_train_split}; for rows that nothing is trained on, a benchmark (num_samples)"
         )
@@ -73,53 +73,51 @@ def _kind_of_rows(recipe: Recipe, fmt: ResponseFormat, rows: Dataset) -> str:
 
 
 def _judgeable(recipe: Recipe, fmt: ResponseFormat, rows: Dataset) -> Dataset:
-    """The rows that some reward can say right or wrong of; the others are counted in the log.
-
-    Raises:
-        RecipeError: there are none, or a reward of the recipe's own fails.
-    """
+    """The rows that some reward can say right or wrong of; it is an error if there are none."""
     judges = judges_of(recipe, fmt)
     try_own_rewards(list(judges), list(judges.values()), rows, fmt, None)
     found: set[int] = set()
     for name, judge in judges.items():
         if compares_with_gold(judge):
-            # Golds and tasks are text; pictures would be decoded.
-            listed = list(rows.select_columns([key for key in rows.column_names if key != "image"]))
-            verdicts = score(name, judge, listed, [""] * len(rows), None)
-            found |= {index for index, verdict in enumerate(verdicts) if verdict is not None}
+            found |= {index for index, read in readable_golds(name, judge, rows).items() if read}
         elif hasattr(judge, "judged"):
             found |= set(judge.judged({key: rows[key] for key in rows.column_names}))
         else:
             return rows
+    golds = rows["solution"] if "solution" in rows.column_names else [None] * len(rows)
     if not found:
-        gold = rows[0].get("solution")
         raise RecipeError(
-            f"{recipe.path}: no row can be judged: {' and '.join(judges)} can read none of the golds; the first is {gold!r}. "
+            f"{recipe.path}: no row can be judged: {' and '.join(judges)} can read none of the golds; the first is {golds[0]!r}. "
             "Fix: for golds in words, reward_funcs: [answer_match]"
         )
-    if len(found) < len(rows):
-        left = [index for index in range(len(rows)) if index not in found]
-        gold = rows.select_columns("solution")[left[0]]["solution"] if "solution" in rows.column_names else None
+    left = [index for index in range(len(rows)) if index not in found]
+    if left:
         logger.warning(
             "%d of %d rows are judged by none of %s and are left out; the first is row %d (gold %r)",
-            *(len(left), len(rows), ", ".join(judges), left[0], gold),
+            *(len(left), len(rows), ", ".join(judges), left[0], golds[left[0]]),
         )
-        rows = rows.select(sorted(found))
-    return rows
+    return rows.select(sorted(found)) if left else rows
 
 
 def judges_of(recipe: Recipe, fmt: ResponseFormat, *, with_models: bool = False) -> dict[str, Callable]:
-    """The rewards that say what is right, by name; a row is the first one's that judges it."""
+    """The rewards that say what is right, by name; the first one that judges a row decides."""
     own = {name: reward for name, reward in reward_functions(recipe, fmt, with_models=with_models) if reward is not None}
     return {name: own[name] if name in own else get_reward_funcs([name], fmt)[0] for name in answer_rewards(own)}
 
 
 def reward_functions(recipe: Recipe, fmt: ResponseFormat, *, with_models: bool) -> list[tuple[str, Callable | None]]:
-    """Return each reward by its name in the recipe; ``None`` for one that needs a model of its own, if those are left out."""
-    script = recipe.script
-    left_out = {} if with_models or "match_judge" not in recipe.reward_params else {"match_judge": ""}
-    functions = get_reward_funcs(script.reward_funcs, fmt, **{**recipe.reward_params, **left_out})
+    """Each reward by its name in the recipe; ``None`` for one that needs a model of its own, unless ``with_models``."""
+    script, params = recipe.script, recipe.reward_params
+    if "match_judge" in params and not with_models:
+        params = {**params, "match_judge": ""}
+    functions = get_reward_funcs(script.reward_funcs, fmt, **params)
     if script.task_rewards is not None:
         functions = route(functions, script.reward_funcs, script.task_rewards, script.task_column)
     named = zip(script.reward_funcs, functions, strict=True)
     return [(name, function if with_models or name != "reward_model" else None) for name, function in named]
+
+
+def reward_weights(recipe: Recipe) -> dict[str, float]:
+    """Return each reward's weight by its name in the recipe, as TRL has them."""
+    names = recipe.script.reward_funcs
+    return dict(zip(names, recipe.training.reward_weights or [1.0] * len(names), strict=True))

@@ -2,18 +2,18 @@
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import logging
-from collections.abc import Callable, Sequence
-from dataclasses import asdict
+from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from r1_recipes.common import processes
 from r1_recipes.common.errors import RecipeError
-from r1_recipes.common.processes import is_main_process
-from r1_recipes.completions.backends import Backend, Completion, Request, get_backend, load_format
+from r1_recipes.completions.backends import get_backend, load_format
 from r1_recipes.completions.store import ShardStore, row_digest
+from r1_recipes.completions.types import Backend, Completion, Request, SamplingPlan
 from r1_recipes.data.load import build_prompt
 from r1_recipes.metrics.rows import judges_of, reward_functions
 from r1_recipes.metrics.scores import Scores, judge
@@ -46,26 +46,19 @@ def evaluate_model(
 ) -> Scores | None:
     """Generate greedily and ``num_samples`` times at the recipe's temperature for every row, and judge.
 
-    Where the run has several processes, each generates its share of the rows, and all of them have to call this.
+    If the run has several processes, each generates its share of the rows, and all of them must call this; the first gets the scores.
 
     Args:
-        name: model path or id.
-        rows: ``prompt``, ``solution`` and task columns, as :func:`r1_recipes.data.load_dataset` gives them.
+        name: model path or id; for backend ``"openai"``, the name that the server knows the model by.
+        rows: of :func:`r1_recipes.metrics.rows.rows_to_judge`.
         recipe: a benchmark or a GRPO recipe; its format, rewards and generation settings are used.
-        num_samples: sampled completions a row; 0: only the greedy one.
-        batch_size: completions generated at once (Transformers).
-        seed: of the sampling.
-        label: what the progress bar calls it; ``None``: the last part of the name.
-        backend: ``"transformers"``, ``"vllm"`` or ``"openai"``, a server that knows the model by this name.
-        folder: completions are kept there, and an interrupted evaluation goes on from them; ``None``: nowhere.
+        label: of the progress bar, in place of the name.
+        folder: keeps the completions, and an interrupted evaluation goes on from them.
         with_models: score with ``reward_model`` and ``match_judge`` too, if the recipe names them.
         judged_on: what the rows are, for the scores.
 
-    Returns:
-        The scores; ``None`` on processes other than the first.
-
     Raises:
-        RecipeError: the model cannot be loaded, or ``folder`` holds completions made otherwise.
+        RecipeError: the model cannot be loaded, or ``folder`` holds completions of other rows, settings or weights.
     """
     if backend == "openai" and recipe.script.chat_template:
         raise RecipeError(f"{recipe.path}: backend openai: the server has the chat template; leave chat_template out")
@@ -76,87 +69,86 @@ def evaluate_model(
     if rewards and tokenizer is None:
         logger.info("the recipe's rewards are left out: some count tokens, and the server keeps the tokenizer")
         rewards = {}
-    ways = [(0.0, 1), (recipe.training.temperature, num_samples)][: 2 if num_samples else 1]
-    if folder is None:
-        requests = processes.share([Request(index, prompt) for index, prompt in enumerate(rows["prompt"])])
-        done = dict(processes.gather(list(_generate(get_backend(recipe, tokenizer, backend), requests, ways, label or name).items())))
-    else:
-        done = _generate_and_keep(recipe, tokenizer, rows, ways, label or name, backend, folder)
-    if not is_main_process():
+    plans = [(0.0, 1)]
+    if num_samples:
+        plans.append((recipe.training.temperature, num_samples))
+    digests = _digests(recipe, rows, plans, backend) if folder else []
+    with ShardStore.shared(folder / "completions") if folder else contextlib.nullcontext() as store:
+        done = _stored(store, digests) if store is not None else {}
+        # The first process's view: hosts may not share the folder.
+        pending = processes.first(lambda: [index for index in range(len(rows)) if index not in done])
+        if done and pending:
+            logger.info("%s: %d of %d rows are there already", label or name, len(done), len(rows))
+        if pending:
+            mine = set(processes.share(pending))
+            requests = [Request(index, prompt) for index, prompt in enumerate(rows["prompt"]) if index in mine]
+            made = _generate(get_backend(recipe, tokenizer, backend), requests, plans, label or name, store, digests)
+            done |= dict(processes.gather(list(made.items())))
+    if not processes.is_main_process():
         return None
-    groups = [done[index] for index in range(len(rows))]
-    scores, table = judge(name, fmt, rows, groups, num_samples, judges, rewards, tokenizer)
+    scores, table = judge(name, fmt, rows, [done[index] for index in range(len(rows))], num_samples, judges, rewards, tokenizer)
     if folder is not None:
         from datasets import Dataset
 
-        Dataset.from_list(table).to_parquet(str(folder / "completions.parquet"))
+        Dataset.from_dict(table).to_parquet(str(folder / "completions.parquet"))
     return dataclasses.replace(scores, judged_on=judged_on)
 
 
 def _for_generation(recipe: Recipe, name: str, batch_size: int, seed: int) -> Recipe:
-    """The recipe with its sampling keys as :class:`~r1_recipes.recipe.types.SamplingSettings`, for one model."""
+    """The recipe for one model, with its sampling keys as :class:`~r1_recipes.recipe.types.SamplingSettings`."""
     shared = {f.name: getattr(recipe.training, f.name) for f in dataclasses.fields(SamplingSettings) if hasattr(recipe.training, f.name)}
     training = SamplingSettings(**{**shared, "generation_batch_size": batch_size, "seed": seed})
     return dataclasses.replace(recipe, model=dataclasses.replace(recipe.model, model_name_or_path=name), training=training)
 
 
+def _digests(recipe: Recipe, rows: Dataset, plans: list[SamplingPlan], backend: str) -> list[str]:
+    """A digest per row of everything that shapes its completions and their judgement."""
+    shaping = ["seed", "max_completion_length", "top_p", "top_k", "min_p", "repetition_penalty", "vllm_max_model_length"]
+    if backend == "transformers":
+        shaping.append("generation_batch_size")  # it samples a batch at once
+    model = recipe.model.model_name_or_path
+    made_by = {name: getattr(recipe.training, name) for name in shaping}
+    # "ways" are the sampling plans: the name that stored digests know them by.
+    made_by |= {"ways": plans, "backend": backend, "model": model, "weights": run_dir.weights_stamp(Path(model))}
+    solutions = rows["solution"] if "solution" in rows.column_names else [None] * len(rows)
+    return [row_digest([prompt, made_by], solution) for prompt, solution in zip(rows["prompt"], solutions, strict=True)]
+
+
+def _stored(store: ShardStore, digests: list[str]) -> dict[int, list[Completion]]:
+    """The stored completions; it is an error if they are of other rows than ``digests``."""
+    other = [index for index, digest in store.digests.items() if index >= len(digests) or digests[index] != digest]
+    if other:
+        folder = store.folder.parent
+        raise RecipeError(f"{folder}: holds completions of other rows, settings or weights (row {other[0]}); choose another --output")
+    return {record["index"]: [Completion(**completion) for completion in record["completions"]] for record in store}
+
+
 def _generate(
     backend: Backend,
     requests: list[Request],
-    ways: list[tuple[float, int]],
+    plans: list[SamplingPlan],
     label: str,
-    keep: Callable[[int, list[Completion]], None] | None = None,
+    store: ShardStore | None = None,
+    digests: Sequence[str] = (),
 ) -> dict[int, list[Completion]]:
     from tqdm.auto import tqdm
 
     done: dict[int, list[Completion]] = {}
-    copies = sum(count for _, count in ways)
-    hidden = not is_main_process()
-    with tqdm(total=len(requests) * copies, desc=Path(label).name, unit="completion", disable=hidden) as bar:
+    copies = sum(count for _, count in plans)
+    total = len(requests) * copies
+    with tqdm(total=total, desc=Path(label).name, unit="completion", disable=not processes.is_main_process()) as bar:
 
         def sink(index: int, completions: list[Completion], error: str | None) -> None:
             if error:
                 raise RecipeError(f"row {index} cannot be completed: {error}")
-            if keep is not None:
-                keep(index, completions)
+            if store is not None:
+                made = [dataclasses.asdict(completion) for completion in completions]
+                store.append({"index": index, "digest": digests[index], "error": None, "completions": made})
             done[index] = completions
             bar.update(copies)
 
-        backend.run(requests, sink, ways)
+        backend.run(requests, sink, plans)
     return done
-
-
-def _generate_and_keep(
-    recipe: Recipe, tokenizer: Any, rows: Dataset, ways: list[tuple[float, int]], label: str, backend: str, folder: Path
-) -> dict[int, list[Completion]]:
-    solutions = rows["solution"] if "solution" in rows.column_names else [None] * len(rows)
-    # Everything that shapes a completion; whoever changes it has to choose another folder. Transformers samples a batch at once.
-    shaping = ("seed", "max_completion_length", "top_p", "top_k", "min_p", "repetition_penalty", "vllm_max_model_length")
-    shaping += ("generation_batch_size",) if backend == "transformers" else ()
-    made_by = {name: getattr(recipe.training, name) for name in shaping}
-    made_by |= {"ways": ways, "backend": backend, "model": recipe.model.model_name_or_path}
-    made_by["weights"] = run_dir.weights_stamp(Path(recipe.model.model_name_or_path))
-    digests = [row_digest([prompt, made_by], solution) for prompt, solution in zip(rows["prompt"], solutions, strict=True)]
-    with ShardStore.shared(folder / "completions") as store:
-        other = [index for index, digest in store.digests.items() if index >= len(digests) or digests[index] != digest]
-        if other:
-            raise RecipeError(f"{folder}: holds completions of other rows, settings or weights (row {other[0]}); choose another --output")
-
-        def keep(index: int, completions: list[Completion]) -> None:
-            record = {"index": index, "digest": digests[index], "error": None, "completions": [asdict(c) for c in completions]}
-            store.append([record])
-
-        pending = [Request(index, rows[index]["prompt"]) for index in range(len(rows)) if index not in store.digests]
-        if pending:
-            if len(store):
-                logger.info("%s: %d of %d rows are there already", label, len(store), len(rows))
-            _generate(get_backend(recipe, tokenizer, backend), processes.share(pending), ways, label, keep)
-        processes.wait()
-        if not is_main_process():
-            return {}
-        store.reload()
-        store.check_whole(len(rows))
-        return {record["index"]: [Completion(**c) for c in record["completions"]] for record in store}
 
 
 def ask(recipe: Recipe, models: Sequence[str], question: str, backend: str = "transformers") -> list[str]:

@@ -6,8 +6,7 @@ import contextlib
 import logging
 import math
 import re
-from collections import Counter
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
@@ -21,7 +20,7 @@ from r1_recipes.verification import final_answer
 if TYPE_CHECKING:
     from datasets import Dataset
 
-    from r1_recipes.completions.backends import Completion
+    from r1_recipes.completions.types import Completion
 
 logger = logging.getLogger(__name__)
 
@@ -34,20 +33,18 @@ class Scores:
 
     Attributes:
         model: path or id.
-        greedy: per row, 1.0 where the greedy completion is right (strict).
-        sampled: per row, the share of its sampled completions that is right (strict); empty where none were sampled, as the next ones.
-        greedy_lenient: as ``greedy``, by :func:`verdicts`.
-        sampled_lenient: as ``sampled``, by the same.
-        majority: per row, 1.0 where the answer that most samples give is right (maj@n; strict).
-        num_samples: sampled completions a row, n.
-        greedy_format: share of greedy completions in the recipe's format.
-        sampled_format: the same of sampled ones; ``None`` where there are none.
-        language: mean language consistency of the sampled completions' reasoning, 0..1, by the reward of that name; ``None`` where it
-            can judge none. Where none were sampled this and the following are of greedy completions.
-        mean_tokens: mean length of sampled completions.
-        truncated: share of sampled completions that reached the length limit.
-        rewards: by name, what the recipe's own rewards give the sampled completions of each row on average; ``None`` for a row that the
-            reward does not judge.
+        greedy: per row, 1.0 if the greedy completion is right (strict).
+        sampled: per row, the share of its sampled completions that is right (strict). This and the other lists of samples are empty if
+            none were sampled.
+        greedy_lenient, sampled_lenient: the same, by the lenient verdict of :func:`verdicts`.
+        majority: per row, 1.0 if the answer that most samples give is right (maj@n; strict).
+        num_samples: sampled completions per row, n.
+        greedy_format, sampled_format: share of completions in the recipe's format; ``None`` if there are none.
+        language: mean language consistency of the reasoning, 0..1; ``None`` if none could be judged. This and the following are of the
+            sampled completions, or of the greedy ones if none were sampled.
+        mean_tokens: mean length.
+        truncated: share that reached the length limit.
+        rewards: by name, what the recipe's own rewards give each row on average; ``None`` for a row that the reward does not judge.
         examples: a few greedy completions, for people.
         judged_on: which rows these are, and whether they were held out, in words.
     """
@@ -82,63 +79,65 @@ class Scores:
 
 def compares_with_gold(judge: Callable) -> bool:
     """Whether a reward compares the format's answer with a gold, so that it can be asked about an answer found elsewhere."""
-
     return isinstance(getattr(judge, "reward", judge), AnswerReward)
 
 
 def verdicts(
     fmt: ResponseFormat,
     judges: dict[str, Callable],
-    each_row: Sequence[dict[str, Any]],
+    rows: Sequence[dict[str, Any]],
     texts: Sequence[str],
     given: Mapping[str, Sequence[float | None]] | None = None,
 ) -> tuple[list[bool], list[bool]]:
     """Whether each completion is right, strictly and leniently.
 
     Strictly: the first of ``judges`` that judges the row gives it full marks. Leniently right is also what such a judge would accept, if
-    it compares with a gold, where it stood in the format: what follows the reasoning (or the whole text, where none is closed) and ends
-    in a box, in "the answer is", or in a last line; and, as lm-eval's flexible extraction has it, its last number.
+    it compares with a gold, in the place that the format asks for: what follows the reasoning (or the whole text, if none is closed) and
+    ends in a box, in "the answer is", or in a last line; and, as lm-eval's flexible extraction has it, its last number.
 
     Args:
-        fmt: reads the completions.
-        judges: rewards by name.
-        each_row: the row of each completion.
-        texts: completions.
-        given: what rewards gave these completions, by name, if it is known already.
+        rows: the row of each completion.
+        given: by name, what rewards are known to give these completions.
     """
-
-    strict: list[bool | None] = [None] * len(texts)
-    lenient: list[bool] = [False] * len(texts)
-    closing = fmt.reasoning_tags[1] if fmt.reasoning_tags else None
+    strict: dict[int, bool] = {}
+    lenient: dict[int, bool] = {}
     for name, judge in judges.items():
-        mine = [index for index, verdict in enumerate(strict) if verdict is None]
-        if not mine:
-            break
+        unjudged = {i: text for i, text in enumerate(texts) if i not in strict}
         if given and name in given:
-            scores = [given[name][index] for index in mine]
+            found = {i: value >= 1 for i in unjudged if (value := given[name][i]) is not None}
         else:
-            scores = score(name, judge, [each_row[index] for index in mine], [texts[index] for index in mine], None)
-        for index, value in zip(mine, scores, strict=True):
-            strict[index], lenient[index] = None if value is None else value >= 1, (value or 0) >= 1
+            found = _full_marks(name, judge, rows, unjudged)
+        strict |= found
         for pick in (final_answer, _last_number) if compares_with_gold(judge) else ():
-            written = {}
-            for index in (index for index in mine if strict[index] is not None and not lenient[index]):
-                text = fmt.full_text(texts[index])
-                answer = pick(text.rpartition(closing)[2] if closing and closing in text else text)
-                if answer:
-                    with contextlib.suppress(ValueError):  # what the format cannot hold
-                        written[index] = fmt.render_completion("Let me see.", answer)
-            scores = score(name, judge, [each_row[index] for index in written], [*written.values()], None) if written else []
-            for index, value in zip(written, scores, strict=True):
-                lenient[index] = (value or 0) >= 1
-    if None in strict:
-        logger.warning("%d of %d completions are judged by none of %s and count as wrong", strict.count(None), len(texts), [*judges])
-    return list(map(bool, strict)), lenient
+            moved = {i: _moved_answer(fmt, texts[i], pick) for i in found if not found[i]}
+            found |= _full_marks(name, judge, rows, {i: text for i, text in moved.items() if text is not None})
+        lenient |= found
+    if len(strict) < len(texts):
+        counts = len(texts) - len(strict), len(texts)
+        logger.warning("%d of %d completions are judged by none of %s and count as wrong", *counts, [*judges])
+    return [strict.get(i, False) for i in range(len(texts))], [lenient.get(i, False) for i in range(len(texts))]
+
+
+def _full_marks(name: str, judge: Callable, rows: Sequence[dict[str, Any]], texts: dict[int, str]) -> dict[int, bool]:
+    """Whether each text gets full marks, by the index of its row; texts that are not judged are left out."""
+    values = score(name, judge, [rows[i] for i in texts], [*texts.values()], None) if texts else []
+    return {i: value >= 1 for i, value in zip(texts, values, strict=True) if value is not None}
+
+
+def _moved_answer(fmt: ResponseFormat, text: str, pick: Callable[[str], str | None]) -> str | None:
+    """A completion whose answer, picked out of ``text``, is in the place that the format asks for; ``None`` if there is no answer."""
+    text = fmt.full_text(text)
+    if fmt.reasoning_tags:
+        text = text.rpartition(fmt.reasoning_tags[1])[2]  # all of it, if no reasoning is closed
+    answer = pick(text)
+    with contextlib.suppress(ValueError):  # what the format cannot hold
+        return fmt.render_completion("Let me see.", answer) if answer else None
+    return None
 
 
 def _last_number(text: str) -> str | None:
-    *_, number = [None, *_LAST_NUMBER.findall(text)]
-    return None if number is None else number.replace("$", "").rstrip(",")
+    numbers = _LAST_NUMBER.findall(text)
+    return numbers[-1].replace("$", "").rstrip(",") if numbers else None
 
 
 def judge(
@@ -150,104 +149,82 @@ def judge(
     judges: dict[str, Callable],
     rewards: dict[str, Callable],
     tokenizer: Any,
-) -> tuple[Scores, list[dict[str, Any]]]:
-    """Scores, and one record a completion: the first of a row's is the greedy one."""
+) -> tuple[Scores, dict[str, list[Any]]]:
+    """Judge each row's group of completions, the greedy one first.
 
-    shape, language = get_reward_funcs(["format", "language_consistency"], fmt)
+    Returns:
+        The scores, and a table (by column) with a line per completion.
+    """
     copies = 1 + num_samples
-    flat = [completion for group in groups for completion in group]
-    texts = [completion.text for completion in flat]
-    columns = {column: [value for value in rows[column] for _ in range(copies)] for column in rows.column_names}
-    columns["prompts"] = columns.pop("prompt")
     each_row = [row for row in rows for _ in range(copies)]
-    given = _own_scores(rewards, each_row, flat, tokenizer)
-    strict, lenient = verdicts(fmt, judges, each_row, texts, given)
-    formed = shape(completions=texts)
-    spoken = language(completions=texts, **columns)
-    answers = parsed_answers(fmt, texts)
-    table = [
-        {
-            "index": position // copies,
-            "sample": position % copies - 1,  # -1: greedy
-            "question": rows[position // copies]["prompt"][-1]["content"],
-            "solution": str(columns["solution"][position]) if "solution" in columns else "",
-            "completion": completion.text,
-            "answer": answers[position],
-            "correct": strict[position],
-            "lenient": lenient[position],
-            "format": bool(formed[position]),
-            **{f"reward {reward}": values[position] for reward, values in given.items()},
-            "tokens": completion.tokens,
-            "finish_reason": completion.finish_reason,
-        }
-        for position, completion in enumerate(flat)
-    ]
-
-    def shares(values: Sequence[float]) -> tuple[list[float], list[float]]:
-        """Greedy values a row, and the mean of the samples' a row."""
-        by_row = [values[i : i + copies] for i in range(0, len(values), copies)]
-        return [float(row[0]) for row in by_row], [sum(row[1:]) / num_samples for row in by_row if num_samples]
-
-    greedy, sampled = shares(strict)
-    greedy_lenient, sampled_lenient = shares(lenient)
-    greedy_format, sampled_format = (sum(values) / len(values) if values else None for values in shares(formed))
-    # What is looked at beside accuracy: the samples, or the greedy completions where there are none.
-    shown = [position for position, record in enumerate(table) if record["sample"] >= 0 or not num_samples]
-    heard = [spoken[position] for position in shown if spoken[position] is not None]
-    by_row: list[list[int]] = [[] for _ in groups]
-    for position in shown:
-        by_row[position // copies].append(position)
-    return Scores(
-        model=name,
-        greedy=greedy,
-        sampled=sampled,
-        greedy_lenient=greedy_lenient,
-        sampled_lenient=sampled_lenient,
-        majority=[_majority(table[i + 1 : i + copies]) for i in range(0, len(table), copies) if num_samples],
-        num_samples=num_samples,
-        greedy_format=greedy_format,
-        sampled_format=sampled_format,
-        language=sum(heard) / len(heard) if heard else None,
-        mean_tokens=sum(flat[position].tokens for position in shown) / len(shown),
-        truncated=sum(flat[position].finish_reason == "length" for position in shown) / len(shown),
-        rewards={reward: [_mean_of_judged(values[p] for p in row) for row in by_row] for reward, values in given.items()},
-        examples=[
-            {"question": record["question"], "completion": record["completion"], "solution": record["solution"]}
-            for record in table[: 3 * copies : copies]
-        ],
-    ), table
-
-
-def _own_scores(
-    rewards: dict[str, Callable], each_row: list[dict[str, Any]], completions: list[Completion], tokenizer: Any
-) -> dict[str, list[float | None]]:
-    """What each of the recipe's rewards gives each completion, called as TRL would; one that fails is named, and left out."""
-
-    texts, tokens = [completion.text for completion in completions], [completion.tokens for completion in completions]
+    flat = [completion for group in groups for completion in group]
+    texts, tokens = [completion.text for completion in flat], [completion.tokens for completion in flat]
     given = {}
-    for name, reward in rewards.items():
+    for reward, function in rewards.items():
         try:
-            given[name] = score(name, reward, each_row, texts, tokenizer, tokens)
+            given[reward] = score(reward, function, each_row, texts, tokenizer, tokens)
         except RecipeError as error:  # the completions have cost too much to lose them over one column of the table
             logger.warning("%s; its column is left out", error)
-    return given
+    strict, lenient = verdicts(fmt, judges, each_row, texts, given)
+    shape, language = get_reward_funcs(["format", "language_consistency"], fmt)
+    formed = shape(completions=texts)
+    columns = {"prompts" if key == "prompt" else key: [row[key] for row in each_row] for key in rows.column_names}
+    spoken = language(completions=texts, **columns)
+    answers = parsed_answers(fmt, texts)
+    table = {
+        "index": [index for index in range(len(groups)) for _ in range(copies)],
+        "sample": [*range(-1, num_samples)] * len(groups),  # -1: greedy
+        "question": [row["prompt"][-1]["content"] for row in each_row],
+        "solution": [str(row.get("solution", "")) for row in each_row],
+        "completion": texts,
+        "answer": answers,
+        "correct": strict,
+        "lenient": lenient,
+        "format": [bool(value) for value in formed],
+        **{f"reward {reward}": values for reward, values in given.items()},
+        "tokens": tokens,
+        "finish_reason": [completion.finish_reason for completion in flat],
+    }
+
+    def samples(values: Sequence[Any]) -> list[Sequence[Any]]:
+        return [values[i + 1 : i + copies] for i in range(0, len(values), copies)] if num_samples else []
+
+    def shown(values: Sequence[Any]) -> list[Sequence[Any]]:
+        """Of each row, the samples, or the greedy completion if there are none."""
+        return samples(values) or [[value] for value in values]
+
+    shown_completions = [completion for row in shown(flat) for completion in row]
+    shares = [sum(row) / num_samples for row in samples(formed)]
+    examples = {key: table[key][: 3 * copies : copies] for key in ("question", "completion", "solution")}
+    scores = Scores(
+        model=name,
+        greedy=[float(value) for value in strict[::copies]],
+        sampled=[sum(row) / num_samples for row in samples(strict)],
+        greedy_lenient=[float(value) for value in lenient[::copies]],
+        sampled_lenient=[sum(row) / num_samples for row in samples(lenient)],
+        majority=[_majority(*row) for row in zip(samples(answers), samples(strict), strict=True)],
+        num_samples=num_samples,
+        greedy_format=_mean(formed[::copies]) or 0.0,
+        sampled_format=_mean(shares),
+        language=_mean([value for row in shown(spoken) for value in row]),
+        mean_tokens=sum(completion.tokens for completion in shown_completions) / len(shown_completions),
+        truncated=sum(completion.finish_reason == "length" for completion in shown_completions) / len(shown_completions),
+        rewards={reward: [_mean(row) for row in shown(values)] for reward, values in given.items()},
+        examples=[dict(zip(examples, example, strict=True)) for example in zip(*examples.values(), strict=True)],
+    )
+    return scores, table
 
 
-def _mean_of_judged(values: Iterable[float | None]) -> float | None:
+def _mean(values: Sequence[float | None]) -> float | None:
     judged = [value for value in values if value is not None]
     return sum(judged) / len(judged) if judged else None
 
 
-def _majority(samples: list[dict[str, Any]]) -> float:
-    """1.0 where the answer that most samples give is right; of equally frequent ones the first given counts, and no answer is none."""
-    votes = Counter(_vote(record["answer"]) for record in samples if record["answer"] is not None)
-    if not votes:
-        return 0.0
-    winner = votes.most_common(1)[0][0]
-    chosen = next(r for r in samples if r["answer"] is not None and _vote(r["answer"]) == winner)
-    return float(chosen["correct"])
-
-
-def _vote(answer: str) -> str:
-    """An answer as votes are counted: case, white space, commas and a full stop do not make another one."""
-    return "".join(answer.split()).replace(",", "").rstrip(".。").casefold()
+def _majority(answers: Sequence[str | None], right: Sequence[bool]) -> float:
+    """1.0 if the most frequent answer (of equally frequent ones the first) is right; 0.0 if there is no answer."""
+    votes: dict[str, list[bool]] = {}
+    for answer, correct in zip(answers, right, strict=True):
+        if answer is not None:
+            # Case, white space, commas and a full stop do not make another answer.
+            votes.setdefault("".join(answer.split()).replace(",", "").rstrip(".。").casefold(), []).append(correct)
+    return float(max(votes.values(), key=len)[0]) if votes else 0.0

@@ -10,19 +10,13 @@ from typing import TYPE_CHECKING, Any
 
 from r1_recipes.common.errors import RecipeError, first_line
 from r1_recipes.models.weights import model_path
-from r1_recipes.prompts import served_template
-from r1_recipes.prompts.formats import ResponseFormat, get_response_format, template_prefill
+from r1_recipes.prompts import CHATML, ResponseFormat, get_response_format, served_template, template_prefill
 from r1_recipes.recipe.load import Recipe
 
 if TYPE_CHECKING:
     from transformers import PreTrainedTokenizerBase, ProcessorMixin
 
 logger = logging.getLogger(__name__)
-
-CHATML = (
-    "{% for message in messages %}{{ '<|im_start|>' + message['role'] + '\\n' + message['content'] + '<|im_end|>' + '\\n' }}{% endfor %}"
-    "{% if add_generation_prompt %}{{ '<|im_start|>assistant\\n' }}{% endif %}"
-)
 
 
 def load_tokenizer(recipe: Recipe) -> tuple[PreTrainedTokenizerBase, ResponseFormat]:
@@ -116,7 +110,8 @@ def load_processor(recipe: Recipe, tokenizer: PreTrainedTokenizerBase) -> Proces
         processor = _from_pretrained("AutoProcessor", recipe)
     except Exception as error:  # offline, not a checkpoint, or a package for pictures or videos that is not there
         raise RecipeError(f"{where}: the data have pictures, and its processor cannot be loaded: {first_line(error)}") from error
-    if not isinstance(processor, ProcessorMixin):
+    has_pictures = isinstance(processor, ProcessorMixin)  # a name of its own keeps the type loose: `image_token` is its subclasses'
+    if not has_pictures:
         raise RecipeError(f"{where}: the data have pictures, and this is no vision-language model")
     tokenizer.padding_side = "left"  # pictures are counted from the end of the prompt
     # Which processor it is, its type does not say; all of vision-language models have these.

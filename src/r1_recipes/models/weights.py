@@ -7,19 +7,18 @@ from pathlib import Path
 from r1_recipes.common.errors import RecipeError, first_line, install_hint, unknown_name
 from r1_recipes.models.embedded import EMBEDDED
 
-_EMBEDDED_PREFIX = "embedded:"
-
 
 def model_path(name: str, hub: str, revision: str | None = None) -> str:
-    """A model id as Transformers can load it: as it is, the local snapshot that ModelScope downloads, or the embedded model's folder.
+    """Return a model id that Transformers can load: itself, the snapshot that ModelScope downloads, or an embedded model's folder.
 
     Raises:
         RecipeError: ModelScope is asked for and not installed, or does not deliver; no such embedded model.
     """
-    if name.startswith(_EMBEDDED_PREFIX):
-        if name.removeprefix(_EMBEDDED_PREFIX) not in EMBEDDED:
-            raise RecipeError("model_name_or_path: " + unknown_name("embedded model", name.removeprefix(_EMBEDDED_PREFIX), EMBEDDED))
-        return str(EMBEDDED[name.removeprefix(_EMBEDDED_PREFIX)]())
+    prefix, _, embedded = name.partition(":")
+    if prefix == "embedded":
+        if embedded not in EMBEDDED:
+            raise RecipeError("model_name_or_path: " + unknown_name("embedded model", embedded, EMBEDDED))
+        return str(EMBEDDED[embedded]())
     if hub != "modelscope" or Path(name).exists():
         return name
     try:

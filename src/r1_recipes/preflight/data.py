@@ -1,220 +1,151 @@
-"""The data: what is kept, how long prompts are, which golds can be judged by, and prompts as the model sees them."""
+"""The data: what is kept, how long rows are, which golds can be judged by, and prompts as the model sees them."""
 
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any
 
 from r1_recipes.common.errors import RecipeError, first_line
-from r1_recipes.preflight.findings import Report, clip, listed, spread
-from r1_recipes.prompts.formats import ResponseFormat, get_response_format
+from r1_recipes.common.messages import words
+from r1_recipes.metrics.scores import compares_with_gold
+from r1_recipes.preflight.findings import ERROR, OK, WARNING, Report, clip, listed, spread
+from r1_recipes.prompts.formats import ResponseFormat
 from r1_recipes.recipe.load import Recipe
-from r1_recipes.rewards.call import right_answer
+from r1_recipes.rewards.golds import readable_golds
+from r1_recipes.training.rows import load_splits
 
 if TYPE_CHECKING:
     from datasets import Dataset
+    from pandas import Series
+    from transformers import PreTrainedTokenizerBase
 
-# Prompts whose tokens are counted: these many, evenly spread, and the longest by characters.
+# Rows whose tokens are counted: these many, evenly spread, and the longest by characters.
 _MEASURED = 2000
 _LONGEST = 200
-# Golds that are read, evenly spread (numbers take no time, an expression milliseconds), and those compared with themselves.
+# Golds that are read, evenly spread: numbers take no time, an expression milliseconds.
 _GOLDS = 20_000
-_VERIFIED = 200
 _SHOWN_PROMPTS = 3
-# These judge by the gold, as verification.grade reads it.
-_GRADED = ("accuracy", "cosine", "length")
+_GRADED = ("cosine", "length")  # they compare with the gold, too
 
 
-def plain_format(recipe: Recipe) -> ResponseFormat:
-    """The response format by the recipe's keys alone, where no tokenizer says what the turn starts with."""
-    script = recipe.script
-    return get_response_format(script.response_format, system_prompt=script.system_prompt, prefill=script.prefill)
-
-
-def load(report: Report, recipe: Recipe, fmt: ResponseFormat, tokenizer: Any) -> Dataset | None:
-    """The training rows, and whether the test split can be read; what was dropped is in the report."""
-    from r1_recipes.data import load_dataset
-    from r1_recipes.data.load import drop_overlap
-    from r1_recipes.models.smoke import example_rows
-
-    script = recipe.script
+def load(report: Report, recipe: Recipe, fmt: ResponseFormat, tokenizer: PreTrainedTokenizerBase | None) -> Dataset | None:
+    """Return the training rows as a run has them; what was dropped, or why there are none, is in the report."""
     if tokenizer is None:  # lengths in tokens cannot be known
-        script = dataclasses.replace(script, max_prompt_tokens=None, max_solution_tokens=None)
-    rows, held_out = None, None
+        script = dataclasses.replace(recipe.script, max_prompt_tokens=None, max_solution_tokens=None)
+        recipe = dataclasses.replace(recipe, script=script)
     with report.refusals("data.unusable"):
-        source = example_rows(script, recipe.method) if script.smoke else None
-        rows, loaded = load_dataset(script, fmt, recipe.method, split="train", tokenizer=tokenizer, rows=source)
-        dropped = [
-            {"reason": reason, "count": count, "first_index": loaded.first_index[reason]} for reason, count in loaded.dropped.items()
-        ]
-        report.facts["data"] = {"read": loaded.read, "kept": loaded.kept, "dropped": dropped, "columns": rows.column_names}
-        lost = loaded.dropped.total() / max(1, loaded.read)
-        if lost > 0.5:
-            report.warn("data.rows", f"{loaded}; {lost:.0%} of the rows are lost, so look at the reasons")
-        else:
-            report.ok("data.rows", str(loaded))
-    if recipe.training.eval_strategy != "no" and not script.smoke:
-        with report.refusals("data.test_split"):
-            held_out, loaded = load_dataset(script, fmt, recipe.method, split="test", tokenizer=tokenizer)
-            report.ok("data.test_split", f"test split: {loaded}")
-    if rows is not None and held_out is not None:
-        rows, shared = drop_overlap(rows, held_out)
-        if shared:
-            say = report.warn if len(rows) else report.error
-            left = f"{len(rows)} are left" if len(rows) else "no row is left; name another dataset_test_split"
-            say("data.overlap", f"{shared} training rows ask what the test split asks, and training leaves them out: {left}")
-    return rows if rows is not None and len(rows) else None
+        splits = load_splits(recipe, fmt, tokenizer)
+        loaded = splits.train_report
+        dropped = [{"reason": why, "count": count, "first_index": loaded.first_index[why]} for why, count in loaded.dropped.items()]
+        columns = splits.train.column_names
+        report.facts["data"] = {"read": loaded.read, "kept": loaded.kept, "dropped": dropped, "columns": columns}
+        report.add(WARNING if 2 * loaded.dropped.total() > loaded.read else OK, "data.rows", str(loaded))
+        if splits.test_report:
+            report.add(OK, "data.test_split", f"test split: {splits.test_report}")
+        if splits.overlap:
+            left = (
+                f"{splits.overlap} training rows ask what the test split asks, and training leaves them out: {len(splits.train)} are left"
+            )
+            report.add(WARNING, "data.overlap", left)
+        return splits.train
+    return None
 
 
-def rendered(tokenizer: Any, prompt: Any) -> str:
-    """A prompt as the model reads it, special tokens as they are written.
+def rendered(tokenizer: PreTrainedTokenizerBase, messages: Any, prompted: bool = True) -> str:
+    """Return a prompt (or, not ``prompted``, a whole example) as the model reads it, special tokens as they are written.
 
     Raises:
         RecipeError: the chat template refuses it.
     """
     from jinja2 import TemplateError
 
-    if isinstance(prompt, str):
-        return prompt
+    if isinstance(messages, str):
+        return messages
     try:
-        return tokenizer.apply_chat_template(prompt, tokenize=False, add_generation_prompt=True)
+        return tokenizer.apply_chat_template(messages, tokenize=False, add_generation_prompt=prompted)
     except TemplateError as error:
         raise RecipeError(
-            f"chat_template: it cannot write the prompt {clip(str(prompt[-1]['content']))}: {first_line(error)} If it takes no system "
+            f"chat_template: it cannot write the prompt {clip(str(messages[-1]['content']))}: {first_line(error)} If it takes no system "
             'message, set system_prompt: "" and put the instruction into the question, or set chat_template'
         ) from error
 
 
-def window(recipe: Recipe, model: int | None) -> int | None:
-    """Tokens that prompt and completion may have together, for the model's own window and vLLM's."""
-    limits = [model, recipe.training.vllm_max_model_length if getattr(recipe.training, "use_vllm", False) else None]
-    return min((limit for limit in limits if limit), default=None)
+def check_lengths(report: Report, recipe: Recipe, rows: Dataset, tokenizer: PreTrainedTokenizerBase, window: int | None) -> int | None:
+    """Compare lengths with the model's window, and show three prompts word for word.
 
+    Returns:
+        Tokens of the longest prompt (GRPO) or example (SFT); ``None`` if the chat template refuses one.
+    """
+    from pandas import Series
 
-def check_prompts(report: Report, recipe: Recipe, rows: Dataset, tokenizer: Any, window: int | None) -> int | None:
-    """Compare lengths with the window, and show three prompts word for word. Returns the longest prompt's tokens."""
-    prompts = rows["prompt"]
-    picked = spread(len(prompts), _MEASURED)
-    if len(prompts) > len(picked):
-        longest = sorted(range(len(prompts)), key=lambda index: -_characters(prompts[index]))[:_LONGEST]
-        picked = sorted({*picked, *longest})
+    grpo = recipe.method == "grpo"
+    sizes = [len(words(row["prompt"])) for row in rows.select_columns("prompt")]
+    longest = sorted(range(len(rows)), key=lambda index: -sizes[index])[:_LONGEST]
+    picked = sorted({*spread(len(rows), _MEASURED), *longest})
     with report.refusals("contract.template"):
-        lengths = {index: len(_ids(tokenizer, rendered(tokenizer, prompts[index]))) for index in picked}
-        report.facts["prompts"] = [
-            tokenizer.decode(_ids(tokenizer, rendered(tokenizer, prompts[index])), skip_special_tokens=False)
-            for index in spread(len(prompts), _SHOWN_PROMPTS)
-        ]
+        report.facts["prompts"] = [rendered(tokenizer, rows[index]["prompt"]) for index in spread(len(rows), _SHOWN_PROMPTS)]
+        sample = rows.select(picked).select_columns(["prompt"] if grpo else ["prompt", "completion"])
+        texts = [rendered(tokenizer, row["prompt"] if grpo else row["prompt"] + row["completion"], grpo) for row in sample]
+        tokens = tokenizer(texts, add_special_tokens=False)["input_ids"]
+        lengths = Series([len(ids) for ids in tokens], index=picked)
         _check_window(report, recipe, lengths, window)
-        return max(lengths.values())
+        if not grpo:
+            _check_max_length(report, lengths, recipe.training.max_length)
+        return int(lengths.max())
     return None
 
 
-def _check_window(report: Report, recipe: Recipe, lengths: dict[int, int], window: int | None) -> None:
-    ordered = sorted(lengths.values())
-    p50, p90, p99 = (ordered[int(share * len(ordered))] for share in (0.5, 0.9, 0.99))
-    report.facts["prompt_tokens"] = {
-        "p50": p50, "p90": p90, "p99": p99, "max": ordered[-1], "measured": len(ordered), "window": window
-    }  # fmt: skip
-    said = f"half of the prompts have {p50} tokens or fewer, 99 % {p99}, the longest {ordered[-1]}"
+def _check_window(report: Report, recipe: Recipe, lengths: Series, window: int | None) -> None:
+    training, longest = recipe.training, lengths.max()
+    limits = [window, training.vllm_max_model_length if getattr(training, "use_vllm", False) else None]
+    window = min((limit for limit in limits if limit), default=None)
+    report.facts["tokens"] = {"median": lengths.median(), "max": int(longest), "measured": len(lengths), "window": window}
+    said = f"half of the rows have {lengths.median():.0f} tokens or fewer, the longest {longest}"
     if window is None:
-        report.warn("data.window", f"{said}; the model's window (max_position_embeddings) is not known here")
+        report.add(WARNING, "data.window", f"{said}; the model's window (max_position_embeddings) is not known here")
         return
-    completion = getattr(recipe.training, "max_completion_length", 0) or 0
-    limit = f"max_prompt_tokens: {max(1, window - completion)}"
-    over = [index for index, length in lengths.items() if length >= window]
-    tight = [index for index, length in lengths.items() if length + completion > window]
-    if over:
-        report.error(
-            "data.window",
-            f"{said}; {len(over)} of {len(lengths)} measured do not fit the model's window of {window} tokens (rows {listed(over)}): set "
-            f"{limit} to drop them, or take a model with a longer window",
-        )
-    elif tight:
-        report.warn(
-            "data.window",
-            f"{said}; with max_completion_length {completion}, {len(tight)} of {len(lengths)} measured can run over the model's window of "
-            f"{window} tokens: set {limit}, or a smaller max_completion_length",
-        )
-    else:
-        report.ok("data.window", f"{said}; they and their completions fit the model's window of {window} tokens")
+    completion = training.max_completion_length if recipe.method == "grpo" else 0
+    over, tight = lengths.index[lengths + min(completion, 1) > window], lengths.index[lengths + completion > window]
+    said += f"; the model's window has {window}"
+    if not len(tight):
+        report.add(OK, "data.window", said)
+        return
+    key = f"max_prompt_tokens: {max(1, window - completion)}" if completion else f"max_length: {window}"
+    said += f": {len(over)} of {len(lengths)} measured do not fit"
+    said += f", and {len(tight)} with max_completion_length {completion} can run over it" if completion else ""
+    said += f" (rows {listed(tight)}): set {key}"
+    report.add(ERROR if len(over) else WARNING, "data.window", said)
 
 
-def check_golds(report: Report, recipe: Recipe, rows: Dataset) -> None:
-    """Golds that math-verify cannot read, by index; only of rows that a reward judges by them."""
-    from r1_recipes.rewards import judged_rows
-    from r1_recipes.verification import grade
+def _check_max_length(report: Report, lengths: Series, limit: int | None) -> None:
+    share = 0.0 if limit is None else (lengths > limit).mean()
+    said = f"max_length {limit} cuts {round(share * len(lengths))} of {len(lengths)} measured examples ({share:.0%})"
+    if share:
+        said += f", which then teach no end; set max_length: {lengths.max()}, or drop long ones with max_solution_tokens"
+    report.add(ERROR if share >= 0.5 else WARNING if share else OK, "data.max_length", said)
 
-    script = recipe.script
-    judges = [name for name in script.reward_funcs if name in _GRADED]
-    if not judges or "solution" not in rows.column_names:
+
+def check_golds(report: Report, rewards: Mapping[str, Callable], rows: Dataset) -> None:
+    """Name the golds that the rewards which compare with them cannot read, by row."""
+    if "solution" not in rows.column_names:
         return
-    golds = [None if gold is None else str(gold) for gold in rows["solution"]]
-    judged = range(len(golds))
-    if script.task_rewards is not None:
-        columns = {key: rows[key] for key in rows.column_names}
-        judged = judged_rows(judges, script.reward_funcs, script.task_rewards, script.task_column, columns)
-    scorers = rows["scorer"] if "scorer" in rows.column_names else [None] * len(golds)
-    asked = [index for index in judged if not scorers[index]]
-    asked = [asked[position] for position in spread(len(asked), _GOLDS)]
-    if not asked:
-        return
-    verdicts = dict(zip(asked, grade([golds[index] for index in asked], [None] * len(asked)), strict=True))
-    compared = [asked[position] for position in spread(len(asked), _VERIFIED)]
-    compared = [index for index in compared if verdicts[index] is not None]
-    itself = grade([golds[index] for index in compared], [right_answer(golds[index]) for index in compared])
-    verdicts |= zip(compared, itself, strict=True)
-    unread = [index for index in asked if verdicts[index] is None]
-    odd = [index for index, verdict in zip(compared, itself, strict=True) if verdict is False]
-    report.facts["golds"] = {"rows": len(asked), "unparseable": unread, "unequal_to_themselves": odd}
+    picked = spread(len(rows), _GOLDS)
+    sample = rows.select(picked)
+    readable: dict[int, bool] = {}
+    judges = [name for name, reward in rewards.items() if compares_with_gold(reward) or name in _GRADED]
+    for name in judges:
+        for index, read in readable_golds(name, rewards[name], sample).items():
+            readable[picked[index]] = readable.get(picked[index], True) and read
+    unread = [index for index, read in readable.items() if not read]
+    report.facts["golds"] = {"rows": len(readable), "unparseable": unread}
     if unread:
-        share = len(unread) / len(asked)
-        (report.error if share >= 0.5 else report.warn)(
-            "data.golds",
-            f"math-verify cannot read {len(unread)} of {len(asked)} golds ({share:.0%}; rows {listed(unread)} of those kept; the first is "
-            f"{clip(golds[unread[0]] or '')}), so {' and '.join(judges)} judge{'s' * (len(judges) == 1)} none of their completions: "
-            "point solution_column (or the mapper) at a short final answer, or drop these rows",
+        share = len(unread) / len(readable)
+        told = f"{' and '.join(judges)} cannot read {len(unread)} of {len(readable)} golds ({share:.0%}; rows {listed(unread)} of those "
+        told += (
+            f"kept; the first is {clip(str(rows[unread[0]]['solution']))}), so no completion is paid there: point solution_column (or the "
         )
-    if odd:
-        report.warn(
-            "data.golds_unequal",
-            f"{len(odd)} golds are not equal even to themselves (rows {listed(odd)}; the first is {clip(golds[odd[0]] or '')}): no "
-            "completion can be right there; rewrite or drop them",
-        )
-    if not unread and not odd:
-        report.ok("data.golds", f"all {len(asked)} golds can be judged by ({len(compared)} of them were compared with themselves)")
-
-
-def check_example_lengths(report: Report, recipe: Recipe, rows: Dataset, tokenizer: Any) -> int | None:
-    """SFT: how many examples ``max_length`` cuts. Returns the longest measured, in tokens."""
-    limit = recipe.training.max_length
-    with report.refusals("contract.template"):
-        examples = [rows[index] for index in spread(len(rows), _MEASURED)]
-        texts = [
-            row["prompt"] + row["completion"]
-            if isinstance(row["prompt"], str)
-            else tokenizer.apply_chat_template([*row["prompt"], *row["completion"]], tokenize=False)
-            for row in examples
-        ]
-        lengths = [len(_ids(tokenizer, text)) for text in texts]
-        longest, cut = max(lengths), sum(limit is not None and length > limit for length in lengths)
-        report.facts["example_tokens"] = {"max": longest, "measured": len(lengths), "cut": cut, "max_length": limit}
-        if not cut:
-            report.ok("data.max_length", f"examples have {longest} tokens at most; max_length {limit} cuts none of {len(lengths)} measured")
-        else:
-            share = cut / len(lengths)
-            (report.error if share >= 0.5 else report.warn)(
-                "data.max_length",
-                f"max_length {limit} cuts {cut} of {len(lengths)} measured examples ({share:.0%}), which then teach no end; set "
-                f"max_length: {longest}, or drop long ones with max_solution_tokens",
-            )
-        return longest
-    return None
-
-
-def _ids(tokenizer: Any, text: str) -> Sequence[int]:
-    return tokenizer(text, add_special_tokens=False)["input_ids"]
-
-
-def _characters(prompt: Any) -> int:
-    return len(prompt) if isinstance(prompt, str) else sum(len(message["content"]) for message in prompt)
+        told += "mapper) at a short final answer, or drop these rows"
+        report.add(ERROR if share >= 0.5 else WARNING, "data.golds", told)
+    elif readable:
+        report.add(OK, "data.golds", f"all {len(readable)} golds can be judged by")

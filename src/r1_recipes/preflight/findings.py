@@ -30,24 +30,13 @@ class Finding:
 
 @dataclass
 class Report:
-    """Everything that preflight found.
-
-    Attributes:
-        findings: in the order of the checks.
-        facts: numbers and texts for people and for ``--json``, by section.
-    """
+    """Findings in the order of the checks, and the numbers and texts behind them by name."""
 
     findings: list[Finding] = field(default_factory=list)
     facts: dict[str, Any] = field(default_factory=dict)
 
-    def ok(self, code: str, message: str) -> None:
-        self.findings.append(Finding(OK, code, message))
-
-    def warn(self, code: str, message: str) -> None:
-        self.findings.append(Finding(WARNING, code, message))
-
-    def error(self, code: str, message: str) -> None:
-        self.findings.append(Finding(ERROR, code, message))
+    def add(self, level: str, code: str, message: str) -> None:
+        self.findings.append(Finding(level, code, message))
 
     def at(self, level: str) -> list[Finding]:
         return [finding for finding in self.findings if finding.level == level]
@@ -58,7 +47,7 @@ class Report:
         try:
             yield
         except RecipeError as error:
-            self.error(code, masked_text(str(error)))
+            self.add(ERROR, code, masked_text(str(error)))
 
 
 def spread(total: int, count: int) -> list[int]:
@@ -68,7 +57,7 @@ def spread(total: int, count: int) -> list[int]:
 
 
 def listed(values: Sequence[Any], limit: int = 10) -> str:
-    """``1, 2, 3``, or the first few and how many more."""
+    """Return ``1, 2, 3``, or the first few and how many more."""
     shown = ", ".join(map(str, values[:limit]))
     return f"{shown} and {len(values) - limit} more" if len(values) > limit else shown
 

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from r1_recipes.common.errors import RecipeError, first_line
-from r1_recipes.preflight.findings import Report
+from r1_recipes.preflight.findings import ERROR, Report
 from r1_recipes.recipe.load import Recipe
 from r1_recipes.training.weights import freeze_parameters
 
@@ -60,7 +60,9 @@ def model_shape(report: Report, recipe: Recipe) -> Shape:
             with torch.device("meta"):
                 model = get_peft_model(model, adapters)
         except ValueError as error:
-            report.error("fit.adapter", f"{recipe.path}: lora_target_modules: {first_line(error)[:-1]} Fix: all-linear, or leave it out")
+            report.add(
+                ERROR, "fit.adapter", f"{recipe.path}: lora_target_modules: {first_line(error)[:-1]} Fix: all-linear, or leave it out"
+            )
     with report.refusals("fit.unfrozen"):
         freeze_parameters(model, recipe.script.unfrozen_parameters)
     parameters = list(model.parameters())

@@ -4,67 +4,50 @@ from __future__ import annotations
 
 import time
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from r1_recipes.common.errors import RecipeError, first_line
-from r1_recipes.metrics.rows import reward_functions
-from r1_recipes.preflight.contract import weights
-from r1_recipes.preflight.findings import Report, spread
+from r1_recipes.completions.transformers import complete, load_model, sampling
+from r1_recipes.completions.types import Completion
+from r1_recipes.preflight.contract import Rewards, plain
+from r1_recipes.preflight.findings import ERROR, OK, WARNING, Report, spread
 from r1_recipes.prompts.formats import ResponseFormat
 from r1_recipes.recipe.load import Recipe
-from r1_recipes.rewards.call import score
 
 if TYPE_CHECKING:
     from datasets import Dataset
-    from pandas import DataFrame, Series
-
-    from r1_recipes.completions.backends import Completion
+    from pandas import DataFrame
+    from transformers import PreTrainedTokenizerBase
 
 _SHOWN = 5
 # Shares of groups without any spread, and of completions that are cut, from which a run is doubtful, and from which it is in vain.
 _DOUBTFUL_SPREAD, _VAIN_SPREAD = 0.5, 0.9
 _DOUBTFUL_CUTS, _VAIN_CUTS = 0.2, 0.5
 
-
-@dataclass(frozen=True)
-class Group:
-    """One prompt's row and its completions."""
-
-    row: dict[str, Any]
-    completions: list[Completion]
+# A row and one of its completions.
+Sampled = tuple[dict[str, Any], Completion]
 
 
-def check(
-    report: Report, recipe: Recipe, fmt: ResponseFormat, rows: Dataset, tokenizer: Any, *, groups: int, seconds: float, with_models: bool
-) -> None:
+def check(report: Report, recipe: Recipe, fmt: ResponseFormat, rewards: Rewards, rows: Dataset, *, groups: int, seconds: float) -> None:
     """Sample ``groups`` groups, for at most about ``seconds``, and judge them."""
+    from pandas import DataFrame
+
+    group, groups = recipe.training.num_generations, min(groups, len(rows))
     with report.refusals("signal.unusable"):
-        groups = min(groups, len(rows))
-        sampled = sample(recipe, rows, tokenizer, groups=groups, seconds=seconds)
-        if not sampled:
-            report.warn(
-                "signal.slow",
-                f"no group of {recipe.training.num_generations} completions was done within {seconds:g} s on this device; give it more "
-                "with --seconds, sample on a GPU, or skip this with --no-model",
-            )
-            return
-        if len(sampled) < groups:
-            report.warn("signal.slow", f"{len(sampled)} of {groups} groups were done within {seconds:g} s; the shares below rest on these")
-        flat = [(group.row, completion) for group in sampled for completion in group.completions]
-        each_row, completions = [row for row, _ in flat], [completion for _, completion in flat]
-        texts, tokens = [completion.text for completion in completions], [completion.tokens for completion in completions]
-        scores, used = {}, []
-        for (name, function), weight in zip(reward_functions(recipe, fmt, with_models=with_models), weights(recipe), strict=True):
-            if function is not None:
-                with report.refusals("signal.reward_fails"):
-                    scores[name] = score(name, function, each_row, texts, tokenizer, tokens)
-                    used.append(weight)
-        judge(report, recipe, fmt, sampled, scores, used)
+        sampled = sample(recipe, rows, rewards.tokenizer, groups=groups, seconds=seconds)
+        done = len(sampled) // group
+        if done < groups:
+            told = f"{done} of {groups} groups were done within {seconds:g} s; give it more with --seconds, or skip this with --no-model"
+            report.add(WARNING, "signal.slow", told)
+        if done:
+            texts, tokens = [completion.text for _, completion in sampled], [completion.tokens for _, completion in sampled]
+            tables = rewards.scores(report, "signal.reward_fails", [row for row, _ in sampled], {"sampled": texts}, tokens)
+            scores = DataFrame({name: table["sampled"] for name, table in tables.items()}, index=range(len(sampled)))
+            judge(report, recipe, fmt, rewards, sampled, scores)
 
 
-def sample(recipe: Recipe, rows: Dataset, tokenizer: Any, *, groups: int, seconds: float) -> list[Group]:
-    """Whole groups, with the recipe's own generation settings: one, then as many at once as training generates.
+def sample(recipe: Recipe, rows: Dataset, tokenizer: PreTrainedTokenizerBase | None, *, groups: int, seconds: float) -> list[Sampled]:
+    """Return whole groups, with the recipe's own generation settings: one, then as many at once as training generates.
 
     Raises:
         RecipeError: the model cannot be loaded, or does not generate.
@@ -72,13 +55,12 @@ def sample(recipe: Recipe, rows: Dataset, tokenizer: Any, *, groups: int, second
     from tqdm.auto import tqdm
     from transformers import set_seed
 
-    from r1_recipes.completions.backends import complete, load_model, sampling
-
     training = recipe.training
+    group, limit = training.num_generations, training.max_completion_length
     settings = sampling(training) | (training.generation_kwargs or {})
-    at_once = max(1, training.per_device_train_batch_size * training.steps_per_generation // training.num_generations)
+    at_once = max(1, training.per_device_train_batch_size * training.steps_per_generation // group)
     began = time.monotonic()
-    sampled: list[Group] = []
+    sampled: list[Sampled] = []
     try:
         model = load_model(recipe)
         set_seed(training.seed)
@@ -88,12 +70,13 @@ def sample(recipe: Recipe, rows: Dataset, tokenizer: Any, *, groups: int, second
                 # If all at once would take too long, one group is better than none.
                 count = at_once if sampled else 1
                 batch, waiting = waiting[:count], waiting[count:]
-                way = (settings | {"max_time": left}, training.num_generations)
-                found = complete(model, tokenizer, [row["prompt"] for row in batch], [way], training.max_completion_length)[0]
+                prompts = [row["prompt"] for row in batch]
+                found = complete(model, tokenizer, prompts, [(settings | {"max_time": left}, group)], limit)[0]
+                done = [(row, completion) for row, own in zip(batch, found, strict=True) for completion in own]
                 # Cut by the clock, not by the recipe; the groups without such a completion are the short ones, and would mislead.
-                if any(c.finish_reason == "length" and c.tokens < training.max_completion_length for group in found for c in group):
+                if any(completion.finish_reason == "length" and completion.tokens < limit for _, completion in done):
                     break
-                sampled += [Group(row, group) for row, group in zip(batch, found, strict=True)]
+                sampled += done
                 bar.update(len(batch))
     except Exception as error:  # no weights, too little memory, a generation argument that there is not: the library's own words
         raise RecipeError(
@@ -102,125 +85,94 @@ def sample(recipe: Recipe, rows: Dataset, tokenizer: Any, *, groups: int, second
     return sampled
 
 
-def judge(
-    report: Report,
-    recipe: Recipe,
-    fmt: ResponseFormat,
-    groups: Sequence[Group],
-    scores: dict[str, list[float | None]],
-    reward_weights: Sequence[float],
-) -> None:
-    """Say what GRPO could learn from these groups.
+def judge(report: Report, recipe: Recipe, fmt: ResponseFormat, rewards: Rewards, sampled: Sequence[Sampled], scores: DataFrame) -> None:
+    """Say what GRPO could learn from these completions.
 
     Args:
-        groups: all of one size.
-        scores: by reward, one a completion, group after group.
-        reward_weights: one a reward, in the same order.
+        sampled: group after group, all of one size.
+        scores: one row per completion, one column per reward; NaN: not judged.
     """
     from pandas import DataFrame
 
-    completions = [completion for group in groups for completion in group.completions]
-    frame = DataFrame(scores, index=[number for number, group in enumerate(groups) for _ in group.completions], dtype=float)
-    # As TRL adds them: what is not judged adds nothing.
-    sums = (frame * list(reward_weights)).sum(axis=1, min_count=1)
-    summaries = {name: _summary(frame[name]) for name in scores}
-    report.facts["signal"] = {
-        "groups": len(groups),
-        "completions": len(completions),
-        "rewards": summaries | {"sum": _summary(sums)},
-        "truncated": sum(completion.finish_reason == "length" for completion in completions) / len(completions),
-        "mean_tokens": sum(completion.tokens for completion in completions) / len(completions),
-        "examples": _examples(fmt, groups, scores, sums.fillna(0.0).tolist()),
+    size = recipe.training.num_generations
+    with_sum = scores.assign(sum=rewards.total(scores))
+    groups = with_sum.groupby(with_sum.index // size)
+    low, high = groups.min(), groups.max()
+    # Shares of the groups that are judged.
+    shares = {
+        "groups_with_spread": high - low > 1e-9,
+        "groups_all_zero": (low == 0) & (high == 0),
+        "groups_all_one": (low == 1) & (high == 1),
     }
-    _check_cuts(report, recipe, completions)
-    for name, summary in summaries.items():
-        if not summary["judged"]:
-            report.warn("signal.unjudged", f"{name} judged none of the completions")
-        elif not summary["groups_with_spread"]:
-            report.warn("signal.reward", f"{name}: {summary['mean']:.3g} on average, and no group has spread: it tells no completion apart")
-    if scores:
-        _check_sum(report, frame, sums)
-
-
-def _check_cuts(report: Report, recipe: Recipe, completions: Sequence[Completion]) -> None:
-    limit = recipe.training.max_completion_length
-    cut = sum(completion.finish_reason == "length" for completion in completions)
-    share = cut / len(completions)
-    said = f"max_completion_length {limit} cuts {cut} of {len(completions)} completions ({share:.0%}) before their end"
-    if share < _DOUBTFUL_CUTS:
-        report.ok("signal.truncation", said)
-        return
-    (report.error if share >= _VAIN_CUTS else report.warn)(
-        "signal.truncation",
-        f"{said}, and a cut completion has no answer to pay: raise max_completion_length (twice, {2 * limit}, to begin with)"
-        + ("; where not one ends, look at contract.eos, or start from SFT, which teaches the end" if cut == len(completions) else ""),
+    summary = DataFrame(
+        {"judged": with_sum.count(), "mean": with_sum.mean(), "std": with_sum.std(ddof=0)}
+        | {name: held.astype(float).where(high.notna()).mean() for name, held in shares.items()}
     )
-
-
-def _check_sum(report: Report, scores: DataFrame, sums: Series) -> None:
-    """The verdict on the sum of rewards, which is what GRPO compares within a group."""
-    totals = sums.fillna(0.0).groupby(level=0)
-    flat = totals.max() - totals.min() < 1e-9
-    count = f"{flat.sum()} of {len(flat)} groups ({flat.mean():.0%})"
-    if flat.mean() < _DOUBTFUL_SPREAD:
-        report.ok("signal.spread", f"{(~flat).sum()} of {len(flat)} groups have spread in their summed reward: GRPO can learn from them")
-        return
-    low, high = scores.min(axis=1).groupby(level=0).min(), scores.max(axis=1).groupby(level=0).max()
-    zeros, ones = (flat & (low == 0) & (high == 0)).sum(), (flat & (low == 1) & (high == 1)).sum()
-    say = report.error if flat.mean() >= _VAIN_SPREAD else report.warn
-    if zeros > flat.sum() / 2:
-        say(
-            "signal.all_zero",
-            f"{count} have no spread, {zeros} of them all 0: GRPO has nothing to compare; start from SFT or an easier mix, and read the "
-            "sampled completions to see what the rewards do not find",
-        )
-    elif ones > flat.sum() / 2:
-        say(
-            "signal.all_one",
-            f"{count} have no spread, {ones} of them all 1: the model already earns full marks, and GRPO has nothing to compare; take "
-            "harder problems (keep those it sometimes fails), or fewer examples of this kind",
-        )
-    else:
-        say(
-            "signal.no_spread",
-            f"{count} have the same summed reward throughout: GRPO has nothing to compare; raise temperature or num_generations, or add a "
-            "reward that tells these completions apart",
-        )
-
-
-def _summary(values: Series) -> dict[str, Any]:
-    judged = values.dropna()
-    if judged.empty:
-        return {"judged": 0} | dict.fromkeys(("mean", "std", "groups_with_spread", "groups_all_zero", "groups_all_one"))
-    low, high = judged.groupby(level=0).min(), judged.groupby(level=0).max()
-    return {
-        "judged": len(judged),
-        "mean": judged.mean(),
-        "std": judged.std(ddof=0),
-        "groups_with_spread": (high > low).mean(),
-        "groups_all_zero": ((low == 0) & (high == 0)).mean(),
-        "groups_all_one": ((low == 1) & (high == 1)).mean(),
+    completions = [completion for _, completion in sampled]
+    cut = sum(completion.finish_reason == "length" for completion in completions)
+    report.facts["signal"] = {
+        "groups": len(low),
+        "completions": len(sampled),
+        "rewards": plain(summary),
+        "truncated": cut / len(sampled),
+        "mean_tokens": sum(completion.tokens for completion in completions) / len(sampled),
+        "examples": _examples(fmt, sampled, with_sum),
     }
+    _check_cuts(report, recipe.training.max_completion_length, cut, len(sampled))
+    for name, row in summary.drop("sum").iterrows():
+        if not row.judged:
+            report.add(WARNING, "signal.unjudged", f"{name} judged none of the completions")
+        elif not row.groups_with_spread:
+            report.add(
+                WARNING, "signal.reward", f"{name}: {row['mean']:.3g} on average, and no group has spread: it tells no completion apart"
+            )
+    if len(scores.columns):
+        _check_spread(report, low, high)
 
 
-def _examples(
-    fmt: ResponseFormat, groups: Sequence[Group], scores: dict[str, list[float | None]], sums: Sequence[float]
-) -> list[dict[str, Any]]:
+def _check_cuts(report: Report, limit: int, cut: int, of: int) -> None:
+    share = cut / of
+    said = f"max_completion_length {limit} cuts {cut} of {of} completions ({share:.0%}) before their end"
+    if share >= _DOUBTFUL_CUTS:
+        said += f", and a cut completion has no answer to pay: raise max_completion_length (twice, {2 * limit}, to begin with)"
+    if cut == of:
+        said += "; where not one ends, look at contract.eos, or start from SFT, which teaches the end"
+    report.add(ERROR if share >= _VAIN_CUTS else WARNING if share >= _DOUBTFUL_CUTS else OK, "signal.truncation", said)
+
+
+def _check_spread(report: Report, low: DataFrame, high: DataFrame) -> None:
+    """Judge the sum of rewards, which is what GRPO compares within a group, from each group's lowest and highest scores."""
+    # A sum that is not judged is 0 to TRL.
+    flat = ~(high["sum"] - low["sum"] > 1e-9)
+    share, of = flat.mean(), len(flat)
+    if share < _DOUBTFUL_SPREAD:
+        report.add(OK, "signal.spread", f"{of - flat.sum()} of {of} groups have spread in their summed reward: GRPO can learn from them")
+        return
+    lowest, highest = low.drop(columns="sum").min(axis=1), high.drop(columns="sum").max(axis=1)
+    zeros, ones = ((flat & (lowest == value) & (highest == value)).sum() for value in (0, 1))
+    kind, held, advice = "no_spread", "the same summed reward throughout", "raise temperature or num_generations, or add another reward"
+    if zeros > flat.sum() / 2:
+        kind, held, advice = "all_zero", f"no spread, {zeros} of them all 0", "start from SFT or an easier mix, and read the completions"
+    elif ones > flat.sum() / 2:
+        kind, held, advice = "all_one", f"no spread, {ones} of them all 1", "take harder problems (keep those it sometimes fails)"
+    said = f"{flat.sum()} of {of} groups ({share:.0%}) have {held}: GRPO has nothing to compare; {advice}"
+    report.add(ERROR if share >= _VAIN_SPREAD else WARNING, f"signal.{kind}", said)
+
+
+def _examples(fmt: ResponseFormat, sampled: Sequence[Sampled], scores: DataFrame) -> list[dict[str, Any]]:
     """Five completions from the lowest sum to the highest."""
-    flat = [(group.row, completion) for group in groups for completion in group.completions]
-    order = sorted(range(len(flat)), key=sums.__getitem__)
-    picked = [order[position] for position in spread(len(order), _SHOWN)]
-    picked[-1] = order[-1]  # the best one is always among them
+    order = list(scores["sum"].fillna(0.0).sort_values(kind="stable").index)
+    picked = [*(order[position] for position in spread(len(order), _SHOWN)[:-1]), order[-1]]  # the best one is always among them
+    given = plain(scores)
     return [
         {
-            "question": flat[index][0]["prompt"][-1]["content"],
-            "solution": flat[index][0].get("solution"),
-            "completion": fmt.full_text(flat[index][1].text),
-            "answer": fmt.parse(flat[index][1].text).answer,
-            "tokens": flat[index][1].tokens,
-            "finish_reason": flat[index][1].finish_reason,
-            "scores": {name: values[index] for name, values in scores.items()},
-            "sum": sums[index],
+            "question": row["prompt"][-1]["content"],
+            "solution": row.get("solution"),
+            "completion": fmt.full_text(completion.text),
+            "answer": fmt.parse(completion.text).answer,
+            "tokens": completion.tokens,
+            "finish_reason": completion.finish_reason,
+            "scores": given[index],
         }
-        for index in picked
+        for index, (row, completion) in ((index, sampled[index]) for index in picked)
     ]

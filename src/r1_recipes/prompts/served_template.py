@@ -29,14 +29,14 @@ _SYSTEM = """\
 
 @dataclass(frozen=True)
 class Added:
-    """What stands around a model's own chat template: a format's name, its prefill, and a system prompt for who sends none."""
+    """What is added to a model's own chat template: a prefill, with its format, and a system prompt for whoever sends none."""
 
     response_format: str = ""
     prefill: str = ""
     system_prompt: str = ""
 
     def around(self) -> tuple[str, str]:
-        """The Jinja text before and after; white space at the template's edges keeps its meaning."""
+        """Return the Jinja text before and after; white space at the template's edges keeps its meaning."""
         if not (self.prefill or self.system_prompt):
             return "", ""
         # Not ASCII alone: Jinja would read an escaped surrogate pair as two characters.
@@ -47,7 +47,7 @@ class Added:
 
 
 def wrap(template: Any, **changes: str) -> Any:
-    """The chat template, or each of several by name, with the given fields of :class:`Added` in place of what it has."""
+    """Return the chat template, or each of several by name, with these fields of :class:`Added` in place of what it has."""
     if isinstance(template, dict):
         return {name: wrap(text, **changes) for name, text in template.items()}
     own, added = unwrap(template)
@@ -57,7 +57,7 @@ def wrap(template: Any, **changes: str) -> Any:
 
 
 def unwrap(template: Any) -> tuple[Any, Added]:
-    """The model's own template, and what was added to it; anybody else's is returned as it is."""
+    """Return the model's own template, and what was added to it."""
     if isinstance(template, dict):
         return {name: unwrap(text)[0] for name, text in template.items()}, unwrap(template.get("default"))[1]
     if not template or not template.startswith(_MARK):
@@ -74,7 +74,7 @@ def unwrap(template: Any) -> tuple[Any, Added]:
 
 
 def asked_with(fmt: ResponseFormat, rows: Dataset) -> str:
-    """The format's system prompt if training prompts open with it, else ``""`` (conversations that are taken as they are)."""
+    """Return the format's system prompt if training prompts open with it, else ``""`` (conversations that are taken as they are)."""
     prompts = rows.select_columns("prompt").select(range(0, len(rows), max(1, len(rows) // 256)))["prompt"]
     asked = any(message["content"] == fmt.system_prompt for prompt in prompts if isinstance(prompt, list) for message in prompt[:1])
     return fmt.system_prompt if asked else ""

@@ -9,7 +9,7 @@ from typing import Any
 
 from r1_recipes.common.errors import BatchError, RecipeError
 from r1_recipes.data import get_mapper
-from r1_recipes.prompts.formats import get_response_format
+from r1_recipes.prompts import get_response_format
 from r1_recipes.recipe.types import Recipe
 from r1_recipes.rewards import REWARDS, check_task_rewards, get_reward_funcs
 from r1_recipes.selection.rules import KeepRules

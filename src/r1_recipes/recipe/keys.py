@@ -32,17 +32,12 @@ _FILES = {
 def config_fields(name: str) -> dict[str, tuple[str, Any]]:
     """Return the annotation and the default of each field of a configuration class, those of its bases included, as written.
 
-    Returns:
-        A default that is no literal is ``None``.
-
-    Raises:
-        LookupError: the class is not where the tested versions have it.
+    A default that is no literal is ``None``. tests/recipe/test_load.py compares all with the classes.
     """
     package, _, inside = _FILES[name].partition("/")
     spec = importlib.util.find_spec(package)  # finds, does not import
-    path = Path(spec.submodule_search_locations[0]) / inside if spec else None
-    if path is None or not path.is_file():
-        raise LookupError(name)
+    assert spec and spec.submodule_search_locations
+    path = Path(spec.submodule_search_locations[0]) / inside
     classes = {node.name: node for node in ast.parse(path.read_bytes()).body if isinstance(node, ast.ClassDef)}
     fields: dict[str, tuple[str, Any]] = {}
     for base in classes[name].bases:
@@ -88,25 +83,21 @@ def argument_types(method: str) -> tuple[type, type, type]:
 
 def own_types(method: str) -> tuple[type, type | str]:
     """The first two of :func:`argument_types`, those of TRL by name alone: TRL takes seconds to import."""
-    return {
+    kinds: dict[str, tuple[type, type | str]] = {
         "grpo": (types.GRPORecipeArguments, "GRPOConfig"),
         "sft": (types.SFTRecipeArguments, "SFTConfig"),
         "distill": (types.DistillRecipeArguments, "DistillationConfig"),
         "generate": (types.GenerateRecipeArguments, types.GenerationSettings),
         "evaluate": (types.EvaluateRecipeArguments, types.SamplingSettings),
-    }[method]
+    }
+    return kinds[method]
 
 
 def fields_of(method: str) -> dict[str, tuple[str, Any]]:
     """Annotation and default of every key but the rewards' parameters, without TRL."""
     found: dict[str, tuple[str, Any]] = {}
     for kind in (*own_types(method), "ModelConfig"):
-        try:
-            found |= config_fields(kind) if isinstance(kind, str) else _own_fields(kind)
-        except LookupError:  # a version that keeps them elsewhere: slower
-            import trl
-
-            found |= {f.name: ("", f.default) for f in dataclasses.fields(getattr(trl, kind))}
+        found |= config_fields(kind) if isinstance(kind, str) else _own_fields(kind)
     return found
 
 

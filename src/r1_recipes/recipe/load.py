@@ -154,7 +154,7 @@ def _parser(types_: tuple[type, ...], reward_fields: dict[str, dataclasses.Field
         "RewardParameters", [(name, _field_type(f) | None, field(default=None)) for name, f in fields.items() if name not in taken]
     )
     kinds = [*types_, parameters]
-    hints = {key: hint for kind in kinds for key, hint in typing.get_type_hints(kind).items()}
+    hints = {key: hint for each in kinds for key, hint in typing.get_type_hints(each).items()}
     return TrlParser(kinds, add_help=False, allow_abbrev=False), hints
 
 
@@ -162,7 +162,7 @@ def _field_type(f: dataclasses.Field) -> Any:
     # Under `from __future__ import annotations` the type is text; rewards take scalars, and lists of them.
     annotation = f.type if isinstance(f.type, str) else f.type.__name__ if isinstance(f.type, type) else str(f.type)
     scalar = re.search(r"\b(bool|int|float|str)\b", annotation)
-    kind = {"bool": bool, "int": int, "float": float}.get(scalar[1] if scalar else "", str)
+    kind: Any = {"bool": bool, "int": int, "float": float}.get(scalar[1] if scalar else "", str)
     return list[kind] if re.search(r"\b([Ll]ist|tuple|Sequence)\[", annotation) else kind
 
 

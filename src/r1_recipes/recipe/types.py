@@ -50,7 +50,7 @@ class RecipeArguments:
     max_solution_tokens: int | None = _key("Rows whose reference solution (worked, where there is one) is longer are dropped, and counted.")
     max_samples: int | None = _key("Train on the first N rows that are left.")
     max_eval_samples: int | None = _key("Evaluate on the first N rows of the test split that are left.")
-    response_format: str = _key("What an answer must look like: a name of r1_recipes.prompts.formats.FORMATS.", "think_answer")
+    response_format: str = _key("What an answer must look like; docs/recipes.md lists the formats.", "think_answer")
     system_prompt: str | None = _key("Replaces the format's own instruction; '' sends no system message.")
     prefill: str | None = _key("Text that the assistant's turn starts with; the model goes on from there.")
     few_shot: list[dict] | None = _key("Worked turns before the question: [{question, reasoning, answer}].")

@@ -90,8 +90,8 @@ def kinds_of(hint: Any) -> set[type]:
 
 
 def _kind_names(kinds: set[type]) -> str:
-    names = {list: "a list", dict: "a mapping"}
-    return " or ".join(sorted(names.get(kind) or getattr(kind, "__name__", str(kind)) for kind in kinds if kind is not type(None)))
+    names: dict[type, str] = {list: "a list", dict: "a mapping"}
+    return " or ".join(sorted(names.get(kind) or str(getattr(kind, "__name__", kind)) for kind in kinds if kind is not type(None)))
 
 
 def _with_numbers(value: Any) -> Any:

@@ -13,11 +13,7 @@ from r1_recipes.report.page import REPORT_FILE, write
 
 
 def main(argv: Sequence[str] | None = None) -> None:
-    """Command line; see the module's first lines.
-
-    Raises:
-        SystemExit: 2 where a run directory is not there or the page cannot be written.
-    """
+    """Run the command; exit with status 2 if a run directory is missing or the page cannot be written."""
     parser = argparse.ArgumentParser(prog="python -m r1_recipes.report", description=__doc__.splitlines()[0], allow_abbrev=False)
     parser.add_argument("run_dir", type=Path, nargs="+", help="output_dir of a run; several are overlaid")
     parser.add_argument("--output", type=Path, help=f"where the page goes (default: {REPORT_FILE} in the first run's directory)")

@@ -5,60 +5,70 @@ from __future__ import annotations
 import base64
 import gzip
 import json
+import sys
 from collections.abc import Mapping, Sequence
+from pathlib import Path
 from typing import Any
 
-from r1_recipes.common.errors import first_line
 from r1_recipes.common.messages import clip, words
-from r1_recipes.report.read import RunData, finite
+from r1_recipes.report.read import RunData, finite, is_number
 
 # Compressed completions in one page, in bytes of base64: with the page's own 0.6 MB and its curves it stays below 15 MB.
 MAX_COMPLETION_BYTES = 13_500_000
 # Rows read, over all runs; twice 500 steps of 64. More would make every save wait.
 MAX_COMPLETIONS = 64_000
-_NO_REWARD = {"step", "advantage"}
 # One step's completions, unpacked; a few KB of Parquet can stand for any number of GB.
 _MAX_TABLE_BYTES = 1 << 30
+_NO_REWARD = {"prompt", "completion", "step", "advantage"}
+# Values of a row that are a column of the page each.
+_PLAIN = ("run", "step", "text", "reward", "advantage")
+
+Row = dict[str, Any]
 
 
-def read_completions(runs: Sequence[RunData]) -> dict[str, Any]:
-    """Sampled completions of all runs, column by column.
+def read_completions(runs: Sequence[RunData]) -> tuple[list[Row], int]:
+    """Read the sampled completions of all runs, or of evenly spaced files if there are too many.
 
     Returns:
-        ``rewards`` and ``extras`` (column names), ``rows`` (``run``, ``step``, ``prompt``: an index into ``prompts``, ``text``,
-        ``reward``: the weighted sum, ``advantage``, ``scores`` and ``extra``: a list a name), ``prompts``, and ``total``: rows there are.
+        One mapping per completion: ``run`` (its number), ``step``, ``prompt``, ``text``, ``reward`` (the weighted sum), ``advantage``,
+        ``scores`` and ``extras`` (by name); and the number of completions that there are.
     """
     import pyarrow
     import pyarrow.parquet
 
-    counts = []
-    for run in runs:
-        readable = []
-        for path in run.files:
-            try:
-                found = pyarrow.parquet.read_metadata(path)
-                size = sum(found.row_group(group).total_byte_size for group in range(found.num_row_groups))
-                if path.is_symlink() or size > _MAX_TABLE_BYTES:
-                    raise OSError("a link" if path.is_symlink() else f"{size} bytes, unpacked")
-                readable.append((path, found.num_rows))
-            except (OSError, pyarrow.ArrowException) as error:
-                run.missing.append(("torn_file", {"file": f"completions/{path.name}", "reason": first_line(error)}))
-        counts.append(readable)
-    total = sum(rows for readable in counts for _, rows in readable)
+    readable = [_readable(run) for run in runs]
+    total = sum(count for files in readable for _, count in files)
     share = min(1.0, MAX_COMPLETIONS / total) if total else 1.0
-    table = _Table(len(runs))
-    for number, (run, readable) in enumerate(zip(runs, counts, strict=True)):
+    rows = []
+    for number, (run, files) in enumerate(zip(runs, readable, strict=True)):
         weights = _weights(run)
-        for path, _ in spread(readable, share):
+        for path, _ in spread(files, share):
             try:
                 with pyarrow.parquet.ParquetFile(path) as file:
-                    rows = file.read().to_pylist()
+                    found = file.read().to_pylist()
             except (OSError, ValueError, OverflowError, pyarrow.ArrowException) as error:
-                run.missing.append(("torn_file", {"file": f"completions/{path.name}", "reason": first_line(error)}))
+                run.torn(f"completions/{path.name}", error)
                 continue
-            for row in rows:
-                table.add(number, row, weights)
-    return {**table.columns(), "total": total}
+            rows += [_row(number, values, weights) for values in found]
+    return rows, total
+
+
+def _readable(run: RunData) -> list[tuple[Path, int]]:
+    """The run's files, with the number of rows in each."""
+    import pyarrow
+    import pyarrow.parquet
+
+    files = []
+    for path in run.files:
+        try:
+            found = pyarrow.parquet.read_metadata(path)
+            size = sum(found.row_group(group).total_byte_size for group in range(found.num_row_groups))
+            if path.is_symlink() or size > _MAX_TABLE_BYTES:
+                raise OSError("a link" if path.is_symlink() else f"{size} bytes, unpacked")
+            files.append((path, found.num_rows))
+        except (OSError, pyarrow.ArrowException) as error:
+            run.torn(f"completions/{path.name}", error)
+    return files
 
 
 def spread(items: list[Any], share: float) -> list[Any]:
@@ -77,76 +87,48 @@ def _weights(run: RunData) -> dict[str, float]:
     return {name: weight for name, weight in named.items() if weight is not None}
 
 
-class _Table:
-    """Rows of many files as columns; a column that a file lacks is ``None`` there."""
-
-    def __init__(self, runs: int) -> None:
-        self.rows: list[tuple[int, dict[str, Any], int, float | None]] = []
-        self.prompts: dict[str, int] = {}
-        self.scores: dict[str, None] = {}
-        self.extras: dict[str, None] = {}
-
-    def add(self, run: int, row: dict[str, Any], weights: Mapping[str, float]) -> None:
-        step = row.get("step")
-        kept: dict[str, Any] = {"step": step if isinstance(step, int) else None, "text": clip(words(row.get("completion")))}
-        kept["advantage"] = finite(row.get("advantage"))
-        total = None
-        for key, value in row.items():
-            if key in ("prompt", "completion") or key in _NO_REWARD:
-                continue
-            if isinstance(value, int | float) and not isinstance(value, bool):
-                self.scores[key] = None
-                kept[f"score {key}"] = score = finite(value)
-                if score is not None:
-                    total = (total or 0.0) + weights.get(key, 1.0) * score
-            elif value is not None:
-                self.extras[key] = None
-                kept[f"extra {key}"] = clip(value if isinstance(value, str) else words(value) or str(value))
-        prompt = self.prompts.setdefault(clip(words(row.get("prompt"), roles=True)), len(self.prompts))
-        self.rows.append((run, kept, prompt, None if total is None else finite(total)))
-
-    def columns(self) -> dict[str, Any]:
-        rows = self.rows
-        return {
-            "rewards": list(self.scores),
-            "extras": list(self.extras),
-            "prompts": list(self.prompts),
-            "rows": {
-                "run": [run for run, *_ in rows],
-                "step": [kept["step"] for _, kept, *_ in rows],
-                "prompt": [prompt for _, _, prompt, _ in rows],
-                "text": [kept["text"] for _, kept, *_ in rows],
-                "reward": [total for *_, total in rows],
-                "advantage": [kept["advantage"] for _, kept, *_ in rows],
-                "scores": [[kept.get(f"score {name}") for _, kept, *_ in rows] for name in self.scores],
-                "extra": [[kept.get(f"extra {name}") for _, kept, *_ in rows] for name in self.extras],
-            },
-        }
+def _row(run: int, values: dict[str, Any], weights: Mapping[str, float]) -> Row:
+    others = {key: value for key, value in values.items() if key not in _NO_REWARD and value is not None}
+    scores = {key: finite(value) for key, value in others.items() if is_number(value)}
+    weighted = [weights.get(key, 1.0) * score for key, score in scores.items() if score is not None]
+    extras = {key: value if isinstance(value, str) else words(value) or str(value) for key, value in others.items() if key not in scores}
+    return {
+        "run": run,
+        "step": values["step"] if isinstance(values.get("step"), int) else None,
+        "prompt": sys.intern(clip(words(values.get("prompt"), roles=True))),  # one copy for its whole group
+        "text": clip(words(values.get("completion"))),
+        "reward": finite(sum(weighted)) if weighted else None,
+        "advantage": finite(values.get("advantage")),
+        "scores": scores,
+        "extras": {key: clip(text) for key, text in extras.items()},
+    }
 
 
-def pack_completions(completions: dict[str, Any]) -> tuple[int, str, int]:
-    """Rows there are, the packed columns, and rows among them; whole steps are left out evenly until they fit the page."""
-    rows = completions["rows"]
-    steps = sorted({(run, step or 0) for run, step in zip(rows["run"], rows["step"], strict=True)})
+def columns(rows: Sequence[Row]) -> dict[str, Any]:
+    """The rows as the page reads them, column by column.
+
+    Returns:
+        ``rewards``, ``extras`` and ``prompts``, and ``rows``: lists of what :func:`read_completions` gives, in which a prompt is an index
+        into ``prompts``, and ``scores`` and ``extra`` are a list per name.
+    """
+    prompts = {prompt: index for index, prompt in enumerate(dict.fromkeys(row["prompt"] for row in rows))}
+    rewards, extras = (list(dict.fromkeys(name for row in rows for name in row[kind])) for kind in ("scores", "extras"))
+    table: dict[str, Any] = {name: [row[name] for row in rows] for name in _PLAIN}
+    table["prompt"] = [prompts[row["prompt"]] for row in rows]
+    table["scores"] = [[row["scores"].get(name) for row in rows] for name in rewards]
+    table["extra"] = [[row["extras"].get(name) for row in rows] for name in extras]
+    return {"rewards": rewards, "extras": extras, "prompts": list(prompts), "rows": table}
+
+
+def pack_completions(rows: Sequence[Row]) -> tuple[str, int]:
+    """The packed columns, and the number of rows in them; whole steps are left out evenly until they fit the page."""
+    steps = sorted({(row["run"], row["step"] or 0) for row in rows})
     share = 1.0
     while True:
         chosen = set(spread(steps, share))
-        keep = [i for i, place in enumerate(zip(rows["run"], rows["step"], strict=True)) if (place[0], place[1] or 0) in chosen]
-        packed = _packed(_selected(completions, keep) if len(keep) < len(rows["run"]) else completions)
+        kept = [row for row in rows if (row["run"], row["step"] or 0) in chosen]
+        text = json.dumps(columns(kept), ensure_ascii=False, separators=(",", ":"), allow_nan=False)
+        packed = base64.b64encode(gzip.compress(text.encode("utf-8", "replace"), 6, mtime=0)).decode("ascii")
         if len(packed) <= MAX_COMPLETION_BYTES or len(chosen) <= 1:
-            return completions["total"], packed, len(keep)
+            return packed, len(kept)
         share *= 0.95 * MAX_COMPLETION_BYTES / len(packed)
-
-
-def _selected(completions: dict[str, Any], keep: list[int]) -> dict[str, Any]:
-    rows = completions["rows"]
-    chosen = {key: [rows[key][i] for i in keep] for key in ("run", "step", "text", "reward", "advantage")}
-    chosen |= {key: [[column[i] for i in keep] for column in rows[key]] for key in ("scores", "extra")}
-    prompts = {index: new for new, index in enumerate(dict.fromkeys(rows["prompt"][i] for i in keep))}
-    chosen["prompt"] = [prompts[rows["prompt"][i]] for i in keep]
-    return {**completions, "rows": chosen, "prompts": [completions["prompts"][index] for index in prompts]}
-
-
-def _packed(value: Any) -> str:
-    text = json.dumps(value, ensure_ascii=False, separators=(",", ":"), allow_nan=False)
-    return base64.b64encode(gzip.compress(text.encode("utf-8", "replace"), 6, mtime=0)).decode("ascii")

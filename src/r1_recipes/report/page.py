@@ -18,7 +18,7 @@ import time
 from collections.abc import Sequence
 from importlib import resources
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from r1_recipes.common import files
 from r1_recipes.common.errors import RecipeError
@@ -27,10 +27,7 @@ from r1_recipes.report.evaluations import read_evaluations
 from r1_recipes.report.flags import find_flags
 from r1_recipes.report.read import RunData, read_run, setting_text
 
-if TYPE_CHECKING:
-    pass
-
-logger = logging.getLogger("r1_recipes.report")  # under `python -m` this module is called __main__
+logger = logging.getLogger("r1_recipes.report")
 
 REPORT_FILE = "report.html"
 # Points of one curve; a chart is some 400 pixels wide.
@@ -40,38 +37,33 @@ MAX_POINTS = 2_000
 def run_names(paths: Sequence[Path]) -> list[str]:
     """The shortest ends of the paths that tell the runs apart; a path that is given twice gets a number."""
     parts = [path.resolve().parts for path in paths]
-    for depth in range(1, max(map(len, parts)) + 1):
-        names = ["/".join(part[-depth:]) for part in parts]
-        if len(set(names)) == len(set(parts)):
-            break
-    seen: dict[str, int] = {}
-    for i, name in enumerate(names):
-        seen[name] = seen.get(name, 0) + 1
-        names[i] = name if seen[name] == 1 else f"{name} ({seen[name]})"
-    return names
+    depths = range(1, max(map(len, parts)) + 1)
+    depth = next(depth for depth in depths if len({part[-depth:] for part in parts}) == len(set(parts)))
+    names = ["/".join(part[-depth:]) for part in parts]
+    counts = [names[: i + 1].count(name) for i, name in enumerate(names)]
+    return [name if count == 1 else f"{name} ({count})" for name, count in zip(names, counts, strict=True)]
 
 
 def build(run_dirs: Sequence[Path]) -> str:
-    """The page, as HTML.
+    """Build the page's HTML.
 
     Raises:
         RecipeError: a run directory is not there.
     """
     runs = [read_run(path, name) for path, name in zip(run_dirs, run_names(run_dirs), strict=True)]
-    completions = read_completions(runs)
-    total, packed, kept = pack_completions(completions)
+    rows, total = read_completions(runs)
+    packed, kept = pack_completions(rows)
     data = {
         "made": time.strftime("%Y-%m-%d %H:%M UTC", time.gmtime()),
         "version": importlib.metadata.version("r1-recipes"),
         "completions": {"total": total, "kept": kept},
         "evaluations": read_evaluations(runs),
+        "runs": [_run_entry(run) for run in runs],  # last: what was missing is known by then
     }
-    data["runs"] = [_run_entry(run) for run in runs]  # last: what was missing is known by then
     return _page(data, packed)
 
 
 def _run_entry(run: RunData) -> dict[str, Any]:
-    steps = [step for points in run.series.values() for step, _ in points]
     curves = {key: spread(points, MAX_POINTS / len(points)) for key, points in run.series.items()}
     longest = max(map(len, run.series.values()), default=0)
     if longest > MAX_POINTS:
@@ -81,7 +73,7 @@ def _run_entry(run: RunData) -> dict[str, Any]:
         "path": str(run.path),
         **{key: value if isinstance(value := run.entry.get(key), str) else None for key in ("recipe", "method")},
         "finished": bool(run.entry.get("finished")),
-        "steps": max(steps, default=None),
+        "steps": max((points[-1][0] for points in run.series.values()), default=None),
         "seconds": _seconds(run),
         "started": run.started,
         "settings": {str(key): setting_text(value) for key, value in run.settings.items()},
@@ -95,12 +87,10 @@ def _run_entry(run: RunData) -> dict[str, Any]:
 
 def _seconds(run: RunData) -> float | None:
     """Of training, in all sessions: its steps' own time, else what each session that came to its end took."""
-    steps = run.series.get("step_time")
-    if steps:
+    if steps := run.series.get("step_time"):
         before = [0, *(step for step, _ in steps)]
         return sum(seconds * (step - last) for (step, seconds), last in zip(steps, before, strict=False) if seconds is not None)
-    sessions = run.series.get("train_runtime")
-    return sum(seconds for _, seconds in sessions if seconds is not None) if sessions else None
+    return sum(run.values("train_runtime")) if "train_runtime" in run.series else None
 
 
 def _strings(value: Any) -> dict[str, str]:
@@ -114,39 +104,25 @@ def _embedded(value: Any) -> str:
 
 def _page(data: dict[str, Any], packed: str) -> str:
     folder = resources.files("r1_recipes.report") / "assets"
-
-    def asset(name: str) -> str:
-        return (folder / name).read_text(encoding="utf-8")
-
-    scripts = [asset(name) for name in ("d3.min.js", "plot.min.js", "early.js", "report.js")]
+    assets = {"style": "style.css", "d3": "d3.min.js", "plot": "plot.min.js", "early": "early.js", "report": "report.js"}
+    parts = {name: (folder / file).read_text(encoding="utf-8") for name, file in {**assets, "licences": "LICENSES.txt"}.items()}
+    scripts = [parts[name] for name, file in assets.items() if file.endswith(".js")]
     digests = [base64.b64encode(hashlib.sha256(script.encode()).digest()).decode() for script in scripts]
     policy = ["default-src 'none'", "style-src 'unsafe-inline'", "base-uri 'none'", "form-action 'none'"]
     policy.append("script-src " + " ".join(f"'sha256-{digest}'" for digest in digests))
-    parts = {
-        "@policy@": "; ".join(policy),
-        "@style@": asset("style.css"),
-        "@strings@": _embedded(json.loads(asset("strings.json"))),
-        "@data@": _embedded(data),
-        "@packed@": packed,
-        "@d3@": scripts[0],
-        "@plot@": scripts[1],
-        "@early@": scripts[2],
-        "@report@": scripts[3],
-        "@licences@": asset("LICENSES.txt"),
-    }
+    parts["policy"] = "; ".join(policy)
+    strings = json.loads((folder / "strings.json").read_text(encoding="utf-8"))
+    parts |= {"strings": _embedded(strings), "data": _embedded(data), "packed": packed}
     # One pass, so that a text in the data that looks like a placeholder stays what it is.
-    return re.sub("|".join(parts), lambda match: parts[match[0]], asset("page.html"))
+    return re.sub(f"@({'|'.join(parts)})@", lambda match: parts[match[1]], (folder / "page.html").read_text(encoding="utf-8"))
 
 
 def write(run_dirs: Sequence[Path], output: Path | None = None) -> Path:
-    """Write the page, whole or not at all.
+    """Write the page atomically, and return its path.
 
     Args:
         run_dirs: at least one.
         output: ``None``: ``report.html`` in the first run's directory.
-
-    Returns:
-        Where it lies.
 
     Raises:
         RecipeError: a run directory is not there, or the page cannot be written.
@@ -162,9 +138,9 @@ def write(run_dirs: Sequence[Path], output: Path | None = None) -> Path:
 
 
 def refresh(*run_dirs: Path, output: Path | None = None) -> None:
-    """:func:`write`, while a run trains or ends. Whatever goes wrong is logged: a page must not cost a run."""
+    """Write the page while a run trains or ends; whatever goes wrong is logged, since a page must not cost a run."""
+    began = time.monotonic()
     try:
-        began = time.monotonic()
         path = write(run_dirs, output)
         logger.info("report: %s (%.1f s)", path, time.monotonic() - began)
     except Exception:

@@ -24,39 +24,38 @@ _LARGEST = 1e100
 
 @dataclass
 class RunData:
-    """What a run directory says.
+    """What a run directory says."""
 
-    Attributes:
-        name: short label, unlike the other runs'.
-        path: the directory as it was given.
-        entry: ``run.json``; empty where it cannot be read.
-        settings: ``recipe.yaml``, with what later starts changed; likewise.
-        series: for each metric the logged ``(step, value)`` pairs in order; a value is ``None`` where it was not finite.
-        started: time of the first and of the last line of ``run.log``, ISO 8601.
-        missing: what could not be read, as ``(code, values)``; the codes are keys of the page's table of strings.
-        files: completions files, in order of their names.
-    """
-
-    name: str
+    name: str  # unlike the other runs'
     path: Path
-    entry: dict[str, Any] = field(default_factory=dict)
-    settings: dict[str, Any] = field(default_factory=dict)
+    entry: dict[str, Any] = field(default_factory=dict)  # run.json
+    settings: dict[str, Any] = field(default_factory=dict)  # recipe.yaml, with what later starts changed
+    # For each metric the logged (step, value) pairs in order; a value is None if it was not finite.
     series: dict[str, list[tuple[int, float | None]]] = field(default_factory=dict)
-    started: tuple[str, str] | None = None
+    started: tuple[str, str] | None = None  # time of the first and of the last line of run.log, ISO 8601
+    # What could not be read: a key of the page's table of strings, and its values.
     missing: list[tuple[str, dict[str, Any]]] = field(default_factory=list)
-    files: list[Path] = field(default_factory=list)
+    files: list[Path] = field(default_factory=list)  # of completions
 
-    def mean(self, key: str) -> tuple[float, float, int] | None:
-        """Means of a metric at the beginning and at the end of the run and the points in each; ``None`` where there are too few."""
-        values = [value for _, value in self.series.get(key, ()) if value is not None]
+    def values(self, key: str) -> list[float]:
+        """A metric's finite values, in order of their steps."""
+        return [value for _, value in self.series.get(key, ()) if value is not None]
+
+    def trend(self, key: str) -> tuple[float, float, int] | None:
+        """Means of a metric at the beginning and at the end, and the points in each; ``None`` if there are too few."""
+        values = self.values(key)
         if len(values) < MIN_POINTS:
             return None
         window = min(len(values) // 4, MAX_WINDOW)
         return statistics.fmean(values[:window]), statistics.fmean(values[-window:]), window
 
+    def torn(self, name: str, error: Exception) -> None:
+        """Note that a file cannot be read, and why."""
+        self.missing.append(("torn_file", {"file": name, "reason": first_line(error)}))
+
 
 def read_run(path: Path, name: str | None = None) -> RunData:
-    """Read a run directory; what is missing or torn is noted, never raised.
+    """Read a run directory.
 
     Raises:
         RecipeError: there is no such directory.
@@ -68,9 +67,12 @@ def read_run(path: Path, name: str | None = None) -> RunData:
     run.settings = _mapping(run, "recipe.yaml", lambda text: parse_yaml(text, "recipe.yaml"))
     continued = run.entry.get("continued")
     for start in continued if isinstance(continued, list) else ():
-        run.settings |= start["settings"] if isinstance(start, dict) and isinstance(start.get("settings"), dict) else {}
+        if isinstance(start, dict) and isinstance(start.get("settings"), dict):
+            run.settings |= start["settings"]
     _read_metrics(run)
-    _read_times(run)
+    times = re.findall(r'^\{"time": "(\d{4}-\d\d-\d\dT\d\d:\d\d:\d\dZ)"', _text(run, "run.log") or "", re.MULTILINE)
+    if times:
+        run.started = (times[0], times[-1])
     run.files = sorted(file for file in (path / "completions").glob("*.parquet") if file.is_file())
     if not run.files and run.entry.get("method", "grpo") == "grpo":
         run.missing.append(("no_completions", {"file": "completions/*.parquet"}))
@@ -84,75 +86,71 @@ def file_text(path: Path) -> str:
     return path.read_text(encoding="utf-8", errors="replace")
 
 
-def _mapping(run: RunData, name: str, parse: Callable[[str], Any]) -> dict[str, Any]:
+def _text(run: RunData, name: str) -> str | None:
     try:
-        found = masked(parse(file_text(run.path / name)))
+        return file_text(run.path / name)
     except FileNotFoundError:
         run.missing.append(("no_file", {"file": name}))
+    except OSError as error:
+        run.torn(name, error)
+    return None
+
+
+def _mapping(run: RunData, name: str, parse: Callable[[str], Any]) -> dict[str, Any]:
+    text = _text(run, name)
+    if text is None:
         return {}
-    except (OSError, ValueError, RecursionError) as error:
-        run.missing.append(("torn_file", {"file": name, "reason": first_line(error)}))
+    try:
+        found = masked(parse(text))
+        if not isinstance(found, dict):
+            raise ValueError(f"a mapping is expected, not {type(found).__name__}")
+        return found
+    except (ValueError, RecursionError) as error:
+        run.torn(name, error)
         return {}
-    if not isinstance(found, dict):
-        run.missing.append(("torn_file", {"file": name, "reason": f"{type(found).__name__}"}))
-        return {}
-    return found
 
 
 def _read_metrics(run: RunData) -> None:
-    path = run.path / "metrics.jsonl"
-    try:
-        lines = file_text(path).split("\n")
-    except OSError as error:
-        code = "no_file" if isinstance(error, FileNotFoundError) else "torn_file"
-        run.missing.append((code, {"file": path.name, "reason": first_line(error)}))
+    name = "metrics.jsonl"
+    text = _text(run, name)
+    if text is None:
         return
     points: dict[str, dict[int, float | None]] = {}
     bad = []
-    for number, line in enumerate(lines, start=1):
+    for number, line in enumerate(text.split("\n"), start=1):
         if not line.strip():
             continue
         try:
             entry = json.loads(line)
             step = entry.pop("step")
+            if not isinstance(step, int) or isinstance(step, bool) or not 0 <= step < 2**53:
+                raise ValueError(step)
         except (ValueError, KeyError, AttributeError, TypeError, RecursionError):
             bad.append(number)
             continue
-        if not isinstance(step, int) or isinstance(step, bool) or not 0 <= step < 2**53:
-            bad.append(number)
-            continue
         for key, value in entry.items():
-            if isinstance(value, int | float) and not isinstance(value, bool):
+            if is_number(value):
                 # A step that is there twice was logged again after a resume; the later line is the run's.
                 points.setdefault(key, {})[step] = finite(value)
     if bad:
-        run.missing.append(("bad_lines", {"file": path.name, "count": len(bad), "first": bad[0]}))
+        run.missing.append(("bad_lines", {"file": name, "count": len(bad), "first": bad[0]}))
     if not points:
-        run.missing.append(("no_metrics", {"file": path.name}))
+        run.missing.append(("no_metrics", {"file": name}))
     run.series = {key: sorted(values.items()) for key, values in points.items()}
 
 
+def is_number(value: object) -> bool:
+    """Whether this is a number, finite or not; a bool is none."""
+    return isinstance(value, int | float) and not isinstance(value, bool)
+
+
 def finite(value: Any) -> float | None:
-    """A number with the six digits that a chart can show; ``None`` where it is no number, or too large to add some up."""
-    try:
-        number = float(value)
-    except (TypeError, ValueError, OverflowError):
-        return None
-    return float(f"{number:.6g}") if abs(number) < _LARGEST else None
-
-
-def _read_times(run: RunData) -> None:
-    try:
-        text = file_text(run.path / "run.log")
-    except OSError:
-        run.missing.append(("no_file", {"file": "run.log"}))
-        return
-    times = re.findall(r'^\{"time": "(\d{4}-\d\d-\d\dT\d\d:\d\d:\d\dZ)"', text, re.MULTILINE)
-    if times:
-        run.started = (times[0], times[-1])
+    """A number with the six digits that a chart can show; ``None`` if it is no number, or too large to add some up."""
+    return float(f"{value:.6g}") if is_number(value) and abs(value) < _LARGEST else None
 
 
 def setting_text(value: Any) -> str:
+    """A recipe's value as JSON; of a text, itself."""
     if isinstance(value, str):
         return clip(value)
     try:

@@ -4,21 +4,20 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import Any
 
 from r1_recipes import verification
-from r1_recipes.common.errors import RecipeError
 from r1_recipes.common.messages import completion_texts
 from r1_recipes.prompts.formats import ResponseFormat
-from r1_recipes.rewards.registry import AnswerReward, register_reward
+from r1_recipes.rewards.registry import AnswerReward, Reward, register_reward
 
 
 def parsed_answers(fmt: ResponseFormat, completions: Sequence[Any]) -> list[str | None]:
-    r"""The one final answer of each completion, or ``None`` where it gives none or contradicts itself.
+    r"""The one final answer of each completion, or ``None`` if it gives none or contradicts itself.
 
-    A format without any tags (``boxed``) is a prompt's wish more than a shape, so where its box is missing the whole completion is
-    searched as :func:`r1_recipes.verification.final_answer` does; of an answer in prose the answer block is. With tags, and in a format
-    that is ``delimited`` (``boxed_only``), only what they hold counts.
+    With tags, and in a format that is ``delimited`` (``boxed_only``), only what they hold counts. In the format ``boxed``, a completion
+    without a box is searched whole by :func:`r1_recipes.verification.final_answer`; so is an answer in prose.
     """
     answers = []
     for text in completion_texts(completions):
@@ -32,106 +31,49 @@ def parsed_answers(fmt: ResponseFormat, completions: Sequence[Any]) -> list[str 
 
 
 def correctness(
-    fmt: ResponseFormat,
+    reward: Reward,
     completions: Sequence[Any],
-    solution: Sequence[Any] | None,
+    solution: Sequence[Any] | None = None,
     scorer: Sequence[str | None] | None = None,
     log_metric: Callable[[str, float], None] | None = None,
-) -> list[bool | None]:
-    """Whether each completion's final answer is right. Several rewards may ask for the same batch: only the first has it judged.
+    **columns: Any,
+) -> tuple[Sequence[str | None], Sequence[bool | None]]:
+    """The final answer of each completion, and whether it is right; ``None`` if the gold cannot be judged by.
 
-    Args:
-        fmt: reads the completions.
-        completions: as TRL hands them over.
-        solution: golds, one a completion; a number is taken as its text, ``None`` is nobody's to judge.
-        scorer: the optional dataset column of that name. Where a row has a non-empty one (JSON ``{"reasoning_gym": task, "entry":
-            {…}}``), that task's own scorer decides, and the row's ``solution`` is not looked at.
-        log_metric: where this call has the batch judged, told what that cost: ``verification/timeouts`` (answers that took too long),
-            ``verification/seconds``, ``verification/cache_hits`` (verdicts that were known or shared).
-
-    Returns:
-        One a completion; ``None`` where the gold cannot be judged by.
+    If a row has a ``scorer`` (JSON ``{"reasoning_gym": task, "entry": {…}}``), that task's own scorer decides instead of ``solution``.
+    Metrics: ``verification/timeouts`` (answers that took too long), ``verification/seconds``, ``verification/cache_hits`` (verdicts that
+    were known or shared). Of several rewards that ask for a batch, only the first logs them.
 
     Raises:
+        RecipeError: there is no ``solution``, and some row has no ``scorer`` either.
         ValueError: columns of differing lengths, or a scorer that is no such JSON. Never because of a completion.
     """
-    return list(_judge(fmt, completions, solution, scorer, log_metric).verdicts)
-
-
-@dataclass(frozen=True)
-class _Judged:
-    """A batch and its verdicts."""
-
-    asked: tuple
-    answers: list[str | None]
-    verdicts: list[bool | None]
-
-
-_last: _Judged | None = None  # The other rewards of a step ask for the batch that the first one asked for.
-
-
-def _judge(
-    fmt: ResponseFormat,
-    completions: Sequence[Any],
-    solution: Sequence[Any] | None,
-    scorer: Sequence[str | None] | None,
-    log_metric: Callable[[str, float], None] | None,
-) -> _Judged:
-    global _last
-    texts = completion_texts(completions)
-    golds = None if solution is None else _gold_texts(solution)
-    asked = (fmt, texts, golds, None if scorer is None else list(scorer))
-    last = _last
-    if last is not None and last.asked == asked:
-        return last
+    scorers = (None,) * len(completions) if scorer is None else tuple(scorer)
+    golds = (None,) * len(completions) if solution is None and scorer and all(scorer) else tuple(reward.golds(solution, columns))
     before = verification.STATS.copy()
-    answers = parsed_answers(fmt, texts)
-    judged = _last = _Judged(asked, answers, _verdicts(answers, golds, scorer))
-    if log_metric is not None:
+    answers, verdicts = _correctness(reward.response_format, tuple(completion_texts(completions)), golds, scorers)
+    if log_metric is not None and verification.STATS.seconds > before.seconds:
         for name in ("timeouts", "seconds", "cache_hits"):
             log_metric(f"verification/{name}", float(getattr(verification.STATS, name) - getattr(before, name)))
-    return judged
+    return answers, verdicts
 
 
-def _verdicts(answers: list[str | None], golds: list[str | None] | None, scorer: Sequence[str | None] | None) -> list[bool | None]:
-    specs = list(scorer) if scorer is not None else [None] * len(answers)
-    golds = golds if golds is not None else [None] * len(answers)
-    for name, column in (("solution", golds), ("scorer", specs)):
-        if len(column) != len(answers):
-            raise ValueError(f"column {name!r} has {len(column)} entries for {len(answers)} completions")
-    verdicts = verification.grade([None if spec else gold for spec, gold in zip(specs, golds, strict=True)], answers)
-    rows = [index for index, spec in enumerate(specs) if spec]
-    scores = verification.score([specs[index] for index in rows], [answers[index] for index in rows])
-    for index, verdict in zip(rows, scores, strict=True):
-        verdicts[index] = verdict
-    return verdicts
-
-
-def _gold_texts(solution: Sequence[Any]) -> list[str | None]:
-    return [None if gold is None else str(gold) for gold in solution]
-
-
-def require_solution(
-    reward: str, solution: Sequence[Any] | None, columns: dict[str, Any], scorer: Sequence[str | None] | None = None
-) -> None:
-    """Refuse a dataset without golds, by name: that is the recipe's fault, not the model's.
-
-    Raises:
-        RecipeError: ``solution`` is ``None``, and some row has no ``scorer`` either.
-    """
-    # A row with a scorer of its own needs no gold.
-    if solution is None and (scorer is None or not all(scorer)):
-        found = sorted(key for key, value in columns.items() if isinstance(value, (list, tuple)))
-        raise RecipeError(
-            f"reward {reward!r} needs a column 'solution' with the gold answers; the dataset's columns here are: "
-            f"{', '.join(found) or 'none'}. Name a mapper in the recipe that writes one."
-        )
+@lru_cache(maxsize=1)  # the batch that the other rewards of a step ask for, too
+def _correctness(
+    fmt: ResponseFormat, texts: tuple[str, ...], golds: tuple[str | None, ...], scorers: tuple[str | None, ...]
+) -> tuple[Sequence[str | None], Sequence[bool | None]]:
+    answers = parsed_answers(fmt, texts)
+    verdicts = verification.grade([None if spec else gold for spec, gold in zip(scorers, golds, strict=True)], answers)
+    rows = [row for row, spec in enumerate(scorers) if spec]
+    for row, verdict in zip(rows, verification.score([spec for spec in scorers if spec], [answers[row] for row in rows]), strict=True):
+        verdicts[row] = verdict
+    return tuple(answers), tuple(verdicts)
 
 
 @register_reward("accuracy")
 @dataclass(frozen=True)
 class AccuracyReward(AnswerReward):
-    """1.0 where the final answer equals the column ``solution``, else 0.0; ``None`` where that gold is not mathematics.
+    """1.0 if the final answer equals the column ``solution``, else 0.0; ``None`` if that gold is not mathematics.
 
     Range: {0, 1}. Only the format's answer counts: not one inside the reasoning, not one among several, not a chain of equations.
     Sends ``answer_parsed`` and ``solution`` to the completions table, and the metrics of :func:`correctness`.
@@ -142,37 +84,27 @@ class AccuracyReward(AnswerReward):
     def __call__(
         self,
         completions: Sequence[Any],
+        *,
         solution: Sequence[Any] | None = None,
-        scorer: Sequence[str | None] | None = None,
         log_extra: Callable[[str, list], None] | None = None,
-        log_metric: Callable[[str, float], None] | None = None,
         **columns: Any,
     ) -> list[float | None]:
-        require_solution(self.name, solution, columns, scorer)
-        judged = _judge(self.response_format, completions, solution, scorer, log_metric)
-        self.log_answers(log_extra, judged.answers, [None] * len(completions) if solution is None else solution)
-        return [None if verdict is None else float(verdict) for verdict in judged.verdicts]
+        answers, verdicts = correctness(self, completions, solution, **columns)
+        self.log_answers(log_extra, answers, [None] * len(completions) if solution is None else solution)
+        return [None if verdict is None else float(verdict) for verdict in verdicts]
 
 
 @register_reward("answer_contains")
 @dataclass(frozen=True)
 class AnswerContainsReward(AnswerReward):
-    """1.0 where the column ``solution`` is a substring of the parsed answer, else 0.0; ``None`` where there is no gold.
+    """1.0 if the column ``solution`` is a substring of the parsed answer, else 0.0; ``None`` if there is no gold.
 
     Range: {0, 1}. Deliberately naive (``172`` contains ``72``), as in its source: the GSM8K GRPO demo for TRL (grpo_demo).
     """
 
-    def __call__(
-        self,
-        completions: Sequence[Any],
-        solution: Sequence[Any] | None = None,
-        log_extra: Callable[[str, list], None] | None = None,
-        **columns: Any,
-    ) -> list[float | None]:
-        require_solution(self.name, solution, columns)
-        answers = parsed_answers(self.response_format, completions)
-        self.log_answers(log_extra, answers, solution)
-        return [
-            None if gold is None or not gold.strip() else float(answer is not None and gold.strip() in answer)
-            for gold, answer in zip(_gold_texts(solution), answers, strict=True)
-        ]
+    def answers(self, completions: Sequence[Any]) -> list[str | None]:
+        return parsed_answers(self.response_format, completions)
+
+    def score(self, answer: str | None, gold: str) -> float | None:
+        gold = gold.strip()
+        return float(answer is not None and gold in answer) if gold else None

@@ -13,13 +13,16 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from r1_recipes.common.errors import RecipeError, first_line
+from r1_recipes.common.messages import last_user_text
 from r1_recipes.prompts.formats import ResponseFormat, boxed_spans
 
 if TYPE_CHECKING:
     from datasets import Dataset
+    from transformers import PreTrainedTokenizerBase
 
 # Rows among which two of a reward's tasks are looked for.
 _TRIED_FROM = 256
+_WANTED = "Fix: return a list with one number (or None) per completion"
 
 
 def score(
@@ -27,26 +30,76 @@ def score(
     function: Callable,
     rows: Sequence[dict[str, Any]],
     texts: Sequence[str],
-    tokenizer: Any,
+    tokenizer: PreTrainedTokenizerBase | None,
     tokens: Sequence[int] | None = None,
+    *,
+    where: str = "",
+    finite: bool = False,
 ) -> list[float | None]:
-    """Judge one completion a row.
+    """Judge one completion per row; ``None`` if the reward does not judge it.
 
     Args:
-        name: for the message.
-        rows: the dataset's rows; each text's own, repeated where a row has several.
+        name: for the message, with ``where`` after it.
+        function: the reward.
+        rows: each text's own, repeated if a row has several.
         texts: completions.
         tokenizer: ``None``: characters stand for tokens.
         tokens: how many tokens were generated for each; ``None``: as many as the text has.
-
-    Returns:
-        ``None`` where the reward does not judge.
+        finite: refuse infinity, and NaN, which else becomes ``None`` as in TRL.
 
     Raises:
-        RecipeError: the reward fails, or returns something else than a number or ``None`` a completion.
+        RecipeError: the reward fails, or does not return one number or ``None`` per completion.
     """
-    scores = _call(f"reward {name!r}", function, rows, texts, tokenizer, tokens)
+    from transformers import TrainerState
+
+    label = f"reward {name!r}{where}"
+    columns = {key: [row[key] for row in rows] for key in rows[0] if key not in ("prompt", "completion", "completion_ids")}
+    try:
+        result = function(
+            prompts=[row["prompt"] for row in rows],
+            completions=[[{"role": "assistant", "content": text}] for text in texts],
+            completion_ids=_token_ids(texts, tokenizer, tokens),
+            trainer_state=TrainerState(epoch=0.0, max_steps=1, num_train_epochs=1),  # no zero to divide by
+            log_extra=lambda *_: None,
+            log_metric=lambda *_: None,
+            **columns,
+        )
+        if inspect.isawaitable(result):
+            result = asyncio.run(_awaited(result))
+    except RecipeError:
+        raise
+    except Exception as error:
+        hint = (
+            ". Fix: end its parameters with **columns, since every column is passed by name" if "unexpected keyword" in str(error) else ""
+        )
+        raise RecipeError(f"{label} fails: {first_line(error)[:-1]} ({_place(function, error)}){hint}") from error
+    label += f" ({_place(function)}) returned"
+    try:
+        result = list(result)
+        if any(isinstance(value, str) for value in result):  # float() would read "1"
+            raise TypeError
+        scores = [None if value is None else float(value) for value in result]
+    except (TypeError, ValueError):
+        found = str(result)[:80] if isinstance(result, list) else type(result).__name__
+        raise RecipeError(f"{label} {found}. {_WANTED}") from None
+    if len(scores) != len(texts):
+        raise RecipeError(f"{label} {len(scores)} scores for {len(texts)} completions. {_WANTED}")
+    for row, value in zip(rows, scores, strict=True):
+        if finite and value is not None and not math.isfinite(value):
+            fix = "Fix: return a finite number, or None for a row that it does not judge"
+            raise RecipeError(f"{label} {value} for the row {_question(row)!r}. {fix}")
     return [None if value is None or math.isnan(value) else value for value in scores]
+
+
+def _token_ids(texts: Sequence[str], tokenizer: PreTrainedTokenizerBase | None, tokens: Sequence[int] | None) -> list[list[int]]:
+    if tokenizer is None:
+        return [[*map(ord, text)] or [0] for text in texts]
+    # The token that ends an empty completion is one, too.
+    ids = [tokenizer(text, add_special_tokens=False)["input_ids"] or [tokenizer.pad_token_id] for text in texts]
+    if tokens is None:
+        return ids
+    # What ended the turn, and special tokens, are not in the text; their number counts.
+    return [(one + [tokenizer.pad_token_id] * count)[:count] for one, count in zip(ids, tokens, strict=True)]
 
 
 def right_answer(solution: Any) -> str | None:
@@ -56,7 +109,13 @@ def right_answer(solution: Any) -> str | None:
     return (boxes[-1] if boxes else gold.rpartition("####")[2]).strip() or None
 
 
-def try_own_rewards(names: Sequence[str], rewards: Sequence[Callable], rows: Dataset, fmt: ResponseFormat, tokenizer: Any) -> None:
+def try_own_rewards(
+    names: Sequence[str],
+    rewards: Sequence[Callable],
+    rows: Dataset,
+    fmt: ResponseFormat,
+    tokenizer: PreTrainedTokenizerBase | None,
+) -> None:
     """Call each reward from outside this package on two rows, before the model is loaded: a mistake in it costs seconds.
 
     Raises:
@@ -70,79 +129,20 @@ def try_own_rewards(names: Sequence[str], rewards: Sequence[Callable], rows: Dat
         if inner is not reward:
             mine = [mine[index] for index in reward.judged({key: [row[key] for row in mine] for key in mine[0]})]
         tried = [(row, text) for row in mine[:2] for text in (_written(fmt, right_answer(row.get("solution"))), "")]
-        if tried:
-            _try(name, inner, *zip(*tried, strict=True), tokenizer)
+        if not tried:
+            continue
+        try:
+            score(name, inner, *zip(*tried, strict=True), tokenizer, finite=True)
+        except RecipeError:
+            for row, text in tried:  # which one it is
+                score(name, inner, [row], [text], tokenizer, where=f", row {_question(row)!r}, completion {text[:80]!r},", finite=True)
+            raise
 
 
 def _written(fmt: ResponseFormat, answer: str | None) -> str:
     with contextlib.suppress(ValueError):  # a gold that this format cannot hold
         return fmt.render_completion("Let me see.", answer or "1")
     return answer or "1"
-
-
-def _try(name: str, function: Callable, rows: Sequence[dict[str, Any]], texts: Sequence[str], tokenizer: Any) -> None:
-    label = f"reward {name!r}"
-    try:
-        scores = _call(label, function, rows, texts, tokenizer)
-    except RecipeError:
-        for row, text in zip(rows, texts, strict=True):  # which one it is
-            _call(f"{label}, row {_question(row)!r}, completion {text[:80]!r},", function, [row], [text], tokenizer)
-        raise
-    for row, value in zip(rows, scores, strict=True):
-        if value is not None and not math.isfinite(value):
-            raise RecipeError(
-                f"reward {name!r} ({_place(function)}) returned {value} for the row {_question(row)!r}. Fix: return a finite "
-                "number, or None for a row that it does not judge"
-            )
-
-
-def _call(
-    label: str,
-    function: Callable,
-    rows: Sequence[dict[str, Any]],
-    texts: Sequence[str],
-    tokenizer: Any,
-    tokens: Sequence[int] | None = None,
-) -> list[float | None]:
-    from transformers import TrainerState
-
-    # The token that ends an empty completion is one, too. Without the tokenizer, characters stand for tokens.
-    ids = [tokenizer(text, add_special_tokens=False)["input_ids"] if tokenizer else [*map(ord, text)] for text in texts]
-    ids = [one or [tokenizer.pad_token_id if tokenizer else 0] for one in ids]
-    if tokens is not None and tokenizer:
-        # What ended the turn, and special tokens, are not in the text; their number counts.
-        ids = [(one + [tokenizer.pad_token_id] * count)[:count] for one, count in zip(ids, tokens, strict=True)]
-    columns = {key: [row[key] for row in rows] for key in rows[0] if key not in ("prompt", "completion", "completion_ids")}
-    try:
-        result = function(
-            prompts=[row["prompt"] for row in rows],
-            completions=[[{"role": "assistant", "content": text}] for text in texts],
-            completion_ids=ids,
-            trainer_state=TrainerState(epoch=0.0, max_steps=1, num_train_epochs=1),  # no zero to divide by
-            log_extra=_ignore,
-            log_metric=_ignore,
-            **columns,
-        )
-        if inspect.isawaitable(result):
-            result = asyncio.run(_awaited(result))
-    except RecipeError:
-        raise
-    except Exception as error:
-        hint = ". Fix: end its parameters with **columns, since every column is passed by name" * ("unexpected keyword" in str(error))
-        raise RecipeError(f"{label} fails: {first_line(error)[:-1]} ({_place(function, error)}){hint}") from error
-    wanted = "Fix: return a list with one number (or None) per completion"
-    try:
-        result = list(result)
-    except TypeError:
-        raise RecipeError(f"{label} ({_place(function)}) returned {type(result).__name__}. {wanted}") from None
-    if len(result) != len(texts):
-        raise RecipeError(f"{label} ({_place(function)}) returned {len(result)} scores for {len(texts)} completions. {wanted}")
-    try:
-        if any(isinstance(value, str) for value in result):  # float() would read "1"
-            raise TypeError
-        return [None if value is None else float(value) for value in result]
-    except (TypeError, ValueError):
-        raise RecipeError(f"{label} ({_place(function)}) returned {str(result)[:80]}. {wanted}") from None
 
 
 def _place(function: Callable, error: Exception | None = None) -> str:
@@ -161,13 +161,7 @@ def _place(function: Callable, error: Exception | None = None) -> str:
 
 
 def _question(row: dict[str, Any]) -> str:
-    from r1_recipes.common.messages import last_user_text
-
     return last_user_text(row["prompt"])[:80]
-
-
-def _ignore(*values: Any) -> None:
-    """In place of TRL's logging."""
 
 
 async def _awaited(result: Awaitable) -> Any:

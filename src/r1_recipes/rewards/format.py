@@ -1,4 +1,4 @@
-"""Rewards for the shape of a response. Every one reads or counts what the :class:`ResponseFormat` defines."""
+"""Rewards for the shape of a response, each read or counted by the :class:`ResponseFormat`."""
 
 from __future__ import annotations
 
@@ -7,13 +7,14 @@ from dataclasses import dataclass
 from typing import Any
 
 from r1_recipes.common.messages import completion_texts
+from r1_recipes.prompts.formats import ResponseFormat
 from r1_recipes.rewards.registry import Reward, register_reward
 
 
 @register_reward("format")
 @dataclass(frozen=True)
 class FormatReward(Reward):
-    """1.0 where the whole response is one non-empty reasoning block, then one non-empty answer block, and nothing else; else 0.0.
+    """1.0 if the whole response is one non-empty reasoning block, then one non-empty answer block, and nothing else; else 0.0.
 
     Range: {0, 1}. White space around blocks is free. Source: DeepSeek-R1's format reward (arXiv:2501.12948, section 2.2.2); two
     blocks, an empty block and text after the answer, which open-r1's pattern pays for, score 0 here.
@@ -41,14 +42,17 @@ class FormatPartialReward(Reward):
 @register_reward("tag_count")
 @dataclass(frozen=True)
 class TagCountReward(Reward):
-    """An equal share of 1.0 for each of the format's tags that occurs exactly as often as the format has it (once), with its
-    line breaks.
+    """An equal share of 1.0 for each of the format's tags, with its line breaks, that occurs as often as the format has it (once).
 
     Range: 0..1, in quarters for a format with four tags. Source: open-r1 (pull request 418).
     """
 
     def __call__(self, completions: Sequence[Any], **columns: Any) -> list[float | None]:
-        tags = self.response_format.tags
-        texts = map(self.response_format.full_text, completion_texts(completions))
-        # A format may use one marker twice (special_token); then twice is what is asked for.
-        return [sum(text.count(tag) == tags.count(tag) for tag in tags) / len(tags) for text in texts]
+        fmt = self.response_format
+        return [tag_share(fmt, fmt.full_text(text)) for text in completion_texts(completions)]
+
+
+def tag_share(fmt: ResponseFormat, text: str) -> float:
+    """The share (0..1) of the format's tags that occur in the whole turn as often as the format has them."""
+    # special_token uses one marker twice.
+    return sum(text.count(tag) == fmt.tags.count(tag) for tag in fmt.tags) / len(fmt.tags)

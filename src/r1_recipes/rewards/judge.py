@@ -96,6 +96,7 @@ class Judge:
     """A model that rates texts, at ``OPENAI_BASE_URL``; a limit or temperature of ``None`` is the server's."""
 
     model: str
+    prompt: str  # with slots in braces
     max_concurrency: int = 16
     max_tokens: int | None = None
     temperature: float | None = None
@@ -104,13 +105,14 @@ class Judge:
     def server(self) -> ChatServer:
         return ChatServer(self.model, max_concurrency=self.max_concurrency)
 
-    def ask(self, messages: Sequence[str], *, cache: ScoreCache | None = None, patience: int | None = None) -> list[Opinion]:
-        """One opinion a message, in order; equal messages, and those in ``cache``, are not asked about again.
+    def ask(self, slots: Sequence[Mapping[str, str]], cache: ScoreCache | None = None, patience: int | None = None) -> list[Opinion]:
+        """Give one opinion per prompt filled in, in order; equal prompts, and those in ``cache``, are asked about once.
 
         Raises:
             RecipeError: no address, the server refuses the model or the key, or ``patience`` requests in a row fail.
         """
-        cache = ScoreCache() if cache is None else cache
+        cache = cache or ScoreCache()
+        messages = [fill(self.prompt, one) for one in slots]
         digests = {message: self._digest(message) for message in messages}
         asked = [message for message, digest in digests.items() if digest not in cache.known]
         failed_in_a_row = 0
@@ -122,15 +124,11 @@ class Judge:
                 cache.add(digests[asked[number]], read_score(reply.text))
                 return
             failed_in_a_row += 1
-            if patience is not None and failed_in_a_row >= patience:
+            if failed_in_a_row == patience:
                 raise RecipeError(f"{failed_in_a_row} requests failed one after the other; the last: {reply.error}")
 
-        replies = self.server.chat(
-            [[{"role": "user", "content": message}] for message in asked],
-            max_tokens=self.max_tokens,
-            temperature=self.temperature,
-            on_reply=on_reply,
-        )
+        conversations = [[{"role": "user", "content": message}] for message in asked]
+        replies = self.server.chat(conversations, max_tokens=self.max_tokens, temperature=self.temperature, on_reply=on_reply)
         unjudged = {
             message: Opinion(error=reply.error, failed=not reply.refused)
             for message, reply in zip(asked, replies, strict=True)
@@ -139,8 +137,19 @@ class Judge:
         return [unjudged.get(message) or Opinion(cache.known[digests[message]]) for message in messages]
 
     def _digest(self, message: str) -> str:
-        request = json.dumps([self.model, self.max_tokens, self.temperature, message])
-        return hashlib.sha256(request.encode()).hexdigest()[:32]
+        return hashlib.sha256(json.dumps([self.model, self.max_tokens, self.temperature, message]).encode()).hexdigest()[:32]
+
+
+def check_prompt(key: str, prompt: str | None, slots: Sequence[str]) -> str:
+    """Return a judge's prompt if it has all ``slots``.
+
+    Raises:
+        RecipeError: one is missing; the message begins with ``key``.
+    """
+    if prompt is None or any(f"{{{slot}}}" not in prompt for slot in slots):
+        wanted = " and ".join(f"{{{slot}}}" for slot in slots)
+        raise RecipeError(f"{key}: must be a text with {wanted} that asks for a line 'Score: x', got {prompt!r}")
+    return prompt
 
 
 def report_unjudged(where: str, opinions: Sequence[Opinion]) -> None:

@@ -3,25 +3,25 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
 from r1_recipes.common import processes
-from r1_recipes.rewards.accuracy import correctness, require_solution
+from r1_recipes.rewards.accuracy import correctness
 from r1_recipes.rewards.registry import Reward, register_reward
 
 
 @register_reward("cosine")
 @dataclass(frozen=True)
 class CosineReward(Reward):
-    """Correctness scaled by length: from one bound at 0 tokens along half a cosine to the other at ``cosine_max_len`` tokens.
+    """Correctness scaled by length: along half a cosine from one bound at 0 tokens to the other at ``cosine_max_len`` and beyond.
 
-    Range: between the smallest and the largest of the four values, -0.5..1 by default. ``None`` where the gold cannot be judged.
+    Range: between the smallest and the largest of the four values, -0.5..1 by default. ``None`` if the gold cannot be judged by.
     A right completion goes from ``cosine_max_value_correct`` (short) to ``cosine_min_value_correct`` (long). For a wrong one
-    open-r1 and TRL swap the bounds, so it goes from ``cosine_min_value_wrong`` (short) to ``cosine_max_value_wrong`` (long): with
-    the defaults, which are open-r1's, a wrong answer costs more the longer it is; for the paper's opposite slope put the lower
-    value in ``cosine_min_value_wrong``. Past ``cosine_max_len`` the long bound stays.
+    open-r1 and TRL swap the bounds: ``cosine_min_value_wrong`` (short) to ``cosine_max_value_wrong`` (long). With the defaults, which
+    are open-r1's, a wrong answer costs more the longer it is; for the paper's opposite slope put the lower value in
+    ``cosine_min_value_wrong``.
 
     Source: "Demystifying Long Chain-of-Thought Reasoning" (arXiv:2502.03373, appendix C.1), by way of open-r1. The schedule is that
     of TRL's ``get_cosine_scaled_reward``, which cannot be wrapped since it takes its verdicts from TRL's own ``accuracy_reward``.
@@ -37,20 +37,10 @@ class CosineReward(Reward):
     cosine_max_len: int = 1000
 
     def __post_init__(self) -> None:
-        if self.cosine_max_len <= 0:
-            raise ValueError(f"cosine_max_len is {self.cosine_max_len}; it is a number of tokens and must be above 0")
+        self.must("cosine_max_len", self.cosine_max_len > 0, "a number of tokens above 0")
 
-    def __call__(
-        self,
-        completions: Sequence[Any],
-        completion_ids: Sequence[Sequence[int]],
-        solution: Sequence[Any] | None = None,
-        scorer: Sequence[str | None] | None = None,
-        log_metric: Callable[[str, float], None] | None = None,
-        **columns: Any,
-    ) -> list[float | None]:
-        require_solution(self.name, solution, columns, scorer)
-        verdicts = correctness(self.response_format, completions, solution, scorer, log_metric)
+    def __call__(self, completions: Sequence[Any], completion_ids: Sequence[Sequence[int]], **columns: Any) -> list[float | None]:
+        _, verdicts = correctness(self, completions, **columns)
         return [self._scale(verdict, len(ids)) for verdict, ids in zip(verdicts, completion_ids, strict=True)]
 
     def _scale(self, correct: bool | None, length: int) -> float | None:
@@ -71,52 +61,29 @@ class LengthReward(Reward):
     """Short right answers before long ones, relative to the other completions of the same prompt.
 
     With ``w = 0.5 - (tokens - shortest) / (longest - shortest)`` over the group: ``w`` if right, ``min(0, w)`` if wrong, 0.0 if all
-    are equally long. Range: -0.5..0.5. ``None`` where the gold cannot be judged.
+    are equally long. Range: -0.5..0.5. ``None`` if the gold cannot be judged by.
 
-    The group is what Kimi k1.5 (arXiv:2501.12599, section 2.3.3) says: the completions of one prompt, wherever they stand in the
-    batch, and in whichever process: the processes tell each other their lengths. open-r1's ``len_reward`` is the same function over one
-    process's batch, where a hard prompt's completions are always the long ones, and a group may be cut in two.
+    The group is that of Kimi k1.5 (arXiv:2501.12599, section 2.3.3): the completions of one prompt, in all processes. open-r1's
+    ``len_reward`` takes one process's batch, where a hard prompt's completions are always the long ones, and a group may be cut in two.
     """
 
     spans_processes: ClassVar[bool] = True
 
     def __call__(
-        self,
-        completions: Sequence[Any],
-        prompts: Sequence[Any],
-        completion_ids: Sequence[Sequence[int]],
-        solution: Sequence[Any] | None = None,
-        scorer: Sequence[str | None] | None = None,
-        log_metric: Callable[[str, float], None] | None = None,
-        **columns: Any,
+        self, completions: Sequence[Any], prompts: Sequence[Any], completion_ids: Sequence[Sequence[int]], **columns: Any
     ) -> list[float | None]:
-        require_solution(self.name, solution, columns, scorer)
-        verdicts = correctness(self.response_format, completions, solution, scorer, log_metric)
-        lengths = [len(ids) for ids in completion_ids]
-        everywhere = processes.gather([(prompt, length) for prompt, length in zip(prompts, lengths, strict=True)])
-        rewards: list[float | None] = [None] * len(lengths)
-        for group in _group_indices(prompts):
-            in_group = [length for prompt, length in everywhere if prompt == prompts[group[0]]]
-            shortest, longest = min(in_group), max(in_group)
-            for i in group:
-                if verdicts[i] is not None:
-                    weight = 0.5 - (lengths[i] - shortest) / (longest - shortest) if longest > shortest else 0.0
-                    rewards[i] = weight if verdicts[i] else min(0.0, weight)
+        _, verdicts = correctness(self, completions, **columns)
+        prompts = list(prompts)
+        own = [(prompt, len(ids)) for prompt, ids in zip(prompts, completion_ids, strict=True)]
+        everywhere = processes.gather(own)
+        firsts = [prompts.index(prompt) for prompt in prompts]  # conversations and images do not hash
+        groups = {first: [length for prompt, length in everywhere if prompt == prompts[first]] for first in set(firsts)}
+        rewards: list[float | None] = []
+        for first, (_, length), correct in zip(firsts, own, verdicts, strict=True):
+            shortest, longest = min(groups[first]), max(groups[first])
+            weight = 0.5 - (length - shortest) / (longest - shortest) if longest > shortest else 0.0
+            rewards.append(None if correct is None else weight if correct else min(0.0, weight))
         return rewards
-
-
-def _group_indices(prompts: Sequence[Any]) -> list[list[int]]:
-    """Indices of equal prompts together. By equality, since conversations and images do not hash."""
-    groups: list[tuple[Any, list[int]]] = []
-    for i, prompt in enumerate(prompts):
-        # TRL puts a group's completions side by side, so the last group is nearly always the one.
-        for known, indices in reversed(groups):
-            if prompt is known or prompt == known:
-                indices.append(i)
-                break
-        else:
-            groups.append((prompt, [i]))
-    return [indices for _, indices in groups]
 
 
 @register_reward("soft_overlong_punishment")
@@ -134,12 +101,9 @@ class SoftOverlongPunishmentReward(Reward):
     soft_punish_cache: int = 4096
 
     def __post_init__(self) -> None:
-        # TRL divides by the cache; with one above the maximum, even an empty completion would be punished.
-        if not 0 < self.soft_punish_cache <= self.max_completion_len:
-            raise ValueError(
-                f"soft_punish_cache is {self.soft_punish_cache}; it is the number of tokens below max_completion_len "
-                f"({self.max_completion_len}) over which the punishment sets in, so it must be from 1 to {self.max_completion_len}"
-            )
+        # TRL divides by it; with one above the maximum, even an empty completion would be punished.
+        fits = 0 < self.soft_punish_cache <= self.max_completion_len
+        self.must("soft_punish_cache", fits, f"from 1 to max_completion_len ({self.max_completion_len})")
 
     def __call__(self, completions: Sequence[Any], completion_ids: Sequence[Sequence[int]], **columns: Any) -> list[float | None]:
         from trl.rewards import get_soft_overlong_punishment

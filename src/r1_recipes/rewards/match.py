@@ -8,11 +8,10 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from r1_recipes.common.errors import RecipeError
 from r1_recipes.common.messages import last_user_text
 from r1_recipes.prompts.formats import boxed_spans
-from r1_recipes.rewards.accuracy import correctness, require_solution
-from r1_recipes.rewards.judge import SERVED, Judge, fill, report_unjudged
+from r1_recipes.rewards.accuracy import correctness
+from r1_recipes.rewards.judge import SERVED, Judge, Opinion, check_prompt, report_unjudged
 from r1_recipes.rewards.registry import AnswerReward, register_reward
 
 _ANCHOR = re.compile(r"\banswer\s*(?:is\b|:|：)|答案(?:是|为|:|：)", re.IGNORECASE)
@@ -51,7 +50,7 @@ def words(text: str) -> list[str]:
 
 
 def option(text: str) -> str | None:
-    """The one option's letter, A to J, that a text begins with: ``B``, ``(B)``, ``B. pancreas``; ``None`` where there is none, or two."""
+    """The one option's letter, A to J, that a text begins with: ``B``, ``(B)``, ``B. pancreas``; ``None`` if there is none, or two."""
     choice = _choice(text)
     return None if choice is None else choice[0]
 
@@ -75,10 +74,7 @@ def _choice(text: str) -> tuple[str, list[str]] | None:
 
 
 def _says(answer: str | None, gold: str) -> bool:
-    if answer is None or len(answer) > _MAX_CHARS:
-        return False
-    wanted = words(gold)
-    return any(words(text) == wanted for text in candidates(answer))
+    return answer is not None and len(answer) <= _MAX_CHARS and words(gold) in map(words, candidates(answer))
 
 
 def _chooses(answer: str | None, gold: str) -> bool:
@@ -107,62 +103,37 @@ def _names(text: str) -> set[str]:
 @register_reward("exact_match")
 @dataclass(frozen=True)
 class ExactMatchReward(AnswerReward):
-    """1.0 where the answer says the column ``solution`` and nothing else, else 0.0; ``None`` where there is no gold.
+    """1.0 if the answer says the column ``solution`` and nothing else, else 0.0; ``None`` if there is no gold.
 
     Range: {0, 1}. Compared are words and numbers: case, punctuation, articles and Markdown do not count, order and signs (``-``, ``<``,
     ``↑``) do. Of an answer in a sentence, what follows "answer is" or stands in a box is compared, too. Two names are not one, so
     hedging does not pay; a synonym is another word: see ``answer_match``.
     """
 
-    def __call__(
-        self,
-        completions: Sequence[Any],
-        solution: Sequence[Any] | None = None,
-        log_extra: Callable[[str, list], None] | None = None,
-        **columns: Any,
-    ) -> list[float | None]:
-        require_solution(self.name, solution, columns)
-        answers = [parsed.answer for parsed in self.parse(completions)]
-        self.log_answers(log_extra, answers, solution)
-        return [
-            None if gold is None or not words(str(gold)) else float(_says(answer, str(gold)))
-            for gold, answer in zip(solution, answers, strict=True)
-        ]
+    def score(self, answer: str | None, gold: str) -> float | None:
+        return float(_says(answer, gold)) if words(gold) else None
 
 
 @register_reward("choice_match")
 @dataclass(frozen=True)
 class ChoiceMatchReward(AnswerReward):
-    """1.0 where the answer is the option's letter in the column ``solution``, else 0.0; ``None`` where the gold is no letter, A to J.
+    """1.0 if the answer is the option's letter in the column ``solution``, else 0.0; ``None`` if the gold is no letter, A to J.
 
     Range: {0, 1}. ``B``, ``(B)``, ``B. pancreas`` and ``The answer is B`` are the same choice; two letters are none, and after a gold
     with words (``B. pancreas``) other words are another answer. Source: open-r1-multimodal, whose geometry problems are half multiple
     choice.
     """
 
-    def __call__(
-        self,
-        completions: Sequence[Any],
-        solution: Sequence[Any] | None = None,
-        log_extra: Callable[[str, list], None] | None = None,
-        **columns: Any,
-    ) -> list[float | None]:
-        require_solution(self.name, solution, columns)
-        answers = [parsed.answer for parsed in self.parse(completions)]
-        self.log_answers(log_extra, answers, solution)
-        return [
-            None if gold is None or option(str(gold)) is None else float(_chooses(answer, str(gold)))
-            for gold, answer in zip(solution, answers, strict=True)
-        ]
+    def score(self, answer: str | None, gold: str) -> float | None:
+        return None if option(gold) is None else float(_chooses(answer, gold))
 
 
 @register_reward("answer_match")
 @dataclass(frozen=True)
 class AnswerMatchReward(AnswerReward):
-    """1.0 where the answer is the column ``solution`` by the rules of ``choice_match``, ``accuracy`` or ``exact_match``, as the gold asks;
-    else what a judge says, where there is one, else 0.0.
+    """1.0 if ``choice_match``, ``accuracy`` or ``exact_match`` accepts the answer, as the gold asks; else what a judge says, or 0.0.
 
-    Range: 0..1 ({0, 1} without a judge). ``None`` where there is no gold, or the judge gave no score. A letter is compared as a choice, a
+    Range: 0..1 ({0, 1} without a judge). ``None`` if there is no gold, or the judge gave no score. A letter is compared as a choice, a
     gold that is mathematics as mathematics (but another unit is another answer), and every other as words.
 
     ``match_judge`` is ``openai:NAME``, a model behind an OpenAI-compatible server (``OPENAI_BASE_URL``), asked only about answers that
@@ -182,71 +153,55 @@ class AnswerMatchReward(AnswerReward):
     match_judge_concurrency: int = 16
 
     def __post_init__(self) -> None:
-        if not self.match_judge:
-            return
-        if not self.match_judge.startswith(SERVED) or self.match_judge == SERVED:
-            raise RecipeError(f"match_judge: found {self.match_judge!r}; 'openai:NAME', a model behind an OpenAI-compatible server, or ''")
-        absent = [slot for slot in ("{solution}", "{answer}") if slot not in self.match_judge_prompt]
-        if absent:
-            raise RecipeError(
-                f"match_judge_prompt: found {self.match_judge_prompt!r}; needs {' and '.join(absent)} (and {{question}}), and must ask for "
-                "a line 'Score: x'"
-            )
+        if self.match_judge:
+            named = self.match_judge.startswith(SERVED) and self.match_judge != SERVED
+            self.must("match_judge", named, "'openai:NAME', a model behind an OpenAI-compatible server, or ''")
+            check_prompt("match_judge_prompt", self.match_judge_prompt, ["solution", "answer"])
 
     def __call__(
         self,
         completions: Sequence[Any],
-        prompts: Sequence[Any] = (),
+        *,
         solution: Sequence[Any] | None = None,
         log_extra: Callable[[str, list], None] | None = None,
+        prompts: Sequence[Any] = (),
         log_metric: Callable[[str, float], None] | None = None,
         **columns: Any,
     ) -> list[float | None]:
-        require_solution(self.name, solution, columns)
-        golds = ["" if gold is None else str(gold).strip() for gold in solution]
-        answers = [parsed.answer for parsed in self.parse(completions)]
-        by_rule = self._by_rule(completions, golds, answers)
-        scores: list[float | None] = [None if rule is None else float(bool(rule)) for rule in by_rule]
-        asked = [row for row, rule in enumerate(by_rule) if rule == "" and answers[row]] if self.match_judge else []
-        failed = 0
-        if asked:
-            verdicts, failed = self._judge(asked, golds, answers, prompts)
-            for row, verdict in zip(asked, verdicts, strict=True):
-                scores[row] = verdict
-                by_rule[row] = "judge" if verdict else ""
-        self.log_answers(log_extra, answers, solution)
+        golds = [(gold or "").strip() for gold in self.golds(solution, columns)]
+        answers = self.answers(completions)
+        _, verdicts = correctness(self, completions, golds)
+        matched_by = [_rule(*row) for row in zip(answers, golds, verdicts, strict=True)]
+        scores: list[float | None] = [float(rule != "") if words(gold) else None for rule, gold in zip(matched_by, golds, strict=True)]
+        if self.match_judge:
+            asked = {row: answer[:_MAX_CHARS] for row, answer in enumerate(answers) if answer and scores[row] == 0}
+            questions = {row: last_user_text(prompts[row]) if prompts else "" for row in asked}
+            opinions = self._opinions([{"question": questions[row], "solution": golds[row], "answer": asked[row]} for row in asked])
+            for row, opinion in zip(asked, opinions, strict=True):
+                scores[row] = None if opinion.score is None else min(1.0, max(0.0, opinion.score))
+                matched_by[row] = "judge" if scores[row] else ""
+            if log_metric is not None:
+                log_metric("answer_match/asked", float(len(asked)))
+                log_metric("answer_match/unscored", float(sum(opinion.score is None for opinion in opinions)))
+                log_metric("answer_match/failed", float(sum(opinion.failed for opinion in opinions)))
+        self.log_answers(log_extra, answers, solution or ())
         if log_extra is not None:
-            log_extra("matched_by", [rule or "" for rule in by_rule])
-        if log_metric is not None and self.match_judge:
-            log_metric("answer_match/asked", float(len(asked)))
-            log_metric("answer_match/unscored", float(sum(scores[row] is None for row in asked)))
-            log_metric("answer_match/failed", float(failed))
+            log_extra("matched_by", matched_by)
         return scores
 
-    def _by_rule(self, completions: Sequence[Any], golds: list[str], answers: list[str | None]) -> list[str | None]:
-        """The rule that accepts each answer, ``""`` where none does, ``None`` where there is no gold."""
-        verdicts = correctness(self.response_format, completions, golds)
-        rules: list[str | None] = []
-        for gold, answer, verdict in zip(golds, answers, verdicts, strict=True):
-            if not words(gold):
-                rules.append(None)
-            elif _chooses(answer, gold):
-                rules.append("choice")
-            elif verdict and not _other_unit(answer, gold):
-                rules.append("mathematics")
-            else:
-                rules.append("words" if _says(answer, gold) else "")
-        return rules
-
-    def _judge(
-        self, rows: list[int], golds: list[str], answers: list[str | None], prompts: Sequence[Any]
-    ) -> tuple[list[float | None], int]:
-        """The judge's scores, cut to 0..1, and how many completions the server failed."""
-        texts = [self._written(last_user_text(prompts[row]) if row < len(prompts) else "", golds[row], answers[row]) for row in rows]
-        opinions = Judge(self.match_judge.removeprefix(SERVED), self.match_judge_concurrency).ask(texts)
+    def _opinions(self, slots: Sequence[dict[str, str]]) -> list[Opinion]:
+        if not slots:
+            return []
+        judge = Judge(self.match_judge.removeprefix(SERVED), self.match_judge_prompt, self.match_judge_concurrency)
+        opinions = judge.ask(slots)
         report_unjudged(f"reward {self.name!r}, match_judge {self.match_judge!r}", opinions)
-        scores = [None if opinion.score is None else min(1.0, max(0.0, opinion.score)) for opinion in opinions]
-        return scores, sum(opinion.failed for opinion in opinions)
+        return opinions
 
-    def _written(self, question: str, solution: str, answer: str) -> str:
-        return fill(self.match_judge_prompt, {"question": question, "solution": solution, "answer": answer[:_MAX_CHARS]})
+
+def _rule(answer: str | None, gold: str, equal: bool | None) -> str:
+    """The rule that accepts the answer; ``""`` if none does. ``equal`` is the verdict of mathematics."""
+    if _chooses(answer, gold):
+        return "choice"
+    if equal and not _other_unit(answer, gold):
+        return "mathematics"
+    return "words" if words(gold) and _says(answer, gold) else ""

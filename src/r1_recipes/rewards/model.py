@@ -13,7 +13,7 @@ from typing import Any
 from r1_recipes.common.errors import RecipeError, first_line, unknown_name
 from r1_recipes.common.messages import completion_texts, message_text
 from r1_recipes.prompts.formats import ResponseFormat
-from r1_recipes.rewards.judge import SERVED, Judge, Opinion, fill, report_unjudged
+from r1_recipes.rewards.judge import SERVED, Judge, Opinion, check_prompt, report_unjudged
 from r1_recipes.rewards.registry import Reward, register_reward
 from r1_recipes.rewards.summary import summary
 
@@ -25,21 +25,18 @@ Conversation = list[dict[str, str]]
 class ModelReward(Reward):
     """The score that a reward model, or a judge behind a server, gives each completion; ``None`` if it gives none.
 
-    Range: the model's own (a reward model's is unbounded); 0..1 with ``reward_model_activation: sigmoid``.
+    Range: the model's own (a reward model's is unbounded); 0..1 with ``reward_model_activation: sigmoid``. ``reward_model`` is the
+    folder or hub id of a sequence classifier with one label, or ``openai:NAME``, a judge (:mod:`r1_recipes.rewards.judge`) that gets
+    ``reward_model_prompt`` with ``{response}`` and ``{prompt}``. ``reward_model_scope`` says what is judged:
 
-    ``reward_model`` is the folder or hub id of a sequence classifier with one label, loaded once per process at the first call, or
-    ``openai:NAME``, a judge (:mod:`r1_recipes.rewards.judge`) that gets ``reward_model_prompt`` with ``{response}`` and ``{prompt}``.
-
-    ``reward_model_scope`` says what is judged:
-
-    - ``summary``: what follows the reasoning, without the format's own system message; DeepSeek-R1's way to judge helpfulness. A
-      completion without a summary gets the score of the empty answer, or that of the worst finished answer to the same prompt in this
-      batch if that is lower: never finishing must not pay.
-    - ``full``: the whole turn, finished or not, in the conversation as the model had it; DeepSeek-R1's way to judge harmlessness.
+    - ``summary``: what follows the reasoning, without the format's own system message. A completion without a summary gets the score
+      of the empty answer, or the lowest of the finished answers to its prompt in this batch if that is lower: never finishing must not pay.
+    - ``full``: the whole turn, finished or not, in the conversation as the model had it.
 
     A classifier's conversations longer than ``reward_model_max_length`` tokens (default, and at most, the model's own limit) lose their
     beginning, since the score is read at the end. Metrics, rows of this batch: ``reward_model/unscored``, ``…/failed`` (of these, the
-    server's fault), ``…/truncated``, ``…/unfinished`` (no summary). Source: DeepSeek-R1 (arXiv:2501.12948, section 2.3.4).
+    server's fault), ``…/truncated``, ``…/unfinished`` (no summary). Source: DeepSeek-R1 (arXiv:2501.12948, section 2.3.4), which judges
+    helpfulness by the summary and harmlessness by the whole.
 
     Raises:
         RecipeError: a parameter is wrong or of the other kind of model. On a call: the model cannot be loaded or has no trained head, the
@@ -62,32 +59,28 @@ class ModelReward(Reward):
         for key, choices in (("reward_model_scope", ("summary", "full")), ("reward_model_activation", ("none", "sigmoid"))):
             if getattr(self, key) not in choices:
                 raise RecipeError(f"{key}: " + unknown_name("value", getattr(self, key), choices))
-        for key in ("reward_model_batch_size", "reward_model_max_length"):
-            if (value := getattr(self, key)) is not None and value < 1:
-                raise RecipeError(f"{key}: must be 1 or more, got {value}")
-        if self._is_judge and "{response}" not in (self.reward_model_prompt or ""):
-            raise RecipeError(
-                f"reward_model_prompt: must be a text with {{response}} (and {{prompt}}) that asks for a line 'Score: x', "
-                f"got {self.reward_model_prompt!r}"
-            )
-        foreign = ("reward_model_max_length", "reward_model_revision") if self._is_judge else ("reward_model_prompt",)
+        self.must("reward_model_batch_size", self.reward_model_batch_size >= 1, "1 or more")
+        self.must("reward_model_max_length", self.reward_model_max_length is None or self.reward_model_max_length >= 1, "1 or more")
+        kind, foreign = "a sequence classifier", ["reward_model_prompt"]
+        if self._is_judge:
+            kind, foreign = "a judge behind a server", ["reward_model_max_length", "reward_model_revision"]
+            check_prompt("reward_model_prompt", self.reward_model_prompt, ["response"])
         for key in foreign:
             if getattr(self, key) is not None:
-                kind = "a judge behind a server" if self._is_judge else "a sequence classifier"
                 raise RecipeError(f"{key}: reward_model {self.reward_model!r} is {kind}, which has no such parameter")
 
     def __call__(
         self,
         completions: Sequence[Any],
-        prompts: Sequence[Any],
+        prompts: Sequence[Any] = (),
         log_metric: Callable[[str, float], None] | None = None,
         **columns: Any,
     ) -> list[float | None]:
         contexts = [self._context(prompt) for prompt in prompts]
         read = summary if self.reward_model_scope == "summary" else ResponseFormat.full_text
         turns = [read(self.response_format, text) for text in completion_texts(completions)]
-        conversations = [[*context, {"role": "assistant", "content": turn or ""}] for context, turn in zip(contexts, turns, strict=True)]
-        opinions = self._ask(conversations) if self._is_judge else self._classify(conversations)
+        judge = self._ask if self._is_judge else self._classify
+        opinions = judge(contexts, [turn or "" for turn in turns])
         report_unjudged(f"reward {self.name!r}, reward_model {self.reward_model!r}", opinions)
         scores = _not_finishing_does_not_pay([json.dumps(context) for context in contexts], turns, opinions)
         if log_metric is not None:
@@ -111,39 +104,35 @@ class ModelReward(Reward):
         instruction = {"role": "system", "content": self.response_format.system_prompt}
         return messages[1:] if self.reward_model_scope == "summary" and messages[:1] == [instruction] else messages
 
-    def _ask(self, conversations: list[Conversation]) -> list[Opinion]:
-        messages = []
-        for *context, turn in conversations:
+    def _ask(self, contexts: Sequence[Conversation], turns: Sequence[str]) -> list[Opinion]:
+        slots = []
+        for context, turn in zip(contexts, turns, strict=True):
             texts = [message["content"] if len(context) == 1 else f"{message['role']}: {message['content']}" for message in context]
-            messages.append(fill(self.reward_model_prompt, {"prompt": "\n\n".join(texts), "response": turn["content"]}))
-        return Judge(self.reward_model.removeprefix(SERVED), self.reward_model_batch_size).ask(messages)
+            slots.append({"prompt": "\n\n".join(texts), "response": turn})
+        judge = Judge(self.reward_model.removeprefix(SERVED), self.reward_model_prompt or "", self.reward_model_batch_size)
+        return judge.ask(slots)
 
-    def _classify(self, conversations: list[Conversation]) -> list[Opinion]:
-        classifier = _classifier(self.reward_model, self.reward_model_revision)
+    def _classify(self, contexts: Sequence[Conversation], turns: Sequence[str]) -> list[Opinion]:
+        classifier = _Classifier(self.reward_model, self.reward_model_revision)
         if self.reward_model_scope == "full":
             classifier.check_shows_reasoning(self.response_format)
+        conversations = [[*context, {"role": "assistant", "content": turn}] for context, turn in zip(contexts, turns, strict=True)]
         return classifier.score(conversations, self.reward_model_batch_size, self.reward_model_max_length)
 
 
 def _not_finishing_does_not_pay(groups: Sequence[str], turns: Sequence[str | None], opinions: Sequence[Opinion]) -> list[float | None]:
-    """The scores; that of a completion without a turn to judge is at most the worst of its group's others."""
-    worst: dict[str, float] = {}
-    for group, turn, opinion in zip(groups, turns, opinions, strict=True):
-        if turn is not None and opinion.score is not None:
-            worst[group] = min(opinion.score, worst.get(group, math.inf))
+    """The scores; that of a completion without a turn to judge is at most the lowest of its group's others."""
+    rows = list(zip(groups, turns, (opinion.score for opinion in opinions), strict=True))
     scores = []
-    for group, turn, opinion in zip(groups, turns, opinions, strict=True):
-        known = [score for score in (opinion.score, worst.get(group)) if score is not None]
-        scores.append(opinion.score if turn is not None else min(known, default=None))
+    for group, turn, score in rows:
+        if turn is None:
+            finished = (known for other, said, known in rows if other == group and said is not None)
+            score = min((known for known in (score, *finished) if known is not None), default=None)
+        scores.append(score)
     return scores
 
 
-@functools.cache
-def _classifier(name: str, revision: str | None) -> _Classifier:
-    """The process's one copy of a reward model; the reward pickles without it."""
-    return _Classifier(name, revision)
-
-
+@functools.cache  # one copy per process; the reward pickles without it
 class _Classifier:
     """A sequence classifier and its tokenizer, loaded and asked as by GRPOTrainer.
 
@@ -176,11 +165,8 @@ class _Classifier:
 
     def check_shows_reasoning(self, fmt: ResponseFormat) -> None:
         """Refuse a chat template that drops the reasoning of a finished turn, as many do."""
-        if fmt.reasoning_tags is None:
-            return
-        turn = "first-part".join(fmt.reasoning_tags) + "second-part"
-        conversation = [{"role": "user", "content": "question"}, {"role": "assistant", "content": turn}]
-        if "first-part" not in self.tokenizer.apply_chat_template(conversation, tokenize=False):
+        turn = [{"role": "user", "content": "question"}, {"role": "assistant", "content": fmt.render("first-part", "second-part")}]
+        if fmt.reasoning_tags and "first-part" not in self.tokenizer.apply_chat_template(turn, tokenize=False):
             raise RecipeError(
                 f"reward_model: the chat template of {self.name!r} leaves the reasoning out of a turn, so reward_model_scope: full would "
                 "not judge it. Fix: another chat template in a local copy of the model, or reward_model_scope: summary"
@@ -196,18 +182,19 @@ class _Classifier:
         keys = [json.dumps(conversation) for conversation in conversations]
         opinions: dict[str, Opinion] = {}
         tokens: dict[str, list[int]] = {}
-        for key, conversation in dict(zip(keys, conversations, strict=True)).items():
+        for key in dict.fromkeys(keys):
             try:
-                text = self.tokenizer.apply_chat_template(conversation, tokenize=False)
+                text = self.tokenizer.apply_chat_template(json.loads(key), tokenize=False)
+                tokens[key] = self.tokenizer(text, add_special_tokens=False, verbose=False)["input_ids"]
             except (jinja2.TemplateError, TypeError, ValueError) as error:  # no template, or one that refuses a role
                 opinions[key] = Opinion(error=f"the chat template of the reward model refuses the conversation: {first_line(error)}")
-            else:
-                tokens[key] = self.tokenizer(text, add_special_tokens=False, verbose=False)["input_ids"]
         # Like lengths together, to pad little; the longest first, so that a lack of memory shows at once.
         order = sorted(tokens, key=lambda key: -len(tokens[key]))
         for start in range(0, len(order), batch_size):
             part = order[start : start + batch_size]
-            inputs = pad([{"input_ids": tokens[key][-limit:]} for key in part]).to(self.model.device)
+            inputs = {
+                name: tensor.to(self.model.device) for name, tensor in pad([{"input_ids": tokens[key][-limit:]} for key in part]).items()
+            }
             with torch.inference_mode():
                 logits = self.model(**inputs).logits[:, 0].tolist()
             for key, logit in zip(part, logits, strict=True):

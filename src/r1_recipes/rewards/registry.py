@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
-from r1_recipes.common.errors import unknown_name
+from r1_recipes.common.errors import RecipeError, unknown_name
 from r1_recipes.common.messages import completion_texts
 from r1_recipes.common.plugins import import_object
-from r1_recipes.prompts.formats import ParsedResponse, ResponseFormat, get_response_format
+from r1_recipes.prompts import ParsedResponse, ResponseFormat, get_response_format
 
 REWARDS: dict[str, type[Reward] | Callable] = {}
 
@@ -19,9 +19,9 @@ REWARDS: dict[str, type[Reward] | Callable] = {}
 class Reward:
     """Base of the rewards here: a picklable callable with a name, reading completions through one :class:`ResponseFormat`.
 
-    A subclass declares its parameters as dataclass fields with defaults; those names are keys in a recipe, and this is the only
-    place where a default lives. TRL calls ``reward(prompts=…, completions=…, completion_ids=…, **columns)`` with one entry a
-    completion in every list, and expects one ``float`` (or ``None``: not this reward's to judge) a completion back.
+    A subclass declares its parameters as dataclass fields with defaults; their names are keys in a recipe. TRL calls
+    ``reward(prompts=…, completions=…, completion_ids=…, **columns)`` with one entry per completion in every list, and expects one
+    ``float`` per completion back, or ``None`` for a row that the reward does not judge.
     """
 
     response_format: ResponseFormat
@@ -31,30 +31,77 @@ class Reward:
     def __name__(self) -> str:
         return self.name
 
+    def __call__(self, *args: Any, **columns: Any) -> list[float | None]:
+        raise NotImplementedError
+
     def parse(self, completions: Sequence[Any]) -> list[ParsedResponse]:
-        """Every completion of the batch, read by the response format."""
+        """Read every completion of the batch by the response format."""
         return [self.response_format.parse(text) for text in completion_texts(completions)]
 
-    def __call__(self, completions: Sequence[Any], **columns: Any) -> list[float | None]:
-        raise NotImplementedError
+    def must(self, key: str, holds: bool, be: str) -> None:
+        """Refuse a parameter's value unless ``holds``; ``be`` says which values are allowed."""
+        if not holds:
+            raise RecipeError(f"{key}: must be {be}, got {getattr(self, key)!r}")
+
+    def missing(self, needed: str, columns: Mapping[str, Any]) -> RecipeError:
+        """The error for a data set without the columns that this reward needs."""
+        found = sorted(key for key, value in columns.items() if isinstance(value, list | tuple))
+        return RecipeError(
+            f"reward {self.name!r} needs {needed}; the dataset's columns here are: {', '.join(found) or 'none'}. "
+            "Fix: name a mapper in the recipe that writes them"
+        )
+
+    def golds(self, solution: Sequence[Any] | None, columns: Mapping[str, Any]) -> list[str | None]:
+        """The column ``solution`` as text. ``columns`` are the others, for the error.
+
+        Raises:
+            RecipeError: there is no column ``solution``.
+        """
+        if solution is None:
+            raise self.missing("a column 'solution' with the gold answers", columns)
+        return [None if gold is None else str(gold) for gold in solution]
 
 
 @dataclass(frozen=True)
 class AnswerReward(Reward):
-    """Base of the rewards that compare the format's answer with a row's gold; 1.0 is a right one."""
+    """Base of the rewards that compare the format's answer with the column ``solution``; 1.0 is a right answer.
+
+    A subclass defines :meth:`score`, or its own ``__call__``.
+    """
+
+    def __call__(
+        self,
+        completions: Sequence[Any],
+        *,
+        solution: Sequence[Any] | None = None,
+        log_extra: Callable[[str, list], None] | None = None,
+        **columns: Any,
+    ) -> list[float | None]:
+        golds = self.golds(solution, columns)
+        answers = self.answers(completions)
+        self.log_answers(log_extra, answers, golds)
+        return [None if gold is None else self.score(answer, gold) for answer, gold in zip(answers, golds, strict=True)]
+
+    def score(self, answer: str | None, gold: str) -> float | None:
+        """What one answer is worth; ``None`` if this reward cannot judge by the gold."""
+        raise NotImplementedError
+
+    def answers(self, completions: Sequence[Any]) -> list[str | None]:
+        """The answer of each completion, as the format reads it."""
+        return [parsed.answer for parsed in self.parse(completions)]
 
     @staticmethod
     def log_answers(log_extra: Callable[[str, list], None] | None, answers: Sequence[str | None], golds: Sequence[Any]) -> None:
         """Send what was compared to the completions table, as the columns ``answer_parsed`` and ``solution``."""
-        for column, texts in (("answer_parsed", answers), ("solution", golds)):
-            if log_extra is not None:
+        if log_extra is not None:
+            for column, texts in (("answer_parsed", answers), ("solution", golds)):
                 log_extra(column, ["" if text is None else str(text) for text in texts])
 
 
 def answer_rewards(names: Iterable[str]) -> list[str]:
     """The rewards whose full marks (1.0 or more) mean a right answer: ``accuracy`` first, then in order; without any, ``accuracy``.
 
-    Shape, length and the like are left out; every reward from outside this package counts.
+    Every reward from outside this package counts.
     """
     found = [name for name in names if _judges_answers(REWARDS.get(name))]
     return sorted(found, key=lambda name: name != "accuracy") or ["accuracy"]
@@ -88,7 +135,7 @@ def register_reward(name: str) -> Callable:
 
 
 def resolve_reward(name: str) -> type[Reward] | Callable:
-    """The class or function that a recipe's reward name stands for; ``my_module:my_reward`` is imported.
+    """The class or function that a reward's name stands for; ``my_module:my_reward`` is imported.
 
     Raises:
         ValueError: no such reward.
@@ -102,26 +149,19 @@ def resolve_reward(name: str) -> type[Reward] | Callable:
 
 def reward_parameters(names: Iterable[str]) -> dict[str, dataclasses.Field]:
     """The parameters of these rewards by name: what a recipe may set for them."""
-    fields: dict[str, dataclasses.Field] = {}
-    for name in names:
-        reward = resolve_reward(name)
-        if isinstance(reward, type) and dataclasses.is_dataclass(reward):
-            fields.update((f.name, f) for f in dataclasses.fields(reward) if f.name != "response_format")
-    return fields
+    rewards = [reward for reward in map(resolve_reward, names) if isinstance(reward, type) and dataclasses.is_dataclass(reward)]
+    return {f.name: f for reward in rewards for f in dataclasses.fields(reward) if f.name != "response_format"}
 
 
 def get_reward_funcs(
     names: Iterable[str], response_format: str | ResponseFormat = "think_answer", **params: Any
 ) -> list[Callable[..., list[float | None]]]:
-    """Build the reward functions of a recipe.
+    """Build the reward functions of a recipe, in order: picklable callables with a ``__name__``, as TRL takes them.
 
     Args:
         names: registered names, or ``my_module:my_reward``.
         response_format: name or object; what the completions are read with.
         **params: parameters of the rewards (``cosine_max_len=512``, …); one that several rewards share goes to each.
-
-    Returns:
-        One picklable callable a name, in order, each with a ``__name__`` for TRL's metric ``rewards/<name>/mean``.
 
     Raises:
         ValueError: an unknown reward or format, or a parameter that none of these rewards has.
@@ -136,8 +176,7 @@ def get_reward_funcs(
     for name in names:
         reward = resolve_reward(name)
         if isinstance(reward, type):
-            fields = {f.name for f in dataclasses.fields(reward)}
-            funcs.append(reward(response_format=fmt, **{key: value for key, value in params.items() if key in fields}))
-        else:
-            funcs.append(reward)
+            mine = reward_parameters([name])
+            reward = reward(response_format=fmt, **{key: value for key, value in params.items() if key in mine})
+        funcs.append(reward)
     return funcs

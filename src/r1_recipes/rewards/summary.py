@@ -6,16 +6,16 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from r1_recipes.common.errors import RecipeError
 from r1_recipes.common.messages import completion_texts
+from r1_recipes.data.mappers.summaries import content_words
 from r1_recipes.prompts.formats import ResponseFormat
 from r1_recipes.rewards.registry import Reward, register_reward
 
 
 def summary(fmt: ResponseFormat, completion: str) -> str | None:
-    """What a completion says after its reasoning, without answer tags, stripped; ``None`` where the reasoning is open or nothing follows.
+    """What a completion says after its reasoning, without answer tags, stripped; ``None`` if the reasoning is open or nothing follows.
 
-    Without any reasoning tags in it, or in the format, all of the completion is what it says.
+    Without reasoning tags in it, or in the format, that is all of it.
     """
     body = fmt.full_text(completion)
     if fmt.reasoning_tags:
@@ -29,45 +29,31 @@ def summary(fmt: ResponseFormat, completion: str) -> str | None:
     return body.strip() or None
 
 
-@dataclass(frozen=True)
-class _SummaryReward(Reward):
-    def shares(self, completions: Sequence[Any], facts: Sequence[Any] | None) -> list[tuple[str, float] | None]:
-        """Each completion's summary and the share of its row's facts in it; ``None`` where the row has no facts.
-
-        Raises:
-            RecipeError: no column ``facts``.
-        """
-        from r1_recipes.data.mappers.summaries import content_words
-
-        if facts is None:
-            raise RecipeError(f"reward {self.name!r} needs a column 'facts' (a list of words a row); mapper: summary writes one")
-        found: list[tuple[str, float] | None] = []
-        for text, wanted in zip(completion_texts(completions), facts, strict=True):
-            short = summary(self.response_format, text) or ""
-            said = set(content_words(short))
-            found.append((short, sum(fact in said for fact in wanted) / len(wanted)) if wanted else None)
-        return found
-
-
 @register_reward("summary_facts")
 @dataclass(frozen=True)
-class SummaryFactsReward(_SummaryReward):
-    """The share of the row's ``facts`` that the summary mentions; ``None`` where the row has none.
+class SummaryFactsReward(Reward):
+    """The share of the row's ``facts`` that the summary mentions; ``None`` if the row has none.
 
     Range: 0..1. A fact is a number or a content word, found as a whole word in any case. Only what follows the reasoning counts.
     """
 
     def __call__(self, completions: Sequence[Any], facts: Sequence[Any] | None = None, **columns: Any) -> list[float | None]:
-        return [None if found is None else found[1] for found in self.shares(completions, facts)]
+        if facts is None:
+            raise self.missing("a column 'facts' with a list of words per row", columns)
+        shares: list[float | None] = []
+        for text, wanted in zip(completion_texts(completions), facts, strict=True):
+            said = set(content_words(summary(self.response_format, text) or ""))
+            shares.append(sum(fact in said for fact in wanted) / len(wanted) if wanted else None)
+        return shares
 
 
 @register_reward("summary_compression")
 @dataclass(frozen=True)
-class SummaryCompressionReward(_SummaryReward):
-    """How much shorter than the row's ``document`` the summary is, in characters; 0.0 where it keeps too few of the ``facts``.
+class SummaryCompressionReward(SummaryFactsReward):
+    """How much shorter than the row's ``document`` the summary is, in characters; 0.0 if it keeps too few of the ``facts``.
 
     Range: 0..1: 0.9 is a tenth of the length. ``summary_min_facts`` is the share that must be kept, or being short would pay by itself.
-    ``None`` where the row has no facts or no document.
+    ``None`` if the row has no facts or no document.
 
     Raises:
         ValueError: ``summary_min_facts`` is no share.
@@ -77,8 +63,7 @@ class SummaryCompressionReward(_SummaryReward):
     summary_min_facts: float = 0.5
 
     def __post_init__(self) -> None:
-        if not 0 <= self.summary_min_facts <= 1:
-            raise ValueError(f"summary_min_facts is {self.summary_min_facts}; it is a share from 0 to 1")
+        self.must("summary_min_facts", 0 <= self.summary_min_facts <= 1, "a share from 0 to 1")
 
     def __call__(
         self,
@@ -88,10 +73,11 @@ class SummaryCompressionReward(_SummaryReward):
         **columns: Any,
     ) -> list[float | None]:
         if document is None:
-            raise RecipeError(f"reward {self.name!r} needs a column 'document' with the text; mapper: summary writes one")
+            raise self.missing("a column 'document' with the text", columns)
+        shares = super().__call__(completions, facts, **columns)
         return [
-            None if found is None or not text else self._score(*found, len(text))
-            for found, text in zip(self.shares(completions, facts), document, strict=True)
+            None if share is None or not whole else self._score(summary(self.response_format, text) or "", share, len(whole))
+            for text, whole, share in zip(completion_texts(completions), document, shares, strict=True)
         ]
 
     def _score(self, short: str, share: float, length: int) -> float:

@@ -2,15 +2,20 @@
 
 from __future__ import annotations
 
+import contextlib
 import re
 from collections.abc import Hashable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from r1_recipes.common.errors import unknown_name
+import regex
+
+from r1_recipes.common.errors import RecipeError, unknown_name
 from r1_recipes.common.messages import completion_texts
+from r1_recipes.common.scripts import UNSPACED
 from r1_recipes.prompts.formats import ResponseFormat
 from r1_recipes.rewards.accuracy import parsed_answers
+from r1_recipes.rewards.format import tag_share
 from r1_recipes.rewards.registry import Reward, register_reward
 
 # Every repeat is bounded or runs over characters that what follows cannot match, so that a search is linear in the text.
@@ -42,9 +47,8 @@ class ReasoningStepsReward(Reward):
         return [min(1.0, count / _STEPS_FOR_FULL_REWARD) for count in counts]
 
 
-# Scripts written without spaces: Thai to Lao, Burmese, Khmer, kana, Han. One character of theirs stands for a word.
-_UNSPACED = "\u0e00-\u0eff\u1000-\u109f\u1780-\u17ff\u3005-\u3007\u3041-\u30ff\u3400-\u4dbf\u4e00-\u9fff\uf900-\ufaff\U00020000-\U0003ffff"
-_UNITS = re.compile(rf"[{_UNSPACED}]|[^\s{_UNSPACED}]+")
+# One character of a script without spaces stands for a word.
+_UNITS = regex.compile(rf"[{UNSPACED}]|[^\s{UNSPACED}]+")
 _REPETITION_UNITS = {"auto", "word", "character", "token"}
 _LANGUAGE_UNITS = {"en": "word", "zh": "auto"}
 
@@ -52,18 +56,16 @@ _LANGUAGE_UNITS = {"en": "word", "zh": "auto"}
 @register_reward("repetition_penalty")
 @dataclass(frozen=True)
 class RepetitionPenaltyReward(Reward):
-    """``(1 - distinct / all) * repetition_max_penalty`` over the completion's n-grams; 0.0 where there are fewer than n units.
+    """``(1 - distinct / all) * repetition_max_penalty`` over the completion's n-grams; 0.0 if there are fewer than n units.
 
     Range: ``repetition_max_penalty``..0. ``repetition_unit`` says what an n-gram is made of, letters in lower case:
 
-    - ``auto``: words between white space, except that every character of Chinese, Japanese, Thai, Lao, Burmese or Khmer is a unit
-      of its own, in mixed text too;
+    - ``auto``: words between white space, and single characters of Chinese, Japanese, Thai, Lao, Burmese and Khmer;
     - ``word``: what stands between white space; ``character``: every character that is not white space;
     - ``token``: the ids of ``completion_ids``, as TRL's ``get_repetition_penalty_reward``.
 
     Source: "Demystifying Long Chain-of-Thought Reasoning" (arXiv:2502.03373, appendix C.2), by way of open-r1, whose
-    ``repetition_language`` is understood: ``en`` is ``word``; ``zh``, for which open-r1 needs the segmenter jieba, is ``auto``,
-    which like jieba keeps a number or an English word inside Chinese whole.
+    ``repetition_language`` is understood: ``en`` is ``word``; ``zh``, for which open-r1 needs the segmenter jieba, is ``auto``.
 
     Raises:
         ValueError: a positive penalty, n below 1, an unknown unit or language, or both a unit and a language. On a call: unit
@@ -76,31 +78,28 @@ class RepetitionPenaltyReward(Reward):
     repetition_language: str | None = None
 
     def __post_init__(self) -> None:
-        if self.repetition_max_penalty > 0:
-            raise ValueError(f"repetition_max_penalty is {self.repetition_max_penalty}; a penalty must be 0 or below")
-        if self.repetition_n_grams < 1:
-            raise ValueError(f"repetition_n_grams is {self.repetition_n_grams}; an n-gram has at least 1 unit")
+        self.must("repetition_max_penalty", self.repetition_max_penalty <= 0, "0 or below")
+        self.must("repetition_n_grams", self.repetition_n_grams >= 1, "1 or more")
         if self.repetition_unit not in _REPETITION_UNITS:
-            raise ValueError(unknown_name("repetition_unit", self.repetition_unit, _REPETITION_UNITS))
+            raise RecipeError(unknown_name("repetition_unit", self.repetition_unit, _REPETITION_UNITS))
         if self.repetition_language is not None:
             if self.repetition_language not in _LANGUAGE_UNITS:
-                raise ValueError(unknown_name("repetition_language", self.repetition_language, _LANGUAGE_UNITS))
-            if self.repetition_unit != "auto":
-                raise ValueError("repetition_language and repetition_unit both say what a unit is; set one of them")
+                raise RecipeError(unknown_name("repetition_language", self.repetition_language, _LANGUAGE_UNITS))
+            self.must("repetition_unit", self.repetition_unit == "auto", "auto if repetition_language is set")
 
     def __call__(
         self, completions: Sequence[Any], completion_ids: Sequence[Sequence[int]] | None = None, **columns: Any
     ) -> list[float | None]:
         if self.repetition_unit == "token":
             if completion_ids is None:
-                raise ValueError("repetition_unit 'token' needs the completion_ids column, which TRL's trainer passes")
+                raise self.missing("the column 'completion_ids' for repetition_unit 'token'", columns)
             from trl.rewards import get_repetition_penalty_reward
 
             return get_repetition_penalty_reward(self.repetition_n_grams, self.repetition_max_penalty)(completion_ids)
         return [self._penalty(self._units(text.lower())) for text in completion_texts(completions)]
 
     def _units(self, text: str) -> Sequence[Hashable]:
-        unit = _LANGUAGE_UNITS[self.repetition_language] if self.repetition_language else self.repetition_unit
+        unit = _LANGUAGE_UNITS.get(self.repetition_language or "", self.repetition_unit)
         if unit == "auto":
             return _UNITS.findall(text)
         words = text.split()
@@ -118,7 +117,7 @@ class RepetitionPenaltyReward(Reward):
 @register_reward("xml_soft_format")
 @dataclass(frozen=True)
 class XmlSoftFormatReward(Reward):
-    """1.0 where a reasoning block and, with only white space between, an answer block stand anywhere in the text; else 0.0.
+    """1.0 if a reasoning block and, with only white space between, an answer block stand anywhere in the text; else 0.0.
 
     Range: {0, 1}. Both blocks hold something, and no further tag. Text around them, and more blocks, are free: that is what sets it
     apart from ``format``. For a format without answer tags: a reasoning and one answer can be read. Source: the GSM8K GRPO demo for
@@ -135,20 +134,18 @@ class XmlSoftFormatReward(Reward):
 def _has_adjacent_blocks(fmt: ResponseFormat, text: str) -> bool:
     # A lazy pattern over both blocks is quadratic in unclosed tags; cutting the text at its tags is one pass.
     shape = (*fmt.reasoning_tags, *fmt.answer_tags)
-    pieces = re.split(f"({'|'.join(map(re.escape, shape))})", text)
-    tags, texts = pieces[1::2], pieces[::2]
-    for i in range(len(tags) - 3):
-        if tuple(tags[i : i + 4]) == shape:
-            reasoning, between, answer = (piece.strip() for piece in texts[i + 1 : i + 4])
-            if reasoning and answer and not between:
-                return True
+    pieces = [piece.strip() for piece in re.split(f"({'|'.join(map(re.escape, shape))})", text)]
+    for start in range(1, len(pieces) - 7, 2):
+        opened, reasoning, closed, between, answer_opened, answer, answer_closed = pieces[start : start + 7]
+        if (opened, closed, answer_opened, answer_closed) == shape and reasoning and answer and not between:
+            return True
     return False
 
 
 @register_reward("xml_strict_format")
 @dataclass(frozen=True)
 class XmlStrictFormatReward(Reward):
-    """1.0 where the whole completion is, line break by line break, what the format's layout writes; else 0.0.
+    """1.0 if the whole completion is, line break by line break, what the format's layout writes; else 0.0.
 
     Range: {0, 1}. One line break after the end is free. Source: the GSM8K GRPO demo for TRL (grpo_demo), whose pattern wants that
     last line break and pays for empty blocks.
@@ -159,12 +156,10 @@ class XmlStrictFormatReward(Reward):
 
     def _is_exact(self, text: str) -> bool:
         parsed = self.response_format.parse(text)
-        if not parsed.well_formed:
-            return False
-        try:
-            return text.removesuffix("\n") == self.response_format.render_completion(parsed.reasoning, parsed.answer)
-        except ValueError:  # what was read cannot be written, so it was not written in this layout
-            return False
+        if parsed.reasoning and parsed.answer and parsed.well_formed:
+            with contextlib.suppress(ValueError):  # what was read cannot be written, so it was not written in this layout
+                return text.removesuffix("\n") == self.response_format.render_completion(parsed.reasoning, parsed.answer)
+        return False
 
 
 @register_reward("xml_count")
@@ -175,9 +170,9 @@ class XmlCountReward(Reward):
     Each character after the last closing answer tag, but for one line break, costs ``xml_count_trailing_penalty``. Range: at most 1.0, no
     lower bound. A format without answer tags has no such penalty.
 
-    Source: the GSM8K GRPO demo for TRL (grpo_demo), which pays 0.125 a tag and takes 0.001 a character twice: a weight of 0.5 gives its
-    value. It takes the whole completion for what follows where the text ends in the tag without a line break; here nothing follows. It
-    takes nothing off where the closing tag has no line break in front, or occurs twice; here what follows the last one always costs.
+    Source: the GSM8K GRPO demo for TRL (grpo_demo), which pays 0.125 per tag and takes 0.001 per character twice: a weight of 0.5 gives its
+    value. If the text ends in the tag without a line break, it takes the whole completion for what follows; here nothing follows. If
+    the closing tag has no line break in front, or occurs twice, it takes nothing off; here what follows the last one always costs.
 
     Raises:
         ValueError: a negative penalty.
@@ -186,15 +181,14 @@ class XmlCountReward(Reward):
     xml_count_trailing_penalty: float = 0.004
 
     def __post_init__(self) -> None:
-        if self.xml_count_trailing_penalty < 0:
-            raise ValueError(f"xml_count_trailing_penalty is {self.xml_count_trailing_penalty}; it is taken off, so it must be 0 or above")
+        self.must("xml_count_trailing_penalty", self.xml_count_trailing_penalty >= 0, "0 or above")
 
     def __call__(self, completions: Sequence[Any], **columns: Any) -> list[float | None]:
         return [self._count(self.response_format.full_text(text)) for text in completion_texts(completions)]
 
     def _count(self, text: str) -> float:
         fmt = self.response_format
-        share = sum(text.count(tag) == fmt.tags.count(tag) for tag in fmt.tags) / len(fmt.tags)
+        share = tag_share(fmt, text)
         if not fmt.answer_tags or fmt.answer_tags[1] not in text:
             return share
         return share - self.xml_count_trailing_penalty * len(text.rpartition(fmt.answer_tags[1])[2].removeprefix("\n"))
@@ -206,7 +200,7 @@ _INTEGER = re.compile(r"[-+]?(?:[0-9]+|[1-9][0-9]{0,2}(?:,[0-9]{3})+)")
 @register_reward("integer_answer")
 @dataclass(frozen=True)
 class IntegerAnswerReward(Reward):
-    """1.0 where the answer is a whole number and nothing else, right or wrong; else 0.0.
+    """1.0 if the answer is a whole number and nothing else, right or wrong; else 0.0.
 
     Range: {0, 1}. A sign and thousands commas are part of the number. Source: the GSM8K GRPO demo for TRL (grpo_demo), which takes
     digits alone.

@@ -1,4 +1,4 @@
-"""Checkpoints: a manifest of what was saved, which one a run goes on from, and what becomes of those after it."""
+"""Checkpoints: a manifest of what was saved, which one a run resumes from, and what becomes of those after it."""
 
 from __future__ import annotations
 
@@ -6,9 +6,8 @@ import json
 import logging
 import re
 import shutil
-import zipfile
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from r1_recipes.common import processes
 from r1_recipes.common.errors import RecipeError
@@ -16,37 +15,11 @@ from r1_recipes.common.files import digest, write_whole
 from r1_recipes.recipe.load import Recipe
 from r1_recipes.runs import run_dir
 
-if TYPE_CHECKING:
-    from transformers import TrainerCallback
-
 logger = logging.getLogger(__name__)
 
 MANIFEST = "manifest.json"
 _STATE = "trainer_state.json"
 _BATCH_KEYS = ("per_device_train_batch_size", "gradient_accumulation_steps", "num_generations")
-
-
-def callback() -> TrainerCallback:
-    """Write a manifest into each checkpoint when all ranks have saved, then delete the oldest over ``save_total_limit``.
-
-    Transformers would delete by the folders' times, before the manifest is there: where the clock was set back, the newest.
-    """
-    from transformers import TrainerCallback
-    from transformers.trainer_utils import rotate_checkpoints
-
-    class Manifests(TrainerCallback):
-        limit: int | None = None
-
-        def on_train_begin(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
-            self.limit, args.save_total_limit = args.save_total_limit, None
-
-        def on_save(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
-            processes.wait()
-            if state.is_world_process_zero:
-                write_manifest(Path(args.output_dir) / f"checkpoint-{state.global_step}")
-                rotate_checkpoints(args.output_dir, self.limit, state.best_model_checkpoint)
-
-    return Manifests()
 
 
 def write_manifest(checkpoint: Path) -> None:
@@ -57,16 +30,9 @@ def write_manifest(checkpoint: Path) -> None:
 
 
 def fault(checkpoint: Path) -> str | None:
-    """What is wrong with a checkpoint folder; ``None`` if it can be resumed from.
-
-    Every file must be as its manifest says. Of one without a manifest (another program's, or torn before it was written) the state and the
-    headers of weights and archives are read.
-    """
-    manifest = checkpoint / MANIFEST
-    if not manifest.is_file():
-        return _fault_without_manifest(checkpoint)
+    """Return how a checkpoint folder differs from its manifest; ``None`` if every file is as it was saved."""
     try:
-        for name, (size, checksum) in json.loads(manifest.read_text(encoding="utf-8")).items():
+        for name, (size, checksum) in json.loads((checkpoint / MANIFEST).read_text(encoding="utf-8")).items():
             file = checkpoint / name
             if not file.is_file():
                 return f"{name} is missing"
@@ -74,45 +40,20 @@ def fault(checkpoint: Path) -> str | None:
                 return f"{name} is {file.stat().st_size} bytes long, {size} were saved"
             if digest(file) != checksum:
                 return f"{name} is not what was saved (checksum)"
+    except FileNotFoundError:
+        return f"no {MANIFEST}: torn while it was saved, or another program's"
     except (OSError, ValueError, TypeError, AttributeError) as error:
         return f"{MANIFEST}: {type(error).__name__}"
     return None
 
 
-def _fault_without_manifest(checkpoint: Path) -> str | None:
-    from safetensors import SafetensorError, safe_open
-
-    file = checkpoint / _STATE
-    if not file.is_file():
-        return f"no {_STATE}"
-    try:
-        json.loads(file.read_text(encoding="utf-8"))["global_step"]
-        weights = sorted(checkpoint.rglob("*.safetensors"))
-        archives = [path for suffix in ("pt", "pth", "bin") for path in sorted(checkpoint.rglob(f"*.{suffix}"))]
-        sharded = any(child.is_dir() for child in checkpoint.iterdir())  # FSDP and DeepSpeed keep theirs in sub-folders
-        if not weights and not sharded and not any("model" in path.name for path in archives):
-            return "no weights"
-        for file in checkpoint.glob("*.index.json"):
-            shards = json.loads(file.read_text(encoding="utf-8"))["weight_map"].values()
-            for shard in sorted(shards):
-                if not (checkpoint / shard).is_file():
-                    return f"{shard} is missing"
-        for file in weights:
-            with safe_open(file, framework="pt"):  # the file is as long as its header says
-                pass
-    except (OSError, ValueError, LookupError, TypeError, AttributeError, RecursionError, SafetensorError) as error:
-        return f"{file.name}: {type(error).__name__}"
-    cut = [path.name for path in archives if not zipfile.is_zipfile(path)]
-    return f"{cut[0]} is cut" if cut else None
-
-
 def newest_whole(output_dir: Path) -> Path | None:
-    """The checkpoint with the highest step that is as it was saved; damaged ones are named in the log and passed over."""
+    """Return the checkpoint with the highest step that is as it was saved; log the damaged ones."""
     for _, path in sorted(_numbered(output_dir), reverse=True):
         found = fault(path)
         if found is None:
             return path
-        logger.warning("%s is torn (%s); it is passed over", path, found)
+        logger.warning("%s is torn (%s); skipped", path, found)
     return None
 
 
@@ -122,7 +63,7 @@ def _numbered(output_dir: Path) -> list[tuple[int, Path]]:
 
 
 def resume_point(recipe: Recipe, output_dir: Path) -> Path | None:
-    """The recipe's ``resume_from_checkpoint`` if it names a folder, else the newest whole checkpoint of the run.
+    """Return the recipe's ``resume_from_checkpoint`` if it names a folder, else the newest whole checkpoint of the run.
 
     Raises:
         RecipeError: there is none where one is named, it holds weights alone, it was made with another batch, or the run is finished.
@@ -132,20 +73,20 @@ def resume_point(recipe: Recipe, output_dir: Path) -> Path | None:
         if run_dir.is_finished(output_dir) and not recipe.script.smoke:
             raise RecipeError(
                 f"output_dir {output_dir} holds a finished run with other settings ("
-                f"{', '.join(run_dir.changed_settings(recipe, output_dir))}) and no checkpoint to go on from; choose another folder "
+                f"{', '.join(run_dir.changed_settings(recipe, output_dir))}) and no checkpoint to resume from; choose another folder "
                 "(--output_dir …) or remove it"
             )
         return None
-    # Transformers would begin without a word with a fresh optimizer; FSDP and DeepSpeed keep theirs in a sub-folder.
+    # Transformers would silently begin with a fresh optimizer; FSDP and DeepSpeed keep theirs in a sub-folder.
     optimizer = any(found.glob("optimizer*")) or any(child.is_dir() for child in found.iterdir())
     if not optimizer or not (found / "scheduler.pt").is_file():
         raise RecipeError(
-            f"{found}: holds no optimizer and schedule to go on with (save_only_model: true?); to start a run of its own from these "
+            f"{found}: holds no optimizer and schedule to resume (save_only_model: true?); to start a run of its own from these "
             f"weights: --model_name_or_path {found} --output_dir …"
         )
     count = processes.world_size()
     if not (found / (f"rng_state_{count - 1}.pth" if count > 1 else "rng_state.pth")).is_file():
-        logger.warning("%s: holds no random state for each of %d processes, so the run goes another way than unstopped", found, count)
+        logger.warning("%s: holds no random state for each of %d processes, so the run will differ from an unstopped one", found, count)
     if run_dir.holds_steps(output_dir) and not recipe.script.smoke:
         _check_done(recipe, output_dir, found)
         _check_batch(recipe, output_dir, found)
@@ -162,24 +103,23 @@ def _found(recipe: Recipe, output_dir: Path) -> Path | None:
         return None
     if not named or str(named).lower() == "true":
         return newest_whole(output_dir)
-    # The same command again goes on from what it has done since; what came after the named one before was set aside.
+    # The same command again resumes from what it has done since; what came after the named one before was set aside.
     if run_dir.holds_steps(output_dir) and run_dir.recorded_settings(output_dir).get("resume_from_checkpoint") == named:
         newest = newest_whole(output_dir)
         if newest is not None:
             return newest
     found = fault(Path(named)) if Path(named).is_dir() else "no such folder"
     if found:
-        raise RecipeError(f"{recipe.path}: resume_from_checkpoint: {named}: {found}; leave it out to go on from the newest whole one")
+        raise RecipeError(
+            f"{recipe.path}: resume_from_checkpoint: {named}: {found}. Fix: leave it out to resume from the newest whole one, or "
+            f"start a run of its own from these weights: --model_name_or_path {named} --output_dir …"
+        )
     return Path(named)
 
 
 def _check_done(recipe: Recipe, output_dir: Path, checkpoint: Path) -> None:
-    """Refuse settings that no step would be trained with, since the checkpoint has them all.
-
-    Raises:
-        RecipeError: names them.
-    """
-    # What ends a run early, or comes after its last step, is followed.
+    """Refuse changed settings if the checkpoint has all steps: none would be trained with them."""
+    # These end a run early, or come after its last step.
     followed = ("resume_from_checkpoint", "max_steps", "num_train_epochs", "push_to_hub", "merge_adapters")
     changed = [key for key in run_dir.changed_settings(recipe, output_dir) if key not in followed and not key.startswith("hub_")]
     if changed and not run_dir.wants_more(recipe, checkpoint):
@@ -190,11 +130,7 @@ def _check_done(recipe: Recipe, output_dir: Path, checkpoint: Path) -> None:
 
 
 def _check_batch(recipe: Recipe, output_dir: Path, checkpoint: Path) -> None:
-    """Transformers finds its place in the data by counting steps of today's size.
-
-    Raises:
-        RecipeError: a step takes other rows than those of the checkpoint did.
-    """
+    """Refuse steps of other sizes than the checkpoint's: Transformers finds its place in the data by counting steps."""
     kept, changed = run_dir.recorded_settings(output_dir), run_dir.changed_settings(recipe, output_dir)
     sizes = [(kept, run_dir.last_processes(output_dir)), (recipe.settings, processes.world_size())]
     before, now = ([_rows_a_step(settings, count), settings.get("num_generations")] for settings, count in sizes)
@@ -211,7 +147,7 @@ def _check_batch(recipe: Recipe, output_dir: Path, checkpoint: Path) -> None:
     for key in (key for key in changed if key != "resume_from_checkpoint"):
         logger.warning("%s was %r in this run and is %r now", key, kept.get(key), recipe.settings.get(key))
     if {"learning_rate", "lr_scheduler_type", "warmup_steps"} & set(changed):
-        logger.warning("learning rate and schedule go on as the checkpoint has them")
+        logger.warning("learning rate and schedule are those of the checkpoint")
 
 
 def _rows_a_step(settings: dict[str, Any], count: int | None) -> int | None:
@@ -246,4 +182,4 @@ def set_aside(output_dir: Path, resume_from: Path | None) -> None:
     for name in (run_dir.RUN_FILE, run_dir.RECIPE_FILE, run_dir.METRICS_FILE):
         if (output_dir / name).is_file():
             (shutil.copy if resume_from else shutil.move)(output_dir / name, folder / name)
-    logger.warning("the run goes on from step %d; what it held after that is now in %s (remove it to make room)", step, folder)
+    logger.warning("resuming from step %d; what the run held after that is now in %s (remove it to make room)", step, folder)

@@ -10,7 +10,7 @@ import hashlib
 import importlib.metadata
 import json
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -29,43 +29,11 @@ RECIPE_FILE = "recipe.yaml"
 METRICS_FILE = "metrics.jsonl"
 _RESUME = "resume_from_checkpoint"
 # Settings that make a run another experiment; a folder never mixes two.
-_IDENTITY = frozenset(
-    [
-        "model_name_or_path",
-        "dataset_name",
-        "dataset_config",
-        "dataset_mixture",
-        "response_format",
-        "reward_funcs",
-        "seed",
-        "teacher_model_name_or_path",
-    ]
-)
+_IDENTITY = "model_name_or_path dataset_name dataset_config dataset_mixture response_format reward_funcs seed teacher_model_name_or_path"
 # Settings that stored completions were made with. How they are judged and selected may change; that costs minutes.
-_GENERATED_BY = frozenset(
-    [
-        "model_name_or_path",
-        "model_revision",
-        "dtype",
-        "backend",
-        "dataset_name",
-        "dataset_config",
-        "dataset_mixture",
-        "response_format",
-        "system_prompt",
-        "prefill",
-        "chat_template",
-        "few_shot",
-        "prompt_template",
-        "seed",
-        "num_generations",
-        "max_completion_length",
-        "temperature",
-        "top_p",
-        "top_k",
-        "min_p",
-        "repetition_penalty",
-    ]
+_GENERATED_BY = (
+    "model_name_or_path model_revision dtype backend dataset_name dataset_config dataset_mixture response_format system_prompt prefill "
+    "chat_template few_shot prompt_template seed num_generations max_completion_length temperature top_p top_k min_p repetition_penalty"
 )
 _PACKAGES = ("r1-recipes", "torch", "trl", "transformers", "datasets", "accelerate", "peft", "math-verify", "vllm")
 
@@ -120,23 +88,24 @@ def check(recipe: Recipe, output_dir: Path) -> None:
         raise RecipeError(
             f"output_dir {output_dir} holds the {method} run of recipe {name!r}, not the {recipe.method} run of {recipe.name!r}; {remedy}"
         )
-    # As JSON keeps it: a tuple comes back as a list.
-    now = json.loads(json.dumps(identity))
-    changed = [key for key in dict.fromkeys([*before, *now]) if before.get(key) != now.get(key)]
-    if changed:
-        parts = ", ".join(f"{key} was {before.get(key)!r}, is {identity.get(key)!r}" for key in changed)
-        raise RecipeError(f"output_dir {output_dir} holds a run of {name!r} with other settings: {parts}; {remedy}")
+    now = json.loads(json.dumps(identity))  # as JSON keeps it: a tuple comes back as a list
+    _refuse_changes(
+        output_dir, f"a run of {name!r}", before, now, [key for key in {**before, **now} if before.get(key) != now.get(key)], remedy
+    )
     others = made_from_others(recipe, output_dir)
     if others and not recipe.script.smoke:
         raise RecipeError(f"output_dir {output_dir} was made before the run in {', '.join(others)} changed; {remedy}")
     if is_finished(output_dir) and method != "generate" and not recipe.script.smoke:
-        kept, changed = recorded_settings(output_dir), changed_settings(recipe, output_dir)
-        if changed and _RESUME not in changed and not wants_more(recipe, output_dir):
-            parts = ", ".join(f"{key} was {kept.get(key)!r}, is {recipe.settings.get(key)!r}" for key in changed)
-            raise RecipeError(
-                f"output_dir {output_dir} holds a finished run with other settings: {parts}; choose another folder (--output_dir …), or "
-                "raise max_steps or num_train_epochs to train this one further"
-            )
+        changed = changed_settings(recipe, output_dir)
+        if _RESUME not in changed and not wants_more(recipe, output_dir):
+            more = "choose another folder (--output_dir …), or raise max_steps or num_train_epochs to train this one further"
+            _refuse_changes(output_dir, "a finished run", recorded_settings(output_dir), recipe.settings, changed, more)
+
+
+def _refuse_changes(output_dir: Path, held: str, before: dict[str, Any], now: dict[str, Any], changed: Sequence[str], remedy: str) -> None:
+    if changed:
+        parts = ", ".join(f"{key} was {before.get(key)!r}, is {now.get(key)!r}" for key in changed)
+        raise RecipeError(f"output_dir {output_dir} holds {held} with other settings: {parts}; {remedy}")
 
 
 def wants_more(recipe: Recipe, folder: Path) -> bool:
@@ -155,9 +124,9 @@ def _identity(recipe: Recipe) -> dict[str, Any]:
     if recipe.script.smoke:
         return {"smoke": True}  # its model is another temporary one each time
     if recipe.method != "generate":
-        return {key: value for key in sorted(_IDENTITY) if (value := recipe.settings.get(key)) is not None}
+        return {key: value for key in _IDENTITY.split() if (value := recipe.settings.get(key)) is not None}
     # Resolved values: a default that is written out is still the default.
-    identity = {key: masked(value, key) for key in sorted(_GENERATED_BY) if (value := namespace_value(recipe, key)) is not None}
+    identity = {key: masked(value, key) for key in _GENERATED_BY.split() if (value := namespace_value(recipe, key)) is not None}
     stamp = weights_stamp(Path(recipe.model.model_name_or_path))
     return identity | ({"weights": stamp} if stamp else {})
 

@@ -1,9 +1,8 @@
 """Questions compared by their words: which occur in an evaluation set, and which were there before.
 
-Text is normalised first: Unicode NFKC, then case folding. A **word** is a run of letters, digits and the marks that belong to them;
-every character of a script that is written without spaces (Chinese, Japanese, Thai, Lao, Burmese, Khmer) is a word of its own. A
-**sign** is any other character but white space and ordinary punctuation: brackets and operators are signs, while commas, full stops,
-colons, quotation marks, ``$`` and ``\\`` are not. Of an n-gram only an 8-byte hash is kept.
+Text is normalised first: Unicode NFKC, then case folding. A **word** is a run of letters, digits and the marks that belong to them, or
+one character of a script that is written without spaces. A **sign** is any other character but white space and ordinary punctuation:
+brackets and operators are signs, while commas, full stops, colons, quotation marks, ``$`` and ``\\`` are not.
 """
 
 from __future__ import annotations
@@ -66,7 +65,7 @@ def _hash(sequence: Sequence[str]) -> int:
 
 
 def evaluation_questions(source: EvaluationSet, hub: str = "huggingface") -> list[str]:
-    """The questions of an evaluation set.
+    """Read the questions of an evaluation set.
 
     Raises:
         RecipeError: it cannot be read, has no such column, or the column holds no words.
@@ -93,9 +92,8 @@ def _text(value: Any) -> str:
 class Decontaminator:
     """Which questions share ``n`` words in a row with an evaluation set. Source: s1 (arXiv:2501.19393, section 2.1), with n = 8.
 
-    A question of fewer than ``n`` words is compared whole, signs included, with the questions of the same kind: ``3 + 4 = ?`` is
-    not ``3 * 4 = ?``. One without any word or sign is never found. Questions that a program writes from one sentence share that
-    sentence: against an evaluation set of the same sentence all of them are found.
+    A question of fewer than ``n`` words is compared whole, signs included, with other short ones. One without any word or sign is never
+    found. Questions that a program writes from one sentence share that sentence, so all of them are found.
     """
 
     def __init__(self, n: int) -> None:
@@ -126,9 +124,9 @@ class Deduplicator:
     """Which questions were there before. Each is compared with those that were kept, so the first of a kind stays.
 
     ``exact`` refuses a question that differs from a kept one in white space alone; ``near`` one whose n-grams of words and signs have
-    at least this Jaccard similarity with those of a kept one. Candidates come from MinHash with locality-sensitive hashing, which
-    misses no more than one in a thousand pairs at the threshold (from 0.06 up) and fewer above it; the exact similarity decides. A
-    question of fewer than ``n_grams`` words and signs is one n-gram; one without any is never a near duplicate.
+    at least this Jaccard similarity with those of a kept one. MinHash with locality-sensitive hashing finds the candidates (it misses
+    no more than one in a thousand pairs at the threshold, from 0.06 up); the exact similarity decides. A question of fewer than
+    ``n_grams`` words and signs is one n-gram; one without any is never a near duplicate.
 
     Raises:
         RecipeError: ``near`` is asked for, and its package is not installed.
@@ -137,7 +135,7 @@ class Deduplicator:
     def __init__(self, rules: Deduplicate) -> None:
         self._rules = rules
         self._texts: set[int] = set()
-        self._n_grams: list[array] = []
+        self._n_grams: list[array[int]] = []
         if rules.near is not None:
             try:
                 from datasketch import MinHash, MinHashLSH
@@ -152,23 +150,22 @@ class Deduplicator:
         key = _hash(question.split())
         if self._rules.exact and key in self._texts:
             return False
-        if self._rules.near is not None:
-            found = units(question)
-            n_grams = n_gram_hashes(found, self._rules.n_grams) or ({_hash(found)} if found else set())
-            if n_grams and not self._add_n_grams(n_grams):
-                return False
-        if self._rules.exact:
-            self._texts.add(key)
+        if self._rules.near is not None and not self._add_n_grams(units(question), self._rules.near):
+            return False
+        self._texts.add(key)
         return True
 
-    def _add_n_grams(self, n_grams: set[int]) -> bool:
+    def _add_n_grams(self, found: list[str], near: float) -> bool:
+        if not found:
+            return True
+        n_grams = n_gram_hashes(found, self._rules.n_grams) or {_hash(found)}
         sketch = self._empty.copy()
         sketch.update_batch(n_grams)
         for number in self._index.query(sketch):
             known = self._n_grams[number]
             shared = sum(n_gram in n_grams for n_gram in known)
             # A quotient is rounded to the number that a recipe's 0.55 is; 0.55 * 20 is above 11.
-            if shared / (len(n_grams) + len(known) - shared) >= self._rules.near:
+            if shared / (len(n_grams) + len(known) - shared) >= near:
                 return False
         self._index.insert(len(self._n_grams), sketch)
         self._n_grams.append(array("Q", n_grams))

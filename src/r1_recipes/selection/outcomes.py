@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 import functools
 from collections import Counter
 from collections.abc import Iterable
@@ -36,26 +35,46 @@ The cheapest come first: a judge reads only what everything before it would keep
 """
 
 
-@dataclass(frozen=True, slots=True)
-class Verdict:
-    """What became of one completion."""
+@dataclass(eq=False)
+class Candidate:
+    """One completion on its way through the rules."""
 
-    index: int  # of its record
+    record: dict[str, Any]
     sample: int  # its place among the record's completions, from 0
-    reason: str | None  # one of REASONS; None: kept
-    scores: dict[str, float | None]  # by reward, and "judge"; None if that one does not judge it. Empty for a failed row
+    fmt: ResponseFormat
+    scores: dict[str, float | None] = field(default_factory=dict)  # by reward, and "judge"; None: not judged. Empty for a failed row
+    correct: bool | None = None
+    readability: float = 0.0
+    reason: str | None = None  # one of REASONS; None: kept
+
+    def __post_init__(self) -> None:
+        completion = self.record["completions"][self.sample]
+        self.text: str = completion["text"]
+        self.tokens: int = completion["tokens"]
+        self.truncated: bool = completion["finish_reason"] == "length"
+
+    @functools.cached_property
+    def parsed(self) -> ParsedResponse:
+        return self.fmt.parse(self.text)
 
     @property
-    def kept(self) -> bool:
-        return self.reason is None
+    def rank(self) -> tuple[int, float, int, int]:
+        """Smaller is better: right before not judged before wrong."""
+        return ({True: 0, None: 1, False: 2}[self.correct], -self.readability, self.tokens, self.sample)
+
+    def verdict(self) -> dict[str, Any]:
+        """What ``verdicts.jsonl`` says of it."""
+        verdict = {"index": self.record["index"], "sample": self.sample, "reason": self.reason, "scores": self.scores}
+        return {**verdict, "kept": self.reason is None}
 
 
-@dataclass(frozen=True)
-class Outcome:
-    """One record's verdicts, and the rows that it gives the dataset."""
+def left(candidates: Iterable[Candidate]) -> list[Candidate]:
+    return [candidate for candidate in candidates if candidate.reason is None]
 
-    verdicts: list[Verdict]
-    rows: list[dict[str, Any]]
+
+def drop(candidates: Iterable[Candidate], reason: str) -> None:
+    for candidate in left(candidates):
+        candidate.reason = reason
 
 
 @dataclass
@@ -72,12 +91,12 @@ class YieldReport:
     unjudged: int = 0
     kept_prompts: int = 0
     kept_completions: int = 0
-    dropped: dict[str, int] = field(default_factory=dict)
-    dropped_prompts: dict[str, int] = field(default_factory=dict)
+    dropped: Counter[str] = field(default_factory=Counter)
+    dropped_prompts: Counter[str] = field(default_factory=Counter)
     first_index: dict[str, int] = field(default_factory=dict)
     tokens_generated: int = 0
     tokens_kept: int = 0
-    contaminated: dict[str, int] = field(default_factory=dict)
+    contaminated: Counter[str] = field(default_factory=Counter)
 
     def count(self, record: dict[str, Any], group: list[Candidate]) -> None:
         kept = left(group)
@@ -92,72 +111,26 @@ class YieldReport:
         if record["error"] is not None:
             reasons["failed row"] += 0  # counts as a prompt even without a completion
         for reason, number in reasons.items():
-            self.dropped[reason] = self.dropped.get(reason, 0) + number
-            self.dropped_prompts[reason] = self.dropped_prompts.get(reason, 0) + 1
+            self.dropped[reason] += number
+            self.dropped_prompts[reason] += 1
             self.first_index.setdefault(reason, record["index"])
-
-    def sort(self) -> None:
-        """Bring the reasons into the order of :data:`REASONS`."""
-        for name in ("dropped", "dropped_prompts", "first_index"):
-            counts = getattr(self, name)
-            setattr(self, name, {reason: counts[reason] for reason in REASONS if reason in counts})
 
     def table(self) -> str:
         """A Markdown table, and a line each for what it cannot show."""
-        lines = [
+        share = f" ({100 * self.kept_completions / self.completions:.1f} %)" if self.completions else ""
+        rows = [
             "| | completions | prompts | tokens | first row |",
             "|---|---:|---:|---:|---:|",
             f"| generated | {self.completions} | {self.prompts} | {self.tokens_generated} | |",
+            *(
+                f"| {reason} | {-self.dropped[reason]} | {self.dropped_prompts[reason]} | | {self.first_index[reason]} |"
+                for reason in REASONS
+                if reason in self.dropped
+            ),
+            f"| **kept** | {self.kept_completions}{share} | {self.kept_prompts} | {self.tokens_kept} | |",
         ]
-        lines += [
-            f"| {reason} | {-self.dropped[reason]} | {self.dropped_prompts[reason]} | | {self.first_index[reason]} |"
-            for reason in self.dropped
-        ]
-        share = f" ({100 * self.kept_completions / self.completions:.1f} %)" if self.completions else ""
-        lines.append(f"| **kept** | {self.kept_completions}{share} | {self.kept_prompts} | {self.tokens_kept} | |")
         if self.unjudged:
-            lines.append(f"\n{self.unjudged} completions could not be judged right or wrong.")
+            rows.append(f"\n{self.unjudged} completions could not be judged right or wrong.")
         if self.contaminated:
-            counts = ", ".join(f"{name} {count}" for name, count in self.contaminated.items())
-            lines.append(f"\nOverlap by evaluation set: {counts}.")
-        return "\n".join(lines)
-
-    def as_dict(self) -> dict[str, Any]:
-        return dataclasses.asdict(self)
-
-
-@dataclass(eq=False)
-class Candidate:
-    """One completion on its way through the rules."""
-
-    record: dict[str, Any]
-    sample: int
-    fmt: ResponseFormat
-    scores: dict[str, float | None] = field(default_factory=dict)
-    correct: bool | None = None
-    readability: float = 0.0
-    reason: str | None = None
-
-    def __post_init__(self) -> None:
-        completion = self.record["completions"][self.sample]
-        self.text: str = completion["text"]
-        self.tokens: int = completion["tokens"]
-        self.finish_reason: str | None = completion["finish_reason"]
-
-    @functools.cached_property
-    def parsed(self) -> ParsedResponse:
-        return self.fmt.parse(self.text)
-
-    @property
-    def rank(self) -> tuple:
-        """Smaller is better: right before not judged before wrong."""
-        return ({True: 0, None: 1, False: 2}[self.correct], -self.readability, self.tokens, self.sample)
-
-
-def left(candidates: Iterable[Candidate]) -> list[Candidate]:
-    return [candidate for candidate in candidates if candidate.reason is None]
-
-
-def drop(candidates: Iterable[Candidate], reason: str) -> None:
-    for candidate in left(candidates):
-        candidate.reason = reason
+            rows.append(f"\nOverlap by evaluation set: {', '.join(f'{name} {count}' for name, count in self.contaminated.items())}.")
+        return "\n".join(rows)

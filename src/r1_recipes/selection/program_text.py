@@ -33,13 +33,10 @@ _CODE_LINE = re.compile(
 
 
 def has_code(text: str) -> bool:
-    """Whether a text holds program text: a fenced block, or a line that can be nothing else.
+    """Whether a text holds program text: a fenced block, or a whole line that can be nothing else.
 
-    Precision comes before recall: assignments, comparisons, calls and anything that a formula or a sentence might be (``x = 3``,
-    ``f(x):``, ``for n in S:``, ``let x = 5;``, LaTeX with its commands and environments) are no sign of a program, so that code
-    without a telling line is missed. Telling are ``def f(…):``, ``class A(…):``, ``import x``, ``from x import y``, ``#include``,
-    ``print(…)`` and its like, ``for … in range(…):`` or ``in a.b:``, ``for (int i = 0; …)``, ``int main()``, ``function f() {``,
-    each a whole line. A fence counts, closed or not, unless it is marked as formulas or text (``math``, ``latex``, ``text``).
+    Precision comes before recall: what a formula or a sentence might be (``x = 3``, ``f(x):``, ``for n in S:``, LaTeX) does not count.
+    A fence counts, closed or not, unless it is marked as formulas or text (``math``, ``latex``, ``text``).
     """
     fence = ""
     for line in text.splitlines():

@@ -16,11 +16,11 @@ from typing import Any
 from r1_recipes.common.chat_client import PATIENCE
 from r1_recipes.common.errors import RecipeError, first_line
 from r1_recipes.prompts.formats import ResponseFormat
-from r1_recipes.rewards.judge import ScoreCache, fill
+from r1_recipes.rewards.judge import ScoreCache
 from r1_recipes.rewards.language import LanguageConsistencyReward
 from r1_recipes.rewards.text import RepetitionPenaltyReward
 from r1_recipes.selection.duplicates import Decontaminator, Deduplicator, evaluation_questions
-from r1_recipes.selection.outcomes import Candidate, Outcome, Verdict, YieldReport, drop, left
+from r1_recipes.selection.outcomes import Candidate, YieldReport, drop, left
 from r1_recipes.selection.program_text import has_code
 from r1_recipes.selection.rules import JudgeRule, KeepRules
 
@@ -30,23 +30,17 @@ logger = logging.getLogger(__name__)
 _CHUNK_COMPLETIONS = 2048
 _AGAIN = "What is not judged is not rejected: the selection is not finished, and the same command goes on with it"
 
+Record = dict[str, Any]
+
 
 def check_rules(
-    rules: KeepRules, rewards: Sequence[Callable], weights: Sequence[float] | None = None, *, hub: str = "huggingface"
+    rules: KeepRules, rewards: Sequence[Callable], *, hub: str = "huggingface"
 ) -> tuple[Decontaminator | None, Deduplicator | None]:
     """Find out before anything is generated what would fail after it; reads the evaluation sets (from ``hub``).
 
-    Of ``rewards`` the first says what is correct; ``weights`` are one each, 1 by default.
-
     Raises:
-        RecipeError: a rule needs a reward and there is none, weights and rewards do not agree, a reward needs token ids, an evaluation
-            set cannot be read, a package or the judge's address is missing.
+        RecipeError: a reward needs token ids, an evaluation set cannot be read, a package or the judge's address is missing.
     """
-    if not rewards and (rules.correct or rules.pass_rate is not None):
-        key = "correct" if rules.correct else "pass_rate"
-        raise RecipeError(f"keep: {key}: needs reward_funcs, whose first says what is correct (accuracy, say); found none")
-    if weights is not None and len(weights) != len(rewards):
-        raise RecipeError(f"reward_weights: {len(weights)} for {len(rewards)} reward_funcs; one each")
     for reward in rewards:
         if isinstance(reward, RepetitionPenaltyReward) and reward.repetition_unit == "token":
             raise RecipeError("repetition_unit: 'token' needs the token ids, which generation does not keep; 'auto' counts words")
@@ -65,11 +59,11 @@ def check_rules(
 
 
 class Selection:
-    """The outcomes of records, in their order; iterating goes through them once and holds some thousand completions at a time.
+    """Each record's candidates and dataset rows, in order; iterating goes through them once and holds some thousand at a time.
 
     Rewards are called as TRL calls them, with all completions of many prompts at once and, for ``completion_ids``, objects of the right
-    length that hold no real ids. The first says what is correct: 1 or more; the others, weighted, what "best" means. A value that is
-    not finite counts as ``None``. ``judged`` is the file that keeps the judge's scores.
+    length that hold no real ids. The first says what is correct: 1 or more; the others, weighted (1 by default), what "best" means. A
+    value that is not finite counts as ``None``. ``judged`` is the file that keeps the judge's scores.
 
     Raises:
         RecipeError: as :func:`check_rules`. While iterating: a reward refuses the columns or returns another number of values, or a
@@ -78,7 +72,7 @@ class Selection:
 
     def __init__(
         self,
-        records: Iterable[dict[str, Any]],
+        records: Iterable[Record],
         rules: KeepRules,
         fmt: ResponseFormat,
         rewards: Sequence[Callable],
@@ -88,46 +82,45 @@ class Selection:
         progress: bool = True,
         judged: Path | None = None,
     ) -> None:
-        self._overlap, self._duplicates = check_rules(rules, rewards, weights, hub=hub)
+        self._overlap, self._duplicates = check_rules(rules, rewards, hub=hub)
         self._records, self._rules, self._fmt, self._progress = records, rules, fmt, progress
         self._rewards = list(zip(rewards, weights or [1.0] * len(rewards), strict=True))
         self._cache = ScoreCache(judged)
         self.report = YieldReport()
 
-    def __iter__(self) -> Iterator[Outcome]:
+    def __iter__(self) -> Iterator[tuple[list[Candidate], list[dict[str, Any]]]]:
         from tqdm.auto import tqdm
 
         total = len(self._records) if isinstance(self._records, Sized) else None
-        with tqdm(desc="selecting", total=total, unit="prompt", disable=not self._progress) as bar:
-            for chunk in _chunks(self._records):
+        chunk: list[tuple[Record, list[Candidate]]] = []
+        waiting = 0
+        for record in tqdm(self._records, desc="selecting", total=total, unit="prompt", disable=not self._progress):
+            chunk.append((record, [Candidate(record, sample, self._fmt) for sample in range(len(record["completions"]))]))
+            waiting += len(record["completions"])
+            if waiting >= _CHUNK_COMPLETIONS:
                 yield from self._take(chunk)
-                bar.update(len(chunk))
-        self.report.sort()
+                chunk, waiting = [], 0
+        yield from self._take(chunk)
 
-    def _take(self, records: list[dict[str, Any]]) -> Iterator[Outcome]:
-        groups = [[Candidate(record, sample, self._fmt) for sample in range(len(record["completions"]))] for record in records]
-        sound = []
-        for record, group in zip(records, groups, strict=True):
+    def _take(self, chunk: list[tuple[Record, list[Candidate]]]) -> Iterator[tuple[list[Candidate], list[dict[str, Any]]]]:
+        for record, group in chunk:
             if record["error"] is not None:
                 drop(group, "failed row")
-            else:
-                sound += group
+        sound = left(candidate for _, group in chunk for candidate in group)
         self._score(sound)
-        self._filter(sound)
-        for record, group in zip(records, groups, strict=True):
-            _drop_equal_texts(group)
-            self._drop_by_prompt(record, group)
+        for candidate in sound:
+            candidate.reason = self._find_reason(candidate)
+        for record, group in chunk:
+            self._compare(record, group)
         if self._rules.judge:
             self._ask_judge(left(sound), self._rules.judge)
-        for record, group in zip(records, groups, strict=True):
+        for record, group in chunk:
             if self._rules.best_of is not None:
-                ranked = sorted(left(group), key=lambda candidate: candidate.rank)
-                drop(ranked[self._rules.best_of :], "not among the best")
+                drop(sorted(left(group), key=lambda candidate: candidate.rank)[self._rules.best_of :], "not among the best")
             if left(group) and self._duplicates and not self._duplicates.add(record["question"]):
                 drop(group, "duplicate question")
             self.report.count(record, group)
-            verdicts = [Verdict(record["index"], candidate.sample, candidate.reason, candidate.scores) for candidate in group]
-            yield Outcome(verdicts, self._rows(record, group))
+            yield group, self._rows(record, group)
 
     def _score(self, candidates: list[Candidate]) -> None:
         """Call every reward once with all candidates."""
@@ -142,49 +135,51 @@ class Selection:
                 else:
                     candidate.readability += weight * (score or 0.0)
 
-    def _filter(self, candidates: list[Candidate]) -> None:
-        filters = self._rules.filters
-        for candidate in candidates:
-            if filters.malformed and not candidate.parsed.well_formed:
-                candidate.reason = "malformed"
-            elif filters.truncated and candidate.finish_reason == "length":
-                candidate.reason = "truncated"
-            elif filters.overlong and candidate.tokens > filters.overlong.max_tokens:
-                candidate.reason = "overlong"
+    def _find_reason(self, candidate: Candidate) -> str | None:
+        """Why a completion is dropped, whatever the others of its prompt are."""
+        filters, columns = self._rules.filters, candidate.record["columns"]
+        if filters.malformed and not candidate.parsed.well_formed:
+            return "malformed"
+        if filters.truncated and candidate.truncated:
+            return "truncated"
+        if filters.overlong and candidate.tokens > filters.overlong.max_tokens:
+            return "overlong"
         if filters.repetitive:
-            penalty = RepetitionPenaltyReward(self._fmt, repetition_n_grams=filters.repetitive.n_grams)
-            asked = left(candidates)
-            for candidate, value in zip(asked, _call(penalty, "repetitive", asked), strict=True):
-                if -value > filters.repetitive.max_share:
-                    candidate.reason = "repetitive"
+            [penalty] = RepetitionPenaltyReward(self._fmt, repetition_n_grams=filters.repetitive.n_grams)([candidate.text])
+            if -(penalty or 0.0) > filters.repetitive.max_share:
+                return "repetitive"
         if filters.mixed_language:
-            consistency = LanguageConsistencyReward(self._fmt, language_consistency_target=filters.mixed_language.target)
-            asked = left(candidates)
-            for candidate, value in zip(asked, _call(consistency, "mixed_language", asked), strict=True):
-                if value is not None and value < filters.mixed_language.min_consistency:
-                    candidate.reason = "mixed_language"
-        for candidate in left(candidates):
-            if filters.code and has_code(candidate.parsed.reasoning or candidate.text):
-                candidate.reason = "code"
-            elif self._rules.correct and candidate.correct is False:
-                candidate.reason = "wrong"
+            reward = LanguageConsistencyReward(self._fmt, language_consistency_target=filters.mixed_language.target)
+            [share] = reward([candidate.text], prompts=[candidate.record["prompt"]], language=[columns.get("language")])
+            if share is not None and share < filters.mixed_language.min_consistency:
+                return "mixed_language"
+        if filters.code and has_code(candidate.parsed.reasoning or candidate.text):
+            return "code"
+        return "wrong" if self._rules.correct and candidate.correct is False else None
 
-    def _drop_by_prompt(self, record: dict[str, Any], group: list[Candidate]) -> None:
+    def _compare(self, record: Record, group: list[Candidate]) -> None:
+        """Drop equal texts, then all completions if their prompt is too easy, too hard or contaminated."""
+        seen = set()
+        for candidate in left(group):
+            if candidate.text in seen:
+                candidate.reason = "duplicate completion"
+            seen.add(candidate.text)
         if not left(group):
             return
         if self._rules.pass_rate is not None:
+            low, high = self._rules.pass_rate
             rate = _pass_rate(group)
-            if rate is None or not self._rules.pass_rate[0] <= rate <= self._rules.pass_rate[1]:
+            if rate is None or not low <= rate <= high:
                 drop(group, "pass rate")
                 return
-        for source in self._overlap.sources(record["question"]) if self._overlap else []:
-            self.report.contaminated[source] = self.report.contaminated.get(source, 0) + 1
+        sources = self._overlap.sources(record["question"]) if self._overlap else []
+        if sources:
+            self.report.contaminated.update(sources)
             drop(group, "contaminated")
 
     def _ask_judge(self, candidates: list[Candidate], rule: JudgeRule) -> None:
-        messages = [_message(candidate, rule.prompt) for candidate in candidates]
         try:
-            opinions = rule.judge.ask(messages, cache=self._cache, patience=max(PATIENCE, rule.max_concurrency))
+            opinions = rule.judge.ask([_slots(candidate) for candidate in candidates], self._cache, max(PATIENCE, rule.max_concurrency))
         except RecipeError as error:
             raise RecipeError(f"keep: judge: {error} {_AGAIN}") from error
         failed = [number for number, opinion in enumerate(opinions) if opinion.failed]
@@ -203,35 +198,21 @@ class Selection:
             elif opinion.score < rule.min_score:
                 candidate.reason = "judge"
 
-    def _rows(self, record: dict[str, Any], group: list[Candidate]) -> list[dict[str, Any]]:
+    def _rows(self, record: Record, group: list[Candidate]) -> list[dict[str, Any]]:
         """The dataset's rows, one per completion or one per prompt; a source column of one of our names gives way."""
         kept = left(group)
-        if not kept:
-            return []
         own = ("question", "response", "solution", "pass_rate", "tokens", "scores")
         columns = {name: value for name, value in record["columns"].items() if name not in own}
         question = {"question": record["question"]}
         rest = {"solution": record["columns"].get("solution"), **columns, "pass_rate": _pass_rate(group)}
         if self._rules.output == "prompts":
-            return [{**question, **rest}]
+            return [{**question, **rest}] if kept else []
         rows = []
         for candidate in kept:
             scores = json.dumps(candidate.scores, ensure_ascii=False)
             response = self._fmt.full_text(candidate.text)
             rows.append({**question, "response": response, **rest, "tokens": candidate.tokens, "scores": scores})
         return rows
-
-
-def _chunks(records: Iterable[dict[str, Any]]) -> Iterator[list[dict[str, Any]]]:
-    chunk, completions = [], 0
-    for record in records:
-        chunk.append(record)
-        completions += len(record["completions"])
-        if completions >= _CHUNK_COMPLETIONS:
-            yield chunk
-            chunk, completions = [], 0
-    if chunk:
-        yield chunk
 
 
 def _call(reward: Callable, name: str, candidates: list[Candidate]) -> Sequence[float | None]:
@@ -245,8 +226,7 @@ def _call(reward: Callable, name: str, candidates: list[Candidate]) -> Sequence[
         values = reward(
             prompts=[candidate.record["prompt"] for candidate in candidates],
             completions=[[{"role": "assistant", "content": candidate.text}] for candidate in candidates],
-            # Only lengths are looked at, and these cost nothing.
-            completion_ids=[range(candidate.tokens) for candidate in candidates],
+            completion_ids=[range(candidate.tokens) for candidate in candidates],  # only lengths are looked at
             trainer_state=None,
             log_extra=lambda column, values: None,
             log_metric=metrics.__setitem__,
@@ -264,25 +244,16 @@ def _call(reward: Callable, name: str, candidates: list[Candidate]) -> Sequence[
     return values
 
 
-def _message(candidate: Candidate, prompt: str) -> str:
-    """What the judge is asked about a completion, which it is shown as the assistant's whole turn."""
+def _slots(candidate: Candidate) -> dict[str, str]:
+    """What a judge's prompt may show of a completion, which is the assistant's whole turn."""
     completion = candidate.fmt.full_text(candidate.text)
-    slots = {
+    return {
         "question": candidate.record["question"],
         "solution": candidate.record["columns"].get("solution") or "",
         "reasoning": candidate.parsed.reasoning or completion,
         "answer": candidate.parsed.answer or "",
         "completion": completion,
     }
-    return fill(prompt, slots)
-
-
-def _drop_equal_texts(group: list[Candidate]) -> None:
-    seen = set()
-    for candidate in left(group):
-        if candidate.text in seen:
-            candidate.reason = "duplicate completion"
-        seen.add(candidate.text)
 
 
 def _pass_rate(group: list[Candidate]) -> float | None:

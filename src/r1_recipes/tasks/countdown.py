@@ -13,7 +13,7 @@ from __future__ import annotations
 import json
 import operator
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from enum import StrEnum
 from fractions import Fraction
 from functools import lru_cache
@@ -28,7 +28,7 @@ MAX_ANSWER_CHARS = 1000
 
 
 class Verdict(StrEnum):
-    """What :func:`check` says of an answer."""
+    """The result of :func:`check`."""
 
     RIGHT = "right"
     WRONG = "wrong"
@@ -48,30 +48,22 @@ class Puzzle(NamedTuple):
 
 
 def read_puzzle(numbers: Any, target: Any) -> Puzzle | None:
-    """The puzzle that two columns of a row hold; ``None`` where they hold none.
+    """Return the puzzle that two columns of a row hold, or ``None``: at least one whole number from 0, and a whole target.
 
-    Args:
-        numbers: a list of whole numbers from 0 (a float such as 7.0 is one), at least one.
-        target: a whole number.
+    A float such as 7.0 is a whole number.
     """
     if not isinstance(numbers, list | tuple) or not numbers:
         return None
-    whole = [_whole(number) for number in numbers]
-    goal = _whole(target)
-    if goal is None or None in whole or min(whole) < 0:
+    values = [*numbers, target]
+    if not all(isinstance(value, int | float) and not isinstance(value, bool) and value == value // 1 for value in values):
         return None
-    return Puzzle(tuple(whole), goal)
-
-
-def _whole(value: Any) -> int | None:
-    if isinstance(value, bool) or not isinstance(value, int | float) or value != value // 1:
-        return None
-    return int(value)
+    *whole, goal = map(int, values)
+    return None if min(whole) < 0 else Puzzle(tuple(whole), goal)
 
 
 @lru_cache(maxsize=4096)
 def scorer_puzzle(spec: str) -> Puzzle | None:
-    """The puzzle of a ``scorer`` column's JSON; ``None`` where that is another task's scorer, or none at all.
+    """Return the puzzle of a ``scorer`` column's JSON; ``None``: it is another task's scorer, or none at all.
 
     reasoning-gym's task ``countdown`` counts too: its own scorer hands the answer to sympy's ``parse_expr``, which runs it as Python.
 
@@ -82,26 +74,24 @@ def scorer_puzzle(spec: str) -> Puzzle | None:
         parsed = json.loads(spec)
     except (ValueError, RecursionError):
         return None
-    if not isinstance(parsed, dict):
-        return None
-    if "countdown" in parsed:
+    if isinstance(parsed, dict) and "countdown" in parsed:
         held = parsed["countdown"]
-    elif parsed.get("reasoning_gym") == "countdown":
+    elif isinstance(parsed, dict) and parsed.get("reasoning_gym") == "countdown":
         entry = parsed.get("entry")
         held = entry.get("metadata") if isinstance(entry, dict) else None
     else:
         return None
     puzzle = read_puzzle(held.get("numbers"), held.get("target")) if isinstance(held, dict) else None
     if puzzle is None:
-        raise ValueError(f'a Countdown scorer must be JSON {{"countdown": {{"numbers": […], "target": n}}}}, not {spec[:80]!r}')
+        raise ValueError(f'a Countdown scorer must be JSON {{"countdown": {{"numbers": […], "target": n}}}}, got {spec[:80]!r}')
     return puzzle
 
 
 @register_scorer("countdown")
 def score(spec: str, answer: str | None) -> bool:
-    """Whether the answer solves the puzzle of a ``scorer`` column."""
+    """Return whether the answer solves the puzzle of a ``scorer`` column."""
     puzzle = scorer_puzzle(spec)
-    return answer is not None and check(answer, puzzle.numbers, puzzle.target) is Verdict.RIGHT
+    return puzzle is not None and answer is not None and check(answer, puzzle.numbers, puzzle.target) is Verdict.RIGHT
 
 
 _DIGITS = frozenset("0123456789")
@@ -132,9 +122,9 @@ def check(answer: str, numbers: Sequence[int], target: int) -> Verdict:
         target: the puzzle's.
 
     Returns:
-        ``RIGHT``: every number of ``numbers`` occurs as often as it is given, no other does, and the exact value is ``target``, and so is
-        the value behind an equals sign. ``MALFORMED``: no such expression. ``WRONG``: everything else, a division by zero among it, and
-        any answer of more than :data:`MAX_ANSWER_CHARS` characters.
+        ``RIGHT``: the expression uses each number as often as it is given and no other, and its exact value, like the value behind an
+        equals sign, is ``target``. ``MALFORMED``: there is no such expression. ``WRONG``: everything else, such as a division by zero, or
+        an answer of more than :data:`MAX_ANSWER_CHARS` characters.
     """
     if len(answer) > MAX_ANSWER_CHARS:
         return Verdict.WRONG
@@ -151,7 +141,7 @@ def check(answer: str, numbers: Sequence[int], target: int) -> Verdict:
 
 
 def _unwrap(answer: str) -> tuple[str, str | None]:
-    """The expression in plain signs, and the number behind its equals sign: ``""``: there is none, ``None``: it is no number."""
+    """Return the expression in plain signs, and the number behind its equals sign (``""``: no equals sign, ``None``: no number)."""
     text = answer if answer.isascii() else answer.replace("。", ".").translate(_SIGNS)
     text = text.strip().removesuffix(".").rstrip()
     for _ in range(3):
@@ -163,15 +153,15 @@ def _unwrap(answer: str) -> tuple[str, str | None]:
         text = re.sub(r"\\(?:left|right)(?![A-Za-z])", "", text)
         for command, sign in _COMMANDS:
             text = text.replace(command, sign)
-    if "=" not in text:
+    expression, equals, value = text.partition("=")
+    if not equals:
         return text, ""
-    expression, _, value = text.partition("=")
     stated = _STATED.fullmatch(value)
     return expression, "".join(stated.groups()) if stated else None
 
 
 def _parse(text: str) -> list[int | str] | None:
-    """An expression as postfix: numbers, and signs after their operands; ``None`` where it is malformed. Dijkstra's shunting yard."""
+    """Return an expression as postfix (Dijkstra's shunting yard): numbers, and signs after their operands; ``None``: malformed."""
     postfix: list[int | str] = []
     pending: list[str] = []
     operand_next = True
@@ -212,39 +202,11 @@ def _divided(left: int | Fraction, right: int | Fraction) -> int | Fraction:
     return quotient.numerator if quotient.denominator == 1 else quotient
 
 
-_OPERATIONS = {"+": operator.add, "-": operator.sub, "*": operator.mul, "/": _divided}
+_OPERATIONS: dict[str, Callable[[Any, Any], int | Fraction]] = {"+": operator.add, "-": operator.sub, "*": operator.mul, "/": _divided}
 
 
-def _value(postfix: list[int | str]) -> int | Fraction | None:
-    """The exact value; ``None`` where something is divided by zero."""
-    values: list[int | Fraction] = []
-    for token in postfix:
-        if isinstance(token, int):
-            values.append(token)
-        elif token == "negated":
-            values[-1] = -values[-1]
-        else:
-            right = values.pop()
-            if token == "/" and not right:
-                return None
-            values[-1] = _OPERATIONS[token](values[-1], right)
-    return values[0]
-
-
-def steps(expression: str) -> list[str]:
-    """An expression worked out: one line an operation, innermost first, and at the end the whole with its value.
-
-    ``steps("(8 - 2) * 4")`` is ``["8 - 2 = 6", "6 * 4 = 24", "(8 - 2) * 4 = 24"]``. Negative numbers and fractions stand in brackets.
-
-    Raises:
-        ValueError: it is malformed or divides by zero.
-    """
-    text, _ = _unwrap(expression)
-    postfix = _parse(text)
-    value = None if postfix is None else _value(postfix)
-    if value is None:
-        raise ValueError(f"not an expression that can be worked out: {expression[:80]!r}")
-    lines: list[str] = []
+def _value(postfix: list[int | str], lines: list[str] | None = None) -> int | Fraction | None:
+    """Return the exact value, or ``None`` if something is divided by zero; append each operation to ``lines``."""
     values: list[int | Fraction] = []
     for token in postfix:
         if isinstance(token, int):
@@ -253,94 +215,122 @@ def steps(expression: str) -> list[str]:
             values[-1] = -values[-1]
         else:
             right, left = values.pop(), values.pop()
+            if token == "/" and not right:
+                return None
             values.append(_OPERATIONS[token](left, right))
-            lines.append(f"{_operand(left)} {token} {_operand(right)} = {values[-1]}")
-    whole = f"{' '.join(text.split())} = {value}"
-    if "".join(whole.split()) == "".join(" ".join(lines).split()):
-        return lines  # a single operation is the whole
-    return [*lines, whole]
-
-
-def search(numbers: Sequence[int], target: int) -> tuple[list[str], str] | None:
-    """A solution looked for: one line a try, in the order tried, wrong ones rejected.
-
-    Two numbers at a time are joined by +, -, * and /, the ones that stand first, first; a difference is taken the way round that is not
-    negative, a quotient only where it divides. Where that leaves a single number, the line says whether it is the target; else it says
-    what is left, and a try that leads nowhere is taken back without a word. For 3, 5 and the target 15: ``3 + 5 = 8, no``,
-    ``5 - 3 = 2, no``, ``3 * 5 = 15, yes``.
-
-    Returns:
-        The tries up to the one that makes the target, and the expression found; ``None`` where no such steps do. Two numbers take 4 lines
-        at most, three some 50.
-    """
-    lines: list[str] = []
-    found = _searched([(number, str(number), 3) for number in numbers], target, lines)
-    return None if found is None else (lines, found)
-
-
-def _searched(parts: list[tuple[int, str, int]], target: int, lines: list[str]) -> str | None:
-    """The expression found; the parts are those of :func:`draw`."""
-    for first, second in combinations(range(len(parts)), 2):
-        rest = [part for position, part in enumerate(parts) if position not in (first, second)]
-        here, there = parts[first], parts[second]
-        high, low = (here, there) if here[0] >= there[0] else (there, here)
-        tries = [(here, "+", there), (high, "-", low), (here, "*", there)]
-        if low[0] and high[0] % low[0] == 0:
-            tries.append((high, "/", low))
-        for left, sign, right in tries:
-            joined = _joined(left, sign, right)
-            line = f"{left[0]} {sign} {right[0]} = {joined[0]}, "
-            if rest:
-                lines.append(f"{line}left {', '.join(str(part[0]) for part in (joined, *rest))}")
-                found = _searched([joined, *rest], target, lines)
-            else:
-                lines.append(line + ("yes" if joined[0] == target else "no"))
-                found = joined[1] if joined[0] == target else None
-            if found is not None:
-                return found
-    return None
+            if lines is not None:
+                lines.append(f"{_operand(left)} {token} {_operand(right)} = {values[-1]}")
+    return values[0]
 
 
 def _operand(value: int | Fraction) -> str:
     return str(value) if value >= 0 and value.denominator == 1 else f"({value})"
 
 
-def draw(rng: Random, settings: Mapping[str, int]) -> tuple[Puzzle, str] | None:
-    """One try at a random puzzle: numbers are drawn, and joined two by two with random signs until one value is left.
+def steps(expression: str) -> list[str]:
+    """Work an expression out: one line an operation, innermost first, and at the end the whole with its value.
 
-    Every value on the way is a whole number from 1: a difference is taken the way round that is positive, a quotient only where it
+    ``steps("(8 - 2) * 4")`` is ``["8 - 2 = 6", "6 * 4 = 24", "(8 - 2) * 4 = 24"]``. Negative numbers and fractions stand in brackets.
+
+    Raises:
+        ValueError: it is malformed or divides by zero.
+    """
+    text, _ = _unwrap(expression)
+    postfix = _parse(text)
+    lines: list[str] = []
+    value = None if postfix is None else _value(postfix, lines)
+    if value is None:
+        raise ValueError(f"not an expression that can be worked out: {expression[:80]!r}")
+    whole = f"{' '.join(text.split())} = {value}"
+    if "".join(whole.split()) == "".join(" ".join(lines).split()):
+        return lines  # a single operation is the whole
+    return [*lines, whole]
+
+
+class _Part(NamedTuple):
+    """An expression on the way to a solution."""
+
+    value: int
+    text: str
+    binding: int = 3  # of its outermost sign; 3: a number
+
+
+def _joined(left: _Part, sign: str, right: _Part) -> _Part:
+    binding = _BINDING[sign]
+    first = left.text if left.binding >= binding else f"({left.text})"
+    # "7 - (3 - 2)" needs its brackets, "7 + (3 - 2)" does not.
+    bare = right.binding > binding or (right.binding == binding and sign in "+*")
+    second = right.text if bare else f"({right.text})"
+    return _Part(int(_OPERATIONS[sign](left.value, right.value)), f"{first} {sign} {second}", binding)
+
+
+def search(numbers: Sequence[int], target: int) -> tuple[list[str], str] | None:
+    """Look for a solution: one line a try, in the order tried, wrong ones rejected.
+
+    Two numbers at a time are joined by +, -, * and /, those in front first; a difference is taken the way round that is not
+    negative, a quotient only if it divides. When a single number is left, the line says whether it is the target; else it says
+    what is left. A try that leads nowhere is taken back without a line. For 3, 5 and the target 15: ``3 + 5 = 8, no``,
+    ``5 - 3 = 2, no``, ``3 * 5 = 15, yes``.
+
+    Returns:
+        The tries up to the one that makes the target, and the expression found; ``None`` if no such steps do. Two numbers take 4 lines
+        at most, three some 50.
+    """
+    lines: list[str] = []
+    found = _searched([_Part(number, str(number)) for number in numbers], target, lines)
+    return None if found is None else (lines, found)
+
+
+def _searched(parts: list[_Part], target: int, lines: list[str]) -> str | None:
+    for first, second in combinations(parts, 2):
+        rest = [part for part in parts if part is not first and part is not second]
+        high, low = (first, second) if first.value >= second.value else (second, first)
+        tries = [(first, "+", second), (high, "-", low), (first, "*", second)]
+        if low.value and high.value % low.value == 0:
+            tries.append((high, "/", low))
+        for left, sign, right in tries:
+            joined = _joined(left, sign, right)
+            line = f"{left.value} {sign} {right.value} = {joined.value}, "
+            if rest:
+                lines.append(f"{line}left {', '.join(str(part.value) for part in (joined, *rest))}")
+                found = _searched([joined, *rest], target, lines)
+            else:
+                lines.append(line + ("yes" if joined.value == target else "no"))
+                found = joined.text if joined.value == target else None
+            if found is not None:
+                return found
+    return None
+
+
+def draw(rng: Random, settings: Mapping[str, int]) -> tuple[Puzzle, str] | None:
+    """Try once to make a random puzzle: draw numbers, and join them two by two with random signs until one value is left.
+
+    Every value on the way is a whole number from 1: a difference is taken the way round that is positive, a quotient only if it
     divides. So every puzzle has a solution in whole positive steps.
 
     Args:
-        rng: random numbers.
         settings: ``min_numbers``, ``max_numbers``: how many; ``min_value``, ``max_value``: their range, from 1; ``min_target``,
             ``max_target``.
 
     Returns:
-        The puzzle and a solution; ``None`` where the value is no target.
+        The puzzle and a solution; ``None`` if the value is no target.
     """
     count = rng.randint(settings["min_numbers"], settings["max_numbers"])
     numbers = tuple(rng.randint(settings["min_value"], settings["max_value"]) for _ in range(count))
-    # Each part: value, text, and how tightly its outermost sign binds (a number: as tightly as can be).
-    parts = [(number, str(number), 3) for number in numbers]
+    parts = [_Part(number, str(number)) for number in numbers]
     while len(parts) > 1:
         left, right = (parts.pop(rng.randrange(len(parts))) for _ in range(2))
-        if left[0] < right[0]:
+        if left.value < right.value:
             left, right = right, left
-        signs = ["+", "*"] + ["-"] * (left[0] > right[0]) + ["/"] * (left[0] % right[0] == 0)
+        signs = ["+", "*"]
+        if left.value > right.value:
+            signs.append("-")
+        if left.value % right.value == 0:
+            signs.append("/")
         sign = rng.choice(signs)
         if sign in "+*" and rng.random() < 0.5:
             left, right = right, left
         parts.append(_joined(left, sign, right))
-    value, expression, _ = parts[0]
-    if not settings["min_target"] <= value <= settings["max_target"]:
+    if not settings["min_target"] <= parts[0].value <= settings["max_target"]:
         return None
-    return Puzzle(numbers, value), expression
-
-
-def _joined(left: tuple[int, str, int], sign: str, right: tuple[int, str, int]) -> tuple[int, str, int]:
-    binding = _BINDING[sign]
-    first = left[1] if left[2] >= binding else f"({left[1]})"
-    # "7 - (3 - 2)" needs its brackets, "7 + (3 - 2)" does not.
-    second = right[1] if right[2] > binding or (right[2] == binding and sign in "+*") else f"({right[1]})"
-    return _OPERATIONS[sign](left[0], right[0]), f"{first} {sign} {second}", binding
+    return Puzzle(numbers, parts[0].value), parts[0].text

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from r1_recipes.common.errors import RecipeError, first_line, install_hint, unknown_name
 from r1_recipes.tasks.countdown import draw as draw_puzzle
-from r1_recipes.verification.gym import check_task
+from r1_recipes.verification.scorers import check_task
 
 if TYPE_CHECKING:
     from datasets import Dataset

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import logging
-from typing import TYPE_CHECKING, Any
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 from r1_recipes.common.errors import RecipeError
-from r1_recipes.data.load import drop_overlap, load_dataset
+from r1_recipes.data.load import LoadReport, drop_overlap, load_dataset
 from r1_recipes.models.smoke import example_rows
 from r1_recipes.prompts.formats import ResponseFormat
 from r1_recipes.recipe.load import Recipe
@@ -14,32 +15,43 @@ from r1_recipes.training.checks import check_steps
 
 if TYPE_CHECKING:
     from datasets import Dataset
+    from transformers import PreTrainedTokenizerBase
 
 logger = logging.getLogger(__name__)
 
 
-def load_splits(recipe: Recipe, fmt: ResponseFormat, tokenizer: Any) -> tuple[Dataset, Dataset | None]:
-    """Return training and evaluation rows, disjoint by question; no evaluation rows if ``eval_strategy`` is "no".
+@dataclass
+class Splits:
+    """A run's rows, disjoint by question, and what became of those that were read."""
+
+    train: Dataset
+    train_report: LoadReport
+    test: Dataset | None = None
+    test_report: LoadReport | None = None
+    overlap: int = 0  # training rows that ask what the test split asks, left out of ``train``
+
+
+def load_splits(recipe: Recipe, fmt: ResponseFormat, tokenizer: PreTrainedTokenizerBase | None) -> Splits:
+    """Return training and evaluation rows; no evaluation rows if ``eval_strategy`` is "no".
 
     Raises:
         RecipeError: the data cannot be read, or are too few to train one step.
     """
     if recipe.script.smoke:
         rows = example_rows(recipe.script, recipe.method)
-        return load_dataset(recipe.script, fmt, recipe.method, tokenizer=tokenizer, rows=rows)[0], None
-    train, report = load_dataset(recipe.script, fmt, recipe.method, split="train", tokenizer=tokenizer)
-    logger.info("train: %s", report)
-    test = None
+        return Splits(*load_dataset(recipe.script, fmt, recipe.method, tokenizer=tokenizer, rows=rows))
+    splits = Splits(*load_dataset(recipe.script, fmt, recipe.method, split="train", tokenizer=tokenizer))
+    logger.info("train: %s", splits.train_report)
     if recipe.training.eval_strategy != "no":
-        test, report = load_dataset(recipe.script, fmt, recipe.method, split="test", tokenizer=tokenizer)
-        logger.info("test: %s", report)
-        train, dropped = drop_overlap(train, test)
-        if not len(train):
+        splits.test, splits.test_report = load_dataset(recipe.script, fmt, recipe.method, split="test", tokenizer=tokenizer)
+        logger.info("test: %s", splits.test_report)
+        splits.train, splits.overlap = drop_overlap(splits.train, splits.test)
+        if not len(splits.train):
             raise RecipeError(
                 f"{recipe.path}: dataset_test_split: the test split asks everything that the training split asks, so no row is left to "
                 "train on. Fix: dataset_train_split: 'train[:-128]' and dataset_test_split: 'train[-128:]', or eval_strategy: 'no'"
             )
-        if dropped:
-            logger.warning("%d training rows ask what the test split asks; they are left out", dropped)
-    check_steps(recipe, len(train))
-    return train, test
+        if splits.overlap:
+            logger.warning("%d training rows ask what the test split asks; they are left out", splits.overlap)
+    check_steps(recipe, len(splits.train))
+    return splits

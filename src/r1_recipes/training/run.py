@@ -17,13 +17,12 @@ from r1_recipes.recipe.load import Recipe
 from r1_recipes.report import page
 from r1_recipes.runs.run_dir import Run
 from r1_recipes.training import weights
-from r1_recipes.training.rows import load_splits
+from r1_recipes.training.rows import Splits, load_splits
 from r1_recipes.training.save import save
 from r1_recipes.training.start import start
 from r1_recipes.training.stopping import stop_on_signal
 
 if TYPE_CHECKING:
-    from datasets import Dataset
     from transformers import PreTrainedTokenizerBase, Trainer
 
 logger = logging.getLogger(__name__)
@@ -45,9 +44,9 @@ def run_recipe(argv: Sequence[str] | None, method: str, build_trainer: BuildTrai
     with reported_errors():
         run = start(argv, method)
         tokenizer, fmt = load_tokenizer(run.recipe)
-        train_rows, test_rows = load_splits(run.recipe, fmt, tokenizer)
-        system_prompt = asked_with(fmt, train_rows)
-        trainer = build_trainer(run.recipe, fmt, tokenizer, trainer_arguments(run, tokenizer, train_rows, test_rows, system_prompt))
+        rows = load_splits(run.recipe, fmt, tokenizer)
+        system_prompt = asked_with(fmt, rows.train)
+        trainer = build_trainer(run.recipe, fmt, tokenizer, trainer_arguments(run, tokenizer, rows, system_prompt))
         weights.prepare(run.recipe, trainer)
         try:
             train(run, trainer)
@@ -58,18 +57,16 @@ def run_recipe(argv: Sequence[str] | None, method: str, build_trainer: BuildTrai
         processes.destroy_process_group_at_exit()
 
 
-def trainer_arguments(
-    run: Run, tokenizer: PreTrainedTokenizerBase, train_rows: Dataset, test_rows: Dataset | None, system_prompt: str
-) -> dict[str, Any]:
+def trainer_arguments(run: Run, tokenizer: PreTrainedTokenizerBase, rows: Splits, system_prompt: str) -> dict[str, Any]:
     """Return the keyword arguments that all TRL trainers take."""
     from r1_recipes.training.callbacks import callbacks  # heavy
 
-    pictures = "image" in train_rows.column_names
+    pictures = "image" in rows.train.column_names
     return {
         **weights.model_arguments(run.recipe),
         "args": run.recipe.training,
-        "train_dataset": train_rows,
-        "eval_dataset": test_rows,
+        "train_dataset": rows.train,
+        "eval_dataset": rows.test,
         "processing_class": load_processor(run.recipe, tokenizer) if pictures else tokenizer,
         "callbacks": callbacks(run, system_prompt),
     }

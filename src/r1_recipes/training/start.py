@@ -115,6 +115,6 @@ def usage(method: str) -> str:
             f"usage: python -m r1_recipes.{method} recipes/NAME.yaml [--key value ...]",
             "",
             f"Keys are those of {' and '.join(theirs)}, the parameters of the rewards (docs/recipes.md), and:",
-            *(f"  --{f.name:<22}{f.metadata['help']}" for f in ours),
+            *(f"  --{f.name:<28} {f.metadata['help']}" for f in ours),
         ]
     )

@@ -1,4 +1,4 @@
-"""TRL's trainers with what recipes add. Every private name of TRL that we use is here; tests/training/test_trainer.py pins them.
+"""TRL's GRPO trainer with what recipes add. Every private name of TRL that we use is here; tests/training/test_trainer.py pins them.
 
 Heavy: imports TRL, and so torch.
 """
@@ -14,34 +14,8 @@ from typing import Any
 
 import torch
 from transformers import TrainerCallback, TrainerControl, TrainerState, TrainingArguments
-from transformers.integrations import TensorBoardCallback
-from trl import DistillationTrainer, GRPOTrainer
+from trl import GRPOTrainer
 from trl.trainer.utils import RepeatSampler
-
-from r1_recipes.training.trackers import completions_text
-
-
-def _show_completions(trainer: GRPOTrainer | DistillationTrainer, logs: dict[str, float]) -> None:
-    """Write some completions to TensorBoard, as ``train/completions`` and ``eval/completions``.
-
-    With ``log_completions`` TRL hands W&B and Trackio a table of all of them, and TensorBoard nothing.
-    """
-    # The summary at the end of training is neither, and would repeat the last step's completions.
-    kind = "train" if "loss" in logs else "eval" if any(key.startswith("eval_") for key in logs) else None
-    board = next((one for one in trainer.callback_handler.callbacks if isinstance(one, TensorBoardCallback)), None)
-    if kind and board and board.tb_writer and trainer.args.log_completions and trainer._logs["completion"]:
-        weights = getattr(trainer, "reward_weights", None)
-        text = completions_text(trainer._logs, None if weights is None else weights.tolist())
-        board.tb_writer.add_text(f"{kind}/completions", text, trainer.state.global_step)
-
-
-class RecipeDistillationTrainer(DistillationTrainer):
-    """TRL's on-policy distillation trainer, with completions on TensorBoard."""
-
-    def log(self, logs: dict[str, float], start_time: float | None = None) -> None:
-        """As TRL's; then show completions."""
-        super().log(logs, start_time)
-        _show_completions(self, logs)
 
 
 class RecipeGRPOTrainer(GRPOTrainer):
@@ -52,6 +26,8 @@ class RecipeGRPOTrainer(GRPOTrainer):
         eval_max_completion_length: tokens, likewise.
         **arguments: TRL's own.
     """
+
+    _logs: dict[str, Any]
 
     def __init__(self, *, eval_temperature: float | None = None, eval_max_completion_length: int | None = None, **arguments: Any) -> None:
         super().__init__(**arguments)
@@ -88,7 +64,6 @@ class RecipeGRPOTrainer(GRPOTrainer):
             self._seconds = dict.fromkeys(self._seconds, 0.0)
             self._logged_step = self.state.global_step
         super().log(logs, start_time)
-        _show_completions(self, logs)
 
     def _log_completion_extra(self, column: str, values: Sequence[Any]) -> None:
         # TRL would append a second reward's values for the same column as further rows.
@@ -159,7 +134,7 @@ class RowOrder(TrainerCallback):
         train_dataloader: Any = None,
         **kwargs: Any,
     ) -> None:
-        batches = getattr(train_dataloader, "batch_sampler", None)
+        batches: Any = getattr(train_dataloader, "batch_sampler", None)
         while hasattr(batches, "batch_sampler"):  # accelerate wraps it, once for each kind of sharding
             batches = batches.batch_sampler
         sampler = getattr(batches, "sampler", None)

@@ -13,24 +13,24 @@ from __future__ import annotations
 
 import atexit
 import contextlib
-import hashlib
-import json
+import itertools
 import os
 import threading
 import time
-from collections.abc import Hashable, Iterator, Sequence
-from typing import Any
+from collections.abc import Iterator, Sequence
 
-from r1_recipes.verification import gym  # noqa: F401 (registers its scorer)
 from r1_recipes.verification.numbers import read_value
-from r1_recipes.verification.pool import STATS, Pool, VerificationStats
+from r1_recipes.verification.pool import STATS, Pool, Task, VerificationStats
 from r1_recipes.verification.reading import MAX_ANSWER_CHARS, Gold, final_answer, read_answer, read_gold
 from r1_recipes.verification.scorers import Compare, Run, register_scorer, scorer_of
 
-__all__ = ["STATS", "VerificationStats", "close", "final_answer", "grade", "register_scorer", "score", "start"]
+__all__ = ["STATS", "VerificationStats", "close", "final_answer", "grade", "register_scorer", "score"]
 
 CACHE_SIZE = 16_384
 """Verdicts remembered: several steps' worth of completions, a few MB."""
+
+Pair = tuple[str, str | None]
+"""A gold, or a scorer column, and an answer."""
 
 
 def grade(golds: Sequence[str | None], answers: Sequence[str | None], *, whole_text: bool = False) -> list[bool | None]:
@@ -53,39 +53,34 @@ def grade(golds: Sequence[str | None], answers: Sequence[str | None], *, whole_t
     """
     if len(golds) != len(answers):
         raise ValueError(f"grade() got {len(golds)} golds for {len(answers)} answers")
-    verdicts: list[bool | None] = [None] * len(golds)
-    rows: dict[tuple[str, str | None], list[int]] = {}
+    rows: dict[Pair, list[int]] = {}
     for index, (gold, answer) in enumerate(zip(golds, answers, strict=True)):
         if gold is not None:
             rows.setdefault((gold, final_answer(answer) if whole_text and answer is not None else answer), []).append(index)
     with _judging():
-        tasks: dict[tuple[str, str | None], list] = {}
-        for pair, indices in rows.items():
-            STATS.cache_hits += len(indices) - 1
-            if pair in _pairs:
-                STATS.cache_hits += 1
-                verdict = _pairs[pair]
-            else:
-                gold = read_gold(pair[0])
-                if gold is None:
-                    continue
-                sides = None if pair[1] is None else read_answer(pair[1], gold)
-                verdict = _settle(gold, sides)
-                if verdict is None:
-                    tasks[pair] = ["r1_recipes.verification.worker:judge", gold.text, sides]
-                    continue
-                _remember_pair(pair, verdict)
-            for index in indices:
-                verdicts[index] = verdict
-        for pair, verdict in _ask(tasks).items():
-            _remember_pair(pair, verdict)
-            for index in rows[pair]:
-                verdicts[index] = verdict
-    return verdicts
+        verdicts = {pair: _verdicts[pair] for pair in rows if pair in _verdicts}
+        STATS.cache_hits += sum(map(len, rows.values())) - len(rows) + len(verdicts)
+        tasks: dict[Pair, Task] = {}
+        for pair in [pair for pair in rows if pair not in verdicts]:
+            read = read_gold(pair[0])
+            if read is None:
+                verdicts[pair] = None
+                continue
+            sides = None if pair[1] is None else read_answer(pair[1], read)
+            verdicts[pair] = settle(read, sides)
+            if verdicts[pair] is None:
+                tasks[pair] = ("r1_recipes.verification.worker:judge", read.text, sides and tuple(sides))
+        verdicts.update(zip(tasks, _ask(list(tasks.values())), strict=True))
+        _remember(verdicts)
+    found: list[bool | None] = [None] * len(golds)
+    for pair, indices in rows.items():
+        for index in indices:
+            found[index] = verdicts[pair]
+    return found
 
 
-def _settle(gold: Gold, sides: list[str] | None) -> bool | None:
-    """The verdict where it needs no parser; ``None``: ask a worker."""
+def settle(gold: Gold, sides: list[str] | None) -> bool | None:
+    """Return the verdict if it needs no parser; ``None``: ask a worker."""
     if gold.words is not None:
         return sides == [gold.words]
     if gold.value is None:
@@ -116,28 +111,17 @@ def score(scorers: Sequence[str], answers: Sequence[str | None]) -> list[bool]:
     """
     if len(scorers) != len(answers):
         raise ValueError(f"score() got {len(scorers)} scorers for {len(answers)} answers")
-    verdicts = [False] * len(scorers)
-    compared: dict[int, str] = {}
-    tasks: dict[int, list] = {}
     with _judging():
-        for index, (spec, answer) in enumerate(zip(scorers, answers, strict=True)):
-            verdict = scorer_of(spec)(spec, answer)
-            if isinstance(verdict, Compare):
-                compared[index] = verdict.gold
-            elif isinstance(verdict, Run):
-                tasks[index] = [verdict.function, *verdict.arguments]
-            else:
-                verdicts[index] = verdict
-        graded = grade(list(compared.values()), [answers[index] for index in compared])
-        for index, verdict in [*zip(compared, graded, strict=True), *_ask(tasks).items()]:
-            verdicts[index] = bool(verdict)
-    return verdicts
+        judged = [scorer_of(spec)(spec, answer) for spec, answer in zip(scorers, answers, strict=True)]
+        ran = iter(_ask([verdict for verdict in judged if isinstance(verdict, Run)]))
+    compared = [(verdict.gold, answer) for verdict, answer in zip(judged, answers, strict=True) if isinstance(verdict, Compare)]
+    graded = iter(grade([gold for gold, _ in compared], [answer for _, answer in compared]))
+    return [bool(next(ran) if isinstance(v, Run) else next(graded) if isinstance(v, Compare) else v) for v in judged]
 
 
-_lock = threading.RLock()
+_lock = threading.Lock()
 _pool: Pool | None = None
-_pairs: dict[tuple[str, str | None], bool | None] = {}  # by gold and answer as they stand
-_verdicts: dict[bytes, bool | None] = {}  # by what a worker was asked, which several spellings share
+_verdicts: dict[Pair, bool | None] = {}
 
 
 @contextlib.contextmanager
@@ -151,43 +135,27 @@ def _judging() -> Iterator[None]:
             STATS.seconds += time.perf_counter() - started
 
 
-def _ask(tasks: dict[Any, list]) -> dict[Any, bool | None]:
-    """Verdicts of these tasks, each distinct one computed once in this process."""
+def _ask(tasks: Sequence[Task]) -> list[bool | None]:
+    """Have the workers judge these tasks, each distinct one once."""
     global _pool
     if not tasks:
-        return {}
-    digests = {key: hashlib.blake2b(json.dumps(task).encode(), digest_size=16).digest() for key, task in tasks.items()}
-    known = {digest: _verdicts[digest] for digest in digests.values() if digest in _verdicts}
-    unknown = {digest: tasks[key] for key, digest in digests.items() if digest not in known}
-    STATS.cache_hits += len(tasks) - len(unknown)
-    if unknown:
-        _pool = _pool or Pool()
-        # Those of one gold side by side: a worker reads a gold once.
-        order = sorted(unknown, key=lambda digest: unknown[digest][1])
-        for digest, reply in zip(order, _pool.run([unknown[digest] for digest in order]), strict=True):
-            if isinstance(reply, str):
-                raise (RuntimeError if reply.startswith("ModuleNotFoundError") else ValueError)(reply)
-            known[digest] = reply
-            _remember(_verdicts, digest, reply)
-    return {key: known[digest] for key, digest in digests.items()}
+        return []
+    _pool = _pool or Pool()
+    distinct = sorted(set(tasks), key=lambda task: task[1])  # Those of one gold side by side: a worker reads a gold once.
+    STATS.cache_hits += len(tasks) - len(distinct)
+    verdicts: dict[Task, bool | None] = {}
+    for task, reply in zip(distinct, _pool.run(distinct), strict=True):
+        if isinstance(reply, str):
+            raise (RuntimeError if reply.startswith("ModuleNotFoundError") else ValueError)(reply)
+        verdicts[task] = reply
+    return [verdicts[task] for task in tasks]
 
 
-def _remember_pair(pair: tuple[str, str | None], verdict: bool | None) -> None:
-    if len(pair[1] or "") <= MAX_ANSWER_CHARS:  # A longer one is refused as fast as it is looked up.
-        _remember(_pairs, pair, verdict)
-
-
-def _remember(cache: dict, key: Hashable, verdict: bool | None) -> None:
-    cache[key] = verdict
-    if len(cache) > CACHE_SIZE:
-        del cache[next(iter(cache))]
-
-
-def start() -> None:
-    """Begin to start the workers, and return at once: their second of importing then passes beside whatever comes next."""
-    global _pool
-    with _lock:
-        _pool = _pool or Pool()
+def _remember(verdicts: dict[Pair, bool | None]) -> None:
+    # A longer answer is refused as fast as it is looked up.
+    _verdicts.update({pair: verdict for pair, verdict in verdicts.items() if len(pair[1] or "") <= MAX_ANSWER_CHARS})
+    for pair in list(itertools.islice(_verdicts, max(0, len(_verdicts) - CACHE_SIZE))):
+        del _verdicts[pair]
 
 
 def close() -> None:
@@ -201,7 +169,7 @@ def close() -> None:
 def _forget_parents_pool() -> None:
     # After a fork the pipes belong to the parent: two processes reading one would take each other's replies.
     global _lock, _pool
-    _lock, _pool = threading.RLock(), None
+    _lock, _pool = threading.Lock(), None
 
 
 atexit.register(close)

@@ -5,10 +5,8 @@ from __future__ import annotations
 import functools
 import json
 import sys
-from typing import Any
 
 from r1_recipes.common.errors import install_hint
-from r1_recipes.verification.gym import SCORED
 
 try:
     import reasoning_gym
@@ -16,6 +14,7 @@ except ModuleNotFoundError as error:
     raise ModuleNotFoundError(f"{error}; the column 'scorer' needs it: {install_hint('demo')}") from error
 
 _RUNS_TEXT = frozenset(("compile", "exec", "import", "open", "os.system", "pickle.find_class", "subprocess.Popen"))
+_scorer = functools.cache(reasoning_gym.get_score_answer_fn)
 _scoring = False
 
 
@@ -42,10 +41,3 @@ def score(spec: str, answer: str) -> bool | str:
         return False
     finally:
         _scoring = False
-
-
-@functools.cache
-def _scorer(task: str) -> Any:
-    if task not in SCORED:
-        raise ValueError(f"{task!r} is not one that was checked")
-    return reasoning_gym.get_score_answer_fn(task)

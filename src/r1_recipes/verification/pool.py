@@ -1,8 +1,8 @@
 """The trainer's side of the workers: hand tasks out, replace workers that die, keep a batch within its budget of time.
 
 A batch is judged in two passes. In the first, every task has ``QUICK_SECONDS`` of its worker's processor time, a hundred times what an
-ordinary one takes. The kernel ends a worker that needs more; the task is put aside, and the tasks behind it go to another worker. In the
-second pass, what is left of the batch's budget is shared out among the tasks put aside. So eight answers that hang cost what one does.
+ordinary one takes. The kernel ends a worker that needs more, and another worker takes the tasks behind. In the second pass, the tasks that
+lost their worker share what is left of the batch's budget. So eight answers that hang cost what one does.
 """
 
 from __future__ import annotations
@@ -10,18 +10,18 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 import json
+import math
 import os
 import signal
 import subprocess
 import sys
 from collections import deque
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, field
 from multiprocessing import Pipe
 from multiprocessing.connection import Connection, wait
 from multiprocessing.reduction import send_handle
 from pathlib import Path
-from typing import Any
 
 TASK_SECONDS = 5.0
 """Limit of one task in its worker's processor time, so that a busy machine makes no honest answer late. Times the number of workers, the
@@ -31,7 +31,7 @@ QUICK_SECONDS = 0.5
 """Limit in the first pass."""
 
 HURRIED_SECONDS = 0.05
-"""Limit in the first pass once half of the budget is spent; ordinary tasks take a tenth of it."""
+"""Limit in the first pass once half of the budget is spent, and least limit in the second; ordinary tasks take a tenth of it."""
 
 BUSY_FACTOR = 10.0
 """Wall-clock limit of one task, in units of its limit: ends a worker that sleeps or is starved."""
@@ -46,27 +46,24 @@ KEPT_ENVIRONMENT = ("PATH", "LD_LIBRARY_PATH", "DYLD_LIBRARY_PATH", "PYTHONHOME"
 """Variables passed to the processes that read hostile texts; no key and no token is one."""
 
 MAX_WORKERS = 8
-WINDOW, _LOW = 32, 2
-"""Tasks that a worker may have waiting, and how few before it is given more, so that it never waits for the trainer."""
+WINDOW, REFILL = 32, 3
+"""Tasks handed to a worker at once, and below how many it is given more, so that it never waits for the trainer."""
+
+Task = tuple[str, str, *tuple[object, ...]]
+"""``("module:function", *arguments)``: JSON values, the first of them what the tasks of one gold share."""
+
+Reply = bool | str | None
+"""What the function returned; a text says that it cannot be asked."""
 
 
 @dataclass
 class VerificationStats:
-    """What verification has cost this process so far; every field only grows.
+    """Count what verification has cost this process; every field only grows."""
 
-    Attributes:
-        comparisons: verdicts asked of a worker.
-        cache_hits: verdicts that were already known, or were shared within a batch.
-        timeouts: comparisons that ran out of time or memory, or took their worker down; each counts as a wrong answer.
-        restarts: workers started in place of one that was killed or died.
-        seconds: wall-clock time inside ``grade`` and ``score``, worker start-up included.
-    """
-
-    comparisons: int = 0
-    cache_hits: int = 0
-    timeouts: int = 0
-    restarts: int = 0
-    seconds: float = 0.0
+    comparisons: int = 0  # asked of a worker
+    cache_hits: int = 0  # verdicts that were already known, or were shared within a batch
+    timeouts: int = 0  # comparisons that ran out of time or memory, or took their worker down; each counts as a wrong answer
+    seconds: float = 0.0  # of wall-clock time inside grade and score, worker start-up included
 
     def copy(self) -> VerificationStats:
         """Return the present values, to take a difference from later."""
@@ -88,70 +85,98 @@ class Pool:
 
     def __init__(self, size: int | None = None) -> None:
         self.size = size or worker_count()
-        self.workers: list[_Worker] = []
-        self.fork_server = _ForkServer()
-        self._preloaded: set[str] = set()
+        self.workers: list[Worker] = []
+        self.modules: set[str] = set()  # imported by the fork server before it forks
+        self.fork_server = ForkServer()
 
-    def run(self, tasks: Sequence[list]) -> list[Any]:
+    def run(self, tasks: Sequence[Task]) -> list[Reply]:
         """Return a reply for each task, in order; ``False`` for one that ran out of time.
 
         Args:
-            tasks: ``["module:function", *arguments]`` each. Those that share a gold should stand together.
+            tasks: those that share a gold should stand together.
 
         Raises:
             RuntimeError: workers cannot be started.
         """
-        modules = {task[0].partition(":")[0] for task in tasks}
-        if not modules <= self._preloaded:
-            self._preloaded |= modules
-            self.fork_server.request("preload", *self._preloaded)
+        modules = {function.partition(":")[0] for function, *_ in tasks}
+        if not modules <= self.modules:
+            self.modules |= modules
             self.stop_workers()
         try:
-            return _Batch(self, tasks).run()
+            return self._judge(tasks)
         except BaseException:  # Ctrl-C too: what a worker still computes must not answer the next batch.
             self.stop_workers()
             raise
 
-    def start_worker(self) -> _Worker:
-        """Start a worker; replace the fork server if something killed it.
+    def _judge(self, tasks: Sequence[Task]) -> list[Reply]:
+        replies: list[Reply] = [False] * len(tasks)
+        budget = TASK_SECONDS * self.size
+        lost = self._pass(tasks, replies, range(len(tasks)), WINDOW, lambda spent: QUICK_SECONDS if spent < budget / 2 else HURRIED_SECONDS)
+        share = min(TASK_SECONDS - QUICK_SECONDS, (budget - sum(lost.values())) / max(len(lost), self.size))
+        if lost and share >= HURRIED_SECONDS:
+            lost = self._pass(tasks, replies, lost, 1, lambda spent: share)
+        STATS.timeouts += len(lost)
+        STATS.comparisons += len(tasks)
+        return replies
 
-        Raises:
-            RuntimeError: the worker cannot be started.
+    def _pass(
+        self, tasks: Sequence[Task], replies: list[Reply], indices: Iterable[int], window: int, limit: Callable[[float], float]
+    ) -> dict[int, float]:
+        """Fill in the replies to these tasks; return the tasks whose worker died, with the limit that each had.
+
+        Args:
+            window: tasks that a worker may have waiting.
+            limit: of a task in seconds, by the sum of the limits of those whose worker died.
         """
-        for start in range(MAX_STARTS):
+        waiting = deque(indices)
+        lost: dict[int, float] = {}
+        while True:
+            for worker in [*self.workers, *[None] * (self.size - len(self.workers))]:
+                if waiting and (worker is None or len(worker.given) < min(REFILL, window)):
+                    share = min(window, math.ceil(len(waiting) / (2 * self.size)))
+                    given = [waiting.popleft() for _ in range(share)]
+                    (worker or self.start_worker()).give(given, tasks, limit(sum(lost.values())))
+            busy = [worker for worker in self.workers if worker.given]
+            if not busy:
+                return lost
+            ready = wait([worker.connection for worker in busy])
+            for worker in [worker for worker in busy if worker.connection in ready]:
+                index = worker.given.popleft()
+                try:
+                    replies[index], retires = json.loads(worker.connection.recv_bytes())
+                except (OSError, EOFError):
+                    lost[index], retires = worker.limit, True
+                if retires:
+                    waiting.extendleft(reversed(worker.given))
+                    worker.connection.close()
+                    self.workers.remove(worker)
+
+    def start_worker(self) -> Worker:
+        """Start a worker; replace the fork server if something killed it."""
+        for _ in range(MAX_STARTS):
             try:
-                if start:
-                    STATS.restarts += 1
-                    self.fork_server.end()
-                    self.fork_server = _ForkServer()
-                    self.fork_server.request("preload", *self._preloaded)
-                worker = self.fork_server.fork()
-                break
+                worker = self.fork_server.fork(self.modules)
             except (OSError, EOFError) as error:
                 problem = error
-        else:
-            raise RuntimeError(f"a verification worker could not start, {MAX_STARTS} times in a row: {problem}")
-        self.workers.append(worker)
-        return worker
-
-    def remove(self, worker: _Worker) -> None:
-        """Kill a worker, dead or alive."""
-        self.workers.remove(worker)
-        worker.connection.close()
-        self.fork_server.request("kill", worker.pid)
+                self.fork_server.end()
+                self.fork_server = ForkServer()
+            else:
+                self.workers.append(worker)
+                return worker
+        raise RuntimeError(f"a verification worker could not start, {MAX_STARTS} times in a row: {problem}")
 
     def stop_workers(self) -> None:
-        """Kill every worker; the next batch starts others."""
-        for worker in list(self.workers):
-            self.remove(worker)
+        """Close every connection: an idle worker ends at once, another when it replies or its limit is over."""
+        for worker in self.workers:
+            worker.connection.close()
+        self.workers.clear()
 
     def close(self) -> None:
-        """Stop the workers and the fork server."""
         self.stop_workers()
         self.fork_server.end()
 
 
-class _ForkServer:
+class ForkServer:
     """The process that workers are forked from, see :func:`r1_recipes.verification.worker.fork_server`."""
 
     def __init__(self) -> None:
@@ -175,8 +200,8 @@ class _ForkServer:
         finally:
             signal.pthread_sigmask(signal.SIG_SETMASK, unblocked)
 
-    def fork(self) -> _Worker:
-        """Start a worker.
+    def fork(self, modules: Iterable[str]) -> Worker:
+        """Start a worker that has imported ``modules``.
 
         Raises:
             RuntimeError: math-verify cannot be imported there.
@@ -185,21 +210,17 @@ class _ForkServer:
         ours, theirs = Pipe()
         try:
             with theirs:
-                self._control.send_bytes(b'["fork"]')
+                self._control.send_bytes(json.dumps(sorted(modules)).encode())
                 send_handle(self._control, theirs.fileno(), self.process.pid)
             if not self._control.poll(START_SECONDS):
                 raise RuntimeError(f"a verification worker could not start: importing math-verify took more than {START_SECONDS:g} s")
             pid = json.loads(self._control.recv_bytes())
             if isinstance(pid, str):
                 raise RuntimeError(f"a verification worker could not start: {pid}")
-            return _Worker(pid, ours)
+            return Worker(pid, ours)
         except BaseException:
             ours.close()
             raise
-
-    def request(self, *words: str | int) -> None:
-        with contextlib.suppress(OSError):
-            self._control.send_bytes(json.dumps(words).encode())
 
     def end(self) -> None:
         self.process.kill()
@@ -207,98 +228,18 @@ class _ForkServer:
         self._control.close()
 
 
-@dataclass(eq=False)
-class _Worker:
+@dataclass
+class Worker:
     """One forked process and the tasks it has been given."""
 
     pid: int
     connection: Connection
-    given: deque[int] = dataclasses.field(default_factory=deque)
+    given: deque[int] = field(default_factory=deque)
     limit: float = 0.0
 
-    def give(self, indices: Sequence[int], tasks: Sequence[list], limit: float) -> None:
+    def give(self, indices: Sequence[int], tasks: Sequence[Task], limit: float) -> None:
         self.limit = limit
         self.given.extend(indices)
         with contextlib.suppress(OSError):  # If it has died, reading its replies shows it.
             for index in indices:
                 self.connection.send_bytes(json.dumps([limit, limit * BUSY_FACTOR, *tasks[index]]).encode())
-
-
-class _Batch:
-    """The tasks of one call and their progress."""
-
-    def __init__(self, pool: Pool, tasks: Sequence[list]) -> None:
-        self.pool = pool
-        self.tasks = tasks
-        self.replies: list[Any] = [False] * len(tasks)
-        self.waiting = deque(range(len(tasks)))
-        self.slow: deque[int] = deque()
-        self.tried: dict[int, float] = {}  # the first pass's limit of the tasks in the second
-        self.budget = TASK_SECONDS * pool.size
-
-    def run(self) -> list[Any]:
-        idle = {worker.connection: worker for worker in self.pool.workers}
-        for connection in wait(list(idle), 0):  # It died between two batches: no task of this one is to blame.
-            STATS.restarts += 1
-            self.pool.remove(idle[connection])
-        while True:
-            self._hand_out()
-            busy = {worker.connection: worker for worker in self.pool.workers if worker.given}
-            if not busy:
-                break
-            for connection in wait(list(busy)):
-                self._read(busy[connection])
-        STATS.comparisons += len(self.tasks)
-        return self.replies
-
-    def _hand_out(self) -> None:
-        """Give tasks to workers that run dry; start workers while there is more to do."""
-        for worker in [*self.pool.workers, *[None] * (self.pool.size - len(self.pool.workers))]:
-            if worker is not None and worker.given and worker.given[0] in self.tried:
-                continue
-            if self.waiting and (worker is None or len(worker.given) <= _LOW):
-                worker = worker or self.pool.start_worker()
-                share = -(-len(self.waiting) // (2 * self.pool.size))
-                indices = [self.waiting.popleft() for _ in range(min(share, WINDOW))]
-                hurried = self.budget <= TASK_SECONDS * self.pool.size / 2
-                worker.give(indices, self.tasks, HURRIED_SECONDS if hurried else QUICK_SECONDS)
-            elif self.slow and not self.waiting and (worker is None or not worker.given):
-                self._give_slow(worker)
-
-    def _give_slow(self, worker: _Worker | None) -> None:
-        while self.slow:
-            # Two that hang and two workers: each may take what its worker has left of the batch's time.
-            limit = min(TASK_SECONDS - QUICK_SECONDS, self.budget / max(len(self.slow), self.pool.size))
-            index = self.slow.popleft()
-            if limit <= self.tried[index]:
-                STATS.timeouts += 1  # It has had as much already.
-                continue
-            worker = worker or self.pool.start_worker()
-            self.budget -= limit
-            worker.give([index], self.tasks, limit)
-            return
-
-    def _read(self, worker: _Worker) -> None:
-        try:
-            verdict, used, retires = json.loads(worker.connection.recv_bytes())
-        except (OSError, EOFError):
-            self._put_aside(worker.given.popleft(), worker.limit)
-            retires = True
-        else:
-            index = worker.given.popleft()
-            self.replies[index] = verdict
-            if index in self.tried:
-                self.budget += max(0.0, worker.limit - used)
-        if retires:
-            self.waiting.extendleft(reversed(worker.given))
-            self.pool.remove(worker)
-
-    def _put_aside(self, index: int, limit: float) -> None:
-        """Note that a task's worker died. It may be innocent: the first time, it gets a second try."""
-        STATS.restarts += 1
-        if index in self.tried:
-            STATS.timeouts += 1
-        else:
-            self.budget = max(0.0, self.budget - limit)
-            self.tried[index] = limit
-            self.slow.append(index)

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from r1_recipes.data.mappers.base import Mapper, optional_text, register_mapper, required_text
-from r1_recipes.prompts.formats import FORMATS
+from r1_recipes.prompts import FORMATS
 
 
 @register_mapper("generated")

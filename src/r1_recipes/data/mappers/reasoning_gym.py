@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from r1_recipes.data.mappers.base import Mapper, SkipRow, optional_text, register_mapper, required_text
-from r1_recipes.verification.gym import check_task
+from r1_recipes.verification.scorers import check_task
 
 
 @register_mapper("reasoning_gym")
@@ -16,7 +16,7 @@ from r1_recipes.verification.gym import check_task
 class ReasoningGym(Mapper):
     """A task of reasoning-gym: ``question``, ``answer``, ``metadata``; the task's own scorer judges (column ``scorer``).
 
-    Rows of a task whose scorer is not used (see :mod:`r1_recipes.verification.gym`) are left out.
+    Rows of a task whose scorer is not used (see :mod:`r1_recipes.verification.scorers`) are left out.
     """
 
     columns = ("question", "answer", "metadata")

@@ -1,0 +1,70 @@
+"""Dataclasses read from a file's mappings; annotations and :func:`must` say which values are allowed."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping
+from dataclasses import MISSING, Field, field, fields, is_dataclass
+from types import NoneType, UnionType
+from typing import Any, TypeVar, get_args, get_origin, get_type_hints
+
+from r1_recipes.common.errors import RecipeError, unknown_name
+
+T = TypeVar("T")
+
+_PLAIN: dict[type, tuple[str, Callable[[Any], bool]]] = {
+    bool: ("true or false", lambda value: isinstance(value, bool)),
+    int: ("a whole number", lambda value: type(value) is int),
+    float: ("a number", lambda value: type(value) in (int, float) and math.isfinite(value)),
+    str: ("some text", lambda value: isinstance(value, str) and value.strip() != ""),
+    dict: ("a mapping", lambda value: isinstance(value, dict)),
+    tuple: ("a list", lambda value: isinstance(value, list | tuple)),
+}
+
+
+def must(be: str, holds: Callable[[Any], bool], default: Any = MISSING) -> Any:
+    """A dataclass field whose values must hold; ``be`` says so in an error's words."""
+    return field(default=default, metadata={"be": be, "holds": holds})
+
+
+def from_mapping(cls: type[T], mapping: Any, where: str) -> T:
+    """Build a dataclass from a mapping; a key of ``None`` counts as absent.
+
+    Fields are of type bool, int, float, str, dict, tuple, another dataclass, a tuple of dataclasses, or one of these or ``None``. What
+    holds between fields is checked by ``__post_init__``, whose ValueError names the key.
+
+    Raises:
+        RecipeError: no mapping, an unknown or missing key, or a value of another kind. The message begins with ``where``.
+    """
+    known = {f.name: f for f in fields(cls)}  # type: ignore[arg-type]
+    if not isinstance(mapping, Mapping):
+        raise RecipeError(f"{where}: must be a mapping of {', '.join(known)}, got {mapping!r}")
+    for key in mapping:
+        if key not in known:
+            raise RecipeError(f"{where}: " + unknown_name("key", key, known))
+    given = {key: value for key, value in mapping.items() if value is not None}
+    missing = [name for name, f in known.items() if name not in given and f.default is MISSING]
+    if missing:
+        raise RecipeError(f"{where}: {', '.join(missing)}: missing")
+    types = get_type_hints(cls)
+    values = {key: _read(known[key], types[key], value, f"{where}: {key}") for key, value in given.items()}
+    try:
+        return cls(**values)
+    except ValueError as error:
+        raise RecipeError(f"{where}: {error}") from None
+
+
+def _read(f: Field, kind: Any, value: Any, where: str) -> Any:
+    if isinstance(kind, UnionType):
+        [kind] = (part for part in get_args(kind) if part is not NoneType)
+    if is_dataclass(kind):
+        return from_mapping(kind, value, where)  # type: ignore[arg-type]
+    origin = get_origin(kind) or kind
+    if origin is tuple and is_dataclass(entry := get_args(kind)[0]):
+        if not isinstance(value, list) or not value:
+            raise RecipeError(f"{where}: must be a list of mappings of {', '.join(part.name for part in fields(entry))}, got {value!r}")
+        return tuple(_read(f, entry, item, f"{where.removesuffix('s')} {number}") for number, item in enumerate(value, start=1))
+    be, fits = _PLAIN[origin]
+    if not fits(value) or not f.metadata.get("holds", fits)(value):
+        raise RecipeError(f"{where}: must be {f.metadata.get('be', be)}, got {value!r}")
+    return tuple(value) if origin is tuple else value

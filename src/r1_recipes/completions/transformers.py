@@ -1,0 +1,132 @@
+"""Completions by Transformers' ``generate``."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+from r1_recipes.common import processes
+from r1_recipes.completions.types import Completion, Messages, Request, SamplingPlan, Sink, sample_seed
+
+if TYPE_CHECKING:
+    from transformers import PreTrainedModel, PreTrainedTokenizerBase
+    from trl import GRPOConfig
+
+    from r1_recipes.recipe.load import Recipe
+    from r1_recipes.recipe.types import SamplingSettings
+
+
+def load_model(recipe: Recipe) -> PreTrainedModel:
+    """Load the recipe's model for generation, on the accelerator if there is one."""
+    import torch
+    from transformers import AutoModelForCausalLM
+
+    dtype = recipe.model.dtype
+    model = AutoModelForCausalLM.from_pretrained(
+        recipe.model.model_name_or_path,
+        dtype=dtype if dtype in (None, "auto") else getattr(torch, dtype),
+        revision=recipe.model.model_revision,
+        attn_implementation=recipe.model.attn_implementation,
+        trust_remote_code=recipe.training.trust_remote_code,
+    )
+    if not recipe.training.use_cpu and torch.accelerator.is_available():
+        model = model.to(processes.device() or torch.accelerator.current_accelerator())
+    return model.eval()
+
+
+def sampling(settings: GRPOConfig | SamplingSettings, temperature: float | None = None) -> dict[str, Any]:
+    """Transformers' generation arguments for a recipe's sampling keys; ``temperature`` replaces the recipe's, 0 is greedy."""
+    temperature = settings.temperature if temperature is None else temperature
+    if temperature == 0:
+        # None, not the defaults: Transformers warns about a temperature that greedy decoding does not use.
+        return {"do_sample": False, "temperature": None, "top_p": None, "top_k": None, "repetition_penalty": settings.repetition_penalty}
+    # Transformers' own default is top_k 50; training samples from everything unless the recipe says otherwise.
+    names = ("top_p", "top_k", "min_p", "repetition_penalty")
+    return {"do_sample": True, "temperature": temperature, **{name: getattr(settings, name) for name in names}}
+
+
+def complete(
+    model: PreTrainedModel,
+    tokenizer: PreTrainedTokenizerBase,
+    prompts: Sequence[Messages],
+    sampling_plans: Sequence[tuple[dict[str, Any], int]],
+    max_new_tokens: int,
+) -> list[list[list[Completion]]]:
+    """Complete a batch of prompts by several sampling plans, reading each prompt once: they share its cache.
+
+    Args:
+        model: in evaluation mode.
+        prompts: conversations that end in the user's turn.
+        sampling_plans: generation arguments (:func:`sampling`), and the number of completions per prompt with them.
+        max_new_tokens: limit of one completion.
+
+    Returns:
+        ``result[plan][prompt]``: list of completions.
+    """
+    import torch
+    from transformers import DynamicCache
+
+    texts = [tokenizer.apply_chat_template(prompt, tokenize=False, add_generation_prompt=True) for prompt in prompts]
+    batch = tokenizer(texts, return_tensors="pt", padding=True, padding_side="left", add_special_tokens=False).to(model.device)
+    batch = {name: batch[name] for name in ("input_ids", "attention_mask")}
+    ends = model.generation_config.eos_token_id
+    ends = {tokenizer.eos_token_id, *(ends if isinstance(ends, list) else [ends])} - {None}
+    results = []
+    with torch.inference_mode():
+        cache = DynamicCache(config=model.config)
+        positions = (batch["attention_mask"].cumsum(-1) - 1).clamp(min=0)
+        # All but the last token, which generate() reads itself.
+        model(
+            input_ids=batch["input_ids"][:, :-1],
+            attention_mask=batch["attention_mask"][:, :-1],
+            position_ids=positions[:, :-1],
+            past_key_values=cache,
+            logits_to_keep=1,
+        )
+        for number, (settings, copies) in enumerate(sampling_plans, start=1):
+            own = cache if number == len(sampling_plans) else copy.deepcopy(cache)
+            if copies > 1:
+                own.batch_repeat_interleave(copies)
+            inputs = {name: tensor.repeat_interleave(copies, dim=0) for name, tensor in batch.items()}
+            output = model.generate(
+                **inputs,
+                **settings,
+                max_new_tokens=max_new_tokens,
+                pad_token_id=tokenizer.pad_token_id,
+                eos_token_id=sorted(ends),
+                past_key_values=own,
+            )
+            done = [_completion(tokenizer, ids, ends) for ids in output[:, inputs["input_ids"].shape[1] :].tolist()]
+            results.append([done[i : i + copies] for i in range(0, len(done), copies)])
+    return results
+
+
+def _completion(tokenizer: PreTrainedTokenizerBase, ids: list[int], ends: set[int]) -> Completion:
+    end = next((position for position, token in enumerate(ids) if token in ends), None)
+    text = tokenizer.decode(ids[:end], skip_special_tokens=True)
+    return Completion(text, len(ids) if end is None else end + 1, "length" if end is None else "stop")
+
+
+class TransformersBackend:
+    """Batch by batch: slow, but it runs wherever PyTorch does."""
+
+    def __init__(self, recipe: Recipe, tokenizer: PreTrainedTokenizerBase) -> None:
+        self._settings = recipe.training
+        self._tokenizer = tokenizer
+        self._model = load_model(recipe)
+
+    def run(self, requests: Sequence[Request], sink: Sink, sampling_plans: Sequence[SamplingPlan]) -> None:
+        from transformers import set_seed
+
+        settings = self._settings
+        step = max(1, settings.generation_batch_size // max(copies for _, copies in sampling_plans))
+        arguments = [(sampling(settings, temperature), copies) for temperature, copies in sampling_plans]
+        # Prompts of like length together: padding is work. The longest first: memory runs out at once, or not at all.
+        requests = sorted(requests, key=lambda request: (-sum(len(message["content"]) for message in request.prompt), request.index))
+        for begin in range(0, len(requests), step):
+            part = requests[begin : begin + step]
+            set_seed(sample_seed(settings.seed, part[0].index, 0))
+            done = complete(self._model, self._tokenizer, [r.prompt for r in part], arguments, settings.max_completion_length)
+            for request, *groups in zip(part, *done, strict=True):
+                sink(request.index, [completion for group in groups for completion in group], None)

@@ -1,0 +1,159 @@
+"""The response formats that recipes name, and chat templates for models that bring none. Imports neither torch nor transformers."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from r1_recipes.common.errors import unknown_name
+from r1_recipes.prompts.formats import ResponseFormat
+
+CHATML = (
+    "{% for message in messages %}{{ '<|im_start|>' + message['role'] + '\\n' + message['content'] + '<|im_end|>' + '\\n' }}{% endfor %}"
+    "{% if add_generation_prompt %}{{ '<|im_start|>assistant\\n' }}{% endif %}"
+)
+
+_THINK_ANSWER_PROMPT = (
+    "You are a careful problem solver. First work the problem out step by step, then give the final answer. Write the working "
+    "between <think> and </think> and the answer alone between <answer> and </answer>, each tag on a line of its own:\n"
+    "<think>\nyour working\n</think>\n<answer>\nthe final answer\n</answer>"
+)
+
+# The conversation text of DeepSeek-R1-Zero (arXiv:2501.12948, table 1) for base models, as a chat template.
+_R1_ZERO_CHAT_TEMPLATE = (
+    "{% for message in messages %}"
+    "{% if message['role'] == 'system' %}{{ message['content'] }}\n"
+    "{% elif message['role'] == 'user' %}User: {{ message['content'] }}\n"
+    "{% elif message['role'] == 'assistant' %}Assistant: {% generation %}{{ message['content'] + eos_token }}{% endgeneration %}{{ '\\n' }}"
+    "{% endif %}{% endfor %}{% if add_generation_prompt %}Assistant:{{ ' ' }}{% endif %}"
+)
+
+FORMATS: dict[str, ResponseFormat] = {
+    fmt.name: fmt
+    for fmt in (
+        ResponseFormat(
+            name="think_answer",
+            system_prompt=_THINK_ANSWER_PROMPT,
+            layout="<think>\n{reasoning}\n</think>\n<answer>\n{answer}\n</answer>",
+            reasoning_tags=("<think>", "</think>"),
+            answer_tags=("<answer>", "</answer>"),
+            source="DeepSeek-R1 (arXiv:2501.12948), with open-r1's line breaks",
+        ),
+        ResponseFormat(
+            name="reasoning_answer",
+            system_prompt=(
+                "Respond in the following format:\n<reasoning>\nyour working, step by step\n</reasoning>\n<answer>\n"
+                "the final answer alone\n</answer>"
+            ),
+            layout="<reasoning>\n{reasoning}\n</reasoning>\n<answer>\n{answer}\n</answer>",
+            reasoning_tags=("<reasoning>", "</reasoning>"),
+            answer_tags=("<answer>", "</answer>"),
+            source="the GSM8K GRPO demo for TRL (grpo_demo)",
+        ),
+        ResponseFormat(
+            name="think_boxed",
+            system_prompt=(
+                "Work the problem out step by step between <think> and </think>. After </think>, state the final answer once, "
+                "inside \\boxed{}."
+            ),
+            layout="<think>\n{reasoning}\n</think>\n\\boxed{{answer}}",
+            reasoning_tags=("<think>", "</think>"),
+            boxed=True,
+            source="DeepSeek-R1's usage notes for its distilled models",
+        ),
+        ResponseFormat(
+            name="boxed",
+            system_prompt="Please reason step by step, and put your final answer within \\boxed{}.",
+            layout="{reasoning}\n\\boxed{{answer}}",
+            boxed=True,
+            source="simpleRL-reason; Qwen2.5-Math's prompt",
+        ),
+        ResponseFormat(
+            name="boxed_only",
+            system_prompt="Please reason step by step, and put your final answer within \\boxed{}.",
+            layout="{reasoning}\n\\boxed{{answer}}",
+            boxed=True,
+            delimited=True,
+            source="simpleRL-reason's reward, which pays nothing without a box; else as boxed",
+        ),
+        ResponseFormat(
+            name="special_token",
+            system_prompt=(
+                "Answer as |special_token|<your reasoning>|special_token|Summary: <the final answer>, with the reasoning between the "
+                "two markers and only the result after 'Summary:'."
+            ),
+            layout="|special_token|{reasoning}|special_token|Summary: {answer}",
+            reasoning_tags=("|special_token|", "|special_token|"),
+            source="DeepSeek-R1's cold-start data (arXiv:2501.12948, section 2.3.1)",
+        ),
+        ResponseFormat(
+            name="think_prose",
+            system_prompt=(
+                "Think the question through between <think> and </think>, as long as it takes. After </think>, write the answer for the "
+                "reader."
+            ),
+            layout="<think>\n{reasoning}\n</think>\n\n{answer}",
+            reasoning_tags=("<think>", "</think>"),
+            prose=True,
+            source="DeepSeek-R1's own answers, as in Mixture-of-Thoughts and R1-Distill-SFT",
+        ),
+        ResponseFormat(
+            name="thought_solution",
+            system_prompt=(
+                "Answer in two parts. First your thoughts, with every step, check and correction, between <|begin_of_thought|> and "
+                "<|end_of_thought|>; then the solution, complete and to the point, between <|begin_of_solution|> and <|end_of_solution|>."
+            ),
+            layout=(
+                "<|begin_of_thought|>\n\n{reasoning}\n\n<|end_of_thought|>\n\n<|begin_of_solution|>\n\n{answer}\n\n<|end_of_solution|>"
+            ),
+            reasoning_tags=("<|begin_of_thought|>", "<|end_of_thought|>"),
+            answer_tags=("<|begin_of_solution|>", "<|end_of_solution|>"),
+            prose=True,
+            source="Sky-T1 (https://novasky-ai.github.io/posts/sky-t1); OpenThoughts-114k and Bespoke-Stratos-17k write it too",
+        ),
+        ResponseFormat(
+            name="thinking_response",
+            system_prompt=(
+                "Write your thinking under the heading '## Thinking', then the answer for the reader under the heading '## Final Response'."
+            ),
+            layout="## Thinking\n\n{reasoning}\n\n## Final Response\n\n{answer}",
+            reasoning_tags=("## Thinking", "## Final Response"),
+            prose=True,
+            delimited=True,
+            source="HuatuoGPT-o1 (arXiv:2412.18925), which pays nothing without the second heading",
+        ),
+        ResponseFormat(
+            name="r1_zero",
+            system_prompt=(
+                "A conversation between User and Assistant. The user asks a question, and the Assistant solves it. The assistant "
+                "first thinks about the reasoning process in the mind and then provides the user with the answer. The reasoning "
+                "process and answer are enclosed within <think> </think> and <answer> </answer> tags, respectively, i.e., "
+                "<think> reasoning process here </think> <answer> answer here </answer>."
+            ),
+            layout="<think> {reasoning} </think> <answer> {answer} </answer>",
+            reasoning_tags=("<think>", "</think>"),
+            answer_tags=("<answer>", "</answer>"),
+            chat_template=_R1_ZERO_CHAT_TEMPLATE,
+            source="DeepSeek-R1-Zero (arXiv:2501.12948, table 1)",
+        ),
+    )
+}
+
+
+def get_response_format(name: str | ResponseFormat, *, system_prompt: str | None = None, prefill: str | None = None) -> ResponseFormat:
+    """Look a format up by name, or take one as it is, and apply a recipe's overrides.
+
+    Args:
+        system_prompt, prefill: replace the format's own; ``system_prompt=""`` sends no system message.
+
+    Raises:
+        ValueError: no such format.
+    """
+    if isinstance(name, ResponseFormat):
+        fmt = name
+    elif name in FORMATS:
+        fmt = FORMATS[name]
+    else:
+        raise ValueError(unknown_name("response_format", name, FORMATS))
+    if system_prompt is not None:
+        fmt = replace(fmt, system_prompt=system_prompt)
+    return fmt if prefill is None else replace(fmt, prefill=prefill)

@@ -1,0 +1,104 @@
+"""Verdicts, majorities and pass@k."""
+
+import itertools
+import random
+
+import pytest
+
+from r1_recipes.metrics.scores import Scores, _majority, verdicts
+
+
+def make_scores(greedy, sampled, n=2, **changes):
+    """Scores in which lenient is strict and the majority is right where most samples are."""
+    values = {
+        "model": "m",
+        "greedy": greedy,
+        "sampled": sampled,
+        "greedy_lenient": greedy,
+        "sampled_lenient": sampled,
+        "majority": [float(share > 0.5) for share in sampled],
+        "num_samples": n,
+        "greedy_format": 1.0,
+        "sampled_format": 1.0,
+        "language": 1.0,
+        "mean_tokens": 20.0,
+        "truncated": 0.0,
+    }
+    return Scores(**{**values, **changes})
+
+
+@pytest.mark.parametrize("n", [1, 4, 7])
+def test_pass_at_k_is_the_closed_form(n):
+    # with c right of n samples: the share of k-subsets that hold a right one, counted one by one
+    for c in range(n + 1):
+        scores = make_scores([0.0], [c / n], n)
+        for k in range(1, n + 1):
+            subsets = list(itertools.combinations(range(n), k))
+            expected = sum(any(sample < c for sample in subset) for subset in subsets) / len(subsets)
+            assert scores.pass_at(k) == [pytest.approx(expected)]
+        assert scores.pass_at(1) == [pytest.approx(c / n)]
+    with pytest.raises(ValueError, match=f"there are {n}"):
+        scores.pass_at(n + 1)
+
+
+def test_pass_at_k_is_unbiased():
+    # 4,000 rows with p = 0.3 and n = 6: pass@3 is 1 - 0.7**3 = 0.657; its spread over rows is below 0.5, so 4 standard errors are 0.032
+    rng = random.Random(1)
+    shares = [sum(rng.random() < 0.3 for _ in range(6)) / 6 for _ in range(4000)]
+    values = make_scores(shares, shares, 6).pass_at(3)
+    assert sum(values) / len(values) == pytest.approx(0.657, abs=0.032)
+
+
+@pytest.mark.parametrize(
+    "answers, right, expected",
+    [
+        (["7", "8", "7"], [True, False, True], 1.0),
+        (["7", "8", "8"], [True, False, False], 0.0),
+        (["1,000", "1000", "5"], [True, True, False], 1.0),  # one answer, written in two ways
+        ([None, None, "7"], [False, False, True], 1.0),  # giving none is no vote
+        ([None, None], [False, False], 0.0),
+        (["8", "7"], [False, True], 0.0),  # of equally frequent ones the first
+    ],
+)
+def test_majority(answers, right, expected):
+    assert _majority(answers, right) == expected
+
+
+@pytest.mark.parametrize(
+    "text, gold, expected",
+    [
+        ("<think>\n6*12\n</think>\n<answer>\n72\n</answer>", "72", True),
+        ("<think>\n6*12\n</think>\nThe answer is 72.", "72", True),  # no answer block
+        ("So she makes $72 every day.", "72", True),  # the last number, as a flexible extraction has it
+        ("It is \\boxed{72}", "72", True),
+        ("<think>\n72\n</think>\nI cannot say.", "72", False),  # only inside the reasoning
+        ("First 72, then 12 more: 84", "72", False),
+        ("72,000 in all", "72", False),
+        ("72,000 in all", "72000", True),
+        ("nothing", "72", False),
+        ("\x00" * 50, "72", False),
+    ],
+)
+def test_lenient_verdicts(text, gold, expected):
+    from r1_recipes.prompts import FORMATS
+    from r1_recipes.rewards import get_reward_funcs
+
+    (accuracy,) = get_reward_funcs(["accuracy"], "think_answer")
+    row = {"prompt": "?", "solution": gold}
+    assert verdicts(FORMATS["think_answer"], {"accuracy": accuracy}, [row], [text])[1] == [expected]
+
+
+def test_lenient_verdicts_ask_a_row_s_own_scorer():
+    from r1_recipes.prompts import FORMATS
+    from r1_recipes.rewards import get_reward_funcs
+
+    scorer = '{"countdown": {"numbers": [2, 5], "target": 10}}'
+    texts = ["The answer is 2 * 5", "The answer is 10", "7"]
+    rows = [{"prompt": "?", "solution": gold, "scorer": own} for gold, own in [(None, scorer), (None, scorer), ("7", None)]]
+    judges = dict(zip(["accuracy"], get_reward_funcs(["accuracy"], "think_answer"), strict=True))
+    assert verdicts(FORMATS["think_answer"], judges, rows, texts) == ([False] * 3, [True, False, True])
+
+
+def test_majority_of_words():
+    answers = ["Rome", "Paris", "paris.", "Rom"]
+    assert _majority(answers, ["paris" in answer.lower() for answer in answers]) == 1.0

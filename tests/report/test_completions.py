@@ -1,0 +1,91 @@
+"""Sampled completions on the page."""
+
+from __future__ import annotations
+
+import base64
+import gzip
+import hashlib
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from r1_recipes.common import messages
+from r1_recipes.report import completions
+from r1_recipes.report.completions import columns, pack_completions, read_completions
+from r1_recipes.report.read import read_run
+from tests.report.runs import completion, write_run
+
+
+def test_completions_are_columns_with_the_weighted_reward(tmp_path: Path) -> None:
+    rows = [
+        completion(1, extra_note=None),
+        completion(1, "five", "2+3?", accuracy=None, answer_parsed=None, extra_note="x"),
+        completion(2, accuracy=float("nan")),
+    ]
+    read, total = read_completions([read_run(write_run(tmp_path / "run", completions={1: rows[:2], 2: rows[2:]}))])
+    found = columns(read)
+    assert (found["rewards"], found["extras"]) == (["accuracy", "format"], ["answer_parsed", "solution", "extra_note"])
+    assert found["prompts"] == ["[user]\n2+2?", "[user]\n2+3?"]
+    assert total == 3
+    assert found["rows"] == {
+        "run": [0, 0, 0],
+        "step": [1, 1, 2],
+        "prompt": [0, 1, 0],
+        "text": ["<answer>4</answer>", "five", "<answer>4</answer>"],
+        # 1·1 + 0.2·0.5; what a reward does not judge counts nothing.
+        "reward": [1.1, 0.1, 0.1],
+        "advantage": [0.25, 0.25, 0.25],
+        "scores": [[1.0, None, None], [0.5, 0.5, 0.5]],
+        "extra": [["4", None, "4"], ["4", "4", "4"], [None, "x", None]],
+    }
+
+
+@pytest.mark.parametrize(
+    ("value", "words"),
+    [
+        ("plain", "plain"),
+        ([{"role": "assistant", "content": "a"}], "a"),
+        ([{"role": "assistant", "content": None}, {"role": "tool", "content": "7"}], "\n\n[tool]\n7"),
+        ([{"role": "assistant", "content": [{"type": "text", "text": "a"}, {"type": "image", "text": None}]}], "a\n\n"),
+        (None, ""),
+        (3, ""),
+        ([], ""),
+    ],
+)
+def test_words_of_a_completion(value: Any, words: str) -> None:
+    assert messages.words(value) == words
+
+
+def test_long_text_keeps_its_ends() -> None:
+    text = "a" * 60_000 + "b" * 60_000
+    assert messages.clip(text) == "a" * 50_000 + "\n[… 20,000 …]\n" + "b" * 50_000
+    assert messages.clip(text[:100_000]) == text[:100_000]
+
+
+def test_completions_that_do_not_fit_are_thinned_by_whole_steps(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    steps = {
+        step: [completion(step, hashlib.sha256(f"{step} {i}".encode()).hexdigest() * 4, f"{step}?") for i in range(4)]
+        for step in range(1, 41)
+    }
+    run = read_run(write_run(tmp_path / "run", completions=steps))
+    whole = pack_completions(read_completions([run])[0])
+    assert whole[1] == 160
+    monkeypatch.setattr(completions, "MAX_COMPLETION_BYTES", len(whole[0]) // 2)
+    packed, kept = pack_completions(read_completions([run])[0])
+    found = json.loads(gzip.decompress(base64.b64decode(packed)))
+    assert len(packed) <= len(whole[0]) // 2
+    assert 40 <= kept == len(found["rows"]["step"]) <= 80
+    shown = sorted(set(found["rows"]["step"]))
+    assert (shown[0], shown[-1]) == (1, 40)
+    assert all(found["rows"]["step"].count(step) == 4 for step in shown)
+    assert [found["prompts"][i] for i in found["rows"]["prompt"]] == [f"[user]\n{step}?" for step in found["rows"]["step"]]
+
+
+def test_files_are_left_out_unread_where_there_are_too_many_rows(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(completions, "MAX_COMPLETIONS", 5)
+    run = read_run(write_run(tmp_path / "run", completions={step: [completion(step)] for step in range(1, 10)}))
+    rows, total = read_completions([run])
+    # 9 files, 5 of them, evenly: 0, 2, 4, 6, 8.
+    assert (total, [row["step"] for row in rows]) == (9, [1, 3, 5, 7, 9])

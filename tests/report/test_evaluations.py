@@ -1,0 +1,54 @@
+"""Scores beside a run."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+from r1_recipes.metrics.intervals import mean_interval
+from r1_recipes.report.read import finite
+from tests.report.runs import page_of, write_run
+
+
+def test_evaluations_beside_the_run(tmp_path: Path) -> None:
+    right = [1.0, 0.0, 1.0, 1.0]
+    scores = {"model": "out/grpo", "greedy": right, "mean_tokens": 36.5, "language": None, "examples": [{"question": "2+2?"}]}
+    folder = write_run(tmp_path / "grpo")
+    (tmp_path / "scores_grpo.json").write_text(json.dumps({"judged": {"seed": 1}, "scores": scores}), encoding="utf-8")
+    raw = {**scores, "model": "raw", "mean_tokens": 40}
+    made = {"stages": {"raw": {"label": "the raw model", "scores": raw}, "grpo": {"label": "GRPO", "scores": scores, "yielded": None}}}
+    (tmp_path / "results.json").write_text(json.dumps(made), encoding="utf-8")
+    judged = {"mean": 0.5, "low": 0.25, "high": 0.75}
+    (folder / "eval.json").write_text(json.dumps([{"model": "out/m", "pass@1": judged}]), encoding="utf-8")
+    (folder / "eval_results.json").write_text(json.dumps({"eval_loss": 1.0}), encoding="utf-8")
+    (folder / "scores_torn.json").write_text("{", encoding="utf-8")
+    # evaluate --output RUN/evaluation
+    (folder / "evaluation").mkdir()
+    entry = {"model": "out/n", "pass_at": {"2": [0.5, 0.25, 0.75], "x": [1]}, "rewards": {"format": [1.0, None, 0.5], "none": [None]}}
+    (folder / "evaluation" / "results.json").write_text(json.dumps([entry]), encoding="utf-8")
+    data = page_of(folder).data
+    interval = [finite(bound) for bound in mean_interval(right)]
+    assert interval[0] == 0.75
+    assert data["evaluations"] == [
+        {"source": "eval.json", "label": "m", "model": "out/m", "values": {"pass@1": [0.5, 0.25, 0.75]}},
+        {
+            "source": "results.json",
+            "label": "n",
+            "model": "out/n",
+            "values": {"pass@2": [0.5, 0.25, 0.75], "rewards/format": [0.75, None, None]},
+        },
+        # A pipeline's table has its labels and its order; the stages' own files repeat it.
+        {
+            "source": "results.json",
+            "label": "the raw model",
+            "model": "raw",
+            "values": {"greedy": interval, "mean_tokens": [40.0, None, None]},
+        },
+        {
+            "source": "results.json",
+            "label": "GRPO",
+            "model": "out/grpo",
+            "values": {"greedy": interval, "mean_tokens": [36.5, None, None]},
+        },
+    ]
+    assert [(item["code"], item["values"]["file"]) for item in data["runs"][0]["missing"]] == [("torn_file", "scores_torn.json")]

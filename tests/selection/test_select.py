@@ -1,0 +1,1073 @@
+"""Rejection sampling: every rule alone, their order, the report, the dataset on disk, and a judge on a loopback server."""
+
+import hashlib
+import json
+import sys
+import threading
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from types import SimpleNamespace
+
+import datasets
+import pytest
+import yaml
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from r1_recipes.common.errors import RecipeError
+from r1_recipes.data.sources import load_rows
+from r1_recipes.prompts import FORMATS, get_response_format
+from r1_recipes.rewards import get_reward_funcs
+from r1_recipes.rewards.judge import fill
+from r1_recipes.selection import select
+from r1_recipes.selection.outcomes import REASONS
+from r1_recipes.selection.program_text import has_code
+from r1_recipes.selection.rules import (
+    Decontaminate,
+    Deduplicate,
+    Filters,
+    JudgeRule,
+    KeepRules,
+    MixedLanguage,
+    Overlong,
+    Repetitive,
+)
+from r1_recipes.selection.select import Selection, check_rules
+from r1_recipes.selection.write import write_dataset
+from tests.rewards import HOSTILE, seconds
+from tests.selection import rows as selection_rows
+
+FMT = FORMATS["think_answer"]
+
+
+@pytest.fixture(autouse=True)
+def _own_cache(tmp_path_factory, monkeypatch):
+    monkeypatch.setattr(datasets.config, "HF_DATASETS_CACHE", tmp_path_factory.mktemp("datasets"))
+    monkeypatch.delenv("OPENAI_BASE_URL", raising=False)
+    datasets.disable_progress_bars()
+
+
+def right(completions, **columns):
+    """Correctness for these tests: the text says so; ``None`` where it says "unknown"."""
+    texts = [completion[0]["content"] for completion in completions]
+    return [None if "unknown" in text else float("right" in text) for text in texts]
+
+
+def commas(completions, **columns):
+    return [float(completion[0]["content"].count(",")) for completion in completions]
+
+
+def text(reasoning, answer="4"):
+    return FMT.render(reasoning, answer)
+
+
+def completion(words, tokens=10, finish="stop"):
+    return {"text": words, "tokens": tokens, "finish_reason": finish}
+
+
+def record(index, *completions, question=None, error=None, **columns):
+    question = f"What is {index} plus {index}?" if question is None else question
+    parts = [entry if isinstance(entry, dict) else completion(entry) for entry in completions]
+    prompt = [{"role": "user", "content": question}]
+    columns = {"solution": "4", "scorer": None, **columns}
+    return {"index": index, "question": question, "prompt": prompt, "columns": columns, "completions": parts, "error": error}
+
+
+class Selected:
+    """A selection that was gone through: its outcomes and its report."""
+
+    def __init__(self, selection):
+        self.outcomes, self.report = list(selection), selection.report
+        self.rows = [row for _, rows in self.outcomes for row in rows]
+        self.verdicts = [SimpleNamespace(**candidate.verdict()) for candidates, _ in self.outcomes for candidate in candidates]
+
+    def __iter__(self):
+        return iter(self.outcomes)
+
+
+def run(records, keep=None, rewards=(right,), weights=None, fmt=FMT, judged=None):
+    return Selected(Selection(records, KeepRules.parse(keep), fmt, list(rewards), weights, progress=False, judged=judged))
+
+
+def reasons(selection):
+    return [verdict.reason for verdict in selection.verdicts]
+
+
+# --- the recipe's mapping
+
+
+def test_every_rule_is_read():
+    rules = KeepRules.parse(
+        {
+            "best_of": 2,
+            "correct": True,
+            "filters": {
+                "malformed": True,
+                "truncated": True,
+                "overlong": {"max_tokens": 900},
+                "mixed_language": {"min_consistency": 0.9, "target": "en"},
+                "repetitive": {"max_share": 0.2, "n_grams": 4},
+                "code": True,
+            },
+            "pass_rate": [0, 0.9],
+            "output": "completions",
+            "deduplicate": {"exact": False, "near": 1, "n_grams": 3},
+            "decontaminate": {"datasets": [{"id": "a/b", "config": "c", "split": "s", "column": "q", "revision": "r"}], "n_grams": 6},
+            "judge": {"model": "m", "prompt": "{answer}", "min_score": 3, "max_tokens": 9, "temperature": 0, "max_concurrency": 2},
+        }
+    )
+    assert (rules.best_of, rules.correct, rules.pass_rate, rules.output) == (2, True, (0, 0.9), "completions")
+    assert rules.filters == Filters(True, True, Overlong(900), MixedLanguage(0.9, "en"), Repetitive(0.2, 4), True)
+    assert rules.deduplicate == Deduplicate(False, 1, 3)
+    [source] = rules.decontaminate.datasets
+    assert (source.id, source.split, source.config, source.column, source.revision) == ("a/b", "s", "c", "q", "r")
+    assert rules.decontaminate.n_grams == 6
+    assert rules.judge == JudgeRule("m", "{answer}", 3, 9, 0, 2)
+
+
+def test_what_is_not_said():
+    assert KeepRules.parse(None) == KeepRules.parse({}) == KeepRules.parse({"filters": None, "judge": None}) == KeepRules()
+    assert (KeepRules().output, KeepRules().correct) == ("completions", False)
+    rules = KeepRules.parse({"filters": {"repetitive": {"max_share": 0}}, "deduplicate": {}, "decontaminate": {"datasets": [{"id": "a"}]}})
+    assert rules.filters == Filters(repetitive=Repetitive(0, 3))
+    assert rules.deduplicate == Deduplicate(True, None, 5)
+    assert (rules.decontaminate.n_grams, rules.decontaminate.datasets[0].split) == (8, "test")
+    assert isinstance(rules.decontaminate, Decontaminate)
+
+
+JUDGE = {"model": "m", "prompt": "{answer}", "min_score": 1}
+
+
+@pytest.mark.parametrize(
+    ("keep", "match"),
+    [
+        (["correct"], "keep: must be a mapping of best_of, correct"),
+        ({"corect": True}, "keep: unknown key 'corect'. Did you mean 'correct'"),
+        ({True: 1}, "keep: unknown key True"),
+        ({"best_of": 0}, "keep: best_of: must be a whole number of 1 or more, got 0"),
+        ({"best_of": True}, "best_of: must be a whole number of 1 or more, got True"),
+        ({"best_of": 1.0}, "best_of: must be a whole number of 1 or more, got 1.0"),
+        ({"correct": "yes"}, "keep: correct: must be true or false, got 'yes'"),
+        ({"correct": 1}, "correct: must be true or false, got 1"),
+        ({"filters": True}, "keep: filters: must be a mapping of malformed"),
+        ({"filters": {"malfomed": True}}, "keep: filters: unknown key 'malfomed'. Did you mean 'malformed'"),
+        ({"filters": {"overlong": 900}}, "keep: filters: overlong: must be a mapping of max_tokens"),
+        ({"filters": {"overlong": {}}}, "keep: filters: overlong: max_tokens: missing"),
+        ({"filters": {"overlong": {"max_tokens": -1}}}, "max_tokens: must be a whole number of 1 or more, got -1"),
+        ({"filters": {"repetitive": {"n_grams": 3}}}, "repetitive: max_share: missing"),
+        ({"filters": {"repetitive": {"max_share": 20}}}, "max_share: must be a share from 0 to 1, got 20"),
+        ({"filters": {"mixed_language": {"min_consistency": "0.9"}}}, "min_consistency: must be a share from 0 to 1, got '0.9'"),
+        ({"filters": {"mixed_language": {"min_consistency": float("nan")}}}, "min_consistency: must be a share from 0 to 1, got nan"),
+        ({"filters": {"mixed_language": {"min_consistency": 1, "target": "englsh"}}}, "mixed_language: target: unknown language 'englsh'"),
+        ({"pass_rate": 0.5}, r"pass_rate: must be two shares from 0 to 1, the smaller first, such as \[0.1, 0.9\], got 0.5"),
+        ({"pass_rate": [0.9, 0.1]}, "pass_rate: must be two shares"),
+        ({"pass_rate": [0, 2]}, "pass_rate: must be two shares"),
+        ({"pass_rate": [False, True]}, "pass_rate: must be two shares"),
+        ({"output": "rows"}, "keep: output: must be 'completions' or 'prompts', got 'rows'"),
+        ({"output": "prompts", "best_of": 1}, "best_of: output 'prompts' writes no completions"),
+        ({"deduplicate": {"near": 0}}, "deduplicate: near: must be a similarity over 0 and at most 1, got 0"),
+        ({"deduplicate": {"near": 80}}, "near: must be a similarity over 0 and at most 1, got 80"),
+        ({"deduplicate": {"exact": False}}, "nothing would be looked for"),
+        ({"deduplicate": True}, "deduplicate: must be a mapping of exact, near, n_grams"),
+        ({"decontaminate": {"n_grams": 8}}, "decontaminate: datasets: missing"),
+        ({"decontaminate": {"datasets": ["a"]}}, "decontaminate: dataset 1: must be a mapping of id"),
+        ({"decontaminate": {"datasets": [{"id": "a"}, {"split": "test"}]}}, "dataset 2: id: missing"),
+        ({"decontaminate": {"datasets": [{"id": "a", "splt": "test"}]}}, "Did you mean 'split'"),
+        ({"decontaminate": {"datasets": [{"id": "a", "revision": 1}]}}, "revision: must be some text, got 1"),
+        ({"judge": {**JUDGE, "model": None}}, "judge: model: missing"),
+        ({"judge": {**JUDGE, "prompt": " "}}, "judge: prompt: must be some text, got ' '"),
+        ({"judge": {**JUDGE, "prompt": "Rate {question}."}}, "{completion}, {reasoning} or {answer}, got 'Rate {question}.'"),
+        ({"judge": {**JUDGE, "prompt": "{answer} {compltion}"}}, "prompt: unknown slot 'compltion'. Did you mean 'completion'"),
+        ({"judge": {**JUDGE, "min_score": "3"}}, "min_score: must be a number, got '3'"),
+        ({"judge": {**JUDGE, "min_score": float("inf")}}, "min_score: must be a number, got inf"),
+        ({"judge": {**JUDGE, "temperature": -1}}, "temperature: must be 0 or more, got -1"),
+    ],
+)
+def test_refused_mappings(keep, match):
+    with pytest.raises(RecipeError, match=match):
+        KeepRules.parse(keep)
+
+
+# --- what can be known before
+
+
+@pytest.mark.parametrize(
+    ("keep", "rewards", "match"),
+    [
+        ({}, get_reward_funcs(["repetition_penalty"], repetition_unit="token"), "'token' needs the token ids"),
+        ({"judge": JUDGE}, [right], "OPENAI_BASE_URL"),
+        ({"decontaminate": {"datasets": [{"id": "/no/such.jsonl"}]}}, [right], "keep: decontaminate: dataset 1: .*no such file"),
+    ],
+)
+def test_what_fails_before_anything_is_generated(keep, rewards, match):
+    with pytest.raises(RecipeError, match=match):
+        check_rules(KeepRules.parse(keep), rewards)
+    with pytest.raises(RecipeError, match=match):
+        run([], keep, rewards)
+
+
+def test_near_duplicates_need_their_package(monkeypatch):
+    monkeypatch.setitem(sys.modules, "datasketch", None)
+    with pytest.raises(RecipeError, match=r"\[generate\]"):
+        check_rules(KeepRules.parse({"deduplicate": {"near": 0.8}}), [])
+
+
+# --- each rule
+
+
+def test_without_rules_every_different_text_is_kept():
+    selection = run([record(0, "a", "a", completion("", 0, "length")), record(1, "b")], rewards=())
+    assert reasons(selection) == [None, "duplicate completion", None, None]
+    assert [row["response"] for row in selection.rows] == ["a", "", "b"]
+    assert [row["pass_rate"] for row in selection.rows] == [None] * 3
+    assert [row["scores"] for row in selection.rows] == ["{}"] * 3
+
+
+REPEATED = " ".join(["so we add the two"] * 20)
+# 100 words, 98 trigrams, 5 different ones: a share of 93/98 = 0.949 repeats. The tags around it take a little from that.
+
+
+@pytest.mark.parametrize(
+    ("filters", "dropped", "kept"),
+    [
+        ({"malformed": True}, completion("just 4"), completion(text("two and two"))),
+        ({"truncated": True}, completion(text("a"), 10, "length"), completion(text("b"), 10, None)),
+        ({"overlong": {"max_tokens": 10}}, completion(text("a"), 11), completion(text("b"), 10)),
+        ({"repetitive": {"max_share": 0.9}}, completion(text(REPEATED)), completion(text("we add two and two"))),
+        (
+            {"mixed_language": {"min_consistency": 0.9}},
+            completion(text("first we add, 然后我们把它乘以二")),
+            completion(text("first we add")),
+        ),
+        (
+            {"mixed_language": {"min_consistency": 0.9, "target": "zh"}},
+            completion(text("first we add the two")),
+            completion(text("先相加再相乘")),
+        ),
+        ({"code": True}, completion(text("run\n```python\nx = 1\n```")), completion(text("run \\[ x = 1 \\]"))),
+        # Only the reasoning is searched, where there is one.
+        ({"code": True}, completion("def f(x):\n    return x"), completion(text("no program here", "```\n4\n```"))),
+    ],
+)
+def test_filters(filters, dropped, kept):
+    question = "How many pens does Ana have in her three boxes?"
+    selection = run([record(7, dropped, kept, question=question)], {"filters": filters})
+    [name] = filters
+    assert reasons(selection) == [name, None]
+    assert selection.report.dropped == {name: 1}
+    assert selection.report.first_index == {name: 7}
+    assert reasons(run([record(7, dropped, kept, question=question)], {"filters": dict.fromkeys(filters)})) == [None, None]
+
+
+def test_the_share_of_repeats_is_exact():
+    # a b c a b c: 4 trigrams, 3 different: a quarter repeats, which is not more than a quarter.
+    words = completion("a b c a b c")
+    assert reasons(run([record(0, words)], {"filters": {"repetitive": {"max_share": 0.25}}})) == [None]
+    assert reasons(run([record(0, words)], {"filters": {"repetitive": {"max_share": 0.24}}})) == ["repetitive"]
+    # bigrams: ab bc ca ab bc: 2 of 5
+    assert reasons(run([record(0, words)], {"filters": {"repetitive": {"max_share": 0.39, "n_grams": 2}}})) == ["repetitive"]
+
+
+def test_the_share_of_the_language_is_exact():
+    # Two Chinese characters are a word: 1 of 2.
+    for least, reason in ((0.5, None), (0.51, "mixed_language")):
+        filters = {"mixed_language": {"min_consistency": least, "target": "zh"}}
+        assert reasons(run([record(0, text("alpha 然后"))], {"filters": filters})) == [reason]
+
+
+def test_a_question_too_short_to_tell_its_language_drops_nothing():
+    selection = run([record(0, text("先相加再相乘"), question="2+2?")], {"filters": {"mixed_language": {"min_consistency": 1}}})
+    assert reasons(selection) == [None]
+    # The row's own column says it.
+    records = [record(0, text("先相加再相乘"), question="2+2?", language="en")]
+    assert reasons(run(records, {"filters": {"mixed_language": {"min_consistency": 1}}})) == ["mixed_language"]
+
+
+def test_wrong_ones_go_and_those_without_a_verdict_stay():
+    records = [record(0, "wrong", "right", "unknown"), record(1, "unknown")]
+    selection = run(records, {"correct": True})
+    assert reasons(selection) == ["wrong", None, None, None]
+    assert [row["pass_rate"] for row in selection.rows] == [0.5, 0.5, None]
+    assert selection.report.unjudged == 2
+    assert "2 completions could not be judged" in selection.report.table()
+
+
+@pytest.mark.parametrize(("value", "reason"), [(1.0, None), (1.5, None), (0.99, "wrong"), (float("nan"), None), (None, None), (True, None)])
+def test_correct_is_one_or_more(value, reason):
+    def reward(completions, **columns):
+        return [value] * len(completions)
+
+    selection = run([record(0, "a")], {"correct": True}, [reward])
+    assert reasons(selection) == [reason]
+    json.dumps(selection.verdicts[0].scores, allow_nan=False)
+
+
+@pytest.mark.parametrize(
+    ("bounds", "kept"),
+    [([0, 1], [0, 1, 2, 3]), ([0.25, 0.75], [1, 2]), ([0.5, 0.5], [2]), ([0, 0], [0]), ([1, 1], [3])],
+)
+def test_pass_rate(bounds, kept):
+    # Shares: 0 of 4, 1 of 4, 1 of 2 (two of four cannot be judged), 4 of 4, nothing to judge.
+    records = [
+        record(0, "a", "b", "c", "d"),
+        record(1, "right", "b", "c", "d"),
+        record(2, "right", "b", "unknown", "unknown, too"),
+        record(3, "right", "right!", "right.", "right?"),
+        record(4, "unknown"),
+    ]
+    selection = run(records, {"pass_rate": bounds, "output": "prompts"})
+    assert [row["question"] for row in selection.rows] == [f"What is {i} plus {i}?" for i in kept]
+    assert [row["pass_rate"] for row in selection.rows] == [[0, 0.25, 0.5, 1][i] for i in kept]
+    assert selection.report.dropped.get("pass rate", 0) == 4 * (4 - len(kept)) + 1
+    assert set(selection.rows[0]) == {"question", "solution", "scorer", "pass_rate"}
+
+
+def test_the_pass_rate_counts_every_completion_whatever_the_filters_drop():
+    records = [record(0, completion("right", 99), "right!", "wrong", "wrong!")]
+    [row] = run(records, {"correct": True, "filters": {"overlong": {"max_tokens": 50}}}).rows
+    assert (row["response"], row["pass_rate"]) == ("right!", 0.5)
+
+
+def test_a_prompt_without_a_completion_left_is_no_prompt():
+    selection = run([record(0, "wrong"), record(1, "right", "right!")], {"correct": True, "output": "prompts"})
+    assert [row["question"] for row in selection.rows] == ["What is 1 plus 1?"]
+    assert (selection.report.kept_prompts, selection.report.kept_completions) == (1, 2)
+
+
+def test_best_of_ranks_by_correctness_then_readability_then_tokens_then_order():
+    entries = [
+        completion("wrong,,,,,,,,,", 1),
+        completion("unknown,,,,,,", 1),
+        completion("right", 5),
+        completion("right!", 4),
+        completion("right, yes", 9),
+        completion("right?", 4),
+    ]
+
+    def kept(count, **options):
+        return [v.sample for v in run([record(0, *entries)], {"best_of": count}, [right, commas], **options).verdicts if v.kept]
+
+    # Right: 4 has a comma; 3 and 5 have 4 tokens and 3 comes first; then 2; then what cannot be judged; then the wrong one.
+    assert [kept(n) for n in range(1, 7)] == [[4], [3, 4], [3, 4, 5], [2, 3, 4, 5], [1, 2, 3, 4, 5], [0, 1, 2, 3, 4, 5]]
+    # The first reward's weight does not matter, the second's may turn readability round.
+    assert kept(1, weights=[0.0, 1.0]) == [4]
+    assert kept(3, weights=[1.0, -1.0]) == [2, 3, 5]
+    assert kept(9) == [0, 1, 2, 3, 4, 5]
+
+
+def test_readability_is_the_weighted_sum():
+    def dots(completions, **columns):
+        return [float(c[0]["content"].count(".")) or None for c in completions]
+
+    records = [record(0, "right,,,", "right..")]  # 3 commas against 2 dots
+    assert reasons(run(records, {"best_of": 1}, [right, commas, dots], [1, 1, 1])) == [None, "not among the best"]
+    assert reasons(run(records, {"best_of": 1}, [right, commas, dots], [1, 1, 2])) == ["not among the best", None]
+
+
+def test_equal_texts_take_no_place_among_the_best():
+    selection = run([record(0, "right", "right", "right, longer"), record(1, "right")], {"best_of": 2})
+    assert reasons(selection) == [None, "duplicate completion", None, None]
+
+
+def test_failed_rows():
+    records = [record(0, error="timed out"), record(1, "right", error="3 of 4 failed"), record(2, "right")]
+    selection = run(records, {"deduplicate": {}})
+    assert reasons(selection) == ["failed row", None]
+    assert selection.verdicts[0].scores == {}
+    report = selection.report
+    assert (report.prompts, report.failed_prompts, report.completions) == (3, 2, 2)
+    assert (report.dropped, report.dropped_prompts, report.first_index) == ({"failed row": 1}, {"failed row": 2}, {"failed row": 0})
+
+
+def test_duplicate_questions_are_those_of_a_kept_prompt():
+    records = [record(i, "right" if i else "wrong", question=" one  question" if i % 2 else "one question") for i in range(3)]
+    selection = run(records, {"correct": True, "deduplicate": {}})
+    # The first has nothing left, so the second is the first of its kind.
+    assert reasons(selection) == ["wrong", None, "duplicate question"]
+    long = "Ana has three boxes of four pens and gives two of them to Tom, how many has she now"
+    records = [record(0, "a", question=long), record(1, "a", question=long.replace("now", "left")), record(2, "a", question="b")]
+    assert reasons(run(records, {"deduplicate": {"near": 0.8}})) == [None, "duplicate question", None]  # 13 of 15 five-grams
+    assert reasons(run(records, {"deduplicate": {"near": 0.9}})) == [None, None, None]
+
+
+def test_contaminated_prompts(tmp_path):
+    for name, question in (("aime", "Find the least prime above twenty that leaves one."), ("sums", "What is 5 plus 5?")):
+        (tmp_path / f"{name}.jsonl").write_text(json.dumps({"problem": question}) + "\n", encoding="utf-8")
+    records = [
+        record(0, "a", "b", question="Tom asks: find the LEAST prime above twenty, that leaves 1."),
+        record(1, "a", question="Find the least prime above thirty that leaves one."),
+        record(5, "a"),
+    ]
+    sets = [{"id": str(tmp_path / "aime.jsonl")}, {"id": str(tmp_path / "sums.jsonl"), "column": "problem"}]
+    selection = run(records, {"decontaminate": {"datasets": sets}})
+    assert reasons(selection) == ["contaminated", "contaminated", None, "contaminated"]
+    assert selection.report.contaminated == {f"{sets[0]['id']} (test)": 1, f"{sets[1]['id']} (test)": 1}
+    assert "sums.jsonl (test) 1" in selection.report.table()
+
+
+# --- the order of the rules
+
+
+def test_the_first_reason_that_applies_is_counted(tmp_path, judge_server):
+    (tmp_path / "eval.jsonl").write_text('{"question": "one question"}\n', encoding="utf-8")
+    body = "```python\n先相加再相乘" * 20
+    bad = [completion(f"<think>\n{body}", 99, "length")] * 2 + [completion(f"<think>\n{body}!", 100, "length")]
+    rules = {
+        "malformed": ("filters", {"malformed": True}),
+        "truncated": ("filters", {"truncated": True}),
+        "overlong": ("filters", {"overlong": {"max_tokens": 50}}),
+        "repetitive": ("filters", {"repetitive": {"max_share": 0.2}}),
+        "mixed_language": ("filters", {"mixed_language": {"min_consistency": 0.9, "target": "en"}}),
+        "code": ("filters", {"code": True}),
+        "wrong": ("correct", True),
+        "duplicate completion": (None, None),
+        "pass rate": ("pass_rate", [0.5, 1]),
+        "contaminated": ("decontaminate", {"datasets": [{"id": str(tmp_path / "eval.jsonl")}]}),
+        "judge": ("judge", {"model": "m", "prompt": "{completion}", "min_score": 5}),
+        "not among the best": ("best_of", 1),
+        "duplicate question": ("deduplicate", {}),
+    }
+    judge_server.reply = lambda prompt: "Score: 9" if "right" in prompt else "Score: 1"
+    names = [reason for reason in REASONS if reason not in ("failed row", "judge gave no score")]
+    assert list(rules) == names
+    for position, first in enumerate(names):
+        keep: dict = {}
+        for name in names[position:]:
+            key, value = rules[name]
+            if key == "filters":
+                keep[key] = {**keep.get(key, {}), **value}
+            elif key:
+                keep[key] = value
+        records = [record(0, "right", question="one question"), record(1, *bad, question="one question")]
+        found = reasons(run(records, keep))[1:]
+        if names.index(first) < names.index("duplicate completion"):
+            assert found == [first] * 3, first
+            continue
+        # From here the second text, an equal one, is gone before.
+        assert found[1] == "duplicate completion"
+        expected = {"duplicate completion": ["pass rate"] * 2, "not among the best": ["duplicate question", "not among the best"]}
+        assert found[::2] == expected.get(first, [first] * 2), first
+        failed = [record(1, *bad, error="gone")]
+        assert reasons(run([records[0], *failed], keep))[1:] == ["failed row"] * 3
+
+
+# --- program text
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "def add(a, b):",
+        "    async def add(a: int = (1), b=2) -> int:  # add",
+        "class Box(object):",
+        "import math",
+        "import numpy as np, os.path",
+        "from math import sqrt",
+        "from a.b import (c, d as e)",
+        "#include <stdio.h>",
+        '# include "a/b.h"',
+        "print(f'{x}')",
+        "    print(3 + 4)  # 7",
+        "console.log(x);",
+        'System.out.println("x");',
+        "std::cout << x << std::endl;",
+        "for i in range(10):",
+        "for key, value in table.items():",
+        "for (int i = 0; i < n; i++) {",
+        "int main() {",
+        "function f(x) { return x; }",
+        "public static int f(int x) {",
+        "using namespace std;",
+        ">>> print(3)",
+        "```python\nx = 1\n```",
+        "```\nx = 1\n```",
+        "1. Run this:\n   ```py\nx = 1",
+        "````{.cpp}\nx\n````",
+        "```math\nx\n```\n```c\ny\n```",
+        "```latex\n```\nimport math",
+    ],
+)
+def test_program_text(line):
+    assert has_code(line)
+    assert has_code(f"We try this.\n{line}\nSo it is 4.")
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "",
+        "x = 3",
+        "f(x) = x^2 + 1",
+        "f(x):",
+        "def f(x) = x",
+        "We import x from the left-hand side.",
+        "import duties fall by 3 % in the second year",
+        "From 3 import 4.",
+        "For n in {1, 2, 3}: the sum is even.",
+        "for n in S:",
+        "for all x in R:",
+        "for x in [0, 1]: f is convex",
+        "for each i in order:",
+        "class A: 30 students",
+        "let x = 5;",
+        "print the result (4)",
+        "print 4",
+        "if x > 3: then y = 2",
+        "while x > 3 the sum grows",
+        "return to the first equation",
+        "# include the endpoints",
+        "#1 + #2 = 3",
+        "int_0^1 f(x) dx",
+        "\\begin{align*}\n x &= 3 \\\\ y &= 4\n\\end{align*}",
+        "\\[ \\sum_{i=1}^{n} i = \\frac{n(n+1)}{2} \\]",
+        "$$\\text{for } i \\in \\{1,\\dots,n\\}: a_i$$",
+        "\\boxed{4}",
+        "the `range` of f and ``x``",
+        "```x = 3``` is the first root",
+        "```math\nx = 3\n```",
+        "```latex\n\\frac{1}{2}\n```",
+        "```text\nprint(3)\n```",
+        "|a| + |b| = 3; a > b; {a, b}",
+        "3 // 2 = 1 # not 2",
+        "printed(3)",
+    ],
+)
+def test_no_program_text(line):
+    assert not has_code(line)
+    assert not has_code(f"We try this.\n{line}\nSo it is 4.")
+
+
+def test_program_text_is_looked_for_in_bounded_time():
+    lines = [
+        "```" + "a" * 200_000 + "`",
+        "def f(" + ")->" * 120,
+        "import a" + ",a" * 180 + "!",
+        "print(" + ")" * 390 + "!",
+        "`" * 200_000 + "x`",
+    ]
+    with seconds(5):
+        assert not any(has_code("\n".join([line] * (100 if len(line) < 500 else 1))) for line in lines)
+
+
+# --- the rows
+
+
+def test_rows_of_completions():
+    fmt = get_response_format("think_answer", prefill="<think>\n")
+    entry = completion("2+2=4\n</think>\n<answer>\n4\n</answer>", 12)
+    columns = {"solution": "4", "level": 3, "task": "sum", "tokens": "not this", "scores": [1]}
+    rewards = [*get_reward_funcs(["accuracy", "format"], fmt), commas]
+    records = [record(0, entry, **columns)]
+    records[0]["columns"]["question"] = "nor this"
+    selection = run(records, rewards=rewards, fmt=fmt)
+    assert selection.rows == [
+        {
+            "question": "What is 0 plus 0?",
+            "response": "<think>\n2+2=4\n</think>\n<answer>\n4\n</answer>",
+            "solution": "4",
+            "scorer": None,
+            "level": 3,
+            "task": "sum",
+            "pass_rate": 1.0,
+            "tokens": 12,
+            "scores": '{"accuracy": 1.0, "format": 1.0, "commas": 0.0}',
+        }
+    ]
+    assert list(selection.rows[0])[:3] == ["question", "response", "solution"]
+    [verdict] = selection.verdicts
+    assert (verdict.index, verdict.sample, verdict.reason, verdict.kept) == (0, 0, None, True)
+    assert verdict.scores == {"accuracy": 1.0, "format": 1.0, "commas": 0.0}
+
+
+def test_a_scorer_is_kept_where_some_row_has_one(tmp_path):
+    for scorer in (None, '{"reasoning_gym": "x"}'):
+        selection = run([record(0, "a"), record(1, "a", scorer=scorer)], rewards=())
+        folder = write_dataset(selection, tmp_path / "dataset", recipe_settings={}, title="t")
+        rows = [json.loads(line) for line in (folder / "train.jsonl").read_text(encoding="utf-8").splitlines()]
+        assert [row.get("scorer", "left out") for row in rows] == ([None, scorer] if scorer else ["left out"] * 2)
+        assert ("`scorer`" in (folder / "README.md").read_text(encoding="utf-8")) is (scorer is not None)
+
+
+def test_rewards_are_called_as_trl_calls_them():
+    calls = []
+
+    def spy(prompts, completions, completion_ids, solution, level, trainer_state, log_extra, log_metric, scorer=None, task=None):
+        calls.append((prompts, completions, [len(ids) for ids in completion_ids], solution, level, task))
+        log_extra("x", [1])
+        log_metric("x", 1.0)
+        return [1.0] * len(completions)
+
+    records = [record(0, completion("a", 3), completion("b", 4), level=1), record(1, error="x", level=0), record(2, "c", level=2, task="t")]
+    run(records, rewards=[spy])
+    question = [[{"role": "user", "content": f"What is {i} plus {i}?"}] for i in (0, 0, 2)]
+    texts = [[{"role": "assistant", "content": c}] for c in "abc"]
+    assert calls == [(question, texts, [3, 4, 10], ["4"] * 3, [1, 1, 2], [None, None, "t"])]
+
+
+def test_rewards_that_look_at_lengths():
+    # cosine: right at 0 tokens 1.0, at 1000 tokens 0.5; length: 0.5 for the shorter, -0.5 for the longer right one.
+    entries = [completion(text("a"), 0), completion(text("b"), 1000)]
+    rewards = get_reward_funcs(["accuracy", "cosine", "length"], FMT)
+    scores = [verdict.scores for verdict in run([record(0, *entries)], rewards=rewards).verdicts]
+    assert scores == [{"accuracy": 1, "cosine": 1, "length": 0.5}, {"accuracy": 1, "cosine": pytest.approx(0.5), "length": -0.5}]
+
+
+def test_many_records_are_scored_in_large_batches(monkeypatch):
+    monkeypatch.setattr(select, "_CHUNK_COMPLETIONS", 4)
+    sizes = []
+
+    def spy(completions, **columns):
+        sizes.append(len(completions))
+        return [1.0] * len(completions)
+
+    records = (record(i, *(f"{i}{sample}" for sample in range(3))) for i in range(5))  # no length is known
+    selection = run(records, rewards=[spy])
+    assert sizes == [6, 6, 3]  # a prompt's completions stay together
+    assert [row["response"] for row in selection.rows] == [f"{i}{sample}" for i in range(5) for sample in range(3)]
+
+
+def test_faulty_rewards_are_named():
+    def short(completions, **columns):
+        return [1.0]
+
+    def picky(completions, **columns):
+        raise ValueError("column 'cases' is missing\nmore")
+
+    with pytest.raises(RecipeError, match="reward 'short' returned 1 values for 2 completions"):
+        run([record(0, "a", "b")], rewards=[short])
+    with pytest.raises(RecipeError, match=r"reward 'picky', records 3 to 4: ValueError: column 'cases' is missing\.$"):
+        run([record(3, "a"), record(4, "b")], rewards=[picky])
+    rewards = get_reward_funcs(["accuracy"], FMT)
+    records = [record(0, "a")]
+    del records[0]["columns"]["solution"]
+    with pytest.raises(RecipeError, match="needs a column 'solution'"):
+        run(records, rewards=rewards)
+
+
+def test_hostile_completions():
+    texts = [entry for entry in HOSTILE if isinstance(entry, str)]
+    keep = {
+        "best_of": 5,
+        "filters": {
+            "malformed": False,
+            "repetitive": {"max_share": 0.99},
+            "mixed_language": {"min_consistency": 0.1, "target": "en"},
+            "code": True,
+        },
+        "deduplicate": {"near": 0.8},
+    }
+    records = [record(0, *texts), *(record(i, "so we add the two", question=entry) for i, entry in enumerate(texts, start=1))]
+    with seconds(40):
+        selection = run(records, keep, [*get_reward_funcs(["accuracy", "format"], FMT), commas])
+    assert selection.report.completions == 2 * len(texts)
+    assert selection.report.dropped["duplicate question"] == 2  # "" and white space
+    assert selection.report.kept_completions == 5 + len(texts) - 2
+
+
+@settings(max_examples=60, deadline=None)
+@given(
+    records=st.lists(
+        st.tuples(
+            st.lists(st.tuples(st.sampled_from(["right", "wrong", "unknown", "right,", "wrong,"]), st.integers(0, 9)), max_size=5),
+            st.sampled_from(["a", "b", "c"]),
+            st.sampled_from([None, None, None, "failed"]),
+        ),
+        max_size=6,
+    ),
+    best=st.none() | st.integers(1, 3),
+    correct=st.booleans(),
+    bounds=st.none() | st.sampled_from([[0, 0.5], [0.5, 1], [0.2, 0.8]]),
+    limit=st.none() | st.integers(1, 9),
+    exact=st.booleans(),
+)
+def test_the_counts_add_up(records, best, correct, bounds, limit, exact):
+    made = [
+        record(i, *(completion(words, tokens) for words, tokens in entries), question=question, error=error)
+        for i, (entries, question, error) in enumerate(records)
+    ]
+    filters = {"overlong": {"max_tokens": limit}} if limit else {}
+    keep = {"best_of": best, "correct": correct, "pass_rate": bounds, "filters": filters, "deduplicate": {} if exact else None}
+    selection = run(made, keep, [right, commas])
+    report = selection.report
+    assert [(v.index, v.sample) for v in selection.verdicts] == [(r["index"], s) for r in made for s in range(len(r["completions"]))]
+    assert report.kept_completions == len(selection.rows) == sum(verdict.kept for verdict in selection.verdicts)
+    assert report.kept_completions + sum(report.dropped.values()) == report.completions == len(selection.verdicts)
+    assert set(report.dropped) <= set(REASONS)
+    assert report.tokens_kept == sum(row["tokens"] for row in selection.rows) <= report.tokens_generated
+    kept = {}
+    for verdict in selection.verdicts:
+        entry = made[verdict.index]
+        if verdict.kept:
+            kept.setdefault(verdict.index, []).append(entry["completions"][verdict.sample])
+            assert entry["error"] is None
+            assert not (correct and verdict.scores["right"] == 0)
+    assert len(kept) == report.kept_prompts
+    for entries in kept.values():
+        assert len(entries) <= (best or 5)
+        assert len({entry["text"] for entry in entries}) == len(entries)
+        assert all(entry["tokens"] <= (limit or 9) for entry in entries)
+    if exact:
+        assert len({made[index]["question"] for index in kept}) == len(kept)
+    if bounds:
+        assert all(bounds[0] <= row["pass_rate"] <= bounds[1] for row in selection.rows)
+
+
+# --- the report and the dataset on disk
+
+
+def test_the_report():
+    records = [record(3, completion("wrong", 5), completion("right", 7)), record(4, completion("wrong", 2)), record(5, error="x")]
+    report = run(records, {"correct": True}).report
+    assert report.table().splitlines() == [
+        "| | completions | prompts | tokens | first row |",
+        "|---|---:|---:|---:|---:|",
+        "| generated | 3 | 3 | 14 | |",
+        "| failed row | 0 | 1 | | 5 |",
+        "| wrong | -2 | 2 | | 3 |",
+        "| **kept** | 1 (33.3 %) | 1 | 7 | |",
+    ]
+    assert vars(report) == {
+        "prompts": 3,
+        "failed_prompts": 1,
+        "completions": 3,
+        "unjudged": 0,
+        "kept_prompts": 1,
+        "kept_completions": 1,
+        "dropped": {"failed row": 0, "wrong": 2},
+        "dropped_prompts": {"failed row": 1, "wrong": 2},
+        "first_index": {"failed row": 5, "wrong": 3},
+        "tokens_generated": 14,
+        "tokens_kept": 7,
+        "contaminated": {},
+    }
+
+
+def test_the_dataset_on_disk(tmp_path):
+    nasty = 'a\ud800b\0"quoted"\u2028\r\n{x}'
+    records = [
+        record(0, text(nasty), "wrong", question=nasty, level=1, tags=["a"], when="2024-01-01"),
+        record(1, text("right"), level=None, tags=[], when="2024-01-02"),
+    ]
+    selection = run(records, {"filters": {"malformed": True}}, get_reward_funcs(["format"], FMT))
+    settings = {"seed": 1, "keep": {"judge": {"prompt": "```\n{answer}\n```"}}}
+    folder = write_dataset(selection, tmp_path / "run" / "dataset", recipe_settings=settings, title="Sums: selected")
+    assert folder == tmp_path / "run" / "dataset"
+    assert sorted(path.name for path in folder.iterdir()) == ["README.md", "train.jsonl", "yield.json"]
+    assert sorted(path.name for path in folder.parent.iterdir()) == ["dataset", "verdicts.jsonl"]
+
+    rows = load_rows(str(folder), "train")  # the card says that train.jsonl is all there is
+    assert rows.column_names == ["question", "response", "solution", "level", "tags", "when", "pass_rate", "tokens", "scores"]
+    assert rows["question"] == [nasty.replace("\ud800", "\ufffd"), "What is 1 plus 1?"]
+    assert rows["response"] == [text(nasty).replace("\ud800", "\ufffd"), text("right")]
+    assert (rows["level"], rows["tags"], rows["tokens"]) == ([1, None], [["a"], []], [10, 10])
+    assert rows["pass_rate"] == [0.5, 1.0]
+    assert rows.features["when"].dtype == rows.features["solution"].dtype == "string"
+    assert [json.loads(scores) for scores in rows["scores"]] == [{"format": 1.0}] * 2
+    with pytest.raises(RecipeError, match="it has 'train'"):
+        load_rows(str(folder), "test")
+
+    assert json.loads((folder / "yield.json").read_text(encoding="utf-8")) == vars(selection.report)
+    verdicts = [json.loads(line) for line in (folder.parent / "verdicts.jsonl").read_text(encoding="utf-8").splitlines()]
+    assert [(v["index"], v["sample"], v["reason"], v["kept"]) for v in verdicts] == [
+        (0, 0, None, True),
+        (0, 1, "malformed", False),
+        (1, 0, None, True),
+    ]
+    card = (folder / "README.md").read_text(encoding="utf-8")
+    header = yaml.safe_load(card.split("---\n")[1])
+    [config] = header["configs"]
+    assert (config["config_name"], config["data_files"]) == ("default", [{"split": "train", "path": "train.jsonl"}])
+    assert header["pretty_name"] == "Sums: selected"
+    assert "\n# Sums: selected\n" in card
+    assert selection.report.table() in card
+    assert "| `level` | from the source dataset |" in card
+    recipe = card.split("````yaml\n")[1].split("````")[0]
+    assert yaml.safe_load(recipe) == settings
+
+
+def test_a_dataset_of_prompts_on_disk(tmp_path):
+    selection = run([record(0, "unknown", level=1)], {"output": "prompts"})
+    folder = write_dataset(selection, tmp_path / "dataset", recipe_settings={}, title="t")
+    [row] = load_rows(str(folder), "train")
+    assert row == {"question": "What is 0 plus 0?", "solution": "4", "level": 1, "pass_rate": None}
+
+
+FILTERS = {
+    "malformed": True,
+    "truncated": True,
+    "overlong": {"max_tokens": 55},
+    "repetitive": {"max_share": 0.5},
+    "mixed_language": {"min_consistency": 0.9, "target": "en"},
+    "code": True,
+}
+
+
+@pytest.mark.parametrize("batch", [1, 10_000])
+@pytest.mark.parametrize(
+    ("keep", "count", "train", "card", "verdicts"),
+    [
+        (None, 240, "ddd8b43f4cd7761c", "68290b356bddb2f9", "986fa04fbd8751ee"),
+        (
+            {
+                "best_of": 2,
+                "correct": True,
+                "filters": FILTERS,
+                "pass_rate": [0.1, 1],
+                "deduplicate": {"near": 0.8},
+                "decontaminate": {"datasets": [{"id": "EVALUATION"}], "n_grams": 8},
+            },
+            240,
+            "290cc9f4eb20a3c5",
+            "e828e40e436a192e",
+            "3d21a84c40c17784",
+        ),
+        (
+            {
+                "correct": True,
+                "pass_rate": [0, 0.9],
+                "output": "prompts",
+                "deduplicate": {},
+                "filters": {"truncated": True},
+            },
+            240,
+            "1fd8ad9e8e1dc731",
+            "296c6a415aca28f5",
+            "b19d3cc41cf74645",
+        ),
+        (None, 100, "79bc4ff1703d434c", "2d3c7519917bad0c", "2e02e1ee8f1ad256"),
+        (
+            {
+                "best_of": 2,
+                "correct": True,
+                "filters": FILTERS,
+                "pass_rate": [0.1, 1],
+                "deduplicate": {"near": 0.8},
+                "decontaminate": {"datasets": [{"id": "EVALUATION"}], "n_grams": 8},
+            },
+            100,
+            "220d9de5eadaeead",
+            "b8dba06e7390b588",
+            "e51a3ad39aa53e87",
+        ),
+        (
+            {
+                "correct": True,
+                "pass_rate": [0, 0.9],
+                "output": "prompts",
+                "deduplicate": {},
+                "filters": {"truncated": True},
+            },
+            100,
+            "f57180a0620213a4",
+            "2ea92b413e4671ac",
+            "2e74e805607e1ec6",
+        ),
+    ],
+)
+def test_the_files_are_those_of_a_selection_that_held_all_in_memory(monkeypatch, tmp_path, batch, keep, count, train, card, verdicts):
+    """The digests are those of version 0.1.0. Types and ``scorer`` are known at the end only, wherever the batches end."""
+    monkeypatch.setattr(select, "_CHUNK_COMPLETIONS", batch)
+    evaluation, folder = tmp_path / "eval.jsonl", tmp_path / "run" / "dataset"
+    evaluation.write_text("".join(json.dumps({"question": text}) + "\n" for text in selection_rows.EVALUATION_QUESTIONS), encoding="utf-8")
+    if keep and "decontaminate" in keep:
+        keep = {**keep, "decontaminate": {"datasets": [{"id": str(evaluation)}], "n_grams": 8}}
+    rewards = [selection_rows.right, *get_reward_funcs(["format"], FMT), selection_rows.commas]
+    records = iter(selection_rows.records()[:count])
+    selection = Selection(records, KeepRules.parse(keep), FMT, rewards, [1.0, 0.5, 1.0], progress=False)
+    write_dataset(selection, folder, recipe_settings={"seed": 1}, title="t")
+    paths = [folder / "train.jsonl", folder / "README.md", folder.parent / "verdicts.jsonl"]
+    texts = [path.read_text(encoding="utf-8").replace(str(tmp_path), "DIR") for path in paths]
+    assert [hashlib.sha256(text.encode()).hexdigest()[:16] for text in texts] == [train, card, verdicts]
+
+
+def test_a_lone_surrogate_in_a_source_column_is_replaced(tmp_path):
+    folder = write_dataset(run([record(0, "a", note="x\ud800")]), tmp_path / "dataset", recipe_settings={}, title="t")
+    assert load_rows(str(folder), "train")["note"] == ["x\ufffd"]
+
+
+def test_a_later_selection_replaces_an_earlier_one(tmp_path):
+    for count in (3, 1):
+        selection = run([record(i, "right") for i in range(count)])
+        folder = write_dataset(selection, tmp_path / "dataset", recipe_settings={}, title="t")
+        assert len(load_rows(str(folder), "train")) == count
+    # Nor do the folders of two runs, which have the same last name, share a cached copy.
+    other = write_dataset(run([record(7, "right")]), tmp_path / "other" / "dataset", recipe_settings={}, title="t")
+    assert load_rows(str(other), "train")["question"] == ["What is 7 plus 7?"]
+    assert load_rows(str(folder), "train")["question"] == ["What is 0 plus 0?"]
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["dataset", "other", "verdicts.jsonl"]
+    assert len((tmp_path / "verdicts.jsonl").read_text(encoding="utf-8").splitlines()) == 1
+
+
+def test_other_files_are_not_replaced(tmp_path):
+    (tmp_path / "dataset").mkdir()
+    (tmp_path / "dataset" / "notes.txt").write_text("mine", encoding="utf-8")
+    with pytest.raises(RecipeError, match="no dataset of an earlier selection"):
+        write_dataset(run([record(0, "a")]), tmp_path / "dataset", recipe_settings={}, title="t")
+    assert (tmp_path / "dataset" / "notes.txt").read_text(encoding="utf-8") == "mine"
+
+
+def test_a_write_that_fails_leaves_the_earlier_dataset(tmp_path):
+    folder = write_dataset(run([record(0, "a")]), tmp_path / "dataset", recipe_settings={}, title="t")
+    mixed = run([record(0, "a", level=1), record(1, "b", level="one")])
+    kept = (tmp_path / "verdicts.jsonl").read_bytes()
+    with pytest.raises(RecipeError, match=r"column 'level': .*keep_columns"):
+        write_dataset(mixed, folder, recipe_settings={}, title="t")
+    assert (tmp_path / "verdicts.jsonl").read_bytes() == kept
+    assert len(load_rows(str(folder), "train")) == 1
+    assert len(load_rows(str(write_dataset(run([record(0, "a"), record(1, "b")]), folder, recipe_settings={}, title="t")), "train")) == 2
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["dataset", "verdicts.jsonl"]
+
+
+def test_nothing_left_is_an_error_that_shows_why(tmp_path):
+    selection = run([record(0, "wrong", "wrong!")], {"correct": True})
+    with pytest.raises(RecipeError, match=r"no completion is left of 2:\n(.|\n)*\| wrong \| -2 \| 1 \| \| 0 \|"):
+        write_dataset(selection, tmp_path / "dataset", recipe_settings={}, title="t")
+    assert [path.name for path in tmp_path.iterdir()] == ["verdicts.jsonl"]
+
+
+# --- the judge
+
+
+@pytest.fixture
+def judge_server(monkeypatch):
+    """A loopback chat-completions endpoint; ``server.reply(prompt)`` writes its answers, ``server.requests`` holds what was asked."""
+
+    class Handler(BaseHTTPRequestHandler):
+        def do_POST(self):
+            request = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
+            self.server.requests.append(request)
+            reply = self.server.reply(request["messages"][0]["content"])
+            status, body = reply if isinstance(reply, tuple) else (200, reply)
+            message = {"role": "assistant", "content": body}
+            answer = {"id": "1", "object": "chat.completion", "created": 1, "model": request["model"]}
+            answer["choices"] = [{"index": 0, "message": message, "finish_reason": "stop"}]
+            data = json.dumps(answer if status == 200 else {"error": {"message": body}}).encode()
+            self.send_response(status)
+            self.send_header("Content-Type", "application/json")
+            self.send_header("Content-Length", str(len(data)))
+            self.end_headers()
+            self.wfile.write(data)
+
+        def log_message(self, *values):
+            pass
+
+    server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+    server.requests, server.reply = [], lambda prompt: "Score: 5"
+    threading.Thread(target=server.serve_forever, daemon=True).start()
+    monkeypatch.setenv("OPENAI_BASE_URL", f"http://127.0.0.1:{server.server_address[1]}/v1")
+    yield server
+    server.shutdown()
+    server.server_close()
+
+
+def test_the_judge_is_shown_what_its_prompt_names():
+    prompt = "Q {question} S {solution} R {reasoning} A {answer} C {completion} {other} \\frac{1}{2}"
+
+    def message(solution, words):
+        return fill(prompt, select._slots(select.Candidate(record(0, words, question="two?", solution=solution), 0, FMT)))
+
+    # What is filled in is not filled in again.
+    words = text("why {answer}", "4")
+    expected = f"Q two? S 4 R why {{answer}} A 4 C {words} {{other}} \\frac{{1}}{{2}}"
+    assert message("4", words) == expected
+    # No reasoning and no answer can be read.
+    assert message(None, "so 4") == "Q two? S  R so 4 A  C so 4 {other} \\frac{1}{2}"
+
+
+def test_the_judge_rates_what_is_left(judge_server):
+    scores = {"poor": "Score: 2", "good": "thinking…\nScore: 3", "silent": "I cannot say."}
+    judge_server.reply = lambda prompt: scores[prompt.split()[1]]
+    judge = {"model": "rater", "prompt": "Rate: {completion}", "min_score": 3, "max_tokens": 50}
+    records = [record(0, "poor right", "good right \ud800", "silent right", "never wrong"), record(1, "silent right", "good right")]
+    selection = run(records, {"correct": True, "judge": judge, "best_of": 1})
+    assert reasons(selection) == ["judge", None, "judge gave no score", "wrong", "judge gave no score", None]
+    assert [verdict.scores.get("judge") for verdict in selection.verdicts] == [2, 3, None, None, None, 3]
+    assert "judge" not in selection.verdicts[3].scores
+    assert json.loads(selection.rows[0]["scores"]) == {"right": 1.0, "judge": 3.0}
+    assert len(judge_server.requests) == 4  # the same text of another prompt is not asked about again
+    assert {(request["model"], request["max_tokens"], "temperature" in request) for request in judge_server.requests} == {
+        ("rater", 50, False)
+    }
+    assert selection.report.dropped == {"wrong": 1, "judge gave no score": 2, "judge": 1}
+
+
+def test_the_judge_is_not_asked_what_is_dropped_anyway(judge_server):
+    records = [record(0, "right", "right", "wrong"), record(1, "right", "right."), record(2, error="x")]
+    keep = {"correct": True, "pass_rate": [0, 0.9], "judge": {**JUDGE, "prompt": "{completion}", "temperature": 0}}
+    assert reasons(run(records, keep)) == [None, "duplicate completion", "wrong", "pass rate", "pass rate"]
+    [request] = judge_server.requests
+    assert (request["messages"], request["temperature"]) == ([{"role": "user", "content": "right"}], 0)
+
+
+def test_a_judge_that_fails_is_counted_and_one_that_refuses_is_named(judge_server, caplog):
+    judge_server.reply = lambda prompt: (400, "too long") if "long" in prompt else "Score: 5"
+    keep = {"judge": {**JUDGE, "prompt": "{completion}"}}
+    assert reasons(run([record(0, "long one", "one")], keep)) == ["judge gave no score", None]
+    assert "1 of 2 requests are refused" in caplog.text
+    judge_server.reply = lambda prompt: (404, "no such model")
+    with pytest.raises(RecipeError, match="refuses model 'm'"):
+        run([record(0, "one")], keep)
+
+
+@pytest.fixture
+def quick_retries(monkeypatch):
+    import openai._base_client as client
+
+    for name in ("INITIAL_RETRY_DELAY", "MAX_RETRY_DELAY"):
+        monkeypatch.setattr(client, name, 0.001)
+
+
+def test_what_a_judge_that_dies_has_not_judged_is_not_rejected(judge_server, quick_retries, tmp_path):
+    """It dies after 12 of 24; the second call asks for the others alone, and keeps what one call would have kept."""
+    path, dead = tmp_path / "judged.jsonl", True
+    records = [record(i, f"right {i}") for i in range(24)]
+    keep = {"judge": {**JUDGE, "min_score": 3, "prompt": "{completion}", "max_concurrency": 1}}
+
+    def reply(prompt):
+        if dead and len({request["messages"][0]["content"] for request in judge_server.requests}) > 12:
+            return (503, "going down")
+        return "I cannot say." if "7" in prompt else f"Score: {int(prompt.split()[1]) % 5}"
+
+    judge_server.reply = reply
+    with pytest.raises(RecipeError, match=r"keep: judge: 12 of 24 completions are not judged, the first of row 12: .*going down") as error:
+        run(records, keep, judged=path)
+    assert str(error.value).endswith("the same command goes on with it")
+    with path.open("a") as file:
+        file.write('\n{"request": "cut')  # as a kill leaves it
+    dead, asked = False, len(judge_server.requests)
+    selection = run(records, keep, judged=path)
+    assert len(judge_server.requests) == asked + 12
+    wanted = [{"7": "judge gave no score", "17": "judge gave no score"}.get(str(i), None if i % 5 >= 3 else "judge") for i in range(24)]
+    assert reasons(selection) == wanted == reasons(run(records, keep))
+    # Nothing is asked again, also where the bar is another; another prompt is another question.
+    asked = len(judge_server.requests)
+    for change, more in (({"min_score": 1}, 0), ({"prompt": "Rate {completion}"}, 24)):
+        judge_server.reply = lambda prompt: "Score: 4"
+        run(records, {"judge": {**keep["judge"], **change}}, judged=path)
+        assert len(judge_server.requests) == asked + more
+
+
+def test_a_judge_that_answers_nobody_is_not_asked_for_ever(judge_server, quick_retries, monkeypatch):
+    judge_server.reply = lambda prompt: (400, "no")
+    monkeypatch.setattr(select, "PATIENCE", 3)
+    keep = {"judge": {**JUDGE, "prompt": "{completion}", "max_concurrency": 1}}
+    with pytest.raises(RecipeError, match=r"keep: judge: 3 requests failed one after the other; the last: .*no"):
+        run([record(i, f"right {i}") for i in range(50)], keep)
+    assert len(judge_server.requests) == 3
+
+
+@pytest.mark.parametrize(
+    ("name", "params"),
+    [
+        ("reward_model", {"reward_model": "openai:m", "reward_model_prompt": "{response}"}),
+        ("answer_match", {"match_judge": "openai:m", "match_judge_prompt": "{solution} {answer}"}),
+    ],
+)
+def test_a_reward_whose_server_fails_stops_the_selection(judge_server, quick_retries, name, params):
+    """A reward that could not be had is no reward that says nothing: `correct` keeps what cannot be judged."""
+    judge_server.reply = lambda prompt: (503, "going down") if "lion" in prompt else "Score: 1"
+    reward = get_reward_funcs([name], FMT, **params)
+    records = [record(i, text("so", word), solution="a big cat") for i, word in enumerate(["tiger", "lion", "lynx"])]
+    with pytest.raises(RecipeError, match=rf"reward '{name}', records 0 to 2: its server failed 1 times"):
+        run(records, {"correct": True}, rewards=reward)
+    judge_server.reply = lambda prompt: "I cannot say." if "lion" in prompt else (400, "too long") if "lynx" in prompt else "Score: 1"
+    assert reasons(run(records, {"correct": True}, rewards=reward)) == [None] * 3

@@ -1,0 +1,209 @@
+"""Random and hostile completions through every parser and every reward: none raises, none leaves its documented range, the same batch gets
+the same rewards, and the order of a batch does not matter.
+
+A case is one completion read by one response format or judged by one reward. ``R1_FUZZ_CASES=5000000`` runs more
+than the default of 200,000. What fails is named with its completion; hypothesis prints the seed to run it again.
+"""
+
+import dataclasses
+import json
+import os
+import re
+from fractions import Fraction
+from random import Random
+
+import pytest
+from hypothesis import HealthCheck, Phase, given, seed, settings
+from hypothesis import strategies as st
+
+from r1_recipes import verification
+from r1_recipes.prompts import FORMATS
+from r1_recipes.rewards import REWARDS, get_reward_funcs
+from r1_recipes.rewards.accuracy import parsed_answers
+from r1_recipes.verification import pool
+
+CASES = int(os.environ.get("R1_FUZZ_CASES", 200_000))
+BATCH = 64
+
+# These run a model, or the completion's code as a program; their own tests are hostile enough.
+NEEDS_MORE = {"reward_model", "code", "binary_code"}
+NAMES = sorted(name for name in REWARDS if name not in NEEDS_MORE and ":" not in name)
+
+TAGS = sorted({tag for fmt in FORMATS.values() for tags in (fmt.reasoning_tags, fmt.answer_tags) for tag in tags or ()})
+PIECES = [
+    *TAGS,
+    *(r"\boxed{", "{", "}", "(", ")", "[", "]", "$", "$$", r"\(", r"\)", "\\", "\n", "\n\n", " ", "\t", "\0", ",", ".", ";", ":", "?"),
+    *("0", "7", "72", "-3", "1,080", "1080.00", ".5", "1e9", "٣", "½", "50%", "3/4", r"\frac{3}{4}", r"\sqrt{2}", r"\pi", "x^2", "^", "_"),
+    *("=", "<", "|", "!", "x", "and", "or", "the answer is", "Answer:", "####", "#### 72", "not", "Step 1:", "First,", "1. ", "- "),
+    *(
+        "```python\nprint(1)\n```",
+        "A",
+        "(B)",
+        "B.",
+        "The duck crossed the road. ",
+        "我们先算一下。",
+        "คำตอบคือ",
+        "ответ",
+        "🦆",
+        "é",
+        "﷽",
+        "Ω",
+    ),
+    *("\u202e", "\u200b", "\ud800", "\udfff", "e\u0301", "44 + 19 - 35", "7 * 4 + 3", "(7+4)*3 = 33", "44 / 0", "9**9**9", "9^{9^{9}}"),
+    *("__import__('os')", r"\cup", r"\begin{pmatrix}1\\2\end{pmatrix}", r"[1,2)", r"\{1,2\}", r"y=2x+3", r"1\le x<5", r"90^\circ"),
+    *(r"5\text{ cm}", r"2+3i", r"\infty"),
+]
+GOLDS = [
+    "72",
+    "1,080",
+    "0.5",
+    "50%",
+    r"\frac{3}{4}",
+    r"2\sqrt{3}",
+    "(1,2)",
+    r"\{1,2\}",
+    "y=2x+3",
+    "x^2+2x+1",
+    r"\text{Evelyn}",
+    "B",
+    "Pancreas",
+]
+GOLDS += [None, "", 72]
+PUZZLES = [json.dumps({"countdown": {"numbers": numbers, "target": target}}) for numbers, target in (([44, 19, 35], 28), ([7, 4, 3], 31))]
+
+
+def completion(rng):
+    """A text in some format, near one, or in none."""
+    kind = rng.random()
+    if kind < 0.1:
+        return rng.choice(PIECES) * rng.choice((0, 1, 2, 50, 3000))
+    text = "".join(rng.choices(PIECES, k=rng.randint(0, 12)))
+    if kind < 0.3:
+        return text
+    fmt = rng.choice(list(FORMATS.values()))
+    answer = rng.choice(PIECES) if rng.random() < 0.7 else "".join(rng.choices(PIECES, k=3))
+    text = fmt.layout.replace("{reasoning}", text).replace("{answer}", answer)
+    for _ in range(rng.choice((0, 0, 0, 1, 3))):
+        at = rng.randint(0, len(text))
+        text = text[:at] + rng.choice(PIECES) + text[at + rng.randint(0, 3) :]
+    return text
+
+
+def as_trl_has_it(text, rng):
+    """A plain completion, or the conversation that a chat model's is."""
+    message = {"role": "assistant", "content": text}
+    return rng.choice((text, text, [message], [message], [{**message, "content": [{"type": "text", "text": text}]}], []))
+
+
+def batch_of(rng, texts):
+    rows = []
+    while len(rows) < BATCH:
+        prompt = [{"role": "user", "content": f"What is {rng.randint(1, 5)} * 7?"}]
+        gold, puzzle = rng.choice(GOLDS), rng.choice(PUZZLES)
+        for _ in range(4):  # a group of one prompt
+            text = texts.pop() if texts else completion(rng)
+            rows.append(
+                {
+                    "prompts": prompt,
+                    "completions": as_trl_has_it(text, rng),
+                    "completion_ids": [1] * rng.choice((0, 1, 5, 400, 20_000)),
+                    "solution": gold,
+                    "puzzle": puzzle,
+                    "language": rng.choice(("en", "zh", None)),
+                    "facts": rng.choice((["72", "duck"], [], None)),
+                    "document": rng.choice(("The duck has 72 eggs.", "", None)),
+                }
+            )
+    return rows
+
+
+def columns(rows, name):
+    found = {key: [row[key] for row in rows] for key in rows[0] if key != "puzzle"}
+    if name == "countdown":
+        found["scorer"] = [row["puzzle"] for row in rows]
+    return found
+
+
+def documented_range(reward):
+    """Lower and upper bound, and the allowed values where the docstring lists them; a parameter's name stands for its default."""
+    sentence = re.search(r"Range: (.*?)(?:\.\s|;|\n\n)", reward.__doc__ + "\n\n", re.DOTALL)[1]
+    defaults = {f.name: f.default for f in dataclasses.fields(reward)}
+
+    def number(text):
+        text = text.strip(" `\n")
+        return float(defaults[text]) if text in defaults else float(Fraction(text))
+
+    listed = re.match(r"\{([^}]*)\}", sentence)
+    if listed:
+        values = [number(text) for text in listed[1].split(",")]
+        return min(values), max(values), values
+    bound = r"(``\w+``|-?\d+(?:\.\d+)?)"
+    bounds = re.search(rf"{bound}\.\.{bound}", sentence)
+    if bounds:
+        return number(bounds[1]), number(bounds[2]), None
+    return float("-inf"), number(re.search(r"at most (-?[\d.]+)", sentence)[1]), None
+
+
+RANGES = {name: documented_range(REWARDS[name]) for name in NAMES}
+
+
+def test_documented_ranges_are_read():
+    assert RANGES["accuracy"] == (0.0, 1.0, [0.0, 1.0])
+    assert RANGES["cosine"] == (-0.5, 1.0, None)
+    assert RANGES["repetition_penalty"] == (-1.0, 0.0, None)
+    assert RANGES["reasoning_steps"] == (0.0, 1.0, [0.0, 1 / 3, 2 / 3, 1.0])
+    assert RANGES["countdown"][:2] == (0.0, 1.0)
+
+
+def check_reward(name, func, rows, order):
+    first = func(**columns(rows, name))
+    low, high, listed = RANGES[name]
+    assert len(first) == len(rows), name
+    for row, reward in zip(rows, first, strict=True):
+        fits = reward is None or (low - 1e-9 <= reward <= high + 1e-9 and (listed is None or min(abs(reward - x) for x in listed) < 1e-9))
+        assert fits, f"{name} gave {reward!r}, which is not in its range, for {row['completions']!r}"
+    if not verification.STATS.timeouts:
+        # Without what is remembered, the second verdict is a second judgement. (An answer at its limit of time may get either.)
+        verification._verdicts.clear()
+    again = func(**columns([rows[index] for index in order], name))
+    for position, index in enumerate(order):
+        assert again[position] == first[index], f"{name}: {first[index]!r}, then {again[position]!r} for {rows[index]['completions']!r}"
+
+
+def test_fuzz(monkeypatch):
+    monkeypatch.setattr(pool, "TASK_SECONDS", 1.0)
+    monkeypatch.setattr(pool, "QUICK_SECONDS", 0.25)
+    per_batch = BATCH * (len(NAMES) + len(FORMATS))
+    done = 0
+
+    @seed(int(os.environ.get("R1_FUZZ_SEED", 1)))
+    @settings(
+        max_examples=-(-CASES // per_batch),
+        deadline=None,
+        database=None,
+        phases=[Phase.generate],  # a seed does not shrink
+        suppress_health_check=list(HealthCheck),
+    )
+    @given(st.integers(0, 2**63), st.lists(st.text(max_size=60), max_size=6), st.sampled_from(sorted(FORMATS)))
+    def fuzz(number, texts, format_name):
+        nonlocal done
+        rng = Random(number)
+        rows = batch_of(rng, list(texts))
+        order = rng.sample(range(len(rows)), len(rows))
+        for fmt in FORMATS.values():
+            completions = [row["completions"] for row in rows]
+            answers = parsed_answers(fmt, completions)
+            assert [answers[index] for index in order] == parsed_answers(fmt, [completions[index] for index in order])
+            assert all(answer is None or isinstance(answer, str) for answer in answers)
+        for name in NAMES:
+            check_reward(name, get_reward_funcs([name], format_name)[0], rows, order)
+        done += per_batch
+
+    fuzz()
+    assert done >= CASES
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_an_empty_batch_gets_no_rewards(name):
+    empty = {key: [] for key in ("prompts", "completions", "completion_ids", "solution", "scorer", "language", "facts", "document")}
+    assert get_reward_funcs([name])[0](**empty) == []

@@ -1,0 +1,300 @@
+"""What counts as one answer, what counts as equal, and what a hostile text can do."""
+
+import time
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+import r1_recipes.tasks.countdown  # noqa: F401 (registers its scorer)
+from r1_recipes.verification import STATS, final_answer, grade
+
+RIGHT = [
+    # Plain spellings of 1080: currency sign, thousands comma, decimals, a unit, a full stop, Markdown, a sentence.
+    *(("1080", text) for text in ("$1,080", "1080.00", "1,080 dollars", "1080.", "**1080**", "+1080", "1080 cm^2", "1080 km/h")),
+    *(("1080", text) for text in ("The total is **1,080**.", "一共1080个", "1080元", "１０８０", "1080m2", "TOTAL: 1080")),
+    # LaTeX spellings.
+    *(("1080", text) for text in (r"\boxed{1080}", "$1080$", r"\(1080\)", r"\[1080\]", r"\text{1080 eggs}", r"1\,080", r"$1{,}080$")),
+    # An unknown on the left is no second value; an equation whose sides are all 1080 says it twice.
+    *(("1080", text) for text in ("x = 1080", "x=1080", r"\text{Total} = 1080", "f(2) = 1080", "540 + 540 = 1080", "2*540")),
+    ("1,080", "1080"),  # a gold with a comma
+    ("18", "18 eggs"),
+    ("-5", "$-5"),
+    ("-5", "-$5"),
+    ("025", "25"),  # AIME writes three digits
+    ("25", "025"),
+    ("50%", "50%"),
+    ("50%", "50\\%"),
+    ("50", "50%"),  # math-verify takes n% for n as well as for n/100
+    ("0.5", "50%"),
+    (r"\frac{1}{2}", "0.5"),
+    ("0.5", r"\frac{1}{2}"),
+    ("0.5", "1/2"),
+    (r"\frac{3}{4}", "3/4"),
+    (r"\frac{14}{3}", "4 2/3"),  # 4 + 2/3 = 14/3
+    (r"1\frac{1}{2}", "1.5"),
+    ("1/3", "0.333333"),  # 1/3 rounds to 0.333333 at math-verify's six places
+    ("1024", "2**10"),  # both powers are 2^10, not LaTeX's 2^1 0
+    ("1024", "2^10"),
+    ("0.00001", "1e-05"),  # how Python writes it
+    ("1500", "1.5e3"),
+    (r"(3, \frac{\pi}{2})", r"\left( 3, \frac{\pi}{2} \right)"),
+    (r"(3, \frac{\pi}{2})", "(3, pi/2)"),
+    ("(1,2)", "(1, 2)"),
+    ("(1,2)", "1,2"),  # math-verify reads the gold as an open interval or a pair, and a bare pair as that pair
+    ("1, 2", "x = 1 or x = 2"),  # a gold of two values; a set has no order
+    ("1, 2", "2, 1"),
+    (r"\{1,2\}", "{1,2}"),
+    ("x=1, y=2", "x = 1 and y = 2"),
+    (r"\text{(C)}", "C"),
+    (r"\text{(C)}", "(C)"),
+    (r"\text{Evelyn}", "Evelyn"),
+    ("x^2+2x+1", "(x+1)^2"),
+    ("(x+1)^4", "x^4+4x^3+6x^2+4x+1"),
+    ("y=2x+3", "y = 3 + 2x"),
+    ("x>3", "3<x"),
+    ("25_8", "25_{8}"),
+    ("[1,2]", r"x \in [1,2]"),
+    (r"3\sqrt{2}", "3√2"),
+    (r"\sqrt{2}", "sqrt(2)"),
+    (r"\infty", "∞"),
+    (r"90^\circ", "90°"),
+    (r"\begin{pmatrix}1\\2\end{pmatrix}", r"\begin{pmatrix} 1 \\ 2 \end{pmatrix}"),
+    (r"(-\infty, 2)\cup(3,\infty)", r"(-\infty,2) \cup (3,\infty)"),
+    # Letters that stand together are a product, in a gold with variables; a power of one is no unit.
+    *((r"3x^2", text) for text in ("3*x^2", r"3\cdot x^2", "x^2*3", "3 x^2", "the answer is 3x^2")),
+    *(("a^2 - b^2", text) for text in ("(a-b)(a+b)", "a^2-b^2")),
+    ("1+2x+3x^2", "3x^2+2x+1"),
+    (r"4\pi r^2", r"4\cdot\pi\cdot r^2"),
+    ("y = x^2", "y=x^2"),
+    ("y=x^2", "y = x^2"),
+    *(("2xy", text) for text in ("2*x*y", "2x y", "2yx")),
+    *((text, text) for text in ("ab", "-xy", "y=mx+b", "ab+bc+ca", r"2\pi rh", "n(n+1)/2", "3abc")),
+    (r"\frac{ab}{c}", "ab/c"),
+    ("x^2+2xy+y^2", "(x+y)^2"),
+    (r"5\text{ cm}^2", "5 cm^2"),
+    *(("60", text) for text in (r"60 \text{ m/s}", r"60\mathrm{m/s}", "60°C", "60 km/h", "60kg", "= 60", "60 m^2")),
+    # A root of more than one digit.
+    *((r"\sqrt{13}", text) for text in ("√13", "sqrt13", r"\sqrt13")),
+    (r"\frac{\sqrt{15}}{2}", "√15/2"),
+    ("12", "√144"),
+    # Words that are part of the number.
+    *(("-60", text) for text in ("minus 60", "negative 60", "负60")),
+    *(("60000", text) for text in ("60 thousand", "6万", "6万元")),
+    ("3500000", "3.5 million"),
+    ("3.14", "≈ 3.14"),
+    ("10", "#### 10"),
+    ("x^4", "x⁴"),
+    ("100000", "10⁵"),
+    ("1/2", "½"),
+    ("3.5", "3½"),
+    (r"\emptyset", "∅"),
+    ("1:2:3", "2:4:6"),
+    (r"0.\overline{36}", r"\frac{4}{11}"),
+    (r"0.1\overline{6}", "1/6"),
+    # A 2 or 3 after a word is a number, and no exponent of a unit.
+    *((str(n), text.format(n)) for n in (2, 3) for text in ("The total is {}.", "She has {} eggs", "Total: {}", "eggs {}")),
+    (r"Half of $144$ is $x=\boxed{72}$.", "72"),  # golds that are whole solutions
+    (r"It is $\boxed {72}$ or $\fbox{72}$.", "72"),
+    ("He sold 48/2 = 24.\n#### 72", "72"),
+]
+
+WRONG = [
+    ("72", None),
+    ("72", ""),
+    ("72", "71"),
+    ("72", "-72"),
+    # Chains: every side has to be the answer.
+    ("72", "1=2=3=72"),
+    ("72", r"\boxed{1=2=3=72}"),
+    ("72", "71 = 72"),
+    ("72", "x = 71 = 72"),
+    # Several guesses, or none.
+    ("72", "71 or 72"),
+    ("72", "72 or seventy-one"),
+    ("72", "71, 72"),
+    ("72", "72 / 71?"),
+    ("72", "72?"),
+    ("72", "not 72"),
+    ("72", "71 72"),
+    ("72", "72 ٧١"),  # Arabic-Indic 71
+    ("72", "71或72"),
+    ("72", r"\pm 72"),
+    ("72", r"\boxed{71} or \boxed{72}"),
+    ("72", r"\boxed{72} or \boxed{71}"),
+    ("72", "5 hours 72 minutes"),
+    ("1.5", "1,5"),  # for a gold of one value a comma is thousands or a list
+    # math-verify's verdict: a closed interval is neither the open one nor the point.
+    ("(1,2)", "[1,2]"),
+    ("[1,2]", "(1,2)"),
+    ("(1,2)", "(2,1)"),
+    ("C", "B"),
+    (r"\text{even}", "odd"),
+    (r"\pi", "3.14"),
+    ("25_8", "25_9"),
+    # A gold of several values takes no more than it names, and no separator hides one.
+    ("1, 2", "1, 2, 3"),
+    ("1, 2", "1"),
+    ("1, 2", "1, 2 # 3"),
+    ("1, 2", r"1, 2 \quad 3"),
+    ("1, 2", "1, 2 | 3"),
+    ("1, 2", "1, 2?"),
+    ("1, 2", "0 = 1, 2"),
+    ("72", "7" * 1001),  # too long to be read
+    *(("3x^2", text) for text in ("3", "3x^3", "3y^2", "3 cm^2", "x^2")),
+    ("1 - x^2", "1"),
+    *(("a^2 - b^2", text) for text in ("a^2", "a^2 - c^2")),
+    (r"4\pi r^2", r"4\pi"),
+    ("y = 2x^2", "y = 2"),
+    ("x^2 - 9y^2", "x^2-9"),
+    *(("2xy", text) for text in ("2", "2ab", "2x")),
+    ("12mn", "12ab"),
+    ("1080", "1080 x^2"),
+    *(("3", text) for text in ("√13", r"\sqrt13")),
+    ("44", "√144"),
+    *(("5", text) for text in ("5 million", "minus 5", "5万", "5 hundred")),
+    *(("60", text) for text in ("less than 60", "square root of 60", "60 squared", "half of 60", "60 factorial")),
+    ("1:2:3", "1:3:2"),
+    ("1:2:3", "1/6"),
+    ("12:30:45", "12:45:30"),
+    (r"0.\overline{36}", "0.36"),
+]
+
+
+@pytest.mark.parametrize(("cases", "verdict"), [(RIGHT, True), (WRONG, False)], ids=["right", "wrong"])
+def test_verdicts(cases, verdict):
+    golds, answers = zip(*cases, strict=True)
+    verdicts = grade(golds, answers)
+    assert [case for case, found in zip(cases, verdicts, strict=True) if found is not verdict] == []
+
+
+def test_gold_that_is_no_maths_is_nobodys_to_judge():
+    golds = ["Pancreas", "5 apples and 3 pears", "", "  ", None, r"\frac{1}{", "a" * 2000]
+    # Whatever the answer, the identical text included: otherwise some completions of a group would be judged and others not.
+    assert grade(golds, golds) == [None] * 7
+    assert grade(golds, [None] * 7) == [None] * 7
+
+
+SEPARATORS = [
+    *(" ", " or ", " and ", " to ", " vs ", " mod ", "a", "x", "\n", "\n\n", "\t", "\0", "'", '"', "`", "**", " ** "),
+    *(
+        ",",
+        ", ",
+        ";",
+        "; ",
+        "/",
+        " / ",
+        "|",
+        " | ",
+        "#",
+        " # ",
+        " @ ",
+        "&",
+        " & ",
+        "->",
+        " -> ",
+        "~",
+        "..",
+        "...",
+        "_",
+        "^",
+        "!",
+        "%",
+    ),
+    *("{}", "}{", ")(", "] [", ":", " : ", "?", "? ", "<", ">", "=", " = ", "==", "=:", " = x = ", "$ $", "$$", "$, $", "$ or $"),
+    *("→", "…", "，", "、", "或", "和", "？", "≈", "≠", "≡", "±", "∪", "∈", "(not ", "["),
+    *(r"\quad ", r"\\", r"\ ", r"\,", r"\;", r"\!", r" \text{ or } ", r"\lor ", r"\mid ", r"\to ", r"\ne ", r"\approx "),
+    *(r"\cup ", r"\pm ", r"\in ", r"\mod ", r"\pmod ", r"\%", r"\&", r"\#", r"\newline ", r"\hline ", r"\overline ", r"\sim "),
+    *(r"\equiv ", r"\phantom", r"\hspace{1cm}", r"\color{red}", r"\cancel", r"\text{x}"),
+]
+
+
+def test_no_separator_smuggles_in_a_second_guess():
+    answers = [
+        shape.replace("@", pair)
+        for separator in SEPARATORS
+        for pair in (f"71{separator}72", f"72{separator}71")
+        for shape in ("@", "$@$", r"\boxed{@}", r"\text{@}")
+    ]
+    paid = [answer for answer, verdict in zip(answers, grade(["72"] * len(answers), answers), strict=True) if verdict is not False]
+    # A box commits to what it holds: here the pair ends it, and 72 alone stands in it.
+    assert paid == [r"\boxed{72}{71}"]
+
+
+@pytest.mark.parametrize(
+    ("text", "answer"),
+    [
+        (r"First \boxed{72}, so again \boxed{72}.", "72"),
+        (r"\boxed{71} no, \boxed{72}", None),  # contradicting boxes
+        (r"\boxed{72", None),  # a box that never closes
+        ("The answer is 5. Wait.\nThe final answer is: 72.\nI hope so 3", "72."),
+        ("He has 48 + 24.\n#### 72", "72"),
+        ("**Answer:**\n72", "72"),
+        ("**Final Answer**: $72$", "$72$"),
+        ("The final answer is $72$. I hope it is correct.", "$72$"),
+        ("The final answer is 72. No, 71.", "72. No, 71."),
+        ("The answer is:\n$$\n72\n$$", "72"),
+        ("So it is\n\\[\n72\n\\]\n", "72"),
+        (r"So \boxed {72}", "72"),
+        ("答案是72", "72"),
+        ("First 48, then 24.\n\n$72$\n", "$72$"),
+        ("First 48, then 24.\nHe sold 72 clips", None),  # a sentence commits to nothing
+        ("", None),
+    ],
+)
+def test_final_answer(text, answer):
+    assert final_answer(text) == answer
+
+
+def test_whole_text():
+    texts = [r"So \boxed{72}", "The answer is $72.", "#### 71", "72 is 72 is a number", None]
+    assert grade(["72"] * 5, texts, whole_text=True) == [True, True, False, False, False]
+
+
+HOSTILE = [
+    "9**9**9**9",
+    r"\boxed{9^{9^{9^{9}}}}",
+    "1" * 200_000,
+    "1" * 999,
+    r"\boxed{" * 3000,
+    r"\boxed{" * 3000 + "72" + "}" * 3000,
+    "(" * 50_000,
+    r"\frac{" * 2000 + "1" + "}{2}" * 2000,
+    "a" * 100_000,
+    "\ud800" * 10,
+    "72\ud800",
+    "\0",
+    "72\0",
+    "{" * 990,
+    r"\sqrt{" * 100 + "2" + "}" * 100,
+    "sin(" * 100 + "1" + ")" * 100,
+    "+".join(["x^2y"] * 180),
+    "-" * 900 + "1",
+    "9!!!!",
+    "(99999!)!",
+    "1e999999999",
+    "10^999999999",
+    "$" * 900,
+    "\\" * 900,
+    "answer is " * 20_000,
+    "<answer>" * 20_000,
+    "__import__('os').system('true')",
+]
+
+
+def test_hostile_texts_are_wrong_within_seconds():
+    grade([r"\sqrt2"], ["x"])  # start-up is not what is measured
+    before, started = STATS.timeouts, time.monotonic()
+    for gold in ("72", "x+1", "(1,2)", r"\frac{1}{7}"):
+        assert grade([gold] * len(HOSTILE), HOSTILE) == [False] * len(HOSTILE)
+        assert grade([gold] * len(HOSTILE), HOSTILE, whole_text=True) == [False] * len(HOSTILE)
+    assert STATS.timeouts - before <= 2
+    grade(HOSTILE, ["1"] * len(HOSTILE))  # as golds: any verdict will do
+    assert time.monotonic() - started < 60
+
+
+@settings(max_examples=60, deadline=None)
+@given(st.text(max_size=60), st.sampled_from(["72", "x+1", "(1, 2)", r"\text{even}"]))
+def test_any_text_gets_a_verdict(text, gold):
+    assert grade([gold], [text])[0] in (True, False)
+    assert grade([gold], [text], whole_text=True)[0] in (True, False)
