@@ -310,7 +310,7 @@ def test_a_row_that_a_mapper_fails_on_is_counted(caplog):
     assert report.dropped == {
         "mapper 'ByJSON' fails with JSONDecodeError": 2,
         "mapper 'ByJSON' fails with KeyError": 1,
-        "half a surrogate pair, which is no text": 2,
+        "contains an unpaired surrogate, which is not valid Unicode": 2,
         "mapper 'ByJSON' fails with TypeError": 1,
     }
     assert report.first_index["mapper 'ByJSON' fails with KeyError"] == 2
@@ -466,6 +466,8 @@ def test_prompts_measured_together_have_the_lengths_of_each_alone(tokenizer, few
         len(tokenizer.apply_chat_template(p, add_generation_prompt=True, tokenize=True, return_dict=True)["input_ids"]) for p in prompts
     ]
     assert [renderer._prompt_lengths(prompts), renderer._prompt_lengths(prompts[:1])] == [alone, alone[:1]]
+    plain = range(9, len(odd))  # rendered once
+    assert renderer._prompt_lengths([prompts[index] for index in plain]) == [alone[index] for index in plain]
 
 
 def test_the_same_file_is_the_same_dataset_again(tmp_path):

@@ -14,7 +14,7 @@ import pytest
 from r1_recipes import verification
 from r1_recipes.common.errors import RecipeError
 from r1_recipes.data import get_mapper, load_rows
-from r1_recipes.data.sources import plain_features
+from r1_recipes.data.rows import plain_features
 from r1_recipes.models.weights import model_path
 from r1_recipes.tasks.generated import reasoning_gym_rows
 
@@ -254,7 +254,7 @@ def test_a_split_has_keys_of_its_own():
         (
             "chain_sum",
             gym_config(train=500, min_terms=2, max_terms=2, min_digits=1, max_digits=1),
-            ["task_config: train: only ", "distinct questions of 500"],
+            ["task_config: train: only ", "distinct questions of 'chain_sum', not 500"],
         ),
     ],
 )
@@ -339,8 +339,13 @@ def test_countdown_splits_share_no_puzzle_and_every_puzzle_is_solved():
         ("countdown:3", "train", countdown_config(train=0), ["task_config: train: size: a whole number from 1, found 0"]),
         ("countdown:3", "train", countdown_config(test=None), ["task_config: test: size"]),
         # Of 1 and 2 there are seven puzzles: 1 1 makes 1 and 2, 1 2 makes 1, 2 and 3, 2 2 makes 1 and 4. The test split takes three.
-        ("countdown:2", "train", countdown_config(5, 3, max_value=2), ["train: only 4 distinct puzzles of 5 in 1500 draws of countdown:2"]),
-        ("countdown:2", "train", countdown_config(9, 9, min_target=59, max_value=2), ["test: only 0 distinct puzzles of 9"]),
+        ("countdown:2", "train", countdown_config(5, 3, max_value=2), ["train: only 4 distinct puzzles of countdown:2, not 5"]),
+        (
+            "countdown:2",
+            "train",
+            countdown_config(9, 9, min_target=59, max_value=2),
+            ["test: only 0 distinct puzzles of countdown:2, not 9"],
+        ),
     ],
 )
 def test_puzzles_that_cannot_be_drawn(name, split, config, parts):
@@ -357,7 +362,7 @@ def test_a_folder_of_a_hub_repository_is_named_with_a_slash(monkeypatch):
     assert load_rows("nobody/data", "train", config="main", revision="v1") is rows
     assert asked == [
         (("nobody/data",), {"data_dir": "level3", "split": "train", "revision": None}),
-        (("nobody/data", "main"), {"split": "train", "revision": "v1"}),
+        (("nobody/data",), {"name": "main", "split": "train", "revision": "v1"}),
     ]
 
 

@@ -1,34 +1,60 @@
-"""Read CSV files whose separator, encoding and quotes may be anybody's. Every cell is text; an empty one is ``None``."""
+"""Read CSV files with any separator, encoding and decimal mark. Every cell is text; an empty one is ``None``."""
 
 from __future__ import annotations
 
+import codecs
 import csv
 import json
 import logging
 import re
-import sys
+from collections import Counter
 from collections.abc import Iterator
+from dataclasses import dataclass
 from itertools import chain
 from pathlib import Path
 
-import pyarrow
-import pyarrow.csv
-from pyarrow import compute
-
-from r1_recipes.common.errors import RecipeError, first_line
-from r1_recipes.data.sources import CsvStyle
+from r1_recipes.common.errors import RecipeError
 
 logger = logging.getLogger(__name__)
 
-_CSV_BLOCK = 1 << 22  # bytes; a row must fit in one
-BOM = b"\xef\xbb\xbf"
-_DECIMAL_COMMA = r"^\s*[-+]?([1-9]\d{0,2}(\.\d{3})+|\d+)(,\d+)?\s*$"
-_EITHER = r"^\s*[-+]?[1-9]\d{0,2}\.\d{3}\s*$"  # 1.250: a group of thousands, or three decimals
-_DECIMAL_POINT = r"^\s*[-+]?(0\.\d+|\d+\.(\d{1,2}|\d{4,}))\s*$"
+ENDINGS = (".csv", ".tsv")
+BOM = codecs.BOM_UTF8
+_MAX_CELL = 2**31 - 1  # characters; Python's own limit is 131,072
+_DECIMAL_COMMA = re.compile(r"\s*[-+]?([1-9]\d{0,2}(\.\d{3})+|\d+)(,\d+)?\s*")
+_EITHER = re.compile(r"\s*[-+]?[1-9]\d{0,2}\.\d{3}\s*")  # 1.250: a group of thousands, or three decimals
+_DECIMAL_POINT = re.compile(r"\s*[-+]?(0\.\d+|\d+\.(\d{1,2}|\d{4,}))\s*")
 
 
-class NeedsWhole(Exception):
-    """A row is not as the first ones, or larger than a block: only the whole file tells how to read it."""
+@dataclass(frozen=True)
+class CsvStyle:
+    """How CSV files are written.
+
+    Attributes:
+        separator: between cells; ``None``: a comma, or a tab in a ``.tsv`` file.
+        encoding: any that Python knows.
+        decimal: the decimal mark; with ``","``, a cell that is such a number as a whole, ``1.250,5``, is read as ``1250.5``.
+
+    Raises:
+        RecipeError: no such style.
+    """
+
+    separator: str | None = None
+    encoding: str = "utf-8"
+    decimal: str = "."
+
+    def __post_init__(self) -> None:
+        if self.separator == "\\t":  # as a shell hands it in
+            object.__setattr__(self, "separator", "\t")
+        if self.separator is not None and (len(self.separator) != 1 or not self.separator.isascii() or self.separator in '"\r\n'):
+            raise RecipeError(
+                f'csv_separator: must be one ASCII character other than a quote, such as ";" or "\\t", got {self.separator!r}'
+            )
+        try:
+            object.__setattr__(self, "encoding", codecs.lookup(self.encoding).name.removesuffix("-sig"))
+        except LookupError as error:
+            raise RecipeError(f"csv_encoding: must be an encoding that Python knows, such as cp1252, got {self.encoding!r}") from error
+        if self.decimal not in (".", ","):
+            raise RecipeError(f'csv_decimal: must be "." or ",", got {self.decimal!r}')
 
 
 def unreadable(path: Path, cause: str, row: int | None = None, line: int | None = None) -> RecipeError:
@@ -38,135 +64,109 @@ def unreadable(path: Path, cause: str, row: int | None = None, line: int | None 
 
 
 def undecodable(path: Path, encoding: str) -> RecipeError:
-    """The error for a text file that is in another encoding, with the first line and byte that show it."""
+    """The error for a text file in another encoding, with the first line and byte that show it."""
     with path.open("rb") as file:
         for number, line in enumerate(file, start=1):
             try:
                 line.decode(encoding)
             except UnicodeDecodeError as error:
                 found = "utf-16" if line.startswith((b"\xff\xfe", b"\xfe\xff")) else "cp1252"
-                fix = f"csv_encoding: {found}" if path.suffix.lower() in (".csv", ".tsv") else "save it as UTF-8"
+                fix = f"csv_encoding: {found}" if path.suffix.lower() in ENDINGS else "save it as UTF-8"
                 return unreadable(path, f"line {number}: byte {error.start + 1} (0x{line[error.start]:02x}) is not {encoding}. Fix: {fix}")
     return unreadable(path, f"is not {encoding}")
 
 
-def csv_header(path: Path, style: CsvStyle) -> tuple[list[str], int, str]:
-    """The column names, how many lines there are above them, and the separator, which Excel may have written there."""
-    above, used = 0, style.delimiter(path)
-    with path.open("rb") as file:
-        if style.encoding != "utf-8" and file.read(3) == BOM:
-            raise unreadable(path, f"starts with UTF-8's byte order mark, but csv_encoding is {style.encoding}. Fix: csv_encoding: utf-8")
-    with path.open(encoding="utf-8-sig" if style.encoding == "utf-8" else style.encoding, newline="") as file:
-        try:
-            for line in file:
-                told = re.fullmatch(r"sep=([^\w\s\"]|\t)", line.strip("\r\n"))
-                if told is None and line.strip("\r\n"):
-                    break
-                used = style.separator or told[1] if told else used
-                above += 1
-            else:
-                raise unreadable(path, "holds no rows")
-            names = next(csv.reader(chain([line], file), delimiter=used, strict=True))
-            if not any(line.strip() for line in file):
-                raise unreadable(path, f"holds no rows, only the header {', '.join(names)}")
-        except UnicodeError as error:
-            raise undecodable(path, style.encoding) from error
-        except csv.Error as error:
-            raise unreadable(path, f"the header is not CSV: {error}") from error
-    other = next((mark for mark in ",;\t|" if len(names) == 1 and mark in names[0] and mark != used), None)
-    if other is not None:
-        raise unreadable(path, f"the header is one column, {names[0]!r}, with {used!r}. Fix: csv_separator: {json.dumps(other)}")
-    names = [name or f"Unnamed: {position}" for position, name in enumerate(names)]  # an index that pandas wrote, as pandas names it
+def csv_header(path: Path, style: CsvStyle) -> list[str]:
+    """The column names.
+
+    Raises:
+        RecipeError: the file has no header, or no rows.
+    """
+    names, rows = _open(path, style)
+    if next(rows, None) is None:
+        raise unreadable(path, f"holds no rows, only the header {', '.join(names)}")
+    return names
+
+
+def csv_rows(path: Path, style: CsvStyle) -> Iterator[dict[str, str | None]]:
+    """The rows, checked.
+
+    Raises:
+        RecipeError: a row has too few or too many cells, or a quote is not closed; names row and line.
+    """
+    names, rows = _open(path, style)
+    thousands: dict[str, list[int]] = {name: [] for name in names}
+    points: dict[str, list[int]] = {name: [] for name in names}
+    for number, cells in rows:
+        row = dict(zip(names, (cell or None for cell in cells), strict=True))
+        if style.decimal == ",":
+            for name, cell in row.items():
+                if cell is None:
+                    continue
+                if _EITHER.fullmatch(cell):
+                    thousands[name].append(number)
+                elif _DECIMAL_POINT.fullmatch(cell):
+                    points[name].append(number)
+                if _DECIMAL_COMMA.fullmatch(cell):
+                    row[name] = cell.replace(".", "").replace(",", ".")
+        yield row
     for name in names:
-        if names.count(name) > 1:
-            raise unreadable(path, f"column {name!r} stands twice in the header")
-    return names, above, used
-
-
-def csv_tables(path: Path, style: CsvStyle, *, whole: bool) -> Iterator[pyarrow.Table]:
-    names, above, separator = csv_header(path, style)
-    ragged: list[pyarrow.csv.InvalidRow] = []
-    last, count, doubtful = None, 0, False
-    # Of a column: how many cells are so, and the first.
-    either, points = dict.fromkeys(names, (0, sys.maxsize)), dict.fromkeys(names, (0, sys.maxsize))
-
-    def refuse(row: pyarrow.csv.InvalidRow) -> str:
-        ragged.append(row)
-        return "error"
-
-    try:
-        tables = pyarrow.csv.open_csv(
-            path,
-            pyarrow.csv.ReadOptions(
-                use_threads=False,  # rows are numbered only without
-                block_size=min(path.stat().st_size + 1, 2**31 - 1) if whole else _CSV_BLOCK,
-                skip_rows=above,
-                skip_rows_after_names=1,
-                column_names=names,
-                encoding="utf8" if style.encoding == "utf-8" else style.encoding,  # any other name is decoded in Python
-            ),
-            pyarrow.csv.ParseOptions(delimiter=separator, newlines_in_values=True, invalid_row_handler=refuse),
-            pyarrow.csv.ConvertOptions(
-                column_types=dict.fromkeys(names, pyarrow.string()),
-                null_values=[""],
-                strings_can_be_null=True,
-                quoted_strings_can_be_null=True,
-            ),
-        )
-        for batch in tables:
-            table = pyarrow.Table.from_batches([batch])
-            last = table[-1][-1].as_py() if len(table) else last
-            doubtful = doubtful or any(compute.any(compute.match_substring_regex(c, '(?s)\n.*"|".*\n')).as_py() for c in table.columns)
-            if style.decimal == ",":
-                for name in names:
-                    for marks, pattern in ((either, _EITHER), (points, _DECIMAL_POINT)):
-                        found = compute.indices_nonzero(compute.fill_null(compute.match_substring_regex(table[name], pattern), False))
-                        if len(found):
-                            marks[name] = marks[name][0] + len(found), min(marks[name][1], count + found[0].as_py())
-                count += len(table)
-                table = _with_points(table)
-            yield table
-    except (pyarrow.ArrowInvalid, UnicodeDecodeError) as error:
-        if ragged:
-            row = ragged[0]
-            cause = f"has {row.actual_columns} cells, the header {row.expected_columns}: {row.text[:60]!r}"
-            if '"' in row.text and "\n" in row.text:
-                cause += ". A quote in its first line may not be closed"
-            raise unreadable(path, cause, row.number - 2) from error
-        if "invalid UTF8" in str(error) or isinstance(error, UnicodeDecodeError):
-            raise undecodable(path, style.encoding) from error
-        if "straddling" in str(error) and not whole:
-            raise NeedsWhole from error
-        raise unreadable(path, first_line(error)) from error
-    for name in names:
-        if either[name][0] and points[name][0]:
+        if thousands[name] and points[name]:
             logger.warning(
                 "dataset_name: %s: csv_decimal: ',' reads the point of %d cells of column %r as thousands (first: row %d), but %d cells "
                 "have a decimal point (first: row %d)",
-                *(path, either[name][0], name, either[name][1], *points[name]),
+                *(path, len(thousands[name]), name, thousands[name][0], len(points[name]), points[name][0]),
             )
-    if doubtful:  # a quote that the next cell's closes leaves that cell's text behind it
+
+
+def _open(path: Path, style: CsvStyle) -> tuple[list[str], Iterator[tuple[int, list[str]]]]:
+    """The column names, and the cells of each row with its number."""
+    rows = _numbered(path, style)
+    names = next(rows, (-1, []))[1]
+    if not names:
+        raise unreadable(path, "holds no rows")
+    names = [name or f"Unnamed: {position}" for position, name in enumerate(names)]  # an index that pandas wrote, as pandas names it
+    twice, count = Counter(names).most_common(1)[0]
+    if count > 1:
+        raise unreadable(path, f"column {twice!r} stands twice in the header")
+    return names, rows
+
+
+def _numbered(path: Path, style: CsvStyle) -> Iterator[tuple[int, list[str]]]:
+    """The cells of each row; the header is row -1."""
+    separator = style.separator or ("\t" if path.suffix.lower() == ".tsv" else ",")
+    with path.open("rb") as start:
+        if style.encoding != "utf-8" and start.read(3) == BOM:
+            raise unreadable(path, f"starts with UTF-8's byte order mark, but csv_encoding is {style.encoding}. Fix: csv_encoding: utf-8")
+    csv.field_size_limit(_MAX_CELL)
+    row, line, width = -1, 1, 0
+    try:
         with path.open(encoding="utf-8-sig" if style.encoding == "utf-8" else style.encoding, newline="") as file:
-            reader = csv.reader(file, delimiter=separator, strict=True)
-            try:
-                list(map(len, reader))
-            except csv.Error as error:
-                if "expected after" in str(error):
-                    raise unreadable(path, f"line {reader.line_num}: a quote opened here or above is not closed ({error})") from error
-    # A quote that is not closed takes the rest of the file into its cell.
-    with path.open("rb") as file:
-        file.seek(-min(4096, path.stat().st_size), 2)
-        closed = file.read().rstrip(b" \t\r\n\0").endswith(b'"')
-        if last is not None and "\n" in last and not closed:
-            file.seek(0)
-            line = sum(1 for line in file if line.strip(b"\0").endswith(b"\n")) - last.count("\n") + 1
-            raise unreadable(path, f"line {line}: the quote before {last[:60]!r} is never closed")
+            first = file.readline()
+            told = re.fullmatch(r"sep=([^\w\s\"]|\t)[\r\n]+", first)
+            if told:  # Excel's name for the separator
+                separator, line, first = style.separator or told[1], 2, ""
+            above, reader = line - 1, csv.reader(chain([first], file), delimiter=separator, strict=True)
+            for cells in reader:
+                if cells:
+                    if row == -1:
+                        width = len(cells)
+                        _check_separator(path, cells, separator)
+                    elif len(cells) != width:
+                        text = separator.join(cells)[:60]
+                        raise unreadable(path, f"has {len(cells)} cells, the header {width}: {text!r}", row, line)
+                    yield row, cells
+                    row += 1
+                line = above + reader.line_num + 1
+    except UnicodeError as error:
+        raise undecodable(path, style.encoding) from error
+    except csv.Error as error:
+        if row == -1:
+            raise unreadable(path, f"the header is not CSV: {error}") from error
+        raise unreadable(path, f"a quote is not closed, or text follows it ({error})", row, line) from error
 
 
-def _with_points(table: pyarrow.Table) -> pyarrow.Table:
-    """The table with ``1.250,5`` as ``1250.5`` where that is the whole cell."""
-    for position, name in enumerate(table.column_names):
-        cells = table[position]
-        plain = compute.replace_substring(compute.replace_substring(cells, ".", ""), ",", ".")
-        table = table.set_column(position, name, compute.if_else(compute.match_substring_regex(cells, _DECIMAL_COMMA), plain, cells))
-    return table
+def _check_separator(path: Path, header: list[str], separator: str) -> None:
+    other = next((mark for mark in ",;\t|" if len(header) == 1 and mark in header[0] and mark != separator), None)
+    if other is not None:
+        raise unreadable(path, f"the header is one column, {header[0]!r}, with {separator!r}. Fix: csv_separator: {json.dumps(other)}")

@@ -11,9 +11,8 @@ from typing import TYPE_CHECKING, Any
 from r1_recipes.common.errors import RecipeError, nearest, unknown_name
 from r1_recipes.data.mappers import Conversations, Mapper, SkipRow, get_mapper, read_conversation, read_turns
 from r1_recipes.data.mapping import LoadReport, RowMapper
-from r1_recipes.data.mixture import CSV_KEYS, Part, held_out_rows, load_mixture, read_mixture
+from r1_recipes.data.mixture import CSV_KEYS, Part, load_mixture, load_part, read_mixture, split_mixture
 from r1_recipes.data.render import Renderer, build_prompt
-from r1_recipes.data.sources import CsvStyle, load_rows
 from r1_recipes.prompts import ResponseFormat, get_response_format
 
 if TYPE_CHECKING:
@@ -43,7 +42,6 @@ def load_dataset(
 
     Args:
         args: :class:`~r1_recipes.recipe.types.RecipeArguments`.
-        fmt: the response format, which writes prompts and targets.
         method: what the rows are for; ``prompt`` is messages, the instruction first and the user's turn last.
 
             - ``"grpo"``: ``prompt``, ``solution`` (str, where the source has golds) and task columns;
@@ -52,8 +50,7 @@ def load_dataset(
             - ``"sft"``: ``prompt`` and ``completion`` (one assistant's turn), or two texts where a set of such pairs is taken as it is;
             - ``"distill"``: ``prompt``.
 
-            A set that has whole conversations (``messages``, ``conversations``, or ``prompt`` and ``completion``) is taken as it is for
-            SFT where ``mapper`` is ``auto``: its own system messages, any shape of answer, the last assistant's turn as completion.
+            For SFT and ``mapper: auto``, whole conversations are taken as they are; the last assistant's turn is the completion.
         split: ``"train"`` or ``"test"``; the recipe's ``dataset_*_split`` says what the source calls it.
         tokenizer: needed where ``max_prompt_tokens`` or ``max_solution_tokens`` is set; anything with Transformers' tokenizer calls.
         rows: source rows to use instead of loading them (``--smoke``, tests); for a mixture, one dataset a part, each taken whole.
@@ -75,9 +72,15 @@ def load_dataset(
         dataset = job.mixture(split, rows)
     else:
         if rows is None:
-            source_split = args.dataset_train_split if split == "train" else args.dataset_test_split
-            options = {"config": args.dataset_config, "revision": args.dataset_revision, "hub": args.hub, "task_config": args.task_config}
-            rows = load_rows(name, source_split, csv_style=CsvStyle(*(getattr(args, key) for key in CSV_KEYS)), **options)
+            part = Part(
+                name,
+                config=args.dataset_config,
+                revision=args.dataset_revision,
+                split=args.dataset_train_split if split == "train" else args.dataset_test_split,
+                task_config=args.task_config,
+                **{key: getattr(args, key) for key in CSV_KEYS},
+            )
+            rows = load_part(part, args.hub)
         dataset = job.map_rows(rows, name, limit=limit)
     if not len(dataset):
         raise RecipeError(f"dataset {name}, split {split!r}: no row is left: {job.report}")
@@ -113,16 +116,8 @@ class _Job:
 
     def mixture(self, split: str, rows: Sequence[Dataset] | None) -> Dataset:
         mixture = read_mixture(self.args)
-
         dataset = load_mixture(mixture, self.args.hub, self.map_rows, self.report, with_tasks=self.method != "distill", rows=rows)
-        if rows is not None:
-            return dataset
-        if mixture.test_split_size is None:
-            if split == "test":
-                raise RecipeError("dataset_mixture: evaluation is on, but test_split_size is not set")
-            return dataset
-        count = held_out_rows(mixture, len(dataset))
-        return dataset.select(range(count) if split == "test" else range(count, len(dataset)))
+        return dataset if rows is not None else split_mixture(dataset, mixture.test_split_size, split)
 
     def map_rows(
         self,
@@ -133,12 +128,7 @@ class _Job:
         part: Part | None = None,
         indices: Sequence[int] | None = None,
     ) -> Dataset:
-        """Map and select the rows of one dataset; with ``limit``, only as far as that many rows are kept.
-
-        Args:
-            part: the dataset's entry in a mixture.
-            indices: where each row stands in the source, if not in order.
-        """
+        """Map and select the rows of one dataset, or as many as give ``limit``; ``part``: its entry in a mixture."""
         columns, name = list(rows.column_names), (part.mapper if part else None) or self.args.mapper
         fmt = get_response_format(self.fmt, system_prompt=part.system_prompt if part else None)
         renderer = Renderer(self.args, fmt, self.method, self.tokenizer)

@@ -2,15 +2,12 @@
 
 from __future__ import annotations
 
-import hashlib
+import json
 import logging
-import os
-import tempfile
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from itertools import chain, groupby
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from r1_recipes.common.errors import RecipeError, first_line
@@ -19,10 +16,12 @@ from r1_recipes.data.render import Renderer
 
 if TYPE_CHECKING:
     from datasets import Dataset, Features
+    from datasets.features.features import FeatureType
 
 logger = logging.getLogger(__name__)
 
 _BATCH = 1000  # rows mapped, rendered and written at once
+_ENCODER = json.JSONEncoder(ensure_ascii=False, skipkeys=True, default=lambda value: None)  # finds what is not valid Unicode
 
 
 @dataclass
@@ -81,8 +80,16 @@ class RowMapper:
         """The rows that mapper and renderer accept, in order; of many, as far as ``limit`` of them need."""
         from datasets import Features, concatenate_datasets  # heavy
 
+        from r1_recipes.data.cache import write_cached  # heavy
+
         features = Features({column: rows.features[column] for column in self.keep})
-        pieces = list(_stored(self._batches(rows, limit, features), on_disk=bool(rows.cache_files)))
+        pieces = []
+        for _, batches in groupby(self._batches(rows, limit, features), key=lambda batch: batch.features):
+            if rows.cache_files:  # memory stays flat
+                first = next(batches)
+                pieces.append(write_cached((batch.data.table for batch in chain([first], batches)), first.data.schema))
+            else:
+                pieces.append(concatenate_datasets(list(batches)))
         if not pieces:
             return rows.select([])
         # A piece written before a column had its first value gets the column's type now.
@@ -92,7 +99,7 @@ class RowMapper:
         return concatenate_datasets(pieces)
 
     def _batches(self, rows: Dataset, limit: int | None, features: Features) -> Iterator[Dataset]:
-        """Rendered rows, as far as ``limit`` needs them. ``features`` grows with the columns that the mapper gives."""
+        """Rendered rows; ``features`` grows with the columns that the mapper gives."""
         from datasets import Dataset  # heavy
         from datasets.utils import tqdm  # heavy
 
@@ -105,31 +112,34 @@ class RowMapper:
                 continue
             kept += len(results)
             columns = {column: [result.get(column) for result in results] for column in dict.fromkeys([*features, *chain(*results)])}
-            unknown = {column: values for column, values in columns.items() if "null" in repr(features.get(column, "null"))}
-            if unknown:
-                for column, feature in Dataset.from_dict(unknown).features.items():
-                    features[column] = _merged(features[column], feature) if column in features else feature
+            untyped = {column: values for column, values in columns.items() if "null" in repr(features.get(column, "null"))}
+            if untyped:
+                for column, feature in Dataset.from_dict(untyped).features.items():
+                    features[column] = _merged(features.get(column), feature)
             yield Dataset.from_dict(columns, features=features.copy())
 
-    def _render(self, batch: dict[str, list], start: int) -> list[dict[str, Any]]:
+    def _render(self, batch: dict[str, list[Any]], start: int) -> list[dict[str, Any]]:
         rows = [dict(zip(batch, values, strict=True)) for values in zip(*batch.values(), strict=True)]
         places = range(start, start + len(rows)) if self.indices is None else self.indices[start : start + len(rows)]
-        results = []
+        self.report.read += len(rows)
         mapped = [self._fields(row, int(place)) for row, place in zip(rows, places, strict=True)]
+        results = []
         for row, place, found in zip(rows, places, self.renderer(rows, mapped), strict=True):
             if isinstance(found, SkipRow):
                 self.report.drop(str(found), int(place), self.name)
             else:
                 results.append({column: row[column] for column in self.keep} | found)
-        self.report.read += len(rows)
         return results
 
     def _fields(self, row: dict[str, Any], place: int) -> dict[str, Any] | SkipRow:
-        """What the mapper makes of a row; a row that it fails on is one more to be left out, not the end of the run."""
+        """What the mapper makes of a row; a row that it fails on is left out."""
         try:
             fields = self.mapper(row)
-        except SkipRow as reason:
-            return reason
+            _ENCODER.encode(fields).encode()
+        except SkipRow as skipped:
+            return skipped
+        except UnicodeEncodeError:  # JSON may hold it, Arrow and tokenizers may not
+            return SkipRow("contains an unpaired surrogate, which is not valid Unicode")
         except RecipeError:
             raise
         except Exception as error:
@@ -138,57 +148,17 @@ class RowMapper:
                 self.warned.add(reason)
                 logger.warning("%s row %d: %s", self.name or "dataset", place, first_line(error))
             return SkipRow(reason)
-        return fields if _is_unicode(fields) else SkipRow("half a surrogate pair, which is no text")
+        return fields
 
 
-def _stored(batches: Iterator[Dataset], *, on_disk: bool) -> Iterator[Dataset]:
-    """One dataset for each run of batches with equal columns.
-
-    On disk, memory stays flat, and a file's name is the hash of its content: processes that load the same rows get the same dataset,
-    and share what a trainer caches of it.
-    """
-    import datasets  # heavy
-    import pyarrow  # heavy
-
-    folder = Path(datasets.config.HF_DATASETS_CACHE, "r1_recipes")
-    for _, run in groupby(batches, key=lambda batch: batch.features):
-        if not on_disk:
-            yield datasets.concatenate_datasets(list(run))
-            continue
-        folder.mkdir(parents=True, exist_ok=True)
-        first = next(run)
-        with tempfile.NamedTemporaryFile(dir=folder, suffix=".part", delete=False) as file:
-            with pyarrow.ipc.new_stream(file, first.data.schema) as writer:
-                for batch in chain([first], run):
-                    writer.write_table(batch.data.table)
-            file.seek(0)
-            digest = hashlib.file_digest(file, "blake2b").hexdigest()[:16]
-        path = folder / f"{digest}.arrow"
-        os.replace(file.name, path)
-        yield datasets.Dataset(datasets.table.MemoryMappedTable.from_file(str(path)), fingerprint=digest)
-
-
-def _merged(known: Any, found: Any) -> Any:
+def _merged(known: FeatureType | None, found: FeatureType) -> FeatureType:
     """The feature with what is null in it as it was found now."""
     from datasets import List, Value  # heavy
 
-    if known == Value("null"):
+    if known is None or known == Value("null"):
         return found
     if isinstance(known, dict) and isinstance(found, dict):
         return {key: _merged(feature, found.get(key, feature)) for key, feature in known.items()}
     if isinstance(known, List) and isinstance(found, List):
         return List(_merged(known.feature, found.feature))
     return known
-
-
-def _is_unicode(value: Any) -> bool:
-    """Whether every text in ``value`` can be written: JSON may hold half a surrogate pair, Arrow and tokenizers may not."""
-    if isinstance(value, str):
-        try:
-            value.encode()
-        except UnicodeEncodeError:
-            return False
-        return True
-    if isinstance(value, dict):
-        return all(map(_is_unicode, value.values()))
-    return all(map(_is_unicode, value)) if isinstance(value, list) else True

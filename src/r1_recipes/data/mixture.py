@@ -8,14 +8,14 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from r1_recipes.common.errors import RecipeError, unknown_name
+from r1_recipes.data.csv_files import CsvStyle
 from r1_recipes.data.mapping import LoadReport
-from r1_recipes.data.sources import CsvStyle, load_rows
+from r1_recipes.data.sources import load_rows
 
 if TYPE_CHECKING:
     from datasets import Dataset
 
 CSV_KEYS = ("csv_separator", "csv_encoding", "csv_decimal")
-_INHERITED = ("task_config", *CSV_KEYS)
 
 
 @dataclass(frozen=True)
@@ -54,7 +54,7 @@ class Mixture:
 
 
 def read_mixture(args: Any) -> Mixture:
-    """The recipe's mixture, with what its parts leave to the recipe filled in.
+    """The recipe's mixture; its parts inherit ``task_config`` and the CSV keys.
 
     Raises:
         RecipeError: names the part and the key.
@@ -63,26 +63,27 @@ def read_mixture(args: Any) -> Mixture:
     if not isinstance(told, dict) or not isinstance(told.get("datasets"), list) or not told["datasets"]:
         raise RecipeError(f"dataset_mixture: needs datasets: a list of mappings with id, found {told!r}")
     _check_keys("dataset_mixture", told, Mixture)
-    seed, size = told.get("seed", 0), told.get("test_split_size")
-    if not isinstance(seed, int) or isinstance(seed, bool):  # without one, training and test split would be two different draws
-        raise RecipeError(f"dataset_mixture: seed: a whole number, found {seed!r}")
-    if size is not None and not _is_number(size):
-        raise RecipeError(f"dataset_mixture: test_split_size: a share below 1 or a number of rows, found {size!r}")
     parts = [_read_part(part, f"dataset_mixture: dataset {number}", args) for number, part in enumerate(told["datasets"], start=1)]
-    return Mixture(parts, seed, size)
+    mixture = Mixture(**told | {"datasets": parts})
+    # Without a seed, training and test split would be two different draws.
+    if not isinstance(mixture.seed, int) or isinstance(mixture.seed, bool):
+        raise RecipeError(f"dataset_mixture: seed: a whole number, found {mixture.seed!r}")
+    if mixture.test_split_size is not None and not _is_number(mixture.test_split_size):
+        raise RecipeError(f"dataset_mixture: test_split_size: a share below 1 or a number of rows, found {mixture.test_split_size!r}")
+    return mixture
 
 
 def _read_part(told: Any, where: str, args: Any) -> Part:
     if not isinstance(told, dict) or "id" not in told:
         raise RecipeError(f"{where}: needs id, found {told!r}")
     _check_keys(where, told, Part)
-    weight = told.get("weight", 1.0)
-    if not _is_number(weight) or not 0 < weight <= 1:
-        raise RecipeError(f"{where} ({told['id']}): weight is the share of its rows, over 0 and at most 1; found {weight!r}")
+    part = Part(**{key: getattr(args, key) for key in ("task_config", *CSV_KEYS)} | told)
+    if not _is_number(part.weight) or not 0 < part.weight <= 1:
+        raise RecipeError(f"{where} ({part.id}): weight is the share of its rows, over 0 and at most 1; found {part.weight!r}")
     for key, least in (("task", 1), ("system_prompt", 0)):
         if key in told and (not isinstance(told[key], str) or len(told[key]) < least):
-            raise RecipeError(f"{where} ({told['id']}): {key}: a text, found {told[key]!r}")
-    return Part(**{**{key: getattr(args, key) for key in _INHERITED}, **told})
+            raise RecipeError(f"{where} ({part.id}): {key}: a text, found {told[key]!r}")
+    return part
 
 
 def _check_keys(where: str, told: dict[str, Any], kind: type) -> None:
@@ -105,26 +106,21 @@ def load_mixture(
     with_tasks: bool,
     rows: Sequence[Dataset] | None = None,
 ) -> Dataset:
-    """All parts, mapped and shuffled.
-
-    DeepSeek-R1's second SFT (arXiv:2501.12948, section 2.3.3), about 600,000 reasoning and 200,000 general examples, is two parts: the
-    first with the mapper of its traces, the second with ``mapper: conversations``, ``mapper_config: {well_formed: false}`` and
-    ``system_prompt: ""``, and a ``weight`` for whichever set is larger than 3 to 1 asks for.
+    """Load, map and shuffle all parts.
 
     Args:
-        hub: where parts that are not local come from.
         map_rows: maps a part's source rows; takes them, the part's id, ``part``, and ``indices``: where each stands in its source.
         report: says why no row is left.
         with_tasks: rows get a column ``task`` if any part has one: the part's own, else the row's, else ``""``.
         rows: source rows to use instead of loading them, one dataset a part, each taken whole.
     """
     import numpy  # heavy
-    from datasets import concatenate_datasets
+    from datasets import concatenate_datasets  # heavy
 
     combined = []
     for number, part in enumerate(mixture.datasets, start=1):
         where, indices = f"dataset_mixture: dataset {number}", None
-        source = rows[number - 1] if rows is not None else _source(part, hub, where)
+        source = rows[number - 1] if rows is not None else load_part(part, hub, where)
         if rows is None and part.weight < 1:
             indices = numpy.random.default_rng(mixture.seed).permutation(len(source))[: round(part.weight * len(source))]
             source = source.select(indices)
@@ -139,10 +135,16 @@ def load_mixture(
         raise RecipeError(f"dataset_mixture: the datasets' columns do not agree: {error}") from error
 
 
-def _source(part: Part, hub: str, where: str) -> Dataset:
-    style = CsvStyle(part.csv_separator, part.csv_encoding, part.csv_decimal)
-    options = {"config": part.config, "revision": part.revision, "hub": hub, "task_config": part.task_config}
-    source = load_rows(part.id, part.split, csv_style=style, **options)
+def load_part(part: Part, hub: str, where: str = "columns") -> Dataset:
+    source = load_rows(
+        part.id,
+        part.split,
+        config=part.config,
+        revision=part.revision,
+        hub=hub,
+        task_config=part.task_config,
+        csv_style=CsvStyle(part.csv_separator, part.csv_encoding, part.csv_decimal),
+    )
     for column in part.columns or ():
         if column not in source.column_names:
             raise RecipeError(f"{where}: " + unknown_name(f"column of {part.id}", column, source.column_names))
@@ -150,21 +152,27 @@ def _source(part: Part, hub: str, where: str) -> Dataset:
 
 
 def _with_task(dataset: Dataset, task: str | None) -> Dataset:
-    if task is None and "task" in dataset.column_names:
-        return dataset
     if "task" in dataset.column_names:
+        if task is None:
+            return dataset
         dataset = dataset.remove_columns("task")
     return dataset.add_column("task", [task or ""] * len(dataset))
 
 
-def held_out_rows(mixture: Mixture, count: int) -> int:
-    """How many of ``count`` shuffled rows, the first ones, are the test split.
+def split_mixture(rows: Dataset, size: float | None, split: str) -> Dataset:
+    """Cut the test split, the first of the shuffled rows, from the training split.
+
+    Args:
+        size: a share below 1, or a number of rows.
 
     Raises:
-        RecipeError: none are left on one side.
+        RecipeError: there is no test split, or one split has no rows.
     """
-    size = mixture.test_split_size
-    found = round(size * count) if size < 1 else int(size)
-    if not 0 < found < count:
-        raise RecipeError(f"dataset_mixture: test_split_size {size!r} leaves no rows on one side of {count}")
-    return found
+    if size is None:
+        if split == "test":
+            raise RecipeError("dataset_mixture: evaluation is on, but test_split_size is not set")
+        return rows
+    count = round(size * len(rows)) if size < 1 else int(size)
+    if not 0 < count < len(rows):
+        raise RecipeError(f"dataset_mixture: test_split_size {size!r} leaves no rows on one side of {len(rows)}")
+    return rows.select(range(count) if split == "test" else range(count, len(rows)))

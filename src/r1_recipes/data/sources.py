@@ -2,21 +2,18 @@
 
 from __future__ import annotations
 
-import codecs
-import dataclasses
 import glob
 import json
 import logging
 import os
 import re
-import tempfile
-from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import yaml
 
 from r1_recipes.common.errors import RecipeError, first_line, install_hint, nearest
+from r1_recipes.data.csv_files import CsvStyle, unreadable
 from r1_recipes.tasks.generated import GENERATED_SETS
 
 if TYPE_CHECKING:
@@ -25,44 +22,6 @@ if TYPE_CHECKING:
 logger = logging.getLogger(__name__)
 
 _ENDINGS = (".jsonl", ".json", ".csv", ".tsv", ".parquet", ".ndjson")
-
-"""What draws the rows of ``PREFIX:REST``, by prefix: takes the rest, the split and ``task_config``. Tasks put theirs in here."""
-
-
-@dataclass(frozen=True)
-class CsvStyle:
-    """How CSV files are written.
-
-    Attributes:
-        separator: between cells; ``None``: a comma, or a tab in a ``.tsv`` file.
-        encoding: any that Python knows.
-        decimal: the decimal mark; with ``","``, a cell that is such a number as a whole, ``1.250,5``, is read as ``1250.5``.
-
-    Raises:
-        RecipeError: no such style.
-    """
-
-    separator: str | None = None
-    encoding: str = "utf-8"
-    decimal: str = "."
-
-    def __post_init__(self) -> None:
-        if self.separator == "\\t":  # as a shell hands it in
-            object.__setattr__(self, "separator", "\t")
-        if self.separator is not None and (len(self.separator) != 1 or not self.separator.isascii() or self.separator in '"\r\n'):
-            raise RecipeError(
-                f'csv_separator: must be one ASCII character other than a quote, such as ";" or "\\t", got {self.separator!r}'
-            )
-        try:
-            object.__setattr__(self, "encoding", codecs.lookup(self.encoding).name.removesuffix("-sig"))
-        except LookupError as error:
-            raise RecipeError(f"csv_encoding: must be an encoding that Python knows, such as cp1252, got {self.encoding!r}") from error
-        if self.decimal not in (".", ","):
-            raise RecipeError(f'csv_decimal: must be "." or ",", got {self.decimal!r}')
-
-    def delimiter(self, path: Path) -> str:
-        """What separates the cells of this file."""
-        return self.separator or ("\t" if path.suffix.lower() == ".tsv" else ",")
 
 
 def load_rows(
@@ -73,19 +32,16 @@ def load_rows(
     revision: str | None = None,
     hub: str = "huggingface",
     task_config: dict[str, Any] | None = None,
-    csv_style: CsvStyle = CsvStyle(),
+    csv_style: CsvStyle | None = None,
 ) -> Dataset:
     """Read one split.
 
     Args:
         name: ``reasoning_gym:TASK``; ``countdown:2-6``; a path (file, folder of files, or ``save_to_disk`` folder); else an id on the hub.
-        split: split name; a single file is every split. ``train[:-128]``, ``train[-128:]``: some of its rows, as the Hugging Face hub's
-            splits can be cut.
-        config: configuration of a hub dataset, or sub-folder of a local one; of a hub dataset too, where it ends in a slash.
-        revision: revision of a hub dataset.
+        split: split name, or a part of it, ``train[-128:]``; a single file is every split.
+        config: configuration of a hub dataset, or sub-folder of a local one; of a hub dataset too if it ends in a slash.
         hub: ``"huggingface"`` or ``"modelscope"``.
         task_config: for what is generated: see :mod:`r1_recipes.tasks.generated`.
-        csv_style: of local ``.csv`` and ``.tsv`` files.
 
     Raises:
         RecipeError: what is missing (file, split, configuration, package, network) and what there is instead.
@@ -96,7 +52,7 @@ def load_rows(
     path = Path(name).expanduser()
     if path.exists():
         whole, bracket, _ = split.partition("[")
-        rows = _local_rows(path, whole, config, csv_style)
+        rows = _local_rows(path, whole, config, csv_style or CsvStyle())
         kept = _slice(split, len(rows)) if bracket else range(len(rows))
         if not kept:
             raise RecipeError(f"split {split!r}: {path} has {len(rows)} rows, of which this leaves none")
@@ -127,8 +83,7 @@ def _near(path: Path) -> str:
 def _local_rows(path: Path, split: str, config: str | None, csv_style: CsvStyle) -> Dataset:
     from datasets import Dataset, load_dataset, load_from_disk  # heavy
 
-    from r1_recipes.data.csv_files import unreadable  # heavy
-    from r1_recipes.data.rows import read_files
+    from r1_recipes.data.rows import read_files  # heavy
 
     folder = path / config if config and (path / config).is_dir() else path
     try:
@@ -140,10 +95,9 @@ def _local_rows(path: Path, split: str, config: str | None, csv_style: CsvStyle)
         if (path / "state.json").is_file() or (path / "dataset_dict.json").is_file():
             _check_saved(path)
             loaded = load_from_disk(str(path))
-            rows = undecoded(loaded if isinstance(loaded, Dataset) else _pick_split(loaded, split, str(path)))
+            rows = _undecoded(loaded if isinstance(loaded, Dataset) else _pick_split(loaded, split, str(path)))
         else:
-            files = {str(name): [Path(file) for file in found] for name, found in _files_by_split(folder).items()}
-            chosen = _pick_split(files, split, str(folder))
+            chosen = [Path(file) for file in _pick_split(_files_by_split(folder), split, str(folder))]
             if all(file.suffix.lower() in _ENDINGS for file in chosen):
                 return read_files(chosen, csv_style)
             rows = _built(_pick_split(load_dataset(str(folder)), split, str(folder)))  # pictures, archives
@@ -156,42 +110,24 @@ def _local_rows(path: Path, split: str, config: str | None, csv_style: CsvStyle)
     return rows
 
 
-def undecoded(rows: Dataset, trusted: type | None = None) -> Dataset:
-    """The rows with pictures, sound and the like as ``{"bytes", "path"}``: a row may name any path or URL, and decoding opens it.
-
-    Args:
-        trusted: a feature that decodes all the same.
-    """
+def _undecoded(rows: Dataset, trusted: type | None = None) -> Dataset:
+    """The rows with pictures, sound and the like as ``{"bytes", "path"}``: a row may name any path or URL, and decoding opens it."""
     from datasets import Dataset  # heavy
 
-    features = rows.features.copy()
-    if (plain := plain_features(features, trusted)) == features:
-        return rows
+    from r1_recipes.data.rows import plain_features  # heavy
+
     info = rows.info.copy()
-    info.features = plain
+    info.features = plain_features(rows.features, trusted)
+    if info.features == rows.features:
+        return rows
     return Dataset(rows.data, info=info, split=rows.split, indices_table=rows._indices)  # casting would write nested columns again
 
 
-def plain_features(feature: Any, trusted: type | None = None) -> Any:
-    """The feature, or features, with ``decode=False`` wherever there is ``decode``."""
-    from datasets import LargeList, List  # heavy
-
-    if isinstance(feature, dict):
-        return type(feature)({name: plain_features(item, trusted) for name, item in feature.items()})
-    if isinstance(feature, list):
-        return [plain_features(item, trusted) for item in feature]
-    if isinstance(feature, List | LargeList):
-        return dataclasses.replace(feature, feature=plain_features(feature.feature, trusted))
-    if getattr(feature, "decode", False) and not (trusted and isinstance(feature, trusted)):
-        return dataclasses.replace(feature, decode=False)
-    return feature
-
-
 def _built(rows: Dataset) -> Dataset:
-    """What ``load_dataset`` built, undecoded but for a folder's pictures, whose paths come from the folder itself."""
+    """Undecode what ``load_dataset`` built, but for a folder's pictures, whose paths come from the folder itself."""
     from datasets import Image  # heavy
 
-    return undecoded(rows, Image if rows.info.builder_name == "imagefolder" else None)
+    return _undecoded(rows, Image if rows.info.builder_name == "imagefolder" else None)
 
 
 def _check_inside(folder: Path, names: list[str]) -> None:
@@ -204,14 +140,13 @@ def _check_inside(folder: Path, names: list[str]) -> None:
 
 def _check_saved(path: Path) -> None:
     """A ``save_to_disk`` folder reads its own files alone."""
-    folders = [path]
+    splits = [""]
     if (path / "dataset_dict.json").is_file():
         splits = json.loads((path / "dataset_dict.json").read_text(encoding="utf-8"))["splits"]
         _check_inside(path, splits)
-        folders = [path / split for split in splits]
-    for folder in folders:
-        state = json.loads((folder / "state.json").read_text(encoding="utf-8"))
-        _check_inside(folder, [file["filename"] for file in state["_data_files"]])
+    for split in splits:
+        state = json.loads((path / split / "state.json").read_text(encoding="utf-8"))
+        _check_inside(path / split, [file["filename"] for file in state["_data_files"]])
 
 
 def _files_by_split(folder: Path) -> dict[str, list[str]]:
@@ -220,23 +155,14 @@ def _files_by_split(folder: Path) -> dict[str, list[str]]:
 
     if re.search("://|::", json.dumps(_configs(folder), default=str)):  # looking for the files of a URL asks it already
         raise RecipeError(f"dataset_name: {folder}: README.md takes data from a URL. Fix: download the data, and name its folder")
-    if not glob.has_magic(str(folder.resolve())):
-        builder = load_dataset_builder(str(folder))
-        found = builder.config.data_files
-        _check_inside(folder.resolve(), [str(file) for files in found.values() for file in files])
-        _check_formats(folder, builder.name, [Path(file) for files in found.values() for file in files])
-        return found
-    with tempfile.TemporaryDirectory() as plain:  # datasets takes data[1] for a pattern, so it sees the files elsewhere
-        for file in folder.rglob("*"):
-            if file.is_file():
-                link = plain / file.relative_to(folder)
-                link.parent.mkdir(parents=True, exist_ok=True)
-                link.symlink_to(file.resolve())
-        builder = load_dataset_builder(plain)
-        found = builder.config.data_files
-        _check_formats(folder, builder.name, [Path(file) for files in found.values() for file in files])
-        base = Path(plain).resolve()
-        return {split: [str(folder / Path(file).relative_to(base)) for file in files] for split, files in found.items()}
+    if glob.has_magic(str(folder.resolve())):  # datasets would look for other folders
+        raise RecipeError(f"dataset_name: {folder}: cannot be read: its path is a pattern. Fix: rename it, without *, ? and [")
+    builder = load_dataset_builder(str(folder))
+    found = builder.config.data_files
+    files = [str(file) for names in found.values() for file in names]
+    _check_inside(folder.resolve(), files)
+    _check_formats(folder, builder.name, [Path(file) for file in files])
+    return found
 
 
 def _check_formats(folder: Path, kind: str, files: list[Path]) -> None:
@@ -265,18 +191,17 @@ def _configs(folder: Path) -> Any:
 
 def _pick_split(splits: Any, split: str, name: str) -> Dataset:
     if split not in splits:
-        raise RecipeError(f"split {split!r} is not in {name}; it has {', '.join(map(repr, splits))}")
+        raise RecipeError(f"split {split!r} is not in {name}; it has {', '.join(repr(str(one)) for one in splits)}")
     return splits[split]
 
 
 def _hub_rows(name: str, split: str, config: str | None, revision: str | None) -> Dataset:
     from datasets import load_dataset  # heavy
 
-    folder = config if config and config.endswith("/") else None
+    # With a slash: a folder of a repository of files that has no configuration of that name.
+    where = {"data_dir": config.rstrip("/")} if config and config.endswith("/") else {"name": config}
     try:
-        if folder is not None:  # a repository of files, with no configuration of that name
-            return _built(load_dataset(name, data_dir=folder.rstrip("/"), split=split, revision=revision))
-        return _built(load_dataset(name, config, split=split, revision=revision))
+        return _built(load_dataset(name, **where, split=split, revision=revision))
     except Exception as error:  # offline, gated, misspelt, wrong config: the library's own words say which
         raise RecipeError(
             f"dataset_name: {name!r}{f' ({config})' if config else ''}, split {split!r} cannot be loaded from the Hugging Face hub: "
@@ -294,4 +219,4 @@ def _modelscope_rows(name: str, split: str, config: str | None, revision: str | 
         loaded = MsDataset.load(name, subset_name=config, split=split, **options)
     except Exception as error:  # as above: the library's own words
         raise RecipeError(f"dataset_name: {name!r}, split {split!r} cannot be loaded from ModelScope: {first_line(error)}") from error
-    return undecoded(loaded.to_hf_dataset() if hasattr(loaded, "to_hf_dataset") else loaded)
+    return _undecoded(loaded.to_hf_dataset() if hasattr(loaded, "to_hf_dataset") else loaded)

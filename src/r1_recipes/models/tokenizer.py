@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import os
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -113,12 +114,12 @@ def load_processor(recipe: Recipe, tokenizer: PreTrainedTokenizerBase) -> Proces
     if not has_pictures:
         raise RecipeError(f"{where}: the data have pictures, and this is no vision-language model")
     tokenizer.padding_side = "left"  # pictures are counted from the end of the prompt
+    # Which processor it is, its type does not say; all of vision-language models have these.
+    picture: str = vars(processor)["image_token"]
     processor.tokenizer, processor.chat_template = tokenizer, tokenizer.chat_template
-    turn = [{"role": "user", "content": [{"type": "image"}, {"type": "text", "text": "?"}]}]
-    if processor.image_token not in processor.apply_chat_template(turn, tokenize=False):
-        raise RecipeError(
-            f"{where}: its chat template has no place for a picture; set chat_template to one that writes {processor.image_token!r}"
-        )
+    turn: list[Any] = [{"role": "user", "content": [{"type": "image"}, {"type": "text", "text": "?"}]}]
+    if picture not in processor.apply_chat_template(turn, tokenize=False):
+        raise RecipeError(f"{where}: its chat template has no place for a picture; set chat_template to one that writes {picture!r}")
     return processor
 
 
@@ -162,7 +163,7 @@ def check_target(model: str, tokenizer: PreTrainedTokenizerBase, row: dict[str, 
             f"{where} cuts the assistant's turn short (of reasoning, it keeps only the answer), so SFT would not teach it; set "
             "chat_template to one that writes the turn as it is"
         )
-    same = next((index for index, (a, b) in enumerate(zip(prompt, whole, strict=False)) if a != b), len(whole))
+    same = len(os.path.commonprefix([prompt, whole]))
     if same < len(prompt):
         raise RecipeError(
             f"{where} ends a prompt in {tokenizer.decode(prompt[same:])!r}, which is not what stands there, token for token, once an "

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+from collections.abc import Callable, Hashable, Iterable
 from random import Random
 from typing import TYPE_CHECKING, Any
 
@@ -14,19 +15,20 @@ from r1_recipes.verification.scorers import check_task
 if TYPE_CHECKING:
     from datasets import Dataset
 
+# One row that was drawn, by what makes it the same as another.
+Draws = Iterable[tuple[Hashable, dict[str, Any]]]
+
 
 def reasoning_gym_rows(task: str, split: str, config: dict[str, Any]) -> Dataset:
-    """Rows of a reasoning-gym task, with train and test disjoint by question.
+    """Draw the rows of a reasoning-gym task; train and test are disjoint by question.
 
     Args:
         task: name in reasoning-gym's registry.
-        split: ``"train"`` or ``"test"``.
         config: the task's own keys, and ``train``/``test``: mappings with ``size``, ``seed`` and keys for that split alone. Question i
             is drawn from seed + i, so seeds closer together than the sizes share most questions.
 
     Returns:
-        Columns ``question``, ``answer``, ``metadata`` (JSON text, since its shape differs by task). A training question that the test
-        split holds is left out and replaced by the next one drawn.
+        Columns ``question``, ``answer``, ``metadata`` (JSON text, since its shape differs by task).
 
     Raises:
         RecipeError: package missing, unknown task, unknown key, or too few distinct questions.
@@ -36,8 +38,6 @@ def reasoning_gym_rows(task: str, split: str, config: dict[str, Any]) -> Dataset
         from reasoning_gym.factory import DATASETS
     except ImportError as error:
         raise RecipeError(f"reasoning_gym tasks need the package: {install_hint('demo')}") from error
-    from datasets import Dataset  # heavy
-
     if task not in DATASETS:
         raise RecipeError(unknown_name("reasoning_gym task", task, DATASETS))
     try:
@@ -45,69 +45,37 @@ def reasoning_gym_rows(task: str, split: str, config: dict[str, Any]) -> Dataset
     except ValueError as error:
         raise RecipeError(f"dataset_name: {error}") from error
     common = {key: value for key, value in config.items() if key not in ("train", "test")}
-    _check_parts(config, split, "a reasoning_gym task")
 
-    def draw(part: str, size: int) -> Any:
-        options = {**common, **config[part], "size": size}
+    def draw(part: str) -> Draws:
+        options = {**common, **config[part], "size": config[part]["size"] * 20}  # a small task repeats itself
         try:
-            return reasoning_gym.create_dataset(task, **options)
+            drawn = reasoning_gym.create_dataset(task, **options)
         except (TypeError, AssertionError, ValueError) as error:
             raise RecipeError(f"task_config of {task!r}: {first_line(error)}; keys given: {sorted(options)}") from error
+        for row in drawn:
+            metadata = json.dumps(row["metadata"], default=str)
+            yield row["question"], {"question": row["question"], "answer": row["answer"], "metadata": metadata}
 
-    def unique(part: str, size: int, excluded: frozenset[str]) -> list[dict[str, Any]]:
-        rows, seen, drawn = [], set(excluded), 0
-        # A small task repeats itself; draw on until there is enough, but not for ever.
-        for entry in draw(part, size * 20):
-            drawn += 1
-            if entry["question"] not in seen:
-                seen.add(entry["question"])
-                rows.append(entry)
-                if len(rows) == size:
-                    return rows
-        raise RecipeError(f"task_config: {part}: only {len(rows)} distinct questions of {size} in {drawn} draws of {task!r}")
-
-    rows = unique("test", config["test"]["size"], frozenset())
-    if split == "train":
-        rows = unique("train", config["train"]["size"], frozenset(row["question"] for row in rows))
-    return Dataset.from_list(
-        [{"question": r["question"], "answer": r["answer"], "metadata": json.dumps(r["metadata"], default=str)} for r in rows]
-    )
-
-
-def _check_parts(config: dict[str, Any], split: str, source: str) -> None:
-    """``train`` and ``test`` of something generated have a size and a seed each, and ``split`` is one of them."""
-    for part in ("train", "test"):
-        if not isinstance(config.get(part), dict) or not {"size", "seed"} <= set(config[part]):
-            raise RecipeError(f"task_config: {part}: needs size and seed, found {config.get(part)!r}")
-        for key, least in (("size", 1), ("seed", 0)):
-            value = config[part][key]
-            if not isinstance(value, int) or isinstance(value, bool) or value < least:
-                raise RecipeError(f"task_config: {part}: {key}: a whole number from {least}, found {value!r}")
-    if split not in ("train", "test"):
-        raise RecipeError(f"split {split!r}: {source} has 'train' and 'test'")
+    return _split(draw, split, config, "a reasoning_gym task", f"questions of {task!r}")
 
 
 def countdown_rows(count: str, split: str, config: dict[str, Any]) -> Dataset:
-    """Countdown puzzles, each with a solution in whole positive steps; no puzzle twice, and none in both splits.
+    """Draw Countdown puzzles, each with a solution in whole positive steps; no puzzle twice, and none in both splits.
 
-    Two puzzles are the same where they have the same target and the same numbers in any order. (reasoning-gym's task ``countdown``, at
+    Two puzzles are the same if they have the same target and the same numbers in any order. (reasoning-gym's task ``countdown``, at
     some 15 ms a puzzle, keeps its splits apart by the words of the question, so the same puzzle may stand in both.)
 
     Args:
         count: how many numbers a puzzle has: ``"3-4"``, or ``"3"``; from 2 to 6.
-        split: ``"train"`` or ``"test"``.
         config: ``min_value``, ``max_value``: range of the numbers, from 1; ``min_target``, ``max_target``: range of the target, from 1;
             ``train``, ``test``: mappings with ``size`` and ``seed``.
 
     Returns:
-        Columns ``nums``, ``target`` (those of Jiayi-Pan/Countdown-Tasks-3to4) and ``expression`` (a solution). A training puzzle that the
-        test split holds is left out and replaced by the next one drawn.
+        Columns ``nums``, ``target`` (those of Jiayi-Pan/Countdown-Tasks-3to4) and ``expression`` (a solution).
 
     Raises:
         RecipeError: a count or a key that is not so, or too few distinct puzzles.
     """
-    from datasets import Dataset  # heavy
-
     bounds = re.fullmatch(r"([2-6])(?:-([2-6]))?", count)
     if bounds is None or bounds[1] > (bounds[2] or bounds[1]):
         raise RecipeError(f"dataset_name: countdown:{count}: how many numbers a puzzle has, from 2 to 6, such as countdown:3-4")
@@ -117,34 +85,52 @@ def countdown_rows(count: str, split: str, config: dict[str, Any]) -> Dataset:
         if key not in (*keys, "train", "test"):
             raise RecipeError("task_config: " + unknown_name("key of countdown", key, (*keys, "train", "test")))
     for key in keys:
-        value = config.get(key)
-        if not isinstance(value, int) or isinstance(value, bool) or value < 1:
-            raise RecipeError(f"task_config: {key}: a whole number from 1, found {value!r}")
-        settings[key] = value
+        settings[key] = _whole(config.get(key), 1, key)
     for name in ("value", "target"):
         if settings[f"min_{name}"] > settings[f"max_{name}"]:
             raise RecipeError(f"task_config: min_{name} {settings[f'min_{name}']} is above max_{name} {settings[f'max_{name}']}")
-    _check_parts(config, split, "countdown")
 
-    def unique(part: str, excluded: set[tuple]) -> dict[tuple, dict[str, Any]]:
-        rng, size = Random(config[part]["seed"]), config[part]["size"]
-        rows: dict[tuple, dict[str, Any]] = {}
-        drawn = 100 * size + 1000  # a narrow range repeats itself, or seldom meets a target
-        for _ in range(drawn):
+    def draw(part: str) -> Draws:
+        rng = Random(config[part]["seed"])
+        for _ in range(100 * config[part]["size"] + 1000):  # a narrow range repeats itself, or seldom meets a target
             found = draw_puzzle(rng, settings)
             if found is not None:
                 puzzle, expression = found
-                key = (*sorted(puzzle.numbers), puzzle.target)
-                if key not in excluded and key not in rows:
-                    rows[key] = {"nums": list(puzzle.numbers), "target": puzzle.target, "expression": expression}
-                    if len(rows) == size:
-                        return rows
-        raise RecipeError(f"task_config: {part}: only {len(rows)} distinct puzzles of {size} in {drawn} draws of countdown:{count}")
+                row = {"nums": list(puzzle.numbers), "target": puzzle.target, "expression": expression}
+                yield (*sorted(puzzle.numbers), puzzle.target), row
 
-    rows = unique("test", set())
-    if split == "train":
-        rows = unique("train", set(rows))
+    return _split(draw, split, config, "countdown", f"puzzles of countdown:{count}")
+
+
+def _split(draw: Callable[[str], Draws], split: str, config: dict[str, Any], source: str, what: str) -> Dataset:
+    """Take the first distinct rows of a split; those of ``train`` are none of ``test``."""
+    from datasets import Dataset  # heavy
+
+    for part in ("train", "test"):
+        if not isinstance(config.get(part), dict) or not {"size", "seed"} <= set(config[part]):
+            raise RecipeError(f"task_config: {part}: needs size and seed, found {config.get(part)!r}")
+        _whole(config[part]["size"], 1, f"{part}: size")
+        _whole(config[part]["seed"], 0, f"{part}: seed")
+    if split not in ("train", "test"):
+        raise RecipeError(f"split {split!r}: {source} has 'train' and 'test'")
+    excluded: set[Hashable] = set()
+    rows: dict[Hashable, dict[str, Any]] = {}
+    for part in ("test",) if split == "test" else ("test", "train"):
+        excluded, rows, size = set(rows), {}, config[part]["size"]
+        for key, row in draw(part):
+            if key not in excluded:
+                rows.setdefault(key, row)
+            if len(rows) == size:
+                break
+        else:
+            raise RecipeError(f"task_config: {part}: only {len(rows)} distinct {what}, not {size}")
     return Dataset.from_list(list(rows.values()))
+
+
+def _whole(value: Any, least: int, key: str) -> int:
+    if not isinstance(value, int) or isinstance(value, bool) or value < least:
+        raise RecipeError(f"task_config: {key}: a whole number from {least}, found {value!r}")
+    return value
 
 
 # By the prefix of a recipe's dataset_name.
