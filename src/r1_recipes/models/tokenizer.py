@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import logging
-import os
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -163,7 +162,7 @@ def check_target(model: str, tokenizer: PreTrainedTokenizerBase, row: dict[str, 
             f"{where} cuts the assistant's turn short (of reasoning, it keeps only the answer), so SFT would not teach it; set "
             "chat_template to one that writes the turn as it is"
         )
-    same = len(os.path.commonprefix([prompt, whole]))
+    same = next((index for index, (a, b) in enumerate(zip(prompt, whole, strict=False)) if a != b), len(whole))
     if same < len(prompt):
         raise RecipeError(
             f"{where} ends a prompt in {tokenizer.decode(prompt[same:])!r}, which is not what stands there, token for token, once an "
