@@ -1,7 +1,4 @@
-"""Several processes of one run: which one this is, waiting for the others, and what only all of them together know.
-
-The launcher's environment (``RANK``, ``WORLD_SIZE``) answers the first without torch; Accelerate does the rest.
-"""
+"""The processes of one run. The launcher's environment says which one this is, without torch; Accelerate does the rest."""
 
 from __future__ import annotations
 
@@ -14,30 +11,27 @@ from r1_recipes.common.errors import RecipeError
 
 
 def rank() -> int:
-    """This process's number among those of the run, from 0."""
+    """Return this process's number among those of the run, from 0."""
     return int(os.environ.get("RANK", 0))
 
 
 def world_size() -> int:
-    """How many processes the run has, on all machines."""
+    """Return how many processes the run has, on all machines."""
     return int(os.environ.get("WORLD_SIZE", 1))
 
 
 def is_main_process() -> bool:
-    """Whether this is rank 0, by the launcher's environment: torch need not be loaded."""
+    """Return whether this is rank 0."""
     return rank() == 0
 
 
 def share(items: list[Any]) -> list[Any]:
-    """This process's part of what all of them have to do."""
+    """Return this process's part of the items."""
     return items[rank() :: world_size()]
 
 
 def connect(*, use_cpu: bool) -> None:
-    """Join the other processes; for an entry point that builds no trainer, which would do it. Alone: nothing.
-
-    A rank that is done waits for the slowest as long as it takes; one that dies ends the run, since its launcher ends the others.
-    """
+    """Join the other processes, for an entry point that builds no trainer. The first waits for the slowest as long as it takes."""
     if world_size() == 1:
         return
     from datetime import timedelta
@@ -49,13 +43,7 @@ def connect(*, use_cpu: bool) -> None:
 
 
 def name_cpu_plainly(training: Any = None) -> None:
-    """Call the processor ``cpu`` where Accelerate numbers it.
-
-    Several processes on CPUs get ``cpu:0``, which ``torch.load`` refuses as a map location, so that Transformers 5.17 cannot resume.
-
-    Args:
-        training: ``TrainingArguments``, which remember it too.
-    """
+    """Rename Accelerate's device ``cpu:0`` to ``cpu``; ``torch.load`` refuses the former, so that Transformers 5.17 could not resume."""
     import torch
     from accelerate import PartialState
 
@@ -79,7 +67,7 @@ def _destroy() -> None:
 
 
 def device() -> Any:
-    """The accelerator that is this process's own; ``None`` where it is alone, and may take any."""
+    """Return this process's accelerator; ``None`` if it is alone, and may take any."""
     if world_size() == 1:
         return None
     from accelerate import PartialState
@@ -88,7 +76,7 @@ def device() -> Any:
 
 
 def wait() -> None:
-    """Until every process is here."""
+    """Wait until every process is here."""
     if world_size() > 1:
         from accelerate import PartialState
 
@@ -96,25 +84,17 @@ def wait() -> None:
 
 
 def gather(items: list[Any]) -> list[Any]:
-    """Every process's items, those of rank 0 first. All must call it, also with nothing to give.
-
-    Returns:
-        The same list on every process; ``items`` themselves where the process is alone, or is not connected yet.
-    """
+    """Return every process's items, those of rank 0 first; ``items`` if the processes are not connected. All must call it."""
     if world_size() == 1:
         return items
-    from accelerate import PartialState
+    import torch.distributed
     from accelerate.utils import gather_object
 
-    return gather_object(items) if PartialState._shared_state else items
+    return gather_object(items) if torch.distributed.is_initialized() else items
 
 
 def first(call: Callable[[], Any]) -> Any:
-    """What ``call`` gives on rank 0, on every process; before they are connected, on rank 0 alone.
-
-    Raises:
-        RecipeError: on every process, what rank 0 refuses.
-    """
+    """Call on rank 0, and return the result (or raise its RecipeError) on every process; before they are connected, on rank 0."""
     given = refused = None
     if rank() == 0:
         try:
