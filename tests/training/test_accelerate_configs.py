@@ -17,7 +17,7 @@ from r1_recipes.recipe.load import Recipe, load_recipe
 from tests.conftest import RECIPES, REPOSITORY, method_of
 
 CONFIGS = sorted((REPOSITORY / "accelerate_configs").glob("*.yaml"))
-# Those that tests/test_launchers.py, tests/test_deepspeed.py and this file train with; the others need CUDA, and say so.
+# Those that tests/test_launchers.py, tests/training/test_deepspeed.py and this file train with; the others need CUDA, and say so.
 DEEPSPEED = ["zero2", "zero2_offload", "zero3", "zero3_offload"]
 RUN = {"cpu", "ddp", "fsdp2", *DEEPSPEED}
 NAME = {"ids": lambda path: f"{path.parent.name}/{path.stem}"}
@@ -236,7 +236,7 @@ def test_every_recipe_goes_with_every_config(launched: Callable, exported: dict,
         if path.stem not in exported:
             variables = launched(path)[1].items()
             exported[path.stem] = {key: value for key, value in variables if key.startswith(("ACCELERATE_", "FSDP_"))}
-        # With DeepSpeed's variables the arguments can be built only where it is installed: tests/test_deepspeed.py.
+        # With DeepSpeed's variables the arguments can be built only where it is installed: tests/training/test_deepspeed.py.
         with environment({key: value for key, value in exported[path.stem].items() if "DEEPSPEED" not in key}):
             there = load_recipe(
                 [str(recipe), *ON_CPU], loaded.method, world_size=read(path)["num_processes"]
