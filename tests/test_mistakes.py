@@ -109,9 +109,7 @@ def test_a_mistake_costs_one_line_before_the_model_is_loaded(
     changes: dict[str, Any],
     said: str,
 ) -> None:
-    import trl
-
-    monkeypatch.setattr(trl, "GRPOTrainer", lambda **arguments: pytest.fail("the model was loaded"))
+    monkeypatch.setattr("r1_recipes.training.trainer.RecipeGRPOTrainer", lambda *_, **arguments: pytest.fail("the model was loaded"))
     monkeypatch.setattr("huggingface_hub.get_token", lambda: None)
     folder = tmp_path / "rows"
     folder.mkdir()

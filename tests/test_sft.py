@@ -418,9 +418,9 @@ def assert_well_formed(source: Dataset, script: Any, fmt: Any, part: dict[str, A
     ],
 )
 def test_example_rows_train_in_the_formats_that_their_data_has(mapper: str, name: str, config: dict[str, Any] | None) -> None:
-    from r1_recipes.recipe.types import SFTRecipeArguments
+    from r1_recipes.recipe.types import RecipeArguments
 
-    script = SFTRecipeArguments(dataset_name="x", mapper=mapper, mapper_config=config)
+    script = RecipeArguments(dataset_name="x", mapper=mapper, mapper_config=config)
     fmt = get_response_format(name)
     rows = smoke.example_rows(script, "sft")
     assert isinstance(rows, Dataset)

@@ -14,8 +14,7 @@ from trl import ModelConfig
 
 from r1_recipes.preflight import memory
 from r1_recipes.preflight.findings import Report
-from r1_recipes.preflight.memory import Parallelism
-from r1_recipes.preflight.shape import Shape, model_shape
+from r1_recipes.preflight.memory import Parallelism, Shape, model_shape
 from tests.conftest import REPOSITORY
 from tests.preflight.test_preflight import check, found, recipe  # noqa: F401  a fixture
 from tests.training.test_accelerate_configs import environment, launched  # noqa: F401  a fixture

@@ -14,7 +14,6 @@ from typing import Any
 import pytest
 from pandas import DataFrame
 
-from r1_recipes.common.errors import RecipeError
 from r1_recipes.completions.types import Completion
 from r1_recipes.preflight import __main__ as preflight
 from r1_recipes.preflight import signal, surroundings
@@ -314,11 +313,6 @@ def test_more_processes_may_fill_what_one_does_not(recipe):
     # 4 x 2 = 8 = one group of 8, of which each process has a half
     report = check(recipe(num_generations=8, reward_funcs=["accuracy", "length"]), processes=2)
     assert found(report, "error") == {} and "8 completions a batch over 2 processes are 1 groups of 8" in found(report, "ok")["fit.batch"]
-    assert "fit.groups" not in found(report, "warning")  # the processes tell each other their lengths
-    judged_in_parts = recipe(
-        num_generations=8, reward_funcs=["reward_model"], reward_model="openai:judge", reward_model_prompt="{response} Score: x"
-    )
-    assert "groups are torn, and reward_model" in found(check(judged_in_parts, processes=2), "warning")["fit.groups"]
 
 
 def test_an_evaluation_batch_that_groups_do_not_fill(recipe, tmp_path):
@@ -422,18 +416,6 @@ def test_golds_that_no_format_can_hold(recipe, tmp_path):
     assert "2 of 2 sampled golds cannot be written as an answer" in found(report, "error")["contract.render"]
 
 
-def test_a_chinese_question_gets_chinese_steps(recipe, tmp_path):
-    rows = rows_file(
-        tmp_path,
-        ("小明有两个苹果，又买了三个苹果，他现在一共有多少个苹果？", "5"),
-        ("小明有两个苹果，他吃了一个苹果，现在还有多少个苹果？", "1"),
-    )
-    report = check(
-        recipe(dataset_name=rows, mapper="prompt_solution", reward_funcs=["accuracy", "reasoning_steps", "language_consistency"])
-    )
-    assert report.facts["contract"]["language_consistency"]["right"] == 1.0 and report.facts["contract"]["reasoning_steps"]["right"] == 1.0
-
-
 def test_a_turn_that_generation_does_not_stop_at(recipe, tiny_model, tmp_path):
     folder = tmp_path / "model"
     shutil.copytree(tiny_model, folder)
@@ -453,11 +435,9 @@ def test_a_template_that_takes_no_system_message(recipe):
     assert "No system, please" in message and 'system_prompt: ""' in message
 
 
-def test_a_model_that_is_not_there_leaves_the_other_checks(recipe, tmp_path):
-    report = check(recipe(model_name_or_path=str(tmp_path / "nowhere")), use_model=True)
-    errors = found(report, "error")
-    assert set(errors) == {"contract.tokenizer", "fit.model"} and "cannot be loaded" in errors["contract.tokenizer"]
-    assert {"data.rows", "data.golds", "contract.prompt", "fit.batch"} <= set(found(report, "ok"))
+def test_a_model_that_is_not_there(recipe, tmp_path):
+    errors = found(check(recipe(model_name_or_path=str(tmp_path / "nowhere")), use_model=True), "error")
+    assert set(errors) == {"contract.tokenizer"} and "cannot be loaded" in errors["contract.tokenizer"]
 
 
 def test_rewards_with_a_model_of_their_own_are_left_out_and_named(recipe, silent_model):
@@ -565,8 +545,7 @@ def test_adapters_are_counted_and_a_name_that_fits_nothing_is_refused(recipe):
     report = check(recipe(**lora, lora_target_modules=["q_proj", "v_proj"]))
     # two layers: q is 32 x 32, v is 32 x 16, and an adapter of rank 2 has 2 x (in + out)
     assert report.facts["model"]["trainable"] == 2 * (2 * (32 + 32) + 2 * (32 + 16))
-    message = found(check(recipe(**lora, lora_target_modules=["attention"])), "error")["fit.adapter"]
-    assert "attention not found" in message and "all-linear" in message
+    assert "Target modules attention not found" in found(check(recipe(**lora, lora_target_modules=["attention"])), "error")["fit.model"]
 
 
 def test_patterns_of_parameters_are_tried(recipe):
@@ -688,13 +667,6 @@ def test_a_recipe_that_cannot_be_read_is_one_error(recipe, capsys, argv, message
     assert stop.value.code == 1 and message in text and "Do not start this run: 1 error" in text
 
 
-@pytest.mark.parametrize("option", ["--groups", "--seconds", "--num-processes"])
-def test_numbers_of_the_command_are_over_zero(recipe, capsys, option):
-    with pytest.raises(SystemExit) as stop:
-        preflight.main([recipe(), option, "-1"])
-    assert stop.value.code == 2 and f"{option}: must be over 0, got -1" in capsys.readouterr().err
-
-
 def test_needs_that_are_not_met(recipe, tmp_path):
     run = tmp_path / "run"
     (run / "checkpoint-2").mkdir(parents=True)
@@ -706,9 +678,6 @@ def test_needs_that_are_not_met(recipe, tmp_path):
 
 def test_methods_are_guessed(recipe, sft_recipe):
     assert surroundings.guess_method([recipe()]) == "grpo" and surroundings.guess_method([sft_recipe()]) == "sft"
-    for name, other in (("r1/6_distill_on_policy", "distill"), ("r1/3_rejection_sampling", "generate"), ("benchmarks/gsm8k", "evaluate")):
-        with pytest.raises(RecipeError, match=f"preflight reads recipes for grpo and sft; this one is for {other}"):
-            surroundings.guess_method([str(REPOSITORY / "recipes" / f"{name}.yaml")])
     assert surroundings.guess_method([sft_recipe(), "--reward_funcs", "format"]) == "grpo" == surroundings.guess_method(["nowhere.yaml"])
 
 

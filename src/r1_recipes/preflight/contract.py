@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from r1_recipes.common.messages import last_user_text
 from r1_recipes.metrics.rows import reward_functions, reward_weights
-from r1_recipes.preflight.findings import ERROR, OK, WARNING, Report, clip, listed, spread
+from r1_recipes.preflight.findings import ERROR, OK, WARNING, Report, clip, graded, listed, spread
 from r1_recipes.prompts.formats import ResponseFormat
 from r1_recipes.recipe.load import Recipe
 from r1_recipes.rewards.call import right_answer, score
@@ -20,13 +18,10 @@ if TYPE_CHECKING:
     from transformers import PreTrainedTokenizerBase
 
 _SAMPLE = 32
-_HAN = re.compile("[\u4e00-\u9fff]")
+_KINDS = ("right", "wrong", "shapeless")
 # Three visible steps and no phrase twice, so that rewards for steps and against repetition have nothing to object to.
-_REASONING = {
-    "en": "Step 1: Read the question.\nStep 2: Work through what it gives.\nStep 3: Write down the result.",
-    "zh": "第一步：读懂题目。\n第二步：根据条件计算。\n第三步：得出结果。",
-}
-_SHAPELESS = {"en": "I do not know what to say here.", "zh": "我不知道。"}
+_REASONING = "Step 1: Read the question.\nStep 2: Work through what it gives.\nStep 3: Write down the result."
+_SHAPELESS = "I do not know what to say here."
 _WRONG = ("-17", "-30", "-8", "-4", "-26", "-59")
 # What a right answer in the right shape gets of a rule; other rewards' best value is their author's to know.
 _ANSWER = ("accuracy", "answer_contains", "countdown", "multiply", "code", "binary_code")
@@ -35,6 +30,9 @@ _FULL_MARKS = dict.fromkeys([*_ANSWER, *_SHAPE, "reasoning_steps"], 1.0) | {"rep
 # They look at length, repetition or language alone, so that they may pay right and wrong alike.
 _BLIND = ("length", "soft_overlong_punishment", "repetition_penalty", "language_consistency", "reasoning_steps")
 
+# A row with a gold, and completions for it by kind.
+Case = tuple[dict[str, Any], dict[str, str]]
+
 
 @dataclass(frozen=True)
 class Rewards:
@@ -42,7 +40,7 @@ class Rewards:
 
     functions: dict[str, Callable]
     weights: dict[str, float]
-    tokenizer: PreTrainedTokenizerBase | None
+    tokenizer: PreTrainedTokenizerBase
 
     def scores(
         self,
@@ -67,9 +65,7 @@ class Rewards:
         return (scores * [self.weights[name] for name in scores.columns]).sum(axis=1, min_count=1)
 
 
-def load_rewards(
-    report: Report, recipe: Recipe, fmt: ResponseFormat, tokenizer: PreTrainedTokenizerBase | None, *, with_models: bool
-) -> Rewards:
+def load_rewards(report: Report, recipe: Recipe, fmt: ResponseFormat, tokenizer: PreTrainedTokenizerBase, *, with_models: bool) -> Rewards:
     """Return the rewards, without those that ask a model of their own unless ``with_models``."""
     named = reward_functions(recipe, fmt, with_models=with_models)
     if skipped := [name for name, function in named if function is None]:
@@ -83,15 +79,6 @@ def plain(table: DataFrame) -> dict[str, dict[str, Any]]:
     return table.astype(object).where(table.notna(), None).to_dict("index")
 
 
-@dataclass(frozen=True)
-class _Case:
-    """A row, its gold, and completions for it: a right one, a wrong one, and words without any shape."""
-
-    row: dict[str, Any]
-    gold: str
-    texts: dict[str, str]
-
-
 def check_rewards(report: Report, recipe: Recipe, fmt: ResponseFormat, rewards: Rewards, rows: Dataset) -> None:
     """Check what each reward, and their sum, pay for written completions."""
     from pandas import DataFrame
@@ -99,32 +86,43 @@ def check_rewards(report: Report, recipe: Recipe, fmt: ResponseFormat, rewards: 
     cases = _cases(report, fmt, [rows[index] for index in spread(len(rows), _SAMPLE)])
     if not cases:
         return
-    _check_room(report, recipe, fmt, cases, rewards.tokenizer)
-    texts = {kind: [case.texts[kind] for case in cases] for kind in cases[0].texts}
-    tables = rewards.scores(report, "contract.reward_fails", [case.row for case in cases], texts)
-    report.facts["contract_example"] = cases[0].texts["right"]
+    limit, shortest = recipe.training.max_completion_length, [texts["shortest"] for _, texts in cases]
+    # One more for the token that ends the turn.
+    need = 1 + max(len(ids) for ids in rewards.tokenizer(shortest, add_special_tokens=False)["input_ids"])
+    if need > limit and not recipe.script.smoke:
+        told = f"max_completion_length {limit} has no room for an answer: without any reasoning, tags and gold take {need} tokens"
+        report.add(ERROR, "contract.room", f"{told}; set it to several times {need}")
+    texts = {kind: [texts[kind] for _, texts in cases] for kind in _KINDS}
+    tables = rewards.scores(report, "contract.reward_fails", [row for row, _ in cases], texts)
+    report.facts["contract_example"] = texts["right"][0]
     report.facts["contract"] = plain(DataFrame({name: table.mean() for name, table in tables.items()}).T)
     for name, table in tables.items():
         _check_reward(report, name, table, cases, routed=hasattr(rewards.functions[name], "judged"))
-    if tables:
-        _check_total(report, rewards, tables)
+    if not tables:
+        return
+    right, wrong, shapeless = (rewards.total(DataFrame({name: table[kind] for name, table in tables.items()})).mean() for kind in _KINDS)
+    numbers = f"right {right:.3g}, wrong {wrong:.3g}, without shape {shapeless:.3g}"
+    if right <= wrong or right <= shapeless:  # false if no reward judges one of them
+        told = f"the weighted sum of the rewards does not prefer a right answer: {numbers}; check reward_weights and their parameters"
+        report.add(ERROR if any(name in _ANSWER for name in tables) else WARNING, "contract.total", told)
+    elif right > wrong:
+        report.add(OK, "contract.total", f"the weighted sum prefers a right answer: {numbers}")
 
 
-def _cases(report: Report, fmt: ResponseFormat, rows: Sequence[dict[str, Any]]) -> list[_Case]:
+def _cases(report: Report, fmt: ResponseFormat, rows: Sequence[dict[str, Any]]) -> list[Case]:
     cases, refused = [], []
     for row in rows:
         gold = right_answer(row.get("solution"))
         if gold is None:
             continue
-        question = last_user_text(row["prompt"])
-        language = "zh" if len(_HAN.findall(question)) > len(question) / 4 else "en"
         wrong = next((answer for answer in _WRONG if gold not in answer), _WRONG[0])
+        written = {"right": (_REASONING, gold), "wrong": (_REASONING, wrong), "shortest": ("1", gold)}
         try:
-            texts = {kind: fmt.render_completion(_REASONING[language], answer) for kind, answer in (("right", gold), ("wrong", wrong))}
+            texts = {kind: fmt.render_completion(*parts) for kind, parts in written.items()}
         except ValueError as error:
             refused.append(str(error))
         else:
-            cases.append(_Case(row, gold, texts | {"shapeless": _SHAPELESS[language]}))
+            cases.append((row, texts | {"shapeless": _SHAPELESS}))
     if refused:
         told = f"{len(refused)} of {len(rows)} sampled golds cannot be written as an answer, so no completion is right there: {refused[0]}"
         report.add(WARNING if cases else ERROR, "contract.render", told)
@@ -134,18 +132,7 @@ def _cases(report: Report, fmt: ResponseFormat, rows: Sequence[dict[str, Any]]) 
     return cases
 
 
-def _check_room(report: Report, recipe: Recipe, fmt: ResponseFormat, cases: Sequence[_Case], tokenizer: Any) -> None:
-    """Check that the shortest right answer there is, with a single sign of reasoning, is not cut."""
-    limit = recipe.training.max_completion_length
-    texts = [fmt.render_completion("1", case.gold) for case in cases]
-    # One more for the token that ends the turn.
-    need = max(len(ids) + 1 for ids in tokenizer(texts, add_special_tokens=False)["input_ids"])
-    if need > limit and not recipe.script.smoke:
-        told = f"max_completion_length {limit} has no room for an answer: without any reasoning, tags and gold take {need} tokens"
-        report.add(ERROR, "contract.room", f"{told}; set it to several times {need}")
-
-
-def _check_reward(report: Report, name: str, scores: DataFrame, cases: Sequence[_Case], *, routed: bool) -> None:
+def _check_reward(report: Report, name: str, scores: DataFrame, cases: Sequence[Case], *, routed: bool) -> None:
     judged = scores[scores.right.notna()]
     if judged.empty:
         told = f"{name} judges none of {len(scores)} sampled rows, whatever the answer: see docs/recipes.md for what it needs"
@@ -154,11 +141,13 @@ def _check_reward(report: Report, name: str, scores: DataFrame, cases: Sequence[
     full, of = _FULL_MARKS.get(name), f"of {len(judged)} sampled rows"
     below = [] if full is None else list(judged.index[judged.right < full - 1e-6])
     if below:
-        case = cases[below[0]]
-        told = f"{name} gives a right answer in the format's own words {judged.right[below[0]]:g} instead of {full:g} ({len(below)} {of}; "
-        told += f"gold {clip(str(case.row['solution']))}, completion {clip(case.texts['right'], 160)}): it cannot be earned; check the "
-        told += "golds that the mapper reads, and response_format"
-        report.add(ERROR if 2 * len(below) >= len(judged) else WARNING, "contract.right", told)
+        row, texts = cases[below[0]]
+        told = (
+            f"{name} gives a right answer in the format's own words {judged.right[below[0]]:g} instead of {full:g} ({len(below)} {of}; "
+            f"gold {clip(str(row['solution']))}, completion {clip(texts['right'], 160)}): check the golds that the mapper reads, and "
+            "response_format"
+        )
+        report.add(graded(len(below) / len(judged), vain=0.5), "contract.right", told)
         return
     other, what = (judged.shapeless, "a text without the format") if name in _SHAPE else (judged.wrong, "a wrong answer")
     # A reward of somebody's own may pay some answers alike.
@@ -169,16 +158,3 @@ def _check_reward(report: Report, name: str, scores: DataFrame, cases: Sequence[
     elif full is None and judged.mean().nunique() == 1:
         told = f"{name} gives right, wrong and shapeless text alike ({judged.right.mean():.3g}): if it always does, groups have no spread"
         report.add(WARNING, "contract.alike", told)
-
-
-def _check_total(report: Report, rewards: Rewards, tables: dict[str, DataFrame]) -> None:
-    from pandas import DataFrame
-
-    kinds = ("right", "wrong", "shapeless")
-    right, wrong, shapeless = (rewards.total(DataFrame({name: table[kind] for name, table in tables.items()})).mean() for kind in kinds)
-    numbers = f"right {right:.3g}, wrong {wrong:.3g}, without shape {shapeless:.3g}"
-    if right <= wrong or right <= shapeless:  # false if no reward judges one of them
-        told = f"the weighted sum of the rewards does not prefer a right answer: {numbers}; check reward_weights and their parameters"
-        report.add(ERROR if any(name in _ANSWER for name in tables) else WARNING, "contract.total", told)
-    elif right > wrong:
-        report.add(OK, "contract.total", f"the weighted sum prefers a right answer: {numbers}")

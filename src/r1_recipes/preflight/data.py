@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import dataclasses
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any
 
 from r1_recipes.common.errors import RecipeError, first_line
 from r1_recipes.common.messages import words
 from r1_recipes.metrics.scores import compares_with_gold
-from r1_recipes.preflight.findings import ERROR, OK, WARNING, Report, clip, listed, spread
+from r1_recipes.preflight.findings import ERROR, OK, WARNING, Report, clip, graded, listed, spread
 from r1_recipes.prompts.formats import ResponseFormat
 from r1_recipes.recipe.load import Recipe
 from r1_recipes.rewards.golds import readable_golds
@@ -29,27 +28,20 @@ _SHOWN_PROMPTS = 3
 _GRADED = ("cosine", "length")  # they compare with the gold, too
 
 
-def load(report: Report, recipe: Recipe, fmt: ResponseFormat, tokenizer: PreTrainedTokenizerBase | None) -> Dataset | None:
+def load(report: Report, recipe: Recipe, fmt: ResponseFormat, tokenizer: PreTrainedTokenizerBase) -> Dataset:
     """Return the training rows as a run has them; what was dropped, or why there are none, is in the report."""
-    if tokenizer is None:  # lengths in tokens cannot be known
-        script = dataclasses.replace(recipe.script, max_prompt_tokens=None, max_solution_tokens=None)
-        recipe = dataclasses.replace(recipe, script=script)
-    with report.refusals("data.unusable"):
+    with report.refusals("data.unusable", essential=True):
         splits = load_splits(recipe, fmt, tokenizer)
-        loaded = splits.train_report
-        dropped = [{"reason": why, "count": count, "first_index": loaded.first_index[why]} for why, count in loaded.dropped.items()]
-        columns = splits.train.column_names
-        report.facts["data"] = {"read": loaded.read, "kept": loaded.kept, "dropped": dropped, "columns": columns}
-        report.add(WARNING if 2 * loaded.dropped.total() > loaded.read else OK, "data.rows", str(loaded))
-        if splits.test_report:
-            report.add(OK, "data.test_split", f"test split: {splits.test_report}")
-        if splits.overlap:
-            left = (
-                f"{splits.overlap} training rows ask what the test split asks, and training leaves them out: {len(splits.train)} are left"
-            )
-            report.add(WARNING, "data.overlap", left)
-        return splits.train
-    return None
+    loaded, rows = splits.train_report, splits.train
+    dropped = [{"reason": why, "count": count, "first_index": loaded.first_index[why]} for why, count in loaded.dropped.items()]
+    report.facts["data"] = {"read": loaded.read, "kept": loaded.kept, "dropped": dropped, "columns": rows.column_names}
+    report.add(WARNING if 2 * loaded.dropped.total() > loaded.read else OK, "data.rows", str(loaded))
+    if splits.test_report:
+        report.add(OK, "data.test_split", f"test split: {splits.test_report}")
+    if splits.overlap:
+        told = f"{splits.overlap} training rows ask what the test split asks, and training leaves them out: {len(rows)} are left"
+        report.add(WARNING, "data.overlap", told)
+    return rows
 
 
 def rendered(tokenizer: PreTrainedTokenizerBase, messages: Any, prompted: bool = True) -> str:
@@ -71,81 +63,68 @@ def rendered(tokenizer: PreTrainedTokenizerBase, messages: Any, prompted: bool =
         ) from error
 
 
-def check_lengths(report: Report, recipe: Recipe, rows: Dataset, tokenizer: PreTrainedTokenizerBase, window: int | None) -> int | None:
-    """Compare lengths with the model's window, and show three prompts word for word.
-
-    Returns:
-        Tokens of the longest prompt (GRPO) or example (SFT); ``None`` if the chat template refuses one.
-    """
+def check_lengths(report: Report, recipe: Recipe, rows: Dataset, tokenizer: PreTrainedTokenizerBase, window: int | None) -> int:
+    """Compare lengths with the model's window, show three prompts, and return the tokens of the longest prompt (SFT: example)."""
     from pandas import Series
 
     grpo = recipe.method == "grpo"
     sizes = [len(words(row["prompt"])) for row in rows.select_columns("prompt")]
     longest = sorted(range(len(rows)), key=lambda index: -sizes[index])[:_LONGEST]
     picked = sorted({*spread(len(rows), _MEASURED), *longest})
-    with report.refusals("contract.template"):
+    with report.refusals("contract.template", essential=True):
         report.facts["prompts"] = [rendered(tokenizer, rows[index]["prompt"]) for index in spread(len(rows), _SHOWN_PROMPTS)]
         sample = rows.select(picked).select_columns(["prompt"] if grpo else ["prompt", "completion"])
         texts = [rendered(tokenizer, row["prompt"] if grpo else row["prompt"] + row["completion"], grpo) for row in sample]
-        tokens = tokenizer(texts, add_special_tokens=False)["input_ids"]
-        lengths = Series([len(ids) for ids in tokens], index=picked)
-        _check_window(report, recipe, lengths, window)
-        if not grpo:
-            _check_max_length(report, lengths, recipe.training.max_length)
-        return int(lengths.max())
-    return None
+    lengths = Series([len(ids) for ids in tokenizer(texts, add_special_tokens=False)["input_ids"]], index=picked)
+    _check_window(report, recipe, lengths, window)
+    limit = None if grpo else recipe.training.max_length
+    if limit:
+        share = (lengths > limit).mean()
+        said = f"max_length {limit} cuts {round(share * len(lengths))} of {len(lengths)} measured examples ({share:.0%})"
+        if share:
+            said += f", which then teach no end; set max_length: {lengths.max()}, or drop long ones with max_solution_tokens"
+        report.add(graded(share, vain=0.5), "data.max_length", said)
+    return int(lengths.max())
 
 
 def _check_window(report: Report, recipe: Recipe, lengths: Series, window: int | None) -> None:
-    training, longest = recipe.training, lengths.max()
+    training = recipe.training
     limits = [window, training.vllm_max_model_length if getattr(training, "use_vllm", False) else None]
     window = min((limit for limit in limits if limit), default=None)
-    report.facts["tokens"] = {"median": lengths.median(), "max": int(longest), "measured": len(lengths), "window": window}
-    said = f"half of the rows have {lengths.median():.0f} tokens or fewer, the longest {longest}"
+    report.facts["tokens"] = {"median": lengths.median(), "max": int(lengths.max()), "measured": len(lengths), "window": window}
+    said = f"half of the rows have {lengths.median():.0f} tokens or fewer, the longest {lengths.max()}"
     if window is None:
         report.add(WARNING, "data.window", f"{said}; the model's window (max_position_embeddings) is not known here")
         return
     completion = training.max_completion_length if recipe.method == "grpo" else 0
     over, tight = lengths.index[lengths + min(completion, 1) > window], lengths.index[lengths + completion > window]
     said += f"; the model's window has {window}"
-    if not len(tight):
-        report.add(OK, "data.window", said)
-        return
-    key = f"max_prompt_tokens: {max(1, window - completion)}" if completion else f"max_length: {window}"
-    said += f": {len(over)} of {len(lengths)} measured do not fit"
-    said += f", and {len(tight)} with max_completion_length {completion} can run over it" if completion else ""
-    said += f" (rows {listed(tight)}): set {key}"
-    report.add(ERROR if len(over) else WARNING, "data.window", said)
-
-
-def _check_max_length(report: Report, lengths: Series, limit: int | None) -> None:
-    share = 0.0 if limit is None else (lengths > limit).mean()
-    said = f"max_length {limit} cuts {round(share * len(lengths))} of {len(lengths)} measured examples ({share:.0%})"
-    if share:
-        said += f", which then teach no end; set max_length: {lengths.max()}, or drop long ones with max_solution_tokens"
-    report.add(ERROR if share >= 0.5 else WARNING if share else OK, "data.max_length", said)
+    if len(tight):
+        key = f"max_prompt_tokens: {max(1, window - completion)}" if completion else f"max_length: {window}"
+        said += f": {len(over)} of {len(lengths)} measured do not fit"
+        said += f", and {len(tight)} with max_completion_length {completion} can run over it" if completion else ""
+        said += f" (rows {listed(tight)}): set {key}"
+    report.add(ERROR if len(over) else WARNING if len(tight) else OK, "data.window", said)
 
 
 def check_golds(report: Report, rewards: Mapping[str, Callable], rows: Dataset) -> None:
     """Name the golds that the rewards which compare with them cannot read, by row."""
-    if "solution" not in rows.column_names:
-        return
-    picked = spread(len(rows), _GOLDS)
+    judges = [name for name, reward in rewards.items() if compares_with_gold(reward) or name in _GRADED]
+    picked = spread(len(rows), _GOLDS) if "solution" in rows.column_names else []
     sample = rows.select(picked)
     readable: dict[int, bool] = {}
-    judges = [name for name, reward in rewards.items() if compares_with_gold(reward) or name in _GRADED]
-    for name in judges:
+    for name in judges if picked else ():
         for index, read in readable_golds(name, rewards[name], sample).items():
             readable[picked[index]] = readable.get(picked[index], True) and read
+    if not readable:
+        return
     unread = [index for index, read in readable.items() if not read]
     report.facts["golds"] = {"rows": len(readable), "unparseable": unread}
+    share, said = len(unread) / len(readable), f"all {len(readable)} golds can be judged by"
     if unread:
-        share = len(unread) / len(readable)
-        told = f"{' and '.join(judges)} cannot read {len(unread)} of {len(readable)} golds ({share:.0%}; rows {listed(unread)} of those "
-        told += (
+        said = (
+            f"{' and '.join(judges)} cannot read {len(unread)} of {len(readable)} golds ({share:.0%}; rows {listed(unread)} of those "
             f"kept; the first is {clip(str(rows[unread[0]]['solution']))}), so no completion is paid there: point solution_column (or the "
+            "mapper) at a short final answer, or drop these rows"
         )
-        told += "mapper) at a short final answer, or drop these rows"
-        report.add(ERROR if share >= 0.5 else WARNING, "data.golds", told)
-    elif readable:
-        report.add(OK, "data.golds", f"all {len(readable)} golds can be judged by")
+    report.add(graded(share, vain=0.5), "data.golds", said)

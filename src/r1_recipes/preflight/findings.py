@@ -7,10 +7,14 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from r1_recipes.common.errors import RecipeError
+from r1_recipes.common.errors import BatchError, RecipeError
 from r1_recipes.common.masking import masked_text
 
 OK, WARNING, ERROR = "ok", "warning", "error"
+
+
+class Enough(Exception):
+    """Nothing more can be examined."""
 
 
 @dataclass(frozen=True)
@@ -42,12 +46,23 @@ class Report:
         return [finding for finding in self.findings if finding.level == level]
 
     @contextlib.contextmanager
-    def refusals(self, code: str) -> Iterator[None]:
-        """Report a RecipeError, which would have ended a run, and skip the rest of the block."""
+    def refusals(self, code: str, *, essential: bool = False) -> Iterator[None]:
+        """Report a RecipeError, which would have ended a run, and skip the rest of the block.
+
+        Raises:
+            Enough: what is ``essential`` to later checks was refused.
+        """
         try:
             yield
         except RecipeError as error:
-            self.add(ERROR, code, masked_text(str(error)))
+            self.add(ERROR, "fit.batch" if isinstance(error, BatchError) else code, masked_text(str(error)))
+            if essential:
+                raise Enough from error
+
+
+def graded(share: float, vain: float, doubtful: float = 0.0) -> str:
+    """Return an error from the share ``vain`` on, a warning from ``doubtful`` on."""
+    return ERROR if share >= vain else WARNING if share and share >= doubtful else OK
 
 
 def spread(total: int, count: int) -> list[int]:

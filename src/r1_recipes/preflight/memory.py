@@ -1,17 +1,78 @@
-"""What a model must at least have of a device's memory."""
+"""What a model must at least have of a device's memory; its shape comes from its configuration alone."""
 
 from __future__ import annotations
 
 import os
 from dataclasses import dataclass
+from typing import Any
 
+from r1_recipes.common.errors import RecipeError, first_line
 from r1_recipes.preflight.findings import ERROR, OK, WARNING, Report
-from r1_recipes.preflight.shape import Shape
 from r1_recipes.recipe.load import Recipe
+from r1_recipes.training.weights import freeze_parameters
 
 _TIGHT = 0.85
 _MEASURED = "the one run that was measured peaked at 5.8 times its estimate, docs/preflight.md"
+# Bytes of a packed weight; bitsandbytes packs linear layers but for the output layer.
+_PACKED = {"load_in_4bit": 0.5, "load_in_8bit": 1}
 _LASTING = ("weights", "reference", "gradients", "optimizer")
+
+
+@dataclass(frozen=True)
+class Shape:
+    """What of a model counts for memory; parameters and bytes include adapters."""
+
+    parameters: int
+    trainable: int
+    weight_bytes: float
+    trained_bytes: int
+    width: int  # bytes of one value that is not packed
+    vocabulary: int
+    cache: int  # values of one token in the KV cache
+    window: int | None  # tokens that the model was made for
+
+
+def model_shape(report: Report, recipe: Recipe) -> Shape:
+    """Count a model that is built without its weights; what fits nothing goes to the report."""
+    import torch
+    from peft import get_peft_model
+    from transformers import AutoConfig, AutoModelForCausalLM, AutoModelForImageTextToText
+    from trl import get_peft_config
+
+    arguments, trusted = recipe.model, recipe.training.trust_remote_code
+    name = arguments.model_name_or_path
+    with report.refusals("fit.model", essential=True):
+        try:
+            config = AutoConfig.from_pretrained(name, revision=arguments.model_revision, trust_remote_code=trusted)
+            pictures = (config.architectures or [""])[0].endswith("ForConditionalGeneration")
+            kind = AutoModelForImageTextToText if pictures else AutoModelForCausalLM
+            dtype = config.dtype if arguments.dtype in (None, "auto") else getattr(torch, arguments.dtype)
+            with torch.device("meta"):
+                model: Any = kind.from_config(config, dtype=dtype, trust_remote_code=trusted)
+                width, output = next(model.parameters()).element_size(), model.get_output_embeddings()
+                linear = sum(m.weight.numel() for m in model.modules() if isinstance(m, torch.nn.Linear) and m is not output)
+                if adapters := get_peft_config(arguments):
+                    model = get_peft_model(model, adapters)
+        except Exception as error:  # an adapter's folder, an unknown architecture, lora_target_modules: the library's own words
+            keys = "model_name_or_path or lora_target_modules" if arguments.use_peft else "model_name_or_path"
+            raise RecipeError(f"{recipe.path}: {keys}: {name!r} cannot be built without weights: {first_line(error)}") from error
+    saved = linear * (width - next((size for key, size in _PACKED.items() if getattr(arguments, key)), width))
+    with report.refusals("fit.unfrozen"):
+        freeze_parameters(model, recipe.script.unfrozen_parameters)
+    trained = [parameter for parameter in model.parameters() if parameter.requires_grad]
+    text = config.get_text_config()
+    heads = text.num_attention_heads
+    head_width = getattr(text, "head_dim", None) or text.hidden_size // heads
+    return Shape(
+        parameters=sum(parameter.numel() for parameter in model.parameters()),
+        trainable=sum(parameter.numel() for parameter in trained),
+        weight_bytes=sum(parameter.nbytes for parameter in model.parameters()) - saved,
+        trained_bytes=sum(parameter.nbytes for parameter in trained),
+        width=width,
+        vocabulary=text.vocab_size,
+        cache=2 * text.num_hidden_layers * (getattr(text, "num_key_value_heads", None) or heads) * head_width,
+        window=getattr(text, "max_position_embeddings", None),
+    )
 
 
 @dataclass(frozen=True)
@@ -104,11 +165,10 @@ def check_memory(report: Report, recipe: Recipe, shape: Shape, tokens: int, spre
         f"at least {total / 1e9:.2f} GB a process, {spread} ({shown}; {_MEASURED}), "
         f"{shape.trainable:,} of {shape.parameters:,} parameters trained; {name} has {available / 1e9:.1f} GB"
     )
-    if total <= _TIGHT * available:
-        report.add(OK, "fit.memory", said)
-    else:
-        level = ERROR if here and lasting > available else WARNING
-        report.add(level, "fit.memory", f"{said}; try use_peft: true, ZeRO-3 or FSDP over several devices, a smaller batch or model")
+    level = OK if total <= _TIGHT * available else ERROR if here and lasting > available else WARNING
+    if level != OK:
+        said += "; try use_peft: true, ZeRO-3 or FSDP over several devices, a smaller batch or model"
+    report.add(level, "fit.memory", said)
 
 
 def _device(use_cpu: bool) -> tuple[str, int, bool]:

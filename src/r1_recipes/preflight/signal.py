@@ -10,7 +10,7 @@ from r1_recipes.common.errors import RecipeError, first_line
 from r1_recipes.completions.transformers import complete, load_model, sampling
 from r1_recipes.completions.types import Completion
 from r1_recipes.preflight.contract import Rewards, plain
-from r1_recipes.preflight.findings import ERROR, OK, WARNING, Report, spread
+from r1_recipes.preflight.findings import OK, WARNING, Report, graded, spread
 from r1_recipes.prompts.formats import ResponseFormat
 from r1_recipes.recipe.load import Recipe
 
@@ -46,7 +46,7 @@ def check(report: Report, recipe: Recipe, fmt: ResponseFormat, rewards: Rewards,
             judge(report, recipe, fmt, rewards, sampled, scores)
 
 
-def sample(recipe: Recipe, rows: Dataset, tokenizer: PreTrainedTokenizerBase | None, *, groups: int, seconds: float) -> list[Sampled]:
+def sample(recipe: Recipe, rows: Dataset, tokenizer: PreTrainedTokenizerBase, *, groups: int, seconds: float) -> list[Sampled]:
     """Return whole groups, with the recipe's own generation settings: one, then as many at once as training generates.
 
     Raises:
@@ -94,9 +94,8 @@ def judge(report: Report, recipe: Recipe, fmt: ResponseFormat, rewards: Rewards,
     """
     from pandas import DataFrame
 
-    size = recipe.training.num_generations
     with_sum = scores.assign(sum=rewards.total(scores))
-    groups = with_sum.groupby(with_sum.index // size)
+    groups = with_sum.groupby(with_sum.index // recipe.training.num_generations)
     low, high = groups.min(), groups.max()
     # Shares of the groups that are judged.
     shares = {
@@ -108,59 +107,55 @@ def judge(report: Report, recipe: Recipe, fmt: ResponseFormat, rewards: Rewards,
         {"judged": with_sum.count(), "mean": with_sum.mean(), "std": with_sum.std(ddof=0)}
         | {name: held.astype(float).where(high.notna()).mean() for name, held in shares.items()}
     )
-    completions = [completion for _, completion in sampled]
+    completions, of = [completion for _, completion in sampled], len(sampled)
     cut = sum(completion.finish_reason == "length" for completion in completions)
     report.facts["signal"] = {
         "groups": len(low),
-        "completions": len(sampled),
+        "completions": of,
         "rewards": plain(summary),
-        "truncated": cut / len(sampled),
-        "mean_tokens": sum(completion.tokens for completion in completions) / len(sampled),
+        "truncated": cut / of,
+        "mean_tokens": sum(completion.tokens for completion in completions) / of,
         "examples": _examples(fmt, sampled, with_sum),
     }
-    _check_cuts(report, recipe.training.max_completion_length, cut, len(sampled))
+    limit, level = recipe.training.max_completion_length, graded(cut / of, _VAIN_CUTS, _DOUBTFUL_CUTS)
+    said = f"max_completion_length {limit} cuts {cut} of {of} completions ({cut / of:.0%}) before their end"
+    if level != OK:
+        said += f", and a cut completion has no answer to pay: raise max_completion_length (twice, {2 * limit}, to begin with)"
+    if cut == of:
+        said += "; where not one ends, look at contract.eos, or start from SFT, which teaches the end"
+    report.add(level, "signal.truncation", said)
     for name, row in summary.drop("sum").iterrows():
         if not row.judged:
             report.add(WARNING, "signal.unjudged", f"{name} judged none of the completions")
         elif not row.groups_with_spread:
-            report.add(
-                WARNING, "signal.reward", f"{name}: {row['mean']:.3g} on average, and no group has spread: it tells no completion apart"
-            )
+            said = f"{name}: {row['mean']:.3g} on average, and no group has spread: it tells no completion apart"
+            report.add(WARNING, "signal.reward", said)
     if len(scores.columns):
         _check_spread(report, low, high)
-
-
-def _check_cuts(report: Report, limit: int, cut: int, of: int) -> None:
-    share = cut / of
-    said = f"max_completion_length {limit} cuts {cut} of {of} completions ({share:.0%}) before their end"
-    if share >= _DOUBTFUL_CUTS:
-        said += f", and a cut completion has no answer to pay: raise max_completion_length (twice, {2 * limit}, to begin with)"
-    if cut == of:
-        said += "; where not one ends, look at contract.eos, or start from SFT, which teaches the end"
-    report.add(ERROR if share >= _VAIN_CUTS else WARNING if share >= _DOUBTFUL_CUTS else OK, "signal.truncation", said)
 
 
 def _check_spread(report: Report, low: DataFrame, high: DataFrame) -> None:
     """Judge the sum of rewards, which is what GRPO compares within a group, from each group's lowest and highest scores."""
     # A sum that is not judged is 0 to TRL.
     flat = ~(high["sum"] - low["sum"] > 1e-9)
-    share, of = flat.mean(), len(flat)
-    if share < _DOUBTFUL_SPREAD:
-        report.add(OK, "signal.spread", f"{of - flat.sum()} of {of} groups have spread in their summed reward: GRPO can learn from them")
+    count, of = flat.sum(), len(flat)
+    level = graded(count / of, _VAIN_SPREAD, _DOUBTFUL_SPREAD)
+    if level == OK:
+        report.add(OK, "signal.spread", f"{of - count} of {of} groups have spread in their summed reward: GRPO can learn from them")
         return
     lowest, highest = low.drop(columns="sum").min(axis=1), high.drop(columns="sum").max(axis=1)
     zeros, ones = ((flat & (lowest == value) & (highest == value)).sum() for value in (0, 1))
     kind, held, advice = "no_spread", "the same summed reward throughout", "raise temperature or num_generations, or add another reward"
-    if zeros > flat.sum() / 2:
+    if zeros > count / 2:
         kind, held, advice = "all_zero", f"no spread, {zeros} of them all 0", "start from SFT or an easier mix, and read the completions"
-    elif ones > flat.sum() / 2:
+    elif ones > count / 2:
         kind, held, advice = "all_one", f"no spread, {ones} of them all 1", "take harder problems (keep those it sometimes fails)"
-    said = f"{flat.sum()} of {of} groups ({share:.0%}) have {held}: GRPO has nothing to compare; {advice}"
-    report.add(ERROR if share >= _VAIN_SPREAD else WARNING, f"signal.{kind}", said)
+    said = f"{count} of {of} groups ({count / of:.0%}) have {held}: GRPO has nothing to compare; {advice}"
+    report.add(level, f"signal.{kind}", said)
 
 
 def _examples(fmt: ResponseFormat, sampled: Sequence[Sampled], scores: DataFrame) -> list[dict[str, Any]]:
-    """Five completions from the lowest sum to the highest."""
+    """Return five completions from the lowest sum to the highest."""
     order = list(scores["sum"].fillna(0.0).sort_values(kind="stable").index)
     picked = [*(order[position] for position in spread(len(order), _SHOWN)[:-1]), order[-1]]  # the best one is always among them
     given = plain(scores)

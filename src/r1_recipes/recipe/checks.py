@@ -3,26 +3,32 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
-from r1_recipes.common.errors import BatchError, RecipeError
+from r1_recipes.common.errors import BatchError, RecipeError, unknown_name
 from r1_recipes.data import get_mapper
 from r1_recipes.prompts import get_response_format
-from r1_recipes.recipe.types import Recipe
+from r1_recipes.recipe.types import BACKENDS, Recipe
 from r1_recipes.rewards import REWARDS, check_task_rewards, get_reward_funcs
 from r1_recipes.selection.rules import KeepRules
 
 # Methods whose recipes name rewards.
 REWARDED = ("grpo", "generate", "evaluate")
+_IDLE = ("use_peft", "load_in_4bit", "load_in_8bit", "unfrozen_parameters", "merge_adapters", "strict_hardware")
 
 
 def check(recipe: Recipe, chosen_params: dict[str, Any], used: set[str]) -> None:
-    """What can be known to be wrong before anything is loaded."""
+    """Refuse a recipe that cannot work, and warn of keys without effect.
+
+    Args:
+        chosen_params: parameters of rewards that the recipe sets; ``used``: those that its own rewards have.
+
+    Raises:
+        RecipeError: names the file, the key and the remedy.
+    """
     path, script, training = recipe.path, recipe.script, recipe.training
-    if not recipe.model.model_name_or_path and recipe.method != "evaluate":  # a benchmark is told which models
-        raise RecipeError(f"{path}: model_name_or_path: missing; a hub id or a local checkpoint folder")
     if 0 < getattr(training, "max_steps", 0) <= getattr(training, "warmup_steps", 0) and not script.smoke:
         recipe.warnings.append(
             f"{path}: warmup_steps {training.warmup_steps:g} of max_steps {training.max_steps}: learning_rate is reached late or never"
@@ -30,83 +36,84 @@ def check(recipe: Recipe, chosen_params: dict[str, Any], used: set[str]) -> None
     for key in sorted(set(chosen_params) - used):
         recipe.warnings.append(f"{path}: {key} is ignored: none of reward_funcs {getattr(script, 'reward_funcs', [])} has it")
     try:
-        fmt = get_response_format(script.response_format)
-        if script.mapper != "auto":
-            get_mapper(script.mapper, **(script.mapper_config or {}))
+        problem = next(_problems(recipe), None)
     except ValueError as error:
-        raise RecipeError(f"{path}: {error}") from error
-    if hasattr(training, "output_dir") and not training.output_dir:
-        raise RecipeError(f"{path}: output_dir: found {training.output_dir!r}; the folder that the run is written to")
-    if recipe.method == "distill" and not training.teacher_model_name_or_path:
-        raise RecipeError(f"{path}: teacher_model_name_or_path: missing; the model whose distribution the student learns")
-    if script.merge_adapters and not recipe.model.use_peft:
-        raise RecipeError(f"{path}: merge_adapters: true without use_peft: true; there are no adapters to merge")
-    if recipe.method == "generate":
-        _check_generate(recipe)
-    if recipe.method == "evaluate":
-        _check_evaluate(recipe)
-    if recipe.method not in REWARDED:
-        return
-    if not script.reward_funcs and recipe.method == "grpo":
-        raise RecipeError(f"{path}: reward_funcs: missing; name at least one of {', '.join(sorted(REWARDS))}")
-    weights = getattr(training, "reward_weights", None)
-    if weights and not any(weights):
-        raise RecipeError(f"{path}: reward_weights: must have one that is not 0, got {weights}. Fix: leave it out for 1 each")
-    if weights is not None and len(weights) != len(script.reward_funcs):
-        raise RecipeError(
-            f"{path}: reward_weights has {len(weights)} entries for {len(script.reward_funcs)} reward_funcs {script.reward_funcs}"
-        )
-    try:
-        get_reward_funcs(script.reward_funcs, fmt, **recipe.reward_params)
-        if getattr(script, "task_rewards", None) is not None:
-            check_task_rewards(script.task_rewards, script.reward_funcs)
-        elif getattr(script, "task_column", None) is not None:
-            raise RecipeError("task_column has no meaning without task_rewards")
-    except ValueError as error:
-        raise RecipeError(with_path(path, error)) from error
+        raise with_path(path, error) from error
+    if problem:
+        raise RecipeError(f"{path}: {problem}")
 
 
-def _check_generate(recipe: Recipe) -> None:
-    script = recipe.script
-    try:
-        rules = KeepRules.parse(script.keep)
-    except ValueError as error:
-        raise RecipeError(with_path(recipe.path, error)) from error
-    if (rules.correct or rules.pass_rate) and not script.reward_funcs:
-        raise RecipeError(f"{recipe.path}: keep: correct and pass_rate need reward_funcs; the first one says what is correct")
-    if script.backend == "openai" and (script.max_prompt_tokens or script.max_solution_tokens or script.chat_template):
-        raise RecipeError(
-            f"{recipe.path}: backend openai: max_prompt_tokens, max_solution_tokens and chat_template need the model's tokenizer, which "
-            "the server keeps; leave them out"
-        )
-    if script.backend != "openai" and recipe.training.seed is None:
-        raise RecipeError(f"{recipe.path}: seed: found no value; only backend openai goes without")
-    _refuse_idle_keys(recipe)
-
-
-def _check_evaluate(recipe: Recipe) -> None:
-    script, training = recipe.script, recipe.training
-    if training.seed is None:
-        raise RecipeError(f"{recipe.path}: seed: found no value; a whole number")
-    if training.temperature == 0 and script.num_samples > 1:
-        raise RecipeError(f"{recipe.path}: temperature: 0 gives {script.num_samples} equal samples a row; set num_samples: 0, or sample")
-    _refuse_idle_keys(recipe)
-
-
-def _refuse_idle_keys(recipe: Recipe) -> None:
-    idle = [key for key in ("use_peft", "load_in_4bit", "load_in_8bit") if getattr(recipe.model, key)]
-    idle += [
-        key
-        for key in ("unfrozen_parameters", "merge_adapters", "strict_hardware", "wandb_project", "wandb_entity", "wandb_run_group")
-        if getattr(recipe.script, key)
-    ]
-    if idle:
-        raise RecipeError(f"{recipe.path}: {', '.join(idle)}: of no effect on generation; leave out")
-
-
-def with_path(path: Path, error: Exception) -> str:
+def with_path(path: Path, error: Exception) -> RecipeError:
     text = str(error)
-    return text if str(path) in text else f"{path}: {text}"
+    return RecipeError(text if str(path) in text else f"{path}: {text}")
+
+
+def _problems(recipe: Recipe) -> Iterator[str]:
+    """Yield what is wrong; names that are in no registry are a ValueError."""
+    script, training, model, method = recipe.script, recipe.training, recipe.model, recipe.method
+    if not model.model_name_or_path and method != "evaluate":  # a benchmark is told which models
+        yield "model_name_or_path: missing; a hub id or a local checkpoint folder"
+    if script.hub not in ("huggingface", "modelscope"):
+        yield f"hub: found {script.hub!r}; 'huggingface' and 'modelscope' are known"
+    for key in ("dataset_mixture", "task_config", "mapper_config", "task_rewards", "keep"):
+        if isinstance(value := getattr(script, key, None), str):
+            yield f"{key}: must be a mapping, got {value!r}"
+    if script.dataset_name and script.dataset_mixture:
+        yield "dataset_name and dataset_mixture are both set; keep the one that is meant"
+    if not (script.dataset_name or script.dataset_mixture):
+        yield "dataset_name: missing; name a hub dataset, a local path, 'reasoning_gym:TASK' or 'countdown:3-4' (or set dataset_mixture)"
+    fmt = get_response_format(script.response_format)
+    if script.mapper != "auto":
+        get_mapper(script.mapper, **(script.mapper_config or {}))
+    if hasattr(training, "output_dir") and not training.output_dir:
+        yield f"output_dir: found {training.output_dir!r}; the folder that the run is written to"
+    if method == "distill" and not training.teacher_model_name_or_path:
+        yield "teacher_model_name_or_path: missing; the model whose distribution the student learns"
+    if script.merge_adapters and not model.use_peft:
+        yield "merge_adapters: true without use_peft: true; there are no adapters to merge"
+    if method in ("generate", "evaluate"):
+        yield from _sampling_problems(recipe)
+    if method == "generate":
+        rules = KeepRules.parse(script.keep)
+        if (rules.correct or rules.pass_rate) and not script.reward_funcs:
+            yield "keep: correct and pass_rate need reward_funcs; the first one says what is correct"
+        if script.backend == "openai" and (script.max_prompt_tokens or script.max_solution_tokens or script.chat_template):
+            yield (
+                "backend openai: max_prompt_tokens, max_solution_tokens and chat_template need the model's tokenizer, which the server "
+                "keeps; leave them out"
+            )
+    if method not in REWARDED:
+        return
+    names, weights = script.reward_funcs, getattr(training, "reward_weights", None)
+    if not names and method == "grpo":
+        yield f"reward_funcs: missing; name at least one of {', '.join(sorted(REWARDS))}"
+    if weights and not any(weights):
+        yield f"reward_weights: must have one that is not 0, got {weights}. Fix: leave it out for 1 each"
+    if weights is not None and len(weights) != len(names):
+        yield f"reward_weights has {len(weights)} entries for {len(names)} reward_funcs {names}"
+    get_reward_funcs(names, fmt, **recipe.reward_params)
+    if getattr(script, "task_rewards", None) is not None:
+        check_task_rewards(script.task_rewards, names)
+    elif getattr(script, "task_column", None) is not None:
+        yield "task_column has no meaning without task_rewards"
+
+
+def _sampling_problems(recipe: Recipe) -> Iterator[str]:
+    script, training, evaluates = recipe.script, recipe.training, recipe.method == "evaluate"
+    if script.backend not in BACKENDS:
+        yield "backend: " + unknown_name("backend", script.backend, BACKENDS)
+    if evaluates and script.num_samples is None:
+        yield "num_samples: missing; sampled completions a row, 0 (greedy only) or more"
+    if training.top_k < 0:  # TRL's own may be -1, for vLLM
+        yield f"top_k: must be 0 (all tokens) or more, got {training.top_k}"
+    count = script.num_samples if evaluates else training.num_generations
+    if training.temperature == 0 and count > 1:
+        fix = "num_samples: 0" if evaluates else "num_generations: 1"
+        yield f"temperature: 0 gives {count} equal completions; set {fix}, or sample"
+    if training.seed is None and (evaluates or script.backend != "openai"):
+        yield "seed: found no value; a whole number (only generation with backend openai goes without)"
+    if idle := [key for key in _IDLE if getattr(script, key, None) or getattr(recipe.model, key, None)]:
+        yield f"{', '.join(idle)}: of no effect on generation; leave out"
 
 
 def check_batch(path: Path, value: Callable[[str], Any], world_size: int) -> None:
@@ -122,7 +129,7 @@ def check_batch(path: Path, value: Callable[[str], Any], world_size: int) -> Non
         raise RecipeError(f"{path}: num_generations: must be at least 2, got {group}: a group of one has no other to compare with. Fix: 8")
     step = device * world_size
     key = next((key for key in ("generation_batch_size", "steps_per_generation") if value(key)), "gradient_accumulation_steps")
-    batch = value("generation_batch_size") or step * (value("steps_per_generation") or value("gradient_accumulation_steps"))
+    batch = value(key) if key == "generation_batch_size" else step * value(key)
     common = math.lcm(step, group)
     if batch % common:
         fits = -(-batch // common) * common

@@ -3,19 +3,19 @@
 from __future__ import annotations
 
 import ast
+import contextlib
 import dataclasses
 import functools
 import importlib.util
 import logging
-from collections.abc import Sequence
+import math
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
 from r1_recipes.common.errors import RecipeError, nearest
 from r1_recipes.recipe import types
-from r1_recipes.recipe.compat import RENAMED
-from r1_recipes.recipe.values import convert, kinds_of
+from r1_recipes.recipe.values import convert
 from r1_recipes.rewards import REWARDS, reward_parameters
 
 _FILES = {
@@ -44,17 +44,14 @@ def config_fields(name: str) -> dict[str, tuple[str, Any]]:
         fields |= config_fields(ast.unparse(base))
     for node in classes[name].body:
         if isinstance(node, ast.AnnAssign) and isinstance(node.target, ast.Name):
-            fields[node.target.id] = (ast.unparse(node.annotation), _default(node.value))
+            default = node.value
+            if isinstance(default, ast.Call):  # field(default=…)
+                default = next((keyword.value for keyword in default.keywords if keyword.arg == "default"), None)
+            literal = None
+            with contextlib.suppress(ValueError):
+                literal = ast.literal_eval(default) if default else None
+            fields[node.target.id] = (ast.unparse(node.annotation), literal)
     return fields
-
-
-def _default(value: ast.expr | None) -> Any:
-    if isinstance(value, ast.Call):  # field(default=…)
-        value = next((keyword.value for keyword in value.keywords if keyword.arg == "default"), None)
-    try:
-        return ast.literal_eval(value) if value is not None else None
-    except ValueError:
-        return None
 
 
 # Values out of these intervals would fail after minutes, or silently train nothing; a default is always allowed.
@@ -68,43 +65,40 @@ _INTERVALS = {
     "[0, 1]": "learning_rate min_p lora_dropout",
 }
 _RANGES = {key: interval for interval, keys in _INTERVALS.items() for key in keys.split()}
-_NUMBERS = {"int": int, "float": float, "int | None": int | None, "float | None": float | None}
+_NUMBERS = {"int": (int, int), "float": (float, float), "int | None": (int | None, int), "float | None": (float | None, float)}
+
+
+# The class of our keys for a method, and that of its trainer's settings, TRL's by name alone.
+OWN_TYPES: dict[str, tuple[type, type | str]] = {
+    "grpo": (types.GRPORecipeArguments, "GRPOConfig"),
+    "sft": (types.RecipeArguments, "SFTConfig"),
+    "distill": (types.RecipeArguments, "DistillationConfig"),
+    "generate": (types.GenerateRecipeArguments, types.GenerationSettings),
+    "evaluate": (types.EvaluateRecipeArguments, types.SamplingSettings),
+}
 
 
 def argument_types(method: str) -> tuple[type, type, type]:
-    """The keys of a recipe: ours for the method, the trainer's (or our own settings), the model's."""
+    """Return the classes that have the keys of a recipe: ours, the trainer's (or our own settings), the model's."""
     # bitsandbytes warns of a kernel that only another package brings, for 4-bit models on CPUs.
     logging.getLogger("bitsandbytes.backends").setLevel(logging.ERROR)
     import trl
 
-    own, config = own_types(method)
+    own, config = OWN_TYPES[method]
     return own, getattr(trl, config) if isinstance(config, str) else config, trl.ModelConfig
 
 
-def own_types(method: str) -> tuple[type, type | str]:
-    """The first two of :func:`argument_types`, those of TRL by name alone: TRL takes seconds to import."""
-    kinds: dict[str, tuple[type, type | str]] = {
-        "grpo": (types.GRPORecipeArguments, "GRPOConfig"),
-        "sft": (types.SFTRecipeArguments, "SFTConfig"),
-        "distill": (types.DistillRecipeArguments, "DistillationConfig"),
-        "generate": (types.GenerateRecipeArguments, types.GenerationSettings),
-        "evaluate": (types.EvaluateRecipeArguments, types.SamplingSettings),
-    }
-    return kinds[method]
-
-
 def fields_of(method: str) -> dict[str, tuple[str, Any]]:
-    """Annotation and default of every key but the rewards' parameters, without TRL."""
+    """Return annotation and default of every key but the rewards' parameters, without TRL."""
     found: dict[str, tuple[str, Any]] = {}
-    for kind in (*own_types(method), "ModelConfig"):
-        found |= config_fields(kind) if isinstance(kind, str) else _own_fields(kind)
+    for kind in (*OWN_TYPES[method], "ModelConfig"):
+        if isinstance(kind, str):
+            found |= config_fields(kind)
+            continue
+        # Not the fields' types, which Transformers' parser changes.
+        written = {key: text for base in reversed(kind.__mro__) for key, text in vars(base).get("__annotations__", {}).items()}
+        found |= {f.name: (written[f.name], f.default) for f in dataclasses.fields(kind)}
     return found
-
-
-def _own_fields(kind: type) -> dict[str, tuple[str, Any]]:
-    # Not the fields' types, which Transformers' parser changes.
-    written = {key: text for base in reversed(kind.__mro__) for key, text in vars(base).get("__annotations__", {}).items()}
-    return {f.name: (written[f.name], f.default) for f in dataclasses.fields(kind)}
 
 
 def check_keys(source: str, values: dict[str, Any], method: str, reward_fields: dict[str, dataclasses.Field]) -> None:
@@ -113,30 +107,19 @@ def check_keys(source: str, values: dict[str, Any], method: str, reward_fields: 
     names = [*known, *reward_parameters(REWARDS), *reward_fields]
     for key, value in values.items():
         if key not in names:
-            raise RecipeError(_unknown_key(source, key, names, method))
+            close = nearest(key, names)
+            hint = f" Nearest: {', '.join(close)}." if close else ""
+            raise RecipeError(
+                f"{source}: unknown key {key!r} for {method}.{hint} Keys are those of trl's config, of ModelConfig, and docs/recipes.md."
+            )
         annotation, default = known.get(key, ("", None))
-        hint = _NUMBERS.get(annotation)
-        if hint is None:
+        if annotation not in _NUMBERS:
             continue
-        kind = float if float in kinds_of(hint) else int
-        number = convert(SimpleNamespace(dest=key, type=kind, choices=None, nargs=None), hint, value, source)
-        _check_range(source, key, number, default)
-
-
-def _check_range(source: str, key: str, value: float | None, default: Any) -> None:
-    """Refuse a number that is not its key's default and lies outside of the key's interval."""
-    interval = _RANGES.get(key)
-    if interval is None or value is None or value == default:
-        return
-    low, high = map(float, interval[1:-1].split(","))
-    if not low <= value <= high or (value == low and interval[0] == "(") or (value == high and interval[-1] == ")"):
-        raise RecipeError(f"{source}: {key}: must be in {interval}, got {value:g}. Fix: leave it out for its default, {default}")
-
-
-def _unknown_key(source: str, key: str, known: Sequence[str], method: str) -> str:
-    older = [name for name, target in RENAMED.items() if target == key]
-    if older:  # the file may say it the old way
-        return f"{source}: {key} (formerly {', '.join(older)}) is no key of {method}"
-    close = nearest(key, known)
-    hint = f" Nearest: {', '.join(close)}." if close else ""
-    return f"{source}: unknown key {key!r} for {method}.{hint} Keys are those of trl's config, of ModelConfig, and docs/recipes.md."
+        hint_type, kind = _NUMBERS[annotation]
+        number = convert(SimpleNamespace(dest=key, type=kind, choices=None, nargs=None), hint_type, value, source)
+        interval = _RANGES.get(key)
+        if interval is None or number is None or number == default:
+            continue
+        low, high = map(float, interval[1:-1].split(","))
+        if not low <= number <= high or math.isinf(number) or (number == low and interval[0] == "("):
+            raise RecipeError(f"{source}: {key}: must be in {interval}, got {number:g}. Fix: leave it out for its default, {default}")

@@ -1,7 +1,6 @@
 """A recipe file and command-line overrides -> typed arguments, or an error that says what to write instead.
 
-``load_recipe(["recipes/x.yaml", "--learning_rate", "1e-6"], "grpo")`` reads one YAML mapping whose keys are fields of our arguments, of
-``trl.GRPOConfig``/``SFTConfig``, of ``trl.ModelConfig``, or parameters of the rewards it names. The command line wins over the file.
+A key is a field of our arguments, of ``trl.GRPOConfig`` and the like, of ``trl.ModelConfig``, or a parameter of a reward that is named.
 """
 
 from __future__ import annotations
@@ -35,7 +34,7 @@ def load_recipe(
     smoke: Callable[[Path, str, dict[str, Any]], dict[str, Any]] | None = None,
     world_size: int | None = None,
 ) -> Recipe:
-    """Read a recipe and its overrides.
+    """Read a recipe and its overrides, which win; no model and no data is loaded.
 
     Args:
         argv: ``[PATH, --key, value, …]``; ``--config PATH`` is accepted for the path, ``--key=value`` for the pairs.
@@ -43,9 +42,6 @@ def load_recipe(
         check: called with the path and all keys before TRL is imported, which takes seconds.
         smoke: called with path, method and all keys of a recipe with ``smoke: true``; returns overrides that shrink it.
         world_size: processes that GRPO's batches are checked for; ``None``: as the launcher says.
-
-    Returns:
-        The resolved recipe. Nothing has been loaded yet: no model, no data.
 
     Raises:
         RecipeError: names the file, the key, what was found and what would work.
@@ -58,17 +54,19 @@ def load_recipe(
     masked([config, overrides])  # from here on no message shows what is secret in them
     config = translate(config, str(path), recipe.warnings)
     overrides = translate(overrides, COMMAND_LINE, recipe.warnings)
-    typed = set(overrides)
-    reward_funcs = overrides.get("reward_funcs", config.get("reward_funcs")) if method in checks.REWARDED else None
-    reward_names = [str(name) for name in _as_list(reward_funcs or [])]
-    reward_fields = _reward_fields(reward_names, path)
+    typed, together = set(overrides), {**config, **overrides}
+    names = together.get("reward_funcs") or [] if method in checks.REWARDED else []
+    try:
+        reward_fields = reward_parameters([str(name) for name in (names if isinstance(names, list) else [names])])
+    except ValueError as error:
+        raise RecipeError(f"{path}: reward_funcs: {error}") from error
     for source, values in ((str(path), config), (COMMAND_LINE, overrides)):
         check_keys(source, values, method, reward_fields)
     if check is not None:
-        check(path, {**config, **overrides})
-    if smoke is not None and overrides.get("smoke", config.get("smoke")) not in (None, False, "false", "False"):
+        check(path, together)
+    if smoke is not None and together.get("smoke") not in (None, False, "false", "False"):
         # The command line wins, so that one key of a smoke run can still be changed.
-        overrides = {**smoke(path, method, {**config, **overrides}), **overrides}
+        overrides = {**smoke(path, method, together), **overrides}
 
     parser, hints = _parser(argument_types(method), reward_fields, path)
     actions: dict[str, Any] = {}
@@ -76,8 +74,7 @@ def load_recipe(
         actions.setdefault(action.dest, action)  # the first of a pair such as --shuffle / --no_shuffle takes values
     settings: dict[str, Any] = {}
     for source, values in ((str(path), config), (COMMAND_LINE, overrides)):
-        for key, value in values.items():
-            settings[key] = convert(actions[key], hints[key], value, source)
+        settings |= {key: convert(actions[key], hints[key], value, source) for key, value in values.items()}
     recipe.adapted = follow_machine(recipe, settings, typed)
     parser.set_defaults_with_config(**settings)
     if method == "grpo":
@@ -87,8 +84,6 @@ def load_recipe(
         os.environ["ACCELERATE_MIXED_PRECISION"] = "fp16" if settings.get("fp16") else "bf16" if settings.get("bf16") else "no"
     try:
         script, training, model, reward_values = parser.parse_args_into_dataclasses([], look_for_args_file=False)
-    except RecipeError as error:
-        raise RecipeError(checks.with_path(path, error)) from error
     except (ValueError, TypeError, ImportError) as error:
         raise RecipeError(f"{path}: {error}") from error
     recipe.script, recipe.training, recipe.model = script, training, model
@@ -101,48 +96,34 @@ def load_recipe(
 
 
 def _split_command_line(argv: Sequence[str], method: str) -> tuple[Path, dict[str, Any]]:
-    arguments = list(argv)
-    path = None
+    arguments, paths = list(argv), []
     overrides: dict[str, Any] = {}
     while arguments:
         word = arguments.pop(0)
         if not word.startswith("--"):
-            if path is not None:
-                raise RecipeError(f"command line: {word!r} stands alone; overrides are written --key value")
-            path = Path(word)
+            paths.append(word)
             continue
         key, equals, value = word[2:].partition("=")
         key = key.replace("-", "_")
         values = [value] if equals else []
-        while not equals and arguments and not _is_flag(arguments[0]):
+        while not equals and arguments and not arguments[0].startswith("--"):
             # A recipe path straight after a bare switch (`--smoke recipes/x.yaml`) is the path.
-            if path is None and not values and key in ("smoke", "retry_failed") and arguments[0].endswith((".yaml", ".yml")):
+            if not paths and not values and key in ("smoke", "retry_failed") and arguments[0].endswith((".yaml", ".yml")):
                 break
             values.append(arguments.pop(0))
-        if key == "config" and values:
-            if path is not None or len(values) > 1:
-                raise RecipeError(f"command line: --config {' '.join(values)}: one recipe a run; overrides are written --key value")
-            path = Path(values[0])
-            continue
-        overrides[key] = True if not values else values[0] if len(values) == 1 else values
-    if path is None:
+        if key == "config":
+            paths += values
+        else:
+            overrides[key] = values[0] if len(values) == 1 else values or True
+    if not paths:
         raise RecipeError(f"command line: no recipe given; python -m r1_recipes.{method} recipes/NAME.yaml [--key value …]")
-    return path, overrides
-
-
-def _is_flag(word: str) -> bool:
-    return word.startswith("--") and len(word) > 2 and not word[2:3].isdigit()
-
-
-def _reward_fields(names: list[str], path: Path) -> dict[str, dataclasses.Field]:
-    try:
-        return reward_parameters(names)
-    except ValueError as error:
-        raise RecipeError(f"{path}: reward_funcs: {error}") from error
+    if len(paths) > 1:
+        raise RecipeError(f"command line: {paths[1]!r} stands alone: one recipe a run, and overrides are written --key value")
+    return Path(paths[0]), overrides
 
 
 def _parser(types_: tuple[type, ...], reward_fields: dict[str, dataclasses.Field], path: Path) -> tuple[Any, dict[str, Any]]:
-    """The parser of every key there is, and the keys' type hints."""
+    """Return the parser of every key there is, and the keys' type hints."""
     from trl import TrlParser
 
     taken = {f.name for kind in types_ for f in dataclasses.fields(kind)}
@@ -164,7 +145,3 @@ def _field_type(f: dataclasses.Field) -> Any:
     scalar = re.search(r"\b(bool|int|float|str)\b", annotation)
     kind: Any = {"bool": bool, "int": int, "float": float}.get(scalar[1] if scalar else "", str)
     return list[kind] if re.search(r"\b([Ll]ist|tuple|Sequence)\[", annotation) else kind
-
-
-def _as_list(value: Any) -> list:
-    return list(value) if isinstance(value, list | tuple) else [value]

@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from r1_recipes.common.errors import RecipeError
-from r1_recipes.recipe.keys import own_types
+from r1_recipes.recipe.keys import OWN_TYPES
 from r1_recipes.recipe.types import Recipe
 
 # What `env:` may set: a recipe is often somebody else's, and other variables send the user's keys elsewhere or load programs.
@@ -19,7 +19,7 @@ ENVIRONMENT = {
 
 
 def environment(values: Any, path: Path) -> dict[str, str]:
-    """What the recipe's ``env:`` sets.
+    """Return what the recipe's ``env:`` sets.
 
     Raises:
         RecipeError: it is no mapping of names to plain values, or names what is not a recipe's to set.
@@ -53,7 +53,7 @@ def follow_machine(recipe: Recipe, settings: dict[str, Any], typed: set[str]) ->
 
     asked = {"use_cpu": False, "fp16": False, "vllm_mode": "colocate", **settings}
     asked["bf16"] = not asked["fp16"] if asked.get("bf16") is None else asked["bf16"]  # TRL's default
-    if not isinstance(own_types(recipe.method)[1], str) or (torch.accelerator.is_available() and not asked["use_cpu"]):
+    if not isinstance(OWN_TYPES[recipe.method][1], str) or (torch.accelerator.is_available() and not asked["use_cpu"]):
         return {}
     changes: dict[str, Any] = {}
     if not asked["use_cpu"]:  # with use_cpu: true, the precision is the recipe's own choice for a CPU
@@ -65,13 +65,11 @@ def follow_machine(recipe: Recipe, settings: dict[str, Any], typed: set[str]) ->
         return {}
     before = {key: asked[key] for key in changes}
     why = "use_cpu is true" if asked["use_cpu"] else "no accelerator is visible"
-    shown = ", ".join(f"{key}: {str(value).lower()}" for key, value in before.items())
+    now, shown = (", ".join(f"{key}: {str(value).lower()}" for key, value in of.items()) for of in (changes, before))
     if settings.get("strict_hardware"):
         raise RecipeError(
-            f"{recipe.path}: strict_hardware: {why}, and the run is to have {shown}. Fix: start it on a machine with a GPU, or pass "
-            "--strict_hardware false to have these keys follow the machine"
+            f"{recipe.path}: strict_hardware: {why}, and the run is to have {shown}. Fix: a machine with a GPU, or --strict_hardware false"
         )
-    now = ", ".join(f"{key}: {str(value).lower()}" for key, value in changes.items())
     recipe.warnings.append(
         f"{recipe.path}: {why}: the run has {now} instead of {shown}; expect it to be hundreds of times slower than on a GPU (--smoke "
         "checks a recipe in seconds; strict_hardware: true refuses instead)"

@@ -16,7 +16,7 @@ _MAX_YAML_BYTES, _MAX_YAML_VALUES, _MAX_YAML_LEVELS, _MAX_DIGITS = 1_000_000, 10
 
 
 def read_yaml(path: Path) -> dict[str, Any]:
-    """One YAML mapping, with repeated keys refused (PyYAML would silently keep the last).
+    """Return the one mapping of a YAML file.
 
     Raises:
         RecipeError: no such file, a script, bad YAML (file, line and column), no mapping, a repeated key, or more than a recipe can be.
@@ -24,7 +24,7 @@ def read_yaml(path: Path) -> dict[str, Any]:
     if path.suffix in (".sh", ".bash", ".py"):
         raise RecipeError(f"{path}: a recipe must be a YAML file, got a script. Fix: write a recipe by the tables in docs/migration.md")
     if not path.is_file():
-        near = nearest(path.name, (p.name for p in path.parent.glob("*.yaml"))) if path.parent.is_dir() else []
+        near = nearest(path.name, (p.name for p in path.parent.glob("*.yaml")))
         hint = f" Did you mean {path.parent / near[0]}?" if near else ""
         raise RecipeError(f"{path}: no such recipe file.{hint}")
     try:
@@ -45,10 +45,9 @@ def read_yaml(path: Path) -> dict[str, Any]:
 
 
 def parse_yaml(text: str, name: str) -> Any:
-    """What a YAML text says; bounded, since a few lines of aliases may stand for more than a machine can hold.
+    """Return what a YAML text of anybody says; a few lines of aliases may stand for more than a machine can hold.
 
     Args:
-        text: of anybody.
         name: what to call it in messages.
 
     Raises:
@@ -62,26 +61,26 @@ def parse_yaml(text: str, name: str) -> Any:
             return None
         values, levels = _extent(node, {})
         if values > _MAX_YAML_VALUES or levels > _MAX_YAML_LEVELS:
-            raise RecipeError(
-                f"{name}: with its aliases filled in it has more than {_MAX_YAML_VALUES} values, {_MAX_YAML_LEVELS} levels, or "
-                f"{_MAX_DIGITS} digits in a number; no recipe has"
-            )
+            raise RecursionError
         return loader.construct_document(node)
+    except RecursionError:
+        raise RecipeError(
+            f"{name}: with its aliases filled in it has more than {_MAX_YAML_VALUES} values, {_MAX_YAML_LEVELS} levels, or "
+            f"{_MAX_DIGITS} digits in a number; no recipe has"
+        ) from None
+    except RecipeError:
+        raise
     except yaml.YAMLError as error:
         for mark in (getattr(error, "context_mark", None), getattr(error, "problem_mark", None)):
             if mark is not None:
                 mark.buffer = None  # the line itself may hold a key
         raise RecipeError(f"{name}: not valid YAML: {' '.join(str(error).split())}") from error
-    except RecursionError:
-        raise RecipeError(f"{name}: not valid YAML: more than {_MAX_YAML_LEVELS} levels") from None
-    except RecipeError:
-        raise
     except (LookupError, TypeError, ValueError, AttributeError, ArithmeticError) as error:  # PyYAML's, of a date 2025-02-30 or a tag
         raise RecipeError(f"{name}: not valid YAML: a value is not of the kind that it looks like ({first_line(error)[:-1]})") from error
 
 
 def _extent(node: yaml.Node, known: dict[yaml.Node, tuple[float, float]]) -> tuple[float, float]:
-    """Values and levels that a node stands for; one that holds itself stands for no end of them."""
+    """Return values and levels that a node stands for; one that holds itself stands for no end of them."""
     if node not in known:
         known[node] = (math.inf, math.inf)
         parts = [part for entry in node.value for part in (entry if isinstance(entry, tuple) else (entry,))]
@@ -93,6 +92,8 @@ def _extent(node: yaml.Node, known: dict[yaml.Node, tuple[float, float]]) -> tup
 
 
 class _UniqueKeyLoader(yaml.SafeLoader):
+    """PyYAML would silently keep the last of repeated keys."""
+
     def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict:
         seen = set()
         for key_node, _ in node.value:

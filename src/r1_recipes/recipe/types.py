@@ -2,12 +2,9 @@
 
 from __future__ import annotations
 
-import json
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
-
-from r1_recipes.common.errors import RecipeError, unknown_name
 
 BACKENDS = ("transformers", "vllm", "openai")
 
@@ -16,9 +13,8 @@ def _key(help: str, default: Any = None) -> Any:
     return field(default=default, metadata={"help": help})
 
 
-def _check_backend(name: str) -> None:
-    if name not in BACKENDS:
-        raise RecipeError("backend: " + unknown_name("backend", name, BACKENDS))
+def _names(help: str) -> Any:
+    return field(default_factory=list, metadata={"help": help})
 
 
 @dataclass
@@ -63,31 +59,12 @@ class RecipeArguments:
     wandb_run_group: str | None = _key("WANDB_RUN_GROUP of the run.")
     smoke: bool = _key("One step of a tiny random model on the mapper's example rows, on the CPU, without any hub.", False)
 
-    def __post_init__(self) -> None:
-        for name in ("dataset_mixture", "task_config", "mapper_config", "task_rewards", "keep"):
-            value = getattr(self, name, None)
-            if isinstance(value, str):
-                try:
-                    setattr(self, name, json.loads(value))
-                except (ValueError, RecursionError) as error:
-                    raise RecipeError(f"{name}: not a JSON object ({error}): {value!r}") from error
-        if self.hub not in ("huggingface", "modelscope"):
-            raise RecipeError(f"hub: found {self.hub!r}; 'huggingface' and 'modelscope' are known")
-        if self.dataset_name and self.dataset_mixture:
-            raise RecipeError("dataset_name and dataset_mixture are both set; keep the one that is meant")
-        if not (self.dataset_name or self.dataset_mixture):
-            raise RecipeError(
-                "dataset_name: missing; name a hub dataset, a local path, 'reasoning_gym:TASK' or 'countdown:3-4' (or set dataset_mixture)"
-            )
-
 
 @dataclass
 class GRPORecipeArguments(RecipeArguments):
     """Keys of a GRPO recipe. The parameters of the rewards are keys too; they live with the rewards."""
 
-    reward_funcs: list[str] = field(
-        default_factory=list, metadata={"help": "Registered rewards or 'my_module:my_reward'; weights are TRL's reward_weights."}
-    )
+    reward_funcs: list[str] = _names("Registered rewards or 'my_module:my_reward'; weights are TRL's reward_weights.")
     task_rewards: dict | str | None = _key(
         "Which of reward_funcs judge which rows: {TASK: [reward, …]} by the value of task_column. A reward that no task names judges all."
     )
@@ -97,30 +74,14 @@ class GRPORecipeArguments(RecipeArguments):
 
 
 @dataclass
-class SFTRecipeArguments(RecipeArguments):
-    """Keys of an SFT recipe."""
-
-
-@dataclass
-class DistillRecipeArguments(RecipeArguments):
-    """Keys of an on-policy distillation recipe; the teacher is TRL's ``teacher_model_name_or_path``."""
-
-
-@dataclass
 class GenerateRecipeArguments(RecipeArguments):
     """Keys of a generation recipe: who generates, from which prompt, and what is kept."""
 
     backend: str = _key("Who generates: 'transformers', 'vllm' (offline), or 'openai' (any such server: OPENAI_BASE_URL).", "transformers")
     prompt_template: str | None = _key("Wraps the question: text with {question} and, by name, any other column of the row.")
-    reward_funcs: list[str] = field(
-        default_factory=list, metadata={"help": "Rewards that score the completions; the first one says what is correct."}
-    )
+    reward_funcs: list[str] = _names("Rewards that score the completions; the first one says what is correct.")
     keep: dict | str | None = _key("Which completions become the dataset: see docs/recipes.md. Default: all.")
     retry_failed: bool = _key("Ask again for rows that failed for good in an earlier run.", False)
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        _check_backend(self.backend)
 
 
 @dataclass
@@ -129,15 +90,9 @@ class EvaluateRecipeArguments(RecipeArguments):
 
     num_samples: int = _key("Sampled completions a row, besides the greedy one; 0: only that.")
     backend: str = _key("Who generates: 'transformers', 'vllm' (offline), or 'openai' (any such server: OPENAI_BASE_URL).", "transformers")
-    reward_funcs: list[str] = field(default_factory=list, metadata={"help": "Rewards; the first that judges a row says what is right."})
+    reward_funcs: list[str] = _names("Rewards; the first that judges a row says what is right.")
     task_rewards: dict | str | None = _key("As in a GRPO recipe.")
     task_column: str | None = _key("As in a GRPO recipe.")
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        if self.num_samples is None:
-            raise RecipeError("num_samples: missing; sampled completions a row, 0 (greedy only) or more")
-        _check_backend(self.backend)
 
 
 @dataclass
@@ -160,10 +115,6 @@ class SamplingSettings:
     vllm_gpu_memory_utilization: float = _key("vllm: share of the GPU's memory.", 0.9)
     vllm_max_model_length: int | None = _key("vllm: longest prompt and completion together.")
 
-    def __post_init__(self) -> None:
-        if self.top_k < 0:  # TRL's own may be -1, for vLLM
-            raise RecipeError(f"top_k: must be 0 (all tokens) or more, got {self.top_k}")
-
 
 @dataclass
 class GenerationSettings(SamplingSettings):
@@ -173,29 +124,19 @@ class GenerationSettings(SamplingSettings):
     num_generations: int = _key("Completions a prompt.", 1)
     reward_weights: list[float] | None = _key("Weights of reward_funcs; default 1 each.")
 
-    def __post_init__(self) -> None:
-        if not self.output_dir:
-            raise RecipeError("output_dir: missing; the folder that the run is written to")
-        super().__post_init__()
-        if self.temperature == 0 and self.num_generations > 1:
-            raise RecipeError(f"temperature: 0 gives {self.num_generations} equal completions a prompt; set num_generations: 1, or sample")
-
 
 @dataclass
 class Recipe:
     """A recipe, resolved.
 
     Attributes:
-        path: the YAML file.
-        method: ``"grpo"``, ``"sft"``, ``"distill"``, ``"generate"`` or ``"evaluate"``.
-        script: :class:`~r1_recipes.recipe.types.RecipeArguments` of the method.
-        training: ``trl.GRPOConfig``, ``trl.SFTConfig``, ``trl.DistillationConfig``, or our own ``GenerationSettings`` or
-            ``SamplingSettings``.
+        script: ours; :class:`RecipeArguments` of the method.
+        training: ``trl.GRPOConfig``, ``SFTConfig`` or ``DistillationConfig``, or our ``GenerationSettings`` or ``SamplingSettings``.
         model: ``trl.ModelConfig``.
         reward_params: parameters for ``get_reward_funcs``, only those the recipe sets.
         settings: every key that the file or the command line set, translated; what a run's copy of the recipe holds.
         warnings: one sentence a translated or ignored key.
-        adapted: the recipe's own values of keys that :func:`follow_machine` changed.
+        adapted: the recipe's own values of keys that follow the machine.
     """
 
     path: Path
@@ -215,7 +156,7 @@ class Recipe:
 
 
 def namespace_value(recipe: Recipe, key: str) -> Any:
-    """The resolved value of a key, wherever it lives."""
+    """Return the resolved value of a key, wherever it lives."""
     for part in (recipe.script, recipe.training, recipe.model):
         if hasattr(part, key):
             return getattr(part, key)

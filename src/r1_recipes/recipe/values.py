@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import dataclasses
-import functools
 import re
 import types
 import typing
+from argparse import ArgumentTypeError
 from typing import Any
 
 from r1_recipes.common.errors import RecipeError, unknown_name
@@ -23,60 +22,56 @@ _EXPONENT = re.compile(r"[-+]?(\d+\.?\d*|\.\d+)[eE][-+]?\d+")
 
 
 def convert(action: Any, hint: Any, value: Any, source: str) -> Any:
-    """A YAML or command-line value as the type of its key.
+    """Return a YAML or command-line value as the type of its key.
+
+    Args:
+        action: of the parser; its ``dest``, ``type``, ``choices`` and ``nargs`` are read.
 
     Raises:
         RecipeError: names the source, the key, what was found and what would work.
     """
     key, kinds = action.dest, kinds_of(hint)
-    found = f"{source}: {key}: found {value!r}"
     if isinstance(value, str):
         # Of TRL's keys some take "none" as a word; of ours none does. In YAML a bare null is no text.
-        unsets = str not in kinds or dict in kinds or (source == COMMAND_LINE and key in _our_keys())
+        unsets = str not in kinds or dict in kinds or (source == COMMAND_LINE and key in RecipeArguments.__dataclass_fields__)
         if value.lower() in ("none", "null") and type(None) in kinds and unsets:
             value = None
         elif value.lstrip()[:1] in ("{", "[") and (dict in kinds or action.type is dict):
             value = parse_yaml(value, f"{source}: {key}")
         elif value.lower() in ("true", "false") and key in _STR_OR_BOOL:
             value = value.lower() == "true"
-    if value is None:
-        if type(None) not in kinds:
-            raise RecipeError(f"{found}, no value; leave the key out for its default")
+    if value is None and type(None) in kinds:
         return None
+    if value is None:
+        raise RecipeError(f"{source}: {key}: found None, no value; leave the key out for its default")
     if isinstance(value, dict) and action.type is dict and list in kinds:
         value = [value]
-    if isinstance(value, dict | list):
-        if type(value) not in kinds:
-            raise RecipeError(f"{found}; expected {_kind_names(kinds)}")
-        if isinstance(value, dict) or action.type is dict:
-            return _with_numbers(value)
-        return [_scalar(action, kinds, item, source) for item in value]
-    converted = _scalar(action, kinds, value, source)
-    return [converted] if action.nargs == "+" else converted
-
-
-@functools.cache
-def _our_keys() -> frozenset[str]:
-    return frozenset(f.name for f in dataclasses.fields(RecipeArguments))
+    if not isinstance(value, dict | list):
+        converted = _scalar(action, kinds, value, source)
+        return [converted] if action.nargs == "+" else converted
+    if type(value) not in kinds:
+        raise RecipeError(f"{source}: {key}: found {value!r}; expected {_kind_names(kinds)}")
+    if isinstance(value, dict) or action.type is dict:
+        return _with_numbers(value)
+    return [_scalar(action, kinds, item, source) for item in value]
 
 
 def _scalar(action: Any, kinds: set[type], value: Any, source: str) -> Any:
-    found = f"{source}: {action.dest}: found {value!r} ({type(value).__name__})"
-    choices = list(action.choices or ())
+    key, choices = action.dest, list(action.choices or ())
+    found = f"{source}: {key}: found {value!r} ({type(value).__name__})"
+    expected = _kind_names({action.type} if action.type in (int, float, str) else kinds)
     if isinstance(value, bool) and bool not in kinds:
         if value is False and "no" in choices:  # YAML reads a bare `no` as false
             return "no"
-        if action.dest in _STR_OR_BOOL:
+        if key in _STR_OR_BOOL:
             return value
         if source == COMMAND_LINE and value is True:
-            raise RecipeError(f"{source}: --{action.dest} needs a value: {_kind_names(kinds)}")
-        raise RecipeError(f"{found}; expected {_kind_names(kinds)}" + ("; text such as no and on needs quotes" if str in kinds else ""))
+            raise RecipeError(f"{source}: --{key} needs a value: {expected}")
+        raise RecipeError(f"{found}; expected {expected}" + ("; text such as no and on needs quotes" if str in kinds else ""))
     try:
         converted = action.type(value if isinstance(value, str) else str(value))
-    except (ValueError, TypeError, OverflowError) as error:
-        raise RecipeError(f"{found}; expected {_kind_names({action.type} if action.type in (int, float, str) else kinds)}") from error
-    except Exception as error:  # argparse.ArgumentTypeError, raised by Transformers' own converters
-        raise RecipeError(f"{found}; {error}") from error
+    except (ValueError, TypeError, OverflowError, ArgumentTypeError) as error:
+        raise RecipeError(f"{found}; expected {expected}") from error
     if choices and converted not in choices:
         raise RecipeError(f"{found}; " + unknown_name("value", value, map(str, choices)))
     return converted
@@ -90,8 +85,8 @@ def kinds_of(hint: Any) -> set[type]:
 
 
 def _kind_names(kinds: set[type]) -> str:
-    names: dict[type, str] = {list: "a list", dict: "a mapping"}
-    return " or ".join(sorted(names.get(kind) or str(getattr(kind, "__name__", kind)) for kind in kinds if kind is not type(None)))
+    names: dict[type, str] = {list: "a list", dict: "a mapping", bool: "true/false"}
+    return " or ".join(sorted(names.get(kind, kind.__name__) for kind in kinds if kind is not type(None)))
 
 
 def _with_numbers(value: Any) -> Any:
@@ -108,6 +103,6 @@ def plain(value: Any) -> Any:
         return {key: plain(item) for key, item in value.items()}
     if isinstance(value, list | tuple):
         return [plain(item) for item in value]
-    if value is None or (isinstance(value, bool | int | float | str) and type(value) in (bool, int, float, str)):
+    if value is None or type(value) in (bool, int, float, str):
         return value
     return getattr(value, "value", None) or str(value)

@@ -15,7 +15,7 @@ from r1_recipes.common.errors import RecipeError
 from r1_recipes.common.masking import masked_words
 from r1_recipes.models.smoke import smoke_overrides
 from r1_recipes.recipe import load_recipe
-from r1_recipes.recipe.keys import own_types
+from r1_recipes.recipe.keys import OWN_TYPES
 from r1_recipes.runs import checkpoints, run_dir
 from r1_recipes.runs.run_dir import Run
 from r1_recipes.training import checks, trackers
@@ -107,7 +107,7 @@ def _writing(output_dir: Path) -> Iterator[None]:
 
 def usage(method: str) -> str:
     """Return what ``--help`` prints: the call, and every key of ours with its meaning."""
-    kinds = own_types(method)
+    kinds = OWN_TYPES[method]
     ours = [f for kind in kinds if not isinstance(kind, str) for f in dataclasses.fields(kind)]
     theirs = [f"trl.{name}" for name in (*(kind for kind in kinds if isinstance(kind, str)), "ModelConfig")]
     return "\n".join(
