@@ -126,7 +126,7 @@ def _test_case(entry: dict[str, Any]) -> Case:
     try:
         arguments = _literal([] if given is None else given)
     except (ValueError, SyntaxError):
-        arguments = [_literal(line) for line in given.strip().split("\n")]
+        arguments = [_literal(line) for line in str(given).strip().split("\n")]
     if not isinstance(arguments, list):
         arguments = [arguments]
     return Case(json.dumps(arguments).encode(), json.loads(json.dumps(_literal(wanted))), str(function))
@@ -185,9 +185,8 @@ class CodeReward(Reward):
         contained = self.code_provider in CONTAINERS
         if contained and not self.code_image:
             raise RecipeError(f"code_image: missing; code_provider {self.code_provider!r} runs an image, such as python:3.12-slim")
-        for key, possible in (("code_image", contained or self.code_provider == "e2b"), ("code_command", contained)):
-            if getattr(self, key) and not possible:
-                raise RecipeError(f"{key}: code_provider {self.code_provider!r} has none. Fix: write code_provider: docker or podman")
+        if (self.code_image and self.code_provider == "bubblewrap") or (self.code_command and not contained):
+            raise RecipeError(f"code_image, code_command: not of {self.code_provider!r}. Fix: write code_provider: docker or podman")
         if self.code_language not in language_tags("python") and not self.code_command:
             needed = "code_provider: docker or podman, a code_image that has it and a code_command that runs /tmp/solution"
             raise RecipeError(f"code_language: {self.code_language!r} needs {needed}")
@@ -224,18 +223,23 @@ class CodeReward(Reward):
             elif code is None:
                 keys.append("no code")
             else:
-                keys.append(hashlib.blake2b(repr((code, row, settings)).encode("utf-8", "replace"), digest_size=16).digest())
-                programs[keys[-1]] = (code, cases)
+                key = hashlib.blake2b(repr((code, row, settings)).encode("utf-8", "replace"), digest_size=16).digest()
+                keys.append(key)
+                programs[key] = (code, cases)
         verdicts = self._run(programs)
         scores: list[float | None] = []
         said = []
-        for key in keys:
-            if verdict := verdicts.get(key):
-                scores.append(verdict.share if self.pays_from is None else float(verdict.share >= self.pays_from))
-                said.append(verdict.words)
+        for found in keys:
+            if isinstance(found, str):
+                scores.append(0.0 if found == "no code" else None)
+                said.append(found)
+            elif found not in verdicts:
+                scores.append(None)
+                said.append("not judged")
             else:
-                scores.append(0.0 if key == "no code" else None)
-                said.append(key if isinstance(key, str) else "not judged")
+                share = verdicts[found].share
+                scores.append(share if self.pays_from is None else float(share >= self.pays_from))
+                said.append(verdicts[found].words)
         if log_extra is not None:
             log_extra(f"{self.name}_result", said)
         if log_metric is not None:
