@@ -246,9 +246,9 @@ def test_final_answer(text, answer):
     assert final_answer(text) == answer
 
 
-def test_whole_text():
-    texts = [r"So \boxed{72}", "The answer is $72.", "#### 71", "72 is 72 is a number", None]
-    assert grade(["72"] * 5, texts, whole_text=True) == [True, True, False, False, False]
+def test_whole_texts():
+    texts = [r"So \boxed{72}", "The answer is $72.", "#### 71", "72 is 72 is a number"]
+    assert grade(["72"] * 4, [*map(final_answer, texts)]) == [True, True, False, False]
 
 
 HOSTILE = [
@@ -287,7 +287,7 @@ def test_hostile_texts_are_wrong_within_seconds():
     before, started = STATS.timeouts, time.monotonic()
     for gold in ("72", "x+1", "(1,2)", r"\frac{1}{7}"):
         assert grade([gold] * len(HOSTILE), HOSTILE) == [False] * len(HOSTILE)
-        assert grade([gold] * len(HOSTILE), HOSTILE, whole_text=True) == [False] * len(HOSTILE)
+        assert grade([gold] * len(HOSTILE), [*map(final_answer, HOSTILE)]) == [False] * len(HOSTILE)
     assert STATS.timeouts - before <= 2
     grade(HOSTILE, ["1"] * len(HOSTILE))  # as golds: any verdict will do
     assert time.monotonic() - started < 60
@@ -297,4 +297,4 @@ def test_hostile_texts_are_wrong_within_seconds():
 @given(st.text(max_size=60), st.sampled_from(["72", "x+1", "(1, 2)", r"\text{even}"]))
 def test_any_text_gets_a_verdict(text, gold):
     assert grade([gold], [text])[0] in (True, False)
-    assert grade([gold], [text], whole_text=True)[0] in (True, False)
+    assert grade([gold], [final_answer(text)])[0] in (True, False)

@@ -20,6 +20,12 @@ def world_size() -> int:
     return int(os.environ.get("WORLD_SIZE", 1))
 
 
+def cores_per_rank() -> int:
+    """This process's share of the cores that this machine lends to the run."""
+    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    return max(1, cores // int(os.environ.get("LOCAL_WORLD_SIZE") or 1))
+
+
 def is_main_process() -> bool:
     """Return whether this is rank 0."""
     return rank() == 0

@@ -9,7 +9,6 @@ import hashlib
 import json
 import logging
 import math
-import os
 import textwrap
 import time
 from collections.abc import Callable, Sequence
@@ -19,6 +18,7 @@ from typing import Any, ClassVar
 
 from r1_recipes.common.errors import RecipeError
 from r1_recipes.common.messages import completion_texts
+from r1_recipes.common.processes import cores_per_rank
 from r1_recipes.prompts.formats import ResponseFormat
 from r1_recipes.rewards.registry import Reward, register_reward
 from r1_recipes.rewards.sandbox import CONTAINERS, check_provider, get_sandbox
@@ -28,10 +28,10 @@ from r1_recipes.rewards.summary import summary
 logger = logging.getLogger(__name__)
 
 PATIENCE = 2  # timeouts after which a program fails its remaining test cases without a run
-MAX_CODE_CHARS = 1 << 16  # a longer block is no program: no completion of a recipe here has room for it
+MAX_CODE_CHARS = 1 << 16  # a longer block is no program
 RETRY_SECONDS = (1.0, 4.0)  # waits before another run if the sandbox failed: a machine may lack memory for a moment
 SPARE_OUTPUT_BYTES = 1 << 16  # a program may print this much more than twice the expected output
-CACHE_SIZE = 4096  # programs whose verdict is remembered: those of several steps
+CACHE_SIZE = 4096  # programs whose verdict is remembered
 
 _WHY = {"ok": "wrong output", "timeout": "timeout", "output": "too much output", "error": "error"}
 _OUT_OF_TIME = "code_batch_seconds is over"
@@ -44,7 +44,7 @@ def language_tags(language: str) -> tuple[str, ...]:
 
 
 def extract_code(fmt: ResponseFormat, completion: str, language: str) -> str | None:
-    """The last closed fence in a completion's answer, or after its reasoning if the format has no answer tags; ``None``: there is none."""
+    """The program in a completion's answer, or after its reasoning if the format has no answer tags."""
     answer = fmt.parse(completion).answer if fmt.answer_tags else summary(fmt, completion)
     code = last_fence(answer or "", language_tags(language))
     return code if code is None or len(code) <= MAX_CODE_CHARS else None
@@ -52,7 +52,9 @@ def extract_code(fmt: ResponseFormat, completion: str, language: str) -> str | N
 
 def last_fence(text: str, tags: Sequence[str]) -> str | None:
     """The text of the last closed fence with one of ``tags``, in any case, dedented. Takes linear time."""
-    found, lines, wanted = None, None, False
+    found: str | None = None
+    lines: list[str] | None = None
+    wanted = False
     for line in text.split("\n"):
         stripped = line.strip()
         if lines is None:
@@ -101,10 +103,7 @@ def _lines(text: str) -> list[str]:
 
 
 def read_test_cases(info: Any, language: str) -> list[Case] | None:
-    """Read a row's ``verification_info``, which docs/code_reward.md describes, as an object or as JSON.
-
-    ``None``: there are no test cases, one of them cannot be read, or the row is for another language.
-    """
+    """Read a row's ``verification_info`` (docs/code_reward.md); ``None``: no test cases, one that cannot be read, or another language."""
     try:
         info = _literal(info)
         named, entries = info.get("language"), _literal(info["test_cases"])
@@ -127,7 +126,7 @@ def _test_case(entry: dict[str, Any]) -> Case:
     try:
         arguments = _literal([] if given is None else given)
     except (ValueError, SyntaxError):
-        arguments = [_literal(line) for line in given.strip().split("\n")]
+        arguments = [_literal(line) for line in str(given).strip().split("\n")]
     if not isinstance(arguments, list):
         arguments = [arguments]
     return Case(json.dumps(arguments).encode(), json.loads(json.dumps(_literal(wanted))), str(function))
@@ -150,15 +149,9 @@ def _literal(value: Any) -> Any:
 
 @dataclass(frozen=True)
 class _Verdict:
-    passed: int
-    total: int
+    share: float  # of cases that passed
     late: int  # calls that ran out of time
-    complete: bool  # every case is decided; otherwise more might pass if they were run
-    first: str  # the first failed case, for people
-
-    def __str__(self) -> str:
-        at_least = "" if self.complete else "at least "
-        return f"{at_least}{self.passed} of {self.total}" + (f"; {self.first}" if self.first else "")
+    words: str  # for people
 
 
 _verdicts: dict[bytes, _Verdict] = {}
@@ -192,9 +185,8 @@ class CodeReward(Reward):
         contained = self.code_provider in CONTAINERS
         if contained and not self.code_image:
             raise RecipeError(f"code_image: missing; code_provider {self.code_provider!r} runs an image, such as python:3.12-slim")
-        for key, possible in (("code_image", contained or self.code_provider == "e2b"), ("code_command", contained)):
-            if getattr(self, key) and not possible:
-                raise RecipeError(f"{key}: code_provider {self.code_provider!r} has none. Fix: write code_provider: docker or podman")
+        if (self.code_image and self.code_provider == "bubblewrap") or (self.code_command and not contained):
+            raise RecipeError(f"code_image, code_command: not of {self.code_provider!r}. Fix: write code_provider: docker or podman")
         if self.code_language not in language_tags("python") and not self.code_command:
             needed = "code_provider: docker or podman, a code_image that has it and a code_command that runs /tmp/solution"
             raise RecipeError(f"code_language: {self.code_language!r} needs {needed}")
@@ -203,7 +195,7 @@ class CodeReward(Reward):
                 raise RecipeError(f"{key}: must be {least} or more, got {value}")
 
     def check_start(self) -> Sandbox:
-        """Get a sandbox that holds, or refuse the run and say what to install."""
+        """Get a sandbox that holds; :class:`RecipeError`: there is none here."""
         return get_sandbox(self.code_provider, self.code_image, self.code_command)
 
     def __call__(
@@ -217,7 +209,7 @@ class CodeReward(Reward):
         if verification_info is None:
             fix = "Fix: name a mapper in the recipe that writes one (verifiable_code)"
             raise RecipeError(f"reward {self.name!r} needs a column 'verification_info'; there are: {', '.join(sorted(columns))}. {fix}")
-        began, settings = time.monotonic(), dataclasses.astuple(self)
+        began, settings = time.monotonic(), (self.pays_from, *dataclasses.astuple(self))
         rows: dict[str, list[Case] | None] = {}
         keys: list[bytes | str] = []  # of a program, or why there is none
         programs: dict[bytes, tuple[str, list[Case]]] = {}
@@ -231,19 +223,23 @@ class CodeReward(Reward):
             elif code is None:
                 keys.append("no code")
             else:
-                keys.append(hashlib.blake2b(repr((code, row, settings)).encode("utf-8", "replace"), digest_size=16).digest())
-                programs[keys[-1]] = (code, cases)
+                key = hashlib.blake2b(repr((code, row, settings)).encode("utf-8", "replace"), digest_size=16).digest()
+                keys.append(key)
+                programs[key] = (code, cases)
         verdicts = self._run(programs)
         scores: list[float | None] = []
         said = []
-        for key in keys:
-            if verdict := verdicts.get(key):
-                share = verdict.passed / verdict.total
-                scores.append(share if self.pays_from is None else float(share >= self.pays_from))
-                said.append(str(verdict))
+        for found in keys:
+            if isinstance(found, str):
+                scores.append(0.0 if found == "no code" else None)
+                said.append(found)
+            elif found not in verdicts:
+                scores.append(None)
+                said.append("not judged")
             else:
-                scores.append(0.0 if key == "no code" else None)
-                said.append(key if isinstance(key, str) else "not judged")
+                share = verdicts[found].share
+                scores.append(share if self.pays_from is None else float(share >= self.pays_from))
+                said.append(verdicts[found].words)
         if log_extra is not None:
             log_extra(f"{self.name}_result", said)
         if log_metric is not None:
@@ -253,25 +249,16 @@ class CodeReward(Reward):
             log_metric(f"{self.name}/seconds", time.monotonic() - began)
         return scores
 
-    def _workers(self) -> int:
-        if self.parallel_code_exec_per_proc is not None:
-            return self.parallel_code_exec_per_proc
-        if self.code_provider == "e2b":
-            return 2
-        cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
-        return max(1, cores // int(os.environ.get("LOCAL_WORLD_SIZE") or 1))
-
     def _run(self, programs: dict[bytes, tuple[str, list[Case]]]) -> dict[bytes, _Verdict]:
-        """The verdict on each program that could be judged."""
-        # An incomplete verdict is enough for the reward that stopped early.
-        known = {key: _verdicts[key] for key in programs if key in _verdicts and (_verdicts[key].complete or self.pays_from)}
+        known = {key: _verdicts[key] for key in programs if key in _verdicts}
         waiting = [key for key in programs if key not in known]
         if not waiting:
             return known
         sandbox = self.check_start()
         deadline = time.monotonic() + self.code_batch_seconds
-        with ThreadPoolExecutor(min(self._workers(), len(waiting))) as pool:
-            # After Ctrl-C, map cancels what has not begun.
+        # open-r1 asks E2B for two at a time.
+        at_once = self.parallel_code_exec_per_proc or (2 if self.code_provider == "e2b" else cores_per_rank())
+        with ThreadPoolExecutor(min(at_once, len(waiting))) as pool:  # After Ctrl-C, map cancels what has not begun.
             answers = list(pool.map(lambda key: self._judge(sandbox, *programs[key], deadline), waiting))
         found = {key: answer for key, answer in zip(waiting, answers, strict=True) if isinstance(answer, _Verdict)}
         _verdicts.update(found)
@@ -286,7 +273,7 @@ class CodeReward(Reward):
         return known | found
 
     def _judge(self, sandbox: Sandbox, code: str, cases: list[Case], deadline: float) -> _Verdict | str:
-        """The verdict on one program, or why there is none after every retry."""
+        """The verdict on one program, or why there is none."""
         reason = ""
         for wait in (*RETRY_SECONDS, 0.0):
             try:
@@ -310,12 +297,13 @@ class CodeReward(Reward):
                     failed += 1
                     late += outcome.status == "timeout"
                     detail = f" ({outcome.detail})" if outcome.detail else ""
-                    first = first or f"case {passed + failed}: {_WHY[outcome.status]}{detail}"
+                    first = first or f"; case {passed + failed}: {_WHY[outcome.status]}{detail}"
                 if late == PATIENCE or failed > may_fail:
                     break
                 if passed + failed < len(cases) and time.monotonic() > deadline:
                     return _OUT_OF_TIME
-        return _Verdict(passed, len(cases), late, passed + failed == len(cases) or late == PATIENCE, first)
+        at_least = "" if passed + failed == len(cases) or late == PATIENCE else "at least "
+        return _Verdict(passed / len(cases), late, f"{at_least}{passed} of {len(cases)}{first}")
 
 
 @register_reward("binary_code")

@@ -27,7 +27,7 @@ sys.addaudithook(_refuse_code)  # No scorer can run a text as code, in whatever 
 
 
 def score(spec: str, answer: str) -> bool | str:
-    """Whether the scorer that ``spec`` names gives full marks; a text says what is wrong with the scorer itself."""
+    """Whether the task's scorer gives full marks; a text: what is wrong with the spec."""
     global _scoring
     parsed = json.loads(spec)
     try:

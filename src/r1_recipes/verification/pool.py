@@ -23,31 +23,18 @@ from multiprocessing.connection import Connection, wait
 from multiprocessing.reduction import send_handle
 from pathlib import Path
 
-TASK_SECONDS = 5.0
-"""Limit of one task in its worker's processor time, so that a busy machine makes no honest answer late. Times the number of workers, the
-budget of a batch for all tasks that take longer than ``QUICK_SECONDS``."""
+from r1_recipes.common.processes import cores_per_rank
 
-QUICK_SECONDS = 0.5
-"""Limit in the first pass."""
-
-HURRIED_SECONDS = 0.05
-"""Limit in the first pass once half of the budget is spent, and least limit in the second; ordinary tasks take a tenth of it."""
-
-BUSY_FACTOR = 10.0
-"""Wall-clock limit of one task, in units of its limit: ends a worker that sleeps or is starved."""
-
-START_SECONDS = 120.0
-"""Limit for the fork server to import sympy: about a second, but many ranks may start on one cold network disk."""
-
-MAX_STARTS = 5
-"""Fork servers that may be killed one after the other before the batch fails."""
-
-KEPT_ENVIRONMENT = ("PATH", "LD_LIBRARY_PATH", "DYLD_LIBRARY_PATH", "PYTHONHOME")
-"""Variables passed to the processes that read hostile texts; no key and no token is one."""
-
+# Limits of one task are processor time of its worker, so that a busy machine makes no honest answer late.
+QUICK_SECONDS = 0.5  # in the first pass
+HURRIED_SECONDS = 0.05  # in the first pass once half of the budget is spent, and least in the second; ordinary tasks take a tenth of it
+TASK_SECONDS = 5.0  # in all; times the number of workers, the budget of a batch for the tasks that take longer than QUICK_SECONDS
+BUSY_FACTOR = 10.0  # wall-clock limit of one task, in units of its limit: ends a worker that sleeps or is starved
+START_SECONDS = 120.0  # for the fork server to import sympy: many ranks may start on one cold network disk
+MAX_STARTS = 5  # fork servers that may be killed one after the other before the batch fails
 MAX_WORKERS = 8
-WINDOW, REFILL = 32, 3
-"""Tasks handed to a worker at once, and below how many it is given more, so that it never waits for the trainer."""
+WINDOW, REFILL = 32, 3  # tasks that a worker has at most, and when it is given more, so that it never waits for the trainer
+KEPT_ENVIRONMENT = ("PATH", "LD_LIBRARY_PATH", "DYLD_LIBRARY_PATH", "PYTHONHOME")  # for the processes that read hostile texts: no key
 
 Task = tuple[str, str, *tuple[object, ...]]
 """``("module:function", *arguments)``: JSON values, the first of them what the tasks of one gold share."""
@@ -66,7 +53,6 @@ class VerificationStats:
     seconds: float = 0.0  # of wall-clock time inside grade and score, worker start-up included
 
     def copy(self) -> VerificationStats:
-        """Return the present values, to take a difference from later."""
         return dataclasses.replace(self)
 
 
@@ -74,26 +60,21 @@ STATS = VerificationStats()
 
 
 def worker_count() -> int:
-    """Return this rank's share of the cores; the trainer itself waits while the workers judge."""
-    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
-    ranks = int(os.environ.get("LOCAL_WORLD_SIZE") or 1)
-    return max(1, min(MAX_WORKERS, cores // ranks))
+    """Return the number of workers; the trainer itself waits while they judge."""
+    return min(MAX_WORKERS, cores_per_rank())
 
 
 class Pool:
-    """The fork server and the workers of this process; the server imports in the background."""
+    """The workers of this process, and the fork server (see worker.py) that they come from; it imports in the background."""
 
     def __init__(self, size: int | None = None) -> None:
         self.size = size or worker_count()
         self.workers: list[Worker] = []
         self.modules: set[str] = set()  # imported by the fork server before it forks
-        self.fork_server = ForkServer()
+        self.start_server()
 
     def run(self, tasks: Sequence[Task]) -> list[Reply]:
-        """Return a reply for each task, in order; ``False`` for one that ran out of time.
-
-        Args:
-            tasks: those that share a gold should stand together.
+        """Return a reply for each task; ``False`` if it ran out of time. Tasks that share a gold should stand together.
 
         Raises:
             RuntimeError: workers cannot be started.
@@ -102,19 +83,18 @@ class Pool:
         if not modules <= self.modules:
             self.modules |= modules
             self.stop_workers()
+        replies: list[Reply] = [False] * len(tasks)
+        budget = TASK_SECONDS * self.size
         try:
-            return self._judge(tasks)
+            lost = self._pass(
+                tasks, replies, range(len(tasks)), WINDOW, lambda spent: QUICK_SECONDS if spent < budget / 2 else HURRIED_SECONDS
+            )
+            share = min(TASK_SECONDS - QUICK_SECONDS, (budget - sum(lost.values())) / max(len(lost), self.size))
+            if lost and share >= HURRIED_SECONDS:
+                lost = self._pass(tasks, replies, lost, 1, lambda spent: share)
         except BaseException:  # Ctrl-C too: what a worker still computes must not answer the next batch.
             self.stop_workers()
             raise
-
-    def _judge(self, tasks: Sequence[Task]) -> list[Reply]:
-        replies: list[Reply] = [False] * len(tasks)
-        budget = TASK_SECONDS * self.size
-        lost = self._pass(tasks, replies, range(len(tasks)), WINDOW, lambda spent: QUICK_SECONDS if spent < budget / 2 else HURRIED_SECONDS)
-        share = min(TASK_SECONDS - QUICK_SECONDS, (budget - sum(lost.values())) / max(len(lost), self.size))
-        if lost and share >= HURRIED_SECONDS:
-            lost = self._pass(tasks, replies, lost, 1, lambda spent: share)
         STATS.timeouts += len(lost)
         STATS.comparisons += len(tasks)
         return replies
@@ -122,12 +102,7 @@ class Pool:
     def _pass(
         self, tasks: Sequence[Task], replies: list[Reply], indices: Iterable[int], window: int, limit: Callable[[float], float]
     ) -> dict[int, float]:
-        """Fill in the replies to these tasks; return the tasks whose worker died, with the limit that each had.
-
-        Args:
-            window: tasks that a worker may have waiting.
-            limit: of a task in seconds, by the sum of the limits of those whose worker died.
-        """
+        """Fill in the replies; return the tasks whose worker died, with the limit of each. ``limit`` depends on the sum of these."""
         waiting = deque(indices)
         lost: dict[int, float] = {}
         while True:
@@ -151,45 +126,17 @@ class Pool:
                     worker.connection.close()
                     self.workers.remove(worker)
 
-    def start_worker(self) -> Worker:
-        """Start a worker; replace the fork server if something killed it."""
-        for _ in range(MAX_STARTS):
-            try:
-                worker = self.fork_server.fork(self.modules)
-            except (OSError, EOFError) as error:
-                problem = error
-                self.fork_server.end()
-                self.fork_server = ForkServer()
-            else:
-                self.workers.append(worker)
-                return worker
-        raise RuntimeError(f"a verification worker could not start, {MAX_STARTS} times in a row: {problem}")
-
-    def stop_workers(self) -> None:
-        """Close every connection: an idle worker ends at once, another when it replies or its limit is over."""
-        for worker in self.workers:
-            worker.connection.close()
-        self.workers.clear()
-
-    def close(self) -> None:
-        self.stop_workers()
-        self.fork_server.end()
-
-
-class ForkServer:
-    """The process that workers are forked from, see :func:`r1_recipes.verification.worker.fork_server`."""
-
-    def __init__(self) -> None:
+    def start_server(self) -> None:
         # The parent's own path, since it may have been set up in code, and the folder of this package.
         path = [*(entry for entry in sys.path if entry), str(Path(__file__).resolve().parents[2])]
-        self._control, theirs = Pipe()
+        self.control, theirs = Pipe()
         code = f"from r1_recipes.verification.worker import fork_server; fork_server({theirs.fileno()}, {os.getpid()})"
         fixed = {"PYTHONPATH": os.pathsep.join(path), "PYTHONUTF8": "1", "OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1"}
         # The child inherits the blocked signals, so that none ends it before it could ignore one.
         unblocked = signal.pthread_sigmask(signal.SIG_BLOCK, signal.valid_signals())
         try:
             with theirs:
-                self.process = subprocess.Popen(
+                self.server = subprocess.Popen(
                     [sys.executable, "-P", "-c", code],
                     stdin=subprocess.DEVNULL,
                     stdout=subprocess.DEVNULL,
@@ -200,38 +147,43 @@ class ForkServer:
         finally:
             signal.pthread_sigmask(signal.SIG_SETMASK, unblocked)
 
-    def fork(self, modules: Iterable[str]) -> Worker:
-        """Start a worker that has imported ``modules``.
+    def stop_server(self) -> None:
+        self.server.kill()
+        self.server.wait()
+        self.control.close()
 
-        Raises:
-            RuntimeError: math-verify cannot be imported there.
-            OSError, EOFError: the fork server has ended.
-        """
-        ours, theirs = Pipe()
-        try:
-            with theirs:
-                self._control.send_bytes(json.dumps(sorted(modules)).encode())
-                send_handle(self._control, theirs.fileno(), self.process.pid)
-            if not self._control.poll(START_SECONDS):
-                raise RuntimeError(f"a verification worker could not start: importing math-verify took more than {START_SECONDS:g} s")
-            pid = json.loads(self._control.recv_bytes())
-            if isinstance(pid, str):
-                raise RuntimeError(f"a verification worker could not start: {pid}")
-            return Worker(pid, ours)
-        except BaseException:
-            ours.close()
-            raise
+    def start_worker(self) -> Worker:
+        for _ in range(MAX_STARTS):
+            ours, theirs = Pipe()
+            try:
+                with theirs:
+                    self.control.send_bytes(json.dumps(sorted(self.modules)).encode())
+                    send_handle(self.control, theirs.fileno(), self.server.pid)
+                reply = json.loads(self.control.recv_bytes()) if self.control.poll(START_SECONDS) else f"no reply in {START_SECONDS:g} s"
+            except (OSError, EOFError) as error:  # Something killed the fork server.
+                reply = f"{MAX_STARTS} times in a row: {error}"
+                self.stop_server()
+                self.start_server()
+                continue
+            if isinstance(reply, str):
+                break
+            self.workers.append(Worker(reply, ours))
+            return self.workers[-1]
+        raise RuntimeError(f"a verification worker could not start: {reply}")
 
-    def end(self) -> None:
-        self.process.kill()
-        self.process.wait()
-        self._control.close()
+    def stop_workers(self) -> None:
+        """Close every connection: an idle worker ends at once, another when it replies or its limit is over."""
+        for worker in self.workers:
+            worker.connection.close()
+        self.workers.clear()
+
+    def close(self) -> None:
+        self.stop_workers()
+        self.stop_server()
 
 
 @dataclass
 class Worker:
-    """One forked process and the tasks it has been given."""
-
     pid: int
     connection: Connection
     given: deque[int] = field(default_factory=deque)

@@ -16,12 +16,10 @@ from r1_recipes.prompts.formats import boxed_spans, one_spelling_of_boxes
 from r1_recipes.verification.numbers import Value, read_value
 from r1_recipes.verification.spelling import clean, typed
 
+# A longer answer is wrong unread: golds of MATH, GSM8K and OpenR1-Math are far shorter, and the parsers' time grows faster than the length.
 MAX_ANSWER_CHARS = 1000
-"""A longer answer is wrong unread: the longest gold of MATH, GSM8K and OpenR1-Math that is one expression is far shorter, and the
-parsers take time that grows faster than the length (2,000 nested fractions recurse until they die)."""
-
+# More words without a box or #### are a solution or a proof, of which no part is known to be the gold.
 MAX_GOLD_WORDS = 12
-"""More words without a box or ``####`` are a solution or a proof, of which no part is known to be the gold."""
 
 _ANCHOR = re.compile(r"####|\banswer[\s*_]*(?:is\b|:|：)|答案(?:是|为|:|：)", re.IGNORECASE)
 # A sentence after the answer's own: "I hope it is correct." One with a number may take the answer back, and stays.
@@ -57,20 +55,17 @@ _UNSEPARATED = re.compile(r"(?:[\d.]|(?<!matrix)\})\s+[\d.]|\d_|\.\.|%\s*[^\s)}]
 _BASE = re.compile(r"[\dA-F]+_\{?(\d+)\}?")
 _ALLOWED = re.compile(r"[\w\s\\{}()\[\]+\-*/^.%!|,=<>]*", re.ASCII)
 _STRANGE = frozenset(("Nd", "No", "Nl", "Cs", "Cc"))
-_COMMANDS = frozenset(
-    rf"\{name}"
-    for name in (
-        *("frac", "cdot", "times", "div", "sqrt", "pi", "infty", "circ", "degree", "approx", "binom", "angle", "alpha", "beta", "gamma"),
-        *("sin", "cos", "tan", "cot", "sec", "csc", "arcsin", "arccos", "arctan", "log", "ln", "exp", "theta", "lambda", "mu", "phi"),
-        "omega",
-    )
-)
+_NAMES = """
+frac cdot times div sqrt pi infty circ degree approx binom angle alpha beta gamma theta lambda mu phi omega
+sin cos tan cot sec csc arcsin arccos arctan log ln exp
+"""
+_COMMANDS = frozenset("\\" + name for name in _NAMES.split())
 _COLLECTIONS = frozenset((r"\{", r"\}", r"\\", r"\cup", r"\pm", r"\begin", r"\end"))
 
 
 @dataclass(frozen=True)
 class Gold:
-    """A gold, reduced: its expression, whether it holds several values, and what it is made of."""
+    """A gold, reduced to its expression and what that is made of."""
 
     text: str
     several: bool = False
@@ -101,39 +96,36 @@ def final_answer(text: str) -> str | None:
     return line if cleaned and "\0" not in _marked(cleaned) else None
 
 
-def _marked(text: str, variables: frozenset[str] | None = None) -> str:
-    r"""``text`` with ``\0`` in the place of its prose.
+def _letters(text: str) -> frozenset[str]:
+    return frozenset(re.findall("[A-Za-z]", _COMMAND.sub(" ", text)))
 
-    Args:
-        text: cleaned.
-        variables: single letters that the gold has; of an answer to a gold without any, all letters that stand together are a word.
-            ``None``: this is the gold.
+
+def _marked(text: str, variables: frozenset[str] | None = None) -> str:
+    r"""``text`` with ``\0`` in the place of its prose, by the letters that the gold has (``None``: this is the gold).
+
+    To a gold without any, all letters that stand together are a word.
     """
 
     def mark(match: re.Match[str]) -> str:
         run = match[1]
         if variables is not None and (not variables or len(run) > 3):
             return "\0"
-        around = text[max(0, match.start() - 1) : match.start()], text[match.end(1) : match.end(1) + 1]
-        return match[0] if (variables and set(run) <= variables) or _is_product(run, *around) else "\0"
+        if variables and variables.issuperset(run):
+            return match[0]
+        if len(run) > 3 or _SHORT_WORDS.fullmatch(run):
+            return "\0"
+        before, after = text[max(0, match.start() - 1) : match.start()], text[match.end(1) : match.end(1) + 1]
+        alone = before in ("", " ") and after in ("", " ", ",", ";", ":")
+        return "\0" if alone and len(run) == 3 else match[0]
 
     marked = re.sub(r"[^\x00-\x7f]+", "\0", _LETTERS.sub(mark, text))
-    if variables:
-        return marked
-    if variables is None and set(re.findall("[A-Za-z]", _COMMAND.sub(" ", marked))) - {"m"}:
+    if variables or (variables is None and _letters(marked) - {"m"}):
         return marked
     return (_METRES if variables is not None else _SQUARE_METRES).sub("\0", marked)
 
 
-def _is_product(run: str, before: str, after: str) -> bool:
-    """Whether letters that stand together are variables, as in ``2xy``, and no word or unit; by the characters around them."""
-    if len(run) > 3 or _SHORT_WORDS.fullmatch(run):
-        return False
-    return len(run) == 2 or not (before in ("", " ") and after in ("", " ", ",", ";", ":"))
-
-
 def _without_words(text: str, variables: frozenset[str] | None = None) -> str | None:
-    """``text`` without its prose: the one piece that says something mathematical, or ``None`` where there are several or none."""
+    """The one piece of ``text`` that says something mathematical; ``None``: there are several or none."""
     pieces = [piece.strip() for piece in _marked(text, variables).split("\0")]
     if len(pieces) == 1:
         return text
@@ -171,18 +163,10 @@ def read_gold(text: str) -> Gold | None:
         several=several,
         relations=len(_EQUALS.findall(expression)),
         commands=frozenset(_COMMAND.findall(expression)),
-        variables=frozenset(re.findall("[A-Za-z]", _COMMAND.sub(" ", expression))),
+        variables=_letters(expression),
         qualifiers=_qualifiers(cleaned),
         value=read_value(expression),
     )
-
-
-def _qualifiers(text: str) -> frozenset[str]:
-    return frozenset(found.casefold() for found in _QUALIFIER.findall(text))
-
-
-def _words(text: str) -> str:
-    return " ".join(text.split()).casefold()
 
 
 def read_answer(text: str, gold: Gold) -> list[str] | None:
@@ -224,6 +208,34 @@ def read_answer(text: str, gold: Gold) -> list[str] | None:
     return [", ".join(part[0] for part in sides)] if all(len(part) == 1 for part in sides) else None
 
 
+def _qualifiers(text: str) -> frozenset[str]:
+    return frozenset(found.casefold() for found in _QUALIFIER.findall(text))
+
+
+def _words(text: str) -> str:
+    return " ".join(text.split()).casefold()
+
+
+def _is_strange(char: str) -> bool:
+    """Digits of other scripts (a second value that nothing here would count), control characters and lone surrogates."""
+    return unicodedata.category(char) in _STRANGE and not ("0" <= char <= "9" or char.isspace())
+
+
+def settle(gold: Gold, sides: list[str] | None) -> bool | None:
+    """Return the verdict if it needs no parser; ``None``: ask a worker."""
+    if gold.words is not None:
+        return sides == [gold.words]
+    if gold.value is None:
+        return None
+    if sides is None:
+        return False
+    values = [read_value(side) for side in sides]
+    equal = [None if value is None else gold.value.equals(value) for value in values]
+    if False in equal:
+        return False
+    return None if None in equal else True
+
+
 def _is_one_expression(expression: str, gold: Gold) -> bool:
     """Whether a parser would have to read all of this as one value.
 
@@ -249,7 +261,7 @@ def _is_one_expression(expression: str, gold: Gold) -> bool:
 
 
 def _depths(text: str) -> list[int]:
-    """How deeply brackets nest before each character, and at the end."""
+    """Bracket depth before each character, and at the end."""
     return list(itertools.accumulate(((char in "([{") - (char in ")]}") for char in text), initial=0))
 
 
@@ -257,8 +269,3 @@ def _split(text: str) -> list[str]:
     """Split at the commas that stand in no bracket."""
     commas = [index for index, (char, depth) in enumerate(zip(text, _depths(text), strict=False)) if char == "," and depth == 0]
     return [text[start + 1 : end] for start, end in itertools.pairwise([-1, *commas, len(text)])]
-
-
-def _is_strange(char: str) -> bool:
-    """Digits of other scripts (a second value that nothing here would count), control characters and lone surrogates."""
-    return unicodedata.category(char) in _STRANGE and not ("0" <= char <= "9" or char.isspace())

@@ -1,7 +1,7 @@
 """Checkers of rows that have a ``scorer`` column instead of a gold: the table of tasks, and reasoning-gym's tasks in it.
 
-A task registers its checker when its module is imported. Data names a key of the table; it cannot name a module. To a scorer of
-reasoning-gym the answer is hostile, and so is a row of a file: only those that were read judge here.
+Data names a key of the table; it cannot name a module. To a scorer of reasoning-gym the answer is hostile, and so is a row of a file:
+only those that were read judge here.
 """
 
 from __future__ import annotations
@@ -9,33 +9,21 @@ from __future__ import annotations
 import functools
 import json
 from collections.abc import Callable
-from typing import NamedTuple
 
+from r1_recipes.verification.pool import Task
 from r1_recipes.verification.reading import MAX_ANSWER_CHARS
 
+Scorer = Callable[[str, str | None], bool | Task]
+"""Judge an answer (``None``: there is none) by a row's scorer column, or name the function that judges it in a worker.
 
-class Compare(NamedTuple):
-    """Leave the verdict to ``grade``, with this gold."""
-
-    gold: str
-
-
-class Run(NamedTuple):
-    """Leave the verdict to a worker: its code is trusted, its input is not."""
-
-    function: str  # "module:function" of (spec, answer), returning a bool, or a text that says what is wrong with the scorer
-    spec: str
-    answer: str
-
-
-Scorer = Callable[[str, str | None], bool | Compare | Run]
-"""Judge an answer (``None``: there is none) by a row's scorer column. Raise ``ValueError`` if the column is wrong, whatever the answer."""
+Raise ``ValueError`` if the column is wrong, whatever the answer; such a function returns a text for it.
+"""
 
 SCORERS: dict[str, Scorer] = {}
 
 
 def register_scorer(key: str) -> Callable[[Scorer], Scorer]:
-    """Register the checker of scorer columns ``{"key": …}``."""
+    """Register the checker of scorer columns ``{"key": …}``, when its module is imported."""
 
     def register(scorer: Scorer) -> Scorer:
         SCORERS[key] = scorer
@@ -46,11 +34,7 @@ def register_scorer(key: str) -> Callable[[Scorer], Scorer]:
 
 @functools.lru_cache(4096)
 def scorer_of(spec: str) -> Scorer:
-    """Return the checker that a scorer column names.
-
-    Raises:
-        ValueError: the column is no JSON object, or names none.
-    """
+    """Return the checker that a scorer column names; ``ValueError``: it is no JSON object, or names none."""
     try:
         parsed = json.loads(spec)
     except (ValueError, TypeError, RecursionError):
@@ -82,39 +66,22 @@ SAME_TEXT = frozenset(("arc_agi", "binary_matrix", "game_of_life_halting", "rear
 GRADED = frozenset(("coin_flip", "gsm_symbolic"))
 """Tasks with a number for an answer, which math-verify compares: their scorers pay 0, or a text that holds the number."""
 
-REFUSED = {
-    "evaluates the answer or the row as Python": (
-        *("bitwise_arithmetic", "composite", "intermediate_integration", "n_queens", "number_sorting", "polynomial_multiplication"),
-        *("puzzle24", "simple_integration"),
-    ),
-    "gives full marks to the answer nan": ("complex_arithmetic",),
-    "gives full marks to a premise that is copied from the question": ("propositional_logic",),
-}
-
 
 def check_task(task: str) -> None:
-    """Refuse a task that cannot be judged here.
-
-    Raises:
-        ValueError: names the task, why, and what to do.
-    """
-    if task in SCORED | SAME_TEXT | GRADED or task in SCORERS.keys() - {"reasoning_gym"}:
-        return
-    reason = next((reason for reason, tasks in REFUSED.items() if task in tasks), "is not one that was checked")
-    raise ValueError(
-        f"reasoning-gym's task {task!r}: its scorer {reason}, so it is not used. Fix: leave its rows out, or compare with their answer "
-        "(mapper: prompt_solution, prompt_column: question, solution_column: answer)"
-    )
+    """Refuse, by ``ValueError``, a task that cannot be judged here."""
+    if task not in SCORED | SAME_TEXT | GRADED | (SCORERS.keys() - {"reasoning_gym"}):
+        raise ValueError(
+            f"reasoning-gym's task {task!r}: its scorer runs texts, pays wrong answers, or was not checked (docs/verification.md), so "
+            "it is not used. Fix: leave its rows out, or compare with their answer (mapper: prompt_solution, prompt_column: question, "
+            "solution_column: answer)"
+        )
 
 
 @register_scorer("reasoning_gym")
-def score(spec: str, answer: str | None) -> bool | Compare | Run:
+def score(spec: str, answer: str | None) -> bool | Task:
     """Judge an answer to a task of reasoning-gym; a checker of our own goes before the task's."""
-    try:
-        parsed = json.loads(spec)
-        task, entry = parsed["reasoning_gym"], parsed["entry"]
-    except KeyError:
-        task = entry = None
+    parsed = json.loads(spec)
+    task, entry = parsed["reasoning_gym"], parsed.get("entry")
     if not isinstance(task, str) or not isinstance(entry, dict):
         raise ValueError(f'a scorer must be JSON {{"reasoning_gym": task name, "entry": {{…}}}}, got {spec[:80]!r}')
     check_task(task)
@@ -124,10 +91,10 @@ def score(spec: str, answer: str | None) -> bool | Compare | Run:
         return False
     gold = "" if entry.get("answer") is None else str(entry["answer"])
     if task in GRADED:
-        return Compare(gold)
+        return "r1_recipes.verification.worker:judge_texts", gold, answer
     if task in SAME_TEXT:
         return same_text(answer, gold)
-    return Run("r1_recipes.verification.gym_worker:score", spec, answer)
+    return "r1_recipes.verification.gym_worker:score", spec, answer
 
 
 def same_text(answer: str, gold: str) -> bool:

@@ -3,9 +3,9 @@
 The fork server imports math-verify once, and neither torch nor transformers. A fork is ready in milliseconds, so that a worker which
 hangs or grows is replaced at once. ``multiprocessing`` would import the user's ``__main__`` again, which is a training script.
 
-All messages are JSON. The trainer sends the fork server the modules that a worker needs, with the connection that it is to serve; the
-reply is its process id, or a text that says why there is none. A worker gets ``[processor seconds, wall-clock seconds, "module:function",
-…]`` and replies ``[verdict, whether it ends now]``. The function's name comes from the code that asks, never from data.
+All messages are JSON. The fork server gets the modules that a worker needs and the connection that it is to serve, and replies with its
+process id, or a text that says why there is none. A worker gets ``[processor seconds, wall-clock seconds, "module:function", …]`` and
+replies ``[verdict, whether it ends now]``. The function's name comes from the code that asks, never from data.
 """
 
 from __future__ import annotations
@@ -28,27 +28,20 @@ from pathlib import Path
 from typing import NoReturn
 
 from r1_recipes.verification.numbers import NUMBER, plain_spelling
+from r1_recipes.verification.reading import read_answer, read_gold, settle
 
-MEMORY_BYTES = 2 << 30
-"""Address space of a worker (Linux); one at work needs a tenth of it."""
-
-RETIRE_TASKS = 20_000
-"""A worker ends after so many tasks, since the parser's tables and sympy's grow with every new kind of expression."""
-
-RETIRE_BYTES = 400 << 20
-"""A worker whose memory has once been larger ends: Python rarely hands back what one answer took."""
-
+MEMORY_BYTES = 2 << 30  # address space of a worker (Linux); one at work needs a tenth of it
+RETIRE_TASKS = 20_000  # a worker ends then: the parser's tables and sympy's grow with every new kind of expression
+RETIRE_BYTES = 400 << 20  # a worker whose memory has once been larger ends: Python rarely hands back what one answer took
+PARSED_REMEMBERED = 4096  # parsed expressions that a worker keeps, golds above all: a few KB each
 _PARENT_CHECK_SECONDS = 2.0
 
-PARSED_REMEMBERED = 4096
-"""Parsed expressions that a worker keeps, golds above all: a few KB each."""
-
+# One of each common kind: parsing it fills the parser's tables, so that the first answer of its kind is as fast as the next.
 WARMING = (
     *(r"\frac{1}{2}", r"-\frac{3\pi}{4}", r"3\sqrt{13}", "x^{2}+2x+1", "(x+1)(x-2)", "y=2x+3", r"x=\frac{1}{2}", r"2+3i", r"90^\circ"),
     *("(1,2)", "[1,2]", r"(-\infty,2)\cup[3,\infty)", r"\{1,2,3\}", "1,2", r"1\le x<5", "x>3", r"\begin{pmatrix}1&2\\3&4\end{pmatrix}"),
     *(r"\sin(x)", r"\log_2(3)", r"|x-1|", r"\binom{5}{2}", "25_8", "a^{n+1}", r"(1,\frac{\pi}{2},-3)", r"5\%", "x = 1, x = -2"),
 )
-"""One expression of each common kind: parsing it fills the parser's tables, so that the first answer of its kind is as fast as the next."""
 
 
 def compare(gold: str, sides: list[str] | None) -> bool | None:
@@ -73,10 +66,9 @@ def parse(text: str) -> list:
 
 
 def parse_in_two_stages() -> None:
-    """Let latex2sympy's parser try ANTLR's faster prediction mode first, and its usual one only where that finds a syntax error.
+    """Let latex2sympy try ANTLR's faster mode SLL first: by ANTLR's documentation it finds the same parse, or a syntax error.
 
-    By ANTLR's documentation of ``PredictionMode.SLL`` a parse that succeeds in it is the one that the usual mode finds: the same verdicts
-    for a fiftieth of the time on intervals, tuples, sets and equations (latex2sympy2_extended 1.11, antlr4 4.13).
+    On intervals, tuples, sets and equations it takes a fiftieth of the time (latex2sympy2_extended 1.11, antlr4 4.13).
     """
     from antlr4 import CommonTokenStream
     from antlr4.atn.PredictionMode import PredictionMode
@@ -95,6 +87,16 @@ def parse_in_two_stages() -> None:
                 return super().math()
 
     latex2sympy2.PSParser = TwoStageParser
+
+
+def judge_texts(gold_text: str, answer: str) -> bool | None:
+    """Judge an answer whose gold nobody has read yet."""
+    gold = read_gold(gold_text)
+    if gold is None:
+        return None
+    sides = read_answer(answer, gold)
+    verdict = settle(gold, sides)
+    return judge(gold.text, sides) if verdict is None else verdict
 
 
 def judge(gold: str, sides: list[str] | None) -> bool | None:

@@ -75,19 +75,9 @@ class TestRefusal:
             with pytest.raises(RecipeError, match="leaky: a program for a trial ended"):
                 box.check()
 
-    @pytest.mark.parametrize(
-        ("provider", "words"),
-        [
-            ("local", ["it ran model code bare", "code_provider: bubblewrap"]),
-            ("morph", ["code_provider: e2b"]),
-            ("piston", ["docker or podman"]),
-            ("bubblewarp", ["unknown value 'bubblewarp'", "Did you mean 'bubblewrap'", "bubblewrap, docker, e2b, podman"]),
-        ],
-    )
-    def test_unknown_providers(self, provider, words):
-        with pytest.raises(RecipeError) as refused:
-            get_sandbox(provider)
-        assert all(word in str(refused.value) for word in words)
+    def test_unknown_providers(self):
+        with pytest.raises(RecipeError, match=r"unknown value 'bubblewarp'\. Did you mean 'bubblewrap'.*bubblewrap, docker, e2b, podman"):
+            get_sandbox("bubblewarp")
 
     def test_one_sandbox_per_kind_is_tried_once(self, monkeypatch):
         tried = []

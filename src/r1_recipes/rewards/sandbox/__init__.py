@@ -12,17 +12,10 @@ from r1_recipes.rewards.sandbox.e2b import E2B
 
 CONTAINERS = ("docker", "podman")
 PROVIDERS = ("bubblewrap", *CONTAINERS, "e2b")
-_ELSEWHERE = {
-    "local": "it ran model code bare; write code_provider: bubblewrap",
-    "morph": "write code_provider: e2b, or docker or podman with code_image",
-    "piston": "write code_provider: docker or podman, with code_image and code_command",
-}
 
 
 def check_provider(provider: str) -> None:
-    """Refuse a provider that does not exist, and say what to write instead."""
-    if provider in _ELSEWHERE:
-        raise RecipeError(f"code_provider: {provider!r} is not supported: {_ELSEWHERE[provider]}")
+    """Refuse a provider that does not exist."""
     if provider not in PROVIDERS:
         raise RecipeError("code_provider: " + unknown_name("value", provider, PROVIDERS))
 

@@ -11,7 +11,7 @@ import subprocess
 import tempfile
 import time
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar, Literal
 
@@ -51,22 +51,18 @@ class Outcome:
 
 
 class Sandbox(ABC):
-    """A place to run hostile programs. ``allowed`` is what :data:`TRIAL` may find there, ``remedy`` what a refusal ends with."""
+    """A place to run hostile programs."""
 
     name: str
-    allowed: ClassVar[frozenset[str]] = frozenset()
-    remedy: ClassVar[str] = ""
+    allowed: ClassVar[frozenset[str]] = frozenset()  # what TRIAL may find
+    remedy: ClassVar[str] = ""  # what a refusal ends with
 
     @abstractmethod
-    def run(self, code: str, calls: Iterable[Call]) -> Iterator[Outcome]:
+    def run(self, code: str, calls: Iterable[Call]) -> Generator[Outcome, None, None]:
         """Run the program once per call, in order, until the generator is closed. :class:`SandboxError`: the sandbox itself failed."""
 
     def check(self) -> None:
-        """Run a program that tries to get out.
-
-        Raises:
-            RecipeError: it got out, or no program can be run.
-        """
+        """Run a program that tries to get out; :class:`RecipeError`: it got out, or no program can be run."""
         try:
             if found := self.trial() - self.allowed:
                 raise SandboxError(f"it does not hold here: {'; '.join(sorted(found))}")
@@ -74,7 +70,6 @@ class Sandbox(ABC):
             raise RecipeError(f"code_provider: {self.name}: {error}. {self.remedy}".strip()) from error
 
     def trial(self) -> set[str]:
-        """Run :data:`TRIAL` and return what it found."""
         with tempfile.NamedTemporaryFile(prefix="r1-recipes-trial-") as secret:
             os.chmod(secret.name, 0o644)
             call = Call(f"{secret.name}\n".encode(), output_bytes=1 << 16)

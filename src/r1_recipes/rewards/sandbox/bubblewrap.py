@@ -12,7 +12,7 @@ import re
 import shutil
 import subprocess
 import sys
-from collections.abc import Iterable, Iterator
+from collections.abc import Generator, Iterable
 
 import psutil
 
@@ -45,7 +45,7 @@ class Bubblewrap(Sandbox):
                 raise SandboxError(f"the command {command} is not installed")
         return super().trial()
 
-    def run(self, code: str, calls: Iterable[Call]) -> Iterator[Outcome]:
+    def run(self, code: str, calls: Iterable[Call]) -> Generator[Outcome, None, None]:
         for call in calls:
             data = base.payload(code, call, RLIMIT_NPROC=base.MAX_THREADS)
             with base.input_file(seccomp.program()) as filter_file:

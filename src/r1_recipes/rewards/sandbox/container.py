@@ -7,7 +7,7 @@ import contextlib
 import shutil
 import subprocess
 import uuid
-from collections.abc import Iterable, Iterator
+from collections.abc import Generator, Iterable
 from dataclasses import dataclass
 
 from r1_recipes.rewards.sandbox import base
@@ -39,7 +39,7 @@ class Container(Sandbox):
         next(self.run("", [Call(b"", 1 << 16)]))
         return set()
 
-    def run(self, code: str, calls: Iterable[Call]) -> Iterator[Outcome]:
+    def run(self, code: str, calls: Iterable[Call]) -> Generator[Outcome, None, None]:
         for call in calls:
             if self.command is None:
                 data, inside = base.payload(code, call), ["python3", "-s", "-B", "-c", base.RUNNER]

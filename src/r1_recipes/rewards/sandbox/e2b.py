@@ -6,7 +6,7 @@ import base64
 import contextlib
 import importlib.util
 import os
-from collections.abc import Iterable, Iterator
+from collections.abc import Generator, Iterable
 from dataclasses import dataclass
 
 from r1_recipes.common.errors import first_line
@@ -35,7 +35,7 @@ class E2B(Sandbox):
         super().trial()
         return set()  # nothing of this machine is in reach, and the program's own machine ends with it
 
-    def run(self, code: str, calls: Iterable[Call]) -> Iterator[Outcome]:
+    def run(self, code: str, calls: Iterable[Call]) -> Generator[Outcome, None, None]:
         import e2b
 
         machine = None
