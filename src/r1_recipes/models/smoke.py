@@ -87,7 +87,6 @@ def smoke_overrides(path: Path, method: str, config: dict[str, Any]) -> dict[str
         "max_solution_tokens": "none",
         "unfrozen_parameters": [""],
         "num_iterations": 1,
-        "reward_model_revision": "none",
         "model_init_kwargs": "none",
         "reward_model_prompt": "none",
         "match_judge": "",

@@ -13,21 +13,16 @@ from r1_recipes.prompts.formats import ResponseFormat
 from r1_recipes.rewards.registry import AnswerReward, Reward, register_reward
 
 
-def parsed_answers(fmt: ResponseFormat, completions: Sequence[Any]) -> list[str | None]:
-    r"""The one final answer of each completion, or ``None`` if it gives none or contradicts itself.
+def parsed_answer(fmt: ResponseFormat, completion: str) -> str | None:
+    r"""The one final answer of a completion, or ``None`` if it gives none or contradicts itself.
 
     With tags, and in a format that is ``delimited`` (``boxed_only``), only what they hold counts. In the format ``boxed``, a completion
     without a box is searched whole by :func:`r1_recipes.verification.final_answer`; so is an answer in prose.
     """
-    answers = []
-    for text in completion_texts(completions):
-        answer = fmt.parse(text).answer
-        if answer is None and fmt.reasoning_tags is None and fmt.answer_tags is None and not fmt.delimited:
-            answer = verification.final_answer(fmt.full_text(text))
-        elif answer is not None and fmt.prose:
-            answer = verification.final_answer(answer)
-        answers.append(answer)
-    return answers
+    answer = fmt.parse(completion).answer
+    if answer is None and fmt.reasoning_tags is None and fmt.answer_tags is None and not fmt.delimited:
+        return verification.final_answer(fmt.full_text(completion))
+    return verification.final_answer(answer) if answer is not None and fmt.prose else answer
 
 
 def correctness(
@@ -42,11 +37,7 @@ def correctness(
 
     If a row has a ``scorer`` (JSON ``{"reasoning_gym": task, "entry": {…}}``), that task's own scorer decides instead of ``solution``.
     Metrics: ``verification/timeouts`` (answers that took too long), ``verification/seconds``, ``verification/cache_hits`` (verdicts that
-    were known or shared). Of several rewards that ask for a batch, only the first logs them.
-
-    Raises:
-        RecipeError: there is no ``solution``, and some row has no ``scorer`` either.
-        ValueError: columns of differing lengths, or a scorer that is no such JSON. Never because of a completion.
+    were known or shared). Of several rewards that ask for a batch, only the first logs them. No completion raises an error.
     """
     scorers = (None,) * len(completions) if scorer is None else tuple(scorer)
     golds = (None,) * len(completions) if solution is None and scorer and all(scorer) else tuple(reward.golds(solution, columns))
@@ -62,7 +53,7 @@ def correctness(
 def _correctness(
     fmt: ResponseFormat, texts: tuple[str, ...], golds: tuple[str | None, ...], scorers: tuple[str | None, ...]
 ) -> tuple[Sequence[str | None], Sequence[bool | None]]:
-    answers = parsed_answers(fmt, texts)
+    answers = [parsed_answer(fmt, text) for text in texts]
     verdicts = verification.grade([None if spec else gold for spec, gold in zip(scorers, golds, strict=True)], answers)
     rows = [row for row, spec in enumerate(scorers) if spec]
     for row, verdict in zip(rows, verification.score([spec for spec in scorers if spec], [answers[row] for row in rows]), strict=True):
@@ -102,8 +93,8 @@ class AnswerContainsReward(AnswerReward):
     Range: {0, 1}. Deliberately naive (``172`` contains ``72``), as in its source: the GSM8K GRPO demo for TRL (grpo_demo).
     """
 
-    def answers(self, completions: Sequence[Any]) -> list[str | None]:
-        return parsed_answers(self.response_format, completions)
+    def answer(self, text: str) -> str | None:
+        return parsed_answer(self.response_format, text)
 
     def score(self, answer: str | None, gold: str) -> float | None:
         gold = gold.strip()

@@ -7,7 +7,8 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from r1_recipes.rewards.accuracy import parsed_answers
+from r1_recipes.common.messages import completion_texts
+from r1_recipes.rewards.accuracy import parsed_answer
 from r1_recipes.rewards.registry import AnswerReward, register_reward
 from r1_recipes.tasks.countdown import MAX_ANSWER_CHARS, Puzzle, Verdict, check, read_puzzle, scorer_puzzle
 
@@ -33,6 +34,9 @@ class CountdownReward(AnswerReward):
 
     countdown_format_score: float = 0.1
 
+    def answer(self, text: str) -> str | None:
+        return parsed_answer(self.response_format, text)
+
     def __call__(
         self,
         completions: Sequence[Any],
@@ -46,7 +50,7 @@ class CountdownReward(AnswerReward):
             needed = "the puzzles: a column 'scorer' (mapper: countdown, or verl), 'nums' and 'target', or veRL's 'reward_model'"
             raise self.missing(needed, columns)
         puzzles = [_puzzle(dict(zip(held, row, strict=True))) for row in zip(*held.values(), strict=True)]
-        answers = parsed_answers(self.response_format, completions)
+        answers = [self.answer(text) for text in completion_texts(completions)]
         verdicts = [
             None if puzzle is None else "no answer" if answer is None else check(answer, puzzle.numbers, puzzle.target)
             for puzzle, answer in zip(puzzles, answers, strict=True)
@@ -66,7 +70,6 @@ class CountdownReward(AnswerReward):
 
 
 def _puzzle(row: Mapping[str, Any]) -> Puzzle | None:
-    """The puzzle of one row; ``None`` if the row is another task's."""
     if row.get("scorer"):
         return scorer_puzzle(row["scorer"])
     numbers = row.get("nums", row.get("numbers"))
@@ -94,8 +97,8 @@ class MultiplyReward(AnswerReward):
         scores = super().__call__(completions, **columns)
         return scores if scorer is None else [None if other else score for other, score in zip(scorer, scores, strict=True)]
 
-    def answers(self, completions: Sequence[Any]) -> list[str | None]:
-        return parsed_answers(self.response_format, completions)
+    def answer(self, text: str) -> str | None:
+        return parsed_answer(self.response_format, text)
 
     def score(self, answer: str | None, gold: str) -> float | None:
         right, number = _whole_number(gold), _whole_number(answer or "")

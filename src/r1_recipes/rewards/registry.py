@@ -10,7 +10,7 @@ from typing import Any, ClassVar
 from r1_recipes.common.errors import RecipeError, unknown_name
 from r1_recipes.common.messages import completion_texts
 from r1_recipes.common.plugins import import_object
-from r1_recipes.prompts.formats import ParsedResponse, ResponseFormat, get_response_format
+from r1_recipes.prompts.formats import ResponseFormat, get_response_format
 
 REWARDS: dict[str, type[Reward] | Callable] = {}
 
@@ -19,9 +19,9 @@ REWARDS: dict[str, type[Reward] | Callable] = {}
 class Reward:
     """Base of the rewards here: a picklable callable with a name, reading completions through one :class:`ResponseFormat`.
 
-    A subclass declares its parameters as dataclass fields with defaults; their names are keys in a recipe. TRL calls
-    ``reward(prompts=…, completions=…, completion_ids=…, **columns)`` with one entry per completion in every list, and expects one
-    ``float`` per completion back, or ``None`` for a row that the reward does not judge.
+    A subclass declares its parameters as dataclass fields with defaults; their names are keys in a recipe. It defines
+    :meth:`score_text`, or ``__call__`` if it needs a column: TRL passes ``prompts``, ``completions``, ``completion_ids`` and every column
+    of the data by name, and expects one ``float`` per completion, or ``None`` for a row that the reward does not judge.
     """
 
     response_format: ResponseFormat
@@ -31,12 +31,12 @@ class Reward:
     def __name__(self) -> str:
         return self.name
 
-    def __call__(self, *args: Any, **columns: Any) -> list[float | None]:
-        raise NotImplementedError
+    def __call__(self, completions: Sequence[Any], **columns: Any) -> list[float | None]:
+        return [self.score_text(text) for text in completion_texts(completions)]
 
-    def parse(self, completions: Sequence[Any]) -> list[ParsedResponse]:
-        """Read every completion of the batch by the response format."""
-        return [self.response_format.parse(text) for text in completion_texts(completions)]
+    def score_text(self, text: str) -> float | None:
+        """What one completion is worth, whatever its row holds."""
+        raise NotImplementedError
 
     def must(self, key: str, holds: bool, be: str) -> None:
         """Refuse a parameter's value unless ``holds``; ``be`` says which values are allowed."""
@@ -52,11 +52,7 @@ class Reward:
         )
 
     def golds(self, solution: Sequence[Any] | None, columns: Mapping[str, Any]) -> list[str | None]:
-        """The column ``solution`` as text. ``columns`` are the others, for the error.
-
-        Raises:
-            RecipeError: there is no column ``solution``.
-        """
+        """The column ``solution`` as text; it is an error if there is none. ``columns`` are the others."""
         if solution is None:
             raise self.missing("a column 'solution' with the gold answers", columns)
         return [None if gold is None else str(gold) for gold in solution]
@@ -78,7 +74,7 @@ class AnswerReward(Reward):
         **columns: Any,
     ) -> list[float | None]:
         golds = self.golds(solution, columns)
-        answers = self.answers(completions)
+        answers = [self.answer(text) for text in completion_texts(completions)]
         self.log_answers(log_extra, answers, golds)
         return [None if gold is None else self.score(answer, gold) for answer, gold in zip(answers, golds, strict=True)]
 
@@ -86,9 +82,9 @@ class AnswerReward(Reward):
         """What one answer is worth; ``None`` if this reward cannot judge by the gold."""
         raise NotImplementedError
 
-    def answers(self, completions: Sequence[Any]) -> list[str | None]:
-        """The answer of each completion, as the format reads it."""
-        return [parsed.answer for parsed in self.parse(completions)]
+    def answer(self, text: str) -> str | None:
+        """The answer of a completion, as the format reads it."""
+        return self.response_format.parse(text).answer
 
     @staticmethod
     def log_answers(log_extra: Callable[[str, list], None] | None, answers: Sequence[str | None], golds: Sequence[Any]) -> None:
@@ -103,23 +99,19 @@ def answer_rewards(names: Iterable[str]) -> list[str]:
 
     Every reward from outside this package counts.
     """
-    found = [name for name in names if _judges_answers(REWARDS.get(name))]
-    return sorted(found, key=lambda name: name != "accuracy") or ["accuracy"]
 
+    def judges_answers(name: str) -> bool:
+        reward = REWARDS.get(name)
+        own = isinstance(reward, type) and reward.__module__.startswith("r1_recipes.")
+        return not own or issubclass(reward, AnswerReward) or name in ("code", "binary_code", "summary_facts")
 
-def _judges_answers(reward: type[Reward] | Callable | None) -> bool:
-    if reward is None or not reward.__module__.startswith("r1_recipes."):
-        return True
-    return issubclass(reward, AnswerReward) or reward.name in ("code", "binary_code", "summary_facts")
+    return sorted(filter(judges_answers, names), key=lambda name: name != "accuracy") or ["accuracy"]
 
 
 def register_reward(name: str) -> Callable:
     """Class or function decorator that makes a reward available to recipes as ``name``.
 
     A :class:`Reward` subclass gets the recipe's response format and parameters; a plain function with TRL's signature is used as is.
-
-    Raises:
-        ValueError: the name is taken by something else.
     """
 
     def decorate(reward: type[Reward] | Callable) -> type[Reward] | Callable:
@@ -135,11 +127,7 @@ def register_reward(name: str) -> Callable:
 
 
 def resolve_reward(name: str) -> type[Reward] | Callable:
-    """The class or function that a reward's name stands for; ``my_module:my_reward`` is imported.
-
-    Raises:
-        ValueError: no such reward.
-    """
+    """The class or function that a reward's name stands for; ``my_module:my_reward`` is imported."""
     if ":" in name:
         return import_object(name, "reward")
     if name not in REWARDS:
@@ -149,7 +137,7 @@ def resolve_reward(name: str) -> type[Reward] | Callable:
 
 def reward_parameters(names: Iterable[str]) -> dict[str, dataclasses.Field]:
     """The parameters of these rewards by name: what a recipe may set for them."""
-    rewards = [reward for reward in map(resolve_reward, names) if isinstance(reward, type) and dataclasses.is_dataclass(reward)]
+    rewards = filter(dataclasses.is_dataclass, map(resolve_reward, names))
     return {f.name: f for reward in rewards for f in dataclasses.fields(reward) if f.name != "response_format"}
 
 
