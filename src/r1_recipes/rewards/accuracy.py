@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any
@@ -10,7 +10,7 @@ from typing import Any
 from r1_recipes import verification
 from r1_recipes.common.messages import completion_texts
 from r1_recipes.prompts.formats import ResponseFormat
-from r1_recipes.rewards.registry import AnswerReward, Reward, register_reward
+from r1_recipes.rewards.registry import AnswerReward, Column, Log, Reward, Values, ignore, register_reward
 
 
 def parsed_answer(fmt: ResponseFormat, completion: str) -> str | None:
@@ -27,10 +27,10 @@ def parsed_answer(fmt: ResponseFormat, completion: str) -> str | None:
 
 def correctness(
     reward: Reward,
-    completions: Sequence[Any],
-    solution: Sequence[Any] | None = None,
+    completions: Column,
+    solution: Column | None = None,
     scorer: Sequence[str | None] | None = None,
-    log_metric: Callable[[str, float], None] | None = None,
+    log_metric: Log = ignore,
     **columns: Any,
 ) -> tuple[Sequence[str | None], Sequence[bool | None]]:
     """The final answer of each completion, and whether it is right; ``None`` if the gold cannot be judged by.
@@ -43,7 +43,7 @@ def correctness(
     golds = (None,) * len(completions) if solution is None and scorer and all(scorer) else tuple(reward.golds(solution, columns))
     before = verification.STATS.copy()
     answers, verdicts = _correctness(reward.response_format, tuple(completion_texts(completions)), golds, scorers)
-    if log_metric is not None and verification.STATS.seconds > before.seconds:
+    if verification.STATS.seconds > before.seconds:
         for name in ("timeouts", "seconds", "cache_hits"):
             log_metric(f"verification/{name}", float(getattr(verification.STATS, name) - getattr(before, name)))
     return answers, verdicts
@@ -72,14 +72,7 @@ class AccuracyReward(AnswerReward):
     ``scorer``, by reasoning-gym.
     """
 
-    def __call__(
-        self,
-        completions: Sequence[Any],
-        *,
-        solution: Sequence[Any] | None = None,
-        log_extra: Callable[[str, list], None] | None = None,
-        **columns: Any,
-    ) -> list[float | None]:
+    def __call__(self, completions: Column, *, solution: Column | None = None, log_extra: Log = ignore, **columns: Any) -> Values:
         answers, verdicts = correctness(self, completions, solution, **columns)
         self.log_answers(log_extra, answers, [None] * len(completions) if solution is None else solution)
         return [None if verdict is None else float(verdict) for verdict in verdicts]

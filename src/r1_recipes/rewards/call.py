@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 from r1_recipes.common.errors import RecipeError, first_line
 from r1_recipes.prompts.formats import ResponseFormat, boxed_spans
+from r1_recipes.rewards.registry import Values
 
 if TYPE_CHECKING:
     from datasets import Dataset
@@ -30,7 +31,7 @@ def score(
     texts: Sequence[str],
     tokenizer: PreTrainedTokenizerBase | None,
     tokens: Sequence[int] | None = None,
-) -> list[float | None]:
+) -> Values:
     """Judge one completion per row; ``None`` (or NaN, as in TRL) if the reward does not judge it.
 
     Args:

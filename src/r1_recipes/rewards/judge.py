@@ -71,7 +71,7 @@ class Opinion:
 
 
 class ScoreCache:
-    """Scores by the digest of their request, also in a JSON-lines file if there is one."""
+    """Values by the digest of their request, also in a JSON-lines file if there is one."""
 
     def __init__(self, path: Path | None = None) -> None:
         self._path = path

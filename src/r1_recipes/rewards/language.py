@@ -21,7 +21,7 @@ from r1_recipes.common.errors import unknown_name
 from r1_recipes.common.messages import completion_texts, last_user_text
 from r1_recipes.common.scripts import KANA
 from r1_recipes.prompts.formats import ResponseFormat
-from r1_recipes.rewards.registry import Reward, register_reward
+from r1_recipes.rewards.registry import Column, Reward, Values, register_reward
 
 logger = logging.getLogger(__name__)
 
@@ -112,12 +112,8 @@ class LanguageConsistencyReward(Reward):
             raise ValueError(unknown_name("language_consistency_target", target, LANGUAGES))
 
     def __call__(
-        self,
-        completions: Sequence[Any],
-        prompts: Sequence[Any] | None = None,
-        language: Sequence[str | None] | None = None,
-        **columns: Any,
-    ) -> list[float | None]:
+        self, completions: Column, prompts: Column | None = None, language: Sequence[str | None] | None = None, **columns: Any
+    ) -> Values:
         texts = completion_texts(completions)
         rows = zip(texts, prompts or [""] * len(texts), language or [None] * len(texts), strict=True)
         return [self._score(text, self._target(prompt, row_language)) for text, prompt, row_language in rows]

@@ -9,7 +9,7 @@ from typing import Any, ClassVar
 
 from r1_recipes.common import processes
 from r1_recipes.rewards.accuracy import correctness
-from r1_recipes.rewards.registry import Reward, register_reward
+from r1_recipes.rewards.registry import Column, Reward, Values, register_reward
 
 
 @register_reward("cosine")
@@ -39,7 +39,7 @@ class CosineReward(Reward):
     def __post_init__(self) -> None:
         self.must("cosine_max_len", self.cosine_max_len > 0, "a number of tokens above 0")
 
-    def __call__(self, completions: Sequence[Any], completion_ids: Sequence[Sequence[int]], **columns: Any) -> list[float | None]:
+    def __call__(self, completions: Column, completion_ids: Sequence[Sequence[int]], **columns: Any) -> Values:
         _, verdicts = correctness(self, completions, **columns)
         return [self._scale(verdict, len(ids)) for verdict, ids in zip(verdicts, completion_ids, strict=True)]
 
@@ -69,16 +69,14 @@ class LengthReward(Reward):
 
     spans_processes: ClassVar[bool] = True
 
-    def __call__(
-        self, completions: Sequence[Any], prompts: Sequence[Any], completion_ids: Sequence[Sequence[int]], **columns: Any
-    ) -> list[float | None]:
+    def __call__(self, completions: Column, prompts: Column, completion_ids: Sequence[Sequence[int]], **columns: Any) -> Values:
         _, verdicts = correctness(self, completions, **columns)
         prompts = list(prompts)
         own = [(prompt, len(ids)) for prompt, ids in zip(prompts, completion_ids, strict=True)]
         everywhere = processes.gather(own)
         firsts = [prompts.index(prompt) for prompt in prompts]  # conversations and images do not hash
         groups = {first: [length for prompt, length in everywhere if prompt == prompts[first]] for first in set(firsts)}
-        rewards: list[float | None] = []
+        rewards: Values = []
         for first, (_, length), correct in zip(firsts, own, verdicts, strict=True):
             shortest, longest = min(groups[first]), max(groups[first])
             weight = 0.5 - (length - shortest) / (longest - shortest) if longest > shortest else 0.0
@@ -105,7 +103,7 @@ class SoftOverlongPunishmentReward(Reward):
         fits = 0 < self.soft_punish_cache <= self.max_completion_len
         self.must("soft_punish_cache", fits, f"from 1 to max_completion_len ({self.max_completion_len})")
 
-    def __call__(self, completions: Sequence[Any], completion_ids: Sequence[Sequence[int]], **columns: Any) -> list[float | None]:
+    def __call__(self, completions: Column, completion_ids: Sequence[Sequence[int]], **columns: Any) -> Values:
         from trl.rewards import get_soft_overlong_punishment
 
         return get_soft_overlong_punishment(self.max_completion_len, self.soft_punish_cache)(completion_ids)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import re
 import unicodedata
-from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -12,7 +11,7 @@ from r1_recipes.common.messages import completion_texts, last_user_text
 from r1_recipes.prompts.formats import boxed_spans
 from r1_recipes.rewards.accuracy import correctness
 from r1_recipes.rewards.judge import SERVED, Judge, check_prompt, report_unjudged
-from r1_recipes.rewards.registry import AnswerReward, register_reward
+from r1_recipes.rewards.registry import AnswerReward, Column, Log, Values, ignore, register_reward
 
 _ANCHOR = re.compile(r"\banswer\s*(?:is\b|:|：)|答案(?:是|为|:|：)", re.IGNORECASE)
 # A number keeps its sign and its point, and what stands between two or compares them; a word keeps a sign at its end (HER2+ is not HER2-).
@@ -147,19 +146,19 @@ class AnswerMatchReward(AnswerReward):
 
     def __call__(
         self,
-        completions: Sequence[Any],
+        completions: Column,
         *,
-        solution: Sequence[Any] | None = None,
-        log_extra: Callable[[str, list], None] | None = None,
-        prompts: Sequence[Any] = (),
-        log_metric: Callable[[str, float], None] | None = None,
+        solution: Column | None = None,
+        log_extra: Log = ignore,
+        prompts: Column = (),
+        log_metric: Log = ignore,
         **columns: Any,
-    ) -> list[float | None]:
+    ) -> Values:
         golds = [(gold or "").strip() for gold in self.golds(solution, columns)]
         answers = [self.answer(text) for text in completion_texts(completions)]
         _, verdicts = correctness(self, completions, golds)
         matched_by = [_rule(*row) for row in zip(answers, golds, verdicts, strict=True)]
-        scores: list[float | None] = [float(rule != "") if words(gold) else None for rule, gold in zip(matched_by, golds, strict=True)]
+        scores: Values = [float(rule != "") if words(gold) else None for rule, gold in zip(matched_by, golds, strict=True)]
         if self.match_judge:
             asked = {row: answer[:_MAX_CHARS] for row, answer in enumerate(answers) if answer and scores[row] == 0}
             questions = {row: last_user_text(prompts[row]) if prompts else "" for row in asked}
@@ -169,13 +168,11 @@ class AnswerMatchReward(AnswerReward):
             for row, opinion in zip(asked, opinions, strict=True):
                 scores[row] = None if opinion.score is None else min(1.0, max(0.0, opinion.score))
                 matched_by[row] = "judge" if scores[row] else ""
-            if log_metric is not None:
-                log_metric("answer_match/asked", float(len(asked)))
-                log_metric("answer_match/unscored", float(sum(opinion.score is None for opinion in opinions)))
-                log_metric("answer_match/failed", float(sum(opinion.failed for opinion in opinions)))
+            log_metric("answer_match/asked", float(len(asked)))
+            log_metric("answer_match/unscored", float(sum(opinion.score is None for opinion in opinions)))
+            log_metric("answer_match/failed", float(sum(opinion.failed for opinion in opinions)))
         self.log_answers(log_extra, answers, solution or ())
-        if log_extra is not None:
-            log_extra("matched_by", matched_by)
+        log_extra("matched_by", matched_by)
         return scores
 
 

@@ -6,7 +6,7 @@ import contextlib
 import functools
 import json
 import math
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -14,7 +14,7 @@ from r1_recipes.common.errors import RecipeError, first_line
 from r1_recipes.common.messages import completion_texts, message_text
 from r1_recipes.prompts.formats import ResponseFormat
 from r1_recipes.rewards.judge import SERVED, Judge, Opinion, check_prompt, report_unjudged
-from r1_recipes.rewards.registry import Reward, register_reward
+from r1_recipes.rewards.registry import Column, Log, Reward, Values, ignore, register_reward
 from r1_recipes.rewards.summary import summary
 
 Conversation = list[dict[str, str]]
@@ -60,13 +60,7 @@ class ModelReward(Reward):
             self.must("reward_model_max_length", limit is None or limit >= 1, "1 or more")
             self.must("reward_model_prompt", prompt is None, "left out for a sequence classifier")
 
-    def __call__(
-        self,
-        completions: Sequence[Any],
-        prompts: Sequence[Any] = (),
-        log_metric: Callable[[str, float], None] | None = None,
-        **columns: Any,
-    ) -> list[float | None]:
+    def __call__(self, completions: Column, prompts: Column = (), log_metric: Log = ignore, **columns: Any) -> Values:
         contexts = [self._context(prompt) for prompt in prompts]
         read = summary if self.reward_model_scope == "summary" else ResponseFormat.full_text
         turns = [read(self.response_format, text) for text in completion_texts(completions)]
@@ -74,11 +68,10 @@ class ModelReward(Reward):
         opinions = judge(contexts, [turn or "" for turn in turns])
         report_unjudged(f"reward {self.name!r}, reward_model {self.reward_model!r}", opinions)
         scores = _not_finishing_does_not_pay([json.dumps(context) for context in contexts], turns, opinions)
-        if log_metric is not None:
-            log_metric("reward_model/unscored", float(scores.count(None)))
-            log_metric("reward_model/failed", float(sum(opinion.failed for opinion in opinions)))
-            log_metric("reward_model/truncated", float(sum(opinion.truncated for opinion in opinions)))
-            log_metric("reward_model/unfinished", float(turns.count(None)))
+        log_metric("reward_model/unscored", float(scores.count(None)))
+        log_metric("reward_model/failed", float(sum(opinion.failed for opinion in opinions)))
+        log_metric("reward_model/truncated", float(sum(opinion.truncated for opinion in opinions)))
+        log_metric("reward_model/unfinished", float(turns.count(None)))
         if self.reward_model_activation == "none":
             return scores
         return [None if score is None else 0.5 * (1.0 + math.tanh(0.5 * score)) for score in scores]  # sigmoid that cannot overflow
@@ -111,7 +104,7 @@ class ModelReward(Reward):
         return classifier.score(conversations, self.reward_model_batch_size, self.reward_model_max_length)
 
 
-def _not_finishing_does_not_pay(groups: Sequence[str], turns: Sequence[str | None], opinions: Sequence[Opinion]) -> list[float | None]:
+def _not_finishing_does_not_pay(groups: Sequence[str], turns: Sequence[str | None], opinions: Sequence[Opinion]) -> Values:
     """The scores; that of a completion without a turn to judge is at most the lowest of its group's others."""
     rows = list(zip(groups, turns, (opinion.score for opinion in opinions), strict=True))
     scores = []

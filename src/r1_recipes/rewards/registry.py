@@ -12,7 +12,15 @@ from r1_recipes.common.messages import completion_texts
 from r1_recipes.common.plugins import import_object
 from r1_recipes.prompts.formats import ResponseFormat, get_response_format
 
+Column = Sequence[Any]  # one entry per completion
+Values = list[float | None]
+Log = Callable[[str, Any], None]  # TRL's log_extra and log_metric
+
 REWARDS: dict[str, type[Reward] | Callable] = {}
+
+
+def ignore(name: str, value: Any) -> None:
+    """Log nothing."""
 
 
 @dataclass(frozen=True)
@@ -31,7 +39,7 @@ class Reward:
     def __name__(self) -> str:
         return self.name
 
-    def __call__(self, completions: Sequence[Any], **columns: Any) -> list[float | None]:
+    def __call__(self, completions: Column, **columns: Any) -> Values:
         return [self.score_text(text) for text in completion_texts(completions)]
 
     def score_text(self, text: str) -> float | None:
@@ -51,7 +59,7 @@ class Reward:
             "Fix: name a mapper in the recipe that writes them"
         )
 
-    def golds(self, solution: Sequence[Any] | None, columns: Mapping[str, Any]) -> list[str | None]:
+    def golds(self, solution: Column | None, columns: Mapping[str, Any]) -> list[str | None]:
         """The column ``solution`` as text; it is an error if there is none. ``columns`` are the others."""
         if solution is None:
             raise self.missing("a column 'solution' with the gold answers", columns)
@@ -65,14 +73,7 @@ class AnswerReward(Reward):
     A subclass defines :meth:`score`, or its own ``__call__``.
     """
 
-    def __call__(
-        self,
-        completions: Sequence[Any],
-        *,
-        solution: Sequence[Any] | None = None,
-        log_extra: Callable[[str, list], None] | None = None,
-        **columns: Any,
-    ) -> list[float | None]:
+    def __call__(self, completions: Column, *, solution: Column | None = None, log_extra: Log = ignore, **columns: Any) -> Values:
         golds = self.golds(solution, columns)
         answers = [self.answer(text) for text in completion_texts(completions)]
         self.log_answers(log_extra, answers, golds)
@@ -89,9 +90,8 @@ class AnswerReward(Reward):
     @staticmethod
     def log_answers(log_extra: Callable[[str, list], None] | None, answers: Sequence[str | None], golds: Sequence[Any]) -> None:
         """Send what was compared to the completions table, as the columns ``answer_parsed`` and ``solution``."""
-        if log_extra is not None:
-            for column, texts in (("answer_parsed", answers), ("solution", golds)):
-                log_extra(column, ["" if text is None else str(text) for text in texts])
+        for column, texts in (("answer_parsed", answers), ("solution", golds)):
+            log_extra(column, ["" if text is None else str(text) for text in texts])
 
 
 def answer_rewards(names: Iterable[str]) -> list[str]:
@@ -143,7 +143,7 @@ def reward_parameters(names: Iterable[str]) -> dict[str, dataclasses.Field]:
 
 def get_reward_funcs(
     names: Iterable[str], response_format: str | ResponseFormat = "think_answer", **params: Any
-) -> list[Callable[..., list[float | None]]]:
+) -> list[Callable[..., Values]]:
     """Build the reward functions of a recipe, in order: picklable callables with a ``__name__``, as TRL takes them.
 
     Args:

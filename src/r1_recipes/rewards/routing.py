@@ -13,6 +13,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from r1_recipes.common.errors import RecipeError, unknown_name
+from r1_recipes.rewards.registry import Values, ignore
 
 logger = logging.getLogger(__name__)
 
@@ -35,7 +36,7 @@ def check_task_rewards(task_rewards: Any, reward_funcs: Sequence[str]) -> None:
 
 def route(
     funcs: Sequence[Callable], names: Sequence[str], task_rewards: Mapping[str, Sequence[str]], task_column: str | None
-) -> list[Callable[..., list[float | None]]]:
+) -> list[Callable[..., Values]]:
     """Let each reward judge the rows of its tasks alone.
 
     An entry of ``task_rewards`` that ends in ``*`` holds for every task that starts so; of several that fit, the exact one wins, then
@@ -117,7 +118,7 @@ class _RoutedReward:
         mine = {task for task in set(tasks) if self.name in [*self.plan.for_all, *(self.plan.rewards_of(task) or ())]}
         return [row for row, task in enumerate(tasks) if task in mine]
 
-    def __call__(self, **columns: Any) -> list[float | None]:
+    def __call__(self, **columns: Any) -> Values:
         rows, arguments = self._select(columns)
         # One that asks the other processes must be called in all of them, or they wait for it.
         scores = self.reward(**arguments) if rows or getattr(self.reward, "spans_processes", False) else []
@@ -130,29 +131,27 @@ class _RoutedReward:
             key: [value[row] for row in rows] if isinstance(value, list | tuple) and len(value) == count else value
             for key, value in columns.items()
         }
-        log_extra = columns.get("log_extra")
-        if log_extra is not None:
+        log_extra = columns.get("log_extra", ignore)
 
-            def log_some(column: str, values: Sequence[Any]) -> None:
-                of_row = dict(zip(rows, values, strict=True))
-                if column not in self.extra_columns:
-                    self.extra_columns.append(column)
-                log_extra(column, [of_row.get(row) for row in range(count)])
+        def log_some(column: str, values: Sequence[Any]) -> None:
+            of_row = dict(zip(rows, values, strict=True))
+            if column not in self.extra_columns:
+                self.extra_columns.append(column)
+            log_extra(column, [of_row.get(row) for row in range(count)])
 
-            arguments["log_extra"] = log_some
-            if not rows:  # the completions table would show an earlier batch's values
-                for column in self.extra_columns:
-                    log_some(column, [])
-        return rows, arguments
+        if not rows:  # the completions table would show an earlier batch's values
+            for column in self.extra_columns:
+                log_some(column, [])
+        return rows, {**arguments, "log_extra": log_some}
 
-    def _spread(self, scores: Sequence[float | None], rows: Sequence[int], columns: dict[str, Any]) -> list[float | None]:
+    def _spread(self, scores: Sequence[float | None], rows: Sequence[int], columns: dict[str, Any]) -> Values:
         """The scores as one entry per row of the whole batch; each goes to its task's curve."""
         of_row = dict(zip(rows, scores, strict=True))
         tasks = self.plan.tasks(columns)
-        log_metric = columns.get("log_metric")
+        log_metric = columns.get("log_metric", ignore)
         # TRL takes the mean over all ranks of what was logged, so one value per row; a rank without the name does not count.
         for row, score in of_row.items():
-            if log_metric is not None and score is not None and not math.isnan(score):  # TRL takes NaN for None
+            if score is not None and not math.isnan(score):  # TRL takes NaN for None
                 task = f"task {tasks[row]}" if tasks[row] in ("mean", "std") else tasks[row]  # TRL's own curves
                 log_metric(f"rewards/{self.__name__}/{task}", float(score))
         return [of_row.get(row) for row in range(len(tasks))]
@@ -161,6 +160,6 @@ class _RoutedReward:
 class _AsyncRoutedReward(_RoutedReward):
     """The same around an ``async`` reward, which TRL awaits together with the others."""
 
-    async def __call__(self, **columns: Any) -> list[float | None]:
+    async def __call__(self, **columns: Any) -> Values:
         rows, arguments = self._select(columns)
         return self._spread(await self.reward(**arguments) if rows else [], rows, columns)
