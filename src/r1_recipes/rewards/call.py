@@ -135,7 +135,7 @@ def try_own_rewards(
         mine = [rows[index] for index in judged_rows(reward, rows.select(range(min(len(rows), _TRIED_FROM))))[:2]]
         tried = [(row, text) for row in mine for text in (_written(fmt, right_answer(row.get("solution"))), "")]
         if tried:
-            score(name, inner, *zip(*tried, strict=True), tokenizer)
+            score(name, inner, [row for row, _ in tried], [text for _, text in tried], tokenizer)
 
 
 def _written(fmt: ResponseFormat, answer: str | None) -> str:

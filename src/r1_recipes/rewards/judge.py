@@ -1,16 +1,7 @@
 """The one judge: a model behind an OpenAI-compatible server whose reply ends in a score.
 
-A score is ``Score: x`` up to the end of a line, or ``<score>x</score>`` anywhere. The last one that can be read counts.
-
-| a reply has | read as |
-|---|---|
-| ``Score: 8``, ``score = 8``, ``Score：8``, ``Final score: 8.``, ``(Score: 8)`` | 8 |
-| ``**Score:** 8``, ``**Score: 8**``, ``Score: `8` ``, ``Score: [[8]]``, ``Score:`` with ``8`` on the next line | 8 |
-| ``Score: 8/10``, ``Score: 8 out of 10``, ``<score>8/10</score>`` | 8; the scale is not divided by |
-| ``Score: -2``, ``Score: .5``, ``<score> .5 </score>`` | -2; 0.5; 0.5 |
-| ``Score: 7-8``, ``Score: 7 or 8``, ``Score: 7,5``, ``Score: 80%``, ``Score: 9e9``, ``Score: nan`` | refused: not one plain number |
-| ``Score: 8 because …``, ``'Score: 8', he wrote`` | refused: the line goes on, so it may be a quotation |
-| ``The score is 8``, ``8``, ``{"score": 8}``, ``underscore: 8`` | refused: another spelling |
+A score is ``Score: x`` up to the end of a line, or ``<score>x</score>`` anywhere. The last one that can be read counts;
+docs/recipes.md has a table.
 """
 
 from __future__ import annotations

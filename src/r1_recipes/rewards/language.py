@@ -111,9 +111,7 @@ class LanguageConsistencyReward(Reward):
         if target is not None and language_code(target) is None:
             raise ValueError(unknown_name("language_consistency_target", target, LANGUAGES))
 
-    def __call__(
-        self, completions: Column, prompts: Column | None = None, language: Sequence[str | None] | None = None, **columns: Any
-    ) -> Values:
+    def __call__(self, completions: Column, prompts: Column | None = None, language: Column | None = None, **columns: Any) -> Values:
         texts = completion_texts(completions)
         rows = zip(texts, prompts or [""] * len(texts), language or [None] * len(texts), strict=True)
         return [self._score(text, self._target(prompt, row_language)) for text, prompt, row_language in rows]
@@ -201,7 +199,7 @@ def _share(text: str, target: str) -> float | None:
     if not total:
         return None
     # "計算結果" alone may be either language; six characters of Japanese hold a kana.
-    in_script = sum(size[script] + (size["Han"] if target == "ja" and size["Han"] < 3 else 0.0) for size in sizes)
+    in_script = sum((size[script] + (size["Han"] if target == "ja" and size["Han"] < 3 else 0.0) for size in sizes), 0.0)
     if len(_SCRIPT_LANGUAGES[script]) > 1:
         in_script *= 1.0 - _foreign_share([_of_script(script, words) for words in sentences], script, target)
     return min(1.0, in_script / total)

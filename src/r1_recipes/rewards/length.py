@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
@@ -25,9 +24,6 @@ class CosineReward(Reward):
 
     Source: "Demystifying Long Chain-of-Thought Reasoning" (arXiv:2502.03373, appendix C.1), by way of open-r1. The schedule is that
     of TRL's ``get_cosine_scaled_reward``, which cannot be wrapped since it takes its verdicts from TRL's own ``accuracy_reward``.
-
-    Raises:
-        ValueError: ``cosine_max_len`` is not positive.
     """
 
     cosine_min_value_wrong: float = 0.0
@@ -39,7 +35,7 @@ class CosineReward(Reward):
     def __post_init__(self) -> None:
         self.must("cosine_max_len", self.cosine_max_len > 0, "a number of tokens above 0")
 
-    def __call__(self, completions: Column, completion_ids: Sequence[Sequence[int]], **columns: Any) -> Values:
+    def __call__(self, completions: Column, completion_ids: Column = (), **columns: Any) -> Values:
         _, verdicts = correctness(self, completions, **columns)
         return [self._scale(verdict, len(ids)) for verdict, ids in zip(verdicts, completion_ids, strict=True)]
 
@@ -69,7 +65,7 @@ class LengthReward(Reward):
 
     spans_processes: ClassVar[bool] = True
 
-    def __call__(self, completions: Column, prompts: Column, completion_ids: Sequence[Sequence[int]], **columns: Any) -> Values:
+    def __call__(self, completions: Column, prompts: Column = (), completion_ids: Column = (), **columns: Any) -> Values:
         _, verdicts = correctness(self, completions, **columns)
         prompts = list(prompts)
         own = [(prompt, len(ids)) for prompt, ids in zip(prompts, completion_ids, strict=True)]
@@ -90,9 +86,6 @@ class SoftOverlongPunishmentReward(Reward):
     """0.0 up to ``max_completion_len - soft_punish_cache`` tokens, from there linearly down to -1.0 at ``max_completion_len``.
 
     Range: -1..0. Source: DAPO (arXiv:2503.14476, equation 13), as TRL's ``get_soft_overlong_punishment``.
-
-    Raises:
-        ValueError: ``soft_punish_cache`` is not between 1 and ``max_completion_len``.
     """
 
     max_completion_len: int = 16384
@@ -103,7 +96,7 @@ class SoftOverlongPunishmentReward(Reward):
         fits = 0 < self.soft_punish_cache <= self.max_completion_len
         self.must("soft_punish_cache", fits, f"from 1 to max_completion_len ({self.max_completion_len})")
 
-    def __call__(self, completions: Column, completion_ids: Sequence[Sequence[int]], **columns: Any) -> Values:
+    def __call__(self, completions: Column, completion_ids: Column = (), **columns: Any) -> Values:
         from trl.rewards import get_soft_overlong_punishment
 
         return get_soft_overlong_punishment(self.max_completion_len, self.soft_punish_cache)(completion_ids)

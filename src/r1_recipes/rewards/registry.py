@@ -88,7 +88,7 @@ class AnswerReward(Reward):
         return self.response_format.parse(text).answer
 
     @staticmethod
-    def log_answers(log_extra: Callable[[str, list], None] | None, answers: Sequence[str | None], golds: Sequence[Any]) -> None:
+    def log_answers(log_extra: Log, answers: Sequence[str | None], golds: Sequence[Any]) -> None:
         """Send what was compared to the completions table, as the columns ``answer_parsed`` and ``solution``."""
         for column, texts in (("answer_parsed", answers), ("solution", golds)):
             log_extra(column, ["" if text is None else str(text) for text in texts])
@@ -102,8 +102,9 @@ def answer_rewards(names: Iterable[str]) -> list[str]:
 
     def judges_answers(name: str) -> bool:
         reward = REWARDS.get(name)
-        own = isinstance(reward, type) and reward.__module__.startswith("r1_recipes.")
-        return not own or issubclass(reward, AnswerReward) or name in ("code", "binary_code", "summary_facts")
+        if not isinstance(reward, type) or not reward.__module__.startswith("r1_recipes."):
+            return True
+        return issubclass(reward, AnswerReward) or name in ("code", "binary_code", "summary_facts")
 
     return sorted(filter(judges_answers, names), key=lambda name: name != "accuracy") or ["accuracy"]
 
@@ -119,7 +120,7 @@ def register_reward(name: str) -> Callable:
         if known is not None and (known.__module__, known.__qualname__) != (reward.__module__, reward.__qualname__):
             raise ValueError(f"reward name {name!r} is taken by {known.__module__}:{known.__qualname__}")
         if isinstance(reward, type):
-            reward.name = name
+            reward.name = name  # type: ignore[attr-defined]
         REWARDS[name] = reward
         return reward
 

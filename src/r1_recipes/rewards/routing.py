@@ -63,7 +63,7 @@ def _for_all(task_rewards: Mapping[str, Sequence[str]], names: Sequence[str]) ->
 
 
 def _is_async(func: Callable) -> bool:
-    return inspect.iscoroutinefunction(func) or inspect.iscoroutinefunction(func.__call__)
+    return any(map(inspect.iscoroutinefunction, (func, type(func).__call__)))
 
 
 @dataclass
@@ -160,6 +160,6 @@ class _RoutedReward:
 class _AsyncRoutedReward(_RoutedReward):
     """The same around an ``async`` reward, which TRL awaits together with the others."""
 
-    async def __call__(self, **columns: Any) -> Values:
+    async def __call__(self, **columns: Any) -> Values:  # type: ignore[override]
         rows, arguments = self._select(columns)
         return self._spread(await self.reward(**arguments) if rows else [], rows, columns)

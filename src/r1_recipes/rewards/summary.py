@@ -53,10 +53,6 @@ class SummaryCompressionReward(SummaryFactsReward):
 
     Range: 0..1: 0.9 is a tenth of the length. ``summary_min_facts`` is the share that must be kept, or being short would pay by itself.
     ``None`` if the row has no facts or no document.
-
-    Raises:
-        ValueError: ``summary_min_facts`` is no share.
-        RecipeError: on a call, no column ``facts`` or ``document``.
     """
 
     summary_min_facts: float = 0.5

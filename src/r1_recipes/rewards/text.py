@@ -54,9 +54,6 @@ class RepetitionPenaltyReward(Reward):
 
     Source: "Demystifying Long Chain-of-Thought Reasoning" (arXiv:2502.03373, appendix C.2), by way of open-r1, which needs the
     segmenter jieba for ``repetition_language: zh``.
-
-    Raises:
-        ValueError: a positive penalty, n below 1, or another language than ``en`` and ``zh``.
     """
 
     repetition_n_grams: int = 3
