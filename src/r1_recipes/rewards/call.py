@@ -123,11 +123,7 @@ def try_own_rewards(
     fmt: ResponseFormat,
     tokenizer: PreTrainedTokenizerBase | None,
 ) -> None:
-    """Call each reward from outside this package on two rows, before the model is loaded: a mistake in it costs seconds.
-
-    Raises:
-        RecipeError: as :func:`score`.
-    """
+    """Call each reward from outside this package on two rows, before the model is loaded: a mistake in it costs seconds."""
     for name, reward in zip(names, rewards, strict=True):
         inner = _unrouted(reward)
         if getattr(inner, "__module__", "").startswith("r1_recipes."):

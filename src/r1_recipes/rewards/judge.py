@@ -132,11 +132,7 @@ class Judge:
 
 
 def check_prompt(key: str, prompt: str | None, slots: Sequence[str]) -> str:
-    """Return a judge's prompt if it has all ``slots``.
-
-    Raises:
-        RecipeError: one is missing; the message begins with ``key``.
-    """
+    """Return a judge's prompt if it has all ``slots``; refuse it if not."""
     if prompt is None or any(f"{{{slot}}}" not in prompt for slot in slots):
         wanted = " and ".join(f"{{{slot}}}" for slot in slots)
         raise RecipeError(f"{key}: must be a text with {wanted} that asks for a line 'Score: x', got {prompt!r}")
@@ -144,11 +140,7 @@ def check_prompt(key: str, prompt: str | None, slots: Sequence[str]) -> str:
 
 
 def report_unjudged(where: str, opinions: Sequence[Opinion]) -> None:
-    """Warn about the completions of a batch that got no score.
-
-    Raises:
-        RecipeError: all of them failed.
-    """
+    """Warn about the completions of a batch that got no score; it is an error if all of them failed."""
     failed = [row for row, opinion in enumerate(opinions) if opinion.error]
     if failed:
         text = f"{len(failed)} of {len(opinions)} completions are not judged; the first, row {failed[0]}: {opinions[failed[0]].error}"

@@ -17,7 +17,7 @@ from typing import Any
 import regex
 from lingua import IsoCode639_1, Language, LanguageDetector, LanguageDetectorBuilder
 
-from r1_recipes.common.errors import unknown_name
+from r1_recipes.common.errors import RecipeError, unknown_name
 from r1_recipes.common.messages import completion_texts, last_user_text
 from r1_recipes.common.scripts import KANA
 from r1_recipes.prompts.formats import ResponseFormat
@@ -109,7 +109,7 @@ class LanguageConsistencyReward(Reward):
     def __post_init__(self) -> None:
         target = self.language_consistency_target
         if target is not None and language_code(target) is None:
-            raise ValueError(unknown_name("language_consistency_target", target, LANGUAGES))
+            raise RecipeError(unknown_name("language_consistency_target", target, LANGUAGES))
 
     def __call__(self, completions: Column, prompts: Column | None = None, language: Column | None = None, **columns: Any) -> Values:
         texts = completion_texts(completions)
@@ -117,11 +117,9 @@ class LanguageConsistencyReward(Reward):
         return [self._score(text, self._target(prompt, row_language)) for text, prompt, row_language in rows]
 
     def _score(self, text: str, target: str | None) -> float | None:
-        if target is None:
-            return None
         reasoning, is_block = _reasoning(self.response_format, text)
-        share = _share(reasoning, target)
-        return float(is_block) if share is None else share
+        share = _share(reasoning, target) if target else None
+        return float(is_block) if target and share is None else share
 
     def _target(self, prompt: Any, row_language: str | None) -> str | None:
         if isinstance(row_language, str) and row_language.strip():
@@ -183,7 +181,7 @@ def _script_sizes(words: Sequence[tuple[str, str]]) -> Counter[str]:
     """Words in each script of one sentence; the Han characters of a Japanese sentence are Japanese."""
     sizes: Counter[str] = Counter()
     for script, word in words:
-        sizes[script] += len(word) / _CHARACTERS_PER_WORD[script] if script in _CHARACTERS_PER_WORD else 1.0
+        sizes[script] += len(word) / _CHARACTERS_PER_WORD.get(script, len(word))  # type: ignore[assignment]
     # Japanese prose is about half kana; a lone kana in Chinese is a name or a quotation.
     if sizes["Kana"] * 5 >= sizes["Han"]:
         sizes["Kana"] += sizes.pop("Han", 0)

@@ -16,14 +16,12 @@ from r1_recipes.rewards.registry import Column, Reward, Values, register_reward
 class CosineReward(Reward):
     """Correctness scaled by length: along half a cosine from one bound at 0 tokens to the other at ``cosine_max_len`` and beyond.
 
-    Range: between the smallest and the largest of the four values, -0.5..1 by default. ``None`` if the gold cannot be judged by.
-    A right completion goes from ``cosine_max_value_correct`` (short) to ``cosine_min_value_correct`` (long). For a wrong one
-    open-r1 and TRL swap the bounds: ``cosine_min_value_wrong`` (short) to ``cosine_max_value_wrong`` (long). With the defaults, which
-    are open-r1's, a wrong answer costs more the longer it is; for the paper's opposite slope put the lower value in
-    ``cosine_min_value_wrong``.
+    Range: -0.5..1 by default. ``None`` if the gold cannot be judged by. A right completion goes from ``cosine_max_value_correct``
+    (short) to ``cosine_min_value_correct`` (long), a wrong one from ``cosine_min_value_wrong`` to ``cosine_max_value_wrong``. With the
+    defaults, which are open-r1's, a wrong answer costs more the longer it is; for the paper's opposite slope swap the last two.
 
-    Source: "Demystifying Long Chain-of-Thought Reasoning" (arXiv:2502.03373, appendix C.1), by way of open-r1. The schedule is that
-    of TRL's ``get_cosine_scaled_reward``, which cannot be wrapped since it takes its verdicts from TRL's own ``accuracy_reward``.
+    Source: "Demystifying Long Chain-of-Thought Reasoning" (arXiv:2502.03373, appendix C.1), by way of open-r1. TRL's
+    ``get_cosine_scaled_reward`` cannot be wrapped, since it takes its verdicts from TRL's own ``accuracy_reward``.
     """
 
     cosine_min_value_wrong: float = 0.0
@@ -42,10 +40,9 @@ class CosineReward(Reward):
     def _scale(self, correct: bool | None, length: int) -> float | None:
         if correct is None:
             return None
+        short, long = self.cosine_min_value_wrong, self.cosine_max_value_wrong
         if correct:
             short, long = self.cosine_max_value_correct, self.cosine_min_value_correct
-        else:
-            short, long = self.cosine_min_value_wrong, self.cosine_max_value_wrong
         # Unclamped, the cosine climbs back and pays a completion of twice the maximum like an empty one.
         progress = min(length / self.cosine_max_len, 1.0)
         return long + 0.5 * (short - long) * (1.0 + math.cos(math.pi * progress))

@@ -151,9 +151,6 @@ def get_reward_funcs(
         names: registered names, or ``my_module:my_reward``.
         response_format: name or object; what the completions are read with.
         **params: parameters of the rewards (``cosine_max_len=512``, …); one that several rewards share goes to each.
-
-    Raises:
-        ValueError: an unknown reward or format, or a parameter that none of these rewards has.
     """
     names = list(names)
     fmt = get_response_format(response_format)

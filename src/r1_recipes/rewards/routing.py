@@ -43,13 +43,7 @@ def route(
     the longest. A reward that no entry names judges all rows. A task that no entry fits has only those rewards, with one warning.
 
     Each reward's mean on each task goes to the metric ``rewards/<reward>/<task>`` (a task called ``mean`` or ``std`` to ``task mean``,
-    ``task std``), beside TRL's ``rewards/<reward>/mean`` over all of its rows.
-
-    Args:
-        funcs: the rewards, as :func:`r1_recipes.rewards.get_reward_funcs` builds them.
-        names: what the recipe calls them, in the same order.
-        task_rewards: ``{TASK: [reward, …]}``.
-        task_column: the column with a row's task; ``None``: ``task`` if the data have it, else ``data_source``.
+    ``task std``). Without ``task_column``, a row's task stands in the column ``task``, else ``data_source``.
     """
     check_task_rewards(task_rewards, names)
     plan = _Plan(task_rewards, _for_all(task_rewards, names), task_column)
