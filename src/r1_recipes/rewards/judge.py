@@ -131,12 +131,11 @@ class Judge:
         return hashlib.sha256(json.dumps([self.model, self.max_tokens, self.temperature, message]).encode()).hexdigest()[:32]
 
 
-def check_prompt(key: str, prompt: str | None, slots: Sequence[str]) -> str:
-    """Return a judge's prompt if it has all ``slots``; refuse it if not."""
+def check_prompt(key: str, prompt: str | None, slots: Sequence[str]) -> None:
+    """Refuse a judge's prompt that lacks one of ``slots``."""
     if prompt is None or any(f"{{{slot}}}" not in prompt for slot in slots):
         wanted = " and ".join(f"{{{slot}}}" for slot in slots)
         raise RecipeError(f"{key}: must be a text with {wanted} that asks for a line 'Score: x', got {prompt!r}")
-    return prompt
 
 
 def report_unjudged(where: str, opinions: Sequence[Opinion]) -> None:
