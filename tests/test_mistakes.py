@@ -40,7 +40,7 @@ def words(completions: list, **columns: Any) -> list[str]:
 
 
 def not_finite(completions: list, **columns: Any) -> list[float]:
-    return [float("nan")] * len(completions)
+    return [float("inf")] * len(completions)
 
 
 def narrow(completions: list) -> list[float]:
@@ -52,7 +52,7 @@ async def late(completions: list, level: list, **columns: Any) -> list[float]:
 
 
 def _line(function: Callable, after: int = 0) -> str:
-    return rf"\({re.escape(__file__)}:{function.__code__.co_firstlineno + after}, "
+    return rf"\({re.escape(__file__)}:{function.__code__.co_firstlineno + after}\)"
 
 
 MISTAKES = [
@@ -85,13 +85,16 @@ MISTAKES = [
     ({"dataset_train_split": "trian"}, r"'trian'.*it has 'train'"),
     ({"push_to_hub": True}, r"push_to_hub: .* Fix: .*--push_to_hub false"),
     ({"reward_funcs": [f"{OWN}:rises"]}, r"Did you mean 'raises'"),
-    ({"reward_funcs": [f"{OWN}:raises"]}, rf"'{OWN}:raises', row '2\+2\?', completion '', fails: ZeroDivisionError.* {_line(raises, 1)}"),
-    ({"reward_funcs": [f"{OWN}:too_short"]}, r"returned 1 scores for 4 completions\. Fix: return a list with one number"),
-    ({"reward_funcs": [f"{OWN}:nothing"]}, rf"{_line(nothing)}nothing\) returned NoneType\. Fix: return a list"),
-    ({"reward_funcs": [f"{OWN}:words"]}, r"returned \['1'\]\. Fix: return a list with one number"),
-    ({"reward_funcs": [f"{OWN}:not_finite"]}, r"returned nan for the row '2\+2\?'\. Fix: return a finite number, or None"),
-    ({"reward_funcs": [f"{OWN}:narrow"]}, rf"unexpected keyword.*{_line(narrow)}narrow\)\. Fix: end its parameters with \*\*columns"),
-    ({"reward_funcs": [f"{OWN}:late"]}, r"late', row '2\+2\?'.*fails: TypeError: late\(\) missing 1 required positional argument: 'level'"),
+    ({"reward_funcs": [f"{OWN}:raises"]}, rf"'{OWN}:raises' fails: ZeroDivisionError.* {_line(raises, 1)}"),
+    (
+        {"reward_funcs": [f"{OWN}:too_short"]},
+        r"returned \[1\.0\]\. Fix: return a list .* per completion, here 4",
+    ),
+    ({"reward_funcs": [f"{OWN}:nothing"]}, rf"{_line(nothing)} returned None\. Fix: return a list"),
+    ({"reward_funcs": [f"{OWN}:words"]}, r"returned \['1', .*Fix: return a list with one finite number"),
+    ({"reward_funcs": [f"{OWN}:not_finite"]}, r"returned \[inf, .*Fix: return a list with one finite number"),
+    ({"reward_funcs": [f"{OWN}:narrow"]}, rf"unexpected keyword.*{_line(narrow)}\. Fix: end its parameters with \*\*columns"),
+    ({"reward_funcs": [f"{OWN}:late"]}, r"late' fails: TypeError: late\(\) missing 1 required positional argument: 'level'"),
     (
         {"reward_funcs": ["format", f"{OWN}:nothing"], "task_rewards": {"sum": [f"{OWN}:nothing"]}, "task_column": "level"},
         "task_column: unknown column 'level'",
@@ -109,7 +112,7 @@ def test_a_mistake_costs_one_line_before_the_model_is_loaded(
     changes: dict[str, Any],
     said: str,
 ) -> None:
-    monkeypatch.setattr("r1_recipes.training.trainer.RecipeGRPOTrainer", lambda *_, **arguments: pytest.fail("the model was loaded"))
+    monkeypatch.setattr("r1_recipes.training.trainer.RecipeGRPOTrainer", lambda **arguments: pytest.fail("the model was loaded"))
     monkeypatch.setattr("huggingface_hub.get_token", lambda: None)
     folder = tmp_path / "rows"
     folder.mkdir()

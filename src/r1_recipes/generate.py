@@ -84,7 +84,7 @@ def generate(run: Run, store: ShardStore) -> tuple[ResponseFormat, int]:
         logger.info("%d of %d rows are stored; %d to go", len(rows) - len(pending), len(rows), len(pending))
     pending = processes.share(pending)
     # A missing package, address or evaluation set should not show after hours of generation.
-    check_rules(*_rules(run, fmt), hub=script.hub)
+    check_rules(_rules(run, fmt)[0], hub=script.hub)
     backend = get_backend(recipe, tokenizer, script.backend)
     run_dir.claim(run)
     processes.wait()  # a row that another process has stored already would make this start look like one that goes on

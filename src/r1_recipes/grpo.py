@@ -11,8 +11,7 @@ from r1_recipes.metrics.scores import compares_with_gold
 from r1_recipes.prompts.formats import ResponseFormat
 from r1_recipes.recipe.load import Recipe
 from r1_recipes.rewards import get_reward_funcs, route
-from r1_recipes.rewards.call import try_own_rewards
-from r1_recipes.rewards.golds import readable_golds
+from r1_recipes.rewards.call import readable_golds, try_own_rewards
 from r1_recipes.training.run import run_recipe
 
 if TYPE_CHECKING:

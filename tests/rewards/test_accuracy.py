@@ -9,8 +9,9 @@ from pathlib import Path
 import pytest
 
 from r1_recipes.common.errors import RecipeError
+from r1_recipes.common.messages import completion_texts
 from r1_recipes.prompts import FORMATS, get_response_format
-from r1_recipes.rewards.accuracy import AccuracyReward, AnswerContainsReward, correctness, parsed_answers
+from r1_recipes.rewards.accuracy import AccuracyReward, AnswerContainsReward, correctness, parsed_answer
 from r1_recipes.rewards.length import CosineReward
 from r1_recipes.verification import STATS
 
@@ -190,5 +191,5 @@ def test_hostile_completions(name):
     started = time.monotonic()
     for gold in ("73", r"\frac{1}{7}"):
         assert set(reward(fmt)(completions=completions, solution=[gold] * len(completions))) == {0.0}
-    assert len(parsed_answers(fmt, completions)) == len(completions)
+    assert all(isinstance(parsed_answer(fmt, text), str | None) for text in completion_texts(completions))
     assert time.monotonic() - started < 20

@@ -11,7 +11,7 @@ from r1_recipes.common.errors import RecipeError
 from r1_recipes.prompts import FORMATS, get_response_format
 from r1_recipes.rewards import get_reward_funcs
 from r1_recipes.rewards.judge import fill
-from r1_recipes.rewards.match import AnswerMatchReward, ChoiceMatchReward, ExactMatchReward, option, words
+from r1_recipes.rewards.match import AnswerMatchReward, ChoiceMatchReward, ExactMatchReward, choice, words
 from tests.chat_server import chat_server, reply
 from tests.rewards import HOSTILE, seconds
 
@@ -125,8 +125,9 @@ def test_words_do_not_change_with_case_or_space(text):
         ("", None),
     ],
 )
-def test_option(text, letter):
-    assert option(text) == letter
+def test_choice(text, letter):
+    found = choice(text)
+    assert (found and found[0]) == letter
 
 
 @pytest.mark.parametrize(

@@ -78,7 +78,6 @@ def test_reasoning_steps_range(text):
         ("", {}, 0.0),
         # 6 characters, 4 trigrams: 我们算 们算我 算我们 我们算
         ("我们算我们算", {}, -0.25),
-        ("我们算我们算", {"repetition_unit": "word"}, 0.0),  # one word
         ("我们算我们算", {"repetition_language": "zh"}, -0.25),
         ("我们算我们算", {"repetition_language": "en"}, 0.0),
         # mixed: 算 100 加 100 算 100 加: 5 trigrams, [算 100 加] twice
@@ -87,7 +86,6 @@ def test_reasoning_steps_range(text):
         ("かさかさか", {}, -1 / 3),
         ("มามามา", {}, -0.5),  # 6 characters, 4 trigrams, 2 distinct
         ("abcabc", {}, 0.0),  # one word
-        ("ab c abc", {"repetition_unit": "character"}, -0.25),  # "abcabc", as the first line
     ],
 )
 def test_repetition_penalty(text, params, expected):
@@ -102,20 +100,19 @@ def test_repetition_penalty(text, params, expected):
     n=st.integers(1, 4),
     penalty=st.floats(-3, 0).filter(lambda value: value == 0 or value < -1e-9),
 )
-def test_words_and_tokens_are_penalised_alike_and_as_trl_does(words, n, penalty):
+def test_words_are_penalised_as_trl_penalises_tokens(words, n, penalty):
     from trl.rewards import get_repetition_penalty_reward
 
     ids = [ord(word) for word in words]
     params = {"repetition_n_grams": n, "repetition_max_penalty": penalty}
     [expected] = get_repetition_penalty_reward(n, penalty)([ids])
     assert score(RepetitionPenaltyReward(FMT, **params), " ".join(words), completion_ids=[ids]) == pytest.approx(expected)
-    assert score(RepetitionPenaltyReward(FMT, repetition_unit="token", **params), "x", completion_ids=[ids]) == expected
     assert penalty <= expected <= 0.0
 
 
-@given(text=st.text(), unit=st.sampled_from(["auto", "word", "character"]))
-def test_repetition_range(text, unit):
-    assert -1.0 <= score(RepetitionPenaltyReward(FMT, repetition_unit=unit), text) <= 0.0
+@given(text=st.text(), language=st.sampled_from([None, "en", "zh"]))
+def test_repetition_range(text, language):
+    assert -1.0 <= score(RepetitionPenaltyReward(FMT, repetition_language=language), text) <= 0.0
 
 
 @pytest.mark.parametrize(
@@ -123,19 +120,12 @@ def test_repetition_range(text, unit):
     [
         ({"repetition_max_penalty": 0.5}, "repetition_max_penalty"),
         ({"repetition_n_grams": 0}, "repetition_n_grams"),
-        ({"repetition_unit": "wrod"}, "'word'"),
-        ({"repetition_language": "fr"}, "en, zh"),
-        ({"repetition_language": "en", "repetition_unit": "token"}, "repetition_unit: must be auto"),
+        ({"repetition_language": "fr"}, "must be en or zh, got 'fr'"),
     ],
 )
 def test_repetition_parameters_are_checked_when_built(params, match):
     with pytest.raises(ValueError, match=match):
         RepetitionPenaltyReward(FMT, **params)
-
-
-def test_tokens_need_their_column():
-    with pytest.raises(ValueError, match="completion_ids"):
-        score(RepetitionPenaltyReward(FMT, repetition_unit="token"), "x")
 
 
 @pytest.mark.parametrize(

@@ -191,24 +191,23 @@ def test_refused_mappings(keep, match):
 
 
 @pytest.mark.parametrize(
-    ("keep", "rewards", "match"),
+    ("keep", "match"),
     [
-        ({}, get_reward_funcs(["repetition_penalty"], repetition_unit="token"), "'token' needs the token ids"),
-        ({"judge": JUDGE}, [right], "OPENAI_BASE_URL"),
-        ({"decontaminate": {"datasets": [{"id": "/no/such.jsonl"}]}}, [right], "keep: decontaminate: dataset 1: .*no such file"),
+        ({"judge": JUDGE}, "OPENAI_BASE_URL"),
+        ({"decontaminate": {"datasets": [{"id": "/no/such.jsonl"}]}}, "keep: decontaminate: dataset 1: .*no such file"),
     ],
 )
-def test_what_fails_before_anything_is_generated(keep, rewards, match):
+def test_what_fails_before_anything_is_generated(keep, match):
     with pytest.raises(RecipeError, match=match):
-        check_rules(KeepRules.parse(keep), rewards)
+        check_rules(KeepRules.parse(keep))
     with pytest.raises(RecipeError, match=match):
-        run([], keep, rewards)
+        run([], keep)
 
 
 def test_near_duplicates_need_their_package(monkeypatch):
     monkeypatch.setitem(sys.modules, "datasketch", None)
     with pytest.raises(RecipeError, match=r"\[generate\]"):
-        check_rules(KeepRules.parse({"deduplicate": {"near": 0.8}}), [])
+        check_rules(KeepRules.parse({"deduplicate": {"near": 0.8}}))
 
 
 # --- each rule

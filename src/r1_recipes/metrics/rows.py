@@ -14,8 +14,7 @@ from r1_recipes.models.smoke import example_rows
 from r1_recipes.prompts import ResponseFormat, get_response_format
 from r1_recipes.recipe.load import Recipe
 from r1_recipes.rewards import answer_rewards, get_reward_funcs, route
-from r1_recipes.rewards.call import try_own_rewards
-from r1_recipes.rewards.golds import readable_golds
+from r1_recipes.rewards.call import readable_golds, try_own_rewards
 
 if TYPE_CHECKING:
     from datasets import Dataset

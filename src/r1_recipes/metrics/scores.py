@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 from r1_recipes.common.errors import RecipeError
 from r1_recipes.prompts.formats import ResponseFormat
 from r1_recipes.rewards import AnswerReward, get_reward_funcs
-from r1_recipes.rewards.accuracy import parsed_answers
+from r1_recipes.rewards.accuracy import parsed_answer
 from r1_recipes.rewards.call import score
 from r1_recipes.verification import final_answer
 
@@ -170,7 +170,7 @@ def judge(
     formed = shape(completions=texts)
     columns = {"prompts" if key == "prompt" else key: [row[key] for row in each_row] for key in rows.column_names}
     spoken = language(completions=texts, **columns)
-    answers = parsed_answers(fmt, texts)
+    answers = [parsed_answer(fmt, text) for text in texts]
     table = {
         "index": [index for index in range(len(groups)) for _ in range(copies)],
         "sample": [*range(-1, num_samples)] * len(groups),  # -1: greedy

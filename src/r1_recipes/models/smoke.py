@@ -48,7 +48,6 @@ _IF_SET = {
     "max_solution_tokens": "none",
     "unfrozen_parameters": [""],
     "num_iterations": 1,
-    "reward_model_revision": "none",
     "model_init_kwargs": "none",
     "reward_model_prompt": "none",
     "match_judge": "",

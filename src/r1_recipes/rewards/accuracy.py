@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any
@@ -10,49 +10,40 @@ from typing import Any
 from r1_recipes import verification
 from r1_recipes.common.messages import completion_texts
 from r1_recipes.prompts.formats import ResponseFormat
-from r1_recipes.rewards.registry import AnswerReward, Reward, register_reward
+from r1_recipes.rewards.registry import AnswerReward, Column, Log, Reward, Values, ignore, register_reward
 
 
-def parsed_answers(fmt: ResponseFormat, completions: Sequence[Any]) -> list[str | None]:
-    r"""The one final answer of each completion, or ``None`` if it gives none or contradicts itself.
+def parsed_answer(fmt: ResponseFormat, completion: str) -> str | None:
+    r"""The one final answer of a completion, or ``None`` if it gives none or contradicts itself.
 
     With tags, and in a format that is ``delimited`` (``boxed_only``), only what they hold counts. In the format ``boxed``, a completion
     without a box is searched whole by :func:`r1_recipes.verification.final_answer`; so is an answer in prose.
     """
-    answers = []
-    for text in completion_texts(completions):
-        answer = fmt.parse(text).answer
-        if answer is None and fmt.reasoning_tags is None and fmt.answer_tags is None and not fmt.delimited:
-            answer = verification.final_answer(fmt.full_text(text))
-        elif answer is not None and fmt.prose:
-            answer = verification.final_answer(answer)
-        answers.append(answer)
-    return answers
+    answer = fmt.parse(completion).answer
+    if answer is None and fmt.reasoning_tags is None and fmt.answer_tags is None and not fmt.delimited:
+        return verification.final_answer(fmt.full_text(completion))
+    return verification.final_answer(answer) if answer is not None and fmt.prose else answer
 
 
 def correctness(
     reward: Reward,
-    completions: Sequence[Any],
-    solution: Sequence[Any] | None = None,
+    completions: Column,
+    solution: Column | None = None,
     scorer: Sequence[str | None] | None = None,
-    log_metric: Callable[[str, float], None] | None = None,
+    log_metric: Log = ignore,
     **columns: Any,
 ) -> tuple[Sequence[str | None], Sequence[bool | None]]:
     """The final answer of each completion, and whether it is right; ``None`` if the gold cannot be judged by.
 
     If a row has a ``scorer`` (JSON ``{"reasoning_gym": task, "entry": {…}}``), that task's own scorer decides instead of ``solution``.
     Metrics: ``verification/timeouts`` (answers that took too long), ``verification/seconds``, ``verification/cache_hits`` (verdicts that
-    were known or shared). Of several rewards that ask for a batch, only the first logs them.
-
-    Raises:
-        RecipeError: there is no ``solution``, and some row has no ``scorer`` either.
-        ValueError: columns of differing lengths, or a scorer that is no such JSON. Never because of a completion.
+    were known or shared). Of several rewards that ask for a batch, only the first logs them. No completion raises an error.
     """
     scorers = (None,) * len(completions) if scorer is None else tuple(scorer)
     golds = (None,) * len(completions) if solution is None and scorer and all(scorer) else tuple(reward.golds(solution, columns))
     before = verification.STATS.copy()
     answers, verdicts = _correctness(reward.response_format, tuple(completion_texts(completions)), golds, scorers)
-    if log_metric is not None and verification.STATS.seconds > before.seconds:
+    if verification.STATS.seconds > before.seconds:
         for name in ("timeouts", "seconds", "cache_hits"):
             log_metric(f"verification/{name}", float(getattr(verification.STATS, name) - getattr(before, name)))
     return answers, verdicts
@@ -62,7 +53,7 @@ def correctness(
 def _correctness(
     fmt: ResponseFormat, texts: tuple[str, ...], golds: tuple[str | None, ...], scorers: tuple[str | None, ...]
 ) -> tuple[Sequence[str | None], Sequence[bool | None]]:
-    answers = parsed_answers(fmt, texts)
+    answers = [parsed_answer(fmt, text) for text in texts]
     verdicts = verification.grade([None if spec else gold for spec, gold in zip(scorers, golds, strict=True)], answers)
     rows = [row for row, spec in enumerate(scorers) if spec]
     for row, verdict in zip(rows, verification.score([spec for spec in scorers if spec], [answers[row] for row in rows]), strict=True):
@@ -81,14 +72,7 @@ class AccuracyReward(AnswerReward):
     ``scorer``, by reasoning-gym.
     """
 
-    def __call__(
-        self,
-        completions: Sequence[Any],
-        *,
-        solution: Sequence[Any] | None = None,
-        log_extra: Callable[[str, list], None] | None = None,
-        **columns: Any,
-    ) -> list[float | None]:
+    def __call__(self, completions: Column, *, solution: Column | None = None, log_extra: Log = ignore, **columns: Any) -> Values:
         answers, verdicts = correctness(self, completions, solution, **columns)
         self.log_answers(log_extra, answers, [None] * len(completions) if solution is None else solution)
         return [None if verdict is None else float(verdict) for verdict in verdicts]
@@ -102,8 +86,8 @@ class AnswerContainsReward(AnswerReward):
     Range: {0, 1}. Deliberately naive (``172`` contains ``72``), as in its source: the GSM8K GRPO demo for TRL (grpo_demo).
     """
 
-    def answers(self, completions: Sequence[Any]) -> list[str | None]:
-        return parsed_answers(self.response_format, completions)
+    def answer(self, text: str) -> str | None:
+        return parsed_answer(self.response_format, text)
 
     def score(self, answer: str | None, gold: str) -> float | None:
         gold = gold.strip()

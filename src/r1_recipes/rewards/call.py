@@ -13,8 +13,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from r1_recipes.common.errors import RecipeError, first_line
-from r1_recipes.common.messages import last_user_text
 from r1_recipes.prompts.formats import ResponseFormat, boxed_spans
+from r1_recipes.rewards.registry import Values
 
 if TYPE_CHECKING:
     from datasets import Dataset
@@ -22,7 +22,6 @@ if TYPE_CHECKING:
 
 # Rows among which two of a reward's tasks are looked for.
 _TRIED_FROM = 256
-_WANTED = "Fix: return a list with one number (or None) per completion"
 
 
 def score(
@@ -32,27 +31,23 @@ def score(
     texts: Sequence[str],
     tokenizer: PreTrainedTokenizerBase | None,
     tokens: Sequence[int] | None = None,
-    *,
-    where: str = "",
-    finite: bool = False,
-) -> list[float | None]:
-    """Judge one completion per row; ``None`` if the reward does not judge it.
+) -> Values:
+    """Judge one completion per row; ``None`` (or NaN, as in TRL) if the reward does not judge it.
 
     Args:
-        name: for the message, with ``where`` after it.
+        name: for the message.
         function: the reward.
         rows: each text's own, repeated if a row has several.
         texts: completions.
         tokenizer: ``None``: characters stand for tokens.
         tokens: how many tokens were generated for each; ``None``: as many as the text has.
-        finite: refuse infinity, and NaN, which else becomes ``None`` as in TRL.
 
     Raises:
         RecipeError: the reward fails, or does not return one number or ``None`` per completion.
     """
     from transformers import TrainerState
 
-    label = f"reward {name!r}{where}"
+    label = f"reward {name!r}"
     columns = {key: [row[key] for row in rows] for key in rows[0] if key not in ("prompt", "completion", "completion_ids")}
     try:
         result = function(
@@ -69,25 +64,20 @@ def score(
     except RecipeError:
         raise
     except Exception as error:
-        hint = (
-            ". Fix: end its parameters with **columns, since every column is passed by name" if "unexpected keyword" in str(error) else ""
-        )
+        hint = ""
+        if "unexpected keyword" in str(error):
+            hint = ". Fix: end its parameters with **columns, since every column is passed by name"
         raise RecipeError(f"{label} fails: {first_line(error)[:-1]} ({_place(function, error)}){hint}") from error
-    label += f" ({_place(function)}) returned"
     try:
-        result = list(result)
-        if any(isinstance(value, str) for value in result):  # float() would read "1"
+        values = list(result)
+        if any(isinstance(value, str) for value in values):  # float() would read "1"
             raise TypeError
-        scores = [None if value is None else float(value) for value in result]
+        scores = [None if value is None else float(value) for value in values]
+        if len(scores) != len(texts) or any(value is not None and math.isinf(value) for value in scores):
+            raise ValueError
     except (TypeError, ValueError):
-        found = str(result)[:80] if isinstance(result, list) else type(result).__name__
-        raise RecipeError(f"{label} {found}. {_WANTED}") from None
-    if len(scores) != len(texts):
-        raise RecipeError(f"{label} {len(scores)} scores for {len(texts)} completions. {_WANTED}")
-    for row, value in zip(rows, scores, strict=True):
-        if finite and value is not None and not math.isfinite(value):
-            fix = "Fix: return a finite number, or None for a row that it does not judge"
-            raise RecipeError(f"{label} {value} for the row {_question(row)!r}. {fix}")
+        wanted = f"Fix: return a list with one finite number (or None) per completion, here {len(texts)}"
+        raise RecipeError(f"{label} ({_place(function)}) returned {str(result)[:80]}. {wanted}") from None
     return [None if value is None or math.isnan(value) else value for value in scores]
 
 
@@ -109,6 +99,23 @@ def right_answer(solution: Any) -> str | None:
     return (boxes[-1] if boxes else gold.rpartition("####")[2]).strip() or None
 
 
+def judged_rows(reward: Callable, rows: Dataset) -> Sequence[int]:
+    """The rows that a reward sees: those of its tasks if ``task_rewards`` gives it some, else all."""
+    judged = getattr(reward, "judged", None)
+    return range(len(rows)) if judged is None else judged({key: rows[key] for key in rows.column_names})
+
+
+def readable_golds(name: str, reward: Callable, rows: Dataset) -> dict[int, bool]:
+    """Whether a reward that compares with a gold can read each row's, by index; rows of other tasks are left out."""
+    mine = judged_rows(reward, rows)
+    if not mine:
+        return {}
+    # Golds and tasks are text; pictures would be decoded.
+    listed = rows.select(mine).select_columns([key for key in rows.column_names if key != "image"]).to_list()
+    verdicts = score(name, reward, listed, [""] * len(listed), None)
+    return {index: verdict is not None for index, verdict in zip(mine, verdicts, strict=True)}
+
+
 def try_own_rewards(
     names: Sequence[str],
     rewards: Sequence[Callable],
@@ -116,27 +123,15 @@ def try_own_rewards(
     fmt: ResponseFormat,
     tokenizer: PreTrainedTokenizerBase | None,
 ) -> None:
-    """Call each reward from outside this package on two rows, before the model is loaded: a mistake in it costs seconds.
-
-    Raises:
-        RecipeError: it fails, or returns something else than finite numbers and ``None``.
-    """
+    """Call each reward from outside this package on two rows, before the model is loaded: a mistake in it costs seconds."""
     for name, reward in zip(names, rewards, strict=True):
-        inner = getattr(reward, "reward", reward)  # within a routed one
+        inner = _unrouted(reward)
         if getattr(inner, "__module__", "").startswith("r1_recipes."):
             continue
-        mine = [rows[index] for index in range(min(len(rows), 2 if inner is reward else _TRIED_FROM))]
-        if inner is not reward:
-            mine = [mine[index] for index in reward.judged({key: [row[key] for row in mine] for key in mine[0]})]
-        tried = [(row, text) for row in mine[:2] for text in (_written(fmt, right_answer(row.get("solution"))), "")]
-        if not tried:
-            continue
-        try:
-            score(name, inner, *zip(*tried, strict=True), tokenizer, finite=True)
-        except RecipeError:
-            for row, text in tried:  # which one it is
-                score(name, inner, [row], [text], tokenizer, where=f", row {_question(row)!r}, completion {text[:80]!r},", finite=True)
-            raise
+        mine = [rows[index] for index in judged_rows(reward, rows.select(range(min(len(rows), _TRIED_FROM))))[:2]]
+        tried = [(row, text) for row in mine for text in (_written(fmt, right_answer(row.get("solution"))), "")]
+        if tried:
+            score(name, inner, [row for row, _ in tried], [text for _, text in tried], tokenizer)
 
 
 def _written(fmt: ResponseFormat, answer: str | None) -> str:
@@ -145,23 +140,22 @@ def _written(fmt: ResponseFormat, answer: str | None) -> str:
     return answer or "1"
 
 
+def _unrouted(reward: Callable) -> Callable:
+    return getattr(reward, "reward", reward)
+
+
 def _place(function: Callable, error: Exception | None = None) -> str:
-    """File, line and function of the reward, or of the place in its own code that raised."""
-    inner = getattr(function, "reward", function)  # within a routed one
-    while isinstance(inner, functools.partial):
+    """File and line of the reward, or of the place in its own code that raised."""
+    inner = inspect.unwrap(_unrouted(function))
+    if isinstance(inner, functools.partial):
         inner = inner.func
-    inner = inspect.unwrap(inner)
     code = getattr(inner, "__code__", None) or getattr(type(inner).__call__, "__code__", None)
     if code is None:
         return str(inner)
     for frame in reversed(traceback.extract_tb(error.__traceback__) if error else []):
         if Path(frame.filename).parent == Path(code.co_filename).parent:
-            return f"{frame.filename}:{frame.lineno}, in {frame.name}"
-    return f"{code.co_filename}:{code.co_firstlineno}, {code.co_name}"
-
-
-def _question(row: dict[str, Any]) -> str:
-    return last_user_text(row["prompt"])[:80]
+            return f"{frame.filename}:{frame.lineno}"
+    return f"{code.co_filename}:{code.co_firstlineno}"
 
 
 async def _awaited(result: Awaitable) -> Any:

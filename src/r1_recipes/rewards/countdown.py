@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from r1_recipes.rewards.accuracy import parsed_answers
-from r1_recipes.rewards.registry import AnswerReward, register_reward
+from r1_recipes.common.messages import completion_texts
+from r1_recipes.rewards.accuracy import parsed_answer
+from r1_recipes.rewards.registry import AnswerReward, Column, Log, Values, ignore, register_reward
 from r1_recipes.tasks.countdown import MAX_ANSWER_CHARS, Puzzle, Verdict, check, read_puzzle, scorer_puzzle
 
 _COLUMNS = ("scorer", "nums", "numbers", "target", "reward_model")
@@ -33,40 +34,32 @@ class CountdownReward(AnswerReward):
 
     countdown_format_score: float = 0.1
 
-    def __call__(
-        self,
-        completions: Sequence[Any],
-        *,
-        log_extra: Callable[[str, list], None] | None = None,
-        log_metric: Callable[[str, float], None] | None = None,
-        **columns: Any,
-    ) -> list[float | None]:
+    def answer(self, text: str) -> str | None:
+        return parsed_answer(self.response_format, text)
+
+    def __call__(self, completions: Column, *, log_extra: Log = ignore, log_metric: Log = ignore, **columns: Any) -> Values:
         held = {key: columns[key] for key in _COLUMNS if columns.get(key) is not None}
         if not ({"scorer", "reward_model"} & held.keys() or ("target" in held and len(held) > 1)):
             needed = "the puzzles: a column 'scorer' (mapper: countdown, or verl), 'nums' and 'target', or veRL's 'reward_model'"
             raise self.missing(needed, columns)
         puzzles = [_puzzle(dict(zip(held, row, strict=True))) for row in zip(*held.values(), strict=True)]
-        answers = parsed_answers(self.response_format, completions)
+        answers = [self.answer(text) for text in completion_texts(completions)]
         verdicts = [
             None if puzzle is None else "no answer" if answer is None else check(answer, puzzle.numbers, puzzle.target)
             for puzzle, answer in zip(puzzles, answers, strict=True)
         ]
         golds = [puzzle and f"{puzzle.target} of {', '.join(map(str, puzzle.numbers))}" for puzzle in puzzles]
         self.log_answers(log_extra, answers, golds)
-        if log_extra is not None:
-            log_extra("countdown_verdict", ["" if verdict is None else str(verdict) for verdict in verdicts])
-        if log_metric is not None:
-            # One value per row: batches with more puzzles weigh more in the logged mean.
-            for verdict in verdicts:
-                if verdict is not None:
-                    log_metric("countdown/success", float(verdict == Verdict.RIGHT))
-                    log_metric("countdown/malformed", float(verdict == Verdict.MALFORMED))
+        log_extra("countdown_verdict", ["" if verdict is None else str(verdict) for verdict in verdicts])
+        # One value per row: batches with more puzzles weigh more in the logged mean.
+        for verdict in filter(None, verdicts):
+            log_metric("countdown/success", float(verdict == Verdict.RIGHT))
+            log_metric("countdown/malformed", float(verdict == Verdict.MALFORMED))
         scores = {None: None, "no answer": 0.0, Verdict.RIGHT: 1.0}
         return [scores.get(verdict, self.countdown_format_score) for verdict in verdicts]
 
 
 def _puzzle(row: Mapping[str, Any]) -> Puzzle | None:
-    """The puzzle of one row; ``None`` if the row is another task's."""
     if row.get("scorer"):
         return scorer_puzzle(row["scorer"])
     numbers = row.get("nums", row.get("numbers"))
@@ -90,12 +83,12 @@ class MultiplyReward(AnswerReward):
 
     multiply_format_score: float = 0.1
 
-    def __call__(self, completions: Sequence[Any], *, scorer: Sequence[str | None] | None = None, **columns: Any) -> list[float | None]:
+    def __call__(self, completions: Column, *, scorer: Sequence[str | None] | None = None, **columns: Any) -> Values:
         scores = super().__call__(completions, **columns)
         return scores if scorer is None else [None if other else score for other, score in zip(scorer, scores, strict=True)]
 
-    def answers(self, completions: Sequence[Any]) -> list[str | None]:
-        return parsed_answers(self.response_format, completions)
+    def answer(self, text: str) -> str | None:
+        return parsed_answer(self.response_format, text)
 
     def score(self, answer: str | None, gold: str) -> float | None:
         right, number = _whole_number(gold), _whole_number(answer or "")

@@ -2,11 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
 
-from r1_recipes.common.messages import completion_texts
 from r1_recipes.prompts.formats import ResponseFormat
 from r1_recipes.rewards.registry import Reward, register_reward
 
@@ -20,8 +17,8 @@ class FormatReward(Reward):
     blocks, an empty block and text after the answer, which open-r1's pattern pays for, score 0 here.
     """
 
-    def __call__(self, completions: Sequence[Any], **columns: Any) -> list[float | None]:
-        return [float(parsed.well_formed) for parsed in self.parse(completions)]
+    def score_text(self, text: str) -> float:
+        return float(self.response_format.parse(text).well_formed)
 
 
 @register_reward("format_partial")
@@ -32,11 +29,9 @@ class FormatPartialReward(Reward):
     Range: {0, 0.1, 0.5, 0.6, 1}. Source: GRPO-Zero's format reward.
     """
 
-    def __call__(self, completions: Sequence[Any], **columns: Any) -> list[float | None]:
-        return [
-            1.0 if parsed.well_formed else 0.1 * (parsed.reasoning is not None) + 0.5 * (parsed.answer is not None)
-            for parsed in self.parse(completions)
-        ]
+    def score_text(self, text: str) -> float:
+        parsed = self.response_format.parse(text)
+        return 1.0 if parsed.well_formed else 0.1 * (parsed.reasoning is not None) + 0.5 * (parsed.answer is not None)
 
 
 @register_reward("tag_count")
@@ -47,9 +42,8 @@ class TagCountReward(Reward):
     Range: 0..1, in quarters for a format with four tags. Source: open-r1 (pull request 418).
     """
 
-    def __call__(self, completions: Sequence[Any], **columns: Any) -> list[float | None]:
-        fmt = self.response_format
-        return [tag_share(fmt, fmt.full_text(text)) for text in completion_texts(completions)]
+    def score_text(self, text: str) -> float:
+        return tag_share(self.response_format, self.response_format.full_text(text))
 
 
 def tag_share(fmt: ResponseFormat, text: str) -> float:

@@ -1,16 +1,7 @@
 """The one judge: a model behind an OpenAI-compatible server whose reply ends in a score.
 
-A score is ``Score: x`` up to the end of a line, or ``<score>x</score>`` anywhere. The last one that can be read counts.
-
-| a reply has | read as |
-|---|---|
-| ``Score: 8``, ``score = 8``, ``Score：8``, ``Final score: 8.``, ``(Score: 8)`` | 8 |
-| ``**Score:** 8``, ``**Score: 8**``, ``Score: `8` ``, ``Score: [[8]]``, ``Score:`` with ``8`` on the next line | 8 |
-| ``Score: 8/10``, ``Score: 8 out of 10``, ``<score>8/10</score>`` | 8; the scale is not divided by |
-| ``Score: -2``, ``Score: .5``, ``<score> .5 </score>`` | -2; 0.5; 0.5 |
-| ``Score: 7-8``, ``Score: 7 or 8``, ``Score: 7,5``, ``Score: 80%``, ``Score: 9e9``, ``Score: nan`` | refused: not one plain number |
-| ``Score: 8 because …``, ``'Score: 8', he wrote`` | refused: the line goes on, so it may be a quotation |
-| ``The score is 8``, ``8``, ``{"score": 8}``, ``underscore: 8`` | refused: another spelling |
+A score is ``Score: x`` up to the end of a line, or ``<score>x</score>`` anywhere. The last one that can be read counts;
+docs/recipes.md has a table.
 """
 
 from __future__ import annotations
@@ -71,7 +62,7 @@ class Opinion:
 
 
 class ScoreCache:
-    """Scores by the digest of their request, also in a JSON-lines file if there is one."""
+    """Values by the digest of their request, also in a JSON-lines file if there is one."""
 
     def __init__(self, path: Path | None = None) -> None:
         self._path = path
@@ -140,24 +131,15 @@ class Judge:
         return hashlib.sha256(json.dumps([self.model, self.max_tokens, self.temperature, message]).encode()).hexdigest()[:32]
 
 
-def check_prompt(key: str, prompt: str | None, slots: Sequence[str]) -> str:
-    """Return a judge's prompt if it has all ``slots``.
-
-    Raises:
-        RecipeError: one is missing; the message begins with ``key``.
-    """
+def check_prompt(key: str, prompt: str | None, slots: Sequence[str]) -> None:
+    """Refuse a judge's prompt that lacks one of ``slots``."""
     if prompt is None or any(f"{{{slot}}}" not in prompt for slot in slots):
         wanted = " and ".join(f"{{{slot}}}" for slot in slots)
         raise RecipeError(f"{key}: must be a text with {wanted} that asks for a line 'Score: x', got {prompt!r}")
-    return prompt
 
 
 def report_unjudged(where: str, opinions: Sequence[Opinion]) -> None:
-    """Warn about the completions of a batch that got no score.
-
-    Raises:
-        RecipeError: all of them failed.
-    """
+    """Warn about the completions of a batch that got no score; it is an error if all of them failed."""
     failed = [row for row, opinion in enumerate(opinions) if opinion.error]
     if failed:
         text = f"{len(failed)} of {len(opinions)} completions are not judged; the first, row {failed[0]}: {opinions[failed[0]].error}"

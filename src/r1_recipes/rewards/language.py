@@ -17,11 +17,11 @@ from typing import Any
 import regex
 from lingua import IsoCode639_1, Language, LanguageDetector, LanguageDetectorBuilder
 
-from r1_recipes.common.errors import unknown_name
+from r1_recipes.common.errors import RecipeError, unknown_name
 from r1_recipes.common.messages import completion_texts, last_user_text
 from r1_recipes.common.scripts import KANA
 from r1_recipes.prompts.formats import ResponseFormat
-from r1_recipes.rewards.registry import Reward, register_reward
+from r1_recipes.rewards.registry import Column, Reward, Values, register_reward
 
 logger = logging.getLogger(__name__)
 
@@ -47,16 +47,11 @@ LANGUAGES = {code: script for script, codes in _SCRIPT_LANGUAGES.items() for cod
 """ISO 639-1 code -> script."""
 
 
-def _run_of(letters: str) -> str:
-    return rf"[{letters}][{letters}\p{{M}}]*"
-
-
-_LATIN = r"\p{Latin}"
 _RUNS = {
-    **{script: _run_of(rf"\p{{{script}}}") for script in _SCRIPT_LANGUAGES if script != "Kana"},
+    **{script: rf"\p{{{script}}}[\p{{{script}}}\p{{M}}]*" for script in _SCRIPT_LANGUAGES if script != "Kana"},
     # Digits and underscores belong to the run, so that "2x", "5km" and "x_1" are seen whole and left out.
-    "Latin": _run_of(_LATIN + "0-9_") + f"(?:['’]{_run_of(_LATIN)})*",
-    "Kana": _run_of(KANA),
+    "Latin": r"[\p{Latin}0-9_][\p{Latin}0-9_\p{M}]*(?:['’]\p{Latin}[\p{Latin}\p{M}]*)*",
+    "Kana": rf"[{KANA}][{KANA}\p{{M}}]*",
     "other": r"\p{L}+",
 }
 _WORD = regex.compile("|".join(f"(?P<{script}>{run})" for script, run in _RUNS.items()))
@@ -70,15 +65,17 @@ _MATHS_WORD = re.compile(
     r"|det|dim|ker|deg|arg|sqrt|frac|cdot|times|pi|mm|cm|dm|km|mg|kg|ml|kw|kj|hz"
 )
 _SENTENCE_END = re.compile(r"[.!?;:。！？；：\n]+")
-# Spans that belong to no language. Each opener is paired with the next closer; one that never closes hides nothing.
-_FENCES = [re.compile(r"```.*?```", re.DOTALL), re.compile(r"\$\$.*?\$\$", re.DOTALL)]
-_SPANS = [("\\[", r"\\\]"), ("\\(", r"\\\)"), ("\\begin{", r"\\end\{[^{}\n]{0,40}\}")]
+# Spans that belong to no language. One that never closes hides nothing; each alternative takes time in proportion to the text.
 _NO_LANGUAGE = re.compile(
-    r"`[^`\n]+`"
+    r"```.*?```|\$\$.*?\$\$"
+    r"|\\\[(?:(?!\\\[).)*?\\\]|\\\((?:(?!\\\().)*?\\\)"
+    r"|\\begin\{(?:(?!\\begin\{).)*?\\end\{[^{}\n]{0,40}\}"
+    r"|`[^`\n]+`"
     r"|https?://[!-~]+|www\.[!-~]+"
     # Pandoc's rule for inline maths, which leaves "$2 each, so $18" alone.
     r"|\$(?=[^\s$])[^$\n]*(?<=[^\s$])\$(?!\d)"
-    r"|\\[A-Za-z]+\*?(?:\{[^{}\n]*\})*"
+    r"|\\[A-Za-z]+\*?(?:\{[^{}\n]*\})*",
+    re.DOTALL,
 )
 
 # On GSM8K's sentences the detector's first choice is wrong for 1 of 2 with 1 or 2 words, 1 of 6 with 5 words and 1 of 60 from 12 up.
@@ -102,13 +99,9 @@ class LanguageConsistencyReward(Reward):
 
     Maths, code, numbers, single letters, LaTeX commands, addresses and the format's tags do not count; a reasoning that holds
     nothing else scores 1.0. Without a reasoning block (cut short, say), all text before the answer is judged; an empty block, or no
-    block and no words, scores 0.0. In a script that several languages share, a sentence is foreign if the detector all but excludes
-    the target. Short sentences are judged together; a text of fewer than 5 words counts as the target.
+    block and no words, scores 0.0. A text of fewer than 5 words in a script that several languages share counts as the target.
 
     Source: DeepSeek-R1 (arXiv:2501.12948, section 2.3.2), "the proportion of target language words in the CoT".
-
-    Raises:
-        ValueError: ``language_consistency_target`` is no supported code (or English name); the message lists them.
     """
 
     language_consistency_target: str | None = None
@@ -116,25 +109,17 @@ class LanguageConsistencyReward(Reward):
     def __post_init__(self) -> None:
         target = self.language_consistency_target
         if target is not None and language_code(target) is None:
-            raise ValueError(unknown_name("language_consistency_target", target, LANGUAGES))
+            raise RecipeError(unknown_name("language_consistency_target", target, LANGUAGES))
 
-    def __call__(
-        self,
-        completions: Sequence[Any],
-        prompts: Sequence[Any] | None = None,
-        language: Sequence[str | None] | None = None,
-        **columns: Any,
-    ) -> list[float | None]:
+    def __call__(self, completions: Column, prompts: Column | None = None, language: Column | None = None, **columns: Any) -> Values:
         texts = completion_texts(completions)
         rows = zip(texts, prompts or [""] * len(texts), language or [None] * len(texts), strict=True)
         return [self._score(text, self._target(prompt, row_language)) for text, prompt, row_language in rows]
 
     def _score(self, text: str, target: str | None) -> float | None:
-        if target is None:
-            return None
         reasoning, is_block = _reasoning(self.response_format, text)
-        share = _share(reasoning, target)
-        return float(is_block) if share is None else share
+        share = _share(reasoning, target) if target else None
+        return float(is_block) if target and share is None else share
 
     def _target(self, prompt: Any, row_language: str | None) -> str | None:
         if isinstance(row_language, str) and row_language.strip():
@@ -164,14 +149,13 @@ def _column_language(language: str) -> str | None:
 
 def _reasoning(fmt: ResponseFormat, completion: str) -> tuple[str, bool]:
     """The text to judge, and whether it is a reasoning block."""
-    parsed = fmt.parse(completion)
-    if parsed.reasoning is not None:
-        return parsed.reasoning, True
+    reasoning = fmt.parse(completion).reasoning
+    if reasoning is not None:
+        return reasoning, True
     if fmt.reasoning_tags:
         opening, closing = fmt.reasoning_tags
         full = fmt.full_text(completion)
-        _, closed, after = full.rpartition(closing)
-        if (full.count(closing) > 1) if opening == closing else (closed and opening not in after):
+        if full.count(closing) > (opening == closing) and opening not in full.rpartition(closing)[2]:
             return "", False  # a block that closes and yet holds nothing
     if fmt.answer_tags:
         completion = completion.partition(fmt.answer_tags[0])[0]
@@ -180,13 +164,8 @@ def _reasoning(fmt: ResponseFormat, completion: str) -> tuple[str, bool]:
     return completion, False
 
 
-def _words(text: str) -> list[list[tuple[str, str]]]:
+def _sentences(text: str) -> list[list[tuple[str, str]]]:
     """The countable words of each sentence, with their scripts."""
-    for fence in _FENCES:
-        text = fence.sub(" ", text)
-    for opening, closing in _SPANS:
-        *closed, rest = re.split(closing, text)
-        text = " ".join([*(piece.partition(opening)[0] for piece in closed), rest])
     sentences = []
     for sentence in _SENTENCE_END.split(_NO_LANGUAGE.sub(" ", text)):
         words = [(match.lastgroup, match[0]) for match in _WORD.finditer(sentence)]
@@ -202,7 +181,7 @@ def _script_sizes(words: Sequence[tuple[str, str]]) -> Counter[str]:
     """Words in each script of one sentence; the Han characters of a Japanese sentence are Japanese."""
     sizes: Counter[str] = Counter()
     for script, word in words:
-        sizes[script] += len(word) / _CHARACTERS_PER_WORD[script] if script in _CHARACTERS_PER_WORD else 1.0
+        sizes[script] += len(word) / _CHARACTERS_PER_WORD.get(script, len(word))  # type: ignore[assignment]
     # Japanese prose is about half kana; a lone kana in Chinese is a name or a quotation.
     if sizes["Kana"] * 5 >= sizes["Han"]:
         sizes["Kana"] += sizes.pop("Han", 0)
@@ -212,67 +191,54 @@ def _script_sizes(words: Sequence[tuple[str, str]]) -> Counter[str]:
 def _share(text: str, target: str) -> float | None:
     """Share of ``text`` in ``target``; ``None`` if nothing counts."""
     script = LANGUAGES[target]
-    sentences = _words(text)
-    total = in_script = 0.0
-    for words in sentences:
-        sizes = _script_sizes(words)
-        total += sum(sizes.values())
-        in_script += sizes[script]
-        # "計算結果" alone may be either language; six characters of Japanese hold a kana.
-        if target == "ja" and sizes["Han"] < 3:
-            in_script += sizes["Han"]
+    sentences = _sentences(text)
+    sizes = [_script_sizes(words) for words in sentences]
+    total = sum(size.total() for size in sizes)
     if not total:
         return None
+    # "計算結果" alone may be either language; six characters of Japanese hold a kana.
+    in_script = sum((size[script] + (size["Han"] if target == "ja" and size["Han"] < 3 else 0.0) for size in sizes), 0.0)
     if len(_SCRIPT_LANGUAGES[script]) > 1:
-        in_script *= 1.0 - _foreign_share(sentences, script, target)
+        in_script *= 1.0 - _foreign_share([_of_script(script, words) for words in sentences], script, target)
     return min(1.0, in_script / total)
 
 
-def _foreign_share(sentences: Sequence[Sequence[tuple[str, str]]], script: str, target: str) -> float:
-    """Share of the words of ``script`` that stand in sentences of another language of that script."""
-    chunks = _chunks([[word for word_script, word in words if word_script == script] for words in sentences])
-    if len(chunks) > _MAX_CHUNKS:
-        chunks = [chunks[i * len(chunks) // _MAX_CHUNKS] for i in range(_MAX_CHUNKS)]
-    foreign = [words for words in chunks if _is_foreign(_confidences(script, words), target)]
-    return sum(map(len, foreign)) / sum(map(len, chunks)) if chunks else 0.0
+def _of_script(script: str, words: Sequence[tuple[str, str]]) -> list[str]:
+    return [word for word_script, word in words if word_script == script]
 
 
-def _is_foreign(confidences: dict[str, float], target: str) -> bool:
-    # Words that fit none of its languages leave every one at 0.
-    return any(confidences.values()) and confidences[target] < _FOREIGN_BELOW
-
-
-def _chunks(sentences: Sequence[list[str]]) -> list[list[str]]:
-    """Sentences long enough to be judged; short ones are put together. A short rest is left out."""
+def _foreign_share(sentences: Sequence[list[str]], script: str, target: str) -> float:
+    """Share of the words that stand in sentences of another language than ``target``. Short sentences are put together."""
     chunks: list[list[str]] = []
-    short: list[str] = []
+    chunk: list[str] = []
     for words in sentences:
         if len(words) >= _MIN_WORDS:
             chunks.append(words)
             continue
-        short = short + words
-        if len(short) >= _MIN_WORDS:
-            chunks.append(short)
-            short = []
-    return chunks
+        chunk = chunk + words
+        if len(chunk) >= _MIN_WORDS:
+            chunks.append(chunk)
+            chunk = []
+    if len(chunks) > _MAX_CHUNKS:
+        chunks = [chunks[i * len(chunks) // _MAX_CHUNKS] for i in range(_MAX_CHUNKS)]
+    found = [(len(words), _confidences(script, words)) for words in chunks]
+    # Words that fit none of its languages leave every one at 0.
+    foreign = sum(size for size, known in found if any(known.values()) and known[target] < _FOREIGN_BELOW)
+    return foreign / sum(size for size, _ in found) if found else 0.0
 
 
 def _text_language(text: str) -> str | None:
     """The language most of ``text`` is in; ``None`` if there are too few words to tell."""
-    sentences = _words(text)
-    sizes: Counter[str] = Counter()
-    for sentence in sentences:
-        sizes.update(_script_sizes(sentence))
+    sentences = _sentences(text)
+    sizes = sum(map(_script_sizes, sentences), Counter())
     script = max(sizes, key=sizes.__getitem__, default="other")
     codes = _SCRIPT_LANGUAGES.get(script, [])
     if len(codes) < 2:
         return codes[0] if codes else None
-    words = [word for words in sentences for word_script, word in words if word_script == script]
-    if len(words) < _MIN_WORDS:
-        return None
+    words = [word for words in sentences for word in _of_script(script, words)]
     confidences = _confidences(script, words)
     best = max(confidences, key=confidences.__getitem__)
-    return best if confidences[best] > 0.5 else None
+    return best if len(words) >= _MIN_WORDS and confidences[best] > 0.5 else None
 
 
 def _confidences(script: str, words: Sequence[str]) -> dict[str, float]:

@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
 from r1_recipes.common import processes
 from r1_recipes.rewards.accuracy import correctness
-from r1_recipes.rewards.registry import Reward, register_reward
+from r1_recipes.rewards.registry import Column, Reward, Values, register_reward
 
 
 @register_reward("cosine")
@@ -17,17 +16,12 @@ from r1_recipes.rewards.registry import Reward, register_reward
 class CosineReward(Reward):
     """Correctness scaled by length: along half a cosine from one bound at 0 tokens to the other at ``cosine_max_len`` and beyond.
 
-    Range: between the smallest and the largest of the four values, -0.5..1 by default. ``None`` if the gold cannot be judged by.
-    A right completion goes from ``cosine_max_value_correct`` (short) to ``cosine_min_value_correct`` (long). For a wrong one
-    open-r1 and TRL swap the bounds: ``cosine_min_value_wrong`` (short) to ``cosine_max_value_wrong`` (long). With the defaults, which
-    are open-r1's, a wrong answer costs more the longer it is; for the paper's opposite slope put the lower value in
-    ``cosine_min_value_wrong``.
+    Range: -0.5..1 by default. ``None`` if the gold cannot be judged by. A right completion goes from ``cosine_max_value_correct``
+    (short) to ``cosine_min_value_correct`` (long), a wrong one from ``cosine_min_value_wrong`` to ``cosine_max_value_wrong``. With the
+    defaults, which are open-r1's, a wrong answer costs more the longer it is; for the paper's opposite slope swap the last two.
 
-    Source: "Demystifying Long Chain-of-Thought Reasoning" (arXiv:2502.03373, appendix C.1), by way of open-r1. The schedule is that
-    of TRL's ``get_cosine_scaled_reward``, which cannot be wrapped since it takes its verdicts from TRL's own ``accuracy_reward``.
-
-    Raises:
-        ValueError: ``cosine_max_len`` is not positive.
+    Source: "Demystifying Long Chain-of-Thought Reasoning" (arXiv:2502.03373, appendix C.1), by way of open-r1. TRL's
+    ``get_cosine_scaled_reward`` cannot be wrapped, since it takes its verdicts from TRL's own ``accuracy_reward``.
     """
 
     cosine_min_value_wrong: float = 0.0
@@ -39,17 +33,16 @@ class CosineReward(Reward):
     def __post_init__(self) -> None:
         self.must("cosine_max_len", self.cosine_max_len > 0, "a number of tokens above 0")
 
-    def __call__(self, completions: Sequence[Any], completion_ids: Sequence[Sequence[int]], **columns: Any) -> list[float | None]:
+    def __call__(self, completions: Column, completion_ids: Column = (), **columns: Any) -> Values:
         _, verdicts = correctness(self, completions, **columns)
         return [self._scale(verdict, len(ids)) for verdict, ids in zip(verdicts, completion_ids, strict=True)]
 
     def _scale(self, correct: bool | None, length: int) -> float | None:
         if correct is None:
             return None
+        short, long = self.cosine_min_value_wrong, self.cosine_max_value_wrong
         if correct:
             short, long = self.cosine_max_value_correct, self.cosine_min_value_correct
-        else:
-            short, long = self.cosine_min_value_wrong, self.cosine_max_value_wrong
         # Unclamped, the cosine climbs back and pays a completion of twice the maximum like an empty one.
         progress = min(length / self.cosine_max_len, 1.0)
         return long + 0.5 * (short - long) * (1.0 + math.cos(math.pi * progress))
@@ -69,16 +62,14 @@ class LengthReward(Reward):
 
     spans_processes: ClassVar[bool] = True
 
-    def __call__(
-        self, completions: Sequence[Any], prompts: Sequence[Any], completion_ids: Sequence[Sequence[int]], **columns: Any
-    ) -> list[float | None]:
+    def __call__(self, completions: Column, prompts: Column = (), completion_ids: Column = (), **columns: Any) -> Values:
         _, verdicts = correctness(self, completions, **columns)
         prompts = list(prompts)
         own = [(prompt, len(ids)) for prompt, ids in zip(prompts, completion_ids, strict=True)]
         everywhere = processes.gather(own)
         firsts = [prompts.index(prompt) for prompt in prompts]  # conversations and images do not hash
         groups = {first: [length for prompt, length in everywhere if prompt == prompts[first]] for first in set(firsts)}
-        rewards: list[float | None] = []
+        rewards: Values = []
         for first, (_, length), correct in zip(firsts, own, verdicts, strict=True):
             shortest, longest = min(groups[first]), max(groups[first])
             weight = 0.5 - (length - shortest) / (longest - shortest) if longest > shortest else 0.0
@@ -92,9 +83,6 @@ class SoftOverlongPunishmentReward(Reward):
     """0.0 up to ``max_completion_len - soft_punish_cache`` tokens, from there linearly down to -1.0 at ``max_completion_len``.
 
     Range: -1..0. Source: DAPO (arXiv:2503.14476, equation 13), as TRL's ``get_soft_overlong_punishment``.
-
-    Raises:
-        ValueError: ``soft_punish_cache`` is not between 1 and ``max_completion_len``.
     """
 
     max_completion_len: int = 16384
@@ -105,7 +93,7 @@ class SoftOverlongPunishmentReward(Reward):
         fits = 0 < self.soft_punish_cache <= self.max_completion_len
         self.must("soft_punish_cache", fits, f"from 1 to max_completion_len ({self.max_completion_len})")
 
-    def __call__(self, completions: Sequence[Any], completion_ids: Sequence[Sequence[int]], **columns: Any) -> list[float | None]:
+    def __call__(self, completions: Column, completion_ids: Column = (), **columns: Any) -> Values:
         from trl.rewards import get_soft_overlong_punishment
 
         return get_soft_overlong_punishment(self.max_completion_len, self.soft_punish_cache)(completion_ids)

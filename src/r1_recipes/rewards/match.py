@@ -4,15 +4,14 @@ from __future__ import annotations
 
 import re
 import unicodedata
-from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from r1_recipes.common.messages import last_user_text
+from r1_recipes.common.messages import completion_texts, last_user_text
 from r1_recipes.prompts.formats import boxed_spans
 from r1_recipes.rewards.accuracy import correctness
-from r1_recipes.rewards.judge import SERVED, Judge, Opinion, check_prompt, report_unjudged
-from r1_recipes.rewards.registry import AnswerReward, register_reward
+from r1_recipes.rewards.judge import SERVED, Judge, check_prompt, report_unjudged
+from r1_recipes.rewards.registry import AnswerReward, Column, Log, Values, ignore, register_reward
 
 _ANCHOR = re.compile(r"\banswer\s*(?:is\b|:|：)|答案(?:是|为|:|：)", re.IGNORECASE)
 # A number keeps its sign and its point, and what stands between two or compares them; a word keeps a sign at its end (HER2+ is not HER2-).
@@ -49,14 +48,8 @@ def words(text: str) -> list[str]:
     return [f"0{token}" if token.startswith(".") else token for token in tokens]
 
 
-def option(text: str) -> str | None:
-    """The one option's letter, A to J, that a text begins with: ``B``, ``(B)``, ``B. pancreas``; ``None`` if there is none, or two."""
-    choice = _choice(text)
-    return None if choice is None else choice[0]
-
-
-def _choice(text: str) -> tuple[str, list[str]] | None:
-    """An option's letter and the words after it."""
+def choice(text: str) -> tuple[str, list[str]] | None:
+    """The one option's letter, A to J, that a text begins with, and the words after it; ``None`` if there is none, or two."""
     plain = _STYLED.sub(r"\1", unicodedata.normalize("NFKC", text))
     stripped = re.sub(r"[*_$`]+", "", plain).strip(" \t\r\n'\"。")
     stripped = re.sub(
@@ -79,25 +72,21 @@ def _says(answer: str | None, gold: str) -> bool:
 
 def _chooses(answer: str | None, gold: str) -> bool:
     """Whether the answer is the gold's letter, and no other words than the gold's follow it: E. coli is not E. histolytica."""
-    wanted = _choice(gold)
+    wanted = choice(gold)
     if wanted is None or answer is None or len(answer) > _MAX_CHARS:
         return False
     letter, text = wanted
-    found = [choice for choice in map(_choice, candidates(answer)) if choice is not None]
-    return {choice[0] for choice in found} == {letter} and (not text or any(choice[1] in ([], text) for choice in found))
+    found = [one for one in map(choice, candidates(answer)) if one is not None]
+    return {one[0] for one in found} == {letter} and (not text or any(one[1] in ([], text) for one in found))
 
 
 def _other_unit(answer: str | None, gold: str) -> bool:
     """Whether the gold has a unit (or a variable) that the answer, though it is not a number alone, does not have."""
     if answer is None:  # found in the whole text, which `boxed` allows
         return False
-    wanted = _names(gold)
-    found = _names(candidates(answer)[-1])
+    texts = (unicodedata.normalize("NFKC", text) for text in (gold, candidates(answer)[-1]))
+    wanted, found = (set(re.findall(r"[^\W\d_]+|%", _COMMAND.sub(" ", text).casefold())) for text in texts)
     return bool(wanted and found and not wanted <= found)
-
-
-def _names(text: str) -> set[str]:
-    return set(re.findall(r"[^\W\d_]+|%", _COMMAND.sub(" ", unicodedata.normalize("NFKC", text)).casefold()))
 
 
 @register_reward("exact_match")
@@ -125,7 +114,7 @@ class ChoiceMatchReward(AnswerReward):
     """
 
     def score(self, answer: str | None, gold: str) -> float | None:
-        return None if option(gold) is None else float(_chooses(answer, gold))
+        return None if choice(gold) is None else float(_chooses(answer, gold))
 
 
 @register_reward("answer_match")
@@ -142,10 +131,7 @@ class AnswerMatchReward(AnswerReward):
     the batch), ``answer_match/unscored``, ``answer_match/failed`` (by the server); ``matched_by`` in the completions table.
 
     Source: HuatuoGPT-o1 (arXiv:2412.18925), whose verifier is a model alone; here rules come first, which cannot be talked round.
-
-    Raises:
-        RecipeError: a judge that is not ``openai:NAME``, or a prompt without its slots. On a call: no address of a server, or all of a
-            batch's requests fail.
+    A batch of which all requests fail is an error.
     """
 
     match_judge: str = ""
@@ -160,42 +146,34 @@ class AnswerMatchReward(AnswerReward):
 
     def __call__(
         self,
-        completions: Sequence[Any],
+        completions: Column,
         *,
-        solution: Sequence[Any] | None = None,
-        log_extra: Callable[[str, list], None] | None = None,
-        prompts: Sequence[Any] = (),
-        log_metric: Callable[[str, float], None] | None = None,
+        solution: Column | None = None,
+        log_extra: Log = ignore,
+        prompts: Column = (),
+        log_metric: Log = ignore,
         **columns: Any,
-    ) -> list[float | None]:
+    ) -> Values:
         golds = [(gold or "").strip() for gold in self.golds(solution, columns)]
-        answers = self.answers(completions)
+        answers = [self.answer(text) for text in completion_texts(completions)]
         _, verdicts = correctness(self, completions, golds)
         matched_by = [_rule(*row) for row in zip(answers, golds, verdicts, strict=True)]
-        scores: list[float | None] = [float(rule != "") if words(gold) else None for rule, gold in zip(matched_by, golds, strict=True)]
+        scores: Values = [float(rule != "") if words(gold) else None for rule, gold in zip(matched_by, golds, strict=True)]
         if self.match_judge:
             asked = {row: answer[:_MAX_CHARS] for row, answer in enumerate(answers) if answer and scores[row] == 0}
             questions = {row: last_user_text(prompts[row]) if prompts else "" for row in asked}
-            opinions = self._opinions([{"question": questions[row], "solution": golds[row], "answer": asked[row]} for row in asked])
+            judge = Judge(self.match_judge.removeprefix(SERVED), self.match_judge_prompt, self.match_judge_concurrency)
+            opinions = judge.ask([{"question": questions[row], "solution": golds[row], "answer": asked[row]} for row in asked])
+            report_unjudged(f"reward {self.name!r}, match_judge {self.match_judge!r}", opinions)
             for row, opinion in zip(asked, opinions, strict=True):
                 scores[row] = None if opinion.score is None else min(1.0, max(0.0, opinion.score))
                 matched_by[row] = "judge" if scores[row] else ""
-            if log_metric is not None:
-                log_metric("answer_match/asked", float(len(asked)))
-                log_metric("answer_match/unscored", float(sum(opinion.score is None for opinion in opinions)))
-                log_metric("answer_match/failed", float(sum(opinion.failed for opinion in opinions)))
+            log_metric("answer_match/asked", float(len(asked)))
+            log_metric("answer_match/unscored", float(sum(opinion.score is None for opinion in opinions)))
+            log_metric("answer_match/failed", float(sum(opinion.failed for opinion in opinions)))
         self.log_answers(log_extra, answers, solution or ())
-        if log_extra is not None:
-            log_extra("matched_by", matched_by)
+        log_extra("matched_by", matched_by)
         return scores
-
-    def _opinions(self, slots: Sequence[dict[str, str]]) -> list[Opinion]:
-        if not slots:
-            return []
-        judge = Judge(self.match_judge.removeprefix(SERVED), self.match_judge_prompt, self.match_judge_concurrency)
-        opinions = judge.ask(slots)
-        report_unjudged(f"reward {self.name!r}, match_judge {self.match_judge!r}", opinions)
-        return opinions
 
 
 def _rule(answer: str | None, gold: str, equal: bool | None) -> str:

@@ -6,15 +6,15 @@ import contextlib
 import functools
 import json
 import math
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from r1_recipes.common.errors import RecipeError, first_line, unknown_name
+from r1_recipes.common.errors import RecipeError, first_line
 from r1_recipes.common.messages import completion_texts, message_text
 from r1_recipes.prompts.formats import ResponseFormat
 from r1_recipes.rewards.judge import SERVED, Judge, Opinion, check_prompt, report_unjudged
-from r1_recipes.rewards.registry import Reward, register_reward
+from r1_recipes.rewards.registry import Column, Log, Reward, Values, ignore, register_reward
 from r1_recipes.rewards.summary import summary
 
 Conversation = list[dict[str, str]]
@@ -36,11 +36,7 @@ class ModelReward(Reward):
     A classifier's conversations longer than ``reward_model_max_length`` tokens (default, and at most, the model's own limit) lose their
     beginning, since the score is read at the end. Metrics, rows of this batch: ``reward_model/unscored``, ``…/failed`` (of these, the
     server's fault), ``…/truncated``, ``…/unfinished`` (no summary). Source: DeepSeek-R1 (arXiv:2501.12948, section 2.3.4), which judges
-    helpfulness by the summary and harmlessness by the whole.
-
-    Raises:
-        RecipeError: a parameter is wrong or of the other kind of model. On a call: the model cannot be loaded or has no trained head, the
-            judge has no address, or every request of a batch fails.
+    helpfulness by the summary and harmlessness by the whole. A model that cannot be asked, and a batch without any score, are errors.
     """
 
     reward_model: str = ""
@@ -49,33 +45,22 @@ class ModelReward(Reward):
     reward_model_max_length: int | None = None
     reward_model_activation: str = "none"
     reward_model_prompt: str | None = None
-    reward_model_revision: str | None = None
 
     def __post_init__(self) -> None:
-        if not self.reward_model.removeprefix(SERVED):
-            raise RecipeError(
-                "reward_model: missing; a sequence classifier's folder or hub id, or 'openai:NAME' for a judge behind a server"
-            )
-        for key, choices in (("reward_model_scope", ("summary", "full")), ("reward_model_activation", ("none", "sigmoid"))):
-            if getattr(self, key) not in choices:
-                raise RecipeError(f"{key}: " + unknown_name("value", getattr(self, key), choices))
+        named = bool(self.reward_model.removeprefix(SERVED))
+        self.must("reward_model", named, "a sequence classifier's folder or hub id, or 'openai:NAME' for a judge behind a server")
+        self.must("reward_model_scope", self.reward_model_scope in ("summary", "full"), "summary or full")
+        self.must("reward_model_activation", self.reward_model_activation in ("none", "sigmoid"), "none or sigmoid")
         self.must("reward_model_batch_size", self.reward_model_batch_size >= 1, "1 or more")
-        self.must("reward_model_max_length", self.reward_model_max_length is None or self.reward_model_max_length >= 1, "1 or more")
-        kind, foreign = "a sequence classifier", ["reward_model_prompt"]
+        limit, prompt = self.reward_model_max_length, self.reward_model_prompt
         if self._is_judge:
-            kind, foreign = "a judge behind a server", ["reward_model_max_length", "reward_model_revision"]
-            check_prompt("reward_model_prompt", self.reward_model_prompt, ["response"])
-        for key in foreign:
-            if getattr(self, key) is not None:
-                raise RecipeError(f"{key}: reward_model {self.reward_model!r} is {kind}, which has no such parameter")
+            self.must("reward_model_max_length", limit is None, "left out for a judge")
+            check_prompt("reward_model_prompt", prompt, ["response"])
+        else:
+            self.must("reward_model_max_length", limit is None or limit >= 1, "1 or more")
+            self.must("reward_model_prompt", prompt is None, "left out for a sequence classifier")
 
-    def __call__(
-        self,
-        completions: Sequence[Any],
-        prompts: Sequence[Any] = (),
-        log_metric: Callable[[str, float], None] | None = None,
-        **columns: Any,
-    ) -> list[float | None]:
+    def __call__(self, completions: Column, prompts: Column = (), log_metric: Log = ignore, **columns: Any) -> Values:
         contexts = [self._context(prompt) for prompt in prompts]
         read = summary if self.reward_model_scope == "summary" else ResponseFormat.full_text
         turns = [read(self.response_format, text) for text in completion_texts(completions)]
@@ -83,11 +68,10 @@ class ModelReward(Reward):
         opinions = judge(contexts, [turn or "" for turn in turns])
         report_unjudged(f"reward {self.name!r}, reward_model {self.reward_model!r}", opinions)
         scores = _not_finishing_does_not_pay([json.dumps(context) for context in contexts], turns, opinions)
-        if log_metric is not None:
-            log_metric("reward_model/unscored", float(scores.count(None)))
-            log_metric("reward_model/failed", float(sum(opinion.failed for opinion in opinions)))
-            log_metric("reward_model/truncated", float(sum(opinion.truncated for opinion in opinions)))
-            log_metric("reward_model/unfinished", float(turns.count(None)))
+        log_metric("reward_model/unscored", float(scores.count(None)))
+        log_metric("reward_model/failed", float(sum(opinion.failed for opinion in opinions)))
+        log_metric("reward_model/truncated", float(sum(opinion.truncated for opinion in opinions)))
+        log_metric("reward_model/unfinished", float(turns.count(None)))
         if self.reward_model_activation == "none":
             return scores
         return [None if score is None else 0.5 * (1.0 + math.tanh(0.5 * score)) for score in scores]  # sigmoid that cannot overflow
@@ -113,14 +97,14 @@ class ModelReward(Reward):
         return judge.ask(slots)
 
     def _classify(self, contexts: Sequence[Conversation], turns: Sequence[str]) -> list[Opinion]:
-        classifier = _Classifier(self.reward_model, self.reward_model_revision)
+        classifier = _Classifier(self.reward_model)
         if self.reward_model_scope == "full":
             classifier.check_shows_reasoning(self.response_format)
         conversations = [[*context, {"role": "assistant", "content": turn}] for context, turn in zip(contexts, turns, strict=True)]
         return classifier.score(conversations, self.reward_model_batch_size, self.reward_model_max_length)
 
 
-def _not_finishing_does_not_pay(groups: Sequence[str], turns: Sequence[str | None], opinions: Sequence[Opinion]) -> list[float | None]:
+def _not_finishing_does_not_pay(groups: Sequence[str], turns: Sequence[str | None], opinions: Sequence[Opinion]) -> Values:
     """The scores; that of a completion without a turn to judge is at most the lowest of its group's others."""
     rows = list(zip(groups, turns, (opinion.score for opinion in opinions), strict=True))
     scores = []
@@ -134,21 +118,18 @@ def _not_finishing_does_not_pay(groups: Sequence[str], turns: Sequence[str | Non
 
 @functools.cache  # one copy per process; the reward pickles without it
 class _Classifier:
-    """A sequence classifier and its tokenizer, loaded and asked as by GRPOTrainer.
+    """A sequence classifier and its tokenizer, asked as by GRPOTrainer, which knows no summary and no ``evaluate``."""
 
-    GRPOTrainer's own knows no summary, no task of a row, no activation, and no ``evaluate`` or ``generate`` outside of training.
-    """
-
-    def __init__(self, name: str, revision: str | None) -> None:
+    def __init__(self, name: str) -> None:
         from accelerate import PartialState
         from transformers import AutoModelForSequenceClassification, AutoTokenizer
 
         self.name = name
         try:
-            self.tokenizer = AutoTokenizer.from_pretrained(name, revision=revision, padding_side="right")
+            self.tokenizer = AutoTokenizer.from_pretrained(name, padding_side="right")
             with _whole_model():
                 self.model, loading = AutoModelForSequenceClassification.from_pretrained(
-                    name, revision=revision, num_labels=1, dtype="auto", output_loading_info=True
+                    name, num_labels=1, dtype="auto", output_loading_info=True
                 )
         except Exception as error:  # offline, gated, misspelt, not a reward model: Transformers' own words say which
             raise RecipeError(f"reward_model: {name!r} cannot be loaded: {first_line(error)}") from error
@@ -173,33 +154,29 @@ class _Classifier:
             )
 
     def score(self, conversations: Sequence[Conversation], batch_size: int, max_length: int | None) -> list[Opinion]:
-        """One opinion per conversation, in order; equal conversations are scored once."""
         import jinja2
         import torch
         from transformers import DataCollatorWithPadding
 
         limit, pad = min(self.limit, max_length or self.limit), DataCollatorWithPadding(self.tokenizer)
-        keys = [json.dumps(conversation) for conversation in conversations]
-        opinions: dict[str, Opinion] = {}
-        tokens: dict[str, list[int]] = {}
-        for key in dict.fromkeys(keys):
+        opinions = [Opinion()] * len(conversations)
+        tokens: dict[int, list[int]] = {}
+        for row, conversation in enumerate(conversations):
             try:
-                text = self.tokenizer.apply_chat_template(json.loads(key), tokenize=False)
-                tokens[key] = self.tokenizer(text, add_special_tokens=False, verbose=False)["input_ids"]
+                text = self.tokenizer.apply_chat_template(conversation, tokenize=False)
+                tokens[row] = self.tokenizer(text, add_special_tokens=False, verbose=False)["input_ids"]
             except (jinja2.TemplateError, TypeError, ValueError) as error:  # no template, or one that refuses a role
-                opinions[key] = Opinion(error=f"the chat template of the reward model refuses the conversation: {first_line(error)}")
+                opinions[row] = Opinion(error=f"the chat template of the reward model refuses the conversation: {first_line(error)}")
         # Like lengths together, to pad little; the longest first, so that a lack of memory shows at once.
-        order = sorted(tokens, key=lambda key: -len(tokens[key]))
+        order = sorted(tokens, key=lambda row: -len(tokens[row]))
         for start in range(0, len(order), batch_size):
             part = order[start : start + batch_size]
-            inputs = {
-                name: tensor.to(self.model.device) for name, tensor in pad([{"input_ids": tokens[key][-limit:]} for key in part]).items()
-            }
+            inputs = pad([{"input_ids": tokens[row][-limit:]} for row in part]).to(self.model.device)
             with torch.inference_mode():
                 logits = self.model(**inputs).logits[:, 0].tolist()
-            for key, logit in zip(part, logits, strict=True):
-                opinions[key] = Opinion(logit if math.isfinite(logit) else None, truncated=len(tokens[key]) > limit)
-        return [opinions[key] for key in keys]
+            for row, logit in zip(part, logits, strict=True):
+                opinions[row] = Opinion(logit if math.isfinite(logit) else None, truncated=len(tokens[row]) > limit)
+        return opinions
 
 
 @contextlib.contextmanager

@@ -10,18 +10,26 @@ from typing import Any, ClassVar
 from r1_recipes.common.errors import RecipeError, unknown_name
 from r1_recipes.common.messages import completion_texts
 from r1_recipes.common.plugins import import_object
-from r1_recipes.prompts import ParsedResponse, ResponseFormat, get_response_format
+from r1_recipes.prompts import ResponseFormat, get_response_format
+
+Column = Sequence[Any]  # one entry per completion
+Values = list[float | None]
+Log = Callable[[str, Any], None]  # TRL's log_extra and log_metric
 
 REWARDS: dict[str, type[Reward] | Callable] = {}
+
+
+def ignore(name: str, value: Any) -> None:
+    """Log nothing."""
 
 
 @dataclass(frozen=True)
 class Reward:
     """Base of the rewards here: a picklable callable with a name, reading completions through one :class:`ResponseFormat`.
 
-    A subclass declares its parameters as dataclass fields with defaults; their names are keys in a recipe. TRL calls
-    ``reward(prompts=…, completions=…, completion_ids=…, **columns)`` with one entry per completion in every list, and expects one
-    ``float`` per completion back, or ``None`` for a row that the reward does not judge.
+    A subclass declares its parameters as dataclass fields with defaults; their names are keys in a recipe. It defines
+    :meth:`score_text`, or ``__call__`` if it needs a column: TRL passes ``prompts``, ``completions``, ``completion_ids`` and every column
+    of the data by name, and expects one ``float`` per completion, or ``None`` for a row that the reward does not judge.
     """
 
     response_format: ResponseFormat
@@ -31,12 +39,12 @@ class Reward:
     def __name__(self) -> str:
         return self.name
 
-    def __call__(self, *args: Any, **columns: Any) -> list[float | None]:
-        raise NotImplementedError
+    def __call__(self, completions: Column, **columns: Any) -> Values:
+        return [self.score_text(text) for text in completion_texts(completions)]
 
-    def parse(self, completions: Sequence[Any]) -> list[ParsedResponse]:
-        """Read every completion of the batch by the response format."""
-        return [self.response_format.parse(text) for text in completion_texts(completions)]
+    def score_text(self, text: str) -> float | None:
+        """What one completion is worth, whatever its row holds."""
+        raise NotImplementedError
 
     def must(self, key: str, holds: bool, be: str) -> None:
         """Refuse a parameter's value unless ``holds``; ``be`` says which values are allowed."""
@@ -51,12 +59,8 @@ class Reward:
             "Fix: name a mapper in the recipe that writes them"
         )
 
-    def golds(self, solution: Sequence[Any] | None, columns: Mapping[str, Any]) -> list[str | None]:
-        """The column ``solution`` as text. ``columns`` are the others, for the error.
-
-        Raises:
-            RecipeError: there is no column ``solution``.
-        """
+    def golds(self, solution: Column | None, columns: Mapping[str, Any]) -> list[str | None]:
+        """The column ``solution`` as text; it is an error if there is none. ``columns`` are the others."""
         if solution is None:
             raise self.missing("a column 'solution' with the gold answers", columns)
         return [None if gold is None else str(gold) for gold in solution]
@@ -69,16 +73,9 @@ class AnswerReward(Reward):
     A subclass defines :meth:`score`, or its own ``__call__``.
     """
 
-    def __call__(
-        self,
-        completions: Sequence[Any],
-        *,
-        solution: Sequence[Any] | None = None,
-        log_extra: Callable[[str, list], None] | None = None,
-        **columns: Any,
-    ) -> list[float | None]:
+    def __call__(self, completions: Column, *, solution: Column | None = None, log_extra: Log = ignore, **columns: Any) -> Values:
         golds = self.golds(solution, columns)
-        answers = self.answers(completions)
+        answers = [self.answer(text) for text in completion_texts(completions)]
         self.log_answers(log_extra, answers, golds)
         return [None if gold is None else self.score(answer, gold) for answer, gold in zip(answers, golds, strict=True)]
 
@@ -86,16 +83,15 @@ class AnswerReward(Reward):
         """What one answer is worth; ``None`` if this reward cannot judge by the gold."""
         raise NotImplementedError
 
-    def answers(self, completions: Sequence[Any]) -> list[str | None]:
-        """The answer of each completion, as the format reads it."""
-        return [parsed.answer for parsed in self.parse(completions)]
+    def answer(self, text: str) -> str | None:
+        """The answer of a completion, as the format reads it."""
+        return self.response_format.parse(text).answer
 
     @staticmethod
-    def log_answers(log_extra: Callable[[str, list], None] | None, answers: Sequence[str | None], golds: Sequence[Any]) -> None:
+    def log_answers(log_extra: Log, answers: Sequence[str | None], golds: Sequence[Any]) -> None:
         """Send what was compared to the completions table, as the columns ``answer_parsed`` and ``solution``."""
-        if log_extra is not None:
-            for column, texts in (("answer_parsed", answers), ("solution", golds)):
-                log_extra(column, ["" if text is None else str(text) for text in texts])
+        for column, texts in (("answer_parsed", answers), ("solution", golds)):
+            log_extra(column, ["" if text is None else str(text) for text in texts])
 
 
 def answer_rewards(names: Iterable[str]) -> list[str]:
@@ -103,23 +99,20 @@ def answer_rewards(names: Iterable[str]) -> list[str]:
 
     Every reward from outside this package counts.
     """
-    found = [name for name in names if _judges_answers(REWARDS.get(name))]
-    return sorted(found, key=lambda name: name != "accuracy") or ["accuracy"]
 
+    def judges_answers(name: str) -> bool:
+        reward = REWARDS.get(name)
+        if not isinstance(reward, type) or not reward.__module__.startswith("r1_recipes."):
+            return True
+        return issubclass(reward, AnswerReward) or name in ("code", "binary_code", "summary_facts")
 
-def _judges_answers(reward: type[Reward] | Callable | None) -> bool:
-    if reward is None or not reward.__module__.startswith("r1_recipes."):
-        return True
-    return issubclass(reward, AnswerReward) or reward.name in ("code", "binary_code", "summary_facts")
+    return sorted(filter(judges_answers, names), key=lambda name: name != "accuracy") or ["accuracy"]
 
 
 def register_reward(name: str) -> Callable:
     """Class or function decorator that makes a reward available to recipes as ``name``.
 
     A :class:`Reward` subclass gets the recipe's response format and parameters; a plain function with TRL's signature is used as is.
-
-    Raises:
-        ValueError: the name is taken by something else.
     """
 
     def decorate(reward: type[Reward] | Callable) -> type[Reward] | Callable:
@@ -127,7 +120,7 @@ def register_reward(name: str) -> Callable:
         if known is not None and (known.__module__, known.__qualname__) != (reward.__module__, reward.__qualname__):
             raise ValueError(f"reward name {name!r} is taken by {known.__module__}:{known.__qualname__}")
         if isinstance(reward, type):
-            reward.name = name
+            reward.name = name  # type: ignore[attr-defined]
         REWARDS[name] = reward
         return reward
 
@@ -135,11 +128,7 @@ def register_reward(name: str) -> Callable:
 
 
 def resolve_reward(name: str) -> type[Reward] | Callable:
-    """The class or function that a reward's name stands for; ``my_module:my_reward`` is imported.
-
-    Raises:
-        ValueError: no such reward.
-    """
+    """The class or function that a reward's name stands for; ``my_module:my_reward`` is imported."""
     if ":" in name:
         return import_object(name, "reward")
     if name not in REWARDS:
@@ -149,22 +138,19 @@ def resolve_reward(name: str) -> type[Reward] | Callable:
 
 def reward_parameters(names: Iterable[str]) -> dict[str, dataclasses.Field]:
     """The parameters of these rewards by name: what a recipe may set for them."""
-    rewards = [reward for reward in map(resolve_reward, names) if isinstance(reward, type) and dataclasses.is_dataclass(reward)]
+    rewards = filter(dataclasses.is_dataclass, map(resolve_reward, names))
     return {f.name: f for reward in rewards for f in dataclasses.fields(reward) if f.name != "response_format"}
 
 
 def get_reward_funcs(
     names: Iterable[str], response_format: str | ResponseFormat = "think_answer", **params: Any
-) -> list[Callable[..., list[float | None]]]:
+) -> list[Callable[..., Values]]:
     """Build the reward functions of a recipe, in order: picklable callables with a ``__name__``, as TRL takes them.
 
     Args:
         names: registered names, or ``my_module:my_reward``.
         response_format: name or object; what the completions are read with.
         **params: parameters of the rewards (``cosine_max_len=512``, …); one that several rewards share goes to each.
-
-    Raises:
-        ValueError: an unknown reward or format, or a parameter that none of these rewards has.
     """
     names = list(names)
     fmt = get_response_format(response_format)

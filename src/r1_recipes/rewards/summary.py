@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from r1_recipes.common.messages import completion_texts
 from r1_recipes.data.mappers.summaries import content_words
 from r1_recipes.prompts.formats import ResponseFormat
-from r1_recipes.rewards.registry import Reward, register_reward
+from r1_recipes.rewards.registry import Column, Reward, Values, register_reward
 
 
 def summary(fmt: ResponseFormat, completion: str) -> str | None:
@@ -37,10 +36,10 @@ class SummaryFactsReward(Reward):
     Range: 0..1. A fact is a number or a content word, found as a whole word in any case. Only what follows the reasoning counts.
     """
 
-    def __call__(self, completions: Sequence[Any], facts: Sequence[Any] | None = None, **columns: Any) -> list[float | None]:
+    def __call__(self, completions: Column, facts: Column | None = None, **columns: Any) -> Values:
         if facts is None:
             raise self.missing("a column 'facts' with a list of words per row", columns)
-        shares: list[float | None] = []
+        shares: Values = []
         for text, wanted in zip(completion_texts(completions), facts, strict=True):
             said = set(content_words(summary(self.response_format, text) or ""))
             shares.append(sum(fact in said for fact in wanted) / len(wanted) if wanted else None)
@@ -54,10 +53,6 @@ class SummaryCompressionReward(SummaryFactsReward):
 
     Range: 0..1: 0.9 is a tenth of the length. ``summary_min_facts`` is the share that must be kept, or being short would pay by itself.
     ``None`` if the row has no facts or no document.
-
-    Raises:
-        ValueError: ``summary_min_facts`` is no share.
-        RecipeError: on a call, no column ``facts`` or ``document``.
     """
 
     summary_min_facts: float = 0.5
@@ -65,13 +60,7 @@ class SummaryCompressionReward(SummaryFactsReward):
     def __post_init__(self) -> None:
         self.must("summary_min_facts", 0 <= self.summary_min_facts <= 1, "a share from 0 to 1")
 
-    def __call__(
-        self,
-        completions: Sequence[Any],
-        facts: Sequence[Any] | None = None,
-        document: Sequence[str | None] | None = None,
-        **columns: Any,
-    ) -> list[float | None]:
+    def __call__(self, completions: Column, facts: Column | None = None, document: Column | None = None, **columns: Any) -> Values:
         if document is None:
             raise self.missing("a column 'document' with the text", columns)
         shares = super().__call__(completions, facts, **columns)

@@ -4,17 +4,12 @@ from __future__ import annotations
 
 import contextlib
 import re
-from collections.abc import Hashable, Sequence
 from dataclasses import dataclass
-from typing import Any
 
 import regex
 
-from r1_recipes.common.errors import RecipeError, unknown_name
-from r1_recipes.common.messages import completion_texts
 from r1_recipes.common.scripts import UNSPACED
-from r1_recipes.prompts.formats import ResponseFormat
-from r1_recipes.rewards.accuracy import parsed_answers
+from r1_recipes.rewards.accuracy import parsed_answer
 from r1_recipes.rewards.format import tag_share
 from r1_recipes.rewards.registry import Reward, register_reward
 
@@ -29,7 +24,6 @@ _STEP = re.compile(
     """,
     re.MULTILINE | re.VERBOSE,
 )
-_STEPS_FOR_FULL_REWARD = 3
 
 
 @register_reward("reasoning_steps")
@@ -42,74 +36,41 @@ class ReasoningStepsReward(Reward):
     a space, so that a line that starts with a decimal or a negative number is not a step.
     """
 
-    def __call__(self, completions: Sequence[Any], **columns: Any) -> list[float | None]:
-        counts = (sum(1 for _ in _STEP.finditer(text)) for text in completion_texts(completions))
-        return [min(1.0, count / _STEPS_FOR_FULL_REWARD) for count in counts]
+    def score_text(self, text: str) -> float:
+        return min(1.0, len(_STEP.findall(text)) / 3)
 
 
 # One character of a script without spaces stands for a word.
 _UNITS = regex.compile(rf"[{UNSPACED}]|[^\s{UNSPACED}]+")
-_REPETITION_UNITS = {"auto", "word", "character", "token"}
-_LANGUAGE_UNITS = {"en": "word", "zh": "auto"}
 
 
 @register_reward("repetition_penalty")
 @dataclass(frozen=True)
 class RepetitionPenaltyReward(Reward):
-    """``(1 - distinct / all) * repetition_max_penalty`` over the completion's n-grams; 0.0 if there are fewer than n units.
+    """``(1 - distinct / all) * repetition_max_penalty`` over the completion's n-grams; 0.0 if it has fewer than n words.
 
-    Range: ``repetition_max_penalty``..0. ``repetition_unit`` says what an n-gram is made of, letters in lower case:
+    Range: ``repetition_max_penalty``..0. Words stand between white space, in lower case; a character of Chinese, Japanese, Thai, Lao,
+    Burmese or Khmer is a word of its own, unless ``repetition_language`` is ``en``.
 
-    - ``auto``: words between white space, and single characters of Chinese, Japanese, Thai, Lao, Burmese and Khmer;
-    - ``word``: what stands between white space; ``character``: every character that is not white space;
-    - ``token``: the ids of ``completion_ids``, as TRL's ``get_repetition_penalty_reward``.
-
-    Source: "Demystifying Long Chain-of-Thought Reasoning" (arXiv:2502.03373, appendix C.2), by way of open-r1, whose
-    ``repetition_language`` is understood: ``en`` is ``word``; ``zh``, for which open-r1 needs the segmenter jieba, is ``auto``.
-
-    Raises:
-        ValueError: a positive penalty, n below 1, an unknown unit or language, or both a unit and a language. On a call: unit
-            ``token`` without a ``completion_ids`` column.
+    Source: "Demystifying Long Chain-of-Thought Reasoning" (arXiv:2502.03373, appendix C.2), by way of open-r1, which needs the
+    segmenter jieba for ``repetition_language: zh``.
     """
 
     repetition_n_grams: int = 3
     repetition_max_penalty: float = -1.0
-    repetition_unit: str = "auto"
     repetition_language: str | None = None
 
     def __post_init__(self) -> None:
         self.must("repetition_max_penalty", self.repetition_max_penalty <= 0, "0 or below")
         self.must("repetition_n_grams", self.repetition_n_grams >= 1, "1 or more")
-        if self.repetition_unit not in _REPETITION_UNITS:
-            raise RecipeError(unknown_name("repetition_unit", self.repetition_unit, _REPETITION_UNITS))
-        if self.repetition_language is not None:
-            if self.repetition_language not in _LANGUAGE_UNITS:
-                raise RecipeError(unknown_name("repetition_language", self.repetition_language, _LANGUAGE_UNITS))
-            self.must("repetition_unit", self.repetition_unit == "auto", "auto if repetition_language is set")
+        self.must("repetition_language", self.repetition_language in (None, "en", "zh"), "en or zh")
 
-    def __call__(
-        self, completions: Sequence[Any], completion_ids: Sequence[Sequence[int]] | None = None, **columns: Any
-    ) -> list[float | None]:
-        if self.repetition_unit == "token":
-            if completion_ids is None:
-                raise self.missing("the column 'completion_ids' for repetition_unit 'token'", columns)
-            from trl.rewards import get_repetition_penalty_reward
-
-            return get_repetition_penalty_reward(self.repetition_n_grams, self.repetition_max_penalty)(completion_ids)
-        return [self._penalty(self._units(text.lower())) for text in completion_texts(completions)]
-
-    def _units(self, text: str) -> Sequence[Hashable]:
-        unit = _LANGUAGE_UNITS.get(self.repetition_language or "", self.repetition_unit)
-        if unit == "auto":
-            return _UNITS.findall(text)
-        words = text.split()
-        return words if unit == "word" else "".join(words)
-
-    def _penalty(self, units: Sequence[Hashable]) -> float:
-        total = len(units) - self.repetition_n_grams + 1
+    def score_text(self, text: str) -> float:
+        words = text.lower().split() if self.repetition_language == "en" else _UNITS.findall(text.lower())
+        total = len(words) - self.repetition_n_grams + 1
         if total < 1:
             return 0.0
-        distinct = len(set(zip(*(units[i:] for i in range(self.repetition_n_grams)), strict=False)))
+        distinct = len(set(zip(*(words[i:] for i in range(self.repetition_n_grams)), strict=False)))
         # Never -0.0, which is what (1 - 1) * -1.0 gives.
         return (1 - distinct / total) * self.repetition_max_penalty if distinct < total else 0.0
 
@@ -124,22 +85,17 @@ class XmlSoftFormatReward(Reward):
     TRL (grpo_demo), whose pattern also takes empty blocks and, unlike its intention, no line breaks and nothing in front.
     """
 
-    def __call__(self, completions: Sequence[Any], **columns: Any) -> list[float | None]:
+    def score_text(self, text: str) -> float:
         fmt = self.response_format
-        if fmt.reasoning_tags and fmt.answer_tags:
-            return [float(_has_adjacent_blocks(fmt, fmt.full_text(text))) for text in completion_texts(completions)]
-        return [float(parsed.reasoning is not None and parsed.answer is not None) for parsed in self.parse(completions)]
-
-
-def _has_adjacent_blocks(fmt: ResponseFormat, text: str) -> bool:
-    # A lazy pattern over both blocks is quadratic in unclosed tags; cutting the text at its tags is one pass.
-    shape = (*fmt.reasoning_tags, *fmt.answer_tags)
-    pieces = [piece.strip() for piece in re.split(f"({'|'.join(map(re.escape, shape))})", text)]
-    for start in range(1, len(pieces) - 7, 2):
-        opened, reasoning, closed, between, answer_opened, answer, answer_closed = pieces[start : start + 7]
-        if (opened, closed, answer_opened, answer_closed) == shape and reasoning and answer and not between:
-            return True
-    return False
+        if not (fmt.reasoning_tags and fmt.answer_tags):
+            parsed = fmt.parse(text)
+            return float(parsed.reasoning is not None and parsed.answer is not None)
+        opening, closing, answer_opening, answer_closing = map(re.escape, (*fmt.reasoning_tags, *fmt.answer_tags))
+        # A block ends at the next tag: a lazy ".*?" would be quadratic in unclosed tags.
+        no_tag = f"(?!{opening}|{closing}|{answer_opening}|{answer_closing})"
+        block = rf"\s*+{no_tag}(?:{no_tag}.)++"
+        blocks = rf"{opening}{block}{closing}\s*{answer_opening}{block}{answer_closing}"
+        return float(re.search(blocks, fmt.full_text(text), re.DOTALL) is not None)
 
 
 @register_reward("xml_strict_format")
@@ -151,15 +107,12 @@ class XmlStrictFormatReward(Reward):
     last line break and pays for empty blocks.
     """
 
-    def __call__(self, completions: Sequence[Any], **columns: Any) -> list[float | None]:
-        return [float(self._is_exact(text)) for text in completion_texts(completions)]
-
-    def _is_exact(self, text: str) -> bool:
+    def score_text(self, text: str) -> float:
         parsed = self.response_format.parse(text)
         if parsed.reasoning and parsed.answer and parsed.well_formed:
             with contextlib.suppress(ValueError):  # what was read cannot be written, so it was not written in this layout
-                return text.removesuffix("\n") == self.response_format.render_completion(parsed.reasoning, parsed.answer)
-        return False
+                return float(text.removesuffix("\n") == self.response_format.render_completion(parsed.reasoning, parsed.answer))
+        return 0.0
 
 
 @register_reward("xml_count")
@@ -170,12 +123,8 @@ class XmlCountReward(Reward):
     Each character after the last closing answer tag, but for one line break, costs ``xml_count_trailing_penalty``. Range: at most 1.0, no
     lower bound. A format without answer tags has no such penalty.
 
-    Source: the GSM8K GRPO demo for TRL (grpo_demo), which pays 0.125 per tag and takes 0.001 per character twice: a weight of 0.5 gives its
-    value. If the text ends in the tag without a line break, it takes the whole completion for what follows; here nothing follows. If
-    the closing tag has no line break in front, or occurs twice, it takes nothing off; here what follows the last one always costs.
-
-    Raises:
-        ValueError: a negative penalty.
+    Source: the GSM8K GRPO demo for TRL (grpo_demo), which pays 0.125 per tag and takes 0.001 per character twice: a weight of 0.5 gives
+    its value for a completion that ends in a line break.
     """
 
     xml_count_trailing_penalty: float = 0.004
@@ -183,11 +132,9 @@ class XmlCountReward(Reward):
     def __post_init__(self) -> None:
         self.must("xml_count_trailing_penalty", self.xml_count_trailing_penalty >= 0, "0 or above")
 
-    def __call__(self, completions: Sequence[Any], **columns: Any) -> list[float | None]:
-        return [self._count(self.response_format.full_text(text)) for text in completion_texts(completions)]
-
-    def _count(self, text: str) -> float:
+    def score_text(self, text: str) -> float:
         fmt = self.response_format
+        text = fmt.full_text(text)
         share = tag_share(fmt, text)
         if not fmt.answer_tags or fmt.answer_tags[1] not in text:
             return share
@@ -206,6 +153,6 @@ class IntegerAnswerReward(Reward):
     digits alone.
     """
 
-    def __call__(self, completions: Sequence[Any], **columns: Any) -> list[float | None]:
-        answers = parsed_answers(self.response_format, completions)
-        return [float(answer is not None and _INTEGER.fullmatch(answer.strip()) is not None) for answer in answers]
+    def score_text(self, text: str) -> float:
+        answer = parsed_answer(self.response_format, text)
+        return float(answer is not None and _INTEGER.fullmatch(answer.strip()) is not None)

@@ -33,17 +33,12 @@ _AGAIN = "What is not judged is not rejected: the selection is not finished, and
 Record = dict[str, Any]
 
 
-def check_rules(
-    rules: KeepRules, rewards: Sequence[Callable], *, hub: str = "huggingface"
-) -> tuple[Decontaminator | None, Deduplicator | None]:
+def check_rules(rules: KeepRules, *, hub: str = "huggingface") -> tuple[Decontaminator | None, Deduplicator | None]:
     """Find out before anything is generated what would fail after it; reads the evaluation sets (from ``hub``).
 
     Raises:
-        RecipeError: a reward needs token ids, an evaluation set cannot be read, a package or the judge's address is missing.
+        RecipeError: an evaluation set cannot be read, a package or the judge's address is missing.
     """
-    for reward in rewards:
-        if isinstance(reward, RepetitionPenaltyReward) and reward.repetition_unit == "token":
-            raise RecipeError("repetition_unit: 'token' needs the token ids, which generation does not keep; 'auto' counts words")
     if rules.judge:
         rules.judge.judge.server.check()
     duplicates = Deduplicator(rules.deduplicate) if rules.deduplicate else None
@@ -82,7 +77,7 @@ class Selection:
         progress: bool = True,
         judged: Path | None = None,
     ) -> None:
-        self._overlap, self._duplicates = check_rules(rules, rewards, hub=hub)
+        self._overlap, self._duplicates = check_rules(rules, hub=hub)
         self._records, self._rules, self._fmt, self._progress = records, rules, fmt, progress
         self._rewards = list(zip(rewards, weights or [1.0] * len(rewards), strict=True))
         self._cache = ScoreCache(judged)
