@@ -78,8 +78,7 @@ def _settings(recipe: Recipe, options: argparse.Namespace) -> dict[str, Any]:
     own: dict[str, Any] = {"num_samples": 4, "batch_size": BATCH_SIZE, "seed": 0, "backend": "transformers"}
     if recipe.method == "evaluate":
         training, script = recipe.training, recipe.script
-        values = script.num_samples, training.generation_batch_size, training.seed, script.backend
-        own = dict(zip(own, values, strict=True))
+        own = dict(zip(own, (script.num_samples, training.generation_batch_size, training.seed, script.backend), strict=True))
     settings = own | {name: getattr(options, name) for name in own if getattr(options, name) is not None}
     if settings["num_samples"] < 0 or settings["batch_size"] < 1:
         raise RecipeError("--num_samples is 0 or more, --batch_size 1 or more")
@@ -90,9 +89,8 @@ def _settings(recipe: Recipe, options: argparse.Namespace) -> dict[str, Any]:
 
 def _report(scores: Sequence[Scores], output: Path | None) -> None:
     """Print the tables; with ``output``, keep them as ``results.md`` and every number behind them as ``results.json``."""
-    named = [(one.model, one) for one in scores]
     pairs = list(itertools.pairwise(scores))
-    parts = [markdown_table([(name, one, None) for name, one in named], full=True), rewards_table(named)]
+    parts = [markdown_table([(one.model, one, None) for one in scores], full=True), rewards_table([(one.model, one) for one in scores])]
     parts += [difference_line(before, after, f"{after.model} over {before.model}", full=True) for before, after in pairs]
     report = "\n\n".join(part for part in [*parts, f"Judged on {scores[0].judged_on}."] if part)
     console.say(report)

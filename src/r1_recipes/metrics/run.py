@@ -48,11 +48,10 @@ def evaluate_model(
 
     Args:
         name: model path or id; for backend ``"openai"``, the name that the server knows the model by.
-        rows: of :func:`r1_recipes.metrics.rows.rows_to_judge`.
         recipe: a benchmark or a GRPO recipe; its format, rewards and generation settings are used.
         folder: keeps the completions, and an interrupted evaluation goes on from them.
         with_models: score with ``reward_model`` and ``match_judge`` too, if the recipe names them.
-        judged_on: what the rows are, for the scores.
+        judged_on: what ``rows`` are, as :func:`r1_recipes.metrics.rows.rows_to_judge` says.
 
     Raises:
         RecipeError: the model cannot be loaded, or ``folder`` holds completions of other rows, settings or weights.
@@ -125,8 +124,7 @@ def _generate(
 
     done: dict[int, list[Completion]] = {}
     copies = sum(count for _, count in plans)
-    total = len(requests) * copies
-    with tqdm(total=total, desc=Path(name).name, unit="completion", disable=not processes.is_main_process()) as bar:
+    with tqdm(total=len(requests) * copies, desc=Path(name).name, unit="completion", disable=not processes.is_main_process()) as bar:
 
         def sink(index: int, completions: list[Completion], error: str | None) -> None:
             if error:

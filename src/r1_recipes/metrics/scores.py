@@ -55,14 +55,8 @@ class Scores:
     judged_on: str = ""  # which rows these are, and whether they were held out, in words
 
     def pass_at(self, k: int) -> list[float]:
-        """Per row, the unbiased estimate of pass@k from n samples: ``1 - C(n - c, k) / C(n, k)`` (Chen et al., arXiv:2107.03374).
-
-        Raises:
-            ValueError: ``k`` is over the number of samples.
-        """
+        """Per row, the unbiased estimate of pass@k from n samples, k at most n (Chen et al., arXiv:2107.03374)."""
         n = self.num_samples
-        if not 1 <= k <= n:
-            raise ValueError(f"pass@{k} needs {k} samples or more, there are {n}")
         return [1 - math.comb(n - round(share * n), k) / math.comb(n, k) for share in self.sampled]
 
 
@@ -85,7 +79,7 @@ def verdicts(
     ends in a box, in "the answer is", or in a last line; and, as lm-eval's flexible extraction has it, its last number.
 
     Args:
-        rows: the row of each completion.
+        rows: of each completion.
         given: by name, what rewards are known to give these completions.
     """
     strict: dict[int, bool] = {}

@@ -38,7 +38,7 @@ def pack_completions(runs: Sequence[RunData]) -> tuple[str, int, int]:
     while True:
         chosen = spread(tables, share)
         rows = [row for table in chosen for row in table]
-        text = json.dumps(columns(rows), ensure_ascii=False, separators=(",", ":"), allow_nan=False)
+        text = json.dumps(_columns(rows), ensure_ascii=False, separators=(",", ":"), allow_nan=False)
         packed = base64.b64encode(gzip.compress(text.encode("utf-8", "replace"), 6, mtime=0)).decode("ascii")
         if len(packed) <= MAX_COMPLETION_BYTES or len(chosen) <= 1:
             return packed, len(rows), total
@@ -102,13 +102,8 @@ def _row(run: int, values: dict[str, Any], weights: Mapping[str, float]) -> Row:
     }
 
 
-def columns(rows: Sequence[Row]) -> dict[str, Any]:
-    """The rows as the page reads them, column by column.
-
-    Returns:
-        ``rewards``, ``extras`` and ``prompts``, and ``rows``: lists in which a prompt is an index into ``prompts``, and ``scores`` and
-        ``extra`` are a list per name.
-    """
+def _columns(rows: Sequence[Row]) -> dict[str, Any]:
+    """The rows as the page reads them: lists, in which a prompt is an index into ``prompts``; a list per name in scores and extra."""
     prompts = {prompt: index for index, prompt in enumerate(dict.fromkeys(row["prompt"] for row in rows))}
     rewards, extras = (list(dict.fromkeys(name for row in rows for name in row[kind])) for kind in ("scores", "extras"))
     table: dict[str, Any] = {name: [row[name] for row in rows] for name in _PLAIN}

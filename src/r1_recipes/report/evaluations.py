@@ -18,8 +18,7 @@ def read_evaluations(runs: Sequence[RunData]) -> list[dict[str, Any]]:
     """Read the scores in the runs' directories, in a folder in them, or beside them.
 
     Returns:
-        One entry per judged model: ``source``, ``label``, ``model`` and ``values``: by column ``[mean, low, high]``, the bounds ``None``
-        if the file has one number. Lists of one number per problem get their 95 % interval.
+        Per judged model ``source``, ``label``, ``model`` and ``values``: by column ``[mean, low, high]``, bounds ``None`` if unknown.
     """
     own = [run.path.resolve() for run in runs]
     places = [(folder, pattern) for folder in own for pattern in ("results.json", "*/results.json")]

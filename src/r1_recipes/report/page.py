@@ -64,12 +64,10 @@ def _run_entry(run: RunData) -> dict[str, Any]:
     if longest > MAX_POINTS:
         run.note("thinned", kept=MAX_POINTS, points=longest)
     curves = {key: spread(points, MAX_POINTS / len(points)) for key, points in run.series.items()}
-    entry = strings({key: run.entry.get(key) for key in ("recipe", "method")})
     return {
+        **strings({key: run.entry.get(key) for key in ("recipe", "method")}),
         "name": run.name,
         "path": str(run.path),
-        "recipe": entry.get("recipe"),
-        "method": entry.get("method"),
         "finished": bool(run.entry.get("finished")),
         "steps": max((points[-1][0] for points in run.series.values()), default=None),
         "seconds": _seconds(run),

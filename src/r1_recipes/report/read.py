@@ -24,7 +24,7 @@ MAX_WINDOW = 20
 class RunData:
     """What a run directory says."""
 
-    name: str  # unlike the other runs'
+    name: str
     path: Path
     entry: dict[str, Any] = field(default_factory=dict)  # run.json
     settings: dict[str, Any] = field(default_factory=dict)  # recipe.yaml, with what later starts changed
@@ -129,9 +129,9 @@ def finite(value: Any) -> float | None:
 
 def strings(values: Any) -> dict[str, str]:
     """A mapping's values as the page shows them: texts, and JSON of anything else."""
-    found = values.items() if isinstance(values, dict) else ()
-    return {str(key): clip(value if isinstance(value, str) else _json(value)) for key, value in found if value is not None}
-
-
-def _json(value: Any) -> str:
-    return json.dumps(value, ensure_ascii=False, default=str, skipkeys=True)  # YAML has keys of any kind
+    texts = {}
+    for key, value in values.items() if isinstance(values, dict) else ():
+        if value is not None:  # YAML has keys of any kind
+            text = value if isinstance(value, str) else json.dumps(value, ensure_ascii=False, default=str, skipkeys=True)
+            texts[str(key)] = clip(text)
+    return texts
