@@ -246,8 +246,8 @@ def test_a_shipped_benchmark_reads_its_set_and_judges_it(name, tmp_path, monkeyp
     fmt = FORMATS[recipe.script.response_format]
     texts = [fmt.render("It is so.", right), fmt.render("It is so.", wrong), f"So the answer is {right}"]
     groups = [[Completion(text, 20, "stop") for text in texts]]
-    scores, table = judge("m", fmt, rows, groups, 2, judges_of(recipe, fmt), {}, None)
-    assert (table["correct"], table["lenient"]) == ([True, False, False], [True, False, True])
+    scores, table = judge("m", fmt, rows, groups, judges_of(recipe, fmt), {}, None)
+    assert (list(table["correct"]), list(table["lenient"])) == ([True, False, False], [True, False, True])
     assert scores.greedy == [1.0] and scores.sampled == [0.0] and scores.sampled_lenient == [0.5]
 
 
@@ -323,7 +323,9 @@ def test_the_command_judges_golds_in_words(words, tmp_path, capsys):
 def test_rows_of_two_tasks_are_judged_by_task_rewards(words):
     own = "tests.test_evaluate:starts_alike"
     tasks = {"task_rewards": {"Paris": ["exact_match"], "James Joyce": [own]}, "task_column": "solution"}
-    recipe = evaluate.load_benchmark([words(reward_funcs=["exact_match", own], **tasks)])
+    recipe = evaluate.load_benchmark(
+        [words(reward_funcs=["exact_match", own], dataset_train_split="train", dataset_test_split="train", **tasks)]
+    )
     assert rows_to_judge(recipe)[0]["solution"][:] == ["Paris", "James Joyce"]
 
 
@@ -337,29 +339,14 @@ def test_what_can_be_judged_is_found_without_decoding_pictures(words):
     assert len(_judgeable(evaluate.load_benchmark([words()]), FORMATS["think_answer"], rows)) == 1
 
 
-def test_rows_held_out_by_the_command_alone_are_said_to_be(words, tmp_path, capsys):
-    run = tmp_path / "run"
-    run.mkdir()
-    recipe = evaluate.load_benchmark([words(), "--dataset_train_split", "train[:1]", "--dataset_test_split", "train[1:]"])
-    (run / "run.json").write_text("{}")
-    kept = {"dataset_name": recipe.script.dataset_name, "dataset_train_split": "train"}
-    (run / "recipe.yaml").write_text(yaml.safe_dump(kept))
-    assert "was trained on split 'train'" in evaluate._trained_otherwise(recipe, str(run))
-    assert "was trained on split 'train'" in evaluate._trained_otherwise(recipe, str(run / "checkpoint-1"))
-    for other in ({**kept, "dataset_train_split": "train[:1]"}, {**kept, "dataset_name": "other"}):
-        (run / "recipe.yaml").write_text(yaml.safe_dump(other))
-        assert evaluate._trained_otherwise(recipe, str(run)) == ""
-    assert evaluate._trained_otherwise(recipe, "some/model") == ""
-
-
 @pytest.mark.parametrize(
     ("changes", "said"),
     [
         # A single file is every split, so "test" is what was trained on.
-        ({"dataset_train_split": "train"}, "split 'test' of .* has 2 of 2 rows that ask .*'train\\[:-1\\]'.*--dataset_test_split train"),
+        ({"dataset_train_split": "train"}, "split 'test' of .* got 2 of 2 that ask .*'train\\[:-128\\]'.*--dataset_test_split train"),
         (
             {"dataset_train_split": "train", "dataset_test_split": "train[-1:]"},
-            "has 1 of 1 rows that ask .*the first asks 'Author of Ulysses",
+            "got 1 of 1 that ask",
         ),
         ({"dataset_train_split": "train", "dataset_test_split": "train"}, None),
         ({"dataset_train_split": "train[:1]", "dataset_test_split": "train[1:]"}, None),

@@ -3,16 +3,13 @@
 ``python -m r1_recipes.evaluate recipes/NAME.yaml --model A --model B [--num_samples 4] [--backend vllm] [--output DIR]``
 
 Several processes (``accelerate launch -q -m r1_recipes.evaluate …``, ``torchrun``) share the rows out; the first one judges all of them.
-
-The recipe is a benchmark (``recipes/benchmarks``), which says ``num_samples``, or any GRPO recipe.
-Right is what gets full marks of the recipe's first reward that judges the row. Strict accuracy counts an answer where the recipe's format
-wants it; lenient accuracy any final answer that can be made out. Most of what
-is published as a gain of GRPO is the distance between the two.
+What the numbers mean is in docs/evaluation.md.
 """
 
 from __future__ import annotations
 
 import argparse
+import itertools
 import json
 from collections.abc import Sequence
 from dataclasses import asdict
@@ -31,7 +28,6 @@ from r1_recipes.recipe import load_recipe
 from r1_recipes.recipe.load import Recipe
 from r1_recipes.recipe.text import read_yaml
 from r1_recipes.recipe.types import BACKENDS
-from r1_recipes.runs import run_dir
 
 
 def load_benchmark(argv: Sequence[str]) -> Recipe:
@@ -60,32 +56,21 @@ def main(argv: Sequence[str] | None = None) -> None:
         if None in models:
             raise RecipeError(f"--model: missing; {options.recipe} names none: a checkpoint's folder, or a hub id")
         processes.connect(use_cpu=recipe.training.use_cpu)
-        if options.ask is not None:
-            for name, answer in zip(models, ask(recipe, models, options.ask, options.backend or "transformers"), strict=True):
-                console.say(f"=== {name}\n{answer}\n")
-            return
         settings = _settings(recipe, options)
-        rows, what = rows_to_judge(recipe)
-        what += "".join(_trained_otherwise(recipe, name) for name in models)
-        folders: list[Path | None] = [None] * len(models)
-        if options.output:
-            # Two checkpoints may have one last name.
-            folders = [options.output / f"{number}_{Path(name).name}" for number, name in enumerate(models, start=1)]
-        judged = [
-            evaluate_model(name, rows, recipe, **settings, folder=folder, with_models=options.with_models, judged_on=what)
-            for name, folder in zip(models, folders, strict=True)
-        ]
-        scores = [one for one in judged if one is not None]
-        if not scores:  # another process has them
+        if options.ask is not None:
+            for name in models:
+                console.say(f"=== {name}\n{ask(recipe, name, options.ask, settings['backend'])}\n")
             return
-        report = _report(models, scores)
-        console.say(report)
-        if options.output:
-            entries = [_entry(one, before) for before, one in zip([None, *scores], scores, strict=False)]
-            # JSON has no infinity: the bounds of a single row are null.
-            entries = json.loads(json.dumps(entries), parse_constant=lambda infinity: None)
-            (options.output / "results.json").write_text(json.dumps(entries, indent=1, ensure_ascii=False), encoding="utf-8")
-            (options.output / "results.md").write_text(report + "\n", encoding="utf-8")
+        rows, what = rows_to_judge(recipe)
+        scores = []
+        for number, name in enumerate(models, start=1):
+            # Two checkpoints may have one last name.
+            folder = options.output / f"{number}_{Path(name).name}" if options.output else None
+            one = evaluate_model(name, rows, recipe, **settings, folder=folder, with_models=options.with_models, judged_on=what)
+            if one is not None:  # the first process has them
+                scores.append(one)
+        if scores:
+            _report(scores, options.output)
 
 
 def _settings(recipe: Recipe, options: argparse.Namespace) -> dict[str, Any]:
@@ -93,8 +78,7 @@ def _settings(recipe: Recipe, options: argparse.Namespace) -> dict[str, Any]:
     own: dict[str, Any] = {"num_samples": 4, "batch_size": BATCH_SIZE, "seed": 0, "backend": "transformers"}
     if recipe.method == "evaluate":
         training, script = recipe.training, recipe.script
-        values = script.num_samples, training.generation_batch_size, training.seed, script.backend
-        own = dict(zip(own, values, strict=True))
+        own = dict(zip(own, (script.num_samples, training.generation_batch_size, training.seed, script.backend), strict=True))
     settings = own | {name: getattr(options, name) for name in own if getattr(options, name) is not None}
     if settings["num_samples"] < 0 or settings["batch_size"] < 1:
         raise RecipeError("--num_samples is 0 or more, --batch_size 1 or more")
@@ -103,33 +87,28 @@ def _settings(recipe: Recipe, options: argparse.Namespace) -> dict[str, Any]:
     return settings
 
 
-def _report(models: Sequence[str], scores: Sequence[Scores]) -> str:
-    named = list(zip(models, scores, strict=True))
-    parts = [markdown_table([(name, one, None) for name, one in named], full=True), rewards_table(named)]
-    parts += [difference_line(scores[i], scores[i + 1], f"{models[i + 1]} over {models[i]}", full=True) for i in range(len(scores) - 1)]
-    return "\n\n".join(part for part in [*parts, f"Judged on {scores[0].judged_on}."] if part)
+def _report(scores: Sequence[Scores], output: Path | None) -> None:
+    """Print the tables; with ``output``, keep them as ``results.md`` and every number behind them as ``results.json``."""
+    pairs = list(itertools.pairwise(scores))
+    parts = [markdown_table([(one.model, one, None) for one in scores], full=True), rewards_table([(one.model, one) for one in scores])]
+    parts += [difference_line(before, after, f"{after.model} over {before.model}", full=True) for before, after in pairs]
+    report = "\n\n".join(part for part in [*parts, f"Judged on {scores[0].judged_on}."] if part)
+    console.say(report)
+    if output:
+        entries = [_entry(one) for one in scores]
+        for entry, (before, after) in zip(entries[1:], pairs, strict=True):
+            entry["difference"] = {"over": before.model, **differences(before, after)}
+        # JSON has no infinity: the bounds of a single row are null.
+        entries = json.loads(json.dumps(entries), parse_constant=lambda infinity: None)
+        (output / "results.json").write_text(json.dumps(entries, indent=1, ensure_ascii=False), encoding="utf-8")
+        (output / "results.md").write_text(report + "\n", encoding="utf-8")
 
 
-def _entry(scores: Scores, before: Scores | None) -> dict[str, Any]:
+def _entry(scores: Scores) -> dict[str, Any]:
     """One model's part of ``results.json``; intervals are ``[mean, low, high]``."""
     intervals = {name: mean_interval(getattr(scores, name)) for name in (*COMPARED, "majority") if getattr(scores, name)}
     ks = sorted({2**i for i in range(scores.num_samples.bit_length())} | {scores.num_samples} - {0})
-    entry = {**asdict(scores), "intervals": intervals, "pass_at": {k: mean_interval(scores.pass_at(k)) for k in ks}}
-    if before is not None:
-        entry["difference"] = {"over": before.model, **differences(before, scores)}
-    return entry
-
-
-def _trained_otherwise(recipe: Recipe, model: str) -> str:
-    """What a run's folder says of its training split, if this command cuts the same data elsewhere and so holds out other rows."""
-    script = recipe.script
-    for folder in (Path(model), Path(model).parent):  # a run, or a checkpoint in it
-        if recipe.method != "grpo" or not all((folder / name).is_file() for name in (run_dir.RUN_FILE, run_dir.RECIPE_FILE)):
-            continue
-        trained = {"dataset_train_split": "train"} | run_dir.recorded_settings(folder)
-        if trained.get("dataset_name") == script.dataset_name and trained["dataset_train_split"] != script.dataset_train_split:
-            return f"; held out by this command alone: {model} was trained on split {trained['dataset_train_split']!r}"
-    return ""
+    return {**asdict(scores), "intervals": intervals, "pass_at": {k: mean_interval(scores.pass_at(k)) for k in ks}}
 
 
 if __name__ == "__main__":

@@ -304,17 +304,8 @@ def _judge(run: _Run, stage: Stage, model: str) -> Scores:
             logger.warning("%s cannot be read (%s); the model is judged again", path, first_line(error)[:-1])
     recipe.script.max_eval_samples = run.judged["problems"]
     rows, what = rows_to_judge(recipe)
-    scores = evaluate_model(
-        model,
-        rows,
-        recipe,
-        num_samples=run.judged["num_samples"],
-        seed=run.judged["seed"],
-        batch_size=BATCH_SIZE,
-        label=stage.name,
-        judged_on=what,
-    )
-    assert scores  # None is for ranks other than 0
+    sampling = {"num_samples": run.judged["num_samples"], "seed": run.judged["seed"], "batch_size": BATCH_SIZE}
+    scores = evaluate_model(model, rows, recipe, **sampling, judged_on=what)
     path.parent.mkdir(parents=True, exist_ok=True)
     files.write_whole(path, json.dumps({"judged": judged, "scores": asdict(scores)}))
     console.say(f"{stage.label}: greedy {sum(scores.greedy) / len(rows):.1%}, sampled {sum(scores.sampled) / len(rows):.1%} right")

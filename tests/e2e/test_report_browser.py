@@ -91,7 +91,7 @@ def folders(tmp_path_factory: pytest.TempPathFactory) -> list[Path]:
     second = write_run(root / "second", metrics(0.125), {1: [completion(1, "of the other run", accuracy=5.0)]}, hardware={"cpu_cores": 2})
     (second / "recipe.yaml").write_text("reward_funcs: [accuracy, format]\nbeta: 0.04\n", encoding="utf-8")
     scores = {"model": "out/first", "greedy": [1.0, 0.0, 1.0, 1.0], "mean_tokens": 36.5}
-    (first / "scores_first.json").write_text(json.dumps(scores), encoding="utf-8")
+    (first / "results.json").write_text(json.dumps([scores]), encoding="utf-8")
     (first / "metrics.jsonl").open("a", encoding="utf-8").write("{torn")
     return [first, second]
 
@@ -260,8 +260,8 @@ def test_nothing_is_wider_than_a_phone(visit: Callable, both: Path) -> None:
 
 def test_empty_run_opens(visit: Callable, tmp_path: Path) -> None:
     page = visit(write([tmp_path]))
-    assert page.locator("#missing li").count() == 5
-    assert page.locator("#completions-note").inner_text() == "The run logged no completions."
+    assert page.locator("#missing li").count() == 3
+    assert page.locator("#completions-note").inner_text() == "The run logged no completions (GRPO: log_completions: true)."
 
 
 def test_five_hundred_steps_of_64_open_in_two_seconds(browser: Any, tmp_path: Path) -> None:

@@ -67,7 +67,7 @@ def test_a_run_folder_with_a_bomb_still_has_a_page(tmp_path, bomb):
     (tmp_path / "recipe.yaml").write_text(bomb)
     (tmp_path / "run.json").write_text('{"recipe": "r", "method": "sft"}')
     __main__.main([str(tmp_path)])
-    assert ("torn_file", "recipe.yaml") in [(code, values["file"]) for code, values in read_run(tmp_path).missing]
+    assert ("torn_file", "recipe.yaml") in [(item["code"], item["values"]["file"]) for item in read_run(tmp_path).missing]
 
 
 @pytest.mark.parametrize(
@@ -113,7 +113,7 @@ def test_the_page_reads_no_link_pipe_or_bomb_of_a_run_folder(tmp_path):
     (tmp_path / "elsewhere").write_text("kept: elsewhere-only\n")
     (folder / "recipe.yaml").symlink_to(tmp_path / "elsewhere")
     (folder / "run.json").write_text('{"recipe": ' + "[" * 600 + "]" * 600 + "}")
-    os.mkfifo(folder / "run.log")
+    os.mkfifo(folder / "completions" / "completions_00000.parquet")
     lines = [f'{{"step": {step}, "reward": 1e308, "completions/clipped_ratio": 1e308}}' for step in range(12)]
     (folder / "metrics.jsonl").write_text("\n".join(lines))
     (folder / "results.json").write_text('{"model": "m", "acc": [1e308, 1e308]}')

@@ -38,8 +38,6 @@ def write_run(
     (folder / "recipe.yaml").write_text(
         "reward_funcs: [accuracy, format]\nreward_weights: [1.0, 0.2]\nmax_completion_length: 48\n", encoding="utf-8"
     )
-    lines = [{"time": f"2026-01-02T03:0{minute}:00Z", "message": "…"} for minute in (4, 9)]
-    (folder / "run.log").write_text("".join(json.dumps(line) + "\n" for line in lines), encoding="utf-8")
     for step, rows in ({1: [completion(1)]} if completions is None else completions).items():
         pyarrow.parquet.write_table(pyarrow.Table.from_pylist(rows), folder / "completions" / f"completions_{step:05d}.parquet")
     return folder

@@ -13,9 +13,14 @@ import pytest
 
 from r1_recipes.common import messages
 from r1_recipes.report import completions
-from r1_recipes.report.completions import columns, pack_completions, read_completions
-from r1_recipes.report.read import read_run
+from r1_recipes.report.completions import pack_completions
+from r1_recipes.report.read import RunData, read_run
 from tests.report.runs import completion, write_run
+
+
+def packed(run: RunData) -> tuple[dict[str, Any], int, int]:
+    text, kept, total = pack_completions([run])
+    return json.loads(gzip.decompress(base64.b64decode(text))), kept, total
 
 
 def test_completions_are_columns_with_the_weighted_reward(tmp_path: Path) -> None:
@@ -24,11 +29,10 @@ def test_completions_are_columns_with_the_weighted_reward(tmp_path: Path) -> Non
         completion(1, "five", "2+3?", accuracy=None, answer_parsed=None, extra_note="x"),
         completion(2, accuracy=float("nan")),
     ]
-    read, total = read_completions([read_run(write_run(tmp_path / "run", completions={1: rows[:2], 2: rows[2:]}))])
-    found = columns(read)
+    found, kept, total = packed(read_run(write_run(tmp_path / "run", completions={1: rows[:2], 2: rows[2:]})))
     assert (found["rewards"], found["extras"]) == (["accuracy", "format"], ["answer_parsed", "solution", "extra_note"])
     assert found["prompts"] == ["[user]\n2+2?", "[user]\n2+3?"]
-    assert total == 3
+    assert kept == total == 3
     assert found["rows"] == {
         "run": [0, 0, 0],
         "step": [1, 1, 2],
@@ -70,12 +74,11 @@ def test_completions_that_do_not_fit_are_thinned_by_whole_steps(tmp_path: Path, 
         for step in range(1, 41)
     }
     run = read_run(write_run(tmp_path / "run", completions=steps))
-    whole = pack_completions(read_completions([run])[0])
-    assert whole[1] == 160
+    whole = pack_completions([run])
+    assert whole[1:] == (160, 160)
     monkeypatch.setattr(completions, "MAX_COMPLETION_BYTES", len(whole[0]) // 2)
-    packed, kept = pack_completions(read_completions([run])[0])
-    found = json.loads(gzip.decompress(base64.b64decode(packed)))
-    assert len(packed) <= len(whole[0]) // 2
+    assert len(pack_completions([run])[0]) <= len(whole[0]) // 2
+    found, kept, _ = packed(run)
     assert 40 <= kept == len(found["rows"]["step"]) <= 80
     shown = sorted(set(found["rows"]["step"]))
     assert (shown[0], shown[-1]) == (1, 40)
@@ -86,6 +89,6 @@ def test_completions_that_do_not_fit_are_thinned_by_whole_steps(tmp_path: Path, 
 def test_files_are_left_out_unread_where_there_are_too_many_rows(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(completions, "MAX_COMPLETIONS", 5)
     run = read_run(write_run(tmp_path / "run", completions={step: [completion(step)] for step in range(1, 10)}))
-    rows, total = read_completions([run])
+    found, kept, total = packed(run)
     # 9 files, 5 of them, evenly: 0, 2, 4, 6, 8.
-    assert (total, [row["step"] for row in rows]) == (9, [1, 3, 5, 7, 9])
+    assert (kept, total, found["rows"]["step"]) == (5, 9, [1, 3, 5, 7, 9])

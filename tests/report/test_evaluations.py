@@ -18,19 +18,15 @@ def test_evaluations_beside_the_run(tmp_path: Path) -> None:
     raw = {**scores, "model": "raw", "mean_tokens": 40}
     made = {"stages": {"raw": {"label": "the raw model", "scores": raw}, "grpo": {"label": "GRPO", "scores": scores, "yielded": None}}}
     (tmp_path / "results.json").write_text(json.dumps(made), encoding="utf-8")
-    judged = {"mean": 0.5, "low": 0.25, "high": 0.75}
-    (folder / "eval.json").write_text(json.dumps([{"model": "out/m", "pass@1": judged}]), encoding="utf-8")
-    (folder / "eval_results.json").write_text(json.dumps({"eval_loss": 1.0}), encoding="utf-8")
-    (folder / "scores_torn.json").write_text("{", encoding="utf-8")
+    (tmp_path / "scores_torn.json").write_text("{", encoding="utf-8")
     # evaluate --output RUN/evaluation
     (folder / "evaluation").mkdir()
-    entry = {"model": "out/n", "pass_at": {"2": [0.5, 0.25, 0.75], "x": [1]}, "rewards": {"format": [1.0, None, 0.5], "none": [None]}}
+    entry = {"model": "out/n", "pass_at": {"2": [0.5, 0.25, 0.75]}, "rewards": {"format": [1.0, None, 0.5], "none": [None]}}
     (folder / "evaluation" / "results.json").write_text(json.dumps([entry]), encoding="utf-8")
     data = page_of(folder).data
     interval = [finite(bound) for bound in mean_interval(right)]
     assert interval[0] == 0.75
     assert data["evaluations"] == [
-        {"source": "eval.json", "label": "m", "model": "out/m", "values": {"pass@1": [0.5, 0.25, 0.75]}},
         {
             "source": "results.json",
             "label": "n",

@@ -19,7 +19,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from r1_recipes.common.errors import RecipeError
-from r1_recipes.report import __main__, page
+from r1_recipes.report import __main__, flags, page
 from r1_recipes.report import page as report_page
 from r1_recipes.report.page import refresh, run_names, write
 from r1_recipes.report.read import read_run
@@ -81,7 +81,6 @@ def test_what_is_torn_or_missing_is_said_and_the_rest_is_shown(tmp_path: Path) -
     (folder / "metrics.jsonl").write_text("\n".join([good[0], *bad, *good[1:], '{"step": 1, "reward": 0.5}']), encoding="utf-8")
     (folder / "run.json").write_text('{"recipe": ', encoding="utf-8")
     (folder / "recipe.yaml").write_text("- a list\n", encoding="utf-8")
-    (folder / "run.log").unlink()
     page = page_of(folder)
     (run,) = page.data["runs"]
     said = {(item["code"], item["values"]["file"]): item["values"] for item in run["missing"]}
@@ -89,7 +88,6 @@ def test_what_is_torn_or_missing_is_said_and_the_rest_is_shown(tmp_path: Path) -
         ("torn_file", "run.json"),
         ("torn_file", "recipe.yaml"),
         ("bad_lines", "metrics.jsonl"),
-        ("no_file", "run.log"),
         ("torn_file", "completions/completions_00002.parquet"),
     }
     # Lines 2 to 7 of the file; the empty one is none.
@@ -106,8 +104,6 @@ def test_empty_directory_makes_a_page(tmp_path: Path) -> None:
         ("no_file", "run.json"),
         ("no_file", "recipe.yaml"),
         ("no_file", "metrics.jsonl"),
-        ("no_file", "run.log"),
-        ("no_completions", "completions/*.parquet"),
     ]
     assert (run["series"], run["flags"], run["finished"]) == ({}, [], False)
 
@@ -127,7 +123,6 @@ def test_long_curves_are_thinned_and_said_so(tmp_path: Path, monkeypatch: pytest
 def test_run_names_are_the_shortest_that_differ() -> None:
     assert run_names([Path("/x/seed1/grpo"), Path("/x/seed2/grpo")]) == ["seed1/grpo", "seed2/grpo"]
     assert run_names([Path("/x/a"), Path("/x/b")]) == ["a", "b"]
-    assert run_names([Path("/x/a"), Path("/x/a")]) == ["a", "a (2)"]
 
 
 def test_every_language_says_everything() -> None:
@@ -145,8 +140,8 @@ def test_every_string_that_is_asked_for_is_there_and_none_else() -> None:
     asked = set(re.findall(r'data-(?:text|label)="(\w+)"', (ASSETS / "page.html").read_text(encoding="utf-8")))
     asked |= set(re.findall(r'\b(?:t|titled)\(\s*"([\w:]+)"', script))
     asked |= {f"g:{group}" for group in re.findall(r'\bchart\("(\w+)"', script)}
-    asked |= {f"f:{code}" for code in re.findall(r'\bflag\("(\w+)"', source)}
-    asked |= {f"x:{code}" for code in re.findall(r'\(\("(\w+)", \{', source)} | {"x:no_file", "x:torn_file"}
+    asked |= {f"f:{code}" for code in [*re.findall(r'\bflag\("(\w+)"', source), *(code for code, *_ in flags._TRENDS)]}
+    asked |= {f"x:{code}" for code in re.findall(r'\.note\("(\w+)"', source)}
     assert asked <= set(table)
     # The rest is asked for by a name that is put together, or is in a list.
     for key in set(table) - asked:
@@ -176,7 +171,7 @@ def test_command_line(tmp_path: Path, capsys: pytest.CaptureFixture) -> None:
     assert [run["name"] for run in Page(path.read_text(encoding="utf-8")).data["runs"]] == ["a", "b"]
     __main__.main([str(second), "--output", str(tmp_path / "new" / "page.html")])
     assert (tmp_path / "new" / "page.html").is_file()
-    assert sorted(path.name for path in second.iterdir()) == ["completions", "metrics.jsonl", "recipe.yaml", "run.json", "run.log"]
+    assert sorted(path.name for path in second.iterdir()) == ["completions", "metrics.jsonl", "recipe.yaml", "run.json"]
 
 
 def test_no_such_run(tmp_path: Path, capsys: pytest.CaptureFixture) -> None:
@@ -196,7 +191,7 @@ def test_refresh_costs_no_run(tmp_path: Path, caplog: pytest.LogCaptureFixture, 
     folder = write_run(tmp_path / "run")
     with caplog.at_level(logging.INFO, logger="r1_recipes.report"):
         refresh(folder)
-        assert caplog.messages[0].startswith(f"report: {folder / 'report.html'} (")
+        assert caplog.messages == [f"report: {folder / 'report.html'}"]
         monkeypatch.setattr(page, "build", lambda folders: 1 / 0)
         refresh(folder)
     assert caplog.messages[1:] == ["no report was written"]
@@ -264,7 +259,8 @@ def test_phases_of_a_step_reach_the_metrics(monkeypatch: pytest.MonkeyPatch) -> 
     monkeypatch.setattr(GRPOTrainer, "_generate", lambda self, prompts: prompts)
     monkeypatch.setattr(GRPOTrainer, "_calculate_rewards", lambda self, *args: list(args))
     logged: list[dict[str, float]] = []
-    monkeypatch.setattr(module._CompletionsOnTensorBoard, "log", lambda self, logs, start: logged.append(logs))
+    monkeypatch.setattr(GRPOTrainer, "log", lambda self, logs, start: logged.append(logs))
+    monkeypatch.setattr(module, "_show_completions", lambda trainer, logs: None)
     trainer = module.RecipeGRPOTrainer.__new__(module.RecipeGRPOTrainer)
     trainer.model, trainer.state = SimpleNamespace(training=True), SimpleNamespace(global_step=1)
     trainer._seconds, trainer._logged_step = {"time/generation": 0.0, "time/rewards": 0.0}, 0

@@ -19,17 +19,15 @@ def mean_interval(values: Sequence[float]) -> Interval:
     values whose mean would vary as much in place of the number of rows, and Student's t in place of the normal point (Korn and Graubard,
     Survey Methodology 24, 1998, do the same with another interval). Values outside 0..1 get Student's interval.
     """
-    n = len(values)
-    mean = sum(values) / n
+    mean, low, high = _student_interval(values)
     if set(values) <= {0.0, 1.0}:
-        low, high = _wilson(mean, n, _Z)
+        low, high = _wilson(mean, len(values), _Z)
         # At the ends the bound is 0 or 1 exactly; rounding must not say otherwise.
         return mean, 0.0 if mean == 0 else low, 1.0 if mean == 1 else high
-    error = _standard_error(values, mean)
-    if min(values) >= 0 and max(values) <= 1 and 0 < error < math.inf:
-        return mean, *_wilson(mean, mean * (1 - mean) / error**2, _student(n - 1))
-    half = _student(n - 1) * error
-    return mean, mean - half, mean + half
+    if min(values) >= 0 and max(values) <= 1 and low < mean and len(values) > 1:
+        point = _student(len(values) - 1)
+        return mean, *_wilson(mean, mean * (1 - mean) * (point / (mean - low)) ** 2, point)
+    return mean, low, high
 
 
 def paired_difference(before: Sequence[float], after: Sequence[float]) -> Interval:
@@ -42,12 +40,17 @@ def paired_difference(before: Sequence[float], after: Sequence[float]) -> Interv
         ValueError: the lists are not equally long.
     """
     differences = [b - a for a, b in zip(before, after, strict=True)]
-    n, mean = len(differences), sum(differences) / len(differences)
-    if {*before, *after} <= {0.0, 1.0}:
-        won, lost = ((differences.count(value) + 1) / (n + 2) for value in (1.0, -1.0))
-        half = _Z * math.sqrt((won + lost - (won - lost) ** 2) / (n + 2))
-        return mean, max(-1.0, won - lost - half), min(1.0, won - lost + half)
-    half = _student(n - 1) * _standard_error(differences, mean)
+    if not {*before, *after} <= {0.0, 1.0}:
+        return _student_interval(differences)
+    n = len(differences)
+    won, lost = ((differences.count(value) + 1) / (n + 2) for value in (1.0, -1.0))
+    half = _Z * math.sqrt((won + lost - (won - lost) ** 2) / (n + 2))
+    return sum(differences) / n, max(-1.0, won - lost - half), min(1.0, won - lost + half)
+
+
+def _student_interval(values: Sequence[float]) -> Interval:
+    n, mean = len(values), sum(values) / len(values)
+    half = _student(n - 1) * math.sqrt(sum((value - mean) ** 2 for value in values) / (n - 1) / n) if n > 1 else math.inf
     return mean, mean - half, mean + half
 
 
@@ -59,9 +62,7 @@ def _wilson(mean: float, n: float, z: float) -> tuple[float, float]:
 
 
 def _student(degrees: int) -> float:
-    """Two-sided 95 % point of Student's t, within 0.004 from three degrees on (Abramowitz and Stegun, 26.7.5); infinite for none."""
-    if degrees == 0:
-        return math.inf
+    """Two-sided 95 % point of Student's t, within 0.004 from three degrees on (Abramowitz and Stegun, 26.7.5)."""
     z = _Z
     terms = (
         (z**3 + z) / 4,
@@ -70,8 +71,3 @@ def _student(degrees: int) -> float:
         (79 * z**9 + 776 * z**7 + 1482 * z**5 - 1920 * z**3 - 945 * z) / 92160,
     )
     return z + sum(term / degrees**power for power, term in enumerate(terms, start=1))
-
-
-def _standard_error(values: Sequence[float], mean: float) -> float:
-    n = len(values)
-    return math.sqrt(sum((value - mean) ** 2 for value in values) / (n - 1) / n) if n > 1 else math.inf

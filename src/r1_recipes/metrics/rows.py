@@ -7,7 +7,6 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from r1_recipes.common.errors import RecipeError
-from r1_recipes.common.messages import last_user_text
 from r1_recipes.data.load import drop_overlap, load_dataset
 from r1_recipes.metrics.scores import compares_with_gold
 from r1_recipes.models.smoke import example_rows
@@ -52,21 +51,12 @@ def _kind_of_rows(recipe: Recipe, fmt: ResponseFormat, rows: Dataset) -> str:
         return f"training rows ({origin}), none of them held out"
     if recipe.training.eval_strategy != "no":  # training leaves out what the test split asks
         return f"held-out rows ({origin})"
-    try:
-        trained = load_dataset(script, fmt, "grpo", split="train")[0]
-    except RecipeError as error:
-        logger.warning("whether these rows are trained on is not known: %s", error)
-        return f"rows ({origin}); whether they are held out is not known"
-    apart, shared = drop_overlap(rows, trained)
+    _, shared = drop_overlap(rows, load_dataset(script, fmt, "grpo", split="train")[0])
     if shared > len(rows) / 2:
-        alone = set(map(str, apart["prompt"]))
-        first = next(prompt for prompt in rows["prompt"] if str(prompt) not in alone)
-        cut = max(1, len(trained) // 8)
         raise RecipeError(
-            f"{recipe.path}: dataset_test_split: {origin} has {shared} of {len(rows)} rows that ask the same question as a training row, "
-            f"so they are not held out; the first asks {last_user_text(first)[:80]!r}. Fix: dataset_train_split: 'train[:-{cut}]' and "
-            f"dataset_test_split: 'train[-{cut}:]', of rows that ask each question once; or, to judge training rows, "
-            f"--dataset_test_split {script.dataset_train_split}; for rows that nothing is trained on, a benchmark (num_samples)"
+            f"{recipe.path}: dataset_test_split: {origin} must hold rows that are not trained on, got {shared} of {len(rows)} that ask the "
+            "same question as a training row. Fix: dataset_train_split: 'train[:-128]' and dataset_test_split: 'train[-128:]', of rows "
+            f"that ask each question once; or, to judge training rows, --dataset_test_split {script.dataset_train_split}"
         )
     return f"held-out rows ({origin})" + (f", {shared} of which ask what training rows ask" if shared else "")
 
@@ -83,29 +73,28 @@ def _judgeable(recipe: Recipe, fmt: ResponseFormat, rows: Dataset) -> Dataset:
             found |= set(judge.judged({key: rows[key] for key in rows.column_names}))
         else:
             return rows
+    left = [index for index in range(len(rows)) if index not in found]
+    if not left:
+        return rows
     golds = rows["solution"] if "solution" in rows.column_names else [None] * len(rows)
+    first = f"the first is row {left[0]} (gold {golds[left[0]]!r})"
     if not found:
         raise RecipeError(
-            f"{recipe.path}: no row can be judged: {' and '.join(judges)} can read none of the golds; the first is {golds[0]!r}. "
+            f"{recipe.path}: no row can be judged: {' and '.join(judges)} can read none of the golds; {first}. "
             "Fix: for golds in words, reward_funcs: [answer_match]"
         )
-    left = [index for index in range(len(rows)) if index not in found]
-    if left:
-        logger.warning(
-            "%d of %d rows are judged by none of %s and are left out; the first is row %d (gold %r)",
-            *(len(left), len(rows), ", ".join(judges), left[0], golds[left[0]]),
-        )
-    return rows.select(sorted(found)) if left else rows
+    logger.warning("%d of %d rows are judged by none of %s and are left out; %s", len(left), len(rows), ", ".join(judges), first)
+    return rows.select(sorted(found))
 
 
 def judges_of(recipe: Recipe, fmt: ResponseFormat, *, with_models: bool = False) -> dict[str, Callable]:
     """The rewards that say what is right, by name; the first one that judges a row decides."""
-    own = {name: reward for name, reward in reward_functions(recipe, fmt, with_models=with_models) if reward is not None}
+    own = reward_functions(recipe, fmt, with_models=with_models)
     return {name: own[name] if name in own else get_reward_funcs([name], fmt)[0] for name in answer_rewards(own)}
 
 
-def reward_functions(recipe: Recipe, fmt: ResponseFormat, *, with_models: bool) -> list[tuple[str, Callable | None]]:
-    """Each reward by its name in the recipe; ``None`` for one that needs a model of its own, unless ``with_models``."""
+def reward_functions(recipe: Recipe, fmt: ResponseFormat, *, with_models: bool) -> dict[str, Callable]:
+    """The rewards by their names in the recipe; without ``with_models``, without those that ask a model of their own."""
     script, params = recipe.script, recipe.reward_params
     if "match_judge" in params and not with_models:
         params = {**params, "match_judge": ""}
@@ -113,7 +102,7 @@ def reward_functions(recipe: Recipe, fmt: ResponseFormat, *, with_models: bool) 
     if script.task_rewards is not None:
         functions = route(functions, script.reward_funcs, script.task_rewards, script.task_column)
     named = zip(script.reward_funcs, functions, strict=True)
-    return [(name, function if with_models or name != "reward_model" else None) for name, function in named]
+    return {name: function for name, function in named if with_models or name != "reward_model"}
 
 
 def reward_weights(recipe: Recipe) -> dict[str, float]:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 import logging
-from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -38,7 +37,6 @@ def evaluate_model(
     num_samples: int,
     batch_size: int,
     seed: int,
-    label: str | None = None,
     backend: str = "transformers",
     folder: Path | None = None,
     with_models: bool = False,
@@ -50,12 +48,10 @@ def evaluate_model(
 
     Args:
         name: model path or id; for backend ``"openai"``, the name that the server knows the model by.
-        rows: of :func:`r1_recipes.metrics.rows.rows_to_judge`.
         recipe: a benchmark or a GRPO recipe; its format, rewards and generation settings are used.
-        label: of the progress bar, in place of the name.
         folder: keeps the completions, and an interrupted evaluation goes on from them.
         with_models: score with ``reward_model`` and ``match_judge`` too, if the recipe names them.
-        judged_on: what the rows are, for the scores.
+        judged_on: what ``rows`` are, as :func:`r1_recipes.metrics.rows.rows_to_judge` says.
 
     Raises:
         RecipeError: the model cannot be loaded, or ``folder`` holds completions of other rows, settings or weights.
@@ -65,7 +61,7 @@ def evaluate_model(
     recipe = _for_generation(recipe, name, batch_size, seed)
     tokenizer, fmt = load_format(recipe, backend)
     judges = judges_of(recipe, fmt, with_models=with_models)
-    rewards = {key: reward for key, reward in reward_functions(recipe, fmt, with_models=with_models) if reward is not None}
+    rewards = reward_functions(recipe, fmt, with_models=with_models)
     if rewards and tokenizer is None:
         logger.info("the recipe's rewards are left out: some count tokens, and the server keeps the tokenizer")
         rewards = {}
@@ -78,19 +74,17 @@ def evaluate_model(
         # The first process's view: hosts may not share the folder.
         pending = processes.first(lambda: [index for index in range(len(rows)) if index not in done])
         if done and pending:
-            logger.info("%s: %d of %d rows are there already", label or name, len(done), len(rows))
+            logger.info("%s: %d of %d rows are there already", name, len(done), len(rows))
         if pending:
             mine = set(processes.share(pending))
             requests = [Request(index, prompt) for index, prompt in enumerate(rows["prompt"]) if index in mine]
-            made = _generate(get_backend(recipe, tokenizer, backend), requests, plans, label or name, store, digests)
+            made = _generate(get_backend(recipe, tokenizer, backend), requests, plans, name, store, digests)
             done |= dict(processes.gather(list(made.items())))
     if not processes.is_main_process():
         return None
-    scores, table = judge(name, fmt, rows, [done[index] for index in range(len(rows))], num_samples, judges, rewards, tokenizer)
+    scores, table = judge(name, fmt, rows, [done[index] for index in range(len(rows))], judges, rewards, tokenizer)
     if folder is not None:
-        from datasets import Dataset
-
-        Dataset.from_dict(table).to_parquet(str(folder / "completions.parquet"))
+        table.to_parquet(folder / "completions.parquet", index=False)
     return dataclasses.replace(scores, judged_on=judged_on)
 
 
@@ -124,19 +118,13 @@ def _stored(store: ShardStore, digests: list[str]) -> dict[int, list[Completion]
 
 
 def _generate(
-    backend: Backend,
-    requests: list[Request],
-    plans: list[SamplingPlan],
-    label: str,
-    store: ShardStore | None = None,
-    digests: Sequence[str] = (),
+    backend: Backend, requests: list[Request], plans: list[SamplingPlan], name: str, store: ShardStore | None, digests: list[str]
 ) -> dict[int, list[Completion]]:
     from tqdm.auto import tqdm
 
     done: dict[int, list[Completion]] = {}
     copies = sum(count for _, count in plans)
-    total = len(requests) * copies
-    with tqdm(total=total, desc=Path(label).name, unit="completion", disable=not processes.is_main_process()) as bar:
+    with tqdm(total=len(requests) * copies, desc=Path(name).name, unit="completion", disable=not processes.is_main_process()) as bar:
 
         def sink(index: int, completions: list[Completion], error: str | None) -> None:
             if error:
@@ -151,13 +139,10 @@ def _generate(
     return done
 
 
-def ask(recipe: Recipe, models: Sequence[str], question: str, backend: str = "transformers") -> list[str]:
-    """Each model's greedy answer to one question, in the recipe's own prompt."""
-    answers = []
-    for name in models:
-        own = _for_generation(recipe, name, 1, 0)
-        tokenizer, fmt = load_format(own, backend)
-        request = Request(0, build_prompt(question, fmt, recipe.script.few_shot))
-        (completion,) = _generate(get_backend(own, tokenizer, backend), [request], [(0.0, 1)], name)[0]
-        answers.append(fmt.full_text(completion.text))
-    return answers
+def ask(recipe: Recipe, name: str, question: str, backend: str) -> str:
+    """A model's greedy answer to one question, in the recipe's own prompt."""
+    recipe = _for_generation(recipe, name, 1, 0)
+    tokenizer, fmt = load_format(recipe, backend)
+    request = Request(0, build_prompt(question, fmt, recipe.script.few_shot))
+    (completion,) = _generate(get_backend(recipe, tokenizer, backend), [request], [(0.0, 1)], name, None, [])[0]
+    return fmt.full_text(completion.text)

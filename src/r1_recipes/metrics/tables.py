@@ -10,6 +10,7 @@ from r1_recipes.metrics.scores import Scores
 
 # Each of Scores' lists that a difference is taken of, and what it is called.
 COMPARED = {"greedy": "greedy", "sampled": "sampled", "greedy_lenient": "lenient greedy", "sampled_lenient": "lenient sampled"}
+_KEPT = "completions kept"
 
 
 def markdown_table(rows: Sequence[tuple[str, Scores | None, dict[str, Any] | None]], *, full: bool = False) -> str:
@@ -19,19 +20,15 @@ def markdown_table(rows: Sequence[tuple[str, Scores | None, dict[str, Any] | Non
         rows: label, and either the model's scores or the yield of what was made (``kept_completions``, ``completions``).
         full: lenient accuracy, maj@n and pass@n too, and how many completions were cut.
     """
-    cells = [{"model": label} | ({} if scores is None else _score_cells(scores, full)) for label, scores, _ in rows]
-    names = max(cells, key=len).keys()
-    lines = [[row.get(name, "") for name in names] for row in cells]
-    header = [*names]
-    if any(made for *_, made in rows):
-        header.append("completions kept")
-        for line, (*_, made) in zip(lines, rows, strict=True):
-            line.append(_kept(made["kept_completions"], made["completions"]) if made else "")
-    return _table(header, lines)
-
-
-def _kept(kept: int, completions: int) -> str:
-    return f"{kept} of {completions} ({kept / completions:.0%})"
+    lines = []
+    for label, scores, made in rows:
+        line = {"model": label} | (_score_cells(scores, full) if scores else {})
+        if made:
+            kept, count = made["kept_completions"], made["completions"]
+            line[_KEPT] = f"{kept} of {count} ({kept / count:.0%})"
+        lines.append(line)
+    names = sorted(dict.fromkeys(name for line in lines for name in line), key=lambda name: name == _KEPT)  # that one last
+    return _table(names, [[line.get(name, "") for name in names] for line in lines])
 
 
 def _score_cells(scores: Scores, full: bool) -> dict[str, str]:
@@ -55,13 +52,11 @@ def _score_cells(scores: Scores, full: bool) -> dict[str, str]:
 def rewards_table(rows: Sequence[tuple[str, Scores]]) -> str:
     """Write what the recipe's own rewards give each model, with 95 % intervals; empty if nothing was scored."""
     names = list(dict.fromkeys(name for _, scores in rows for name in scores.rewards))
-    if not names:
-        return ""
     lines = []
     for label, scores in rows:
         judged = [[value for value in scores.rewards.get(name, ()) if value is not None] for name in names]
         lines.append([label, *("{:.3f} ({:.3f} to {:.3f})".format(*mean_interval(values)) if values else "" for values in judged)])
-    return _table(["reward, mean", *names], lines)
+    return _table(["reward, mean", *names], lines) if names else ""
 
 
 def _table(header: list[str], lines: list[list[str]]) -> str:
@@ -84,9 +79,6 @@ def differences(before: Scores, after: Scores) -> dict[str, Interval]:
 
 def difference_line(before: Scores, after: Scores, what: str, *, full: bool = False) -> str:
     """Say how much better, greedy and sampled (``full``: leniently too), over the same rows, with 95 % intervals."""
-    parts = [
-        f"{COMPARED[name]} {_percent(difference, '+').replace(' %', ' points', 1)}"
-        for name, difference in differences(before, after).items()
-        if full or name in ("greedy", "sampled")
-    ]
+    shown = [(name, one) for name, one in differences(before, after).items() if full or "lenient" not in name]
+    parts = [f"{COMPARED[name]} {_percent(one, '+').replace(' %', ' points', 1)}" for name, one in shown]
     return f"{what}: {', '.join(parts)}; paired over the same {len(before.greedy)} problems."

@@ -67,11 +67,11 @@ class Rewards:
 
 def load_rewards(report: Report, recipe: Recipe, fmt: ResponseFormat, tokenizer: PreTrainedTokenizerBase, *, with_models: bool) -> Rewards:
     """Return the rewards, without those that ask a model of their own unless ``with_models``."""
-    named = reward_functions(recipe, fmt, with_models=with_models)
-    if skipped := [name for name, function in named if function is None]:
+    functions = reward_functions(recipe, fmt, with_models=with_models)
+    if skipped := [name for name in recipe.script.reward_funcs if name not in functions]:
         told = f"{listed(skipped)} asks a model of its own and is left out; --with-models has it judge too"
         report.add(OK, "contract.skipped", told)
-    return Rewards({name: function for name, function in named if function is not None}, reward_weights(recipe), tokenizer)
+    return Rewards(functions, reward_weights(recipe), tokenizer)
 
 
 def plain(table: DataFrame) -> dict[str, dict[str, Any]]:

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import argparse
-import logging
-import sys
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -18,7 +16,6 @@ def main(argv: Sequence[str] | None = None) -> None:
     parser.add_argument("run_dir", type=Path, nargs="+", help="output_dir of a run; several are overlaid")
     parser.add_argument("--output", type=Path, help=f"where the page goes (default: {REPORT_FILE} in the first run's directory)")
     options = parser.parse_args(argv)
-    logging.basicConfig(level=logging.WARNING, format="%(levelname)s %(name)s: %(message)s", stream=sys.stderr)
     with reported_errors():
         path = write(options.run_dir, options.output)
         say(f"{path} ({path.stat().st_size / 1e6:.1f} MB)")

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
-import re
 import statistics
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -19,23 +19,32 @@ from r1_recipes.recipe.text import parse_yaml
 MIN_POINTS = 8
 MAX_WINDOW = 20
 
-_LARGEST = 1e100
-
 
 @dataclass
 class RunData:
     """What a run directory says."""
 
-    name: str  # unlike the other runs'
+    name: str
     path: Path
     entry: dict[str, Any] = field(default_factory=dict)  # run.json
     settings: dict[str, Any] = field(default_factory=dict)  # recipe.yaml, with what later starts changed
     # For each metric the logged (step, value) pairs in order; a value is None if it was not finite.
     series: dict[str, list[tuple[int, float | None]]] = field(default_factory=dict)
-    started: tuple[str, str] | None = None  # time of the first and of the last line of run.log, ISO 8601
-    # What could not be read: a key of the page's table of strings, and its values.
-    missing: list[tuple[str, dict[str, Any]]] = field(default_factory=list)
-    files: list[Path] = field(default_factory=list)  # of completions
+    missing: list[dict[str, Any]] = field(default_factory=list)  # what could not be read, as `note` has it
+
+    def note(self, code: str, **values: Any) -> None:
+        """Say on the page what is missing; the code names the sentence in its table of strings."""
+        self.missing.append({"code": code, "values": values})
+
+    @contextlib.contextmanager
+    def reading(self, name: str) -> Iterator[None]:
+        """Note, in place of raising, that a file is not there or cannot be read."""
+        try:
+            yield
+        except FileNotFoundError:
+            self.note("no_file", file=name)
+        except Exception as error:  # anything may be in somebody else's file
+            self.note("torn_file", file=name, reason=first_line(error))
 
     def values(self, key: str) -> list[float]:
         """A metric's finite values, in order of their steps."""
@@ -49,10 +58,6 @@ class RunData:
         window = min(len(values) // 4, MAX_WINDOW)
         return statistics.fmean(values[:window]), statistics.fmean(values[-window:]), window
 
-    def torn(self, name: str, error: Exception) -> None:
-        """Note that a file cannot be read, and why."""
-        self.missing.append(("torn_file", {"file": name, "reason": first_line(error)}))
-
 
 def read_run(path: Path, name: str | None = None) -> RunData:
     """Read a run directory.
@@ -65,17 +70,11 @@ def read_run(path: Path, name: str | None = None) -> RunData:
     run = RunData(name or path.resolve().name, path)
     run.entry = _mapping(run, "run.json", json.loads)
     run.settings = _mapping(run, "recipe.yaml", lambda text: parse_yaml(text, "recipe.yaml"))
-    continued = run.entry.get("continued")
-    for start in continued if isinstance(continued, list) else ():
-        if isinstance(start, dict) and isinstance(start.get("settings"), dict):
+    with run.reading("run.json"):
+        for start in run.entry.get("continued", ()):
             run.settings |= start["settings"]
-    _read_metrics(run)
-    times = re.findall(r'^\{"time": "(\d{4}-\d\d-\d\dT\d\d:\d\d:\d\dZ)"', _text(run, "run.log") or "", re.MULTILINE)
-    if times:
-        run.started = (times[0], times[-1])
-    run.files = sorted(file for file in (path / "completions").glob("*.parquet") if file.is_file())
-    if not run.files and run.entry.get("method", "grpo") == "grpo":
-        run.missing.append(("no_completions", {"file": "completions/*.parquet"}))
+    with run.reading("metrics.jsonl"):
+        _read_metrics(run, file_text(path / "metrics.jsonl"))
     return run
 
 
@@ -86,35 +85,16 @@ def file_text(path: Path) -> str:
     return path.read_text(encoding="utf-8", errors="replace")
 
 
-def _text(run: RunData, name: str) -> str | None:
-    try:
-        return file_text(run.path / name)
-    except FileNotFoundError:
-        run.missing.append(("no_file", {"file": name}))
-    except OSError as error:
-        run.torn(name, error)
-    return None
-
-
 def _mapping(run: RunData, name: str, parse: Callable[[str], Any]) -> dict[str, Any]:
-    text = _text(run, name)
-    if text is None:
-        return {}
-    try:
-        found = masked(parse(text))
+    with run.reading(name):
+        found = masked(parse(file_text(run.path / name)))
         if not isinstance(found, dict):
-            raise ValueError(f"a mapping is expected, not {type(found).__name__}")
+            raise TypeError(f"a mapping is expected, not {type(found).__name__}")
         return found
-    except (ValueError, RecursionError) as error:
-        run.torn(name, error)
-        return {}
+    return {}
 
 
-def _read_metrics(run: RunData) -> None:
-    name = "metrics.jsonl"
-    text = _text(run, name)
-    if text is None:
-        return
+def _read_metrics(run: RunData, text: str) -> None:
     points: dict[str, dict[int, float | None]] = {}
     bad = []
     for number, line in enumerate(text.split("\n"), start=1):
@@ -123,7 +103,7 @@ def _read_metrics(run: RunData) -> None:
         try:
             entry = json.loads(line)
             step = entry.pop("step")
-            if not isinstance(step, int) or isinstance(step, bool) or not 0 <= step < 2**53:
+            if type(step) is not int or not 0 <= step < 2**53:
                 raise ValueError(step)
         except (ValueError, KeyError, AttributeError, TypeError, RecursionError):
             bad.append(number)
@@ -133,9 +113,7 @@ def _read_metrics(run: RunData) -> None:
                 # A step that is there twice was logged again after a resume; the later line is the run's.
                 points.setdefault(key, {})[step] = finite(value)
     if bad:
-        run.missing.append(("bad_lines", {"file": name, "count": len(bad), "first": bad[0]}))
-    if not points:
-        run.missing.append(("no_metrics", {"file": name}))
+        run.note("bad_lines", file="metrics.jsonl", count=len(bad), first=bad[0])
     run.series = {key: sorted(values.items()) for key, values in points.items()}
 
 
@@ -146,14 +124,14 @@ def is_number(value: object) -> bool:
 
 def finite(value: Any) -> float | None:
     """A number with the six digits that a chart can show; ``None`` if it is no number, or too large to add some up."""
-    return float(f"{value:.6g}") if is_number(value) and abs(value) < _LARGEST else None
+    return float(f"{value:.6g}") if is_number(value) and abs(value) < 1e100 else None
 
 
-def setting_text(value: Any) -> str:
-    """A recipe's value as JSON; of a text, itself."""
-    if isinstance(value, str):
-        return clip(value)
-    try:
-        return clip(json.dumps(value, ensure_ascii=False, default=str))
-    except (TypeError, ValueError, RecursionError):  # YAML allows keys of any kind, and a list in itself
-        return clip(str(value))
+def strings(values: Any) -> dict[str, str]:
+    """A mapping's values as the page shows them: texts, and JSON of anything else."""
+    texts = {}
+    for key, value in values.items() if isinstance(values, dict) else ():
+        if value is not None:  # YAML has keys of any kind
+            text = value if isinstance(value, str) else json.dumps(value, ensure_ascii=False, default=str, skipkeys=True)
+            texts[str(key)] = clip(text)
+    return texts

@@ -343,7 +343,7 @@
       make("tbody", {}, ...runs.map((run, i) => row([runs.length > 1 ? swatch(i) : null, run.name].filter(Boolean), [
         cell(t(run.finished ? "finished" : "unfinished"), ""), cell(number(run.steps)),
         ...columns.map(([key]) => { const pair = ends(run.series[key]); return cell(pair ? `${number(pair[0])} → ${number(pair[1])}` : "–"); }),
-        cell(duration(run.seconds ?? (run.started ? (Date.parse(run.started[1]) - Date.parse(run.started[0])) / 1000 : null))),
+        cell(duration(run.seconds)),
       ]))),
     );
   }
