@@ -27,11 +27,7 @@ def load_format(recipe: Recipe, backend: str) -> tuple[PreTrainedTokenizerBase |
 
 
 def get_backend(recipe: Recipe, tokenizer: PreTrainedTokenizerBase | None, backend: str) -> Backend:
-    """Load the recipe's model; ``tokenizer`` is that of :func:`load_format`.
-
-    Raises:
-        RecipeError: a package, a GPU, the model or the server's address is missing.
-    """
-    if tokenizer is None:  # a server keeps its own
+    """Load the recipe's model; ``tokenizer`` is that of :func:`load_format`."""
+    if tokenizer is None:
         return OpenAIBackend(recipe)
     return VLLMBackend(recipe, tokenizer) if backend == "vllm" else TransformersBackend(recipe, tokenizer)

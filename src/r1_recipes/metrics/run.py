@@ -73,7 +73,7 @@ def evaluate_model(
     if num_samples:
         plans.append((recipe.training.temperature, num_samples))
     digests = _digests(recipe, rows, plans, backend) if folder else []
-    with ShardStore.shared(folder / "completions") if folder else contextlib.nullcontext() as store:
+    with ShardStore(folder / "completions") if folder else contextlib.nullcontext() as store:
         done = _stored(store, digests) if store is not None else {}
         # The first process's view: hosts may not share the folder.
         pending = processes.first(lambda: [index for index in range(len(rows)) if index not in done])
