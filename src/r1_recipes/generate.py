@@ -37,7 +37,6 @@ logger = logging.getLogger("r1_recipes.generate")  # under `python -m` this modu
 
 SHARDS = "completions"
 DATASET = "dataset"
-JUDGED = "judged.jsonl"
 
 
 def main(argv: Sequence[str] | None = None) -> None:
@@ -45,17 +44,13 @@ def main(argv: Sequence[str] | None = None) -> None:
     with console.reported_errors():
         run = start(argv, "generate")
         processes.connect(use_cpu=run.recipe.training.use_cpu)
-        with ShardStore.shared(run.output_dir / SHARDS) as store:
+        with ShardStore(run.output_dir / SHARDS) as store:
             try:
                 fmt, rows = generate(run, store)
                 processes.wait()
                 if processes.is_main_process():
                     store.reload()
                     store.check_whole(rows)
-                    if store.failed:
-                        first = next(record["error"] for record in store if record["error"])
-                        failed = len(store.failed)
-                        logger.warning("%d rows failed for good (--retry_failed true asks again); the first: %s", failed, first)
                     select_and_write(run, store, fmt)
             except KeyboardInterrupt:
                 logger.warning("stopped with %d rows stored; the same command goes on from there", len(store))
@@ -63,11 +58,7 @@ def main(argv: Sequence[str] | None = None) -> None:
 
 
 def generate(run: Run, store: ShardStore) -> tuple[ResponseFormat, int]:
-    """Write the completions that ``store`` does not hold yet.
-
-    Returns:
-        The response format, with the prefill of the backend's chat template, and the number of the recipe's rows.
-    """
+    """Write the completions that ``store`` does not hold yet; return the backend's response format and the number of rows."""
     from tqdm.auto import tqdm
 
     recipe = run.recipe
@@ -77,14 +68,13 @@ def generate(run: Run, store: ShardStore) -> tuple[ResponseFormat, int]:
     rows, report = load_dataset(script, fmt, "generate", tokenizer=tokenizer, rows=examples)
     logger.info("rows: %s", report)
     pending = _pending(rows, store, retry_failed=script.retry_failed)
+    logger.info("%d of %d rows are stored; %d to go", len(rows) - len(pending), len(rows), len(pending))
     if not pending:
-        logger.info("all %d rows are generated", len(rows))
         return fmt, len(rows)
-    if len(store):
-        logger.info("%d of %d rows are stored; %d to go", len(rows) - len(pending), len(rows), len(pending))
     pending = processes.share(pending)
     # A missing package, address or evaluation set should not show after hours of generation.
-    check_rules(*_rules(run, fmt), hub=script.hub)
+    rules, _ = _rules(run, fmt)
+    check_rules(rules, hub=script.hub)
     backend = get_backend(recipe, tokenizer, script.backend)
     run_dir.claim(run)
     processes.wait()  # a row that another process has stored already would make this start look like one that goes on
@@ -103,8 +93,6 @@ def generate(run: Run, store: ShardStore) -> tuple[ResponseFormat, int]:
 
         requests = [Request(index, rows[index]["prompt"]) for index in pending]
         backend.run(requests, store_row, [(training.temperature, training.num_generations)])
-    seconds = time.monotonic() - began
-    logger.info("%d rows, %d tokens in %.0f s: %.0f tokens/s", len(pending), tokens, seconds, tokens / seconds)
     return fmt, len(rows)
 
 
@@ -113,9 +101,7 @@ def _pending(rows: Dataset, store: ShardStore, *, retry_failed: bool) -> list[in
     remedy = "choose another --output_dir, or remove this one"
     beyond = [index for index in store.digests if index >= len(rows)]
     if beyond:
-        raise RecipeError(
-            f"{store.folder}: holds row {beyond[0]}, and today's data has {len(rows)} rows (max_samples, or the data, changed); {remedy}"
-        )
+        raise RecipeError(f"{store.folder}: holds row {beyond[0]}, and today's data has {len(rows)} rows; {remedy}")
     pending = []
     solutions = rows["solution"] if "solution" in rows.column_names else [None] * len(rows)
     for index, (prompt, solution) in enumerate(zip(rows["prompt"], solutions, strict=True)):
@@ -133,13 +119,15 @@ def _pending(rows: Dataset, store: ShardStore, *, retry_failed: bool) -> list[in
 def select_and_write(run: Run, store: ShardStore, fmt: ResponseFormat) -> None:
     """Select among the stored completions by the recipe's ``keep`` rules, write the dataset, and say what became of all of them."""
     recipe, folder = run.recipe, run.output_dir / DATASET
+    if store.failed:
+        first = next(record["error"] for record in store if record["error"])
+        logger.warning("%d rows failed for good (--retry_failed true asks again); the first: %s", len(store.failed), first)
     if folder.is_dir() and run_dir.is_finished(run.output_dir) and not run_dir.changed_settings(recipe, run.output_dir):
         console.say(f"already done: {folder}")
         return
     run_dir.claim(run)
     rules, rewards = _rules(run, fmt)
-    judged = run.output_dir / JUDGED
-    selection = Selection(store, rules, fmt, rewards, recipe.training.reward_weights, hub=recipe.script.hub, judged=judged)
+    selection = Selection(store, rules, fmt, rewards, recipe.training.reward_weights, hub=recipe.script.hub)
     write_dataset(selection, folder, recipe_settings=recipe.settings, title=recipe.name)
     run_dir.mark_finished(run.output_dir)
     console.say(f"{selection.report.table()}\n\ndataset: {folder}")

@@ -149,9 +149,8 @@ def write(path, rows):
         (
             [{"prompt": [{"role": "system", "content": "s"}, {"role": "user", "content": "u"}, {"role": "user", "content": "v"}]}],
             None,
-            ["u\nv"],
+            ["v"],
         ),
-        ([{"n": 12}], "n", ["12"]),
     ],
 )
 def test_evaluation_sets(tmp_path, rows, column, expected):
@@ -161,9 +160,8 @@ def test_evaluation_sets(tmp_path, rows, column, expected):
 @pytest.mark.parametrize(
     ("rows", "column", "match"),
     [
-        ([{"body": "p", "gold": "1"}], None, "column: name the question's; the columns there are: body, gold"),
-        ([{"problem": "p"}], "problme", "Did you mean 'problem'"),
-        ([{"problem": "?"}, {"problem": ""}], None, "column 'problem' of split 'test' holds no words in its 2 rows"),
+        ([{"body": "p", "gold": "1"}], None, "column: must be the question's, one of body, gold, got None"),
+        ([{"problem": "p"}], "problme", "one of problem, got 'problme'"),
     ],
 )
 def test_evaluation_sets_without_questions(tmp_path, rows, column, match):

@@ -2,18 +2,13 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Mapping
 from dataclasses import MISSING, dataclass
 from typing import Any
 
-from r1_recipes.common.errors import nearest, unknown_name
+from r1_recipes.common.errors import unknown_name
 from r1_recipes.common.settings import from_mapping, must
-from r1_recipes.rewards.judge import Judge
 from r1_recipes.rewards.language import LANGUAGES, language_code
-
-SLOTS = ("question", "solution", "reasoning", "answer", "completion")
-"""What a judge's prompt may name in braces. A missing solution or answer is empty; a missing reasoning is the whole text."""
 
 
 def _count(default: Any = MISSING) -> Any:
@@ -63,7 +58,7 @@ class Filters:
     overlong: Overlong | None = None
     mixed_language: MixedLanguage | None = None
     repetitive: Repetitive | None = None
-    code: bool = False  # program text in the reasoning
+    code: bool = False  # a block of program text in the reasoning
 
 
 @dataclass(frozen=True)
@@ -74,10 +69,6 @@ class Deduplicate:
     near: float | None = must("a similarity over 0 and at most 1", lambda value: 0 < value <= 1, None)
     n_grams: int = _count(5)
 
-    def __post_init__(self) -> None:
-        if not self.exact and self.near is None:
-            raise ValueError("exact is false and near is not set, so that nothing would be looked for")
-
 
 @dataclass(frozen=True)
 class EvaluationSet:
@@ -86,7 +77,7 @@ class EvaluationSet:
     id: str  # as dataset_name takes it
     split: str = "test"
     config: str | None = None
-    column: str | None = None  # text, or a conversation, whose user messages count
+    column: str | None = None  # text, or a conversation, whose last user message counts
     revision: str | None = None
 
 
@@ -96,30 +87,6 @@ class Decontaminate:
 
     datasets: tuple[EvaluationSet, ...]
     n_grams: int = _count(8)
-
-
-@dataclass(frozen=True)
-class JudgeRule:
-    """A served model rates completions (:mod:`r1_recipes.rewards.judge`); what scores less than ``min_score`` is dropped."""
-
-    model: str
-    prompt: str
-    min_score: float
-    max_tokens: int | None = _count(None)
-    temperature: float | None = must("0 or more", lambda value: value >= 0, None)
-    max_concurrency: int = _count(16)
-
-    def __post_init__(self) -> None:
-        slots = set(re.findall(r"\{([A-Za-z_]+)\}", self.prompt))
-        for slot in sorted(slots.difference(SLOTS)):
-            if nearest(slot, SLOTS):  # other braces may be LaTeX
-                raise ValueError("prompt: " + unknown_name("slot", slot, SLOTS))
-        if slots.isdisjoint(("reasoning", "answer", "completion")):
-            raise ValueError(f"prompt: must be a text with {{completion}}, {{reasoning}} or {{answer}}, got {self.prompt!r}")
-
-    @property
-    def judge(self) -> Judge:
-        return Judge(self.model, self.prompt, self.max_concurrency, self.max_tokens, self.temperature)
 
 
 @dataclass(frozen=True)
@@ -141,17 +108,8 @@ class KeepRules:
     output: str = must("'completions' or 'prompts'", lambda value: value in ("completions", "prompts"), "completions")
     deduplicate: Deduplicate | None = None
     decontaminate: Decontaminate | None = None
-    judge: JudgeRule | None = None
-
-    def __post_init__(self) -> None:
-        if self.output == "prompts" and self.best_of is not None:
-            raise ValueError("best_of: output 'prompts' writes no completions; remove one of the two")
 
     @classmethod
     def parse(cls, mapping: Mapping[str, Any] | None) -> KeepRules:
-        """Read the recipe's ``keep``; ``None`` is no rule.
-
-        Raises:
-            RecipeError: as :func:`~r1_recipes.common.settings.from_mapping`.
-        """
+        """Read the recipe's ``keep``; ``None`` is no rule."""
         return from_mapping(cls, mapping or {}, "keep")
