@@ -107,7 +107,7 @@ def test_a_second_call_generates_nothing(recipe, tmp_path, monkeypatch):
     "change, message",
     [
         ({"system_prompt": "Think."}, "system_prompt was '', is 'Think.'"),
-        ({"max_samples": 5}, "holds row 5, and today's data has 5 rows"),
+        ({"max_samples": 5}, "holds completions of other rows, settings or weights than today's (row 5)"),
         ({"temperature": 0.5}, "temperature was 1.0, is 0.5"),
         ({"num_generations": 3}, "num_generations was 2, is 3"),
         ({"max_completion_length": 9}, "max_completion_length was 8, is 9"),
@@ -143,7 +143,7 @@ def test_other_weights_or_golds_under_the_same_name_are_noticed(recipe, tmp_path
     data.write_text(data.read_text().replace("#### 4", "#### 5"), encoding="utf-8")
     with pytest.raises(SystemExit):
         generate.main([path])
-    assert "row 0 was generated from another prompt or gold" in capsys.readouterr().err
+    assert "holds completions of other rows, settings or weights than today's (row 0)" in capsys.readouterr().err
     shutil.copy(sums, data)
     os.utime(model / "model.safetensors")  # which says nothing
     generate.main([path])

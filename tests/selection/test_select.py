@@ -28,7 +28,7 @@ from r1_recipes.selection.rules import (
     Overlong,
     Repetitive,
 )
-from r1_recipes.selection.select import Selection, check_rules, has_code
+from r1_recipes.selection.select import Selection, has_code
 from r1_recipes.selection.write import write_dataset
 from tests.rewards import HOSTILE, seconds
 from tests.selection import rows as selection_rows
@@ -175,14 +175,14 @@ def test_refused_mappings(keep, match):
 
 def test_what_fails_before_anything_is_generated():
     rules = KeepRules.parse({"decontaminate": {"datasets": [{"id": "/no/such.jsonl"}]}})
-    with pytest.raises(RecipeError, match=r"keep: decontaminate: dataset 1: .*no such file"):
-        check_rules(rules)
+    with pytest.raises(RecipeError, match=r"/no/such.jsonl: .*no such file"):
+        Selection([], rules, FMT, [])
 
 
 def test_near_duplicates_need_their_package(monkeypatch):
     monkeypatch.setitem(sys.modules, "datasketch", None)
     with pytest.raises(RecipeError, match=r"\[generate\]"):
-        check_rules(KeepRules.parse({"deduplicate": {"near": 0.8}}))
+        Selection([], KeepRules.parse({"deduplicate": {"near": 0.8}}), FMT, [])
 
 
 # --- each rule

@@ -10,11 +10,10 @@ from r1_recipes.completions.types import Backend
 from r1_recipes.completions.vllm import VLLMBackend
 from r1_recipes.models.tokenizer import load_tokenizer
 from r1_recipes.prompts.formats import ResponseFormat, get_response_format
+from r1_recipes.recipe.types import Recipe
 
 if TYPE_CHECKING:
     from transformers import PreTrainedTokenizerBase
-
-    from r1_recipes.recipe.load import Recipe
 
 
 def load_format(recipe: Recipe, backend: str) -> tuple[PreTrainedTokenizerBase | None, ResponseFormat]:

@@ -2,19 +2,13 @@
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
 
 from r1_recipes.common.chat_client import PATIENCE, ChatServer, Reply
 from r1_recipes.common.errors import RecipeError
 from r1_recipes.completions.types import Completion, Request, SamplingPlan, Sink, sample_seed
 from r1_recipes.prompts.formats import get_response_format
-
-if TYPE_CHECKING:
-    from r1_recipes.recipe.load import Recipe
-
-logger = logging.getLogger(__name__)
+from r1_recipes.recipe.types import Recipe
 
 # Sampling keys at these values are not sent: not every server takes them.
 _NEUTRAL = {"top_p": 1.0, "top_k": 0, "min_p": None, "repetition_penalty": 1.0}
@@ -28,7 +22,6 @@ class OpenAIBackend:
     def __init__(self, recipe: Recipe) -> None:
         self._settings = settings = recipe.training
         self._format = get_response_format(recipe.script.response_format)
-        self._warned = False
         self._server = ChatServer(
             recipe.model.model_name_or_path,
             max_concurrency=settings.generation_batch_size,
@@ -86,7 +79,4 @@ class OpenAIBackend:
             # The server took the reasoning out of the text; it belongs in front again, as the model wrote it.
             opening, closing = self._format.reasoning_tags or ("", "")
             text = f"{opening}\n{reply.reasoning.strip()}\n{closing}\n{text.lstrip()}".strip()
-        if reply.tokens is None and not self._warned:
-            self._warned = True
-            logger.warning("the server reports no token counts (usage): lengths are 0 wherever they are shown or compared")
         return Completion(text, reply.tokens or 0, reply.finish_reason or "stop")

@@ -10,7 +10,7 @@ import hashlib
 import json
 import logging
 import os
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -87,10 +87,8 @@ class ShardStore:
                     [Completion(**completion) for completion in record["completions"]]
                     self._note(record, path, end)
                 except (ValueError, KeyError, TypeError, RecursionError):
-                    raise RecipeError(
-                        f"{path}: line {number} is no record of a generation run; the file was changed or damaged. Remove it to generate "
-                        "its rows again"
-                    ) from None
+                    found = f"line {number} is no record of a generation run; the file was changed or damaged"
+                    raise RecipeError(f"{path}: {found}. Fix: remove it to generate its rows again") from None
                 end += len(line)
 
     def _note(self, record: dict[str, Any], path: Path, start: int) -> None:
@@ -111,20 +109,23 @@ class ShardStore:
                 file.flush()
                 os.fsync(file.fileno())
         except OSError as error:
-            raise RecipeError(
-                f"{self._own}: cannot be written: {error.strerror}. {len(self)} rows are stored whole; make room and run the same "
-                "command again"
-            ) from error
+            stored = f"{len(self)} rows are stored whole; make room and run the same command again"
+            raise RecipeError(f"{self._own}: cannot be written: {error.strerror}. {stored}") from error
         self._note(record, self._own, start)
 
     def check_whole(self, rows: int) -> None:
         """Make sure that what all processes wrote is here; ask after a wait and :meth:`reload`."""
         missing = [index for index in range(rows) if index not in self._places]
         if missing:
-            raise RecipeError(
-                f"{self.folder}: {len(missing)} of {rows} rows are not here, the first of them row {missing[0]}, though every process has "
-                "finished: the hosts do not share this folder. Run the same command again with it on a disk that they share, or on one host"
-            )
+            found = f"{len(missing)} of {rows} rows are not here, the first of them row {missing[0]}: the hosts do not share this folder"
+            raise RecipeError(f"{self.folder}: {found}. Fix: run the same command again with it on a disk that they share")
+
+    def check_rows(self, digests: Sequence[str]) -> None:
+        """Make sure that every record answers the row of its index by its digest."""
+        other = [index for index, digest in self.digests.items() if index >= len(digests) or digests[index] != digest]
+        if other:
+            found = f"holds completions of other rows, settings or weights than today's (row {other[0]})"
+            raise RecipeError(f"{self.folder.parent}: {found}; choose another output folder, or remove this one")
 
 
 def row_digest(prompt: object, solution: object) -> str:

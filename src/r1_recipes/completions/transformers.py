@@ -7,13 +7,11 @@ from typing import TYPE_CHECKING, Any
 
 from r1_recipes.common import processes
 from r1_recipes.completions.types import Completion, Messages, Request, SamplingPlan, Sink, sample_seed
+from r1_recipes.recipe.types import Recipe, SamplingSettings
 
 if TYPE_CHECKING:
     from transformers import PreTrainedModel, PreTrainedTokenizerBase
     from trl import GRPOConfig
-
-    from r1_recipes.recipe.load import Recipe
-    from r1_recipes.recipe.types import SamplingSettings
 
 
 def load_model(recipe: Recipe) -> PreTrainedModel:
@@ -52,11 +50,7 @@ def complete(
     sampling_plans: Sequence[tuple[dict[str, Any], int]],
     max_new_tokens: int,
 ) -> list[list[list[Completion]]]:
-    """Complete a batch of prompts by several sampling plans: generation arguments (:func:`sampling`), and how many with them.
-
-    Returns:
-        ``result[plan][prompt]``: list of completions.
-    """
+    """Complete a batch of prompts by plans (arguments as of :func:`sampling`, copies); ``result[plan][prompt]`` lists completions."""
     import torch
 
     texts = [tokenizer.apply_chat_template(prompt, tokenize=False, add_generation_prompt=True) for prompt in prompts]

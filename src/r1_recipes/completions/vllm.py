@@ -9,11 +9,10 @@ from typing import TYPE_CHECKING
 from r1_recipes.common import processes
 from r1_recipes.common.errors import RecipeError, first_line, install_hint
 from r1_recipes.completions.types import Completion, Request, SamplingPlan, Sink, sample_seed
+from r1_recipes.recipe.types import Recipe
 
 if TYPE_CHECKING:
     from transformers import PreTrainedTokenizerBase
-
-    from r1_recipes.recipe.load import Recipe
 
 
 class VLLMBackend:

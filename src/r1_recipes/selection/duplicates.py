@@ -18,7 +18,7 @@ from r1_recipes.common.errors import RecipeError, install_hint
 from r1_recipes.common.messages import last_user_text
 from r1_recipes.common.scripts import UNSPACED
 from r1_recipes.data.sources import load_rows
-from r1_recipes.selection.rules import Deduplicate, EvaluationSet
+from r1_recipes.selection.rules import Decontaminate, Deduplicate, EvaluationSet
 
 # Accents, points and vowel signs (\p{M}) stand in the middle of a word.
 _WORD = rf"[{UNSPACED}]|[^\W_{UNSPACED}]+"
@@ -66,23 +66,25 @@ def evaluation_questions(source: EvaluationSet, hub: str = "huggingface") -> lis
     rows = load_rows(source.id, source.split, config=source.config, revision=source.revision, hub=hub)
     column = source.column or next((name for name in _QUESTION_COLUMNS if name in rows.column_names), None)
     if column not in rows.column_names:
-        raise RecipeError(f"{source.id}: column: must be the question's, one of {', '.join(rows.column_names)}, got {column!r}")
+        raise RecipeError(
+            f"keep: decontaminate: {source.id}: column: must be the question's, one of {', '.join(rows.column_names)}, got {column!r}"
+        )
     return [last_user_text(value) for value in rows[column]]
 
 
 class Decontaminator:
     """Which questions share ``n`` words in a row with an evaluation set. Source: s1 (arXiv:2501.19393, section 2.1), with n = 8.
 
-    A question of fewer than ``n`` words is compared whole, signs included, with other short ones. Questions that a program writes from
-    one sentence share that sentence, so all of them are found.
+    A question of fewer than ``n`` words is compared whole, signs included, with other short ones.
     """
 
-    def __init__(self, n: int) -> None:
-        self.n = n
+    def __init__(self, rules: Decontaminate, hub: str = "huggingface") -> None:
+        self._n = rules.n_grams
         self._known: dict[str, set[int]] = {}
+        for source in rules.datasets:
+            self.add(f"{source.id} ({source.split})", evaluation_questions(source, hub))
 
     def add(self, name: str, questions: Iterable[str]) -> None:
-        """Remember an evaluation set under ``name``."""
         self._known.setdefault(name, set()).update(*map(self._hashes, questions))
 
     def sources(self, question: str) -> list[str]:
@@ -92,8 +94,8 @@ class Decontaminator:
 
     def _hashes(self, question: str) -> set[int]:
         found = words(question)
-        if len(found) >= self.n:
-            return n_gram_hashes(found, self.n)
+        if len(found) >= self._n:
+            return n_gram_hashes(found, self._n)
         whole = units(question)
         # Never the hash of an n-gram: it has fewer entries, or a sign among them.
         return {_hash(whole)} if whole else set()

@@ -25,10 +25,7 @@ REASONS = (
     "not among the best",
     "duplicate question",
 )
-"""Why a completion is dropped, in the order in which it is asked; the first that applies is the one counted.
-
-``failed row``, ``pass rate``, ``contaminated`` and ``duplicate question`` drop all completions of a prompt that got so far.
-"""
+"""Why a completion is dropped, in the order in which it is asked; the first that applies is the one counted."""
 
 
 class Candidate:

@@ -21,8 +21,6 @@ def _share() -> Any:
 
 @dataclass(frozen=True)
 class Overlong:
-    """Drop what has more than ``max_tokens``."""
-
     max_tokens: int = _count()
 
 
@@ -36,10 +34,7 @@ class Repetitive:
 
 @dataclass(frozen=True)
 class MixedLanguage:
-    """Drop if a smaller share of the reasoning (0..1) is in the target language.
-
-    Without ``target`` that is the row's column ``language``, else the question's language; if that cannot be told, nothing is dropped.
-    """
+    """Drop if a smaller share of the reasoning is in the target language; the target is that of ``language_consistency``."""
 
     min_consistency: float = _share()
     target: str | None = None
@@ -51,8 +46,6 @@ class MixedLanguage:
 
 @dataclass(frozen=True)
 class Filters:
-    """A completion that one of them finds is dropped."""
-
     malformed: bool = False
     truncated: bool = False  # finish_reason "length"
     overlong: Overlong | None = None
@@ -91,11 +84,7 @@ class Decontaminate:
 
 @dataclass(frozen=True)
 class KeepRules:
-    """Which completions become the dataset; without any rule all do.
-
-    What cannot be judged (a first reward of ``None``) passes ``correct`` and is left out of ``pass_rate``; a prompt of which nothing
-    can be judged does not pass that.
-    """
+    """Which completions become the dataset; what cannot be judged (a first reward of ``None``) passes ``correct``, not ``pass_rate``."""
 
     best_of: int | None = _count(None)
     correct: bool = False

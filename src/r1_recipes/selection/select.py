@@ -16,7 +16,7 @@ from r1_recipes.common.errors import RecipeError
 from r1_recipes.prompts.formats import ResponseFormat
 from r1_recipes.rewards.language import LanguageConsistencyReward
 from r1_recipes.rewards.text import RepetitionPenaltyReward
-from r1_recipes.selection.duplicates import Decontaminator, Deduplicator, evaluation_questions
+from r1_recipes.selection.duplicates import Decontaminator, Deduplicator
 from r1_recipes.selection.outcomes import Candidate, YieldReport, drop, left
 from r1_recipes.selection.rules import KeepRules
 
@@ -36,32 +36,14 @@ def has_code(text: str) -> bool:
     return any(language.lower().strip("{}.") not in _NOT_CODE for language in opening)
 
 
-def check_rules(rules: KeepRules, *, hub: str = "huggingface") -> tuple[Decontaminator | None, Deduplicator | None]:
-    """Find out before anything is generated what would fail after it; reads the evaluation sets (from ``hub``).
-
-    Raises:
-        RecipeError: an evaluation set cannot be read, or a package is missing.
-    """
-    duplicates = Deduplicator(rules.deduplicate) if rules.deduplicate else None
-    overlap = None
-    if rules.decontaminate:
-        overlap = Decontaminator(rules.decontaminate.n_grams)
-        for number, source in enumerate(rules.decontaminate.datasets, start=1):
-            try:
-                overlap.add(f"{source.id} ({source.split})", evaluation_questions(source, hub))
-            except RecipeError as error:
-                raise RecipeError(f"keep: decontaminate: dataset {number}: {error}") from error
-    return overlap, duplicates
-
-
 class Selection:
     """Each record's candidates and dataset rows, in order; iterating goes through them once and holds some thousand at a time.
 
     Rewards are called as TRL calls them, but ``completion_ids`` are right in length alone. The first says what is correct: 1 or more;
-    the others, weighted, what "best" means. A value that is not finite counts as ``None``.
+    the others, weighted, what "best" means. A value that is not finite counts as ``None``. Evaluation sets come from ``hub``.
 
     Raises:
-        RecipeError: as :func:`check_rules`; while iterating, a server that judges refuses or fails.
+        RecipeError: an evaluation set cannot be read, or a package is missing; while iterating, a server that judges fails.
     """
 
     def __init__(
@@ -74,9 +56,10 @@ class Selection:
         *,
         hub: str = "huggingface",
     ) -> None:
-        self._overlap, self._duplicates = check_rules(rules, hub=hub)
         self._records, self._rules, self._fmt = records, rules, fmt
         self._rewards = list(zip(rewards, weights or [1.0] * len(rewards), strict=True))
+        self._duplicates = Deduplicator(rules.deduplicate) if rules.deduplicate else None
+        self._overlap = Decontaminator(rules.decontaminate, hub) if rules.decontaminate else None
         self.report = YieldReport()
 
     def __iter__(self) -> Iterator[tuple[list[Candidate], list[dict[str, Any]]]]:
@@ -85,9 +68,8 @@ class Selection:
         chunk: list[tuple[Record, list[Candidate]]] = []
         waiting = 0
         for record in tqdm(self._records, desc="selecting", unit="prompt"):
-            group = [Candidate(record, sample, self._fmt) for sample in range(len(record["completions"]))]
-            chunk.append((record, group))
-            waiting += len(group)
+            chunk.append((record, [Candidate(record, sample, self._fmt) for sample in range(len(record["completions"]))]))
+            waiting += len(record["completions"])
             if waiting >= _CHUNK_COMPLETIONS:
                 yield from self._take(chunk)
                 chunk, waiting = [], 0
@@ -178,8 +160,8 @@ class Selection:
         rows = []
         for candidate in kept:
             scores = json.dumps(candidate.scores, ensure_ascii=False)
-            response = {"response": self._fmt.full_text(candidate.text)}
-            rows.append(question | response | rest | {"tokens": candidate.tokens, "scores": scores})
+            response = self._fmt.full_text(candidate.text)
+            rows.append({**question, "response": response, **rest, "tokens": candidate.tokens, "scores": scores})
         return rows
 
 

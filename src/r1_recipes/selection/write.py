@@ -8,7 +8,7 @@ import re
 import shutil
 from collections.abc import Mapping
 from pathlib import Path
-from typing import IO, TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any
 
 import yaml
 
@@ -20,7 +20,7 @@ from r1_recipes.selection.select import Selection
 if TYPE_CHECKING:
     import pyarrow as pa
 
-# Meaning of the columns that are not the source dataset's, and their types where the values may all be missing.
+# Meaning of the columns that are not the source dataset's, and types where all values may be missing.
 _COLUMNS = {
     "question": "the question",
     "response": "the assistant's whole turn",
@@ -33,24 +33,20 @@ _COLUMNS = {
 _TYPES = {"solution": "string", "pass_rate": "float64"}
 
 
-def write_dataset(selection: Selection, folder: str | Path, *, recipe_settings: Mapping[str, Any], title: str) -> Path:
+def write_dataset(selection: Selection, folder: Path, *, recipe_settings: Mapping[str, Any], title: str) -> Path:
     """Go through a selection and write a dataset that ``datasets.load_dataset(folder)`` and the Hub read.
 
     ``folder`` gets ``train.jsonl``, ``README.md`` (the dataset card) and ``yield.json``, all of them or none, in place of an earlier
-    selection's. ``verdicts.jsonl``, of all completions, goes beside it. ``scorer`` is left out if no row has one. Lone surrogates
-    become U+FFFD; NULs stay.
+    selection's. ``verdicts.jsonl``, of all completions, goes beside it. Lone surrogates become U+FFFD.
 
     Raises:
-        RecipeError: nothing was kept (the verdicts are written all the same), the folder holds something else, the values of a column
-            are not of one kind, or as :class:`~r1_recipes.selection.select.Selection`.
+        RecipeError: nothing was kept (the verdicts are written all the same), or the folder holds something else.
     """
-    folder = Path(folder)
     folder.parent.mkdir(parents=True, exist_ok=True)
     if folder.exists() and not (folder / "yield.json").is_file():
         raise RecipeError(f"{folder}: holds something that is no dataset of an earlier selection; move it, or choose another output_dir")
-    building, old = (folder.with_name(f".{folder.name}.{state}") for state in ("new", "old"))
-    for leftover in (building, old):  # of a process that was killed
-        shutil.rmtree(leftover, ignore_errors=True)
+    building = folder.with_name(f".{folder.name}.new")
+    shutil.rmtree(building, ignore_errors=True)  # of a process that was killed
     building.mkdir()
     try:
         count, schema = _write_lines(selection, building)
@@ -61,10 +57,8 @@ def write_dataset(selection: Selection, folder: str | Path, *, recipe_settings: 
         card = _card(report, count, schema, building / "train.jsonl", recipe_settings, title)
         (building / "README.md").write_text(card, encoding="utf-8")
         (building / "yield.json").write_text(json.dumps(vars(report), indent=2, ensure_ascii=False) + "\n", encoding="utf-8")
-        if folder.exists():
-            folder.replace(old)
+        shutil.rmtree(folder, ignore_errors=True)
         building.replace(folder)
-        shutil.rmtree(old, ignore_errors=True)
     finally:
         shutil.rmtree(building, ignore_errors=True)
     return folder
@@ -75,7 +69,8 @@ def _write_lines(selection: Selection, folder: Path) -> tuple[int, pa.Schema]:
     import pyarrow as pa
 
     count, schema = 0, pa.schema([])
-    with _open(folder / "verdicts.jsonl", "w") as verdicts, _open(folder / "train.jsonl", "w") as train:
+    path = folder / "train.jsonl"
+    with (folder / "verdicts.jsonl").open("w", encoding="utf-8") as verdicts, path.open("w", encoding="utf-8") as train:
         for candidates, rows in selection:
             verdicts.writelines(_line(candidate.verdict()) for candidate in candidates)
             lines = [_line(row) for row in rows]
@@ -89,14 +84,11 @@ def _write_lines(selection: Selection, folder: Path) -> tuple[int, pa.Schema]:
                 raise RecipeError(f"keep_columns: must name columns of one type each, got {first_line(error)}") from error
     if "scorer" in schema.names and schema.field("scorer").type == pa.null():
         schema = schema.remove(schema.get_field_index("scorer"))
-        with _open(folder / "train.jsonl") as train, _open(folder / "slim.jsonl", "w") as slim:
-            slim.writelines(_line({name: value for name, value in json.loads(line).items() if name != "scorer"}) for line in train)
-        (folder / "slim.jsonl").replace(folder / "train.jsonl")
+        full = path.rename(folder / "full.jsonl")
+        with full.open(encoding="utf-8") as old, path.open("w", encoding="utf-8") as new:
+            new.writelines(_line({name: value for name, value in json.loads(line).items() if name != "scorer"}) for line in old)
+        full.unlink()
     return count, schema
-
-
-def _open(path: Path, mode: str = "r") -> IO[str]:
-    return path.open(mode, encoding="utf-8", newline="\n")
 
 
 def _line(value: Any) -> str:
