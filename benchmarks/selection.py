@@ -66,7 +66,7 @@ def _measure(traces: int, tokens: int) -> dict[str, Any]:
                     file.write(json.dumps(_record(index, text, tokens, rng, fmt)) + "\n")
         started = time.perf_counter()
         with ShardStore(shards) as store:
-            selection = Selection(store, KeepRules.parse(KEEP), fmt, [_right], progress=False)
+            selection = Selection(store, KeepRules.parse(KEEP), fmt, [_right])
             write_dataset(selection, Path(folder) / "dataset", recipe_settings={}, title="benchmark")
         return {
             "traces": traces,

@@ -46,7 +46,7 @@ def test_the_command_judges_two_models_on_rows_that_a_length_limit_would_drop(tm
     lines = shard.read_bytes().splitlines(keepends=True)
     shard.write_bytes(lines[0])
     evaluate.main(command)
-    assert shard.read_bytes().startswith(lines[0]) and len(shard.read_bytes().splitlines()) == 2
+    assert shard.read_bytes() == lines[0] and len(shard.with_name("shard-00001.jsonl").read_bytes().splitlines()) == 1
     assert json.loads((output / "results.json").read_text())[1] == second
     with pytest.raises(SystemExit):
         evaluate.main([*command, "--temperature", "0.5"])

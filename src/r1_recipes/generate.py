@@ -11,22 +11,20 @@ from __future__ import annotations
 import dataclasses
 import logging
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from r1_recipes.common import console, processes
-from r1_recipes.common.errors import RecipeError
 from r1_recipes.completions.backends import get_backend, load_format
 from r1_recipes.completions.store import ShardStore, row_digest
-from r1_recipes.completions.types import Completion, Request
+from r1_recipes.completions.types import Backend, Completion, Request, SamplingPlan
 from r1_recipes.data.load import load_dataset
 from r1_recipes.models.smoke import example_rows
-from r1_recipes.prompts.formats import ResponseFormat
 from r1_recipes.rewards import get_reward_funcs
 from r1_recipes.runs import run_dir
 from r1_recipes.runs.run_dir import Run
 from r1_recipes.selection.rules import KeepRules
-from r1_recipes.selection.select import Selection, check_rules
+from r1_recipes.selection.select import Selection
 from r1_recipes.selection.write import write_dataset
 from r1_recipes.training.start import start
 
@@ -35,121 +33,84 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger("r1_recipes.generate")  # under `python -m` this module is called __main__
 
-SHARDS = "completions"
-DATASET = "dataset"
-JUDGED = "judged.jsonl"
-
 
 def main(argv: Sequence[str] | None = None) -> None:
     """Run a generation recipe; exit with status 2 if it cannot be used, 130 if the run was stopped."""
     with console.reported_errors():
         run = start(argv, "generate")
         processes.connect(use_cpu=run.recipe.training.use_cpu)
-        with ShardStore.shared(run.output_dir / SHARDS) as store:
+        with ShardStore(run.output_dir / "completions") as store:
             try:
-                fmt, rows = generate(run, store)
-                processes.wait()
-                if processes.is_main_process():
-                    store.reload()
-                    store.check_whole(rows)
-                    if store.failed:
-                        first = next(record["error"] for record in store if record["error"])
-                        failed = len(store.failed)
-                        logger.warning("%d rows failed for good (--retry_failed true asks again); the first: %s", failed, first)
-                    select_and_write(run, store, fmt)
+                generate(run, store)
             except KeyboardInterrupt:
                 logger.warning("stopped with %d rows stored; the same command goes on from there", len(store))
                 raise SystemExit(130) from None
 
 
-def generate(run: Run, store: ShardStore) -> tuple[ResponseFormat, int]:
-    """Write the completions that ``store`` does not hold yet.
-
-    Returns:
-        The response format, with the prefill of the backend's chat template, and the number of the recipe's rows.
-    """
-    from tqdm.auto import tqdm
-
-    recipe = run.recipe
-    script, training = recipe.script, recipe.training
+def generate(run: Run, store: ShardStore) -> None:
+    """Write the completions that ``store`` does not hold yet, and on the main process the dataset of what the rules keep."""
+    recipe, script, training = run.recipe, run.recipe.script, run.recipe.training
     tokenizer, fmt = load_format(recipe, script.backend)
     examples = example_rows(script, "generate") if script.smoke else None
     rows, report = load_dataset(script, fmt, "generate", tokenizer=tokenizer, rows=examples)
     logger.info("rows: %s", report)
-    pending = _pending(rows, store, retry_failed=script.retry_failed)
-    if not pending:
-        logger.info("all %d rows are generated", len(rows))
-        return fmt, len(rows)
-    if len(store):
-        logger.info("%d of %d rows are stored; %d to go", len(rows) - len(pending), len(rows), len(pending))
-    pending = processes.share(pending)
-    # A missing package, address or evaluation set should not show after hours of generation.
-    check_rules(_rules(run, fmt)[0], hub=script.hub)
-    backend = get_backend(recipe, tokenizer, script.backend)
+    solutions = rows["solution"] if "solution" in rows.column_names else [None] * len(rows)
+    digests = [row_digest(prompt, solution) for prompt, solution in zip(rows["prompt"], solutions, strict=True)]
+    store.check_rows(digests)
+    again = store.failed if script.retry_failed else set()
+    pending = [index for index in range(len(rows)) if index in again or index not in store.digests]
+    logger.info("%d of %d rows are stored; %d to go", len(rows) - len(pending), len(rows), len(pending))
+    dataset = run.output_dir / "dataset"
+    if not pending and dataset.is_dir() and run_dir.is_finished(run.output_dir) and not run_dir.changed_settings(recipe, run.output_dir):
+        if processes.is_main_process():
+            console.say(f"already done: {dataset}")
+        return
+    # A random model's answers pass no rule; a smoke run shows that the rules can be read, and writes everything.
+    rules = KeepRules.parse(None if script.smoke else script.keep)
+    rewards = get_reward_funcs(script.reward_funcs, fmt, **recipe.reward_params)
+    # Before the completions: a missing package or evaluation set should not show after hours of generation.
+    selection = Selection(store, rules, fmt, rewards, training.reward_weights, hub=script.hub)
+    if pending:
+        backend = get_backend(recipe, tokenizer, script.backend)
+        run_dir.claim(run)
+        processes.wait()  # a row that another process has stored already would make this start look like one that goes on
+        _complete(backend, processes.share(pending), rows, digests, store, (training.temperature, training.num_generations))
+        processes.wait()
+    if not processes.is_main_process():
+        return
+    store.reload()
+    store.check_whole(len(rows))
+    if store.failed:
+        first = next(record["error"] for record in store if record["error"])
+        logger.warning("%d rows failed for good (--retry_failed true asks again); the first: %s", len(store.failed), first)
     run_dir.claim(run)
-    processes.wait()  # a row that another process has stored already would make this start look like one that goes on
+    write_dataset(selection, dataset, recipe_settings=recipe.settings, title=recipe.name)
+    run_dir.mark_finished(run.output_dir)
+    console.say(f"{selection.report.table()}\n\ndataset: {dataset}")
+
+
+def _complete(backend: Backend, pending: list[int], rows: Dataset, digests: list[str], store: ShardStore, plan: SamplingPlan) -> None:
+    from tqdm.auto import tqdm
+
     began, tokens = time.monotonic(), 0
     with tqdm(total=len(pending), desc="generating", unit="row", smoothing=0.05, disable=not processes.is_main_process()) as bar:
 
         def store_row(index: int, completions: list[Completion], error: str | None) -> None:
             nonlocal tokens
             row = rows[index]
-            record = {"index": index, "digest": row_digest(row["prompt"], row.get("solution"))}
-            record |= {"question": row.pop("question"), "prompt": row.pop("prompt"), "columns": row}
+            record = {
+                "index": index,
+                "digest": digests[index],
+                "question": row.pop("question"),
+                "prompt": row.pop("prompt"),
+                "columns": row,
+            }
             store.append({**record, "completions": [dataclasses.asdict(c) for c in completions], "error": error})
             tokens += sum(completion.tokens for completion in completions)
             bar.set_postfix_str(f"{tokens / (time.monotonic() - began):.0f} tokens/s", refresh=False)
             bar.update()
 
-        requests = [Request(index, rows[index]["prompt"]) for index in pending]
-        backend.run(requests, store_row, [(training.temperature, training.num_generations)])
-    seconds = time.monotonic() - began
-    logger.info("%d rows, %d tokens in %.0f s: %.0f tokens/s", len(pending), tokens, seconds, tokens / seconds)
-    return fmt, len(rows)
-
-
-def _pending(rows: Dataset, store: ShardStore, *, retry_failed: bool) -> list[int]:
-    """Indices of the rows that have no record yet; records of other prompts or golds than today's are an error."""
-    remedy = "choose another --output_dir, or remove this one"
-    beyond = [index for index in store.digests if index >= len(rows)]
-    if beyond:
-        raise RecipeError(
-            f"{store.folder}: holds row {beyond[0]}, and today's data has {len(rows)} rows (max_samples, or the data, changed); {remedy}"
-        )
-    pending = []
-    solutions = rows["solution"] if "solution" in rows.column_names else [None] * len(rows)
-    for index, (prompt, solution) in enumerate(zip(rows["prompt"], solutions, strict=True)):
-        stored = store.digests.get(index)
-        if stored is None or (retry_failed and index in store.failed):
-            pending.append(index)
-        elif stored != row_digest(prompt, solution):
-            raise RecipeError(
-                f"{store.folder}: row {index} was generated from another prompt or gold than the recipe gives it today (data, format or "
-                f"prompt changed); {remedy}"
-            )
-    return pending
-
-
-def select_and_write(run: Run, store: ShardStore, fmt: ResponseFormat) -> None:
-    """Select among the stored completions by the recipe's ``keep`` rules, write the dataset, and say what became of all of them."""
-    recipe, folder = run.recipe, run.output_dir / DATASET
-    if folder.is_dir() and run_dir.is_finished(run.output_dir) and not run_dir.changed_settings(recipe, run.output_dir):
-        console.say(f"already done: {folder}")
-        return
-    run_dir.claim(run)
-    rules, rewards = _rules(run, fmt)
-    judged = run.output_dir / JUDGED
-    selection = Selection(store, rules, fmt, rewards, recipe.training.reward_weights, hub=recipe.script.hub, judged=judged)
-    write_dataset(selection, folder, recipe_settings=recipe.settings, title=recipe.name)
-    run_dir.mark_finished(run.output_dir)
-    console.say(f"{selection.report.table()}\n\ndataset: {folder}")
-
-
-def _rules(run: Run, fmt: ResponseFormat) -> tuple[KeepRules, list[Callable]]:
-    script = run.recipe.script
-    # A random model's answers pass no rule; a smoke run shows that the rules can be read, and writes everything.
-    rules = KeepRules.parse(None if script.smoke else script.keep)
-    return rules, get_reward_funcs(script.reward_funcs, fmt, **run.recipe.reward_params)
+        backend.run([Request(index, rows[index]["prompt"]) for index in pending], store_row, [plan])
 
 
 if __name__ == "__main__":

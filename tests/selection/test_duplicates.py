@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from r1_recipes.common.errors import RecipeError
 from r1_recipes.selection.duplicates import Decontaminator, Deduplicator, evaluation_questions, n_gram_hashes, units, words
-from r1_recipes.selection.rules import Deduplicate, EvaluationSet
+from r1_recipes.selection.rules import Decontaminate, Deduplicate, EvaluationSet
 from tests.rewards import HOSTILE, seconds
 
 
@@ -62,7 +62,7 @@ def test_words_are_the_units_without_signs(text):
 
 
 def test_hostile_texts():
-    overlap, duplicates = Decontaminator(8), Deduplicator(Deduplicate(True, 0.8, 5))
+    overlap, duplicates = Decontaminator(Decontaminate((), 8)), Deduplicator(Deduplicate(True, 0.8, 5))
     texts = [text for text in HOSTILE if isinstance(text, str)]
     with seconds(20):
         overlap.add("hostile", texts)
@@ -94,7 +94,7 @@ SHARED = "leaves the old station at noon and arrives"  # 8 of them
     ],
 )
 def test_decontaminator(question, found):
-    overlap = Decontaminator(8)
+    overlap = Decontaminator(Decontaminate((), 8))
     overlap.add("trains", [EVAL, "", "???"])
     overlap.add("sums", ["What is 3 + 4?"])
     expected = (["sums"] if "3" in question else ["trains"]) if found else []
@@ -102,7 +102,7 @@ def test_decontaminator(question, found):
 
 
 def test_short_questions_do_not_meet_n_grams_of_long_ones():
-    overlap = Decontaminator(3)
+    overlap = Decontaminator(Decontaminate((), 3))
     overlap.add("eval", ["a b c d"])
     assert overlap.sources("x b c d") == ["eval"]
     assert overlap.sources("b c") == []
@@ -121,7 +121,7 @@ def test_decontamination_is_what_comparing_strings_gives(sets, question, n):
     def grams(sequence):
         return {" ".join(sequence[i : i + n]) for i in range(len(sequence) - n + 1)}
 
-    overlap = Decontaminator(n)
+    overlap = Decontaminator(Decontaminate((), n))
     overlap.add("eval", [" ".join(one) for one in sets])
     expected = any(grams(one) & grams(question) for one in sets) if len(question) >= n else bool(question) and question in sets
     assert overlap.sources(" ".join(question)) == (["eval"] if expected else [])
@@ -149,9 +149,8 @@ def write(path, rows):
         (
             [{"prompt": [{"role": "system", "content": "s"}, {"role": "user", "content": "u"}, {"role": "user", "content": "v"}]}],
             None,
-            ["u\nv"],
+            ["v"],
         ),
-        ([{"n": 12}], "n", ["12"]),
     ],
 )
 def test_evaluation_sets(tmp_path, rows, column, expected):
@@ -161,9 +160,8 @@ def test_evaluation_sets(tmp_path, rows, column, expected):
 @pytest.mark.parametrize(
     ("rows", "column", "match"),
     [
-        ([{"body": "p", "gold": "1"}], None, "column: name the question's; the columns there are: body, gold"),
-        ([{"problem": "p"}], "problme", "Did you mean 'problem'"),
-        ([{"problem": "?"}, {"problem": ""}], None, "column 'problem' of split 'test' holds no words in its 2 rows"),
+        ([{"body": "p", "gold": "1"}], None, "column: must be the question's, one of body, gold, got None"),
+        ([{"problem": "p"}], "problme", "one of problem, got 'problme'"),
     ],
 )
 def test_evaluation_sets_without_questions(tmp_path, rows, column, match):

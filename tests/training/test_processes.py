@@ -160,13 +160,15 @@ def test_two_processes_judge_what_one_would(runs: Path, tmp_path: Path, capsys: 
     assert (runs / "all.out").read_text(encoding="utf-8").count(alone.strip()) == 2
 
 
-def test_shards_of_several_processes_and_of_a_later_one(tmp_path: Path) -> None:
-    for rank in (0, 1):
-        with ShardStore(tmp_path, shard_rows=2, rank=rank, world_size=2) as store:
-            for index in range(rank, 6, 2):
+def test_shards_of_several_processes_and_of_a_later_one(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    for rank in ("0", "1"):
+        monkeypatch.setenv("RANK", rank)
+        with ShardStore(tmp_path) as store:
+            for index in range(int(rank), 6, 2):
                 store.append(record(index))
     # A later run, of three processes, asks for row 1 again; what it says stands furthest on.
-    with ShardStore(tmp_path, rank=2, world_size=3) as store:
+    monkeypatch.setenv("RANK", "2")
+    with ShardStore(tmp_path) as store:
         assert len(store) == 6
         store.append(record(1, "new"))
     with ShardStore(tmp_path) as store:
@@ -183,7 +185,7 @@ def test_hosts_that_share_no_disk_are_found_out(monkeypatch: pytest.MonkeyPatch,
     with pytest.raises(RecipeError, match="rank 1 does not see"):
         check_one_folder(tmp_path, tmp_path / "checkpoint-2")
     # Rank 1 wrote its rows on another host.
-    with ShardStore(tmp_path, rank=0, world_size=2) as store:
+    with ShardStore(tmp_path) as store:
         store.append(record(0))
         store.append(record(2))
         with pytest.raises(RecipeError, match=r"2 of 4 rows are not here, the first of them row 1, .*do not share this folder"):

@@ -170,12 +170,11 @@ def test_generate_through_a_real_server(
     run_python: Callable, generation: Callable, reference: dict, server: str, small_model: Path, tmp_path: Path
 ) -> None:
     recipe = generation("openai")
-    done = run_python("-m", "r1_recipes.generate", recipe, OPENAI_BASE_URL=server, NO_PROXY="127.0.0.1", no_proxy="127.0.0.1")
+    run_python("-m", "r1_recipes.generate", recipe, OPENAI_BASE_URL=server, NO_PROXY="127.0.0.1", no_proxy="127.0.0.1")
     found = stored(tmp_path / "openai")
     assert sorted(found) == list(range(len(SUMS)))
     assert agreement(found, reference) > AGREE
     # The server's own count, not ours.
     assert all(1 <= completion["tokens"] <= LENGTH for group in found.values() for completion in group)
-    assert "reports no token counts" not in done.stderr
     # Everything is stored: the same command asks for nothing, so it needs no server.
     run_python("-m", "r1_recipes.generate", recipe, OPENAI_BASE_URL="http://127.0.0.1:1/v1")

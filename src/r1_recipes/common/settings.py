@@ -28,14 +28,7 @@ def must(be: str, holds: Callable[[Any], bool], default: Any = MISSING) -> Any:
 
 
 def from_mapping(cls: type[T], mapping: Any, where: str) -> T:
-    """Build a dataclass from a mapping; a key of ``None`` counts as absent.
-
-    Fields are of type bool, int, float, str, dict, tuple, another dataclass, a tuple of dataclasses, or one of these or ``None``. What
-    holds between fields is checked by ``__post_init__``, whose ValueError names the key.
-
-    Raises:
-        RecipeError: no mapping, an unknown or missing key, or a value of another kind. The message begins with ``where``.
-    """
+    """Build a dataclass (fields of plain types, dataclasses or tuples of them) from a mapping; a key of ``None`` counts as absent."""
     known = {f.name: f for f in fields(cls)}  # type: ignore[arg-type]
     if not isinstance(mapping, Mapping):
         raise RecipeError(f"{where}: must be a mapping of {', '.join(known)}, got {mapping!r}")

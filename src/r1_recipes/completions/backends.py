@@ -10,11 +10,10 @@ from r1_recipes.completions.types import Backend
 from r1_recipes.completions.vllm import VLLMBackend
 from r1_recipes.models.tokenizer import load_tokenizer
 from r1_recipes.prompts import ResponseFormat, get_response_format
+from r1_recipes.recipe.types import Recipe
 
 if TYPE_CHECKING:
     from transformers import PreTrainedTokenizerBase
-
-    from r1_recipes.recipe.load import Recipe
 
 
 def load_format(recipe: Recipe, backend: str) -> tuple[PreTrainedTokenizerBase | None, ResponseFormat]:
@@ -27,11 +26,7 @@ def load_format(recipe: Recipe, backend: str) -> tuple[PreTrainedTokenizerBase |
 
 
 def get_backend(recipe: Recipe, tokenizer: PreTrainedTokenizerBase | None, backend: str) -> Backend:
-    """Load the recipe's model; ``tokenizer`` is that of :func:`load_format`.
-
-    Raises:
-        RecipeError: a package, a GPU, the model or the server's address is missing.
-    """
-    if tokenizer is None:  # a server keeps its own
+    """Load the recipe's model; ``tokenizer`` is that of :func:`load_format`."""
+    if tokenizer is None:
         return OpenAIBackend(recipe)
     return VLLMBackend(recipe, tokenizer) if backend == "vllm" else TransformersBackend(recipe, tokenizer)

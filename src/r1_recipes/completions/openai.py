@@ -2,44 +2,38 @@
 
 from __future__ import annotations
 
-import logging
-from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING
+from collections.abc import Sequence
 
 from r1_recipes.common.chat_client import PATIENCE, ChatServer, Reply
 from r1_recipes.common.errors import RecipeError
 from r1_recipes.completions.types import Completion, Request, SamplingPlan, Sink, sample_seed
 from r1_recipes.prompts import get_response_format
-
-if TYPE_CHECKING:
-    from r1_recipes.recipe.load import Recipe
-
-logger = logging.getLogger(__name__)
+from r1_recipes.recipe.types import Recipe
 
 # Sampling keys at these values are not sent: not every server takes them.
 _NEUTRAL = {"top_p": 1.0, "top_k": 0, "min_p": None, "repetition_penalty": 1.0}
+# Requests handed to the client at once, in units of those under way: the server waits for stragglers only between slices.
+_SLICE = 64
 
 
 class OpenAIBackend:
     """The server at ``OPENAI_BASE_URL``. Each completion is a request of its own, retried by itself."""
 
-    # Requests handed to the client at once, in units of those under way: the server waits for stragglers only between slices.
-    _SLICE = 64
-    _PATIENCE = PATIENCE
-
     def __init__(self, recipe: Recipe) -> None:
-        self._settings = recipe.training
+        self._settings = settings = recipe.training
         self._format = get_response_format(recipe.script.response_format)
-        self._warned = False
         self._server = ChatServer(
             recipe.model.model_name_or_path,
-            max_concurrency=self._settings.generation_batch_size,
-            timeout=self._settings.request_timeout,
-            max_retries=self._settings.request_retries,
+            max_concurrency=settings.generation_batch_size,
+            timeout=settings.request_timeout,
+            max_retries=settings.request_retries,
         )
         self._server.check()
+        self._options = {name: getattr(settings, name) for name, value in _NEUTRAL.items() if getattr(settings, name) != value}
 
     def run(self, requests: Sequence[Request], sink: Sink, sampling_plans: Sequence[SamplingPlan]) -> None:
+        settings = self._settings
+        temperatures = [temperature for temperature, copies in sampling_plans for _ in range(copies)]
         # Failed rows wait for one that is answered: then their failure was their own.
         failed: list[tuple[int, list[Completion], str | None]] = []
 
@@ -48,7 +42,7 @@ class OpenAIBackend:
             failed.append((index, [self._completion(reply) for reply in replies if not reply.error], error))
             if error is None:
                 hand_over()
-            elif len(failed) >= max(self._PATIENCE, self._settings.generation_batch_size):
+            elif len(failed) >= max(PATIENCE, settings.generation_batch_size):
                 raise RecipeError(
                     f"{len(failed)} rows failed one after the other, so this stops here; the last: {error} "
                     "The same command goes on from what is stored"
@@ -58,51 +52,26 @@ class OpenAIBackend:
             while failed:
                 sink(*failed.pop(0))
 
-        copies = sum(count for _, count in sampling_plans)
-        step = max(1, self._SLICE * self._settings.generation_batch_size // copies)
-        for begin in range(0, len(requests), step):
-            waiting = {request.index: request for request in requests[begin : begin + step]}
-            replies: dict[int, list[Reply | None]] = {index: [None] * copies for index in waiting}
-            first = 0
-            for temperature, count in sampling_plans:
-                self._ask(waiting, replies, temperature, range(first, first + count), finish)
-                first += count
-        hand_over()
-
-    def _ask(
-        self,
-        waiting: dict[int, Request],
-        replies: dict[int, list[Reply | None]],
-        temperature: float,
-        samples: range,
-        finish: Callable[[int, list[Reply]], None],
-    ) -> None:
-        """Ask for these samples of each waiting request; one that has all its replies, or a failure, waits no more."""
-        settings = self._settings
-        asked = [(request, sample) for request in waiting.values() for sample in samples]
-        seeds = None
-        if temperature and settings.seed is not None:  # not every server takes one
-            seeds = [sample_seed(settings.seed, request.index, sample) for request, sample in asked]
-
         def on_reply(number: int, reply: Reply) -> None:
             request, sample = asked[number]
             own = replies[request.index]
             own[sample] = reply
-            arrived = [one for one in own if one is not None]
-            if len(arrived) < samples.stop:
-                return
-            if len(arrived) == len(own) or any(one.error for one in arrived):
-                del waiting[request.index]
-                finish(request.index, arrived)
+            if len(own) == len(temperatures):
+                finish(request.index, [own[sample] for sample in sorted(own)])
 
-        self._server.chat(
-            [request.prompt for request, _ in asked],
-            seeds=seeds,
-            on_reply=on_reply,
-            temperature=temperature,
-            max_tokens=settings.max_completion_length,
-            **{name: getattr(settings, name) for name, value in _NEUTRAL.items() if getattr(settings, name) != value},
-        )
+        step = max(1, _SLICE * settings.generation_batch_size // len(temperatures))
+        for begin in range(0, len(requests), step):
+            part = requests[begin : begin + step]
+            replies: dict[int, dict[int, Reply]] = {request.index: {} for request in part}
+            for plan in dict.fromkeys(temperatures):
+                asked = [(request, sample) for request in part for sample, own in enumerate(temperatures) if own == plan]
+                seeds = None
+                if plan and settings.seed is not None:  # not every server takes one
+                    seeds = [sample_seed(settings.seed, request.index, sample) for request, sample in asked]
+                conversations = [request.prompt for request, _ in asked]
+                limit = settings.max_completion_length
+                self._server.chat(conversations, seeds=seeds, on_reply=on_reply, temperature=plan, max_tokens=limit, **self._options)
+        hand_over()
 
     def _completion(self, reply: Reply) -> Completion:
         text = reply.text
@@ -110,7 +79,4 @@ class OpenAIBackend:
             # The server took the reasoning out of the text; it belongs in front again, as the model wrote it.
             opening, closing = self._format.reasoning_tags or ("", "")
             text = f"{opening}\n{reply.reasoning.strip()}\n{closing}\n{text.lstrip()}".strip()
-        if reply.tokens is None and not self._warned:
-            self._warned = True
-            logger.warning("the server reports no token counts (usage): lengths are 0 wherever they are shown or compared")
         return Completion(text, reply.tokens or 0, reply.finish_reason or "stop")

@@ -2,19 +2,16 @@
 
 from __future__ import annotations
 
-import copy
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 from r1_recipes.common import processes
 from r1_recipes.completions.types import Completion, Messages, Request, SamplingPlan, Sink, sample_seed
+from r1_recipes.recipe.types import Recipe, SamplingSettings
 
 if TYPE_CHECKING:
     from transformers import PreTrainedModel, PreTrainedTokenizerBase
     from trl import GRPOConfig
-
-    from r1_recipes.recipe.load import Recipe
-    from r1_recipes.recipe.types import SamplingSettings
 
 
 def load_model(recipe: Recipe) -> PreTrainedModel:
@@ -53,19 +50,8 @@ def complete(
     sampling_plans: Sequence[tuple[dict[str, Any], int]],
     max_new_tokens: int,
 ) -> list[list[list[Completion]]]:
-    """Complete a batch of prompts by several sampling plans, reading each prompt once: they share its cache.
-
-    Args:
-        model: in evaluation mode.
-        prompts: conversations that end in the user's turn.
-        sampling_plans: generation arguments (:func:`sampling`), and the number of completions per prompt with them.
-        max_new_tokens: limit of one completion.
-
-    Returns:
-        ``result[plan][prompt]``: list of completions.
-    """
+    """Complete a batch of prompts by plans (arguments as of :func:`sampling`, copies); ``result[plan][prompt]`` lists completions."""
     import torch
-    from transformers import DynamicCache
 
     texts = [tokenizer.apply_chat_template(prompt, tokenize=False, add_generation_prompt=True) for prompt in prompts]
     batch = tokenizer(texts, return_tensors="pt", padding=True, padding_side="left", add_special_tokens=False).to(model.device)
@@ -73,32 +59,14 @@ def complete(
     ends = model.generation_config.eos_token_id
     ends = {tokenizer.eos_token_id, *(ends if isinstance(ends, list) else [ends])} - {None}
     results = []
-    with torch.inference_mode():
-        cache = DynamicCache(config=model.config)
-        positions = (batch["attention_mask"].cumsum(-1) - 1).clamp(min=0)
-        # All but the last token, which generate() reads itself.
-        model(
-            input_ids=batch["input_ids"][:, :-1],
-            attention_mask=batch["attention_mask"][:, :-1],
-            position_ids=positions[:, :-1],
-            past_key_values=cache,
-            logits_to_keep=1,
-        )
-        for number, (settings, copies) in enumerate(sampling_plans, start=1):
-            own = cache if number == len(sampling_plans) else copy.deepcopy(cache)
-            if copies > 1:
-                own.batch_repeat_interleave(copies)
-            inputs = {name: tensor.repeat_interleave(copies, dim=0) for name, tensor in batch.items()}
+    for settings, copies in sampling_plans:
+        inputs = {name: tensor.repeat_interleave(copies, dim=0) for name, tensor in batch.items()}
+        with torch.inference_mode():
             output = model.generate(
-                **inputs,
-                **settings,
-                max_new_tokens=max_new_tokens,
-                pad_token_id=tokenizer.pad_token_id,
-                eos_token_id=sorted(ends),
-                past_key_values=own,
+                **inputs, **settings, max_new_tokens=max_new_tokens, pad_token_id=tokenizer.pad_token_id, eos_token_id=sorted(ends)
             )
-            done = [_completion(tokenizer, ids, ends) for ids in output[:, inputs["input_ids"].shape[1] :].tolist()]
-            results.append([done[i : i + copies] for i in range(0, len(done), copies)])
+        done = [_completion(tokenizer, ids, ends) for ids in output[:, inputs["input_ids"].shape[1] :].tolist()]
+        results.append([done[i : i + copies] for i in range(0, len(done), copies)])
     return results
 
 

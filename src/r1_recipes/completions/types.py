@@ -14,17 +14,11 @@ SamplingPlan = tuple[float, int]
 
 @dataclass(frozen=True)
 class Completion:
-    """One generated text.
+    """One generated text."""
 
-    Attributes:
-        text: without the prefill and without the token that ends the turn.
-        tokens: number of generated tokens, the ending one included.
-        finish_reason: ``"stop"``, or ``"length"`` if ``max_completion_length`` cut it.
-    """
-
-    text: str
-    tokens: int
-    finish_reason: str
+    text: str  # without the prefill and without the token that ends the turn
+    tokens: int  # generated ones, the ending one included
+    finish_reason: str  # "stop", or "length" if max_completion_length cut it
 
 
 @dataclass(frozen=True)
@@ -35,7 +29,7 @@ class Request:
     prompt: Messages
 
 
-# Called once per request: its index, its completions, and why there are fewer than asked for (or None).
+# Called once per request: its index, its completions in the plans' order, and why there are fewer than asked for (or None).
 Sink = Callable[[int, list[Completion], str | None], None]
 
 
@@ -43,7 +37,7 @@ class Backend(Protocol):
     """Generates completions for requests."""
 
     def run(self, requests: Sequence[Request], sink: Sink, sampling_plans: Sequence[SamplingPlan]) -> None:
-        """Complete every request by every plan; a request goes to ``sink`` when its last completion (in the plans' order) is there.
+        """Complete every request by every plan; ``sink`` gets each request when it is whole.
 
         Raises:
             RecipeError: nothing can be generated at all. A failure of one request goes to ``sink``.
@@ -51,9 +45,6 @@ class Backend(Protocol):
 
 
 def sample_seed(seed: int, index: int, sample: int) -> int:
-    """Derive a completion's own seed (0..2**31-1), so that an interrupted run gives the same completions.
-
-    Transformers samples a batch at once: the first row's seed stands for the batch, and an interrupted batch is drawn anew.
-    """
+    """Derive a completion's own seed (0..2**31-1), so that an interrupted run gives the same completions."""
     digest = hashlib.sha256(f"{seed}:{index}:{sample}".encode()).digest()
     return int.from_bytes(digest[:4], "big") >> 1

@@ -9,25 +9,22 @@ from typing import TYPE_CHECKING
 from r1_recipes.common import processes
 from r1_recipes.common.errors import RecipeError, first_line, install_hint
 from r1_recipes.completions.types import Completion, Request, SamplingPlan, Sink, sample_seed
+from r1_recipes.recipe.types import Recipe
 
 if TYPE_CHECKING:
     from transformers import PreTrainedTokenizerBase
-
-    from r1_recipes.recipe.load import Recipe
 
 
 class VLLMBackend:
     """vLLM's engine. Every completion is a request of its own, so rows are handed over as soon as they are whole."""
 
     def __init__(self, recipe: Recipe, tokenizer: PreTrainedTokenizerBase) -> None:
+        where = f"{recipe.path}: backend: vllm:"
         if importlib.util.find_spec("vllm") is None:
-            raise RecipeError(
-                f"{recipe.path}: backend: vllm: vLLM is not installed; {install_hint('vllm')}, or run without it: --backend transformers"
-            )
+            raise RecipeError(f"{where} vLLM is not installed; {install_hint('vllm')}, or run without it: --backend transformers")
         if processes.world_size() > 1:
             raise RecipeError(
-                f"{recipe.path}: backend: vllm: {processes.world_size()} processes were started; start one, and spread the model over GPUs "
-                "with vllm_tensor_parallel_size, or run `vllm serve --data-parallel-size N` and take backend: openai"
+                f"{where} must be one process, got {processes.world_size()}. Fix: vllm_tensor_parallel_size: N spreads the model"
             )
         from vllm import LLM
 
@@ -46,7 +43,7 @@ class VLLMBackend:
             )
         except Exception as error:  # no device, too little memory, a model it does not know: vLLM's own words
             raise RecipeError(
-                f"{recipe.path}: backend: vllm: the engine does not start ({first_line(error)[:-1]}); without it: --backend transformers"
+                f"{where} the engine does not start ({first_line(error)[:-1]}); without it: --backend transformers"
             ) from error
 
     def run(self, requests: Sequence[Request], sink: Sink, sampling_plans: Sequence[SamplingPlan]) -> None:
@@ -55,24 +52,26 @@ class VLLMBackend:
 
         settings, engine, limit = self._settings, self._llm.llm_engine, self._llm.model_config.max_model_len
         temperatures = [temperature for temperature, copies in sampling_plans for _ in range(copies)]
-        options = {name: getattr(settings, name) for name in ("top_p", "top_k", "repetition_penalty")}
-        # One output per request, when it is done; otherwise every step builds one for each that is under way.
-        options |= {
-            "min_p": settings.min_p or 0.0,
-            "max_tokens": settings.max_completion_length,
-            "output_kind": RequestOutputKind.FINAL_ONLY,
-        }
-        done: dict[int, list[Completion | None]] = {}
+        done: dict[int, dict[int, Completion]] = {}
         for request in requests:
             text = self._tokenizer.apply_chat_template(request.prompt, add_generation_prompt=True, tokenize=False)
             ids = self._tokenizer(text, add_special_tokens=False)["input_ids"]
             if len(ids) >= limit:
                 sink(request.index, [], f"the prompt has {len(ids)} tokens; the model takes fewer than {limit}")
                 continue
-            done[request.index] = [None] * len(temperatures)
+            done[request.index] = {}
             for sample, temperature in enumerate(temperatures):
-                seed = sample_seed(settings.seed, request.index, sample)
-                params = SamplingParams(**options, temperature=temperature, seed=seed)
+                params = SamplingParams(
+                    temperature=temperature,
+                    top_p=settings.top_p,
+                    top_k=settings.top_k,
+                    min_p=settings.min_p or 0.0,
+                    repetition_penalty=settings.repetition_penalty,
+                    max_tokens=settings.max_completion_length,
+                    seed=sample_seed(settings.seed, request.index, sample),
+                    # One output per request, when it is done; otherwise every step builds one for each that is under way.
+                    output_kind=RequestOutputKind.FINAL_ONLY,
+                )
                 engine.add_request(f"{request.index}:{sample}", {"prompt_token_ids": ids}, params)
         # The engine's own steps, not LLM.generate: a row is stored when it is whole, not when all are.
         while engine.has_unfinished_requests():
@@ -80,7 +79,6 @@ class VLLMBackend:
                 index, sample = map(int, output.request_id.split(":"))
                 (answer,) = output.outputs
                 done[index][sample] = Completion(answer.text, len(answer.token_ids), answer.finish_reason or "stop")
-                whole = [completion for completion in done[index] if completion is not None]
-                if len(whole) == len(temperatures):
-                    del done[index]
-                    sink(index, whole, None)
+                if len(done[index]) == len(temperatures):
+                    own = done.pop(index)
+                    sink(index, [own[sample] for sample in sorted(own)], None)

@@ -69,8 +69,11 @@ def evaluate_model(
     if num_samples:
         plans.append((recipe.training.temperature, num_samples))
     digests = _digests(recipe, rows, plans, backend) if folder else []
-    with ShardStore.shared(folder / "completions") if folder else contextlib.nullcontext() as store:
-        done = _stored(store, digests) if store is not None else {}
+    with ShardStore(folder / "completions") if folder else contextlib.nullcontext() as store:
+        done = {}
+        if store is not None:
+            store.check_rows(digests)
+            done = {record["index"]: [Completion(**completion) for completion in record["completions"]] for record in store}
         # The first process's view: hosts may not share the folder.
         pending = processes.first(lambda: [index for index in range(len(rows)) if index not in done])
         if done and pending:
@@ -106,15 +109,6 @@ def _digests(recipe: Recipe, rows: Dataset, plans: list[SamplingPlan], backend: 
     made_by |= {"ways": plans, "backend": backend, "model": model, "weights": run_dir.weights_stamp(Path(model))}
     solutions = rows["solution"] if "solution" in rows.column_names else [None] * len(rows)
     return [row_digest([prompt, made_by], solution) for prompt, solution in zip(rows["prompt"], solutions, strict=True)]
-
-
-def _stored(store: ShardStore, digests: list[str]) -> dict[int, list[Completion]]:
-    """The stored completions; it is an error if they are of other rows than ``digests``."""
-    other = [index for index, digest in store.digests.items() if index >= len(digests) or digests[index] != digest]
-    if other:
-        folder = store.folder.parent
-        raise RecipeError(f"{folder}: holds completions of other rows, settings or weights (row {other[0]}); choose another --output")
-    return {record["index"]: [Completion(**completion) for completion in record["completions"]] for record in store}
 
 
 def _generate(

@@ -6,14 +6,10 @@ docs/recipes.md has a table.
 
 from __future__ import annotations
 
-import contextlib
-import hashlib
-import json
 import logging
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from pathlib import Path
 
 from r1_recipes.common.chat_client import ChatServer, Reply
 from r1_recipes.common.errors import RecipeError
@@ -61,74 +57,36 @@ class Opinion:
     truncated: bool = False  # only the end of the text was read
 
 
-class ScoreCache:
-    """Values by the digest of their request, also in a JSON-lines file if there is one."""
-
-    def __init__(self, path: Path | None = None) -> None:
-        self._path = path
-        self.known: dict[str, float | None] = {}
-        if path is None or not path.is_file():
-            return
-        with path.open(encoding="utf-8", errors="replace") as lines:
-            for line in lines:
-                with contextlib.suppress(ValueError, LookupError, TypeError, RecursionError):  # cut off when the process was killed
-                    entry = json.loads(line)
-                    self.known[entry["request"]] = None if entry["score"] is None else float(entry["score"])
-
-    def add(self, request: str, score: float | None) -> None:
-        self.known[request] = score
-        if self._path is not None:
-            with self._path.open("a", encoding="utf-8") as file:
-                file.write("\n" + json.dumps({"request": request, "score": score}))  # the line before it may have no end
-
-
 @dataclass(frozen=True)
 class Judge:
-    """A model that rates texts, at ``OPENAI_BASE_URL``; a limit or temperature of ``None`` is the server's."""
+    """A model that rates texts, at ``OPENAI_BASE_URL``."""
 
     model: str
     prompt: str  # with slots in braces
     max_concurrency: int = 16
-    max_tokens: int | None = None
-    temperature: float | None = None
 
     @property
     def server(self) -> ChatServer:
         return ChatServer(self.model, max_concurrency=self.max_concurrency)
 
-    def ask(self, slots: Sequence[Mapping[str, str]], cache: ScoreCache | None = None, patience: int | None = None) -> list[Opinion]:
-        """Give one opinion per prompt filled in, in order; equal prompts, and those in ``cache``, are asked about once.
+    def ask(self, slots: Sequence[Mapping[str, str]]) -> list[Opinion]:
+        """Give one opinion per prompt filled in, in order; equal prompts are asked about once.
 
         Raises:
-            RecipeError: no address, the server refuses the model or the key, or ``patience`` requests in a row fail.
+            RecipeError: no address, or the server refuses the model or the key.
         """
-        cache = cache or ScoreCache()
         messages = [fill(self.prompt, one) for one in slots]
-        digests = {message: self._digest(message) for message in messages}
-        asked = [message for message, digest in digests.items() if digest not in cache.known]
-        failed_in_a_row = 0
-
-        def on_reply(number: int, reply: Reply) -> None:
-            nonlocal failed_in_a_row
-            if reply.error is None:
-                failed_in_a_row = 0
-                cache.add(digests[asked[number]], read_score(reply.text))
-                return
-            failed_in_a_row += 1
-            if failed_in_a_row == patience:
-                raise RecipeError(f"{failed_in_a_row} requests failed one after the other; the last: {reply.error}")
-
+        asked = list(dict.fromkeys(messages))
         conversations = [[{"role": "user", "content": message}] for message in asked]
-        replies = self.server.chat(conversations, max_tokens=self.max_tokens, temperature=self.temperature, on_reply=on_reply)
-        unjudged = {
-            message: Opinion(error=reply.error, failed=not reply.refused)
-            for message, reply in zip(asked, replies, strict=True)
-            if reply.error is not None
-        }
-        return [unjudged.get(message) or Opinion(cache.known[digests[message]]) for message in messages]
+        replies = self.server.chat(conversations)
+        opinions = {message: _opinion(reply) for message, reply in zip(asked, replies, strict=True)}
+        return [opinions[message] for message in messages]
 
-    def _digest(self, message: str) -> str:
-        return hashlib.sha256(json.dumps([self.model, self.max_tokens, self.temperature, message]).encode()).hexdigest()[:32]
+
+def _opinion(reply: Reply) -> Opinion:
+    if reply.error is not None:
+        return Opinion(error=reply.error, failed=not reply.refused)
+    return Opinion(read_score(reply.text))
 
 
 def check_prompt(key: str, prompt: str | None, slots: Sequence[str]) -> None:

@@ -8,27 +8,24 @@ brackets and operators are signs, while commas, full stops, colons, quotation ma
 from __future__ import annotations
 
 import hashlib
-import re
 import unicodedata
 from array import array
 from collections.abc import Iterable, Sequence
-from typing import Any
 
-from r1_recipes.common.errors import RecipeError, install_hint, unknown_name
-from r1_recipes.common.messages import message_text
+import regex
+
+from r1_recipes.common.errors import RecipeError, install_hint
+from r1_recipes.common.messages import last_user_text
+from r1_recipes.common.scripts import UNSPACED
 from r1_recipes.data.sources import load_rows
-from r1_recipes.selection.rules import Deduplicate, EvaluationSet
+from r1_recipes.selection.rules import Decontaminate, Deduplicate, EvaluationSet
 
-# Thai to Lao, Burmese, Khmer, kana, Han.
-_UNSPACED = "\u0e00-\u0eff\u1000-\u109f\u1780-\u17ff\u3005-\u3007\u3041-\u30ff\u3400-\u4dbf\u4e00-\u9fff\uf900-\ufaff\U00020000-\U0003ffff"
-# Accents, Hebrew and Arabic points, Indic vowel signs: to Python no letters, but in the middle of a word. The Indic full stops stay out.
-_MARKS = "\u0300-\u036f\u0591-\u05bd\u0610-\u061a\u064b-\u065f\u0670\u0900-\u0963\u0966-\u0dff"
-_PUNCTUATION = r""",.;:?'"`$\\،؟、。„“”‘’«»—"""
-_WORD = rf"[{_UNSPACED}]|(?:[^\W_{_UNSPACED}]|[{_MARKS}])+"
-_WORDS = re.compile(_WORD)
-_UNITS = re.compile(rf"{_WORD}|[^\w\s{_PUNCTUATION}]")
+# Accents, points and vowel signs (\p{M}) stand in the middle of a word.
+_WORD = rf"[{UNSPACED}]|[^\W_{UNSPACED}]+"
+_WORDS = regex.compile(_WORD)
+_UNITS = regex.compile(rf"""{_WORD}|[^\w\s,.;:?'"`$\\،؟、。।॥„“”‘’«»—]""")
 # Zero-width characters and soft hyphens: they are not seen, and would cut a word in two.
-_UNSEEN = re.compile("[\u00ad\u200b-\u200f\u2060\ufeff]")
+_UNSEEN = regex.compile("[\u00ad\u200b-\u200f\u2060\ufeff]")
 
 # Evaluation sets call the question one of these.
 _QUESTION_COLUMNS = ("question", "problem", "prompt", "Question")
@@ -65,46 +62,30 @@ def _hash(sequence: Sequence[str]) -> int:
 
 
 def evaluation_questions(source: EvaluationSet, hub: str = "huggingface") -> list[str]:
-    """Read the questions of an evaluation set.
-
-    Raises:
-        RecipeError: it cannot be read, has no such column, or the column holds no words.
-    """
+    """Read the questions of an evaluation set."""
     rows = load_rows(source.id, source.split, config=source.config, revision=source.revision, hub=hub)
     column = source.column or next((name for name in _QUESTION_COLUMNS if name in rows.column_names), None)
-    if column is None:
-        raise RecipeError(f"{source.id}: column: name the question's; the columns there are: {', '.join(rows.column_names)}")
     if column not in rows.column_names:
-        raise RecipeError(f"{source.id}: " + unknown_name("column", column, rows.column_names))
-    texts = [_text(value) for value in rows[column]]
-    if not any(map(words, texts)):
-        raise RecipeError(f"{source.id}: column {column!r} of split {source.split!r} holds no words in its {len(texts)} rows")
-    return texts
-
-
-def _text(value: Any) -> str:
-    if isinstance(value, list):
-        turns = [turn for turn in value if isinstance(turn, dict) and turn.get("role") in ("user", "human")]
-        return "\n".join(map(message_text, turns))
-    return "" if value is None else str(value)
+        raise RecipeError(
+            f"keep: decontaminate: {source.id}: column: must be the question's, one of {', '.join(rows.column_names)}, got {column!r}"
+        )
+    return [last_user_text(value) for value in rows[column]]
 
 
 class Decontaminator:
     """Which questions share ``n`` words in a row with an evaluation set. Source: s1 (arXiv:2501.19393, section 2.1), with n = 8.
 
-    A question of fewer than ``n`` words is compared whole, signs included, with other short ones. One without any word or sign is never
-    found. Questions that a program writes from one sentence share that sentence, so all of them are found.
+    A question of fewer than ``n`` words is compared whole, signs included, with other short ones.
     """
 
-    def __init__(self, n: int) -> None:
-        self.n = n
+    def __init__(self, rules: Decontaminate, hub: str = "huggingface") -> None:
+        self._n = rules.n_grams
         self._known: dict[str, set[int]] = {}
+        for source in rules.datasets:
+            self.add(f"{source.id} ({source.split})", evaluation_questions(source, hub))
 
     def add(self, name: str, questions: Iterable[str]) -> None:
-        """Remember an evaluation set under ``name``."""
-        known = self._known.setdefault(name, set())
-        for question in questions:
-            known |= self._hashes(question)
+        self._known.setdefault(name, set()).update(*map(self._hashes, questions))
 
     def sources(self, question: str) -> list[str]:
         """The names of the evaluation sets that ``question`` overlaps with."""
@@ -113,8 +94,8 @@ class Decontaminator:
 
     def _hashes(self, question: str) -> set[int]:
         found = words(question)
-        if len(found) >= self.n:
-            return n_gram_hashes(found, self.n)
+        if len(found) >= self._n:
+            return n_gram_hashes(found, self._n)
         whole = units(question)
         # Never the hash of an n-gram: it has fewer entries, or a sign among them.
         return {_hash(whole)} if whole else set()
@@ -124,12 +105,8 @@ class Deduplicator:
     """Which questions were there before. Each is compared with those that were kept, so the first of a kind stays.
 
     ``exact`` refuses a question that differs from a kept one in white space alone; ``near`` one whose n-grams of words and signs have
-    at least this Jaccard similarity with those of a kept one. MinHash with locality-sensitive hashing finds the candidates (it misses
-    no more than one in a thousand pairs at the threshold, from 0.06 up); the exact similarity decides. A question of fewer than
-    ``n_grams`` words and signs is one n-gram; one without any is never a near duplicate.
-
-    Raises:
-        RecipeError: ``near`` is asked for, and its package is not installed.
+    at least this Jaccard similarity with those of a kept one. MinHash with locality-sensitive hashing finds the candidates; the exact
+    similarity decides. A question of fewer than ``n_grams`` words and signs is one n-gram.
     """
 
     def __init__(self, rules: Deduplicate) -> None:

@@ -19,39 +19,29 @@ REASONS = (
     "mixed_language",
     "code",
     "wrong",
+    "low score",
     "duplicate completion",
     "pass rate",
     "contaminated",
-    "judge gave no score",
-    "judge",
     "not among the best",
     "duplicate question",
 )
-"""Why a completion is dropped, in the order in which it is asked; the first that applies is the one counted.
-
-The cheapest come first: a judge reads only what everything before it would keep. ``failed row``, ``pass rate``, ``contaminated`` and
-``duplicate question`` drop all completions of a prompt that got so far. Equal texts are dropped before the best are picked, so that
-``best_of: 2`` gives two different ones if there are.
-"""
+"""Why a completion is dropped, in the order in which it is asked; the first that applies is the one counted."""
 
 
-@dataclass(eq=False)
 class Candidate:
     """One completion on its way through the rules."""
 
-    record: dict[str, Any]
-    sample: int  # its place among the record's completions, from 0
-    fmt: ResponseFormat
-    scores: dict[str, float | None] = field(default_factory=dict)  # by reward, and "judge"; None: not judged. Empty for a failed row
-    correct: bool | None = None
-    readability: float = 0.0
-    reason: str | None = None  # one of REASONS; None: kept
-
-    def __post_init__(self) -> None:
-        completion = self.record["completions"][self.sample]
+    def __init__(self, record: dict[str, Any], sample: int, fmt: ResponseFormat) -> None:
+        completion = record["completions"][sample]
+        self.record, self.sample, self.fmt = record, sample, fmt
         self.text: str = completion["text"]
         self.tokens: int = completion["tokens"]
         self.truncated: bool = completion["finish_reason"] == "length"
+        self.scores: dict[str, float | None] = {}  # by reward; None: not judged. Empty for a failed row
+        self.correct: bool | None = None
+        self.readability = 0.0
+        self.reason: str | None = None  # one of REASONS; None: kept
 
     @functools.cached_property
     def parsed(self) -> ParsedResponse:
@@ -79,24 +69,20 @@ def drop(candidates: Iterable[Candidate], reason: str) -> None:
 
 @dataclass
 class YieldReport:
-    """What was generated, what is left, and where the rest went.
-
-    ``dropped`` counts completions by reason, ``dropped_prompts`` the prompts that lost one for it (or failed), ``first_index`` is the
-    first such record; ``contaminated`` counts prompts by evaluation set. ``unjudged`` are neither right nor wrong.
-    """
+    """What was generated, what is left, and where the rest went; ``yield.json`` holds it."""
 
     prompts: int = 0
     failed_prompts: int = 0
     completions: int = 0
-    unjudged: int = 0
+    unjudged: int = 0  # neither right nor wrong
     kept_prompts: int = 0
     kept_completions: int = 0
-    dropped: Counter[str] = field(default_factory=Counter)
-    dropped_prompts: Counter[str] = field(default_factory=Counter)
-    first_index: dict[str, int] = field(default_factory=dict)
+    dropped: Counter[str] = field(default_factory=Counter)  # completions by reason
+    dropped_prompts: Counter[str] = field(default_factory=Counter)  # prompts that lost a completion for it, or failed
+    first_index: dict[str, int] = field(default_factory=dict)  # of the first such record
     tokens_generated: int = 0
     tokens_kept: int = 0
-    contaminated: Counter[str] = field(default_factory=Counter)
+    contaminated: Counter[str] = field(default_factory=Counter)  # prompts by evaluation set
 
     def count(self, record: dict[str, Any], group: list[Candidate]) -> None:
         kept = left(group)
@@ -110,9 +96,9 @@ class YieldReport:
         reasons = Counter(candidate.reason for candidate in group if candidate.reason is not None)
         if record["error"] is not None:
             reasons["failed row"] += 0  # counts as a prompt even without a completion
-        for reason, number in reasons.items():
-            self.dropped[reason] += number
-            self.dropped_prompts[reason] += 1
+        self.dropped.update(reasons)
+        self.dropped_prompts.update(reasons.keys())
+        for reason in reasons:
             self.first_index.setdefault(reason, record["index"])
 
     def table(self) -> str:
@@ -122,13 +108,11 @@ class YieldReport:
             "| | completions | prompts | tokens | first row |",
             "|---|---:|---:|---:|---:|",
             f"| generated | {self.completions} | {self.prompts} | {self.tokens_generated} | |",
-            *(
-                f"| {reason} | {-self.dropped[reason]} | {self.dropped_prompts[reason]} | | {self.first_index[reason]} |"
-                for reason in REASONS
-                if reason in self.dropped
-            ),
-            f"| **kept** | {self.kept_completions}{share} | {self.kept_prompts} | {self.tokens_kept} | |",
         ]
+        for reason in REASONS:
+            if reason in self.dropped:
+                rows.append(f"| {reason} | {-self.dropped[reason]} | {self.dropped_prompts[reason]} | | {self.first_index[reason]} |")
+        rows.append(f"| **kept** | {self.kept_completions}{share} | {self.kept_prompts} | {self.tokens_kept} | |")
         if self.unjudged:
             rows.append(f"\n{self.unjudged} completions could not be judged right or wrong.")
         if self.contaminated:

@@ -7,62 +7,43 @@ A record is a prompt with its completions: ``{"index", "question", "prompt": mes
 from __future__ import annotations
 
 import json
-import logging
 import math
-from collections.abc import Callable, Iterable, Iterator, Sequence, Sized
-from pathlib import Path
+import re
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any
 
-from r1_recipes.common.chat_client import PATIENCE
-from r1_recipes.common.errors import RecipeError, first_line
+from r1_recipes.common.errors import RecipeError
 from r1_recipes.prompts.formats import ResponseFormat
-from r1_recipes.rewards.judge import ScoreCache
 from r1_recipes.rewards.language import LanguageConsistencyReward
 from r1_recipes.rewards.text import RepetitionPenaltyReward
-from r1_recipes.selection.duplicates import Decontaminator, Deduplicator, evaluation_questions
+from r1_recipes.selection.duplicates import Decontaminator, Deduplicator
 from r1_recipes.selection.outcomes import Candidate, YieldReport, drop, left
-from r1_recipes.selection.program_text import has_code
-from r1_recipes.selection.rules import JudgeRule, KeepRules
-
-logger = logging.getLogger(__name__)
+from r1_recipes.selection.rules import KeepRules
 
 # Rewards are called with about so many completions: enough to keep verification's workers busy, at 16k tokens each some 150 MB.
 _CHUNK_COMPLETIONS = 2048
-_AGAIN = "What is not judged is not rejected: the selection is not finished, and the same command goes on with it"
+# Not "```x = 3``` is", which is a phrase.
+_FENCE = re.compile(r"^[ \t]*+`{3,}+[ \t]*+([^\s`]*+)[^`\n]*+$", re.MULTILINE)
+# Fences that hold formulas or words.
+_NOT_CODE = {"math", "latex", "tex", "katex", "asciimath", "text", "txt", "plaintext", "plain", "markdown", "md"}
 
 Record = dict[str, Any]
 
 
-def check_rules(rules: KeepRules, *, hub: str = "huggingface") -> tuple[Decontaminator | None, Deduplicator | None]:
-    """Find out before anything is generated what would fail after it; reads the evaluation sets (from ``hub``).
-
-    Raises:
-        RecipeError: an evaluation set cannot be read, a package or the judge's address is missing.
-    """
-    if rules.judge:
-        rules.judge.judge.server.check()
-    duplicates = Deduplicator(rules.deduplicate) if rules.deduplicate else None
-    overlap = None
-    if rules.decontaminate:
-        overlap = Decontaminator(rules.decontaminate.n_grams)
-        for number, source in enumerate(rules.decontaminate.datasets, start=1):
-            try:
-                overlap.add(f"{source.id} ({source.split})", evaluation_questions(source, hub))
-            except RecipeError as error:
-                raise RecipeError(f"keep: decontaminate: dataset {number}: {error}") from error
-    return overlap, duplicates
+def has_code(text: str) -> bool:
+    """Whether a text holds a fenced block, closed or not, that is not marked as formulas or text."""
+    opening = _FENCE.findall(text)[::2]
+    return any(language.lower().strip("{}.") not in _NOT_CODE for language in opening)
 
 
 class Selection:
     """Each record's candidates and dataset rows, in order; iterating goes through them once and holds some thousand at a time.
 
-    Rewards are called as TRL calls them, with all completions of many prompts at once and, for ``completion_ids``, objects of the right
-    length that hold no real ids. The first says what is correct: 1 or more; the others, weighted (1 by default), what "best" means. A
-    value that is not finite counts as ``None``. ``judged`` is the file that keeps the judge's scores.
+    Rewards are called as TRL calls them, but ``completion_ids`` are right in length alone. The first says what is correct: 1 or more;
+    the others, weighted, what "best" means. A value that is not finite counts as ``None``. Evaluation sets come from ``hub``.
 
     Raises:
-        RecipeError: as :func:`check_rules`. While iterating: a reward refuses the columns or returns another number of values, or a
-            server that judges refuses or fails: what is not judged is not rejected.
+        RecipeError: an evaluation set cannot be read, or a package is missing; while iterating, a server that judges fails.
     """
 
     def __init__(
@@ -74,22 +55,19 @@ class Selection:
         weights: Sequence[float] | None = None,
         *,
         hub: str = "huggingface",
-        progress: bool = True,
-        judged: Path | None = None,
     ) -> None:
-        self._overlap, self._duplicates = check_rules(rules, hub=hub)
-        self._records, self._rules, self._fmt, self._progress = records, rules, fmt, progress
+        self._records, self._rules, self._fmt = records, rules, fmt
         self._rewards = list(zip(rewards, weights or [1.0] * len(rewards), strict=True))
-        self._cache = ScoreCache(judged)
+        self._duplicates = Deduplicator(rules.deduplicate) if rules.deduplicate else None
+        self._overlap = Decontaminator(rules.decontaminate, hub) if rules.decontaminate else None
         self.report = YieldReport()
 
     def __iter__(self) -> Iterator[tuple[list[Candidate], list[dict[str, Any]]]]:
         from tqdm.auto import tqdm
 
-        total = len(self._records) if isinstance(self._records, Sized) else None
         chunk: list[tuple[Record, list[Candidate]]] = []
         waiting = 0
-        for record in tqdm(self._records, desc="selecting", total=total, unit="prompt", disable=not self._progress):
+        for record in tqdm(self._records, desc="selecting", unit="prompt"):
             chunk.append((record, [Candidate(record, sample, self._fmt) for sample in range(len(record["completions"]))]))
             waiting += len(record["completions"])
             if waiting >= _CHUNK_COMPLETIONS:
@@ -102,13 +80,12 @@ class Selection:
             if record["error"] is not None:
                 drop(group, "failed row")
         sound = left(candidate for _, group in chunk for candidate in group)
-        self._score(sound)
+        if sound:
+            self._score(sound)
         for candidate in sound:
             candidate.reason = self._find_reason(candidate)
         for record, group in chunk:
             self._compare(record, group)
-        if self._rules.judge:
-            self._ask_judge(left(sound), self._rules.judge)
         for record, group in chunk:
             if self._rules.best_of is not None:
                 drop(sorted(left(group), key=lambda candidate: candidate.rank)[self._rules.best_of :], "not among the best")
@@ -150,58 +127,42 @@ class Selection:
                 return "mixed_language"
         if filters.code and has_code(candidate.parsed.reasoning or candidate.text):
             return "code"
-        return "wrong" if self._rules.correct and candidate.correct is False else None
+        if self._rules.correct and candidate.correct is False:
+            return "wrong"
+        for name, least in (self._rules.at_least or {}).items():
+            score = candidate.scores[name]
+            if score is None or score < least:
+                return "low score"
+        return None
 
     def _compare(self, record: Record, group: list[Candidate]) -> None:
         """Drop equal texts, then all completions if their prompt is too easy, too hard or contaminated."""
         seen = set()
         for candidate in left(group):
-            if candidate.text in seen:
+            if candidate.text in seen:  # before the best are picked, so that best_of: 2 gives two different ones
                 candidate.reason = "duplicate completion"
             seen.add(candidate.text)
-        if not left(group):
-            return
         if self._rules.pass_rate is not None:
             low, high = self._rules.pass_rate
             rate = _pass_rate(group)
             if rate is None or not low <= rate <= high:
                 drop(group, "pass rate")
-                return
-        sources = self._overlap.sources(record["question"]) if self._overlap else []
-        if sources:
-            self.report.contaminated.update(sources)
-            drop(group, "contaminated")
-
-    def _ask_judge(self, candidates: list[Candidate], rule: JudgeRule) -> None:
-        try:
-            opinions = rule.judge.ask([_slots(candidate) for candidate in candidates], self._cache, max(PATIENCE, rule.max_concurrency))
-        except RecipeError as error:
-            raise RecipeError(f"keep: judge: {error} {_AGAIN}") from error
-        failed = [number for number, opinion in enumerate(opinions) if opinion.failed]
-        if failed:
-            raise RecipeError(
-                f"keep: judge: {len(failed)} of {len(candidates)} completions are not judged, the first of row "
-                f"{candidates[failed[0]].record['index']}: {opinions[failed[0]].error} {_AGAIN}"
-            )
-        refused = [opinion.error for opinion in opinions if opinion.error is not None]
-        if refused:
-            logger.warning("judge: %d of %d requests are refused, the first with: %s", len(refused), len(opinions), refused[0])
-        for candidate, opinion in zip(candidates, opinions, strict=True):
-            candidate.scores["judge"] = opinion.score
-            if opinion.score is None:
-                candidate.reason = "judge gave no score"
-            elif opinion.score < rule.min_score:
-                candidate.reason = "judge"
+        if self._overlap and left(group):
+            sources = self._overlap.sources(record["question"])
+            if sources:
+                self.report.contaminated.update(sources)
+                drop(group, "contaminated")
 
     def _rows(self, record: Record, group: list[Candidate]) -> list[dict[str, Any]]:
         """The dataset's rows, one per completion or one per prompt; a source column of one of our names gives way."""
         kept = left(group)
         own = ("question", "response", "solution", "pass_rate", "tokens", "scores")
-        columns = {name: value for name, value in record["columns"].items() if name not in own}
+        rest = {"solution": record["columns"].get("solution")}
+        rest |= {name: value for name, value in record["columns"].items() if name not in own}
+        rest["pass_rate"] = _pass_rate(group)
         question = {"question": record["question"]}
-        rest = {"solution": record["columns"].get("solution"), **columns, "pass_rate": _pass_rate(group)}
         if self._rules.output == "prompts":
-            return [{**question, **rest}] if kept else []
+            return [question | rest] if kept else []
         rows = []
         for candidate in kept:
             scores = json.dumps(candidate.scores, ensure_ascii=False)
@@ -211,44 +172,22 @@ class Selection:
 
 
 def _call(reward: Callable, name: str, candidates: list[Candidate]) -> Sequence[float | None]:
-    if not candidates:
-        return []
-    span = f"{candidates[0].record['index']} to {candidates[-1].record['index']}"
     names = dict.fromkeys(column for candidate in candidates for column in candidate.record["columns"])
-    columns = {column: [candidate.record["columns"].get(column) for candidate in candidates] for column in names}
     metrics: dict[str, float] = {}
-    try:
-        values = reward(
-            prompts=[candidate.record["prompt"] for candidate in candidates],
-            completions=[[{"role": "assistant", "content": candidate.text}] for candidate in candidates],
-            completion_ids=[range(candidate.tokens) for candidate in candidates],  # only lengths are looked at
-            trainer_state=None,
-            log_extra=lambda column, values: None,
-            log_metric=metrics.__setitem__,
-            **columns,
-        )
-    except RecipeError:
-        raise
-    except ValueError as error:  # a column that the reward cannot use; completions do not raise
-        raise RecipeError(f"reward {name!r}, records {span}: {first_line(error)}") from error
-    if len(values) != len(candidates):
-        raise RecipeError(f"reward {name!r} returned {len(values)} values for {len(candidates)} completions; one each")
+    values = reward(
+        prompts=[candidate.record["prompt"] for candidate in candidates],
+        completions=[[{"role": "assistant", "content": candidate.text}] for candidate in candidates],
+        completion_ids=[range(candidate.tokens) for candidate in candidates],  # only lengths are looked at
+        trainer_state=None,
+        log_extra=lambda column, values: None,
+        log_metric=metrics.__setitem__,
+        **{column: [candidate.record["columns"].get(column) for candidate in candidates] for column in names},
+    )
     failed = sum(value for key, value in metrics.items() if key.endswith("/failed"))
     if failed:
-        raise RecipeError(f"reward {name!r}, records {span}: its server failed {failed:.0f} times. {_AGAIN}")
+        span = f"{candidates[0].record['index']} to {candidates[-1].record['index']}"
+        raise RecipeError(f"reward {name!r}, records {span}: its server failed {failed:.0f} times; the same command selects again")
     return values
-
-
-def _slots(candidate: Candidate) -> dict[str, str]:
-    """What a judge's prompt may show of a completion, which is the assistant's whole turn."""
-    completion = candidate.fmt.full_text(candidate.text)
-    return {
-        "question": candidate.record["question"],
-        "solution": candidate.record["columns"].get("solution") or "",
-        "reasoning": candidate.parsed.reasoning or completion,
-        "answer": candidate.parsed.answer or "",
-        "completion": completion,
-    }
 
 
 def _pass_rate(group: list[Candidate]) -> float | None:

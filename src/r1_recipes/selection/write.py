@@ -8,7 +8,7 @@ import re
 import shutil
 from collections.abc import Mapping
 from pathlib import Path
-from typing import IO, TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any
 
 import yaml
 
@@ -20,103 +20,82 @@ from r1_recipes.selection.select import Selection
 if TYPE_CHECKING:
     import pyarrow as pa
 
-# Type (None: as the values are) and meaning of the columns that are not the source dataset's.
+# Meaning of the columns that are not the source dataset's, and types where all values may be missing.
 _COLUMNS = {
-    "question": ("string", "the question"),
-    "response": ("string", "the assistant's whole turn"),
-    "solution": ("string", "the reference answer"),
-    "scorer": (None, "the task's own scorer, JSON text"),
-    "pass_rate": ("float64", "share of the question's completions that are correct, of those that can be judged"),
-    "tokens": ("int64", "generated tokens"),
-    "scores": ("string", "rewards by name, JSON text"),
+    "question": "the question",
+    "response": "the assistant's whole turn",
+    "solution": "the reference answer",
+    "scorer": "the task's own scorer, JSON text",
+    "pass_rate": "share of the question's completions that are correct, of those that can be judged",
+    "tokens": "generated tokens",
+    "scores": "rewards by name, JSON text",
 }
-_OWN_TYPES = {name: kind for name, (kind, _) in _COLUMNS.items() if kind}
+_TYPES = {"solution": "string", "pass_rate": "float64"}
 
 
-def write_dataset(selection: Selection, folder: str | Path, *, recipe_settings: Mapping[str, Any], title: str) -> Path:
+def write_dataset(selection: Selection, folder: Path, *, recipe_settings: Mapping[str, Any], title: str) -> Path:
     """Go through a selection and write a dataset that ``datasets.load_dataset(folder)`` and the Hub read.
 
     ``folder`` gets ``train.jsonl``, ``README.md`` (the dataset card) and ``yield.json``, all of them or none, in place of an earlier
-    selection's. ``verdicts.jsonl``, of all completions, goes beside it. ``scorer`` is left out if no row has one. Lone surrogates
-    become U+FFFD; NULs stay.
+    selection's. ``verdicts.jsonl``, of all completions, goes beside it. Lone surrogates become U+FFFD.
 
     Raises:
-        RecipeError: nothing was kept (the verdicts are written all the same), the folder holds something else, the values of a column
-            are not of one kind, or as :class:`~r1_recipes.selection.select.Selection`.
+        RecipeError: nothing was kept (the verdicts are written all the same), or the folder holds something else.
     """
-    folder = Path(folder)
     folder.parent.mkdir(parents=True, exist_ok=True)
-    if folder.exists() and not (folder / "yield.json").is_file() and (not folder.is_dir() or any(folder.iterdir())):
+    if folder.exists() and not (folder / "yield.json").is_file():
         raise RecipeError(f"{folder}: holds something that is no dataset of an earlier selection; move it, or choose another output_dir")
-    building, old = (folder.with_name(f".{folder.name}.{state}") for state in ("new", "old"))
-    for leftover in (building, old):  # of a process that was killed
-        shutil.rmtree(leftover, ignore_errors=True)
+    building = folder.with_name(f".{folder.name}.new")
+    shutil.rmtree(building, ignore_errors=True)  # of a process that was killed
     building.mkdir()
     try:
-        count, types = _write_lines(selection, building)
+        count, schema = _write_lines(selection, building)
         (building / "verdicts.jsonl").replace(folder.parent / "verdicts.jsonl")
         report = selection.report
         if not count:
             raise RecipeError(f"keep: no completion is left of {report.completions}:\n{report.table()}")
-        card = _card(report, count, types, building / "train.jsonl", recipe_settings, title)
+        card = _card(report, count, schema, building / "train.jsonl", recipe_settings, title)
         (building / "README.md").write_text(card, encoding="utf-8")
         (building / "yield.json").write_text(json.dumps(vars(report), indent=2, ensure_ascii=False) + "\n", encoding="utf-8")
-        if folder.exists():
-            folder.replace(old)
+        shutil.rmtree(folder, ignore_errors=True)
         building.replace(folder)
-        shutil.rmtree(old, ignore_errors=True)
     finally:
         shutil.rmtree(building, ignore_errors=True)
     return folder
 
 
-def _write_lines(selection: Selection, folder: Path) -> tuple[int, dict[str, pa.DataType]]:
-    """Write the verdicts and the rows; return how many rows there are, and the types of their columns."""
+def _write_lines(selection: Selection, folder: Path) -> tuple[int, pa.Schema]:
+    """Write the verdicts and the rows; return how many rows there are, and their columns' types."""
     import pyarrow as pa
 
-    count = 0
-    types: dict[str, pa.DataType] = {}
-    with _open(folder / "verdicts.jsonl", "w") as verdicts, _open(folder / "train.jsonl", "w") as train:
+    count, schema = 0, pa.schema([])
+    path = folder / "train.jsonl"
+    with (folder / "verdicts.jsonl").open("w", encoding="utf-8") as verdicts, path.open("w", encoding="utf-8") as train:
         for candidates, rows in selection:
             verdicts.writelines(_line(candidate.verdict()) for candidate in candidates)
-            for line in map(_line, rows):
-                train.write(line)
-                count += 1
-                for name, value in json.loads(line).items():
-                    types[name] = _united(name, types.get(name, pa.null()), value)
-    if types.get("scorer") == pa.null():
-        del types["scorer"]
-        with _open(folder / "train.jsonl") as train, _open(folder / "slim.jsonl", "w") as slim:
-            slim.writelines(_line({name: value for name, value in json.loads(line).items() if name in types}) for line in train)
-        (folder / "slim.jsonl").replace(folder / "train.jsonl")
-    return count, types
-
-
-def _open(path: Path, mode: str = "r") -> IO[str]:
-    return path.open(mode, encoding="utf-8", newline="\n")
-
-
-def _united(name: str, known: pa.DataType, value: Any) -> pa.DataType:
-    """The type of a column that holds ``value`` beside values of type ``known``."""
-    import pyarrow as pa
-
-    if name in _OWN_TYPES:
-        return pa.type_for_alias(_OWN_TYPES[name])
-    try:
-        schemas = [pa.schema([(name, kind)]) for kind in (known, pa.array([value]).type)]
-        return known if schemas[0] == schemas[1] else pa.unify_schemas(schemas, promote_options="permissive").field(name).type
-    except (pa.ArrowInvalid, pa.ArrowTypeError) as error:
-        raise RecipeError(f"column {name!r}: {first_line(error)} Leave it out: keep_columns names those to keep.") from error
+            lines = [_line(row) for row in rows]
+            train.writelines(lines)
+            count += len(lines)
+            try:
+                for row in map(json.loads, lines):
+                    own = pa.schema([(name, _TYPES.get(name) or pa.array([value]).type) for name, value in row.items()])
+                    schema = pa.unify_schemas([schema, own], promote_options="permissive")
+            except (pa.ArrowInvalid, pa.ArrowTypeError) as error:
+                raise RecipeError(f"keep_columns: must name columns of one type each, got {first_line(error)}") from error
+    if "scorer" in schema.names and schema.field("scorer").type == pa.null():
+        schema = schema.remove(schema.get_field_index("scorer"))
+        full = path.rename(folder / "full.jsonl")
+        with full.open(encoding="utf-8") as old, path.open("w", encoding="utf-8") as new:
+            new.writelines(_line({name: value for name, value in json.loads(line).items() if name != "scorer"}) for line in old)
+        full.unlink()
+    return count, schema
 
 
 def _line(value: Any) -> str:
     return without_surrogates(json.dumps(value, ensure_ascii=False, default=str)) + "\n"
 
 
-def _card(
-    report: YieldReport, count: int, types: dict[str, pa.DataType], train: Path, recipe_settings: Mapping[str, Any], title: str
-) -> str:
-    import pyarrow as pa
+def _card(report: YieldReport, count: int, schema: pa.Schema, train: Path, recipe_settings: Mapping[str, Any], title: str) -> str:
     from datasets import DatasetInfo, Features
     from datasets.info import DatasetInfosDict
     from huggingface_hub import DatasetCardData
@@ -128,14 +107,13 @@ def _card(
     config = {"config_name": "default", "data_files": [{"split": "train", "path": "train.jsonl"}], "description": f"sha256 {digest}"}
     # Types are named, since a reader of JSON takes text such as 2024-01-01 for a time.
     data = DatasetCardData()
-    info = DatasetInfo(features=Features.from_arrow_schema(pa.schema(list(types.items()))))
-    DatasetInfosDict({"default": info}).to_dataset_card_data(data)
+    DatasetInfosDict({"default": DatasetInfo(features=Features.from_arrow_schema(schema))}).to_dataset_card_data(data)
     features = data.to_dict()["dataset_info"]["features"]
     header = {"pretty_name": title, "configs": [config], "dataset_info": {"features": features}}
     settings = yaml.safe_dump(json.loads(json.dumps(dict(recipe_settings), default=str)), sort_keys=False, allow_unicode=True)
-    # A judge's prompt may hold a fence itself.
+    # A prompt template may hold a fence itself.
     fence = "`" * max(3, 1 + max(map(len, re.findall("`+", settings)), default=0))
-    table = "\n".join(f"| `{name}` | {_COLUMNS.get(name, (None, 'from the source dataset'))[1]} |" for name in types)
+    table = "\n".join(f"| `{name}` | {_COLUMNS.get(name, 'from the source dataset')} |" for name in schema.names)
     card = f"""---
 {yaml.safe_dump(header, sort_keys=False, allow_unicode=True)}---
 
