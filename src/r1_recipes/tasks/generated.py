@@ -29,9 +29,6 @@ def reasoning_gym_rows(task: str, split: str, config: dict[str, Any]) -> Dataset
 
     Returns:
         Columns ``question``, ``answer``, ``metadata`` (JSON text, since its shape differs by task).
-
-    Raises:
-        RecipeError: package missing, unknown task, unknown key, or too few distinct questions.
     """
     try:
         import reasoning_gym
@@ -62,8 +59,7 @@ def reasoning_gym_rows(task: str, split: str, config: dict[str, Any]) -> Dataset
 def countdown_rows(count: str, split: str, config: dict[str, Any]) -> Dataset:
     """Draw Countdown puzzles, each with a solution in whole positive steps; no puzzle twice, and none in both splits.
 
-    Two puzzles are the same if they have the same target and the same numbers in any order. (reasoning-gym's task ``countdown``, at
-    some 15 ms a puzzle, keeps its splits apart by the words of the question, so the same puzzle may stand in both.)
+    Two puzzles are the same if they have the same target and the same numbers in any order.
 
     Args:
         count: how many numbers a puzzle has: ``"3-4"``, or ``"3"``; from 2 to 6.
@@ -72,23 +68,18 @@ def countdown_rows(count: str, split: str, config: dict[str, Any]) -> Dataset:
 
     Returns:
         Columns ``nums``, ``target`` (those of Jiayi-Pan/Countdown-Tasks-3to4) and ``expression`` (a solution).
-
-    Raises:
-        RecipeError: a count or a key that is not so, or too few distinct puzzles.
     """
     bounds = re.fullmatch(r"([2-6])(?:-([2-6]))?", count)
     if bounds is None or bounds[1] > (bounds[2] or bounds[1]):
         raise RecipeError(f"dataset_name: countdown:{count}: how many numbers a puzzle has, from 2 to 6, such as countdown:3-4")
     settings = {"min_numbers": int(bounds[1]), "max_numbers": int(bounds[2] or bounds[1])}
-    keys = ("min_value", "max_value", "min_target", "max_target")
+    keys = ("min_value", "max_value", "min_target", "max_target", "train", "test")
     for key in config:
-        if key not in (*keys, "train", "test"):
-            raise RecipeError("task_config: " + unknown_name("key of countdown", key, (*keys, "train", "test")))
-    for key in keys:
-        settings[key] = _whole(config.get(key), 1, key)
+        if key not in keys:
+            raise RecipeError("task_config: " + unknown_name("key of countdown", key, keys))
     for name in ("value", "target"):
-        if settings[f"min_{name}"] > settings[f"max_{name}"]:
-            raise RecipeError(f"task_config: min_{name} {settings[f'min_{name}']} is above max_{name} {settings[f'max_{name}']}")
+        low = settings[f"min_{name}"] = _whole(config.get(f"min_{name}"), 1, f"min_{name}")
+        settings[f"max_{name}"] = _whole(config.get(f"max_{name}"), low, f"max_{name}")
 
     def draw(part: str) -> Draws:
         rng = Random(config[part]["seed"])
@@ -107,29 +98,31 @@ def _split(draw: Callable[[str], Draws], split: str, config: dict[str, Any], sou
     from datasets import Dataset  # heavy
 
     for part in ("train", "test"):
-        if not isinstance(config.get(part), dict) or not {"size", "seed"} <= set(config[part]):
+        if not isinstance(config.get(part), dict):
             raise RecipeError(f"task_config: {part}: needs size and seed, found {config.get(part)!r}")
-        _whole(config[part]["size"], 1, f"{part}: size")
-        _whole(config[part]["seed"], 0, f"{part}: seed")
+        _whole(config[part].get("size"), 1, f"{part}: size")
+        _whole(config[part].get("seed"), 0, f"{part}: seed")
     if split not in ("train", "test"):
         raise RecipeError(f"split {split!r}: {source} has 'train' and 'test'")
-    excluded: set[Hashable] = set()
-    rows: dict[Hashable, dict[str, Any]] = {}
-    for part in ("test",) if split == "test" else ("test", "train"):
-        excluded, rows, size = set(rows), {}, config[part]["size"]
-        for key, row in draw(part):
-            if key not in excluded:
-                rows.setdefault(key, row)
-            if len(rows) == size:
-                break
-        else:
-            raise RecipeError(f"task_config: {part}: only {len(rows)} distinct {what}, not {size}")
+    held_out = _distinct(draw, "test", config, set(), what)
+    rows = held_out if split == "test" else _distinct(draw, "train", config, set(held_out), what)
     return Dataset.from_list(list(rows.values()))
 
 
+def _distinct(draw: Callable[[str], Draws], part: str, config: dict[str, Any], excluded: set[Hashable], what: str) -> dict[Hashable, Any]:
+    rows: dict[Hashable, dict[str, Any]] = {}
+    size = config[part]["size"]
+    for key, row in draw(part):
+        if key not in excluded:
+            rows.setdefault(key, row)
+        if len(rows) == size:
+            return rows
+    raise RecipeError(f"task_config: {part}: only {len(rows)} distinct {what}, not {size}")
+
+
 def _whole(value: Any, least: int, key: str) -> int:
-    if not isinstance(value, int) or isinstance(value, bool) or value < least:
-        raise RecipeError(f"task_config: {key}: a whole number from {least}, found {value!r}")
+    if not isinstance(value, int) or value < least:
+        raise RecipeError(f"task_config: {key}: must be a whole number from {least}, got {value!r}")
     return value
 
 
