@@ -308,15 +308,6 @@ def test_one_object_is_one_row(tmp_path, row):
     assert load_rows(str(path), "train").to_list() == [json.loads(row)]
 
 
-def test_single_floats_are_their_shortest_text(tmp_path):
-    values = [0.1, 3.14, 7.0, None, 1e-10]
-    table = arrays(a=pyarrow.array(values, "float32"), b=pyarrow.array([1.5, None, 2.0, 0.25, 3.0], "float16"))
-    pyarrow.parquet.write_table(table, tmp_path / "rows.parquet")
-    rows = load_rows(str(tmp_path / "rows.parquet"), "train")
-    assert rows["a"] == values
-    assert rows["b"] == [1.5, None, 2.0, 0.25, 3.0]
-
-
 @pytest.mark.parametrize("folder", ["a{b,c}", "with space"])
 @pytest.mark.parametrize("inside", ["train.jsonl", "train[1].jsonl", "data/train-00000-of-00001.jsonl", "main/train.jsonl"])
 def test_odd_names_of_folders_and_files(tmp_path, folder, inside):

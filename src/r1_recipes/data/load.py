@@ -6,6 +6,7 @@ import json
 import logging
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from r1_recipes.common.errors import RecipeError, nearest, unknown_name
@@ -64,11 +65,12 @@ def load_dataset(
     if method == "generate" and template is not None and "{question}" not in template:
         raise RecipeError(f"prompt_template: needs {{question}} where the question goes; found {template!r}")
     limit = args.max_samples if split == "train" else args.max_eval_samples
-    job = _Job(args, fmt, method, tokenizer, LoadReport())
+    report = LoadReport()
+    map_rows = partial(_map_rows, args, fmt, method, tokenizer, report)
     name = args.dataset_name or "dataset_mixture"
     if args.dataset_mixture and (rows is None or not hasattr(rows, "column_names")):
         mixture = read_mixture(args)
-        dataset = load_mixture(mixture, args.hub, job.map_rows, job.report, with_tasks=method != "distill", rows=rows)
+        dataset = load_mixture(mixture, args.hub, map_rows, report, with_tasks=method != "distill", rows=rows)
         if rows is None:
             dataset = split_mixture(dataset, mixture.test_split_size, split)
     else:
@@ -82,13 +84,13 @@ def load_dataset(
                 **{key: getattr(args, key) for key in CSV_KEYS},
             )
             rows = load_part(part, args.hub)
-        dataset = job.map_rows(rows, name, limit=limit)
+        dataset = map_rows(rows, name, limit=limit)
     if not len(dataset):
-        raise RecipeError(f"dataset {name}, split {split!r}: no row is left: {job.report}")
+        raise RecipeError(f"dataset {name}, split {split!r}: no row is left: {report}")
     if limit is not None and len(dataset) > limit:
         dataset = dataset.select(range(limit))
-    job.report.kept = len(dataset)
-    return dataset, job.report
+    report.kept = len(dataset)
+    return dataset, report
 
 
 def drop_overlap(train: Dataset, held_out: Dataset) -> tuple[Dataset, int]:
@@ -104,69 +106,65 @@ def _asked(prompt: list[dict[str, str]]) -> tuple[str, ...]:
     return tuple(" ".join(message["content"].split()) for message in prompt if message["role"] == "user")
 
 
-@dataclass
-class _Job:
-    """What every dataset of one load shares."""
+def _map_rows(
+    args: Any,
+    fmt: ResponseFormat,
+    method: str,
+    tokenizer: Any,
+    report: LoadReport,
+    rows: Dataset,
+    source: str,
+    *,
+    limit: int | None = None,
+    part: Part | None = None,
+    indices: Sequence[int] | None = None,
+) -> Dataset:
+    """Map and select the rows of one dataset, or as many as give ``limit``; ``part``: its entry in a mixture."""
+    columns, name = rows.column_names, (part.mapper if part else None) or args.mapper
+    system_prompt, few_shot = part.system_prompt if part else None, args.few_shot
+    mapper = _as_it_is(columns) if method == "sft" and name == "auto" else None
+    if mapper is None:
+        named = {key: getattr(args, key) for key in COLUMN_KEYS} if name in COLUMNS_BY_KEYS else {}
+        mapper = get_mapper(name, columns, **named, **((part.mapper_config if part else None) or args.mapper_config or {}))
+    else:
+        logger.info("%s: conversations are taken as they are (%s)", source, ", ".join(mapper.columns))
+        # A recipe's instruction is for questions; a part that names one means it for its conversations.
+        if system_prompt is None:
+            system_prompt, few_shot = "", None
+    absent = mapper.missing(columns)
+    if absent:
+        raise RecipeError(
+            f"dataset {source}: mapper {mapper.name!r} needs column {', '.join(map(repr, absent))}; the columns there are: "
+            f"{', '.join(columns)}" + _meant(args, absent, columns)
+        )
+    if mapper.images and method != "grpo":
+        raise RecipeError(f"dataset {source}: mapper {mapper.name!r} gives pictures, which {method} does not take; grpo does")
+    fmt = get_response_format(fmt, system_prompt=system_prompt)
+    renderer = Renderer(args, fmt, method, tokenizer, few_shot)
+    keep = _extra_columns(args, method, columns, source)
+    return RowMapper(mapper, renderer, keep, report, source if part else None, indices)(rows, limit)
 
-    args: Any
-    fmt: ResponseFormat
-    method: str
-    tokenizer: Any
-    report: LoadReport
 
-    def map_rows(
-        self,
-        rows: Dataset,
-        source: str,
-        *,
-        limit: int | None = None,
-        part: Part | None = None,
-        indices: Sequence[int] | None = None,
-    ) -> Dataset:
-        """Map and select the rows of one dataset, or as many as give ``limit``; ``part``: its entry in a mixture."""
-        columns, name = rows.column_names, (part.mapper if part else None) or self.args.mapper
-        system_prompt, few_shot = part.system_prompt if part else None, self.args.few_shot
-        mapper = _as_it_is(columns) if self.method == "sft" and name == "auto" else None
-        if mapper is None:
-            named = {key: getattr(self.args, key) for key in COLUMN_KEYS} if name in COLUMNS_BY_KEYS else {}
-            mapper = get_mapper(name, columns, **named, **((part.mapper_config if part else None) or self.args.mapper_config or {}))
-        else:
-            logger.info("%s: conversations are taken as they are (%s)", source, ", ".join(mapper.columns))
-            # A recipe's instruction is for questions; a part that names one means it for its conversations.
-            if system_prompt is None:
-                system_prompt, few_shot = "", None
-        absent = mapper.missing(columns)
-        if absent:
-            raise RecipeError(
-                f"dataset {source}: mapper {mapper.name!r} needs column {', '.join(map(repr, absent))}; the columns there are: "
-                f"{', '.join(columns)}" + self._meant(absent, columns)
-            )
-        if mapper.images and self.method != "grpo":
-            raise RecipeError(f"dataset {source}: mapper {mapper.name!r} gives pictures, which {self.method} does not take; grpo does")
-        fmt = get_response_format(self.fmt, system_prompt=system_prompt)
-        renderer = Renderer(self.args, fmt, self.method, self.tokenizer, few_shot)
-        keep = self._extra_columns(columns, source)
-        return RowMapper(mapper, renderer, keep, self.report, source if part else None, indices)(rows, limit)
+def _meant(args: Any, absent: Sequence[str], columns: Sequence[str]) -> str:
+    """The hint for a column that the recipe itself names and misspells."""
+    keys = [key for key in COLUMN_KEYS if getattr(args, key) in absent]
+    close = nearest(getattr(args, keys[0]), columns, 1) if keys else []
+    return f". Fix: {keys[0]}: {json.dumps(close[0], ensure_ascii=False)}" if close else ""
 
-    def _meant(self, absent: Sequence[str], columns: Sequence[str]) -> str:
-        """The hint for a column that the recipe itself names and misspells."""
-        keys = [key for key in COLUMN_KEYS if getattr(self.args, key) in absent]
-        close = nearest(getattr(self.args, keys[0]), columns, 1) if keys else []
-        return f". Fix: {keys[0]}: {json.dumps(close[0], ensure_ascii=False)}" if close else ""
 
-    def _extra_columns(self, columns: list[str], source: str) -> list[str]:
-        """Source columns that go on to the rewards. A mixture keeps those it is told to: its parts' types may not agree."""
-        wanted = self.args.keep_columns
-        for column in wanted or ():
-            if column not in columns:
-                raise RecipeError(f"keep_columns: dataset {source}: " + unknown_name("column", column, columns))
-            if column in _RESERVED:
-                raise RecipeError(f"keep_columns: {column!r} is a name that trainers and rewards use themselves; rename it in the data")
-        if self.method == "distill":
-            return []
-        if wanted is None:
-            wanted = [] if self.method == "sft" or self.args.dataset_mixture else columns
-        return [column for column in wanted if column not in _RESERVED]
+def _extra_columns(args: Any, method: str, columns: list[str], source: str) -> list[str]:
+    """Source columns that go on to the rewards. A mixture keeps those it is told to: its parts' types may not agree."""
+    wanted = args.keep_columns
+    for column in wanted or ():
+        if column not in columns:
+            raise RecipeError(f"keep_columns: dataset {source}: " + unknown_name("column", column, columns))
+        if column in _RESERVED:
+            raise RecipeError(f"keep_columns: {column!r} is a name that trainers and rewards use themselves; rename it in the data")
+    if method == "distill":
+        return []
+    if wanted is None:
+        wanted = [] if method == "sft" or args.dataset_mixture else columns
+    return [column for column in wanted if column not in _RESERVED]
 
 
 def _as_it_is(columns: Sequence[str]) -> Mapper | None:

@@ -63,7 +63,8 @@ def _tables(path: Path, style: CsvStyle, features: datasets.Features) -> Iterato
     ending, schema, count = path.suffix.lower(), features.arrow_schema, 0
     with _named_in_errors(path):
         if ending == ".parquet":
-            tables = (_parquet_table(batch, schema) for batch in pyarrow.parquet.ParquetFile(path).iter_batches(_BATCH))
+            batches = pyarrow.parquet.ParquetFile(path).iter_batches(_BATCH)
+            tables = (datasets.table.table_cast(pyarrow.Table.from_batches([batch]), schema) for batch in batches)
         elif ending in csv_files.ENDINGS:
             tables = _batches(csv_rows(path, style), schema)
         else:
@@ -95,22 +96,8 @@ def _parquet_features(paths: list[Path]) -> datasets.Features:
     for path in paths:
         with _named_in_errors(path):
             found = datasets.Features.from_arrow_schema(pyarrow.parquet.ParquetFile(path).schema_arrow)
-        for column, feature in found.items():
-            single = feature in (datasets.Value("float32"), datasets.Value("float16"))
-            features.setdefault(column, datasets.Value("float64") if single else plain_features(feature))
+        features = datasets.Features({**plain_features(found), **features})
     return features
-
-
-def _parquet_table(batch: pyarrow.RecordBatch, schema: pyarrow.Schema) -> pyarrow.Table:
-    """The batch in this schema, with single floats as the doubles that their shortest texts mean: 0.1, not 0.10000000149011612."""
-    table = pyarrow.Table.from_batches([batch])
-    for position, field in enumerate(table.schema):
-        if field.type in (pyarrow.float32(), pyarrow.float16()):
-            texts = table[position].cast(pyarrow.float32()).cast(pyarrow.string())
-            table = table.set_column(position, field.name, texts.cast(pyarrow.float64()))
-    for column in set(schema.names) - set(table.column_names):
-        table = table.append_column(column, pyarrow.nulls(len(table)))
-    return datasets.table.table_cast(table, schema)
 
 
 def plain_features(feature: Any, trusted: type | None = None) -> Any:
