@@ -312,7 +312,7 @@ def test_a_row_that_a_mapper_fails_on_is_counted(caplog):
         "mapper 'ByJSON' fails with TypeError": 1,
     }
     assert report.first_index["mapper 'ByJSON' fails with KeyError"] == 2
-    assert "dataset row 1: JSONDecodeError: Expecting value" in caplog.text and "row 5" not in caplog.text
+    assert "dataset_name: row 1: JSONDecodeError: Expecting value" in caplog.text and "row 5" not in caplog.text
 
 
 def test_distillation_takes_prompts_alone():
@@ -547,10 +547,6 @@ def test_a_missing_column_names_column_dataset_and_what_there_is():
     assert str(error.value) == "dataset rows: mapper 'gsm8k' needs column 'question', 'answer'; the columns there are: text, label"
     with pytest.raises(RecipeError, match=r"needs column 'gold'; the columns there are: text, label"):
         load_dataset(arguments(prompt_column="text", solution_column="gold"), FMT, "grpo", rows=rows)
-    with pytest.raises(RecipeError, match=r'Fix: solution_column: " label"$'):
-        load_dataset(arguments(prompt_column="text", solution_column="label"), FMT, "grpo", rows=rows.rename_column("label", " label"))
-    with pytest.raises(RecipeError, match=r'Fix: solution_column: "label"$'):
-        load_dataset(arguments(prompt_column="text", solution_column="labels"), FMT, "grpo", rows=rows)
     dataset, _ = load_dataset(arguments(prompt_column="text", solution_column="label"), FMT, "grpo", rows=rows)
     assert golds(dataset) == ["1"]
 
@@ -759,8 +755,8 @@ def test_a_dropped_row_of_a_mixture_is_named_by_its_place_in_its_own_file(tmp_pa
     third = write_jsonl(tmp_path / "third.jsonl", [gsm8k(i, gold=i != 7) for i in range(8)])
     args = mixture_arguments((parts[0], third), second={"weight": 0.99}, seed=5)
     _, report = load_dataset(args, FMT, "grpo")
-    assert report.first_index == {"no '#### gold' in column 'answer'": 7}
-    assert f"(first: row 7 of {third})" in str(report)
+    assert report.first_index == {f"{third}: no '#### gold' in column 'answer'": 7}
+    assert "(first: row 7)" in str(report)
 
 
 def test_a_mixture_of_rows_given_is_taken_whole(parts):

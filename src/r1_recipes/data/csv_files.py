@@ -70,11 +70,7 @@ def csv_header(path: Path, style: CsvStyle) -> list[str]:
 
 
 def csv_rows(path: Path, style: CsvStyle) -> Iterator[dict[str, str | None]]:
-    """The rows, checked.
-
-    Raises:
-        RecipeError: a row has too few or too many cells, or a quote is not closed; names the line.
-    """
+    """The rows; an error names the line."""
     rows = _cells(path, style)
     names = next(rows)
     for cells in rows:

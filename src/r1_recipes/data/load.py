@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import json
 import logging
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from r1_recipes.common.errors import RecipeError, nearest, unknown_name
+from r1_recipes.common.errors import RecipeError, unknown_name
 from r1_recipes.data.mappers import Conversations, Mapper, get_mapper, read_conversation, read_turns
 from r1_recipes.data.mapping import LoadReport, RowMapper
 from r1_recipes.data.mixture import CSV_KEYS, Part, load_mixture, load_part, read_mixture, split_mixture
@@ -46,14 +45,13 @@ def load_dataset(
         method: what the rows are for; ``prompt`` is messages, the instruction first and the user's turn last.
 
             - ``"grpo"``: ``prompt``, ``solution`` (str, if the source has golds) and task columns;
-            - ``"generate"``: the same with ``question`` and every other field of the mapper; ``args.prompt_template`` wraps the question:
-              ``{question}``, and by name any other column or field of the row, are filled in;
+            - ``"generate"``: the same with ``question`` and every other field of the mapper, asked with ``args.prompt_template``;
             - ``"sft"``: ``prompt`` and ``completion`` (one assistant's turn); ``mapper: auto`` takes whole conversations as they are;
             - ``"distill"``: ``prompt``.
 
         split: ``"train"`` or ``"test"``; the recipe's ``dataset_*_split`` says what the source calls it.
         tokenizer: needed for ``max_prompt_tokens`` and ``max_solution_tokens``.
-        rows: source rows to use instead of loading them (``--smoke``, tests); for a mixture, one dataset a part, each taken whole.
+        rows: source rows to use instead of loading them; for a mixture, one dataset a part, each taken whole.
 
     Returns:
         The dataset, in source order (a mixture: shuffled by its seed), and what was dropped.
@@ -135,21 +133,14 @@ def _map_rows(
     if absent:
         raise RecipeError(
             f"dataset {source}: mapper {mapper.name!r} needs column {', '.join(map(repr, absent))}; the columns there are: "
-            f"{', '.join(columns)}" + _meant(args, absent, columns)
+            f"{', '.join(columns)}"
         )
     if mapper.images and method != "grpo":
         raise RecipeError(f"dataset {source}: mapper {mapper.name!r} gives pictures, which {method} does not take; grpo does")
     fmt = get_response_format(fmt, system_prompt=system_prompt)
     renderer = Renderer(args, fmt, method, tokenizer, few_shot)
     keep = _extra_columns(args, method, columns, source)
-    return RowMapper(mapper, renderer, keep, report, source if part else None, indices)(rows, limit)
-
-
-def _meant(args: Any, absent: Sequence[str], columns: Sequence[str]) -> str:
-    """The hint for a column that the recipe itself names and misspells."""
-    keys = [key for key in COLUMN_KEYS if getattr(args, key) in absent]
-    close = nearest(getattr(args, keys[0]), columns, 1) if keys else []
-    return f". Fix: {keys[0]}: {json.dumps(close[0], ensure_ascii=False)}" if close else ""
+    return RowMapper(mapper, renderer, keep, report, f"{source}: " if part else "", indices)(rows, limit)
 
 
 def _extra_columns(args: Any, method: str, columns: list[str], source: str) -> list[str]:

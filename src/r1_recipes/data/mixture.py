@@ -53,11 +53,7 @@ class Mixture:
 
 
 def read_mixture(args: Any) -> Mixture:
-    """The recipe's mixture; its parts inherit ``task_config`` and the CSV keys.
-
-    Raises:
-        RecipeError: names the part and the key.
-    """
+    """The recipe's mixture, checked; its parts inherit ``task_config`` and the CSV keys."""
     told = args.dataset_mixture
     if not isinstance(told, dict) or not isinstance(told.get("datasets"), list) or not told["datasets"]:
         raise RecipeError(f"dataset_mixture: needs datasets: a list of mappings with id, found {told!r}")
@@ -97,8 +93,7 @@ def load_mixture(
     """Load, map and shuffle all parts.
 
     Args:
-        map_rows: maps a part's source rows; takes them, the part's id, ``part``, and ``indices``: where each stands in its source.
-        report: says why no row is left.
+        map_rows: takes a part's source rows, its id, ``part``, and ``indices``: where each row stands in its source.
         with_tasks: rows get a column ``task`` if any part has one: the part's own, else the row's, else ``""``.
         rows: source rows to use instead of loading them, one dataset a part, each taken whole.
     """
@@ -149,14 +144,7 @@ def _with_task(dataset: Dataset, task: str | None) -> Dataset:
 
 
 def split_mixture(rows: Dataset, size: float | None, split: str) -> Dataset:
-    """Cut the test split, the first of the shuffled rows, from the training split.
-
-    Args:
-        size: a share below 1, or a number of rows.
-
-    Raises:
-        RecipeError: there is no test split, or one split has no rows.
-    """
+    """Cut the test split, the first of the shuffled rows, from the training split."""
     if size is None:
         if split == "test":
             raise RecipeError("dataset_mixture: evaluation is on, but test_split_size is not set")

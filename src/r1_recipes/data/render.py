@@ -47,15 +47,7 @@ def build_prompt(question: str, fmt: ResponseFormat, few_shot: list[dict[str, st
 
 @dataclass(frozen=True)
 class Renderer:
-    """Writes the rows of one dataset.
-
-    Attributes:
-        args: :class:`~r1_recipes.recipe.types.RecipeArguments`.
-        fmt: the response format, with the dataset's own instruction.
-        method: ``grpo``, ``generate``, ``sft`` or ``distill``.
-        tokenizer: measures prompts and solutions.
-        few_shot: worked turns before the question.
-    """
+    """Writes the rows of one dataset; ``fmt`` has the dataset's own instruction."""
 
     args: Any
     fmt: ResponseFormat
@@ -64,11 +56,7 @@ class Renderer:
     few_shot: list[dict[str, str]] | None = None
 
     def __call__(self, row: dict[str, Any], fields: dict[str, Any]) -> dict[str, Any]:
-        """Return the trainer's columns of one row; ``fields`` are what the mapper made of it.
-
-        Raises:
-            SkipRow: the row cannot be used.
-        """
+        """Return the trainer's columns of one row, or raise :class:`SkipRow`; ``fields`` are what the mapper made of it."""
         prompt = self._prompt(row, fields)
         if self.method == "distill":
             return {"prompt": prompt}

@@ -33,11 +33,7 @@ _MAX_COLUMNS = 250
 
 
 def read_files(paths: list[Path], style: CsvStyle) -> datasets.Dataset:
-    """Read files of one format as one dataset, cached until a file changes.
-
-    Raises:
-        RecipeError: a file cannot be read; the text names file, row and cause.
-    """
+    """Read files of one format as one dataset, cached until a file changes; an error names file, line and cause."""
     for path in paths:
         with path.open("rb") as file:
             if file.read(23) == b"version https://git-lfs":
@@ -61,6 +57,7 @@ def read_files(paths: list[Path], style: CsvStyle) -> datasets.Dataset:
 
 def _tables(path: Path, style: CsvStyle, features: datasets.Features) -> Iterator[pyarrow.Table]:
     ending, schema, count = path.suffix.lower(), features.arrow_schema, 0
+    tables: Iterator[pyarrow.Table]
     with _named_in_errors(path):
         if ending == ".parquet":
             batches = pyarrow.parquet.ParquetFile(path).iter_batches(_BATCH)

@@ -41,10 +41,10 @@ def reasoning_gym_rows(task: str, split: str, config: dict[str, Any]) -> Dataset
         check_task(task)
     except ValueError as error:
         raise RecipeError(f"dataset_name: {error}") from error
-    common = {key: value for key, value in config.items() if key not in ("train", "test")}
 
-    def draw(part: str) -> Draws:
-        options = {**common, **config[part], "size": config[part]["size"] * 20}  # a small task repeats itself
+    def draw(part: dict[str, Any]) -> Draws:
+        options = {**config, **part, "size": part["size"] * 20}  # a small task repeats itself
+        del options["train"], options["test"]
         try:
             drawn = reasoning_gym.create_dataset(task, **options)
         except (TypeError, AssertionError, ValueError) as error:
@@ -81,9 +81,9 @@ def countdown_rows(count: str, split: str, config: dict[str, Any]) -> Dataset:
         low = settings[f"min_{name}"] = _whole(config.get(f"min_{name}"), 1, f"min_{name}")
         settings[f"max_{name}"] = _whole(config.get(f"max_{name}"), low, f"max_{name}")
 
-    def draw(part: str) -> Draws:
-        rng = Random(config[part]["seed"])
-        for _ in range(100 * config[part]["size"] + 1000):  # a narrow range repeats itself, or seldom meets a target
+    def draw(part: dict[str, Any]) -> Draws:
+        rng = Random(part["seed"])
+        for _ in range(100 * part["size"] + 1000):  # a narrow range repeats itself, or seldom meets a target
             found = draw_puzzle(rng, settings)
             if found is not None:
                 puzzle, expression = found
@@ -93,7 +93,7 @@ def countdown_rows(count: str, split: str, config: dict[str, Any]) -> Dataset:
     return _split(draw, split, config, "countdown", f"puzzles of countdown:{count}")
 
 
-def _split(draw: Callable[[str], Draws], split: str, config: dict[str, Any], source: str, what: str) -> Dataset:
+def _split(draw: Callable[[dict[str, Any]], Draws], split: str, config: dict[str, Any], source: str, what: str) -> Dataset:
     """Take the first distinct rows of a split; those of ``train`` are none of ``test``."""
     from datasets import Dataset  # heavy
 
@@ -104,20 +104,18 @@ def _split(draw: Callable[[str], Draws], split: str, config: dict[str, Any], sou
         _whole(config[part].get("seed"), 0, f"{part}: seed")
     if split not in ("train", "test"):
         raise RecipeError(f"split {split!r}: {source} has 'train' and 'test'")
-    held_out = _distinct(draw, "test", config, set(), what)
-    rows = held_out if split == "test" else _distinct(draw, "train", config, set(held_out), what)
-    return Dataset.from_list(list(rows.values()))
-
-
-def _distinct(draw: Callable[[str], Draws], part: str, config: dict[str, Any], excluded: set[Hashable], what: str) -> dict[Hashable, Any]:
-    rows: dict[Hashable, dict[str, Any]] = {}
-    size = config[part]["size"]
-    for key, row in draw(part):
-        if key not in excluded:
-            rows.setdefault(key, row)
-        if len(rows) == size:
-            return rows
-    raise RecipeError(f"task_config: {part}: only {len(rows)} distinct {what}, not {size}")
+    found: dict[str, dict[Hashable, dict[str, Any]]] = {"test": {}, "train": {}}
+    for part, rows in found.items():
+        for key, row in draw(config[part]):
+            if part == "test" or key not in found["test"]:
+                rows.setdefault(key, row)
+            if len(rows) == config[part]["size"]:
+                break
+        else:
+            raise RecipeError(f"task_config: {part}: only {len(rows)} distinct {what}, not {config[part]['size']}")
+        if part == split:
+            break
+    return Dataset.from_list(list(found[split].values()))
 
 
 def _whole(value: Any, least: int, key: str) -> int:
