@@ -167,17 +167,6 @@ def test_a_mixture_trains_on_both_kinds_of_turns(
     assert (chatml(("system", "Think."), ("user", "2+3?")), f"<think>\n2+3=5\n</think>\n<answer>\n5\n</answer>{END}") in pairs
 
 
-def test_pairs_of_texts_end_in_the_tokenizer_s_own_token(
-    write_recipe: Callable[..., str], built: Build, tiny_model: Path, tmp_path: Path
-) -> None:
-    rows = write_rows(tmp_path / "rows.jsonl", [{"prompt": "2+2=", "completion": "4"}])
-    trainer, tokenizer = built(
-        write_recipe("sft", model_name_or_path=base_like(tiny_model, tmp_path / "base"), dataset_name=rows, mapper=None)
-    )
-    assert examples(trainer, tokenizer) == [("2+2=", "4<|endoftext|>")]
-    assert trainer.args.eos_token is None
-
-
 # Where the turn ends
 
 

@@ -43,13 +43,12 @@ def build_trainer(recipe: Recipe, fmt: ResponseFormat, tokenizer: Any, arguments
         raise RecipeError(
             f"{recipe.path}: chat_template_path: write chat_template (Jinja text, or a file); prefill and the checks before a run go by it"
         )
-    if isinstance(rows[0]["completion"], list):
-        for row in rows.select(range(0, len(rows), max(1, len(rows) // _CHECKED_ROWS))):
-            check_target(model, tokenizer, row)
-        end = turn_end(model, tokenizer, training.eos_token)
-        if end != tokenizer.eos_token:
-            logger.info("eos_token is %r, in which the chat template ends the assistant's turn; %s had %r", end, model, tokenizer.eos_token)
-        training.eos_token = end
+    for row in rows.select(range(0, len(rows), max(1, len(rows) // _CHECKED_ROWS))):
+        check_target(model, tokenizer, row)
+    end = turn_end(model, tokenizer, training.eos_token)
+    if end != tokenizer.eos_token:
+        logger.info("eos_token is %r, in which the chat template ends the assistant's turn; %s had %r", end, model, tokenizer.eos_token)
+    training.eos_token = end
     trainer = SFTTrainer(**arguments)
     warn_about_cuts(trainer)
     return trainer

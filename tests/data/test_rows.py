@@ -42,43 +42,43 @@ TORN = [
     ("bom.csv", b"\xef\xbb\xbf\n", "holds no rows"),
     ("blank.jsonl", b"\n\n  \n", "holds no rows"),
     ("blank.csv", b"\n\r\n\n", "holds no rows"),
-    ("header.csv", b"a,b\n", "holds no rows, only the header a, b"),
-    ("header.tsv", b"a\tb", "holds no rows, only the header a, b"),
+    ("header.csv", b"a,b\n", "holds no rows"),
+    ("header.tsv", b"a\tb", "holds no rows"),
     ("list.json", b"[]", "holds no rows"),
     ("data.json", b'{"data": []}', "holds no rows"),
     ("pointer.parquet", b"version https://git-lfs.github.com/spec/v1\noid sha256:aa\nsize 12\n", "a Git LFS pointer, .*Fix: git lfs pull"),
-    ("objects.jsonl", b"{}\n{}\n", "has no columns"),
+    ("objects.jsonl", b"{}\n{}\n", "holds no rows"),
     ("rows.parquet", parquet(arrays(a=pyarrow.array([], "string"))), "holds no rows"),
-    ("columns.parquet", parquet(pyarrow.table({})), "has no columns"),
+    ("columns.parquet", parquet(pyarrow.table({})), "holds no rows"),
     # JSON that is none.
-    ("cut.jsonl", b'{"a": 1}\n{"a": 2', r"row 1 \(line 2\): is not JSON: Expecting ',' delimiter \(column 8\)"),
-    ("first.jsonl", b'{"a": 1\n{"a": 2}\n', r"row 0 \(line 1\): is not JSON"),
-    ("words.jsonl", b'{"a": 1}\n\nnot json\n', r"row 1 \(line 3\): is not JSON: Expecting value"),
-    ("late.jsonl", b'{"a": "x"}\n' * 12_000 + b'{"a": \n', r"row 12000 \(line 12001\): is not JSON"),
-    ("list.jsonl", b'{"a": 1}\n[1, 2]\n', r"row 1 \(line 2\): is not an object but \[1, 2\]"),
-    ("lists.jsonl", b"[1]\n[2]\n", r"row 0 \(line 1\): is not an object but \[1\]"),
-    ("scalar.jsonl", b'{"a": 1}\n7\n', r"row 1 \(line 2\): is not an object but 7"),
-    ("null.jsonl", b'{"a": "1"}\nnull\n', r"row 1 \(line 2\): is not an object but null"),
+    ("cut.jsonl", b'{"a": 1}\n{"a": 2', r"line 2: is not JSON: Expecting ',' delimiter \(column 8\)"),
+    ("first.jsonl", b'{"a": 1\n{"a": 2}\n', r"line 1: is not JSON"),
+    ("words.jsonl", b'{"a": 1}\n\nnot json\n', r"line 3: is not JSON: Expecting value"),
+    ("late.jsonl", b'{"a": "x"}\n' * 12_000 + b'{"a": \n', r"line 12001: is not JSON"),
+    ("list.jsonl", b'{"a": 1}\n[1, 2]\n', r"line 2: is not an object but \[1, 2\]"),
+    ("lists.jsonl", b"[1]\n[2]\n", r"line 1: is not an object but \[1\]"),
+    ("scalar.jsonl", b'{"a": 1}\n7\n', r"line 2: is not an object but 7"),
+    ("null.jsonl", b'{"a": "1"}\nnull\n', r"line 2: is not an object but null"),
     ("null.json", b"null", "row 0: is not an object but null"),
     ("text.json", b'"a"', 'row 0: is not an object but "a"'),
     ("scalars.json", b'[{"a": 1}, 5]', "row 1: is not an object but 5"),
-    ("cut.json", b'[{"a": 1},\n {"a": ', r"is not JSON: Expecting value \(line 2, column 8\)"),
-    ("two.jsonl", b'{"a": "1"} {"a": "2"}\n{"a": "3"}\n{"a": "4"}\n', r"is not JSON: Extra data"),
-    ("twice.jsonl", b'{"a": 1, "a": 2}\n{"a": 3}\n', r"row 0 \(line 1\): key 'a' stands twice"),
-    ("twice_later.jsonl", b'{"a": "1"}\n' * 6000 + b'{"a": "1", "a": "2"}\n', r"row 6000 \(line 6001\): key 'a' stands twice"),
-    ("twice_inside.jsonl", b'{"a": {"b": 1, "b": 2}}\n{"a": null}\n', r"row 0 \(line 1\): key 'b' stands twice"),
-    ("surrogate.jsonl", b'{"a": "x"}\n{"a": "\\ud83d"}\n', r"row 1 \(line 2\): holds an unpaired surrogate"),
+    ("cut.json", b'[{"a": 1},\n {"a": ', r"line 2: is not JSON: Expecting value \(column 8\)"),
+    ("two.jsonl", b'{"a": "1"} {"a": "2"}\n{"a": "3"}\n{"a": "4"}\n', r"is not one JSON object"),
+    ("twice.jsonl", b'{"a": 1, "a": 2}\n{"a": 3}\n', r"line 1: a key stands twice in one object: a, a"),
+    ("twice_later.jsonl", b'{"a": "1"}\n' * 6000 + b'{"a": "1", "a": "2"}\n', r"line 6001: a key stands twice in one object: a, a"),
+    ("twice_inside.jsonl", b'{"a": {"b": 1, "b": 2}}\n{"a": null}\n', r"line 1: a key stands twice in one object: b, b"),
+    ("surrogate.jsonl", b'{"a": "x"}\n{"a": "\\ud83d"}\n', r"line 2: holds an unpaired surrogate"),
     ("surrogate.json", b'[{"a": "\\uDC00"}]', "row 0: holds an unpaired surrogate"),
-    ("surrogate_key.jsonl", b'{"\\ud83d": "x"}\n{}\n', r"row 0 \(line 1\): holds an unpaired surrogate"),
-    ("latin.jsonl", b'{"a": "x"}\n{"a": "caf\xe9"}\n', r"line 2: byte 11 \(0xe9\) is not utf-8. Fix: save it as UTF-8"),
-    ("latin.json", b'[{"a": "x"},\n{"a": "caf\xe9"}]', r"line 2: byte 11 \(0xe9\) is not utf-8"),
-    ("nul.jsonl", b'{"a": "x"}\n{"a": "\x00"}\n', r"row 1 \(line 2\): is not JSON: Invalid control character"),
+    ("surrogate_key.jsonl", b'{"\\ud83d": "x"}\n{}\n', r"line 1: holds an unpaired surrogate"),
+    ("latin.jsonl", b'{"a": "x"}\n{"a": "caf\xe9"}\n', r"line 2: is not utf-8. Fix: save it as UTF-8"),
+    ("latin.json", b'[{"a": "x"},\n{"a": "caf\xe9"}]', r"line 2: is not utf-8"),
+    ("nul.jsonl", b'{"a": "x"}\n{"a": "\x00"}\n', r"line 2: is not JSON: Invalid control character"),
     ("nul_key.jsonl", b'{"a\\u0000b": "1", "a": "2"}\n', r"column 'a\\x00b' has a NUL in its name"),
     ("nul_header.csv", b"a\0b,a\n1,2\n", r"column 'a\\x00b' has a NUL in its name"),
     ("nuls.jsonl", b"\x00" * 64, "is not JSON"),
-    ("utf16.jsonl", '{"a": 1}\n{"a": 2}\n'.encode("utf-16"), r"line 1: byte 1 \(0xff\) is not utf-8"),
+    ("utf16.jsonl", '{"a": 1}\n{"a": 2}\n'.encode("utf-16"), r"line 1: is not utf-8"),
     ("gz.jsonl", b"\x1f\x8b\x08\x00garbage\n\xff", r"is not utf-8"),
-    ("deep.jsonl", b'{"a": 1}\n' + DEEP + b"\n", r"row 1 \(line 2\): is nested too deeply"),
+    ("deep.jsonl", b'{"a": 1}\n' + DEEP + b"\n", r"line 2: is nested too deeply"),
     ("deep.json", DEEP, "is nested too deeply"),
     (
         "wide.jsonl",
@@ -86,19 +86,19 @@ TORN = [
         "more than 250 columns",
     ),
     # CSV that is none.
-    ("ragged.csv", b"a,b\n1,2\n\n3,4,5\n", r"row 1 \(line 4\): has 3 cells, the header 2: '3,4,5'"),
-    ("short.csv", b"a,b\n1,2\n3\n4,5\n", r"row 1 \(line 3\): has 1 cells, the header 2: '3'"),
-    ("ragged_later.csv", b"a,b\n" + b"1,2\n" * 9000 + b"1,2,3\n", r"row 9000 \(line 9002\): has 3 cells"),
-    ("open.csv", b'a,b\n1,2\n1,"2\n3,4\n', r"row 1 \(line 3\): a quote is not closed"),
-    ("open_first.csv", b'a,b\n"1,2\n3,4\n', r"row 0 \(line 2\): a quote is not closed"),
-    ("open_header.csv", b'a,"b\n1,2\n', "the header is not CSV: unexpected end of data"),
+    ("ragged.csv", b"a,b\n1,2\n\n3,4,5\n", r"line 4: has 3 cells, the header 2: '3,4,5'"),
+    ("short.csv", b"a,b\n1,2\n3\n4,5\n", r"line 3: has 1 cells, the header 2: '3'"),
+    ("ragged_later.csv", b"a,b\n" + b"1,2\n" * 9000 + b"1,2,3\n", r"line 9002: has 3 cells"),
+    ("open.csv", b'a,b\n1,2\n1,"2\n3,4\n', r"line 3: a quote is not closed"),
+    ("open_first.csv", b'a,b\n"1,2\n3,4\n', r"line 2: a quote is not closed"),
+    ("open_header.csv", b'a,"b\n1,2\n', "line 1: a quote is not closed"),
     ("twice.csv", b"a,b,a\n1,2,3\n", "column 'a' stands twice in the header"),
     ("semicolon.csv", b"a;b\n1;2\n", r'the header is one column, \'a;b\', with \',\'. Fix: csv_separator: ";"'),
     ("tab.csv", b"a\tb\n1\t2\n", r'Fix: csv_separator: "\\t"'),
     ("comma.tsv", b"a,b\n1,2\n", r'Fix: csv_separator: ","'),
-    ("latin.csv", b"a,b\n1,2\n1,caf\xe9\n", r"line 3: byte 6 \(0xe9\) is not utf-8. Fix: csv_encoding: cp1252"),
-    ("latin_later.csv", b"a,b\n" + b"1,2\n" * 9000 + b"1,caf\xe9\n", r"line 9002: byte 6 \(0xe9\)"),
-    ("latin_header.csv", b"a,caf\xe9\n1,2\n", r"line 1: byte 6 \(0xe9\)"),
+    ("latin.csv", b"a,b\n1,2\n1,caf\xe9\n", r"line 3: is not utf-8. Fix: csv_encoding: utf-16, cp1252"),
+    ("latin_later.csv", b"a,b\n" + b"1,2\n" * 9000 + b"1,caf\xe9\n", r"line 9002: is not utf-8"),
+    ("latin_header.csv", b"a,caf\xe9\n1,2\n", r"line 1: is not utf-8"),
     ("utf16.csv", "a,b\n1,2\n".encode("utf-16"), "Fix: csv_encoding: utf-16"),
     # Parquet that is none, or that datasets cannot hold.
     ("words.parquet", b"no parquet at all, only words", "Parquet magic bytes not found"),
@@ -112,7 +112,6 @@ SOUND = [
     ("one.jsonl", b'{"a": "1", "b": "2"}', AB),
     ("bom.jsonl", b'\xef\xbb\xbf{"a": "1", "b": "2"}\r\n\r\n', AB),
     ("spaced.jsonl", b'\n  {"a": "1", "b": "2"}  \n\n', AB),
-    ("list.jsonl", b'[{"a": "1", "b": "2"}]', AB),
     ("pretty.json", json.dumps(AB, indent=2).encode(), AB),
     ("lines.json", b'{"a": "1"}\n{"a": "2"}\n', [{"a": "1"}, {"a": "2"}]),
     ("object.json", b'{\n "a": "1",\n "b": "2"\n}', AB),
@@ -270,25 +269,20 @@ def test_how_a_csv_file_is_written_is_a_key(tmp_path):
             CsvStyle(**keys)
 
 
-def test_a_decimal_comma_leaves_decimal_points(tmp_path, caplog):
+def test_a_decimal_comma_leaves_decimal_points(tmp_path):
     path = tmp_path / "rows.csv"
     path.write_text("a;b\n0.123;x\n0.500;x\n1.250;x\n1.5;x\n3.141;x\n0,5;x\n-0.250;x\n")
     rows = load_rows(str(path), "train", csv_style=CsvStyle(separator=";", decimal=","))
     assert rows["a"] == ["0.123", "0.500", "1250", "1.5", "3141", "0.5", "-0.250"]
-    assert "the point of 2 cells of column 'a' as thousands (first: row 2), but 4 cells have a decimal point (first: row 0)" in caplog.text
-    caplog.clear()
-    path.write_text("a;b\n1.250;x\n1.250,5;x\n3,5;1.5\n")
-    load_rows(str(path), "train", csv_style=CsvStyle(separator=";", decimal=","))
-    assert not caplog.records
 
 
 @pytest.mark.parametrize(
     ("content", "place"),
     [
-        (b'a,b\nx,1\ny,"2\nz,3\n', r"row 1 \(line 3\)"),
-        (b'a,b\nx,1\n"y,2\nz,3\n', r"row 1 \(line 3\)"),
-        (b'a,b\n"x\ny",1\n"x,1\ny,2\n"z",3\n', r"row 1 \(line 4\)"),  # the next cell's quote closes it
-        (b'a,b\nx,"1\n2" \t\r\n', r"row 0 \(line 2\)"),
+        (b'a,b\nx,1\ny,"2\nz,3\n', r"line 3"),
+        (b'a,b\nx,1\n"y,2\nz,3\n', r"line 3"),
+        (b'a,b\n"x\ny",1\n"x,1\ny,2\n"z",3\n', r"line 4"),  # the next cell's quote closes it
+        (b'a,b\nx,"1\n2" \t\r\n', r"line 2"),
     ],
 )
 def test_a_quote_that_is_not_closed_is_told(tmp_path, content, place):
@@ -304,24 +298,6 @@ def test_quotes_that_are_closed(tmp_path):
     assert load_rows(str(path), "train").to_list() == [{"a": "x", "b": 'he said\n"hi"'}, {"a": '3" pipe', "b": "2"}]
 
 
-def test_excel_s_first_line_names_the_separator(tmp_path):
-    path = tmp_path / "rows.csv"
-    for start in (b"", b"\xef\xbb\xbf"):
-        path.write_bytes(start + b"sep=;\r\na;b\r\n1;2\r\n")
-        assert load_rows(str(path), "train").to_list() == AB
-    path.write_bytes(b"sep=,\na;b\n1;2\n")
-    assert load_rows(str(path), "train", csv_style=CsvStyle(separator=";")).to_list() == AB
-    path.write_bytes(b"sep=a,b\n1,2\n")
-    assert load_rows(str(path), "train").column_names == ["sep=a", "b"]
-
-
-def test_a_byte_order_mark_tells_the_encoding(tmp_path):
-    path = tmp_path / "rows.csv"
-    path.write_bytes(b"\xef\xbb\xbfa,b\n1,2\n")
-    with pytest.raises(RecipeError, match=r"byte order mark, but csv_encoding is cp1252\. Fix: csv_encoding: utf-8"):
-        load_rows(str(path), "train", csv_style=CsvStyle(encoding="cp1252"))
-
-
 @pytest.mark.parametrize(
     "row",
     ['{"prompt": [{"role": "user"}], "completion": [{"role": "x"}]}', '{"a": [1, 2]}', '{"q": "x", "a": [1]}', '{"a": [], "b": []}'],
@@ -330,15 +306,6 @@ def test_one_object_is_one_row(tmp_path, row):
     path = tmp_path / "rows.json"
     path.write_text(row)
     assert load_rows(str(path), "train").to_list() == [json.loads(row)]
-
-
-def test_single_floats_are_their_shortest_text(tmp_path):
-    values = [0.1, 3.14, 7.0, None, 1e-10]
-    table = arrays(a=pyarrow.array(values, "float32"), b=pyarrow.array([1.5, None, 2.0, 0.25, 3.0], "float16"))
-    pyarrow.parquet.write_table(table, tmp_path / "rows.parquet")
-    rows = load_rows(str(tmp_path / "rows.parquet"), "train")
-    assert rows["a"] == values
-    assert rows["b"] == [1.5, None, 2.0, 0.25, 3.0]
 
 
 @pytest.mark.parametrize("folder", ["a{b,c}", "with space"])
@@ -369,7 +336,7 @@ def test_the_files_of_a_folder_are_one_dataset(tmp_path):
     (tmp_path / "README.md").write_text("Notes.")
     assert load_rows(str(tmp_path), "train").to_list() == [{"a": "1", "b": {"x": 1}, "c": None}, {"a": "2 cm", "b": None, "c": 3}]
     (tmp_path / "train-1.jsonl").write_text("{")
-    with pytest.raises(RecipeError, match=r"train-1.jsonl: cannot be read: is not JSON"):
+    with pytest.raises(RecipeError, match=r"train-1.jsonl: cannot be read: line 1: is not JSON"):
         load_rows(str(tmp_path), "train")
 
 

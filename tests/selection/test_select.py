@@ -401,6 +401,7 @@ def test_the_first_reason_that_applies_is_counted(tmp_path):
         "mixed_language": ("filters", {"mixed_language": {"min_consistency": 0.9, "target": "en"}}),
         "code": ("filters", {"code": True}),
         "wrong": ("correct", True),
+        "low score": ("at_least", {"right": 1}),
         "duplicate completion": (None, None),
         "pass rate": ("pass_rate", [0.5, 1]),
         "contaminated": ("decontaminate", {"datasets": [{"id": str(tmp_path / "eval.jsonl")}]}),

@@ -16,11 +16,7 @@ def cached_path(name: str) -> Path:
 
 
 def write_cached(tables: Iterable[pyarrow.Table], schema: pyarrow.Schema, name: str | None = None) -> datasets.Dataset:
-    """Write tables of one schema to the cache, one at a time.
-
-    Args:
-        name: the file's name; by default the hash of its content, so that processes that write the same rows get the same dataset.
-    """
+    """Write tables of one schema to the cache, one at a time; without a name, the same rows get the same dataset."""
     part = cached_path(uuid4().hex).with_suffix(".part")  # other processes may be writing the same rows
     part.parent.mkdir(parents=True, exist_ok=True)
     try:

@@ -32,49 +32,33 @@ class LoadReport:
         read: rows read: with ``max_samples`` no more than it takes, else all of the source.
         kept: rows in the dataset.
         dropped: count by reason.
-        first_index: source row index of the first row dropped for each reason.
-        first_source: in a mixture, the dataset that this row is of.
+        first_index: source row index of the first row dropped for each reason; in a mixture, a reason starts with its dataset.
     """
 
     read: int = 0
     kept: int = 0
     dropped: Counter[str] = field(default_factory=Counter)
     first_index: dict[str, int] = field(default_factory=dict)
-    first_source: dict[str, str] = field(default_factory=dict)
 
-    def drop(self, reason: str, index: int, source: str | None = None) -> None:
+    def drop(self, reason: str, index: int) -> None:
         self.dropped[reason] += 1
-        if reason not in self.first_index:
-            self.first_index[reason] = index
-            if source is not None:
-                self.first_source[reason] = source
+        self.first_index.setdefault(reason, index)
 
     def __str__(self) -> str:
-        parts = []
-        for reason, count in self.dropped.items():
-            source = f" of {self.first_source[reason]}" if reason in self.first_source else ""
-            parts.append(f"{count} dropped: {reason} (first: row {self.first_index[reason]}{source})")
-        return "; ".join([f"{self.kept} of {self.read} rows kept", *parts])
+        dropped = [f"{count} dropped: {reason} (first: row {self.first_index[reason]})" for reason, count in self.dropped.items()]
+        return "; ".join([f"{self.kept} of {self.read} rows kept", *dropped])
 
 
 @dataclass
 class RowMapper:
-    """Maps and renders the rows of one dataset.
-
-    Attributes:
-        keep: source columns that stay.
-        report: counts the rows that cannot be used.
-        name: the dataset's name in the report; ``None`` outside a mixture.
-        indices: where each row stands in the source; ``None``: in order.
-    """
+    """Maps and renders the rows of one dataset."""
 
     mapper: Mapper
     renderer: Renderer
-    keep: list[str]
+    keep: list[str]  # source columns that stay
     report: LoadReport
-    name: str | None = None
-    indices: Sequence[int] | None = None
-    warned: set[str] = field(default_factory=set)
+    where: str = ""  # what reasons start with: in a mixture, the dataset
+    indices: Sequence[int] | None = None  # where each row stands in the source; None: in order
 
     def __call__(self, rows: Dataset, limit: int | None = None) -> Dataset:
         """The rows that mapper and renderer accept, in order; of many, as far as ``limit`` of them need."""
@@ -120,34 +104,39 @@ class RowMapper:
 
     def _render(self, batch: dict[str, list[Any]], start: int) -> list[dict[str, Any]]:
         rows = [dict(zip(batch, values, strict=True)) for values in zip(*batch.values(), strict=True)]
-        places = range(start, start + len(rows)) if self.indices is None else self.indices[start : start + len(rows)]
         self.report.read += len(rows)
-        mapped = [self._fields(row, int(place)) for row, place in zip(rows, places, strict=True)]
-        results = []
-        for row, place, found in zip(rows, places, self.renderer(rows, mapped), strict=True):
-            if isinstance(found, SkipRow):
-                self.report.drop(str(found), int(place), self.name)
+        places, mapped, results = [], [], []
+        for number, row in enumerate(rows, start):
+            place = number if self.indices is None else int(self.indices[number])
+            try:
+                fields = self._fields(row, place)
+                result = {column: row[column] for column in self.keep} | self.renderer(row, fields)
+            except SkipRow as skipped:
+                self.report.drop(f"{self.where}{skipped}", place)
             else:
-                results.append({column: row[column] for column in self.keep} | found)
-        return results
+                places.append(place)
+                mapped.append(fields)
+                results.append(result)
+        reasons = self.renderer.over_limits([result["prompt"] for result in results], mapped) if results else []
+        for place, reason in zip(places, reasons, strict=True):
+            if reason:
+                self.report.drop(self.where + reason, place)
+        return [result for result, reason in zip(results, reasons, strict=True) if not reason]
 
-    def _fields(self, row: dict[str, Any], place: int) -> dict[str, Any] | SkipRow:
+    def _fields(self, row: dict[str, Any], place: int) -> dict[str, Any]:
         """What the mapper makes of a row; a row that it fails on is left out."""
         try:
             fields = self.mapper(row)
             _ENCODER.encode(fields).encode()
-        except SkipRow as skipped:
-            return skipped
-        except UnicodeEncodeError:  # JSON may hold it, Arrow and tokenizers may not
-            return SkipRow("contains an unpaired surrogate, which is not valid Unicode")
-        except RecipeError:
+        except (SkipRow, RecipeError):
             raise
+        except UnicodeEncodeError:  # JSON may hold it, Arrow and tokenizers may not
+            raise SkipRow("contains an unpaired surrogate, which is not valid Unicode") from None
         except Exception as error:
             reason = f"mapper {self.mapper.name!r} fails with {type(error).__name__}"
-            if reason not in self.warned:  # the message may differ from row to row
-                self.warned.add(reason)
-                logger.warning("%s row %d: %s", self.name or "dataset", place, first_line(error))
-            return SkipRow(reason)
+            if self.where + reason not in self.report.dropped:  # the message may differ from row to row
+                logger.warning("dataset_name: %srow %d: %s", self.where, place, first_line(error))
+            raise SkipRow(reason) from None
         return fields
 
 

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import dataclasses
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, get_args, get_origin, get_type_hints
 
 from r1_recipes.common.errors import RecipeError, unknown_name
 from r1_recipes.data.csv_files import CsvStyle
@@ -54,47 +53,32 @@ class Mixture:
 
 
 def read_mixture(args: Any) -> Mixture:
-    """The recipe's mixture; its parts inherit ``task_config`` and the CSV keys.
-
-    Raises:
-        RecipeError: names the part and the key.
-    """
+    """The recipe's mixture, checked; its parts inherit ``task_config`` and the CSV keys."""
     told = args.dataset_mixture
     if not isinstance(told, dict) or not isinstance(told.get("datasets"), list) or not told["datasets"]:
         raise RecipeError(f"dataset_mixture: needs datasets: a list of mappings with id, found {told!r}")
-    _check_keys("dataset_mixture", told, Mixture)
-    parts = [_read_part(part, f"dataset_mixture: dataset {number}", args) for number, part in enumerate(told["datasets"], start=1)]
-    mixture = Mixture(**told | {"datasets": parts})
-    # Without a seed, training and test split would be two different draws.
-    if not isinstance(mixture.seed, int) or isinstance(mixture.seed, bool):
-        raise RecipeError(f"dataset_mixture: seed: a whole number, found {mixture.seed!r}")
-    if mixture.test_split_size is not None and not _is_number(mixture.test_split_size):
-        raise RecipeError(f"dataset_mixture: test_split_size: a share below 1 or a number of rows, found {mixture.test_split_size!r}")
-    return mixture
+    _check("dataset_mixture", told, Mixture)
+    parts = []
+    for number, part in enumerate(told["datasets"], start=1):
+        where = f"dataset_mixture: dataset {number}"
+        if not isinstance(part, dict) or "id" not in part:
+            raise RecipeError(f"{where}: needs id, found {part!r}")
+        _check(where, part, Part)
+        parts.append(Part(**{key: getattr(args, key) for key in ("task_config", *CSV_KEYS)} | part))
+        if not 0 < parts[-1].weight <= 1:
+            raise RecipeError(f"{where}: weight: must be the share of its rows, in (0, 1], got {parts[-1].weight!r}")
+    return Mixture(**told | {"datasets": parts})
 
 
-def _read_part(told: Any, where: str, args: Any) -> Part:
-    if not isinstance(told, dict) or "id" not in told:
-        raise RecipeError(f"{where}: needs id, found {told!r}")
-    _check_keys(where, told, Part)
-    part = Part(**{key: getattr(args, key) for key in ("task_config", *CSV_KEYS)} | told)
-    if not _is_number(part.weight) or not 0 < part.weight <= 1:
-        raise RecipeError(f"{where} ({part.id}): weight is the share of its rows, over 0 and at most 1; found {part.weight!r}")
-    for key, least in (("task", 1), ("system_prompt", 0)):
-        if key in told and (not isinstance(told[key], str) or len(told[key]) < least):
-            raise RecipeError(f"{where} ({part.id}): {key}: a text, found {told[key]!r}")
-    return part
-
-
-def _check_keys(where: str, told: dict[str, Any], kind: type) -> None:
-    known = [field.name for field in dataclasses.fields(kind)]
-    for key in told:
-        if key not in known:
-            raise RecipeError(f"{where}: " + unknown_name("key", key, known))
-
-
-def _is_number(value: Any) -> bool:
-    return isinstance(value, int | float) and not isinstance(value, bool)
+def _check(where: str, told: dict[str, Any], kind: type) -> None:
+    """Refuse unknown keys, and values of another type than the field's."""
+    hints = get_type_hints(kind)
+    for key, value in told.items():
+        if key not in hints:
+            raise RecipeError(f"{where}: " + unknown_name("key", key, hints))
+        types = [get_origin(hint) or hint for hint in get_args(hints[key]) or [hints[key]] if get_origin(hints[key]) is not list]
+        if types and not isinstance(value, (*types, int) if float in types else tuple(types)):
+            raise RecipeError(f"{where}: {key}: must be {' or '.join(one.__name__ for one in types)}, got {value!r}")
 
 
 def load_mixture(
@@ -109,8 +93,7 @@ def load_mixture(
     """Load, map and shuffle all parts.
 
     Args:
-        map_rows: maps a part's source rows; takes them, the part's id, ``part``, and ``indices``: where each stands in its source.
-        report: says why no row is left.
+        map_rows: takes a part's source rows, its id, ``part``, and ``indices``: where each row stands in its source.
         with_tasks: rows get a column ``task`` if any part has one: the part's own, else the row's, else ``""``.
         rows: source rows to use instead of loading them, one dataset a part, each taken whole.
     """
@@ -127,8 +110,9 @@ def load_mixture(
         combined.append(map_rows(source, part.id, part=part, indices=indices))
         if not len(combined[-1]):
             raise RecipeError(f"{where} ({part.id}, weight {part.weight}): no row is left: {report}")
-    if with_tasks and any(part.task or "task" in dataset.column_names for part, dataset in zip(mixture.datasets, combined, strict=True)):
-        combined = [_with_task(dataset, part.task) for part, dataset in zip(mixture.datasets, combined, strict=True)]
+    pairs = list(zip(mixture.datasets, combined, strict=True))
+    if with_tasks and any(part.task or "task" in dataset.column_names for part, dataset in pairs):
+        combined = [_with_task(dataset, part.task) for part, dataset in pairs]
     try:
         return concatenate_datasets(combined).shuffle(seed=mixture.seed)
     except ValueError as error:  # datasets names the column and its types
@@ -153,21 +137,14 @@ def load_part(part: Part, hub: str, where: str = "columns") -> Dataset:
 
 def _with_task(dataset: Dataset, task: str | None) -> Dataset:
     if "task" in dataset.column_names:
-        if task is None:
+        if not task:
             return dataset
         dataset = dataset.remove_columns("task")
     return dataset.add_column("task", [task or ""] * len(dataset))
 
 
 def split_mixture(rows: Dataset, size: float | None, split: str) -> Dataset:
-    """Cut the test split, the first of the shuffled rows, from the training split.
-
-    Args:
-        size: a share below 1, or a number of rows.
-
-    Raises:
-        RecipeError: there is no test split, or one split has no rows.
-    """
+    """Cut the test split, the first of the shuffled rows, from the training split."""
     if size is None:
         if split == "test":
             raise RecipeError("dataset_mixture: evaluation is on, but test_split_size is not set")

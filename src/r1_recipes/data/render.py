@@ -5,13 +5,14 @@ from __future__ import annotations
 import json
 import os
 import re
-from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from r1_recipes.common.errors import RecipeError
 from r1_recipes.data.mappers import SkipRow
 from r1_recipes.prompts.formats import ResponseFormat
+
+Messages = list[dict[str, str]]
 
 # Fields of a mapper that become no column.
 _NO_COLUMN = {
@@ -46,43 +47,39 @@ def build_prompt(question: str, fmt: ResponseFormat, few_shot: list[dict[str, st
 
 @dataclass(frozen=True)
 class Renderer:
-    """Writes the rows of one dataset.
-
-    Attributes:
-        args: :class:`~r1_recipes.recipe.types.RecipeArguments`.
-        fmt: the response format, with the dataset's own instruction.
-        method: ``grpo``, ``generate``, ``sft`` or ``distill``.
-        tokenizer: measures prompts and solutions.
-        own_prompts: prompts are the rows' own conversations, without the recipe's instruction.
-        text_pairs: rows are a prompt and a completion, both text, and stay as they are.
-    """
+    """Writes the rows of one dataset; ``fmt`` has the dataset's own instruction."""
 
     args: Any
     fmt: ResponseFormat
     method: str
     tokenizer: Any
-    own_prompts: bool = False
-    text_pairs: bool = False
+    few_shot: list[dict[str, str]] | None = None
 
-    def __call__(self, rows: Sequence[dict[str, Any]], mapped: Sequence[dict[str, Any] | SkipRow]) -> list[dict[str, Any] | SkipRow]:
-        """Return the columns of each source row, or why it cannot be used; ``mapped``: what the mapper made of it."""
-        usable = {index: fields for index, fields in enumerate(mapped) if isinstance(fields, dict)}
-        prompts = [self._prompt(fields, rows[index]) for index, fields in usable.items()]
-        reasons = self._over_limits(prompts, [self._reference(fields) for fields in usable.values()])
-        found = list(mapped)
-        for (index, fields), prompt, reason in zip(usable.items(), prompts, reasons, strict=True):
-            try:
-                found[index] = SkipRow(reason) if reason else self._columns(prompt, fields)
-            except SkipRow as error:
-                found[index] = error
-        return found
+    def __call__(self, row: dict[str, Any], fields: dict[str, Any]) -> dict[str, Any]:
+        """Return the trainer's columns of one row, or raise :class:`SkipRow`; ``fields`` are what the mapper made of it."""
+        prompt = self._prompt(row, fields)
+        if self.method == "distill":
+            return {"prompt": prompt}
+        if self.method in _NO_COLUMN:
+            return {"prompt": prompt, **{key: value for key, value in fields.items() if key not in _NO_COLUMN[self.method]}}
+        response = fields.get("response")
+        target = _target(fields, self.fmt) if response is None else _response(response, fields.get("well_formed", True), self.fmt)
+        task = {"task": fields["task"]} if "task" in fields else {}
+        return {"prompt": prompt, "completion": [{"role": "assistant", "content": target}], **task}
 
-    def _prompt(self, fields: dict[str, Any], row: dict[str, Any]) -> list[dict[str, str]] | str:
-        if self.text_pairs:
-            return fields["prompt"]
+    def over_limits(self, prompts: list[Messages], mapped: list[dict[str, Any]]) -> list[str | None]:
+        """Return for each row the limit on its length that it is over, if any."""
+        reasons: list[str | None] = [None] * len(prompts)
+        if self.args.max_solution_tokens is not None:
+            for index in self._over([self._solution(fields) for fields in mapped], self.args.max_solution_tokens):
+                reasons[index] = f"solution over max_solution_tokens {self.args.max_solution_tokens}"
+        if self.args.max_prompt_tokens is not None:
+            for index in self._prompts_over(prompts, self.args.max_prompt_tokens):
+                reasons[index] = f"prompt over max_prompt_tokens {self.args.max_prompt_tokens}"
+        return reasons
+
+    def _prompt(self, row: dict[str, Any], fields: dict[str, Any]) -> Messages:
         question, history = fields["question"], fields.get("messages") or []
-        if self.own_prompts:
-            return history
         system = [turn for turn in history if turn["role"] == "system"]
         earlier = [turn for turn in history if turn["role"] != "system"]
         template = getattr(self.args, "prompt_template", None) if self.method == "generate" else None
@@ -90,48 +87,27 @@ class Renderer:
             question = _filled(template, {**row, **fields})
         elif earlier:
             question = earlier[-1]["content"]
-        *opening, last = build_prompt(question, self.fmt, self.args.few_shot)
+        *opening, last = build_prompt(question, self.fmt, self.few_shot)
         if not self.fmt.system_prompt:  # the row's own instruction stands
             opening = [*system, *opening]
         return [*opening, *earlier[:-1], last]
 
-    def _reference(self, fields: dict[str, Any]) -> str:
-        """What ``max_solution_tokens`` limits."""
-        if self.text_pairs:
-            return fields["completion"]
+    def _solution(self, fields: dict[str, Any]) -> str:
         response = fields.get("response") if self.method == "sft" else None
         return response or "\n".join((fields.get("reasoning") or "", fields.get("solution") or "")).strip()
 
-    def _over_limits(self, prompts: list[list[dict[str, str]] | str], references: list[str]) -> list[str | None]:
-        reasons: list[str | None] = [None] * len(prompts)
-        measured: tuple[tuple[str, list[Any], Callable[[list[Any]], list[int]]], ...] = (
-            ("max_solution_tokens", references, self._token_counts),
-            ("max_prompt_tokens", prompts, self._prompt_lengths),
-        )
-        for key, values, count in measured:
-            limit = getattr(self.args, key)
-            if limit is None:
-                continue
-            for start in range(0, len(values), _TOKENIZED_AT_ONCE):
-                for index, length in enumerate(count(values[start : start + _TOKENIZED_AT_ONCE]), start):
-                    if length > limit:
-                        reasons[index] = f"{key.split('_')[1]} over {key} {limit}"
-        return reasons
-
-    def _prompt_lengths(self, prompts: list) -> list[int]:
-        if self.text_pairs:
-            return [len(ids) for ids in self.tokenizer(prompts)["input_ids"]]
+    def _prompts_over(self, prompts: list[Messages], limit: int) -> list[int]:
         texts = self._texts(prompts)
         # The instruction before the questions is counted once: no token crosses a special one.
         common = os.path.commonprefix(texts)  # noqa: RUF071  character by character is what is wanted
         cut = max((common.rfind(token) for token in self.tokenizer.get_added_vocab()), default=-1)
         if cut > 0:
-            start, whole, *rest = self._token_counts([common[:cut], texts[0], *(text[cut:] for text in texts)])
-            if start + rest[0] == whole:
-                return [start + length for length in rest]
-        return self._token_counts(texts)
+            start, whole, rest = self._token_counts([common[:cut], texts[0], texts[0][cut:]])
+            if start + rest == whole:
+                return self._over([text[cut:] for text in texts], limit - start)
+        return self._over(texts, limit)
 
-    def _texts(self, prompts: list[list[dict[str, str]]]) -> list[str]:
+    def _texts(self, prompts: list[Messages]) -> list[str]:
         """Render the prompts; once, with a mark as the question, if they differ in the question alone and that gives the same text."""
         *opening, last = prompts[0]
         if all(prompt[:-1] == opening and prompt[-1]["content"] == prompt[-1]["content"].strip() for prompt in prompts):
@@ -142,6 +118,17 @@ class Renderer:
                 return texts
         return self.tokenizer.apply_chat_template(prompts, add_generation_prompt=True, tokenize=False)
 
+    def _over(self, texts: list[str], limit: int) -> list[int]:
+        """Return which texts have more tokens than ``limit``."""
+        # No token is less than an ASCII character; some tokenizers put one in front.
+        long = [index for index, text in enumerate(texts) if len(text) >= limit or not text.isascii()]
+        found = []
+        for start in range(0, len(long), _TOKENIZED_AT_ONCE):
+            some = long[start : start + _TOKENIZED_AT_ONCE]
+            lengths = self._token_counts([texts[index] for index in some])
+            found += [index for index, length in zip(some, lengths, strict=True) if length > limit]
+        return found
+
     def _token_counts(self, texts: list[str]) -> list[int]:
         backend = getattr(self.tokenizer, "backend_tokenizer", None)
         if backend is None:
@@ -150,18 +137,6 @@ class Renderer:
         backend.no_truncation()
         backend.no_padding()
         return [len(encoding) for encoding in backend.encode_batch_fast(texts, add_special_tokens=False)]
-
-    def _columns(self, prompt: list[dict[str, str]] | str, fields: dict[str, Any]) -> dict[str, Any]:
-        if self.text_pairs:
-            return fields
-        if self.method == "distill":
-            return {"prompt": prompt}
-        if self.method in _NO_COLUMN:
-            return {"prompt": prompt, **{key: value for key, value in fields.items() if key not in _NO_COLUMN[self.method]}}
-        response = fields.get("response")
-        target = _target(fields, self.fmt) if response is None else _response(response, fields.get("well_formed", True), self.fmt)
-        task = {"task": fields["task"]} if "task" in fields else {}
-        return {"prompt": prompt, "completion": [{"role": "assistant", "content": target}], **task}
 
 
 def _filled(template: str, values: dict[str, Any]) -> str:
@@ -190,23 +165,9 @@ def _response(response: str, well_formed: bool, fmt: ResponseFormat) -> str:
     """A turn that the source has whole, with the words of the format's prefill in front."""
     if not response.strip():
         raise SkipRow("no response to train on")
-    turn = _with_prefill(response, fmt)
-    if well_formed and (turn is None or not fmt.parse(turn.removeprefix(fmt.prefill)).well_formed):
-        raise SkipRow(f"response is not in format {fmt.name!r}")
+    turn = fmt.with_prefill(response)
     if turn is None:
         raise SkipRow(f"response does not start with the prefill {fmt.prefill!r}")
+    if well_formed and not fmt.parse(turn.removeprefix(fmt.prefill)).well_formed:
+        raise SkipRow(f"response is not in format {fmt.name!r}")
     return turn
-
-
-def _with_prefill(response: str, fmt: ResponseFormat) -> str | None:
-    """``response`` with the format's prefill in front; ``None`` if it starts otherwise."""
-    if response.startswith(fmt.prefill):
-        return response
-    if not fmt.reasoning_tags or not fmt.prefill.rstrip().endswith(fmt.reasoning_tags[0]):
-        return None
-    opening, closing = fmt.reasoning_tags
-    # A server whose template opens the reasoning gives what follows; any other data opens it with the tag alone.
-    rest = response.lstrip().removeprefix(opening)
-    if closing not in rest or opening in rest:
-        return None
-    return fmt.prefill + (rest.lstrip() if fmt.prefill[-1:].isspace() else rest)

@@ -6,9 +6,11 @@ and so is every value of a column that mixes kinds (72 and "72 cm", 3 and 2.5). 
 
 from __future__ import annotations
 
+import codecs
 import dataclasses
 import json
 from collections.abc import Iterator
+from contextlib import contextmanager
 from itertools import chain, islice
 from pathlib import Path
 from types import NoneType
@@ -20,10 +22,10 @@ import pyarrow.parquet
 from datasets.fingerprint import Hasher
 from datasets.utils.json import ujson_loads
 
-from r1_recipes.common.errors import first_line
+from r1_recipes.common.errors import RecipeError, first_line
 from r1_recipes.data import csv_files
 from r1_recipes.data.cache import cached_path, read_cached, write_cached
-from r1_recipes.data.csv_files import BOM, CsvStyle, csv_header, csv_rows, undecodable, unreadable
+from r1_recipes.data.csv_files import CsvStyle, csv_header, csv_rows, undecodable, unreadable
 
 _RULES = 2  # another number makes old cache files stale
 _BATCH = 1000  # rows
@@ -31,11 +33,7 @@ _MAX_COLUMNS = 250
 
 
 def read_files(paths: list[Path], style: CsvStyle) -> datasets.Dataset:
-    """Read files of one format as one dataset, cached until a file changes.
-
-    Raises:
-        RecipeError: a file cannot be read; the text names file, row and cause.
-    """
+    """Read files of one format as one dataset, cached until a file changes; an error names file, line and cause."""
     for path in paths:
         with path.open("rb") as file:
             if file.read(23) == b"version https://git-lfs":
@@ -51,31 +49,38 @@ def read_files(paths: list[Path], style: CsvStyle) -> datasets.Dataset:
         features = datasets.Features(dict.fromkeys(chain(*(csv_header(path, style) for path in paths)), datasets.Value("string")))
     else:
         features = _json_features(paths)
-    broken = [column for column in features if "\0" in column]
-    if broken:  # Arrow would cut it there
-        raise unreadable(paths[0], f"column {broken[0]!r} has a NUL in its name")
+    for column in features:
+        if "\0" in column:  # Arrow would cut it there
+            raise unreadable(paths[0], f"column {column!r} has a NUL in its name")
     return write_cached(chain(*(_tables(path, style, features) for path in paths)), features.arrow_schema, name)
 
 
 def _tables(path: Path, style: CsvStyle, features: datasets.Features) -> Iterator[pyarrow.Table]:
     ending, schema, count = path.suffix.lower(), features.arrow_schema, 0
     tables: Iterator[pyarrow.Table]
-    try:
+    with _named_in_errors(path):
         if ending == ".parquet":
-            tables = (_parquet_table(batch, schema) for batch in _open_parquet(path).iter_batches(_BATCH))
+            batches = pyarrow.parquet.ParquetFile(path).iter_batches(_BATCH)
+            tables = (datasets.table.table_cast(pyarrow.Table.from_batches([batch]), schema) for batch in batches)
         elif ending in csv_files.ENDINGS:
             tables = _batches(csv_rows(path, style), schema)
         else:
-            kinds = list(features.items())
-            rows = ({column: _cell(value.get(column), kind) for column, kind in kinds} for value in _json_rows(path))
+            rows = ({column: _cell(value.get(column), kind) for column, kind in features.items()} for value in _json_rows(path))
             tables = _batches(rows, schema)
         for table in tables:
             yield table
             count += len(table)
-    except (pyarrow.ArrowException, OSError, datasets.table.CastError) as error:
-        raise unreadable(path, first_line(error)) from error
     if not count:
         raise unreadable(path, "holds no rows")
+
+
+@contextmanager
+def _named_in_errors(path: Path) -> Iterator[None]:
+    try:
+        yield
+    # The last two: a type that datasets has not, such as a map.
+    except (pyarrow.ArrowException, OSError, datasets.table.CastError, ValueError, NotImplementedError) as error:
+        raise error if isinstance(error, RecipeError) else unreadable(path, first_line(error)) from error
 
 
 def _batches(rows: Iterator[dict[str, Any]], schema: pyarrow.Schema) -> Iterator[pyarrow.Table]:
@@ -83,47 +88,17 @@ def _batches(rows: Iterator[dict[str, Any]], schema: pyarrow.Schema) -> Iterator
         yield pyarrow.Table.from_pylist(batch, schema)
 
 
-def _open_parquet(path: Path) -> pyarrow.parquet.ParquetFile:
-    try:
-        return pyarrow.parquet.ParquetFile(path)
-    except (pyarrow.ArrowException, OSError) as error:
-        raise unreadable(path, first_line(error)) from error
-
-
 def _parquet_features(paths: list[Path]) -> datasets.Features:
     features = datasets.Features()
     for path in paths:
-        schema = _open_parquet(path).schema_arrow
-        try:
-            found = datasets.Features.from_arrow_schema(schema)
-        except (ValueError, NotImplementedError) as error:  # a type that datasets has not, such as a map
-            raise unreadable(path, first_line(error)) from error
-        if not found:
-            raise unreadable(path, "has no columns")
-        for column, feature in found.items():
-            single = feature in (datasets.Value("float32"), datasets.Value("float16"))
-            features.setdefault(column, datasets.Value("float64") if single else plain_features(feature))
+        with _named_in_errors(path):
+            found = datasets.Features.from_arrow_schema(pyarrow.parquet.ParquetFile(path).schema_arrow)
+        features = datasets.Features({**plain_features(found), **features})
     return features
 
 
-def _parquet_table(batch: pyarrow.RecordBatch, schema: pyarrow.Schema) -> pyarrow.Table:
-    """The batch in this schema, with single floats as the doubles that their shortest texts mean: 0.1, not 0.10000000149011612."""
-    table = pyarrow.Table.from_batches([batch])
-    for position, field in enumerate(table.schema):
-        if field.type in (pyarrow.float32(), pyarrow.float16()):
-            texts = table[position].cast(pyarrow.float32()).cast(pyarrow.string())
-            table = table.set_column(position, field.name, texts.cast(pyarrow.float64()))
-    for column in set(schema.names) - set(table.column_names):
-        table = table.append_column(column, pyarrow.nulls(len(table)))
-    return datasets.table.table_cast(table, schema)
-
-
 def plain_features(feature: Any, trusted: type | None = None) -> Any:
-    """The feature, or features, with ``decode=False`` wherever there is ``decode``.
-
-    Args:
-        trusted: a feature that decodes all the same.
-    """
+    """The feature, or features, with ``decode=False`` wherever there is ``decode``, but for ``trusted``."""
     if isinstance(feature, dict):
         return type(feature)({name: plain_features(item, trusted) for name, item in feature.items()})
     if isinstance(feature, list):
@@ -150,8 +125,6 @@ def _json_features(paths: list[Path]) -> datasets.Features:
                     kinds[column] = kind if known is NoneType else str
             if len(kinds) > _MAX_COLUMNS:
                 raise unreadable(path, f"there are more than {_MAX_COLUMNS} columns")
-    if not kinds:
-        raise unreadable(paths[0], "has no columns")
     names = {NoneType: "null", bool: "bool", int: "int64", float: "float64", str: "string"}
     return datasets.Features({column: datasets.Value(names[kind]) if kind in names else datasets.Json() for column, kind in kinds.items()})
 
@@ -167,68 +140,64 @@ def _cell(value: Any, feature: Any) -> Any:
 
 
 def _json_rows(path: Path) -> Iterator[dict[str, Any]]:
-    """The objects of a file of lines, a list, an object's list ``data``, or one object."""
-    for row, (line, source) in enumerate(_json_sources(path)):
-        value = _parse(path, row, line, source) if isinstance(source, bytes) else source
+    for place, value, escaped in _json_values(path):
         if not isinstance(value, dict):
-            raise unreadable(path, f"is not an object but {json.dumps(value)[:60]}", row, line)
-        if not isinstance(source, bytes) or b"\\ud" in source or b"\\uD" in source:
+            raise unreadable(path, f"{place}: is not an object but {json.dumps(value)[:60]}")
+        if escaped:
             try:
                 json.dumps(value, ensure_ascii=False).encode()
             except UnicodeEncodeError:
-                raise unreadable(path, "holds an unpaired surrogate, which is not valid Unicode", row, line) from None
+                raise unreadable(path, f"{place}: holds an unpaired surrogate, which is not valid Unicode") from None
         yield value
 
 
-def _json_sources(path: Path) -> Iterator[tuple[int | None, Any]]:
-    """Number and bytes of each line that holds a row; or ``None`` and the row, of a list, an object's list ``data``, or one object."""
-    with path.open("rb") as file:
-        lines = ((number, line.removeprefix(BOM)) for number, line in enumerate(file, start=1) if line.strip(b" \t\r\n" + BOM))
-        first, second = next(lines, None), next(lines, None)
-        if first is None:
-            raise unreadable(path, "holds no rows")
-        if second is not None and (_is_json(first[1]) or (path.suffix.lower() != ".json" and not first[1].lstrip().startswith(b"["))):
-            yield from chain((first, second), lines)
+def _json_values(path: Path) -> Iterator[tuple[str, Any, bool]]:
+    """Place, value, and whether surrogates may be in it: of each line, or of a ``.json`` file's list, list ``data`` or object."""
+    if path.suffix.lower() == ".json":
+        source = path.read_bytes().removeprefix(codecs.BOM_UTF8)
+        document, rest = _parse(path, "", source) if source.strip() else ([], "")
+        if not rest.strip():
+            rows = document.get("data") if isinstance(document, dict) else document
+            if not isinstance(rows, list) or (rows and isinstance(document, dict) and not isinstance(rows[0], dict)):
+                rows = [document]
+            for number, row in enumerate(rows):
+                yield f"row {number}", row, _has_surrogates(source)
             return
-        file.seek(0)
-        text = file.read().removeprefix(BOM)
-    document = _parse(path, None, None, text)
-    if isinstance(document, dict):
-        rows = document.get("data") if path.suffix.lower() == ".json" else None
-        document = rows if isinstance(rows, list) and (not rows or isinstance(rows[0], dict)) else [document]
-    if document == []:
-        raise unreadable(path, "holds no rows")
-    for value in document if isinstance(document, list) else [document]:
-        yield None, value
+    with path.open("rb") as file:
+        for number, line in enumerate(file, start=1):
+            line = line.removeprefix(codecs.BOM_UTF8)
+            if line.strip(b" \t\r\n"):
+                value, rest = _parse(path, f"line {number}: ", line)
+                if rest.strip():
+                    raise unreadable(path, f"line {number}: is not one JSON object: {rest.strip()[:60]!r} follows")
+                yield f"line {number}", value, _has_surrogates(line)
 
 
-def _is_json(line: bytes) -> bool:
+def _parse(path: Path, place: str, source: bytes) -> tuple[Any, str]:
+    """The first JSON value, and the text after it."""
     try:
-        _DECODER.decode(line.decode())
-    except (ValueError, RecursionError):
-        return False
-    return True
-
-
-def _parse(path: Path, row: int | None, line: int | None, source: bytes) -> Any:
-    try:
-        return _DECODER.decode(source.decode())
+        text = source.decode().lstrip(" \t\r\n")
+        value, end = _DECODER.raw_decode(text)
     except UnicodeDecodeError:
         raise undecodable(path, "utf-8") from None
     except RecursionError:
-        raise unreadable(path, "is nested too deeply", row, line) from None
+        raise unreadable(path, f"{place}is nested too deeply") from None
     except json.JSONDecodeError as error:
-        place = f"column {error.colno}" if error.lineno == 1 else f"line {error.lineno}, column {error.colno}"
-        raise unreadable(path, f"is not JSON: {error.msg} ({place})", row, line) from None
+        place = place or f"line {error.lineno}: "
+        raise unreadable(path, f"{place}is not JSON: {error.msg} (column {error.colno})") from None
     except ValueError as error:
-        raise unreadable(path, str(error), row, line) from None
+        raise unreadable(path, f"{place}{error}") from None
+    return value, text[end:]
+
+
+def _has_surrogates(source: bytes) -> bool:
+    return b"\\ud" in source or b"\\uD" in source
 
 
 def _once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     found = dict(pairs)
     if len(found) < len(pairs):
-        keys = [key for key, _ in pairs]
-        raise ValueError(f"key {next(key for key in keys if keys.count(key) > 1)!r} stands twice in one object")
+        raise ValueError(f"a key stands twice in one object: {', '.join(key for key, _ in pairs)[:200]}")
     return found
 
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import glob
 import json
-import logging
 import os
 import re
 from pathlib import Path
@@ -18,8 +17,6 @@ from r1_recipes.tasks.generated import GENERATED_SETS
 
 if TYPE_CHECKING:
     from datasets import Dataset
-
-logger = logging.getLogger(__name__)
 
 _ENDINGS = (".jsonl", ".json", ".csv", ".tsv", ".parquet", ".ndjson")
 
@@ -51,31 +48,23 @@ def load_rows(
         return GENERATED_SETS[prefix](rest, split, task_config or {})
     path = Path(name).expanduser()
     if path.exists():
-        whole, bracket, _ = split.partition("[")
-        rows = _local_rows(path, whole, config, csv_style or CsvStyle())
-        kept = _slice(split, len(rows)) if bracket else range(len(rows))
+        bounds = re.fullmatch(r"([^\[]*)(?:\[(-?\d+)?:(-?\d+)?\])?", split)
+        if bounds is None:
+            raise RecipeError(f"split {split!r}: of a local set, rows are cut by number, as in train[:-128] and train[-128:]")
+        rows = _local_rows(path, bounds[1], config, csv_style or CsvStyle())
+        if bounds[1] == split:
+            return rows
+        kept = range(len(rows))[slice(*(None if bound is None else int(bound) for bound in bounds.groups()[1:]))]
         if not kept:
             raise RecipeError(f"split {split!r}: {path} has {len(rows)} rows, of which this leaves none")
-        return rows.select(kept) if bracket else rows
+        return rows.select(kept)
     # A hub id has one slash at most.
     if name.startswith(("/", "./", "../", "~")) or path.suffix.lower() in _ENDINGS or len(path.parts) > 2:
         raise RecipeError(f"dataset_name: {name}: no such file or folder (looked from {Path.cwd()}).{_near(path)}")
-    if hub == "modelscope":
-        return _modelscope_rows(name, split, config, revision)
-    return _hub_rows(name, split, config, revision)
-
-
-def _slice(split: str, count: int) -> range:
-    """The rows that a split such as ``train[-128:]`` means, of ``count``."""
-    bounds = re.fullmatch(r"\w+\[(-?\d+)?:(-?\d+)?\]", split)
-    if bounds is None:
-        raise RecipeError(f"split {split!r}: of a local set, rows are cut by number, as in train[:-128] and train[-128:]")
-    start, stop = (None if bound is None else int(bound) for bound in bounds.groups())
-    return range(count)[start:stop]
+    return _hub_rows(name, split, config, revision, hub)
 
 
 def _near(path: Path) -> str:
-    """The hint for a path that is not there; empty where nothing beside it is like it."""
     close = nearest(path.name, [p.name for p in path.parent.iterdir()] if path.parent.is_dir() else [])
     return f" Did you mean {path.parent / close[0]}?" if close else ""
 
@@ -89,8 +78,9 @@ def _local_rows(path: Path, split: str, config: str | None, csv_style: CsvStyle)
     try:
         if path.is_file():
             if path.suffix.lower() not in _ENDINGS:
-                fix = ". Fix: save it as CSV UTF-8" if path.suffix.lower() in (".xlsx", ".xls", ".ods", ".txt") else ""
-                raise RecipeError(f"dataset_name: {path}: {path.suffix or 'no ending'} is not one of {', '.join(_ENDINGS)}{fix}")
+                raise RecipeError(
+                    f"dataset_name: {path}: {path.suffix or 'no ending'} is not one of {', '.join(_ENDINGS)}. Fix: save it as CSV"
+                )
             return read_files([path], csv_style)
         if (path / "state.json").is_file() or (path / "dataset_dict.json").is_file():
             _check_saved(path)
@@ -161,22 +151,13 @@ def _files_by_split(folder: Path) -> dict[str, list[str]]:
     found = builder.config.data_files
     files = [str(file) for names in found.values() for file in names]
     _check_inside(folder.resolve(), files)
-    _check_formats(folder, builder.name, [Path(file) for file in files])
-    return found
-
-
-def _check_formats(folder: Path, kind: str, files: list[Path]) -> None:
-    """Refuse what datasets' own readers would read as text, and name the data files that are passed over."""
-    foreign = sorted({file.name for file in files if file.suffix.lower() not in _ENDINGS})
-    if foreign and kind in ("csv", "json", "parquet", "text"):
+    foreign = sorted({Path(file).name for file in files if Path(file).suffix.lower() not in _ENDINGS})
+    if foreign and builder.name in ("csv", "json", "parquet", "text"):  # datasets would read them as text
         raise RecipeError(
             f"dataset_name: {folder}: holds {', '.join(foreign[:3])}, whose ending is none of {', '.join(_ENDINGS)}. "
             "Fix: unpack it, or move it out of the folder"
         )
-    beside = {file for parent in {file.parent for file in files} for file in parent.iterdir() if file.suffix.lower() in _ENDINGS}
-    over = sorted(file.name for file in beside - set(files) if not file.name.startswith(("dataset_info", "metadata.")))
-    if over and not foreign:
-        logger.warning("dataset_name: %s: is read as %s files; passed over: %s", folder, kind, ", ".join(over[:3]))
+    return found
 
 
 def _configs(folder: Path) -> Any:
@@ -195,28 +176,22 @@ def _pick_split(splits: Any, split: str, name: str) -> Dataset:
     return splits[split]
 
 
-def _hub_rows(name: str, split: str, config: str | None, revision: str | None) -> Dataset:
+def _hub_rows(name: str, split: str, config: str | None, revision: str | None, hub: str) -> Dataset:
     from datasets import load_dataset  # heavy
 
-    # With a slash: a folder of a repository of files that has no configuration of that name.
-    where = {"data_dir": config.rstrip("/")} if config and config.endswith("/") else {"name": config}
     try:
+        if hub == "modelscope":
+            from modelscope.msdatasets import MsDataset  # heavy
+
+            loaded = MsDataset.load(name, subset_name=config, split=split, **({"version": revision} if revision else {}))
+            return _undecoded(loaded.to_hf_dataset() if hasattr(loaded, "to_hf_dataset") else loaded)
+        # With a slash: a folder of a repository of files that has no configuration of that name.
+        where = {"data_dir": config.rstrip("/")} if config and config.endswith("/") else {"name": config}
         return _built(load_dataset(name, **where, split=split, revision=revision))
     except Exception as error:  # offline, gated, misspelt, wrong config: the library's own words say which
+        missing = hub == "modelscope" and isinstance(error, ImportError)
+        fix = install_hint("modelscope") if missing else "a local copy (--dataset_name PATH), or the other --hub"
         raise RecipeError(
-            f"dataset_name: {name!r}{f' ({config})' if config else ''}, split {split!r} cannot be loaded from the Hugging Face hub: "
-            f"{first_line(error)} A local copy works too: --dataset_name PATH. On ModelScope: --hub modelscope.{_near(Path(name))}"
+            f"dataset_name: {name!r}{f' ({config})' if config else ''}, split {split!r} cannot be loaded from {hub}: "
+            f"{first_line(error)} Fix: {fix}.{_near(Path(name))}"
         ) from error
-
-
-def _modelscope_rows(name: str, split: str, config: str | None, revision: str | None) -> Dataset:
-    try:
-        from modelscope.msdatasets import MsDataset  # heavy
-    except ImportError as error:
-        raise RecipeError(f"hub: modelscope cannot be used here ({error}): {install_hint('modelscope')}") from error
-    options = {"version": revision} if revision else {}
-    try:
-        loaded = MsDataset.load(name, subset_name=config, split=split, **options)
-    except Exception as error:  # as above: the library's own words
-        raise RecipeError(f"dataset_name: {name!r}, split {split!r} cannot be loaded from ModelScope: {first_line(error)}") from error
-    return _undecoded(loaded.to_hf_dataset() if hasattr(loaded, "to_hf_dataset") else loaded)

@@ -136,6 +136,19 @@ class ResponseFormat:
         """Return the assistant's whole turn: the prefill and what was generated after it."""
         return self.prefill + completion
 
+    def with_prefill(self, response: str) -> str | None:
+        """Return a whole response with the prefill in front; ``None`` if it starts otherwise."""
+        if response.startswith(self.prefill):
+            return response
+        if not self.reasoning_tags or not self.prefill.rstrip().endswith(self.reasoning_tags[0]):
+            return None
+        opening, closing = self.reasoning_tags
+        # A server whose template opens the reasoning gives what follows; any other data opens it with the tag alone.
+        rest = response.lstrip().removeprefix(opening)
+        if closing not in rest or opening in rest:
+            return None
+        return self.prefill + (rest.lstrip() if self.prefill[-1:].isspace() else rest)
+
     def parse(self, completion: str) -> ParsedResponse:
         """Read a generated completion (without the prefill). Never raises, whatever the text; linear in its length."""
         return self._read(self.full_text(completion))

@@ -29,9 +29,6 @@ def reasoning_gym_rows(task: str, split: str, config: dict[str, Any]) -> Dataset
 
     Returns:
         Columns ``question``, ``answer``, ``metadata`` (JSON text, since its shape differs by task).
-
-    Raises:
-        RecipeError: package missing, unknown task, unknown key, or too few distinct questions.
     """
     try:
         import reasoning_gym
@@ -44,10 +41,10 @@ def reasoning_gym_rows(task: str, split: str, config: dict[str, Any]) -> Dataset
         check_task(task)
     except ValueError as error:
         raise RecipeError(f"dataset_name: {error}") from error
-    common = {key: value for key, value in config.items() if key not in ("train", "test")}
 
-    def draw(part: str) -> Draws:
-        options = {**common, **config[part], "size": config[part]["size"] * 20}  # a small task repeats itself
+    def draw(part: dict[str, Any]) -> Draws:
+        options = {**config, **part, "size": part["size"] * 20}  # a small task repeats itself
+        del options["train"], options["test"]
         try:
             drawn = reasoning_gym.create_dataset(task, **options)
         except (TypeError, AssertionError, ValueError) as error:
@@ -62,8 +59,7 @@ def reasoning_gym_rows(task: str, split: str, config: dict[str, Any]) -> Dataset
 def countdown_rows(count: str, split: str, config: dict[str, Any]) -> Dataset:
     """Draw Countdown puzzles, each with a solution in whole positive steps; no puzzle twice, and none in both splits.
 
-    Two puzzles are the same if they have the same target and the same numbers in any order. (reasoning-gym's task ``countdown``, at
-    some 15 ms a puzzle, keeps its splits apart by the words of the question, so the same puzzle may stand in both.)
+    Two puzzles are the same if they have the same target and the same numbers in any order.
 
     Args:
         count: how many numbers a puzzle has: ``"3-4"``, or ``"3"``; from 2 to 6.
@@ -72,27 +68,22 @@ def countdown_rows(count: str, split: str, config: dict[str, Any]) -> Dataset:
 
     Returns:
         Columns ``nums``, ``target`` (those of Jiayi-Pan/Countdown-Tasks-3to4) and ``expression`` (a solution).
-
-    Raises:
-        RecipeError: a count or a key that is not so, or too few distinct puzzles.
     """
     bounds = re.fullmatch(r"([2-6])(?:-([2-6]))?", count)
     if bounds is None or bounds[1] > (bounds[2] or bounds[1]):
         raise RecipeError(f"dataset_name: countdown:{count}: how many numbers a puzzle has, from 2 to 6, such as countdown:3-4")
     settings = {"min_numbers": int(bounds[1]), "max_numbers": int(bounds[2] or bounds[1])}
-    keys = ("min_value", "max_value", "min_target", "max_target")
+    keys = ("min_value", "max_value", "min_target", "max_target", "train", "test")
     for key in config:
-        if key not in (*keys, "train", "test"):
-            raise RecipeError("task_config: " + unknown_name("key of countdown", key, (*keys, "train", "test")))
-    for key in keys:
-        settings[key] = _whole(config.get(key), 1, key)
+        if key not in keys:
+            raise RecipeError("task_config: " + unknown_name("key of countdown", key, keys))
     for name in ("value", "target"):
-        if settings[f"min_{name}"] > settings[f"max_{name}"]:
-            raise RecipeError(f"task_config: min_{name} {settings[f'min_{name}']} is above max_{name} {settings[f'max_{name}']}")
+        low = settings[f"min_{name}"] = _whole(config.get(f"min_{name}"), 1, f"min_{name}")
+        settings[f"max_{name}"] = _whole(config.get(f"max_{name}"), low, f"max_{name}")
 
-    def draw(part: str) -> Draws:
-        rng = Random(config[part]["seed"])
-        for _ in range(100 * config[part]["size"] + 1000):  # a narrow range repeats itself, or seldom meets a target
+    def draw(part: dict[str, Any]) -> Draws:
+        rng = Random(part["seed"])
+        for _ in range(100 * part["size"] + 1000):  # a narrow range repeats itself, or seldom meets a target
             found = draw_puzzle(rng, settings)
             if found is not None:
                 puzzle, expression = found
@@ -102,34 +93,34 @@ def countdown_rows(count: str, split: str, config: dict[str, Any]) -> Dataset:
     return _split(draw, split, config, "countdown", f"puzzles of countdown:{count}")
 
 
-def _split(draw: Callable[[str], Draws], split: str, config: dict[str, Any], source: str, what: str) -> Dataset:
+def _split(draw: Callable[[dict[str, Any]], Draws], split: str, config: dict[str, Any], source: str, what: str) -> Dataset:
     """Take the first distinct rows of a split; those of ``train`` are none of ``test``."""
     from datasets import Dataset  # heavy
 
     for part in ("train", "test"):
-        if not isinstance(config.get(part), dict) or not {"size", "seed"} <= set(config[part]):
+        if not isinstance(config.get(part), dict):
             raise RecipeError(f"task_config: {part}: needs size and seed, found {config.get(part)!r}")
-        _whole(config[part]["size"], 1, f"{part}: size")
-        _whole(config[part]["seed"], 0, f"{part}: seed")
+        _whole(config[part].get("size"), 1, f"{part}: size")
+        _whole(config[part].get("seed"), 0, f"{part}: seed")
     if split not in ("train", "test"):
         raise RecipeError(f"split {split!r}: {source} has 'train' and 'test'")
-    excluded: set[Hashable] = set()
-    rows: dict[Hashable, dict[str, Any]] = {}
-    for part in ("test",) if split == "test" else ("test", "train"):
-        excluded, rows, size = set(rows), {}, config[part]["size"]
-        for key, row in draw(part):
-            if key not in excluded:
+    found: dict[str, dict[Hashable, dict[str, Any]]] = {"test": {}, "train": {}}
+    for part, rows in found.items():
+        for key, row in draw(config[part]):
+            if part == "test" or key not in found["test"]:
                 rows.setdefault(key, row)
-            if len(rows) == size:
+            if len(rows) == config[part]["size"]:
                 break
         else:
-            raise RecipeError(f"task_config: {part}: only {len(rows)} distinct {what}, not {size}")
-    return Dataset.from_list(list(rows.values()))
+            raise RecipeError(f"task_config: {part}: only {len(rows)} distinct {what}, not {config[part]['size']}")
+        if part == split:
+            break
+    return Dataset.from_list(list(found[split].values()))
 
 
 def _whole(value: Any, least: int, key: str) -> int:
-    if not isinstance(value, int) or isinstance(value, bool) or value < least:
-        raise RecipeError(f"task_config: {key}: a whole number from {least}, found {value!r}")
+    if not isinstance(value, int) or value < least:
+        raise RecipeError(f"task_config: {key}: must be a whole number from {least}, got {value!r}")
     return value
 
 
