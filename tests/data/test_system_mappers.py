@@ -15,28 +15,17 @@ from r1_recipes.data.mappers.summaries import content_words
 from r1_recipes.prompts import get_response_format
 from tests.data.test_load import arguments
 
-# Columns without which a mapper cannot work, where its class says it in code.
-NEEDED = {
-    "conversations": {"messages": "messages (or conversations)"},
-    "arithmetic": {name: name for name in ("question", "answer", "metadata")},
-    "summary": {"prompt": "prompt", "completion": "completion"},
-    "generated": {"question": "question"},
-    "dapo": {"prompt": "prompt"},
-    "verifiable_code": {"problem_statement": "problem_statement (or problem)", "verification_info": "verification_info"},
-    "reasoning_columns": {name: name for name in ("Question", "Complex_CoT", "Response")},
-}
+# What each mapper cannot work without: its own columns but for one, and what the error calls that one.
 LACKING = [
-    (name, column, said)
+    (name, alternatives, alternatives[0] + "".join(f" (or {other})" for other in alternatives[1:]))
     for name, mapper in MAPPERS.items()
-    for column, said in NEEDED.get(name, {column: column for column in mapper.columns}).items()
+    for alternatives in ((need,) if isinstance(need, str) else need for need in mapper.needs or mapper.columns)
 ]
 
 
-@pytest.mark.parametrize(("name", "column", "said"), LACKING)
-def test_a_missing_column_is_refused_by_name(name, column, said):
-    row = {key: value for key, value in MAPPERS[name].examples[0].items() if key != column}
-    if name == "conversations":
-        row = {"source": "demo"}
+@pytest.mark.parametrize(("name", "alternatives", "said"), LACKING)
+def test_a_missing_column_is_refused_by_name(name, alternatives, said):
+    row = {key: value for key, value in MAPPERS[name].examples[0].items() if key not in alternatives}
     with pytest.raises(RecipeError) as error:
         load_dataset(arguments(mapper=name), get_response_format("think_answer"), "grpo", rows=Dataset.from_list([row]))
     assert str(error.value) == (f"dataset rows: mapper {name!r} needs column {said!r}; the columns there are: {', '.join(row)}")
@@ -47,15 +36,14 @@ NULLABLE = {
     ("openr1_math", "answer"),
     ("openr1_math", "generations"),
     ("openr1_math", "correctness_math_verify"),
-    ("dapo", "source_prompt"),
     ("dapo", "solution"),
-    ("generated", "pass_rate"),
+    ("math", "answer"),
     ("reasoning_gym", "answer"),
     ("arithmetic", "answer"),
 }
 
 
-@pytest.mark.parametrize(("name", "column"), [(name, column) for name, column, _ in LACKING if (name, column) not in NULLABLE])
+@pytest.mark.parametrize(("name", "column"), [(name, columns[0]) for name, columns, _ in LACKING if (name, columns[0]) not in NULLABLE])
 def test_a_null_in_a_needed_column_leaves_the_row_out(name, column):
     with pytest.raises(SkipRow) as reason:
         get_mapper(name)({**MAPPERS[name].examples[0], column: None})
@@ -142,7 +130,7 @@ def test_dapo_reads_the_original_set():
     for broken in (None, {}, {"ground_truth": " "}, "23"):
         with pytest.raises(SkipRow, match="no gold in columns 'solution' and 'reward_model'"):
             get_mapper("dapo")({**original, "reward_model": broken})
-    for prompt in (None, True, [], [{"role": "assistant", "content": "x"}], [None], "Solve the following math problem step by step. X\n"):
+    for prompt in (None, [], [{"role": "assistant", "content": "x"}], [None], "Solve the following math problem step by step. X\n"):
         with pytest.raises(SkipRow, match=r"column 'prompt' is (empty|no list of turns)"):
             get_mapper("dapo")({**original, "prompt": prompt})
 
@@ -249,7 +237,7 @@ def test_the_gold_of_a_picture_loses_its_wrapping(solution, gold):
         (None, "column 'image' is empty"),
         ("a path", "column 'image' is no picture"),
         ({"bytes": None, "path": "x.png"}, "column 'image' is no picture"),
-        ({"bytes": b"not a picture", "path": None}, "column 'image' is no picture"),
+        ({"bytes": b"not a picture", "path": None}, "the picture in column 'image' cannot be read"),
         ({"bytes": png(picture(64, 64))[:60], "path": None}, "the picture in column 'image' cannot be read"),
         (picture(801, 4), "the picture in column 'image' is over 200 times as long as wide"),
     ],
@@ -273,7 +261,7 @@ def test_large_pictures_are_made_smaller():
     mapped = get_mapper("image_question", max_pixels=100)(row("image_question", image=picture(40, 10)))
     assert mapped["image"].size == (20, 5)  # the square root of 100/400 is a half
     assert get_mapper("image_question", max_pixels=400)(row("image_question", image=picture(40, 10)))["image"].size == (40, 10)
-    with pytest.raises(RecipeError, match="max_pixels: found 0"):
+    with pytest.raises(RecipeError, match="max_pixels: must be 1 or more, got 0"):
         get_mapper("image_question", max_pixels=0)
 
 
@@ -300,7 +288,7 @@ def test_summary_s_facts_are_numbers_and_content_words_of_both():
     own = get_mapper("summary", template="TL;DR {document} {x}", document_column="article", summary_column="highlights")
     assert own({"article": "Bern is cold.", "highlights": "Bern."})["question"] == "TL;DR Bern is cold. {x}"
     assert own.missing(["article"]) == ["highlights"]
-    with pytest.raises(RecipeError, match=r"needs \{document\}"):
+    with pytest.raises(RecipeError, match=r"must hold \{document\}"):
         get_mapper("summary", template="TL;DR")
 
 

@@ -1,17 +1,40 @@
-"""veRL's preprocessed Parquet."""
+"""veRL's preprocessed Parquet, and DAPO's mathematics, which is published in it."""
 
-from __future__ import annotations
-
-from dataclasses import dataclass
+import re
 from typing import Any
 
-from r1_recipes.data.mappers.base import Mapper, SkipRow, register_mapper, required_text
-from r1_recipes.data.mappers.chats import read_turns
+from r1_recipes.data.mappers.base import Mapper, SkipRow, as_text, optional_text, register_mapper, required_text
+from r1_recipes.data.mappers.chats import last_question, read_turns
 from r1_recipes.tasks.countdown import read_puzzle
+
+# The instruction that DAPO's prompts are wrapped in; it asks for a line of its own, where a response format asks for its shape.
+_DAPO_OPENING = re.compile(r"\A\s*Solve the following math problem step by step\.[^\n]*\n+")
+_DAPO_CLOSING = "Remember to put your answer on its own line after"
+
+
+@register_mapper("dapo")
+class DAPO(Mapper):
+    """open-r1/DAPO-Math-17k-Processed (``prompt`` a text, ``solution`` the bare gold) and BytedTsinghua-SIA/DAPO-Math-17k (veRL's columns).
+
+    The instruction around the problem is taken off. The original set holds each problem about a hundred times: use ``max_samples``.
+    """
+
+    columns = ("prompt", "solution", "source_prompt")
+    needs = ("prompt", ("solution", "reward_model"))
+
+    def __call__(self, row: dict[str, Any]) -> dict[str, Any]:
+        question = _DAPO_OPENING.sub("", last_question(row, "prompt")).strip()
+        before, _, last = question.rpartition("\n")
+        question = before.rstrip() if before and _DAPO_CLOSING in last else question
+        if not question:
+            raise SkipRow("column 'prompt' is empty")
+        gold = optional_text(row, "solution") or as_text(_ground_truth(row), "ground_truth")
+        if not gold:
+            raise SkipRow("no gold in columns 'solution' and 'reward_model'")
+        return {"question": question, "solution": gold}
 
 
 @register_mapper("verl")
-@dataclass(frozen=True)
 class Verl(Mapper):
     """veRL's preprocessed Parquet, TinyZero's among it: ``data_source``, ``prompt``, ``reward_model`` (with ``ground_truth``).
 
@@ -21,34 +44,22 @@ class Verl(Mapper):
     """
 
     columns = ("data_source", "prompt", "reward_model")
-    hub = (("BytedTsinghua-SIA/DAPO-Math-17k", None),)
-    optional = ("ability", "extra_info")
-    # One column holds one type: ground truths of other kinds are in the tests.
-    examples = tuple(
-        {
-            "target": target,
-            "nums": numbers,
-            "data_source": "countdown",
-            "prompt": [{"role": "user", "content": f"User: Make {target} of {numbers}.\nAssistant: Step by step.\n<think>"}],
-            "ability": "math",
-            "reward_model": {"style": "rule", "ground_truth": {"target": target, "numbers": numbers}},
-            "extra_info": {"split": "train", "index": index},
-        }
-        for index, (target, numbers) in enumerate(((31, [7, 4, 3]), (24, [8, 2, 4])))
-    )
 
     def __call__(self, row: dict[str, Any]) -> dict[str, Any]:
-        prompt = row["prompt"]
-        turns = [{"role": "user", "content": prompt}] if isinstance(prompt, str) else read_turns(prompt, "prompt")
+        turns = read_turns(row.get("prompt"), "prompt", "user")
         if turns[-1]["role"] != "user" or not turns[-1]["content"].strip():
             raise SkipRow("column 'prompt' does not end in a turn of the user's")
-        mapped = {"question": turns[-1]["content"], "task": required_text(row, "data_source"), **_ground_truth(row["reward_model"])}
+        mapped = {"question": turns[-1]["content"], "task": required_text(row, "data_source"), **_gold(_ground_truth(row))}
         return {**mapped, "messages": turns} if len(turns) > 1 else mapped
 
 
-def _ground_truth(rule: Any) -> dict[str, str]:
+def _ground_truth(row: dict[str, Any]) -> Any:
+    rule = row.get("reward_model")
+    return rule.get("ground_truth") if isinstance(rule, dict) else None
+
+
+def _gold(truth: Any) -> dict[str, str]:
     """``solution`` and, of a Countdown puzzle, ``scorer``."""
-    truth = rule.get("ground_truth") if isinstance(rule, dict) else None
     if isinstance(truth, dict):
         puzzle = read_puzzle(truth.get("numbers"), truth.get("target"))
         if puzzle is not None:
