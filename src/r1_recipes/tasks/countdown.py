@@ -1,8 +1,7 @@
 """The Countdown puzzle: numbers and a target, and an expression that uses every number exactly once to make it.
 
 :func:`check` judges an answer, :func:`steps` writes a solution out, :func:`search` looks for one, :func:`draw` makes a puzzle. An answer
-is model output: it is parsed and computed exactly by loops over its signs. Nothing of it runs as Python, nothing recurses, nothing
-raises. Imports no torch.
+is model output: Python's parser reads it, four operations of its tree are computed exactly, nothing of it runs. Imports no torch.
 
 TinyZero and GRPO-Zero, whose task this is, run ``eval`` behind a filter of characters: ``9**9**9`` hangs them, ``2**3`` and ``1.5*2`` (from
 1, 5 and 2) are paid, and a quotient that is off by less than 1e-5 counts as the target.
@@ -10,10 +9,11 @@ TinyZero and GRPO-Zero, whose task this is, run ``eval`` behind a filter of char
 
 from __future__ import annotations
 
+import ast
 import json
 import operator
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from enum import StrEnum
 from fractions import Fraction
 from functools import lru_cache
@@ -28,8 +28,6 @@ MAX_ANSWER_CHARS = 1000
 
 
 class Verdict(StrEnum):
-    """The result of :func:`check`."""
-
     RIGHT = "right"
     WRONG = "wrong"
     MALFORMED = "malformed"
@@ -74,14 +72,13 @@ def scorer_puzzle(spec: str) -> Puzzle | None:
         parsed = json.loads(spec)
     except (ValueError, RecursionError):
         return None
-    if isinstance(parsed, dict) and "countdown" in parsed:
-        held = parsed["countdown"]
-    elif isinstance(parsed, dict) and parsed.get("reasoning_gym") == "countdown":
-        entry = parsed.get("entry")
-        held = entry.get("metadata") if isinstance(entry, dict) else None
-    else:
+    if not isinstance(parsed, dict) or not ("countdown" in parsed or parsed.get("reasoning_gym") == "countdown"):
         return None
-    puzzle = read_puzzle(held.get("numbers"), held.get("target")) if isinstance(held, dict) else None
+    try:
+        held = parsed["countdown"] if "countdown" in parsed else parsed["entry"]["metadata"]
+        puzzle = read_puzzle(held["numbers"], held["target"])
+    except (KeyError, TypeError):
+        puzzle = None
     if puzzle is None:
         raise ValueError(f'a Countdown scorer must be JSON {{"countdown": {{"numbers": […], "target": n}}}}, got {spec[:80]!r}')
     return puzzle
@@ -94,13 +91,14 @@ def score(spec: str, answer: str | None) -> bool:
     return puzzle is not None and answer is not None and check(answer, puzzle.numbers, puzzle.target) is Verdict.RIGHT
 
 
-_DIGITS = frozenset("0123456789")
-_TOKEN = re.compile(r"[0-9]+|\S")
-_SIGNS = str.maketrans({"×": "*", "·": "*", "⋅": "*", "÷": "/", "\u2212": "-"})
+_OPERATIONS = {"+": operator.add, "-": operator.sub, "*": operator.mul, "/": operator.truediv}
+_SIGNS = {ast.Add: "+", ast.Sub: "-", ast.Mult: "*", ast.Div: "/"}
+_OTHER_SIGNS = str.maketrans({"×": "*", "·": "*", "⋅": "*", "÷": "/", "\u2212": "-", "。": "."})
+_COMMANDS = {r"\\times": "*", r"\\cdot": "*", r"\\div": "/", r"\\(?:left|right)(?![A-Za-z])": ""}
 _WRAPPERS = (("$$", "$$"), ("$", "$"), ("\\(", "\\)"), ("\\[", "\\]"), ("\\boxed{", "}"), ("**", "**"), ("`", "`"))
-_COMMANDS = (("\\times", "*"), ("\\cdot", "*"), ("\\div", "/"))
 _STATED = re.compile(r"\s*(-?)\s*([0-9]+(?:\.[0-9]+)?)\s*")
-_BINDING = {"(": 0, "+": 1, "-": 1, "*": 2, "/": 2, "negated": 3}
+# What Python's grammar allows beyond ours: other characters, powers, floor division, zeros in front, a minus after a unary minus.
+_FOREIGN = re.compile(r"[^0-9+*/() -]|\*\*|//|(?<![0-9])0[0-9]|(?:^|[-+*/(]) ?- ?-")
 
 
 def check(answer: str, numbers: Sequence[int], target: int) -> Verdict:
@@ -113,13 +111,8 @@ def check(answer: str, numbers: Sequence[int], target: int) -> Verdict:
     decimal number.
 
     A unary minus may follow another sign (``3--5`` is 8, ``3*-5`` is -15) but not a unary minus (``--5``); there is no unary plus. Powers,
-    ``//``, names, calls, decimals, ``2(3)``, ``1_000``, ``0x10``, ``1e3``, leading zeros, digits and signs of other scripts, and any word
-    around the expression are malformed.
-
-    Args:
-        answer: the answer alone; any text.
-        numbers: the puzzle's, from 0.
-        target: the puzzle's.
+    ``//``, names, calls, decimals, ``2(3)``, ``1_000``, ``0x10``, ``1e3``, leading zeros, digits and signs of other scripts, any word
+    around the expression, and more than 200 brackets within each other are malformed.
 
     Returns:
         ``RIGHT``: the expression uses each number as often as it is given and no other, and its exact value, like the value behind an
@@ -132,98 +125,66 @@ def check(answer: str, numbers: Sequence[int], target: int) -> Verdict:
     postfix = _parse(expression)
     if postfix is None or stated is None:
         return Verdict.MALFORMED
-    if stated and Fraction(stated) != target:
-        return Verdict.WRONG
-    # Before any sum: what is computed is made of the puzzle's own numbers.
-    if sorted(token for token in postfix if isinstance(token, int)) != sorted(numbers):
+    # The numbers before any sum: what is computed is made of the puzzle's own.
+    used = sorted(node.value for node in postfix if isinstance(node, ast.Constant))
+    if (stated and Fraction(stated) != target) or used != sorted(numbers):
         return Verdict.WRONG
     return Verdict.RIGHT if _value(postfix) == target else Verdict.WRONG
 
 
 def _unwrap(answer: str) -> tuple[str, str | None]:
     """Return the expression in plain signs, and the number behind its equals sign (``""``: no equals sign, ``None``: no number)."""
-    text = answer if answer.isascii() else answer.replace("。", ".").translate(_SIGNS)
-    text = text.strip().removesuffix(".").rstrip()
+    text = answer.translate(_OTHER_SIGNS).strip().removesuffix(".").rstrip()
     for _ in range(3):
         around = next((pair for pair in _WRAPPERS if text.startswith(pair[0]) and text[len(pair[0]) :].endswith(pair[1])), None)
         if around is None:
             break
         text = text[len(around[0]) : -len(around[1])].strip().removesuffix(".").rstrip()
-    if "\\" in text:
-        text = re.sub(r"\\(?:left|right)(?![A-Za-z])", "", text)
-        for command, sign in _COMMANDS:
-            text = text.replace(command, sign)
+    for command, sign in _COMMANDS.items():
+        text = re.sub(command, sign, text)
     expression, equals, value = text.partition("=")
-    if not equals:
-        return text, ""
-    stated = _STATED.fullmatch(value)
-    return expression, "".join(stated.groups()) if stated else None
+    stated = _STATED.fullmatch(value) if equals else None
+    return " ".join(expression.split()), "".join(stated.groups()) if stated else None if equals else ""
 
 
-def _parse(text: str) -> list[int | str] | None:
-    """Return an expression as postfix (Dijkstra's shunting yard): numbers, and signs after their operands; ``None``: malformed."""
-    postfix: list[int | str] = []
-    pending: list[str] = []
-    operand_next = True
-    for token in _TOKEN.findall(text):
-        if operand_next:
-            if token[0] in _DIGITS:
-                if token[0] == "0" and len(token) > 1:
-                    return None
-                postfix.append(int(token))
-                operand_next = False
-            elif token == "(":
-                pending.append(token)
-            elif token == "-" and not (pending and pending[-1] == "negated"):
-                pending.append("negated")
-            else:
-                return None
-        elif token == ")":
-            while pending and pending[-1] != "(":
-                postfix.append(pending.pop())
-            if not pending:
-                return None
-            pending.pop()
-        elif token in _BINDING and token != "(":
-            binding = _BINDING[token]
-            while pending and _BINDING[pending[-1]] >= binding:
-                postfix.append(pending.pop())
-            pending.append(token)
-            operand_next = True
-        else:
-            return None
-    if operand_next or "(" in pending:
+def _parse(text: str) -> list[ast.expr] | None:
+    """Return the operations of an expression, each after its operands; ``None``: malformed."""
+    if _FOREIGN.search(text):
         return None
-    return postfix + pending[::-1]
+    try:
+        tree = ast.parse(text, mode="eval").body
+    except (SyntaxError, ValueError, MemoryError, RecursionError):  # the last two: too deep for the parser
+        return None
+    nodes = [node for node in ast.walk(tree) if isinstance(node, ast.expr)]
+    for node in nodes:
+        number = isinstance(node, ast.Constant)
+        negated = isinstance(node, ast.UnaryOp) and isinstance(node.op, ast.USub)
+        if not (number or negated or (isinstance(node, ast.BinOp) and type(node.op) in _SIGNS)):
+            return None
+    # Operands end before, or begin after, the operation that they are part of. A recursion could be too deep.
+    return sorted(nodes, key=lambda node: (node.end_col_offset, -node.col_offset))
 
 
-def _divided(left: int | Fraction, right: int | Fraction) -> int | Fraction:
-    quotient = Fraction(left) / right
-    return quotient.numerator if quotient.denominator == 1 else quotient
-
-
-_OPERATIONS: dict[str, Callable[[Any, Any], int | Fraction]] = {"+": operator.add, "-": operator.sub, "*": operator.mul, "/": _divided}
-
-
-def _value(postfix: list[int | str], lines: list[str] | None = None) -> int | Fraction | None:
+def _value(postfix: list[ast.expr], lines: list[str] | None = None) -> Fraction | None:
     """Return the exact value, or ``None`` if something is divided by zero; append each operation to ``lines``."""
-    values: list[int | Fraction] = []
-    for token in postfix:
-        if isinstance(token, int):
-            values.append(token)
-        elif token == "negated":
+    values: list[Fraction] = []
+    for node in postfix:
+        if isinstance(node, ast.Constant):
+            values.append(Fraction(node.value))
+        elif isinstance(node, ast.UnaryOp):
             values[-1] = -values[-1]
-        else:
+        elif isinstance(node, ast.BinOp):
+            sign = _SIGNS[type(node.op)]
             right, left = values.pop(), values.pop()
-            if token == "/" and not right:
+            if sign == "/" and not right:
                 return None
-            values.append(_OPERATIONS[token](left, right))
+            values.append(_OPERATIONS[sign](left, right))
             if lines is not None:
-                lines.append(f"{_operand(left)} {token} {_operand(right)} = {values[-1]}")
+                lines.append(f"{_operand(left)} {sign} {_operand(right)} = {values[-1]}")
     return values[0]
 
 
-def _operand(value: int | Fraction) -> str:
+def _operand(value: Fraction) -> str:
     return str(value) if value >= 0 and value.denominator == 1 else f"({value})"
 
 
@@ -241,8 +202,8 @@ def steps(expression: str) -> list[str]:
     value = None if postfix is None else _value(postfix, lines)
     if value is None:
         raise ValueError(f"not an expression that can be worked out: {expression[:80]!r}")
-    whole = f"{' '.join(text.split())} = {value}"
-    if "".join(whole.split()) == "".join(" ".join(lines).split()):
+    whole = f"{text} = {value}"
+    if whole.replace(" ", "") == "".join(lines).replace(" ", ""):
         return lines  # a single operation is the whole
     return [*lines, whole]
 
@@ -256,12 +217,12 @@ class _Part(NamedTuple):
 
 
 def _joined(left: _Part, sign: str, right: _Part) -> _Part:
-    binding = _BINDING[sign]
+    binding = 1 if sign in "+-" else 2
     first = left.text if left.binding >= binding else f"({left.text})"
     # "7 - (3 - 2)" needs its brackets, "7 + (3 - 2)" does not.
     bare = right.binding > binding or (right.binding == binding and sign in "+*")
     second = right.text if bare else f"({right.text})"
-    return _Part(int(_OPERATIONS[sign](left.value, right.value)), f"{first} {sign} {second}", binding)
+    return _Part(int(_OPERATIONS[sign](Fraction(left.value), right.value)), f"{first} {sign} {second}", binding)
 
 
 def search(numbers: Sequence[int], target: int) -> tuple[list[str], str] | None:
@@ -305,12 +266,8 @@ def _searched(parts: list[_Part], target: int, lines: list[str]) -> str | None:
 def draw(rng: Random, settings: Mapping[str, int]) -> tuple[Puzzle, str] | None:
     """Try once to make a random puzzle: draw numbers, and join them two by two with random signs until one value is left.
 
-    Every value on the way is a whole number from 1: a difference is taken the way round that is positive, a quotient only if it
-    divides. So every puzzle has a solution in whole positive steps.
-
-    Args:
-        settings: ``min_numbers``, ``max_numbers``: how many; ``min_value``, ``max_value``: their range, from 1; ``min_target``,
-            ``max_target``.
+    Every value on the way is a whole number from 1, so every puzzle has a solution in whole positive steps. ``settings`` holds
+    ``min_`` and ``max_`` of ``numbers`` (how many), ``value`` (of each, from 1) and ``target``.
 
     Returns:
         The puzzle and a solution; ``None`` if the value is no target.
