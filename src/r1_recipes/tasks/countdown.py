@@ -105,10 +105,9 @@ def check(answer: str, numbers: Sequence[int], target: int) -> Verdict:
     r"""Judge an answer to a puzzle.
 
     An expression is made of whole numbers in the digits 0 to 9, ``+ - * /``, unary minus and round brackets. ``×``, ``·``, ``⋅``,
-    ``÷`` and the minus sign U+2212 are read as signs, and so are LaTeX's ``\times``, ``\cdot`` and ``\div``; its ``\left`` and
-    ``\right`` are dropped. White space is free, line breaks included. Around it, up to three pairs of ``$…$``, ``$$…$$``, ``\(…\)``,
-    ``\[…\]``, ``\boxed{…}``, ``**…**`` or backticks and a full stop at the end are dropped; behind it, ``= value`` may stand, a whole or
-    decimal number.
+    ``÷``, U+2212 and LaTeX's ``\times``, ``\cdot`` and ``\div`` are signs. White space is free. Around it, up to three pairs of ``$…$``,
+    ``$$…$$``, ``\(…\)``, ``\[…\]``, ``\boxed{…}``, ``**…**`` or backticks and a full stop at the end are dropped; behind it,
+    ``= value`` may stand, a whole or decimal number.
 
     A unary minus may follow another sign (``3--5`` is 8, ``3*-5`` is -15) but not a unary minus (``--5``); there is no unary plus. Powers,
     ``//``, names, calls, decimals, ``2(3)``, ``1_000``, ``0x10``, ``1e3``, leading zeros, digits and signs of other scripts, any word
@@ -180,12 +179,9 @@ def _value(postfix: list[ast.expr], lines: list[str] | None = None) -> Fraction 
                 return None
             values.append(_OPERATIONS[sign](left, right))
             if lines is not None:
-                lines.append(f"{_operand(left)} {sign} {_operand(right)} = {values[-1]}")
+                first, second = (str(value) if value >= 0 and value.denominator == 1 else f"({value})" for value in (left, right))
+                lines.append(f"{first} {sign} {second} = {values[-1]}")
     return values[0]
-
-
-def _operand(value: Fraction) -> str:
-    return str(value) if value >= 0 and value.denominator == 1 else f"({value})"
 
 
 def steps(expression: str) -> list[str]:
@@ -226,16 +222,11 @@ def _joined(left: _Part, sign: str, right: _Part) -> _Part:
 
 
 def search(numbers: Sequence[int], target: int) -> tuple[list[str], str] | None:
-    """Look for a solution: one line a try, in the order tried, wrong ones rejected.
+    """Look for a solution; return the tries, one a line, and the expression found; ``None``: there is none.
 
     Two numbers at a time are joined by +, -, * and /, those in front first; a difference is taken the way round that is not
-    negative, a quotient only if it divides. When a single number is left, the line says whether it is the target; else it says
-    what is left. A try that leads nowhere is taken back without a line. For 3, 5 and the target 15: ``3 + 5 = 8, no``,
-    ``5 - 3 = 2, no``, ``3 * 5 = 15, yes``.
-
-    Returns:
-        The tries up to the one that makes the target, and the expression found; ``None`` if no such steps do. Two numbers take 4 lines
-        at most, three some 50.
+    negative, a quotient only if it divides. A line says what is left, or whether it is the target. For 3, 5 and the target 15:
+    ``3 + 5 = 8, no``, ``5 - 3 = 2, no``, ``3 * 5 = 15, yes``.
     """
     lines: list[str] = []
     found = _searched([_Part(number, str(number)) for number in numbers], target, lines)
