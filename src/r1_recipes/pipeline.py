@@ -272,8 +272,8 @@ def _judge(run: _Run, stage: Stage, model: str) -> Scores:
             logger.warning("%s cannot be read (%r); the model is judged again", path, error)
     recipe.script.max_eval_samples = run.judged["problems"]
     rows, what = rows_to_judge(recipe)
-    sampling = {"num_samples": run.judged["num_samples"], "seed": run.judged["seed"], "batch_size": BATCH_SIZE}
-    scores = evaluate_model(model, rows, recipe, label=stage.name, judged_on=what, **sampling)
+    samples, seed = run.judged["num_samples"], run.judged["seed"]
+    scores = evaluate_model(model, rows, recipe, num_samples=samples, seed=seed, batch_size=BATCH_SIZE, label=stage.name, judged_on=what)
     assert scores  # None is for ranks other than 0
     path.parent.mkdir(parents=True, exist_ok=True)
     files.write_whole(path, json.dumps({"judged": judged, "scores": asdict(scores)}))

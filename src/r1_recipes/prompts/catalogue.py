@@ -148,5 +148,8 @@ def get_response_format(name: str | ResponseFormat, *, system_prompt: str | None
     if isinstance(name, str) and name not in FORMATS:
         raise ValueError(unknown_name("response_format", name, FORMATS))
     fmt = FORMATS[name] if isinstance(name, str) else name
-    given = {"system_prompt": system_prompt, "prefill": prefill}
-    return replace(fmt, **{key: text for key, text in given.items() if text is not None})
+    return replace(
+        fmt,
+        system_prompt=fmt.system_prompt if system_prompt is None else system_prompt,
+        prefill=fmt.prefill if prefill is None else prefill,
+    )

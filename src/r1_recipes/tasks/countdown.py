@@ -92,7 +92,7 @@ def score(spec: str, answer: str | None) -> bool:
 
 
 _OPERATIONS = {"+": operator.add, "-": operator.sub, "*": operator.mul, "/": operator.truediv}
-_SIGNS = {ast.Add: "+", ast.Sub: "-", ast.Mult: "*", ast.Div: "/"}
+_SIGNS: dict[type[ast.operator], str] = {ast.Add: "+", ast.Sub: "-", ast.Mult: "*", ast.Div: "/"}
 _OTHER_SIGNS = str.maketrans({"×": "*", "·": "*", "⋅": "*", "÷": "/", "\u2212": "-", "。": "."})
 _COMMANDS = {r"\\times": "*", r"\\cdot": "*", r"\\div": "/", r"\\(?:left|right)(?![A-Za-z])": ""}
 _WRAPPERS = (("$$", "$$"), ("$", "$"), ("\\(", "\\)"), ("\\[", "\\]"), ("\\boxed{", "}"), ("**", "**"), ("`", "`"))
@@ -125,7 +125,7 @@ def check(answer: str, numbers: Sequence[int], target: int) -> Verdict:
     if postfix is None or stated is None:
         return Verdict.MALFORMED
     # The numbers before any sum: what is computed is made of the puzzle's own.
-    used = sorted(node.value for node in postfix if isinstance(node, ast.Constant))
+    used = sorted(token for token in postfix if isinstance(token, int))
     if (stated and Fraction(stated) != target) or used != sorted(numbers):
         return Verdict.WRONG
     return Verdict.RIGHT if _value(postfix) == target else Verdict.WRONG
@@ -142,12 +142,15 @@ def _unwrap(answer: str) -> tuple[str, str | None]:
     for command, sign in _COMMANDS.items():
         text = re.sub(command, sign, text)
     expression, equals, value = text.partition("=")
-    stated = _STATED.fullmatch(value) if equals else None
-    return " ".join(expression.split()), "".join(stated.groups()) if stated else None if equals else ""
+    expression = " ".join(expression.split())
+    if not equals:
+        return expression, ""
+    stated = _STATED.fullmatch(value)
+    return expression, "".join(stated.groups()) if stated else None
 
 
-def _parse(text: str) -> list[ast.expr] | None:
-    """Return the operations of an expression, each after its operands; ``None``: malformed."""
+def _parse(text: str) -> list[int | str] | None:
+    """Return an expression as postfix: numbers, and signs after their operands; ``None``: malformed."""
     if _FOREIGN.search(text):
         return None
     try:
@@ -155,32 +158,37 @@ def _parse(text: str) -> list[ast.expr] | None:
     except (SyntaxError, ValueError, MemoryError, RecursionError):  # the last two: too deep for the parser
         return None
     nodes = [node for node in ast.walk(tree) if isinstance(node, ast.expr)]
-    for node in nodes:
-        number = isinstance(node, ast.Constant)
-        negated = isinstance(node, ast.UnaryOp) and isinstance(node.op, ast.USub)
-        if not (number or negated or (isinstance(node, ast.BinOp) and type(node.op) in _SIGNS)):
-            return None
-    # Operands end before, or begin after, the operation that they are part of. A recursion could be too deep.
-    return sorted(nodes, key=lambda node: (node.end_col_offset, -node.col_offset))
+    postfix: list[int | str] = []
+    # An operand ends before the operation that it is part of, or begins after it. A recursion could be too deep.
+    for node in sorted(nodes, key=lambda node: (node.end_col_offset or 0, -node.col_offset)):
+        match node:
+            case ast.Constant(value=int(number)):
+                postfix.append(number)
+            case ast.UnaryOp(op=ast.USub()):
+                postfix.append("negated")
+            case ast.BinOp(op=operation) if type(operation) in _SIGNS:
+                postfix.append(_SIGNS[type(operation)])
+            case _:
+                return None
+    return postfix
 
 
-def _value(postfix: list[ast.expr], lines: list[str] | None = None) -> Fraction | None:
+def _value(postfix: list[int | str], lines: list[str] | None = None) -> Fraction | None:
     """Return the exact value, or ``None`` if something is divided by zero; append each operation to ``lines``."""
     values: list[Fraction] = []
-    for node in postfix:
-        if isinstance(node, ast.Constant):
-            values.append(Fraction(node.value))
-        elif isinstance(node, ast.UnaryOp):
+    for token in postfix:
+        if isinstance(token, int):
+            values.append(Fraction(token))
+        elif token == "negated":
             values[-1] = -values[-1]
-        elif isinstance(node, ast.BinOp):
-            sign = _SIGNS[type(node.op)]
+        else:
             right, left = values.pop(), values.pop()
-            if sign == "/" and not right:
+            if token == "/" and not right:
                 return None
-            values.append(_OPERATIONS[sign](left, right))
+            values.append(_OPERATIONS[token](left, right))
             if lines is not None:
                 first, second = (str(value) if value >= 0 and value.denominator == 1 else f"({value})" for value in (left, right))
-                lines.append(f"{first} {sign} {second} = {values[-1]}")
+                lines.append(f"{first} {token} {second} = {values[-1]}")
     return values[0]
 
 
