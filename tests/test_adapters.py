@@ -95,31 +95,31 @@ def test_what_cannot_be_merged_is_refused(trained: Path, tiny_model: Path, tmp_p
     broken = tmp_path / "broken"
     shutil.copytree(trained, broken, ignore=shutil.ignore_patterns("merged"))
     (broken / "adapter_config.json").write_text("{", encoding="utf-8")
-    with pytest.raises(RecipeError, match="cannot be read"):
+    with pytest.raises(RecipeError, match=r"broken: the adapters cannot be merged into .*JSONDecodeError"):
         adapters.merge(broken)
     config = json.loads((trained / "adapter_config.json").read_text(encoding="utf-8"))
     (broken / "adapter_config.json").write_text(json.dumps({**config, "base_model_name_or_path": str(tmp_path / "gone")}), encoding="utf-8")
-    with pytest.raises(RecipeError, match=r"gone' cannot be loaded .* name another: --base MODEL"):
+    with pytest.raises(RecipeError, match=r"cannot be merged into the base model '.*gone': .*\(--base MODEL\)"):
         adapters.merge(broken)
     other = tmp_path / "other"
     AutoModelForCausalLM.from_config(AutoConfig.from_pretrained(tiny_model, intermediate_size=128)).save_pretrained(other)
-    with pytest.raises(RecipeError, match=r"broken: the adapters do not fit '.*other'"):
+    with pytest.raises(RecipeError, match=r"broken: the adapters cannot be merged into the base model '.*other'"):
         adapters.merge(broken, base=str(other))
     # PEFT loads adapters of another depth without an error, and would merge a part of them.
     suffixes = sorted({module.rpartition(".")[2] for module in config["target_modules"]})
     (broken / "adapter_config.json").write_text(json.dumps({**config, "target_modules": suffixes}), encoding="utf-8")
     config = AutoConfig.from_pretrained(tiny_model)
-    for change, what in ((-1, "weights have no place in it"), (1, "places in it get no weights")):
+    for change in (-1, 1):
         deep = tmp_path / f"deep{change}"
         depth = config.num_hidden_layers + change
         sized = AutoConfig.from_pretrained(tiny_model, num_hidden_layers=depth, layer_types=config.layer_types[:1] * depth)
         AutoModelForCausalLM.from_config(sized).save_pretrained(deep)
-        with pytest.raises(RecipeError, match=rf"do not fit .* \(14 {what}: \S*layers\.[12]\.\S* …\); name the model .*: --base MODEL"):
+        with pytest.raises(RecipeError, match=r"14 weights are in one of them alone: \S*layers\.[12]\.\S* …"):
             adapters.merge(broken, base=str(deep))
     whole = (broken / "adapter_model.safetensors").read_bytes()
     for torn in (b"", whole[: len(whole) // 2]):
         (broken / "adapter_model.safetensors").write_bytes(torn)
-        with pytest.raises(RecipeError, match=rf"adapter_model.safetensors: cannot be read as safetensors .* {len(torn)} bytes\)"):
+        with pytest.raises(RecipeError, match=r"cannot be merged .* SafetensorError: .*one of the run's checkpoints"):
             adapters.merge(broken, base=str(tiny_model))
     assert not (broken / "merged").exists()
 

@@ -255,9 +255,9 @@ def test_a_tokenizer_without_chatml_s_tokens_is_not_trained_on_chatml(
     (folder / "chat_template.jinja").unlink()
     path = write_recipe("sft", model_name_or_path=str(folder))
     error = refused(capsys, path)
-    assert f"{folder} has no chat template, and for ChatML its tokenizer lacks <|im_start|> and <|im_end|>" in error
-    assert "response_format: r1_zero (plain text, turns end in '</s>')" in error
-    assert "ends the assistant's turn in '<|im_end|>', which begins with no special token of the tokenizer" in refused(
+    assert f"{folder} has no chat template (SFT would take ChatML, if its tokenizer had <|im_start|> and <|im_end|>)" in error
+    assert "Fix: response_format: r1_zero (plain text, for base models)" in error
+    assert "ends the assistant's turn in '<|im_end|>', which begins with no special token" in refused(
         capsys, write_recipe("sft", model_name_or_path=str(folder), chat_template=CHATML)
     )
 
@@ -269,8 +269,8 @@ OPEN_ENDED = "{% for m in messages %}[{{ m['role'] }}]{{ m['content'] }}{% endfo
     ("changes", "message"),
     [
         ({"chat_template": OPEN_ENDED}, "ends the assistant's turn in '', which begins with no special token"),
-        ({"eos_token": "<|endoftext|>"}, "eos_token: '<|endoftext|>' is not what the chat template of "),
-        ({"eos_token": "a"}, "leave it out ('<|im_end|>')"),
+        ({"eos_token": "<|endoftext|>"}, "ends a turn with, '<|im_end|>', got '<|endoftext|>'"),
+        ({"eos_token": "a"}, "ends a turn with, '<|im_end|>', got 'a'"),
         ({"chat_template_path": "templates/chat.jinja"}, "chat_template_path: write chat_template (Jinja text, or a file)"),
         (
             {"chat_template": CHATML + "{% if messages[0]['role'] != 'system' %}{{ raise_exception('no system') }}{% endif %}"},
@@ -279,7 +279,7 @@ OPEN_ENDED = "{% for m in messages %}[{{ m['role'] }}]{{ m['content'] }}{% endfo
         # Gemma's way: the turn to come is opened with what a turn that is there does not have.
         (
             {"chat_template": CHATML.replace("assistant\\n'", "assistant\\nHm. '")},
-            "ends a prompt in 'Hm. ', which is not what stands",
+            "ends a prompt in 'Hm. ', and has other tokens there",
         ),
     ],
 )
@@ -314,7 +314,7 @@ def test_a_prefill_that_merges_with_what_follows_is_refused(
     spec["model"]["merges"] = [[">", "Ċ"]]
     (folder / "tokenizer.json").write_text(json.dumps(spec), encoding="utf-8")
     error = refused(capsys, write_recipe("sft", model_name_or_path=str(folder), prefill="Let me see.\n<think>"))
-    assert "ends a prompt in '>', which is not what stands there, token for token, once an answer follows" in error
+    assert "ends a prompt in '>', and has other tokens there once an answer follows" in error
     assert str(folder) in error and "end prefill in a line break" in error
     sft.main([write_recipe("sft", model_name_or_path=str(folder), prefill="<think>\n", max_steps=1)])
 
@@ -324,7 +324,7 @@ def test_every_part_of_the_data_is_checked(write_recipe: Callable[..., str], cap
     stripping = CHATML.replace("message['content']", "message['content'].split('</think>')[-1]")
     plain = {"messages": messages([("user", "Hi."), ("assistant", "Hello!")])}
     rows = write_rows(tmp_path / "rows.jsonl", [plain, plain, {"messages": messages(TALK[:2])}])
-    assert "cuts the assistant's turn short" in refused(
+    assert "cuts the reasoning out of the assistant's turn" in refused(
         capsys, write_recipe("sft", dataset_name=rows, mapper=None, chat_template=stripping)
     )
 
@@ -368,7 +368,7 @@ def test_there_are_sft_recipes() -> None:
 
 @pytest.mark.parametrize("path", RECIPES, ids=lambda path: path.stem)
 def test_the_example_rows_of_a_recipe_are_in_its_format(path: Path) -> None:
-    loaded = load_recipe([str(path), "--smoke"], "sft")
+    loaded = load_recipe([str(path), "--smoke"], "sft", smoke=smoke.smoke_overrides)
     tokenizer, fmt = load_tokenizer(loaded)
     script = loaded.script
     parts = (script.dataset_mixture or {}).get("datasets") or [{}]

@@ -85,8 +85,8 @@ def test_it_listens_where_the_trainer_looks(overrides: list[str], host: str, por
 @pytest.mark.parametrize(
     ("words", "message"),
     [
-        (["--vllm_server_base_url", "node7"], "vllm_server_base_url: found 'node7'; http://HOST:PORT"),
-        (["--vllm_server_base_url", "http://node7:x"], "vllm_server_base_url: 'http://node7:x': "),
+        (["--vllm_server_base_url", "node7"], "vllm_server_base_url: must be http://HOST:PORT, got 'node7'"),
+        (["--vllm_server_base_url", "http://node7:x"], "vllm_server_base_url: must be http://HOST:PORT, got 'http://node7:x'"),
         (["--load_in_4bit", "true"], "a server cannot be sent quantized weights"),
         (["--vllm_port", "1"], "unknown key 'vllm_port' for grpo. Nearest: vllm_group_port"),
     ],

@@ -24,7 +24,7 @@ from pathlib import Path
 from typing import Any
 
 from r1_recipes.common import console, files
-from r1_recipes.common.errors import RecipeError, first_line, unknown_name
+from r1_recipes.common.errors import RecipeError, unknown_name
 from r1_recipes.common.masking import masked, masked_words
 from r1_recipes.common.settings import from_mapping
 from r1_recipes.metrics.rows import rows_to_judge
@@ -59,10 +59,8 @@ class Stage:
     says: str = ""  # shown while it runs
 
     def __post_init__(self) -> None:
-        if bool(self.recipe) == bool(self.model) or bool(self.recipe) != bool(self.method):
-            raise ValueError("either method and recipe, or model")
-        if self.overrides and not self.recipe:
-            raise ValueError(f"overrides: must be a mapping beside a recipe, got {self.overrides!r}")
+        if bool(self.recipe) == bool(self.model) or bool(self.recipe) != bool(self.method) or (self.model and self.overrides):
+            raise ValueError("must be either method and recipe, with or without overrides, or model")
         if self.method and self.method not in METHODS:
             raise ValueError(unknown_name("method", self.method, METHODS))
 
@@ -100,20 +98,16 @@ class Pipeline:
 
 
 def read_pipeline(path: Path) -> Pipeline:
-    """Read a pipeline file.
-
-    Raises:
-        RecipeError: names the file and the key that is unknown, missing or of another kind.
-    """
+    """Read a pipeline file; a RecipeError names the key that cannot be used."""
     return from_mapping(Pipeline, read_yaml(path), str(path))
 
 
 @dataclass
 class Outcome:
-    """What a stage left: scores of a model, or the ``yield.json`` of a data set."""
+    """What a stage left."""
 
-    scores: Scores | None = None
-    yielded: dict[str, Any] | None = None
+    scores: Scores | None = None  # of a model
+    yielded: dict[str, Any] | None = None  # ``yield.json`` of a data set
     seconds: float | None = None  # of the stage without judging; None: it was done before
 
 
@@ -127,17 +121,13 @@ class _Run:
 def run_pipeline(
     path: Path, output_dir: Path | None = None, *, problems: int | None = None, num_samples: int | None = None, seed: int = 1
 ) -> dict[str, Outcome]:
-    """Run every stage, judge the models on the same held-out problems, and print the table.
+    """Run every stage, judge the models on the same held-out problems, and print the table; return outcomes by stage name.
 
     Args:
         output_dir, problems, num_samples: in place of the file's own.
         seed: of every stage and of the sampling.
 
-    Returns:
-        Outcomes by stage name.
-
     Raises:
-        RecipeError: the file, a recipe or something a stage needs cannot be used.
         SystemExit: a stage ended with an error, whose status is passed on; 1 if preflight says that it should not begin.
     """
     pipeline = read_pipeline(path)
@@ -153,7 +143,7 @@ def run_pipeline(
     for number, stage in enumerate(pipeline.stages, start=1):
         console.say(f"\n=== {number}/{len(pipeline.stages)} {stage.label}" + (f": {stage.says}" if stage.says else ""))
         outcomes[stage.name] = _run_stage(run, stage)
-    table = _report(run, outcomes)
+    table = _table(run, outcomes)
     run.output_dir.mkdir(parents=True, exist_ok=True)
     files.write_whole(run.output_dir / "results.md", table + "\n")
     kept = {stage.name: {"label": stage.label, **asdict(outcomes[stage.name])} for stage in pipeline.stages}
@@ -161,21 +151,16 @@ def run_pipeline(
     console.say(f"\n=== Done in {(time.monotonic() - began) / 60:.0f} minutes: {pipeline.title}\n\n{table}\n")
     example = [outcome.scores for outcome in outcomes.values() if outcome.scores][-1].examples[0]
     console.say(f"One answer of the last model, to {example['question']!r}:\n{example['completion']}\n")
-    console.say(f"runs and models:  {run.output_dir}/\nthis table:       {run.output_dir / 'results.md'}")
-    _write_reports([Path(recipe.training.output_dir) for stage, recipe in recipes if stage.method in _TRAINS], run.output_dir)
-    return outcomes
-
-
-def _write_reports(trained: list[Path], output_dir: Path) -> None:
-    """Write each trained stage's report again, now that its model is judged, and one of all of them."""
-    for folder in trained:
+    trained = [Path(recipe.training.output_dir) for stage, recipe in recipes if stage.method in _TRAINS]
+    for folder in trained:  # again, now that its model is judged
         page.refresh(folder)
-    written = [folder / page.REPORT_FILE for folder in trained]
+    reports = [folder / page.REPORT_FILE for folder in trained]
     if len(trained) > 1:
-        written.append(output_dir / page.REPORT_FILE)
-        page.refresh(*trained, output=written[-1])
-    for number, path in enumerate(written):
-        console.say(("reports:" if number == 0 else "").ljust(18) + str(path))
+        reports.append(run.output_dir / page.REPORT_FILE)
+        page.refresh(*trained, output=reports[-1])
+    console.say(f"runs and models:  {run.output_dir}/\nthis table:       {run.output_dir / 'results.md'}")
+    console.say("reports:          " + f"\n{'':18}".join(map(str, reports)))
+    return outcomes
 
 
 def _run_stage(run: _Run, stage: Stage) -> Outcome:
@@ -189,17 +174,9 @@ def _run_stage(run: _Run, stage: Stage) -> Outcome:
         if stage.method == "grpo" and run.pipeline.preflight:
             _preflight(run.pipeline.preflight, stage, argv)
         seconds = _subprocess([sys.executable, "-m", f"r1_recipes.{stage.method}", *argv])
-    if stage.method == "generate":
-        return Outcome(yielded=_yielded(folder), seconds=seconds)
-    return Outcome(scores=_judge(run, stage, str(folder)), seconds=seconds)
-
-
-def _yielded(folder: Path) -> dict[str, Any]:
-    path = folder / "dataset" / "yield.json"
-    try:
-        return json.loads(path.read_text(encoding="utf-8"))
-    except (OSError, ValueError) as error:
-        raise RecipeError(f"{path}: cannot be read ({first_line(error)[:-1]}); remove {folder} to make it again") from error
+    if stage.method != "generate":
+        return Outcome(scores=_judge(run, stage, str(folder)), seconds=seconds)
+    return Outcome(yielded=json.loads((folder / "dataset" / "yield.json").read_text(encoding="utf-8")), seconds=seconds)
 
 
 def _preflight(settings: Preflight, stage: Stage, argv: list[str]) -> None:
@@ -211,7 +188,6 @@ def _preflight(settings: Preflight, stage: Stage, argv: list[str]) -> None:
     except SystemExit:
         sys.stderr.write(f"\nstage {stage.name} was not begun; change its recipe, and the same command goes on from here\n")
         raise
-    console.say("---")
 
 
 def _load(run: _Run, stage: Stage) -> tuple[Recipe, list[str]]:
@@ -237,11 +213,7 @@ def _moved(value: Any, before: str, after: str) -> Any:
 
 
 def _is_current(recipe: Recipe, folder: Path) -> bool:
-    """Whether the folder holds this stage, finished.
-
-    Raises:
-        RecipeError: it does, but today's recipe or earlier stages would make another; training over it would lose it.
-    """
+    """Whether the folder holds this stage, finished; refuse one of other settings, which training over it would lose."""
     if not run_dir.is_finished(folder):
         return False
     changed = run_dir.changed_settings(recipe, folder)
@@ -266,17 +238,13 @@ def _subprocess(command: list[str]) -> float:
         asked.append(number)
         process.terminate()
 
-    before = {number: signal.signal(number, pass_on) for number in stopping.stop_signals()}
-    try:
+    with stopping.handled_by(pass_on):
         status = process.wait()
-    finally:
-        for number, handler in before.items():
-            signal.signal(number, handler)
     if status == 130 or (asked and status):
         raise KeyboardInterrupt
     if status < 0:
-        reason = ": usually the machine ran out of memory" if -status == signal.SIGKILL else ""
-        raise RecipeError(f"{' '.join(command[1:4])} was ended by signal {-status}{reason}; the same command goes on from here")
+        what = f"{' '.join(command[1:4])} was ended by signal {-status}"
+        raise RecipeError(f"{what} (9 usually means that memory ran out); the same command goes on from here")
     if status:
         raise SystemExit(status)
     return time.monotonic() - began
@@ -298,31 +266,30 @@ def _judge(run: _Run, stage: Stage, model: str) -> Scores:
     if path.is_file():
         try:
             kept = json.loads(path.read_text(encoding="utf-8"))
-            if kept["judged"] == judged and kept["scores"].get("judged_on") and kept["scores"]["model"] == model:
+            if kept["judged"] == judged and kept["scores"]["model"] == model:
                 return Scores(**kept["scores"])
-        except (ValueError, KeyError, TypeError, AttributeError) as error:
-            logger.warning("%s cannot be read (%s); the model is judged again", path, first_line(error)[:-1])
+        except (ValueError, KeyError, TypeError) as error:
+            logger.warning("%s cannot be read (%r); the model is judged again", path, error)
     recipe.script.max_eval_samples = run.judged["problems"]
     rows, what = rows_to_judge(recipe)
-    sampling = {"num_samples": run.judged["num_samples"], "seed": run.judged["seed"], "batch_size": BATCH_SIZE}
-    scores = evaluate_model(model, rows, recipe, **sampling, judged_on=what)
+    samples, seed = run.judged["num_samples"], run.judged["seed"]
+    scores = evaluate_model(model, rows, recipe, num_samples=samples, seed=seed, batch_size=BATCH_SIZE, judged_on=what)
+    assert scores  # None is for ranks other than 0
     path.parent.mkdir(parents=True, exist_ok=True)
     files.write_whole(path, json.dumps({"judged": judged, "scores": asdict(scores)}))
     console.say(f"{stage.label}: greedy {sum(scores.greedy) / len(rows):.1%}, sampled {sum(scores.sampled) / len(rows):.1%} right")
     return scores
 
 
-def _report(run: _Run, outcomes: dict[str, Outcome]) -> str:
+def _table(run: _Run, outcomes: dict[str, Outcome]) -> str:
     labels = {stage.name: stage.label for stage in run.pipeline.stages}
     scores = {name: outcome.scores for name, outcome in outcomes.items() if outcome.scores}
     blocks = [markdown_table([(labels[name], outcome.scores, outcome.yielded) for name, outcome in outcomes.items()]).rstrip("\n")]
     for before, after in run.pipeline.compare:
         blocks.append(difference_line(scores[before], scores[after], f"{labels[after]} over {labels[before]}"))
-    samples, seed = run.judged["num_samples"], run.judged["seed"]
-    answers = "sampled answer" if samples == 1 else "sampled answers"
-    what = next(iter(scores.values())).judged_on
-    blocks.append(f"Judged on {what}, {samples} {answers} each; seed {seed}; in brackets: 95 % intervals.\n{run.pipeline.note}".rstrip())
-    return "\n\n".join(blocks)
+    what, samples, seed = next(iter(scores.values())).judged_on, run.judged["num_samples"], run.judged["seed"]
+    judged = f"Judged on {what}, {samples} sampled answer(s) each; seed {seed}; in brackets: 95 % intervals."
+    return "\n\n".join([*blocks, f"{judged}\n{run.pipeline.note}".rstrip()])
 
 
 def main(argv: Sequence[str] | None = None) -> None:
@@ -333,14 +300,12 @@ def main(argv: Sequence[str] | None = None) -> None:
     parser.add_argument("--problems", type=int, help="held-out problems to judge, in place of the file's own")
     parser.add_argument("--num_samples", type=int, help="sampled answers a problem, in place of the file's own")
     parser.add_argument("--seed", type=int, default=1, help="of every stage and of the sampling (default 1)")
-    options = parser.parse_args(argv)
+    options = vars(parser.parse_args(argv))
     logging.basicConfig(level=logging.WARNING, format="%(message)s", stream=sys.stderr)
     logging.getLogger("r1_recipes").setLevel(logging.INFO)
     with console.reported_errors():
         try:
-            run_pipeline(
-                options.pipeline, options.output_dir, problems=options.problems, num_samples=options.num_samples, seed=options.seed
-            )
+            run_pipeline(options.pop("pipeline"), **options)
         except KeyboardInterrupt:
             sys.stderr.write("\nstopped; the same command goes on from here\n")
             raise SystemExit(130) from None

@@ -28,13 +28,9 @@ def main(argv: Sequence[str] | None = None) -> None:
 
 
 def build_trainer(recipe: Recipe, fmt: ResponseFormat, tokenizer: Any, arguments: dict[str, Any]) -> SFTTrainer:
-    """Return TRL's SFT trainer; the loss is on the assistant's turn and on what the chat template ends it with.
+    """Return TRL's SFT trainer; the token that the chat template ends a turn with becomes the ``eos_token``.
 
-    The token that ends it becomes the ``eos_token`` of tokenizer, model and generation config. (A base model's is another one, so that
-    the tuned model would write on after its answer: Qwen2.5's is ``<|endoftext|>``, its template's turns end in ``<|im_end|>``.)
-
-    Raises:
-        RecipeError: as :func:`check_target` and :func:`turn_end`.
+    A base model's is another one (Qwen2.5's is ``<|endoftext|>``), so that the tuned model would write on after its answer.
     """
     from trl import SFTTrainer
 
@@ -59,11 +55,10 @@ def warn_about_cuts(trainer: SFTTrainer) -> int:
     import pyarrow.compute as pc
 
     training: Any = trainer.args
-    rows: Any = trainer.train_dataset
     if training.max_length is None or (training.packing and training.packing_strategy == "wrapped"):
         return 0
     cut = total = 0
-    for batch in rows.with_format("arrow").iter(1000):
+    for batch in trainer.train_dataset.with_format("arrow").iter(1000):
         # One packed row holds many examples.
         lengths = pc.list_flatten(batch["seq_lengths"]) if training.packing else pc.list_value_length(batch["input_ids"])
         total += len(lengths)

@@ -3,13 +3,12 @@
 ``python -m r1_recipes.vllm_server recipes/NAME.yaml [--key value …] [--print] [-- FLAG …]``
 
 Overrides are those of the training command, so that both are started with the same words. What follows ``--`` goes to ``vllm serve`` as
-it is, after everything else, and so wins. The recipe's ``vllm_gpu_memory_utilization`` is for an engine that shares the trainer's GPUs; the
-server, which shares them with nobody, takes TRL's default.
+it is, after everything else, and so wins. The server has its GPUs to itself: the recipe's ``vllm_gpu_memory_utilization`` is the share of
+a colocated engine, and the server takes TRL's own default for servers instead.
 """
 
 from __future__ import annotations
 
-import ipaddress
 import logging
 import os
 import shlex
@@ -33,7 +32,6 @@ logger = logging.getLogger("r1_recipes.vllm_server")  # under `python -m` this m
 
 # TRL's trainers set the server's weights through endpoints that vLLM has in development mode alone.
 ENVIRONMENT = {"VLLM_SERVER_DEV_MODE": "1"}
-_EVERYWHERE = "0.0.0.0"
 
 
 def main(argv: Sequence[str] | None = None) -> None:
@@ -56,18 +54,15 @@ def main(argv: Sequence[str] | None = None) -> None:
 
 
 def server_command(argv: Sequence[str]) -> list[str]:
-    """Derive the server's command by TRL's own ``build_command``, which adds what its trainers need of a server.
-
-    Args:
-        argv: the recipe's path, overrides as ``--key value``, and after ``--`` flags of ``vllm serve``.
-
-    Raises:
-        RecipeError: the recipe cannot be read, is none of a method that generates, or trains quantized weights.
-    """
+    """Derive the server's command by TRL's own ``build_command``, which adds what its trainers need of a server."""
     cut = argv.index("--") if "--" in argv else len(argv)
     words, flags = list(argv[:cut]), list(argv[cut + 1 :])
+    try:
+        method = "distill" if "teacher_model_name_or_path" in read_yaml(Path(words[0])) else "grpo"
+    except (RecipeError, IndexError):  # load says what is wrong with the file
+        method = "grpo"
     # The command says nothing of where it was derived: with use_cpu, Transformers takes bf16 and fp16 where there is no GPU, too.
-    recipe = load_recipe([*words, "--use_cpu", "true", "--strict_hardware", "false"], _method(words))
+    recipe = load_recipe([*words, "--use_cpu", "true", "--strict_hardware", "false"], method)
     model, training = recipe.model, recipe.training
     if model.load_in_4bit or model.load_in_8bit:
         raise RecipeError(
@@ -77,27 +72,19 @@ def server_command(argv: Sequence[str]) -> list[str]:
     from trl.scripts.vllm_serve import ScriptArguments, build_command
 
     host, port = _address(recipe)
-    # What the trainer computes in, so that sampled and trained log probabilities are as close as they can be.
-    dtype = "bfloat16" if training.bf16 else "float16" if training.fp16 else model.dtype or "auto"
     arguments = ScriptArguments(
         model=model_path(model.model_name_or_path, recipe.script.hub, model.model_revision),
         revision=model.model_revision if model.model_revision != "main" else None,
         tensor_parallel_size=training.vllm_tensor_parallel_size,
         host=host,
         port=port,
-        dtype=dtype,
+        # What the trainer computes in, so that sampled and trained log probabilities are as close as they can be.
+        dtype="bfloat16" if training.bf16 else "float16" if training.fp16 else model.dtype or "auto",
         max_model_len=training.vllm_max_model_length,
         trust_remote_code=training.trust_remote_code,
         vllm_model_impl=training.vllm_model_impl,
     )
     return build_command(arguments, flags)
-
-
-def _method(words: Sequence[str]) -> str:
-    try:
-        return "distill" if "teacher_model_name_or_path" in read_yaml(Path(words[0])) else "grpo"
-    except (RecipeError, IndexError):  # load says what is wrong with the file
-        return "grpo"
 
 
 def _address(recipe: Recipe) -> tuple[str, int]:
@@ -108,19 +95,13 @@ def _address(recipe: Recipe) -> tuple[str, int]:
         try:
             url = urlsplit(training.vllm_server_base_url)
             host, port = url.hostname, url.port
-        except ValueError as error:
-            raise RecipeError(f"{recipe.path}: vllm_server_base_url: {training.vllm_server_base_url!r}: {error}") from error
+        except ValueError:
+            host = None
         if not host or not port:
-            raise RecipeError(f"{recipe.path}: vllm_server_base_url: found {training.vllm_server_base_url!r}; http://HOST:PORT")
-    return (host if _is_loopback(host) else _EVERYWHERE), port
-
-
-def _is_loopback(host: str) -> bool:
-    """Whether only this machine can mean it; a machine's own name may be loopback on the machine itself, and does not count."""
-    try:
-        return host == "localhost" or ipaddress.ip_address(host).is_loopback
-    except ValueError:
-        return False
+            raise RecipeError(f"{recipe.path}: vllm_server_base_url: must be http://HOST:PORT, got {training.vllm_server_base_url!r}")
+    # On the machine itself its own name may mean a loopback address, where no other machine could reach it.
+    loopback = host in ("localhost", "::1") or host.startswith("127.")
+    return (host if loopback else "0.0.0.0"), port
 
 
 if __name__ == "__main__":

@@ -603,7 +603,7 @@ def test_examples_that_are_cut_and_templates_that_drop_the_reasoning(sft_recipe)
     message = found(check(sft_recipe(max_length=64)), "error")["data.max_length"]
     assert "max_length 64 cuts 8 of 8 measured examples (100%)" in message and "max_solution_tokens" in message
     drops = CHATML.replace("message['content']", "message['content'].split('</think>')[-1]")
-    assert "cuts the assistant's turn short" in found(check(sft_recipe(chat_template=drops)), "error")["contract.target"]
+    assert "cuts the reasoning out of the assistant's turn" in found(check(sft_recipe(chat_template=drops)), "error")["contract.target"]
 
 
 def test_an_instruction_that_the_targets_do_not_follow(sft_recipe):

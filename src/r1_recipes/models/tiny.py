@@ -51,10 +51,7 @@ def build_tiny_model(folder: Path, config: dict[str, Any]) -> Path:
 
 
 def build_tiny_vlm(folder: Path, config: dict[str, Any]) -> Path:
-    """Save a random LLaVA with its processor: the tiny model's language half behind a two-layer CLIP of 28 pixels.
-
-    Other families (Qwen2-VL) take video too, and their processors need torchvision.
-    """
+    """Save a random LLaVA of 28 pixels with its processor. Other families (Qwen2-VL) take video too, for which they need torchvision."""
     from transformers import AutoTokenizer, CLIPVisionConfig, LlavaConfig, LlavaForConditionalGeneration, Qwen2Config, set_seed
     from transformers.models.clip.image_processing_pil_clip import CLIPImageProcessorPil
     from transformers.models.llava.processing_llava import LlavaProcessor
@@ -65,9 +62,8 @@ def build_tiny_vlm(folder: Path, config: dict[str, Any]) -> Path:
     tokenizer.chat_template = VLM_TEMPLATE
     text = Qwen2Config.from_pretrained(folder)
     text.vocab_size = len(tokenizer)
-    vision = CLIPVisionConfig(
-        hidden_size=16, intermediate_size=32, num_hidden_layers=2, num_attention_heads=2, image_size=28, patch_size=14
-    )
+    sizes = {"hidden_size": 16, "intermediate_size": 32, "num_hidden_layers": 2, "num_attention_heads": 2}
+    vision = CLIPVisionConfig(**sizes, image_size=28, patch_size=14)
     image = tokenizer.convert_tokens_to_ids("<image>")
     set_seed(0)
     model = LlavaForConditionalGeneration(LlavaConfig(vision_config=vision, text_config=text, image_token_index=image, image_seq_length=4))

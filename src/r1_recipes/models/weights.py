@@ -9,11 +9,7 @@ from r1_recipes.models.embedded import EMBEDDED
 
 
 def model_path(name: str, hub: str, revision: str | None = None) -> str:
-    """Return a model id that Transformers can load: itself, the snapshot that ModelScope downloads, or an embedded model's folder.
-
-    Raises:
-        RecipeError: ModelScope is asked for and not installed, or does not deliver; no such embedded model.
-    """
+    """Return a model id that Transformers can load: itself, the snapshot that ModelScope downloads, or an embedded model's folder."""
     prefix, _, embedded = name.partition(":")
     if prefix == "embedded":
         if embedded not in EMBEDDED:

@@ -140,20 +140,16 @@ FORMATS: dict[str, ResponseFormat] = {
 
 
 def get_response_format(name: str | ResponseFormat, *, system_prompt: str | None = None, prefill: str | None = None) -> ResponseFormat:
-    """Look a format up by name, or take one as it is, and apply a recipe's overrides.
-
-    Args:
-        system_prompt, prefill: replace the format's own; ``system_prompt=""`` sends no system message.
+    """Look a format up by name, or take one as it is, and put a recipe's ``system_prompt`` and ``prefill`` in place of its own.
 
     Raises:
         ValueError: no such format.
     """
-    if isinstance(name, ResponseFormat):
-        fmt = name
-    elif name in FORMATS:
-        fmt = FORMATS[name]
-    else:
+    if isinstance(name, str) and name not in FORMATS:
         raise ValueError(unknown_name("response_format", name, FORMATS))
-    if system_prompt is not None:
-        fmt = replace(fmt, system_prompt=system_prompt)
-    return fmt if prefill is None else replace(fmt, prefill=prefill)
+    fmt = FORMATS[name] if isinstance(name, str) else name
+    return replace(
+        fmt,
+        system_prompt=fmt.system_prompt if system_prompt is None else system_prompt,
+        prefill=fmt.prefill if prefill is None else prefill,
+    )

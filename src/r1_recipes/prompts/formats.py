@@ -19,17 +19,11 @@ _SLOT = re.compile(r"\{(reasoning|answer)\}")
 
 @dataclass(frozen=True)
 class ParsedResponse:
-    """A completion, read by a :class:`ResponseFormat`.
+    """A completion, read by a :class:`ResponseFormat`; both parts are stripped."""
 
-    Attributes:
-        reasoning: text of the reasoning block, stripped; ``None`` if there is none or it never closes.
-        answer: the one answer after the reasoning, stripped; ``None`` if it is missing or unclosed, or several contradict each other.
-        well_formed: the whole text is one non-empty reasoning block, then one non-empty answer block, and nothing else.
-    """
-
-    reasoning: str | None
-    answer: str | None
-    well_formed: bool
+    reasoning: str | None  # None: there is none, or it never closes
+    answer: str | None  # the one after the reasoning; None: missing or unclosed, or several contradict each other
+    well_formed: bool  # the whole text is one non-empty reasoning block, then one non-empty answer block, and nothing else
 
 
 def boxed_spans(text: str) -> Iterator[tuple[int, int]]:
@@ -61,34 +55,20 @@ def one_spelling_of_boxes(text: str) -> str:
 
 @dataclass(frozen=True)
 class ResponseFormat:
-    r"""The shape of a response: how it is asked for, written and read.
-
-    Attributes:
-        name: registry name, the recipe's ``response_format``.
-        system_prompt: the instruction that asks for this shape; ``""`` sends no system message.
-        layout: literal text with one ``{answer}`` slot and one ``{reasoning}`` slot before it.
-        reasoning_tags: opening and closing delimiter of the reasoning, without line breaks; only a ``boxed`` format may have none.
-        answer_tags: the same for the answer; ``None`` if the answer is boxed or simply the rest of the text.
-        boxed: the answer stands in ``\boxed{…}``.
-        prose: the answer is a text for a reader; what is compared with a gold is the final answer in it, as in a whole completion.
-        delimited: without its delimiters there is no answer: no search of the whole completion for one (``boxed``), and a text without any
-            reasoning block is not taken for the answer.
-        prefill: text that the assistant's turn starts with and the model does not generate. Completions are read with it in front.
-        chat_template: Jinja template for base models that need this format's own conversation text (R1-Zero), else ``None``.
-        source: paper or project that the shape comes from.
-    """
+    """The shape of a response: how it is asked for, written and read."""
 
     name: str
-    system_prompt: str
-    layout: str
-    reasoning_tags: tuple[str, str] | None = None
-    answer_tags: tuple[str, str] | None = None
-    boxed: bool = False
-    prose: bool = False
+    system_prompt: str  # the instruction that asks for this shape; "" sends no system message
+    layout: str  # literal text with one {answer} slot and one {reasoning} slot before it
+    reasoning_tags: tuple[str, str] | None = None  # without line breaks; only a boxed format may have none
+    answer_tags: tuple[str, str] | None = None  # None: the answer is boxed or simply the rest of the text
+    boxed: bool = False  # the answer stands in \boxed{…}
+    prose: bool = False  # the answer is a text for a reader; what is compared with a gold is the final answer in it
+    # Without its delimiters there is no answer: the whole completion is not searched for a box, nor taken for the answer.
     delimited: bool = False
-    prefill: str = ""
-    chat_template: str | None = field(default=None, repr=False)
-    source: str = ""
+    prefill: str = ""  # the assistant's turn starts with it, the model does not generate it; completions are read with it in front
+    chat_template: str | None = field(default=None, repr=False)  # for base models that need this format's own conversation text
+    source: str = ""  # paper or project that the shape comes from
 
     @cached_property
     def tags(self) -> tuple[str, ...]:
@@ -113,7 +93,7 @@ class ResponseFormat:
         text = _SLOT.sub(lambda slot: parts[slot[1]], self.layout)
         if self._read(text) != ParsedResponse(parts["reasoning"], parts["answer"], well_formed=True):
             raise ValueError(
-                f"response_format {self.name!r} cannot hold reasoning {_clip(reasoning)} with answer {_clip(answer)}: "
+                f"response_format {self.name!r} cannot hold reasoning {reasoning[:60]!r} with answer {answer[:60]!r}: "
                 "both must be non-blank and free of the format's own delimiters"
             )
         return text
@@ -130,10 +110,10 @@ class ResponseFormat:
         # A prefill may say more than the layout does ("Let me solve this step by step.\n<think>").
         if self.reasoning_tags and self.prefill.rstrip().endswith(self.reasoning_tags[0]):
             return text.partition(self.reasoning_tags[0])[2]
-        raise ValueError(f"response_format {self.name!r} renders {_clip(text)}, which does not start with its prefill {self.prefill!r}")
+        raise ValueError(f"response_format {self.name!r} renders {text[:60]!r}, which does not start with its prefill {self.prefill!r}")
 
     def full_text(self, completion: str) -> str:
-        """Return the assistant's whole turn: the prefill and what was generated after it."""
+        """Return the assistant's whole turn, prefill included."""
         return self.prefill + completion
 
     def with_prefill(self, response: str) -> str | None:
@@ -162,8 +142,7 @@ class ResponseFormat:
         elif self.boxed:
             answer, lead, rest, single = _read_boxed_answer(body)
         else:
-            answer = self._read_trailing_answer(body)
-            lead, rest, single = "", "", answer is not None
+            answer, lead, rest, single = self._read_trailing_answer(body), "", "", True
         if self.reasoning_tags is None:
             # The working is whatever stands before the answer.
             reasoning, lead = (lead.strip() or None), ""
@@ -234,16 +213,7 @@ def _read_boxed_answer(body: str) -> tuple[str | None, str, str, bool]:
     return boxes.pop() or None, body[: start - len(_BOX)], body[end + 1 :], body.count(_BOX) == 1
 
 
-def _clip(text: str, width: int = 60) -> str:
-    return repr(text if len(text) <= width else text[: width - 1] + "…")
-
-
 def template_prefill(generation_prompt: str, fmt: ResponseFormat) -> str:
-    """Return the part of a rendered generation prompt that already belongs to the response, or ``""``.
-
-    The chat templates of DeepSeek's distilled models end in ``<think>\\n``, so the model never generates that tag.
-    """
-    if not fmt.reasoning_tags:
-        return ""
-    start = generation_prompt.rfind(fmt.reasoning_tags[0])
+    """Return the part of a generation prompt that belongs to the response: ``<think>`` of DeepSeek's distilled models, or ``""``."""
+    start = generation_prompt.rfind(fmt.reasoning_tags[0]) if fmt.reasoning_tags else -1
     return "" if start == -1 else generation_prompt[start:]

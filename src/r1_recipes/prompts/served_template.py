@@ -29,11 +29,11 @@ _SYSTEM = """\
 
 @dataclass(frozen=True)
 class Added:
-    """What is added to a model's own chat template: a prefill, with its format, and a system prompt for whoever sends none."""
+    """What is added to a model's own chat template."""
 
     response_format: str = ""
-    prefill: str = ""
-    system_prompt: str = ""
+    prefill: str = ""  # of this format
+    system_prompt: str = ""  # for whoever sends none
 
     def around(self) -> tuple[str, str]:
         """Return the Jinja text before and after; white space at the template's edges keeps its meaning."""

@@ -1,8 +1,7 @@
 """The Countdown puzzle: numbers and a target, and an expression that uses every number exactly once to make it.
 
 :func:`check` judges an answer, :func:`steps` writes a solution out, :func:`search` looks for one, :func:`draw` makes a puzzle. An answer
-is model output: it is parsed and computed exactly by loops over its signs. Nothing of it runs as Python, nothing recurses, nothing
-raises. Imports no torch.
+is model output: Python's parser reads it, four operations of its tree are computed exactly, nothing of it runs. Imports no torch.
 
 TinyZero and GRPO-Zero, whose task this is, run ``eval`` behind a filter of characters: ``9**9**9`` hangs them, ``2**3`` and ``1.5*2`` (from
 1, 5 and 2) are paid, and a quotient that is off by less than 1e-5 counts as the target.
@@ -10,10 +9,11 @@ TinyZero and GRPO-Zero, whose task this is, run ``eval`` behind a filter of char
 
 from __future__ import annotations
 
+import ast
 import json
 import operator
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from enum import StrEnum
 from fractions import Fraction
 from functools import lru_cache
@@ -28,8 +28,6 @@ MAX_ANSWER_CHARS = 1000
 
 
 class Verdict(StrEnum):
-    """The result of :func:`check`."""
-
     RIGHT = "right"
     WRONG = "wrong"
     MALFORMED = "malformed"
@@ -74,14 +72,13 @@ def scorer_puzzle(spec: str) -> Puzzle | None:
         parsed = json.loads(spec)
     except (ValueError, RecursionError):
         return None
-    if isinstance(parsed, dict) and "countdown" in parsed:
-        held = parsed["countdown"]
-    elif isinstance(parsed, dict) and parsed.get("reasoning_gym") == "countdown":
-        entry = parsed.get("entry")
-        held = entry.get("metadata") if isinstance(entry, dict) else None
-    else:
+    if not isinstance(parsed, dict) or not ("countdown" in parsed or parsed.get("reasoning_gym") == "countdown"):
         return None
-    puzzle = read_puzzle(held.get("numbers"), held.get("target")) if isinstance(held, dict) else None
+    try:
+        held = parsed["countdown"] if "countdown" in parsed else parsed["entry"]["metadata"]
+        puzzle = read_puzzle(held["numbers"], held["target"])
+    except (KeyError, TypeError):
+        puzzle = None
     if puzzle is None:
         raise ValueError(f'a Countdown scorer must be JSON {{"countdown": {{"numbers": […], "target": n}}}}, got {spec[:80]!r}')
     return puzzle
@@ -94,32 +91,27 @@ def score(spec: str, answer: str | None) -> bool:
     return puzzle is not None and answer is not None and check(answer, puzzle.numbers, puzzle.target) is Verdict.RIGHT
 
 
-_DIGITS = frozenset("0123456789")
-_TOKEN = re.compile(r"[0-9]+|\S")
-_SIGNS = str.maketrans({"×": "*", "·": "*", "⋅": "*", "÷": "/", "\u2212": "-"})
+_OPERATIONS = {"+": operator.add, "-": operator.sub, "*": operator.mul, "/": operator.truediv}
+_SIGNS: dict[type[ast.operator], str] = {ast.Add: "+", ast.Sub: "-", ast.Mult: "*", ast.Div: "/"}
+_OTHER_SIGNS = str.maketrans({"×": "*", "·": "*", "⋅": "*", "÷": "/", "\u2212": "-", "。": "."})
+_COMMANDS = {r"\\times": "*", r"\\cdot": "*", r"\\div": "/", r"\\(?:left|right)(?![A-Za-z])": ""}
 _WRAPPERS = (("$$", "$$"), ("$", "$"), ("\\(", "\\)"), ("\\[", "\\]"), ("\\boxed{", "}"), ("**", "**"), ("`", "`"))
-_COMMANDS = (("\\times", "*"), ("\\cdot", "*"), ("\\div", "/"))
 _STATED = re.compile(r"\s*(-?)\s*([0-9]+(?:\.[0-9]+)?)\s*")
-_BINDING = {"(": 0, "+": 1, "-": 1, "*": 2, "/": 2, "negated": 3}
+# What Python's grammar allows beyond ours: other characters, powers, floor division, zeros in front, a minus after a unary minus.
+_FOREIGN = re.compile(r"[^0-9+*/() -]|\*\*|//|(?<![0-9])0[0-9]|(?:^|[-+*/(]) ?- ?-")
 
 
 def check(answer: str, numbers: Sequence[int], target: int) -> Verdict:
     r"""Judge an answer to a puzzle.
 
     An expression is made of whole numbers in the digits 0 to 9, ``+ - * /``, unary minus and round brackets. ``×``, ``·``, ``⋅``,
-    ``÷`` and the minus sign U+2212 are read as signs, and so are LaTeX's ``\times``, ``\cdot`` and ``\div``; its ``\left`` and
-    ``\right`` are dropped. White space is free, line breaks included. Around it, up to three pairs of ``$…$``, ``$$…$$``, ``\(…\)``,
-    ``\[…\]``, ``\boxed{…}``, ``**…**`` or backticks and a full stop at the end are dropped; behind it, ``= value`` may stand, a whole or
-    decimal number.
+    ``÷``, U+2212 and LaTeX's ``\times``, ``\cdot`` and ``\div`` are signs. White space is free. Around it, up to three pairs of ``$…$``,
+    ``$$…$$``, ``\(…\)``, ``\[…\]``, ``\boxed{…}``, ``**…**`` or backticks and a full stop at the end are dropped; behind it,
+    ``= value`` may stand, a whole or decimal number.
 
     A unary minus may follow another sign (``3--5`` is 8, ``3*-5`` is -15) but not a unary minus (``--5``); there is no unary plus. Powers,
-    ``//``, names, calls, decimals, ``2(3)``, ``1_000``, ``0x10``, ``1e3``, leading zeros, digits and signs of other scripts, and any word
-    around the expression are malformed.
-
-    Args:
-        answer: the answer alone; any text.
-        numbers: the puzzle's, from 0.
-        target: the puzzle's.
+    ``//``, names, calls, decimals, ``2(3)``, ``1_000``, ``0x10``, ``1e3``, leading zeros, digits and signs of other scripts, any word
+    around the expression, and more than 200 brackets within each other are malformed.
 
     Returns:
         ``RIGHT``: the expression uses each number as often as it is given and no other, and its exact value, like the value behind an
@@ -132,85 +124,61 @@ def check(answer: str, numbers: Sequence[int], target: int) -> Verdict:
     postfix = _parse(expression)
     if postfix is None or stated is None:
         return Verdict.MALFORMED
-    if stated and Fraction(stated) != target:
-        return Verdict.WRONG
-    # Before any sum: what is computed is made of the puzzle's own numbers.
-    if sorted(token for token in postfix if isinstance(token, int)) != sorted(numbers):
+    # The numbers before any sum: what is computed is made of the puzzle's own.
+    used = sorted(token for token in postfix if isinstance(token, int))
+    if (stated and Fraction(stated) != target) or used != sorted(numbers):
         return Verdict.WRONG
     return Verdict.RIGHT if _value(postfix) == target else Verdict.WRONG
 
 
 def _unwrap(answer: str) -> tuple[str, str | None]:
     """Return the expression in plain signs, and the number behind its equals sign (``""``: no equals sign, ``None``: no number)."""
-    text = answer if answer.isascii() else answer.replace("。", ".").translate(_SIGNS)
-    text = text.strip().removesuffix(".").rstrip()
+    text = answer.translate(_OTHER_SIGNS).strip().removesuffix(".").rstrip()
     for _ in range(3):
         around = next((pair for pair in _WRAPPERS if text.startswith(pair[0]) and text[len(pair[0]) :].endswith(pair[1])), None)
         if around is None:
             break
         text = text[len(around[0]) : -len(around[1])].strip().removesuffix(".").rstrip()
-    if "\\" in text:
-        text = re.sub(r"\\(?:left|right)(?![A-Za-z])", "", text)
-        for command, sign in _COMMANDS:
-            text = text.replace(command, sign)
+    for command, sign in _COMMANDS.items():
+        text = re.sub(command, sign, text)
     expression, equals, value = text.partition("=")
+    expression = " ".join(expression.split())
     if not equals:
-        return text, ""
+        return expression, ""
     stated = _STATED.fullmatch(value)
     return expression, "".join(stated.groups()) if stated else None
 
 
 def _parse(text: str) -> list[int | str] | None:
-    """Return an expression as postfix (Dijkstra's shunting yard): numbers, and signs after their operands; ``None``: malformed."""
-    postfix: list[int | str] = []
-    pending: list[str] = []
-    operand_next = True
-    for token in _TOKEN.findall(text):
-        if operand_next:
-            if token[0] in _DIGITS:
-                if token[0] == "0" and len(token) > 1:
-                    return None
-                postfix.append(int(token))
-                operand_next = False
-            elif token == "(":
-                pending.append(token)
-            elif token == "-" and not (pending and pending[-1] == "negated"):
-                pending.append("negated")
-            else:
-                return None
-        elif token == ")":
-            while pending and pending[-1] != "(":
-                postfix.append(pending.pop())
-            if not pending:
-                return None
-            pending.pop()
-        elif token in _BINDING and token != "(":
-            binding = _BINDING[token]
-            while pending and _BINDING[pending[-1]] >= binding:
-                postfix.append(pending.pop())
-            pending.append(token)
-            operand_next = True
-        else:
-            return None
-    if operand_next or "(" in pending:
+    """Return an expression as postfix: numbers, and signs after their operands; ``None``: malformed."""
+    if _FOREIGN.search(text):
         return None
-    return postfix + pending[::-1]
+    try:
+        tree = ast.parse(text, mode="eval").body
+    except (SyntaxError, ValueError, MemoryError, RecursionError):  # the last two: too deep for the parser
+        return None
+    nodes = [node for node in ast.walk(tree) if isinstance(node, ast.expr)]
+    postfix: list[int | str] = []
+    # An operand ends before the operation that it is part of, or begins after it. A recursion could be too deep.
+    for node in sorted(nodes, key=lambda node: (node.end_col_offset or 0, -node.col_offset)):
+        match node:
+            case ast.Constant(value=int(number)):
+                postfix.append(number)
+            case ast.UnaryOp(op=ast.USub()):
+                postfix.append("negated")
+            case ast.BinOp(op=operation) if type(operation) in _SIGNS:
+                postfix.append(_SIGNS[type(operation)])
+            case _:
+                return None
+    return postfix
 
 
-def _divided(left: int | Fraction, right: int | Fraction) -> int | Fraction:
-    quotient = Fraction(left) / right
-    return quotient.numerator if quotient.denominator == 1 else quotient
-
-
-_OPERATIONS: dict[str, Callable[[Any, Any], int | Fraction]] = {"+": operator.add, "-": operator.sub, "*": operator.mul, "/": _divided}
-
-
-def _value(postfix: list[int | str], lines: list[str] | None = None) -> int | Fraction | None:
+def _value(postfix: list[int | str], lines: list[str] | None = None) -> Fraction | None:
     """Return the exact value, or ``None`` if something is divided by zero; append each operation to ``lines``."""
-    values: list[int | Fraction] = []
+    values: list[Fraction] = []
     for token in postfix:
         if isinstance(token, int):
-            values.append(token)
+            values.append(Fraction(token))
         elif token == "negated":
             values[-1] = -values[-1]
         else:
@@ -219,12 +187,9 @@ def _value(postfix: list[int | str], lines: list[str] | None = None) -> int | Fr
                 return None
             values.append(_OPERATIONS[token](left, right))
             if lines is not None:
-                lines.append(f"{_operand(left)} {token} {_operand(right)} = {values[-1]}")
+                first, second = (str(value) if value >= 0 and value.denominator == 1 else f"({value})" for value in (left, right))
+                lines.append(f"{first} {token} {second} = {values[-1]}")
     return values[0]
-
-
-def _operand(value: int | Fraction) -> str:
-    return str(value) if value >= 0 and value.denominator == 1 else f"({value})"
 
 
 def steps(expression: str) -> list[str]:
@@ -241,8 +206,8 @@ def steps(expression: str) -> list[str]:
     value = None if postfix is None else _value(postfix, lines)
     if value is None:
         raise ValueError(f"not an expression that can be worked out: {expression[:80]!r}")
-    whole = f"{' '.join(text.split())} = {value}"
-    if "".join(whole.split()) == "".join(" ".join(lines).split()):
+    whole = f"{text} = {value}"
+    if whole.replace(" ", "") == "".join(lines).replace(" ", ""):
         return lines  # a single operation is the whole
     return [*lines, whole]
 
@@ -256,25 +221,20 @@ class _Part(NamedTuple):
 
 
 def _joined(left: _Part, sign: str, right: _Part) -> _Part:
-    binding = _BINDING[sign]
+    binding = 1 if sign in "+-" else 2
     first = left.text if left.binding >= binding else f"({left.text})"
     # "7 - (3 - 2)" needs its brackets, "7 + (3 - 2)" does not.
     bare = right.binding > binding or (right.binding == binding and sign in "+*")
     second = right.text if bare else f"({right.text})"
-    return _Part(int(_OPERATIONS[sign](left.value, right.value)), f"{first} {sign} {second}", binding)
+    return _Part(int(_OPERATIONS[sign](Fraction(left.value), right.value)), f"{first} {sign} {second}", binding)
 
 
 def search(numbers: Sequence[int], target: int) -> tuple[list[str], str] | None:
-    """Look for a solution: one line a try, in the order tried, wrong ones rejected.
+    """Look for a solution; return the tries, one a line, and the expression found; ``None``: there is none.
 
     Two numbers at a time are joined by +, -, * and /, those in front first; a difference is taken the way round that is not
-    negative, a quotient only if it divides. When a single number is left, the line says whether it is the target; else it says
-    what is left. A try that leads nowhere is taken back without a line. For 3, 5 and the target 15: ``3 + 5 = 8, no``,
-    ``5 - 3 = 2, no``, ``3 * 5 = 15, yes``.
-
-    Returns:
-        The tries up to the one that makes the target, and the expression found; ``None`` if no such steps do. Two numbers take 4 lines
-        at most, three some 50.
+    negative, a quotient only if it divides. A line says what is left, or whether it is the target. For 3, 5 and the target 15:
+    ``3 + 5 = 8, no``, ``5 - 3 = 2, no``, ``3 * 5 = 15, yes``.
     """
     lines: list[str] = []
     found = _searched([_Part(number, str(number)) for number in numbers], target, lines)
@@ -305,12 +265,8 @@ def _searched(parts: list[_Part], target: int, lines: list[str]) -> str | None:
 def draw(rng: Random, settings: Mapping[str, int]) -> tuple[Puzzle, str] | None:
     """Try once to make a random puzzle: draw numbers, and join them two by two with random signs until one value is left.
 
-    Every value on the way is a whole number from 1: a difference is taken the way round that is positive, a quotient only if it
-    divides. So every puzzle has a solution in whole positive steps.
-
-    Args:
-        settings: ``min_numbers``, ``max_numbers``: how many; ``min_value``, ``max_value``: their range, from 1; ``min_target``,
-            ``max_target``.
+    Every value on the way is a whole number from 1, so every puzzle has a solution in whole positive steps. ``settings`` holds
+    ``min_`` and ``max_`` of ``numbers`` (how many), ``value`` (of each, from 1) and ``target``.
 
     Returns:
         The puzzle and a solution; ``None`` if the value is no target.

@@ -6,7 +6,7 @@ import contextlib
 import os
 import signal
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any
 
 from r1_recipes.common.processes import is_main_process
@@ -16,9 +16,19 @@ from r1_recipes.runs.run_dir import Run
 _SAME_REQUEST_SECONDS = 2.0
 
 
-def stop_signals() -> list[int]:
-    """Signals that ask for a stop; SIGHUP too, unless ``nohup`` ignores it."""
-    return [signal.SIGINT, signal.SIGTERM, *([] if signal.getsignal(signal.SIGHUP) is signal.SIG_IGN else [signal.SIGHUP])]
+@contextlib.contextmanager
+def handled_by(handler: Callable[[int, Any], None]) -> Iterator[None]:
+    """Hand SIGINT, SIGTERM and, unless ``nohup`` ignores it, SIGHUP to ``handler``."""
+    hangs_up = signal.getsignal(signal.SIGHUP) is not signal.SIG_IGN
+    previous = {}
+    with contextlib.suppress(ValueError):  # not the main thread: the caller owns the signals
+        for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP) if hangs_up else (signal.SIGINT, signal.SIGTERM):
+            previous[number] = signal.signal(number, handler)
+    try:
+        yield
+    finally:
+        for number, before in previous.items():
+            signal.signal(number, before)
 
 
 @contextlib.contextmanager
@@ -40,11 +50,5 @@ def stop_on_signal(run: Run) -> Iterator[None]:
             # Not through sys.stderr: the signal may have interrupted a write to it.
             os.write(2, f"\nstopping after this step, {promise}; once more to stop at once\n".encode())
 
-    previous = {}
-    with contextlib.suppress(ValueError):  # not the main thread: the caller owns the signals
-        previous = {number: signal.signal(number, request) for number in stop_signals()}
-    try:
+    with handled_by(request):
         yield
-    finally:
-        for number, handler in previous.items():
-            signal.signal(number, handler)
