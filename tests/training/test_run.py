@@ -570,7 +570,7 @@ def test_base_models_without_a_chat_template(
     tokenizer, _ = load_tokenizer(loaded(write_recipe("grpo", model_name_or_path=model, response_format="r1_zero")))
     text = tokenizer.apply_chat_template([{"role": "user", "content": "2+2?"}], tokenize=False, add_generation_prompt=True)
     assert text == "User: 2+2?\nAssistant: "
-    with pytest.raises(RecipeError, match="has no chat template .* Fix: response_format: r1_zero"):
+    with pytest.raises(RecipeError, match=r"has no chat template .* Fix: response_format: r1_zero"):
         load_tokenizer(loaded(write_recipe("grpo", model_name_or_path=model)))
     with caplog.at_level(logging.WARNING, "r1_recipes"):
         tokenizer, _ = load_tokenizer(loaded(write_recipe("sft", model_name_or_path=model), method="sft"))
