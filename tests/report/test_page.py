@@ -260,7 +260,6 @@ def test_phases_of_a_step_reach_the_metrics(monkeypatch: pytest.MonkeyPatch) -> 
     monkeypatch.setattr(GRPOTrainer, "_calculate_rewards", lambda self, *args: list(args))
     logged: list[dict[str, float]] = []
     monkeypatch.setattr(GRPOTrainer, "log", lambda self, logs, start: logged.append(logs))
-    monkeypatch.setattr(module, "_show_completions", lambda trainer, logs: None)
     trainer = module.RecipeGRPOTrainer.__new__(module.RecipeGRPOTrainer)
     trainer.model, trainer.state = SimpleNamespace(training=True), SimpleNamespace(global_step=1)
     trainer._seconds, trainer._logged_step = {"time/generation": 0.0, "time/rewards": 0.0}, 0

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from r1_recipes.common.errors import RecipeError, unknown_name
+from r1_recipes.common.errors import RecipeError, nearest, unknown_name
 from r1_recipes.data.mappers import Conversations, Mapper, get_mapper, read_conversation, read_turns
 from r1_recipes.data.mapping import LoadReport, RowMapper
 from r1_recipes.data.mixture import CSV_KEYS, Part, load_mixture, load_part, read_mixture, split_mixture
@@ -121,8 +121,8 @@ def _map_rows(
     columns, name = rows.column_names, (part.mapper if part else None) or args.mapper
     system_prompt, few_shot = part.system_prompt if part else None, args.few_shot
     mapper = _as_it_is(columns) if method == "sft" and name == "auto" else None
+    named = {key: getattr(args, key) for key in COLUMN_KEYS} if name in COLUMNS_BY_KEYS else {}
     if mapper is None:
-        named = {key: getattr(args, key) for key in COLUMN_KEYS} if name in COLUMNS_BY_KEYS else {}
         mapper = get_mapper(name, columns, **named, **((part.mapper_config if part else None) or args.mapper_config or {}))
     else:
         logger.info("%s: conversations are taken as they are (%s)", source, ", ".join(mapper.columns))
@@ -131,9 +131,11 @@ def _map_rows(
             system_prompt, few_shot = "", None
     absent = mapper.missing(columns)
     if absent:
+        keys = {named[key]: key for key in named if named[key]}
+        near = [f"{keys[column]}: {close[0]}" for column in absent if column in keys and (close := nearest(column, columns))]
         raise RecipeError(
             f"dataset {source}: mapper {mapper.name!r} needs column {', '.join(map(repr, absent))}; the columns there are: "
-            f"{', '.join(columns)}"
+            f"{', '.join(columns)}" + (f". Fix: {', '.join(near)}" if near else "")
         )
     if mapper.images and method != "grpo":
         raise RecipeError(f"dataset {source}: mapper {mapper.name!r} gives pictures, which {method} does not take; grpo does")
