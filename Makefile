@@ -85,10 +85,10 @@ test-vllm: $(VLLM_VENV)/.installed
 lint: install
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
+	$(BIN)/mypy
 
 # What a change of one line needs; make test is the whole.
 check: lint
-	$(BIN)/mypy
 	$(BIN)/python -m pytest -q -n 2 -m "not slow and not e2e" $(ARGS)
 
 format: install

@@ -59,6 +59,19 @@ def interrupted(monkeypatch: pytest.MonkeyPatch) -> Callable[[str], None]:
     return at
 
 
+# What starts processes, trains or resolves installs: left out of `make check`.
+SLOW = ("adapters", "benchmarks", "generate", "golden", "imports", "install", "launchers", "multimodal", "pipeline", "sft", "vllm_server")
+SLOW_FOLDERS = ("training", "verification", "models", "preflight", "rewards/sandbox", "report/test_page", "recipe/test_reading")
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Mark as slow what `make check` leaves out."""
+    for item in items:
+        path = item.path.relative_to(REPOSITORY / "tests").as_posix()
+        if path.startswith(SLOW_FOLDERS) or path in [f"test_{name}.py" for name in SLOW]:
+            item.add_marker("slow")
+
+
 @pytest.fixture(scope="session")
 def tiny_model(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A random two-layer checkpoint with a byte-level tokenizer and ChatML."""

@@ -470,7 +470,7 @@ def test_going_on_says_what_has_changed_and_refuses_another_batch(
     # The same rows a step, in other parts, are the same run.
     sft.main([write_recipe("sft", max_steps=4, learning_rate=0.3, per_device_train_batch_size=2, gradient_accumulation_steps=2)])
     assert "learning_rate was 0.01 in this run and is 0.3 now" in log_lines(run)
-    assert "learning rate and schedule go on as the checkpoint has them" in log_lines(run)
+    assert "learning rate and schedule are those of the checkpoint" in log_lines(run)
     assert [entry["step"] for entry in metrics(run) if "loss" in entry] == [1, 2, 3, 4]
 
 
@@ -480,7 +480,7 @@ def test_a_checkpoint_of_weights_alone_is_no_point_to_go_on_from(
     sft.main([write_recipe("sft", max_steps=2, save_only_model=True)])
     with pytest.raises(SystemExit):
         sft.main([write_recipe("sft", max_steps=4, save_only_model=True)])
-    assert "checkpoint-2: holds no optimizer and schedule to go on with (save_only_model: true?)" in capsys.readouterr().err
+    assert "checkpoint-2: holds no optimizer and schedule to resume (save_only_model: true?)" in capsys.readouterr().err
 
 
 def test_going_back_to_a_checkpoint_holds_after_an_interruption(
@@ -502,7 +502,7 @@ def test_going_back_to_a_checkpoint_holds_after_an_interruption(
     assert {path.name for path in run.glob("checkpoint-*")} == {"checkpoint-2", "checkpoint-3"}
     interrupted("")
     grpo.main([write_recipe("grpo", **named)])
-    going = [line for line in log_lines(run) if line.startswith("resuming from")]
+    going = [line for line in log_lines(run) if line.startswith("resuming from /")]
     assert going == [f"resuming from {run / 'checkpoint-2'}", f"resuming from {run / 'checkpoint-3'}"]
     assert not (run / "_abandoned-2").exists()
     assert [entry["step"] for entry in metrics(run)] == [1, 2, 3, 4, 5, 6]
