@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from r1_recipes.models.weights import model_path
 from r1_recipes.prompts.formats import ResponseFormat
-from r1_recipes.recipe.load import Recipe
+from r1_recipes.recipe import Recipe
 from r1_recipes.training.run import run_recipe
 
 if TYPE_CHECKING:

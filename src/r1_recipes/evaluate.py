@@ -24,8 +24,7 @@ from r1_recipes.metrics.run import BATCH_SIZE, ask, evaluate_model
 from r1_recipes.metrics.scores import Scores
 from r1_recipes.metrics.tables import COMPARED, difference_line, differences, markdown_table, rewards_table
 from r1_recipes.models.smoke import smoke_overrides
-from r1_recipes.recipe import load_recipe
-from r1_recipes.recipe.load import Recipe
+from r1_recipes.recipe import Recipe, load_recipe
 from r1_recipes.recipe.text import read_yaml
 from r1_recipes.recipe.types import BACKENDS
 

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 from r1_recipes.common.errors import RecipeError
 from r1_recipes.metrics.scores import compares_with_gold
 from r1_recipes.prompts.formats import ResponseFormat
-from r1_recipes.recipe.load import Recipe
+from r1_recipes.recipe import Recipe
 from r1_recipes.rewards import get_reward_funcs, route
 from r1_recipes.rewards.call import readable_golds, try_own_rewards
 from r1_recipes.training.run import run_recipe

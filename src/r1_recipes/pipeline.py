@@ -32,8 +32,7 @@ from r1_recipes.metrics.run import BATCH_SIZE, evaluate_model
 from r1_recipes.metrics.scores import Scores
 from r1_recipes.metrics.tables import difference_line, markdown_table
 from r1_recipes.models.weights import model_path
-from r1_recipes.recipe import load_recipe
-from r1_recipes.recipe.load import Recipe
+from r1_recipes.recipe import Recipe, load_recipe
 from r1_recipes.recipe.text import read_yaml
 from r1_recipes.report import page
 from r1_recipes.runs import run_dir

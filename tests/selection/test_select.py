@@ -313,6 +313,10 @@ def test_at_least_drops_what_a_reward_gives_less_or_nothing():
 
     selection = run([record(0, "good", "bad", "odd")], {"at_least": {"judge": 7}}, rewards=(right, judge))
     assert reasons(selection) == [None, "low score", "low score"]
+    with pytest.raises(RecipeError, match=r"keep: at_least: unknown reward in reward_funcs 'jugde'\. Did you mean 'judge'"):
+        run([], {"at_least": {"jugde": 7}}, rewards=(right, judge))
+    with pytest.raises(RecipeError, match="keep: at_least: must be a mapping of rewards to numbers, got"):
+        KeepRules.parse({"at_least": {"judge": "7"}})
 
 
 def test_best_of_ranks_by_correctness_then_readability_then_tokens_then_order():

@@ -11,7 +11,7 @@ from r1_recipes.data.load import drop_overlap, load_dataset
 from r1_recipes.metrics.scores import compares_with_gold
 from r1_recipes.models.smoke import example_rows
 from r1_recipes.prompts import ResponseFormat, get_response_format
-from r1_recipes.recipe.load import Recipe
+from r1_recipes.recipe import Recipe
 from r1_recipes.rewards import answer_rewards, get_reward_funcs, route
 from r1_recipes.rewards.call import readable_golds, try_own_rewards
 

@@ -16,7 +16,7 @@ from r1_recipes.completions.types import Backend, Completion, Request, SamplingP
 from r1_recipes.data.load import build_prompt
 from r1_recipes.metrics.rows import judges_of, reward_functions
 from r1_recipes.metrics.scores import Scores, judge
-from r1_recipes.recipe.load import Recipe
+from r1_recipes.recipe import Recipe
 from r1_recipes.recipe.types import SamplingSettings
 from r1_recipes.runs import run_dir
 

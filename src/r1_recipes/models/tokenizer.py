@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 from r1_recipes.common.errors import RecipeError, first_line
 from r1_recipes.models.weights import model_path
 from r1_recipes.prompts import CHATML, ResponseFormat, get_response_format, served_template, template_prefill
-from r1_recipes.recipe.load import Recipe
+from r1_recipes.recipe import Recipe
 
 if TYPE_CHECKING:
     from transformers import PreTrainedTokenizerBase, ProcessorMixin

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 from r1_recipes.metrics.rows import reward_functions, reward_weights
 from r1_recipes.preflight.findings import ERROR, OK, WARNING, Report, clip, graded, listed, spread
 from r1_recipes.prompts.formats import ResponseFormat
-from r1_recipes.recipe.load import Recipe
+from r1_recipes.recipe import Recipe
 from r1_recipes.rewards.call import right_answer, score
 
 if TYPE_CHECKING:

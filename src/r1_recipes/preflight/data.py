@@ -10,7 +10,7 @@ from r1_recipes.common.messages import words
 from r1_recipes.metrics.scores import compares_with_gold
 from r1_recipes.preflight.findings import ERROR, OK, WARNING, Report, clip, graded, listed, spread
 from r1_recipes.prompts.formats import ResponseFormat
-from r1_recipes.recipe.load import Recipe
+from r1_recipes.recipe import Recipe
 from r1_recipes.rewards.call import readable_golds
 from r1_recipes.training.rows import load_splits
 

@@ -8,7 +8,7 @@ from typing import Any
 
 from r1_recipes.common.errors import RecipeError, first_line
 from r1_recipes.preflight.findings import ERROR, OK, WARNING, Report
-from r1_recipes.recipe.load import Recipe
+from r1_recipes.recipe import Recipe
 from r1_recipes.training.weights import freeze_parameters
 
 _TIGHT = 0.85

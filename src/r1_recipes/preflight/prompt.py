@@ -12,7 +12,7 @@ from r1_recipes.models.tokenizer import check_target, generation_prompt, load_to
 from r1_recipes.preflight.data import rendered
 from r1_recipes.preflight.findings import ERROR, OK, WARNING, Report, graded, listed, spread
 from r1_recipes.prompts import FORMATS, ResponseFormat
-from r1_recipes.recipe.load import Recipe
+from r1_recipes.recipe import Recipe
 
 if TYPE_CHECKING:
     from datasets import Dataset

@@ -12,7 +12,7 @@ from r1_recipes.completions.types import Completion
 from r1_recipes.preflight.contract import Rewards, plain
 from r1_recipes.preflight.findings import OK, WARNING, Report, graded, spread
 from r1_recipes.prompts.formats import ResponseFormat
-from r1_recipes.recipe.load import Recipe
+from r1_recipes.recipe import Recipe
 
 if TYPE_CHECKING:
     from datasets import Dataset

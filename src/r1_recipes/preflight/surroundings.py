@@ -12,8 +12,7 @@ from unittest import mock
 from r1_recipes.common.errors import RecipeError, install_hint
 from r1_recipes.models.smoke import smoke_overrides
 from r1_recipes.preflight.findings import ERROR, OK, WARNING, Report
-from r1_recipes.recipe import load_recipe
-from r1_recipes.recipe.load import Recipe
+from r1_recipes.recipe import Recipe, load_recipe
 from r1_recipes.recipe.text import read_yaml
 from r1_recipes.runs import run_dir
 from r1_recipes.training import checks, trackers

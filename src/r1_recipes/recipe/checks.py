@@ -77,12 +77,6 @@ def _problems(recipe: Recipe) -> Iterator[str]:
         rules = KeepRules.parse(script.keep)
         if (rules.correct or rules.pass_rate) and not script.reward_funcs:
             yield "keep: correct and pass_rate need reward_funcs; the first one says what is correct"
-        names = [name.rpartition(":")[2] for name in script.reward_funcs]
-        for name, least in (rules.at_least or {}).items():
-            if name not in names:
-                yield "keep: at_least: " + unknown_name("reward in reward_funcs", name, names)
-            if not isinstance(least, int | float):
-                yield f"keep: at_least: {name}: must be a number, got {least!r}"
         if script.backend == "openai" and (script.max_prompt_tokens or script.max_solution_tokens or script.chat_template):
             yield (
                 "backend openai: max_prompt_tokens, max_solution_tokens and chat_template need the model's tokenizer, which the server "

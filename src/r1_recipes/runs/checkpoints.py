@@ -12,7 +12,7 @@ from typing import Any
 from r1_recipes.common import processes
 from r1_recipes.common.errors import RecipeError
 from r1_recipes.common.files import digest, write_whole
-from r1_recipes.recipe.load import Recipe
+from r1_recipes.recipe import Recipe
 from r1_recipes.runs import run_dir
 
 logger = logging.getLogger(__name__)

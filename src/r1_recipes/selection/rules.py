@@ -88,7 +88,10 @@ class KeepRules:
 
     best_of: int | None = _count(None)
     correct: bool = False
-    at_least: dict[str, float] | None = None  # by reward, such as a judge (reward_model: openai:NAME); no score is too little
+    # By reward, such as a judge (reward_model: openai:NAME); no score is too little.
+    at_least: dict[str, float] | None = must(
+        "a mapping of rewards to numbers", lambda value: all(type(least) in (int, float) for least in value.values()), None
+    )
     filters: Filters = Filters()
     pass_rate: tuple[float, float] | None = must(
         "two shares from 0 to 1, the smaller first, such as [0.1, 0.9]",

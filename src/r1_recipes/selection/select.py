@@ -12,7 +12,7 @@ import re
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any
 
-from r1_recipes.common.errors import RecipeError
+from r1_recipes.common.errors import RecipeError, unknown_name
 from r1_recipes.prompts.formats import ResponseFormat
 from r1_recipes.rewards.language import LanguageConsistencyReward
 from r1_recipes.rewards.text import RepetitionPenaltyReward
@@ -43,7 +43,8 @@ class Selection:
     the others, weighted, what "best" means. A value that is not finite counts as ``None``. Evaluation sets come from ``hub``.
 
     Raises:
-        RecipeError: an evaluation set cannot be read, or a package is missing; while iterating, a server that judges fails.
+        RecipeError: ``at_least`` names none of the rewards, an evaluation set cannot be read, or a package is missing; while iterating, a
+            server that judges fails.
     """
 
     def __init__(
@@ -57,7 +58,11 @@ class Selection:
         hub: str = "huggingface",
     ) -> None:
         self._records, self._rules, self._fmt = records, rules, fmt
-        self._rewards = list(zip(rewards, weights or [1.0] * len(rewards), strict=True))
+        names = [getattr(reward, "__name__", type(reward).__name__) for reward in rewards]
+        self._rewards = list(zip(names, rewards, weights or [1.0] * len(rewards), strict=True))
+        for name in rules.at_least or ():
+            if name not in names:
+                raise RecipeError("keep: at_least: " + unknown_name("reward in reward_funcs", name, names))
         self._duplicates = Deduplicator(rules.deduplicate) if rules.deduplicate else None
         self._overlap = Decontaminator(rules.decontaminate, hub) if rules.decontaminate else None
         self.report = YieldReport()
@@ -96,8 +101,7 @@ class Selection:
 
     def _score(self, candidates: list[Candidate]) -> None:
         """Call every reward once with all candidates."""
-        for position, (reward, weight) in enumerate(self._rewards):
-            name = getattr(reward, "__name__", type(reward).__name__)
+        for position, (name, reward, weight) in enumerate(self._rewards):
             for candidate, value in zip(candidates, _call(reward, name, candidates), strict=True):
                 score = None if value is None or not math.isfinite(value) else float(value)
                 candidate.scores[name] = score

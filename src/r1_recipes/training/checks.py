@@ -10,7 +10,7 @@ from typing import Any
 
 from r1_recipes.common import processes
 from r1_recipes.common.errors import RecipeError, install_hint
-from r1_recipes.recipe.load import Recipe
+from r1_recipes.recipe import Recipe
 from r1_recipes.recipe.text import read_yaml
 from r1_recipes.rewards import get_reward_funcs
 

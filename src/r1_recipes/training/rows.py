@@ -10,7 +10,7 @@ from r1_recipes.common.errors import RecipeError
 from r1_recipes.data.load import LoadReport, drop_overlap, load_dataset
 from r1_recipes.models.smoke import example_rows
 from r1_recipes.prompts.formats import ResponseFormat
-from r1_recipes.recipe.load import Recipe
+from r1_recipes.recipe import Recipe
 from r1_recipes.training.checks import check_steps
 
 if TYPE_CHECKING:

@@ -13,7 +13,7 @@ from r1_recipes.common.errors import RecipeError
 from r1_recipes.models.tokenizer import load_processor, load_tokenizer
 from r1_recipes.prompts.formats import ResponseFormat
 from r1_recipes.prompts.served_template import asked_with
-from r1_recipes.recipe.load import Recipe
+from r1_recipes.recipe import Recipe
 from r1_recipes.report import page
 from r1_recipes.runs.run_dir import Run
 from r1_recipes.training import weights

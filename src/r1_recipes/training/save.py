@@ -13,7 +13,7 @@ from r1_recipes.common.errors import RecipeError, first_line
 from r1_recipes.common.files import write_whole
 from r1_recipes.common.masking import masked
 from r1_recipes.prompts.served_template import serve
-from r1_recipes.recipe.load import Recipe
+from r1_recipes.recipe import Recipe
 from r1_recipes.runs import run_dir
 from r1_recipes.runs.run_dir import Run
 

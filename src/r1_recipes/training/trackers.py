@@ -8,7 +8,7 @@ import os
 from pathlib import Path
 
 from r1_recipes.common.errors import RecipeError, install_hint
-from r1_recipes.recipe.load import Recipe
+from r1_recipes.recipe import Recipe
 
 logger = logging.getLogger(__name__)
 

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from r1_recipes.common.errors import RecipeError, first_line
 from r1_recipes.common.masking import masked
-from r1_recipes.recipe.load import Recipe
+from r1_recipes.recipe import Recipe
 
 if TYPE_CHECKING:
     from transformers import PreTrainedModel, Trainer
