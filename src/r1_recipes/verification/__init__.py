@@ -15,60 +15,81 @@ import os
 import threading
 import time
 from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 
+from r1_recipes.verification.lexicon import Refusal
+from r1_recipes.verification.numbers import PRECISION
 from r1_recipes.verification.pool import STATS, Pool, Task, VerificationStats
 from r1_recipes.verification.reading import MAX_ANSWER_CHARS, final_answer, read_answer, read_gold, settle
 from r1_recipes.verification.scorers import register_scorer, scorer_of
+from r1_recipes.verification.worker import task_of
 
-__all__ = ["STATS", "VerificationStats", "close", "final_answer", "grade", "register_scorer", "score"]
+__all__ = ["STATS", "Refusal", "Verdict", "VerificationStats", "close", "final_answer", "grade", "judge", "register_scorer", "score"]
 
 CACHE_SIZE = 16_384
 """Verdicts remembered: several steps' worth of completions, a few MB."""
 
-Pair = tuple[str, str | None]
-"""A gold and an answer."""
+@dataclass(frozen=True)
+class Verdict:
+    """Whether an answer is right (``None``: the gold cannot be judged by), and why it is not."""
+
+    right: bool | None
+    refusal: Refusal | None = None
+
+
+_Asked = tuple[str, str | None, str, int]  # gold, answer, locale, precision
 
 _lock = threading.Lock()
 _pool: Pool | None = None
-_verdicts: dict[Pair, bool | None] = {}
+_verdicts: dict[_Asked, Verdict] = {}
 
 
-def grade(golds: Sequence[str | None], answers: Sequence[str | None]) -> list[bool | None]:
+def judge(golds: Sequence[str | None], answers: Sequence[str | None], locale: str = "en", precision: int = PRECISION) -> list[Verdict]:
     r"""Compare each answer with its gold; never raise because of a text.
 
     Args:
-        golds: plain (``1,080``), LaTeX (``\frac{3}{4}``, ``\text{(C)}``), or a solution text that ends in ``\boxed{…}`` or ``#### …``.
+        golds: plain (``1,080``), LaTeX (``\frac{3}{4}``, ``\text{(C)}``), words (``No solution``), or a solution text that holds
+            ``\boxed{…}`` or ``#### …``; several boxes are a list.
         answers: final answers (:func:`final_answer` takes them from whole texts); ``None``: there is none.
+        locale: ``en`` or ``de`` (``1.250,5`` is 1250.5).
+        precision: places that decimals are compared by; a gold below 0.001 is compared by as many more as it begins with zeros.
 
     Returns:
-        ``None``: the gold is not mathematics, whatever the answer. ``True``: equal as math-verify decides (``1080.00`` is ``1,080``;
-        ``50%`` is 50 and 0.5; decimals agree to six places). ``False``: anything else, also an answer that took too long.
+        ``right`` is ``None`` if the gold is empty, too long or prose, whatever the answer; ``True`` if the answer says the same text, or
+        math-verify finds it equal (``1080.00`` is ``1,080``; ``50%`` is 50 and 0.5).
 
     Raises:
         RuntimeError: workers cannot be started here (math-verify is not installed, no processes left).
     """
-    rows: list[Pair | None] = [None if gold is None else (gold, answer) for gold, answer in zip(golds, answers, strict=True)]
-    pairs = [pair for pair in rows if pair is not None]
+    asked = [(gold or "", answer, locale, precision) for gold, answer in zip(golds, answers, strict=True)]
     with _judging():
-        verdicts = {pair: _verdicts[pair] for pair in pairs if pair in _verdicts}
-        new = [pair for pair in dict.fromkeys(pairs) if pair not in verdicts]
-        STATS.cache_hits += len(pairs) - len(new)
-        tasks: dict[Pair, Task] = {}
-        for pair in new:
-            gold = read_gold(pair[0])
-            if gold is None:
-                verdicts[pair] = None
+        verdicts = {one: _verdicts[one] for one in asked if one in _verdicts}
+        new = [one for one in dict.fromkeys(asked) if one not in verdicts]
+        STATS.cache_hits += len(asked) - len(new)
+        tasks: dict[_Asked, Task] = {}
+        for one in new:
+            gold = read_gold(one[0], locale)
+            if gold is None or one[1] is None:
+                verdicts[one] = Verdict(None, Refusal.GOLD) if gold is None else Verdict(False, Refusal.NO_ANSWER)
                 continue
-            sides = None if pair[1] is None else read_answer(pair[1], gold)
-            verdicts[pair] = settle(gold, sides)
-            if verdicts[pair] is None:
-                tasks[pair] = ("r1_recipes.verification.worker:judge", gold.text, sides and tuple(sides))
-        verdicts.update(zip(tasks, _ask(list(tasks.values())), strict=True))
+            answer = read_answer(one[1], gold, locale)
+            right = settle(gold, answer, precision)
+            if right is None:
+                tasks[one] = ("r1_recipes.verification.worker:judge", gold.text, gold.raw, *task_of(answer, precision))
+            else:
+                verdicts[one] = Verdict(right, None if right else answer.refusal or Refusal.DIFFERENT)
+        for one, reply in zip(tasks, _ask(list(tasks.values())), strict=True):
+            verdicts[one] = Verdict(bool(reply), None if reply else Refusal.SLOW if reply is None else Refusal.DIFFERENT)
         # A longer answer is refused as fast as it is looked up.
-        _verdicts.update({pair: verdicts[pair] for pair in new if len(pair[1] or "") <= MAX_ANSWER_CHARS})
-        for pair in list(_verdicts)[:-CACHE_SIZE]:
-            del _verdicts[pair]
-    return [None if pair is None else verdicts[pair] for pair in rows]
+        _verdicts.update({one: verdicts[one] for one in new if len(one[1] or "") <= MAX_ANSWER_CHARS})
+        for one in list(_verdicts)[:-CACHE_SIZE]:
+            del _verdicts[one]
+    return [verdicts[one] for one in asked]
+
+
+def grade(golds: Sequence[str | None], answers: Sequence[str | None]) -> list[bool | None]:
+    """Return whether each answer is right, as :func:`judge` decides."""
+    return [verdict.right for verdict in judge(golds, answers)]
 
 
 def score(scorers: Sequence[str], answers: Sequence[str | None]) -> list[bool]:
@@ -106,7 +127,7 @@ def _ask(tasks: Sequence[Task]) -> list[bool | None]:
     if not tasks:
         return []
     _pool = _pool or Pool()
-    distinct = sorted(set(tasks), key=lambda task: task[1])  # Those of one gold side by side: a worker reads a gold once.
+    distinct = sorted(set(tasks), key=lambda task: str(task[2]))  # Those of one gold side by side: a worker reads a gold once.
     STATS.cache_hits += len(tasks) - len(distinct)
     verdicts: dict[Task, bool | None] = {}
     for task, reply in zip(distinct, _pool.run(distinct), strict=True):

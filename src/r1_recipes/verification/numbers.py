@@ -16,7 +16,8 @@ from fractions import Fraction
 NUMBER = re.compile(r"(?P<sign>[-+]?)\s*(?P<digits>(?:[1-9]\d{0,2}(?:,\d{3})+|\d+)(?:\.\d*)?|\.\d+)\s*(?P<percent>%?)", re.ASCII)
 _FRACTION = re.compile(r"(?P<sign>-?)(?:\\frac\{(?P<upper>-?\d+)\}\{(?P<lower>\d+)\}|(?P<left>\d+)/(?P<right>\d+))", re.ASCII)
 
-_CLEARLY_DIFFERENT = Fraction(1, 100_000)  # Between this and equality, rounding to six places decides.
+PRECISION = 6
+"""Places that decimals are compared by, unless the key ``precision`` says otherwise: math-verify's own."""
 
 _MAX_CHARS = 16
 """A longer decimal or fraction is left to sympy: up to here its floating-point numbers hold every digit."""
@@ -30,8 +31,8 @@ class Value:
     decimal: bool = False
     percent: bool = False
 
-    def equals(self, other: Value) -> bool | None:
-        """Whether math-verify finds the two equal, in either order; ``None`` where its rounding would decide."""
+    def equals(self, other: Value, precision: int = PRECISION) -> bool | None:
+        """Whether math-verify finds the two equal, in either order; ``None`` if its rounding decides."""
         gaps = [abs(self._amount - other._amount)]
         if self.percent != other.percent and not (self.decimal or other.decimal):
             plain = other if self.percent else self
@@ -39,7 +40,8 @@ class Value:
                 gaps.append(abs(self.number - other.number))
         if not all(gaps):
             return True
-        return False if min(gaps) > _CLEARLY_DIFFERENT else None
+        # Between this and equality, rounding decides.
+        return False if min(gaps) > Fraction(10) ** (1 - precision) else None
 
     @property
     def _amount(self) -> Fraction:

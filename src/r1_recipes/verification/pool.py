@@ -40,7 +40,7 @@ Task = tuple[str, str, *tuple[object, ...]]
 """``("module:function", *arguments)``: JSON values, the first of them what the tasks of one gold share."""
 
 Reply = bool | str | None
-"""What the function returned; a text says that it cannot be asked."""
+"""What the function returned; ``None``: it ran out of time; a text says that it cannot be asked."""
 
 
 @dataclass
@@ -74,7 +74,7 @@ class Pool:
         self.start_server()
 
     def run(self, tasks: Sequence[Task]) -> list[Reply]:
-        """Return a reply for each task; ``False`` if it ran out of time. Tasks that share a gold should stand together.
+        """Return a reply for each task; ``None`` if it ran out of time. Tasks that share a gold should stand together.
 
         Raises:
             RuntimeError: workers cannot be started.
@@ -83,7 +83,7 @@ class Pool:
         if not modules <= self.modules:
             self.modules |= modules
             self.stop_workers()
-        replies: list[Reply] = [False] * len(tasks)
+        replies: list[Reply] = [None] * len(tasks)
         budget = TASK_SECONDS * self.size
         try:
             lost = self._pass(

@@ -1,7 +1,7 @@
-r"""What a text says: a gold and an answer, each reduced to expressions that math-verify can read as one value.
+r"""What a text says: a gold, and an answer as the expressions that all have to equal it.
 
-An answer is model output, so it is reduced to one candidate first (a hedge, a chain or a list of guesses is not an answer). Everything
-here is linear in the length of the text, or reads no more than ``MAX_ANSWER_CHARS`` of it.
+An answer is refused for a named reason alone (:class:`~r1_recipes.verification.lexicon.Refusal`); everything else goes to math-verify, as
+it stands and as it is read here. Everything here is linear in the length of the text, or reads no more than ``MAX_ANSWER_CHARS`` of it.
 """
 
 from __future__ import annotations
@@ -13,12 +13,13 @@ import unicodedata
 from dataclasses import dataclass
 
 from r1_recipes.prompts.formats import boxed_spans, one_spelling_of_boxes
-from r1_recipes.verification.numbers import Value, read_value
-from r1_recipes.verification.spelling import clean, typed
+from r1_recipes.verification.lexicon import Refusal, refusals
+from r1_recipes.verification.numbers import PRECISION, Value, read_value
+from r1_recipes.verification.spelling import UNIT_LETTERS, UNITS, clean, typed
 
 # A longer answer is wrong unread: golds of MATH, GSM8K and OpenR1-Math are far shorter, and the parsers' time grows faster than the length.
 MAX_ANSWER_CHARS = 1000
-# More words without a box or #### are a solution or a proof, of which no part is known to be the gold.
+# A gold of more words without a box or #### is a solution or a proof, of which no part is known to be the gold.
 MAX_GOLD_WORDS = 12
 
 _ANCHOR = re.compile(r"####|\banswer[\s*_]*(?:is\b|:|：)|答案(?:是|为|:|：)", re.IGNORECASE)
@@ -26,67 +27,80 @@ _ANCHOR = re.compile(r"####|\banswer[\s*_]*(?:is\b|:|：)|答案(?:是|为|:|：
 _AFTERTHOUGHT = re.compile(r"(?<=\S)[.。]\s+[^\d\W][^\d]*\Z")
 _CLOSING_LINES = re.compile(r"(?:\s*(?:\$\$|\\\]|\\\)))+\s*\Z")
 _THOUSANDS = re.compile(r"(?<![\d.,])([1-9]\d{0,2})((?:,\d{3})+)(?![\d,])")
+_COMMAND = re.compile(r"\\(?:(?:begin|end)\s*\{[a-zA-Z]+\}|[A-Za-z]+|.)", re.DOTALL)
 # Letters that no command owns. As a word they may carry an exponent (cm^2).
-_LETTERS = re.compile(r"(?<![A-Za-z\\])(?<!\\begin\{)(?<!\\end\{)([A-Za-z]{2,})(?:(?:\s*\^\{?[23]\}?|[23])(?![\d.}]))?")
+_LETTERS = re.compile(
+    r"(?<![^\W\d_])(?<!\\)(?<!\\begin\{)(?<!\\end\{)([^\W\d_]{2,})(?<!\\)(?:(?:\s*\^\{?[23]\}?|(?<=[A-Za-z])[23])(?![\d.}]))?"
+)
 # Two letters, or three beside a sign or a digit, are a product of variables unless they are one of these.
 _SHORT_WORDS = re.compile(
-    "mm|cm|km|ft|in|yd|mi|oz|lb|lbs|kg|mg|ml|cc|hr|hrs|min|sec|mph|kph|am|pm|usd|is|of|to|at|on|by|an|as|it|or|no|so|we|he|she|the|and|"
+    f"{UNITS}|am|pm|usd|is|of|to|at|on|by|an|as|it|or|no|so|we|he|she|the|and|yes|odd|"
     "for|are|was|per|all|out|if|up|us|be|do|go|my|me|its|has|had|her|his",
     re.IGNORECASE,
 )
-_SQUARE_METRES = re.compile(r"(?:(?<=\s)m\s*\^\{[23]\}|(?<=\d)m[23])\s*$")
-_METRES = re.compile(r"(?<=[\d\s])m\s*(?:\^\{[23]\}|[23])\s*$")
-_HEDGE = re.compile(r"\b(?:or|nor|not|either|neither|maybe|perhaps)\b|\?|？|或|不是", re.IGNORECASE)
-# What an answer says of its number that makes it another one; a gold's own prose may say it too.
-_QUALIFIER = re.compile(
-    r"\b(?:(?:less|more|greater|fewer) than|squared|cubed|(?:square |cube )?root|factorial|half of|twice)\b", re.IGNORECASE
-)
-_COMMAND = re.compile(r"\\(?:[A-Za-z]+|.)", re.DOTALL)
-_SEVERAL = re.compile(r"[,;]|\\(?:pm|mp|cup|cap|begin|in|\{)(?![A-Za-z])|\b(?:or|and)\b")
+_UNIT_POWER = r"(?:\s*\^\s*\{?-?[123]\}?|(?<=[A-Za-z])[23](?!\d))?"
+_UNIT_AFTER = r"(?<=[\d}}])\s*(?:{unit}){power}(?:\s*/\s*(?:{unit}){power})*(?![\w^(\\{{])\.?"
+_PLAIN_UNIT = re.compile(_UNIT_AFTER.format(unit=UNITS, power=_UNIT_POWER))
+_ANY_UNIT = re.compile(_UNIT_AFTER.format(unit=f"{UNITS}|{UNIT_LETTERS}", power=_UNIT_POWER))
+_SEVERAL = re.compile(r"[,;]|\\(?:pm|mp|cup|cap|in|\{)(?![A-Za-z])|\b(?:or|and)\b")
 _JOINT = re.compile(r"\s*(?:[,;]\s*)?\b(?:and|or)\b\s*|\s*;\s*")
-_RELATION = re.compile(r"[<>]|\\(?:le|ge|leq|geq|lt|gt|ne|neq|in|to|sim)(?![A-Za-z])|\\(?:right|left)arrow")
-_EQUALS = re.compile(r"(?<![<>!])=|\\approx(?![A-Za-z])")
+_RELATION = re.compile(r"[<>]|\\(?:le|ge|ne|in|to|sim)(?![A-Za-z])|\\(?:right|left)arrow")
+_EQUALS = re.compile(r"(?<![<>!])=|\\equiv(?![A-Za-z])")
+_APPROX = re.compile(r"\\approx(?![A-Za-z])")
 # What may stand left of an equals sign without being a second value: x, x_1, f(2), (x, y), \angle A, total cost.
 _UNKNOWN = re.compile(r"\s*(?:[A-Za-z]\w*'?\([^()]*\)|(?=[^\d]*[A-Za-z])[^\d=]+(?:_\{?\d+\}?)?)\s*")
+_MEMBER = re.compile(r"\A\s*[A-Za-z]\s*\\in(?![A-Za-z])\s*")
 # Towers of powers and factorials: each would cost a worker its whole time limit, and no plain gold is answered with one.
 _TOWER = re.compile(r"\^[\s{(]*\d+[\s})]*\^|\^\{?-?\d{5,}|\d{5,}\s*!|![\s)}]*!")
-# Two numbers with nothing, or nothing known, between them.
-_UNSEPARATED = re.compile(r"(?:[\d.]|(?<!matrix)\})\s+[\d.]|\d_|\.\.|%\s*[^\s)}]")
-_BASE = re.compile(r"[\dA-F]+_\{?(\d+)\}?")
-_ALLOWED = re.compile(r"[\w\s\\{}()\[\]+\-*/^.%!|,=<>]*", re.ASCII)
+# Two numbers with nothing, or nothing known, between them: math-verify adds or joins them, or drops what it cannot read.
+_UNSEPARATED = re.compile(r"(?:[\d.]|(?<!matrix)\})\s+[\d.]|\.\.|%\s*[^\s)}]|---|\d['\"]+\d")
+_BASE = re.compile(r"\d_\{?(\w+)\}?")
+_TELLING = re.compile(r"\d|\\[A-Za-z]")
+_OPERATION = re.compile(r"[A-Za-z)}]\s*[-+*/^=<>|]\s*[A-Za-z(\\]")
+_CLOCK = re.compile(r"\d{1,2}:\d{2}(?:\s*[ap]\.?\s?m\.?)?", re.IGNORECASE)
+_CHOICE = re.compile(r"\(?\s*([A-J])\s*(?:[).:、\]]|\Z)(?P<rest>.*)", re.DOTALL)
+_CALLED = re.compile(r"(?i)\A(?:(?:the )?(?:correct )?(?:answer|option|choice)(?: is\b:?)?:?|选(?:项|择)?|\[(?=[a-j]\]))\s*")
+_OPENING = re.compile(r"(?i)\A(?:(?:so|thus|hence|therefore),?\s+)?(?:the|my|our)?\s*(?:final|correct)?\s*answer\s*(?:is\b:?|:)\s*")
 _STRANGE = frozenset(("Nd", "No", "Nl", "Cs", "Cc"))
-_NAMES = """
-frac cdot times div sqrt pi infty circ degree approx binom angle alpha beta gamma theta lambda mu phi omega
-sin cos tan cot sec csc arcsin arccos arctan log ln exp
-"""
-_COMMANDS = frozenset("\\" + name for name in _NAMES.split())
-_COLLECTIONS = frozenset((r"\{", r"\}", r"\\", r"\cup", r"\pm", r"\begin", r"\end"))
 
 
 @dataclass(frozen=True)
 class Gold:
     """A gold, reduced to its expression and what that is made of."""
 
-    text: str
+    raw: str  # as it stands
+    text: str | None = None  # its expression; None: it was not understood here, math-verify may read ``raw``
+    plain: str = ""  # cleaned, without white space: an answer that says the same is right
     several: bool = False
     relations: int = 0
-    commands: frozenset[str] = frozenset()
     variables: frozenset[str] = frozenset()
-    qualifiers: frozenset[str] = frozenset()
-    words: str | None = None  # "\text{Evelyn}": a gold that is words, compared as words
+    excused: frozenset[str] = frozenset()  # words that would refuse an answer, and are the gold's own
+    words: str | None = None  # "No solution": a gold that is compared as words
+    letter: str | None = None  # "(B)": a gold that is compared as a choice
     value: Value | None = None  # of a number that can be compared without a parser
+
+
+@dataclass(frozen=True)
+class Answer:
+    """An answer: what has to equal the gold, or why there is nothing."""
+
+    sides: tuple[str, ...] = ()  # each as math-verify shall read it
+    rounded: tuple[str, ...] = ()  # decimals behind a sign of approximation
+    raw: str | None = None  # the answer as it stands, if that may decide as well
+    verdict: bool | None = None  # if it needs no comparison
+    refusal: Refusal | None = None
 
 
 def final_answer(text: str) -> str | None:
     r"""Return the final answer of a whole completion, or ``None`` if it commits to none.
 
-    The last ``\boxed{…}``, unless boxes with other contents contradict it; without a box what follows the last "answer is",
+    The boxes, if there are any (:func:`read_answer` compares them with each other); without a box what follows the last "answer is",
     "answer:" or ``####``; else the last line if it is nothing but one expression. Linear in the length.
     """
     text = one_spelling_of_boxes(text)
     if "\\boxed" in text:
-        boxes = {text[start:end].strip() for start, end in boxed_spans(text)}
-        return boxes.pop() if len(boxes) == 1 else None
+        boxes = boxes_of(text)
+        return boxes[0] if len(boxes) == 1 and "\\boxed" not in boxes[0] else ", ".join(rf"\boxed{{{box}}}" for box in boxes) or None
     *_, anchor = [None, *_ANCHOR.finditer(text)]
     if anchor is not None:
         line = next((line for line in text[anchor.end() :].splitlines() if line.strip(" \t*_:：$\\[]()")), "")
@@ -94,6 +108,185 @@ def final_answer(text: str) -> str | None:
     line = _CLOSING_LINES.sub("", text[-MAX_ANSWER_CHARS:]).rstrip().rpartition("\n")[2]
     cleaned = clean(line)
     return line if cleaned and "\0" not in _marked(cleaned) else None
+
+
+def boxes_of(text: str) -> list[str]:
+    """Return the different contents of a text's boxes, in order; an empty box is none."""
+    contents = (text[start:end].strip() for start, end in boxed_spans(text))
+    return [box for box in dict.fromkeys(contents) if clean(box[:MAX_ANSWER_CHARS])]
+
+
+@functools.lru_cache(16_384)  # Most runs have fewer golds, so that each is read once.
+def read_gold(text: str, locale: str = "en") -> Gold | None:
+    """Return the gold that ``text`` states, or ``None`` if it is empty, too long or prose."""
+    text = one_spelling_of_boxes(text)
+    boxes = boxes_of(text)
+    if boxes:
+        text = ", ".join(boxes)
+    elif "####" in text:
+        text = text.rpartition("####")[2]
+    raw, cleaned = text.strip(), clean(text[: MAX_ANSWER_CHARS + 1], locale)
+    if not cleaned or len(text) > MAX_ANSWER_CHARS or len(_prose(cleaned)) > MAX_GOLD_WORDS:
+        return None
+    gold = functools.partial(Gold, raw=raw, plain=_squeezed(cleaned), excused=frozenset(refusals(cleaned)))
+    choice = re.fullmatch(r"\(?\s*([A-J])\s*\)?", cleaned)
+    if choice:
+        return gold(letter=choice[1], words=choice[1].casefold())
+    if _is_wordy(text, cleaned):
+        return gold(words=_words(cleaned))
+    several = bool(_SEVERAL.search(_THOUSANDS.sub(r"\1", cleaned)))
+    expression = _joined(_PLAIN_UNIT.sub(" ", cleaned), None) if several else _without_words(_PLAIN_UNIT.sub(" ", cleaned))
+    if not expression:
+        return gold(several=several, relations=len(_EQUALS.findall(cleaned)), variables=_letters(cleaned))
+    return gold(
+        text=_APPROX.split(expression)[0].strip() or expression,
+        several=several,
+        relations=len(_EQUALS.findall(expression)),
+        variables=_letters(expression),
+        value=read_value(expression),
+    )
+
+
+def read_answer(text: str, gold: Gold, locale: str = "en") -> Answer:
+    """Read an answer to this gold."""
+    if len(text) > MAX_ANSWER_CHARS:
+        return Answer(refusal=Refusal.TOO_LONG)
+    text = one_spelling_of_boxes(text)
+    for _ in range(3):  # A box in a box is a slip; more is a trap.
+        if "\\boxed" not in text:
+            break
+        boxes = boxes_of(text)
+        if len(boxes) != 1:
+            return _read_boxes(boxes, gold, locale)
+        # What stands beside a box inside a box is a second answer.
+        text = boxes[0]
+        if "\\boxed" in text and not re.fullmatch(r"[\s$]*\\boxed\{.*\}[\s$.]*", text, re.DOTALL):
+            return Answer(refusal=Refusal.SEVERAL)
+    if "\\boxed" in text:
+        return Answer(refusal=Refusal.HOSTILE)
+    if any(map(_is_strange, typed(text))):
+        return Answer(refusal=Refusal.STRANGE)
+    cleaned = clean(text, locale)
+    opening = _OPENING.match(cleaned)
+    if opening:
+        cleaned = clean(cleaned[opening.end() :].removesuffix("!"))
+    if not cleaned:
+        return Answer(refusal=Refusal.UNREADABLE)
+    if gold.letter is not None:
+        return Answer(verdict=_chosen(cleaned) == gold.letter)
+    if _squeezed(cleaned) == gold.plain:
+        return Answer(verdict=True)
+    if gold.words is not None:
+        return Answer(verdict=_words(cleaned) == gold.words)
+    return _read_expression(text, cleaned, gold)
+
+
+def _read_boxes(boxes: list[str], gold: Gold, locale: str) -> Answer:
+    """Read several boxes: a list, if the gold is one; else each has to equal the gold."""
+    if gold.several:
+        listed = ", ".join(boxes)
+        return read_answer(listed, gold, locale) if "\\boxed" not in listed else Answer(refusal=Refusal.SEVERAL)
+    answers = [read_answer(box, gold, locale) for box in boxes[:4]]
+    if not boxes or len(boxes) > 4 or any(answer.refusal or answer.verdict is False for answer in answers):
+        return Answer(refusal=Refusal.SEVERAL if boxes else Refusal.NO_ANSWER)
+    sides = tuple(side for answer in answers for side in answer.sides)
+    return Answer(sides, tuple(side for answer in answers for side in answer.rounded), verdict=None if sides else True)
+
+
+def _read_expression(text: str, cleaned: str, gold: Gold) -> Answer:
+    """Read an answer to a gold that is mathematics."""
+    for word, refusal in refusals(cleaned).items():
+        joins = gold.several and refusal is Refusal.HEDGE and word == "or"
+        if word not in gold.excused and not joins:
+            return Answer(refusal=refusal)
+    if _TOWER.search(cleaned) and not _TOWER.search(gold.raw):
+        return Answer(refusal=Refusal.HOSTILE)
+    # Honest answers are about as long and as deep as their gold; the parsers take seconds for the rest.
+    if len(cleaned) > max(300, 4 * len(gold.raw)) or max(_depths(cleaned)) > max(10, 2 * max(_depths(gold.raw))):
+        return Answer(refusal=Refusal.HOSTILE)
+    bare = (_PLAIN_UNIT if gold.variables else _ANY_UNIT).sub(" ", cleaned)
+    expression = _joined(bare, gold.variables) if gold.several else _without_words(bare, gold.variables)
+    if expression is None:
+        return Answer(refusal=Refusal.SEVERAL)
+    expression = _MEMBER.sub("", expression) if not _MEMBER.match(gold.text or "") else expression
+    if not expression:
+        return Answer(refusal=Refusal.UNREADABLE)
+    unseparated = _THOUSANDS.sub(r"\1", expression)
+    if _UNSEPARATED.search(unseparated) and not _UNSEPARATED.search(gold.raw):
+        return Answer(refusal=Refusal.SEVERAL)
+    if (not gold.several and "," in _outside_brackets(unseparated)) or expression.count("|") % 2:
+        return Answer(refusal=Refusal.SEVERAL)
+    kinds = {_kind(expression), _kind(gold.text or gold.raw)} - {""}
+    if len(kinds) > 1 or (gold.value and _RELATION.search(expression)) or _BASE.findall(expression) != _BASE.findall(gold.text or gold.raw):
+        return Answer(refusal=Refusal.DIFFERENT)
+    # As it stands, 1:2:3 is a sixth.
+    raw = text if gold.value is None and not _APPROX.search(cleaned) and not re.search(r"\d:\d", text) else None
+    if gold.relations:
+        chain = len(_EQUALS.findall(expression)) > gold.relations
+        return Answer(refusal=Refusal.CHAIN) if chain else Answer((expression,), raw=raw)
+    sides: list[str] = []
+    rounded: list[str] = []
+    for part in _split(expression) if gold.several else [expression]:
+        exact, *near = [side.strip() for side in _APPROX.split(part)]
+        if near and _UNKNOWN.fullmatch(exact):
+            exact, *near = near  # "x \\approx 3.46"
+        equal = [side.strip() for side in _EQUALS.split(exact)]
+        if len(equal) > 1 and _UNKNOWN.fullmatch(equal[0]):
+            del equal[0]  # "x = 72"
+        # "36 + 36 = 72" says 72 twice; "71 = 72" says two things.
+        if not all(equal) or len(equal) > (1 if gold.several else 4) or (gold.several and near):
+            return Answer(refusal=Refusal.CHAIN)
+        sides += equal
+        rounded += near
+    return Answer((", ".join(sides),) if gold.several else tuple(sides), tuple(rounded), raw if len(sides) == 1 else None)
+
+
+def settle(gold: Gold, answer: Answer, precision: int = PRECISION) -> bool | None:
+    """Return the verdict if it needs no parser; ``None``: ask a worker."""
+    if answer.refusal is not None:
+        return False
+    if answer.verdict is not None or gold.value is None or answer.rounded:
+        return answer.verdict
+    values = [read_value(side) for side in answer.sides]
+    equal = [None if value is None else gold.value.equals(value, precision) for value in values]
+    if False in equal:
+        return False
+    return None if None in equal else True
+
+
+def _is_wordy(text: str, cleaned: str) -> bool:
+    """Whether a gold is words, or the time of a clock, and no mathematics."""
+    if _CLOCK.fullmatch(cleaned):
+        return True
+    if re.search(r"\d|\\|[-+*/^=<>|]\s|\$[^$]*[=<>]", cleaned):
+        return False
+    styled = bool(re.search(r"\\(?:text|mathrm|mbox)", text)) and re.fullmatch(r"[A-Za-z][A-Za-z\s'-]+", cleaned)
+    return bool(styled) or "\0" in _marked(cleaned)
+
+
+def _chosen(text: str) -> str | None:
+    """Return the one option's letter that a text begins with; ``None`` if there is none, or two."""
+    called = _CALLED.sub("", re.sub(r"[*_`]+", "", text).strip(" \t\r\n'\"。.")).strip()
+    match = _CHOICE.match(called.upper() if len(called) == 1 else called)
+    if match is None:
+        return None
+    rest = match["rest"].strip()
+    if re.search(r"\(\s*[A-J]\s*\)|\b[B-J]\s*[).]|\b(?:or|and|oder|not)\b\s+[A-J]?\b", rest):
+        return None
+    # "B. C" and "B) A, D" are several letters, and no text of an option.
+    return None if rest and not re.sub(r"\b[A-J]\b|\W", "", rest) else match[1]
+
+
+def _prose(text: str) -> list[str]:
+    return re.findall(r"[^\W\d_]{2,}", _COMMAND.sub(" ", text))
+
+
+def _squeezed(text: str) -> str:
+    return re.sub(r"([_^])\{(\w)\}", r"\1\2", "".join(text.split()))
+
+
+def _words(text: str) -> str:
+    return " ".join(re.findall(r"\w+", text)).casefold()
 
 
 def _letters(text: str) -> frozenset[str]:
@@ -118,102 +311,35 @@ def _marked(text: str, variables: frozenset[str] | None = None) -> str:
         alone = before in ("", " ") and after in ("", " ", ",", ";", ":")
         return "\0" if alone and len(run) == 3 else match[0]
 
-    marked = re.sub(r"[^\x00-\x7f]+", "\0", _LETTERS.sub(mark, text))
-    if variables or (variables is None and _letters(marked) - {"m"}):
-        return marked
-    return (_METRES if variables is not None else _SQUARE_METRES).sub("\0", marked)
+    return re.sub(r"[^\x00-\x7f]+", "\0", _LETTERS.sub(mark, text))
 
 
 def _without_words(text: str, variables: frozenset[str] | None = None) -> str | None:
-    """The one piece of ``text`` that says something mathematical; ``None``: there are several or none."""
+    """The one piece of ``text`` that says something mathematical; ``""``: there is none; ``None``: there are several."""
     pieces = [piece.strip() for piece in _marked(text, variables).split("\0")]
     if len(pieces) == 1:
-        return text
-    telling = [piece for piece in pieces if re.search(r"\d|\\[A-Za-z]", piece)]
-    if not telling and variables is not None:  # "so the answer is x + y"
+        return text.strip()
+    telling = [piece for piece in pieces if _TELLING.search(piece) or (variables != frozenset() and _OPERATION.search(piece))]
+    if not telling and variables:  # "so the answer is x"
         telling = [piece for piece in pieces if set(re.findall("[A-Za-z]", piece)) & variables]
-    if len(telling) != 1 or telling[0].count("{") != telling[0].count("}"):
-        return None
+    if len(telling) != 1:
+        return None if telling else ""
+    piece = telling[0]
+    if piece.count("{") != piece.count("}"):
+        return ""
+    if variables is not None:
+        piece = piece.removesuffix("!").rstrip()  # "The answer is 72!"
     # The slash of km/h, the hyphen of 10-year, the comma and colon of a sentence and the sign of "Total = 72" belong to the word.
-    return telling[0].lstrip("= \t\r\n").strip(" \t\r\n,:;").removesuffix("/").removesuffix("-").strip()
+    return piece.lstrip("= \t\r\n").strip(" \t\r\n,:;").removesuffix("/").removesuffix("-").strip()
 
 
-@functools.lru_cache(16_384)  # Most runs have fewer golds, so that each is read once.
-def read_gold(text: str) -> Gold | None:
-    """Return the gold that ``text`` states, or ``None`` if that is not mathematics."""
-    text = one_spelling_of_boxes(text)
-    boxes = [text[start:end] for start, end in boxed_spans(text)]
-    if boxes:
-        text = boxes[-1]
-    elif "####" in text:
-        text = text.rpartition("####")[2]
-    if len(text) > MAX_ANSWER_CHARS or len(text.split()) > MAX_GOLD_WORDS:
+def _joined(text: str, variables: frozenset[str] | None) -> str | None:
+    """The parts of a list, each without its words, behind commas; ``None``: one of them says several things, ``""``: or nothing."""
+    parts = [_without_words(part, variables) for part in _split(_JOINT.sub(", ", text)) if part.strip()]
+    if None in parts:
         return None
-    cleaned = clean(text)
-    if re.search(r"\\text|\\mathrm|\\mbox", text) and re.fullmatch(r"[A-Za-z][A-Za-z\s'-]+", cleaned):
-        return Gold(cleaned, words=_words(cleaned))
-    several = bool(_SEVERAL.search(_THOUSANDS.sub(r"\1", cleaned)))
-    if several:
-        cleaned = _JOINT.sub(", ", cleaned)
-    expression = _without_words(cleaned)
-    if not expression:
-        return None
-    return Gold(
-        text=expression,
-        several=several,
-        relations=len(_EQUALS.findall(expression)),
-        commands=frozenset(_COMMAND.findall(expression)),
-        variables=_letters(expression),
-        qualifiers=_qualifiers(cleaned),
-        value=read_value(expression),
-    )
-
-
-def read_answer(text: str, gold: Gold) -> list[str] | None:
-    """Return the expressions that all have to equal the gold; ``None``: this is no single answer."""
-    if len(text) > MAX_ANSWER_CHARS:
-        return None
-    text = one_spelling_of_boxes(text)
-    for _ in range(3):  # A box in a box is a slip; more is a trap.
-        boxes = {text[start:end].strip() for start, end in boxed_spans(text)}
-        if len(boxes) > 1:
-            return None
-        text = boxes.pop() if boxes else text
-    if "\\boxed" in text or any(map(_is_strange, typed(text))):
-        return None
-    cleaned = clean(text)
-    if gold.words is not None:
-        return [_words(cleaned)]
-    if gold.several:
-        if "?" in cleaned:
-            return None
-        cleaned = _JOINT.sub(", ", cleaned)
-    elif _HEDGE.search(cleaned):
-        return None
-    if not _qualifiers(cleaned) <= gold.qualifiers:
-        return None
-    expression = _without_words(cleaned, gold.variables)
-    if not expression or not _is_one_expression(expression, gold):
-        return None
-    if gold.relations:
-        return [expression] if len(_EQUALS.findall(expression)) <= gold.relations else None
-    parts = _split(expression) if gold.several else [expression]
-    sides = [[side.strip() for side in _EQUALS.split(part)] for part in parts]
-    for part in sides:
-        if len(part) > 1 and _UNKNOWN.fullmatch(part[0]):
-            del part[0]  # "x = 72"
-    if not gold.several:
-        # "36 + 36 = 72" says 72 twice; "71 = 72" says two things.
-        return sides[0] if all(sides[0]) and len(sides[0]) <= 4 else None
-    return [", ".join(part[0] for part in sides)] if all(len(part) == 1 for part in sides) else None
-
-
-def _qualifiers(text: str) -> frozenset[str]:
-    return frozenset(found.casefold() for found in _QUALIFIER.findall(text))
-
-
-def _words(text: str) -> str:
-    return " ".join(text.split()).casefold()
+    kept = [part for part in parts if part]
+    return ", ".join(kept) if len(kept) == len(parts) else ""
 
 
 def _is_strange(char: str) -> bool:
@@ -221,43 +347,10 @@ def _is_strange(char: str) -> bool:
     return unicodedata.category(char) in _STRANGE and not ("0" <= char <= "9" or char.isspace())
 
 
-def settle(gold: Gold, sides: list[str] | None) -> bool | None:
-    """Return the verdict if it needs no parser; ``None``: ask a worker."""
-    if gold.words is not None:
-        return sides == [gold.words]
-    if gold.value is None:
-        return None
-    if sides is None:
-        return False
-    values = [read_value(side) for side in sides]
-    equal = [None if value is None else gold.value.equals(value) for value in values]
-    if False in equal:
-        return False
-    return None if None in equal else True
-
-
-def _is_one_expression(expression: str, gold: Gold) -> bool:
-    """Whether a parser would have to read all of this as one value.
-
-    latex2sympy reads as far as it understands and drops the rest, so ``2**3`` counts as 2. Hence only known signs may occur.
-    """
-    unseparated = _THOUSANDS.sub(r"\1", expression)
-    known = _COMMANDS | gold.commands | (_COLLECTIONS if gold.several else frozenset())
-    base, gold_base = _BASE.fullmatch(expression), _BASE.fullmatch(gold.text)
-    return (
-        # Honest answers are about as long and as deep as their gold; the parsers take seconds for the rest.
-        len(expression) <= max(300, 4 * len(gold.text))
-        and max(_depths(expression)) <= max(10, 2 * max(_depths(gold.text)))
-        and "---" not in expression
-        and (gold.several or "," not in unseparated)
-        and set(_ALLOWED.sub("", expression)) <= set(gold.text)
-        and known.issuperset(_COMMAND.findall(expression))
-        # math-verify drops the subscript of 25_8.
-        and (base is None or gold_base is None or base[1] == gold_base[1])
-        and expression.count("|") % 2 == 0
-        and not (_UNSEPARATED.search(unseparated) and not _UNSEPARATED.search(gold.text))
-        and not any(sign.search(expression) and not sign.search(gold.text) for sign in (_RELATION, _TOWER))
-    )
+def _kind(text: str) -> str:
+    r"""``{`` of a whole set, ``(`` of a whole tuple or interval, else ``""``: math-verify compares ``\{1,2\}`` with ``(1,2)``."""
+    found = re.fullmatch(r"\s*(\\\{|[(\[]).*,.*(\\\}|[)\]])\s*", text, re.DOTALL)
+    return "" if not found or (min(_depths(text)[1:-1], default=0) < 1 and found[1] != r"\{") else found[1][-1].replace("[", "(")
 
 
 def _depths(text: str) -> list[int]:
@@ -269,3 +362,7 @@ def _split(text: str) -> list[str]:
     """Split at the commas that stand in no bracket."""
     commas = [index for index, (char, depth) in enumerate(zip(text, _depths(text), strict=False)) if char == "," and depth == 0]
     return [text[start + 1 : end] for start, end in itertools.pairwise([-1, *commas, len(text)])]
+
+
+def _outside_brackets(text: str) -> str:
+    return "".join(char for char, depth in zip(text, _depths(text), strict=False) if depth == 0)

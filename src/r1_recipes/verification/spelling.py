@@ -22,8 +22,22 @@ _SIGNS = str.maketrans(
 )
 _SUPERSCRIPT = re.compile("[⁰¹²³⁴-⁹⁺⁻]+")
 _VULGAR = re.compile("[¼-¾⅐-⅞]")
-_MAGNITUDES = {"hundred": 2, "thousand": 3, "million": 6, "billion": 9, "trillion": 12, "百": 2, "千": 3, "万": 4, "亿": 8}
+_MAGNITUDES = {
+    "hundred": 2, "thousand": 3, "lakh": 5, "million": 6, "crore": 7, "billion": 9, "trillion": 12,
+    "百": 2, "千": 3, "万": 4, "亿": 8,
+}
+_STYLE = r"\\(?:text|textnormal|textrm|textbf|textit|mathrm|mathbf|mathit|mbox|emph|rm|bf)"
+# Symbols of units of two letters or more; a letter alone is a unit only if it is styled, or if the gold has no variables.
+UNITS = (
+    "mm|cm|dm|km|nm|ft|in|yd|mi|kg|mg|lbs?|oz|ms|ns|secs?|mins?|hrs?|m[lL]|c[lL]|gal|k?N|[kM]J|[kM]W|k?Wh|[km]V|mA|[kMG]?Hz|[kM]?Pa|atm|"
+    "[kM]?eV|mol|k?cal|[kKMGT]B|Nm|rad|mph|kph|km/?h|rpm|dB|cc"
+)
+UNIT_LETTERS = "[mgshlLNJWVAKCF]"
+_EXPONENT = r"(?:\s*\^\s*\{?\s*-?[123]\s*\}?)?"
 _FUNCTIONS = "arcsin|arccos|arctan|sin|cos|tan|cot|sec|csc|sqrt|log|ln|exp|pi|infty"
+_STYLED_UNIT = (
+    rf"{_STYLE}\s*\{{[\s~]*(?:{UNITS}|{UNIT_LETTERS}){_EXPONENT}(?:\s*/\s*(?:{UNITS}|{UNIT_LETTERS}){_EXPONENT})*\.?[\s~]*\}}{_EXPONENT}"
+)
 
 
 def _power_of_ten(match: re.Match[str]) -> str:
@@ -47,21 +61,22 @@ def _recurring(match: re.Match[str]) -> str:
 RULES: tuple[tuple[str, re.Pattern[str], str | Callable[[re.Match[str]], str]], ...] = tuple(
     (name, re.compile(pattern), replacement)
     for name, pattern, replacement in (
-        (
-            "a unit after a number",  # "\text{ m/s}"; "\text{or}" is none
-            r"(?<=[\d}])(?:\s|~|\\[,;: ])*\\(?:text|textrm|mathrm|mbox)\s*\{\s*(?!(?:or|an?|no)\s*\})"
-            r"[A-Za-z]{1,2}(?:/[A-Za-z]{1,3})?\.?\s*\}(?:\^\{?[23]\}?)?",
-            " ",
-        ),
-        ("styled text", r"\\(?:text|textbf|textit|textrm|mathrm|mathbf|mbox|emph)\s*\{([^{}]*)\}", r" \1 "),
+        ("negative thin space", r"\\!\s*", ""),  # 10,\!080
+        ("empty box", r"\\(?:h|v)?phantom\s*\{[^{}]*\}", ""),
+        ("a styled unit after a number", rf"(?<=[\d}}])(?:\s|~|\\[,;: ])*{_STYLED_UNIT}(?:\s*[/·]\s*{_STYLED_UNIT})*", " "),
+        ("styled text", rf"{_STYLE}\s*\{{([^{{}}]*)\}}", r" \1 "),
         ("delimiters", r"(?<!\\)\\[()\[\]]|\\?\$", " "),
         ("per cent", r"\\%", "%"),
         ("comma in braces", r"\{,\}", ","),
         ("sizes", r"\\(?:left|right|displaystyle|bigl?|bigr|Bigl?|Bigr)(?![A-Za-z])", ""),
-        ("thin space between thousands", r"(?<=\d)(?:\\[,!;: ])(?=\d{3}(?!\d))", ","),  # 1\,080
-        ("thin space", r"(?<!\\)\\[,!;: ]|~", " "),
+        ("thin space between thousands", r"(?<=\d)\\[,;: ]\s*(?=\d{3}(?!\d))", ","),  # 1\,080
+        ("space", r"(?<!\\)\\(?:[,;: ]|q?quad(?![A-Za-z]))|~", " "),
+        ("thousands apart", r"(?<![\d.,/^_{])[1-9]\d{0,2}(?: \d{3})+(?![\d/])", lambda match: match[0].replace(" ", "")),  # 1 080
         ("styles of fractions", r"\\[dtc]frac(?![A-Za-z])", r"\\frac"),
-        ("or equal", r"\\(le|ge|ne)q(?:slant)?(?![A-Za-z])", r"\\\1"),
+        ("or equal", r"\\(le|ge|ne)q(?:slant)?(?![A-Za-z])", r"\\\1 "),
+        ("or equal, typed", r"(?<![<>=!])([<>!])=(?!=)", lambda match: {"<": r"\le ", ">": r"\ge ", "!": r"\ne "}[match[1]]),
+        ("less or greater", r"\\([lg])t(?![A-Za-z])", lambda match: "<" if match[1] == "l" else ">"),
+        ("empty set", r"\\(?:varnothing|oslash)(?![A-Za-z])", r"\\emptyset"),
         ("emphasis", r"(?<![\w)}])\*\*|\*\*(?![\w(\\{-])|`", " "),
         ("Python's power", r"\*\*", "^"),
         ("quotes around it", r"""\A[ \t\r\n*_"']+|(?<![ \t\r\n*_"'])[ \t\r\n*_"']+\Z""", ""),
@@ -69,8 +84,8 @@ RULES: tuple[tuple[str, re.Pattern[str], str | Callable[[re.Match[str]], str]], 
         ("space around it", r"\A\s+|(?<!\s)\s+\Z", ""),
         ("sign before it", r"\A(?:(?:=|\\approx(?![A-Za-z])|#{2,})\s*)+", ""),
         ("degrees of temperature", r"\^\{?\\circ\s*\}?\s*[CF](?![A-Za-z])", ""),
-        ("minus in words", r"(?i)(?:\b(?:minus|negative)\s+|负\s*)(?=[\d.(\\])", "-"),
-        ("magnitude in words", r"(?i)(?<=\d)\s*((?:hundred|thousand|million|billion|trillion)\b|[百千万亿])", _power_of_ten),
+        ("minus in words", r"(?i)(?:\b(?:minus|negative)\s*|负\s*)(?=[\d.(\\])", "-"),
+        ("magnitude in words", r"(?i)(?<=\d)\s*((?:hundred|thousand|lakh|million|crore|billion|trillion)\b|[百千万亿])", _power_of_ten),
         ("ratio", r"(?<![\d:.])\d{1,9}(?:\s*:\s*\d{1,9}){2,}(?![\d:.])", _tuple),
         ("recurring decimal", r"(?<!\d)(\d{0,9})\.(\d{0,9})\\overline\s*\{(\d{1,9})\}", _recurring),
         # str(1e-05), which LaTeX would read as Euler's number
@@ -80,7 +95,8 @@ RULES: tuple[tuple[str, re.Pattern[str], str | Callable[[re.Match[str]], str]], 
         ("root of a number", r"\\sqrt\s*(\d+(?:\.\d+)?)", r"\\sqrt{\1}"),
         ("mixed number", r"(?<![\d.])(\d+)\s+(\d+)\s*/\s*(\d+)(?![\d.])", r"\1\\frac{\2}{\3}"),
         ("argument in brackets", r"(\^|\\sqrt)\s*\(([^()]*)\)", r"\1{\2}"),
-        ("member of a set", r"^[A-Za-z]\s*\\in(?![A-Za-z])\s*", ""),  # "x \in [1, 2]"
+        ("words in brackets after a number", r"(?<=\d)\s+\(\s*([^\W\d_]{3,}(?:[ -][^\W\d_]+)*)\s*\)", r" \1 "),  # "9 (apples)"
+        ("per cent in words", r"(?i)(?<=\d)\s*(?:per\s?cent(?:age)?|pct)(?![A-Za-z])\.?", "%"),
         ("power of a number", r"\^\s*(-?\d+(?:\.\d+)?)", r"^{\1}"),
     )
 )
@@ -95,9 +111,15 @@ def typed(text: str) -> str:
     return text.translate(_SIGNS)
 
 
-def clean(text: str) -> str:
-    """Return the text after every rule; each rule is linear in its length, or reads at most nine digits."""
+def clean(text: str, locale: str = "en") -> str:
+    """Return the text after every rule; each rule is linear in its length, or reads at most nine digits.
+
+    To the locale ``de``, ``1.250,5`` is 1250.5.
+    """
     text = typed(text)
+    if locale == "de":
+        text = re.sub(r"(?<=\d)\.(?=\d{3}(?!\d))", "", text)
+        text = re.sub(r"(?<=\d),(?=\d)", ".", text)
     for _, pattern, replacement in RULES:
         text = pattern.sub(replacement, text)
     return text

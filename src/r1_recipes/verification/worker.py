@@ -18,21 +18,24 @@ import importlib
 import itertools
 import json
 import logging
+import math
 import os
 import resource
 import signal
 import sys
+from collections.abc import Sequence
 from multiprocessing.connection import Connection
 from multiprocessing.reduction import recv_handle
 from pathlib import Path
 from typing import NoReturn
 
-from r1_recipes.verification.numbers import NUMBER, plain_spelling
-from r1_recipes.verification.reading import read_answer, read_gold, settle
+from r1_recipes.verification.numbers import NUMBER, PRECISION, plain_spelling
+from r1_recipes.verification.reading import Answer, read_answer, read_gold, settle
 
 MEMORY_BYTES = 2 << 30  # address space of a worker (Linux); one at work needs a tenth of it
 RETIRE_TASKS = 20_000  # a worker ends then: the parser's tables and sympy's grow with every new kind of expression
 RETIRE_BYTES = 400 << 20  # a worker whose memory has once been larger ends: Python rarely hands back what one answer took
+NEAR_ZERO = 0.001  # a gold below is compared relatively
 PARSED_REMEMBERED = 4096  # parsed expressions that a worker keeps, golds above all: a few KB each
 _PARENT_CHECK_SECONDS = 2.0
 
@@ -44,24 +47,67 @@ WARMING = (
 )
 
 
-def compare(gold: str, sides: list[str] | None) -> bool | None:
-    """Whether math-verify finds every side equal to the gold; ``None`` if it cannot read the gold."""
+def compare(gold: str | None, raw_gold: str, answer: Answer, precision: int = PRECISION) -> bool:
+    """Whether math-verify finds every side equal to the gold, as they are read here or as they stand."""
+    target = parse(gold) if gold else []
+    if target and answer.sides and all(_equal(target, parse(side), precision) for side in answer.sides):
+        return all(_rounds(target[0], side) for side in answer.rounded)
+    return answer.raw is not None and _equal(parse(raw_gold), parse(answer.raw), precision)
+
+
+def _equal(target: list, found: list, precision: int) -> bool:
+    import sympy
     from math_verify import verify
 
-    target = parse(gold)
-    if not target:
-        return None
-    return bool(sides) and all(verify(target, parse(side), timeout_seconds=None) for side in sides or ())
+    # An interval that is empty, (9,1], equals every other empty one: only the same text is right.
+    if not target or not found or target[0] == sympy.EmptySet:
+        return False
+    size = _size(target[0])
+    if 0 < size < NEAR_ZERO:  # Places count from the first digit: 0.0 is not 6.63e-34.
+        if _size(found[0]) == 0:
+            return False
+        scale = sympy.Integer(10) ** -math.floor(math.log10(size))
+        target, found = [target[0] * scale], [found[0] * scale]
+    return verify(target, found, float_rounding=precision, timeout_seconds=None)
+
+
+def _size(value: object) -> float:
+    """The absolute value of a real number, else 0."""
+    if not (getattr(value, "is_number", False) and getattr(value, "is_real", False)):
+        return 0.0
+    return abs(float(value.evalf(15)))  # type: ignore[attr-defined]
+
+
+def _rounds(target: object, near: str) -> bool:
+    """Whether the decimal ``near`` is the gold, rounded to its own places: 3.46 for 2\\sqrt{3}."""
+    number = NUMBER.fullmatch(near.strip())
+    if number is None or not (getattr(target, "is_number", False) and getattr(target, "is_real", False)):
+        return False
+    spelling = plain_spelling(number).removesuffix("%")
+    places = len(spelling.partition(".")[2])
+    return abs(float(target.evalf(15)) - float(spelling)) <= 0.5000001 * 10**-places  # type: ignore[attr-defined]
 
 
 @functools.lru_cache(PARSED_REMEMBERED)
 def parse(text: str) -> list:
-    """Return what math-verify makes of a plain number (decimals get its tolerance) or of LaTeX."""
+    """Return what math-verify makes of a plain number (decimals get its tolerance) or of LaTeX.
+
+    It takes no units off: "t" and "less" are among its units, and :mod:`~r1_recipes.verification.reading` knows the gold.
+    """
     import math_verify
+    from latex2sympy2_extended import NormalizationConfig
 
     plain = NUMBER.fullmatch(text)
-    config = math_verify.ExprExtractionConfig() if plain else math_verify.LatexExtractionConfig()
-    text = plain_spelling(plain) if plain else f"${text}$"
+    text = plain_spelling(plain) if plain else f"${text.strip().strip('$')}$"
+    config = (
+        math_verify.ExprExtractionConfig()
+        if plain
+        else math_verify.LatexExtractionConfig(
+            normalization_config=NormalizationConfig(
+                basic_latex=True, units=False, malformed_operators=True, nits=True, boxed="none", equations=False
+            )
+        )
+    )
     return math_verify.parse(text, [config], fallback_mode="no_fallback", parsing_timeout=None)
 
 
@@ -89,20 +135,25 @@ def parse_in_two_stages() -> None:
     latex2sympy2.PSParser = TwoStageParser
 
 
-def judge_texts(gold_text: str, answer: str) -> bool | None:
+def judge_texts(gold_text: str, answer: str) -> bool:
     """Judge an answer whose gold nobody has read yet."""
     gold = read_gold(gold_text)
     if gold is None:
-        return None
-    sides = read_answer(answer, gold)
-    verdict = settle(gold, sides)
-    return judge(gold.text, sides) if verdict is None else verdict
+        return False
+    read = read_answer(answer, gold)
+    verdict = settle(gold, read)
+    return judge(gold.text, gold.raw, *task_of(read)) if verdict is None else verdict
 
 
-def judge(gold: str, sides: list[str] | None) -> bool | None:
+def task_of(answer: Answer, precision: int = PRECISION) -> tuple[tuple[str, ...], tuple[str, ...], str | None, int]:
+    """Return what :func:`judge` needs of an answer, as JSON values."""
+    return answer.sides, answer.rounded, answer.raw, precision
+
+
+def judge(gold: str | None, raw_gold: str, sides: Sequence[str], rounded: Sequence[str], raw: str | None, precision: int) -> bool:
     """Call :func:`compare`; whatever goes wrong makes the answer wrong."""
     try:
-        return compare(gold, sides)
+        return compare(gold, raw_gold, Answer(tuple(sides), tuple(rounded), raw), precision)
     except Exception:  # RecursionError and MemoryError too: sympy on a hostile text.
         return False
 
@@ -119,7 +170,7 @@ def fork_server(control_fd: int, parent: int) -> None:
     try:
         parse_in_two_stages()
         for text in WARMING:
-            compare(text, [text + "+1"])
+            compare(text, text, Answer((text + "+1",)))
         parse.cache_clear()
     except Exception as error:
         problem = f"{type(error).__name__}: {error}"
