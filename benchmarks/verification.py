@@ -127,7 +127,6 @@ def serve(name: str, workers: int | None) -> None:
 
 def settled(count: int) -> dict[str, int]:
     """Of the rows of both mixes: how many comparisons need no parser, and for how many of those math-verify says the same."""
-    from r1_recipes import verification
     from r1_recipes.verification import reading, worker
 
     worker.parse_in_two_stages()
@@ -135,12 +134,12 @@ def settled(count: int) -> dict[str, int]:
     for mix in MIXES:
         for row in itertools.islice(rows(mix, 5), count // 2):
             gold = reading.read_gold(row.gold)
-            sides = reading.read_answer(row.answer, gold)
-            verdict = verification.settle(gold, sides)
+            answer = reading.read_answer(row.answer, gold)
+            verdict = reading.settle(gold, answer)
             found["rows"] += 1
-            if sides is not None and verdict is not None and gold.words is None:
+            if answer.sides and verdict is not None:
                 found["settled"] += 1
-                found["equal"] += worker.compare(gold.text, sides) is verdict
+                found["equal"] += worker.compare(gold.text, gold.raw, answer) is verdict
     return found
 
 

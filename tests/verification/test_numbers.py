@@ -8,10 +8,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import r1_recipes.tasks.countdown  # noqa: F401 (registers its scorer)
-from r1_recipes import verification
 from r1_recipes.verification import worker
 from r1_recipes.verification.numbers import read_value
-from r1_recipes.verification.reading import read_answer, read_gold
+from r1_recipes.verification.reading import read_answer, read_gold, settle
 
 VERDICTS = Path(__file__).parents[2].parent / "shared" / "data" / "verdicts" / "gsm8k_6b.jsonl"
 
@@ -50,7 +49,7 @@ def test_numbers_settled_here_are_settled_as_math_verify_does(pair):
     left, right = map(read_value, pair)
     equal = left.equals(right) if left and right else None
     if equal is not None:
-        assert worker.compare(pair[0], [pair[1]]) is equal
+        assert worker.judge(pair[0], pair[0], [pair[1]], [], None, 6) is equal
         assert right.equals(left) is equal
 
 
@@ -88,9 +87,9 @@ def test_real_rows_are_settled_as_math_verify_does():
     settled = 0
     for row in rows[::3]:  # a third of the rows: math-verify takes a millisecond a comparison
         gold = read_gold(row["gold"])
-        sides = read_answer(row["solution"].rpartition("A:")[2], gold)
-        verdict = verification.settle(gold, sides)
-        if sides is not None and verdict is not None:
+        answer = read_answer(row["solution"].rpartition("A:")[2], gold)
+        verdict = settle(gold, answer)
+        if answer.sides and verdict is not None:
             settled += 1
-            assert worker.compare(gold.text, sides) is verdict, row
+            assert worker.compare(gold.text, gold.raw, answer) is verdict, row
     assert settled > 0.95 * len(rows) / 3  # golds and answers of GSM8K are numbers

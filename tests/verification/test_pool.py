@@ -306,7 +306,7 @@ def test_only_numbers_reach_what_evaluates_text(name, monkeypatch):
     import sympy.parsing.sympy_parser as sympy_parser
 
     for text in worker.WARMING:  # sympy's own units are made of text, once
-        worker.judge(text, [text + "+1"])
+        worker.judge(text, text, [text + "+1"], [], None, 6)
     asked = []
     parse_expr = sympy_parser.parse_expr
     monkeypatch.setattr(
@@ -319,8 +319,8 @@ def test_only_numbers_reach_what_evaluates_text(name, monkeypatch):
         \pm@ \begin{pmatrix}@&1\\2&3\end{pmatrix}"""
     worker.parse.cache_clear()
     for shape in ("12", *shapes.split()):
-        worker.judge(shape.replace("@", name), ["x+12"])
-        worker.judge("x+12", [shape.replace("@", name)])
+        worker.judge(shape.replace("@", name), "", ["x+12"], [], None, 6)
+        worker.judge("x+12", "", [shape.replace("@", name)], [], None, 6)
     assert "12" in asked
     assert [text for text in asked if not re.fullmatch(r"[0-9.]+", str(text))] == []
 

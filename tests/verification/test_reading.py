@@ -7,7 +7,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import r1_recipes.tasks.countdown  # noqa: F401 (registers its scorer)
-from r1_recipes.verification import STATS, final_answer, grade
+from r1_recipes.verification import STATS, Refusal, final_answer, grade, judge, lexicon
 
 RIGHT = [
     # Plain spellings of 1080: currency sign, thousands comma, decimals, a unit, a full stop, Markdown, a sentence.
@@ -97,6 +97,73 @@ RIGHT = [
     (r"Half of $144$ is $x=\boxed{72}$.", "72"),  # golds that are whole solutions
     (r"It is $\boxed {72}$ or $\fbox{72}$.", "72"),
     ("He sold 48/2 = 24.\n#### 72", "72"),
+    # Spellings of real MATH data.
+    (r"10,\!080", "10080"),
+    (r"10,\!080", "10,080"),
+    ("10080", r"10,\!080"),
+    (r"11,\! 111", "11111"),
+    ("11111", r"11,\! 111"),
+    (r"\$16,\!386.20", "16386.20"),
+    ("16386.20", r"\$16,\!386.20"),
+    ("1 080", "1080"),
+    ("1080", "1 080"),
+    ("1080", r"1\ 080"),
+    (r"\begin{pmatrix} 1 & 2 & 3 \\ 4 & 5 & 6 \\ 7 & 8 & 9 \end{pmatrix}", r"\begin{pmatrix}1&2&3\\4&5&6\\7&8&9\end{pmatrix}"),
+    ("x^8 + x^7 + x^6 + x^5 + x^4 + x^3 + x^2 + x + 1", "x^8+x^7+x^6+x^5+x^4+x^3+x^2+x+1"),
+    (r"so \boxed{1} and \boxed{2}", "1, 2"),
+    (r"so \boxed{1} and \boxed{2}", "2,1"),
+    ("72", r"\boxed{}, hence \boxed{72}"),
+    ("72", r"\boxed{\phantom{0}} \boxed{72}"),
+    ("72", r"\boxed{72} so \boxed{72.0}"),
+    ("72", r"\boxed{72} so \boxed{72 \text{ cm}^2}"),
+    ("3", r"3 \mathrm{~m} / \mathrm{s}"),
+    (r"3 \mathrm{~m} / \mathrm{s}", "3"),
+    ("8", r"8 \mathrm{~N}"),
+    (r"8 \mathrm{~N}", "8"),
+    ("5", r"5 \text{ sec}"),
+    (r"5 \text{ sec}", "5"),
+    (r"7 \textnormal{ miles}", "7"),
+    ("7", r"7 \textnormal{ miles}"),
+    ("72", r"72 \text{ (clips)}"),
+    (r"72 \text{ (clips)}", "72"),
+    ("5", "5 kW"),
+    ("5", "5 GB"),
+    ("5", "5 Hz"),
+    ("5", "5 Nm"),
+    ("5 kW", "5"),
+    ("5 Nm", "5"),
+    ("23", "23 Stück"),
+    ("23 Stück", "23"),
+    ("5", "5 años"),
+    ("5 años", "5"),
+    (r"x=1, \quad y=2", "x=1, y=2"),
+    ("x=1, y=2", r"x=1, \quad y=2"),
+    (r"(5, 8) \quad \text{and} \quad (8, 5)", "(5,8),(8,5)"),
+    ("(5,8),(8,5)", r"(5, 8) \quad \text{and} \quad (8, 5)"),
+    (r"2\sqrt{3}", r"2\sqrt{3} \approx 3.46"),
+    (r"2\sqrt{3} \approx 3.46", r"2\sqrt{3}"),
+    ("3:00", "3:00"),
+    ("b > a > c", "b > a > c"),
+    ("b > a > c", "b>a>c"),
+    ("E_1", "E_1"),
+    ("E_1", "E_{1}"),
+    ("x >= 5", r"x \ge 5"),
+    (r"x \ge 5", "x >= 5"),
+    (r"x \ge 5", r"5 \le x"),
+    (r"x \ge 5", r"x \geq 5"),
+    ("x > 5", r"x \gt 5"),
+    (r"x \neq 5", r"x \ne 5"),
+    (r"x \neq 5", "x ≠ 5"),
+    ("[2,5)", r"The answer is $x \in [2,5)$."),
+    ("72", "The answer is 72!"),
+    ("28", "28 percent"),
+    (r"28\%", "28 percent"),
+    ("28%", "28 pct"),
+    (r"\{x|-2\leq x < 1\}", r"\{x|-2\leq x < 1\}"),
+    (r"\{x|-2\leq x < 1\}", r"\{ x | -2 \le x<1 \}"),
+    (r"6.63\times10^{-34}", r"6.63\times 10^{-34}"),
+    (r"6.63\times10^{-34}", "6.63e-34"),
+    (r"2\sqrt{3}", r"2\sqrt{3} \approx 3.5"),
 ]
 
 WRONG = [
@@ -158,6 +225,37 @@ WRONG = [
     ("1:2:3", "1/6"),
     ("12:30:45", "12:45:30"),
     (r"0.\overline{36}", "0.36"),
+    # Tricks.
+    ("5", "5t"),
+    (r"\pm 72", "72"),
+    ("71", r"2\sqrt{3} \approx 71"),
+    (r"2\sqrt{3}", r"2\sqrt{3} \approx 71"),
+    (r"6.63\times10^{-34}", "0.0"),
+    (r"6.63\times10^{-34}", "0"),
+    (r"6.63\times10^{-34}", r"6.64\times10^{-34}"),
+    ("a+b", "c+d and a+b and e+f"),
+    ("B", "A and B and C and D"),
+    ("B", "(A) then (B)"),
+    ("A", "A oder B"),
+    ("B", "A oder B"),
+    ("B", "A is wrong, B is right"),
+    (r"\text{(B)}", "A and B and C and D"),
+    (r"\text{(B)}", "(A) then (B)"),
+    (r"\text{(A)}", "A oder B"),
+    ("72", "72?"),
+    ("72", "72 and a half"),
+    ("72", "anything but 72"),
+    ("72", "double 72"),
+    ("72", "minus72"),
+    ("72", "72 lakh"),
+    ("72", "非72"),
+    ("72", r"\boxed{\boxed{72}71}"),
+    ("72", r"\boxed{71\boxed{72}}"),
+    ("(9,1]", "(5,3]"),
+    ("25_8", "25"),
+    ("25", "25_8"),
+    ("(1,2)", r"\{1,2\}"),
+    (r"\{1,2\}", "(1,2)"),
 ]
 
 
@@ -168,11 +266,49 @@ def test_verdicts(cases, verdict):
     assert [case for case, found in zip(cases, verdicts, strict=True) if found is not verdict] == []
 
 
-def test_gold_that_is_no_maths_is_nobodys_to_judge():
-    golds = ["Pancreas", "5 apples and 3 pears", "", "  ", None, r"\frac{1}{", "a" * 2000]
+def test_gold_that_is_empty_or_prose_is_nobodys_to_judge():
+    golds = ["", "  ", None, "a" * 2000, "It is the " + "very " * 11 + "end."]
     # Whatever the answer, the identical text included: otherwise some completions of a group would be judged and others not.
-    assert grade(golds, golds) == [None] * 7
-    assert grade(golds, [None] * 7) == [None] * 7
+    for answers in (golds, [None] * 5, ["72"] * 5):
+        assert [verdict.right for verdict in judge(golds, answers)] == [None] * 5
+
+
+@pytest.mark.parametrize("gold", ["Pancreas", "5 apples and 3 pears", r"\frac{1}{", "No solution", "b > a > c", "3:00"])
+def test_gold_that_math_verify_cannot_read_is_compared_as_text(gold):
+    assert grade([gold] * 4, [gold, f" {gold} ", "something else", None]) == [True, True, False, False]
+
+
+@pytest.mark.parametrize("rule", lexicon.RULES, ids=lambda rule: rule.name)
+def test_each_word_that_refuses_has_an_example_and_a_near_miss(rule):
+    assert [text for text in rule.hits if not rule.pattern.search(text)] == []
+    assert [text for text in rule.misses if rule.pattern.search(text)] == []
+    assert {verdict.refusal for verdict in judge(["72"] * len(rule.hits), rule.hits)} <= {rule.refusal, Refusal.HEDGE}
+    assert grade(["72"] * len(rule.hits), rule.hits) == [False] * len(rule.hits)
+
+
+@pytest.mark.parametrize(
+    ("gold", "answer", "refusal"),
+    [
+        ("72", None, Refusal.NO_ANSWER),
+        ("72", "7" * 1001, Refusal.TOO_LONG),
+        ("72", "71, 72", Refusal.SEVERAL),
+        ("72", "71 = 72 = 70 = 1 = 2", Refusal.CHAIN),
+        ("72", "9^9^9", Refusal.HOSTILE),
+        ("72", "72 \u0661", Refusal.STRANGE),
+        ("72", "seventy-two", Refusal.UNREADABLE),
+        ("72", "71", Refusal.DIFFERENT),
+        ("", "71", Refusal.GOLD),
+        ("72", "72", None),
+    ],
+)
+def test_a_refusal_says_why(gold, answer, refusal):
+    assert judge([gold], [answer])[0].refusal == refusal
+
+
+def test_locale_and_precision():
+    assert [v.right for v in judge(["3,5 km", "1.250 g", "3,5"], ["3.5", "1250", "3,5 km"], locale="de")] == [True] * 3
+    assert [v.right for v in judge(["3,5 km", "1250"], ["3,50", "1.250 g"], locale="de")] == [True, True]
+    assert [judge(["3.14"], ["3.1416"], precision=places)[0].right for places in (2, 6)] == [True, False]
 
 
 SEPARATORS = [
@@ -225,7 +361,7 @@ def test_no_separator_smuggles_in_a_second_guess():
     ("text", "answer"),
     [
         (r"First \boxed{72}, so again \boxed{72}.", "72"),
-        (r"\boxed{71} no, \boxed{72}", None),  # contradicting boxes
+        (r"\boxed{71} no, \boxed{72}", r"\boxed{71}, \boxed{72}"),  # contradicting boxes are compared with the gold, each
         (r"\boxed{72", None),  # a box that never closes
         ("The answer is 5. Wait.\nThe final answer is: 72.\nI hope so 3", "72."),
         ("He has 48 + 24.\n#### 72", "72"),

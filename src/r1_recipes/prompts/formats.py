@@ -13,6 +13,7 @@ from functools import cached_property
 
 _BOX = "\\boxed{"
 _BRACE = re.compile(r"\\.|[{}]", re.DOTALL)
+_EMPTY = re.compile(r"\\[hv]?phantom\s*\{[^{}]*\}|\\[,;:! ]|[\s~$]|\\(?:text|mathrm)\s*\{\s*\}")  # what prints as nothing
 _SENTENCE_END = "$\\)]*.。 \t\r\n"
 _SLOT = re.compile(r"\{(reasoning|answer)\}")
 
@@ -24,6 +25,7 @@ class ParsedResponse:
     reasoning: str | None  # None: there is none, or it never closes
     answer: str | None  # the one after the reasoning; None: missing or unclosed, or several contradict each other
     well_formed: bool  # the whole text is one non-empty reasoning block, then one non-empty answer block, and nothing else
+    boxes: tuple[str, ...] = ()  # of a boxed format, what each box after the reasoning holds; an empty box is none
 
 
 def boxed_spans(text: str) -> Iterator[tuple[int, int]]:
@@ -91,7 +93,8 @@ class ResponseFormat:
         """
         parts = {"reasoning": reasoning.strip(), "answer": answer.strip()}
         text = _SLOT.sub(lambda slot: parts[slot[1]], self.layout)
-        if self._read(text) != ParsedResponse(parts["reasoning"], parts["answer"], well_formed=True):
+        read = self._read(text)
+        if (read.reasoning, read.answer, read.well_formed) != (parts["reasoning"], parts["answer"], True):
             raise ValueError(
                 f"response_format {self.name!r} cannot hold reasoning {reasoning[:60]!r} with answer {answer[:60]!r}: "
                 "both must be non-blank and free of the format's own delimiters"
@@ -137,10 +140,11 @@ class ResponseFormat:
         reasoning, single_reasoning, body = self._split_reasoning(text)
         if body is None:
             return ParsedResponse(reasoning, None, False)
+        boxes: tuple[str, ...] = ()
         if self.answer_tags:
             answer, lead, rest, single = _read_tagged_answer(body, *self.answer_tags)
         elif self.boxed:
-            answer, lead, rest, single = _read_boxed_answer(body)
+            answer, lead, rest, single, boxes = _read_boxed_answer(body)
         else:
             answer, lead, rest, single = self._read_trailing_answer(body), "", "", True
         if self.reasoning_tags is None:
@@ -152,7 +156,7 @@ class ResponseFormat:
         # An answer block inside the reasoning is a second one. (A box there is how many models note an interim result.)
         second = bool(self.answer_tags and reasoning and any(tag in reasoning for tag in self.answer_tags))
         well_formed = bool(single and answer and reasoning) and single_reasoning and not (second or lead.strip() or rest.strip())
-        return ParsedResponse(reasoning, answer, well_formed)
+        return ParsedResponse(reasoning, answer, well_formed, boxes)
 
     def _split_reasoning(self, text: str) -> tuple[str | None, bool, str | None]:
         """Return the reasoning, whether the text begins with its only block, and what follows the last block (``None``: never closed)."""
@@ -203,14 +207,14 @@ def _read_tagged_answer(body: str, opening: str, closing: str) -> tuple[str | No
     return blocks[0] or None, lead, "".join(rests), len(blocks) == 1
 
 
-def _read_boxed_answer(body: str) -> tuple[str | None, str, str, bool]:
-    """Return as :func:`_read_tagged_answer`."""
-    spans = list(boxed_spans(body))
-    boxes = {body[start:end].strip() for start, end in spans}
+def _read_boxed_answer(body: str) -> tuple[str | None, str, str, bool, tuple[str, ...]]:
+    """Return as :func:`_read_tagged_answer`, and what the boxes hold."""
+    spans = [(start, end) for start, end in boxed_spans(body) if _EMPTY.sub("", body[start:end])]
+    boxes = tuple(dict.fromkeys(body[start:end].strip() for start, end in spans))
     if len(boxes) != 1:
-        return None, body, "", False
+        return None, body, "", False, boxes
     start, end = spans[-1]
-    return boxes.pop() or None, body[: start - len(_BOX)], body[end + 1 :], body.count(_BOX) == 1
+    return boxes[0], body[: start - len(_BOX)], body[end + 1 :], body.count(_BOX) == 1, boxes
 
 
 def template_prefill(generation_prompt: str, fmt: ResponseFormat) -> str:

@@ -11,6 +11,8 @@ from r1_recipes import verification
 from r1_recipes.common.messages import completion_texts
 from r1_recipes.prompts.formats import ResponseFormat
 from r1_recipes.rewards.registry import AnswerReward, Column, Log, Reward, Values, ignore, register_reward
+from r1_recipes.verification import Refusal, Verdict
+from r1_recipes.verification.numbers import PRECISION
 
 
 def parsed_answer(fmt: ResponseFormat, completion: str) -> str | None:
@@ -25,39 +27,63 @@ def parsed_answer(fmt: ResponseFormat, completion: str) -> str | None:
     return verification.final_answer(answer) if answer is not None and fmt.prose else answer
 
 
+def _answer(fmt: ResponseFormat, completion: str) -> tuple[str | None, Refusal | None]:
+    """What of a completion is compared with the gold, or why nothing is; several boxes are compared with each other, too."""
+    boxes = fmt.parse(completion).boxes
+    if len(boxes) > 1 or any("box" in box for box in boxes):
+        return ", ".join(rf"\boxed{{{box}}}" for box in boxes), None
+    answer = parsed_answer(fmt, completion)
+    if answer is not None:
+        return answer, None
+    inside = fmt.reasoning_tags is not None and any(tag in completion for tag in (*(fmt.answer_tags or ()), "\\boxed"))
+    return None, Refusal.INSIDE if inside and fmt.parse(completion).answer is None else Refusal.NO_ANSWER
+
+
 def correctness(
     reward: Reward,
     completions: Column,
     solution: Column | None = None,
     scorer: Sequence[str | None] | None = None,
     log_metric: Log = ignore,
+    log_extra: Log = ignore,
     **columns: Any,
 ) -> tuple[Sequence[str | None], Sequence[bool | None]]:
     """The final answer of each completion, and whether it is right; ``None`` if the gold cannot be judged by.
 
     If a row has a ``scorer`` (JSON ``{"reasoning_gym": task, "entry": {…}}``), that task's own scorer decides instead of ``solution``.
     Metrics: ``verification/timeouts`` (answers that took too long), ``verification/seconds``, ``verification/cache_hits`` (verdicts that
-    were known or shared). Of several rewards that ask for a batch, only the first logs them. No completion raises an error.
+    were known or shared). Of several rewards that ask for a batch, only the first logs them. Sends ``refused``, the reason why an answer
+    was not paid, to the completions table. No completion raises an error.
     """
     scorers = (None,) * len(completions) if scorer is None else tuple(scorer)
     golds = (None,) * len(completions) if solution is None and scorer and all(scorer) else tuple(reward.golds(solution, columns))
     before = verification.STATS.copy()
-    answers, verdicts = _correctness(reward.response_format, tuple(completion_texts(completions)), golds, scorers)
+    settings = (getattr(reward, "number_locale", "en"), getattr(reward, "precision", PRECISION))
+    answers, verdicts = _correctness(reward.response_format, tuple(completion_texts(completions)), golds, scorers, settings)
     if verification.STATS.seconds > before.seconds:
         for name in ("timeouts", "seconds", "cache_hits"):
             log_metric(f"verification/{name}", float(getattr(verification.STATS, name) - getattr(before, name)))
-    return answers, verdicts
+    log_extra("refused", [str(verdict.refusal or "") for verdict in verdicts])
+    return answers, [verdict.right for verdict in verdicts]
 
 
 @lru_cache(maxsize=1)  # the batch that the other rewards of a step ask for, too
 def _correctness(
-    fmt: ResponseFormat, texts: tuple[str, ...], golds: tuple[str | None, ...], scorers: tuple[str | None, ...]
-) -> tuple[Sequence[str | None], Sequence[bool | None]]:
-    answers = [parsed_answer(fmt, text) for text in texts]
-    verdicts = verification.grade([None if spec else gold for spec, gold in zip(scorers, golds, strict=True)], answers)
+    fmt: ResponseFormat,
+    texts: tuple[str, ...],
+    golds: tuple[str | None, ...],
+    scorers: tuple[str | None, ...],
+    settings: tuple[str, int],
+) -> tuple[Sequence[str | None], Sequence[Verdict]]:
+    answers, refusals = zip(*(_answer(fmt, text) for text in texts), strict=True) if texts else ((), ())
+    verdicts = verification.judge([None if spec else gold for spec, gold in zip(scorers, golds, strict=True)], answers, *settings)
+    verdicts = [
+        Verdict(verdict.right, refusal if refusal and verdict.right is False else verdict.refusal)
+        for verdict, refusal in zip(verdicts, refusals, strict=True)
+    ]
     rows = [row for row, spec in enumerate(scorers) if spec]
-    for row, verdict in zip(rows, verification.score([spec for spec in scorers if spec], [answers[row] for row in rows]), strict=True):
-        verdicts[row] = verdict
+    for row, right in zip(rows, verification.score([spec for spec in scorers if spec], [answers[row] for row in rows]), strict=True):
+        verdicts[row] = Verdict(right, None if right else refusals[row] or Refusal.DIFFERENT)
     return tuple(answers), tuple(verdicts)
 
 
@@ -73,7 +99,7 @@ class AccuracyReward(AnswerReward):
     """
 
     def __call__(self, completions: Column, *, solution: Column | None = None, log_extra: Log = ignore, **columns: Any) -> Values:
-        answers, verdicts = correctness(self, completions, solution, **columns)
+        answers, verdicts = correctness(self, completions, solution, log_extra=log_extra, **columns)
         self.log_answers(log_extra, answers, [None] * len(completions) if solution is None else solution)
         return [None if verdict is None else float(verdict) for verdict in verdicts]
 

@@ -14,6 +14,7 @@ class Refusal(StrEnum):
     """Why an answer was not paid, as ``log_extra`` shows it."""
 
     NO_ANSWER = "no answer in the format"
+    INSIDE = "answer inside the reasoning, or in blocks that contradict each other or never close"
     TOO_LONG = "too long"
     SEVERAL = "several different answers"
     HEDGE = "hedge"

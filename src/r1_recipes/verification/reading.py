@@ -41,6 +41,7 @@ _SHORT_WORDS = re.compile(
 _UNIT_POWER = r"(?:\s*\^\s*\{?-?[123]\}?|(?<=[A-Za-z])[23](?!\d))?"
 _UNIT_AFTER = r"(?<=[\d}}])\s*(?:{unit}){power}(?:\s*/\s*(?:{unit}){power})*(?![\w^(\\{{])\.?"
 _PLAIN_UNIT = re.compile(_UNIT_AFTER.format(unit=UNITS, power=_UNIT_POWER))
+_QUANTITY = re.compile(rf"([-+]?[\d.,]+)\s+{UNIT_LETTERS}{_UNIT_POWER}")  # "1250 g"
 _ANY_UNIT = re.compile(_UNIT_AFTER.format(unit=f"{UNITS}|{UNIT_LETTERS}", power=_UNIT_POWER))
 _SEVERAL = re.compile(r"[,;]|\\(?:pm|mp|cup|cap|in|\{)(?![A-Za-z])|\b(?:or|and)\b")
 _JOINT = re.compile(r"\s*(?:[,;]\s*)?\b(?:and|or)\b\s*|\s*;\s*")
@@ -57,6 +58,7 @@ _UNSEPARATED = re.compile(r"(?:[\d.]|(?<!matrix)\})\s+[\d.]|\.\.|%\s*[^\s)}]|---
 _BASE = re.compile(r"\d_\{?(\w+)\}?")
 _TELLING = re.compile(r"\d|\\[A-Za-z]")
 _OPERATION = re.compile(r"[A-Za-z)}]\s*[-+*/^=<>|]\s*[A-Za-z(\\]")
+_RATIO = re.compile(r"\d\s*:\s*\d")
 _CLOCK = re.compile(r"\d{1,2}:\d{2}(?:\s*[ap]\.?\s?m\.?)?", re.IGNORECASE)
 _CHOICE = re.compile(r"\(?\s*([A-J])\s*(?:[).:、\]]|\Z)(?P<rest>.*)", re.DOTALL)
 _CALLED = re.compile(r"(?i)\A(?:(?:the )?(?:correct )?(?:answer|option|choice)(?: is\b:?)?:?|选(?:项|择)?|\[(?=[a-j]\]))\s*")
@@ -134,8 +136,9 @@ def read_gold(text: str, locale: str = "en") -> Gold | None:
         return gold(letter=choice[1], words=choice[1].casefold())
     if _is_wordy(text, cleaned):
         return gold(words=_words(cleaned))
+    cleaned = _QUANTITY.sub(r"\1", cleaned) if _QUANTITY.fullmatch(cleaned) else _PLAIN_UNIT.sub(" ", cleaned)
     several = bool(_SEVERAL.search(_THOUSANDS.sub(r"\1", cleaned)))
-    expression = _joined(_PLAIN_UNIT.sub(" ", cleaned), None) if several else _without_words(_PLAIN_UNIT.sub(" ", cleaned))
+    expression = _joined(cleaned, None) if several else _without_words(cleaned)
     if not expression:
         return gold(several=several, relations=len(_EQUALS.findall(cleaned)), variables=_letters(cleaned))
     return gold(
@@ -220,7 +223,7 @@ def _read_expression(text: str, cleaned: str, gold: Gold) -> Answer:
     if len(kinds) > 1 or (gold.value and _RELATION.search(expression)) or _BASE.findall(expression) != _BASE.findall(gold.text or gold.raw):
         return Answer(refusal=Refusal.DIFFERENT)
     # As it stands, 1:2:3 is a sixth.
-    raw = text if gold.value is None and not _APPROX.search(cleaned) and not re.search(r"\d:\d", text) else None
+    raw = text if gold.value is None and not _APPROX.search(cleaned) and not _RATIO.search(text + " " + gold.raw) else None
     if gold.relations:
         chain = len(_EQUALS.findall(expression)) > gold.relations
         return Answer(refusal=Refusal.CHAIN) if chain else Answer((expression,), raw=raw)
@@ -282,7 +285,8 @@ def _prose(text: str) -> list[str]:
 
 
 def _squeezed(text: str) -> str:
-    return re.sub(r"([_^])\{(\w)\}", r"\1\2", "".join(text.split()))
+    """Without white space, but between two letters or digits: 7 2 is not 72."""
+    return re.sub(r"([_^])\{(\w)\}", r"\1\2", re.sub(r"(?<!\w)\s+|\s+(?!\w)", "", text))
 
 
 def _words(text: str) -> str:
