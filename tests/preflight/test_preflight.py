@@ -16,7 +16,7 @@ from pandas import DataFrame
 
 from r1_recipes.completions.types import Completion
 from r1_recipes.preflight import __main__ as preflight
-from r1_recipes.preflight import signal, surroundings
+from r1_recipes.preflight import signal
 from r1_recipes.preflight.contract import Rewards
 from r1_recipes.preflight.findings import Report, listed, spread
 from r1_recipes.prompts import CHATML, FORMATS, get_response_format
@@ -228,8 +228,6 @@ def test_a_model_that_never_ends(recipe, tiny_model, tmp_path):
     report = check(recipe(model_name_or_path=model), "--max_completion_length", "12", use_model=True, groups=2)
     errors = found(report, "error")
     assert "cuts 4 of 4 completions (100%)" in errors["signal.truncation"] and "not one ends" in errors["signal.truncation"]
-    # the tags alone take more than 12 bytes
-    assert "no room" in errors["contract.room"]
     assert {example["completion"] for example in report.facts["signal"]["examples"]} == {"a" * 12}
 
 
@@ -251,14 +249,14 @@ def test_a_prompt_longer_than_the_window(recipe, tmp_path):
     path = recipe(dataset_name=rows, mapper="prompt_solution")
     message = found(check(path), "error")["data.window"]
     # 4096 - 200 tokens are left for a prompt
-    assert "window has 4096: 1 of 3 measured do not fit" in message and "(rows 1): set max_prompt_tokens: 3896" in message
+    assert "window is 4096: 1 of 3 measured with max_completion_length 200 can run over it (rows 1): set max_prompt_tokens: 3896" in message
     report = check(path, "--max_prompt_tokens", "3896")
     assert found(report, "error") == {}
     assert report.facts["data"]["dropped"] == [{"reason": "prompt over max_prompt_tokens 3896", "count": 1, "first_index": 1}]
     # the prompt fits, and leaves its completion no room: a bit less than 4096
     rows = rows_file(tmp_path, ("1+1?", "2"), ("x" * 3600 + "?", "4"))
     assert (
-        "0 of 2 measured do not fit, and 1 with max_completion_length 200 can run over"
+        "1 of 2 measured with max_completion_length 200 can run over it"
         in found(check(recipe(dataset_name=rows, mapper="prompt_solution")), "warning")["data.window"]
     )
 
@@ -279,7 +277,6 @@ def test_groups_that_all_score_everything(recipe, silent_model):
     )
     (message,) = found(report, "error").values()
     assert "2 of 2 groups (100%) have no spread, 2 of them all 1" in message and "harder problems" in message
-    assert report.facts["signal"]["rewards"]["sum"]["groups_all_one"] == 1.0
     # the model ends at once, and so nothing is cut
     assert report.facts["signal"]["truncated"] == 0.0 and report.facts["signal"]["mean_tokens"] == 1.0
 
@@ -342,8 +339,7 @@ def test_a_template_that_already_opens_the_reasoning(recipe):
     assert "already opened with '<think>\\n' by the chat template" in found(report, "ok")["contract.prefill"]
     # What the model is to write starts after the tag, and earns full marks so.
     assert report.facts["contract_example"].startswith("Step 1:") and report.facts["contract"]["format"]["right"] == 1.0
-    own = check(recipe(chat_template=THINKS, reward_funcs=[*RULES, "tests.preflight.test_preflight:later"]))
-    assert "later must not look for it" in found(own, "warning")["contract.prefill"]
+    assert "a reward of your own must not look for it" in found(report, "ok")["contract.prefill"]
     twice = found(check(recipe(chat_template=THINKS, prefill="Let me see.\n<think>")), "error")
     assert "already opens the turn with '<think>\\n'; leave prefill out" in twice["contract.tokenizer"]
     other = found(check(recipe(chat_template=THINKS, response_format="reasoning_answer")), "error")
@@ -392,8 +388,6 @@ def test_a_column_that_is_not_there(recipe):
             "contract.wrong",
             "cosine gives a wrong answer",
         ),
-        # <think>⏎1⏎</think>⏎<answer>⏎17⏎</answer> is 40 bytes, and one token ends the turn
-        ({"max_completion_length": 40}, "error", "contract.room", "tags and gold take 41 tokens"),
     ],
 )
 def test_rewards_that_do_not_keep_the_contract(recipe, changes, level, code, message):
@@ -490,9 +484,7 @@ def test_what_one_reward_does_not_tell_apart_another_may():
 
 def test_scores_that_are_none_belong_to_nobody():
     report = judged([[None, None], [0.0, 1.0]])
-    assert report.facts["signal"]["rewards"]["first"] == {
-        "judged": 2, "mean": 0.5, "std": 0.5, "groups_with_spread": 1.0, "groups_all_zero": 0.0, "groups_all_one": 0.0
-    }  # fmt: skip
+    assert report.facts["signal"]["rewards"]["first"] == {"judged": 2, "mean": 0.5, "std": 0.5, "groups_with_spread": 1.0}
     assert "judged none" in found(judged([[None, None]]), "warning")["signal.unjudged"]
 
 
@@ -518,9 +510,8 @@ def test_a_random_model_is_sampled_with_the_recipes_settings(recipe, monkeypatch
 def test_groups_that_the_clock_cuts_are_not_judged(recipe, canned):
     # 200 tokens are allowed; what ended at 50 was ended by the clock
     done, cut = [Completion("x", 3, "stop")] * 2, [Completion("x", 50, "length")] * 2
-    canned([done, done, cut])
+    canned([done, cut])
     report = check(recipe(), use_model=True, groups=4, seconds=60)
-    # The second call is for two groups, as many as a step of training has: of both together nothing is known.
     assert report.facts["signal"]["groups"] == 1 and "1 of 4 groups were done within 60 s" in found(report, "warning")["signal.slow"]
     canned([cut])
     report = check(recipe(), use_model=True, groups=4, seconds=60)
@@ -565,11 +556,11 @@ def test_vllm_that_is_not_there_and_vllm_that_trl_does_not_take(recipe, monkeypa
     versions = {"vllm": "0.21.0"}
     monkeypatch.setattr(import_utils, "_is_package_available", lambda name, return_version=False: (True, versions[name]))
     report = Report()
-    surroundings.check_vllm(report)
+    preflight.check_vllm(report)
     assert "0.22.0 to 0.31.0" in found(report, "error")["fit.vllm"] and "0.21.0" in found(report, "error")["fit.vllm"]
     versions["vllm"] = "0.31.0+cu130"
     report = Report()
-    surroundings.check_vllm(report)
+    preflight.check_vllm(report)
     assert found(report, "error") == {}
 
 
@@ -619,7 +610,7 @@ def test_an_instruction_that_the_targets_do_not_follow(sft_recipe):
 def test_one_json_object_on_stdout(recipe, capsys):
     preflight.main([recipe(), "--no-model", "--json"])
     entry = json.loads(capsys.readouterr().out)
-    assert entry["verdict"] == "ok" and entry["counts"]["error"] == 0 and "signal" not in entry
+    assert entry["verdict"] == "ok" and "signal" not in entry
     assert {"level", "code", "message"} == set(entry["findings"][0])
     with pytest.raises(SystemExit) as stop:
         preflight.main([recipe(num_generations=3), "--no-model", "--json"])
@@ -641,10 +632,10 @@ def test_brief_says_the_verdicts_alone(recipe, silent_model, capsys):
         "4 Signal   ERROR   3 checks",
         "5 Fit      ok      2 checks",
     ]
-    assert "  ERROR   2 of 2 groups (100%) have no spread, 2 of them all 1: GRPO has nothing to compare" in "\n".join(lines)
+    assert "  ERROR   signal.all_one: 2 of 2 groups (100%) have no spread, 2 of them all 1: GRPO has nothing to compare" in "\n".join(lines)
     # what is in order is shown of the signal alone
     assert [line.split(" completions")[0] for line in lines if line.startswith("  ok")] == [
-        "  ok      max_completion_length 200 cuts 0 of 4"
+        "  ok      signal.truncation: max_completion_length 200 cuts 0 of 4"
     ]
     assert lines[-1].startswith("Do not start this run: 1 error, 3 warnings. First: 2 of 2 groups")
     with pytest.raises(SystemExit) as stop:
@@ -677,8 +668,8 @@ def test_needs_that_are_not_met(recipe, tmp_path):
 
 
 def test_methods_are_guessed(recipe, sft_recipe):
-    assert surroundings.guess_method([recipe()]) == "grpo" and surroundings.guess_method([sft_recipe()]) == "sft"
-    assert surroundings.guess_method([sft_recipe(), "--reward_funcs", "format"]) == "grpo" == surroundings.guess_method(["nowhere.yaml"])
+    assert preflight.guess_method([recipe()]) == "grpo" and preflight.guess_method([sft_recipe()]) == "sft"
+    assert preflight.guess_method([sft_recipe(), "--reward_funcs", "format"]) == "grpo" == preflight.guess_method(["nowhere.yaml"])
 
 
 def test_samples_are_spread_and_lists_end():

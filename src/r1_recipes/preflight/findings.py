@@ -75,7 +75,3 @@ def listed(values: Sequence[Any], limit: int = 10) -> str:
     """Return ``1, 2, 3``, or the first few and how many more."""
     shown = ", ".join(map(str, values[:limit]))
     return f"{shown} and {len(values) - limit} more" if len(values) > limit else shown
-
-
-def clip(text: str, width: int = 80) -> str:
-    return repr(text if len(text) <= width else text[: width - 1] + "…")
