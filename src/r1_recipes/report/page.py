@@ -11,6 +11,7 @@ import hashlib
 import importlib.metadata
 import json
 import logging
+import os
 import re
 import time
 from collections.abc import Sequence
@@ -21,9 +22,8 @@ from typing import Any
 from r1_recipes.common import files
 from r1_recipes.common.errors import RecipeError
 from r1_recipes.report.completions import pack_completions, spread
-from r1_recipes.report.evaluations import read_evaluations
 from r1_recipes.report.flags import find_flags
-from r1_recipes.report.read import RunData, read_run, strings
+from r1_recipes.report.read import RunData, read_evaluations, read_run, strings
 
 logger = logging.getLogger("r1_recipes.report")
 
@@ -34,11 +34,9 @@ _ASSETS = ("page.html", "style.css", "early.js", "d3.min.js", "plot.min.js", "re
 
 
 def run_names(paths: Sequence[Path]) -> list[str]:
-    """The shortest ends of the paths that tell the runs apart."""
-    parts = [path.resolve().parts for path in paths]
-    depths = range(1, max(map(len, parts)) + 1)
-    depth = next(depth for depth in depths if len({part[-depth:] for part in parts}) == len(set(parts)))
-    return ["/".join(part[-depth:]) for part in parts]
+    """Return the paths below the folder that all runs are in."""
+    parent = os.path.commonpath([path.resolve().parent for path in paths])
+    return [path.resolve().relative_to(parent).as_posix() for path in paths]
 
 
 def build(run_dirs: Sequence[Path]) -> str:
@@ -56,7 +54,14 @@ def build(run_dirs: Sequence[Path]) -> str:
         "evaluations": read_evaluations(runs),
         "runs": [_run_entry(run) for run in runs],  # last: what was missing is known by then
     }
-    return _page(data, packed)
+    folder = resources.files("r1_recipes.report") / "assets"
+    parts = {file.partition(".")[0]: (folder / file).read_text(encoding="utf-8") for file in _ASSETS}
+    digests = [hashlib.sha256(parts[name].encode()).digest() for name in ("d3", "plot", "early", "report")]
+    scripts = " ".join(f"'sha256-{base64.b64encode(digest).decode()}'" for digest in digests)
+    parts["policy"] = f"default-src 'none'; style-src 'unsafe-inline'; base-uri 'none'; form-action 'none'; script-src {scripts}"
+    parts |= {"strings": _embedded(json.loads(parts["strings"])), "data": _embedded(data), "packed": packed}
+    # One pass, so that a text in the data that looks like a placeholder stays what it is.
+    return re.sub(f"@({'|'.join(parts)})@", lambda match: parts[match[1]], parts["page"])
 
 
 def _run_entry(run: RunData) -> dict[str, Any]:
@@ -91,17 +96,6 @@ def _seconds(run: RunData) -> float | None:
 def _embedded(value: Any) -> str:
     """JSON that no browser can read as the end of its script element, nor as the beginning of a comment or of another."""
     return json.dumps(value, separators=(",", ":"), allow_nan=False).replace("<", "\\u003c").replace(">", "\\u003e")
-
-
-def _page(data: dict[str, Any], packed: str) -> str:
-    folder = resources.files("r1_recipes.report") / "assets"
-    parts = {file.partition(".")[0]: (folder / file).read_text(encoding="utf-8") for file in _ASSETS}
-    digests = [hashlib.sha256(parts[name].encode()).digest() for name in ("d3", "plot", "early", "report")]
-    scripts = " ".join(f"'sha256-{base64.b64encode(digest).decode()}'" for digest in digests)
-    parts["policy"] = f"default-src 'none'; style-src 'unsafe-inline'; base-uri 'none'; form-action 'none'; script-src {scripts}"
-    parts |= {"strings": _embedded(json.loads(parts["strings"])), "data": _embedded(data), "packed": packed}
-    # One pass, so that a text in the data that looks like a placeholder stays what it is.
-    return re.sub(f"@({'|'.join(parts)})@", lambda match: parts[match[1]], parts["page"])
 
 
 def write(run_dirs: Sequence[Path], output: Path | None = None) -> Path:
