@@ -9,6 +9,7 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
+from pandas import Series
 from transformers import Qwen2Config
 from trl import ModelConfig
 
@@ -53,6 +54,11 @@ def settings(**changes: Any) -> SimpleNamespace:
     training |= {key: value for key, value in changes.items() if key in training}
     model = SimpleNamespace(use_peft=changes.get("use_peft", False))
     return SimpleNamespace(method="grpo", training=SimpleNamespace(**training), model=model)
+
+
+def sizes(report: Report) -> Series:
+    """Bytes, by what they hold."""
+    return report.details["fit"][0][1]["GB"] * 1e9
 
 
 @pytest.mark.parametrize(
@@ -139,7 +145,7 @@ def test_memory_is_compared_with_the_device(monkeypatch: pytest.MonkeyPatch, ava
     memory.check_memory(report, settings(), SHAPE, 88, Parallelism())
     message = found(report, level)["fit.memory"]
     assert "at least 0.00 GB a process" in message and ("use_peft: true" in message) == (level != "ok")
-    assert report.facts["memory"]["estimate_bytes"]["total"] == 20_000 + 614_400
+    assert sizes(report)["total"] == pytest.approx(20_000 + 614_400)
 
 
 def test_vllm_has_its_share_of_the_device(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -147,8 +153,7 @@ def test_vllm_has_its_share_of_the_device(monkeypatch: pytest.MonkeyPatch) -> No
     monkeypatch.setattr(memory, "device", lambda _: ("a device", 1_000_000))
     report = Report()
     memory.check_memory(report, settings(use_vllm=True), SHAPE, 88, Parallelism())
-    parts = report.facts["memory"]["estimate_bytes"]
-    assert "fit.memory" in found(report, "ok") and parts["vllm"] == 500_000 and parts["total"] == 520_000
+    assert "fit.memory" in found(report, "ok") and sizes(report)[["vllm", "total"]].to_list() == pytest.approx([500_000, 520_000])
 
 
 def test_preflight_divides_by_what_it_is_launched_with(recipe, monkeypatch: pytest.MonkeyPatch) -> None:  # noqa: F811
@@ -156,12 +161,10 @@ def test_preflight_divides_by_what_it_is_launched_with(recipe, monkeypatch: pyte
         monkeypatch.setenv(f"ACCELERATE_{name}", value)
     monkeypatch.setenv("WORLD_SIZE", "16")
     report = check(recipe(num_generations=4, per_device_train_batch_size=1), use_model=True)  # the model is loaded as without DeepSpeed
-    facts = report.facts["memory"]
-    assert facts["parallelism"] == "ZeRO-3 or FSDP over 16 processes" and "signal" in report.facts
-    assert "a process, ZeRO-3 or FSDP over 16 processes (weights" in found(report, "ok")["fit.memory"]
-    whole = check(recipe(num_generations=4, per_device_train_batch_size=1), processes=4).facts["memory"]
-    assert whole["parallelism"] == "ZeRO-3 or FSDP over 4 processes"
-    assert whole["estimate_bytes"]["weights"] == 4 * facts["estimate_bytes"]["weights"]
+    assert "a process, ZeRO-3 or FSDP over 16 processes (" in found(report, "ok")["fit.memory"] and "signal" in report.details
+    whole = check(recipe(num_generations=4, per_device_train_batch_size=1), num_processes=4)
+    assert "ZeRO-3 or FSDP over 4 processes" in found(whole, "ok")["fit.memory"]
+    assert sizes(whole)["weights"] == pytest.approx(4 * sizes(report)["weights"])
 
 
 # The tables of docs/scaling.md
@@ -188,11 +191,9 @@ def shapes(tmp_path_factory: pytest.TempPathFactory) -> dict[str, tuple[Shape, S
 
 
 def test_packed_weights_are_the_linear_layers_but_for_the_output(recipe) -> None:  # noqa: F811
-    whole, packed = (
-        check(recipe(**keys)).facts["memory"]["estimate_bytes"]["weights"] for keys in ({}, {"load_in_4bit": True, "use_peft": False})
-    )
+    whole, packed = (sizes(check(recipe(**keys)))["weights"] for keys in ({}, {"load_in_4bit": True, "use_peft": False}))
     # two layers of q, k, v, o and three of the MLP, of 3.5 bytes less each
-    assert whole - packed == 3.5 * 2 * (2 * 32 * 32 + 2 * 32 * 16 + 3 * 32 * 64)
+    assert whole - packed == pytest.approx(3.5 * 2 * (2 * 32 * 32 + 2 * 32 * 16 + 3 * 32 * 64))
 
 
 def tables(section: str) -> list[list[list[str]]]:

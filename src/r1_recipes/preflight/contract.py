@@ -206,11 +206,6 @@ def load_rewards(report: Report, recipe: Recipe, fmt: ResponseFormat, tokenizer:
     return Rewards(functions, reward_weights(recipe), tokenizer)
 
 
-def plain(table: DataFrame) -> dict[str, dict[str, Any]]:
-    """Return a table by row and column, ``None`` for NaN, which JSON has not."""
-    return table.astype(object).where(table.notna(), None).to_dict("index")
-
-
 def check_rewards(report: Report, fmt: ResponseFormat, rewards: Rewards, rows: Dataset) -> None:
     """Check what each reward, and their sum, pay for written completions."""
     from pandas import DataFrame
@@ -220,8 +215,8 @@ def check_rewards(report: Report, fmt: ResponseFormat, rewards: Rewards, rows: D
         return
     texts = {kind: [texts[kind] for _, texts in cases] for kind in _KINDS}
     tables = rewards.scores(report, "contract.reward_fails", [row for row, _ in cases], texts)
-    report.facts["contract_example"] = texts["right"][0]
-    report.facts["contract"] = plain(DataFrame({name: table.mean() for name, table in tables.items()}).T)
+    report.show("contract", "A right answer, as the model would write it:", texts["right"][0])
+    report.show("contract", "Mean reward of written completions:", DataFrame({name: table.mean() for name, table in tables.items()}).T)
     for name, table in tables.items():
         _check_reward(report, name, table, cases, routed=hasattr(rewards.functions[name], "judged"))
     if not tables:

@@ -33,8 +33,6 @@ def load(report: Report, recipe: Recipe, fmt: ResponseFormat, tokenizer: PreTrai
     with report.refusals("data.unusable", essential=True):
         splits = load_splits(recipe, fmt, tokenizer)
     loaded, rows = splits.train_report, splits.train
-    dropped = [{"reason": why, "count": count, "first_index": loaded.first_index[why]} for why, count in loaded.dropped.items()]
-    report.facts["data"] = {"read": loaded.read, "kept": loaded.kept, "dropped": dropped, "columns": rows.column_names}
     report.add(WARNING if 2 * loaded.dropped.total() > loaded.read else OK, "data.rows", str(loaded))
     if splits.test_report:
         report.add(OK, "data.test_split", f"test split: {splits.test_report}")
@@ -72,13 +70,11 @@ def check_lengths(report: Report, recipe: Recipe, rows: Dataset, tokenizer: PreT
     longest = sorted(range(len(rows)), key=lambda index: -sizes[index])[:_LONGEST]
     picked = sorted({*spread(len(rows), _MEASURED), *longest})
     with report.refusals("contract.template", essential=True):
-        report.facts["prompts"] = [rendered(tokenizer, rows[index]["prompt"]) for index in spread(len(rows), _SHOWN_PROMPTS)]
+        for index in spread(len(rows), _SHOWN_PROMPTS):
+            report.show("data", f"Prompt of row {index}, as the model sees it:", rendered(tokenizer, rows[index]["prompt"]))
         sample = rows.select(picked).select_columns(["prompt"] if grpo else ["prompt", "completion"])
         texts = [rendered(tokenizer, row["prompt"] if grpo else row["prompt"] + row["completion"], grpo) for row in sample]
     lengths = Series([len(ids) for ids in tokenizer(texts, add_special_tokens=False)["input_ids"]], index=picked)
-    windows = [window, training.vllm_max_model_length if getattr(training, "use_vllm", False) else None]
-    window = min((limit for limit in windows if limit), default=None)
-    report.facts["tokens"] = {"median": lengths.median(), "max": int(lengths.max()), "measured": len(lengths), "window": window}
     said = f"a row has {lengths.median():.0f} tokens (median), the longest {lengths.max()}; the model's window is {window or 'not known'}"
     room, space = training.max_completion_length if grpo else 0, window or sys.maxsize
     tight = lengths.index[lengths + room > space]
@@ -108,7 +104,6 @@ def check_golds(report: Report, rewards: Mapping[str, Callable], rows: Dataset) 
     if not readable:
         return
     unread = [index for index, read in readable.items() if not read]
-    report.facts["golds"] = {"rows": len(readable), "unparseable": unread}
     share, said = len(unread) / len(readable), f"all {len(readable)} golds can be judged by"
     if unread:
         said = (

@@ -5,10 +5,13 @@ from __future__ import annotations
 import contextlib
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from r1_recipes.common.errors import BatchError, RecipeError
 from r1_recipes.common.masking import masked_text
+
+if TYPE_CHECKING:
+    from pandas import DataFrame
 
 OK, WARNING, ERROR = "ok", "warning", "error"
 
@@ -34,13 +37,16 @@ class Finding:
 
 @dataclass
 class Report:
-    """Findings in the order of the checks, and the numbers and texts behind them by name."""
+    """Findings in the order of the checks, and by section the texts and tables behind them, each with a title."""
 
     findings: list[Finding] = field(default_factory=list)
-    facts: dict[str, Any] = field(default_factory=dict)
+    details: dict[str, list[tuple[str, str | DataFrame]]] = field(default_factory=dict)
 
     def add(self, level: str, code: str, message: str) -> None:
         self.findings.append(Finding(level, code, message))
+
+    def show(self, section: str, title: str, content: str | DataFrame) -> None:
+        self.details.setdefault(section, []).append((title, content))
 
     def at(self, level: str) -> list[Finding]:
         return [finding for finding in self.findings if finding.level == level]

@@ -134,17 +134,17 @@ def memory(recipe: Recipe, shape: Shape, tokens: int, spread: Parallelism) -> di
 
 def check_memory(report: Report, recipe: Recipe, shape: Shape, tokens: int, spread: Parallelism) -> None:
     """Compare what stays for the whole run, and that with its largest guest, with the memory of the device."""
+    from pandas import DataFrame
+
     training, parts = recipe.training, memory(recipe, shape, tokens, spread)
     name, available = device(training.use_cpu)
     if getattr(training, "use_vllm", False) and training.vllm_mode == "colocate":
         parts["vllm"] = training.vllm_gpu_memory_utilization * available
     lasting = sum(parts[key] for key in _LASTING)
     total = lasting + max(size for key, size in parts.items() if key not in _LASTING)
-    report.facts["memory"] = {"estimate_bytes": parts | {"total": total}, "parallelism": str(spread), "device": name, "bytes": available}
-    report.facts["model"] = {"parameters": shape.parameters, "trainable": shape.trainable}
-    shown = ", ".join(f"{key.replace('_', ' ')} {value / 1e9:.2f}" for key, value in parts.items() if value)
+    report.show("fit", "GB that a process must at least have, by what they hold:", DataFrame({"GB": parts | {"total": total}}) / 1e9)
     said = (
-        f"at least {total / 1e9:.2f} GB a process, {spread} ({shown}; {_MEASURED}), "
+        f"at least {total / 1e9:.2f} GB a process, {spread} ({_MEASURED}), "
         f"{shape.trainable:,} of {shape.parameters:,} parameters trained; {name} has {available / 1e9:.1f} GB"
     )
     level = OK if total <= _TIGHT * available else ERROR if lasting > available and name != _ELSEWHERE else WARNING

@@ -7,9 +7,10 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 from r1_recipes.common.errors import RecipeError, first_line
+from r1_recipes.common.messages import clip
 from r1_recipes.completions.transformers import complete, load_model, sampling
 from r1_recipes.completions.types import Completion
-from r1_recipes.preflight.contract import Rewards, plain
+from r1_recipes.preflight.contract import Rewards
 from r1_recipes.preflight.findings import OK, WARNING, Report, graded, spread
 from r1_recipes.prompts.formats import ResponseFormat
 from r1_recipes.recipe import Recipe
@@ -96,16 +97,9 @@ def judge(report: Report, recipe: Recipe, fmt: ResponseFormat, rewards: Rewards,
     # Of the groups that are judged.
     share = varied.astype(float).where(high.notna()).mean()
     summary = DataFrame({"judged": scores.count(), "mean": scores.mean(), "std": scores.std(ddof=0), "groups_with_spread": share})
-    completions, of = [completion for _, completion in sampled], len(sampled)
-    cut = sum(completion.finish_reason == "length" for completion in completions)
-    report.facts["signal"] = {
-        "groups": len(low),
-        "completions": of,
-        "rewards": plain(summary),
-        "truncated": cut / of,
-        "mean_tokens": sum(completion.tokens for completion in completions) / of,
-        "examples": _examples(fmt, sampled, scores),
-    }
+    cut, of = sum(completion.finish_reason == "length" for _, completion in sampled), len(sampled)
+    report.show("signal", f"{of} completions in {len(low)} groups:", summary)
+    _show_examples(report, fmt, sampled, scores)
     limit, level = recipe.training.max_completion_length, graded(cut / of, vain=0.5, doubtful=0.2)
     said = f"max_completion_length {limit} cuts {cut} of {of} completions ({cut / of:.0%}) before their end"
     if level != OK:
@@ -137,20 +131,15 @@ def judge(report: Report, recipe: Recipe, fmt: ResponseFormat, rewards: Rewards,
     report.add(level, f"signal.{kind}", f"{count} of {of} groups ({count / of:.0%}) have {held}: GRPO has nothing to compare; {advice}")
 
 
-def _examples(fmt: ResponseFormat, sampled: Sequence[Sampled], scores: DataFrame) -> list[dict[str, Any]]:
-    """Return five completions from the lowest sum to the highest."""
+def _show_examples(report: Report, fmt: ResponseFormat, sampled: Sequence[Sampled], scores: DataFrame) -> None:
+    """Show five completions from the lowest sum to the highest."""
     order = list(scores["sum"].fillna(0.0).sort_values(kind="stable").index)
     picked = [*(order[position] for position in spread(len(order), _SHOWN)[:-1]), order[-1]]  # the best one is always among them
-    given = plain(scores)
-    return [
-        {
-            "question": row["prompt"][-1]["content"],
-            "solution": row.get("solution"),
-            "completion": fmt.full_text(completion.text),
-            "answer": fmt.parse(completion.text).answer,
-            "tokens": completion.tokens,
-            "finish_reason": completion.finish_reason,
-            "scores": given[index],
-        }
-        for index, (row, completion) in ((index, sampled[index]) for index in picked)
-    ]
+    for number, index in enumerate(picked, start=1):
+        row, completion = sampled[index]
+        given = ", ".join(f"{name} {value:.3g}" if value == value else f"{name} not judged" for name, value in scores.loc[index].items())
+        told = (
+            f"Completion {number}: {given}; {completion.tokens} tokens, finish_reason {completion.finish_reason}; gold "
+            f"{row.get('solution')!r}, read as {fmt.parse(completion.text).answer!r}; asked {clip(row['prompt'][-1]['content'], 80)!r}"
+        )
+        report.show("signal", told, fmt.full_text(completion.text))
