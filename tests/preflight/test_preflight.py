@@ -330,7 +330,7 @@ def test_an_evaluation_batch_that_groups_do_not_fill(recipe, tmp_path):
     assert "multiple of 4 completions over 1 processes, got 6" in message and "per_device_eval_batch_size: 8" in message
     report = check(path, num_processes=2)  # 12 is
     assert found(report, "error") == {}
-    assert found(report, "ok")["data.test_split"] == "test split: 1 of 1 rows kept"
+    assert found(report, "ok")["data.rows"] == "2 of 2 rows kept; test split: 1 of 1 rows kept"
 
 
 def test_a_template_that_already_opens_the_reasoning(recipe):
@@ -620,10 +620,10 @@ def test_brief_says_the_verdicts_alone(recipe, silent_model, capsys):
         "1 Recipe   ok      1 check",
         "2 Data     ok      2 checks",
         "3 Contract warning 4 checks",
-        "4 Signal   ERROR   3 checks",
+        "4 Signal   error   3 checks",
         "5 Fit      ok      2 checks",
     ]
-    assert "  ERROR   signal.all_one: 2 of 2 groups (100%) have no spread, 2 of them all 1: GRPO has nothing to compare" in "\n".join(lines)
+    assert "  error   signal.all_one: 2 of 2 groups (100%) have no spread, 2 of them all 1: GRPO has nothing to compare" in "\n".join(lines)
     # what is in order is shown of the signal alone
     assert [line.split(" completions")[0] for line in lines if line.startswith("  ok")] == [
         "  ok      signal.truncation: max_completion_length 200 cuts 0 of 4"

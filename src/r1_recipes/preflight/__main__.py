@@ -86,8 +86,6 @@ def examine(options: argparse.Namespace, overrides: Sequence[str]) -> Report:
             data.check_golds(report, rewards.functions, rows)
         contract.check_rewards(report, fmt, rewards, rows)
         if not options.no_model:
-            group = recipe.training.num_generations
-            logger.info("sampling %d groups of %d from %s", options.groups, group, recipe.model.model_name_or_path)
             signal.check(report, recipe, fmt, rewards, rows, groups=options.groups, seconds=options.seconds)
     return report
 
@@ -141,12 +139,12 @@ def as_text(report: Report, *, brief: bool = False) -> str:
         findings = [finding for finding in report.findings if finding.code.startswith(f"{section}.")]
         if findings:
             worst = max((found.level for found in findings), key=_LEVELS.index)
-            lines.append(f"{number} {section.capitalize():<9}{_mark(worst)}{len(findings)} check{'s' * (len(findings) > 1)}")
+            lines.append(f"{number} {section.capitalize():<9}{worst:<8}{len(findings)} check{'s' * (len(findings) > 1)}")
             for title, content in () if brief else report.details.get(section, ()):
                 text = content if isinstance(content, str) else content.to_string(float_format="{:.3g}".format, na_rep="")
                 lines += [title, indent(text, "    ")]
             shown = [found for found in findings if not brief or found.level != OK or section == "signal"]
-            lines += [f"  {_mark(found.level)}{found.code}: {found.message}" for found in shown]
+            lines += [f"  {found.level:<8}{found.code}: {found.message}" for found in shown]
     errors, doubts = report.at(ERROR), report.at(WARNING)
     counts = f"{len(errors)} error{'s' * (len(errors) != 1)}, {len(doubts)} warning{'s' * (len(doubts) != 1)}"
     if errors:
@@ -156,10 +154,6 @@ def as_text(report: Report, *, brief: bool = False) -> str:
     else:
         lines.append("Ready: nothing was found that would stop this run from learning.")
     return _CONTROL.sub("\ufffd", "\n".join(lines))
-
-
-def _mark(level: str) -> str:
-    return f"{'ERROR' if level == ERROR else level:<8}"
 
 
 if __name__ == "__main__":

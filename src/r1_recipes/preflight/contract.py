@@ -7,11 +7,12 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from r1_recipes.common.errors import RecipeError, first_line
+from jinja2 import TemplateError
+
+from r1_recipes.common.errors import RecipeError
 from r1_recipes.common.messages import clip, words
 from r1_recipes.metrics.rows import reward_functions, reward_weights
 from r1_recipes.models.tokenizer import check_target, generation_prompt, load_tokenizer, turn_end
-from r1_recipes.preflight.data import rendered
 from r1_recipes.preflight.findings import ERROR, OK, WARNING, Report, graded, listed, spread
 from r1_recipes.prompts import FORMATS, ResponseFormat
 from r1_recipes.recipe import Recipe
@@ -36,9 +37,6 @@ _FULL_MARKS = dict.fromkeys([*_ANSWER, *_SHAPE, "reasoning_steps"], 1.0) | {"rep
 # They look at length, repetition or language alone, so that they may pay right and wrong alike.
 _BLIND = ("length", "soft_overlong_punishment", "repetition_penalty", "language_consistency", "reasoning_steps")
 
-# A row with a gold, and completions for it by kind.
-Case = tuple[dict[str, Any], dict[str, str]]
-
 
 @dataclass(frozen=True)
 class Rewards:
@@ -49,12 +47,7 @@ class Rewards:
     tokenizer: PreTrainedTokenizerBase
 
     def scores(
-        self,
-        report: Report,
-        code: str,
-        rows: Sequence[dict[str, Any]],
-        texts: Mapping[str, Sequence[str]],
-        tokens: Sequence[int] | None = None,
+        self, report: Report, code: str, rows: Sequence[dict[str, Any]], texts: Mapping[str, Sequence[str]], tokens: list[int] | None = None
     ) -> dict[str, DataFrame]:
         """Return each reward's table, one row per row and one column per kind of text; NaN: not judged. One that fails is reported."""
         from pandas import DataFrame
@@ -73,15 +66,10 @@ class Rewards:
 
 def read_tokenizer(report: Report, recipe: Recipe) -> tuple[PreTrainedTokenizerBase, ResponseFormat]:
     """Return the tokenizer and the format as training will have them."""
-    from jinja2 import TemplateError
-
     with report.refusals("contract.tokenizer", essential=True):
-        try:
-            tokenizer, fmt = load_tokenizer(recipe)
-            _check_beginning(report, recipe, tokenizer, fmt)
-            _check_end(report, recipe, tokenizer)
-        except TemplateError as error:
-            raise RecipeError(f"chat_template: that of {recipe.model.model_name_or_path} cannot be used: {first_line(error)}") from error
+        tokenizer, fmt = load_tokenizer(recipe)
+        _check_beginning(report, recipe, tokenizer, fmt)
+        _check_end(report, recipe, tokenizer)
     return tokenizer, fmt
 
 
@@ -104,7 +92,6 @@ def _check_beginning(report: Report, recipe: Recipe, tokenizer: PreTrainedTokeni
 
 
 def _check_end(report: Report, recipe: Recipe, tokenizer: PreTrainedTokenizerBase) -> None:
-    from jinja2 import TemplateError
     from transformers import GenerationConfig
 
     model, sft = recipe.model.model_name_or_path, recipe.method == "sft"
@@ -174,8 +161,7 @@ def _marks(fmt: ResponseFormat) -> list[str]:
 def _asked(prompt: str | list[dict[str, str]], text: str) -> list[str]:
     """Marks of a shape: those of any format in the whole prompt, and other tags in its instruction that are opened and closed."""
     known = [mark for fmt in FORMATS.values() for mark in _marks(fmt) if mark in text]
-    first = prompt[0]
-    instruction = first["content"] if isinstance(first, dict) and first["role"] == "system" else ""
+    instruction = " ".join(part["content"] for part in prompt if isinstance(part, dict) and part["role"] == "system")
     others = [f"<{name}>" for name in _TAG.findall(instruction) if f"</{name}>" in instruction]
     return list(dict.fromkeys([*known, *others]))
 
@@ -192,7 +178,6 @@ def check_targets(report: Report, recipe: Recipe, rows: Dataset, tokenizer: PreT
     if isinstance(sample[0]["completion"], list):  # no chat template comes into plain texts
         with report.refusals("contract.target"):
             for row in sample:
-                rendered(tokenizer, row["prompt"])
                 check_target(recipe.model.model_name_or_path, tokenizer, row)
             report.add(OK, "contract.target", f"the chat template writes all {len(sample)} sampled targets whole, right after the prompt")
 
@@ -201,8 +186,7 @@ def load_rewards(report: Report, recipe: Recipe, fmt: ResponseFormat, tokenizer:
     """Return the rewards, without those that ask a model of their own unless ``with_models``."""
     functions = reward_functions(recipe, fmt, with_models=with_models)
     if skipped := [name for name in recipe.script.reward_funcs if name not in functions]:
-        told = f"{listed(skipped)} asks a model of its own and is left out; --with-models has it judge too"
-        report.add(OK, "contract.skipped", told)
+        report.add(OK, "contract.skipped", f"{listed(skipped)} asks a model of its own and is left out; --with-models has it judge too")
     return Rewards(functions, reward_weights(recipe), tokenizer)
 
 
@@ -210,7 +194,24 @@ def check_rewards(report: Report, fmt: ResponseFormat, rewards: Rewards, rows: D
     """Check what each reward, and their sum, pay for written completions."""
     from pandas import DataFrame
 
-    cases = _cases(report, fmt, [rows[index] for index in spread(len(rows), _SAMPLE)])
+    cases, refused, sample = [], [], [rows[index] for index in spread(len(rows), _SAMPLE)]
+    for row in sample:
+        gold = right_answer(row.get("solution"))
+        if gold is None:
+            continue
+        wrong = next((answer for answer in _WRONG if gold not in answer), _WRONG[0])
+        try:
+            right, other = (fmt.render_completion(_REASONING, answer) for answer in (gold, wrong))
+        except ValueError as error:
+            refused.append(error)
+        else:
+            cases.append((row, {"right": right, "wrong": other, "shapeless": _SHAPELESS}))
+    if refused:
+        told = f"{len(refused)} of {len(sample)} sampled golds cannot be written as an answer, so nothing is right there: {refused[0]}"
+        report.add(WARNING if cases else ERROR, "contract.render", told)
+    elif not cases:
+        told = f"none of {len(sample)} sampled rows has a gold, so what a right answer scores is not known before a run"
+        report.add(WARNING, "contract.no_golds", told)
     if not cases:
         return
     texts = {kind: [texts[kind] for _, texts in cases] for kind in _KINDS}
@@ -230,29 +231,7 @@ def check_rewards(report: Report, fmt: ResponseFormat, rewards: Rewards, rows: D
         report.add(OK, "contract.total", f"the weighted sum prefers a right answer: {numbers}")
 
 
-def _cases(report: Report, fmt: ResponseFormat, rows: Sequence[dict[str, Any]]) -> list[Case]:
-    cases, refused = [], []
-    for row in rows:
-        gold = right_answer(row.get("solution"))
-        if gold is None:
-            continue
-        wrong = next((answer for answer in _WRONG if gold not in answer), _WRONG[0])
-        try:
-            right, other = (fmt.render_completion(_REASONING, answer) for answer in (gold, wrong))
-        except ValueError as error:
-            refused.append(str(error))
-        else:
-            cases.append((row, {"right": right, "wrong": other, "shapeless": _SHAPELESS}))
-    if refused:
-        told = f"{len(refused)} of {len(rows)} sampled golds cannot be written as an answer, so no completion is right there: {refused[0]}"
-        report.add(WARNING if cases else ERROR, "contract.render", told)
-    elif not cases:
-        told = f"none of {len(rows)} sampled rows has a gold, so what a right answer scores is not known before a run"
-        report.add(WARNING, "contract.no_golds", told)
-    return cases
-
-
-def _check_reward(report: Report, name: str, scores: DataFrame, cases: Sequence[Case], *, routed: bool) -> None:
+def _check_reward(report: Report, name: str, scores: DataFrame, cases: Sequence[tuple[dict, dict]], *, routed: bool) -> None:
     judged = scores[scores.right.notna()]
     if judged.empty:
         told = f"{name} judges none of {len(scores)} sampled rows, whatever the answer: see docs/recipes.md for what it needs"

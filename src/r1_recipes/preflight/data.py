@@ -6,7 +6,6 @@ import sys
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any
 
-from r1_recipes.common.errors import RecipeError, first_line
 from r1_recipes.common.messages import clip, words
 from r1_recipes.metrics.scores import compares_with_gold
 from r1_recipes.preflight.findings import ERROR, OK, WARNING, Report, graded, listed, spread
@@ -24,7 +23,6 @@ _MEASURED = 2000
 _LONGEST = 200
 # Golds that are read, evenly spread: numbers take no time, an expression milliseconds.
 _GOLDS = 20_000
-_SHOWN_PROMPTS = 3
 _GRADED = ("cosine", "length")  # they compare with the gold, too
 
 
@@ -33,9 +31,8 @@ def load(report: Report, recipe: Recipe, fmt: ResponseFormat, tokenizer: PreTrai
     with report.refusals("data.unusable", essential=True):
         splits = load_splits(recipe, fmt, tokenizer)
     loaded, rows = splits.train_report, splits.train
-    report.add(WARNING if 2 * loaded.dropped.total() > loaded.read else OK, "data.rows", str(loaded))
-    if splits.test_report:
-        report.add(OK, "data.test_split", f"test split: {splits.test_report}")
+    told = f"{loaded}; test split: {splits.test_report}" if splits.test_report else str(loaded)
+    report.add(WARNING if 2 * loaded.dropped.total() > loaded.read else OK, "data.rows", told)
     if splits.overlap:
         told = f"{splits.overlap} training rows ask what the test split asks, and training leaves them out: {len(rows)} are left"
         report.add(WARNING, "data.overlap", told)
@@ -43,22 +40,10 @@ def load(report: Report, recipe: Recipe, fmt: ResponseFormat, tokenizer: PreTrai
 
 
 def rendered(tokenizer: PreTrainedTokenizerBase, messages: Any, prompted: bool = True) -> str:
-    """Return a prompt (or, not ``prompted``, a whole example) as the model reads it, special tokens as they are written.
-
-    Raises:
-        RecipeError: the chat template refuses it.
-    """
-    from jinja2 import TemplateError
-
+    """Return a prompt (or, not ``prompted``, a whole example) as the model reads it, special tokens as they are written."""
     if isinstance(messages, str):
         return messages
-    try:
-        return tokenizer.apply_chat_template(messages, tokenize=False, add_generation_prompt=prompted)
-    except TemplateError as error:
-        raise RecipeError(
-            f"chat_template: it cannot write the prompt {clip(str(messages[-1]['content']), 80)!r}: {first_line(error)} If it takes no "
-            'system message, set system_prompt: "" and put the instruction into the question, or set chat_template'
-        ) from error
+    return tokenizer.apply_chat_template(messages, tokenize=False, add_generation_prompt=prompted)
 
 
 def check_lengths(report: Report, recipe: Recipe, rows: Dataset, tokenizer: PreTrainedTokenizerBase, window: int | None) -> int:
@@ -70,7 +55,7 @@ def check_lengths(report: Report, recipe: Recipe, rows: Dataset, tokenizer: PreT
     longest = sorted(range(len(rows)), key=lambda index: -sizes[index])[:_LONGEST]
     picked = sorted({*spread(len(rows), _MEASURED), *longest})
     with report.refusals("contract.template", essential=True):
-        for index in spread(len(rows), _SHOWN_PROMPTS):
+        for index in spread(len(rows), 3):
             report.show("data", f"Prompt of row {index}, as the model sees it:", rendered(tokenizer, rows[index]["prompt"]))
         sample = rows.select(picked).select_columns(["prompt"] if grpo else ["prompt", "completion"])
         texts = [rendered(tokenizer, row["prompt"] if grpo else row["prompt"] + row["completion"], grpo) for row in sample]
@@ -82,10 +67,9 @@ def check_lengths(report: Report, recipe: Recipe, rows: Dataset, tokenizer: PreT
         said += f": {len(tight)} of {len(lengths)} measured {f'with max_completion_length {room} can ' if grpo else ''}run over it (rows "
         said += f"{listed(tight)}): set {f'max_prompt_tokens: {max(1, space - room)}' if grpo else f'max_length: {space}'}"
     report.add(ERROR if lengths.max() + min(room, 1) > space else WARNING if len(tight) else OK, "data.window", said)
-    limit = None if grpo else training.max_length
-    if limit:
-        share = (lengths > limit).mean()
-        said = f"max_length {limit} cuts {round(share * len(lengths))} of {len(lengths)} measured examples ({share:.0%})"
+    if not grpo and training.max_length:
+        share = (lengths > training.max_length).mean()
+        said = f"max_length {training.max_length} cuts {round(share * len(lengths))} of {len(lengths)} measured examples ({share:.0%})"
         if share:
             said += f", which then teach no end; set max_length: {lengths.max()}, or drop long ones with max_solution_tokens"
         report.add(graded(share, vain=0.5), "data.max_length", said)

@@ -11,10 +11,7 @@ from r1_recipes.preflight.findings import ERROR, OK, WARNING, Report
 from r1_recipes.recipe import Recipe
 from r1_recipes.training.weights import freeze_parameters
 
-_TIGHT = 0.85
 _MEASURED = "the one run that was measured peaked at 5.8 times its estimate, docs/preflight.md"
-# Bytes of a packed weight; bitsandbytes packs linear layers but for the output layer.
-_PACKED = {"load_in_4bit": 0.5, "load_in_8bit": 1}
 _ELSEWHERE = "no CUDA device is here; this computer's main memory"
 _LASTING = ("weights", "reference", "gradients", "optimizer")
 
@@ -55,19 +52,18 @@ def model_shape(report: Report, recipe: Recipe) -> Shape:
                 if adapters := get_peft_config(arguments):
                     model = get_peft_model(model, adapters)
         except Exception as error:  # an adapter's folder, an unknown architecture, lora_target_modules: the library's own words
-            keys = "model_name_or_path or lora_target_modules" if arguments.use_peft else "model_name_or_path"
-            raise RecipeError(f"{recipe.path}: {keys}: {name!r} cannot be built without weights: {first_line(error)}") from error
-    saved = linear * (width - next((size for key, size in _PACKED.items() if getattr(arguments, key)), width))
+            raise RecipeError(f"{recipe.path}: model_name_or_path: {name!r} cannot be built, weights aside: {first_line(error)}") from error
+    saved = linear * (width - (0.5 if arguments.load_in_4bit else 1 if arguments.load_in_8bit else width))  # bitsandbytes packs these
     with report.refusals("fit.unfrozen"):
         freeze_parameters(model, recipe.script.unfrozen_parameters)
-    trained = [parameter for parameter in model.parameters() if parameter.requires_grad]
+    weights, trained = list(model.parameters()), [parameter for parameter in model.parameters() if parameter.requires_grad]
     text = config.get_text_config()
     heads = text.num_attention_heads
     head_width = getattr(text, "head_dim", None) or text.hidden_size // heads
     return Shape(
-        parameters=sum(parameter.numel() for parameter in model.parameters()),
+        parameters=sum(parameter.numel() for parameter in weights),
         trainable=sum(parameter.numel() for parameter in trained),
-        weight_bytes=sum(parameter.nbytes for parameter in model.parameters()) - saved,
+        weight_bytes=sum(parameter.nbytes for parameter in weights) - saved,
         trained_bytes=sum(parameter.nbytes for parameter in trained),
         width=width,
         vocabulary=text.vocab_size,
@@ -103,11 +99,7 @@ def parallelism(processes: int | None = None) -> Parallelism:
 
 
 def memory(recipe: Recipe, shape: Shape, tokens: int, spread: Parallelism) -> dict[str, float]:
-    """Return the bytes that one process's device must at least have; docs/preflight.md has the formula of each part.
-
-    Args:
-        tokens: of the longest prompt (GRPO) or the longest example (SFT).
-    """
+    """Return the bytes that one process's device must at least have; docs/preflight.md has each part's formula."""
     training, grpo = recipe.training, recipe.method == "grpo"
     mixed = training.bf16 or training.fp16
     weights, gradients, state = shape.weight_bytes, float(shape.trained_bytes), shape.trained_bytes
@@ -147,7 +139,7 @@ def check_memory(report: Report, recipe: Recipe, shape: Shape, tokens: int, spre
         f"at least {total / 1e9:.2f} GB a process, {spread} ({_MEASURED}), "
         f"{shape.trainable:,} of {shape.parameters:,} parameters trained; {name} has {available / 1e9:.1f} GB"
     )
-    level = OK if total <= _TIGHT * available else ERROR if lasting > available and name != _ELSEWHERE else WARNING
+    level = OK if total <= 0.85 * available else ERROR if lasting > available and name != _ELSEWHERE else WARNING
     if level != OK:
         said += "; try use_peft: true, ZeRO-3 or FSDP over several devices, a smaller batch or model"
     report.add(level, "fit.memory", said)

@@ -26,9 +26,7 @@ _SATURATED = (
     (0, "all_zero", "start from SFT or an easier mix, and read the completions"),
     (1, "all_one", "take harder problems (keep those it sometimes fails)"),
 )
-
-# A row and one of its completions.
-Sampled = tuple[dict[str, Any], Completion]
+Sampled = tuple[dict[str, Any], Completion]  # a row and one of its completions
 
 
 def check(report: Report, recipe: Recipe, fmt: ResponseFormat, rewards: Rewards, rows: Dataset, *, groups: int, seconds: float) -> None:
@@ -50,11 +48,7 @@ def check(report: Report, recipe: Recipe, fmt: ResponseFormat, rewards: Rewards,
 
 
 def sample(recipe: Recipe, rows: Dataset, tokenizer: PreTrainedTokenizerBase, *, groups: int, seconds: float) -> list[Sampled]:
-    """Return whole groups, one after another, with the recipe's own generation settings.
-
-    Raises:
-        RecipeError: the model cannot be loaded, or does not generate.
-    """
+    """Return whole groups, one after another, with the recipe's own generation settings."""
     from tqdm.auto import tqdm
     from transformers import set_seed
 
@@ -82,12 +76,7 @@ def sample(recipe: Recipe, rows: Dataset, tokenizer: PreTrainedTokenizerBase, *,
 
 
 def judge(report: Report, recipe: Recipe, fmt: ResponseFormat, rewards: Rewards, sampled: Sequence[Sampled], scores: DataFrame) -> None:
-    """Say what GRPO could learn from these completions.
-
-    Args:
-        sampled: group after group, all of one size.
-        scores: one row per completion, one column per reward; NaN: not judged.
-    """
+    """Say what GRPO could learn from these groups, one after another, and their scores by reward (NaN: not judged)."""
     from pandas import DataFrame
 
     scores = scores.assign(sum=rewards.total(scores))

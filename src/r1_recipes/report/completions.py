@@ -22,11 +22,7 @@ _NO_REWARD = {"prompt", "completion", "step", "advantage"}
 
 
 def pack_completions(runs: Sequence[RunData]) -> tuple[str, int, int]:
-    """Pack the sampled completions of all runs, or of evenly spaced steps if they are too many for a page.
-
-    Returns:
-        The packed columns, the number of completions in them, and how many there are.
-    """
+    """Pack the completions of all runs, or of evenly spaced steps if they are too many; return how many are kept, and the total."""
     files = [(number, *file) for number, run in enumerate(runs) for file in _files(run)]
     total = sum(count for *_, count in files)
     tables = [_rows(number, runs[number], path) for number, path, _ in spread(files, MAX_COMPLETIONS / max(1, total))]

@@ -40,11 +40,7 @@ def run_names(paths: Sequence[Path]) -> list[str]:
 
 
 def build(run_dirs: Sequence[Path]) -> str:
-    """Build the page's HTML.
-
-    Raises:
-        RecipeError: a run directory is not there.
-    """
+    """Build the page's HTML."""
     runs = [read_run(path, name) for path, name in zip(run_dirs, run_names(run_dirs), strict=True)]
     packed, kept, total = pack_completions(runs)
     data = {
@@ -77,8 +73,7 @@ def _run_entry(run: RunData) -> dict[str, Any]:
         "steps": max((points[-1][0] for points in run.series.values()), default=None),
         "seconds": _seconds(run),
         "settings": strings(run.settings),
-        "versions": strings(run.entry.get("versions")),
-        "hardware": strings(run.entry.get("hardware")),
+        **{key: strings(run.entry.get(key)) for key in ("versions", "hardware")},
         "series": {key: {"x": [step for step, _ in points], "y": [value for _, value in points]} for key, points in curves.items()},
         "flags": find_flags(run),
         "missing": run.missing,
@@ -99,15 +94,7 @@ def _embedded(value: Any) -> str:
 
 
 def write(run_dirs: Sequence[Path], output: Path | None = None) -> Path:
-    """Write the page atomically, and return its path.
-
-    Args:
-        run_dirs: at least one.
-        output: ``None``: ``report.html`` in the first run's directory.
-
-    Raises:
-        RecipeError: a run directory is not there, or the page cannot be written.
-    """
+    """Write the page atomically, to ``report.html`` in the first run's directory unless ``output`` names a file; return its path."""
     output = output or run_dirs[0] / REPORT_FILE
     page = build(run_dirs)
     try:

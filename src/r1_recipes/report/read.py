@@ -61,11 +61,7 @@ class RunData:
 
 
 def read_run(path: Path, name: str | None = None) -> RunData:
-    """Read a run directory.
-
-    Raises:
-        RecipeError: there is no such directory.
-    """
+    """Read a run directory; one that is not there is a RecipeError."""
     if not path.is_dir():
         raise RecipeError(f"{path}: no such run directory; give the output_dir of a run")
     run = RunData(name or path.resolve().name, path)
