@@ -23,9 +23,6 @@ DEFAULTS = {
     "dataset_test_split": "test",
     "dataset_mixture": None,
     "task_config": None,
-    "csv_separator": None,
-    "csv_encoding": "utf-8",
-    "csv_decimal": ".",
     "hub": "huggingface",
     "mapper": "auto",
     "mapper_config": None,
@@ -787,18 +784,6 @@ def test_drop_overlap_goes_by_the_whole_conversation():
 
 def test_an_unused_report_reads_well():
     assert str(LoadReport()) == "0 of 0 rows kept"
-
-
-def test_the_csv_keys_of_a_recipe_and_of_a_part(tmp_path):
-    (tmp_path / "german.csv").write_bytes("prompt;solution;level\nWie groß?;1.250,5;007\n".encode("cp1252"))
-    (tmp_path / "plain.csv").write_text("prompt,solution,level\nHow big?,72,NA\n")
-    german = {"csv_separator": ";", "csv_encoding": "cp1252", "csv_decimal": ","}
-    row, _ = load_dataset(arguments(dataset_name=str(tmp_path / "german.csv"), mapper="prompt_solution", **german), FMT, "grpo")
-    assert (row[0]["prompt"][-1]["content"], row[0]["solution"], row[0]["level"]) == ("Wie groß?", "1250.5", "007")
-    parts = [{"id": str(tmp_path / "german.csv"), **german}, {"id": str(tmp_path / "plain.csv")}]
-    args = arguments(dataset_name=None, dataset_mixture={"datasets": parts, "seed": 0}, mapper="prompt_solution", keep_columns=["level"])
-    rows, _ = load_dataset(args, FMT, "grpo")
-    assert sorted((row["solution"], row["level"]) for row in rows) == [("1250.5", "007"), ("72", "NA")]
 
 
 @pytest.mark.parametrize("with_a_list", [False, True])

@@ -12,7 +12,6 @@ from typing import TYPE_CHECKING, Any
 import yaml
 
 from r1_recipes.common.errors import RecipeError, first_line, install_hint, nearest
-from r1_recipes.data.csv_files import CsvStyle, unreadable
 from r1_recipes.tasks.generated import GENERATED_SETS
 
 if TYPE_CHECKING:
@@ -29,7 +28,6 @@ def load_rows(
     revision: str | None = None,
     hub: str = "huggingface",
     task_config: dict[str, Any] | None = None,
-    csv_style: CsvStyle | None = None,
 ) -> Dataset:
     """Read one split.
 
@@ -51,7 +49,7 @@ def load_rows(
         bounds = re.fullmatch(r"([^\[]*)(?:\[(-?\d+)?:(-?\d+)?\])?", split)
         if bounds is None:
             raise RecipeError(f"split {split!r}: of a local set, rows are cut by number, as in train[:-128] and train[-128:]")
-        rows = _local_rows(path, bounds[1], config, csv_style or CsvStyle())
+        rows = _local_rows(path, bounds[1], config)
         if bounds[1] == split:
             return rows
         kept = range(len(rows))[slice(*(None if bound is None else int(bound) for bound in bounds.groups()[1:]))]
@@ -69,10 +67,10 @@ def _near(path: Path) -> str:
     return f" Did you mean {path.parent / close[0]}?" if close else ""
 
 
-def _local_rows(path: Path, split: str, config: str | None, csv_style: CsvStyle) -> Dataset:
+def _local_rows(path: Path, split: str, config: str | None) -> Dataset:
     from datasets import Dataset, load_dataset, load_from_disk  # heavy
 
-    from r1_recipes.data.rows import read_files  # heavy
+    from r1_recipes.data.rows import read_files, unreadable  # heavy
 
     folder = path / config if config and (path / config).is_dir() else path
     try:
@@ -81,7 +79,7 @@ def _local_rows(path: Path, split: str, config: str | None, csv_style: CsvStyle)
                 raise RecipeError(
                     f"dataset_name: {path}: {path.suffix or 'no ending'} is not one of {', '.join(_ENDINGS)}. Fix: save it as CSV"
                 )
-            return read_files([path], csv_style)
+            return read_files([path])
         if (path / "state.json").is_file() or (path / "dataset_dict.json").is_file():
             _check_saved(path)
             loaded = load_from_disk(str(path))
@@ -89,7 +87,7 @@ def _local_rows(path: Path, split: str, config: str | None, csv_style: CsvStyle)
         else:
             chosen = [Path(file) for file in _pick_split(_files_by_split(folder), split, str(folder))]
             if all(file.suffix.lower() in _ENDINGS for file in chosen):
-                return read_files(chosen, csv_style)
+                return read_files(chosen)
             rows = _built(_pick_split(load_dataset(str(folder)), split, str(folder)))  # pictures, archives
     except RecipeError:
         raise

@@ -32,9 +32,6 @@ class RecipeArguments:
     task_config: dict | str | None = _key(
         "For 'reasoning_gym:TASK' and 'countdown:3-4': {train: {size, seed}, test: {size, seed}, and the task's own keys}."
     )
-    csv_separator: str | None = _key("What separates the cells of local CSV files. Default: a comma, or a tab in a .tsv file.")
-    csv_encoding: str = _key("Encoding of local CSV files, such as 'cp1252'.", "utf-8")
-    csv_decimal: str = _key("Decimal mark of local CSV files; with ',' a cell that is a number, 1.250,5, is read as 1250.5.", ".")
     hub: str = _key("Where names that are not local paths come from: 'huggingface' or 'modelscope'; models too.", "huggingface")
     mapper: str = _key("Registered mapper, 'my_module:my_mapper', or 'auto': the first whose columns are there.", "auto")
     mapper_config: dict | str | None = _key("Arguments of the mapper.")
