@@ -11,7 +11,7 @@ import pytest
 from r1_recipes.data import MAPPERS, SkipRow, get_mapper
 
 # A set whose columns fit more than one mapper, and which the recipe therefore names one for.
-BY_NAME = {("dapo", "BytedTsinghua-SIA/DAPO-Math-17k"), ("summary", "mlabonne/smoltldr")}
+BY_NAME = {("summary", "mlabonne/smoltldr")}
 # The published sets of each family, as (id, configuration); a configuration that ends in / is a folder.
 HUB: dict[str, list[tuple[str, str | None]]] = {
     "conversations": [
@@ -36,7 +36,7 @@ HUB: dict[str, list[tuple[str, str | None]]] = {
     ],
     "openr1_math": [("open-r1/OpenR1-Math-220k", "default"), ("open-r1/OpenR1-Math-220k", "extended")],
     "simplerl": [("hkust-nlp/SimpleRL-Zoo-Data", "simplelr_qwen_level3to5/")],
-    "dapo": [("open-r1/DAPO-Math-17k-Processed", "all"), ("BytedTsinghua-SIA/DAPO-Math-17k", None)],
+    "dapo": [("open-r1/DAPO-Math-17k-Processed", "all")],
     "medical_verifiable": [("FreedomIntelligence/medical-o1-verifiable-problem", None)],
     "summary": [("mlabonne/smoltldr", None)],
     "verl": [("BytedTsinghua-SIA/DAPO-Math-17k", None)],

@@ -246,9 +246,6 @@ def test_conversations_reads_both_schemas_alike():
     assert get_mapper("conversations")({"conversations": from_value, "system": None}) == wanted
     assert get_mapper("conversations")({"conversations": from_value, "messages": None}) == wanted
     assert get_mapper("conversations", well_formed=False)({"messages": CALL, "conversations": []}) == {**wanted, "well_formed": False}
-    named = get_mapper("conversations", messages_column="reannotated_messages")
-    assert named({"messages": [], "reannotated_messages": CALL}) == wanted
-    assert named.missing(["messages"]) == ["reannotated_messages"]
     assert get_mapper("conversations").missing(["text"]) == ["messages (or conversations)"]
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import logging
 from collections import Counter
 from collections.abc import Iterator, Sequence
@@ -20,7 +19,6 @@ if TYPE_CHECKING:
 logger = logging.getLogger(__name__)
 
 _BATCH = 1000  # rows mapped, rendered and written at once
-_ENCODER = json.JSONEncoder(ensure_ascii=False, skipkeys=True, default=lambda value: None)  # finds what is not valid Unicode
 
 
 @dataclass
@@ -97,19 +95,17 @@ class RowMapper:
     def _render(self, batch: dict[str, list[Any]], start: int) -> list[dict[str, Any]]:
         rows = [dict(zip(batch, values, strict=True)) for values in zip(*batch.values(), strict=True)]
         self.report.read += len(rows)
-        places, mapped, results = [], [], []
+        places, results = [], []
         for number, row in enumerate(rows, start):
             place = number if self.indices is None else int(self.indices[number])
             try:
-                fields = self._fields(row, place)
-                result = {column: row[column] for column in self.keep} | self.renderer(row, fields)
+                result = {column: row[column] for column in self.keep} | self.renderer(row, self._fields(row, place))
             except SkipRow as skipped:
                 self.report.drop(f"{self.where}{skipped}", place)
             else:
                 places.append(place)
-                mapped.append(fields)
                 results.append(result)
-        over = self.renderer.over_limits([result["prompt"] for result in results], mapped) if results else {}
+        over = self.renderer.over_limits(results)
         for index in sorted(over):
             self.report.drop(self.where + over[index], places[index])
         return [result for index, result in enumerate(results) if index not in over]
@@ -117,15 +113,11 @@ class RowMapper:
     def _fields(self, row: dict[str, Any], place: int) -> dict[str, Any]:
         """What the mapper makes of a row; a row that it fails on is left out."""
         try:
-            fields = self.mapper(row)
-            _ENCODER.encode(fields).encode()
+            return self.mapper(row)
         except (SkipRow, RecipeError):
             raise
-        except UnicodeEncodeError:  # JSON may hold it, Arrow and tokenizers may not
-            raise SkipRow("contains an unpaired surrogate, which is not valid Unicode") from None
         except Exception as error:
             reason = f"mapper {self.mapper.name!r} fails with {type(error).__name__}"
             if self.where + reason not in self.report.dropped:  # the message may differ from row to row
                 logger.warning("dataset_name: %srow %d: %s", self.where, place, first_line(error))
             raise SkipRow(reason) from None
-        return fields

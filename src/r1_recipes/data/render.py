@@ -67,17 +67,6 @@ class Renderer:
         task = {"task": fields["task"]} if "task" in fields else {}
         return {"prompt": prompt, "completion": [{"role": "assistant", "content": target}], **task}
 
-    def over_limits(self, prompts: list[Messages], mapped: list[dict[str, Any]]) -> dict[int, str]:
-        """Return the limit on its length that a row is over, by the row's index."""
-        solutions, limit, over = self.args.max_solution_tokens, self.args.max_prompt_tokens, {}
-        if solutions is not None:
-            for index in self._over([self._solution(fields) for fields in mapped], solutions):
-                over[index] = f"solution over max_solution_tokens {solutions}"
-        if limit is not None:
-            for index in self._prompts_over(prompts, limit):
-                over[index] = f"prompt over max_prompt_tokens {limit}"
-        return over
-
     def _prompt(self, row: dict[str, Any], fields: dict[str, Any]) -> Messages:
         question, history = fields["question"], fields.get("messages") or []
         system = [turn for turn in history if turn["role"] == "system"]
@@ -92,9 +81,16 @@ class Renderer:
             opening = [*system, *opening]
         return [*opening, *earlier[:-1], last]
 
-    def _solution(self, fields: dict[str, Any]) -> str:
-        response = fields.get("response") if self.method == "sft" else None
-        return response or "\n".join((fields.get("reasoning") or "", fields.get("solution") or "")).strip()
+    def over_limits(self, results: list[dict[str, Any]]) -> dict[int, str]:
+        """Return the limit on its length that a rendered row is over, by the row's index."""
+        over, solutions, prompts = {}, self.args.max_solution_tokens, self.args.max_prompt_tokens
+        if results and solutions is not None:
+            texts = [result["completion"][0]["content"] if "completion" in result else result.get("solution") or "" for result in results]
+            over = dict.fromkeys(self._over(texts, solutions), f"solution over max_solution_tokens {solutions}")
+        if results and prompts is not None:
+            found = self._prompts_over([result["prompt"] for result in results], prompts)
+            over |= dict.fromkeys(found, f"prompt over max_prompt_tokens {prompts}")
+        return over
 
     def _prompts_over(self, prompts: list[Messages], limit: int) -> list[int]:
         render = partial(self.tokenizer.apply_chat_template, add_generation_prompt=True, tokenize=False)
@@ -112,20 +108,17 @@ class Renderer:
         return self._over(render(prompts), limit)
 
     def _over(self, texts: list[str], limit: int) -> list[int]:
-        """Return which texts have more tokens than ``limit``."""
         # No token is less than an ASCII character; some tokenizers put one in front.
         long = [index for index, text in enumerate(texts) if len(text) >= limit or not text.isascii()]
-        found = []
+        lengths: list[int] = []
         for start in range(0, len(long), _TOKENIZED_AT_ONCE):
-            some = long[start : start + _TOKENIZED_AT_ONCE]
-            lengths = self._token_counts([texts[index] for index in some])
-            found += [index for index, length in zip(some, lengths, strict=True) if length > limit]
-        return found
+            lengths += self._token_counts([texts[index] for index in long[start : start + _TOKENIZED_AT_ONCE]])
+        return [index for index, length in zip(long, lengths, strict=True) if length > limit]
 
     def _token_counts(self, texts: list[str]) -> list[int]:
         backend = getattr(self.tokenizer, "backend_tokenizer", None)
         if backend is None:
-            return [len(ids) for ids in self.tokenizer(texts, add_special_tokens=False)["input_ids"]]
+            return [len(self.tokenizer.encode(text, add_special_tokens=False)) for text in texts]
         # As a call of the tokenizer does, without lists of ids and offsets, in half the time.
         backend.no_truncation()
         backend.no_padding()

@@ -76,15 +76,15 @@ def _read_cached(name: str) -> datasets.Dataset:
     return datasets.Dataset(datasets.table.MemoryMappedTable.from_file(str(_cached_path(name))), fingerprint=name)
 
 
-def plain_features(feature: Any, trusted: type | None = None) -> Any:
-    """The feature, or features, with ``decode=False`` wherever there is ``decode``, but for ``trusted``."""
+def plain_features(feature: Any) -> Any:
+    """The feature, or features, with ``decode=False`` wherever there is ``decode``."""
     if isinstance(feature, dict):
-        return type(feature)({name: plain_features(item, trusted) for name, item in feature.items()})
+        return type(feature)({name: plain_features(item) for name, item in feature.items()})
     if isinstance(feature, list):
-        return [plain_features(item, trusted) for item in feature]
+        return [plain_features(item) for item in feature]
     if isinstance(feature, datasets.List | datasets.LargeList):
-        return dataclasses.replace(feature, feature=plain_features(feature.feature, trusted))
-    if getattr(feature, "decode", False) and not (trusted and isinstance(feature, trusted)):
+        return dataclasses.replace(feature, feature=plain_features(feature.feature))
+    if getattr(feature, "decode", False):
         return dataclasses.replace(feature, decode=False)
     return feature
 

@@ -68,7 +68,7 @@ def _near(path: Path) -> str:
 
 
 def _local_rows(path: Path, split: str, config: str | None) -> Dataset:
-    from datasets import Dataset, load_dataset, load_from_disk  # heavy
+    from datasets import Dataset, load_from_disk  # heavy
 
     from r1_recipes.data.rows import read_files, unreadable  # heavy
 
@@ -80,15 +80,11 @@ def _local_rows(path: Path, split: str, config: str | None) -> Dataset:
                     f"dataset_name: {path}: {path.suffix or 'no ending'} is not one of {', '.join(_ENDINGS)}. Fix: save it as CSV"
                 )
             return read_files([path])
-        if (path / "state.json").is_file() or (path / "dataset_dict.json").is_file():
-            _check_saved(path)
-            loaded = load_from_disk(str(path))
-            rows = _undecoded(loaded if isinstance(loaded, Dataset) else _pick_split(loaded, split, str(path)))
-        else:
-            chosen = [Path(file) for file in _pick_split(_files_by_split(folder), split, str(folder))]
-            if all(file.suffix.lower() in _ENDINGS for file in chosen):
-                return read_files(chosen)
-            rows = _built(_pick_split(load_dataset(str(folder)), split, str(folder)))  # pictures, archives
+        if not (path / "state.json").is_file() and not (path / "dataset_dict.json").is_file():
+            return read_files([Path(file) for file in _pick_split(_files_by_split(folder), split, str(folder))])
+        _check_saved(path)
+        loaded = load_from_disk(str(path))
+        rows = _undecoded(loaded if isinstance(loaded, Dataset) else _pick_split(loaded, split, str(path)))
     except RecipeError:
         raise
     except Exception as error:  # datasets raises many kinds for one thing: this cannot be read
@@ -98,24 +94,17 @@ def _local_rows(path: Path, split: str, config: str | None) -> Dataset:
     return rows
 
 
-def _undecoded(rows: Dataset, trusted: type | None = None) -> Dataset:
+def _undecoded(rows: Dataset) -> Dataset:
     """The rows with pictures, sound and the like as ``{"bytes", "path"}``: a row may name any path or URL, and decoding opens it."""
     from datasets import Dataset  # heavy
 
     from r1_recipes.data.rows import plain_features  # heavy
 
     info = rows.info.copy()
-    info.features = plain_features(rows.features, trusted)
+    info.features = plain_features(rows.features)
     if info.features == rows.features:
         return rows
     return Dataset(rows.data, info=info, split=rows.split, indices_table=rows._indices)  # casting would write nested columns again
-
-
-def _built(rows: Dataset) -> Dataset:
-    """Undecode what ``load_dataset`` built, but for a folder's pictures, whose paths come from the folder itself."""
-    from datasets import Image  # heavy
-
-    return _undecoded(rows, Image if rows.info.builder_name == "imagefolder" else None)
 
 
 def _check_inside(folder: Path, names: list[str]) -> None:
@@ -145,15 +134,14 @@ def _files_by_split(folder: Path) -> dict[str, list[str]]:
         raise RecipeError(f"dataset_name: {folder}: README.md takes data from a URL. Fix: download the data, and name its folder")
     if glob.has_magic(str(folder.resolve())):  # datasets would look for other folders
         raise RecipeError(f"dataset_name: {folder}: cannot be read: its path is a pattern. Fix: rename it, without *, ? and [")
-    builder = load_dataset_builder(str(folder))
-    found = builder.config.data_files
+    found = load_dataset_builder(str(folder)).config.data_files
     files = [str(file) for names in found.values() for file in names]
     _check_inside(folder.resolve(), files)
     foreign = sorted({Path(file).name for file in files if Path(file).suffix.lower() not in _ENDINGS})
-    if foreign and builder.name in ("csv", "json", "parquet", "text"):  # datasets would read them as text
+    if foreign:
         raise RecipeError(
             f"dataset_name: {folder}: holds {', '.join(foreign[:3])}, whose ending is none of {', '.join(_ENDINGS)}. "
-            "Fix: unpack it, or move it out of the folder"
+            "Fix: unpack it, or save it as Parquet; or move it out of the folder"
         )
     return found
 
@@ -185,7 +173,7 @@ def _hub_rows(name: str, split: str, config: str | None, revision: str | None, h
             return _undecoded(loaded.to_hf_dataset() if hasattr(loaded, "to_hf_dataset") else loaded)
         # With a slash: a folder of a repository of files that has no configuration of that name.
         where = {"data_dir": config.rstrip("/")} if config and config.endswith("/") else {"name": config}
-        return _built(load_dataset(name, **where, split=split, revision=revision))
+        return _undecoded(load_dataset(name, **where, split=split, revision=revision))
     except Exception as error:  # offline, gated, misspelt, wrong config: the library's own words say which
         missing = hub == "modelscope" and isinstance(error, ImportError)
         fix = install_hint("modelscope") if missing else "a local copy (--dataset_name PATH), or the other --hub"

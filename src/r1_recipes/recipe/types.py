@@ -40,7 +40,7 @@ class RecipeArguments:
     reasoning_column: str | None = _key("Column of the worked solution (SFT), for the same mappers.")
     keep_columns: list[str] | None = _key("Source columns that reach the rewards besides the mapper's own. Default: all.")
     max_prompt_tokens: int | None = _key("Rows with a longer rendered prompt are dropped, and counted.")
-    max_solution_tokens: int | None = _key("Rows whose reference solution (worked, where there is one) is longer are dropped, and counted.")
+    max_solution_tokens: int | None = _key("Rows whose SFT target, or gold, is longer are dropped, and counted.")
     max_samples: int | None = _key("Train on the first N rows that are left.")
     max_eval_samples: int | None = _key("Evaluate on the first N rows of the test split that are left.")
     response_format: str = _key("What an answer must look like; docs/recipes.md lists the formats.", "think_answer")

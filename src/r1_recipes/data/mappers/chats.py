@@ -2,7 +2,7 @@
 
 from collections.abc import Collection
 from dataclasses import dataclass
-from typing import Any, ClassVar
+from typing import Any
 
 from r1_recipes.data.mappers.base import Mapper, SkipRow, as_text, check_choice, last_boxed, optional_text, register_mapper, required_text
 
@@ -20,17 +20,14 @@ class Conversations(Mapper):
 
     Attributes:
         well_formed: whether the response must be in the recipe's response format; false: general chat data.
-        messages_column: column of the turns; ``None``: ``messages`` if it is there and filled, else ``conversations``.
         wrappers: ``think``: those of Sky-T1, OpenThoughts and Bespoke-Stratos (``<|begin_of_thought|>…``) become ``<think>``, and a
             system message that asks for them goes; ``keep``: for response format ``thought_solution``.
     """
 
     well_formed: bool = True
-    messages_column: str | None = None
     wrappers: str = "think"
     columns = ("messages",)
     needs = (("messages", "conversations"),)
-    named_by: ClassVar[dict[str, str]] = {"messages": "messages_column"}
 
     def __post_init__(self) -> None:
         check_choice("wrappers", self.wrappers, ("think", "keep"))
@@ -44,7 +41,7 @@ class Conversations(Mapper):
         return int("messages" in columns or "conversations" in columns)
 
     def __call__(self, row: dict[str, Any]) -> dict[str, Any]:
-        column = self.messages_column or ("messages" if row.get("messages") or "conversations" not in row else "conversations")
+        column = "messages" if row.get("messages") or "conversations" not in row else "conversations"
         conversation = read_conversation(read_turns(row.get(column), column), row.get("system"), keep_wrappers=self.wrappers == "keep")
         return {**conversation, "well_formed": self.well_formed}
 
