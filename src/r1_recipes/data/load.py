@@ -8,9 +8,10 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from r1_recipes.common.errors import RecipeError, nearest, unknown_name
+from r1_recipes.common.settings import from_mapping
 from r1_recipes.data.mappers import Conversations, Mapper, get_mapper, read_conversation, read_turns
 from r1_recipes.data.mapping import LoadReport, RowMapper
-from r1_recipes.data.mixture import Mixture, Part, read_mixture
+from r1_recipes.data.mixture import Mixture, Part
 from r1_recipes.data.render import Renderer, build_prompt
 from r1_recipes.prompts import ResponseFormat, get_response_format
 
@@ -40,7 +41,6 @@ def load_dataset(
     """Load, map, select and render one split of a recipe's data.
 
     Args:
-        args: :class:`~r1_recipes.recipe.types.RecipeArguments`.
         method: what the rows are for; ``prompt`` is messages, the instruction first and the user's turn last.
 
             - ``"grpo"``: ``prompt``, ``solution`` (str, if the source has golds) and task columns;
@@ -63,21 +63,22 @@ def load_dataset(
         raise RecipeError(f"prompt_template: needs {{question}} where the question goes; found {template!r}")
     limit = args.max_samples if split == "train" else args.max_eval_samples
     report = LoadReport()
-    if args.dataset_mixture:
-        name, mixture = "dataset_mixture", read_mixture(args)
+    name, mixed = args.dataset_name or "dataset_mixture", bool(args.dataset_mixture)
+    if mixed:
+        mixture = from_mapping(Mixture, args.dataset_mixture, "dataset_mixture")
     else:
-        name, told = args.dataset_name, args.dataset_train_split if split == "train" else args.dataset_test_split
-        mixture = Mixture([Part(name, args.dataset_config, args.dataset_revision, told, task_config=args.task_config)])
+        there = args.dataset_train_split if split == "train" else args.dataset_test_split
+        mixture = Mixture((Part(name, args.dataset_config, args.dataset_revision, there),))
     given = rows if isinstance(rows, Sequence) else [rows]
     parts = []
     for number, part in enumerate(mixture.datasets):
         where = f"dataset_mixture: dataset {number + 1}"
-        source, indices = part.load(args.hub, mixture.seed, where) if rows is None else (given[number], None)
-        parts.append(_mapper(args, fmt, method, tokenizer, report, part, source, indices)(source, None if args.dataset_mixture else limit))
-        if args.dataset_mixture and not len(parts[-1]):
+        source, indices = part.load(args, mixture.seed, where) if rows is None else (given[number], None)
+        parts.append(_mapper(args, fmt, method, tokenizer, report, part, source, indices)(source, None if mixed else limit))
+        if mixed and not len(parts[-1]):
             raise RecipeError(f"{where} ({part.id}, weight {part.weight}): no row is left: {report}")
-    dataset = mixture.combine(parts, with_tasks=method != "distill") if args.dataset_mixture else parts[0]
-    if args.dataset_mixture and rows is None:
+    dataset = mixture.combine(parts, with_tasks=method != "distill") if mixed else parts[0]
+    if mixed and rows is None:
         dataset = mixture.cut(dataset, split)
     if not len(dataset):
         raise RecipeError(f"dataset {name}, split {split!r}: no row is left: {report}")
@@ -113,15 +114,16 @@ def _mapper(
     """What maps, selects and renders the rows of one dataset."""
     columns, name = rows.column_names, part.mapper or args.mapper
     system_prompt, few_shot = part.system_prompt, args.few_shot
-    mapper = _as_it_is(columns) if method == "sft" and name == "auto" else None
     named = {key: getattr(args, key) for key in COLUMN_KEYS} if name in COLUMNS_BY_KEYS else {}
-    if mapper is None:
-        mapper = get_mapper(name, columns, **named, **(part.mapper_config or args.mapper_config or {}))
-    else:
+    mapper: Mapper
+    if method == "sft" and name == "auto" and (Conversations.fit(columns) or _PromptCompletion.fit(columns)):
+        mapper = Conversations(well_formed=False) if Conversations.fit(columns) else _PromptCompletion()
         logger.info("%s: conversations are taken as they are (%s)", part.id, ", ".join(mapper.columns))
         # A recipe's instruction is for questions; a part that names one means it for its conversations.
         if system_prompt is None:
             system_prompt, few_shot = "", None
+    else:
+        mapper = get_mapper(name, columns, **named, **(part.mapper_config or args.mapper_config or {}))
     absent = mapper.missing(columns)
     if absent:
         keys = {named[key]: key for key in named if named[key]}
@@ -152,13 +154,6 @@ def _extra_columns(args: Any, method: str, columns: list[str], source: str) -> l
     return [column for column in wanted if column not in _RESERVED]
 
 
-def _as_it_is(columns: Sequence[str]) -> Mapper | None:
-    """The mapper that takes a set's conversations or pairs as they are, for SFT."""
-    if Conversations.fit(columns):
-        return Conversations(well_formed=False)
-    return _PromptCompletion() if _PromptCompletion.fit(columns) else None
-
-
 @dataclass(frozen=True)
 class _PromptCompletion(Mapper):
     """Pairs as TRL takes them, of turns or of texts: one conversation."""
@@ -166,8 +161,5 @@ class _PromptCompletion(Mapper):
     columns = ("prompt", "completion")
 
     def __call__(self, row: dict[str, Any]) -> dict[str, Any]:
-        turns = []
-        for column, role in (("prompt", "user"), ("completion", "assistant")):
-            value = row[column]
-            turns += [{"role": role, "content": value}] if isinstance(value, str) else read_turns(value, column)
+        turns = read_turns(row["prompt"], "prompt", "user") + read_turns(row["completion"], "completion", "assistant")
         return {**read_conversation(turns), "well_formed": False}

@@ -99,9 +99,16 @@ class RowMapper:
         for number, row in enumerate(rows, start):
             place = number if self.indices is None else int(self.indices[number])
             try:
-                result = {column: row[column] for column in self.keep} | self.renderer(row, self._fields(row, place))
+                result = {column: row[column] for column in self.keep} | self.renderer(row, self.mapper(row))
+            except RecipeError:
+                raise
             except SkipRow as skipped:
                 self.report.drop(f"{self.where}{skipped}", place)
+            except Exception as error:  # a mapper may be anybody's
+                reason = f"{self.where}mapper {self.mapper.name!r} fails with {type(error).__name__}"
+                if reason not in self.report.dropped:  # the message may differ from row to row
+                    logger.warning("dataset_name: %srow %d: %s", self.where, place, first_line(error))
+                self.report.drop(reason, place)
             else:
                 places.append(place)
                 results.append(result)
@@ -109,15 +116,3 @@ class RowMapper:
         for index in sorted(over):
             self.report.drop(self.where + over[index], places[index])
         return [result for index, result in enumerate(results) if index not in over]
-
-    def _fields(self, row: dict[str, Any], place: int) -> dict[str, Any]:
-        """What the mapper makes of a row; a row that it fails on is left out."""
-        try:
-            return self.mapper(row)
-        except (SkipRow, RecipeError):
-            raise
-        except Exception as error:
-            reason = f"mapper {self.mapper.name!r} fails with {type(error).__name__}"
-            if self.where + reason not in self.report.dropped:  # the message may differ from row to row
-                logger.warning("dataset_name: %srow %d: %s", self.where, place, first_line(error))
-            raise SkipRow(reason) from None

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, get_args, get_origin, get_type_hints
+from typing import TYPE_CHECKING, Any
 
 from r1_recipes.common.errors import RecipeError, unknown_name
+from r1_recipes.common.settings import must
 from r1_recipes.data.sources import load_rows
 
 if TYPE_CHECKING:
@@ -15,35 +16,30 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Part:
-    """One dataset.
-
-    Attributes:
-        weight: the share of its own rows that it contributes.
-        task: its rows' constant column ``task``.
-        system_prompt: its own instruction; ``None``: the response format's.
-    """
+    """One dataset; ``task`` is its rows' constant column of that name. What it does not say is as the recipe's own keys say."""
 
     id: str
     config: str | None = None
     revision: str | None = None
     split: str = "train"
-    columns: list[str] | None = None
-    weight: float = 1.0
+    columns: tuple[str, ...] | None = None
+    weight: float = must("the share of its rows, in (0, 1]", lambda value: 0 < value <= 1, 1.0)
     mapper: str | None = None
     mapper_config: dict[str, Any] | None = None
     task: str | None = None
     system_prompt: str | None = None
     task_config: dict[str, Any] | None = None
 
-    def load(self, hub: str, seed: int, where: str) -> tuple[Dataset, Sequence[int] | None]:
+    def load(self, args: Any, seed: int, where: str) -> tuple[Dataset, Sequence[int] | None]:
         """The share of its rows, and where each stands in the source (``None``: all, in order)."""
         import numpy  # heavy
 
-        rows = load_rows(self.id, self.split, config=self.config, revision=self.revision, hub=hub, task_config=self.task_config)
+        task_config = self.task_config or args.task_config
+        rows = load_rows(self.id, self.split, config=self.config, revision=self.revision, hub=args.hub, task_config=task_config)
         for column in self.columns or ():
             if column not in rows.column_names:
                 raise RecipeError(f"{where}: " + unknown_name(f"column of {self.id}", column, rows.column_names))
-        rows = rows.select_columns(self.columns) if self.columns else rows
+        rows = rows.select_columns(list(self.columns)) if self.columns else rows
         if self.weight == 1:
             return rows, None
         indices = numpy.random.default_rng(seed).permutation(len(rows))[: round(self.weight * len(rows))]
@@ -54,7 +50,7 @@ class Part:
 class Mixture:
     """The parts, the seed of the one shuffle, and what of it is the test split: a share below 1, or a number of rows."""
 
-    datasets: list[Part]
+    datasets: tuple[Part, ...]
     seed: int = 0
     test_split_size: float | None = None
 
@@ -80,35 +76,6 @@ class Mixture:
         if not 0 < count < len(rows):
             raise RecipeError(f"dataset_mixture: test_split_size {size!r} leaves no rows on one side of {len(rows)}")
         return rows.select(range(count) if split == "test" else range(count, len(rows)))
-
-
-def read_mixture(args: Any) -> Mixture:
-    """The recipe's mixture, checked; its parts inherit ``task_config``."""
-    told = args.dataset_mixture
-    if not isinstance(told, dict) or not isinstance(told.get("datasets"), list) or not told["datasets"]:
-        raise RecipeError(f"dataset_mixture: needs datasets: a list of mappings with id, found {told!r}")
-    _check("dataset_mixture", told, Mixture)
-    parts = []
-    for number, part in enumerate(told["datasets"], start=1):
-        where = f"dataset_mixture: dataset {number}"
-        if not isinstance(part, dict) or "id" not in part:
-            raise RecipeError(f"{where}: needs id, found {part!r}")
-        _check(where, part, Part)
-        parts.append(Part(**{"task_config": args.task_config} | part))
-        if not 0 < parts[-1].weight <= 1:
-            raise RecipeError(f"{where}: weight: must be the share of its rows, in (0, 1], got {parts[-1].weight!r}")
-    return Mixture(**told | {"datasets": parts})
-
-
-def _check(where: str, told: dict[str, Any], kind: type) -> None:
-    """Refuse unknown keys, and values of another type than the field's."""
-    hints = get_type_hints(kind)
-    for key, value in told.items():
-        if key not in hints:
-            raise RecipeError(f"{where}: " + unknown_name("key", key, hints))
-        types = [get_origin(hint) or hint for hint in get_args(hints[key]) or [hints[key]] if get_origin(hints[key]) is not list]
-        if types and not isinstance(value, (*types, int) if float in types else tuple(types)):
-            raise RecipeError(f"{where}: {key}: must be {' or '.join(one.__name__ for one in types)}, got {value!r}")
 
 
 def _with_task(rows: Dataset, task: str | None) -> Dataset:
