@@ -24,7 +24,7 @@ HUB: dict[str, list[tuple[str, str | None]]] = {
     "reasoning_columns": [("FreedomIntelligence/medical-o1-reasoning-SFT", config) for config in ("en", "zh", "en_mix", "zh_mix")],
     "countdown": [("Jiayi-Pan/Countdown-Tasks-3to4", None)],
     "openthoughts": [("open-thoughts/OpenThoughts-114k", "metadata")],
-    "r1_distill_sft": [("ServiceNow-AI/R1-Distill-SFT", "v0"), ("ServiceNow-AI/R1-Distill-SFT", "v1")],
+    "r1_distill_sft": [("ServiceNow-AI/R1-Distill-SFT", "v1")],
     "image_question": [("lmms-lab/multimodal-open-r1-8k-verified", None)],
     "gsm8k": [("openai/gsm8k", "main"), ("openai/gsm8k", "socratic")],
     "math": [

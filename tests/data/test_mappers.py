@@ -220,7 +220,6 @@ def test_auto_finds_the_mapper_of_every_example_row(name, row):
         (["question", "pass_rate", "solution"], "generated"),  # prompt-only
         (["id", "problem", "answer", "url", "year"], "math"),  # AIME
         (["id", "reannotated_assistant_content", "source", "reannotated_messages", "messages"], "r1_distill_sft"),  # v1
-        (["id", "reannotated_assistant_content", "problem", "source", "solution"], "r1_distill_sft"),  # v0
         (["problem", "deepseek_reasoning", "deepseek_solution", "domain"], "openthoughts"),
         (["prompt", "solution", "data_source", "source_prompt", "ability", "reward_model", "extra_info"], "dapo"),
         (["data_source", "prompt", "ability", "reward_model", "extra_info"], "verl"),  # the original DAPO set, too

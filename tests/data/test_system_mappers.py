@@ -128,9 +128,6 @@ def test_r1_distill_sft_takes_the_answer_written_anew():
     mapped = get_mapper("r1_distill_sft")(row("r1_distill_sft"))
     assert mapped["response"] == "<think>\nSix sevens are 42.\n</think>\n\nIt is 42."
     assert mapped["messages"] == [{"role": "user", "content": "What is 6*7?"}]
-    old = {"problem": "6*7?", "reannotated_assistant_content": "<think>\na\n</think>\n42", "solution": "So $\\boxed{42}$."}
-    assert get_mapper("r1_distill_sft")(old) == {"question": "6*7?", "response": "<think>\na\n</think>\n42", "solution": "42"}
-    assert get_mapper("r1_distill_sft").missing(["reannotated_assistant_content"]) == ["reannotated_messages (or problem)"]
 
 
 def test_sft_on_r1_distill_sft_is_not_on_its_old_messages():

@@ -133,11 +133,9 @@ def _tables(path: Path, features: datasets.Features) -> Iterator[pyarrow.Table]:
 def _named_in_errors(path: Path) -> Iterator[None]:
     try:
         yield
-    except RecipeError:
-        raise
-    # The last two: a type that datasets has not, such as a map; an unpaired surrogate.
+    # The last two: an unpaired surrogate; a type that datasets has not, such as a map.
     except (pyarrow.ArrowException, OSError, datasets.table.CastError, ValueError, NotImplementedError) as error:
-        raise unreadable(path, first_line(error)) from error
+        raise error if isinstance(error, RecipeError) else unreadable(path, first_line(error)) from error
 
 
 def _cell(value: Any, feature: Any) -> Any:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import glob
 import json
 import os
 import re
@@ -85,10 +84,8 @@ def _local_rows(path: Path, split: str, config: str | None) -> Dataset:
         _check_saved(path)
         loaded = load_from_disk(str(path))
         rows = _undecoded(loaded if isinstance(loaded, Dataset) else _pick_split(loaded, split, str(path)))
-    except RecipeError:
-        raise
     except Exception as error:  # datasets raises many kinds for one thing: this cannot be read
-        raise unreadable(folder, first_line(error.__cause__ or error)) from error
+        raise error if isinstance(error, RecipeError) else unreadable(folder, first_line(error.__cause__ or error)) from error
     if not len(rows):
         raise unreadable(path, "holds no rows")
     return rows
@@ -132,8 +129,6 @@ def _files_by_split(folder: Path) -> dict[str, list[str]]:
 
     if re.search("://|::", json.dumps(_configs(folder), default=str)):  # looking for the files of a URL asks it already
         raise RecipeError(f"dataset_name: {folder}: README.md takes data from a URL. Fix: download the data, and name its folder")
-    if glob.has_magic(str(folder.resolve())):  # datasets would look for other folders
-        raise RecipeError(f"dataset_name: {folder}: cannot be read: its path is a pattern. Fix: rename it, without *, ? and [")
     found = load_dataset_builder(str(folder)).config.data_files
     files = [str(file) for names in found.values() for file in names]
     _check_inside(folder.resolve(), files)
@@ -147,7 +142,7 @@ def _files_by_split(folder: Path) -> dict[str, list[str]]:
 
 
 def _configs(folder: Path) -> Any:
-    """What a README and its YAML say of the folder's configurations, as datasets reads them."""
+    """What README.md and .huggingface.yaml say of the folder's configurations, as datasets reads them."""
     from huggingface_hub import DatasetCard  # heavy
 
     card, standalone = folder / "README.md", folder / ".huggingface.yaml"

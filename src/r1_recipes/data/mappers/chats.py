@@ -2,9 +2,10 @@
 
 from collections.abc import Collection
 from dataclasses import dataclass
+from itertools import zip_longest
 from typing import Any
 
-from r1_recipes.data.mappers.base import Mapper, SkipRow, as_text, check_choice, last_boxed, optional_text, register_mapper, required_text
+from r1_recipes.data.mappers.base import Mapper, SkipRow, as_text, check_choice, register_mapper, required_text
 
 _ROLES = {"system": "system", "user": "user", "human": "user", "assistant": "assistant", "gpt": "assistant"}
 _THOUGHT = ("<|begin_of_thought|>", "<|end_of_thought|>")
@@ -48,22 +49,13 @@ class Conversations(Mapper):
 
 @register_mapper("r1_distill_sft")
 class R1DistillSFT(Mapper):
-    """ServiceNow-AI/R1-Distill-SFT: the answer that was written anew, ``reannotated_assistant_content``, reasoning included.
+    """ServiceNow-AI/R1-Distill-SFT, ``v1``: the answer that was written anew; ``messages`` end in the old one. For non-commercial use."""
 
-    Configuration ``v0`` has the question in ``problem``; ``v1`` has it in ``reannotated_messages`` (its ``messages`` end in the old
-    answer). Licence CC-BY-NC-SA-4.0: not for commercial use.
-    """
-
-    columns = ("reannotated_assistant_content",)
-    needs = ("reannotated_assistant_content", ("reannotated_messages", "problem"))
+    columns = ("reannotated_assistant_content", "reannotated_messages")
 
     def __call__(self, row: dict[str, Any]) -> dict[str, Any]:
-        response = required_text(row, "reannotated_assistant_content")
-        problem = optional_text(row, "problem")
-        if problem:
-            return {"question": problem, "response": response, "solution": last_boxed(optional_text(row, "solution"))}
         turns = read_turns(row.get("reannotated_messages"), "reannotated_messages")
-        return {**read_conversation(turns), "response": response}
+        return {**read_conversation(turns), "response": required_text(row, "reannotated_assistant_content")}
 
 
 def read_turns(value: Any, column: str, speaker: str | None = None) -> list[dict[str, str]]:
@@ -76,9 +68,7 @@ def read_turns(value: Any, column: str, speaker: str | None = None) -> list[dict
         return [{"role": speaker, "content": value}]
     if isinstance(value, dict):
         lists = {key: items for key, items in value.items() if isinstance(items, list)}
-        if len({len(items) for items in lists.values()}) > 1:
-            raise SkipRow(f"column {column!r} holds roles and contents of different number")
-        value = [dict(zip(lists, items, strict=True)) for items in zip(*lists.values(), strict=True)]
+        value = [dict(zip(lists, items, strict=True)) for items in zip_longest(*lists.values())]
     if value is None or value == []:
         raise SkipRow(f"column {column!r} is empty")
     if not isinstance(value, list) or not all(isinstance(turn, dict) for turn in value):
