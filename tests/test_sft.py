@@ -400,7 +400,7 @@ def assert_well_formed(source: Dataset, script: Any, fmt: Any, part: dict[str, A
     [
         ("conversations", "think_boxed", None),
         ("conversations", "think_answer", None),
-        ("conversations", "think_answer", {"messages_column": "reannotated_messages", "well_formed": False}),
+        ("conversations", "think_answer", {"well_formed": False}),
         ("openr1_math", "think_boxed", None),
         ("reasoning_columns", "think_answer", {"question_column": "q", "reasoning_column": "cot", "answer_column": "out"}),
         *[("generated", name, None) for name in FORMATS],

@@ -220,7 +220,6 @@ def test_auto_finds_the_mapper_of_every_example_row(name, row):
         (["question", "pass_rate", "solution"], "generated"),  # prompt-only
         (["id", "problem", "answer", "url", "year"], "math"),  # AIME
         (["id", "reannotated_assistant_content", "source", "reannotated_messages", "messages"], "r1_distill_sft"),  # v1
-        (["id", "reannotated_assistant_content", "problem", "source", "solution"], "r1_distill_sft"),  # v0
         (["problem", "deepseek_reasoning", "deepseek_solution", "domain"], "openthoughts"),
         (["prompt", "solution", "data_source", "source_prompt", "ability", "reward_model", "extra_info"], "dapo"),
         (["data_source", "prompt", "ability", "reward_model", "extra_info"], "verl"),  # the original DAPO set, too
@@ -246,9 +245,6 @@ def test_conversations_reads_both_schemas_alike():
     assert get_mapper("conversations")({"conversations": from_value, "system": None}) == wanted
     assert get_mapper("conversations")({"conversations": from_value, "messages": None}) == wanted
     assert get_mapper("conversations", well_formed=False)({"messages": CALL, "conversations": []}) == {**wanted, "well_formed": False}
-    named = get_mapper("conversations", messages_column="reannotated_messages")
-    assert named({"messages": [], "reannotated_messages": CALL}) == wanted
-    assert named.missing(["messages"]) == ["reannotated_messages"]
     assert get_mapper("conversations").missing(["text"]) == ["messages (or conversations)"]
 
 

@@ -32,9 +32,6 @@ class RecipeArguments:
     task_config: dict | str | None = _key(
         "For 'reasoning_gym:TASK' and 'countdown:3-4': {train: {size, seed}, test: {size, seed}, and the task's own keys}."
     )
-    csv_separator: str | None = _key("What separates the cells of local CSV files. Default: a comma, or a tab in a .tsv file.")
-    csv_encoding: str = _key("Encoding of local CSV files, such as 'cp1252'.", "utf-8")
-    csv_decimal: str = _key("Decimal mark of local CSV files; with ',' a cell that is a number, 1.250,5, is read as 1250.5.", ".")
     hub: str = _key("Where names that are not local paths come from: 'huggingface' or 'modelscope'; models too.", "huggingface")
     mapper: str = _key("Registered mapper, 'my_module:my_mapper', or 'auto': the first whose columns are there.", "auto")
     mapper_config: dict | str | None = _key("Arguments of the mapper.")
@@ -43,7 +40,7 @@ class RecipeArguments:
     reasoning_column: str | None = _key("Column of the worked solution (SFT), for the same mappers.")
     keep_columns: list[str] | None = _key("Source columns that reach the rewards besides the mapper's own. Default: all.")
     max_prompt_tokens: int | None = _key("Rows with a longer rendered prompt are dropped, and counted.")
-    max_solution_tokens: int | None = _key("Rows whose reference solution (worked, where there is one) is longer are dropped, and counted.")
+    max_solution_tokens: int | None = _key("Rows whose SFT target, or gold, is longer are dropped, and counted.")
     max_samples: int | None = _key("Train on the first N rows that are left.")
     max_eval_samples: int | None = _key("Evaluate on the first N rows of the test split that are left.")
     response_format: str = _key("What an answer must look like; docs/recipes.md lists the formats.", "think_answer")
