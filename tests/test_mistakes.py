@@ -90,10 +90,10 @@ MISTAKES = [
         {"reward_funcs": [f"{OWN}:too_short"]},
         r"returned \[1\.0\]\. Fix: return a list .* per completion, here 4",
     ),
-    ({"reward_funcs": [f"{OWN}:nothing"]}, rf"{_line(nothing)} returned None\. Fix: return a list"),
+    ({"reward_funcs": [f"{OWN}:nothing"]}, rf"'{OWN}:nothing' returned None\. Fix: return a list"),
     ({"reward_funcs": [f"{OWN}:words"]}, r"returned \['1', .*Fix: return a list with one finite number"),
     ({"reward_funcs": [f"{OWN}:not_finite"]}, r"returned \[inf, .*Fix: return a list with one finite number"),
-    ({"reward_funcs": [f"{OWN}:narrow"]}, rf"unexpected keyword.*{_line(narrow)}\. Fix: end its parameters with \*\*columns"),
+    ({"reward_funcs": [f"{OWN}:narrow"]}, r"narrow\(\) got an unexpected keyword.*\. Fix: end its parameters with \*\*columns"),
     ({"reward_funcs": [f"{OWN}:late"]}, r"late' fails: TypeError: late\(\) missing 1 required positional argument: 'level'"),
     (
         {"reward_funcs": ["format", f"{OWN}:nothing"], "task_rewards": {"sum": [f"{OWN}:nothing"]}, "task_column": "level"},

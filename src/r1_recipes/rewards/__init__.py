@@ -3,7 +3,8 @@
 from r1_recipes.common.messages import completion_texts
 
 # Importing a family registers its rewards.
-from r1_recipes.rewards import accuracy, code, countdown, format, language, length, match, model, summary, text  # noqa: F401
+from r1_recipes.rewards import accuracy, code, countdown, language, length, match, model, summary, text  # noqa: F401
+from r1_recipes.rewards.call import check_task_rewards, route
 from r1_recipes.rewards.registry import (
     REWARDS,
     AnswerReward,
@@ -11,10 +12,8 @@ from r1_recipes.rewards.registry import (
     answer_rewards,
     get_reward_funcs,
     register_reward,
-    resolve_reward,
     reward_parameters,
 )
-from r1_recipes.rewards.routing import check_task_rewards, route
 
 __all__ = [
     "REWARDS",
@@ -25,7 +24,6 @@ __all__ = [
     "completion_texts",
     "get_reward_funcs",
     "register_reward",
-    "resolve_reward",
     "reward_parameters",
     "route",
 ]

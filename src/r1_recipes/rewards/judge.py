@@ -53,40 +53,24 @@ class Opinion:
 
     score: float | None = None
     error: str | None = None  # why the text is not judged
-    failed: bool = False  # a server that may yet judge it is at fault
     truncated: bool = False  # only the end of the text was read
 
 
-@dataclass(frozen=True)
-class Judge:
-    """A model that rates texts, at ``OPENAI_BASE_URL``."""
+def ask(judge: str, prompt: str, slots: Sequence[Mapping[str, str]]) -> list[Opinion]:
+    """Ask ``openai:NAME`` at ``OPENAI_BASE_URL`` for one opinion per prompt filled in, in order; equal prompts are asked about once.
 
-    model: str
-    prompt: str  # with slots in braces
-    max_concurrency: int = 16
-
-    @property
-    def server(self) -> ChatServer:
-        return ChatServer(self.model, max_concurrency=self.max_concurrency)
-
-    def ask(self, slots: Sequence[Mapping[str, str]]) -> list[Opinion]:
-        """Give one opinion per prompt filled in, in order; equal prompts are asked about once.
-
-        Raises:
-            RecipeError: no address, or the server refuses the model or the key.
-        """
-        messages = [fill(self.prompt, one) for one in slots]
-        asked = list(dict.fromkeys(messages))
-        conversations = [[{"role": "user", "content": message}] for message in asked]
-        replies = self.server.chat(conversations)
-        opinions = {message: _opinion(reply) for message, reply in zip(asked, replies, strict=True)}
-        return [opinions[message] for message in messages]
+    Raises:
+        RecipeError: no address, or the server refuses the model or the key.
+    """
+    messages = [fill(prompt, one) for one in slots]
+    asked = list(dict.fromkeys(messages))
+    replies = ChatServer(judge.removeprefix(SERVED)).chat([[{"role": "user", "content": message}] for message in asked])
+    opinions = {message: _opinion(reply) for message, reply in zip(asked, replies, strict=True)}
+    return [opinions[message] for message in messages]
 
 
 def _opinion(reply: Reply) -> Opinion:
-    if reply.error is not None:
-        return Opinion(error=reply.error, failed=not reply.refused)
-    return Opinion(read_score(reply.text))
+    return Opinion(read_score(reply.text)) if reply.error is None else Opinion(error=reply.error)
 
 
 def check_prompt(key: str, prompt: str | None, slots: Sequence[str]) -> None:
@@ -98,12 +82,10 @@ def check_prompt(key: str, prompt: str | None, slots: Sequence[str]) -> None:
 
 def report_unjudged(where: str, opinions: Sequence[Opinion]) -> None:
     """Warn about the completions of a batch that got no score; it is an error if all of them failed."""
-    failed = [row for row, opinion in enumerate(opinions) if opinion.error]
-    if failed:
-        text = f"{len(failed)} of {len(opinions)} completions are not judged; the first, row {failed[0]}: {opinions[failed[0]].error}"
-        if len(failed) == len(opinions):
-            raise RecipeError(f"{where}: {text}")
-        logger.warning("%s: %s", where, text)
-    unread = [row for row, opinion in enumerate(opinions) if opinion.score is None and not opinion.error]
-    if unread:
-        logger.warning("%s: %d of %d verdicts hold no score; the first is row %d", where, len(unread), len(opinions), unread[0])
+    errors = [opinion.error for opinion in opinions if opinion.error]
+    unscored = sum(opinion.score is None for opinion in opinions)
+    told = f"{where}: {unscored} of {len(opinions)} completions are not judged: {errors[0] if errors else 'their verdicts hold no score'}"
+    if errors and len(errors) == len(opinions):
+        raise RecipeError(told)
+    if unscored:
+        logger.warning(told)

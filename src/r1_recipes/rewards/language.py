@@ -10,7 +10,6 @@ import logging
 import re
 from collections import defaultdict
 from collections.abc import Sequence
-from dataclasses import dataclass
 from functools import cache
 from typing import Any
 
@@ -78,19 +77,16 @@ _MAX_CHUNK_WORDS = 60
 
 
 @register_reward("language_consistency")
-@dataclass(frozen=True)
 class LanguageConsistencyReward(Reward):
     """Share of the reasoning that is in the target language.
 
     Range: 0..1, in words; two Han or kana characters, or four Thai ones, count as a word. The target is the row's ``language``
-    column if that is not empty, else ``language_consistency_target``, else the language of the prompt's last user message.
-    ``None`` if the column holds a language that is not supported, or the prompt has too few words to tell.
+    column, else ``language_consistency_target``, else the language of the prompt's last user message. ``None`` if the column holds a
+    language that is not supported, or the prompt has too few words to tell.
 
-    Maths, code, numbers, single letters, LaTeX commands, addresses and the format's tags do not count; a reasoning that holds
-    nothing else scores 1.0. Without a reasoning block, what stands in its place is judged; without words there, the score is 0.0.
-    A text of fewer than 5 words in a script that several languages share counts as the target.
-
-    Source: DeepSeek-R1 (arXiv:2501.12948, section 2.3.2), "the proportion of target language words in the CoT".
+    Maths, code, numbers, single letters, LaTeX, addresses and tags do not count; a reasoning that holds nothing else scores 1.0. Without
+    a reasoning block, what stands in its place is judged; without words there, the score is 0.0. Fewer than 5 words in a script that
+    several languages share count as the target. Source: DeepSeek-R1 (arXiv:2501.12948, section 2.3.2).
     """
 
     language_consistency_target: str | None = None

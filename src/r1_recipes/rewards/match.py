@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import re
 import unicodedata
-from dataclasses import dataclass
 from typing import Any
 
 from r1_recipes.common.messages import completion_texts, last_user_text
 from r1_recipes.prompts.formats import boxed_spans
 from r1_recipes.rewards.accuracy import correctness
-from r1_recipes.rewards.judge import SERVED, Judge, check_prompt, report_unjudged
+from r1_recipes.rewards.judge import SERVED, ask, check_prompt, report_unjudged
 from r1_recipes.rewards.registry import AnswerReward, Column, Log, Values, ignore, register_reward
 
 _ANCHOR = re.compile(r"\banswer\s*(?:is\b|:|：)|答案(?:是|为|:|：)", re.IGNORECASE)
@@ -90,13 +89,11 @@ def _other_unit(answer: str | None, gold: str) -> bool:
 
 
 @register_reward("exact_match")
-@dataclass(frozen=True)
 class ExactMatchReward(AnswerReward):
     """1.0 if the answer says the column ``solution`` and nothing else, else 0.0; ``None`` if there is no gold.
 
     Range: {0, 1}. Compared are words and numbers: case, punctuation, articles and Markdown do not count, order and signs (``-``, ``<``,
-    ``↑``) do. Of an answer in a sentence, what follows "answer is" or stands in a box is compared, too. Two names are not one, so
-    hedging does not pay; a synonym is another word: see ``answer_match``.
+    ``↑``) do. Of an answer in a sentence, what follows "answer is" or stands in a box is compared, too. Two names are not one.
     """
 
     def score(self, answer: str | None, gold: str) -> float | None:
@@ -104,13 +101,11 @@ class ExactMatchReward(AnswerReward):
 
 
 @register_reward("choice_match")
-@dataclass(frozen=True)
 class ChoiceMatchReward(AnswerReward):
     """1.0 if the answer is the option's letter in the column ``solution``, else 0.0; ``None`` if the gold is no letter, A to J.
 
     Range: {0, 1}. ``B``, ``(B)``, ``B. pancreas`` and ``The answer is B`` are the same choice; two letters are none, and after a gold
-    with words (``B. pancreas``) other words are another answer. Source: open-r1-multimodal, whose geometry problems are half multiple
-    choice.
+    with words (``B. pancreas``) other words are another answer. Source: open-r1-multimodal.
     """
 
     def score(self, answer: str | None, gold: str) -> float | None:
@@ -118,25 +113,21 @@ class ChoiceMatchReward(AnswerReward):
 
 
 @register_reward("answer_match")
-@dataclass(frozen=True)
 class AnswerMatchReward(AnswerReward):
     """1.0 if ``choice_match``, ``accuracy`` or ``exact_match`` accepts the answer, as the gold asks; else what a judge says, or 0.0.
 
-    Range: 0..1 ({0, 1} without a judge). ``None`` if there is no gold, or the judge gave no score. A letter is compared as a choice, a
-    gold that is mathematics as mathematics (but another unit is another answer), and every other as words.
+    Range: 0..1 ({0, 1} without a judge). ``None`` if there is no gold, or the judge gave no score.
 
     ``match_judge`` is ``openai:NAME``, a model behind an OpenAI-compatible server (``OPENAI_BASE_URL``), asked only about answers that
     the rules do not accept. It gets ``match_judge_prompt``, with ``{question}``, ``{solution}`` and ``{answer}``, and its last
-    ``Score: x`` counts, cut to 0..1. A completion without an answer is not asked about: 0.0. Metrics: ``answer_match/asked`` (rows of
-    the batch), ``answer_match/unscored``, ``answer_match/failed`` (by the server); ``matched_by`` in the completions table.
+    ``Score: x`` counts, cut to 0..1. Metrics: ``answer_match/asked`` (rows of the batch), ``answer_match/unscored``; ``matched_by`` in
+    the completions table. A batch of which all requests fail is an error.
 
     Source: HuatuoGPT-o1 (arXiv:2412.18925), whose verifier is a model alone; here rules come first, which cannot be talked round.
-    A batch of which all requests fail is an error.
     """
 
     match_judge: str = ""
     match_judge_prompt: str = ""
-    match_judge_concurrency: int = 16
 
     def __post_init__(self) -> None:
         if self.match_judge:
@@ -162,15 +153,14 @@ class AnswerMatchReward(AnswerReward):
         if self.match_judge:
             asked = {row: answer[:_MAX_CHARS] for row, answer in enumerate(answers) if answer and scores[row] == 0}
             questions = {row: last_user_text(prompts[row]) if prompts else "" for row in asked}
-            judge = Judge(self.match_judge.removeprefix(SERVED), self.match_judge_prompt, self.match_judge_concurrency)
-            opinions = judge.ask([{"question": questions[row], "solution": golds[row], "answer": asked[row]} for row in asked])
+            slots = [{"question": questions[row], "solution": golds[row], "answer": answer} for row, answer in asked.items()]
+            opinions = ask(self.match_judge, self.match_judge_prompt, slots)
             report_unjudged(f"reward {self.name!r}, match_judge {self.match_judge!r}", opinions)
             for row, opinion in zip(asked, opinions, strict=True):
                 scores[row] = None if opinion.score is None else min(1.0, max(0.0, opinion.score))
                 matched_by[row] = "judge" if scores[row] else ""
             log_metric("answer_match/asked", float(len(asked)))
             log_metric("answer_match/unscored", float(sum(opinion.score is None for opinion in opinions)))
-            log_metric("answer_match/failed", float(sum(opinion.failed for opinion in opinions)))
         self.log_answers(log_extra, answers, solution or ())
         log_extra("matched_by", matched_by)
         return scores

@@ -4,16 +4,14 @@ from __future__ import annotations
 
 import contextlib
 import functools
-import json
 import math
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 from r1_recipes.common.errors import RecipeError, first_line
 from r1_recipes.common.messages import completion_texts, message_text
 from r1_recipes.prompts.formats import ResponseFormat
-from r1_recipes.rewards.judge import SERVED, Judge, Opinion, check_prompt, report_unjudged
+from r1_recipes.rewards.judge import SERVED, Opinion, ask, check_prompt, report_unjudged
 from r1_recipes.rewards.registry import Column, Log, Reward, Values, ignore, register_reward
 from r1_recipes.rewards.summary import summary
 
@@ -21,28 +19,22 @@ Conversation = list[dict[str, str]]
 
 
 @register_reward("reward_model")
-@dataclass(frozen=True)
 class ModelReward(Reward):
     """The score that a reward model, or a judge behind a server, gives each completion; ``None`` if it gives none.
 
-    Range: the model's own (a reward model's is unbounded); 0..1 with ``reward_model_activation: sigmoid``. ``reward_model`` is the
-    folder or hub id of a sequence classifier with one label, or ``openai:NAME``, a judge (:mod:`r1_recipes.rewards.judge`) that gets
-    ``reward_model_prompt`` with ``{response}`` and ``{prompt}``. ``reward_model_scope`` says what is judged:
+    Range: the model's own; 0..1 with ``reward_model_activation: sigmoid``. ``reward_model`` is the folder or hub id of a sequence
+    classifier with one label, or ``openai:NAME``, a judge that gets ``reward_model_prompt`` with ``{response}`` and ``{prompt}``.
+    ``reward_model_scope: summary`` judges what follows the reasoning, without the format's own system message; a completion without a
+    summary gets the lowest score of its prompt's in this batch. ``full`` judges the whole turn, in the conversation as the model had it.
 
-    - ``summary``: what follows the reasoning, without the format's own system message. A completion without a summary gets the score
-      of the empty answer, or the lowest of the finished answers to its prompt in this batch if that is lower: never finishing must not pay.
-    - ``full``: the whole turn, finished or not, in the conversation as the model had it.
-
-    A classifier's conversations longer than ``reward_model_max_length`` tokens (default, and at most, the model's own limit) lose their
-    beginning, since the score is read at the end. Metrics, rows of this batch: ``reward_model/unscored``, ``…/failed`` (of these, the
-    server's fault), ``…/truncated``, ``…/unfinished`` (no summary). Source: DeepSeek-R1 (arXiv:2501.12948, section 2.3.4), which judges
-    helpfulness by the summary and harmlessness by the whole. A model that cannot be asked, and a batch without any score, are errors.
+    A conversation that is too long for the classifier loses its beginning. Metrics, rows of this batch: ``reward_model/unscored``,
+    ``…/truncated``, ``…/unfinished`` (no summary). A model that cannot be asked, and a batch of which nothing can be judged, are errors.
+    Source: DeepSeek-R1 (arXiv:2501.12948, section 2.3.4), which judges helpfulness by the summary and harmlessness by the whole.
     """
 
     reward_model: str = ""
     reward_model_scope: str = "summary"
     reward_model_batch_size: int = 16
-    reward_model_max_length: int | None = None
     reward_model_activation: str = "none"
     reward_model_prompt: str | None = None
 
@@ -52,13 +44,10 @@ class ModelReward(Reward):
         self.must("reward_model_scope", self.reward_model_scope in ("summary", "full"), "summary or full")
         self.must("reward_model_activation", self.reward_model_activation in ("none", "sigmoid"), "none or sigmoid")
         self.must("reward_model_batch_size", self.reward_model_batch_size >= 1, "1 or more")
-        limit, prompt = self.reward_model_max_length, self.reward_model_prompt
         if self._is_judge:
-            self.must("reward_model_max_length", limit is None, "left out for a judge")
-            check_prompt("reward_model_prompt", prompt, ["response"])
+            check_prompt("reward_model_prompt", self.reward_model_prompt, ["response"])
         else:
-            self.must("reward_model_max_length", limit is None or limit >= 1, "1 or more")
-            self.must("reward_model_prompt", prompt is None, "left out for a sequence classifier")
+            self.must("reward_model_prompt", self.reward_model_prompt is None, "left out for a sequence classifier")
 
     def __call__(self, completions: Column, prompts: Column = (), log_metric: Log = ignore, **columns: Any) -> Values:
         contexts = [self._context(prompt) for prompt in prompts]
@@ -67,9 +56,8 @@ class ModelReward(Reward):
         judge = self._ask if self._is_judge else self._classify
         opinions = judge(contexts, [turn or "" for turn in turns])
         report_unjudged(f"reward {self.name!r}, reward_model {self.reward_model!r}", opinions)
-        scores = _not_finishing_does_not_pay([json.dumps(context) for context in contexts], turns, opinions)
+        scores = _not_finishing_does_not_pay(contexts, turns, opinions)
         log_metric("reward_model/unscored", float(scores.count(None)))
-        log_metric("reward_model/failed", float(sum(opinion.failed for opinion in opinions)))
         log_metric("reward_model/truncated", float(sum(opinion.truncated for opinion in opinions)))
         log_metric("reward_model/unfinished", float(turns.count(None)))
         if self.reward_model_activation == "none":
@@ -93,26 +81,23 @@ class ModelReward(Reward):
         for context, turn in zip(contexts, turns, strict=True):
             texts = [message["content"] if len(context) == 1 else f"{message['role']}: {message['content']}" for message in context]
             slots.append({"prompt": "\n\n".join(texts), "response": turn})
-        judge = Judge(self.reward_model.removeprefix(SERVED), self.reward_model_prompt or "", self.reward_model_batch_size)
-        return judge.ask(slots)
+        return ask(self.reward_model, self.reward_model_prompt or "", slots)
 
     def _classify(self, contexts: Sequence[Conversation], turns: Sequence[str]) -> list[Opinion]:
         classifier = _Classifier(self.reward_model)
         if self.reward_model_scope == "full":
             classifier.check_shows_reasoning(self.response_format)
         conversations = [[*context, {"role": "assistant", "content": turn}] for context, turn in zip(contexts, turns, strict=True)]
-        return classifier.score(conversations, self.reward_model_batch_size, self.reward_model_max_length)
+        return classifier.score(conversations, self.reward_model_batch_size)
 
 
-def _not_finishing_does_not_pay(groups: Sequence[str], turns: Sequence[str | None], opinions: Sequence[Opinion]) -> Values:
-    """The scores; that of a completion without a turn to judge is at most the lowest of its group's others."""
-    rows = list(zip(groups, turns, (opinion.score for opinion in opinions), strict=True))
-    scores = []
-    for group, turn, score in rows:
+def _not_finishing_does_not_pay(groups: Sequence[Conversation], turns: Sequence[str | None], opinions: Sequence[Opinion]) -> Values:
+    """The scores; that of a completion without a turn to judge is the lowest of its group's."""
+    scores = [opinion.score for opinion in opinions]
+    for row, turn in enumerate(turns):
         if turn is None:
-            finished = (known for other, said, known in rows if other == group and said is not None)
-            score = min((known for known in (score, *finished) if known is not None), default=None)
-        scores.append(score)
+            known = [opinion.score for group, opinion in zip(groups, opinions, strict=True) if group == groups[row]]
+            scores[row] = min((score for score in known if score is not None), default=None)
     return scores
 
 
@@ -153,12 +138,12 @@ class _Classifier:
                 "not judge it. Fix: another chat template in a local copy of the model, or reward_model_scope: summary"
             )
 
-    def score(self, conversations: Sequence[Conversation], batch_size: int, max_length: int | None) -> list[Opinion]:
+    def score(self, conversations: Sequence[Conversation], batch_size: int) -> list[Opinion]:
         import jinja2
         import torch
         from transformers import DataCollatorWithPadding
 
-        limit, pad = min(self.limit, max_length or self.limit), DataCollatorWithPadding(self.tokenizer)
+        pad = DataCollatorWithPadding(self.tokenizer)
         opinions = [Opinion()] * len(conversations)
         tokens: dict[int, list[int]] = {}
         for row, conversation in enumerate(conversations):
@@ -171,11 +156,11 @@ class _Classifier:
         order = sorted(tokens, key=lambda row: -len(tokens[row]))
         for start in range(0, len(order), batch_size):
             part = order[start : start + batch_size]
-            inputs = pad([{"input_ids": tokens[row][-limit:]} for row in part]).to(self.model.device)
+            inputs = pad([{"input_ids": tokens[row][-self.limit :]} for row in part]).to(self.model.device)
             with torch.inference_mode():
                 logits = self.model(**inputs).logits[:, 0].tolist()
             for row, logit in zip(part, logits, strict=True):
-                opinions[row] = Opinion(logit if math.isfinite(logit) else None, truncated=len(tokens[row]) > limit)
+                opinions[row] = Opinion(logit if math.isfinite(logit) else None, truncated=len(tokens[row]) > self.limit)
         return opinions
 
 

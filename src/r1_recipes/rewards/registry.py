@@ -5,11 +5,11 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, ClassVar
+from typing import Any, ClassVar, dataclass_transform
 
 from r1_recipes.common.errors import RecipeError, unknown_name
 from r1_recipes.common.messages import completion_texts
-from r1_recipes.common.plugins import import_object
+from r1_recipes.common.plugins import register, resolve
 from r1_recipes.prompts import ResponseFormat, get_response_format
 
 Column = Sequence[Any]  # one entry per completion
@@ -109,36 +109,25 @@ def answer_rewards(names: Iterable[str]) -> list[str]:
     return sorted(filter(judges_answers, names), key=lambda name: name != "accuracy") or ["accuracy"]
 
 
+@dataclass_transform(frozen_default=True)
 def register_reward(name: str) -> Callable:
     """Class or function decorator that makes a reward available to recipes as ``name``.
 
-    A :class:`Reward` subclass gets the recipe's response format and parameters; a plain function with TRL's signature is used as is.
+    A :class:`Reward` subclass becomes a frozen dataclass, and gets the recipe's response format and parameters; a plain function with
+    TRL's signature is used as is.
     """
 
-    def decorate(reward: type[Reward] | Callable) -> type[Reward] | Callable:
-        known = REWARDS.get(name)
-        if known is not None and (known.__module__, known.__qualname__) != (reward.__module__, reward.__qualname__):
-            raise ValueError(f"reward name {name!r} is taken by {known.__module__}:{known.__qualname__}")
-        if isinstance(reward, type):
-            reward.name = name  # type: ignore[attr-defined]
-        REWARDS[name] = reward
-        return reward
+    def decorate(reward: Any) -> Any:
+        if isinstance(reward, type) and "__dataclass_params__" not in vars(reward):
+            reward = dataclass(frozen=True)(reward)
+        return register(REWARDS, "reward", name, reward)
 
     return decorate
 
 
-def resolve_reward(name: str) -> type[Reward] | Callable:
-    """The class or function that a reward's name stands for; ``my_module:my_reward`` is imported."""
-    if ":" in name:
-        return import_object(name, "reward")
-    if name not in REWARDS:
-        raise ValueError(unknown_name("reward", name, REWARDS))
-    return REWARDS[name]
-
-
 def reward_parameters(names: Iterable[str]) -> dict[str, dataclasses.Field]:
     """The parameters of these rewards by name: what a recipe may set for them."""
-    rewards = filter(dataclasses.is_dataclass, map(resolve_reward, names))
+    rewards = filter(dataclasses.is_dataclass, (resolve(REWARDS, "reward", name) for name in names))
     return {f.name: f for reward in rewards for f in dataclasses.fields(reward) if f.name != "response_format"}
 
 
@@ -157,10 +146,10 @@ def get_reward_funcs(
     known = reward_parameters(names)
     for key in params:
         if key not in known:
-            raise ValueError(unknown_name(f"parameter of the rewards {names}", key, known))
+            raise RecipeError(unknown_name(f"parameter of the rewards {names}", key, known))
     funcs = []
     for name in names:
-        reward = resolve_reward(name)
+        reward = resolve(REWARDS, "reward", name)
         if isinstance(reward, type):
             mine = reward_parameters([name])
             reward = reward(response_format=fmt, **{key: value for key, value in params.items() if key in mine})
