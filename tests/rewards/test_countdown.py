@@ -241,12 +241,12 @@ def test_multiply(answer, gold, expected):
     assert reward("multiply")(completions=[think(answer)], solution=[gold]) == [expected]
 
 
-def test_multiply_s_columns_and_parameter():
+def test_multiply_s_column_and_parameter():
     pay = reward("multiply", multiply_format_score=0.05)
-    completions = [think("409"), "408", think("408"), think("408")]
-    assert pay(completions=completions, solution=[408, 408, 408, 408], scorer=["", None, None, PUZZLE.scorer]) == [0.05, 0.0, 1.0, None]
+    completions = [think("409"), "408", think("408")]
+    assert pay(completions=completions, solution=[408, 408, 408]) == [0.05, 0.0, 1.0]
     with pytest.raises(RecipeError, match="reward 'multiply' needs a column 'solution'"):
-        pay(completions=completions, scorer=[PUZZLE.scorer] * 4)
+        pay(completions=completions)
 
 
 @pytest.mark.parametrize("name", ["countdown", "multiply"])

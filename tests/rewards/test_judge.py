@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from r1_recipes.rewards.judge import ask, fill, read_score
+from r1_recipes.rewards.model import ask, fill, read_score
 from tests.chat_server import chat_server, reply
 from tests.rewards import seconds
 

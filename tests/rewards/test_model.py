@@ -141,7 +141,7 @@ def test_scores_are_those_that_trl_would_get(classifier: Path) -> None:
         reward = build(reward_model=str(classifier), reward_model_batch_size=batch_size)
         scores = reward(prompts=heads, completions=[think(answer) for answer in answers], log_metric=metric, completion_ids=[[1]] * 4)
         assert scores == pytest.approx(expected, abs=1e-4)
-    assert metric == {f"reward_model/{name}": 0.0 for name in ("unscored", "truncated", "unfinished")}
+    assert metric == {f"reward_model/{name}": 0.0 for name in ("unscored", "unfinished")}
 
 
 def test_the_whole_turn(classifier: Path) -> None:
@@ -173,13 +173,11 @@ def test_sigmoid(classifier: Path) -> None:
 
 def test_what_is_too_long_for_the_model_loses_its_beginning(tiny_model: Path, tmp_path: Path) -> None:
     folder = save_classifier(tiny_model, tmp_path / "model", max_position_embeddings=64)
-    metric = Log()
     answers = ["short", "long " * 30, "long " * 30]
-    scores = build(reward_model=str(folder))(prompts=[QUESTION] * 3, completions=[*map(think, answers)], log_metric=metric)
+    scores = build(reward_model=str(folder))(prompts=[QUESTION] * 3, completions=[*map(think, answers)])
     expected = scores_as_trl(folder, [turn(QUESTION[1:], answer.strip()) for answer in answers], last=64)
     assert scores == pytest.approx(expected, abs=1e-4)
     assert abs(expected[1] - scores_as_trl(folder, [turn(QUESTION[1:], answers[1].strip())])[0]) > 1e-4
-    assert metric["reward_model/truncated"] == 2.0
 
 
 def test_loaded_once_and_pickled_without(classifier: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -334,7 +332,7 @@ def test_what_the_judge_is_asked(judge: Callable[..., tuple[ModelReward, ChatStu
         )
     )
     assert {request["model"] for request in stub.requests} == {"m"}
-    assert metric == {f"reward_model/{name}": 0.0 for name in ("unscored", "truncated", "unfinished")}
+    assert metric == {f"reward_model/{name}": 0.0 for name in ("unscored", "unfinished")}
 
 
 @pytest.mark.parametrize(
@@ -374,7 +372,7 @@ def test_failed_requests(judge: Callable[..., tuple[ModelReward, ChatStub]], cap
     scores = reward(prompts=[QUESTION] * 4, completions=[think(text) for text in "abcd"], log_metric=metric)
     assert scores == [pytest.approx(1 / (1 + math.exp(-1))), None, None, None]
     assert metric["reward_model/unscored"] == 3.0
-    messages = [record.message for record in caplog.records if record.name == "r1_recipes.rewards.judge"]
+    messages = [record.message for record in caplog.records if record.name == "r1_recipes.rewards.model"]
     assert len(messages) == 1
     assert messages[0].startswith("reward 'reward_model', reward_model 'openai:m': 3 of 4 completions are not judged: BadRequestError: ")
     assert "prompt too long" in messages[0]

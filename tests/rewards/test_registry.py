@@ -9,9 +9,9 @@ from typing import Any
 
 import pytest
 
-from r1_recipes.common.messages import message_text
+from r1_recipes.common.messages import completion_texts, message_text
 from r1_recipes.prompts import get_response_format
-from r1_recipes.rewards import REWARDS, Reward, completion_texts, get_reward_funcs, register_reward, reward_parameters
+from r1_recipes.rewards import REWARDS, Reward, get_reward_funcs, register_reward, reward_parameters
 
 THINK = get_response_format("think_answer")
 

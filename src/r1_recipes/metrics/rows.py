@@ -12,8 +12,8 @@ from r1_recipes.metrics.scores import compares_with_gold
 from r1_recipes.models.smoke import example_rows
 from r1_recipes.prompts import ResponseFormat, get_response_format
 from r1_recipes.recipe import Recipe
-from r1_recipes.rewards import answer_rewards, get_reward_funcs, route
-from r1_recipes.rewards.call import judged_rows, readable_golds, try_own_rewards
+from r1_recipes.rewards import answer_rewards, get_reward_funcs
+from r1_recipes.rewards.call import judged_rows, readable_golds, route, try_own_rewards
 
 if TYPE_CHECKING:
     from datasets import Dataset

@@ -28,8 +28,7 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger(__name__)
 
-# Rows among which two of a reward's tasks are looked for.
-_TRIED_FROM = 256
+_TRIED_FROM = 256  # rows among which two of a reward's tasks are looked for
 _PACKAGE = str(Path(__file__).parents[1])
 
 
@@ -43,11 +42,8 @@ def score(
 ) -> Values:
     """Judge one completion per row; ``None`` (or NaN, as in TRL) if the reward does not judge it.
 
-    Args:
-        name: for the message.
-        rows: each text's own, repeated if a row has several.
-        tokenizer: ``None``: characters stand for tokens.
-        tokens: how many tokens were generated for each; ``None``: as many as the text has.
+    ``rows`` are each text's own, repeated if a row has several. Without a tokenizer, characters stand for tokens. ``tokens`` says how many
+    were generated for each, if not as many as the text has.
 
     Raises:
         RecipeError: the reward fails, or does not return one number or ``None`` per completion.
@@ -155,15 +151,12 @@ def check_task_rewards(task_rewards: Any, reward_funcs: Sequence[str]) -> list[s
         raise RecipeError(f"task_rewards: must be a mapping {{TASK: [reward, …]}}, got {task_rewards!r}")
     for_all = list(reward_funcs)
     for entry, rewards in task_rewards.items():
-        if not isinstance(entry, str) or "*" in entry[:-1] or not isinstance(rewards, list | tuple):
-            raise RecipeError(f"task_rewards: {entry!r}: must be text, with no '*' but at its end, and a list of rewards, got {rewards!r}")
+        if not isinstance(entry, str) or not isinstance(rewards, list | tuple):
+            raise RecipeError(f"task_rewards: {entry!r}: must be text, with a list of rewards, got {rewards!r}")
         for name in rewards:
             if name not in reward_funcs:
                 raise RecipeError(f"task_rewards: {entry}: " + unknown_name("reward in reward_funcs", name, reward_funcs))
         for_all = [name for name in for_all if name not in rewards]
-    if not all(task_rewards.values()) and not for_all:
-        entry = next(entry for entry, rewards in task_rewards.items() if not rewards)
-        raise RecipeError(f"task_rewards: {entry}: no reward judges it. Fix: name one, or leave one of reward_funcs out")
     return for_all
 
 
@@ -172,8 +165,7 @@ def route(
 ) -> list[Callable[..., Values]]:
     """Let each reward judge the rows of its tasks alone.
 
-    An entry of ``task_rewards`` that ends in ``*`` holds for every task that starts so; of several that fit, the exact one wins, then
-    the longest. A reward that no entry names judges all rows. A task that no entry fits has only those rewards, with one warning.
+    A reward that no entry names judges all rows. A task without an entry has only those rewards, with one warning.
 
     Each reward's mean on each task goes to the metric ``rewards/<reward>/<task>``. Without ``task_column``, a row's task stands in the
     column ``task``, else ``data_source``.
@@ -204,25 +196,19 @@ class RoutedReward:
     def judged(self, columns: Mapping[str, Any]) -> list[int]:
         """The rows that this reward judges; it is an error if there is no column of tasks, or a row that no reward would judge."""
         tasks = self._tasks(columns)
-        mine = {task for task in set(tasks) if self.name in [*self.for_all, *self._named(task, tasks)]}
-        return [row for row, task in enumerate(tasks) if task in mine]
+        for task in sorted({task for task in tasks if not self.task_rewards.get(task)}):
+            known = ", ".join(sorted(self.task_rewards))
+            if not self.for_all:
+                raise RecipeError(f"task_rewards: row {tasks.index(task)} has task {task!r}, which no reward judges; tasks known: {known}")
+            if task not in self.task_rewards:
+                _warn(f"task_rewards: no entry for task {task!r}; its rows are judged by {', '.join(self.for_all)} alone")
+        return [row for row, task in enumerate(tasks) if self.name in self.for_all or self.name in self.task_rewards.get(task, ())]
 
     def _tasks(self, columns: Mapping[str, Any]) -> list[str]:
         column = self.column or next((name for name in ("task", "data_source") if name in columns), "task")
         if column not in columns:
             raise RecipeError("task_column: " + unknown_name("column", column, columns))
         return [str(task) for task in columns[column]]
-
-    def _named(self, task: str, tasks: Sequence[str]) -> Sequence[str]:
-        """What the entry that fits a task names."""
-        fitting = [entry for entry in self.task_rewards if entry == task or (entry.endswith("*") and task.startswith(entry[:-1]))]
-        if fitting:
-            return self.task_rewards[task if task in fitting else max(fitting, key=len)]
-        if not self.for_all:
-            known = ", ".join(sorted(self.task_rewards))
-            raise RecipeError(f"task_rewards: row {tasks.index(task)} has task {task!r}, which no reward judges; tasks known: {known}")
-        _warn(f"task_rewards: no entry for task {task!r}; its rows are judged by {', '.join(self.for_all)} alone")
-        return ()
 
     def __call__(self, **columns: Any) -> Values:
         rows, count = self.judged(columns), len(columns["completions"])
@@ -232,9 +218,6 @@ class RoutedReward:
             return [None] * count
         log_extra, log_metric = columns.get("log_extra", ignore), columns.get("log_metric", ignore)
 
-        def log_some(column: str, values: Sequence[Any]) -> None:
-            log_extra(column, spread(values))
-
         def spread(values: Sequence[Any]) -> list[Any]:
             of_row = dict(zip(rows, values, strict=True))
             return [of_row.get(row) for row in range(count)]
@@ -243,7 +226,8 @@ class RoutedReward:
             key: [value[row] for row in rows] if isinstance(value, list | tuple) and len(value) == count else value
             for key, value in columns.items()
         }
-        scores = spread(_called(self.reward, **{**arguments, "log_extra": log_some}))
+        arguments["log_extra"] = lambda column, values: log_extra(column, spread(values))
+        scores = spread(_called(self.reward, **arguments))
         # TRL takes the mean over all ranks of what was logged, so one value per row; a rank without the name does not count.
         for task, score in zip(self._tasks(columns), scores, strict=True):
             if score is not None and not math.isnan(score):  # TRL takes NaN for None

@@ -43,14 +43,13 @@ _RUNS = {
     "other": r"\p{L}+",
 }
 _WORD = regex.compile("|".join(f"(?P<{script}>{run})" for script, run in _RUNS.items()))
-# How many characters make about as much text as one word of a spaced script.
-_CHARACTERS_PER_WORD = {"Han": 2, "Kana": 2, "Thai": 4}
-# One letter of these is a variable, not a word.
+_CHARACTERS_PER_WORD = {"Han": 2, "Kana": 2, "Thai": 4}  # about as much text as one word of a spaced script
 _VARIABLE_SCRIPTS = {"Latin", "Greek", "Cyrillic"}
-_NOT_A_WORD = re.compile(r"[\d_]|^[A-Z]{1,3}$")  # 5km, x_1; the triangle ABC
-_MATHS_WORD = re.compile(
-    r"sin|cos|tan|cot|sec|csc|arcsin|arccos|arctan|sinh|cosh|tanh|log|ln|lg|exp|lim|max|min|sup|inf|gcd|lcm|mod"
-    r"|det|dim|ker|deg|arg|sqrt|frac|cdot|times|pi|mm|cm|dm|km|mg|kg|ml|kw|kj|hz"
+# x; 5km, x_1; the triangle ABC; and what mathematics writes in letters.
+_VARIABLE = re.compile(
+    r".|.*[\d_].*|[A-Z]{1,3}|(?i:sin|cos|tan|cot|sec|csc|arcsin|arccos|arctan|sinh|cosh|tanh|log|ln|lg|exp|lim|max|min|sup|inf|gcd|lcm|mod"
+    r"|det|dim|ker|deg|arg|sqrt|frac|cdot|times|pi|mm|cm|dm|km|mg|kg|ml|kw|kj|hz)",
+    re.DOTALL,
 )
 _SENTENCE_END = re.compile(r"[.!?;:。！？；：\n]+")
 # Spans that belong to no language. One that never closes hides nothing; each alternative takes time in proportion to the text.
@@ -146,12 +145,8 @@ def _sentences(text: str) -> list[list[tuple[str, str]]]:
     sentences = []
     for sentence in _SENTENCE_END.split(_NO_LANGUAGE.sub(" ", text)):
         words = [(str(match.lastgroup), match[0]) for match in _WORD.finditer(sentence)]
-        sentences.append([(script, word) for script, word in words if script not in _VARIABLE_SCRIPTS or not _is_variable(word)])
+        sentences.append([(script, word) for script, word in words if script not in _VARIABLE_SCRIPTS or not _VARIABLE.fullmatch(word)])
     return sentences
-
-
-def _is_variable(word: str) -> bool:
-    return len(word) < 2 or bool(_NOT_A_WORD.search(word) or _MATHS_WORD.fullmatch(word.lower()))
 
 
 def _script_sizes(words: Sequence[tuple[str, str]]) -> dict[str, float]:

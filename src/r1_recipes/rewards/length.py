@@ -31,17 +31,15 @@ class CosineReward(Reward):
 
     def __call__(self, completions: Column, completion_ids: Column = (), **columns: Any) -> Values:
         _, verdicts = correctness(self, completions, **columns)
-        return [self._scale(verdict, len(ids)) for verdict, ids in zip(verdicts, completion_ids, strict=True)]
-
-    def _scale(self, correct: bool | None, length: int) -> float | None:
-        if correct is None:
-            return None
-        short, long = self.cosine_min_value_wrong, self.cosine_max_value_wrong
-        if correct:
-            short, long = self.cosine_max_value_correct, self.cosine_min_value_correct
-        # Unclamped, the cosine climbs back and pays a completion of twice the maximum like an empty one.
-        progress = min(length / self.cosine_max_len, 1.0)
-        return long + 0.5 * (short - long) * (1.0 + math.cos(math.pi * progress))
+        scores: Values = []
+        for correct, ids in zip(verdicts, completion_ids, strict=True):
+            short, long = self.cosine_min_value_wrong, self.cosine_max_value_wrong
+            if correct:
+                short, long = self.cosine_max_value_correct, self.cosine_min_value_correct
+            # Unclamped, the cosine climbs back and pays a completion of twice the maximum like an empty one.
+            progress = min(len(ids) / self.cosine_max_len, 1.0)
+            scores.append(None if correct is None else long + 0.5 * (short - long) * (1.0 + math.cos(math.pi * progress)))
+        return scores
 
 
 @register_reward("length")

@@ -9,7 +9,7 @@ from typing import Any
 from r1_recipes.common.messages import completion_texts, last_user_text
 from r1_recipes.prompts.formats import boxed_spans
 from r1_recipes.rewards.accuracy import correctness
-from r1_recipes.rewards.judge import SERVED, ask, check_prompt, report_unjudged
+from r1_recipes.rewards.model import SERVED, ask, report_unjudged
 from r1_recipes.rewards.registry import AnswerReward, Column, Log, Values, ignore, register_reward
 
 _ANCHOR = re.compile(r"\banswer\s*(?:is\b|:|：)|答案(?:是|为|:|：)", re.IGNORECASE)
@@ -22,11 +22,9 @@ _THOUSANDS = re.compile(r"(?<![\d.,])\d{1,3}(?:,\d{3})+(?![\d,])")
 _POWER = re.compile(r"(?<=\d)(?=[⁰¹²³⁴⁵⁶⁷⁸⁹⁺⁻])")  # 10⁵ is not 105; Ca²⁺ is Ca2+
 # An article stands before a word. A capital A elsewhere than at the beginning is a letter: hepatitis A virus.
 _ARTICLE = re.compile(r"(?:\A\W*(?i:an?|the)|\b(?:an?|[Tt]he))\s+(?=\w)")
-_COMMAND = re.compile(r"\\[a-zA-Z]+")
 _LETTER = re.compile(r"\(?\s*([A-J])\s*(?:[).:、\]]|\Z)(?P<rest>.*)", re.DOTALL)
 _STYLED = re.compile(r"\\(?:text|textbf|textrm|mathrm|mathbf|mbox)\s*\{([^{}]*)\}")
-# Of a longer answer no part is known to be the one that is meant; a judge reads the beginning.
-_MAX_CHARS = 4000
+_MAX_CHARS = 4000  # Of a longer answer no part is known to be the one that is meant; a judge reads the beginning.
 
 
 def candidates(answer: str) -> list[str]:
@@ -84,7 +82,7 @@ def _other_unit(answer: str | None, gold: str) -> bool:
     if answer is None:  # found in the whole text, which `boxed` allows
         return False
     texts = (unicodedata.normalize("NFKC", text) for text in (gold, candidates(answer)[-1]))
-    wanted, found = (set(re.findall(r"[^\W\d_]+|%", _COMMAND.sub(" ", text).casefold())) for text in texts)
+    wanted, found = (set(re.findall(r"[^\W\d_]+|%", re.sub(r"\\[a-zA-Z]+", " ", text).casefold())) for text in texts)
     return bool(wanted and found and not wanted <= found)
 
 
@@ -133,7 +131,8 @@ class AnswerMatchReward(AnswerReward):
         if self.match_judge:
             named = self.match_judge.startswith(SERVED) and self.match_judge != SERVED
             self.must("match_judge", named, "'openai:NAME', a model behind an OpenAI-compatible server, or ''")
-            check_prompt("match_judge_prompt", self.match_judge_prompt, ["solution", "answer"])
+            asks = all(slot in self.match_judge_prompt for slot in ("{solution}", "{answer}"))
+            self.must("match_judge_prompt", asks, "a text with {solution} and {answer} that asks for a line 'Score: x'")
 
     def __call__(
         self,

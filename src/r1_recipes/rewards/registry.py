@@ -54,10 +54,8 @@ class Reward:
     def missing(self, needed: str, columns: Mapping[str, Any]) -> RecipeError:
         """The error for a data set without the columns that this reward needs."""
         found = sorted(key for key, value in columns.items() if isinstance(value, list | tuple))
-        return RecipeError(
-            f"reward {self.name!r} needs {needed}; the dataset's columns here are: {', '.join(found) or 'none'}. "
-            "Fix: name a mapper in the recipe that writes them"
-        )
+        held = f"the dataset's columns here are: {', '.join(found) or 'none'}"
+        return RecipeError(f"reward {self.name!r} needs {needed}; {held}. Fix: name a mapper in the recipe that writes them")
 
     def golds(self, solution: Column | None, columns: Mapping[str, Any]) -> list[str | None]:
         """The column ``solution`` as text; it is an error if there is none. ``columns`` are the others."""
@@ -68,10 +66,7 @@ class Reward:
 
 @dataclass(frozen=True)
 class AnswerReward(Reward):
-    """Base of the rewards that compare the format's answer with the column ``solution``; 1.0 is a right answer.
-
-    A subclass defines :meth:`score`, or its own ``__call__``.
-    """
+    """Base of the rewards that compare the format's answer with the column ``solution``, by :meth:`score`; 1.0 is a right answer."""
 
     def __call__(self, completions: Column, *, solution: Column | None = None, log_extra: Log = ignore, **columns: Any) -> Values:
         golds = self.golds(solution, columns)
@@ -95,15 +90,12 @@ class AnswerReward(Reward):
 
 
 def answer_rewards(names: Iterable[str]) -> list[str]:
-    """The rewards whose full marks (1.0 or more) mean a right answer: ``accuracy`` first, then in order; without any, ``accuracy``.
-
-    Every reward from outside this package counts.
-    """
+    """The rewards whose full marks (1.0 or more) mean a right answer: ``accuracy`` first, then in order; without any, ``accuracy``."""
 
     def judges_answers(name: str) -> bool:
         reward = REWARDS.get(name)
         if not isinstance(reward, type) or not reward.__module__.startswith("r1_recipes."):
-            return True
+            return True  # one of the user's own
         return issubclass(reward, AnswerReward) or name in ("code", "binary_code", "summary_facts")
 
     return sorted(filter(judges_answers, names), key=lambda name: name != "accuracy") or ["accuracy"]
@@ -113,8 +105,7 @@ def answer_rewards(names: Iterable[str]) -> list[str]:
 def register_reward(name: str) -> Callable:
     """Class or function decorator that makes a reward available to recipes as ``name``.
 
-    A :class:`Reward` subclass becomes a frozen dataclass, and gets the recipe's response format and parameters; a plain function with
-    TRL's signature is used as is.
+    A :class:`Reward` subclass becomes a frozen dataclass and gets the recipe's format and parameters; a plain function is used as is.
     """
 
     def decorate(reward: Any) -> Any:
@@ -136,10 +127,8 @@ def get_reward_funcs(
 ) -> list[Callable[..., Values]]:
     """Build the reward functions of a recipe, in order: picklable callables with a ``__name__``, as TRL takes them.
 
-    Args:
-        names: registered names, or ``my_module:my_reward``.
-        response_format: name or object; what the completions are read with.
-        **params: parameters of the rewards (``cosine_max_len=512``, …); one that several rewards share goes to each.
+    ``names`` are registered ones, or ``my_module:my_reward``; ``response_format`` is a name or an object; ``params`` are parameters of the
+    rewards (``cosine_max_len=512``, …): one that several share goes to each.
     """
     names = list(names)
     fmt = get_response_format(response_format)

@@ -15,9 +15,8 @@ def summary(fmt: ResponseFormat, completion: str) -> str | None:
     body = fmt.full_text(completion)
     if fmt.reasoning_tags:
         opening, closing = fmt.reasoning_tags
-        markers = body.count(closing)
-        body = body.rpartition(closing)[2]
-        if opening in body or (opening == closing and markers == 1):
+        before, closed, body = body.rpartition(closing)
+        if opening in body or (opening == closing and closed and opening not in before):
             return None
     for tag in fmt.answer_tags or ():
         body = body.replace(tag, "")

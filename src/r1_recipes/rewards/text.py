@@ -8,7 +8,6 @@ import re
 import regex
 
 from r1_recipes.common.scripts import UNSPACED
-from r1_recipes.prompts.formats import ResponseFormat
 from r1_recipes.rewards.accuracy import parsed_answer
 from r1_recipes.rewards.registry import Reward, register_reward
 
@@ -45,13 +44,8 @@ class TagCountReward(Reward):
     """
 
     def score_text(self, text: str) -> float:
-        return tag_share(self.response_format, self.response_format.full_text(text))
-
-
-def tag_share(fmt: ResponseFormat, text: str) -> float:
-    """The share (0..1) of the format's tags that occur in the whole turn as often as the format has them."""
-    # special_token uses one marker twice.
-    return sum(text.count(tag) == fmt.tags.count(tag) for tag in fmt.tags) / len(fmt.tags)
+        tags, text = self.response_format.tags, self.response_format.full_text(text)
+        return sum(text.count(tag) == tags.count(tag) for tag in tags) / len(tags)  # special_token uses one marker twice
 
 
 # Every repeat is bounded or runs over characters that what follows cannot match, so that a search is linear in the text.
@@ -79,8 +73,7 @@ class ReasoningStepsReward(Reward):
         return min(1.0, len(_STEP.findall(text)) / 3)
 
 
-# One character of a script without spaces stands for a word.
-_UNITS = regex.compile(rf"[{UNSPACED}]|[^\s{UNSPACED}]+")
+_UNITS = regex.compile(rf"[{UNSPACED}]|[^\s{UNSPACED}]+")  # One character of a script without spaces stands for a word.
 
 
 @register_reward("repetition_penalty")
@@ -88,21 +81,19 @@ class RepetitionPenaltyReward(Reward):
     """``(1 - distinct / all) * repetition_max_penalty`` over the completion's n-grams; 0.0 if it has fewer than n words.
 
     Range: ``repetition_max_penalty``..0. Words stand between white space, in lower case; a character of Chinese, Japanese, Thai, Lao,
-    Burmese or Khmer is a word of its own, unless ``repetition_language`` is ``en``. Source: "Demystifying Long Chain-of-Thought
-    Reasoning" (arXiv:2502.03373, appendix C.2), by way of open-r1.
+    Burmese or Khmer is a word of its own. Source: "Demystifying Long Chain-of-Thought Reasoning" (arXiv:2502.03373, appendix C.2), by
+    way of open-r1.
     """
 
     repetition_n_grams: int = 3
     repetition_max_penalty: float = -1.0
-    repetition_language: str | None = None
 
     def __post_init__(self) -> None:
         self.must("repetition_max_penalty", self.repetition_max_penalty <= 0, "0 or below")
         self.must("repetition_n_grams", self.repetition_n_grams >= 1, "1 or more")
-        self.must("repetition_language", self.repetition_language in (None, "en", "zh"), "en or zh")
 
     def score_text(self, text: str) -> float:
-        words = text.lower().split() if self.repetition_language == "en" else _UNITS.findall(text.lower())
+        words = _UNITS.findall(text.lower())
         total = len(words) - self.repetition_n_grams + 1
         if total < 1:
             return 0.0
@@ -148,7 +139,7 @@ class XmlStrictFormatReward(Reward):
 
 
 @register_reward("xml_count")
-class XmlCountReward(Reward):
+class XmlCountReward(TagCountReward):
     """An equal share of 1.0 for each of the format's tags that occurs exactly once, with its line breaks, less 0.004 for each
     character after the last closing answer tag and one line break.
 
@@ -157,12 +148,9 @@ class XmlCountReward(Reward):
     """
 
     def score_text(self, text: str) -> float:
-        fmt = self.response_format
-        text = fmt.full_text(text)
-        share = tag_share(fmt, text)
-        if not fmt.answer_tags or fmt.answer_tags[1] not in text:
-            return share
-        return share - 0.004 * len(text.rpartition(fmt.answer_tags[1])[2].removeprefix("\n"))
+        share, tags = super().score_text(text), self.response_format.answer_tags
+        _, closed, rest = self.response_format.full_text(text).rpartition(tags[1]) if tags else ("", "", "")
+        return share - 0.004 * len(rest.removeprefix("\n")) if closed else share
 
 
 _INTEGER = re.compile(r"[-+]?(?:[0-9]+|[1-9][0-9]{0,2}(?:,[0-9]{3})+)")
