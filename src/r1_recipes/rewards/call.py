@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Any
 from r1_recipes.common.errors import RecipeError, first_line, unknown_name
 from r1_recipes.data.mappers.base import last_boxed
 from r1_recipes.prompts.formats import ResponseFormat
-from r1_recipes.rewards.registry import Reward, Values, ignore
+from r1_recipes.rewards.registry import Values, ignore
 
 if TYPE_CHECKING:
     from datasets import Dataset
@@ -81,6 +81,10 @@ def score(
     return scores
 
 
+def _is_ours(reward: Callable) -> bool:
+    return getattr(reward, "__module__", "").startswith("r1_recipes.")
+
+
 def _called(reward: Callable, **columns: Any) -> Any:
     result = reward(**columns)
     return asyncio.run(result) if inspect.iscoroutine(result) else result
@@ -131,7 +135,7 @@ def try_own_rewards(
     """Call each reward from outside this package on two rows, before the model is loaded: a mistake in it costs seconds."""
     for name, reward in zip(names, rewards, strict=True):
         inner = reward.reward if isinstance(reward, RoutedReward) else reward
-        if getattr(inner, "__module__", "").startswith("r1_recipes."):
+        if _is_ours(inner):
             continue
         mine = [rows[index] for index in judged_rows(reward, rows.select(range(min(len(rows), _TRIED_FROM))))[:2]]
         tried = [(row, text) for row in mine for text in (_written(fmt, right_answer(row.get("solution"))), "")]
@@ -214,7 +218,7 @@ class RoutedReward:
         rows, count = self.judged(columns), len(columns["completions"])
         # One of this package is called without rows, too: it may ask other processes, or have a column in the completions table, which
         # would show an earlier batch's values.
-        if not rows and not isinstance(self.reward, Reward):
+        if not rows and not _is_ours(self.reward):
             return [None] * count
         log_extra, log_metric = columns.get("log_extra", ignore), columns.get("log_metric", ignore)
 

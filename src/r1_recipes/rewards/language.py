@@ -1,7 +1,4 @@
-"""Language consistency: is the reasoning in the language that it should be in?
-
-Scripts are told apart by their characters, languages of one script by lingua, whose models load at the first such text (0.2 s, 35 MB).
-"""
+"""Language consistency: is the reasoning in the language that it should be in? lingua's models load at the first text (0.2 s, 35 MB)."""
 
 from __future__ import annotations
 

@@ -140,7 +140,6 @@ def get_reward_funcs(
     for name in names:
         reward = resolve(REWARDS, "reward", name)
         if isinstance(reward, type):
-            mine = reward_parameters([name])
-            reward = reward(response_format=fmt, **{key: value for key, value in params.items() if key in mine})
+            reward = reward(response_format=fmt, **{key: params[key] for key in reward_parameters([name]) if key in params})
         funcs.append(reward)
     return funcs
