@@ -227,7 +227,7 @@ def test_a_judge_is_asked_only_what_the_rules_do_not_accept(monkeypatch):
         "Q: Which organ?\nGold: Pancreas\nSaid: the gland behind the stomach\nEnd with 'Score: x'.",
     ]
     assert logged["matched_by"] == ["words", "judge", "", "judge", ""]
-    assert metrics == {"answer_match/asked": 3.0, "answer_match/unscored": 0.0}
+    assert metrics == {"answer_match/asked": 3.0, "answer_match/unscored": 0.0, "answer_match/failed": 0.0}
 
 
 @pytest.mark.parametrize(("said", "value"), [("Score: 7", 1.0), ("Score: -2", 0.0), ("Score: 0.5", 0.5), ("I cannot say.", None)])

@@ -141,7 +141,7 @@ def test_scores_are_those_that_trl_would_get(classifier: Path) -> None:
         reward = build(reward_model=str(classifier), reward_model_batch_size=batch_size)
         scores = reward(prompts=heads, completions=[think(answer) for answer in answers], log_metric=metric, completion_ids=[[1]] * 4)
         assert scores == pytest.approx(expected, abs=1e-4)
-    assert metric == {f"reward_model/{name}": 0.0 for name in ("unscored", "unfinished")}
+    assert metric == {f"reward_model/{name}": 0.0 for name in ("unscored", "failed", "unfinished")}
 
 
 def test_the_whole_turn(classifier: Path) -> None:
@@ -332,7 +332,7 @@ def test_what_the_judge_is_asked(judge: Callable[..., tuple[ModelReward, ChatStu
         )
     )
     assert {request["model"] for request in stub.requests} == {"m"}
-    assert metric == {f"reward_model/{name}": 0.0 for name in ("unscored", "unfinished")}
+    assert metric == {f"reward_model/{name}": 0.0 for name in ("unscored", "failed", "unfinished")}
 
 
 @pytest.mark.parametrize(

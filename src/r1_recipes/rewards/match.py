@@ -118,7 +118,7 @@ class AnswerMatchReward(AnswerReward):
 
     ``match_judge`` is ``openai:NAME``, a model behind an OpenAI-compatible server (``OPENAI_BASE_URL``), asked only about answers that
     the rules do not accept. It gets ``match_judge_prompt``, with ``{question}``, ``{solution}`` and ``{answer}``, and its last
-    ``Score: x`` counts, cut to 0..1. Metrics: ``answer_match/asked`` (rows of the batch), ``answer_match/unscored``; ``matched_by`` in
+    ``Score: x`` counts, cut to 0..1. Metrics: ``answer_match/asked`` (rows of the batch), ``…/unscored``, ``…/failed``; ``matched_by`` in
     the completions table. A batch of which all requests fail is an error.
 
     Source: HuatuoGPT-o1 (arXiv:2412.18925), whose verifier is a model alone; here rules come first, which cannot be talked round.
@@ -160,6 +160,7 @@ class AnswerMatchReward(AnswerReward):
                 matched_by[row] = "judge" if scores[row] else ""
             log_metric("answer_match/asked", float(len(asked)))
             log_metric("answer_match/unscored", float(sum(opinion.score is None for opinion in opinions)))
+            log_metric("answer_match/failed", float(sum(opinion.failed for opinion in opinions)))
         self.log_answers(log_extra, answers, solution or ())
         log_extra("matched_by", matched_by)
         return scores

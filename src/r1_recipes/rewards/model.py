@@ -53,6 +53,7 @@ class Opinion(NamedTuple):
 
     score: float | None = None
     error: str | None = None  # why the text is not judged
+    failed: bool = False  # a server that may yet judge it is at fault; selection stops on the metric of it
 
 
 def ask(judge: str, prompt: str, slots: Sequence[Mapping[str, str]]) -> list[Opinion]:
@@ -65,7 +66,10 @@ def ask(judge: str, prompt: str, slots: Sequence[Mapping[str, str]]) -> list[Opi
     asked = list(dict.fromkeys(messages))
     chats = [[{"role": "user", "content": message}] for message in asked]
     replies = dict(zip(asked, ChatServer(judge.removeprefix(SERVED)).chat(chats), strict=True))
-    return [Opinion(None if reply.error else read_score(reply.text), reply.error) for reply in map(replies.__getitem__, messages)]
+    return [
+        Opinion(error=reply.error, failed=not reply.refused) if reply.error else Opinion(read_score(reply.text))
+        for reply in map(replies.__getitem__, messages)
+    ]
 
 
 def report_unjudged(where: str, opinions: Sequence[Opinion]) -> None:
@@ -76,7 +80,7 @@ def report_unjudged(where: str, opinions: Sequence[Opinion]) -> None:
     if errors and len(errors) == len(opinions):
         raise RecipeError(told)
     if unscored:
-        logger.warning(told)
+        logger.warning("%s", told)
 
 
 @register_reward("reward_model")
@@ -89,8 +93,8 @@ class ModelReward(Reward):
     summary gets the lowest score of its prompt's in this batch. ``full`` judges the whole turn, in the conversation as the model had it.
 
     A conversation that is too long for the classifier loses its beginning. Metrics, rows of this batch: ``reward_model/unscored``,
-    ``…/unfinished`` (no summary). A model that cannot be asked, and a batch of which nothing can be judged, are errors.
-    Source: DeepSeek-R1 (arXiv:2501.12948, section 2.3.4), which judges helpfulness by the summary and harmlessness by the whole.
+    ``…/failed`` (by the server), ``…/unfinished`` (no summary). A batch of which nothing can be judged is an error. Source: DeepSeek-R1
+    (arXiv:2501.12948, section 2.3.4), which judges helpfulness by the summary and harmlessness by the whole.
     """
 
     reward_model: str = ""
@@ -124,6 +128,7 @@ class ModelReward(Reward):
                 known = [opinion.score for context, opinion in zip(contexts, opinions, strict=True) if context == contexts[row]]
                 scores[row] = min((score for score in known if score is not None), default=None)
         log_metric("reward_model/unscored", float(scores.count(None)))
+        log_metric("reward_model/failed", float(sum(opinion.failed for opinion in opinions)))
         log_metric("reward_model/unfinished", float(turns.count(None)))
         if self.reward_model_activation == "none":
             return scores
