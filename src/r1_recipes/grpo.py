@@ -10,8 +10,8 @@ from r1_recipes.common.errors import RecipeError
 from r1_recipes.metrics.scores import compares_with_gold
 from r1_recipes.prompts.formats import ResponseFormat
 from r1_recipes.recipe import Recipe
-from r1_recipes.rewards import get_reward_funcs, route
-from r1_recipes.rewards.call import readable_golds, try_own_rewards
+from r1_recipes.rewards import get_reward_funcs
+from r1_recipes.rewards.call import readable_golds, route, try_own_rewards
 from r1_recipes.training.run import run_recipe
 
 if TYPE_CHECKING:

@@ -12,8 +12,8 @@ from r1_recipes.metrics.scores import compares_with_gold
 from r1_recipes.models.smoke import example_rows
 from r1_recipes.prompts import ResponseFormat, get_response_format
 from r1_recipes.recipe import Recipe
-from r1_recipes.rewards import answer_rewards, get_reward_funcs, route
-from r1_recipes.rewards.call import readable_golds, try_own_rewards
+from r1_recipes.rewards import answer_rewards, get_reward_funcs
+from r1_recipes.rewards.call import judged_rows, readable_golds, route, try_own_rewards
 
 if TYPE_CHECKING:
     from datasets import Dataset
@@ -69,10 +69,8 @@ def _judgeable(recipe: Recipe, fmt: ResponseFormat, rows: Dataset) -> Dataset:
     for name, judge in judges.items():
         if compares_with_gold(judge):
             found |= {index for index, read in readable_golds(name, judge, rows).items() if read}
-        elif hasattr(judge, "judged"):
-            found |= set(judge.judged({key: rows[key] for key in rows.column_names}))
         else:
-            return rows
+            found |= set(judged_rows(judge, rows))
     left = [index for index in range(len(rows)) if index not in found]
     if not left:
         return rows

@@ -11,11 +11,11 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from r1_recipes.common.errors import RecipeError
+from r1_recipes.common.messages import without_surrogates
 from r1_recipes.prompts.formats import ResponseFormat
 from r1_recipes.rewards import AnswerReward, get_reward_funcs
 from r1_recipes.rewards.accuracy import parsed_answer
 from r1_recipes.rewards.call import score
-from r1_recipes.rewards.judge import without_surrogates
 from r1_recipes.verification import final_answer
 
 if TYPE_CHECKING:

@@ -11,7 +11,8 @@ from r1_recipes.common.errors import BatchError, RecipeError, unknown_name
 from r1_recipes.data import get_mapper
 from r1_recipes.prompts import get_response_format
 from r1_recipes.recipe.types import BACKENDS, Recipe
-from r1_recipes.rewards import REWARDS, check_task_rewards, get_reward_funcs
+from r1_recipes.rewards import REWARDS, get_reward_funcs
+from r1_recipes.rewards.call import check_task_rewards
 from r1_recipes.selection.rules import KeepRules
 
 # Methods whose recipes name rewards.

@@ -1,9 +1,11 @@
-"""Rewards for a right answer. Correctness itself is decided in :mod:`r1_recipes.verification`, once for every reward that asks."""
+"""Rewards for a right answer. Mathematics is judged in :mod:`r1_recipes.verification`, once for every reward that asks; puzzles in
+:mod:`r1_recipes.tasks.countdown`.
+"""
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
-from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any
 
@@ -11,13 +13,14 @@ from r1_recipes import verification
 from r1_recipes.common.messages import completion_texts
 from r1_recipes.prompts.formats import ResponseFormat
 from r1_recipes.rewards.registry import AnswerReward, Column, Log, Reward, Values, ignore, register_reward
+from r1_recipes.tasks.countdown import MAX_ANSWER_CHARS, Verdict, check, read_puzzle, scorer_puzzle
 
 
 def parsed_answer(fmt: ResponseFormat, completion: str) -> str | None:
     r"""The one final answer of a completion, or ``None`` if it gives none or contradicts itself.
 
-    With tags, and in a format that is ``delimited`` (``boxed_only``), only what they hold counts. In the format ``boxed``, a completion
-    without a box is searched whole by :func:`r1_recipes.verification.final_answer`; so is an answer in prose.
+    With tags, and in a format that is ``delimited``, only what they hold counts; else, and in prose, the text is searched by
+    :func:`r1_recipes.verification.final_answer`.
     """
     answer = fmt.parse(completion).answer
     if answer is None and fmt.reasoning_tags is None and fmt.answer_tags is None and not fmt.delimited:
@@ -36,8 +39,7 @@ def correctness(
     """The final answer of each completion, and whether it is right; ``None`` if the gold cannot be judged by.
 
     If a row has a ``scorer`` (JSON ``{"reasoning_gym": task, "entry": {…}}``), that task's own scorer decides instead of ``solution``.
-    Metrics: ``verification/timeouts`` (answers that took too long), ``verification/seconds``, ``verification/cache_hits`` (verdicts that
-    were known or shared). Of several rewards that ask for a batch, only the first logs them. No completion raises an error.
+    Metrics: ``verification/timeouts``, ``…/seconds``, ``…/cache_hits``; only the first of several rewards that ask for a batch logs them.
     """
     scorers = (None,) * len(completions) if scorer is None else tuple(scorer)
     golds = (None,) * len(completions) if solution is None and scorer and all(scorer) else tuple(reward.golds(solution, columns))
@@ -62,14 +64,12 @@ def _correctness(
 
 
 @register_reward("accuracy")
-@dataclass(frozen=True)
 class AccuracyReward(AnswerReward):
     """1.0 if the final answer equals the column ``solution``, else 0.0; ``None`` if that gold is not mathematics.
 
     Range: {0, 1}. Only the format's answer counts: not one inside the reasoning, not one among several, not a chain of equations.
-    Sends ``answer_parsed`` and ``solution`` to the completions table, and the metrics of :func:`correctness`.
-    Source: DeepSeek-R1's accuracy reward (arXiv:2501.12948, section 2.2.2), decided by Hugging Face's math-verify; with the column
-    ``scorer``, by reasoning-gym.
+    Source: DeepSeek-R1's accuracy reward (arXiv:2501.12948, section 2.2.2), decided by math-verify; with the column ``scorer``, by
+    reasoning-gym.
     """
 
     def __call__(self, completions: Column, *, solution: Column | None = None, log_extra: Log = ignore, **columns: Any) -> Values:
@@ -79,7 +79,6 @@ class AccuracyReward(AnswerReward):
 
 
 @register_reward("answer_contains")
-@dataclass(frozen=True)
 class AnswerContainsReward(AnswerReward):
     """1.0 if the column ``solution`` is a substring of the parsed answer, else 0.0; ``None`` if there is no gold.
 
@@ -92,3 +91,68 @@ class AnswerContainsReward(AnswerReward):
     def score(self, answer: str | None, gold: str) -> float | None:
         gold = gold.strip()
         return float(answer is not None and gold in answer) if gold else None
+
+
+@register_reward("countdown")
+class CountdownReward(AnswerReward):
+    """1.0 if the answer makes the target of every number exactly once, ``countdown_format_score`` for any other answer, 0.0 for none.
+
+    Range: {0, ``countdown_format_score``, 1}. The puzzle is read from the column ``scorer`` (the mappers ``countdown`` and ``verl`` write
+    it), else from ``nums`` and ``target``; ``None`` for a row without one. Sends ``countdown_verdict`` to the completions table.
+
+    Source: TinyZero (1.0, 0.1 and 0), which reads the last block of a completion's last line; and, with ``countdown_format_score: 0``
+    beside ``format_partial`` at weight 0.1, GRPO-Zero, which reads the first block. Here blocks that differ are no answer.
+    """
+
+    countdown_format_score: float = 0.1
+
+    def __call__(
+        self,
+        completions: Column,
+        *,
+        scorer: Column | None = None,
+        nums: Column | None = None,
+        target: Column | None = None,
+        log_extra: Log = ignore,
+        **columns: Any,
+    ) -> Values:
+        if scorer is None and (nums is None or target is None):
+            raise self.missing("the puzzles: a column 'scorer' (mapper: countdown, or verl), or 'nums' and 'target'", columns)
+        blank = [None] * len(completions)
+        rows = zip(scorer or blank, nums or blank, target or blank, strict=True)
+        puzzles = [scorer_puzzle(spec) if spec else read_puzzle(numbers, goal) for spec, numbers, goal in rows]
+        answers = [parsed_answer(self.response_format, text) for text in completion_texts(completions)]
+        verdicts = [
+            None if puzzle is None else "no answer" if answer is None else check(answer, puzzle.numbers, puzzle.target)
+            for puzzle, answer in zip(puzzles, answers, strict=True)
+        ]
+        golds = [puzzle and f"{puzzle.target} of {', '.join(map(str, puzzle.numbers))}" for puzzle in puzzles]
+        self.log_answers(log_extra, answers, golds)
+        log_extra("countdown_verdict", ["" if verdict is None else str(verdict) for verdict in verdicts])
+        scores = {None: None, "no answer": 0.0, Verdict.RIGHT: 1.0}
+        return [scores.get(verdict, self.countdown_format_score) for verdict in verdicts]
+
+
+@register_reward("multiply")
+class MultiplyReward(AnswerReward):
+    """1.0 if the answer is the whole number in the column ``solution``, ``multiply_format_score`` for another whole number, else 0.0.
+
+    Range: {0, ``multiply_format_score``, 1}. ``None`` if the gold is no whole number. A word, a
+    separator or a decimal point beside the digits is no answer. Source: TinyZero's ``multiply`` and ``arithmetic`` tasks.
+    """
+
+    multiply_format_score: float = 0.1
+
+    def answer(self, text: str) -> str | None:
+        return parsed_answer(self.response_format, text)
+
+    def score(self, answer: str | None, gold: str) -> float | None:
+        right, number = _whole_number(gold), _whole_number(answer or "")
+        if right is None:
+            return None
+        return 0.0 if number is None else 1.0 if number == right else self.multiply_format_score
+
+
+def _whole_number(text: str) -> int | None:
+    text = text.strip()
+    return int(text) if len(text) <= MAX_ANSWER_CHARS and re.fullmatch(r"[-+]?[0-9]+", text) else None

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 import yaml
 
 from r1_recipes.common.errors import RecipeError, first_line
-from r1_recipes.rewards.judge import without_surrogates
+from r1_recipes.common.messages import without_surrogates
 from r1_recipes.selection.outcomes import YieldReport
 from r1_recipes.selection.select import Selection
 
