@@ -377,7 +377,9 @@ def test_duplicate_questions_are_those_of_a_kept_prompt():
 
 def test_contaminated_prompts(tmp_path):
     for name, question in (("aime", "Find the least prime above twenty that leaves one."), ("sums", "What is 5 plus 5?")):
-        (tmp_path / f"{name}.jsonl").write_text(json.dumps({"problem": question}) + "\n", encoding="utf-8")
+        (tmp_path / f"{name}.jsonl").write_text(
+            json.dumps({"question" if name == "aime" else "problem": question}) + "\n", encoding="utf-8"
+        )
     records = [
         record(0, "a", "b", question="Tom asks: find the LEAST prime above twenty, that leaves 1."),
         record(1, "a", question="Find the least prime above thirty that leaves one."),

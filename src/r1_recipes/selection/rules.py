@@ -70,7 +70,7 @@ class EvaluationSet:
     id: str  # as dataset_name takes it
     split: str = "test"
     config: str | None = None
-    column: str | None = None  # text, or a conversation, whose last user message counts
+    column: str = "question"  # text, or a conversation, whose last user message counts
     revision: str | None = None
 
 
