@@ -203,7 +203,7 @@ def test_rows_that_nobody_can_judge_are_counted_and_left_out(benchmark, tmp_path
     said = "1 of 2 rows are judged by none of accuracy and are left out; the first is row 1 (gold 'because it is so')"
     assert said in caplog.text
     data.write_text(json.dumps(rows[1]) + "\n")
-    with pytest.raises(RecipeError, match=r"no row can be judged: accuracy .*'because it is so'"):
+    with pytest.raises(RecipeError, match=r"1 of 1 rows are judged by none of accuracy; .*'because it is so'"):
         rows_to_judge(evaluate.load_benchmark([benchmark(dataset_name=str(data), reward_funcs=["accuracy"])]))
 
 
@@ -343,10 +343,10 @@ def test_what_can_be_judged_is_found_without_decoding_pictures(words):
     ("changes", "said"),
     [
         # A single file is every split, so "test" is what was trained on.
-        ({"dataset_train_split": "train"}, "split 'test' of .* got 2 of 2 that ask .*'train\\[:-128\\]'.*--dataset_test_split train"),
+        ({"dataset_train_split": "train"}, "split 'test' of .*, 2 of 2 ask .*'train\\[:-128\\]'.*--dataset_test_split train"),
         (
             {"dataset_train_split": "train", "dataset_test_split": "train[-1:]"},
-            "got 1 of 1 that ask",
+            ", 1 of 1 ask what",
         ),
         ({"dataset_train_split": "train", "dataset_test_split": "train"}, None),
         ({"dataset_train_split": "train[:1]", "dataset_test_split": "train[1:]"}, None),

@@ -2,7 +2,6 @@
 
 import hashlib
 import json
-import sys
 import threading
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from types import SimpleNamespace
@@ -176,12 +175,6 @@ def test_what_fails_before_anything_is_generated():
     rules = KeepRules.parse({"decontaminate": {"datasets": [{"id": "/no/such.jsonl"}]}})
     with pytest.raises(RecipeError, match=r"/no/such.jsonl: .*no such file"):
         Selection([], rules, FMT, [])
-
-
-def test_near_duplicates_need_their_package(monkeypatch):
-    monkeypatch.setitem(sys.modules, "datasketch", None)
-    with pytest.raises(RecipeError, match=r"\[generate\]"):
-        Selection([], KeepRules.parse({"deduplicate": {"near": 0.8}}), FMT, [])
 
 
 # --- each rule

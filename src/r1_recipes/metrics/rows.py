@@ -25,8 +25,7 @@ def rows_to_judge(recipe: Recipe) -> tuple[Dataset, str]:
     """The rows of the recipe's test split that a reward can judge, and what they are in words.
 
     Raises:
-        RecipeError: the split cannot be read, holds rows that the recipe trains on without saying so (``dataset_test_split`` is not
-            ``dataset_train_split``), or no row can be judged.
+        RecipeError: the split cannot be read, repeats training rows without saying so, or no row can be judged.
     """
     script = recipe.script
     script.max_prompt_tokens = script.max_solution_tokens = None  # length limits are for training
@@ -49,14 +48,14 @@ def _kind_of_rows(recipe: Recipe, fmt: ResponseFormat, rows: Dataset) -> str:
         return f"rows ({origin})"
     if script.dataset_name and script.dataset_test_split == script.dataset_train_split:
         return f"training rows ({origin}), none of them held out"
-    if recipe.training.eval_strategy != "no":  # training leaves out what the test split asks
-        return f"held-out rows ({origin})"
-    _, shared = drop_overlap(rows, load_dataset(script, fmt, "grpo", split="train")[0])
+    shared = 0
+    if recipe.training.eval_strategy == "no":  # else training leaves out what the test split asks
+        _, shared = drop_overlap(rows, load_dataset(script, fmt, "grpo", split="train")[0])
     if shared > len(rows) / 2:
         raise RecipeError(
-            f"{recipe.path}: dataset_test_split: {origin} must hold rows that are not trained on, got {shared} of {len(rows)} that ask the "
-            "same question as a training row. Fix: dataset_train_split: 'train[:-128]' and dataset_test_split: 'train[-128:]', of rows "
-            f"that ask each question once; or, to judge training rows, --dataset_test_split {script.dataset_train_split}"
+            f"{recipe.path}: dataset_test_split: must hold rows that are not trained on; of {origin}, {shared} of {len(rows)} ask what a "
+            "training row asks. Fix: dataset_train_split: 'train[:-128]' and dataset_test_split: 'train[-128:]'; or, to judge training "
+            f"rows, --dataset_test_split {script.dataset_train_split}"
         )
     return f"held-out rows ({origin})" + (f", {shared} of which ask what training rows ask" if shared else "")
 
@@ -76,14 +75,12 @@ def _judgeable(recipe: Recipe, fmt: ResponseFormat, rows: Dataset) -> Dataset:
     left = [index for index in range(len(rows)) if index not in found]
     if not left:
         return rows
-    golds = rows["solution"] if "solution" in rows.column_names else [None] * len(rows)
-    first = f"the first is row {left[0]} (gold {golds[left[0]]!r})"
+    said = f"{len(left)} of {len(rows)} rows are judged by none of {', '.join(judges)}"
+    gold = rows["solution"][left[0]] if "solution" in rows.column_names else None
+    first = f"the first is row {left[0]} (gold {gold!r})"
     if not found:
-        raise RecipeError(
-            f"{recipe.path}: no row can be judged: {' and '.join(judges)} can read none of the golds; {first}. "
-            "Fix: for golds in words, reward_funcs: [answer_match]"
-        )
-    logger.warning("%d of %d rows are judged by none of %s and are left out; %s", len(left), len(rows), ", ".join(judges), first)
+        raise RecipeError(f"{recipe.path}: {said}; {first}. Fix: for golds in words, reward_funcs: [answer_match]")
+    logger.warning("%s and are left out; %s", said, first)
     return rows.select(sorted(found))
 
 
@@ -106,6 +103,5 @@ def reward_functions(recipe: Recipe, fmt: ResponseFormat, *, with_models: bool) 
 
 
 def reward_weights(recipe: Recipe) -> dict[str, float]:
-    """Return each reward's weight by its name in the recipe, as TRL has them."""
     names = recipe.script.reward_funcs
     return dict(zip(names, recipe.training.reward_weights or [1.0] * len(names), strict=True))

@@ -85,9 +85,7 @@ def verdicts(
     strict: dict[int, bool] = {}
     lenient: dict[int, bool] = {}
     for name, judge in judges.items():
-        if len(strict) == len(texts):
-            break
-        values = given[name] if given and name in given else score(name, judge, rows, texts, None)
+        values = (given or {}).get(name) or score(name, judge, rows, texts, None)
         found = {i: value >= 1 for i, value in enumerate(values) if value is not None and i not in strict}
         strict |= found
         for pick in (final_answer, _last_number) if compares_with_gold(judge) else ():
@@ -97,9 +95,10 @@ def verdicts(
                 again = score(name, judge, [rows[i] for i in asked], [*asked.values()], None)
                 found |= {i: value >= 1 for i, value in zip(asked, again, strict=True) if value is not None}
         lenient |= found
-    if len(strict) < len(texts):
-        counts = len(texts) - len(strict), len(texts)
-        logger.warning("%d of %d completions are judged by none of %s and count as wrong", *counts, [*judges])
+        if len(strict) == len(texts):
+            break
+    else:
+        logger.warning("%d of %d completions are judged by none of %s and count as wrong", len(texts) - len(strict), len(texts), [*judges])
     return [strict.get(i, False) for i in range(len(texts))], [lenient.get(i, False) for i in range(len(texts))]
 
 

@@ -10,11 +10,12 @@ from __future__ import annotations
 import hashlib
 import unicodedata
 from array import array
+from collections import defaultdict
 from collections.abc import Iterable, Sequence
 
 import regex
 
-from r1_recipes.common.errors import RecipeError, install_hint
+from r1_recipes.common.errors import RecipeError
 from r1_recipes.common.messages import last_user_text
 from r1_recipes.common.scripts import UNSPACED
 from r1_recipes.data.sources import load_rows
@@ -26,10 +27,6 @@ _WORDS = regex.compile(_WORD)
 _UNITS = regex.compile(rf"""{_WORD}|[^\w\s,.;:?'"`$\\،؟、。।॥„“”‘’«»—]""")
 # Zero-width characters and soft hyphens: they are not seen, and would cut a word in two.
 _UNSEEN = regex.compile("[\u00ad\u200b-\u200f\u2060\ufeff]")
-
-_PERMUTATIONS = 128
-# Of the pairs that are exactly as similar as the threshold, at most this share is never compared.
-_MISSED = 0.001
 
 
 def _normalise(text: str) -> str:
@@ -91,24 +88,14 @@ class Deduplicator:
     """Which questions were there before. Each is compared with those that were kept, so the first of a kind stays.
 
     ``exact`` refuses a question that differs from a kept one in white space alone; ``near`` one whose n-grams of words and signs have
-    at least this Jaccard similarity with those of a kept one. MinHash with locality-sensitive hashing finds the candidates; the exact
-    similarity decides.
+    at least this Jaccard similarity with those of a kept one.
     """
 
     def __init__(self, rules: Deduplicate) -> None:
         self._rules = rules
         self._texts: set[int] = set()
-        self._n_grams: list[array[int]] = []
-        if rules.near is not None:
-            try:
-                from datasketch import MinHash, MinHashLSH
-            except ImportError as error:
-                raise RecipeError(f"deduplicate: near needs the package datasketch; {install_hint('generate')}") from error
-            # As many rows per band (fewer useless candidates) as keep a pair at the threshold from being missed.
-            rows = max((r for r in range(1, 65) if (1 - rules.near**r) ** (_PERMUTATIONS // r) <= _MISSED), default=1)
-            self._index = MinHashLSH(num_perm=_PERMUTATIONS, params=(_PERMUTATIONS // rows, rows))
-            # The n-grams are hashes already. Copies share the permutations, which take longer to draw than a question to read.
-            self._empty = MinHash(num_perm=_PERMUTATIONS, hashfunc=lambda n_gram: n_gram & 0xFFFFFFFF)
+        self._n_grams: list[array[int]] = []  # of each kept question
+        self._with: dict[int, list[int]] = defaultdict(list)  # kept questions by n-gram
 
     def add(self, question: str) -> bool:
         """Remember a question. ``False``: it was there before, and is not remembered."""
@@ -121,15 +108,15 @@ class Deduplicator:
         return True
 
     def _add_n_grams(self, n_grams: set[int], near: float) -> bool:
-        if not n_grams:
-            return True
-        sketch = self._empty.copy()
-        sketch.update_batch(n_grams)
-        for known in map(self._n_grams.__getitem__, self._index.query(sketch)):
+        # Near questions share near * len(n_grams) of them at least, so they share one of these; the rarest lead to the fewest questions.
+        rarest = sorted(n_grams, key=lambda n_gram: len(self._with.get(n_gram, ())))[: len(n_grams) - int(near * len(n_grams)) + 1]
+        for number in {number for n_gram in rarest for number in self._with.get(n_gram, ())}:
+            known = self._n_grams[number]
             shared = sum(n_gram in n_grams for n_gram in known)
             # A quotient is rounded to the number that a recipe's 0.55 is; 0.55 * 20 is above 11.
             if shared / (len(n_grams) + len(known) - shared) >= near:
                 return False
-        self._index.insert(len(self._n_grams), sketch)
+        for n_gram in n_grams:
+            self._with[n_gram].append(len(self._n_grams))
         self._n_grams.append(array("Q", n_grams))
         return True
