@@ -7,7 +7,7 @@ import yaml
 
 from r1_recipes import evaluate
 from r1_recipes.common.errors import RecipeError
-from r1_recipes.metrics.rows import _judgeable, judges_of, rows_to_judge
+from r1_recipes.metrics.run import _judgeable, judges_of, rows_to_judge
 from r1_recipes.metrics.scores import judge, verdicts
 from tests.chat_server import chat_server, reply
 from tests.conftest import RECIPES, REPOSITORY

@@ -19,10 +19,8 @@ from typing import Any
 from r1_recipes.common import console, processes
 from r1_recipes.common.errors import RecipeError
 from r1_recipes.metrics.intervals import mean_interval
-from r1_recipes.metrics.rows import rows_to_judge
-from r1_recipes.metrics.run import BATCH_SIZE, ask, evaluate_model
-from r1_recipes.metrics.scores import Scores
-from r1_recipes.metrics.tables import COMPARED, difference_line, differences, markdown_table, rewards_table
+from r1_recipes.metrics.run import BATCH_SIZE, ask, evaluate_model, rows_to_judge
+from r1_recipes.metrics.scores import COMPARED, Scores, difference_line, differences, markdown_table, rewards_table
 from r1_recipes.models.smoke import smoke_overrides
 from r1_recipes.recipe import Recipe, load_recipe
 from r1_recipes.recipe.text import read_yaml

@@ -219,7 +219,7 @@ def test_filters(filters, dropped, kept):
     selection = run([record(7, dropped, kept, question=question)], {"filters": filters})
     [name] = filters
     assert reasons(selection) == [name, None]
-    assert selection.report.dropped == {name: 1}
+    assert selection.report.completions == {"generated": 2, name: 1, "kept": 1}
     assert reasons(run([record(7, dropped, kept, question=question)], {"filters": dict.fromkeys(filters)})) == [None, None]
 
 
@@ -282,7 +282,7 @@ def test_pass_rate(bounds, kept):
     selection = run(records, {"pass_rate": bounds, "output": "prompts"})
     assert [row["question"] for row in selection.rows] == [f"What is {i} plus {i}?" for i in kept]
     assert [row["pass_rate"] for row in selection.rows] == [[0, 0.25, 0.5, 1][i] for i in kept]
-    assert selection.report.dropped.get("pass rate", 0) == 4 * (4 - len(kept)) + 1
+    assert selection.report.completions["pass rate"] == 4 * (4 - len(kept)) + 1
     assert set(selection.rows[0]) == {"question", "solution", "pass_rate"}
 
 
@@ -295,7 +295,7 @@ def test_the_pass_rate_counts_every_completion_whatever_the_filters_drop():
 def test_a_prompt_without_a_completion_left_is_no_prompt():
     selection = run([record(0, "wrong"), record(1, "right", "right!")], {"correct": True, "output": "prompts"})
     assert [row["question"] for row in selection.rows] == ["What is 1 plus 1?"]
-    assert (selection.report.kept_prompts, selection.report.kept_completions) == (1, 2)
+    assert (selection.report.prompts["kept"], selection.report.completions["kept"]) == (1, 2)
 
 
 def test_at_least_drops_what_a_reward_gives_less_or_nothing():
@@ -351,8 +351,8 @@ def test_failed_rows():
     assert reasons(selection) == ["failed row", None]
     assert selection.verdicts[0].scores == {}
     report = selection.report
-    assert (report.prompts, report.completions) == (3, 2)
-    assert (report.dropped, report.dropped_prompts) == ({"failed row": 1}, {"failed row": 2})
+    assert report.completions == {"generated": 2, "failed row": 1, "kept": 1}
+    assert report.prompts == {"generated": 3, "failed row": 2, "kept": 1}
 
 
 def test_duplicate_questions_are_those_of_a_kept_prompt():
@@ -557,9 +557,9 @@ def test_hostile_completions():
     records = [record(0, *texts), *(record(i, "so we add the two", question=entry) for i, entry in enumerate(texts, start=1))]
     with seconds(40):
         selection = run(records, keep, [*get_reward_funcs(["accuracy", "format"], FMT), commas])
-    assert selection.report.completions == 2 * len(texts)
-    assert selection.report.dropped["duplicate question"] == 2  # "" and white space
-    assert selection.report.kept_completions == 5 + len(texts) - 2
+    assert selection.report.completions["generated"] == 2 * len(texts)
+    assert selection.report.completions["duplicate question"] == 2  # "" and white space
+    assert selection.report.completions["kept"] == 5 + len(texts) - 2
 
 
 @settings(max_examples=60, deadline=None)
@@ -588,10 +588,9 @@ def test_the_counts_add_up(records, best, correct, bounds, limit, exact):
     selection = run(made, keep, [right, commas])
     report = selection.report
     assert [(v.index, v.sample) for v in selection.verdicts] == [(r["index"], s) for r in made for s in range(len(r["completions"]))]
-    assert report.kept_completions == len(selection.rows) == sum(verdict.kept for verdict in selection.verdicts)
-    assert report.kept_completions + sum(report.dropped.values()) == report.completions == len(selection.verdicts)
-    assert set(report.dropped) <= set(REASONS)
-    assert report.tokens_kept == sum(row["tokens"] for row in selection.rows) <= report.tokens_generated
+    assert report.completions["kept"] == len(selection.rows) == sum(verdict.kept for verdict in selection.verdicts)
+    assert report.completions.total() == 2 * report.completions["generated"] == 2 * len(selection.verdicts)
+    assert set(report.completions) <= {"generated", *REASONS, "kept"}
     kept = {}
     for verdict in selection.verdicts:
         entry = made[verdict.index]
@@ -599,7 +598,7 @@ def test_the_counts_add_up(records, best, correct, bounds, limit, exact):
             kept.setdefault(verdict.index, []).append(entry["completions"][verdict.sample])
             assert entry["error"] is None
             assert not (correct and verdict.scores["right"] == 0)
-    assert len(kept) == report.kept_prompts
+    assert len(kept) == report.prompts["kept"]
     for entries in kept.values():
         assert len(entries) <= (best or 5)
         assert len({entry["text"] for entry in entries}) == len(entries)
@@ -617,23 +616,17 @@ def test_the_report():
     records = [record(3, completion("wrong", 5), completion("right", 7)), record(4, completion("wrong", 2)), record(5, error="x")]
     report = run(records, {"correct": True}).report
     assert report.table().splitlines() == [
-        "| | completions | prompts | tokens |",
-        "|---|---:|---:|---:|",
-        "| generated | 3 | 3 | 14 |",
-        "| failed row | 0 | 1 | |",
-        "| wrong | -2 | 2 | |",
-        "| **kept** | 1 (33.3 %) | 1 | 7 |",
+        "| | completions | prompts |",
+        "|---|---:|---:|",
+        "| generated | 3 | 3 |",
+        "| failed row | 0 | 1 |",
+        "| wrong | 2 | 2 |",
+        "| kept | 1 | 1 |",
     ]
     assert vars(report) == {
-        "prompts": 3,
-        "completions": 3,
+        "completions": {"generated": 3, "failed row": 0, "wrong": 2, "kept": 1},
+        "prompts": {"generated": 3, "failed row": 1, "wrong": 2, "kept": 1},
         "unjudged": 0,
-        "kept_prompts": 1,
-        "kept_completions": 1,
-        "dropped": {"failed row": 0, "wrong": 2},
-        "dropped_prompts": {"failed row": 1, "wrong": 2},
-        "tokens_generated": 14,
-        "tokens_kept": 7,
         "contaminated": {},
     }
 
@@ -811,7 +804,7 @@ def test_a_write_that_fails_leaves_the_earlier_dataset(tmp_path):
 
 def test_nothing_left_is_an_error_that_shows_why(tmp_path):
     selection = run([record(0, "wrong", "wrong!")], {"correct": True})
-    with pytest.raises(RecipeError, match=r"no completion is left of 2:\n(.|\n)*\| wrong \| -2 \| 1 \| \|"):
+    with pytest.raises(RecipeError, match=r"no completion is left of 2:\n(.|\n)*\| wrong \| 2 \| 1 \|"):
         write_dataset(selection, tmp_path / "dataset", recipe_settings={}, title="t")
     assert [path.name for path in tmp_path.iterdir()] == ["verdicts.jsonl"]
 

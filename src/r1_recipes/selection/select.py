@@ -73,40 +73,29 @@ def drop(candidates: Iterable[Candidate], reason: str) -> None:
 
 @dataclass
 class YieldReport:
-    """What was generated, what is left, and where the rest went; ``yield.json`` holds it."""
+    """Completions and prompts by what became of them: "generated", a reason, "kept"; ``yield.json`` holds it.
 
-    prompts: int = 0
-    completions: int = 0
+    A prompt counts under each reason that it lost a completion for.
+    """
+
+    completions: Counter[str] = field(default_factory=Counter)
+    prompts: Counter[str] = field(default_factory=Counter)
     unjudged: int = 0  # neither right nor wrong
-    kept_prompts: int = 0
-    kept_completions: int = 0
-    dropped: Counter[str] = field(default_factory=Counter)  # completions by reason
-    dropped_prompts: Counter[str] = field(default_factory=Counter)  # prompts that lost a completion for it, or failed
-    tokens_generated: int = 0
-    tokens_kept: int = 0
     contaminated: Counter[str] = field(default_factory=Counter)  # prompts by evaluation set
 
     def count(self, record: Record, group: list[Candidate]) -> None:
-        kept = left(group)
-        self.prompts += 1
-        self.completions += len(group)
-        self.kept_prompts += bool(kept)
-        self.kept_completions += len(kept)
-        self.tokens_generated += sum(candidate.tokens for candidate in group)
-        self.tokens_kept += sum(candidate.tokens for candidate in kept)
-        reasons = Counter(candidate.reason for candidate in group if candidate.reason is not None)
+        outcomes = Counter(candidate.reason or "kept" for candidate in group)
         if record["error"] is not None:
-            reasons["failed row"] += 0  # counts as a prompt even without a completion
-        self.dropped.update(reasons)
-        self.dropped_prompts.update(reasons.keys())
+            outcomes["failed row"] += 0  # counts as a prompt even without a completion
+        outcomes["generated"] = len(group)
+        self.completions.update(outcomes)
+        self.prompts.update(outcomes.keys())
 
     def table(self) -> str:
         """A Markdown table, and a line each for what it cannot show."""
-        share = f" ({100 * self.kept_completions / self.completions:.1f} %)" if self.completions else ""
-        rows = ["| | completions | prompts | tokens |", "|---|---:|---:|---:|"]
-        rows.append(f"| generated | {self.completions} | {self.prompts} | {self.tokens_generated} |")
-        rows += [f"| {why} | {-self.dropped[why]} | {self.dropped_prompts[why]} | |" for why in REASONS if why in self.dropped]
-        rows.append(f"| **kept** | {self.kept_completions}{share} | {self.kept_prompts} | {self.tokens_kept} |")
+        rows = ["| | completions | prompts |", "|---|---:|---:|"]
+        shown = [what for what in ("generated", *REASONS, "kept") if what in self.prompts]
+        rows += [f"| {what} | {self.completions[what]} | {self.prompts[what]} |" for what in shown]
         if self.unjudged:
             rows.append(f"\n{self.unjudged} completions could not be judged right or wrong.")
         if self.contaminated:

@@ -41,7 +41,7 @@ def write_dataset(selection: Selection, folder: Path, *, recipe_settings: Mappin
         (building / "verdicts.jsonl").replace(folder.parent / "verdicts.jsonl")
         report = selection.report
         if not count:
-            raise RecipeError(f"keep: no completion is left of {report.completions}:\n{report.table()}")
+            raise RecipeError(f"keep: no completion is left of {report.completions['generated']}:\n{report.table()}")
         card = _card(report, count, schema, building / "train.jsonl", recipe_settings, title)
         (building / "README.md").write_text(card, encoding="utf-8")
         (building / "yield.json").write_text(json.dumps(vars(report), indent=2, ensure_ascii=False) + "\n", encoding="utf-8")
