@@ -114,11 +114,6 @@ def reward_functions(recipe: Recipe, fmt: ResponseFormat, *, with_models: bool) 
     return {name: function for name, function in named if with_models or name != "reward_model"}
 
 
-def reward_weights(recipe: Recipe) -> dict[str, float]:
-    names = recipe.script.reward_funcs
-    return dict(zip(names, recipe.training.reward_weights or [1.0] * len(names), strict=True))
-
-
 def evaluate_model(
     name: str,
     rows: Dataset,
@@ -134,17 +129,9 @@ def evaluate_model(
 ) -> Scores | None:
     """Generate greedily and ``num_samples`` times at the recipe's temperature for every row, and judge.
 
-    If the run has several processes, each generates its share of the rows, and all of them must call this; the first gets the scores.
-
-    Args:
-        name: model path or id; for backend ``"openai"``, the name that the server knows the model by.
-        recipe: a benchmark or a GRPO recipe; its format, rewards and generation settings are used.
-        folder: keeps the completions, and an interrupted evaluation goes on from them.
-        with_models: score with ``reward_model`` and ``match_judge`` too, if the recipe names them.
-        judged_on: what ``rows`` are, as :func:`rows_to_judge` says.
-
-    Raises:
-        RecipeError: the model cannot be loaded, or ``folder`` holds completions of other rows, settings or weights.
+    Of several processes each generates its share, and all must call this; the first gets the scores. ``folder`` keeps the completions: an
+    interrupted evaluation goes on from them, and other rows, settings or weights are refused. ``with_models``: score with ``reward_model``
+    and ``match_judge`` too. ``judged_on``: what the rows are, as :func:`rows_to_judge` says.
     """
     if backend == "openai" and recipe.script.chat_template:
         raise RecipeError(f"{recipe.path}: backend openai: the server has the chat template; leave chat_template out")

@@ -6,6 +6,7 @@ import contextlib
 import logging
 import math
 import re
+import statistics
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
@@ -210,7 +211,7 @@ def markdown_table(rows: Sequence[tuple[str, Scores | None, dict[str, Any] | Non
 
     Args:
         rows: label, and either the model's scores or the yield of what was made.
-        full: lenient accuracy, maj@n and pass@n too, and how many completions were cut.
+        full: lenient accuracy, maj@n, pass@n, the share that was cut, and the mean of each of the recipe's rewards too.
     """
     lines = []
     for label, scores, made in rows:
@@ -238,17 +239,9 @@ def _score_cells(scores: Scores, full: bool) -> dict[str, str]:
         if n:
             cells |= {f"maj@{n}": _percent(mean_interval(scores.majority)), f"pass@{n}": _percent(mean_interval(scores.pass_at(n)))}
         cells["truncated"] = f"{100 * scores.truncated:.0f} %"
+        judged = {name: [value for value in values if value is not None] for name, values in scores.rewards.items()}
+        cells |= {f"reward {name}": f"{statistics.fmean(values):.3f}" for name, values in judged.items() if values}
     return cells
-
-
-def rewards_table(rows: Sequence[tuple[str, Scores]]) -> str:
-    """Write what the recipe's own rewards give each model, with 95 % intervals; empty if nothing was scored."""
-    names = list(dict.fromkeys(name for _, scores in rows for name in scores.rewards))
-    lines = []
-    for label, scores in rows:
-        judged = [[value for value in scores.rewards.get(name, ()) if value is not None] for name in names]
-        lines.append([label, *("{:.3f} ({:.3f} to {:.3f})".format(*mean_interval(values)) if values else "" for values in judged)])
-    return _table(["reward, mean", *names], lines) if names else ""
 
 
 def _table(header: list[str], lines: list[list[str]]) -> str:

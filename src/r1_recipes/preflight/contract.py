@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from r1_recipes.metrics.run import reward_functions, reward_weights
+from r1_recipes.metrics.run import reward_functions
 from r1_recipes.preflight.findings import ERROR, OK, WARNING, Report, clip, graded, listed, spread
 from r1_recipes.prompts.formats import ResponseFormat
 from r1_recipes.recipe import Recipe
@@ -71,7 +71,9 @@ def load_rewards(report: Report, recipe: Recipe, fmt: ResponseFormat, tokenizer:
     if skipped := [name for name in recipe.script.reward_funcs if name not in functions]:
         told = f"{listed(skipped)} asks a model of its own and is left out; --with-models has it judge too"
         report.add(OK, "contract.skipped", told)
-    return Rewards(functions, reward_weights(recipe), tokenizer)
+    names = recipe.script.reward_funcs
+    weights = dict(zip(names, recipe.training.reward_weights or [1.0] * len(names), strict=True))
+    return Rewards(functions, weights, tokenizer)
 
 
 def plain(table: DataFrame) -> dict[str, dict[str, Any]]:

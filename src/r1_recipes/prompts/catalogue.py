@@ -137,6 +137,6 @@ def get_response_format(name: str | ResponseFormat, *, system_prompt: str | None
     """Return a format, given or by name, with a recipe's ``system_prompt`` and ``prefill``; ``ValueError`` if there is none."""
     if isinstance(name, str) and name not in FORMATS:
         raise ValueError(unknown_name("response_format", name, FORMATS))
-    changes = {"system_prompt": system_prompt, "prefill": prefill}
     fmt = FORMATS[name] if isinstance(name, str) else name
-    return replace(fmt, **{key: value for key, value in changes.items() if value is not None})
+    system_prompt = fmt.system_prompt if system_prompt is None else system_prompt
+    return replace(fmt, system_prompt=system_prompt, prefill=fmt.prefill if prefill is None else prefill)

@@ -31,9 +31,10 @@ _NOT_CODE = {"math", "latex", "tex", "katex", "asciimath", "text", "txt", "plain
 _OWN_COLUMNS = ("question", "response", "solution", "pass_rate", "tokens", "scores")
 
 # Why a completion is dropped, in the order in which it is asked; the first that applies is the one counted.
-REASONS = ("failed row", "malformed", "truncated", "overlong", "repetitive", "mixed_language", "code", "wrong", "low score")
-REASONS += ("duplicate completion", "pass rate", "contaminated", "not among the best", "duplicate question")
+_OF_ONE = ("failed row", "malformed", "truncated", "overlong", "repetitive", "mixed_language", "code", "wrong", "low score")
+REASONS = (*_OF_ONE, "duplicate completion", "pass rate", "contaminated", "not among the best", "duplicate question")
 
+_RANK = {True: 0, None: 1, False: 2}
 Record = dict[str, Any]
 
 
@@ -51,15 +52,9 @@ class Candidate:
     readability: float = 0.0
     reason: str | None = None  # one of REASONS; None: kept
 
-    @property
-    def rank(self) -> tuple[int, float, int, int]:
-        """Smaller is better: right before not judged before wrong."""
-        return ({True: 0, None: 1, False: 2}[self.correct], -self.readability, self.tokens, self.sample)
-
     def verdict(self) -> dict[str, Any]:
         """What ``verdicts.jsonl`` says of it."""
-        verdict = {"index": self.index, "sample": self.sample, "reason": self.reason, "scores": self.scores}
-        return {**verdict, "kept": self.reason is None}
+        return {name: getattr(self, name) for name in ("index", "sample", "reason", "scores")} | {"kept": self.reason is None}
 
 
 def left(candidates: Iterable[Candidate]) -> list[Candidate]:
@@ -143,14 +138,12 @@ class Selection:
         from tqdm.auto import tqdm
 
         chunk: list[tuple[Record, list[Candidate]]] = []
-        waiting = 0
         for record in tqdm(self._records, desc="selecting", unit="prompt"):
             made = enumerate(record["completions"])
             chunk.append((record, [Candidate(record["index"], sample, **completion) for sample, completion in made]))
-            waiting += len(record["completions"])
-            if waiting >= _CHUNK_COMPLETIONS:
+            if sum(len(group) for _, group in chunk) >= _CHUNK_COMPLETIONS:
                 yield from self._take(chunk)
-                chunk, waiting = [], 0
+                chunk = []
         yield from self._take(chunk)
 
     def _take(self, chunk: list[tuple[Record, list[Candidate]]]) -> Iterator[tuple[list[Candidate], list[dict[str, Any]]]]:
@@ -223,7 +216,9 @@ class Selection:
             self.report.contaminated.update(sources)
             drop(group, "contaminated")
         if self._rules.best_of is not None:
-            drop(sorted(left(group), key=lambda candidate: candidate.rank)[self._rules.best_of :], "not among the best")
+            # Right before not judged before wrong; sorting is stable.
+            best = sorted(left(group), key=lambda one: (_RANK[one.correct], -one.readability, one.tokens))
+            drop(best[self._rules.best_of :], "not among the best")
         if self._duplicates and left(group) and not self._duplicates.add(record["question"]):
             drop(group, "duplicate question")
 
@@ -237,12 +232,8 @@ class Selection:
             rest.pop("scorer", None)
         if self._rules.output == "prompts":
             return [question | rest] if kept else []
-        rows = []
-        for candidate in kept:
-            scores = json.dumps(candidate.scores, ensure_ascii=False)
-            response = self._fmt.full_text(candidate.text)
-            rows.append({**question, "response": response, **rest, "tokens": candidate.tokens, "scores": scores})
-        return rows
+        made = [(self._fmt.full_text(one.text), one.tokens, json.dumps(one.scores, ensure_ascii=False)) for one in kept]
+        return [{**question, "response": text, **rest, "tokens": tokens, "scores": scores} for text, tokens, scores in made]
 
 
 def _call(reward: Callable, name: str, sound: list[tuple[Record, Candidate]]) -> Sequence[float | None]:

@@ -57,10 +57,8 @@ def _write_lines(selection: Selection, folder: Path) -> tuple[int, pa.Schema]:
     import pyarrow as pa
 
     count, schema = 0, pa.schema([])
-    with (
-        (folder / "verdicts.jsonl").open("w", encoding="utf-8") as verdicts,
-        (folder / "train.jsonl").open("w", encoding="utf-8") as train,
-    ):
+    path = folder / "train.jsonl"
+    with (folder / "verdicts.jsonl").open("w", encoding="utf-8") as verdicts, path.open("w", encoding="utf-8") as train:
         for candidates, rows in selection:
             verdicts.writelines(_line(candidate.verdict()) for candidate in candidates)
             lines = [_line(row) for row in rows]
