@@ -197,7 +197,7 @@ def test_a_pipeline_trains_generates_judges_and_remembers(tiny, tmp_path, in_pro
     assert before == [*trained, "--method", "grpo", "--groups", "4", "--seconds", "60", "--brief"]
     assert not (tmp_path / "out").exists()  # --output_dir moves every stage
     assert [len(outcomes[name].scores.greedy) for name in ("raw", "first", "last")] == [3, 3, 3]
-    assert outcomes["data"].yielded["completions"] == 16 == outcomes["data"].yielded["kept_completions"]
+    assert outcomes["data"].yielded["completions"] == {"generated": 16, "kept": 16}
     report = (moved / "results.md").read_text(encoding="utf-8")
     assert "| its answers |  |  |  |  |  | 16 of 16 (100%) |" in report
     assert (

@@ -19,10 +19,8 @@ from typing import Any
 from r1_recipes.common import console, processes
 from r1_recipes.common.errors import RecipeError
 from r1_recipes.metrics.intervals import mean_interval
-from r1_recipes.metrics.rows import rows_to_judge
-from r1_recipes.metrics.run import BATCH_SIZE, ask, evaluate_model
-from r1_recipes.metrics.scores import Scores
-from r1_recipes.metrics.tables import COMPARED, difference_line, differences, markdown_table, rewards_table
+from r1_recipes.metrics.run import BATCH_SIZE, ask, evaluate_model, rows_to_judge
+from r1_recipes.metrics.scores import COMPARED, Scores, difference_line, differences, markdown_table
 from r1_recipes.models.smoke import smoke_overrides
 from r1_recipes.recipe import Recipe, load_recipe
 from r1_recipes.recipe.text import read_yaml
@@ -89,9 +87,9 @@ def _settings(recipe: Recipe, options: argparse.Namespace) -> dict[str, Any]:
 def _report(scores: Sequence[Scores], output: Path | None) -> None:
     """Print the tables; with ``output``, keep them as ``results.md`` and every number behind them as ``results.json``."""
     pairs = list(itertools.pairwise(scores))
-    parts = [markdown_table([(one.model, one, None) for one in scores], full=True), rewards_table([(one.model, one) for one in scores])]
+    parts = [markdown_table([(one.model, one, None) for one in scores], full=True)]
     parts += [difference_line(before, after, f"{after.model} over {before.model}", full=True) for before, after in pairs]
-    report = "\n\n".join(part for part in [*parts, f"Judged on {scores[0].judged_on}."] if part)
+    report = "\n\n".join([*parts, f"Judged on {scores[0].judged_on}."])
     console.say(report)
     if output:
         entries = [_entry(one) for one in scores]

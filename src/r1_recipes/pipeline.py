@@ -27,10 +27,8 @@ from r1_recipes.common import console, files
 from r1_recipes.common.errors import RecipeError, unknown_name
 from r1_recipes.common.masking import masked, masked_words
 from r1_recipes.common.settings import from_mapping
-from r1_recipes.metrics.rows import rows_to_judge
-from r1_recipes.metrics.run import BATCH_SIZE, evaluate_model
-from r1_recipes.metrics.scores import Scores
-from r1_recipes.metrics.tables import difference_line, markdown_table
+from r1_recipes.metrics.run import BATCH_SIZE, evaluate_model, rows_to_judge
+from r1_recipes.metrics.scores import Scores, difference_line, markdown_table
 from r1_recipes.models.weights import model_path
 from r1_recipes.recipe import Recipe, load_recipe
 from r1_recipes.recipe.text import read_yaml

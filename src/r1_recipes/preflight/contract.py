@@ -11,7 +11,7 @@ from jinja2 import TemplateError
 
 from r1_recipes.common.errors import RecipeError
 from r1_recipes.common.messages import clip, words
-from r1_recipes.metrics.rows import reward_functions, reward_weights
+from r1_recipes.metrics.run import reward_functions
 from r1_recipes.models.tokenizer import check_target, generation_prompt, load_tokenizer, turn_end
 from r1_recipes.preflight.findings import ERROR, OK, WARNING, Report, graded, listed, spread
 from r1_recipes.prompts import FORMATS, ResponseFormat
@@ -186,8 +186,11 @@ def load_rewards(report: Report, recipe: Recipe, fmt: ResponseFormat, tokenizer:
     """Return the rewards, without those that ask a model of their own unless ``with_models``."""
     functions = reward_functions(recipe, fmt, with_models=with_models)
     if skipped := [name for name in recipe.script.reward_funcs if name not in functions]:
-        report.add(OK, "contract.skipped", f"{listed(skipped)} asks a model of its own and is left out; --with-models has it judge too")
-    return Rewards(functions, reward_weights(recipe), tokenizer)
+        told = f"{listed(skipped)} asks a model of its own and is left out; --with-models has it judge too"
+        report.add(OK, "contract.skipped", told)
+    names = recipe.script.reward_funcs
+    weights = dict(zip(names, recipe.training.reward_weights or [1.0] * len(names), strict=True))
+    return Rewards(functions, weights, tokenizer)
 
 
 def check_rewards(report: Report, fmt: ResponseFormat, rewards: Rewards, rows: Dataset) -> None:
