@@ -49,6 +49,7 @@ OBSOLETE = {
 
 # Keys that cannot be honoured; running without them would be another experiment.
 REFUSED = {
+    "env": "a recipe sets no environment variables; set them in your shell",
     "reward_model_path": "write reward_funcs: [reward_model] and reward_model: PATH",
     "reward_model_name_or_path": "write reward_funcs: [reward_model] and reward_model: PATH",
     "code_eval_test_batch_size": "of Codeforces' problems, which no reward here reads; code runs parallel_code_exec_per_proc cases at once",

@@ -20,7 +20,7 @@ from r1_recipes.common.masking import masked
 from r1_recipes.recipe import checks
 from r1_recipes.recipe.compat import translate
 from r1_recipes.recipe.keys import argument_types, check_keys
-from r1_recipes.recipe.machine import environment, follow_machine
+from r1_recipes.recipe.machine import follow_machine
 from r1_recipes.recipe.text import read_yaml
 from r1_recipes.recipe.types import Recipe, namespace_value
 from r1_recipes.recipe.values import COMMAND_LINE, convert, plain
@@ -49,8 +49,6 @@ def load_recipe(
     path, overrides = _split_command_line(argv, method)
     recipe = Recipe(path=path, method=method, script=None, training=None, model=None)
     config = read_yaml(path)
-    # Before TRL is imported: HF_HUB_OFFLINE and the like are read once, at import.
-    os.environ.update(environment(config.pop("env", {}), path))
     masked([config, overrides])  # from here on no message shows what is secret in them
     config = translate(config, str(path), recipe.warnings)
     overrides = translate(overrides, COMMAND_LINE, recipe.warnings)

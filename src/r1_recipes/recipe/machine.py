@@ -9,34 +9,6 @@ from r1_recipes.common.errors import RecipeError
 from r1_recipes.recipe.keys import OWN_TYPES
 from r1_recipes.recipe.types import Recipe
 
-# What `env:` may set: a recipe is often somebody else's, and other variables send the user's keys elsewhere or load programs.
-ENVIRONMENT = {
-    *("CUBLAS_WORKSPACE_CONFIG", "CUDA_DEVICE_MAX_CONNECTIONS", "CUDA_LAUNCH_BLOCKING", "CUDA_VISIBLE_DEVICES", "OMP_NUM_THREADS"),
-    *("HF_DATASETS_OFFLINE", "HF_HUB_OFFLINE", "TRANSFORMERS_OFFLINE", "TOKENIZERS_PARALLELISM", "TRANSFORMERS_VERBOSITY"),
-    *("NCCL_DEBUG", "NCCL_IB_DISABLE", "NCCL_P2P_DISABLE", "PYTORCH_ALLOC_CONF", "PYTORCH_CUDA_ALLOC_CONF", "TORCH_LOGS"),
-    *("TRL_EXPERIMENTAL_SILENCE", "VLLM_ATTENTION_BACKEND", "VLLM_LOGGING_LEVEL", "WANDB_MODE", "WANDB_NAME", "WANDB_NOTES", "WANDB_TAGS"),
-}
-
-
-def environment(values: Any, path: Path) -> dict[str, str]:
-    """Return what the recipe's ``env:`` sets.
-
-    Raises:
-        RecipeError: it is no mapping of names to plain values, or names what is not a recipe's to set.
-    """
-    if not isinstance(values, dict):
-        raise RecipeError(f"{path}: env: a mapping of names to values, found {values!r}")
-    for name, value in values.items():
-        if name not in ENVIRONMENT:
-            raise RecipeError(
-                f"{path}: env: {name} is not a recipe's to set, since it may name a server, a key, a folder or a program; set it in "
-                f"your shell. A recipe may set {', '.join(sorted(ENVIRONMENT))}"
-            )
-        if not isinstance(value, str | int | float) or "\0" in str(value):
-            raise RecipeError(f"{path}: env: {name}: text or a number, found {value!r}")
-    return {name: str(value) for name, value in values.items()}
-
-
 def follow_machine(recipe: Recipe, settings: dict[str, Any], typed: set[str]) -> dict[str, Any]:
     """Set device, precision and vLLM in ``settings`` as a machine without an accelerator can run them, with one warning.
 
