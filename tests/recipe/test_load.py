@@ -392,14 +392,6 @@ def test_a_recipe_for_a_gpu_follows_a_machine_without_one(write, said):
 
 
 @pytest.mark.usefixtures("no_accelerator")
-def test_strict_hardware_names_every_obstacle_at_once(write):
-    path = write("use_vllm: true\nbf16: true\nstrict_hardware: true\n", FOR_A_GPU)
-    fails([path], path, "strict_hardware: no accelerator", "use_cpu: false, bf16: true, use_vllm: true", "--strict_hardware false")
-    typed = ["--use_vllm", "false", "--use_cpu", "true", "--bf16", "false"]
-    assert load_recipe([path, *typed], "grpo").warnings == []
-
-
-@pytest.mark.usefixtures("no_accelerator")
 def test_what_is_typed_and_what_a_recipe_for_a_cpu_says_stays(write):
     path = write("use_vllm: true\nbf16: true\n", FOR_A_GPU)
     typed = load_recipe([path, "--use_cpu", "true", "--bf16", "true"], "grpo")

@@ -16,7 +16,7 @@ from r1_recipes.selection.rules import KeepRules
 
 # Methods whose recipes name rewards.
 REWARDED = ("grpo", "generate", "evaluate")
-_IDLE = ("use_peft", "load_in_4bit", "load_in_8bit", "unfrozen_parameters", "merge_adapters", "strict_hardware")
+_IDLE = ("use_peft", "load_in_4bit", "load_in_8bit", "unfrozen_parameters", "merge_adapters")
 
 
 def check(recipe: Recipe, chosen_params: dict[str, Any], used: set[str]) -> None:
