@@ -8,9 +8,9 @@ import yaml
 
 from r1_recipes.common.errors import RecipeError
 from r1_recipes.recipe.compat import OBSOLETE, REFUSED, RENAMED, translate
-from r1_recipes.recipe.keys import argument_types
 from r1_recipes.recipe.load import load_recipe
 from r1_recipes.recipe.text import read_yaml
+from r1_recipes.recipe.types import argument_types
 from r1_recipes.rewards import REWARDS, reward_parameters
 from tests.conftest import REPOSITORY
 

@@ -22,7 +22,7 @@ from r1_recipes.common import console
 from r1_recipes.common.errors import RecipeError
 from r1_recipes.models.tokenizer import generation_prompt, load_tokenizer
 from r1_recipes.prompts import CHATML, get_response_format
-from r1_recipes.recipe import load_recipe, machine
+from r1_recipes.recipe import load, load_recipe
 from r1_recipes.recipe.load import Recipe
 from r1_recipes.recipe.text import read_yaml
 from r1_recipes.rewards import get_reward_funcs
@@ -468,7 +468,7 @@ def test_what_the_machine_changed_is_on_record_and_no_change_of_settings(
     assert sum("no accelerator is visible" in message for message in caplog.messages) == 2  # once a start
     # Nor is it where the folder is moved to a machine with a GPU.
     monkeypatch.setattr(torch.accelerator, "is_available", lambda *args: True)
-    monkeypatch.setattr(machine, "follow_machine", lambda *args: {})
+    monkeypatch.setattr(load, "_follow_machine", lambda *args: {})
     assert run_dir.changed_settings(loaded(path, "--bf16", "false"), tmp_path / "run") == []
 
 

@@ -7,10 +7,10 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
-from r1_recipes.common.errors import BatchError, RecipeError, unknown_name
+from r1_recipes.common.errors import BatchError, RecipeError
 from r1_recipes.data import get_mapper
 from r1_recipes.prompts import get_response_format
-from r1_recipes.recipe.types import BACKENDS, Recipe
+from r1_recipes.recipe.types import Recipe
 from r1_recipes.rewards import REWARDS, check_task_rewards, get_reward_funcs
 from r1_recipes.selection.rules import KeepRules
 
@@ -38,14 +38,9 @@ def check(recipe: Recipe, chosen_params: dict[str, Any], used: set[str]) -> None
     try:
         problem = next(_problems(recipe), None)
     except ValueError as error:
-        raise with_path(path, error) from error
+        raise RecipeError(f"{path}: {error}") from error
     if problem:
         raise RecipeError(f"{path}: {problem}")
-
-
-def with_path(path: Path, error: Exception) -> RecipeError:
-    text = str(error)
-    return RecipeError(text if str(path) in text else f"{path}: {text}")
 
 
 def _problems(recipe: Recipe) -> Iterator[str]:
@@ -53,11 +48,6 @@ def _problems(recipe: Recipe) -> Iterator[str]:
     script, training, model, method = recipe.script, recipe.training, recipe.model, recipe.method
     if not model.model_name_or_path and method != "evaluate":  # a benchmark is told which models
         yield "model_name_or_path: missing; a hub id or a local checkpoint folder"
-    if script.hub not in ("huggingface", "modelscope"):
-        yield f"hub: found {script.hub!r}; 'huggingface' and 'modelscope' are known"
-    for key in ("dataset_mixture", "task_config", "mapper_config", "task_rewards", "keep"):
-        if isinstance(value := getattr(script, key, None), str):
-            yield f"{key}: must be a mapping, got {value!r}"
     if script.dataset_name and script.dataset_mixture:
         yield "dataset_name and dataset_mixture are both set; keep the one that is meant"
     if not (script.dataset_name or script.dataset_mixture):
@@ -100,8 +90,6 @@ def _problems(recipe: Recipe) -> Iterator[str]:
 
 def _sampling_problems(recipe: Recipe) -> Iterator[str]:
     script, training, evaluates = recipe.script, recipe.training, recipe.method == "evaluate"
-    if script.backend not in BACKENDS:
-        yield "backend: " + unknown_name("backend", script.backend, BACKENDS)
     if evaluates and script.num_samples is None:
         yield "num_samples: missing; sampled completions a row, 0 (greedy only) or more"
     if training.top_k < 0:  # TRL's own may be -1, for vLLM
