@@ -347,7 +347,7 @@ def _interrupt(recipe, tmp_path, monkeypatch, caplog):
         ({"backend": "tgi"}, "unknown value 'tgi'"),
         ({"temperature": 0}, "temperature: 0 gives 2 equal completions"),
         ({"keep": {"correct": True}, "reward_funcs": None}, "need reward_funcs"),
-        ({"backend": "openai"}, "set OPENAI_BASE_URL"),
+        ({"backend": "openai"}, "OPENAI_BASE_URL: must be"),
         ({"keep": {"best": 1}}, "unknown"),
         ({"learning_rate": 1e-5}, "unknown key 'learning_rate' for generate"),
         ({"prompt_template": "Solve."}, "{question}"),

@@ -316,9 +316,9 @@ def test_nobody_listens(chat_stub: Callable[..., ChatStub], monkeypatch: pytest.
 @pytest.mark.parametrize(
     ("address", "message"),
     [
-        (None, "no server is named: set OPENAI_BASE_URL"),
-        ("", "no server is named: set OPENAI_BASE_URL"),
-        ("127.0.0.1:8000/v1", r"address is '127\.0\.0\.1:8000/v1'; one starts with http:// or https://"),
+        (None, "OPENAI_BASE_URL: must be a server's address, .* got ''"),
+        ("", "OPENAI_BASE_URL: must be a server's address, .* got ''"),
+        ("127.0.0.1:8000/v1", r"starts with http:// or https://, got '127\.0\.0\.1:8000/v1'"),
     ],
 )
 def test_an_address_that_cannot_be_asked(monkeypatch: pytest.MonkeyPatch, address: str | None, message: str) -> None:

@@ -7,7 +7,7 @@ import pytest
 import yaml
 
 from r1_recipes.common.errors import RecipeError
-from r1_recipes.recipe.compat import OBSOLETE, REFUSED, RENAMED, RESHAPED, translate
+from r1_recipes.recipe.compat import OBSOLETE, RENAMED, RESHAPED, translate
 from r1_recipes.recipe.load import load_recipe
 from r1_recipes.recipe.text import read_yaml
 from r1_recipes.recipe.types import argument_types
@@ -29,7 +29,6 @@ def test_a_handbook_recipe_is_read_as_it_is():
     recipe = load_recipe([str(path)], "sft")
     assert recipe.script.dataset_name == "nobody/talks"
     assert (recipe.script.dataset_train_split, recipe.script.dataset_test_split) == ("train_sft", "test_sft")
-    assert recipe.model.attn_implementation == "flash_attention_2"
     assert (recipe.training.max_length, recipe.training.warmup_steps) == (2048, 0.1)
     assert recipe.training.eval_strategy.value == "epoch"
     # Each key that is not carried over as it is has its sentence.
@@ -59,7 +58,6 @@ def test_a_handbook_recipe_is_read_as_it_is():
             "f: dataset_mixer is today's dataset_name, and both are set. Fix: keep dataset_name alone",
         ),
         ({"dataset_configs": ["x", "y"]}, "f: dataset_configs: must be a list of one, got ['x', 'y']"),
-        ({"use_flash_attention_2": True, "attn_implementation": "sdpa"}, "both are set. Fix: keep attn_implementation alone"),
     ],
 )
 def test_shapes_that_cannot_be_translated_are_named(values, message):
@@ -69,7 +67,7 @@ def test_shapes_that_cannot_be_translated_are_named(values, message):
 
 def test_open_r1_s_list_of_one_configuration():
     warnings = []
-    assert translate({"dataset_configs": ["all"], "use_flash_attention_2": False}, "f", warnings) == {"dataset_config": "all"}
+    assert translate({"dataset_configs": ["all"]}, "f", warnings) == {"dataset_config": "all"}
     assert warnings == ["f: dataset_configs is read as dataset_config: all"]
 
 
@@ -117,8 +115,8 @@ def test_the_migration_guide_says_what_the_code_does(theirs, here):
     for key in keys(theirs):
         if here.startswith("ignored"):
             assert key in OBSOLETE
-        elif here.startswith("refused"):
-            assert key in REFUSED
+        elif here.startswith("unknown"):
+            assert key not in KNOWN | {*OBSOLETE, *RENAMED, *RESHAPED}
         elif key in RENAMED:
             assert f"`{RENAMED[key]}`" in here
 

@@ -14,7 +14,7 @@ import yaml
 from r1_recipes.common.errors import RecipeError
 from r1_recipes.models.smoke import smoke_overrides
 from r1_recipes.recipe import load
-from r1_recipes.recipe.compat import OBSOLETE, REFUSED, RENAMED
+from r1_recipes.recipe.compat import OBSOLETE, RENAMED
 from r1_recipes.recipe.load import Recipe, load_recipe, namespace_value
 from r1_recipes.recipe.text import read_yaml
 from r1_recipes.recipe.types import argument_types
@@ -157,7 +157,7 @@ def test_ours_can_be_unset_from_the_command_line(write):
 
 def test_a_recipe_sets_no_environment_variable(write, monkeypatch):
     monkeypatch.delenv("LD_PRELOAD", raising=False)
-    said = fails([write("env: {LD_PRELOAD: canary}\n")], "env is not supported: a recipe sets no environment variables")
+    said = fails([write("env: {LD_PRELOAD: canary}\n")], "unknown key 'env' for grpo")
     assert "canary" not in said and "LD_PRELOAD" not in os.environ
 
 
@@ -471,17 +471,9 @@ def test_an_obsolete_key_is_dropped_with_one_warning(write, old):
         assert old not in recipe.settings
 
 
-@pytest.mark.parametrize("old", REFUSED)
-def test_a_refused_key_names_its_replacement(write, old):
-    assert old not in KEYS["grpo"] | KEYS["sft"]
-    path = write(f"{old}: x\n")
-    fails([path], f"{path}: {old} is not supported: {REFUSED[old]}")
-    fails([write(), f"--{old}", "x"], f"command line: {old} is not supported")
-
-
 def test_keys_that_the_tables_recommend_exist():
     known = KEYS["grpo"] | KEYS["sft"] | {"use_reentrant", "id", "datasets", "split", "weight", "colocate"}
-    for text in (*OBSOLETE.values(), *REFUSED.values()):
+    for text in OBSOLETE.values():
         for key in re.findall(r"\b[a-z]+(?:_[a-z]+)+\b", text):
             if key not in ("my_module", "my_reward", "num_tokens", "step_time", "group_by_length", "binary_code"):
                 assert key in known, text

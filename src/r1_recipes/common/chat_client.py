@@ -58,24 +58,16 @@ class ChatServer:
     max_retries: int = 10  # waits double from half a second up to eight (openai's own), so this rides out a server's restart
 
     def check(self) -> str:
-        """Return the server's address if asking can begin.
-
-        Raises:
-            RecipeError: the client package or the address is missing, or the address is no ``http://`` or ``https://`` one.
-        """
+        """Return the server's address; a RecipeError if the address or the client package is missing."""
         try:
             import openai  # noqa: F401
         except ImportError as error:
             raise RecipeError(f"an OpenAI-compatible server needs the client package; {install_hint('generate')}") from error
-        address = os.environ.get("OPENAI_BASE_URL")
-        if not address:
-            raise RecipeError(
-                "no server is named: set OPENAI_BASE_URL (http://127.0.0.1:8000/v1 for a local `vllm serve`), and OPENAI_API_KEY where it "
-                "wants a key"
-            )
+        address = os.environ.get("OPENAI_BASE_URL", "")
         if not address.startswith(("http://", "https://")):
             raise RecipeError(
-                f"the server's address is {masked_text(f'//{address}')[2:]!r}; one starts with http:// or https://, as http://127.0.0.1:8000/v1"
+                "OPENAI_BASE_URL: must be a server's address, which starts with http:// or https://, got "
+                f"{masked_text(f'//{address}')[2:]!r}. Fix: http://127.0.0.1:8000/v1 for a local `vllm serve`; OPENAI_API_KEY for its key"
             )
         return address
 
@@ -96,10 +88,8 @@ class ChatServer:
             **sampling: ``max_tokens``, ``temperature``, ``top_p``, ``stop``, and what vLLM takes besides (``top_k``); ``None``: not sent.
 
         Returns:
-            One reply a conversation, in order. A request that failed for good has its ``error`` set; it does not stop the others.
-
-        Raises:
-            RecipeError: as :meth:`check`, or the server refuses the model or the key, which no retry would change.
+            One reply a conversation, in order. A request that failed for good has its ``error`` set; it does not stop the others, but a
+            server that refuses the model or the key is a RecipeError.
         """
         address = self.check()
         given = {name: value for name, value in sampling.items() if name in _STANDARD and value is not None}

@@ -2,21 +2,20 @@
 
 from __future__ import annotations
 
-import contextlib
 import fcntl
 import logging
 import os
 import socket
 import time
+from io import FileIO
 from pathlib import Path
-from typing import TextIO
 
 from r1_recipes.common.errors import RecipeError
 
 logger = logging.getLogger(__name__)
 
 LOCK_FILE = "_lock"  # the underscore keeps it out of what Transformers uploads
-_held: dict[Path, TextIO] = {}
+_held: dict[Path, FileIO] = {}
 
 
 def hold(folder: Path) -> None:
@@ -30,27 +29,23 @@ def hold(folder: Path) -> None:
         raise RecipeError(f"{folder}: this process is writing into this folder already")
     try:
         folder.mkdir(parents=True, exist_ok=True)
-        file = path.open("a+", encoding="utf-8")
-        try:
-            _lock(file, folder)
-            file.truncate(0)
-            file.write(f"process {os.getpid()} on {socket.gethostname()}, since {time.strftime('%Y-%m-%dT%H:%M:%SZ', time.gmtime())}\n")
-            file.flush()
-        except BaseException:
-            _close(file)
-            raise
+        file = path.open("a+b", buffering=0)
+        _lock(file, folder)
+        file.truncate(0)
+        since = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime())
+        file.write(f"process {os.getpid()} on {socket.gethostname()}, since {since}\n".encode())
     except OSError as error:
         fix = "make room, or choose another folder (--output_dir …)"
         raise RecipeError(f"{folder}: cannot be written: {error.strerror}; {fix}") from error
     _held[path] = file
 
 
-def _lock(file: TextIO, folder: Path) -> None:
+def _lock(file: FileIO, folder: Path) -> None:
     try:
         fcntl.lockf(file, fcntl.LOCK_EX | fcntl.LOCK_NB)  # of this process alone: a forked child has no part in it
     except BlockingIOError:
         file.seek(0)
-        holder = file.read(200).strip() or "it left no name"
+        holder = file.read(200).decode(errors="replace").strip() or "it left no name"
         fix = "wait for it, end it, or choose another folder (--output_dir …)"
         raise RecipeError(f"{folder}: another process is writing into this folder ({holder}); {fix}") from None
     except OSError as error:  # some network disks
@@ -60,9 +55,4 @@ def _lock(file: TextIO, folder: Path) -> None:
 def release(folder: Path | None = None) -> None:
     """Unlock a folder; ``None``: every folder that this process holds."""
     for path in [path for path in _held if folder is None or path.parent == folder.resolve()]:
-        _close(_held.pop(path))
-
-
-def _close(file: TextIO) -> None:
-    with contextlib.suppress(OSError):  # what could not be written cannot be flushed either
-        file.close()
+        _held.pop(path).close()

@@ -20,14 +20,7 @@ _IDLE = ("use_peft", "load_in_4bit", "load_in_8bit", "unfrozen_parameters", "mer
 
 
 def check(recipe: Recipe, chosen_params: dict[str, Any], used: set[str]) -> None:
-    """Refuse a recipe that cannot work, and warn of keys without effect.
-
-    Args:
-        chosen_params: parameters of rewards that the recipe sets; ``used``: those that its own rewards have.
-
-    Raises:
-        RecipeError: names the file, the key and the remedy.
-    """
+    """Refuse a recipe that cannot work, and warn of keys without effect: of ``chosen_params``, those that no reward of its own has."""
     path, script, training = recipe.path, recipe.script, recipe.training
     if 0 < getattr(training, "max_steps", 0) <= getattr(training, "warmup_steps", 0) and not script.smoke:
         recipe.warnings.append(
@@ -105,11 +98,7 @@ def _sampling_problems(recipe: Recipe) -> Iterator[str]:
 
 
 def check_batch(path: Path, value: Callable[[str], Any], world_size: int) -> None:
-    """Refuse GRPO's batches that groups of completions do not fill, with numbers that would fit.
-
-    Args:
-        value: the value of a key, its default if the recipe has none.
-    """
+    """Refuse GRPO's batches that groups of completions do not fill, with numbers that would fit; ``value`` knows defaults, too."""
     group, device = value("num_generations"), value("per_device_train_batch_size")
     if not group or not device:
         return

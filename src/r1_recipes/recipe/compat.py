@@ -1,4 +1,4 @@
-"""YAML files of open-r1, alignment-handbook and older TRL as recipes: keys that are renamed, obsolete, refused, or of another shape."""
+"""YAML files of open-r1, alignment-handbook and older TRL as recipes: keys that are renamed, obsolete, or of another shape."""
 
 from __future__ import annotations
 
@@ -41,21 +41,8 @@ OBSOLETE = {
     "auto_insert_empty_system_msg": "write system_prompt",
     "truncation_side": "longer prompts are dropped and counted (max_prompt_tokens), not cut",
     "model_code_revision": "set model_revision",
+    "use_flash_attention_2": "write attn_implementation: flash_attention_2",
     "num_processes": "accelerate launch says how many",
-}
-
-# Keys that cannot be honoured; running without them would be another experiment.
-REFUSED = {
-    "env": "a recipe sets no environment variables; set them in your shell",
-    "reward_model_path": "write reward_funcs: [reward_model] and reward_model: PATH",
-    "reward_model_name_or_path": "write reward_funcs: [reward_model] and reward_model: PATH",
-    "code_eval_test_batch_size": "of Codeforces' problems, which no reward here reads; code runs parallel_code_exec_per_proc cases at once",
-    "code_eval_scoring_mode": "write reward_funcs: [code] for the share of cases passed, [binary_code] for all or nothing",
-    "e2b_router_url": "the sandbox is asked without a router: code_provider: e2b, or bubblewrap on this machine",
-    "morph_router_url": "write code_provider: e2b, or bubblewrap on this machine",
-    "ioi_provider": "IOI's graders are not here; code and binary_code compare what a program prints",
-    "tokenizer_name_or_path": "the tokenizer is the model's own; save another one into the model's folder, or set chat_template",
-    "text_column": "texts without a question are not what is trained on here; name prompt_column and reasoning_column",
 }
 
 
@@ -77,36 +64,21 @@ def _configs(value: Any) -> dict[str, Any]:
     return {"dataset_config": config}
 
 
-def _flash(value: Any) -> dict[str, Any]:
-    return {"attn_implementation": "flash_attention_2"} if str(value).lower() == "true" else {}
-
-
 # Settings whose value has another shape here: what they stand for, what they must be, and what to write otherwise.
 RESHAPED = {
     "dataset_mixer": (_mixer, "one {id: 1.0}", "dataset_mixture: {datasets: [{id, split, weight}]} for several sets or a share"),
     "dataset_splits": (_splits, "one split with 'train' in its name and one with 'test'", "dataset_train_split and dataset_test_split"),
     "dataset_configs": (_configs, "a list of one", "a config in each entry of dataset_mixture"),
-    "use_flash_attention_2": (_flash, "true or false", "attn_implementation: flash_attention_2"),
 }
 
 
 def translate(values: dict[str, Any], source: str, warnings: list[str]) -> dict[str, Any]:
-    """Rewrite keys of older TRL and of other projects as today's.
-
-    Args:
-        source: what to call the file or command line in messages.
-        warnings: gets one sentence for each key that is rewritten or ignored.
-
-    Raises:
-        RecipeError: a key that cannot be honoured, with its replacement, or an old key beside today's.
-    """
+    """Rewrite keys of older TRL and of other projects as today's, with one warning each; ``source`` is what messages name."""
     # A file with older keys is another project's; in ours the number is one of tokens.
     if "cosine_max_len" in values and any(key in RENAMED or key in OBSOLETE for key in values):
         warnings.append(f"{source}: cosine_max_len: {values['cosine_max_len']} is read as tokens; open-r1 counts characters")
     result: dict[str, Any] = {}
     for key, value in values.items():
-        if key in REFUSED:
-            raise RecipeError(f"{source}: {key} is not supported: {REFUSED[key]}")
         if key in OBSOLETE:
             warnings.append(f"{source}: {key} is ignored: {OBSOLETE[key]}")
             continue

@@ -140,11 +140,6 @@ def _field_type(f: dataclasses.Field) -> Any:
 
 
 def _typed(values: dict[str, Any], source: str, known: dict[str, tuple[Any, Any]], method: str) -> dict[str, Any]:
-    """Return the values as the types of their keys.
-
-    Raises:
-        RecipeError: an unknown key, or a value that its key does not take.
-    """
     for key in values:
         if key not in known:
             close = nearest(key, known)
@@ -159,11 +154,7 @@ def _typed(values: dict[str, Any], source: str, known: dict[str, tuple[Any, Any]
 def _follow_machine(recipe: Recipe, settings: dict[str, Any], typed: set[str]) -> dict[str, Any]:
     """Set device, precision and vLLM in ``settings`` as a machine without an accelerator can run them, with one warning.
 
-    Args:
-        typed: keys of the command line, which stay as they are.
-
-    Returns:
-        The values before, by key.
+    Keys of the command line (``typed``) stay as they are. Returns the values before.
     """
     import torch
 

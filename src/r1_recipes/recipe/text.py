@@ -16,11 +16,7 @@ _MAX_YAML_BYTES, _MAX_YAML_VALUES, _MAX_YAML_LEVELS = 1_000_000, 100_000, 64
 
 
 def read_yaml(path: Path) -> dict[str, Any]:
-    """Return the one mapping of a YAML file.
-
-    Raises:
-        RecipeError: no such file, a script, bad YAML (file, line and column), no mapping, a repeated key, or more than a recipe can be.
-    """
+    """Return the one mapping of a YAML file; a RecipeError says what is wrong with it, by line and column."""
     if path.suffix in (".sh", ".bash", ".py"):
         raise RecipeError(f"{path}: a recipe must be a YAML file, got a script. Fix: write a recipe by the tables in docs/migration.md")
     if not path.is_file():
@@ -43,14 +39,7 @@ def read_yaml(path: Path) -> dict[str, Any]:
 
 
 def parse_yaml(text: str, name: str) -> Any:
-    """Return what a YAML text of anybody says; a few lines of aliases may stand for more than a machine can hold.
-
-    Args:
-        name: what to call it in messages.
-
-    Raises:
-        RecipeError: it is not YAML, or stands for more than it may.
-    """
+    """Return what a YAML text of anybody says; a RecipeError calls it ``name``. Aliases may stand for more than a machine can hold."""
     try:
         loader = _UniqueKeyLoader(text)
         loader.name = name  # the loader names the file in its errors

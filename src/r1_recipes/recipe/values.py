@@ -34,23 +34,16 @@ _RANGES = {key: interval for interval, keys in _INTERVALS.items() for key in key
 
 
 def convert(action: Any, hint: Any, value: Any, source: str) -> Any:
-    """Return a YAML or command-line value as the type of its key.
-
-    Args:
-        action: of the parser; its ``dest``, ``type``, ``choices``, ``nargs`` and ``default`` are read.
-
-    Raises:
-        RecipeError: names the source, the key, what was found and what would work.
-    """
+    """Return a YAML or command-line value as the type of its key, which an argparse action and a type hint describe."""
     key, kinds = action.dest, _kinds(hint)
+    if key in _STR_OR_BOOL and str(value).lower() in ("true", "false"):
+        return str(value).lower() == "true"
     if isinstance(value, str):
         # In a file null is null and "none" is a text; the command line has no other word for it.
         if value.lower() in ("none", "null") and type(None) in kinds and (str not in kinds or source == COMMAND_LINE):
             value = None
         elif value.lstrip()[:1] in ("{", "[") and (dict in kinds or action.type is dict):
             value = parse_yaml(value, f"{source}: {key}")
-        elif value.lower() in ("true", "false") and key in _STR_OR_BOOL:
-            value = value.lower() == "true"
     if value is None:
         if type(None) not in kinds:
             raise RecipeError(f"{source}: {key}: found None, no value; leave the key out for its default")
@@ -74,8 +67,6 @@ def _scalar(action: Any, kinds: set[type], value: Any, source: str) -> Any:
     if isinstance(value, bool) and bool not in kinds:
         if value is False and "no" in choices:  # YAML reads a bare `no` as false
             return "no"
-        if key in _STR_OR_BOOL:
-            return value
         if source == COMMAND_LINE and value is True:
             raise RecipeError(f"{source}: --{key} needs a value: {expected}")
         raise RecipeError(f"{found}; expected {expected}" + ("; text such as no and on needs quotes" if str in kinds else ""))
