@@ -156,7 +156,7 @@ def test_a_model_behind_a_server_is_judged_like_any_other(benchmark, tmp_path, c
     [
         ({"num_generations": 2}, [], "unknown key 'num_generations' for evaluate"),
         ({"num_samples": -1}, [], "num_samples: must be in [0, inf), got -1"),
-        ({"backend": "sglang"}, [], "unknown backend 'sglang'"),
+        ({"backend": "sglang"}, [], "unknown value 'sglang'"),
         ({"temperature": 0}, [], "temperature: 0 gives 2 equal completions"),
         ({"temperature": 0, "num_samples": 0}, ["--num_samples", "3"], "temperature 0 gives 3 equal samples a row"),
         ({"use_peft": True}, [], "use_peft: of no effect"),

@@ -356,5 +356,5 @@ def test_scores_that_cannot_be_read_are_judged_again(tiny, tmp_path, tiny_model,
         assert pipeline._judge(run, stage, str(tiny_model)) == first and len(judged) == 2
         # On another machine, the second time.
         monkeypatch.setattr(
-            "r1_recipes.recipe.machine.follow_machine", lambda recipe, settings, typed: settings.update(use_vllm=False) or {}
+            "r1_recipes.recipe.load._follow_machine", lambda recipe, settings, typed: settings.update(use_vllm=False) or {}
         )

@@ -14,7 +14,7 @@ import json
 from collections.abc import Sequence
 from dataclasses import asdict
 from pathlib import Path
-from typing import Any
+from typing import Any, get_args
 
 from r1_recipes.common import console, processes
 from r1_recipes.common.errors import RecipeError
@@ -24,7 +24,7 @@ from r1_recipes.metrics.scores import COMPARED, Scores, difference_line, differe
 from r1_recipes.models.smoke import smoke_overrides
 from r1_recipes.recipe import Recipe, load_recipe
 from r1_recipes.recipe.text import read_yaml
-from r1_recipes.recipe.types import BACKENDS
+from r1_recipes.recipe.types import Backend
 
 
 def load_benchmark(argv: Sequence[str]) -> Recipe:
@@ -41,7 +41,7 @@ def main(argv: Sequence[str] | None = None) -> None:
     parser.add_argument("--num_samples", type=int, help="sampled completions a row, 0: only greedy (default: the benchmark's, else 4)")
     parser.add_argument("--batch_size", type=int, help=f"completions generated at once (default: the benchmark's, else {BATCH_SIZE})")
     parser.add_argument("--seed", type=int, help="of the sampling (default: the benchmark's, else 0)")
-    parser.add_argument("--backend", choices=BACKENDS, help="who generates (default: the benchmark's, else transformers)")
+    parser.add_argument("--backend", choices=get_args(Backend), help="who generates (default: the benchmark's, else transformers)")
     parser.add_argument("--output", type=Path, help="folder for every number (JSON) and completion (Parquet); goes on from what it holds")
     parser.add_argument("--with-models", action="store_true", help="let reward_model and match_judge judge too (OPENAI_BASE_URL)")
     parser.add_argument("--ask", metavar="QUESTION", help="no evaluation: each model's answer to this question, side by side")

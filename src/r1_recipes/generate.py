@@ -74,7 +74,8 @@ def generate(run: Run, store: ShardStore) -> None:
         backend = get_backend(recipe, tokenizer, script.backend)
         run_dir.claim(run)
         processes.wait()  # a row that another process has stored already would make this start look like one that goes on
-        _complete(backend, processes.share(pending), rows, digests, store, (training.temperature, training.num_generations))
+        own = pending[processes.rank() :: processes.world_size()]
+        _complete(backend, own, rows, digests, store, (training.temperature, training.num_generations))
         processes.wait()
     if not processes.is_main_process():
         return

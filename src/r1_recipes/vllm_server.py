@@ -62,7 +62,7 @@ def server_command(argv: Sequence[str]) -> list[str]:
     except (RecipeError, IndexError):  # load says what is wrong with the file
         method = "grpo"
     # The command says nothing of where it was derived: with use_cpu, Transformers takes bf16 and fp16 where there is no GPU, too.
-    recipe = load_recipe([*words, "--use_cpu", "true", "--strict_hardware", "false"], method)
+    recipe = load_recipe([*words, "--use_cpu", "true"], method)
     model, training = recipe.model, recipe.training
     if model.load_in_4bit or model.load_in_8bit:
         raise RecipeError(

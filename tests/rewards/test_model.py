@@ -384,7 +384,7 @@ def test_failed_requests(judge: Callable[..., tuple[ModelReward, ChatStub]], cap
 
 def test_a_judge_without_an_address(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("OPENAI_BASE_URL", raising=False)
-    with pytest.raises(RecipeError, match="set OPENAI_BASE_URL"):
+    with pytest.raises(RecipeError, match="OPENAI_BASE_URL: must be"):
         build(reward_model="openai:m", reward_model_prompt=PROMPT)(prompts=[QUESTION], completions=["a"])
 
 

@@ -154,7 +154,7 @@ def evaluate_model(
         if done and pending:
             logger.info("%s: %d of %d rows are there already", name, len(done), len(rows))
         if pending:
-            mine = set(processes.share(pending))
+            mine = set(pending[processes.rank() :: processes.world_size()])
             requests = [Request(index, prompt) for index, prompt in enumerate(rows["prompt"]) if index in mine]
             made = _generate(get_backend(recipe, tokenizer, backend), requests, plans, name, store, digests)
             done |= dict(processes.gather(list(made.items())))

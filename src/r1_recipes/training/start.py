@@ -15,7 +15,7 @@ from r1_recipes.common.errors import RecipeError
 from r1_recipes.common.masking import masked_words
 from r1_recipes.models.smoke import smoke_overrides
 from r1_recipes.recipe import load_recipe
-from r1_recipes.recipe.keys import OWN_TYPES
+from r1_recipes.recipe.types import OWN_TYPES
 from r1_recipes.runs import checkpoints, run_dir
 from r1_recipes.runs.run_dir import Run
 from r1_recipes.training import checks, trackers
