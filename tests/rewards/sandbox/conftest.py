@@ -6,8 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from r1_recipes.common.errors import RecipeError
-from r1_recipes.rewards.sandbox import Bubblewrap
+from r1_recipes.rewards.sandbox import Bubblewrap, SandboxError
 from r1_recipes.rewards.sandbox import bubblewrap as module
 
 
@@ -16,7 +15,7 @@ def bubblewrap() -> Bubblewrap:
     found = Bubblewrap()
     try:
         found.check()
-    except RecipeError as error:
+    except SandboxError as error:
         pytest.skip(str(error))
     return found
 

@@ -21,7 +21,8 @@ import psutil
 import pytest
 
 from r1_recipes.rewards.sandbox import seccomp
-from r1_recipes.rewards.sandbox.base import MAX_THREADS, Call, Outcome
+from r1_recipes.rewards.sandbox.base import Call, Outcome
+from r1_recipes.rewards.sandbox.bubblewrap import MAX_THREADS
 from tests.rewards.sandbox import SHORT, run
 
 
@@ -147,7 +148,7 @@ class TestBreakingOut:
         assert run(bubblewrap, code).output == b"[]\n"
 
     def test_no_environment(self, bubblewrap, monkeypatch):
-        monkeypatch.setenv("E2B_API_KEY", "a-key")
+        monkeypatch.setenv("HF_TOKEN", "a-key")
         monkeypatch.setenv("PYTHONSTARTUP", "/x")
         assert json.loads(run(bubblewrap, "import os, json\nprint(json.dumps(dict(os.environ)))").output) == {
             "PATH": "/usr/bin:/bin",
