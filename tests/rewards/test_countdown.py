@@ -88,12 +88,7 @@ def test_grpo_zeros_total():
     [
         {"scorer": PUZZLE.scorer},
         {"scorer": json.dumps({"reasoning_gym": "countdown", "entry": GYM})},
-        {"nums": [7, 4, 3], "target": 31},
-        {"numbers": (7, 4, 3), "target": 31.0},
-        {"reward_model": {"style": "rule", "ground_truth": {"target": 31, "numbers": [7, 4, 3]}}},
-        {"scorer": "", "nums": [7, 4, 3], "target": 31},
-        {"scorer": None, "nums": None, "target": None, "reward_model": {"ground_truth": {"target": 31, "numbers": [7, 4, 3]}}},
-        {"scorer": PUZZLE.scorer, "nums": [1], "target": 1},  # the mapper's word goes first
+        {"scorer": PUZZLE.scorer, "nums": [1], "target": 1},
     ],
 )
 def test_where_the_puzzle_stands(columns):
@@ -106,15 +101,7 @@ def test_where_the_puzzle_stands(columns):
     [
         {"scorer": None},
         {"scorer": ""},
-        {"scorer": '{"reasoning_gym": "chain_sum", "entry": {}}', "nums": [7, 4, 3], "target": 31},
-        {"nums": None, "target": 31},
-        {"nums": [7, 4, 3], "target": None},
-        {"nums": ["7", "4", "3"], "target": 31},
-        {"nums": [7, 4, -3], "target": 31},
-        {"reward_model": None},
-        {"reward_model": {"style": "rule", "ground_truth": "31"}},
-        {"reward_model": {"style": "rule", "ground_truth": {"target": 31}}},
-        {"reward_model": {"style": "model"}},
+        {"scorer": '{"reasoning_gym": "chain_sum", "entry": {}}'},
     ],
 )
 def test_a_row_without_a_puzzle_is_not_judged(columns):
@@ -128,10 +115,8 @@ def test_rows_of_several_tasks():
 
 
 def test_columns_that_hold_no_puzzles_are_named():
-    with pytest.raises(RecipeError, match=r"'countdown' needs the puzzles: .*'nums' and 'target'.*: prompts, solution"):
+    with pytest.raises(RecipeError, match=r"'countdown' needs the puzzles: .*'scorer'.*: prompts, solution"):
         reward()(completions=["x"], prompts=["p"], solution=["1"], trainer_state=None)
-    with pytest.raises(RecipeError, match="needs the puzzles"):
-        reward()(completions=["x"], nums=[[1]])  # no target
     with pytest.raises(ValueError, match="Countdown scorer"):
         reward()(completions=["x"], scorer=['{"countdown": {"numbers": []}}'])
 
@@ -145,10 +130,9 @@ def test_logging():
         log_metric=lambda name, value: metrics[name].append(value),
     )
     asked = f"{PUZZLE.target} of {', '.join(map(str, PUZZLE.numbers))}"
-    assert extra.pop("countdown_verdict") == ["right", "wrong", "malformed", "no answer", ""]
     assert extra == {"answer_parsed": ["7*4+3", "7*4", "?", "", "1"], "solution": [*[asked] * 4, ""]}
     # One value a row that is judged: their mean is the share.
-    assert metrics == {"countdown/success": [1.0, 0.0, 0.0, 0.0], "countdown/malformed": [0.0, 0.0, 1.0, 0.0]}
+    assert metrics == {"countdown/success": [1.0, 0.0, 0.0, 0.0]}
 
 
 HOSTILE = [

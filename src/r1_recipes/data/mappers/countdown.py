@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from r1_recipes.data.mappers.base import Mapper, SkipRow, check_choice, check_template, optional_text, register_mapper
-from r1_recipes.tasks.countdown import Verdict, check, read_puzzle, search, steps
+from r1_recipes.tasks.countdown import check, read_puzzle, search, steps
 
 _TEMPLATES = {
     "en": "Make {target} out of the numbers {numbers}. Use each of them exactly once, with +, -, *, / and brackets as needed. "
@@ -19,14 +19,11 @@ _TEMPLATES = {
 class Countdown(Mapper):
     """Jiayi-Pan/Countdown-Tasks-3to4 and the source ``countdown:``: ``nums``, ``target`` and, in the latter, a solution, ``expression``.
 
-    A solution is an SFT target's answer, and the reasoning is made from it.
-
     Attributes:
         template: the question, with ``{numbers}`` (filled in as ``[7, 4, 3]``) and ``{target}``; ``None``: ours in ``language``, en or zh.
-        reasoning: ``steps``: the solution's operations, one per line, as if known; ``search``: tries, wrong ones rejected, up to
+        reasoning: of SFT's target. ``steps``: the solution's operations, one per line; ``search``: tries, wrong ones rejected, up to
             the solution, which a model can carry over to new puzzles: of three numbers some hundred lines, of four many more.
-        worked_share: share of rows (0..1, by row, the same every time) with that reasoning. The others answer a guess, usually wrong;
-            see :class:`Arithmetic`.
+        worked_share: share of rows (0..1, the same ones every time) with that reasoning; the others answer a guess, usually wrong.
     """
 
     template: str | None = None
@@ -50,7 +47,7 @@ class Countdown(Mapper):
         mapped = {"question": question, "solution": expression, "scorer": puzzle.scorer, "task": "countdown"}
         if not expression:
             return mapped
-        if check(expression, *puzzle) is not Verdict.RIGHT:
+        if not check(expression, *puzzle):
             raise SkipRow("column 'expression' does not make the target out of 'nums'")
         drawn = zlib.crc32(puzzle.scorer.encode())
         if drawn >= self.worked_share * 2**32:
