@@ -236,7 +236,8 @@ def test_multiply(answer, gold, expected):
 def test_multiply_s_columns_and_parameter():
     pay = reward("multiply", multiply_format_score=0.05)
     completions = [think("409"), "408", think("408"), think("408")]
-    assert pay(completions=completions, solution=[408, 408, 408, 408], scorer=["", None, None, PUZZLE.scorer]) == [0.05, 0.0, 1.0, None]
+    # The mappers give a puzzle no number as its solution.
+    assert pay(completions=completions, solution=[408, 408, 408, "7*4+3"], scorer=["", None, None, PUZZLE.scorer]) == [0.05, 0.0, 1.0, None]
     with pytest.raises(RecipeError, match="reward 'multiply' needs a column 'solution'"):
         pay(completions=completions, scorer=[PUZZLE.scorer] * 4)
 

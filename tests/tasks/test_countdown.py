@@ -467,10 +467,18 @@ def test_a_scorer_holds_its_puzzle() -> None:
     assert scorer_puzzle(puzzle.scorer) == puzzle
     entry = {"question": "q", "answer": "7*4+3", "metadata": {"source_dataset": "countdown", "numbers": [7, 4, 3], "target": 31}}
     assert scorer_puzzle(json.dumps({"reasoning_gym": "countdown", "entry": entry})) == puzzle
-    for other in ('{"reasoning_gym": "chain_sum", "entry": {}}', "chain_sum", "", "[]", "{}", "3"):
+    for other in ('{"reasoning_gym": "chain_sum", "entry": {}}', "{}"):
         assert scorer_puzzle(other) is None
     broken_ones = ['{"countdown": {}}', '{"countdown": [1]}', '{"countdown": {"numbers": ["1"], "target": 1}}']
-    for broken in (*broken_ones, '{"reasoning_gym": "countdown"}', '{"reasoning_gym": "countdown", "entry": {"metadata": {}}}'):
+    for broken in (
+        *broken_ones,
+        "chain_sum",
+        "",
+        "[]",
+        "3",
+        '{"reasoning_gym": "countdown"}',
+        '{"reasoning_gym": "countdown", "entry": {"metadata": {}}}',
+    ):
         with pytest.raises(ValueError, match="Countdown scorer"):
             scorer_puzzle(broken)
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -57,17 +56,13 @@ class CountdownReward(AnswerReward):
 class MultiplyReward(AnswerReward):
     """1.0 if the answer is the whole number in the column ``solution``, ``multiply_format_score`` for another whole number, else 0.0.
 
-    Range: {0, ``multiply_format_score``, 1}. ``None`` if the gold is no whole number, or the row has a ``scorer`` of its own. The answer
-    must be the number alone, in the digits 0 to 9; a word, a separator or a decimal point beside it is no answer, as in the source.
+    Range: {0, ``multiply_format_score``, 1}. ``None`` if the gold is no whole number. The answer must be the number alone, in the digits
+    0 to 9; a word, a separator or a decimal point beside it is no answer, as in the source.
 
     Source: TinyZero's ``multiply`` and ``arithmetic`` tasks.
     """
 
     multiply_format_score: float = 0.1
-
-    def __call__(self, completions: Column, *, scorer: Sequence[str | None] | None = None, **columns: Any) -> Values:
-        scores = super().__call__(completions, **columns)
-        return scores if scorer is None else [None if other else score for other, score in zip(scorer, scores, strict=True)]
 
     def answer(self, text: str) -> str | None:
         return parsed_answer(self.response_format, text)

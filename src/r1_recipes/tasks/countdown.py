@@ -37,14 +37,9 @@ class Puzzle(NamedTuple):
 
 
 def read_puzzle(numbers: Any, target: Any) -> Puzzle | None:
-    """Return the puzzle that two columns of a row hold, or ``None``: at least one whole number from 0, and a whole target.
-
-    A float such as 7.0 is a whole number.
-    """
-    if not isinstance(numbers, list | tuple) or not numbers:
-        return None
-    values = [*numbers, target]
-    if not all(isinstance(value, int | float) and not isinstance(value, bool) and value == value // 1 for value in values):
+    """Return the puzzle that two columns of a row hold: whole numbers from 0, and a whole target (7.0 is one); else ``None``."""
+    values = [*numbers, target] if isinstance(numbers, list | tuple) else []
+    if len(values) < 2 or not all(type(value) in (int, float) and value == value // 1 for value in values):
         return None
     *whole, goal = map(int, values)
     return None if min(whole) < 0 else Puzzle(tuple(whole), goal)
@@ -52,20 +47,17 @@ def read_puzzle(numbers: Any, target: Any) -> Puzzle | None:
 
 @lru_cache(maxsize=4096)
 def scorer_puzzle(spec: str) -> Puzzle | None:
-    """Return the puzzle of a ``scorer`` column's JSON; ``None``: another task's; ``ValueError``: Countdown without numbers and a target.
+    """Return the puzzle of a ``scorer`` column; ``None``: another task's. ``ValueError``: it is no JSON object, or holds no puzzle.
 
     reasoning-gym's task ``countdown`` counts too: its own scorer hands the answer to sympy's ``parse_expr``, which runs it as Python.
     """
     try:
         parsed = json.loads(spec)
-    except (ValueError, RecursionError):
-        return None
-    if not isinstance(parsed, dict) or not ("countdown" in parsed or parsed.get("reasoning_gym") == "countdown"):
-        return None
-    try:
+        if "countdown" not in parsed and parsed.get("reasoning_gym") != "countdown":
+            return None
         held = parsed["countdown"] if "countdown" in parsed else parsed["entry"]["metadata"]
         puzzle = read_puzzle(held["numbers"], held["target"])
-    except (KeyError, TypeError):
+    except (ValueError, RecursionError, AttributeError, KeyError, TypeError):
         puzzle = None
     if puzzle is None:
         raise ValueError(f'a Countdown scorer must be JSON {{"countdown": {{"numbers": […], "target": n}}}}, got {spec[:80]!r}')
@@ -109,12 +101,12 @@ def check(answer: str, numbers: Sequence[int], target: int) -> bool:
     used: list[int] = []
     try:
         return _value(expression.strip(), used, []) == target and sorted(used) == sorted(numbers)
-    except (ValueError, ZeroDivisionError):
+    except ValueError:
         return False
 
 
 def steps(expression: str) -> list[str]:
-    """Work an expression out, one operation a line, innermost first: ``(8 - 2) * 4`` is ``8 - 2 = 6`` and ``6 * 4 = 24``."""
+    """Work an expression out, one operation a line: ``2 + 3 * 4`` is ``3 * 4 = 12`` and ``2 + 12 = 14``. ``ValueError``: it is none."""
     lines: list[str] = []
     _value(expression, [], lines)
     return lines
@@ -152,8 +144,8 @@ def _value(text: str, used: list[int], lines: list[str]) -> Fraction:
         raise ValueError("not the characters of an expression")
     try:
         return compute(ast.parse(text, mode="eval").body)
-    except (SyntaxError, MemoryError, RecursionError) as error:  # the last two: too deep
-        raise ValueError("not an expression") from error
+    except (SyntaxError, ZeroDivisionError, MemoryError, RecursionError) as error:  # the last two: too deep
+        raise ValueError("not an expression with a value") from error
 
 
 class _Part(NamedTuple):

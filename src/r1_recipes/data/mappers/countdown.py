@@ -7,11 +7,10 @@ from typing import Any
 from r1_recipes.data.mappers.base import Mapper, SkipRow, check_choice, check_template, optional_text, register_mapper
 from r1_recipes.tasks.countdown import check, read_puzzle, search, steps
 
-_TEMPLATES = {
-    "en": "Make {target} out of the numbers {numbers}. Use each of them exactly once, with +, -, *, / and brackets as needed. "
-    "Answer with the expression alone.",
-    "zh": "请用 {numbers} 中的每个数各一次，借助 +、-、*、/ 和括号，算出 {target}。答案只写算式。",
-}
+_TEMPLATE = (
+    "Make {target} out of the numbers {numbers}. Use each of them exactly once, with +, -, *, / and brackets as needed. "
+    "Answer with the expression alone."
+)
 
 
 @register_mapper("countdown")
@@ -20,20 +19,18 @@ class Countdown(Mapper):
     """Jiayi-Pan/Countdown-Tasks-3to4 and the source ``countdown:``: ``nums``, ``target`` and, in the latter, a solution, ``expression``.
 
     Attributes:
-        template: the question, with ``{numbers}`` (filled in as ``[7, 4, 3]``) and ``{target}``; ``None``: ours in ``language``, en or zh.
+        template: the question, with ``{numbers}`` (filled in as ``[7, 4, 3]``) and ``{target}``.
         reasoning: of SFT's target. ``steps``: the solution's operations, one per line; ``search``: tries, wrong ones rejected, up to
             the solution, which a model can carry over to new puzzles: of three numbers some hundred lines, of four many more.
         worked_share: share of rows (0..1, the same ones every time) with that reasoning; the others answer a guess, usually wrong.
     """
 
-    template: str | None = None
-    language: str = "en"
+    template: str = _TEMPLATE
     reasoning: str = "steps"
     worked_share: float = 1.0
     columns = ("nums", "target")
 
     def __post_init__(self) -> None:
-        check_choice("language", self.language, _TEMPLATES)
         check_choice("reasoning", self.reasoning, ("steps", "search"))
         check_template(self.template, "{numbers}", "{target}")
 
@@ -42,8 +39,7 @@ class Countdown(Mapper):
         if puzzle is None:
             raise SkipRow("columns 'nums' and 'target' hold no whole numbers from 0 and a whole target")
         numbers, expression = list(puzzle.numbers), optional_text(row, "expression")
-        question = self.template or _TEMPLATES[self.language]
-        question = question.replace("{numbers}", str(numbers)).replace("{target}", str(puzzle.target))
+        question = self.template.replace("{numbers}", str(numbers)).replace("{target}", str(puzzle.target))
         mapped = {"question": question, "solution": expression, "scorer": puzzle.scorer, "task": "countdown"}
         if not expression:
             return mapped
