@@ -24,10 +24,9 @@ from r1_recipes.data import MAPPERS
 from r1_recipes.prompts import get_response_format
 from r1_recipes.rewards import code as code_module
 from r1_recipes.rewards import get_reward_funcs
-from r1_recipes.rewards.code import Case, extract_code, last_fence, read_test_cases
-from r1_recipes.rewards.sandbox import Bubblewrap, SandboxError, bubblewrap, get_sandbox
-from r1_recipes.rewards.sandbox.base import Call, Outcome
-from r1_recipes.rewards.sandbox.bubblewrap import payload
+from r1_recipes.rewards.code import Case, extract_code, get_sandbox, last_fence, read_test_cases
+from r1_recipes.rewards.sandbox import Call, Outcome, SandboxError, bubblewrap
+from r1_recipes.rewards.sandbox.bubblewrap import Bubblewrap, payload
 
 THINK = get_response_format("think_answer")
 DOUBLE = "print(2 * int(input()))"

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import pickle
 import time
-from collections import defaultdict
 from pathlib import Path
 
 import pytest
@@ -122,17 +121,14 @@ def test_columns_that_hold_no_puzzles_are_named():
 
 
 def test_logging():
-    extra, metrics = {}, defaultdict(list)
+    extra = {}
     reward()(
         completions=[think("7*4+3"), think("7*4"), think("?"), "", think("1")],
         scorer=[*[PUZZLE.scorer] * 4, None],
         log_extra=extra.__setitem__,
-        log_metric=lambda name, value: metrics[name].append(value),
     )
     asked = f"{PUZZLE.target} of {', '.join(map(str, PUZZLE.numbers))}"
     assert extra == {"answer_parsed": ["7*4+3", "7*4", "?", "", "1"], "solution": [*[asked] * 4, ""]}
-    # One value a row that is judged: their mean is the share.
-    assert metrics == {"countdown/success": [1.0, 0.0, 0.0, 0.0]}
 
 
 HOSTILE = [

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import contextlib
+import functools
 import json
 import logging
 import math
@@ -16,11 +17,12 @@ from typing import Any, ClassVar
 
 from r1_recipes.common.errors import RecipeError
 from r1_recipes.common.messages import completion_texts
+from r1_recipes.common.plugins import import_object
 from r1_recipes.common.processes import cores_per_rank
 from r1_recipes.prompts.formats import ResponseFormat
 from r1_recipes.rewards.registry import Column, Log, Reward, Values, ignore, register_reward
-from r1_recipes.rewards.sandbox import get_sandbox
-from r1_recipes.rewards.sandbox.base import Call, Outcome, Sandbox, SandboxError
+from r1_recipes.rewards.sandbox import Call, Outcome, Sandbox, SandboxError
+from r1_recipes.rewards.sandbox.bubblewrap import Bubblewrap
 from r1_recipes.rewards.summary import summary
 
 logger = logging.getLogger(__name__)
@@ -139,6 +141,19 @@ def _literal(value: Any) -> Any:
         return ast.literal_eval(value.strip())
 
 
+@functools.cache
+def get_sandbox(provider: str) -> Sandbox:
+    """Build ``bubblewrap`` or ``my_module:MySandbox``, and try it, once per process. :class:`RecipeError`: it does not hold."""
+    sandbox = Bubblewrap() if provider == "bubblewrap" else import_object(provider, "code_provider")()
+    if not isinstance(sandbox, Sandbox):
+        raise RecipeError(f"code_provider: {provider} is not a subclass of r1_recipes.rewards.sandbox.Sandbox")
+    try:
+        sandbox.check()
+    except SandboxError as error:
+        raise RecipeError(f"code_provider: {provider}: {error}. {sandbox.remedy}".strip()) from error
+    return sandbox
+
+
 @dataclass(frozen=True)
 class _Verdict:
     share: float | None  # of cases that passed; None: not judged
@@ -157,11 +172,8 @@ class CodeReward(Reward):
     """The share of the row's test cases that the answer's program passes; ``None`` if the row has none for this language.
 
     Range: 0..1. The program is the last ```` ```python ```` block of the answer; without one the reward is 0. The column
-    ``verification_info`` holds the test cases. docs/code_reward.md describes them, the parameters, the sandbox and the metrics.
-    Source: open-r1's reward of that name (https://github.com/huggingface/open-r1).
-
-    Raises:
-        RecipeError: a wrong parameter, no column ``verification_info``, no sandbox, or one that fails for every program of a batch.
+    ``verification_info`` holds the test cases. docs/code_reward.md describes them, the parameters, the sandbox and the metrics. A sandbox
+    that fails for every program of a batch is a :class:`RecipeError`. Source: open-r1's reward of that name.
     """
 
     pays_from: ClassVar[float | None] = None  # share from which the reward is 1, below it 0; None: the reward is the share

@@ -9,7 +9,7 @@ from typing import Any
 from r1_recipes.common.messages import completion_texts
 from r1_recipes.rewards.accuracy import parsed_answer
 from r1_recipes.rewards.registry import AnswerReward, Column, Log, Values, ignore, register_reward
-from r1_recipes.tasks.countdown import MAX_ANSWER_CHARS, check, scorer_puzzle
+from r1_recipes.tasks.countdown import MAX_ANSWER_CHARS, Puzzle, check, scorer_puzzle
 
 _WHOLE = re.compile(r"[-+]?[0-9]+")
 
@@ -21,7 +21,6 @@ class CountdownReward(AnswerReward):
 
     Range: {0, ``countdown_format_score``, 1}. ``None`` for a row without a puzzle: the mappers ``countdown`` and ``verl`` write it into the
     column ``scorer``. :func:`r1_recipes.tasks.countdown.check` decides; the answer is all that stands in the format's answer block.
-    Metric: ``countdown/success``, the share of the judged rows that are right.
 
     Source: TinyZero (1.0, 0.1 and 0), which reads the last block of a completion's last line; and, with ``countdown_format_score: 0``
     beside ``format_partial`` at weight 0.1, GRPO-Zero, which reads the first block. Here blocks that differ are no answer.
@@ -29,26 +28,18 @@ class CountdownReward(AnswerReward):
 
     countdown_format_score: float = 0.1
 
-    def answer(self, text: str) -> str | None:
-        return parsed_answer(self.response_format, text)
-
-    def __call__(
-        self, completions: Column, *, scorer: Column | None = None, log_extra: Log = ignore, log_metric: Log = ignore, **columns: Any
-    ) -> Values:
+    def __call__(self, completions: Column, *, scorer: Column | None = None, log_extra: Log = ignore, **columns: Any) -> Values:
         if scorer is None:
             raise self.missing("the puzzles: a column 'scorer' (mapper: countdown, or verl)", columns)
         puzzles = [scorer_puzzle(spec) if spec else None for spec in scorer]
-        answers = [self.answer(text) for text in completion_texts(completions)]
+        answers = [parsed_answer(self.response_format, text) for text in completion_texts(completions)]
         self.log_answers(log_extra, answers, [puzzle and f"{puzzle.target} of {', '.join(map(str, puzzle.numbers))}" for puzzle in puzzles])
-        scores: Values = []
-        for puzzle, answer in zip(puzzles, answers, strict=True):
-            if puzzle is None:
-                scores.append(None)
-                continue
-            right = answer is not None and check(answer, *puzzle)
-            log_metric("countdown/success", float(right))  # one value a row: batches with more puzzles weigh more in the logged mean
-            scores.append(1.0 if right else 0.0 if answer is None else self.countdown_format_score)
-        return scores
+        return [puzzle and self._pay(puzzle, answer) for puzzle, answer in zip(puzzles, answers, strict=True)]
+
+    def _pay(self, puzzle: Puzzle, answer: str | None) -> float:
+        if answer is None:
+            return 0.0
+        return 1.0 if check(answer, *puzzle) else self.countdown_format_score
 
 
 @register_reward("multiply")

@@ -6,7 +6,7 @@ import sys
 import textwrap
 from pathlib import Path
 
-from r1_recipes.rewards.sandbox.base import Call, Outcome, Sandbox
+from r1_recipes.rewards.sandbox import Call, Outcome, Sandbox
 
 # Time enough for an honest program on a machine that does other things; only those that overrun get less.
 ROOM = {"cpu_seconds": 30}

@@ -6,8 +6,9 @@ from pathlib import Path
 
 import pytest
 
-from r1_recipes.rewards.sandbox import Bubblewrap, SandboxError
+from r1_recipes.rewards.sandbox import SandboxError
 from r1_recipes.rewards.sandbox import bubblewrap as module
+from r1_recipes.rewards.sandbox.bubblewrap import Bubblewrap
 
 
 @pytest.fixture(scope="module")

@@ -20,8 +20,7 @@ from pathlib import Path
 import psutil
 import pytest
 
-from r1_recipes.rewards.sandbox import seccomp
-from r1_recipes.rewards.sandbox.base import Call, Outcome
+from r1_recipes.rewards.sandbox import Call, Outcome, seccomp
 from r1_recipes.rewards.sandbox.bubblewrap import MAX_THREADS
 from tests.rewards.sandbox import SHORT, run
 
@@ -400,8 +399,8 @@ class TestFlooding:
 
     def test_nothing_outlives_a_killed_trainer(self, bubblewrap, tmp_path):
         trainer = """
-            from r1_recipes.rewards.sandbox import Bubblewrap
-            from r1_recipes.rewards.sandbox.base import Call
+            from r1_recipes.rewards.sandbox import Call
+            from r1_recipes.rewards.sandbox.bubblewrap import Bubblewrap
             code = "import ctypes, time; ctypes.CDLL(None).prctl(1, 0); time.sleep(1000)"
             next(Bubblewrap().run(code, [Call(b"", 100, None, 500)]))
         """

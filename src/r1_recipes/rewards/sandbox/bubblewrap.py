@@ -20,8 +20,7 @@ from collections.abc import Generator, Iterable, Iterator
 
 import psutil
 
-from r1_recipes.rewards.sandbox import seccomp
-from r1_recipes.rewards.sandbox.base import Call, Outcome, Sandbox, SandboxError
+from r1_recipes.rewards.sandbox import Call, Outcome, Sandbox, SandboxError, seccomp
 
 NOBODY = "65534"
 READY = b"\x06"  # the first byte that a sandbox sends; from then on the program runs, and its time

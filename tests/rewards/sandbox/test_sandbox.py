@@ -12,8 +12,9 @@ from typing import Any
 import pytest
 
 from r1_recipes.common.errors import RecipeError
-from r1_recipes.rewards.sandbox import Bubblewrap, Sandbox, SandboxError, bubblewrap, get_sandbox
-from r1_recipes.rewards.sandbox.base import Call, Outcome
+from r1_recipes.rewards.code import get_sandbox
+from r1_recipes.rewards.sandbox import Call, Outcome, Sandbox, SandboxError, bubblewrap
+from r1_recipes.rewards.sandbox.bubblewrap import Bubblewrap
 from tests.rewards.sandbox import command, run
 
 
