@@ -10,7 +10,7 @@ import pickle
 import threading
 import time
 import types
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -68,18 +68,17 @@ class NoSandbox:
         self.limits: tuple[int, int] | None = None
         self.lock = threading.Lock()
 
-    def run(self, code: str, calls: Iterable[Call]) -> Iterator[Outcome]:
+    def run(self, code: str, call: Call) -> Outcome:
         with self.lock:
             self.at_once += 1
             self.most_at_once = max(self.most_at_once, self.at_once)
         try:
-            for call in calls:
-                if isinstance(self.error, SandboxError):
-                    raise self.error
-                self.limits = (call.cpu_seconds, call.memory_mb)
-                with self.lock:
-                    self.ran.append((code, call.stdin))
-                yield self.table[code](call.stdin)
+            if isinstance(self.error, SandboxError):
+                raise self.error
+            self.limits = (call.cpu_seconds, call.memory_mb)
+            with self.lock:
+                self.ran.append((code, call.stdin))
+            return self.table[code](call.stdin)
         finally:
             with self.lock:
                 self.at_once -= 1
@@ -516,7 +515,7 @@ class TestCheating:
     def test_no_output_holds_the_expected_words(self, bwrap):
         case = Case(b"", "a-long-and-secret-word")
         program = CHEATS["looks for what is expected"]
-        (outcome,) = Bubblewrap().run(program, [Call(b"", 1 << 26, None, 60, 512)])
+        outcome = Bubblewrap().run(program, Call(b"", 1 << 26, None, 60, 512))
         assert outcome.status == "ok" and len(outcome.output) > 10_000
         assert case.expected.encode() not in outcome.output
 

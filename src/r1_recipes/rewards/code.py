@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import ast
-import contextlib
 import functools
 import json
 import logging
@@ -248,21 +247,19 @@ class CodeReward(Reward):
     def _judge_once(self, sandbox: Sandbox, code: str, cases: list[Case], deadline: float) -> _Verdict:
         passed, failed, late, first = 0, 0, 0, ""
         may_fail = len(cases) - math.ceil((self.pays_from or 0) * len(cases))
-        calls = [case.call(self.code_timeout, self.code_memory_mb) for case in cases]
-        with contextlib.closing(sandbox.run(code, calls)) as outcomes:
-            for case in cases:
-                if late == PATIENCE or failed > may_fail:
-                    break
-                if time.monotonic() > deadline:
-                    return _OUT_OF_TIME
-                outcome = next(outcomes)
-                if case.passed(outcome):
-                    passed += 1
-                    continue
-                failed += 1
-                late += outcome.status == "timeout"
-                detail = f" ({outcome.detail})" if outcome.detail else ""
-                first = first or f"; case {passed + failed}: {_WHY[outcome.status]}{detail}"
+        for case in cases:
+            if late == PATIENCE or failed > may_fail:
+                break
+            if time.monotonic() > deadline:
+                return _OUT_OF_TIME
+            outcome = sandbox.run(code, case.call(self.code_timeout, self.code_memory_mb))
+            if case.passed(outcome):
+                passed += 1
+                continue
+            failed += 1
+            late += outcome.status == "timeout"
+            detail = f" ({outcome.detail})" if outcome.detail else ""
+            first = first or f"; case {passed + failed}: {_WHY[outcome.status]}{detail}"
         unrun = len(cases) - passed - failed
         return _Verdict(passed / len(cases), f"{passed} of {len(cases)}{f', {unrun} not run' if unrun else ''}{first}", late)
 

@@ -84,14 +84,10 @@ _FOREIGN = re.compile(r"[^0-9+*/() -]|\*\*|//|(?<![0-9])0[0-9]|(?:^|[-+*/(]) ?- 
 def check(answer: str, numbers: Sequence[int], target: int) -> bool:
     r"""Return whether an answer is an expression that uses each number as often as it is given and no other, and makes the target exactly.
 
-    An expression is made of whole numbers in the digits 0 to 9, ``+ - * /``, unary minus and round brackets. ``×``, ``·``, ``⋅``,
-    ``÷``, U+2212 and LaTeX's ``\times``, ``\cdot`` and ``\div`` are signs. White space is free. Around it, pairs of ``$…$``, ``$$…$$``,
-    ``\(…\)``, ``\[…\]``, ``\boxed{…}``, ``**…**`` or backticks and a full stop at the end are dropped; behind it, ``= value`` may
-    stand, a whole or decimal number that must be the target.
-
-    A unary minus may follow another sign (``3--5`` is 8, ``3*-5`` is -15) but not a unary minus (``--5``); there is no unary plus. Powers,
-    ``//``, names, calls, decimals, ``2(3)``, ``1_000``, ``0x10``, ``1e3``, leading zeros, digits and signs of other scripts, any word
-    around the expression, and more than 200 brackets within each other are no expression.
+    An expression is made of whole numbers in the digits 0 to 9, ``+ - * /`` (``×``, ``÷`` and LaTeX's signs are these), unary minus, after
+    another sign too (``3--5``) but not twice (``--5``), and round brackets. White space is free. ``$…$``, ``\boxed{…}``, ``**…**`` and
+    the like around it and a full stop are dropped; behind it, ``= value`` may stand, which must be the target. All else is no expression:
+    powers, ``//``, names, decimals, ``2(3)``, ``1_000``, leading zeros, digits of other scripts, words, over 200 brackets in each other.
     """
     if len(answer) > MAX_ANSWER_CHARS:
         return False
@@ -149,8 +145,6 @@ def _value(text: str, used: list[int], lines: list[str]) -> Fraction:
 
 
 class _Part(NamedTuple):
-    """An expression on the way to a solution."""
-
     value: int
     text: str
 
@@ -194,15 +188,10 @@ def search(numbers: Sequence[int], target: int) -> tuple[list[str], str] | None:
 
 
 def draw(rng: Random, settings: Mapping[str, int]) -> tuple[Puzzle, str] | None:
-    """Try once to make a random puzzle: draw numbers, and join them two by two with random signs until one value is left.
+    """Try once to make a random puzzle and its solution; ``None``: the value is no target.
 
-    Every value on the way is a whole number from 1, so every puzzle has a solution in whole positive steps.
-
-    Args:
-        settings: ``min_`` and ``max_`` of ``numbers`` (how many), ``value`` (of each, from 1) and ``target``.
-
-    Returns:
-        The puzzle and a solution; ``None`` if the value is no target.
+    Numbers are joined two by two with random signs, and every value on the way is a whole number from 1. ``settings`` holds ``min_`` and
+    ``max_`` of ``numbers`` (how many), ``value`` (of each, from 1) and ``target``.
     """
     count = rng.randint(settings["min_numbers"], settings["max_numbers"])
     numbers = tuple(rng.randint(settings["min_value"], settings["max_value"]) for _ in range(count))

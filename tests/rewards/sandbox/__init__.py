@@ -14,8 +14,7 @@ SHORT = {"cpu_seconds": 1}
 
 
 def run(box: Sandbox, code: str, stdin: bytes = b"", function: str | None = None, limits: dict = ROOM, room: int = 1 << 16) -> Outcome:
-    (outcome,) = box.run(textwrap.dedent(code), [Call(stdin, room, function, **limits)])
-    return outcome
+    return box.run(textwrap.dedent(code), Call(stdin, room, function, **limits))
 
 
 def command(folder: Path, name: str, text: str) -> None:

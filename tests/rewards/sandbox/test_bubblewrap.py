@@ -35,10 +35,10 @@ class TestHonestPrograms:
     def test_a_function_is_called(self, bubblewrap, code):
         assert run(bubblewrap, code, b"[3]", "twice") == Outcome("ok", b"[3, 3]")
 
-    def test_calls_are_separate_and_in_order(self, bubblewrap):
+    def test_calls_are_separate(self, bubblewrap):
         code = "import builtins\nbuiltins.seen = getattr(builtins, 'seen', 0) + 1\nprint(builtins.seen, input())"
         calls = [Call(f"{number}\n".encode(), 1 << 16) for number in range(3)]
-        outcomes = list(bubblewrap.run(code, calls))
+        outcomes = [bubblewrap.run(code, call) for call in calls]
         assert [outcome.output for outcome in outcomes] == [b"1 0\n", b"1 1\n", b"1 2\n"]
 
     def test_threads_deep_recursion_and_large_input_work(self, bubblewrap):
@@ -402,7 +402,7 @@ class TestFlooding:
             from r1_recipes.rewards.sandbox import Call
             from r1_recipes.rewards.sandbox.bubblewrap import Bubblewrap
             code = "import ctypes, time; ctypes.CDLL(None).prctl(1, 0); time.sleep(1000)"
-            next(Bubblewrap().run(code, [Call(b"", 100, None, 500)]))
+            Bubblewrap().run(code, Call(b"", 100, None, 500))
         """
         process = subprocess.Popen([sys.executable, "-c", textwrap.dedent(trainer)], cwd=tmp_path)
         inside: list[psutil.Process] = []

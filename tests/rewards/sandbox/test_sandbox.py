@@ -6,7 +6,7 @@ import errno
 import os
 import platform
 import subprocess
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from typing import Any
 
 import pytest
@@ -24,9 +24,9 @@ class Leaky(Sandbox):
     outcome = Outcome("ok", b"one; two")
     tried = 0
 
-    def run(self, code: str, calls: Iterable[Call]) -> Iterator[Outcome]:
+    def run(self, code: str, call: Call) -> Outcome:
         type(self).tried += 1
-        yield from [self.outcome for _ in calls]
+        return self.outcome
 
 
 class TestRefusal:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import tempfile
 from abc import ABC, abstractmethod
-from collections.abc import Generator, Iterable
 from dataclasses import dataclass
 from typing import ClassVar, Literal
 
@@ -40,14 +39,14 @@ class Sandbox(ABC):
     remedy: ClassVar[str] = ""  # what a refusal ends with
 
     @abstractmethod
-    def run(self, code: str, calls: Iterable[Call]) -> Generator[Outcome, None, None]:
-        """Run the program once per call, in order, until the generator is closed. :class:`SandboxError`: the sandbox itself failed."""
+    def run(self, code: str, call: Call) -> Outcome:
+        """Run the program once. :class:`SandboxError`: the sandbox itself failed."""
 
     def check(self) -> None:
         """Run a program that tries to get out; :class:`SandboxError`: it got out, or no program can be run."""
         with tempfile.NamedTemporaryFile(prefix="r1-recipes-trial-") as secret:
             os.chmod(secret.name, 0o644)
-            (outcome,) = self.run(TRIAL, [Call(f"{secret.name}\n".encode(), output_bytes=1 << 16)])
+            outcome = self.run(TRIAL, Call(f"{secret.name}\n".encode(), output_bytes=1 << 16))
         if outcome != Outcome("ok", b"held\n"):
             said = outcome.output.decode("utf-8", "replace").strip()[:500]
             raise SandboxError(f"it does not hold here: {said or outcome.detail or outcome.status}")

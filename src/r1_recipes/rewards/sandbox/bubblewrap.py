@@ -16,7 +16,7 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Generator, Iterable, Iterator
+from collections.abc import Iterator
 
 import psutil
 
@@ -93,47 +93,42 @@ class Bubblewrap(Sandbox):
         "with --privileged. Else code_provider: my_module:MySandbox (docs/code_reward.md)"
     )
 
-    def run(self, code: str, calls: Iterable[Call]) -> Generator[Outcome, None, None]:
+    def run(self, code: str, call: Call) -> Outcome:
+        """Run the program once with bounded output and time, and leave nothing behind."""
         if sys.platform != "linux" or platform.machine() not in seccomp.ARCHITECTURES:
             raise SandboxError(f"there is none for {sys.platform} on {platform.machine()}")
-        for call in calls:
-            yield _run(code, call)
-
-
-def _run(code: str, call: Call) -> Outcome:
-    """Run one call with bounded output and time, and leave nothing behind."""
-    pipe = subprocess.PIPE
-    try:
-        with input_file(payload(code, call)) as stdin, input_file(seccomp.program()) as seccomp_file:
-            command = _command(seccomp_file)
-            # A session of its own, since Ctrl-C is for the trainer.
-            process = subprocess.Popen(
-                command, stdin=stdin, stdout=pipe, stderr=pipe, start_new_session=True, env={}, pass_fds=[seccomp_file]
-            )
-    except OSError as error:  # no process, memory, disk or descriptor left
-        raise SandboxError(f"bwrap cannot be started: {error}") from error
-    assert process.stdout and process.stderr
-    with process:
+        pipe = subprocess.PIPE
         try:
-            output, ended = _read(process.stdout.fileno(), call.output_bytes, WALL_FACTOR * call.cpu_seconds)
-            if ended:
-                with contextlib.suppress(subprocess.TimeoutExpired):
-                    process.wait(START_SECONDS)
-        finally:
-            if process.poll() is None:
-                _kill(process)
-        os.set_blocking(process.stderr.fileno(), False)
-        lines = (process.stderr.read(65536) or b"").decode("utf-8", "replace").strip().splitlines() or [""]
-    detail = "".join(char if char.isprintable() else "?" for char in lines[-1])[:200]
-    status = process.returncode if ended else None
-    if not output.startswith(READY):
-        raise SandboxError(detail or f"it did not start a program within {START_SECONDS:g} s (exit status {status})")
-    output = output.removeprefix(READY)
-    if len(output) > call.output_bytes:
-        return Outcome("output")
-    if status in (None, 128 + signal.SIGXCPU, 128 + signal.SIGKILL):  # the hard limit of processor time is a SIGKILL
-        return Outcome("timeout", output)
-    return Outcome("ok", output) if status == 0 else Outcome("error", output, detail)
+            with input_file(payload(code, call)) as stdin, input_file(seccomp.program()) as seccomp_file:
+                command = _command(seccomp_file)
+                # A session of its own, since Ctrl-C is for the trainer.
+                process = subprocess.Popen(
+                    command, stdin=stdin, stdout=pipe, stderr=pipe, start_new_session=True, env={}, pass_fds=[seccomp_file]
+                )
+        except OSError as error:  # no process, memory, disk or descriptor left
+            raise SandboxError(f"bwrap cannot be started: {error}") from error
+        assert process.stdout and process.stderr
+        with process:
+            try:
+                output, ended = _read(process.stdout.fileno(), call.output_bytes, WALL_FACTOR * call.cpu_seconds)
+                if ended:
+                    with contextlib.suppress(subprocess.TimeoutExpired):
+                        process.wait(START_SECONDS)
+            finally:
+                if process.poll() is None:
+                    _kill(process)
+            os.set_blocking(process.stderr.fileno(), False)
+            lines = (process.stderr.read(65536) or b"").decode("utf-8", "replace").strip().splitlines() or [""]
+        detail = "".join(char if char.isprintable() else "?" for char in lines[-1])[:200]
+        status = process.returncode if ended else None
+        if not output.startswith(READY):
+            raise SandboxError(detail or f"it did not start a program within {START_SECONDS:g} s (exit status {status})")
+        output = output.removeprefix(READY)
+        if len(output) > call.output_bytes:
+            return Outcome("output")
+        if status in (None, 128 + signal.SIGXCPU, 128 + signal.SIGKILL):  # the hard limit of processor time is a SIGKILL
+            return Outcome("timeout", output)
+        return Outcome("ok", output) if status == 0 else Outcome("error", output, detail)
 
 
 def payload(code: str, call: Call) -> bytes:
