@@ -246,7 +246,7 @@ def test_a_split_has_keys_of_its_own():
         ("chain_sums", gym_config(), ["unknown reasoning_gym task 'chain_sums'", "'chain_sum'"]),
         ("chain_sum", gym_config(min_term=2), ["task_config of 'chain_sum'", "min_term"]),
         ("chain_sum", gym_config(min_terms=5, max_terms=2), ["task_config of 'chain_sum'"]),
-        ("chain_sum", {"train": {"size": 3, "seed": 0}}, ["task_config: test: needs size and seed, found None"]),
+        ("chain_sum", {"train": {"size": 3, "seed": 0}}, ["task_config: test: size: must be a whole number from 1, got None"]),
         ("chain_sum", {"train": {"size": 3}, "test": {"size": 3, "seed": 0}}, ["task_config: train: seed: must be a whole number"]),
         ("chain_sum", {"train": {"size": "many", "seed": 0}, "test": {"size": 3, "seed": 0}}, ["task_config: train: size", "'many'"]),
         ("chain_sum", gym_config(test=0), ["task_config: test: size", "0"]),

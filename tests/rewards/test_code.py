@@ -199,6 +199,8 @@ class TestCases:
             {"test_cases": [{"input": "1", "output": "1"}, {"input": "1"}]},
             info(("1", "1"), language="cpp"),
             info(("(", "1"), function="f"),
+            info(("7", "1"), function="f"),
+            info(('[1, 2]\n"x"', "1"), function="f"),
             info(("1", "{1"), function="f"),
             info(("1", "{1}"), function="f"),  # a set has no JSON
         ],
@@ -211,8 +213,6 @@ class TestCases:
         [
             ("[1, [2, 3]]", [1, [2, 3]]),
             ("['a', True, None]", ["a", True, None]),
-            ("7", [7]),
-            ('[1, 2]\n"x"\n3', [[1, 2], "x", 3]),
             ([1, 2], [1, 2]),
             (None, []),
         ],

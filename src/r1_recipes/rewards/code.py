@@ -32,18 +32,13 @@ RETRY_SECONDS = (1.0, 4.0, 0.0)  # waits after each failure of the sandbox: a ma
 SPARE_OUTPUT_BYTES = 1 << 16  # a program may print this much more than twice the expected output
 
 _WHY = {"ok": "wrong output", "timeout": "timeout", "output": "too much output", "error": "error"}
-_TAGS = {"python": ("python", "py", "python3"), "cpp": ("cpp", "c++"), "javascript": ("javascript", "js")}
-
-
-def language_tags(language: str) -> tuple[str, ...]:
-    """Names by which a fence or a row may call a language."""
-    return _TAGS.get(language, (language,))
+_PYTHON = ("python", "py", "python3")  # names by which a fence or a row may call it
 
 
 def extract_code(fmt: ResponseFormat, completion: str, language: str) -> str | None:
     """The program in a completion's answer, or after its reasoning if the format has no answer tags."""
     answer = fmt.parse(completion).answer if fmt.answer_tags else summary(fmt, completion)
-    code = last_fence(answer or "", language_tags(language))
+    code = last_fence(answer or "", _PYTHON if language in _PYTHON else (language,))
     return code if code is None or len(code) <= MAX_CODE_CHARS else None
 
 
@@ -103,7 +98,7 @@ def read_test_cases(info: Any, language: str) -> list[Case] | None:
     try:
         info = _literal(info)
         named, entries = info.get("language"), _literal(info["test_cases"])
-        if named and str(named).strip().lower() not in language_tags(language):
+        if named and str(named).strip().lower() not in (_PYTHON if language in _PYTHON else (language,)):
             return None
         return [_test_case(entry) for entry in entries] or None
     except (AttributeError, KeyError, ValueError, TypeError, SyntaxError, MemoryError, RecursionError):
@@ -116,12 +111,9 @@ def _test_case(entry: dict[str, Any]) -> Case:
         raise ValueError("no output")
     if not function:
         return Case(_text(given).encode("utf-8", "replace"), _text(wanted))
-    try:
-        arguments = _literal([] if given is None else given)
-    except (ValueError, SyntaxError):
-        arguments = [_literal(line) for line in str(given).strip().split("\n")]
+    arguments = [] if given is None else _literal(given)
     if not isinstance(arguments, list):
-        arguments = [arguments]
+        raise ValueError("no list of arguments")
     return Case(json.dumps(arguments).encode(), json.loads(json.dumps(_literal(wanted))), str(function))
 
 
@@ -131,7 +123,7 @@ def _text(value: Any) -> str:
 
 
 def _literal(value: Any) -> Any:
-    """Read text as JSON or as a Python literal; anything else is itself."""
+    """Read a text as JSON or as a Python literal."""
     if not isinstance(value, str):
         return value
     try:
@@ -168,11 +160,10 @@ _OUT_OF_TIME = _Verdict(None, "not judged: code_batch_seconds is over")
 @register_reward("code")
 @dataclass(frozen=True)
 class CodeReward(Reward):
-    """The share of the row's test cases that the answer's program passes; ``None`` if the row has none for this language.
+    """The share of the row's test cases (``verification_info``) that the answer's program passes; ``None`` if it has none here.
 
-    Range: 0..1. The program is the last ```` ```python ```` block of the answer; without one the reward is 0. The column
-    ``verification_info`` holds the test cases. docs/code_reward.md describes them, the parameters, the sandbox and the metrics. A sandbox
-    that fails for every program of a batch is a :class:`RecipeError`. Source: open-r1's reward of that name.
+    Range: 0..1. The program is the last ```` ```python ```` block of the answer; without one the reward is 0. A sandbox that fails for
+    every program of a batch is a :class:`RecipeError`. Source: open-r1's reward of that name. See docs/code_reward.md.
     """
 
     pays_from: ClassVar[float | None] = None  # share from which the reward is 1, below it 0; None: the reward is the share
@@ -186,7 +177,7 @@ class CodeReward(Reward):
     def __post_init__(self) -> None:
         own = ":" in self.code_provider
         self.must("code_provider", own or self.code_provider == "bubblewrap", "bubblewrap, or my_module:MySandbox (docs/code_reward.md)")
-        self.must("code_language", own or self.code_language in language_tags("python"), "python in bubblewrap")
+        self.must("code_language", own or self.code_language in _PYTHON, "python in bubblewrap")
         for key, least in (("code_timeout", 1), ("code_memory_mb", 64), ("code_batch_seconds", 1), ("parallel_code_exec_per_proc", 1)):
             self.must(key, getattr(self, key) is None or getattr(self, key) >= least, f"{least} or more")
 
@@ -209,8 +200,8 @@ class CodeReward(Reward):
         cases = {row: read_test_cases(info, self.code_language) for row, info in dict(zip(rows, verification_info, strict=True)).items()}
         codes = [extract_code(self.response_format, text, self.code_language) for text in completion_texts(completions)]
         pairs = list(zip(codes, rows, strict=True))
-        judged = self._run({(code, row): cases[row] for code, row in pairs if code is not None and cases[row]})
-        verdicts = [judged.get(pair) or (_NO_CODE if cases[pair[1]] else _NO_CASES) for pair in pairs]
+        judged = self._run({(code, row): found for code, row in pairs if code is not None and (found := cases[row])})
+        verdicts = [_NO_CASES if not cases[row] else _NO_CODE if code is None else judged[code, row] for code, row in pairs]
         log_extra(f"{self.name}_result", [verdict.words for verdict in verdicts])
         log_metric(f"{self.name}/no_code", float(sum(verdict is _NO_CODE for verdict in verdicts)))
         log_metric(f"{self.name}/timeouts", float(sum(verdict.late > 0 for verdict in judged.values())))
@@ -267,7 +258,7 @@ class CodeReward(Reward):
 @register_reward("binary_code")
 @dataclass(frozen=True)
 class BinaryCodeReward(CodeReward):
-    """1.0 if ``code`` would be at least 0.99, else 0.0; ``None`` if it would be. Its parameters are those of ``code``.
+    """1.0 if ``code`` would be at least 0.99, else 0.0; ``None`` if it would be.
 
     Range: {0, 1}. A program that can no longer get there is not run further. Source: open-r1's reward of that name.
     """

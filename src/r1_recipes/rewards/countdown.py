@@ -19,8 +19,8 @@ _WHOLE = re.compile(r"[-+]?[0-9]+")
 class CountdownReward(AnswerReward):
     """1.0 if the answer makes the target of every number exactly once, ``countdown_format_score`` for any other answer, 0.0 for none.
 
-    Range: {0, ``countdown_format_score``, 1}. ``None`` for a row without a puzzle: the mappers ``countdown`` and ``verl`` write it into the
-    column ``scorer``. :func:`r1_recipes.tasks.countdown.check` decides; the answer is all that stands in the format's answer block.
+    Range: {0, ``countdown_format_score``, 1}. ``None`` for a row without a puzzle in its ``scorer``, which the mappers ``countdown`` and
+    ``verl`` write. :func:`r1_recipes.tasks.countdown.check` decides; the answer is all that stands in the format's answer block.
 
     Source: TinyZero (1.0, 0.1 and 0), which reads the last block of a completion's last line; and, with ``countdown_format_score: 0``
     beside ``format_partial`` at weight 0.1, GRPO-Zero, which reads the first block. Here blocks that differ are no answer.

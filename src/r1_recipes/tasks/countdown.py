@@ -157,9 +157,8 @@ def _joined(left: _Part, sign: str, right: _Part) -> _Part:
 def search(numbers: Sequence[int], target: int) -> tuple[list[str], str] | None:
     """Look for a solution; return the tries, one a line, and the expression found; ``None``: there is none.
 
-    Two numbers at a time are joined by +, -, * and /, those in front first; a difference is taken the way round that is not
-    negative, a quotient only if it divides. A line says what is left, or whether it is the target. For 3, 5 and the target 15:
-    ``3 + 5 = 8, no``, ``5 - 3 = 2, no``, ``3 * 5 = 15, yes``.
+    Two numbers at a time are joined, those in front first, to whole numbers from 0. A line says what is left, or whether it is the
+    target. For 3, 5 and the target 15: ``3 + 5 = 8, no``, ``5 - 3 = 2, no``, ``3 * 5 = 15, yes``.
     """
     lines: list[str] = []
 

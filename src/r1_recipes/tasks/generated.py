@@ -59,8 +59,7 @@ def countdown_rows(count: str, split: str, config: dict[str, Any]) -> Dataset:
 
     Args:
         count: how many numbers a puzzle has: ``"3-4"``, or ``"3"``; from 2 to 6.
-        config: ``min_value``, ``max_value``: range of the numbers, from 1; ``min_target``, ``max_target``: range of the target, from 1;
-            ``train``, ``test``: mappings with ``size`` and ``seed``.
+        config: ``min_value``, ``max_value``, ``min_target``, ``max_target``, each from 1; ``train``, ``test``: ``size`` and ``seed``.
     """
     bounds = re.fullmatch(r"([2-6])(?:-([2-6]))?", count)
     if bounds is None or bounds[1] > (bounds[2] or bounds[1]):
@@ -90,11 +89,10 @@ def _split(draw: Callable[[dict[str, Any]], Draws], split: str, config: dict[str
     rows: dict[Hashable, dict[str, Any]] = {}
     for part in ("test", "train"):
         taken, rows = rows, {}
-        if not isinstance(config.get(part), dict):
-            raise RecipeError(f"task_config: {part}: needs size and seed, found {config.get(part)!r}")
-        size = _whole(config[part].get("size"), 1, f"{part}: size")
-        _whole(config[part].get("seed"), 0, f"{part}: seed")
-        for key, row in draw(config[part]):
+        settings = config[part] if isinstance(config.get(part), dict) else {}
+        size = _whole(settings.get("size"), 1, f"{part}: size")
+        _whole(settings.get("seed"), 0, f"{part}: seed")
+        for key, row in draw(settings):
             if key not in taken:
                 rows.setdefault(key, row)
             if len(rows) == size:

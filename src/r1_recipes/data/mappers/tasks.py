@@ -37,9 +37,8 @@ class Countdown(Mapper):
     """Jiayi-Pan/Countdown-Tasks-3to4 and the source ``countdown:``: ``nums``, ``target`` and, in the latter, a solution, ``expression``.
 
     Attributes:
-        template: the question, with ``{numbers}`` (filled in as ``[7, 4, 3]``) and ``{target}``.
         reasoning: of SFT's target. ``steps``: the solution's operations, one per line; ``search``: tries, wrong ones rejected, up to
-            the solution, which a model can carry over to new puzzles: of three numbers some hundred lines, of four many more.
+            the solution: of three numbers some hundred lines, of four many more.
         worked_share: share of rows (0..1, the same ones every time) with that reasoning; the others answer a guess, usually wrong.
     """
 
@@ -107,8 +106,8 @@ class Arithmetic(ReasoningGym):
     """reasoning-gym's chain_sum and basic_arithmetic, with reasoning written out: a cold start needs no teacher.
 
     Attributes:
-        worked_share: share of rows (0..1, the same ones every time) whose reasoning works the expression out, one operation per line.
-            The others answer an estimate, usually wrong: a cold start on both shows the shape of an answer, and GRPO finds out what pays.
+        worked_share: share of rows (0..1, the same ones every time) that work the expression out, one operation per line. The others
+            answer an estimate, usually wrong: a cold start on both shows the shape of an answer, and GRPO finds out what pays.
     """
 
     worked_share: float = 1.0

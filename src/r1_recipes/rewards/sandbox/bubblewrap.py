@@ -217,7 +217,8 @@ def _as_nobody() -> list[str]:
 def interpreter() -> tuple[str, list[str]]:
     """The path of the Python that programs get, and what mounts it: this one's base, or the system's if ``nobody`` cannot read that."""
     own = getattr(sys, "_base_executable", sys.executable)
-    candidates = [os.path.realpath(path) for path in (own, shutil.which("python3", path="/usr/local/bin:/usr/bin")) if path]
+    found = (own, shutil.which("python3", path="/usr/local/bin:/usr/bin"))
+    candidates = dict.fromkeys(os.path.realpath(path) for path in found if path)
     for executable in candidates:
         # setpriv itself still looks its command up with root's rights; env does not.
         command = [*_as_nobody(), "/usr/bin/env", executable, "-I", "-c", _LAYOUT]
@@ -225,7 +226,7 @@ def interpreter() -> tuple[str, list[str]]:
             python, *folders = json.loads(_output(command))
             return python, _mounts(python, list(dict.fromkeys(folders)))
     raise SandboxError(
-        f"{' and '.join(dict.fromkeys(candidates))} cannot be run by the user nobody, as root has it do; install Python outside of root's "
+        f"{' and '.join(candidates)} cannot be run by the user nobody, as root has it do; install Python outside of root's "
         "home (apt-get install python3), or train as an ordinary user"
     )
 
