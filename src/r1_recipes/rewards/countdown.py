@@ -9,7 +9,7 @@ from typing import Any
 from r1_recipes.common.messages import completion_texts
 from r1_recipes.rewards.accuracy import parsed_answer
 from r1_recipes.rewards.registry import AnswerReward, Column, Log, Values, ignore, register_reward
-from r1_recipes.tasks.countdown import MAX_ANSWER_CHARS, Puzzle, check, scorer_puzzle
+from r1_recipes.tasks.countdown import MAX_ANSWER_CHARS, Puzzle, check, read_puzzle, scorer_puzzle
 
 _WHOLE = re.compile(r"[-+]?[0-9]+")
 
@@ -19,8 +19,8 @@ _WHOLE = re.compile(r"[-+]?[0-9]+")
 class CountdownReward(AnswerReward):
     """1.0 if the answer makes the target of every number exactly once, ``countdown_format_score`` for any other answer, 0.0 for none.
 
-    Range: {0, ``countdown_format_score``, 1}. ``None`` for a row without a puzzle in its ``scorer``, which the mappers ``countdown`` and
-    ``verl`` write. :func:`r1_recipes.tasks.countdown.check` decides; the answer is all that stands in the format's answer block.
+    Range: {0, ``countdown_format_score``, 1}. ``None`` for a row without a puzzle in its ``scorer`` (the mappers ``countdown`` and ``verl``
+    write it), or else ``nums`` and ``target``. :func:`r1_recipes.tasks.countdown.check` decides; the answer is all that stands in the format's answer block.
 
     Source: TinyZero (1.0, 0.1 and 0), which reads the last block of a completion's last line; and, with ``countdown_format_score: 0``
     beside ``format_partial`` at weight 0.1, GRPO-Zero, which reads the first block. Here blocks that differ are no answer.
@@ -29,9 +29,12 @@ class CountdownReward(AnswerReward):
     countdown_format_score: float = 0.1
 
     def __call__(self, completions: Column, *, scorer: Column | None = None, log_extra: Log = ignore, **columns: Any) -> Values:
-        if scorer is None:
-            raise self.missing("the puzzles: a column 'scorer' (mapper: countdown, or verl)", columns)
-        puzzles = [scorer_puzzle(spec) if spec else None for spec in scorer]
+        nothing = [None] * len(completions)
+        nums, target = columns.get("nums", nothing), columns.get("target", nothing)
+        if scorer is None and ("nums" not in columns or "target" not in columns):
+            raise self.missing("the puzzles: a column 'scorer' (mapper: countdown, or verl), or 'nums' and 'target'", columns)
+        rows = zip(scorer or nothing, nums, target, strict=True)
+        puzzles = [scorer_puzzle(spec) if spec else read_puzzle(numbers, goal) for spec, numbers, goal in rows]
         answers = [parsed_answer(self.response_format, text) for text in completion_texts(completions)]
         self.log_answers(log_extra, answers, [puzzle and f"{puzzle.target} of {', '.join(map(str, puzzle.numbers))}" for puzzle in puzzles])
         return [puzzle and self._pay(puzzle, answer) for puzzle, answer in zip(puzzles, answers, strict=True)]
