@@ -20,7 +20,7 @@ class CountdownReward(AnswerReward):
     """1.0 if the answer makes the target of every number exactly once, ``countdown_format_score`` for any other answer, 0.0 for none.
 
     Range: {0, ``countdown_format_score``, 1}. ``None`` for a row without a puzzle in its ``scorer`` (the mappers ``countdown`` and ``verl``
-    write it), or else ``nums`` and ``target``. :func:`r1_recipes.tasks.countdown.check` decides; the answer is all that stands in the format's answer block.
+    write it), or else ``nums`` and ``target``. The answer is all that stands in the format's answer block.
 
     Source: TinyZero (1.0, 0.1 and 0), which reads the last block of a completion's last line; and, with ``countdown_format_score: 0``
     beside ``format_partial`` at weight 0.1, GRPO-Zero, which reads the first block. Here blocks that differ are no answer.
