@@ -246,7 +246,7 @@ def test_a_split_has_keys_of_its_own():
         ("chain_sums", gym_config(), ["unknown reasoning_gym task 'chain_sums'", "'chain_sum'"]),
         ("chain_sum", gym_config(min_term=2), ["task_config of 'chain_sum'", "min_term"]),
         ("chain_sum", gym_config(min_terms=5, max_terms=2), ["task_config of 'chain_sum'"]),
-        ("chain_sum", {"train": {"size": 3, "seed": 0}}, ["task_config: test: needs size and seed, found None"]),
+        ("chain_sum", {"train": {"size": 3, "seed": 0}}, ["task_config: test: size: must be a whole number from 1, got None"]),
         ("chain_sum", {"train": {"size": 3}, "test": {"size": 3, "seed": 0}}, ["task_config: train: seed: must be a whole number"]),
         ("chain_sum", {"train": {"size": "many", "seed": 0}, "test": {"size": 3, "seed": 0}}, ["task_config: train: size", "'many'"]),
         ("chain_sum", gym_config(test=0), ["task_config: test: size", "0"]),
@@ -266,7 +266,7 @@ def test_a_task_that_cannot_be_drawn(task, config, parts):
 
 
 def test_a_task_has_two_splits_only():
-    with pytest.raises(RecipeError, match="split 'dev': a reasoning_gym task has 'train' and 'test'"):
+    with pytest.raises(RecipeError, match="split 'dev': there are 'train' and 'test' questions of 'chain_sum'"):
         reasoning_gym_rows("chain_sum", "dev", gym_config())
 
 
@@ -330,7 +330,7 @@ def test_countdown_splits_share_no_puzzle_and_every_puzzle_is_solved():
         ("countdown:1-3", "train", countdown_config(), ["countdown:1-3", "from 2 to 6"]),
         ("countdown:4-3", "train", countdown_config(), ["from 2 to 6"]),
         ("countdown:3-7", "train", countdown_config(), ["from 2 to 6"]),
-        ("countdown:3", "dev", countdown_config(), ["split 'dev': countdown has 'train' and 'test'"]),
+        ("countdown:3", "dev", countdown_config(), ["split 'dev': there are 'train' and 'test' puzzles of countdown:3"]),
         ("countdown:3", "train", countdown_config(max_values=9), ["unknown key of countdown 'max_values'", "'max_value'"]),
         ("countdown:3", "train", {"min_value": 1}, ["task_config: max_value: must be a whole number from 1, got None"]),
         ("countdown:3", "train", countdown_config(min_value=0), ["task_config: min_value: must be a whole number from 1, got 0"]),

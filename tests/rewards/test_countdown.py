@@ -123,10 +123,8 @@ def test_rows_of_several_tasks():
 
 
 def test_columns_that_hold_no_puzzles_are_named():
-    with pytest.raises(RecipeError, match=r"'countdown' needs the puzzles: .*'nums' and 'target'.*: prompts, solution"):
+    with pytest.raises(RecipeError, match=r"'countdown' needs the puzzles: .*'scorer'.*: prompts, solution"):
         reward()(completions=["x"], prompts=["p"], solution=["1"], trainer_state=None)
-    with pytest.raises(RecipeError, match="needs the puzzles"):
-        reward()(completions=["x"], nums=[[1]])  # no target
     with pytest.raises(ValueError, match="Countdown scorer"):
         reward()(completions=["x"], scorer=['{"countdown": {"numbers": []}}'])
 
@@ -139,7 +137,6 @@ def test_logging():
         log_extra=extra.__setitem__,
     )
     asked = f"{PUZZLE.target} of {', '.join(map(str, PUZZLE.numbers))}"
-    assert extra.pop("countdown_verdict") == ["right", "wrong", "malformed", "no answer", ""]
     assert extra == {"answer_parsed": ["7*4+3", "7*4", "?", "", "1"], "solution": [*[asked] * 4, ""]}
 
 
