@@ -15,7 +15,7 @@ from r1_recipes.preflight.findings import ERROR, OK, WARNING, Report
 from r1_recipes.recipe import Recipe, load_recipe
 from r1_recipes.recipe.text import read_yaml
 from r1_recipes.runs import run_dir
-from r1_recipes.training import checks, trackers
+from r1_recipes.training import checks
 
 _LAUNCHER = ("WORLD_SIZE", "RANK", "LOCAL_RANK", "LOCAL_WORLD_SIZE", "ACCELERATE_USE_DEEPSPEED", "ACCELERATE_USE_FSDP")
 
@@ -59,7 +59,7 @@ def check_surroundings(report: Report, recipe: Recipe, processes: int) -> None:
     with report.refusals("recipe.needs"):
         checks.check_rewards(recipe)
     with report.refusals("recipe.tracker"):
-        trackers.check_trackers(recipe)
+        checks.check_trackers(recipe)
     with report.refusals("recipe.output_dir"):
         run_dir.check(recipe, Path(recipe.training.output_dir))
     with report.refusals("fit.vllm"):
