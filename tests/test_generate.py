@@ -151,7 +151,7 @@ def test_other_weights_or_golds_under_the_same_name_are_noticed(recipe, tmp_path
     (model / "model.safetensors").write_bytes(weights[:-4] + b"\x00" * 4)
     with pytest.raises(SystemExit):
         generate.main([path])
-    assert f"was made before {model} changed" in capsys.readouterr().err
+    assert f"was made before the weights in {model} changed" in capsys.readouterr().err
 
 
 def test_other_rules_select_anew_from_what_is_stored(recipe, tmp_path, monkeypatch, capsys):

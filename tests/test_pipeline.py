@@ -231,7 +231,7 @@ def test_a_pipeline_trains_generates_judges_and_remembers(tiny, tmp_path, in_pro
     os.utime(run)  # when it was copied says nothing
     assert {outcome.seconds for outcome in pipeline.run_pipeline(tiny, moved).values()} == {None}
     run.write_text(run.read_text().replace('"started": "2', '"started": "3'))
-    with pytest.raises(RecipeError, match=r"data was made before the run in .*first changed"):
+    with pytest.raises(RecipeError, match=r"data was made before .*first changed"):
         pipeline.run_pipeline(tiny, moved)
 
 

@@ -147,10 +147,10 @@ def _hardware() -> dict[str, Any]:
 
 
 def made_from(settings: dict[str, Any], output_dir: Path) -> dict[str, str]:
-    """Digests, by folder: a local model's weights, and ``run.json`` of every other finished run that settings name a part of."""
+    """Digests by place: a local model's weights, and ``run.json`` of every other finished run that settings name a part of."""
     model = settings.get("model_name_or_path") or ""
     stamp = weights_stamp(Path(model)) if model else None
-    found = {model: stamp} if stamp else {}
+    found = {f"the weights in {model}": stamp} if stamp else {}
     for text in texts(settings):
         with contextlib.suppress(OSError, ValueError):  # most texts are no paths
             for folder in [Path(text), *Path(text).parents][:3]:
@@ -170,7 +170,7 @@ def texts(value: Any) -> Iterator[str]:
 
 
 def made_from_others(recipe: Recipe, output_dir: Path) -> list[str]:
-    """Folders that this run's last start took a model or data from and that hold others today."""
+    """Places that this run's last start took a model or data from and that hold others today."""
     before = _starts(output_dir)[-1].get("made_from", {})
     now = made_from(recipe.settings, output_dir)
     return [folder for folder in before if folder in now and now[folder] != before[folder]]
