@@ -108,10 +108,10 @@ def test_a_second_call_generates_nothing(recipe, tmp_path, monkeypatch):
     [
         ({"system_prompt": "Think."}, "system_prompt was '', is 'Think.'"),
         ({"max_samples": 5}, "holds completions of other rows, settings or weights than today's (row 5)"),
-        ({"temperature": 0.5}, "temperature was 1.0, is 0.5"),
+        ({"temperature": 0.5}, "temperature was None, is 0.5"),
         ({"num_generations": 3}, "num_generations was 2, is 3"),
         ({"max_completion_length": 9}, "max_completion_length was 8, is 9"),
-        ({"top_p": 0.9}, "top_p was 1.0, is 0.9"),
+        ({"top_p": 0.9}, "top_p was None, is 0.9"),
         ({"prefill": "<think>"}, "prefill was None, is '<think>'"),
         ({"few_shot": [{"question": "1?", "reasoning": "1", "answer": "1"}]}, "few_shot was None"),
     ],
