@@ -62,6 +62,16 @@ def check_generation_backend(recipe: Recipe) -> None:
         raise RecipeError(f"{recipe.path}: use_vllm: vLLM is not installed; {install_hint('vllm')}, or {without}")
 
 
+def check_push(recipe: Recipe) -> None:
+    """Refuse ``push_to_hub`` if the hub is switched off or there is no token for it."""
+    import huggingface_hub  # heavy
+
+    token = recipe.training.hub_token or huggingface_hub.get_token()
+    if recipe.training.push_to_hub and (huggingface_hub.constants.HF_HUB_OFFLINE or not token):
+        found = "HF_HUB_OFFLINE is set" if token else "no token for the hub"
+        raise RecipeError(f"{recipe.path}: push_to_hub: {found}. Fix: hf auth login, HF_TOKEN, a hub to reach, or --push_to_hub false")
+
+
 def check_processes(recipe: Recipe) -> None:
     """Refuse processes that would each train alone, into the same folder."""
     started, seen = processes.world_size(), recipe.training.world_size

@@ -47,6 +47,7 @@ def start(argv: Sequence[str] | None, method: str) -> Run:
     if trains:
         checks.check_processes(recipe)
         checks.check_trackers(recipe)
+        checks.check_push(recipe)
     run = Run(recipe, Path(recipe.training.output_dir), masked_words(argv))
     done, run.resume_from = processes.first(lambda: _open_folder(run)) or (False, None)
     if done:
