@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import shutil
-import subprocess
 from collections.abc import Callable
 from pathlib import Path
 
@@ -14,9 +13,6 @@ import torch
 from r1_recipes import adapters, grpo
 from r1_recipes.common.errors import RecipeError
 from r1_recipes.prompts import CHATML
-from r1_recipes.recipe.load import load_recipe
-from r1_recipes.runs import run_dir
-from r1_recipes.training import save
 from tests.conftest import metrics, weights
 
 pytestmark = pytest.mark.usefixtures("offline")
@@ -144,7 +140,7 @@ def test_a_lora_run_can_be_merged(
     from transformers import AutoModelForCausalLM
 
     lora = {"use_peft": True, "lora_r": 4, "lora_target_modules": ["all-linear"], "lora_dropout": 0.0}
-    grpo.main([write_recipe("grpo", max_steps=3, merge_adapters=True, model_revision="v1", **lora)])
+    grpo.main([write_recipe("grpo", max_steps=3, model_revision="v1", **lora)])
     run = tmp_path / "run"
     assert len(metrics(run)) == 3
     capsys.readouterr()
@@ -158,30 +154,6 @@ def test_a_lora_run_can_be_merged(
     assert capsys.readouterr().out.endswith(f"{tmp_path / 'out'}\n")
     assert asked == ["main", "v1"]
     before, after = weights(tiny_model), weights(tmp_path / "out")
-    assert all(value.equal(after[name]) for name, value in weights(run / "merged").items())  # merge_adapters
     changed = {name for name in before if not before[name].equal(after[name])}
     # All linear layers but the output, which is not trained; norms, embeddings and biases are the base model's.
     assert changed == {name for name in before if name.endswith("proj.weight")}
-
-
-def test_a_run_is_finished_when_it_is_merged_and_not_before(
-    write_recipe: Callable[..., str], tmp_path: Path, capsys: pytest.CaptureFixture, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    run = tmp_path / "run"
-    lora = {"use_peft": True, "lora_r": 4, "lora_target_modules": ["q_proj", "v_proj"]}
-    path = write_recipe("grpo", max_steps=2, merge_adapters=True, **lora)
-    with monkeypatch.context() as patch:
-        failed = subprocess.CompletedProcess([], 1, stdout="", stderr="error: no room")
-        patch.setattr(save.subprocess, "run", lambda *args, **kwargs: failed)
-        with pytest.raises(SystemExit):
-            grpo.main([path])
-    assert "merge_adapters: the run is saved, its adapters are not merged: error: no room" in capsys.readouterr().err
-    assert not run_dir.is_finished(run) and (run / "adapter_model.safetensors").exists()
-    before = metrics(run)
-    grpo.main([path])
-    assert run_dir.is_finished(run) and (run / "merged").is_dir() and metrics(run) == before
-
-
-def test_merging_needs_adapters(write_recipe: Callable[..., str]) -> None:
-    with pytest.raises(RecipeError, match="merge_adapters: true without use_peft: true"):
-        load_recipe([write_recipe("grpo", merge_adapters=True)], "grpo")

@@ -107,10 +107,10 @@ def test_a_second_call_generates_nothing(recipe, tmp_path, monkeypatch):
     [
         ({"system_prompt": "Think."}, "system_prompt was '', is 'Think.'"),
         ({"max_samples": 5}, "holds completions of other rows, settings or weights than today's (row 5)"),
-        ({"temperature": 0.5}, "temperature was 1.0, is 0.5"),
+        ({"temperature": 0.5}, "temperature was None, is 0.5"),
         ({"num_generations": 3}, "num_generations was 2, is 3"),
         ({"max_completion_length": 9}, "max_completion_length was 8, is 9"),
-        ({"top_p": 0.9}, "top_p was 1.0, is 0.9"),
+        ({"top_p": 0.9}, "top_p was None, is 0.9"),
         ({"prefill": "<think>"}, "prefill was None, is '<think>'"),
         ({"few_shot": [{"question": "1?", "reasoning": "1", "answer": "1"}]}, "few_shot was None"),
     ],
@@ -150,7 +150,7 @@ def test_other_weights_or_golds_under_the_same_name_are_noticed(recipe, tmp_path
     (model / "model.safetensors").write_bytes(weights[:-4] + b"\x00" * 4)
     with pytest.raises(SystemExit):
         generate.main([path])
-    assert "weights was" in capsys.readouterr().err
+    assert f"was made before the weights in {model} changed" in capsys.readouterr().err
 
 
 def test_other_rules_select_anew_from_what_is_stored(recipe, tmp_path, monkeypatch, capsys):

@@ -2,7 +2,6 @@
 
 import dataclasses
 import importlib
-import json
 import os
 import signal
 import subprocess
@@ -35,7 +34,7 @@ def test_shipped_pipelines_read_and_their_stages_stand_under_their_folder(path, 
             assert recipe.training.output_dir == f"elsewhere/{stage.name}"
             folders.append(recipe.training.output_dir)
             # what a stage starts from is what one before it left, or no part of this pipeline
-            for text in run_dir._texts(recipe.settings):
+            for text in run_dir.texts(recipe.settings):
                 if text.startswith("elsewhere/"):
                     assert "/".join(text.split("/")[:2]) in folders
                 assert not text.startswith("outputs/")  # nor what another command would have to leave first
@@ -205,7 +204,7 @@ def test_a_pipeline_trains_generates_judges_and_remembers(tiny, tmp_path, in_pro
         and "3 training rows (split 'train' of" in report
         and "2 sampled answer(s) each; seed 1" in report
     )
-    assert json.loads((moved / "last" / "run.json").read_text())["identity"]["dataset_name"] == str(moved / "data" / "dataset")
+    assert yaml.safe_load((moved / "last" / "recipe.yaml").read_text())["dataset_name"] == str(moved / "data" / "dataset")
     said = capfd.readouterr().out
     assert "4 Signal" in said and "Ready" in said and said.index("4 Signal") < said.index("Done in")
     pages = [moved / name / "report.html" for name in ("first", "last", "judge")] + [moved / "report.html"]
@@ -232,7 +231,7 @@ def test_a_pipeline_trains_generates_judges_and_remembers(tiny, tmp_path, in_pro
     os.utime(run)  # when it was copied says nothing
     assert {outcome.seconds for outcome in pipeline.run_pipeline(tiny, moved).values()} == {None}
     run.write_text(run.read_text().replace('"started": "2', '"started": "3'))
-    with pytest.raises(RecipeError, match=r"data was made before the run in .*first changed"):
+    with pytest.raises(RecipeError, match=r"data was made before .*first changed"):
         pipeline.run_pipeline(tiny, moved)
 
 

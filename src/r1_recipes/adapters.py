@@ -1,6 +1,6 @@
 """LoRA adapters merged into the model that they were trained on, so that any server or framework can load the result.
 
-``python -m r1_recipes.adapters outputs/NAME [--output DIR] [--base MODEL]``; the key ``merge_adapters`` does it at the end of a run.
+``python -m r1_recipes.adapters outputs/NAME [--output DIR] [--base MODEL]``
 """
 
 from __future__ import annotations

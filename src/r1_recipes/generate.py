@@ -70,9 +70,9 @@ def generate(run: Run, store: ShardStore) -> None:
     rewards = get_reward_funcs(script.reward_funcs, fmt, **recipe.reward_params)
     # Before the completions: a missing package or evaluation set should not show after hours of generation.
     selection = Selection(store, rules, fmt, rewards, training.reward_weights, hub=script.hub)
+    run_dir.claim(run)
     if pending:
         backend = get_backend(recipe, tokenizer, script.backend)
-        run_dir.claim(run)
         processes.wait()  # a row that another process has stored already would make this start look like one that goes on
         own = pending[processes.rank() :: processes.world_size()]
         _complete(backend, own, rows, digests, store, (training.temperature, training.num_generations))
@@ -84,7 +84,6 @@ def generate(run: Run, store: ShardStore) -> None:
     if store.failed:
         first = next(record["error"] for record in store if record["error"])
         logger.warning("%d rows failed for good (--retry_failed true asks again); the first: %s", len(store.failed), first)
-    run_dir.claim(run)
     write_dataset(selection, dataset, recipe_settings=recipe.settings, title=recipe.name)
     run_dir.mark_finished(run.output_dir)
     console.say(f"{selection.report.table()}\n\ndataset: {dataset}")

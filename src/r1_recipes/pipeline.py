@@ -213,8 +213,7 @@ def _is_current(recipe: Recipe, folder: Path) -> bool:
     """Whether the folder holds this stage, finished; refuse one of other settings, which training over it would lose."""
     if not run_dir.is_finished(folder):
         return False
-    changed = run_dir.changed_settings(recipe, folder)
-    changed += [f"the run in {start}" for start in run_dir.made_from_others(recipe, folder)]
+    changed = [*run_dir.changed_settings(recipe, folder), *run_dir.made_from_others(recipe, folder)]
     if changed:
         raise RecipeError(f"{folder} was made before {', '.join(changed)} changed; remove {folder} to make it again")
     return True

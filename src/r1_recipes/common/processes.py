@@ -40,18 +40,6 @@ def connect(*, use_cpu: bool) -> None:
     from accelerate import PartialState
 
     PartialState(cpu=use_cpu, timeout=timedelta(days=30))
-    name_cpu_plainly()
-
-
-def name_cpu_plainly(training: Any = None) -> None:
-    """Rename Accelerate's device ``cpu:0`` to ``cpu``; ``torch.load`` refuses the former, so that Transformers 5.17 could not resume."""
-    import torch
-    from accelerate import PartialState
-
-    if PartialState().device.type == "cpu":
-        PartialState().device = torch.device("cpu")
-        if training is not None:
-            training.__dict__["_setup_devices"] = PartialState().device
 
 
 def destroy_process_group_at_exit() -> None:

@@ -24,7 +24,7 @@ from r1_recipes.preflight.findings import ERROR, OK, WARNING, Enough, Report
 from r1_recipes.recipe import Recipe, load_recipe
 from r1_recipes.recipe.text import read_yaml
 from r1_recipes.runs import run_dir
-from r1_recipes.training import checks, trackers
+from r1_recipes.training import checks
 
 logger = logging.getLogger("r1_recipes.preflight")  # under `python -m` this module is called __main__
 
@@ -108,7 +108,7 @@ def check_surroundings(report: Report, recipe: Recipe, processes: int) -> None:
     """Check what rewards need of the machine, trackers, the run directory, sampling, and vLLM if the recipe uses it."""
     for code, check in (
         ("recipe.needs", checks.check_rewards),
-        ("recipe.tracker", trackers.check_trackers),
+        ("recipe.tracker", checks.check_trackers),
         ("recipe.output_dir", lambda recipe: run_dir.check(recipe, Path(recipe.training.output_dir))),
         ("fit.vllm", checks.check_generation_backend),
     ):

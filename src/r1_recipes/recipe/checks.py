@@ -17,7 +17,7 @@ from r1_recipes.selection.rules import KeepRules
 
 # Methods whose recipes name rewards.
 REWARDED = ("grpo", "generate", "evaluate")
-_IDLE = ("use_peft", "load_in_4bit", "load_in_8bit", "unfrozen_parameters", "merge_adapters")
+_IDLE = ("use_peft", "load_in_4bit", "load_in_8bit", "unfrozen_parameters")
 
 
 def check(recipe: Recipe, chosen_params: dict[str, Any], used: set[str]) -> None:
@@ -53,8 +53,6 @@ def _problems(recipe: Recipe) -> Iterator[str]:
         yield f"output_dir: found {training.output_dir!r}; the folder that the run is written to"
     if method == "distill" and not training.teacher_model_name_or_path:
         yield "teacher_model_name_or_path: missing; the model whose distribution the student learns"
-    if script.merge_adapters and not model.use_peft:
-        yield "merge_adapters: true without use_peft: true; there are no adapters to merge"
     if method in ("generate", "evaluate"):
         yield from _sampling_problems(recipe)
     if method == "generate":

@@ -49,7 +49,6 @@ class RecipeArguments:
     few_shot: list[dict] | None = _key("Worked turns before the question: [{question, reasoning, answer}].")
     chat_template: str | None = _key("Jinja text or path of a file; replaces the tokenizer's chat template.")
     unfrozen_parameters: list[str] | None = _key("Train only the parameters whose name matches one of these regular expressions.")
-    merge_adapters: bool = _key("After training, write the model with its adapters added to its weights to output_dir/merged.", False)
     wandb_entity: str | None = _key("WANDB_ENTITY of the run.")
     wandb_project: str | None = _key("WANDB_PROJECT of the run.")
     wandb_run_group: str | None = _key("WANDB_RUN_GROUP of the run.")
