@@ -6,8 +6,6 @@
 from __future__ import annotations
 
 import argparse
-import json
-import logging
 import shutil
 import tempfile
 from collections.abc import Sequence
@@ -16,10 +14,7 @@ from pathlib import Path
 from r1_recipes.common import console
 from r1_recipes.common.errors import RecipeError, first_line
 
-logger = logging.getLogger("r1_recipes.adapters")  # under `python -m` this module is called __main__
-
 MERGED = "merged"
-_CONFIG = "adapter_config.json"
 
 
 def merge(run: Path, output: Path | None = None, base: str | None = None) -> Path:
@@ -36,23 +31,15 @@ def merge(run: Path, output: Path | None = None, base: str | None = None) -> Pat
         RecipeError: the adapters or the base model cannot be loaded, do not fit, or ``output`` is not empty.
     """
     import torch
-    from peft import PeftModel
-    from safetensors import safe_open
+    from peft import PeftConfig, PeftModel
     from transformers import AutoConfig, AutoModelForCausalLM, AutoTokenizer
 
-    if not (run / _CONFIG).is_file():
-        raise RecipeError(f"{run}: holds no adapters ({_CONFIG} is missing); give the output_dir of a run with use_peft: true")
     if output is not None and output.exists() and (not output.is_dir() or any(output.iterdir())):
         raise RecipeError(f"{output}: is there already; choose another folder (--output DIR) or remove it")
-    folder, weights = output or run / MERGED, run / "adapter_model.safetensors"
-    named, revision = base, "main"  # the revision on record is another model's
+    named = base
     try:
-        if named is None:
-            config = json.loads((run / _CONFIG).read_text(encoding="utf-8"))
-            named, revision = config["base_model_name_or_path"], config.get("revision") or "main"
-        if weights.exists():  # a torn file is found before a large base model is loaded
-            with safe_open(weights, framework="pt"):
-                pass
+        config = PeftConfig.from_pretrained(run)
+        named, revision = (base, "main") if base else (config.base_model_name_or_path, config.revision or "main")
         dtype = AutoConfig.from_pretrained(named, revision=revision).dtype or torch.float32
         model = AutoModelForCausalLM.from_pretrained(named, revision=revision, dtype=torch.float32)
         adapted = PeftModel.from_pretrained(model, run)
@@ -61,11 +48,12 @@ def merge(run: Path, output: Path | None = None, base: str | None = None) -> Pat
         if strangers := [*loaded.unexpected_keys, *loaded.missing_keys]:
             raise ValueError(f"{len(strangers)} weights are in one of them alone: {strangers[0]} …")
         merged = adapted.merge_and_unload(safe_merge=True).to(dtype)
-    except Exception as error:  # a torn file, no such model, other shapes, values that are not finite: the library's words say which
+    except Exception as error:  # no adapters, a torn file, no such model, values that are not finite: the library's words say which
         raise RecipeError(
             f"{run}: the adapters cannot be merged into the base model {named!r}: {first_line(error)} "
             "Fix: name the model that they were trained on (--base MODEL), or give one of the run's checkpoints"
         ) from error
+    folder = output or run / MERGED
     folder.parent.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(dir=folder.parent, prefix=".merging-") as scratch:
         part = Path(scratch) / folder.name
@@ -75,7 +63,6 @@ def merge(run: Path, output: Path | None = None, base: str | None = None) -> Pat
             shutil.copy(run / "generation_config.json", part)
         shutil.rmtree(folder, ignore_errors=True)
         part.rename(folder)
-    logger.info("%s + %s -> %s", named, run, folder)
     return folder
 
 

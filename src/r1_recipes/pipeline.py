@@ -1,22 +1,19 @@
 """``python -m r1_recipes.pipeline recipes/pipelines/NAME.yaml``: several recipes, each starting where the last ended, and one table.
 
 A pipeline file names stages (a method and a recipe each) and how the models that they leave are judged. Run again after an interruption,
-it goes on where it stopped; a stage is repeated only where its recipe, or what it starts from, changed. A GRPO stage that preflight
-advises against is not begun.
+it goes on where it stopped. A GRPO stage that preflight advises against is not begun.
 """
 
 from __future__ import annotations
 
 import argparse
-import ctypes
+import hashlib
 import json
-import logging
 import os
 import shlex
 import signal
 import subprocess
 import sys
-import time
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from itertools import chain
@@ -25,7 +22,7 @@ from typing import Any
 
 from r1_recipes.common import console, files
 from r1_recipes.common.errors import RecipeError, unknown_name
-from r1_recipes.common.masking import masked, masked_words
+from r1_recipes.common.masking import masked_words
 from r1_recipes.common.settings import from_mapping
 from r1_recipes.metrics.rows import rows_to_judge
 from r1_recipes.metrics.run import BATCH_SIZE, evaluate_model
@@ -38,9 +35,6 @@ from r1_recipes.report import page
 from r1_recipes.runs import run_dir
 from r1_recipes.training import stopping
 
-logger = logging.getLogger("r1_recipes.pipeline")  # under `python -m` this module is called __main__
-
-_LIBC = ctypes.CDLL(None)  # loaded before there is a child
 _TRAINS = ("sft", "grpo", "distill")
 METHODS = (*_TRAINS, "generate")
 
@@ -49,7 +43,7 @@ METHODS = (*_TRAINS, "generate")
 class Stage:
     """One row of the table: a recipe that ``method`` runs, or a ``model`` that is judged as it is."""
 
-    name: str  # unique; the file name of its scores
+    name: str  # unique; the folder of its judged completions
     label: str  # what the table calls it
     recipe: str = ""
     method: str = ""
@@ -96,25 +90,24 @@ class Pipeline:
                 raise ValueError("compare: " + unknown_name("stage with a model", name, judged))
 
 
-def read_pipeline(path: Path) -> Pipeline:
-    """Read a pipeline file; a RecipeError names the key that cannot be used."""
-    return from_mapping(Pipeline, read_yaml(path), str(path))
-
-
-@dataclass
+@dataclass(frozen=True)
 class Outcome:
     """What a stage left."""
 
     scores: Scores | None = None  # of a model
     yielded: dict[str, Any] | None = None  # ``yield.json`` of a data set
-    seconds: float | None = None  # of the stage without judging; None: it was done before
 
 
-@dataclass
+@dataclass(frozen=True)
 class _Run:
     pipeline: Pipeline
     output_dir: Path
     judged: dict[str, int]  # problems, num_samples, seed
+
+
+def read_pipeline(path: Path) -> Pipeline:
+    """Read a pipeline file; a RecipeError names the key that cannot be used."""
+    return from_mapping(Pipeline, read_yaml(path), str(path))
 
 
 def run_pipeline(
@@ -137,17 +130,15 @@ def run_pipeline(
     run = _Run(pipeline, output_dir or Path(pipeline.output_dir), {"problems": problems, "num_samples": num_samples, "seed": seed})
     # A recipe that cannot be read should not wait for the stages before it.
     recipes = [(stage, _load(run, stage)[0]) for stage in pipeline.stages if stage.recipe]
-    began = time.monotonic()
     outcomes: dict[str, Outcome] = {}
     for number, stage in enumerate(pipeline.stages, start=1):
         console.say(f"\n=== {number}/{len(pipeline.stages)} {stage.label}" + (f": {stage.says}" if stage.says else ""))
         outcomes[stage.name] = _run_stage(run, stage)
     table = _table(run, outcomes)
-    run.output_dir.mkdir(parents=True, exist_ok=True)
     files.write_whole(run.output_dir / "results.md", table + "\n")
     kept = {stage.name: {"label": stage.label, **asdict(outcomes[stage.name])} for stage in pipeline.stages}
     files.write_whole(run.output_dir / "results.json", json.dumps({"judged": run.judged, "stages": kept}, indent=1))
-    console.say(f"\n=== Done in {(time.monotonic() - began) / 60:.0f} minutes: {pipeline.title}\n\n{table}\n")
+    console.say(f"\n=== Done: {pipeline.title}\n\n{table}\n")
     example = [outcome.scores for outcome in outcomes.values() if outcome.scores][-1].examples[0]
     console.say(f"One answer of the last model, to {example['question']!r}:\n{example['completion']}\n")
     trained = [Path(recipe.training.output_dir) for stage, recipe in recipes if stage.method in _TRAINS]
@@ -164,18 +155,19 @@ def run_pipeline(
 
 def _run_stage(run: _Run, stage: Stage) -> Outcome:
     if stage.model:
-        return Outcome(scores=_judge(run, stage, stage.model))
+        return Outcome(_judge(run, stage, stage.model))
     recipe, argv = _load(run, stage)
-    folder, seconds = Path(recipe.training.output_dir), None
-    if _is_current(recipe, folder):
+    folder = Path(recipe.training.output_dir)
+    run_dir.check(recipe, folder)
+    if run_dir.is_finished(folder) and not run_dir.changed_settings(recipe, folder):
         console.say(f"already done: {folder}")
     else:
         if stage.method == "grpo" and run.pipeline.preflight:
             _preflight(run.pipeline.preflight, stage, argv)
-        seconds = _subprocess([sys.executable, "-m", f"r1_recipes.{stage.method}", *argv])
+        _subprocess([sys.executable, "-m", f"r1_recipes.{stage.method}", *argv])
     if stage.method != "generate":
-        return Outcome(scores=_judge(run, stage, str(folder)), seconds=seconds)
-    return Outcome(yielded=json.loads((folder / "dataset" / "yield.json").read_text(encoding="utf-8")), seconds=seconds)
+        return Outcome(_judge(run, stage, str(folder)))
+    return Outcome(yielded=json.loads((folder / "dataset" / "yield.json").read_text(encoding="utf-8")))
 
 
 def _preflight(settings: Preflight, stage: Stage, argv: list[str]) -> None:
@@ -192,90 +184,42 @@ def _preflight(settings: Preflight, stage: Stage, argv: list[str]) -> None:
 def _load(run: _Run, stage: Stage) -> tuple[Recipe, list[str]]:
     """Load a stage's recipe, with every path below the pipeline's folder moved to where this run writes."""
     settings = read_yaml(Path(stage.recipe))
-    changes = {"seed": str(run.judged["seed"])}
-    for key, value in {**settings, **(stage.overrides or {})}.items():
-        moved = _moved(value, run.pipeline.output_dir, str(run.output_dir))
-        if key != "seed" and moved != settings.get(key):
-            changes[key] = moved if isinstance(moved, str) else json.dumps(moved)
-    argv = [stage.recipe, *chain.from_iterable((f"--{key}", value) for key, value in changes.items())]
+    before, after = (json.dumps(f"{str(folder).rstrip('/')}/")[:-1] for folder in (run.pipeline.output_dir, run.output_dir))
+    moved = json.loads(json.dumps({**settings, **(stage.overrides or {})}).replace(before, after))
+    argv = [stage.recipe, "--seed", str(run.judged["seed"])]
+    for key, value in moved.items():
+        if key != "seed" and value != settings.get(key):
+            argv += [f"--{key}", value if isinstance(value, str) else json.dumps(value)]
     return load_recipe(argv, stage.method), argv
 
 
-def _moved(value: Any, before: str, after: str) -> Any:
-    if isinstance(value, dict):
-        return {key: _moved(item, before, after) for key, item in value.items()}
-    if isinstance(value, list):
-        return [_moved(item, before, after) for item in value]
-    if isinstance(value, str) and (value == before or value.startswith(before.rstrip("/") + "/")):
-        return after + value[len(before) :]
-    return value
-
-
-def _is_current(recipe: Recipe, folder: Path) -> bool:
-    """Whether the folder holds this stage, finished; refuse one of other settings, which training over it would lose."""
-    if not run_dir.is_finished(folder):
-        return False
-    changed = run_dir.changed_settings(recipe, folder)
-    changed += [f"the run in {start}" for start in run_dir.made_from_others(recipe, folder)]
-    if changed:
-        raise RecipeError(f"{folder} was made before {', '.join(changed)} changed; remove {folder} to make it again")
-    return True
-
-
-def _subprocess(command: list[str]) -> float:
-    """Run a stage as a process of its own, which gives its memory back, and return its seconds.
-
-    It gets every request to stop once, through this process, and ends with it, also after a kill -9.
-    """
-    began = time.monotonic()
-    environment = {**os.environ, "TOKENIZERS_PARALLELISM": "false"}
+def _subprocess(command: list[str]) -> None:
+    """Run a stage as a process of its own, which gives its memory back; it gets every request to stop once, through this one."""
     # In a group of its own, a terminal's Ctrl-C does not reach it a second time.
-    process = subprocess.Popen(command, env=environment, process_group=0, preexec_fn=_end_with_parent)
-    asked: list[int] = []
-
-    def pass_on(number: int, frame: Any) -> None:
-        asked.append(number)
-        process.terminate()
-
-    with stopping.handled_by(pass_on):
+    process = subprocess.Popen(command, env={**os.environ, "TOKENIZERS_PARALLELISM": "false"}, process_group=0)
+    with stopping.handled_by(lambda number, frame: process.terminate()):
         status = process.wait()
-    if status == 130 or (asked and status):
+    if status in (130, -signal.SIGTERM):
         raise KeyboardInterrupt
     if status < 0:
         what = f"{' '.join(command[1:4])} was ended by signal {-status}"
         raise RecipeError(f"{what} (9 usually means that memory ran out); the same command goes on from here")
     if status:
         raise SystemExit(status)
-    return time.monotonic() - began
-
-
-def _end_with_parent() -> None:
-    """Have Linux send this process SIGTERM, which saves a checkpoint, when its parent is gone."""
-    if sys.platform == "linux":
-        _LIBC.prctl(1, signal.SIGTERM)  # PR_SET_PDEATHSIG
 
 
 def _judge(run: _Run, stage: Stage, model: str) -> Scores:
-    """Score a model, or read its scores if the same weights met the same judge before."""
+    """Score a model; completions of the same weights for the same judge are not generated twice."""
     recipe = load_recipe([run.pipeline.judge, "--model_name_or_path", model], "grpo")
-    # As the file says it: what follows the machine would make a moved folder's scores another judge's.
-    settings = {key: value for key, value in masked(read_yaml(Path(run.pipeline.judge))).items() if key != "model_name_or_path"}
-    judged = {**run.judged, "judge": settings, "weights": run_dir.weights_stamp(Path(model_path(model, recipe.script.hub)))}
-    path = run.output_dir / f"scores_{stage.name}.json"
-    if path.is_file():
-        try:
-            kept = json.loads(path.read_text(encoding="utf-8"))
-            if kept["judged"] == judged and kept["scores"]["model"] == model:
-                return Scores(**kept["scores"])
-        except (ValueError, KeyError, TypeError) as error:
-            logger.warning("%s cannot be read (%r); the model is judged again", path, error)
     recipe.script.max_eval_samples = run.judged["problems"]
     rows, what = rows_to_judge(recipe)
+    # The judge as its file says it: what follows the machine would make it another one on the next.
+    made_by = [read_yaml(Path(run.pipeline.judge)), run.judged, model, run_dir.weights_stamp(Path(model_path(model, recipe.script.hub)))]
+    stamp = hashlib.sha256(json.dumps(made_by, default=str).encode()).hexdigest()[:8]
     samples, seed = run.judged["num_samples"], run.judged["seed"]
-    scores = evaluate_model(model, rows, recipe, num_samples=samples, seed=seed, batch_size=BATCH_SIZE, judged_on=what)
+    folder = run.output_dir / "judged" / f"{stage.name}-{stamp}"
+    scores = evaluate_model(model, rows, recipe, num_samples=samples, seed=seed, batch_size=BATCH_SIZE, folder=folder, judged_on=what)
     assert scores  # None is for ranks other than 0
-    path.parent.mkdir(parents=True, exist_ok=True)
-    files.write_whole(path, json.dumps({"judged": judged, "scores": asdict(scores)}))
     console.say(f"{stage.label}: greedy {sum(scores.greedy) / len(rows):.1%}, sampled {sum(scores.sampled) / len(rows):.1%} right")
     return scores
 
@@ -300,14 +244,9 @@ def main(argv: Sequence[str] | None = None) -> None:
     parser.add_argument("--num_samples", type=int, help="sampled answers a problem, in place of the file's own")
     parser.add_argument("--seed", type=int, default=1, help="of every stage and of the sampling (default 1)")
     options = vars(parser.parse_args(argv))
-    logging.basicConfig(level=logging.WARNING, format="%(message)s", stream=sys.stderr)
-    logging.getLogger("r1_recipes").setLevel(logging.INFO)
+    console.set_up_logging(None)
     with console.reported_errors():
-        try:
-            run_pipeline(options.pop("pipeline"), **options)
-        except KeyboardInterrupt:
-            sys.stderr.write("\nstopped; the same command goes on from here\n")
-            raise SystemExit(130) from None
+        run_pipeline(options.pop("pipeline"), **options)
 
 
 if __name__ == "__main__":

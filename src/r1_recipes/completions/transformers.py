@@ -4,29 +4,24 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from r1_recipes.common import processes
 from r1_recipes.completions.types import Completion, Messages, Request, SamplingPlan, Sink, sample_seed
-from r1_recipes.recipe.types import Recipe, SamplingSettings
-
-if TYPE_CHECKING:
-    from transformers import PreTrainedModel, PreTrainedTokenizerBase
-    from trl import GRPOConfig
+from r1_recipes.recipe import Recipe
 
 # None, not the defaults: Transformers warns about a temperature that greedy decoding does not use.
 _GREEDY = {"do_sample": False, "temperature": None, "top_p": None, "top_k": None}
 
 
-def load_model(recipe: Recipe) -> PreTrainedModel:
+def load_model(recipe: Recipe) -> Any:
     """Load the recipe's model for generation, on the accelerator if there is one."""
     import torch
     from transformers import AutoModelForCausalLM
 
-    dtype = recipe.model.dtype
     model = AutoModelForCausalLM.from_pretrained(
         recipe.model.model_name_or_path,
-        dtype=dtype if dtype in (None, "auto") else getattr(torch, dtype),
+        dtype=recipe.model.dtype,
         revision=recipe.model.model_revision,
         attn_implementation=recipe.model.attn_implementation,
         trust_remote_code=recipe.training.trust_remote_code,
@@ -36,7 +31,7 @@ def load_model(recipe: Recipe) -> PreTrainedModel:
     return model.eval()
 
 
-def sampling(settings: GRPOConfig | SamplingSettings, temperature: float | None = None) -> dict[str, Any]:
+def sampling(settings: Any, temperature: float | None = None) -> dict[str, Any]:
     """Transformers' generation arguments for a recipe's sampling keys; ``temperature`` replaces the recipe's, 0 is greedy."""
     temperature = settings.temperature if temperature is None else temperature
     if temperature == 0:
@@ -47,8 +42,8 @@ def sampling(settings: GRPOConfig | SamplingSettings, temperature: float | None 
 
 
 def complete(
-    model: PreTrainedModel,
-    tokenizer: PreTrainedTokenizerBase,
+    model: Any,
+    tokenizer: Any,
     prompts: Sequence[Messages],
     sampling_plans: Sequence[tuple[dict[str, Any], int]],
     max_new_tokens: int,
@@ -77,7 +72,7 @@ def complete(
     return results
 
 
-def _completion(tokenizer: PreTrainedTokenizerBase, ids: list[int], ends: set[int]) -> Completion:
+def _completion(tokenizer: Any, ids: list[int], ends: set[int]) -> Completion:
     end = next((position for position, token in enumerate(ids) if token in ends), None)
     text = tokenizer.decode(ids[:end], skip_special_tokens=True)
     return Completion(text, len(ids) if end is None else end + 1, "length" if end is None else "stop")
@@ -86,7 +81,7 @@ def _completion(tokenizer: PreTrainedTokenizerBase, ids: list[int], ends: set[in
 class TransformersBackend:
     """Batch by batch: slow, but it runs wherever PyTorch does."""
 
-    def __init__(self, recipe: Recipe, tokenizer: PreTrainedTokenizerBase) -> None:
+    def __init__(self, recipe: Recipe, tokenizer: Any) -> None:
         self._settings = recipe.training
         self._tokenizer = tokenizer
         self._model = load_model(recipe)

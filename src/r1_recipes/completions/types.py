@@ -29,7 +29,7 @@ class Request:
     prompt: Messages
 
 
-# Called once per request: its index, its completions in the plans' order, and why there are fewer than asked for (or None).
+# Called once per request with its index, its completions in the plans' order, and why there are fewer than asked for (or None).
 Sink = Callable[[int, list[Completion], str | None], None]
 
 
@@ -37,11 +37,7 @@ class Backend(Protocol):
     """Generates completions for requests."""
 
     def run(self, requests: Sequence[Request], sink: Sink, sampling_plans: Sequence[SamplingPlan]) -> None:
-        """Complete every request by every plan; ``sink`` gets each request when it is whole.
-
-        Raises:
-            RecipeError: nothing can be generated at all. A failure of one request goes to ``sink``.
-        """
+        """Complete every request by every plan; a request that fails goes to ``sink`` with its error, and does not stop the others."""
 
 
 def sample_seed(seed: int, index: int, sample: int) -> int:

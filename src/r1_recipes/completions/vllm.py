@@ -4,28 +4,23 @@ from __future__ import annotations
 
 import importlib.util
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
+from typing import Any
 
 from r1_recipes.common import processes
 from r1_recipes.common.errors import RecipeError, first_line, install_hint
 from r1_recipes.completions.types import Completion, Request, SamplingPlan, Sink, sample_seed
 from r1_recipes.recipe.types import Recipe
 
-if TYPE_CHECKING:
-    from transformers import PreTrainedTokenizerBase
-
 
 class VLLMBackend:
     """vLLM's engine. Every completion is a request of its own, so rows are handed over as soon as they are whole."""
 
-    def __init__(self, recipe: Recipe, tokenizer: PreTrainedTokenizerBase) -> None:
+    def __init__(self, recipe: Recipe, tokenizer: Any) -> None:
         where = f"{recipe.path}: backend: vllm:"
         if importlib.util.find_spec("vllm") is None:
             raise RecipeError(f"{where} vLLM is not installed; {install_hint('vllm')}, or run without it: --backend transformers")
         if processes.world_size() > 1:
-            raise RecipeError(
-                f"{where} must be one process, got {processes.world_size()}. Fix: vllm_tensor_parallel_size: N spreads the model"
-            )
+            raise RecipeError(f"{where} must be one process. Fix: vllm_tensor_parallel_size: N spreads the model")
         from vllm import LLM
 
         model, self._settings = recipe.model, recipe.training
@@ -42,9 +37,7 @@ class VLLMBackend:
                 trust_remote_code=self._settings.trust_remote_code,
             )
         except Exception as error:  # no device, too little memory, a model it does not know: vLLM's own words
-            raise RecipeError(
-                f"{where} the engine does not start ({first_line(error)[:-1]}); without it: --backend transformers"
-            ) from error
+            raise RecipeError(f"{where} the engine does not start: {first_line(error)} Without it: --backend transformers") from error
 
     def run(self, requests: Sequence[Request], sink: Sink, sampling_plans: Sequence[SamplingPlan]) -> None:
         from vllm import SamplingParams

@@ -22,24 +22,23 @@ def read_evaluations(runs: Sequence[RunData]) -> list[dict[str, Any]]:
     """
     own = [run.path.resolve() for run in runs]
     places = [(folder, pattern) for folder in own for pattern in ("results.json", "*/results.json")]
-    places += [(folder.parent, pattern) for folder in own for pattern in ("results.json", "scores_*.json")]
+    places += [(folder.parent, "results.json") for folder in own]
     found: dict[str, dict[str, Any]] = {}
     for path in dict.fromkeys(path for folder, pattern in places for path in sorted(folder.glob(pattern))):
         with runs[0].reading(path.name):
-            for label, scores in _judged(json.loads(file_text(path)), path.stem.removeprefix("scores_")):
+            for label, scores in _judged(json.loads(file_text(path))):
                 entry = {"label": str(label), "model": str(scores["model"]), "values": dict(_values(scores))}
                 source = f"{path.name}: {scores['judged_on']}" if scores.get("judged_on") else path.name
-                # The same judgement stands in a pipeline's table and in the stage's own file.
+                # The same judgement may stand in a pipeline's table and in an evaluation of its own.
                 found.setdefault(json.dumps([entry["model"], entry["values"]]), {"source": source, **entry})
     return list(found.values())
 
 
-def _judged(content: Any, label: str) -> list[tuple[str, dict[str, Any]]]:
-    """Labels and scores in what evaluate writes (a list), a pipeline (its stages), or a stage of it."""
+def _judged(content: Any) -> list[tuple[str, dict[str, Any]]]:
+    """Labels and scores in what evaluate writes (a list), or a pipeline (its stages)."""
     if isinstance(content, list):
         return [(Path(scores["model"]).name, scores) for scores in content]
-    stages = content["stages"].values() if "stages" in content else [{"label": label, **content}]
-    return [(stage["label"], stage["scores"]) for stage in stages if stage["scores"]]
+    return [(stage["label"], stage["scores"]) for stage in content["stages"].values() if stage["scores"]]
 
 
 def _values(scores: dict[str, Any]) -> Iterator[tuple[str, list[float | None]]]:
