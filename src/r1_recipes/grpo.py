@@ -13,8 +13,6 @@ from r1_recipes.rewards import get_reward_funcs, route
 from r1_recipes.rewards.call import readable_golds, try_own_rewards
 from r1_recipes.training.run import run_recipe
 
-_GOLDS = 64  # that are tried before the model is loaded
-
 
 def main(argv: Sequence[str] | None = None) -> None:
     """Run a GRPO recipe; see :func:`r1_recipes.training.run.run_recipe`."""
@@ -43,7 +41,7 @@ def _check_golds(recipe: Recipe, rewards: Sequence[Callable], rows: Any) -> None
     """Refuse rows without a gold that the rewards which compare with it can read; of some, preflight tells."""
     if "solution" not in rows.column_names:
         return
-    sample = rows.select(range(0, len(rows), max(1, len(rows) // _GOLDS)))
+    sample = rows.select(range(0, len(rows), max(1, len(rows) // 64)))
     for name, reward in zip(recipe.script.reward_funcs, rewards, strict=True):
         readable = readable_golds(name, reward, sample) if compares_with_gold(reward) else {}
         if readable and not any(readable.values()):

@@ -14,8 +14,6 @@ from r1_recipes.training.run import run_recipe
 
 logger = logging.getLogger("r1_recipes.sft")  # under `python -m` this module is called __main__
 
-_CHECKED_ROWS = 16  # a mixture's parts differ, so one row does not stand for all
-
 
 def main(argv: Sequence[str] | None = None) -> None:
     """Run an SFT recipe; see :func:`r1_recipes.training.run.run_recipe`."""
@@ -29,7 +27,7 @@ def build_trainer(recipe: Recipe, fmt: ResponseFormat, tokenizer: Any, arguments
     model, training, rows = recipe.model.model_name_or_path, arguments["args"], arguments["train_dataset"]
     if training.chat_template_path:
         raise RecipeError(f"{recipe.path}: chat_template_path: write chat_template (Jinja text, or a file), which prefill and checks go by")
-    for row in rows.select(range(0, len(rows), max(1, len(rows) // _CHECKED_ROWS))):
+    for row in rows.select(range(0, len(rows), max(1, len(rows) // 16))):  # a mixture's parts differ: one does not stand for all
         check_target(model, tokenizer, row)
     end = turn_end(model, tokenizer, training.eos_token)
     if end != tokenizer.eos_token:

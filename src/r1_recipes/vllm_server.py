@@ -49,10 +49,8 @@ def server_command(argv: Sequence[str]) -> list[str]:
     recipe = load_recipe([*words, "--use_cpu", "true", "--strict_hardware", "false"], method)
     model, training = recipe.model, recipe.training
     if model.load_in_4bit or model.load_in_8bit:
-        raise RecipeError(
-            f"{recipe.path}: load_in_4bit and load_in_8bit: a server cannot be sent quantized weights "
-            "(https://github.com/huggingface/trl/issues/4973); leave them out, or train with --use_vllm false"
-        )
+        why = "a server cannot be sent quantized weights (https://github.com/huggingface/trl/issues/4973)"
+        raise RecipeError(f"{recipe.path}: load_in_4bit and load_in_8bit: {why}; leave them out, or train with --use_vllm false")
     if training.vllm_server_base_url:
         raise RecipeError(f"{recipe.path}: vllm_server_base_url: the server listens by vllm_server_host and vllm_server_port; write these")
     from trl.scripts.vllm_serve import ScriptArguments, build_command

@@ -45,6 +45,10 @@ class VLLMBackend:
 
         settings, engine, limit = self._settings, self._llm.llm_engine, self._llm.model_config.max_model_len
         temperatures = [temperature for temperature, copies in sampling_plans for _ in range(copies)]
+        shared: dict[str, Any] = {name: getattr(settings, name) for name in ("top_p", "top_k", "repetition_penalty")}
+        shared |= {"min_p": settings.min_p or 0.0, "max_tokens": settings.max_completion_length}
+        # When a request is done; otherwise every step builds an output for each that is under way.
+        shared["output_kind"] = RequestOutputKind.FINAL_ONLY
         done: dict[int, dict[int, Completion]] = {}
         for request in requests:
             text = self._tokenizer.apply_chat_template(request.prompt, add_generation_prompt=True, tokenize=False)
@@ -54,17 +58,8 @@ class VLLMBackend:
                 continue
             done[request.index] = {}
             for sample, temperature in enumerate(temperatures):
-                params = SamplingParams(
-                    temperature=temperature,
-                    top_p=settings.top_p,
-                    top_k=settings.top_k,
-                    min_p=settings.min_p or 0.0,
-                    repetition_penalty=settings.repetition_penalty,
-                    max_tokens=settings.max_completion_length,
-                    seed=sample_seed(settings.seed, request.index, sample),
-                    # One output per request, when it is done; otherwise every step builds one for each that is under way.
-                    output_kind=RequestOutputKind.FINAL_ONLY,
-                )
+                seed = sample_seed(settings.seed, request.index, sample)
+                params = SamplingParams(temperature=temperature, seed=seed, **shared)
                 engine.add_request(f"{request.index}:{sample}", {"prompt_token_ids": ids}, params)
         # The engine's own steps, not LLM.generate: a row is stored when it is whole, not when all are.
         while engine.has_unfinished_requests():

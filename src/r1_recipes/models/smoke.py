@@ -22,6 +22,7 @@ VLM_TEMPLATE = (
     "{% else %}{% for part in message['content'] %}{{ '<image>' if part['type'] == 'image' else part['text'] }}{% endfor %}{% endif %}"
     "<|im_end|>\n{% endfor %}{% if add_generation_prompt %}<|im_start|>assistant\n{% endif %}"
 )
+_SIZES = {"hidden_size": 32, "intermediate_size": 64, "num_hidden_layers": 2, "num_attention_heads": 4}
 # Two conversations in the schema of reasoning SFT sets (messages with a <think> block).
 _CONVERSATIONS = [
     {"messages": [{"role": "user", "content": "2+2?"}, {"role": "assistant", "content": "<think>\n2+2=4\n</think>\n4"}]},
@@ -64,7 +65,7 @@ def smoke_overrides(path: Path, method: str, config: dict[str, Any]) -> dict[str
     """
     folder = Path(tempfile.mkdtemp(prefix=f"r1-recipes-smoke-{path.stem}-"))
     atexit.register(shutil.rmtree, folder, ignore_errors=True)
-    mapper = MAPPERS.get(config.get("mapper"))
+    mapper = MAPPERS.get(str(config.get("mapper")))
     model = (build_tiny_vlm if mapper and mapper.images else build_tiny_model)(folder / "model", config)
     overrides = {key: value for key, value in _IF_SET.items() if key in config} | _ALWAYS | _BY_METHOD[method]
     overrides["model_name_or_path"] = str(model)
@@ -125,20 +126,9 @@ def build_tiny_model(folder: Path, config: dict[str, Any]) -> Path:
     )
     tokenizer.chat_template = CHATML
     set_seed(0)
-    model = Qwen2ForCausalLM(
-        Qwen2Config(
-            vocab_size=len(tokenizer),
-            hidden_size=32,
-            intermediate_size=64,
-            num_hidden_layers=2,
-            num_attention_heads=4,
-            num_key_value_heads=2,
-            max_position_embeddings=4096,
-            tie_word_embeddings=True,
-            eos_token_id=tokenizer.eos_token_id,
-            pad_token_id=tokenizer.pad_token_id,
-        )
-    )
+    ends = {"eos_token_id": tokenizer.eos_token_id, "pad_token_id": tokenizer.pad_token_id}
+    rest = {"num_key_value_heads": 2, "max_position_embeddings": 4096, "tie_word_embeddings": True}
+    model = Qwen2ForCausalLM(Qwen2Config(vocab_size=len(tokenizer), **_SIZES, **rest, **ends))
     model.save_pretrained(folder)
     tokenizer.save_pretrained(folder)
     return folder
@@ -156,21 +146,15 @@ def build_tiny_vlm(folder: Path, config: dict[str, Any]) -> Path:
     tokenizer.chat_template = VLM_TEMPLATE
     text = Qwen2Config.from_pretrained(folder)
     text.vocab_size = len(tokenizer)
-    sizes = {"hidden_size": 16, "intermediate_size": 32, "num_hidden_layers": 2, "num_attention_heads": 2}
-    vision = CLIPVisionConfig(**sizes, image_size=28, patch_size=14)
+    vision = CLIPVisionConfig(**_SIZES, image_size=28, patch_size=14)
     image = tokenizer.convert_tokens_to_ids("<image>")
     set_seed(0)
     model = LlavaForConditionalGeneration(LlavaConfig(vision_config=vision, text_config=text, image_token_index=image, image_seq_length=4))
     model.generation_config.update(eos_token_id=tokenizer.eos_token_id, pad_token_id=tokenizer.pad_token_id)
     model.save_pretrained(folder)
-    LlavaProcessor(
-        image_processor=CLIPImageProcessorPil(size={"shortest_edge": 28}, crop_size={"height": 28, "width": 28}),
-        tokenizer=tokenizer,
-        patch_size=14,
-        vision_feature_select_strategy="default",
-        num_additional_image_tokens=1,
-        chat_template=VLM_TEMPLATE,
-    ).save_pretrained(folder)
+    images = CLIPImageProcessorPil(size={"shortest_edge": 28}, crop_size={"height": 28, "width": 28})
+    options = {"patch_size": 14, "vision_feature_select_strategy": "default", "num_additional_image_tokens": 1}
+    LlavaProcessor(images, tokenizer, **options, chat_template=VLM_TEMPLATE).save_pretrained(folder)
     return folder
 
 

@@ -34,11 +34,8 @@ def smollm2_checkpoint() -> Path:
     with tempfile.TemporaryDirectory(dir=target.parent, prefix=".making-") as scratch:
         made = Path(scratch) / "checkpoint"
         _convert(_download(Path(scratch)), made)
-        try:
+        if not target.is_dir():  # else another process was faster
             made.rename(target)
-        except OSError:
-            if not target.is_dir():  # else another process was faster
-                raise
     return target
 
 
@@ -90,10 +87,9 @@ def model_path(name: str, hub: str, revision: str | None = None) -> str:
         return name
     try:
         from modelscope import snapshot_download
-    except ImportError as error:
-        raise RecipeError(f"hub: modelscope cannot be used here ({error}): {install_hint('modelscope')}") from error
-    try:
+
         # ModelScope's default branch is 'master'; 'main' is what TRL's model_revision defaults to.
         return snapshot_download(name, revision=None if revision in (None, "main") else revision)
-    except Exception as error:
-        raise RecipeError(f"model_name_or_path: {name!r} cannot be loaded from ModelScope: {first_line(error)}") from error
+    except Exception as error:  # the package, the network, no such model
+        found = f"model_name_or_path: {name!r} cannot be loaded from ModelScope: {first_line(error)}"
+        raise RecipeError(f"{found} The package is an extra: {install_hint('modelscope')}") from error
