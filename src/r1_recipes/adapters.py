@@ -20,9 +20,6 @@ def merge(run: Path) -> Path:
 
     The sum is taken in fp32, in main memory (4 bytes per parameter), and rounded once, to the type of the base model's checkpoint. A base
     model that was trained over in 4 or 8 bits (QLoRA) is read in its own precision: the adapters then meet slightly other weights.
-
-    Raises:
-        RecipeError: the adapters or the base model cannot be loaded, or do not fit.
     """
     import torch
     from peft import PeftConfig, PeftModel

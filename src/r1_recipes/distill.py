@@ -24,8 +24,7 @@ def build_trainer(recipe: Recipe, fmt: ResponseFormat, tokenizer: Any, arguments
     """Return TRL's on-policy distillation trainer; the teacher is the recipe's ``teacher_model_name_or_path``."""
     from trl import DistillationTrainer  # heavy
 
-    training = recipe.training
-    teacher = model_path(training.teacher_model_name_or_path, recipe.script.hub, training.teacher_model_revision)
+    teacher = model_path(recipe.training.teacher_model_name_or_path, recipe.script.hub, recipe.training.teacher_model_revision)
     return DistillationTrainer(teacher_model=teacher, **arguments)
 
 

@@ -10,8 +10,7 @@ from r1_recipes.completions.types import Completion, Request, SamplingPlan, Sink
 from r1_recipes.prompts import get_response_format
 from r1_recipes.recipe.types import Recipe
 
-# Sampling keys at these values are not sent: not every server takes them.
-_NEUTRAL = {"top_p": 1.0, "top_k": 0, "min_p": None, "repetition_penalty": 1.0}
+_NEUTRAL = {"top_p": 1.0, "top_k": 0, "min_p": None, "repetition_penalty": 1.0}  # not sent: not every server takes these keys
 # Requests handed to the client at once, in units of those under way: the server waits for stragglers only between slices.
 _SLICE = 64
 
@@ -30,6 +29,7 @@ class OpenAIBackend:
         )
         self._server.check()
         self._options = {name: getattr(settings, name) for name, value in _NEUTRAL.items() if getattr(settings, name) != value}
+        self._options["max_tokens"] = settings.max_completion_length
 
     def run(self, requests: Sequence[Request], sink: Sink, sampling_plans: Sequence[SamplingPlan]) -> None:
         settings = self._settings
@@ -60,9 +60,8 @@ class OpenAIBackend:
                 seeds = None
                 if plan and settings.seed is not None:  # not every server takes one
                     seeds = [sample_seed(settings.seed, request.index, sample) for request, sample in asked]
-                conversations = [request.prompt for request, _ in asked]
-                limit = settings.max_completion_length
-                self._server.chat(conversations, seeds=seeds, on_reply=on_reply, temperature=plan, max_tokens=limit, **self._options)
+                prompts = [request.prompt for request, _ in asked]
+                self._server.chat(prompts, seeds=seeds, on_reply=on_reply, temperature=plan, **self._options)
         for row in failed:
             sink(*row)
 

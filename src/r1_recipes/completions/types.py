@@ -8,8 +8,7 @@ from dataclasses import dataclass
 from typing import Protocol
 
 Messages = list[dict[str, str]]
-# A temperature (0 is greedy), and the number of completions per request at it.
-SamplingPlan = tuple[float, int]
+SamplingPlan = tuple[float, int]  # a temperature (0 is greedy), and the number of completions per request at it
 
 
 @dataclass(frozen=True)

@@ -6,15 +6,12 @@ import atexit
 import shutil
 import tempfile
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from r1_recipes.common.errors import RecipeError
 from r1_recipes.data import MAPPERS, get_mapper
 from r1_recipes.data.load import COLUMN_KEYS, COLUMNS_BY_KEYS
 from r1_recipes.prompts import CHATML
-
-if TYPE_CHECKING:
-    from datasets import Dataset
 
 VLM_TEMPLATE = (
     "{% for message in messages %}<|im_start|>{{ message['role'] }}\n"
@@ -60,8 +57,7 @@ _IF_SET = {
 def smoke_overrides(path: Path, method: str, config: dict[str, Any]) -> dict[str, Any]:
     """Return the command-line values that shrink a recipe to one CPU step; everything else stays the recipe's own.
 
-    ``config`` holds the recipe's settings so far. Model and run go to a temporary folder, which is gone when the process ends;
-    ``--output_dir`` keeps the run.
+    Model and run go to a temporary folder, which is gone when the process ends; ``--output_dir`` keeps the run.
     """
     folder = Path(tempfile.mkdtemp(prefix=f"r1-recipes-smoke-{path.stem}-"))
     atexit.register(shutil.rmtree, folder, ignore_errors=True)
@@ -82,7 +78,7 @@ def smoke_overrides(path: Path, method: str, config: dict[str, Any]) -> dict[str
     return overrides
 
 
-def example_rows(args: Any, method: str) -> Dataset | list[Dataset]:
+def example_rows(args: Any, method: str) -> Any:
     """Return the example rows of the recipe's mapper, twice each so that a batch fills; of a mixture, one dataset a part."""
     parts = (args.dataset_mixture or {}).get("datasets")
     if not isinstance(parts, list):
@@ -90,7 +86,7 @@ def example_rows(args: Any, method: str) -> Dataset | list[Dataset]:
     return [_examples(args, method, part) for part in parts if isinstance(part, dict)]  # others are refused when they are loaded
 
 
-def _examples(args: Any, method: str, part: dict[str, Any]) -> Dataset:
+def _examples(args: Any, method: str, part: dict[str, Any]) -> Any:
     from datasets import Dataset
 
     name = part.get("mapper") or args.mapper
@@ -100,8 +96,7 @@ def _examples(args: Any, method: str, part: dict[str, Any]) -> Dataset:
         raise RecipeError(f"smoke: mapper is 'auto', which needs the data's columns; name one of {', '.join(MAPPERS)}")
     named = {key: getattr(args, key) for key in COLUMN_KEYS} if name in COLUMNS_BY_KEYS else {}
     mapper = get_mapper("prompt_solution" if name == "auto" else name, **named, **(part.get("mapper_config") or args.mapper_config or {}))
-    examples = mapper.example_rows()
-    if not examples:
+    if not (examples := mapper.example_rows()):
         fix = "examples = ({…}, {…}) in its class, two rows as the data has them"
         raise RecipeError(f"smoke: mapper {name!r} has no example rows. Fix: {fix}")
     # Columns that the recipe carries along for a reward are in the real rows only; here they are there, and empty.
