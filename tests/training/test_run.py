@@ -568,7 +568,7 @@ def test_base_models_without_a_chat_template(write_recipe: Callable[..., str], t
     tokenizer, _ = load_tokenizer(loaded(write_recipe("grpo", model_name_or_path=model, response_format="r1_zero")))
     text = tokenizer.apply_chat_template([{"role": "user", "content": "2+2?"}], tokenize=False, add_generation_prompt=True)
     assert text == "User: 2+2?\nAssistant: "
-    with pytest.raises(RecipeError, match=r"has no chat template .* Fix: response_format: r1_zero"):
+    with pytest.raises(RecipeError, match=r"has no chat template. Fix: response_format: r1_zero"):
         load_tokenizer(loaded(write_recipe("grpo", model_name_or_path=model)))
 
 
