@@ -77,7 +77,7 @@ def tiny_model(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A random two-layer checkpoint with a byte-level tokenizer and ChatML."""
     import torch
 
-    from r1_recipes.models.tiny import build_tiny_model
+    from r1_recipes.models.smoke import build_tiny_model
 
     torch.set_num_threads(1)
     return build_tiny_model(tmp_path_factory.mktemp("tiny") / "model", {})

@@ -16,7 +16,7 @@ from tests.conftest import RECIPES, REPOSITORY
 def test_the_command_judges_two_models_on_rows_that_a_length_limit_would_drop(tmp_path, capsys):
     import pandas
 
-    from r1_recipes.models.tiny import build_tiny_model
+    from r1_recipes.models.smoke import build_tiny_model
 
     model = str(build_tiny_model(tmp_path / "model", {}))
     rows = [{"prompt": "2 + 2?", "solution": "4"}, {"prompt": "Why?", "solution": "Because."}, {"prompt": "3 + 3?", "solution": "6"}]

@@ -59,24 +59,22 @@ def main(argv: Sequence[str] | None = None) -> None:
                 console.say(f"=== {name}\n{ask(recipe, name, options.ask, settings['backend'])}\n")
             return
         rows, what = rows_to_judge(recipe)
-        scores = []
+        scores: list[Any] = []
         for number, name in enumerate(models, start=1):
             # Two checkpoints may have one last name.
             folder = options.output / f"{number}_{Path(name).name}" if options.output else None
-            one = evaluate_model(name, rows, recipe, **settings, folder=folder, with_models=options.with_models, judged_on=what)
-            if one is not None:  # the first process has them
-                scores.append(one)
-        if scores:
+            scores.append(evaluate_model(name, rows, recipe, **settings, folder=folder, with_models=options.with_models, judged_on=what))
+        if None not in scores:  # the first process has them
             _report(scores, options.output)
 
 
 def _settings(recipe: Recipe, options: argparse.Namespace) -> dict[str, Any]:
     """Arguments of :func:`evaluate_model`: the command line's, else the benchmark's, else those for training recipes."""
-    own: dict[str, Any] = {"num_samples": 4, "batch_size": BATCH_SIZE, "seed": 0, "backend": "transformers"}
+    settings: dict[str, Any] = {"num_samples": 4, "batch_size": BATCH_SIZE, "seed": 0, "backend": "transformers"}
     if recipe.method == "evaluate":
         training, script = recipe.training, recipe.script
-        own = dict(zip(own, (script.num_samples, training.generation_batch_size, training.seed, script.backend), strict=True))
-    settings = own | {name: getattr(options, name) for name in own if getattr(options, name) is not None}
+        settings = dict(zip(settings, (script.num_samples, training.generation_batch_size, training.seed, script.backend), strict=True))
+    settings |= {name: value for name in settings if (value := getattr(options, name)) is not None}
     if settings["num_samples"] < 0 or settings["batch_size"] < 1:
         raise RecipeError("--num_samples is 0 or more, --batch_size 1 or more")
     if recipe.training.temperature == 0 and settings["num_samples"] > 1:

@@ -62,7 +62,7 @@ def tokenizer(tmp_path_factory):
     """One token a byte, ChatML around the turns."""
     from transformers import AutoTokenizer
 
-    from r1_recipes.models.tiny import build_tiny_model
+    from r1_recipes.models.smoke import build_tiny_model
 
     return AutoTokenizer.from_pretrained(build_tiny_model(tmp_path_factory.mktemp("tiny"), {}))
 

@@ -11,7 +11,7 @@ from jinja2 import TemplateError
 
 from r1_recipes import grpo, sft
 from r1_recipes.data.load import build_prompt
-from r1_recipes.models.tiny import VLM_TEMPLATE
+from r1_recipes.models.smoke import VLM_TEMPLATE
 from r1_recipes.models.tokenizer import generation_prompt, load_tokenizer
 from r1_recipes.prompts import CHATML, FORMATS, served_template
 from r1_recipes.recipe import load_recipe

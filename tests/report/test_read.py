@@ -17,7 +17,8 @@ def test_evaluations_beside_the_run(tmp_path: Path) -> None:
     raw = {**scores, "model": "raw", "mean_tokens": 40}
     made = {"stages": {"raw": {"label": "the raw model", "scores": raw}, "grpo": {"label": "GRPO", "scores": scores, "yielded": None}}}
     (tmp_path / "results.json").write_text(json.dumps(made), encoding="utf-8")
-    (folder / "results.json").write_text("{", encoding="utf-8")
+    (folder / "torn").mkdir()
+    (folder / "torn" / "results.json").write_text("{", encoding="utf-8")
     # evaluate --output RUN/evaluation
     (folder / "evaluation").mkdir()
     entry = {"model": "out/n", "pass_at": {"2": [0.5, 0.25, 0.75]}, "rewards": {"format": [1.0, None, 0.5], "none": [None]}}
@@ -32,6 +33,7 @@ def test_evaluations_beside_the_run(tmp_path: Path) -> None:
             "model": "out/n",
             "values": {"rewards/format": [finite(bound) for bound in mean_interval([1.0, 0.5])], "pass@2": [0.5, 0.25, 0.75]},
         },
+        # A pipeline's table has its labels and its order.
         {
             "source": "results.json",
             "label": "the raw model",

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 from r1_recipes.common import processes
 from r1_recipes.common.errors import RecipeError
-from r1_recipes.completions.backends import get_backend, load_format
+from r1_recipes.completions import get_backend, load_format
 from r1_recipes.completions.store import ShardStore, row_digest
 from r1_recipes.completions.types import Backend, Completion, Request, SamplingPlan
 from r1_recipes.data.load import build_prompt, drop_overlap, load_dataset
