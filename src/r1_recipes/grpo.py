@@ -45,7 +45,7 @@ def _check_golds(recipe: Recipe, rewards: Sequence[Callable], rows: Any) -> None
     for name, reward in zip(recipe.script.reward_funcs, rewards, strict=True):
         readable = readable_golds(name, reward, sample) if compares_with_gold(reward) else {}
         if readable and not any(readable.values()):
-            found = f"{name} cannot read one of {len(readable)} golds that were tried; the first is {sample['solution'][min(readable)]!r}"
+            found = f"{name} can read none of the {len(readable)} golds that were tried; the first is {sample['solution'][min(readable)]!r}"
             fix = "solution_column, or for golds in words reward_funcs: [answer_match]"
             raise RecipeError(f"{recipe.path}: reward_funcs: {found}. Fix: {fix}")
 
