@@ -3,7 +3,7 @@
 Run:  python benchmarks/data_loading.py [--rows 400000] [--tokenizer PATH]
 
 The load runs in a process of its own with empty caches; peak memory is that process's (ru_maxrss). Without ``--tokenizer``:
-SmolLM2-135M-Instruct's, from the package registry (r1_recipes.models.embedded).
+SmolLM2-135M-Instruct's, from the package registry (r1_recipes.models.weights).
 """
 
 from __future__ import annotations

@@ -78,7 +78,7 @@ def main(argv: Sequence[str] | None = None) -> None:
 
 
 def _make_tiny(output: Path, options: argparse.Namespace) -> None:
-    from r1_recipes.models.tiny import build_tiny_model
+    from r1_recipes.models.smoke import build_tiny_model
 
     sums = [(a, b) for a in (2, 3, 5, 9) for b in (4, 6)]
     rows = [{"question": f"{a}+{b}?", "answer": f"{a}+{b}=<<{a}+{b}={a + b}>>{a + b}\n#### {a + b}"} for a, b in sums]

@@ -6,7 +6,7 @@ The bare script is :func:`bare` below, everything written out: data set, prompts
 says the same in YAML and runs as users run it, with metrics file, log, report and checks. Both call the same reward functions; one of
 them only notes the time, so a step is measured from one call to the next, and the time to the first step from the start of the process
 to the first call. Losses, rewards and gradient norms have to be the same numbers. Without ``--model``: SmolLM2-135M-Instruct from the
-package registry (r1_recipes.models.embedded).
+package registry (r1_recipes.models.weights).
 """
 
 from __future__ import annotations
@@ -177,7 +177,7 @@ def table(found: dict[str, Any]) -> str:
 
 
 def default_model() -> str:
-    from r1_recipes.models.embedded import smollm2_checkpoint
+    from r1_recipes.models.weights import smollm2_checkpoint
 
     return str(smollm2_checkpoint())
 

@@ -72,7 +72,7 @@ def _measure(traces: int, tokens: int) -> dict[str, Any]:
             "traces": traces,
             "peak_mb": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024,
             "seconds": time.perf_counter() - started,
-            "rows": selection.report.kept_completions,
+            "rows": selection.report.completions["kept"],
         }
 
 

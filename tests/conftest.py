@@ -77,7 +77,7 @@ def tiny_model(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A random two-layer checkpoint with a byte-level tokenizer and ChatML."""
     import torch
 
-    from r1_recipes.models.tiny import build_tiny_model
+    from r1_recipes.models.smoke import build_tiny_model
 
     torch.set_num_threads(1)
     return build_tiny_model(tmp_path_factory.mktemp("tiny") / "model", {})
@@ -163,9 +163,10 @@ def metrics(run: Path) -> list[dict[str, Any]]:
 
 
 def log_lines(run: Path) -> list[str]:
-    """The messages of a run's ``run.log``, every line of which is JSON, but for those that say where its report is."""
-    lines = [json.loads(line) for line in (run / "run.log").read_text(encoding="utf-8").splitlines()]
-    return [line["message"] for line in lines if line["logger"] != "r1_recipes.report"]
+    """The messages of a run's ``run.log``, but for those that say where its report is."""
+    entries = re.split(r"^\S+Z [A-Z]+ ", (run / "run.log").read_text(encoding="utf-8"), flags=re.MULTILINE)[1:]
+    lines = [entry.rstrip("\n").partition(": ") for entry in entries]
+    return [message for logger, _, message in lines if logger != "r1_recipes.report"]
 
 
 def weights(folder: Path) -> dict[str, Any]:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import shutil
-import subprocess
 from collections.abc import Callable
 from pathlib import Path
 
@@ -14,9 +13,6 @@ import torch
 from r1_recipes import adapters, grpo
 from r1_recipes.common.errors import RecipeError
 from r1_recipes.prompts import CHATML
-from r1_recipes.recipe.load import load_recipe
-from r1_recipes.runs import run_dir
-from r1_recipes.training import save
 from tests.conftest import metrics, weights
 
 pytestmark = pytest.mark.usefixtures("offline")
@@ -68,13 +64,21 @@ def test_a_merged_model_answers_as_base_and_adapters_do(trained: Path, tiny_mode
     assert [path.name for path in trained.iterdir() if path.name.startswith(".")] == []
 
 
+def over(base: Path, run: Path, **changes: object) -> Path:
+    """The run's folder, whose configuration names another base model."""
+    path = run / "adapter_config.json"
+    config = json.loads(path.read_text(encoding="utf-8"))
+    path.write_text(json.dumps({**config, "base_model_name_or_path": str(base), **changes}), encoding="utf-8")
+    return run
+
+
 def test_the_sum_is_rounded_once_to_the_base_models_type(trained: Path, tiny_model: Path, tmp_path: Path) -> None:
     import torch
     from transformers import AutoModelForCausalLM
 
     base = tmp_path / "base"
     AutoModelForCausalLM.from_pretrained(tiny_model, dtype=torch.bfloat16).save_pretrained(base)
-    folder = adapters.merge(trained, tmp_path / "out", base=str(base))
+    folder = adapters.merge(over(base, shutil.copytree(trained, tmp_path / "run")))
     name = "model.layers.0.self_attn.q_proj.weight"
     from safetensors.torch import load_file
 
@@ -88,26 +92,23 @@ def test_the_sum_is_rounded_once_to_the_base_models_type(trained: Path, tiny_mod
 def test_what_cannot_be_merged_is_refused(trained: Path, tiny_model: Path, tmp_path: Path) -> None:
     from transformers import AutoConfig, AutoModelForCausalLM
 
-    with pytest.raises(RecipeError, match=r"holds no adapters \(adapter_config.json is missing\)"):
+    with pytest.raises(RecipeError, match=r"the adapters cannot be merged .*Can't find 'adapter_config.json'"):
         adapters.merge(tiny_model)
-    with pytest.raises(RecipeError, match="is there already; choose another folder"):
-        adapters.merge(trained, tiny_model)
     broken = tmp_path / "broken"
     shutil.copytree(trained, broken, ignore=shutil.ignore_patterns("merged"))
     (broken / "adapter_config.json").write_text("{", encoding="utf-8")
     with pytest.raises(RecipeError, match=r"broken: the adapters cannot be merged into .*JSONDecodeError"):
         adapters.merge(broken)
     config = json.loads((trained / "adapter_config.json").read_text(encoding="utf-8"))
-    (broken / "adapter_config.json").write_text(json.dumps({**config, "base_model_name_or_path": str(tmp_path / "gone")}), encoding="utf-8")
-    with pytest.raises(RecipeError, match=r"cannot be merged into the base model '.*gone': .*\(--base MODEL\)"):
-        adapters.merge(broken)
+    (broken / "adapter_config.json").write_text(json.dumps(config), encoding="utf-8")
+    with pytest.raises(RecipeError, match=r"cannot be merged into the base model '.*gone': .*\(base_model_name_or_path\)"):
+        adapters.merge(over(tmp_path / "gone", broken))
     other = tmp_path / "other"
     AutoModelForCausalLM.from_config(AutoConfig.from_pretrained(tiny_model, intermediate_size=128)).save_pretrained(other)
     with pytest.raises(RecipeError, match=r"broken: the adapters cannot be merged into the base model '.*other'"):
-        adapters.merge(broken, base=str(other))
+        adapters.merge(over(other, broken))
     # PEFT loads adapters of another depth without an error, and would merge a part of them.
     suffixes = sorted({module.rpartition(".")[2] for module in config["target_modules"]})
-    (broken / "adapter_config.json").write_text(json.dumps({**config, "target_modules": suffixes}), encoding="utf-8")
     config = AutoConfig.from_pretrained(tiny_model)
     for change in (-1, 1):
         deep = tmp_path / f"deep{change}"
@@ -115,12 +116,12 @@ def test_what_cannot_be_merged_is_refused(trained: Path, tiny_model: Path, tmp_p
         sized = AutoConfig.from_pretrained(tiny_model, num_hidden_layers=depth, layer_types=config.layer_types[:1] * depth)
         AutoModelForCausalLM.from_config(sized).save_pretrained(deep)
         with pytest.raises(RecipeError, match=r"14 weights are in one of them alone: \S*layers\.[12]\.\S* …"):
-            adapters.merge(broken, base=str(deep))
+            adapters.merge(over(deep, broken, target_modules=suffixes))
     whole = (broken / "adapter_model.safetensors").read_bytes()
     for torn in (b"", whole[: len(whole) // 2]):
         (broken / "adapter_model.safetensors").write_bytes(torn)
-        with pytest.raises(RecipeError, match=r"cannot be merged .* SafetensorError: .*one of the run's checkpoints"):
-            adapters.merge(broken, base=str(tiny_model))
+        with pytest.raises(RecipeError, match=r"cannot be merged .* SafetensorError: .*a checkpoint of the run"):
+            adapters.merge(over(tiny_model, broken))
     assert not (broken / "merged").exists()
 
 
@@ -144,44 +145,19 @@ def test_a_lora_run_can_be_merged(
     from transformers import AutoModelForCausalLM
 
     lora = {"use_peft": True, "lora_r": 4, "lora_target_modules": ["all-linear"], "lora_dropout": 0.0}
-    grpo.main([write_recipe("grpo", max_steps=3, merge_adapters=True, model_revision="v1", **lora)])
+    grpo.main([write_recipe("grpo", max_steps=3, model_revision="v1", **lora)])
     run = tmp_path / "run"
     assert len(metrics(run)) == 3
     capsys.readouterr()
-    # The base's revision is on record, and is asked for again; the one of another base is not.
+    # The base's revision is on record, and is asked for again.
     assert json.loads((run / "adapter_config.json").read_text(encoding="utf-8"))["revision"] == "v1"
     asked = []
     original = AutoModelForCausalLM.from_pretrained
     monkeypatch.setattr(AutoModelForCausalLM, "from_pretrained", lambda *a, **k: asked.append(k["revision"]) or original(*a, **k))
-    adapters.merge(run, tmp_path / "other", base=str(tiny_model))
-    adapters.main([str(run), "--output", str(tmp_path / "out")])
-    assert capsys.readouterr().out.endswith(f"{tmp_path / 'out'}\n")
-    assert asked == ["main", "v1"]
-    before, after = weights(tiny_model), weights(tmp_path / "out")
-    assert all(value.equal(after[name]) for name, value in weights(run / "merged").items())  # merge_adapters
+    adapters.main([str(run)])
+    assert capsys.readouterr().out.endswith(f"{run / 'merged'}\n")
+    assert asked == ["v1"]
+    before, after = weights(tiny_model), weights(run / "merged")
     changed = {name for name in before if not before[name].equal(after[name])}
     # All linear layers but the output, which is not trained; norms, embeddings and biases are the base model's.
     assert changed == {name for name in before if name.endswith("proj.weight")}
-
-
-def test_a_run_is_finished_when_it_is_merged_and_not_before(
-    write_recipe: Callable[..., str], tmp_path: Path, capsys: pytest.CaptureFixture, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    run = tmp_path / "run"
-    lora = {"use_peft": True, "lora_r": 4, "lora_target_modules": ["q_proj", "v_proj"]}
-    path = write_recipe("grpo", max_steps=2, merge_adapters=True, **lora)
-    with monkeypatch.context() as patch:
-        failed = subprocess.CompletedProcess([], 1, stdout="", stderr="error: no room")
-        patch.setattr(save.subprocess, "run", lambda *args, **kwargs: failed)
-        with pytest.raises(SystemExit):
-            grpo.main([path])
-    assert "merge_adapters: the run is saved, its adapters are not merged: error: no room" in capsys.readouterr().err
-    assert not run_dir.is_finished(run) and (run / "adapter_model.safetensors").exists()
-    before = metrics(run)
-    grpo.main([path])
-    assert run_dir.is_finished(run) and (run / "merged").is_dir() and metrics(run) == before
-
-
-def test_merging_needs_adapters(write_recipe: Callable[..., str]) -> None:
-    with pytest.raises(RecipeError, match="merge_adapters: true without use_peft: true"):
-        load_recipe([write_recipe("grpo", merge_adapters=True)], "grpo")

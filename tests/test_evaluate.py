@@ -7,7 +7,7 @@ import yaml
 
 from r1_recipes import evaluate
 from r1_recipes.common.errors import RecipeError
-from r1_recipes.metrics.rows import _judgeable, judges_of, rows_to_judge
+from r1_recipes.metrics.run import _judgeable, judges_of, rows_to_judge
 from r1_recipes.metrics.scores import judge, verdicts
 from tests.chat_server import chat_server, reply
 from tests.conftest import RECIPES, REPOSITORY
@@ -16,7 +16,7 @@ from tests.conftest import RECIPES, REPOSITORY
 def test_the_command_judges_two_models_on_rows_that_a_length_limit_would_drop(tmp_path, capsys):
     import pandas
 
-    from r1_recipes.models.tiny import build_tiny_model
+    from r1_recipes.models.smoke import build_tiny_model
 
     model = str(build_tiny_model(tmp_path / "model", {}))
     rows = [{"prompt": "2 + 2?", "solution": "4"}, {"prompt": "Why?", "solution": "Because."}, {"prompt": "3 + 3?", "solution": "6"}]
@@ -103,11 +103,8 @@ def test_a_benchmark_says_how_it_is_judged(benchmark, tiny_model, tmp_path, caps
     mean = table[table["sample"] >= 0].groupby("index")["reward tests.conftest:letters"].mean()
     assert first["rewards"]["tests.conftest:letters"] == list(mean) and set(first["rewards"]["format"]) == {0.0}
     printed = capsys.readouterr().out
-    assert (
-        "maj@2" in printed
-        and "| reward, mean | accuracy | format | tests.conftest:letters |" in printed
-        and "lenient sampled +0.0 points" in printed
-    )
+    assert "maj@2" in printed and "lenient sampled +0.0 points" in printed
+    assert "| reward accuracy | reward format | reward tests.conftest:letters |" in printed
 
     # the command line wins; greedy only: no column of samples
     evaluate.main([benchmark(), "--model", model, "--num_samples", "0", "--output", str(tmp_path / "greedy")])
@@ -159,7 +156,7 @@ def test_a_model_behind_a_server_is_judged_like_any_other(benchmark, tmp_path, c
     [
         ({"num_generations": 2}, [], "unknown key 'num_generations' for evaluate"),
         ({"num_samples": -1}, [], "num_samples: must be in [0, inf), got -1"),
-        ({"backend": "sglang"}, [], "unknown backend 'sglang'"),
+        ({"backend": "sglang"}, [], "unknown value 'sglang'"),
         ({"temperature": 0}, [], "temperature: 0 gives 2 equal completions"),
         ({"temperature": 0, "num_samples": 0}, ["--num_samples", "3"], "temperature 0 gives 3 equal samples a row"),
         ({"use_peft": True}, [], "use_peft: of no effect"),
@@ -203,7 +200,7 @@ def test_rows_that_nobody_can_judge_are_counted_and_left_out(benchmark, tmp_path
     said = "1 of 2 rows are judged by none of accuracy and are left out; the first is row 1 (gold 'because it is so')"
     assert said in caplog.text
     data.write_text(json.dumps(rows[1]) + "\n")
-    with pytest.raises(RecipeError, match=r"no row can be judged: accuracy .*'because it is so'"):
+    with pytest.raises(RecipeError, match=r"1 of 1 rows are judged by none of accuracy; .*'because it is so'"):
         rows_to_judge(evaluate.load_benchmark([benchmark(dataset_name=str(data), reward_funcs=["accuracy"])]))
 
 
@@ -316,7 +313,7 @@ def test_golds_in_words_are_judged_by_the_recipe_s_first_reward_that_judges_them
 def test_the_command_judges_golds_in_words(words, tmp_path, capsys):
     evaluate.main([words(), "--num_samples", "1", "--dataset_train_split", "train[:1]", "--dataset_test_split", "train[1:]"])
     printed = capsys.readouterr().out
-    assert "| reward, mean | format | exact_match |" in printed
+    assert "| reward format | reward exact_match |" in printed
     assert f"Judged on 1 held-out rows (split 'train[1:]' of {tmp_path / 'words.jsonl'})." in printed
 
 
@@ -343,10 +340,10 @@ def test_what_can_be_judged_is_found_without_decoding_pictures(words):
     ("changes", "said"),
     [
         # A single file is every split, so "test" is what was trained on.
-        ({"dataset_train_split": "train"}, "split 'test' of .* got 2 of 2 that ask .*'train\\[:-128\\]'.*--dataset_test_split train"),
+        ({"dataset_train_split": "train"}, "split 'test' of .*, 2 of 2 ask .*'train\\[:-128\\]'.*--dataset_test_split train"),
         (
             {"dataset_train_split": "train", "dataset_test_split": "train[-1:]"},
-            "got 1 of 1 that ask",
+            ", 1 of 1 ask what",
         ),
         ({"dataset_train_split": "train", "dataset_test_split": "train"}, None),
         ({"dataset_train_split": "train[:1]", "dataset_test_split": "train[1:]"}, None),

@@ -15,8 +15,8 @@ FLOORS = (
 FILES = sorted(SOURCE.rglob("*.py"))
 MODULES = {".".join(path.relative_to(SOURCE).with_suffix("").parts).removesuffix(".__init__"): path for path in FILES}
 MAX_LINES = 400
-# The aim is 13,000. Until then this only goes down.
-MAX_TOTAL = 15_400
+# Agents (5/7) and the page (6/7) may add 1,500.
+MAX_TOTAL = 13_000
 
 
 def imports(name):

@@ -71,7 +71,7 @@ MISTAKES = [
     ({**_HALVES, "per_device_eval_batch_size": 3}, r"Fix: per_device_eval_batch_size: 4, or num_generations_eval: 1$"),
     (
         {"mapper": "prompt_solution", "prompt_column": "question", "solution_column": "question"},
-        r"accuracy cannot read 8 of 8 golds .*answer_match",
+        r"accuracy can read none of the 8 golds .*answer_match",
     ),
     ({"reward_funcs": []}, r"reward_funcs: missing; name at least one of accuracy"),
     ({"reward_funcs": ["acuracy"]}, r"Did you mean 'accuracy'"),
@@ -90,10 +90,10 @@ MISTAKES = [
         {"reward_funcs": [f"{OWN}:too_short"]},
         r"returned \[1\.0\]\. Fix: return a list .* per completion, here 4",
     ),
-    ({"reward_funcs": [f"{OWN}:nothing"]}, rf"{_line(nothing)} returned None\. Fix: return a list"),
+    ({"reward_funcs": [f"{OWN}:nothing"]}, rf"'{OWN}:nothing' returned None\. Fix: return a list"),
     ({"reward_funcs": [f"{OWN}:words"]}, r"returned \['1', .*Fix: return a list with one finite number"),
     ({"reward_funcs": [f"{OWN}:not_finite"]}, r"returned \[inf, .*Fix: return a list with one finite number"),
-    ({"reward_funcs": [f"{OWN}:narrow"]}, rf"unexpected keyword.*{_line(narrow)}\. Fix: end its parameters with \*\*columns"),
+    ({"reward_funcs": [f"{OWN}:narrow"]}, r"narrow\(\) got an unexpected keyword.*\. Fix: end its parameters with \*\*columns"),
     ({"reward_funcs": [f"{OWN}:late"]}, r"late' fails: TypeError: late\(\) missing 1 required positional argument: 'level'"),
     (
         {"reward_funcs": ["format", f"{OWN}:nothing"], "task_rewards": {"sum": [f"{OWN}:nothing"]}, "task_column": "level"},
@@ -161,8 +161,6 @@ def test_the_package_says_what_its_commands_are(arguments: list[str]) -> None:
     done = subprocess.run([sys.executable, "-m", "r1_recipes", *arguments], capture_output=True, text=True, env=environment)
     assert done.returncode == (0 if arguments in ([], ["--help"]) else 2)
     assert all(f"  {name} " in done.stdout for name in COMMANDS)
-    if arguments[:1] == ["grpo"]:
-        assert done.stderr == "error: write python -m r1_recipes.grpo recipes/cpu_grpo.yaml\n"
 
 
 def test_every_command_is_listed() -> None:
@@ -176,8 +174,7 @@ def test_a_reward_of_one_s_own_is_tried_on_the_rows_of_its_task(sums: Path) -> N
     from datasets import Dataset
 
     from r1_recipes.prompts import FORMATS
-    from r1_recipes.rewards import route
-    from r1_recipes.rewards.call import try_own_rewards
+    from r1_recipes.rewards.call import route, try_own_rewards
 
     seen: list[str] = []
 

@@ -17,19 +17,11 @@ COMMANDS = {
 
 
 def main() -> None:
-    """List the commands; whatever else was asked for has another name.
-
-    Raises:
-        SystemExit: 0, or 2 after an argument that is not ``--help``.
-    """
-    asked = [word for word in sys.argv[1:] if word not in ("-h", "--help")]
-    if asked:
-        name = asked[0] if asked[0] in COMMANDS else "COMMAND"
-        sys.stderr.write(f"error: write python -m r1_recipes.{name} {' '.join(asked[name in COMMANDS :])}\n")
-    lines = [f"  {name:<15}{meaning}" for name, meaning in COMMANDS.items()]
-    usage = "\n".join(["usage: python -m r1_recipes.COMMAND recipes/NAME.yaml [--key value ...]", "", *lines])
-    sys.stdout.write(f"{usage}\n\nEach says more with --help; docs/recipes.md has every key.\n")
-    raise SystemExit(2 if asked else 0)
+    """List the commands; exit with 2 if one was asked for in this way."""
+    lines = "\n".join(f"  {name:<15}{meaning}" for name, meaning in COMMANDS.items())
+    usage = f"usage: python -m r1_recipes.COMMAND recipes/NAME.yaml [--key value ...]\n\n{lines}\n\n"
+    sys.stdout.write(f"{usage}Each says more with --help; docs/recipes.md has every key.\n")
+    raise SystemExit(0 if set(sys.argv[1:]) <= {"-h", "--help"} else 2)
 
 
 if __name__ == "__main__":

@@ -7,15 +7,12 @@ see ``generate`` and ``sft``.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from r1_recipes.models.weights import model_path
 from r1_recipes.prompts.formats import ResponseFormat
 from r1_recipes.recipe import Recipe
 from r1_recipes.training.run import run_recipe
-
-if TYPE_CHECKING:
-    from trl import DistillationTrainer
 
 
 def main(argv: Sequence[str] | None = None) -> None:
@@ -23,12 +20,11 @@ def main(argv: Sequence[str] | None = None) -> None:
     run_recipe(argv, "distill", build_trainer)
 
 
-def build_trainer(recipe: Recipe, fmt: ResponseFormat, tokenizer: Any, arguments: dict[str, Any]) -> DistillationTrainer:
+def build_trainer(recipe: Recipe, fmt: ResponseFormat, tokenizer: Any, arguments: dict[str, Any]) -> Any:
     """Return TRL's on-policy distillation trainer; the teacher is the recipe's ``teacher_model_name_or_path``."""
     from trl import DistillationTrainer  # heavy
 
-    training = recipe.training
-    teacher = model_path(training.teacher_model_name_or_path, recipe.script.hub, training.teacher_model_revision)
+    teacher = model_path(recipe.training.teacher_model_name_or_path, recipe.script.hub, recipe.training.teacher_model_revision)
     return DistillationTrainer(teacher_model=teacher, **arguments)
 
 

@@ -14,19 +14,17 @@ import json
 from collections.abc import Sequence
 from dataclasses import asdict
 from pathlib import Path
-from typing import Any
+from typing import Any, get_args
 
 from r1_recipes.common import console, processes
 from r1_recipes.common.errors import RecipeError
 from r1_recipes.metrics.intervals import mean_interval
-from r1_recipes.metrics.rows import rows_to_judge
-from r1_recipes.metrics.run import BATCH_SIZE, ask, evaluate_model
-from r1_recipes.metrics.scores import Scores
-from r1_recipes.metrics.tables import COMPARED, difference_line, differences, markdown_table, rewards_table
+from r1_recipes.metrics.run import BATCH_SIZE, ask, evaluate_model, rows_to_judge
+from r1_recipes.metrics.scores import COMPARED, Scores, difference_line, differences, markdown_table
 from r1_recipes.models.smoke import smoke_overrides
 from r1_recipes.recipe import Recipe, load_recipe
 from r1_recipes.recipe.text import read_yaml
-from r1_recipes.recipe.types import BACKENDS
+from r1_recipes.recipe.types import Backend
 
 
 def load_benchmark(argv: Sequence[str]) -> Recipe:
@@ -43,7 +41,7 @@ def main(argv: Sequence[str] | None = None) -> None:
     parser.add_argument("--num_samples", type=int, help="sampled completions a row, 0: only greedy (default: the benchmark's, else 4)")
     parser.add_argument("--batch_size", type=int, help=f"completions generated at once (default: the benchmark's, else {BATCH_SIZE})")
     parser.add_argument("--seed", type=int, help="of the sampling (default: the benchmark's, else 0)")
-    parser.add_argument("--backend", choices=BACKENDS, help="who generates (default: the benchmark's, else transformers)")
+    parser.add_argument("--backend", choices=get_args(Backend), help="who generates (default: the benchmark's, else transformers)")
     parser.add_argument("--output", type=Path, help="folder for every number (JSON) and completion (Parquet); goes on from what it holds")
     parser.add_argument("--with-models", action="store_true", help="let reward_model and match_judge judge too (OPENAI_BASE_URL)")
     parser.add_argument("--ask", metavar="QUESTION", help="no evaluation: each model's answer to this question, side by side")
@@ -61,24 +59,22 @@ def main(argv: Sequence[str] | None = None) -> None:
                 console.say(f"=== {name}\n{ask(recipe, name, options.ask, settings['backend'])}\n")
             return
         rows, what = rows_to_judge(recipe)
-        scores = []
+        scores: list[Any] = []
         for number, name in enumerate(models, start=1):
             # Two checkpoints may have one last name.
             folder = options.output / f"{number}_{Path(name).name}" if options.output else None
-            one = evaluate_model(name, rows, recipe, **settings, folder=folder, with_models=options.with_models, judged_on=what)
-            if one is not None:  # the first process has them
-                scores.append(one)
-        if scores:
+            scores.append(evaluate_model(name, rows, recipe, **settings, folder=folder, with_models=options.with_models, judged_on=what))
+        if None not in scores:  # the first process has them
             _report(scores, options.output)
 
 
 def _settings(recipe: Recipe, options: argparse.Namespace) -> dict[str, Any]:
     """Arguments of :func:`evaluate_model`: the command line's, else the benchmark's, else those for training recipes."""
-    own: dict[str, Any] = {"num_samples": 4, "batch_size": BATCH_SIZE, "seed": 0, "backend": "transformers"}
+    settings: dict[str, Any] = {"num_samples": 4, "batch_size": BATCH_SIZE, "seed": 0, "backend": "transformers"}
     if recipe.method == "evaluate":
         training, script = recipe.training, recipe.script
-        own = dict(zip(own, (script.num_samples, training.generation_batch_size, training.seed, script.backend), strict=True))
-    settings = own | {name: getattr(options, name) for name in own if getattr(options, name) is not None}
+        settings = dict(zip(settings, (script.num_samples, training.generation_batch_size, training.seed, script.backend), strict=True))
+    settings |= {name: value for name in settings if (value := getattr(options, name)) is not None}
     if settings["num_samples"] < 0 or settings["batch_size"] < 1:
         raise RecipeError("--num_samples is 0 or more, --batch_size 1 or more")
     if recipe.training.temperature == 0 and settings["num_samples"] > 1:
@@ -89,9 +85,9 @@ def _settings(recipe: Recipe, options: argparse.Namespace) -> dict[str, Any]:
 def _report(scores: Sequence[Scores], output: Path | None) -> None:
     """Print the tables; with ``output``, keep them as ``results.md`` and every number behind them as ``results.json``."""
     pairs = list(itertools.pairwise(scores))
-    parts = [markdown_table([(one.model, one, None) for one in scores], full=True), rewards_table([(one.model, one) for one in scores])]
+    parts = [markdown_table([(one.model, one, None) for one in scores], full=True)]
     parts += [difference_line(before, after, f"{after.model} over {before.model}", full=True) for before, after in pairs]
-    report = "\n\n".join(part for part in [*parts, f"Judged on {scores[0].judged_on}."] if part)
+    report = "\n\n".join([*parts, f"Judged on {scores[0].judged_on}."])
     console.say(report)
     if output:
         entries = [_entry(one) for one in scores]

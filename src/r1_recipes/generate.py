@@ -1,21 +1,18 @@
 """``python -m r1_recipes.generate recipes/NAME.yaml [--key value …]``: completions for a dataset, and of them a new dataset.
 
-First every row's completions are written to shards, by Transformers, vLLM or an OpenAI-compatible server; killed at any moment, the same
-command goes on. Then the recipe's ``keep`` rules select (rejection sampling), and what is left becomes ``output_dir/dataset``.
-
-Started as several processes (``torchrun --nproc-per-node N -m r1_recipes.generate …``), each completes every Nth row on its own device.
+First every row's completions are written to shards; killed at any moment, the same command goes on. Then the recipe's ``keep`` rules
+select (rejection sampling), and what is left becomes ``output_dir/dataset``. Started as several processes (``torchrun --nproc-per-node N
+-m r1_recipes.generate …``), each completes every Nth row on its own device.
 """
 
 from __future__ import annotations
 
-import dataclasses
 import logging
-import time
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
+from typing import Any
 
 from r1_recipes.common import console, processes
-from r1_recipes.completions.backends import get_backend, load_format
+from r1_recipes.completions import get_backend, load_format
 from r1_recipes.completions.store import ShardStore, row_digest
 from r1_recipes.completions.types import Backend, Completion, Request, SamplingPlan
 from r1_recipes.data.load import load_dataset
@@ -27,9 +24,6 @@ from r1_recipes.selection.rules import KeepRules
 from r1_recipes.selection.select import Selection
 from r1_recipes.selection.write import write_dataset
 from r1_recipes.training.start import start
-
-if TYPE_CHECKING:
-    from datasets import Dataset
 
 logger = logging.getLogger("r1_recipes.generate")  # under `python -m` this module is called __main__
 
@@ -70,11 +64,12 @@ def generate(run: Run, store: ShardStore) -> None:
     rewards = get_reward_funcs(script.reward_funcs, fmt, **recipe.reward_params)
     # Before the completions: a missing package or evaluation set should not show after hours of generation.
     selection = Selection(store, rules, fmt, rewards, training.reward_weights, hub=script.hub)
+    run_dir.claim(run)
     if pending:
         backend = get_backend(recipe, tokenizer, script.backend)
-        run_dir.claim(run)
         processes.wait()  # a row that another process has stored already would make this start look like one that goes on
-        _complete(backend, processes.share(pending), rows, digests, store, (training.temperature, training.num_generations))
+        own = pending[processes.rank() :: processes.world_size()]
+        _complete(backend, own, rows, digests, store, (training.temperature, training.num_generations))
         processes.wait()
     if not processes.is_main_process():
         return
@@ -83,31 +78,21 @@ def generate(run: Run, store: ShardStore) -> None:
     if store.failed:
         first = next(record["error"] for record in store if record["error"])
         logger.warning("%d rows failed for good (--retry_failed true asks again); the first: %s", len(store.failed), first)
-    run_dir.claim(run)
     write_dataset(selection, dataset, recipe_settings=recipe.settings, title=recipe.name)
     run_dir.mark_finished(run.output_dir)
     console.say(f"{selection.report.table()}\n\ndataset: {dataset}")
 
 
-def _complete(backend: Backend, pending: list[int], rows: Dataset, digests: list[str], store: ShardStore, plan: SamplingPlan) -> None:
+def _complete(backend: Backend, pending: list[int], rows: Any, digests: list[str], store: ShardStore, plan: SamplingPlan) -> None:
     from tqdm.auto import tqdm
 
-    began, tokens = time.monotonic(), 0
     with tqdm(total=len(pending), desc="generating", unit="row", smoothing=0.05, disable=not processes.is_main_process()) as bar:
 
         def store_row(index: int, completions: list[Completion], error: str | None) -> None:
-            nonlocal tokens
             row = rows[index]
-            record = {
-                "index": index,
-                "digest": digests[index],
-                "question": row.pop("question"),
-                "prompt": row.pop("prompt"),
-                "columns": row,
-            }
-            store.append({**record, "completions": [dataclasses.asdict(c) for c in completions], "error": error})
-            tokens += sum(completion.tokens for completion in completions)
-            bar.set_postfix_str(f"{tokens / (time.monotonic() - began):.0f} tokens/s", refresh=False)
+            asked = {"question": row.pop("question"), "prompt": row.pop("prompt"), "columns": row}
+            made = [vars(completion) for completion in completions]
+            store.append({"index": index, "digest": digests[index], **asked, "completions": made, "error": error})
             bar.update()
 
         backend.run([Request(index, rows[index]["prompt"]) for index in pending], store_row, [plan])

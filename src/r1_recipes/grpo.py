@@ -2,26 +2,16 @@
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from r1_recipes.common.errors import RecipeError
 from r1_recipes.metrics.scores import compares_with_gold
 from r1_recipes.prompts.formats import ResponseFormat
 from r1_recipes.recipe import Recipe
-from r1_recipes.rewards import get_reward_funcs, route
-from r1_recipes.rewards.call import readable_golds, try_own_rewards
+from r1_recipes.rewards import get_reward_funcs
+from r1_recipes.rewards.call import readable_golds, route, try_own_rewards
 from r1_recipes.training.run import run_recipe
-
-if TYPE_CHECKING:
-    from datasets import Dataset
-    from trl import GRPOTrainer
-
-logger = logging.getLogger("r1_recipes.grpo")  # under `python -m` this module is called __main__
-
-# Golds that are tried before the model is loaded.
-_GOLDS = 64
 
 
 def main(argv: Sequence[str] | None = None) -> None:
@@ -29,7 +19,7 @@ def main(argv: Sequence[str] | None = None) -> None:
     run_recipe(argv, "grpo", build_trainer)
 
 
-def build_trainer(recipe: Recipe, fmt: ResponseFormat, tokenizer: Any, arguments: dict[str, Any]) -> GRPOTrainer:
+def build_trainer(recipe: Recipe, fmt: ResponseFormat, tokenizer: Any, arguments: dict[str, Any]) -> Any:
     """Return TRL's GRPO trainer with the recipe's rewards, each on the rows of its tasks."""
     from r1_recipes.training.trainer import RecipeGRPOTrainer  # heavy
 
@@ -47,28 +37,17 @@ def build_trainer(recipe: Recipe, fmt: ResponseFormat, tokenizer: Any, arguments
     )
 
 
-def _check_golds(recipe: Recipe, rewards: Sequence[Callable], rows: Dataset) -> None:
-    """Ask the rewards that compare with a gold about some rows; training on golds that none can read learns nothing.
-
-    Raises:
-        RecipeError: none of the rows can be judged.
-    """
+def _check_golds(recipe: Recipe, rewards: Sequence[Callable], rows: Any) -> None:
+    """Refuse rows without a gold that the rewards which compare with it can read; of some, preflight tells."""
     if "solution" not in rows.column_names:
         return
-    sample = rows.select(range(0, len(rows), max(1, len(rows) // _GOLDS)))
+    sample = rows.select(range(0, len(rows), max(1, len(rows) // 64)))
     for name, reward in zip(recipe.script.reward_funcs, rewards, strict=True):
         readable = readable_golds(name, reward, sample) if compares_with_gold(reward) else {}
-        unread = [index for index, read in readable.items() if not read]
-        if not unread:
-            continue
-        gold = sample.select_columns("solution")[unread[0]]["solution"]
-        told = f"{name} cannot read {len(unread)} of {len(readable)} golds that were tried; the first is {gold!r}"
-        if len(unread) == len(readable):
-            raise RecipeError(
-                f"{recipe.path}: reward_funcs: {told}. Fix: solution_column, or for golds in words reward_funcs: [answer_match]"
-            )
-        if len(unread) * 20 > len(readable):
-            logger.warning("%s; such rows teach nothing (all of them: python -m r1_recipes.preflight)", told)
+        if readable and not any(readable.values()):
+            found = f"{name} can read none of the {len(readable)} golds that were tried; the first is {sample['solution'][min(readable)]!r}"
+            fix = "solution_column, or for golds in words reward_funcs: [answer_match]"
+            raise RecipeError(f"{recipe.path}: reward_funcs: {found}. Fix: {fix}")
 
 
 if __name__ == "__main__":

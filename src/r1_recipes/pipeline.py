@@ -1,36 +1,31 @@
 """``python -m r1_recipes.pipeline recipes/pipelines/NAME.yaml``: several recipes, each starting where the last ended, and one table.
 
 A pipeline file names stages (a method and a recipe each) and how the models that they leave are judged. Run again after an interruption,
-it goes on where it stopped; a stage is repeated only where its recipe, or what it starts from, changed. A GRPO stage that preflight
-advises against is not begun.
+it goes on where it stopped. A GRPO stage that preflight advises against is not begun.
 """
 
 from __future__ import annotations
 
 import argparse
-import ctypes
+import hashlib
 import json
-import logging
 import os
 import shlex
 import signal
 import subprocess
 import sys
-import time
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from itertools import chain
 from pathlib import Path
 from typing import Any
 
 from r1_recipes.common import console, files
 from r1_recipes.common.errors import RecipeError, unknown_name
-from r1_recipes.common.masking import masked, masked_words
+from r1_recipes.common.masking import masked_words
 from r1_recipes.common.settings import from_mapping
-from r1_recipes.metrics.rows import rows_to_judge
-from r1_recipes.metrics.run import BATCH_SIZE, evaluate_model
-from r1_recipes.metrics.scores import Scores
-from r1_recipes.metrics.tables import difference_line, markdown_table
+from r1_recipes.metrics.run import BATCH_SIZE, evaluate_model, rows_to_judge
+from r1_recipes.metrics.scores import Scores, difference_line, markdown_table
 from r1_recipes.models.weights import model_path
 from r1_recipes.recipe import Recipe, load_recipe
 from r1_recipes.recipe.text import read_yaml
@@ -38,9 +33,6 @@ from r1_recipes.report import page
 from r1_recipes.runs import run_dir
 from r1_recipes.training import stopping
 
-logger = logging.getLogger("r1_recipes.pipeline")  # under `python -m` this module is called __main__
-
-_LIBC = ctypes.CDLL(None)  # loaded before there is a child
 _TRAINS = ("sft", "grpo", "distill")
 METHODS = (*_TRAINS, "generate")
 
@@ -49,7 +41,7 @@ METHODS = (*_TRAINS, "generate")
 class Stage:
     """One row of the table: a recipe that ``method`` runs, or a ``model`` that is judged as it is."""
 
-    name: str  # unique; the file name of its scores
+    name: str  # unique; the folder of its judged completions
     label: str  # what the table calls it
     recipe: str = ""
     method: str = ""
@@ -82,11 +74,14 @@ class Pipeline:
     judge: str  # GRPO recipe whose test split, format and generation settings the models are judged with
     problems: int
     num_samples: int  # sampled completions per problem
+    seed: int = 1  # of every stage and of the sampling
     compare: tuple[tuple[str, str], ...] = ()  # stage names; the table is followed by the second's difference over the first
     preflight: Preflight | None = None
     note: str = ""  # below the table
 
     def __post_init__(self) -> None:
+        if min(self.problems, self.num_samples) < 1:
+            raise RecipeError(f"problems and num_samples: must be 1 or more, got {self.problems} and {self.num_samples}")
         names = [stage.name for stage in self.stages]
         judged = [stage.name for stage in self.stages if stage.method != "generate"]
         if len(set(names)) < len(names) or not judged:
@@ -96,58 +91,39 @@ class Pipeline:
                 raise ValueError("compare: " + unknown_name("stage with a model", name, judged))
 
 
-def read_pipeline(path: Path) -> Pipeline:
-    """Read a pipeline file; a RecipeError names the key that cannot be used."""
-    return from_mapping(Pipeline, read_yaml(path), str(path))
-
-
-@dataclass
+@dataclass(frozen=True)
 class Outcome:
     """What a stage left."""
 
     scores: Scores | None = None  # of a model
     yielded: dict[str, Any] | None = None  # ``yield.json`` of a data set
-    seconds: float | None = None  # of the stage without judging; None: it was done before
 
 
-@dataclass
-class _Run:
-    pipeline: Pipeline
-    output_dir: Path
-    judged: dict[str, int]  # problems, num_samples, seed
+def read_pipeline(path: Path) -> Pipeline:
+    """Read a pipeline file; a RecipeError names the key that cannot be used."""
+    return from_mapping(Pipeline, read_yaml(path), str(path))
 
 
-def run_pipeline(
-    path: Path, output_dir: Path | None = None, *, problems: int | None = None, num_samples: int | None = None, seed: int = 1
-) -> dict[str, Outcome]:
+def run_pipeline(path: Path, output_dir: Path | None = None, **changes: int | None) -> dict[str, Outcome]:
     """Run every stage, judge the models on the same held-out problems, and print the table; return outcomes by stage name.
 
-    Args:
-        output_dir, problems, num_samples: in place of the file's own.
-        seed: of every stage and of the sampling.
-
-    Raises:
-        SystemExit: a stage ended with an error, whose status is passed on; 1 if preflight says that it should not begin.
+    ``output_dir`` and ``changes`` (``problems``, ``num_samples``, ``seed``) are in place of the file's own. A stage that ends with an
+    error, and preflight that advises against one, ends the pipeline with its exit status.
     """
-    pipeline = read_pipeline(path)
-    problems = pipeline.problems if problems is None else problems
-    num_samples = pipeline.num_samples if num_samples is None else num_samples
-    if min(problems, num_samples) < 1:
-        raise RecipeError(f"problems and num_samples: must be 1 or more, got {problems} and {num_samples}")
-    run = _Run(pipeline, output_dir or Path(pipeline.output_dir), {"problems": problems, "num_samples": num_samples, "seed": seed})
+    pipeline = replace(read_pipeline(path), **{key: value for key, value in changes.items() if value is not None})  # type: ignore[arg-type]
+    output_dir = output_dir or Path(pipeline.output_dir)
     # A recipe that cannot be read should not wait for the stages before it.
-    recipes = [(stage, _load(run, stage)[0]) for stage in pipeline.stages if stage.recipe]
-    began = time.monotonic()
+    recipes = [(stage, _load(pipeline, output_dir, stage)[0]) for stage in pipeline.stages if stage.recipe]
     outcomes: dict[str, Outcome] = {}
     for number, stage in enumerate(pipeline.stages, start=1):
         console.say(f"\n=== {number}/{len(pipeline.stages)} {stage.label}" + (f": {stage.says}" if stage.says else ""))
-        outcomes[stage.name] = _run_stage(run, stage)
-    table = _table(run, outcomes)
-    run.output_dir.mkdir(parents=True, exist_ok=True)
-    files.write_whole(run.output_dir / "results.md", table + "\n")
+        outcomes[stage.name] = _run_stage(pipeline, output_dir, stage)
+    table = _table(pipeline, outcomes)
+    files.write_whole(output_dir / "results.md", table + "\n")
     kept = {stage.name: {"label": stage.label, **asdict(outcomes[stage.name])} for stage in pipeline.stages}
-    files.write_whole(run.output_dir / "results.json", json.dumps({"judged": run.judged, "stages": kept}, indent=1))
-    console.say(f"\n=== Done in {(time.monotonic() - began) / 60:.0f} minutes: {pipeline.title}\n\n{table}\n")
+    judged = {key: getattr(pipeline, key) for key in ("problems", "num_samples", "seed")}
+    files.write_whole(output_dir / "results.json", json.dumps({"judged": judged, "stages": kept}, indent=1))
+    console.say(f"\n=== Done: {pipeline.title}\n\n{table}\n")
     example = [outcome.scores for outcome in outcomes.values() if outcome.scores][-1].examples[0]
     console.say(f"One answer of the last model, to {example['question']!r}:\n{example['completion']}\n")
     trained = [Path(recipe.training.output_dir) for stage, recipe in recipes if stage.method in _TRAINS]
@@ -155,140 +131,82 @@ def run_pipeline(
         page.refresh(folder)
     reports = [folder / page.REPORT_FILE for folder in trained]
     if len(trained) > 1:
-        reports.append(run.output_dir / page.REPORT_FILE)
+        reports.append(output_dir / page.REPORT_FILE)
         page.refresh(*trained, output=reports[-1])
-    console.say(f"runs and models:  {run.output_dir}/\nthis table:       {run.output_dir / 'results.md'}")
+    console.say(f"runs and models:  {output_dir}/\nthis table:       {output_dir / 'results.md'}")
     console.say("reports:          " + f"\n{'':18}".join(map(str, reports)))
     return outcomes
 
 
-def _run_stage(run: _Run, stage: Stage) -> Outcome:
+def _run_stage(pipeline: Pipeline, output_dir: Path, stage: Stage) -> Outcome:
     if stage.model:
-        return Outcome(scores=_judge(run, stage, stage.model))
-    recipe, argv = _load(run, stage)
-    folder, seconds = Path(recipe.training.output_dir), None
-    if _is_current(recipe, folder):
+        return Outcome(_judge(pipeline, output_dir, stage, stage.model))
+    recipe, argv = _load(pipeline, output_dir, stage)
+    folder = Path(recipe.training.output_dir)
+    run_dir.check(recipe, folder)
+    if run_dir.is_finished(folder) and not run_dir.changed_settings(recipe, folder):
         console.say(f"already done: {folder}")
     else:
-        if stage.method == "grpo" and run.pipeline.preflight:
-            _preflight(run.pipeline.preflight, stage, argv)
-        seconds = _subprocess([sys.executable, "-m", f"r1_recipes.{stage.method}", *argv])
+        if stage.method == "grpo" and pipeline.preflight:
+            console.say(f"--- preflight (all that it finds: python -m r1_recipes.preflight {shlex.join(masked_words(argv))})")
+            limits = ["--groups", str(pipeline.preflight.groups), "--seconds", str(pipeline.preflight.seconds)]
+            _subprocess([sys.executable, "-m", "r1_recipes.preflight", *argv, "--method", stage.method, *limits, "--brief"])
+        _subprocess([sys.executable, "-m", f"r1_recipes.{stage.method}", *argv])
     if stage.method != "generate":
-        return Outcome(scores=_judge(run, stage, str(folder)), seconds=seconds)
-    return Outcome(yielded=json.loads((folder / "dataset" / "yield.json").read_text(encoding="utf-8")), seconds=seconds)
+        return Outcome(_judge(pipeline, output_dir, stage, str(folder)))
+    return Outcome(yielded=json.loads((folder / "dataset" / "yield.json").read_text(encoding="utf-8")))
 
 
-def _preflight(settings: Preflight, stage: Stage, argv: list[str]) -> None:
-    """Print whether GRPO could learn from what the stage's first model answers; exit with 1 if it could not."""
-    console.say(f"--- preflight (all that it finds: python -m r1_recipes.preflight {shlex.join(masked_words(argv))})")
-    limits = ["--groups", str(settings.groups), "--seconds", str(settings.seconds)]
-    try:
-        _subprocess([sys.executable, "-m", "r1_recipes.preflight", *argv, "--method", stage.method, *limits, "--brief"])
-    except SystemExit:
-        sys.stderr.write(f"\nstage {stage.name} was not begun; change its recipe, and the same command goes on from here\n")
-        raise
-
-
-def _load(run: _Run, stage: Stage) -> tuple[Recipe, list[str]]:
+def _load(pipeline: Pipeline, output_dir: Path, stage: Stage) -> tuple[Recipe, list[str]]:
     """Load a stage's recipe, with every path below the pipeline's folder moved to where this run writes."""
     settings = read_yaml(Path(stage.recipe))
-    changes = {"seed": str(run.judged["seed"])}
-    for key, value in {**settings, **(stage.overrides or {})}.items():
-        moved = _moved(value, run.pipeline.output_dir, str(run.output_dir))
-        if key != "seed" and moved != settings.get(key):
-            changes[key] = moved if isinstance(moved, str) else json.dumps(moved)
-    argv = [stage.recipe, *chain.from_iterable((f"--{key}", value) for key, value in changes.items())]
+    before, after = (json.dumps(f"{str(folder).rstrip('/')}/")[:-1] for folder in (pipeline.output_dir, output_dir))
+    moved = json.loads(json.dumps({**settings, **(stage.overrides or {})}).replace(before, after))
+    argv = [stage.recipe, "--seed", str(pipeline.seed)]
+    for key, value in moved.items():
+        if key != "seed" and value != settings.get(key):
+            argv += [f"--{key}", value if isinstance(value, str) else json.dumps(value)]
     return load_recipe(argv, stage.method), argv
 
 
-def _moved(value: Any, before: str, after: str) -> Any:
-    if isinstance(value, dict):
-        return {key: _moved(item, before, after) for key, item in value.items()}
-    if isinstance(value, list):
-        return [_moved(item, before, after) for item in value]
-    if isinstance(value, str) and (value == before or value.startswith(before.rstrip("/") + "/")):
-        return after + value[len(before) :]
-    return value
-
-
-def _is_current(recipe: Recipe, folder: Path) -> bool:
-    """Whether the folder holds this stage, finished; refuse one of other settings, which training over it would lose."""
-    if not run_dir.is_finished(folder):
-        return False
-    changed = run_dir.changed_settings(recipe, folder)
-    changed += [f"the run in {start}" for start in run_dir.made_from_others(recipe, folder)]
-    if changed:
-        raise RecipeError(f"{folder} was made before {', '.join(changed)} changed; remove {folder} to make it again")
-    return True
-
-
-def _subprocess(command: list[str]) -> float:
-    """Run a stage as a process of its own, which gives its memory back, and return its seconds.
-
-    It gets every request to stop once, through this process, and ends with it, also after a kill -9.
-    """
-    began = time.monotonic()
-    environment = {**os.environ, "TOKENIZERS_PARALLELISM": "false"}
+def _subprocess(command: list[str]) -> None:
+    """Run a stage as a process of its own, which gives its memory back; it gets every request to stop once, through this one."""
     # In a group of its own, a terminal's Ctrl-C does not reach it a second time.
-    process = subprocess.Popen(command, env=environment, process_group=0, preexec_fn=_end_with_parent)
-    asked: list[int] = []
-
-    def pass_on(number: int, frame: Any) -> None:
-        asked.append(number)
-        process.terminate()
-
-    with stopping.handled_by(pass_on):
+    process = subprocess.Popen(command, env={**os.environ, "TOKENIZERS_PARALLELISM": "false"}, process_group=0)
+    with stopping.handled_by(lambda number, frame: process.terminate()):
         status = process.wait()
-    if status == 130 or (asked and status):
+    if status in (130, -signal.SIGTERM):
         raise KeyboardInterrupt
     if status < 0:
-        what = f"{' '.join(command[1:4])} was ended by signal {-status}"
-        raise RecipeError(f"{what} (9 usually means that memory ran out); the same command goes on from here")
+        raise RecipeError(f"{' '.join(command[1:4])} was ended by signal {-status} (9 usually means that memory ran out)")
     if status:
         raise SystemExit(status)
-    return time.monotonic() - began
 
 
-def _end_with_parent() -> None:
-    """Have Linux send this process SIGTERM, which saves a checkpoint, when its parent is gone."""
-    if sys.platform == "linux":
-        _LIBC.prctl(1, signal.SIGTERM)  # PR_SET_PDEATHSIG
-
-
-def _judge(run: _Run, stage: Stage, model: str) -> Scores:
-    """Score a model, or read its scores if the same weights met the same judge before."""
-    recipe = load_recipe([run.pipeline.judge, "--model_name_or_path", model], "grpo")
-    # As the file says it: what follows the machine would make a moved folder's scores another judge's.
-    settings = {key: value for key, value in masked(read_yaml(Path(run.pipeline.judge))).items() if key != "model_name_or_path"}
-    judged = {**run.judged, "judge": settings, "weights": run_dir.weights_stamp(Path(model_path(model, recipe.script.hub)))}
-    path = run.output_dir / f"scores_{stage.name}.json"
-    if path.is_file():
-        try:
-            kept = json.loads(path.read_text(encoding="utf-8"))
-            if kept["judged"] == judged and kept["scores"]["model"] == model:
-                return Scores(**kept["scores"])
-        except (ValueError, KeyError, TypeError) as error:
-            logger.warning("%s cannot be read (%r); the model is judged again", path, error)
-    recipe.script.max_eval_samples = run.judged["problems"]
+def _judge(pipeline: Pipeline, output_dir: Path, stage: Stage, model: str) -> Scores:
+    """Score a model; completions of the same weights for the same judge are not generated twice."""
+    recipe = load_recipe([pipeline.judge, "--model_name_or_path", model], "grpo")
+    recipe.script.max_eval_samples = pipeline.problems
     rows, what = rows_to_judge(recipe)
-    samples, seed = run.judged["num_samples"], run.judged["seed"]
-    scores = evaluate_model(model, rows, recipe, num_samples=samples, seed=seed, batch_size=BATCH_SIZE, judged_on=what)
+    # The judge as its file says it: what follows the machine would make it another one on the next.
+    samples, seed, weights = pipeline.num_samples, pipeline.seed, run_dir.weights_stamp(Path(model_path(model, recipe.script.hub)))
+    made_by = json.dumps([read_yaml(Path(pipeline.judge)), pipeline.problems, samples, seed, model, weights], default=str)
+    folder = output_dir / "judged" / f"{stage.name}-{hashlib.sha256(made_by.encode()).hexdigest()[:8]}"
+    scores = evaluate_model(model, rows, recipe, num_samples=samples, seed=seed, batch_size=BATCH_SIZE, folder=folder, judged_on=what)
     assert scores  # None is for ranks other than 0
-    path.parent.mkdir(parents=True, exist_ok=True)
-    files.write_whole(path, json.dumps({"judged": judged, "scores": asdict(scores)}))
     console.say(f"{stage.label}: greedy {sum(scores.greedy) / len(rows):.1%}, sampled {sum(scores.sampled) / len(rows):.1%} right")
     return scores
 
 
-def _table(run: _Run, outcomes: dict[str, Outcome]) -> str:
-    labels = {stage.name: stage.label for stage in run.pipeline.stages}
+def _table(pipeline: Pipeline, outcomes: dict[str, Outcome]) -> str:
+    labels = {stage.name: stage.label for stage in pipeline.stages}
     scores = {name: outcome.scores for name, outcome in outcomes.items() if outcome.scores}
     blocks = [markdown_table([(labels[name], outcome.scores, outcome.yielded) for name, outcome in outcomes.items()]).rstrip("\n")]
-    for before, after in run.pipeline.compare:
+    for before, after in pipeline.compare:
         blocks.append(difference_line(scores[before], scores[after], f"{labels[after]} over {labels[before]}"))
-    what, samples, seed = next(iter(scores.values())).judged_on, run.judged["num_samples"], run.judged["seed"]
-    judged = f"Judged on {what}, {samples} sampled answer(s) each; seed {seed}; in brackets: 95 % intervals."
-    return "\n\n".join([*blocks, f"{judged}\n{run.pipeline.note}".rstrip()])
+    what = next(iter(scores.values())).judged_on
+    judged = f"Judged on {what}, {pipeline.num_samples} sampled answer(s) each; seed {pipeline.seed}; in brackets: 95 % intervals."
+    return "\n\n".join([*blocks, f"{judged}\n{pipeline.note}".rstrip()])
 
 
 def main(argv: Sequence[str] | None = None) -> None:
@@ -298,16 +216,11 @@ def main(argv: Sequence[str] | None = None) -> None:
     parser.add_argument("--output_dir", type=Path, help="where the runs go, in place of the file's own")
     parser.add_argument("--problems", type=int, help="held-out problems to judge, in place of the file's own")
     parser.add_argument("--num_samples", type=int, help="sampled answers a problem, in place of the file's own")
-    parser.add_argument("--seed", type=int, default=1, help="of every stage and of the sampling (default 1)")
+    parser.add_argument("--seed", type=int, help="of every stage and of the sampling (default 1)")
     options = vars(parser.parse_args(argv))
-    logging.basicConfig(level=logging.WARNING, format="%(message)s", stream=sys.stderr)
-    logging.getLogger("r1_recipes").setLevel(logging.INFO)
+    console.set_up_logging(None)
     with console.reported_errors():
-        try:
-            run_pipeline(options.pop("pipeline"), **options)
-        except KeyboardInterrupt:
-            sys.stderr.write("\nstopped; the same command goes on from here\n")
-            raise SystemExit(130) from None
+        run_pipeline(options.pop("pipeline"), **options)
 
 
 if __name__ == "__main__":

@@ -4,22 +4,15 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from r1_recipes.common.errors import RecipeError
 from r1_recipes.models.tokenizer import check_target, turn_end
+from r1_recipes.prompts import ResponseFormat
+from r1_recipes.recipe import Recipe
 from r1_recipes.training.run import run_recipe
 
-if TYPE_CHECKING:
-    from trl import SFTTrainer
-
-    from r1_recipes.prompts.formats import ResponseFormat
-    from r1_recipes.recipe.load import Recipe
-
 logger = logging.getLogger("r1_recipes.sft")  # under `python -m` this module is called __main__
-
-# A mixture's parts differ, so one row does not stand for all; rendering all would read the data twice.
-_CHECKED_ROWS = 16
 
 
 def main(argv: Sequence[str] | None = None) -> None:
@@ -27,19 +20,14 @@ def main(argv: Sequence[str] | None = None) -> None:
     run_recipe(argv, "sft", build_trainer)
 
 
-def build_trainer(recipe: Recipe, fmt: ResponseFormat, tokenizer: Any, arguments: dict[str, Any]) -> SFTTrainer:
-    """Return TRL's SFT trainer; the token that the chat template ends a turn with becomes the ``eos_token``.
-
-    A base model's is another one (Qwen2.5's is ``<|endoftext|>``), so that the tuned model would write on after its answer.
-    """
+def build_trainer(recipe: Recipe, fmt: ResponseFormat, tokenizer: Any, arguments: dict[str, Any]) -> Any:
+    """Return TRL's SFT trainer; the token that the chat template ends a turn with becomes the ``eos_token``: a base model's is another."""
     from trl import SFTTrainer
 
     model, training, rows = recipe.model.model_name_or_path, arguments["args"], arguments["train_dataset"]
     if training.chat_template_path:
-        raise RecipeError(
-            f"{recipe.path}: chat_template_path: write chat_template (Jinja text, or a file); prefill and the checks before a run go by it"
-        )
-    for row in rows.select(range(0, len(rows), max(1, len(rows) // _CHECKED_ROWS))):
+        raise RecipeError(f"{recipe.path}: chat_template_path: write chat_template (Jinja text, or a file), which prefill and checks go by")
+    for row in rows.select(range(0, len(rows), max(1, len(rows) // 16))):  # a mixture's parts differ: one does not stand for all
         check_target(model, tokenizer, row)
     end = turn_end(model, tokenizer, training.eos_token)
     if end != tokenizer.eos_token:
@@ -50,11 +38,11 @@ def build_trainer(recipe: Recipe, fmt: ResponseFormat, tokenizer: Any, arguments
     return trainer
 
 
-def warn_about_cuts(trainer: SFTTrainer) -> int:
+def warn_about_cuts(trainer: Any) -> int:
     """Log and return how many training examples fill ``max_length``: they were cut (or just fit), and teach no end."""
     import pyarrow.compute as pc
 
-    training: Any = trainer.args
+    training = trainer.args
     if training.max_length is None or (training.packing and training.packing_strategy == "wrapped"):
         return 0
     cut = total = 0
@@ -64,8 +52,8 @@ def warn_about_cuts(trainer: SFTTrainer) -> int:
         total += len(lengths)
         cut += pc.sum(pc.greater_equal(lengths, training.max_length)).as_py() or 0
     if cut:
-        message = "max_length %d cuts up to %d of %d examples, which then teach no end; raise it, or drop them with max_solution_tokens"
-        logger.warning(message, training.max_length, cut, total)
+        said = f"max_length {training.max_length} cuts up to {cut} of {total} examples, which then teach no end"
+        logger.warning("%s; raise it, or drop them with max_solution_tokens", said)
     return cut
 
 

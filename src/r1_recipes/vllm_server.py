@@ -9,29 +9,18 @@ a colocated engine, and the server takes TRL's own default for servers instead.
 
 from __future__ import annotations
 
-import logging
 import os
 import shlex
 import sys
 from collections.abc import Sequence
 from importlib.util import find_spec
 from pathlib import Path
-from typing import TYPE_CHECKING
-from urllib.parse import urlsplit
 
 from r1_recipes.common import console
 from r1_recipes.common.errors import RecipeError, install_hint
 from r1_recipes.models.weights import model_path
 from r1_recipes.recipe import load_recipe
 from r1_recipes.recipe.text import read_yaml
-
-if TYPE_CHECKING:
-    from r1_recipes.recipe.load import Recipe
-
-logger = logging.getLogger("r1_recipes.vllm_server")  # under `python -m` this module is called __main__
-
-# TRL's trainers set the server's weights through endpoints that vLLM has in development mode alone.
-ENVIRONMENT = {"VLLM_SERVER_DEV_MODE": "1"}
 
 
 def main(argv: Sequence[str] | None = None) -> None:
@@ -40,44 +29,40 @@ def main(argv: Sequence[str] | None = None) -> None:
     if not argv or {"-h", "--help"} & set(argv):
         console.say(__doc__.strip())
         raise SystemExit(0 if argv else 2)
-    shown = "--print" in argv
     with console.reported_errors():
         command = server_command([word for word in argv if word != "--print"])
-        if not shown and find_spec("vllm") is None:
-            hint = install_hint("vllm")
-            raise RecipeError(f"{argv[0]}: vLLM is not installed; {hint}, or --print shows the command for another machine")
-    if shown:
-        console.say(" ".join(f"{name}={value}" for name, value in ENVIRONMENT.items()) + " " + shlex.join(command))
-        return
-    logger.info("%s", shlex.join(command))
-    os.execve(command[0], command, {**os.environ, **ENVIRONMENT})
+        if "--print" in argv:
+            # TRL's trainers set the server's weights through endpoints that vLLM has in development mode alone.
+            console.say(f"VLLM_SERVER_DEV_MODE=1 {shlex.join(command)}")
+            return
+        if find_spec("vllm") is None:
+            raise RecipeError(f"vLLM is not installed; {install_hint('vllm')}, or --print shows the command for another machine")
+    os.execve(command[0], command, {**os.environ, "VLLM_SERVER_DEV_MODE": "1"})
 
 
 def server_command(argv: Sequence[str]) -> list[str]:
     """Derive the server's command by TRL's own ``build_command``, which adds what its trainers need of a server."""
     cut = argv.index("--") if "--" in argv else len(argv)
     words, flags = list(argv[:cut]), list(argv[cut + 1 :])
-    try:
-        method = "distill" if "teacher_model_name_or_path" in read_yaml(Path(words[0])) else "grpo"
-    except (RecipeError, IndexError):  # load says what is wrong with the file
-        method = "grpo"
+    method = "distill" if "teacher_model_name_or_path" in read_yaml(Path(words[0])) else "grpo"
     # The command says nothing of where it was derived: with use_cpu, Transformers takes bf16 and fp16 where there is no GPU, too.
-    recipe = load_recipe([*words, "--use_cpu", "true", "--strict_hardware", "false"], method)
+    recipe = load_recipe([*words, "--use_cpu", "true"], method)
     model, training = recipe.model, recipe.training
     if model.load_in_4bit or model.load_in_8bit:
-        raise RecipeError(
-            f"{recipe.path}: load_in_4bit and load_in_8bit: a server cannot be sent quantized weights "
-            "(https://github.com/huggingface/trl/issues/4973); leave them out, or train with --use_vllm false"
-        )
+        why = "a server cannot be sent quantized weights (https://github.com/huggingface/trl/issues/4973)"
+        raise RecipeError(f"{recipe.path}: load_in_4bit and load_in_8bit: {why}; leave them out, or train with --use_vllm false")
+    if training.vllm_server_base_url:
+        raise RecipeError(f"{recipe.path}: vllm_server_base_url: the server listens by vllm_server_host and vllm_server_port; write these")
     from trl.scripts.vllm_serve import ScriptArguments, build_command
 
-    host, port = _address(recipe)
+    host = training.vllm_server_host
     arguments = ScriptArguments(
         model=model_path(model.model_name_or_path, recipe.script.hub, model.model_revision),
         revision=model.model_revision if model.model_revision != "main" else None,
         tensor_parallel_size=training.vllm_tensor_parallel_size,
-        host=host,
-        port=port,
+        # On the machine itself its own name may mean a loopback address, where no other machine could reach it.
+        host=host if host in ("localhost", "::1") or host.startswith("127.") else "0.0.0.0",
+        port=training.vllm_server_port,
         # What the trainer computes in, so that sampled and trained log probabilities are as close as they can be.
         dtype="bfloat16" if training.bf16 else "float16" if training.fp16 else model.dtype or "auto",
         max_model_len=training.vllm_max_model_length,
@@ -85,23 +70,6 @@ def server_command(argv: Sequence[str]) -> list[str]:
         vllm_model_impl=training.vllm_model_impl,
     )
     return build_command(arguments, flags)
-
-
-def _address(recipe: Recipe) -> tuple[str, int]:
-    """Derive host and port to listen on from where the trainer looks for the server."""
-    training = recipe.training
-    host, port = training.vllm_server_host, training.vllm_server_port
-    if training.vllm_server_base_url:
-        try:
-            url = urlsplit(training.vllm_server_base_url)
-            host, port = url.hostname, url.port
-        except ValueError:
-            host = None
-        if not host or not port:
-            raise RecipeError(f"{recipe.path}: vllm_server_base_url: must be http://HOST:PORT, got {training.vllm_server_base_url!r}")
-    # On the machine itself its own name may mean a loopback address, where no other machine could reach it.
-    loopback = host in ("localhost", "::1") or host.startswith("127.")
-    return (host if loopback else "0.0.0.0"), port
 
 
 if __name__ == "__main__":

@@ -1,5 +1,6 @@
 """What is secret is used and never written: names, addresses, messages, and every file that a run leaves."""
 
+import dataclasses
 import json
 import logging
 import os
@@ -12,8 +13,8 @@ from r1_recipes import generate, grpo, sft
 from r1_recipes.common import masking
 from r1_recipes.common.masking import is_secret, masked, masked_text, masked_words
 from r1_recipes.preflight import __main__ as preflight
-from r1_recipes.recipe.keys import fields_of
 from r1_recipes.recipe.load import load_recipe
+from r1_recipes.recipe.types import argument_types
 from r1_recipes.runs import run_dir
 from r1_recipes.training import run
 from r1_recipes.training.start import start
@@ -34,7 +35,8 @@ def test_secrets_are_known_by_name():
         assert is_secret(name), name
     for name in ("max_prompt_tokens", "eos_token", "pad_token", "pad_token_id", "image_token", "key", "keep", "tokenizer_name", "author"):
         assert not is_secret(name), name
-    ours = {key for method in ("grpo", "sft", "distill", "generate", "evaluate") for key in fields_of(method) if is_secret(key)}
+    kinds = {kind for method in ("grpo", "sft", "distill", "generate", "evaluate") for kind in argument_types(method)}
+    ours = {f.name for kind in kinds for f in dataclasses.fields(kind) if is_secret(f.name)}
     assert ours == {"hub_token"}
 
 

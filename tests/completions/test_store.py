@@ -111,7 +111,7 @@ def test_a_record_deeper_than_anybody_reads_is_named(tmp_path):
 
 
 def test_a_second_process_is_kept_out(tmp_path):
-    with ShardStore(tmp_path), pytest.raises(RecipeError, match="another process"), ShardStore(tmp_path):
+    with ShardStore(tmp_path), pytest.raises(RecipeError, match="process is writing into this folder"), ShardStore(tmp_path):
         pass
     with ShardStore(tmp_path):  # and let in afterwards
         pass

@@ -11,7 +11,7 @@ import pytest
 from r1_recipes.data import MAPPERS, SkipRow, get_mapper
 
 # A set whose columns fit more than one mapper, and which the recipe therefore names one for.
-BY_NAME = {("dapo", "BytedTsinghua-SIA/DAPO-Math-17k"), ("summary", "mlabonne/smoltldr")}
+BY_NAME = {("summary", "mlabonne/smoltldr")}
 # The published sets of each family, as (id, configuration); a configuration that ends in / is a folder.
 HUB: dict[str, list[tuple[str, str | None]]] = {
     "conversations": [
@@ -24,7 +24,7 @@ HUB: dict[str, list[tuple[str, str | None]]] = {
     "reasoning_columns": [("FreedomIntelligence/medical-o1-reasoning-SFT", config) for config in ("en", "zh", "en_mix", "zh_mix")],
     "countdown": [("Jiayi-Pan/Countdown-Tasks-3to4", None)],
     "openthoughts": [("open-thoughts/OpenThoughts-114k", "metadata")],
-    "r1_distill_sft": [("ServiceNow-AI/R1-Distill-SFT", "v0"), ("ServiceNow-AI/R1-Distill-SFT", "v1")],
+    "r1_distill_sft": [("ServiceNow-AI/R1-Distill-SFT", "v1")],
     "image_question": [("lmms-lab/multimodal-open-r1-8k-verified", None)],
     "gsm8k": [("openai/gsm8k", "main"), ("openai/gsm8k", "socratic")],
     "math": [
@@ -36,7 +36,7 @@ HUB: dict[str, list[tuple[str, str | None]]] = {
     ],
     "openr1_math": [("open-r1/OpenR1-Math-220k", "default"), ("open-r1/OpenR1-Math-220k", "extended")],
     "simplerl": [("hkust-nlp/SimpleRL-Zoo-Data", "simplelr_qwen_level3to5/")],
-    "dapo": [("open-r1/DAPO-Math-17k-Processed", "all"), ("BytedTsinghua-SIA/DAPO-Math-17k", None)],
+    "dapo": [("open-r1/DAPO-Math-17k-Processed", "all")],
     "medical_verifiable": [("FreedomIntelligence/medical-o1-verifiable-problem", None)],
     "summary": [("mlabonne/smoltldr", None)],
     "verl": [("BytedTsinghua-SIA/DAPO-Math-17k", None)],

@@ -13,7 +13,6 @@ import pytest
 
 from r1_recipes.common.errors import RecipeError
 from r1_recipes.data import SkipRow, get_mapper, load_rows
-from r1_recipes.data.csv_files import CsvStyle
 from r1_recipes.data.mappers.base import as_text
 
 AB = [{"a": "1", "b": "2"}]
@@ -63,43 +62,32 @@ TORN = [
     ("text.json", b'"a"', 'row 0: is not an object but "a"'),
     ("scalars.json", b'[{"a": 1}, 5]', "row 1: is not an object but 5"),
     ("cut.json", b'[{"a": 1},\n {"a": ', r"line 2: is not JSON: Expecting value \(column 8\)"),
-    ("two.jsonl", b'{"a": "1"} {"a": "2"}\n{"a": "3"}\n{"a": "4"}\n', r"is not one JSON object"),
-    ("twice.jsonl", b'{"a": 1, "a": 2}\n{"a": 3}\n', r"line 1: a key stands twice in one object: a, a"),
-    ("twice_later.jsonl", b'{"a": "1"}\n' * 6000 + b'{"a": "1", "a": "2"}\n', r"line 6001: a key stands twice in one object: a, a"),
-    ("twice_inside.jsonl", b'{"a": {"b": 1, "b": 2}}\n{"a": null}\n', r"line 1: a key stands twice in one object: b, b"),
-    ("surrogate.jsonl", b'{"a": "x"}\n{"a": "\\ud83d"}\n', r"line 2: holds an unpaired surrogate"),
-    ("surrogate.json", b'[{"a": "\\uDC00"}]', "row 0: holds an unpaired surrogate"),
-    ("surrogate_key.jsonl", b'{"\\ud83d": "x"}\n{}\n', r"line 1: holds an unpaired surrogate"),
-    ("latin.jsonl", b'{"a": "x"}\n{"a": "caf\xe9"}\n', r"line 2: is not utf-8. Fix: save it as UTF-8"),
-    ("latin.json", b'[{"a": "x"},\n{"a": "caf\xe9"}]', r"line 2: is not utf-8"),
+    ("two.jsonl", b'{"a": "1"} {"a": "2"}\n{"a": "3"}\n{"a": "4"}\n', r"line 1: is not JSON: Extra data"),
+    ("surrogate.jsonl", b'{"a": "x"}\n{"a": "\\ud83d"}\n', r"surrogates not allowed"),
+    ("surrogate.json", b'[{"a": "\\uDC00"}]', "surrogates not allowed"),
+    ("surrogate_key.jsonl", b'{"\\ud83d": "x"}\n{}\n', r"surrogates not allowed"),
+    ("latin.jsonl", b'{"a": "x"}\n{"a": "caf\xe9"}\n', r"line 2: is not UTF-8. Fix: iconv"),
+    ("latin.json", b'[{"a": "x"},\n{"a": "caf\xe9"}]', r"line 2: is not UTF-8"),
     ("nul.jsonl", b'{"a": "x"}\n{"a": "\x00"}\n', r"line 2: is not JSON: Invalid control character"),
     ("nul_key.jsonl", b'{"a\\u0000b": "1", "a": "2"}\n', r"column 'a\\x00b' has a NUL in its name"),
     ("nul_header.csv", b"a\0b,a\n1,2\n", r"column 'a\\x00b' has a NUL in its name"),
     ("nuls.jsonl", b"\x00" * 64, "is not JSON"),
-    ("utf16.jsonl", '{"a": 1}\n{"a": 2}\n'.encode("utf-16"), r"line 1: is not utf-8"),
-    ("gz.jsonl", b"\x1f\x8b\x08\x00garbage\n\xff", r"is not utf-8"),
+    ("utf16.jsonl", '{"a": 1}\n{"a": 2}\n'.encode("utf-16"), r"line 1: is not UTF-8"),
+    ("gz.jsonl", b"\x1f\x8b\x08\x00garbage\n\xff", r"is not UTF-8"),
     ("deep.jsonl", b'{"a": 1}\n' + DEEP + b"\n", r"line 2: is nested too deeply"),
     ("deep.json", DEEP, "is nested too deeply"),
-    (
-        "wide.jsonl",
-        json.dumps({str(i): i for i in range(200)}).encode() + b"\n" + json.dumps({str(-i): i for i in range(200)}).encode(),
-        "more than 250 columns",
-    ),
     # CSV that is none.
-    ("ragged.csv", b"a,b\n1,2\n\n3,4,5\n", r"line 4: has 3 cells, the header 2: '3,4,5'"),
-    ("short.csv", b"a,b\n1,2\n3\n4,5\n", r"line 3: has 1 cells, the header 2: '3'"),
+    ("ragged.csv", b"a,b\n1,2\n\n3,4,5\n", r"line 4: has 3 cells, the header 2: .'3', '4', '5'."),
+    ("short.csv", b"a,b\n1,2\n3\n4,5\n", r"line 3: has 1 cells, the header 2: .'3'."),
     ("ragged_later.csv", b"a,b\n" + b"1,2\n" * 9000 + b"1,2,3\n", r"line 9002: has 3 cells"),
     ("open.csv", b'a,b\n1,2\n1,"2\n3,4\n', r"line 3: a quote is not closed"),
     ("open_first.csv", b'a,b\n"1,2\n3,4\n', r"line 2: a quote is not closed"),
     ("open_header.csv", b'a,"b\n1,2\n', "line 1: a quote is not closed"),
-    ("twice.csv", b"a,b,a\n1,2,3\n", "column 'a' stands twice in the header"),
-    ("semicolon.csv", b"a;b\n1;2\n", r'the header is one column, \'a;b\', with \',\'. Fix: csv_separator: ";"'),
-    ("tab.csv", b"a\tb\n1\t2\n", r'Fix: csv_separator: "\\t"'),
-    ("comma.tsv", b"a,b\n1,2\n", r'Fix: csv_separator: ","'),
-    ("latin.csv", b"a,b\n1,2\n1,caf\xe9\n", r"line 3: is not utf-8. Fix: csv_encoding: utf-16, cp1252"),
-    ("latin_later.csv", b"a,b\n" + b"1,2\n" * 9000 + b"1,caf\xe9\n", r"line 9002: is not utf-8"),
-    ("latin_header.csv", b"a,caf\xe9\n1,2\n", r"line 1: is not utf-8"),
-    ("utf16.csv", "a,b\n1,2\n".encode("utf-16"), "Fix: csv_encoding: utf-16"),
+    ("twice.csv", b"a,b,a\n1,2,3\n", "a column stands twice in the header: a, b, a"),
+    ("latin.csv", b"a,b\n1,2\n1,caf\xe9\n", r"line 3: is not UTF-8. Fix: iconv -f cp1252 -t utf-8"),
+    ("latin_later.csv", b"a,b\n" + b"1,2\n" * 9000 + b"1,caf\xe9\n", r"line 9002: is not UTF-8"),
+    ("latin_header.csv", b"a,caf\xe9\n1,2\n", r"line 1: is not UTF-8"),
+    ("utf16.csv", "a,b\n1,2\n".encode("utf-16"), "is not UTF-8. Fix: iconv"),
     # Parquet that is none, or that datasets cannot hold.
     ("words.parquet", b"no parquet at all, only words", "Parquet magic bytes not found"),
     ("cut.parquet", WHOLE[:-20], "ArrowInvalid"),
@@ -124,7 +112,6 @@ SOUND = [
         [{"a": None, "b": [None]}, {"a": {"c": None}, "b": None}],
     ),
     ("nan.jsonl", b'{"a": NaN}\n{"a": 1.5}\n', [{"a": None}, {"a": 1.5}]),
-    ("infinity.jsonl", b'{"a": -Infinity}\n{"a": 1.5}\n', [{"a": "-Infinity"}, {"a": "1.5"}]),
     ("nul.jsonl", b'{"a": "x\\u0000y"}\n', [{"a": "x\0y"}]),
     ("nul_inside.jsonl", b'{"a": {"b\\u0000c": "1", "b": "2"}}\n', [{"a": {"b\0c": "1", "b": "2"}}]),
     ("emoji.jsonl", b'{"a": "\\ud83d\\ude00"}\n', [{"a": "\U0001f600"}]),
@@ -132,7 +119,6 @@ SOUND = [
     ("text_later.jsonl", b'{"a": 72}\n' * 6000 + b'{"a": "007"}\n', [{"a": "72"}] * 6000 + [{"a": "007"}]),
     ("key_later.jsonl", b'{"a": "x"}\n' * 6000 + b'{"b": "y"}\n', [{"a": "x", "b": None}] * 6000 + [{"a": None, "b": "y"}]),
     ("shapes.jsonl", b'{"a": {"x": "007"}}\n{"a": [0.10]}\n{"a": "72"}\n', [{"a": {"x": "007"}}, {"a": ["0.10"]}, {"a": "72"}]),
-    ("digits.jsonl", b'{"a": {"x": 0.1234567890123456}}\n{"a": 7}\n', [{"a": {"x": "0.1234567890123456"}}, {"a": 7}]),
     ("deep.jsonl", b'{"a": ' + b"[" * 90 + b'"x"' + b"]" * 90 + b"}\n", None),
     ("huge.jsonl", b'{"a": "' + b"x" * 20_000_000 + b'"}\n{"a": "y"}\n', [{"a": "x" * 20_000_000}, {"a": "y"}]),
     ("empty.jsonl", b'{"a": {}, "b": []}\n', [{"a": {}, "b": []}]),
@@ -140,13 +126,17 @@ SOUND = [
     ("bom.csv", b"\xef\xbb\xbfa,b\r\n1,2\r\n", AB),
     ("lead.csv", b"\n\na,b\n1,2\n", AB),
     ("mac.csv", b"a,b\r1,2\r", AB),
-    ("index.csv", b",b\n0,2\n", [{"Unnamed: 0": "0", "b": "2"}]),
+    ("index.csv", b",b\n0,2\n", [{"": "0", "b": "2"}]),
     ("quoted.csv", b'"a\nx",b\n"1\n2","3""4, 5"\n', [{"a\nx": "1\n2", "b": '3"4, 5'}]),
     ("tail.csv", b'a,b\n1,"2\n3"\n', [{"a": "1", "b": "2\n3"}]),
     ("missing.csv", b'a,b\nNA,None\nnull,nan\n,""\n', [{"a": "NA", "b": "None"}, {"a": "null", "b": "nan"}, {"a": None, "b": None}]),
     ("nul.csv", b"a,b\nx\x00y,2\n", [{"a": "x\0y", "b": "2"}]),
     ("huge.csv", b"a,b\n1,2\n1," + b"x" * 9_000_000 + b"\n", [*AB, {"a": "1", "b": "x" * 9_000_000}]),
     ("comma.csv", b'"a,b"\n1\n', [{"a,b": "1"}]),
+    ("semicolon.csv", b"a;b\n1;2\n", AB),
+    ("bar.csv", b"a|b\n1|2\n", AB),
+    ("tab.csv", b"a\tb\n1\t2\n", AB),
+    ("comma.tsv", b"a,b\n1,2\n", AB),
     ("one.csv", b"a\n1\n\n2\n", [{"a": "1"}, {"a": "2"}]),
     ("dictionary.parquet", parquet(arrays(a=pyarrow.array(["1", "1"]).dictionary_encode())), [{"a": "1"}] * 2),
     (
@@ -162,7 +152,7 @@ SOUND = [
 
 
 def test_the_collection_is_a_collection():
-    assert len({name for name, *_ in TORN}) == len(TORN) >= 60
+    assert len({name for name, *_ in TORN}) == len(TORN) >= 50
 
 
 @pytest.mark.parametrize(("name", "content", "cause"), TORN, ids=[name for name, *_ in TORN])
@@ -249,33 +239,6 @@ def test_nested_columns_come_back_as_they_were_written(tmp_path):
     assert load_rows(str(path), "train").to_list() == [{**row, "late": row.get("late")} for row in rows]
 
 
-def test_how_a_csv_file_is_written_is_a_key(tmp_path):
-    path = tmp_path / "rows.csv"
-    path.write_bytes("frage;antwort\nWas kostet das Café?;3,5 €\nx;1.250,5\ny;-3,5\nz;1.25\nw;1,2,3\n".encode("cp1252"))
-    rows = load_rows(str(path), "train", csv_style=CsvStyle(separator=";", encoding="cp1252", decimal=","))
-    assert rows["antwort"] == ["3,5 €", "1250.5", "-3.5", "1.25", "1,2,3"]
-    assert rows["frage"][0] == "Was kostet das Café?"
-    assert load_rows(str(path), "train", csv_style=CsvStyle(separator=";", encoding="cp1252"))["antwort"][1] == "1.250,5"
-    path.write_bytes(b"\xef\xbb\xbfa\tb\n1\t2\n")
-    assert load_rows(str(path), "train", csv_style=CsvStyle(separator="\\t", encoding="UTF8")).to_list() == AB
-    path.write_bytes("a\tb\n1\t2\n".encode("utf-16"))
-    assert load_rows(str(path), "train", csv_style=CsvStyle(separator="\t", encoding="utf-16")).to_list() == AB
-    for keys, cause in (
-        ({"separator": ";;"}, 'csv_separator: must be one ASCII character other than a quote, such as ";" or'),
-        ({"encoding": "latin-99"}, "csv_encoding: must be an encoding that Python knows, such as cp1252, got 'latin-99'"),
-        ({"decimal": ";"}, 'csv_decimal: must be "." or ",", got \';\''),
-    ):
-        with pytest.raises(RecipeError, match=cause):
-            CsvStyle(**keys)
-
-
-def test_a_decimal_comma_leaves_decimal_points(tmp_path):
-    path = tmp_path / "rows.csv"
-    path.write_text("a;b\n0.123;x\n0.500;x\n1.250;x\n1.5;x\n3.141;x\n0,5;x\n-0.250;x\n")
-    rows = load_rows(str(path), "train", csv_style=CsvStyle(separator=";", decimal=","))
-    assert rows["a"] == ["0.123", "0.500", "1250", "1.5", "3141", "0.5", "-0.250"]
-
-
 @pytest.mark.parametrize(
     ("content", "place"),
     [
@@ -321,11 +284,12 @@ def test_odd_names_of_folders_and_files(tmp_path, folder, inside):
         load_rows(str(tmp_path / folder), "test", config=config)
 
 
-@pytest.mark.parametrize("folder", ["data[1]", "da*ta", "what?", "[!a]"])
-def test_a_folder_s_name_that_is_a_pattern_is_refused(tmp_path, folder):
-    (tmp_path / folder).mkdir()
-    (tmp_path / folder / "train.jsonl").write_text('{"a": "1", "b": "2"}\n')
-    with pytest.raises(RecipeError, match=r"its path is a pattern\. Fix: rename it"):
+@pytest.mark.parametrize(("folder", "other"), [("data[1]", "data1"), ("da*ta", "da_ta"), ("what?", "whats"), ("[!a]", "b")])
+def test_a_folder_s_name_that_is_a_pattern_reads_no_other_folder(tmp_path, folder, other):
+    for name in (folder, other):
+        (tmp_path / name).mkdir()
+        (tmp_path / name / "train.jsonl").write_text('{"a": "1", "b": "2"}\n')
+    with pytest.raises(RecipeError, match="outside of the folder"):
         load_rows(str(tmp_path / folder), "train")
     assert load_rows(str(tmp_path / folder / "train.jsonl"), "train").to_list() == AB
 
@@ -397,7 +361,6 @@ def test_a_changed_file_is_never_taken_from_the_cache(tmp_path):
     path.write_text("a\n2\n")
     os.utime(path, ns=(stamp.st_atime_ns, stamp.st_mtime_ns + 1))
     assert load_rows(str(path), "train")["a"] == ["2"]
-    assert load_rows(str(path), "train", csv_style=CsvStyle(separator=";"))["a"] == ["2"]
 
 
 def test_a_cell_as_text():

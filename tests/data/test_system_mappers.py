@@ -36,7 +36,6 @@ NULLABLE = {
     ("openr1_math", "answer"),
     ("openr1_math", "generations"),
     ("openr1_math", "correctness_math_verify"),
-    ("dapo", "solution"),
     ("math", "answer"),
     ("reasoning_gym", "answer"),
     ("arithmetic", "answer"),
@@ -119,29 +118,16 @@ def test_a_dapo_prompt_with_many_blank_lines_is_read_at_once():
     assert get_mapper("dapo")(row("dapo", prompt=alone))["question"] == alone
 
 
-def test_dapo_reads_the_original_set():
-    original = row("dapo", prompt=[{"role": "user", "content": "Find the least prime above 20."}])
-    del original["solution"], original["source_prompt"]
-    assert get_mapper("dapo").missing(list(original)) == []
-    assert get_mapper("dapo")(original)["solution"] == "23"
-    for prompt in ({"role": ["user"], "content": [original["prompt"][0]["content"]]}, [{"from": "human", "value": "Find it."}]):
-        assert get_mapper("dapo")({**original, "prompt": prompt})["question"].startswith("Find")
-    assert get_mapper("dapo").missing(["prompt"]) == ["solution (or reward_model)"]
-    for broken in (None, {}, {"ground_truth": " "}, "23"):
-        with pytest.raises(SkipRow, match="no gold in columns 'solution' and 'reward_model'"):
-            get_mapper("dapo")({**original, "reward_model": broken})
+def test_dapo_skips_what_it_cannot_read():
     for prompt in (None, [], [{"role": "assistant", "content": "x"}], [None], "Solve the following math problem step by step. X\n"):
         with pytest.raises(SkipRow, match=r"column 'prompt' is (empty|no list of turns)"):
-            get_mapper("dapo")({**original, "prompt": prompt})
+            get_mapper("dapo")(row("dapo", prompt=prompt))
 
 
 def test_r1_distill_sft_takes_the_answer_written_anew():
     mapped = get_mapper("r1_distill_sft")(row("r1_distill_sft"))
     assert mapped["response"] == "<think>\nSix sevens are 42.\n</think>\n\nIt is 42."
     assert mapped["messages"] == [{"role": "user", "content": "What is 6*7?"}]
-    old = {"problem": "6*7?", "reannotated_assistant_content": "<think>\na\n</think>\n42", "solution": "So $\\boxed{42}$."}
-    assert get_mapper("r1_distill_sft")(old) == {"question": "6*7?", "response": "<think>\na\n</think>\n42", "solution": "42"}
-    assert get_mapper("r1_distill_sft").missing(["reannotated_assistant_content"]) == ["reannotated_messages (or problem)"]
 
 
 def test_sft_on_r1_distill_sft_is_not_on_its_old_messages():

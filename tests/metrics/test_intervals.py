@@ -26,30 +26,22 @@ def test_the_ends_keep_a_width(value):
 
 
 def test_interval_of_shares():
-    # values 0.25, 0.5, 0.75, 0.5: mean 0.5, sample variance 0.125/3 = 0.041667, of the mean 0.010417: as of 0.25 / 0.010417 = 24
-    # values that are 0 or 1. Wilson's with Student's t of 3 degrees, 3.182 (3.179 by the expansion), t^2/24 = 0.4211: half width
-    # 3.179 / 1.4211 * sqrt(0.25/24 + 0.4211/(4*24)) = 2.2370 * 0.12165 = 0.2721
+    # values 0.25, 0.5, 0.75, 0.5: mean 0.5, variance 0.125/4 = 0.03125, of the mean 0.0078125: as of 0.25 / 0.0078125 = 32
+    # values that are 0 or 1. z^2/32 = 0.12005: half width 1.96 / 1.12005 * sqrt(0.25/32 + 0.12005/(4*32)) = 1.7499 * 0.093544 = 0.1637
     mean, low, high = mean_interval([0.25, 0.5, 0.75, 0.5])
-    assert (mean, round(high - mean, 3), round(mean - low, 3)) == (0.5, 0.272, 0.272)
+    assert (mean, round(high - mean, 3), round(mean - low, 3)) == (0.5, 0.164, 0.164)
     # one wrong sample among 400 leaves the bounds inside 0..1
     mean, low, high = mean_interval([1.0] * 99 + [0.75])
     assert 0.9 < low < mean < high < 1.0
 
 
 def test_interval_of_values_that_are_no_shares():
-    # -1, 0, 1, 2 (mean 0.5, sample variance 5/3): standard error sqrt(5/12) = 0.6455, times t of 3 degrees 3.179 = 2.052
+    # -1, 0, 1, 2 (mean 0.5, sample variance 5/3): standard error sqrt(5/12) = 0.6455, times 1.96 = 1.265
     mean, low, high = mean_interval([-1.0, 0.0, 1.0, 2.0])
-    assert (mean, round(high - mean, 2), round(mean - low, 2)) == (0.5, 2.05, 2.05)
+    assert (mean, round(high - mean, 2), round(mean - low, 2)) == (0.5, 1.27, 1.27)
     # one value says nothing about the spread, and equal ones have none
-    assert mean_interval([0.5])[1:] == (-math.inf, math.inf)
-    assert mean_interval([0.5, 0.5]) == (0.5, 0.5, 0.5)
-
-
-@pytest.mark.parametrize("degrees, table", [(3, 3.182), (5, 2.571), (9, 2.262), (29, 2.045), (199, 1.972)])
-def test_student_s_t_against_the_printed_table(degrees, table):
-    from r1_recipes.metrics.intervals import _student
-
-    assert _student(degrees) == pytest.approx(table, abs=0.004)
+    assert mean_interval([2.5])[1:] == (-math.inf, math.inf)
+    assert mean_interval([2.5, 2.5]) == (2.5, 2.5, 2.5)
 
 
 def test_paired_difference_uses_the_pairs():

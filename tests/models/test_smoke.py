@@ -65,13 +65,13 @@ def test_two_smoke_runs_share_no_folder_and_leave_none(monkeypatch: pytest.Monke
     assert list(tmp_path.iterdir()) == []
 
 
-def test_a_kept_smoke_run_can_be_repeated_but_not_continued_for_real(tmp_path: Path) -> None:
+def test_a_kept_smoke_run_is_neither_repeated_nor_continued_for_real(tmp_path: Path) -> None:
     run = ["--output_dir", str(tmp_path / "run"), "--use_vllm", "false"]
-    for _ in range(2):
-        grpo.main([GRPO, "--smoke", *run])
-    with pytest.raises(SystemExit) as stopped:
-        grpo.main([GRPO, *run, "--use_cpu", "true", "--bf16", "false"])
-    assert stopped.value.code == 2
+    grpo.main([GRPO, "--smoke", *run])
+    for words in (["--smoke"], ["--use_cpu", "true", "--bf16", "false"]):
+        with pytest.raises(SystemExit) as stopped:
+            grpo.main([GRPO, *words, *run])
+        assert stopped.value.code == 2
 
 
 def test_smoke_overrides_leave_what_the_user_typed(tmp_path: Path) -> None:

@@ -16,7 +16,7 @@ from pandas import DataFrame
 
 from r1_recipes.completions.types import Completion
 from r1_recipes.preflight import __main__ as preflight
-from r1_recipes.preflight import signal, surroundings
+from r1_recipes.preflight import signal
 from r1_recipes.preflight.contract import Rewards
 from r1_recipes.preflight.findings import Report, listed, spread
 from r1_recipes.prompts import CHATML, FORMATS, get_response_format
@@ -70,7 +70,9 @@ def recipe(write_recipe):
 
 
 def check(path: str, *overrides: str, use_model: bool = False, **options: Any) -> Report:
-    return preflight.examine([path, *overrides], use_model=use_model, **options)
+    words = [] if use_model else ["--no-model"]
+    words += [f"--{key.replace('_', '-')}={value}" for key, value in options.items()]
+    return preflight.examine(*preflight.parse([path, *words, *overrides]))
 
 
 def model_that_writes(token: str, source: Path, folder: Path, logit: float = 32.0) -> str:
@@ -152,7 +154,7 @@ def test_golds_are_asked_of_rows_that_a_reward_judges_by_them(recipe, tmp_path):
     routed = recipe(**changes, task_rewards={"sums": ["accuracy"], "talk": ["format"]})
     report = check(routed)
     assert "data.golds" not in {**found(report, "error"), **found(report, "warning")}
-    assert report.facts["golds"]["rows"] == 1
+    assert "all 1 golds can be judged by" in found(report, "ok")["data.golds"]
     # Three of four rows that accuracy does judge have no mathematics for a gold: that is as wrong as before.
     assert "cannot read 3 of 4 golds" in found(check(recipe(**changes)), "error")["data.golds"]
     unread = recipe(**changes, task_rewards={"talk": ["accuracy"], "sums": ["format"]})
@@ -168,11 +170,11 @@ def test_a_good_recipe_has_no_errors_and_leaves_nothing_behind(recipe, tmp_path)
     assert {finding.code.partition(".")[0] for finding in report.findings} == {"recipe", "data", "contract", "fit"}
     assert not (tmp_path / "run").exists()
     # <think>\n, three steps, \n</think>\n<answer>\n4\n</answer>
-    assert report.facts["contract"] == {
+    assert report.details["contract"][1][1].to_dict("index") == {
         "accuracy": {"right": 1.0, "wrong": 0.0, "shapeless": 0.0},
         "format": {"right": 1.0, "wrong": 1.0, "shapeless": 0.0},
     }
-    assert report.facts["data"]["kept"] == 8 and report.facts["tokens"]["window"] == 4096
+    assert "8 of 8 rows kept" in found(report, "ok")["data.rows"] and "window is 4096" in found(report, "ok")["data.window"]
 
 
 @pytest.mark.parametrize("name", FORMATS)
@@ -181,14 +183,14 @@ def test_every_format_earns_full_marks_under_every_rule_reward(recipe, name):
     rules += ["reasoning_steps", "repetition_penalty", "cosine", "length", "soft_overlong_punishment"]
     report = check(recipe(response_format=name, reward_funcs=rules))
     assert found(report, "error") == {}
-    full = {reward: scores["right"] for reward, scores in report.facts["contract"].items()}
+    full = report.details["contract"][1][1]["right"].to_dict()
     # A penalty has nothing to take off; one completion alone is as long as its group; cosine's best, 1.0, is for no tokens at all.
     assert {reward: full[reward] for reward in rules[:9]} == dict.fromkeys(rules[:9], 1.0)
     assert full["repetition_penalty"] == full["length"] == full["soft_overlong_punishment"] == 0.0 and 0.9 < full["cosine"] < 1.0
 
 
 def test_prompts_are_shown_as_the_model_reads_them(recipe):
-    (first, *_) = check(recipe(system_prompt="Use <think> and <answer>.")).facts["prompts"]
+    first = check(recipe(system_prompt="Use <think> and <answer>.")).details["data"][0][1]
     assert first == ("<|im_start|>system\nUse <think> and <answer>.<|im_end|>\n<|im_start|>user\n2+2?<|im_end|>\n<|im_start|>assistant\n")
 
 
@@ -220,7 +222,6 @@ def test_a_length_limit_that_cuts_four_of_five(recipe, canned):
     report = check(recipe(num_generations=5, per_device_train_batch_size=5), use_model=True, groups=2)
     message = found(report, "error")["signal.truncation"]
     assert "max_completion_length 200 cuts 8 of 10 completions (80%)" in message and "400" in message
-    assert report.facts["signal"]["truncated"] == 0.8
 
 
 def test_a_model_that_never_ends(recipe, tiny_model, tmp_path):
@@ -228,9 +229,7 @@ def test_a_model_that_never_ends(recipe, tiny_model, tmp_path):
     report = check(recipe(model_name_or_path=model), "--max_completion_length", "12", use_model=True, groups=2)
     errors = found(report, "error")
     assert "cuts 4 of 4 completions (100%)" in errors["signal.truncation"] and "not one ends" in errors["signal.truncation"]
-    # the tags alone take more than 12 bytes
-    assert "no room" in errors["contract.room"]
-    assert {example["completion"] for example in report.facts["signal"]["examples"]} == {"a" * 12}
+    assert {text for _, text in report.details["signal"][1:]} == {"a" * 12}
 
 
 def test_golds_that_are_no_mathematics(recipe, tmp_path):
@@ -239,7 +238,6 @@ def test_golds_that_are_no_mathematics(recipe, tmp_path):
     message = found(report, "error")["data.golds"]
     assert "cannot read 3 of 4 golds (75%; rows 0, 2, 3 of those kept; the first is 'Because.')" in message
     assert "accuracy cannot read" in message and "solution_column" in message
-    assert report.facts["golds"]["unparseable"] == [0, 2, 3]
     # a few among many are a warning
     rows = rows_file(tmp_path, ("1+1?", "2"), ("2+2?", "4"), ("Who?", "Nobody knows."), ("3+3?", "6"))
     report = check(recipe(dataset_name=rows, mapper="prompt_solution"))
@@ -251,14 +249,14 @@ def test_a_prompt_longer_than_the_window(recipe, tmp_path):
     path = recipe(dataset_name=rows, mapper="prompt_solution")
     message = found(check(path), "error")["data.window"]
     # 4096 - 200 tokens are left for a prompt
-    assert "window has 4096: 1 of 3 measured do not fit" in message and "(rows 1): set max_prompt_tokens: 3896" in message
+    assert "window is 4096: 1 of 3 measured with max_completion_length 200 can run over it (rows 1): set max_prompt_tokens: 3896" in message
     report = check(path, "--max_prompt_tokens", "3896")
     assert found(report, "error") == {}
-    assert report.facts["data"]["dropped"] == [{"reason": "prompt over max_prompt_tokens 3896", "count": 1, "first_index": 1}]
+    assert "prompt over max_prompt_tokens 3896" in found(report, "ok")["data.rows"]
     # the prompt fits, and leaves its completion no room: a bit less than 4096
     rows = rows_file(tmp_path, ("1+1?", "2"), ("x" * 3600 + "?", "4"))
     assert (
-        "0 of 2 measured do not fit, and 1 with max_completion_length 200 can run over"
+        "1 of 2 measured with max_completion_length 200 can run over it"
         in found(check(recipe(dataset_name=rows, mapper="prompt_solution")), "warning")["data.window"]
     )
 
@@ -279,9 +277,8 @@ def test_groups_that_all_score_everything(recipe, silent_model):
     )
     (message,) = found(report, "error").values()
     assert "2 of 2 groups (100%) have no spread, 2 of them all 1" in message and "harder problems" in message
-    assert report.facts["signal"]["rewards"]["sum"]["groups_all_one"] == 1.0
     # the model ends at once, and so nothing is cut
-    assert report.facts["signal"]["truncated"] == 0.0 and report.facts["signal"]["mean_tokens"] == 1.0
+    assert "cuts 0 of 4" in found(report, "ok")["signal.truncation"] and "; 1 tokens, finish_reason stop" in report.details["signal"][1][0]
 
 
 @pytest.mark.parametrize(
@@ -304,14 +301,14 @@ def test_groups_that_all_score_everything(recipe, silent_model):
     ],
 )
 def test_a_batch_that_groups_do_not_fill(recipe, changes, processes, message):
-    report = check(recipe(**changes), processes=processes)
+    report = check(recipe(**changes), num_processes=processes)
     errors = found(report, "error")
     assert list(errors) == ["fit.batch"] and message in errors["fit.batch"]
 
 
 def test_more_processes_may_fill_what_one_does_not(recipe):
     # 4 x 2 = 8 = one group of 8, of which each process has a half
-    report = check(recipe(num_generations=8, reward_funcs=["accuracy", "length"]), processes=2)
+    report = check(recipe(num_generations=8, reward_funcs=["accuracy", "length"]), num_processes=2)
     assert found(report, "error") == {} and "8 completions a batch over 2 processes are 1 groups of 8" in found(report, "ok")["fit.batch"]
 
 
@@ -331,9 +328,9 @@ def test_an_evaluation_batch_that_groups_do_not_fill(recipe, tmp_path):
     report = check(path)
     (message,) = found(report, "error").values()
     assert "multiple of 4 completions over 1 processes, got 6" in message and "per_device_eval_batch_size: 8" in message
-    report = check(path, processes=2)  # 12 is
+    report = check(path, num_processes=2)  # 12 is
     assert found(report, "error") == {}
-    assert found(report, "ok")["data.test_split"] == "test split: 1 of 1 rows kept"
+    assert found(report, "ok")["data.rows"] == "2 of 2 rows kept; test split: 1 of 1 rows kept"
 
 
 def test_a_template_that_already_opens_the_reasoning(recipe):
@@ -341,9 +338,8 @@ def test_a_template_that_already_opens_the_reasoning(recipe):
     assert found(report, "error") == {}
     assert "already opened with '<think>\\n' by the chat template" in found(report, "ok")["contract.prefill"]
     # What the model is to write starts after the tag, and earns full marks so.
-    assert report.facts["contract_example"].startswith("Step 1:") and report.facts["contract"]["format"]["right"] == 1.0
-    own = check(recipe(chat_template=THINKS, reward_funcs=[*RULES, "tests.preflight.test_preflight:later"]))
-    assert "later must not look for it" in found(own, "warning")["contract.prefill"]
+    assert report.details["contract"][0][1].startswith("Step 1:") and report.details["contract"][1][1]["right"]["format"] == 1.0
+    assert "a reward of your own must not look for it" in found(report, "ok")["contract.prefill"]
     twice = found(check(recipe(chat_template=THINKS, prefill="Let me see.\n<think>")), "error")
     assert "already opens the turn with '<think>\\n'; leave prefill out" in twice["contract.tokenizer"]
     other = found(check(recipe(chat_template=THINKS, response_format="reasoning_answer")), "error")
@@ -392,8 +388,6 @@ def test_a_column_that_is_not_there(recipe):
             "contract.wrong",
             "cosine gives a wrong answer",
         ),
-        # <think>⏎1⏎</think>⏎<answer>⏎17⏎</answer> is 40 bytes, and one token ends the turn
-        ({"max_completion_length": 40}, "error", "contract.room", "tags and gold take 41 tokens"),
     ],
 )
 def test_rewards_that_do_not_keep_the_contract(recipe, changes, level, code, message):
@@ -402,10 +396,10 @@ def test_rewards_that_do_not_keep_the_contract(recipe, changes, level, code, mes
 
 def test_a_reward_that_awaits_is_called(recipe):
     report = check(recipe(reward_funcs=["accuracy", "tests.preflight.test_preflight:later"]))
-    example = report.facts["contract_example"]
+    example = report.details["contract"][0][1]
     assert (
         "contract.reward_fails" not in found(report, "error")
-        and report.facts["contract"]["tests.preflight.test_preflight:later"]["right"] > 0
+        and report.details["contract"][1][1]["right"]["tests.preflight.test_preflight:later"] > 0
     )
     assert example.count("Step") == 3
 
@@ -449,7 +443,7 @@ def test_rewards_with_a_model_of_their_own_are_left_out_and_named(recipe, silent
     )
     report = check(path, use_model=True, groups=1)
     assert "reward_model asks a model of its own and is left out; --with-models" in found(report, "ok")["contract.skipped"]
-    assert set(report.facts["contract"]) == {"accuracy"} and set(report.facts["signal"]["rewards"]) == {"accuracy", "sum"}
+    assert set(report.details["contract"][1][1].index) == {"accuracy"} and set(report.details["signal"][0][1].index) == {"accuracy", "sum"}
 
 
 # The signal
@@ -471,7 +465,7 @@ def test_the_verdict_names_the_share_of_groups_without_spread():
     report = judged([[0.0, 0.0]] * 12 + [[0.0, 1.0]])
     assert "12 of 13 groups (92%) have no spread, 12 of them all 0" in found(report, "error")["signal.all_zero"]
     # mean 1/26; of values of which a share p is 1 the deviation is sqrt(p (1 - p))
-    summary = report.facts["signal"]["rewards"]["first"]
+    summary = report.details["signal"][0][1].loc["first"]
     assert summary["mean"] == pytest.approx(1 / 26) and summary["std"] == pytest.approx((1 / 26 * 25 / 26) ** 0.5)
     assert summary["groups_with_spread"] == pytest.approx(1 / 13)
     # one group in three without spread is what groups are sampled for
@@ -490,9 +484,7 @@ def test_what_one_reward_does_not_tell_apart_another_may():
 
 def test_scores_that_are_none_belong_to_nobody():
     report = judged([[None, None], [0.0, 1.0]])
-    assert report.facts["signal"]["rewards"]["first"] == {
-        "judged": 2, "mean": 0.5, "std": 0.5, "groups_with_spread": 1.0, "groups_all_zero": 0.0, "groups_all_one": 0.0
-    }  # fmt: skip
+    assert report.details["signal"][0][1].loc["first"].to_dict() == {"judged": 2, "mean": 0.5, "std": 0.5, "groups_with_spread": 1.0}
     assert "judged none" in found(judged([[None, None]]), "warning")["signal.unjudged"]
 
 
@@ -512,19 +504,21 @@ def test_a_random_model_is_sampled_with_the_recipes_settings(recipe, monkeypatch
     ((prompts, ((settings, copies),), limit), _) = seen
     assert (prompts, copies, limit) == (1, 4, 16)
     assert (settings["temperature"], settings["top_k"], settings["no_repeat_ngram_size"], settings["do_sample"]) == (0.7, 5, 3, True)
-    assert report.facts["signal"]["completions"] == 8 and len(report.facts["signal"]["examples"]) == 5
+    assert report.details["signal"][0][0] == "8 completions in 2 groups:" and len(report.details["signal"]) == 1 + 5
 
 
 def test_groups_that_the_clock_cuts_are_not_judged(recipe, canned):
     # 200 tokens are allowed; what ended at 50 was ended by the clock
     done, cut = [Completion("x", 3, "stop")] * 2, [Completion("x", 50, "length")] * 2
-    canned([done, done, cut])
+    canned([done, cut])
     report = check(recipe(), use_model=True, groups=4, seconds=60)
-    # The second call is for two groups, as many as a step of training has: of both together nothing is known.
-    assert report.facts["signal"]["groups"] == 1 and "1 of 4 groups were done within 60 s" in found(report, "warning")["signal.slow"]
+    assert (
+        report.details["signal"][0][0] == "2 completions in 1 groups:"
+        and "1 of 4 groups were done within 60 s" in found(report, "warning")["signal.slow"]
+    )
     canned([cut])
     report = check(recipe(), use_model=True, groups=4, seconds=60)
-    assert "signal" not in report.facts and "0 of 4 groups were done" in found(report, "warning")["signal.slow"]
+    assert "signal" not in report.details and "0 of 4 groups were done" in found(report, "warning")["signal.slow"]
 
 
 def test_five_completions_from_the_worst_to_the_best_in_plain_characters(recipe, canned, capsys):
@@ -544,14 +538,14 @@ def test_adapters_are_counted_and_a_name_that_fits_nothing_is_refused(recipe):
     lora = {"use_peft": True, "lora_r": 2, "learning_rate": 1e-4}
     report = check(recipe(**lora, lora_target_modules=["q_proj", "v_proj"]))
     # two layers: q is 32 x 32, v is 32 x 16, and an adapter of rank 2 has 2 x (in + out)
-    assert report.facts["model"]["trainable"] == 2 * (2 * (32 + 32) + 2 * (32 + 16))
+    assert f" {2 * (2 * (32 + 32) + 2 * (32 + 16))} of " in found(report, "ok")["fit.memory"]
     assert "Target modules attention not found" in found(check(recipe(**lora, lora_target_modules=["attention"])), "error")["fit.model"]
 
 
 def test_patterns_of_parameters_are_tried(recipe):
     report = check(recipe(unfrozen_parameters=[r"layers\.1\.mlp"]))
     # one layer's MLP: three matrices of 32 x 64
-    assert report.facts["model"]["trainable"] == 3 * 32 * 64
+    assert f" {3 * 32 * 64:,} of " in found(report, "ok")["fit.memory"]
     for pattern, message in (("(", "'(' is no regular expression"), ("head_of_state", "'head_of_state' matches none of")):
         assert message in found(check(recipe(unfrozen_parameters=[pattern])), "error")["fit.unfrozen"]
 
@@ -565,11 +559,11 @@ def test_vllm_that_is_not_there_and_vllm_that_trl_does_not_take(recipe, monkeypa
     versions = {"vllm": "0.21.0"}
     monkeypatch.setattr(import_utils, "_is_package_available", lambda name, return_version=False: (True, versions[name]))
     report = Report()
-    surroundings.check_vllm(report)
+    preflight.check_vllm(report)
     assert "0.22.0 to 0.31.0" in found(report, "error")["fit.vllm"] and "0.21.0" in found(report, "error")["fit.vllm"]
     versions["vllm"] = "0.31.0+cu130"
     report = Report()
-    surroundings.check_vllm(report)
+    preflight.check_vllm(report)
     assert found(report, "error") == {}
 
 
@@ -595,8 +589,8 @@ def sft_recipe(write_recipe):
 
 def test_a_good_sft_recipe(sft_recipe):
     report = check(sft_recipe(), use_model=True)
-    assert report.facts["recipe"]["method"] == "sft" and found(report, "error") == {} == found(report, "warning")
-    assert "all 8 sampled targets whole" in found(report, "ok")["contract.target"] and "signal" not in report.facts
+    assert "is a sft recipe" in found(report, "ok")["recipe.read"] and found(report, "error") == {} == found(report, "warning")
+    assert "all 8 sampled targets whole" in found(report, "ok")["contract.target"] and "signal" not in report.details
 
 
 def test_examples_that_are_cut_and_templates_that_drop_the_reasoning(sft_recipe):
@@ -616,18 +610,6 @@ def test_an_instruction_that_the_targets_do_not_follow(sft_recipe):
 # The command
 
 
-def test_one_json_object_on_stdout(recipe, capsys):
-    preflight.main([recipe(), "--no-model", "--json"])
-    entry = json.loads(capsys.readouterr().out)
-    assert entry["verdict"] == "ok" and entry["counts"]["error"] == 0 and "signal" not in entry
-    assert {"level", "code", "message"} == set(entry["findings"][0])
-    with pytest.raises(SystemExit) as stop:
-        preflight.main([recipe(num_generations=3), "--no-model", "--json"])
-    entry = json.loads(capsys.readouterr().out)
-    assert stop.value.code == 1 and entry["verdict"] == "error"
-    assert [finding["code"] for finding in entry["findings"] if finding["level"] == "error"] == ["fit.batch"]
-
-
 def test_brief_says_the_verdicts_alone(recipe, silent_model, capsys):
     path = recipe(model_name_or_path=silent_model, reward_funcs=["tests.preflight.test_preflight:everything"])
     with pytest.raises(SystemExit) as stop:
@@ -638,18 +620,15 @@ def test_brief_says_the_verdicts_alone(recipe, silent_model, capsys):
         "1 Recipe   ok      1 check",
         "2 Data     ok      2 checks",
         "3 Contract warning 4 checks",
-        "4 Signal   ERROR   3 checks",
+        "4 Signal   error   3 checks",
         "5 Fit      ok      2 checks",
     ]
-    assert "  ERROR   2 of 2 groups (100%) have no spread, 2 of them all 1: GRPO has nothing to compare" in "\n".join(lines)
+    assert "  error   signal.all_one: 2 of 2 groups (100%) have no spread, 2 of them all 1: GRPO has nothing to compare" in "\n".join(lines)
     # what is in order is shown of the signal alone
     assert [line.split(" completions")[0] for line in lines if line.startswith("  ok")] == [
-        "  ok      max_completion_length 200 cuts 0 of 4"
+        "  ok      signal.truncation: max_completion_length 200 cuts 0 of 4"
     ]
     assert lines[-1].startswith("Do not start this run: 1 error, 3 warnings. First: 2 of 2 groups")
-    with pytest.raises(SystemExit) as stop:
-        preflight.main([path, "--brief", "--json"])
-    assert stop.value.code == 2
 
 
 @pytest.mark.parametrize(
@@ -677,8 +656,9 @@ def test_needs_that_are_not_met(recipe, tmp_path):
 
 
 def test_methods_are_guessed(recipe, sft_recipe):
-    assert surroundings.guess_method([recipe()]) == "grpo" and surroundings.guess_method([sft_recipe()]) == "sft"
-    assert surroundings.guess_method([sft_recipe(), "--reward_funcs", "format"]) == "grpo" == surroundings.guess_method(["nowhere.yaml"])
+    assert "is a grpo recipe" in found(check(recipe()), "ok")["recipe.read"]
+    # An SFT batch holds no group.
+    assert "fit.batch" in found(check(sft_recipe(), "--reward_funcs", "format"), "error")
 
 
 def test_samples_are_spread_and_lists_end():

@@ -11,7 +11,7 @@ from jinja2 import TemplateError
 
 from r1_recipes import grpo, sft
 from r1_recipes.data.load import build_prompt
-from r1_recipes.models.tiny import VLM_TEMPLATE
+from r1_recipes.models.smoke import VLM_TEMPLATE
 from r1_recipes.models.tokenizer import generation_prompt, load_tokenizer
 from r1_recipes.prompts import CHATML, FORMATS, served_template
 from r1_recipes.recipe import load_recipe
@@ -218,7 +218,7 @@ def test_conversations_taken_as_they_are_are_served_as_they_are(write_recipe: Ca
     assert from_folder(tmp_path / "run").chat_template == CHATML
 
 
-def test_what_is_pushed_on_the_way_serves_alike() -> None:
+def test_what_is_saved_on_the_way_serves_alike() -> None:
     class Holder:
         chat_template = CHATML
 
@@ -233,8 +233,6 @@ def test_what_is_pushed_on_the_way_serves_alike() -> None:
 
     folders: list[tuple[str, str]] = []
     holder, callback = Holder(), ServedTemplate("S")
-    callback.on_push_begin(Args, State, None, processing_class=holder)
-    served = holder.chat_template
-    assert served == served_template.wrap(CHATML, system_prompt="S") != CHATML
     callback.on_save(Args, State, None, processing_class=holder)
-    assert folders == [("run/checkpoint-5", served)] and holder.chat_template == CHATML
+    served = served_template.wrap(CHATML, system_prompt="S")
+    assert folders == [("run/checkpoint-5", served)] and served != CHATML and holder.chat_template == CHATML

@@ -7,10 +7,10 @@ import pytest
 import yaml
 
 from r1_recipes.common.errors import RecipeError
-from r1_recipes.recipe.compat import OBSOLETE, REFUSED, RENAMED, translate
-from r1_recipes.recipe.keys import argument_types
+from r1_recipes.recipe.compat import OBSOLETE, RENAMED, RESHAPED, translate
 from r1_recipes.recipe.load import load_recipe
 from r1_recipes.recipe.text import read_yaml
+from r1_recipes.recipe.types import argument_types
 from r1_recipes.rewards import REWARDS, reward_parameters
 from tests.conftest import REPOSITORY
 
@@ -29,62 +29,35 @@ def test_a_handbook_recipe_is_read_as_it_is():
     recipe = load_recipe([str(path)], "sft")
     assert recipe.script.dataset_name == "nobody/talks"
     assert (recipe.script.dataset_train_split, recipe.script.dataset_test_split) == ("train_sft", "test_sft")
-    assert recipe.model.attn_implementation == "flash_attention_2"
     assert (recipe.training.max_length, recipe.training.warmup_steps) == (2048, 0.1)
     assert recipe.training.eval_strategy.value == "epoch"
     # Each key that is not carried over as it is has its sentence.
     said = "\n".join(recipe.warnings)
     written = read_yaml(path)
     for key in written:
-        changed = key in RENAMED or key in OBSOLETE or key in ("dataset_mixer", "use_flash_attention_2")
+        changed = key in RENAMED or key in OBSOLETE or key in RESHAPED
         assert (f"{path}: {key} is " in said) == changed, key
     kept = set(recipe.settings) | {key for key in written if key in OBSOLETE}
-    assert {RENAMED.get(key, key) for key in written} - kept == {"dataset_mixer", "dataset_splits", "use_flash_attention_2"}
-
-
-def test_a_mixer_of_several_sets_is_a_mixture():
-    warnings = []
-    values = {
-        "dataset_mixer": {"nobody/a": 0.5, "nobody/b": 1},
-        "dataset_configs": ["x", "y"],
-        "dataset_splits": ["train_sft", "train_more", "test_sft"],
-        "learning_rate": 1,
-    }
-    assert translate(values, "f", warnings) == {
-        "learning_rate": 1,
-        "dataset_mixture": {
-            "datasets": [
-                {"id": "nobody/a", "split": "train_sft", "weight": 0.5, "config": "x"},
-                {"id": "nobody/a", "split": "train_more", "weight": 0.5, "config": "x"},
-                {"id": "nobody/b", "split": "train_sft", "weight": 1.0, "config": "y"},
-                {"id": "nobody/b", "split": "train_more", "weight": 1.0, "config": "y"},
-            ]
-        },
-    }
-    assert "dataset_mixer is read as dataset_mixture" in warnings[1]
-    assert "test_sft: a mixture is evaluated on rows of its own" in warnings[0]
-    assert "dataset_mixer" in values, "the caller's mapping stays as it is"
-    # One set, but not all of it.
-    half = translate({"dataset_mixer": {"nobody/a": 0.5}}, "f", [])
-    assert half == {"dataset_mixture": {"datasets": [{"id": "nobody/a", "split": "train", "weight": 0.5}]}}
+    assert {RENAMED.get(key, key) for key in written} - kept == {key for key in written if key in RESHAPED}
 
 
 @pytest.mark.parametrize(
     ("values", "message"),
     [
-        ({"dataset_mixer": "nobody/a"}, "f: dataset_mixer: must be {id: share of its rows}"),
-        ({"dataset_mixer": {}}, "f: dataset_mixer: must be {id: share of its rows}"),
+        ({"dataset_mixer": "nobody/a"}, "f: dataset_mixer: must be one {id: 1.0}"),
+        ({"dataset_mixer": {}}, "f: dataset_mixer: must be one {id: 1.0}"),
         ({"dataset_mixer": {"a": "most"}}, "got {'a': 'most'}"),
         ({"dataset_mixer": {"a": [1]}}, "got {'a': [1]}"),
-        ({"dataset_mixer": {"a": 1.0}, "dataset_splits": ["validation"]}, "with 'train' in the name of one of dataset_splits"),
-        ({"dataset_mixer": {"a": 1.0}, "dataset_splits": 3}, "with 'train' in the name of one of dataset_splits"),
-        ({"dataset_mixer": {"a": 1.0}, "dataset_configs": ["x", "y"]}, "as many dataset_configs as ids"),
+        ({"dataset_mixer": {"a": 0.5}}, "got {'a': 0.5}. Fix: dataset_mixture: {datasets: [{id, split, weight}]}"),
+        ({"dataset_mixer": {"a": 1.0, "b": 1.0}}, "Fix: dataset_mixture: {datasets"),
+        ({"dataset_splits": ["validation"]}, "f: dataset_splits: must be one split with 'train' in its name"),
+        ({"dataset_splits": ["train_a", "train_b"]}, "f: dataset_splits: must be one split with 'train' in its name"),
+        ({"dataset_splits": 3}, "f: dataset_splits: must be one split with 'train' in its name"),
         (
             {"dataset_mixer": {"a": 1.0}, "dataset_name": "b"},
             "f: dataset_mixer is today's dataset_name, and both are set. Fix: keep dataset_name alone",
         ),
         ({"dataset_configs": ["x", "y"]}, "f: dataset_configs: must be a list of one, got ['x', 'y']"),
-        ({"use_flash_attention_2": True, "attn_implementation": "sdpa"}, "both are set. Fix: keep attn_implementation alone"),
     ],
 )
 def test_shapes_that_cannot_be_translated_are_named(values, message):
@@ -94,22 +67,15 @@ def test_shapes_that_cannot_be_translated_are_named(values, message):
 
 def test_open_r1_s_list_of_one_configuration():
     warnings = []
-    assert translate({"dataset_configs": ["all"], "use_flash_attention_2": False}, "f", warnings) == {"dataset_config": "all"}
+    assert translate({"dataset_configs": ["all"]}, "f", warnings) == {"dataset_config": "all"}
     assert warnings == ["f: dataset_configs is read as dataset_config: all"]
 
 
-@pytest.mark.parametrize(
-    ("values", "said"),
-    [
-        ({"actor_rollout_ref": {"rollout": {"n": 4}}}, "actor_rollout_ref is a setting of veRL"),
-        ({"learning_rate": 1e-6, "data.train_batch_size": 64}, "data.train_batch_size is a setting of veRL"),
-        ({"rlhf_type": "grpo", "model": "nobody/model"}, "rlhf_type is a setting of ms-swift"),
-    ],
-)
-def test_settings_of_verl_and_ms_swift_are_refused(tmp_path, values, said):
+@pytest.mark.parametrize("theirs", [{"actor_rollout_ref": {"rollout": {"n": 4}}}, {"data.train_batch_size": 64}, {"rlhf_type": "grpo"}])
+def test_settings_of_verl_and_ms_swift_are_unknown_keys(tmp_path, theirs):
     path = tmp_path / "theirs.yaml"
-    path.write_text(yaml.safe_dump(values), encoding="utf-8")
-    with pytest.raises(RecipeError, match=re.escape(f"{path}: {said}. Fix: write a recipe by the table in docs/migration.md")):
+    path.write_text(yaml.safe_dump(theirs), encoding="utf-8")
+    with pytest.raises(RecipeError, match=re.escape(f"{path}: unknown key {next(iter(theirs))!r} for grpo") + r".* docs/migration\.md"):
         load_recipe([str(path)], "grpo")
 
 
@@ -149,8 +115,8 @@ def test_the_migration_guide_says_what_the_code_does(theirs, here):
     for key in keys(theirs):
         if here.startswith("ignored"):
             assert key in OBSOLETE
-        elif here.startswith("refused"):
-            assert key in REFUSED
+        elif here.startswith("unknown"):
+            assert key not in KNOWN | {*OBSOLETE, *RENAMED, *RESHAPED}
         elif key in RENAMED:
             assert f"`{RENAMED[key]}`" in here
 

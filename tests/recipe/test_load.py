@@ -6,7 +6,6 @@ import os
 import re
 import subprocess
 import sys
-import typing
 from pathlib import Path
 
 import pytest
@@ -14,11 +13,11 @@ import yaml
 
 from r1_recipes.common.errors import RecipeError
 from r1_recipes.models.smoke import smoke_overrides
-from r1_recipes.recipe import load, machine
-from r1_recipes.recipe.compat import OBSOLETE, REFUSED, RENAMED
-from r1_recipes.recipe.keys import _RANGES, argument_types, config_fields
+from r1_recipes.recipe import load
+from r1_recipes.recipe.compat import OBSOLETE, RENAMED
 from r1_recipes.recipe.load import Recipe, load_recipe, namespace_value
 from r1_recipes.recipe.text import read_yaml
+from r1_recipes.recipe.types import argument_types
 from r1_recipes.rewards import REWARDS, reward_parameters
 from tests.conftest import RECIPES, method_of
 
@@ -115,7 +114,7 @@ def test_keys_with_json_and_text_for_mappings(write):
     assert load_recipe([write(f"few_shot: {json.dumps(few_shot)}\n")], "grpo").script.few_shot == few_shot
     assert load_recipe([write(), "--few_shot", json.dumps(few_shot[0])], "grpo").script.few_shot == few_shot
     fails([write(), "--task_config", '{"train": '], "command line: task_config", "not valid YAML")
-    fails([write(), "--task_config", "small"], "task_config: must be a mapping, got 'small'")
+    fails([write(), "--task_config", "small"], "task_config: found 'small' (str); expected a mapping")
     fails([write(), "--few_shot", "[1"], "command line: few_shot", "not valid YAML")
 
 
@@ -156,40 +155,10 @@ def test_ours_can_be_unset_from_the_command_line(write):
     fails([path, "--output_dir", ""], "output_dir: found ''; the folder that the run is written to")
 
 
-def test_environment_section(write, monkeypatch):
-    monkeypatch.setenv("OMP_NUM_THREADS", "before")
-    monkeypatch.setenv("WANDB_NAME", "before")
-    load_recipe([write("env: {OMP_NUM_THREADS: 3, WANDB_NAME: some words}\n")], "grpo")
-    assert (os.environ["OMP_NUM_THREADS"], os.environ["WANDB_NAME"]) == ("3", "some words")
-    fails([write("env: [A, B]\n")], "env: a mapping of names to values, found ['A', 'B']")
-    fails([write("env: {WANDB_NAME: [a]}\n")], "env: WANDB_NAME: text or a number, found ['a']")
-    fails([write('env: {WANDB_NAME: "a\\0b"}\n')], "env: WANDB_NAME: text or a number")
-
-
-@pytest.mark.parametrize(
-    "name",
-    [
-        "OPENAI_BASE_URL",
-        "OPENAI_API_KEY",
-        "HF_ENDPOINT",
-        "HF_TOKEN",
-        "HF_HOME",
-        "https_proxy",
-        "LD_PRELOAD",
-        "PATH",
-        "PYTHONPATH",
-        "CC",
-        "3",
-    ],
-)
-def test_a_recipe_cannot_send_the_user_s_keys_elsewhere_or_load_programs(write, monkeypatch, name):
-    monkeypatch.delenv(name, raising=False)
-    # What was allowed beside it is not set either, and a value, which may be a key, is not shown.
-    said = fails(
-        [write(f"env: {{WANDB_NAME: stranger, {name}: canary}}\n")], f"env: {name} is not a recipe's to set", "set it in your shell"
-    )
-    assert "canary" not in said
-    assert name not in os.environ and os.environ.get("WANDB_NAME") != "stranger"
+def test_a_recipe_sets_no_environment_variable(write, monkeypatch):
+    monkeypatch.delenv("LD_PRELOAD", raising=False)
+    said = fails([write("env: {LD_PRELOAD: canary}\n")], "unknown key 'env' for grpo")
+    assert "canary" not in said and "LD_PRELOAD" not in os.environ
 
 
 # Each doubles, or multiplies by ten, what stands before it.
@@ -206,14 +175,14 @@ LEVELS = "a0: &a0 [x]\n" + "".join(f"a{i}: &a{i} [*a{i - 1}]\n" for i in range(1
         (LEVELS, "with its aliases filled in"),
         ("a: &a [*a]\n", "with its aliases filled in"),
         ("a: &a {b: *a}\n", "with its aliases filled in"),
-        ("a: " + "1" * 5000, "1000 digits"),
-        ("a: 0x" + "f" * 5000, "1000 digits"),
+        ("a: " + "1" * 5000, "not valid YAML: ValueError: Exceeds the limit"),
+        ("a: 0x" + "f" * 5000, "not valid YAML: ValueError: Exceeds the limit"),
         ("a: " + "[" * 100 + "]" * 100, "64 levels"),
         ("a: " + "[" * 50_000, "64 levels"),
         ("a: 2025-02-30\n", "ValueError: day is out of range"),
-        ("a: !!timestamp soon\n", "not of the kind that it looks like"),
-        ("a: !!bool maybe\n", "not of the kind that it looks like"),
-        ("a: !!map [b]\n", "not of the kind that it looks like"),
+        ("a: !!timestamp soon\n", "not valid YAML: "),
+        ("a: !!bool maybe\n", "not valid YAML: "),
+        ("a: !!map [b]\n", "not valid YAML: "),
         ("a: !!python/object/apply:os.system [id]\n", "could not determine a constructor"),
         ("? [a]\n: 1\n", "unhashable key"),
         ("a: " + "x" * 1_000_001, "1000004 bytes; a recipe has at most 1000000"),
@@ -232,7 +201,7 @@ def test_a_file_that_cannot_be_opened_is_named(write, monkeypatch):
         raise PermissionError(13, "Permission denied")
 
     monkeypatch.setattr(Path, "read_text", refuse)
-    fails([write()], "mine.yaml: cannot be read: Permission denied")
+    fails([write()], "mine.yaml: cannot be read as UTF-8 text: [Errno 13] Permission denied")
 
 
 def test_yaml_anchors_and_merges_are_read(write):
@@ -266,12 +235,12 @@ def test_a_repeated_key_is_refused(write):
         ("use_vllm: perhaps", ["use_vllm: found 'perhaps' (str)", "true/false"]),
         ("reward_weights: [1.0, high]", ["reward_weights: found 'high' (str); expected float"]),
         ("dataset_config: [a, b]", ["dataset_config: found ['a', 'b']; expected str"]),
-        ("mapper_config: [a]", ["mapper_config: found ['a']; expected a mapping or str"]),
+        ("mapper_config: [a]", ["mapper_config: found ['a']; expected a mapping"]),
         ("lr_scheduler_type: cosin", ["lr_scheduler_type: found 'cosin'", "Did you mean 'cosine'"]),
         ("save_strategy: sometimes", ["save_strategy: found 'sometimes'", "epoch"]),
         ("log_level: loud", ["log_level: found 'loud'", "warning"]),
         ("max_samples: few", ["max_samples: found 'few' (str); expected int"]),
-        ("hub: elsewhere", ["hub: found 'elsewhere'", "'modelscope'"]),
+        ("hub: elsewhere", ["hub: found 'elsewhere'", "Available: huggingface, modelscope"]),
         ("cosine_max_len: long\nreward_weights: null", ["cosine_max_len: found 'long' (str); expected int"]),
         ("1: 2", ["key 1 is read as int"]),
         ("a: b: c", ["not valid YAML", "line 6"]),
@@ -283,6 +252,8 @@ def test_a_wrong_value_names_file_key_and_what_was_found(write, line, parts):
 
 
 def test_a_wrong_value_on_the_command_line_says_so(write):
+    fails([write(), "--learning_rate", "nan"], "command line: learning_rate: must be in [0, 1], got nan")
+    fails([write(), "--smoke", "--num_generation", "8"], "command line: unknown key 'num_generation'")
     fails([write(), "--num_generations", "many"], "command line: num_generations: found 'many'")
     fails([write(), "--num_generations"], "command line: --num_generations needs a value: int")
 
@@ -292,7 +263,7 @@ def test_files_that_are_no_recipe(tmp_path, write):
     missing = str(Path(path).with_name("gsm8k_smal.yaml"))
     fails([missing], f"{missing}: no such recipe file. Did you mean {path}?")
     fails([str(tmp_path / "nowhere" / "x.yaml")], "no such recipe file.")
-    for content, part in ((b"- a\n- b\n", "found list"), (b"", "found NoneType"), (b"a: \xff\xfe", "not UTF-8 text (byte 3)")):
+    for content, part in ((b"- a\n- b\n", "found list"), (b"", "found NoneType"), (b"a: \xff\xfe", "byte 0xff in position 3")):
         (tmp_path / "bad.yaml").write_bytes(content)
         fails([str(tmp_path / "bad.yaml")], "bad.yaml", part)
 
@@ -422,14 +393,6 @@ def test_a_recipe_for_a_gpu_follows_a_machine_without_one(write, said):
 
 
 @pytest.mark.usefixtures("no_accelerator")
-def test_strict_hardware_names_every_obstacle_at_once(write):
-    path = write("use_vllm: true\nbf16: true\nstrict_hardware: true\n", FOR_A_GPU)
-    fails([path], path, "strict_hardware: no accelerator", "use_cpu: false, bf16: true, use_vllm: true", "--strict_hardware false")
-    typed = ["--use_vllm", "false", "--use_cpu", "true", "--bf16", "false"]
-    assert load_recipe([path, *typed], "grpo").warnings == []
-
-
-@pytest.mark.usefixtures("no_accelerator")
 def test_what_is_typed_and_what_a_recipe_for_a_cpu_says_stays(write):
     path = write("use_vllm: true\nbf16: true\n", FOR_A_GPU)
     typed = load_recipe([path, "--use_cpu", "true", "--bf16", "true"], "grpo")
@@ -448,35 +411,13 @@ def test_with_an_accelerator_nothing_follows(write, monkeypatch):
     path = Path(write("use_vllm: true\nbf16: true\n", FOR_A_GPU))
     settings = read_yaml(path)
     recipe = Recipe(path=path, method="grpo", script=None, training=None, model=None)
-    assert machine.follow_machine(recipe, settings, set()) == {} and settings == read_yaml(path) and recipe.warnings == []
-
-
-@pytest.mark.parametrize("name", ["GRPOConfig", "SFTConfig", "DistillationConfig", "ModelConfig"])
-def test_keys_read_from_the_source_are_those_of_the_class(name):
-    import trl
-
-    kind, found = getattr(trl, name), config_fields(name)
-    read = {key: annotation for key, (annotation, _) in found.items()}
-    assert {f.name: found[f.name][1] for f in dataclasses.fields(kind) if f.name in _RANGES} == {
-        f.name: f.default for f in dataclasses.fields(kind) if f.name in _RANGES
-    }
-    assert set(read) == {f.name for f in dataclasses.fields(kind) if f.init}
-    fields = {key: hint for key, hint in typing.get_type_hints(kind).items() if key in read}
-    plain = {"int": int, "float": float, "int | None": int | None, "float | None": float | None}
-    assert {key: plain[text] for key, text in read.items() if text in plain} == {k: t for k, t in fields.items() if t in plain.values()}
+    assert load._follow_machine(recipe, settings, set()) == {} and settings == read_yaml(path) and recipe.warnings == []
 
 
 @pytest.mark.parametrize(
     "arguments, message",
     [
-        (["--num_generation", "8"], "unknown key 'num_generation'"),
-        (["--learning_rate", "-1e-6"], "learning_rate: must be in [0, 1], got -1e-06"),
-        (["--learning_rate", "nan"], "learning_rate: must be in [0, 1], got nan"),
-        (["--learning_rate", "fast"], "learning_rate: found 'fast' (str); expected float"),
-        (["--per_device_train_batch_size", "0"], "per_device_train_batch_size: must be in [1, inf), got 0"),
-        (["--max_samples", "0"], "max_samples: must be in [1, inf), got 0"),
         (["--reward_funcs", "acuracy"], "unknown reward 'acuracy'"),
-        (["--smoke", "--num_generation", "8"], "unknown key 'num_generation'"),
         ([], "outputs/demo/cold_start does not exist yet"),
     ],
 )
@@ -530,17 +471,9 @@ def test_an_obsolete_key_is_dropped_with_one_warning(write, old):
         assert old not in recipe.settings
 
 
-@pytest.mark.parametrize("old", REFUSED)
-def test_a_refused_key_names_its_replacement(write, old):
-    assert old not in KEYS["grpo"] | KEYS["sft"]
-    path = write(f"{old}: x\n")
-    fails([path], f"{path}: {old} is not supported: {REFUSED[old]}")
-    fails([write(), f"--{old}", "x"], f"command line: {old} is not supported")
-
-
 def test_keys_that_the_tables_recommend_exist():
     known = KEYS["grpo"] | KEYS["sft"] | {"use_reentrant", "id", "datasets", "split", "weight", "colocate"}
-    for text in (*OBSOLETE.values(), *REFUSED.values()):
+    for text in OBSOLETE.values():
         for key in re.findall(r"\b[a-z]+(?:_[a-z]+)+\b", text):
             if key not in ("my_module", "my_reward", "num_tokens", "step_time", "group_by_length", "binary_code"):
                 assert key in known, text
@@ -551,14 +484,14 @@ def test_translation_works_on_the_command_line_too(write):
     assert recipe.script.max_prompt_tokens == 50
     assert recipe.model.dtype == "float32"
     assert [warning.split(" (")[0] for warning in recipe.warnings] == [
-        f"{recipe.path}: max_prompt_length is read as max_prompt_tokens",
-        "command line: torch_dtype is read as dtype",
+        f"{recipe.path}: max_prompt_length is read as max_prompt_tokens: 100",
+        "command line: torch_dtype is read as dtype: float32",
     ]
 
 
 @pytest.mark.parametrize("method", ["grpo", "sft"])
 def test_an_open_r1_recipe_parses_as_it_is(method, monkeypatch):
-    monkeypatch.setattr(load, "follow_machine", lambda *arguments: {})
+    monkeypatch.setattr(load, "_follow_machine", lambda *arguments: {})
     path = FIXTURES / f"open_r1_{method}.yaml"
     written = read_yaml(path)
     older = [key for key in written if key in RENAMED or key in OBSOLETE]

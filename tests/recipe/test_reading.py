@@ -44,7 +44,7 @@ def test_what_reads_a_sibling_a_run_folder_or_a_pipeline_imports_nothing(evil, t
     folder = tmp_path / "outputs" / "first"
     folder.mkdir(parents=True)
     (folder / "recipe.yaml").write_text(FOREIGN)
-    (folder / "run.json").write_text('{"recipe": "theirs", "method": "grpo", "identity": {}}')
+    (folder / "run.json").write_text('{"recipe": "theirs", "method": "grpo"}')
     assert "reward_funcs" in run_dir.changed_settings(mine, folder)
     __main__.main([str(folder)])
     assert (folder / REPORT_FILE).is_file()
@@ -74,8 +74,6 @@ def test_a_run_folder_with_a_bomb_still_has_a_page(tmp_path, bomb):
     "entry",
     [
         "[" * 100_000,
-        '{"recipe": "mine", "method": "grpo", "identity": [1]}',
-        '{"recipe": "mine", "method": "grpo", "identity": 3}',
         "[]",
         "3",
     ],
@@ -83,13 +81,12 @@ def test_a_run_folder_with_a_bomb_still_has_a_page(tmp_path, bomb):
 def test_a_run_folder_whose_entry_is_rubbish_is_refused_in_one_line(tmp_path, entry):
     (tmp_path / "mine.yaml").write_text(GRPO)
     folder = tmp_path / "run"
-    folder.mkdir()
+    (folder / "checkpoint-1").mkdir(parents=True)
     (folder / "run.json").write_text(entry)
     recipe = load_recipe([str(tmp_path / "mine.yaml")], "grpo")
     with pytest.raises(RecipeError, match=r"its run\.json cannot be read"):
         run_dir.check(recipe, folder)
     assert not run_dir.is_finished(folder)
-    (folder / "checkpoint-1").mkdir()
     (folder / "checkpoint-1" / "trainer_state.json").write_text("[" * 100_000)
     assert checkpoints.newest_whole(folder) is None
 

@@ -10,7 +10,7 @@ import pickle
 import threading
 import time
 import types
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -24,9 +24,9 @@ from r1_recipes.data import MAPPERS
 from r1_recipes.prompts import get_response_format
 from r1_recipes.rewards import code as code_module
 from r1_recipes.rewards import get_reward_funcs
-from r1_recipes.rewards.code import Case, extract_code, last_fence, read_test_cases
-from r1_recipes.rewards.sandbox import Bubblewrap, bubblewrap, get_sandbox
-from r1_recipes.rewards.sandbox.base import Call, Outcome, SandboxError, payload
+from r1_recipes.rewards.code import Case, extract_code, get_sandbox, last_fence, read_test_cases
+from r1_recipes.rewards.sandbox import Call, Outcome, SandboxError, bubblewrap
+from r1_recipes.rewards.sandbox.bubblewrap import Bubblewrap, payload
 
 THINK = get_response_format("think_answer")
 DOUBLE = "print(2 * int(input()))"
@@ -68,18 +68,17 @@ class NoSandbox:
         self.limits: tuple[int, int] | None = None
         self.lock = threading.Lock()
 
-    def run(self, code: str, calls: Iterable[Call]) -> Iterator[Outcome]:
+    def run(self, code: str, call: Call) -> Outcome:
         with self.lock:
             self.at_once += 1
             self.most_at_once = max(self.most_at_once, self.at_once)
         try:
-            for call in calls:
-                if isinstance(self.error, SandboxError):
-                    raise self.error
-                self.limits = (call.cpu_seconds, call.memory_mb)
-                with self.lock:
-                    self.ran.append((code, call.stdin))
-                yield self.table[code](call.stdin)
+            if isinstance(self.error, SandboxError):
+                raise self.error
+            self.limits = (call.cpu_seconds, call.memory_mb)
+            with self.lock:
+                self.ran.append((code, call.stdin))
+            return self.table[code](call.stdin)
         finally:
             with self.lock:
                 self.at_once -= 1
@@ -94,8 +93,7 @@ def box(monkeypatch: pytest.MonkeyPatch) -> NoSandbox:
     found = NoSandbox()
     found.table[DOUBLE] = doubling
     monkeypatch.setattr(code_module, "get_sandbox", lambda *kind: found)
-    monkeypatch.setattr(code_module, "RETRY_SECONDS", (0.0, 0.0))
-    code_module._verdicts.clear()
+    monkeypatch.setattr(code_module, "RETRY_SECONDS", (0.0, 0.0, 0.0))
     return found
 
 
@@ -103,7 +101,7 @@ def box(monkeypatch: pytest.MonkeyPatch) -> NoSandbox:
 def bwrap() -> None:
     try:
         Bubblewrap().check()
-    except RecipeError as error:
+    except SandboxError as error:
         pytest.skip(str(error))
 
 
@@ -176,11 +174,10 @@ class TestCases:
 
     def test_other_spellings_of_the_same(self):
         plain = read_test_cases(DOUBLING, "python")
-        as_columns = {key: [case[key] for case in DOUBLING["test_cases"]] for key in ("input", "output", "type")}
         for spelling in (
             json.dumps(DOUBLING),
             {"language": "Python", "test_cases": json.dumps(DOUBLING["test_cases"])},
-            {"language": "python3", "test_cases": {**as_columns, "fn_name": None}},
+            {"language": "python3", "test_cases": DOUBLING["test_cases"]},
             {"test_cases": DOUBLING["test_cases"]},
         ):
             assert read_test_cases(spelling, "python") == plain
@@ -202,6 +199,8 @@ class TestCases:
             {"test_cases": [{"input": "1", "output": "1"}, {"input": "1"}]},
             info(("1", "1"), language="cpp"),
             info(("(", "1"), function="f"),
+            info(("7", "1"), function="f"),
+            info(('[1, 2]\n"x"', "1"), function="f"),
             info(("1", "{1"), function="f"),
             info(("1", "{1}"), function="f"),  # a set has no JSON
         ],
@@ -214,8 +213,6 @@ class TestCases:
         [
             ("[1, [2, 3]]", [1, [2, 3]]),
             ("['a', True, None]", ["a", True, None]),
-            ("7", [7]),
-            ('[1, 2]\n"x"\n3', [[1, 2], "x", 3]),
             ([1, 2], [1, 2]),
             (None, []),
         ],
@@ -322,7 +319,7 @@ class TestScores:
         assert log["code/seconds"] >= 0
 
     def test_a_missing_column_is_named(self, box):
-        with pytest.raises(RecipeError, match=r"'verification_info'.* there are: solution.*verifiable_code"):
+        with pytest.raises(RecipeError, match=r"'verification_info' \(mapper: verifiable_code\).* are: solution\."):
             build()(completions=["x"], solution=["y"], trainer_state=None)
 
     def test_the_cause_is_told(self, box):
@@ -332,7 +329,11 @@ class TestScores:
         log = Log()
         texts = [answer(code) for code in ("late", "loud", "bad")]
         assert build()(completions=texts, verification_info=[DOUBLING] * 3, log_extra=log, log_metric=log) == [0.0] * 3
-        assert log["code_result"] == ["0 of 3; case 1: timeout", "0 of 3; case 1: too much output", "0 of 3; case 1: error (NameError)"]
+        assert log["code_result"] == [
+            "0 of 3, 1 not run; case 1: timeout",
+            "0 of 3; case 1: too much output",
+            "0 of 3; case 1: error (NameError)",
+        ]
         assert log["code/timeouts"] == 1.0
 
     def test_code_format(self):
@@ -349,8 +350,6 @@ class TestCost:
         completions, infos = [answer(DOUBLE)] * 4, [DOUBLING, DOUBLING, other, DOUBLING]
         assert reward(completions=completions, verification_info=infos) == [2 / 3, 2 / 3, 1.0, 2 / 3]
         assert len(box.ran) == 3 + 1
-        assert reward(completions=completions, verification_info=infos) == [2 / 3, 2 / 3, 1.0, 2 / 3]
-        # Other limits are another question.
         build(code_timeout=9)(completions=completions[:1], verification_info=infos[:1])
         assert len(box.ran) == 7 and box.limits == (9, 512)
 
@@ -404,9 +403,7 @@ class TestCost:
             scores = reward(completions=texts, verification_info=[info(("", "1"))] * 3, log_metric=log)
         # One takes 7 s, a second is done after 14 s, and then none is begun.
         assert scores == [1.0, 1.0, None] and log["code/unjudged"] == 1.0
-        assert "1 of 3 programs are not judged" in caplog.text and "code_batch_seconds" in caplog.text
-        # and it is not remembered as a verdict
-        assert reward(completions=texts[2:], verification_info=[info(("", "1"))]) == [1.0]
+        assert "of 3 programs, 1 are not judged" in caplog.text and "code_batch_seconds" in caplog.text
 
     def test_a_sandbox_that_fails_some(self, box, caplog):
         def lost(stdin: bytes) -> Outcome:
@@ -433,17 +430,12 @@ class TestCost:
             scores = build()(completions=[answer("flaky"), answer(DOUBLE)], verification_info=[info(("", "1")), DOUBLING])
         assert scores == [1.0 if failures < 3 else None, 2 / 3]
         assert len(tried) == min(failures + 1, 3)
-        assert ("1 of 2 programs are not judged" in caplog.text) == (failures == 3)
+        assert ("of 2 programs, 1 are not judged" in caplog.text) == (failures == 3)
 
     def test_a_sandbox_that_fails_all_ends_the_run(self, box):
         box.error = SandboxError("no machine")
-        with pytest.raises(RecipeError, match=r"not one of 1 programs ran: the sandbox failed: no machine"):
+        with pytest.raises(RecipeError, match=r"not one of 1 programs ran: not judged: the sandbox failed: no machine"):
             build()(completions=[answer(DOUBLE)], verification_info=[DOUBLING])
-
-    def test_memory_of_verdicts_is_bounded(self, box, monkeypatch):
-        monkeypatch.setattr(code_module, "CACHE_SIZE", 2)
-        build()(completions=[answer(DOUBLE)] * 3, verification_info=[info((f"{n}\n", f"{2 * n}\n")) for n in range(3)])
-        assert len(code_module._verdicts) == 2
 
 
 class TestRefusal:
@@ -452,7 +444,6 @@ class TestRefusal:
     def test_no_sandbox_no_run(self, monkeypatch):
         monkeypatch.setattr(bubblewrap.shutil, "which", lambda name, **_: None)
         get_sandbox.cache_clear()
-        code_module._verdicts.clear()
         reward = build()
         with pytest.raises(RecipeError, match="apt-get install bubblewrap"):
             reward.check_start()
@@ -464,12 +455,8 @@ class TestRefusal:
     @pytest.mark.parametrize(
         ("params", "words"),
         [
-            ({"code_provider": "local"}, "unknown value 'local'.*bubblewrap"),
-            ({"code_provider": "docker"}, "code_image: missing"),
-            ({"code_image": "python:3.12"}, "code_provider: docker or podman"),
-            ({"code_command": "python3 /tmp/solution"}, "code_provider: docker or podman"),
-            ({"code_language": "cpp"}, "needs code_provider: docker or podman"),
-            ({"code_provider": "podman", "code_image": "gcc:14", "code_language": "cpp"}, "code_command that runs /tmp/solution"),
+            ({"code_provider": "local"}, "code_provider: must be bubblewrap, or my_module:MySandbox .*, got 'local'"),
+            ({"code_language": "cpp"}, "code_language: must be python in bubblewrap, got 'cpp'"),
             ({"code_timeout": 0}, "code_timeout: must be 1 or more, got 0"),
             ({"code_memory_mb": 1}, "code_memory_mb: must be 64 or more, got 1"),
             ({"code_batch_seconds": 0}, "code_batch_seconds: must be 1"),
@@ -481,9 +468,8 @@ class TestRefusal:
         with pytest.raises(RecipeError, match=words):
             build(name, **params)
 
-    def test_other_providers_can_be_named(self):
-        build(code_provider="docker", code_image="gcc:14", code_language="cpp", code_command="true")
-        build(code_provider="e2b", code_image="a-template")
+    def test_a_sandbox_of_ones_own_may_run_another_language(self):
+        build(code_provider="my_module:MySandbox", code_language="cpp")
 
     def test_it_pickles(self):
         reward = build("binary_code", code_timeout=3)
@@ -529,7 +515,7 @@ class TestCheating:
     def test_no_output_holds_the_expected_words(self, bwrap):
         case = Case(b"", "a-long-and-secret-word")
         program = CHEATS["looks for what is expected"]
-        (outcome,) = Bubblewrap().run(program, [Call(b"", 1 << 26, None, 60, 512)])
+        outcome = Bubblewrap().run(program, Call(b"", 1 << 26, None, 60, 512))
         assert outcome.status == "ok" and len(outcome.output) > 10_000
         assert case.expected.encode() not in outcome.output
 

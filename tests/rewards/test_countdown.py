@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import pickle
 import time
-from collections import defaultdict
 from pathlib import Path
 
 import pytest
@@ -89,10 +88,8 @@ def test_grpo_zeros_total():
         {"scorer": PUZZLE.scorer},
         {"scorer": json.dumps({"reasoning_gym": "countdown", "entry": GYM})},
         {"nums": [7, 4, 3], "target": 31},
-        {"numbers": (7, 4, 3), "target": 31.0},
-        {"reward_model": {"style": "rule", "ground_truth": {"target": 31, "numbers": [7, 4, 3]}}},
+        {"nums": (7, 4, 3), "target": 31.0},
         {"scorer": "", "nums": [7, 4, 3], "target": 31},
-        {"scorer": None, "nums": None, "target": None, "reward_model": {"ground_truth": {"target": 31, "numbers": [7, 4, 3]}}},
         {"scorer": PUZZLE.scorer, "nums": [1], "target": 1},  # the mapper's word goes first
     ],
 )
@@ -107,14 +104,12 @@ def test_where_the_puzzle_stands(columns):
         {"scorer": None},
         {"scorer": ""},
         {"scorer": '{"reasoning_gym": "chain_sum", "entry": {}}', "nums": [7, 4, 3], "target": 31},
+        {"scorer": None, "nums": None, "target": 31},
+        {"scorer": None, "nums": [7, 4, 3], "target": None},
         {"nums": None, "target": 31},
         {"nums": [7, 4, 3], "target": None},
         {"nums": ["7", "4", "3"], "target": 31},
         {"nums": [7, 4, -3], "target": 31},
-        {"reward_model": None},
-        {"reward_model": {"style": "rule", "ground_truth": "31"}},
-        {"reward_model": {"style": "rule", "ground_truth": {"target": 31}}},
-        {"reward_model": {"style": "model"}},
     ],
 )
 def test_a_row_without_a_puzzle_is_not_judged(columns):
@@ -128,27 +123,21 @@ def test_rows_of_several_tasks():
 
 
 def test_columns_that_hold_no_puzzles_are_named():
-    with pytest.raises(RecipeError, match=r"'countdown' needs the puzzles: .*'nums' and 'target'.*: prompts, solution"):
+    with pytest.raises(RecipeError, match=r"'countdown' needs the puzzles: .*'scorer'.*: prompts, solution"):
         reward()(completions=["x"], prompts=["p"], solution=["1"], trainer_state=None)
-    with pytest.raises(RecipeError, match="needs the puzzles"):
-        reward()(completions=["x"], nums=[[1]])  # no target
     with pytest.raises(ValueError, match="Countdown scorer"):
         reward()(completions=["x"], scorer=['{"countdown": {"numbers": []}}'])
 
 
 def test_logging():
-    extra, metrics = {}, defaultdict(list)
+    extra = {}
     reward()(
         completions=[think("7*4+3"), think("7*4"), think("?"), "", think("1")],
         scorer=[*[PUZZLE.scorer] * 4, None],
         log_extra=extra.__setitem__,
-        log_metric=lambda name, value: metrics[name].append(value),
     )
     asked = f"{PUZZLE.target} of {', '.join(map(str, PUZZLE.numbers))}"
-    assert extra.pop("countdown_verdict") == ["right", "wrong", "malformed", "no answer", ""]
     assert extra == {"answer_parsed": ["7*4+3", "7*4", "?", "", "1"], "solution": [*[asked] * 4, ""]}
-    # One value a row that is judged: their mean is the share.
-    assert metrics == {"countdown/success": [1.0, 0.0, 0.0, 0.0], "countdown/malformed": [0.0, 0.0, 1.0, 0.0]}
 
 
 HOSTILE = [
@@ -249,12 +238,12 @@ def test_multiply(answer, gold, expected):
     assert reward("multiply")(completions=[think(answer)], solution=[gold]) == [expected]
 
 
-def test_multiply_s_columns_and_parameter():
+def test_multiply_s_column_and_parameter():
     pay = reward("multiply", multiply_format_score=0.05)
-    completions = [think("409"), "408", think("408"), think("408")]
-    assert pay(completions=completions, solution=[408, 408, 408, 408], scorer=["", None, None, PUZZLE.scorer]) == [0.05, 0.0, 1.0, None]
+    completions = [think("409"), "408", think("408")]
+    assert pay(completions=completions, solution=[408, 408, 408]) == [0.05, 0.0, 1.0]
     with pytest.raises(RecipeError, match="reward 'multiply' needs a column 'solution'"):
-        pay(completions=completions, scorer=[PUZZLE.scorer] * 4)
+        pay(completions=completions)
 
 
 @pytest.mark.parametrize("name", ["countdown", "multiply"])

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from r1_recipes.rewards.judge import Judge, fill, read_score
+from r1_recipes.rewards.model import ask, fill, read_score
 from tests.chat_server import chat_server, reply
 from tests.rewards import seconds
 
@@ -115,7 +115,7 @@ def test_equal_messages_are_not_asked_again(monkeypatch) -> None:
 
     with chat_server(answer) as (url, seen):
         monkeypatch.setenv("OPENAI_BASE_URL", url)
-        judge, texts = Judge("m", "{text}"), [{"text": text} for text in ("odd", "one", "one")]
-        assert [(opinion.score, opinion.error) for opinion in judge.ask(texts)] == [(None, None), (5.0, None), (5.0, None)]
+        texts = [{"text": text} for text in ("odd", "one", "one")]
+        assert [(opinion.score, opinion.error) for opinion in ask("openai:m", "{text}", texts)] == [(None, None), (5.0, None), (5.0, None)]
         assert len(seen) == 2
-        assert judge.ask([]) == []
+        assert ask("openai:m", "{text}", []) == []

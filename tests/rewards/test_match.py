@@ -10,8 +10,8 @@ from hypothesis import strategies as st
 from r1_recipes.common.errors import RecipeError
 from r1_recipes.prompts import FORMATS, get_response_format
 from r1_recipes.rewards import get_reward_funcs
-from r1_recipes.rewards.judge import fill
 from r1_recipes.rewards.match import AnswerMatchReward, ChoiceMatchReward, ExactMatchReward, choice, words
+from r1_recipes.rewards.model import fill
 from tests.chat_server import chat_server, reply
 from tests.rewards import HOSTILE, seconds
 

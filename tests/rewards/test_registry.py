@@ -9,9 +9,9 @@ from typing import Any
 
 import pytest
 
-from r1_recipes.common.messages import message_text
+from r1_recipes.common.messages import completion_texts, message_text
 from r1_recipes.prompts import get_response_format
-from r1_recipes.rewards import REWARDS, Reward, completion_texts, get_reward_funcs, register_reward, resolve_reward, reward_parameters
+from r1_recipes.rewards import REWARDS, Reward, get_reward_funcs, register_reward, reward_parameters
 
 THINK = get_response_format("think_answer")
 
@@ -100,7 +100,7 @@ def test_a_reward_of_one_s_own_file() -> None:
     func, shout = get_reward_funcs(["tests.rewards.test_registry:constant", "tests.rewards.test_registry:Shout"], "boxed")
     assert func(completions=["a"]) == [0.5]
     assert shout.response_format.name == "boxed"
-    assert resolve_reward("tests.rewards.test_registry:constant") is constant
+    assert func is constant
 
 
 def test_every_reward_pickles_and_has_a_name() -> None:

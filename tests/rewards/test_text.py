@@ -10,9 +10,12 @@ from hypothesis import strategies as st
 
 from r1_recipes.prompts import FORMATS, get_response_format
 from r1_recipes.rewards.text import (
+    FormatPartialReward,
+    FormatReward,
     IntegerAnswerReward,
     ReasoningStepsReward,
     RepetitionPenaltyReward,
+    TagCountReward,
     XmlCountReward,
     XmlSoftFormatReward,
     XmlStrictFormatReward,
@@ -20,13 +23,100 @@ from r1_recipes.rewards.text import (
 from tests.rewards import HOSTILE, seconds
 
 FMT = FORMATS["reasoning_answer"]
-ALL = (ReasoningStepsReward, RepetitionPenaltyReward, XmlSoftFormatReward, XmlStrictFormatReward, XmlCountReward, IntegerAnswerReward)
+SHAPES = (FormatReward, FormatPartialReward, TagCountReward)
+ALL = (
+    *SHAPES,
+    ReasoningStepsReward,
+    RepetitionPenaltyReward,
+    XmlSoftFormatReward,
+    XmlStrictFormatReward,
+    XmlCountReward,
+    IntegerAnswerReward,
+)
+TAGGED = "<think>\na\n</think>\n<answer>\n72\n</answer>"
 EXACT = "<reasoning>\na\n</reasoning>\n<answer>\n72\n</answer>"
 
 
 def score(reward, completion, **columns):
     [value] = reward(completions=[completion], prompts=["p"], trainer_state=None, **columns)
     return value
+
+
+def paid(cls, completion, fmt=FORMATS["think_answer"]):
+    return score(cls(fmt), completion)
+
+
+@pytest.mark.parametrize(
+    ("completion", "format_", "partial", "tags"),
+    [
+        # The four tags are "<think>\n", "\n</think>\n", "\n<answer>\n" and "\n</answer>"; two may share a line break.
+        (TAGGED, 1.0, 1.0, 1.0),
+        ("\n" + TAGGED + " \n", 1.0, 1.0, 1.0),  # white space around is free
+        ("<think>a</think><answer>72</answer>", 1.0, 1.0, 0.0),  # right blocks, but no tag has its line breaks
+        (TAGGED + "\nDone.", 0.0, 0.6, 1.0),  # text after: 0.1 + 0.5
+        ("Sure! " + TAGGED, 0.0, 0.6, 1.0),  # text before
+        # two equal answer blocks read as one answer; "\n<answer>\n" and "\n</answer>" occur twice: 2 of 4
+        (TAGGED + "\n<answer>\n72\n</answer>", 0.0, 0.6, 0.5),
+        (TAGGED + "\n<answer>\n5\n</answer>", 0.0, 0.1, 0.5),  # two that contradict: no answer, 0.1 for the reasoning
+        ("<think>\n\n</think>\n<answer>\n72\n</answer>", 0.0, 0.5, 1.0),  # empty reasoning: 0.5 for the answer
+        ("<think>\na\n</think>\n<answer>\n\n</answer>", 0.0, 0.1, 1.0),  # empty answer: 0.1 for the reasoning
+        ("<think>\na\n</think>\n72", 0.0, 0.1, 0.5),  # no answer block: 2 of 4 tags
+        ("<answer>\n72\n</answer>", 0.0, 0.5, 0.25),  # no reasoning; only "\n</answer>" has its breaks, "<answer>" starts the text
+        ("<think>\nstill thinking", 0.0, 0.0, 0.25),  # cut off: 1 of 4 tags
+        ("72", 0.0, 0.0, 0.0),
+        ("", 0.0, 0.0, 0.0),
+    ],
+)
+def test_shapes(completion, format_, partial, tags):
+    assert paid(FormatReward, completion) == format_
+    assert paid(FormatPartialReward, completion) == pytest.approx(partial)
+    assert paid(TagCountReward, completion) == tags
+
+
+def test_messages_are_read_like_text():
+    assert paid(FormatReward, [{"role": "assistant", "content": TAGGED}]) == 1.0
+
+
+@pytest.mark.parametrize("prefill", ["<think>\n", "Let me solve this step by step.\n<think>\n"])
+def test_the_prefill_belongs_to_the_response(prefill):
+    fmt = get_response_format("think_answer", prefill=prefill)
+    rest = TAGGED.removeprefix("<think>\n")
+    assert [paid(cls, rest, fmt) for cls in SHAPES] == [1.0, 1.0, 1.0]
+    # Opened twice: the tag is repeated (3 of 4 tags are single), the block no longer the only one.
+    assert [paid(cls, TAGGED, fmt) for cls in (FormatReward, TagCountReward)] == [0.0, 0.75]
+    # Without the prefill the same completion lacks its opening tag.
+    assert [paid(cls, rest) for cls in (FormatReward, TagCountReward)] == [0.0, 0.75]
+
+
+@pytest.mark.parametrize(
+    ("name", "completion", "share"),
+    [
+        ("think_boxed", "<think>\na\n</think>\n\\boxed{72}", 1.0),  # 3 tags: <think>, </think>, \boxed{
+        ("think_boxed", "<think>\na\n</think>\n72", 2 / 3),
+        ("boxed", "a\n\\boxed{72}", 1.0),  # 1 tag
+        ("boxed", "a\n\\boxed{72}\n\\boxed{5}", 0.0),
+        ("special_token", "|special_token|a|special_token|Summary: 72", 1.0),
+    ],
+)
+def test_tags_of_other_formats(name, completion, share):
+    assert paid(TagCountReward, completion, FORMATS[name]) == pytest.approx(share)
+
+
+@pytest.mark.parametrize("name", FORMATS)
+def test_what_the_format_writes_is_paid_in_full(name):
+    fmt = FORMATS[name]
+    text = fmt.render_completion("2 + 2 = 4", "4")
+    assert paid(FormatReward, text, fmt) == 1.0
+    assert paid(FormatPartialReward, text, fmt) == 1.0
+
+
+@given(text=st.text())
+@pytest.mark.parametrize("name", FORMATS)
+def test_ranges_of_shapes(name, text):
+    fmt = FORMATS[name]
+    assert paid(FormatReward, text, fmt) in (0.0, 1.0)
+    assert round(paid(FormatPartialReward, text, fmt), 9) in (0.0, 0.1, 0.5, 0.6, 1.0)
+    assert 0.0 <= paid(TagCountReward, text, fmt) <= 1.0
 
 
 @pytest.mark.parametrize(
@@ -78,8 +168,6 @@ def test_reasoning_steps_range(text):
         ("", {}, 0.0),
         # 6 characters, 4 trigrams: 我们算 们算我 算我们 我们算
         ("我们算我们算", {}, -0.25),
-        ("我们算我们算", {"repetition_language": "zh"}, -0.25),
-        ("我们算我们算", {"repetition_language": "en"}, 0.0),
         # mixed: 算 100 加 100 算 100 加: 5 trigrams, [算 100 加] twice
         ("算100加100算100加", {}, -0.2),
         # Japanese and Thai, a character each: かさかさか: かさか さかさ かさか
@@ -110,9 +198,9 @@ def test_words_are_penalised_as_trl_penalises_tokens(words, n, penalty):
     assert penalty <= expected <= 0.0
 
 
-@given(text=st.text(), language=st.sampled_from([None, "en", "zh"]))
-def test_repetition_range(text, language):
-    assert -1.0 <= score(RepetitionPenaltyReward(FMT, repetition_language=language), text) <= 0.0
+@given(text=st.text())
+def test_repetition_range(text):
+    assert -1.0 <= score(RepetitionPenaltyReward(FMT), text) <= 0.0
 
 
 @pytest.mark.parametrize(
@@ -120,7 +208,6 @@ def test_repetition_range(text, language):
     [
         ({"repetition_max_penalty": 0.5}, "repetition_max_penalty"),
         ({"repetition_n_grams": 0}, "repetition_n_grams"),
-        ({"repetition_language": "fr"}, "must be en or zh, got 'fr'"),
     ],
 )
 def test_repetition_parameters_are_checked_when_built(params, match):
@@ -215,9 +302,6 @@ def test_xml_count_is_the_demo_s_at_half_weight():
     for trailing in ("", "Done.", "x" * 50):
         theirs = 4 * 0.125 - 2 * 0.001 * len(trailing)
         assert 0.5 * score(XmlCountReward(FMT), EXACT + "\n" + trailing) == pytest.approx(theirs)
-    assert score(XmlCountReward(FMT, xml_count_trailing_penalty=0.1), EXACT + "\nab") == pytest.approx(0.8)
-    with pytest.raises(ValueError, match="xml_count_trailing_penalty: must be 0 or above, got -1"):
-        XmlCountReward(FMT, xml_count_trailing_penalty=-1)
     # Without answer tags nothing can follow them.
     assert score(XmlCountReward(FORMATS["think_prose"]), "<think>\na\n</think>\n\n72 and more") == 1.0
 
@@ -257,7 +341,7 @@ def test_pickles(cls):
 
 def test_importing_the_rewards_loads_no_heavy_library():
     code = (
-        "import sys, r1_recipes.rewards.format, r1_recipes.rewards.length, r1_recipes.rewards.text, r1_recipes.rewards.language;"
+        "import sys, r1_recipes.rewards.length, r1_recipes.rewards.text, r1_recipes.rewards.language;"
         "sys.stdout.write(' '.join({'torch', 'transformers', 'trl'} & set(sys.modules)))"
     )
     assert subprocess.run([sys.executable, "-c", code], stdout=subprocess.PIPE, text=True, check=True).stdout == ""

@@ -2,7 +2,6 @@
 
 import json
 import random
-import sys
 
 import datasets
 import pytest
@@ -58,7 +57,6 @@ def test_units_keep_what_a_formula_means(text, expected):
 def test_words_are_the_units_without_signs(text):
     found = units(text)
     assert words(text) == [unit for unit in found if words(unit)]
-    assert units(" ".join(found)) == found  # normalised text stays as it is
 
 
 def test_hostile_texts():
@@ -88,7 +86,7 @@ SHARED = "leaves the old station at noon and arrives"  # 8 of them
         ("???", False),
         ("What is 3 + 4?", True),  # the short question below
         ("what is  3+4", True),
-        ("What is 3 * 4?", False),
+        ("What is 3 * 4?", True),  # words alone count: better one question too few than one of the evaluation's
         ("What is 34?", False),
         ("What is 3 + 4 + 5?", False),
     ],
@@ -106,7 +104,6 @@ def test_short_questions_do_not_meet_n_grams_of_long_ones():
     overlap.add("eval", ["a b c d"])
     assert overlap.sources("x b c d") == ["eval"]
     assert overlap.sources("b c") == []
-    # Two words and a sign are three units, but no trigram of words.
     overlap.add("short", ["b + c"])
     assert overlap.sources("b c d") == ["eval"]
     assert overlap.sources("B+C") == ["short"]
@@ -132,7 +129,7 @@ def test_an_n_gram_is_a_hash_of_eight_bytes():
     assert len(found) == 3
     assert all(0 <= value < 1 << 64 for value in found)
     assert n_gram_hashes(["ab", "c"], 2).isdisjoint(n_gram_hashes(["a", "bc"], 2))
-    assert n_gram_hashes(["a"], 2) == set()
+    assert len(n_gram_hashes(["a"], 2)) == 1 and n_gram_hashes([], 2) == set()
 
 
 def write(path, rows):
@@ -143,12 +140,11 @@ def write(path, rows):
 @pytest.mark.parametrize(
     ("rows", "column", "expected"),
     [
-        ([{"problem": "p", "question": "q", "answer": "1"}], None, ["q"]),
-        ([{"problem": "p", "answer": "1"}], None, ["p"]),
+        ([{"problem": "p", "question": "q", "answer": "1"}], "question", ["q"]),
         ([{"problem": "p", "text": "t"}, {"problem": "p", "text": None}], "text", ["t", ""]),
         (
             [{"prompt": [{"role": "system", "content": "s"}, {"role": "user", "content": "u"}, {"role": "user", "content": "v"}]}],
-            None,
+            "prompt",
             ["v"],
         ),
     ],
@@ -160,8 +156,7 @@ def test_evaluation_sets(tmp_path, rows, column, expected):
 @pytest.mark.parametrize(
     ("rows", "column", "match"),
     [
-        ([{"body": "p", "gold": "1"}], None, "column: must be the question's, one of body, gold, got None"),
-        ([{"problem": "p"}], "problme", "one of problem, got 'problme'"),
+        ([{"body": "p", "gold": "1"}], "question", "column: must be the question's, one of body, gold, got 'question'"),
     ],
 )
 def test_evaluation_sets_without_questions(tmp_path, rows, column, match):
@@ -210,33 +205,23 @@ def test_a_question_is_compared_with_kept_ones_only():
 
 
 @given(st.lists(st.lists(st.sampled_from("abcdefgh"), min_size=1, max_size=8), max_size=8), st.sampled_from([0.3, 0.5, 0.8, 1.0]))
-def test_what_is_refused_is_near_by_the_exact_measure(questions, near):
+def test_refused_is_what_is_near(questions, near):
     duplicates, left = Deduplicator(Deduplicate(False, near, 1)), []
     for question in questions:
         similar = max((len({*question} & {*known}) / len({*question} | {*known}) for known in left), default=0.0)
-        if duplicates.add(" ".join(question)):
+        assert duplicates.add(" ".join(question)) == (similar < near)
+        if similar < near:
             left.append(question)
-        else:
-            assert similar >= near
-        assert similar < 1 or question is not left[-1]  # an equal one always meets
 
 
 @pytest.mark.parametrize("near", [0.5, 0.8, 0.9])
-def test_few_pairs_at_the_threshold_are_missed(near):
-    # 90 units shared of 90 / near: the threshold itself. One in a thousand may be missed; of 300, two are very unlikely.
-    generator, missed = random.Random(0), 0
+def test_no_pair_at_the_threshold_is_missed(near):
+    # 90 units shared of 90 / near: the threshold itself.
+    generator = random.Random(0)
     duplicates = Deduplicator(Deduplicate(False, near, 1))
     own = (round(90 / near) - 90) // 2
-    for pair in range(300):
+    for pair in range(100):
         shared = [f"s{generator.getrandbits(60)}" for _ in range(90)]
         first, second = ([*shared, *(f"{side}{pair}x{i}" for i in range(own))] for side in "ab")
         assert duplicates.add(" ".join(first))
-        missed += duplicates.add(" ".join(second))
-    assert missed <= 1
-
-
-def test_near_duplicates_need_their_package(monkeypatch):
-    monkeypatch.setitem(sys.modules, "datasketch", None)
-    with pytest.raises(RecipeError, match=r"datasketch; pip install .*\[generate\]"):
-        Deduplicator(Deduplicate(True, 0.8, 5))
-    assert Deduplicator(Deduplicate(True, None, 5)).add("x")
+        assert not duplicates.add(" ".join(second))

@@ -2,7 +2,6 @@
 
 import hashlib
 import json
-import sys
 import threading
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from types import SimpleNamespace
@@ -18,7 +17,6 @@ from r1_recipes.data.sources import load_rows
 from r1_recipes.prompts import FORMATS, get_response_format
 from r1_recipes.rewards import get_reward_funcs
 from r1_recipes.selection import select
-from r1_recipes.selection.outcomes import REASONS
 from r1_recipes.selection.rules import (
     Decontaminate,
     Deduplicate,
@@ -28,7 +26,7 @@ from r1_recipes.selection.rules import (
     Overlong,
     Repetitive,
 )
-from r1_recipes.selection.select import Selection, has_code
+from r1_recipes.selection.select import REASONS, Selection, has_code
 from r1_recipes.selection.write import write_dataset
 from tests.rewards import HOSTILE, seconds
 from tests.selection import rows as selection_rows
@@ -179,12 +177,6 @@ def test_what_fails_before_anything_is_generated():
         Selection([], rules, FMT, [])
 
 
-def test_near_duplicates_need_their_package(monkeypatch):
-    monkeypatch.setitem(sys.modules, "datasketch", None)
-    with pytest.raises(RecipeError, match=r"\[generate\]"):
-        Selection([], KeepRules.parse({"deduplicate": {"near": 0.8}}), FMT, [])
-
-
 # --- each rule
 
 
@@ -227,8 +219,7 @@ def test_filters(filters, dropped, kept):
     selection = run([record(7, dropped, kept, question=question)], {"filters": filters})
     [name] = filters
     assert reasons(selection) == [name, None]
-    assert selection.report.dropped == {name: 1}
-    assert selection.report.first_index == {name: 7}
+    assert selection.report.completions == {"generated": 2, name: 1, "kept": 1}
     assert reasons(run([record(7, dropped, kept, question=question)], {"filters": dict.fromkeys(filters)})) == [None, None]
 
 
@@ -291,8 +282,8 @@ def test_pass_rate(bounds, kept):
     selection = run(records, {"pass_rate": bounds, "output": "prompts"})
     assert [row["question"] for row in selection.rows] == [f"What is {i} plus {i}?" for i in kept]
     assert [row["pass_rate"] for row in selection.rows] == [[0, 0.25, 0.5, 1][i] for i in kept]
-    assert selection.report.dropped.get("pass rate", 0) == 4 * (4 - len(kept)) + 1
-    assert set(selection.rows[0]) == {"question", "solution", "scorer", "pass_rate"}
+    assert selection.report.completions["pass rate"] == 4 * (4 - len(kept)) + 1
+    assert set(selection.rows[0]) == {"question", "solution", "pass_rate"}
 
 
 def test_the_pass_rate_counts_every_completion_whatever_the_filters_drop():
@@ -304,7 +295,7 @@ def test_the_pass_rate_counts_every_completion_whatever_the_filters_drop():
 def test_a_prompt_without_a_completion_left_is_no_prompt():
     selection = run([record(0, "wrong"), record(1, "right", "right!")], {"correct": True, "output": "prompts"})
     assert [row["question"] for row in selection.rows] == ["What is 1 plus 1?"]
-    assert (selection.report.kept_prompts, selection.report.kept_completions) == (1, 2)
+    assert (selection.report.prompts["kept"], selection.report.completions["kept"]) == (1, 2)
 
 
 def test_at_least_drops_what_a_reward_gives_less_or_nothing():
@@ -360,8 +351,8 @@ def test_failed_rows():
     assert reasons(selection) == ["failed row", None]
     assert selection.verdicts[0].scores == {}
     report = selection.report
-    assert (report.prompts, report.failed_prompts, report.completions) == (3, 2, 2)
-    assert (report.dropped, report.dropped_prompts, report.first_index) == ({"failed row": 1}, {"failed row": 2}, {"failed row": 0})
+    assert report.completions == {"generated": 2, "failed row": 1, "kept": 1}
+    assert report.prompts == {"generated": 3, "failed row": 2, "kept": 1}
 
 
 def test_duplicate_questions_are_those_of_a_kept_prompt():
@@ -377,7 +368,9 @@ def test_duplicate_questions_are_those_of_a_kept_prompt():
 
 def test_contaminated_prompts(tmp_path):
     for name, question in (("aime", "Find the least prime above twenty that leaves one."), ("sums", "What is 5 plus 5?")):
-        (tmp_path / f"{name}.jsonl").write_text(json.dumps({"problem": question}) + "\n", encoding="utf-8")
+        (tmp_path / f"{name}.jsonl").write_text(
+            json.dumps({"question" if name == "aime" else "problem": question}) + "\n", encoding="utf-8"
+        )
     records = [
         record(0, "a", "b", question="Tom asks: find the LEAST prime above twenty, that leaves 1."),
         record(1, "a", question="Find the least prime above thirty that leaves one."),
@@ -482,7 +475,6 @@ def test_rows_of_completions():
             "question": "What is 0 plus 0?",
             "response": "<think>\n2+2=4\n</think>\n<answer>\n4\n</answer>",
             "solution": "4",
-            "scorer": None,
             "level": 3,
             "task": "sum",
             "pass_rate": 1.0,
@@ -496,13 +488,13 @@ def test_rows_of_completions():
     assert verdict.scores == {"accuracy": 1.0, "format": 1.0, "commas": 0.0}
 
 
-def test_a_scorer_is_kept_where_some_row_has_one(tmp_path):
+def test_a_scorer_is_a_column_where_some_row_has_one(tmp_path):
     for scorer in (None, '{"reasoning_gym": "x"}'):
-        selection = run([record(0, "a"), record(1, "a", scorer=scorer)], rewards=())
+        selection = run([record(0, "a"), record(1, "a", scorer=scorer), record(2, "a")], rewards=())
         folder = write_dataset(selection, tmp_path / "dataset", recipe_settings={}, title="t")
-        rows = [json.loads(line) for line in (folder / "train.jsonl").read_text(encoding="utf-8").splitlines()]
-        assert [row.get("scorer", "left out") for row in rows] == ([None, scorer] if scorer else ["left out"] * 2)
-        assert ("`scorer`" in (folder / "README.md").read_text(encoding="utf-8")) is (scorer is not None)
+        for rows in (load_rows(str(folder), "train"), datasets.load_dataset(str(folder), split="train")):
+            assert ("scorer" in rows.column_names) is (scorer is not None)
+            assert scorer is None or rows["scorer"][:] == [None, scorer, None]
 
 
 def test_rewards_are_called_as_trl_calls_them():
@@ -565,9 +557,9 @@ def test_hostile_completions():
     records = [record(0, *texts), *(record(i, "so we add the two", question=entry) for i, entry in enumerate(texts, start=1))]
     with seconds(40):
         selection = run(records, keep, [*get_reward_funcs(["accuracy", "format"], FMT), commas])
-    assert selection.report.completions == 2 * len(texts)
-    assert selection.report.dropped["duplicate question"] == 2  # "" and white space
-    assert selection.report.kept_completions == 5 + len(texts) - 2
+    assert selection.report.completions["generated"] == 2 * len(texts)
+    assert selection.report.completions["duplicate question"] == 2  # "" and white space
+    assert selection.report.completions["kept"] == 5 + len(texts) - 2
 
 
 @settings(max_examples=60, deadline=None)
@@ -596,10 +588,9 @@ def test_the_counts_add_up(records, best, correct, bounds, limit, exact):
     selection = run(made, keep, [right, commas])
     report = selection.report
     assert [(v.index, v.sample) for v in selection.verdicts] == [(r["index"], s) for r in made for s in range(len(r["completions"]))]
-    assert report.kept_completions == len(selection.rows) == sum(verdict.kept for verdict in selection.verdicts)
-    assert report.kept_completions + sum(report.dropped.values()) == report.completions == len(selection.verdicts)
-    assert set(report.dropped) <= set(REASONS)
-    assert report.tokens_kept == sum(row["tokens"] for row in selection.rows) <= report.tokens_generated
+    assert report.completions["kept"] == len(selection.rows) == sum(verdict.kept for verdict in selection.verdicts)
+    assert report.completions.total() == 2 * report.completions["generated"] == 2 * len(selection.verdicts)
+    assert set(report.completions) <= {"generated", *REASONS, "kept"}
     kept = {}
     for verdict in selection.verdicts:
         entry = made[verdict.index]
@@ -607,7 +598,7 @@ def test_the_counts_add_up(records, best, correct, bounds, limit, exact):
             kept.setdefault(verdict.index, []).append(entry["completions"][verdict.sample])
             assert entry["error"] is None
             assert not (correct and verdict.scores["right"] == 0)
-    assert len(kept) == report.kept_prompts
+    assert len(kept) == report.prompts["kept"]
     for entries in kept.values():
         assert len(entries) <= (best or 5)
         assert len({entry["text"] for entry in entries}) == len(entries)
@@ -625,25 +616,17 @@ def test_the_report():
     records = [record(3, completion("wrong", 5), completion("right", 7)), record(4, completion("wrong", 2)), record(5, error="x")]
     report = run(records, {"correct": True}).report
     assert report.table().splitlines() == [
-        "| | completions | prompts | tokens | first row |",
-        "|---|---:|---:|---:|---:|",
-        "| generated | 3 | 3 | 14 | |",
-        "| failed row | 0 | 1 | | 5 |",
-        "| wrong | -2 | 2 | | 3 |",
-        "| **kept** | 1 (33.3 %) | 1 | 7 | |",
+        "| | completions | prompts |",
+        "|---|---:|---:|",
+        "| generated | 3 | 3 |",
+        "| failed row | 0 | 1 |",
+        "| wrong | 2 | 2 |",
+        "| kept | 1 | 1 |",
     ]
     assert vars(report) == {
-        "prompts": 3,
-        "failed_prompts": 1,
-        "completions": 3,
+        "completions": {"generated": 3, "failed row": 0, "wrong": 2, "kept": 1},
+        "prompts": {"generated": 3, "failed row": 1, "wrong": 2, "kept": 1},
         "unjudged": 0,
-        "kept_prompts": 1,
-        "kept_completions": 1,
-        "dropped": {"failed row": 0, "wrong": 2},
-        "dropped_prompts": {"failed row": 1, "wrong": 2},
-        "first_index": {"failed row": 5, "wrong": 3},
-        "tokens_generated": 14,
-        "tokens_kept": 7,
         "contaminated": {},
     }
 
@@ -686,8 +669,7 @@ def test_the_dataset_on_disk(tmp_path):
     assert header["pretty_name"] == "Sums: selected"
     assert "\n# Sums: selected\n" in card
     assert selection.report.table() in card
-    assert "| `level` | from the source dataset |" in card
-    recipe = card.split("````yaml\n")[1].split("````")[0]
+    recipe = card.split("~~~~~~yaml\n")[1].split("~~~~~~")[0]
     assert yaml.safe_load(recipe) == settings
 
 
@@ -710,9 +692,9 @@ FILTERS = {
 
 @pytest.mark.parametrize("batch", [1, 10_000])
 @pytest.mark.parametrize(
-    ("keep", "count", "train", "card", "verdicts"),
+    ("keep", "count", "train", "verdicts"),
     [
-        (None, 240, "ddd8b43f4cd7761c", "68290b356bddb2f9", "986fa04fbd8751ee"),
+        (None, 240, "854b66d804ec97a8", "986fa04fbd8751ee"),
         (
             {
                 "best_of": 2,
@@ -723,8 +705,7 @@ FILTERS = {
                 "decontaminate": {"datasets": [{"id": "EVALUATION"}], "n_grams": 8},
             },
             240,
-            "290cc9f4eb20a3c5",
-            "e828e40e436a192e",
+            "71a622ba54dfd2b9",
             "3d21a84c40c17784",
         ),
         (
@@ -736,11 +717,10 @@ FILTERS = {
                 "filters": {"truncated": True},
             },
             240,
-            "1fd8ad9e8e1dc731",
-            "296c6a415aca28f5",
+            "3cdac76c9e35ac04",
             "b19d3cc41cf74645",
         ),
-        (None, 100, "79bc4ff1703d434c", "2d3c7519917bad0c", "2e02e1ee8f1ad256"),
+        (None, 100, "79bc4ff1703d434c", "2e02e1ee8f1ad256"),
         (
             {
                 "best_of": 2,
@@ -752,7 +732,6 @@ FILTERS = {
             },
             100,
             "220d9de5eadaeead",
-            "b8dba06e7390b588",
             "e51a3ad39aa53e87",
         ),
         (
@@ -765,13 +744,12 @@ FILTERS = {
             },
             100,
             "f57180a0620213a4",
-            "2ea92b413e4671ac",
             "2e74e805607e1ec6",
         ),
     ],
 )
-def test_the_files_are_those_of_a_selection_that_held_all_in_memory(monkeypatch, tmp_path, batch, keep, count, train, card, verdicts):
-    """The digests are those of version 0.1.0. Types and ``scorer`` are known at the end only, wherever the batches end."""
+def test_the_files_are_those_of_a_selection_that_held_all_in_memory(monkeypatch, tmp_path, batch, keep, count, train, verdicts):
+    """The digests are those of version 0.1.0 (less the ``scorer`` of rows that have none), wherever the batches end."""
     monkeypatch.setattr(select, "_CHUNK_COMPLETIONS", batch)
     evaluation, folder = tmp_path / "eval.jsonl", tmp_path / "run" / "dataset"
     evaluation.write_text("".join(json.dumps({"question": text}) + "\n" for text in selection_rows.EVALUATION_QUESTIONS), encoding="utf-8")
@@ -781,9 +759,9 @@ def test_the_files_are_those_of_a_selection_that_held_all_in_memory(monkeypatch,
     records = iter(selection_rows.records()[:count])
     selection = Selection(records, KeepRules.parse(keep), FMT, rewards, [1.0, 0.5, 1.0])
     write_dataset(selection, folder, recipe_settings={"seed": 1}, title="t")
-    paths = [folder / "train.jsonl", folder / "README.md", folder.parent / "verdicts.jsonl"]
+    paths = [folder / "train.jsonl", folder.parent / "verdicts.jsonl"]
     texts = [path.read_text(encoding="utf-8").replace(str(tmp_path), "DIR") for path in paths]
-    assert [hashlib.sha256(text.encode()).hexdigest()[:16] for text in texts] == [train, card, verdicts]
+    assert [hashlib.sha256(text.encode()).hexdigest()[:16] for text in texts] == [train, verdicts]
 
 
 def test_a_lone_surrogate_in_a_source_column_is_replaced(tmp_path):
@@ -826,7 +804,7 @@ def test_a_write_that_fails_leaves_the_earlier_dataset(tmp_path):
 
 def test_nothing_left_is_an_error_that_shows_why(tmp_path):
     selection = run([record(0, "wrong", "wrong!")], {"correct": True})
-    with pytest.raises(RecipeError, match=r"no completion is left of 2:\n(.|\n)*\| wrong \| -2 \| 1 \| \| 0 \|"):
+    with pytest.raises(RecipeError, match=r"no completion is left of 2:\n(.|\n)*\| wrong \| 2 \| 1 \|"):
         write_dataset(selection, tmp_path / "dataset", recipe_settings={}, title="t")
     assert [path.name for path in tmp_path.iterdir()] == ["verdicts.jsonl"]
 

@@ -19,7 +19,8 @@ from r1_recipes.common import processes
 from r1_recipes.common.errors import RecipeError
 from r1_recipes.completions.store import ShardStore
 from r1_recipes.recipe import load_recipe
-from r1_recipes.rewards import get_reward_funcs, route
+from r1_recipes.rewards import get_reward_funcs
+from r1_recipes.rewards.call import route
 from r1_recipes.runs import checkpoints
 from r1_recipes.training.checks import check_one_folder, check_processes
 from tests.completions.test_store import record
@@ -188,7 +189,7 @@ def test_hosts_that_share_no_disk_are_found_out(monkeypatch: pytest.MonkeyPatch,
     with ShardStore(tmp_path) as store:
         store.append(record(0))
         store.append(record(2))
-        with pytest.raises(RecipeError, match=r"2 of 4 rows are not here, the first of them row 1: .*do not share this folder"):
+        with pytest.raises(RecipeError, match=r"2 of 4 rows are not here: the hosts do not share this folder"):
             store.check_whole(4)
         store.append(record(1))
         store.append(record(3))
@@ -213,7 +214,7 @@ def test_processes_that_would_each_train_alone_are_refused(monkeypatch: pytest.M
 
     loaded = load_recipe([write_recipe("sft")], "sft")
     monkeypatch.setenv("WORLD_SIZE", "2")
-    with pytest.raises(RecipeError, match=r"2 processes were started, and this one sees 1; on CPUs start them with torchrun"):
+    with pytest.raises(RecipeError, match=r"2 were started, and this one sees 1. Fix: .* on CPUs torchrun"):
         check_processes(loaded)
 
 

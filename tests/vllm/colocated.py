@@ -36,7 +36,7 @@ def main() -> None:
     how, *words = sys.argv[1:]
     vllm_generation.VLLMGeneration.sync_weights = {"reload": _reload, "none": lambda self: None}[how]
     # A run without a GPU goes without vLLM, or is refused, since TRL's way fails there.
-    load.follow_machine = lambda *arguments: {}
+    load._follow_machine = lambda *arguments: {}
     checks.check_generation_backend = lambda recipe: None
     engine = vllm_generation.LLM
     # In the trainer's precision, so that both compute the same; and compiling the model would take most of the test.

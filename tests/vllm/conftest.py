@@ -32,7 +32,7 @@ def small_model(tmp_path_factory: pytest.TempPathFactory) -> Path:
     import torch
     from transformers import AutoConfig, AutoModelForCausalLM
 
-    from r1_recipes.models.tiny import build_tiny_model
+    from r1_recipes.models.smoke import build_tiny_model
 
     folder = build_tiny_model(tmp_path_factory.mktemp("small") / "model", {})
     config = AutoConfig.from_pretrained(folder)

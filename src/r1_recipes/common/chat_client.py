@@ -7,7 +7,6 @@ The address comes from ``OPENAI_BASE_URL``, the key from ``OPENAI_API_KEY``; the
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import os
 from collections.abc import Callable, Coroutine, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -20,18 +19,13 @@ from r1_recipes.common.masking import masked_text
 if TYPE_CHECKING:
     from openai import AsyncOpenAI
 
-# Waits between tries double from half a second up to eight (openai's own), so this many ride out a server's restart of a minute.
-MAX_RETRIES = 10
 # So many requests that fail one after the other are the server's fault, not theirs; then nothing more is asked, and none is given up.
 PATIENCE = 32
-_FIRST_WAIT, _LONGEST_WAIT = 0.5, 8.0
 # A completion that ended otherwise was cut: vLLM's "abort", a filter. TGI names its two ways to stop.
 _WHOLE = ("stop", "length", "tool_calls", "function_call", "eos_token", "stop_sequence", None)
-_MAX_TOKENS = 2**31
 _ERROR_WIDTH = 400
-_SAMPLING = ("temperature", "top_p", "seed", "stop")
-# Not in OpenAI's API; vLLM and its like take them in the request's body.
-_EXTRA_SAMPLING = ("top_k", "min_p", "repetition_penalty", "chat_template_kwargs", "continue_final_message", "add_generation_prompt")
+# What OpenAI's API takes; vLLM and its like take more (top_k, min_p, …) in the request's body.
+_STANDARD = ("max_tokens", "temperature", "top_p", "stop")
 
 
 @dataclass(frozen=True)
@@ -52,38 +46,28 @@ class ChatServer:
 
     Attributes:
         model: the name that the server knows the model by.
-        base_url: ``http://host:port/v1``; ``None``: ``OPENAI_BASE_URL``.
         max_concurrency: requests under way at once.
         timeout: seconds that one try may wait for the next byte. Completions are not streamed, so nearly all of it is one wait.
-        max_retries: further tries, with growing waits, after a lost connection, a time-out, 408, 409, 429 or 5xx, and after a reply that
-            is no whole chat completion. A ``Retry-After`` is kept up to two minutes; a server that asks for more has failed the request.
+        max_retries: further tries, with growing waits, after a lost connection, a time-out, 408, 409, 429 or 5xx. A ``Retry-After`` is
+            kept up to two minutes; a server that asks for more has failed the request.
     """
 
     model: str
-    base_url: str | None = None
     max_concurrency: int = 16
     timeout: float = 600.0
-    max_retries: int = MAX_RETRIES
+    max_retries: int = 10  # waits double from half a second up to eight (openai's own), so this rides out a server's restart
 
     def check(self) -> str:
-        """Return the server's address if asking can begin.
-
-        Raises:
-            RecipeError: the client package or the address is missing, or the address is no ``http://`` or ``https://`` one.
-        """
+        """Return the server's address; a RecipeError if the address or the client package is missing."""
         try:
             import openai  # noqa: F401
         except ImportError as error:
             raise RecipeError(f"an OpenAI-compatible server needs the client package; {install_hint('generate')}") from error
-        address = self.base_url or os.environ.get("OPENAI_BASE_URL")
-        if not address:
-            raise RecipeError(
-                "no server is named: set OPENAI_BASE_URL (http://127.0.0.1:8000/v1 for a local `vllm serve`), and OPENAI_API_KEY where it "
-                "wants a key"
-            )
+        address = os.environ.get("OPENAI_BASE_URL", "")
         if not address.startswith(("http://", "https://")):
             raise RecipeError(
-                f"the server's address is {masked_text(f'//{address}')[2:]!r}; one starts with http:// or https://, as http://127.0.0.1:8000/v1"
+                "OPENAI_BASE_URL: must be a server's address, which starts with http:// or https://, got "
+                f"{masked_text(f'//{address}')[2:]!r}. Fix: http://127.0.0.1:8000/v1 for a local `vllm serve`; OPENAI_API_KEY for its key"
             )
         return address
 
@@ -91,38 +75,28 @@ class ChatServer:
         self,
         conversations: Sequence[list[dict[str, str]]],
         *,
-        max_tokens: int | None = None,
         seeds: Sequence[int] | None = None,
         on_reply: Callable[[int, Reply], None] | None = None,
         **sampling: Any,
     ) -> list[Reply]:
-        """Ask for one completion of each conversation. Works beside a running event loop (a notebook) too; Ctrl-C ends it at once.
+        """Ask for one completion of each conversation, in a notebook too; Ctrl-C ends it at once.
 
         Args:
             conversations: messages with ``role`` and ``content``.
-            max_tokens: limit of one completion.
             seeds: one a conversation.
             on_reply: called with index and reply as each one comes in, in no particular order.
-            **sampling: ``temperature``, ``top_p``, ``stop``, and what vLLM takes besides (``top_k``, ``min_p``, …); ``None``: not sent.
+            **sampling: ``max_tokens``, ``temperature``, ``top_p``, ``stop``, and what vLLM takes besides (``top_k``); ``None``: not sent.
 
         Returns:
-            One reply a conversation, in order. A request that failed for good has its ``error`` set; it does not stop the others.
-
-        Raises:
-            RecipeError: as :meth:`check`, or the server refuses the model or the key, which no retry would change.
+            One reply a conversation, in order. A request that failed for good has its ``error`` set; it does not stop the others, but a
+            server that refuses the model or the key is a RecipeError.
         """
         address = self.check()
-        unknown = set(sampling) - {*_SAMPLING, *_EXTRA_SAMPLING}
-        if unknown:
-            raise ValueError(f"sampling: {sorted(unknown)} are not sent to a server")
-        given = {name: value for name, value in {**sampling, "max_tokens": max_tokens}.items() if value is not None}
-        extra = {name: given.pop(name) for name in _EXTRA_SAMPLING if name in given}
-        if extra:
-            given["extra_body"] = extra
+        given = {name: value for name, value in sampling.items() if name in _STANDARD and value is not None}
+        given["extra_body"] = {name: value for name, value in sampling.items() if name not in _STANDARD and value is not None}
         requests = [{**given, "messages": messages} for messages in conversations]
-        if seeds is not None:
-            for request, seed in zip(requests, seeds, strict=True):
-                request["seed"] = seed
+        for request, seed in zip(requests, seeds or (), strict=seeds is not None):
+            request["seed"] = seed
         return _run(self._all(address, requests, on_reply))
 
     async def _all(self, address: str, requests: list[dict[str, Any]], on_reply: Callable[[int, Reply], None] | None) -> list[Reply]:
@@ -149,49 +123,32 @@ class ChatServer:
         return [task.result() for task in tasks]
 
     async def _ask(self, client: AsyncOpenAI, address: str, request: dict[str, Any]) -> Reply:
-        # The client retries what the network loses; an answer that is whole as HTTP and broken inside is for us to ask for again.
-        for tried in range(self.max_retries + 1):
-            if tried:
-                await asyncio.sleep(min(_FIRST_WAIT * 2 ** (tried - 1), _LONGEST_WAIT))
-            reply, broken = await self._try(client, address, request)
-            if not broken:
-                break
-        return reply
-
-    async def _try(self, client: AsyncOpenAI, address: str, request: dict[str, Any]) -> tuple[Reply, bool]:
-        """Return the reply, and whether it came but was no whole chat completion."""
         import openai
 
         try:
-            answer = await client.chat.completions.create(model=self.model, **request)
-            choice = answer.choices[0]
-            message = choice.message
-            content = _text("content", message.content)
-            reasoning = _text("reasoning_content", getattr(message, "reasoning_content", None) or getattr(message, "reasoning", None))
-            tokens = getattr(answer.usage, "completion_tokens", None)
-            if tokens is not None and (type(tokens) is not int or not 0 <= tokens < _MAX_TOKENS):
-                raise TypeError(f"completion_tokens is {tokens!r:.40}")
-            ended = getattr(choice, "finish_reason", None)
-            if ended not in _WHOLE:
-                filtered = ended == "content_filter"
-                said = masked_text(f"the completion is cut: finish_reason {str(ended)!r:.40}")
-                return Reply(error=said, refused=filtered), not filtered
+            return _read(await client.chat.completions.create(model=self.model, **request))
         except (openai.AuthenticationError, openai.PermissionDeniedError, openai.NotFoundError) as error:
             # The cause is left out: a server may quote the key in it, and a traceback would show it.
             raise RecipeError(f"the server at {masked_text(address)} refuses model {self.model!r}: {_said(error)}") from None
         except openai.OpenAIError as error:
-            refused = getattr(error, "status_code", None) in (400, 413, 422)
-            return Reply(error=_said(error), refused=refused), isinstance(error, openai.APIResponseValidationError)
+            return Reply(error=_said(error), refused=getattr(error, "status_code", None) in (400, 413, 422))
         # An answer of another shape, or deeper than anybody reads, or no JSON at all.
         except (AttributeError, LookupError, TypeError, ValueError, RecursionError) as error:
-            return Reply(error=f"the reply is no chat completion: {_said(error)}"), True
-        return Reply(text=content or "", reasoning=reasoning, tokens=tokens, finish_reason=ended), False
+            return Reply(error=f"the reply is no chat completion: {_said(error)}")
 
 
-def _text(name: str, value: Any) -> str | None:
-    if not isinstance(value, str | None):
-        raise TypeError(f"{name} is of type {type(value).__name__}")
-    return value
+def _read(answer: Any) -> Reply:
+    choice = answer.choices[0]
+    message, ended = choice.message, getattr(choice, "finish_reason", None)
+    if ended not in _WHOLE:
+        return Reply(error=masked_text(f"the completion is cut: finish_reason {str(ended)!r:.40}"), refused=ended == "content_filter")
+    reasoning = getattr(message, "reasoning_content", None) or getattr(message, "reasoning", None)
+    for text in (message.content, reasoning):
+        if not isinstance(text, str | None):
+            raise TypeError(f"a text is of type {type(text).__name__}")
+    tokens = getattr(answer.usage, "completion_tokens", None)
+    counted = type(tokens) is int and 0 <= tokens < 2**31
+    return Reply(message.content or "", reasoning, tokens if counted else None, ended)
 
 
 def _run(work: Coroutine[Any, Any, list[Reply]]) -> list[Reply]:
@@ -199,14 +156,8 @@ def _run(work: Coroutine[Any, Any, list[Reply]]) -> list[Reply]:
         asyncio.get_running_loop()
     except RuntimeError:
         return asyncio.run(work)
-    # A thread has one loop at a time, so beside a running one the work needs a thread of its own.
-    with contextlib.closing(asyncio.new_event_loop()) as loop, ThreadPoolExecutor(1) as thread:
-        task = loop.create_task(work)
-        try:
-            return thread.submit(loop.run_until_complete, task).result()
-        except BaseException:
-            loop.call_soon_threadsafe(task.cancel)  # Ctrl-C reaches this thread, not that one
-            raise
+    with ThreadPoolExecutor(1) as thread:  # a thread has one loop at a time, and this one's runs the notebook
+        return thread.submit(asyncio.run, work).result()
 
 
 def _said(error: Exception) -> str:

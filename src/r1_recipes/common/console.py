@@ -63,24 +63,9 @@ def reported_errors() -> Iterator[None]:
         locks.release()
 
 
-class _JsonFormatter(logging.Formatter):
-    """One JSON object a line: time (UTC), level, logger, message."""
-
+class _MaskedFormatter(logging.Formatter):
     converter = staticmethod(time.gmtime)
 
-    def format(self, record: logging.LogRecord) -> str:
-        entry = {
-            "time": self.formatTime(record, "%Y-%m-%dT%H:%M:%SZ"),
-            "level": record.levelname.lower(),
-            "logger": record.name,
-            "message": masked_text(record.getMessage()),
-        }
-        if record.exc_info:
-            entry["exception"] = masked_text(self.formatException(record.exc_info))
-        return json.dumps(entry, ensure_ascii=False)
-
-
-class _MaskedFormatter(logging.Formatter):
     def format(self, record: logging.LogRecord) -> str:
         return masked_text(super().format(record))
 
@@ -90,7 +75,7 @@ class LogFile(logging.FileHandler):
 
     def __init__(self, path: Path, mode: str = "a") -> None:
         super().__init__(path, mode, encoding="utf-8")
-        self.setFormatter(_JsonFormatter())
+        self.setFormatter(_MaskedFormatter("%(asctime)s %(levelname)s %(name)s: %(message)s", "%Y-%m-%dT%H:%M:%SZ"))
 
 
 class Terminal(logging.StreamHandler):

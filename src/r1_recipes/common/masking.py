@@ -8,14 +8,15 @@ from collections.abc import Sequence
 from typing import Any
 
 HIDDEN = "***"
-_ALWAYS = {"secret", "secrets", "password", "passwords", "passwd", "passphrase", "credential", "credentials", "apikey", "authtoken"}
-_ALWAYS |= {"secretkey", "pgpassword", "sshpass", "cookie", "webhook", "authorization"}
-# As the last of several words: DB_PASS, MYSQL_PWD; PWD itself is a folder.
-_LAST = {"pass", "pat", "pwd", "auth"}
-_KEYS = {"api", "access", "private", "account", "auth", "service", "signing", "ssh", "wandb", "encryption"}
+# Of names in snake_case: what always is a secret, what is one as the last of several words (PWD itself is a folder), keys to something.
+_SECRET = re.compile(
+    r"secret|passw|passphrase|credential|apikey|authtoken|authorization|sshpass|cookie|webhook|^auth$|_(?:pass|pat|pwd|auth)\d*$"
+    r"|(?<![a-z])(?:api|access|private|account|auth|service|signing|ssh|wandb|encryption)_key(?![a-z])"
+)
+_TOKEN = re.compile(r"(?<![a-z])token(?![a-z])")
 # Words beside "token" that make it one of a tokenizer: eos_token, image_token, token_type.
-_TOKENIZER = {"eos", "bos", "pad", "unk", "sep", "cls", "mask", "image", "video", "audio", "start", "end", "stop", "type", "id", "level"}
-_WORD = re.compile(r"[A-Z]+(?![a-z])|[A-Z]?[a-z]+")
+_TOKENIZER = re.compile(r"(?<![a-z])(?:eos|bos|pad|unk|sep|cls|mask|image|video|audio|start|end|stop|type|id|level)(?![a-z])")
+_WORD_ENDS = re.compile(r"(?<=[a-z])(?=[A-Z])|(?<=[A-Z])(?=[A-Z][a-z])|\W")
 _LOGIN = re.compile(r"(?<=//)[^/\s]*(?=@)")
 _QUERY = re.compile(r"(?<=[?&])([\w.-]+)=([^&#\s'\"]+)")
 # `"token": "…"` of a mapping that is written as text.
@@ -27,15 +28,8 @@ _seen: set[str] = set()
 
 def is_secret(name: str) -> bool:
     """Return whether this names a secret: ``hub_token``, ``apiKey``, ``DB_PASSWORD``; not ``max_prompt_tokens``."""
-    found = [word.lower() for word in _WORD.findall(name)]
-    words = set(found)
-    return bool(
-        words & _ALWAYS
-        or found == ["auth"]
-        or words & _LAST & set(found[1:][-1:])
-        or ("key" in words and words & _KEYS)
-        or ("token" in words and not words & _TOKENIZER)
-    )
+    snake = _WORD_ENDS.sub("_", name).lower().strip("_")
+    return bool(_SECRET.search(snake) or (_TOKEN.search(snake) and not _TOKENIZER.search(snake)))
 
 
 def masked(value: Any, name: str = "") -> Any:
@@ -49,7 +43,7 @@ def masked(value: Any, name: str = "") -> Any:
         return value
     if hides:
         return _hide(str(value))
-    if type(value) is not str:
+    if not isinstance(value, str):
         return value
     value = _without_logins(value)
     if value.lstrip()[:1] in ("{", "["):
@@ -61,11 +55,11 @@ def masked_words(argv: Sequence[str]) -> list[str]:
     """Return a command line without its secrets."""
     shown, name = [], ""
     for word in argv:
-        if not word.startswith("--"):
-            shown.append(masked(word, name))
-            continue
-        name, equals, value = word.partition("=")
-        shown.append(name + equals + masked(value, name))
+        flag = ""
+        if word.startswith("--"):
+            name, equals, word = word.partition("=")
+            flag = name + equals
+        shown.append(flag + masked(word, name))
     return shown
 
 

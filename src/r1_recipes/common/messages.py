@@ -48,3 +48,8 @@ def clip(text: str, limit: int = MAX_TEXT) -> str:
         return text
     half = limit // 2
     return f"{text[:half]}\n[… {len(text) - 2 * half:,} …]\n{text[-half:]}"
+
+
+def without_surrogates(text: str) -> str:
+    """Replace unpaired surrogates, which UTF-8 cannot encode, with U+FFFD."""
+    return text.encode("utf-16", "surrogatepass").decode("utf-16", "replace")

@@ -13,13 +13,9 @@ T = TypeVar("T")
 
 
 def register(registry: dict[str, T], kind: str, name: str, thing: T) -> T:
-    """Add a class or function to a registry; a class learns its name.
-
-    Raises:
-        ValueError: the name is taken by another one.
-    """
-    known = registry.get(name)
-    if known is not None and (known.__module__, known.__qualname__) != (thing.__module__, thing.__qualname__):  # type: ignore[attr-defined]
+    """Add a class or function to a registry; a class learns its name. A name that is taken is a ValueError."""
+    known = registry.get(name, thing)
+    if (known.__module__, known.__qualname__) != (thing.__module__, thing.__qualname__):  # type: ignore[attr-defined]
         raise ValueError(f"{kind} name {name!r} is taken by {known.__module__}:{known.__qualname__}")  # type: ignore[attr-defined]
     if isinstance(thing, type):
         thing.name = name  # type: ignore[attr-defined]
@@ -28,11 +24,7 @@ def register(registry: dict[str, T], kind: str, name: str, thing: T) -> T:
 
 
 def resolve(registry: dict[str, T], kind: str, name: str) -> T:
-    """What a name stands for, registered or ``my_module:my_name``.
-
-    Raises:
-        RecipeError: there is no such thing.
-    """
+    """Return what a name stands for, registered or ``my_module:my_name``, or raise a RecipeError."""
     if ":" in name:
         return import_object(name, kind)
     if name not in registry:
@@ -41,11 +33,7 @@ def resolve(registry: dict[str, T], kind: str, name: str) -> T:
 
 
 def import_object(path: str, kind: str) -> Any:
-    """Import ``my_module:my_name``, from the working directory too.
-
-    Raises:
-        RecipeError: the module or the name in it does not exist; the message says which, and from where it was looked for.
-    """
+    """Import ``my_module:my_name``, from the working directory too; a RecipeError says which of the two does not exist."""
     module_name, _, attribute = path.partition(":")
     if os.getcwd() not in sys.path:
         sys.path.insert(0, os.getcwd())

@@ -31,11 +31,6 @@ def is_main_process() -> bool:
     return rank() == 0
 
 
-def share(items: list[Any]) -> list[Any]:
-    """Return this process's part of the items."""
-    return items[rank() :: world_size()]
-
-
 def connect(*, use_cpu: bool) -> None:
     """Join the other processes, for an entry point that builds no trainer. The first waits for the slowest as long as it takes."""
     if world_size() == 1:
@@ -45,31 +40,14 @@ def connect(*, use_cpu: bool) -> None:
     from accelerate import PartialState
 
     PartialState(cpu=use_cpu, timeout=timedelta(days=30))
-    name_cpu_plainly()
-
-
-def name_cpu_plainly(training: Any = None) -> None:
-    """Rename Accelerate's device ``cpu:0`` to ``cpu``; ``torch.load`` refuses the former, so that Transformers 5.17 could not resume."""
-    import torch
-    from accelerate import PartialState
-
-    if PartialState().device.type == "cpu":
-        PartialState().device = torch.device("cpu")
-        if training is not None:
-            training.__dict__["_setup_devices"] = PartialState().device
 
 
 def destroy_process_group_at_exit() -> None:
     """Destroy the process group at exit; leaving it open can crash the interpreter."""
     if world_size() > 1:
-        atexit.register(_destroy)
+        import torch.distributed
 
-
-def _destroy() -> None:
-    import torch.distributed
-
-    if torch.distributed.is_initialized():
-        torch.distributed.destroy_process_group()
+        atexit.register(lambda: torch.distributed.is_initialized() and torch.distributed.destroy_process_group())
 
 
 def device() -> Any:

@@ -16,7 +16,7 @@ _PLAIN: dict[type, tuple[str, Callable[[Any], bool]]] = {
     bool: ("true or false", lambda value: isinstance(value, bool)),
     int: ("a whole number", lambda value: type(value) is int),
     float: ("a number", lambda value: type(value) in (int, float) and math.isfinite(value)),
-    str: ("some text", lambda value: isinstance(value, str) and value.strip() != ""),
+    str: ("some text", lambda value: isinstance(value, str)),
     dict: ("a mapping", lambda value: isinstance(value, dict)),
     tuple: ("a list", lambda value: isinstance(value, list | tuple)),
 }

@@ -1,1 +1,29 @@
-"""Completions: who generates them, and where they are stored."""
+"""Completions: who generates them (Transformers, vLLM in this process, or an OpenAI-compatible server), and where they are stored."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from r1_recipes.completions.openai import OpenAIBackend
+from r1_recipes.completions.transformers import TransformersBackend
+from r1_recipes.completions.types import Backend
+from r1_recipes.completions.vllm import VLLMBackend
+from r1_recipes.models.tokenizer import load_tokenizer
+from r1_recipes.prompts import ResponseFormat, get_response_format
+from r1_recipes.recipe import Recipe
+
+
+def load_format(recipe: Recipe, backend: str) -> tuple[Any | None, ResponseFormat]:
+    """Load the tokenizer (``None``: the server keeps its own) and the format that reads the backend's completions."""
+    if backend != "openai":
+        return load_tokenizer(recipe)
+    # The server writes the prefill, by its model's chat template; completions come without it and are read with it in front.
+    script = recipe.script
+    return None, get_response_format(script.response_format, system_prompt=script.system_prompt, prefill=script.prefill)
+
+
+def get_backend(recipe: Recipe, tokenizer: Any | None, backend: str) -> Backend:
+    """Load the recipe's model; ``tokenizer`` is that of :func:`load_format`."""
+    if tokenizer is None:
+        return OpenAIBackend(recipe)
+    return VLLMBackend(recipe, tokenizer) if backend == "vllm" else TransformersBackend(recipe, tokenizer)

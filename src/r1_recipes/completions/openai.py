@@ -10,8 +10,7 @@ from r1_recipes.completions.types import Completion, Request, SamplingPlan, Sink
 from r1_recipes.prompts import get_response_format
 from r1_recipes.recipe.types import Recipe
 
-# Sampling keys at these values are not sent: not every server takes them.
-_NEUTRAL = {"top_p": 1.0, "top_k": 0, "min_p": None, "repetition_penalty": 1.0}
+_NEUTRAL = {"top_p": 1.0, "top_k": 0, "min_p": None, "repetition_penalty": 1.0}  # not sent: not every server takes these keys
 # Requests handed to the client at once, in units of those under way: the server waits for stragglers only between slices.
 _SLICE = 64
 
@@ -30,6 +29,7 @@ class OpenAIBackend:
         )
         self._server.check()
         self._options = {name: getattr(settings, name) for name, value in _NEUTRAL.items() if getattr(settings, name) != value}
+        self._options["max_tokens"] = settings.max_completion_length
 
     def run(self, requests: Sequence[Request], sink: Sink, sampling_plans: Sequence[SamplingPlan]) -> None:
         settings = self._settings
@@ -37,27 +37,19 @@ class OpenAIBackend:
         # Failed rows wait for one that is answered: then their failure was their own.
         failed: list[tuple[int, list[Completion], str | None]] = []
 
-        def finish(index: int, replies: list[Reply]) -> None:
-            error = next((reply.error for reply in replies if reply.error), None)
-            failed.append((index, [self._completion(reply) for reply in replies if not reply.error], error))
-            if error is None:
-                hand_over()
-            elif len(failed) >= max(PATIENCE, settings.generation_batch_size):
-                raise RecipeError(
-                    f"{len(failed)} rows failed one after the other, so this stops here; the last: {error} "
-                    "The same command goes on from what is stored"
-                )
-
-        def hand_over() -> None:
-            while failed:
-                sink(*failed.pop(0))
-
         def on_reply(number: int, reply: Reply) -> None:
             request, sample = asked[number]
             own = replies[request.index]
             own[sample] = reply
-            if len(own) == len(temperatures):
-                finish(request.index, [own[sample] for sample in sorted(own)])
+            if len(own) < len(temperatures):
+                return
+            error = next((reply.error for reply in own.values() if reply.error), None)
+            failed.append((request.index, [self._completion(own[sample]) for sample in sorted(own) if not own[sample].error], error))
+            if error and len(failed) >= max(PATIENCE, settings.generation_batch_size):
+                again = "The same command goes on from what is stored"
+                raise RecipeError(f"{len(failed)} rows failed one after the other, so this stops here; the last: {error} {again}")
+            while failed and not error:
+                sink(*failed.pop(0))
 
         step = max(1, _SLICE * settings.generation_batch_size // len(temperatures))
         for begin in range(0, len(requests), step):
@@ -68,10 +60,10 @@ class OpenAIBackend:
                 seeds = None
                 if plan and settings.seed is not None:  # not every server takes one
                     seeds = [sample_seed(settings.seed, request.index, sample) for request, sample in asked]
-                conversations = [request.prompt for request, _ in asked]
-                limit = settings.max_completion_length
-                self._server.chat(conversations, seeds=seeds, on_reply=on_reply, temperature=plan, max_tokens=limit, **self._options)
-        hand_over()
+                prompts = [request.prompt for request, _ in asked]
+                self._server.chat(prompts, seeds=seeds, on_reply=on_reply, temperature=plan, **self._options)
+        for row in failed:
+            sink(*row)
 
     def _completion(self, reply: Reply) -> Completion:
         text = reply.text

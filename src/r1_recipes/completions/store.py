@@ -9,6 +9,7 @@ from __future__ import annotations
 import hashlib
 import json
 import logging
+import operator
 import os
 from collections.abc import Iterator, Sequence
 from pathlib import Path
@@ -22,9 +23,7 @@ logger = logging.getLogger(__name__)
 
 
 class ShardStore:
-    """Append-only records by ``index``, in ``folder/shard-00000.jsonl`` and on, which all processes of a run open together.
-
-    Rank 0 locks and repairs the folder before the others read it.
+    """Append-only records by ``index``, which all processes of a run open together; rank 0 locks and repairs the folder before.
 
     Attributes:
         digests: index -> digest of the row that the stored record answers.
@@ -82,18 +81,16 @@ class ShardStore:
                     return
                 try:
                     record = json.loads(line)
-                    if type(record["index"]) is not int:
-                        raise TypeError("index")
                     [Completion(**completion) for completion in record["completions"]]
                     self._note(record, path, end)
                 except (ValueError, KeyError, TypeError, RecursionError):
-                    found = f"line {number} is no record of a generation run; the file was changed or damaged"
-                    raise RecipeError(f"{path}: {found}. Fix: remove it to generate its rows again") from None
+                    found = f"line {number} is no record of a generation run, or damaged"
+                    raise RecipeError(f"{path}: {found}. Fix: remove the file to generate its rows again") from None
                 end += len(line)
 
     def _note(self, record: dict[str, Any], path: Path, start: int) -> None:
         """A row that was asked for again after a failure has two records; the later one counts."""
-        index = record["index"]
+        index = operator.index(record["index"])
         self.digests[index] = record["digest"]
         (self.failed.add if record["error"] else self.failed.discard)(index)
         self._places[index] = (path, start)
@@ -115,9 +112,8 @@ class ShardStore:
 
     def check_whole(self, rows: int) -> None:
         """Make sure that what all processes wrote is here; ask after a wait and :meth:`reload`."""
-        missing = [index for index in range(rows) if index not in self._places]
-        if missing:
-            found = f"{len(missing)} of {rows} rows are not here, the first of them row {missing[0]}: the hosts do not share this folder"
+        if missing := rows - len(self):
+            found = f"{missing} of {rows} rows are not here: the hosts do not share this folder"
             raise RecipeError(f"{self.folder}: {found}. Fix: run the same command again with it on a disk that they share")
 
     def check_rows(self, digests: Sequence[str]) -> None:

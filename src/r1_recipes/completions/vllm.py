@@ -4,28 +4,23 @@ from __future__ import annotations
 
 import importlib.util
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
+from typing import Any
 
 from r1_recipes.common import processes
 from r1_recipes.common.errors import RecipeError, first_line, install_hint
 from r1_recipes.completions.types import Completion, Request, SamplingPlan, Sink, sample_seed
 from r1_recipes.recipe.types import Recipe
 
-if TYPE_CHECKING:
-    from transformers import PreTrainedTokenizerBase
-
 
 class VLLMBackend:
     """vLLM's engine. Every completion is a request of its own, so rows are handed over as soon as they are whole."""
 
-    def __init__(self, recipe: Recipe, tokenizer: PreTrainedTokenizerBase) -> None:
+    def __init__(self, recipe: Recipe, tokenizer: Any) -> None:
         where = f"{recipe.path}: backend: vllm:"
         if importlib.util.find_spec("vllm") is None:
             raise RecipeError(f"{where} vLLM is not installed; {install_hint('vllm')}, or run without it: --backend transformers")
         if processes.world_size() > 1:
-            raise RecipeError(
-                f"{where} must be one process, got {processes.world_size()}. Fix: vllm_tensor_parallel_size: N spreads the model"
-            )
+            raise RecipeError(f"{where} must be one process. Fix: vllm_tensor_parallel_size: N spreads the model")
         from vllm import LLM
 
         model, self._settings = recipe.model, recipe.training
@@ -42,9 +37,7 @@ class VLLMBackend:
                 trust_remote_code=self._settings.trust_remote_code,
             )
         except Exception as error:  # no device, too little memory, a model it does not know: vLLM's own words
-            raise RecipeError(
-                f"{where} the engine does not start ({first_line(error)[:-1]}); without it: --backend transformers"
-            ) from error
+            raise RecipeError(f"{where} the engine does not start: {first_line(error)} Without it: --backend transformers") from error
 
     def run(self, requests: Sequence[Request], sink: Sink, sampling_plans: Sequence[SamplingPlan]) -> None:
         from vllm import SamplingParams
@@ -52,6 +45,10 @@ class VLLMBackend:
 
         settings, engine, limit = self._settings, self._llm.llm_engine, self._llm.model_config.max_model_len
         temperatures = [temperature for temperature, copies in sampling_plans for _ in range(copies)]
+        shared: dict[str, Any] = {name: getattr(settings, name) for name in ("top_p", "top_k", "repetition_penalty")}
+        shared |= {"min_p": settings.min_p or 0.0, "max_tokens": settings.max_completion_length}
+        # When a request is done; otherwise every step builds an output for each that is under way.
+        shared["output_kind"] = RequestOutputKind.FINAL_ONLY
         done: dict[int, dict[int, Completion]] = {}
         for request in requests:
             text = self._tokenizer.apply_chat_template(request.prompt, add_generation_prompt=True, tokenize=False)
@@ -61,17 +58,8 @@ class VLLMBackend:
                 continue
             done[request.index] = {}
             for sample, temperature in enumerate(temperatures):
-                params = SamplingParams(
-                    temperature=temperature,
-                    top_p=settings.top_p,
-                    top_k=settings.top_k,
-                    min_p=settings.min_p or 0.0,
-                    repetition_penalty=settings.repetition_penalty,
-                    max_tokens=settings.max_completion_length,
-                    seed=sample_seed(settings.seed, request.index, sample),
-                    # One output per request, when it is done; otherwise every step builds one for each that is under way.
-                    output_kind=RequestOutputKind.FINAL_ONLY,
-                )
+                seed = sample_seed(settings.seed, request.index, sample)
+                params = SamplingParams(temperature=temperature, seed=seed, **shared)
                 engine.add_request(f"{request.index}:{sample}", {"prompt_token_ids": ids}, params)
         # The engine's own steps, not LLM.generate: a row is stored when it is whole, not when all are.
         while engine.has_unfinished_requests():

@@ -5,13 +5,13 @@ from __future__ import annotations
 import logging
 from collections.abc import Sequence
 from dataclasses import dataclass
-from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from r1_recipes.common.errors import RecipeError, nearest, unknown_name
+from r1_recipes.common.settings import from_mapping
 from r1_recipes.data.mappers import Conversations, Mapper, get_mapper, read_conversation, read_turns
 from r1_recipes.data.mapping import LoadReport, RowMapper
-from r1_recipes.data.mixture import CSV_KEYS, Part, load_mixture, load_part, read_mixture, split_mixture
+from r1_recipes.data.mixture import Mixture, Part
 from r1_recipes.data.render import Renderer, build_prompt
 from r1_recipes.prompts import ResponseFormat, get_response_format
 
@@ -41,7 +41,6 @@ def load_dataset(
     """Load, map, select and render one split of a recipe's data.
 
     Args:
-        args: :class:`~r1_recipes.recipe.types.RecipeArguments`.
         method: what the rows are for; ``prompt`` is messages, the instruction first and the user's turn last.
 
             - ``"grpo"``: ``prompt``, ``solution`` (str, if the source has golds) and task columns;
@@ -64,25 +63,23 @@ def load_dataset(
         raise RecipeError(f"prompt_template: needs {{question}} where the question goes; found {template!r}")
     limit = args.max_samples if split == "train" else args.max_eval_samples
     report = LoadReport()
-    map_rows = partial(_map_rows, args, fmt, method, tokenizer, report)
-    name = args.dataset_name or "dataset_mixture"
-    if args.dataset_mixture and (rows is None or not hasattr(rows, "column_names")):
-        mixture = read_mixture(args)
-        dataset = load_mixture(mixture, args.hub, map_rows, report, with_tasks=method != "distill", rows=rows)
-        if rows is None:
-            dataset = split_mixture(dataset, mixture.test_split_size, split)
+    name, mixed = args.dataset_name or "dataset_mixture", bool(args.dataset_mixture)
+    if mixed:
+        mixture = from_mapping(Mixture, args.dataset_mixture, "dataset_mixture")
     else:
-        if rows is None:
-            part = Part(
-                name,
-                config=args.dataset_config,
-                revision=args.dataset_revision,
-                split=args.dataset_train_split if split == "train" else args.dataset_test_split,
-                task_config=args.task_config,
-                **{key: getattr(args, key) for key in CSV_KEYS},
-            )
-            rows = load_part(part, args.hub)
-        dataset = map_rows(rows, name, limit=limit)
+        there = args.dataset_train_split if split == "train" else args.dataset_test_split
+        mixture = Mixture((Part(name, args.dataset_config, args.dataset_revision, there),))
+    given = rows if isinstance(rows, Sequence) else [rows]
+    parts = []
+    for number, part in enumerate(mixture.datasets):
+        where = f"dataset_mixture: dataset {number + 1}"
+        source, indices = part.load(args, mixture.seed, where) if rows is None else (given[number], None)
+        parts.append(_mapper(args, fmt, method, tokenizer, report, part, source, indices)(source, None if mixed else limit))
+        if mixed and not len(parts[-1]):
+            raise RecipeError(f"{where} ({part.id}, weight {part.weight}): no row is left: {report}")
+    dataset = mixture.combine(parts, with_tasks=method != "distill") if mixed else parts[0]
+    if mixed and rows is None:
+        dataset = mixture.cut(dataset, split)
     if not len(dataset):
         raise RecipeError(f"dataset {name}, split {split!r}: no row is left: {report}")
     if limit is not None and len(dataset) > limit:
@@ -104,45 +101,42 @@ def _asked(prompt: list[dict[str, str]]) -> tuple[str, ...]:
     return tuple(" ".join(message["content"].split()) for message in prompt if message["role"] == "user")
 
 
-def _map_rows(
+def _mapper(
     args: Any,
     fmt: ResponseFormat,
     method: str,
     tokenizer: Any,
     report: LoadReport,
+    part: Part,
     rows: Dataset,
-    source: str,
-    *,
-    limit: int | None = None,
-    part: Part | None = None,
-    indices: Sequence[int] | None = None,
-) -> Dataset:
-    """Map and select the rows of one dataset, or as many as give ``limit``; ``part``: its entry in a mixture."""
-    columns, name = rows.column_names, (part.mapper if part else None) or args.mapper
-    system_prompt, few_shot = part.system_prompt if part else None, args.few_shot
-    mapper = _as_it_is(columns) if method == "sft" and name == "auto" else None
+    indices: Sequence[int] | None,
+) -> RowMapper:
+    """What maps, selects and renders the rows of one dataset."""
+    columns, name = rows.column_names, part.mapper or args.mapper
+    system_prompt, few_shot = part.system_prompt, args.few_shot
     named = {key: getattr(args, key) for key in COLUMN_KEYS} if name in COLUMNS_BY_KEYS else {}
-    if mapper is None:
-        mapper = get_mapper(name, columns, **named, **((part.mapper_config if part else None) or args.mapper_config or {}))
-    else:
-        logger.info("%s: conversations are taken as they are (%s)", source, ", ".join(mapper.columns))
+    mapper: Mapper
+    if method == "sft" and name == "auto" and (Conversations.fit(columns) or _PromptCompletion.fit(columns)):
+        mapper = Conversations(well_formed=False) if Conversations.fit(columns) else _PromptCompletion()
+        logger.info("%s: conversations are taken as they are (%s)", part.id, ", ".join(mapper.columns))
         # A recipe's instruction is for questions; a part that names one means it for its conversations.
         if system_prompt is None:
             system_prompt, few_shot = "", None
+    else:
+        mapper = get_mapper(name, columns, **named, **(part.mapper_config or args.mapper_config or {}))
     absent = mapper.missing(columns)
     if absent:
         keys = {named[key]: key for key in named if named[key]}
         near = [f"{keys[column]}: {close[0]}" for column in absent if column in keys and (close := nearest(column, columns))]
         raise RecipeError(
-            f"dataset {source}: mapper {mapper.name!r} needs column {', '.join(map(repr, absent))}; the columns there are: "
+            f"dataset {part.id}: mapper {mapper.name!r} needs column {', '.join(map(repr, absent))}; the columns there are: "
             f"{', '.join(columns)}" + (f". Fix: {', '.join(near)}" if near else "")
         )
     if mapper.images and method != "grpo":
-        raise RecipeError(f"dataset {source}: mapper {mapper.name!r} gives pictures, which {method} does not take; grpo does")
-    fmt = get_response_format(fmt, system_prompt=system_prompt)
-    renderer = Renderer(args, fmt, method, tokenizer, few_shot)
-    keep = _extra_columns(args, method, columns, source)
-    return RowMapper(mapper, renderer, keep, report, f"{source}: " if part else "", indices)(rows, limit)
+        raise RecipeError(f"dataset {part.id}: mapper {mapper.name!r} gives pictures, which {method} does not take; grpo does")
+    renderer = Renderer(args, get_response_format(fmt, system_prompt=system_prompt), method, tokenizer, few_shot)
+    where = f"{part.id}: " if args.dataset_mixture else ""
+    return RowMapper(mapper, renderer, _extra_columns(args, method, columns, part.id), report, where, indices)
 
 
 def _extra_columns(args: Any, method: str, columns: list[str], source: str) -> list[str]:
@@ -160,13 +154,6 @@ def _extra_columns(args: Any, method: str, columns: list[str], source: str) -> l
     return [column for column in wanted if column not in _RESERVED]
 
 
-def _as_it_is(columns: Sequence[str]) -> Mapper | None:
-    """The mapper that takes a set's conversations or pairs as they are, for SFT."""
-    if Conversations.fit(columns):
-        return Conversations(well_formed=False)
-    return _PromptCompletion() if _PromptCompletion.fit(columns) else None
-
-
 @dataclass(frozen=True)
 class _PromptCompletion(Mapper):
     """Pairs as TRL takes them, of turns or of texts: one conversation."""
@@ -174,8 +161,5 @@ class _PromptCompletion(Mapper):
     columns = ("prompt", "completion")
 
     def __call__(self, row: dict[str, Any]) -> dict[str, Any]:
-        turns = []
-        for column, role in (("prompt", "user"), ("completion", "assistant")):
-            value = row[column]
-            turns += [{"role": role, "content": value}] if isinstance(value, str) else read_turns(value, column)
+        turns = read_turns(row["prompt"], "prompt", "user") + read_turns(row["completion"], "completion", "assistant")
         return {**read_conversation(turns), "well_formed": False}

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import logging
 from collections import Counter
 from collections.abc import Iterator, Sequence
@@ -16,12 +15,10 @@ from r1_recipes.data.render import Renderer
 
 if TYPE_CHECKING:
     from datasets import Dataset, Features
-    from datasets.features.features import FeatureType
 
 logger = logging.getLogger(__name__)
 
 _BATCH = 1000  # rows mapped, rendered and written at once
-_ENCODER = json.JSONEncoder(ensure_ascii=False, skipkeys=True, default=lambda value: None)  # finds what is not valid Unicode
 
 
 @dataclass
@@ -64,23 +61,17 @@ class RowMapper:
         """The rows that mapper and renderer accept, in order; of many, as far as ``limit`` of them need."""
         from datasets import Features, concatenate_datasets  # heavy
 
-        from r1_recipes.data.cache import write_cached  # heavy
+        from r1_recipes.data.rows import write_cached  # heavy
 
         features = Features({column: rows.features[column] for column in self.keep})
-        pieces = []
-        for _, batches in groupby(self._batches(rows, limit, features), key=lambda batch: batch.features):
-            if rows.cache_files:  # memory stays flat
-                first = next(batches)
-                pieces.append(write_cached((batch.data.table for batch in chain([first], batches)), first.data.schema))
-            else:
-                pieces.append(concatenate_datasets(list(batches)))
-        if not pieces:
-            return rows.select([])
-        # A piece written before a column had its first value gets the column's type now.
+        pieces = []  # another one whenever a column gets its type; in files, so that memory stays flat
+        for schema, batches in groupby(self._batches(rows, limit, features), key=lambda batch: batch.data.schema):
+            pieces.append(write_cached((batch.data.table for batch in batches), schema))
         for number, piece in enumerate(pieces):
-            final = Features({column: features[column] for column in piece.column_names})
-            pieces[number] = piece if piece.features == final else piece.cast(final)
-        return concatenate_datasets(pieces)
+            final = Features({column: features[column] for column in piece.features})
+            if piece.features != final:
+                pieces[number] = piece.cast(final)
+        return concatenate_datasets(pieces) if pieces else rows.select([])
 
     def _batches(self, rows: Dataset, limit: int | None, features: Features) -> Iterator[Dataset]:
         """Rendered rows; ``features`` grows with the columns that the mapper gives."""
@@ -98,56 +89,30 @@ class RowMapper:
             columns = {column: [result.get(column) for result in results] for column in dict.fromkeys([*features, *chain(*results)])}
             untyped = {column: values for column, values in columns.items() if "null" in repr(features.get(column, "null"))}
             if untyped:
-                for column, feature in Dataset.from_dict(untyped).features.items():
-                    features[column] = _merged(features.get(column), feature)
+                features.update(Dataset.from_dict(untyped).features)
             yield Dataset.from_dict(columns, features=features.copy())
 
     def _render(self, batch: dict[str, list[Any]], start: int) -> list[dict[str, Any]]:
         rows = [dict(zip(batch, values, strict=True)) for values in zip(*batch.values(), strict=True)]
         self.report.read += len(rows)
-        places, mapped, results = [], [], []
+        places, results = [], []
         for number, row in enumerate(rows, start):
             place = number if self.indices is None else int(self.indices[number])
             try:
-                fields = self._fields(row, place)
-                result = {column: row[column] for column in self.keep} | self.renderer(row, fields)
+                result = {column: row[column] for column in self.keep} | self.renderer(row, self.mapper(row))
+            except RecipeError:
+                raise
             except SkipRow as skipped:
                 self.report.drop(f"{self.where}{skipped}", place)
+            except Exception as error:  # a mapper may be anybody's
+                reason = f"{self.where}mapper {self.mapper.name!r} fails with {type(error).__name__}"
+                if reason not in self.report.dropped:  # the message may differ from row to row
+                    logger.warning("dataset_name: %srow %d: %s", self.where, place, first_line(error))
+                self.report.drop(reason, place)
             else:
                 places.append(place)
-                mapped.append(fields)
                 results.append(result)
-        reasons = self.renderer.over_limits([result["prompt"] for result in results], mapped) if results else []
-        for place, reason in zip(places, reasons, strict=True):
-            if reason:
-                self.report.drop(self.where + reason, place)
-        return [result for result, reason in zip(results, reasons, strict=True) if not reason]
-
-    def _fields(self, row: dict[str, Any], place: int) -> dict[str, Any]:
-        """What the mapper makes of a row; a row that it fails on is left out."""
-        try:
-            fields = self.mapper(row)
-            _ENCODER.encode(fields).encode()
-        except (SkipRow, RecipeError):
-            raise
-        except UnicodeEncodeError:  # JSON may hold it, Arrow and tokenizers may not
-            raise SkipRow("contains an unpaired surrogate, which is not valid Unicode") from None
-        except Exception as error:
-            reason = f"mapper {self.mapper.name!r} fails with {type(error).__name__}"
-            if self.where + reason not in self.report.dropped:  # the message may differ from row to row
-                logger.warning("dataset_name: %srow %d: %s", self.where, place, first_line(error))
-            raise SkipRow(reason) from None
-        return fields
-
-
-def _merged(known: FeatureType | None, found: FeatureType) -> FeatureType:
-    """The feature with what is null in it as it was found now."""
-    from datasets import List, Value  # heavy
-
-    if known is None or known == Value("null"):
-        return found
-    if isinstance(known, dict) and isinstance(found, dict):
-        return {key: _merged(feature, found.get(key, feature)) for key, feature in known.items()}
-    if isinstance(known, List) and isinstance(found, List):
-        return List(_merged(known.feature, found.feature))
-    return known
+        over = self.renderer.over_limits(results)
+        for index in sorted(over):
+            self.report.drop(self.where + over[index], places[index])
+        return [result for index, result in enumerate(results) if index not in over]

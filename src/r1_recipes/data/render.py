@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import json
-import os
 import re
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 from r1_recipes.common.errors import RecipeError
@@ -67,17 +67,6 @@ class Renderer:
         task = {"task": fields["task"]} if "task" in fields else {}
         return {"prompt": prompt, "completion": [{"role": "assistant", "content": target}], **task}
 
-    def over_limits(self, prompts: list[Messages], mapped: list[dict[str, Any]]) -> list[str | None]:
-        """Return for each row the limit on its length that it is over, if any."""
-        reasons: list[str | None] = [None] * len(prompts)
-        if self.args.max_solution_tokens is not None:
-            for index in self._over([self._solution(fields) for fields in mapped], self.args.max_solution_tokens):
-                reasons[index] = f"solution over max_solution_tokens {self.args.max_solution_tokens}"
-        if self.args.max_prompt_tokens is not None:
-            for index in self._prompts_over(prompts, self.args.max_prompt_tokens):
-                reasons[index] = f"prompt over max_prompt_tokens {self.args.max_prompt_tokens}"
-        return reasons
-
     def _prompt(self, row: dict[str, Any], fields: dict[str, Any]) -> Messages:
         question, history = fields["question"], fields.get("messages") or []
         system = [turn for turn in history if turn["role"] == "system"]
@@ -92,47 +81,44 @@ class Renderer:
             opening = [*system, *opening]
         return [*opening, *earlier[:-1], last]
 
-    def _solution(self, fields: dict[str, Any]) -> str:
-        response = fields.get("response") if self.method == "sft" else None
-        return response or "\n".join((fields.get("reasoning") or "", fields.get("solution") or "")).strip()
+    def over_limits(self, results: list[dict[str, Any]]) -> dict[int, str]:
+        """Return the limit on its length that a rendered row is over, by the row's index."""
+        over, solutions, prompts = {}, self.args.max_solution_tokens, self.args.max_prompt_tokens
+        if results and solutions is not None:
+            texts = [result["completion"][0]["content"] if "completion" in result else result.get("solution") or "" for result in results]
+            over = dict.fromkeys(self._over(texts, solutions), f"solution over max_solution_tokens {solutions}")
+        if results and prompts is not None:
+            found = self._prompts_over([result["prompt"] for result in results], prompts)
+            over |= dict.fromkeys(found, f"prompt over max_prompt_tokens {prompts}")
+        return over
 
     def _prompts_over(self, prompts: list[Messages], limit: int) -> list[int]:
-        texts = self._texts(prompts)
-        # The instruction before the questions is counted once: no token crosses a special one.
-        common = os.path.commonprefix(texts)  # noqa: RUF071  character by character is what is wanted
-        cut = max((common.rfind(token) for token in self.tokenizer.get_added_vocab()), default=-1)
-        if cut > 0:
-            start, whole, rest = self._token_counts([common[:cut], texts[0], texts[0][cut:]])
-            if start + rest == whole:
-                return self._over([text[cut:] for text in texts], limit - start)
-        return self._over(texts, limit)
-
-    def _texts(self, prompts: list[Messages]) -> list[str]:
-        """Render the prompts; once, with a mark as the question, if they differ in the question alone and that gives the same text."""
+        render = partial(self.tokenizer.apply_chat_template, add_generation_prompt=True, tokenize=False)
         *opening, last = prompts[0]
         if all(prompt[:-1] == opening and prompt[-1]["content"] == prompt[-1]["content"].strip() for prompt in prompts):
-            samples = [[*opening, last | {"content": _MARK}], prompts[0], prompts[-1]]
-            framed, *expected = self.tokenizer.apply_chat_template(samples, add_generation_prompt=True, tokenize=False)
-            texts = [prompt[-1]["content"].join(framed.split(_MARK)) for prompt in prompts]
-            if [texts[0], texts[-1]] == expected:
-                return texts
-        return self.tokenizer.apply_chat_template(prompts, add_generation_prompt=True, tokenize=False)
+            # They differ in the question alone: what stands around it is rendered once, and what is before it counted once.
+            framed, *expected = render([[*opening, last | {"content": _MARK}], prompts[0], prompts[-1]])
+            before, _, after = framed.partition(_MARK)
+            cut = max((0, *map(before.rfind, self.tokenizer.get_added_vocab())))  # no token crosses a special one
+            start = before[:cut]
+            texts = [before[cut:] + prompt[-1]["content"] + after for prompt in prompts]
+            counts = self._token_counts([start, texts[0], expected[0]])
+            if [start + texts[0], start + texts[-1]] == expected and counts[0] + counts[1] == counts[2]:
+                return self._over(texts, limit - counts[0])
+        return self._over(render(prompts), limit)
 
     def _over(self, texts: list[str], limit: int) -> list[int]:
-        """Return which texts have more tokens than ``limit``."""
         # No token is less than an ASCII character; some tokenizers put one in front.
         long = [index for index, text in enumerate(texts) if len(text) >= limit or not text.isascii()]
-        found = []
+        lengths: list[int] = []
         for start in range(0, len(long), _TOKENIZED_AT_ONCE):
-            some = long[start : start + _TOKENIZED_AT_ONCE]
-            lengths = self._token_counts([texts[index] for index in some])
-            found += [index for index, length in zip(some, lengths, strict=True) if length > limit]
-        return found
+            lengths += self._token_counts([texts[index] for index in long[start : start + _TOKENIZED_AT_ONCE]])
+        return [index for index, length in zip(long, lengths, strict=True) if length > limit]
 
     def _token_counts(self, texts: list[str]) -> list[int]:
         backend = getattr(self.tokenizer, "backend_tokenizer", None)
         if backend is None:
-            return [len(ids) for ids in self.tokenizer(texts, add_special_tokens=False)["input_ids"]]
+            return [len(self.tokenizer.encode(text, add_special_tokens=False)) for text in texts]
         # As a call of the tokenizer does, without lists of ids and offsets, in half the time.
         backend.no_truncation()
         backend.no_padding()

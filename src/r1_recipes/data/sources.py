@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import glob
 import json
 import os
 import re
@@ -12,7 +11,6 @@ from typing import TYPE_CHECKING, Any
 import yaml
 
 from r1_recipes.common.errors import RecipeError, first_line, install_hint, nearest
-from r1_recipes.data.csv_files import CsvStyle, unreadable
 from r1_recipes.tasks.generated import GENERATED_SETS
 
 if TYPE_CHECKING:
@@ -29,7 +27,6 @@ def load_rows(
     revision: str | None = None,
     hub: str = "huggingface",
     task_config: dict[str, Any] | None = None,
-    csv_style: CsvStyle | None = None,
 ) -> Dataset:
     """Read one split.
 
@@ -51,7 +48,7 @@ def load_rows(
         bounds = re.fullmatch(r"([^\[]*)(?:\[(-?\d+)?:(-?\d+)?\])?", split)
         if bounds is None:
             raise RecipeError(f"split {split!r}: of a local set, rows are cut by number, as in train[:-128] and train[-128:]")
-        rows = _local_rows(path, bounds[1], config, csv_style or CsvStyle())
+        rows = _local_rows(path, bounds[1], config)
         if bounds[1] == split:
             return rows
         kept = range(len(rows))[slice(*(None if bound is None else int(bound) for bound in bounds.groups()[1:]))]
@@ -69,10 +66,10 @@ def _near(path: Path) -> str:
     return f" Did you mean {path.parent / close[0]}?" if close else ""
 
 
-def _local_rows(path: Path, split: str, config: str | None, csv_style: CsvStyle) -> Dataset:
-    from datasets import Dataset, load_dataset, load_from_disk  # heavy
+def _local_rows(path: Path, split: str, config: str | None) -> Dataset:
+    from datasets import Dataset, load_from_disk  # heavy
 
-    from r1_recipes.data.rows import read_files  # heavy
+    from r1_recipes.data.rows import read_files, unreadable  # heavy
 
     folder = path / config if config and (path / config).is_dir() else path
     try:
@@ -81,43 +78,30 @@ def _local_rows(path: Path, split: str, config: str | None, csv_style: CsvStyle)
                 raise RecipeError(
                     f"dataset_name: {path}: {path.suffix or 'no ending'} is not one of {', '.join(_ENDINGS)}. Fix: save it as CSV"
                 )
-            return read_files([path], csv_style)
-        if (path / "state.json").is_file() or (path / "dataset_dict.json").is_file():
-            _check_saved(path)
-            loaded = load_from_disk(str(path))
-            rows = _undecoded(loaded if isinstance(loaded, Dataset) else _pick_split(loaded, split, str(path)))
-        else:
-            chosen = [Path(file) for file in _pick_split(_files_by_split(folder), split, str(folder))]
-            if all(file.suffix.lower() in _ENDINGS for file in chosen):
-                return read_files(chosen, csv_style)
-            rows = _built(_pick_split(load_dataset(str(folder)), split, str(folder)))  # pictures, archives
-    except RecipeError:
-        raise
+            return read_files([path])
+        if not (path / "state.json").is_file() and not (path / "dataset_dict.json").is_file():
+            return read_files([Path(file) for file in _pick_split(_files_by_split(folder), split, str(folder))])
+        _check_saved(path)
+        loaded = load_from_disk(str(path))
+        rows = _undecoded(loaded if isinstance(loaded, Dataset) else _pick_split(loaded, split, str(path)))
     except Exception as error:  # datasets raises many kinds for one thing: this cannot be read
-        raise unreadable(folder, first_line(error.__cause__ or error)) from error
+        raise error if isinstance(error, RecipeError) else unreadable(folder, first_line(error.__cause__ or error)) from error
     if not len(rows):
         raise unreadable(path, "holds no rows")
     return rows
 
 
-def _undecoded(rows: Dataset, trusted: type | None = None) -> Dataset:
+def _undecoded(rows: Dataset) -> Dataset:
     """The rows with pictures, sound and the like as ``{"bytes", "path"}``: a row may name any path or URL, and decoding opens it."""
     from datasets import Dataset  # heavy
 
     from r1_recipes.data.rows import plain_features  # heavy
 
     info = rows.info.copy()
-    info.features = plain_features(rows.features, trusted)
+    info.features = plain_features(rows.features)
     if info.features == rows.features:
         return rows
     return Dataset(rows.data, info=info, split=rows.split, indices_table=rows._indices)  # casting would write nested columns again
-
-
-def _built(rows: Dataset) -> Dataset:
-    """Undecode what ``load_dataset`` built, but for a folder's pictures, whose paths come from the folder itself."""
-    from datasets import Image  # heavy
-
-    return _undecoded(rows, Image if rows.info.builder_name == "imagefolder" else None)
 
 
 def _check_inside(folder: Path, names: list[str]) -> None:
@@ -145,23 +129,20 @@ def _files_by_split(folder: Path) -> dict[str, list[str]]:
 
     if re.search("://|::", json.dumps(_configs(folder), default=str)):  # looking for the files of a URL asks it already
         raise RecipeError(f"dataset_name: {folder}: README.md takes data from a URL. Fix: download the data, and name its folder")
-    if glob.has_magic(str(folder.resolve())):  # datasets would look for other folders
-        raise RecipeError(f"dataset_name: {folder}: cannot be read: its path is a pattern. Fix: rename it, without *, ? and [")
-    builder = load_dataset_builder(str(folder))
-    found = builder.config.data_files
+    found = load_dataset_builder(str(folder)).config.data_files
     files = [str(file) for names in found.values() for file in names]
     _check_inside(folder.resolve(), files)
     foreign = sorted({Path(file).name for file in files if Path(file).suffix.lower() not in _ENDINGS})
-    if foreign and builder.name in ("csv", "json", "parquet", "text"):  # datasets would read them as text
+    if foreign:
         raise RecipeError(
             f"dataset_name: {folder}: holds {', '.join(foreign[:3])}, whose ending is none of {', '.join(_ENDINGS)}. "
-            "Fix: unpack it, or move it out of the folder"
+            "Fix: unpack it, or save it as Parquet; or move it out of the folder"
         )
     return found
 
 
 def _configs(folder: Path) -> Any:
-    """What a README and its YAML say of the folder's configurations, as datasets reads them."""
+    """What README.md and .huggingface.yaml say of the folder's configurations, as datasets reads them."""
     from huggingface_hub import DatasetCard  # heavy
 
     card, standalone = folder / "README.md", folder / ".huggingface.yaml"
@@ -187,7 +168,7 @@ def _hub_rows(name: str, split: str, config: str | None, revision: str | None, h
             return _undecoded(loaded.to_hf_dataset() if hasattr(loaded, "to_hf_dataset") else loaded)
         # With a slash: a folder of a repository of files that has no configuration of that name.
         where = {"data_dir": config.rstrip("/")} if config and config.endswith("/") else {"name": config}
-        return _built(load_dataset(name, **where, split=split, revision=revision))
+        return _undecoded(load_dataset(name, **where, split=split, revision=revision))
     except Exception as error:  # offline, gated, misspelt, wrong config: the library's own words say which
         missing = hub == "modelscope" and isinstance(error, ImportError)
         fix = install_hint("modelscope") if missing else "a local copy (--dataset_name PATH), or the other --hub"

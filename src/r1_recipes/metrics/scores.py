@@ -1,4 +1,4 @@
-"""What models did on rows: strict and lenient accuracy, maj@n, pass@n."""
+"""What models did on rows: strict and lenient accuracy, maj@n, pass@n, and their Markdown tables."""
 
 from __future__ import annotations
 
@@ -6,16 +6,18 @@ import contextlib
 import logging
 import math
 import re
+import statistics
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from r1_recipes.common.errors import RecipeError
+from r1_recipes.common.messages import without_surrogates
+from r1_recipes.metrics.intervals import Interval, mean_interval, paired_difference
 from r1_recipes.prompts.formats import ResponseFormat
 from r1_recipes.rewards import AnswerReward, get_reward_funcs
 from r1_recipes.rewards.accuracy import parsed_answer
 from r1_recipes.rewards.call import score
-from r1_recipes.rewards.judge import without_surrogates
 from r1_recipes.verification import final_answer
 
 if TYPE_CHECKING:
@@ -27,6 +29,9 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger(__name__)
 
+# Each of Scores' lists that a difference is taken of, and what it is called.
+COMPARED = {"greedy": "greedy", "sampled": "sampled", "greedy_lenient": "lenient greedy", "sampled_lenient": "lenient sampled"}
+_KEPT = "completions kept"
 _LAST_NUMBER = re.compile(r"-?\$?\d[\d,]*(?:\.\d+)?")
 
 
@@ -85,9 +90,7 @@ def verdicts(
     strict: dict[int, bool] = {}
     lenient: dict[int, bool] = {}
     for name, judge in judges.items():
-        if len(strict) == len(texts):
-            break
-        values = given[name] if given and name in given else score(name, judge, rows, texts, None)
+        values = (given or {}).get(name) or score(name, judge, rows, texts, None)
         found = {i: value >= 1 for i, value in enumerate(values) if value is not None and i not in strict}
         strict |= found
         for pick in (final_answer, _last_number) if compares_with_gold(judge) else ():
@@ -97,9 +100,10 @@ def verdicts(
                 again = score(name, judge, [rows[i] for i in asked], [*asked.values()], None)
                 found |= {i: value >= 1 for i, value in zip(asked, again, strict=True) if value is not None}
         lenient |= found
-    if len(strict) < len(texts):
-        counts = len(texts) - len(strict), len(texts)
-        logger.warning("%d of %d completions are judged by none of %s and count as wrong", *counts, [*judges])
+        if len(strict) == len(texts):
+            break
+    else:
+        logger.warning("%d of %d completions are judged by none of %s and count as wrong", len(texts) - len(strict), len(texts), [*judges])
     return [strict.get(i, False) for i in range(len(texts))], [lenient.get(i, False) for i in range(len(texts))]
 
 
@@ -200,3 +204,66 @@ def _majority(answers: Iterable[str | None], right: Iterable[bool]) -> float:
             # Case, white space, commas and a full stop do not make another answer.
             votes.setdefault("".join(answer.split()).replace(",", "").rstrip(".。").casefold(), []).append(correct)
     return float(max(votes.values(), key=len)[0]) if votes else 0.0
+
+
+def markdown_table(rows: Sequence[tuple[str, Scores | None, dict[str, Any] | None]], *, full: bool = False) -> str:
+    """Write a table of a row per model or made data set.
+
+    Args:
+        rows: label, and either the model's scores or the yield of what was made.
+        full: lenient accuracy, maj@n, pass@n, the share that was cut, and the mean of each of the recipe's rewards too.
+    """
+    lines = []
+    for label, scores, made in rows:
+        line = {"model": label} | (_score_cells(scores, full) if scores else {})
+        if made:
+            kept, count = made["completions"]["kept"], made["completions"]["generated"]
+            line[_KEPT] = f"{kept} of {count} ({kept / count:.0%})"
+        lines.append(line)
+    names = sorted(dict.fromkeys(name for line in lines for name in line), key=lambda name: name == _KEPT)  # that one last
+    return _table(names, [[line.get(name, "") for name in names] for line in lines])
+
+
+def _score_cells(scores: Scores, full: bool) -> dict[str, str]:
+    cells = {
+        "greedy accuracy": _percent(mean_interval(scores.greedy)),
+        "sampled accuracy": _percent(mean_interval(scores.sampled)) if scores.sampled else "",
+        "format (greedy / sampled)": _both(scores.greedy_format, scores.sampled_format, digits=0),
+        "language": "" if scores.language is None else f"{scores.language:.2f}",
+        "mean tokens": f"{scores.mean_tokens:.0f}",
+    }
+    if full:
+        n = scores.num_samples
+        lenient = (sum(values) / len(values) if values else None for values in (scores.greedy_lenient, scores.sampled_lenient))
+        cells["lenient (greedy / sampled)"] = _both(*lenient, digits=1)
+        if n:
+            cells |= {f"maj@{n}": _percent(mean_interval(scores.majority)), f"pass@{n}": _percent(mean_interval(scores.pass_at(n)))}
+        cells["truncated"] = f"{100 * scores.truncated:.0f} %"
+        judged = {name: [value for value in values if value is not None] for name, values in scores.rewards.items()}
+        cells |= {f"reward {name}": f"{statistics.fmean(values):.3f}" for name, values in judged.items() if values}
+    return cells
+
+
+def _table(header: list[str], lines: list[list[str]]) -> str:
+    return "\n".join(f"| {' | '.join(cells)} |" for cells in [header, ["---"] * len(header), *lines])
+
+
+def _both(greedy: float | None, sampled: float | None, *, digits: int) -> str:
+    return " / ".join(f"{100 * value:.{digits}f} %" for value in (greedy, sampled) if value is not None)
+
+
+def _percent(interval: Interval, sign: str = "") -> str:
+    mean, low, high = (100 * value for value in interval)
+    return f"{mean:{sign}.1f} % ({low:{sign}.1f} to {high:{sign}.1f})"
+
+
+def differences(before: Scores, after: Scores) -> dict[str, Interval]:
+    """How much better the second is over the same rows: each list of :data:`COMPARED` that there is."""
+    return {name: paired_difference(getattr(before, name), getattr(after, name)) for name in COMPARED if getattr(after, name)}
+
+
+def difference_line(before: Scores, after: Scores, what: str, *, full: bool = False) -> str:
+    """Say how much better, greedy and sampled (``full``: leniently too), over the same rows, with 95 % intervals."""
+    shown = [(name, one) for name, one in differences(before, after).items() if full or "lenient" not in name]
+    parts = [f"{COMPARED[name]} {_percent(one, '+').replace(' %', ' points', 1)}" for name, one in shown]
+    return f"{what}: {', '.join(parts)}; paired over the same {len(before.greedy)} problems."

@@ -1,4 +1,4 @@
-"""``--smoke``: one step of a recipe on nothing but what this package holds. It proves that the recipe's keys fit together."""
+"""``--smoke``: one step of a recipe on example rows, by a random model of a few ten thousand parameters. It proves that the keys fit."""
 
 from __future__ import annotations
 
@@ -6,16 +6,20 @@ import atexit
 import shutil
 import tempfile
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from r1_recipes.common.errors import RecipeError
 from r1_recipes.data import MAPPERS, get_mapper
 from r1_recipes.data.load import COLUMN_KEYS, COLUMNS_BY_KEYS
-from r1_recipes.models.tiny import build_tiny_classifier, build_tiny_model, build_tiny_vlm
+from r1_recipes.prompts import CHATML
 
-if TYPE_CHECKING:
-    from datasets import Dataset
-
+VLM_TEMPLATE = (
+    "{% for message in messages %}<|im_start|>{{ message['role'] }}\n"
+    "{% if message['content'] is string %}{{ message['content'] }}"
+    "{% else %}{% for part in message['content'] %}{{ '<image>' if part['type'] == 'image' else part['text'] }}{% endfor %}{% endif %}"
+    "<|im_end|>\n{% endfor %}{% if add_generation_prompt %}<|im_start|>assistant\n{% endif %}"
+)
+_SIZES = {"hidden_size": 32, "intermediate_size": 64, "num_hidden_layers": 2, "num_attention_heads": 4}
 # Two conversations in the schema of reasoning SFT sets (messages with a <think> block).
 _CONVERSATIONS = [
     {"messages": [{"role": "user", "content": "2+2?"}, {"role": "assistant", "content": "<think>\n2+2=4\n</think>\n4"}]},
@@ -23,16 +27,11 @@ _CONVERSATIONS = [
 ]
 _ALWAYS = {"smoke": True, "use_cpu": True, "dtype": "float32", "hub": "huggingface"}
 _TRAINING = {
-    "max_steps": 1,
-    "logging_steps": 1,
+    **dict.fromkeys(("max_steps", "logging_steps", "gradient_accumulation_steps"), 1),
+    **dict.fromkeys(("bf16", "fp16", "gradient_checkpointing"), False),
+    **dict.fromkeys(("save_strategy", "eval_strategy"), "no"),
     "per_device_train_batch_size": 2,
-    "gradient_accumulation_steps": 1,
-    "bf16": False,
-    "fp16": False,
-    "gradient_checkpointing": False,
     "report_to": "none",
-    "save_strategy": "no",
-    "eval_strategy": "no",
 }
 _BY_METHOD: dict[str, dict[str, Any]] = {
     "sft": _TRAINING,
@@ -43,23 +42,14 @@ _BY_METHOD: dict[str, dict[str, Any]] = {
 }
 # What these set costs time, or needs a GPU, a server or a hub. A recipe that does not name one keeps its default.
 _IF_SET = {
+    **dict.fromkeys(("push_to_hub", "tf32", "torch_compile", "use_liger_kernel", "load_in_4bit", "load_in_8bit"), False),
+    **dict.fromkeys(("max_prompt_tokens", "max_solution_tokens", "model_init_kwargs", "reward_model_prompt"), "none"),
+    **dict.fromkeys(("num_iterations", "steps_per_generation"), 1),
     "attn_implementation": "sdpa",
     "optim": "adamw_torch",
-    "push_to_hub": False,
-    "tf32": False,
-    "torch_compile": False,
-    "use_liger_kernel": False,
-    "load_in_4bit": False,
-    "load_in_8bit": False,
     "model_revision": "main",
-    "max_prompt_tokens": "none",
-    "max_solution_tokens": "none",
     "unfrozen_parameters": [""],
-    "num_iterations": 1,
     "generation_batch_size": 2,  # one batch of rollouts for the one step, however many the recipe draws at once
-    "steps_per_generation": 1,
-    "model_init_kwargs": "none",
-    "reward_model_prompt": "none",
     "match_judge": "",
 }
 
@@ -67,13 +57,12 @@ _IF_SET = {
 def smoke_overrides(path: Path, method: str, config: dict[str, Any]) -> dict[str, Any]:
     """Return the command-line values that shrink a recipe to one CPU step; everything else stays the recipe's own.
 
-    ``config`` holds the recipe's settings so far. Model and run go to a temporary folder, which is gone when the process ends;
-    ``--output_dir`` keeps the run.
+    Model and run go to a temporary folder, which is gone when the process ends; ``--output_dir`` keeps the run.
     """
     folder = Path(tempfile.mkdtemp(prefix=f"r1-recipes-smoke-{path.stem}-"))
     atexit.register(shutil.rmtree, folder, ignore_errors=True)
-    build = build_tiny_vlm if _has_images(config) else build_tiny_model
-    model = build(folder / "model", config)
+    mapper = MAPPERS.get(str(config.get("mapper")))
+    model = (build_tiny_vlm if mapper and mapper.images else build_tiny_model)(folder / "model", config)
     overrides = {key: value for key, value in _IF_SET.items() if key in config} | _ALWAYS | _BY_METHOD[method]
     overrides["model_name_or_path"] = str(model)
     if method == "evaluate":
@@ -89,24 +78,15 @@ def smoke_overrides(path: Path, method: str, config: dict[str, Any]) -> dict[str
     return overrides
 
 
-def _parts(mixture: Any) -> list[dict[str, Any]] | None:
-    """Return the parts of a recipe's ``dataset_mixture``; ``None`` if it is none."""
-    parts = mixture.get("datasets") if isinstance(mixture, dict) else None
-    return [part if isinstance(part, dict) else {} for part in parts] if isinstance(parts, list) else None
-
-
-def _has_images(config: dict[str, Any]) -> bool:
-    names = [part.get("mapper") for part in (config, *(_parts(config.get("dataset_mixture")) or ()))]
-    return any(name in MAPPERS and MAPPERS[name].images for name in names)
-
-
-def example_rows(args: Any, method: str) -> Dataset | list[Dataset]:
+def example_rows(args: Any, method: str) -> Any:
     """Return the example rows of the recipe's mapper, twice each so that a batch fills; of a mixture, one dataset a part."""
-    parts = _parts(args.dataset_mixture)
-    return _examples(args, method, {}) if parts is None else [_examples(args, method, part) for part in parts]
+    parts = (args.dataset_mixture or {}).get("datasets")
+    if not isinstance(parts, list):
+        return _examples(args, method, {})
+    return [_examples(args, method, part) for part in parts if isinstance(part, dict)]  # others are refused when they are loaded
 
 
-def _examples(args: Any, method: str, part: dict[str, Any]) -> Dataset:
+def _examples(args: Any, method: str, part: dict[str, Any]) -> Any:
     from datasets import Dataset
 
     name = part.get("mapper") or args.mapper
@@ -116,12 +96,67 @@ def _examples(args: Any, method: str, part: dict[str, Any]) -> Dataset:
         raise RecipeError(f"smoke: mapper is 'auto', which needs the data's columns; name one of {', '.join(MAPPERS)}")
     named = {key: getattr(args, key) for key in COLUMN_KEYS} if name in COLUMNS_BY_KEYS else {}
     mapper = get_mapper("prompt_solution" if name == "auto" else name, **named, **(part.get("mapper_config") or args.mapper_config or {}))
-    examples = mapper.example_rows()
-    if not examples:
-        raise RecipeError(
-            f"smoke: mapper {name!r} has no example rows. Fix: examples = ({{…}}, {{…}}) in its class, two rows as the data has them"
-        )
+    if not (examples := mapper.example_rows()):
+        fix = "examples = ({…}, {…}) in its class, two rows as the data has them"
+        raise RecipeError(f"smoke: mapper {name!r} has no example rows. Fix: {fix}")
     # Columns that the recipe carries along for a reward are in the real rows only; here they are there, and empty.
     known = dict.fromkeys(key for row in examples for key in row)
     kept = {key: "" for key in args.keep_columns or () if key not in known}
     return Dataset.from_list([{**known, **row, **kept} for row in examples] * 2)
+
+
+def build_tiny_model(folder: Path, config: dict[str, Any]) -> Path:
+    """Save a random two-layer Qwen2 with a byte-level tokenizer and ChatML; its tokens include the recipe's eos and pad token."""
+    from tokenizers import Tokenizer, decoders, models, pre_tokenizers
+    from transformers import PreTrainedTokenizerFast, Qwen2Config, Qwen2ForCausalLM, set_seed
+
+    wanted = ("<|endoftext|>", "<|im_start|>", "<|im_end|>", config.get("eos_token"), config.get("pad_token"))
+    specials = list(dict.fromkeys(token for token in wanted if token))
+    vocabulary = {token: index for index, token in enumerate([*specials, *sorted(pre_tokenizers.ByteLevel.alphabet())])}
+    backend = Tokenizer(models.BPE(vocab=vocabulary, merges=[]))
+    backend.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
+    backend.decoder = decoders.ByteLevel()
+    tokenizer = PreTrainedTokenizerFast(
+        tokenizer_object=backend, eos_token="<|im_end|>", pad_token="<|endoftext|>", additional_special_tokens=specials
+    )
+    tokenizer.chat_template = CHATML
+    set_seed(0)
+    ends = {"eos_token_id": tokenizer.eos_token_id, "pad_token_id": tokenizer.pad_token_id}
+    rest = {"num_key_value_heads": 2, "max_position_embeddings": 4096, "tie_word_embeddings": True}
+    model = Qwen2ForCausalLM(Qwen2Config(vocab_size=len(tokenizer), **_SIZES, **rest, **ends))
+    model.save_pretrained(folder)
+    tokenizer.save_pretrained(folder)
+    return folder
+
+
+def build_tiny_vlm(folder: Path, config: dict[str, Any]) -> Path:
+    """Save a random LLaVA of 28 pixels with its processor. Other families (Qwen2-VL) take video too, for which they need torchvision."""
+    from transformers import AutoTokenizer, CLIPVisionConfig, LlavaConfig, LlavaForConditionalGeneration, Qwen2Config, set_seed
+    from transformers.models.clip.image_processing_pil_clip import CLIPImageProcessorPil
+    from transformers.models.llava.processing_llava import LlavaProcessor
+
+    build_tiny_model(folder, config)
+    tokenizer = AutoTokenizer.from_pretrained(folder)
+    tokenizer.add_special_tokens({"additional_special_tokens": ["<image>"]}, replace_extra_special_tokens=False)
+    tokenizer.chat_template = VLM_TEMPLATE
+    text = Qwen2Config.from_pretrained(folder)
+    text.vocab_size = len(tokenizer)
+    vision = CLIPVisionConfig(**_SIZES, image_size=28, patch_size=14)
+    image = tokenizer.convert_tokens_to_ids("<image>")
+    set_seed(0)
+    model = LlavaForConditionalGeneration(LlavaConfig(vision_config=vision, text_config=text, image_token_index=image, image_seq_length=4))
+    model.generation_config.update(eos_token_id=tokenizer.eos_token_id, pad_token_id=tokenizer.pad_token_id)
+    model.save_pretrained(folder)
+    images = CLIPImageProcessorPil(size={"shortest_edge": 28}, crop_size={"height": 28, "width": 28})
+    options = {"patch_size": 14, "vision_feature_select_strategy": "default", "num_additional_image_tokens": 1}
+    LlavaProcessor(images, tokenizer, **options, chat_template=VLM_TEMPLATE).save_pretrained(folder)
+    return folder
+
+
+def build_tiny_classifier(folder: Path, model: Path) -> Path:
+    """Save a random reward model with the configuration and tokenizer of the tiny model in ``model``."""
+    from transformers import AutoConfig, AutoModelForSequenceClassification, AutoTokenizer
+
+    AutoModelForSequenceClassification.from_config(AutoConfig.from_pretrained(model, num_labels=1)).save_pretrained(folder)
+    AutoTokenizer.from_pretrained(model).save_pretrained(folder)
+    return folder

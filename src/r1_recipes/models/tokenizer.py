@@ -5,28 +5,22 @@ from __future__ import annotations
 import logging
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from r1_recipes.common.errors import RecipeError, first_line
 from r1_recipes.models.weights import model_path
-from r1_recipes.prompts import CHATML, ResponseFormat, get_response_format, served_template, template_prefill
+from r1_recipes.prompts import ResponseFormat, get_response_format, served_template, template_prefill
 from r1_recipes.recipe import Recipe
-
-if TYPE_CHECKING:
-    from transformers import PreTrainedTokenizerBase, ProcessorMixin
 
 logger = logging.getLogger(__name__)
 
 
-def load_tokenizer(recipe: Recipe) -> tuple[PreTrainedTokenizerBase, ResponseFormat]:
+def load_tokenizer(recipe: Recipe) -> tuple[Any, ResponseFormat]:
     """Return the tokenizer with the recipe's chat template and prefill, and the format as it will see completions.
 
     A prefill becomes part of the generation prompt, so that training, vLLM and a served checkpoint start the assistant's turn alike.
     A template that already opens the reasoning (DeepSeek's distilled models) counts as the prefill. What an earlier run added to the
     template is taken out; its prefill stays if the recipe names none and the format is its own.
-
-    Raises:
-        RecipeError: the model cannot be found, has no chat template, or opens the turn in another way than the recipe's ``prefill``.
     """
     script, model = recipe.script, recipe.model
     fmt = get_response_format(script.response_format, system_prompt=script.system_prompt, prefill=script.prefill)
@@ -34,10 +28,8 @@ def load_tokenizer(recipe: Recipe) -> tuple[PreTrainedTokenizerBase, ResponseFor
     try:
         tokenizer = _from_pretrained("AutoTokenizer", recipe)
     except Exception as error:  # offline, gated, misspelt, not a checkpoint: Transformers' own words say which
-        raise RecipeError(
-            f"{recipe.path}: model_name_or_path: {name!r} cannot be loaded ({first_line(error)[:-1]}). "
-            "Fix: --model_name_or_path PATH of a local checkpoint, or --hub modelscope"
-        ) from error
+        found = f"{recipe.path}: model_name_or_path: {name!r} cannot be loaded ({first_line(error)[:-1]})"
+        raise RecipeError(f"{found}. Fix: --model_name_or_path PATH of a local checkpoint, or --hub modelscope") from error
     tokenizer.chat_template, added = served_template.unwrap(tokenizer.chat_template)
     keeps_prefill = not script.chat_template and script.prefill is None
     if keeps_prefill and (added.response_format == fmt.name or template_prefill(added.prefill, fmt)):
@@ -62,15 +54,13 @@ def load_tokenizer(recipe: Recipe) -> tuple[PreTrainedTokenizerBase, ResponseFor
 def _from_pretrained(kind: str, recipe: Recipe) -> Any:
     import transformers
 
-    model = recipe.model
-    return getattr(transformers, kind).from_pretrained(
-        model.model_name_or_path, revision=model.model_revision, trust_remote_code=recipe.training.trust_remote_code
-    )
+    options = {"revision": recipe.model.model_revision, "trust_remote_code": recipe.training.trust_remote_code}
+    return getattr(transformers, kind).from_pretrained(recipe.model.model_name_or_path, **options)
 
 
-def _chat_template(recipe: Recipe, fmt: ResponseFormat, tokenizer: PreTrainedTokenizerBase) -> str:
-    """Return the recipe's chat template, the format's, the model's own, or (SFT) ChatML, in this order."""
-    text, name = recipe.script.chat_template, recipe.model.model_name_or_path
+def _chat_template(recipe: Recipe, fmt: ResponseFormat, tokenizer: Any) -> str:
+    """Return the recipe's chat template, the format's, or the model's own, in this order."""
+    text = recipe.script.chat_template
     if text and "{" not in text:
         try:
             return Path(text).expanduser().read_text(encoding="utf-8")
@@ -78,22 +68,12 @@ def _chat_template(recipe: Recipe, fmt: ResponseFormat, tokenizer: PreTrainedTok
             raise RecipeError(f"{recipe.path}: chat_template: {text!r} is neither Jinja text nor a file that can be read") from error
     if template := text or fmt.chat_template or tokenizer.chat_template:
         return template
-    # As plain text ChatML's tokens would end no turn, and new tokens start untrained, under LoRA for good.
-    if recipe.method == "sft" and {"<|im_start|>", "<|im_end|>"} <= tokenizer.get_vocab().keys():
-        logger.warning("%s has no chat template; it is trained on ChatML", name)
-        return CHATML
-    raise RecipeError(
-        f"{recipe.path}: {name} has no chat template (SFT would take ChatML, if its tokenizer had <|im_start|> and <|im_end|>). "
-        "Fix: response_format: r1_zero (plain text, for base models), chat_template, or an SFT checkpoint to start from"
-    )
+    fix = "response_format: r1_zero (plain text, for base models), chat_template, or an SFT checkpoint to start from"
+    raise RecipeError(f"{recipe.path}: {recipe.model.model_name_or_path} has no chat template. Fix: {fix}")
 
 
-def load_processor(recipe: Recipe, tokenizer: PreTrainedTokenizerBase) -> ProcessorMixin:
-    """Return what makes words and pictures a vision-language model's input, with this tokenizer and its chat template.
-
-    Raises:
-        RecipeError: the model has no such processor, a package that it needs is missing, or the template has no place for a picture.
-    """
+def load_processor(recipe: Recipe, tokenizer: Any) -> Any:
+    """Return what makes words and pictures a vision-language model's input, with this tokenizer and its chat template."""
     where = f"{recipe.path}: model_name_or_path: {recipe.model.model_name_or_path!r}"
     try:
         processor = _from_pretrained("AutoProcessor", recipe)
@@ -108,17 +88,14 @@ def load_processor(recipe: Recipe, tokenizer: PreTrainedTokenizerBase) -> Proces
     return processor
 
 
-def generation_prompt(tokenizer: PreTrainedTokenizerBase) -> str:
+def generation_prompt(tokenizer: Any) -> str:
     """Return what the chat template adds for the assistant's turn to come."""
-    messages = [{"role": "user", "content": "?"}]
-    return _text(tokenizer, messages, add_generation_prompt=True).removeprefix(_text(tokenizer, messages))
+    asked = [{"role": "user", "content": "?"}]
+    whole = tokenizer.apply_chat_template(asked, tokenize=False, add_generation_prompt=True)
+    return str(whole).removeprefix(str(tokenizer.apply_chat_template(asked, tokenize=False)))
 
 
-def _text(tokenizer: PreTrainedTokenizerBase, messages: list[dict[str, str]], **options: Any) -> str:
-    return str(tokenizer.apply_chat_template(messages, tokenize=False, **options))
-
-
-def check_target(model: str, tokenizer: PreTrainedTokenizerBase, row: dict[str, Any]) -> None:
+def check_target(model: str, tokenizer: Any, row: dict[str, Any]) -> None:
     """Refuse a chat template that would not write the target into the training text, right after the prompt.
 
     Those of DeepSeek's distilled models cut the reasoning out of a turn that is there; others open only the turn to come.
@@ -128,7 +105,7 @@ def check_target(model: str, tokenizer: PreTrainedTokenizerBase, row: dict[str, 
     messages = row["prompt"] + row["completion"]
     where = f"chat_template: that of {model}"
     try:
-        text = _text(tokenizer, messages)
+        text = str(tokenizer.apply_chat_template(messages, tokenize=False))
         prompt = tokenizer.apply_chat_template(row["prompt"], add_generation_prompt=True, return_dict=True)["input_ids"]
         whole = tokenizer.apply_chat_template(messages, return_dict=True)["input_ids"]
     except TemplateError as error:
@@ -138,27 +115,19 @@ def check_target(model: str, tokenizer: PreTrainedTokenizerBase, row: dict[str, 
         raise RecipeError(f"{where} cuts the reasoning out of the assistant's turn, which SFT is to teach. Fix: another chat_template")
     same = next((index for index, (a, b) in enumerate(zip(prompt, whole, strict=False)) if a != b), len(whole))
     if same < len(prompt):
-        raise RecipeError(
-            f"{where} ends a prompt in {tokenizer.decode(prompt[same:])!r}, and has other tokens there once an answer follows, so the "
-            "model would be trained on other prompts than it is given. Fix: end prefill in a line break, or another chat_template"
-        )
+        found = f"ends a prompt in {tokenizer.decode(prompt[same:])!r}, and has other tokens there once an answer follows"
+        raise RecipeError(f"{where} {found}: training on other prompts. Fix: end prefill in a line break, or another chat_template")
 
 
-def turn_end(model: str, tokenizer: PreTrainedTokenizerBase, eos_token: str | None = None) -> str:
-    """Return the token that ends an assistant's turn: the recipe's ``eos_token``, or the first that the chat template writes after it.
-
-    Raises:
-        RecipeError: the template ends the turn in no special token, or not in ``eos_token``.
-    """
-    answer = "forty-two"
-    tail = _text(tokenizer, [{"role": "user", "content": "?"}, {"role": "assistant", "content": answer}]).rpartition(answer)[2].strip()
+def turn_end(model: str, tokenizer: Any, eos_token: str | None = None) -> str:
+    """Return the token that ends an assistant's turn: the recipe's ``eos_token``, or the first that the chat template writes after it."""
+    turns = [{"role": "user", "content": "?"}, {"role": "assistant", "content": "forty-two"}]
+    tail = str(tokenizer.apply_chat_template(turns, tokenize=False)).rpartition("forty-two")[2].strip()
     special = {*tokenizer.get_added_vocab(), *tokenizer.all_special_tokens}
     end = max((token for token in special if token and tail.startswith(token)), key=len, default=None)
     if end is None:
-        raise RecipeError(
-            f"chat_template: that of {model} ends the assistant's turn in {tail!r}, which begins with no special token, so the tuned model "
-            f"could not stop there. Fix: a chat_template whose turns end in {tokenizer.eos_token!r}"
-        )
+        found = f"chat_template: that of {model} ends the assistant's turn in {tail!r}, which begins with no special token"
+        raise RecipeError(f"{found}; the model would not stop there. Fix: a chat_template whose turns end in {tokenizer.eos_token!r}")
     if eos_token is not None and (eos_token not in special or eos_token not in tail):
         raise RecipeError(f"eos_token: must be what the chat template of {model} ends a turn with, {end!r}, got {eos_token!r}")
     return eos_token or end

@@ -1,14 +1,20 @@
-"""The contract: a right answer in the format's own words is paid, and more than a wrong one or a text without the format."""
+"""The contract: the prompt asks for the shape that the rewards read, and a right answer in that shape is paid more than any other text."""
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from r1_recipes.metrics.rows import reward_functions, reward_weights
-from r1_recipes.preflight.findings import ERROR, OK, WARNING, Report, clip, graded, listed, spread
-from r1_recipes.prompts.formats import ResponseFormat
+from jinja2 import TemplateError
+
+from r1_recipes.common.errors import RecipeError
+from r1_recipes.common.messages import clip, words
+from r1_recipes.metrics.run import reward_functions
+from r1_recipes.models.tokenizer import check_target, generation_prompt, load_tokenizer, turn_end
+from r1_recipes.preflight.findings import ERROR, OK, WARNING, Report, graded, listed, spread
+from r1_recipes.prompts import FORMATS, ResponseFormat
 from r1_recipes.recipe import Recipe
 from r1_recipes.rewards.call import right_answer, score
 
@@ -17,6 +23,7 @@ if TYPE_CHECKING:
     from pandas import DataFrame, Series
     from transformers import PreTrainedTokenizerBase
 
+_TAG = re.compile(r"<([A-Za-z_]\w*)>")
 _SAMPLE = 32
 _KINDS = ("right", "wrong", "shapeless")
 # Three visible steps and no phrase twice, so that rewards for steps and against repetition have nothing to object to.
@@ -30,9 +37,6 @@ _FULL_MARKS = dict.fromkeys([*_ANSWER, *_SHAPE, "reasoning_steps"], 1.0) | {"rep
 # They look at length, repetition or language alone, so that they may pay right and wrong alike.
 _BLIND = ("length", "soft_overlong_punishment", "repetition_penalty", "language_consistency", "reasoning_steps")
 
-# A row with a gold, and completions for it by kind.
-Case = tuple[dict[str, Any], dict[str, str]]
-
 
 @dataclass(frozen=True)
 class Rewards:
@@ -43,12 +47,7 @@ class Rewards:
     tokenizer: PreTrainedTokenizerBase
 
     def scores(
-        self,
-        report: Report,
-        code: str,
-        rows: Sequence[dict[str, Any]],
-        texts: Mapping[str, Sequence[str]],
-        tokens: Sequence[int] | None = None,
+        self, report: Report, code: str, rows: Sequence[dict[str, Any]], texts: Mapping[str, Sequence[str]], tokens: list[int] | None = None
     ) -> dict[str, DataFrame]:
         """Return each reward's table, one row per row and one column per kind of text; NaN: not judged. One that fails is reported."""
         from pandas import DataFrame
@@ -65,37 +64,163 @@ class Rewards:
         return (scores * [self.weights[name] for name in scores.columns]).sum(axis=1, min_count=1)
 
 
+def read_tokenizer(report: Report, recipe: Recipe) -> tuple[PreTrainedTokenizerBase, ResponseFormat]:
+    """Return the tokenizer and the format as training will have them."""
+    with report.refusals("contract.tokenizer", essential=True):
+        tokenizer, fmt = load_tokenizer(recipe)
+        _check_beginning(report, recipe, tokenizer, fmt)
+        _check_end(report, recipe, tokenizer)
+    return tokenizer, fmt
+
+
+def _check_beginning(report: Report, recipe: Recipe, tokenizer: PreTrainedTokenizerBase, fmt: ResponseFormat) -> None:
+    tags, turn = fmt.reasoning_tags or (), generation_prompt(tokenizer)
+    opened = {other.reasoning_tags[0] for other in FORMATS.values() if other.reasoning_tags and other.reasoning_tags[0] in turn}
+    foreign = sorted(opened.difference(tags))
+    template = f"the chat template of {recipe.model.model_name_or_path}"
+    if tags and foreign:
+        said = f"{template} opens the assistant's turn with {foreign[0]!r}, but response_format {fmt.name!r} looks for {tags[0]!r}: "
+        said += f"completions start in the wrong block; write {_format_for(foreign, fmt)}, or set chat_template"
+        report.add(ERROR, "contract.prefill", said)
+    elif tags and tags[1] in fmt.prefill:
+        said = f"the assistant's turn starts with {fmt.prefill!r}, a reasoning block that is closed before the model writes a word; set "
+        report.add(ERROR, "contract.prefill", f"{said}chat_template to one without it")
+    elif fmt.prefill:
+        whose = "the recipe's prefill" if recipe.script.prefill else f"{template} (so leave prefill out)"
+        said = f"the turn is already opened with {fmt.prefill!r} by {whose}; the model does not write that again, and a reward of your own"
+        report.add(OK, "contract.prefill", f"{said} must not look for it")
+
+
+def _check_end(report: Report, recipe: Recipe, tokenizer: PreTrainedTokenizerBase) -> None:
+    from transformers import GenerationConfig
+
+    model, sft = recipe.model.model_name_or_path, recipe.method == "sft"
+    if tokenizer.eos_token is None:
+        report.add(ERROR, "contract.eos", f"the tokenizer of {model} has no eos_token, so nothing ends a completion; set it there")
+        return
+    try:
+        end = turn_end(model, tokenizer, getattr(recipe.training, "eos_token", None))
+    except (RecipeError, TemplateError) as error:
+        # GRPO generates with what is there, so its run does not fail by this.
+        report.add(ERROR if sft else WARNING, "contract.eos", f"the chat template of {model} cannot write an assistant's turn: {error}")
+        return
+    try:
+        ids = GenerationConfig.from_pretrained(model, revision=recipe.model.model_revision).eos_token_id
+    except OSError:  # the checkpoint has none
+        ids = None
+    stops = {tokenizer.eos_token, *tokenizer.convert_ids_to_tokens(ids if isinstance(ids, list) else [ids] if ids is not None else [])}
+    level, said = OK, f"the chat template ends a turn in {end!r}"
+    if end in stops:
+        said += ", and generation stops there"
+    elif sft:
+        said += f"; SFT makes it the eos_token (now {tokenizer.eos_token!r})"
+    else:
+        said += f", but generation stops at {listed(sorted(map(repr, stops)))} only: completions may run on to max_completion_length; set "
+        said += f"eos_token_id to {tokenizer.convert_tokens_to_ids(end)} in the checkpoint's generation_config.json, or start from SFT"
+        level = WARNING
+    report.add(level, "contract.eos", said)
+
+
+def check_prompt(report: Report, recipe: Recipe, fmt: ResponseFormat, rows: Dataset) -> None:
+    """Check that the prompt asks for the shape that the rewards (GRPO) or the targets (SFT) have."""
+    sft, wanted = recipe.method == "sft", _marks(fmt)
+    sample = [rows[index] for index in spread(len(rows), _SAMPLE)]
+    if sft:  # rows that are taken as they are need not be in the format
+        wanted = [mark for mark in wanted if all(mark in words(row["completion"]) for row in sample)]
+    prompts = [words(row["prompt"]) for row in sample]
+    # What the turn starts with need not be asked for.
+    missing = [[mark for mark in wanted if mark not in prompt and mark not in fmt.prefill] for prompt in prompts]
+    asked = [[mark for mark in _asked(row["prompt"], prompt) if mark not in wanted] for row, prompt in zip(sample, prompts, strict=True)]
+    conflicts = [(other, lacking) for other, lacking in zip(asked, missing, strict=True) if other and lacking]
+    silent = " and ".join(mark for mark in wanted if all(mark in lacking for lacking in missing))
+    if conflicts:
+        # A GRPO format without tags searches the whole completion, so another shape may be paid too.
+        searched = not sft and not (fmt.reasoning_tags or fmt.answer_tags or fmt.delimited)
+        level = WARNING if searched else graded(len(conflicts) / len(sample), vain=0.5)
+        other, lacking = map(" and ".join, conflicts[0])
+        said = (
+            f"the prompt asks for {other}, but response_format {fmt.name!r}, which the {'targets have' if sft else 'rewards read'}, wants "
+            f"{lacking} ({len(conflicts)} of {len(sample)} sampled rows); write {_format_for(conflicts[0][0], fmt)}, or leave "
+            "system_prompt out"
+        )
+    elif silent and sft:
+        level, said = OK, f"the targets have {silent} without being asked; SFT teaches it"
+    elif silent:
+        said = f"nothing in the prompt asks for {silent}, which response_format {fmt.name!r} wants: only models trained on it give it; "
+        level, said = WARNING, f"{said}leave system_prompt out to have the format's own instruction"
+    else:
+        level, said = OK, f"the prompt asks for {' and '.join(wanted) or 'no shape'}, as response_format {fmt.name!r} has it"
+    report.add(level, "contract.prompt", said)
+
+
+def _marks(fmt: ResponseFormat) -> list[str]:
+    """What a prompt names when it asks for this format."""
+    return [tags[0] for tags in (fmt.reasoning_tags, fmt.answer_tags) if tags] + ["\\boxed"] * fmt.boxed
+
+
+def _asked(prompt: str | list[dict[str, str]], text: str) -> list[str]:
+    """Marks of a shape: those of any format in the whole prompt, and other tags in its instruction that are opened and closed."""
+    known = [mark for fmt in FORMATS.values() for mark in _marks(fmt) if mark in text]
+    instruction = " ".join(part["content"] for part in prompt if isinstance(part, dict) and part["role"] == "system")
+    others = [f"<{name}>" for name in _TAG.findall(instruction) if f"</{name}>" in instruction]
+    return list(dict.fromkeys([*known, *others]))
+
+
+def _format_for(marks: Sequence[str], present: ResponseFormat) -> str:
+    """The recipe key that would agree with these marks."""
+    fitting = [fmt.name for fmt in FORMATS.values() if set(marks) <= set(_marks(fmt)) and fmt.name != present.name]
+    return f"response_format: {fitting[0]}" if fitting else "a system_prompt that asks for what is wanted"
+
+
+def check_targets(report: Report, recipe: Recipe, rows: Dataset, tokenizer: PreTrainedTokenizerBase) -> None:
+    """SFT: check that the chat template writes the target whole, right after the prompt that generation will be given."""
+    sample = [rows[index] for index in spread(len(rows), _SAMPLE)]
+    if isinstance(sample[0]["completion"], list):  # no chat template comes into plain texts
+        with report.refusals("contract.target"):
+            for row in sample:
+                check_target(recipe.model.model_name_or_path, tokenizer, row)
+            report.add(OK, "contract.target", f"the chat template writes all {len(sample)} sampled targets whole, right after the prompt")
+
+
 def load_rewards(report: Report, recipe: Recipe, fmt: ResponseFormat, tokenizer: PreTrainedTokenizerBase, *, with_models: bool) -> Rewards:
     """Return the rewards, without those that ask a model of their own unless ``with_models``."""
     functions = reward_functions(recipe, fmt, with_models=with_models)
     if skipped := [name for name in recipe.script.reward_funcs if name not in functions]:
         told = f"{listed(skipped)} asks a model of its own and is left out; --with-models has it judge too"
         report.add(OK, "contract.skipped", told)
-    return Rewards(functions, reward_weights(recipe), tokenizer)
+    names = recipe.script.reward_funcs
+    weights = dict(zip(names, recipe.training.reward_weights or [1.0] * len(names), strict=True))
+    return Rewards(functions, weights, tokenizer)
 
 
-def plain(table: DataFrame) -> dict[str, dict[str, Any]]:
-    """Return a table by row and column, ``None`` for NaN, which JSON has not."""
-    return table.astype(object).where(table.notna(), None).to_dict("index")
-
-
-def check_rewards(report: Report, recipe: Recipe, fmt: ResponseFormat, rewards: Rewards, rows: Dataset) -> None:
+def check_rewards(report: Report, fmt: ResponseFormat, rewards: Rewards, rows: Dataset) -> None:
     """Check what each reward, and their sum, pay for written completions."""
     from pandas import DataFrame
 
-    cases = _cases(report, fmt, [rows[index] for index in spread(len(rows), _SAMPLE)])
+    cases, refused, sample = [], [], [rows[index] for index in spread(len(rows), _SAMPLE)]
+    for row in sample:
+        gold = right_answer(row.get("solution"))
+        if gold is None:
+            continue
+        wrong = next((answer for answer in _WRONG if gold not in answer), _WRONG[0])
+        try:
+            right, other = (fmt.render_completion(_REASONING, answer) for answer in (gold, wrong))
+        except ValueError as error:
+            refused.append(error)
+        else:
+            cases.append((row, {"right": right, "wrong": other, "shapeless": _SHAPELESS}))
+    if refused:
+        told = f"{len(refused)} of {len(sample)} sampled golds cannot be written as an answer, so nothing is right there: {refused[0]}"
+        report.add(WARNING if cases else ERROR, "contract.render", told)
+    elif not cases:
+        told = f"none of {len(sample)} sampled rows has a gold, so what a right answer scores is not known before a run"
+        report.add(WARNING, "contract.no_golds", told)
     if not cases:
         return
-    limit, shortest = recipe.training.max_completion_length, [texts["shortest"] for _, texts in cases]
-    # One more for the token that ends the turn.
-    need = 1 + max(len(ids) for ids in rewards.tokenizer(shortest, add_special_tokens=False)["input_ids"])
-    if need > limit and not recipe.script.smoke:
-        told = f"max_completion_length {limit} has no room for an answer: without any reasoning, tags and gold take {need} tokens"
-        report.add(ERROR, "contract.room", f"{told}; set it to several times {need}")
     texts = {kind: [texts[kind] for _, texts in cases] for kind in _KINDS}
     tables = rewards.scores(report, "contract.reward_fails", [row for row, _ in cases], texts)
-    report.facts["contract_example"] = texts["right"][0]
-    report.facts["contract"] = plain(DataFrame({name: table.mean() for name, table in tables.items()}).T)
+    report.show("contract", "A right answer, as the model would write it:", texts["right"][0])
+    report.show("contract", "Mean reward of written completions:", DataFrame({name: table.mean() for name, table in tables.items()}).T)
     for name, table in tables.items():
         _check_reward(report, name, table, cases, routed=hasattr(rewards.functions[name], "judged"))
     if not tables:
@@ -109,30 +234,7 @@ def check_rewards(report: Report, recipe: Recipe, fmt: ResponseFormat, rewards: 
         report.add(OK, "contract.total", f"the weighted sum prefers a right answer: {numbers}")
 
 
-def _cases(report: Report, fmt: ResponseFormat, rows: Sequence[dict[str, Any]]) -> list[Case]:
-    cases, refused = [], []
-    for row in rows:
-        gold = right_answer(row.get("solution"))
-        if gold is None:
-            continue
-        wrong = next((answer for answer in _WRONG if gold not in answer), _WRONG[0])
-        written = {"right": (_REASONING, gold), "wrong": (_REASONING, wrong), "shortest": ("1", gold)}
-        try:
-            texts = {kind: fmt.render_completion(*parts) for kind, parts in written.items()}
-        except ValueError as error:
-            refused.append(str(error))
-        else:
-            cases.append((row, texts | {"shapeless": _SHAPELESS}))
-    if refused:
-        told = f"{len(refused)} of {len(rows)} sampled golds cannot be written as an answer, so no completion is right there: {refused[0]}"
-        report.add(WARNING if cases else ERROR, "contract.render", told)
-    elif not cases:
-        told = f"none of {len(rows)} sampled rows has a gold, so what a right answer scores is not known before a run"
-        report.add(WARNING, "contract.no_golds", told)
-    return cases
-
-
-def _check_reward(report: Report, name: str, scores: DataFrame, cases: Sequence[Case], *, routed: bool) -> None:
+def _check_reward(report: Report, name: str, scores: DataFrame, cases: Sequence[tuple[dict, dict]], *, routed: bool) -> None:
     judged = scores[scores.right.notna()]
     if judged.empty:
         told = f"{name} judges none of {len(scores)} sampled rows, whatever the answer: see docs/recipes.md for what it needs"
@@ -144,8 +246,8 @@ def _check_reward(report: Report, name: str, scores: DataFrame, cases: Sequence[
         row, texts = cases[below[0]]
         told = (
             f"{name} gives a right answer in the format's own words {judged.right[below[0]]:g} instead of {full:g} ({len(below)} {of}; "
-            f"gold {clip(str(row['solution']))}, completion {clip(texts['right'], 160)}): check the golds that the mapper reads, and "
-            "response_format"
+            f"gold {clip(str(row['solution']), 80)!r}, completion {clip(texts['right'], 160)!r}): check the golds that the mapper reads, "
+            "and response_format"
         )
         report.add(graded(len(below) / len(judged), vain=0.5), "contract.right", told)
         return

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any
 
-from r1_recipes.common.errors import RecipeError, first_line
-from r1_recipes.common.messages import words
+from r1_recipes.common.messages import clip, words
 from r1_recipes.metrics.scores import compares_with_gold
-from r1_recipes.preflight.findings import ERROR, OK, WARNING, Report, clip, graded, listed, spread
+from r1_recipes.preflight.findings import ERROR, OK, WARNING, Report, graded, listed, spread
 from r1_recipes.prompts.formats import ResponseFormat
 from r1_recipes.recipe import Recipe
 from r1_recipes.rewards.call import readable_golds
@@ -16,7 +16,6 @@ from r1_recipes.training.rows import load_splits
 
 if TYPE_CHECKING:
     from datasets import Dataset
-    from pandas import Series
     from transformers import PreTrainedTokenizerBase
 
 # Rows whose tokens are counted: these many, evenly spread, and the longest by characters.
@@ -24,7 +23,6 @@ _MEASURED = 2000
 _LONGEST = 200
 # Golds that are read, evenly spread: numbers take no time, an expression milliseconds.
 _GOLDS = 20_000
-_SHOWN_PROMPTS = 3
 _GRADED = ("cosine", "length")  # they compare with the gold, too
 
 
@@ -33,11 +31,8 @@ def load(report: Report, recipe: Recipe, fmt: ResponseFormat, tokenizer: PreTrai
     with report.refusals("data.unusable", essential=True):
         splits = load_splits(recipe, fmt, tokenizer)
     loaded, rows = splits.train_report, splits.train
-    dropped = [{"reason": why, "count": count, "first_index": loaded.first_index[why]} for why, count in loaded.dropped.items()]
-    report.facts["data"] = {"read": loaded.read, "kept": loaded.kept, "dropped": dropped, "columns": rows.column_names}
-    report.add(WARNING if 2 * loaded.dropped.total() > loaded.read else OK, "data.rows", str(loaded))
-    if splits.test_report:
-        report.add(OK, "data.test_split", f"test split: {splits.test_report}")
+    told = f"{loaded}; test split: {splits.test_report}" if splits.test_report else str(loaded)
+    report.add(WARNING if 2 * loaded.dropped.total() > loaded.read else OK, "data.rows", told)
     if splits.overlap:
         told = f"{splits.overlap} training rows ask what the test split asks, and training leaves them out: {len(rows)} are left"
         report.add(WARNING, "data.overlap", told)
@@ -45,66 +40,40 @@ def load(report: Report, recipe: Recipe, fmt: ResponseFormat, tokenizer: PreTrai
 
 
 def rendered(tokenizer: PreTrainedTokenizerBase, messages: Any, prompted: bool = True) -> str:
-    """Return a prompt (or, not ``prompted``, a whole example) as the model reads it, special tokens as they are written.
-
-    Raises:
-        RecipeError: the chat template refuses it.
-    """
-    from jinja2 import TemplateError
-
+    """Return a prompt (or, not ``prompted``, a whole example) as the model reads it, special tokens as they are written."""
     if isinstance(messages, str):
         return messages
-    try:
-        return tokenizer.apply_chat_template(messages, tokenize=False, add_generation_prompt=prompted)
-    except TemplateError as error:
-        raise RecipeError(
-            f"chat_template: it cannot write the prompt {clip(str(messages[-1]['content']))}: {first_line(error)} If it takes no system "
-            'message, set system_prompt: "" and put the instruction into the question, or set chat_template'
-        ) from error
+    return tokenizer.apply_chat_template(messages, tokenize=False, add_generation_prompt=prompted)
 
 
 def check_lengths(report: Report, recipe: Recipe, rows: Dataset, tokenizer: PreTrainedTokenizerBase, window: int | None) -> int:
     """Compare lengths with the model's window, show three prompts, and return the tokens of the longest prompt (SFT: example)."""
     from pandas import Series
 
-    grpo = recipe.method == "grpo"
+    training, grpo = recipe.training, recipe.method == "grpo"
     sizes = [len(words(row["prompt"])) for row in rows.select_columns("prompt")]
     longest = sorted(range(len(rows)), key=lambda index: -sizes[index])[:_LONGEST]
     picked = sorted({*spread(len(rows), _MEASURED), *longest})
     with report.refusals("contract.template", essential=True):
-        report.facts["prompts"] = [rendered(tokenizer, rows[index]["prompt"]) for index in spread(len(rows), _SHOWN_PROMPTS)]
+        for index in spread(len(rows), 3):
+            report.show("data", f"Prompt of row {index}, as the model sees it:", rendered(tokenizer, rows[index]["prompt"]))
         sample = rows.select(picked).select_columns(["prompt"] if grpo else ["prompt", "completion"])
         texts = [rendered(tokenizer, row["prompt"] if grpo else row["prompt"] + row["completion"], grpo) for row in sample]
     lengths = Series([len(ids) for ids in tokenizer(texts, add_special_tokens=False)["input_ids"]], index=picked)
-    _check_window(report, recipe, lengths, window)
-    limit = None if grpo else recipe.training.max_length
-    if limit:
-        share = (lengths > limit).mean()
-        said = f"max_length {limit} cuts {round(share * len(lengths))} of {len(lengths)} measured examples ({share:.0%})"
+    said = f"a row has {lengths.median():.0f} tokens (median), the longest {lengths.max()}; the model's window is {window or 'not known'}"
+    room, space = training.max_completion_length if grpo else 0, window or sys.maxsize
+    tight = lengths.index[lengths + room > space]
+    if len(tight):
+        said += f": {len(tight)} of {len(lengths)} measured {f'with max_completion_length {room} can ' if grpo else ''}run over it (rows "
+        said += f"{listed(tight)}): set {f'max_prompt_tokens: {max(1, space - room)}' if grpo else f'max_length: {space}'}"
+    report.add(ERROR if lengths.max() + min(room, 1) > space else WARNING if len(tight) else OK, "data.window", said)
+    if not grpo and training.max_length:
+        share = (lengths > training.max_length).mean()
+        said = f"max_length {training.max_length} cuts {round(share * len(lengths))} of {len(lengths)} measured examples ({share:.0%})"
         if share:
             said += f", which then teach no end; set max_length: {lengths.max()}, or drop long ones with max_solution_tokens"
         report.add(graded(share, vain=0.5), "data.max_length", said)
     return int(lengths.max())
-
-
-def _check_window(report: Report, recipe: Recipe, lengths: Series, window: int | None) -> None:
-    training = recipe.training
-    limits = [window, training.vllm_max_model_length if getattr(training, "use_vllm", False) else None]
-    window = min((limit for limit in limits if limit), default=None)
-    report.facts["tokens"] = {"median": lengths.median(), "max": int(lengths.max()), "measured": len(lengths), "window": window}
-    said = f"half of the rows have {lengths.median():.0f} tokens or fewer, the longest {lengths.max()}"
-    if window is None:
-        report.add(WARNING, "data.window", f"{said}; the model's window (max_position_embeddings) is not known here")
-        return
-    completion = training.max_completion_length if recipe.method == "grpo" else 0
-    over, tight = lengths.index[lengths + min(completion, 1) > window], lengths.index[lengths + completion > window]
-    said += f"; the model's window has {window}"
-    if len(tight):
-        key = f"max_prompt_tokens: {max(1, window - completion)}" if completion else f"max_length: {window}"
-        said += f": {len(over)} of {len(lengths)} measured do not fit"
-        said += f", and {len(tight)} with max_completion_length {completion} can run over it" if completion else ""
-        said += f" (rows {listed(tight)}): set {key}"
-    report.add(ERROR if len(over) else WARNING if len(tight) else OK, "data.window", said)
 
 
 def check_golds(report: Report, rewards: Mapping[str, Callable], rows: Dataset) -> None:
@@ -119,12 +88,11 @@ def check_golds(report: Report, rewards: Mapping[str, Callable], rows: Dataset) 
     if not readable:
         return
     unread = [index for index, read in readable.items() if not read]
-    report.facts["golds"] = {"rows": len(readable), "unparseable": unread}
     share, said = len(unread) / len(readable), f"all {len(readable)} golds can be judged by"
     if unread:
         said = (
             f"{' and '.join(judges)} cannot read {len(unread)} of {len(readable)} golds ({share:.0%}; rows {listed(unread)} of those "
-            f"kept; the first is {clip(str(rows[unread[0]]['solution']))}), so no completion is paid there: point solution_column (or the "
-            "mapper) at a short final answer, or drop these rows"
+            f"kept; the first is {clip(str(rows[unread[0]]['solution']), 80)!r}), so no completion is paid there: point solution_column "
+            "(or the mapper) at a short final answer, or drop these rows"
         )
     report.add(graded(share, vain=0.5), "data.golds", said)

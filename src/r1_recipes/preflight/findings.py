@@ -5,10 +5,15 @@ from __future__ import annotations
 import contextlib
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from r1_recipes.common.errors import BatchError, RecipeError
+from jinja2 import TemplateError
+
+from r1_recipes.common.errors import BatchError, RecipeError, first_line
 from r1_recipes.common.masking import masked_text
+
+if TYPE_CHECKING:
+    from pandas import DataFrame
 
 OK, WARNING, ERROR = "ok", "warning", "error"
 
@@ -19,43 +24,40 @@ class Enough(Exception):
 
 @dataclass(frozen=True)
 class Finding:
-    """One verdict.
+    """One verdict."""
 
-    Attributes:
-        level: ``"ok"``, ``"warning"`` (the run works, and may not do what is meant) or ``"error"`` (it fails, or learns nothing).
-        code: ``SECTION.WHAT``, the same in every version; section is recipe, data, contract, signal or fit.
-        message: a sentence with the number behind it and, if something is wrong, what to write instead.
-    """
-
-    level: str
-    code: str
-    message: str
+    level: str  # OK, WARNING (the run works, and may not do what is meant) or ERROR (it fails, or learns nothing)
+    code: str  # SECTION.WHAT, the same in every version
+    message: str  # a sentence with the number behind it and, if something is wrong, what to write instead
 
 
 @dataclass
 class Report:
-    """Findings in the order of the checks, and the numbers and texts behind them by name."""
+    """Findings in the order of the checks, and by section the texts and tables behind them, each with a title."""
 
     findings: list[Finding] = field(default_factory=list)
-    facts: dict[str, Any] = field(default_factory=dict)
+    details: dict[str, list[tuple[str, str | DataFrame]]] = field(default_factory=dict)
 
     def add(self, level: str, code: str, message: str) -> None:
         self.findings.append(Finding(level, code, message))
+
+    def show(self, section: str, title: str, content: str | DataFrame) -> None:
+        self.details.setdefault(section, []).append((title, content))
 
     def at(self, level: str) -> list[Finding]:
         return [finding for finding in self.findings if finding.level == level]
 
     @contextlib.contextmanager
     def refusals(self, code: str, *, essential: bool = False) -> Iterator[None]:
-        """Report a RecipeError, which would have ended a run, and skip the rest of the block.
-
-        Raises:
-            Enough: what is ``essential`` to later checks was refused.
-        """
+        """Report a refusal by a recipe or a chat template and skip the rest of the block; raise :class:`Enough` if later checks need it."""
         try:
             yield
-        except RecipeError as error:
-            self.add(ERROR, "fit.batch" if isinstance(error, BatchError) else code, masked_text(str(error)))
+        except (RecipeError, TemplateError) as error:
+            said = str(error)
+            if isinstance(error, TemplateError):
+                said = f"chat_template: it refuses a conversation: {first_line(error)} If it takes no system message, set "
+                said += 'system_prompt: "" and put the instruction into the question, or set chat_template'
+            self.add(ERROR, "fit.batch" if isinstance(error, BatchError) else code, masked_text(said))
             if essential:
                 raise Enough from error
 
@@ -75,7 +77,3 @@ def listed(values: Sequence[Any], limit: int = 10) -> str:
     """Return ``1, 2, 3``, or the first few and how many more."""
     shown = ", ".join(map(str, values[:limit]))
     return f"{shown} and {len(values) - limit} more" if len(values) > limit else shown
-
-
-def clip(text: str, width: int = 80) -> str:
-    return repr(text if len(text) <= width else text[: width - 1] + "…")

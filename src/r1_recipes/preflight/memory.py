@@ -2,19 +2,17 @@
 
 from __future__ import annotations
 
-import os
 from dataclasses import dataclass
 from typing import Any
 
 from r1_recipes.common.errors import RecipeError, first_line
+from r1_recipes.common.processes import world_size
 from r1_recipes.preflight.findings import ERROR, OK, WARNING, Report
 from r1_recipes.recipe import Recipe
 from r1_recipes.training.weights import freeze_parameters
 
-_TIGHT = 0.85
 _MEASURED = "the one run that was measured peaked at 5.8 times its estimate, docs/preflight.md"
-# Bytes of a packed weight; bitsandbytes packs linear layers but for the output layer.
-_PACKED = {"load_in_4bit": 0.5, "load_in_8bit": 1}
+_ELSEWHERE = "no CUDA device is here; this computer's main memory"
 _LASTING = ("weights", "reference", "gradients", "optimizer")
 
 
@@ -54,19 +52,18 @@ def model_shape(report: Report, recipe: Recipe) -> Shape:
                 if adapters := get_peft_config(arguments):
                     model = get_peft_model(model, adapters)
         except Exception as error:  # an adapter's folder, an unknown architecture, lora_target_modules: the library's own words
-            keys = "model_name_or_path or lora_target_modules" if arguments.use_peft else "model_name_or_path"
-            raise RecipeError(f"{recipe.path}: {keys}: {name!r} cannot be built without weights: {first_line(error)}") from error
-    saved = linear * (width - next((size for key, size in _PACKED.items() if getattr(arguments, key)), width))
+            raise RecipeError(f"{recipe.path}: model_name_or_path: {name!r} cannot be built, weights aside: {first_line(error)}") from error
+    saved = linear * (width - (0.5 if arguments.load_in_4bit else 1 if arguments.load_in_8bit else width))  # bitsandbytes packs these
     with report.refusals("fit.unfrozen"):
         freeze_parameters(model, recipe.script.unfrozen_parameters)
-    trained = [parameter for parameter in model.parameters() if parameter.requires_grad]
+    weights, trained = list(model.parameters()), [parameter for parameter in model.parameters() if parameter.requires_grad]
     text = config.get_text_config()
     heads = text.num_attention_heads
     head_width = getattr(text, "head_dim", None) or text.hidden_size // heads
     return Shape(
-        parameters=sum(parameter.numel() for parameter in model.parameters()),
+        parameters=sum(parameter.numel() for parameter in weights),
         trainable=sum(parameter.numel() for parameter in trained),
-        weight_bytes=sum(parameter.nbytes for parameter in model.parameters()) - saved,
+        weight_bytes=sum(parameter.nbytes for parameter in weights) - saved,
         trained_bytes=sum(parameter.nbytes for parameter in trained),
         width=width,
         vocabulary=text.vocab_size,
@@ -77,69 +74,50 @@ def model_shape(report: Report, recipe: Recipe) -> Shape:
 
 @dataclass(frozen=True)
 class Parallelism:
-    """How a launch spreads a model over processes; without ``zero`` (a stage) and ``fsdp`` each has the whole."""
+    """How a launch spreads a model over processes."""
 
     processes: int = 1
-    zero: int = 0
-    fsdp: bool = False
-    offloaded: frozenset[str] = frozenset()  # parts of the estimate that main memory has instead of the device
-
-    def share(self, stage: int) -> int:
-        """How many processes share what ZeRO shards from this stage: optimizer 1, gradients 2, weights 3."""
-        return self.processes if self.fsdp or self.zero >= stage else 1
+    stage: int = 0  # what is sharded, as ZeRO counts: from 1 the optimizer, from 2 gradients, 3 (and FSDP) weights
+    offloaded: tuple[str, ...] = ()  # parts of the estimate that are not counted, since main memory has (some of) them
 
     def __str__(self) -> str:
-        return f"{'FSDP' if self.fsdp else f'ZeRO-{self.zero}' if self.zero else 'ddp'} over {self.processes} processes"
+        return f"{('ddp', 'ZeRO-1', 'ZeRO-2', 'ZeRO-3 or FSDP')[self.stage]} over {self.processes} processes"
 
 
 def parallelism(processes: int | None = None) -> Parallelism:
-    """Return what ``accelerate launch`` or ``torchrun`` exported, as accelerate's own plugins read it."""
-    from accelerate.utils import DeepSpeedPlugin, FullyShardedDataParallelPlugin, parse_flag_from_env
+    """Return what ``accelerate launch`` or ``torchrun`` exported."""
+    from accelerate.utils import DeepSpeedPlugin, parse_flag_from_env
 
-    processes = processes or max(1, int(os.environ.get("WORLD_SIZE", 1)))
-    offloaded: set[str] = set()
+    stage, optimizer, weights = 0, False, False
     if parse_flag_from_env("ACCELERATE_USE_DEEPSPEED"):
-        deepspeed = DeepSpeedPlugin()
-        if deepspeed.offload_optimizer_device not in (None, "none"):
-            offloaded |= {"optimizer", "gradients"} if deepspeed.zero_stage >= 2 else {"optimizer"}
-        if deepspeed.offload_param_device not in (None, "none"):
-            offloaded |= {"weights", "reference"}
-        return Parallelism(processes, zero=deepspeed.zero_stage, offloaded=frozenset(offloaded))
-    if parse_flag_from_env("ACCELERATE_USE_FSDP"):
-        offload = FullyShardedDataParallelPlugin().cpu_offload
-        # FSDP 1 has a flag where FSDP2 has a class.
-        if getattr(offload, "offload_params", type(offload).__name__ == "CPUOffloadPolicy"):
-            offloaded = set(_LASTING)
-        return Parallelism(processes, fsdp=True, offloaded=frozenset(offloaded))
-    return Parallelism(processes)
+        plugin = DeepSpeedPlugin()
+        stage, none = plugin.zero_stage, (None, "none")
+        optimizer, weights = plugin.offload_optimizer_device not in none, plugin.offload_param_device not in none
+    elif parse_flag_from_env("ACCELERATE_USE_FSDP"):
+        stage, weights = 3, bool(parse_flag_from_env("FSDP_OFFLOAD_PARAMS"))
+    return Parallelism(processes or world_size(), stage, _LASTING if weights else _LASTING[2:] if optimizer else ())
 
 
 def memory(recipe: Recipe, shape: Shape, tokens: int, spread: Parallelism) -> dict[str, float]:
-    """Return the bytes that one process's device must at least have; docs/preflight.md has the formula of each part.
-
-    Args:
-        tokens: of the longest prompt (GRPO) or the longest example (SFT).
-    """
+    """Return the bytes that one process's device must at least have; docs/preflight.md has each part's formula."""
     training, grpo = recipe.training, recipe.method == "grpo"
-    weights, gradients = shape.weight_bytes, float(shape.trained_bytes)
-    reference = weights if getattr(training, "beta", 0) and not recipe.model.use_peft else 0
-    optim = str(getattr(training.optim, "value", training.optim))
     mixed = training.bf16 or training.fp16
-    sharded = mixed and (spread.zero or spread.fsdp)  # what is trained is then kept in 32 bits, and computed with in 16
-    state = 1 if "8bit" in optim else 4 if sharded else shape.trained_bytes / max(1, shape.trainable)
-    optimizer = 2 * state * shape.trainable * ("adam" in optim)
-    if sharded:
-        weights, reference = min(weights, 2 * shape.parameters), min(reference, 2 * shape.parameters)
-        gradients = 2 * shape.trainable
-        optimizer += 4 * shape.trainable
+    weights, gradients, state = shape.weight_bytes, float(shape.trained_bytes), shape.trained_bytes
+    optim, master = str(getattr(training.optim, "value", training.optim)), 0
+    if mixed and spread.stage:  # what is trained is then kept in 32 bits, and computed with in 16
+        weights, gradients = min(weights, 2 * shape.parameters), 2 * shape.trainable
+        state = master = 4 * shape.trainable
+    if "8bit" in optim:
+        state = shape.trainable
     batch, width = training.per_device_train_batch_size, 2 if mixed else shape.width
     completion = training.max_completion_length if grpo else tokens
     at_once = batch * training.steps_per_generation if grpo and not training.use_vllm else 0
+    shares = [spread.processes if spread.stage >= stage else 1 for stage in range(4)]
     parts = {
-        "weights": weights / spread.share(3),
-        "reference": reference / spread.share(3),
-        "gradients": gradients / spread.share(2),
-        "optimizer": optimizer / spread.share(1),
+        "weights": weights / shares[3],
+        "reference": weights / shares[3] if getattr(training, "beta", 0) and not recipe.model.use_peft else 0,
+        "gradients": gradients / shares[2],
+        "optimizer": (master + 2 * state * ("adam" in optim)) / shares[1],
         "logits": batch * completion * shape.vocabulary * width,
         "kv_cache": at_once * (tokens + completion) * shape.cache * width,
     }
@@ -148,36 +126,31 @@ def memory(recipe: Recipe, shape: Shape, tokens: int, spread: Parallelism) -> di
 
 def check_memory(report: Report, recipe: Recipe, shape: Shape, tokens: int, spread: Parallelism) -> None:
     """Compare what stays for the whole run, and that with its largest guest, with the memory of the device."""
+    from pandas import DataFrame
+
     training, parts = recipe.training, memory(recipe, shape, tokens, spread)
-    name, available, here = _device(training.use_cpu)
-    lasting, guest = sum(parts[key] for key in _LASTING), max(parts["logits"], parts["kv_cache"])
-    if here and getattr(training, "use_vllm", False) and training.vllm_mode == "colocate":
+    name, available = device(training.use_cpu)
+    if getattr(training, "use_vllm", False) and training.vllm_mode == "colocate":
         parts["vllm"] = training.vllm_gpu_memory_utilization * available
-        if training.vllm_enable_sleep_mode:
-            guest = max(guest, parts["vllm"])
-        else:
-            lasting += parts["vllm"]
-    total = lasting + guest
-    report.facts["memory"] = {"estimate_bytes": parts | {"total": total}, "parallelism": str(spread), "device": name, "bytes": available}
-    report.facts["model"] = {"parameters": shape.parameters, "trainable": shape.trainable}
-    shown = ", ".join(f"{key.replace('_', ' ')} {value / 1e9:.2f}" for key, value in parts.items() if value)
+    lasting = sum(parts[key] for key in _LASTING)
+    total = lasting + max(size for key, size in parts.items() if key not in _LASTING)
+    report.show("fit", "GB that a process must at least have, by what they hold:", DataFrame({"GB": parts | {"total": total}}) / 1e9)
     said = (
-        f"at least {total / 1e9:.2f} GB a process, {spread} ({shown}; {_MEASURED}), "
+        f"at least {total / 1e9:.2f} GB a process, {spread} ({_MEASURED}), "
         f"{shape.trainable:,} of {shape.parameters:,} parameters trained; {name} has {available / 1e9:.1f} GB"
     )
-    level = OK if total <= _TIGHT * available else ERROR if here and lasting > available else WARNING
+    level = OK if total <= 0.85 * available else ERROR if lasting > available and name != _ELSEWHERE else WARNING
     if level != OK:
         said += "; try use_peft: true, ZeRO-3 or FSDP over several devices, a smaller batch or model"
     report.add(level, "fit.memory", said)
 
 
-def _device(use_cpu: bool) -> tuple[str, int, bool]:
-    """Its name, its bytes, and whether it is where the recipe means to run."""
+def device(use_cpu: bool) -> tuple[str, int]:
+    """Return the name and the bytes of the device that the recipe would run on here."""
     import psutil
     import torch
 
     if not use_cpu and torch.cuda.is_available():
         properties = torch.cuda.get_device_properties(0)
-        return properties.name, properties.total_memory, True
-    name = "this computer's main memory"
-    return name if use_cpu else f"no CUDA device is here; {name}", psutil.virtual_memory().total, use_cpu
+        return properties.name, properties.total_memory
+    return "this computer's main memory" if use_cpu else _ELSEWHERE, psutil.virtual_memory().total

@@ -1,15 +1,6 @@
 """Response formats: what an answer must look like, said once."""
 
 from r1_recipes.prompts.catalogue import CHATML, FORMATS, get_response_format
-from r1_recipes.prompts.formats import ParsedResponse, ResponseFormat, boxed_spans, one_spelling_of_boxes, template_prefill
+from r1_recipes.prompts.formats import ParsedResponse, ResponseFormat, boxed_spans, template_prefill
 
-__all__ = [
-    "CHATML",
-    "FORMATS",
-    "ParsedResponse",
-    "ResponseFormat",
-    "boxed_spans",
-    "get_response_format",
-    "one_spelling_of_boxes",
-    "template_prefill",
-]
+__all__ = ["CHATML", "FORMATS", "ParsedResponse", "ResponseFormat", "boxed_spans", "get_response_format", "template_prefill"]

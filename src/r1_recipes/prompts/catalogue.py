@@ -30,14 +30,15 @@ _R1_ZERO_CHAT_TEMPLATE = (
 FORMATS: dict[str, ResponseFormat] = {
     fmt.name: fmt
     for fmt in (
+        # DeepSeek-R1 (arXiv:2501.12948), with open-r1's line breaks
         ResponseFormat(
             name="think_answer",
             system_prompt=_THINK_ANSWER_PROMPT,
             layout="<think>\n{reasoning}\n</think>\n<answer>\n{answer}\n</answer>",
             reasoning_tags=("<think>", "</think>"),
             answer_tags=("<answer>", "</answer>"),
-            source="DeepSeek-R1 (arXiv:2501.12948), with open-r1's line breaks",
         ),
+        # the GSM8K GRPO demo for TRL (grpo_demo)
         ResponseFormat(
             name="reasoning_answer",
             system_prompt=(
@@ -47,8 +48,8 @@ FORMATS: dict[str, ResponseFormat] = {
             layout="<reasoning>\n{reasoning}\n</reasoning>\n<answer>\n{answer}\n</answer>",
             reasoning_tags=("<reasoning>", "</reasoning>"),
             answer_tags=("<answer>", "</answer>"),
-            source="the GSM8K GRPO demo for TRL (grpo_demo)",
         ),
+        # DeepSeek-R1's usage notes for its distilled models
         ResponseFormat(
             name="think_boxed",
             system_prompt=(
@@ -58,23 +59,15 @@ FORMATS: dict[str, ResponseFormat] = {
             layout="<think>\n{reasoning}\n</think>\n\\boxed{{answer}}",
             reasoning_tags=("<think>", "</think>"),
             boxed=True,
-            source="DeepSeek-R1's usage notes for its distilled models",
         ),
+        # simpleRL-reason; Qwen2.5-Math's prompt
         ResponseFormat(
             name="boxed",
             system_prompt="Please reason step by step, and put your final answer within \\boxed{}.",
             layout="{reasoning}\n\\boxed{{answer}}",
             boxed=True,
-            source="simpleRL-reason; Qwen2.5-Math's prompt",
         ),
-        ResponseFormat(
-            name="boxed_only",
-            system_prompt="Please reason step by step, and put your final answer within \\boxed{}.",
-            layout="{reasoning}\n\\boxed{{answer}}",
-            boxed=True,
-            delimited=True,
-            source="simpleRL-reason's reward, which pays nothing without a box; else as boxed",
-        ),
+        # DeepSeek-R1's cold-start data (arXiv:2501.12948, section 2.3.1)
         ResponseFormat(
             name="special_token",
             system_prompt=(
@@ -83,8 +76,8 @@ FORMATS: dict[str, ResponseFormat] = {
             ),
             layout="|special_token|{reasoning}|special_token|Summary: {answer}",
             reasoning_tags=("|special_token|", "|special_token|"),
-            source="DeepSeek-R1's cold-start data (arXiv:2501.12948, section 2.3.1)",
         ),
+        # DeepSeek-R1's own answers, as in Mixture-of-Thoughts and R1-Distill-SFT
         ResponseFormat(
             name="think_prose",
             system_prompt=(
@@ -94,8 +87,8 @@ FORMATS: dict[str, ResponseFormat] = {
             layout="<think>\n{reasoning}\n</think>\n\n{answer}",
             reasoning_tags=("<think>", "</think>"),
             prose=True,
-            source="DeepSeek-R1's own answers, as in Mixture-of-Thoughts and R1-Distill-SFT",
         ),
+        # Sky-T1 (https://novasky-ai.github.io/posts/sky-t1); OpenThoughts-114k and Bespoke-Stratos-17k write it too
         ResponseFormat(
             name="thought_solution",
             system_prompt=(
@@ -108,8 +101,8 @@ FORMATS: dict[str, ResponseFormat] = {
             reasoning_tags=("<|begin_of_thought|>", "<|end_of_thought|>"),
             answer_tags=("<|begin_of_solution|>", "<|end_of_solution|>"),
             prose=True,
-            source="Sky-T1 (https://novasky-ai.github.io/posts/sky-t1); OpenThoughts-114k and Bespoke-Stratos-17k write it too",
         ),
+        # HuatuoGPT-o1 (arXiv:2412.18925), which pays nothing without the second heading
         ResponseFormat(
             name="thinking_response",
             system_prompt=(
@@ -119,8 +112,8 @@ FORMATS: dict[str, ResponseFormat] = {
             reasoning_tags=("## Thinking", "## Final Response"),
             prose=True,
             delimited=True,
-            source="HuatuoGPT-o1 (arXiv:2412.18925), which pays nothing without the second heading",
         ),
+        # DeepSeek-R1-Zero (arXiv:2501.12948, table 1)
         ResponseFormat(
             name="r1_zero",
             system_prompt=(
@@ -133,23 +126,17 @@ FORMATS: dict[str, ResponseFormat] = {
             reasoning_tags=("<think>", "</think>"),
             answer_tags=("<answer>", "</answer>"),
             chat_template=_R1_ZERO_CHAT_TEMPLATE,
-            source="DeepSeek-R1-Zero (arXiv:2501.12948, table 1)",
         ),
     )
 }
+# simpleRL-reason's reward, which pays nothing without a box
+FORMATS["boxed_only"] = replace(FORMATS["boxed"], name="boxed_only", delimited=True)
 
 
 def get_response_format(name: str | ResponseFormat, *, system_prompt: str | None = None, prefill: str | None = None) -> ResponseFormat:
-    """Look a format up by name, or take one as it is, and put a recipe's ``system_prompt`` and ``prefill`` in place of its own.
-
-    Raises:
-        ValueError: no such format.
-    """
+    """Return a format, given or by name, with a recipe's ``system_prompt`` and ``prefill``; ``ValueError`` if there is none."""
     if isinstance(name, str) and name not in FORMATS:
         raise ValueError(unknown_name("response_format", name, FORMATS))
     fmt = FORMATS[name] if isinstance(name, str) else name
-    return replace(
-        fmt,
-        system_prompt=fmt.system_prompt if system_prompt is None else system_prompt,
-        prefill=fmt.prefill if prefill is None else prefill,
-    )
+    system_prompt = fmt.system_prompt if system_prompt is None else system_prompt
+    return replace(fmt, system_prompt=system_prompt, prefill=fmt.prefill if prefill is None else prefill)

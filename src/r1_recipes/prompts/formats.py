@@ -70,20 +70,14 @@ class ResponseFormat:
     delimited: bool = False
     prefill: str = ""  # the assistant's turn starts with it, the model does not generate it; completions are read with it in front
     chat_template: str | None = field(default=None, repr=False)  # for base models that need this format's own conversation text
-    source: str = ""  # paper or project that the shape comes from
 
     @cached_property
     def tags(self) -> tuple[str, ...]:
         """Every delimiter that a response holds exactly once, with the line breaks that the layout puts around it."""
-        tags: list[str] = []
-        cursor = 0
-        for core in (*(self.reasoning_tags or ()), *(self.answer_tags or ())):
-            found = re.compile(rf"\n*{re.escape(core)}\n*").search(self.layout, cursor)
-            assert found, f"{self.name}: the layout does not hold {core!r}"
-            tags.append(found[0])
-            cursor = self.layout.index(core, cursor) + len(core)
+        cores = (*(self.reasoning_tags or ()), *(self.answer_tags or ()))
+        tags = tuple(re.findall(rf"\n*{re.escape(core)}\n*", self.layout)[0] for core in cores)
         # A box stands in a sentence as often as on a line of its own.
-        return (*tags, _BOX) if self.boxed else tuple(tags)
+        return (*tags, _BOX) if self.boxed else tags
 
     def render(self, reasoning: str, answer: str) -> str:
         """Write a whole response, prefill included; outer white space of both parts is dropped.
@@ -192,19 +186,12 @@ class ResponseFormat:
 
 def _read_tagged_answer(body: str, opening: str, closing: str) -> tuple[str | None, str, str, bool]:
     """Return the answer, the text before and after its blocks, and whether there is one block alone."""
-    lead, found, tail = body.partition(opening)
-    if not found:
-        return None, body, "", False
-    blocks, rests = [], []
-    for piece in tail.split(opening):
-        content, closed, rest = piece.partition(closing)
-        if not closed or closing in rest:
-            return None, lead, tail, False
-        blocks.append(content.strip())
-        rests.append(rest)
-    if len(set(blocks)) > 1:
-        return None, lead, tail, False
-    return blocks[0] or None, lead, "".join(rests), len(blocks) == 1
+    lead, *pieces = body.split(opening)
+    parts = [piece.split(closing) for piece in pieces]
+    blocks = {content.strip() for content, *_ in parts}
+    if len(blocks) != 1 or any(len(part) != 2 for part in parts):
+        return None, lead, "", False
+    return blocks.pop() or None, lead, "".join(rest for _, rest in parts), len(parts) == 1
 
 
 def _read_boxed_answer(body: str) -> tuple[str | None, str, str, bool, tuple[str, ...]]:

@@ -75,8 +75,8 @@ def unwrap(template: Any) -> tuple[Any, Added]:
 
 def asked_with(fmt: ResponseFormat, rows: Dataset) -> str:
     """Return the format's system prompt if training prompts open with it, else ``""`` (conversations that are taken as they are)."""
-    prompts = rows.select_columns("prompt").select(range(0, len(rows), max(1, len(rows) // 256)))["prompt"]
-    asked = any(message["content"] == fmt.system_prompt for prompt in prompts if isinstance(prompt, list) for message in prompt[:1])
+    prompts = rows.select_columns("prompt")[:: max(1, len(rows) // 256)]["prompt"]
+    asked = any(prompt[0]["content"] == fmt.system_prompt for prompt in prompts if isinstance(prompt, list) and prompt)
     return fmt.system_prompt if asked else ""
 
 

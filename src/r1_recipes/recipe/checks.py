@@ -7,27 +7,21 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
-from r1_recipes.common.errors import BatchError, RecipeError, unknown_name
+from r1_recipes.common.errors import BatchError, RecipeError
 from r1_recipes.data import get_mapper
 from r1_recipes.prompts import get_response_format
-from r1_recipes.recipe.types import BACKENDS, Recipe
-from r1_recipes.rewards import REWARDS, check_task_rewards, get_reward_funcs
+from r1_recipes.recipe.types import Recipe
+from r1_recipes.rewards import REWARDS, get_reward_funcs
+from r1_recipes.rewards.call import check_task_rewards
 from r1_recipes.selection.rules import KeepRules
 
 # Methods whose recipes name rewards.
 REWARDED = ("grpo", "generate", "evaluate")
-_IDLE = ("use_peft", "load_in_4bit", "load_in_8bit", "unfrozen_parameters", "merge_adapters", "strict_hardware")
+_IDLE = ("use_peft", "load_in_4bit", "load_in_8bit", "unfrozen_parameters")
 
 
 def check(recipe: Recipe, chosen_params: dict[str, Any], used: set[str]) -> None:
-    """Refuse a recipe that cannot work, and warn of keys without effect.
-
-    Args:
-        chosen_params: parameters of rewards that the recipe sets; ``used``: those that its own rewards have.
-
-    Raises:
-        RecipeError: names the file, the key and the remedy.
-    """
+    """Refuse a recipe that cannot work, and warn of keys without effect: of ``chosen_params``, those that no reward of its own has."""
     path, script, training = recipe.path, recipe.script, recipe.training
     if 0 < getattr(training, "max_steps", 0) <= getattr(training, "warmup_steps", 0) and not script.smoke:
         recipe.warnings.append(
@@ -38,14 +32,9 @@ def check(recipe: Recipe, chosen_params: dict[str, Any], used: set[str]) -> None
     try:
         problem = next(_problems(recipe), None)
     except ValueError as error:
-        raise with_path(path, error) from error
+        raise RecipeError(f"{path}: {error}") from error
     if problem:
         raise RecipeError(f"{path}: {problem}")
-
-
-def with_path(path: Path, error: Exception) -> RecipeError:
-    text = str(error)
-    return RecipeError(text if str(path) in text else f"{path}: {text}")
 
 
 def _problems(recipe: Recipe) -> Iterator[str]:
@@ -53,11 +42,6 @@ def _problems(recipe: Recipe) -> Iterator[str]:
     script, training, model, method = recipe.script, recipe.training, recipe.model, recipe.method
     if not model.model_name_or_path and method != "evaluate":  # a benchmark is told which models
         yield "model_name_or_path: missing; a hub id or a local checkpoint folder"
-    if script.hub not in ("huggingface", "modelscope"):
-        yield f"hub: found {script.hub!r}; 'huggingface' and 'modelscope' are known"
-    for key in ("dataset_mixture", "task_config", "mapper_config", "task_rewards", "keep"):
-        if isinstance(value := getattr(script, key, None), str):
-            yield f"{key}: must be a mapping, got {value!r}"
     if script.dataset_name and script.dataset_mixture:
         yield "dataset_name and dataset_mixture are both set; keep the one that is meant"
     if not (script.dataset_name or script.dataset_mixture):
@@ -69,8 +53,6 @@ def _problems(recipe: Recipe) -> Iterator[str]:
         yield f"output_dir: found {training.output_dir!r}; the folder that the run is written to"
     if method == "distill" and not training.teacher_model_name_or_path:
         yield "teacher_model_name_or_path: missing; the model whose distribution the student learns"
-    if script.merge_adapters and not model.use_peft:
-        yield "merge_adapters: true without use_peft: true; there are no adapters to merge"
     if method in ("generate", "evaluate"):
         yield from _sampling_problems(recipe)
     if method == "generate":
@@ -100,8 +82,6 @@ def _problems(recipe: Recipe) -> Iterator[str]:
 
 def _sampling_problems(recipe: Recipe) -> Iterator[str]:
     script, training, evaluates = recipe.script, recipe.training, recipe.method == "evaluate"
-    if script.backend not in BACKENDS:
-        yield "backend: " + unknown_name("backend", script.backend, BACKENDS)
     if evaluates and script.num_samples is None:
         yield "num_samples: missing; sampled completions a row, 0 (greedy only) or more"
     if training.top_k < 0:  # TRL's own may be -1, for vLLM
@@ -117,11 +97,7 @@ def _sampling_problems(recipe: Recipe) -> Iterator[str]:
 
 
 def check_batch(path: Path, value: Callable[[str], Any], world_size: int) -> None:
-    """Refuse GRPO's batches that groups of completions do not fill, with numbers that would fit.
-
-    Args:
-        value: the value of a key, its default if the recipe has none.
-    """
+    """Refuse GRPO's batches that groups of completions do not fill, with numbers that would fit; ``value`` knows defaults, too."""
     group, device = value("num_generations"), value("per_device_train_batch_size")
     if not group or not device:
         return

@@ -15,14 +15,12 @@ from pathlib import Path
 from typing import Any
 
 from r1_recipes.common import processes
-from r1_recipes.common.errors import RecipeError
+from r1_recipes.common.errors import RecipeError, nearest
 from r1_recipes.common.masking import masked
 from r1_recipes.recipe import checks
 from r1_recipes.recipe.compat import translate
-from r1_recipes.recipe.keys import argument_types, check_keys
-from r1_recipes.recipe.machine import environment, follow_machine
 from r1_recipes.recipe.text import read_yaml
-from r1_recipes.recipe.types import Recipe, namespace_value
+from r1_recipes.recipe.types import OWN_TYPES, Recipe, argument_types, namespace_value
 from r1_recipes.recipe.values import COMMAND_LINE, convert, plain
 from r1_recipes.rewards import REWARDS, reward_parameters
 
@@ -49,8 +47,6 @@ def load_recipe(
     path, overrides = _split_command_line(argv, method)
     recipe = Recipe(path=path, method=method, script=None, training=None, model=None)
     config = read_yaml(path)
-    # Before TRL is imported: HF_HUB_OFFLINE and the like are read once, at import.
-    os.environ.update(environment(config.pop("env", {}), path))
     masked([config, overrides])  # from here on no message shows what is secret in them
     config = translate(config, str(path), recipe.warnings)
     overrides = translate(overrides, COMMAND_LINE, recipe.warnings)
@@ -60,22 +56,16 @@ def load_recipe(
         reward_fields = reward_parameters([str(name) for name in (names if isinstance(names, list) else [names])])
     except ValueError as error:
         raise RecipeError(f"{path}: reward_funcs: {error}") from error
-    for source, values in ((str(path), config), (COMMAND_LINE, overrides)):
-        check_keys(source, values, method, reward_fields)
     if check is not None:
         check(path, together)
-    if smoke is not None and together.get("smoke") not in (None, False, "false", "False"):
-        # The command line wins, so that one key of a smoke run can still be changed.
-        overrides = {**smoke(path, method, together), **overrides}
 
-    parser, hints = _parser(argument_types(method), reward_fields, path)
-    actions: dict[str, Any] = {}
-    for action in parser._actions:
-        actions.setdefault(action.dest, action)  # the first of a pair such as --shuffle / --no_shuffle takes values
-    settings: dict[str, Any] = {}
-    for source, values in ((str(path), config), (COMMAND_LINE, overrides)):
-        settings |= {key: convert(actions[key], hints[key], value, source) for key, value in values.items()}
-    recipe.adapted = follow_machine(recipe, settings, typed)
+    parser, known = _parser(argument_types(method), reward_fields, path)
+    settings = _typed(config, str(path), known, method) | _typed(overrides, COMMAND_LINE, known, method)
+    if smoke is not None and settings.get("smoke"):
+        # What is typed wins, so that one key of a smoke run can still be changed.
+        shrunk = _typed(smoke(path, method, settings), COMMAND_LINE, known, method)
+        settings |= {key: value for key, value in shrunk.items() if key not in typed}
+    recipe.adapted = _follow_machine(recipe, settings, typed)
     parser.set_defaults_with_config(**settings)
     if method == "grpo":
         checks.check_batch(path, parser.get_default, world_size or processes.world_size())
@@ -122,8 +112,8 @@ def _split_command_line(argv: Sequence[str], method: str) -> tuple[Path, dict[st
     return Path(paths[0]), overrides
 
 
-def _parser(types_: tuple[type, ...], reward_fields: dict[str, dataclasses.Field], path: Path) -> tuple[Any, dict[str, Any]]:
-    """Return the parser of every key there is, and the keys' type hints."""
+def _parser(types_: tuple[type, ...], reward_fields: dict[str, dataclasses.Field], path: Path) -> tuple[Any, dict[str, tuple[Any, Any]]]:
+    """Return the parser of every key there is, and by key its action and type hint."""
     from trl import TrlParser
 
     taken = {f.name for kind in types_ for f in dataclasses.fields(kind)}
@@ -136,7 +126,9 @@ def _parser(types_: tuple[type, ...], reward_fields: dict[str, dataclasses.Field
     )
     kinds = [*types_, parameters]
     hints = {key: hint for each in kinds for key, hint in typing.get_type_hints(each).items()}
-    return TrlParser(kinds, add_help=False, allow_abbrev=False), hints
+    parser = TrlParser(kinds, add_help=False, allow_abbrev=False)
+    # The last action counts, so of a pair such as --shuffle / --no_shuffle the first, which takes values.
+    return parser, {action.dest: (action, hints[action.dest]) for action in reversed(parser._actions)}
 
 
 def _field_type(f: dataclasses.Field) -> Any:
@@ -145,3 +137,46 @@ def _field_type(f: dataclasses.Field) -> Any:
     scalar = re.search(r"\b(bool|int|float|str)\b", annotation)
     kind: Any = {"bool": bool, "int": int, "float": float}.get(scalar[1] if scalar else "", str)
     return list[kind] if re.search(r"\b([Ll]ist|tuple|Sequence)\[", annotation) else kind
+
+
+def _typed(values: dict[str, Any], source: str, known: dict[str, tuple[Any, Any]], method: str) -> dict[str, Any]:
+    for key in values:
+        if key not in known:
+            close = nearest(key, known)
+            hint = f" Nearest: {', '.join(close)}." if close else ""
+            raise RecipeError(
+                f"{source}: unknown key {key!r} for {method}.{hint} Keys are those of trl's config, of ModelConfig, and docs/recipes.md; "
+                "for other projects' see docs/migration.md."
+            )
+    return {key: convert(*known[key], value, source) for key, value in values.items()}
+
+
+def _follow_machine(recipe: Recipe, settings: dict[str, Any], typed: set[str]) -> dict[str, Any]:
+    """Set device, precision and vLLM in ``settings`` as a machine without an accelerator can run them, with one warning.
+
+    Keys of the command line (``typed``) stay as they are. Returns the values before.
+    """
+    import torch
+
+    use_cpu = settings.get("use_cpu", False)
+    if not isinstance(OWN_TYPES[recipe.method][1], str) or (torch.accelerator.is_available() and not use_cpu):
+        return {}
+    asked = {"use_cpu": use_cpu, "bf16": not settings.get("fp16")}  # TRL's default
+    asked |= {key: value for key, value in settings.items() if value is not None}
+    changes = {"use_vllm": False} if asked.get("vllm_mode", "colocate") == "colocate" else {}
+    if not use_cpu:  # with use_cpu: true, the precision is the recipe's own choice for a CPU
+        changes |= {"use_cpu": True, "bf16": False, "fp16": False, "tf32": False}
+    changes = {key: value for key, value in changes.items() if key not in typed and asked.get(key, value) != value}
+    if not changes:
+        return {}
+    before = {key: asked[key] for key in changes}
+    why = "use_cpu is true" if use_cpu else "no accelerator is visible"
+    now, shown = (", ".join(f"{key}: {str(value).lower()}" for key, value in of.items()) for of in (changes, before))
+    recipe.warnings.append(
+        f"{recipe.path}: {why}: the run has {now} instead of {shown}; expect it to be hundreds of times slower than on a GPU (--smoke "
+        "checks a recipe in seconds)"
+    )
+    settings |= changes
+    if "fp16" in changes:
+        settings.setdefault("bf16", False)  # TRL takes the one if the other is off
+    return before

@@ -9,33 +9,27 @@ from typing import Any
 
 import yaml
 
-from r1_recipes.common.errors import RecipeError, first_line, nearest
+from r1_recipes.common.errors import RecipeError, nearest
 
 # What a YAML file may be and stand for: hundreds of times the largest recipe, and still read in seconds.
-_MAX_YAML_BYTES, _MAX_YAML_VALUES, _MAX_YAML_LEVELS, _MAX_DIGITS = 1_000_000, 100_000, 64, 1000
+_MAX_YAML_BYTES, _MAX_YAML_VALUES, _MAX_YAML_LEVELS = 1_000_000, 100_000, 64
 
 
 def read_yaml(path: Path) -> dict[str, Any]:
-    """Return the one mapping of a YAML file.
-
-    Raises:
-        RecipeError: no such file, a script, bad YAML (file, line and column), no mapping, a repeated key, or more than a recipe can be.
-    """
+    """Return the one mapping of a YAML file; a RecipeError says what is wrong with it, by line and column."""
     if path.suffix in (".sh", ".bash", ".py"):
         raise RecipeError(f"{path}: a recipe must be a YAML file, got a script. Fix: write a recipe by the tables in docs/migration.md")
     if not path.is_file():
         near = nearest(path.name, (p.name for p in path.parent.glob("*.yaml")))
         hint = f" Did you mean {path.parent / near[0]}?" if near else ""
         raise RecipeError(f"{path}: no such recipe file.{hint}")
+    if path.stat().st_size > _MAX_YAML_BYTES:
+        raise RecipeError(f"{path}: {path.stat().st_size} bytes; a recipe has at most {_MAX_YAML_BYTES}")
     try:
-        size = path.stat().st_size
-        if size > _MAX_YAML_BYTES:
-            raise RecipeError(f"{path}: {size} bytes; a recipe has at most {_MAX_YAML_BYTES}")
-        values = parse_yaml(path.read_text(encoding="utf-8"), str(path))
-    except UnicodeDecodeError as error:
-        raise RecipeError(f"{path}: not UTF-8 text (byte {error.start})") from error
-    except OSError as error:
-        raise RecipeError(f"{path}: cannot be read: {error.strerror}") from error
+        text = path.read_text(encoding="utf-8")
+    except (OSError, UnicodeDecodeError) as error:
+        raise RecipeError(f"{path}: cannot be read as UTF-8 text: {error}") from error
+    values = parse_yaml(text, str(path))
     if not isinstance(values, dict):
         raise RecipeError(f"{path}: a recipe is a mapping of keys to values, found {type(values).__name__}")
     for key in values:
@@ -45,14 +39,7 @@ def read_yaml(path: Path) -> dict[str, Any]:
 
 
 def parse_yaml(text: str, name: str) -> Any:
-    """Return what a YAML text of anybody says; a few lines of aliases may stand for more than a machine can hold.
-
-    Args:
-        name: what to call it in messages.
-
-    Raises:
-        RecipeError: it is not YAML, or stands for more than it may.
-    """
+    """Return what a YAML text of anybody says; a RecipeError calls it ``name``. Aliases may stand for more than a machine can hold."""
     try:
         loader = _UniqueKeyLoader(text)
         loader.name = name  # the loader names the file in its errors
@@ -62,21 +49,19 @@ def parse_yaml(text: str, name: str) -> Any:
         values, levels = _extent(node, {})
         if values > _MAX_YAML_VALUES or levels > _MAX_YAML_LEVELS:
             raise RecursionError
-        return loader.construct_document(node)
+        document = loader.construct_document(node)
+        str(document)  # raises for an integer with more digits than Python writes
+        return document
     except RecursionError:
-        raise RecipeError(
-            f"{name}: with its aliases filled in it has more than {_MAX_YAML_VALUES} values, {_MAX_YAML_LEVELS} levels, or "
-            f"{_MAX_DIGITS} digits in a number; no recipe has"
-        ) from None
+        limits = f"{_MAX_YAML_VALUES} values or {_MAX_YAML_LEVELS} levels"
+        raise RecipeError(f"{name}: with its aliases filled in it has more than {limits}; no recipe has") from None
     except RecipeError:
         raise
-    except yaml.YAMLError as error:
+    except (yaml.YAMLError, LookupError, TypeError, ValueError, AttributeError, ArithmeticError) as error:  # of a date 2025-02-30, or a tag
         for mark in (getattr(error, "context_mark", None), getattr(error, "problem_mark", None)):
             if mark is not None:
                 mark.buffer = None  # the line itself may hold a key
-        raise RecipeError(f"{name}: not valid YAML: {' '.join(str(error).split())}") from error
-    except (LookupError, TypeError, ValueError, AttributeError, ArithmeticError) as error:  # PyYAML's, of a date 2025-02-30 or a tag
-        raise RecipeError(f"{name}: not valid YAML: a value is not of the kind that it looks like ({first_line(error)[:-1]})") from error
+        raise RecipeError(f"{name}: not valid YAML: {' '.join(f'{type(error).__name__}: {error}'.split())}") from error
 
 
 def _extent(node: yaml.Node, known: dict[yaml.Node, tuple[float, float]]) -> tuple[float, float]:
@@ -85,9 +70,7 @@ def _extent(node: yaml.Node, known: dict[yaml.Node, tuple[float, float]]) -> tup
         known[node] = (math.inf, math.inf)
         parts = [part for entry in node.value for part in (entry if isinstance(entry, tuple) else (entry,))]
         extents = [_extent(part, known) for part in parts if isinstance(part, yaml.Node)]
-        # More digits than Python turns into text again are no number of a recipe.
-        own = 1 if node.tag == "tag:yaml.org,2002:str" or extents or len(node.value) < _MAX_DIGITS else math.inf
-        known[node] = (own + sum(values for values, _ in extents), 1 + max((levels for _, levels in extents), default=0))
+        known[node] = (1 + sum(values for values, _ in extents), 1 + max((levels for _, levels in extents), default=0))
     return known[node]
 
 

@@ -2,19 +2,17 @@
 
 from __future__ import annotations
 
+import logging
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
-BACKENDS = ("transformers", "vllm", "openai")
-
-
-def _key(help: str, default: Any = None) -> Any:
-    return field(default=default, metadata={"help": help})
+Backend = Literal["transformers", "vllm", "openai"]
+_WHO_GENERATES = "Who generates: 'transformers', 'vllm' (offline), or 'openai' (any such server: OPENAI_BASE_URL)."
 
 
-def _names(help: str) -> Any:
-    return field(default_factory=list, metadata={"help": help})
+def _key(help: str, default: Any = None, **options: Any) -> Any:
+    return field(**(options or {"default": default}), metadata={"help": help})
 
 
 @dataclass
@@ -26,24 +24,23 @@ class RecipeArguments:
     dataset_revision: str | None = _key("Revision of the hub dataset.")
     dataset_train_split: str = _key("Split to train on.", "train")
     dataset_test_split: str = _key("Split to evaluate on; read only where eval_strategy is not 'no'.", "test")
-    dataset_mixture: dict | str | None = _key(
+    dataset_mixture: dict | None = _key(
         "Several datasets: {datasets: [{id, config, split, columns, weight, mapper, task, system_prompt, …}], seed, test_split_size}."
     )
-    task_config: dict | str | None = _key(
+    task_config: dict | None = _key(
         "For 'reasoning_gym:TASK' and 'countdown:3-4': {train: {size, seed}, test: {size, seed}, and the task's own keys}."
     )
-    csv_separator: str | None = _key("What separates the cells of local CSV files. Default: a comma, or a tab in a .tsv file.")
-    csv_encoding: str = _key("Encoding of local CSV files, such as 'cp1252'.", "utf-8")
-    csv_decimal: str = _key("Decimal mark of local CSV files; with ',' a cell that is a number, 1.250,5, is read as 1250.5.", ".")
-    hub: str = _key("Where names that are not local paths come from: 'huggingface' or 'modelscope'; models too.", "huggingface")
+    hub: Literal["huggingface", "modelscope"] = _key(
+        "Where names that are not local paths come from: 'huggingface' or 'modelscope'; models too.", "huggingface"
+    )
     mapper: str = _key("Registered mapper, 'my_module:my_mapper', or 'auto': the first whose columns are there.", "auto")
-    mapper_config: dict | str | None = _key("Arguments of the mapper.")
+    mapper_config: dict | None = _key("Arguments of the mapper.")
     prompt_column: str | None = _key("Column of the question, for the mappers 'prompt_solution' and 'math'.")
     solution_column: str | None = _key("Column of the reference answer, for the same mappers.")
     reasoning_column: str | None = _key("Column of the worked solution (SFT), for the same mappers.")
     keep_columns: list[str] | None = _key("Source columns that reach the rewards besides the mapper's own. Default: all.")
     max_prompt_tokens: int | None = _key("Rows with a longer rendered prompt are dropped, and counted.")
-    max_solution_tokens: int | None = _key("Rows whose reference solution (worked, where there is one) is longer are dropped, and counted.")
+    max_solution_tokens: int | None = _key("Rows whose SFT target, or gold, is longer are dropped, and counted.")
     max_samples: int | None = _key("Train on the first N rows that are left.")
     max_eval_samples: int | None = _key("Evaluate on the first N rows of the test split that are left.")
     response_format: str = _key("What an answer must look like; docs/recipes.md lists the formats.", "think_answer")
@@ -52,8 +49,6 @@ class RecipeArguments:
     few_shot: list[dict] | None = _key("Worked turns before the question: [{question, reasoning, answer}].")
     chat_template: str | None = _key("Jinja text or path of a file; replaces the tokenizer's chat template.")
     unfrozen_parameters: list[str] | None = _key("Train only the parameters whose name matches one of these regular expressions.")
-    merge_adapters: bool = _key("After training, write the model with its adapters added to its weights to output_dir/merged.", False)
-    strict_hardware: bool = _key("Refuse a machine without an accelerator; by default use_cpu, bf16 and use_vllm follow it.", False)
     wandb_entity: str | None = _key("WANDB_ENTITY of the run.")
     wandb_project: str | None = _key("WANDB_PROJECT of the run.")
     wandb_run_group: str | None = _key("WANDB_RUN_GROUP of the run.")
@@ -64,8 +59,8 @@ class RecipeArguments:
 class GRPORecipeArguments(RecipeArguments):
     """Keys of a GRPO recipe. The parameters of the rewards are keys too; they live with the rewards."""
 
-    reward_funcs: list[str] = _names("Registered rewards or 'my_module:my_reward'; weights are TRL's reward_weights.")
-    task_rewards: dict | str | None = _key(
+    reward_funcs: list[str] = _key("Registered rewards or 'my_module:my_reward'; weights are TRL's reward_weights.", default_factory=list)
+    task_rewards: dict | None = _key(
         "Which of reward_funcs judge which rows: {TASK: [reward, …]} by the value of task_column. A reward that no task names judges all."
     )
     eval_temperature: float | None = _key("Temperature of the trainer's evaluation; 0 is greedy. Default: as in training.")
@@ -77,10 +72,10 @@ class GRPORecipeArguments(RecipeArguments):
 class GenerateRecipeArguments(RecipeArguments):
     """Keys of a generation recipe: who generates, from which prompt, and what is kept."""
 
-    backend: str = _key("Who generates: 'transformers', 'vllm' (offline), or 'openai' (any such server: OPENAI_BASE_URL).", "transformers")
+    backend: Backend = _key(_WHO_GENERATES, "transformers")
     prompt_template: str | None = _key("Wraps the question: text with {question} and, by name, any other column of the row.")
-    reward_funcs: list[str] = _names("Rewards that score the completions; the first one says what is correct.")
-    keep: dict | str | None = _key("Which completions become the dataset: see docs/recipes.md. Default: all.")
+    reward_funcs: list[str] = _key("Rewards that score the completions; the first one says what is correct.", default_factory=list)
+    keep: dict | None = _key("Which completions become the dataset: see docs/recipes.md. Default: all.")
     retry_failed: bool = _key("Ask again for rows that failed for good in an earlier run.", False)
 
 
@@ -89,9 +84,9 @@ class EvaluateRecipeArguments(RecipeArguments):
     """Keys of a benchmark: how many completions, and what else they are scored with. ``num_samples`` tells it from a GRPO recipe."""
 
     num_samples: int = _key("Sampled completions a row, besides the greedy one; 0: only that.")
-    backend: str = _key("Who generates: 'transformers', 'vllm' (offline), or 'openai' (any such server: OPENAI_BASE_URL).", "transformers")
-    reward_funcs: list[str] = _names("Rewards; the first that judges a row says what is right.")
-    task_rewards: dict | str | None = _key("As in a GRPO recipe.")
+    backend: Backend = _key(_WHO_GENERATES, "transformers")
+    reward_funcs: list[str] = _key("Rewards; the first that judges a row says what is right.", default_factory=list)
+    task_rewards: dict | None = _key("As in a GRPO recipe.")
     task_column: str | None = _key("As in a GRPO recipe.")
 
 
@@ -125,29 +120,39 @@ class GenerationSettings(SamplingSettings):
     reward_weights: list[float] | None = _key("Weights of reward_funcs; default 1 each.")
 
 
+# The class of our keys for a method, and that of its trainer's settings, TRL's by name alone.
+OWN_TYPES: dict[str, tuple[type, type | str]] = {
+    "grpo": (GRPORecipeArguments, "GRPOConfig"),
+    "sft": (RecipeArguments, "SFTConfig"),
+    "distill": (RecipeArguments, "DistillationConfig"),
+    "generate": (GenerateRecipeArguments, GenerationSettings),
+    "evaluate": (EvaluateRecipeArguments, SamplingSettings),
+}
+
+
+def argument_types(method: str) -> tuple[type, type, type]:
+    """Return the classes that have the keys of a recipe: ours, the trainer's (or our own settings), the model's."""
+    # bitsandbytes warns of a kernel that only another package brings, for 4-bit models on CPUs.
+    logging.getLogger("bitsandbytes.backends").setLevel(logging.ERROR)
+    import trl
+
+    own, config = OWN_TYPES[method]
+    return own, getattr(trl, config) if isinstance(config, str) else config, trl.ModelConfig
+
+
 @dataclass
 class Recipe:
-    """A recipe, resolved.
-
-    Attributes:
-        script: ours; :class:`RecipeArguments` of the method.
-        training: ``trl.GRPOConfig``, ``SFTConfig`` or ``DistillationConfig``, or our ``GenerationSettings`` or ``SamplingSettings``.
-        model: ``trl.ModelConfig``.
-        reward_params: parameters for ``get_reward_funcs``, only those the recipe sets.
-        settings: every key that the file or the command line set, translated; what a run's copy of the recipe holds.
-        warnings: one sentence a translated or ignored key.
-        adapted: the recipe's own values of keys that follow the machine.
-    """
+    """A recipe, resolved."""
 
     path: Path
     method: str
-    script: Any
-    training: Any
-    model: Any
-    reward_params: dict[str, Any] = field(default_factory=dict)
-    settings: dict[str, Any] = field(default_factory=dict)
-    warnings: list[str] = field(default_factory=list)
-    adapted: dict[str, Any] = field(default_factory=dict)
+    script: Any  # our arguments of the method
+    training: Any  # of trl's config of the method, or our GenerationSettings or SamplingSettings
+    model: Any  # trl.ModelConfig
+    reward_params: dict[str, Any] = field(default_factory=dict)  # for get_reward_funcs, only those that the recipe sets
+    settings: dict[str, Any] = field(default_factory=dict)  # what file and command line set, translated; a run's copy of the recipe
+    warnings: list[str] = field(default_factory=list)  # one sentence a translated or ignored key
+    adapted: dict[str, Any] = field(default_factory=dict)  # the recipe's own values of keys that follow the machine
 
     @property
     def name(self) -> str:

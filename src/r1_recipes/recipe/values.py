@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+import math
 import re
 import types
 import typing
@@ -10,7 +12,6 @@ from typing import Any
 
 from r1_recipes.common.errors import RecipeError, unknown_name
 from r1_recipes.recipe.text import parse_yaml
-from r1_recipes.recipe.types import RecipeArguments
 
 # How messages name the source of an override.
 COMMAND_LINE = "command line"
@@ -19,31 +20,34 @@ COMMAND_LINE = "command line"
 _STR_OR_BOOL = {"scale_rewards", "fsdp", "resume_from_checkpoint"}
 # PyYAML reads 1e-6 as text; the type of a key says better, but what stands inside a mapping has no key of ours.
 _EXPONENT = re.compile(r"[-+]?(\d+\.?\d*|\.\d+)[eE][-+]?\d+")
+# Values out of these intervals would fail after minutes, or silently train nothing; a default is always allowed.
+_INTERVALS = {
+    "[1, inf)": "max_steps max_samples max_eval_samples max_prompt_tokens max_solution_tokens max_length max_completion_length "
+    "eval_max_completion_length per_device_train_batch_size per_device_eval_batch_size gradient_accumulation_steps num_generations "
+    "generation_batch_size steps_per_generation num_iterations lora_r",
+    "[0, inf)": "num_samples temperature eval_temperature beta epsilon epsilon_high delta weight_decay max_grad_norm warmup_steps seed",
+    "(0, inf)": "num_train_epochs logging_steps repetition_penalty lora_alpha",
+    "(0, 1]": "top_p vllm_gpu_memory_utilization",
+    "[0, 1]": "learning_rate min_p lora_dropout",
+}
+_RANGES = {key: interval for interval, keys in _INTERVALS.items() for key in keys.split()}
 
 
 def convert(action: Any, hint: Any, value: Any, source: str) -> Any:
-    """Return a YAML or command-line value as the type of its key.
-
-    Args:
-        action: of the parser; its ``dest``, ``type``, ``choices`` and ``nargs`` are read.
-
-    Raises:
-        RecipeError: names the source, the key, what was found and what would work.
-    """
-    key, kinds = action.dest, kinds_of(hint)
+    """Return a YAML or command-line value as the type of its key, which an argparse action and a type hint describe."""
+    key, kinds = action.dest, _kinds(hint)
+    if key in _STR_OR_BOOL and str(value).lower() in ("true", "false"):
+        return str(value).lower() == "true"
     if isinstance(value, str):
-        # Of TRL's keys some take "none" as a word; of ours none does. In YAML a bare null is no text.
-        unsets = str not in kinds or dict in kinds or (source == COMMAND_LINE and key in RecipeArguments.__dataclass_fields__)
-        if value.lower() in ("none", "null") and type(None) in kinds and unsets:
+        # In a file null is null and "none" is a text; the command line has no other word for it.
+        if value.lower() in ("none", "null") and type(None) in kinds and (str not in kinds or source == COMMAND_LINE):
             value = None
         elif value.lstrip()[:1] in ("{", "[") and (dict in kinds or action.type is dict):
             value = parse_yaml(value, f"{source}: {key}")
-        elif value.lower() in ("true", "false") and key in _STR_OR_BOOL:
-            value = value.lower() == "true"
-    if value is None and type(None) in kinds:
-        return None
     if value is None:
-        raise RecipeError(f"{source}: {key}: found None, no value; leave the key out for its default")
+        if type(None) not in kinds:
+            raise RecipeError(f"{source}: {key}: found None, no value; leave the key out for its default")
+        return None
     if isinstance(value, dict) and action.type is dict and list in kinds:
         value = [value]
     if not isinstance(value, dict | list):
@@ -63,8 +67,6 @@ def _scalar(action: Any, kinds: set[type], value: Any, source: str) -> Any:
     if isinstance(value, bool) and bool not in kinds:
         if value is False and "no" in choices:  # YAML reads a bare `no` as false
             return "no"
-        if key in _STR_OR_BOOL:
-            return value
         if source == COMMAND_LINE and value is True:
             raise RecipeError(f"{source}: --{key} needs a value: {expected}")
         raise RecipeError(f"{found}; expected {expected}" + ("; text such as no and on needs quotes" if str in kinds else ""))
@@ -74,13 +76,19 @@ def _scalar(action: Any, kinds: set[type], value: Any, source: str) -> Any:
         raise RecipeError(f"{found}; expected {expected}") from error
     if choices and converted not in choices:
         raise RecipeError(f"{found}; " + unknown_name("value", value, map(str, choices)))
+    interval = _RANGES.get(key)
+    if interval and converted != action.default:
+        low, high = map(float, interval[1:-1].split(","))
+        if not low <= converted <= high or math.isinf(converted) or (converted == low and interval[0] == "("):
+            fix = f"Fix: leave it out for its default, {action.default}"
+            raise RecipeError(f"{source}: {key}: must be in {interval}, got {converted:g}. {fix}")
     return converted
 
 
-def kinds_of(hint: Any) -> set[type]:
+def _kinds(hint: Any) -> set[type]:
     """The plain types of a hint: ``dict[str, Any] | str | None`` -> ``{dict, str, NoneType}``."""
     if typing.get_origin(hint) in (typing.Union, types.UnionType):
-        return {kind for part in typing.get_args(hint) for kind in kinds_of(part)}
+        return {kind for part in typing.get_args(hint) for kind in _kinds(part)}
     return {typing.get_origin(hint) or hint}
 
 
@@ -99,10 +107,4 @@ def _with_numbers(value: Any) -> Any:
 
 def plain(value: Any) -> Any:
     """A value as YAML can write it."""
-    if isinstance(value, dict):
-        return {key: plain(item) for key, item in value.items()}
-    if isinstance(value, list | tuple):
-        return [plain(item) for item in value]
-    if value is None or type(value) in (bool, int, float, str):
-        return value
-    return getattr(value, "value", None) or str(value)
+    return json.loads(json.dumps(value, default=str))

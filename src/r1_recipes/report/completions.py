@@ -5,7 +5,7 @@ from __future__ import annotations
 import base64
 import gzip
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -19,19 +19,11 @@ MAX_COMPLETIONS = 64_000
 # One step's completions, unpacked; a few KB of Parquet can stand for any number of GB.
 _MAX_TABLE_BYTES = 1 << 30
 _NO_REWARD = {"prompt", "completion", "step", "advantage"}
-# Values of a row that are a column of the page each.
-_PLAIN = ("run", "step", "text", "reward", "advantage")
-
-Row = dict[str, Any]
 
 
 def pack_completions(runs: Sequence[RunData]) -> tuple[str, int, int]:
-    """Pack the sampled completions of all runs, or of evenly spaced steps if they are too many for a page.
-
-    Returns:
-        The packed columns, the number of completions in them, and how many there are.
-    """
-    files = [file for number, run in enumerate(runs) for file in _files(number, run)]
+    """Pack the completions of all runs, or of evenly spaced steps if they are too many; return how many are kept, and the total."""
+    files = [(number, *file) for number, run in enumerate(runs) for file in _files(run)]
     total = sum(count for *_, count in files)
     tables = [_rows(number, runs[number], path) for number, path, _ in spread(files, MAX_COMPLETIONS / max(1, total))]
     share = 1.0
@@ -45,11 +37,10 @@ def pack_completions(runs: Sequence[RunData]) -> tuple[str, int, int]:
         share *= 0.95 * MAX_COMPLETION_BYTES / len(packed)
 
 
-def _files(number: int, run: RunData) -> list[tuple[int, Path, int]]:
-    """A run's number, its files (one per step), and the number of rows in each."""
+def _files(run: RunData) -> Iterator[tuple[Path, int]]:
+    """Yield a run's files, one per step, and the number of rows in each."""
     import pyarrow.parquet
 
-    files = []
     for path in sorted((run.path / "completions").glob("*.parquet")):
         if path.is_symlink() or not path.is_file():
             continue
@@ -58,15 +49,16 @@ def _files(number: int, run: RunData) -> list[tuple[int, Path, int]]:
             size = sum(found.row_group(group).total_byte_size for group in range(found.num_row_groups))
             if size > _MAX_TABLE_BYTES:
                 raise ValueError(f"{size} bytes, unpacked")
-            files.append((number, path, found.num_rows))
-    return files
+            yield path, found.num_rows
 
 
-def _rows(number: int, run: RunData, path: Path) -> list[Row]:
+def _rows(number: int, run: RunData, path: Path) -> list[dict[str, Any]]:
     import pyarrow.parquet
 
+    names, factors = run.settings.get("reward_funcs"), run.settings.get("reward_weights")
+    pairs = zip(names, factors, strict=False) if isinstance(names, list) and isinstance(factors, list) else ()
+    weights = {str(name).rpartition(":")[2]: factor for name, factor in pairs if is_number(factor)}
     with run.reading(f"completions/{path.name}"), pyarrow.parquet.ParquetFile(path) as file:
-        weights = _weights(run)
         return [_row(number, values, weights) for values in file.read().to_pylist()]
     return []
 
@@ -79,14 +71,7 @@ def spread(items: list[Any], share: float) -> list[Any]:
     return [items[round(i * (len(items) - 1) / max(1, count - 1))] for i in range(count)]
 
 
-def _weights(run: RunData) -> dict[str, float]:
-    names, weights = run.settings.get("reward_funcs"), run.settings.get("reward_weights")
-    if not isinstance(names, list) or not isinstance(weights, list):
-        return {}
-    return {str(name).rpartition(":")[2]: weight for name, weight in zip(names, weights, strict=False) if finite(weight) is not None}
-
-
-def _row(run: int, values: dict[str, Any], weights: Mapping[str, float]) -> Row:
+def _row(run: int, values: dict[str, Any], weights: Mapping[str, float]) -> dict[str, Any]:
     others = {key: value for key, value in values.items() if key not in _NO_REWARD and value is not None}
     scores = {key: finite(value) for key, value in others.items() if is_number(value)}
     weighted = [weights.get(key, 1.0) * score for key, score in scores.items() if score is not None]
@@ -98,16 +83,16 @@ def _row(run: int, values: dict[str, Any], weights: Mapping[str, float]) -> Row:
         "reward": finite(sum(weighted)) if weighted else None,
         "advantage": finite(values.get("advantage")),
         "scores": scores,
-        "extras": {key: clip(words(value) or str(value)) for key, value in others.items() if key not in scores},
+        "extra": {key: clip(words(value) or str(value)) for key, value in others.items() if key not in scores},
     }
 
 
-def _columns(rows: Sequence[Row]) -> dict[str, Any]:
-    """The rows as the page reads them: lists, in which a prompt is an index into ``prompts``; a list per name in scores and extra."""
+def _columns(rows: Sequence[dict[str, Any]]) -> dict[str, Any]:
+    """Return the rows as the page reads them: lists, a prompt as an index into ``prompts``; a list per name in scores and extra."""
     prompts = {prompt: index for index, prompt in enumerate(dict.fromkeys(row["prompt"] for row in rows))}
-    rewards, extras = (list(dict.fromkeys(name for row in rows for name in row[kind])) for kind in ("scores", "extras"))
-    table: dict[str, Any] = {name: [row[name] for row in rows] for name in _PLAIN}
+    rewards, extras = (list(dict.fromkeys(name for row in rows for name in row[kind])) for kind in ("scores", "extra"))
+    table: dict[str, Any] = {name: [row[name] for row in rows] for name in ("run", "step", "text", "reward", "advantage")}
     table["prompt"] = [prompts[row["prompt"]] for row in rows]
     table["scores"] = [[row["scores"].get(name) for row in rows] for name in rewards]
-    table["extra"] = [[row["extras"].get(name) for row in rows] for name in extras]
+    table["extra"] = [[row["extra"].get(name) for row in rows] for name in extras]
     return {"rewards": rewards, "extras": extras, "prompts": list(prompts), "rows": table}

@@ -24,26 +24,19 @@ _FLAT = 0.02
 _SHAPE_REWARD = re.compile(r"format|tag_count|xml")
 _SEVERITIES = ("bad", "warn", "info")
 
-Flag = dict[str, Any]
 
-
-def find_flags(run: RunData) -> list[Flag]:
-    """All flags of a run, the worst first.
-
-    Returns:
-        ``{"code", "severity", "values"}``; the code names the sentence in the page's table of strings, severity is ``"bad"``, ``"warn"``
-        or ``"info"``.
-    """
+def find_flags(run: RunData) -> list[dict[str, Any]]:
+    """Return all flags of a run, the worst first; a code names the sentence in the page's table of strings."""
     rewards = [match[1] for key in run.series if (match := re.fullmatch(r"rewards/(.+)/mean", key))]
     found = itertools.chain(_of_metrics(run), *(_of_reward(run, name) for name in rewards), _reward_not_accuracy(run, rewards))
     return sorted(found, key=lambda one: _SEVERITIES.index(one["severity"]))
 
 
-def flag(code: str, severity: str, **values: Any) -> Flag:
+def flag(code: str, severity: str, **values: Any) -> dict[str, Any]:
     return {"code": code, "severity": severity, "values": values}
 
 
-def _of_metrics(run: RunData) -> Iterator[Flag]:
+def _of_metrics(run: RunData) -> Iterator[dict[str, Any]]:
     for metric, points in run.series.items():
         if lost := [step for step, value in points if value is None]:
             yield flag("not_finite", "bad", metric=metric, count=len(lost), step=lost[0])
@@ -55,13 +48,12 @@ def _of_metrics(run: RunData) -> Iterator[Flag]:
             yield flag(code, "warn", before=trend[0], after=trend[1], points=trend[2])
     cut, still = (run.values(key)[-MAX_WINDOW:] for key in ("completions/clipped_ratio", "frac_reward_zero_std"))
     if cut and (share := statistics.fmean(cut)) > 0.2:
-        limit = strings(run.settings).get("max_completion_length", "–")
-        yield flag("truncated", "bad", share=share, points=len(cut), limit=limit)
+        yield flag("truncated", "bad", share=share, points=len(cut), limit=strings(run.settings).get("max_completion_length", "–"))
     if still and (share := statistics.fmean(still)) >= 0.5:
         yield flag("zero_std", "bad" if share > _SATURATED else "warn", share=share, points=len(still))
 
 
-def _of_reward(run: RunData, name: str) -> Iterator[Flag]:
+def _of_reward(run: RunData, name: str) -> Iterator[dict[str, Any]]:
     values, deviations = run.values(f"rewards/{name}/mean"), run.values(f"rewards/{name}/std")
     if len(values) >= MIN_POINTS and not any(values):
         yield flag("reward_zero", "bad", reward=name, points=len(values))
@@ -72,7 +64,7 @@ def _of_reward(run: RunData, name: str) -> Iterator[Flag]:
         yield flag("format_saturated", "info", reward=name, value=trend[1], points=trend[2])
 
 
-def _reward_not_accuracy(run: RunData, rewards: list[str]) -> Iterator[Flag]:
+def _reward_not_accuracy(run: RunData, rewards: list[str]) -> Iterator[dict[str, Any]]:
     """The reward rises, and the first of the rewards that judge answers does not."""
     named = run.settings.get("reward_funcs")
     judges = [name.rpartition(":")[2] for name in answer_rewards(map(str, named if isinstance(named, list) else rewards))]

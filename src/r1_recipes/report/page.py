@@ -11,6 +11,7 @@ import hashlib
 import importlib.metadata
 import json
 import logging
+import os
 import re
 import time
 from collections.abc import Sequence
@@ -21,9 +22,8 @@ from typing import Any
 from r1_recipes.common import files
 from r1_recipes.common.errors import RecipeError
 from r1_recipes.report.completions import pack_completions, spread
-from r1_recipes.report.evaluations import read_evaluations
 from r1_recipes.report.flags import find_flags
-from r1_recipes.report.read import RunData, read_run, strings
+from r1_recipes.report.read import RunData, read_evaluations, read_run, strings
 
 logger = logging.getLogger("r1_recipes.report")
 
@@ -34,19 +34,13 @@ _ASSETS = ("page.html", "style.css", "early.js", "d3.min.js", "plot.min.js", "re
 
 
 def run_names(paths: Sequence[Path]) -> list[str]:
-    """The shortest ends of the paths that tell the runs apart."""
-    parts = [path.resolve().parts for path in paths]
-    depths = range(1, max(map(len, parts)) + 1)
-    depth = next(depth for depth in depths if len({part[-depth:] for part in parts}) == len(set(parts)))
-    return ["/".join(part[-depth:]) for part in parts]
+    """Return the paths below the folder that all runs are in."""
+    parent = os.path.commonpath([path.resolve().parent for path in paths])
+    return [path.resolve().relative_to(parent).as_posix() for path in paths]
 
 
 def build(run_dirs: Sequence[Path]) -> str:
-    """Build the page's HTML.
-
-    Raises:
-        RecipeError: a run directory is not there.
-    """
+    """Build the page's HTML."""
     runs = [read_run(path, name) for path, name in zip(run_dirs, run_names(run_dirs), strict=True)]
     packed, kept, total = pack_completions(runs)
     data = {
@@ -56,7 +50,14 @@ def build(run_dirs: Sequence[Path]) -> str:
         "evaluations": read_evaluations(runs),
         "runs": [_run_entry(run) for run in runs],  # last: what was missing is known by then
     }
-    return _page(data, packed)
+    folder = resources.files("r1_recipes.report") / "assets"
+    parts = {file.partition(".")[0]: (folder / file).read_text(encoding="utf-8") for file in _ASSETS}
+    digests = [hashlib.sha256(parts[name].encode()).digest() for name in ("d3", "plot", "early", "report")]
+    scripts = " ".join(f"'sha256-{base64.b64encode(digest).decode()}'" for digest in digests)
+    parts["policy"] = f"default-src 'none'; style-src 'unsafe-inline'; base-uri 'none'; form-action 'none'; script-src {scripts}"
+    parts |= {"strings": _embedded(json.loads(parts["strings"])), "data": _embedded(data), "packed": packed}
+    # One pass, so that a text in the data that looks like a placeholder stays what it is.
+    return re.sub(f"@({'|'.join(parts)})@", lambda match: parts[match[1]], parts["page"])
 
 
 def _run_entry(run: RunData) -> dict[str, Any]:
@@ -72,8 +73,7 @@ def _run_entry(run: RunData) -> dict[str, Any]:
         "steps": max((points[-1][0] for points in run.series.values()), default=None),
         "seconds": _seconds(run),
         "settings": strings(run.settings),
-        "versions": strings(run.entry.get("versions")),
-        "hardware": strings(run.entry.get("hardware")),
+        **{key: strings(run.entry.get(key)) for key in ("versions", "hardware")},
         "series": {key: {"x": [step for step, _ in points], "y": [value for _, value in points]} for key, points in curves.items()},
         "flags": find_flags(run),
         "missing": run.missing,
@@ -93,27 +93,8 @@ def _embedded(value: Any) -> str:
     return json.dumps(value, separators=(",", ":"), allow_nan=False).replace("<", "\\u003c").replace(">", "\\u003e")
 
 
-def _page(data: dict[str, Any], packed: str) -> str:
-    folder = resources.files("r1_recipes.report") / "assets"
-    parts = {file.partition(".")[0]: (folder / file).read_text(encoding="utf-8") for file in _ASSETS}
-    digests = [hashlib.sha256(parts[name].encode()).digest() for name in ("d3", "plot", "early", "report")]
-    scripts = " ".join(f"'sha256-{base64.b64encode(digest).decode()}'" for digest in digests)
-    parts["policy"] = f"default-src 'none'; style-src 'unsafe-inline'; base-uri 'none'; form-action 'none'; script-src {scripts}"
-    parts |= {"strings": _embedded(json.loads(parts["strings"])), "data": _embedded(data), "packed": packed}
-    # One pass, so that a text in the data that looks like a placeholder stays what it is.
-    return re.sub(f"@({'|'.join(parts)})@", lambda match: parts[match[1]], parts["page"])
-
-
 def write(run_dirs: Sequence[Path], output: Path | None = None) -> Path:
-    """Write the page atomically, and return its path.
-
-    Args:
-        run_dirs: at least one.
-        output: ``None``: ``report.html`` in the first run's directory.
-
-    Raises:
-        RecipeError: a run directory is not there, or the page cannot be written.
-    """
+    """Write the page atomically, to ``report.html`` in the first run's directory unless ``output`` names a file; return its path."""
     output = output or run_dirs[0] / REPORT_FILE
     page = build(run_dirs)
     try:

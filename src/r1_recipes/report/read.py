@@ -1,11 +1,11 @@
-"""A run directory, which may be somebody else's: what is missing or torn is noted, never raised."""
+"""A run directory and the scores beside it, which may be somebody else's: what is missing or torn is noted, never raised."""
 
 from __future__ import annotations
 
 import contextlib
 import json
 import statistics
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -13,6 +13,7 @@ from typing import Any
 from r1_recipes.common.errors import RecipeError, first_line
 from r1_recipes.common.masking import masked
 from r1_recipes.common.messages import clip
+from r1_recipes.metrics.intervals import mean_interval
 from r1_recipes.recipe.text import parse_yaml
 
 # A trend compares the means of the first and the last quarter of the logged steps, at most MAX_WINDOW each; fewer points say nothing.
@@ -60,11 +61,7 @@ class RunData:
 
 
 def read_run(path: Path, name: str | None = None) -> RunData:
-    """Read a run directory.
-
-    Raises:
-        RecipeError: there is no such directory.
-    """
+    """Read a run directory; one that is not there is a RecipeError."""
     if not path.is_dir():
         raise RecipeError(f"{path}: no such run directory; give the output_dir of a run")
     run = RunData(name or path.resolve().name, path)
@@ -135,3 +132,37 @@ def strings(values: Any) -> dict[str, str]:
             text = value if isinstance(value, str) else json.dumps(value, ensure_ascii=False, default=str, skipkeys=True)
             texts[str(key)] = clip(text)
     return texts
+
+
+def read_evaluations(runs: Sequence[RunData]) -> list[dict[str, Any]]:
+    """Read the scores that ``evaluate`` and ``pipeline`` left in the runs' directories, in a folder in them, or beside them.
+
+    Returns:
+        Per judged model ``source``, ``label``, ``model`` and ``values``: by column ``[mean, low, high]``, bounds ``None`` if unknown.
+    """
+    own = [run.path.resolve() for run in runs]
+    places = [(folder, pattern) for folder in own for pattern in ("results.json", "*/results.json")]
+    places += [(folder.parent, "results.json") for folder in own]
+    found = []
+    for path in dict.fromkeys(path for folder, pattern in places for path in sorted(folder.glob(pattern))):
+        with runs[0].reading(path.name):
+            content = json.loads(file_text(path))
+            if isinstance(content, list):  # of evaluate
+                judged = [(Path(scores["model"]).name, scores) for scores in content]
+            else:
+                judged = [(stage["label"], stage["scores"]) for stage in content["stages"].values() if stage["scores"]]
+            for label, scores in judged:
+                source = f"{path.name}: {scores['judged_on']}" if scores.get("judged_on") else path.name
+                found.append({"source": source, "label": str(label), "model": str(scores["model"]), "values": dict(_values(scores))})
+    return found
+
+
+def _values(scores: dict[str, Any]) -> Iterator[tuple[str, list[float | None]]]:
+    rewards = {f"rewards/{name}": values for name, values in scores.get("rewards", {}).items()}
+    for key, value in {**scores, **rewards}.items():
+        if is_number(value):
+            yield key, [finite(value), None, None]
+        elif isinstance(value, list) and (judged := [one for one in value if is_number(one)]):
+            yield key, [finite(bound) for bound in mean_interval(judged)]
+    for k, interval in scores.get("pass_at", {}).items():
+        yield f"pass@{k}", [finite(bound) for bound in interval]

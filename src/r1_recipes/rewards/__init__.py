@@ -1,31 +1,7 @@
 """Rewards by name. ``get_reward_funcs(["accuracy", "format"])`` gives what ``trl.GRPOTrainer`` takes; imports no torch."""
 
-from r1_recipes.common.messages import completion_texts
-
 # Importing a family registers its rewards.
-from r1_recipes.rewards import accuracy, code, countdown, format, language, length, match, model, summary, text  # noqa: F401
-from r1_recipes.rewards.registry import (
-    REWARDS,
-    AnswerReward,
-    Reward,
-    answer_rewards,
-    get_reward_funcs,
-    register_reward,
-    resolve_reward,
-    reward_parameters,
-)
-from r1_recipes.rewards.routing import check_task_rewards, route
+from r1_recipes.rewards import accuracy, code, countdown, language, length, match, model, summary, text  # noqa: F401
+from r1_recipes.rewards.registry import REWARDS, AnswerReward, Reward, answer_rewards, get_reward_funcs, register_reward, reward_parameters
 
-__all__ = [
-    "REWARDS",
-    "AnswerReward",
-    "Reward",
-    "answer_rewards",
-    "check_task_rewards",
-    "completion_texts",
-    "get_reward_funcs",
-    "register_reward",
-    "resolve_reward",
-    "reward_parameters",
-    "route",
-]
+__all__ = ["REWARDS", "AnswerReward", "Reward", "answer_rewards", "get_reward_funcs", "register_reward", "reward_parameters"]

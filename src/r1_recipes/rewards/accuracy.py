@@ -1,9 +1,10 @@
-"""Rewards for a right answer. Correctness itself is decided in :mod:`r1_recipes.verification`, once for every reward that asks."""
+"""Rewards for a right answer. Mathematics is judged in :mod:`r1_recipes.verification`, once for every reward that asks; puzzles in
+:mod:`r1_recipes.tasks.countdown`.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any
 
@@ -18,8 +19,8 @@ from r1_recipes.verification.numbers import PRECISION
 def parsed_answer(fmt: ResponseFormat, completion: str) -> str | None:
     r"""The one final answer of a completion, or ``None`` if it gives none or contradicts itself.
 
-    With tags, and in a format that is ``delimited`` (``boxed_only``), only what they hold counts. In the format ``boxed``, a completion
-    without a box is searched whole by :func:`r1_recipes.verification.final_answer`; so is an answer in prose.
+    With tags, and in a format that is ``delimited``, only what they hold counts; else, and in prose, the text is searched by
+    :func:`r1_recipes.verification.final_answer`.
     """
     answer = fmt.parse(completion).answer
     if answer is None and fmt.reasoning_tags is None and fmt.answer_tags is None and not fmt.delimited:
@@ -51,9 +52,8 @@ def correctness(
     """The final answer of each completion, and whether it is right; ``None`` if the gold cannot be judged by.
 
     If a row has a ``scorer`` (JSON ``{"reasoning_gym": task, "entry": {…}}``), that task's own scorer decides instead of ``solution``.
-    Metrics: ``verification/timeouts`` (answers that took too long), ``verification/seconds``, ``verification/cache_hits`` (verdicts that
-    were known or shared). Of several rewards that ask for a batch, only the first logs them. Sends ``refused``, the reason why an answer
-    was not paid, to the completions table. No completion raises an error.
+    Metrics: ``verification/timeouts``, ``…/seconds``, ``…/cache_hits``; only the first of several rewards that ask for a batch logs them.
+    Sends ``refused``, the reason why an answer was not paid, to the completions table.
     """
     scorers = (None,) * len(completions) if scorer is None else tuple(scorer)
     golds = (None,) * len(completions) if solution is None and scorer and all(scorer) else tuple(reward.golds(solution, columns))
@@ -88,14 +88,12 @@ def _correctness(
 
 
 @register_reward("accuracy")
-@dataclass(frozen=True)
 class AccuracyReward(AnswerReward):
     """1.0 if the final answer equals the column ``solution``, else 0.0; ``None`` if that gold is not mathematics.
 
     Range: {0, 1}. Only the format's answer counts: not one inside the reasoning, not one among several, not a chain of equations.
-    Sends ``answer_parsed`` and ``solution`` to the completions table, and the metrics of :func:`correctness`.
-    Source: DeepSeek-R1's accuracy reward (arXiv:2501.12948, section 2.2.2), decided by Hugging Face's math-verify; with the column
-    ``scorer``, by reasoning-gym.
+    Source: DeepSeek-R1's accuracy reward (arXiv:2501.12948, section 2.2.2), decided by math-verify; with the column ``scorer``, by
+    reasoning-gym.
     """
 
     def __call__(self, completions: Column, *, solution: Column | None = None, log_extra: Log = ignore, **columns: Any) -> Values:
@@ -105,7 +103,6 @@ class AccuracyReward(AnswerReward):
 
 
 @register_reward("answer_contains")
-@dataclass(frozen=True)
 class AnswerContainsReward(AnswerReward):
     """1.0 if the column ``solution`` is a substring of the parsed answer, else 0.0; ``None`` if there is no gold.
 

@@ -1,4 +1,7 @@
-"""Call a reward as TRL does, outside a trainer, and say plainly what is wrong with it."""
+"""Call rewards: as TRL does, outside a trainer; and each on the rows of its tasks, as a recipe's ``task_rewards`` says.
+
+TRL's ``GRPOTrainer`` sums rewards with ``nansum``, so ``None`` adds nothing, and a row that every reward leaves out gets advantage 0.
+"""
 
 from __future__ import annotations
 
@@ -6,22 +9,27 @@ import asyncio
 import contextlib
 import functools
 import inspect
+import logging
 import math
 import traceback
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from r1_recipes.common.errors import RecipeError, first_line
-from r1_recipes.prompts.formats import ResponseFormat, boxed_spans
-from r1_recipes.rewards.registry import Values
+from r1_recipes.common.errors import RecipeError, first_line, unknown_name
+from r1_recipes.data.mappers.base import last_boxed
+from r1_recipes.prompts.formats import ResponseFormat
+from r1_recipes.rewards.registry import Values, ignore
 
 if TYPE_CHECKING:
     from datasets import Dataset
     from transformers import PreTrainedTokenizerBase
 
-# Rows among which two of a reward's tasks are looked for.
-_TRIED_FROM = 256
+logger = logging.getLogger(__name__)
+
+_TRIED_FROM = 256  # rows among which two of a reward's tasks are looked for
+_PACKAGE = str(Path(__file__).parents[1])
 
 
 def score(
@@ -34,51 +42,52 @@ def score(
 ) -> Values:
     """Judge one completion per row; ``None`` (or NaN, as in TRL) if the reward does not judge it.
 
-    Args:
-        name: for the message.
-        function: the reward.
-        rows: each text's own, repeated if a row has several.
-        texts: completions.
-        tokenizer: ``None``: characters stand for tokens.
-        tokens: how many tokens were generated for each; ``None``: as many as the text has.
+    ``rows`` are each text's own, repeated if a row has several. Without a tokenizer, characters stand for tokens. ``tokens`` says how many
+    were generated for each, if not as many as the text has.
 
     Raises:
         RecipeError: the reward fails, or does not return one number or ``None`` per completion.
     """
     from transformers import TrainerState
 
-    label = f"reward {name!r}"
     columns = {key: [row[key] for row in rows] for key in rows[0] if key not in ("prompt", "completion", "completion_ids")}
     try:
-        result = function(
+        result = _called(
+            function,
             prompts=[row["prompt"] for row in rows],
             completions=[[{"role": "assistant", "content": text}] for text in texts],
             completion_ids=_token_ids(texts, tokenizer, tokens),
             trainer_state=TrainerState(epoch=0.0, max_steps=1, num_train_epochs=1),  # no zero to divide by
-            log_extra=lambda *_: None,
-            log_metric=lambda *_: None,
+            log_extra=ignore,
+            log_metric=ignore,
             **columns,
         )
-        if inspect.isawaitable(result):
-            result = asyncio.run(_awaited(result))
     except RecipeError:
         raise
     except Exception as error:
-        hint = ""
+        # The reward's own line, not that of a library it calls.
+        frames = traceback.extract_tb(error.__traceback__)
+        place = next((f" ({frame.filename}:{frame.lineno})" for frame in frames if not frame.filename.startswith(_PACKAGE)), "")
         if "unexpected keyword" in str(error):
-            hint = ". Fix: end its parameters with **columns, since every column is passed by name"
-        raise RecipeError(f"{label} fails: {first_line(error)[:-1]} ({_place(function, error)}){hint}") from error
+            place += ". Fix: end its parameters with **columns, since every column is passed by name"
+        raise RecipeError(f"reward {name!r} fails: {first_line(error)[:-1]}{place}") from error
     try:
-        values = list(result)
-        if any(isinstance(value, str) for value in values):  # float() would read "1"
-            raise TypeError
-        scores = [None if value is None else float(value) for value in values]
-        if len(scores) != len(texts) or any(value is not None and math.isinf(value) for value in scores):
+        scores = [None if value is None or math.isnan(value) else float(value) for value in result]
+        if len(scores) != len(texts) or any(map(math.isinf, filter(None, scores))):
             raise ValueError
     except (TypeError, ValueError):
         wanted = f"Fix: return a list with one finite number (or None) per completion, here {len(texts)}"
-        raise RecipeError(f"{label} ({_place(function)}) returned {str(result)[:80]}. {wanted}") from None
-    return [None if value is None or math.isnan(value) else value for value in scores]
+        raise RecipeError(f"reward {name!r} returned {str(result)[:80]}. {wanted}") from None
+    return scores
+
+
+def _is_ours(reward: Callable) -> bool:
+    return getattr(reward, "__module__", "").startswith("r1_recipes.")
+
+
+def _called(reward: Callable, **columns: Any) -> Any:
+    result = reward(**columns)
+    return asyncio.run(result) if inspect.iscoroutine(result) else result
 
 
 def _token_ids(texts: Sequence[str], tokenizer: PreTrainedTokenizerBase | None, tokens: Sequence[int] | None) -> list[list[int]]:
@@ -95,14 +104,14 @@ def _token_ids(texts: Sequence[str], tokenizer: PreTrainedTokenizerBase | None, 
 def right_answer(solution: Any) -> str | None:
     r"""The answer that a gold asks for: what its last ``\boxed{…}`` holds, or follows its last ``####``, or all of it."""
     gold = "" if solution is None else str(solution)
-    boxes = [gold[start:end] for start, end in boxed_spans(gold)]
-    return (boxes[-1] if boxes else gold.rpartition("####")[2]).strip() or None
+    return last_boxed(gold) or gold.rpartition("####")[2].strip() or None
 
 
 def judged_rows(reward: Callable, rows: Dataset) -> Sequence[int]:
     """The rows that a reward sees: those of its tasks if ``task_rewards`` gives it some, else all."""
-    judged = getattr(reward, "judged", None)
-    return range(len(rows)) if judged is None else judged({key: rows[key] for key in rows.column_names})
+    if not isinstance(reward, RoutedReward):
+        return range(len(rows))
+    return reward.judged({key: rows[key] for key in rows.column_names})
 
 
 def readable_golds(name: str, reward: Callable, rows: Dataset) -> dict[int, bool]:
@@ -125,8 +134,8 @@ def try_own_rewards(
 ) -> None:
     """Call each reward from outside this package on two rows, before the model is loaded: a mistake in it costs seconds."""
     for name, reward in zip(names, rewards, strict=True):
-        inner = _unrouted(reward)
-        if getattr(inner, "__module__", "").startswith("r1_recipes."):
+        inner = reward.reward if isinstance(reward, RoutedReward) else reward
+        if _is_ours(inner):
             continue
         mine = [rows[index] for index in judged_rows(reward, rows.select(range(min(len(rows), _TRIED_FROM))))[:2]]
         tried = [(row, text) for row in mine for text in (_written(fmt, right_answer(row.get("solution"))), "")]
@@ -140,23 +149,91 @@ def _written(fmt: ResponseFormat, answer: str | None) -> str:
     return answer or "1"
 
 
-def _unrouted(reward: Callable) -> Callable:
-    return getattr(reward, "reward", reward)
+def check_task_rewards(task_rewards: Any, reward_funcs: Sequence[str]) -> list[str]:
+    """Refuse a ``task_rewards`` that cannot be followed, before any data are read; return the rewards that no entry names."""
+    if not isinstance(task_rewards, Mapping) or not task_rewards:
+        raise RecipeError(f"task_rewards: must be a mapping {{TASK: [reward, …]}}, got {task_rewards!r}")
+    for_all = list(reward_funcs)
+    for entry, rewards in task_rewards.items():
+        if not isinstance(entry, str) or not isinstance(rewards, list | tuple):
+            raise RecipeError(f"task_rewards: {entry!r}: must be text, with a list of rewards, got {rewards!r}")
+        for name in rewards:
+            if name not in reward_funcs:
+                raise RecipeError(f"task_rewards: {entry}: " + unknown_name("reward in reward_funcs", name, reward_funcs))
+        for_all = [name for name in for_all if name not in rewards]
+    return for_all
 
 
-def _place(function: Callable, error: Exception | None = None) -> str:
-    """File and line of the reward, or of the place in its own code that raised."""
-    inner = inspect.unwrap(_unrouted(function))
-    if isinstance(inner, functools.partial):
-        inner = inner.func
-    code = getattr(inner, "__code__", None) or getattr(type(inner).__call__, "__code__", None)
-    if code is None:
-        return str(inner)
-    for frame in reversed(traceback.extract_tb(error.__traceback__) if error else []):
-        if Path(frame.filename).parent == Path(code.co_filename).parent:
-            return f"{frame.filename}:{frame.lineno}"
-    return f"{code.co_filename}:{code.co_firstlineno}"
+def route(
+    funcs: Sequence[Callable], names: Sequence[str], task_rewards: Mapping[str, Sequence[str]], task_column: str | None
+) -> list[Callable[..., Values]]:
+    """Let each reward judge the rows of its tasks alone.
+
+    A reward that no entry names judges all rows. A task without an entry has only those rewards, with one warning.
+
+    Each reward's mean on each task goes to the metric ``rewards/<reward>/<task>``. Without ``task_column``, a row's task stands in the
+    column ``task``, else ``data_source``.
+    """
+    for_all = check_task_rewards(task_rewards, names)
+    return [RoutedReward(func, name, task_rewards, for_all, task_column) for func, name in zip(funcs, names, strict=True)]
 
 
-async def _awaited(result: Awaitable) -> Any:
-    return await result
+@functools.cache  # once per task
+def _warn(message: str) -> None:
+    logger.warning(message)
+
+
+@dataclass(frozen=True)
+class RoutedReward:
+    """A reward that sees the rows of its tasks alone."""
+
+    reward: Callable
+    name: str
+    task_rewards: Mapping[str, Sequence[str]]
+    for_all: Sequence[str]  # the rewards that no entry names
+    column: str | None
+
+    @property
+    def __name__(self) -> str:
+        return getattr(self.reward, "__name__", self.name)
+
+    def judged(self, columns: Mapping[str, Any]) -> list[int]:
+        """The rows that this reward judges; it is an error if there is no column of tasks, or a row that no reward would judge."""
+        tasks = self._tasks(columns)
+        for task in sorted({task for task in tasks if not self.task_rewards.get(task)}):
+            known = ", ".join(sorted(self.task_rewards))
+            if not self.for_all:
+                raise RecipeError(f"task_rewards: row {tasks.index(task)} has task {task!r}, which no reward judges; tasks known: {known}")
+            if task not in self.task_rewards:
+                _warn(f"task_rewards: no entry for task {task!r}; its rows are judged by {', '.join(self.for_all)} alone")
+        return [row for row, task in enumerate(tasks) if self.name in self.for_all or self.name in self.task_rewards.get(task, ())]
+
+    def _tasks(self, columns: Mapping[str, Any]) -> list[str]:
+        column = self.column or next((name for name in ("task", "data_source") if name in columns), "task")
+        if column not in columns:
+            raise RecipeError("task_column: " + unknown_name("column", column, columns))
+        return [str(task) for task in columns[column]]
+
+    def __call__(self, **columns: Any) -> Values:
+        rows, count = self.judged(columns), len(columns["completions"])
+        # One of this package is called without rows, too: it may ask other processes, or have a column in the completions table, which
+        # would show an earlier batch's values.
+        if not rows and not _is_ours(self.reward):
+            return [None] * count
+        log_extra, log_metric = columns.get("log_extra", ignore), columns.get("log_metric", ignore)
+
+        def spread(values: Sequence[Any]) -> list[Any]:
+            of_row = dict(zip(rows, values, strict=True))
+            return [of_row.get(row) for row in range(count)]
+
+        arguments = {
+            key: [value[row] for row in rows] if isinstance(value, list | tuple) and len(value) == count else value
+            for key, value in columns.items()
+        }
+        arguments["log_extra"] = lambda column, values: log_extra(column, spread(values))
+        scores = spread(_called(self.reward, **arguments))
+        # TRL takes the mean over all ranks of what was logged, so one value per row; a rank without the name does not count.
+        for task, score in zip(self._tasks(columns), scores, strict=True):
+            if score is not None and not math.isnan(score):  # TRL takes NaN for None
+                log_metric(f"rewards/{self.__name__}/{task}", float(score))
+        return scores

@@ -3,50 +3,42 @@
 from __future__ import annotations
 
 import ast
-import contextlib
-import dataclasses
-import hashlib
+import functools
 import json
 import logging
 import math
 import textwrap
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
 from r1_recipes.common.errors import RecipeError
 from r1_recipes.common.messages import completion_texts
+from r1_recipes.common.plugins import import_object
 from r1_recipes.common.processes import cores_per_rank
 from r1_recipes.prompts.formats import ResponseFormat
-from r1_recipes.rewards.registry import Reward, register_reward
-from r1_recipes.rewards.sandbox import CONTAINERS, check_provider, get_sandbox
-from r1_recipes.rewards.sandbox.base import Call, Outcome, Sandbox, SandboxError
+from r1_recipes.rewards.registry import Column, Log, Reward, Values, ignore, register_reward
+from r1_recipes.rewards.sandbox import Call, Outcome, Sandbox, SandboxError
+from r1_recipes.rewards.sandbox.bubblewrap import Bubblewrap
 from r1_recipes.rewards.summary import summary
 
 logger = logging.getLogger(__name__)
 
 PATIENCE = 2  # timeouts after which a program fails its remaining test cases without a run
 MAX_CODE_CHARS = 1 << 16  # a longer block is no program
-RETRY_SECONDS = (1.0, 4.0)  # waits before another run if the sandbox failed: a machine may lack memory for a moment
+RETRY_SECONDS = (1.0, 4.0, 0.0)  # waits after each failure of the sandbox: a machine may lack memory for a moment
 SPARE_OUTPUT_BYTES = 1 << 16  # a program may print this much more than twice the expected output
-CACHE_SIZE = 4096  # programs whose verdict is remembered
 
 _WHY = {"ok": "wrong output", "timeout": "timeout", "output": "too much output", "error": "error"}
-_OUT_OF_TIME = "code_batch_seconds is over"
-_TAGS = {"python": ("python", "py", "python3"), "cpp": ("cpp", "c++"), "javascript": ("javascript", "js")}
-
-
-def language_tags(language: str) -> tuple[str, ...]:
-    """Names by which a fence or a row may call a language."""
-    return _TAGS.get(language, (language,))
+_PYTHON = ("python", "py", "python3")  # names by which a fence or a row may call it
 
 
 def extract_code(fmt: ResponseFormat, completion: str, language: str) -> str | None:
     """The program in a completion's answer, or after its reasoning if the format has no answer tags."""
     answer = fmt.parse(completion).answer if fmt.answer_tags else summary(fmt, completion)
-    code = last_fence(answer or "", language_tags(language))
+    code = last_fence(answer or "", _PYTHON if language in _PYTHON else (language,))
     return code if code is None or len(code) <= MAX_CODE_CHARS else None
 
 
@@ -57,14 +49,13 @@ def last_fence(text: str, tags: Sequence[str]) -> str | None:
     wanted = False
     for line in text.split("\n"):
         stripped = line.strip()
+        before, mark, after = stripped.rpartition("```")
         if lines is None:
-            before, mark, tag = stripped.rpartition("```")
             if mark and "`" not in before:
-                lines, wanted = [], tag.strip().lower() in tags
-        elif stripped.startswith("```") or stripped.endswith("```"):
+                lines, wanted = [], after.strip().lower() in tags
+        elif mark and (stripped.startswith(mark) or not after):
             if wanted:
-                last = line.rstrip()[:-3].rstrip() if not stripped.startswith("```") else ""
-                found = textwrap.dedent("\n".join([*lines, last] if last else lines))
+                found = textwrap.dedent("\n".join([*lines, line.rpartition(mark)[0]])).rstrip()
             lines = None
         else:
             lines.append(line.removesuffix("\r"))
@@ -107,11 +98,8 @@ def read_test_cases(info: Any, language: str) -> list[Case] | None:
     try:
         info = _literal(info)
         named, entries = info.get("language"), _literal(info["test_cases"])
-        if named and str(named).strip().lower() not in language_tags(language):
+        if named and str(named).strip().lower() not in (_PYTHON if language in _PYTHON else (language,)):
             return None
-        if isinstance(entries, dict):  # a list of structs, as datasets' Sequence gives it
-            columns = {key: values for key, values in entries.items() if isinstance(values, list)}
-            entries = [dict(zip(columns, values, strict=False)) for values in zip(*columns.values(), strict=False)]
         return [_test_case(entry) for entry in entries] or None
     except (AttributeError, KeyError, ValueError, TypeError, SyntaxError, MemoryError, RecursionError):
         return None
@@ -123,12 +111,9 @@ def _test_case(entry: dict[str, Any]) -> Case:
         raise ValueError("no output")
     if not function:
         return Case(_text(given).encode("utf-8", "replace"), _text(wanted))
-    try:
-        arguments = _literal([] if given is None else given)
-    except (ValueError, SyntaxError):
-        arguments = [_literal(line) for line in str(given).strip().split("\n")]
+    arguments = [] if given is None else _literal(given)
     if not isinstance(arguments, list):
-        arguments = [arguments]
+        raise ValueError("no list of arguments")
     return Case(json.dumps(arguments).encode(), json.loads(json.dumps(_literal(wanted))), str(function))
 
 
@@ -138,7 +123,7 @@ def _text(value: Any) -> str:
 
 
 def _literal(value: Any) -> Any:
-    """Read text as JSON or as a Python literal; anything else is itself."""
+    """Read a text as JSON or as a Python literal."""
     if not isinstance(value, str):
         return value
     try:
@@ -147,169 +132,133 @@ def _literal(value: Any) -> Any:
         return ast.literal_eval(value.strip())
 
 
+@functools.cache
+def get_sandbox(provider: str) -> Sandbox:
+    """Build ``bubblewrap`` or ``my_module:MySandbox``, and try it, once per process. :class:`RecipeError`: it does not hold."""
+    sandbox = Bubblewrap() if provider == "bubblewrap" else import_object(provider, "code_provider")()
+    if not isinstance(sandbox, Sandbox):
+        raise RecipeError(f"code_provider: {provider} is not a subclass of r1_recipes.rewards.sandbox.Sandbox")
+    try:
+        sandbox.check()
+    except SandboxError as error:
+        raise RecipeError(f"code_provider: {provider}: {error}. {sandbox.remedy}".strip()) from error
+    return sandbox
+
+
 @dataclass(frozen=True)
 class _Verdict:
-    share: float  # of cases that passed
-    late: int  # calls that ran out of time
+    share: float | None  # of cases that passed; None: not judged
     words: str  # for people
+    late: int = 0  # calls that ran out of time
 
 
-_verdicts: dict[bytes, _Verdict] = {}
+_NO_CASES = _Verdict(None, "no test cases")
+_NO_CODE = _Verdict(0.0, "no code")
+_OUT_OF_TIME = _Verdict(None, "not judged: code_batch_seconds is over")
 
 
 @register_reward("code")
 @dataclass(frozen=True)
 class CodeReward(Reward):
-    """The share of the row's test cases that the answer's program passes; ``None`` if the row has none for this language.
+    """The share of the row's test cases (``verification_info``) that the answer's program passes; ``None`` if it has none here.
 
-    Range: 0..1. The program is the last ```` ```python ```` block of the answer; without one the reward is 0. The column
-    ``verification_info`` holds the test cases. docs/code_reward.md describes them, the parameters, the sandboxes and the metrics.
-    Source: open-r1's reward of that name (https://github.com/huggingface/open-r1).
-
-    Raises:
-        RecipeError: a wrong parameter, no column ``verification_info``, no sandbox, or one that fails for every program of a batch.
+    Range: 0..1. The program is the last ```` ```python ```` block of the answer; without one the reward is 0. A sandbox that fails for
+    every program of a batch is a :class:`RecipeError`. Source: open-r1's reward of that name. See docs/code_reward.md.
     """
 
     pays_from: ClassVar[float | None] = None  # share from which the reward is 1, below it 0; None: the reward is the share
     code_language: str = "python"
     code_provider: str = "bubblewrap"
-    code_image: str | None = None
-    code_command: str | None = None
     code_timeout: int = 5
     code_memory_mb: int = 512
     code_batch_seconds: float = 300.0
     parallel_code_exec_per_proc: int | None = None
 
     def __post_init__(self) -> None:
-        check_provider(self.code_provider)
-        contained = self.code_provider in CONTAINERS
-        if contained and not self.code_image:
-            raise RecipeError(f"code_image: missing; code_provider {self.code_provider!r} runs an image, such as python:3.12-slim")
-        if (self.code_image and self.code_provider == "bubblewrap") or (self.code_command and not contained):
-            raise RecipeError(f"code_image, code_command: not of {self.code_provider!r}. Fix: write code_provider: docker or podman")
-        if self.code_language not in language_tags("python") and not self.code_command:
-            needed = "code_provider: docker or podman, a code_image that has it and a code_command that runs /tmp/solution"
-            raise RecipeError(f"code_language: {self.code_language!r} needs {needed}")
+        own = ":" in self.code_provider
+        self.must("code_provider", own or self.code_provider == "bubblewrap", "bubblewrap, or my_module:MySandbox (docs/code_reward.md)")
+        self.must("code_language", own or self.code_language in _PYTHON, "python in bubblewrap")
         for key, least in (("code_timeout", 1), ("code_memory_mb", 64), ("code_batch_seconds", 1), ("parallel_code_exec_per_proc", 1)):
-            if (value := getattr(self, key)) is not None and value < least:
-                raise RecipeError(f"{key}: must be {least} or more, got {value}")
+            self.must(key, getattr(self, key) is None or getattr(self, key) >= least, f"{least} or more")
 
     def check_start(self) -> Sandbox:
         """Get a sandbox that holds; :class:`RecipeError`: there is none here."""
-        return get_sandbox(self.code_provider, self.code_image, self.code_command)
+        return get_sandbox(self.code_provider)
 
     def __call__(
         self,
-        completions: Sequence[Any],
-        verification_info: Sequence[Any] | None = None,
-        log_extra: Callable[[str, list], None] | None = None,
-        log_metric: Callable[[str, float], None] | None = None,
+        completions: Column,
+        verification_info: Column | None = None,
+        log_extra: Log = ignore,
+        log_metric: Log = ignore,
         **columns: Any,
-    ) -> list[float | None]:
+    ) -> Values:
         if verification_info is None:
-            fix = "Fix: name a mapper in the recipe that writes one (verifiable_code)"
-            raise RecipeError(f"reward {self.name!r} needs a column 'verification_info'; there are: {', '.join(sorted(columns))}. {fix}")
-        began, settings = time.monotonic(), (self.pays_from, *dataclasses.astuple(self))
-        rows: dict[str, list[Case] | None] = {}
-        keys: list[bytes | str] = []  # of a program, or why there is none
-        programs: dict[bytes, tuple[str, list[Case]]] = {}
-        for text, info in zip(completion_texts(completions), verification_info, strict=True):
-            row = json.dumps(info, default=str)
-            if row not in rows:
-                rows[row] = read_test_cases(info, self.code_language)
-            code, cases = extract_code(self.response_format, text, self.code_language), rows[row]
-            if cases is None:
-                keys.append("no test cases")
-            elif code is None:
-                keys.append("no code")
-            else:
-                key = hashlib.blake2b(repr((code, row, settings)).encode("utf-8", "replace"), digest_size=16).digest()
-                keys.append(key)
-                programs[key] = (code, cases)
-        verdicts = self._run(programs)
-        scores: list[float | None] = []
-        said = []
-        for found in keys:
-            if isinstance(found, str):
-                scores.append(0.0 if found == "no code" else None)
-                said.append(found)
-            elif found not in verdicts:
-                scores.append(None)
-                said.append("not judged")
-            else:
-                share = verdicts[found].share
-                scores.append(share if self.pays_from is None else float(share >= self.pays_from))
-                said.append(verdicts[found].words)
-        if log_extra is not None:
-            log_extra(f"{self.name}_result", said)
-        if log_metric is not None:
-            log_metric(f"{self.name}/no_code", float(said.count("no code")))
-            log_metric(f"{self.name}/timeouts", float(sum(verdict.late > 0 for verdict in verdicts.values())))
-            log_metric(f"{self.name}/unjudged", float(said.count("not judged")))
-            log_metric(f"{self.name}/seconds", time.monotonic() - began)
-        return scores
+            raise self.missing("a column 'verification_info' (mapper: verifiable_code)", columns)
+        began = time.monotonic()
+        rows = [json.dumps(info, default=str) for info in verification_info]
+        cases = {row: read_test_cases(info, self.code_language) for row, info in dict(zip(rows, verification_info, strict=True)).items()}
+        codes = [extract_code(self.response_format, text, self.code_language) for text in completion_texts(completions)]
+        pairs = list(zip(codes, rows, strict=True))
+        judged = self._run({(code, row): found for code, row in pairs if code is not None and (found := cases[row])})
+        verdicts = [_NO_CASES if not cases[row] else _NO_CODE if code is None else judged[code, row] for code, row in pairs]
+        log_extra(f"{self.name}_result", [verdict.words for verdict in verdicts])
+        log_metric(f"{self.name}/no_code", float(sum(verdict is _NO_CODE for verdict in verdicts)))
+        log_metric(f"{self.name}/timeouts", float(sum(verdict.late > 0 for verdict in judged.values())))
+        log_metric(f"{self.name}/unjudged", float(sum(verdict.words.startswith("not judged") for verdict in verdicts)))
+        log_metric(f"{self.name}/seconds", time.monotonic() - began)
+        shares = [verdict.share for verdict in verdicts]
+        return shares if self.pays_from is None else [None if share is None else float(share >= self.pays_from) for share in shares]
 
-    def _run(self, programs: dict[bytes, tuple[str, list[Case]]]) -> dict[bytes, _Verdict]:
-        known = {key: _verdicts[key] for key in programs if key in _verdicts}
-        waiting = [key for key in programs if key not in known]
-        if not waiting:
-            return known
+    def _run(self, programs: dict[tuple[str, str], list[Case]]) -> dict[tuple[str, str], _Verdict]:
+        if not programs:
+            return {}
         sandbox = self.check_start()
         deadline = time.monotonic() + self.code_batch_seconds
-        # open-r1 asks E2B for two at a time.
-        at_once = self.parallel_code_exec_per_proc or (2 if self.code_provider == "e2b" else cores_per_rank())
-        with ThreadPoolExecutor(min(at_once, len(waiting))) as pool:  # After Ctrl-C, map cancels what has not begun.
-            answers = list(pool.map(lambda key: self._judge(sandbox, *programs[key], deadline), waiting))
-        found = {key: answer for key, answer in zip(waiting, answers, strict=True) if isinstance(answer, _Verdict)}
-        _verdicts.update(found)
-        for key in list(_verdicts)[:-CACHE_SIZE]:
-            del _verdicts[key]
-        failures = [answer for answer in answers if isinstance(answer, str)]
-        if len(failures) == len(answers) and _OUT_OF_TIME not in failures:
-            raise RecipeError(f"reward {self.name!r}: not one of {len(answers)} programs ran: {failures[0]}")
+        at_once = self.parallel_code_exec_per_proc or cores_per_rank()
+        with ThreadPoolExecutor(min(at_once, len(programs))) as pool:  # After Ctrl-C, map cancels what has not begun.
+            verdicts = list(pool.map(lambda key: self._judge(sandbox, key[0], programs[key], deadline), programs))
+        failures = [verdict for verdict in verdicts if verdict.share is None]
+        if len(failures) == len(verdicts) and _OUT_OF_TIME not in failures:
+            raise RecipeError(f"reward {self.name!r}: not one of {len(verdicts)} programs ran: {failures[0].words}")
         if failures:
             fix = "if time is short, raise code_batch_seconds or parallel_code_exec_per_proc, or lower code_timeout"
-            logger.warning("%s: %d of %d programs are not judged: %s (%s)", self.name, len(failures), len(answers), failures[0], fix)
-        return known | found
+            logger.warning("%s: of %d programs, %d are %s (%s)", self.name, len(verdicts), len(failures), failures[0].words, fix)
+        return dict(zip(programs, verdicts, strict=True))
 
-    def _judge(self, sandbox: Sandbox, code: str, cases: list[Case], deadline: float) -> _Verdict | str:
-        """The verdict on one program, or why there is none."""
-        reason = ""
-        for wait in (*RETRY_SECONDS, 0.0):
+    def _judge(self, sandbox: Sandbox, code: str, cases: list[Case], deadline: float) -> _Verdict:
+        for wait in RETRY_SECONDS:
             try:
                 return self._judge_once(sandbox, code, cases, deadline)
             except (SandboxError, OSError) as error:
-                reason = f"the sandbox failed: {error}"
+                failed = _Verdict(None, f"not judged: the sandbox failed: {error}")
                 time.sleep(wait)
-        return reason
+        return failed
 
-    def _judge_once(self, sandbox: Sandbox, code: str, cases: list[Case], deadline: float) -> _Verdict | str:
-        if time.monotonic() > deadline:
-            return _OUT_OF_TIME
+    def _judge_once(self, sandbox: Sandbox, code: str, cases: list[Case], deadline: float) -> _Verdict:
         passed, failed, late, first = 0, 0, 0, ""
         may_fail = len(cases) - math.ceil((self.pays_from or 0) * len(cases))
-        calls = [case.call(self.code_timeout, self.code_memory_mb) for case in cases]
-        with contextlib.closing(sandbox.run(code, calls)) as outcomes:
-            for case, outcome in zip(cases, outcomes, strict=True):
-                if case.passed(outcome):
-                    passed += 1
-                else:
-                    failed += 1
-                    late += outcome.status == "timeout"
-                    detail = f" ({outcome.detail})" if outcome.detail else ""
-                    first = first or f"; case {passed + failed}: {_WHY[outcome.status]}{detail}"
-                if late == PATIENCE or failed > may_fail:
-                    break
-                if passed + failed < len(cases) and time.monotonic() > deadline:
-                    return _OUT_OF_TIME
-        at_least = "" if passed + failed == len(cases) or late == PATIENCE else "at least "
-        return _Verdict(passed / len(cases), late, f"{at_least}{passed} of {len(cases)}{first}")
+        for case in cases:
+            if late == PATIENCE or failed > may_fail:
+                break
+            if time.monotonic() > deadline:
+                return _OUT_OF_TIME
+            outcome = sandbox.run(code, case.call(self.code_timeout, self.code_memory_mb))
+            if case.passed(outcome):
+                passed += 1
+                continue
+            failed += 1
+            late += outcome.status == "timeout"
+            detail = f" ({outcome.detail})" if outcome.detail else ""
+            first = first or f"; case {passed + failed}: {_WHY[outcome.status]}{detail}"
+        unrun = len(cases) - passed - failed
+        return _Verdict(passed / len(cases), f"{passed} of {len(cases)}{f', {unrun} not run' if unrun else ''}{first}", late)
 
 
 @register_reward("binary_code")
 @dataclass(frozen=True)
 class BinaryCodeReward(CodeReward):
-    """1.0 if ``code`` would be at least 0.99, else 0.0; ``None`` if it would be. Its parameters are those of ``code``.
+    """1.0 if ``code`` would be at least 0.99, else 0.0; ``None`` if it would be.
 
     Range: {0, 1}. A program that can no longer get there is not run further. Source: open-r1's reward of that name.
     """
@@ -327,6 +276,6 @@ class CodeFormatReward(Reward):
 
     code_language: str = "python"
 
-    def __call__(self, completions: Sequence[Any], **columns: Any) -> list[float | None]:
-        fmt, texts = self.response_format, completion_texts(completions)
-        return [float(fmt.parse(text).well_formed and extract_code(fmt, text, self.code_language) is not None) for text in texts]
+    def score_text(self, text: str) -> float:
+        fmt = self.response_format
+        return float(fmt.parse(text).well_formed and extract_code(fmt, text, self.code_language) is not None)

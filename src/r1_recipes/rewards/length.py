@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
-from typing import Any, ClassVar
+from typing import Any
 
 from r1_recipes.common import processes
 from r1_recipes.rewards.accuracy import correctness
@@ -12,16 +11,13 @@ from r1_recipes.rewards.registry import Column, Reward, Values, register_reward
 
 
 @register_reward("cosine")
-@dataclass(frozen=True)
 class CosineReward(Reward):
     """Correctness scaled by length: along half a cosine from one bound at 0 tokens to the other at ``cosine_max_len`` and beyond.
 
     Range: -0.5..1 by default. ``None`` if the gold cannot be judged by. A right completion goes from ``cosine_max_value_correct``
     (short) to ``cosine_min_value_correct`` (long), a wrong one from ``cosine_min_value_wrong`` to ``cosine_max_value_wrong``. With the
     defaults, which are open-r1's, a wrong answer costs more the longer it is; for the paper's opposite slope swap the last two.
-
-    Source: "Demystifying Long Chain-of-Thought Reasoning" (arXiv:2502.03373, appendix C.1), by way of open-r1. TRL's
-    ``get_cosine_scaled_reward`` cannot be wrapped, since it takes its verdicts from TRL's own ``accuracy_reward``.
+    Source: "Demystifying Long Chain-of-Thought Reasoning" (arXiv:2502.03373, appendix C.1), by way of open-r1.
     """
 
     cosine_min_value_wrong: float = 0.0
@@ -35,32 +31,25 @@ class CosineReward(Reward):
 
     def __call__(self, completions: Column, completion_ids: Column = (), **columns: Any) -> Values:
         _, verdicts = correctness(self, completions, **columns)
-        return [self._scale(verdict, len(ids)) for verdict, ids in zip(verdicts, completion_ids, strict=True)]
-
-    def _scale(self, correct: bool | None, length: int) -> float | None:
-        if correct is None:
-            return None
-        short, long = self.cosine_min_value_wrong, self.cosine_max_value_wrong
-        if correct:
-            short, long = self.cosine_max_value_correct, self.cosine_min_value_correct
-        # Unclamped, the cosine climbs back and pays a completion of twice the maximum like an empty one.
-        progress = min(length / self.cosine_max_len, 1.0)
-        return long + 0.5 * (short - long) * (1.0 + math.cos(math.pi * progress))
+        scores: Values = []
+        for correct, ids in zip(verdicts, completion_ids, strict=True):
+            short, long = self.cosine_min_value_wrong, self.cosine_max_value_wrong
+            if correct:
+                short, long = self.cosine_max_value_correct, self.cosine_min_value_correct
+            # Unclamped, the cosine climbs back and pays a completion of twice the maximum like an empty one.
+            progress = min(len(ids) / self.cosine_max_len, 1.0)
+            scores.append(None if correct is None else long + 0.5 * (short - long) * (1.0 + math.cos(math.pi * progress)))
+        return scores
 
 
 @register_reward("length")
-@dataclass(frozen=True)
 class LengthReward(Reward):
     """Short right answers before long ones, relative to the other completions of the same prompt.
 
     With ``w = 0.5 - (tokens - shortest) / (longest - shortest)`` over the group: ``w`` if right, ``min(0, w)`` if wrong, 0.0 if all
-    are equally long. Range: -0.5..0.5. ``None`` if the gold cannot be judged by.
-
-    The group is that of Kimi k1.5 (arXiv:2501.12599, section 2.3.3): the completions of one prompt, in all processes. open-r1's
-    ``len_reward`` takes one process's batch, where a hard prompt's completions are always the long ones, and a group may be cut in two.
+    are equally long. Range: -0.5..0.5. ``None`` if the gold cannot be judged by. Source: Kimi k1.5 (arXiv:2501.12599, section 2.3.3):
+    the completions of one prompt, in all processes; open-r1's ``len_reward`` takes one process's batch.
     """
-
-    spans_processes: ClassVar[bool] = True
 
     def __call__(self, completions: Column, prompts: Column = (), completion_ids: Column = (), **columns: Any) -> Values:
         _, verdicts = correctness(self, completions, **columns)
@@ -78,7 +67,6 @@ class LengthReward(Reward):
 
 
 @register_reward("soft_overlong_punishment")
-@dataclass(frozen=True)
 class SoftOverlongPunishmentReward(Reward):
     """0.0 up to ``max_completion_len - soft_punish_cache`` tokens, from there linearly down to -1.0 at ``max_completion_len``.
 

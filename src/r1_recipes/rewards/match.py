@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import re
 import unicodedata
-from dataclasses import dataclass
 from typing import Any
 
 from r1_recipes.common.messages import completion_texts, last_user_text
 from r1_recipes.prompts.formats import boxed_spans
 from r1_recipes.rewards.accuracy import correctness
-from r1_recipes.rewards.judge import SERVED, Judge, check_prompt, report_unjudged
+from r1_recipes.rewards.model import SERVED, ask, report_unjudged
 from r1_recipes.rewards.registry import AnswerReward, Column, Log, Values, ignore, register_reward
 
 _ANCHOR = re.compile(r"\banswer\s*(?:is\b|:|：)|答案(?:是|为|:|：)", re.IGNORECASE)
@@ -23,11 +22,9 @@ _THOUSANDS = re.compile(r"(?<![\d.,])\d{1,3}(?:,\d{3})+(?![\d,])")
 _POWER = re.compile(r"(?<=\d)(?=[⁰¹²³⁴⁵⁶⁷⁸⁹⁺⁻])")  # 10⁵ is not 105; Ca²⁺ is Ca2+
 # An article stands before a word. A capital A elsewhere than at the beginning is a letter: hepatitis A virus.
 _ARTICLE = re.compile(r"(?:\A\W*(?i:an?|the)|\b(?:an?|[Tt]he))\s+(?=\w)")
-_COMMAND = re.compile(r"\\[a-zA-Z]+")
 _LETTER = re.compile(r"\(?\s*([A-J])\s*(?:[).:、\]]|\Z)(?P<rest>.*)", re.DOTALL)
 _STYLED = re.compile(r"\\(?:text|textbf|textrm|mathrm|mathbf|mbox)\s*\{([^{}]*)\}")
-# Of a longer answer no part is known to be the one that is meant; a judge reads the beginning.
-_MAX_CHARS = 4000
+_MAX_CHARS = 4000  # Of a longer answer no part is known to be the one that is meant; a judge reads the beginning.
 
 
 def candidates(answer: str) -> list[str]:
@@ -85,18 +82,16 @@ def _other_unit(answer: str | None, gold: str) -> bool:
     if answer is None:  # found in the whole text, which `boxed` allows
         return False
     texts = (unicodedata.normalize("NFKC", text) for text in (gold, candidates(answer)[-1]))
-    wanted, found = (set(re.findall(r"[^\W\d_]+|%", _COMMAND.sub(" ", text).casefold())) for text in texts)
+    wanted, found = (set(re.findall(r"[^\W\d_]+|%", re.sub(r"\\[a-zA-Z]+", " ", text).casefold())) for text in texts)
     return bool(wanted and found and not wanted <= found)
 
 
 @register_reward("exact_match")
-@dataclass(frozen=True)
 class ExactMatchReward(AnswerReward):
     """1.0 if the answer says the column ``solution`` and nothing else, else 0.0; ``None`` if there is no gold.
 
     Range: {0, 1}. Compared are words and numbers: case, punctuation, articles and Markdown do not count, order and signs (``-``, ``<``,
-    ``↑``) do. Of an answer in a sentence, what follows "answer is" or stands in a box is compared, too. Two names are not one, so
-    hedging does not pay; a synonym is another word: see ``answer_match``.
+    ``↑``) do. Of an answer in a sentence, what follows "answer is" or stands in a box is compared, too. Two names are not one.
     """
 
     def score(self, answer: str | None, gold: str) -> float | None:
@@ -104,13 +99,11 @@ class ExactMatchReward(AnswerReward):
 
 
 @register_reward("choice_match")
-@dataclass(frozen=True)
 class ChoiceMatchReward(AnswerReward):
     """1.0 if the answer is the option's letter in the column ``solution``, else 0.0; ``None`` if the gold is no letter, A to J.
 
     Range: {0, 1}. ``B``, ``(B)``, ``B. pancreas`` and ``The answer is B`` are the same choice; two letters are none, and after a gold
-    with words (``B. pancreas``) other words are another answer. Source: open-r1-multimodal, whose geometry problems are half multiple
-    choice.
+    with words (``B. pancreas``) other words are another answer. Source: open-r1-multimodal.
     """
 
     def score(self, answer: str | None, gold: str) -> float | None:
@@ -118,31 +111,28 @@ class ChoiceMatchReward(AnswerReward):
 
 
 @register_reward("answer_match")
-@dataclass(frozen=True)
 class AnswerMatchReward(AnswerReward):
     """1.0 if ``choice_match``, ``accuracy`` or ``exact_match`` accepts the answer, as the gold asks; else what a judge says, or 0.0.
 
-    Range: 0..1 ({0, 1} without a judge). ``None`` if there is no gold, or the judge gave no score. A letter is compared as a choice, a
-    gold that is mathematics as mathematics (but another unit is another answer), and every other as words.
+    Range: 0..1 ({0, 1} without a judge). ``None`` if there is no gold, or the judge gave no score.
 
     ``match_judge`` is ``openai:NAME``, a model behind an OpenAI-compatible server (``OPENAI_BASE_URL``), asked only about answers that
     the rules do not accept. It gets ``match_judge_prompt``, with ``{question}``, ``{solution}`` and ``{answer}``, and its last
-    ``Score: x`` counts, cut to 0..1. A completion without an answer is not asked about: 0.0. Metrics: ``answer_match/asked`` (rows of
-    the batch), ``answer_match/unscored``, ``answer_match/failed`` (by the server); ``matched_by`` in the completions table.
+    ``Score: x`` counts, cut to 0..1. Metrics: ``answer_match/asked`` (rows of the batch), ``…/unscored``, ``…/failed``; ``matched_by`` in
+    the completions table. A batch of which all requests fail is an error.
 
     Source: HuatuoGPT-o1 (arXiv:2412.18925), whose verifier is a model alone; here rules come first, which cannot be talked round.
-    A batch of which all requests fail is an error.
     """
 
     match_judge: str = ""
     match_judge_prompt: str = ""
-    match_judge_concurrency: int = 16
 
     def __post_init__(self) -> None:
         if self.match_judge:
             named = self.match_judge.startswith(SERVED) and self.match_judge != SERVED
             self.must("match_judge", named, "'openai:NAME', a model behind an OpenAI-compatible server, or ''")
-            check_prompt("match_judge_prompt", self.match_judge_prompt, ["solution", "answer"])
+            asks = all(slot in self.match_judge_prompt for slot in ("{solution}", "{answer}"))
+            self.must("match_judge_prompt", asks, "a text with {solution} and {answer} that asks for a line 'Score: x'")
 
     def __call__(
         self,
@@ -162,8 +152,8 @@ class AnswerMatchReward(AnswerReward):
         if self.match_judge:
             asked = {row: answer[:_MAX_CHARS] for row, answer in enumerate(answers) if answer and scores[row] == 0}
             questions = {row: last_user_text(prompts[row]) if prompts else "" for row in asked}
-            judge = Judge(self.match_judge.removeprefix(SERVED), self.match_judge_prompt, self.match_judge_concurrency)
-            opinions = judge.ask([{"question": questions[row], "solution": golds[row], "answer": asked[row]} for row in asked])
+            slots = [{"question": questions[row], "solution": golds[row], "answer": answer} for row, answer in asked.items()]
+            opinions = ask(self.match_judge, self.match_judge_prompt, slots)
             report_unjudged(f"reward {self.name!r}, match_judge {self.match_judge!r}", opinions)
             for row, opinion in zip(asked, opinions, strict=True):
                 scores[row] = None if opinion.score is None else min(1.0, max(0.0, opinion.score))

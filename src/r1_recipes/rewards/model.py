@@ -1,48 +1,105 @@
-"""A reward model's or a judge's opinion of each completion: what rules cannot check (helpfulness, harmlessness)."""
+"""A reward model's or a judge's opinion of each completion: what rules cannot check (helpfulness, harmlessness).
+
+A judge is a model behind an OpenAI-compatible server whose reply ends in a score: ``Score: x`` up to the end of a line, or
+``<score>x</score>`` anywhere. The last one that can be read counts; docs/recipes.md has a table.
+"""
 
 from __future__ import annotations
 
 import contextlib
 import functools
-import json
+import logging
 import math
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
-from typing import Any
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any, NamedTuple
 
+from r1_recipes.common.chat_client import ChatServer
 from r1_recipes.common.errors import RecipeError, first_line
-from r1_recipes.common.messages import completion_texts, message_text
+from r1_recipes.common.messages import completion_texts, message_text, without_surrogates
 from r1_recipes.prompts.formats import ResponseFormat
-from r1_recipes.rewards.judge import SERVED, Judge, Opinion, check_prompt, report_unjudged
 from r1_recipes.rewards.registry import Column, Log, Reward, Values, ignore, register_reward
 from r1_recipes.rewards.summary import summary
 
+logger = logging.getLogger(__name__)
+
 Conversation = list[dict[str, str]]
+SERVED = "openai:"  # before a judge's name, where a folder or hub id could stand as well
+
+# All repetitions are bounded or possessive, so that reading takes time in proportion to the reply.
+_NUMBER = r"([+-]?(?:[0-9]{1,9}(?:\.[0-9]{1,9})?|\.[0-9]{1,9}))(?:\s{0,2}(?:/|out of)\s{0,2}[0-9]{1,9})?"
+_SCORE = re.compile(
+    rf"<score>\s{{0,9}}{_NUMBER}\s{{0,9}}</score>"
+    rf"|(?<![^\W_])score[*_`]{{0,3}}\s{{0,4}}[:：=][*_`\[\s]{{0,8}}{_NUMBER}[]*_`).。 \t\r]*+$",
+    re.IGNORECASE | re.MULTILINE,
+)
+_MAX_REPLY_CHARS = 20_000  # A verdict stands at the end of a reply.
+_SLOT = re.compile(r"\{([A-Za-z_]+)\}")
+
+
+def read_score(reply: str) -> float | None:
+    """The last score of a judge's reply, by the module's table; ``None`` if there is none."""
+    found = _SCORE.findall(reply.rstrip()[-_MAX_REPLY_CHARS:])
+    return float("".join(found[-1])) if found else None  # one of the two groups is empty
+
+
+def fill(prompt: str, slots: Mapping[str, str]) -> str:
+    """Write ``slots`` into a prompt's ``{name}``; other braces stay, and what is filled in is not filled in again."""
+    return without_surrogates(_SLOT.sub(lambda slot: slots.get(slot[1], slot[0]), prompt))
+
+
+class Opinion(NamedTuple):
+    """What a judge or a reward model says of one text."""
+
+    score: float | None = None
+    error: str | None = None  # why the text is not judged
+    failed: bool = False  # a server that may yet judge it is at fault; selection stops on the metric of it
+
+
+def ask(judge: str, prompt: str, slots: Sequence[Mapping[str, str]]) -> list[Opinion]:
+    """Ask ``openai:NAME`` at ``OPENAI_BASE_URL`` for one opinion per prompt filled in, in order; equal prompts are asked about once.
+
+    Raises:
+        RecipeError: no address, or the server refuses the model or the key.
+    """
+    messages = [fill(prompt, one) for one in slots]
+    asked = list(dict.fromkeys(messages))
+    chats = [[{"role": "user", "content": message}] for message in asked]
+    replies = dict(zip(asked, ChatServer(judge.removeprefix(SERVED)).chat(chats), strict=True))
+    return [
+        Opinion(error=reply.error, failed=not reply.refused) if reply.error else Opinion(read_score(reply.text))
+        for reply in map(replies.__getitem__, messages)
+    ]
+
+
+def report_unjudged(where: str, opinions: Sequence[Opinion]) -> None:
+    """Warn about the completions of a batch that got no score; it is an error if all of them failed."""
+    errors = [opinion.error for opinion in opinions if opinion.error]
+    unscored = sum(opinion.score is None for opinion in opinions)
+    told = f"{where}: {unscored} of {len(opinions)} completions are not judged: {errors[0] if errors else 'their verdicts hold no score'}"
+    if errors and len(errors) == len(opinions):
+        raise RecipeError(told)
+    if unscored:
+        logger.warning("%s", told)
 
 
 @register_reward("reward_model")
-@dataclass(frozen=True)
 class ModelReward(Reward):
     """The score that a reward model, or a judge behind a server, gives each completion; ``None`` if it gives none.
 
-    Range: the model's own (a reward model's is unbounded); 0..1 with ``reward_model_activation: sigmoid``. ``reward_model`` is the
-    folder or hub id of a sequence classifier with one label, or ``openai:NAME``, a judge (:mod:`r1_recipes.rewards.judge`) that gets
-    ``reward_model_prompt`` with ``{response}`` and ``{prompt}``. ``reward_model_scope`` says what is judged:
+    Range: the model's own; 0..1 with ``reward_model_activation: sigmoid``. ``reward_model`` is the folder or hub id of a sequence
+    classifier with one label, or ``openai:NAME``, a judge that gets ``reward_model_prompt`` with ``{response}`` and ``{prompt}``.
+    ``reward_model_scope: summary`` judges what follows the reasoning, without the format's own system message; a completion without a
+    summary gets the lowest score of its prompt's in this batch. ``full`` judges the whole turn, in the conversation as the model had it.
 
-    - ``summary``: what follows the reasoning, without the format's own system message. A completion without a summary gets the score
-      of the empty answer, or the lowest of the finished answers to its prompt in this batch if that is lower: never finishing must not pay.
-    - ``full``: the whole turn, finished or not, in the conversation as the model had it.
-
-    A classifier's conversations longer than ``reward_model_max_length`` tokens (default, and at most, the model's own limit) lose their
-    beginning, since the score is read at the end. Metrics, rows of this batch: ``reward_model/unscored``, ``…/failed`` (of these, the
-    server's fault), ``…/truncated``, ``…/unfinished`` (no summary). Source: DeepSeek-R1 (arXiv:2501.12948, section 2.3.4), which judges
-    helpfulness by the summary and harmlessness by the whole. A model that cannot be asked, and a batch without any score, are errors.
+    A conversation that is too long for the classifier loses its beginning. Metrics, rows of this batch: ``reward_model/unscored``,
+    ``…/failed`` (by the server), ``…/unfinished`` (no summary). A batch of which nothing can be judged is an error. Source: DeepSeek-R1
+    (arXiv:2501.12948, section 2.3.4), which judges helpfulness by the summary and harmlessness by the whole.
     """
 
     reward_model: str = ""
     reward_model_scope: str = "summary"
     reward_model_batch_size: int = 16
-    reward_model_max_length: int | None = None
     reward_model_activation: str = "none"
     reward_model_prompt: str | None = None
 
@@ -52,33 +109,30 @@ class ModelReward(Reward):
         self.must("reward_model_scope", self.reward_model_scope in ("summary", "full"), "summary or full")
         self.must("reward_model_activation", self.reward_model_activation in ("none", "sigmoid"), "none or sigmoid")
         self.must("reward_model_batch_size", self.reward_model_batch_size >= 1, "1 or more")
-        limit, prompt = self.reward_model_max_length, self.reward_model_prompt
-        if self._is_judge:
-            self.must("reward_model_max_length", limit is None, "left out for a judge")
-            check_prompt("reward_model_prompt", prompt, ["response"])
+        if self.reward_model.startswith(SERVED):
+            asks = "{response}" in (self.reward_model_prompt or "")
+            self.must("reward_model_prompt", asks, "a text with {response} that asks for a line 'Score: x'")
         else:
-            self.must("reward_model_max_length", limit is None or limit >= 1, "1 or more")
-            self.must("reward_model_prompt", prompt is None, "left out for a sequence classifier")
+            self.must("reward_model_prompt", self.reward_model_prompt is None, "left out for a sequence classifier")
 
     def __call__(self, completions: Column, prompts: Column = (), log_metric: Log = ignore, **columns: Any) -> Values:
         contexts = [self._context(prompt) for prompt in prompts]
         read = summary if self.reward_model_scope == "summary" else ResponseFormat.full_text
         turns = [read(self.response_format, text) for text in completion_texts(completions)]
-        judge = self._ask if self._is_judge else self._classify
+        judge = self._ask if self.reward_model.startswith(SERVED) else self._classify
         opinions = judge(contexts, [turn or "" for turn in turns])
         report_unjudged(f"reward {self.name!r}, reward_model {self.reward_model!r}", opinions)
-        scores = _not_finishing_does_not_pay([json.dumps(context) for context in contexts], turns, opinions)
+        scores = [opinion.score for opinion in opinions]
+        for row, turn in enumerate(turns):
+            if turn is None:  # never finishing must not pay
+                known = [opinion.score for context, opinion in zip(contexts, opinions, strict=True) if context == contexts[row]]
+                scores[row] = min((score for score in known if score is not None), default=None)
         log_metric("reward_model/unscored", float(scores.count(None)))
         log_metric("reward_model/failed", float(sum(opinion.failed for opinion in opinions)))
-        log_metric("reward_model/truncated", float(sum(opinion.truncated for opinion in opinions)))
         log_metric("reward_model/unfinished", float(turns.count(None)))
         if self.reward_model_activation == "none":
             return scores
         return [None if score is None else 0.5 * (1.0 + math.tanh(0.5 * score)) for score in scores]  # sigmoid that cannot overflow
-
-    @property
-    def _is_judge(self) -> bool:
-        return self.reward_model.startswith(SERVED)
 
     def _context(self, prompt: Any) -> Conversation:
         """The conversation before the turn that is judged."""
@@ -93,27 +147,14 @@ class ModelReward(Reward):
         for context, turn in zip(contexts, turns, strict=True):
             texts = [message["content"] if len(context) == 1 else f"{message['role']}: {message['content']}" for message in context]
             slots.append({"prompt": "\n\n".join(texts), "response": turn})
-        judge = Judge(self.reward_model.removeprefix(SERVED), self.reward_model_prompt or "", self.reward_model_batch_size)
-        return judge.ask(slots)
+        return ask(self.reward_model, self.reward_model_prompt or "", slots)
 
     def _classify(self, contexts: Sequence[Conversation], turns: Sequence[str]) -> list[Opinion]:
         classifier = _Classifier(self.reward_model)
         if self.reward_model_scope == "full":
             classifier.check_shows_reasoning(self.response_format)
         conversations = [[*context, {"role": "assistant", "content": turn}] for context, turn in zip(contexts, turns, strict=True)]
-        return classifier.score(conversations, self.reward_model_batch_size, self.reward_model_max_length)
-
-
-def _not_finishing_does_not_pay(groups: Sequence[str], turns: Sequence[str | None], opinions: Sequence[Opinion]) -> Values:
-    """The scores; that of a completion without a turn to judge is at most the lowest of its group's others."""
-    rows = list(zip(groups, turns, (opinion.score for opinion in opinions), strict=True))
-    scores = []
-    for group, turn, score in rows:
-        if turn is None:
-            finished = (known for other, said, known in rows if other == group and said is not None)
-            score = min((known for known in (score, *finished) if known is not None), default=None)
-        scores.append(score)
-    return scores
+        return classifier.score(conversations, self.reward_model_batch_size)
 
 
 @functools.cache  # one copy per process; the reward pickles without it
@@ -148,17 +189,15 @@ class _Classifier:
         """Refuse a chat template that drops the reasoning of a finished turn, as many do."""
         turn = [{"role": "user", "content": "question"}, {"role": "assistant", "content": fmt.render("first-part", "second-part")}]
         if fmt.reasoning_tags and "first-part" not in self.tokenizer.apply_chat_template(turn, tokenize=False):
-            raise RecipeError(
-                f"reward_model: the chat template of {self.name!r} leaves the reasoning out of a turn, so reward_model_scope: full would "
-                "not judge it. Fix: another chat template in a local copy of the model, or reward_model_scope: summary"
-            )
+            told = f"reward_model: the chat template of {self.name!r} leaves the reasoning out of a turn"
+            raise RecipeError(f"{told}. Fix: another chat template in a local copy of the model, or reward_model_scope: summary")
 
-    def score(self, conversations: Sequence[Conversation], batch_size: int, max_length: int | None) -> list[Opinion]:
+    def score(self, conversations: Sequence[Conversation], batch_size: int) -> list[Opinion]:
         import jinja2
         import torch
         from transformers import DataCollatorWithPadding
 
-        limit, pad = min(self.limit, max_length or self.limit), DataCollatorWithPadding(self.tokenizer)
+        pad = DataCollatorWithPadding(self.tokenizer)
         opinions = [Opinion()] * len(conversations)
         tokens: dict[int, list[int]] = {}
         for row, conversation in enumerate(conversations):
@@ -171,11 +210,11 @@ class _Classifier:
         order = sorted(tokens, key=lambda row: -len(tokens[row]))
         for start in range(0, len(order), batch_size):
             part = order[start : start + batch_size]
-            inputs = pad([{"input_ids": tokens[row][-limit:]} for row in part]).to(self.model.device)
+            inputs = pad([{"input_ids": tokens[row][-self.limit :]} for row in part]).to(self.model.device)
             with torch.inference_mode():
                 logits = self.model(**inputs).logits[:, 0].tolist()
             for row, logit in zip(part, logits, strict=True):
-                opinions[row] = Opinion(logit if math.isfinite(logit) else None, truncated=len(tokens[row]) > limit)
+                opinions[row] = Opinion(logit if math.isfinite(logit) else None)
         return opinions
 
 

@@ -5,11 +5,11 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, ClassVar
+from typing import Any, ClassVar, dataclass_transform
 
 from r1_recipes.common.errors import RecipeError, unknown_name
 from r1_recipes.common.messages import completion_texts
-from r1_recipes.common.plugins import import_object
+from r1_recipes.common.plugins import register, resolve
 from r1_recipes.prompts import ResponseFormat, get_response_format
 
 Column = Sequence[Any]  # one entry per completion
@@ -54,10 +54,8 @@ class Reward:
     def missing(self, needed: str, columns: Mapping[str, Any]) -> RecipeError:
         """The error for a data set without the columns that this reward needs."""
         found = sorted(key for key, value in columns.items() if isinstance(value, list | tuple))
-        return RecipeError(
-            f"reward {self.name!r} needs {needed}; the dataset's columns here are: {', '.join(found) or 'none'}. "
-            "Fix: name a mapper in the recipe that writes them"
-        )
+        held = f"the dataset's columns here are: {', '.join(found) or 'none'}"
+        return RecipeError(f"reward {self.name!r} needs {needed}; {held}. Fix: name a mapper in the recipe that writes them")
 
     def golds(self, solution: Column | None, columns: Mapping[str, Any]) -> list[str | None]:
         """The column ``solution`` as text; it is an error if there is none. ``columns`` are the others."""
@@ -68,10 +66,7 @@ class Reward:
 
 @dataclass(frozen=True)
 class AnswerReward(Reward):
-    """Base of the rewards that compare the format's answer with the column ``solution``; 1.0 is a right answer.
-
-    A subclass defines :meth:`score`, or its own ``__call__``.
-    """
+    """Base of the rewards that compare the format's answer with the column ``solution``, by :meth:`score`; 1.0 is a right answer."""
 
     def __call__(self, completions: Column, *, solution: Column | None = None, log_extra: Log = ignore, **columns: Any) -> Values:
         golds = self.golds(solution, columns)
@@ -95,50 +90,35 @@ class AnswerReward(Reward):
 
 
 def answer_rewards(names: Iterable[str]) -> list[str]:
-    """The rewards whose full marks (1.0 or more) mean a right answer: ``accuracy`` first, then in order; without any, ``accuracy``.
-
-    Every reward from outside this package counts.
-    """
+    """The rewards whose full marks (1.0 or more) mean a right answer: ``accuracy`` first, then in order; without any, ``accuracy``."""
 
     def judges_answers(name: str) -> bool:
         reward = REWARDS.get(name)
         if not isinstance(reward, type) or not reward.__module__.startswith("r1_recipes."):
-            return True
+            return True  # one of the user's own
         return issubclass(reward, AnswerReward) or name in ("code", "binary_code", "summary_facts")
 
     return sorted(filter(judges_answers, names), key=lambda name: name != "accuracy") or ["accuracy"]
 
 
+@dataclass_transform(frozen_default=True)
 def register_reward(name: str) -> Callable:
     """Class or function decorator that makes a reward available to recipes as ``name``.
 
-    A :class:`Reward` subclass gets the recipe's response format and parameters; a plain function with TRL's signature is used as is.
+    A :class:`Reward` subclass becomes a frozen dataclass and gets the recipe's format and parameters; a plain function is used as is.
     """
 
-    def decorate(reward: type[Reward] | Callable) -> type[Reward] | Callable:
-        known = REWARDS.get(name)
-        if known is not None and (known.__module__, known.__qualname__) != (reward.__module__, reward.__qualname__):
-            raise ValueError(f"reward name {name!r} is taken by {known.__module__}:{known.__qualname__}")
-        if isinstance(reward, type):
-            reward.name = name  # type: ignore[attr-defined]
-        REWARDS[name] = reward
-        return reward
+    def decorate(reward: Any) -> Any:
+        if isinstance(reward, type) and "__dataclass_params__" not in vars(reward):
+            reward = dataclass(frozen=True)(reward)
+        return register(REWARDS, "reward", name, reward)
 
     return decorate
 
 
-def resolve_reward(name: str) -> type[Reward] | Callable:
-    """The class or function that a reward's name stands for; ``my_module:my_reward`` is imported."""
-    if ":" in name:
-        return import_object(name, "reward")
-    if name not in REWARDS:
-        raise ValueError(unknown_name("reward", name, REWARDS))
-    return REWARDS[name]
-
-
 def reward_parameters(names: Iterable[str]) -> dict[str, dataclasses.Field]:
     """The parameters of these rewards by name: what a recipe may set for them."""
-    rewards = filter(dataclasses.is_dataclass, map(resolve_reward, names))
+    rewards = filter(dataclasses.is_dataclass, (resolve(REWARDS, "reward", name) for name in names))
     return {f.name: f for reward in rewards for f in dataclasses.fields(reward) if f.name != "response_format"}
 
 
@@ -147,22 +127,19 @@ def get_reward_funcs(
 ) -> list[Callable[..., Values]]:
     """Build the reward functions of a recipe, in order: picklable callables with a ``__name__``, as TRL takes them.
 
-    Args:
-        names: registered names, or ``my_module:my_reward``.
-        response_format: name or object; what the completions are read with.
-        **params: parameters of the rewards (``cosine_max_len=512``, …); one that several rewards share goes to each.
+    ``names`` are registered ones, or ``my_module:my_reward``; ``response_format`` is a name or an object; ``params`` are parameters of the
+    rewards (``cosine_max_len=512``, …): one that several share goes to each.
     """
     names = list(names)
     fmt = get_response_format(response_format)
     known = reward_parameters(names)
     for key in params:
         if key not in known:
-            raise ValueError(unknown_name(f"parameter of the rewards {names}", key, known))
+            raise RecipeError(unknown_name(f"parameter of the rewards {names}", key, known))
     funcs = []
     for name in names:
-        reward = resolve_reward(name)
+        reward = resolve(REWARDS, "reward", name)
         if isinstance(reward, type):
-            mine = reward_parameters([name])
-            reward = reward(response_format=fmt, **{key: value for key, value in params.items() if key in mine})
+            reward = reward(response_format=fmt, **{key: params[key] for key in reward_parameters([name]) if key in params})
         funcs.append(reward)
     return funcs

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Any
 
 from r1_recipes.common.messages import completion_texts
@@ -12,16 +11,12 @@ from r1_recipes.rewards.registry import Column, Reward, Values, register_reward
 
 
 def summary(fmt: ResponseFormat, completion: str) -> str | None:
-    """What a completion says after its reasoning, without answer tags, stripped; ``None`` if the reasoning is open or nothing follows.
-
-    Without reasoning tags in it, or in the format, that is all of it.
-    """
+    """What a completion says after its reasoning, without answer tags, stripped; ``None`` if the reasoning is open or nothing follows."""
     body = fmt.full_text(completion)
     if fmt.reasoning_tags:
         opening, closing = fmt.reasoning_tags
-        markers = body.count(closing)
-        body = body.rpartition(closing)[2]
-        if opening in body or (opening == closing and markers == 1):
+        before, closed, body = body.rpartition(closing)
+        if opening in body or (opening == closing and closed and opening not in before):
             return None
     for tag in fmt.answer_tags or ():
         body = body.replace(tag, "")
@@ -29,7 +24,6 @@ def summary(fmt: ResponseFormat, completion: str) -> str | None:
 
 
 @register_reward("summary_facts")
-@dataclass(frozen=True)
 class SummaryFactsReward(Reward):
     """The share of the row's ``facts`` that the summary mentions; ``None`` if the row has none.
 
@@ -47,12 +41,10 @@ class SummaryFactsReward(Reward):
 
 
 @register_reward("summary_compression")
-@dataclass(frozen=True)
 class SummaryCompressionReward(SummaryFactsReward):
     """How much shorter than the row's ``document`` the summary is, in characters; 0.0 if it keeps too few of the ``facts``.
 
-    Range: 0..1: 0.9 is a tenth of the length. ``summary_min_facts`` is the share that must be kept, or being short would pay by itself.
-    ``None`` if the row has no facts or no document.
+    Range: 0..1: 0.9 is a tenth of the length. ``summary_min_facts`` is the share that must be kept. ``None`` without facts or document.
     """
 
     summary_min_facts: float = 0.5

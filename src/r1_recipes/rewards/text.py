@@ -1,17 +1,52 @@
-"""Rewards for the surface of the text: visible steps, repetition, and those of the GSM8K GRPO demo for TRL (grpo_demo)."""
+"""Rewards for the shape and the surface of a response: formats, visible steps, repetition."""
 
 from __future__ import annotations
 
 import contextlib
 import re
-from dataclasses import dataclass
 
 import regex
 
 from r1_recipes.common.scripts import UNSPACED
 from r1_recipes.rewards.accuracy import parsed_answer
-from r1_recipes.rewards.format import tag_share
 from r1_recipes.rewards.registry import Reward, register_reward
+
+
+@register_reward("format")
+class FormatReward(Reward):
+    """1.0 if the whole response is one non-empty reasoning block, then one non-empty answer block, and nothing else; else 0.0.
+
+    Range: {0, 1}. White space around blocks is free. Source: DeepSeek-R1's format reward (arXiv:2501.12948, section 2.2.2), stricter
+    than open-r1's pattern, which also pays for two blocks, an empty one, or text after the answer.
+    """
+
+    def score_text(self, text: str) -> float:
+        return float(self.response_format.parse(text).well_formed)
+
+
+@register_reward("format_partial")
+class FormatPartialReward(Reward):
+    """1.0 for the exact shape, else 0.1 for a reasoning block plus 0.5 for an answer block.
+
+    Range: {0, 0.1, 0.5, 0.6, 1}. Source: GRPO-Zero's format reward.
+    """
+
+    def score_text(self, text: str) -> float:
+        parsed = self.response_format.parse(text)
+        return 1.0 if parsed.well_formed else 0.1 * (parsed.reasoning is not None) + 0.5 * (parsed.answer is not None)
+
+
+@register_reward("tag_count")
+class TagCountReward(Reward):
+    """An equal share of 1.0 for each of the format's tags, with its line breaks, that occurs as often as the format has it (once).
+
+    Range: 0..1, in quarters for a format with four tags. Source: open-r1 (pull request 418).
+    """
+
+    def score_text(self, text: str) -> float:
+        tags, text = self.response_format.tags, self.response_format.full_text(text)
+        return sum(text.count(tag) == tags.count(tag) for tag in tags) / len(tags)  # special_token uses one marker twice
+
 
 # Every repeat is bounded or runs over characters that what follows cannot match, so that a search is linear in the text.
 _STEP = re.compile(
@@ -27,46 +62,38 @@ _STEP = re.compile(
 
 
 @register_reward("reasoning_steps")
-@dataclass(frozen=True)
 class ReasoningStepsReward(Reward):
     """A third for each visible step marker in the whole completion, up to 1.0.
 
-    Range: {0, 1/3, 2/3, 1}. Markers: ``Step 1:``; numbered lines; bullets; ``First,`` ``Second,`` ``Next,`` ``Finally,``; 第一步,
-    首先, 其次, 然后, 最后. Source: open-r1, which counts the English ones; here numbers count on every line and a bullet needs
-    a space, so that a line that starts with a decimal or a negative number is not a step.
+    Range: {0, 1/3, 2/3, 1}. Source: open-r1, which counts the English ones; here the Chinese ones count too, numbers on every line, and
+    a bullet only before a space, so that a decimal or a negative number is no step.
     """
 
     def score_text(self, text: str) -> float:
         return min(1.0, len(_STEP.findall(text)) / 3)
 
 
-# One character of a script without spaces stands for a word.
-_UNITS = regex.compile(rf"[{UNSPACED}]|[^\s{UNSPACED}]+")
+_UNITS = regex.compile(rf"[{UNSPACED}]|[^\s{UNSPACED}]+")  # One character of a script without spaces stands for a word.
 
 
 @register_reward("repetition_penalty")
-@dataclass(frozen=True)
 class RepetitionPenaltyReward(Reward):
     """``(1 - distinct / all) * repetition_max_penalty`` over the completion's n-grams; 0.0 if it has fewer than n words.
 
     Range: ``repetition_max_penalty``..0. Words stand between white space, in lower case; a character of Chinese, Japanese, Thai, Lao,
-    Burmese or Khmer is a word of its own, unless ``repetition_language`` is ``en``.
-
-    Source: "Demystifying Long Chain-of-Thought Reasoning" (arXiv:2502.03373, appendix C.2), by way of open-r1, which needs the
-    segmenter jieba for ``repetition_language: zh``.
+    Burmese or Khmer is a word of its own. Source: "Demystifying Long Chain-of-Thought Reasoning" (arXiv:2502.03373, appendix C.2), by
+    way of open-r1.
     """
 
     repetition_n_grams: int = 3
     repetition_max_penalty: float = -1.0
-    repetition_language: str | None = None
 
     def __post_init__(self) -> None:
         self.must("repetition_max_penalty", self.repetition_max_penalty <= 0, "0 or below")
         self.must("repetition_n_grams", self.repetition_n_grams >= 1, "1 or more")
-        self.must("repetition_language", self.repetition_language in (None, "en", "zh"), "en or zh")
 
     def score_text(self, text: str) -> float:
-        words = text.lower().split() if self.repetition_language == "en" else _UNITS.findall(text.lower())
+        words = _UNITS.findall(text.lower())
         total = len(words) - self.repetition_n_grams + 1
         if total < 1:
             return 0.0
@@ -76,13 +103,11 @@ class RepetitionPenaltyReward(Reward):
 
 
 @register_reward("xml_soft_format")
-@dataclass(frozen=True)
 class XmlSoftFormatReward(Reward):
     """1.0 if a reasoning block and, with only white space between, an answer block stand anywhere in the text; else 0.0.
 
-    Range: {0, 1}. Both blocks hold something, and no further tag. Text around them, and more blocks, are free: that is what sets it
-    apart from ``format``. For a format without answer tags: a reasoning and one answer can be read. Source: the GSM8K GRPO demo for
-    TRL (grpo_demo), whose pattern also takes empty blocks and, unlike its intention, no line breaks and nothing in front.
+    Range: {0, 1}. Both blocks hold something, and no further tag. Without answer tags in the format: a reasoning and one answer can be
+    read. Source: the GSM8K GRPO demo for TRL (grpo_demo), whose pattern also takes empty blocks and, unlike its intention, no line breaks.
     """
 
     def score_text(self, text: str) -> float:
@@ -99,12 +124,10 @@ class XmlSoftFormatReward(Reward):
 
 
 @register_reward("xml_strict_format")
-@dataclass(frozen=True)
 class XmlStrictFormatReward(Reward):
     """1.0 if the whole completion is, line break by line break, what the format's layout writes; else 0.0.
 
-    Range: {0, 1}. One line break after the end is free. Source: the GSM8K GRPO demo for TRL (grpo_demo), whose pattern wants that
-    last line break and pays for empty blocks.
+    Range: {0, 1}. One line break after the end is free. Source: the GSM8K GRPO demo for TRL (grpo_demo), which requires that one.
     """
 
     def score_text(self, text: str) -> float:
@@ -116,41 +139,28 @@ class XmlStrictFormatReward(Reward):
 
 
 @register_reward("xml_count")
-@dataclass(frozen=True)
-class XmlCountReward(Reward):
-    """An equal share of 1.0 for each of the format's tags that occurs exactly once, with its line breaks, less a penalty for what follows.
+class XmlCountReward(TagCountReward):
+    """An equal share of 1.0 for each of the format's tags that occurs exactly once, with its line breaks, less 0.004 for each
+    character after the last closing answer tag and one line break.
 
-    Each character after the last closing answer tag, but for one line break, costs ``xml_count_trailing_penalty``. Range: at most 1.0, no
-    lower bound. A format without answer tags has no such penalty.
-
-    Source: the GSM8K GRPO demo for TRL (grpo_demo), which pays 0.125 per tag and takes 0.001 per character twice: a weight of 0.5 gives
-    its value for a completion that ends in a line break.
+    Range: at most 1.0, no lower bound. Source: the GSM8K GRPO demo for TRL (grpo_demo), which pays 0.125 per tag and takes 0.001 per
+    character twice: a weight of 0.5 gives its value for a completion that ends in a line break.
     """
 
-    xml_count_trailing_penalty: float = 0.004
-
-    def __post_init__(self) -> None:
-        self.must("xml_count_trailing_penalty", self.xml_count_trailing_penalty >= 0, "0 or above")
-
     def score_text(self, text: str) -> float:
-        fmt = self.response_format
-        text = fmt.full_text(text)
-        share = tag_share(fmt, text)
-        if not fmt.answer_tags or fmt.answer_tags[1] not in text:
-            return share
-        return share - self.xml_count_trailing_penalty * len(text.rpartition(fmt.answer_tags[1])[2].removeprefix("\n"))
+        share, tags = super().score_text(text), self.response_format.answer_tags
+        _, closed, rest = self.response_format.full_text(text).rpartition(tags[1]) if tags else ("", "", "")
+        return share - 0.004 * len(rest.removeprefix("\n")) if closed else share
 
 
 _INTEGER = re.compile(r"[-+]?(?:[0-9]+|[1-9][0-9]{0,2}(?:,[0-9]{3})+)")
 
 
 @register_reward("integer_answer")
-@dataclass(frozen=True)
 class IntegerAnswerReward(Reward):
     """1.0 if the answer is a whole number and nothing else, right or wrong; else 0.0.
 
-    Range: {0, 1}. A sign and thousands commas are part of the number. Source: the GSM8K GRPO demo for TRL (grpo_demo), which takes
-    digits alone.
+    Range: {0, 1}. A sign and thousands commas are part of it. Source: the GSM8K GRPO demo for TRL (grpo_demo), which takes digits alone.
     """
 
     def score_text(self, text: str) -> float:

@@ -1,7 +1,7 @@
 """Questions compared by their words: which occur in an evaluation set, and which were there before.
 
-Text is normalised first: Unicode NFKC, then case folding. A **word** is a run of letters, digits and the marks that belong to them, or
-one character of a script that is written without spaces. A **sign** is any other character but white space and ordinary punctuation:
+Case and Unicode's compatible forms count as equal. A **word** is a run of letters, digits and the marks that belong to them, or one
+character of a script that is written without spaces. A **sign** is any other character but white space and ordinary punctuation:
 brackets and operators are signs, while commas, full stops, colons, quotation marks, ``$`` and ``\\`` are not.
 """
 
@@ -10,11 +10,12 @@ from __future__ import annotations
 import hashlib
 import unicodedata
 from array import array
+from collections import defaultdict
 from collections.abc import Iterable, Sequence
 
 import regex
 
-from r1_recipes.common.errors import RecipeError, install_hint
+from r1_recipes.common.errors import RecipeError
 from r1_recipes.common.messages import last_user_text
 from r1_recipes.common.scripts import UNSPACED
 from r1_recipes.data.sources import load_rows
@@ -27,17 +28,9 @@ _UNITS = regex.compile(rf"""{_WORD}|[^\w\s,.;:?'"`$\\،؟、。।॥„“”�
 # Zero-width characters and soft hyphens: they are not seen, and would cut a word in two.
 _UNSEEN = regex.compile("[\u00ad\u200b-\u200f\u2060\ufeff]")
 
-# Evaluation sets call the question one of these.
-_QUESTION_COLUMNS = ("question", "problem", "prompt", "Question")
-
-_PERMUTATIONS = 128
-# Of the pairs that are exactly as similar as the threshold, at most this share is never compared.
-_MISSED = 0.001
-
 
 def _normalise(text: str) -> str:
-    """NFKC again after case folding, which may leave what it would compose."""
-    return unicodedata.normalize("NFKC", unicodedata.normalize("NFKC", _UNSEEN.sub("", text)).casefold())
+    return unicodedata.normalize("NFKC", _UNSEEN.sub("", text)).casefold()
 
 
 def words(text: str) -> list[str]:
@@ -51,8 +44,8 @@ def units(text: str) -> list[str]:
 
 
 def n_gram_hashes(sequence: Sequence[str], n: int) -> set[int]:
-    """A 64-bit hash of every run of ``n`` entries; empty if there are fewer."""
-    return {_hash(sequence[i : i + n]) for i in range(len(sequence) - n + 1)}
+    """A 64-bit hash of every run of ``n`` entries; if there are fewer, of them all."""
+    return {_hash(sequence[i : i + n]) for i in range(max(1, len(sequence) - n + 1))} if sequence else set()
 
 
 def _hash(sequence: Sequence[str]) -> int:
@@ -64,18 +57,16 @@ def _hash(sequence: Sequence[str]) -> int:
 def evaluation_questions(source: EvaluationSet, hub: str = "huggingface") -> list[str]:
     """Read the questions of an evaluation set."""
     rows = load_rows(source.id, source.split, config=source.config, revision=source.revision, hub=hub)
-    column = source.column or next((name for name in _QUESTION_COLUMNS if name in rows.column_names), None)
-    if column not in rows.column_names:
-        raise RecipeError(
-            f"keep: decontaminate: {source.id}: column: must be the question's, one of {', '.join(rows.column_names)}, got {column!r}"
-        )
-    return [last_user_text(value) for value in rows[column]]
+    if source.column not in rows.column_names:
+        columns = ", ".join(rows.column_names)
+        raise RecipeError(f"keep: decontaminate: {source.id}: column: must be the question's, one of {columns}, got {source.column!r}")
+    return [last_user_text(value) for value in rows[source.column]]
 
 
 class Decontaminator:
     """Which questions share ``n`` words in a row with an evaluation set. Source: s1 (arXiv:2501.19393, section 2.1), with n = 8.
 
-    A question of fewer than ``n`` words is compared whole, signs included, with other short ones.
+    A question of fewer than ``n`` words is compared whole, with other short ones.
     """
 
     def __init__(self, rules: Decontaminate, hub: str = "huggingface") -> None:
@@ -85,71 +76,47 @@ class Decontaminator:
             self.add(f"{source.id} ({source.split})", evaluation_questions(source, hub))
 
     def add(self, name: str, questions: Iterable[str]) -> None:
-        self._known.setdefault(name, set()).update(*map(self._hashes, questions))
+        self._known.setdefault(name, set()).update(*(n_gram_hashes(words(question), self._n) for question in questions))
 
     def sources(self, question: str) -> list[str]:
         """The names of the evaluation sets that ``question`` overlaps with."""
-        hashes = self._hashes(question)
+        hashes = n_gram_hashes(words(question), self._n)
         return [name for name, known in self._known.items() if not hashes.isdisjoint(known)]
-
-    def _hashes(self, question: str) -> set[int]:
-        found = words(question)
-        if len(found) >= self._n:
-            return n_gram_hashes(found, self._n)
-        whole = units(question)
-        # Never the hash of an n-gram: it has fewer entries, or a sign among them.
-        return {_hash(whole)} if whole else set()
 
 
 class Deduplicator:
     """Which questions were there before. Each is compared with those that were kept, so the first of a kind stays.
 
     ``exact`` refuses a question that differs from a kept one in white space alone; ``near`` one whose n-grams of words and signs have
-    at least this Jaccard similarity with those of a kept one. MinHash with locality-sensitive hashing finds the candidates; the exact
-    similarity decides. A question of fewer than ``n_grams`` words and signs is one n-gram.
+    at least this Jaccard similarity with those of a kept one.
     """
 
     def __init__(self, rules: Deduplicate) -> None:
         self._rules = rules
         self._texts: set[int] = set()
-        self._n_grams: list[array[int]] = []
-        if rules.near is not None:
-            try:
-                from datasketch import MinHash, MinHashLSH
-            except ImportError as error:
-                raise RecipeError(f"deduplicate: near needs the package datasketch; {install_hint('generate')}") from error
-            self._index = MinHashLSH(num_perm=_PERMUTATIONS, params=_bands(rules.near))
-            # The n-grams are hashes already. Copies share the permutations, which take longer to draw than a question to read.
-            self._empty = MinHash(num_perm=_PERMUTATIONS, hashfunc=lambda n_gram: n_gram & 0xFFFFFFFF)
+        self._n_grams: list[array[int]] = []  # of each kept question
+        self._with: dict[int, list[int]] = defaultdict(list)  # kept questions by n-gram
 
     def add(self, question: str) -> bool:
         """Remember a question. ``False``: it was there before, and is not remembered."""
         key = _hash(question.split())
         if self._rules.exact and key in self._texts:
             return False
-        if self._rules.near is not None and not self._add_n_grams(units(question), self._rules.near):
+        if self._rules.near is not None and not self._add_n_grams(n_gram_hashes(units(question), self._rules.n_grams), self._rules.near):
             return False
         self._texts.add(key)
         return True
 
-    def _add_n_grams(self, found: list[str], near: float) -> bool:
-        if not found:
-            return True
-        n_grams = n_gram_hashes(found, self._rules.n_grams) or {_hash(found)}
-        sketch = self._empty.copy()
-        sketch.update_batch(n_grams)
-        for number in self._index.query(sketch):
+    def _add_n_grams(self, n_grams: set[int], near: float) -> bool:
+        # Near questions share near * len(n_grams) of them at least, so they share one of these; the rarest lead to the fewest questions.
+        rarest = sorted(n_grams, key=lambda n_gram: len(self._with.get(n_gram, ())))[: len(n_grams) - int(near * len(n_grams)) + 1]
+        for number in {number for n_gram in rarest for number in self._with.get(n_gram, ())}:
             known = self._n_grams[number]
             shared = sum(n_gram in n_grams for n_gram in known)
             # A quotient is rounded to the number that a recipe's 0.55 is; 0.55 * 20 is above 11.
             if shared / (len(n_grams) + len(known) - shared) >= near:
                 return False
-        self._index.insert(len(self._n_grams), sketch)
+        for n_gram in n_grams:
+            self._with[n_gram].append(len(self._n_grams))
         self._n_grams.append(array("Q", n_grams))
         return True
-
-
-def _bands(near: float) -> tuple[int, int]:
-    """Bands and rows of the index: as many rows (fewer useless candidates) as keep a pair at the threshold from being missed."""
-    rows = max((r for r in range(1, _PERMUTATIONS // 2 + 1) if (1 - near**r) ** (_PERMUTATIONS // r) <= _MISSED), default=1)
-    return _PERMUTATIONS // rows, rows

@@ -56,8 +56,6 @@ class Filters:
 
 @dataclass(frozen=True)
 class Deduplicate:
-    """Drop repeated questions; see :class:`~r1_recipes.selection.duplicates.Deduplicator`."""
-
     exact: bool = True
     near: float | None = must("a similarity over 0 and at most 1", lambda value: 0 < value <= 1, None)
     n_grams: int = _count(5)
@@ -65,19 +63,15 @@ class Deduplicate:
 
 @dataclass(frozen=True)
 class EvaluationSet:
-    """An evaluation set that training questions must not come from."""
-
     id: str  # as dataset_name takes it
     split: str = "test"
     config: str | None = None
-    column: str | None = None  # text, or a conversation, whose last user message counts
+    column: str = "question"  # text, or a conversation, whose last user message counts
     revision: str | None = None
 
 
 @dataclass(frozen=True)
 class Decontaminate:
-    """Drop prompts that overlap with evaluation sets; see :class:`~r1_recipes.selection.duplicates.Decontaminator`."""
-
     datasets: tuple[EvaluationSet, ...]
     n_grams: int = _count(8)
 

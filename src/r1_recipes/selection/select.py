@@ -9,7 +9,9 @@ from __future__ import annotations
 import json
 import math
 import re
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass, field
 from typing import Any
 
 from r1_recipes.common.errors import RecipeError, unknown_name
@@ -17,7 +19,6 @@ from r1_recipes.prompts.formats import ResponseFormat
 from r1_recipes.rewards.language import LanguageConsistencyReward
 from r1_recipes.rewards.text import RepetitionPenaltyReward
 from r1_recipes.selection.duplicates import Decontaminator, Deduplicator
-from r1_recipes.selection.outcomes import Candidate, YieldReport, drop, left
 from r1_recipes.selection.rules import KeepRules
 
 # Rewards are called with about so many completions: enough to keep verification's workers busy, at 16k tokens each some 150 MB.
@@ -26,8 +27,75 @@ _CHUNK_COMPLETIONS = 2048
 _FENCE = re.compile(r"^[ \t]*+`{3,}+[ \t]*+([^\s`]*+)[^`\n]*+$", re.MULTILINE)
 # Fences that hold formulas or words.
 _NOT_CODE = {"math", "latex", "tex", "katex", "asciimath", "text", "txt", "plaintext", "plain", "markdown", "md"}
+# Columns of the dataset that are not the source's.
+_OWN_COLUMNS = ("question", "response", "solution", "pass_rate", "tokens", "scores")
 
+# Why a completion is dropped, in the order in which it is asked; the first that applies is the one counted.
+_OF_ONE = ("failed row", "malformed", "truncated", "overlong", "repetitive", "mixed_language", "code", "wrong", "low score")
+REASONS = (*_OF_ONE, "duplicate completion", "pass rate", "contaminated", "not among the best", "duplicate question")
+
+_RANK = {True: 0, None: 1, False: 2}
 Record = dict[str, Any]
+
+
+@dataclass
+class Candidate:
+    """One completion on its way through the rules."""
+
+    index: int  # its record's
+    sample: int
+    text: str
+    tokens: int
+    finish_reason: str | None
+    scores: dict[str, float | None] = field(default_factory=dict)  # by reward; None: not judged. Empty for a failed row
+    correct: bool | None = None
+    readability: float = 0.0
+    reason: str | None = None  # one of REASONS; None: kept
+
+    def verdict(self) -> dict[str, Any]:
+        """What ``verdicts.jsonl`` says of it."""
+        return {name: getattr(self, name) for name in ("index", "sample", "reason", "scores")} | {"kept": self.reason is None}
+
+
+def left(candidates: Iterable[Candidate]) -> list[Candidate]:
+    return [candidate for candidate in candidates if candidate.reason is None]
+
+
+def drop(candidates: Iterable[Candidate], reason: str) -> None:
+    for candidate in left(candidates):
+        candidate.reason = reason
+
+
+@dataclass
+class YieldReport:
+    """Completions and prompts by what became of them: "generated", a reason, "kept"; ``yield.json`` holds it.
+
+    A prompt counts under each reason that it lost a completion for.
+    """
+
+    completions: Counter[str] = field(default_factory=Counter)
+    prompts: Counter[str] = field(default_factory=Counter)
+    unjudged: int = 0  # neither right nor wrong
+    contaminated: Counter[str] = field(default_factory=Counter)  # prompts by evaluation set
+
+    def count(self, record: Record, group: list[Candidate]) -> None:
+        outcomes = Counter(candidate.reason or "kept" for candidate in group)
+        if record["error"] is not None:
+            outcomes["failed row"] += 0  # counts as a prompt even without a completion
+        outcomes["generated"] = len(group)
+        self.completions.update(outcomes)
+        self.prompts.update(outcomes.keys())
+
+    def table(self) -> str:
+        """A Markdown table, and a line each for what it cannot show."""
+        rows = ["| | completions | prompts |", "|---|---:|---:|"]
+        shown = [what for what in ("generated", *REASONS, "kept") if what in self.prompts]
+        rows += [f"| {what} | {self.completions[what]} | {self.prompts[what]} |" for what in shown]
+        if self.unjudged:
+            rows.append(f"\n{self.unjudged} completions could not be judged right or wrong.")
+        if self.contaminated:
+            rows.append(f"\nOverlap by evaluation set: {', '.join(f'{name} {count}' for name, count in self.contaminated.items())}.")
+        return "\n".join(rows)
 
 
 def has_code(text: str) -> bool:
@@ -43,8 +111,7 @@ class Selection:
     the others, weighted, what "best" means. A value that is not finite counts as ``None``. Evaluation sets come from ``hub``.
 
     Raises:
-        RecipeError: ``at_least`` names none of the rewards, an evaluation set cannot be read, or a package is missing; while iterating, a
-            server that judges fails.
+        RecipeError: a rule names what is not there, or (while iterating) a reward's server fails.
     """
 
     def __init__(
@@ -71,38 +138,31 @@ class Selection:
         from tqdm.auto import tqdm
 
         chunk: list[tuple[Record, list[Candidate]]] = []
-        waiting = 0
         for record in tqdm(self._records, desc="selecting", unit="prompt"):
-            chunk.append((record, [Candidate(record, sample, self._fmt) for sample in range(len(record["completions"]))]))
-            waiting += len(record["completions"])
-            if waiting >= _CHUNK_COMPLETIONS:
+            made = enumerate(record["completions"])
+            chunk.append((record, [Candidate(record["index"], sample, **completion) for sample, completion in made]))
+            if sum(len(group) for _, group in chunk) >= _CHUNK_COMPLETIONS:
                 yield from self._take(chunk)
-                chunk, waiting = [], 0
+                chunk = []
         yield from self._take(chunk)
 
     def _take(self, chunk: list[tuple[Record, list[Candidate]]]) -> Iterator[tuple[list[Candidate], list[dict[str, Any]]]]:
+        sound = [(record, candidate) for record, group in chunk if record["error"] is None for candidate in group]
+        if sound:
+            self._score(sound)
+        for record, candidate in sound:
+            candidate.reason = self._find_reason(record, candidate)
         for record, group in chunk:
             if record["error"] is not None:
                 drop(group, "failed row")
-        sound = left(candidate for _, group in chunk for candidate in group)
-        if sound:
-            self._score(sound)
-        for candidate in sound:
-            candidate.reason = self._find_reason(candidate)
-        for record, group in chunk:
             self._compare(record, group)
-        for record, group in chunk:
-            if self._rules.best_of is not None:
-                drop(sorted(left(group), key=lambda candidate: candidate.rank)[self._rules.best_of :], "not among the best")
-            if left(group) and self._duplicates and not self._duplicates.add(record["question"]):
-                drop(group, "duplicate question")
             self.report.count(record, group)
             yield group, self._rows(record, group)
 
-    def _score(self, candidates: list[Candidate]) -> None:
+    def _score(self, sound: list[tuple[Record, Candidate]]) -> None:
         """Call every reward once with all candidates."""
         for position, (name, reward, weight) in enumerate(self._rewards):
-            for candidate, value in zip(candidates, _call(reward, name, candidates), strict=True):
+            for (_, candidate), value in zip(sound, _call(reward, name, sound), strict=True):
                 score = None if value is None or not math.isfinite(value) else float(value)
                 candidate.scores[name] = score
                 if position == 0:
@@ -111,12 +171,12 @@ class Selection:
                 else:
                     candidate.readability += weight * (score or 0.0)
 
-    def _find_reason(self, candidate: Candidate) -> str | None:
+    def _find_reason(self, record: Record, candidate: Candidate) -> str | None:
         """Why a completion is dropped, whatever the others of its prompt are."""
-        filters, columns = self._rules.filters, candidate.record["columns"]
-        if filters.malformed and not candidate.parsed.well_formed:
+        filters, parsed = self._rules.filters, self._fmt.parse(candidate.text)
+        if filters.malformed and not parsed.well_formed:
             return "malformed"
-        if filters.truncated and candidate.truncated:
+        if filters.truncated and candidate.finish_reason == "length":
             return "truncated"
         if filters.overlong and candidate.tokens > filters.overlong.max_tokens:
             return "overlong"
@@ -126,10 +186,10 @@ class Selection:
                 return "repetitive"
         if filters.mixed_language:
             reward = LanguageConsistencyReward(self._fmt, language_consistency_target=filters.mixed_language.target)
-            [share] = reward([candidate.text], prompts=[candidate.record["prompt"]], language=[columns.get("language")])
+            [share] = reward([candidate.text], prompts=[record["prompt"]], language=[record["columns"].get("language")])
             if share is not None and share < filters.mixed_language.min_consistency:
                 return "mixed_language"
-        if filters.code and has_code(candidate.parsed.reasoning or candidate.text):
+        if filters.code and has_code(parsed.reasoning or candidate.text):
             return "code"
         if self._rules.correct and candidate.correct is False:
             return "wrong"
@@ -140,7 +200,7 @@ class Selection:
         return None
 
     def _compare(self, record: Record, group: list[Candidate]) -> None:
-        """Drop equal texts, then all completions if their prompt is too easy, too hard or contaminated."""
+        """Drop equal texts, all completions of a prompt that a rule drops, and those that are not among the best."""
         seen = set()
         for candidate in left(group):
             if candidate.text in seen:  # before the best are picked, so that best_of: 2 gives two different ones
@@ -151,45 +211,46 @@ class Selection:
             rate = _pass_rate(group)
             if rate is None or not low <= rate <= high:
                 drop(group, "pass rate")
-        if self._overlap and left(group):
-            sources = self._overlap.sources(record["question"])
-            if sources:
-                self.report.contaminated.update(sources)
-                drop(group, "contaminated")
+        sources = self._overlap.sources(record["question"]) if self._overlap and left(group) else []
+        if sources:
+            self.report.contaminated.update(sources)
+            drop(group, "contaminated")
+        if self._rules.best_of is not None:
+            # Right before not judged before wrong; sorting is stable.
+            best = sorted(left(group), key=lambda one: (_RANK[one.correct], -one.readability, one.tokens))
+            drop(best[self._rules.best_of :], "not among the best")
+        if self._duplicates and left(group) and not self._duplicates.add(record["question"]):
+            drop(group, "duplicate question")
 
     def _rows(self, record: Record, group: list[Candidate]) -> list[dict[str, Any]]:
         """The dataset's rows, one per completion or one per prompt; a source column of one of our names gives way."""
-        kept = left(group)
-        own = ("question", "response", "solution", "pass_rate", "tokens", "scores")
-        rest = {"solution": record["columns"].get("solution")}
-        rest |= {name: value for name, value in record["columns"].items() if name not in own}
-        rest["pass_rate"] = _pass_rate(group)
+        kept, columns = left(group), record["columns"]
         question = {"question": record["question"]}
+        rest = {"solution": columns.get("solution"), **{name: value for name, value in columns.items() if name not in _OWN_COLUMNS}}
+        rest["pass_rate"] = _pass_rate(group)
+        if columns.get("scorer") is None:
+            rest.pop("scorer", None)
         if self._rules.output == "prompts":
             return [question | rest] if kept else []
-        rows = []
-        for candidate in kept:
-            scores = json.dumps(candidate.scores, ensure_ascii=False)
-            response = self._fmt.full_text(candidate.text)
-            rows.append({**question, "response": response, **rest, "tokens": candidate.tokens, "scores": scores})
-        return rows
+        made = [(self._fmt.full_text(one.text), one.tokens, json.dumps(one.scores, ensure_ascii=False)) for one in kept]
+        return [{**question, "response": text, **rest, "tokens": tokens, "scores": scores} for text, tokens, scores in made]
 
 
-def _call(reward: Callable, name: str, candidates: list[Candidate]) -> Sequence[float | None]:
-    names = dict.fromkeys(column for candidate in candidates for column in candidate.record["columns"])
+def _call(reward: Callable, name: str, sound: list[tuple[Record, Candidate]]) -> Sequence[float | None]:
+    names = dict.fromkeys(column for record, _ in sound for column in record["columns"])
     metrics: dict[str, float] = {}
     values = reward(
-        prompts=[candidate.record["prompt"] for candidate in candidates],
-        completions=[[{"role": "assistant", "content": candidate.text}] for candidate in candidates],
-        completion_ids=[range(candidate.tokens) for candidate in candidates],  # only lengths are looked at
+        prompts=[record["prompt"] for record, _ in sound],
+        completions=[[{"role": "assistant", "content": candidate.text}] for _, candidate in sound],
+        completion_ids=[range(candidate.tokens) for _, candidate in sound],  # only lengths are looked at
         trainer_state=None,
         log_extra=lambda column, values: None,
         log_metric=metrics.__setitem__,
-        **{column: [candidate.record["columns"].get(column) for candidate in candidates] for column in names},
+        **{column: [record["columns"].get(column) for record, _ in sound] for column in names},
     )
     failed = sum(value for key, value in metrics.items() if key.endswith("/failed"))
     if failed:
-        span = f"{candidates[0].record['index']} to {candidates[-1].record['index']}"
+        span = f"{sound[0][1].index} to {sound[-1][1].index}"
         raise RecipeError(f"reward {name!r}, records {span}: its server failed {failed:.0f} times; the same command selects again")
     return values
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import hashlib
 import json
-import re
 import shutil
 from collections.abc import Mapping
 from pathlib import Path
@@ -13,24 +12,13 @@ from typing import TYPE_CHECKING, Any
 import yaml
 
 from r1_recipes.common.errors import RecipeError, first_line
-from r1_recipes.rewards.judge import without_surrogates
-from r1_recipes.selection.outcomes import YieldReport
-from r1_recipes.selection.select import Selection
+from r1_recipes.common.messages import without_surrogates
+from r1_recipes.selection.select import Selection, YieldReport
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
-# Meaning of the columns that are not the source dataset's, and types where all values may be missing.
-_COLUMNS = {
-    "question": "the question",
-    "response": "the assistant's whole turn",
-    "solution": "the reference answer",
-    "scorer": "the task's own scorer, JSON text",
-    "pass_rate": "share of the question's completions that are correct, of those that can be judged",
-    "tokens": "generated tokens",
-    "scores": "rewards by name, JSON text",
-}
-_TYPES = {"solution": "string", "pass_rate": "float64"}
+_TYPES = {"solution": "string", "pass_rate": "float64"}  # all values may be missing
 
 
 def write_dataset(selection: Selection, folder: Path, *, recipe_settings: Mapping[str, Any], title: str) -> Path:
@@ -53,7 +41,7 @@ def write_dataset(selection: Selection, folder: Path, *, recipe_settings: Mappin
         (building / "verdicts.jsonl").replace(folder.parent / "verdicts.jsonl")
         report = selection.report
         if not count:
-            raise RecipeError(f"keep: no completion is left of {report.completions}:\n{report.table()}")
+            raise RecipeError(f"keep: no completion is left of {report.completions['generated']}:\n{report.table()}")
         card = _card(report, count, schema, building / "train.jsonl", recipe_settings, title)
         (building / "README.md").write_text(card, encoding="utf-8")
         (building / "yield.json").write_text(json.dumps(vars(report), indent=2, ensure_ascii=False) + "\n", encoding="utf-8")
@@ -82,12 +70,6 @@ def _write_lines(selection: Selection, folder: Path) -> tuple[int, pa.Schema]:
                     schema = pa.unify_schemas([schema, own], promote_options="permissive")
             except (pa.ArrowInvalid, pa.ArrowTypeError) as error:
                 raise RecipeError(f"keep_columns: must name columns of one type each, got {first_line(error)}") from error
-    if "scorer" in schema.names and schema.field("scorer").type == pa.null():
-        schema = schema.remove(schema.get_field_index("scorer"))
-        full = path.rename(folder / "full.jsonl")
-        with full.open(encoding="utf-8") as old, path.open("w", encoding="utf-8") as new:
-            new.writelines(_line({name: value for name, value in json.loads(line).items() if name != "scorer"}) for line in old)
-        full.unlink()
     return count, schema
 
 
@@ -111,9 +93,6 @@ def _card(report: YieldReport, count: int, schema: pa.Schema, train: Path, recip
     features = data.to_dict()["dataset_info"]["features"]
     header = {"pretty_name": title, "configs": [config], "dataset_info": {"features": features}}
     settings = yaml.safe_dump(json.loads(json.dumps(dict(recipe_settings), default=str)), sort_keys=False, allow_unicode=True)
-    # A prompt template may hold a fence itself.
-    fence = "`" * max(3, 1 + max(map(len, re.findall("`+", settings)), default=0))
-    table = "\n".join(f"| `{name}` | {_COLUMNS.get(name, 'from the source dataset')} |" for name in schema.names)
     card = f"""---
 {yaml.safe_dump(header, sort_keys=False, allow_unicode=True)}---
 
@@ -130,13 +109,12 @@ A completion is counted under the first reason that applies; prompts are those t
 
 ## Columns
 
-| column | what it holds |
-|---|---|
-{table}
+`response` is the assistant's whole turn, `pass_rate` the share of the question's completions that are correct, of those that can be
+judged, `tokens` how many were generated, `scores` the rewards by name as JSON text. Others are the source dataset's.
 
 ## Recipe
 
-{fence}yaml
-{settings}{fence}
+~~~~~~yaml
+{settings}~~~~~~
 """
     return without_surrogates(card)

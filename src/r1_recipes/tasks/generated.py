@@ -15,20 +15,16 @@ from r1_recipes.verification.scorers import check_task
 if TYPE_CHECKING:
     from datasets import Dataset
 
-# One row that was drawn, by what makes it the same as another.
+# Rows that were drawn, each after what makes it the same as another.
 Draws = Iterable[tuple[Hashable, dict[str, Any]]]
 
 
 def reasoning_gym_rows(task: str, split: str, config: dict[str, Any]) -> Dataset:
-    """Draw the rows of a reasoning-gym task; train and test are disjoint by question.
+    """Draw a reasoning-gym task's ``question``, ``answer`` and ``metadata`` (JSON text, since its shape differs by task).
 
     Args:
-        task: name in reasoning-gym's registry.
         config: the task's own keys, and ``train``/``test``: mappings with ``size``, ``seed`` and keys for that split alone. Question i
             is drawn from seed + i, so seeds closer together than the sizes share most questions.
-
-    Returns:
-        Columns ``question``, ``answer``, ``metadata`` (JSON text, since its shape differs by task).
     """
     try:
         import reasoning_gym
@@ -53,69 +49,59 @@ def reasoning_gym_rows(task: str, split: str, config: dict[str, Any]) -> Dataset
             metadata = json.dumps(row["metadata"], default=str)
             yield row["question"], {"question": row["question"], "answer": row["answer"], "metadata": metadata}
 
-    return _split(draw, split, config, "a reasoning_gym task", f"questions of {task!r}")
+    return _split(draw, split, config, f"questions of {task!r}")
 
 
 def countdown_rows(count: str, split: str, config: dict[str, Any]) -> Dataset:
-    """Draw Countdown puzzles, each with a solution in whole positive steps; no puzzle twice, and none in both splits.
+    """Draw Countdown puzzles: ``nums``, ``target`` (as in Jiayi-Pan/Countdown-Tasks-3to4) and ``expression``, a solution.
 
     Two puzzles are the same if they have the same target and the same numbers in any order.
 
     Args:
         count: how many numbers a puzzle has: ``"3-4"``, or ``"3"``; from 2 to 6.
-        config: ``min_value``, ``max_value``: range of the numbers, from 1; ``min_target``, ``max_target``: range of the target, from 1;
-            ``train``, ``test``: mappings with ``size`` and ``seed``.
-
-    Returns:
-        Columns ``nums``, ``target`` (those of Jiayi-Pan/Countdown-Tasks-3to4) and ``expression`` (a solution).
+        config: ``min_value``, ``max_value``, ``min_target``, ``max_target``, each from 1; ``train``, ``test``: ``size`` and ``seed``.
     """
     bounds = re.fullmatch(r"([2-6])(?:-([2-6]))?", count)
     if bounds is None or bounds[1] > (bounds[2] or bounds[1]):
         raise RecipeError(f"dataset_name: countdown:{count}: how many numbers a puzzle has, from 2 to 6, such as countdown:3-4")
     settings = {"min_numbers": int(bounds[1]), "max_numbers": int(bounds[2] or bounds[1])}
-    keys = ("min_value", "max_value", "min_target", "max_target", "train", "test")
-    for key in config:
-        if key not in keys:
-            raise RecipeError("task_config: " + unknown_name("key of countdown", key, keys))
     for name in ("value", "target"):
         low = settings[f"min_{name}"] = _whole(config.get(f"min_{name}"), 1, f"min_{name}")
         settings[f"max_{name}"] = _whole(config.get(f"max_{name}"), low, f"max_{name}")
+    keys = {"min_value", "max_value", "min_target", "max_target", "train", "test"}
+    for key in config.keys() - keys:
+        raise RecipeError("task_config: " + unknown_name("key of countdown", key, keys))
 
     def draw(part: dict[str, Any]) -> Draws:
         rng = Random(part["seed"])
         for _ in range(100 * part["size"] + 1000):  # a narrow range repeats itself, or seldom meets a target
-            found = draw_puzzle(rng, settings)
-            if found is not None:
-                puzzle, expression = found
-                row = {"nums": list(puzzle.numbers), "target": puzzle.target, "expression": expression}
-                yield (*sorted(puzzle.numbers), puzzle.target), row
+            if found := draw_puzzle(rng, settings):
+                (numbers, target), expression = found
+                yield (*sorted(numbers), target), {"nums": list(numbers), "target": target, "expression": expression}
 
-    return _split(draw, split, config, "countdown", f"puzzles of countdown:{count}")
+    return _split(draw, split, config, f"puzzles of countdown:{count}")
 
 
-def _split(draw: Callable[[dict[str, Any]], Draws], split: str, config: dict[str, Any], source: str, what: str) -> Dataset:
+def _split(draw: Callable[[dict[str, Any]], Draws], split: str, config: dict[str, Any], what: str) -> Dataset:
     """Take the first distinct rows of a split; those of ``train`` are none of ``test``."""
     from datasets import Dataset  # heavy
 
-    for part in ("train", "test"):
-        if not isinstance(config.get(part), dict):
-            raise RecipeError(f"task_config: {part}: needs size and seed, found {config.get(part)!r}")
-        _whole(config[part].get("size"), 1, f"{part}: size")
-        _whole(config[part].get("seed"), 0, f"{part}: seed")
-    if split not in ("train", "test"):
-        raise RecipeError(f"split {split!r}: {source} has 'train' and 'test'")
-    found: dict[str, dict[Hashable, dict[str, Any]]] = {"test": {}, "train": {}}
-    for part, rows in found.items():
-        for key, row in draw(config[part]):
-            if part == "test" or key not in found["test"]:
+    rows: dict[Hashable, dict[str, Any]] = {}
+    for part in ("test", "train"):
+        taken, rows = rows, {}
+        settings = config[part] if isinstance(config.get(part), dict) else {}
+        size = _whole(settings.get("size"), 1, f"{part}: size")
+        _whole(settings.get("seed"), 0, f"{part}: seed")
+        for key, row in draw(settings):
+            if key not in taken:
                 rows.setdefault(key, row)
-            if len(rows) == config[part]["size"]:
+            if len(rows) == size:
                 break
         else:
-            raise RecipeError(f"task_config: {part}: only {len(rows)} distinct {what}, not {config[part]['size']}")
+            raise RecipeError(f"task_config: {part}: only {len(rows)} distinct {what}, not {size}")
         if part == split:
-            break
-    return Dataset.from_list(list(found[split].values()))
+            return Dataset.from_list(list(rows.values()))
+    raise RecipeError(f"split {split!r}: there are 'train' and 'test' {what}")
 
 
 def _whole(value: Any, least: int, key: str) -> int:

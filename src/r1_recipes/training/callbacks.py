@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import json
-import logging
 import re
 import sys
 from pathlib import Path
@@ -12,30 +11,43 @@ from typing import Any
 
 import torch
 import torch.distributed
-from transformers import ProgressCallback, Trainer, TrainerCallback
+from transformers import ProgressCallback, TrainerCallback
 from transformers.trainer_utils import rotate_checkpoints
 
 from r1_recipes.common import processes
 from r1_recipes.common.files import write_whole
 from r1_recipes.prompts.served_template import serve
 from r1_recipes.report import page
-from r1_recipes.runs import checkpoints, run_dir
+from r1_recipes.runs import checkpoints
 from r1_recipes.runs.run_dir import METRICS_FILE, Run
-from r1_recipes.training.hardware import hardware
 from r1_recipes.training.trainer import RowOrder
 
-logger = logging.getLogger(__name__)
+# Accelerate names a CPU "cpu:0" if there are several processes, a place that torch.load must be told of to resume there.
+torch.serialization.register_package(1, lambda storage: None, lambda storage, place: storage if place == "cpu:0" else None)
+# What a progress line shows after the rewards.
+_SHOWN = {
+    "tokens": "completions/mean_length",
+    "truncated": "completions/clipped_ratio",
+    "zero-std groups": "frac_reward_zero_std",
+    "loss": "loss",
+    "token accuracy": "mean_token_accuracy",
+    "entropy": "entropy",
+    "grad norm": "grad_norm",
+}
 
 
 class AllStepsTrained(Exception):
     """The checkpoint that a run goes on from has all its steps."""
 
 
-class MetricsFile(TrainerCallback):
-    """Append every log entry to ``metrics.jsonl``; first drop entries past the step that a resumed run goes on from."""
+class Records(TrainerCallback):
+    """Append every log entry to ``metrics.jsonl``, and refresh ``report.html`` with every save.
+
+    A resumed run first drops entries and completions past the step that it goes on from.
+    """
 
     def __init__(self, output_dir: Path) -> None:
-        self._path = output_dir / METRICS_FILE
+        self._output_dir, self._path = output_dir, output_dir / METRICS_FILE
 
     def on_train_begin(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
         if not state.is_world_process_zero or not self._path.exists():
@@ -47,12 +59,19 @@ class MetricsFile(TrainerCallback):
                 if json.loads(line)["step"] <= state.global_step and state.global_step:
                     kept.append(line)
         write_whole(self._path, "".join(line + "\n" for line in kept))
+        for table in self._output_dir.glob("*completions/completions_*.parquet"):
+            if int(re.sub(r"\D", "", table.stem) or 0) > state.global_step:
+                table.unlink()
 
     def on_log(self, args: Any, state: Any, control: Any, logs: dict[str, Any] | None = None, **kwargs: Any) -> None:
         if state.is_world_process_zero and logs:
             values = {"step": state.global_step, **{k: v for k, v in logs.items() if isinstance(v, int | float)}}
             with self._path.open("a", encoding="utf-8") as sink:
                 sink.write(json.dumps(values) + "\n")
+
+    def on_save(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
+        if state.is_world_process_zero:
+            page.refresh(self._output_dir)
 
 
 class StopAndSave(TrainerCallback):
@@ -101,34 +120,16 @@ class Manifests(TrainerCallback):
 
 
 class ServedTemplate(TrainerCallback):
-    """Save and push checkpoints with the chat template that adds the system prompt."""
+    """Save checkpoints with the chat template that adds the system prompt."""
 
     def __init__(self, system_prompt: str) -> None:
         self._system_prompt = system_prompt
-
-    def on_push_begin(self, args: Any, state: Any, control: Any, processing_class: Any = None, **kwargs: Any) -> None:
-        serve(processing_class, self._system_prompt)
 
     def on_save(self, args: Any, state: Any, control: Any, processing_class: Any = None, **kwargs: Any) -> None:
         serve(processing_class, self._system_prompt)
         if args.should_save:
             processing_class.save_pretrained(f"{args.output_dir}/checkpoint-{state.global_step}")
         serve(processing_class, "")
-
-
-class Report(TrainerCallback):
-    """Note the hardware in ``run.json`` when training begins, and refresh ``report.html`` with every save."""
-
-    def __init__(self, output_dir: Path) -> None:
-        self._output_dir = output_dir
-
-    def on_train_begin(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
-        if state.is_world_process_zero:
-            run_dir.note_hardware(self._output_dir, hardware() | {"processes": args.world_size})
-
-    def on_save(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
-        if state.is_world_process_zero:
-            page.refresh(self._output_dir)
 
 
 class Progress(ProgressCallback):
@@ -144,31 +145,11 @@ def progress_line(logs: dict[str, Any]) -> str:
     """Return reward and its parts, length, share cut, groups without a signal, entropy; or the loss."""
     shown = {"reward": logs.get("reward")}
     shown |= {key.split("/")[1]: value for key, value in logs.items() if re.fullmatch(r"rewards/[^/]+/mean", key)}
-    shown |= {
-        "tokens": logs.get("completions/mean_length"),
-        "truncated": logs.get("completions/clipped_ratio"),
-        "zero-std groups": logs.get("frac_reward_zero_std"),
-        "loss": None if "reward" in logs else logs.get("loss"),
-        "token accuracy": logs.get("mean_token_accuracy"),
-        "entropy": logs.get("entropy"),
-        "grad norm": logs.get("grad_norm"),
-    }
-    parts = []
-    for name, value in shown.items():
-        if value is not None:
-            with contextlib.suppress(TypeError, ValueError):  # Transformers writes some numbers as text
-                parts.append(f"{name} {float(value):.3g}")
-    return ", ".join(parts)
+    shown |= {name: logs.get(key) for name, key in _SHOWN.items() if key != "loss" or "reward" not in logs}
+    # Transformers writes some numbers as text.
+    return ", ".join(f"{name} {float(value):.3g}" for name, value in shown.items() if value is not None)
 
 
 def callbacks(run: Run, system_prompt: str) -> list[TrainerCallback]:
     """Return the callbacks of a run, in the order in which they must be called: the manifest lists what others saved."""
-    own = [MetricsFile(run.output_dir), StopAndSave(run), RowOrder()]
-    return [*own, ServedTemplate(system_prompt), Manifests(), Report(run.output_dir)]
-
-
-def show_progress(trainer: Trainer) -> None:
-    """Replace Transformers' progress callback, which prints every metric, by :class:`Progress`."""
-    if not trainer.args.disable_tqdm:
-        trainer.remove_callback(ProgressCallback)
-        trainer.add_callback(Progress)
+    return [Records(run.output_dir), StopAndSave(run), RowOrder(), ServedTemplate(system_prompt), Manifests()]

@@ -1,9 +1,10 @@
-"""What is checked before a model or data set is loaded."""
+"""What is checked of files, machine and launcher before anything is loaded; each check raises a RecipeError with the remedy."""
 
 from __future__ import annotations
 
 import contextlib
 import importlib.util
+import logging
 import os
 from pathlib import Path
 from typing import Any
@@ -13,22 +14,17 @@ from r1_recipes.common.errors import RecipeError, install_hint
 from r1_recipes.recipe import Recipe
 from r1_recipes.recipe.text import read_yaml
 from r1_recipes.rewards import get_reward_funcs
+from r1_recipes.runs import run_dir
+
+logger = logging.getLogger(__name__)
 
 
 def check_files(path: Path, settings: dict[str, Any]) -> None:
-    """Refuse keys of a recipe that start from another recipe's run which does not exist yet.
-
-    Raises:
-        RecipeError: names the recipe beside this one that has to run first.
-    """
-    starts = [(key, settings.get(key)) for key in ("model_name_or_path", "dataset_name", "teacher_model_name_or_path")]
-    mixture = settings.get("dataset_mixture")
-    parts = mixture.get("datasets") if isinstance(mixture, dict) else None
-    starts += [("dataset_mixture", part.get("id")) for part in parts or () if isinstance(part, dict)]
-    missing = [(key, str(name)) for key, name in starts if name and not Path(str(name)).expanduser().exists()]
-    if not missing or settings.get("smoke"):
-        return
-    for sibling in sorted(path.parent.glob("*.yaml")):
+    """Refuse keys that start from another recipe's run which does not exist yet; name the recipe to run first."""
+    keys = ("model_name_or_path", "dataset_name", "dataset_mixture", "teacher_model_name_or_path")
+    named = [(key, name) for key in keys for name in run_dir.texts(settings.get(key))]
+    missing = [(key, name) for key, name in named if name and not Path(name).expanduser().exists()]
+    for sibling in sorted(path.parent.glob("*.yaml")) if missing and not settings.get("smoke") else ():
         leaves = None
         with contextlib.suppress(RecipeError):
             leaves = read_yaml(sibling).get("output_dir")
@@ -38,11 +34,7 @@ def check_files(path: Path, settings: dict[str, Any]) -> None:
 
 
 def check_rewards(recipe: Recipe) -> None:
-    """Call ``check_start()`` of the rewards that have one; a smoke run's rewards judge nothing.
-
-    Raises:
-        RecipeError: a reward lacks something of the machine; says what to install.
-    """
+    """Call ``check_start()`` of the rewards that have one; a smoke run's rewards judge nothing."""
     script = recipe.script
     if script.smoke or not getattr(script, "reward_funcs", None):
         return
@@ -55,11 +47,7 @@ def check_rewards(recipe: Recipe) -> None:
 
 
 def check_generation_backend(recipe: Recipe) -> None:
-    """Refuse sampling that cannot train, and ``use_vllm: true`` if it cannot work.
-
-    Raises:
-        RecipeError: temperature 0; vLLM is not installed; or (colocated) there is no accelerator.
-    """
+    """Refuse temperature 0, and ``use_vllm: true`` without vLLM or, colocated, without a GPU."""
     training = recipe.training
     if recipe.method in ("grpo", "distill") and training.temperature == 0:
         raise RecipeError(f"{recipe.path}: temperature: must be over 0 to train, got 0: a prompt's completions would be equal. Fix: 1.0")
@@ -75,72 +63,48 @@ def check_generation_backend(recipe: Recipe) -> None:
 
 
 def check_push(recipe: Recipe) -> None:
-    """Refuse ``push_to_hub`` if nothing could be pushed after hours of training.
-
-    Raises:
-        RecipeError: the hub is switched off, or there is no token for it.
-    """
-    if not recipe.training.push_to_hub:
-        return
+    """Refuse ``push_to_hub`` if the hub is switched off or there is no token for it."""
     import huggingface_hub  # heavy
 
-    if huggingface_hub.constants.HF_HUB_OFFLINE:
-        raise RecipeError(f"{recipe.path}: push_to_hub: HF_HUB_OFFLINE is set. Fix: unset it, or --push_to_hub false")
-    if not (recipe.training.hub_token or huggingface_hub.get_token()):
-        raise RecipeError(f"{recipe.path}: push_to_hub: no token for the hub. Fix: hf auth login, or HF_TOKEN, or --push_to_hub false")
+    token = recipe.training.hub_token or huggingface_hub.get_token()
+    if recipe.training.push_to_hub and (huggingface_hub.constants.HF_HUB_OFFLINE or not token):
+        found = "HF_HUB_OFFLINE is set" if token else "no token for the hub"
+        raise RecipeError(f"{recipe.path}: push_to_hub: {found}. Fix: hf auth login, HF_TOKEN, a hub to reach, or --push_to_hub false")
 
 
 def check_processes(recipe: Recipe) -> None:
-    """Make sure that the processes which the launcher started are one run.
-
-    Raises:
-        RecipeError: each of them would train alone, into the same folder.
-    """
-    training, started = recipe.training, processes.world_size()
+    """Refuse processes that would each train alone, into the same folder."""
+    started, seen = processes.world_size(), recipe.training.world_size
     meant = int(os.environ.get("R1_RECIPES_PROCESSES", started))  # set by the launchers in launch/ and slurm/
-    if meant != started:
+    if not meant == started == seen:
         raise RecipeError(
-            f"{recipe.path}: this was launched as a run of {meant} processes, and accelerate started {started}; use an accelerate config "
-            "for several (ddp, zero2, zero3, fsdp2), or launch one process"
+            f"{recipe.path}: launched as a run of {meant} processes, {started} were started, and this one sees {seen}. Fix: an accelerate "
+            "config for several (ddp, zero2, zero3, fsdp2); on CPUs torchrun --nproc-per-node N and use_cpu: true"
         )
-    if started == 1:
-        return
-    if training.world_size != started:
-        raise RecipeError(
-            f"{recipe.path}: {started} processes were started, and this one sees {training.world_size}; on CPUs start them with torchrun "
-            "--nproc-per-node N and use_cpu: true"
-        )
-    processes.name_cpu_plainly(training)
 
 
 def check_one_folder(output_dir: Path, resume_from: Path | None) -> None:
-    """Make sure that all processes see the checkpoint that they resume from.
-
-    Raises:
-        RecipeError: some do not, since their hosts share no disk; they would begin anew.
-    """
+    """Refuse hosts that share no disk: those without the checkpoint to resume from would begin anew."""
     seen = processes.gather([resume_from is None or resume_from.is_dir()])
     if not all(seen):
-        raise RecipeError(
-            f"output_dir {output_dir}: rank {seen.index(False)} does not see {resume_from}; it must be one folder on a disk that all hosts "
-            "share"
-        )
+        rank = seen.index(False)
+        raise RecipeError(f"output_dir {output_dir}: rank {rank} does not see {resume_from}; it must be on a disk that all hosts share")
 
 
-def check_steps(recipe: Recipe, rows: int) -> None:
-    """Refuse fewer rows than one batch of prompts: TRL's sampler would drop them all, and train no step.
+def check_trackers(recipe: Recipe) -> None:
+    """Refuse a tracker in ``report_to`` that is not installed."""
+    for tracker in recipe.training.report_to:
+        if tracker in ("wandb", "tensorboard", "trackio") and importlib.util.find_spec(tracker) is None:
+            raise RecipeError(f"{recipe.path}: report_to: {tracker} is not installed; {install_hint(tracker)}, or --report_to none")
 
-    Raises:
-        RecipeError: names the keys.
-    """
-    training = recipe.training
-    if not hasattr(training, "num_generations"):
-        prompts, batch = 1, "one row"
-    else:
-        prompts = training.generation_batch_size // training.num_generations
-        batch = f"generation_batch_size {training.generation_batch_size} / num_generations {training.num_generations}"
-    if rows < prompts:
-        raise RecipeError(
-            f"{recipe.path}: {rows} training rows for {prompts} prompts a batch ({batch}), so not one step would be trained. Fix: more "
-            "rows, or a smaller per_device_train_batch_size or gradient_accumulation_steps"
-        )
+
+def prepare_wandb(recipe: Recipe) -> None:
+    """Set W&B's environment variables; without an API key it logs offline."""
+    for key in ("wandb_entity", "wandb_project", "wandb_run_group"):
+        if value := getattr(recipe.script, key):
+            os.environ[key.upper()] = value
+    netrc = Path(os.environ.get("NETRC", Path.home() / ".netrc"))
+    has_key = os.environ.get("WANDB_API_KEY") or (netrc.is_file() and "wandb" in netrc.read_text(errors="replace"))
+    if "wandb" in recipe.training.report_to and "WANDB_MODE" not in os.environ and not has_key:
+        os.environ["WANDB_MODE"] = "offline"
+        logger.warning("wandb has no API key: this run is logged offline under ./wandb; upload it later with `wandb sync`")

@@ -11,7 +11,6 @@ from r1_recipes.data.load import LoadReport, drop_overlap, load_dataset
 from r1_recipes.models.smoke import example_rows
 from r1_recipes.prompts.formats import ResponseFormat
 from r1_recipes.recipe import Recipe
-from r1_recipes.training.checks import check_steps
 
 if TYPE_CHECKING:
     from datasets import Dataset
@@ -53,5 +52,11 @@ def load_splits(recipe: Recipe, fmt: ResponseFormat, tokenizer: PreTrainedTokeni
             )
         if splits.overlap:
             logger.warning("%d training rows ask what the test split asks; they are left out", splits.overlap)
-    check_steps(recipe, len(splits.train))
+    training, count = recipe.training, len(splits.train)
+    prompts = training.generation_batch_size // training.num_generations if hasattr(training, "num_generations") else 1
+    if count < prompts:
+        raise RecipeError(
+            f"{recipe.path}: {count} training rows for {prompts} prompts a batch (generation_batch_size / num_generations), so not one "
+            "step would be trained. Fix: more rows, or a smaller per_device_train_batch_size or gradient_accumulation_steps"
+        )
     return splits

@@ -50,7 +50,7 @@ def run_recipe(argv: Sequence[str] | None, method: str, build_trainer: BuildTrai
         weights.prepare(run.recipe, trainer)
         try:
             train(run, trainer)
-            save(run, trainer, tokenizer, system_prompt)
+            save(run, trainer, system_prompt)
         finally:  # finished, stopped or failed: that is when somebody looks
             if processes.is_main_process():
                 page.refresh(run.output_dir)
@@ -79,14 +79,15 @@ def train(run: Run, trainer: Trainer) -> None:
         RecipeError: the data made not one step.
         SystemExit: 130, after a checkpoint, if the run was asked to stop.
     """
-    from r1_recipes.training.callbacks import AllStepsTrained, show_progress  # heavy
+    from r1_recipes.training.callbacks import AllStepsTrained, Progress, ProgressCallback  # heavy
 
-    show_progress(trainer)
+    if not trainer.args.disable_tqdm:
+        trainer.remove_callback(ProgressCallback)  # prints every metric
+        trainer.add_callback(Progress)
     if run.resume_from:
         logger.info("resuming from %s", run.resume_from)
-    metrics = None
     with stop_on_signal(run), contextlib.suppress(AllStepsTrained):
-        metrics = trainer.train(resume_from_checkpoint=str(run.resume_from) if run.resume_from else None).metrics
+        trainer.train(resume_from_checkpoint=str(run.resume_from) if run.resume_from else None)
     step = trainer.state.global_step
     if run.stop_requested and step < trainer.state.max_steps:
         saved = (run.output_dir / f"checkpoint-{step}").is_dir()
@@ -94,9 +95,5 @@ def train(run: Run, trainer: Trainer) -> None:
         logger.warning("stopped at step %d; the same command %s", step, again)
         raise SystemExit(130)
     if step == 0:
-        raise RecipeError(
-            f"{run.recipe.path}: not one step was trained, so nothing is saved: {len(trainer.train_dataset)} rows make no whole batch. "
-            "Fix: more rows, or a lower per_device_train_batch_size"
-        )
-    if metrics is not None:
-        trainer.log_metrics("train", {key: value for key, value in metrics.items() if value is not None})
+        told = f"not one step was trained, so nothing is saved: {len(trainer.train_dataset)} rows make no whole batch"
+        raise RecipeError(f"{run.recipe.path}: {told}. Fix: more rows, or a lower per_device_train_batch_size")

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import contextlib
 import dataclasses
 import logging
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 
 from r1_recipes.common import locks, processes
@@ -15,10 +14,10 @@ from r1_recipes.common.errors import RecipeError
 from r1_recipes.common.masking import masked_words
 from r1_recipes.models.smoke import smoke_overrides
 from r1_recipes.recipe import load_recipe
-from r1_recipes.recipe.keys import OWN_TYPES
+from r1_recipes.recipe.types import OWN_TYPES
 from r1_recipes.runs import checkpoints, run_dir
 from r1_recipes.runs.run_dir import Run
-from r1_recipes.training import checks, trackers
+from r1_recipes.training import checks
 
 logger = logging.getLogger(__name__)
 
@@ -44,28 +43,30 @@ def start(argv: Sequence[str] | None, method: str) -> Run:
     set_up_logging(recipe.training)
     checks.check_generation_backend(recipe)
     checks.check_rewards(recipe)
-    run = Run(recipe, Path(recipe.training.output_dir), masked_words(argv))
     trains = method != "generate"
     if trains:
         checks.check_processes(recipe)
-        trackers.check_trackers(recipe)
+        checks.check_trackers(recipe)
         checks.check_push(recipe)
-    if processes.first(lambda: _open_folder(run)):
+    run = Run(recipe, Path(recipe.training.output_dir), masked_words(argv))
+    done, run.resume_from = processes.first(lambda: _open_folder(run)) or (False, None)
+    if done:
         raise SystemExit(0)
-    if trains:
-        run.resume_from = processes.first(lambda: _claim(run))
-        checks.check_one_folder(run.output_dir, run.resume_from)
     # From here on every line is in the run's own log too.
     logger.info("%s: %s -> %s", recipe.path, method, run.output_dir)
     for warning in dict.fromkeys(recipe.warnings):
         logger.warning(warning)
     if trains:
-        trackers.prepare_trackers(recipe)
+        checks.check_one_folder(run.output_dir, run.resume_from)
+        checks.prepare_wandb(recipe)
     return run
 
 
-def _open_folder(run: Run) -> bool:
-    """Lock the run directory and check that it is this recipe's; return whether nothing is left to do.
+def _open_folder(run: Run) -> tuple[bool, Path | None]:
+    """Lock the run directory, check that it is this recipe's, and record a training's start.
+
+    Returns:
+        Whether nothing is left to do, and the checkpoint to resume from.
 
     Raises:
         RecipeError: another process or another run has it, or it cannot be written.
@@ -74,35 +75,23 @@ def _open_folder(run: Run) -> bool:
     locks.release(output_dir)  # an earlier run of this process
     locks.hold(output_dir)
     run_dir.check(recipe, output_dir)
-    done = run_dir.is_finished(output_dir) and not run_dir.changed_settings(recipe, output_dir)
-    if done and recipe.method != "generate" and not recipe.script.smoke:
+    if recipe.method != "generate" and run_dir.is_finished(output_dir) and not run_dir.changed_settings(recipe, output_dir):
         logger.info("already done: %s; remove it, or choose another --output_dir, to train again", output_dir)
-        return True
-    with _writing(output_dir):
+        return True, None
+    resume_from = None
+    try:
         # The log of a start that failed before its first step is not part of this run.
         replace_handler(LogFile, LogFile(output_dir / LOG_FILE, "a" if run_dir.holds_steps(output_dir) else "w"))
-    return False
-
-
-def _claim(run: Run) -> Path | None:
-    """Record this start, and return the checkpoint that it resumes from."""
-    resume_from = checkpoints.resume_point(run.recipe, run.output_dir)
-    with _writing(run.output_dir):
-        if not run.recipe.script.smoke:
-            checkpoints.set_aside(run.output_dir, resume_from)
-        run_dir.claim(run, checkpoints.step_of(resume_from))
-    return resume_from
-
-
-@contextlib.contextmanager
-def _writing(output_dir: Path) -> Iterator[None]:
-    try:
-        yield
+        if recipe.method != "generate":
+            resume_from = checkpoints.resume_point(recipe, output_dir)
+            checkpoints.set_torn_aside(output_dir, resume_from)
+            run_dir.claim(run, checkpoints.step_of(resume_from))
     except OSError as error:
         raise RecipeError(
             f"output_dir {output_dir}: cannot be written: {error.strerror} ({error.filename or 'a file in it'}). Fix: make room, or choose "
             "another folder (--output_dir …)"
         ) from error
+    return False, resume_from
 
 
 def usage(method: str) -> str:

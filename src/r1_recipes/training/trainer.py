@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from transformers import TrainerCallback, TrainerControl, TrainerState, TrainingArguments
+from transformers import TrainerCallback
 from trl import GRPOTrainer
 from trl.trainer.utils import RepeatSampler
 
@@ -31,7 +31,8 @@ class RecipeGRPOTrainer(GRPOTrainer):
 
     def __init__(self, *, eval_temperature: float | None = None, eval_max_completion_length: int | None = None, **arguments: Any) -> None:
         super().__init__(**arguments)
-        self._eval_sampling = (eval_temperature, eval_max_completion_length)
+        asked = {"temperature": eval_temperature, "max_completion_length": eval_max_completion_length}
+        self._eval_sampling = {key: getattr(self.args, key) if value is None else value for key, value in asked.items()}
         self._no_completions = copy.deepcopy(self._logs)
         self._seconds = {"time/generation": 0.0, "time/rewards": 0.0}
         self._logged_step = 0
@@ -97,21 +98,13 @@ class RecipeGRPOTrainer(GRPOTrainer):
 
     @contextlib.contextmanager
     def _sampling_for_evaluation(self) -> Iterator[None]:
-        temperature, max_completion_length = self._eval_sampling
-        changes: dict[str, Any]
-        if self.use_vllm:
-            owner: Any = self.vllm_generation
-            named = {"temperature": temperature, "max_completion_length": max_completion_length}
-            changes = {name: value for name, value in named.items() if value is not None}
-        else:
-            owner = self
-            settings: dict[str, Any] = {}
-            if temperature is not None:
-                settings |= {"do_sample": temperature > 0, "temperature": temperature or None}
+        owner: Any = self.vllm_generation if self.use_vllm else self
+        changes: dict[str, Any] = self._eval_sampling
+        if not self.use_vllm:
+            temperature, tokens = self._eval_sampling.values()
+            settings = {"do_sample": temperature > 0, "temperature": temperature or None, "max_new_tokens": tokens}
             if temperature == 0:
-                settings |= {"top_p": None, "top_k": None, "min_p": None}  # greedy decoding would warn of them
-            if max_completion_length is not None:
-                settings["max_new_tokens"] = max_completion_length
+                settings |= dict.fromkeys(("top_p", "top_k", "min_p"))  # greedy decoding would warn of them
             config = copy.deepcopy(self.generation_config)
             config.update(**settings)
             changes = {"generation_config": config, "generation_kwargs": {**self.generation_kwargs, **settings}}
@@ -126,14 +119,7 @@ class RecipeGRPOTrainer(GRPOTrainer):
 class RowOrder(TrainerCallback):
     """Replay the draws of RepeatSampler's generator, which is not checkpointed, so that a resumed run sees the same rows."""
 
-    def on_train_begin(
-        self,
-        args: TrainingArguments,
-        state: TrainerState,
-        control: TrainerControl,
-        train_dataloader: Any = None,
-        **kwargs: Any,
-    ) -> None:
+    def on_train_begin(self, args: Any, state: Any, control: Any, train_dataloader: Any = None, **kwargs: Any) -> None:
         batches: Any = getattr(train_dataloader, "batch_sampler", None)
         while hasattr(batches, "batch_sampler"):  # accelerate wraps it, once for each kind of sharding
             batches = batches.batch_sampler

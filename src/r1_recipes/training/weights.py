@@ -37,11 +37,7 @@ def model_arguments(recipe: Recipe) -> dict[str, Any]:
 
 
 def prepare(recipe: Recipe, trainer: Trainer) -> None:
-    """Bring a new trainer into the state that the recipe asks for.
-
-    Raises:
-        RecipeError: as :func:`freeze_parameters`.
-    """
+    """Bring a new trainer into the state that the recipe asks for."""
     _hide_secrets(trainer.args)
     _keep_adapters_in_fp32(recipe, trainer.model)
     _mend_generation_config(trainer.model)
@@ -56,19 +52,19 @@ def freeze_parameters(model: PreTrainedModel, patterns: Sequence[str] | None) ->
     """
     if not patterns:
         return
-    try:
-        compiled = {pattern: re.compile(pattern) for pattern in patterns}
-    except re.error as error:
-        raise RecipeError(f"unfrozen_parameters: {error.pattern!r} is no regular expression: {error}") from error
-    names = [name for name, _ in model.named_parameters()]
-    for pattern, expression in compiled.items():
-        if not any(expression.search(name) for name in names):
+    names, chosen = [name for name, _ in model.named_parameters()], set()
+    for pattern in patterns:
+        try:
+            matched = {name for name in names if re.search(pattern, name)}
+        except re.error as error:
+            raise RecipeError(f"unfrozen_parameters: {pattern!r} is no regular expression: {error}") from error
+        if not matched:
             raise RecipeError(f"unfrozen_parameters: {pattern!r} matches none of the {len(names)} parameters (such as {names[-1]!r})")
-    trainable = 0
+        chosen |= matched
     for name, parameter in model.named_parameters():
-        parameter.requires_grad = any(expression.search(name) for expression in compiled.values())
-        trainable += parameter.numel() * parameter.requires_grad
-    logger.info("training %s of %s parameters", f"{trainable:,}", f"{sum(p.numel() for p in model.parameters()):,}")
+        parameter.requires_grad = name in chosen
+    trained = model.num_parameters(only_trainable=True)
+    logger.info("training %s of %s parameters", f"{trained:,}", f"{model.num_parameters():,}")
 
 
 def _hide_secrets(training: Any) -> None:

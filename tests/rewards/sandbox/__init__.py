@@ -6,7 +6,7 @@ import sys
 import textwrap
 from pathlib import Path
 
-from r1_recipes.rewards.sandbox.base import Call, Outcome, Sandbox
+from r1_recipes.rewards.sandbox import Call, Outcome, Sandbox
 
 # Time enough for an honest program on a machine that does other things; only those that overrun get less.
 ROOM = {"cpu_seconds": 30}
@@ -14,8 +14,7 @@ SHORT = {"cpu_seconds": 1}
 
 
 def run(box: Sandbox, code: str, stdin: bytes = b"", function: str | None = None, limits: dict = ROOM, room: int = 1 << 16) -> Outcome:
-    (outcome,) = box.run(textwrap.dedent(code), [Call(stdin, room, function, **limits)])
-    return outcome
+    return box.run(textwrap.dedent(code), Call(stdin, room, function, **limits))
 
 
 def command(folder: Path, name: str, text: str) -> None:

@@ -6,9 +6,9 @@ from pathlib import Path
 
 import pytest
 
-from r1_recipes.common.errors import RecipeError
-from r1_recipes.rewards.sandbox import Bubblewrap
+from r1_recipes.rewards.sandbox import SandboxError
 from r1_recipes.rewards.sandbox import bubblewrap as module
+from r1_recipes.rewards.sandbox.bubblewrap import Bubblewrap
 
 
 @pytest.fixture(scope="module")
@@ -16,7 +16,7 @@ def bubblewrap() -> Bubblewrap:
     found = Bubblewrap()
     try:
         found.check()
-    except RecipeError as error:
+    except SandboxError as error:
         pytest.skip(str(error))
     return found
 

@@ -20,8 +20,8 @@ from pathlib import Path
 import psutil
 import pytest
 
-from r1_recipes.rewards.sandbox import seccomp
-from r1_recipes.rewards.sandbox.base import MAX_THREADS, Call, Outcome
+from r1_recipes.rewards.sandbox import Call, Outcome, seccomp
+from r1_recipes.rewards.sandbox.bubblewrap import MAX_THREADS
 from tests.rewards.sandbox import SHORT, run
 
 
@@ -35,10 +35,10 @@ class TestHonestPrograms:
     def test_a_function_is_called(self, bubblewrap, code):
         assert run(bubblewrap, code, b"[3]", "twice") == Outcome("ok", b"[3, 3]")
 
-    def test_calls_are_separate_and_in_order(self, bubblewrap):
+    def test_calls_are_separate(self, bubblewrap):
         code = "import builtins\nbuiltins.seen = getattr(builtins, 'seen', 0) + 1\nprint(builtins.seen, input())"
         calls = [Call(f"{number}\n".encode(), 1 << 16) for number in range(3)]
-        outcomes = list(bubblewrap.run(code, calls))
+        outcomes = [bubblewrap.run(code, call) for call in calls]
         assert [outcome.output for outcome in outcomes] == [b"1 0\n", b"1 1\n", b"1 2\n"]
 
     def test_threads_deep_recursion_and_large_input_work(self, bubblewrap):
@@ -147,7 +147,7 @@ class TestBreakingOut:
         assert run(bubblewrap, code).output == b"[]\n"
 
     def test_no_environment(self, bubblewrap, monkeypatch):
-        monkeypatch.setenv("E2B_API_KEY", "a-key")
+        monkeypatch.setenv("HF_TOKEN", "a-key")
         monkeypatch.setenv("PYTHONSTARTUP", "/x")
         assert json.loads(run(bubblewrap, "import os, json\nprint(json.dumps(dict(os.environ)))").output) == {
             "PATH": "/usr/bin:/bin",
@@ -399,10 +399,10 @@ class TestFlooding:
 
     def test_nothing_outlives_a_killed_trainer(self, bubblewrap, tmp_path):
         trainer = """
-            from r1_recipes.rewards.sandbox import Bubblewrap
-            from r1_recipes.rewards.sandbox.base import Call
+            from r1_recipes.rewards.sandbox import Call
+            from r1_recipes.rewards.sandbox.bubblewrap import Bubblewrap
             code = "import ctypes, time; ctypes.CDLL(None).prctl(1, 0); time.sleep(1000)"
-            next(Bubblewrap().run(code, [Call(b"", 100, None, 500)]))
+            Bubblewrap().run(code, Call(b"", 100, None, 500))
         """
         process = subprocess.Popen([sys.executable, "-c", textwrap.dedent(trainer)], cwd=tmp_path)
         inside: list[psutil.Process] = []

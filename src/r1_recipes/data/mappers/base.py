@@ -23,7 +23,7 @@ class SkipRow(Exception):
 
 @dataclass(frozen=True)
 class Mapper:
-    """Base of the mappers. Fields are the keys of ``mapper_config``.
+    """Base of the mappers. Fields are the keys of ``mapper_config``; one called ``…_column`` names a column, by default as in ``examples``.
 
     Calling one with a row (a dict of the source's columns) returns ``question`` (str) and, as far as the source has them:
 
@@ -41,7 +41,6 @@ class Mapper:
         columns: columns by which ``auto`` knows the source.
         needs: columns that must be there, if not ``columns``; a tuple stands for one of several.
         examples: invented rows with all columns of the source, for tests, documentation, ``auto`` and ``--smoke``.
-        named_by: column in ``examples`` -> the field that names it.
         images: whether rows come with a picture, ``image``, for a vision-language model.
     """
 
@@ -49,7 +48,6 @@ class Mapper:
     columns: ClassVar[tuple[str, ...]] = ()
     needs: ClassVar[tuple[str | tuple[str, ...], ...]] = ()
     examples: ClassVar[tuple[dict[str, Any], ...]] = ()
-    named_by: ClassVar[dict[str, str]] = {}
     images: ClassVar[bool] = False
 
     def __init_subclass__(cls) -> None:
@@ -64,25 +62,26 @@ class Mapper:
 
     def missing(self, columns: Collection[str]) -> list[str]:
         """The needed columns that are not among ``columns``."""
-        absent = []
+        names, absent = self._names(), []
         for need in self.needs or self.columns:
             first, *others = [need] if isinstance(need, str) else need
-            given = self._given(first)  # a column that the recipe names has no substitute
-            names = [given] if given else [first, *map(self._named, others)]
-            if not set(names) & set(columns):
-                absent.append(names[0] + "".join(f" (or {other})" for other in names[1:]))
+            wanted = [names.get(column, column) for column in (first, *others)]
+            if wanted[0] != first:  # a column that the recipe names has no substitute
+                wanted = wanted[:1]
+            if not set(wanted) & set(columns):
+                absent.append(wanted[0] + "".join(f" (or {other})" for other in wanted[1:]))
         return absent
 
     def example_rows(self) -> list[dict[str, Any]]:
         """The ``examples`` that this mapper can read, columns named as it reads them."""
-        rows = [{self._named(column): value for column, value in row.items()} for row in self.examples]
+        names = self._names()
+        rows = [{names.get(column, column): value for column, value in row.items()} for row in self.examples]
         return [row for row in rows if not self.missing(row)]
 
-    def _given(self, column: str) -> str | None:
-        return getattr(self, self.named_by[column]) if column in self.named_by else None
-
-    def _named(self, column: str) -> str:
-        return self._given(column) or column
+    def _names(self) -> dict[str, str]:
+        """Column in ``examples`` -> column that this mapper reads."""
+        fields = [field for field in dataclasses.fields(self) if field.name.endswith("_column") and getattr(self, field.name)]
+        return {str(field.default or field.name.removesuffix("_column")): getattr(self, field.name) for field in fields}
 
     def __call__(self, row: dict[str, Any]) -> dict[str, Any]:
         raise NotImplementedError

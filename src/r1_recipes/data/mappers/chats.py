@@ -2,9 +2,10 @@
 
 from collections.abc import Collection
 from dataclasses import dataclass
-from typing import Any, ClassVar
+from itertools import zip_longest
+from typing import Any
 
-from r1_recipes.data.mappers.base import Mapper, SkipRow, as_text, check_choice, last_boxed, optional_text, register_mapper, required_text
+from r1_recipes.data.mappers.base import Mapper, SkipRow, as_text, check_choice, register_mapper, required_text
 
 _ROLES = {"system": "system", "user": "user", "human": "user", "assistant": "assistant", "gpt": "assistant"}
 _THOUGHT = ("<|begin_of_thought|>", "<|end_of_thought|>")
@@ -20,17 +21,14 @@ class Conversations(Mapper):
 
     Attributes:
         well_formed: whether the response must be in the recipe's response format; false: general chat data.
-        messages_column: column of the turns; ``None``: ``messages`` if it is there and filled, else ``conversations``.
         wrappers: ``think``: those of Sky-T1, OpenThoughts and Bespoke-Stratos (``<|begin_of_thought|>…``) become ``<think>``, and a
             system message that asks for them goes; ``keep``: for response format ``thought_solution``.
     """
 
     well_formed: bool = True
-    messages_column: str | None = None
     wrappers: str = "think"
     columns = ("messages",)
     needs = (("messages", "conversations"),)
-    named_by: ClassVar[dict[str, str]] = {"messages": "messages_column"}
 
     def __post_init__(self) -> None:
         check_choice("wrappers", self.wrappers, ("think", "keep"))
@@ -44,29 +42,20 @@ class Conversations(Mapper):
         return int("messages" in columns or "conversations" in columns)
 
     def __call__(self, row: dict[str, Any]) -> dict[str, Any]:
-        column = self.messages_column or ("messages" if row.get("messages") or "conversations" not in row else "conversations")
+        column = "messages" if row.get("messages") or "conversations" not in row else "conversations"
         conversation = read_conversation(read_turns(row.get(column), column), row.get("system"), keep_wrappers=self.wrappers == "keep")
         return {**conversation, "well_formed": self.well_formed}
 
 
 @register_mapper("r1_distill_sft")
 class R1DistillSFT(Mapper):
-    """ServiceNow-AI/R1-Distill-SFT: the answer that was written anew, ``reannotated_assistant_content``, reasoning included.
+    """ServiceNow-AI/R1-Distill-SFT, ``v1``: the answer that was written anew; ``messages`` end in the old one. For non-commercial use."""
 
-    Configuration ``v0`` has the question in ``problem``; ``v1`` has it in ``reannotated_messages`` (its ``messages`` end in the old
-    answer). Licence CC-BY-NC-SA-4.0: not for commercial use.
-    """
-
-    columns = ("reannotated_assistant_content",)
-    needs = ("reannotated_assistant_content", ("reannotated_messages", "problem"))
+    columns = ("reannotated_assistant_content", "reannotated_messages")
 
     def __call__(self, row: dict[str, Any]) -> dict[str, Any]:
-        response = required_text(row, "reannotated_assistant_content")
-        problem = optional_text(row, "problem")
-        if problem:
-            return {"question": problem, "response": response, "solution": last_boxed(optional_text(row, "solution"))}
         turns = read_turns(row.get("reannotated_messages"), "reannotated_messages")
-        return {**read_conversation(turns), "response": response}
+        return {**read_conversation(turns), "response": required_text(row, "reannotated_assistant_content")}
 
 
 def read_turns(value: Any, column: str, speaker: str | None = None) -> list[dict[str, str]]:
@@ -79,9 +68,7 @@ def read_turns(value: Any, column: str, speaker: str | None = None) -> list[dict
         return [{"role": speaker, "content": value}]
     if isinstance(value, dict):
         lists = {key: items for key, items in value.items() if isinstance(items, list)}
-        if len({len(items) for items in lists.values()}) > 1:
-            raise SkipRow(f"column {column!r} holds roles and contents of different number")
-        value = [dict(zip(lists, items, strict=True)) for items in zip(*lists.values(), strict=True)]
+        value = [dict(zip(lists, items, strict=True)) for items in zip_longest(*lists.values())]
     if value is None or value == []:
         raise SkipRow(f"column {column!r} is empty")
     if not isinstance(value, list) or not all(isinstance(turn, dict) for turn in value):

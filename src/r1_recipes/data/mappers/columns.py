@@ -2,7 +2,7 @@
 
 from collections.abc import Collection
 from dataclasses import dataclass
-from typing import Any, ClassVar
+from typing import Any
 
 from r1_recipes.data.mappers.base import Mapper, SkipRow, last_boxed, optional_text, register_mapper, required_text
 from r1_recipes.data.mappers.chats import last_question
@@ -18,7 +18,6 @@ class PromptSolution(Mapper):
     solution_column: str = "solution"
     reasoning_column: str | None = None
     columns = ("prompt", "solution")
-    named_by: ClassVar[dict[str, str]] = {"prompt": "prompt_column", "solution": "solution_column", "reasoning": "reasoning_column"}
 
     def missing(self, columns: Collection[str]) -> list[str]:
         return [name for name in (self.prompt_column, self.solution_column, self.reasoning_column) if name and name not in columns]
@@ -39,7 +38,6 @@ class ReasoningColumns(Mapper):
     reasoning_column: str = "Complex_CoT"
     answer_column: str = "Response"
     columns = ("Question", "Complex_CoT", "Response")
-    named_by: ClassVar[dict[str, str]] = {"Question": "question_column", "Complex_CoT": "reasoning_column", "Response": "answer_column"}
 
     def __call__(self, row: dict[str, Any]) -> dict[str, Any]:
         return {

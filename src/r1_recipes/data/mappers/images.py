@@ -3,7 +3,7 @@
 import io
 import re
 from dataclasses import dataclass
-from typing import Any, ClassVar
+from typing import Any
 
 from r1_recipes.common.errors import RecipeError, install_hint
 from r1_recipes.data.mappers.base import Mapper, SkipRow, last_boxed, register_mapper, required_text
@@ -30,7 +30,6 @@ class ImageQuestion(Mapper):
     solution_column: str = "solution"
     max_pixels: int | None = None
     columns = ("image", "problem", "solution")
-    named_by: ClassVar[dict[str, str]] = {"image": "image_column", "problem": "question_column", "solution": "solution_column"}
     images = True
     examples = tuple(
         {

@@ -1,11 +1,17 @@
-"""Mathematics problems with a gold answer."""
+"""Mathematics problems with a gold answer, and veRL's Parquet, in which many of them are published."""
 
 import re
 from dataclasses import dataclass
 from itertools import zip_longest
-from typing import Any, ClassVar
+from typing import Any
 
 from r1_recipes.data.mappers.base import Mapper, SkipRow, last_boxed, optional_text, register_mapper, required_text
+from r1_recipes.data.mappers.chats import last_question, read_turns
+from r1_recipes.tasks.countdown import read_puzzle
+
+# The instruction that DAPO's prompts are wrapped in; it asks for a line of its own, where a response format asks for its shape.
+_DAPO_OPENING = re.compile(r"\A\s*Solve the following math problem step by step\.[^\n]*\n+")
+_DAPO_CLOSING = "Remember to put your answer on its own line after"
 
 
 @register_mapper("gsm8k")
@@ -28,21 +34,19 @@ class Math(Mapper):
     r"""MATH, MATH-500, AIME, NuminaMath, OpenR1-Math-220k: ``problem`` with ``answer``, or with the gold boxed last in ``solution``.
 
     Attributes:
-        solution_column: column of the gold; ``None``: ``answer`` if it is there and filled, else the last ``\boxed{}`` of ``solution``.
-        reasoning_column: column of the worked solution.
+        solution_column: column of the gold; if it is empty, the gold is the last ``\boxed{}`` of ``reasoning_column``.
     """
 
     prompt_column: str = "problem"
-    solution_column: str | None = None
+    solution_column: str = "answer"
     reasoning_column: str = "solution"
     columns = ("problem",)
     needs = ("problem", ("answer", "solution"))
-    named_by: ClassVar[dict[str, str]] = {"problem": "prompt_column", "answer": "solution_column", "solution": "reasoning_column"}
 
     def __call__(self, row: dict[str, Any]) -> dict[str, Any]:
         question = required_text(row, self.prompt_column)
         reasoning = optional_text(row, self.reasoning_column)
-        gold = optional_text(row, self.solution_column or "answer")
+        gold = optional_text(row, self.solution_column)
         # A gold column may hold the whole worked solution, with the answer boxed.
         gold = last_boxed(gold) or gold or last_boxed(reasoning)
         if not gold:
@@ -86,3 +90,50 @@ class SimpleRL(Mapper):
 
     def __call__(self, row: dict[str, Any]) -> dict[str, Any]:
         return {"question": required_text(row, "question"), "solution": required_text(row, "gt_answer")}
+
+
+@register_mapper("dapo")
+class DAPO(Mapper):
+    """open-r1/DAPO-Math-17k-Processed: ``prompt`` without the instruction around the problem, ``solution`` the bare gold."""
+
+    columns = ("prompt", "solution", "source_prompt")
+    needs = ("prompt", "solution")
+
+    def __call__(self, row: dict[str, Any]) -> dict[str, Any]:
+        question = _DAPO_OPENING.sub("", last_question(row, "prompt")).strip()
+        before, _, last = question.rpartition("\n")
+        question = before.rstrip() if before and _DAPO_CLOSING in last else question
+        if not question:
+            raise SkipRow("column 'prompt' is empty")
+        return {"question": question, "solution": required_text(row, "solution")}
+
+
+@register_mapper("verl")
+class Verl(Mapper):
+    """veRL's preprocessed Parquet, TinyZero's among it: ``data_source``, ``prompt``, ``reward_model`` (with ``ground_truth``).
+
+    The question is the last turn of the prompt, which must be the user's, verbatim: it may be a whole template that ends in an open
+    ``<think>``. Earlier turns, a system message among them, go before it. ``data_source`` becomes the ``task``. A ground truth with
+    ``numbers`` and ``target`` is a Countdown puzzle (column ``scorer``); a number or a text is the ``solution``.
+    """
+
+    columns = ("data_source", "prompt", "reward_model")
+
+    def __call__(self, row: dict[str, Any]) -> dict[str, Any]:
+        turns = read_turns(row.get("prompt"), "prompt", "user")
+        if turns[-1]["role"] != "user" or not turns[-1]["content"].strip():
+            raise SkipRow("column 'prompt' does not end in a turn of the user's")
+        mapped = {"question": turns[-1]["content"], "task": required_text(row, "data_source"), **_gold(row.get("reward_model"))}
+        return {**mapped, "messages": turns} if len(turns) > 1 else mapped
+
+
+def _gold(rule: Any) -> dict[str, str]:
+    """``solution`` and, of a Countdown puzzle, ``scorer``."""
+    truth = rule.get("ground_truth") if isinstance(rule, dict) else None
+    if isinstance(truth, dict):
+        puzzle = read_puzzle(truth.get("numbers"), truth.get("target"))
+        if puzzle is not None:
+            return {"solution": "", "scorer": puzzle.scorer}
+    elif isinstance(truth, str | int | float) and not isinstance(truth, bool) and str(truth).strip():
+        return {"solution": str(truth).strip()}
+    raise SkipRow("column 'reward_model' has no ground_truth that is a number, a text, or numbers and a target")

@@ -2,7 +2,7 @@
 
 import re
 from dataclasses import dataclass
-from typing import Any, ClassVar
+from typing import Any
 
 from r1_recipes.data.mappers.base import Mapper, SkipRow, check_template, register_mapper, required_text
 
@@ -33,7 +33,6 @@ class Summary(Mapper):
     summary_column: str = "completion"
     template: str = "Summarize this in as few words as you can, without losing a fact:\n\n{document}"
     needs = ("prompt", "completion")  # no ``columns``: such pairs are many things, and ``auto`` cannot tell
-    named_by: ClassVar[dict[str, str]] = {"prompt": "document_column", "completion": "summary_column"}
 
     def __post_init__(self) -> None:
         check_template(self.template, "{document}")

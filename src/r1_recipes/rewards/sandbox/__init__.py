@@ -1,33 +1,81 @@
-"""Sandboxes for model code behind one interface. They get a program and its inputs, never the expected outputs."""
+"""What a sandbox is, and the trial that each must pass. It gets a program and its inputs, never the expected outputs."""
 
 from __future__ import annotations
 
-import functools
-
-from r1_recipes.common.errors import RecipeError, unknown_name
-from r1_recipes.rewards.sandbox.base import Sandbox
-from r1_recipes.rewards.sandbox.bubblewrap import Bubblewrap
-from r1_recipes.rewards.sandbox.container import Container
-from r1_recipes.rewards.sandbox.e2b import E2B
-
-CONTAINERS = ("docker", "podman")
-PROVIDERS = ("bubblewrap", *CONTAINERS, "e2b")
+import os
+import tempfile
+from abc import ABC, abstractmethod
+from dataclasses import dataclass
+from typing import ClassVar, Literal
 
 
-def check_provider(provider: str) -> None:
-    """Refuse a provider that does not exist."""
-    if provider not in PROVIDERS:
-        raise RecipeError("code_provider: " + unknown_name("value", provider, PROVIDERS))
+class SandboxError(RuntimeError):
+    """The sandbox itself failed, so nothing is known about the program."""
 
 
-@functools.cache
-def get_sandbox(provider: str, image: str | None = None, command: str | None = None) -> Sandbox:
-    """Build a sandbox from ``code_image`` and ``code_command``, and try it, once per process. :class:`RecipeError`: it does not hold."""
-    check_provider(provider)
-    sandbox: Sandbox = Bubblewrap()
-    if provider == "e2b":
-        sandbox = E2B(image) if image else E2B()
-    elif provider in CONTAINERS:
-        sandbox = Container(provider, image or "", command)
-    sandbox.check()
-    return sandbox
+@dataclass(frozen=True)
+class Call:
+    """One run of a program, or of one function of it with arguments and result as JSON."""
+
+    stdin: bytes
+    output_bytes: int  # a program that writes more is killed
+    function: str | None = None  # function, or method of a class Solution; Python only
+    cpu_seconds: int = 20  # of all threads together
+    memory_mb: int = 256  # address space
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """Result of one call; ``timeout`` stands for a limit of time or memory, ``output`` for one of output."""
+
+    status: Literal["ok", "error", "timeout", "output"]
+    output: bytes = b""
+    detail: str = ""  # kind of the error, for people: it comes from the program and is not to be trusted
+
+
+class Sandbox(ABC):
+    """A place to run hostile programs."""
+
+    remedy: ClassVar[str] = ""  # what a refusal ends with
+
+    @abstractmethod
+    def run(self, code: str, call: Call) -> Outcome:
+        """Run the program once. :class:`SandboxError`: the sandbox itself failed."""
+
+    def check(self) -> None:
+        """Run a program that tries to get out; :class:`SandboxError`: it got out, or no program can be run."""
+        with tempfile.NamedTemporaryFile(prefix="r1-recipes-trial-") as secret:
+            os.chmod(secret.name, 0o644)
+            outcome = self.run(TRIAL, Call(f"{secret.name}\n".encode(), output_bytes=1 << 16))
+        if outcome != Outcome("ok", b"held\n"):
+            said = outcome.output.decode("utf-8", "replace").strip()[:500]
+            raise SandboxError(f"it does not hold here: {said or outcome.detail or outcome.status}")
+
+
+# Prints what it could do.
+TRIAL = r"""
+import os, socket, threading
+
+found = set()
+
+
+def attempt(words, action):
+    try:
+        if action():
+            found.add(words)
+    except BaseException:
+        pass
+
+
+path = input()
+attempt("a file of the host can be seen", lambda: os.stat(path))
+for folder in ("", "/tmp", "/var/tmp", "/run", "/dev", "/dev/shm"):
+    attempt("files can be written", lambda: open(folder + "/written", "w"))
+attempt("there is a network", lambda: [name for _, name in socket.if_nameindex() if name != "lo"])
+attempt("16 GB of memory can be had", lambda: bytearray(1 << 34))
+attempt("the environment has other names", lambda: set(os.environ) - {"PATH", "PYTHONHASHSEED", "LC_ALL", "PWD", "LC_CTYPE"})
+attempt("the program is root", lambda: os.getuid() == 0)
+attempt("the program can start processes", lambda: os.fork() or os._exit(0))
+threading.Thread(target=int).start()
+print("; ".join(sorted(found)) or "held")
+"""

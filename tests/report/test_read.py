@@ -14,11 +14,11 @@ def test_evaluations_beside_the_run(tmp_path: Path) -> None:
     right = [1.0, 0.0, 1.0, 1.0]
     scores = {"model": "out/grpo", "greedy": right, "mean_tokens": 36.5, "language": None, "examples": [{"question": "2+2?"}]}
     folder = write_run(tmp_path / "grpo")
-    (tmp_path / "scores_grpo.json").write_text(json.dumps({"judged": {"seed": 1}, "scores": scores}), encoding="utf-8")
     raw = {**scores, "model": "raw", "mean_tokens": 40}
     made = {"stages": {"raw": {"label": "the raw model", "scores": raw}, "grpo": {"label": "GRPO", "scores": scores, "yielded": None}}}
     (tmp_path / "results.json").write_text(json.dumps(made), encoding="utf-8")
-    (tmp_path / "scores_torn.json").write_text("{", encoding="utf-8")
+    (folder / "torn").mkdir()
+    (folder / "torn" / "results.json").write_text("{", encoding="utf-8")
     # evaluate --output RUN/evaluation
     (folder / "evaluation").mkdir()
     entry = {"model": "out/n", "pass_at": {"2": [0.5, 0.25, 0.75]}, "rewards": {"format": [1.0, None, 0.5], "none": [None]}}
@@ -31,9 +31,9 @@ def test_evaluations_beside_the_run(tmp_path: Path) -> None:
             "source": "results.json",
             "label": "n",
             "model": "out/n",
-            "values": {"pass@2": [0.5, 0.25, 0.75], "rewards/format": [0.75, None, None]},
+            "values": {"rewards/format": [finite(bound) for bound in mean_interval([1.0, 0.5])], "pass@2": [0.5, 0.25, 0.75]},
         },
-        # A pipeline's table has its labels and its order; the stages' own files repeat it.
+        # A pipeline's table has its labels and its order.
         {
             "source": "results.json",
             "label": "the raw model",
@@ -47,4 +47,4 @@ def test_evaluations_beside_the_run(tmp_path: Path) -> None:
             "values": {"greedy": interval, "mean_tokens": [36.5, None, None]},
         },
     ]
-    assert [(item["code"], item["values"]["file"]) for item in data["runs"][0]["missing"]] == [("torn_file", "scores_torn.json")]
+    assert [(item["code"], item["values"]["file"]) for item in data["runs"][0]["missing"]] == [("torn_file", "results.json")]
