@@ -69,7 +69,9 @@ def test_labelled_solutions(name):
         (r"\boxed{1=2=3=72}", "72", 0.0),
         ("71 or 72", "72", 0.0),
         ("no idea", "72", 0.0),
-        ("72", "Pancreas", None),
+        ("72", "Pancreas", 0.0),  # words are compared as words
+        ("Pancreas.", "Pancreas", 1.0),
+        ("72", "It is " + "very " * 12 + "long.", None),
         ("72", None, None),
         ("72", 72, 1.0),  # a numeric column
         ("0.5", 0.5, 1.0),
@@ -118,7 +120,7 @@ def test_missing_column_names_those_there_are():
 def test_logging():
     extra, metrics = {}, {}
     reward()(completions=[think("18 eggs"), "nothing"], solution=[18, "18"], log_extra=extra.__setitem__, log_metric=metrics.__setitem__)
-    assert extra == {"answer_parsed": ["18 eggs", ""], "solution": ["18", "18"]}
+    assert extra == {"answer_parsed": ["18 eggs", ""], "solution": ["18", "18"], "refused": ["", "no answer in the format"]}
     assert metrics["verification/timeouts"] == 0.0
     assert metrics["verification/seconds"] >= 0.0
 

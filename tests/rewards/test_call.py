@@ -128,7 +128,7 @@ def test_a_batch_without_its_task_empties_the_columns_of_the_table() -> None:
     reward, _ = route(get_reward_funcs(names), names, {"sum": ["accuracy"]}, None)
     extra = Log()
     assert reward(**batch(["chat"] * 2, ["1", "2"]), solution=["1", "2"], log_extra=extra) == [None, None]
-    assert extra.values == [("answer_parsed", [None] * 2), ("solution", [None] * 2)]
+    assert extra.values == [("refused", [None] * 2), ("answer_parsed", [None] * 2), ("solution", [None] * 2)]
 
 
 def test_nan_is_on_no_curve() -> None:
@@ -201,7 +201,7 @@ def test_rules_of_the_package_s_own_rewards_still_hold() -> None:
     call = batch(["sum", "chat", "sum"], [right, right, "no"])
     # The chat row's gold is no mathematics and would be an error or a guess; it is not asked about.
     assert accuracy(**call, solution=["4", None, "4"], log_extra=extra) == [1.0, None, 0.0]
-    assert extra.values == [("answer_parsed", ["4", None, ""]), ("solution", ["4", None, "4"])]
+    assert extra.values[1:] == [("answer_parsed", ["4", None, ""]), ("solution", ["4", None, "4"])]
     assert shape(**call) == [1.0, 1.0, 0.0]
     with pytest.raises(RecipeError, match=r"reward 'accuracy' needs a column 'solution'"):
         accuracy(**call)

@@ -329,7 +329,7 @@ def test_the_processes_that_judge_have_no_key(monkeypatch):
     monkeypatch.setenv("HF_TOKEN", "a-token")
     found = pool.Pool(1)
     try:
-        assert found.run([("r1_recipes.verification.worker:judge", "(1,2)", ("(1, 2)",))]) == [True]
+        assert found.run([("r1_recipes.verification.worker:judge", "(1,2)", "(1,2)", ("(1, 2)",), (), None, 6)]) == [True]
         for pid in (found.server.pid, found.workers[0].pid):
             names = set(psutil.Process(pid).environ())
             assert "PYTHONPATH" in names
@@ -351,7 +351,7 @@ def test_signals_while_it_starts_do_not_end_the_fork_server(number):
     sender = threading.Thread(target=interrupt)
     sender.start()
     try:
-        assert found.run([("r1_recipes.verification.worker:judge", "(1,2)", ("(1, 2)",))]) == [True]
+        assert found.run([("r1_recipes.verification.worker:judge", "(1,2)", "(1,2)", ("(1, 2)",), (), None, 6)]) == [True]
     finally:
         over.set()
         sender.join()
@@ -373,13 +373,13 @@ def test_a_fork_server_that_is_killed_twice_in_a_row_is_replaced(monkeypatch):
     monkeypatch.setattr(pool.Pool, "start_server", killing)
     found = pool.Pool(1)
     try:
-        assert found.run([("r1_recipes.verification.worker:judge", "(1,2)", ("(1, 2)",))]) == [True]
+        assert found.run([("r1_recipes.verification.worker:judge", "(1,2)", "(1,2)", ("(1, 2)",), (), None, 6)]) == [True]
         assert len(killed) == 2
         # and a working one, with its worker
         killed.clear()
         found.server.kill()
         found.server.wait()
-        assert found.run([("r1_recipes.verification.worker:judge", "(1,3)", ("(1, 2)",))]) == [False]
+        assert found.run([("r1_recipes.verification.worker:judge", "(1,3)", "(1,3)", ("(1, 2)",), (), None, 6)]) == [False]
         assert len(killed) == 2
     finally:
         found.close()
@@ -391,6 +391,6 @@ def test_fork_servers_that_are_always_killed_end_the_batch(monkeypatch):
     found = pool.Pool(1)
     try:
         with pytest.raises(RuntimeError, match=f"could not start: {pool.MAX_STARTS} times in a row"):
-            found.run([("r1_recipes.verification.worker:judge", "(1,2)", ("(1, 2)",))])
+            found.run([("r1_recipes.verification.worker:judge", "(1,2)", "(1,2)", ("(1, 2)",), (), None, 6)])
     finally:
         found.close()

@@ -311,6 +311,69 @@ def test_locale_and_precision():
     assert [judge(["3.14"], ["3.1416"], precision=places)[0].right for places in (2, 6)] == [True, False]
 
 
+OWN_TEXTS = [
+    *("72", "1,080", r"10,\!080", "0.5", "-3", "50\\%", r"\frac{3}{4}", r"-\frac{\pi}{2}", r"3\sqrt{13}", "x^2+2x+1", "y = 2x+3", "2xy"),
+    *(
+        r"(1, \frac{\pi}{2})",
+        "(1,2]",
+        "1, -2",
+        r"x = 1 \text{ or } x = 2",
+        r"\{1, 2, 3\}",
+        r"(-\infty, 2) \cup [3, \infty)",
+        r"x \ge 5",
+        "b > a > c",
+    ),
+    *(
+        r"\begin{pmatrix} 1 & 2 & 3 \\ 4 & 5 & 6 \end{pmatrix}",
+        r"\left[\begin{array}{rr}1 & 2 \\ 3 & 4\end{array}\right]",
+        "25_8",
+        "3:00",
+        "2:3",
+    ),
+    *(
+        r"\text{(C)}",
+        "B",
+        r"\text{Evelyn}",
+        "No solution",
+        "all real numbers",
+        "5 apples and 3 pears",
+        r"8 \mathrm{~N}",
+        r"5.1 \mathrm{ft} / \mathrm{sec}",
+    ),
+    *(
+        r"\{x \mid -2 \leq x < 1\}",
+        r"x=0, \frac{5 \pm \sqrt{61}}{18}",
+        r"d=5, M=\left(-1, \frac{7}{2}\right)",
+        r"-6 \leqslant x \leqslant -2:[-6,-2]",
+    ),
+    *(
+        "x^8 + x^7 + x^6 + x^5 + x^4 + x^3 + x^2 + x + 1",
+        r"6.63\times10^{-34}",
+        r"2\sqrt{3} \approx 3.46",
+        r"\$ 3000 @ 4 \%",
+        "E_1",
+        "3+2i",
+    ),
+]
+
+
+@pytest.mark.parametrize(
+    "shape", ["{}", "${}$", r"\[{}\]", r"\boxed{{{}}}", "The answer is ${}$.", r"So the final answer is $\boxed{{{}}}$.", " {} ", "{}."]
+)
+def test_a_gold_s_own_text_is_right(shape):
+    answers = [shape.format(gold) for gold in OWN_TEXTS]
+    assert [answer for answer, right in zip(answers, grade(OWN_TEXTS, answers), strict=True) if right is not True] == []
+
+
+@pytest.mark.parametrize(
+    "unit", ["cm", r"\text{ cm}^2", r"\mathrm{~m} / \mathrm{s}", "apples", "Stück", "años", "km/h", "(apples)", "元", "kWh", "°C"]
+)
+@given(st.one_of(st.integers(-9999, 99999), st.decimals(-999, 999, places=2)))
+@settings(max_examples=20, deadline=None)
+def test_a_number_with_a_unit_is_the_number(unit, number):
+    assert grade([f"{number}", f"{number} {unit}"], [f"{number} {unit}", f"{number}"]) == [True, True]
+
+
 SEPARATORS = [
     *(" ", " or ", " and ", " to ", " vs ", " mod ", "a", "x", "\n", "\n\n", "\t", "\0", "'", '"', "`", "**", " ** "),
     *(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import sys
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any
@@ -76,6 +77,10 @@ def check_lengths(report: Report, recipe: Recipe, rows: Dataset, tokenizer: PreT
     return int(lengths.max())
 
 
+# A decimal comma or a list; a thousands point or a decimal. A unit may follow.
+_EITHER = re.compile(r"[-+]?(?:\d+,(?!\d{3}(?!\d))\d+|[1-9]\d{0,2}(?:\.\d{3})+)(?:\s*[^\d\s,.;()]+)*")
+
+
 def check_golds(report: Report, rewards: Mapping[str, Callable], rows: Dataset) -> None:
     """Name the golds that the rewards which compare with them cannot read, by row."""
     judges = [name for name, reward in rewards.items() if compares_with_gold(reward) or name in _GRADED]
@@ -96,3 +101,11 @@ def check_golds(report: Report, rewards: Mapping[str, Callable], rows: Dataset) 
             "(or the mapper) at a short final answer, or drop these rows"
         )
     report.add(graded(share, vain=0.5), "data.golds", said)
+    golds = {index: str(rows[index]["solution"]).strip() for index in picked}
+    english = any(getattr(reward, "number_locale", None) == "en" for reward in rewards.values())
+    if english and (either := [index for index, gold in golds.items() if _EITHER.fullmatch(gold)]):
+        said = (
+            f"{len(either)} of {len(golds)} golds are numbers or lists, by who reads them (rows {listed(either)}; the first is "
+            f"{golds[either[0]]!r}): 1.250 is read as 1.25 and 3,5 as the list 3, 5; number_locale: de reads 1250 and 3.5"
+        )
+        report.add(WARNING if any("," in golds[index] for index in either) else OK, "data.number_locale", said)

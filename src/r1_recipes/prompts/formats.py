@@ -25,7 +25,7 @@ class ParsedResponse:
     reasoning: str | None  # None: there is none, or it never closes
     answer: str | None  # the one after the reasoning; None: missing or unclosed, or several contradict each other
     well_formed: bool  # the whole text is one non-empty reasoning block, then one non-empty answer block, and nothing else
-    boxes: tuple[str, ...] = ()  # of a boxed format, what each box after the reasoning holds; an empty box is none
+    boxes: tuple[str, ...] = field(default=(), compare=False)  # what the different boxes after the reasoning hold; an empty one is none
 
 
 def boxed_spans(text: str) -> Iterator[tuple[int, int]]:
@@ -64,7 +64,7 @@ class ResponseFormat:
     layout: str  # literal text with one {answer} slot and one {reasoning} slot before it
     reasoning_tags: tuple[str, str] | None = None  # without line breaks; only a boxed format may have none
     answer_tags: tuple[str, str] | None = None  # None: the answer is boxed or simply the rest of the text
-    boxed: bool = False  # the answer stands in \boxed{…}
+    boxed: bool = False  # the answer stands in \boxed{…}; with answer_tags, if there is no such block
     prose: bool = False  # the answer is a text for a reader; what is compared with a gold is the final answer in it
     # Without its delimiters there is no answer: the whole completion is not searched for a box, nor taken for the answer.
     delimited: bool = False
@@ -77,7 +77,7 @@ class ResponseFormat:
         cores = (*(self.reasoning_tags or ()), *(self.answer_tags or ()))
         tags = tuple(re.findall(rf"\n*{re.escape(core)}\n*", self.layout)[0] for core in cores)
         # A box stands in a sentence as often as on a line of its own.
-        return (*tags, _BOX) if self.boxed else tags
+        return (*tags, _BOX) if self.boxed and not self.answer_tags else tags
 
     def render(self, reasoning: str, answer: str) -> str:
         """Write a whole response, prefill included; outer white space of both parts is dropped.
@@ -87,8 +87,7 @@ class ResponseFormat:
         """
         parts = {"reasoning": reasoning.strip(), "answer": answer.strip()}
         text = _SLOT.sub(lambda slot: parts[slot[1]], self.layout)
-        read = self._read(text)
-        if (read.reasoning, read.answer, read.well_formed) != (parts["reasoning"], parts["answer"], True):
+        if self._read(text) != ParsedResponse(parts["reasoning"], parts["answer"], well_formed=True):
             raise ValueError(
                 f"response_format {self.name!r} cannot hold reasoning {reasoning[:60]!r} with answer {answer[:60]!r}: "
                 "both must be non-blank and free of the format's own delimiters"
@@ -130,21 +129,32 @@ class ResponseFormat:
         """Read a generated completion (without the prefill). Never raises, whatever the text; linear in its length."""
         return self._read(self.full_text(completion))
 
+    def answer_anywhere(self, completion: str) -> str | None:
+        """Return the last answer block of a completion, also from inside reasoning or behind reasoning that never closes."""
+        if self.answer_tags is None:
+            return None
+        opening, closing = self.answer_tags
+        for piece in reversed(self.full_text(completion).split(closing)[:-1]):
+            if opening in piece:
+                return piece.rpartition(opening)[2].strip() or None
+        return None
+
     def _read(self, text: str) -> ParsedResponse:
         reasoning, single_reasoning, body = self._split_reasoning(text)
         if body is None:
             return ParsedResponse(reasoning, None, False)
         boxes: tuple[str, ...] = ()
-        if self.answer_tags:
+        boxed = self.boxed and not (self.answer_tags and self.answer_tags[0] in body)
+        if self.answer_tags and not boxed:
             answer, lead, rest, single = _read_tagged_answer(body, *self.answer_tags)
-        elif self.boxed:
+        elif boxed:
             answer, lead, rest, single, boxes = _read_boxed_answer(body)
         else:
             answer, lead, rest, single = self._read_trailing_answer(body), "", "", True
         if self.reasoning_tags is None:
             # The working is whatever stands before the answer.
             reasoning, lead = (lead.strip() or None), ""
-        if self.boxed:
+        if boxed:
             # The sentence that leads to the box ("So the answer is $") belongs to the answer, and so does what closes it; more does not.
             lead, rest = "", rest.strip(_SENTENCE_END)
         # An answer block inside the reasoning is a second one. (A box there is how many models note an interim result.)

@@ -5,6 +5,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any
 
@@ -14,6 +15,19 @@ from r1_recipes.prompts.formats import ResponseFormat
 from r1_recipes.rewards.registry import AnswerReward, Column, Log, Reward, Values, ignore, register_reward
 from r1_recipes.verification import Refusal, Verdict
 from r1_recipes.verification.numbers import PRECISION
+from r1_recipes.verification.spelling import LOCALES
+
+
+@dataclass(frozen=True, kw_only=True)
+class MathReward(Reward):
+    """Base of the rewards that ask whether an answer equals its gold as mathematics."""
+
+    number_locale: str = "en"  # "de": 1.250,5 is 1250.5, in golds and answers
+    precision: int = PRECISION  # places that decimals are compared by
+
+    def __post_init__(self) -> None:
+        self.must("number_locale", self.number_locale in LOCALES, f"one of {', '.join(LOCALES)}")
+        self.must("precision", 0 <= self.precision <= 15, "a number of places from 0 to 15")
 
 
 def parsed_answer(fmt: ResponseFormat, completion: str) -> str | None:
@@ -41,7 +55,7 @@ def _answer(fmt: ResponseFormat, completion: str) -> tuple[str | None, Refusal |
 
 
 def correctness(
-    reward: Reward,
+    reward: MathReward,
     completions: Column,
     solution: Column | None = None,
     scorer: Sequence[str | None] | None = None,
@@ -58,13 +72,13 @@ def correctness(
     scorers = (None,) * len(completions) if scorer is None else tuple(scorer)
     golds = (None,) * len(completions) if solution is None and scorer and all(scorer) else tuple(reward.golds(solution, columns))
     before = verification.STATS.copy()
-    settings = (getattr(reward, "number_locale", "en"), getattr(reward, "precision", PRECISION))
+    settings = (reward.number_locale, reward.precision)
     answers, verdicts = _correctness(reward.response_format, tuple(completion_texts(completions)), golds, scorers, settings)
     if verification.STATS.seconds > before.seconds:
         for name in ("timeouts", "seconds", "cache_hits"):
             log_metric(f"verification/{name}", float(getattr(verification.STATS, name) - getattr(before, name)))
     log_extra("refused", [str(verdict.refusal or "") for verdict in verdicts])
-    return answers, [verdict.right for verdict in verdicts]
+    return answers, tuple(verdict.right for verdict in verdicts)
 
 
 @lru_cache(maxsize=1)  # the batch that the other rewards of a step ask for, too
@@ -88,8 +102,8 @@ def _correctness(
 
 
 @register_reward("accuracy")
-class AccuracyReward(AnswerReward):
-    """1.0 if the final answer equals the column ``solution``, else 0.0; ``None`` if that gold is not mathematics.
+class AccuracyReward(MathReward, AnswerReward):
+    """1.0 if the final answer equals the column ``solution``, else 0.0; ``None`` if that gold is empty or prose.
 
     Range: {0, 1}. Only the format's answer counts: not one inside the reasoning, not one among several, not a chain of equations.
     Source: DeepSeek-R1's accuracy reward (arXiv:2501.12948, section 2.2.2), decided by math-verify; with the column ``scorer``, by

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from functools import partial
 from typing import Any
 
 from r1_recipes.common.messages import completion_texts
@@ -21,10 +22,12 @@ class CountdownReward(AnswerReward):
     write it), or else ``nums`` and ``target``. The answer is all that stands in the format's answer block.
 
     Source: TinyZero (1.0, 0.1 and 0), which reads the last block of a completion's last line; and, with ``countdown_format_score: 0``
-    beside ``format_partial`` at weight 0.1, GRPO-Zero, which reads the first block. Here blocks that differ are no answer.
+    beside ``format_partial`` at weight 0.1, GRPO-Zero, which reads the first block. Here blocks that differ are no answer; with
+    ``countdown_answer_anywhere`` the last block counts, inside the reasoning or behind a ``<think>`` that never closes, as it does there.
     """
 
     countdown_format_score: float = 0.1
+    countdown_answer_anywhere: bool = False
 
     def __call__(self, completions: Column, *, scorer: Column | None = None, log_extra: Log = ignore, **columns: Any) -> Values:
         nothing = [None] * len(completions)
@@ -33,7 +36,8 @@ class CountdownReward(AnswerReward):
             raise self.missing("the puzzles: a column 'scorer' (mapper: countdown, or verl), or 'nums' and 'target'", columns)
         rows = zip(scorer or nothing, nums, target, strict=True)
         puzzles = [scorer_puzzle(spec) if spec else read_puzzle(numbers, goal) for spec, numbers, goal in rows]
-        answers = [parsed_answer(self.response_format, text) for text in completion_texts(completions)]
+        read = self.response_format.answer_anywhere if self.countdown_answer_anywhere else partial(parsed_answer, self.response_format)
+        answers = [read(text) for text in completion_texts(completions)]
         self.log_answers(log_extra, answers, [puzzle and f"{puzzle.target} of {', '.join(map(str, puzzle.numbers))}" for puzzle in puzzles])
         return [puzzle and self._pay(puzzle, answer) for puzzle, answer in zip(puzzles, answers, strict=True)]
 

@@ -6,12 +6,12 @@ import math
 from typing import Any
 
 from r1_recipes.common import processes
-from r1_recipes.rewards.accuracy import correctness
+from r1_recipes.rewards.accuracy import MathReward, correctness
 from r1_recipes.rewards.registry import Column, Reward, Values, register_reward
 
 
 @register_reward("cosine")
-class CosineReward(Reward):
+class CosineReward(MathReward):
     """Correctness scaled by length: along half a cosine from one bound at 0 tokens to the other at ``cosine_max_len`` and beyond.
 
     Range: -0.5..1 by default. ``None`` if the gold cannot be judged by. A right completion goes from ``cosine_max_value_correct``
@@ -27,6 +27,7 @@ class CosineReward(Reward):
     cosine_max_len: int = 1000
 
     def __post_init__(self) -> None:
+        super().__post_init__()
         self.must("cosine_max_len", self.cosine_max_len > 0, "a number of tokens above 0")
 
     def __call__(self, completions: Column, completion_ids: Column = (), **columns: Any) -> Values:
@@ -43,7 +44,7 @@ class CosineReward(Reward):
 
 
 @register_reward("length")
-class LengthReward(Reward):
+class LengthReward(MathReward):
     """Short right answers before long ones, relative to the other completions of the same prompt.
 
     With ``w = 0.5 - (tokens - shortest) / (longest - shortest)`` over the group: ``w`` if right, ``min(0, w)`` if wrong, 0.0 if all

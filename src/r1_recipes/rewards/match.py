@@ -8,7 +8,7 @@ from typing import Any
 
 from r1_recipes.common.messages import completion_texts, last_user_text
 from r1_recipes.prompts.formats import boxed_spans
-from r1_recipes.rewards.accuracy import correctness
+from r1_recipes.rewards.accuracy import MathReward, correctness
 from r1_recipes.rewards.model import SERVED, ask, report_unjudged
 from r1_recipes.rewards.registry import AnswerReward, Column, Log, Values, ignore, register_reward
 
@@ -34,6 +34,8 @@ def candidates(answer: str) -> list[str]:
     if anchor is not None:
         texts.append(next((line for line in answer[anchor.end() :].splitlines() if line.strip(" \t*_:：")), ""))
     boxes = {answer[start:end] for start, end in boxed_spans(answer)}
+    if len(boxes) == 1 and len(texts) == 2 and words(*boxes) != words(re.sub(r"\\boxed", "", texts[1])):
+        return [answer]  # "\\boxed{Paris}. The answer is London"
     return [*texts, *boxes] if len(boxes) == 1 else texts
 
 
@@ -63,7 +65,12 @@ def choice(text: str) -> tuple[str, list[str]] | None:
     return match[1], words(match["rest"])
 
 
+_DOUBT = re.compile(r"[?？]|\d\s*!|!\s*\d")  # a question, a factorial
+
+
 def _says(answer: str | None, gold: str) -> bool:
+    if answer and _DOUBT.search(answer) and not _DOUBT.search(gold):
+        return False
     return answer is not None and len(answer) <= _MAX_CHARS and words(gold) in map(words, candidates(answer))
 
 
@@ -111,7 +118,7 @@ class ChoiceMatchReward(AnswerReward):
 
 
 @register_reward("answer_match")
-class AnswerMatchReward(AnswerReward):
+class AnswerMatchReward(MathReward, AnswerReward):
     """1.0 if ``choice_match``, ``accuracy`` or ``exact_match`` accepts the answer, as the gold asks; else what a judge says, or 0.0.
 
     Range: 0..1 ({0, 1} without a judge). ``None`` if there is no gold, or the judge gave no score.
@@ -128,6 +135,7 @@ class AnswerMatchReward(AnswerReward):
     match_judge_prompt: str = ""
 
     def __post_init__(self) -> None:
+        super().__post_init__()
         if self.match_judge:
             named = self.match_judge.startswith(SERVED) and self.match_judge != SERVED
             self.must("match_judge", named, "'openai:NAME', a model behind an OpenAI-compatible server, or ''")
@@ -170,6 +178,7 @@ def _rule(answer: str | None, gold: str, equal: bool | None) -> str:
     """The rule that accepts the answer; ``""`` if none does. ``equal`` is the verdict of mathematics."""
     if _chooses(answer, gold):
         return "choice"
-    if equal and not _other_unit(answer, gold):
-        return "mathematics"
-    return "words" if words(gold) and _says(answer, gold) else ""
+    # Of mathematics, words lose brackets and signs: [1,2] is not (1,2).
+    if re.search(r"[^\W\d_]{2,}", re.sub(r"\\[a-zA-Z]+", " ", gold)) and _says(answer, gold):
+        return "words"
+    return "mathematics" if equal and not _other_unit(answer, gold) else ""

@@ -28,12 +28,16 @@ class FormatReward(Reward):
 class FormatPartialReward(Reward):
     """1.0 for the exact shape, else 0.1 for a reasoning block plus 0.5 for an answer block.
 
-    Range: {0, 0.1, 0.5, 0.6, 1}. Source: GRPO-Zero's format reward.
+    Range: {0, 0.1, 0.5, 0.6, 1}. With ``countdown_answer_anywhere`` a block inside the reasoning counts, too. Source: GRPO-Zero's
+    format reward.
     """
+
+    countdown_answer_anywhere: bool = False
 
     def score_text(self, text: str) -> float:
         parsed = self.response_format.parse(text)
-        return 1.0 if parsed.well_formed else 0.1 * (parsed.reasoning is not None) + 0.5 * (parsed.answer is not None)
+        answer = self.response_format.answer_anywhere(text) if self.countdown_answer_anywhere else parsed.answer
+        return 1.0 if parsed.well_formed else 0.1 * (parsed.reasoning is not None) + 0.5 * (answer is not None)
 
 
 @register_reward("tag_count")

@@ -39,10 +39,10 @@ _SHORT_WORDS = re.compile(
     re.IGNORECASE,
 )
 _UNIT_POWER = r"(?:\s*\^\s*\{?-?[123]\}?|(?<=[A-Za-z])[23](?!\d))?"
-_UNIT_AFTER = r"(?<=[\d}}])\s*(?:{unit}){power}(?:\s*/\s*(?:{unit}){power})*(?![\w^(\\{{])\.?"
-_PLAIN_UNIT = re.compile(_UNIT_AFTER.format(unit=UNITS, power=_UNIT_POWER))
+_UNIT_AFTER = r"(?<=[\d}}])\s*(?:{unit}){power}(?:\s*/\s*(?:{every}){power})*(?![\w^(\\{{])\.?"
+_PLAIN_UNIT = re.compile(_UNIT_AFTER.format(unit=UNITS, every=f"{UNITS}|{UNIT_LETTERS}", power=_UNIT_POWER))
 _QUANTITY = re.compile(rf"([-+]?[\d.,]+)\s+{UNIT_LETTERS}{_UNIT_POWER}")  # "1250 g"
-_ANY_UNIT = re.compile(_UNIT_AFTER.format(unit=f"{UNITS}|{UNIT_LETTERS}", power=_UNIT_POWER))
+_ANY_UNIT = re.compile(_UNIT_AFTER.format(unit=f"{UNITS}|{UNIT_LETTERS}", every=f"{UNITS}|{UNIT_LETTERS}", power=_UNIT_POWER))
 _SEVERAL = re.compile(r"[,;]|\\(?:pm|mp|cup|cap|in|\{)(?![A-Za-z])|\b(?:or|and)\b")
 _JOINT = re.compile(r"\s*(?:[,;]\s*)?\b(?:and|or)\b\s*|\s*;\s*")
 _RELATION = re.compile(r"[<>]|\\(?:le|ge|ne|in|to|sim)(?![A-Za-z])|\\(?:right|left)arrow")
@@ -159,6 +159,9 @@ def read_answer(text: str, gold: Gold, locale: str = "en") -> Answer:
         if "\\boxed" not in text:
             break
         boxes = boxes_of(text)
+        *_, beside = ["", *_ANCHOR.split(text)[1:]]
+        if _TELLING.search(beside) if gold.words is None else len(_prose(beside)) in (1, 2):
+            boxes += [] if "\\boxed" in beside else [beside]  # "\\boxed{72}. The answer is 71."
         if len(boxes) != 1:
             return _read_boxes(boxes, gold, locale)
         # What stands beside a box inside a box is a second answer.
@@ -179,6 +182,10 @@ def read_answer(text: str, gold: Gold, locale: str = "en") -> Answer:
         return Answer(verdict=_chosen(cleaned) == gold.letter)
     if _squeezed(cleaned) == gold.plain:
         return Answer(verdict=True)
+    for word, refusal in refusals(cleaned).items():
+        joins = gold.several and refusal is Refusal.HEDGE and word == "or"
+        if word not in gold.excused and not joins:
+            return Answer(refusal=refusal)
     if gold.words is not None:
         return Answer(verdict=_words(cleaned) == gold.words)
     return _read_expression(text, cleaned, gold)
@@ -192,16 +199,14 @@ def _read_boxes(boxes: list[str], gold: Gold, locale: str) -> Answer:
     answers = [read_answer(box, gold, locale) for box in boxes[:4]]
     if not boxes or len(boxes) > 4 or any(answer.refusal or answer.verdict is False for answer in answers):
         return Answer(refusal=Refusal.SEVERAL if boxes else Refusal.NO_ANSWER)
+    if all(answer.verdict for answer in answers):
+        return Answer(verdict=True)
     sides = tuple(side for answer in answers for side in answer.sides)
-    return Answer(sides, tuple(side for answer in answers for side in answer.rounded), verdict=None if sides else True)
+    return Answer(sides, tuple(side for answer in answers for side in answer.rounded))
 
 
 def _read_expression(text: str, cleaned: str, gold: Gold) -> Answer:
     """Read an answer to a gold that is mathematics."""
-    for word, refusal in refusals(cleaned).items():
-        joins = gold.several and refusal is Refusal.HEDGE and word == "or"
-        if word not in gold.excused and not joins:
-            return Answer(refusal=refusal)
     if _TOWER.search(cleaned) and not _TOWER.search(gold.raw):
         return Answer(refusal=Refusal.HOSTILE)
     # Honest answers are about as long and as deep as their gold; the parsers take seconds for the rest.
@@ -286,7 +291,7 @@ def _prose(text: str) -> list[str]:
 
 def _squeezed(text: str) -> str:
     """Without white space, but between two letters or digits: 7 2 is not 72."""
-    return re.sub(r"([_^])\{(\w)\}", r"\1\2", re.sub(r"(?<!\w)\s+|\s+(?!\w)", "", text))
+    return re.sub(r"([_^])\{(\w)\}", r"\1\2", re.sub(r"(?<!\w) | (?!\w)", "", " ".join(text.split())))
 
 
 def _words(text: str) -> str:

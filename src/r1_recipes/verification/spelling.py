@@ -22,6 +22,9 @@ _SIGNS = str.maketrans(
 )
 _SUPERSCRIPT = re.compile("[⁰¹²³⁴-⁹⁺⁻]+")
 _VULGAR = re.compile("[¼-¾⅐-⅞]")
+LOCALES = ("en", "de")
+"""How numbers are written: ``1,250.5`` or ``1.250,5``."""
+
 _MAGNITUDES = {
     "hundred": 2, "thousand": 3, "lakh": 5, "million": 6, "crore": 7, "billion": 9, "trillion": 12,
     "百": 2, "千": 3, "万": 4, "亿": 8,
