@@ -28,8 +28,8 @@ EVALUATE = {
     *("bitwise_arithmetic", "composite", "intermediate_integration", "n_queens", "number_sorting", "polynomial_multiplication"),
     *("puzzle24", "simple_integration"),
 }
-# and of these one pays nan, the other a premise that is copied from the question
-REFUSED = {*EVALUATE, "complex_arithmetic", "propositional_logic"}
+# and these pay a constant, or a text that holds the number or a premise
+REFUSED = {*EVALUATE, "coin_flip", "gsm_symbolic", "complex_arithmetic", "propositional_logic"}
 
 RUNS_TEXT = {
     *("eval", "exec", "parse_expr", "sympify", "lambdify", "parse_latex", "literal_eval", "open", "__import__", "import_module", "system"),
@@ -38,7 +38,7 @@ RUNS_TEXT = {
 
 
 def test_every_task_is_decided():
-    decided = [*scorers.SCORED, *scorers.SAME_TEXT, *scorers.GRADED, *REFUSED, "countdown"]
+    decided = [*scorers.SCORED, *scorers.SAME_TEXT, *REFUSED, "countdown"]
     assert len(decided) == len(set(decided))
     assert set(decided) == set(DATASETS)
 
@@ -101,7 +101,7 @@ code = f"__import__('pathlib').Path({str(mark)!r}).write_text('x')"
 TAINTS = (code, f"[{code}]", f"[[{code}]]")
 CONSTANTS = ["", " ", "0", "1", "-1", "nan", "inf", "None", "null", "True", "False", "[]", "{}", "[[]]", "()", "anything", "yes", "no", "A",
              '""', ",", ".", "0/1", "0.0", "0j", "nan+nanj", "P", "(P ∨ ¬P)", "¬(P ∧ ¬P)", "R", "\n"]
-WEAK = {*scorers.GRADED, "complex_arithmetic", "game_of_life_halting", "propositional_logic"}
+WEAK = {"coin_flip", "gsm_symbolic", "complex_arithmetic", "game_of_life_halting", "propositional_logic"}
 SLOW = {"futoshiki", "knight_swap", "sokoban"}  # to draw
 events, watching = [], False
 
@@ -146,7 +146,7 @@ def raw(task, dataset, answer, entry):
 
 
 found = {}
-for task in sorted({*scorers.SCORED, *scorers.SAME_TEXT, *scorers.GRADED, *refused}):
+for task in sorted({*scorers.SCORED, *scorers.SAME_TEXT, *refused}):
     size = 1 if task in refused - WEAK else 5 if task in SLOW else 20
     dataset = reasoning_gym.create_dataset(task, size=size, seed=7)
     entries = [json.loads(json.dumps(entry, default=str)) for entry in dataset]
@@ -174,7 +174,7 @@ for task in sorted({*scorers.SCORED, *scorers.SAME_TEXT, *scorers.GRADED, *refus
                 seen["wrong"].append([constant[:80], gold])
             if task in WEAK:
                 seen["own"] += own(constant, entry)
-    if task in scorers.SAME_TEXT | scorers.GRADED:
+    if task in scorers.SAME_TEXT:
         continue
     entry = entries[0]
     paths = [path for path in texts(entry) if path != ("metadata", "source_dataset")]
@@ -208,11 +208,11 @@ def test_no_scorer_that_judges_runs_the_answer_or_the_row(trial):
 
 
 def test_none_pays_a_constant_and_each_pays_its_gold(trial):
-    judged = scorers.SCORED | scorers.SAME_TEXT | scorers.GRADED
+    judged = scorers.SCORED | scorers.SAME_TEXT
     assert {task: trial[task]["wrong"][:3] for task in judged if trial[task]["wrong"]} == {}
     assert {task for task in judged if trial[task]["right"] < trial[task]["golds"]} == set()
     # reasoning-gym's own scorers of these would pay one: the trial would see it
-    assert all(trial[task]["own"] for task in [*scorers.GRADED, "complex_arithmetic", "game_of_life_halting", "propositional_logic"])
+    assert all(trial[task]["own"] for task in ["coin_flip", "gsm_symbolic", "complex_arithmetic", "game_of_life_halting", "propositional_logic"])
 
 
 @pytest.mark.parametrize("task", [*sorted(REFUSED), "no_such_task", "", "__class__", "reasoning_gym"])
@@ -276,14 +276,7 @@ def test_same_text_is_compared_line_by_line():
     assert verification.score([spec] * 4, ["False", "True", "anything", ""]) == [True, False, False, False]
 
 
-def test_a_number_is_graded_as_mathematics():
-    golds = {"coin_flip": "0.375", "gsm_symbolic": "13"}
-    specs = [json.dumps({"reasoning_gym": task, "entry": {"answer": gold}}) for task, gold in golds.items()]
-    answers = ["3/8", "13", "0", "13 or 5", "nan", None]
-    assert verification.score(specs * 3, answers) == [True, True, False, False, False, False]
-
-
-@pytest.mark.parametrize("task", [*sorted(scorers.SAME_TEXT | scorers.GRADED), "gcd"])
+@pytest.mark.parametrize("task", [*sorted(scorers.SAME_TEXT), "gcd"])
 def test_a_row_without_an_answer_pays_nothing(task):
     for entry in ({}, {"answer": None}, {"answer": ""}, {"answer": []}):
         spec = json.dumps({"reasoning_gym": task, "entry": entry})

@@ -11,8 +11,8 @@ from r1_recipes.prompts.formats import boxed_spans
 from r1_recipes.rewards.accuracy import MathReward, correctness
 from r1_recipes.rewards.model import SERVED, ask, report_unjudged
 from r1_recipes.rewards.registry import AnswerReward, Column, Log, Values, ignore, register_reward
+from r1_recipes.verification.reading import ANCHOR, chosen
 
-_ANCHOR = re.compile(r"\banswer\s*(?:is\b|:|：)|答案(?:是|为|:|：)", re.IGNORECASE)
 # A number keeps its sign and its point, and what stands between two or compares them; a word keeps a sign at its end (HER2+ is not HER2-).
 # A hyphen after a letter is no sign: Type-2 is Type 2.
 _TOKEN = re.compile(
@@ -22,15 +22,13 @@ _THOUSANDS = re.compile(r"(?<![\d.,])\d{1,3}(?:,\d{3})+(?![\d,])")
 _POWER = re.compile(r"(?<=\d)(?=[⁰¹²³⁴⁵⁶⁷⁸⁹⁺⁻])")  # 10⁵ is not 105; Ca²⁺ is Ca2+
 # An article stands before a word. A capital A elsewhere than at the beginning is a letter: hepatitis A virus.
 _ARTICLE = re.compile(r"(?:\A\W*(?i:an?|the)|\b(?:an?|[Tt]he))\s+(?=\w)")
-_LETTER = re.compile(r"\(?\s*([A-J])\s*(?:[).:、\]]|\Z)(?P<rest>.*)", re.DOTALL)
-_STYLED = re.compile(r"\\(?:text|textbf|textrm|mathrm|mathbf|mbox)\s*\{([^{}]*)\}")
 _MAX_CHARS = 4000  # Of a longer answer no part is known to be the one that is meant; a judge reads the beginning.
 
 
 def candidates(answer: str) -> list[str]:
     """What of an answer may stand for all of it: the whole, what follows the last "answer is" on its line, what its one box holds."""
     texts = [answer]
-    *_, anchor = [None, *_ANCHOR.finditer(answer)]
+    *_, anchor = [None, *ANCHOR.finditer(answer)]
     if anchor is not None:
         texts.append(next((line for line in answer[anchor.end() :].splitlines() if line.strip(" \t*_:：")), ""))
     boxes = {answer[start:end] for start, end in boxed_spans(answer)}
@@ -49,20 +47,8 @@ def words(text: str) -> list[str]:
 
 def choice(text: str) -> tuple[str, list[str]] | None:
     """The one option's letter, A to J, that a text begins with, and the words after it; ``None`` if there is none, or two."""
-    plain = _STYLED.sub(r"\1", unicodedata.normalize("NFKC", text))
-    stripped = re.sub(r"[*_$`]+", "", plain).strip(" \t\r\n'\"。")
-    stripped = re.sub(
-        r"^(?:(?:the )?(?:correct )?(?:option|choice)(?: is\b:?)?|选(?:项|择)?|\[(?=[A-Ja-j]\]))\s*", "", stripped, flags=re.IGNORECASE
-    )
-    if re.fullmatch(r"[a-j]", stripped):
-        stripped = stripped.upper()
-    match = _LETTER.match(stripped)
-    if match is None or re.search(r"\(\s*[A-J]\s*\)|\b[B-J]\s*[).]|\b(?:or|and)\s+[A-J]\b", match["rest"]):
-        return None
-    # "B. C" and "B) A, D" are several letters, and no text of an option.
-    if match["rest"].strip() and not re.sub(r"\b[A-J]\b|\W", "", match["rest"]):
-        return None
-    return match[1], words(match["rest"])
+    found = chosen(text)
+    return found and (found[0], words(found[1]))
 
 
 _DOUBT = re.compile(r"[?？]|\d\s*!|!\s*\d")  # a question, a factorial

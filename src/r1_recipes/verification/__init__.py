@@ -16,6 +16,7 @@ import threading
 import time
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 from r1_recipes.verification.lexicon import Refusal
 from r1_recipes.verification.numbers import PRECISION
@@ -66,7 +67,7 @@ def judge(golds: Sequence[str | None], answers: Sequence[str | None], locale: st
         verdicts = {one: _verdicts[one] for one in asked if one in _verdicts}
         new = [one for one in dict.fromkeys(asked) if one not in verdicts]
         STATS.cache_hits += len(asked) - len(new)
-        tasks: dict[_Asked, Task] = {}
+        tasks: dict[_Asked, Any] = {}
         for one in new:
             gold = read_gold(one[0], locale)
             if gold is None or one[1] is None:
@@ -127,7 +128,7 @@ def _ask(tasks: Sequence[Task]) -> list[bool | None]:
     if not tasks:
         return []
     _pool = _pool or Pool()
-    distinct = sorted(set(tasks), key=lambda task: str(task[2]))  # Those of one gold side by side: a worker reads a gold once.
+    distinct = sorted(set(tasks), key=str)  # Those of one gold side by side: a worker reads a gold once.
     STATS.cache_hits += len(tasks) - len(distinct)
     verdicts: dict[Task, bool | None] = {}
     for task, reply in zip(distinct, _pool.run(distinct), strict=True):

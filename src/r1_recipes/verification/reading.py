@@ -22,7 +22,7 @@ MAX_ANSWER_CHARS = 1000
 # A gold of more words without a box or #### is a solution or a proof, of which no part is known to be the gold.
 MAX_GOLD_WORDS = 12
 
-_ANCHOR = re.compile(r"####|\banswer[\s*_]*(?:is\b|:|：)|答案(?:是|为|:|：)", re.IGNORECASE)
+ANCHOR = re.compile(r"####|\banswer[\s*_]*(?:is\b|:|：)|答案(?:是|为|:|：)", re.IGNORECASE)
 # A sentence after the answer's own: "I hope it is correct." One with a number may take the answer back, and stays.
 _AFTERTHOUGHT = re.compile(r"(?<=\S)[.。]\s+[^\d\W][^\d]*\Z")
 _CLOSING_LINES = re.compile(r"(?:\s*(?:\$\$|\\\]|\\\)))+\s*\Z")
@@ -61,6 +61,8 @@ _OPERATION = re.compile(r"[A-Za-z)}]\s*[-+*/^=<>|]\s*[A-Za-z(\\]")
 _RATIO = re.compile(r"\d\s*:\s*\d")
 _CLOCK = re.compile(r"\d{1,2}:\d{2}(?:\s*[ap]\.?\s?m\.?)?", re.IGNORECASE)
 _CHOICE = re.compile(r"\(?\s*([A-J])\s*(?:[).:、\]]|\Z)(?P<rest>.*)", re.DOTALL)
+_OTHER_CHOICE = re.compile(r"\(\s*[A-J]\s*\)|\b[B-J]\s*[).?]|\b(?:or|and|oder|not)\b(?:\s+[A-J]\b|\Z)|[?？]")
+_STYLED = re.compile(r"\\(?:text|textbf|textrm|mathrm|mathbf|mbox)\s*\{([^{}]*)\}")
 _CALLED = re.compile(r"(?i)\A(?:(?:the )?(?:correct )?(?:answer|option|choice)(?: is\b:?)?:?|选(?:项|择)?|\[(?=[a-j]\]))\s*")
 _OPENING = re.compile(r"(?i)\A(?:(?:so|thus|hence|therefore),?\s+)?(?:the|my|our)?\s*(?:final|correct)?\s*answer\s*(?:is\b:?|:)\s*")
 _STRANGE = frozenset(("Nd", "No", "Nl", "Cs", "Cc"))
@@ -103,7 +105,7 @@ def final_answer(text: str) -> str | None:
     if "\\boxed" in text:
         boxes = boxes_of(text)
         return boxes[0] if len(boxes) == 1 and "\\boxed" not in boxes[0] else ", ".join(rf"\boxed{{{box}}}" for box in boxes) or None
-    *_, anchor = [None, *_ANCHOR.finditer(text)]
+    *_, anchor = [None, *ANCHOR.finditer(text)]
     if anchor is not None:
         line = next((line for line in text[anchor.end() :].splitlines() if line.strip(" \t*_:：$\\[]()")), "")
         return _AFTERTHOUGHT.sub("", line[:MAX_ANSWER_CHARS]).strip(" \t*_:：") or None
@@ -159,7 +161,7 @@ def read_answer(text: str, gold: Gold, locale: str = "en") -> Answer:
         if "\\boxed" not in text:
             break
         boxes = boxes_of(text)
-        *_, beside = ["", *_ANCHOR.split(text)[1:]]
+        *_, beside = ["", *ANCHOR.split(text)[1:]]
         if _TELLING.search(beside) if gold.words is None else len(_prose(beside)) in (1, 2):
             boxes += [] if "\\boxed" in beside else [beside]  # "\\boxed{72}. The answer is 71."
         if len(boxes) != 1:
@@ -179,7 +181,8 @@ def read_answer(text: str, gold: Gold, locale: str = "en") -> Answer:
     if not cleaned:
         return Answer(refusal=Refusal.UNREADABLE)
     if gold.letter is not None:
-        return Answer(verdict=_chosen(cleaned) == gold.letter)
+        found = chosen(cleaned)
+        return Answer(verdict=found is not None and found[0] == gold.letter)
     if _squeezed(cleaned) == gold.plain:
         return Answer(verdict=True)
     for word, refusal in refusals(cleaned).items():
@@ -272,17 +275,15 @@ def _is_wordy(text: str, cleaned: str) -> bool:
     return bool(styled) or "\0" in _marked(cleaned)
 
 
-def _chosen(text: str) -> str | None:
-    """Return the one option's letter that a text begins with; ``None`` if there is none, or two."""
-    called = _CALLED.sub("", re.sub(r"[*_`]+", "", text).strip(" \t\r\n'\"。.")).strip()
+def chosen(text: str) -> tuple[str, str] | None:
+    """Return the one option's letter, A to J, that a text begins with, and what follows it; ``None`` if there is none, or two."""
+    called = re.sub(r"[*_`$]+", "", _STYLED.sub(r"\1", unicodedata.normalize("NFKC", text))).strip(" \t\r\n'\"。")
+    called = _CALLED.sub("", called)
     match = _CHOICE.match(called.upper() if len(called) == 1 else called)
-    if match is None:
-        return None
-    rest = match["rest"].strip()
-    if re.search(r"\(\s*[A-J]\s*\)|\b[B-J]\s*[).]|\b(?:or|and|oder|not)\b\s+[A-J]?\b", rest):
+    if match is None or _OTHER_CHOICE.search(match["rest"]):
         return None
     # "B. C" and "B) A, D" are several letters, and no text of an option.
-    return None if rest and not re.sub(r"\b[A-J]\b|\W", "", rest) else match[1]
+    return None if match["rest"].strip() and not re.sub(r"\b[A-J]\b|\W", "", match["rest"]) else (match[1], match["rest"])
 
 
 def _prose(text: str) -> list[str]:

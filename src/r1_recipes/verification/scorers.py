@@ -63,13 +63,10 @@ SCORED = frozenset(_READ.split())
 SAME_TEXT = frozenset(("arc_agi", "binary_matrix", "game_of_life_halting", "rearc", "spiral_matrix", "string_insertion"))
 """Tasks with one right text, which is compared here: their scorers evaluate the answer, pay any, or pay none once the row has been JSON."""
 
-GRADED = frozenset(("coin_flip", "gsm_symbolic"))
-"""Tasks with a number for an answer, which math-verify compares: their scorers pay 0, or a text that holds the number."""
-
 
 def check_task(task: str) -> None:
     """Refuse, by ``ValueError``, a task that cannot be judged here."""
-    if task not in SCORED | SAME_TEXT | GRADED | (SCORERS.keys() - {"reasoning_gym"}):
+    if task not in SCORED | SAME_TEXT | (SCORERS.keys() - {"reasoning_gym"}):
         raise ValueError(
             f"reasoning-gym's task {task!r}: its scorer runs texts, pays wrong answers, or was not checked (docs/verification.md), so "
             "it is not used. Fix: leave its rows out, or compare with their answer (mapper: prompt_solution, prompt_column: question, "
@@ -90,8 +87,6 @@ def score(spec: str, answer: str | None) -> bool | Task:
     if answer is None or len(answer) > 8 * MAX_ANSWER_CHARS:  # A task may ask for a whole grid.
         return False
     gold = "" if entry.get("answer") is None else str(entry["answer"])
-    if task in GRADED:
-        return "r1_recipes.verification.worker:judge_texts", gold, answer
     if task in SAME_TEXT:
         return same_text(answer, gold)
     return "r1_recipes.verification.gym_worker:score", spec, answer

@@ -30,7 +30,7 @@ from pathlib import Path
 from typing import NoReturn
 
 from r1_recipes.verification.numbers import NUMBER, PRECISION, plain_spelling
-from r1_recipes.verification.reading import Answer, read_answer, read_gold, settle
+from r1_recipes.verification.reading import Answer
 
 MEMORY_BYTES = 2 << 30  # address space of a worker (Linux); one at work needs a tenth of it
 RETIRE_TASKS = 20_000  # a worker ends then: the parser's tables and sympy's grow with every new kind of expression
@@ -133,16 +133,6 @@ def parse_in_two_stages() -> None:
                 return super().math()
 
     latex2sympy2.PSParser = TwoStageParser
-
-
-def judge_texts(gold_text: str, answer: str) -> bool:
-    """Judge an answer whose gold nobody has read yet."""
-    gold = read_gold(gold_text)
-    if gold is None:
-        return False
-    read = read_answer(answer, gold)
-    verdict = settle(gold, read)
-    return judge(gold.text, gold.raw, *task_of(read)) if verdict is None else verdict
 
 
 def task_of(answer: Answer, precision: int = PRECISION) -> tuple[tuple[str, ...], tuple[str, ...], str | None, int]:
