@@ -7,9 +7,11 @@ it goes on where it stopped. A GRPO stage that preflight advises against is not 
 from __future__ import annotations
 
 import argparse
+import ctypes
 import hashlib
 import json
 import os
+import re
 import shlex
 import signal
 import subprocess
@@ -84,6 +86,8 @@ class Pipeline:
             raise RecipeError(f"problems and num_samples: must be 1 or more, got {self.problems} and {self.num_samples}")
         names = [stage.name for stage in self.stages]
         judged = [stage.name for stage in self.stages if stage.method != "generate"]
+        if unsafe := [name for name in names if not re.fullmatch(r"\w[\w.-]*", name)]:
+            raise ValueError(f"stages: name: must be letters, digits, '-', '_' and '.', got {unsafe[0]!r}")
         if len(set(names)) < len(names) or not judged:
             raise ValueError(f"stages: names must differ, and one stage at least must leave a model, got {names}")
         for name in chain.from_iterable(self.compare):
@@ -154,7 +158,10 @@ def _run_stage(pipeline: Pipeline, output_dir: Path, stage: Stage) -> Outcome:
         _subprocess([sys.executable, "-m", f"r1_recipes.{stage.method}", *argv])
     if stage.method != "generate":
         return Outcome(_judge(pipeline, output_dir, stage, str(folder)))
-    return Outcome(yielded=json.loads((folder / "dataset" / "yield.json").read_text(encoding="utf-8")))
+    yielded = json.loads((folder / "dataset" / "yield.json").read_text(encoding="utf-8"))
+    if not isinstance(yielded.get("completions"), dict):
+        raise RecipeError(f"{folder}: was made by an older version; remove it to make it again")
+    return Outcome(yielded=yielded)
 
 
 def _load(pipeline: Pipeline, output_dir: Path, stage: Stage) -> tuple[Recipe, list[str]]:
@@ -172,7 +179,10 @@ def _load(pipeline: Pipeline, output_dir: Path, stage: Stage) -> tuple[Recipe, l
 def _subprocess(command: list[str]) -> None:
     """Run a stage as a process of its own, which gives its memory back; it gets every request to stop once, through this one."""
     # In a group of its own, a terminal's Ctrl-C does not reach it a second time.
-    process = subprocess.Popen(command, env={**os.environ, "TOKENIZERS_PARALLELISM": "false"}, process_group=0)
+    # When this process is gone, even by kill -9, Linux sends the stage SIGTERM (PR_SET_PDEATHSIG), and it saves a checkpoint.
+    libc = ctypes.CDLL(None)
+    ends = (lambda: libc.prctl(1, signal.SIGTERM)) if sys.platform == "linux" else None
+    process = subprocess.Popen(command, env={**os.environ, "TOKENIZERS_PARALLELISM": "false"}, process_group=0, preexec_fn=ends)
     with stopping.handled_by(lambda number, frame: process.terminate()):
         status = process.wait()
     if status in (130, -signal.SIGTERM):

@@ -238,7 +238,7 @@ def test_imports_no_torch(tmp_path):
         import sys
         import r1_recipes.rewards.accuracy, r1_recipes.verification
         from r1_recipes.verification.worker import judge
-        judge("x+1", ["1+x"])  # what a worker imports
+        judge("x+1", "x+1", ["1+x"], [], None, 6)  # what a worker imports
         try:
             from r1_recipes.verification.gym_worker import score
             score('{"reasoning_gym": "chain_sum", "entry": {"answer": "1"}}', "1")

@@ -212,7 +212,8 @@ def test_none_pays_a_constant_and_each_pays_its_gold(trial):
     assert {task: trial[task]["wrong"][:3] for task in judged if trial[task]["wrong"]} == {}
     assert {task for task in judged if trial[task]["right"] < trial[task]["golds"]} == set()
     # reasoning-gym's own scorers of these would pay one: the trial would see it
-    assert all(trial[task]["own"] for task in ["coin_flip", "gsm_symbolic", "complex_arithmetic", "game_of_life_halting", "propositional_logic"])
+    weak = ["coin_flip", "gsm_symbolic", "complex_arithmetic", "game_of_life_halting", "propositional_logic"]
+    assert all(trial[task]["own"] for task in weak)
 
 
 @pytest.mark.parametrize("task", [*sorted(REFUSED), "no_such_task", "", "__class__", "reasoning_gym"])

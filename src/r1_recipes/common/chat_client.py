@@ -79,7 +79,7 @@ class ChatServer:
         on_reply: Callable[[int, Reply], None] | None = None,
         **sampling: Any,
     ) -> list[Reply]:
-        """Ask for one completion of each conversation, in a notebook too; Ctrl-C ends it at once.
+        """Ask for one completion of each conversation, in a notebook too (Ctrl-C then waits for those under way).
 
         Args:
             conversations: messages with ``role`` and ``content``.

@@ -25,9 +25,13 @@ _RANK_DELAY_SECONDS = 2.0
 
 
 def say(text: str) -> None:
-    """Write a result on stdout, where it can be piped. Nothing else does."""
-    sys.stdout.write(text + "\n")
+    """Write a result on stdout, where it can be piped. Nothing else does. A model's or a row's terminal codes become signs."""
+    sys.stdout.write(_printable(text) + "\n")
     sys.stdout.flush()
+
+
+def _printable(text: str) -> str:
+    return "".join(char if char.isprintable() or char in "\n\t" else "\ufffd" for char in text)
 
 
 @contextlib.contextmanager
@@ -45,7 +49,7 @@ def reported_errors() -> Iterator[None]:
             time.sleep(_RANK_DELAY_SECONDS * int(os.environ.get("LOCAL_RANK", 0)))
             who = f"{socket.gethostname()}, rank {processes.rank()}: "
         # Text from a server or a file may hold a terminal's control characters.
-        text = "".join(char if char.isprintable() or char == "\n" else "\ufffd" for char in masked_text(str(error)))
+        text = _printable(masked_text(str(error)))
         line = f"error: {who}{text}"
         sys.stderr.write(line + "\n")
         if file := os.environ.get("TORCHELASTIC_ERROR_FILE"):  # torch's launcher ends its own output with this file's message

@@ -43,7 +43,7 @@ def hold(folder: Path) -> None:
 def _lock(file: FileIO, folder: Path) -> None:
     try:
         fcntl.lockf(file, fcntl.LOCK_EX | fcntl.LOCK_NB)  # of this process alone: a forked child has no part in it
-    except BlockingIOError:
+    except (BlockingIOError, PermissionError):  # EAGAIN or EACCES, by the system
         file.seek(0)
         holder = file.read(200).decode(errors="replace").strip() or "it left no name"
         fix = "wait for it, end it, or choose another folder (--output_dir …)"

@@ -11,13 +11,13 @@ HIDDEN = "***"
 # Of names in snake_case: what always is a secret, what is one as the last of several words (PWD itself is a folder), keys to something.
 _SECRET = re.compile(
     r"secret|passw|passphrase|credential|apikey|authtoken|authorization|sshpass|cookie|webhook|^auth$|_(?:pass|pat|pwd|auth)\d*$"
-    r"|(?<![a-z])(?:api|access|private|account|auth|service|signing|ssh|wandb|encryption)_key(?![a-z])"
+    r"|(?<![a-z])(?:api|access|private|account|auth|service|signing|ssh|wandb|encryption)(?:_[a-z0-9]+)?_key(?![a-z])|(?<![a-z])key_api"
 )
 _TOKEN = re.compile(r"(?<![a-z])token(?![a-z])")
 # Words beside "token" that make it one of a tokenizer: eos_token, image_token, token_type.
 _TOKENIZER = re.compile(r"(?<![a-z])(?:eos|bos|pad|unk|sep|cls|mask|image|video|audio|start|end|stop|type|id|level)(?![a-z])")
 _WORD_ENDS = re.compile(r"(?<=[a-z])(?=[A-Z])|(?<=[A-Z])(?=[A-Z][a-z])|\W")
-_LOGIN = re.compile(r"(?<=//)[^/\s]*(?=@)")
+_LOGIN = re.compile(r"(?<=//)(?:[^/\s]*|[^/\s@]*:[^\s@]*)(?=@)")  # a password may hold a slash
 _QUERY = re.compile(r"(?<=[?&])([\w.-]+)=([^&#\s'\"]+)")
 # `"token": "…"` of a mapping that is written as text.
 _PAIR = re.compile(r"""(?<![\w-])([\w-]++)(["']?\s*+[:=]\s*+)("(?:[^"\\]|\\.)*+"|'[^']*'|[^\s"',}\]]+)""")

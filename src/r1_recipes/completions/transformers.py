@@ -50,6 +50,7 @@ def complete(
 ) -> list[list[list[Completion]]]:
     """Complete a batch of prompts by plans (arguments as of :func:`sampling`, copies); ``result[plan][prompt]`` lists completions."""
     import torch
+    from transformers.cache_utils import DynamicCache, DynamicLayer
 
     texts = [tokenizer.apply_chat_template(prompt, tokenize=False, add_generation_prompt=True) for prompt in prompts]
     batch = tokenizer(texts, return_tensors="pt", padding=True, padding_side="left", add_special_tokens=False).to(model.device)
@@ -62,10 +63,13 @@ def complete(
         # Each prompt is read once, all but its last token, and the cache repeated: a fifth of the time for samples of 48 tokens on a CPU.
         start = {name: tensor[:, :-1] for name, tensor in batch.items()}
         read = model.generate(**start, **_GREEDY, **{**limits, "max_new_tokens": 1}, return_dict_in_generate=True).past_key_values
+        # Linear attention and recurrent states cannot be repeated; they are read for every copy.
+        repeatable = type(read) is DynamicCache and all(isinstance(layer, DynamicLayer) for layer in read.layers)
         for settings, copies in sampling_plans:
-            cache = copy.deepcopy(read)
-            cache.batch_repeat_interleave(copies)
             inputs = {name: tensor.repeat_interleave(copies, dim=0) for name, tensor in batch.items()}
+            cache = copy.deepcopy(read) if repeatable else None
+            if cache is not None:
+                cache.batch_repeat_interleave(copies)
             output = model.generate(**inputs, **settings, **limits, past_key_values=cache)
             done = [_completion(tokenizer, ids, ends) for ids in output[:, inputs["input_ids"].shape[1] :].tolist()]
             results.append([done[i : i + copies] for i in range(0, len(done), copies)])

@@ -15,6 +15,7 @@ from r1_recipes.data.render import Renderer
 
 if TYPE_CHECKING:
     from datasets import Dataset, Features
+    from datasets.features.features import FeatureType
 
 logger = logging.getLogger(__name__)
 
@@ -89,7 +90,8 @@ class RowMapper:
             columns = {column: [result.get(column) for result in results] for column in dict.fromkeys([*features, *chain(*results)])}
             untyped = {column: values for column, values in columns.items() if "null" in repr(features.get(column, "null"))}
             if untyped:
-                features.update(Dataset.from_dict(untyped).features)
+                for column, feature in Dataset.from_dict(untyped).features.items():
+                    features[column] = _merged(features.get(column), feature)
             yield Dataset.from_dict(columns, features=features.copy())
 
     def _render(self, batch: dict[str, list[Any]], start: int) -> list[dict[str, Any]]:
@@ -116,3 +118,16 @@ class RowMapper:
         for index in sorted(over):
             self.report.drop(self.where + over[index], places[index])
         return [result for index, result in enumerate(results) if index not in over]
+
+
+def _merged(known: FeatureType | None, found: FeatureType) -> FeatureType:
+    """The feature with what is null in it as it was found now."""
+    from datasets import List, Value  # heavy
+
+    if known is None or known == Value("null"):
+        return found
+    if isinstance(known, dict) and isinstance(found, dict):
+        return {key: _merged(feature, found.get(key, feature)) for key, feature in known.items()}
+    if isinstance(known, List) and isinstance(found, List):
+        return List(_merged(known.feature, found.feature))
+    return known

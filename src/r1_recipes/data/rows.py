@@ -22,10 +22,11 @@ import datasets
 import pyarrow
 import pyarrow.parquet
 from datasets.fingerprint import Hasher
+from datasets.utils.json import ujson_loads
 
 from r1_recipes.common.errors import RecipeError, first_line
 
-_RULES = 3  # another number makes old cache files stale
+_RULES = 4  # another number makes old cache files stale
 _BATCH = 1000  # rows
 _DTYPES = {bool: "bool", int: "int64", float: "float64", str: "string", NoneType: "string"}
 
@@ -142,7 +143,10 @@ def _cell(value: Any, feature: Any) -> Any:
     """The value as its column holds it."""
     if value is None or (isinstance(feature, datasets.Value) and (feature.dtype != "string" or isinstance(value, str))):
         return value
-    return json.dumps(value, ensure_ascii=False)
+    text = json.dumps(value, ensure_ascii=False)
+    if isinstance(feature, datasets.Value) or ujson_loads(text) == value:
+        return text
+    return json.dumps(json.loads(text, parse_float=str), ensure_ascii=False)  # ujson is off in the last digits of some decimals
 
 
 def _rows(path: Path) -> Iterator[dict[str, Any]]:
@@ -177,7 +181,7 @@ def _csv_rows(path: Path) -> Iterator[dict[str, str | None]]:
                 if cells and not names:
                     names = cells
                     if len(set(names)) < len(names):
-                        raise unreadable(path, f"a column stands twice in the header: {', '.join(names)}")
+                        raise unreadable(path, f"a column stands twice in the header: {max(names, key=names.count)!r}")
                 elif cells:
                     if len(cells) != len(names):
                         raise unreadable(path, f"line {line}: has {len(cells)} cells, the header {len(names)}: {cells!r:.60}")
@@ -205,7 +209,10 @@ def _json_values(path: Path) -> Iterator[tuple[str, Any]]:
         with path.open("rb") as file:
             for number, line in enumerate(file, start=1):
                 if text := line.decode("utf-8-sig").strip():
-                    yield f"line {number}", _DECODER.decode(text)
+                    value = _DECODER.decode(text)
+                    if "\\ud" in text.lower() and any("\ud800" <= char <= "\udfff" for char in json.dumps(value, ensure_ascii=False)):
+                        raise unreadable(path, f"line {number}: holds an unpaired surrogate, which is not valid Unicode")
+                    yield f"line {number}", value
     except json.JSONDecodeError as error:
         raise unreadable(path, f"line {number + error.lineno - 1}: is not JSON: {error.msg} (column {error.colno})") from None
     except RecursionError:

@@ -69,8 +69,10 @@ def _problems(recipe: Recipe) -> Iterator[str]:
     names, weights = script.reward_funcs, getattr(training, "reward_weights", None)
     if not names and method == "grpo":
         yield f"reward_funcs: missing; name at least one of {', '.join(sorted(REWARDS))}"
-    if weights and not any(weights):
-        yield f"reward_weights: must have one that is not 0, got {weights}. Fix: leave it out for 1 each"
+    if len(set(names)) < len(names):
+        yield f"reward_funcs: must differ, got {names}. Fix: give one that counts twice the reward_weights entry 2.0"
+    if weights and (not any(weights) or not all(map(math.isfinite, weights))):
+        yield f"reward_weights: must be finite, and one not 0, got {weights}. Fix: leave it out for 1 each"
     if weights is not None and len(weights) != len(names):
         yield f"reward_weights has {len(weights)} entries for {len(names)} reward_funcs {names}"
     get_reward_funcs(names, fmt, **recipe.reward_params)

@@ -39,8 +39,9 @@ def convert(action: Any, hint: Any, value: Any, source: str) -> Any:
     if key in _STR_OR_BOOL and str(value).lower() in ("true", "false"):
         return str(value).lower() == "true"
     if isinstance(value, str):
-        # In a file null is null and "none" is a text; the command line has no other word for it.
-        if value.lower() in ("none", "null") and type(None) in kinds and (str not in kinds or source == COMMAND_LINE):
+        # In a file null is null and "none" is a text; the command line has no other word for it. A list's "none" is one of its names.
+        text = list in kinds or (str in kinds and dict not in kinds and source != COMMAND_LINE)
+        if value.lower() in ("none", "null") and type(None) in kinds and not text:
             value = None
         elif value.lstrip()[:1] in ("{", "[") and (dict in kinds or action.type is dict):
             value = parse_yaml(value, f"{source}: {key}")

@@ -13,7 +13,7 @@ import logging
 import math
 import traceback
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -175,7 +175,12 @@ def route(
     column ``task``, else ``data_source``.
     """
     for_all = check_task_rewards(task_rewards, names)
-    return [RoutedReward(func, name, task_rewards, for_all, task_column) for func, name in zip(funcs, names, strict=True)]
+    kinds = {True: AsyncRoutedReward, False: RoutedReward}
+    return [kinds[_is_async(func)](func, name, task_rewards, for_all, task_column) for func, name in zip(funcs, names, strict=True)]
+
+
+def _is_async(func: Callable) -> bool:
+    return any(map(inspect.iscoroutinefunction, (func, type(func).__call__)))
 
 
 @functools.cache  # once per task
@@ -192,6 +197,7 @@ class RoutedReward:
     task_rewards: Mapping[str, Sequence[str]]
     for_all: Sequence[str]  # the rewards that no entry names
     column: str | None
+    logged: dict[str, None] = field(default_factory=dict)  # columns of the completions table
 
     @property
     def __name__(self) -> str:
@@ -209,31 +215,51 @@ class RoutedReward:
         return [row for row, task in enumerate(tasks) if self.name in self.for_all or self.name in self.task_rewards.get(task, ())]
 
     def _tasks(self, columns: Mapping[str, Any]) -> list[str]:
-        column = self.column or next((name for name in ("task", "data_source") if name in columns), "task")
-        if column not in columns:
-            raise RecipeError("task_column: " + unknown_name("column", column, columns))
+        known = [name for name, value in columns.items() if isinstance(value, Sequence) and not isinstance(value, str)]
+        column = self.column or next((name for name in ("task", "data_source") if name in known), "task")
+        if column not in known:
+            raise RecipeError("task_column: " + unknown_name("column", column, known))
         return [str(task) for task in columns[column]]
 
     def __call__(self, **columns: Any) -> Values:
+        rows, arguments = self._select(columns)
+        # One that asks the other processes must be called in all of them, or they wait for it.
+        called = rows or getattr(self.reward, "spans_processes", False)
+        return self._spread(self.reward(**arguments) if called else [], rows, columns)
+
+    def _select(self, columns: dict[str, Any]) -> tuple[list[int], dict[str, Any]]:
+        """The rows that this reward judges, and its arguments for them."""
         rows, count = self.judged(columns), len(columns["completions"])
-        # One of this package is called without rows, too: it may ask other processes, or have a column in the completions table, which
-        # would show an earlier batch's values.
-        if not rows and not _is_ours(self.reward):
-            return [None] * count
-        log_extra, log_metric = columns.get("log_extra", ignore), columns.get("log_metric", ignore)
+        log_extra = columns.get("log_extra", ignore)
 
-        def spread(values: Sequence[Any]) -> list[Any]:
+        def log_some(column: str, values: Sequence[Any]) -> None:
+            self.logged[column] = None
             of_row = dict(zip(rows, values, strict=True))
-            return [of_row.get(row) for row in range(count)]
+            log_extra(column, [of_row.get(row) for row in range(count)])
 
+        for column in self.logged if not rows else ():  # the completions table would show an earlier batch's values
+            log_some(column, [])
         arguments = {
             key: [value[row] for row in rows] if isinstance(value, list | tuple) and len(value) == count else value
             for key, value in columns.items()
         }
-        arguments["log_extra"] = lambda column, values: log_extra(column, spread(values))
-        scores = spread(_called(self.reward, **arguments))
+        return rows, {**arguments, "log_extra": log_some}
+
+    def _spread(self, scores: Sequence[float | None], rows: Sequence[int], columns: dict[str, Any]) -> Values:
+        """The scores as one entry per row of the whole batch; each goes to its task's curve."""
+        of_row, log_metric = dict(zip(rows, scores, strict=True)), columns.get("log_metric", ignore)
+        tasks = self._tasks(columns)
         # TRL takes the mean over all ranks of what was logged, so one value per row; a rank without the name does not count.
-        for task, score in zip(self._tasks(columns), scores, strict=True):
+        for row, score in of_row.items():
             if score is not None and not math.isnan(score):  # TRL takes NaN for None
+                task = f"task {tasks[row]}" if tasks[row] in ("mean", "std") else tasks[row]  # TRL's own curves
                 log_metric(f"rewards/{self.__name__}/{task}", float(score))
-        return scores
+        return [of_row.get(row) for row in range(len(tasks))]
+
+
+class AsyncRoutedReward(RoutedReward):
+    """The same around an ``async`` reward, which TRL awaits together with the others."""
+
+    async def __call__(self, **columns: Any) -> Values:  # type: ignore[override]
+        rows, arguments = self._select(columns)
+        return self._spread(await self.reward(**arguments) if rows else [], rows, columns)

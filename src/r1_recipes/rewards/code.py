@@ -14,13 +14,13 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
-from r1_recipes.common.errors import RecipeError
+from r1_recipes.common.errors import RecipeError, first_line
 from r1_recipes.common.messages import completion_texts
 from r1_recipes.common.plugins import import_object
 from r1_recipes.common.processes import cores_per_rank
 from r1_recipes.prompts.formats import ResponseFormat
 from r1_recipes.rewards.registry import Column, Log, Reward, Values, ignore, register_reward
-from r1_recipes.rewards.sandbox import Call, Outcome, Sandbox, SandboxError
+from r1_recipes.rewards.sandbox import Call, Outcome, Sandbox
 from r1_recipes.rewards.sandbox.bubblewrap import Bubblewrap
 from r1_recipes.rewards.summary import summary
 
@@ -100,6 +100,9 @@ def read_test_cases(info: Any, language: str) -> list[Case] | None:
         named, entries = info.get("language"), _literal(info["test_cases"])
         if named and str(named).strip().lower() not in (_PYTHON if language in _PYTHON else (language,)):
             return None
+        if isinstance(entries, dict):  # a list of structs, as datasets' Sequence gives it
+            columns = {key: values for key, values in entries.items() if isinstance(values, list)}
+            entries = [dict(zip(columns, values, strict=False)) for values in zip(*columns.values(), strict=False)]
         return [_test_case(entry) for entry in entries] or None
     except (AttributeError, KeyError, ValueError, TypeError, SyntaxError, MemoryError, RecursionError):
         return None
@@ -111,9 +114,12 @@ def _test_case(entry: dict[str, Any]) -> Case:
         raise ValueError("no output")
     if not function:
         return Case(_text(given).encode("utf-8", "replace"), _text(wanted))
-    arguments = [] if given is None else _literal(given)
+    try:
+        arguments = _literal([] if given is None else given)
+    except (ValueError, SyntaxError):
+        arguments = [_literal(line) for line in str(given).strip().split("\n")]
     if not isinstance(arguments, list):
-        raise ValueError("no list of arguments")
+        arguments = [arguments]
     return Case(json.dumps(arguments).encode(), json.loads(json.dumps(_literal(wanted))), str(function))
 
 
@@ -135,13 +141,14 @@ def _literal(value: Any) -> Any:
 @functools.cache
 def get_sandbox(provider: str) -> Sandbox:
     """Build ``bubblewrap`` or ``my_module:MySandbox``, and try it, once per process. :class:`RecipeError`: it does not hold."""
-    sandbox = Bubblewrap() if provider == "bubblewrap" else import_object(provider, "code_provider")()
-    if not isinstance(sandbox, Sandbox):
+    made = Bubblewrap if provider == "bubblewrap" else import_object(provider, "code_provider")
+    if not (isinstance(made, type) and issubclass(made, Sandbox)):
         raise RecipeError(f"code_provider: {provider} is not a subclass of r1_recipes.rewards.sandbox.Sandbox")
     try:
+        sandbox = made()
         sandbox.check()
-    except SandboxError as error:
-        raise RecipeError(f"code_provider: {provider}: {error}. {sandbox.remedy}".strip()) from error
+    except Exception as error:  # a sandbox may be anybody's
+        raise RecipeError(f"code_provider: {provider}: {first_line(error)}. {made.remedy}".strip()) from error
     return sandbox
 
 
@@ -230,7 +237,7 @@ class CodeReward(Reward):
         for wait in RETRY_SECONDS:
             try:
                 return self._judge_once(sandbox, code, cases, deadline)
-            except (SandboxError, OSError) as error:
+            except Exception as error:  # a sandbox may be anybody's
                 failed = _Verdict(None, f"not judged: the sandbox failed: {error}")
                 time.sleep(wait)
         return failed

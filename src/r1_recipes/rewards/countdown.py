@@ -6,6 +6,7 @@ import re
 from functools import partial
 from typing import Any
 
+from r1_recipes.common.errors import RecipeError
 from r1_recipes.common.messages import completion_texts
 from r1_recipes.rewards.accuracy import parsed_answer
 from r1_recipes.rewards.registry import AnswerReward, Column, Log, Values, ignore, register_reward
@@ -35,7 +36,10 @@ class CountdownReward(AnswerReward):
         if scorer is None and ("nums" not in columns or "target" not in columns):
             raise self.missing("the puzzles: a column 'scorer' (mapper: countdown, or verl), or 'nums' and 'target'", columns)
         rows = zip(scorer or nothing, nums, target, strict=True)
-        puzzles = [scorer_puzzle(spec) if spec else read_puzzle(numbers, goal) for spec, numbers, goal in rows]
+        try:
+            puzzles = [scorer_puzzle(spec) if spec else read_puzzle(numbers, goal) for spec, numbers, goal in rows]
+        except ValueError as error:
+            raise RecipeError(f"reward {self.name!r}: column 'scorer': {error}") from error
         read = self.response_format.answer_anywhere if self.countdown_answer_anywhere else partial(parsed_answer, self.response_format)
         answers = [read(text) for text in completion_texts(completions)]
         self.log_answers(log_extra, answers, [puzzle and f"{puzzle.target} of {', '.join(map(str, puzzle.numbers))}" for puzzle in puzzles])

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from typing import Any
+from typing import Any, ClassVar
 
 from r1_recipes.common import processes
 from r1_recipes.rewards.accuracy import MathReward, correctness
@@ -51,6 +51,8 @@ class LengthReward(MathReward):
     are equally long. Range: -0.5..0.5. ``None`` if the gold cannot be judged by. Source: Kimi k1.5 (arXiv:2501.12599, section 2.3.3):
     the completions of one prompt, in all processes; open-r1's ``len_reward`` takes one process's batch.
     """
+
+    spans_processes: ClassVar[bool] = True
 
     def __call__(self, completions: Column, prompts: Column = (), completion_ids: Column = (), **columns: Any) -> Values:
         _, verdicts = correctness(self, completions, **columns)

@@ -105,11 +105,12 @@ def answer_rewards(names: Iterable[str]) -> list[str]:
 def register_reward(name: str) -> Callable:
     """Class or function decorator that makes a reward available to recipes as ``name``.
 
-    A :class:`Reward` subclass becomes a frozen dataclass and gets the recipe's format and parameters; a plain function is used as is.
+    A :class:`Reward` subclass gets the recipe's format, and parameters if it annotates some; a function or another class is used as is.
     """
 
     def decorate(reward: Any) -> Any:
-        if isinstance(reward, type) and "__dataclass_params__" not in vars(reward):
+        plain = isinstance(reward, type) and not {"__dataclass_params__", "__init__"} & vars(reward).keys()
+        if plain and issubclass(reward, Reward) and "__annotations__" in vars(reward):
             reward = dataclass(frozen=True)(reward)
         return register(REWARDS, "reward", name, reward)
 

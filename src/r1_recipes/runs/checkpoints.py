@@ -75,6 +75,8 @@ def resume_point(recipe: Recipe, output_dir: Path) -> Path | None:
             f"output_dir {output_dir}: resume_from_checkpoint is {named}, and the run goes on from its newest checkpoint, {newest.name}. "
             "Fix: leave the key out; to go back, remove the later checkpoints; or choose another folder (--output_dir …)"
         )
+    if newest and names and Path(named).resolve().parent != output_dir.resolve():
+        logger.warning("resume_from_checkpoint: %s was where the run began; it goes on from its own %s", named, newest.name)
     if newest is None and run_dir.is_finished(output_dir):
         raise RecipeError(
             f"output_dir {output_dir} holds a finished run with other settings and no checkpoint to resume from; choose another folder "

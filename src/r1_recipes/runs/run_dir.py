@@ -109,7 +109,7 @@ def claim(run: Run, step: int = 0) -> None:
     recipe, output_dir = run.recipe, run.output_dir
     start = {
         "started": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()),
-        "versions": {package.name: package.version for package in importlib.metadata.distributions() if package.name in _PACKAGES},
+        "versions": _versions(),
         "argv": run.argv,
         "made_from": made_from(recipe.settings, output_dir),
         "adapted_to_machine": recipe.adapted,
@@ -126,6 +126,14 @@ def claim(run: Run, step: int = 0) -> None:
         write_whole(output_dir / RECIPE_FILE, f"# {recipe.path} with its overrides, as {recipe.method} resolved it\n{settings}")
         entry = {"recipe": recipe.name, "method": recipe.method, **start}
     _write(output_dir, entry)
+
+
+def _versions() -> dict[str, str]:
+    found = {}
+    for name in _PACKAGES:
+        with contextlib.suppress(importlib.metadata.PackageNotFoundError):
+            found[name] = importlib.metadata.version(name)
+    return found
 
 
 def _hardware() -> dict[str, Any]:

@@ -125,6 +125,9 @@ class ServedTemplate(TrainerCallback):
     def __init__(self, system_prompt: str) -> None:
         self._system_prompt = system_prompt
 
+    def on_push_begin(self, args: Any, state: Any, control: Any, processing_class: Any = None, **kwargs: Any) -> None:
+        serve(processing_class, self._system_prompt)
+
     def on_save(self, args: Any, state: Any, control: Any, processing_class: Any = None, **kwargs: Any) -> None:
         serve(processing_class, self._system_prompt)
         if args.should_save:
@@ -151,5 +154,5 @@ def progress_line(logs: dict[str, Any]) -> str:
 
 
 def callbacks(run: Run, system_prompt: str) -> list[TrainerCallback]:
-    """Return the callbacks of a run, in the order in which they must be called: the manifest lists what others saved."""
-    return [Records(run.output_dir), StopAndSave(run), RowOrder(), ServedTemplate(system_prompt), Manifests()]
+    """Return the callbacks of a run, in the order in which they must be called: the manifest lists what others saved, the page is last."""
+    return [StopAndSave(run), RowOrder(), ServedTemplate(system_prompt), Manifests(), Records(run.output_dir)]
