@@ -30,6 +30,7 @@ __all__ = ["STATS", "Refusal", "Verdict", "VerificationStats", "close", "final_a
 CACHE_SIZE = 16_384
 """Verdicts remembered: several steps' worth of completions, a few MB."""
 
+
 @dataclass(frozen=True)
 class Verdict:
     """Whether an answer is right (``None``: the gold cannot be judged by), and why it is not."""

@@ -26,8 +26,17 @@ LOCALES = ("en", "de")
 """How numbers are written: ``1,250.5`` or ``1.250,5``."""
 
 _MAGNITUDES = {
-    "hundred": 2, "thousand": 3, "lakh": 5, "million": 6, "crore": 7, "billion": 9, "trillion": 12,
-    "百": 2, "千": 3, "万": 4, "亿": 8,
+    "hundred": 2,
+    "thousand": 3,
+    "lakh": 5,
+    "million": 6,
+    "crore": 7,
+    "billion": 9,
+    "trillion": 12,
+    "百": 2,
+    "千": 3,
+    "万": 4,
+    "亿": 8,
 }
 _STYLE = r"\\(?:text|textnormal|textrm|textbf|textit|mathrm|mathbf|mathit|mbox|emph|rm|bf)"
 # Symbols of units of two letters or more; a letter alone is a unit only if it is styled, or if the gold has no variables.
