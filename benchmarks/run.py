@@ -85,7 +85,7 @@ def _verification_bars(judged: dict[str, Any]) -> list[tuple[str, float, float, 
     slower = hanging["next_seconds"] / hanging["slowest_before_seconds"]
     return [
         ("GSM8K-like, batches of 64 and 1,024, x TRL's accuracy_reward", 10, min(ratios("gsm8k", False)), ">="),
-        ("MATH-like, the same, x TRL's", 2, min(min(ratios(mix, False)) for mix in maths), ">="),
+        ("MATH-like, the same, x TRL's", 5, min(min(ratios(mix, False)) for mix in maths), ">="),
         ("batches of 16, x TRL's, the worst mix", 1, min(min(ratios(mix, True)) for mix in drawn), ">="),
         ("MATH-like: a second reward, share of the first's time", 0.05, second, "<"),
         ("verdicts settled without a parser that differ from math-verify's", 0, settled["settled"] - settled["equal"], "<="),

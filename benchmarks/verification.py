@@ -12,6 +12,7 @@ and ``solution``, whose answer follows the last ``A:``), with the same judges.
 from __future__ import annotations
 
 import argparse
+import collections
 import itertools
 import json
 import os
@@ -141,6 +142,20 @@ def settled(count: int) -> dict[str, int]:
                 found["settled"] += 1
                 found["equal"] += worker.compare(gold.text, gold.raw, answer) is verdict
     return found
+
+
+def own_texts(path: Path) -> str:
+    """Of the golds that TRL pays for their own text in a box: the share that ``accuracy`` pays; and why it judges by none of the others."""
+    from r1_recipes import verification
+    from r1_recipes.rewards import get_reward_funcs
+
+    golds = [json.loads(line) for line in path.read_text(encoding="utf-8").splitlines()]
+    texts = [row["gold"] for row in golds]
+    (accuracy,) = get_reward_funcs(["accuracy"], "boxed")
+    values = accuracy(completions=[f"So the answer is \\boxed{{{text}}}." for text in texts], solution=texts)
+    paid = [value == 1.0 for value, row in zip(values, golds, strict=True) if row["trl"] == 1.0]
+    unjudged = [verdict.refusal for verdict in verification.judge(texts, texts) if verdict.right is None]
+    return f"paid {sum(paid)} of {len(paid)} ({sum(paid) / len(paid):.2%}); not judged: {dict(collections.Counter(map(str, unjudged)))}"
 
 
 class Process:
@@ -363,11 +378,14 @@ def main() -> None:
     parser.add_argument("--seconds", type=float, default=8, help="judging time of each cell, for the fastest judge (default 8)")
     parser.add_argument("--patience", type=float, default=60, help="a judge that takes longer over a bad batch is killed (default 60)")
     parser.add_argument("--data", type=Path, help="labelled rows to judge besides: JSON lines with gold, solution and is_correct")
+    parser.add_argument("--golds", type=Path, help="only tell how many golds are paid for their own text: JSON lines with gold and trl")
     parser.add_argument("--serve", choices=JUDGES, help=argparse.SUPPRESS)
     parser.add_argument("--workers", type=int, help=argparse.SUPPRESS)
     options = parser.parse_args()
     if options.serve:
         serve(options.serve, options.workers)
+    elif options.golds:
+        sys.stdout.write(own_texts(options.golds) + "\n")
     else:
         sys.stdout.write(table(run(options.seconds, options.patience, options.data)) + "\n")
 
