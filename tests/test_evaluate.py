@@ -19,7 +19,7 @@ def test_the_command_judges_two_models_on_rows_that_a_length_limit_would_drop(tm
     from r1_recipes.models.smoke import build_tiny_model
 
     model = str(build_tiny_model(tmp_path / "model", {}))
-    rows = [{"prompt": "2 + 2?", "solution": "4"}, {"prompt": "Why?", "solution": "Because."}, {"prompt": "3 + 3?", "solution": "6"}]
+    rows = [{"prompt": "2 + 2?", "solution": "4"}, {"prompt": "Why?", "solution": "Why?"}, {"prompt": "3 + 3?", "solution": "6"}]
     (tmp_path / "test.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
     recipe = tmp_path / "judge.yaml"
     recipe.write_text(
@@ -190,17 +190,17 @@ def fails_on_rubbish(completions, **columns):
 def test_rows_that_nobody_can_judge_are_counted_and_left_out(benchmark, tmp_path, caplog):
     rows = [
         {"question": "2+2?", "answer": "#### 4", "scorer": None},
-        {"question": "Why?", "answer": "#### because it is so", "scorer": None},
+        {"question": "Why?", "answer": "#### why is it so?", "scorer": None},
     ]
     data = tmp_path / "rows.jsonl"
     data.write_text("".join(json.dumps(row) + "\n" for row in rows))
     recipe = evaluate.load_benchmark([benchmark(dataset_name=str(data), reward_funcs=["format"])])
     assert recipe.method == "evaluate"
     assert rows_to_judge(recipe)[0]["solution"] == ["4"]
-    said = "1 of 2 rows are judged by none of accuracy and are left out; the first is row 1 (gold 'because it is so')"
+    said = "1 of 2 rows are judged by none of accuracy and are left out; the first is row 1 (gold 'why is it so?')"
     assert said in caplog.text
     data.write_text(json.dumps(rows[1]) + "\n")
-    with pytest.raises(RecipeError, match=r"1 of 1 rows are judged by none of accuracy; .*'because it is so'"):
+    with pytest.raises(RecipeError, match=r"1 of 1 rows are judged by none of accuracy; .*'because it is so"):
         rows_to_judge(evaluate.load_benchmark([benchmark(dataset_name=str(data), reward_funcs=["accuracy"])]))
 
 

@@ -75,7 +75,7 @@ MISTAKES = [
     ),
     ({"reward_funcs": []}, r"reward_funcs: missing; name at least one of accuracy"),
     ({"reward_funcs": ["acuracy"]}, r"Did you mean 'accuracy'"),
-    ({"reward_weights": [0.0]}, r"reward_weights: must have one that is not 0, got \[0\.0\]"),
+    ({"reward_weights": [0.0]}, r"reward_weights: must be finite, and one not 0, got \[0\.0\]"),
     ({"max_samples": 1}, r"1 training rows for 2 prompts a batch .* Fix: more rows"),
     (
         {"eval_strategy": "steps", "eval_steps": 1, "per_device_eval_batch_size": 2},

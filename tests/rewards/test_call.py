@@ -126,6 +126,7 @@ def test_a_batch_without_its_task_empties_the_columns_of_the_table() -> None:
     # Else TRL's completions table would show an earlier batch's values beside this batch's completions.
     names = ["accuracy", "format"]
     reward, _ = route(get_reward_funcs(names), names, {"sum": ["accuracy"]}, None)
+    assert reward(**batch(["sum"], ["1"]), solution=["1"], log_extra=Log()) == [0.0]
     extra = Log()
     assert reward(**batch(["chat"] * 2, ["1", "2"]), solution=["1", "2"], log_extra=extra) == [None, None]
     assert extra.values == [("refused", [None] * 2), ("answer_parsed", [None] * 2), ("solution", [None] * 2)]
@@ -210,9 +211,12 @@ def test_rules_of_the_package_s_own_rewards_still_hold() -> None:
     assert accuracy(**batch(["chat"], [right]), solution=[None]) == [None]  # a batch, or a rank, without sums
 
 
-def test_async_rewards_are_awaited() -> None:
-    reward, _ = routed({"a": ["later"], "b": ["ones"]}, later, ones)
-    assert reward(**batch(["a", "b", "a"], ["xyz", "1", ""])) == [3.0, None, 0.0]
+def test_async_rewards_stay_async() -> None:
+    from trl.trainer.utils import is_async_callable
+
+    reward, sync = routed({"a": ["later"], "b": ["ones"]}, later, ones)
+    assert (is_async_callable(reward), is_async_callable(sync)) == (True, False)
+    assert asyncio.run(reward(**batch(["a", "b", "a"], ["xyz", "1", ""]))) == [3.0, None, 0.0]
 
 
 def test_pickles() -> None:

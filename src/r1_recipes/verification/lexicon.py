@@ -26,7 +26,7 @@ class Refusal(StrEnum):
     UNREADABLE = "no expression found"
     DIFFERENT = "differs from the gold"
     SLOW = "took too long to compare"
-    GOLD = "gold is empty or prose"
+    GOLD = "gold is empty, prose or a question"
 
 
 @dataclass(frozen=True)

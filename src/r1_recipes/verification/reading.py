@@ -123,7 +123,7 @@ def boxes_of(text: str) -> list[str]:
 
 @functools.lru_cache(16_384)  # Most runs have fewer golds, so that each is read once.
 def read_gold(text: str, locale: str = "en") -> Gold | None:
-    """Return the gold that ``text`` states, or ``None`` if it is empty, too long or prose."""
+    """Return the gold that ``text`` states, or ``None`` if it is empty, too long, prose or a question."""
     text = one_spelling_of_boxes(text)
     boxes = boxes_of(text)
     if boxes:
@@ -131,7 +131,7 @@ def read_gold(text: str, locale: str = "en") -> Gold | None:
     elif "####" in text:
         text = text.rpartition("####")[2]
     raw, cleaned = text.strip(), clean(text[: MAX_ANSWER_CHARS + 1], locale)
-    if not cleaned or len(text) > MAX_ANSWER_CHARS or len(_prose(cleaned)) > MAX_GOLD_WORDS:
+    if not cleaned or len(text) > MAX_ANSWER_CHARS or len(_prose(cleaned)) > MAX_GOLD_WORDS or text.rstrip().endswith(("?", "？")):
         return None
     gold = functools.partial(Gold, raw=raw, plain=_squeezed(cleaned), excused=frozenset(refusals(cleaned)))
     choice = re.fullmatch(r"\(?\s*([A-J])\s*\)?", cleaned)
