@@ -20,7 +20,7 @@ from itertools import chain
 from pathlib import Path
 from typing import Any
 
-from r1_recipes.common import console, files
+from r1_recipes.common import console, files, processes
 from r1_recipes.common.errors import RecipeError, unknown_name
 from r1_recipes.common.masking import masked_words
 from r1_recipes.common.settings import from_mapping
@@ -31,7 +31,6 @@ from r1_recipes.recipe import Recipe, load_recipe
 from r1_recipes.recipe.text import read_yaml
 from r1_recipes.report import page
 from r1_recipes.runs import run_dir
-from r1_recipes.training import stopping
 
 _TRAINS = ("sft", "grpo", "distill")
 METHODS = (*_TRAINS, "generate")
@@ -173,7 +172,7 @@ def _subprocess(command: list[str]) -> None:
     """Run a stage as a process of its own, which gives its memory back; it gets every request to stop once, through this one."""
     # In a group of its own, a terminal's Ctrl-C does not reach it a second time.
     process = subprocess.Popen(command, env={**os.environ, "TOKENIZERS_PARALLELISM": "false"}, process_group=0)
-    with stopping.handled_by(lambda number, frame: process.terminate()):
+    with processes.handled_by(lambda number, frame: process.terminate()):
         status = process.wait()
     if status in (130, -signal.SIGTERM):
         raise KeyboardInterrupt

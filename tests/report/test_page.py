@@ -19,7 +19,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from r1_recipes.common.errors import RecipeError
-from r1_recipes.report import __main__, flags, page
+from r1_recipes.report import __main__, page, read
 from r1_recipes.report import page as report_page
 from r1_recipes.report.page import refresh, run_names, write
 from r1_recipes.report.read import read_run
@@ -140,7 +140,7 @@ def test_every_string_that_is_asked_for_is_there_and_none_else() -> None:
     asked = set(re.findall(r'data-(?:text|label)="(\w+)"', (ASSETS / "page.html").read_text(encoding="utf-8")))
     asked |= set(re.findall(r'\b(?:t|titled)\(\s*"([\w:]+)"', script))
     asked |= {f"g:{group}" for group in re.findall(r'\bchart\("(\w+)"', script)}
-    asked |= {f"f:{code}" for code in [*re.findall(r'\bflag\("(\w+)"', source), *(code for code, *_ in flags._TRENDS)]}
+    asked |= {f"f:{code}" for code in [*re.findall(r'\bflag\("(\w+)"', source), *(code for code, *_ in read._TRENDS)]}
     asked |= {f"x:{code}" for code in re.findall(r'\.note\("(\w+)"', source)}
     assert asked <= set(table)
     # The rest is asked for by a name that is put together, or is in a list.
