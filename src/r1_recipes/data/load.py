@@ -10,8 +10,7 @@ from typing import TYPE_CHECKING, Any
 from r1_recipes.common.errors import RecipeError, nearest, unknown_name
 from r1_recipes.common.settings import from_mapping, must
 from r1_recipes.data.mappers import Conversations, Mapper, get_mapper, read_conversation, read_turns
-from r1_recipes.data.mapping import LoadReport, RowMapper
-from r1_recipes.data.render import Renderer, build_prompt
+from r1_recipes.data.render import LoadReport, Renderer, RowMapper, build_prompt
 from r1_recipes.data.sources import load_rows
 from r1_recipes.prompts import ResponseFormat, get_response_format
 

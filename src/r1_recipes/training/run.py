@@ -17,8 +17,7 @@ from r1_recipes.recipe import Recipe
 from r1_recipes.report import page
 from r1_recipes.runs.run_dir import Run
 from r1_recipes.training import weights
-from r1_recipes.training.rows import Splits, load_splits
-from r1_recipes.training.start import start
+from r1_recipes.training.start import Splits, load_splits, start
 
 if TYPE_CHECKING:
     from transformers import PreTrainedTokenizerBase, Trainer
