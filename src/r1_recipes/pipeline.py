@@ -22,7 +22,7 @@ from itertools import chain
 from pathlib import Path
 from typing import Any
 
-from r1_recipes.common import console, files
+from r1_recipes.common import console, files, processes
 from r1_recipes.common.errors import RecipeError, unknown_name
 from r1_recipes.common.masking import masked_words
 from r1_recipes.common.settings import from_mapping
@@ -33,7 +33,6 @@ from r1_recipes.recipe import Recipe, load_recipe
 from r1_recipes.recipe.text import read_yaml
 from r1_recipes.report import page
 from r1_recipes.runs import run_dir
-from r1_recipes.training import stopping
 
 _TRAINS = ("sft", "grpo", "distill")
 METHODS = (*_TRAINS, "generate")
@@ -154,7 +153,7 @@ def _run_stage(pipeline: Pipeline, output_dir: Path, stage: Stage) -> Outcome:
         if stage.method == "grpo" and pipeline.preflight:
             console.say(f"--- preflight (all that it finds: python -m r1_recipes.preflight {shlex.join(masked_words(argv))})")
             limits = ["--groups", str(pipeline.preflight.groups), "--seconds", str(pipeline.preflight.seconds)]
-            _subprocess([sys.executable, "-m", "r1_recipes.preflight", *argv, "--method", stage.method, *limits, "--brief"])
+            _subprocess([sys.executable, "-m", "r1_recipes.preflight", *argv, *limits, "--brief"])
         _subprocess([sys.executable, "-m", f"r1_recipes.{stage.method}", *argv])
     if stage.method != "generate":
         return Outcome(_judge(pipeline, output_dir, stage, str(folder)))
@@ -183,7 +182,7 @@ def _subprocess(command: list[str]) -> None:
     libc = ctypes.CDLL(None)
     ends = (lambda: libc.prctl(1, signal.SIGTERM)) if sys.platform == "linux" else None
     process = subprocess.Popen(command, env={**os.environ, "TOKENIZERS_PARALLELISM": "false"}, process_group=0, preexec_fn=ends)
-    with stopping.handled_by(lambda number, frame: process.terminate()):
+    with processes.handled_by(lambda number, frame: process.terminate()):
         status = process.wait()
     if status in (130, -signal.SIGTERM):
         raise KeyboardInterrupt

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import contextlib
 import json
 import logging
@@ -374,22 +373,6 @@ def test_ctrl_c_ends_promptly(chat_stub: Callable[..., ChatStub], handler: Any) 
         signal.signal(signal.SIGINT, previous)
     assert time.monotonic() - begin < 5.0
     assert len(stub.requests) == 16
-
-
-def test_inside_a_running_loop(chat_stub: Callable[..., ChatStub]) -> None:
-    chat_stub(says(completion()))
-
-    async def cell() -> list[str]:
-        return [reply.text for reply in ChatServer("m").chat([ASK] * 3)]
-
-    assert asyncio.run(cell()) == ["4"] * 3
-    chat_stub(says({}, status=404))
-
-    async def refused() -> None:
-        ChatServer("m").chat([ASK] * 3)
-
-    with pytest.raises(RecipeError, match="refuses model"):
-        asyncio.run(refused())
 
 
 def test_proxies_are_the_environment_s(chat_stub: Callable[..., ChatStub], monkeypatch: pytest.MonkeyPatch) -> None:

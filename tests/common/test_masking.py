@@ -170,7 +170,7 @@ def test_no_error_shows_a_secret(write_recipe, capsys, monkeypatch):
         said = capsys.readouterr().err
         assert refused.value.code == 2 and ("***" in said or "not valid YAML" in said) and CANARY not in said
         with pytest.raises(SystemExit):
-            preflight.main([write_recipe("sft"), *words, "--method", "sft"])
+            preflight.main([write_recipe("sft"), *words])
         assert CANARY not in "".join(capsys.readouterr())
 
 

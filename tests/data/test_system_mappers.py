@@ -11,7 +11,7 @@ from PIL import Image as Pillow
 
 from r1_recipes.common.errors import RecipeError
 from r1_recipes.data import MAPPERS, SkipRow, get_mapper, load_dataset
-from r1_recipes.data.mappers.summaries import content_words
+from r1_recipes.data.mappers.columns import content_words
 from r1_recipes.prompts import get_response_format
 from tests.data.test_load import arguments
 

@@ -12,7 +12,7 @@ from r1_recipes.report import __main__
 from r1_recipes.report.page import REPORT_FILE, write
 from r1_recipes.report.read import read_run
 from r1_recipes.runs import checkpoints, run_dir
-from r1_recipes.training import checks
+from r1_recipes.training import start
 from tests.recipe.test_load import BOMB, GRPO, MERGES
 
 FOREIGN = """\
@@ -40,7 +40,7 @@ def test_what_reads_a_sibling_a_run_folder_or_a_pipeline_imports_nothing(evil, t
     (tmp_path / "mine.yaml").write_text(GRPO.replace("nobody/model", "outputs/first/checkpoint-1"))
     mine = load_recipe(["mine.yaml"], "grpo")
     with pytest.raises(RecipeError, match=r"run theirs\.yaml first"):
-        checks.check_files(mine.path, mine.settings)
+        start.check_files(mine.path, mine.settings)
     folder = tmp_path / "outputs" / "first"
     folder.mkdir(parents=True)
     (folder / "recipe.yaml").write_text(FOREIGN)

@@ -6,8 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from r1_recipes.report.flags import find_flags
-from r1_recipes.report.read import read_run
+from r1_recipes.report.read import find_flags, read_run
 from tests.report.runs import ramp, write_run
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
-from r1_recipes.metrics.intervals import mean_interval
+from r1_recipes.metrics.scores import mean_interval
 from r1_recipes.report.read import finite
 from tests.report.runs import page_of, write_run
 

@@ -16,7 +16,7 @@ import pytest
 
 from r1_recipes import grpo, sft
 from r1_recipes.runs import checkpoints
-from r1_recipes.training import stopping
+from r1_recipes.training import callbacks
 from tests.conftest import log_lines, metrics, weights
 
 ROOT = Path(__file__).parents[2]
@@ -134,7 +134,7 @@ def test_a_second_ctrl_c_stops_at_once(
     capfd: pytest.CaptureFixture,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(stopping, "_SAME_REQUEST_SECONDS", 0.0)
+    monkeypatch.setattr(callbacks, "_SAME_REQUEST_SECONDS", 0.0)
     path = write_recipe("grpo")
     before = signal.getsignal(signal.SIGINT)
     interrupted("3,3")

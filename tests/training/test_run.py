@@ -28,8 +28,8 @@ from r1_recipes.recipe.load import Recipe
 from r1_recipes.recipe.text import read_yaml
 from r1_recipes.rewards import get_reward_funcs
 from r1_recipes.runs import checkpoints, run_dir
-from r1_recipes.training import callbacks, checks
-from r1_recipes.training.start import start
+from r1_recipes.training import callbacks
+from r1_recipes.training.start import check_generation_backend, check_processes, check_trackers, prepare_wandb, start
 from tests.conftest import log_lines
 
 
@@ -385,7 +385,7 @@ def test_vllm_that_is_not_installed(write_recipe: Callable[..., str], monkeypatc
     recipe = loaded(write_recipe("grpo", use_vllm=True, vllm_mode="server"))
     pretend_installed(monkeypatch, absent=("vllm",))
     with pytest.raises(RecipeError, match=r"^\S+tiny\.yaml: use_vllm: vLLM is not installed; .*--use_vllm false") as error:
-        checks.check_generation_backend(recipe)
+        check_generation_backend(recipe)
     assert "\n" not in str(error.value)
 
 
@@ -396,11 +396,11 @@ def test_vllm_without_a_gpu(write_recipe: Callable[..., str], monkeypatch: pytes
     monkeypatch.setattr(torch.accelerator, "is_available", lambda *args: False)
     path = write_recipe("grpo", use_vllm=True, vllm_mode="colocate", use_cpu=False)
     with pytest.raises(RecipeError, match=r"^\S+tiny\.yaml: use_vllm: no GPU is visible .*--use_vllm false") as error:
-        checks.check_generation_backend(loaded(path, "--use_vllm", "true"))  # typed; a recipe's own key follows the machine
+        check_generation_backend(loaded(path, "--use_vllm", "true"))  # typed; a recipe's own key follows the machine
     assert "\n" not in str(error.value)
     # A server has its own GPU; and what the message says does run.
-    checks.check_generation_backend(loaded(path, "--vllm_mode", "server"))
-    checks.check_generation_backend(loaded(path, "--use_vllm", "false"))
+    check_generation_backend(loaded(path, "--vllm_mode", "server"))
+    check_generation_backend(loaded(path, "--use_vllm", "false"))
 
 
 def test_what_the_machine_changed_is_on_record_and_no_change_of_settings(
@@ -429,7 +429,7 @@ def test_what_the_machine_changed_is_on_record_and_no_change_of_settings(
 def test_a_tracker_that_is_not_installed(write_recipe: Callable[..., str], monkeypatch: pytest.MonkeyPatch, tracker: str) -> None:
     pretend_installed(monkeypatch, absent=(tracker,))
     with pytest.raises(RecipeError, match=rf"report_to: {tracker} is not installed; pip install -c constraints.txt -e '.\[{tracker}\]'"):
-        checks.check_trackers(loaded(write_recipe("grpo", report_to=[tracker])))
+        check_trackers(loaded(write_recipe("grpo", report_to=[tracker])))
 
 
 def test_wandb_without_a_key_runs_offline_and_says_so(
@@ -451,12 +451,12 @@ def test_wandb_without_a_key_runs_offline_and_says_so(
 
     monkeypatch.delenv("WANDB_MODE")
     monkeypatch.setenv("WANDB_API_KEY", "k")
-    checks.prepare_wandb(run.recipe)
+    prepare_wandb(run.recipe)
     assert "WANDB_MODE" not in os.environ
     monkeypatch.delenv("WANDB_API_KEY")
     (tmp_path / "netrc").write_text("machine api.wandb.ai login user password k\n")
     monkeypatch.setenv("NETRC", str(tmp_path / "netrc"))
-    checks.prepare_wandb(run.recipe)
+    prepare_wandb(run.recipe)
     assert "WANDB_MODE" not in os.environ
 
 
@@ -637,12 +637,12 @@ def test_the_processes_of_a_host_report_once(tmp_path: Path) -> None:
 def test_processes_that_the_launcher_did_not_get_are_refused(write_recipe: Callable[..., str], monkeypatch: pytest.MonkeyPatch) -> None:
     recipe = loaded(write_recipe("grpo"))
     monkeypatch.setenv("R1_RECIPES_PROCESSES", "1")
-    checks.check_processes(recipe)
+    check_processes(recipe)
     monkeypatch.setenv("R1_RECIPES_PROCESSES", "16")
     with pytest.raises(
         RecipeError, match=r"tiny\.yaml: launched as a run of 16 processes, 1 were started, and this one sees 1. Fix: an accel"
     ):
-        checks.check_processes(recipe)
+        check_processes(recipe)
 
 
 def test_a_bad_recipe_fails_before_torch_is_asked_for_a_model(capsys: pytest.CaptureFixture, write_recipe: Callable[..., str]) -> None:
@@ -690,21 +690,6 @@ def test_a_recipe_that_starts_where_another_ends_says_which_to_run_first(write_r
         sft.main([data])
     assert f"dataset_name: outputs/chain/first/dataset does not exist yet. Fix: run {before} first" in capsys.readouterr().err
     assert not (tmp_path / "after").exists()
-
-
-def test_a_library_that_writes_to_the_terminal_itself_is_heard_once(capsys: pytest.CaptureFixture) -> None:
-    with_handler, without = logging.getLogger("loud.part"), logging.getLogger("quiet.part")
-    own = logging.StreamHandler(sys.stderr)
-    logging.getLogger("loud").addHandler(own)
-    terminal = console.Terminal()
-    logging.getLogger().addHandler(terminal)
-    try:
-        with_handler.warning("first")
-        without.warning("second")
-    finally:
-        logging.getLogger().removeHandler(terminal)
-        logging.getLogger("loud").removeHandler(own)
-    assert capsys.readouterr().err.splitlines() == ["first", "WARNING quiet.part: second"]
 
 
 def test_control_characters_of_an_error_do_not_reach_the_terminal(capsys: pytest.CaptureFixture) -> None:

@@ -18,7 +18,7 @@ from trl.generation import vllm_generation
 
 from r1_recipes import grpo
 from r1_recipes.recipe import load
-from r1_recipes.training import checks
+from r1_recipes.training import start
 
 
 def _reload(self: Any) -> None:
@@ -37,7 +37,7 @@ def main() -> None:
     vllm_generation.VLLMGeneration.sync_weights = {"reload": _reload, "none": lambda self: None}[how]
     # A run without a GPU goes without vLLM, or is refused, since TRL's way fails there.
     load._follow_machine = lambda *arguments: {}
-    checks.check_generation_backend = lambda recipe: None
+    start.check_generation_backend = lambda recipe: None
     engine = vllm_generation.LLM
     # In the trainer's precision, so that both compute the same; and compiling the model would take most of the test.
     vllm_generation.LLM = lambda *args, **options: engine(*args, **options, dtype="float32", enforce_eager=True)

@@ -8,8 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import os
-from collections.abc import Callable, Coroutine, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -79,7 +78,7 @@ class ChatServer:
         on_reply: Callable[[int, Reply], None] | None = None,
         **sampling: Any,
     ) -> list[Reply]:
-        """Ask for one completion of each conversation, in a notebook too (Ctrl-C then waits for those under way).
+        """Ask for one completion of each conversation; Ctrl-C ends it at once.
 
         Args:
             conversations: messages with ``role`` and ``content``.
@@ -97,7 +96,7 @@ class ChatServer:
         requests = [{**given, "messages": messages} for messages in conversations]
         for request, seed in zip(requests, seeds or (), strict=seeds is not None):
             request["seed"] = seed
-        return _run(self._all(address, requests, on_reply))
+        return asyncio.run(self._all(address, requests, on_reply))
 
     async def _all(self, address: str, requests: list[dict[str, Any]], on_reply: Callable[[int, Reply], None] | None) -> list[Reply]:
         from openai import AsyncOpenAI
@@ -149,15 +148,6 @@ def _read(answer: Any) -> Reply:
     tokens = getattr(answer.usage, "completion_tokens", None)
     counted = type(tokens) is int and 0 <= tokens < 2**31
     return Reply(message.content or "", reasoning, tokens if counted else None, ended)
-
-
-def _run(work: Coroutine[Any, Any, list[Reply]]) -> list[Reply]:
-    try:
-        asyncio.get_running_loop()
-    except RuntimeError:
-        return asyncio.run(work)
-    with ThreadPoolExecutor(1) as thread:  # a thread has one loop at a time, and this one's runs the notebook
-        return thread.submit(asyncio.run, work).result()
 
 
 def _said(error: Exception) -> str:

@@ -89,10 +89,6 @@ class Terminal(logging.StreamHandler):
         super().__init__(sys.stderr)
         self.setFormatter(_MaskedFormatter("%(levelname)s %(name)s: %(message)s"))
 
-    def filter(self, record: logging.LogRecord) -> bool:
-        # A library with a handler of its own has printed it already.
-        return bool(super().filter(record)) and not logging.getLogger(record.name.partition(".")[0]).handlers
-
 
 def replace_handler(kind: type[logging.Handler], handler: logging.Handler | None) -> None:
     """Close the root logger's handlers of this kind, and add ``handler``: one process may do several runs."""

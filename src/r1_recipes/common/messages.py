@@ -1,4 +1,4 @@
-"""The text of chats, as TRL and data sets hand them over."""
+"""The text of chats, as TRL and data sets hand them over, and scripts that are written without spaces."""
 
 from __future__ import annotations
 
@@ -7,6 +7,9 @@ from typing import Any
 
 # Characters of a text that a page shows.
 MAX_TEXT = 100_000
+# What needs more than ``\p{Name}`` of the module ``regex``; each stands inside ``[…]``.
+KANA = r"\p{Hiragana}\p{Katakana}ーｰ・"  # Unicode counts these marks to no script
+UNSPACED = rf"\p{{Han}}{KANA}\p{{Thai}}\p{{Lao}}\p{{Myanmar}}\p{{Khmer}}"
 
 
 def completion_texts(completions: Sequence[Any]) -> list[str]:

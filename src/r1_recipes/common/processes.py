@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import atexit
+import contextlib
 import os
-from collections.abc import Callable
+import signal
+from collections.abc import Callable, Iterator
 from typing import Any
 
 from r1_recipes.common.errors import RecipeError
@@ -89,3 +91,18 @@ def first(call: Callable[[], Any]) -> Any:
     if refused:
         raise refused
     return given
+
+
+@contextlib.contextmanager
+def handled_by(handler: Callable[[int, Any], None]) -> Iterator[None]:
+    """Hand SIGINT, SIGTERM and, unless ``nohup`` ignores it, SIGHUP to ``handler``."""
+    hangs_up = signal.getsignal(signal.SIGHUP) is not signal.SIG_IGN
+    previous = {}
+    with contextlib.suppress(ValueError):  # not the main thread: the caller owns the signals
+        for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP) if hangs_up else (signal.SIGINT, signal.SIGTERM):
+            previous[number] = signal.signal(number, handler)
+    try:
+        yield
+    finally:
+        for number, before in previous.items():
+            signal.signal(number, before)

@@ -1,4 +1,4 @@
-"""What models did on rows: strict and lenient accuracy, maj@n, pass@n, and their Markdown tables."""
+"""What models did on rows: strict and lenient accuracy, maj@n, pass@n, means with 95 % intervals, and their Markdown tables."""
 
 from __future__ import annotations
 
@@ -13,7 +13,6 @@ from typing import TYPE_CHECKING, Any
 
 from r1_recipes.common.errors import RecipeError
 from r1_recipes.common.messages import without_surrogates
-from r1_recipes.metrics.intervals import Interval, mean_interval, paired_difference
 from r1_recipes.prompts.formats import ResponseFormat
 from r1_recipes.rewards import AnswerReward, get_reward_funcs
 from r1_recipes.rewards.accuracy import parsed_answer
@@ -33,6 +32,10 @@ logger = logging.getLogger(__name__)
 COMPARED = {"greedy": "greedy", "sampled": "sampled", "greedy_lenient": "lenient greedy", "sampled_lenient": "lenient sampled"}
 _KEPT = "completions kept"
 _LAST_NUMBER = re.compile(r"-?\$?\d[\d,]*(?:\.\d+)?")
+# Two-sided 95 %.
+_Z = statistics.NormalDist().inv_cdf(0.975)
+# Mean, lower and upper bound.
+Interval = tuple[float, float, float]
 
 
 @dataclass
@@ -204,6 +207,44 @@ def _majority(answers: Iterable[str | None], right: Iterable[bool]) -> float:
             # Case, white space, commas and a full stop do not make another answer.
             votes.setdefault("".join(answer.split()).replace(",", "").rstrip(".。").casefold(), []).append(correct)
     return float(max(votes.values(), key=len)[0]) if votes else 0.0
+
+
+def mean_interval(values: Sequence[float]) -> Interval:
+    """Mean and 95 % interval of independent values, one per row.
+
+    Values in 0..1 get Wilson's interval (J. Am. Stat. Assoc. 22, 1927), which stays inside and does not collapse at the ends. Of shares it
+    takes the number of 0/1 values whose mean would vary as much in place of the number of rows (Korn and Graubard, Survey Methodology 24,
+    1998, do the same with another interval). Other values get the normal interval.
+    """
+    if min(values) < 0 or max(values) > 1:
+        return _normal_interval(values)
+    mean, spread = statistics.fmean(values), statistics.pvariance(values)
+    n = mean * (1 - mean) * len(values) / spread if spread else len(values)
+    centre = (mean + _Z**2 / (2 * n)) / (1 + _Z**2 / n)
+    half = _Z / (1 + _Z**2 / n) * math.sqrt(mean * (1 - mean) / n + _Z**2 / (4 * n**2))
+    # At the ends the bound is 0 or 1 exactly; rounding must not say otherwise.
+    return mean, max(0.0, centre - half) if mean else 0.0, min(1.0, centre + half) if mean < 1 else 1.0
+
+
+def paired_difference(before: Sequence[float], after: Sequence[float]) -> Interval:
+    """Mean of ``after - before`` over the same rows, with its 95 % interval; ``ValueError`` if they are not equally many.
+
+    For 0/1 values it is Bonett and Price's (J. Educ. Behav. Stat. 37, 2012), which keeps a width even if hardly a row changed; else the
+    normal one.
+    """
+    differences = [b - a for a, b in zip(before, after, strict=True)]
+    if not {*before, *after} <= {0.0, 1.0}:
+        return _normal_interval(differences)
+    n = len(differences)
+    won, lost = ((differences.count(value) + 1) / (n + 2) for value in (1.0, -1.0))
+    half = _Z * math.sqrt((won + lost - (won - lost) ** 2) / (n + 2))
+    return sum(differences) / n, max(-1.0, won - lost - half), min(1.0, won - lost + half)
+
+
+def _normal_interval(values: Sequence[float]) -> Interval:
+    mean = statistics.fmean(values)
+    half = _Z * statistics.stdev(values, mean) / math.sqrt(len(values)) if len(values) > 1 else math.inf
+    return mean, mean - half, mean + half
 
 
 def markdown_table(rows: Sequence[tuple[str, Scores | None, dict[str, Any] | None]], *, full: bool = False) -> str:

@@ -1,6 +1,6 @@
 """Is this recipe worth its GPU hours? What a run would do, and why its reward would stay 0, in a minute and before it starts.
 
-``python -m r1_recipes.preflight recipes/NAME.yaml [--method grpo|sft] [--no-model] [--groups N] [--brief] [--key value …]``
+``python -m r1_recipes.preflight recipes/NAME.yaml [--no-model] [--groups N] [--brief] [--key value …]``
 """
 
 from __future__ import annotations
@@ -10,21 +10,19 @@ import contextlib
 import logging
 import os
 import re
-import warnings
 from collections.abc import Sequence
 from pathlib import Path
 from textwrap import indent
 from unittest import mock
 
 from r1_recipes.common import console, processes
-from r1_recipes.common.errors import install_hint
 from r1_recipes.models.smoke import smoke_overrides
 from r1_recipes.preflight import contract, data, memory, signal
 from r1_recipes.preflight.findings import ERROR, OK, WARNING, Enough, Report
 from r1_recipes.recipe import Recipe, load_recipe
 from r1_recipes.recipe.text import read_yaml
 from r1_recipes.runs import run_dir
-from r1_recipes.training import checks
+from r1_recipes.training import start
 
 logger = logging.getLogger("r1_recipes.preflight")  # under `python -m` this module is called __main__
 
@@ -52,9 +50,7 @@ def parse(argv: Sequence[str] | None) -> tuple[argparse.Namespace, list[str]]:
     """Return the command's options, and what overrides the recipe."""
     parser = argparse.ArgumentParser(prog="python -m r1_recipes.preflight", description=__doc__.splitlines()[0], allow_abbrev=False)
     parser.add_argument("recipe", help="a GRPO or SFT recipe; any key of it can follow as --key value")
-    parser.add_argument("--method", choices=("grpo", "sft"), help="default: grpo where the recipe has reward_funcs")
     parser.add_argument("--no-model", action="store_true", help="do not sample from the model")
-    parser.add_argument("--with-models", action="store_true", help="let reward_model (a classifier, or a judge behind a server) score too")
     parser.add_argument("--groups", type=int, default=4, help="groups to sample (default 4)")
     parser.add_argument("--seconds", type=float, default=300, help="time for sampling (default 300)")
     parser.add_argument("--num-processes", type=int, help="processes that training will have (default: WORLD_SIZE, else 1)")
@@ -68,7 +64,7 @@ def examine(options: argparse.Namespace, overrides: Sequence[str]) -> Report:
     with contextlib.suppress(Enough), mock.patch.dict(os.environ):
         for name in _LAUNCHER:
             os.environ.pop(name, None)
-        recipe = read_recipe(report, [options.recipe, *overrides], options.method, launched.processes)
+        recipe = read_recipe(report, [options.recipe, *overrides], launched.processes)
         console.set_up_logging(recipe.training)
         check_surroundings(report, recipe, launched.processes)
         tokenizer, fmt = contract.read_tokenizer(report, recipe)
@@ -81,7 +77,7 @@ def examine(options: argparse.Namespace, overrides: Sequence[str]) -> Report:
         if recipe.method == "sft":
             contract.check_targets(report, recipe, rows, tokenizer)
             return report
-        rewards = contract.load_rewards(report, recipe, fmt, tokenizer, with_models=options.with_models)
+        rewards = contract.load_rewards(report, recipe, fmt, tokenizer)
         with report.refusals("data.tasks"):
             data.check_golds(report, rewards.functions, rows)
         contract.check_rewards(report, fmt, rewards, rows)
@@ -90,14 +86,14 @@ def examine(options: argparse.Namespace, overrides: Sequence[str]) -> Report:
     return report
 
 
-def read_recipe(report: Report, argv: Sequence[str], method: str | None, processes: int) -> Recipe:
-    """Read the recipe as its run will, with the batches of so many processes; without ``method``, GRPO if it names rewards, else SFT."""
+def read_recipe(report: Report, argv: Sequence[str], processes: int) -> Recipe:
+    """Read the recipe as its run will, with the batches of so many processes: for GRPO if it names rewards, else for SFT."""
     from transformers import TrainingArguments
 
     with report.refusals("recipe.unusable", essential=True), mock.patch.object(TrainingArguments, "world_size", processes):
         named = {*read_yaml(Path(argv[0])), *(word.partition("=")[0].removeprefix("--") for word in argv)}
-        method = method or ("grpo" if "reward_funcs" in named else "sft")
-        recipe = load_recipe(argv, method, checks.check_files, smoke_overrides, processes)
+        method = "grpo" if "reward_funcs" in named else "sft"
+        recipe = load_recipe(argv, method, start.check_files, smoke_overrides, processes)
     report.add(OK, "recipe.read", f"{recipe.path} is a {method} recipe of {len(recipe.settings)} keys, and all of them are known")
     for warning in dict.fromkeys(recipe.warnings):
         report.add(WARNING, "recipe.translated", warning)
@@ -107,29 +103,16 @@ def read_recipe(report: Report, argv: Sequence[str], method: str | None, process
 def check_surroundings(report: Report, recipe: Recipe, processes: int) -> None:
     """Check what rewards need of the machine, trackers, the run directory, sampling, and vLLM if the recipe uses it."""
     for code, check in (
-        ("recipe.needs", checks.check_rewards),
-        ("recipe.tracker", checks.check_trackers),
+        ("recipe.needs", start.check_rewards),
+        ("recipe.tracker", start.check_trackers),
         ("recipe.output_dir", lambda recipe: run_dir.check(recipe, Path(recipe.training.output_dir))),
-        ("fit.vllm", checks.check_generation_backend),
+        ("fit.vllm", start.check_generation_backend),
     ):
         with report.refusals(code):
             check(recipe)
-    if getattr(recipe.training, "use_vllm", False):
-        check_vllm(report)
     if recipe.method == "grpo":  # reading the recipe refuses a batch that groups do not fill
         batch, group = recipe.training.generation_batch_size, recipe.training.num_generations
         report.add(OK, "fit.batch", f"{batch} completions a batch over {processes} processes are {batch // group} groups of {group}")
-
-
-def check_vllm(report: Report) -> None:
-    """Report what TRL warns of the installed vLLM."""
-    from trl.import_utils import is_vllm_available
-
-    with warnings.catch_warnings(record=True) as caught:
-        warnings.simplefilter("always", UserWarning)
-        is_vllm_available()
-    for warning in (warning for warning in caught if warning.category is UserWarning):
-        report.add(ERROR, "fit.vllm", f"{warning.message} Install the tested one: {install_hint('vllm')}")
 
 
 def as_text(report: Report, *, brief: bool = False) -> str:

@@ -182,13 +182,11 @@ def check_targets(report: Report, recipe: Recipe, rows: Dataset, tokenizer: PreT
             report.add(OK, "contract.target", f"the chat template writes all {len(sample)} sampled targets whole, right after the prompt")
 
 
-def load_rewards(report: Report, recipe: Recipe, fmt: ResponseFormat, tokenizer: PreTrainedTokenizerBase, *, with_models: bool) -> Rewards:
-    """Return the rewards, without those that ask a model of their own unless ``with_models``."""
-    functions = reward_functions(recipe, fmt, with_models=with_models)
-    if skipped := [name for name in recipe.script.reward_funcs if name not in functions]:
-        told = f"{listed(skipped)} asks a model of its own and is left out; --with-models has it judge too"
-        report.add(OK, "contract.skipped", told)
-    names = recipe.script.reward_funcs
+def load_rewards(report: Report, recipe: Recipe, fmt: ResponseFormat, tokenizer: PreTrainedTokenizerBase) -> Rewards:
+    """Return the rewards, without those that ask a model of their own."""
+    functions, names = reward_functions(recipe, fmt, with_models=False), recipe.script.reward_funcs
+    if skipped := [name for name in names if name not in functions]:
+        report.add(OK, "contract.skipped", f"{listed(skipped)} asks a model of its own and is left out here")
     weights = dict(zip(names, recipe.training.reward_weights or [1.0] * len(names), strict=True))
     return Rewards(functions, weights, tokenizer)
 

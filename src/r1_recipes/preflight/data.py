@@ -13,7 +13,7 @@ from r1_recipes.preflight.findings import ERROR, OK, WARNING, Report, graded, li
 from r1_recipes.prompts.formats import ResponseFormat
 from r1_recipes.recipe import Recipe
 from r1_recipes.rewards.call import readable_golds
-from r1_recipes.training.rows import load_splits
+from r1_recipes.training.start import load_splits
 
 if TYPE_CHECKING:
     from datasets import Dataset

@@ -152,10 +152,7 @@ def _typed(values: dict[str, Any], source: str, known: dict[str, tuple[Any, Any]
 
 
 def _follow_machine(recipe: Recipe, settings: dict[str, Any], typed: set[str]) -> dict[str, Any]:
-    """Set device, precision and vLLM in ``settings`` as a machine without an accelerator can run them, with one warning.
-
-    Keys of the command line (``typed``) stay as they are. Returns the values before.
-    """
+    """Set device, precision and vLLM as a machine without an accelerator runs them, but for ``typed`` keys; return the values before."""
     import torch
 
     use_cpu = settings.get("use_cpu", False)

@@ -22,8 +22,7 @@ from typing import Any
 from r1_recipes.common import files
 from r1_recipes.common.errors import RecipeError
 from r1_recipes.report.completions import pack_completions, spread
-from r1_recipes.report.flags import find_flags
-from r1_recipes.report.read import RunData, read_evaluations, read_run, strings
+from r1_recipes.report.read import RunData, find_flags, read_evaluations, read_run, strings
 
 logger = logging.getLogger("r1_recipes.report")
 

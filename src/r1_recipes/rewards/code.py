@@ -28,7 +28,6 @@ logger = logging.getLogger(__name__)
 
 PATIENCE = 2  # timeouts after which a program fails its remaining test cases without a run
 MAX_CODE_CHARS = 1 << 16  # a longer block is no program
-RETRY_SECONDS = (1.0, 4.0, 0.0)  # waits after each failure of the sandbox: a machine may lack memory for a moment
 SPARE_OUTPUT_BYTES = 1 << 16  # a program may print this much more than twice the expected output
 
 _WHY = {"ok": "wrong output", "timeout": "timeout", "output": "too much output", "error": "error"}
@@ -234,15 +233,6 @@ class CodeReward(Reward):
         return dict(zip(programs, verdicts, strict=True))
 
     def _judge(self, sandbox: Sandbox, code: str, cases: list[Case], deadline: float) -> _Verdict:
-        for wait in RETRY_SECONDS:
-            try:
-                return self._judge_once(sandbox, code, cases, deadline)
-            except Exception as error:  # a sandbox may be anybody's
-                failed = _Verdict(None, f"not judged: the sandbox failed: {error}")
-                time.sleep(wait)
-        return failed
-
-    def _judge_once(self, sandbox: Sandbox, code: str, cases: list[Case], deadline: float) -> _Verdict:
         passed, failed, late, first = 0, 0, 0, ""
         may_fail = len(cases) - math.ceil((self.pays_from or 0) * len(cases))
         for case in cases:
@@ -250,7 +240,10 @@ class CodeReward(Reward):
                 break
             if time.monotonic() > deadline:
                 return _OUT_OF_TIME
-            outcome = sandbox.run(code, case.call(self.code_timeout, self.code_memory_mb))
+            try:
+                outcome = sandbox.run(code, case.call(self.code_timeout, self.code_memory_mb))
+            except Exception as error:  # no process or no memory left; a sandbox may be anybody's
+                return _Verdict(None, f"not judged: the sandbox failed: {error}")
             if case.passed(outcome):
                 passed += 1
                 continue

@@ -14,8 +14,7 @@ import regex
 from lingua import IsoCode639_1, Language, LanguageDetector, LanguageDetectorBuilder
 
 from r1_recipes.common.errors import RecipeError, unknown_name
-from r1_recipes.common.messages import completion_texts, last_user_text
-from r1_recipes.common.scripts import KANA
+from r1_recipes.common.messages import KANA, completion_texts, last_user_text
 from r1_recipes.rewards.registry import Column, Reward, Values, register_reward
 
 logger = logging.getLogger(__name__)

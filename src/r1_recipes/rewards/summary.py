@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from r1_recipes.common.messages import completion_texts
-from r1_recipes.data.mappers.summaries import content_words
+from r1_recipes.data.mappers.columns import content_words
 from r1_recipes.prompts.formats import ResponseFormat
 from r1_recipes.rewards.registry import Column, Reward, Values, register_reward
 

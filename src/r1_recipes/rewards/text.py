@@ -7,7 +7,7 @@ import re
 
 import regex
 
-from r1_recipes.common.scripts import UNSPACED
+from r1_recipes.common.messages import UNSPACED
 from r1_recipes.rewards.accuracy import parsed_answer
 from r1_recipes.rewards.registry import Reward, register_reward
 

@@ -16,8 +16,7 @@ from collections.abc import Iterable, Sequence
 import regex
 
 from r1_recipes.common.errors import RecipeError
-from r1_recipes.common.messages import last_user_text
-from r1_recipes.common.scripts import UNSPACED
+from r1_recipes.common.messages import UNSPACED, last_user_text
 from r1_recipes.data.sources import load_rows
 from r1_recipes.selection.rules import Decontaminate, Deduplicate, EvaluationSet
 

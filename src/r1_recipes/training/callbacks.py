@@ -1,11 +1,14 @@
-"""Trainer callbacks of every run. Heavy: imports Transformers, and so torch."""
+"""Trainer callbacks of every run, and its stop on a signal. Heavy: imports Transformers, and so torch."""
 
 from __future__ import annotations
 
 import contextlib
 import json
+import os
 import re
 import sys
+import time
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -34,6 +37,8 @@ _SHOWN = {
     "entropy": "entropy",
     "grad norm": "grad_norm",
 }
+# A launcher forwards the Ctrl-C that its workers have already had from the terminal.
+_SAME_REQUEST_SECONDS = 2.0
 
 
 class AllStepsTrained(Exception):
@@ -99,6 +104,29 @@ class StopAndSave(TrainerCallback):
         flag = torch.tensor(int(self._run.stop_requested), device=args.device)
         torch.distributed.all_reduce(flag, op=torch.distributed.ReduceOp.MAX)
         return bool(flag.item())
+
+
+@contextlib.contextmanager
+def stop_on_signal(run: Run) -> Iterator[None]:
+    """Set ``run.stop_requested`` on the first SIGINT, SIGTERM or SIGHUP; raise KeyboardInterrupt on the second."""
+    saves = run.recipe.training.save_strategy != "no"
+    promise = "with a checkpoint" if saves else "without a checkpoint, since save_strategy is 'no'"
+    asked = None
+
+    def request(number: int, frame: Any) -> None:
+        nonlocal asked
+        if asked is not None:
+            if time.monotonic() - asked < _SAME_REQUEST_SECONDS:
+                return
+            raise KeyboardInterrupt
+        asked = time.monotonic()
+        run.stop_requested = True
+        if processes.is_main_process():
+            # Not through sys.stderr: the signal may have interrupted a write to it.
+            os.write(2, f"\nstopping after this step, {promise}; once more to stop at once\n".encode())
+
+    with processes.handled_by(request):
+        yield
 
 
 class Manifests(TrainerCallback):

@@ -17,10 +17,7 @@ from r1_recipes.recipe import Recipe
 from r1_recipes.report import page
 from r1_recipes.runs.run_dir import Run
 from r1_recipes.training import weights
-from r1_recipes.training.rows import Splits, load_splits
-from r1_recipes.training.save import save
-from r1_recipes.training.start import start
-from r1_recipes.training.stopping import stop_on_signal
+from r1_recipes.training.start import Splits, load_splits, start
 
 if TYPE_CHECKING:
     from transformers import PreTrainedTokenizerBase, Trainer
@@ -50,7 +47,7 @@ def run_recipe(argv: Sequence[str] | None, method: str, build_trainer: BuildTrai
         weights.prepare(run.recipe, trainer)
         try:
             train(run, trainer)
-            save(run, trainer, system_prompt)
+            weights.save(run, trainer, system_prompt)
         finally:  # finished, stopped or failed: that is when somebody looks
             if processes.is_main_process():
                 page.refresh(run.output_dir)
@@ -79,7 +76,7 @@ def train(run: Run, trainer: Trainer) -> None:
         RecipeError: the data made not one step.
         SystemExit: 130, after a checkpoint, if the run was asked to stop.
     """
-    from r1_recipes.training.callbacks import AllStepsTrained, Progress, ProgressCallback  # heavy
+    from r1_recipes.training.callbacks import AllStepsTrained, Progress, ProgressCallback, stop_on_signal  # heavy
 
     if not trainer.args.disable_tqdm:
         trainer.remove_callback(ProgressCallback)  # prints every metric

@@ -1,23 +1,34 @@
-"""The start of a run: its recipe, the checks before anything is loaded, and its folder."""
+"""The start of a run: its recipe, its folder, the checks before anything is loaded, each with the remedy, and its rows."""
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
+import importlib.util
 import logging
+import os
 import sys
 from collections.abc import Sequence
 from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
 from r1_recipes.common import locks, processes
 from r1_recipes.common.console import LOG_FILE, LogFile, replace_handler, say, set_up_logging
-from r1_recipes.common.errors import RecipeError
+from r1_recipes.common.errors import RecipeError, install_hint
 from r1_recipes.common.masking import masked_words
-from r1_recipes.models.smoke import smoke_overrides
-from r1_recipes.recipe import load_recipe
+from r1_recipes.data.load import LoadReport, drop_overlap, load_dataset
+from r1_recipes.models.smoke import example_rows, smoke_overrides
+from r1_recipes.prompts.formats import ResponseFormat
+from r1_recipes.recipe import Recipe, load_recipe
+from r1_recipes.recipe.text import read_yaml
 from r1_recipes.recipe.types import OWN_TYPES
+from r1_recipes.rewards import get_reward_funcs
 from r1_recipes.runs import checkpoints, run_dir
 from r1_recipes.runs.run_dir import Run
-from r1_recipes.training import checks
+
+if TYPE_CHECKING:
+    from datasets import Dataset
+    from transformers import PreTrainedTokenizerBase
 
 logger = logging.getLogger(__name__)
 
@@ -39,15 +50,15 @@ def start(argv: Sequence[str] | None, method: str) -> Run:
     if {"-h", "--help"} & set(argv):
         say(usage(method))
         raise SystemExit(0)
-    recipe = load_recipe(argv, method, checks.check_files, smoke_overrides)
+    recipe = load_recipe(argv, method, check_files, smoke_overrides)
     set_up_logging(recipe.training)
-    checks.check_generation_backend(recipe)
-    checks.check_rewards(recipe)
+    check_generation_backend(recipe)
+    check_rewards(recipe)
     trains = method != "generate"
     if trains:
-        checks.check_processes(recipe)
-        checks.check_trackers(recipe)
-        checks.check_push(recipe)
+        check_processes(recipe)
+        check_trackers(recipe)
+        check_push(recipe)
     run = Run(recipe, Path(recipe.training.output_dir), masked_words(argv))
     done, run.resume_from = processes.first(lambda: _open_folder(run)) or (False, None)
     if done:
@@ -57,20 +68,13 @@ def start(argv: Sequence[str] | None, method: str) -> Run:
     for warning in dict.fromkeys(recipe.warnings):
         logger.warning(warning)
     if trains:
-        checks.check_one_folder(run.output_dir, run.resume_from)
-        checks.prepare_wandb(recipe)
+        check_one_folder(run.output_dir, run.resume_from)
+        prepare_wandb(recipe)
     return run
 
 
 def _open_folder(run: Run) -> tuple[bool, Path | None]:
-    """Lock the run directory, check that it is this recipe's, and record a training's start.
-
-    Returns:
-        Whether nothing is left to do, and the checkpoint to resume from.
-
-    Raises:
-        RecipeError: another process or another run has it, or it cannot be written.
-    """
+    """Lock and check the run directory, and record a start; return whether nothing is left to do, and what to resume from."""
     recipe, output_dir = run.recipe, run.output_dir
     locks.release(output_dir)  # an earlier run of this process
     locks.hold(output_dir)
@@ -107,3 +111,137 @@ def usage(method: str) -> str:
             *(f"  --{f.name:<28} {f.metadata['help']}" for f in ours),
         ]
     )
+
+
+def check_files(path: Path, settings: dict[str, Any]) -> None:
+    """Refuse keys that start from another recipe's run which does not exist yet; name the recipe to run first."""
+    keys = ("model_name_or_path", "dataset_name", "dataset_mixture", "teacher_model_name_or_path")
+    named = [(key, name) for key in keys for name in run_dir.texts(settings.get(key))]
+    missing = [(key, name) for key, name in named if name and not os.path.exists(os.path.expanduser(name))]
+    for sibling in sorted(path.parent.glob("*.yaml")) if missing and not settings.get("smoke") else ():
+        leaves = None
+        with contextlib.suppress(RecipeError):
+            leaves = read_yaml(sibling).get("output_dir")
+        for key, name in missing:
+            if leaves and Path(name).is_relative_to(str(leaves)):
+                raise RecipeError(f"{path}: {key}: {name} does not exist yet. Fix: run {sibling} first, which makes it")
+
+
+def check_rewards(recipe: Recipe) -> None:
+    """Call ``check_start()`` of the rewards that have one; a smoke run's rewards judge nothing."""
+    script = recipe.script
+    if script.smoke or not getattr(script, "reward_funcs", None):
+        return
+    for reward in get_reward_funcs(script.reward_funcs, script.response_format, **recipe.reward_params):
+        if hasattr(reward, "check_start"):
+            try:
+                reward.check_start()
+            except RecipeError as error:
+                raise RecipeError(f"{recipe.path}: {error}") from error
+
+
+def check_generation_backend(recipe: Recipe) -> None:
+    """Refuse temperature 0, and ``use_vllm: true`` without vLLM or, colocated, without a GPU."""
+    training = recipe.training
+    if recipe.method in ("grpo", "distill") and training.temperature == 0:
+        raise RecipeError(f"{recipe.path}: temperature: must be over 0 to train, got 0: a prompt's completions would be equal. Fix: 1.0")
+    if not getattr(training, "use_vllm", False):
+        return
+    import torch  # heavy
+
+    without = "run without it: --use_vllm false (completions are then generated by Transformers, slower)"
+    if training.vllm_mode == "colocate" and (training.use_cpu or not torch.accelerator.is_available()):
+        raise RecipeError(f"{recipe.path}: use_vllm: no GPU is visible to this process; {without}")
+    if importlib.util.find_spec("vllm") is None:
+        raise RecipeError(f"{recipe.path}: use_vllm: vLLM is not installed; {install_hint('vllm')}, or {without}")
+
+
+def check_push(recipe: Recipe) -> None:
+    """Refuse ``push_to_hub`` if the hub is switched off or there is no token for it."""
+    import huggingface_hub  # heavy
+
+    token = recipe.training.hub_token or huggingface_hub.get_token()
+    if recipe.training.push_to_hub and (huggingface_hub.constants.HF_HUB_OFFLINE or not token):
+        found = "HF_HUB_OFFLINE is set" if token else "no token for the hub"
+        raise RecipeError(f"{recipe.path}: push_to_hub: {found}. Fix: hf auth login, HF_TOKEN, a hub to reach, or --push_to_hub false")
+
+
+def check_processes(recipe: Recipe) -> None:
+    """Refuse processes that would each train alone, into the same folder."""
+    started, seen = processes.world_size(), recipe.training.world_size
+    meant = int(os.environ.get("R1_RECIPES_PROCESSES", started))  # set by the launchers in launch/ and slurm/
+    if not meant == started == seen:
+        raise RecipeError(
+            f"{recipe.path}: launched as a run of {meant} processes, {started} were started, and this one sees {seen}. Fix: an accelerate "
+            "config for several (ddp, zero2, zero3, fsdp2); on CPUs torchrun --nproc-per-node N and use_cpu: true"
+        )
+
+
+def check_one_folder(output_dir: Path, resume_from: Path | None) -> None:
+    """Refuse hosts that share no disk: those without the checkpoint to resume from would begin anew."""
+    seen = processes.gather([resume_from is None or resume_from.is_dir()])
+    if not all(seen):
+        rank = seen.index(False)
+        raise RecipeError(f"output_dir {output_dir}: rank {rank} does not see {resume_from}; it must be on a disk that all hosts share")
+
+
+def check_trackers(recipe: Recipe) -> None:
+    """Refuse a tracker in ``report_to`` that is not installed."""
+    for tracker in recipe.training.report_to:
+        if tracker in ("wandb", "tensorboard", "trackio") and importlib.util.find_spec(tracker) is None:
+            raise RecipeError(f"{recipe.path}: report_to: {tracker} is not installed; {install_hint(tracker)}, or --report_to none")
+
+
+def prepare_wandb(recipe: Recipe) -> None:
+    """Set W&B's environment variables; without an API key it logs offline."""
+    for key in ("wandb_entity", "wandb_project", "wandb_run_group"):
+        if value := getattr(recipe.script, key):
+            os.environ[key.upper()] = value
+    netrc = Path(os.environ.get("NETRC", Path.home() / ".netrc"))
+    has_key = os.environ.get("WANDB_API_KEY") or (netrc.is_file() and "wandb" in netrc.read_text(errors="replace"))
+    if "wandb" in recipe.training.report_to and "WANDB_MODE" not in os.environ and not has_key:
+        os.environ["WANDB_MODE"] = "offline"
+        logger.warning("wandb has no API key: this run is logged offline under ./wandb; upload it later with `wandb sync`")
+
+
+@dataclasses.dataclass
+class Splits:
+    """A run's rows, disjoint by question, and what became of those that were read."""
+
+    train: Dataset
+    train_report: LoadReport
+    test: Dataset | None = None
+    test_report: LoadReport | None = None
+    overlap: int = 0  # training rows that ask what the test split asks, left out of ``train``
+
+
+def load_splits(recipe: Recipe, fmt: ResponseFormat, tokenizer: PreTrainedTokenizerBase | None) -> Splits:
+    """Return training and evaluation rows; no evaluation rows if ``eval_strategy`` is "no".
+
+    Raises:
+        RecipeError: the data cannot be read, or are too few to train one step.
+    """
+    if recipe.script.smoke:
+        rows = example_rows(recipe.script, recipe.method)
+        return Splits(*load_dataset(recipe.script, fmt, recipe.method, tokenizer=tokenizer, rows=rows))
+    splits = Splits(*load_dataset(recipe.script, fmt, recipe.method, split="train", tokenizer=tokenizer))
+    logger.info("train: %s", splits.train_report)
+    if recipe.training.eval_strategy != "no":
+        splits.test, splits.test_report = load_dataset(recipe.script, fmt, recipe.method, split="test", tokenizer=tokenizer)
+        logger.info("test: %s", splits.test_report)
+        splits.train, splits.overlap = drop_overlap(splits.train, splits.test)
+        if not len(splits.train):
+            raise RecipeError(
+                f"{recipe.path}: dataset_test_split: the test split asks everything that the training split asks, so no row is left to "
+                "train on. Fix: dataset_train_split: 'train[:-128]' and dataset_test_split: 'train[-128:]', or eval_strategy: 'no'"
+            )
+        if splits.overlap:
+            logger.warning("%d training rows ask what the test split asks; they are left out", splits.overlap)
+    training, count = recipe.training, len(splits.train)
+    prompts = training.generation_batch_size // training.num_generations if hasattr(training, "num_generations") else 1
+    if count < prompts:
+        raise RecipeError(
+            f"{recipe.path}: {count} training rows for {prompts} prompts a batch (generation_batch_size / num_generations), so not one "
+            "step would be trained. Fix: more rows, or a smaller per_device_train_batch_size or gradient_accumulation_steps"
+        )
+    return splits
