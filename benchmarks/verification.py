@@ -50,12 +50,14 @@ class Judge:
         self.name = name
         self.second = None
         if name == "r1_recipes":
+            from r1_recipes import verification
             from r1_recipes.rewards import get_reward_funcs
             from r1_recipes.verification import pool
 
             if workers:
                 pool.worker_count = lambda: workers
             self.first, self.second = get_reward_funcs(["accuracy", "cosine"], "boxed")
+            verification.start()  # as a training run does
         elif name == "trl":
             from trl.rewards import accuracy_reward
 

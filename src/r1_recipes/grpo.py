@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any
 
+from r1_recipes import verification
 from r1_recipes.common.errors import RecipeError
 from r1_recipes.metrics.scores import compares_with_gold
 from r1_recipes.prompts.formats import ResponseFormat
@@ -29,6 +30,8 @@ def build_trainer(recipe: Recipe, fmt: ResponseFormat, tokenizer: Any, arguments
         rewards = route(rewards, script.reward_funcs, script.task_rewards, script.task_column)
     try_own_rewards(script.reward_funcs, rewards, arguments["train_dataset"], fmt, tokenizer)
     _check_golds(recipe, rewards, arguments["train_dataset"])
+    if any(map(compares_with_gold, rewards)):
+        verification.start()  # while the model is loaded
     return RecipeGRPOTrainer(
         reward_funcs=rewards,
         eval_temperature=script.eval_temperature,

@@ -25,7 +25,19 @@ from r1_recipes.verification.reading import MAX_ANSWER_CHARS, final_answer, read
 from r1_recipes.verification.scorers import register_scorer, scorer_of
 from r1_recipes.verification.worker import task_of
 
-__all__ = ["STATS", "Refusal", "Verdict", "VerificationStats", "close", "final_answer", "grade", "judge", "register_scorer", "score"]
+__all__ = [
+    "STATS",
+    "Refusal",
+    "Verdict",
+    "VerificationStats",
+    "close",
+    "final_answer",
+    "grade",
+    "judge",
+    "register_scorer",
+    "score",
+    "start",
+]
 
 CACHE_SIZE = 16_384
 """Verdicts remembered: several steps' worth of completions, a few MB."""
@@ -137,6 +149,13 @@ def _ask(tasks: Sequence[Task]) -> list[bool | None]:
             raise (RuntimeError if reply.startswith("ModuleNotFoundError") else ValueError)(reply)
         verdicts[task] = reply
     return [verdicts[task] for task in tasks]
+
+
+def start() -> None:
+    """Start the process that workers come from; it imports math-verify in the background, so that the first batch does not wait."""
+    global _pool
+    with _lock:
+        _pool = _pool or Pool()
 
 
 def close() -> None:
