@@ -179,7 +179,7 @@ def test_a_good_recipe_has_no_errors_and_leaves_nothing_behind(recipe, tmp_path)
 
 @pytest.mark.parametrize("name", FORMATS)
 def test_every_format_earns_full_marks_under_every_rule_reward(recipe, name):
-    rules = ["accuracy", "answer_contains", "multiply", "format", "format_partial", "tag_count", "xml_soft_format", "xml_strict_format"]
+    rules = ["accuracy", "answer_contains", "format", "format_partial", "tag_count", "xml_soft_format", "xml_strict_format"]
     rules += ["reasoning_steps", "repetition_penalty", "cosine", "length", "soft_overlong_punishment"]
     report = check(recipe(response_format=name, reward_funcs=rules))
     assert found(report, "error") == {}

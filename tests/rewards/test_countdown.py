@@ -174,7 +174,6 @@ def test_hostile_completions(name):
     count = len(completions)
     started = time.monotonic()
     assert set(reward(fmt=name)(completions=completions, scorer=[PUZZLE.scorer] * count)) == {0.0, 0.1}
-    assert set(reward("multiply", name)(completions=completions, solution=["31"] * count)) <= {0.0, 0.1}
     assert time.monotonic() - started < 10
 
 
@@ -207,47 +206,7 @@ def test_reasoning_gyms_countdown_does_not_run_its_answers(tmp_path: Path):
     assert not proof.exists()
 
 
-@pytest.mark.parametrize(
-    ("answer", "gold", "expected"),
-    [
-        ("408", 408, 1.0),
-        (" 408\n", "408", 1.0),
-        ("-5", -5, 1.0),
-        ("+5", "5", 1.0),
-        ("007", 7, 1.0),
-        ("409", 408, 0.1),
-        ("-408", 408, 0.1),
-        ("1" * 999, 408, 0.1),
-        # No whole number is no answer, as in the source.
-        ("408.", 408, 0.0),
-        ("408.0", 408, 0.0),
-        ("4_08", 408, 0.0),
-        ("٤٠٨", 408, 0.0),
-        ("1,080", 1080, 0.0),
-        ("12*34", 408, 0.0),
-        ("it is 408", 408, 0.0),
-        ("4 08", 408, 0.0),
-        ("1" * 5000, 408, 0.0),  # int() would refuse it
-        # Another task's gold.
-        ("408", "x+1", None),
-        ("408", None, None),
-        ("408", 0.5, None),
-    ],
-)
-def test_multiply(answer, gold, expected):
-    assert reward("multiply")(completions=[think(answer)], solution=[gold]) == [expected]
-
-
-def test_multiply_s_column_and_parameter():
-    pay = reward("multiply", multiply_format_score=0.05)
-    completions = [think("409"), "408", think("408")]
-    assert pay(completions=completions, solution=[408, 408, 408]) == [0.05, 0.0, 1.0]
-    with pytest.raises(RecipeError, match="reward 'multiply' needs a column 'solution'"):
-        pay(completions=completions)
-
-
-@pytest.mark.parametrize("name", ["countdown", "multiply"])
-def test_picklable_with_a_name(name):
-    again = pickle.loads(pickle.dumps(reward(name)))
-    assert again == reward(name)
-    assert again.__name__ == name
+def test_picklable_with_a_name():
+    again = pickle.loads(pickle.dumps(reward()))
+    assert again == reward()
+    assert again.__name__ == "countdown"

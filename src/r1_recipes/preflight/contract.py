@@ -31,7 +31,7 @@ _REASONING = "Step 1: Read the question.\nStep 2: Work through what it gives.\nS
 _SHAPELESS = "I do not know what to say here."
 _WRONG = ("-17", "-30", "-8", "-4", "-26", "-59")
 # What a right answer in the right shape gets of a rule; other rewards' best value is their author's to know.
-_ANSWER = ("accuracy", "answer_contains", "countdown", "multiply", "code", "binary_code")
+_ANSWER = ("accuracy", "answer_contains", "countdown", "code", "binary_code")
 _SHAPE = ("format", "format_partial", "tag_count", "xml_soft_format", "xml_strict_format", "code_format")
 _FULL_MARKS = dict.fromkeys([*_ANSWER, *_SHAPE, "reasoning_steps"], 1.0) | {"repetition_penalty": 0.0}
 # They look at length, repetition or language alone, so that they may pay right and wrong alike.

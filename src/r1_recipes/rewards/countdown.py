@@ -1,8 +1,7 @@
-"""Rewards of TinyZero's tasks: the Countdown puzzle, and products and sums whose answer is one whole number."""
+"""The reward of the Countdown puzzle, as TinyZero and GRPO-Zero pay it."""
 
 from __future__ import annotations
 
-import re
 from functools import partial
 from typing import Any
 
@@ -10,9 +9,7 @@ from r1_recipes.common.errors import RecipeError
 from r1_recipes.common.messages import completion_texts
 from r1_recipes.rewards.accuracy import parsed_answer
 from r1_recipes.rewards.registry import AnswerReward, Column, Log, Values, ignore, register_reward
-from r1_recipes.tasks.countdown import MAX_ANSWER_CHARS, Puzzle, check, read_puzzle, scorer_puzzle
-
-_WHOLE = re.compile(r"[-+]?[0-9]+")
+from r1_recipes.tasks.countdown import Puzzle, check, read_puzzle, scorer_puzzle
 
 
 @register_reward("countdown")
@@ -49,30 +46,3 @@ class CountdownReward(AnswerReward):
         if answer is None:
             return 0.0
         return 1.0 if check(answer, *puzzle) else self.countdown_format_score
-
-
-@register_reward("multiply")
-class MultiplyReward(AnswerReward):
-    """1.0 if the answer is the whole number in the column ``solution``, ``multiply_format_score`` for another whole number, else 0.0.
-
-    Range: {0, ``multiply_format_score``, 1}. ``None`` if the gold is no whole number. The answer must be the number alone, in the digits
-    0 to 9; a word, a separator or a decimal point beside it is no answer, as in the source.
-
-    Source: TinyZero's ``multiply`` and ``arithmetic`` tasks.
-    """
-
-    multiply_format_score: float = 0.1
-
-    def answer(self, text: str) -> str | None:
-        return parsed_answer(self.response_format, text)
-
-    def score(self, answer: str | None, gold: str) -> float | None:
-        right, number = _whole_number(gold), _whole_number(answer or "")
-        if right is None or number is None:
-            return None if right is None else 0.0
-        return 1.0 if number == right else self.multiply_format_score
-
-
-def _whole_number(text: str) -> int | None:
-    text = text.strip()
-    return int(text) if len(text) <= MAX_ANSWER_CHARS and _WHOLE.fullmatch(text) else None

@@ -1,10 +1,7 @@
 r"""Is an answer mathematically equal to the gold? Decided by math-verify, bounded in time and memory, in worker processes.
 
-Three steps, each for what the one before leaves open: :mod:`~r1_recipes.verification.reading` reduces an answer to one candidate or to
-none (a hedge, a chain or a list of guesses is not an answer); :mod:`~r1_recipes.verification.numbers` compares numbers; the rest goes to
-processes that are killed when they hang (:mod:`~r1_recipes.verification.pool`): ``\boxed{9^{9^{9^{9}}}}`` keeps a C function busy that
-no signal handler and no thread can interrupt, and math-verify's own timeout is a SIGALRM handler, which works on the main thread only.
-Every verdict is remembered. This imports neither torch nor transformers.
+Reading refuses or reduces an answer, numbers are compared here, the rest goes to processes that are killed when they hang:
+``\boxed{9^{9^{9^{9}}}}`` keeps a C function busy that no signal handler and no thread can interrupt. Imports no torch.
 """
 
 from __future__ import annotations

@@ -1,7 +1,6 @@
 """What runs outside the trainer's process: the fork server, and the workers that it forks, which ask math-verify.
 
-The fork server imports math-verify once, and neither torch nor transformers. A fork is ready in milliseconds, so that a worker which
-hangs or grows is replaced at once. ``multiprocessing`` would import the user's ``__main__`` again, which is a training script.
+The fork server imports math-verify once; a fork is ready in milliseconds. ``multiprocessing`` would import the user's training script.
 
 All messages are JSON. The fork server gets the modules that a worker needs and the connection that it is to serve, and replies with its
 process id, or a text that says why there is none. A worker gets ``[processor seconds, wall-clock seconds, "module:function", …]`` and
