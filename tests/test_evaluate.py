@@ -200,7 +200,7 @@ def test_rows_that_nobody_can_judge_are_counted_and_left_out(benchmark, tmp_path
     said = "1 of 2 rows are judged by none of accuracy and are left out; the first is row 1 (gold 'why is it so?')"
     assert said in caplog.text
     data.write_text(json.dumps(rows[1]) + "\n")
-    with pytest.raises(RecipeError, match=r"1 of 1 rows are judged by none of accuracy; .*'because it is so"):
+    with pytest.raises(RecipeError, match=r"1 of 1 rows are judged by none of accuracy; .*'why is it so"):
         rows_to_judge(evaluate.load_benchmark([benchmark(dataset_name=str(data), reward_funcs=["accuracy"])]))
 
 

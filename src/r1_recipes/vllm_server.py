@@ -2,9 +2,8 @@
 
 ``python -m r1_recipes.vllm_server recipes/NAME.yaml [--key value …] [--print] [-- FLAG …]``
 
-Overrides are those of the training command, so that both are started with the same words. What follows ``--`` goes to ``vllm serve`` as
-it is, after everything else, and so wins. The server has its GPUs to itself: the recipe's ``vllm_gpu_memory_utilization`` is the share of
-a colocated engine, and the server takes TRL's own default for servers instead.
+Overrides are those of the training command. What follows ``--`` goes to ``vllm serve`` as it is, after everything else, and so wins. The
+recipe's ``vllm_gpu_memory_utilization`` is a colocated engine's share; a server takes TRL's own default for servers.
 """
 
 from __future__ import annotations

@@ -147,7 +147,7 @@ def test_a_recipe_that_ships_has_no_errors(path, monkeypatch, tiny_model):
 
 
 def test_golds_are_asked_of_rows_that_a_reward_judges_by_them(recipe, tmp_path):
-    rows = [("2+2?", "4", "sums"), *((question, "Say it as a friend would.", "talk") for question in ("Hello?", "Bye?", "Why?"))]
+    rows = [("2+2?", "4", "sums"), *((question, "What would a friend say?", "talk") for question in ("Hello?", "Bye?", "Why?"))]
     entries = [{"prompt": prompt, "solution": gold, "task": task} for prompt, gold, task in rows]
     (tmp_path / "rows.jsonl").write_text("".join(json.dumps(entry) + "\n" for entry in entries), encoding="utf-8")
     changes = {"dataset_name": str(tmp_path / "rows.jsonl"), "mapper": "prompt_solution", "system_prompt": ""}
@@ -185,7 +185,7 @@ def test_every_format_earns_full_marks_under_every_rule_reward(recipe, name):
     assert found(report, "error") == {}
     full = report.details["contract"][1][1]["right"].to_dict()
     # A penalty has nothing to take off; one completion alone is as long as its group; cosine's best, 1.0, is for no tokens at all.
-    assert {reward: full[reward] for reward in rules[:9]} == dict.fromkeys(rules[:9], 1.0)
+    assert {reward: full[reward] for reward in rules[:8]} == dict.fromkeys(rules[:8], 1.0)
     assert full["repetition_penalty"] == full["length"] == full["soft_overlong_punishment"] == 0.0 and 0.9 < full["cosine"] < 1.0
 
 
@@ -233,13 +233,18 @@ def test_a_model_that_never_ends(recipe, tiny_model, tmp_path):
 
 
 def test_golds_that_are_no_mathematics(recipe, tmp_path):
-    rows = rows_file(tmp_path, ("Why?", "Because."), ("2+2?", "4"), ("Who?", "Nobody knows."), ("How?", "By train."))
+    rows = rows_file(tmp_path, ("Why?", "Because?"), ("2+2?", "4"), ("Who?", "Who knows?"), ("How?", "By train?"))
     report = check(recipe(dataset_name=rows, mapper="prompt_solution"))
     message = found(report, "error")["data.golds"]
-    assert "cannot read 3 of 4 golds (75%; rows 0, 2, 3 of those kept; the first is 'Because.')" in message
+    assert "cannot read 3 of 4 golds (75%; rows 0, 2, 3 of those kept; the first is 'Because?')" in message
     assert "accuracy cannot read" in message and "solution_column" in message
+    words = rows_file(tmp_path, ("Why?", "Because."), ("2+2?", "4"))
+    assert (
+        "1 of 2 golds are words (rows 0; the first is 'Because.')"
+        in found(check(recipe(dataset_name=words, mapper="prompt_solution")), "warning")["data.words"]
+    )
     # a few among many are a warning
-    rows = rows_file(tmp_path, ("1+1?", "2"), ("2+2?", "4"), ("Who?", "Nobody knows."), ("3+3?", "6"))
+    rows = rows_file(tmp_path, ("1+1?", "2"), ("2+2?", "4"), ("Who?", "Who knows?"), ("3+3?", "6"))
     report = check(recipe(dataset_name=rows, mapper="prompt_solution"))
     assert found(report, "error") == {} and "1 of 4 golds (25%; rows 2 " in found(report, "warning")["data.golds"]
 

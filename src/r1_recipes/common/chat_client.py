@@ -80,15 +80,9 @@ class ChatServer:
     ) -> list[Reply]:
         """Ask for one completion of each conversation; Ctrl-C ends it at once.
 
-        Args:
-            conversations: messages with ``role`` and ``content``.
-            seeds: one a conversation.
-            on_reply: called with index and reply as each one comes in, in no particular order.
-            **sampling: ``max_tokens``, ``temperature``, ``top_p``, ``stop``, and what vLLM takes besides (``top_k``); ``None``: not sent.
-
-        Returns:
-            One reply a conversation, in order. A request that failed for good has its ``error`` set; it does not stop the others, but a
-            server that refuses the model or the key is a RecipeError.
+        ``on_reply`` gets index and reply as each comes in. ``sampling`` is ``max_tokens``, ``temperature``, ``top_p``, ``stop``, and
+        what vLLM takes besides; ``None`` is not sent. A reply that failed for good has its ``error`` set; it does not stop the others, but a
+        server that refuses the model or the key is a RecipeError.
         """
         address = self.check()
         given = {name: value for name, value in sampling.items() if name in _STANDARD and value is not None}

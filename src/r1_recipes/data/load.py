@@ -109,22 +109,12 @@ def load_dataset(
     tokenizer: Any = None,
     rows: Dataset | Sequence[Dataset] | None = None,
 ) -> tuple[Dataset, LoadReport]:
-    """Load, map, select and render one split of a recipe's data.
+    """Load, map, select and render one split of a recipe's data, in source order (a mixture: shuffled by its seed).
 
-    Args:
-        method: what the rows are for; ``prompt`` is messages, the instruction first and the user's turn last.
-
-            - ``"grpo"``: ``prompt``, ``solution`` (str, if the source has golds) and task columns;
-            - ``"generate"``: the same with ``question`` and every other field of the mapper, asked with ``args.prompt_template``;
-            - ``"sft"``: ``prompt`` and ``completion`` (one assistant's turn); ``mapper: auto`` takes whole conversations as they are;
-            - ``"distill"``: ``prompt``.
-
-        split: ``"train"`` or ``"test"``; the recipe's ``dataset_*_split`` says what the source calls it.
-        tokenizer: needed for ``max_prompt_tokens`` and ``max_solution_tokens``.
-        rows: source rows to use instead of loading them; for a mixture, one dataset a part, each taken whole.
-
-    Returns:
-        The dataset, in source order (a mixture: shuffled by its seed), and what was dropped.
+    ``prompt`` is messages, the instruction first and the user's turn last. ``method`` says what else rows have: ``"grpo"`` ``solution``
+    (str, if the source has golds) and task columns; ``"generate"`` the same, ``question`` and every other field of the mapper, asked
+    with ``args.prompt_template``; ``"sft"`` ``completion`` (one assistant's turn; ``mapper: auto`` takes whole conversations as they are);
+    ``"distill"`` nothing. ``rows`` are source rows to use instead of loading them; for a mixture, one dataset a part.
 
     Raises:
         RecipeError: the source cannot be read, a column is missing, or no row is left.

@@ -36,10 +36,7 @@ _TOKENIZED_AT_ONCE = 64  # texts; a long one's encoding takes some 100 bytes a t
 
 
 def build_prompt(question: str, fmt: ResponseFormat, few_shot: list[dict[str, str]] | None = None) -> list[dict[str, str]]:
-    """The conversation that the model answers: instruction, worked turns, question.
-
-    Args:
-        few_shot: mappings with ``question``, ``reasoning`` and ``answer``.
+    """The conversation that the model answers: instruction, worked turns (question, reasoning and answer each), question.
 
     Raises:
         RecipeError: a worked turn lacks a key or cannot be written in the format.

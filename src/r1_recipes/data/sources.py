@@ -30,12 +30,9 @@ def load_rows(
 ) -> Dataset:
     """Read one split.
 
-    Args:
-        name: ``reasoning_gym:TASK``; ``countdown:2-6``; a path (file, folder of files, or ``save_to_disk`` folder); else an id on the hub.
-        split: split name, or a part of it, ``train[-128:]``; a single file is every split.
-        config: configuration of a hub dataset, or sub-folder of a local one; of a hub dataset too if it ends in a slash.
-        hub: ``"huggingface"`` or ``"modelscope"``.
-        task_config: for what is generated: see :mod:`r1_recipes.tasks.generated`.
+    ``name`` is ``reasoning_gym:TASK``, ``countdown:2-6``, a path (file, folder of files, ``save_to_disk`` folder); else an id on the hub.
+    ``split`` may be a part, ``train[-128:]``, and a single file is every split; ``config`` is a hub dataset's, or a sub-folder (of a hub
+    dataset if it ends in a slash); ``task_config`` is for what is generated.
 
     Raises:
         RecipeError: what is missing (file, split, configuration, package, network) and what there is instead.

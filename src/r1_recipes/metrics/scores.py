@@ -85,10 +85,7 @@ def verdicts(
     Strictly: the first of ``judges`` that judges the row gives it full marks. Leniently right is also what such a judge would accept, if
     it compares with a gold, in the place that the format asks for: what follows the reasoning (or the whole text, if none is closed) and
     ends in a box, in "the answer is", or in a last line; and, as lm-eval's flexible extraction has it, its last number.
-
-    Args:
-        rows: of each completion.
-        given: by name, what rewards are known to give these completions.
+    ``given`` is what rewards are known to give these completions.
     """
     strict: dict[int, bool] = {}
     lenient: dict[int, bool] = {}

@@ -32,14 +32,10 @@ def load_recipe(
     smoke: Callable[[Path, str, dict[str, Any]], dict[str, Any]] | None = None,
     world_size: int | None = None,
 ) -> Recipe:
-    """Read a recipe and its overrides, which win; no model and no data is loaded.
+    """Read a recipe and its overrides, ``[PATH, --key, value, …]``, which win; no model and no data is loaded.
 
-    Args:
-        argv: ``[PATH, --key, value, …]``; ``--config PATH`` is accepted for the path, ``--key=value`` for the pairs.
-        method: ``"grpo"``, ``"sft"``, ``"distill"``, ``"generate"`` or ``"evaluate"``.
-        check: called with the path and all keys before TRL is imported, which takes seconds.
-        smoke: called with path, method and all keys of a recipe with ``smoke: true``; returns overrides that shrink it.
-        world_size: processes that GRPO's batches are checked for; ``None``: as the launcher says.
+    ``check`` is called with the path and all keys before TRL is imported, which takes seconds; ``smoke`` with path, method and all keys of
+    a recipe with ``smoke: true``, and returns overrides that shrink it. GRPO's batches are checked for ``world_size`` processes.
 
     Raises:
         RecipeError: names the file, the key, what was found and what would work.

@@ -20,7 +20,7 @@ from r1_recipes.common.plugins import import_object
 from r1_recipes.common.processes import cores_per_rank
 from r1_recipes.prompts.formats import ResponseFormat
 from r1_recipes.rewards.registry import Column, Log, Reward, Values, ignore, register_reward
-from r1_recipes.rewards.sandbox import Call, Outcome, Sandbox
+from r1_recipes.rewards.sandbox import Call, Outcome, Sandbox, SandboxError
 from r1_recipes.rewards.sandbox.bubblewrap import Bubblewrap
 from r1_recipes.rewards.summary import summary
 
@@ -147,7 +147,9 @@ def get_sandbox(provider: str) -> Sandbox:
         sandbox = made()
         sandbox.check()
     except Exception as error:  # a sandbox may be anybody's
-        raise RecipeError(f"code_provider: {provider}: {first_line(error)}. {made.remedy}".strip()) from error
+        raise RecipeError(
+            f"code_provider: {provider}: {error if isinstance(error, SandboxError) else first_line(error)}. {made.remedy}".strip()
+        ) from error
     return sandbox
 
 

@@ -56,10 +56,8 @@ def countdown_rows(count: str, split: str, config: dict[str, Any]) -> Dataset:
     """Draw Countdown puzzles: ``nums``, ``target`` (as in Jiayi-Pan/Countdown-Tasks-3to4) and ``expression``, a solution.
 
     Two puzzles are the same if they have the same target and the same numbers in any order.
-
-    Args:
-        count: how many numbers a puzzle has: ``"3-4"``, or ``"3"``; from 2 to 6.
-        config: ``min_value``, ``max_value``, ``min_target``, ``max_target``, each from 1; ``train``, ``test``: ``size`` and ``seed``.
+    ``count`` is ``"3-4"`` or ``"3"`` numbers, 2 to 6; ``config`` has ``min_value``, ``max_value``, ``min_target``, ``max_target``, each
+    from 1, and ``size`` and ``seed`` of ``train`` and ``test``.
     """
     bounds = re.fullmatch(r"([2-6])(?:-([2-6]))?", count)
     if bounds is None or bounds[1] > (bounds[2] or bounds[1]):

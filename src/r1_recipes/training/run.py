@@ -24,16 +24,12 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger(__name__)
 
+# Gets the keyword arguments that all TRL trainers take.
 BuildTrainer = Callable[[Recipe, ResponseFormat, "PreTrainedTokenizerBase", dict[str, Any]], "Trainer"]
 
 
 def run_recipe(argv: Sequence[str] | None, method: str, build_trainer: BuildTrainer) -> None:
-    """Train as a recipe says.
-
-    Args:
-        argv: command line without the program; ``None``: this process's.
-        method: ``"grpo"``, ``"sft"`` or ``"distill"``.
-        build_trainer: gets recipe, response format, tokenizer, and the keyword arguments that all TRL trainers take.
+    """Train as a recipe says; ``argv`` is the command line without the program.
 
     Raises:
         SystemExit: 2 if the recipe or its data cannot be used, 130 if the run was stopped.

@@ -36,10 +36,6 @@ logger = logging.getLogger(__name__)
 def start(argv: Sequence[str] | None, method: str) -> Run:
     """Read the recipe and prepare its run directory.
 
-    Args:
-        argv: command line without the program; ``None``: this process's.
-        method: ``"grpo"``, ``"sft"``, ``"distill"`` or ``"generate"``.
-
     Raises:
         RecipeError: anything that can be known before a model or data set is loaded.
         SystemExit: 0, after ``--help`` or if the run is finished already.

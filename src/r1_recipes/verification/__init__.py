@@ -58,16 +58,10 @@ _verdicts: dict[_Asked, Verdict] = {}
 def judge(golds: Sequence[str | None], answers: Sequence[str | None], locale: str = "en", precision: int = PRECISION) -> list[Verdict]:
     r"""Compare each answer with its gold; never raise because of a text.
 
-    Args:
-        golds: plain (``1,080``), LaTeX (``\frac{3}{4}``, ``\text{(C)}``), words (``No solution``), or a solution text that holds
-            ``\boxed{…}`` or ``#### …``; several boxes are a list.
-        answers: final answers (:func:`final_answer` takes them from whole texts); ``None``: there is none.
-        locale: ``en`` or ``de`` (``1.250,5`` is 1250.5).
-        precision: places that decimals are compared by; a gold below 0.001 is compared by as many more as it begins with zeros.
-
-    Returns:
-        ``right`` is ``None`` if the gold is empty, too long or prose, whatever the answer; ``True`` if the answer says the same text, or
-        math-verify finds it equal (``1080.00`` is ``1,080``; ``50%`` is 50 and 0.5).
+    A gold is plain (``1,080``), LaTeX (``\frac{3}{4}``, ``\text{(C)}``), words (``No solution``), or a solution text that has ``\boxed{…}``
+    or ``#### …``; several boxes are a list. :func:`final_answer` takes answers from whole texts. To the locale ``de``, ``1.250,5`` is
+    1250.5; ``precision`` is the places that decimals are compared by, from a gold's first digit on if it is below 0.001. An answer is
+    right if it says the same text, or math-verify finds it equal (``1080.00`` is ``1,080``; ``50%`` is 50 and 0.5).
 
     Raises:
         RuntimeError: workers cannot be started here (math-verify is not installed, no processes left).
@@ -106,10 +100,7 @@ def grade(golds: Sequence[str | None], answers: Sequence[str | None]) -> list[bo
 def score(scorers: Sequence[str], answers: Sequence[str | None]) -> list[bool]:
     """Judge each answer by its task's own checker, under the same limits as :func:`grade`; partial credit is ``False``.
 
-    Args:
-        scorers: JSON ``{"countdown": {"numbers": […], "target": n}}`` or ``{"reasoning_gym": task name, "entry": the problem's entry}``, or
-            another key of :func:`register_scorer`.
-        answers: final answers; ``None``: there is none.
+    ``scorers`` are JSON: ``{"countdown": {"numbers": […], "target": n}}`` or ``{"reasoning_gym": task, "entry": the problem's entry}``.
 
     Raises:
         ValueError: a scorer is wrong: a fault of the data.

@@ -280,7 +280,7 @@ def chosen(text: str) -> tuple[str, str] | None:
     """Return the one option's letter, A to J, that a text begins with, and what follows it; ``None`` if there is none, or two."""
     called = re.sub(r"[*_`$]+", "", _STYLED.sub(r"\1", unicodedata.normalize("NFKC", text))).strip(" \t\r\n'\"。")
     called = _CALLED.sub("", called)
-    match = _CHOICE.match(called.upper() if len(called) == 1 else called)
+    match = _CHOICE.match(called.upper() if re.fullmatch(r"\(?[a-j]\)?", called) else called)
     if match is None or _OTHER_CHOICE.search(match["rest"]):
         return None
     # "B. C" and "B) A, D" are several letters, and no text of an option.

@@ -101,11 +101,7 @@ def register_mapper(name: str) -> Callable[[type[Mapper]], type[Mapper]]:
 
 
 def get_mapper(name: str, columns: Collection[str] = (), **config: Any) -> Mapper:
-    """Build a mapper from its fields; ``None`` means not set.
-
-    Args:
-        name: a registered name, ``my_module:MyMapper``, or ``"auto"``: the first of the registered ones with the highest ``fit``.
-        columns: the dataset's columns, for ``"auto"``.
+    """Build a mapper from its fields (``None``: not set); ``"auto"`` is the first registered one that fits these columns best.
 
     Raises:
         RecipeError: unknown name or field, or no mapper fits the columns.
