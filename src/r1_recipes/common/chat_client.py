@@ -81,7 +81,7 @@ class ChatServer:
         """Ask for one completion of each conversation; Ctrl-C ends it at once.
 
         ``on_reply`` gets index and reply as each comes in. ``sampling`` is ``max_tokens``, ``temperature``, ``top_p``, ``stop``, and
-        what vLLM takes besides; ``None`` is not sent. A reply that failed for good has its ``error`` set; it does not stop the others, but a
+        what vLLM has more; ``None`` is not sent. A reply that failed for good has its ``error`` set; it does not stop the others, but a
         server that refuses the model or the key is a RecipeError.
         """
         address = self.check()

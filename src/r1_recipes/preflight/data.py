@@ -103,10 +103,10 @@ def check_golds(report: Report, rewards: Mapping[str, Callable], rows: Dataset) 
         )
     report.add(graded(share, vain=0.5), "data.golds", said)
     golds = {index: str(rows[index]["solution"]).strip() for index in picked}
-    worded = [index for index, gold in golds.items() if (read := read_gold(gold)) and read.words and not read.letter]
+    worded = [index for index, gold in golds.items() if (known := read_gold(gold)) and known.words and not known.letter]
     if worded and "accuracy" in judges:
         said = f"{len(worded)} of {len(golds)} golds are words (rows {listed(worded)}; the first is {clip(golds[worded[0]], 80)!r})"
-        report.add(WARNING, "data.words", f"{said}, which accuracy compares as text: answer_match knows letters and units, and may ask a judge")
+        report.add(WARNING, "data.words", f"{said}, which accuracy compares as text; answer_match may ask a judge")
     english = any(getattr(reward, "number_locale", None) == "en" for reward in rewards.values())
     if english and (either := [index for index, gold in golds.items() if _EITHER.fullmatch(gold)]):
         said = (
