@@ -145,7 +145,7 @@ def test_every_string_that_is_asked_for_is_there_and_none_else() -> None:
     assert asked <= set(table)
     # The rest is asked for by a name that is put together, or is in a list.
     for key in set(table) - asked:
-        assert f'"{key.split(":")[-1]}"' in script or key in ("answer_parsed", "solution"), key
+        assert f'"{key.split(":")[-1]}"' in script or key in ("answer_parsed", "solution", "refused"), key
 
 
 def test_libraries_are_the_published_files() -> None:
