@@ -81,9 +81,7 @@ def uv(tmp_path_factory: pytest.TempPathFactory) -> list[str]:
 
 def test_every_command_names_extras_that_exist_and_the_tested_versions():
     found = commands()
-    assert {"README.md", "docs/code_reward.md", "recipes/r1/r1_zero.yaml", "src/r1_recipes/common/chat_client.py", "Makefile"} <= {
-        file for file, *_ in found
-    }
+    assert {"README.md", "recipes/r1/r1_zero.yaml", "src/r1_recipes/common/chat_client.py", "Makefile"} <= {file for file, *_ in found}
     assert [(file, command) for file, command, targets in found for target in targets if not {*extras_of(target)} <= EXTRAS] == []
     pinned = {canonicalize_name(pin.name) for pin in PINS}
     unpinned = [
