@@ -47,10 +47,10 @@ WARMING = (
 
 
 def compare(gold: str | None, raw_gold: str, answer: Answer, precision: int = PRECISION) -> bool:
-    """Whether math-verify finds every side equal to the gold, as they are read here or as they stand."""
-    target = parse(gold) if gold else []
-    if target and answer.sides and all(_equal(target, parse(side), precision) for side in answer.sides):
-        return all(_rounds(target[0], side) for side in answer.rounded)
+    """Whether math-verify finds every side equal to the gold, as they are read here or, if it cannot parse these, as they stand."""
+    target, found = parse(gold) if gold else [], [parse(side) for side in answer.sides]
+    if target and found and all(found):
+        return all(_equal(target, one, precision) for one in found) and all(_rounds(target[0], side) for side in answer.rounded)
     return answer.raw is not None and _equal(parse(raw_gold), parse(answer.raw), precision)
 
 
