@@ -65,7 +65,7 @@ def built(monkeypatch: pytest.MonkeyPatch) -> Build:
     def build(path: str) -> tuple[Any, Any]:
         caught: list[tuple[Any, Any]] = []
         monkeypatch.setattr(run, "train", lambda run, trainer: None)
-        monkeypatch.setattr(run, "save", lambda run, trainer, system_prompt: caught.append((trainer, trainer.processing_class)))
+        monkeypatch.setattr(run.weights, "save", lambda run, trainer, system_prompt: caught.append((trainer, trainer.processing_class)))
         sft.main([path])
         return caught[0]
 

@@ -2,8 +2,7 @@
 
 ``python -m r1_recipes.evaluate recipes/NAME.yaml --model A --model B [--num_samples 4] [--backend vllm] [--output DIR]``
 
-Several processes (``accelerate launch -q -m r1_recipes.evaluate …``, ``torchrun``) share the rows out; the first one judges all of them.
-What the numbers mean is in docs/evaluation.md.
+Several processes (``accelerate launch``, ``torchrun``) share the rows out; the first judges all. What the numbers mean: docs/evaluation.md.
 """
 
 from __future__ import annotations

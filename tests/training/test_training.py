@@ -95,7 +95,7 @@ def test_the_loss_is_on_the_completion_alone(
 ) -> None:
     caught: list[tuple[Any, Any]] = []
     monkeypatch.setattr(run, "train", lambda run, trainer: None)
-    monkeypatch.setattr(run, "save", lambda run, trainer, system_prompt: caught.append((trainer, trainer.processing_class)))
+    monkeypatch.setattr(run.weights, "save", lambda run, trainer, system_prompt: caught.append((trainer, trainer.processing_class)))
     sft.main([write_recipe("sft", prefill=prefill, per_device_train_batch_size=8)])
     ((trainer, tokenizer),) = caught
     (batch,) = list(trainer.get_train_dataloader())

@@ -43,12 +43,8 @@ class Reply:
 class ChatServer:
     """A chat-completions endpoint, asked with many requests at once.
 
-    Attributes:
-        model: the name that the server knows the model by.
-        max_concurrency: requests under way at once.
-        timeout: seconds that one try may wait for the next byte. Completions are not streamed, so nearly all of it is one wait.
-        max_retries: further tries, with growing waits, after a lost connection, a time-out, 408, 409, 429 or 5xx. A ``Retry-After`` is
-            kept up to two minutes; a server that asks for more has failed the request.
+    ``timeout`` is seconds that one try may wait for the next byte. ``max_retries`` are further tries, with growing waits, after a lost
+    connection, a time-out, 408, 409, 429 or 5xx; a ``Retry-After`` is kept up to two minutes, more is a failure.
     """
 
     model: str

@@ -171,11 +171,8 @@ def _response(response: str, well_formed: bool, fmt: ResponseFormat) -> str:
 class LoadReport:
     """What became of the rows of one split.
 
-    Attributes:
-        read: rows read: with ``max_samples`` no more than it takes, else all of the source.
-        kept: rows in the dataset.
-        dropped: count by reason.
-        first_index: source row index of the first row dropped for each reason; in a mixture, a reason starts with its dataset.
+    ``read`` are rows read (with ``max_samples`` no more than it takes), ``dropped`` counts by reason, which in a mixture starts with its
+    dataset, and ``first_index`` is the source row of each reason's first.
     """
 
     read: int = 0

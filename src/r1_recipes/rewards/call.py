@@ -167,9 +167,7 @@ def check_task_rewards(task_rewards: Any, reward_funcs: Sequence[str]) -> list[s
 def route(
     funcs: Sequence[Callable], names: Sequence[str], task_rewards: Mapping[str, Sequence[str]], task_column: str | None
 ) -> list[Callable[..., Values]]:
-    """Let each reward judge the rows of its tasks alone.
-
-    A reward that no entry names judges all rows. A task without an entry has only those rewards, with one warning.
+    """Let each reward judge the rows of its tasks alone; one that no entry names judges all rows.
 
     Each reward's mean on each task goes to the metric ``rewards/<reward>/<task>``. Without ``task_column``, a row's task stands in the
     column ``task``, else ``data_source``.

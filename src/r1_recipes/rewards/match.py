@@ -11,7 +11,8 @@ from r1_recipes.prompts.formats import boxed_spans
 from r1_recipes.rewards.accuracy import MathReward, correctness
 from r1_recipes.rewards.model import SERVED, ask, report_unjudged
 from r1_recipes.rewards.registry import AnswerReward, Column, Log, Values, ignore, register_reward
-from r1_recipes.verification.reading import ANCHOR, chosen
+from r1_recipes.verification.lexicon import chosen
+from r1_recipes.verification.reading import ANCHOR
 
 # A number keeps its sign and its point, and what stands between two or compares them; a word keeps a sign at its end (HER2+ is not HER2-).
 # A hyphen after a letter is no sign: Type-2 is Type 2.

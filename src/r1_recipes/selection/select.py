@@ -108,10 +108,7 @@ class Selection:
     """Each record's candidates and dataset rows, in order; iterating goes through them once and holds some thousand at a time.
 
     Rewards are called as TRL calls them, but ``completion_ids`` are right in length alone. The first says what is correct: 1 or more;
-    the others, weighted, what "best" means. A value that is not finite counts as ``None``. Evaluation sets come from ``hub``.
-
-    Raises:
-        RecipeError: a rule names what is not there, or (while iterating) a reward's server fails.
+    the others, weighted, what "best" means. A value that is not finite counts as ``None``.
     """
 
     def __init__(

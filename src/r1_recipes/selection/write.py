@@ -25,10 +25,7 @@ def write_dataset(selection: Selection, folder: Path, *, recipe_settings: Mappin
     """Go through a selection and write a dataset that ``datasets.load_dataset(folder)`` and the Hub read.
 
     ``folder`` gets ``train.jsonl``, ``README.md`` (the dataset card) and ``yield.json``, all of them or none, in place of an earlier
-    selection's. ``verdicts.jsonl``, of all completions, goes beside it. Lone surrogates become U+FFFD.
-
-    Raises:
-        RecipeError: nothing was kept (the verdicts are written all the same), or the folder holds something else.
+    selection's. ``verdicts.jsonl``, of all completions, goes beside it, even if nothing was kept, which is a RecipeError.
     """
     folder.parent.mkdir(parents=True, exist_ok=True)
     if folder.exists() and not (folder / "yield.json").is_file():

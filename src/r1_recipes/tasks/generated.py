@@ -55,7 +55,6 @@ def reasoning_gym_rows(task: str, split: str, config: dict[str, Any]) -> Dataset
 def countdown_rows(count: str, split: str, config: dict[str, Any]) -> Dataset:
     """Draw Countdown puzzles: ``nums``, ``target`` (as in Jiayi-Pan/Countdown-Tasks-3to4) and ``expression``, a solution.
 
-    Two puzzles are the same if they have the same target and the same numbers in any order.
     ``count`` is ``"3-4"`` or ``"3"`` numbers, 2 to 6; ``config`` has ``min_value``, ``max_value``, ``min_target``, ``max_target``, each
     from 1, and ``size`` and ``seed`` of ``train`` and ``test``.
     """

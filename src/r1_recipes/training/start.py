@@ -34,12 +34,7 @@ logger = logging.getLogger(__name__)
 
 
 def start(argv: Sequence[str] | None, method: str) -> Run:
-    """Read the recipe and prepare its run directory.
-
-    Raises:
-        RecipeError: anything that can be known before a model or data set is loaded.
-        SystemExit: 0, after ``--help`` or if the run is finished already.
-    """
+    """Read the recipe, refuse what can be known to fail, and prepare its run directory; exit if the run is finished already."""
     if argv is None:
         argv = sys.argv[1:]
         sys.argv[1:] = masked_words(argv)  # W&B keeps it with the run

@@ -20,11 +20,7 @@ from trl.trainer.utils import RepeatSampler
 
 class RecipeGRPOTrainer(GRPOTrainer):
     """TRL's GRPO trainer: own sampling in evaluation, seconds by phase, rewards that share a column of the completions table.
-
-    Args:
-        eval_temperature: of the trainer's evaluation; 0 is greedy, ``None``: as in training.
-        eval_max_completion_length: tokens, likewise.
-        **arguments: TRL's own.
+    ``eval_temperature`` (0: greedy) and ``eval_max_completion_length`` are the trainer's evaluation's; ``None``: as in training.
     """
 
     _logs: dict[str, Any]

@@ -6,6 +6,7 @@ Each rule has an example that it hits and a near miss that it must not hit; the 
 from __future__ import annotations
 
 import re
+import unicodedata
 from dataclasses import dataclass
 from enum import StrEnum
 
@@ -71,8 +72,8 @@ RULES = (
     _rule(
         "comparison",
         Refusal.CHANGED,
-        r"\b(?:(?:less|more|greater|fewer|higher|lower|larger|smaller) than|over|under|above|below|beyond|exceed\w*|between)\b|"
-        r"[多少大小高低]于|超过|不到",
+        r"\b(?:(?:less|more|greater|fewer|higher|lower|larger|smaller) than|(?<!\\)over|under|above|below|beyond|exceed\w*|between)\b|"
+        r"[多少大小高低]于|超过|不到|至[少多]|以[上下]|\b(?:mehr|weniger|größer|kleiner) als\b|\b(?:mindestens|höchstens)\b",
         "less than 72 | over 72",
         "72 more | leftover 72",
     ),
@@ -82,14 +83,38 @@ RULES = (
         r"\b(?:squares?(?= (?:of|roots?)\b)|squared|cubed|cubes?(?= (?:of|roots?)\b)|roots?|factorial|reciprocal|inverse|opposite|negation|"
         r"complement|plus|divided|multiplied|modulo|half|halves|halb\w*|twice|thrice|doubl(?:ed?|ing)|doppelt\w*|tripl(?:ed?|ing)|treble|"
         r"quadrupl(?:ed?|ing)|(?:and|one|two|three|a|-)[ -](?:third|quarter|fourth|fifth|sixth|eighth|tenth|hundredth|thousandth)s?|-?fold|"
-        r"point(?= (?:zero|one|two|three|four|five|six|seven|eight|nine)\b)|to the power)\b|[倍半]",
+        r"minus|negative|neg|less one|(?:add|plus|times|mod|base|choose|remainder|to) (?:one|two|three|four|five|ten)|"
+        r"(?:thirds|fourths|fifths|sixths|sevenths|eighths|ninths|tenths|hundredths)|Wurzel|hoch zwei|Hälfte|Viertel|Drittel|"
+        r"point(?= (?:zero|one|two|three|four|five|six|seven|eight|nine)\b)|to the power)\b|[倍半减加]|"
+        r"分之|平方(?![米厘分公千])|倒数|相反数",
         "72 and a half | double 72 | 72 squared | 72 and one third | half of 72 | 72倍",
         "72 doubloons | 72 square feet | 72 points | 72 quarters | third: 72",
     ),
 )
-"""What refuses an answer by its words."""
 
 
 def refusals(text: str) -> dict[str, Refusal]:
     """Return what the rules find in a cleaned text: each word in lower case, and why it refuses."""
     return {found[0].casefold(): rule.refusal for rule in RULES for found in rule.pattern.finditer(text)}
+
+
+_CHOICE = re.compile(r"\(?\s*([A-J])\s*(?:[).:、\]]|\Z)(?P<rest>.*)", re.DOTALL)
+_STYLED = re.compile(r"\\(?:text|textbf|textrm|mathrm|mathbf|mbox)\s*\{([^{}]*)\}")
+_CALLED = re.compile(
+    r"(?i)\A(?:(?:the )?(?:correct )?(?:answer|option|choice)(?: is\b:?)?:?|(?:正确)?答案[是为:：]*|故?选(?:项|择)?|\[(?=[a-j]\]))\s*"
+)
+_OTHER_CHOICE = re.compile(
+    r"\(\s*[A-J]\s*\)|\b[B-J]\s*[).?]|(?i:\b(?:or|and|oder|not|is|no|actually)\b)\W*(?:[A-J]\b|\Z)|"
+    r"\A\W*(?:wrong|no|is not|not)\b|选\s*[A-J]|[?？]"
+)
+
+
+def chosen(text: str) -> tuple[str, str] | None:
+    """Return the one option's letter, A to J, that a text begins with, and what follows it; ``None`` if there is none, or two."""
+    called = re.sub(r"[*_`$]+", "", _STYLED.sub(r"\1", unicodedata.normalize("NFKC", text))).strip(" \t\r\n'\"。")
+    called = _CALLED.sub("", called)
+    match = _CHOICE.match(called.upper() if re.fullmatch(r"\(?[a-j]\)?", called) else called)
+    if match is None or _OTHER_CHOICE.search(match["rest"]):
+        return None
+    # "B. C" and "B) A, D" are several letters, and no text of an option.
+    return None if match["rest"].strip() and not re.sub(r"\b[A-J]\b|\W", "", match["rest"]) else (match[1], match["rest"])

@@ -1,10 +1,7 @@
 r"""Numbers that can be compared without a parser: integers, decimals, whole per cents, and fractions of integers.
 
-Whatever is decided here, math-verify 0.9 decides the same way; what is not clear is left to it. Its rules, read in its source and held to
-by ``tests/verification/test_numbers.py``:
-
-- two decimals, or a decimal and another number, are compared after rounding to six places;
-- ``50%`` is 50/100, and against an integer also 50, but against ``50.0`` only 50/100.
+Whatever is decided here, math-verify 0.9 decides the same way: a decimal is compared after rounding; ``50%`` is 50/100, and against an
+integer also 50, but against ``50.0`` only 50/100. What is not clear is left to it.
 """
 
 from __future__ import annotations

@@ -1,8 +1,7 @@
 """The trainer's side of the workers: hand tasks out, replace workers that die, keep a batch within its budget of time.
 
-A batch is judged in two passes. In the first, every task has ``QUICK_SECONDS`` of its worker's processor time, a hundred times what an
-ordinary one takes. The kernel ends a worker that needs more, and another worker takes the tasks behind. In the second pass, the tasks that
-lost their worker share what is left of the batch's budget. So eight answers that hang cost what one does.
+A batch is judged in two passes. In the first, every task has ``QUICK_SECONDS`` of its worker's processor time; the kernel ends a worker
+that needs more. In the second, the tasks that lost theirs share what is left of the batch's budget, so eight that hang cost what one does.
 """
 
 from __future__ import annotations

@@ -6,6 +6,7 @@ it stands and as it is read here. Everything here is linear in the length of the
 
 from __future__ import annotations
 
+import dataclasses
 import functools
 import itertools
 import re
@@ -13,7 +14,7 @@ import unicodedata
 from dataclasses import dataclass
 
 from r1_recipes.prompts.formats import boxed_spans, one_spelling_of_boxes
-from r1_recipes.verification.lexicon import Refusal, refusals
+from r1_recipes.verification.lexicon import Refusal, chosen, refusals
 from r1_recipes.verification.numbers import PRECISION, Value, read_value
 from r1_recipes.verification.spelling import UNIT_LETTERS, UNITS, clean, typed
 
@@ -44,7 +45,8 @@ _PLAIN_UNIT = re.compile(_UNIT_AFTER.format(unit=UNITS, every=f"{UNITS}|{UNIT_LE
 _QUANTITY = re.compile(rf"([-+]?[\d.,]+)\s+{UNIT_LETTERS}{_UNIT_POWER}")  # "1250 g"
 _ANY_UNIT = re.compile(_UNIT_AFTER.format(unit=f"{UNITS}|{UNIT_LETTERS}", every=f"{UNITS}|{UNIT_LETTERS}", power=_UNIT_POWER))
 _SEVERAL = re.compile(r"[,;]|\\(?:pm|mp|cup|cap|in|\{)(?![A-Za-z])|\b(?:or|and)\b")
-_JOINT = re.compile(r"\s*(?:[,;]\s*)?\b(?:and|or)\b\s*|\s*;\s*")
+_JOINT = re.compile(r"\s*(?:[,;]\s*)?(?:\b(?:and|or|und|oder|et)\b|\\lor(?![a-z])|[或和、])\s*|\s*;\s*")
+_OR = frozenset(("or", "oder", "或"))
 _RELATION = re.compile(r"[<>]|\\(?:le|ge|ne|in|to|sim)(?![A-Za-z])|\\(?:right|left)arrow")
 _EQUALS = re.compile(r"(?<![<>!])=|\\equiv(?![A-Za-z])")
 _APPROX = re.compile(r"\\approx(?![A-Za-z])")
@@ -55,18 +57,18 @@ _MEMBER = re.compile(r"\A\s*[A-Za-z]\s*\\in(?![A-Za-z])\s*")
 _TOWER = re.compile(r"\^[\s{(]*\d+[\s})]*\^|\^\{?-?\d{5,}|\d{5,}\s*!|![\s)}]*!")
 # Two numbers with nothing, or nothing known, between them: math-verify adds or joins them, or drops what it cannot read.
 _UNSEPARATED = re.compile(r"(?:[\d.]|(?<!matrix)\})\s+[\d.]|\.\.|%\s*[^\s)}]|---|\d['\"]+\d")
-_BASE = re.compile(r"\d_\{?(\w+)\}?")
+_BASE = re.compile(r"\d\s*_\s*\{?\s*(\w+)")
 _TELLING = re.compile(r"\d|\\[A-Za-z]")
 _OPERATION = re.compile(r"[A-Za-z)}]\s*[-+*/^=<>|]\s*[A-Za-z(\\]")
 _RATIO = re.compile(r"\d\s*:\s*\d")
+_MODULO = re.compile(r"\\[bp]?mod(?![A-Za-z])|\.\.\.|…|\\[lc]?dots(?![A-Za-z])")  # math-verify drops both
 # A time, a date, a telephone number: no arithmetic.
 _CLOCK = re.compile(r"\d{1,2}:\d{2}(?:\s*[ap]\.?\s?m\.?)?|\d+(?:-\d+){2,}", re.IGNORECASE)
-_CHOICE = re.compile(r"\(?\s*([A-J])\s*(?:[).:、\]]|\Z)(?P<rest>.*)", re.DOTALL)
-_OTHER_CHOICE = re.compile(r"\(\s*[A-J]\s*\)|\b[B-J]\s*[).?]|\b(?:or|and|oder|not)\b(?:\s+[A-J]\b|\Z)|[?？]")
-_STYLED = re.compile(r"\\(?:text|textbf|textrm|mathrm|mathbf|mbox)\s*\{([^{}]*)\}")
-_CALLED = re.compile(r"(?i)\A(?:(?:the )?(?:correct )?(?:answer|option|choice)(?: is\b:?)?:?|选(?:项|择)?|\[(?=[a-j]\]))\s*")
 _OPENING = re.compile(r"(?i)\A(?:(?:so|thus|hence|therefore),?\s+)?(?:the|my|our)?\s*(?:final|correct)?\s*answer\s*(?:is\b:?|:)\s*")
-_STRANGE = frozenset(("Nd", "No", "Nl", "Cs", "Cc"))
+# Beside a box, and part of what is said: "71 or", "-", "\\frac{1}{"; "or 71", "?", "^2".
+_LEADS = re.compile(r"(?:[-+/^<>{\d]|(?<!\*)\*|\b(?:or|not|than|minus|negative|guess|half|double|twice)\b:?)\s*\$?\s*\Z", re.IGNORECASE)
+_TRAILS = re.compile(r"\A\s*\$?\s*(?:,?\s*\d|[-+/^?}]|\*\s*\d|,?\s*(?:or|million|squared)\b|is (?:wrong|not|incorrect)\b)", re.IGNORECASE)
+_STRANGE = frozenset(("Nd", "No", "Nl", "Cs", "Cc", "Sm", "Pd", "Sk"))
 
 
 @dataclass(frozen=True)
@@ -137,6 +139,9 @@ def read_gold(text: str, locale: str = "en") -> Gold | None:
     choice = re.fullmatch(r"\(?\s*([A-J])\s*\)?", cleaned)
     if choice:
         return gold(letter=choice[1], words=choice[1].casefold())
+    option = re.fullmatch(r"\(([A-J])\)\s*(\S.*)", cleaned)  # AMC's "(C) 17": the letter or the value
+    if option and (value := read_gold(option[2], locale)) and value.letter is None:
+        return dataclasses.replace(value, letter=option[1])
     if _is_wordy(text, cleaned):
         return gold(words=_words(cleaned))
     cleaned = _QUANTITY.sub(r"\1", cleaned) if _QUANTITY.fullmatch(cleaned) else _PLAIN_UNIT.sub(" ", cleaned)
@@ -163,6 +168,8 @@ def read_answer(text: str, gold: Gold, locale: str = "en") -> Answer:
             break
         boxes = boxes_of(text)
         *_, beside = ["", *ANCHOR.split(text)[1:]]
+        if len(boxes) == 1 and (_LEADS.search(text[: text.index("\\boxed")]) or _TRAILS.search(text[text.rindex("}") + 1 :])):
+            return Answer(refusal=Refusal.SEVERAL)
         if _TELLING.search(beside) if gold.words is None else len(_prose(beside)) in (1, 2):
             boxes += [] if "\\boxed" in beside else [beside]  # "\\boxed{72}. The answer is 71."
         if len(boxes) != 1:
@@ -173,7 +180,8 @@ def read_answer(text: str, gold: Gold, locale: str = "en") -> Answer:
             return Answer(refusal=Refusal.SEVERAL)
     if "\\boxed" in text:
         return Answer(refusal=Refusal.HOSTILE)
-    if any(map(_is_strange, typed(text))):
+    text = text.rpartition("####")[2]
+    if any(_is_strange(char) and char not in gold.raw for char in typed(text)):
         return Answer(refusal=Refusal.STRANGE)
     cleaned = clean(text, locale)
     opening = _OPENING.match(cleaned)
@@ -181,13 +189,15 @@ def read_answer(text: str, gold: Gold, locale: str = "en") -> Answer:
         cleaned = clean(cleaned[opening.end() :].removesuffix("!"))
     if not cleaned:
         return Answer(refusal=Refusal.UNREADABLE)
-    if gold.letter is not None:
-        found = chosen(cleaned)
+    found = chosen(cleaned) if gold.letter is not None else None
+    if gold.letter is not None and (found or gold.words is not None):
         return Answer(verdict=found is not None and found[0] == gold.letter)
     if _squeezed(cleaned) == gold.plain:
         return Answer(verdict=True)
-    for word, refusal in refusals(cleaned).items():
-        joins = gold.several and refusal is Refusal.HEDGE and word == "or"
+    subject, _, said = cleaned.rpartition(" is ") if " is " in cleaned else cleaned.rpartition(" are ")
+    # Of "the number of roots is 72" the subject changes nothing.
+    for word, refusal in refusals(cleaned if not _TELLING.search(said) or re.search(r"\d|\b(?:not|n't|no)\b", subject) else said).items():
+        joins = gold.several and word in _OR
         if word not in gold.excused and not joins:
             return Answer(refusal=refusal)
     if gold.words is not None:
@@ -228,8 +238,14 @@ def _read_expression(text: str, cleaned: str, gold: Gold) -> Answer:
         return Answer(refusal=Refusal.SEVERAL)
     if (not gold.several and "," in _outside_brackets(unseparated)) or expression.count("|") % 2:
         return Answer(refusal=Refusal.SEVERAL)
-    kinds = {_kind(expression), _kind(gold.text or gold.raw)} - {""}
-    if len(kinds) > 1 or (gold.value and _RELATION.search(expression)) or _BASE.findall(expression) != _BASE.findall(gold.text or gold.raw):
+    target = _MEMBER.sub("", gold.text or gold.raw)
+    kinds = {_kind(expression), "(" if _RELATION.search(target) else _kind(target)} - {""}
+    if (
+        len(kinds) > 1
+        or (_MODULO.search(text) and not _MODULO.search(gold.raw))
+        or (gold.value and _RELATION.search(expression))
+        or _BASE.findall(expression) != _BASE.findall(gold.text or gold.raw)
+    ):
         return Answer(refusal=Refusal.DIFFERENT)
     # As it stands, 1:2:3 is a sixth.
     raw = text if gold.value is None and not _APPROX.search(cleaned) and not _RATIO.search(text + " " + gold.raw) else None
@@ -274,17 +290,6 @@ def _is_wordy(text: str, cleaned: str) -> bool:
         return False
     styled = bool(re.search(r"\\(?:text|mathrm|mbox)", text)) and re.fullmatch(r"[A-Za-z][A-Za-z\s'-]+", cleaned)
     return bool(styled) or "\0" in _marked(cleaned)
-
-
-def chosen(text: str) -> tuple[str, str] | None:
-    """Return the one option's letter, A to J, that a text begins with, and what follows it; ``None`` if there is none, or two."""
-    called = re.sub(r"[*_`$]+", "", _STYLED.sub(r"\1", unicodedata.normalize("NFKC", text))).strip(" \t\r\n'\"。")
-    called = _CALLED.sub("", called)
-    match = _CHOICE.match(called.upper() if re.fullmatch(r"\(?[a-j]\)?", called) else called)
-    if match is None or _OTHER_CHOICE.search(match["rest"]):
-        return None
-    # "B. C" and "B) A, D" are several letters, and no text of an option.
-    return None if match["rest"].strip() and not re.sub(r"\b[A-J]\b|\W", "", match["rest"]) else (match[1], match["rest"])
 
 
 def _prose(text: str) -> list[str]:
@@ -335,7 +340,7 @@ def _without_words(text: str, variables: frozenset[str] | None = None) -> str | 
         telling = [piece for piece in pieces if set(re.findall("[A-Za-z]", piece)) & variables]
     if len(telling) != 1:
         return None if telling else ""
-    piece = telling[0]
+    piece = ("-" if pieces[:2] == ["-", telling[0]] else "") + telling[0]  # "-USD 72"
     if piece.count("{") != piece.count("}"):
         return ""
     if variables is not None:
@@ -354,8 +359,8 @@ def _joined(text: str, variables: frozenset[str] | None) -> str | None:
 
 
 def _is_strange(char: str) -> bool:
-    """Digits of other scripts (a second value that nothing here would count), control characters and lone surrogates."""
-    return unicodedata.category(char) in _STRANGE and not ("0" <= char <= "9" or char.isspace())
+    """Digits of other scripts, signs that are no keyboard's (they would count as prose), control characters and lone surrogates."""
+    return unicodedata.category(char) in _STRANGE and not (" " <= char <= "~" or char.isspace())
 
 
 def _kind(text: str) -> str:

@@ -38,7 +38,7 @@ _MAGNITUDES = {
     "万": 4,
     "亿": 8,
 }
-_STYLE = r"\\(?:text|textnormal|textrm|textbf|textit|mathrm|mathbf|mathit|mbox|emph|rm|bf)"
+_STYLE = r"\\(?:text|textnormal|textrm|textbf|textit|mathrm|mathbf|mathit|mbox|emph|boldsymbol|bm|underline|rm|bf)"
 # Symbols of units of two letters or more; a letter alone is a unit only if it is styled, or if the gold has no variables.
 UNITS = (
     "mm|cm|dm|km|nm|ft|in|yd|mi|kg|mg|lbs?|oz|ms|ns|secs?|mins?|hrs?|m[lL]|c[lL]|gal|k?N|[kM]J|[kM]W|k?Wh|[km]V|mA|[kMG]?Hz|[kM]?Pa|atm|"
@@ -84,6 +84,12 @@ RULES: tuple[tuple[str, re.Pattern[str], str | Callable[[re.Match[str]], str]], 
         ("thin space between thousands", r"(?<=\d)\\[,;: ]\s*(?=\d{3}(?!\d))", ","),  # 1\,080
         ("space", r"(?<!\\)\\(?:[,;: ]|q?quad(?![A-Za-z]))|~", " "),
         ("thousands apart", r"(?<![\d.,/^_{])[1-9]\d{0,2}(?: \d{3})+(?![\d/])", lambda match: match[0].replace(" ", "")),  # 1 080
+        ("array", r"[\[(]?\s*\\begin\{array\}\{[^{}]*\}", r"\\begin{pmatrix}"),
+        ("end of an array", r"\\end\{array\}\s*[\])]?", r"\\end{pmatrix}"),
+        ("brackets of a matrix", r"\\(begin|end)\{[bB]?matrix\}", r"\\\1{pmatrix}"),
+        ("imaginary unit", r"(?<=\d)\s*(?:\\cdot\s*|\*\s*)?\bi(?![A-Za-z])|(?<=\d)\s+i(?![A-Za-z])", "i"),
+        ("fraction of digits", r"\\[dtc]?frac\s*(\d)\s*(\d)(?!\d)", r"\\frac{\1}{\2}"),
+        ("degree", r"\\degree(?![A-Za-z])", r"^\\circ "),
         ("styles of fractions", r"\\[dtc]frac(?![A-Za-z])", r"\\frac"),
         ("or equal", r"\\(le|ge|ne)q(?:slant)?(?![A-Za-z])", r"\\\1 "),
         ("or equal, typed", r"(?<![<>=!])([<>!])=(?!=)", lambda match: {"<": r"\le ", ">": r"\ge ", "!": r"\ne "}[match[1]]),
@@ -94,7 +100,7 @@ RULES: tuple[tuple[str, re.Pattern[str], str | Callable[[re.Match[str]], str]], 
         ("quotes around it", r"""\A[ \t\r\n*_"']+|(?<![ \t\r\n*_"'])[ \t\r\n*_"']+\Z""", ""),
         ("end of a sentence", r"[.。,;:]+$", ""),
         ("space around it", r"\A\s+|(?<!\s)\s+\Z", ""),
-        ("sign before it", r"\A(?:(?:=|\\approx(?![A-Za-z])|#{2,})\s*)+", ""),
+        ("sign before it", r"\A(?:(?:=>?|\\(?:approx|therefore|implies|Rightarrow)(?![A-Za-z])|#{2,})\s*)+", ""),
         ("degrees of temperature", r"\^\{?\\circ\s*\}?\s*[CF](?![A-Za-z])", ""),
         ("minus in words", r"(?i)(?:\b(?:minus|negative)\s*|负\s*)(?=[\d.(\\])", "-"),
         ("magnitude in words", r"(?i)(?<=\d)\s*((?:hundred|thousand|lakh|million|crore|billion|trillion)\b|[百千万亿])", _power_of_ten),
@@ -107,7 +113,7 @@ RULES: tuple[tuple[str, re.Pattern[str], str | Callable[[re.Match[str]], str]], 
         ("root of a number", r"\\sqrt\s*(\d+(?:\.\d+)?)", r"\\sqrt{\1}"),
         ("mixed number", r"(?<![\d.])(\d+)\s+(\d+)\s*/\s*(\d+)(?![\d.])", r"\1\\frac{\2}{\3}"),
         ("argument in brackets", r"(\^|\\sqrt)\s*\(([^()]*)\)", r"\1{\2}"),
-        ("words in brackets after a number", r"(?<=\d)\s+\(\s*([^\W\d_]{3,}(?:[ -][^\W\d_]+)*)\s*\)", r" \1 "),  # "9 (apples)"
+        ("words in brackets after a number", r"(?<=\d)\s+\(\s*([^\W\d_]{2,}(?:[ -][^\W\d_]+)*)\s*\)", r" \1 "),  # "9 (apples)"
         ("per cent in words", r"(?i)(?<=\d)\s*(?:per\s?cent(?:age)?|pct)(?![A-Za-z])\.?", "%"),
         ("power of a number", r"\^\s*(-?\d+(?:\.\d+)?)", r"^{\1}"),
     )

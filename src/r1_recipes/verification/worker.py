@@ -2,9 +2,8 @@
 
 The fork server imports math-verify once; a fork is ready in milliseconds. ``multiprocessing`` would import the user's training script.
 
-All messages are JSON. The fork server gets the modules that a worker needs and the connection that it is to serve, and replies with its
-process id, or a text that says why there is none. A worker gets ``[processor seconds, wall-clock seconds, "module:function", …]`` and
-replies ``[verdict, whether it ends now]``. The function's name comes from the code that asks, never from data.
+All messages are JSON. The fork server gets a worker's modules and connection, and replies with its process id or a problem. A worker
+gets ``[processor seconds, wall-clock seconds, "module:function", …]`` and replies ``[verdict, whether it ends now]``.
 """
 
 from __future__ import annotations

@@ -25,16 +25,10 @@ class SkipRow(Exception):
 class Mapper:
     """Base of the mappers. Fields are the keys of ``mapper_config``; one called ``…_column`` names a column, by default as in ``examples``.
 
-    Calling one with a row (a dict of the source's columns) returns ``question`` (str) and, as far as the source has them:
-
-    - ``solution`` (str): the gold answer, what ``accuracy`` compares with;
-    - ``reasoning`` (str): worked solution, and ``answer`` (str): what goes with it if that is not the gold; both make the SFT target;
-    - ``response`` (str): a whole assistant's turn, the SFT target as it is (``""``: this row has none), and ``well_formed`` (bool,
-      default true): whether it must be in the response format;
-    - ``messages``: the turns before that response, the last one the user's, possibly after a system message;
-    - further task columns, which reach the rewards.
-
-    It raises :class:`SkipRow` for a row without what is needed.
+    Calling one with a row (a dict of the source's columns) returns ``question`` (str) and, as far as the source has them, ``solution`` (the
+    gold), ``reasoning`` and ``answer`` (what goes with it if that is not the gold; both make the SFT target), ``response`` (a whole
+    assistant's turn, the SFT target as it is; ``""``: none) with ``well_formed`` (whether it must be in the format), ``messages`` (the
+    turns before it), and task columns, which reach the rewards. It raises :class:`SkipRow` for a row without what is needed.
 
     Class attributes:
         name: registry name, or the name of a class that is not registered.
