@@ -36,8 +36,7 @@ __all__ = [
     "start",
 ]
 
-CACHE_SIZE = 16_384
-"""Verdicts remembered: several steps' worth of completions, a few MB."""
+CACHE_SIZE = 16_384  # verdicts remembered: several steps' worth of completions, a few MB
 
 
 @dataclass(frozen=True)

@@ -13,8 +13,7 @@ from fractions import Fraction
 NUMBER = re.compile(r"(?P<sign>[-+]?)\s*(?P<digits>(?:[1-9]\d{0,2}(?:,\d{3})+|\d+)(?:\.\d*)?|\.\d+)\s*(?P<percent>%?)", re.ASCII)
 _FRACTION = re.compile(r"(?P<sign>-?)(?:\\frac\{(?P<upper>-?\d+)\}\{(?P<lower>\d+)\}|(?P<left>\d+)/(?P<right>\d+))", re.ASCII)
 
-PRECISION = 6
-"""Places that decimals are compared by, unless the key ``precision`` says otherwise: math-verify's own."""
+PRECISION = 6  # places that decimals are compared by, unless the key ``precision`` says otherwise: math-verify's own
 
 _MAX_CHARS = 16
 """A longer decimal or fraction is left to sympy: up to here its floating-point numbers hold every digit."""

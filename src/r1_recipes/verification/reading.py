@@ -15,7 +15,7 @@ from dataclasses import dataclass
 
 from r1_recipes.prompts.formats import boxed_spans, one_spelling_of_boxes
 from r1_recipes.verification.lexicon import Refusal, chosen, refusals
-from r1_recipes.verification.numbers import PRECISION, Value, read_value
+from r1_recipes.verification.numbers import NUMBER, PRECISION, Value, read_value
 from r1_recipes.verification.spelling import UNIT_LETTERS, UNITS, clean, typed
 
 # A longer answer is wrong unread: golds of MATH, GSM8K and OpenR1-Math are far shorter, and the parsers' time grows faster than the length.
@@ -162,6 +162,8 @@ def read_answer(text: str, gold: Gold, locale: str = "en") -> Answer:
     """Read an answer to this gold."""
     if len(text) > MAX_ANSWER_CHARS:
         return Answer(refusal=Refusal.TOO_LONG)
+    if gold.value is not None and locale == "en" and NUMBER.fullmatch(text):
+        return Answer((text,))  # most answers to GSM8K
     text = one_spelling_of_boxes(text)
     for _ in range(3):  # A box in a box is a slip; more is a trap.
         if "\\boxed" not in text:
