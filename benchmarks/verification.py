@@ -57,7 +57,9 @@ class Judge:
             if workers:
                 pool.worker_count = lambda: workers
             self.first, self.second = get_reward_funcs(["accuracy", "cosine"], "boxed")
-            verification.start()  # as a training run does
+            # As a training run does before it loads its model; the import of math-verify is part of being ready, as it is for the others.
+            verification.start()
+            verification.grade(["(1, 2)"], ["(1, 3)"])
         elif name == "trl":
             from trl.rewards import accuracy_reward
 

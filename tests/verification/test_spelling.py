@@ -1,0 +1,62 @@
+"""Every rule of spelling has an example that it rewrites, as it then stands, and a near miss that it leaves alone."""
+
+import pytest
+
+from r1_recipes.verification.spelling import RULES
+
+# By rule: an example, what the rule alone makes of it, and a near miss.
+EXAMPLES = {
+    "negative thin space": (r"10,\! 080", "10,080", r"10,\;080"),
+    "empty box": (r"\phantom{0}72", "72", r"\boxed{0}72"),
+    "a styled unit after a number": (r"3 \mathrm{~m} / \mathrm{s}", "3 ", r"3 \mathrm{e}"),
+    "styled text": (r"\textbf{72}", " 72 ", r"\frac{7}{2}"),
+    "delimiters": (r"\(72\)", " 72 ", r"a \\[2pt]"),
+    "per cent": (r"5\%", "5%", "5%"),
+    "comma in braces": ("1{,}080", "1,080", "{1,2}"),
+    "sizes": (r"\left(1\right)", "(1)", r"\leftarrow"),
+    "thin space between thousands": (r"1\,080", "1,080", r"1\,08"),
+    "space": (r"1,\quad 2", "1,  2", r"a\\ b"),
+    "thousands apart": ("1 080 000", "1080000", "7 2"),
+    "array": (r"[\begin{array}{rr}1", r"\begin{pmatrix}1", r"\begin{cases}1"),
+    "end of an array": (r"1\end{array}]", r"1\end{pmatrix}", r"1\end{cases}"),
+    "brackets of a matrix": (r"\begin{bmatrix}", r"\begin{pmatrix}", r"\begin{vmatrix}"),
+    "imaginary unit": ("2+3 i", "2+3i", "3 in"),
+    "fraction of digits": (r"\frac 3 4", r"\frac{3}{4}", r"\frac{3}{4}"),
+    "degree": (r"90\degree", r"90^\circ ", r"\degrees"),
+    "styles of fractions": (r"\dfrac{1}{2}", r"\frac{1}{2}", r"\frac{1}{2}"),
+    "or equal": (r"x \leqslant 5", r"x \le  5", r"x \le 5"),
+    "or equal, typed": ("x >= 5", r"x \ge  5", "x == 5"),
+    "less or greater": (r"x \gt 5", "x > 5", r"\gtrsim 5"),
+    "empty set": (r"\varnothing", r"\emptyset", r"\emptyset"),
+    "emphasis": ("**72**", " 72 ", "2**10"),
+    "Python's power": ("2**10", "2^10", "2*10"),
+    "quotes around it": ('"72"', "72", "f'(2)"),
+    "end of a sentence": ("72.", "72", "7.2"),
+    "space around it": (" 72 ", "72", "7 2"),
+    "sign before it": ("=> 72", "72", "x = 72"),
+    "degrees of temperature": (r"60^\circ C", "60", r"60^\circ"),
+    "minus in words": ("minus 60", "-60", "minus sixty"),
+    "magnitude in words": ("6万", r"6\cdot 10^{4}", "6 millionaires"),
+    "ratio": ("2:4:6", "(1, 2, 3)", "3:00"),
+    "recurring decimal": (r"0.\overline{36}", r"\frac{4}{11}", "0.36"),
+    "scientific notation": ("1e-05", r"1\cdot 10^{-05}", "2e^x"),
+    "function without a backslash": ("sin x", r"\sin  x", r"\sin x"),
+    "root of a number": (r"\sqrt13", r"\sqrt{13}", r"\sqrt{13}"),
+    "mixed number": ("4 2/3", r"4\frac{2}{3}", "4.2/3"),
+    "argument in brackets": ("x^(10)", "x^{10}", "f(10)"),
+    "words in brackets after a number": ("9 (apples)", "9 apples ", "9 (a)"),
+    "per cent in words": ("28 pct", "28%", "28 percents"),
+    "power of a number": ("2^10", "2^{10}", "2^{10}"),
+}
+
+
+def test_every_rule_has_an_example():
+    names = [name for name, _, _ in RULES]
+    assert sorted(names) == sorted(set(names)) == sorted(EXAMPLES)
+
+
+@pytest.mark.parametrize(("name", "pattern", "replacement"), RULES, ids=[name for name, _, _ in RULES])
+def test_each_rule_rewrites_its_example_and_leaves_the_near_miss(name, pattern, replacement):
+    example, rewritten, near_miss = EXAMPLES[name]
+    assert pattern.sub(replacement, example) == rewritten
+    assert pattern.sub(replacement, near_miss) == near_miss
