@@ -39,15 +39,6 @@ FORMATS: dict[str, ResponseFormat] = {
             answer_tags=("<answer>", "</answer>"),
         ),
         # the GSM8K GRPO demo for TRL (grpo_demo)
-        # What ms-swift's reward accuracy reads (swift/rewards/orm.py): an <answer> block or, without one, a box.
-        ResponseFormat(
-            name="answer_or_boxed",
-            system_prompt=_THINK_ANSWER_PROMPT,
-            layout="<think>\n{reasoning}\n</think>\n<answer>\n{answer}\n</answer>",
-            reasoning_tags=("<think>", "</think>"),
-            answer_tags=("<answer>", "</answer>"),
-            boxed=True,
-        ),
         ResponseFormat(
             name="reasoning_answer",
             system_prompt=(
@@ -138,6 +129,8 @@ FORMATS: dict[str, ResponseFormat] = {
         ),
     )
 }
+# What ms-swift's reward accuracy reads (swift/rewards/orm.py): an <answer> block or, without one, a box.
+FORMATS["answer_or_boxed"] = replace(FORMATS["think_answer"], name="answer_or_boxed", boxed=True)
 # simpleRL-reason's reward, which pays nothing without a box
 FORMATS["boxed_only"] = replace(FORMATS["boxed"], name="boxed_only", delimited=True)
 

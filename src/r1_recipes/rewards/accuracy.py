@@ -11,7 +11,7 @@ from typing import Any
 
 from r1_recipes import verification
 from r1_recipes.common.messages import completion_texts
-from r1_recipes.prompts.formats import ResponseFormat
+from r1_recipes.prompts.formats import ParsedResponse, ResponseFormat
 from r1_recipes.rewards.registry import AnswerReward, Column, Log, Reward, Values, ignore, register_reward
 from r1_recipes.verification import Refusal, Verdict
 from r1_recipes.verification.numbers import PRECISION
@@ -30,13 +30,13 @@ class MathReward(Reward):
         self.must("precision", 0 <= self.precision <= 15, "a number of places from 0 to 15")
 
 
-def parsed_answer(fmt: ResponseFormat, completion: str) -> str | None:
+def parsed_answer(fmt: ResponseFormat, completion: str, parsed: ParsedResponse | None = None) -> str | None:
     r"""The one final answer of a completion, or ``None`` if it gives none or contradicts itself.
 
     With tags, and in a format that is ``delimited``, only what they hold counts; else, and in prose, the text is searched by
     :func:`r1_recipes.verification.final_answer`.
     """
-    answer = fmt.parse(completion).answer
+    answer = (parsed or fmt.parse(completion)).answer
     if answer is None and fmt.reasoning_tags is None and fmt.answer_tags is None and not fmt.delimited:
         return verification.final_answer(fmt.full_text(completion))
     return verification.final_answer(answer) if answer is not None and fmt.prose else answer
@@ -44,14 +44,14 @@ def parsed_answer(fmt: ResponseFormat, completion: str) -> str | None:
 
 def _answer(fmt: ResponseFormat, completion: str) -> tuple[str | None, Refusal | None]:
     """What of a completion is compared with the gold, or why nothing is; several boxes are compared with each other, too."""
-    boxes = fmt.parse(completion).boxes
-    if len(boxes) > 1 or any("box" in box for box in boxes):
-        return ", ".join(rf"\boxed{{{box}}}" for box in boxes), None
-    answer = parsed_answer(fmt, completion)
+    parsed = fmt.parse(completion)
+    if len(parsed.boxes) > 1 or any("box" in box for box in parsed.boxes):
+        return ", ".join(rf"\boxed{{{box}}}" for box in parsed.boxes), None
+    answer = parsed_answer(fmt, completion, parsed)
     if answer is not None:
         return answer, None
     inside = fmt.reasoning_tags is not None and any(tag in completion for tag in (*(fmt.answer_tags or ()), "\\boxed"))
-    return None, Refusal.INSIDE if inside and fmt.parse(completion).answer is None else Refusal.NO_ANSWER
+    return None, Refusal.INSIDE if inside and parsed.answer is None else Refusal.NO_ANSWER
 
 
 def correctness(

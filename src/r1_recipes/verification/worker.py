@@ -25,7 +25,7 @@ from collections.abc import Sequence
 from multiprocessing.connection import Connection
 from multiprocessing.reduction import recv_handle
 from pathlib import Path
-from typing import NoReturn
+from typing import Any, NoReturn
 
 from r1_recipes.verification.numbers import NUMBER, PRECISION, plain_spelling
 from r1_recipes.verification.reading import Answer
@@ -60,30 +60,28 @@ def _equal(target: list, found: list, precision: int) -> bool:
     # An interval that is empty, (9,1], equals every other empty one: only the same text is right.
     if not target or not found or target[0] == sympy.EmptySet:
         return False
-    size = _size(target[0])
+    size = abs(_real(target[0]) or 0.0)
     if 0 < size < NEAR_ZERO:  # Places count from the first digit: 0.0 is not 6.63e-34.
-        if _size(found[0]) == 0:
+        if not _real(found[0]):
             return False
         scale = sympy.Integer(10) ** -math.floor(math.log10(size))
         target, found = [target[0] * scale], [found[0] * scale]
     return verify(target, found, float_rounding=precision, timeout_seconds=None)
 
 
-def _size(value: object) -> float:
-    """The absolute value of a real number, else 0."""
-    if not (getattr(value, "is_number", False) and getattr(value, "is_real", False)):
-        return 0.0
-    return abs(float(value.evalf(15)))  # type: ignore[attr-defined]
+def _real(value: Any) -> float | None:
+    """The value of a real number; ``None``: it is none."""
+    return float(value.evalf(15)) if getattr(value, "is_number", False) and getattr(value, "is_real", False) else None
 
 
-def _rounds(target: object, near: str) -> bool:
+def _rounds(target: Any, near: str) -> bool:
     """Whether the decimal ``near`` is the gold, rounded to its own places: 3.46 for 2\\sqrt{3}."""
-    number = NUMBER.fullmatch(near.strip())
-    if number is None or not (getattr(target, "is_number", False) and getattr(target, "is_real", False)):
+    number, value = NUMBER.fullmatch(near.strip()), _real(target)
+    if number is None or value is None:
         return False
     spelling = plain_spelling(number).removesuffix("%")
     places = len(spelling.partition(".")[2])
-    return abs(float(target.evalf(15)) - float(spelling)) <= 0.5000001 * 10**-places  # type: ignore[attr-defined]
+    return abs(value - float(spelling)) <= 0.5000001 * 10**-places
 
 
 @functools.lru_cache(PARSED_REMEMBERED)
