@@ -1,0 +1,104 @@
+"""docs/fidelity.md: what stands there as ours is what the recipe resolves to, and each difference stands in the recipe's header."""
+
+import re
+from functools import cache
+
+import pytest
+import yaml
+
+from r1_recipes.recipe.load import load_recipe
+from r1_recipes.recipe.types import namespace_value
+from r1_recipes.recipe.values import plain
+from tests.conftest import RECIPES, REPOSITORY, method_of
+
+DOCUMENT = (REPOSITORY / "docs" / "fidelity.md").read_text(encoding="utf-8")
+NAMES = {path.relative_to(REPOSITORY / "recipes").with_suffix("").as_posix(): path for path in RECIPES}
+# Keys that change where a run goes, how it is watched and how fast it is, but not what is learnt.
+RUN_KEYS = (
+    "attn_implementation backend bf16 code_batch_seconds code_memory_mb code_provider eval_strategy eval_steps generation_batch_size_eval "
+    "gradient_checkpointing gradient_checkpointing_kwargs hub keep_columns log_completions logging_steps num_completions_to_print "
+    "output_dir per_device_eval_batch_size report_to request_retries request_timeout reward_model_batch_size save_steps save_strategy "
+    "save_total_limit seed teacher_model_init_kwargs use_cpu use_liger_kernel use_vllm vllm_enable_sleep_mode vllm_gpu_memory_utilization "
+    "vllm_max_model_length vllm_mode vllm_server_host vllm_server_port vllm_tensor_parallel_size dataset_num_proc"
+)
+# What a table must name even where the recipe leaves it to TRL's default.
+OPTIMIZER = "model_name_or_path dtype learning_rate lr_scheduler_type warmup_steps weight_decay max_grad_norm num_train_epochs"
+BATCH = "per_device_train_batch_size gradient_accumulation_steps"
+DECISIVE = {
+    "grpo": f"{OPTIMIZER} {BATCH} response_format reward_funcs num_iterations num_generations beta epsilon loss_type scale_rewards "
+    "mask_truncated_completions max_completion_length temperature top_p",
+    "sft": f"{OPTIMIZER} {BATCH} response_format max_length packing completion_only_loss",
+}
+VERDICT = re.compile(r"(same|not said|differs): .+|same|not said")
+
+
+@cache
+def sections():
+    """By recipe, the rows ``(setting, theirs, here, verdict)`` of its table."""
+    found = {}
+    for name, body in re.findall(r"^## (\S+)\n(.*?)(?=^## |\Z)", DOCUMENT, re.MULTILINE | re.DOTALL):
+        rows = [line for line in body.splitlines() if line.startswith("| ") and not line.startswith("| setting")]
+        found[name] = [[cell.strip() for cell in re.split(r"(?<!\\)\|", line)[1:-1]] for line in rows]
+    return found
+
+
+def ours(cell):
+    """``(key, value)`` of each `key: value` in a cell; ``…`` stands for a text that is too long for a table."""
+    return [(key, value) for key, value in re.findall(r"`([a-z][a-z0-9_]*): ([^`]+)`", cell)]
+
+
+@cache
+def resolved(name):
+    path = NAMES[name]
+    return load_recipe([str(path)], method_of(path), world_size=8)
+
+
+def differs(path):
+    """The paragraph `Differs:` of a header, as one line."""
+    header = path.read_text(encoding="utf-8").split("\n\n")[0].splitlines()
+    inside, words = False, []
+    for line in header:
+        if re.match(r"# \S+:\s", line):
+            inside = line.startswith("# Differs:")
+        if inside:
+            words.append(line.removeprefix("# Differs:").removeprefix("#").strip())
+    return " ".join(words)
+
+
+def test_every_recipe_has_a_table_or_is_our_own():
+    own = re.search(r"^Our own: (.*?)\n\n", DOCUMENT, re.MULTILINE | re.DOTALL)[1]
+    listed = re.findall(r"`([\w/]+)`", own)
+    assert sorted([*sections(), *listed]) == sorted(NAMES)
+
+
+@pytest.mark.parametrize("name", sorted(sections()))
+def test_what_stands_as_ours_is_what_the_recipe_resolves_to(name, monkeypatch):
+    monkeypatch.chdir(REPOSITORY)
+    recipe, named = resolved(name), set()
+    for row in sections()[name]:
+        assert len(row) == 4 and VERDICT.fullmatch(row[3]), row
+        for key, value in ours(row[2]):
+            found = plain(namespace_value(recipe, key))
+            if value == "…":
+                assert len(str(found)) > 60, f"{key} fits into the table"
+            else:
+                wanted = yaml.safe_load(value)
+                if isinstance(found, float):
+                    wanted = float(wanted)
+                assert wanted == found, f"{key}: the table says {value}, the recipe has {found!r}"
+            named.add(key)
+    decisive = set(DECISIVE.get(recipe.method, "").split()) | set(recipe.settings) - set(RUN_KEYS.split())
+    if recipe.method == "grpo" and recipe.training.beta:
+        decisive.add("use_bias_correction_kl")
+    if getattr(recipe.training, "use_vllm", False) or "use_vllm" in recipe.adapted:
+        decisive.add("vllm_importance_sampling_correction")
+    assert decisive - named == set()
+
+
+@pytest.mark.parametrize("name", sorted(sections()))
+def test_every_difference_stands_in_the_header(name):
+    said = differs(NAMES[name])
+    for setting, _, here, verdict in sections()[name]:
+        if verdict.startswith("differs"):
+            words = [setting, *(key for key, _ in ours(here))]
+            assert any(re.search(rf"\b{re.escape(word)}\b", said) for word in words), f"none of {words} in Differs: {said}"
