@@ -151,6 +151,20 @@ def test_loss_on_the_last_turn_alone_whatever_holds_the_conversation(
     assert sorted(examples(*built(path))) == sorted(expected)
 
 
+@pytest.mark.parametrize("packing", [{}, {**PACKING, "packing_strategy": "wrapped"}])
+def test_loss_on_every_token_of_a_chat_if_the_recipe_says_so(
+    write_recipe: Callable[..., str], built: Build, tmp_path: Path, packing: dict[str, Any]
+) -> None:
+    """As TRL trains on a column ``messages``, which open-r1's runs leave to it."""
+    rows = [{"messages": messages(TALK)}, {"messages": messages(TALK[:2])}]
+    data = {"dataset_name": write_rows(tmp_path / "rows.jsonl", rows), "mapper": "conversations", "mapper_config": {"well_formed": False}}
+    trainer, tokenizer = built(write_recipe("sft", completion_only_loss=False, **data, **packing))
+    batches = [pair for batch in trainer.get_train_dataloader() for pair in zip(batch["input_ids"], batch["labels"], strict=True)]
+    chats = [chatml(*turns).removesuffix("<|im_start|>assistant\n") for turns in (TALK, TALK[:2])]
+    learned = [tokenizer.decode(labels[labels != -100]) for _, labels in batches]
+    assert sorted(learned) == (["".join(chats)] if packing else sorted(chats))
+
+
 @pytest.mark.parametrize("packing", [False, True])
 def test_a_mixture_trains_on_both_kinds_of_turns(
     write_recipe: Callable[..., str], built: Build, tmp_path: Path, sums: Path, packing: bool
