@@ -112,15 +112,16 @@ def load_dataset(
     """Load, map, select and render one split of a recipe's data, in source order (a mixture: shuffled by its seed).
 
     ``prompt`` is messages, the instruction first and the user's turn last. ``method`` says what else rows have: ``"grpo"`` ``solution``
-    (str, if the source has golds) and task columns; ``"generate"`` the same, ``question`` and every other field of the mapper, asked
-    with ``args.prompt_template``; ``"sft"`` ``completion`` (one assistant's turn; ``mapper: auto`` takes whole conversations as they are);
-    ``"distill"`` nothing. ``rows`` are source rows to use instead of loading them; for a mixture, one dataset a part.
+    (str, if the source has golds) and task columns; ``"generate"`` the same, ``question`` and every other field of the mapper; ``"sft"``
+    ``completion`` (one assistant's turn; ``mapper: auto`` takes whole conversations as they are); ``"distill"`` nothing. Questions are
+    asked with ``args.prompt_template``, if there is one. ``rows`` are source rows to use instead of loading them; for a mixture, one
+    dataset a part.
 
     Raises:
         RecipeError: the source cannot be read, a column is missing, or no row is left.
     """
     template = getattr(args, "prompt_template", None)
-    if method == "generate" and template is not None and "{question}" not in template:
+    if template is not None and "{question}" not in template:
         raise RecipeError(f"prompt_template: needs {{question}} where the question goes; found {template!r}")
     limit = args.max_samples if split == "train" else args.max_eval_samples
     report = LoadReport()

@@ -79,7 +79,7 @@ class Renderer:
         question, history = fields["question"], fields.get("messages") or []
         system = [turn for turn in history if turn["role"] == "system"]
         earlier = [turn for turn in history if turn["role"] != "system"]
-        template = getattr(self.args, "prompt_template", None) if self.method == "generate" else None
+        template = getattr(self.args, "prompt_template", None)
         if template is not None:
             question = _filled(template, {**row, **fields})
         elif earlier:

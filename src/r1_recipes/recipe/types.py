@@ -85,6 +85,7 @@ class EvaluateRecipeArguments(RecipeArguments):
 
     num_samples: int = _key("Sampled completions a row, besides the greedy one; 0: only that.")
     backend: Backend = _key(_WHO_GENERATES, "transformers")
+    prompt_template: str | None = _key("As in a generation recipe.")
     reward_funcs: list[str] = _key("Rewards; the first that judges a row says what is right.", default_factory=list)
     task_rewards: dict | None = _key("As in a GRPO recipe.")
     task_column: str | None = _key("As in a GRPO recipe.")
