@@ -7,7 +7,7 @@ import pytest
 import yaml
 
 from r1_recipes.common.errors import RecipeError
-from r1_recipes.recipe.compat import OBSOLETE, REFUSED, RENAMED, RESHAPED, defaults_then, translate
+from r1_recipes.recipe.compat import OBSOLETE, REFUSED, REFUSED_REWARDS, RENAMED, RESHAPED, defaults_then, translate
 from r1_recipes.recipe.load import load_recipe
 from r1_recipes.recipe.text import read_yaml
 from r1_recipes.recipe.types import argument_types, namespace_value
@@ -22,6 +22,30 @@ KNOWN |= {*REWARDS, *reward_parameters(REWARDS)}
 NO_KEYS = {"constant_with_warmup", "data_source", "dr_grpo", "flash_attention_2", "flash_attn", "low_var_kl", "max_response_length"}
 NO_KEYS |= {f"cosine_{length}_len_value_{verdict}" for length in ("min", "max") for verdict in ("wrong", "correct")}
 NO_KEYS |= {"soft_cache_length", "soft_max_length"}
+
+
+# What a file leaves to the TRL that it was written for: the last open-r1, and alignment-handbook before its move to TRL 0.19.
+TRAINER = {"bf16": False, "gradient_checkpointing": False, "optim": "adamw_torch"}
+GRPO = TRAINER | {
+    "beta": 0.04,
+    "loss_type": "bnpo",
+    "max_prompt_tokens": 512,
+    "max_completion_length": 256,
+    "use_bias_correction_kl": False,
+    "vllm_importance_sampling_correction": False,
+    "system_prompt": "",
+    "reward_funcs": ["accuracy", "format", "tag_count"],
+    "response_format": "think_answer",
+}
+# Values that were the same then: TRL must not change them unnoticed.
+GRPO_SAME = {"learning_rate": 1e-6, "lr_scheduler_type": "linear", "num_generations": 8, "num_iterations": 1, "epsilon": 0.2}
+GRPO_SAME |= {"temperature": 1.0, "scale_rewards": "group", "mask_truncated_completions": False, "shuffle_dataset": True, "top_p": 1.0}
+GRPO_SAME |= {"importance_sampling_level": "token", "delta": None, "sync_ref_model": False, "max_grad_norm": 1.0, "weight_decay": 0.0}
+SFT = TRAINER | {"mapper": "conversations", "mapper_config": {"whole": True}, "completion_only_loss": False}
+SFT |= {"average_tokens_across_devices": False}
+HANDBOOK = SFT | {"mapper_config": {"whole": True, "empty_system": True}, "packing": True, "packing_strategy": "wrapped"}
+SFT_SAME = {"learning_rate": 2e-5, "max_length": 1024, "assistant_only_loss": False, "loss_type": "nll", "max_grad_norm": 1.0}
+OLDER = {"overwrite_output_dir": True}
 
 
 def test_a_handbook_recipe_is_read_as_it_is():
@@ -42,6 +66,40 @@ def test_a_handbook_recipe_is_read_as_it_is():
     assert {key: recipe.settings[key] for key in HANDBOOK if key not in written} == {
         key: value for key, value in HANDBOOK.items() if key not in written
     }
+
+
+@pytest.mark.parametrize(
+    ("name", "method", "then"),
+    [
+        (
+            "open_r1_grpo",
+            "grpo",
+            "use_bias_correction_kl vllm_importance_sampling_correction beta loss_type optim temperature response_format",
+        ),
+        ("open_r1_sft", "sft", "mapper mapper_config completion_only_loss average_tokens_across_devices optim"),
+        ("alignment_handbook_sft", "sft", " ".join(HANDBOOK)),
+    ],
+)
+def test_each_key_of_a_file_is_carried_over_or_named(name, method, then):
+    path = FIXTURES / f"{name}.yaml"
+    written, recipe = read_yaml(path), load_recipe([str(path)], method)
+    said = "\n".join(recipe.warnings)
+    settings = recipe.settings | recipe.adapted
+    carried = set()
+    for key, value in written.items():
+        today = RENAMED.get(key, key)
+        named = f"{path}: {key} is read " in said or f"{path}: {key} is ignored: " in said
+        assert named == (key in RENAMED or key in OBSOLETE or key in RESHAPED), key
+        if today not in settings:
+            assert key in OBSOLETE or key in RESHAPED, key
+            continue
+        carried.add(today)
+        found = settings[today]
+        assert found == (
+            float(value) if isinstance(found, float) else {False: "no"}.get(value, value) if key == "eval_strategy" else value
+        ), key
+    made = {"dataset_name", "dataset_train_split", "dataset_test_split"} if "dataset_mixer" in written else set()
+    assert settings.keys() - carried - made == set(then.split()) - written.keys()
 
 
 @pytest.mark.parametrize(
@@ -85,30 +143,6 @@ def test_several_sets_are_a_mixture():
         }
     }
     assert [warning.partition(" is ")[0] for warning in warnings] == [f"f: {key}" for key in theirs]
-
-
-# What a file leaves to the TRL that it was written for: the last open-r1, and alignment-handbook before its move to TRL 0.19.
-TRAINER = {"bf16": False, "gradient_checkpointing": False, "optim": "adamw_torch"}
-GRPO = TRAINER | {
-    "beta": 0.04,
-    "loss_type": "bnpo",
-    "max_prompt_tokens": 512,
-    "max_completion_length": 256,
-    "use_bias_correction_kl": False,
-    "vllm_importance_sampling_correction": False,
-    "system_prompt": "",
-    "reward_funcs": ["accuracy", "format", "tag_count"],
-    "response_format": "think_answer",
-}
-# Values that were the same then: TRL must not change them unnoticed.
-GRPO_SAME = {"learning_rate": 1e-6, "lr_scheduler_type": "linear", "num_generations": 8, "num_iterations": 1, "epsilon": 0.2}
-GRPO_SAME |= {"temperature": 1.0, "scale_rewards": "group", "mask_truncated_completions": False, "shuffle_dataset": True, "top_p": 1.0}
-GRPO_SAME |= {"importance_sampling_level": "token", "delta": None, "sync_ref_model": False, "max_grad_norm": 1.0, "weight_decay": 0.0}
-SFT = TRAINER | {"mapper": "conversations", "mapper_config": {"whole": True}, "completion_only_loss": False}
-SFT |= {"average_tokens_across_devices": False}
-HANDBOOK = SFT | {"mapper_config": {"whole": True, "empty_system": True}, "packing": True, "packing_strategy": "wrapped"}
-SFT_SAME = {"learning_rate": 2e-5, "max_length": 1024, "assistant_only_loss": False, "loss_type": "nll", "max_grad_norm": 1.0}
-OLDER = {"overwrite_output_dir": True}
 
 
 @pytest.mark.parametrize(
@@ -229,10 +263,10 @@ def test_the_migration_guide_says_what_the_code_does(theirs, here):
     for key in keys(theirs):
         if here.startswith("ignored"):
             assert key in OBSOLETE
-        elif here.startswith("an error"):
-            assert key in REFUSED
         elif key in RENAMED:
             assert f"`{RENAMED[key]}`" in here
+        elif here.startswith("an error"):
+            assert key in REFUSED | REFUSED_REWARDS
 
 
 @pytest.mark.parametrize("here", [row[2] for row in ROWS if row[0] not in ("open-r1", "alignment-handbook")])
