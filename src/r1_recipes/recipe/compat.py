@@ -154,6 +154,11 @@ _SFT: dict[str, Any] = {"mapper": "conversations", "completion_only_loss": False
 _BEFORE_0_18 = {"vllm_device", "vllm_dtype", "vllm_max_model_len", "vllm_enable_prefix_caching"}
 
 
+def _rewards(values: dict[str, Any]) -> set[str]:
+    names = values.get("reward_funcs") or []
+    return set(map(str, names if isinstance(names, list) else [names]))
+
+
 def defaults_then(values: dict[str, Any], typed: dict[str, Any], method: str, source: str, warnings: list[str]) -> dict[str, Any]:
     """Return what a file of another project, not yet translated, left to the TRL of its time; ``{}`` for a recipe of ours.
 
@@ -170,10 +175,10 @@ def defaults_then(values: dict[str, Any], typed: dict[str, Any], method: str, so
     if method == "grpo":
         name = "open-r1 (TRL 0.15 to 0.17)" if _BEFORE_0_18 & values.keys() else "open-r1 (TRL 0.18)"
         then = _GRPO | ({"temperature": 0.9} if _BEFORE_0_18 & values.keys() else {})
-        rewards = values.get("reward_funcs") or _GRPO["reward_funcs"]
+        rewards = _rewards(values) or {*_GRPO["reward_funcs"]}
         # Their accuracy takes an answer anywhere, their other rewards take tags.
-        then["response_format"] = "think_answer" if {"format", "tag_count", "code_format"} & {*rewards} else "boxed"
-        if {"code", "binary_code"} & {*rewards}:
+        then["response_format"] = "think_answer" if {"format", "tag_count", "code_format"} & rewards else "boxed"
+        if {"code", "binary_code"} & rewards:
             then["mapper"] = "verifiable_code"
         if "cosine" in rewards:
             found = values.get("cosine_max_len", 1000)
@@ -202,12 +207,8 @@ def defaults_then(values: dict[str, Any], typed: dict[str, Any], method: str, so
 def translate(values: dict[str, Any], source: str, warnings: list[str]) -> dict[str, Any]:
     """Rewrite keys of older TRL and of other projects as today's, with one warning each; ``source`` is what messages name."""
     result: dict[str, Any] = {}
-    rewards = values.get("reward_funcs")
-    for name in map(str, rewards if isinstance(rewards, list) else [rewards]):
-        if name in REFUSED_REWARDS:
-            raise RecipeError(
-                f"{source}: reward_funcs: {name} {REFUSED_REWARDS[name]}, not here. Fix: code, binary_code or my_module:{name}"
-            )
+    for name in sorted(_rewards(values) & REFUSED_REWARDS.keys()):
+        raise RecipeError(f"{source}: reward_funcs: {name} {REFUSED_REWARDS[name]}, not here. Fix: code, binary_code or my_module:{name}")
     for key, value in values.items():
         if key in OBSOLETE:
             warnings.append(f"{source}: {key} is ignored: {OBSOLETE[key]}")
