@@ -65,6 +65,8 @@ class Renderer:
 
     def __call__(self, row: dict[str, Any], fields: dict[str, Any]) -> dict[str, Any]:
         """Return the trainer's columns of one row, or raise :class:`SkipRow`; ``fields`` are what the mapper made of it."""
+        if "turns" in fields:
+            return self._whole(fields["turns"], fields["empty_system"])
         prompt = self._prompt(row, fields)
         if self.method == "distill":
             return {"prompt": prompt}
@@ -74,6 +76,15 @@ class Renderer:
         target = _target(fields, self.fmt) if response is None else _response(response, fields.get("well_formed", True), self.fmt)
         task = {"task": fields["task"]} if "task" in fields else {}
         return {"prompt": prompt, "completion": [{"role": "assistant", "content": target}], **task}
+
+    def _whole(self, turns: Messages, empty_system: bool) -> dict[str, Any]:
+        template = str(getattr(self.tokenizer, "chat_template", ""))
+        if empty_system and turns[0]["role"] != "system" and ("system" in template or "<|im_start|>" in template):
+            turns = [{"role": "system", "content": ""}, *turns]
+        last = max((index for index, turn in enumerate(turns) if turn["role"] == "assistant"), default=0)
+        if not last:
+            raise SkipRow("no assistant's turn after another")
+        return {"prompt": turns[:last], "completion": turns[last:]}
 
     def _prompt(self, row: dict[str, Any], fields: dict[str, Any]) -> Messages:
         question, history = fields["question"], fields.get("messages") or []

@@ -95,8 +95,8 @@ def generation_prompt(tokenizer: Any) -> str:
     return str(whole).removeprefix(str(tokenizer.apply_chat_template(asked, tokenize=False)))
 
 
-def check_target(model: str, tokenizer: Any, row: dict[str, Any]) -> None:
-    """Refuse a chat template that would not write the target into the training text, right after the prompt.
+def check_target(model: str, tokenizer: Any, row: dict[str, Any], *, masked: bool = True) -> None:
+    """Refuse a chat template that would not write the target into the training text, right after the prompt (which ``masked`` has no loss).
 
     Those of DeepSeek's distilled models cut the reasoning out of a turn that is there; others open only the turn to come.
     """
@@ -114,7 +114,7 @@ def check_target(model: str, tokenizer: Any, row: dict[str, Any]) -> None:
     if "".join(messages[-1]["content"].split()) not in "".join(text.split()):
         raise RecipeError(f"{where} cuts the reasoning out of the assistant's turn, which SFT is to teach. Fix: another chat_template")
     same = next((index for index, (a, b) in enumerate(zip(prompt, whole, strict=False)) if a != b), len(whole))
-    if same < len(prompt):
+    if masked and same < len(prompt):
         found = f"ends a prompt in {tokenizer.decode(prompt[same:])!r}, and has other tokens there once an answer follows"
         raise RecipeError(f"{where} {found}: training on other prompts. Fix: end prefill in a line break, or another chat_template")
 
