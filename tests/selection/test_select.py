@@ -855,7 +855,7 @@ def quick_retries(monkeypatch):
 @pytest.mark.parametrize(
     ("name", "params"),
     [
-        ("reward_model", {"reward_model": "openai:m", "reward_model_prompt": "{response}"}),
+        ("judge", {"reward_models": {"judge": {"model": "openai:m", "prompt": "{response}"}}}),
         ("answer_match", {"match_judge": "openai:m", "match_judge_prompt": "{solution} {answer}"}),
     ],
 )

@@ -75,6 +75,11 @@ def _problems(recipe: Recipe) -> Iterator[str]:
         yield f"reward_weights: must be finite, and one not 0, got {weights}. Fix: leave it out for 1 each"
     if weights is not None and len(weights) != len(names):
         yield f"reward_weights has {len(weights)} entries for {len(names)} reward_funcs {names}"
+    for name in recipe.reward_params.get("reward_models", ()):
+        if name not in names:
+            yield f"reward_models: {name!r}: must be named in reward_funcs, got {names}"
+        if any(hasattr(part, str(name)) for part in (script, training, model)):
+            yield f"reward_models: {name!r}: must be a name of its own, got a key of recipes"
     get_reward_funcs(names, fmt, **recipe.reward_params)
     if getattr(script, "task_rewards", None) is not None:
         check_task_rewards(script.task_rewards, names)
