@@ -59,6 +59,8 @@ def _problems(recipe: Recipe) -> Iterator[str]:
         rules = KeepRules.parse(script.keep)
         if (rules.correct or rules.pass_rate) and not script.reward_funcs:
             yield "keep: correct and pass_rate need reward_funcs; the first one says what is correct"
+        if rules.output == "pairs" and (not script.reward_funcs or training.num_generations < 2):
+            yield "keep: output: pairs needs reward_funcs and num_generations of 2 or more: a pair is the best and the worst of a prompt"
         if script.backend == "openai" and (script.max_prompt_tokens or script.max_solution_tokens or script.chat_template):
             yield (
                 "backend openai: max_prompt_tokens, max_solution_tokens and chat_template need the model's tokenizer, which the server "
