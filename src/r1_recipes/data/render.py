@@ -73,7 +73,8 @@ class Renderer:
         if self.method == "reward":
             if "rejected" not in fields:
                 raise SkipRow("no pair of a chosen and a rejected turn")
-            return {"prompt": prompt, **{key: [{"role": "assistant", "content": fields[key]}] for key in ("chosen", "rejected")}}
+            turns = {"chosen": fields["response"], "rejected": fields["rejected"]}
+            return {"prompt": prompt, **{key: [{"role": "assistant", "content": text}] for key, text in turns.items()}}
         if "rejected" in fields:
             raise SkipRow("a preference pair, which python -m r1_recipes.reward takes")
         response = fields.get("response")

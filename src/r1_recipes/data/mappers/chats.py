@@ -60,7 +60,7 @@ class Preference(Mapper):
         pair = [read_conversation(turns, keep_wrappers=True) for turns in (chosen, rejected)]
         if pair[0]["messages"] != pair[1]["messages"] or pair[0]["response"] == pair[1]["response"]:
             raise SkipRow("chosen and rejected must be different answers to the same conversation")
-        return {**pair[0], "chosen": pair[0]["response"], "rejected": pair[1]["response"]}
+        return {**pair[0], "rejected": pair[1]["response"]}
 
 
 @register_mapper("safe_rlhf")
@@ -74,7 +74,7 @@ class SafeRLHF(Mapper):
         if safer not in (0, 1):
             raise SkipRow("column 'safer_response_id' is neither 0 nor 1")
         chosen, rejected = (required_text(row, f"response_{number}") for number in (safer, 1 - safer))
-        return {"question": required_text(row, "prompt"), "chosen": chosen, "rejected": rejected}
+        return {"question": required_text(row, "prompt"), "response": chosen, "rejected": rejected}
 
 
 @register_mapper("r1_distill_sft")
