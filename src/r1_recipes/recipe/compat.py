@@ -3,6 +3,7 @@ defaults of the TRL that they were written for."""
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 from dataclasses import fields
 from typing import Any
@@ -210,6 +211,9 @@ def translate(values: dict[str, Any], source: str, warnings: list[str]) -> dict[
     for name in sorted(_rewards(values) & REFUSED_REWARDS.keys()):
         raise RecipeError(f"{source}: reward_funcs: {name} {REFUSED_REWARDS[name]}, not here. Fix: code, binary_code or my_module:{name}")
     for key, value in values.items():
+        if re.fullmatch("reward_model(_scope|_activation|_prompt|_batch_size)?", key):
+            fix = "reward_models: {NAME: {model: …, scope: …, activation: …, prompt: …, batch_size: …}}, and NAME in reward_funcs"
+            raise RecipeError(f"{source}: {key}: must stand in an entry of reward_models, got a key of its own. Fix: {fix}")
         if key in OBSOLETE:
             warnings.append(f"{source}: {key} is ignored: {OBSOLETE[key]}")
             continue
