@@ -54,7 +54,7 @@ OBSOLETE = {
     "model_code_revision": "set model_revision",
     "use_flash_attention_2": "write attn_implementation: flash_attention_2",
     "num_processes": "accelerate launch says how many",
-    "vllm_enforce_eager": "write vllm_mode: server, and start the server with --enforce_eager",
+    "vllm_enforce_eager": "only a vLLM server has this switch",
     "push_to_hub_model_id": "set hub_model_id",
     **dict.fromkeys(("wandb_run_id", "wandb_tags", "wandb_notes", "wandb_description"), "set W&B's environment variables"),
     **dict.fromkeys(("e2b_router_url", "morph_router_url"), "programs run on this machine"),
