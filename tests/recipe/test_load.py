@@ -30,6 +30,8 @@ use_cpu: true
 bf16: false
 """
 GRPO = BASE + "reward_funcs: [accuracy, format]\n"
+# By this key a recipe with older keys is still one of ours.
+OURS = "response_format: think_answer\n"
 
 
 @pytest.fixture
@@ -502,7 +504,7 @@ def test_a_renamed_key_is_read_as_today_s_with_one_warning(write, old):
     assert new in KEYS[method] and old not in KEYS["grpo"] | KEYS["sft"]
     base = "".join(line for line in (GRPO if method == "grpo" else BASE).splitlines(True) if not line.startswith(f"{new}:"))
     value = VALUES.get(old, 8)
-    recipe = load_recipe([write(f"{old}: {value}\n", base)], method)
+    recipe = load_recipe([write(f"{old}: {value}\n{OURS}", base)], method)
     assert [f"{old} is read as {new}" in warning for warning in recipe.warnings] == [True]
     found = namespace_value(recipe, new)
     assert getattr(found, "value", found) == value
@@ -514,7 +516,7 @@ def test_a_renamed_key_is_read_as_today_s_with_one_warning(write, old):
 def test_an_obsolete_key_is_dropped_with_one_warning(write, old):
     assert old not in KEYS["grpo"] | KEYS["sft"]
     for method, base in (("grpo", GRPO), ("sft", BASE)):
-        recipe = load_recipe([write(f"{old}: true\n", base)], method)
+        recipe = load_recipe([write(f"{old}: true\n{OURS}", base)], method)
         assert len(recipe.warnings) == 1
         assert f"{old} is ignored: {OBSOLETE[old]}" in recipe.warnings[0]
         assert old not in recipe.settings
@@ -529,7 +531,7 @@ def test_keys_that_the_tables_recommend_exist():
 
 
 def test_translation_works_on_the_command_line_too(write):
-    recipe = load_recipe([write("max_prompt_length: 100\n"), "--max_prompt_tokens", "50", "--torch-dtype", "float32"], "grpo")
+    recipe = load_recipe([write("max_prompt_length: 100\n" + OURS), "--max_prompt_tokens", "50", "--torch-dtype", "float32"], "grpo")
     assert recipe.script.max_prompt_tokens == 50
     assert recipe.model.dtype == "float32"
     assert [warning.split(" (")[0] for warning in recipe.warnings] == [
@@ -545,10 +547,8 @@ def test_an_open_r1_recipe_parses_as_it_is(method, monkeypatch):
     written = read_yaml(path)
     older = [key for key in written if key in RENAMED or key in OBSOLETE]
     recipe = load_recipe([str(path)], method)
-    assert len(recipe.warnings) == len(older) >= 4
-    for key, warning in zip(older, recipe.warnings, strict=True):
-        assert f": {key} is " in warning
-    assert set(recipe.settings) == {RENAMED.get(key, key) for key in written if key not in OBSOLETE}
+    assert re.findall(r"\.yaml: (\w+) is (?:read as|ignored)", "\n".join(recipe.warnings)) == older
+    assert len(older) >= 4 and set(recipe.settings) >= {RENAMED.get(key, key) for key in written if key not in OBSOLETE}
     assert recipe.model.dtype == "bfloat16"
     assert recipe.training.lr_scheduler_kwargs == {"min_lr_rate": 0.1}
     assert recipe.training.warmup_steps == written["warmup_ratio"]

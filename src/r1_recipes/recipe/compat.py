@@ -27,8 +27,6 @@ RENAMED = {
     "hub_model_revision": "hub_revision",
     "use_liger": "use_liger_kernel",
     "use_liger_loss": "use_liger_kernel",
-    "no_cuda": "use_cpu",
-    "push_to_hub_token": "hub_token",
 }
 # Values that are called otherwise today.
 RENAMED_VALUES = {
@@ -57,22 +55,10 @@ OBSOLETE = {
     "model_code_revision": "set model_revision",
     "use_flash_attention_2": "write attn_implementation: flash_attention_2",
     "num_processes": "accelerate launch says how many",
-    "vllm_enforce_eager": "write vllm_mode: server, and start the server with --enforce_eager",
+    "vllm_enforce_eager": "only a vLLM server has this switch",
     "push_to_hub_model_id": "set hub_model_id",
-    "push_to_hub_organization": "set hub_model_id",
-    "wandb_description": "it says nothing to the run",
-    "wandb_run_id": "set the environment variable WANDB_RUN_ID",
-    "wandb_tags": "set the environment variable WANDB_TAGS",
-    "wandb_watch": "set the environment variable WANDB_WATCH",
-    "dataset_batch_size": "TRL chooses how many rows it maps at once",
-    "chars_per_token": "rows are packed by their tokens",
-    "num_of_sequences": "rows are packed by their tokens",
-    "half_precision_backend": "PyTorch's own is the only one",
-    "fp16_backend": "PyTorch's own is the only one",
-    "include_tokens_per_second": "the run's report has tokens per second",
-    "use_legacy_prediction_loop": "Transformers has one loop",
-    "e2b_router_url": "programs run on this machine",
-    "morph_router_url": "programs run on this machine",
+    **dict.fromkeys(("wandb_run_id", "wandb_tags", "wandb_notes", "wandb_description"), "set W&B's environment variables"),
+    **dict.fromkeys(("e2b_router_url", "morph_router_url"), "programs run on this machine"),
     "code_eval_test_batch_size": "a program runs on all its cases",
 }
 
@@ -95,16 +81,16 @@ def _is_mixed(values: dict[str, Any]) -> bool:
 def _mixer(value: Any, values: dict[str, Any]) -> dict[str, Any]:
     if not _is_mixed(values):
         return {"dataset_name": next(iter(value))}
-    splits = _splits(values.get("dataset_splits") or ["train", "test"], {})
+    train, test = _splits(values.get("dataset_splits") or ["train", "test"], {}).values()
+    splits = {"split": train, "test_split": test}
     configs = values.get("dataset_configs") or [None] * len(value)
     parts = []
     for (name, share), config in zip(value.items(), configs, strict=True):
         if not 0 <= float(share) <= 1:
             raise ValueError(share)
         # run_sft.py took the first rows of each set, shuffled them with seed 42, and evaluated on all of the test splits.
-        part = {"id": name, "config": config, "split": splits["dataset_train_split"], "test_split": splits["dataset_test_split"]}
         if float(share):
-            parts.append({key: found for key, found in part.items() if found} | {"weight": float(share), "first": True})
+            parts.append(({"config": config} if config else {}) | {"id": name, "weight": float(share), "first": True, **splits})
     if not parts:
         raise ValueError(value)
     return {"dataset_mixture": {"datasets": parts, "seed": 42}}
@@ -131,9 +117,8 @@ RESHAPED: dict[str, tuple[Callable[[Any, dict[str, Any]], dict[str, Any]], str, 
 }
 
 # Keys of ours that those projects have too.
-_SHARED = {"dataset_name", "dataset_config", "dataset_train_split", "dataset_test_split", "dataset_mixture", "reward_funcs"}
-_SHARED |= {"system_prompt", "chat_template", "wandb_entity", "wandb_project", "wandb_run_group"}
-_OURS = {f.name for f in fields(GRPORecipeArguments)} - _SHARED
+_SHARED = "dataset_name dataset_config dataset_train_split dataset_test_split dataset_mixture reward_funcs system_prompt chat_template"
+_OURS = {f.name for f in fields(GRPORecipeArguments)} - {*_SHARED.split(), "wandb_entity", "wandb_project", "wandb_run_group"}
 # Defaults then that are others today, by what they were pinned to: open-r1 1416fa0 to TRL 0.18.0 and Transformers 4.52.3,
 # alignment-handbook 5a7ba95 to TRL 0.9.6 to 0.12. What changes no result (logging_steps, report_to, vllm_mode) is today's.
 _TRAINER: dict[str, Any] = {"bf16": False, "gradient_checkpointing": False, "optim": "adamw_torch"}
