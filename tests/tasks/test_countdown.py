@@ -586,7 +586,7 @@ def test_the_base_template_of_tinyzero_is_r1_zeros_with_a_prefill(write_recipe) 
     from r1_recipes.data import get_mapper
     from r1_recipes.data.load import build_prompt
 
-    start = "Step by step.\n<think>"
+    start = " Step by step.\n<think>"
     path = write_recipe("grpo", mapper="countdown", response_format="r1_zero", system_prompt="A talk.", prefill=start)
     tokenizer, fmt = load_tokenizer(load_recipe([path], "grpo"))
     question = get_mapper("countdown", template="Make {target} of {numbers}.")({"nums": [7, 4, 3], "target": 31})["question"]

@@ -39,15 +39,16 @@ def load_tokenizer(recipe: Recipe) -> tuple[Any, ResponseFormat]:
         tokenizer.pad_token = tokenizer.eos_token
     turn = generation_prompt(tokenizer)
     opened = template_prefill(turn, fmt)
-    if fmt.prefill and turn.endswith(fmt.prefill):
-        return tokenizer, fmt
-    if opened and fmt.prefill:
-        raise RecipeError(f"{recipe.path}: prefill: the chat template of {name} already opens the turn with {opened!r}; leave prefill out")
-    if opened:
-        logger.info("the chat template opens the assistant's turn with %r; rewards read completions with it in front", opened)
-        fmt = replace(fmt, prefill=opened)
-    elif fmt.prefill:
-        tokenizer.chat_template = served_template.wrap(tokenizer.chat_template, response_format=fmt.name, prefill=fmt.prefill)
+    if not (fmt.prefill and turn.endswith(fmt.prefill)):
+        if opened and fmt.prefill:
+            said = f"the chat template of {name} already opens the turn with {opened!r}; leave prefill out"
+            raise RecipeError(f"{recipe.path}: prefill: {said}")
+        if opened:
+            logger.info("the chat template opens the assistant's turn with %r; rewards read completions with it in front", opened)
+            fmt = replace(fmt, prefill=opened)
+        elif fmt.prefill:
+            tokenizer.chat_template = served_template.wrap(tokenizer.chat_template, response_format=fmt.name, prefill=fmt.prefill)
+    _check_beginning(name, tokenizer, fmt)
     return tokenizer, fmt
 
 
@@ -95,28 +96,45 @@ def generation_prompt(tokenizer: Any) -> str:
     return str(whole).removeprefix(str(tokenizer.apply_chat_template(asked, tokenize=False)))
 
 
-def check_target(model: str, tokenizer: Any, row: dict[str, Any]) -> None:
+def _check_beginning(model: str, tokenizer: Any, fmt: ResponseFormat) -> None:
+    """Refuse generation prompts that an answer does not go on from."""
+    try:
+        answer = fmt.prefill + fmt.render_completion("1 + 1 = 2", "2").lstrip()  # a model need not keep to the layout's white space
+    except ValueError:  # a prefill that closes the reasoning; preflight tells
+        return
+    turns = {"prompt": [{"role": "user", "content": "?"}], "completion": [{"role": "assistant", "content": answer}]}
+    check_target(model, tokenizer, turns, taught=False)
+
+
+def check_target(model: str, tokenizer: Any, row: dict[str, Any], *, taught: bool = True) -> None:
     """Refuse a chat template that would not write the target into the training text, right after the prompt.
 
-    Those of DeepSeek's distilled models cut the reasoning out of a turn that is there; others open only the turn to come.
+    Those of DeepSeek's distilled models cut the reasoning out of a turn that is there; others open only the turn to come. Unless the
+    target is ``taught``, templates pass that do not write it whole.
     """
     from jinja2 import TemplateError
 
     messages = row["prompt"] + row["completion"]
     where = f"chat_template: that of {model}"
     try:
-        text = str(tokenizer.apply_chat_template(messages, tokenize=False))
+        asked, text = (str(tokenizer.apply_chat_template(turns, tokenize=False)) for turns in (row["prompt"], messages))
         prompt = tokenizer.apply_chat_template(row["prompt"], add_generation_prompt=True, return_dict=True)["input_ids"]
         whole = tokenizer.apply_chat_template(messages, return_dict=True)["input_ids"]
     except TemplateError as error:
+        if not taught:
+            return
         raise RecipeError(f"{where} cannot write a training row: {first_line(error)}") from error
     # White space aside: some templates write the line breaks around the reasoning their own way.
-    if "".join(messages[-1]["content"].split()) not in "".join(text.split()):
+    cut = "".join(messages[-1]["content"].split()) not in "".join(text.split())
+    if not taught and (cut or not text.startswith(asked)):
+        return
+    if cut:
         raise RecipeError(f"{where} cuts the reasoning out of the assistant's turn, which SFT is to teach. Fix: another chat_template")
     same = next((index for index, (a, b) in enumerate(zip(prompt, whole, strict=False)) if a != b), len(whole))
     if same < len(prompt):
         found = f"ends a prompt in {tokenizer.decode(prompt[same:])!r}, and has other tokens there once an answer follows"
-        raise RecipeError(f"{where} {found}: training on other prompts. Fix: end prefill in a line break, or another chat_template")
+        fix = "begin prefill as the template begins a turn, end prefill in a line break, or another chat_template"
+        raise RecipeError(f"{where} {found}: training on other prompts. Fix: {fix}")
 
 
 def turn_end(model: str, tokenizer: Any, eos_token: str | None = None) -> str:

@@ -18,13 +18,14 @@ _THINK_ANSWER_PROMPT = (
     "<think>\nyour working\n</think>\n<answer>\nthe final answer\n</answer>"
 )
 
-# The conversation text of DeepSeek-R1-Zero (arXiv:2501.12948, table 1) for base models, as a chat template.
+# The conversation text of DeepSeek-R1-Zero (arXiv:2501.12948, table 1) for base models, as a chat template. A turn's first space is the
+# model's to write: " <" is one token, which cannot follow a prompt that ends in a space.
 _R1_ZERO_CHAT_TEMPLATE = (
     "{% for message in messages %}"
     "{% if message['role'] == 'system' %}{{ message['content'] }}\n"
     "{% elif message['role'] == 'user' %}User: {{ message['content'] }}\n"
-    "{% elif message['role'] == 'assistant' %}Assistant: {% generation %}{{ message['content'] + eos_token }}{% endgeneration %}{{ '\\n' }}"
-    "{% endif %}{% endfor %}{% if add_generation_prompt %}Assistant:{{ ' ' }}{% endif %}"
+    "{% elif message['role'] == 'assistant' %}Assistant:{% generation %}{{ ' ' + message['content'].lstrip() + eos_token }}"
+    "{% endgeneration %}{{ '\\n' }}{% endif %}{% endfor %}{% if add_generation_prompt %}Assistant:{% endif %}"
 )
 
 FORMATS: dict[str, ResponseFormat] = {
