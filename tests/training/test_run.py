@@ -553,7 +553,9 @@ def test_an_answer_goes_on_from_the_generation_prompt(tiny_model: Path, sums: Pa
     load_with(response_format="r1_zero", prefill=" So.\n<think>")
     load_with(prefill="<think>")  # a model may well go on without the layout's line break
     # DeepSeek's distilled models, whose templates write no reasoning of turns that are there, and templates for one question alone.
-    load_with(chat_template=OPENS_THINK.replace("message['content']", "message['content'].split('</think>')[-1]"))
+    drops = OPENS_THINK.replace("message['content']", "message['content'].split('</think>')[-1]")
+    for fmt in ("think_answer", "boxed", "reasoning_answer"):
+        load_with(chat_template=drops, response_format=fmt)
     load_with(chat_template="{{ messages[-1]['content'] }}")
 
 

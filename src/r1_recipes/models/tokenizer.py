@@ -109,15 +109,16 @@ def _check_beginning(model: str, tokenizer: Any, fmt: ResponseFormat) -> None:
 def check_target(model: str, tokenizer: Any, row: dict[str, Any], *, taught: bool = True) -> None:
     """Refuse a chat template that would not write the target into the training text, right after the prompt.
 
-    Those of DeepSeek's distilled models cut the reasoning out of a turn that is there; others open only the turn to come. Unless the
-    target is ``taught``, templates pass that do not write it whole.
+    Those of DeepSeek's distilled models cut the reasoning out of a turn that is there; others open only the turn to come: unless the
+    target is ``taught``, both pass.
     """
     from jinja2 import TemplateError
 
     messages = row["prompt"] + row["completion"]
     where = f"chat_template: that of {model}"
     try:
-        asked, text = (str(tokenizer.apply_chat_template(turns, tokenize=False)) for turns in (row["prompt"], messages))
+        texts = [tokenizer.apply_chat_template(row["prompt"], add_generation_prompt=True, tokenize=False)]
+        texts += [tokenizer.apply_chat_template(messages, tokenize=False), messages[-1]["content"]]
         prompt = tokenizer.apply_chat_template(row["prompt"], add_generation_prompt=True, return_dict=True)["input_ids"]
         whole = tokenizer.apply_chat_template(messages, return_dict=True)["input_ids"]
     except TemplateError as error:
@@ -125,10 +126,10 @@ def check_target(model: str, tokenizer: Any, row: dict[str, Any], *, taught: boo
             return
         raise RecipeError(f"{where} cannot write a training row: {first_line(error)}") from error
     # White space aside: some templates write the line breaks around the reasoning their own way.
-    cut = "".join(messages[-1]["content"].split()) not in "".join(text.split())
-    if not taught and (cut or not text.startswith(asked)):
+    asked, text, target = ("".join(str(each).split()) for each in texts)
+    if not taught and not text.startswith(asked):
         return
-    if cut:
+    if taught and target not in text:
         raise RecipeError(f"{where} cuts the reasoning out of the assistant's turn, which SFT is to teach. Fix: another chat_template")
     same = next((index for index, (a, b) in enumerate(zip(prompt, whole, strict=False)) if a != b), len(whole))
     if same < len(prompt):
