@@ -419,6 +419,8 @@ def test_countdown_asks_and_says_how_it_is_judged():
     assert verification.score([mapped["scorer"]] * 3, ["44 + 19 + 35", "98", None]) == [True, False, False]
     own = get_mapper("countdown", template="{target} from {numbers}: {a} \\frac{1}{2}")
     assert own(row)["question"] == "98 from [44, 19, 35]: {a} \\frac{1}{2}"
+    array = get_mapper("countdown", template="{target}: {numbers}", array=True)
+    assert [array({"nums": nums, "target": 98})["question"] for nums in ([5, 9], [34, 2, 100])] == ["98: [5 9]", "98: [ 34   2 100]"]
     assert get_mapper("countdown").missing(["nums", "question"]) == ["target"]
 
 

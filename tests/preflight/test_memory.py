@@ -109,6 +109,7 @@ def test_memory_is_what_its_formula_says() -> None:
     [
         (Parallelism(), {"optim": "adamw_bnb_8bit"}, {"optimizer": 2000}),
         (Parallelism(), {"optim": "sgd"}, {"optimizer": 0}),
+        (Parallelism(), {"optim": "paged_adamw_32bit"}, {"optimizer": 0}),
         (Parallelism(), {"beta": 0.0}, {"reference": 0}),
         (Parallelism(), {"use_peft": True}, {"reference": 0}),
         (Parallelism(), {"use_vllm": True}, {"kv_cache": 0}),

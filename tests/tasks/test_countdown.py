@@ -582,16 +582,52 @@ def test_tinyzeros_parquet_is_read_as_it_is(write_recipe, tmp_path: Path) -> Non
         assert countdown(completions=completions, **columns) == [1.0, 0.1]
 
 
-def test_the_base_template_of_tinyzero_is_r1_zeros_with_a_prefill(write_recipe) -> None:
-    from r1_recipes.data import get_mapper
-    from r1_recipes.data.load import build_prompt
+ASKED = (
+    "Using the numbers %s, create an equation that equals 98. You can use basic arithmetic operations (+, -, *, /) and each number can "
+    "only be used once. Show your work in <think> </think> tags. And return the final answer in <answer> </answer> tags, for example "
+    "<answer> (1 + 2) / 3 </answer>."
+)
+TURNS = "<|im_start|>system\n{}<|im_end|>\n<|im_start|>user\n{}<|im_end|>\n<|im_start|>assistant\n{}\n<think>"
+START = "Let me solve this step by step."
+GRPO_ZERO = TURNS.format(
+    "You are a helpful assistant. You first think about the reasoning process in your mind and then provide the user with the answer.",
+    ASKED % "[44 19  5]",  # NumPy's, whose arrays the rows of a pandas frame hold
+    START,
+)
+PROMPTS = {
+    # countdown.py:59-65 of TinyZero's examples/data_preprocess
+    "base": "A conversation between User and Assistant. The user asks a question, and the Assistant solves it. The assistant first thinks "
+    "about the reasoning process in the mind and then provides the user with the answer.\n"
+    f"User: {ASKED % [44, 19, 5]}\nAssistant: {START}\n<think>",
+    "tinyzero_instruct": TURNS.format(
+        "You are a helpful assistant. You first thinks about the reasoning process in the mind and then provides the user with the answer.",
+        f" {ASKED % [44, 19, 5]}",
+        START,
+    ),
+    # countdown_task.py:11-21 of GRPO-Zero
+    "instruct": GRPO_ZERO,
+    "instruct_24gb": GRPO_ZERO,
+    # chapter 11 of the Chinese rl-tutorial
+    "instruct_zh": TURNS.format(
+        "你是一个有用的助手。你首先在脑海中思考推理过程，然后为用户提供答案。",
+        "使用这些数字 [44 19  5]，创建一个等于 98 的等式。你可以使用基本算术运算（+、-、*、/），每个数字只能使用一次。"
+        "在 <think> </think> 标签中展示你的解题过程。并在 <answer> </answer> 标签中返回最终答案，例如 <answer> (1 + 2) / 3 </answer>。",
+        "让我一步步来解决这个问题。",
+    ),
+}
 
-    start = " Step by step.\n<think>"
-    path = write_recipe("grpo", mapper="countdown", response_format="r1_zero", system_prompt="A talk.", prefill=start)
-    tokenizer, fmt = load_tokenizer(load_recipe([path], "grpo"))
-    question = get_mapper("countdown", template="Make {target} of {numbers}.")({"nums": [7, 4, 3], "target": 31})["question"]
-    text = tokenizer.apply_chat_template(build_prompt(question, fmt), tokenize=False, add_generation_prompt=True)
-    assert text == "A talk.\nUser: Make 31 of [7, 4, 3].\nAssistant: Step by step.\n<think>"
+
+@pytest.mark.parametrize("name", PROMPTS)
+def test_the_model_sees_the_original_s_prompt_to_the_letter(name: str, tiny_model: Path, tmp_path: Path) -> None:
+    from r1_recipes.data import load_dataset
+
+    rows = tmp_path / "rows.jsonl"
+    rows.write_text(json.dumps({"target": 98, "nums": [44, 19, 5]}) + "\n")
+    argv = [f"recipes/countdown_qwen3b_{name}.yaml", "--model_name_or_path", str(tiny_model), "--dataset_name", str(rows)]
+    recipe = load_recipe([*argv, "--dataset_train_split", "train", "--max_prompt_tokens", "none"], "grpo")
+    tokenizer, fmt = load_tokenizer(recipe)  # the tiny model's chat template writes turns as Qwen2.5's does
+    dataset, _ = load_dataset(recipe.script, fmt, "grpo")
+    assert tokenizer.apply_chat_template(dataset[0]["prompt"], tokenize=False, add_generation_prompt=True) == PROMPTS[name]
     assert fmt.parse(" 28 + 3 </think>\n<answer> 7*4+3 </answer>").well_formed
 
 

@@ -117,7 +117,7 @@ def memory(recipe: Recipe, shape: Shape, tokens: int, spread: Parallelism) -> di
         "weights": weights / shares[3],
         "reference": weights / shares[3] if getattr(training, "beta", 0) and not recipe.model.use_peft else 0,
         "gradients": gradients / shares[2],
-        "optimizer": (master + 2 * state * ("adam" in optim)) / shares[1],
+        "optimizer": (master + 2 * state * ("adam" in optim and "paged" not in optim)) / shares[1],
         "logits": batch * completion * shape.vocabulary * width,
         "kv_cache": at_once * (tokens + completion) * shape.cache * width,
     }

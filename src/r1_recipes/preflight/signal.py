@@ -50,10 +50,12 @@ def check(report: Report, recipe: Recipe, fmt: ResponseFormat, rewards: Rewards,
 def sample(recipe: Recipe, rows: Dataset, tokenizer: PreTrainedTokenizerBase, *, groups: int, seconds: float) -> list[Sampled]:
     """Return whole groups, one after another, with the recipe's own generation settings."""
     from tqdm.auto import tqdm
-    from transformers import set_seed
+    from transformers import GenerationConfig, set_seed
 
     training, end = recipe.training, time.monotonic() + seconds
-    limit, settings = training.max_completion_length, sampling(training) | (training.generation_kwargs or {})
+    known = vars(GenerationConfig())  # vLLM, which TRL hands generation_kwargs to, has keys of its own (stop_token_ids)
+    extra = {key: value for key, value in (training.generation_kwargs or {}).items() if key in known}
+    limit, settings = training.max_completion_length, sampling(training) | extra
     sampled: list[Sampled] = []
     try:
         model = load_model(recipe)

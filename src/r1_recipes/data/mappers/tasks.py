@@ -37,6 +37,7 @@ class Countdown(Mapper):
     """Jiayi-Pan/Countdown-Tasks-3to4 and the source ``countdown:``: ``nums``, ``target`` and, in the latter, a solution, ``expression``.
 
     Attributes:
+        array: ask for the numbers as NumPy prints an array (``[44 19  5]``), as a prompt made of a pandas row shows them.
         reasoning: of SFT's target. ``steps``: the solution's operations, one per line; ``search``: tries, wrong ones rejected, up to
             the solution: of three numbers some hundred lines, of four many more.
         worked_share: share of rows (0..1, the same ones every time) with that reasoning; the others answer a guess, usually wrong.
@@ -46,6 +47,7 @@ class Countdown(Mapper):
         "Make {target} out of the numbers {numbers}. Use each of them exactly once, with +, -, *, / and brackets as needed. "
         "Answer with the expression alone."
     )
+    array: bool = False
     reasoning: str = "steps"
     worked_share: float = 1.0
     columns = ("nums", "target")
@@ -59,7 +61,11 @@ class Countdown(Mapper):
         if puzzle is None:
             raise SkipRow("columns 'nums' and 'target' hold no whole numbers from 0 and a whole target")
         numbers, expression = list(puzzle.numbers), optional_text(row, "expression")
-        question = self.template.replace("{numbers}", str(numbers)).replace("{target}", str(puzzle.target))
+        asked = str(numbers)
+        if self.array:
+            width = len(str(max(numbers)))
+            asked = f"[{' '.join(f'{number:{width}}' for number in numbers)}]"
+        question = self.template.replace("{numbers}", asked).replace("{target}", str(puzzle.target))
         mapped = {"question": question, "solution": expression, "scorer": puzzle.scorer, "task": "countdown"}
         if not expression:
             return mapped
