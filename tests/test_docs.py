@@ -22,6 +22,7 @@ def test_relative_links_lead_somewhere(document):
 def test_every_key_reward_and_format_is_documented():
     from r1_recipes.data import MAPPERS
     from r1_recipes.recipe.types import EvaluateRecipeArguments, GenerateRecipeArguments, GenerationSettings, GRPORecipeArguments
+    from r1_recipes.rewards.model import Settings
     from r1_recipes.selection.rules import Deduplicate, EvaluationSet, Filters, KeepRules, MixedLanguage, Overlong, Repetitive
 
     text = (REPOSITORY / "docs" / "recipes.md").read_text(encoding="utf-8")
@@ -29,7 +30,7 @@ def test_every_key_reward_and_format_is_documented():
     keys = [f.name for kind in ours for f in dataclasses.fields(kind)] + list(MAPPERS)
     for name in (*keys, *REWARDS, *reward_parameters(REWARDS), *FORMATS):
         assert f"`{name}`" in text, name
-    kinds = (Filters, Overlong, Repetitive, MixedLanguage, Deduplicate, EvaluationSet)
+    kinds = (Settings, Filters, Overlong, Repetitive, MixedLanguage, Deduplicate, EvaluationSet)
     inner = [f.name for kind in kinds for f in dataclasses.fields(kind)]
     assert [name for name in inner if not re.search(rf"\b{name}\b", text)] == []
 

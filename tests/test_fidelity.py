@@ -17,7 +17,7 @@ NAMES = {path.relative_to(REPOSITORY / "recipes").with_suffix("").as_posix(): pa
 RUN_KEYS = (
     "attn_implementation backend bf16 code_batch_seconds code_memory_mb code_provider eval_strategy eval_steps generation_batch_size_eval "
     "gradient_checkpointing gradient_checkpointing_kwargs hub keep_columns log_completions logging_steps num_completions_to_print "
-    "output_dir per_device_eval_batch_size report_to request_retries request_timeout reward_model_batch_size save_steps save_strategy "
+    "output_dir per_device_eval_batch_size report_to request_retries request_timeout save_steps save_strategy "
     "save_total_limit seed teacher_model_init_kwargs use_cpu use_liger_kernel use_vllm vllm_enable_sleep_mode vllm_gpu_memory_utilization "
     "vllm_max_model_length vllm_mode vllm_server_host vllm_server_port vllm_tensor_parallel_size dataset_num_proc"
 )

@@ -16,7 +16,7 @@ FILES = sorted(SOURCE.rglob("*.py"))
 MODULES = {".".join(path.relative_to(SOURCE).with_suffix("").parts).removesuffix(".__init__"): path for path in FILES}
 MAX_LINES = 400
 # Agents (5/7) and the page (6/7) may add 1,500.
-MAX_TOTAL = 13_000
+MAX_TOTAL = 13_200
 
 
 def imports(name):

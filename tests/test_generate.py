@@ -367,3 +367,30 @@ def test_a_recipe_that_cannot_work_is_refused_by_name(recipe, capsys, monkeypatc
     with pytest.raises(SystemExit) as stopped:
         generate.main([recipe(**changes)])
     assert stopped.value.code == 2 and message in capsys.readouterr().err
+
+
+def test_a_judge_that_sees_the_gold_selects(recipe, tmp_path, monkeypatch, offline):
+    """DeepSeek-R1, section 2.3.3: ground truth and prediction go to a model, which says what is right."""
+    judge = {"model": "openai:judge", "scope": "full", "prompt": "{prompt}\nGold: {solution}\nSaid: {response}\nEnd with 'Score: x'."}
+
+    def answer(body, before):
+        gold = body["messages"][0]["content"].split("\nGold: ")[1].split("\n")[0]
+        return reply("Score: 1" if int(gold) % 2 else "Score: 0")
+
+    with chat_server(answer) as (url, seen):
+        monkeypatch.setenv("OPENAI_BASE_URL", url)
+        generate.main([recipe(reward_funcs=["judge"], reward_models={"judge": judge}, keep={"at_least": {"judge": 1}})])
+    rows = [json.loads(line) for line in (tmp_path / "run" / "dataset" / "train.jsonl").read_text().splitlines()]
+    golds = {record["columns"]["solution"] for record in stored(tmp_path / "run")}
+    assert {row["solution"] for row in rows} == {gold for gold in golds if int(gold) % 2}
+    assert {row["scores"] for row in rows} == {'{"judge": 1.0}'}
+    assert seen and all(f"Gold: {gold}" in str([body["messages"] for body in seen]) for gold in golds)
+
+
+def test_a_judge_needs_an_address_before_anything_is_generated(recipe, tmp_path, monkeypatch, capsys):
+    monkeypatch.delenv("OPENAI_BASE_URL", raising=False)
+    with pytest.raises(SystemExit) as ended:
+        generate.main([recipe(reward_funcs=["judge"], reward_models={"judge": {"model": "openai:judge", "prompt": "Rate {response}."}})])
+    assert ended.value.code == 2
+    assert "OPENAI_BASE_URL: must be a server's address" in capsys.readouterr().err
+    assert not (tmp_path / "run").exists()

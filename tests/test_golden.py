@@ -34,8 +34,8 @@ DERIVED = {"accelerator_config", "dataloader_pin_memory", "debug", "disable_tqdm
 UNSTEADY = re.compile(r"time|second|cache_hits")
 # Short enough for the rows here to reach both ends of the curves.
 PARAMETERS = {"cosine_max_len": 100, "max_completion_len": 120, "soft_punish_cache": 60}
-# No row of benchmarks/rows.py has the columns that these need. reward_model is left out: it needs weights or a server.
-OF_TASKS = {"countdown", "code", "binary_code", "summary_facts", "summary_compression", "reward_model"}
+# No row of benchmarks/rows.py has the columns that these need.
+OF_TASKS = {"countdown", "code", "binary_code", "summary_facts", "summary_compression"}
 OF_SHAPE = ["accuracy", "exact_match", *sorted(name for name in REWARDS if re.search(r"format|tag|xml|steps|integer", name))]
 
 
@@ -124,7 +124,7 @@ def test_rewards() -> None:
         values[f"shapes as {name}"] = paid(OF_SHAPE, [{"completion": text, "solution": "42"} for text in given["shapes"]], name)
     shape = "<think>\n{reasoning}\n</think>\n<answer>\n{answer}\n</answer>"
     tasks = [{"completion": shape.format(**{"reasoning": "Well.", "answer": "", **row}), **row} for row in given["tasks"]]
-    values["tasks"] = paid(sorted(set(REWARDS) - {"reward_model"}), tasks, "think_answer")
+    values["tasks"] = paid(sorted(REWARDS), tasks, "think_answer")
     check("rewards", values)
 
 

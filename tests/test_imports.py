@@ -24,7 +24,7 @@ def test_light_modules_load_no_heavy_library(name):
     assert found.split() == []
 
 
-@pytest.mark.parametrize("method", ["grpo", "sft", "distill", "generate"])
+@pytest.mark.parametrize("method", ["grpo", "sft", "distill", "reward", "generate"])
 def test_help_loads_no_heavy_library(method):
     code = f"""
 import sys

@@ -6,6 +6,7 @@ COMMANDS = {
     "grpo": "train with rewards",
     "sft": "train on worked answers",
     "distill": "train on a teacher's distribution",
+    "reward": "train a reward model on pairs of answers",
     "generate": "make a data set from a model's answers",
     "evaluate": "judge checkpoints on rows held out",
     "pipeline": "several recipes in a row, and one table",

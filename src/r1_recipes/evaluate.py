@@ -41,7 +41,7 @@ def main(argv: Sequence[str] | None = None) -> None:
     parser.add_argument("--seed", type=int, help="of the sampling (default: the benchmark's, else 0)")
     parser.add_argument("--backend", choices=get_args(Backend), help="who generates (default: the benchmark's, else transformers)")
     parser.add_argument("--output", type=Path, help="folder for every number (JSON) and completion (Parquet); goes on from what it holds")
-    parser.add_argument("--with-models", action="store_true", help="let reward_model and match_judge judge too (OPENAI_BASE_URL)")
+    parser.add_argument("--with-models", action="store_true", help="let reward_models and match_judge judge too (OPENAI_BASE_URL)")
     parser.add_argument("--ask", metavar="QUESTION", help="no evaluation: each model's answer to this question, side by side")
     options, overrides = parser.parse_known_args(argv)
     with console.reported_errors():

@@ -35,7 +35,7 @@ def test_secrets_are_known_by_name():
         assert is_secret(name), name
     for name in ("max_prompt_tokens", "eos_token", "pad_token", "pad_token_id", "image_token", "key", "keep", "tokenizer_name", "author"):
         assert not is_secret(name), name
-    kinds = {kind for method in ("grpo", "sft", "distill", "generate", "evaluate") for kind in argument_types(method)}
+    kinds = {kind for method in ("grpo", "sft", "distill", "reward", "generate", "evaluate") for kind in argument_types(method)}
     ours = {f.name for kind in kinds for f in dataclasses.fields(kind) if is_secret(f.name)}
     assert ours == {"hub_token"}
 

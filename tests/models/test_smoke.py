@@ -10,12 +10,12 @@ from pathlib import Path
 import pytest
 import yaml
 
-from r1_recipes import distill, evaluate, generate, grpo, sft
+from r1_recipes import distill, evaluate, generate, grpo, reward, sft
 from r1_recipes.models.smoke import smoke_overrides
 from r1_recipes.recipe import load_recipe
 from tests.conftest import RECIPES, method_of, metrics
 
-ENTRY_POINTS = {"grpo": grpo, "sft": sft, "distill": distill, "generate": generate, "evaluate": evaluate}
+ENTRY_POINTS = {"grpo": grpo, "sft": sft, "distill": distill, "reward": reward, "generate": generate, "evaluate": evaluate}
 GRPO = next(str(path) for path in RECIPES if method_of(path) == "grpo")
 
 pytestmark = pytest.mark.usefixtures("offline")
@@ -24,7 +24,7 @@ pytestmark = pytest.mark.usefixtures("offline")
 @pytest.mark.parametrize("path", RECIPES, ids=lambda path: f"{path.parent.name}/{path.stem}")
 def test_recipe_runs_one_step(path: Path, tmp_path: Path) -> None:
     import torch
-    from transformers import AutoModelForCausalLM, AutoModelForImageTextToText, AutoTokenizer
+    from transformers import AutoModelForCausalLM, AutoModelForImageTextToText, AutoModelForSequenceClassification, AutoTokenizer
 
     torch.set_num_threads(1)
     method, run = method_of(path), tmp_path / "run"
@@ -47,7 +47,8 @@ def test_recipe_runs_one_step(path: Path, tmp_path: Path) -> None:
     AutoTokenizer.from_pretrained(run)
     if not (run / "adapter_config.json").exists():
         pictures = (run / "processor_config.json").exists()
-        (AutoModelForImageTextToText if pictures else AutoModelForCausalLM).from_pretrained(run)
+        kind = AutoModelForSequenceClassification if method == "reward" else AutoModelForCausalLM
+        (AutoModelForImageTextToText if pictures else kind).from_pretrained(run)
 
 
 def test_two_smoke_runs_share_no_folder_and_leave_none(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:

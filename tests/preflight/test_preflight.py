@@ -444,12 +444,11 @@ def test_a_model_that_is_not_there(recipe, tmp_path):
 def test_rewards_with_a_model_of_their_own_are_left_out_and_named(recipe, silent_model):
     path = recipe(
         model_name_or_path=silent_model,
-        reward_funcs=["accuracy", "reward_model"],
-        reward_model="openai:judge",
-        reward_model_prompt="Rate {response}. End with Score: x",
+        reward_funcs=["accuracy", "judge"],
+        reward_models={"judge": {"model": "openai:judge", "prompt": "Rate {response}. End with Score: x"}},
     )
     report = check(path, use_model=True, groups=1)
-    assert found(report, "ok")["contract.skipped"] == "reward_model asks a model of its own and is left out here"
+    assert found(report, "ok")["contract.skipped"] == "judge asks a model of its own and is left out here"
     assert set(report.details["contract"][1][1].index) == {"accuracy"} and set(report.details["signal"][0][1].index) == {"accuracy", "sum"}
 
 

@@ -366,6 +366,54 @@ def test_no_registered_reward_shadows_a_key():
         assert not own & set(reward_parameters(REWARDS))
 
 
+def test_reward_models_are_rewards_by_name(write):
+    base = BASE + "reward_funcs: [accuracy, helpful, kind]\n"
+    entries = (
+        "reward_models:\n  helpful: {model: a/b, batch_size: 4}\n  kind: {model: 'openai:m', prompt: 'Rate {response}', scope: full}\n"
+    )
+    recipe = load_recipe([write(entries + "task_rewards: {maths: [accuracy], chat: [helpful, kind]}\n", base)], "grpo")
+    assert recipe.reward_params["reward_models"]["helpful"] == {"model": "a/b", "batch_size": 4}
+    assert recipe.settings["reward_models"] == recipe.script.reward_models
+    typed = load_recipe([write(entries, base), "--reward_models", "{helpful: {model: c/d}, kind: {model: e/f}}"], "grpo")
+    assert typed.script.reward_models == {"helpful": {"model": "c/d"}, "kind": {"model": "e/f"}}
+
+
+@pytest.mark.parametrize(
+    ("funcs", "entries", "parts"),
+    [
+        ("[format]", "{helpful: {model: a/b}}", ["reward_models: 'helpful': must be named in reward_funcs, got ['format']"]),
+        ("[format, helpfull]", "{helpful: {model: a/b}}", ["reward_models: 'helpful': must be named in reward_funcs"]),
+        ("[format, beta]", "{beta: {model: a/b}}", ["reward_models: 'beta': must be a name of its own, got a key of recipes"]),
+        ("[format]", "{format: {model: a/b}}", ["reward_models: 'format': must be letters, digits and _, and no other reward's name"]),
+        ("[helpful]", "{helpful: {model: a/b, scop: full}}", ["mine.yaml: reward_models: helpful: unknown key 'scop'", "'scope'"]),
+        ("[helpful]", "[a/b]", ["reward_models: found ['a/b']; expected a mapping"]),
+        ("[helpful]", "null", ["unknown reward 'helpful'"]),
+    ],
+)
+def test_reward_models_that_cannot_be(write, funcs, entries, parts):
+    fails([write(f"reward_models: {entries}\n", BASE + f"reward_funcs: {funcs}\n")], *parts)
+
+
+@pytest.mark.parametrize(
+    "key", ["reward_model", "reward_model_scope", "reward_model_activation", "reward_model_prompt", "reward_model_batch_size"]
+)
+def test_the_keys_of_a_single_reward_model_say_what_to_write(write, key):
+    for extra, *words in ((f"{key}: full\n",), ("", f"--{key}", "full")):
+        fails(
+            [write(extra), *words],
+            f"{key}: must stand in an entry of reward_models",
+            "Fix: reward_models: {NAME: {model: …,",
+            "NAME in reward_funcs",
+        )
+
+
+def test_pairs_need_something_to_compare(write):
+    base = "model_name_or_path: a\ndataset_name: b\noutput_dir: c\nkeep: {output: pairs}\n"
+    for extra in ("num_generations: 4\n", "reward_funcs: [accuracy]\n"):
+        fails([write(extra, base)], "keep: output: pairs needs reward_funcs and num_generations of 2 or more", method="generate")
+    load_recipe([write("reward_funcs: [accuracy]\nnum_generations: 2\n", base)], "generate")
+
+
 @pytest.fixture
 def no_accelerator(monkeypatch):
     import torch

@@ -31,8 +31,8 @@ def think(answer: str, reasoning: str = "water") -> str:
     return f"<think>\n{reasoning}\n</think>\n<answer>\n{answer}\n</answer>"
 
 
-def build(**params: Any) -> ModelReward:
-    (reward,) = get_reward_funcs(["reward_model"], params.pop("response_format", THINK), **params)
+def build(response_format: Any = THINK, **settings: Any) -> ModelReward:
+    (reward,) = get_reward_funcs(["helpful"], response_format, {"helpful": settings})
     return reward
 
 
@@ -138,21 +138,19 @@ def test_scores_are_those_that_trl_would_get(classifier: Path) -> None:
     assert max(expected) - min(expected) > 0.01  # else any mix-up would pass
     metric = Log()
     for batch_size in (1, 2, 16):  # neither the padding nor the order may matter
-        reward = build(reward_model=str(classifier), reward_model_batch_size=batch_size)
+        reward = build(model=str(classifier), batch_size=batch_size)
         scores = reward(prompts=heads, completions=[think(answer) for answer in answers], log_metric=metric, completion_ids=[[1]] * 4)
         assert scores == pytest.approx(expected, abs=1e-4)
-    assert metric == {f"reward_model/{name}": 0.0 for name in ("unscored", "failed", "unfinished")}
+    assert metric == {f"helpful/{name}": 0.0 for name in ("unscored", "failed", "unfinished")}
 
 
 def test_the_whole_turn(classifier: Path) -> None:
     texts = [think("Rain."), "<think>\nnever done", ""]
     expected = scores_as_trl(classifier, [turn(QUESTION, text) for text in texts])  # with the format's system message
     completions = [[{"role": "assistant", "content": text}] for text in texts]
-    reward = build(reward_model=str(classifier), reward_model_scope="full")
+    reward = build(model=str(classifier), scope="full")
     assert reward(prompts=[QUESTION] * 3, completions=completions) == pytest.approx(expected, abs=1e-4)
-    prefilled = build(
-        reward_model=str(classifier), reward_model_scope="full", response_format=get_response_format("think_answer", prefill="<think>\n")
-    )
+    prefilled = build(model=str(classifier), scope="full", response_format=get_response_format("think_answer", prefill="<think>\n"))
     assert prefilled(prompts=[QUESTION], completions=["never done"]) == pytest.approx(expected[1:2], abs=1e-4)
 
 
@@ -160,13 +158,13 @@ def test_a_system_message_of_the_user_s_own_stays(classifier: Path) -> None:
     head = [{"role": "system", "content": "Be a poet."}, {"role": "user", "content": "Rain?"}]
     expected = scores_as_trl(classifier, [turn(head, "Drops."), turn(head[1:], "Drops.")])
     assert abs(expected[0] - expected[1]) > 1e-3
-    reward = build(reward_model=str(classifier))
+    reward = build(model=str(classifier))
     assert reward(prompts=[head, "Rain?"], completions=[think("Drops.")] * 2) == pytest.approx(expected, abs=1e-4)
 
 
 def test_sigmoid(classifier: Path) -> None:
-    raw = build(reward_model=str(classifier))
-    squashed = build(reward_model=str(classifier), reward_model_activation="sigmoid")
+    raw = build(model=str(classifier))
+    squashed = build(model=str(classifier), activation="sigmoid")
     call = {"prompts": [QUESTION] * 2, "completions": [think("Rain."), think("No.")]}
     assert squashed(**call) == pytest.approx([1 / (1 + math.exp(-score)) for score in raw(**call)])
 
@@ -174,7 +172,7 @@ def test_sigmoid(classifier: Path) -> None:
 def test_what_is_too_long_for_the_model_loses_its_beginning(tiny_model: Path, tmp_path: Path) -> None:
     folder = save_classifier(tiny_model, tmp_path / "model", max_position_embeddings=64)
     answers = ["short", "long " * 30, "long " * 30]
-    scores = build(reward_model=str(folder))(prompts=[QUESTION] * 3, completions=[*map(think, answers)])
+    scores = build(model=str(folder))(prompts=[QUESTION] * 3, completions=[*map(think, answers)])
     expected = scores_as_trl(folder, [turn(QUESTION[1:], answer.strip()) for answer in answers], last=64)
     assert scores == pytest.approx(expected, abs=1e-4)
     assert abs(expected[1] - scores_as_trl(folder, [turn(QUESTION[1:], answers[1].strip())])[0]) > 1e-4
@@ -187,7 +185,7 @@ def test_loaded_once_and_pickled_without(classifier: Path, monkeypatch: pytest.M
     load = AutoModelForSequenceClassification.from_pretrained
     monkeypatch.setattr(AutoModelForSequenceClassification, "from_pretrained", lambda *a, **k: loads.append(a) or load(*a, **k))
     model_module._Classifier.cache_clear()
-    reward = build(reward_model=str(classifier))
+    reward = build(model=str(classifier))
     assert loads == []  # neither import nor construction loads
     call = {"prompts": [QUESTION], "completions": [think("Rain.")]}
     first = reward(**call)
@@ -204,7 +202,7 @@ def test_what_is_no_reward_model(tiny_model: Path, classifier: Path, tmp_path: P
     call = {"prompts": [QUESTION], "completions": [think("Rain.")]}
     three = save_classifier(tiny_model, tmp_path / "three", num_labels=3)
     with pytest.raises(RecipeError, match=r"three' cannot be loaded: .*mismatch"):
-        build(reward_model=str(three))(**call)
+        build(model=str(three))(**call)
     # A language model that only says it has one label: Transformers would make the head up.
     headless = tmp_path / "headless"
     shutil.copytree(tiny_model, headless)
@@ -213,38 +211,38 @@ def test_what_is_no_reward_model(tiny_model: Path, classifier: Path, tmp_path: P
         json.dumps({**config, "id2label": {"0": "LABEL_0"}, "label2id": {"LABEL_0": 0}}), encoding="utf-8"
     )
     with pytest.raises(RecipeError, match=r"the weights of .*headless' lack score\.weight, so its scores would be random"):
-        build(reward_model=str(headless))(**call)
+        build(model=str(headless))(**call)
     bare = tmp_path / "bare"
     shutil.copytree(classifier, bare)
     (bare / "chat_template.jinja").unlink()
     with pytest.raises(RecipeError, match=r"bare'.*chat_template is not set"):
-        build(reward_model=str(bare))(**call)
-    with pytest.raises(RecipeError, match=r"reward_model: .*nowhere' cannot be loaded: "):
-        build(reward_model=str(tmp_path / "nowhere"))(**call)
+        build(model=str(bare))(**call)
+    with pytest.raises(RecipeError, match=r"reward_models: .*nowhere' cannot be loaded: "):
+        build(model=str(tmp_path / "nowhere"))(**call)
 
 
 def test_a_template_that_drops_the_reasoning(tiny_model: Path, tmp_path: Path) -> None:
     template = "{% for m in messages %}{{ m['role'] + ': ' + m['content'].split('</think>')[-1] + '\n' }}{% endfor %}"
     folder = save_classifier(tiny_model, tmp_path / "model", template=template)
     call = {"prompts": [QUESTION], "completions": [think("Rain.")]}
-    with pytest.raises(RecipeError, match=r"leaves the reasoning out of a turn.*reward_model_scope: summary"):
-        build(reward_model=str(folder), reward_model_scope="full")(**call)
-    assert build(reward_model=str(folder))(**call) == pytest.approx(scores_as_trl(folder, [turn(QUESTION[1:], "Rain.")]), abs=1e-4)
+    with pytest.raises(RecipeError, match=r"leaves the reasoning out of a turn.*or scope: summary"):
+        build(model=str(folder), scope="full")(**call)
+    assert build(model=str(folder))(**call) == pytest.approx(scores_as_trl(folder, [turn(QUESTION[1:], "Rain.")]), abs=1e-4)
 
 
 def test_a_template_that_refuses_a_conversation(tiny_model: Path, tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     refusal = "{% if m['role'] == 'system' %}{{ raise_exception('no system role') }}{% endif %}"
     template = "{% for m in messages %}" + refusal + "{{ m['content'] }}{% endfor %}"
     folder = save_classifier(tiny_model, tmp_path / "model", template=template)
-    reward = build(reward_model=str(folder))
+    reward = build(model=str(folder))
     poet = [{"role": "system", "content": "Be a poet."}, {"role": "user", "content": "Rain?"}]
     metric = Log()
     refused, judged = reward(prompts=[poet, QUESTION], completions=[think("a")] * 2, log_metric=metric)
     assert refused is None
     assert judged == pytest.approx(scores_as_trl(folder, [turn(QUESTION[1:], "a")])[0], abs=1e-4)
-    assert metric["reward_model/unscored"] == 1.0
+    assert metric["helpful/unscored"] == 1.0
     assert [record.message for record in caplog.records if record.levelno >= logging.WARNING] == [
-        f"reward 'reward_model', reward_model '{folder}': 1 of 2 completions are not judged: "
+        f"reward 'helpful', model '{folder}': 1 of 2 completions are not judged: "
         "the chat template of the reward model refuses the conversation: "
         "TemplateError: no system role."
     ]
@@ -262,8 +260,8 @@ def test_nan_is_no_score(tiny_model: Path, tmp_path: Path) -> None:
         {**weights, "score.weight": torch.full_like(weights["score.weight"], math.nan)}, folder / "model.safetensors", {"format": "pt"}
     )
     metric = Log()
-    assert build(reward_model=str(folder))(prompts=[QUESTION], completions=[think("a")], log_metric=metric) == [None]
-    assert metric["reward_model/unscored"] == 1.0
+    assert build(model=str(folder))(prompts=[QUESTION], completions=[think("a")], log_metric=metric) == [None]
+    assert metric["helpful/unscored"] == 1.0
 
 
 def test_neither_zero3_nor_fsdp_splits_the_model(classifier: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -286,7 +284,7 @@ def test_neither_zero3_nor_fsdp_splits_the_model(classifier: Path, monkeypatch: 
         assert deepspeed.is_deepspeed_zero3_enabled()  # the policy's own loading is as before
         model_module._Classifier.cache_clear()
         # Inside ZeRO-3 Transformers would ask this stub for its settings, and deepspeed for its parameters.
-        assert build(reward_model=str(classifier))(prompts=[QUESTION], completions=[think("a")])[0] is not None
+        assert build(model=str(classifier))(prompts=[QUESTION], completions=[think("a")])[0] is not None
         assert os.environ["FSDP_CPU_RAM_EFFICIENT_LOADING"] == "true"
     finally:
         deepspeed.unset_hf_deepspeed_config()
@@ -310,7 +308,7 @@ def judge(chat_stub: Callable[..., ChatStub]) -> Iterator[Callable[..., tuple[Mo
             return reply if isinstance(reply, Answer) else Answer(completion(reply))
 
         stub = chat_stub(script)
-        return build(reward_model="openai:m", reward_model_prompt=PROMPT, **params), stub
+        return build(**{"model": "openai:m", "prompt": PROMPT, **params}), stub
 
     yield start
 
@@ -321,8 +319,8 @@ def test_what_the_judge_is_asked(judge: Callable[..., tuple[ModelReward, ChatStu
     dialogue = [*QUESTION, {"role": "assistant", "content": "Water."}, {"role": "user", "content": "Why?"}]
     metric = Log()
     completions = [think("Rain."), think(hostile), think("Rain."), think("Rain.")]
-    scores = reward(prompts=[QUESTION, QUESTION, dialogue, QUESTION], completions=completions, log_metric=metric, reward_model=[{}] * 4)
-    assert scores == [7.0, 1.0, 7.0, 7.0]  # veRL's column of that name is no business of this reward
+    scores = reward(prompts=[QUESTION, QUESTION, dialogue, QUESTION], completions=completions, log_metric=metric, solution=[None] * 4)
+    assert scores == [7.0, 1.0, 7.0, 7.0]  # a prompt without {solution} needs no gold
     assert sorted(request["messages"][0]["content"] for request in stub.requests) == sorted(
         (
             "Question: What is rain?\nAnswer: Rain.\nEnd with 'Score: x'.",
@@ -332,7 +330,7 @@ def test_what_the_judge_is_asked(judge: Callable[..., tuple[ModelReward, ChatStu
         )
     )
     assert {request["model"] for request in stub.requests} == {"m"}
-    assert metric == {f"reward_model/{name}": 0.0 for name in ("unscored", "failed", "unfinished")}
+    assert metric == {f"helpful/{name}": 0.0 for name in ("unscored", "failed", "unfinished")}
 
 
 @pytest.mark.parametrize(
@@ -355,67 +353,100 @@ def test_not_finishing_does_not_pay(judge: Callable[..., tuple[ModelReward, Chat
     completions = [think("good"), think("bad"), "<think>\nso", "<think>\nso</think>", "<think>\nso", think("good")]
     metric = Log()
     assert reward(prompts=[QUESTION] * 4 + [other, third], completions=completions, log_metric=metric) == expected
-    assert metric["reward_model/unfinished"] == 3.0
-    assert metric["reward_model/unscored"] == expected.count(None)
+    assert metric["helpful/unfinished"] == 3.0
+    assert metric["helpful/unscored"] == expected.count(None)
     assert len(stub.requests) == 5  # good, bad, empty; empty; good
 
 
 def test_full_scope_judges_what_there_is(judge: Callable[..., tuple[ModelReward, ChatStub]]) -> None:
-    reward, _ = judge({"<think>\nso": "Score: 5", think("good"): "Score: 2"}, reward_model_scope="full")
+    reward, _ = judge({"<think>\nso": "Score: 5", think("good"): "Score: 2"}, scope="full")
     assert reward(prompts=[QUESTION] * 2, completions=["<think>\nso", think("good")]) == [5.0, 2.0]
 
 
 def test_failed_requests(judge: Callable[..., tuple[ModelReward, ChatStub]], caplog: pytest.LogCaptureFixture) -> None:
     down = Answer({"error": {"message": "prompt too long"}}, status=400)
-    reward, _ = judge({"a": "Score: 1", "b": down, "c": down, "d": "no idea"}, reward_model_activation="sigmoid")
+    reward, _ = judge({"a": "Score: 1", "b": down, "c": down, "d": "no idea"}, activation="sigmoid")
     metric = Log()
     scores = reward(prompts=[QUESTION] * 4, completions=[think(text) for text in "abcd"], log_metric=metric)
     assert scores == [pytest.approx(1 / (1 + math.exp(-1))), None, None, None]
-    assert metric["reward_model/unscored"] == 3.0
+    assert metric["helpful/unscored"] == 3.0
     messages = [record.message for record in caplog.records if record.name == "r1_recipes.rewards.model"]
     assert len(messages) == 1
-    assert messages[0].startswith("reward 'reward_model', reward_model 'openai:m': 3 of 4 completions are not judged: BadRequestError: ")
+    assert messages[0].startswith("reward 'helpful', model 'openai:m': 3 of 4 completions are not judged: BadRequestError: ")
     assert "prompt too long" in messages[0]
-    with pytest.raises(
-        RecipeError, match=r"reward 'reward_model', reward_model 'openai:m': 2 of 2 completions .* BadRequestError: .*prompt too long"
-    ):
+    with pytest.raises(RecipeError, match=r"reward 'helpful', model 'openai:m': 2 of 2 completions .* BadRequestError: .*prompt too long"):
         reward(prompts=[QUESTION] * 2, completions=[think("b"), think("c")])
 
 
 def test_a_judge_without_an_address(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("OPENAI_BASE_URL", raising=False)
     with pytest.raises(RecipeError, match="OPENAI_BASE_URL: must be"):
-        build(reward_model="openai:m", reward_model_prompt=PROMPT)(prompts=[QUESTION], completions=["a"])
+        build(model="openai:m", prompt=PROMPT)(prompts=[QUESTION], completions=["a"])
+
+
+def test_a_judge_that_sees_the_gold(judge: Callable[..., tuple[ModelReward, ChatStub]]) -> None:
+    reward, stub = judge({"Rain.": "Score: 1"}, prompt="Gold: {solution}\nAnswer: {response}\nEnd with 'Score: x'.")
+    call = {"prompts": [QUESTION] * 3, "completions": [think("Rain.")] * 3}
+    metric = Log()
+    assert reward(**call, solution=["Water.", None, "{response}"], log_metric=metric) == [1.0, None, 1.0]
+    asked = sorted(request["messages"][0]["content"] for request in stub.requests)
+    assert asked == [f"Gold: {gold}\nAnswer: Rain.\nEnd with 'Score: x'." for gold in ("Water.", "{response}")]
+    assert metric == {"helpful/unscored": 1.0, "helpful/failed": 0.0, "helpful/unfinished": 0.0}
+    assert reward(**call, solution=[None] * 3) == [None] * 3  # nothing to ask
+    with pytest.raises(RecipeError, match=r"reward 'helpful' needs a column 'solution'"):
+        reward(**call)
 
 
 @pytest.mark.parametrize(
-    ("params", "message"),
+    ("entries", "message"),
     [
-        ({}, "reward_model: must be a sequence classifier's folder or hub id, or 'openai:NAME' .* got ''"),
-        ({"reward_model": "openai:"}, "reward_model: must be"),
-        ({"reward_model": "m", "reward_model_scope": "sumary"}, "reward_model_scope: must be summary or full, got 'sumary'"),
-        ({"reward_model": "m", "reward_model_activation": "tanh"}, "reward_model_activation: must be none or sigmoid"),
-        ({"reward_model": "m", "reward_model_batch_size": 0}, "reward_model_batch_size: must be 1 or more, got 0"),
-        ({"reward_model": "m", "reward_model_prompt": PROMPT}, "reward_model_prompt: must be left out for a sequence classifier"),
-        ({"reward_model": "openai:m"}, r"reward_model_prompt: must be a text with \{response\} .* got None"),
-        ({"reward_model": "openai:m", "reward_model_prompt": "Rate {prompt}"}, r"must be a text with \{response\}"),
+        ({"a": {}}, "reward_models: a: model: missing"),
+        ({"a": "m"}, "reward_models: a: must be a mapping of model, scope, .* got 'm'"),
+        ({"a": {"model": "m", "scop": "full"}}, "reward_models: a: unknown key 'scop'.*'scope'"),
+        ({"a": {"model": ""}}, "reward_models: a: model: must be a sequence classifier's folder or hub id, or 'openai:NAME' .* got ''"),
+        ({"a": {"model": "openai:"}}, "reward_models: a: model: must be"),
+        ({"a": {"model": "m", "scope": "sumary"}}, "reward_models: a: scope: must be summary or full, got 'sumary'"),
+        ({"a": {"model": "m", "activation": "tanh"}}, "activation: must be none or sigmoid, got 'tanh'"),
+        ({"a": {"model": "m", "batch_size": 0}}, "batch_size: must be 1 or more, got 0"),
+        ({"a": {"model": "m", "prompt": PROMPT}}, "prompt: must be left out for a sequence classifier"),
+        ({"a": {"model": "openai:m"}}, r"prompt: must be a text with \{response\} .* got None"),
+        ({"a": {"model": "openai:m", "prompt": "Rate {prompt}"}}, r"prompt: must be a text with \{response\}"),
+        ({"format": {"model": "m"}}, "reward_models: 'format': must be letters, digits and _, and no other reward's name"),
+        ({"a/b": {"model": "m"}}, "reward_models: 'a/b': must be"),
+        ({1: {"model": "m"}}, "reward_models: 1: must be"),
     ],
 )
-def test_parameters_that_cannot_be(params: dict, message: str) -> None:
+def test_entries_that_cannot_be(entries: dict, message: str) -> None:
     with pytest.raises(RecipeError, match=message):
-        build(**params)
+        get_reward_funcs(["a"], THINK, entries)
 
 
-def test_no_trainer_has_such_a_key() -> None:
-    """The recipe's parser refuses a reward's parameter that is a trainer's key too."""
-    import dataclasses
+def test_several_models_in_one_run(
+    classifier: Path, judge: Callable[..., tuple[ModelReward, ChatStub]], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from transformers import AutoModelForSequenceClassification
 
-    from trl import GRPOConfig, ModelConfig, SFTConfig
-
-    from r1_recipes.rewards import reward_parameters
-
-    keys = {field.name for kind in (GRPOConfig, ModelConfig, SFTConfig) for field in dataclasses.fields(kind)}
-    assert not keys & set(reward_parameters(["reward_model"]))
+    loads = []
+    load = AutoModelForSequenceClassification.from_pretrained
+    monkeypatch.setattr(AutoModelForSequenceClassification, "from_pretrained", lambda *a, **k: loads.append(a) or load(*a, **k))
+    model_module._Classifier.cache_clear()
+    judge({"Rain.": "Score: 3"})
+    entries = {
+        "helpfulness": {"model": str(classifier)},
+        "harmlessness": {"model": str(classifier), "scope": "full", "activation": "sigmoid"},
+        "style": {"model": "openai:m", "prompt": PROMPT},
+    }
+    names = ["format", *entries]
+    funcs = get_reward_funcs(names, THINK, entries)
+    assert [func.__name__ for func in funcs] == names
+    metric = Log()
+    _, helpful, harmless, style = (func(prompts=[QUESTION], completions=[think("Rain.")], log_metric=metric) for func in funcs)
+    whole, end = scores_as_trl(classifier, [turn(QUESTION, think("Rain.")), turn(QUESTION[1:], "Rain.")])
+    assert helpful == pytest.approx([end], abs=1e-4)
+    assert harmless == pytest.approx([1 / (1 + math.exp(-whole))], abs=1e-4)
+    assert style == [3.0]
+    assert {key.partition("/")[0] for key in metric} == set(entries)
+    assert [a[0] for a in loads].count(str(classifier)) == 1  # one copy for two entries
 
 
 @pytest.mark.usefixtures("offline")
@@ -423,7 +454,9 @@ def test_a_training_run(write_recipe: Callable[..., str], classifier: Path, tmp_
     from r1_recipes import grpo
     from tests.conftest import metrics
 
-    grpo.main([write_recipe("grpo", reward_funcs=["reward_model"], reward_model=str(classifier), max_steps=2, log_completions=True)])
+    entries = {"good": {"model": str(classifier)}, "kind": {"model": str(classifier), "activation": "sigmoid"}}
+    grpo.main([write_recipe("grpo", reward_funcs=[*entries], reward_models=entries, max_steps=2, log_completions=True)])
     entries = metrics(tmp_path / "run")
-    assert [entry["reward_model/unscored"] for entry in entries] == [0.0, 0.0]
-    assert any(entry["rewards/reward_model/std"] > 0 for entry in entries)
+    assert [entry["kind/unscored"] for entry in entries] == [0.0, 0.0]
+    assert any(entry["rewards/good/std"] > 0 for entry in entries)
+    assert all(entry["rewards/good/mean"] != entry["rewards/kind/mean"] for entry in entries)

@@ -104,9 +104,9 @@ def test_a_reward_of_one_s_own_file() -> None:
 
 
 def test_every_reward_pickles_and_has_a_name() -> None:
-    params = {"reward_model": "a/b"}  # the one parameter without a default
-    funcs = get_reward_funcs(REWARDS, **params)
-    assert [func.__name__ for func in funcs] == list(REWARDS)
+    names = [*REWARDS, "helpful"]
+    funcs = get_reward_funcs(names, reward_models={"helpful": {"model": "a/b"}})
+    assert [func.__name__ for func in funcs] == names
     for func in funcs:
         assert pickle.loads(pickle.dumps(func)) == func
 

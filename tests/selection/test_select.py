@@ -152,7 +152,7 @@ def test_what_is_not_said():
         ({"pass_rate": [0.9, 0.1]}, "pass_rate: must be two shares"),
         ({"pass_rate": [0, 2]}, "pass_rate: must be two shares"),
         ({"pass_rate": [False, True]}, "pass_rate: must be two shares"),
-        ({"output": "rows"}, "keep: output: must be 'completions' or 'prompts', got 'rows'"),
+        ({"output": "rows"}, "keep: output: must be 'completions', 'prompts' or 'pairs', got 'rows'"),
         ({"deduplicate": {"near": 0}}, "deduplicate: near: must be a similarity over 0 and at most 1, got 0"),
         ({"deduplicate": {"near": 80}}, "near: must be a similarity over 0 and at most 1, got 80"),
         ({"deduplicate": True}, "deduplicate: must be a mapping of exact, near, n_grams"),
@@ -403,6 +403,7 @@ def test_the_first_reason_that_applies_is_counted(tmp_path):
         "pass rate": ("pass_rate", [0.5, 1]),
         "contaminated": ("decontaminate", {"datasets": [{"id": str(tmp_path / "eval.jsonl")}]}),
         "not among the best": ("best_of", 1),
+        "not in a pair": ("output", "pairs"),
         "duplicate question": ("deduplicate", {}),
     }
     names = [reason for reason in REASONS if reason != "failed row"]
@@ -422,7 +423,7 @@ def test_the_first_reason_that_applies_is_counted(tmp_path):
             continue
         # From here the second text, an equal one, is gone before.
         assert found[1] == "duplicate completion"
-        expected = {"duplicate completion": ["pass rate"] * 2, "not among the best": ["duplicate question", "not among the best"]}
+        expected = {"duplicate completion": ["pass rate"] * 2, "not among the best": ["not in a pair", "not among the best"]}
         assert found[::2] == expected.get(first, [first] * 2), first
         failed = [record(1, *bad, error="gone")]
         assert reasons(run([records[0], *failed], keep))[1:] == ["failed row"] * 3
@@ -855,7 +856,7 @@ def quick_retries(monkeypatch):
 @pytest.mark.parametrize(
     ("name", "params"),
     [
-        ("reward_model", {"reward_model": "openai:m", "reward_model_prompt": "{response}"}),
+        ("judge", {"reward_models": {"judge": {"model": "openai:m", "prompt": "{response}"}}}),
         ("answer_match", {"match_judge": "openai:m", "match_judge_prompt": "{solution} {answer}"}),
     ],
 )
@@ -868,3 +869,40 @@ def test_a_reward_whose_server_fails_stops_the_selection(judge_server, quick_ret
         run(records, {"correct": True}, rewards=reward)
     judge_server.reply = lambda prompt: "I cannot say." if "lion" in prompt else (400, "too long") if "lynx" in prompt else "Score: 1"
     assert reasons(run(records, {"correct": True}, rewards=reward)) == [None] * 3
+
+
+# --- pairs
+
+
+def test_pairs_are_the_best_and_the_worst_of_a_prompt():
+    records = [
+        record(0, text("right"), text("right,"), text("so")),
+        record(1, text("so"), text("thus")),  # all alike
+        record(2, text("right")),  # one alone
+    ]
+    selection = run(records, {"output": "pairs"}, [right, commas], weights=[1.0, 0.5])
+    assert reasons(selection) == ["not in a pair", None, None, *["not in a pair"] * 3]
+    (row,) = selection.rows
+    assert [row[key] for key in ("chosen", "rejected")] == [
+        [{"role": "assistant", "content": words}] for words in (text("right,"), text("so"))
+    ]
+    assert row["prompt"] == records[0]["prompt"] and row["solution"] == "4"
+    assert json.loads(row["scores"]) == {"chosen": {"right": 1.0, "commas": 1.0}, "rejected": {"right": 0.0, "commas": 0.0}}
+    assert selection.report.completions["not in a pair"] == 4 and selection.report.prompts["kept"] == 1
+    assert run(records, {"output": "pairs", "margin": 1.4}, [right, commas], weights=[1.0, 0.5]).rows == [row]
+    assert run(records, {"output": "pairs", "margin": 1.5}, [right, commas], weights=[1.0, 0.5]).rows == []
+
+
+def test_a_completion_that_was_not_judged_is_in_no_pair():
+    def judge(completions, **columns):
+        return [None if "?" in one[0]["content"] else float(len(one[0]["content"])) for one in completions]
+
+    records = [record(0, text("a?"), text("abc"), text("ab")), record(1, text("a?"), text("ab?"))]
+    selection = run(records, {"output": "pairs"}, [judge])
+    assert reasons(selection) == ["not in a pair", None, None, "not in a pair", "not in a pair"]
+
+
+def test_a_prompt_without_a_pair_is_no_duplicate_s_first():
+    twice = [record(0, text("right")), record(0, text("right"), text("so"))]
+    selection = run(twice, {"output": "pairs", "deduplicate": {"exact": True}}, [right])
+    assert reasons(selection) == ["not in a pair", None, None]

@@ -21,7 +21,7 @@ CONFIGS = sorted((REPOSITORY / "accelerate_configs").glob("*.yaml"))
 DEEPSPEED = ["zero2", "zero2_offload", "zero3", "zero3_offload"]
 RUN = {"cpu", "ddp", "fsdp2", *DEEPSPEED}
 NAME = {"ids": lambda path: f"{path.parent.name}/{path.stem}"}
-TRAINED = [path for path in RECIPES if method_of(path) in ("grpo", "sft", "distill")]
+TRAINED = [path for path in RECIPES if method_of(path) in ("grpo", "sft", "distill", "reward")]
 # A recipe for GPUs can be resolved where there is none, with these.
 ON_CPU = ["--use_cpu", "true", "--bf16", "false", "--tf32", "none"]
 # Keys of a config file that say what starts the processes, not what they do.

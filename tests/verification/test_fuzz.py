@@ -27,7 +27,7 @@ CASES = int(os.environ.get("R1_FUZZ_CASES", 200_000))
 BATCH = 64
 
 # These run a model, or the completion's code as a program; their own tests are hostile enough.
-NEEDS_MORE = {"reward_model", "code", "binary_code"}
+NEEDS_MORE = {"code", "binary_code"}
 NAMES = sorted(name for name in REWARDS if name not in NEEDS_MORE and ":" not in name)
 
 TAGS = sorted({tag for fmt in FORMATS.values() for tags in (fmt.reasoning_tags, fmt.answer_tags) for tag in tags or ()})

@@ -114,7 +114,8 @@ def load_dataset(
     ``prompt`` is messages, the instruction first and the user's turn last. ``method`` says what else rows have: ``"grpo"`` ``solution``
     (str, if the source has golds) and task columns; ``"generate"`` the same, ``question`` and every other field of the mapper, asked
     with ``args.prompt_template``; ``"sft"`` ``completion`` (one assistant's turn; ``mapper: auto`` takes whole conversations as they are);
-    ``"distill"`` nothing. ``rows`` are source rows to use instead of loading them; for a mixture, one dataset a part.
+    ``"reward"`` ``chosen`` and ``rejected``, such turns; ``"distill"`` nothing. ``rows`` are source rows to use instead of loading them;
+    for a mixture, one dataset a part.
 
     Raises:
         RecipeError: the source cannot be read, a column is missing, or no row is left.
@@ -177,14 +178,15 @@ def _mapper(
     system_prompt, few_shot = part.system_prompt, args.few_shot
     named = {key: getattr(args, key) for key in COLUMN_KEYS} if name in COLUMNS_BY_KEYS else {}
     mapper: Mapper
-    if method == "sft" and name == "auto" and (Conversations.fit(columns) or _PromptCompletion.fit(columns)):
+    taken_whole = method == "sft" and name == "auto" and bool(Conversations.fit(columns) or _PromptCompletion.fit(columns))
+    if taken_whole:
         mapper = Conversations(well_formed=False) if Conversations.fit(columns) else _PromptCompletion()
         logger.info("%s: conversations are taken as they are (%s)", part.id, ", ".join(mapper.columns))
-        # A recipe's instruction is for questions; a part that names one means it for its conversations.
-        if system_prompt is None:
-            system_prompt, few_shot = "", None
     else:
         mapper = get_mapper(name, columns, **named, **(part.mapper_config or args.mapper_config or {}))
+    # A recipe's instruction is for questions; a part that names one means it for its conversations.
+    if system_prompt is None and (taken_whole or method == "reward"):
+        system_prompt, few_shot = "", None
     absent = mapper.missing(columns)
     if absent:
         keys = {named[key]: key for key in named if named[key]}
@@ -211,7 +213,7 @@ def _extra_columns(args: Any, method: str, columns: list[str], source: str) -> l
     if method == "distill":
         return []
     if wanted is None:
-        wanted = [] if method == "sft" or args.dataset_mixture else columns
+        wanted = [] if method in ("sft", "reward") or args.dataset_mixture else columns
     return [column for column in wanted if column not in _RESERVED]
 
 

@@ -70,6 +70,12 @@ class Renderer:
             return {"prompt": prompt}
         if self.method in _NO_COLUMN:
             return {"prompt": prompt, **{key: value for key, value in fields.items() if key not in _NO_COLUMN[self.method]}}
+        if self.method == "reward":
+            if "rejected" not in fields:
+                raise SkipRow("no pair of a chosen and a rejected turn")
+            return {"prompt": prompt, **{key: [{"role": "assistant", "content": fields[key]}] for key in ("chosen", "rejected")}}
+        if "rejected" in fields:
+            raise SkipRow("a preference pair, which python -m r1_recipes.reward takes")
         response = fields.get("response")
         target = _target(fields, self.fmt) if response is None else _response(response, fields.get("well_formed", True), self.fmt)
         task = {"task": fields["task"]} if "task" in fields else {}

@@ -97,7 +97,8 @@ def _judgeable(recipe: Recipe, fmt: ResponseFormat, rows: Dataset) -> Dataset:
 def judges_of(recipe: Recipe, fmt: ResponseFormat, *, with_models: bool = False) -> dict[str, Callable]:
     """The rewards that say what is right, by name; the first one that judges a row decides."""
     own = reward_functions(recipe, fmt, with_models=with_models)
-    return {name: own[name] if name in own else get_reward_funcs([name], fmt)[0] for name in answer_rewards(own)}
+    answers = answer_rewards(name for name in own if name not in (recipe.reward_params.get("reward_models", ())))
+    return {name: own[name] if name in own else get_reward_funcs([name], fmt)[0] for name in answers}
 
 
 def reward_functions(recipe: Recipe, fmt: ResponseFormat, *, with_models: bool) -> dict[str, Callable]:
@@ -109,7 +110,7 @@ def reward_functions(recipe: Recipe, fmt: ResponseFormat, *, with_models: bool) 
     if script.task_rewards is not None:
         functions = route(functions, script.reward_funcs, script.task_rewards, script.task_column)
     named = zip(script.reward_funcs, functions, strict=True)
-    return {name: function for name, function in named if with_models or name != "reward_model"}
+    return {name: function for name, function in named if with_models or name not in params.get("reward_models", ())}
 
 
 def evaluate_model(
@@ -128,7 +129,7 @@ def evaluate_model(
     """Generate greedily and ``num_samples`` times at the recipe's temperature for every row, and judge.
 
     Of several processes each generates its share, and all must call this; the first gets the scores. ``folder`` keeps the completions: an
-    interrupted evaluation goes on from them, and other rows, settings or weights are refused. ``with_models``: score with ``reward_model``
+    interrupted evaluation goes on from them, and other rows, settings or weights are refused. ``with_models``: score with ``reward_models``
     and ``match_judge`` too. ``judged_on``: what the rows are, as :func:`rows_to_judge` says.
     """
     if backend == "openai" and recipe.script.chat_template:

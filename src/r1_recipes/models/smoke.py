@@ -35,6 +35,7 @@ _TRAINING = {
 }
 _BY_METHOD: dict[str, dict[str, Any]] = {
     "sft": _TRAINING,
+    "reward": _TRAINING,
     "grpo": {**_TRAINING, "use_vllm": False, "max_completion_length": 8, "num_generations": 2},
     "distill": {**_TRAINING, "use_vllm": False, "max_completion_length": 8, "teacher_model_revision": "main"},
     "generate": {"backend": "transformers", "max_completion_length": 8, "generation_batch_size": 4},
@@ -43,7 +44,7 @@ _BY_METHOD: dict[str, dict[str, Any]] = {
 # What these set costs time, or needs a GPU, a server or a hub. A recipe that does not name one keeps its default.
 _IF_SET = {
     **dict.fromkeys(("push_to_hub", "tf32", "torch_compile", "use_liger_kernel", "load_in_4bit", "load_in_8bit"), False),
-    **dict.fromkeys(("max_prompt_tokens", "max_solution_tokens", "model_init_kwargs", "reward_model_prompt"), "none"),
+    **dict.fromkeys(("max_prompt_tokens", "max_solution_tokens", "model_init_kwargs"), "none"),
     **dict.fromkeys(("num_iterations", "steps_per_generation"), 1),
     "attn_implementation": "sdpa",
     "optim": "adamw_torch",
@@ -73,8 +74,9 @@ def smoke_overrides(path: Path, method: str, config: dict[str, Any]) -> dict[str
         overrides["num_generations"] = 2 if float(config.get("temperature", 1)) else 1
     if method == "distill":
         overrides["teacher_model_name_or_path"] = str(model)
-    if config.get("reward_model"):  # a judge, too: it would need a server
-        overrides["reward_model"] = str(build_tiny_classifier(folder / "reward_model", model))
+    if entries := config.get("reward_models"):  # a judge, too: it would need a server
+        tiny = {"model": str(build_tiny_classifier(folder / "reward_model", model)), "prompt": None}
+        overrides["reward_models"] = {name: entry | tiny if isinstance(entry, dict) else entry for name, entry in entries.items()}
     return overrides
 
 

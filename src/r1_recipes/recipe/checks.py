@@ -60,6 +60,8 @@ def _problems(recipe: Recipe) -> Iterator[str]:
         rules = KeepRules.parse(script.keep)
         if (rules.correct or rules.pass_rate) and not script.reward_funcs:
             yield "keep: correct and pass_rate need reward_funcs; the first one says what is correct"
+        if rules.output == "pairs" and (not script.reward_funcs or training.num_generations < 2):
+            yield "keep: output: pairs needs reward_funcs and num_generations of 2 or more: a pair is the best and the worst of a prompt"
         if script.backend == "openai" and (script.max_prompt_tokens or script.max_solution_tokens or script.chat_template):
             yield (
                 "backend openai: max_prompt_tokens, max_solution_tokens and chat_template need the model's tokenizer, which the server "
@@ -76,6 +78,11 @@ def _problems(recipe: Recipe) -> Iterator[str]:
         yield f"reward_weights: must be finite, and one not 0, got {weights}. Fix: leave it out for 1 each"
     if weights is not None and len(weights) != len(names):
         yield f"reward_weights has {len(weights)} entries for {len(names)} reward_funcs {names}"
+    for name in recipe.reward_params.get("reward_models", ()):
+        if name not in names:
+            yield f"reward_models: {name!r}: must be named in reward_funcs, got {names}"
+        if any(hasattr(part, str(name)) for part in (script, training, model)):
+            yield f"reward_models: {name!r}: must be a name of its own, got a key of recipes"
     get_reward_funcs(names, fmt, **recipe.reward_params)
     if {*READ_ANSWER, *READ_SHAPE}.intersection(names):
         yield from _shape_problems(script)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from typing import Any
 
 from r1_recipes.common.errors import RecipeError
@@ -79,6 +80,9 @@ def translate(values: dict[str, Any], source: str, warnings: list[str]) -> dict[
         warnings.append(f"{source}: cosine_max_len: {values['cosine_max_len']} is read as tokens; open-r1 counts characters")
     result: dict[str, Any] = {}
     for key, value in values.items():
+        if re.fullmatch("reward_model(_scope|_activation|_prompt|_batch_size)?", key):
+            fix = "reward_models: {NAME: {model: …, scope: …, activation: …, prompt: …, batch_size: …}}, and NAME in reward_funcs"
+            raise RecipeError(f"{source}: {key}: must stand in an entry of reward_models, got a key of its own. Fix: {fix}")
         if key in OBSOLETE:
             warnings.append(f"{source}: {key} is ignored: {OBSOLETE[key]}")
             continue

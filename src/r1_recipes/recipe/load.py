@@ -49,7 +49,10 @@ def load_recipe(
     typed, together = set(overrides), {**config, **overrides}
     names = together.get("reward_funcs") or [] if method in checks.REWARDED else []
     try:
-        reward_fields = reward_parameters([str(name) for name in (names if isinstance(names, list) else [names])])
+        named = [str(name) for name in (names if isinstance(names, list) else [names])]
+        # A name that is not registered may be that of an entry in reward_models, which is read with the other values.
+        entries = "reward_models" in together
+        reward_fields = reward_parameters(name for name in named if name in REWARDS or ":" in name or not entries)
     except ValueError as error:
         raise RecipeError(f"{path}: reward_funcs: {error}") from error
     if check is not None:
@@ -75,6 +78,8 @@ def load_recipe(
     recipe.script, recipe.training, recipe.model = script, training, model
     chosen = {key: value for key, value in dataclasses.asdict(reward_values).items() if value is not None}
     recipe.reward_params = {key: value for key, value in chosen.items() if key in reward_fields}
+    if getattr(script, "reward_models", None):
+        recipe.reward_params["reward_models"] = script.reward_models
     # A run keeps a copy of its settings; a secret does not belong there.
     recipe.settings = {key: masked(plain(namespace_value(recipe, key)), key) for key in settings if key != "hub_token"}
     checks.check(recipe, chosen, set(reward_fields))

@@ -10,6 +10,8 @@ from typing import Any, Literal
 Backend = Literal["transformers", "vllm", "openai"]
 _WHO_GENERATES = "Who generates: 'transformers', 'vllm' (offline), or 'openai' (any such server: OPENAI_BASE_URL)."
 
+_REWARD_MODELS = "Reward models and judges by name, a name for reward_funcs: {NAME: {model, scope, activation, prompt, batch_size}}."
+
 
 def _key(help: str, default: Any = None, **options: Any) -> Any:
     return field(**(options or {"default": default}), metadata={"help": help})
@@ -60,6 +62,7 @@ class GRPORecipeArguments(RecipeArguments):
     """Keys of a GRPO recipe. The parameters of the rewards are keys too; they live with the rewards."""
 
     reward_funcs: list[str] = _key("Registered rewards or 'my_module:my_reward'; weights are TRL's reward_weights.", default_factory=list)
+    reward_models: dict | None = _key(_REWARD_MODELS)
     task_rewards: dict | None = _key(
         "Which of reward_funcs judge which rows: {TASK: [reward, …]} by the value of task_column. A reward that no task names judges all."
     )
@@ -75,6 +78,7 @@ class GenerateRecipeArguments(RecipeArguments):
     backend: Backend = _key(_WHO_GENERATES, "transformers")
     prompt_template: str | None = _key("Wraps the question: text with {question} and, by name, any other column of the row.")
     reward_funcs: list[str] = _key("Rewards that score the completions; the first one says what is correct.", default_factory=list)
+    reward_models: dict | None = _key("As in a GRPO recipe.")
     keep: dict | None = _key("Which completions become the dataset: see docs/recipes.md. Default: all.")
     retry_failed: bool = _key("Ask again for rows that failed for good in an earlier run.", False)
 
@@ -86,6 +90,7 @@ class EvaluateRecipeArguments(RecipeArguments):
     num_samples: int = _key("Sampled completions a row, besides the greedy one; 0: only that.")
     backend: Backend = _key(_WHO_GENERATES, "transformers")
     reward_funcs: list[str] = _key("Rewards; the first that judges a row says what is right.", default_factory=list)
+    reward_models: dict | None = _key("As in a GRPO recipe.")
     task_rewards: dict | None = _key("As in a GRPO recipe.")
     task_column: str | None = _key("As in a GRPO recipe.")
 
@@ -125,6 +130,7 @@ OWN_TYPES: dict[str, tuple[type, type | str]] = {
     "grpo": (GRPORecipeArguments, "GRPOConfig"),
     "sft": (RecipeArguments, "SFTConfig"),
     "distill": (RecipeArguments, "DistillationConfig"),
+    "reward": (RecipeArguments, "RewardConfig"),
     "generate": (GenerateRecipeArguments, GenerationSettings),
     "evaluate": (EvaluateRecipeArguments, SamplingSettings),
 }

@@ -225,7 +225,8 @@ def _of_reward(run: RunData, name: str) -> Iterator[dict[str, Any]]:
 def _reward_not_accuracy(run: RunData, rewards: list[str]) -> Iterator[dict[str, Any]]:
     """The reward rises, and the first of the rewards that judge answers does not."""
     named = run.settings.get("reward_funcs")
-    judges = [name.rpartition(":")[2] for name in answer_rewards(map(str, named if isinstance(named, list) else rewards))]
+    names = [str(name) for name in (named if isinstance(named, list) else rewards) if name not in (run.settings.get("reward_models") or ())]
+    judges = [name.rpartition(":")[2] for name in answer_rewards(names)]
     name = next((name for name in judges if name in rewards), None)
     total, answers = run.trend("reward"), run.trend(f"rewards/{name}/mean")
     if not total or not answers:

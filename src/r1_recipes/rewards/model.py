@@ -12,13 +12,15 @@ import logging
 import math
 import re
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 from r1_recipes.common.chat_client import ChatServer
 from r1_recipes.common.errors import RecipeError, first_line
 from r1_recipes.common.messages import completion_texts, message_text, without_surrogates
+from r1_recipes.common.settings import from_mapping, must
 from r1_recipes.prompts.formats import ResponseFormat
-from r1_recipes.rewards.registry import Column, Log, Reward, Values, ignore, register_reward
+from r1_recipes.rewards.registry import REWARDS, Column, Log, Reward, Values, ignore
 from r1_recipes.rewards.summary import summary
 
 logger = logging.getLogger(__name__)
@@ -83,54 +85,90 @@ def report_unjudged(where: str, opinions: Sequence[Opinion]) -> None:
         logger.warning("%s", told)
 
 
-@register_reward("reward_model")
+@dataclass(frozen=True)
+class Settings:
+    """An entry of ``reward_models``."""
+
+    model: str = must(
+        "a sequence classifier's folder or hub id, or 'openai:NAME' for a judge behind a server",
+        lambda value: bool(value.removeprefix(SERVED)),
+    )
+    scope: str = must("summary or full", lambda value: value in ("summary", "full"), "summary")
+    batch_size: int = must("1 or more", lambda value: value >= 1, 16)
+    activation: str = must("none or sigmoid", lambda value: value in ("none", "sigmoid"), "none")
+    prompt: str | None = None
+
+    def __post_init__(self) -> None:
+        if not self.served and self.prompt is not None:
+            raise ValueError("prompt: must be left out for a sequence classifier; a judge's model is 'openai:NAME'")
+        if self.served and "{response}" not in (self.prompt or ""):
+            raise ValueError(f"prompt: must be a text with {{response}} that asks for a line 'Score: x', got {self.prompt!r}")
+
+    @property
+    def served(self) -> bool:
+        return self.model.startswith(SERVED)
+
+
+def read_reward_models(entries: Mapping[str, Any], fmt: ResponseFormat) -> dict[str, ModelReward]:
+    """The rewards of a recipe's ``reward_models``, by name."""
+    for name in entries:
+        if name in REWARDS or not re.fullmatch(r"[A-Za-z]\w*", str(name)):
+            raise RecipeError(f"reward_models: {name!r}: must be letters, digits and _, and no other reward's name. Fix: helpfulness")
+    return {name: ModelReward(fmt, name, from_mapping(Settings, entry, f"reward_models: {name}")) for name, entry in entries.items()}
+
+
+class Shown(NamedTuple):
+    """What a judge or a reward model gets to see of one row."""
+
+    context: Conversation
+    turn: str
+    gold: str
+
+
+@dataclass(frozen=True)
 class ModelReward(Reward):
     """The score that a reward model, or a judge behind a server, gives each completion; ``None`` if it gives none.
 
-    Range: the model's own; 0..1 with ``reward_model_activation: sigmoid``. ``reward_model`` is the folder or hub id of a sequence
-    classifier with one label, or ``openai:NAME``, a judge that gets ``reward_model_prompt`` with ``{response}`` and ``{prompt}``.
-    ``reward_model_scope: summary`` judges what follows the reasoning, without the format's own system message; a completion without a
-    summary gets the lowest score of its prompt's in this batch. ``full`` judges the whole turn, in the conversation as the model had it.
+    Range: the model's own; 0..1 with ``activation: sigmoid``. ``model`` is the folder or hub id of a sequence classifier with one label
+    (entries of one model share its copy), or ``openai:NAME``, a judge that gets ``prompt`` with ``{response}``, ``{prompt}`` and
+    ``{solution}``, the gold; a row without one is then not judged. ``scope: summary`` judges what follows the reasoning, without the
+    format's own system message; a completion without a summary gets the lowest score of its prompt's in this batch. ``full`` judges the
+    whole turn, in the conversation as the model had it.
 
-    A conversation that is too long for the classifier loses its beginning. Metrics, rows of this batch: ``reward_model/unscored``,
-    ``…/failed`` (by the server), ``…/unfinished`` (no summary). A batch of which nothing can be judged is an error. Source: DeepSeek-R1
+    A conversation that is too long for the classifier loses its beginning. Metrics, rows of this batch: ``NAME/unscored``, ``…/failed``
+    (by the server), ``…/unfinished`` (no summary). A batch of which nothing can be judged is an error. Source: DeepSeek-R1
     (arXiv:2501.12948, section 2.3.4), which judges helpfulness by the summary and harmlessness by the whole.
     """
 
-    reward_model: str = ""
-    reward_model_scope: str = "summary"
-    reward_model_batch_size: int = 16
-    reward_model_activation: str = "none"
-    reward_model_prompt: str | None = None
+    name: str  # type: ignore[misc]  # each entry has its own
+    settings: Settings
 
-    def __post_init__(self) -> None:
-        named = bool(self.reward_model.removeprefix(SERVED))
-        self.must("reward_model", named, "a sequence classifier's folder or hub id, or 'openai:NAME' for a judge behind a server")
-        self.must("reward_model_scope", self.reward_model_scope in ("summary", "full"), "summary or full")
-        self.must("reward_model_activation", self.reward_model_activation in ("none", "sigmoid"), "none or sigmoid")
-        self.must("reward_model_batch_size", self.reward_model_batch_size >= 1, "1 or more")
-        if self.reward_model.startswith(SERVED):
-            asks = "{response}" in (self.reward_model_prompt or "")
-            self.must("reward_model_prompt", asks, "a text with {response} that asks for a line 'Score: x'")
-        else:
-            self.must("reward_model_prompt", self.reward_model_prompt is None, "left out for a sequence classifier")
+    def check_start(self) -> None:
+        """Refuse a judge without a server's address."""
+        if self.settings.served:
+            ChatServer(self.settings.model).check()
 
-    def __call__(self, completions: Column, prompts: Column = (), log_metric: Log = ignore, **columns: Any) -> Values:
+    def __call__(
+        self, completions: Column, prompts: Column = (), solution: Column | None = None, log_metric: Log = ignore, **columns: Any
+    ) -> Values:
         contexts = [self._context(prompt) for prompt in prompts]
-        read = summary if self.reward_model_scope == "summary" else ResponseFormat.full_text
+        read = summary if self.settings.scope == "summary" else ResponseFormat.full_text
         turns = [read(self.response_format, text) for text in completion_texts(completions)]
-        judge = self._ask if self.reward_model.startswith(SERVED) else self._classify
-        opinions = judge(contexts, [turn or "" for turn in turns])
-        report_unjudged(f"reward {self.name!r}, reward_model {self.reward_model!r}", opinions)
+        golds = self.golds(solution, columns) if "{solution}" in (self.settings.prompt or "") else [""] * len(turns)
+        shown = {row: Shown(contexts[row], turns[row] or "", gold) for row, gold in enumerate(golds) if gold is not None}
+        judge = self._ask if self.settings.served else self._classify
+        judged = dict(zip(shown, judge(list(shown.values())), strict=True))
+        report_unjudged(f"reward {self.name!r}, model {self.settings.model!r}", list(judged.values()))
+        opinions = [judged.get(row, Opinion()) for row in range(len(turns))]
         scores = [opinion.score for opinion in opinions]
         for row, turn in enumerate(turns):
             if turn is None:  # never finishing must not pay
                 known = [opinion.score for context, opinion in zip(contexts, opinions, strict=True) if context == contexts[row]]
                 scores[row] = min((score for score in known if score is not None), default=None)
-        log_metric("reward_model/unscored", float(scores.count(None)))
-        log_metric("reward_model/failed", float(sum(opinion.failed for opinion in opinions)))
-        log_metric("reward_model/unfinished", float(turns.count(None)))
-        if self.reward_model_activation == "none":
+        log_metric(f"{self.name}/unscored", float(scores.count(None)))
+        log_metric(f"{self.name}/failed", float(sum(opinion.failed for opinion in opinions)))
+        log_metric(f"{self.name}/unfinished", float(turns.count(None)))
+        if self.settings.activation == "none":
             return scores
         return [None if score is None else 0.5 * (1.0 + math.tanh(0.5 * score)) for score in scores]  # sigmoid that cannot overflow
 
@@ -140,21 +178,21 @@ class ModelReward(Reward):
             return [{"role": "user", "content": prompt}]
         messages = [{"role": message["role"], "content": message_text(message)} for message in prompt]
         instruction = {"role": "system", "content": self.response_format.system_prompt}
-        return messages[1:] if self.reward_model_scope == "summary" and messages[:1] == [instruction] else messages
+        return messages[1:] if self.settings.scope == "summary" and messages[:1] == [instruction] else messages
 
-    def _ask(self, contexts: Sequence[Conversation], turns: Sequence[str]) -> list[Opinion]:
+    def _ask(self, shown: Sequence[Shown]) -> list[Opinion]:
         slots = []
-        for context, turn in zip(contexts, turns, strict=True):
+        for context, turn, gold in shown:
             texts = [message["content"] if len(context) == 1 else f"{message['role']}: {message['content']}" for message in context]
-            slots.append({"prompt": "\n\n".join(texts), "response": turn})
-        return ask(self.reward_model, self.reward_model_prompt or "", slots)
+            slots.append({"prompt": "\n\n".join(texts), "response": turn, "solution": gold})
+        return ask(self.settings.model, self.settings.prompt or "", slots)
 
-    def _classify(self, contexts: Sequence[Conversation], turns: Sequence[str]) -> list[Opinion]:
-        classifier = _Classifier(self.reward_model)
-        if self.reward_model_scope == "full":
+    def _classify(self, shown: Sequence[Shown]) -> list[Opinion]:
+        classifier = _Classifier(self.settings.model)
+        if self.settings.scope == "full":
             classifier.check_shows_reasoning(self.response_format)
-        conversations = [[*context, {"role": "assistant", "content": turn}] for context, turn in zip(contexts, turns, strict=True)]
-        return classifier.score(conversations, self.reward_model_batch_size)
+        conversations = [[*context, {"role": "assistant", "content": turn}] for context, turn, _ in shown]
+        return classifier.score(conversations, self.settings.batch_size)
 
 
 @functools.cache  # one copy per process; the reward pickles without it
@@ -173,10 +211,12 @@ class _Classifier:
                     name, num_labels=1, dtype="auto", output_loading_info=True
                 )
         except Exception as error:  # offline, gated, misspelt, not a reward model: Transformers' own words say which
-            raise RecipeError(f"reward_model: {name!r} cannot be loaded: {first_line(error)}") from error
+            raise RecipeError(f"reward_models: {name!r} cannot be loaded: {first_line(error)}") from error
         if loading["missing_keys"]:
             missing = ", ".join(sorted(loading["missing_keys"])[:3])
-            raise RecipeError(f"reward_model: the weights of {name!r} lack {missing}, so its scores would be random; it is no reward model")
+            raise RecipeError(
+                f"reward_models: the weights of {name!r} lack {missing}, so its scores would be random; it is no reward model"
+            )
         if self.tokenizer.pad_token_id is None:
             self.tokenizer.pad_token = self.tokenizer.eos_token
         config = self.model.config.get_text_config()
@@ -189,8 +229,8 @@ class _Classifier:
         """Refuse a chat template that drops the reasoning of a finished turn, as many do."""
         turn = [{"role": "user", "content": "question"}, {"role": "assistant", "content": fmt.render("first-part", "second-part")}]
         if fmt.reasoning_tags and "first-part" not in self.tokenizer.apply_chat_template(turn, tokenize=False):
-            told = f"reward_model: the chat template of {self.name!r} leaves the reasoning out of a turn"
-            raise RecipeError(f"{told}. Fix: another chat template in a local copy of the model, or reward_model_scope: summary")
+            told = f"reward_models: the chat template of {self.name!r} leaves the reasoning out of a turn"
+            raise RecipeError(f"{told}. Fix: another chat template in a local copy of the model, or scope: summary")
 
     def score(self, conversations: Sequence[Conversation], batch_size: int) -> list[Opinion]:
         import jinja2

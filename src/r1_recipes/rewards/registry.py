@@ -7,10 +7,10 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar, dataclass_transform
 
-from r1_recipes.common.errors import RecipeError, unknown_name
+from r1_recipes.common.errors import RecipeError
 from r1_recipes.common.messages import completion_texts
 from r1_recipes.common.plugins import register, resolve
-from r1_recipes.prompts import ResponseFormat, get_response_format
+from r1_recipes.prompts import ResponseFormat
 
 Column = Sequence[Any]  # one entry per completion
 Values = list[float | None]
@@ -125,26 +125,3 @@ def reward_parameters(names: Iterable[str]) -> dict[str, dataclasses.Field]:
     """The parameters of these rewards by name: what a recipe may set for them."""
     rewards = filter(dataclasses.is_dataclass, (resolve(REWARDS, "reward", name) for name in names))
     return {f.name: f for reward in rewards for f in dataclasses.fields(reward) if f.name != "response_format"}
-
-
-def get_reward_funcs(
-    names: Iterable[str], response_format: str | ResponseFormat = "think_answer", **params: Any
-) -> list[Callable[..., Values]]:
-    """Build the reward functions of a recipe, in order: picklable callables with a ``__name__``, as TRL takes them.
-
-    ``names`` are registered ones, or ``my_module:my_reward``; ``response_format`` is a name or an object; ``params`` are parameters of the
-    rewards (``cosine_max_len=512``, …): one that several share goes to each.
-    """
-    names = list(names)
-    fmt = get_response_format(response_format)
-    known = reward_parameters(names)
-    for key in params:
-        if key not in known:
-            raise RecipeError(unknown_name(f"parameter of the rewards {names}", key, known))
-    funcs = []
-    for name in names:
-        reward = resolve(REWARDS, "reward", name)
-        if isinstance(reward, type):
-            reward = reward(response_format=fmt, **{key: params[key] for key in reward_parameters([name]) if key in params})
-        funcs.append(reward)
-    return funcs

@@ -82,7 +82,7 @@ class KeepRules:
 
     best_of: int | None = _count(None)
     correct: bool = False
-    # By reward, such as a judge (reward_model: openai:NAME); no score is too little.
+    # By reward, such as a judge of reward_models; no score is too little.
     at_least: dict[str, float] | None = must(
         "a mapping of rewards to numbers", lambda value: all(type(least) in (int, float) for least in value.values()), None
     )
@@ -92,7 +92,8 @@ class KeepRules:
         lambda value: len(value) == 2 and all(type(share) in (int, float) for share in value) and 0 <= value[0] <= value[1] <= 1,
         None,
     )
-    output: str = must("'completions' or 'prompts'", lambda value: value in ("completions", "prompts"), "completions")
+    output: str = must("'completions', 'prompts' or 'pairs'", lambda value: value in ("completions", "prompts", "pairs"), "completions")
+    margin: float = must("0 or more", lambda value: value >= 0, 0.0)  # a pair's summed rewards differ by more
     deduplicate: Deduplicate | None = None
     decontaminate: Decontaminate | None = None
 

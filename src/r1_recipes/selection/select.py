@@ -28,11 +28,11 @@ _FENCE = re.compile(r"^[ \t]*+`{3,}+[ \t]*+([^\s`]*+)[^`\n]*+$", re.MULTILINE)
 # Fences that hold formulas or words.
 _NOT_CODE = {"math", "latex", "tex", "katex", "asciimath", "text", "txt", "plaintext", "plain", "markdown", "md"}
 # Columns of the dataset that are not the source's.
-_OWN_COLUMNS = ("question", "response", "solution", "pass_rate", "tokens", "scores")
+_OWN_COLUMNS = ("question", "response", "chosen", "rejected", "solution", "pass_rate", "tokens", "scores")
 
 # Why a completion is dropped, in the order in which it is asked; the first that applies is the one counted.
 _OF_ONE = ("failed row", "malformed", "truncated", "overlong", "repetitive", "mixed_language", "code", "wrong", "low score")
-REASONS = (*_OF_ONE, "duplicate completion", "pass rate", "contaminated", "not among the best", "duplicate question")
+REASONS = (*_OF_ONE, "duplicate completion", "pass rate", "contaminated", "not among the best", "not in a pair", "duplicate question")
 
 _RANK = {True: 0, None: 1, False: 2}
 Record = dict[str, Any]
@@ -49,7 +49,8 @@ class Candidate:
     finish_reason: str | None
     scores: dict[str, float | None] = field(default_factory=dict)  # by reward; None: not judged. Empty for a failed row
     correct: bool | None = None
-    readability: float = 0.0
+    total: float = 0.0  # of all rewards, weighted
+    readability: float = 0.0  # of all but the first
     reason: str | None = None  # one of REASONS; None: kept
 
     def verdict(self) -> dict[str, Any]:
@@ -162,6 +163,7 @@ class Selection:
             for (_, candidate), value in zip(sound, _call(reward, name, sound), strict=True):
                 score = None if value is None or not math.isfinite(value) else float(value)
                 candidate.scores[name] = score
+                candidate.total += weight * (score or 0.0)
                 if position == 0:
                     candidate.correct = None if score is None else score >= 1
                     self.report.unjudged += score is None
@@ -216,11 +218,14 @@ class Selection:
             # Right before not judged before wrong; sorting is stable.
             best = sorted(left(group), key=lambda one: (_RANK[one.correct], -one.readability, one.tokens))
             drop(best[self._rules.best_of :], "not among the best")
+        if self._rules.output == "pairs":
+            pair = _pair(left(group), self._rules.margin)
+            drop([one for one in group if one not in pair], "not in a pair")
         if self._duplicates and left(group) and not self._duplicates.add(record["question"]):
             drop(group, "duplicate question")
 
     def _rows(self, record: Record, group: list[Candidate]) -> list[dict[str, Any]]:
-        """The dataset's rows, one per completion or one per prompt; a source column of one of our names gives way."""
+        """The dataset's rows, one per completion, or one per prompt or pair; a source column of one of our names gives way."""
         kept, columns = left(group), record["columns"]
         question = {"question": record["question"]}
         rest = {"solution": columns.get("solution"), **{name: value for name, value in columns.items() if name not in _OWN_COLUMNS}}
@@ -229,8 +234,20 @@ class Selection:
             rest.pop("scorer", None)
         if self._rules.output == "prompts":
             return [question | rest] if kept else []
+        if self._rules.output == "pairs":
+            pair = dict(zip(("chosen", "rejected"), _pair(kept, self._rules.margin), strict=False))
+            turns = {key: [{"role": "assistant", "content": self._fmt.full_text(one.text)}] for key, one in pair.items()}
+            scores = json.dumps({key: one.scores for key, one in pair.items()}, ensure_ascii=False)
+            return [{**question, "prompt": record["prompt"], **turns, **rest, "scores": scores}] if pair else []
         made = [(self._fmt.full_text(one.text), one.tokens, json.dumps(one.scores, ensure_ascii=False)) for one in kept]
         return [{**question, "response": text, **rest, "tokens": tokens, "scores": scores} for text, tokens, scores in made]
+
+
+def _pair(group: list[Candidate], margin: float) -> list[Candidate]:
+    """The completions of the highest and the lowest total, of those that all rewards judge which judge any; none if too little apart."""
+    judging = {name for one in group for name, score in one.scores.items() if score is not None}
+    ranked = sorted((one for one in group if all(one.scores[name] is not None for name in judging)), key=lambda one: -one.total)
+    return [ranked[0], ranked[-1]] if ranked and ranked[0].total - ranked[-1].total > margin else []
 
 
 def _call(reward: Callable, name: str, sound: list[tuple[Record, Candidate]]) -> Sequence[float | None]:

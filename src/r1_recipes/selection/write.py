@@ -107,7 +107,8 @@ A completion is counted under the first reason that applies; prompts are those t
 ## Columns
 
 `response` is the assistant's whole turn, `pass_rate` the share of the question's completions that are correct, of those that can be
-judged, `tokens` how many were generated, `scores` the rewards by name as JSON text. Others are the source dataset's.
+judged, `tokens` how many were generated, `scores` the rewards by name as JSON text. Of a pair, `chosen` is the completion of the highest
+summed reward and `rejected` that of the lowest, both after `prompt`. Others are the source dataset's.
 
 ## Recipe
 

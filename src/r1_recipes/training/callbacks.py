@@ -34,6 +34,7 @@ _SHOWN = {
     "zero-std groups": "frac_reward_zero_std",
     "loss": "loss",
     "token accuracy": "mean_token_accuracy",
+    "pair accuracy": "accuracy",
     "entropy": "entropy",
     "grad norm": "grad_norm",
 }

@@ -38,7 +38,8 @@ def run_recipe(argv: Sequence[str] | None, method: str, build_trainer: BuildTrai
         run = start(argv, method)
         tokenizer, fmt = load_tokenizer(run.recipe)
         rows = load_splits(run.recipe, fmt, tokenizer)
-        system_prompt = asked_with(fmt, rows.train)
+        # A reward model reads conversations as they are.
+        system_prompt = "" if method == "reward" else asked_with(fmt, rows.train)
         trainer = build_trainer(run.recipe, fmt, tokenizer, trainer_arguments(run, tokenizer, rows, system_prompt))
         weights.prepare(run.recipe, trainer)
         try:

@@ -106,7 +106,7 @@ def usage(method: str) -> str:
 
 def check_files(path: Path, settings: dict[str, Any]) -> None:
     """Refuse keys that start from another recipe's run which does not exist yet; name the recipe to run first."""
-    keys = ("model_name_or_path", "dataset_name", "dataset_mixture", "teacher_model_name_or_path")
+    keys = ("model_name_or_path", "dataset_name", "dataset_mixture", "teacher_model_name_or_path", "reward_models")
     named = [(key, name) for key in keys for name in run_dir.texts(settings.get(key))]
     missing = [(key, name) for key, name in named if name and not os.path.exists(os.path.expanduser(name))]
     for sibling in sorted(path.parent.glob("*.yaml")) if missing and not settings.get("smoke") else ():

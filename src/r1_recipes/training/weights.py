@@ -118,9 +118,10 @@ def save(run: Run, trainer: Trainer, system_prompt: str) -> None:
     # Generation needs the cache that training switches off.
     trainer.model.config.use_cache = True
     serve(trainer.processing_class, system_prompt)
-    if trainer.is_world_process_zero() and trainer.model.generation_config is not None:
+    generation_config = getattr(trainer.model, "generation_config", None)
+    if trainer.is_world_process_zero() and generation_config is not None:
         # An adapter's folder would lack it, and with it the end of a turn.
-        trainer.model.generation_config.save_pretrained(output_dir)
+        generation_config.save_pretrained(output_dir)
     if run.recipe.training.push_to_hub:
         trainer.push_to_hub(**card)  # saves first
     else:

@@ -47,6 +47,36 @@ class Conversations(Mapper):
         return {**conversation, "well_formed": self.well_formed}
 
 
+@register_mapper("preference")
+class Preference(Mapper):
+    """Preference pairs as TRL takes them: ``chosen`` and ``rejected``, turns or a text each, after ``prompt`` if they do not hold it."""
+
+    columns = ("chosen", "rejected")
+
+    def __call__(self, row: dict[str, Any]) -> dict[str, Any]:
+        prompt = read_turns(row["prompt"], "prompt", "user") if row.get("prompt") else []
+        chosen, rejected = (read_turns(row.get(column), column, "assistant") for column in self.columns)
+        chosen, rejected = (turns if len(turns) > 1 else prompt + turns for turns in (chosen, rejected))
+        pair = [read_conversation(turns, keep_wrappers=True) for turns in (chosen, rejected)]
+        if pair[0]["messages"] != pair[1]["messages"] or pair[0]["response"] == pair[1]["response"]:
+            raise SkipRow("chosen and rejected must be different answers to the same conversation")
+        return {**pair[0], "chosen": pair[0]["response"], "rejected": pair[1]["response"]}
+
+
+@register_mapper("safe_rlhf")
+class SafeRLHF(Mapper):
+    """PKU-Alignment/PKU-SafeRLHF: two responses, of which the safer one is chosen. For non-commercial use."""
+
+    columns = ("prompt", "response_0", "response_1", "safer_response_id")
+
+    def __call__(self, row: dict[str, Any]) -> dict[str, Any]:
+        safer = row.get("safer_response_id")
+        if safer not in (0, 1):
+            raise SkipRow("column 'safer_response_id' is neither 0 nor 1")
+        chosen, rejected = (required_text(row, f"response_{number}") for number in (safer, 1 - safer))
+        return {"question": required_text(row, "prompt"), "chosen": chosen, "rejected": rejected}
+
+
 @register_mapper("r1_distill_sft")
 class R1DistillSFT(Mapper):
     """ServiceNow-AI/R1-Distill-SFT, ``v1``: the answer that was written anew; ``messages`` end in the old one. For non-commercial use."""

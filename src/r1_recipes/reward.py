@@ -1,0 +1,42 @@
+"""``accelerate launch -q -m r1_recipes.reward recipes/NAME.yaml [--key value …]``: a reward model from preference pairs, one YAML a run."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Sequence
+from typing import Any
+
+from r1_recipes.common.errors import RecipeError
+from r1_recipes.models.tokenizer import check_target
+from r1_recipes.prompts.formats import ResponseFormat
+from r1_recipes.recipe import Recipe
+from r1_recipes.training.run import run_recipe
+
+logger = logging.getLogger("r1_recipes.reward")  # under `python -m` this module is called __main__
+
+
+def main(argv: Sequence[str] | None = None) -> None:
+    """Run a recipe for a reward model; see :func:`r1_recipes.training.run.run_recipe`."""
+    run_recipe(argv, "reward", build_trainer)
+
+
+def build_trainer(recipe: Recipe, fmt: ResponseFormat, tokenizer: Any, arguments: dict[str, Any]) -> Any:
+    """Return TRL's reward trainer. What it saves is a ``model`` for an entry of ``reward_models``."""
+    from trl import RewardTrainer  # heavy
+
+    training, rows = recipe.training, arguments["train_dataset"]
+    if recipe.model.use_peft:
+        fix = "unfrozen_parameters, with 'score', to train a part of the weights"
+        raise RecipeError(f"{recipe.path}: use_peft: must be false, got true: reward_models takes no adapters. Fix: {fix}")
+    if training.chat_template_path:
+        raise RecipeError(f"{recipe.path}: chat_template_path: write chat_template (Jinja text, or a file)")
+    for row in rows.select(range(0, len(rows), max(1, len(rows) // 16))):
+        check_target(recipe.model.model_name_or_path, tokenizer, {"prompt": row["prompt"], "completion": row["chosen"]})
+    trainer = RewardTrainer(**arguments)
+    if left_out := len(rows) - len(trainer.train_dataset):
+        logger.warning("max_length %d leaves out %d of %d pairs", training.max_length, left_out, len(rows))
+    return trainer
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,39 @@
+"""Names in a recipe -> reward functions."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any
+
+from r1_recipes.common.errors import RecipeError, unknown_name
+from r1_recipes.common.plugins import resolve
+from r1_recipes.prompts import ResponseFormat, get_response_format
+from r1_recipes.rewards.model import read_reward_models
+from r1_recipes.rewards.registry import REWARDS, Values, reward_parameters
+
+
+def get_reward_funcs(
+    names: Iterable[str],
+    response_format: str | ResponseFormat = "think_answer",
+    reward_models: Mapping[str, Any] | None = None,
+    **params: Any,
+) -> list[Callable[..., Values]]:
+    """Build the reward functions of a recipe, in order: picklable callables with a ``__name__``, as TRL takes them.
+
+    ``names`` are registered ones, those of entries in ``reward_models``, or ``my_module:my_reward``; ``response_format`` is a name or an
+    object; ``params`` are parameters of the rewards (``cosine_max_len=512``, …): one that several share goes to each.
+    """
+    names = list(names)
+    fmt = get_response_format(response_format)
+    models = read_reward_models(reward_models or {}, fmt)
+    known = reward_parameters(name for name in names if name not in models)
+    for key in params:
+        if key not in known:
+            raise RecipeError(unknown_name(f"parameter of the rewards {names}", key, known))
+    funcs: list[Callable[..., Values]] = []
+    for name in names:
+        reward = models.get(name) or resolve(REWARDS, "reward", name)
+        if isinstance(reward, type):
+            reward = reward(response_format=fmt, **{key: params[key] for key in reward_parameters([name]) if key in params})
+        funcs.append(reward)
+    return funcs
