@@ -248,6 +248,13 @@ def test_a_shipped_benchmark_reads_its_set_and_judges_it(name, tmp_path, monkeyp
     assert scores.greedy == [1.0] and scores.sampled == [0.0] and scores.sampled_lenient == [0.5]
 
 
+def test_a_benchmark_asks_as_deepseek_recommends(benchmark):
+    template = r"{question} Please reason step by step, and put your final answer within \boxed{}."
+    command = [benchmark(), "--response_format", "think_boxed", "--system_prompt", "", "--prompt_template", template]
+    (first, *_), _ = rows_to_judge(evaluate.load_benchmark(command))
+    assert first["prompt"] == [{"role": "user", "content": template.replace("{question}", "2+2?")}]
+
+
 @pytest.fixture
 def words(tmp_path, tiny_model):
     """A GRPO recipe whose golds are words; ``words(key=value)`` changes keys."""

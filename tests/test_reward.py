@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Callable
 from pathlib import Path
 
@@ -79,14 +80,11 @@ def test_pairs_that_are_too_long_are_counted(recipe: Callable[..., str], tmp_pat
     ("changes", "message"),
     [
         ({"use_peft": True}, r"use_peft: must be false, got true: .* Fix: unfrozen_parameters"),
-        ({"chat_template_path": "x.jinja"}, "chat_template_path: write chat_template"),
         ({"mapper": "prompt_solution", "solution_column": "scores"}, "dropped: no pair of a chosen and a rejected turn"),
         ({"reward_funcs": ["accuracy"]}, "unknown key 'reward_funcs' for reward"),
     ],
 )
 def test_a_recipe_that_cannot_be(recipe: Callable[..., str], changes: dict, message: str, capsys: pytest.CaptureFixture) -> None:
-    import re
-
     with pytest.raises(SystemExit) as ended:
         reward.main([recipe(**changes)])
     assert ended.value.code == 2

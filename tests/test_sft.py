@@ -151,6 +151,20 @@ def test_loss_on_the_last_turn_alone_whatever_holds_the_conversation(
     assert sorted(examples(*built(path))) == sorted(expected)
 
 
+@pytest.mark.parametrize("packing", [{}, {**PACKING, "packing_strategy": "wrapped"}])
+def test_loss_on_every_token_of_a_chat_if_the_recipe_says_so(
+    write_recipe: Callable[..., str], built: Build, tmp_path: Path, packing: dict[str, Any]
+) -> None:
+    """As TRL trains on a column ``messages``, which open-r1's runs leave to it."""
+    rows = [{"messages": messages(TALK)}, {"messages": messages(TALK[:2])}]
+    data = {"dataset_name": write_rows(tmp_path / "rows.jsonl", rows), "mapper": "conversations", "mapper_config": {"well_formed": False}}
+    trainer, tokenizer = built(write_recipe("sft", completion_only_loss=False, **data, **packing))
+    batches = [pair for batch in trainer.get_train_dataloader() for pair in zip(batch["input_ids"], batch["labels"], strict=True)]
+    chats = [chatml(*turns).removesuffix("<|im_start|>assistant\n") for turns in (TALK, TALK[:2])]
+    learned = [tokenizer.decode(labels[labels != -100]) for _, labels in batches]
+    assert sorted(learned) == (["".join(chats)] if packing else sorted(chats))
+
+
 @pytest.mark.parametrize("packing", [False, True])
 def test_a_mixture_trains_on_both_kinds_of_turns(
     write_recipe: Callable[..., str], built: Build, tmp_path: Path, sums: Path, packing: bool
@@ -165,6 +179,82 @@ def test_a_mixture_trains_on_both_kinds_of_turns(
     assert len(pairs) == len(SUMS) + 1
     assert (chatml(("user", "Hi.")), f"Hello!{END}") in pairs
     assert (chatml(("system", "Think."), ("user", "2+3?")), f"<think>\n2+3=5\n</think>\n<answer>\n5\n</answer>{END}") in pairs
+
+
+# Other projects' files
+
+CHATS = [
+    messages([*TALK, ("user", "Thanks. ")]),
+    messages([("system", "Add."), ("user", " 1+1?"), ("user", "Please."), ("assistant", "2 ")]),
+    messages(
+        [
+            ("user", "3+3?"),
+            ("tool", "6"),
+            ("assistant", "<|begin_of_thought|>six<|end_of_thought|><|begin_of_solution|>6<|end_of_solution|>"),
+        ]
+    ),
+]
+# A turn opens with more once an answer stands in it, as alignment-handbook's Zephyr template has it.
+TURNS = (
+    "{% for message in messages %}{{ '<' + message['role'] + '>\\n' + message['content'] + eos_token + '\\n' }}{% endfor %}"
+    "{% if add_generation_prompt %}{{ '<assistant>' }}{% endif %}"
+)
+THEIRS = {"mapper": None, "response_format": None, "system_prompt": None, "overwrite_output_dir": True}
+
+
+@pytest.mark.parametrize("keys", [{}, {"packing": True, "max_length": 64}, {"chat_template": TURNS}])
+def test_another_project_s_file_trains_on_the_tokens_that_trl_does(
+    write_recipe: Callable[..., str], built: Build, tmp_path: Path, keys: dict[str, Any]
+) -> None:
+    from trl import SFTConfig, SFTTrainer
+
+    rows = [{"messages": chat} for chat in CHATS]
+    trainer, tokenizer = built(write_recipe("sft", dataset_name=write_rows(tmp_path / "chats.jsonl", rows), **THEIRS, **keys))
+    found = trainer.train_dataset
+    # As TRL 0.18.0 does: the chat template's text first, then its tokens, and of packed rows pieces of equal length.
+    expected = [tokenizer(tokenizer.apply_chat_template(chat, tokenize=False), add_special_tokens=False)["input_ids"] for chat in CHATS]
+    if keys.get("packing"):
+        joined = [token for tokens in expected for token in tokens]
+        expected = [joined[start : start + 64] for start in range(0, len(joined), 64)]
+    assert found["input_ids"][:] == found["labels"][:] == expected
+    # And as today's does.
+    settings = {key: value for key, value in keys.items() if key != "chat_template"} | {"packing_strategy": "wrapped"}
+    args = SFTConfig(str(tmp_path / "theirs"), use_cpu=True, bf16=False, report_to="none", eos_token=tokenizer.eos_token, **settings)
+    theirs = SFTTrainer(trainer.model, args, train_dataset=Dataset.from_list(rows), processing_class=tokenizer)
+    assert theirs.train_dataset["input_ids"][:] == expected
+
+
+def test_alignment_handbook_s_shares_empty_system_messages_and_columns_for_the_template(
+    write_recipe: Callable[..., str], built: Build, tmp_path: Path
+) -> None:
+    mixer = {}
+    for name, share in (("a", 0.5), ("b", 1.0), ("c", 0)):
+        for split in ("train", "test"):
+            rows = [
+                {
+                    "messages": messages([("user", f"{name} {split} {index}"), ("assistant", "Yes.")]),
+                    "chat_template_kwargs": {"mood": "calm"},
+                }
+                for index in range(3)
+            ]
+            (tmp_path / name).mkdir(exist_ok=True)
+            write_rows(tmp_path / name / f"{split}.jsonl", rows)
+        mixer[str(tmp_path / name)] = share
+    template = "{{ mood }}:{% for message in messages %}{{ message['role'] + '|' + message['content'] + eos_token }}{% endfor %}"
+    template += "{# system #}{% if add_generation_prompt %}assistant|{% endif %}"
+    path = write_recipe(
+        "sft", **THEIRS | {"dataset_name": None, "chat_template": template, "evaluation_strategy": "epoch"},
+        dataset_mixer=mixer, dataset_splits=["train", "test"], packing=False,
+    )  # fmt: skip
+    trainer, tokenizer = built(path)
+
+    def texts(asked: list[str]) -> list[str]:
+        return [f"calm:system|<|im_end|>user|{question}<|im_end|>assistant|Yes.<|im_end|>" for question in asked]
+
+    assert sorted(map(tokenizer.decode, trainer.train_dataset["input_ids"])) == texts(["a train 0", *(f"b train {n}" for n in range(3))])
+    assert sorted(map(tokenizer.decode, trainer.eval_dataset["input_ids"])) == texts(
+        [f"{name} test {n}" for name in "ab" for n in range(3)]
+    )
 
 
 # Where the turn ends

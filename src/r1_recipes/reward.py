@@ -28,8 +28,6 @@ def build_trainer(recipe: Recipe, fmt: ResponseFormat, tokenizer: Any, arguments
     if recipe.model.use_peft:
         fix = "unfrozen_parameters, with 'score', to train a part of the weights"
         raise RecipeError(f"{recipe.path}: use_peft: must be false, got true: reward_models takes no adapters. Fix: {fix}")
-    if training.chat_template_path:
-        raise RecipeError(f"{recipe.path}: chat_template_path: write chat_template (Jinja text, or a file)")
     for row in rows.select(range(0, len(rows), max(1, len(rows) // 16))):
         check_target(recipe.model.model_name_or_path, tokenizer, {"prompt": row["prompt"], "completion": row["chosen"]})
     trainer = RewardTrainer(**arguments)

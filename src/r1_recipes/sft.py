@@ -28,7 +28,7 @@ def build_trainer(recipe: Recipe, fmt: ResponseFormat, tokenizer: Any, arguments
     if training.chat_template_path:
         raise RecipeError(f"{recipe.path}: chat_template_path: write chat_template (Jinja text, or a file), which prefill and checks go by")
     for row in rows.select(range(0, len(rows), max(1, len(rows) // 16))):  # a mixture's parts differ: one does not stand for all
-        check_target(model, tokenizer, row)
+        check_target(model, tokenizer, row, masked=training.completion_only_loss is not False)
     end = turn_end(model, tokenizer, training.eos_token)
     if end != tokenizer.eos_token:
         logger.info("eos_token is %r, in which the chat template ends the assistant's turn; %s had %r", end, model, tokenizer.eos_token)

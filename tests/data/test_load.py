@@ -57,6 +57,15 @@ def write_jsonl(path, rows):
     return str(path)
 
 
+def test_programs_are_asked_for_by_the_column_that_the_recipe_names():
+    info = {"language": "python", "test_cases": [{"input": "1", "output": "2"}]}
+    rows = Dataset.from_list([{"prompt_python3": "Add one.", "problem": "Long story.", "verification_info": info}])
+    dataset, _ = load_dataset(arguments(mapper="verifiable_code", prompt_column="prompt_python3"), FMT, "grpo", rows=rows)
+    assert (dataset[0]["prompt"][-1]["content"], dataset[0]["verification_info"]) == ("Add one.", info)
+    with pytest.raises(RecipeError, match="needs column 'prompt'; the columns there are: prompt_python3"):
+        load_dataset(arguments(mapper="verifiable_code", prompt_column="prompt"), FMT, "grpo", rows=rows)
+
+
 @pytest.fixture(scope="session")
 def tokenizer(tmp_path_factory):
     """One token a byte, ChatML around the turns."""

@@ -17,7 +17,16 @@ VERL_ROW = MAPPERS["verl"].examples[0]
 
 
 # Chats have no gold; the others' are words, or programs.
-NO_MATHEMATICS = {"conversations", "reasoning_columns", "r1_distill_sft", "medical_verifiable", "summary", "verifiable_code"}
+NO_MATHEMATICS = {
+    "preference",
+    "safe_rlhf",
+    "conversations",
+    "reasoning_columns",
+    "r1_distill_sft",
+    "medical_verifiable",
+    "summary",
+    "verifiable_code",
+}
 CALL = [{"role": "user", "content": "2+2?"}, {"role": "assistant", "content": "4"}]
 
 
@@ -62,6 +71,19 @@ def test_gsm8k_takes_what_follows_the_last_mark():
     ("name", "row", "reason"),
     [
         ("gsm8k", {"question": "q", "answer": "no mark here"}, "no '#### gold' in column 'answer'"),
+        ("preference", {"chosen": "a", "rejected": "b"}, "the turns do not alternate between user and assistant"),
+        (
+            "preference",
+            {"prompt": "q", "chosen": "a", "rejected": "a"},
+            "chosen and rejected must be different answers to the same conversation",
+        ),
+        ("preference", {"prompt": "q", "chosen": "a", "rejected": None}, "column 'rejected' is empty"),
+        (
+            "safe_rlhf",
+            {"prompt": "q", "response_0": "a", "response_1": "b", "safer_response_id": 2},
+            "column 'safer_response_id' is neither 0 nor 1",
+        ),
+        ("safe_rlhf", {"prompt": "q", "response_0": "a", "response_1": "", "safer_response_id": 0}, "column 'response_1' is empty"),
         ("gsm8k", {"question": "q", "answer": "steps ####  "}, "no '#### gold' in column 'answer'"),
         ("gsm8k", {"question": "q", "answer": None}, "column 'answer' is empty"),
         ("gsm8k", {"question": " \n", "answer": "#### 1"}, "column 'question' is empty"),
@@ -570,3 +592,40 @@ def test_a_question_may_be_a_number(value):
     assert get_mapper("prompt_solution")({"prompt": value, "solution": "1"})["question"] == str(value)
     with pytest.raises(SkipRow, match="column 'prompt' is empty"):
         get_mapper("prompt_solution")({"prompt": float("nan"), "solution": "1"})
+
+
+def _said(role, words):
+    return {"role": role, "content": words}
+
+
+@pytest.mark.parametrize(
+    "row",
+    [
+        {"prompt": "Rain?", "chosen": "Water.", "rejected": "No."},
+        {"prompt": [_said("user", "Rain?")], "chosen": [_said("assistant", "Water.")], "rejected": [_said("assistant", "No.")]},
+        # The whole conversation on both sides; Zephyr's UltraFeedback has its prompt beside it, too.
+        {"chosen": [_said("user", "Rain?"), _said("assistant", "Water.")], "rejected": [_said("user", "Rain?"), _said("assistant", "No.")]},
+        {
+            "prompt": "Rain?",
+            "chosen": [_said("user", "Rain?"), _said("assistant", "Water.")],
+            "rejected": [_said("user", "Rain?"), _said("assistant", "No.")],
+        },
+    ],
+)
+def test_preference_pairs_of_every_shape(row):
+    mapped = get_mapper("preference")(row)
+    assert (mapped["question"], mapped["response"], mapped["rejected"]) == ("Rain?", "Water.", "No.")
+    assert mapped["messages"] == [_said("user", "Rain?")]
+
+
+def test_a_pair_after_a_dialogue_keeps_its_system_message_and_its_wrappers():
+    opening = [_said("system", "Be brief."), _said("user", "Rain?"), _said("assistant", "Water."), _said("user", "Why?")]
+    wrapped = "<|begin_of_thought|>a<|end_of_thought|><|begin_of_solution|>b<|end_of_solution|>"
+    row = {"prompt": opening, "chosen": [_said("assistant", wrapped)], "rejected": [_said("assistant", "c")]}
+    mapped = get_mapper("preference")(row)
+    assert mapped["messages"] == opening and mapped["response"] == wrapped
+
+
+def test_the_safer_response_is_chosen():
+    row = {"prompt": "q", "response_0": "a", "response_1": "b", "better_response_id": 0, "safer_response_id": 1}
+    assert get_mapper("safe_rlhf")(row) == {"question": "q", "response": "b", "rejected": "a"}

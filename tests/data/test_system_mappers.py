@@ -251,6 +251,13 @@ def test_large_pictures_are_made_smaller():
         get_mapper("image_question", max_pixels=0)
 
 
+def test_a_picture_s_question_stands_in_the_recipe_s_template():
+    mapped = get_mapper("image_question", template="{question}  In {tags}.")(row("image_question", problem="Why?"))
+    assert mapped["question"] == "Why?  In {tags}."
+    with pytest.raises(RecipeError, match=r"template: must hold {question}, got 'Why\?'"):
+        get_mapper("image_question", template="Why?")
+
+
 def test_a_picture_stays_one_in_the_dataset_and_is_for_grpo_alone():
     rows = Dataset.from_list([{"image": png(picture()), "problem": "p", "solution": "1"}] * 2).cast_column("image", Image())
     args = arguments(mapper="image_question", keep_columns=[])

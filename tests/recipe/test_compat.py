@@ -7,10 +7,10 @@ import pytest
 import yaml
 
 from r1_recipes.common.errors import RecipeError
-from r1_recipes.recipe.compat import OBSOLETE, RENAMED, RESHAPED, translate
+from r1_recipes.recipe.compat import OBSOLETE, REFUSED, REFUSED_REWARDS, RENAMED, RESHAPED, defaults_then, translate
 from r1_recipes.recipe.load import load_recipe
 from r1_recipes.recipe.text import read_yaml
-from r1_recipes.recipe.types import argument_types
+from r1_recipes.recipe.types import argument_types, namespace_value
 from r1_recipes.rewards import REWARDS, reward_parameters
 from tests.conftest import REPOSITORY
 
@@ -22,6 +22,30 @@ KNOWN |= {*REWARDS, *reward_parameters(REWARDS)}
 NO_KEYS = {"constant_with_warmup", "data_source", "dr_grpo", "flash_attention_2", "flash_attn", "low_var_kl", "max_response_length"}
 NO_KEYS |= {f"cosine_{length}_len_value_{verdict}" for length in ("min", "max") for verdict in ("wrong", "correct")}
 NO_KEYS |= {"soft_cache_length", "soft_max_length"}
+
+
+# What a file leaves to the TRL that it was written for: the last open-r1, and alignment-handbook before its move to TRL 0.19.
+TRAINER = {"bf16": False, "gradient_checkpointing": False, "optim": "adamw_torch"}
+GRPO = TRAINER | {
+    "beta": 0.04,
+    "loss_type": "bnpo",
+    "max_prompt_tokens": 512,
+    "max_completion_length": 256,
+    "use_bias_correction_kl": False,
+    "vllm_importance_sampling_correction": False,
+    "system_prompt": "",
+    "reward_funcs": ["accuracy", "format", "tag_count"],
+    "response_format": "think_answer",
+}
+# Values that were the same then: TRL must not change them unnoticed.
+GRPO_SAME = {"learning_rate": 1e-6, "lr_scheduler_type": "linear", "num_generations": 8, "num_iterations": 1, "epsilon": 0.2}
+GRPO_SAME |= {"temperature": 1.0, "scale_rewards": "group", "mask_truncated_completions": False, "shuffle_dataset": True, "top_p": 1.0}
+GRPO_SAME |= {"importance_sampling_level": "token", "delta": None, "sync_ref_model": False, "max_grad_norm": 1.0, "weight_decay": 0.0}
+SFT = TRAINER | {"mapper": "conversations", "mapper_config": {"whole": True}, "completion_only_loss": False}
+SFT |= {"average_tokens_across_devices": False}
+HANDBOOK = SFT | {"mapper_config": {"whole": True, "empty_system": True}, "packing": True, "packing_strategy": "wrapped"}
+SFT_SAME = {"learning_rate": 2e-5, "max_length": 1024, "assistant_only_loss": False, "loss_type": "nll", "max_grad_norm": 1.0}
+OLDER = {"overwrite_output_dir": True}
 
 
 def test_a_handbook_recipe_is_read_as_it_is():
@@ -39,17 +63,55 @@ def test_a_handbook_recipe_is_read_as_it_is():
         assert (f"{path}: {key} is " in said) == changed, key
     kept = set(recipe.settings) | {key for key in written if key in OBSOLETE}
     assert {RENAMED.get(key, key) for key in written} - kept == {key for key in written if key in RESHAPED}
+    assert {key: recipe.settings[key] for key in HANDBOOK if key not in written} == {
+        key: value for key, value in HANDBOOK.items() if key not in written
+    }
+
+
+@pytest.mark.parametrize(
+    ("name", "method", "then"),
+    [
+        (
+            "open_r1_grpo",
+            "grpo",
+            "use_bias_correction_kl vllm_importance_sampling_correction beta loss_type optim temperature response_format",
+        ),
+        ("open_r1_sft", "sft", "mapper mapper_config completion_only_loss average_tokens_across_devices optim"),
+        ("alignment_handbook_sft", "sft", " ".join(HANDBOOK)),
+    ],
+)
+def test_each_key_of_a_file_is_carried_over_or_named(name, method, then):
+    path = FIXTURES / f"{name}.yaml"
+    written, recipe = read_yaml(path), load_recipe([str(path)], method)
+    said = "\n".join(recipe.warnings)
+    settings = recipe.settings | recipe.adapted
+    carried = set()
+    for key, value in written.items():
+        today = RENAMED.get(key, key)
+        named = f"{path}: {key} is read " in said or f"{path}: {key} is ignored: " in said
+        assert named == (key in RENAMED or key in OBSOLETE or key in RESHAPED), key
+        if today not in settings:
+            assert key in OBSOLETE or key in RESHAPED, key
+            continue
+        carried.add(today)
+        found = settings[today]
+        if value is False and isinstance(found, str):
+            value = {"eval_strategy": "no", "scale_rewards": "none"}[key]
+        assert found == (float(value) if isinstance(found, float) else value), key
+    made = {"dataset_name", "dataset_train_split", "dataset_test_split"} if "dataset_mixer" in written else set()
+    assert settings.keys() - carried - made == set(then.split()) - written.keys()
 
 
 @pytest.mark.parametrize(
     ("values", "message"),
     [
-        ({"dataset_mixer": "nobody/a"}, "f: dataset_mixer: must be one {id: 1.0}"),
-        ({"dataset_mixer": {}}, "f: dataset_mixer: must be one {id: 1.0}"),
+        ({"dataset_mixer": "nobody/a"}, "f: dataset_mixer: must be {id: share}, shares in [0, 1]"),
+        ({"dataset_mixer": {}}, "f: dataset_mixer: must be {id: share}, shares in [0, 1]"),
         ({"dataset_mixer": {"a": "most"}}, "got {'a': 'most'}"),
         ({"dataset_mixer": {"a": [1]}}, "got {'a': [1]}"),
-        ({"dataset_mixer": {"a": 0.5}}, "got {'a': 0.5}. Fix: dataset_mixture: {datasets: [{id, split, weight}]}"),
-        ({"dataset_mixer": {"a": 1.0, "b": 1.0}}, "Fix: dataset_mixture: {datasets"),
+        ({"dataset_mixer": {"a": 1.5}}, "got {'a': 1.5}. Fix: dataset_mixture: {datasets: [{id, split, weight}]}"),
+        ({"dataset_mixer": {"a": 0}}, "got {'a': 0}"),
+        ({"dataset_mixer": {"a": 1, "b": 1}, "dataset_configs": ["x"]}, "got {'a': 1, 'b': 1}"),
         ({"dataset_splits": ["validation"]}, "f: dataset_splits: must be one split with 'train' in its name"),
         ({"dataset_splits": ["train_a", "train_b"]}, "f: dataset_splits: must be one split with 'train' in its name"),
         ({"dataset_splits": 3}, "f: dataset_splits: must be one split with 'train' in its name"),
@@ -57,12 +119,98 @@ def test_a_handbook_recipe_is_read_as_it_is():
             {"dataset_mixer": {"a": 1.0}, "dataset_name": "b"},
             "f: dataset_mixer is today's dataset_name, and both are set. Fix: keep dataset_name alone",
         ),
-        ({"dataset_configs": ["x", "y"]}, "f: dataset_configs: must be a list of one, got ['x', 'y']"),
+        ({"dataset_configs": ["x", "y"]}, "f: dataset_configs: must be a list of one, or of one for each set, got ['x', 'y']"),
+        ({"tokenizer_name_or_path": "a"}, "f: tokenizer_name_or_path: the tokenizer is the model's own. Fix: save that one"),
+        (
+            {"reward_funcs": ["ioi_code"]},
+            "f: reward_funcs: ioi_code needs the graders of IOI, not here. Fix: code, binary_code or my_module:ioi_code",
+        ),
     ],
 )
 def test_shapes_that_cannot_be_translated_are_named(values, message):
     with pytest.raises(RecipeError, match=re.escape(message)):
         translate(values, "f", [])
+
+
+def test_several_sets_are_a_mixture():
+    warnings = []
+    theirs = {"dataset_mixer": {"a": 0.25, "b": 1}, "dataset_splits": ["train_sft", "test_sft"], "dataset_configs": ["x", None]}
+    shared = {"split": "train_sft", "test_split": "test_sft", "first": True}
+    assert translate(theirs, "f", warnings) == {
+        "dataset_mixture": {
+            "datasets": [{"id": "a", "config": "x", "weight": 0.25, **shared}, {"id": "b", "weight": 1.0, **shared}],
+            "seed": 42,
+        }
+    }
+    assert [warning.partition(" is ")[0] for warning in warnings] == [f"f: {key}" for key in theirs]
+
+
+@pytest.mark.parametrize(
+    ("method", "keys", "then", "name"),
+    [
+        ("grpo", OLDER, GRPO | GRPO_SAME, "open-r1 (TRL 0.18)"),
+        ("grpo", {"vllm_device": "auto"}, GRPO | GRPO_SAME | {"temperature": 0.9}, "open-r1 (TRL 0.15 to 0.17)"),
+        ("grpo", OLDER | {"reward_funcs": ["accuracy"]}, GRPO | {"response_format": "boxed", "reward_funcs": ["accuracy"]}, "open-r1"),
+        ("grpo", OLDER | {"reward_funcs": ["code"]}, {"mapper": "verifiable_code", "response_format": "boxed"}, "open-r1"),
+        ("grpo", OLDER | {"code_provider": "e2b", "reward_funcs": ["code", "format"]}, {"response_format": "think_answer"}, "open-r1"),
+        ("sft", OLDER, SFT | SFT_SAME | {"packing": False}, "open-r1 or alignment-handbook (TRL 0.18)"),
+        ("sft", OLDER | {"packing": True}, {"packing_strategy": "wrapped"}, "open-r1"),
+        ("sft", OLDER | {"packing": True, "packing_strategy": "ffd"}, {"packing_strategy": "bfd"}, "open-r1"),
+        ("sft", {"dataset_mixer": {"nobody/talks": 1}}, HANDBOOK | SFT_SAME, "alignment-handbook (TRL 0.12)"),
+        (
+            "sft",
+            {"dataset_mixer": {"a": 1}, "auto_insert_empty_system_msg": False},
+            {"mapper_config": {"whole": True}},
+            "alignment-handbook",
+        ),
+    ],
+)
+def test_a_file_trains_with_the_defaults_of_its_time_and_names_them(tmp_path, method, keys, then, name):
+    path = tmp_path / "theirs.yaml"
+    data = {} if "dataset_mixer" in keys else {"dataset_name": "nobody/rows"}
+    path.write_text(
+        yaml.safe_dump({"model_name_or_path": "nobody/m", "output_dir": "out", "use_cpu": True} | data | keys), encoding="utf-8"
+    )
+    # One process: TRL's batch of 8 is one group.
+    recipe = load_recipe([str(path)], method)
+    found = {key: namespace_value(recipe, key) for key in then}
+    assert {key: getattr(value, "value", value) for key, value in found.items()} == then
+    [line] = [warning for warning in recipe.warnings if "read as a file for" in warning]
+    assert line.startswith(f"{path}: read as a file for {name}") and line.endswith("; a key in the file or on the command line wins")
+    listed = yaml.safe_load("{" + re.search(r"\): (.*); a key", line)[1] + "}")
+    assert listed.items() <= recipe.settings.items() and not listed.keys() & keys.keys()
+    # Nothing else differs from what today's defaults give the same file.
+    ours = tmp_path / "ours.yaml"
+    ours.write_text(yaml.safe_dump({key: value for key, value in recipe.settings.items() if key not in listed} | {"few_shot": None}
+                                   | {key: listed[key] for key in {"reward_funcs", "bf16"} & listed.keys()}), encoding="utf-8")  # fmt: skip
+    today = load_recipe([str(ours)], method)
+    assert today.warnings == []
+    for part in ("script", "training", "model"):
+        for key, value in vars(getattr(recipe, part)).items():
+            if key not in listed and not key.startswith("_"):
+                assert str(value) == str(getattr(getattr(today, part), key)), key
+
+
+def test_the_command_line_wins_over_the_defaults_of_its_time():
+    path = FIXTURES / "open_r1_sft.yaml"
+    recipe = load_recipe([str(path), "--mapper", "auto", "--optim", "adamw_torch_fused", "--completion_only_loss", "true"], "sft")
+    assert (recipe.script.mapper, recipe.script.mapper_config, recipe.training.completion_only_loss) == ("auto", None, True)
+    [line] = [warning for warning in recipe.warnings if "read as a file for" in warning]
+    assert "optim" not in line and "mapper" not in line
+
+
+@pytest.mark.parametrize("path", sorted((REPOSITORY / "recipes").rglob("*.yaml")), ids=lambda path: path.stem)
+def test_no_recipe_of_ours_is_taken_for_another_project_s(path):
+    values = read_yaml(path)
+    for method in ("grpo", "sft"):
+        assert defaults_then(values, {}, method, "f", []) == {}
+
+
+@pytest.mark.parametrize("method", ["grpo", "sft"])
+@pytest.mark.parametrize("older", [{"dataset_mixer": {"a": 0.5}}, {"torch_dtype": "bfloat16", "loss_type": "kto_pair"}])
+def test_preference_training_is_trl_s_own(method, older):
+    with pytest.raises(RecipeError, match=r"^f: beta without reward_funcs: .* Fix: trl dpo --config f \(or trl kto\)$"):
+        defaults_then({"beta": 0.1, **older}, {}, method, "f", [])
 
 
 def test_open_r1_s_list_of_one_configuration():
@@ -115,10 +263,10 @@ def test_the_migration_guide_says_what_the_code_does(theirs, here):
     for key in keys(theirs):
         if here.startswith("ignored"):
             assert key in OBSOLETE
-        elif here.startswith("unknown"):
-            assert key not in KNOWN | {*OBSOLETE, *RENAMED, *RESHAPED}
         elif key in RENAMED:
             assert f"`{RENAMED[key]}`" in here
+        elif here.startswith("an error"):
+            assert key in REFUSED | REFUSED_REWARDS
 
 
 @pytest.mark.parametrize("here", [row[2] for row in ROWS if row[0] not in ("open-r1", "alignment-handbook")])
@@ -150,7 +298,8 @@ def test_open_r1_s_characters_are_said_to_be_tokens(tmp_path):
     warnings = load_recipe([str(path)], "grpo").warnings
     assert any("cosine_max_len: 120 is read as tokens; open-r1 counts characters" in warning for warning in warnings)
     said: list[str] = []
-    assert translate({"cosine_max_len": 120, "learning_rate": 1}, "f", said) == {"cosine_max_len": 120, "learning_rate": 1}
+    ours = {"cosine_max_len": 120, "reward_funcs": ["cosine"], "mapper": "math"}
+    assert defaults_then(ours, {}, "grpo", "f", said) == {} and translate(ours, "f", said) == ours
     assert said == [], "a recipe of ours counts tokens"
 
 

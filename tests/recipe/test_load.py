@@ -222,6 +222,7 @@ def test_a_repeated_key_is_refused(write):
     path = write("seed: 1\nseed: 2\n")
     fails([path], path, "key 'seed' stands more than once, line 7")
     fails([write("task_config: {train: 1, train: 2}\n")], "'train' stands more than once, line 6")
+    assert load_recipe([write("seed: 1\nseed: 1\n")], "grpo").training.seed == 1, "said twice is no contradiction"
 
 
 @pytest.mark.parametrize(

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 from r1_recipes.common.errors import RecipeError, nearest, unknown_name
@@ -24,8 +24,10 @@ logger = logging.getLogger(__name__)
 # Columns that the trainers and reward calls use themselves; a source column of that name would collide.
 _RESERVED = {"prompt", "prompts", "completion", "completions", "completion_ids", "messages", "solution", "scorer", "question", "reasoning"}
 _RESERVED |= {"image", "images", "environment", "environments", "trainer_state", "log_extra", "log_metric"}
+# Columns that SFTTrainer hands to the chat template.
+_TEMPLATE_COLUMNS = ("chat_template_kwargs", "tools")
 COLUMN_KEYS = ("prompt_column", "solution_column", "reasoning_column")
-COLUMNS_BY_KEYS = ("auto", "math", "prompt_solution")  # mappers whose columns these keys name
+COLUMNS_BY_KEYS = ("auto", "math", "prompt_solution", "verifiable_code")  # mappers whose columns these keys name
 
 
 @dataclass(frozen=True)
@@ -37,7 +39,9 @@ class Part:
     revision: str | None = None
     split: str = "train"
     columns: tuple[str, ...] | None = None
+    test_split: str | None = None
     weight: float = must("the share of its rows, in (0, 1]", lambda value: 0 < value <= 1, 1.0)
+    first: bool = False  # the share is of the first rows, not drawn
     mapper: str | None = None
     mapper_config: dict[str, Any] | None = None
     task: str | None = None
@@ -56,6 +60,8 @@ class Part:
         rows = rows.select_columns(list(self.columns)) if self.columns else rows
         if self.weight == 1:
             return rows, None
+        if self.first:
+            return rows.select(range(int(self.weight * len(rows)))), None
         indices = numpy.random.default_rng(seed).permutation(len(rows))[: round(self.weight * len(rows))]
         return rows.select(indices), indices
 
@@ -67,6 +73,12 @@ class Mixture:
     datasets: tuple[Part, ...]
     seed: int = 0
     test_split_size: float | None = None
+
+    def of(self, split: str) -> Mixture:
+        """The mixture of this split: of ``"test"`` all rows of the parts' own test splits, if they name them."""
+        if split != "test" or not all(part.test_split for part in self.datasets):
+            return self
+        return replace(self, datasets=tuple(replace(part, split=part.test_split or "", weight=1.0) for part in self.datasets))
 
     def combine(self, parts: list[Dataset], with_tasks: bool) -> Dataset:
         """Shuffle the parts' mapped rows; ``with_tasks``: if any has a task, all get a column ``task``, the part's or the row's own."""
@@ -83,7 +95,7 @@ class Mixture:
         """Cut the test split, the first of the shuffled rows, from the training split."""
         size = self.test_split_size
         if size is None:
-            if split == "test":
+            if split == "test" and not all(part.test_split for part in self.datasets):
                 raise RecipeError("dataset_mixture: evaluation is on, but test_split_size is not set")
             return rows
         count = round(size * len(rows)) if size < 1 else int(size)
@@ -112,22 +124,22 @@ def load_dataset(
     """Load, map, select and render one split of a recipe's data, in source order (a mixture: shuffled by its seed).
 
     ``prompt`` is messages, the instruction first and the user's turn last. ``method`` says what else rows have: ``"grpo"`` ``solution``
-    (str, if the source has golds) and task columns; ``"generate"`` the same, ``question`` and every other field of the mapper, asked
-    with ``args.prompt_template``; ``"sft"`` ``completion`` (one assistant's turn; ``mapper: auto`` takes whole conversations as they are);
-    ``"reward"`` ``chosen`` and ``rejected``, such turns; ``"distill"`` nothing. ``rows`` are source rows to use instead of loading them;
-    for a mixture, one dataset a part.
+    (str, if the source has golds) and task columns; ``"generate"`` the same, ``question`` and every other field of the mapper; ``"sft"``
+    ``completion`` (one assistant's turn; ``mapper: auto`` takes whole conversations as they are); ``"reward"`` ``chosen`` and ``rejected``,
+    such turns; ``"distill"`` nothing. Questions are asked with ``args.prompt_template``, if there is one. ``rows`` are source rows to use
+    instead of loading them; for a mixture, one dataset a part.
 
     Raises:
         RecipeError: the source cannot be read, a column is missing, or no row is left.
     """
     template = getattr(args, "prompt_template", None)
-    if method == "generate" and template is not None and "{question}" not in template:
+    if template is not None and "{question}" not in template:
         raise RecipeError(f"prompt_template: needs {{question}} where the question goes; found {template!r}")
     limit = args.max_samples if split == "train" else args.max_eval_samples
     report = LoadReport()
     name, mixed = args.dataset_name or "dataset_mixture", bool(args.dataset_mixture)
     if mixed:
-        mixture = from_mapping(Mixture, args.dataset_mixture, "dataset_mixture")
+        mixture = from_mapping(Mixture, args.dataset_mixture, "dataset_mixture").of(split)
     else:
         there = args.dataset_train_split if split == "train" else args.dataset_test_split
         mixture = Mixture((Part(name, args.dataset_config, args.dataset_revision, there),))
@@ -212,8 +224,10 @@ def _extra_columns(args: Any, method: str, columns: list[str], source: str) -> l
             raise RecipeError(f"keep_columns: {column!r} is a name that trainers and rewards use themselves; rename it in the data")
     if method == "distill":
         return []
-    if wanted is None:
-        wanted = [] if method in ("sft", "reward") or args.dataset_mixture else columns
+    if wanted is None and method in ("sft", "reward"):
+        wanted = [column for column in columns if method == "sft" and column in _TEMPLATE_COLUMNS]
+    elif wanted is None:
+        wanted = [] if args.dataset_mixture else columns
     return [column for column in wanted if column not in _RESERVED]
 
 

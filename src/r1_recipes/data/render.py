@@ -65,6 +65,8 @@ class Renderer:
 
     def __call__(self, row: dict[str, Any], fields: dict[str, Any]) -> dict[str, Any]:
         """Return the trainer's columns of one row, or raise :class:`SkipRow`; ``fields`` are what the mapper made of it."""
+        if "turns" in fields:
+            return self._whole(fields["turns"], fields["empty_system"])
         prompt = self._prompt(row, fields)
         if self.method == "distill":
             return {"prompt": prompt}
@@ -73,7 +75,8 @@ class Renderer:
         if self.method == "reward":
             if "rejected" not in fields:
                 raise SkipRow("no pair of a chosen and a rejected turn")
-            return {"prompt": prompt, **{key: [{"role": "assistant", "content": fields[key]}] for key in ("chosen", "rejected")}}
+            turns = {"chosen": fields["response"], "rejected": fields["rejected"]}
+            return {"prompt": prompt, **{key: [{"role": "assistant", "content": text}] for key, text in turns.items()}}
         if "rejected" in fields:
             raise SkipRow("a preference pair, which python -m r1_recipes.reward takes")
         response = fields.get("response")
@@ -81,11 +84,20 @@ class Renderer:
         task = {"task": fields["task"]} if "task" in fields else {}
         return {"prompt": prompt, "completion": [{"role": "assistant", "content": target}], **task}
 
+    def _whole(self, turns: Messages, empty_system: bool) -> dict[str, Any]:
+        template = str(getattr(self.tokenizer, "chat_template", ""))
+        if empty_system and turns[0]["role"] != "system" and ("system" in template or "<|im_start|>" in template):
+            turns = [{"role": "system", "content": ""}, *turns]
+        last = max((index for index, turn in enumerate(turns) if turn["role"] == "assistant"), default=0)
+        if not last:
+            raise SkipRow("no assistant's turn after another")
+        return {"prompt": turns[:last], "completion": turns[last:]}
+
     def _prompt(self, row: dict[str, Any], fields: dict[str, Any]) -> Messages:
         question, history = fields["question"], fields.get("messages") or []
         system = [turn for turn in history if turn["role"] == "system"]
         earlier = [turn for turn in history if turn["role"] != "system"]
-        template = getattr(self.args, "prompt_template", None) if self.method == "generate" else None
+        template = getattr(self.args, "prompt_template", None)
         if template is not None:
             question = _filled(template, {**row, **fields})
         elif earlier:

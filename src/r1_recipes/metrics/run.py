@@ -213,6 +213,7 @@ def ask(recipe: Recipe, name: str, question: str, backend: str) -> str:
     """A model's greedy answer to one question, in the recipe's own prompt."""
     recipe = _for_generation(recipe, name, 1, 0)
     tokenizer, fmt = load_format(recipe, backend)
-    request = Request(0, build_prompt(question, fmt, recipe.script.few_shot))
+    asked = (getattr(recipe.script, "prompt_template", None) or "{question}").replace("{question}", question)
+    request = Request(0, build_prompt(asked, fmt, recipe.script.few_shot))
     (completion,) = _generate(get_backend(recipe, tokenizer, backend), [request], [(0.0, 1)], name, None, [])[0]
     return fmt.full_text(completion.text)

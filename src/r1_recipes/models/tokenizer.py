@@ -48,7 +48,8 @@ def load_tokenizer(recipe: Recipe) -> tuple[Any, ResponseFormat]:
             fmt = replace(fmt, prefill=opened)
         elif fmt.prefill:
             tokenizer.chat_template = served_template.wrap(tokenizer.chat_template, response_format=fmt.name, prefill=fmt.prefill)
-    _check_beginning(name, tokenizer, fmt)
+    if recipe.method != "sft":  # which checks its rows
+        _check_beginning(name, tokenizer, fmt)
     return tokenizer, fmt
 
 
@@ -106,8 +107,8 @@ def _check_beginning(model: str, tokenizer: Any, fmt: ResponseFormat) -> None:
     check_target(model, tokenizer, turns, taught=False)
 
 
-def check_target(model: str, tokenizer: Any, row: dict[str, Any], *, taught: bool = True) -> None:
-    """Refuse a chat template that would not write the target into the training text, right after the prompt.
+def check_target(model: str, tokenizer: Any, row: dict[str, Any], *, masked: bool = True, taught: bool = True) -> None:
+    """Refuse a chat template that would not write the target into the training text, right after the prompt (which ``masked`` has no loss).
 
     Those of DeepSeek's distilled models cut the reasoning out of a turn that is there; others open only the turn to come: unless the
     target is ``taught``, both pass.
@@ -132,7 +133,7 @@ def check_target(model: str, tokenizer: Any, row: dict[str, Any], *, taught: boo
     if taught and target not in text:
         raise RecipeError(f"{where} cuts the reasoning out of the assistant's turn, which SFT is to teach. Fix: another chat_template")
     same = next((index for index, (a, b) in enumerate(zip(prompt, whole, strict=False)) if a != b), len(whole))
-    if same < len(prompt):
+    if masked and same < len(prompt):
         found = f"ends a prompt in {tokenizer.decode(prompt[same:])!r}, and has other tokens there once an answer follows"
         fix = "begin prefill as the template begins a turn, end prefill in a line break, or another chat_template"
         raise RecipeError(f"{where} {found}: training on other prompts. Fix: {fix}")

@@ -1,11 +1,17 @@
-"""YAML files of open-r1, alignment-handbook and older TRL as recipes: keys that are renamed, obsolete, or of another shape."""
+"""YAML files of open-r1, alignment-handbook and older TRL as recipes: keys that are renamed, obsolete, of another shape, or left to the
+defaults of the TRL that they were written for."""
 
 from __future__ import annotations
 
 import re
+from collections.abc import Callable
+from dataclasses import fields
 from typing import Any
 
+import yaml
+
 from r1_recipes.common.errors import RecipeError
+from r1_recipes.recipe.types import GRPORecipeArguments
 
 # Keys of older TRL, Transformers and open-r1 whose meaning today's key carries over unchanged.
 RENAMED = {
@@ -21,6 +27,13 @@ RENAMED = {
     "hub_model_revision": "hub_revision",
     "use_liger": "use_liger_kernel",
     "use_liger_loss": "use_liger_kernel",
+    "no_cuda": "use_cpu",
+    "push_to_hub_token": "hub_token",
+}
+# Values that are called otherwise today.
+RENAMED_VALUES = {
+    ("packing_strategy", "ffd"): "bfd",
+    **{("code_provider", name): "bubblewrap" for name in ("e2b", "local", "morph", "piston")},
 }
 
 # Keys that no longer do anything; the run goes on without them.
@@ -44,41 +57,159 @@ OBSOLETE = {
     "model_code_revision": "set model_revision",
     "use_flash_attention_2": "write attn_implementation: flash_attention_2",
     "num_processes": "accelerate launch says how many",
+    "vllm_enforce_eager": "write vllm_mode: server, and start the server with --enforce_eager",
+    "push_to_hub_model_id": "set hub_model_id",
+    "push_to_hub_organization": "set hub_model_id",
+    "wandb_description": "it says nothing to the run",
+    "wandb_run_id": "set the environment variable WANDB_RUN_ID",
+    "wandb_tags": "set the environment variable WANDB_TAGS",
+    "wandb_watch": "set the environment variable WANDB_WATCH",
+    "dataset_batch_size": "TRL chooses how many rows it maps at once",
+    "chars_per_token": "rows are packed by their tokens",
+    "num_of_sequences": "rows are packed by their tokens",
+    "half_precision_backend": "PyTorch's own is the only one",
+    "fp16_backend": "PyTorch's own is the only one",
+    "include_tokens_per_second": "the run's report has tokens per second",
+    "use_legacy_prediction_loop": "Transformers has one loop",
+    "e2b_router_url": "programs run on this machine",
+    "morph_router_url": "programs run on this machine",
+    "code_eval_test_batch_size": "a program runs on all its cases",
 }
 
+# Keys without which it would be another experiment, and what to write instead.
+REFUSED = {
+    "tokenizer_name_or_path": "the tokenizer is the model's own. Fix: save that one into a copy of the model's folder, or chat_template",
+    "text_column": "texts without a question are not trained on. Fix: trl sft --dataset_text_field",
+    "code_eval_scoring_mode": "Fix: reward_funcs: [code] pays the share of cases passed, [binary_code] all or nothing",
+    "ioi_provider": "graders of IOI are not here. Fix: reward_funcs: [code] compares what a program prints",
+    "pass_rate_min": "a filter, no training. Fix: python -m r1_recipes.generate with keep: {pass_rate: [LOW, HIGH]}",
+}
+# open-r1's rewards that are not here.
+REFUSED_REWARDS = {"ioi_code": "needs the graders of IOI", "cf_code": "needs the checkers of Codeforces"}
 
-def _mixer(value: Any) -> dict[str, Any]:
-    [(name, share)] = value.items()
-    if float(share) != 1:
-        raise ValueError(share)
-    return {"dataset_name": name}
+
+def _is_mixed(values: dict[str, Any]) -> bool:
+    return [*map(float, values.get("dataset_mixer", {"": 1}).values())] != [1]
 
 
-def _splits(value: Any) -> dict[str, Any]:
+def _mixer(value: Any, values: dict[str, Any]) -> dict[str, Any]:
+    if not _is_mixed(values):
+        return {"dataset_name": next(iter(value))}
+    splits = _splits(values.get("dataset_splits") or ["train", "test"], {})
+    configs = values.get("dataset_configs") or [None] * len(value)
+    parts = []
+    for (name, share), config in zip(value.items(), configs, strict=True):
+        if not 0 <= float(share) <= 1:
+            raise ValueError(share)
+        # run_sft.py took the first rows of each set, shuffled them with seed 42, and evaluated on all of the test splits.
+        part = {"id": name, "config": config, "split": splits["dataset_train_split"], "test_split": splits["dataset_test_split"]}
+        if float(share):
+            parts.append({key: found for key, found in part.items() if found} | {"weight": float(share), "first": True})
+    if not parts:
+        raise ValueError(value)
+    return {"dataset_mixture": {"datasets": parts, "seed": 42}}
+
+
+def _splits(value: Any, values: dict[str, Any]) -> dict[str, Any]:
     [train] = [split for split in value if "train" in split]
     [test, *_] = [split for split in value if "test" in split] or ["test"]
-    return {"dataset_train_split": train, "dataset_test_split": test}
+    return {} if _is_mixed(values) else {"dataset_train_split": train, "dataset_test_split": test}
 
 
-def _configs(value: Any) -> dict[str, Any]:
+def _configs(value: Any, values: dict[str, Any]) -> dict[str, Any]:
+    if _is_mixed(values):
+        return {}
     [config] = value
     return {"dataset_config": config}
 
 
 # Settings whose value has another shape here: what they stand for, what they must be, and what to write otherwise.
-RESHAPED = {
-    "dataset_mixer": (_mixer, "one {id: 1.0}", "dataset_mixture: {datasets: [{id, split, weight}]} for several sets or a share"),
+RESHAPED: dict[str, tuple[Callable[[Any, dict[str, Any]], dict[str, Any]], str, str]] = {
+    "dataset_mixer": (_mixer, "{id: share}, shares in [0, 1]", "dataset_mixture: {datasets: [{id, split, weight}]}"),
     "dataset_splits": (_splits, "one split with 'train' in its name and one with 'test'", "dataset_train_split and dataset_test_split"),
-    "dataset_configs": (_configs, "a list of one", "a config in each entry of dataset_mixture"),
+    "dataset_configs": (_configs, "a list of one, or of one for each set", "a config in each entry of dataset_mixture"),
 }
+
+# Keys of ours that those projects have too.
+_SHARED = {"dataset_name", "dataset_config", "dataset_train_split", "dataset_test_split", "dataset_mixture", "reward_funcs"}
+_SHARED |= {"system_prompt", "chat_template", "wandb_entity", "wandb_project", "wandb_run_group"}
+_OURS = {f.name for f in fields(GRPORecipeArguments)} - _SHARED
+# Defaults then that are others today, by what they were pinned to: open-r1 1416fa0 to TRL 0.18.0 and Transformers 4.52.3,
+# alignment-handbook 5a7ba95 to TRL 0.9.6 to 0.12. What changes no result (logging_steps, report_to, vllm_mode) is today's.
+_TRAINER: dict[str, Any] = {"bf16": False, "gradient_checkpointing": False, "optim": "adamw_torch"}
+_GRPO: dict[str, Any] = {
+    "beta": 0.04,
+    "loss_type": "bnpo",
+    "max_prompt_tokens": 512,
+    "max_completion_length": 256,
+    "use_bias_correction_kl": False,
+    "vllm_importance_sampling_correction": False,
+    **_TRAINER,
+    # open-r1's own: no instruction unless the file has one.
+    "system_prompt": "",
+    "reward_funcs": ["accuracy", "format", "tag_count"],
+}
+# Every token of a conversation is trained on, also those of the user.
+_SFT: dict[str, Any] = {"mapper": "conversations", "completion_only_loss": False, "average_tokens_across_devices": False, **_TRAINER}
+# These went with TRL 0.18, which sampled at 1.0; before it was 0.9.
+_BEFORE_0_18 = {"vllm_device", "vllm_dtype", "vllm_max_model_len", "vllm_enable_prefix_caching"}
+
+
+def _rewards(values: dict[str, Any]) -> set[str]:
+    names = values.get("reward_funcs") or []
+    return set(map(str, names if isinstance(names, list) else [names]))
+
+
+def defaults_then(values: dict[str, Any], typed: dict[str, Any], method: str, source: str, warnings: list[str]) -> dict[str, Any]:
+    """Return what a file of another project, not yet translated, left to the TRL of its time; ``{}`` for a recipe of ours.
+
+    ``typed`` are the keys of the command line. It is another project's if it has a key that only older files have, and none that is ours
+    alone.
+    """
+    foreign = any(key in table for key in values for table in (RENAMED, OBSOLETE, RESHAPED, REFUSED)) and not _OURS & values.keys()
+    if method not in ("grpo", "sft") or not foreign:
+        return {}
+    if "beta" in values and not {"reward_funcs", "num_generations"} & values.keys():
+        raise RecipeError(
+            f"{source}: beta without reward_funcs: preference training is not here. Fix: trl dpo --config {source} (or trl kto)"
+        )
+    if method == "grpo":
+        name = "open-r1 (TRL 0.15 to 0.17)" if _BEFORE_0_18 & values.keys() else "open-r1 (TRL 0.18)"
+        then = _GRPO | ({"temperature": 0.9} if _BEFORE_0_18 & values.keys() else {})
+        rewards = _rewards(values) or {*_GRPO["reward_funcs"]}
+        # Their accuracy takes an answer anywhere, their other rewards take tags.
+        then["response_format"] = "think_answer" if {"format", "tag_count", "code_format"} & rewards else "boxed"
+        if {"code", "binary_code"} & rewards:
+            then["mapper"] = "verifiable_code"
+        if "cosine" in rewards:
+            found = values.get("cosine_max_len", 1000)
+            warnings.append(f"{source}: cosine_max_len: {found} is read as tokens; open-r1 counts characters")
+        if then["response_format"] == "think_answer":
+            warnings.append(f"{source}: accuracy and code read the <answer> block alone; open-r1's read the whole completion")
+    else:
+        handbook = "dataset_mixer" in values
+        name = "alignment-handbook (TRL 0.12)" if handbook else "open-r1 or alignment-handbook (TRL 0.18)"
+        packing: dict[str, Any] = {"packing": True} if handbook else {}  # run_sft.py packed whatever the file said
+        if values.get("packing", handbook):
+            packing["packing_strategy"] = "wrapped"
+        empty = handbook and values.get("auto_insert_empty_system_msg", True)
+        then = _SFT | packing | {"mapper_config": {"whole": True, **({"empty_system": True} if empty else {})}}
+        if values.pop("system_prompt", None):
+            warnings.append(f"{source}: system_prompt is ignored: open-r1's SFT has it for benchmarks alone")
+    present = {RENAMED.get(key, key) for key in (*values, *typed)}
+    if "mapper" in typed:  # the mapper's settings go with it
+        present.add("mapper_config")
+    then = {key: value for key, value in then.items() if key not in present}
+    listed = yaml.safe_dump(then, default_flow_style=True, sort_keys=False, width=10_000)[1:-2]
+    warnings.append(f"{source}: read as a file for {name}: {listed}; a key in the file or on the command line wins")
+    return then
 
 
 def translate(values: dict[str, Any], source: str, warnings: list[str]) -> dict[str, Any]:
     """Rewrite keys of older TRL and of other projects as today's, with one warning each; ``source`` is what messages name."""
-    # A file with older keys is another project's; in ours the number is one of tokens.
-    if "cosine_max_len" in values and any(key in RENAMED or key in OBSOLETE for key in values):
-        warnings.append(f"{source}: cosine_max_len: {values['cosine_max_len']} is read as tokens; open-r1 counts characters")
     result: dict[str, Any] = {}
+    for name in sorted(_rewards(values) & REFUSED_REWARDS.keys()):
+        raise RecipeError(f"{source}: reward_funcs: {name} {REFUSED_REWARDS[name]}, not here. Fix: code, binary_code or my_module:{name}")
     for key, value in values.items():
         if re.fullmatch("reward_model(_scope|_activation|_prompt|_batch_size)?", key):
             fix = "reward_models: {NAME: {model: …, scope: …, activation: …, prompt: …, batch_size: …}}, and NAME in reward_funcs"
@@ -86,13 +217,20 @@ def translate(values: dict[str, Any], source: str, warnings: list[str]) -> dict[
         if key in OBSOLETE:
             warnings.append(f"{source}: {key} is ignored: {OBSOLETE[key]}")
             continue
+        if key in REFUSED:
+            raise RecipeError(f"{source}: {key}: {REFUSED[key]}")
         today = {RENAMED.get(key, key): value}
+        if (key, str(value)) in RENAMED_VALUES:
+            today = {key: RENAMED_VALUES[key, str(value)]}
+            warnings.append(f"{source}: {key}: {value} is read as {today[key]}")
         if key in RESHAPED:
             read, shape, fix = RESHAPED[key]
             try:
-                today = read(value)
+                today = read(value, values)
             except (AttributeError, TypeError, ValueError) as error:
                 raise RecipeError(f"{source}: {key}: must be {shape}, got {value!r}. Fix: {fix}") from error
+            if not today:
+                warnings.append(f"{source}: {key} is read into dataset_mixture")
         for new, found in today.items():
             if new in result or (new != key and new in values):
                 raise RecipeError(f"{source}: {key} is today's {new}, and both are set. Fix: keep {new} alone")

@@ -18,7 +18,7 @@ from r1_recipes.common import processes
 from r1_recipes.common.errors import RecipeError, nearest
 from r1_recipes.common.masking import masked
 from r1_recipes.recipe import checks
-from r1_recipes.recipe.compat import translate
+from r1_recipes.recipe.compat import defaults_then, translate
 from r1_recipes.recipe.text import read_yaml
 from r1_recipes.recipe.types import OWN_TYPES, Recipe, argument_types, namespace_value
 from r1_recipes.recipe.values import COMMAND_LINE, convert, plain
@@ -44,7 +44,8 @@ def load_recipe(
     recipe = Recipe(path=path, method=method, script=None, training=None, model=None)
     config = read_yaml(path)
     masked([config, overrides])  # from here on no message shows what is secret in them
-    config = translate(config, str(path), recipe.warnings)
+    then = defaults_then(config, overrides, method, str(path), recipe.warnings)
+    config = then | translate(config, str(path), recipe.warnings)
     overrides = translate(overrides, COMMAND_LINE, recipe.warnings)
     typed, together = set(overrides), {**config, **overrides}
     names = together.get("reward_funcs") or [] if method in checks.REWARDED else []

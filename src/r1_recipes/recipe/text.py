@@ -75,16 +75,15 @@ def _extent(node: yaml.Node, known: dict[yaml.Node, tuple[float, float]]) -> tup
 
 
 class _UniqueKeyLoader(yaml.SafeLoader):
-    """PyYAML would silently keep the last of repeated keys."""
+    """PyYAML would silently keep the last of repeated keys; the same key with the same text is one key."""
 
     def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict:
-        seen = set()
-        for key_node, _ in node.value:
+        seen: dict[Hashable, Any] = {}
+        for key_node, value_node in node.value:
             if key_node.tag == "tag:yaml.org,2002:merge":  # `<<: *anchor`; what it brings in may be overridden
                 continue
             key = self.construct_object(key_node, deep=True)
-            if isinstance(key, Hashable):  # the loader itself refuses others
-                if key in seen:
-                    raise RecipeError(f"{self.name}: key {key!r} stands more than once, line {key_node.start_mark.line + 1}")
-                seen.add(key)
+            # The loader itself refuses a key that is not hashable.
+            if isinstance(key, Hashable) and seen.setdefault(key, value_node.value) != value_node.value:
+                raise RecipeError(f"{self.name}: key {key!r} stands more than once, line {key_node.start_mark.line + 1}")
         return super().construct_mapping(node, deep)

@@ -10,8 +10,6 @@ from typing import Any, Literal
 Backend = Literal["transformers", "vllm", "openai"]
 _WHO_GENERATES = "Who generates: 'transformers', 'vllm' (offline), or 'openai' (any such server: OPENAI_BASE_URL)."
 
-_REWARD_MODELS = "Reward models and judges by name, a name for reward_funcs: {NAME: {model, scope, activation, prompt, batch_size}}."
-
 
 def _key(help: str, default: Any = None, **options: Any) -> Any:
     return field(**(options or {"default": default}), metadata={"help": help})
@@ -62,7 +60,9 @@ class GRPORecipeArguments(RecipeArguments):
     """Keys of a GRPO recipe. The parameters of the rewards are keys too; they live with the rewards."""
 
     reward_funcs: list[str] = _key("Registered rewards or 'my_module:my_reward'; weights are TRL's reward_weights.", default_factory=list)
-    reward_models: dict | None = _key(_REWARD_MODELS)
+    reward_models: dict | None = _key(
+        "Reward models and judges by name, for reward_funcs: {NAME: {model, scope, activation, prompt, batch_size}}."
+    )
     task_rewards: dict | None = _key(
         "Which of reward_funcs judge which rows: {TASK: [reward, …]} by the value of task_column. A reward that no task names judges all."
     )
@@ -89,6 +89,7 @@ class EvaluateRecipeArguments(RecipeArguments):
 
     num_samples: int = _key("Sampled completions a row, besides the greedy one; 0: only that.")
     backend: Backend = _key(_WHO_GENERATES, "transformers")
+    prompt_template: str | None = _key("As in a generation recipe.")
     reward_funcs: list[str] = _key("Rewards; the first that judges a row says what is right.", default_factory=list)
     reward_models: dict | None = _key("As in a GRPO recipe.")
     task_rewards: dict | None = _key("As in a GRPO recipe.")

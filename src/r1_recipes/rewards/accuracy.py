@@ -120,7 +120,7 @@ class AccuracyReward(MathReward, AnswerReward):
 class AnswerContainsReward(AnswerReward):
     """1.0 if the column ``solution`` is a substring of the parsed answer, else 0.0; ``None`` if there is no gold.
 
-    Range: {0, 1}. Deliberately naive (``172`` contains ``72``), as in its source: the GSM8K GRPO demo for TRL (grpo_demo).
+    Range: {0, 1}. Deliberately naive (``172`` contains ``72``), as in its source: qwen2.5-0.5b-grpo, after grpo_demo.
     """
 
     def answer(self, text: str) -> str | None:

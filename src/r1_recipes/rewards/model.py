@@ -26,6 +26,7 @@ from r1_recipes.rewards.summary import summary
 logger = logging.getLogger(__name__)
 
 Conversation = list[dict[str, str]]
+Shown = tuple[Conversation, str, str]  # what is seen of a row: the conversation before the turn, the turn, the gold
 SERVED = "openai:"  # before a judge's name, where a folder or hub id could stand as well
 
 # All repetitions are bounded or possessive, so that reading takes time in proportion to the reply.
@@ -117,14 +118,6 @@ def read_reward_models(entries: Mapping[str, Any], fmt: ResponseFormat) -> dict[
     return {name: ModelReward(fmt, name, from_mapping(Settings, entry, f"reward_models: {name}")) for name, entry in entries.items()}
 
 
-class Shown(NamedTuple):
-    """What a judge or a reward model gets to see of one row."""
-
-    context: Conversation
-    turn: str
-    gold: str
-
-
 @dataclass(frozen=True)
 class ModelReward(Reward):
     """The score that a reward model, or a judge behind a server, gives each completion; ``None`` if it gives none.
@@ -155,7 +148,7 @@ class ModelReward(Reward):
         read = summary if self.settings.scope == "summary" else ResponseFormat.full_text
         turns = [read(self.response_format, text) for text in completion_texts(completions)]
         golds = self.golds(solution, columns) if "{solution}" in (self.settings.prompt or "") else [""] * len(turns)
-        shown = {row: Shown(contexts[row], turns[row] or "", gold) for row, gold in enumerate(golds) if gold is not None}
+        shown = {row: (contexts[row], turns[row] or "", gold) for row, gold in enumerate(golds) if gold is not None}
         judge = self._ask if self.settings.served else self._classify
         judged = dict(zip(shown, judge(list(shown.values())), strict=True))
         report_unjudged(f"reward {self.name!r}, model {self.settings.model!r}", list(judged.values()))

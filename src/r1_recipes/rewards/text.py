@@ -111,7 +111,7 @@ class XmlSoftFormatReward(Reward):
     """1.0 if a reasoning block and, with only white space between, an answer block stand anywhere in the text; else 0.0.
 
     Range: {0, 1}. Both blocks hold something, and no further tag. Without answer tags in the format: a reasoning and one answer can be
-    read. Source: the GSM8K GRPO demo for TRL (grpo_demo), whose pattern also takes empty blocks and, unlike its intention, no line breaks.
+    read. Source: the GSM8K GRPO demo for TRL (grpo_demo), whose pattern takes empty blocks too, but only at the beginning of the text.
     """
 
     def score_text(self, text: str) -> float:

@@ -27,8 +27,9 @@ class Mapper:
 
     Calling one with a row (a dict of the source's columns) returns ``question`` (str) and, as far as the source has them, ``solution`` (the
     gold), ``reasoning`` and ``answer`` (what goes with it if that is not the gold; both make the SFT target), ``response`` (a whole
-    assistant's turn, the SFT target as it is; ``""``: none) with ``well_formed`` (whether it must be in the format), ``messages`` (the
-    turns before it), and task columns, which reach the rewards. It raises :class:`SkipRow` for a row without what is needed.
+    assistant's turn, the SFT target as it is; ``""``: none) with ``well_formed`` (whether it must be in the format) or ``rejected`` (the
+    worse turn of a preference pair), ``messages`` (the turns before it), and task columns, which reach the rewards. It raises
+    :class:`SkipRow` for a row without what is needed.
 
     Class attributes:
         name: registry name, or the name of a class that is not registered.

@@ -7,7 +7,7 @@ from typing import Any
 
 from r1_recipes.data.mappers.base import Mapper, SkipRow, as_text, check_choice, register_mapper, required_text
 
-_ROLES = {"system": "system", "user": "user", "human": "user", "assistant": "assistant", "gpt": "assistant"}
+_ROLES = {"system": "system", "user": "user", "human": "user", "assistant": "assistant", "gpt": "assistant", "tool": "tool"}
 _THOUGHT = ("<|begin_of_thought|>", "<|end_of_thought|>")
 _SOLUTION = ("<|begin_of_solution|>", "<|end_of_solution|>")
 
@@ -23,10 +23,14 @@ class Conversations(Mapper):
         well_formed: whether the response must be in the recipe's response format; false: general chat data.
         wrappers: ``think``: those of Sky-T1, OpenThoughts and Bespoke-Stratos (``<|begin_of_thought|>…``) become ``<think>``, and a
             system message that asks for them goes; ``keep``: for response format ``thought_solution``.
+        whole: every turn as it stands, in any order, also after the last assistant's: what TRL trains on, given ``messages``.
+        empty_system: with ``whole``, an empty system message before those that have none, if the chat template writes such messages.
     """
 
     well_formed: bool = True
     wrappers: str = "think"
+    whole: bool = False
+    empty_system: bool = False
     columns = ("messages",)
     needs = (("messages", "conversations"),)
 
@@ -43,6 +47,8 @@ class Conversations(Mapper):
 
     def __call__(self, row: dict[str, Any]) -> dict[str, Any]:
         column = "messages" if row.get("messages") or "conversations" not in row else "conversations"
+        if self.whole:
+            return {"turns": read_turns(row.get(column), column), "empty_system": self.empty_system}
         conversation = read_conversation(read_turns(row.get(column), column), row.get("system"), keep_wrappers=self.wrappers == "keep")
         return {**conversation, "well_formed": self.well_formed}
 
@@ -60,7 +66,7 @@ class Preference(Mapper):
         pair = [read_conversation(turns, keep_wrappers=True) for turns in (chosen, rejected)]
         if pair[0]["messages"] != pair[1]["messages"] or pair[0]["response"] == pair[1]["response"]:
             raise SkipRow("chosen and rejected must be different answers to the same conversation")
-        return {**pair[0], "chosen": pair[0]["response"], "rejected": pair[1]["response"]}
+        return {**pair[0], "rejected": pair[1]["response"]}
 
 
 @register_mapper("safe_rlhf")
@@ -74,7 +80,7 @@ class SafeRLHF(Mapper):
         if safer not in (0, 1):
             raise SkipRow("column 'safer_response_id' is neither 0 nor 1")
         chosen, rejected = (required_text(row, f"response_{number}") for number in (safer, 1 - safer))
-        return {"question": required_text(row, "prompt"), "chosen": chosen, "rejected": rejected}
+        return {"question": required_text(row, "prompt"), "response": chosen, "rejected": rejected}
 
 
 @register_mapper("r1_distill_sft")

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from r1_recipes.common.errors import RecipeError, install_hint
-from r1_recipes.data.mappers.base import Mapper, SkipRow, last_boxed, register_mapper, required_text
+from r1_recipes.data.mappers.base import Mapper, SkipRow, check_template, last_boxed, register_mapper, required_text
 
 _ANSWER = re.compile(r"<answer>(.*?)</answer>", re.DOTALL)
 # A longer strip has less than one patch of a vision model on its short side; Qwen2-VL's processor refuses it, in the middle of a run.
@@ -22,12 +22,14 @@ class ImageQuestion(Mapper):
 
     Attributes:
         image_column: column of the picture: a ``datasets.Image``, or its ``{"bytes": …}``.
+        template: what is asked, around the column's ``{question}``.
         max_pixels: larger pictures are made smaller, to at most that many pixels; ``None``: as they are.
     """
 
     image_column: str = "image"
     question_column: str = "problem"
     solution_column: str = "solution"
+    template: str = "{question}"
     max_pixels: int | None = None
     columns = ("image", "problem", "solution")
     images = True
@@ -43,6 +45,7 @@ class ImageQuestion(Mapper):
     )
 
     def __post_init__(self) -> None:
+        check_template(self.template, "{question}")
         if self.max_pixels is not None and self.max_pixels < 1:
             raise RecipeError(f"mapper_config: max_pixels: must be 1 or more, got {self.max_pixels}")
 
@@ -52,7 +55,7 @@ class ImageQuestion(Mapper):
         if not gold:
             raise SkipRow(f"column {self.solution_column!r} is empty")
         return {
-            "question": required_text(row, self.question_column),
+            "question": self.template.replace("{question}", required_text(row, self.question_column)),
             "solution": last_boxed(gold) or gold,
             "image": self._picture(row.get(self.image_column)),
         }

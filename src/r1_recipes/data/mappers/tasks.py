@@ -11,12 +11,14 @@ from r1_recipes.verification.scorers import check_task
 
 
 @register_mapper("verifiable_code")
+@dataclass(frozen=True)
 class VerifiableCode(Mapper):
     """open-r1/verifiable-coding-problems-python: statement and ``verification_info`` (language, test cases), for a reward that runs code.
 
     The decontaminated variants call the statement ``problem``. ``solution`` is the reference program, if there is one.
     """
 
+    prompt_column: str = "problem_statement"
     columns = ("problem_statement", "verification_info")
     needs = (("problem_statement", "problem"), "verification_info")
 
@@ -25,7 +27,7 @@ class VerifiableCode(Mapper):
         if not isinstance(info, dict) or not info.get("test_cases"):
             raise SkipRow("column 'verification_info' has no test_cases")
         return {
-            "question": required_text(row, "problem_statement" if "problem_statement" in row else "problem"),
+            "question": required_text(row, self.prompt_column if self.prompt_column in row else "problem"),
             "solution": optional_text(row, "gold_standard_solution"),
             "verification_info": info,
         }

@@ -100,7 +100,7 @@
   const split = keys.includes("time/generation");
   chart("time", titled("m:step_time"), [["step_time", "total"], ["time/generation", "generation", "dashed"], [split ? "time/rewards" : "verification/seconds", split ? "rewards" : "verification", "dotted"]], { zero: true });
   for (const key of keys) {
-    if (/^eval_(loss|reward|mean_token_accuracy|rewards\/.+\/mean|completions\/(mean_length|clipped_ratio)|entropy)$/.test(key)) {
+    if (/^eval_(loss|reward|accuracy|mean_token_accuracy|rewards\/.+\/mean|completions\/(mean_length|clipped_ratio)|entropy)$/.test(key)) {
       chart("held_out", titled("m:eval", { name: key.slice(5) }), [[key]], { raw: true });
     }
   }
