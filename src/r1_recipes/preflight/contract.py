@@ -79,7 +79,8 @@ def _check_beginning(report: Report, recipe: Recipe, tokenizer: PreTrainedTokeni
     template = f"the chat template of {recipe.model.model_name_or_path}"
     if tags and foreign:
         said = f"{template} opens the assistant's turn with {foreign[0]!r}, but response_format {fmt.name!r} looks for {tags[0]!r}: "
-        said += f"completions start in the wrong block; write {fitting_format([*foreign, *(fmt.answer_tags or ())[:1]], fmt)}, or set chat_template"
+        fits = fitting_format([*foreign, *(fmt.answer_tags or ())[:1]], fmt)
+        said += f"completions start in the wrong block; write {fits}, or set chat_template"
         report.add(ERROR, "contract.prefill", said)
     elif tags and tags[1] in fmt.prefill:
         said = f"the assistant's turn starts with {fmt.prefill!r}, a reasoning block that is closed before the model writes a word; set "
