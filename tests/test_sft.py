@@ -324,7 +324,7 @@ def test_r1_zero_ends_in_the_tokenizer_s_own_token(
     base = base_like(tiny_model, tmp_path / "base")
     trainer, tokenizer = built(write_recipe("sft", model_name_or_path=base, response_format="r1_zero", max_samples=1))
     ((prompt, target),) = examples(trainer, tokenizer)
-    assert (prompt, target.rstrip("\n")) == ("User: 2+2?\nAssistant: ", "<think> 2+2=4 </think> <answer> 4 </answer><|endoftext|>")
+    assert (prompt, target.rstrip("\n")) == ("User: 2+2?\nAssistant:", " <think> 2+2=4 </think> <answer> 4 </answer><|endoftext|>")
     assert tokenizer.eos_token == "<|endoftext|>"
 
 

@@ -197,9 +197,11 @@ def test_prompts_are_shown_as_the_model_reads_them(recipe):
 # The nine mistakes
 
 
-def test_a_prompt_that_asks_for_other_tags_than_the_reward_reads(recipe):
+def test_a_prompt_that_asks_for_other_tags_than_the_reward_reads(recipe, tmp_path):
     asks = "Think in <reasoning>…</reasoning>, then answer in <answer>…</answer>."
-    errors = found(check(recipe(system_prompt=asks)), "error")
+    assert "Fix: response_format: reasoning_answer" in found(check(recipe(system_prompt=asks)), "error")["recipe.unusable"]
+    rows = rows_file(tmp_path, *[(f"{asks} 2+2?", "4")] * 2)
+    errors = found(check(recipe(dataset_name=rows, mapper="prompt_solution", system_prompt="")), "error")
     assert list(errors) == ["contract.prompt"]
     assert "asks for <reasoning>, but response_format 'think_answer'" in errors["contract.prompt"]
     assert "wants <think>" in errors["contract.prompt"] and "write response_format: reasoning_answer" in errors["contract.prompt"]

@@ -84,6 +84,8 @@ def test_a_question_alone_gets_the_prompt_of_training(
     write_recipe: Callable[..., str], model: Callable, tmp_path: Path, name: str, kind: str, prefill: str | None
 ) -> None:
     own = None if kind != "gemma" else ""  # a template that takes no system message is trained without one
+    if prefill and name == "r1_zero":  # whose turns begin with a space
+        prefill = f" {prefill}"
     settings = {"response_format": name, "system_prompt": own, "prefill": prefill}
     folder = model(TEMPLATES[kind])
     tokenizer, fmt = load_tokenizer(load(write_recipe("grpo", model_name_or_path=folder, **settings)))

@@ -13,6 +13,7 @@ import yaml
 
 from r1_recipes.common.errors import RecipeError
 from r1_recipes.models.smoke import smoke_overrides
+from r1_recipes.prompts import FORMATS
 from r1_recipes.recipe import load
 from r1_recipes.recipe.compat import OBSOLETE, RENAMED
 from r1_recipes.recipe.load import Recipe, load_recipe, namespace_value
@@ -600,3 +601,64 @@ def test_no_two_recipes_share_a_folder_or_a_hub_id():
         values = [(read_yaml(path).get(key), path.name) for path in RECIPES]
         named = [value for value, _ in values if value is not None]
         assert len(set(named)) == len(named), values
+
+
+# Prompts and formats
+
+
+MONOLOGUE = "You are a tutor. First think it over, as an inner monologue enclosed in <think> and </think> tags, then tell the answer."
+BOXED = "请逐步推理，最后把答案写在 \\boxed{} 里。"
+
+
+@pytest.mark.parametrize(
+    ("response_format", "prompt", "wanted", "fits"),
+    [
+        ("think_answer", MONOLOGUE, "<answer>", "think_prose"),
+        ("think_answer", "先在 <think> 和 </think> 之间思考，再回答。", "<answer>", "think_prose"),
+        ("think_answer", BOXED, "<answer>", "boxed"),
+        ("think_answer", "Think in <think></think>, then write \\boxed{}.", "<answer>", "think_boxed"),
+        ("think_answer", "Use the headings '## Thinking' and '## Final Response'.", "<think> and <answer>", "thinking_response"),
+        ("think_answer", "格式：|special_token|推理|special_token|总结", "<think> and <answer>", "special_token"),
+        ("think_answer", "在 <reasoning> 里推理，在 <answer> 里作答。", "<think>", "reasoning_answer"),
+        ("think_boxed", "<think>…</think> and then <answer>…</answer>.", "\\boxed", "think_answer"),
+        ("boxed_only", "Put the answer between <answer> and </answer>.", "\\boxed", "think_answer"),
+        ("special_token", MONOLOGUE, "|special_token|", "think_prose"),
+        ("thinking_response", "Write '## Thinking' first.", "## Final Response", None),
+    ],
+)
+def test_a_prompt_for_another_shape_than_the_format_reads(write, response_format, prompt, wanted, fits):
+    path = write(yaml.safe_dump({"response_format": response_format, "system_prompt": prompt}))
+    fix = f"response_format: {fits}" if fits else "a system_prompt that asks for what is wanted"
+    found = f"system_prompt: must ask for {wanted}, which rewards read (response_format {response_format})"
+    fails([path], found, f"Fix: {fix}, or leave system_prompt out")
+    if fits:
+        load_recipe([path, "--response_format", fits], "grpo")
+
+
+@pytest.mark.parametrize(
+    ("response_format", "prompt", "changes"),
+    [
+        ("think_answer", "You are a helpful assistant. 你是一个有用的助手。", {}),  # a persona; preflight warns
+        ("think_answer", "", {}),
+        ("think_answer", "答案写在 <answer> 和 </answer> 之间。", {}),  # reasoning models, or their templates, open <think> themselves
+        ("think_boxed", BOXED, {}),
+        ("think_prose", BOXED, {}),
+        ("think_boxed", MONOLOGUE, {}),  # the data may ask for the box
+        ("answer_or_boxed", BOXED, {}),
+        ("boxed", MONOLOGUE, {}),  # it searches the whole text
+        ("think_answer", "Between <passage> and </passage> stands a text.", {}),
+        ("think_answer", "Answer in <answer></answer>, the number in \\boxed{}.", {"prefill": "<think>\n"}),
+        ("special_token", BOXED, {"few_shot": [{"question": "1+1?", "reasoning": "one more", "answer": "2"}]}),
+        ("think_answer", MONOLOGUE, {"reward_funcs": ["tests.conftest:letters"]}),  # nothing reads the format
+        *((name, None, {}) for name in FORMATS),
+    ],
+)
+def test_prompts_that_are_in_order_or_for_preflight_to_judge(write, response_format, prompt, changes):
+    settings = {"reward_funcs": ["accuracy", "format"], "response_format": response_format, "system_prompt": prompt, **changes}
+    load_recipe([write(yaml.safe_dump(settings), base=BASE)], "grpo")
+
+
+def test_a_prompt_template_for_another_shape(write):
+    text = "model_name_or_path: m\ndataset_name: d\noutput_dir: o\nreward_funcs: [accuracy]\nsystem_prompt: ''\n"
+    path = write("prompt_template: '{question} 答案写在 \\boxed{} 里。'\n", base=text)
+    fails([path], "prompt_template: must ask for <answer>", "Fix: response_format: boxed, or leave prompt_template out", method="generate")

@@ -39,15 +39,17 @@ def load_tokenizer(recipe: Recipe) -> tuple[Any, ResponseFormat]:
         tokenizer.pad_token = tokenizer.eos_token
     turn = generation_prompt(tokenizer)
     opened = template_prefill(turn, fmt)
-    if fmt.prefill and turn.endswith(fmt.prefill):
-        return tokenizer, fmt
-    if opened and fmt.prefill:
-        raise RecipeError(f"{recipe.path}: prefill: the chat template of {name} already opens the turn with {opened!r}; leave prefill out")
-    if opened:
-        logger.info("the chat template opens the assistant's turn with %r; rewards read completions with it in front", opened)
-        fmt = replace(fmt, prefill=opened)
-    elif fmt.prefill:
-        tokenizer.chat_template = served_template.wrap(tokenizer.chat_template, response_format=fmt.name, prefill=fmt.prefill)
+    if not (fmt.prefill and turn.endswith(fmt.prefill)):
+        if opened and fmt.prefill:
+            said = f"the chat template of {name} already opens the turn with {opened!r}; leave prefill out"
+            raise RecipeError(f"{recipe.path}: prefill: {said}")
+        if opened:
+            logger.info("the chat template opens the assistant's turn with %r; rewards read completions with it in front", opened)
+            fmt = replace(fmt, prefill=opened)
+        elif fmt.prefill:
+            tokenizer.chat_template = served_template.wrap(tokenizer.chat_template, response_format=fmt.name, prefill=fmt.prefill)
+    if recipe.method != "sft":  # which checks its rows
+        _check_beginning(name, tokenizer, fmt)
     return tokenizer, fmt
 
 
@@ -95,28 +97,46 @@ def generation_prompt(tokenizer: Any) -> str:
     return str(whole).removeprefix(str(tokenizer.apply_chat_template(asked, tokenize=False)))
 
 
-def check_target(model: str, tokenizer: Any, row: dict[str, Any], *, masked: bool = True) -> None:
+def _check_beginning(model: str, tokenizer: Any, fmt: ResponseFormat) -> None:
+    """Refuse generation prompts that an answer does not go on from."""
+    try:
+        answer = fmt.prefill + fmt.render_completion("1 + 1 = 2", "2").lstrip()  # a model need not keep to the layout's white space
+    except ValueError:  # a prefill that closes the reasoning; preflight tells
+        return
+    turns = {"prompt": [{"role": "user", "content": "?"}], "completion": [{"role": "assistant", "content": answer}]}
+    check_target(model, tokenizer, turns, taught=False)
+
+
+def check_target(model: str, tokenizer: Any, row: dict[str, Any], *, masked: bool = True, taught: bool = True) -> None:
     """Refuse a chat template that would not write the target into the training text, right after the prompt (which ``masked`` has no loss).
 
-    Those of DeepSeek's distilled models cut the reasoning out of a turn that is there; others open only the turn to come.
+    Those of DeepSeek's distilled models cut the reasoning out of a turn that is there; others open only the turn to come: unless the
+    target is ``taught``, both pass.
     """
     from jinja2 import TemplateError
 
     messages = row["prompt"] + row["completion"]
     where = f"chat_template: that of {model}"
     try:
-        text = str(tokenizer.apply_chat_template(messages, tokenize=False))
+        texts = [tokenizer.apply_chat_template(row["prompt"], add_generation_prompt=True, tokenize=False)]
+        texts += [tokenizer.apply_chat_template(messages, tokenize=False), messages[-1]["content"]]
         prompt = tokenizer.apply_chat_template(row["prompt"], add_generation_prompt=True, return_dict=True)["input_ids"]
         whole = tokenizer.apply_chat_template(messages, return_dict=True)["input_ids"]
     except TemplateError as error:
+        if not taught:
+            return
         raise RecipeError(f"{where} cannot write a training row: {first_line(error)}") from error
     # White space aside: some templates write the line breaks around the reasoning their own way.
-    if "".join(messages[-1]["content"].split()) not in "".join(text.split()):
+    asked, text, target = ("".join(str(each).split()) for each in texts)
+    if not taught and not text.startswith(asked):
+        return
+    if taught and target not in text:
         raise RecipeError(f"{where} cuts the reasoning out of the assistant's turn, which SFT is to teach. Fix: another chat_template")
     same = next((index for index, (a, b) in enumerate(zip(prompt, whole, strict=False)) if a != b), len(whole))
     if masked and same < len(prompt):
         found = f"ends a prompt in {tokenizer.decode(prompt[same:])!r}, and has other tokens there once an answer follows"
-        raise RecipeError(f"{where} {found}: training on other prompts. Fix: end prefill in a line break, or another chat_template")
+        fix = "begin prefill as the template begins a turn, end prefill in a line break, or another chat_template"
+        raise RecipeError(f"{where} {found}: training on other prompts. Fix: {fix}")
 
 
 def turn_end(model: str, tokenizer: Any, eos_token: str | None = None) -> str:

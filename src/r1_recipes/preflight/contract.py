@@ -14,9 +14,10 @@ from r1_recipes.common.messages import clip, words
 from r1_recipes.metrics.run import reward_functions
 from r1_recipes.models.tokenizer import check_target, generation_prompt, load_tokenizer, turn_end
 from r1_recipes.preflight.findings import ERROR, OK, WARNING, Report, graded, listed, spread
-from r1_recipes.prompts import FORMATS, ResponseFormat
+from r1_recipes.prompts import FORMATS, ResponseFormat, fitting_format, named_marks
 from r1_recipes.recipe import Recipe
 from r1_recipes.rewards.call import right_answer, score
+from r1_recipes.rewards.registry import READ_ANSWER, READ_SHAPE
 
 if TYPE_CHECKING:
     from datasets import Dataset
@@ -31,9 +32,7 @@ _REASONING = "Step 1: Read the question.\nStep 2: Work through what it gives.\nS
 _SHAPELESS = "I do not know what to say here."
 _WRONG = ("-17", "-30", "-8", "-4", "-26", "-59")
 # What a right answer in the right shape gets of a rule; other rewards' best value is their author's to know.
-_ANSWER = ("accuracy", "answer_contains", "countdown", "code", "binary_code")
-_SHAPE = ("format", "format_partial", "tag_count", "xml_soft_format", "xml_strict_format", "code_format")
-_FULL_MARKS = dict.fromkeys([*_ANSWER, *_SHAPE, "reasoning_steps"], 1.0) | {"repetition_penalty": 0.0}
+_FULL_MARKS = dict.fromkeys([*READ_ANSWER, *READ_SHAPE, "reasoning_steps"], 1.0) | {"repetition_penalty": 0.0}
 # They look at length, repetition or language alone, so that they may pay right and wrong alike.
 _BLIND = ("length", "soft_overlong_punishment", "repetition_penalty", "language_consistency", "reasoning_steps")
 
@@ -80,7 +79,8 @@ def _check_beginning(report: Report, recipe: Recipe, tokenizer: PreTrainedTokeni
     template = f"the chat template of {recipe.model.model_name_or_path}"
     if tags and foreign:
         said = f"{template} opens the assistant's turn with {foreign[0]!r}, but response_format {fmt.name!r} looks for {tags[0]!r}: "
-        said += f"completions start in the wrong block; write {_format_for(foreign, fmt)}, or set chat_template"
+        fits = fitting_format([*foreign, *(fmt.answer_tags or ())[:1]], fmt)
+        said += f"completions start in the wrong block; write {fits}, or set chat_template"
         report.add(ERROR, "contract.prefill", said)
     elif tags and tags[1] in fmt.prefill:
         said = f"the assistant's turn starts with {fmt.prefill!r}, a reasoning block that is closed before the model writes a word; set "
@@ -123,24 +123,24 @@ def _check_end(report: Report, recipe: Recipe, tokenizer: PreTrainedTokenizerBas
 
 def check_prompt(report: Report, recipe: Recipe, fmt: ResponseFormat, rows: Dataset) -> None:
     """Check that the prompt asks for the shape that the rewards (GRPO) or the targets (SFT) have."""
-    sft, wanted = recipe.method == "sft", _marks(fmt)
+    sft, wanted = recipe.method == "sft", list(fmt.marks)
     sample = [rows[index] for index in spread(len(rows), _SAMPLE)]
     if sft:  # rows that are taken as they are need not be in the format
-        wanted = [mark for mark in wanted if all(mark in words(row["completion"]) for row in sample)]
+        wanted = [group for group in wanted if all(any(mark in words(row["completion"]) for mark in group) for row in sample)]
     prompts = [words(row["prompt"]) for row in sample]
-    # What the turn starts with need not be asked for.
-    missing = [[mark for mark in wanted if mark not in prompt and mark not in fmt.prefill] for prompt in prompts]
-    asked = [[mark for mark in _asked(row["prompt"], prompt) if mark not in wanted] for row, prompt in zip(sample, prompts, strict=True)]
-    conflicts = [(other, lacking) for other, lacking in zip(asked, missing, strict=True) if other and lacking]
-    silent = " and ".join(mark for mark in wanted if all(mark in lacking for lacking in missing))
+    own = {mark for group in wanted for mark in group}
+    missing = [[group[0] for group in fmt.lacking(prompt) if group in wanted] for prompt in prompts]
+    asked = [_asked(row["prompt"], prompt) for row, prompt in zip(sample, prompts, strict=True)]
+    conflicts = [(other, lacking) for other, lacking in zip(asked, missing, strict=True) if lacking and not own.issuperset(other)]
+    silent = " and ".join(group[0] for group in wanted if all(group[0] in lacking for lacking in missing))
     if conflicts:
         # A GRPO format without tags searches the whole completion, so another shape may be paid too.
         searched = not sft and not (fmt.reasoning_tags or fmt.answer_tags or fmt.delimited)
         level = WARNING if searched else graded(len(conflicts) / len(sample), vain=0.5)
-        other, lacking = map(" and ".join, conflicts[0])
+        other, lacking = " and ".join(mark for mark in conflicts[0][0] if mark not in own), " and ".join(conflicts[0][1])
         said = (
             f"the prompt asks for {other}, but response_format {fmt.name!r}, which the {'targets have' if sft else 'rewards read'}, wants "
-            f"{lacking} ({len(conflicts)} of {len(sample)} sampled rows); write {_format_for(conflicts[0][0], fmt)}, or leave "
+            f"{lacking} ({len(conflicts)} of {len(sample)} sampled rows); write {fitting_format(conflicts[0][0], fmt)}, or leave "
             "system_prompt out"
         )
     elif silent and sft:
@@ -149,27 +149,16 @@ def check_prompt(report: Report, recipe: Recipe, fmt: ResponseFormat, rows: Data
         said = f"nothing in the prompt asks for {silent}, which response_format {fmt.name!r} wants: only models trained on it give it; "
         level, said = WARNING, f"{said}leave system_prompt out to have the format's own instruction"
     else:
-        level, said = OK, f"the prompt asks for {' and '.join(wanted) or 'no shape'}, as response_format {fmt.name!r} has it"
+        shape = " and ".join(group[0] for group in wanted) or "no shape"
+        level, said = OK, f"the prompt asks for {shape}, as response_format {fmt.name!r} has it"
     report.add(level, "contract.prompt", said)
-
-
-def _marks(fmt: ResponseFormat) -> list[str]:
-    """What a prompt names when it asks for this format."""
-    return [tags[0] for tags in (fmt.reasoning_tags, fmt.answer_tags) if tags] + ["\\boxed"] * fmt.boxed
 
 
 def _asked(prompt: str | list[dict[str, str]], text: str) -> list[str]:
     """Marks of a shape: those of any format in the whole prompt, and other tags in its instruction that are opened and closed."""
-    known = [mark for fmt in FORMATS.values() for mark in _marks(fmt) if mark in text]
     instruction = " ".join(part["content"] for part in prompt if isinstance(part, dict) and part["role"] == "system")
     others = [f"<{name}>" for name in _TAG.findall(instruction) if f"</{name}>" in instruction]
-    return list(dict.fromkeys([*known, *others]))
-
-
-def _format_for(marks: Sequence[str], present: ResponseFormat) -> str:
-    """The recipe key that would agree with these marks."""
-    fitting = [fmt.name for fmt in FORMATS.values() if set(marks) <= set(_marks(fmt)) and fmt.name != present.name]
-    return f"response_format: {fitting[0]}" if fitting else "a system_prompt that asks for what is wanted"
+    return list(dict.fromkeys([*named_marks(text), *others]))
 
 
 def check_targets(report: Report, recipe: Recipe, rows: Dataset, tokenizer: PreTrainedTokenizerBase) -> None:
@@ -227,7 +216,7 @@ def check_rewards(report: Report, fmt: ResponseFormat, rewards: Rewards, rows: D
     numbers = f"right {right:.3g}, wrong {wrong:.3g}, without shape {shapeless:.3g}"
     if right <= wrong or right <= shapeless:  # false if no reward judges one of them
         told = f"the weighted sum of the rewards does not prefer a right answer: {numbers}; check reward_weights and their parameters"
-        report.add(ERROR if any(name in _ANSWER for name in tables) else WARNING, "contract.total", told)
+        report.add(ERROR if any(name in READ_ANSWER for name in tables) else WARNING, "contract.total", told)
     elif right > wrong:
         report.add(OK, "contract.total", f"the weighted sum prefers a right answer: {numbers}")
 
@@ -249,7 +238,7 @@ def _check_reward(report: Report, name: str, scores: DataFrame, cases: Sequence[
         )
         report.add(graded(len(below) / len(judged), vain=0.5), "contract.right", told)
         return
-    other, what = (judged.shapeless, "a text without the format") if name in _SHAPE else (judged.wrong, "a wrong answer")
+    other, what = (judged.shapeless, "a text without the format") if name in READ_SHAPE else (judged.wrong, "a wrong answer")
     # A reward of somebody's own may pay some answers alike.
     paid = (other > judged.right if full is None else other >= judged.right).sum()
     if paid and name not in _BLIND:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import replace
 
 from r1_recipes.common.errors import unknown_name
@@ -18,13 +19,14 @@ _THINK_ANSWER_PROMPT = (
     "<think>\nyour working\n</think>\n<answer>\nthe final answer\n</answer>"
 )
 
-# The conversation text of DeepSeek-R1-Zero (arXiv:2501.12948, table 1) for base models, as a chat template.
+# The conversation text of DeepSeek-R1-Zero (arXiv:2501.12948, table 1) for base models, as a chat template. A turn's first space is the
+# model's to write: " <" is one token, which cannot follow a prompt that ends in a space.
 _R1_ZERO_CHAT_TEMPLATE = (
     "{% for message in messages %}"
     "{% if message['role'] == 'system' %}{{ message['content'] }}\n"
     "{% elif message['role'] == 'user' %}User: {{ message['content'] }}\n"
-    "{% elif message['role'] == 'assistant' %}Assistant: {% generation %}{{ message['content'] + eos_token }}{% endgeneration %}{{ '\\n' }}"
-    "{% endif %}{% endfor %}{% if add_generation_prompt %}Assistant:{{ ' ' }}{% endif %}"
+    "{% elif message['role'] == 'assistant' %}Assistant:{% generation %}{{ ' ' + message['content'].lstrip() + eos_token }}"
+    "{% endgeneration %}{{ '\\n' }}{% endif %}{% endfor %}{% if add_generation_prompt %}Assistant:{% endif %}"
 )
 
 FORMATS: dict[str, ResponseFormat] = {
@@ -133,6 +135,19 @@ FORMATS: dict[str, ResponseFormat] = {
 FORMATS["answer_or_boxed"] = replace(FORMATS["think_answer"], name="answer_or_boxed", boxed=True)
 # simpleRL-reason's reward, which pays nothing without a box
 FORMATS["boxed_only"] = replace(FORMATS["boxed"], name="boxed_only", delimited=True)
+
+
+def named_marks(prompt: str) -> list[str]:
+    """Return the marks of every format that a prompt names."""
+    return list(dict.fromkeys(mark for fmt in FORMATS.values() for group in fmt.marks for mark in group if mark in prompt))
+
+
+def fitting_format(named: Iterable[str], present: ResponseFormat) -> str:
+    """Return the recipe key that would agree with a prompt that names these marks: the format that has all, and fewest others."""
+    named = set(named)
+    fitting = [fmt for fmt in FORMATS.values() if fmt.name != present.name and named <= {mark for group in fmt.marks for mark in group}]
+    nearest = min(fitting, key=lambda fmt: len(fmt.lacking(" ".join(named))), default=None)
+    return f"response_format: {nearest.name}" if nearest else "a system_prompt that asks for what is wanted"
 
 
 def get_response_format(name: str | ResponseFormat, *, system_prompt: str | None = None, prefill: str | None = None) -> ResponseFormat:

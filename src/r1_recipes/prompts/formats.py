@@ -79,6 +79,20 @@ class ResponseFormat:
         # A box stands in a sentence as often as on a line of its own.
         return (*tags, _BOX) if self.boxed and not self.answer_tags else tags
 
+    @cached_property
+    def marks(self) -> tuple[tuple[str, ...], ...]:
+        """What a prompt names when it asks for this shape: one of each group, the reasoning's first."""
+        groups: list[tuple[str, ...]] = [tags[:1] for tags in (self.reasoning_tags, self.answer_tags) if tags]
+        if self.reasoning_tags and self.delimited:
+            groups.append(self.reasoning_tags[1:])
+        if self.boxed:
+            groups.append((*(groups.pop() if self.answer_tags else ()), "\\boxed"))
+        return tuple(groups)
+
+    def lacking(self, prompt: str) -> list[tuple[str, ...]]:
+        """Return the :attr:`marks` that neither a prompt nor the start of the assistant's turn names."""
+        return [group for group in self.marks if not any(mark in prompt or mark in self.prefill for mark in group)]
+
     def render(self, reasoning: str, answer: str) -> str:
         """Write a whole response, prefill included; outer white space of both parts is dropped.
 

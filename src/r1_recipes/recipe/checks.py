@@ -9,10 +9,11 @@ from typing import Any
 
 from r1_recipes.common.errors import BatchError, RecipeError
 from r1_recipes.data import get_mapper
-from r1_recipes.prompts import get_response_format
+from r1_recipes.prompts import FORMATS, fitting_format, get_response_format, named_marks
 from r1_recipes.recipe.types import Recipe
 from r1_recipes.rewards import REWARDS, get_reward_funcs
 from r1_recipes.rewards.call import check_task_rewards
+from r1_recipes.rewards.registry import READ_ANSWER, READ_SHAPE
 from r1_recipes.selection.rules import KeepRules
 
 # Methods whose recipes name rewards.
@@ -83,10 +84,33 @@ def _problems(recipe: Recipe) -> Iterator[str]:
         if any(hasattr(part, str(name)) for part in (script, training, model)):
             yield f"reward_models: {name!r}: must be a name of its own, got a key of recipes"
     get_reward_funcs(names, fmt, **recipe.reward_params)
+    if {*READ_ANSWER, *READ_SHAPE}.intersection(names):
+        yield from _shape_problems(script)
     if getattr(script, "task_rewards", None) is not None:
         check_task_rewards(script.task_rewards, names)
     elif getattr(script, "task_column", None) is not None:
         yield "task_column has no meaning without task_rewards"
+
+
+def _shape_problems(script: Any) -> Iterator[str]:
+    """Yield what a prompt asks for in place of the format, which would never be paid; of one that asks for nothing, preflight tells."""
+    fmt = get_response_format(script.response_format, system_prompt=script.system_prompt, prefill=script.prefill)
+    prompt = "\n".join([fmt.system_prompt, getattr(script, "prompt_template", None) or ""])
+    named = named_marks(prompt)
+    other = {*named}.difference(*fmt.marks)
+    openings = {known.reasoning_tags[0] for known in FORMATS.values() if known.reasoning_tags}
+    lacking = [
+        group[0]
+        for group in fmt.lacking(prompt)
+        # Reasoning models, or their chat templates, open <think> unasked; and the data often ask for a box.
+        if not (group == ("<think>",) and other.isdisjoint(openings)) and not ("\\boxed" in group and other <= openings)
+    ]
+    searched = not (fmt.reasoning_tags or fmt.answer_tags or fmt.delimited)  # the whole text, for an answer of any shape
+    if named and lacking and not script.few_shot and not searched:  # worked turns show the shape
+        wanted, found = (" and ".join(marks) for marks in (lacking, named))
+        key = "system_prompt" if script.system_prompt else "prompt_template"
+        fix = f"Fix: {fitting_format(named, fmt)}, or leave {key} out"
+        yield f"{key}: must ask for {wanted}, which rewards read (response_format {fmt.name}), got one that asks for {found}. {fix}"
 
 
 def _sampling_problems(recipe: Recipe) -> Iterator[str]:

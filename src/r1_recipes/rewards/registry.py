@@ -16,6 +16,10 @@ Column = Sequence[Any]  # one entry per completion
 Values = list[float | None]
 Log = Callable[[str, Any], None]  # TRL's log_extra and log_metric
 
+# Rewards that read the format's answer, and those that look at the shape alone; nothing but the format's own shape is paid in full.
+READ_ANSWER = ("accuracy", "answer_contains", "countdown", "code", "binary_code")
+READ_SHAPE = ("format", "format_partial", "tag_count", "xml_soft_format", "xml_strict_format", "code_format")
+
 REWARDS: dict[str, type[Reward] | Callable] = {}
 
 

@@ -131,14 +131,17 @@ class XmlSoftFormatReward(Reward):
 class XmlStrictFormatReward(Reward):
     """1.0 if the whole completion is, line break by line break, what the format's layout writes; else 0.0.
 
-    Range: {0, 1}. One line break after the end is free. Source: the GSM8K GRPO demo for TRL (grpo_demo), which requires that one.
+    Range: {0, 1}. A space before it is free, with which a turn of r1_zero starts, and one line break after it. Source: the GSM8K GRPO
+    demo for TRL (grpo_demo), which requires that line break.
     """
 
     def score_text(self, text: str) -> float:
         parsed = self.response_format.parse(text)
         if parsed.reasoning and parsed.answer and parsed.well_formed:
             with contextlib.suppress(ValueError):  # what was read cannot be written, so it was not written in this layout
-                return float(text.removesuffix("\n") == self.response_format.render_completion(parsed.reasoning, parsed.answer))
+                return float(
+                    text.removeprefix(" ").removesuffix("\n") == self.response_format.render_completion(parsed.reasoning, parsed.answer)
+                )
         return 0.0
 
 
