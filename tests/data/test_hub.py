@@ -35,10 +35,12 @@ HUB: dict[str, list[tuple[str, str | None]]] = {
         ("MathArena/aime_2025", None),
     ],
     "openr1_math": [("open-r1/OpenR1-Math-220k", "default"), ("open-r1/OpenR1-Math-220k", "extended")],
-    "simplerl": [("hkust-nlp/SimpleRL-Zoo-Data", "simplelr_qwen_level3to5/")],
+    "simplerl": [("hkust-nlp/SimpleRL-Zoo-Data", f"{config}/") for config in ("simplelr_qwen_level3to5", "simplelr_abel_level1to4")],
     "dapo": [("open-r1/DAPO-Math-17k-Processed", "all")],
     "medical_verifiable": [("FreedomIntelligence/medical-o1-verifiable-problem", None)],
     "summary": [("mlabonne/smoltldr", None)],
+    "preference": [("trl-lib/ultrafeedback_binarized", None)],
+    "safe_rlhf": [("PKU-Alignment/PKU-SafeRLHF", "default")],
     "verl": [("BytedTsinghua-SIA/DAPO-Math-17k", None)],
 }
 PUBLISHED = [(name, dataset, config) for name, sets in HUB.items() for dataset, config in sets]
