@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from r1_recipes.common.errors import RecipeError
-from r1_recipes.models.tokenizer import check_target
+from r1_recipes.models.tokenizer import check_targets
 from r1_recipes.prompts.formats import ResponseFormat
 from r1_recipes.recipe import Recipe
 from r1_recipes.training.run import run_recipe
@@ -28,8 +28,7 @@ def build_trainer(recipe: Recipe, fmt: ResponseFormat, tokenizer: Any, arguments
     if recipe.model.use_peft:
         fix = "unfrozen_parameters, with 'score', to train a part of the weights"
         raise RecipeError(f"{recipe.path}: use_peft: must be false, got true: reward_models takes no adapters. Fix: {fix}")
-    for row in rows.select(range(0, len(rows), max(1, len(rows) // 16))):
-        check_target(recipe.model.model_name_or_path, tokenizer, {"prompt": row["prompt"], "completion": row["chosen"]})
+    check_targets(recipe, tokenizer, rows)
     trainer = RewardTrainer(**arguments)
     if left_out := len(rows) - len(trainer.train_dataset):
         logger.warning("max_length %d leaves out %d of %d pairs", training.max_length, left_out, len(rows))

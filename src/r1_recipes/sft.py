@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from r1_recipes.common.errors import RecipeError
-from r1_recipes.models.tokenizer import check_target, turn_end
+from r1_recipes.models.tokenizer import check_targets, turn_end
 from r1_recipes.prompts import ResponseFormat
 from r1_recipes.recipe import Recipe
 from r1_recipes.training.run import run_recipe
@@ -27,8 +27,7 @@ def build_trainer(recipe: Recipe, fmt: ResponseFormat, tokenizer: Any, arguments
     model, training, rows = recipe.model.model_name_or_path, arguments["args"], arguments["train_dataset"]
     if training.chat_template_path:
         raise RecipeError(f"{recipe.path}: chat_template_path: write chat_template (Jinja text, or a file), which prefill and checks go by")
-    for row in rows.select(range(0, len(rows), max(1, len(rows) // 16))):  # a mixture's parts differ: one does not stand for all
-        check_target(model, tokenizer, row, masked=training.completion_only_loss is not False)
+    check_targets(recipe, tokenizer, rows)
     end = turn_end(model, tokenizer, training.eos_token)
     if end != tokenizer.eos_token:
         logger.info("eos_token is %r, in which the chat template ends the assistant's turn; %s had %r", end, model, tokenizer.eos_token)

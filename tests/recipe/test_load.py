@@ -386,7 +386,7 @@ def test_reward_models_are_rewards_by_name(write):
     [
         ("[format]", "{helpful: {model: a/b}}", ["reward_models: 'helpful': must be named in reward_funcs, got ['format']"]),
         ("[format, helpfull]", "{helpful: {model: a/b}}", ["reward_models: 'helpful': must be named in reward_funcs"]),
-        ("[format, beta]", "{beta: {model: a/b}}", ["reward_models: 'beta': must be a name of its own, got a key of recipes"]),
+        ("[format, step]", "{step: {model: a/b}}", ["reward_models: 'step': must be a name of its own, got a column of the table"]),
         ("[format]", "{format: {model: a/b}}", ["reward_models: 'format': must be letters, digits and _, and no other reward's name"]),
         ("[helpful]", "{helpful: {model: a/b, scop: full}}", ["mine.yaml: reward_models: helpful: unknown key 'scop'", "'scope'"]),
         ("[helpful]", "[a/b]", ["reward_models: found ['a/b']; expected a mapping"]),
@@ -413,7 +413,9 @@ def test_the_keys_of_a_single_reward_model_say_what_to_write(write, key):
 def test_pairs_need_something_to_compare(write):
     base = "model_name_or_path: a\ndataset_name: b\noutput_dir: c\nkeep: {output: pairs}\n"
     for extra in ("num_generations: 4\n", "reward_funcs: [accuracy]\n"):
-        fails([write(extra, base)], "keep: output: pairs needs reward_funcs and num_generations of 2 or more", method="generate")
+        fails(
+            [write(extra, base)], "keep: output: pairs needs reward_funcs, num_generations of 2 or more, and no best_of", method="generate"
+        )
     load_recipe([write("reward_funcs: [accuracy]\nnum_generations: 2\n", base)], "generate")
 
 

@@ -23,7 +23,7 @@ logger = logging.getLogger(__name__)
 
 # Columns that the trainers and reward calls use themselves; a source column of that name would collide.
 _RESERVED = {"prompt", "prompts", "completion", "completions", "completion_ids", "messages", "solution", "scorer", "question", "reasoning"}
-_RESERVED |= {"image", "images", "environment", "environments", "trainer_state", "log_extra", "log_metric"}
+_RESERVED |= {"chosen", "rejected", "image", "images", "environment", "environments", "trainer_state", "log_extra", "log_metric"}
 # Columns that SFTTrainer hands to the chat template.
 _TEMPLATE_COLUMNS = ("chat_template_kwargs", "tools")
 COLUMN_KEYS = ("prompt_column", "solution_column", "reasoning_column")
@@ -93,7 +93,7 @@ class Mixture:
 
     def cut(self, rows: Dataset, split: str) -> Dataset:
         """Cut the test split, the first of the shuffled rows, from the training split."""
-        size = self.test_split_size
+        size = None if all(part.test_split for part in self.datasets) else self.test_split_size
         if size is None:
             if split == "test" and not all(part.test_split for part in self.datasets):
                 raise RecipeError("dataset_mixture: evaluation is on, but test_split_size is not set")

@@ -26,8 +26,8 @@ Messages = list[dict[str, str]]
 
 # Fields of a mapper that become no column.
 _NO_COLUMN = {
-    "grpo": {"question", "reasoning", "response", "messages", "well_formed"},
-    "generate": {"messages", "well_formed"},
+    "grpo": {"question", "reasoning", "response", "rejected", "messages", "well_formed"},
+    "generate": {"rejected", "messages", "well_formed"},
 }
 _SLOT = re.compile(r"\{([^{}\n]+)\}")
 _MARK = "|question|"
@@ -66,6 +66,8 @@ class Renderer:
     def __call__(self, row: dict[str, Any], fields: dict[str, Any]) -> dict[str, Any]:
         """Return the trainer's columns of one row, or raise :class:`SkipRow`; ``fields`` are what the mapper made of it."""
         if "turns" in fields:
+            if self.method != "sft":
+                raise SkipRow("a whole conversation, which is for sft")
             return self._whole(fields["turns"], fields["empty_system"])
         prompt = self._prompt(row, fields)
         if self.method == "distill":
@@ -111,7 +113,7 @@ class Renderer:
         """Return the limit on its length that a rendered row is over, by the row's index."""
         over, solutions, prompts = {}, self.args.max_solution_tokens, self.args.max_prompt_tokens
         if results and solutions is not None:
-            texts = [result["completion"][0]["content"] if "completion" in result else result.get("solution") or "" for result in results]
+            texts = [_longest(result) for result in results]
             over = dict.fromkeys(self._over(texts, solutions), f"solution over max_solution_tokens {solutions}")
         if results and prompts is not None:
             found = self._prompts_over([result["prompt"] for result in results], prompts)
@@ -149,6 +151,12 @@ class Renderer:
         backend.no_truncation()
         backend.no_padding()
         return [len(encoding) for encoding in backend.encode_batch_fast(texts, add_special_tokens=False)]
+
+
+def _longest(result: dict[str, Any]) -> str:
+    """The target of a rendered row, of a pair the longer one, or the gold."""
+    turns = [result[key][-1]["content"] for key in ("completion", "chosen", "rejected") if key in result]
+    return max(turns or [result.get("solution") or ""], key=len)
 
 
 def _filled(template: str, values: dict[str, Any]) -> str:

@@ -96,8 +96,11 @@ def _judgeable(recipe: Recipe, fmt: ResponseFormat, rows: Dataset) -> Dataset:
 
 def judges_of(recipe: Recipe, fmt: ResponseFormat, *, with_models: bool = False) -> dict[str, Callable]:
     """The rewards that say what is right, by name; the first one that judges a row decides."""
-    own = reward_functions(recipe, fmt, with_models=with_models)
-    answers = answer_rewards(name for name in own if name not in (recipe.reward_params.get("reward_models", ())))
+    own, models = reward_functions(recipe, fmt, with_models=with_models), recipe.reward_params.get("reward_models", ())
+    if models and set(recipe.script.reward_funcs) <= set(models):
+        told = "reward_models alone say nothing of right and wrong"
+        raise RecipeError(f"{recipe.path}: reward_funcs: {told}. Fix: --reward_funcs accuracy, with a gold in the rows")
+    answers = answer_rewards(name for name in own if name not in models)
     return {name: own[name] if name in own else get_reward_funcs([name], fmt)[0] for name in answers}
 
 

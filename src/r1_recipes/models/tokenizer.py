@@ -48,7 +48,7 @@ def load_tokenizer(recipe: Recipe) -> tuple[Any, ResponseFormat]:
             fmt = replace(fmt, prefill=opened)
         elif fmt.prefill:
             tokenizer.chat_template = served_template.wrap(tokenizer.chat_template, response_format=fmt.name, prefill=fmt.prefill)
-    if recipe.method != "sft":  # which checks its rows
+    if recipe.method not in ("sft", "reward"):  # which check their rows
         _check_beginning(name, tokenizer, fmt)
     return tokenizer, fmt
 
@@ -107,6 +107,15 @@ def _check_beginning(model: str, tokenizer: Any, fmt: ResponseFormat) -> None:
     check_target(model, tokenizer, turns, taught=False)
 
 
+def check_targets(recipe: Recipe, tokenizer: Any, rows: Any) -> None:
+    """Hold a sample of training rows to :func:`check_target`; a mixture's parts differ, so that one row does not stand for all."""
+    # Without a masked prompt, or generation, where the prompt ends does not matter.
+    masked = recipe.method == "sft" and recipe.training.completion_only_loss is not False
+    for row in rows.select(range(0, len(rows), max(1, len(rows) // 16))):
+        turns = {"prompt": row["prompt"], "completion": row["completion" if recipe.method == "sft" else "chosen"]}
+        check_target(recipe.model.model_name_or_path, tokenizer, turns, masked=masked)
+
+
 def check_target(model: str, tokenizer: Any, row: dict[str, Any], *, masked: bool = True, taught: bool = True) -> None:
     """Refuse a chat template that would not write the target into the training text, right after the prompt (which ``masked`` has no loss).
 
@@ -131,7 +140,7 @@ def check_target(model: str, tokenizer: Any, row: dict[str, Any], *, masked: boo
     if not taught and not text.startswith(asked):
         return
     if taught and target not in text:
-        raise RecipeError(f"{where} cuts the reasoning out of the assistant's turn, which SFT is to teach. Fix: another chat_template")
+        raise RecipeError(f"{where} cuts the reasoning out of the assistant's turn, which training is to show. Fix: another chat_template")
     same = next((index for index, (a, b) in enumerate(zip(prompt, whole, strict=False)) if a != b), len(whole))
     if masked and same < len(prompt):
         found = f"ends a prompt in {tokenizer.decode(prompt[same:])!r}, and has other tokens there once an answer follows"

@@ -75,7 +75,7 @@ def examine(options: argparse.Namespace, overrides: Sequence[str]) -> Report:
         longest = data.check_lengths(report, recipe, rows, tokenizer, shape.window)
         memory.check_memory(report, recipe, shape, longest, launched)
         if recipe.method == "sft":
-            contract.check_targets(report, recipe, rows, tokenizer)
+            contract.check_written(report, recipe, rows, tokenizer)
             return report
         rewards = contract.load_rewards(report, recipe, fmt, tokenizer)
         with report.refusals("data.tasks"):
@@ -92,7 +92,7 @@ def read_recipe(report: Report, argv: Sequence[str], processes: int) -> Recipe:
 
     with report.refusals("recipe.unusable", essential=True), mock.patch.object(TrainingArguments, "world_size", processes):
         named = {*read_yaml(Path(argv[0])), *(word.partition("=")[0].removeprefix("--") for word in argv)}
-        method = "grpo" if "reward_funcs" in named else "sft"
+        method = "grpo" if {"reward_funcs", "num_generations"} & named else "sft"
         recipe = load_recipe(argv, method, start.check_files, smoke_overrides, processes)
     report.add(OK, "recipe.read", f"{recipe.path} is a {method} recipe of {len(recipe.settings)} keys, and all of them are known")
     for warning in dict.fromkeys(recipe.warnings):

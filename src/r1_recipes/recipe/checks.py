@@ -9,11 +9,14 @@ from typing import Any
 
 from r1_recipes.common.errors import BatchError, RecipeError
 from r1_recipes.data import get_mapper
-from r1_recipes.prompts import FORMATS, fitting_format, get_response_format, named_marks
+from r1_recipes.prompts import FORMATS, ResponseFormat, fitting_format, get_response_format, named_marks
 from r1_recipes.recipe.types import Recipe
 from r1_recipes.rewards import REWARDS, get_reward_funcs
+from r1_recipes.rewards.accuracy import MathReward
 from r1_recipes.rewards.call import check_task_rewards
-from r1_recipes.rewards.registry import READ_ANSWER, READ_SHAPE
+from r1_recipes.rewards.code import CodeReward
+from r1_recipes.rewards.registry import READ_SHAPE, AnswerReward
+from r1_recipes.rewards.text import IntegerAnswerReward, TagCountReward
 from r1_recipes.selection.rules import KeepRules
 
 # Methods whose recipes name rewards.
@@ -60,8 +63,9 @@ def _problems(recipe: Recipe) -> Iterator[str]:
         rules = KeepRules.parse(script.keep)
         if (rules.correct or rules.pass_rate) and not script.reward_funcs:
             yield "keep: correct and pass_rate need reward_funcs; the first one says what is correct"
-        if rules.output == "pairs" and (not script.reward_funcs or training.num_generations < 2):
-            yield "keep: output: pairs needs reward_funcs and num_generations of 2 or more: a pair is the best and the worst of a prompt"
+        if rules.output == "pairs" and (not script.reward_funcs or training.num_generations < 2 or rules.best_of):
+            told = "a pair is the best and the worst of a prompt"
+            yield f"keep: output: pairs needs reward_funcs, num_generations of 2 or more, and no best_of: {told}"
         if script.backend == "openai" and (script.max_prompt_tokens or script.max_solution_tokens or script.chat_template):
             yield (
                 "backend openai: max_prompt_tokens, max_solution_tokens and chat_template need the model's tokenizer, which the server "
@@ -81,10 +85,10 @@ def _problems(recipe: Recipe) -> Iterator[str]:
     for name in recipe.reward_params.get("reward_models", ()):
         if name not in names:
             yield f"reward_models: {name!r}: must be named in reward_funcs, got {names}"
-        if any(hasattr(part, str(name)) for part in (script, training, model)):
-            yield f"reward_models: {name!r}: must be a name of its own, got a key of recipes"
+        if name in ("prompt", "completion", "step", "advantage"):
+            yield f"reward_models: {name!r}: must be a name of its own, got a column of the table of completions"
     get_reward_funcs(names, fmt, **recipe.reward_params)
-    if {*READ_ANSWER, *READ_SHAPE}.intersection(names):
+    if any(map(_reads_format, names or ["accuracy"])):
         yield from _shape_problems(script)
     if getattr(script, "task_rewards", None) is not None:
         check_task_rewards(script.task_rewards, names)
@@ -92,9 +96,21 @@ def _problems(recipe: Recipe) -> Iterator[str]:
         yield "task_column has no meaning without task_rewards"
 
 
+def _reads_format(name: str) -> bool:
+    kinds = AnswerReward | MathReward | CodeReward | TagCountReward | IntegerAnswerReward
+    reward = REWARDS.get(name)
+    return name in READ_SHAPE or (isinstance(reward, type) and issubclass(reward, kinds))
+
+
 def _shape_problems(script: Any) -> Iterator[str]:
     """Yield what a prompt asks for in place of the format, which would never be paid; of one that asks for nothing, preflight tells."""
-    fmt = get_response_format(script.response_format, system_prompt=script.system_prompt, prefill=script.prefill)
+    parts = (script.dataset_mixture or {}).get("datasets") or [{}]
+    for own in dict.fromkeys(part.get("system_prompt") for part in parts if isinstance(part, dict)):
+        system_prompt = script.system_prompt if own is None else own
+        yield from _shape_problem(script, get_response_format(script.response_format, system_prompt=system_prompt, prefill=script.prefill))
+
+
+def _shape_problem(script: Any, fmt: ResponseFormat) -> Iterator[str]:
     prompt = "\n".join([fmt.system_prompt, getattr(script, "prompt_template", None) or ""])
     named = named_marks(prompt)
     other = {*named}.difference(*fmt.marks)
@@ -105,10 +121,13 @@ def _shape_problems(script: Any) -> Iterator[str]:
         # Reasoning models, or their chat templates, open <think> unasked; and the data often ask for a box.
         if not (group == ("<think>",) and other.isdisjoint(openings)) and not ("\\boxed" in group and other <= openings)
     ]
-    searched = not (fmt.reasoning_tags or fmt.answer_tags or fmt.delimited)  # the whole text, for an answer of any shape
-    if named and lacking and not script.few_shot and not searched:  # worked turns show the shape
+    # Without tags the whole text is searched for an answer of any shape, but not inside another format's answer tags.
+    searched = not (fmt.reasoning_tags or fmt.answer_tags or fmt.delimited)
+    inside = [known.answer_tags[0] for known in FORMATS.values() if known.answer_tags and known.answer_tags[0] in other]
+    lacking += ["no other answer block"] if inside and fmt.prose and not (fmt.answer_tags or lacking) else []
+    if named and lacking and not script.few_shot and (inside or not searched):  # worked turns show the shape
         wanted, found = (" and ".join(marks) for marks in (lacking, named))
-        key = "system_prompt" if script.system_prompt else "prompt_template"
+        key = "system_prompt" if fmt.system_prompt else "prompt_template"
         fix = f"Fix: {fitting_format(named, fmt)}, or leave {key} out"
         yield f"{key}: must ask for {wanted}, which rewards read (response_format {fmt.name}), got one that asks for {found}. {fix}"
 

@@ -3,7 +3,6 @@ defaults of the TRL that they were written for."""
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable
 from dataclasses import fields
 from typing import Any
@@ -68,6 +67,11 @@ REFUSED = {
     "text_column": "texts without a question are not trained on. Fix: trl sft --dataset_text_field",
     "code_eval_scoring_mode": "Fix: reward_funcs: [code] pays the share of cases passed, [binary_code] all or nothing",
     "ioi_provider": "graders of IOI are not here. Fix: reward_funcs: [code] compares what a program prints",
+    **dict.fromkeys(
+        ("reward_model", "reward_model_scope", "reward_model_activation", "reward_model_prompt", "reward_model_batch_size"),
+        "must stand in an entry of reward_models. Fix: reward_models: {NAME: {model: …, scope: …, activation: …, prompt: …, batch_size: …}}, "
+        "and NAME in reward_funcs",
+    ),
     "pass_rate_min": "a filter, no training. Fix: python -m r1_recipes.generate with keep: {pass_rate: [LOW, HIGH]}",
 }
 # open-r1's rewards that are not here.
@@ -154,14 +158,14 @@ def defaults_then(values: dict[str, Any], typed: dict[str, Any], method: str, so
     foreign = any(key in table for key in values for table in (RENAMED, OBSOLETE, RESHAPED, REFUSED)) and not _OURS & values.keys()
     if method not in ("grpo", "sft") or not foreign:
         return {}
-    if "beta" in values and not {"reward_funcs", "num_generations"} & values.keys():
+    if "beta" in values and not {"reward_funcs", "num_generations"} & {*values, *typed}:
         raise RecipeError(
             f"{source}: beta without reward_funcs: preference training is not here. Fix: trl dpo --config {source} (or trl kto)"
         )
     if method == "grpo":
         name = "open-r1 (TRL 0.15 to 0.17)" if _BEFORE_0_18 & values.keys() else "open-r1 (TRL 0.18)"
         then = _GRPO | ({"temperature": 0.9} if _BEFORE_0_18 & values.keys() else {})
-        rewards = _rewards(values) or {*_GRPO["reward_funcs"]}
+        rewards = _rewards({**values, **typed}) or {*_GRPO["reward_funcs"]}
         # Their accuracy takes an answer anywhere, their other rewards take tags.
         then["response_format"] = "think_answer" if {"format", "tag_count", "code_format"} & rewards else "boxed"
         if {"code", "binary_code"} & rewards:
@@ -196,9 +200,6 @@ def translate(values: dict[str, Any], source: str, warnings: list[str]) -> dict[
     for name in sorted(_rewards(values) & REFUSED_REWARDS.keys()):
         raise RecipeError(f"{source}: reward_funcs: {name} {REFUSED_REWARDS[name]}, not here. Fix: code, binary_code or my_module:{name}")
     for key, value in values.items():
-        if re.fullmatch("reward_model(_scope|_activation|_prompt|_batch_size)?", key):
-            fix = "reward_models: {NAME: {model: …, scope: …, activation: …, prompt: …, batch_size: …}}, and NAME in reward_funcs"
-            raise RecipeError(f"{source}: {key}: must stand in an entry of reward_models, got a key of its own. Fix: {fix}")
         if key in OBSOLETE:
             warnings.append(f"{source}: {key} is ignored: {OBSOLETE[key]}")
             continue

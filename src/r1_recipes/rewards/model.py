@@ -137,9 +137,14 @@ class ModelReward(Reward):
     settings: Settings
 
     def check_start(self) -> None:
-        """Refuse a judge without a server's address."""
+        """Refuse a judge without a server's address, and a classifier that is not there."""
         if self.settings.served:
             ChatServer(self.settings.model).check()
+            return
+        from transformers import AutoConfig
+
+        with _loading(self.settings.model):
+            AutoConfig.from_pretrained(self.settings.model)
 
     def __call__(
         self, completions: Column, prompts: Column = (), solution: Column | None = None, log_metric: Log = ignore, **columns: Any
@@ -197,14 +202,11 @@ class _Classifier:
         from transformers import AutoModelForSequenceClassification, AutoTokenizer
 
         self.name = name
-        try:
+        with _loading(name), _whole_model():
             self.tokenizer = AutoTokenizer.from_pretrained(name, padding_side="right")
-            with _whole_model():
-                self.model, loading = AutoModelForSequenceClassification.from_pretrained(
-                    name, num_labels=1, dtype="auto", output_loading_info=True
-                )
-        except Exception as error:  # offline, gated, misspelt, not a reward model: Transformers' own words say which
-            raise RecipeError(f"reward_models: {name!r} cannot be loaded: {first_line(error)}") from error
+            self.model, loading = AutoModelForSequenceClassification.from_pretrained(
+                name, num_labels=1, dtype="auto", output_loading_info=True
+            )
         if loading["missing_keys"]:
             missing = ", ".join(sorted(loading["missing_keys"])[:3])
             raise RecipeError(
@@ -249,6 +251,14 @@ class _Classifier:
             for row, logit in zip(part, logits, strict=True):
                 opinions[row] = Opinion(logit if math.isfinite(logit) else None)
         return opinions
+
+
+@contextlib.contextmanager
+def _loading(name: str) -> Iterator[None]:
+    try:
+        yield
+    except Exception as error:  # offline, gated, misspelt, not a reward model: Transformers' own words say which
+        raise RecipeError(f"reward_models: {name!r} cannot be loaded: {first_line(error)}") from error
 
 
 @contextlib.contextmanager

@@ -57,7 +57,8 @@ class Reward:
 
     def missing(self, needed: str, columns: Mapping[str, Any]) -> RecipeError:
         """The error for a data set without the columns that this reward needs."""
-        found = sorted(key for key, value in columns.items() if isinstance(value, list | tuple))
+        made = ("prompts", "completions", "completion_ids")
+        found = sorted(key for key, value in columns.items() if isinstance(value, list | tuple) and key not in made)
         held = f"the dataset's columns here are: {', '.join(found) or 'none'}"
         return RecipeError(f"reward {self.name!r} needs {needed}; {held}. Fix: name a mapper in the recipe that writes them")
 

@@ -29,7 +29,10 @@ RUN_FILE = "run.json"
 RECIPE_FILE = "recipe.yaml"
 METRICS_FILE = "metrics.jsonl"
 # Settings that make a run another experiment; a folder never mixes two.
-_IDENTITY = "model_name_or_path dataset_name dataset_config dataset_mixture response_format reward_funcs seed teacher_model_name_or_path"
+_IDENTITY = (
+    "model_name_or_path dataset_name dataset_config dataset_mixture response_format reward_funcs "
+    "reward_models seed teacher_model_name_or_path"
+)
 # Settings that stored completions were made with. How they are judged and selected may change; that costs minutes.
 _GENERATED_BY = (
     "model_name_or_path model_revision dtype backend dataset_name dataset_config dataset_mixture response_format system_prompt prefill "
