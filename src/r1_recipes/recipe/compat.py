@@ -69,8 +69,8 @@ REFUSED = {
     "ioi_provider": "graders of IOI are not here. Fix: reward_funcs: [code] compares what a program prints",
     **dict.fromkeys(
         ("reward_model", "reward_model_scope", "reward_model_activation", "reward_model_prompt", "reward_model_batch_size"),
-        "must stand in an entry of reward_models. Fix: reward_models: {NAME: {model: …, scope: …, activation: …, prompt: …, batch_size: …}}, "
-        "and NAME in reward_funcs",
+        "must stand in an entry of reward_models. Fix: reward_models: {NAME: {model: …, scope: …, activation: …, prompt: …, batch_size: …}}"
+        ", and NAME in reward_funcs",
     ),
     "pass_rate_min": "a filter, no training. Fix: python -m r1_recipes.generate with keep: {pass_rate: [LOW, HIGH]}",
 }
