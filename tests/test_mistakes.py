@@ -77,6 +77,7 @@ MISTAKES = [
     ({"reward_funcs": ["acuracy"]}, r"Did you mean 'accuracy'"),
     ({"reward_weights": [0.0]}, r"reward_weights: must be finite, and one not 0, got \[0\.0\]"),
     ({"max_samples": 1}, r"1 training rows for 2 prompts a batch .* Fix: more rows"),
+    ({"max_samples": 1, "generation_batch_size": 4}, r"1 training rows for 2 .* Fix: more rows, or a smaller generation_batch_size$"),
     (
         {"eval_strategy": "steps", "eval_steps": 1, "per_device_eval_batch_size": 2},
         r"no row is left to train on\. Fix: dataset",

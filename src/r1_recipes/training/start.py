@@ -231,8 +231,10 @@ def load_splits(recipe: Recipe, fmt: ResponseFormat, tokenizer: PreTrainedTokeni
     training, count = recipe.training, len(splits.train)
     prompts = training.generation_batch_size // training.num_generations if hasattr(training, "num_generations") else 1
     if count < prompts:
+        key = "generation_batch_size"
+        smaller = key if key in recipe.settings else "per_device_train_batch_size or gradient_accumulation_steps"
         raise RecipeError(
             f"{recipe.path}: {count} training rows for {prompts} prompts a batch (generation_batch_size / num_generations), so not one "
-            "step would be trained. Fix: more rows, or a smaller per_device_train_batch_size or gradient_accumulation_steps"
+            f"step would be trained. Fix: more rows, or a smaller {smaller}"
         )
     return splits
