@@ -7,6 +7,7 @@ import pytest
 import yaml
 
 from r1_recipes.common.errors import RecipeError
+from r1_recipes.recipe.checks import check_batch
 from r1_recipes.recipe.compat import OBSOLETE, REFUSED, REFUSED_REWARDS, RENAMED, RESHAPED, defaults_then, translate
 from r1_recipes.recipe.load import load_recipe
 from r1_recipes.recipe.text import read_yaml
@@ -224,6 +225,12 @@ def test_a_prompt_of_theirs_decides_which_shape_is_paid():
     assert not any("<answer>" in warning for warning in warnings)
     newer = defaults_then({"vllm_device": "auto"}, {"system_prompt": ""}, "grpo", "f", [])
     assert newer["loss_type"] == "bnpo" and "tag_count" in newer["reward_funcs"]
+
+
+def test_seven_processes_for_fourteen_completions():
+    values = {"num_generations": 14, "per_device_train_batch_size": 16, "gradient_accumulation_steps": 4}
+    with pytest.raises(RecipeError, match=r"or 7 processes \(accelerate launch --num_processes 7\)$"):
+        check_batch("f", values.get, 8)
 
 
 def test_older_keys_beside_ours_are_said_to_be_read_with_today_s_defaults():

@@ -68,8 +68,8 @@ REFUSED = {
     "ioi_provider": "graders of IOI are not here. Fix: reward_funcs: [code] compares what a program prints",
     **dict.fromkeys(
         ("reward_model", "reward_model_scope", "reward_model_activation", "reward_model_prompt", "reward_model_batch_size"),
-        "must stand in an entry of reward_models. Fix: reward_models: {NAME: {model: …, scope: …, activation: …, prompt: …, batch_size: …}}, "
-        "and NAME in reward_funcs",
+        "must stand in an entry of reward_models. Fix: reward_models: {NAME: {model: …, scope: …, activation: …, prompt: …, batch_size: …}}"
+        ", and NAME in reward_funcs",
     ),
     "datasets": "not read. Fix: dataset_mixture: {datasets: [{id, config, split, columns}]} (path is id, name is config)",
     "env": "a recipe sets no variables. Fix: set these variables in the shell",
