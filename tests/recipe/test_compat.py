@@ -7,6 +7,7 @@ import pytest
 import yaml
 
 from r1_recipes.common.errors import RecipeError
+from r1_recipes.recipe.checks import check_batch
 from r1_recipes.recipe.compat import OBSOLETE, REFUSED, REFUSED_REWARDS, RENAMED, RESHAPED, defaults_then, translate
 from r1_recipes.recipe.load import load_recipe
 from r1_recipes.recipe.text import read_yaml
@@ -31,6 +32,7 @@ GRPO = TRAINER | {
     "loss_type": "bnpo",
     "max_prompt_tokens": 512,
     "max_completion_length": 256,
+    "temperature": 1.0,
     "use_bias_correction_kl": False,
     "vllm_importance_sampling_correction": False,
     "system_prompt": "",
@@ -39,12 +41,21 @@ GRPO = TRAINER | {
 }
 # Values that were the same then: TRL must not change them unnoticed.
 GRPO_SAME = {"learning_rate": 1e-6, "lr_scheduler_type": "linear", "num_generations": 8, "num_iterations": 1, "epsilon": 0.2}
-GRPO_SAME |= {"temperature": 1.0, "scale_rewards": "group", "mask_truncated_completions": False, "shuffle_dataset": True, "top_p": 1.0}
+GRPO_SAME |= {"scale_rewards": "group", "mask_truncated_completions": False, "shuffle_dataset": True, "top_p": 1.0}
 GRPO_SAME |= {"importance_sampling_level": "token", "delta": None, "sync_ref_model": False, "max_grad_norm": 1.0, "weight_decay": 0.0}
 SFT = TRAINER | {"mapper": "conversations", "mapper_config": {"whole": True}, "completion_only_loss": False}
 SFT |= {"average_tokens_across_devices": False}
 HANDBOOK = SFT | {"mapper_config": {"whole": True, "empty_system": True}, "packing": True, "packing_strategy": "wrapped"}
 SFT_SAME = {"learning_rate": 2e-5, "max_length": 1024, "assistant_only_loss": False, "loss_type": "nll", "max_grad_norm": 1.0}
+# open-r1's 0da0f7c:src/open_r1/grpo.py, line 84
+FEBRUARY = {"temperature": 0.9, "loss_type": "grpo", "reward_funcs": ["accuracy", "format"]}
+FEBRUARY["system_prompt"] = (
+    "A conversation between User and Assistant. The user asks a question, and the Assistant solves it. The assistant "
+    "first thinks about the reasoning process in the mind and then provides the user with the answer. The reasoning "
+    "process and answer are enclosed within <think> </think> and <answer> </answer> tags, respectively, i.e., "
+    "<think> reasoning process here </think><answer> answer here </answer>"
+)
+SIMPLE_RL = "Think FIRST. The reasoning process MUST BE enclosed within <think> and </think> tags."
 OLDER = {"overwrite_output_dir": True}
 
 
@@ -119,6 +130,10 @@ def test_each_key_of_a_file_is_carried_over_or_named(name, method, then):
             {"dataset_mixer": {"a": 1.0}, "dataset_name": "b"},
             "f: dataset_mixer is today's dataset_name, and both are set. Fix: keep dataset_name alone",
         ),
+        (
+            {"dataset_mixer": {"a": 1, "b": 1}, "dataset_splits": ["training", "validation", "train_b"]},
+            "f: dataset_mixer, dataset_splits: must be {id: share}, shares in [0, 1]; one split with 'train' in its name",
+        ),
         ({"dataset_configs": ["x", "y"]}, "f: dataset_configs: must be a list of one, or of one for each set, got ['x', 'y']"),
         ({"tokenizer_name_or_path": "a"}, "f: tokenizer_name_or_path: the tokenizer is the model's own. Fix: save that one"),
         (
@@ -149,11 +164,20 @@ def test_several_sets_are_a_mixture():
     ("method", "keys", "then", "name"),
     [
         ("grpo", OLDER, GRPO | GRPO_SAME, "open-r1 (TRL 0.18)"),
-        ("grpo", {"vllm_device": "auto"}, GRPO | GRPO_SAME | {"temperature": 0.9}, "open-r1 (TRL 0.15 to 0.17)"),
+        ("grpo", {"vllm_device": "auto", "system_prompt": None}, GRPO | GRPO_SAME | {"temperature": 0.9}, "open-r1 (TRL 0.15 to 0.17)"),
+        ("grpo", {"vllm_device": "auto"}, GRPO | GRPO_SAME | FEBRUARY, "open-r1 before 18 Feb 2025"),
+        ("grpo", {"vllm_device": "auto", "reward_funcs": ["cosine"]}, {"response_format": "think_answer"}, "open-r1 before 18 Feb 2025"),
+        ("grpo", OLDER | {"max_eval_samples": 8, "prompt_column": "q", "hub": "modelscope"}, GRPO, "open-r1"),
+        (
+            "sft",
+            OLDER | {"average_tokens_across_devices": True, "packing": True},
+            {"packing_strategy": "bfd"},
+            "alignment-handbook (TRL 0.19)",
+        ),
         ("grpo", OLDER | {"reward_funcs": ["accuracy"]}, GRPO | {"response_format": "boxed", "reward_funcs": ["accuracy"]}, "open-r1"),
         ("grpo", OLDER | {"reward_funcs": ["code"]}, {"mapper": "verifiable_code", "response_format": "boxed"}, "open-r1"),
         ("grpo", OLDER | {"code_provider": "e2b", "reward_funcs": ["code", "format"]}, {"response_format": "think_answer"}, "open-r1"),
-        ("sft", OLDER, SFT | SFT_SAME | {"packing": False}, "open-r1 or alignment-handbook (TRL 0.18)"),
+        ("sft", OLDER, SFT | SFT_SAME | {"packing": False}, "open-r1 or alignment-handbook (since July 2025: --average"),
         ("sft", OLDER | {"packing": True}, {"packing_strategy": "wrapped"}, "open-r1"),
         ("sft", OLDER | {"packing": True, "packing_strategy": "ffd"}, {"packing_strategy": "bfd"}, "open-r1"),
         ("sft", {"dataset_mixer": {"nobody/talks": 1}}, HANDBOOK | SFT_SAME, "alignment-handbook (TRL 0.12)"),
@@ -191,6 +215,43 @@ def test_a_file_trains_with_the_defaults_of_its_time_and_names_them(tmp_path, me
                 assert str(value) == str(getattr(getattr(today, part), key)), key
 
 
+def test_a_prompt_of_theirs_decides_which_shape_is_paid():
+    rewards = {**OLDER, "reward_funcs": ["accuracy", "format"]}
+    then = defaults_then(rewards | {"system_prompt": SIMPLE_RL}, {}, "grpo", "f", warnings := [])
+    assert then["response_format"] == "think_prose" and "response_format: think_prose" in warnings[-1]
+    assert not any("<answer>" in warning for warning in warnings)
+    assert defaults_then(dict(rewards), {}, "grpo", "f", [])["response_format"] == "think_answer"
+    defaults_then(rewards, {"response_format": "boxed"}, "grpo", "f", warnings := [])
+    assert not any("<answer>" in warning for warning in warnings)
+    newer = defaults_then({"vllm_device": "auto"}, {"system_prompt": ""}, "grpo", "f", [])
+    assert newer["loss_type"] == "bnpo" and "tag_count" in newer["reward_funcs"]
+
+
+def test_seven_processes_for_fourteen_completions():
+    values = {"num_generations": 14, "per_device_train_batch_size": 16, "gradient_accumulation_steps": 4}
+    with pytest.raises(RecipeError, match=r"or 7 processes \(accelerate launch --num_processes 7\)$"):
+        check_batch("f", values.get, 8)
+
+
+def test_older_keys_beside_ours_are_said_to_be_read_with_today_s_defaults():
+    warnings: list[str] = []
+    assert defaults_then({**OLDER, "response_format": "boxed"}, {}, "grpo", "f", warnings) == {}
+    assert warnings == ["f: read with today's defaults: beta 0.0, loss_type dapo, …; without response_format with those of its time"]
+
+
+@pytest.mark.parametrize("key", ["datasets", "env"])
+def test_keys_of_trl_s_own_files_are_refused_with_what_to_write(key):
+    with pytest.raises(RecipeError, match=rf"^f: {key}: .* Fix: "):
+        translate({key: 1}, "f", [])
+
+
+def test_a_key_of_another_method_names_it(tmp_path):
+    path = tmp_path / "theirs.yaml"
+    path.write_text("use_vllm: true\n", encoding="utf-8")
+    with pytest.raises(RecipeError, match=r"unknown key 'use_vllm' for sft: a key of grpo; python -m r1_recipes\.grpo FILE"):
+        load_recipe([str(path)], "sft")
+
+
 def test_the_command_line_wins_over_the_defaults_of_its_time():
     path = FIXTURES / "open_r1_sft.yaml"
     recipe = load_recipe([str(path), "--mapper", "auto", "--optim", "adamw_torch_fused", "--completion_only_loss", "true"], "sft")
@@ -215,6 +276,7 @@ def test_preference_training_is_trl_s_own(method, older):
 
 def test_open_r1_s_list_of_one_configuration():
     warnings = []
+    assert translate({"dataset_configs": "all"}, "f", []) == {"dataset_config": "all"}
     assert translate({"dataset_configs": ["all"]}, "f", warnings) == {"dataset_config": "all"}
     assert warnings == ["f: dataset_configs is read as dataset_config: all"]
 

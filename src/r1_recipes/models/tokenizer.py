@@ -70,7 +70,7 @@ def _chat_template(recipe: Recipe, fmt: ResponseFormat, tokenizer: Any) -> str:
             raise RecipeError(f"{recipe.path}: chat_template: {text!r} is neither Jinja text nor a file that can be read") from error
     if template := text or fmt.chat_template or tokenizer.chat_template:
         return template
-    fix = "response_format: r1_zero (plain text, for base models), chat_template, or an SFT checkpoint to start from"
+    fix = "response_format: r1_zero (plain text, for base models), chat_template (ChatML: docs/migration.md), or an SFT checkpoint"
     raise RecipeError(f"{recipe.path}: {recipe.model.model_name_or_path} has no chat template. Fix: {fix}")
 
 

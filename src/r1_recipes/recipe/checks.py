@@ -163,6 +163,9 @@ def check_batch(path: Path, value: Callable[[str], Any], world_size: int) -> Non
         fits = -(-batch // common) * common
         sizes = [size for size in range(2, batch + 1) if batch % size == 0]
         other = f", or num_generations: {min(sizes, key=lambda size: abs(size - group))}" if sizes and batch % step == 0 else ""
+        each = 0 if key == "generation_batch_size" else batch // world_size  # of one process
+        counts = [count for count in range(1, max(9, world_size)) if (each * count or batch) % math.lcm(device * count, group) == 0]
+        other += f", or {counts[-1]} processes (accelerate launch --num_processes {counts[-1]})" if counts else ""
         raise BatchError(
             f"{path}: {key}: must make the batch a multiple of {step} (per_device_train_batch_size {device} x {world_size} processes) "
             f"and of num_generations {group}, got {batch}. Fix: {key}: {fits if key == 'generation_batch_size' else fits // step}{other}"

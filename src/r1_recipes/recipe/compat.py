@@ -4,13 +4,12 @@ defaults of the TRL that they were written for."""
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import fields
 from typing import Any
 
 import yaml
 
 from r1_recipes.common.errors import RecipeError
-from r1_recipes.recipe.types import GRPORecipeArguments
+from r1_recipes.prompts import FORMATS, fitting_format, named_marks
 
 # Keys of older TRL, Transformers and open-r1 whose meaning today's key carries over unchanged.
 RENAMED = {
@@ -72,6 +71,8 @@ REFUSED = {
         "must stand in an entry of reward_models. Fix: reward_models: {NAME: {model: …, scope: …, activation: …, prompt: …, batch_size: …}}"
         ", and NAME in reward_funcs",
     ),
+    "datasets": "not read. Fix: dataset_mixture: {datasets: [{id, config, split, columns}]} (path is id, name is config)",
+    "env": "a recipe sets no variables. Fix: set these variables in the shell",
     "pass_rate_min": "a filter, no training. Fix: python -m r1_recipes.generate with keep: {pass_rate: [LOW, HIGH]}",
 }
 # open-r1's rewards that are not here.
@@ -109,7 +110,7 @@ def _splits(value: Any, values: dict[str, Any]) -> dict[str, Any]:
 def _configs(value: Any, values: dict[str, Any]) -> dict[str, Any]:
     if _is_mixed(values):
         return {}
-    [config] = value
+    [config] = [value] if isinstance(value, str) else value
     return {"dataset_config": config}
 
 
@@ -120,9 +121,9 @@ RESHAPED: dict[str, tuple[Callable[[Any, dict[str, Any]], dict[str, Any]], str, 
     "dataset_configs": (_configs, "a list of one, or of one for each set", "a config in each entry of dataset_mixture"),
 }
 
-# Keys of ours that those projects have too.
-_SHARED = "dataset_name dataset_config dataset_train_split dataset_test_split dataset_mixture reward_funcs system_prompt chat_template"
-_OURS = {f.name for f in fields(GRPORecipeArguments)} - {*_SHARED.split(), "wandb_entity", "wandb_project", "wandb_run_group"}
+# Keys that nobody has but us, and what a file with one of them gets if it has older keys too.
+_OURS = {"response_format", "mapper"}
+_TODAY: dict[str, dict[str, Any]] = {"grpo": {"beta": 0.0, "loss_type": "dapo"}, "sft": {"packing_strategy": "bfd"}}
 # Defaults then that are others today, by what they were pinned to: open-r1 1416fa0 to TRL 0.18.0 and Transformers 4.52.3,
 # alignment-handbook 5a7ba95 to TRL 0.9.6 to 0.12. What changes no result (logging_steps, report_to, vllm_mode) is today's.
 _TRAINER: dict[str, Any] = {"bf16": False, "gradient_checkpointing": False, "optim": "adamw_torch"}
@@ -131,6 +132,7 @@ _GRPO: dict[str, Any] = {
     "loss_type": "bnpo",
     "max_prompt_tokens": 512,
     "max_completion_length": 256,
+    "temperature": 1.0,
     "use_bias_correction_kl": False,
     "vllm_importance_sampling_correction": False,
     **_TRAINER,
@@ -142,6 +144,11 @@ _GRPO: dict[str, Any] = {
 _SFT: dict[str, Any] = {"mapper": "conversations", "completion_only_loss": False, "average_tokens_across_devices": False, **_TRAINER}
 # These went with TRL 0.18, which sampled at 1.0; before it was 0.9.
 _BEFORE_0_18 = {"vllm_device", "vllm_dtype", "vllm_max_model_len", "vllm_enable_prefix_caching"}
+# Until 78c197d, 18 Feb 2025, open-r1 had one prompt for all files (0da0f7c:src/open_r1/grpo.py, line 84), and TRL until 293b62095, a day
+# before, the mean of each completion. These keys and rewards are newer.
+_NEWER = {*"system_prompt chat_template dataset_prompt_column loss_type scale_rewards tag_count code code_format".split()}  # noqa: SIM905
+_R1_ZERO = FORMATS["r1_zero"].system_prompt.replace("</think> <answer>", "</think><answer>").removesuffix(".")
+_UNTIL_FEBRUARY: dict[str, Any] = {"loss_type": "grpo", "reward_funcs": ["accuracy", "format"], "system_prompt": _R1_ZERO}
 
 
 def _rewards(values: dict[str, Any]) -> set[str]:
@@ -155,37 +162,54 @@ def defaults_then(values: dict[str, Any], typed: dict[str, Any], method: str, so
     ``typed`` are the keys of the command line. It is another project's if it has a key that only older files have, and none that is ours
     alone.
     """
-    foreign = any(key in table for key in values for table in (RENAMED, OBSOLETE, RESHAPED, REFUSED)) and not _OURS & values.keys()
-    if method not in ("grpo", "sft") or not foreign:
+    if method not in ("grpo", "sft") or not any(key in table for key in values for table in (RENAMED, OBSOLETE, RESHAPED, REFUSED)):
         return {}
-    if "beta" in values and not {"reward_funcs", "num_generations"} & {*values, *typed}:
+    together = {**values, **typed}
+    if ours := " and ".join(sorted(_OURS & values.keys())):
+        today = ", ".join(f"{key} {value}" for key, value in _TODAY[method].items() if key not in together)
+        warnings.append(f"{source}: read with today's defaults: {today}, …; without {ours} with those of its time")
+        return {}
+    if "beta" in values and not {"reward_funcs", "num_generations"} & together.keys():
         raise RecipeError(
             f"{source}: beta without reward_funcs: preference training is not here. Fix: trl dpo --config {source} (or trl kto)"
         )
     if method == "grpo":
-        name = "open-r1 (TRL 0.15 to 0.17)" if _BEFORE_0_18 & values.keys() else "open-r1 (TRL 0.18)"
-        then = _GRPO | ({"temperature": 0.9} if _BEFORE_0_18 & values.keys() else {})
-        rewards = _rewards({**values, **typed}) or {*_GRPO["reward_funcs"]}
+        then, name = dict(_GRPO), "open-r1 (TRL 0.18)"
+        if _BEFORE_0_18 & values.keys():
+            then, name = _GRPO | {"temperature": 0.9}, "open-r1 (TRL 0.15 to 0.17)"
+            if not _NEWER & {*together, *_rewards(together)}:
+                then, name = then | _UNTIL_FEBRUARY, "open-r1 before 18 Feb 2025 (if it is newer: --system_prompt ''; TRL 0.15)"
+        if values.get("system_prompt", "") is None:
+            values["system_prompt"] = ""  # no system message
+        rewards = _rewards(then | together)
         # Their accuracy takes an answer anywhere, their other rewards take tags.
-        then["response_format"] = "think_answer" if {"format", "tag_count", "code_format"} & rewards else "boxed"
+        shape = "think_answer" if {"format", "tag_count", "code_format"} & rewards else "boxed"
+        named = named_marks(str(together.get("system_prompt", then["system_prompt"])))
+        if named and ("<answer>" in named) == (shape == "boxed"):  # what the prompt asks for
+            shape = fitting_format(named, FORMATS[shape]).partition("response_format: ")[2] or shape
+        then["response_format"] = shape
         if {"code", "binary_code"} & rewards:
             then["mapper"] = "verifiable_code"
         if "cosine" in rewards:
             found = values.get("cosine_max_len", 1000)
             warnings.append(f"{source}: cosine_max_len: {found} is read as tokens; open-r1 counts characters")
-        if then["response_format"] == "think_answer":
+        if typed.get("response_format", shape) == "think_answer":
             warnings.append(f"{source}: accuracy and code read the <answer> block alone; open-r1's read the whole completion")
     else:
         handbook = "dataset_mixer" in values
-        name = "alignment-handbook (TRL 0.12)" if handbook else "open-r1 or alignment-handbook (TRL 0.18)"
+        newer = together.get("average_tokens_across_devices") in (True, "true") or {"max_seq_length", "dataset_mixture"} <= values.keys()
+        name = "open-r1 or alignment-handbook (since July 2025: --average_tokens_across_devices true; TRL 0.18)"
+        name = "alignment-handbook (TRL 0.12)" if handbook else "alignment-handbook (TRL 0.19)" if newer else name
         packing: dict[str, Any] = {"packing": True} if handbook else {}  # run_sft.py packed whatever the file said
         if values.get("packing", handbook):
             packing["packing_strategy"] = "wrapped"
         empty = handbook and values.get("auto_insert_empty_system_msg", True)
         then = _SFT | packing | {"mapper_config": {"whole": True, **({"empty_system": True} if empty else {})}}
+        if newer and not handbook:  # since 19f0345; these were as today
+            then = {key: value for key, value in then.items() if key not in ("bf16", "average_tokens_across_devices", "packing_strategy")}
         if values.pop("system_prompt", None):
             warnings.append(f"{source}: system_prompt is ignored: open-r1's SFT has it for benchmarks alone")
-    present = {RENAMED.get(key, key) for key in (*values, *typed)}
+    present = {RENAMED.get(key, key) for key in together}
     if "mapper" in typed:  # the mapper's settings go with it
         present.add("mapper_config")
     then = {key: value for key, value in then.items() if key not in present}
@@ -210,11 +234,13 @@ def translate(values: dict[str, Any], source: str, warnings: list[str]) -> dict[
             today = {key: RENAMED_VALUES[key, str(value)]}
             warnings.append(f"{source}: {key}: {value} is read as {today[key]}")
         if key in RESHAPED:
-            read, shape, fix = RESHAPED[key]
+            read, _, fix = RESHAPED[key]
             try:
                 today = read(value, values)
             except (AttributeError, TypeError, ValueError) as error:
-                raise RecipeError(f"{source}: {key}: must be {shape}, got {value!r}. Fix: {fix}") from error
+                wrong = [each for each in RESHAPED if each == key or (key == "dataset_mixer" and each in values)]  # it reads the others
+                shapes, found = "; ".join(RESHAPED[each][1] for each in wrong), "; ".join(repr(values[each]) for each in wrong)
+                raise RecipeError(f"{source}: {', '.join(wrong)}: must be {shapes}, got {found}. Fix: {fix}") from error
             if not today:
                 warnings.append(f"{source}: {key} is read into dataset_mixture")
         for new, found in today.items():

@@ -146,9 +146,11 @@ def _typed(values: dict[str, Any], source: str, known: dict[str, tuple[Any, Any]
         if key not in known:
             close = nearest(key, known)
             hint = f" Nearest: {', '.join(close)}." if close else ""
+            others = (each for each in OWN_TYPES if key in {f.name for kind in argument_types(each) for f in dataclasses.fields(kind)})
+            there = "".join(f": a key of {other}; python -m r1_recipes.{other} FILE" for other in [*others][:1])
             raise RecipeError(
-                f"{source}: unknown key {key!r} for {method}.{hint} Keys are those of trl's config, of ModelConfig, and docs/recipes.md; "
-                "for other projects' see docs/migration.md."
+                f"{source}: unknown key {key!r} for {method}{there}.{hint} Keys are those of trl's config, of ModelConfig, and "
+                "docs/recipes.md; for other projects' see docs/migration.md."
             )
     return {key: convert(*known[key], value, source) for key, value in values.items()}
 
