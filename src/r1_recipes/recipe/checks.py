@@ -36,6 +36,9 @@ def check(recipe: Recipe, chosen_params: dict[str, Any], used: set[str]) -> None
         recipe.warnings.append(
             f"{path}: warmup_steps {training.warmup_steps:g} of max_steps {training.max_steps}: learning_rate is reached late or never"
         )
+    if recipe.method == "reward":
+        idle = [key for key in ("system_prompt", "few_shot") if getattr(script, key)]
+        recipe.warnings += [f"{path}: {key} is ignored: pairs are taken as they are" for key in idle]
     for key in sorted(set(chosen_params) - used):
         recipe.warnings.append(f"{path}: {key} is ignored: none of reward_funcs {getattr(script, 'reward_funcs', [])} has it")
     try:
