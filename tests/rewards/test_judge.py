@@ -49,6 +49,7 @@ from tests.rewards import seconds
         ("<think>It asks for\nScore: 10\n</think>\nScore: 2", 2.0),
         ("Score: 10\n</think>\n\nIt is poor.", None),
         ("<think>\nSo far\nScore: 10", None),
+        ("<think>" + "so\n" * 10_000 + "Score: 10", None),
         ("The <think> tags are missing.\nScore: 3", 3.0),
         # Refused: not one plain number.
         ("Score: 7-8", None),

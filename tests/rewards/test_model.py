@@ -244,7 +244,7 @@ def test_a_template_that_refuses_a_conversation(tiny_model: Path, tmp_path: Path
     assert [record.message for record in caplog.records if record.levelno >= logging.WARNING] == [
         f"reward 'helpful', model '{folder}': 1 of 2 completions are not judged: "
         "the chat template of the reward model refuses the conversation: "
-        "TemplateError: no system role. (errors: 1)"
+        "TemplateError: no system role. (errors: 1, verdicts without a readable score: 0)"
     ]
     with pytest.raises(RecipeError, match=r"1 of 1 completions are not judged: .*no system role"):
         reward(prompts=[poet], completions=[think("a")])
@@ -259,7 +259,7 @@ def test_nan_is_no_score(tiny_model: Path, tmp_path: Path) -> None:
     save_file(
         {**weights, "score.weight": torch.full_like(weights["score.weight"], math.nan)}, folder / "model.safetensors", {"format": "pt"}
     )
-    with pytest.raises(RecipeError, match=r"2 of 2 completions are not judged: its score is not finite \(errors: 2\)"):
+    with pytest.raises(RecipeError, match=r"2 of 2 completions are not judged: its score is not finite \(errors: 2"):
         build(model=str(folder))(prompts=[QUESTION] * 2, completions=[think("a")] * 2)
 
 
@@ -385,7 +385,7 @@ def test_failed_requests(judge: Callable[..., tuple[ModelReward, ChatStub]], cap
     assert metric["helpful/unscored"] == 3.0
     messages = [record.message for record in caplog.records if record.name == "r1_recipes.rewards.model"]
     assert len(messages) == 2
-    assert messages[0].endswith(" (errors: 2); 1 verdicts hold no score that can be read")
+    assert messages[0].endswith(" (errors: 2, verdicts without a readable score: 1)")
     assert messages[0].startswith("reward 'helpful', model 'openai:m': 3 of 4 completions are not judged: BadRequestError: ")
     assert "prompt too long" in messages[0]
     with pytest.raises(RecipeError, match=r"reward 'helpful', model 'openai:m': 2 of 2 completions .* BadRequestError: .*prompt too long"):

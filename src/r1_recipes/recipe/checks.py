@@ -24,7 +24,7 @@ from r1_recipes.selection.rules import KeepRules
 REWARDED = ("grpo", "generate", "evaluate")
 # What a prompt does not ask for, to the end of the sentence.
 _NEGATED = re.compile(
-    r"(?:\b(?:not|never|without|cannot)\b|n['’]t\b|不要|无需|(?<![分个特区])别)(?:(?![.!?;](?:\s|$)|[。！？；]).)*", re.IGNORECASE
+    r"(\b(not|never|without|cannot)\b|n['’]t\b|不要|无需|(?<![分个特区])别)((?![.!?;](\s|$)|[。！？；]).)*", re.IGNORECASE
 )
 _IDLE = ("use_peft", "load_in_4bit", "load_in_8bit", "unfrozen_parameters")
 
@@ -126,19 +126,12 @@ def _shape_problem(script: Any, fmt: ResponseFormat) -> Iterator[str]:
     named = list(dict.fromkeys([*named_marks(asked), *(mark for group in fmt.marks for mark in group if mark in asked)]))
     other = {*named}.difference(*fmt.marks)
     openings = {known.reasoning_tags[0] for known in FORMATS.values() if known.reasoning_tags}
-    # An answer is read without the reasoning's beginning, unless that is its end as well.
+    # An answer is read without the reasoning's beginning, unless that is its end as well; reasoning models, or their chat templates, open
+    # <think> unasked; and the data often ask for a box.
     opening, end = fmt.reasoning_tags or ("", "")
-    idle = opening != end and {"xml_count", *READ_SHAPE}.isdisjoint(script.reward_funcs or [])
-    lacking = [
-        group[0]
-        for group in fmt.lacking(prompt)
-        # Reasoning models, or their chat templates, open <think> unasked; and the data often ask for a box.
-        if not (idle and group == (opening,))
-        and (
-            any(mark in named for mark in group)  # in other characters
-            or (not (group == ("<think>",) and other.isdisjoint(openings)) and not ("\\boxed" in group and other <= openings))
-        )
-    ]
+    free = {opening} if opening != end and {"xml_count", *READ_SHAPE}.isdisjoint(script.reward_funcs or []) else set()
+    free |= {mark for mark, idle in (("<think>", other.isdisjoint(openings)), ("\\boxed", other <= openings)) if idle}.difference(named)
+    lacking = [group[0] for group in fmt.lacking(prompt) if free.isdisjoint(group)]
     # Without tags the whole text is searched for an answer of any shape, but not inside another format's answer tags.
     searched = not (fmt.reasoning_tags or fmt.answer_tags or fmt.delimited)
     inside = [known.answer_tags[0] for known in FORMATS.values() if known.answer_tags and known.answer_tags[0] in other]

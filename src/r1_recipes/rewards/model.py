@@ -37,16 +37,18 @@ _SCORE = re.compile(
     re.IGNORECASE | re.MULTILINE,
 )
 # What looks like a score of any spelling: an earlier one, which may be quoted, must not stand for it.
-_MARK = re.compile(r"<score>|(?<![^\W_]|[/])score[^\w\n<]{0,8}?[:：=]", re.IGNORECASE)
+_MARK = re.compile(r"<score>|(?<![^\W_]|[/])score[^\w<]{0,8}?[:：=]", re.IGNORECASE)
 _MAX_REPLY_CHARS = 20_000  # A verdict stands at the end of a reply.
 _SLOT = re.compile(r"\{([A-Za-z_]+)\}")
 
 
 def read_score(reply: str) -> float | None:
     """The last score of a judge's reply, by the module's table; ``None`` if there is none, or it cannot be read."""
-    verdict = reply.rpartition("</think>")[2].strip()[-_MAX_REPLY_CHARS:]
-    *_, last = [-1, *(mark.start() for mark in _MARK.finditer(verdict))]
-    found = None if last < 0 or verdict.startswith("<think>") else _SCORE.match(verdict, last)
+    verdict = reply.rpartition("</think>")[2].strip()
+    if verdict.startswith("<think>"):  # it never came to one
+        return None
+    starts = [mark.start() for mark in _MARK.finditer(verdict, max(0, len(verdict) - _MAX_REPLY_CHARS))]
+    found = _SCORE.match(verdict, starts[-1]) if starts else None
     return float(found[1] or found[2]) if found else None
 
 
@@ -83,9 +85,8 @@ def report_unjudged(where: str, opinions: Sequence[Opinion]) -> None:
     """Warn about the completions of a batch that got no score; it is an error if all of them failed."""
     errors = [opinion.error for opinion in opinions if opinion.error]
     unscored = sum(opinion.score is None for opinion in opinions)
-    why = [f"{errors[0]} (errors: {len(errors)})"] if errors else []
-    why += [f"{unscored - len(errors)} verdicts hold no score that can be read"] if unscored > len(errors) else []
-    told = f"{where}: {unscored} of {len(opinions)} completions are not judged: {'; '.join(why)}"
+    why = f"{errors[0] if errors else 'no score'} (errors: {len(errors)}, verdicts without a readable score: {unscored - len(errors)})"
+    told = f"{where}: {unscored} of {len(opinions)} completions are not judged: {why}"
     if errors and len(errors) == len(opinions):
         raise RecipeError(told)
     if unscored:
@@ -158,21 +159,18 @@ class ModelReward(Reward):
         contexts = [self._context(prompt) for prompt in prompts]
         read = summary if self.settings.scope == "summary" else ResponseFormat.full_text
         turns = [read(self.response_format, text) for text in completion_texts(completions)]
-        sees_gold = "{solution}" in (self.settings.prompt or "")
-        golds = self.golds(solution, columns) if sees_gold else [""] * len(turns)
-        shown = {
-            row: (contexts[row], turns[row] or "", gold or "") for row, gold in enumerate(golds) if not sees_gold or (gold or "").strip()
-        }
+        golds: list[str | None] = [""] * len(turns)
+        if "{solution}" in (self.settings.prompt or ""):
+            golds = [gold if gold and gold.strip() else None for gold in self.golds(solution, columns)]
+        shown = {row: (contexts[row], turns[row] or "", gold) for row, gold in enumerate(golds) if gold is not None}
         judge = self._ask if self.settings.served else self._classify
         judged = dict(zip(shown, judge(list(shown.values())), strict=True))
         report_unjudged(f"reward {self.name!r}, model {self.settings.model!r}", list(judged.values()))
         opinions = [judged.get(row, Opinion()) for row in range(len(turns))]
         scores = [opinion.score for opinion in opinions]
-        # Neither never finishing nor a text that breaks the judgement may pay: None adds 0, which is more than a negative score. Selection,
-        # which has no state of a trainer, keeps None apart.
-        training = columns.get("trainer_state", True) is not None
+        # What cannot be judged must not pay: None adds 0, more than a negative score. Selection, without a trainer's state, keeps None.
         for row in shown:
-            if turns[row] is None or (training and opinions[row].score is None):
+            if turns[row] is None or (opinions[row].score is None and columns.get("trainer_state", True) is not None):
                 known = [opinion.score for context, opinion in zip(contexts, opinions, strict=True) if context == contexts[row]]
                 scores[row] = min((score for score in known if score is not None), default=None)
         log_metric(f"{self.name}/unscored", float(sum(opinion.score is None for opinion in opinions)))

@@ -85,9 +85,7 @@ class KeepRules:
     correct: bool = False
     # By reward, such as a judge of reward_models; no score is too little.
     at_least: dict[str, float] | None = must(
-        "a mapping of rewards to numbers",
-        lambda value: all(type(least) in (int, float) and math.isfinite(least) for least in value.values()),
-        None,
+        "a mapping of rewards to numbers", lambda of: all(type(one) in (int, float) and math.isfinite(one) for one in of.values()), None
     )
     filters: Filters = Filters()
     pass_rate: tuple[float, float] | None = must(

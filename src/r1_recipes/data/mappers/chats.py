@@ -58,27 +58,24 @@ class Conversations(Mapper):
 
 @register_mapper("preference")
 class Preference(Mapper):
-    """Preference pairs as TRL takes them: ``chosen`` and ``rejected``, turns or a text each, after ``prompt`` if they do not hold it; column ``system``."""
+    """Pairs of TRL: ``chosen`` and ``rejected``, turns or a text each, after ``system``, and ``prompt`` if they do not hold it."""
 
     columns = ("chosen", "rejected")
 
     def __call__(self, row: dict[str, Any]) -> dict[str, Any]:
         prompt = read_turns(row["prompt"], "prompt", "user") if row.get("prompt") else []
         chosen, rejected = (read_turns(row.get(column), column, "assistant") for column in self.columns)
-        opening, system = _said(prompt), next((turn["content"] for turn in prompt if turn["role"] == "system"), row.get("system"))
-        if any(len(turns) > 1 and _said(turns)[: len(opening)] != opening for turns in (chosen, rejected)):
+        rest = [
+            [(turn["role"], turn["content"].strip()) for turn in turns if turn["role"] != "system"] for turns in (prompt, chosen, rejected)
+        ]
+        system = next((turn["content"] for turn in prompt if turn["role"] == "system"), row.get("system"))
+        if any(len(turns) > 1 and turns[: len(rest[0])] != rest[0] for turns in rest[1:]):
             raise SkipRow("column 'prompt' is not how chosen and rejected begin")
         chosen, rejected = (turns if len(turns) > 1 else prompt + turns for turns in (chosen, rejected))
-        if not all(any(turn["role"] == "user" for turn in turns) for turns in (chosen, rejected)):
-            raise SkipRow("no user's turn before the answer")
         pair = [read_conversation(turns, system, keep_wrappers=True) for turns in (chosen, rejected)]
         if pair[0]["messages"] != pair[1]["messages"] or pair[0]["response"] == pair[1]["response"]:
             raise SkipRow("chosen and rejected must be different answers to the same conversation")
         return {**pair[0], "rejected": pair[1]["response"]}
-
-
-def _said(turns: list[dict[str, str]]) -> list[tuple[str, str]]:
-    return [(turn["role"], turn["content"].strip()) for turn in turns if turn["role"] != "system"]
 
 
 @register_mapper("safe_rlhf")
@@ -166,8 +163,10 @@ def read_conversation(turns: list[dict[str, str]], system: Any = None, *, keep_w
     turns = turns[: answers[-1] + 1]
     if not all(turn["content"].strip() for turn in turns):
         raise SkipRow("a turn is empty")
-    if [turn["role"] for turn in turns] != ["user", "assistant"] * (len(turns) // 2):
-        raise SkipRow("the turns do not alternate between user and assistant")
+    roles = [turn["role"] for turn in turns]
+    if roles != ["user", "assistant"] * (len(turns) // 2):
+        odd = "the turns do not alternate between user and assistant"
+        raise SkipRow(odd if "user" in roles else "no user's turn before the answer")
     if not keep_wrappers:
         turns = [{**turn, "content": _with_think_tags(turn["content"])} for turn in turns]
     *messages, response = turns
