@@ -694,3 +694,18 @@ def test_a_prompt_template_for_another_shape(write):
     text = "model_name_or_path: m\ndataset_name: d\noutput_dir: o\nreward_funcs: [accuracy]\nsystem_prompt: ''\n"
     path = write("prompt_template: '{question} 答案写在 \\boxed{} 里。'\n", base=text)
     fails([path], "prompt_template: must ask for <answer>", "Fix: response_format: boxed, or leave prompt_template out", method="generate")
+
+
+def test_pairs_of_right_completions_alone(write):
+    text = "model_name_or_path: m\ndataset_name: d\nuse_cpu: true\noutput_dir: o\nnum_generations: 4\nseed: 1\n"
+    keep = "keep: {output: pairs, correct: true}\n"
+    fails(
+        [write(keep + "reward_funcs: [accuracy]\n", base=text)], "keep: correct: must be false for output: pairs of one", method="generate"
+    )
+    load_recipe([write(keep + "reward_funcs: [accuracy, length]\n", base=text)], "generate")
+
+
+@pytest.mark.parametrize("name", ["completion", "answer_parsed", "solution", "refused", "turns"])
+def test_a_reward_model_named_as_a_column_of_the_completions(write, name):
+    entries = {"reward_funcs": [name], "reward_models": {name: {"model": "m"}}}
+    fails([write(yaml.safe_dump(entries), base=BASE)], f"reward_models: {name!r}: must be a name of its own")
