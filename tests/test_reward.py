@@ -11,6 +11,7 @@ import pytest
 
 from r1_recipes import generate, reward, sft
 from r1_recipes.preflight import __main__ as preflight_main
+from r1_recipes.recipe import load_recipe
 from r1_recipes.rewards import get_reward_funcs
 from tests.conftest import log_lines, metrics, weights
 
@@ -76,9 +77,18 @@ def test_pairs_that_are_too_long_are_counted(recipe: Callable[..., str], tmp_pat
     assert "max_length 61 leaves out 7 of 12 pairs" in log_lines(tmp_path / "run")
 
 
+def test_keys_for_questions_are_named(recipe: Callable[..., str]) -> None:
+    worked = [{"question": "1+1?", "reasoning": "one more", "answer": "2"}]
+    warnings = load_recipe([recipe(system_prompt="Be kind.", few_shot=worked)], "reward").warnings
+    assert [one.partition(": ")[2] for one in warnings if "ignored" in one] == [
+        f"{key} is ignored: pairs are taken as they are" for key in ("system_prompt", "few_shot")
+    ]
+
+
 @pytest.mark.parametrize(
     ("changes", "message"),
     [
+        ({"max_length": 5, "eval_strategy": "no"}, "max_length: leaves no pair of 12, got 5"),
         ({"use_peft": True}, r"use_peft: must be false, got true: .* Fix: unfrozen_parameters"),
         ({"mapper": "prompt_solution", "solution_column": "scores"}, "dropped: no pair of a chosen and a rejected turn"),
         ({"reward_funcs": ["accuracy"]}, "unknown key 'reward_funcs' for reward"),
@@ -99,7 +109,7 @@ def test_other_commands_say_what_pairs_are_for(recipe: Callable[..., str], capsy
     with pytest.raises(SystemExit) as ended:
         preflight_main.main([path])
     assert ended.value.code == 1
-    assert "a preference pair, which python -m r1_recipes.reward takes" in capsys.readouterr().out
+    assert "a recipe for python -m r1_recipes.reward, which preflight does not know" in capsys.readouterr().out
 
 
 @pytest.mark.usefixtures("offline")

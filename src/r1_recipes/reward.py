@@ -30,6 +30,8 @@ def build_trainer(recipe: Recipe, fmt: ResponseFormat, tokenizer: Any, arguments
         raise RecipeError(f"{recipe.path}: use_peft: must be false, got true: reward_models takes no adapters. Fix: {fix}")
     check_targets(recipe, tokenizer, rows)
     trainer = RewardTrainer(**arguments)
+    if not len(trainer.train_dataset):
+        raise RecipeError(f"{recipe.path}: max_length: leaves no pair of {len(rows)}, got {training.max_length}. Fix: a larger one")
     if left_out := len(rows) - len(trainer.train_dataset):
         logger.warning("max_length %d leaves out %d of %d pairs", training.max_length, left_out, len(rows))
     return trainer

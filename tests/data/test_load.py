@@ -241,7 +241,7 @@ HOSTILE = [
     (None, "column 'messages' is empty"),
     ([], "column 'messages' is empty"),
     ([ASKED], "no assistant's turn"),
-    ([ANSWERED], "the turns do not alternate between user and assistant"),
+    ([ANSWERED], "no user's turn before the answer"),
     ([ASKED, turn("assistant", " \n")], "a turn is empty"),
     ([turn("user", ""), ANSWERED], "a turn is empty"),
     ([ASKED, turn("assistant", None)], "a turn's content is not text"),
@@ -273,7 +273,7 @@ def test_malformed_conversations_are_counted_and_named():
         ([{"role": 1, "content": "x"}], "a turn's role is none of system, user (human), assistant (gpt)"),
         ([{"role": "user", "content": ["x"]}], "a turn's content is not text"),
         ({"role": ["user", "assistant"], "content": ["2+2?"]}, "a turn's content is not text"),
-        ({"role": "user", "content": "x"}, "column 'messages' is empty"),
+        ({"role": "user", "content": "x"}, "no assistant's turn"),
     ],
 )
 def test_a_column_of_another_type_is_counted_too(column, reason):

@@ -71,7 +71,7 @@ def test_gsm8k_takes_what_follows_the_last_mark():
     ("name", "row", "reason"),
     [
         ("gsm8k", {"question": "q", "answer": "no mark here"}, "no '#### gold' in column 'answer'"),
-        ("preference", {"chosen": "a", "rejected": "b"}, "the turns do not alternate between user and assistant"),
+        ("preference", {"chosen": "a", "rejected": "b"}, "no user's turn before the answer"),
         (
             "preference",
             {"prompt": "q", "chosen": "a", "rejected": "a"},
@@ -629,3 +629,39 @@ def test_a_pair_after_a_dialogue_keeps_its_system_message_and_its_wrappers():
 def test_the_safer_response_is_chosen():
     row = {"prompt": "q", "response_0": "a", "response_1": "b", "better_response_id": 0, "safer_response_id": 1}
     assert get_mapper("safe_rlhf")(row) == {"question": "q", "response": "b", "rejected": "a"}
+    asked = {"prompt": "q", "response_0": "a", "response_1": "b"}
+    assert [get_mapper("safe_rlhf")({**asked, "safer_response_id": value})["response"] for value in (1.0, "1", "0", 0.0)] == [*"bbaa"]
+    with pytest.raises(SkipRow, match="the responses are equal"):
+        get_mapper("safe_rlhf")({**asked, "response_1": "a", "safer_response_id": 1})
+
+
+def test_turns_in_the_cells_of_a_table():
+    chosen, rejected = ([_said("user", "Rain?"), _said("assistant", words)] for words in ("Water.", "No."))
+    mapped = get_mapper("preference")({"chosen": json.dumps(chosen), "rejected": json.dumps(rejected), "system": "Be brief."})
+    assert mapped["messages"] == [_said("system", "Be brief."), _said("user", "Rain?")] and mapped["rejected"] == "No."
+    assert get_mapper("conversations")({"messages": json.dumps(chosen)})["response"] == "Water."
+    with pytest.raises(SkipRow, match="column 'chosen' holds turns as text that is not JSON"):
+        get_mapper("preference")({"prompt": "Rain?", "chosen": str(chosen), "rejected": str(rejected)})
+    one = {"prompt": _said("user", "Rain?"), "chosen": _said("assistant", '{"score": 8}'), "rejected": '[{"name": 1}]'}
+    assert get_mapper("preference")(one)["rejected"] == '[{"name": 1}]'  # an answer in JSON
+
+
+@pytest.mark.parametrize("side", ["chosen", "rejected"])
+def test_a_prompt_of_another_conversation(side):
+    other = [_said("user", "Snow?"), _said("assistant", "No.")]
+    row = {"prompt": "Rain?", **{key: [_said("user", "Rain?"), _said("assistant", key)] for key in ("chosen", "rejected")}}
+    assert get_mapper("preference")({**row, "prompt": [_said("system", "s"), _said("user", "Rain?")]})["messages"][0]["content"] == "s"
+    with pytest.raises(SkipRow, match="column 'prompt' is not how chosen and rejected begin"):
+        get_mapper("preference")({**row, side: other})
+
+
+@pytest.mark.parametrize("whole", [False, True])
+def test_calls_of_tools_are_not_lost_in_silence(whole):
+    turns = [
+        _said("user", "Rain?"),
+        {**_said("assistant", None), "tool_calls": [{"function": {"name": "look"}}]},
+        _said("assistant", "Yes."),
+    ]
+    with pytest.raises(SkipRow, match="a turn has tool_calls, which would be lost"):
+        get_mapper("conversations", whole=whole)({"messages": turns})
+    assert get_mapper("conversations")({"messages": [{**turn, "tool_calls": None} for turn in turns[::2]]})["response"] == "Yes."

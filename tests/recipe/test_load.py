@@ -626,6 +626,8 @@ BOXED = "请逐步推理，最后把答案写在 \\boxed{} 里。"
         ("boxed_only", "Put the answer between <answer> and </answer>.", "\\boxed", "think_answer"),
         ("special_token", MONOLOGUE, "|special_token|", "think_prose"),
         ("thinking_response", "Write '## Thinking' first.", "## Final Response", None),
+        ("think_answer", "Do not be verbose. Put the answer in \\boxed{}.", "<answer>", "boxed"),
+        ("think_answer", "分别写出步骤，答案放入 \\boxed{}。", "<answer>", "boxed"),
     ],
 )
 def test_a_prompt_for_another_shape_than_the_format_reads(write, response_format, prompt, wanted, fits):
@@ -635,6 +637,19 @@ def test_a_prompt_for_another_shape_than_the_format_reads(write, response_format
     fails([path], found, f"Fix: {fix}, or leave system_prompt out")
     if fits:
         load_recipe([path, "--response_format", fits], "grpo")
+
+
+@pytest.mark.parametrize(
+    ("prompt", "wanted", "odd"),
+    [
+        ("<Think>…</Think><ANSWER>…</ANSWER>", "<think> and <answer>", "<think> and <answer>"),
+        ("＜think＞…＜/think＞, <answer>…</answer>", "<think>", "<think>"),
+        ("&lt;think&gt;…&lt;/think&gt; &lt;answer&gt;…", "<think> and <answer>", "<think> and <answer>"),
+    ],
+)
+def test_marks_are_written_exactly(write, prompt, wanted, odd):
+    path = write(yaml.safe_dump({"response_format": "think_answer", "system_prompt": prompt}))
+    fails([path], f"system_prompt: must ask for {wanted}, ", f"in other characters. Fix: write {odd}: a format is read exactly as it is")
 
 
 @pytest.mark.parametrize(
@@ -652,6 +667,14 @@ def test_a_prompt_for_another_shape_than_the_format_reads(write, response_format
         ("think_answer", "Answer in <answer></answer>, the number in \\boxed{}.", {"prefill": "<think>\n"}),
         ("special_token", BOXED, {"few_shot": [{"question": "1+1?", "reasoning": "one more", "answer": "2"}]}),
         ("think_answer", MONOLOGUE, {"reward_funcs": ["tests.conftest:letters"]}),  # nothing reads the format
+        # An answer is paid whatever stands before it.
+        ("reasoning_answer", "答案写在 <answer> 和 </answer> 之间。", {"reward_funcs": ["accuracy"]}),
+        ("think_answer", "在 <reasoning> 里推理，在 <answer> 里作答。", {"reward_funcs": ["accuracy"]}),
+        ("think_answer", "## Thinking\nBe brief.", {}),
+        ("think_answer", "Do not write \\boxed{}.", {}),
+        ("think_answer", "Don’t use \\boxed{} or <reasoning>.", {}),
+        ("boxed_only", "Never use <reasoning> tags.", {}),
+        ("think_answer", "直接回答，不要使用\\boxed{}。", {}),
         *((name, None, {}) for name in FORMATS),
     ],
 )
@@ -660,7 +683,29 @@ def test_prompts_that_are_in_order_or_for_preflight_to_judge(write, response_for
     load_recipe([write(yaml.safe_dump(settings), base=BASE)], "grpo")
 
 
+def test_without_the_end_of_the_reasoning_nothing_is_read(write):
+    prompt = {"system_prompt": "Think in <think>, then write \\boxed{}.", "reward_funcs": ["accuracy"]}
+    for name in ("thinking_response", "special_token"):
+        path = write(yaml.safe_dump({"response_format": name, **prompt}), base=BASE)
+        fails([path], f"system_prompt: must ask for {FORMATS[name].reasoning_tags[1]}, which")
+
+
 def test_a_prompt_template_for_another_shape(write):
     text = "model_name_or_path: m\ndataset_name: d\noutput_dir: o\nreward_funcs: [accuracy]\nsystem_prompt: ''\n"
     path = write("prompt_template: '{question} 答案写在 \\boxed{} 里。'\n", base=text)
     fails([path], "prompt_template: must ask for <answer>", "Fix: response_format: boxed, or leave prompt_template out", method="generate")
+
+
+def test_pairs_of_right_completions_alone(write):
+    text = "model_name_or_path: m\ndataset_name: d\nuse_cpu: true\noutput_dir: o\nnum_generations: 4\nseed: 1\n"
+    keep = "keep: {output: pairs, correct: true}\n"
+    fails(
+        [write(keep + "reward_funcs: [accuracy]\n", base=text)], "keep: correct: must be false for output: pairs of one", method="generate"
+    )
+    load_recipe([write(keep + "reward_funcs: [accuracy, length]\n", base=text)], "generate")
+
+
+@pytest.mark.parametrize("name", ["completion", "answer_parsed", "solution", "refused", "turns"])
+def test_a_reward_model_named_as_a_column_of_the_completions(write, name):
+    entries = {"reward_funcs": [name], "reward_models": {name: {"model": "m"}}}
+    fails([write(yaml.safe_dump(entries), base=BASE)], f"reward_models: {name!r}: must be a name of its own")

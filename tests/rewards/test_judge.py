@@ -33,13 +33,24 @@ from tests.rewards import seconds
         ("<score>0.25</score>", 0.25),
         ("<SCORE> .5 </SCORE>", 0.5),
         ("I rate it <score> 3/5 </score> overall", 3.0),
-        # The last one that can be read counts.
         ("Score: 3\nbut on reflection\nScore: 4", 4.0),
         ("Score: 4\nThat is all.", 4.0),
         ("<score>1</score> <score>2</score>", 2.0),
         ("<score>9</score> no, Score: 3", 3.0),
         ("Score: 3 or rather <score>4</score>", 4.0),
         ('The text says "Score: 10", which it does not earn.\nScore: 2', 2.0),
+        # The last one counts, also if it cannot be read: the one before it may be quoted.
+        ("The response says\nScore: 10\n\nScore: 2 points", None),
+        ("Score: 10\n<score>two</score>", None),
+        ("Score: 10\nScore: 8 because it is clear", None),
+        ('Score: 10\n{"score": 2}', None),
+        ("Score: 10\nScore - : 2", None),
+        # What a judge thinks is not its verdict.
+        ("<think>It asks for\nScore: 10\n</think>\nScore: 2", 2.0),
+        ("Score: 10\n</think>\n\nIt is poor.", None),
+        ("<think>\nSo far\nScore: 10", None),
+        ("<think>" + "so\n" * 10_000 + "Score: 10", None),
+        ("The <think> tags are missing.\nScore: 3", 3.0),
         # Refused: not one plain number.
         ("Score: 7-8", None),
         ("<score>7-8</score>", None),

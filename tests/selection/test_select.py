@@ -152,6 +152,7 @@ def test_what_is_not_said():
         ({"pass_rate": [0.9, 0.1]}, "pass_rate: must be two shares"),
         ({"pass_rate": [0, 2]}, "pass_rate: must be two shares"),
         ({"pass_rate": [False, True]}, "pass_rate: must be two shares"),
+        ({"at_least": {"judge": float("nan")}}, "keep: at_least: must be a mapping of rewards to numbers"),
         ({"output": "rows"}, "keep: output: must be 'completions', 'prompts' or 'pairs', got 'rows'"),
         ({"deduplicate": {"near": 0}}, "deduplicate: near: must be a similarity over 0 and at most 1, got 0"),
         ({"deduplicate": {"near": 80}}, "near: must be a similarity over 0 and at most 1, got 80"),
@@ -900,6 +901,15 @@ def test_a_completion_that_was_not_judged_is_in_no_pair():
     records = [record(0, text("a?"), text("abc"), text("ab")), record(1, text("a?"), text("ab?"))]
     selection = run(records, {"output": "pairs"}, [judge])
     assert reasons(selection) == ["not in a pair", None, None, "not in a pair", "not in a pair"]
+
+
+def test_an_empty_completion_is_in_no_pair():
+    records = [record(0, text("right"), " \n", text("so"))]
+    assert reasons(run(records, {"output": "pairs"}, [length_of])) == [None, "not in a pair", None]
+
+
+def length_of(completions, **columns):
+    return [float(len(one[0]["content"])) for one in completions]
 
 
 def test_a_prompt_without_a_pair_is_no_duplicate_s_first():

@@ -16,6 +16,7 @@ from textwrap import indent
 from unittest import mock
 
 from r1_recipes.common import console, processes
+from r1_recipes.common.errors import RecipeError
 from r1_recipes.models.smoke import smoke_overrides
 from r1_recipes.preflight import contract, data, memory, signal
 from r1_recipes.preflight.findings import ERROR, OK, WARNING, Enough, Report
@@ -92,6 +93,8 @@ def read_recipe(report: Report, argv: Sequence[str], processes: int) -> Recipe:
 
     with report.refusals("recipe.unusable", essential=True), mock.patch.object(TrainingArguments, "world_size", processes):
         named = {*read_yaml(Path(argv[0])), *(word.partition("=")[0].removeprefix("--") for word in argv)}
+        if read_yaml(Path(argv[0])).get("mapper") in ("preference", "safe_rlhf"):
+            raise RecipeError(f"{argv[0]}: a recipe for python -m r1_recipes.reward, which preflight does not know")
         method = "grpo" if {"reward_funcs", "num_generations"} & named else "sft"
         recipe = load_recipe(argv, method, start.check_files, smoke_overrides, processes)
     report.add(OK, "recipe.read", f"{recipe.path} is a {method} recipe of {len(recipe.settings)} keys, and all of them are known")

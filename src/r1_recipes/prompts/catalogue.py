@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import html
+import unicodedata
 from collections.abc import Iterable
 from dataclasses import replace
 
@@ -138,8 +140,10 @@ FORMATS["boxed_only"] = replace(FORMATS["boxed"], name="boxed_only", delimited=T
 
 
 def named_marks(prompt: str) -> list[str]:
-    """Return the marks of every format that a prompt names."""
-    return list(dict.fromkeys(mark for fmt in FORMATS.values() for group in fmt.marks for mark in group if mark in prompt))
+    """Return the marks of every format that a prompt names, in whatever characters; headings only as a pair."""
+    prompt = unicodedata.normalize("NFKC", html.unescape(prompt)).casefold()
+    marks = {fmt.name: [mark for group in fmt.marks for mark in group if mark.casefold() in prompt] for fmt in FORMATS.values()}
+    return list(dict.fromkeys(mark for found in marks.values() for mark in found if not mark.startswith("#") or len(found) > 1))
 
 
 def fitting_format(named: Iterable[str], present: ResponseFormat) -> str:

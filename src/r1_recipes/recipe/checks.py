@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -21,6 +22,10 @@ from r1_recipes.selection.rules import KeepRules
 
 # Methods whose recipes name rewards.
 REWARDED = ("grpo", "generate", "evaluate")
+# What a prompt does not ask for, to the end of the sentence.
+_NEGATED = re.compile(
+    r"(\b(not|never|without|cannot)\b|n['’]t\b|不要|无需|(?<![分个特区])别)((?![.!?;](\s|$)|[。！？；]).)*", re.IGNORECASE
+)
 _IDLE = ("use_peft", "load_in_4bit", "load_in_8bit", "unfrozen_parameters")
 
 
@@ -31,6 +36,9 @@ def check(recipe: Recipe, chosen_params: dict[str, Any], used: set[str]) -> None
         recipe.warnings.append(
             f"{path}: warmup_steps {training.warmup_steps:g} of max_steps {training.max_steps}: learning_rate is reached late or never"
         )
+    if recipe.method == "reward":
+        idle = [key for key in ("system_prompt", "few_shot") if getattr(script, key)]
+        recipe.warnings += [f"{path}: {key} is ignored: pairs are taken as they are" for key in idle]
     for key in sorted(set(chosen_params) - used):
         recipe.warnings.append(f"{path}: {key} is ignored: none of reward_funcs {getattr(script, 'reward_funcs', [])} has it")
     try:
@@ -66,6 +74,8 @@ def _problems(recipe: Recipe) -> Iterator[str]:
         if rules.output == "pairs" and (not script.reward_funcs or training.num_generations < 2 or rules.best_of):
             told = "a pair is the best and the worst of a prompt"
             yield f"keep: output: pairs needs reward_funcs, num_generations of 2 or more, and no best_of: {told}"
+        if rules.output == "pairs" and rules.correct and len(script.reward_funcs) < 2:
+            yield "keep: correct: must be false for output: pairs of one reward, got true: the rejected one is mostly wrong"
         if script.backend == "openai" and (script.max_prompt_tokens or script.max_solution_tokens or script.chat_template):
             yield (
                 "backend openai: max_prompt_tokens, max_solution_tokens and chat_template need the model's tokenizer, which the server "
@@ -85,7 +95,7 @@ def _problems(recipe: Recipe) -> Iterator[str]:
     for name in recipe.reward_params.get("reward_models", ()):
         if name not in names:
             yield f"reward_models: {name!r}: must be named in reward_funcs, got {names}"
-        if name in ("prompt", "completion", "step", "advantage"):
+        if name in ("prompt", "completion", "step", "advantage", "answer_parsed", "solution", "refused", "turns"):
             yield f"reward_models: {name!r}: must be a name of its own, got a column of the table of completions"
     get_reward_funcs(names, fmt, **recipe.reward_params)
     if any(map(_reads_format, names or ["accuracy"])):
@@ -112,15 +122,16 @@ def _shape_problems(script: Any) -> Iterator[str]:
 
 def _shape_problem(script: Any, fmt: ResponseFormat) -> Iterator[str]:
     prompt = "\n".join([fmt.system_prompt, getattr(script, "prompt_template", None) or ""])
-    named = named_marks(prompt)
+    asked = _NEGATED.sub("", prompt)
+    named = list(dict.fromkeys([*named_marks(asked), *(mark for group in fmt.marks for mark in group if mark in asked)]))
     other = {*named}.difference(*fmt.marks)
     openings = {known.reasoning_tags[0] for known in FORMATS.values() if known.reasoning_tags}
-    lacking = [
-        group[0]
-        for group in fmt.lacking(prompt)
-        # Reasoning models, or their chat templates, open <think> unasked; and the data often ask for a box.
-        if not (group == ("<think>",) and other.isdisjoint(openings)) and not ("\\boxed" in group and other <= openings)
-    ]
+    # An answer is read without the reasoning's beginning, unless that is its end as well; reasoning models, or their chat templates, open
+    # <think> unasked; and the data often ask for a box.
+    opening, end = fmt.reasoning_tags or ("", "")
+    free = {opening} if opening != end and {"xml_count", *READ_SHAPE}.isdisjoint(script.reward_funcs or []) else set()
+    free |= {mark for mark, idle in (("<think>", other.isdisjoint(openings)), ("\\boxed", other <= openings)) if idle}.difference(named)
+    lacking = [group[0] for group in fmt.lacking(prompt) if free.isdisjoint(group)]
     # Without tags the whole text is searched for an answer of any shape, but not inside another format's answer tags.
     searched = not (fmt.reasoning_tags or fmt.answer_tags or fmt.delimited)
     inside = [known.answer_tags[0] for known in FORMATS.values() if known.answer_tags and known.answer_tags[0] in other]
@@ -129,6 +140,8 @@ def _shape_problem(script: Any, fmt: ResponseFormat) -> Iterator[str]:
         wanted, found = (" and ".join(marks) for marks in (lacking, named))
         key = "system_prompt" if fmt.system_prompt else "prompt_template"
         fix = f"Fix: {fitting_format(named, fmt)}, or leave {key} out"
+        if odd := [mark for mark in named if mark in lacking]:
+            found, fix = f"{found} in other characters", f"Fix: write {' and '.join(odd)}: a format is read exactly as it is written"
         yield f"{key}: must ask for {wanted}, which rewards read (response_format {fmt.name}), got one that asks for {found}. {fix}"
 
 

@@ -1,7 +1,7 @@
 """A reward model's or a judge's opinion of each completion: what rules cannot check (helpfulness, harmlessness).
 
 A judge is a model behind an OpenAI-compatible server whose reply ends in a score: ``Score: x`` up to the end of a line, or
-``<score>x</score>`` anywhere. The last one that can be read counts; docs/recipes.md has a table.
+``<score>x</score>`` anywhere. The last one counts, after the judge's own reasoning; docs/recipes.md has a table.
 """
 
 from __future__ import annotations
@@ -36,14 +36,20 @@ _SCORE = re.compile(
     rf"|(?<![^\W_])score[*_`]{{0,3}}\s{{0,4}}[:：=][*_`\[\s]{{0,8}}{_NUMBER}[]*_`).。 \t\r]*+$",
     re.IGNORECASE | re.MULTILINE,
 )
+# What looks like a score of any spelling: an earlier one, which may be quoted, must not stand for it.
+_MARK = re.compile(r"<score>|(?<![^\W_]|[/])score[^\w<]{0,8}?[:：=]", re.IGNORECASE)
 _MAX_REPLY_CHARS = 20_000  # A verdict stands at the end of a reply.
 _SLOT = re.compile(r"\{([A-Za-z_]+)\}")
 
 
 def read_score(reply: str) -> float | None:
-    """The last score of a judge's reply, by the module's table; ``None`` if there is none."""
-    found = _SCORE.findall(reply.rstrip()[-_MAX_REPLY_CHARS:])
-    return float("".join(found[-1])) if found else None  # one of the two groups is empty
+    """The last score of a judge's reply, by the module's table; ``None`` if there is none, or it cannot be read."""
+    verdict = reply.rpartition("</think>")[2].strip()
+    if verdict.startswith("<think>"):  # it never came to one
+        return None
+    starts = [mark.start() for mark in _MARK.finditer(verdict, max(0, len(verdict) - _MAX_REPLY_CHARS))]
+    found = _SCORE.match(verdict, starts[-1]) if starts else None
+    return float(found[1] or found[2]) if found else None
 
 
 def fill(prompt: str, slots: Mapping[str, str]) -> str:
@@ -79,7 +85,8 @@ def report_unjudged(where: str, opinions: Sequence[Opinion]) -> None:
     """Warn about the completions of a batch that got no score; it is an error if all of them failed."""
     errors = [opinion.error for opinion in opinions if opinion.error]
     unscored = sum(opinion.score is None for opinion in opinions)
-    told = f"{where}: {unscored} of {len(opinions)} completions are not judged: {errors[0] if errors else 'their verdicts hold no score'}"
+    why = f"{errors[0] if errors else 'no score'} (errors: {len(errors)}, verdicts without a readable score: {unscored - len(errors)})"
+    told = f"{where}: {unscored} of {len(opinions)} completions are not judged: {why}"
     if errors and len(errors) == len(opinions):
         raise RecipeError(told)
     if unscored:
@@ -125,8 +132,8 @@ class ModelReward(Reward):
     Range: the model's own; 0..1 with ``activation: sigmoid``. ``model`` is the folder or hub id of a sequence classifier with one label
     (entries of one model share its copy), or ``openai:NAME``, a judge that gets ``prompt`` with ``{response}``, ``{prompt}`` and
     ``{solution}``, the gold; a row without one is then not judged. ``scope: summary`` judges what follows the reasoning, without the
-    format's own system message; a completion without a summary gets the lowest score of its prompt's in this batch. ``full`` judges the
-    whole turn, in the conversation as the model had it.
+    format's own system message. ``full`` judges the whole turn, in the conversation as the model had it. A completion without a summary,
+    and in training one that got no score, gets the lowest score of its prompt's in this batch.
 
     A conversation that is too long for the classifier loses its beginning. Metrics, rows of this batch: ``NAME/unscored``, ``…/failed``
     (by the server), ``…/unfinished`` (no summary). A batch of which nothing can be judged is an error. Source: DeepSeek-R1
@@ -152,18 +159,21 @@ class ModelReward(Reward):
         contexts = [self._context(prompt) for prompt in prompts]
         read = summary if self.settings.scope == "summary" else ResponseFormat.full_text
         turns = [read(self.response_format, text) for text in completion_texts(completions)]
-        golds = self.golds(solution, columns) if "{solution}" in (self.settings.prompt or "") else [""] * len(turns)
+        golds: list[str | None] = [""] * len(turns)
+        if "{solution}" in (self.settings.prompt or ""):
+            golds = [gold if gold and gold.strip() else None for gold in self.golds(solution, columns)]
         shown = {row: (contexts[row], turns[row] or "", gold) for row, gold in enumerate(golds) if gold is not None}
         judge = self._ask if self.settings.served else self._classify
         judged = dict(zip(shown, judge(list(shown.values())), strict=True))
         report_unjudged(f"reward {self.name!r}, model {self.settings.model!r}", list(judged.values()))
         opinions = [judged.get(row, Opinion()) for row in range(len(turns))]
         scores = [opinion.score for opinion in opinions]
-        for row, turn in enumerate(turns):
-            if turn is None:  # never finishing must not pay
+        # What cannot be judged must not pay: None adds 0, more than a negative score. Selection, without a trainer's state, keeps None.
+        for row in shown:
+            if turns[row] is None or (opinions[row].score is None and columns.get("trainer_state", True) is not None):
                 known = [opinion.score for context, opinion in zip(contexts, opinions, strict=True) if context == contexts[row]]
                 scores[row] = min((score for score in known if score is not None), default=None)
-        log_metric(f"{self.name}/unscored", float(scores.count(None)))
+        log_metric(f"{self.name}/unscored", float(sum(opinion.score is None for opinion in opinions)))
         log_metric(f"{self.name}/failed", float(sum(opinion.failed for opinion in opinions)))
         log_metric(f"{self.name}/unfinished", float(turns.count(None)))
         if self.settings.activation == "none":
@@ -189,7 +199,7 @@ class ModelReward(Reward):
         classifier = _Classifier(self.settings.model)
         if self.settings.scope == "full":
             classifier.check_shows_reasoning(self.response_format)
-        conversations = [[*context, {"role": "assistant", "content": turn}] for context, turn, _ in shown]
+        conversations = [[*context, {"role": "assistant", "content": classifier.as_words(turn)}] for context, turn, _ in shown]
         return classifier.score(conversations, self.settings.batch_size)
 
 
@@ -227,6 +237,11 @@ class _Classifier:
             told = f"reward_models: the chat template of {self.name!r} leaves the reasoning out of a turn"
             raise RecipeError(f"{told}. Fix: another chat template in a local copy of the model, or scope: summary")
 
+    def as_words(self, turn: str) -> str:
+        """Break special tokens, with which a completion would end its turn and go on as somebody else, by a space of no width."""
+        special = [token.content for token in self.tokenizer.added_tokens_decoder.values() if token.special]
+        return functools.reduce(lambda text, token: text.replace(token, f"{token[0]}\u200b{token[1:]}"), special, turn)
+
     def score(self, conversations: Sequence[Conversation], batch_size: int) -> list[Opinion]:
         import jinja2
         import torch
@@ -249,7 +264,7 @@ class _Classifier:
             with torch.inference_mode():
                 logits = self.model(**inputs).logits[:, 0].tolist()
             for row, logit in zip(part, logits, strict=True):
-                opinions[row] = Opinion(logit if math.isfinite(logit) else None)
+                opinions[row] = Opinion(logit) if math.isfinite(logit) else Opinion(error="its score is not finite")
         return opinions
 
 

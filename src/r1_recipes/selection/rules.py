@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from dataclasses import MISSING, dataclass
 from typing import Any
@@ -84,7 +85,7 @@ class KeepRules:
     correct: bool = False
     # By reward, such as a judge of reward_models; no score is too little.
     at_least: dict[str, float] | None = must(
-        "a mapping of rewards to numbers", lambda value: all(type(least) in (int, float) for least in value.values()), None
+        "a mapping of rewards to numbers", lambda of: all(type(one) in (int, float) and math.isfinite(one) for one in of.values()), None
     )
     filters: Filters = Filters()
     pass_rate: tuple[float, float] | None = must(

@@ -245,6 +245,7 @@ class Selection:
 
 def _pair(group: list[Candidate], margin: float) -> list[Candidate]:
     """The completions of the highest and the lowest total, of those that all rewards judge which judge any; none if too little apart."""
+    group = [one for one in group if one.text.strip()]  # no turn is empty
     judging = {name for one in group for name, score in one.scores.items() if score is not None}
     ranked = sorted((one for one in group if all(one.scores[name] is not None for name in judging)), key=lambda one: -one.total)
     return [ranked[0], ranked[-1]] if ranked and ranked[0].total - ranked[-1].total > margin else []

@@ -1,14 +1,17 @@
 """Conversations whose last assistant's turn is the target."""
 
+import json
+import re
 from collections.abc import Collection
 from dataclasses import dataclass
 from itertools import zip_longest
 from typing import Any
 
-from r1_recipes.data.mappers.base import Mapper, SkipRow, as_text, check_choice, register_mapper, required_text
+from r1_recipes.data.mappers.base import Mapper, SkipRow, as_text, check_choice, optional_text, register_mapper, required_text
 
 _ROLES = {"system": "system", "user": "user", "human": "user", "assistant": "assistant", "gpt": "assistant", "tool": "tool"}
 _THOUGHT = ("<|begin_of_thought|>", "<|end_of_thought|>")
+_TURNS_AS_TEXT = re.compile(r"""\s*(?:\[\s*)?\{\s*["'](?:role|from)["']\s*:|\s*\[\s*\{\s*["'](?:content|value)["']\s*:""")
 _SOLUTION = ("<|begin_of_solution|>", "<|end_of_solution|>")
 
 
@@ -55,15 +58,21 @@ class Conversations(Mapper):
 
 @register_mapper("preference")
 class Preference(Mapper):
-    """Preference pairs as TRL takes them: ``chosen`` and ``rejected``, turns or a text each, after ``prompt`` if they do not hold it."""
+    """Pairs of TRL: ``chosen`` and ``rejected``, turns or a text each, after ``system``, and ``prompt`` if they do not hold it."""
 
     columns = ("chosen", "rejected")
 
     def __call__(self, row: dict[str, Any]) -> dict[str, Any]:
         prompt = read_turns(row["prompt"], "prompt", "user") if row.get("prompt") else []
         chosen, rejected = (read_turns(row.get(column), column, "assistant") for column in self.columns)
+        rest = [
+            [(turn["role"], turn["content"].strip()) for turn in turns if turn["role"] != "system"] for turns in (prompt, chosen, rejected)
+        ]
+        system = next((turn["content"] for turn in prompt if turn["role"] == "system"), row.get("system"))
+        if any(len(turns) > 1 and turns[: len(rest[0])] != rest[0] for turns in rest[1:]):
+            raise SkipRow("column 'prompt' is not how chosen and rejected begin")
         chosen, rejected = (turns if len(turns) > 1 else prompt + turns for turns in (chosen, rejected))
-        pair = [read_conversation(turns, keep_wrappers=True) for turns in (chosen, rejected)]
+        pair = [read_conversation(turns, system, keep_wrappers=True) for turns in (chosen, rejected)]
         if pair[0]["messages"] != pair[1]["messages"] or pair[0]["response"] == pair[1]["response"]:
             raise SkipRow("chosen and rejected must be different answers to the same conversation")
         return {**pair[0], "rejected": pair[1]["response"]}
@@ -76,10 +85,12 @@ class SafeRLHF(Mapper):
     columns = ("prompt", "response_0", "response_1", "safer_response_id")
 
     def __call__(self, row: dict[str, Any]) -> dict[str, Any]:
-        safer = row.get("safer_response_id")
-        if safer not in (0, 1):
+        safer = optional_text(row, "safer_response_id").removesuffix(".0")  # whole numbers beside missing ones are 1.0 to pandas
+        if safer not in ("0", "1"):
             raise SkipRow("column 'safer_response_id' is neither 0 nor 1")
-        chosen, rejected = (required_text(row, f"response_{number}") for number in (safer, 1 - safer))
+        chosen, rejected = (required_text(row, f"response_{number}") for number in (int(safer), 1 - int(safer)))
+        if chosen == rejected:
+            raise SkipRow("the responses are equal")
         return {"question": required_text(row, "prompt"), "response": chosen, "rejected": rejected}
 
 
@@ -97,14 +108,19 @@ class R1DistillSFT(Mapper):
 def read_turns(value: Any, column: str, speaker: str | None = None) -> list[dict[str, str]]:
     """A column's turns as ``{"role": "system" | "user" | "assistant", "content": text}``.
 
-    They may be mappings with role and content, or from and value, or one mapping of such lists, as Arrow may hold it; with
-    ``speaker``, also a text, which is that role's.
+    They may be mappings with role and content, or from and value, or one mapping of such lists, as Arrow may hold it, or JSON text of
+    these; with ``speaker``, also any other text, which is that role's.
     """
+    if isinstance(value, str) and _TURNS_AS_TEXT.match(value):
+        try:
+            value = json.loads(value)
+        except ValueError:
+            raise SkipRow(f"column {column!r} holds turns as text that is not JSON") from None
     if isinstance(value, str) and speaker:
         return [{"role": speaker, "content": value}]
     if isinstance(value, dict):
         lists = {key: items for key, items in value.items() if isinstance(items, list)}
-        value = [dict(zip(lists, items, strict=True)) for items in zip_longest(*lists.values())]
+        value = [dict(zip(lists, items, strict=True)) for items in zip_longest(*lists.values())] if lists else [value]
     if value is None or value == []:
         raise SkipRow(f"column {column!r} is empty")
     if not isinstance(value, list) or not all(isinstance(turn, dict) for turn in value):
@@ -116,6 +132,8 @@ def read_turns(value: Any, column: str, speaker: str | None = None) -> list[dict
         role = _ROLES.get(role.strip().lower()) if isinstance(role, str) else None
         if role is None:
             raise SkipRow("a turn's role is none of system, user (human), assistant (gpt)")
+        if lost := [key for key in ("tool_calls", "function_call", "reasoning_content") if turn.get(key)]:
+            raise SkipRow(f"a turn has {' and '.join(lost)}, which would be lost")
         if not isinstance(content, str):
             raise SkipRow("a turn's content is not text")
         turns.append({"role": role, "content": content})
@@ -145,8 +163,10 @@ def read_conversation(turns: list[dict[str, str]], system: Any = None, *, keep_w
     turns = turns[: answers[-1] + 1]
     if not all(turn["content"].strip() for turn in turns):
         raise SkipRow("a turn is empty")
-    if [turn["role"] for turn in turns] != ["user", "assistant"] * (len(turns) // 2):
-        raise SkipRow("the turns do not alternate between user and assistant")
+    roles = [turn["role"] for turn in turns]
+    if roles != ["user", "assistant"] * (len(turns) // 2):
+        odd = "the turns do not alternate between user and assistant"
+        raise SkipRow(odd if "user" in roles else "no user's turn before the answer")
     if not keep_wrappers:
         turns = [{**turn, "content": _with_think_tags(turn["content"])} for turn in turns]
     *messages, response = turns
