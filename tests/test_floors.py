@@ -15,8 +15,8 @@ FLOORS = (
 FILES = sorted(SOURCE.rglob("*.py"))
 MODULES = {".".join(path.relative_to(SOURCE).with_suffix("").parts).removesuffix(".__init__"): path for path in FILES}
 MAX_LINES = 400
-# Agents (5/7) and the page (6/7) may add 1,500.
-MAX_TOTAL = 13_200
+# 13,000, and what other projects' files and reward models (4/7) took; agents (5/7) and the page (6/7) may go up to 14,500.
+MAX_TOTAL = 13_550
 
 
 def imports(name):
