@@ -66,8 +66,14 @@ MISTAKES = [
     ({"beta": -1.0}, r"beta: must be in \[0, inf\)"),
     ({"temperature": 0.0}, r"temperature: must be over 0 to train.* Fix: 1\.0"),
     ({"num_generations": 1}, r"num_generations: must be at least 2, got 1.* Fix: 8$"),
-    ({"num_generations": 3}, r"Fix: gradient_accumulation_steps: 3, or num_generations: 2$"),
-    ({"num_generations": 8}, r"Fix: gradient_accumulation_steps: 2, or num_generations: 4$"),
+    (
+        {"num_generations": 3},
+        r"Fix: gradient_accumulation_steps: 3, or num_generations: 2, or 6 processes \(accelerate launch --num_processes 6\)$",
+    ),
+    (
+        {"num_generations": 8},
+        r"Fix: gradient_accumulation_steps: 2, or num_generations: 4, or \d processes \(accelerate launch --num_processes \d\)$",
+    ),
     ({**_HALVES, "per_device_eval_batch_size": 3}, r"Fix: per_device_eval_batch_size: 4, or num_generations_eval: 1$"),
     (
         {"mapper": "prompt_solution", "prompt_column": "question", "solution_column": "question"},

@@ -113,7 +113,7 @@ def test_prefill_and_conversations():
 
 
 def test_missing_column_names_those_there_are():
-    with pytest.raises(RecipeError, match=r"accuracy.*'solution'.*completion_ids, prompts, target"):
+    with pytest.raises(RecipeError, match=r"accuracy.*'solution'.*here are: target"):
         reward()(completions=["x"], prompts=["p"], completion_ids=[[1]], target=["72"], trainer_state=None)
 
 

@@ -123,7 +123,7 @@ def test_rows_of_several_tasks():
 
 
 def test_columns_that_hold_no_puzzles_are_named():
-    with pytest.raises(RecipeError, match=r"'countdown' needs the puzzles: .*'scorer'.*: prompts, solution"):
+    with pytest.raises(RecipeError, match=r"'countdown' needs the puzzles: .*'scorer'.*: solution"):
         reward()(completions=["x"], prompts=["p"], solution=["1"], trainer_state=None)
     with pytest.raises(ValueError, match="Countdown scorer"):
         reward()(completions=["x"], scorer=['{"countdown": {"numbers": []}}'])

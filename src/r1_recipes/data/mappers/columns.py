@@ -111,7 +111,7 @@ class Generated(Mapper):
     # A generation recipe writes responses in its own format, whichever that is.
     examples = tuple(
         {
-            "question": f"What is {number}+{number}?",
+            "question": f"What do you get if you add {number} to the number {number}?",
             "response": fmt.render(f"{number} and {number} is {2 * number}.", str(2 * number)),
             "solution": str(2 * number),
             "pass_rate": 0.5,
