@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import re
 import subprocess
@@ -81,3 +82,25 @@ def test_selecting_more_traces_takes_no_more_memory() -> None:
     assert [row[0] for row in rows] == [400, 4000] and all(row[4] > row[0] / 4 for row in rows)
     # What is kept, and its completions, are 7 MB and 14 MB; a chunk of completions is 7 MB, and there may be two.
     assert rows[1][2] < rows[0][2] + 40
+
+
+def test_the_benchmark_of_losses_goes_on_from_what_is_judged(tmp_path: Path) -> None:
+    """Two problems, two seeds. All is there, so nothing is trained, and the table is of what was found."""
+    found = {"cold_start": ([0.0, 0.0], [0.0, 0.0]), "dapo": ([1.0, 0.0], [1.0, 1.0]), "cispo": ([1.0, 0.0], [0.0, 0.0])}
+    for name, seeds in found.items():
+        for seed, greedy in enumerate(seeds, start=1):
+            folder = tmp_path / name / str(seed)
+            folder.mkdir(parents=True)
+            (folder / "results.json").write_text(json.dumps([{"greedy": greedy, "sampled": []}]))
+    words = ["--seeds", "2", "--losses", "dapo", "cispo", "--num_samples", "0", "--output", str(tmp_path)]
+    command = [sys.executable, str(REPOSITORY / "benchmarks" / "losses.py"), *words]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=300)
+    assert done.returncode == 0 and not done.stderr, done.stderr[-4000:]
+    assert (tmp_path / "results.md").read_text(encoding="utf-8") == done.stdout
+    rows = [[cell.strip() for cell in line.strip("|").split("|")] for line in done.stdout.splitlines() if line.startswith("|")]
+    assert [row[0] for row in rows[2:]] == ["cold start", "dapo", "cispo"] and {len(row) for row in rows} == {8}
+    assert rows[3][1:5] == ["`loss_type: dapo`, `epsilon_high: 0.28`", "75.0 % (36.5 to 94.0)", "50.0, 100.0", ""]
+    assert rows[4][3] == "50.0, 0.0" and rows[4][4].startswith("-50.0 (")
+    # Other settings would mix with these.
+    again = subprocess.run([*command, "--steps", "3"], capture_output=True, text=True, timeout=300)
+    assert again.returncode == 2 and "holds runs with other settings" in again.stderr

@@ -40,6 +40,25 @@ def test_the_accuracy_of_a_run_is_that_of_its_first_reward_that_judges(tmp_path:
         ({"rewards/format/mean": ramp(0.5, 1)}, "format_saturated", "info", {"reward": "format", "value": 1.0, "points": 2}),
         ({"frac_reward_zero_std": [0.25, 0.75]}, "zero_std", "warn", {"share": 0.5, "points": 2}),
         ({"frac_reward_zero_std": [1, 1]}, "zero_std", "bad", {"share": 1.0, "points": 2}),
+        (
+            {f"sampling/sampling_logp_difference/{name}": values for name, values in {"mean": [0.04, 0.08], "max": [3.0, 2.0]}.items()},
+            "engine_gap",
+            "warn",
+            {"mean": 0.06, "most": 3.0, "points": 2, "dtype": "–"},
+        ),
+        (
+            {"sampling/importance_sampling_ratio/mean": [1, 0.5]},
+            "engine_weight",
+            "warn",
+            {"mean": 0.75, "points": 2, "mode": "sequence_mask"},
+        ),
+        # Masked altogether; TRL logs the smallest and the largest, too, which say nothing: one token of thousands may be far off.
+        (
+            {f"sampling/importance_sampling_ratio/{name}": [value] for name, value in {"min": 0.0, "mean": 0.0, "max": 0.0}.items()},
+            "engine_weight",
+            "bad",
+            {"mean": 0.0, "points": 1, "mode": "sequence_mask"},
+        ),
         ({"rewards/accuracy/mean": [0.0] * 8}, "reward_zero", "bad", {"reward": "accuracy", "points": 8}),
         (
             {"rewards/length/mean": [0.5] * 8, "rewards/length/std": [0.0] * 8},
@@ -66,6 +85,8 @@ def test_flag_comes_with_its_numbers(tmp_path: Path, metrics: dict, code: str, s
         {"entropy": ramp(1, 0.1)},  # SFT learns its text: no policy to explore with
         {"rewards/format/mean": ramp(0.5, 0.98)},
         {"frac_reward_zero_std": [0.49] * 8},
+        {"sampling/sampling_logp_difference/mean": [0.05] * 8, "sampling/sampling_logp_difference/max": [9.0] * 8},
+        {"sampling/importance_sampling_ratio/mean": [0.9, 1.1], "sampling/importance_sampling_ratio/min": [0.0, 0.0]},
         {"rewards/accuracy/mean": [0.0] * 7},  # too few to speak of
         {"completions/mean_length": [1, 1, 1, 1000]},
         # Neighbours differ by 1: the two means of 2 points may differ by 2·√(2·(5/7/2)/2) ≈ 1.2 by chance, and do so by 0.5.
@@ -74,6 +95,15 @@ def test_flag_comes_with_its_numbers(tmp_path: Path, metrics: dict, code: str, s
 )
 def test_what_is_within_bounds_raises_no_flag(tmp_path: Path, metrics: dict) -> None:
     assert find_flags(read_run(write_run(tmp_path / "run", metrics))) == []
+
+
+def test_engine_flags_name_the_run_s_own_keys(tmp_path: Path) -> None:
+    metrics = {"sampling/sampling_logp_difference/mean": [0.2], "sampling/importance_sampling_ratio/mean": [2.5]}
+    path = write_run(tmp_path / "run", metrics)
+    (path / "recipe.yaml").write_text("dtype: bfloat16\nvllm_importance_sampling_mode: token_truncate\n")
+    weight, gap = find_flags(read_run(path))
+    assert (weight["severity"], weight["values"]["mode"]) == ("bad", "token_truncate")
+    assert (gap["severity"], gap["values"]["dtype"], gap["values"]["most"]) == ("warn", "bfloat16", None)
 
 
 def test_worst_flags_come_first(tmp_path: Path) -> None:

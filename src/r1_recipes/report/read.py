@@ -209,6 +209,20 @@ def _of_metrics(run: RunData) -> Iterator[dict[str, Any]]:
         yield flag("truncated", "bad", share=share, points=len(cut), limit=strings(run.settings).get("max_completion_length", "–"))
     if still and (share := statistics.fmean(still)) >= 0.5:
         yield flag("zero_std", "bad" if share > _SATURATED else "warn", share=share, points=len(still))
+    yield from _of_engine(run)
+
+
+def _of_engine(run: RunData) -> Iterator[dict[str, Any]]:
+    """Trainer and engine disagree about a token's probability, or the correction for that takes much of the weight away."""
+    names = ("sampling_logp_difference/mean", "sampling_logp_difference/max", "importance_sampling_ratio/mean")
+    gaps, worst, weights = (run.values(f"sampling/{name}")[-MAX_WINDOW:] for name in names)
+    settings = strings(run.settings)
+    if gaps and (mean := statistics.fmean(gaps)) > 0.05:
+        yield flag("engine_gap", "warn", mean=mean, most=max(worst, default=None), points=len(gaps), dtype=settings.get("dtype", "–"))
+    if weights and not 0.9 <= (mean := statistics.fmean(weights)) <= 1.1:
+        mode = settings.get("vllm_importance_sampling_mode", "sequence_mask")  # TRL's default
+        # Below a half or above two is veRL's warning, docs/algo/rollout_corr.md.
+        yield flag("engine_weight", "warn" if 0.5 <= mean <= 2 else "bad", mean=mean, points=len(weights), mode=mode)
 
 
 def _of_reward(run: RunData, name: str) -> Iterator[dict[str, Any]]:

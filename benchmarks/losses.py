@@ -1,0 +1,153 @@
+"""Every loss of TRL on the CPU demo's GRPO stage, with the same prompts, completions and updates: held-out accuracy with intervals.
+
+Run:  python benchmarks/losses.py [--model outputs/demo/cold_start] [--seeds 3] [--steps 10] [--updates 4] [--key value …]
+
+Each batch of 40 completions makes ``--updates`` updates: in the first of them the policy is still the one that sampled, its ratio is 1, and
+losses differ in nothing but how they average. With ``--updates 1`` that is all there is to compare. A run that has been judged is not run
+again, and one that was interrupted goes on from its last checkpoint: call it again with the same words. Other words are keys of the
+recipe, for every run. The table goes to the standard output and to OUTPUT/results.md.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import statistics
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+from r1_recipes.metrics.scores import mean_interval, paired_difference
+
+RECIPE = str(Path(__file__).parents[1] / "recipes" / "cpu_grpo.yaml")
+GENERATED = 40  # completions a step, as in the recipe
+# What each paper or its entry in TRL's paper index sets; the recipe has the rest. docs/losses.md has the sources.
+LOSSES: dict[str, dict[str, Any]] = {
+    "dapo": {"loss_type": "dapo", "epsilon_high": 0.28},
+    "grpo": {"loss_type": "grpo"},
+    "bnpo": {"loss_type": "bnpo"},
+    "dr_grpo": {"loss_type": "dr_grpo", "scale_rewards": "none"},
+    "gspo": {"loss_type": "grpo", "importance_sampling_level": "sequence", "epsilon": 3e-4, "epsilon_high": 4e-4},
+    # ScaleRL (appendix A.18.3) found the paper's clip too narrow and this one best.
+    "gspo_wide": {"loss_type": "grpo", "importance_sampling_level": "sequence", "epsilon": 3e-3, "epsilon_high": 5e-3},
+    "cispo": {"loss_type": "cispo", "epsilon_high": 5.0},
+    "sapo": {"loss_type": "sapo"},
+    "luspo": {"loss_type": "luspo", "importance_sampling_level": "sequence", "epsilon": 2e-3, "epsilon_high": 2.5e-3},
+    "vespo": {"loss_type": "vespo"},
+}
+KINDS = ("greedy", "sampled")
+
+
+def command(module: str, *words: Any, **keys: Any) -> list[str]:
+    return [sys.executable, "-m", f"r1_recipes.{module}", RECIPE, *map(str, words), *(f"--{key}={value}" for key, value in keys.items())]
+
+
+def judged(model: Path | str, folder: Path, options: argparse.Namespace, seed: int, train: list[str] | None = None) -> dict[str, Any]:
+    """The scores of a model, which is trained first if need be; kept in ``folder/results.json``."""
+    results = folder / "results.json"
+    if not results.exists():
+        folder.mkdir(parents=True, exist_ok=True)
+        with (folder / "log.txt").open("a", encoding="utf-8") as log:
+            rows = {"max_eval_samples": options.problems} if options.problems else {}
+            judge = command("evaluate", "--model", model, "--num_samples", options.num_samples, "--seed", seed, "--output", folder, **rows)
+            for words in [train, judge] if train else [judge]:
+                if status := subprocess.run(words, stdout=log, stderr=log).returncode:
+                    raise SystemExit(f"{words[2]} ended with status {status}: see {folder / 'log.txt'}")
+    return json.loads(results.read_text(encoding="utf-8"))[0]
+
+
+def run(options: argparse.Namespace) -> str:
+    """Train and judge what has not been, and return the table."""
+    seeds = range(1, options.seeds + 1)
+    left = sum(not (options.output / name / str(seed) / "results.json").exists() for name in options.losses for seed in seeds)
+    started, done = time.monotonic(), 0
+    scores: dict[str, list[dict[str, Any]]] = {
+        "cold start": [judged(options.model, options.output / "cold_start" / str(seed), options, seed) for seed in seeds]
+    }
+    for seed in seeds:  # all losses of a seed first: an interrupted benchmark has a whole table of fewer seeds
+        for name in options.losses:
+            folder = options.output / name / str(seed)
+            if not (folder / "results.json").exists():
+                spent = time.monotonic() - started
+                rest = f", about {spent / done * (left - done) / 60:.0f} min left" if done else ""
+                sys.stderr.write(f"[{done + 1}/{left}] {name}, seed {seed}; {spent / 60:.0f} min so far{rest}\n")
+                done += 1
+            train = command(
+                "grpo",
+                model_name_or_path=options.model,
+                output_dir=folder / "model",
+                seed=seed,
+                max_steps=options.steps * options.updates,
+                warmup_steps=options.updates,
+                save_steps=5 * options.updates,
+                per_device_train_batch_size=GENERATED // options.updates,
+                generation_batch_size=GENERATED,
+                **LOSSES[name],
+            )
+            train += options.keys
+            scores.setdefault(name, []).append(judged(folder / "model", folder, options, seed, train))
+    return table(scores, options)
+
+
+def table(scores: dict[str, list[dict[str, Any]]], options: argparse.Namespace) -> str:
+    """One row a loss. Intervals are over problems, each the mean of its seeds; the seeds' own figures stand beside them."""
+    first = options.losses[0]
+    lines = [
+        "| loss | keys | " + " | ".join(f"{kind} | by seed | over {first}" for kind in KINDS) + " |",
+        "|---" * (2 + 3 * len(KINDS)) + "|",
+    ]
+
+    def by_problem(name: str, kind: str) -> list[float]:
+        return [statistics.fmean(values) for values in zip(*(one[kind] for one in scores[name]), strict=True)]
+
+    for name, found in scores.items():
+        cells = [name, ", ".join(f"`{key}: {value}`" for key, value in LOSSES.get(name, {}).items())]
+        for kind in KINDS:
+            if not found[0][kind]:  # --num_samples 0
+                cells += [""] * 3
+                continue
+            mean, low, high = mean_interval(by_problem(name, kind))
+            over = paired_difference(by_problem(first, kind), by_problem(name, kind))
+            cells.append(f"{100 * mean:.1f} % ({100 * low:.1f} to {100 * high:.1f})")
+            cells.append(", ".join(f"{100 * statistics.fmean(one[kind]):.1f}" for one in found))
+            cells.append("" if name == first else "{:+.1f} ({:+.1f} to {:+.1f})".format(*(100 * bound for bound in over)))
+        lines.append("| " + " | ".join(cells) + " |")
+    what = f"{options.seeds} seeds, {options.steps} steps of {GENERATED} completions, {options.updates} updates each; "
+    problems = len(scores[first][0]["greedy"])
+    return "\n".join(
+        [*lines, "", f"{what}{problems} held-out problems, {options.num_samples} sampled answers each; 95 % intervals over problems."]
+    )
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--model", default="outputs/demo/cold_start", help="the checkpoint that every run starts from")
+    parser.add_argument(
+        "--losses", nargs="+", choices=LOSSES, default=list(LOSSES), metavar="NAME", help=f"{', '.join(LOSSES)} (default: all)"
+    )
+    parser.add_argument("--seeds", type=int, default=3)
+    parser.add_argument("--steps", type=int, default=10, help=f"batches of {GENERATED} completions a run")
+    parser.add_argument("--updates", type=int, default=4, choices=[1, 2, 4, 5, 8], help="that each batch is cut into")
+    parser.add_argument("--problems", type=int, help="held-out problems (default: all 400)")
+    parser.add_argument("--num_samples", type=int, default=4, help="sampled answers a problem")
+    parser.add_argument(
+        "--output", type=Path, default=Path("outputs/losses"), help="runs, logs and results.md; what is there is not done again"
+    )
+    options, options.keys = parser.parse_known_args()
+    settings = {key: value for key, value in vars(options).items() if key not in ("losses", "seeds", "output")}  # these may grow
+    options.output.mkdir(parents=True, exist_ok=True)
+    kept = options.output / "settings.json"
+    if kept.exists() and json.loads(kept.read_text(encoding="utf-8")) != settings:
+        parser.error(
+            f"--output {options.output}: holds runs with other settings, {kept.read_text(encoding='utf-8')}; choose another folder"
+        )
+    kept.write_text(json.dumps(settings), encoding="utf-8")
+    text = run(options)
+    (options.output / "results.md").write_text(text + "\n", encoding="utf-8")
+    sys.stdout.write(text + "\n")
+
+
+if __name__ == "__main__":
+    main()
