@@ -228,6 +228,11 @@ def _read_boxed_answer(body: str) -> tuple[str | None, str, str, bool, tuple[str
     return boxes[0], body[: start - len(_BOX)], body[end + 1 :], body.count(_BOX) == 1, boxes
 
 
+def leaves_open(generation_prompt: str, tags: tuple[str, str]) -> bool:
+    """Return whether the model goes on inside reasoning of these tags; an empty ``<think></think>`` says that there is to be none."""
+    return tags[0] in generation_prompt and tags[1] not in generation_prompt.rpartition(tags[0])[2]
+
+
 def template_prefill(generation_prompt: str, fmt: ResponseFormat) -> str:
     """Return the part of a generation prompt that belongs to the response: ``<think>`` of DeepSeek's distilled models, or ``""``."""
     start = generation_prompt.rfind(fmt.reasoning_tags[0]) if fmt.reasoning_tags else -1

@@ -1,4 +1,4 @@
-"""The chat template of a saved checkpoint: a conversation without a system message gets the one of training.
+"""The chat template of a saved checkpoint: a conversation without a system message gets the one of training, and its variables.
 
 So `lm_eval`, `lighteval`, `vllm serve` and a chat window give the model the prompts that it was trained on. A comment in front records
 what was added; our own code takes it out again, and there the recipe says how a prompt begins.
@@ -7,7 +7,7 @@ what was added; our own code takes it out again, and there the recipe says how a
 from __future__ import annotations
 
 import json
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
@@ -34,19 +34,23 @@ class Added:
     response_format: str = ""
     prefill: str = ""  # of this format
     system_prompt: str = ""  # for whoever sends none
+    variables: dict[str, Any] = field(default_factory=dict)  # such as enable_thinking, for whoever sets none
 
     def around(self) -> tuple[str, str]:
         """Return the Jinja text before and after; white space at the template's edges keeps its meaning."""
-        if not (self.prefill or self.system_prompt):
+        if not (self.prefill or self.system_prompt or self.variables):
             return "", ""
+        added = {key: value for key, value in asdict(self).items() if value or key != "variables"}  # older checkpoints have no such key
         # Not ASCII alone: Jinja would read an escaped surrogate pair as two characters.
-        record, prefill, system_prompt = (json.dumps(v, ensure_ascii=False) for v in (asdict(self), self.prefill, self.system_prompt))
+        record, prefill, system_prompt = (json.dumps(v, ensure_ascii=False) for v in (added, self.prefill, self.system_prompt))
         before = _MARK + record.replace("#", "\\u0023") + _END  # "#}" would end the comment
+        for name, value in self.variables.items():
+            before += f"{{%- set {name} = {name} if {name} is defined else {json.dumps(value, ensure_ascii=False)} %}}\n"
         before += _SYSTEM.replace("SYSTEM_PROMPT", system_prompt) if self.system_prompt else ""
         return before, "{{ " + prefill + " if add_generation_prompt else '' }}" if self.prefill else ""
 
 
-def wrap(template: Any, **changes: str) -> Any:
+def wrap(template: Any, **changes: Any) -> Any:
     """Return the chat template, or each of several by name, with these fields of :class:`Added` in place of what it has."""
     if isinstance(template, dict):
         return {name: wrap(text, **changes) for name, text in template.items()}
@@ -65,7 +69,7 @@ def unwrap(template: Any) -> tuple[Any, Added]:
     try:
         added = Added(**json.loads(template[len(_MARK) :].partition(_END)[0]))
         before, after = added.around()
-    except (TypeError, ValueError, RecursionError):
+    except (AttributeError, TypeError, ValueError, RecursionError):
         return template, Added()
     body = template.removesuffix("\n")
     if not (isinstance(added.prefill, str) and body.startswith(before) and body.endswith(after)):  # somebody has changed it
