@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
+from r1_recipes.common.errors import RecipeError, first_line
 from r1_recipes.models.weights import model_path
 from r1_recipes.prompts.formats import ResponseFormat
 from r1_recipes.recipe import Recipe
@@ -21,11 +22,24 @@ def main(argv: Sequence[str] | None = None) -> None:
 
 
 def build_trainer(recipe: Recipe, fmt: ResponseFormat, tokenizer: Any, arguments: dict[str, Any]) -> Any:
-    """Return TRL's on-policy distillation trainer; the teacher is the recipe's ``teacher_model_name_or_path``."""
-    from trl import DistillationTrainer  # heavy
+    """Return the trainer of TRL that ``distill_with`` names; a smoke run has no server and asks a local teacher."""
+    if recipe.script.distill_with == "server" and not recipe.script.smoke:
+        import requests  # heavy
+        from trl.experimental.server_distillation import ServerDistillationTrainer  # heavy
 
+        try:
+            return ServerDistillationTrainer(**arguments)
+        except requests.ConnectionError as error:
+            raise RecipeError(f"{recipe.path}: teacher_model_server_url: {first_line(error)}") from error
+    if recipe.script.distill_with == "gold":
+        from trl.experimental.gold import GOLDTrainer as Trainer  # heavy
+
+        if arguments.pop("quantization_config"):
+            raise RecipeError(f"{recipe.path}: load_in_4bit and load_in_8bit: must be false for distill_with: gold, which lacks it")
+    else:
+        from trl import DistillationTrainer as Trainer  # heavy
     teacher = model_path(recipe.training.teacher_model_name_or_path, recipe.script.hub, recipe.training.teacher_model_revision)
-    return DistillationTrainer(teacher_model=teacher, **arguments)
+    return Trainer(teacher_model=teacher, **arguments)
 
 
 if __name__ == "__main__":

@@ -1,7 +1,8 @@
 """A reward model's or a judge's opinion of each completion: what rules cannot check (helpfulness, harmlessness).
 
 A judge is a model behind an OpenAI-compatible server whose reply ends in a score: ``Score: x`` up to the end of a line, or
-``<score>x</score>`` anywhere. The last one counts, after the judge's own reasoning; docs/recipes.md has a table.
+``<score>x</score>`` anywhere. The last one counts, after the judge's own reasoning; docs/recipes.md has a table. With ``{rubric}`` in its
+prompt it says yes or no to each criterion of the row.
 """
 
 from __future__ import annotations
@@ -11,22 +12,24 @@ import functools
 import logging
 import math
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import repeat
 from typing import Any, NamedTuple
 
-from r1_recipes.common.chat_client import ChatServer
+from r1_recipes.common.chat_client import ChatServer, Reply
 from r1_recipes.common.errors import RecipeError, first_line
 from r1_recipes.common.messages import completion_texts, message_text, without_surrogates
 from r1_recipes.common.settings import from_mapping, must
 from r1_recipes.prompts.formats import ResponseFormat
 from r1_recipes.rewards.registry import REWARDS, Column, Log, Reward, Values, ignore
+from r1_recipes.rewards.rubric import Rubric, numbered, read_rubric, read_verdicts
 from r1_recipes.rewards.summary import summary
 
 logger = logging.getLogger(__name__)
 
 Conversation = list[dict[str, str]]
-Shown = tuple[Conversation, str, str]  # what is seen of a row: the conversation before the turn, the turn, the gold
+Shown = tuple[Conversation, str, str, Rubric]  # what is seen of a row: the conversation before the turn, the turn, the gold, the rubric
 SERVED = "openai:"  # before a judge's name, where a folder or hub id could stand as well
 
 # All repetitions are bounded or possessive, so that reading takes time in proportion to the reply.
@@ -40,6 +43,8 @@ _SCORE = re.compile(
 _MARK = re.compile(r"<score>|(?<![^\W_]|[/])score[^\w<]{0,8}?[:：=]", re.IGNORECASE)
 _MAX_REPLY_CHARS = 20_000  # A verdict stands at the end of a reply.
 _SLOT = re.compile(r"\{([A-Za-z_]+)\}")
+_known: dict[tuple[str, str, str, Rubric], Any] = {}  # opinions of this process, by address, judge, message and rubric
+_MAX_KNOWN = 10_000
 
 
 def read_score(reply: str) -> float | None:
@@ -65,20 +70,38 @@ class Opinion(NamedTuple):
     failed: bool = False  # a server that may yet judge it is at fault; selection stops on the metric of it
 
 
-def ask(judge: str, prompt: str, slots: Sequence[Mapping[str, str]]) -> list[Opinion]:
-    """Ask ``openai:NAME`` at ``OPENAI_BASE_URL`` for one opinion per prompt filled in, in order; equal prompts are asked about once.
+def ask(
+    judge: str,
+    prompt: str,
+    slots: Sequence[Mapping[str, str]],
+    rubrics: Iterable[Rubric] = repeat(()),
+    timeout: float = ChatServer.timeout,
+    max_tokens: int | None = None,
+) -> list[Opinion]:
+    """Ask ``openai:NAME`` at ``OPENAI_BASE_URL`` for one opinion per prompt filled in, in order; what is known is not asked again.
+
+    A reply that is cut at ``max_tokens`` ends in what the judge quotes as well as in its verdict, so it holds none.
 
     Raises:
         RecipeError: no address, or the server refuses the model or the key.
     """
-    messages = [fill(prompt, one) for one in slots]
-    asked = list(dict.fromkeys(messages))
-    chats = [[{"role": "user", "content": message}] for message in asked]
-    replies = dict(zip(asked, ChatServer(judge.removeprefix(SERVED)).chat(chats), strict=True))
-    return [
-        Opinion(error=reply.error, failed=not reply.refused) if reply.error else Opinion(read_score(reply.text))
-        for reply in map(replies.__getitem__, messages)
-    ]
+    server = ChatServer(judge.removeprefix(SERVED), timeout=timeout)
+    address = server.check()
+    wanted = [(address, judge, fill(prompt, one), rubric) for one, rubric in zip(slots, rubrics, strict=False)]
+    asked = [key for key in dict.fromkeys(wanted) if key not in _known]
+    replies = server.chat([[{"role": "user", "content": message}] for _, _, message, _ in asked], max_tokens=max_tokens)
+    found = {key: _opinion(reply, key[-1]) for key, reply in zip(asked, replies, strict=True)}
+    opinions = [found.get(key) or _known[key] for key in wanted]
+    if len(_known) > _MAX_KNOWN:
+        _known.clear()
+    _known.update((key, opinion) for key, opinion in found.items() if opinion.score is not None)
+    return opinions
+
+
+def _opinion(reply: Reply, rubric: Rubric) -> Opinion:
+    if reply.error or reply.finish_reason == "length":
+        return Opinion(error=reply.error, failed=bool(reply.error) and not reply.refused)
+    return Opinion(read_verdicts(reply.text, rubric) if rubric else read_score(reply.text))
 
 
 def report_unjudged(where: str, opinions: Sequence[Opinion]) -> None:
@@ -105,12 +128,15 @@ class Settings:
     batch_size: int = must("1 or more", lambda value: value >= 1, 16)
     activation: str = must("none or sigmoid", lambda value: value in ("none", "sigmoid"), "none")
     prompt: str | None = None
+    max_completion_length: int | None = must("1 or more", lambda value: value >= 1, None)
+    request_timeout: float = must("over 0", lambda value: value > 0, ChatServer.timeout)
 
     def __post_init__(self) -> None:
         if not self.served and self.prompt is not None:
             raise ValueError("prompt: must be left out for a sequence classifier; a judge's model is 'openai:NAME'")
         if self.served and "{response}" not in (self.prompt or ""):
-            raise ValueError(f"prompt: must be a text with {{response}} that asks for a line 'Score: x', got {self.prompt!r}")
+            asks = "asks for a line 'Score: x', or with {rubric} for lines '1: yes'"
+            raise ValueError(f"prompt: must be a text with {{response}} that {asks}, got {self.prompt!r}")
 
     @property
     def served(self) -> bool:
@@ -129,11 +155,14 @@ def read_reward_models(entries: Mapping[str, Any], fmt: ResponseFormat) -> dict[
 class ModelReward(Reward):
     """The score that a reward model, or a judge behind a server, gives each completion; ``None`` if it gives none.
 
-    Range: the model's own; 0..1 with ``activation: sigmoid``. ``model`` is the folder or hub id of a sequence classifier with one label
-    (entries of one model share its copy), or ``openai:NAME``, a judge that gets ``prompt`` with ``{response}``, ``{prompt}`` and
-    ``{solution}``, the gold; a row without one is then not judged. ``scope: summary`` judges what follows the reasoning, without the
-    format's own system message. ``full`` judges the whole turn, in the conversation as the model had it. A completion without a summary,
-    and in training one that got no score, gets the lowest score of its prompt's in this batch.
+    Range: the model's own; 0..1 with ``activation: sigmoid`` or a rubric. ``model`` is the folder or hub id of a sequence classifier with
+    one label (entries of one model share its copy), or ``openai:NAME``, a judge that gets ``prompt`` with ``{response}``, ``{prompt}`` and
+    ``{solution}``, the gold; a row without one is then not judged. With ``{rubric}`` it answers each criterion of the column ``rubric`` (a
+    list of ``{criterion, weight}``, or its JSON); the score is the weights of those met over the positive weights.
+
+    ``scope: summary`` judges what follows the reasoning, without the format's own system message. ``full`` judges the whole turn, in the
+    conversation as the model had it. A completion without a summary, and in training one that got no score, gets the lowest score of its
+    prompt's in this batch.
 
     A conversation that is too long for the classifier loses its beginning. Metrics, rows of this batch: ``NAME/unscored``, ``…/failed``
     (by the server), ``…/unfinished`` (no summary). A batch of which nothing can be judged is an error. Source: DeepSeek-R1
@@ -159,10 +188,13 @@ class ModelReward(Reward):
         contexts = [self._context(prompt) for prompt in prompts]
         read = summary if self.settings.scope == "summary" else ResponseFormat.full_text
         turns = [read(self.response_format, text) for text in completion_texts(completions)]
+        prompt = self.settings.prompt or ""
         golds: list[str | None] = [""] * len(turns)
-        if "{solution}" in (self.settings.prompt or ""):
+        if "{solution}" in prompt:
             golds = [gold if gold and gold.strip() else None for gold in self.golds(solution, columns)]
-        shown = {row: (contexts[row], turns[row] or "", gold) for row, gold in enumerate(golds) if gold is not None}
+        rubrics = self._rubrics(columns) if "{rubric}" in prompt else [()] * len(turns)
+        seen = zip(contexts, (turn or "" for turn in turns), golds, rubrics, strict=True)
+        shown: dict[int, Any] = {row: one for row, one in enumerate(seen) if None not in one}
         judge = self._ask if self.settings.served else self._classify
         judged = dict(zip(shown, judge(list(shown.values())), strict=True))
         report_unjudged(f"reward {self.name!r}, model {self.settings.model!r}", list(judged.values()))
@@ -180,6 +212,11 @@ class ModelReward(Reward):
             return scores
         return [None if score is None else 0.5 * (1.0 + math.tanh(0.5 * score)) for score in scores]  # sigmoid that cannot overflow
 
+    def _rubrics(self, columns: Mapping[str, Any]) -> list[Rubric | None]:
+        if "rubric" not in columns:
+            raise self.missing("a column 'rubric' with the criteria", columns)
+        return [read_rubric(value) for value in columns["rubric"]]
+
     def _context(self, prompt: Any) -> Conversation:
         """The conversation before the turn that is judged."""
         if isinstance(prompt, str):
@@ -190,16 +227,18 @@ class ModelReward(Reward):
 
     def _ask(self, shown: Sequence[Shown]) -> list[Opinion]:
         slots = []
-        for context, turn, gold in shown:
+        for context, turn, gold, rubric in shown:
             texts = [message["content"] if len(context) == 1 else f"{message['role']}: {message['content']}" for message in context]
-            slots.append({"prompt": "\n\n".join(texts), "response": turn, "solution": gold})
-        return ask(self.settings.model, self.settings.prompt or "", slots)
+            slots.append({"prompt": "\n\n".join(texts), "response": turn, "solution": gold, "rubric": numbered(rubric)})
+        rubrics = [rubric for *_, rubric in shown]
+        limits = self.settings.request_timeout, self.settings.max_completion_length
+        return ask(self.settings.model, self.settings.prompt or "", slots, rubrics, *limits)
 
     def _classify(self, shown: Sequence[Shown]) -> list[Opinion]:
         classifier = _Classifier(self.settings.model)
         if self.settings.scope == "full":
             classifier.check_shows_reasoning(self.response_format)
-        conversations = [[*context, {"role": "assistant", "content": classifier.as_words(turn)}] for context, turn, _ in shown]
+        conversations = [[*context, {"role": "assistant", "content": classifier.as_words(turn)}] for context, turn, *_ in shown]
         return classifier.score(conversations, self.settings.batch_size)
 
 
