@@ -1,6 +1,7 @@
 # Every target sets up what it needs in .venv and can be run again at any time.
 #   make demo                                    cold start and GRPO on two CPU cores, a quarter of an hour
 #   make r1-mini                                 all of DeepSeek-R1's stages on two CPU cores
+#   make agent                                   a model learns to call its calculator, on two CPU cores
 #   make check                                   lint, types and the fast tests, for whoever changes a line: two minutes
 #   make test | make lint
 #   make test-vllm                               vLLM for real, on the CPU, in an environment of its own
@@ -28,7 +29,7 @@ BASE := $(shell for p in $(PYTHON) python3.11 python3.12 python3.13 python3.14; 
 	$$p -c 'import sys; sys.exit(not (3, 11) <= sys.version_info < (3, 15))' 2>/dev/null && { command -v $$p; break; }; done)
 NO_BASE = test -n "$(BASE)" || { echo "make: Python 3.11 to 3.14 is needed (looked for $(PYTHON), python3.11, python3.12, python3.13, python3.14)" >&2; exit 1; }
 
-.PHONY: install named demo r1-mini check test test-vllm lint format menu grpo sft generate vllm-server distill bench clean
+.PHONY: install named demo r1-mini agent check test test-vllm lint format menu grpo sft generate vllm-server distill bench clean
 # Two pips at once would break one environment.
 .NOTPARALLEL:
 
@@ -48,14 +49,17 @@ $(VENV)/.extra-%: pyproject.toml constraints.txt
 	@touch $@
 
 # glibc hands large blocks back to the kernel at every free and faults them in again: on CPUs that doubles the time of logits-sized steps.
-demo r1-mini sft distill bench: export MALLOC_MMAP_MAX_ = 0
-demo r1-mini sft distill bench: export MALLOC_TRIM_THRESHOLD_ = 17179869184
+demo r1-mini agent sft distill bench: export MALLOC_MMAP_MAX_ = 0
+demo r1-mini agent sft distill bench: export MALLOC_TRIM_THRESHOLD_ = 17179869184
 # The demo goes without the test tools, which would be a good part of its time in a fresh clone.
 demo: $(VENV)/.extra-demo
 	$(BIN)/python -m r1_recipes.pipeline recipes/pipelines/demo.yaml $(ARGS)
 
 r1-mini: install
 	$(BIN)/python -m r1_recipes.pipeline recipes/pipelines/r1_mini.yaml $(ARGS)
+
+agent: install
+	$(BIN)/python -m r1_recipes.pipeline recipes/pipelines/agent.yaml $(ARGS)
 
 # DeepSpeed without a GPU says so in every process that finds it, so only its tests do. Its other requirements are there already.
 $(VENV)/.installed-deepspeed: $(VENV)/.extra-dev constraints.txt

@@ -20,7 +20,7 @@ COUNTS = {"one": "1", "two": "2"}
 CHINESE = [
     (r"(\d+) CPU cores", r"\1 个 CPU 核"),
     (r"(\d+) minutes", r"\1 分钟"),
-    (r"(\d+) hours on (\d+) (\w+), reported", r"\2 张 \3 上 \1 小时（对方公布）"),
+    (r"(\d+) hours? on (\d+) (\w+), reported", r"\2 张 \3 上 \1 小时（对方公布）"),
     (r"not reported", "未公布"),
 ]
 

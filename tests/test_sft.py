@@ -478,7 +478,7 @@ def assert_well_formed(source: Dataset, script: Any, fmt: Any, part: dict[str, A
     own["mapper_config"] = part.get("mapper_config") or script.mapper_config
     dataset, _ = load_dataset(SimpleNamespace(**{**vars(script), **own}), fmt, "sft", rows=source)
     (reward,) = get_reward_funcs(["format"], fmt)
-    targets = [row["completion"][0]["content"] for row in dataset]
+    targets = [row["completion"][-1]["content"] for row in dataset]
     assert all(target.startswith(fmt.prefill) for target in targets)
     scores = reward(completions=[target.removeprefix(fmt.prefill) for target in targets])
     assert scores == [1.0] * len(targets)

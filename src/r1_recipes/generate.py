@@ -66,7 +66,7 @@ def generate(run: Run, store: ShardStore) -> None:
     selection = Selection(store, rules, fmt, rewards, training.reward_weights, hub=script.hub)
     run_dir.claim(run)
     if pending:
-        backend = get_backend(recipe, tokenizer, script.backend)
+        backend = get_backend(recipe, tokenizer, script.backend, rows)
         processes.wait()  # a row that another process has stored already would make this start look like one that goes on
         own = pending[processes.rank() :: processes.world_size()]
         _complete(backend, own, rows, digests, store, (training.temperature, training.num_generations))

@@ -8,6 +8,7 @@ from typing import Any
 from r1_recipes import verification
 from r1_recipes.common.errors import RecipeError
 from r1_recipes.metrics.scores import compares_with_gold
+from r1_recipes.models.agent import agent
 from r1_recipes.prompts.formats import ResponseFormat
 from r1_recipes.recipe import Recipe
 from r1_recipes.rewards import get_reward_funcs
@@ -32,6 +33,9 @@ def build_trainer(recipe: Recipe, fmt: ResponseFormat, tokenizer: Any, arguments
     _check_golds(recipe, rewards, arguments["train_dataset"])
     if any(map(compares_with_gold, rewards)):
         verification.start()  # while the model is loaded
+    tools, environments = agent(recipe, tokenizer)
+    if tools or environments:
+        arguments |= {"tools": tools, "environment_factory": environments.get(None, environments) or None}
     return RecipeGRPOTrainer(
         reward_funcs=rewards,
         eval_temperature=script.eval_temperature,

@@ -45,7 +45,7 @@ def server_command(argv: Sequence[str]) -> list[str]:
     words, flags = list(argv[:cut]), list(argv[cut + 1 :])
     if not words or words[0].startswith("-"):
         raise RecipeError(f"the recipe comes first, got {shlex.join(argv) or 'nothing'}")
-    method = "distill" if "teacher_model_name_or_path" in read_yaml(Path(words[0])) else "grpo"
+    method = "distill" if {"teacher_model_name_or_path", "distill_with"} & read_yaml(Path(words[0])).keys() else "grpo"
     # The command says nothing of where it was derived: with use_cpu, Transformers takes bf16 and fp16 where there is no GPU, too.
     recipe = load_recipe([*words, "--use_cpu", "true"], method)
     model, training = recipe.model, recipe.training

@@ -113,7 +113,7 @@ def test_no_file_of_a_run_holds_a_secret_and_the_run_has_them(write_recipe, tmp_
         "max_steps": 2,
     }
     if method == "grpo":
-        settings |= {"vllm_server_base_url": f"http://me:{CANARY}@localhost:8000", "chat_template_kwargs": {"api_key": CANARY}}
+        settings |= {"vllm_server_base_url": f"http://me:{CANARY}@localhost:8000", "generation_kwargs": {"api_key": CANARY}}
     words = [write_recipe(method, **settings), "--hub_token", CANARY]
     monkeypatch.setattr(sys, "argv", ["program", *words])
 

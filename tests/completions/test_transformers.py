@@ -9,6 +9,7 @@ def test_reading_a_prompt_once_changes_no_completion(tmp_path):
     from transformers import AutoModelForCausalLM, AutoTokenizer
 
     from r1_recipes.completions.transformers import complete, sampling
+    from r1_recipes.completions.types import Request
     from r1_recipes.models.smoke import build_tiny_model
 
     folder = build_tiny_model(tmp_path, {})
@@ -20,7 +21,8 @@ def test_reading_a_prompt_once_changes_no_completion(tmp_path):
             parameter.data *= 12
     prompts = [[{"role": "user", "content": text}] for text in ("x", "hello, you", "4 + 1")]
     settings = SimpleNamespace(temperature=1e-4, top_p=1.0, top_k=0, min_p=None, repetition_penalty=1.0)
-    greedy, sampled = complete(model, tokenizer, prompts, [(sampling(settings, temperature=0), 1), (sampling(settings), 2)], 12)
+    requests = [Request(index, prompt) for index, prompt in enumerate(prompts)]
+    greedy, sampled = complete(model, tokenizer, requests, [(sampling(settings, temperature=0), 1), (sampling(settings), 2)], 12)
 
     expected = []
     for prompt in prompts:

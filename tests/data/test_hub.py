@@ -89,5 +89,5 @@ def test_rows_that_cannot_be_used_fail_the_check():
 
 
 def test_every_family_that_is_published_is_checked():
-    without = {"arithmetic", "generated", "prompt_solution", "reasoning_gym"}  # ours, generated, or any columns
+    without = {"arithmetic", "environment", "generated", "prompt_solution", "reasoning_gym"}  # ours, generated, or any columns
     assert set(MAPPERS) - set(HUB) == without

@@ -39,6 +39,7 @@ NULLABLE = {
     ("math", "answer"),
     ("reasoning_gym", "answer"),
     ("arithmetic", "answer"),
+    ("environment", "environment"),
 }
 
 

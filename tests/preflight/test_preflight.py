@@ -351,8 +351,14 @@ def test_a_template_that_already_opens_the_reasoning(recipe):
     assert "already opens the turn with '<think>\\n'; leave prefill out" in twice["contract.tokenizer"]
     other = found(check(recipe(chat_template=THINKS, response_format="reasoning_answer")), "error")
     assert "opens the assistant's turn with '<think>'" in other["contract.prefill"] and "think_answer" in other["contract.prefill"]
-    closed = found(check(recipe(chat_template=THINKS.replace("<think>\\n", "<think>\\n\\n</think>\\n\\n"))), "error")
-    assert "closed before the model writes a word" in closed["contract.prefill"]
+    empty = THINKS.replace("<think>\\n", "<think>\\n\\n</think>\\n\\n")
+    closed = found(check(recipe(chat_template=empty)), "error")
+    assert "closed before the model writes a word" in closed["contract.tokenizer"]
+    # An empty block is none to start in, for a format that has no such block.
+    report = check(recipe(chat_template=empty, response_format="reasoning_answer"))
+    assert found(report, "error") == {} and "contract.prefill" not in found(report, "ok")
+    thoughts = found(check(recipe(chat_template=THINKS, response_format="boxed", reward_funcs=["accuracy"])), "warning")
+    assert "reads thoughts as it does the answer; write response_format: think_boxed" in thoughts["contract.prefill"]
 
 
 def test_a_column_that_is_not_there(recipe):

@@ -32,6 +32,7 @@ class Reply:
     """One answer of a server."""
 
     text: str = ""
+    calls: list[dict[str, Any]] | None = None  # of tools, as the server parsed them
     reasoning: str | None = None  # that came in a field of its own (reasoning_content or reasoning)
     tokens: int | None = None  # generated, as the server counts them
     finish_reason: str | None = None  # "stop", "length", …
@@ -71,12 +72,14 @@ class ChatServer:
         conversations: Sequence[list[dict[str, str]]],
         *,
         seeds: Sequence[int] | None = None,
+        tools: Sequence[Sequence[dict[str, Any]]] | None = None,
         on_reply: Callable[[int, Reply], None] | None = None,
         **sampling: Any,
     ) -> list[Reply]:
         """Ask for one completion of each conversation; Ctrl-C ends it at once.
 
-        ``on_reply`` gets index and reply as each comes in. ``sampling`` is ``max_tokens``, ``temperature``, ``top_p``, ``stop``, and
+        ``on_reply`` gets index and reply as each comes in. ``tools`` are JSON schemas, a list per
+        conversation. ``sampling`` is ``max_tokens``, ``temperature``, ``top_p``, ``stop``, and
         what vLLM has more; ``None`` is not sent. A reply that failed for good has its ``error`` set; it does not stop the others, but a
         server that refuses the model or the key is a RecipeError.
         """
@@ -86,6 +89,8 @@ class ChatServer:
         requests = [{**given, "messages": messages} for messages in conversations]
         for request, seed in zip(requests, seeds or (), strict=seeds is not None):
             request["seed"] = seed
+        for request, schemas in zip(requests, tools or (), strict=tools is not None):
+            request["tools"] = schemas
         return asyncio.run(self._all(address, requests, on_reply))
 
     async def _all(self, address: str, requests: list[dict[str, Any]], on_reply: Callable[[int, Reply], None] | None) -> list[Reply]:
@@ -137,7 +142,8 @@ def _read(answer: Any) -> Reply:
             raise TypeError(f"a text is of type {type(text).__name__}")
     tokens = getattr(answer.usage, "completion_tokens", None)
     counted = type(tokens) is int and 0 <= tokens < 2**31
-    return Reply(message.content or "", reasoning, tokens if counted else None, ended)
+    calls = [call.model_dump() for call in getattr(message, "tool_calls", None) or ()]
+    return Reply(message.content or "", calls or None, reasoning, tokens if counted else None, ended)
 
 
 def _said(error: Exception) -> str:

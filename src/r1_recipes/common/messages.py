@@ -13,8 +13,14 @@ UNSPACED = rf"\p{{Han}}{KANA}\p{{Thai}}\p{{Lao}}\p{{Myanmar}}\p{{Khmer}}"
 
 
 def completion_texts(completions: Sequence[Any]) -> list[str]:
-    """Return the generated text of each completion: TRL hands over strings, or one-message conversations."""
-    return [text if isinstance(text, str) else message_text(text[-1]) if text else "" for text in completions]
+    """Return the generated text of each completion: TRL hands over strings, or messages, of which the last one is the answer.
+
+    An episode may end in a tool's words; they are no answer of the model's.
+    """
+    return [
+        text if isinstance(text, str) else message_text(text[-1]) if text and text[-1]["role"] == "assistant" else ""
+        for text in completions
+    ]
 
 
 def message_text(message: dict[str, Any]) -> str:
@@ -23,6 +29,21 @@ def message_text(message: dict[str, Any]) -> str:
     if isinstance(content, list):  # multimodal content blocks
         return "".join(block.get("text") or "" for block in content)
     return content or ""
+
+
+def transcript(messages: Sequence[dict[str, Any]]) -> str:
+    """Return turns as a person reads them: each under its speaker, with its tool calls as calls."""
+    parts = []
+    for message in messages:
+        calls = [call["function"] for call in message.get("tool_calls") or ()]
+        said = [message_text(message).strip(), *(f"{call['name']}({_arguments(call.get('arguments'))})" for call in calls)]
+        speaker = " ".join(filter(None, (message["role"], message.get("name"))))
+        parts.append(f"[{speaker}]\n" + "\n".join(filter(None, said)))
+    return "\n\n".join(parts)
+
+
+def _arguments(given: Any) -> str:
+    return ", ".join(f"{name}={value!r}" for name, value in given.items()) if isinstance(given, dict) else str(given or "")
 
 
 def last_user_text(prompt: Any) -> str:

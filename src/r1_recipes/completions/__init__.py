@@ -4,10 +4,12 @@ from __future__ import annotations
 
 from typing import Any
 
+from r1_recipes.completions.episodes import EpisodeBackend
 from r1_recipes.completions.openai import OpenAIBackend
 from r1_recipes.completions.transformers import TransformersBackend
 from r1_recipes.completions.types import Backend
 from r1_recipes.completions.vllm import VLLMBackend
+from r1_recipes.models.agent import agent
 from r1_recipes.models.tokenizer import load_tokenizer
 from r1_recipes.prompts import ResponseFormat, get_response_format
 from r1_recipes.recipe import Recipe
@@ -22,8 +24,15 @@ def load_format(recipe: Recipe, backend: str) -> tuple[Any | None, ResponseForma
     return None, get_response_format(script.response_format, system_prompt=script.system_prompt, prefill=script.prefill)
 
 
-def get_backend(recipe: Recipe, tokenizer: Any | None, backend: str) -> Backend:
-    """Load the recipe's model; ``tokenizer`` is that of :func:`load_format`."""
+def get_backend(recipe: Recipe, tokenizer: Any | None, backend: str, rows: Any = None) -> Backend:
+    """Load the recipe's model; ``tokenizer`` is that of :func:`load_format`. With tools it plays episodes, of ``rows`` by request."""
+    single: Backend
     if tokenizer is None:
-        return OpenAIBackend(recipe)
-    return VLLMBackend(recipe, tokenizer) if backend == "vllm" else TransformersBackend(recipe, tokenizer)
+        single = OpenAIBackend(recipe)
+    else:
+        single = VLLMBackend(recipe, tokenizer) if backend == "vllm" else TransformersBackend(recipe, tokenizer)
+    tools, environments = agent(recipe, tokenizer)
+    if not tools and not environments:
+        return single
+    training = recipe.training
+    return EpisodeBackend(single, tools, environments, rows, training.max_tool_calling_iterations, training.max_completion_length)

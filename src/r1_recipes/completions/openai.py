@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import functools
+from collections.abc import Callable, Sequence
+from typing import Any
 
 from r1_recipes.common.chat_client import PATIENCE, ChatServer, Reply
 from r1_recipes.common.errors import RecipeError
@@ -29,7 +31,7 @@ class OpenAIBackend:
         )
         self._server.check()
         self._options = {name: getattr(settings, name) for name, value in _NEUTRAL.items() if getattr(settings, name) != value}
-        self._options["max_tokens"] = settings.max_completion_length
+        self._options |= {"max_tokens": settings.max_completion_length, "chat_template_kwargs": settings.chat_template_kwargs}
 
     def run(self, requests: Sequence[Request], sink: Sink, sampling_plans: Sequence[SamplingPlan]) -> None:
         settings = self._settings
@@ -61,7 +63,8 @@ class OpenAIBackend:
                 if plan and settings.seed is not None:  # not every server takes one
                     seeds = [sample_seed(settings.seed, request.index, sample) for request, sample in asked]
                 prompts = [request.prompt for request, _ in asked]
-                self._server.chat(prompts, seeds=seeds, on_reply=on_reply, temperature=plan, **self._options)
+                tools = [[_schema(tool) for tool in request.tools] for request, _ in asked] if part[0].tools else None
+                self._server.chat(prompts, seeds=seeds, tools=tools, on_reply=on_reply, temperature=plan, **self._options)
         for row in failed:
             sink(*row)
 
@@ -71,4 +74,12 @@ class OpenAIBackend:
             # The server took the reasoning out of the text; it belongs in front again, as the model wrote it.
             opening, closing = self._format.reasoning_tags or ("", "")
             text = f"{opening}\n{reply.reasoning.strip()}\n{closing}\n{text.lstrip()}".strip()
-        return Completion(text, reply.tokens or 0, reply.finish_reason or "stop")
+        turns = [{"role": "assistant", "content": text, "tool_calls": reply.calls}] if reply.calls else None
+        return Completion(text, reply.tokens or 0, "length" if reply.finish_reason == "length" else "stop", turns)
+
+
+@functools.cache
+def _schema(tool: Callable) -> dict[str, Any]:
+    from transformers.utils import get_json_schema
+
+    return get_json_schema(tool)

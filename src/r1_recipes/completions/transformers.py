@@ -7,7 +7,9 @@ from collections.abc import Sequence
 from typing import Any
 
 from r1_recipes.common import processes
-from r1_recipes.completions.types import Completion, Messages, Request, SamplingPlan, Sink, sample_seed
+from r1_recipes.common.messages import message_text
+from r1_recipes.completions.turns import read_completion, written_prompt
+from r1_recipes.completions.types import Completion, Request, SamplingPlan, Sink, sample_seed
 from r1_recipes.recipe import Recipe
 
 # None, not the defaults: Transformers warns about a temperature that greedy decoding does not use.
@@ -44,7 +46,7 @@ def sampling(settings: Any, temperature: float | None = None) -> dict[str, Any]:
 def complete(
     model: Any,
     tokenizer: Any,
-    prompts: Sequence[Messages],
+    requests: Sequence[Request],
     sampling_plans: Sequence[tuple[dict[str, Any], int]],
     max_new_tokens: int,
 ) -> list[list[list[Completion]]]:
@@ -52,7 +54,7 @@ def complete(
     import torch
     from transformers.cache_utils import DynamicCache, DynamicLayer
 
-    texts = [tokenizer.apply_chat_template(prompt, tokenize=False, add_generation_prompt=True) for prompt in prompts]
+    texts = [written_prompt(tokenizer, request) for request in requests]
     batch = tokenizer(texts, return_tensors="pt", padding=True, padding_side="left", add_special_tokens=False).to(model.device)
     batch = {name: batch[name] for name in ("input_ids", "attention_mask")}
     ends = model.generation_config.eos_token_id
@@ -71,15 +73,16 @@ def complete(
             if cache is not None:
                 cache.batch_repeat_interleave(copies)
             output = model.generate(**inputs, **settings, **limits, past_key_values=cache)
-            done = [_completion(tokenizer, ids, ends) for ids in output[:, inputs["input_ids"].shape[1] :].tolist()]
+            asked = [request for request in requests for _ in range(copies)]
+            made = output[:, inputs["input_ids"].shape[1] :].tolist()
+            done = [_completion(tokenizer, request, ids, ends) for request, ids in zip(asked, made, strict=True)]
             results.append([done[i : i + copies] for i in range(0, len(done), copies)])
     return results
 
 
-def _completion(tokenizer: Any, ids: list[int], ends: set[int]) -> Completion:
+def _completion(tokenizer: Any, request: Request, ids: list[int], ends: set[int]) -> Completion:
     end = next((position for position, token in enumerate(ids) if token in ends), None)
-    text = tokenizer.decode(ids[:end], skip_special_tokens=True)
-    return Completion(text, len(ids) if end is None else end + 1, "length" if end is None else "stop")
+    return read_completion(tokenizer, request, ids[:end], len(ids) if end is None else end + 1, "length" if end is None else "stop")
 
 
 class TransformersBackend:
@@ -97,10 +100,10 @@ class TransformersBackend:
         step = max(1, settings.generation_batch_size // max(copies for _, copies in sampling_plans))
         arguments = [(sampling(settings, temperature), copies) for temperature, copies in sampling_plans]
         # Prompts of like length together: padding is work. The longest first: memory runs out at once, or not at all.
-        requests = sorted(requests, key=lambda request: (-sum(len(message["content"]) for message in request.prompt), request.index))
+        requests = sorted(requests, key=lambda request: (-sum(map(len, map(message_text, request.prompt))), request.index))
         for begin in range(0, len(requests), step):
             part = requests[begin : begin + step]
             set_seed(sample_seed(settings.seed, part[0].index, 0))
-            done = complete(self._model, self._tokenizer, [r.prompt for r in part], arguments, settings.max_completion_length)
+            done = complete(self._model, self._tokenizer, part, arguments, settings.max_completion_length)
             for request, *groups in zip(part, *done, strict=True):
                 sink(request.index, [completion for group in groups for completion in group], None)

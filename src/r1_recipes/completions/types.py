@@ -5,9 +5,9 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Protocol
+from typing import Any, Protocol
 
-Messages = list[dict[str, str]]
+Messages = list[dict[str, Any]]
 SamplingPlan = tuple[float, int]  # a temperature (0 is greedy), and the number of completions per request at it
 
 
@@ -18,6 +18,8 @@ class Completion:
     text: str  # without the prefill and without the token that ends the turn
     tokens: int  # generated ones, the ending one included
     finish_reason: str  # "stop", or "length" if max_completion_length cut it
+    turns: Messages | None = None  # of an episode with tools: every message after the prompt; the text is the last one's
+    reward: float | None = None  # what the environment pays for it
 
 
 @dataclass(frozen=True)
@@ -26,6 +28,7 @@ class Request:
 
     index: int
     prompt: Messages
+    tools: tuple[Callable, ...] = ()  # what the model may call; the completion's one turn then holds the calls that it made
 
 
 # Called once per request with its index, its completions in the plans' order, and why there are fewer than asked for (or None).

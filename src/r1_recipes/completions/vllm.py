@@ -8,6 +8,7 @@ from typing import Any
 
 from r1_recipes.common import processes
 from r1_recipes.common.errors import RecipeError, first_line, install_hint
+from r1_recipes.completions.turns import read_completion, written_prompt
 from r1_recipes.completions.types import Completion, Request, SamplingPlan, Sink, sample_seed
 from r1_recipes.recipe.types import Recipe
 
@@ -50,8 +51,9 @@ class VLLMBackend:
         # When a request is done; otherwise every step builds an output for each that is under way.
         shared["output_kind"] = RequestOutputKind.FINAL_ONLY
         done: dict[int, dict[int, Completion]] = {}
+        asked = {request.index: request for request in requests}
         for request in requests:
-            text = self._tokenizer.apply_chat_template(request.prompt, add_generation_prompt=True, tokenize=False)
+            text = written_prompt(self._tokenizer, request)
             ids = self._tokenizer(text, add_special_tokens=False)["input_ids"]
             if len(ids) >= limit:
                 sink(request.index, [], f"the prompt has {len(ids)} tokens; the model takes fewer than {limit}")
@@ -66,7 +68,13 @@ class VLLMBackend:
             for output in engine.step():
                 index, sample = map(int, output.request_id.split(":"))
                 (answer,) = output.outputs
-                done[index][sample] = Completion(answer.text, len(answer.token_ids), answer.finish_reason or "stop")
+                ids, ended = list(answer.token_ids), answer.finish_reason or "stop"
+                if asked[index].tools:  # vLLM's text has no special tokens, in which some templates write calls
+                    done[index][sample] = read_completion(
+                        self._tokenizer, asked[index], ids[: len(ids) - (ended == "stop")], len(ids), ended
+                    )
+                else:
+                    done[index][sample] = Completion(answer.text, len(ids), ended)
                 if len(done[index]) == len(temperatures):
                     own = done.pop(index)
                     sink(index, [own[sample] for sample in sorted(own)], None)

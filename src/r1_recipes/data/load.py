@@ -13,6 +13,7 @@ from r1_recipes.data.mappers import Conversations, Mapper, get_mapper, read_conv
 from r1_recipes.data.render import LoadReport, Renderer, RowMapper, build_prompt
 from r1_recipes.data.sources import load_rows
 from r1_recipes.prompts import ResponseFormat, get_response_format
+from r1_recipes.tasks.environments.registry import schemas
 
 if TYPE_CHECKING:
     from datasets import Dataset
@@ -209,7 +210,8 @@ def _mapper(
         )
     if mapper.images and method != "grpo":
         raise RecipeError(f"dataset {part.id}: mapper {mapper.name!r} gives pictures, which {method} does not take; grpo does")
-    renderer = Renderer(args, get_response_format(fmt, system_prompt=system_prompt), method, tokenizer, few_shot)
+    tools = schemas(getattr(args, "tools", None) or (), getattr(args, "environment", None))
+    renderer = Renderer(args, get_response_format(fmt, system_prompt=system_prompt), method, tokenizer, few_shot, tools)
     where = f"{part.id}: " if args.dataset_mixture else ""
     return RowMapper(mapper, renderer, _extra_columns(args, method, columns, part.id), report, where, indices)
 

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger(__name__)
 
-Messages = list[dict[str, str]]
+Messages = list[dict[str, Any]]
 
 # Fields of a mapper that become no column.
 _NO_COLUMN = {
@@ -62,6 +62,7 @@ class Renderer:
     method: str
     tokenizer: Any
     few_shot: list[dict[str, str]] | None = None
+    tools: str | None = None  # JSON schemas
 
     def __call__(self, row: dict[str, Any], fields: dict[str, Any]) -> dict[str, Any]:
         """Return the trainer's columns of one row, or raise :class:`SkipRow`; ``fields`` are what the mapper made of it."""
@@ -84,7 +85,9 @@ class Renderer:
         response = fields.get("response")
         target = _target(fields, self.fmt) if response is None else _response(response, fields.get("well_formed", True), self.fmt)
         task = {"task": fields["task"]} if "task" in fields else {}
-        return {"prompt": prompt, "completion": [{"role": "assistant", "content": target}], **task}
+        called = [turn for call in fields.get("calls") or () for turn in _called(**call)]
+        tools = {"tools": self.tools} if self.tools else {}  # as TRL's SFT reads them
+        return {"prompt": prompt, "completion": [*called, {"role": "assistant", "content": target}], **tools, **task}
 
     def _whole(self, turns: Messages, empty_system: bool) -> dict[str, Any]:
         template = str(getattr(self.tokenizer, "chat_template", ""))
@@ -121,7 +124,8 @@ class Renderer:
         return over
 
     def _prompts_over(self, prompts: list[Messages], limit: int) -> list[int]:
-        render = partial(self.tokenizer.apply_chat_template, add_generation_prompt=True, tokenize=False)
+        options = {"tools": json.loads(self.tools)} if self.tools else {}
+        render = partial(self.tokenizer.apply_chat_template, add_generation_prompt=True, tokenize=False, **options)
         *opening, last = prompts[0]
         if all(prompt[:-1] == opening and prompt[-1]["content"] == prompt[-1]["content"].strip() for prompt in prompts):
             # They differ in the question alone: what stands around it is rendered once, and what is before it counted once.
@@ -151,6 +155,11 @@ class Renderer:
         backend.no_truncation()
         backend.no_padding()
         return [len(encoding) for encoding in backend.encode_batch_fast(texts, add_special_tokens=False)]
+
+
+def _called(name: str, arguments: dict[str, Any], result: str) -> Messages:
+    call = {"type": "function", "function": {"name": name, "arguments": arguments}}
+    return [{"role": "assistant", "content": "", "tool_calls": [call]}, {"role": "tool", "name": name, "content": result}]
 
 
 def _longest(result: dict[str, Any]) -> str:

@@ -75,6 +75,8 @@ def _kind_of_rows(recipe: Recipe, fmt: ResponseFormat, rows: Dataset) -> str:
 def _judgeable(recipe: Recipe, fmt: ResponseFormat, rows: Dataset) -> Dataset:
     """The rows that some reward can say right or wrong of; it is an error if there are none."""
     judges = judges_of(recipe, fmt)
+    if not judges:  # the environment judges all
+        return rows
     try_own_rewards(list(judges), list(judges.values()), rows, fmt, None)
     found: set[int] = set()
     for name, reward in judges.items():
@@ -97,6 +99,8 @@ def _judgeable(recipe: Recipe, fmt: ResponseFormat, rows: Dataset) -> Dataset:
 def judges_of(recipe: Recipe, fmt: ResponseFormat, *, with_models: bool = False) -> dict[str, Callable]:
     """The rewards that say what is right, by name; the first one that judges a row decides."""
     own, models = reward_functions(recipe, fmt, with_models=with_models), recipe.reward_params.get("reward_models", ())
+    if not own and recipe.script.environment:
+        return {}
     if models and set(recipe.script.reward_funcs) <= set(models):
         told = "reward_models alone say nothing of right and wrong"
         raise RecipeError(f"{recipe.path}: reward_funcs: {told}. Fix: --reward_funcs accuracy, with a gold in the rows")
@@ -160,7 +164,7 @@ def evaluate_model(
         if pending:
             mine = set(pending[processes.rank() :: processes.world_size()])
             requests = [Request(index, prompt) for index, prompt in enumerate(rows["prompt"]) if index in mine]
-            made = _generate(get_backend(recipe, tokenizer, backend), requests, plans, name, store, digests)
+            made = _generate(get_backend(recipe, tokenizer, backend, rows), requests, plans, name, store, digests)
             done |= dict(processes.gather(list(made.items())))
     if not processes.is_main_process():
         return None
@@ -182,6 +186,8 @@ def _digests(recipe: Recipe, rows: Dataset, plans: list[SamplingPlan], backend: 
     shaping = ["seed", "max_completion_length", "top_p", "top_k", "min_p", "repetition_penalty", "vllm_max_model_length"]
     if backend == "transformers":
         shaping.append("generation_batch_size")  # it samples a batch at once
+    if recipe.training.chat_template_kwargs:
+        shaping.append("chat_template_kwargs")
     model = recipe.model.model_name_or_path
     made_by = {name: getattr(recipe.training, name) for name in shaping}
     # "ways" are the sampling plans: the name that stored digests know them by.

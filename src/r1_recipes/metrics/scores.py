@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from r1_recipes.common.errors import RecipeError
-from r1_recipes.common.messages import without_surrogates
+from r1_recipes.common.messages import transcript, without_surrogates
 from r1_recipes.prompts.formats import ResponseFormat
 from r1_recipes.rewards import AnswerReward, get_reward_funcs
 from r1_recipes.rewards.accuracy import parsed_answer
@@ -146,6 +146,9 @@ def judge(
             given[reward] = score(reward, function, each_row, texts, tokenizer, tokens)
         except RecipeError as error:  # the completions have cost too much to lose them over one column of the table
             logger.warning("%s; its column is left out", error)
+    paid = [completion.reward for completion in flat]
+    if any(value is not None for value in paid):  # an environment's word is the first
+        given, judges = {"environment": paid, **given}, {"environment": len, **judges}
     strict, lenient = verdicts(fmt, judges, each_row, texts, given)
     shape, language = get_reward_funcs(["format", "language_consistency"], fmt)
     columns = {"prompts" if key == "prompt" else key: [row[key] for row in each_row] for key in rows.column_names}
@@ -156,6 +159,7 @@ def judge(
             "question": [row["prompt"][-1]["content"] for row in each_row],
             "solution": [str(row.get("solution", "")) for row in each_row],
             "completion": texts,
+            **({"turns": [transcript(completion.turns or ()) for completion in flat]} if any(one.turns for one in flat) else {}),
             "answer": [parsed_answer(fmt, text) for text in texts],
             "correct": strict,
             "lenient": lenient,

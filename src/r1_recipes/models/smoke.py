@@ -11,6 +11,7 @@ from typing import Any
 from r1_recipes.common.errors import RecipeError
 from r1_recipes.data import MAPPERS, get_mapper
 from r1_recipes.data.load import COLUMN_KEYS, COLUMNS_BY_KEYS
+from r1_recipes.data.sources import load_rows
 from r1_recipes.prompts import CHATML
 
 VLM_TEMPLATE = (
@@ -44,7 +45,7 @@ _BY_METHOD: dict[str, dict[str, Any]] = {
 # What these set costs time, or needs a GPU, a server or a hub. A recipe that does not name one keeps its default.
 _IF_SET = {
     **dict.fromkeys(("push_to_hub", "tf32", "torch_compile", "use_liger_kernel", "load_in_4bit", "load_in_8bit"), False),
-    **dict.fromkeys(("max_prompt_tokens", "max_solution_tokens", "model_init_kwargs"), "none"),
+    **dict.fromkeys(("max_prompt_tokens", "max_solution_tokens", "model_init_kwargs", "chat_template_kwargs"), "none"),
     **dict.fromkeys(("num_iterations", "steps_per_generation"), 1),
     "attn_implementation": "sdpa",
     "optim": "adamw_torch",
@@ -91,7 +92,11 @@ def example_rows(args: Any, method: str) -> Any:
 def _examples(args: Any, method: str, part: dict[str, Any]) -> Any:
     from datasets import Dataset
 
-    name = part.get("mapper") or args.mapper
+    source, name = str(part.get("id") or args.dataset_name), part.get("mapper") or args.mapper
+    if source.startswith("environment:"):
+        return load_rows(
+            source, "train", task_config=(args.task_config or {}) | {split: {"size": 4, "seed": 0} for split in ("train", "test")}
+        )
     if name == "auto" and not args.prompt_column:
         if method == "sft":
             return Dataset.from_list(_CONVERSATIONS * 2)
@@ -122,6 +127,10 @@ def build_tiny_model(folder: Path, config: dict[str, Any]) -> Path:
         tokenizer_object=backend, eos_token="<|im_end|>", pad_token="<|endoftext|>", additional_special_tokens=specials
     )
     tokenizer.chat_template = CHATML
+    if config.get("tools") or config.get("environment"):
+        from trl.chat_template_utils import qwen3_instruct_2507_chat_template
+
+        tokenizer.chat_template = qwen3_instruct_2507_chat_template
     set_seed(0)
     ends = {"eos_token_id": tokenizer.eos_token_id, "pad_token_id": tokenizer.pad_token_id}
     rest = {"num_key_value_heads": 2, "max_position_embeddings": 4096, "tie_word_embeddings": True}

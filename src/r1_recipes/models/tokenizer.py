@@ -2,15 +2,20 @@
 
 from __future__ import annotations
 
+import contextlib
 import logging
+import re
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+from jinja2 import TemplateError
+
 from r1_recipes.common.errors import RecipeError, first_line
 from r1_recipes.models.weights import model_path
-from r1_recipes.prompts import ResponseFormat, get_response_format, served_template, template_prefill
+from r1_recipes.prompts import ResponseFormat, get_response_format, leaves_open, served_template, template_prefill
 from r1_recipes.recipe import Recipe
+from r1_recipes.recipe.types import namespace_value
 
 logger = logging.getLogger(__name__)
 
@@ -20,7 +25,8 @@ def load_tokenizer(recipe: Recipe) -> tuple[Any, ResponseFormat]:
 
     A prefill becomes part of the generation prompt, so that training, vLLM and a served checkpoint start the assistant's turn alike.
     A template that already opens the reasoning (DeepSeek's distilled models) counts as the prefill. What an earlier run added to the
-    template is taken out; its prefill stays if the recipe names none and the format is its own.
+    template is taken out; its prefill stays if the recipe names none and the format is its own, and its variables if the recipe has no
+    chat_template_kwargs. These become defaults in the template's text: all that render it, and whoever serves the checkpoint, get them.
     """
     script, model = recipe.script, recipe.model
     fmt = get_response_format(script.response_format, system_prompt=script.system_prompt, prefill=script.prefill)
@@ -35,6 +41,10 @@ def load_tokenizer(recipe: Recipe) -> tuple[Any, ResponseFormat]:
     if keeps_prefill and (added.response_format == fmt.name or template_prefill(added.prefill, fmt)):
         fmt = replace(fmt, prefill=added.prefill)
     tokenizer.chat_template = _chat_template(recipe, fmt, tokenizer)
+    variables = namespace_value(recipe, "chat_template_kwargs")
+    if variables is None and not script.chat_template:
+        variables = added.variables
+    tokenizer.chat_template = served_template.wrap(tokenizer.chat_template, variables=_checked(variables or {}, recipe, tokenizer))
     if tokenizer.pad_token is None:
         tokenizer.pad_token = tokenizer.eos_token
     turn = generation_prompt(tokenizer)
@@ -49,7 +59,7 @@ def load_tokenizer(recipe: Recipe) -> tuple[Any, ResponseFormat]:
         elif fmt.prefill:
             tokenizer.chat_template = served_template.wrap(tokenizer.chat_template, response_format=fmt.name, prefill=fmt.prefill)
     if recipe.method not in ("sft", "reward"):  # which check their rows
-        _check_beginning(name, tokenizer, fmt)
+        _check_beginning(recipe, tokenizer, fmt)
     return tokenizer, fmt
 
 
@@ -72,6 +82,17 @@ def _chat_template(recipe: Recipe, fmt: ResponseFormat, tokenizer: Any) -> str:
         return template
     fix = "response_format: r1_zero (plain text, for base models), chat_template (ChatML: docs/migration.md), or an SFT checkpoint"
     raise RecipeError(f"{recipe.path}: {recipe.model.model_name_or_path} has no chat template. Fix: {fix}")
+
+
+def _checked(variables: dict[str, Any], recipe: Recipe, tokenizer: Any) -> dict[str, Any]:
+    for name, value in variables.items():
+        told = f"{recipe.path}: chat_template_kwargs: {name}"
+        if not re.search(rf"\b{re.escape(str(name))}\b", str(tokenizer.chat_template)):
+            fix = "leave it out, or a model whose template has such a switch"
+            raise RecipeError(f"{told}: the chat template of {recipe.model.model_name_or_path} reads no such variable. Fix: {fix}")
+        if not isinstance(value, bool | int | float | str):
+            raise RecipeError(f"{told}: must be true, false, a number or a text, got {value!r}. Fix: as in {{enable_thinking: false}}")
+    return variables
 
 
 def load_processor(recipe: Recipe, tokenizer: Any) -> Any:
@@ -97,11 +118,24 @@ def generation_prompt(tokenizer: Any) -> str:
     return str(whole).removeprefix(str(tokenizer.apply_chat_template(asked, tokenize=False)))
 
 
-def _check_beginning(model: str, tokenizer: Any, fmt: ResponseFormat) -> None:
+def _check_beginning(recipe: Recipe, tokenizer: Any, fmt: ResponseFormat) -> None:
     """Refuse generation prompts that an answer does not go on from."""
+    tags, turn, model = fmt.reasoning_tags, generation_prompt(tokenizer), recipe.model.model_name_or_path
+    if tags and tags[1] in turn and not leaves_open(turn, tags) and not fmt.parse("").reasoning:
+        switch = "chat_template_kwargs: {enable_thinking: true}" if "enable_thinking" in str(tokenizer.chat_template) else "chat_template"
+        raise RecipeError(
+            f"{recipe.path}: response_format: {fmt.name} must hold reasoning, but the assistant's turn starts with {turn!r}, where it is "
+            f"closed before the model writes a word. Fix: response_format: boxed for a model that does not think, or {switch}"
+        )
+    asked = [{"role": "system", "content": fmt.system_prompt}, {"role": "user", "content": "?"}]
+    with contextlib.suppress(TemplateError):  # it takes no system message, which preflight tells
+        text = tokenizer.apply_chat_template(asked, tokenize=False)
+        if fmt.system_prompt[:16] in text and fmt.system_prompt.strip() not in text:
+            fix = "system_prompt without /think (SmolLM3's takes </think> for a switch), or '' for none"
+            raise RecipeError(f"{recipe.path}: system_prompt: the chat template of {model} writes another text. Fix: {fix}")
     try:
         answer = fmt.prefill + fmt.render_completion("1 + 1 = 2", "2").lstrip()  # a model need not keep to the layout's white space
-    except ValueError:  # a prefill that closes the reasoning; preflight tells
+    except ValueError:  # a prefill that no response in the format starts with; preflight tells
         return
     turns = {"prompt": [{"role": "user", "content": "?"}], "completion": [{"role": "assistant", "content": answer}]}
     check_target(model, tokenizer, turns, taught=False)
@@ -122,8 +156,6 @@ def check_target(model: str, tokenizer: Any, row: dict[str, Any], *, masked: boo
     Those of DeepSeek's distilled models cut the reasoning out of a turn that is there; others open only the turn to come: unless the
     target is ``taught``, both pass.
     """
-    from jinja2 import TemplateError
-
     messages = row["prompt"] + row["completion"]
     where = f"chat_template: that of {model}"
     try:

@@ -18,7 +18,7 @@ from unittest import mock
 from r1_recipes.common import console, processes
 from r1_recipes.common.errors import RecipeError
 from r1_recipes.models.smoke import smoke_overrides
-from r1_recipes.preflight import contract, data, memory, signal
+from r1_recipes.preflight import agent, contract, data, memory, signal
 from r1_recipes.preflight.findings import ERROR, OK, WARNING, Enough, Report
 from r1_recipes.recipe import Recipe, load_recipe
 from r1_recipes.recipe.text import read_yaml
@@ -78,6 +78,7 @@ def examine(options: argparse.Namespace, overrides: Sequence[str]) -> Report:
         if recipe.method == "sft":
             contract.check_written(report, recipe, rows, tokenizer)
             return report
+        agent.check(report, recipe, tokenizer, rows)
         rewards = contract.load_rewards(report, recipe, fmt, tokenizer)
         with report.refusals("data.tasks"):
             data.check_golds(report, rewards.functions, rows)

@@ -14,7 +14,7 @@ from r1_recipes.common.messages import clip, words
 from r1_recipes.metrics.run import reward_functions
 from r1_recipes.models.tokenizer import check_targets, generation_prompt, load_tokenizer, turn_end
 from r1_recipes.preflight.findings import ERROR, OK, WARNING, Report, graded, listed, spread
-from r1_recipes.prompts import FORMATS, ResponseFormat, fitting_format, named_marks
+from r1_recipes.prompts import FORMATS, ResponseFormat, fitting_format, leaves_open, named_marks
 from r1_recipes.recipe import Recipe
 from r1_recipes.rewards.call import right_answer, score
 from r1_recipes.rewards.registry import READ_ANSWER, READ_SHAPE
@@ -60,7 +60,7 @@ class Rewards:
 
     def total(self, scores: DataFrame) -> Series:
         """Return the weighted sum of a table with one column per reward, as TRL adds: what is not judged adds nothing."""
-        return (scores * [self.weights[name] for name in scores.columns]).sum(axis=1, min_count=1)
+        return (scores * [self.weights.get(name, 1.0) for name in scores.columns]).sum(axis=1, min_count=1)
 
 
 def read_tokenizer(report: Report, recipe: Recipe) -> tuple[PreTrainedTokenizerBase, ResponseFormat]:
@@ -74,17 +74,14 @@ def read_tokenizer(report: Report, recipe: Recipe) -> tuple[PreTrainedTokenizerB
 
 def _check_beginning(report: Report, recipe: Recipe, tokenizer: PreTrainedTokenizerBase, fmt: ResponseFormat) -> None:
     tags, turn = fmt.reasoning_tags or (), generation_prompt(tokenizer)
-    opened = {other.reasoning_tags[0] for other in FORMATS.values() if other.reasoning_tags and other.reasoning_tags[0] in turn}
+    opened = {other.reasoning_tags[0] for other in FORMATS.values() if other.reasoning_tags and leaves_open(turn, other.reasoning_tags)}
     foreign = sorted(opened.difference(tags))
     template = f"the chat template of {recipe.model.model_name_or_path}"
-    if tags and foreign:
-        said = f"{template} opens the assistant's turn with {foreign[0]!r}, but response_format {fmt.name!r} looks for {tags[0]!r}: "
-        fits = fitting_format([*foreign, *(fmt.answer_tags or ())[:1]], fmt)
-        said += f"completions start in the wrong block; write {fits}, or set chat_template"
-        report.add(ERROR, "contract.prefill", said)
-    elif tags and tags[1] in fmt.prefill:
-        said = f"the assistant's turn starts with {fmt.prefill!r}, a reasoning block that is closed before the model writes a word; set "
-        report.add(ERROR, "contract.prefill", f"{said}chat_template to one without it")
+    if foreign:
+        reads = f"looks for {tags[0]!r}: completions start in the wrong block" if tags else "reads thoughts as it does the answer"
+        said = f"{template} opens the assistant's turn with {foreign[0]!r}, but response_format {fmt.name!r} {reads}"
+        fits = fitting_format([*foreign, *(mark for group in fmt.marks for mark in group if mark not in tags)], fmt)
+        report.add(ERROR if tags else WARNING, "contract.prefill", f"{said}; write {fits}, or set chat_template")
     elif fmt.prefill:
         whose = "the recipe's prefill" if recipe.script.prefill else f"{template} (so leave prefill out)"
         said = f"the turn is already opened with {fmt.prefill!r} by {whose}; the model does not write that again, and a reward of your own"

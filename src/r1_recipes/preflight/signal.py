@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import time
 from collections.abc import Sequence
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from r1_recipes.common.errors import RecipeError, first_line
 from r1_recipes.common.messages import clip
+from r1_recipes.completions.episodes import EpisodeBackend
 from r1_recipes.completions.transformers import complete, load_model, sampling
-from r1_recipes.completions.types import Completion
+from r1_recipes.completions.types import Backend, Completion, Request, SamplingPlan, Sink
+from r1_recipes.models.agent import agent
 from r1_recipes.preflight.contract import Rewards
 from r1_recipes.preflight.findings import OK, WARNING, Report, graded, spread
 from r1_recipes.prompts.formats import ResponseFormat
@@ -44,6 +47,8 @@ def check(report: Report, recipe: Recipe, fmt: ResponseFormat, rewards: Rewards,
             texts, tokens = [completion.text for _, completion in sampled], [completion.tokens for _, completion in sampled]
             tables = rewards.scores(report, "signal.reward_fails", [row for row, _ in sampled], {"sampled": texts}, tokens)
             scores = DataFrame({name: table["sampled"] for name, table in tables.items()}, index=range(len(sampled)))
+            if any(completion.reward is not None for _, completion in sampled):
+                scores["environment"] = [completion.reward for _, completion in sampled]
             judge(report, recipe, fmt, rewards, sampled, scores)
 
 
@@ -60,12 +65,19 @@ def sample(recipe: Recipe, rows: Dataset, tokenizer: PreTrainedTokenizerBase, *,
     try:
         model = load_model(recipe)
         set_seed(training.seed)
+        tools, environments = agent(recipe, tokenizer)
+        single = _Batches(model, tokenizer, settings, limit)
+        backend: Backend = single
+        if tools or environments:
+            backend = EpisodeBackend(single, tools, environments, rows, training.max_tool_calling_iterations, limit)
         for index in tqdm(spread(len(rows), groups), desc="sampling", unit="group"):
             row, left = rows[index], end - time.monotonic()
             if left <= 0:
                 break
-            plan = (settings | {"max_time": left}, training.num_generations)
-            [[group]] = complete(model, tokenizer, [row["prompt"]], [plan], limit)
+            made: dict[int, list[Completion]] = {}
+            single.end = end
+            backend.run([Request(index, row["prompt"])], partial(_keep, made), [(training.temperature, training.num_generations)])
+            group = made[index]
             # Cut by the clock, not by the recipe: such a group would mislead.
             if any(completion.finish_reason == "length" and completion.tokens < limit for completion in group):
                 break
@@ -75,6 +87,25 @@ def sample(recipe: Recipe, rows: Dataset, tokenizer: PreTrainedTokenizerBase, *,
             f"{recipe.path}: {recipe.model.model_name_or_path!r} cannot be sampled from ({first_line(error)[:-1]}); --no-model goes without"
         ) from error
     return sampled
+
+
+def _keep(made: dict[int, list[Completion]], index: int, completions: list[Completion], error: str | None) -> None:
+    made[index] = completions
+
+
+class _Batches:
+    """Completions by the recipe's own generation settings, until ``end`` (of ``time.monotonic``)."""
+
+    end = 0.0
+
+    def __init__(self, model: Any, tokenizer: Any, settings: dict[str, Any], limit: int) -> None:
+        self._model, self._tokenizer, self._settings, self._limit = model, tokenizer, settings, limit
+
+    def run(self, requests: Sequence[Request], sink: Sink, sampling_plans: Sequence[SamplingPlan]) -> None:
+        settings = self._settings | {"max_time": max(0.1, self.end - time.monotonic())}
+        [groups] = complete(self._model, self._tokenizer, requests, [(settings, sampling_plans[0][1])], self._limit)
+        for request, group in zip(requests, groups, strict=True):
+            sink(request.index, group, None)
 
 
 def judge(report: Report, recipe: Recipe, fmt: ResponseFormat, rewards: Rewards, sampled: Sequence[Sampled], scores: DataFrame) -> None:

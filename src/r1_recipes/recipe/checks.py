@@ -19,6 +19,7 @@ from r1_recipes.rewards.code import CodeReward
 from r1_recipes.rewards.registry import READ_SHAPE, AnswerReward
 from r1_recipes.rewards.text import IntegerAnswerReward, TagCountReward
 from r1_recipes.selection.rules import KeepRules
+from r1_recipes.tasks.environments.registry import environment_kinds
 
 # Methods whose recipes name rewards.
 REWARDED = ("grpo", "generate", "evaluate")
@@ -63,8 +64,10 @@ def _problems(recipe: Recipe) -> Iterator[str]:
         get_mapper(script.mapper, **(script.mapper_config or {}))
     if hasattr(training, "output_dir") and not training.output_dir:
         yield f"output_dir: found {training.output_dir!r}; the folder that the run is written to"
-    if method == "distill" and not training.teacher_model_name_or_path:
+    if method == "distill" and script.distill_with != "server" and not training.teacher_model_name_or_path:
         yield "teacher_model_name_or_path: missing; the model whose distribution the student learns"
+    if method == "distill" and script.distill_with == "gold" and not training.use_uld_loss:
+        yield "use_uld_loss: must be true for distill_with: gold, which else cuts the teacher's vocabulary to the student's, got false"
     if method in ("generate", "evaluate"):
         yield from _sampling_problems(recipe)
     if method == "generate":
@@ -84,7 +87,8 @@ def _problems(recipe: Recipe) -> Iterator[str]:
     if method not in REWARDED:
         return
     names, weights = script.reward_funcs, getattr(training, "reward_weights", None)
-    if not names and method == "grpo":
+    pays = any(hasattr(kind, "get_reward") for kind in environment_kinds(script.environment).values())
+    if not names and not pays and method == "grpo":
         yield f"reward_funcs: missing; name at least one of {', '.join(sorted(REWARDS))}"
     if len(set(names)) < len(names):
         yield f"reward_funcs: must differ, got {names}. Fix: give one that counts twice the reward_weights entry 2.0"

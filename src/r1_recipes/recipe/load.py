@@ -23,6 +23,7 @@ from r1_recipes.recipe.text import read_yaml
 from r1_recipes.recipe.types import OWN_TYPES, Recipe, argument_types, namespace_value
 from r1_recipes.recipe.values import COMMAND_LINE, convert, plain
 from r1_recipes.rewards import REWARDS, reward_parameters
+from r1_recipes.tasks.environments.registry import environment_parameters
 
 
 def load_recipe(
@@ -56,10 +57,14 @@ def load_recipe(
         reward_fields = reward_parameters(name for name in named if name in REWARDS or ":" in name or not entries)
     except ValueError as error:
         raise RecipeError(f"{path}: reward_funcs: {error}") from error
+    try:
+        environment_fields = environment_parameters(together.get("environment") if method in checks.REWARDED else None)
+    except ValueError as error:
+        raise RecipeError(f"{path}: {error}") from error
     if check is not None:
         check(path, together)
 
-    parser, known = _parser(argument_types(method), reward_fields, path)
+    parser, known = _parser(argument_types(method, together.get("distill_with")), reward_fields | environment_fields, path)
     settings = _typed(config, str(path), known, method) | _typed(overrides, COMMAND_LINE, known, method)
     if smoke is not None and settings.get("smoke"):
         # What is typed wins, so that one key of a smoke run can still be changed.
@@ -79,11 +84,12 @@ def load_recipe(
     recipe.script, recipe.training, recipe.model = script, training, model
     chosen = {key: value for key, value in dataclasses.asdict(reward_values).items() if value is not None}
     recipe.reward_params = {key: value for key, value in chosen.items() if key in reward_fields}
+    recipe.environment_params = {key: value for key, value in chosen.items() if key in environment_fields}
     if getattr(script, "reward_models", None):
         recipe.reward_params["reward_models"] = script.reward_models
     # A run keeps a copy of its settings; a secret does not belong there.
     recipe.settings = {key: masked(plain(namespace_value(recipe, key)), key) for key in settings if key != "hub_token"}
-    checks.check(recipe, chosen, set(reward_fields))
+    checks.check(recipe, chosen, {*reward_fields, *environment_fields})
     return recipe
 
 

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import importlib
 import logging
+import os
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal
@@ -48,11 +50,27 @@ class RecipeArguments:
     prefill: str | None = _key("Text that the assistant's turn starts with; the model goes on from there.")
     few_shot: list[dict] | None = _key("Worked turns before the question: [{question, reasoning, answer}].")
     chat_template: str | None = _key("Jinja text or path of a file; replaces the tokenizer's chat template.")
+    tools: list[str] | None = _key("What the model may call: registered tools or 'my_module:my_tool', typed functions with docstrings.")
+    environment: dict | str | None = _key(
+        "What it plays in: a registered environment or 'my_module:MyGame'; {NAME: …} by the column 'environment' for several."
+    )
+    tool_timeout: float = _key("Seconds that one call may take.", 10.0)
+    tool_output_chars: int = _key("Characters of a result that the model is shown.", 2000)
     unfrozen_parameters: list[str] | None = _key("Train only the parameters whose name matches one of these regular expressions.")
     wandb_entity: str | None = _key("WANDB_ENTITY of the run.")
     wandb_project: str | None = _key("WANDB_PROJECT of the run.")
     wandb_run_group: str | None = _key("WANDB_RUN_GROUP of the run.")
     smoke: bool = _key("One step of a tiny random model on the mapper's example rows, on the CPU, without any hub.", False)
+
+
+_TEMPLATE_VARIABLES = "Variables of the chat template: {enable_thinking: false}. A saved checkpoint's template has them as defaults."
+
+
+@dataclass
+class TurnsRecipeArguments(RecipeArguments):
+    """Keys of methods whose trainer has no ``chat_template_kwargs``."""
+
+    chat_template_kwargs: dict | None = _key(_TEMPLATE_VARIABLES)
 
 
 @dataclass
@@ -69,6 +87,16 @@ class GRPORecipeArguments(RecipeArguments):
     eval_temperature: float | None = _key("Temperature of the trainer's evaluation; 0 is greedy. Default: as in training.")
     eval_max_completion_length: int | None = _key("Tokens of a completion in the trainer's evaluation. Default: as in training.")
     task_column: str | None = _key("Column that says a row's task; default: 'task' where it is there, else 'data_source'.")
+
+
+@dataclass
+class DistillRecipeArguments(RecipeArguments):
+    """Keys of an on-policy distillation recipe."""
+
+    distill_with: Literal["distillation", "gold", "server"] = _key(
+        "TRL's trainer: 'distillation' (one vocabulary), 'gold' (any two), 'server' (one vocabulary, the teacher behind vLLM's server).",
+        "distillation",
+    )
 
 
 @dataclass
@@ -107,6 +135,8 @@ class SamplingSettings:
     top_k: int = _key("0: all tokens.", 0)
     min_p: float | None = _key("Least probability, as a share of the likeliest token's.")
     repetition_penalty: float = _key("1: none.", 1.0)
+    max_tool_calling_iterations: int | None = _key("Rounds of tool calls in one completion; default: no limit.")
+    chat_template_kwargs: dict | None = _key(_TEMPLATE_VARIABLES)
     generation_batch_size: int = _key("Completions generated at once (transformers), or asked for at once (openai).", 64)
     trust_remote_code: bool = _key("Run code that the model's repository ships.", False)
     use_cpu: bool = _key("Do not use an accelerator.", False)
@@ -129,22 +159,29 @@ class GenerationSettings(SamplingSettings):
 # The class of our keys for a method, and that of its trainer's settings, TRL's by name alone.
 OWN_TYPES: dict[str, tuple[type, type | str]] = {
     "grpo": (GRPORecipeArguments, "GRPOConfig"),
-    "sft": (RecipeArguments, "SFTConfig"),
-    "distill": (RecipeArguments, "DistillationConfig"),
-    "reward": (RecipeArguments, "RewardConfig"),
+    "sft": (TurnsRecipeArguments, "SFTConfig"),
+    "distill": (DistillRecipeArguments, "DistillationConfig"),
+    "reward": (TurnsRecipeArguments, "RewardConfig"),
     "generate": (GenerateRecipeArguments, GenerationSettings),
     "evaluate": (EvaluateRecipeArguments, SamplingSettings),
 }
 
 
-def argument_types(method: str) -> tuple[type, type, type]:
+_DISTILL_CONFIGS = {"gold": "experimental.gold.GOLDConfig", "server": "experimental.server_distillation.ServerDistillationConfig"}
+
+
+def argument_types(method: str, distill_with: object = None) -> tuple[type, type, type]:
     """Return the classes that have the keys of a recipe: ours, the trainer's (or our own settings), the model's."""
     # bitsandbytes warns of a kernel that only another package brings, for 4-bit models on CPUs.
     logging.getLogger("bitsandbytes.backends").setLevel(logging.ERROR)
     import trl
 
     own, config = OWN_TYPES[method]
-    return own, getattr(trl, config) if isinstance(config, str) else config, trl.ModelConfig
+    if isinstance(config, str):
+        os.environ.setdefault("TRL_EXPERIMENTAL_SILENCE", "1")  # a warning at each import of a trainer that may change
+        module, _, name = f"trl.{_DISTILL_CONFIGS.get(str(distill_with), config)}".rpartition(".")
+        config = getattr(importlib.import_module(module), name)
+    return own, config, trl.ModelConfig
 
 
 @dataclass
@@ -157,6 +194,7 @@ class Recipe:
     training: Any  # of trl's config of the method, or our GenerationSettings or SamplingSettings
     model: Any  # trl.ModelConfig
     reward_params: dict[str, Any] = field(default_factory=dict)  # for get_reward_funcs, only those that the recipe sets
+    environment_params: dict[str, Any] = field(default_factory=dict)  # of its environments, the same
     settings: dict[str, Any] = field(default_factory=dict)  # what file and command line set, translated; a run's copy of the recipe
     warnings: list[str] = field(default_factory=list)  # one sentence a translated or ignored key
     adapted: dict[str, Any] = field(default_factory=dict)  # the recipe's own values of keys that follow the machine

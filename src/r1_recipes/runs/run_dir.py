@@ -36,7 +36,8 @@ _IDENTITY = (
 # Settings that stored completions were made with. How they are judged and selected may change; that costs minutes.
 _GENERATED_BY = (
     "model_name_or_path model_revision dtype backend dataset_name dataset_config dataset_mixture response_format system_prompt prefill "
-    "chat_template few_shot prompt_template seed num_generations max_completion_length temperature top_p top_k min_p repetition_penalty"
+    "chat_template chat_template_kwargs few_shot prompt_template seed num_generations max_completion_length temperature top_p top_k min_p "
+    "repetition_penalty"
 )
 _PACKAGES = ("r1-recipes", "torch", "trl", "transformers", "datasets", "accelerate", "peft", "math-verify", "vllm")
 

@@ -28,6 +28,7 @@ _FENCE = re.compile(r"^[ \t]*+`{3,}+[ \t]*+([^\s`]*+)[^`\n]*+$", re.MULTILINE)
 # Fences that hold formulas or words.
 _NOT_CODE = {"math", "latex", "tex", "katex", "asciimath", "text", "txt", "plaintext", "plain", "markdown", "md"}
 # Columns of the dataset that are not the source's.
+_MADE = ("text", "tokens", "finish_reason")  # of a completion; an episode has turns besides
 _OWN_COLUMNS = ("question", "response", "chosen", "rejected", "solution", "pass_rate", "tokens", "scores")
 
 # Why a completion is dropped, in the order in which it is asked; the first that applies is the one counted.
@@ -138,7 +139,7 @@ class Selection:
         chunk: list[tuple[Record, list[Candidate]]] = []
         for record in tqdm(self._records, desc="selecting", unit="prompt"):
             made = enumerate(record["completions"])
-            chunk.append((record, [Candidate(record["index"], sample, **completion) for sample, completion in made]))
+            chunk.append((record, [Candidate(record["index"], sample, *map(one.get, _MADE)) for sample, one in made]))
             if sum(len(group) for _, group in chunk) >= _CHUNK_COMPLETIONS:
                 yield from self._take(chunk)
                 chunk = []

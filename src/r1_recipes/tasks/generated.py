@@ -9,7 +9,9 @@ from random import Random
 from typing import TYPE_CHECKING, Any
 
 from r1_recipes.common.errors import RecipeError, first_line, install_hint, unknown_name
+from r1_recipes.common.plugins import resolve
 from r1_recipes.tasks.countdown import draw as draw_puzzle
+from r1_recipes.tasks.environments import ENVIRONMENTS
 from r1_recipes.verification.scorers import check_task
 
 if TYPE_CHECKING:
@@ -79,6 +81,27 @@ def countdown_rows(count: str, split: str, config: dict[str, Any]) -> Dataset:
     return _split(draw, split, config, f"puzzles of countdown:{count}")
 
 
+def environment_rows(name: str, split: str, config: dict[str, Any]) -> Dataset:
+    """Draw rows of an environment by its class method ``draw(rng, **keys)``, which returns one: ``question``, and what ``reset`` takes.
+
+    ``config`` has the keys of ``draw``, and ``size`` and ``seed`` of ``train`` and ``test``.
+    """
+    kind = resolve(ENVIRONMENTS, "environment", name)
+    if not hasattr(kind, "draw"):
+        raise RecipeError(f"dataset_name: environment:{name}: it has no class method draw(rng) that makes rows. Fix: rows of your own")
+
+    def draw(part: dict[str, Any]) -> Draws:
+        rng, options = Random(part["seed"]), {key: value for key, value in config.items() if key not in ("train", "test")}
+        for _ in range(20 * part["size"] + 1000):  # a small game repeats itself
+            try:
+                row = {"environment": name, **kind.draw(rng, **options)}
+            except TypeError as error:
+                raise RecipeError(f"task_config of {name!r}: {first_line(error)}") from error
+            yield json.dumps(row, sort_keys=True, default=str), row
+
+    return _split(draw, split, config, f"rows of environment {name!r}")
+
+
 def _split(draw: Callable[[dict[str, Any]], Draws], split: str, config: dict[str, Any], what: str) -> Dataset:
     """Take the first distinct rows of a split; those of ``train`` are none of ``test``."""
     from datasets import Dataset  # heavy
@@ -108,4 +131,4 @@ def _whole(value: Any, least: int, key: str) -> int:
 
 
 # By the prefix of a recipe's dataset_name.
-GENERATED_SETS = {"reasoning_gym": reasoning_gym_rows, "countdown": countdown_rows}
+GENERATED_SETS = {"reasoning_gym": reasoning_gym_rows, "countdown": countdown_rows, "environment": environment_rows}

@@ -136,6 +136,8 @@ def check_generation_backend(recipe: Recipe) -> None:
     training = recipe.training
     if recipe.method in ("grpo", "distill") and training.temperature == 0:
         raise RecipeError(f"{recipe.path}: temperature: must be over 0 to train, got 0: a prompt's completions would be equal. Fix: 1.0")
+    if getattr(recipe.script, "distill_with", "") == "server" and not recipe.script.smoke and importlib.util.find_spec("vllm") is None:
+        raise RecipeError(f"{recipe.path}: distill_with: server: TRL's client needs vLLM, which is not installed; {install_hint('vllm')}")
     if not getattr(training, "use_vllm", False):
         return
     import torch  # heavy
@@ -212,13 +214,15 @@ def load_splits(recipe: Recipe, fmt: ResponseFormat, tokenizer: PreTrainedTokeni
     Raises:
         RecipeError: the data cannot be read, or are too few to train one step.
     """
+    # GOLD's data are prompts and answers: it learns from both, by lmbda.
+    method = "sft" if getattr(recipe.script, "distill_with", "") == "gold" else recipe.method
     if recipe.script.smoke:
-        rows = example_rows(recipe.script, recipe.method)
-        return Splits(*load_dataset(recipe.script, fmt, recipe.method, tokenizer=tokenizer, rows=rows))
-    splits = Splits(*load_dataset(recipe.script, fmt, recipe.method, split="train", tokenizer=tokenizer))
+        rows = example_rows(recipe.script, method)
+        return Splits(*load_dataset(recipe.script, fmt, method, tokenizer=tokenizer, rows=rows))
+    splits = Splits(*load_dataset(recipe.script, fmt, method, split="train", tokenizer=tokenizer))
     logger.info("train: %s", splits.train_report)
     if recipe.training.eval_strategy != "no":
-        splits.test, splits.test_report = load_dataset(recipe.script, fmt, recipe.method, split="test", tokenizer=tokenizer)
+        splits.test, splits.test_report = load_dataset(recipe.script, fmt, method, split="test", tokenizer=tokenizer)
         logger.info("test: %s", splits.test_report)
         splits.train, splits.overlap = drop_overlap(splits.train, splits.test)
         if not len(splits.train):

@@ -17,6 +17,8 @@ from transformers import TrainerCallback
 from trl import GRPOTrainer
 from trl.trainer.utils import RepeatSampler
 
+from r1_recipes.common.messages import transcript
+
 
 class RecipeGRPOTrainer(GRPOTrainer):
     """TRL's GRPO trainer: own sampling in evaluation, seconds by phase, rewards that share a column of the completions table.
@@ -38,6 +40,8 @@ class RecipeGRPOTrainer(GRPOTrainer):
             return super()._generate(prompts)
 
     def _calculate_rewards(self, inputs: Any, prompts: Any, completions: Any, completion_ids_list: Any) -> torch.Tensor:
+        if getattr(self, "tools", None):
+            self._log_completion_extra("turns", [transcript(turns) for turns in completions])
         with self._timed("time/rewards"):
             return super()._calculate_rewards(inputs, prompts, completions, completion_ids_list)
 

@@ -33,6 +33,16 @@ class VerifiableCode(Mapper):
         }
 
 
+@register_mapper("environment")
+class EnvironmentRow(Mapper):
+    """A row for an environment: ``question``, ``environment`` (which one plays it), and whatever its ``reset`` takes."""
+
+    columns = ("question", "environment")
+
+    def __call__(self, row: dict[str, Any]) -> dict[str, Any]:
+        return {"question": required_text(row, "question")}
+
+
 @register_mapper("countdown")
 @dataclass(frozen=True)
 class Countdown(Mapper):
@@ -116,9 +126,11 @@ class Arithmetic(ReasoningGym):
     Attributes:
         worked_share: share of rows (0..1, the same ones every time) that work the expression out, one operation per line. The others
             answer an estimate, usually wrong: a cold start on both shows the shape of an answer, and GRPO finds out what pays.
+        tool: ``calculator``: those that work it out call it instead of writing the operations.
     """
 
     worked_share: float = 1.0
+    tool: str | None = None
 
     def __call__(self, row: dict[str, Any]) -> dict[str, Any]:
         mapped = super().__call__(row)
@@ -128,6 +140,9 @@ class Arithmetic(ReasoningGym):
         if (metadata["source_index"] * 0.6180339887) % 1.0 >= self.worked_share:
             estimate = str(round(int(mapped["solution"]), -1))
             return {**mapped, "reasoning": f"{expression} is about {estimate}", "answer": estimate}
+        if self.tool:
+            call = {"name": self.tool, "arguments": {"expression": expression}, "result": mapped["solution"]}
+            return {**mapped, "reasoning": f"The {self.tool} says {mapped['solution']}.", "calls": [call]}
         try:
             return {**mapped, "reasoning": "\n".join(steps(expression))}
         except ValueError as error:

@@ -1,0 +1,131 @@
+"""Episodes with tools over a backend that completes single turns: the loop of TRL's trainer, for ``evaluate`` and ``generate``."""
+
+from __future__ import annotations
+
+import asyncio
+import inspect
+import json
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from r1_recipes.completions.types import Backend, Completion, Messages, Request, SamplingPlan, Sink
+from r1_recipes.tasks.environments.registry import methods_of
+
+_AT_ONCE = 64  # requests whose episodes are played side by side, then stored
+_MAX_TURNS = 1000  # of one episode
+
+
+@dataclass
+class Episode:
+    """One conversation as far as it has got."""
+
+    prompt: Messages
+    temperature: float
+    max_tokens: int
+    tools: dict[str, Callable]
+    environment: Any = None
+    turns: Messages = field(default_factory=list)
+    tokens: int = 0
+    finish_reason: str = "stop"
+    live: bool = True
+    error: str | None = None
+
+    def take(self, completion: Completion, answered: bool) -> None:
+        """Add a turn; if its calls are ``answered``, what its tools say, too."""
+        [message] = completion.turns or [{"role": "assistant", "content": completion.text}]
+        self.turns.append(message)
+        self.tokens += completion.tokens
+        over = self.tokens > self.max_tokens
+        self.finish_reason = "length" if over else completion.finish_reason
+        calls = message.get("tool_calls") or []
+        self.live = bool(calls) and answered and not over
+        for call in calls if self.live else ():
+            name = call["function"]["name"]
+            answer = {"role": "tool", "name": name, "content": self._call(name, call["function"].get("arguments"))}
+            self.turns.append(answer | ({"tool_call_id": call["id"]} if "id" in call else {}))
+
+    def _call(self, name: str, arguments: Any) -> Any:
+        # As TRL's trainer does: an error is what the model is told.
+        try:
+            if name not in self.tools:
+                raise ValueError(f"Tool {name} not found.")
+            given = json.loads(arguments) if isinstance(arguments, str) else arguments or {}
+            result = self.tools[name](**given)
+            result = asyncio.run(result) if inspect.iscoroutine(result) else result
+        except Exception as error:
+            result = {"error": str(error)}
+        return result if isinstance(result, list) else str(result)
+
+    def completion(self) -> Completion:
+        """Return the whole episode; its text is the last turn's, if it was finished."""
+        last = self.turns[-1] if self.turns[-1]["role"] == "assistant" and self.tokens <= self.max_tokens else {}
+        paid = self.environment.get_reward() if hasattr(self.environment, "get_reward") else None
+        return Completion(last.get("content") or "", self.tokens, self.finish_reason, self.turns, paid)
+
+
+class EpisodeBackend:
+    """Plays an episode where ``single`` would complete one turn.
+
+    ``environments`` makes one by the row's column ``environment`` (``None``: every row's); ``rows`` are what ``reset`` is given, by the
+    index of the request. Calls of ``max_calls`` turns are answered, as TRL's ``max_tool_calling_iterations``. ``max_tokens`` bounds what
+    the model writes in all turns; unlike TRL's ``max_completion_length`` it does not count what tools say.
+    """
+
+    def __init__(
+        self,
+        single: Backend,
+        tools: Sequence[Callable],
+        environments: Mapping[str | None, Callable],
+        rows: Any,
+        max_calls: int | None,
+        max_tokens: int,
+    ) -> None:
+        self._single, self._tools, self._environments, self._rows = single, tools, environments, rows
+        self._max_calls, self._max_tokens = max_calls or _MAX_TURNS, max_tokens
+
+    def run(self, requests: Sequence[Request], sink: Sink, sampling_plans: Sequence[SamplingPlan]) -> None:
+        temperatures = [temperature for temperature, copies in sampling_plans for _ in range(copies)]
+        for start in range(0, len(requests), _AT_ONCE):
+            part = requests[start : start + _AT_ONCE]
+            # An index of its own for every sample and turn: seeds are drawn from it.
+            played = {
+                (request.index * len(temperatures) + sample) * _MAX_TURNS: self._begin(request, temperature)
+                for request in part
+                for sample, temperature in enumerate(temperatures)
+            }
+            for turn in range(self._max_calls + 1):
+                for plan in dict.fromkeys(temperatures):
+                    now = {number + turn: one for number, one in played.items() if one.live and one.temperature == plan}
+                    self._play(now, plan, answered=turn < self._max_calls)
+            episodes = list(played.values())
+            for number, request in enumerate(part):
+                own = episodes[number * len(temperatures) : (number + 1) * len(temperatures)]
+                error = next((one.error for one in own if one.error), None)
+                sink(request.index, [] if error else [one.completion() for one in own], error)
+
+    def _begin(self, request: Request, temperature: float) -> Episode:
+        row = self._rows[request.index]
+        environment = None
+        if self._environments:
+            environment = self._environments[None if None in self._environments else row["environment"]]()
+        tools = {tool.__name__: tool for tool in (*self._tools, *methods_of(environment))}
+        episode = Episode(list(request.prompt), temperature, self._max_tokens, tools, environment)
+        observation = environment.reset(**row) if environment is not None else None
+        if observation is not None:
+            episode.prompt[-1] = {**episode.prompt[-1], "content": episode.prompt[-1]["content"] + observation}
+        return episode
+
+    def _play(self, episodes: Mapping[int, Episode], temperature: float, *, answered: bool) -> None:
+        """Let each say its next turn."""
+
+        def take(number: int, made: list[Completion], error: str | None) -> None:
+            episode = episodes[number]
+            if error:
+                episode.error, episode.live = error, False
+            else:
+                episode.take(made[0], answered)
+
+        asked = [Request(number, [*one.prompt, *one.turns], tuple(one.tools.values())) for number, one in episodes.items()]
+        if asked:
+            self._single.run(asked, take, [(temperature, 1)])

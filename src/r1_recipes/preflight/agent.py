@@ -1,0 +1,64 @@
+"""Tools and environments: how the prompt shows them, and one episode played by hand before a model plays any."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+from r1_recipes.common.messages import transcript
+from r1_recipes.completions.episodes import EpisodeBackend
+from r1_recipes.completions.turns import written_prompt
+from r1_recipes.completions.types import Completion, Request, SamplingPlan, Sink
+from r1_recipes.models.agent import agent
+from r1_recipes.preflight.findings import ERROR, OK, WARNING, Report
+from r1_recipes.recipe import Recipe
+
+if TYPE_CHECKING:
+    from datasets import Dataset
+    from transformers import PreTrainedTokenizerBase
+
+_PLAIN: dict[str, Any] = {"integer": 1, "number": 1.0, "boolean": True, "array": [], "object": {}}
+
+
+class _ByHand:
+    """Calls every tool once, with plain arguments, then says a word."""
+
+    asked: Request | None = None
+
+    def run(self, requests: Sequence[Request], sink: Sink, sampling_plans: Sequence[SamplingPlan]) -> None:
+        from transformers.utils import get_json_schema
+
+        [request] = requests
+        calls = []
+        for tool in request.tools if self.asked is None else ():
+            wanted = get_json_schema(tool)["function"]["parameters"]
+            given = {name: _PLAIN.get(wanted["properties"][name].get("type"), "1 + 1") for name in wanted.get("required", ())}
+            calls.append({"type": "function", "function": {"name": tool.__name__, "arguments": given}})
+        self.asked = self.asked or request
+        said = {"role": "assistant", "content": "" if calls else "Done."}
+        sink(request.index, [Completion(said["content"], 1, "stop", turns=[said | ({"tool_calls": calls} if calls else {})])], None)
+
+
+def check(report: Report, recipe: Recipe, tokenizer: PreTrainedTokenizerBase, rows: Dataset) -> None:
+    """Show a prompt with its tools and an episode; a run whose environment fails, or whose template cannot write tools, is an error."""
+    with report.refusals("contract.tools", essential=True):
+        tools, environments = agent(recipe, tokenizer)
+    if not tools and not environments:
+        return
+    hand, done = _ByHand(), []
+    backend = EpisodeBackend(hand, tools, environments, rows, 1, 100)
+    backend.run([Request(0, rows[0]["prompt"])], lambda _, made, error: done.extend(made), [(0.0, 1)])
+    [episode] = done
+    assert hand.asked
+    report.show("contract", "A prompt with its tools, as the model reads it:", written_prompt(tokenizer, hand.asked))
+    paid = f"; the environment pays {episode.reward:g}" if episode.reward is not None else ""
+    report.show("contract", f"An episode played by hand, each tool called once{paid}:", transcript(episode.turns or ()))
+    names = ", ".join(tool.__name__ for tool in hand.asked.tools)
+    failed = [turn["name"] for turn in episode.turns or () if turn["role"] == "tool" and str(turn["content"]).startswith("{'error'")]
+    if any(hasattr(make(), "get_reward") for make in environments.values()) and episode.reward is None:
+        told = "the environment does not start, or pays no finite number, on the first row: its warning stands above"
+        report.add(ERROR, "contract.environment", told)
+    elif failed:
+        report.add(WARNING, "contract.tools", f"{', '.join(failed)} answered plain arguments with an error: read it above")
+    else:
+        report.add(OK, "contract.tools", f"the prompt shows {names}, and each answered a call")

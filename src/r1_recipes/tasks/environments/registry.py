@@ -1,0 +1,90 @@
+"""Tools and environments by name, in TRL's own shape.
+
+A tool is a typed function with a docstring that says what it and each argument is. An environment is a class with ``reset(**row)``, whose
+text is added to the question, public methods that are tools, and ``get_reward()``. A dataclass environment's fields are keys of a recipe.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+import inspect
+import json
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any
+
+from r1_recipes.common.errors import RecipeError
+from r1_recipes.common.plugins import register, resolve
+from r1_recipes.tasks.environments.guard import Limits, guarded, guarded_environment
+
+TOOLS: dict[str, Callable] = {}
+ENVIRONMENTS: dict[str, type] = {}
+
+
+def register_tool(name: str) -> Callable[[Callable], Callable]:
+    """Function decorator that makes a tool available to recipes as ``name``."""
+    return functools.partial(register, TOOLS, "tool", name)
+
+
+def register_environment(name: str) -> Callable[[type], type]:
+    """Class decorator that makes an environment available to recipes as ``name``."""
+    return functools.partial(register, ENVIRONMENTS, "environment", name)
+
+
+def environment_kinds(environment: str | Mapping[str, str] | None) -> dict[str | None, type]:
+    """The classes of a recipe's key ``environment``, by the value of the column ``environment``; ``None`` stands for every row."""
+    if environment is None:
+        return {}
+    pairs: list[tuple[str | None, str]] = [(None, environment)] if isinstance(environment, str) else [*environment.items()]
+    kinds: dict[str | None, type] = {}
+    for key, name in pairs:
+        kind = resolve(ENVIRONMENTS, "environment", str(name))
+        if not isinstance(kind, type) or not callable(getattr(kind, "reset", None)):
+            raise RecipeError(f"environment: {name!r}: must be a class with a method reset, got {kind!r}")
+        kinds[key] = kind
+    return kinds
+
+
+def environment_parameters(environment: str | Mapping[str, str] | None) -> dict[str, dataclasses.Field]:
+    """What a recipe may set for its environments: the fields of those that are dataclasses."""
+    kinds = filter(dataclasses.is_dataclass, environment_kinds(environment).values())
+    return {f.name: f for kind in kinds for f in dataclasses.fields(kind) if f.init}
+
+
+def build_environments(environment: str | Mapping[str, str], params: Mapping[str, Any], limits: Limits) -> dict[str | None, Callable]:
+    """Return what makes each environment, bounded, by the value of the column ``environment``; ``None`` stands for every row."""
+    factories: dict[str | None, Callable] = {}
+    for key, kind in environment_kinds(environment).items():
+        own = {f.name for f in dataclasses.fields(kind)} if dataclasses.is_dataclass(kind) else set()
+        given = {name: value for name, value in params.items() if name in own}
+        factories[key] = functools.partial(guarded_environment(kind, limits), **given)
+    return factories
+
+
+def build_tools(names: Iterable[str], limits: Limits) -> list[Callable]:
+    """Return the tools of a recipe, in order, each bounded in time and output."""
+    tools = [resolve(TOOLS, "tool", name) for name in names]
+    for name, tool in zip(names, tools, strict=True):
+        if not (inspect.isfunction(tool) and tool.__doc__):
+            raise RecipeError(f"tools: {name!r}: must be a function with a docstring, which tells the model what it does, got {tool!r}")
+        if hasattr(tool, "check_start"):
+            try:
+                tool.check_start()
+            except RuntimeError as error:
+                raise RecipeError(f"tools: {name}: {error}") from error
+    return [guarded(tool, limits) for tool in tools]
+
+
+def schemas(tools: Iterable[str], environment: str | Mapping[str, str] | None) -> str | None:
+    """Return the JSON schemas of tools and environments' methods, as a chat template reads them; ``None``: there are none."""
+    from transformers.utils import get_json_schema  # heavy
+
+    functions = [resolve(TOOLS, "tool", name) for name in tools]
+    functions += [method for kind in environment_kinds(environment).values() for method in methods_of(kind())]
+    return json.dumps([get_json_schema(function) for function in functions]) if functions else None
+
+
+def methods_of(environment: Any) -> list[Callable]:
+    """The tools of an environment: its public methods but ``reset`` and ``get_reward``, as TRL finds them."""
+    names = [name for name, _ in inspect.getmembers(type(environment), predicate=inspect.isfunction)]
+    return [getattr(environment, name) for name in names if not name.startswith("_") and name not in ("reset", "get_reward")]

@@ -1,0 +1,100 @@
+"""Episodes over a backend that says what a script says: calls, errors, limits, environments, seeds."""
+
+import pytest
+
+from r1_recipes.completions.episodes import EpisodeBackend
+from r1_recipes.completions.types import Completion, Request
+from r1_recipes.tasks.environments.guard import Limits
+from r1_recipes.tasks.environments.registry import build_environments, build_tools
+
+LIMITS = Limits()
+
+
+def call(name, **arguments):
+    message = {"role": "assistant", "content": "", "tool_calls": [{"type": "function", "function": {"name": name, "arguments": arguments}}]}
+    return Completion("", 5, "stop", turns=[message])
+
+
+def say(text, tokens=5, finish_reason="stop"):
+    return Completion(text, tokens, finish_reason, turns=[{"role": "assistant", "content": text}])
+
+
+class Scripted:
+    """Says the next line of the script to each request; remembers what it was asked."""
+
+    def __init__(self, *script):
+        self.script, self.asked = script, []
+
+    def run(self, requests, sink, plans):
+        self.asked += [(request.index, [*request.prompt], plans) for request in requests]
+        for request in requests:
+            line = self.script[sum(message["role"] == "assistant" for message in request.prompt)]
+            sink(request.index, [] if line is None else [line], "the server is gone" if line is None else None)
+
+
+def play(script, *, tools=("calculator",), environment=None, rows=({},), max_calls=None, max_tokens=100, plans=((0.0, 1),)):
+    single = Scripted(*script)
+    environments = build_environments(environment, {}, LIMITS) if environment else {}
+    backend = EpisodeBackend(single, build_tools(tools, LIMITS), environments, rows, max_calls, max_tokens)
+    done = {}
+    requests = [Request(index, [{"role": "user", "content": "?"}]) for index in range(len(rows))]
+    backend.run(requests, lambda index, made, error: done.update({index: (made, error)}), plans)
+    return done, single
+
+
+def test_a_call_is_answered_and_the_last_turn_is_the_text():
+    done, single = play([call("calculator", expression="2 * 21"), say("42")])
+    [episode] = done[0][0]
+    assert (episode.text, episode.tokens, episode.finish_reason) == ("42", 10, "stop")
+    assert [turn["role"] for turn in episode.turns] == ["assistant", "tool", "assistant"]
+    assert episode.turns[1] == {"role": "tool", "name": "calculator", "content": "42"}
+    assert [len(prompt) for _, prompt, _ in single.asked] == [1, 3]
+
+
+@pytest.mark.parametrize(
+    ("wrong", "told"),
+    [
+        (call("calculator", expression="9**9**9"), "not an expression"),
+        (call("calculator", wrong="1"), "unexpected keyword argument"),
+        (call("oracle"), "Tool oracle not found."),
+    ],
+)
+def test_an_error_is_what_the_model_is_told(wrong, told):
+    done, _ = play([wrong, say("sorry")])
+    [episode] = done[0][0]
+    assert told in episode.turns[1]["content"] and episode.text == "sorry"
+
+
+def test_calls_beyond_the_limit_are_not_answered():
+    done, single = play([call("calculator", expression="1+1")] * 4, max_calls=2)
+    [episode] = done[0][0]
+    assert [turn["role"] for turn in episode.turns] == ["assistant", "tool"] * 2 + ["assistant"]
+    assert episode.text == "" and len(single.asked) == 3
+
+
+def test_an_episode_over_its_tokens_is_cut_and_has_no_answer():
+    done, _ = play([call("calculator", expression="1+1"), say("2", tokens=96)])
+    [episode] = done[0][0]
+    assert (episode.text, episode.finish_reason, episode.tokens) == ("", "length", 101)
+
+
+def test_an_environment_is_played_and_pays():
+    script = [call("guess", number=4), call("guess", number=6), say("It was 6.")]
+    done, _ = play(script, tools=(), environment="guess_number", rows=({"number": 6}, {"number": 9}))
+    (won,), (lost,) = done[0][0], done[1][0]
+    assert (won.reward, lost.reward) == (1.0, 0.0)
+    assert "higher" in won.turns[1]["content"] and "Right" in won.turns[3]["content"]
+
+
+def test_every_sample_plays_alone_with_an_index_of_its_own():
+    done, single = play(
+        [call("guess", number=6), say("!")], tools=(), environment="guess_number", rows=({"number": 6},), plans=((0.0, 1), (1.0, 2))
+    )
+    assert [one.reward for one in done[0][0]] == [1.0, 1.0, 1.0]
+    indices = [index for index, _, _ in single.asked]
+    assert len(set(indices)) == len(indices) == 6
+
+
+def test_a_request_that_fails_is_the_row_s_own_error():
+    done, _ = play([call("calculator", expression="1"), None], rows=({}, {}))
+    assert done[0] == ([], "the server is gone") and done[1] == ([], "the server is gone")
