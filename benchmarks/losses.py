@@ -143,7 +143,8 @@ def main() -> None:
         parser.error(
             f"--output {options.output}: holds runs with other settings, {kept.read_text(encoding='utf-8')}; choose another folder"
         )
-    kept.write_text(json.dumps(settings), encoding="utf-8")
+    if not kept.exists():  # another process with other losses may read it now
+        kept.write_text(json.dumps(settings), encoding="utf-8")
     text = run(options)
     (options.output / "results.md").write_text(text + "\n", encoding="utf-8")
     sys.stdout.write(text + "\n")

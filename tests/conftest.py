@@ -84,6 +84,14 @@ def tiny_model(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture(scope="session")
+def caller(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A tiny checkpoint that calls ``guess``, the tool of ``tests.callers:Game``."""
+    from tests.callers import build_caller
+
+    return build_caller(tmp_path_factory.mktemp("caller") / "model")
+
+
+@pytest.fixture(scope="session")
 def sums(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Eight rows in GSM8K's schema."""
     path = tmp_path_factory.mktemp("data") / "sums.jsonl"

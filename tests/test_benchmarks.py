@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import re
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -12,6 +13,7 @@ from pathlib import Path
 import pytest
 
 from tests.conftest import REPOSITORY
+from tests.report.runs import write_run
 
 
 def gpu(*words: str) -> subprocess.CompletedProcess[str]:
@@ -104,3 +106,11 @@ def test_the_benchmark_of_losses_goes_on_from_what_is_judged(tmp_path: Path) -> 
     # Other settings would mix with these.
     again = subprocess.run([*command, "--steps", "3"], capture_output=True, text=True, timeout=300)
     assert again.returncode == 2 and "holds runs with other settings" in again.stderr
+
+
+@pytest.mark.skipif(not shutil.which("chromium"), reason="needs Chromium")
+def test_the_pictures_of_the_page_are_made_anew(tmp_path: Path) -> None:
+    words = [sys.executable, str(REPOSITORY / "benchmarks" / "screenshots.py"), str(write_run(tmp_path / "run")), "--output", str(tmp_path)]
+    done = subprocess.run(words, capture_output=True, text=True, timeout=300)
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert sorted(path.stem for path in tmp_path.glob("*.png")) == ["curve", "page", "turns"]

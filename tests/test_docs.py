@@ -19,6 +19,17 @@ def test_relative_links_lead_somewhere(document):
     assert [link for link in links if not (document.parent / link).exists()] == []
 
 
+def code(document):
+    """A document's fenced blocks, without comments."""
+    blocks = re.findall(r"^```.*?^```", document.read_text(encoding="utf-8"), re.DOTALL | re.MULTILINE)
+    return [[re.sub(r"(^|\s+)#.*", "", line) for line in block.splitlines()] for block in blocks]
+
+
+@pytest.mark.parametrize("chinese", [path for path in DOCUMENTS if path.name.endswith(".zh.md")], ids=lambda path: path.name)
+def test_a_chinese_document_has_the_code_of_its_twin(chinese):
+    assert code(chinese) == code(chinese.with_name(chinese.name.replace(".zh.md", ".md")))
+
+
 def test_every_key_reward_and_format_is_documented():
     from r1_recipes.data import MAPPERS
     from r1_recipes.recipe.types import EvaluateRecipeArguments, GenerateRecipeArguments, GenerationSettings, GRPORecipeArguments
@@ -42,6 +53,10 @@ def test_the_limits_of_verification_are_those_of_the_code():
     limits = [f"{pool.QUICK_SECONDS:g} s of its", f"{pool.TASK_SECONDS:g} s a worker", f"{worker.MEMORY_BYTES >> 30} GB of address space"]
     limits += [f"{worker.RETIRE_TASKS:,} answers, or {worker.RETIRE_BYTES >> 20} MB", f"than {reading.MAX_ANSWER_CHARS:,} characters"]
     assert [limit for limit in limits if limit not in text] == []
+
+
+def test_the_example_of_verification_holds():
+    exec(re.findall(r"```python\n(.*?)```", (REPOSITORY / "docs" / "verification.md").read_text(encoding="utf-8"), re.DOTALL)[0], {})
 
 
 @pytest.mark.parametrize("path", RECIPES, ids=lambda path: f"{path.parent.name}/{path.stem}")

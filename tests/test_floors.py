@@ -15,8 +15,8 @@ FLOORS = (
 FILES = sorted(SOURCE.rglob("*.py"))
 MODULES = {".".join(path.relative_to(SOURCE).with_suffix("").parts).removesuffix(".__init__"): path for path in FILES}
 MAX_LINES = 400
-# 13,000, what other projects' files and reward models (4/7) took, and agents (5/7); the page (6/7) may not need more.
-MAX_TOTAL = 14_600
+# Python alone; tables of words and keys stand in YAML beside it. 13,000 and files of other projects, reward models, agents, the page.
+MAX_TOTAL = 14_500
 
 
 def imports(name):

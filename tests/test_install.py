@@ -39,7 +39,7 @@ def commands() -> list[tuple[str, str, list[str]]]:
     """The file, the command, and what it installs, of each ``pip install …``, ``make install …`` and ``install_hint(…)``."""
     found = []
     for file, text in texts().items():
-        for match in re.finditer(r"\bpip install((?: +(?:'[^'\s]*'|[\w.\[\]<>=,/-]*[\w\]]))+)", text):
+        for match in re.finditer(r"\bpip install(?! +git\+)((?: +(?:'[^'\s]*'|[\w.\[\]<>=,/-]*[\w\]]))+)", text):
             words = shlex.split(match[1])
             if file != "Makefile" and "{" not in match[0]:  # the Makefile's own lines run in these tests; a template is install_hint's
                 found.append((file, match[0], [word for word in words if word[0] != "-" and word != "constraints.txt"]))
@@ -161,16 +161,60 @@ def test_the_demo_installs_its_extra_alone_and_a_wrong_one_is_named(clone):
     assert done.returncode and installed == [] and "EXTRAS: vlm is no extra of pyproject.toml" in done.stderr
 
 
-def test_the_wheel_holds_every_file_of_the_package(tmp_path):
+@pytest.fixture(scope="module")
+def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
     pytest.importorskip("pip", reason="this environment has no pip")
-    source = tmp_path / "source"
-    shutil.copytree(REPOSITORY / "src", source / "src", ignore=shutil.ignore_patterns("__pycache__", "*.egg-info"))
+    folder = tmp_path_factory.mktemp("wheel")
+    source, ignored = folder / "source", shutil.ignore_patterns("__pycache__", "*.egg-info")
+    for name in ("src", "recipes", "accelerate_configs"):
+        shutil.copytree(REPOSITORY / name, source / name, symlinks=True, ignore=ignored)
     for name in ("pyproject.toml", "README.md", "LICENSE"):
         shutil.copy(REPOSITORY / name, source / name)
-    build = [sys.executable, "-m", "pip", "wheel", "--quiet", "--no-deps", "--no-build-isolation", "--no-index", "-w", str(tmp_path), "."]
+    build = [sys.executable, "-m", "pip", "wheel", "--quiet", "--no-deps", "--no-build-isolation", "--no-index", "-w", str(folder), "."]
     done = run(*build, folder=source)
     assert done.returncode == 0, done.stderr
-    with zipfile.ZipFile(next(tmp_path.glob("*.whl"))) as wheel:
-        held = set(wheel.namelist())
-    wanted = {path.relative_to(REPOSITORY / "src").as_posix() for path in (REPOSITORY / "src" / "r1_recipes").rglob("*") if path.is_file()}
+    return next(folder.glob("*.whl"))
+
+
+def test_the_wheel_holds_every_file_of_the_package(wheel):
+    with zipfile.ZipFile(wheel) as archive:
+        held = set(archive.namelist())
+    source = REPOSITORY / "src"
+    wanted = {path.relative_to(source).as_posix() for path in (source / "r1_recipes").rglob("*") if path.is_file()}
+    for name in ("recipes", "accelerate_configs"):
+        files = [path for path in (REPOSITORY / name).rglob("*.*") if path.suffix in (".yaml", ".jsonl", ".jinja")]
+        wanted |= {f"r1_recipes/shipped/{path.relative_to(REPOSITORY).as_posix()}" for path in files}
     assert {path for path in wanted if "__pycache__" not in path} - held == set()
+
+
+def test_the_wheel_works_outside_the_repository(wheel, tmp_path):
+    """The command, recipes by name, the paths that they name, and init, from an empty folder."""
+    installed, empty = tmp_path / "installed", tmp_path / "empty"
+    empty.mkdir()
+    options = ["--quiet", "--no-deps", "--no-index", "--target", str(installed)]
+    assert run(sys.executable, "-m", "pip", "install", *options, str(wheel)).returncode == 0
+    (empty / "my data.csv").write_text("Frage;Antwort\n" + "Wie viel ist 1 + 0,5?;1,5\n" * 20, encoding="utf-8")
+    script = """
+import sys
+from pathlib import Path
+from r1_recipes import __file__, __main__
+from r1_recipes.common.files import shipped
+from r1_recipes.data.sources import load_rows
+from r1_recipes.pipeline import _load, read_pipeline
+assert __file__.startswith(sys.argv[1])
+for name in ("demo", "r1_mini", "agent"):
+    pipeline = read_pipeline(Path("pipelines", name))
+    recipes = [_load(pipeline, Path("outputs"), stage)[0] for stage in pipeline.stages if stage.recipe]
+    assert len(recipes) > 1 and all(str(recipe.path).startswith(sys.argv[1]) for recipe in recipes)
+    assert all(shipped(Path(recipe.script.chat_template)).is_file() for recipe in recipes if recipe.script.chat_template)
+assert len(load_rows("recipes/r1_mini/general.jsonl", "train")) > 10
+sys.argv[1:] = ["grpo", "gsm8k_qwen05b", "--smoke"]
+__main__.main()
+"""
+    environment = {"PYTHONPATH": str(installed), "HF_HUB_OFFLINE": "1"}
+    done = run(sys.executable, "-c", script, str(installed), folder=empty, **environment)
+    assert done.returncode == 0, done.stderr
+    command = str(installed / "bin" / "r1-recipes")
+    for words, said in ((["--help"], "init "), (["recipes"], "gsm8k_qwen05b "), (["init", "my data.csv"], "wrote     my_data.yaml")):
+        done = run(command, *words, folder=empty, **environment)
+        assert done.returncode == 0 and said in done.stdout, done.stderr

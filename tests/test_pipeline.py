@@ -347,7 +347,7 @@ def test_a_model_is_judged_again_by_another_judge_or_with_other_weights(tiny, tm
 
     batches = []
     generate = metrics_run._generate
-    monkeypatch.setattr(metrics_run, "_generate", lambda *a: batches.append(len(a[1])) or generate(*a))
+    monkeypatch.setattr(metrics_run, "_generate", lambda *a: batches.append(len(a[2])) or generate(*a))
     model = shutil.copytree(tiny_model, tmp_path / "model")
 
     def judged(**changes):

@@ -224,6 +224,81 @@ def test_another_project_s_file_trains_on_the_tokens_that_trl_does(
     assert theirs.train_dataset["input_ids"][:] == expected
 
 
+def called(name: str, **arguments: Any) -> dict[str, Any]:
+    return {"role": "assistant", "content": None, "tool_calls": [{"type": "function", "function": {"name": name, "arguments": arguments}}]}
+
+
+def schema(name: str, *arguments: str) -> dict[str, Any]:
+    properties = {argument: {"type": "string", "description": argument} for argument in arguments}
+    parameters = {"type": "object", "properties": properties, "required": [*arguments]}
+    return {"type": "function", "function": {"name": name, "description": f"To {name}.", "parameters": parameters}}
+
+
+# Arguments of another kind in each; the last one ends in its call.
+TRANSCRIPTS = [
+    [*messages(TALK[:1]), called("add", a=1, b=[1.5]), {"role": "tool", "name": "add", "content": "2"}, *messages(TALK[1:2])],
+    [
+        *messages([("system", "Be brief."), *TALK]),
+        *[*messages([("user", "Paris?")]), called("look", place={"city": "Paris"}), {"role": "tool", "name": "look", "content": "Rain."}],
+        *[called("look", place=None), {"role": "tool", "name": "look", "content": "Sun."}, *messages([("assistant", "Rain.")])],
+    ],
+    [*messages([("user", "Oslo?")]), called("look", place="Oslo")],
+]
+TOOLS = [[schema("add", "a", "b")], [schema("look", "place"), schema("add", "a", "b")], [schema("look", "place")]]
+
+
+@pytest.mark.parametrize("as_text", [False, True], ids=["lists", "text"])
+def test_transcripts_with_calls_train_on_the_tokens_that_trl_does(
+    write_recipe: Callable[..., str], built: Build, tmp_path: Path, as_text: bool
+) -> None:
+    """The model's turns alone have loss, after the last question or, as TRL has it, everywhere; calls and results reach the template."""
+    from datasets import Features, Json, List, Value
+    from trl import SFTConfig, SFTTrainer
+    from trl.chat_template_utils import qwen3_instruct_2507_chat_template
+
+    rows = [{"messages": turns, "tools": json.dumps(tools) if as_text else tools} for turns, tools in zip(TRANSCRIPTS, TOOLS, strict=True)]
+    rows.append({"messages": messages(TALK), "tools": None})
+    data = {"dataset_name": write_rows(tmp_path / "rows.jsonl", rows), "mapper": "auto", "chat_template": qwen3_instruct_2507_chat_template}
+    data |= {"assistant_only_loss": True, "max_length": 4096}  # of single bytes
+    trainer, tokenizer = built(write_recipe("sft", completion_only_loss=False, **data))
+    features = Features({"messages": List(Json()), "tools": Value("string") if as_text else Json()})
+    settings = {"use_cpu": True, "bf16": False, "report_to": "none", "assistant_only_loss": True, "max_length": 4096}
+    source = Dataset.from_list(rows, features=features)
+    args = SFTConfig(str(tmp_path / "theirs"), eos_token=tokenizer.eos_token, **settings)
+    theirs = SFTTrainer(trainer.model, args, train_dataset=source, processing_class=tokenizer).train_dataset
+    for column in ("input_ids", "labels"):
+        assert trainer.train_dataset[column][:] == theirs[column][:]
+    assert "null" not in tokenizer.decode(theirs["input_ids"][0]) and '"city": "Paris"' in tokenizer.decode(theirs["input_ids"][1])
+
+    trainer, _ = built(write_recipe("sft", output_dir=str(tmp_path / "last"), **data))
+    learned = [tokenizer.decode([token for token in row if token != -100]) for row in trainer.train_dataset["labels"]]
+    look = '<tool_call>\n{"name": "look", "arguments": {"place": %s}}\n</tool_call><|im_end|>\n'
+    assert learned[1:] == [look % '{"city": "Paris"}' + look % "null" + f"Rain.{END}", look % '"Oslo"', f"{TALK[3][1]}{END}"]
+
+
+def test_calls_need_a_template_that_writes_them_and_the_recipe_s_format(
+    write_recipe: Callable[..., str], capsys: pytest.CaptureFixture, tmp_path: Path
+) -> None:
+    from trl.chat_template_utils import qwen3_instruct_2507_chat_template
+
+    path = write_rows(tmp_path / "rows.jsonl", [{"messages": turns} for turns in TRANSCRIPTS])
+    with pytest.raises(SystemExit):
+        sft.main([write_recipe("sft", dataset_name=path, mapper="auto")])
+    assert "3 dropped: a call of a tool, which the chat template cannot write (first: row 0)" in capsys.readouterr().err
+    recipe = load_recipe(
+        [
+            write_recipe(
+                "sft", dataset_name=path, mapper="conversations", chat_template=qwen3_instruct_2507_chat_template, system_prompt="Add."
+            )
+        ],
+        "sft",
+    )
+    tokenizer, fmt = load_tokenizer(recipe)
+    rows, report = load_dataset(recipe.script, fmt, "sft", tokenizer=tokenizer)
+    assert str(report) == "1 of 3 rows kept; 2 dropped: response is not in format 'think_answer' (first: row 0)"
+    assert [turn["role"] for turn in rows[0]["prompt"]] == ["system", "user"] and rows[0]["prompt"][0]["content"] == "Add."
+
+
 def test_alignment_handbook_s_shares_empty_system_messages_and_columns_for_the_template(
     write_recipe: Callable[..., str], built: Build, tmp_path: Path
 ) -> None:

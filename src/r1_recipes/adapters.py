@@ -3,8 +3,6 @@
 ``python -m r1_recipes.adapters outputs/NAME``
 """
 
-from __future__ import annotations
-
 import argparse
 import shutil
 import tempfile

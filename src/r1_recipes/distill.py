@@ -4,8 +4,6 @@ The student writes, the teacher says how likely each of its tokens should have b
 see ``generate`` and ``sft``.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from typing import Any
 
@@ -17,7 +15,6 @@ from r1_recipes.training.run import run_recipe
 
 
 def main(argv: Sequence[str] | None = None) -> None:
-    """Run an on-policy distillation recipe; see :func:`r1_recipes.training.run.run_recipe`."""
     run_recipe(argv, "distill", build_trainer)
 
 

@@ -5,8 +5,6 @@
 Several processes (``accelerate launch``, ``torchrun``) share the rows out; the first judges all. What the numbers mean: docs/evaluation.md.
 """
 
-from __future__ import annotations
-
 import argparse
 import itertools
 import json
@@ -25,9 +23,12 @@ from r1_recipes.recipe.text import read_yaml
 from r1_recipes.recipe.types import Backend
 
 
-def load_benchmark(argv: Sequence[str]) -> Recipe:
-    """Load the recipe of a command line, path first: a benchmark, which says ``num_samples``, or a GRPO recipe."""
-    method = "evaluate" if "num_samples" in read_yaml(Path(argv[0])) else "grpo"
+def load_benchmark(argv: Sequence[str], *, asks: bool = False) -> Recipe:
+    """Load the recipe of a command line, path first: a benchmark, which says ``num_samples``, or a GRPO recipe; any that ``asks``."""
+    keys = read_yaml(Path(argv[0]))
+    method = "evaluate" if "num_samples" in keys else "grpo"
+    if asks and method == "grpo" and not {"reward_funcs", "environment", "num_generations"} & keys.keys():
+        method = "distill" if "teacher_model_name_or_path" in keys else "sft"
     return load_recipe(argv, method, smoke=smoke_overrides)
 
 
@@ -45,17 +46,18 @@ def main(argv: Sequence[str] | None = None) -> None:
     parser.add_argument("--ask", metavar="QUESTION", help="no evaluation: each model's answer to this question, side by side")
     options, overrides = parser.parse_known_args(argv)
     with console.reported_errors():
-        recipe = load_benchmark([options.recipe, *overrides])
+        recipe = load_benchmark([options.recipe, *overrides], asks=options.ask is not None)
         console.set_up_logging(recipe.training)
         models = options.model or [recipe.model.model_name_or_path]
         if None in models:
             raise RecipeError(f"--model: missing; {options.recipe} names none: a checkpoint's folder, or a hub id")
         processes.connect(use_cpu=recipe.training.use_cpu)
-        settings = _settings(recipe, options)
         if options.ask is not None:
+            backend = options.backend or getattr(recipe.script, "backend", "transformers")
             for name in models:
-                console.say(f"=== {name}\n{ask(recipe, name, options.ask, settings['backend'])}\n")
+                console.say(f"=== {name}\n{ask(recipe, name, options.ask, backend)}\n")
             return
+        settings = _settings(recipe, options)
         rows, what = rows_to_judge(recipe)
         scores: list[Any] = []
         for number, name in enumerate(models, start=1):
@@ -91,8 +93,7 @@ def _report(scores: Sequence[Scores], output: Path | None) -> None:
         entries = [_entry(one) for one in scores]
         for entry, (before, after) in zip(entries[1:], pairs, strict=True):
             entry["difference"] = {"over": before.model, **differences(before, after)}
-        # JSON has no infinity: the bounds of a single row are null.
-        entries = json.loads(json.dumps(entries), parse_constant=lambda infinity: None)
+        entries = json.loads(json.dumps(entries), parse_constant=lambda infinity: None)  # a single row's bounds: JSON has none
         (output / "results.json").write_text(json.dumps(entries, indent=1, ensure_ascii=False), encoding="utf-8")
         (output / "results.md").write_text(report + "\n", encoding="utf-8")
 

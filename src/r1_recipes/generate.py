@@ -5,8 +5,6 @@ select (rejection sampling), and what is left becomes ``output_dir/dataset``. St
 -m r1_recipes.generate …``), each completes every Nth row on its own device.
 """
 
-from __future__ import annotations
-
 import logging
 from collections.abc import Sequence
 from typing import Any
@@ -14,8 +12,8 @@ from typing import Any
 from r1_recipes.common import console, processes
 from r1_recipes.completions import get_backend, load_format
 from r1_recipes.completions.store import ShardStore, row_digest
-from r1_recipes.completions.types import Backend, Completion, Request, SamplingPlan
-from r1_recipes.data.load import load_dataset
+from r1_recipes.completions.types import Backend, Completion, Request
+from r1_recipes.data.load import identities, load_dataset
 from r1_recipes.models.smoke import example_rows
 from r1_recipes.rewards import get_reward_funcs
 from r1_recipes.runs import run_dir
@@ -49,7 +47,7 @@ def generate(run: Run, store: ShardStore) -> None:
     rows, report = load_dataset(script, fmt, "generate", tokenizer=tokenizer, rows=examples)
     logger.info("rows: %s", report)
     solutions = rows["solution"] if "solution" in rows.column_names else [None] * len(rows)
-    digests = [row_digest(prompt, solution) for prompt, solution in zip(rows["prompt"], solutions, strict=True)]
+    digests = [row_digest(prompt, solution) for prompt, solution in zip(identities(rows), solutions, strict=True)]
     store.check_rows(digests)
     again = store.failed if script.retry_failed else set()
     pending = [index for index in range(len(rows)) if index in again or index not in store.digests]
@@ -69,7 +67,7 @@ def generate(run: Run, store: ShardStore) -> None:
         backend = get_backend(recipe, tokenizer, script.backend, rows)
         processes.wait()  # a row that another process has stored already would make this start look like one that goes on
         own = pending[processes.rank() :: processes.world_size()]
-        _complete(backend, own, rows, digests, store, (training.temperature, training.num_generations))
+        _complete(backend, own, rows, digests, store, training)
         processes.wait()
     if not processes.is_main_process():
         return
@@ -83,19 +81,18 @@ def generate(run: Run, store: ShardStore) -> None:
     console.say(f"{selection.report.table()}\n\ndataset: {dataset}")
 
 
-def _complete(backend: Backend, pending: list[int], rows: Any, digests: list[str], store: ShardStore, plan: SamplingPlan) -> None:
-    from tqdm.auto import tqdm
-
-    with tqdm(total=len(pending), desc="generating", unit="row", smoothing=0.05, disable=not processes.is_main_process()) as bar:
+def _complete(backend: Backend, pending: list[int], rows: Any, digests: list[str], store: ShardStore, training: Any) -> None:
+    copies = training.num_generations
+    with console.progress(len(pending), "rows", max(1, training.generation_batch_size // copies)) as count:
 
         def store_row(index: int, completions: list[Completion], error: str | None) -> None:
             row = rows[index]
             asked = {"question": row.pop("question"), "prompt": row.pop("prompt"), "columns": row}
             made = [vars(completion) for completion in completions]
             store.append({"index": index, "digest": digests[index], **asked, "completions": made, "error": error})
-            bar.update()
+            count(1)
 
-        backend.run([Request(index, rows[index]["prompt"]) for index in pending], store_row, [plan])
+        backend.run([Request(index, rows[index]["prompt"]) for index in pending], store_row, [(training.temperature, copies)])
 
 
 if __name__ == "__main__":

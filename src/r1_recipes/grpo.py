@@ -1,7 +1,5 @@
 """``accelerate launch -q -m r1_recipes.grpo recipes/NAME.yaml [--key value …]``: GRPO, one YAML a run."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -17,13 +15,12 @@ from r1_recipes.training.run import run_recipe
 
 
 def main(argv: Sequence[str] | None = None) -> None:
-    """Run a GRPO recipe; see :func:`r1_recipes.training.run.run_recipe`."""
     run_recipe(argv, "grpo", build_trainer)
 
 
 def build_trainer(recipe: Recipe, fmt: ResponseFormat, tokenizer: Any, arguments: dict[str, Any]) -> Any:
     """Return TRL's GRPO trainer with the recipe's rewards, each on the rows of its tasks."""
-    from r1_recipes.training.trainer import RecipeGRPOTrainer  # heavy
+    from r1_recipes.training.trainer import CurriculumGRPOTrainer, RecipeGRPOTrainer  # heavy
 
     script = recipe.script
     rewards = get_reward_funcs(script.reward_funcs, fmt, **recipe.reward_params)
@@ -36,17 +33,13 @@ def build_trainer(recipe: Recipe, fmt: ResponseFormat, tokenizer: Any, arguments
     tools, environments = agent(recipe, tokenizer)
     if tools or environments:
         arguments |= {"tools": tools, "environment_factory": environments.get(None, environments) or None}
-    return RecipeGRPOTrainer(
-        reward_funcs=rewards,
-        eval_temperature=script.eval_temperature,
-        eval_max_completion_length=script.eval_max_completion_length,
-        **arguments,
-    )
+    kind = CurriculumGRPOTrainer if script.curriculum and not script.smoke else RecipeGRPOTrainer
+    return kind(script=script, reward_funcs=rewards, **arguments)
 
 
 def _check_golds(recipe: Recipe, rewards: Sequence[Callable], rows: Any) -> None:
     """Refuse rows without a gold that the rewards which compare with it can read; of some, preflight tells."""
-    if "solution" not in rows.column_names:
+    if "solution" not in rows.column_names or recipe.script.smoke:
         return
     sample = rows.select(range(0, len(rows), max(1, len(rows) // 64)))
     for name, reward in zip(recipe.script.reward_funcs, rewards, strict=True):

@@ -4,8 +4,6 @@ A pipeline file names stages (a method and a recipe each) and how the models tha
 it goes on where it stopped. A GRPO stage that preflight advises against is not begun.
 """
 
-from __future__ import annotations
-
 import argparse
 import ctypes
 import hashlib
@@ -36,6 +34,7 @@ from r1_recipes.runs import run_dir
 
 _TRAINS = ("sft", "grpo", "distill")
 METHODS = (*_TRAINS, "generate")
+_STAGE_ENVIRONMENT = {"TOKENIZERS_PARALLELISM": "false", "R1_RECIPES_STAGE": "1"}
 
 
 @dataclass(frozen=True)
@@ -67,8 +66,6 @@ class Preflight:
 
 @dataclass(frozen=True)
 class Pipeline:
-    """A pipeline file."""
-
     title: str
     output_dir: str  # the folder that its recipes' own output_dir stand under
     stages: tuple[Stage, ...]
@@ -96,8 +93,6 @@ class Pipeline:
 
 @dataclass(frozen=True)
 class Outcome:
-    """What a stage left."""
-
     scores: Scores | None = None  # of a model
     yielded: dict[str, Any] | None = None  # ``yield.json`` of a data set
 
@@ -181,7 +176,7 @@ def _subprocess(command: list[str]) -> None:
     # When this process is gone, even by kill -9, Linux sends the stage SIGTERM (PR_SET_PDEATHSIG), and it saves a checkpoint.
     libc = ctypes.CDLL(None)
     ends = (lambda: libc.prctl(1, signal.SIGTERM)) if sys.platform == "linux" else None
-    process = subprocess.Popen(command, env={**os.environ, "TOKENIZERS_PARALLELISM": "false"}, process_group=0, preexec_fn=ends)
+    process = subprocess.Popen(command, env=os.environ | _STAGE_ENVIRONMENT, process_group=0, preexec_fn=ends)
     with processes.handled_by(lambda number, frame: process.terminate()):
         status = process.wait()
     if status in (130, -signal.SIGTERM):

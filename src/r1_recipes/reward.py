@@ -1,7 +1,5 @@
 """``accelerate launch -q -m r1_recipes.reward recipes/NAME.yaml [--key value …]``: a reward model from preference pairs, one YAML a run."""
 
-from __future__ import annotations
-
 import logging
 from collections.abc import Sequence
 from typing import Any
@@ -16,7 +14,6 @@ logger = logging.getLogger("r1_recipes.reward")  # under `python -m` this module
 
 
 def main(argv: Sequence[str] | None = None) -> None:
-    """Run a recipe for a reward model; see :func:`r1_recipes.training.run.run_recipe`."""
     run_recipe(argv, "reward", build_trainer)
 
 

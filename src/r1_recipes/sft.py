@@ -1,13 +1,11 @@
 """``accelerate launch -q -m r1_recipes.sft recipes/NAME.yaml [--key value …]``: supervised fine-tuning, one YAML a run."""
 
-from __future__ import annotations
-
 import logging
 from collections.abc import Sequence
 from typing import Any
 
 from r1_recipes.common.errors import RecipeError
-from r1_recipes.models.tokenizer import check_targets, turn_end
+from r1_recipes.models.tokenizer import check_targets, train_template, turn_end
 from r1_recipes.prompts import ResponseFormat
 from r1_recipes.recipe import Recipe
 from r1_recipes.training.run import run_recipe
@@ -16,7 +14,6 @@ logger = logging.getLogger("r1_recipes.sft")  # under `python -m` this module is
 
 
 def main(argv: Sequence[str] | None = None) -> None:
-    """Run an SFT recipe; see :func:`r1_recipes.training.run.run_recipe`."""
     run_recipe(argv, "sft", build_trainer)
 
 
@@ -27,6 +24,8 @@ def build_trainer(recipe: Recipe, fmt: ResponseFormat, tokenizer: Any, arguments
     model, training, rows = recipe.model.model_name_or_path, arguments["args"], arguments["train_dataset"]
     if training.chat_template_path:
         raise RecipeError(f"{recipe.path}: chat_template_path: write chat_template (Jinja text, or a file), which prefill and checks go by")
+    if training.assistant_only_loss:
+        train_template(tokenizer)
     check_targets(recipe, tokenizer, rows)
     end = turn_end(model, tokenizer, training.eos_token)
     if end != tokenizer.eos_token:

@@ -6,8 +6,6 @@ Overrides are those of the training command. What follows ``--`` goes to ``vllm 
 recipe's ``vllm_gpu_memory_utilization`` is a colocated engine's share; a server takes TRL's own default for servers.
 """
 
-from __future__ import annotations
-
 import os
 import shlex
 import sys

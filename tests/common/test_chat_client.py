@@ -17,6 +17,7 @@ import traceback
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -150,6 +151,22 @@ def test_a_reply_and_what_was_sent_for_it(chat_stub: Callable[..., ChatStub]) ->
     ]
     assert stub.headers[0]["path"] == "/v1/chat/completions"
     assert stub.headers[0]["authorization"] == f"Bearer {KEY}"
+
+
+def test_a_request_has_its_own_tools_whatever_the_first_one_has(chat_stub: Callable[..., ChatStub]) -> None:
+    from r1_recipes.completions.openai import OpenAIBackend
+    from r1_recipes.completions.types import Request
+    from r1_recipes.recipe.types import SamplingSettings
+    from r1_recipes.tasks.environments import TOOLS
+
+    stub = chat_stub(says(completion("4")))
+    model, script = SimpleNamespace(model_name_or_path="m"), SimpleNamespace(response_format="boxed")
+    backend = OpenAIBackend(SimpleNamespace(model=model, script=script, training=SamplingSettings()))
+    # Rows of two environments, one of which has no methods.
+    requests = [Request(0, [{"role": "user", "content": "plain"}]), Request(1, ASK, (TOOLS["calculator"],))]
+    backend.run(requests, lambda index, made, error: None, [(0.0, 1)])
+    sent = {request["messages"][0]["content"]: request.get("tools") for request in stub.requests}
+    assert sent["plain"] is None and sent["2+2?"][0]["function"]["name"] == "calculator"
 
 
 def test_reasoning_under_its_other_name_and_no_usage(chat_stub: Callable[..., ChatStub]) -> None:

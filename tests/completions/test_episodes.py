@@ -2,8 +2,13 @@
 
 import pytest
 
+from r1_recipes.common.errors import RecipeError
 from r1_recipes.completions.episodes import EpisodeBackend
 from r1_recipes.completions.types import Completion, Request
+from r1_recipes.metrics.run import judges_of
+from r1_recipes.models.agent import agent
+from r1_recipes.prompts import get_response_format
+from r1_recipes.recipe import load_recipe
 from r1_recipes.tasks.environments.guard import Limits
 from r1_recipes.tasks.environments.registry import build_environments, build_tools
 
@@ -98,3 +103,73 @@ def test_every_sample_plays_alone_with_an_index_of_its_own():
 def test_a_request_that_fails_is_the_row_s_own_error():
     done, _ = play([call("calculator", expression="1"), None], rows=({}, {}))
     assert done[0] == ([], "the server is gone") and done[1] == ([], "the server is gone")
+
+
+def test_tools_need_no_rows():
+    """``evaluate --ask`` has a question alone."""
+    single, done = Scripted(call("calculator", expression="6*7"), say("42")), {}
+    backend = EpisodeBackend(single, build_tools(["calculator"], LIMITS), {}, None, None, 100)
+    backend.run([Request(0, [{"role": "user", "content": "?"}])], lambda index, made, error: done.update({index: made}), [(0.0, 1)])
+    assert done[0][0].text == "42"
+
+
+def test_no_call_is_answered_if_the_recipe_says_0():
+    done, single = play([call("calculator", expression="1+1")] * 2, max_calls=0)
+    assert [turn["role"] for turn in done[0][0][0].turns] == ["assistant"] and len(single.asked) == 1
+
+
+def test_one_class_under_two_names_has_one_reward():
+    one, other = build_environments({"a": "guess_number", "b": "guess_number"}, {}, LIMITS).values()
+    assert type(one()) is type(other())
+
+
+given = []
+
+
+class Shown:
+    """Remembers what it is given, shows a block, and has a tool called as another."""
+
+    def reset(self, **row):
+        given.append(row)
+        return [{"type": "text", "text": "begin"}]
+
+    @classmethod
+    def get_reward(cls):  # a function alone is one to TRL
+        return 1.0
+
+    def calculator(self) -> str:
+        """Say."""
+        return "mine"
+
+
+class Paid(Shown):
+    def get_reward(self):
+        return 0.5
+
+
+def test_several_environments_are_given_what_trl_gives_them():
+    given.clear()
+    rows = ({"environment": "a", "x": 1}, {"environment": "b", "x": 2})
+    done, single = play([say("!")], tools=(), environment={"a": f"{__name__}:Shown", "b": f"{__name__}:Paid"}, rows=rows)
+    assert [done[number][0][0].reward for number in (0, 1)] == [None, 0.5]
+    assert single.asked[0][1][-1]["content"] == [{"type": "text", "text": "?"}, {"type": "text", "text": "begin"}]
+    assert given == [{"x": 1}, {"x": 2}]
+
+
+@pytest.mark.parametrize(
+    ("changes", "told"),
+    [
+        ({"tools": ["calculator"], "environment": f"{__name__}:Shown"}, "tools, environment: two are named calculator"),
+        ({"environment": {"a": f"{__name__}:Paid", "b": "tests.tasks.environments.test_rows:Paid"}}, "must be classes of different names"),
+    ],
+)
+def test_names_that_would_hide_another_are_refused(write_recipe, changes, told):
+    with pytest.raises(RecipeError, match=told):
+        agent(load_recipe([write_recipe("grpo", **changes)], "grpo"), None)
+
+
+def test_rewards_judge_what_an_environment_does_not(write_recipe):
+    both = {"a": f"{__name__}:Shown", "b": f"{__name__}:Paid"}
+    for environment, judges in ((both, {"accuracy"}), ({"b": both["b"]}, set())):
+        recipe = load_recipe([write_recipe("grpo", environment=environment, reward_funcs=["accuracy"])], "grpo")
+        assert judges_of(recipe, get_response_format("think_answer")).keys() == judges

@@ -37,3 +37,18 @@ def test_reading_a_prompt_once_changes_no_completion(tmp_path):
     for group in greedy + sampled:
         for completion in group:
             assert 0 < completion.tokens <= 12 and (completion.finish_reason == "length") <= (completion.tokens == 12)
+
+
+def test_a_turn_that_ends_at_once_has_no_calls(tiny_model):
+    """Transformers reads no ids as no messages at all."""
+    from transformers import AutoTokenizer
+    from trl.chat_template_utils import qwen3_template
+
+    from r1_recipes.completions.turns import read_completion
+    from r1_recipes.completions.types import Completion, Request
+    from r1_recipes.tasks.environments import TOOLS
+
+    tokenizer = AutoTokenizer.from_pretrained(tiny_model)
+    tokenizer.response_template = qwen3_template
+    request = Request(0, [{"role": "user", "content": "?"}], (TOOLS["calculator"],))
+    assert read_completion(tokenizer, request, [], 1, "stop") == Completion("", 1, "stop")

@@ -782,6 +782,14 @@ def test_drop_overlap_leaves_out_questions_of_the_held_out_set():
     assert drop_overlap(train, Dataset.from_list([row("six")])) == (train, 0)
 
 
+def test_games_with_one_question_are_told_apart_by_what_they_are_given():
+    def games(*numbers):
+        return Dataset.from_list([{"prompt": build_prompt("Find it.", FMT), "environment": "guess_number", "number": n} for n in numbers])
+
+    kept, dropped = drop_overlap(games(1, 2, 3), games(2, 4))
+    assert (kept["number"][:], dropped) == ([1, 3], 1)
+
+
 def test_drop_overlap_goes_by_the_whole_conversation():
     train = Dataset.from_list(
         [{"prompt": [turn("user", first), turn("assistant", "a"), turn("user", "Go on.")]} for first in ("one", "two")]
@@ -805,3 +813,11 @@ def test_golds_of_several_kinds_in_one_column(tmp_path, with_a_list):
     assert rows["solution"] == ["72", "72 cm", "0.10", "12345678901234567890123", "007"]
     assert rows["meta"] == [json.loads(meta) for meta in metas[:5]]
     assert report.dropped == ({"column 'solution' holds a list, not a text": 1} if with_a_list else {})
+
+
+def test_every_row_has_one_of_several_environments():
+    rows = Dataset.from_list([{"question": "?", "environment": name, "number": 3} for name in ("guess_number", "chess")])
+    args = SimpleNamespace(**DEFAULTS | {"mapper": "environment"}, environment={"guess_number": "guess_number"})
+    with pytest.raises(RecipeError, match=r"row 1: column 'environment' must be one of guess_number, got 'chess'"):
+        load_dataset(args, FMT, "grpo", rows=rows)
+    assert len(load_dataset(args, FMT, "grpo", rows=rows.select([0]))[0]) == 1

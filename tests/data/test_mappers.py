@@ -404,7 +404,7 @@ def test_reasoning_columns_by_default_and_by_name():
     mapper = get_mapper("reasoning_columns", **config)
     row = {"problem": "q", "deepseek_reasoning": "why", "deepseek_solution": "a"}
     assert mapper(row) == {"question": "q", "reasoning": "why", "solution": "a"}
-    assert mapper.missing(["problem", "Response"]) == ["deepseek_reasoning", "deepseek_solution"]
+    assert mapper.missing(["problem", "Response"]) == ["deepseek_solution", "deepseek_reasoning"]
 
 
 def test_generated_reads_what_generate_writes():
@@ -657,13 +657,13 @@ def test_a_prompt_of_another_conversation(side):
         get_mapper("preference")({**row, side: other})
 
 
-@pytest.mark.parametrize("whole", [False, True])
-def test_calls_of_tools_are_not_lost_in_silence(whole):
-    turns = [
-        _said("user", "Rain?"),
-        {**_said("assistant", None), "tool_calls": [{"function": {"name": "look"}}]},
-        _said("assistant", "Yes."),
-    ]
+def test_calls_of_tools_are_not_lost_in_silence():
+    called = {**_said("assistant", None), "tool_calls": [{"function": {"name": "look"}}]}
+    turns = [_said("user", "Rain?"), called, {**_said("tool", "Wet."), "name": "look"}, _said("assistant", "Yes."), _said("user", "Ah.")]
+    for whole in (False, True):
+        found = get_mapper("conversations", whole=whole)({"messages": turns, "system": "Look."})["turns"]
+        expected = turns if whole else [_said("system", "Look."), *turns[:4]]
+        assert found == [{**turn, "content": turn["content"] or ""} for turn in expected]
     with pytest.raises(SkipRow, match="a turn has tool_calls, which would be lost"):
-        get_mapper("conversations", whole=whole)({"messages": turns})
-    assert get_mapper("conversations")({"messages": [{**turn, "tool_calls": None} for turn in turns[::2]]})["response"] == "Yes."
+        get_mapper("preference")({"chosen": turns, "rejected": turns})
+    assert get_mapper("conversations")({"messages": [{**turn, "tool_calls": None} for turn in turns[::3]]})["response"] == "Yes."

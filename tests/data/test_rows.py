@@ -126,7 +126,7 @@ SOUND = [
     ("bom.csv", b"\xef\xbb\xbfa,b\r\n1,2\r\n", AB),
     ("lead.csv", b"\n\na,b\n1,2\n", AB),
     ("mac.csv", b"a,b\r1,2\r", AB),
-    ("index.csv", b",b\n0,2\n", [{"": "0", "b": "2"}]),
+    ("index.csv", b",b,,\n0,2,,\n", [{"b": "2"}]),  # pandas' index; a spreadsheet's empty columns
     ("quoted.csv", b'"a\nx",b\n"1\n2","3""4, 5"\n', [{"a\nx": "1\n2", "b": '3"4, 5'}]),
     ("tail.csv", b'a,b\n1,"2\n3"\n', [{"a": "1", "b": "2\n3"}]),
     ("missing.csv", b'a,b\nNA,None\nnull,nan\n,""\n', [{"a": "NA", "b": "None"}, {"a": "null", "b": "nan"}, {"a": None, "b": None}]),
@@ -364,14 +364,16 @@ def test_a_changed_file_is_never_taken_from_the_cache(tmp_path):
 
 
 def test_a_cell_as_text():
-    assert [as_text(value, "a") for value in (None, float("nan"), 0, b" 72 ", decimal.Decimal("0.10"), " x ")] == [
+    assert [as_text(value, "a") for value in (None, float("nan"), 0, b" 72 ", decimal.Decimal("0.10"), " x ", "#5!")] == [
         "",
         "",
         "0",
         "72",
         "0.10",
         "x",
+        "#5!",
     ]
+    assert {as_text(value, "a") for value in ("#N/A", "#DIV/0!", "#REF!", "#VALUE!", "#NAME?", "#NUM!", "#NULL!")} == {""}  # spreadsheets
     for value, reason in ((b"\xff", "bytes that are not UTF-8"), (["72"], "a list, not a text"), ({"a": 1}, "a dict, not a text")):
         with pytest.raises(SkipRow, match=f"column 'a' holds {reason}"):
             as_text(value, "a")

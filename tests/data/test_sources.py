@@ -132,46 +132,43 @@ def test_a_hub_that_cannot_be_reached_is_one_clear_error(tmp_path, monkeypatch):
 
 
 @pytest.fixture
-def modelscope(monkeypatch):
-    """A stand-in for the package that records how it is called."""
+def modelscope(monkeypatch, tmp_path):
+    """A stand-in for the package that records how it is called; tests/data/test_clients.py has the package itself."""
     calls = []
-
-    class MsDataset:
-        @staticmethod
-        def load(name, **options):
-            calls.append((name, options))
-            if name == "nobody/nothing":
-                raise RuntimeError("no such dataset\nlong trace")
-            rows = datasets.Dataset.from_list(ROWS)
-            return types.SimpleNamespace(to_hf_dataset=lambda: rows) if name == "ms/wrapped" else rows
 
     def snapshot_download(name, **options):
         calls.append((name, options))
         if name == "nobody/nothing":
-            raise RuntimeError("no such model")
-        return f"/cache/{name}"
+            raise RuntimeError("no such repository\nlong trace")
+        return str(tmp_path / "cache" / name)
 
-    package, submodule = types.ModuleType("modelscope"), types.ModuleType("modelscope.msdatasets")
-    package.snapshot_download, submodule.MsDataset = snapshot_download, MsDataset
+    package = types.ModuleType("modelscope")
+    package.snapshot_download = package.dataset_snapshot_download = snapshot_download
     monkeypatch.setitem(sys.modules, "modelscope", package)
-    monkeypatch.setitem(sys.modules, "modelscope.msdatasets", submodule)
     return calls
 
 
-@pytest.mark.parametrize("name", ["ms/wrapped", "ms/plain"])
-def test_modelscope_dataset(modelscope, name):
-    assert as_list(load_rows(name, "train", config="main", hub="modelscope")) == ROWS
-    load_rows(name, "test", revision="v2", hub="modelscope")
-    assert modelscope == [
-        (name, {"subset_name": "main", "split": "train"}),
-        (name, {"subset_name": None, "split": "test", "version": "v2"}),
-    ]
+def test_modelscope_dataset(modelscope, tmp_path):
+    folder = tmp_path / "cache" / "ms" / "sums"
+    write_jsonl(folder / "main" / "train.jsonl")
+    write_jsonl(folder / "test.jsonl", ROWS[1:])
+    configs = ["configs:", "- config_name: b", "  data_files: test.jsonl", "- config_name: c", "  data_files: main/*.jsonl"]
+    (folder / "README.md").write_text("\n".join(["---", *configs, "---", ""]))
+    assert as_list(load_rows("ms/sums", "train[1:]", config="main", hub="modelscope")) == ROWS[1:]
+    assert as_list(load_rows("ms/sums", "train", config="b", revision="v2", hub="modelscope")) == ROWS[1:]
+    assert (
+        as_list(load_rows("ms/sums", "train", config="c", hub="modelscope")) == as_list(load_rows(str(folder), "train", config="c")) == ROWS
+    )
+    with pytest.raises(RecipeError, match="cannot be read: ValueError: Config name is missing"):
+        load_rows("ms/sums", "train", hub="modelscope")
+    assert [(name, options["revision"]) for name, options in modelscope][:2] == [("ms/sums", None), ("ms/sums", "v2")]
 
 
 def test_modelscope_model(modelscope, tmp_path):
-    assert model_path("qwen/tiny", "modelscope") == "/cache/qwen/tiny"
-    assert model_path("qwen/tiny", "modelscope", "main") == "/cache/qwen/tiny"  # TRL's default revision; ModelScope has no 'main'
-    assert model_path("qwen/tiny", "modelscope", "v1") == "/cache/qwen/tiny"
+    cached = str(tmp_path / "cache" / "qwen" / "tiny")
+    assert model_path("qwen/tiny", "modelscope") == cached
+    assert model_path("qwen/tiny", "modelscope", "main") == cached  # TRL's default revision; ModelScope has no 'main'
+    assert model_path("qwen/tiny", "modelscope", "v1") == cached
     assert [options["revision"] for _, options in modelscope] == [None, None, "v1"]
     assert model_path(str(tmp_path), "modelscope") == str(tmp_path)
     assert model_path("qwen/tiny", "huggingface") == "qwen/tiny"
@@ -180,7 +177,7 @@ def test_modelscope_model(modelscope, tmp_path):
 
 def test_modelscope_s_own_words_on_failure(modelscope):
     with pytest.raises(
-        RecipeError, match=r"'nobody/nothing', split 'train' cannot be loaded from modelscope: RuntimeError: no such dataset\. "
+        RecipeError, match=r"'nobody/nothing', split 'train' cannot be loaded from modelscope: RuntimeError: no such repository\. "
     ):
         load_rows("nobody/nothing", "train", hub="modelscope")
     with pytest.raises(RecipeError, match="model_name_or_path: 'nobody/nothing'"):
@@ -189,7 +186,6 @@ def test_modelscope_s_own_words_on_failure(modelscope):
 
 def test_without_modelscope_the_error_says_what_to_install(monkeypatch):
     monkeypatch.setitem(sys.modules, "modelscope", None)
-    monkeypatch.setitem(sys.modules, "modelscope.msdatasets", None)
     for call in (lambda: load_rows("a/b", "train", hub="modelscope"), lambda: model_path("a/b", "modelscope")):
         with pytest.raises(RecipeError, match=r"-e '.\[modelscope\]'"):
             call()
@@ -374,8 +370,8 @@ def opened(monkeypatch):
     return paths
 
 
-@pytest.mark.parametrize("shape", ["parquet", "saved", "splits", "folder", "hub", "modelscope"])
-def test_a_path_in_a_row_is_never_opened(tmp_path, monkeypatch, modelscope, opened, shape):
+@pytest.mark.parametrize("shape", ["parquet", "saved", "splits", "folder", "hub"])
+def test_a_path_in_a_row_is_never_opened(tmp_path, monkeypatch, opened, shape):
     picture, value = datasets.Image(), {"bytes": None, "path": "http://localhost:9/x"}
     features = {"a": picture, "b": {"c": picture}, "d": datasets.List(picture), "e": datasets.Value("string")}
     rows = datasets.Dataset.from_dict(
@@ -383,7 +379,7 @@ def test_a_path_in_a_row_is_never_opened(tmp_path, monkeypatch, modelscope, open
         features=datasets.Features({name: plain_features(kind) for name, kind in features.items()}),
     )
     rows = datasets.Dataset(rows.data, info=datasets.DatasetInfo(features=datasets.Features(features), builder_name="imagefolder"))
-    name, hub = str(tmp_path / "set"), "huggingface"
+    name = str(tmp_path / "set")
     (tmp_path / "set").mkdir()
     if shape in ("saved", "splits"):
         bare = datasets.Dataset(pyarrow.table(rows.data.table.columns, rows.column_names))  # saving pictures would open them
@@ -397,10 +393,7 @@ def test_a_path_in_a_row_is_never_opened(tmp_path, monkeypatch, modelscope, open
         name = "nobody/numbers"
         plain = datasets.Dataset(rows.data, info=datasets.DatasetInfo(features=rows.features, builder_name="parquet"))
         monkeypatch.setattr(datasets, "load_dataset", lambda *args, **options: plain)
-    else:
-        name, hub = "nobody/numbers", "modelscope"
-        sys.modules["modelscope.msdatasets"].MsDataset.load = staticmethod(lambda *args, **options: rows)
-    loaded = load_rows(name, "train", hub=hub)
+    loaded = load_rows(name, "train")
     assert as_list(loaded) == [{"a": value, "b": {"c": value}, "d": [value], "e": "x"}]
     assert as_list(loaded.map(lambda row: {"f": 1}))[0]["a"] == value
     assert opened == []

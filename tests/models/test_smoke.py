@@ -42,7 +42,7 @@ def test_recipe_runs_one_step(path: Path, tmp_path: Path) -> None:
     assert entry["step"] == 1 and math.isfinite(entry["loss"]) and math.isfinite(entry["grad_norm"])
     settings = yaml.safe_load(path.read_text(encoding="utf-8"))
     # Of a mixture one row is drawn, which not every reward may judge.
-    for name in settings["reward_funcs"] if method == "grpo" and "dataset_mixture" not in settings else ():
+    for name in settings.get("reward_funcs", ()) if method == "grpo" and "dataset_mixture" not in settings else ():
         assert f"rewards/{name.rpartition(':')[2]}/mean" in entry
     AutoTokenizer.from_pretrained(run)
     if not (run / "adapter_config.json").exists():

@@ -623,7 +623,7 @@ def test_brief_says_the_verdicts_alone(recipe, silent_model, capsys):
         "2 Data     ok      2 checks",
         "3 Contract warning 4 checks",
         "4 Signal   error   3 checks",
-        "5 Fit      ok      2 checks",
+        "5 Fit      ok      3 checks",
     ]
     assert "  error   signal.all_one: 2 of 2 groups (100%) have no spread, 2 of them all 1: GRPO has nothing to compare" in "\n".join(lines)
     # what is in order is shown of the signal alone
@@ -666,3 +666,39 @@ def test_methods_are_guessed(recipe, sft_recipe):
 def test_samples_are_spread_and_lists_end():
     assert spread(3, 5) == [0, 1, 2] and spread(100, 4) == [0, 25, 50, 75] and spread(0, 4) == []
     assert listed([1, 2], 2) == "1, 2" and listed([1, 2, 3], 2) == "1, 2 and 1 more"
+
+
+def test_what_a_run_samples_takes_and_costs(tmp_path):
+    from trl import GRPOConfig
+
+    values = {"max_steps": 100, "num_generations": 4, "per_device_train_batch_size": 8, "max_completion_length": 10}
+    training = GRPOConfig(output_dir=str(tmp_path), bf16=False, use_cpu=True, **values)
+    report = Report(seconds=[9.0, 36.0, 37.0])
+    preflight.report_cost(report, SimpleNamespace(training=training), 8, 1, 630.0)
+    [finding] = report.findings
+    assert finding.message.startswith("100 steps: 200 prompts, 800 completions, at most 8,000 tokens; to sample them takes about 2:00:00 ")
+    assert "at 36 s a group, one at a time, and costs 1,260.00 at 630 an hour" in finding.message
+
+
+@pytest.mark.parametrize("price", ["-5", "nan", "inf"])
+def test_a_price_is_a_number_from_0_on(price, capsys):
+    with pytest.raises(SystemExit):
+        preflight.parse(["tiny.yaml", "--price_per_hour", price])
+    assert f"--price_per_hour must be a number from 0 on, got {price}" in capsys.readouterr().err
+
+
+def test_an_argument_of_two_types_is_called_by_hand():
+    from r1_recipes.completions.types import Request
+    from r1_recipes.preflight.agent import _ByHand
+
+    def move(by: int | str) -> str:
+        """
+        Move.
+
+        Args:
+            by: How far.
+        """
+
+    made = []
+    _ByHand().run([Request(0, [], (move,))], lambda _, done, error: made.extend(done), [(0.0, 1)])
+    assert made[0].turns[0]["tool_calls"][0]["function"]["arguments"] == {"by": "1 + 1"}

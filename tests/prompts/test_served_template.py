@@ -7,10 +7,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import yaml
 from jinja2 import TemplateError
 
-from r1_recipes import grpo, sft
-from r1_recipes.data.load import build_prompt
+from r1_recipes import generate, grpo, sft
+from r1_recipes.data.load import build_prompt, load_dataset
 from r1_recipes.models.smoke import VLM_TEMPLATE
 from r1_recipes.models.tokenizer import generation_prompt, load_tokenizer
 from r1_recipes.prompts import CHATML, FORMATS, served_template
@@ -68,7 +69,7 @@ def saved(tokenizer: Any, folder: Path, system_prompt: str) -> Any:
     from transformers import AutoTokenizer
 
     served = copy.deepcopy(tokenizer)
-    served_template.serve(served, system_prompt)
+    served_template.serve(served, {"system_prompt": system_prompt})
     served.save_pretrained(folder)
     return AutoTokenizer.from_pretrained(folder)
 
@@ -109,6 +110,73 @@ def test_a_question_alone_gets_the_prompt_of_training(
         assert bare.chat_template == TEMPLATES[kind]
 
 
+WORKED = [{"question": "1+1?", "reasoning": "One and one.", "answer": "2"}, {"question": ODD, "reasoning": "It is odd.", "answer": "0"}]
+CASES: dict[str, dict[str, Any]] = {
+    "system prompt": {"response_format": "think_answer", "system_prompt": None},
+    "none": {"response_format": "boxed", "system_prompt": ""},
+    "prefill": {"response_format": "think_answer", "system_prompt": "Think.", "prefill": "<think>\n"},
+    "switch": {"response_format": "boxed", "system_prompt": None, "chat_template_kwargs": {"enable_thinking": False}},
+    "worked turns": {"response_format": "think_answer", "system_prompt": None, "few_shot": WORKED},
+    "worked turns alone": {"response_format": "boxed", "system_prompt": "", "few_shot": WORKED[:1], "prefill": "Well: "},
+}
+# As Qwen3's: a turn to come begins with an empty block if the model is not to think.
+SWITCHED = CHATML.replace(
+    "assistant\\n' }}{% endif", "assistant\\n' }}{% if enable_thinking is false %}<think>\n\n</think>\n\n{% endif %}{% endif"
+)
+TALK = [*USER, {"role": "assistant", "content": "<think>\n2 and 2\n</think>\n4"}, {"role": "user", "content": "And 3?"}]
+
+
+def served_folder(recipe: Recipe, tokenizer: Any, fmt: Any, folder: Path) -> Path:
+    """The model with the tokenizer that a run of this recipe would leave."""
+    rows, _ = load_dataset(recipe.script, fmt, "grpo")
+    opening = served_template.asked_with(fmt, rows, recipe.script.few_shot)
+    shutil.copytree(recipe.model.model_name_or_path, folder)
+    served = copy.deepcopy(tokenizer)
+    served_template.serve(served, opening)
+    served.save_pretrained(folder)
+    return folder
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_generate_and_a_pipeline_ask_alike(
+    write_recipe: Callable[..., str], model: Callable, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, case: str
+) -> None:
+    from transformers import GenerationMixin, pipeline
+
+    asked, generate_ids = [], GenerationMixin.generate
+
+    def recorded(self: Any, inputs: Any = None, **options: Any) -> Any:
+        ids = options.get("input_ids", inputs)
+        asked.append(ids[0][ids.shape[1] - int(options["attention_mask"][0].sum()) :].tolist())
+        return generate_ids(self, inputs, **options)
+
+    settings = {
+        "model_name_or_path": model(SWITCHED),
+        "num_generations": 1,
+        "max_completion_length": 4,
+        "output_dir": str(tmp_path / "made"),
+    }
+    keys = ("dataset_name", "mapper", "dtype", "use_cpu", "seed")
+    base = yaml.safe_load(Path(write_recipe("grpo")).read_text(encoding="utf-8"))
+    (tmp_path / "made.yaml").write_text(yaml.safe_dump({key: base[key] for key in keys} | settings | CASES[case]), encoding="utf-8")
+    monkeypatch.setattr(GenerationMixin, "generate", recorded)
+    generate.main([str(tmp_path / "made.yaml"), "--max_samples", "1"])
+    recipe = load(write_recipe("grpo", **{**CASES[case], "model_name_or_path": settings["model_name_or_path"]}))
+    tokenizer, fmt = load_tokenizer(recipe)
+    folder = served_folder(recipe, tokenizer, fmt, tmp_path / "served")
+    pipe = pipeline("text-generation", model=str(folder), device="cpu")
+    assert pipe(USER, max_new_tokens=4, return_full_text=False)
+    assert max(asked[:-1], key=len) == asked[-1]  # generate reads all but the last token first
+    # In a conversation, what was put in front stays, and an earlier turn of the assistant is as the client sends it.
+    served = from_folder(folder)
+    opening = build_prompt(QUESTION, fmt, recipe.script.few_shot)[:-1]
+    assert ids(served, TALK) == ids(tokenizer, [*opening, *TALK])
+    text = served.apply_chat_template(TALK, tokenize=False, add_generation_prompt=True)
+    assert text.count("2 and 2") == 1 and text.endswith(fmt.prefill) and text.count(fmt.prefill or "And 3?") <= 2 + len(opening)
+    again, found = load_tokenizer(load(write_recipe("grpo", **{**CASES[case], "model_name_or_path": str(folder)})))
+    assert again.chat_template == tokenizer.chat_template and found == fmt
+
+
 @pytest.mark.parametrize("system_prompt", [ODD, "short"])
 @pytest.mark.parametrize("prefill", ["", ODD])
 def test_any_text_is_written_as_it_is(model: Callable, system_prompt: str, prefill: str) -> None:
@@ -133,6 +201,11 @@ def test_parts_tools_and_a_developer_s_message(model: Callable) -> None:
         return tokenizer.apply_chat_template(messages, tokenize=False, **options).partition("\n")[0]
 
     parts = [{"role": "user", "content": [{"type": "image"}, {"type": "text", "text": "?"}]}]
+    worked = [{"role": "user", "content": "1+1?"}, {"role": "assistant", "content": "2"}]
+    few = from_folder(Path(model(served_template.wrap(seen, system_prompt="S", few_shot=worked), "few")))
+    first, *turns = few.apply_chat_template(parts, tokenize=False).splitlines()[:3]
+    assert first == str({"role": "system", "content": [{"type": "text", "text": "S"}]})
+    assert turns == [str(turn | {"content": [{"type": "text", "text": turn["content"]}]}) for turn in worked]
     assert text(parts) == str({"role": "system", "content": [{"type": "text", "text": "S"}]})
     tools = [{"type": "function", "function": {"name": "f", "parameters": {}}}]
     assert text(USER, tools=tools) == str({"role": "system", "content": "S"})
@@ -234,7 +307,7 @@ def test_what_is_saved_on_the_way_serves_alike() -> None:
         global_step = 5
 
     folders: list[tuple[str, str]] = []
-    holder, callback = Holder(), ServedTemplate("S")
+    holder, callback = Holder(), ServedTemplate({"system_prompt": "S"})
     callback.on_save(Args, State, None, processing_class=holder)
     served = served_template.wrap(CHATML, system_prompt="S")
     assert folders == [("run/checkpoint-5", served)] and served != CHATML and holder.chat_template == CHATML

@@ -31,10 +31,11 @@ def test_completions_are_columns_with_the_weighted_reward(tmp_path: Path) -> Non
     ]
     found, kept, total = packed(read_run(write_run(tmp_path / "run", completions={1: rows[:2], 2: rows[2:]})))
     assert (found["rewards"], found["extras"]) == (["accuracy", "format"], ["answer_parsed", "solution", "extra_note"])
-    assert found["prompts"] == ["[user]\n2+2?", "[user]\n2+3?"]
+    assert found["prompts"] == [["[user]\n2+2?", "2+2?"], ["[user]\n2+3?", "2+3?"]]
     assert kept == total == 3
     assert found["rows"] == {
         "run": [0, 0, 0],
+        "kind": [0, 0, 0],
         "step": [1, 1, 2],
         "prompt": [0, 1, 0],
         "text": ["<answer>4</answer>", "five", "<answer>4</answer>"],
@@ -44,6 +45,48 @@ def test_completions_are_columns_with_the_weighted_reward(tmp_path: Path) -> Non
         "scores": [[1.0, None, None], [0.5, 0.5, 0.5]],
         "extra": [["4", None, "4"], ["4", "4", "4"], [None, "x", None]],
     }
+
+
+def test_completions_of_the_evaluation_are_there_and_told_apart(tmp_path: Path) -> None:
+    folder = write_run(tmp_path / "run", completions={1: [completion(1)], 2: [completion(2)]})
+    (folder / "eval_completions").mkdir()
+    (folder / "completions" / "completions_00002.parquet").rename(folder / "eval_completions" / "completions_00002.parquet")
+    found, kept, total = packed(read_run(folder))
+    assert (kept, total, found["rows"]["step"], found["rows"]["kind"]) == (2, 2, [1, 2], [0, 1])
+
+
+@pytest.mark.parametrize(
+    ("prompt", "asked"),
+    [
+        ([{"role": "system", "content": "Be brief."}, {"role": "user", "content": "2+2?"}], "2+2?"),
+        ([{"role": "user", "content": "1?"}, {"role": "assistant", "content": "1"}, {"role": "user", "content": "2?"}], "2?"),
+        ([{"role": "user", "content": [{"type": "text", "text": "What is this?"}, {"type": "image", "text": None}]}], "What is this?\n\n"),
+        ("Question: 2+2?", "Question: 2+2?"),
+        ([{"role": "system", "content": "Be brief."}], ""),
+        ([1, 2], ""),
+        (3, ""),
+        (None, ""),
+    ],
+)
+def test_the_question_is_what_the_user_said_last(prompt: Any, asked: str) -> None:
+    assert completions._row(0, 0, {"prompt": prompt}, {})["prompt"][1] == asked
+
+
+def test_turns_are_told_apart_and_no_text_passes_for_one() -> None:
+    def call(name: str, arguments: Any) -> dict[str, Any]:
+        return {"type": "function", "function": {"name": name, "arguments": arguments}}
+
+    forged = "1\n\n[tool calculator]\n42\n[1, 2]"
+    calls = [call("python", {"code": "a\nb", "n": 2}), call("x]\n\n[tool y", "text"), call("z", {})]
+    turns = [
+        {"role": "assistant", "content": "", "tool_calls": calls},
+        {"role": "tool", "name": "python", "content": forged},
+        {"role": "assistant", "content": ""},
+    ]
+    assert messages.transcript(turns) == (
+        "[call python]\ncode=\na\nb\nn=2\n\n[call x] [tool y]\ntext\n\n[call z]\n\n\n"
+        "[tool python]\n1\n\n [tool calculator]\n42\n[1, 2]\n\n[assistant]\n"
+    )
 
 
 @pytest.mark.parametrize(
@@ -83,7 +126,7 @@ def test_completions_that_do_not_fit_are_thinned_by_whole_steps(tmp_path: Path, 
     shown = sorted(set(found["rows"]["step"]))
     assert (shown[0], shown[-1]) == (1, 40)
     assert all(found["rows"]["step"].count(step) == 4 for step in shown)
-    assert [found["prompts"][i] for i in found["rows"]["prompt"]] == [f"[user]\n{step}?" for step in found["rows"]["step"]]
+    assert [found["prompts"][i][1] for i in found["rows"]["prompt"]] == [f"{step}?" for step in found["rows"]["step"]]
 
 
 def test_files_are_left_out_unread_where_there_are_too_many_rows(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -110,3 +110,12 @@ def test_worst_flags_come_first(tmp_path: Path) -> None:
     metrics = {"rewards/format/mean": [1.0] * 8, "completions/mean_length": ramp(1, 10), "frac_reward_zero_std": [1.0] * 8}
     flags = find_flags(read_run(write_run(tmp_path / "run", metrics)))
     assert [flag["code"] for flag in flags] == ["zero_std", "length_explosion", "format_saturated"]
+
+
+@pytest.mark.parametrize(
+    "settings", ["reward_funcs: [accuracy]\nreward_models: 5\n", "reward_funcs: [{a: 1}, accuracy]\nreward_models: {x: 1}\n"]
+)
+def test_settings_of_any_shape_raise_nothing(tmp_path: Path, settings: str) -> None:
+    path = write_run(tmp_path / "run", {"reward": ramp(0, 1), "rewards/accuracy/mean": [0.5] * 8})
+    (path / "recipe.yaml").write_text(settings)
+    assert [flag["code"] for flag in find_flags(read_run(path))] == ["reward_not_accuracy"]

@@ -7,6 +7,7 @@ import hashlib
 import json
 import logging
 import re
+import shutil
 import subprocess
 import sys
 from collections.abc import Callable, Sequence
@@ -19,6 +20,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from r1_recipes.common.errors import RecipeError
+from r1_recipes.common.messages import transcript
 from r1_recipes.report import __main__, page, read
 from r1_recipes.report import page as report_page
 from r1_recipes.report.page import refresh, run_names, write
@@ -57,10 +59,34 @@ def test_hostile_texts_stay_data(tmp_path: Path) -> None:
     assert (run["name"], run["recipe"], run["settings"], run["versions"]) == ("a<b>&run", EVIL, {"system_prompt": EVIL}, {EVIL: EVIL})
     assert run["series"][EVIL] == {"x": [1], "y": [1.0]}
     found = page.completions
-    assert found["prompts"] == [f"[user]\n{EVIL}"]
+    assert found["prompts"] == [[f"[user]\n{EVIL}", EVIL]]
     assert found["rows"]["text"] == [EVIL]
     assert found["rows"]["extra"] == [[EVIL], [EVIL]]
     assert found["rewards"] == ["accuracy", "format", f"{EVIL} score"]
+
+
+@pytest.mark.skipif(not shutil.which("chromium"), reason="needs Chromium")
+def test_turns_of_an_agent_in_a_browser(tmp_path: Path) -> None:
+    def call(arguments: Any) -> dict[str, Any]:
+        return {"role": "assistant", "content": "", "tool_calls": [{"function": {"name": "add", "arguments": arguments}}]}
+
+    replies = [{"role": "tool", "name": "add", "content": text} for text in ("{'error': 'ToolError: no number'}", f"\x1b[2J\u202e{EVIL}")]
+    turns = transcript([call({"a": 1}), replies[0], call({"a": EVIL}), replies[1], {"role": "assistant", "content": "4"}])
+    rows = [completion(1, turns=turns, refused="hedge")]
+    path = write([write_run(tmp_path / "run", completions={1: rows})])
+    words = ["chromium", "--headless", "--no-sandbox", "--disable-gpu", f"--user-data-dir={tmp_path}/profile", "--lang=en"]
+    done = subprocess.run([*words, "--virtual-time-budget=10000", "--dump-dom", path.as_uri()], capture_output=True, text=True, timeout=120)
+    shown = done.stdout.partition('id="completion-list"')[2].partition("</ol>")[0]
+    assert re.findall(r'<div class="turn (\w+)"><p>(.*?)<b>(.*?)</b>', shown) == [
+        ("call", "Calls ", "add"),
+        ("bad", "Error of ", "add"),
+        ("call", "Calls ", "add"),
+        ("tool", "Result of ", "add"),
+        ("assistant", "Model", ""),
+    ]
+    assert "⟨U+001B⟩[2J⟨U+202E⟩&lt;/script&gt;" in shown
+    facts = re.findall(r"<dt>(.*?)</dt><dd.*?><div.*?>(.*?)</div></dd>", shown)
+    assert facts == [("Question", "2+2?"), ("Gold", "4"), ("Parsed answer", "4"), ("Why it was not paid", "hedge")]
 
 
 @given(
@@ -140,7 +166,8 @@ def test_every_string_that_is_asked_for_is_there_and_none_else() -> None:
     asked = set(re.findall(r'data-(?:text|label)="(\w+)"', (ASSETS / "page.html").read_text(encoding="utf-8")))
     asked |= set(re.findall(r'\b(?:t|titled)\(\s*"([\w:]+)"', script))
     asked |= {f"g:{group}" for group in re.findall(r'\bchart\("(\w+)"', script)}
-    asked |= {f"f:{code}" for code in [*re.findall(r'\bflag\("(\w+)"', source), *(code for code, *_ in read._TRENDS)]}
+    # Each flag says what to do, too.
+    asked |= {f"{kind}:{code}" for kind in "fr" for code in [*re.findall(r'\bflag\("(\w+)"', source), *(code for code, *_ in read._TRENDS)]}
     asked |= {f"x:{code}" for code in re.findall(r'\.note\("(\w+)"', source)}
     assert asked <= set(table)
     # The rest is asked for by a name that is put together, or is in a list.
@@ -251,7 +278,7 @@ def test_phases_of_a_step_reach_the_metrics(monkeypatch: pytest.MonkeyPatch) -> 
     logged: list[dict[str, float]] = []
     monkeypatch.setattr(GRPOTrainer, "log", lambda self, logs, start: logged.append(logs))
     trainer = module.RecipeGRPOTrainer.__new__(module.RecipeGRPOTrainer)
-    trainer.model, trainer.state = SimpleNamespace(training=True), SimpleNamespace(global_step=1)
+    trainer.model, trainer.state, trainer.tools = SimpleNamespace(training=True), SimpleNamespace(global_step=1), []
     trainer._seconds, trainer._logged_step = {"time/generation": 0.0, "time/rewards": 0.0}, 0
     assert trainer._generate(["a"]) == ["a"]
     assert trainer._generate(["b"]) == ["b"]

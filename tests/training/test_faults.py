@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import shutil
 import signal
@@ -12,15 +13,31 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
+import pandas
 import pytest
+import yaml
 
-from r1_recipes import grpo, sft
+from r1_recipes import evaluate, generate, grpo, sft
+from r1_recipes.common.errors import RecipeError
+from r1_recipes.models.tokenizer import load_tokenizer
+from r1_recipes.recipe import load_recipe
 from r1_recipes.runs import checkpoints
 from r1_recipes.training import callbacks
 from tests.conftest import log_lines, metrics, weights
 
 ROOT = Path(__file__).parents[2]
 STEPS = 12
+GAME = {
+    "environment": "tests.callers:Game",
+    "dataset_name": "environment:tests.callers:Game",
+    "mapper": "environment",
+    "task_config": {split: {"size": 80, "seed": seed} for seed, split in enumerate(("train", "test"))},
+    "tool_timeout": 600,
+    "max_tool_calling_iterations": 3,
+    "max_completion_length": 96,
+    "response_format": "boxed",
+    "reward_funcs": None,
+}
 
 
 def comparable(entries: list[dict[str, Any]]) -> list[dict[str, Any]]:
@@ -77,7 +94,9 @@ def test_ctrl_c_saves_and_the_same_command_goes_on(
     # The step it was in is not one that save_steps would save.
     assert {folder.name for folder in run.glob("checkpoint-*")} == {"checkpoint-4", "checkpoint-5"}
     assert log_lines(run)[-1] == "stopped at step 5; the same command continues from there"
-    assert not list(run.glob("*.safetensors"))
+    assert not list(run.glob("*.safetensors")) and "None" not in (run / "README.md").read_text(encoding="utf-8")
+    with pytest.raises(RecipeError, match=r"Fix: --model_name_or_path .*checkpoint-[45], or embedded:SmolLM2"):
+        load_tokenizer(load_recipe([path, "--model_name_or_path", str(run)], "grpo"))
     assert handlers == [signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)]
 
     interrupted("")
@@ -181,7 +200,7 @@ def test_ctrl_c_in_the_last_step_lets_the_run_finish(
     interrupted("6")
     grpo.main([write_recipe("grpo")])
     assert (tmp_path / "run" / "model.safetensors").exists()
-    assert log_lines(tmp_path / "run")[-1].startswith("saved to")
+    assert any(line.startswith("saved to") for line in log_lines(tmp_path / "run"))
 
 
 # In a process of its own, which can be killed
@@ -192,9 +211,9 @@ def launch(write_recipe: Callable[..., str]) -> Iterator[Callable[..., subproces
     """Starts a recipe as a user would, in a process group of its own as a terminal does, and slow enough to be caught."""
     started: list[subprocess.Popen] = []
 
-    def start(path: str, method: str = "grpo") -> subprocess.Popen:
+    def start(*words: str, method: str = "grpo") -> subprocess.Popen:
         environment = {**os.environ, "R1_TEST_SLEEP": "0.25", "OMP_NUM_THREADS": "1", "PYTHONPATH": f"{ROOT / 'src'}{os.pathsep}{ROOT}"}
-        command = [sys.executable, "-m", f"r1_recipes.{method}", path]
+        command = [sys.executable, "-m", f"r1_recipes.{method}", *words]
         process = subprocess.Popen(
             command, cwd=ROOT, env=environment, start_new_session=True, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True
         )
@@ -210,7 +229,7 @@ def launch(write_recipe: Callable[..., str]) -> Iterator[Callable[..., subproces
 
 def send_at_step(*wanted: tuple[subprocess.Popen, Path, int, int]) -> None:
     """Send each process's group its signal as soon as its run has logged the step."""
-    deadline, pending = time.monotonic() + 120, list(wanted)
+    deadline, pending = time.monotonic() + 300, list(wanted)
     while pending:
         assert time.monotonic() < deadline, f"not reached: {pending}"
         for process, run, step, number in list(pending):
@@ -274,7 +293,7 @@ def test_sft_killed_in_mid_run_ends_as_if_it_never_was(
     # Two steps an epoch and some milliseconds each: long enough to be caught in mid-run.
     changes = {"max_steps": 400, "save_steps": 20, "save_total_limit": 2}
     path = write_recipe("sft", name="killed", output_dir=str(killed_run), **changes)
-    process = launch(path, "sft")
+    process = launch(path, method="sft")
     send_at_step((process, killed_run, 50, signal.SIGKILL))
     assert process.wait() == -signal.SIGKILL
     assert not (killed_run / "model.safetensors").exists()
@@ -283,6 +302,69 @@ def test_sft_killed_in_mid_run_ends_as_if_it_never_was(
     assert any(line.startswith(f"resuming from {killed_run / 'checkpoint-'}") for line in log_lines(killed_run))
     sft.main([write_recipe("sft", name="whole", output_dir=str(whole), **changes)])
     assert_same_run(killed_run, whole)
+
+
+def kill_in_a_call(process: subprocess.Popen, hold: Path) -> None:
+    """Kill the process's group as soon as a call of ``tests.callers:Game`` waits."""
+    deadline = time.monotonic() + 300
+    while not hold.exists():
+        assert time.monotonic() < deadline and process.poll() is None, process.stderr.read()
+        time.sleep(0.02)
+    os.killpg(process.pid, signal.SIGKILL)
+    assert process.wait() == -signal.SIGKILL
+
+
+@pytest.mark.e2e
+def test_grpo_killed_inside_an_episode_ends_as_if_it_never_was(
+    write_recipe: Callable[..., str], launch: Callable[..., subprocess.Popen], caller: Path, tmp_path: Path
+) -> None:
+    """The step is drawn again from its rows: weights, metrics and every turn of every episode are the whole run's."""
+    hold, killed_run, whole = tmp_path / "hold", tmp_path / "killed", tmp_path / "whole"
+    changes = GAME | {"model_name_or_path": str(caller), "hold": str(hold), "hold_at": 32, "max_steps": 8, "log_completions": True}
+    changes |= {"learning_rate": 1e-4, "per_device_train_batch_size": 8, "num_generations": 4}  # it goes on calling
+    path = write_recipe("grpo", name="killed", output_dir=str(killed_run), **changes)
+    kill_in_a_call(launch(path), hold)
+    reached = metrics(killed_run)[-1]["step"]
+    assert 2 < reached < 8
+
+    grpo.main([path])
+    assert f"resuming from {killed_run / f'checkpoint-{reached // 2 * 2}'}" in log_lines(killed_run)
+    grpo.main([write_recipe("grpo", name="whole", output_dir=str(whole), **changes)])
+    assert_same_run(killed_run, whole)
+    assert any(entry["grad_norm"] for entry in metrics(whole)[reached:])
+    tables = [[pandas.read_parquet(path) for path in sorted(run.glob("completions/*.parquet"))] for run in (killed_run, whole)]
+    assert len(tables[0]) == len(tables[1]) == 8
+    for one, other in zip(*tables, strict=True):
+        pandas.testing.assert_frame_equal(one, other)
+    assert any("[tool guess]" in turns for table in tables[1] for turns in table["turns"])
+
+
+@pytest.mark.e2e
+@pytest.mark.parametrize("method", ["generate", "evaluate"])
+def test_completions_of_killed_episodes_are_the_whole_run_s(
+    write_recipe: Callable[..., str], launch: Callable[..., subprocess.Popen], caller: Path, tmp_path: Path, method: str
+) -> None:
+    """Of 80 rows 64 are played at once, each twice; those that were stored are not played again."""
+    hold = tmp_path / "hold"
+    changes = GAME | {"model_name_or_path": str(caller), "hold": str(hold), "hold_at": 128}
+    sampled = {"backend": "transformers", "num_generations": 2, "dtype": "float32", "use_cpu": True, "seed": 1}
+
+    def words(run: str) -> list[str]:
+        out = str(tmp_path / run)
+        if method == "evaluate":
+            return [write_recipe("grpo", **changes), "--model", str(caller), "--num_samples", "1", "--output", out]
+        (tmp_path / f"{run}.yaml").write_text(yaml.safe_dump({**changes, **sampled, "output_dir": out, "reward_funcs": ["format"]}))
+        return [f"{out}.yaml"]
+
+    kill_in_a_call(launch(*words("killed"), method=method), hold)
+    found = []
+    for run in ("killed", "whole"):
+        {"generate": generate, "evaluate": evaluate}[method].main(words(run))
+        shards = [[json.loads(line) for line in path.read_text().splitlines()] for path in sorted((tmp_path / run).rglob("shard-*.jsonl"))]
+        found.append(sorted((record for shard in shards for record in shard), key=lambda record: record["index"]))
+        assert [len(shard) for shard in shards] == ([64, 16] if run == "killed" else [80])
+    assert found[0] == found[1]
+    assert any(turn["role"] == "tool" for record in found[0] for completion in record["completions"] for turn in completion["turns"])
 
 
 @pytest.mark.e2e

@@ -14,6 +14,7 @@ import subprocess
 import sys
 from collections.abc import Callable
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -30,7 +31,7 @@ from r1_recipes.recipe.text import read_yaml
 from r1_recipes.rewards import get_reward_funcs
 from r1_recipes.runs import checkpoints, run_dir
 from r1_recipes.training import callbacks
-from r1_recipes.training.start import check_generation_backend, check_processes, check_trackers, prepare_wandb, start
+from r1_recipes.training.start import check_generation_backend, check_processes, check_trackers, plan, prepare_trackers, start, steps_of
 from tests.conftest import log_lines
 
 
@@ -426,10 +427,11 @@ def test_what_the_machine_changed_is_on_record_and_no_change_of_settings(
     assert run_dir.changed_settings(loaded(path, "--bf16", "false"), tmp_path / "run") == []
 
 
-@pytest.mark.parametrize("tracker", ["wandb", "tensorboard", "trackio"])
+@pytest.mark.parametrize("tracker", ["wandb", "tensorboard", "trackio", "swanlab"])
 def test_a_tracker_that_is_not_installed(write_recipe: Callable[..., str], monkeypatch: pytest.MonkeyPatch, tracker: str) -> None:
     pretend_installed(monkeypatch, absent=(tracker,))
-    with pytest.raises(RecipeError, match=rf"report_to: {tracker} is not installed; pip install -c constraints.txt -e '.\[{tracker}\]'"):
+    fix = "docs/report.md, Trackers" if tracker == "swanlab" else rf"pip install -c constraints.txt -e '.\[{tracker}\]'"
+    with pytest.raises(RecipeError, match=rf"report_to: {tracker} is not installed; {fix}"):
         check_trackers(loaded(write_recipe("grpo", report_to=[tracker])))
 
 
@@ -452,12 +454,12 @@ def test_wandb_without_a_key_runs_offline_and_says_so(
 
     monkeypatch.delenv("WANDB_MODE")
     monkeypatch.setenv("WANDB_API_KEY", "k")
-    prepare_wandb(run.recipe)
+    prepare_trackers(run.recipe)
     assert "WANDB_MODE" not in os.environ
     monkeypatch.delenv("WANDB_API_KEY")
     (tmp_path / "netrc").write_text("machine api.wandb.ai login user password k\n")
     monkeypatch.setenv("NETRC", str(tmp_path / "netrc"))
-    prepare_wandb(run.recipe)
+    prepare_trackers(run.recipe)
     assert "WANDB_MODE" not in os.environ
 
 
@@ -712,11 +714,69 @@ def test_a_failed_run_leaves_its_traceback(tmp_path, caplog):
     assert "the run failed" in caplog.text and "ZeroDivisionError: boom" in caplog.text
 
 
-def test_a_progress_line_shows_what_a_person_watches():
-    logs = {"reward": 0.5, "rewards/accuracy/mean": 0.25, "rewards/accuracy/std": 0.4, "completions/mean_length": 37.25, "loss": 0.1}
-    assert callbacks.progress_line(logs) == "reward 0.5, accuracy 0.25, tokens 37.2"
-    assert callbacks.progress_line({"loss": "0.1221", "mean_token_accuracy": "0.96"}) == "loss 0.122, token accuracy 0.96"
-    assert callbacks.progress_line({"train_runtime": 3.0}) == ""
+LOGGED = {"reward": 0.5, "rewards/accuracy/mean": 0.25, "rewards/accuracy/std": 0.4, "completions/mean_length": 37.25, "loss": 0.1}
+LOGGED |= {"rewards/language_consistency/mean": float("nan"), "completions/clipped_ratio": 1.0, "entropy": "0.0004", "kl": -0.125}
+LOGGED |= {"num_tokens": 3e6, "frac_reward_zero_std": 0.0, "grad_norm": 1234.5, "step": " 1/10", "step_time": 12.5, "eta": "1:02:03"}
+
+
+def test_a_row_shows_what_a_person_watches_and_fits_the_terminal():
+    header, row = callbacks.table_row(LOGGED, LOGGED, 120)
+    assert " ".join(header.split()) == "step reward accuracy lang_cons length cut entropy KL flat grad s/step ETA"
+    assert len(header) == len(row) <= 120
+    assert row.split() == ["1/10", "0.500", "0.250", "nan", "37.2", "1.000", "4e-04", "-0.125", "0.000", "1.23k", "12.5", "1:02:03"]
+    header, row = callbacks.table_row(LOGGED, LOGGED, 80)
+    assert " ".join(header.split()) == "step reward accuracy lang_cons length cut entropy s/step ETA"
+    assert len(header) == len(row) <= 80
+    header, row = callbacks.table_row({"reward": None}, {"reward": None}, 80)  # TRL's, where no completion was judged
+    assert (header.split(), row.split()) == (["reward"], ["nan"])
+    header, row = callbacks.table_row({"loss": 1.0, "mean_token_accuracy": 0.5}, {"loss": "0.1221"}, 80)
+    assert (header.split(), row.split()) == (["loss", "token", "acc"], ["0.122"])
+
+
+def test_a_log_file_gets_lines_and_a_resumed_run_its_own_pace(capsys):
+    state = SimpleNamespace(global_step=100, max_steps=110, is_world_process_zero=True)
+    progress = callbacks.Progress()
+    progress.on_train_begin(None, state, None)
+    for _ in range(2):
+        state.global_step += 1
+        progress.on_step_end(None, state, None)
+        progress.on_log(None, state, None, {"reward": 0.5, "grad_norm": 1.0})
+    progress.on_log(None, state, None, {"eval_reward": 0.25, "eval_runtime": 1.0})
+    progress.on_log(None, state, None, {"train_runtime": 3.0})
+    progress.on_train_end(None, state, None)
+    text = capsys.readouterr().err
+    assert "\r" not in text and "\x1b" not in text
+    header, *rows = [line.split() for line in text.splitlines()]
+    assert header == ["step", "reward", "grad", "s/step", "ETA"]
+    assert [row[:2] for row in rows] == [["101/110", "0.500"], ["102/110", "0.500"], ["eval", "0.250"]]
+    assert rows[0][-1] == rows[1][-1] == "00:00"
+
+
+@pytest.mark.parametrize(
+    ("settings", "rows", "steps", "said"),
+    [
+        # Groups of 4, two prompts a batch of rollouts, each for two micro-batches, which make one step.
+        (
+            {"num_generations": 4, "per_device_train_batch_size": 4, "gradient_accumulation_steps": 2},
+            7,
+            3,
+            "6 prompts, 24 completions, at most 240",
+        ),
+        (
+            {"num_generations": 4, "per_device_train_batch_size": 8, "num_iterations": 2, "max_steps": 6},
+            7,
+            6,
+            "6 prompts, 24 completions, at most 240",
+        ),
+    ],
+)
+def test_the_plan_counts_what_trl_samples(settings, rows, steps, said, tmp_path):
+    from trl import GRPOConfig
+
+    values = {"output_dir": str(tmp_path), "num_train_epochs": 1, "max_completion_length": 10, "bf16": False, "use_cpu": True}
+    training = GRPOConfig(**values | settings)
+    assert steps_of(training, rows, 1) == steps
+    assert plan(training, steps, 1)[1] == f"{steps} steps: {said} tokens"
 
 
 def test_a_recipe_that_starts_where_another_ends_says_which_to_run_first(write_recipe, tmp_path, capsys):

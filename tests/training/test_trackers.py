@@ -156,3 +156,27 @@ def wandb_records(path: Path) -> Iterator[Any]:
             record.ParseFromString(whole)
             yield record
             whole = b""
+
+
+@pytest.mark.e2e
+def test_swanlab_offline_has_every_curve(write_recipe: Any, tmp_path: Path) -> None:
+    pytest.importorskip("swanlab")
+    from swanlab.proto.swanlab.record.v1.record_pb2 import Record
+    from swanlab.sdk.internal.core_python.store import DataStoreReader
+
+    path = write_recipe("grpo", report_to=["swanlab"], max_steps=STEPS, save_strategy="no")
+    environment = {key: value for key, value in os.environ.items() if not key.startswith("SWANLAB_")}
+    environment |= dict.fromkeys(("HTTPS_PROXY", "HTTP_PROXY", "ALL_PROXY"), "http://127.0.0.1:9") | {"HOME": str(tmp_path)}
+    environment["PYTHONPATH"] = os.pathsep.join([str(REPOSITORY), environment.get("PYTHONPATH", "")])
+    command = [sys.executable, "-m", "r1_recipes.grpo", path]
+    ended = subprocess.run(command, cwd=tmp_path, env=environment, capture_output=True, text=True, timeout=280, check=False)
+    assert ended.returncode == 0, ended.stderr[-3000:]
+    assert "swanlab has no API key: this run is logged offline" in ended.stderr
+    (file,) = (tmp_path / "swanlog").glob("run-*/*.swanlab")
+    reader, found = DataStoreReader(), {}
+    reader.open(file)
+    for data in reader:
+        record = Record.FromString(data)
+        if record.HasField("scalar"):
+            found.setdefault(record.scalar.key, []).append(record.scalar.value.number)
+    same(found, curves(tmp_path))

@@ -166,7 +166,9 @@ def test_what_a_run_leaves_behind(write_recipe: Callable[..., str], tmp_path: Pa
     from transformers import AutoModelForCausalLM, AutoTokenizer
 
     prefill = "<think>\n"
-    path = write_recipe("grpo", prefill=prefill, reward_funcs=["tests.conftest:letters", "format"], reward_weights=[1.0, 0.5])
+    worked = [{"question": "1+1?", "reasoning": "One and one.", "answer": "2"}]
+    rewards = {"reward_funcs": ["tests.conftest:letters", "format"], "reward_weights": [1.0, 0.5]}
+    path = write_recipe("grpo", prefill=prefill, few_shot=worked, **rewards)
     grpo.main([path])
     run = tmp_path / "run"
     entries = metrics(run)
@@ -178,12 +180,14 @@ def test_what_a_run_leaves_behind(write_recipe: Callable[..., str], tmp_path: Pa
     assert yaml.safe_load((run / "recipe.yaml").read_text())["max_steps"] == 6
     card = (run / "README.md").read_text()
     assert "GRPO" in card and "r1-recipes" in card and "None" not in card and "huggingface.co/datasets/" not in card
+    assert "The answer starts in the prompt, with `'<think>\\n'`" in card and "max_new_tokens=8," in card
+    assert "gets the worked examples of training (1)" in card and "gets that of training" not in card
     assert {path.name for path in run.glob("checkpoint-*")} == {"checkpoint-2", "checkpoint-4", "checkpoint-6"}
 
     for folder in (run, run / "checkpoint-6"):
         tokenizer = AutoTokenizer.from_pretrained(folder)
         text = tokenizer.apply_chat_template([{"role": "user", "content": "1+1?"}], tokenize=False, add_generation_prompt=True)
-        assert text.endswith("<|im_start|>assistant\n" + prefill)
+        assert text.endswith("<|im_start|>assistant\n" + prefill) and "One and one." in text
     model = AutoModelForCausalLM.from_pretrained(run)
     assert model.config.use_cache is True
     generated = model.generate(**tokenizer("1+1?", return_tensors="pt"), max_new_tokens=2, do_sample=False)

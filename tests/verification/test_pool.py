@@ -1,5 +1,6 @@
 """Hanging and memory-hungry answers, killed workers, signals, forks: no honest verdict is lost, and nothing is left behind."""
 
+import dataclasses
 import os
 import re
 import signal
@@ -27,7 +28,7 @@ def fresh():
     """No workers and no verdicts of earlier tests; gives the statistics before."""
     verification.close()
     verification._verdicts.clear()
-    return STATS.copy()
+    return dataclasses.replace(STATS)
 
 
 def hanging(n):

@@ -361,12 +361,27 @@ def test_gold_that_math_verify_cannot_read_is_compared_as_text(gold):
     assert grade([gold] * 4, [gold, f" {gold} ", "something else", None]) == [True, True, False, False]
 
 
-@pytest.mark.parametrize("rule", lexicon.RULES, ids=lambda rule: rule.name)
-def test_each_word_that_refuses_has_an_example_and_a_near_miss(rule):
-    assert [text for text in rule.hits if not rule.pattern.search(text)] == []
-    assert [text for text in rule.misses if rule.pattern.search(text)] == []
-    assert {verdict.refusal for verdict in judge(["72"] * len(rule.hits), rule.hits)} <= {rule.refusal, Refusal.HEDGE}
-    assert grade(["72"] * len(rule.hits), rule.hits) == [False] * len(rule.hits)
+# By rule of the lexicon: what it refuses, and what it must not.
+HITS_AND_MISSES = (
+    ("72? | 72？", "72!"),
+    ("71 or 72 | 71 oder 72 | 71或72", "ordinary 72 | 72 pours"),
+    ("not 72 | anything but 72 | 72 is wrong | isn't 72 | 非72", "No. 72 | notes: 72 | 72 buttons"),
+    ("maybe 72 | 72 I guess", "in May 72"),
+    ("less than 72 | over 72", "72 more | leftover 72"),
+    (
+        "72 and a half | double 72 | 72 squared | 72 and one third | half of 72 | 72倍",
+        "72 doubloons | 72 square feet | 72 points | 72 quarters | third: 72",
+    ),
+)
+
+
+@pytest.mark.parametrize(("rule", "examples"), zip(lexicon.RULES, HITS_AND_MISSES, strict=True))
+def test_each_word_that_refuses_has_an_example_and_a_near_miss(rule, examples):
+    (refusal, pattern), (hits, misses) = rule, [texts.split(" | ") for texts in examples]
+    assert [text for text in hits if not pattern.search(text)] == []
+    assert [text for text in misses if pattern.search(text)] == []
+    assert {verdict.refusal for verdict in judge(["72"] * len(hits), hits)} <= {refusal, Refusal.HEDGE}
+    assert grade(["72"] * len(hits), hits) == [False] * len(hits)
 
 
 @pytest.mark.parametrize(

@@ -298,10 +298,10 @@ def test_reasoning_gym_scorer():
 
 def test_countdown_scorer():
     spec = '{"countdown": {"numbers": [7, 4, 3], "target": 31}}'
-    before = verification.STATS.copy()
+    before = verification.STATS.comparisons
     answers = ["7*4 + 3", "7 × 4 + 3 = 31", "31", "7*4-3", None, "9**9**9**9", "\ud800", "1" * 200_000, ""]
     assert verification.score([spec] * len(answers), answers) == [True, True, False, False, False, False, False, False, False]
-    assert verification.STATS.comparisons == before.comparisons  # no worker was asked
+    assert verification.STATS.comparisons == before  # no worker was asked
     with pytest.raises(ValueError, match="Countdown scorer must be JSON"):
         verification.score(['{"countdown": {"numbers": "7", "target": 31}}'], ["1"])
 

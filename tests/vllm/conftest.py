@@ -60,7 +60,7 @@ def run_python() -> Callable[..., subprocess.CompletedProcess[str]]:
             env={**environment(), **variables},
             capture_output=True,
             text=True,
-            timeout=400,
+            timeout=900,
         )
         assert done.returncode == 0, done.stderr[-6000:]
         return done

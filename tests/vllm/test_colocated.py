@@ -7,6 +7,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+import yaml
 
 from tests.conftest import metrics
 from tests.vllm.conftest import ON_CPU, RECIPE
@@ -62,3 +63,26 @@ def test_the_engine_follows_the_model_that_is_trained(train: Callable, tmp_path:
     # Before the first step both have the checkpoint's weights; after it, only those that are handed over are the trainer's.
     assert stale[0] < 1e-3 and min(stale[1:]) > 0.1, (synced, stale)
     assert all("rewards/accuracy/mean" in entry and "rewards/letters/mean" in entry for entry in metrics(tmp_path / "reload"))
+
+
+def test_episodes_train_with_the_engine(run_python: Callable, caller: Path, tmp_path: Path) -> None:
+    changes = {
+        "model_name_or_path": caller,
+        "dataset_name": "environment:tests.callers:Game",
+        "mapper": "environment",
+        "environment": "tests.callers:Game",
+        "task_config": "{train: {size: 16, seed: 0}, test: {size: 4, seed: 1}}",
+        "output_dir": tmp_path / "run",
+        "max_steps": STEPS,
+        "max_completion_length": 96,
+        "max_tool_calling_iterations": 3,
+        "gradient_accumulation_steps": 4,
+    }
+    words = [word for key, value in changes.items() for word in (f"--{key}", str(value))]
+    settings = yaml.safe_load(Path(RECIPE).read_text(encoding="utf-8"))
+    own = tmp_path / "game.yaml"  # the game pays, and no other reward
+    own.write_text(yaml.safe_dump({key: value for key, value in settings.items() if key not in ("reward_funcs", "reward_weights")}))
+    run_python("-m", "tests.vllm.colocated", "reload", str(own), *ON_CPU, *words)
+    found = metrics(tmp_path / "run")
+    assert len(found) == STEPS and max(entry[DIFFERENCE] for entry in found) < 1e-3
+    assert all(entry["tools/call_frequency"] > 0 and entry["tools/failure_frequency"] == 0 for entry in found)

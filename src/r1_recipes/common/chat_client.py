@@ -4,19 +4,14 @@ The address comes from ``OPENAI_BASE_URL``, the key from ``OPENAI_API_KEY``; the
 ``HTTPS_PROXY`` hold for this machine too: with them, a local server needs ``NO_PROXY=127.0.0.1,localhost``.
 """
 
-from __future__ import annotations
-
 import asyncio
 import os
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from r1_recipes.common.errors import RecipeError, first_line, install_hint
 from r1_recipes.common.masking import masked_text
-
-if TYPE_CHECKING:
-    from openai import AsyncOpenAI
 
 # So many requests that fail one after the other are the server's fault, not theirs; then nothing more is asked, and none is given up.
 PATIENCE = 32
@@ -29,8 +24,6 @@ _STANDARD = ("max_tokens", "temperature", "top_p", "stop")
 
 @dataclass(frozen=True)
 class Reply:
-    """One answer of a server."""
-
     text: str = ""
     calls: list[dict[str, Any]] | None = None  # of tools, as the server parsed them
     reasoning: str | None = None  # that came in a field of its own (reasoning_content or reasoning)
@@ -90,7 +83,7 @@ class ChatServer:
         for request, seed in zip(requests, seeds or (), strict=seeds is not None):
             request["seed"] = seed
         for request, schemas in zip(requests, tools or (), strict=tools is not None):
-            request["tools"] = schemas
+            request |= {"tools": schemas} if schemas else {}  # servers refuse an empty list
         return asyncio.run(self._all(address, requests, on_reply))
 
     async def _all(self, address: str, requests: list[dict[str, Any]], on_reply: Callable[[int, Reply], None] | None) -> list[Reply]:
@@ -116,7 +109,7 @@ class ChatServer:
                 raise errors.exceptions[0] from None
         return [task.result() for task in tasks]
 
-    async def _ask(self, client: AsyncOpenAI, address: str, request: dict[str, Any]) -> Reply:
+    async def _ask(self, client: Any, address: str, request: dict[str, Any]) -> Reply:
         import openai
 
         try:

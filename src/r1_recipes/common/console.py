@@ -1,15 +1,14 @@
 """What a person sees at the terminal, and the run's own log."""
 
-from __future__ import annotations
-
 import contextlib
 import json
 import logging
 import os
+import re
 import socket
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -22,6 +21,7 @@ logger = logging.getLogger(__name__)
 LOG_FILE = "run.log"
 # torch's elastic agent polls its processes every 0.1 s and ends the others when one failed.
 _RANK_DELAY_SECONDS = 2.0
+_BAR = "{desc}: {percentage:3.0f}%|{bar}| {n_fmt}/{total_fmt} [{elapsed}<{remaining}]"
 
 
 def say(text: str) -> None:
@@ -31,15 +31,46 @@ def say(text: str) -> None:
 
 
 def _printable(text: str) -> str:
-    return "".join(char if char.isprintable() or char in "\n\t" else "\ufffd" for char in text)
+    # No space and no joiner of another script: a terminal's codes, what turns the letters round, and what cannot be encoded.
+    return re.sub("[\0-\x08\x0b-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u2069\ud800-\udfff]", "\ufffd", text)
+
+
+def bar(total: int, what: str, **options: Any) -> Any:
+    """Return tqdm's bar, drawn on a terminal alone; its remaining time is that of the mean rate."""
+    from tqdm.auto import tqdm  # heavy
+
+    sink = sys.stderr if sys.stderr.isatty() else open(os.devnull, "w")  # noqa: SIM115
+    off = not processes.is_main_process()
+    return tqdm(total=total, desc=what, file=sink, disable=off, smoothing=0, delay=0, dynamic_ncols=True, **options)
+
+
+@contextlib.contextmanager
+def progress(total: int, what: str, at_once: int) -> Iterator[Callable[[int], Any]]:
+    """Yield what counts: on a bar, whose remaining time is unknown until one batch (``at_once``) is done; in a file, a line a minute."""
+    last = time.monotonic()
+    with bar(total, what, bar_format=_BAR.replace("{remaining}", "…"), mininterval=0) as shown:
+
+        def count(more: int) -> None:
+            nonlocal last
+            if shown.n + more >= at_once:
+                shown.bar_format = _BAR
+            shown.update(more)
+            if not sys.stderr.isatty() and shown.n % at_once < more and time.monotonic() - last > 60:
+                last = time.monotonic()
+                logger.info("%s", str(shown))
+
+        yield count
 
 
 @contextlib.contextmanager
 def reported_errors() -> Iterator[None]:
-    """Turn a :class:`RecipeError` into one line on stderr and exit status 2, and Ctrl-C into status 130.
-
-    Print each error once per host. Other local ranks wait; the launcher usually ends them first.
-    """
+    """Turn a :class:`RecipeError` into one line on stderr, once per host, and exit status 2; Ctrl-C into status 130."""
+    # For bars of libraries, read when tqdm is imported: none for what takes under three seconds, none in a file.
+    os.environ.setdefault("TQDM_DELAY", "3")
+    if not sys.stderr.isatty():
+        os.environ.setdefault("TQDM_DISABLE", "1")
+    # bitsandbytes warns of a kernel that only another package brings, for 4-bit models on CPUs.
+    logging.getLogger("bitsandbytes.backends").setLevel(logging.ERROR)
     try:
         yield
     except RecipeError as error:
@@ -71,23 +102,25 @@ class _MaskedFormatter(logging.Formatter):
     converter = staticmethod(time.gmtime)
 
     def format(self, record: logging.LogRecord) -> str:
-        return masked_text(super().format(record))
+        return _printable(masked_text(super().format(record)))
 
 
 class LogFile(logging.FileHandler):
-    """The run's own log, ``run.log``."""
-
     def __init__(self, path: Path, mode: str = "a") -> None:
         super().__init__(path, mode, encoding="utf-8")
         self.setFormatter(_MaskedFormatter("%(asctime)s %(levelname)s %(name)s: %(message)s", "%Y-%m-%dT%H:%M:%SZ"))
 
 
 class Terminal(logging.StreamHandler):
-    """Our lines on stderr."""
-
     def __init__(self) -> None:
         super().__init__(sys.stderr)
-        self.setFormatter(_MaskedFormatter("%(levelname)s %(name)s: %(message)s"))
+        self.setFormatter(_MaskedFormatter("%(levelname)s: %(message)s"))
+
+    def emit(self, record: logging.LogRecord) -> None:
+        """Write a line above the bars that are drawn."""
+        tqdm = sys.modules.get("tqdm")
+        with tqdm.tqdm.external_write_mode(file=sys.stderr) if tqdm else contextlib.nullcontext():
+            super().emit(record)
 
 
 def replace_handler(kind: type[logging.Handler], handler: logging.Handler | None) -> None:
@@ -105,8 +138,8 @@ def set_up_logging(training: Any) -> None:
     if not any(isinstance(h, logging.StreamHandler) and h.stream is sys.stderr for h in logging.getLogger().handlers):
         replace_handler(Terminal, Terminal())
     logging.getLogger("r1_recipes").setLevel(logging.INFO if processes.is_main_process() else logging.ERROR)
-    # "passive" leaves Transformers' level to the application.
-    if getattr(training, "log_level", "passive") != "passive":
+    logging.getLogger("huggingface_hub").handlers.clear()  # each of its lines came twice: by its own handler, and by ours
+    if getattr(training, "log_level", "passive") != "passive":  # that leaves Transformers' level to the application
         import transformers  # heavy
 
         transformers.utils.logging.set_verbosity(training.get_process_log_level())

@@ -1,7 +1,5 @@
 """Errors that teach: what was found, where, and what would work."""
 
-from __future__ import annotations
-
 import difflib
 from collections.abc import Iterable
 
@@ -35,4 +33,4 @@ def install_hint(extra: str) -> str:
 def first_line(error: BaseException) -> str:
     """A library's error as half a sentence with its full stop: its kind and the first line of its message."""
     lines = str(error).strip().splitlines()
-    return f"{type(error).__name__}: {lines[0] if lines else ''}".rstrip(": ") + "."
+    return f"{type(error).__name__}: {lines[0] if lines else ''}".rstrip(": .") + "."

@@ -1,10 +1,22 @@
-"""Atomic writes and checksums of files."""
-
-from __future__ import annotations
+"""Atomic writes and checksums of files, and where files are that the package brings."""
 
 import functools
+import hashlib
 import os
 from pathlib import Path
+
+SHIPPED = Path(__file__).parents[1] / "shipped"  # recipes/ and accelerate_configs/: links in a clone, copies in a wheel
+
+
+def shipped(path: Path) -> Path:
+    """Return the path, or the package's own file of that name if there is nothing here: ``recipes/r1_mini/general.jsonl``."""
+    return SHIPPED / path if not path.exists() and (SHIPPED / path).is_file() else path
+
+
+def find_yaml(path: Path) -> Path:
+    """Return the file that a recipe's path or name means: here, below ``recipes/`` here, or one that is shipped."""
+    places = (shipped(Path(folder, name)) for name in (path, Path(f"{path}.yaml")) for folder in ("", "recipes"))
+    return next((place for place in places if place.is_file()), path)
 
 
 def write_whole(path: Path, text: str) -> None:
@@ -26,8 +38,5 @@ def digest(path: Path) -> str:
 def _digest(path: Path, *state: int) -> str:
     import xxhash
 
-    total = xxhash.xxh3_128()
     with path.open("rb") as file:
-        while block := file.read(1 << 24):
-            total.update(block)
-    return total.hexdigest()
+        return hashlib.file_digest(file, xxhash.xxh3_128).hexdigest()

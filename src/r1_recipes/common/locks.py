@@ -1,7 +1,5 @@
 """One process at a time in a folder: the lock ends with its process, however that ends, and says who holds it."""
 
-from __future__ import annotations
-
 import fcntl
 import logging
 import os
@@ -19,11 +17,7 @@ _held: dict[Path, FileIO] = {}
 
 
 def hold(folder: Path) -> None:
-    """Make the folder, and lock other processes out until :func:`release` or the end of this one.
-
-    Raises:
-        RecipeError: a process holds it (which one, on which host), or nothing can be written there.
-    """
+    """Make the folder, and lock other processes out until :func:`release` or the end of this one; an error names who holds it."""
     path = (folder / LOCK_FILE).resolve()
     if path in _held:
         raise RecipeError(f"{folder}: this process is writing into this folder already")
@@ -32,8 +26,7 @@ def hold(folder: Path) -> None:
         file = path.open("a+b", buffering=0)
         _lock(file, folder)
         file.truncate(0)
-        since = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime())
-        file.write(f"process {os.getpid()} on {socket.gethostname()}, since {since}\n".encode())
+        file.write(f"process {os.getpid()} on {socket.gethostname()}, since {time.strftime('%Y-%m-%dT%H:%M:%SZ', time.gmtime())}\n".encode())
     except OSError as error:
         fix = "make room, or choose another folder (--output_dir …)"
         raise RecipeError(f"{folder}: cannot be written: {error.strerror}; {fix}") from error
@@ -44,6 +37,7 @@ def _lock(file: FileIO, folder: Path) -> None:
     try:
         fcntl.lockf(file, fcntl.LOCK_EX | fcntl.LOCK_NB)  # of this process alone: a forked child has no part in it
     except (BlockingIOError, PermissionError):  # EAGAIN or EACCES, by the system
+        time.sleep(1)  # its name follows its lock, after a moment on a busy machine
         file.seek(0)
         holder = file.read(200).decode(errors="replace").strip() or "it left no name"
         fix = "wait for it, end it, or choose another folder (--output_dir …)"

@@ -1,7 +1,5 @@
 """Secrets are used and never written: what one is, for files, logs, messages and pages."""
 
-from __future__ import annotations
-
 import os
 import re
 from collections.abc import Sequence

@@ -1,22 +1,20 @@
 """The text of chats, as TRL and data sets hand them over, and scripts that are written without spaces."""
 
-from __future__ import annotations
-
+import re
 from collections.abc import Sequence
 from typing import Any
 
 # Characters of a text that a page shows.
 MAX_TEXT = 100_000
+# A line that looks like the heading of a turn; the report page splits a transcript there.
+_HEADING = re.compile(r"^(?=\[(?:system|user|assistant|call|tool)\b)", re.MULTILINE)
 # What needs more than ``\p{Name}`` of the module ``regex``; each stands inside ``[…]``.
 KANA = r"\p{Hiragana}\p{Katakana}ーｰ・"  # Unicode counts these marks to no script
 UNSPACED = rf"\p{{Han}}{KANA}\p{{Thai}}\p{{Lao}}\p{{Myanmar}}\p{{Khmer}}"
 
 
 def completion_texts(completions: Sequence[Any]) -> list[str]:
-    """Return the generated text of each completion: TRL hands over strings, or messages, of which the last one is the answer.
-
-    An episode may end in a tool's words; they are no answer of the model's.
-    """
+    """Return the text of each completion, a string or TRL's messages: the last one's words, if they are the assistant's and no tool's."""
     return [
         text if isinstance(text, str) else message_text(text[-1]) if text and text[-1]["role"] == "assistant" else ""
         for text in completions
@@ -32,18 +30,23 @@ def message_text(message: dict[str, Any]) -> str:
 
 
 def transcript(messages: Sequence[dict[str, Any]]) -> str:
-    """Return turns as a person reads them: each under its speaker, with its tool calls as calls."""
+    """Return turns as a person reads them, and each call of a tool as one; a line that looks like a heading is moved in by a space."""
     parts = []
     for message in messages:
         calls = [call["function"] for call in message.get("tool_calls") or ()]
-        said = [message_text(message).strip(), *(f"{call['name']}({_arguments(call.get('arguments'))})" for call in calls)]
-        speaker = " ".join(filter(None, (message["role"], message.get("name"))))
-        parts.append(f"[{speaker}]\n" + "\n".join(filter(None, said)))
-    return "\n\n".join(parts)
+        said = message_text(message).strip()
+        if said or not calls:
+            parts.append((f"{message['role']} {message.get('name') or ''}", said))
+        parts += [(f"call {call['name']}", _arguments(call.get("arguments"))) for call in calls]
+    turns = [f"[{' '.join(speaker.split())}]\n{_HEADING.sub(' ', text)}" for speaker, text in parts]
+    return without_surrogates("\n\n".join(turns))
 
 
 def _arguments(given: Any) -> str:
-    return ", ".join(f"{name}={value!r}" for name, value in given.items()) if isinstance(given, dict) else str(given or "")
+    if not isinstance(given, dict):
+        return str(given or "")
+    texts = {name: f"\n{value}" if "\n" in str(value) else repr(value) for name, value in given.items()}
+    return "\n".join(f"{name}={text}" for name, text in texts.items())
 
 
 def last_user_text(prompt: Any) -> str:

@@ -1,7 +1,5 @@
 """Classes and functions by name: the package's own, and other people's ``my_module:my_name``."""
 
-from __future__ import annotations
-
 import importlib
 import os
 import sys

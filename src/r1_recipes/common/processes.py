@@ -1,7 +1,5 @@
 """The processes of one run. The launcher's environment says which one this is, without torch; Accelerate does the rest."""
 
-from __future__ import annotations
-
 import atexit
 import contextlib
 import os
@@ -13,7 +11,6 @@ from r1_recipes.common.errors import RecipeError
 
 
 def rank() -> int:
-    """Return this process's number among those of the run, from 0."""
     return int(os.environ.get("RANK", 0))
 
 
@@ -29,7 +26,6 @@ def cores_per_rank() -> int:
 
 
 def is_main_process() -> bool:
-    """Return whether this is rank 0."""
     return rank() == 0
 
 
@@ -62,7 +58,6 @@ def device() -> Any:
 
 
 def wait() -> None:
-    """Wait until every process is here."""
     if world_size() > 1:
         from accelerate import PartialState
 

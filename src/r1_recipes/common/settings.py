@@ -1,7 +1,5 @@
 """Dataclasses read from a file's mappings; annotations and :func:`must` say which values are allowed."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable, Mapping
 from dataclasses import MISSING, Field, field, fields, is_dataclass

@@ -1,7 +1,5 @@
 """Completions: who generates them (Transformers, vLLM in this process, or an OpenAI-compatible server), and where they are stored."""
 
-from __future__ import annotations
-
 from typing import Any
 
 from r1_recipes.completions.episodes import EpisodeBackend
@@ -26,12 +24,9 @@ def load_format(recipe: Recipe, backend: str) -> tuple[Any | None, ResponseForma
 
 def get_backend(recipe: Recipe, tokenizer: Any | None, backend: str, rows: Any = None) -> Backend:
     """Load the recipe's model; ``tokenizer`` is that of :func:`load_format`. With tools it plays episodes, of ``rows`` by request."""
-    single: Backend
-    if tokenizer is None:
-        single = OpenAIBackend(recipe)
-    else:
-        single = VLLMBackend(recipe, tokenizer) if backend == "vllm" else TransformersBackend(recipe, tokenizer)
     tools, environments = agent(recipe, tokenizer)
+    local = VLLMBackend if backend == "vllm" else TransformersBackend
+    single: Backend = OpenAIBackend(recipe) if tokenizer is None else local(recipe, tokenizer)
     if not tools and not environments:
         return single
     training = recipe.training

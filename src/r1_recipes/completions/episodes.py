@@ -1,7 +1,5 @@
 """Episodes with tools over a backend that completes single turns: the loop of TRL's trainer, for ``evaluate`` and ``generate``."""
 
-from __future__ import annotations
-
 import asyncio
 import inspect
 import json
@@ -10,7 +8,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from r1_recipes.completions.types import Backend, Completion, Messages, Request, SamplingPlan, Sink
-from r1_recipes.tasks.environments.registry import methods_of
+from r1_recipes.tasks.environments.registry import methods_of, pays
 
 _AT_ONCE = 64  # requests whose episodes are played side by side, then stored
 _MAX_TURNS = 1000  # of one episode
@@ -18,8 +16,6 @@ _MAX_TURNS = 1000  # of one episode
 
 @dataclass
 class Episode:
-    """One conversation as far as it has got."""
-
     prompt: Messages
     temperature: float
     max_tokens: int
@@ -60,7 +56,7 @@ class Episode:
     def completion(self) -> Completion:
         """Return the whole episode; its text is the last turn's, if it was finished."""
         last = self.turns[-1] if self.turns[-1]["role"] == "assistant" and self.tokens <= self.max_tokens else {}
-        paid = self.environment.get_reward() if hasattr(self.environment, "get_reward") else None
+        paid = self.environment.get_reward() if pays(type(self.environment)) else None
         return Completion(last.get("content") or "", self.tokens, self.finish_reason, self.turns, paid)
 
 
@@ -82,7 +78,7 @@ class EpisodeBackend:
         max_tokens: int,
     ) -> None:
         self._single, self._tools, self._environments, self._rows = single, tools, environments, rows
-        self._max_calls, self._max_tokens = max_calls or _MAX_TURNS, max_tokens
+        self._max_calls, self._max_tokens = _MAX_TURNS if max_calls is None else max_calls, max_tokens
 
     def run(self, requests: Sequence[Request], sink: Sink, sampling_plans: Sequence[SamplingPlan]) -> None:
         temperatures = [temperature for temperature, copies in sampling_plans for _ in range(copies)]
@@ -105,20 +101,21 @@ class EpisodeBackend:
                 sink(request.index, [] if error else [one.completion() for one in own], error)
 
     def _begin(self, request: Request, temperature: float) -> Episode:
-        row = self._rows[request.index]
-        environment = None
+        row, environment = {}, None
         if self._environments:
-            environment = self._environments[None if None in self._environments else row["environment"]]()
+            row = {**self._rows[request.index]}  # as in TRL, reset is not told which of several it is
+            environment = self._environments[None if None in self._environments else row.pop("environment")]()
         tools = {tool.__name__: tool for tool in (*self._tools, *methods_of(environment))}
         episode = Episode(list(request.prompt), temperature, self._max_tokens, tools, environment)
         observation = environment.reset(**row) if environment is not None else None
         if observation is not None:
-            episode.prompt[-1] = {**episode.prompt[-1], "content": episode.prompt[-1]["content"] + observation}
+            content = episode.prompt[-1]["content"]
+            if isinstance(observation, list):
+                content = [{"type": "text", "text": content}]
+            episode.prompt[-1] = {**episode.prompt[-1], "content": content + observation}
         return episode
 
     def _play(self, episodes: Mapping[int, Episode], temperature: float, *, answered: bool) -> None:
-        """Let each say its next turn."""
-
         def take(number: int, made: list[Completion], error: str | None) -> None:
             episode = episodes[number]
             if error:

@@ -1,10 +1,6 @@
 """Completions by an OpenAI-compatible server."""
 
-from __future__ import annotations
-
-import functools
-from collections.abc import Callable, Sequence
-from typing import Any
+from collections.abc import Sequence
 
 from r1_recipes.common.chat_client import PATIENCE, ChatServer, Reply
 from r1_recipes.common.errors import RecipeError
@@ -34,6 +30,8 @@ class OpenAIBackend:
         self._options |= {"max_tokens": settings.max_completion_length, "chat_template_kwargs": settings.chat_template_kwargs}
 
     def run(self, requests: Sequence[Request], sink: Sink, sampling_plans: Sequence[SamplingPlan]) -> None:
+        from transformers.utils import get_json_schema
+
         settings = self._settings
         temperatures = [temperature for temperature, copies in sampling_plans for _ in range(copies)]
         # Failed rows wait for one that is answered: then their failure was their own.
@@ -63,7 +61,7 @@ class OpenAIBackend:
                 if plan and settings.seed is not None:  # not every server takes one
                     seeds = [sample_seed(settings.seed, request.index, sample) for request, sample in asked]
                 prompts = [request.prompt for request, _ in asked]
-                tools = [[_schema(tool) for tool in request.tools] for request, _ in asked] if part[0].tools else None
+                tools = [list(map(get_json_schema, request.tools)) for request, _ in asked]
                 self._server.chat(prompts, seeds=seeds, tools=tools, on_reply=on_reply, temperature=plan, **self._options)
         for row in failed:
             sink(*row)
@@ -76,10 +74,3 @@ class OpenAIBackend:
             text = f"{opening}\n{reply.reasoning.strip()}\n{closing}\n{text.lstrip()}".strip()
         turns = [{"role": "assistant", "content": text, "tool_calls": reply.calls}] if reply.calls else None
         return Completion(text, reply.tokens or 0, "length" if reply.finish_reason == "length" else "stop", turns)
-
-
-@functools.cache
-def _schema(tool: Callable) -> dict[str, Any]:
-    from transformers.utils import get_json_schema
-
-    return get_json_schema(tool)

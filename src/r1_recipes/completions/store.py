@@ -23,17 +23,12 @@ logger = logging.getLogger(__name__)
 
 
 class ShardStore:
-    """Append-only records by ``index``, which all processes of a run open together; rank 0 locks and repairs the folder before.
-
-    Attributes:
-        digests: index -> digest of the row that the stored record answers.
-        failed: indices whose record holds an error.
-    """
+    """Append-only records by ``index``, which all processes of a run open together; rank 0 locks and repairs the folder before."""
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
-        self.digests: dict[int, str] = {}
-        self.failed: set[int] = set()
+        self.digests: dict[int, str] = {}  # by index, of the row that the stored record answers
+        self.failed: set[int] = set()  # indices whose record holds an error
         self._places: dict[int, tuple[Path, int]] = {}
 
     def __enter__(self) -> ShardStore:

@@ -1,7 +1,5 @@
 """Completions by Transformers' ``generate``."""
 
-from __future__ import annotations
-
 import copy
 from collections.abc import Sequence
 from typing import Any
@@ -44,11 +42,7 @@ def sampling(settings: Any, temperature: float | None = None) -> dict[str, Any]:
 
 
 def complete(
-    model: Any,
-    tokenizer: Any,
-    requests: Sequence[Request],
-    sampling_plans: Sequence[tuple[dict[str, Any], int]],
-    max_new_tokens: int,
+    model: Any, tokenizer: Any, requests: Sequence[Request], sampling_plans: Sequence[tuple[dict[str, Any], int]], max_new_tokens: int
 ) -> list[list[list[Completion]]]:
     """Complete a batch of prompts by plans (arguments as of :func:`sampling`, copies); ``result[plan][prompt]`` lists completions."""
     import torch

@@ -1,7 +1,5 @@
 """What every backend takes and gives."""
 
-from __future__ import annotations
-
 import hashlib
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -13,8 +11,6 @@ SamplingPlan = tuple[float, int]  # a temperature (0 is greedy), and the number 
 
 @dataclass(frozen=True)
 class Completion:
-    """One generated text."""
-
     text: str  # without the prefill and without the token that ends the turn
     tokens: int  # generated ones, the ending one included
     finish_reason: str  # "stop", or "length" if max_completion_length cut it
@@ -36,8 +32,6 @@ Sink = Callable[[int, list[Completion], str | None], None]
 
 
 class Backend(Protocol):
-    """Generates completions for requests."""
-
     def run(self, requests: Sequence[Request], sink: Sink, sampling_plans: Sequence[SamplingPlan]) -> None:
         """Complete every request by every plan; a request that fails goes to ``sink`` with its error, and does not stop the others."""
 

@@ -1,7 +1,5 @@
 """Completions by vLLM in this process."""
 
-from __future__ import annotations
-
 import importlib.util
 from collections.abc import Sequence
 from typing import Any

@@ -4,13 +4,4 @@ from r1_recipes.data.load import LoadReport, load_dataset
 from r1_recipes.data.mappers import MAPPERS, Mapper, SkipRow, get_mapper, register_mapper
 from r1_recipes.data.sources import load_rows
 
-__all__ = [
-    "MAPPERS",
-    "LoadReport",
-    "Mapper",
-    "SkipRow",
-    "get_mapper",
-    "load_dataset",
-    "load_rows",
-    "register_mapper",
-]
+__all__ = ["MAPPERS", "LoadReport", "Mapper", "SkipRow", "get_mapper", "load_dataset", "load_rows", "register_mapper"]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
@@ -129,9 +129,6 @@ def load_dataset(
     ``completion`` (one assistant's turn; ``mapper: auto`` takes whole conversations as they are); ``"reward"`` ``chosen`` and ``rejected``,
     such turns; ``"distill"`` nothing. Questions are asked with ``args.prompt_template``, if there is one. ``rows`` are source rows to use
     instead of loading them; for a mixture, one dataset a part.
-
-    Raises:
-        RecipeError: the source cannot be read, a column is missing, or no row is left.
     """
     template = getattr(args, "prompt_template", None)
     if template is not None and "{question}" not in template:
@@ -159,21 +156,32 @@ def load_dataset(
         raise RecipeError(f"dataset {name}, split {split!r}: no row is left: {report}")
     if limit is not None and len(dataset) > limit:
         dataset = dataset.select(range(limit))
+    if isinstance(kinds := getattr(args, "environment", None), dict) and method in ("grpo", "generate"):
+        for row, one in enumerate(dataset["environment"] if "environment" in dataset.column_names else [""]):
+            if one not in kinds:
+                raise RecipeError(f"environment: row {row}: column 'environment' must be one of {', '.join(map(str, kinds))}, got {one!r}")
     report.kept = len(dataset)
     return dataset, report
 
 
 def drop_overlap(train: Dataset, held_out: Dataset) -> tuple[Dataset, int]:
     """Training rows that do not ask what a row of ``held_out`` asks (the user's turns, white space aside), and how many do."""
-    # The other columns may be heavy, and reading a row decodes all that are there.
-    seen = {_asked(row["prompt"]) for row in held_out.select_columns("prompt")}
-    keep = [index for index, row in enumerate(train.select_columns("prompt")) if _asked(row["prompt"]) not in seen]
+    seen = set(map(_asked, identities(held_out)))
+    keep = [index for index, one in enumerate(identities(train)) if _asked(one) not in seen]
     return (train.select(keep) if len(keep) < len(train) else train), len(train) - len(keep)
 
 
-def _asked(prompt: list[dict[str, str]]) -> tuple[str, ...]:
+def identities(rows: Dataset) -> Iterable[Any]:
+    """What tells rows apart: the prompt, or the whole row if an environment plays it, whose games may share one question."""
+    # Other rows' columns may be heavy, and reading a row decodes all that are there.
+    return rows if "environment" in rows.column_names else rows["prompt"]
+
+
+def _asked(identity: Any) -> Any:
+    if isinstance(identity, dict):
+        return str(identity)
     # Every turn of the user's: that the last one is "go on" in both does not make two conversations one.
-    return tuple(" ".join(message["content"].split()) for message in prompt if message["role"] == "user")
+    return tuple(" ".join(message["content"].split()) for message in identity if message["role"] == "user")
 
 
 def _mapper(
@@ -186,8 +194,9 @@ def _mapper(
     rows: Dataset,
     indices: Sequence[int] | None,
 ) -> RowMapper:
-    """What maps, selects and renders the rows of one dataset."""
     columns, name = rows.column_names, part.mapper or args.mapper
+    if name == "auto" and part.id.startswith("environment:"):  # its rows may have any other columns
+        name = "environment"
     system_prompt, few_shot = part.system_prompt, args.few_shot
     named = {key: getattr(args, key) for key in COLUMN_KEYS} if name in COLUMNS_BY_KEYS else {}
     mapper: Mapper
@@ -229,7 +238,7 @@ def _extra_columns(args: Any, method: str, columns: list[str], source: str) -> l
     if wanted is None and method in ("sft", "reward"):
         wanted = [column for column in columns if method == "sft" and column in _TEMPLATE_COLUMNS]
     elif wanted is None:
-        wanted = [] if args.dataset_mixture else columns
+        wanted = [] if args.dataset_mixture and not getattr(args, "environment", None) else columns
     return [column for column in wanted if column not in _RESERVED]
 
 
@@ -240,5 +249,6 @@ class _PromptCompletion(Mapper):
     columns = ("prompt", "completion")
 
     def __call__(self, row: dict[str, Any]) -> dict[str, Any]:
-        turns = read_turns(row["prompt"], "prompt", "user") + read_turns(row["completion"], "completion", "assistant")
+        speakers = (("prompt", "user"), ("completion", "assistant"))
+        turns = [turn for column, speaker in speakers for turn in read_turns(row[column], column, speaker, called=True)]
         return {**read_conversation(turns), "well_formed": False}

@@ -8,7 +8,7 @@ import re
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
-from functools import partial
+from functools import cached_property, partial
 from itertools import chain, groupby
 from typing import TYPE_CHECKING, Any
 
@@ -36,11 +36,7 @@ _TOKENIZED_AT_ONCE = 64  # texts; a long one's encoding takes some 100 bytes a t
 
 
 def build_prompt(question: str, fmt: ResponseFormat, few_shot: list[dict[str, str]] | None = None) -> list[dict[str, str]]:
-    """The conversation that the model answers: instruction, worked turns (question, reasoning and answer each), question.
-
-    Raises:
-        RecipeError: a worked turn lacks a key or cannot be written in the format.
-    """
+    """The conversation that the model answers: instruction, worked turns (question, reasoning and answer each), question."""
     messages = [{"role": "system", "content": fmt.system_prompt}] if fmt.system_prompt else []
     for number, turn in enumerate(few_shot or [], start=1):
         if not isinstance(turn, dict) or set(turn) != {"question", "reasoning", "answer"}:
@@ -69,7 +65,7 @@ class Renderer:
         if "turns" in fields:
             if self.method != "sft":
                 raise SkipRow("a whole conversation, which is for sft")
-            return self._whole(fields["turns"], fields["empty_system"])
+            return self._whole(**fields)
         prompt = self._prompt(row, fields)
         if self.method == "distill":
             return {"prompt": prompt}
@@ -89,14 +85,29 @@ class Renderer:
         tools = {"tools": self.tools} if self.tools else {}  # as TRL's SFT reads them
         return {"prompt": prompt, "completion": [*called, {"role": "assistant", "content": target}], **tools, **task}
 
-    def _whole(self, turns: Messages, empty_system: bool) -> dict[str, Any]:
+    def _whole(self, turns: Messages, empty_system: bool = False, well_formed: bool | None = None) -> dict[str, Any]:
+        """A conversation as it stands; ``well_formed``: as the recipe asks, if it says so, with an answer in its format or not."""
         template = str(getattr(self.tokenizer, "chat_template", ""))
+        if any("tool_calls" in turn for turn in turns) and not self._takes_tools:
+            raise SkipRow("a call of a tool, which the chat template cannot write")
+        if well_formed is not None and self.fmt.system_prompt:
+            turns = [{"role": "system", "content": self.fmt.system_prompt}, *(turn for turn in turns if turn["role"] != "system")]
+        if well_formed and "tool_calls" not in turns[-1]:
+            _response(turns[-1]["content"], well_formed, self.fmt)
         if empty_system and turns[0]["role"] != "system" and ("system" in template or "<|im_start|>" in template):
             turns = [{"role": "system", "content": ""}, *turns]
         last = max((index for index, turn in enumerate(turns) if turn["role"] == "assistant"), default=0)
+        while last > 1 and (turns[last - 1]["role"] == "tool" or "tool_calls" in turns[last - 1]):
+            last -= 1  # all that follows the question
         if not last:
             raise SkipRow("no assistant's turn after another")
         return {"prompt": turns[:last], "completion": turns[last:]}
+
+    @cached_property
+    def _takes_tools(self) -> bool:
+        from trl.chat_template_utils import supports_tool_calling  # heavy
+
+        return self.tokenizer is None or supports_tool_calling(self.tokenizer)
 
     def _prompt(self, row: dict[str, Any], fields: dict[str, Any]) -> Messages:
         question, history = fields["question"], fields.get("messages") or []
@@ -116,7 +127,9 @@ class Renderer:
         """Return the limit on its length that a rendered row is over, by the row's index."""
         over, solutions, prompts = {}, self.args.max_solution_tokens, self.args.max_prompt_tokens
         if results and solutions is not None:
-            texts = [_longest(result) for result in results]
+            # Targets, of a pair the longer one, or golds.
+            turns = [[result[key][-1]["content"] for key in ("completion", "chosen", "rejected") if key in result] for result in results]
+            texts = [max(own or [result.get("solution") or ""], key=len) for own, result in zip(turns, results, strict=True)]
             over = dict.fromkeys(self._over(texts, solutions), f"solution over max_solution_tokens {solutions}")
         if results and prompts is not None:
             found = self._prompts_over([result["prompt"] for result in results], prompts)
@@ -160,12 +173,6 @@ class Renderer:
 def _called(name: str, arguments: dict[str, Any], result: str) -> Messages:
     call = {"type": "function", "function": {"name": name, "arguments": arguments}}
     return [{"role": "assistant", "content": "", "tool_calls": [call]}, {"role": "tool", "name": name, "content": result}]
-
-
-def _longest(result: dict[str, Any]) -> str:
-    """The target of a rendered row, of a pair the longer one, or the gold."""
-    turns = [result[key][-1]["content"] for key in ("completion", "chosen", "rejected") if key in result]
-    return max(turns or [result.get("solution") or ""], key=len)
 
 
 def _filled(template: str, values: dict[str, Any]) -> str:
@@ -226,8 +233,6 @@ class LoadReport:
 
 @dataclass
 class RowMapper:
-    """Maps and renders the rows of one dataset."""
-
     mapper: Mapper
     renderer: Renderer
     keep: list[str]  # source columns that stay
@@ -237,11 +242,13 @@ class RowMapper:
 
     def __call__(self, rows: Dataset, limit: int | None = None) -> Dataset:
         """The rows that mapper and renderer accept, in order; of many, as far as ``limit`` of them need."""
-        from datasets import Features, concatenate_datasets  # heavy
+        from datasets import Features, Json, List, concatenate_datasets  # heavy
 
         from r1_recipes.data.rows import write_cached  # heavy
 
         features = Features({column: rows.features[column] for column in self.keep})
+        if self.renderer.method == "sft":  # turns have calls or none, and arguments of any kind
+            features.update(dict.fromkeys(("prompt", "completion"), List(Json())))
         pieces = []  # another one whenever a column gets its type; in files, so that memory stays flat
         for schema, batches in groupby(self._batches(rows, limit, features), key=lambda batch: batch.data.schema):
             pieces.append(write_cached((batch.data.table for batch in batches), schema))

@@ -4,12 +4,11 @@ One rule for numbers: ``str(value)`` is the text in the file. A JSON number that
 and so is every value of a column that mixes kinds (72 and "72 cm", 3 and 2.5). Every CSV cell is text; an empty one is ``None``.
 """
 
-from __future__ import annotations
-
 import csv
 import dataclasses
 import hashlib
 import json
+import shlex
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from itertools import chain, islice
@@ -140,7 +139,6 @@ def _named_in_errors(path: Path) -> Iterator[None]:
 
 
 def _cell(value: Any, feature: Any) -> Any:
-    """The value as its column holds it."""
     if value is None or (isinstance(feature, datasets.Value) and (feature.dtype != "string" or isinstance(value, str))):
         return value
     text = json.dumps(value, ensure_ascii=False)
@@ -165,7 +163,9 @@ def _rows(path: Path) -> Iterator[dict[str, Any]]:
             text.decode()
         except UnicodeDecodeError as error:
             line = text.count(b"\n", 0, error.start) + 1
-            raise unreadable(path, f"line {line}: is not UTF-8. Fix: iconv -f cp1252 -t utf-8, or -f utf-16 or gbk") from None
+            found = "utf-16" if text.startswith((b"\xff\xfe", b"\xfe\xff")) else "cp1252"
+            fix = f"iconv -f {found} -t utf-8 {shlex.quote(str(path))} > NEW{path.suffix}" + ", or -f gbk" * (found == "cp1252")
+            raise unreadable(path, f"line {line}: is not UTF-8. Fix: {fix}") from None
 
 
 def _csv_rows(path: Path) -> Iterator[dict[str, str | None]]:
@@ -180,12 +180,13 @@ def _csv_rows(path: Path) -> Iterator[dict[str, str | None]]:
             for cells in reader:
                 if cells and not names:
                     names = cells
-                    if len(set(names)) < len(names):
-                        raise unreadable(path, f"a column stands twice in the header: {max(names, key=names.count)!r}")
+                    if len(named := [name for name in names if name]) > len(set(named)):
+                        raise unreadable(path, f"a column stands twice in the header: {max(named, key=named.count)!r}")
                 elif cells:
                     if len(cells) != len(names):
                         raise unreadable(path, f"line {line}: has {len(cells)} cells, the header {len(names)}: {cells!r:.60}")
-                    yield dict(zip(names, (cell or None for cell in cells), strict=True))
+                    # A column without a name is a spreadsheet's empty one, or pandas' index.
+                    yield {name: cell or None for name, cell in zip(names, cells, strict=True) if name}
                 line = reader.line_num + 1
         except csv.Error as error:
             raise unreadable(path, f"line {line}: a quote is not closed, or text follows it ({error})") from error
@@ -219,13 +220,8 @@ def _json_values(path: Path) -> Iterator[tuple[str, Any]]:
         raise unreadable(path, f"line {number}: is nested too deeply") from None
 
 
-def _float(text: str) -> float | str:
-    return number if repr(number := float(text)) == text else text
-
-
-def _int(text: str) -> int | str:
-    return int(text) if len(text) < 19 and text != "-0" else text
-
-
-# Python writes a missing number as NaN, which JSON has not.
-_DECODER = json.JSONDecoder(parse_float=_float, parse_int=_int, parse_constant=lambda text: None)
+_DECODER = json.JSONDecoder(
+    parse_float=lambda text: number if repr(number := float(text)) == text else text,
+    parse_int=lambda text: int(text) if len(text) < 19 and text != "-0" else text,
+    parse_constant=lambda text: None,  # Python writes a missing number as NaN, which JSON has not
+)

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 import yaml
 
 from r1_recipes.common.errors import RecipeError, first_line, install_hint, nearest
+from r1_recipes.common.files import shipped
 from r1_recipes.tasks.generated import GENERATED_SETS
 
 if TYPE_CHECKING:
@@ -33,14 +34,12 @@ def load_rows(
     ``name`` is ``reasoning_gym:TASK``, ``countdown:2-6``, a path (file, folder of files, ``save_to_disk`` folder); else an id on the hub.
     ``split`` may be a part, ``train[-128:]``, and a single file is every split; ``config`` is a hub dataset's, or a sub-folder (of a hub
     dataset if it ends in a slash); ``task_config`` is for what is generated.
-
-    Raises:
-        RecipeError: what is missing (file, split, configuration, package, network) and what there is instead.
+    A RecipeError says what is missing (file, split, configuration, package, network) and what there is instead.
     """
     prefix, colon, rest = name.partition(":")
     if colon and prefix in GENERATED_SETS:
         return GENERATED_SETS[prefix](rest, split, task_config or {})
-    path = Path(name).expanduser()
+    path = shipped(Path(name).expanduser())
     if path.exists():
         bounds = re.fullmatch(r"([^\[]*)(?:\[(-?\d+)?:(-?\d+)?\])?", split)
         if bounds is None:
@@ -77,7 +76,7 @@ def _local_rows(path: Path, split: str, config: str | None) -> Dataset:
                 )
             return read_files([path])
         if not (path / "state.json").is_file() and not (path / "dataset_dict.json").is_file():
-            return read_files([Path(file) for file in _pick_split(_files_by_split(folder), split, str(folder))])
+            return read_files([Path(file) for file in _pick_split(_files_by_split(folder, config), split, str(folder))])
         _check_saved(path)
         loaded = load_from_disk(str(path))
         rows = _undecoded(loaded if isinstance(loaded, Dataset) else _pick_split(loaded, split, str(path)))
@@ -120,13 +119,14 @@ def _check_saved(path: Path) -> None:
         _check_inside(path / split, [file["filename"] for file in state["_data_files"]])
 
 
-def _files_by_split(folder: Path) -> dict[str, list[str]]:
+def _files_by_split(folder: Path, config: str | None) -> dict[str, list[str]]:
     """The data files of a folder, by split, as datasets finds them: by names, sub-folders, or the README's configuration."""
     from datasets import load_dataset_builder  # heavy
 
-    if re.search("://|::", json.dumps(_configs(folder), default=str)):  # looking for the files of a URL asks it already
+    told = json.dumps(_configs(folder), default=str)
+    if re.search("://|::", told):  # looking for the files of a URL asks it already
         raise RecipeError(f"dataset_name: {folder}: README.md takes data from a URL. Fix: download the data, and name its folder")
-    found = load_dataset_builder(str(folder)).config.data_files
+    found = load_dataset_builder(str(folder), name=config if f'"config_name": "{config}"' in told else None).config.data_files
     files = [str(file) for names in found.values() for file in names]
     _check_inside(folder.resolve(), files)
     foreign = sorted({Path(file).name for file in files if Path(file).suffix.lower() not in _ENDINGS})
@@ -159,13 +159,15 @@ def _hub_rows(name: str, split: str, config: str | None, revision: str | None, h
 
     try:
         if hub == "modelscope":
-            from modelscope.msdatasets import MsDataset  # heavy
+            from modelscope import dataset_snapshot_download  # heavy
 
-            loaded = MsDataset.load(name, subset_name=config, split=split, **({"version": revision} if revision else {}))
-            return _undecoded(loaded.to_hf_dataset() if hasattr(loaded, "to_hf_dataset") else loaded)
+            # The files alone: ModelScope's own loader takes no datasets 5.
+            return load_rows(dataset_snapshot_download(name, revision=revision), split, config=config)
         # With a slash: a folder of a repository of files that has no configuration of that name.
         where = {"data_dir": config.rstrip("/")} if config and config.endswith("/") else {"name": config}
         return _undecoded(load_dataset(name, **where, split=split, revision=revision))
+    except RecipeError:
+        raise
     except Exception as error:  # offline, gated, misspelt, wrong config: the library's own words say which
         missing = hub == "modelscope" and isinstance(error, ImportError)
         fix = install_hint("modelscope") if missing else "a local copy (--dataset_name PATH), or the other --hub"

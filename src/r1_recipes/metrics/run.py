@@ -10,19 +10,21 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from r1_recipes.common import processes
+from r1_recipes.common.console import progress
 from r1_recipes.common.errors import RecipeError
 from r1_recipes.completions import get_backend, load_format
 from r1_recipes.completions.store import ShardStore, row_digest
 from r1_recipes.completions.types import Backend, Completion, Request, SamplingPlan
-from r1_recipes.data.load import build_prompt, drop_overlap, load_dataset
+from r1_recipes.data.load import build_prompt, drop_overlap, identities, load_dataset
 from r1_recipes.metrics.scores import Scores, compares_with_gold, judge
 from r1_recipes.models.smoke import example_rows
 from r1_recipes.prompts import ResponseFormat, get_response_format
 from r1_recipes.recipe import Recipe
-from r1_recipes.recipe.types import SamplingSettings
+from r1_recipes.recipe.types import SamplingSettings, namespace_value
 from r1_recipes.rewards import answer_rewards, get_reward_funcs
 from r1_recipes.rewards.call import judged_rows, readable_golds, route, try_own_rewards
 from r1_recipes.runs import run_dir
+from r1_recipes.tasks.environments.registry import environment_kinds, pays
 
 if TYPE_CHECKING:
     from datasets import Dataset
@@ -34,11 +36,7 @@ BATCH_SIZE = 128
 
 
 def rows_to_judge(recipe: Recipe) -> tuple[Dataset, str]:
-    """The rows of the recipe's test split that a reward can judge, and what they are in words.
-
-    Raises:
-        RecipeError: the split cannot be read, repeats training rows without saying so, or no row can be judged.
-    """
+    """The rows of the recipe's test split that a reward can judge, and what they are in words."""
     script = recipe.script
     script.max_prompt_tokens = script.max_solution_tokens = None  # length limits are for training
     fmt = get_response_format(script.response_format, system_prompt=script.system_prompt, prefill=script.prefill)
@@ -51,7 +49,6 @@ def rows_to_judge(recipe: Recipe) -> tuple[Dataset, str]:
 
 
 def _kind_of_rows(recipe: Recipe, fmt: ResponseFormat, rows: Dataset) -> str:
-    """Whether the rows are held out, and where they are from."""
     script = recipe.script
     if script.smoke:
         return "example rows (smoke)"
@@ -99,7 +96,7 @@ def _judgeable(recipe: Recipe, fmt: ResponseFormat, rows: Dataset) -> Dataset:
 def judges_of(recipe: Recipe, fmt: ResponseFormat, *, with_models: bool = False) -> dict[str, Callable]:
     """The rewards that say what is right, by name; the first one that judges a row decides."""
     own, models = reward_functions(recipe, fmt, with_models=with_models), recipe.reward_params.get("reward_models", ())
-    if not own and recipe.script.environment:
+    if (kinds := environment_kinds(recipe.script.environment)) and all(map(pays, kinds.values())):  # they say what is right
         return {}
     if models and set(recipe.script.reward_funcs) <= set(models):
         told = "reward_models alone say nothing of right and wrong"
@@ -164,7 +161,7 @@ def evaluate_model(
         if pending:
             mine = set(pending[processes.rank() :: processes.world_size()])
             requests = [Request(index, prompt) for index, prompt in enumerate(rows["prompt"]) if index in mine]
-            made = _generate(get_backend(recipe, tokenizer, backend, rows), requests, plans, name, store, digests)
+            made = _generate(recipe, get_backend(recipe, tokenizer, backend, rows), requests, plans, store, digests)
             done |= dict(processes.gather(list(made.items())))
     if not processes.is_main_process():
         return None
@@ -186,24 +183,25 @@ def _digests(recipe: Recipe, rows: Dataset, plans: list[SamplingPlan], backend: 
     shaping = ["seed", "max_completion_length", "top_p", "top_k", "min_p", "repetition_penalty", "vllm_max_model_length"]
     if backend == "transformers":
         shaping.append("generation_batch_size")  # it samples a batch at once
-    if recipe.training.chat_template_kwargs:
-        shaping.append("chat_template_kwargs")
     model = recipe.model.model_name_or_path
     made_by = {name: getattr(recipe.training, name) for name in shaping}
+    # Without these, a row's digest stays what it was before there were any.
+    newer = ("chat_template_kwargs", "tools", "environment", "max_tool_calling_iterations")
+    made_by |= {name: value for name in newer if (value := namespace_value(recipe, name))}
+    made_by |= recipe.environment_params
     # "ways" are the sampling plans: the name that stored digests know them by.
     made_by |= {"ways": plans, "backend": backend, "model": model, "weights": run_dir.weights_stamp(Path(model))}
     solutions = rows["solution"] if "solution" in rows.column_names else [None] * len(rows)
-    return [row_digest([prompt, made_by], solution) for prompt, solution in zip(rows["prompt"], solutions, strict=True)]
+    return [row_digest([prompt, made_by], solution) for prompt, solution in zip(identities(rows), solutions, strict=True)]
 
 
 def _generate(
-    backend: Backend, requests: list[Request], plans: list[SamplingPlan], name: str, store: ShardStore | None, digests: list[str]
+    recipe: Recipe, backend: Backend, requests: list[Request], plans: list[SamplingPlan], store: ShardStore | None, digests: list[str]
 ) -> dict[int, list[Completion]]:
-    from tqdm.auto import tqdm
-
     done: dict[int, list[Completion]] = {}
-    copies = sum(count for _, count in plans)
-    with tqdm(total=len(requests) * copies, desc=Path(name).name, unit="completion", disable=not processes.is_main_process()) as bar:
+    name = str(recipe.model.model_name_or_path)
+    copies = sum(times for _, times in plans)
+    with progress(len(requests) * copies, Path(name).name, recipe.training.generation_batch_size) as count:
 
         def sink(index: int, completions: list[Completion], error: str | None) -> None:
             if error:
@@ -212,7 +210,7 @@ def _generate(
                 made = [dataclasses.asdict(completion) for completion in completions]
                 store.append({"index": index, "digest": digests[index], "error": None, "completions": made})
             done[index] = completions
-            bar.update(copies)
+            count(copies)
 
         backend.run(requests, sink, plans)
     return done
@@ -224,5 +222,5 @@ def ask(recipe: Recipe, name: str, question: str, backend: str) -> str:
     tokenizer, fmt = load_format(recipe, backend)
     asked = (getattr(recipe.script, "prompt_template", None) or "{question}").replace("{question}", question)
     request = Request(0, build_prompt(asked, fmt, recipe.script.few_shot))
-    (completion,) = _generate(get_backend(recipe, tokenizer, backend), [request], [(0.0, 1)], name, None, [])[0]
+    (completion,) = _generate(recipe, get_backend(recipe, tokenizer, backend), [request], [(0.0, 1)], None, [])[0]
     return fmt.full_text(completion.text)

@@ -32,10 +32,8 @@ logger = logging.getLogger(__name__)
 COMPARED = {"greedy": "greedy", "sampled": "sampled", "greedy_lenient": "lenient greedy", "sampled_lenient": "lenient sampled"}
 _KEPT = "completions kept"
 _LAST_NUMBER = re.compile(r"-?\$?\d[\d,]*(?:\.\d+)?")
-# Two-sided 95 %.
-_Z = statistics.NormalDist().inv_cdf(0.975)
-# Mean, lower and upper bound.
-Interval = tuple[float, float, float]
+_Z = statistics.NormalDist().inv_cdf(0.975)  # two-sided 95 %
+Interval = tuple[float, float, float]  # mean, lower and upper bound
 
 
 @dataclass
@@ -230,8 +228,7 @@ def mean_interval(values: Sequence[float]) -> Interval:
 def paired_difference(before: Sequence[float], after: Sequence[float]) -> Interval:
     """Mean of ``after - before`` over the same rows, with its 95 % interval; ``ValueError`` if they are not equally many.
 
-    For 0/1 values it is Bonett and Price's (J. Educ. Behav. Stat. 37, 2012), which keeps a width even if hardly a row changed; else the
-    normal one.
+    For 0/1 values it is Bonett and Price's (J. Educ. Behav. Stat. 37, 2012), which keeps a width even if hardly a row changed.
     """
     differences = [b - a for a, b in zip(before, after, strict=True)]
     if not {*before, *after} <= {0.0, 1.0}:
@@ -249,11 +246,9 @@ def _normal_interval(values: Sequence[float]) -> Interval:
 
 
 def markdown_table(rows: Sequence[tuple[str, Scores | None, dict[str, Any] | None]], *, full: bool = False) -> str:
-    """Write a table of a row per model or made data set.
+    """Write a table with a row for each label: of the model's scores, or of the yield of what was made.
 
-    Args:
-        rows: label, and either the model's scores or the yield of what was made.
-        full: lenient accuracy, maj@n, pass@n, the share that was cut, and the mean of each of the recipe's rewards too.
+    ``full``: lenient accuracy, maj@n, pass@n, the share that was cut, and the mean of each of the recipe's rewards too.
     """
     lines = []
     for label, scores, made in rows:
@@ -263,7 +258,8 @@ def markdown_table(rows: Sequence[tuple[str, Scores | None, dict[str, Any] | Non
             line[_KEPT] = f"{kept} of {count} ({kept / count:.0%})"
         lines.append(line)
     names = sorted(dict.fromkeys(name for line in lines for name in line), key=lambda name: name == _KEPT)  # that one last
-    return _table(names, [[line.get(name, "") for name in names] for line in lines])
+    cells = [names, ["---"] * len(names), *([line.get(name, "") for name in names] for line in lines)]
+    return "\n".join(f"| {' | '.join(row)} |" for row in cells)
 
 
 def _score_cells(scores: Scores, full: bool) -> dict[str, str]:
@@ -284,10 +280,6 @@ def _score_cells(scores: Scores, full: bool) -> dict[str, str]:
         judged = {name: [value for value in values if value is not None] for name, values in scores.rewards.items()}
         cells |= {f"reward {name}": f"{statistics.fmean(values):.3f}" for name, values in judged.items() if values}
     return cells
-
-
-def _table(header: list[str], lines: list[list[str]]) -> str:
-    return "\n".join(f"| {' | '.join(cells)} |" for cells in [header, ["---"] * len(header), *lines])
 
 
 def _both(greedy: float | None, sampled: float | None, *, digits: int) -> str:

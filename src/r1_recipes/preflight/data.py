@@ -5,7 +5,8 @@ from __future__ import annotations
 import re
 import sys
 from collections.abc import Callable, Mapping
-from typing import TYPE_CHECKING, Any
+from functools import partial
+from typing import TYPE_CHECKING
 
 from r1_recipes.common.messages import clip, words
 from r1_recipes.metrics.scores import compares_with_gold
@@ -41,13 +42,6 @@ def load(report: Report, recipe: Recipe, fmt: ResponseFormat, tokenizer: PreTrai
     return rows
 
 
-def rendered(tokenizer: PreTrainedTokenizerBase, messages: Any, prompted: bool = True) -> str:
-    """Return a prompt (or, not ``prompted``, a whole example) as the model reads it, special tokens as they are written."""
-    if isinstance(messages, str):
-        return messages
-    return tokenizer.apply_chat_template(messages, tokenize=False, add_generation_prompt=prompted)
-
-
 def check_lengths(report: Report, recipe: Recipe, rows: Dataset, tokenizer: PreTrainedTokenizerBase, window: int | None) -> int:
     """Compare lengths with the model's window, show three prompts, and return the tokens of the longest prompt (SFT: example)."""
     from pandas import Series
@@ -56,11 +50,13 @@ def check_lengths(report: Report, recipe: Recipe, rows: Dataset, tokenizer: PreT
     sizes = [len(words(row["prompt"])) for row in rows.select_columns("prompt")]
     longest = sorted(range(len(rows)), key=lambda index: -sizes[index])[:_LONGEST]
     picked = sorted({*spread(len(rows), _MEASURED), *longest})
+    rendered = partial(tokenizer.apply_chat_template, tokenize=False)
     with report.refusals("contract.template", essential=True):
         for index in spread(len(rows), 3):
-            report.show("data", f"Prompt of row {index}, as the model sees it:", rendered(tokenizer, rows[index]["prompt"]))
+            prompt = rendered(rows[index]["prompt"], add_generation_prompt=True)
+            report.show("data", f"Prompt of row {index}, as the model sees it:", prompt)
         sample = rows.select(picked).select_columns(["prompt"] if grpo else ["prompt", "completion"])
-        texts = [rendered(tokenizer, row["prompt"] if grpo else row["prompt"] + row["completion"], grpo) for row in sample]
+        texts = [rendered(row["prompt"] if grpo else row["prompt"] + row["completion"], add_generation_prompt=grpo) for row in sample]
     lengths = Series([len(ids) for ids in tokenizer(texts, add_special_tokens=False)["input_ids"]], index=picked)
     said = f"a row has {lengths.median():.0f} tokens (median), the longest {lengths.max()}; the model's window is {window or 'not known'}"
     room, space = training.max_completion_length if grpo else 0, window or sys.maxsize

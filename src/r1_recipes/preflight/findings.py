@@ -24,8 +24,6 @@ class Enough(Exception):
 
 @dataclass(frozen=True)
 class Finding:
-    """One verdict."""
-
     level: str  # OK, WARNING (the run works, and may not do what is meant) or ERROR (it fails, or learns nothing)
     code: str  # SECTION.WHAT, the same in every version
     message: str  # a sentence with the number behind it and, if something is wrong, what to write instead
@@ -37,6 +35,7 @@ class Report:
 
     findings: list[Finding] = field(default_factory=list)
     details: dict[str, list[tuple[str, str | DataFrame]]] = field(default_factory=dict)
+    seconds: list[float] = field(default_factory=list)  # that each group took to sample
 
     def add(self, level: str, code: str, message: str) -> None:
         self.findings.append(Finding(level, code, message))

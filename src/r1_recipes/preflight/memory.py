@@ -1,7 +1,5 @@
 """What a model must at least have of a device's memory; its shape comes from its configuration alone."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from typing import Any
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import time
 from collections.abc import Sequence
-from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from r1_recipes.common.errors import RecipeError, first_line
@@ -21,7 +20,6 @@ from r1_recipes.recipe import Recipe
 if TYPE_CHECKING:
     from datasets import Dataset
     from pandas import DataFrame
-    from transformers import PreTrainedTokenizerBase
 
 _SHOWN = 5
 # Groups whose rewards are all the same value: the finding, and what helps.
@@ -38,8 +36,8 @@ def check(report: Report, recipe: Recipe, fmt: ResponseFormat, rewards: Rewards,
 
     groups = min(groups, len(rows))
     with report.refusals("signal.unusable"):
-        sampled = sample(recipe, rows, rewards.tokenizer, groups=groups, seconds=seconds)
-        done = len(sampled) // recipe.training.num_generations
+        sampled = sample(report, recipe, rows, rewards.tokenizer, groups=groups, seconds=seconds)
+        done = len(report.seconds)
         if done < groups:
             told = f"{done} of {groups} groups were done within {seconds:g} s; give it more with --seconds, or skip this with --no-model"
             report.add(WARNING, "signal.slow", told)
@@ -52,7 +50,7 @@ def check(report: Report, recipe: Recipe, fmt: ResponseFormat, rewards: Rewards,
             judge(report, recipe, fmt, rewards, sampled, scores)
 
 
-def sample(recipe: Recipe, rows: Dataset, tokenizer: PreTrainedTokenizerBase, *, groups: int, seconds: float) -> list[Sampled]:
+def sample(report: Report, recipe: Recipe, rows: Dataset, tokenizer: Any, *, groups: int, seconds: float) -> list[Sampled]:
     """Return whole groups, one after another, with the recipe's own generation settings."""
     from tqdm.auto import tqdm
     from transformers import GenerationConfig, set_seed
@@ -62,6 +60,8 @@ def sample(recipe: Recipe, rows: Dataset, tokenizer: PreTrainedTokenizerBase, *,
     extra = {key: value for key, value in (training.generation_kwargs or {}).items() if key in known}
     limit, settings = training.max_completion_length, sampling(training) | extra
     sampled: list[Sampled] = []
+    made: dict[int, list[Completion]] = {}
+    plan = (training.temperature, training.num_generations)
     try:
         model = load_model(recipe)
         set_seed(training.seed)
@@ -71,26 +71,22 @@ def sample(recipe: Recipe, rows: Dataset, tokenizer: PreTrainedTokenizerBase, *,
         if tools or environments:
             backend = EpisodeBackend(single, tools, environments, rows, training.max_tool_calling_iterations, limit)
         for index in tqdm(spread(len(rows), groups), desc="sampling", unit="group"):
-            row, left = rows[index], end - time.monotonic()
-            if left <= 0:
+            row, began = rows[index], time.monotonic()
+            if began >= end:
                 break
-            made: dict[int, list[Completion]] = {}
             single.end = end
-            backend.run([Request(index, row["prompt"])], partial(_keep, made), [(training.temperature, training.num_generations)])
+            backend.run([Request(index, row["prompt"])], lambda index, completions, error: made.update({index: completions}), [plan])
             group = made[index]
             # Cut by the clock, not by the recipe: such a group would mislead.
             if any(completion.finish_reason == "length" and completion.tokens < limit for completion in group):
                 break
             sampled += [(row, completion) for completion in group]
+            report.seconds.append(time.monotonic() - began)
     except Exception as error:  # no weights, too little memory, a generation argument that there is not: the library's own words
         raise RecipeError(
             f"{recipe.path}: {recipe.model.model_name_or_path!r} cannot be sampled from ({first_line(error)[:-1]}); --no-model goes without"
         ) from error
     return sampled
-
-
-def _keep(made: dict[int, list[Completion]], index: int, completions: list[Completion], error: str | None) -> None:
-    made[index] = completions
 
 
 class _Batches:

@@ -4,8 +4,6 @@ A :class:`ResponseFormat` writes the system prompt, renders SFT targets and few-
 rewards, generation filters and evaluation share one object, so a prompt cannot ask for one shape while a reward looks for another.
 """
 
-from __future__ import annotations
-
 import re
 from collections.abc import Iterator
 from dataclasses import dataclass, field
@@ -29,10 +27,7 @@ class ParsedResponse:
 
 
 def boxed_spans(text: str) -> Iterator[tuple[int, int]]:
-    r"""Yield ``(start, end)`` of what each outermost, balanced ``\boxed{…}`` holds, in one pass over ``text``.
-
-    Escaped braces (``\{``, ``\}``) do not count. A box that never closes yields nothing.
-    """
+    r"""Yield ``(start, end)`` of what each outermost, balanced ``\boxed{…}`` holds, in one pass; escaped braces (``\{``) do not count."""
     start = text.find(_BOX)
     while start != -1:
         begin = start + len(_BOX)
@@ -94,11 +89,7 @@ class ResponseFormat:
         return [group for group in self.marks if not any(mark in prompt or mark in self.prefill for mark in group)]
 
     def render(self, reasoning: str, answer: str) -> str:
-        """Write a whole response, prefill included; outer white space of both parts is dropped.
-
-        Raises:
-            ValueError: a part is blank, or holds a delimiter of this format, so that it could not be read back.
-        """
+        """Write a whole response, prefill included; outer white space of both parts is dropped. ValueError: it could not be read back."""
         parts = {"reasoning": reasoning.strip(), "answer": answer.strip()}
         text = _SLOT.sub(lambda slot: parts[slot[1]], self.layout)
         if self._read(text) != ParsedResponse(parts["reasoning"], parts["answer"], well_formed=True):
@@ -109,11 +100,7 @@ class ResponseFormat:
         return text
 
     def render_completion(self, reasoning: str, answer: str) -> str:
-        """Write what the model itself generates: the whole response without the prefill.
-
-        Raises:
-            ValueError: as :meth:`render`, or the response does not start with the prefill.
-        """
+        """Write what the model itself generates, the whole response without the prefill; ValueError: it does not start with that."""
         text = self.render(reasoning, answer)
         if text.startswith(self.prefill):
             return text[len(self.prefill) :]

@@ -1,25 +1,20 @@
 """What can be known to be wrong with a recipe before anything is loaded."""
 
-from __future__ import annotations
-
 import math
 import re
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
-from r1_recipes.common.errors import BatchError, RecipeError
+from r1_recipes.common.errors import BatchError, RecipeError, unknown_name
 from r1_recipes.data import get_mapper
 from r1_recipes.prompts import FORMATS, ResponseFormat, fitting_format, get_response_format, named_marks
 from r1_recipes.recipe.types import Recipe
 from r1_recipes.rewards import REWARDS, get_reward_funcs
-from r1_recipes.rewards.accuracy import MathReward
 from r1_recipes.rewards.call import check_task_rewards
-from r1_recipes.rewards.code import CodeReward
-from r1_recipes.rewards.registry import READ_SHAPE, AnswerReward
-from r1_recipes.rewards.text import IntegerAnswerReward, TagCountReward
+from r1_recipes.rewards.registry import READ_NO_FORMAT, READ_SHAPE
 from r1_recipes.selection.rules import KeepRules
-from r1_recipes.tasks.environments.registry import environment_kinds
+from r1_recipes.tasks.environments.registry import environment_kinds, pays
 
 # Methods whose recipes name rewards.
 REWARDED = ("grpo", "generate", "evaluate")
@@ -27,6 +22,14 @@ REWARDED = ("grpo", "generate", "evaluate")
 _NEGATED = re.compile(
     r"(\b(not|never|without|cannot)\b|n['’]t\b|不要|无需|(?<![分个特区])别)((?![.!?;](\s|$)|[。！？；]).)*", re.IGNORECASE
 )
+# What TRL finds out only when the first completions have been sampled.
+_CHOICES = {
+    "loss_type": "bnpo cispo dapo dr_grpo grpo luspo sapo vespo",
+    "scale_rewards": "batch group none",
+    "importance_sampling_level": "sequence token",
+    "multi_objective_aggregation": "normalize_then_sum sum_then_normalize",
+    "vllm_importance_sampling_mode": "sequence_mask sequence_truncate token_mask token_truncate",
+}
 _IDLE = ("use_peft", "load_in_4bit", "load_in_8bit", "unfrozen_parameters")
 
 
@@ -86,9 +89,11 @@ def _problems(recipe: Recipe) -> Iterator[str]:
             )
     if method not in REWARDED:
         return
+    for key, choices in _CHOICES.items() if method == "grpo" else ():
+        if getattr(training, key) not in choices.split():
+            yield f"{key}: {unknown_name('value', getattr(training, key), choices.split())} docs/losses.md says which is which"
     names, weights = script.reward_funcs, getattr(training, "reward_weights", None)
-    pays = any(hasattr(kind, "get_reward") for kind in environment_kinds(script.environment).values())
-    if not names and not pays and method == "grpo":
+    if not names and not any(map(pays, environment_kinds(script.environment).values())) and method == "grpo":
         yield f"reward_funcs: missing; name at least one of {', '.join(sorted(REWARDS))}"
     if len(set(names)) < len(names):
         yield f"reward_funcs: must differ, got {names}. Fix: give one that counts twice the reward_weights entry 2.0"
@@ -102,18 +107,17 @@ def _problems(recipe: Recipe) -> Iterator[str]:
         if name in ("prompt", "completion", "step", "advantage", "answer_parsed", "solution", "refused", "turns"):
             yield f"reward_models: {name!r}: must be a name of its own, got a column of the table of completions"
     get_reward_funcs(names, fmt, **recipe.reward_params)
-    if any(map(_reads_format, names or ["accuracy"])):
+    if any(name in REWARDS and name not in READ_NO_FORMAT for name in names or ["accuracy"]):
         yield from _shape_problems(script)
     if getattr(script, "task_rewards", None) is not None:
         check_task_rewards(script.task_rewards, names)
-    elif getattr(script, "task_column", None) is not None:
-        yield "task_column has no meaning without task_rewards"
-
-
-def _reads_format(name: str) -> bool:
-    kinds = AnswerReward | MathReward | CodeReward | TagCountReward | IntegerAnswerReward
-    reward = REWARDS.get(name)
-    return name in READ_SHAPE or (isinstance(reward, type) and issubclass(reward, kinds))
+    elif getattr(script, "task_column", None) is not None and not getattr(script, "curriculum", None):
+        yield "task_column has no meaning without task_rewards or curriculum"
+    if method == "grpo" and script.curriculum is not None and not script.smoke:
+        if len(set(script.curriculum)) < max(2, len(script.curriculum)):
+            yield f"curriculum: must be two or more tasks that differ, easiest first, got {script.curriculum}"
+        if training.eval_strategy != "steps" or training.load_best_model_at_end or training.save_strategy == "best":
+            yield f"curriculum: must have eval_strategy: steps, got {training.eval_strategy.value}, and no best checkpoint (the easiest's)"
 
 
 def _shape_problems(script: Any) -> Iterator[str]:

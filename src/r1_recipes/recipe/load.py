@@ -3,8 +3,6 @@
 A key is a field of our arguments, of ``trl.GRPOConfig`` and the like, of ``trl.ModelConfig``, or a parameter of a reward that is named.
 """
 
-from __future__ import annotations
-
 import dataclasses
 import os
 import re
@@ -16,9 +14,10 @@ from typing import Any
 
 from r1_recipes.common import processes
 from r1_recipes.common.errors import RecipeError, nearest
+from r1_recipes.common.files import find_yaml
 from r1_recipes.common.masking import masked
 from r1_recipes.recipe import checks
-from r1_recipes.recipe.compat import defaults_then, translate
+from r1_recipes.recipe.compat import SHORT, defaults_then, translate
 from r1_recipes.recipe.text import read_yaml
 from r1_recipes.recipe.types import OWN_TYPES, Recipe, argument_types, namespace_value
 from r1_recipes.recipe.values import COMMAND_LINE, convert, plain
@@ -37,9 +36,6 @@ def load_recipe(
 
     ``check`` is called with the path and all keys before TRL is imported, which takes seconds; ``smoke`` with path, method and all keys of
     a recipe with ``smoke: true``, and returns overrides that shrink it. GRPO's batches are checked for ``world_size`` processes.
-
-    Raises:
-        RecipeError: names the file, the key, what was found and what would work.
     """
     path, overrides = _split_command_line(argv, method)
     recipe = Recipe(path=path, method=method, script=None, training=None, model=None)
@@ -71,7 +67,8 @@ def load_recipe(
         shrunk = _typed(smoke(path, method, settings), COMMAND_LINE, known, method)
         settings |= {key: value for key, value in shrunk.items() if key not in typed}
     recipe.adapted = _follow_machine(recipe, settings, typed)
-    parser.set_defaults_with_config(**settings)
+    # TRL's own default prints every completion of every step.
+    parser.set_defaults_with_config(**{"num_completions_to_print": 0, **settings})
     if method == "grpo":
         checks.check_batch(path, parser.get_default, world_size or processes.world_size())
     if "ACCELERATE_MIXED_PRECISION" in os.environ and {"bf16", "fp16"} & settings.keys():
@@ -117,7 +114,7 @@ def _split_command_line(argv: Sequence[str], method: str) -> tuple[Path, dict[st
         raise RecipeError(f"command line: no recipe given; python -m r1_recipes.{method} recipes/NAME.yaml [--key value …]")
     if len(paths) > 1:
         raise RecipeError(f"command line: {paths[1]!r} stands alone: one recipe a run, and overrides are written --key value")
-    return Path(paths[0]), overrides
+    return find_yaml(Path(paths[0])), overrides
 
 
 def _parser(types_: tuple[type, ...], reward_fields: dict[str, dataclasses.Field], path: Path) -> tuple[Any, dict[str, tuple[Any, Any]]]:
@@ -150,7 +147,7 @@ def _field_type(f: dataclasses.Field) -> Any:
 def _typed(values: dict[str, Any], source: str, known: dict[str, tuple[Any, Any]], method: str) -> dict[str, Any]:
     for key in values:
         if key not in known:
-            close = nearest(key, known)
+            close = [SHORT[key]] if key in SHORT else nearest(key, known)
             hint = f" Nearest: {', '.join(close)}." if close else ""
             others = (each for each in OWN_TYPES if key in {f.name for kind in argument_types(each) for f in dataclasses.fields(kind)})
             there = "".join(f": a key of {other}; python -m r1_recipes.{other} FILE" for other in [*others][:1])

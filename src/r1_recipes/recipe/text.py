@@ -1,7 +1,5 @@
 """Recipe files as YAML: bounded, and without repeated keys."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Hashable
 from pathlib import Path
@@ -10,6 +8,7 @@ from typing import Any
 import yaml
 
 from r1_recipes.common.errors import RecipeError, nearest
+from r1_recipes.common.files import find_yaml
 
 # What a YAML file may be and stand for: hundreds of times the largest recipe, and still read in seconds.
 _MAX_YAML_BYTES, _MAX_YAML_VALUES, _MAX_YAML_LEVELS = 1_000_000, 100_000, 64
@@ -17,11 +16,12 @@ _MAX_YAML_BYTES, _MAX_YAML_VALUES, _MAX_YAML_LEVELS = 1_000_000, 100_000, 64
 
 def read_yaml(path: Path) -> dict[str, Any]:
     """Return the one mapping of a YAML file; a RecipeError says what is wrong with it, by line and column."""
+    path = find_yaml(path)
     if path.suffix in (".sh", ".bash", ".py"):
         raise RecipeError(f"{path}: a recipe must be a YAML file, got a script. Fix: write a recipe by the tables in docs/migration.md")
     if not path.is_file():
         near = nearest(path.name, (p.name for p in path.parent.glob("*.yaml")))
-        hint = f" Did you mean {path.parent / near[0]}?" if near else ""
+        hint = f" Did you mean {path.parent / near[0]}?" if near else " Those that are shipped: r1-recipes recipes"
         raise RecipeError(f"{path}: no such recipe file.{hint}")
     if path.stat().st_size > _MAX_YAML_BYTES:
         raise RecipeError(f"{path}: {path.stat().st_size} bytes; a recipe has at most {_MAX_YAML_BYTES}")

@@ -1,9 +1,6 @@
 """A recipe as an object, and the keys that it may have beyond TRL's own."""
 
-from __future__ import annotations
-
 import importlib
-import logging
 import os
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -47,6 +44,7 @@ class RecipeArguments:
     max_eval_samples: int | None = _key("Evaluate on the first N rows of the test split that are left.")
     response_format: str = _key("What an answer must look like; docs/recipes.md lists the formats.", "think_answer")
     system_prompt: str | None = _key("Replaces the format's own instruction; '' sends no system message.")
+    prompt_template: str | None = _key("Wraps the question: text with {question} and, by name, any other column of the row.")
     prefill: str | None = _key("Text that the assistant's turn starts with; the model goes on from there.")
     few_shot: list[dict] | None = _key("Worked turns before the question: [{question, reasoning, answer}].")
     chat_template: str | None = _key("Jinja text or path of a file; replaces the tokenizer's chat template.")
@@ -87,12 +85,12 @@ class GRPORecipeArguments(RecipeArguments):
     eval_temperature: float | None = _key("Temperature of the trainer's evaluation; 0 is greedy. Default: as in training.")
     eval_max_completion_length: int | None = _key("Tokens of a completion in the trainer's evaluation. Default: as in training.")
     task_column: str | None = _key("Column that says a row's task; default: 'task' where it is there, else 'data_source'.")
+    curriculum: list[str] | None = _key("Tasks, easiest first: one after the other, each until its held-out rows are mostly right.")
+    curriculum_threshold: float = _key("Mean of the first reward on the held-out rows that ends a task of curriculum, (0, 1].", 0.7)
 
 
 @dataclass
 class DistillRecipeArguments(RecipeArguments):
-    """Keys of an on-policy distillation recipe."""
-
     distill_with: Literal["distillation", "gold", "server"] = _key(
         "TRL's trainer: 'distillation' (one vocabulary), 'gold' (any two), 'server' (one vocabulary, the teacher behind vLLM's server).",
         "distillation",
@@ -104,7 +102,6 @@ class GenerateRecipeArguments(RecipeArguments):
     """Keys of a generation recipe: who generates, from which prompt, and what is kept."""
 
     backend: Backend = _key(_WHO_GENERATES, "transformers")
-    prompt_template: str | None = _key("Wraps the question: text with {question} and, by name, any other column of the row.")
     reward_funcs: list[str] = _key("Rewards that score the completions; the first one says what is correct.", default_factory=list)
     reward_models: dict | None = _key("As in a GRPO recipe.")
     keep: dict | None = _key("Which completions become the dataset: see docs/recipes.md. Default: all.")
@@ -117,7 +114,6 @@ class EvaluateRecipeArguments(RecipeArguments):
 
     num_samples: int = _key("Sampled completions a row, besides the greedy one; 0: only that.")
     backend: Backend = _key(_WHO_GENERATES, "transformers")
-    prompt_template: str | None = _key("As in a generation recipe.")
     reward_funcs: list[str] = _key("Rewards; the first that judges a row says what is right.", default_factory=list)
     reward_models: dict | None = _key("As in a GRPO recipe.")
     task_rewards: dict | None = _key("As in a GRPO recipe.")
@@ -172,8 +168,6 @@ _DISTILL_CONFIGS = {"gold": "experimental.gold.GOLDConfig", "server": "experimen
 
 def argument_types(method: str, distill_with: object = None) -> tuple[type, type, type]:
     """Return the classes that have the keys of a recipe: ours, the trainer's (or our own settings), the model's."""
-    # bitsandbytes warns of a kernel that only another package brings, for 4-bit models on CPUs.
-    logging.getLogger("bitsandbytes.backends").setLevel(logging.ERROR)
     import trl
 
     own, config = OWN_TYPES[method]
@@ -186,8 +180,6 @@ def argument_types(method: str, distill_with: object = None) -> tuple[type, type
 
 @dataclass
 class Recipe:
-    """A recipe, resolved."""
-
     path: Path
     method: str
     script: Any  # our arguments of the method
@@ -210,4 +202,4 @@ def namespace_value(recipe: Recipe, key: str) -> Any:
     for part in (recipe.script, recipe.training, recipe.model):
         if hasattr(part, key):
             return getattr(part, key)
-    return recipe.reward_params.get(key)
+    return (recipe.reward_params | recipe.environment_params).get(key)

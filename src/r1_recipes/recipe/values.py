@@ -1,7 +1,5 @@
 """YAML and command-line values as the types of their keys."""
 
-from __future__ import annotations
-
 import json
 import math
 import re
@@ -27,7 +25,7 @@ _INTERVALS = {
     "generation_batch_size steps_per_generation num_iterations lora_r",
     "[0, inf)": "num_samples temperature eval_temperature beta epsilon epsilon_high delta weight_decay max_grad_norm warmup_steps seed",
     "(0, inf)": "num_train_epochs logging_steps repetition_penalty lora_alpha",
-    "(0, 1]": "top_p vllm_gpu_memory_utilization",
+    "(0, 1]": "top_p vllm_gpu_memory_utilization curriculum_threshold",
     "[0, 1]": "learning_rate min_p lora_dropout",
 }
 _RANGES = {key: interval for interval, keys in _INTERVALS.items() for key in keys.split()}

@@ -1,7 +1,5 @@
 """``python -m r1_recipes.report RUN_DIR [RUN_DIR …] [--output FILE.html]``: runs as one page."""
 
-from __future__ import annotations
-
 import argparse
 from collections.abc import Sequence
 from pathlib import Path

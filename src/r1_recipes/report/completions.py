@@ -1,7 +1,5 @@
 """Sampled completions of runs, packed for the page."""
 
-from __future__ import annotations
-
 import base64
 import gzip
 import json
@@ -18,6 +16,8 @@ MAX_COMPLETION_BYTES = 13_500_000
 MAX_COMPLETIONS = 64_000
 # One step's completions, unpacked; a few KB of Parquet can stand for any number of GB.
 _MAX_TABLE_BYTES = 1 << 30
+# Those of training, and those of the evaluation during it.
+FOLDERS = ("completions", "eval_completions")
 _NO_REWARD = {"prompt", "completion", "step", "advantage"}
 
 
@@ -41,10 +41,10 @@ def _files(run: RunData) -> Iterator[tuple[Path, int]]:
     """Yield a run's files, one per step, and the number of rows in each."""
     import pyarrow.parquet
 
-    for path in sorted((run.path / "completions").glob("*.parquet")):
+    for path in sorted(path for folder in FOLDERS for path in (run.path / folder).glob("*.parquet")):
         if path.is_symlink() or not path.is_file():
             continue
-        with run.reading(f"completions/{path.name}"):
+        with run.reading(f"{path.parent.name}/{path.name}"):
             found = pyarrow.parquet.read_metadata(path)
             size = sum(found.row_group(group).total_byte_size for group in range(found.num_row_groups))
             if size > _MAX_TABLE_BYTES:
@@ -58,8 +58,8 @@ def _rows(number: int, run: RunData, path: Path) -> list[dict[str, Any]]:
     names, factors = run.settings.get("reward_funcs"), run.settings.get("reward_weights")
     pairs = zip(names, factors, strict=False) if isinstance(names, list) and isinstance(factors, list) else ()
     weights = {str(name).rpartition(":")[2]: factor for name, factor in pairs if is_number(factor)}
-    with run.reading(f"completions/{path.name}"), pyarrow.parquet.ParquetFile(path) as file:
-        return [_row(number, values, weights) for values in file.read().to_pylist()]
+    with run.reading(f"{path.parent.name}/{path.name}"), pyarrow.parquet.ParquetFile(path) as file:
+        return [_row(number, FOLDERS.index(path.parent.name), values, weights) for values in file.read().to_pylist()]
     return []
 
 
@@ -71,14 +71,21 @@ def spread(items: list[Any], share: float) -> list[Any]:
     return [items[round(i * (len(items) - 1) / max(1, count - 1))] for i in range(count)]
 
 
-def _row(run: int, values: dict[str, Any], weights: Mapping[str, float]) -> dict[str, Any]:
+def _row(run: int, kind: int, values: dict[str, Any], weights: Mapping[str, float]) -> dict[str, Any]:
     others = {key: value for key, value in values.items() if key not in _NO_REWARD and value is not None}
     scores = {key: finite(value) for key, value in others.items() if is_number(value)}
+    prompt = values.get("prompt")
+    asked = (
+        [one.get("content") for one in prompt if isinstance(one, dict) and one.get("role") == "user"]
+        if isinstance(prompt, list)
+        else [prompt]
+    )
     weighted = [weights.get(key, 1.0) * score for key, score in scores.items() if score is not None]
     return {
         "run": run,
+        "kind": kind,
         "step": values["step"] if isinstance(values.get("step"), int) else None,
-        "prompt": clip(words(values.get("prompt"), roles=True)),
+        "prompt": (clip(words(prompt, roles=True)), clip(words(asked[-1:]))),
         "text": clip(words(values.get("completion"))),
         "reward": finite(sum(weighted)) if weighted else None,
         "advantage": finite(values.get("advantage")),
@@ -88,10 +95,11 @@ def _row(run: int, values: dict[str, Any], weights: Mapping[str, float]) -> dict
 
 
 def _columns(rows: Sequence[dict[str, Any]]) -> dict[str, Any]:
-    """Return the rows as the page reads them: lists, a prompt as an index into ``prompts``; a list per name in scores and extra."""
+    """Return the rows as the page reads them: lists; a list per name in scores and extra; a prompt as an index into ``prompts``, which
+    holds its whole text and its question."""
     prompts = {prompt: index for index, prompt in enumerate(dict.fromkeys(row["prompt"] for row in rows))}
     rewards, extras = (list(dict.fromkeys(name for row in rows for name in row[kind])) for kind in ("scores", "extra"))
-    table: dict[str, Any] = {name: [row[name] for row in rows] for name in ("run", "step", "text", "reward", "advantage")}
+    table: dict[str, Any] = {name: [row[name] for row in rows] for name in ("run", "kind", "step", "text", "reward", "advantage")}
     table["prompt"] = [prompts[row["prompt"]] for row in rows]
     table["scores"] = [[row["scores"].get(name) for row in rows] for name in rewards]
     table["extra"] = [[row["extra"].get(name) for row in rows] for name in extras]

@@ -4,8 +4,6 @@ Nothing is fetched when the page is opened, and nothing in a run directory is tr
 own policy lets no script run but the four that are written here.
 """
 
-from __future__ import annotations
-
 import base64
 import hashlib
 import importlib.metadata
@@ -39,7 +37,6 @@ def run_names(paths: Sequence[Path]) -> list[str]:
 
 
 def build(run_dirs: Sequence[Path]) -> str:
-    """Build the page's HTML."""
     runs = [read_run(path, name) for path, name in zip(run_dirs, run_names(run_dirs), strict=True)]
     packed, kept, total = pack_completions(runs)
     data = {

@@ -1,7 +1,5 @@
 """A run directory, which may be somebody else's (what is missing or torn is noted, never raised), and what in it to look at first."""
 
-from __future__ import annotations
-
 import contextlib
 import itertools
 import json
@@ -38,8 +36,6 @@ _SEVERITIES = ("bad", "warn", "info")
 
 @dataclass
 class RunData:
-    """What a run directory says."""
-
     name: str
     path: Path
     entry: dict[str, Any] = field(default_factory=dict)  # run.json
@@ -63,7 +59,6 @@ class RunData:
             self.note("torn_file", file=name, reason=first_line(error))
 
     def values(self, key: str) -> list[float]:
-        """A metric's finite values, in order of their steps."""
         return [value for _, value in self.series.get(key, ()) if value is not None]
 
     def trend(self, key: str) -> tuple[float, float, int] | None:
@@ -152,8 +147,7 @@ def strings(values: Any) -> dict[str, str]:
 def read_evaluations(runs: Sequence[RunData]) -> list[dict[str, Any]]:
     """Read the scores that ``evaluate`` and ``pipeline`` left in the runs' directories, in a folder in them, or beside them.
 
-    Returns:
-        Per judged model ``source``, ``label``, ``model`` and ``values``: by column ``[mean, low, high]``, bounds ``None`` if unknown.
+    Each judged model has ``source``, ``label``, ``model`` and ``values``: by column ``[mean, low, high]``, bounds ``None`` if unknown.
     """
     own = [run.path.resolve() for run in runs]
     places = [(folder, pattern) for folder in own for pattern in ("results.json", "*/results.json")]
@@ -238,8 +232,8 @@ def _of_reward(run: RunData, name: str) -> Iterator[dict[str, Any]]:
 
 def _reward_not_accuracy(run: RunData, rewards: list[str]) -> Iterator[dict[str, Any]]:
     """The reward rises, and the first of the rewards that judge answers does not."""
-    named = run.settings.get("reward_funcs")
-    names = [str(name) for name in (named if isinstance(named, list) else rewards) if name not in (run.settings.get("reward_models") or ())]
+    named, served = run.settings.get("reward_funcs"), strings(run.settings.get("reward_models"))
+    names = [str(name) for name in (named if isinstance(named, list) else rewards) if str(name) not in served]
     judges = [name.rpartition(":")[2] for name in answer_rewards(names)]
     name = next((name for name in judges if name in rewards), None)
     total, answers = run.trend("reward"), run.trend(f"rewards/{name}/mean")

@@ -2,10 +2,8 @@
 :mod:`r1_recipes.tasks.countdown`.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import lru_cache
 from typing import Any
 
@@ -71,7 +69,7 @@ def correctness(
     """
     scorers = (None,) * len(completions) if scorer is None else tuple(scorer)
     golds = (None,) * len(completions) if solution is None and scorer and all(scorer) else tuple(reward.golds(solution, columns))
-    before = verification.STATS.copy()
+    before = replace(verification.STATS)
     settings = (reward.number_locale, reward.precision)
     answers, verdicts = _correctness(reward.response_format, tuple(completion_texts(completions)), golds, scorers, settings)
     if verification.STATS.seconds > before.seconds:
@@ -83,11 +81,7 @@ def correctness(
 
 @lru_cache(maxsize=1)  # the batch that the other rewards of a step ask for, too
 def _correctness(
-    fmt: ResponseFormat,
-    texts: tuple[str, ...],
-    golds: tuple[str | None, ...],
-    scorers: tuple[str | None, ...],
-    settings: tuple[str, int],
+    fmt: ResponseFormat, texts: tuple[str, ...], golds: tuple[str | None, ...], scorers: tuple[str | None, ...], settings: tuple[str, int]
 ) -> tuple[Sequence[str | None], Sequence[Verdict]]:
     answers, refusals = zip(*(_answer(fmt, text) for text in texts), strict=True) if texts else ((), ())
     verdicts = verification.judge([None if spec else gold for spec, gold in zip(scorers, golds, strict=True)], answers, *settings)

@@ -1,7 +1,5 @@
 """Names in a recipe -> reward functions."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 

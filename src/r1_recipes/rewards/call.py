@@ -43,17 +43,13 @@ def score(
     """Judge one completion per row; ``None`` (or NaN, as in TRL) if the reward does not judge it.
 
     ``rows`` are each text's own, repeated if a row has several. Without a tokenizer, characters stand for tokens. ``tokens`` says how many
-    were generated for each, if not as many as the text has.
-
-    Raises:
-        RecipeError: the reward fails, or does not return one number or ``None`` per completion.
+    were generated for each, if not as many as the text has. A reward that fails, or returns anything else, is a RecipeError.
     """
     from transformers import TrainerState
 
     columns = {key: [row[key] for row in rows] for key in rows[0] if key not in ("prompt", "completion", "completion_ids")}
     try:
-        result = _called(
-            function,
+        result = function(
             prompts=[row["prompt"] for row in rows],
             completions=[[{"role": "assistant", "content": text}] for text in texts],
             completion_ids=_token_ids(texts, tokenizer, tokens),
@@ -62,6 +58,7 @@ def score(
             log_metric=ignore,
             **columns,
         )
+        result = asyncio.run(result) if inspect.iscoroutine(result) else result
     except RecipeError:
         raise
     except Exception as error:
@@ -79,15 +76,6 @@ def score(
         wanted = f"Fix: return a list with one finite number (or None) per completion, here {len(texts)}"
         raise RecipeError(f"reward {name!r} returned {str(result)[:80]}. {wanted}") from None
     return scores
-
-
-def _is_ours(reward: Callable) -> bool:
-    return getattr(reward, "__module__", "").startswith("r1_recipes.")
-
-
-def _called(reward: Callable, **columns: Any) -> Any:
-    result = reward(**columns)
-    return asyncio.run(result) if inspect.iscoroutine(result) else result
 
 
 def _token_ids(texts: Sequence[str], tokenizer: PreTrainedTokenizerBase | None, tokens: Sequence[int] | None) -> list[list[int]]:
@@ -126,16 +114,12 @@ def readable_golds(name: str, reward: Callable, rows: Dataset) -> dict[int, bool
 
 
 def try_own_rewards(
-    names: Sequence[str],
-    rewards: Sequence[Callable],
-    rows: Dataset,
-    fmt: ResponseFormat,
-    tokenizer: PreTrainedTokenizerBase | None,
+    names: Sequence[str], rewards: Sequence[Callable], rows: Dataset, fmt: ResponseFormat, tokenizer: PreTrainedTokenizerBase | None
 ) -> None:
     """Call each reward from outside this package on two rows, before the model is loaded: a mistake in it costs seconds."""
     for name, reward in zip(names, rewards, strict=True):
         inner = reward.reward if isinstance(reward, RoutedReward) else reward
-        if _is_ours(inner):
+        if getattr(inner, "__module__", "").startswith("r1_recipes."):
             continue
         mine = [rows[index] for index in judged_rows(reward, rows.select(range(min(len(rows), _TRIED_FROM))))[:2]]
         tried = [(row, text) for row in mine for text in (_written(fmt, right_answer(row.get("solution"))), "")]
@@ -173,12 +157,11 @@ def route(
     column ``task``, else ``data_source``.
     """
     for_all = check_task_rewards(task_rewards, names)
-    kinds = {True: AsyncRoutedReward, False: RoutedReward}
-    return [kinds[_is_async(func)](func, name, task_rewards, for_all, task_column) for func, name in zip(funcs, names, strict=True)]
-
-
-def _is_async(func: Callable) -> bool:
-    return any(map(inspect.iscoroutinefunction, (func, type(func).__call__)))
+    routed: list[Callable[..., Values]] = []
+    for func, name in zip(funcs, names, strict=True):
+        waits = any(map(inspect.iscoroutinefunction, (func, type(func).__call__)))
+        routed.append((AsyncRoutedReward if waits else RoutedReward)(func, name, task_rewards, for_all, task_column))
+    return routed
 
 
 @functools.cache  # once per task
@@ -188,8 +171,6 @@ def _warn(message: str) -> None:
 
 @dataclass(frozen=True)
 class RoutedReward:
-    """A reward that sees the rows of its tasks alone."""
-
     reward: Callable
     name: str
     task_rewards: Mapping[str, Sequence[str]]

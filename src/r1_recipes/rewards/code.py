@@ -1,7 +1,5 @@
 """Rewards for a program that does what it was asked to: run against test cases in a sandbox."""
 
-from __future__ import annotations
-
 import ast
 import functools
 import json

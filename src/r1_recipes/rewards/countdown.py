@@ -1,7 +1,5 @@
 """The reward of the Countdown puzzle, as TinyZero and GRPO-Zero pay it."""
 
-from __future__ import annotations
-
 from functools import partial
 from typing import Any
 

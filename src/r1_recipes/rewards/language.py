@@ -1,7 +1,5 @@
 """Language consistency: is the reasoning in the language that it should be in? lingua's models load at the first text (0.2 s, 35 MB)."""
 
-from __future__ import annotations
-
 import contextlib
 import logging
 import re
@@ -28,9 +26,7 @@ _SHARED_SCRIPTS = {
 }
 _OWN_SCRIPTS = {"zh": "Han", "ja": "Kana", "ko": "Hangul", "th": "Thai", "el": "Greek", "he": "Hebrew", "hy": "Armenian", "ka": "Georgian"}
 _OWN_SCRIPTS |= {"bn": "Bengali", "ta": "Tamil", "te": "Telugu"}
-LANGUAGES = {code: script for script, codes in _SHARED_SCRIPTS.items() for code in codes} | _OWN_SCRIPTS
-"""ISO 639-1 code -> script."""
-
+LANGUAGES = {code: script for script, codes in _SHARED_SCRIPTS.items() for code in codes} | _OWN_SCRIPTS  # ISO 639-1 code -> script
 _RUNS = {
     **{script: rf"\p{{{script}}}[\p{{{script}}}\p{{M}}]*" for script in LANGUAGES.values() if script != "Kana"},
     # Digits and underscores belong to the run, so that "2x", "5km" and "x_1" are seen whole and left out.

@@ -1,7 +1,5 @@
 """Rewards that look at how long a completion is, in tokens: the lengths of TRL's ``completion_ids`` column."""
 
-from __future__ import annotations
-
 import math
 from typing import Any, ClassVar
 

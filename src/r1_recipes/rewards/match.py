@@ -1,7 +1,5 @@
 """Rewards for an answer in words or an option's letter: golds that are not mathematics, a judge where rules cannot tell."""
 
-from __future__ import annotations
-
 import re
 import unicodedata
 from typing import Any

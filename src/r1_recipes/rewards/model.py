@@ -81,9 +81,6 @@ def ask(
     """Ask ``openai:NAME`` at ``OPENAI_BASE_URL`` for one opinion per prompt filled in, in order; what is known is not asked again.
 
     A reply that is cut at ``max_tokens`` ends in what the judge quotes as well as in its verdict, so it holds none.
-
-    Raises:
-        RecipeError: no address, or the server refuses the model or the key.
     """
     server = ChatServer(judge.removeprefix(SERVED), timeout=timeout)
     address = server.check()
@@ -118,8 +115,6 @@ def report_unjudged(where: str, opinions: Sequence[Opinion]) -> None:
 
 @dataclass(frozen=True)
 class Settings:
-    """An entry of ``reward_models``."""
-
     model: str = must(
         "a sequence classifier's folder or hub id, or 'openai:NAME' for a judge behind a server",
         lambda value: bool(value.removeprefix(SERVED)),
@@ -144,7 +139,6 @@ class Settings:
 
 
 def read_reward_models(entries: Mapping[str, Any], fmt: ResponseFormat) -> dict[str, ModelReward]:
-    """The rewards of a recipe's ``reward_models``, by name."""
     for name in entries:
         if name in REWARDS or not re.fullmatch(r"[A-Za-z]\w*", str(name)):
             raise RecipeError(f"reward_models: {name!r}: must be letters, digits and _, and no other reward's name. Fix: helpfulness")
@@ -192,7 +186,11 @@ class ModelReward(Reward):
         golds: list[str | None] = [""] * len(turns)
         if "{solution}" in prompt:
             golds = [gold if gold and gold.strip() else None for gold in self.golds(solution, columns)]
-        rubrics = self._rubrics(columns) if "{rubric}" in prompt else [()] * len(turns)
+        rubrics: list[Rubric | None] = [()] * len(turns)
+        if "{rubric}" in prompt:
+            if "rubric" not in columns:
+                raise self.missing("a column 'rubric' with the criteria", columns)
+            rubrics = [read_rubric(value) for value in columns["rubric"]]
         seen = zip(contexts, (turn or "" for turn in turns), golds, rubrics, strict=True)
         shown: dict[int, Any] = {row: one for row, one in enumerate(seen) if None not in one}
         judge = self._ask if self.settings.served else self._classify
@@ -211,11 +209,6 @@ class ModelReward(Reward):
         if self.settings.activation == "none":
             return scores
         return [None if score is None else 0.5 * (1.0 + math.tanh(0.5 * score)) for score in scores]  # sigmoid that cannot overflow
-
-    def _rubrics(self, columns: Mapping[str, Any]) -> list[Rubric | None]:
-        if "rubric" not in columns:
-            raise self.missing("a column 'rubric' with the criteria", columns)
-        return [read_rubric(value) for value in columns["rubric"]]
 
     def _context(self, prompt: Any) -> Conversation:
         """The conversation before the turn that is judged."""

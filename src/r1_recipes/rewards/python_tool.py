@@ -1,7 +1,5 @@
 """The tool ``python``: a program of the model's, run in the sandbox of the reward ``code``."""
 
-from __future__ import annotations
-
 from r1_recipes.rewards.sandbox import Call
 from r1_recipes.rewards.sandbox.bubblewrap import Bubblewrap
 from r1_recipes.tasks.environments.registry import register_tool

@@ -16,9 +16,11 @@ Column = Sequence[Any]  # one entry per completion
 Values = list[float | None]
 Log = Callable[[str, Any], None]  # TRL's log_extra and log_metric
 
-# Rewards that read the format's answer, and those that look at the shape alone; nothing but the format's own shape is paid in full.
+# Rewards that read the format's answer; that look at the shape alone, of which nothing but the format's own is paid in full; and that
+# look at length, repetition or language alone.
 READ_ANSWER = ("accuracy", "answer_contains", "countdown", "code", "binary_code")
 READ_SHAPE = ("format", "format_partial", "tag_count", "xml_soft_format", "xml_strict_format", "code_format")
+READ_NO_FORMAT = ("soft_overlong_punishment", "repetition_penalty", "language_consistency", "reasoning_steps")
 
 REWARDS: dict[str, type[Reward] | Callable] = {}
 
@@ -84,7 +86,6 @@ class AnswerReward(Reward):
         raise NotImplementedError
 
     def answer(self, text: str) -> str | None:
-        """The answer of a completion, as the format reads it."""
         return self.response_format.parse(text).answer
 
     @staticmethod

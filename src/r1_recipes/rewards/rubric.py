@@ -4,8 +4,6 @@ Sources: Rubrics as Rewards (arXiv:2507.17746, explicit aggregation), HealthBenc
 negative points, and the positive ones alone are what can be reached).
 """
 
-from __future__ import annotations
-
 import json
 import math
 import re
@@ -18,10 +16,7 @@ _EMPHASIS = re.compile(r"[\s*_`]+")
 
 
 def read_rubric(value: Any) -> Rubric | None:
-    """The criteria of a row, a list or JSON text; ``None`` if it is none.
-
-    Keys are ``criterion`` and ``weight``, or ``description`` and ``points``, as the datasets of the two sources have them.
-    """
+    """A row's criteria, a list or JSON text, with ``criterion`` and ``weight`` or ``description`` and ``points``; ``None``: it is none."""
     try:
         entries = json.loads(value) if isinstance(value, str) else value
         rubric = tuple(

@@ -1,7 +1,5 @@
 """What a completion says after its reasoning, and rewards for saying it in few words (mapper ``summary``)."""
 
-from __future__ import annotations
-
 from typing import Any
 
 from r1_recipes.common.messages import completion_texts

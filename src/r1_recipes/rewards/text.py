@@ -1,7 +1,5 @@
 """Rewards for the shape and the surface of a response: formats, visible steps, repetition."""
 
-from __future__ import annotations
-
 import contextlib
 import re
 
@@ -28,8 +26,7 @@ class FormatReward(Reward):
 class FormatPartialReward(Reward):
     """1.0 for the exact shape, else 0.1 for a reasoning block plus 0.5 for an answer block.
 
-    Range: {0, 0.1, 0.5, 0.6, 1}. With ``countdown_answer_anywhere`` a block inside the reasoning counts, too. Source: GRPO-Zero's
-    format reward.
+    Range: {0, 0.1, 0.5, 0.6, 1}. ``countdown_answer_anywhere``: a block inside the reasoning counts, too. Source: GRPO-Zero's.
     """
 
     countdown_answer_anywhere: bool = False

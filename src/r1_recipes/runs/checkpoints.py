@@ -1,7 +1,5 @@
 """Checkpoints: a manifest of what was saved, and which one a run resumes from."""
 
-from __future__ import annotations
-
 import json
 import logging
 import re
@@ -61,12 +59,7 @@ def _numbered(output_dir: Path) -> list[tuple[int, Path]]:
 
 
 def resume_point(recipe: Recipe, output_dir: Path) -> Path | None:
-    """Return the newest whole checkpoint of the run; if it has none, the one that ``resume_from_checkpoint`` names.
-
-    Raises:
-        RecipeError: the key means another one, or what it names is not whole; the checkpoint holds weights alone, or was made with
-            another batch; the run is finished and kept none.
-    """
+    """Return the newest whole checkpoint of the run; if it has none, the one that ``resume_from_checkpoint`` names."""
     newest, named = newest_whole(output_dir), str(recipe.training.resume_from_checkpoint)
     names = named.lower() not in ("", "none", "true", "false")
     another = names and Path(named).resolve().parent == output_dir.resolve() and newest and Path(named).name != newest.name

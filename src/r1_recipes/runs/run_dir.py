@@ -3,8 +3,6 @@
 ``run.json`` and ``recipe.yaml`` say what the first start was. A start that goes on adds an entry to ``continued`` in ``run.json``.
 """
 
-from __future__ import annotations
-
 import contextlib
 import hashlib
 import importlib.metadata
@@ -31,21 +29,19 @@ METRICS_FILE = "metrics.jsonl"
 # Settings that make a run another experiment; a folder never mixes two.
 _IDENTITY = (
     "model_name_or_path dataset_name dataset_config dataset_mixture response_format reward_funcs "
-    "reward_models seed teacher_model_name_or_path"
+    "reward_models tools environment distill_with seed teacher_model_name_or_path"
 )
 # Settings that stored completions were made with. How they are judged and selected may change; that costs minutes.
 _GENERATED_BY = (
     "model_name_or_path model_revision dtype backend dataset_name dataset_config dataset_mixture response_format system_prompt prefill "
     "chat_template chat_template_kwargs few_shot prompt_template seed num_generations max_completion_length temperature top_p top_k min_p "
-    "repetition_penalty"
+    "repetition_penalty tools environment max_tool_calling_iterations"
 )
 _PACKAGES = ("r1-recipes", "torch", "trl", "transformers", "datasets", "accelerate", "peft", "math-verify", "vllm")
 
 
 @dataclass
 class Run:
-    """One run: a recipe, where it writes, and where it goes on from."""
-
     recipe: Recipe
     output_dir: Path
     argv: list[str]  # without secrets
@@ -54,12 +50,7 @@ class Run:
 
 
 def check(recipe: Recipe, output_dir: Path) -> None:
-    """Make sure that the directory is free, or holds this recipe's run.
-
-    Raises:
-        RecipeError: it holds another recipe's run, this one's with other data or another model, one that started from a run which was
-            made again since, a finished one that other settings would train no further, or steps of unknown origin.
-    """
+    """Make sure that the directory is free, or holds this recipe's run: docs/recipes.md, "The run folder"."""
     if not holds_steps(output_dir):
         return
     remedy = f"choose another folder (--output_dir …) or remove {output_dir}"
@@ -71,7 +62,9 @@ def check(recipe: Recipe, output_dir: Path) -> None:
     held, finished = f"the {entry.get('method')} run of recipe {entry.get('recipe')!r}", is_finished(output_dir)
     if (entry.get("recipe"), entry.get("method")) != (recipe.name, recipe.method):
         raise RecipeError(f"output_dir {output_dir} holds {held}, not the {recipe.method} run of {recipe.name!r}; {remedy}")
-    if others := made_from_others(recipe, output_dir):
+    # Places that this run's last start took a model or data from and that hold others today.
+    then, now = _starts(output_dir)[-1].get("made_from", {}), made_from(recipe.settings, output_dir)
+    if others := [folder for folder in then if folder in now and now[folder] != then[folder]]:
         raise RecipeError(f"output_dir {output_dir} was made before {', '.join(others)} changed; {remedy}")
     changed = changed_settings(recipe, output_dir)
     if finished and recipe.method != "generate" and not _wants_more(recipe, output_dir):
@@ -173,7 +166,6 @@ def made_from(settings: dict[str, Any], output_dir: Path) -> dict[str, str]:
 
 
 def texts(value: Any) -> Iterator[str]:
-    """Yield every text in a setting, at any depth."""
     if isinstance(value, str):
         yield value
     elif isinstance(value, dict | list):
@@ -181,19 +173,8 @@ def texts(value: Any) -> Iterator[str]:
             yield from texts(item)
 
 
-def made_from_others(recipe: Recipe, output_dir: Path) -> list[str]:
-    """Places that this run's last start took a model or data from and that hold others today."""
-    before = _starts(output_dir)[-1].get("made_from", {})
-    now = made_from(recipe.settings, output_dir)
-    return [folder for folder in before if folder in now and now[folder] != before[folder]]
-
-
 def recorded_settings(output_dir: Path) -> dict[str, Any]:
-    """The run's settings as of its last start; a key that a later start left out is ``None``.
-
-    Raises:
-        RecipeError: ``recipe.yaml`` cannot be read.
-    """
+    """The run's settings as of its last start; a key that a later start left out is ``None``."""
     settings = read_yaml(output_dir / RECIPE_FILE)
     for start in _starts(output_dir)[1:]:
         settings |= start["settings"]
@@ -216,7 +197,6 @@ def is_finished(output_dir: Path) -> bool:
 
 
 def mark_finished(output_dir: Path) -> None:
-    """Note in ``run.json`` that the run went through to its end."""
     _write(output_dir, {**_read(output_dir), "finished": True})
 
 
@@ -240,10 +220,7 @@ def _write(output_dir: Path, entry: dict[str, Any]) -> None:
 
 
 def weights_stamp(folder: Path) -> str | None:
-    """A digest of the weights and the tokenizer in a checkpoint folder, by content; ``None`` if it is no local folder.
-
-    A model that was trained again has other weights under the same name.
-    """
+    """A digest of a checkpoint folder's weights and tokenizer, by content: training changes it; ``None`` if it is no local folder."""
     files = sorted(path for pattern in ("*.safetensors", "*.bin", "tokenizer*", "chat_template*") for path in folder.glob(pattern))
     entries = [(path.name, digest(path)) for path in files if path.is_file() and path.name != "training_args.bin"]
     return hashlib.sha256(json.dumps(entries).encode()).hexdigest()[:16] if entries else None

@@ -5,8 +5,6 @@ character of a script that is written without spaces. A **sign** is any other ch
 brackets and operators are signs, while commas, full stops, colons, quotation marks, ``$`` and ``\\`` are not.
 """
 
-from __future__ import annotations
-
 import hashlib
 import unicodedata
 from array import array
@@ -54,7 +52,6 @@ def _hash(sequence: Sequence[str]) -> int:
 
 
 def evaluation_questions(source: EvaluationSet, hub: str = "huggingface") -> list[str]:
-    """Read the questions of an evaluation set."""
     rows = load_rows(source.id, source.split, config=source.config, revision=source.revision, hub=hub)
     if source.column not in rows.column_names:
         columns = ", ".join(rows.column_names)
@@ -63,10 +60,7 @@ def evaluation_questions(source: EvaluationSet, hub: str = "huggingface") -> lis
 
 
 class Decontaminator:
-    """Which questions share ``n`` words in a row with an evaluation set. Source: s1 (arXiv:2501.19393, section 2.1), with n = 8.
-
-    A question of fewer than ``n`` words is compared whole, with other short ones.
-    """
+    """Which questions share ``n`` words in a row (shorter ones: all) with an evaluation set; s1 (arXiv:2501.19393, section 2.1): n = 8."""
 
     def __init__(self, rules: Decontaminate, hub: str = "huggingface") -> None:
         self._n = rules.n_grams

@@ -4,8 +4,6 @@ A record is a prompt with its completions: ``{"index", "question", "prompt": mes
 "completions": [{"text", "tokens", "finish_reason"}], "error"}``. Importing this imports neither torch nor datasets.
 """
 
-from __future__ import annotations
-
 import json
 import math
 import re
@@ -41,8 +39,6 @@ Record = dict[str, Any]
 
 @dataclass
 class Candidate:
-    """One completion on its way through the rules."""
-
     index: int  # its record's
     sample: int
     text: str
@@ -70,10 +66,7 @@ def drop(candidates: Iterable[Candidate], reason: str) -> None:
 
 @dataclass
 class YieldReport:
-    """Completions and prompts by what became of them: "generated", a reason, "kept"; ``yield.json`` holds it.
-
-    A prompt counts under each reason that it lost a completion for.
-    """
+    """Completions and prompts by what became of them ("generated", a reason, "kept"); a prompt counts under each reason it lost one for."""
 
     completions: Counter[str] = field(default_factory=Counter)
     prompts: Counter[str] = field(default_factory=Counter)
@@ -159,7 +152,6 @@ class Selection:
             yield group, self._rows(record, group)
 
     def _score(self, sound: list[tuple[Record, Candidate]]) -> None:
-        """Call every reward once with all candidates."""
         for position, (name, reward, weight) in enumerate(self._rewards):
             for (_, candidate), value in zip(sound, _call(reward, name, sound), strict=True):
                 score = None if value is None or not math.isfinite(value) else float(value)

@@ -5,8 +5,6 @@ GRPO-Zero, whose task this is, run ``eval`` behind a filter of characters: ``9**
 are paid, and a quotient that is off by less than 1e-5 counts as the target.
 """
 
-from __future__ import annotations
-
 import ast
 import json
 import operator
@@ -20,8 +18,8 @@ from typing import Any, NamedTuple
 
 from r1_recipes.verification.scorers import register_scorer
 
+# A longer answer is wrong unread. Six numbers of three digits with every bracket there is take about 60.
 MAX_ANSWER_CHARS = 1000
-"""A longer answer is wrong unread. Six numbers of three digits with every bracket there is take about 60."""
 
 
 class Puzzle(NamedTuple):
@@ -66,7 +64,6 @@ def scorer_puzzle(spec: str) -> Puzzle | None:
 
 @register_scorer("countdown")
 def score(spec: str, answer: str | None) -> bool:
-    """Return whether the answer solves the puzzle of a ``scorer`` column."""
     puzzle = scorer_puzzle(spec)
     return puzzle is not None and answer is not None and check(answer, *puzzle)
 
@@ -121,27 +118,32 @@ def _plain(text: str) -> str:
 
 def _value(text: str, used: list[int], lines: list[str]) -> Fraction:
     """The exact value of an expression; its numbers go to ``used``, its operations to ``lines``. ``ValueError``: it is none."""
-
-    def compute(node: ast.expr) -> Fraction:
-        match node:
-            case ast.Constant(value=int(number)):
-                used.append(number)
-                return Fraction(number)
-            case ast.UnaryOp(op=ast.USub(), operand=operand):
-                return -compute(operand)
-            case ast.BinOp(left=left, op=operation, right=right) if type(operation) in _SIGNS:
-                first, sign, second = compute(left), _SIGNS[type(operation)], compute(right)
-                value = _OPERATIONS[sign](first, second)
-                lines.append(f"{first} {sign} {second} = {value}")
-                return value
-        raise ValueError("not an operation of the puzzle")
-
     if _FOREIGN.search(text):
         raise ValueError("not the characters of an expression")
     try:
-        return compute(ast.parse(text, mode="eval").body)
+        return compute(text, used, lines)
     except (SyntaxError, ZeroDivisionError, MemoryError, RecursionError) as error:  # the last two: too deep
         raise ValueError("not an expression with a value") from error
+
+
+def compute(text: str, used: list[Any], lines: list[str]) -> Fraction:
+    """Numbers, whole or decimal, and four operations as Python's parser reads them; raises what that raises, or a ``ValueError``."""
+
+    def value(node: ast.expr) -> Fraction:
+        match node:
+            case ast.Constant(value=int() | float() as number) if not isinstance(number, bool):
+                used.append(number)
+                return Fraction(str(number))
+            case ast.UnaryOp(op=ast.USub(), operand=operand):
+                return -value(operand)
+            case ast.BinOp(left=left, op=operation, right=right) if type(operation) in _SIGNS:
+                first, sign, second = value(left), _SIGNS[type(operation)], value(right)
+                result = _OPERATIONS[sign](first, second)
+                lines.append(f"{first} {sign} {second} = {result}")
+                return result
+        raise ValueError("not an expression of numbers with +, -, *, / and brackets")
+
+    return value(ast.parse(text, mode="eval").body)
 
 
 class _Part(NamedTuple):

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Callable, Hashable, Iterable
+from itertools import chain
 from random import Random
 from typing import TYPE_CHECKING, Any
 
@@ -24,13 +25,12 @@ Draws = Iterable[tuple[Hashable, dict[str, Any]]]
 def reasoning_gym_rows(task: str, split: str, config: dict[str, Any]) -> Dataset:
     """Draw a reasoning-gym task's ``question``, ``answer`` and ``metadata`` (JSON text, since its shape differs by task).
 
-    Args:
-        config: the task's own keys, and ``train``/``test``: mappings with ``size``, ``seed`` and keys for that split alone. Question i
-            is drawn from seed + i, so seeds closer together than the sizes share most questions.
+    ``config``: the task's own keys, ``level`` (of reasoning-gym's curriculum, from 0), and ``train``/``test``: mappings with ``size``,
+    ``seed`` and keys for that split alone. Question i is drawn from seed + i, so closer seeds share most questions.
     """
     try:
         import reasoning_gym
-        from reasoning_gym.factory import DATASETS
+        from reasoning_gym.factory import DATASETS, create_curriculum
     except ImportError as error:
         raise RecipeError(f"reasoning_gym tasks need the package: {install_hint('demo')}") from error
     if task not in DATASETS:
@@ -44,6 +44,12 @@ def reasoning_gym_rows(task: str, split: str, config: dict[str, Any]) -> Dataset
         options = {**config, **part, "size": part["size"] * 20}  # a small task repeats itself
         del options["train"], options["test"]
         try:
+            if (level := options.pop("level", None)) is not None:
+                curriculum = create_curriculum(task)
+                if not any(level < len(attribute.levels) for attribute in curriculum.attributes.values()):
+                    raise ValueError(f"level: there is none {level}")  # it would be that of the last
+                curriculum.set_global_level(level)
+                options = {**vars(curriculum.generate_configuration()), **options}
             drawn = reasoning_gym.create_dataset(task, **options)
         except (TypeError, AssertionError, ValueError) as error:
             raise RecipeError(f"task_config of {task!r}: {first_line(error)}; keys given: {sorted(options)}") from error
@@ -82,10 +88,7 @@ def countdown_rows(count: str, split: str, config: dict[str, Any]) -> Dataset:
 
 
 def environment_rows(name: str, split: str, config: dict[str, Any]) -> Dataset:
-    """Draw rows of an environment by its class method ``draw(rng, **keys)``, which returns one: ``question``, and what ``reset`` takes.
-
-    ``config`` has the keys of ``draw``, and ``size`` and ``seed`` of ``train`` and ``test``.
-    """
+    """Draw rows by an environment's class method ``draw(rng, **keys)``; ``config``: its keys, and size and seed of each split."""
     kind = resolve(ENVIRONMENTS, "environment", name)
     if not hasattr(kind, "draw"):
         raise RecipeError(f"dataset_name: environment:{name}: it has no class method draw(rng) that makes rows. Fix: rows of your own")
@@ -120,7 +123,9 @@ def _split(draw: Callable[[dict[str, Any]], Draws], split: str, config: dict[str
         else:
             raise RecipeError(f"task_config: {part}: only {len(rows)} distinct {what}, not {size}")
         if part == split:
-            return Dataset.from_list(list(rows.values()))
+            drawn = list(rows.values())  # of which one may have a key that another lacks
+            columns = {key: [row.get(key) for row in drawn] for key in dict.fromkeys(chain(*drawn))}
+            return Dataset.from_dict(columns, on_mixed_types="use_json")
     raise RecipeError(f"split {split!r}: there are 'train' and 'test' {what}")
 
 

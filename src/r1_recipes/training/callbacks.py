@@ -1,9 +1,8 @@
 """Trainer callbacks of every run, and its stop on a signal. Heavy: imports Transformers, and so torch."""
 
-from __future__ import annotations
-
 import contextlib
 import json
+import logging
 import os
 import re
 import sys
@@ -13,31 +12,31 @@ from pathlib import Path
 from typing import Any
 
 import torch
-import torch.distributed
+from rich.console import Console
+from tqdm.auto import tqdm
 from transformers import ProgressCallback, TrainerCallback
 from transformers.trainer_utils import rotate_checkpoints
 
 from r1_recipes.common import processes
+from r1_recipes.common.console import bar
 from r1_recipes.common.files import write_whole
 from r1_recipes.prompts.served_template import serve
 from r1_recipes.report import page
 from r1_recipes.runs import checkpoints
 from r1_recipes.runs.run_dir import METRICS_FILE, Run
+from r1_recipes.training.start import plan
 from r1_recipes.training.trainer import RowOrder
+
+logger = logging.getLogger(__name__)
 
 # Accelerate names a CPU "cpu:0" if there are several processes, a place that torch.load must be told of to resume there.
 torch.serialization.register_package(1, lambda storage: None, lambda storage, place: storage if place == "cpu:0" else None)
-# What a progress line shows after the rewards.
-_SHOWN = {
-    "tokens": "completions/mean_length",
-    "truncated": "completions/clipped_ratio",
-    "zero-std groups": "frac_reward_zero_std",
-    "loss": "loss",
-    "token accuracy": "mean_token_accuracy",
-    "pair accuracy": "accuracy",
-    "entropy": "entropy",
-    "grad norm": "grad_norm",
-}
+# Columns of the table after step, reward and its parts, by metric.
+_COLUMNS = {"loss": "loss", "mean_token_accuracy": "token acc", "accuracy": "pair acc", "completions/mean_length": "length"}
+_COLUMNS |= {"completions/clipped_ratio": "cut", "num_tokens": "tokens", "entropy": "entropy", "kl": "KL", "frac_reward_zero_std": "flat"}
+_COLUMNS |= {"tools/call_frequency": "calls", "grad_norm": "grad", "step_time": "s/step", "eta": "ETA"}
+# Left out first where a terminal is narrow, before rewards.
+_SPARE = ("grad_norm", "tools/call_frequency", "frac_reward_zero_std", "kl", "entropy")
 # A launcher forwards the Ctrl-C that its workers have already had from the terminal.
 _SAME_REQUEST_SECONDS = 2.0
 
@@ -47,15 +46,13 @@ class AllStepsTrained(Exception):
 
 
 class Records(TrainerCallback):
-    """Append every log entry to ``metrics.jsonl``, and refresh ``report.html`` with every save.
-
-    A resumed run first drops entries and completions past the step that it goes on from.
-    """
+    """Append log entries to ``metrics.jsonl``, first dropping what a resumed run makes again; refresh ``report.html`` with every save."""
 
     def __init__(self, output_dir: Path) -> None:
         self._output_dir, self._path = output_dir, output_dir / METRICS_FILE
 
     def on_train_begin(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
+        logger.info("%s", plan(args, state.max_steps, args.world_size)[1])
         if not state.is_world_process_zero or not self._path.exists():
             return
         kept = []
@@ -92,19 +89,12 @@ class StopAndSave(TrainerCallback):
             raise AllStepsTrained
 
     def on_step_end(self, args: Any, state: Any, control: Any, **kwargs: Any) -> Any:
-        if self._any_rank_requested(args):
+        # Ranks get the signal at different moments; one that stopped alone would hang the others.
+        if any(processes.gather([self._run.stop_requested])):
             self._run.stop_requested = True
             control.should_training_stop = True
             control.should_save = control.should_save or args.save_strategy != "no"
         return control
-
-    def _any_rank_requested(self, args: Any) -> bool:
-        # Ranks get the signal at different moments; one that stopped alone would hang the others.
-        if args.world_size == 1:
-            return self._run.stop_requested
-        flag = torch.tensor(int(self._run.stop_requested), device=args.device)
-        torch.distributed.all_reduce(flag, op=torch.distributed.ReduceOp.MAX)
-        return bool(flag.item())
 
 
 @contextlib.contextmanager
@@ -149,39 +139,74 @@ class Manifests(TrainerCallback):
 
 
 class ServedTemplate(TrainerCallback):
-    """Save checkpoints with the chat template that adds the system prompt."""
+    """Save checkpoints with the chat template that adds what prompts open with."""
 
-    def __init__(self, system_prompt: str) -> None:
-        self._system_prompt = system_prompt
+    def __init__(self, opening: dict[str, Any]) -> None:
+        self._opening = opening
 
     def on_push_begin(self, args: Any, state: Any, control: Any, processing_class: Any = None, **kwargs: Any) -> None:
-        serve(processing_class, self._system_prompt)
+        serve(processing_class, self._opening)
 
     def on_save(self, args: Any, state: Any, control: Any, processing_class: Any = None, **kwargs: Any) -> None:
-        serve(processing_class, self._system_prompt)
+        serve(processing_class, self._opening)
         if args.should_save:
             processing_class.save_pretrained(f"{args.output_dir}/checkpoint-{state.global_step}")
-        serve(processing_class, "")
+        serve(processing_class, {})
 
 
 class Progress(ProgressCallback):
-    """Print one short line per log entry beside the progress bar; ``metrics.jsonl`` has every metric."""
+    """Print a row of an aligned table per log entry, on a terminal above a bar; ``metrics.jsonl`` has every metric."""
+
+    def on_train_begin(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
+        self.current_step, self._header = state.global_step, ""
+        self._seen: dict[str, Any] = {}  # the latest value of each metric
+        if state.is_world_process_zero:
+            self.training_bar = bar(state.max_steps, "steps", initial=state.global_step)
 
     def on_log(self, args: Any, state: Any, control: Any, logs: dict[str, Any] | None = None, **kwargs: Any) -> None:
-        line = progress_line(logs or {})
-        if line and self.training_bar is not None:
-            self.training_bar.write(f"step {state.global_step}: {line}", file=sys.stderr)
+        logs = logs or {}
+        values = {key.removeprefix("eval_"): value for key, value in logs.items()}
+        if self.training_bar is None or not values.keys() & {"reward", *_COLUMNS}:
+            return
+        timed, steps = self.training_bar.format_dict, f"{state.global_step}/{state.max_steps}"
+        values["step"] = ("eval" if values.keys() - logs.keys() else steps).rjust(len(f"{state.max_steps}/{state.max_steps}"))
+        values.setdefault("step_time", timed["elapsed"] / max(1, timed["n"] - timed["initial"]))
+        values["eta"] = tqdm.format_meter(**{**timed, "bar_format": "{remaining}"})
+        self._seen |= values
+        console = Console(stderr=True, width=None if sys.stderr.isatty() else 120)
+        header, row = table_row(self._seen, values, console.width)
+        with tqdm.external_write_mode(file=sys.stderr):
+            if header != self._header:
+                console.out(header, style="bold", highlight=False)
+            console.out(row, highlight=False)
+        self._header = header
 
 
-def progress_line(logs: dict[str, Any]) -> str:
-    """Return reward and its parts, length, share cut, groups without a signal, entropy; or the loss."""
-    shown = {"reward": logs.get("reward")}
-    shown |= {key.split("/")[1]: value for key, value in logs.items() if re.fullmatch(r"rewards/[^/]+/mean", key)}
-    shown |= {name: logs.get(key) for name, key in _SHOWN.items() if key != "loss" or "reward" not in logs}
-    # Transformers writes some numbers as text.
-    return ", ".join(f"{name} {float(value):.3g}" for name, value in shown.items() if value is not None)
+def table_row(seen: dict[str, Any], values: dict[str, Any], width: int) -> tuple[str, str]:
+    """Return header and row: ``values`` in the columns of what was ``seen`` in a run, as many as fit."""
+    parts = {key: key.split("/")[1] for key in seen if re.fullmatch(r"rewards/[^/]+/mean", key)}
+    # language_consistency: lang_cons
+    parts = {key: name if len(name) < 10 else re.sub(r"([^_]{4})[^_]+", r"\1", name)[:9] for key, name in parts.items()}
+    names = {"step": "step", "reward": "reward", **parts, **_COLUMNS}
+    if "reward" in seen:
+        del names["loss"], names["num_tokens"]
+    sizes = {key: max(len(name) + 2, 7, len(_cell(seen[key])) + 1) for key, name in names.items() if key in seen}
+    for key in (*_SPARE, *reversed(parts)):
+        if sum(sizes.values()) > width:
+            sizes.pop(key, None)
+    header = "".join(names[key].rjust(size) for key, size in sizes.items())
+    return header, "".join(_cell(values.get(key, "")).rjust(size) for key, size in sizes.items())
 
 
-def callbacks(run: Run, system_prompt: str) -> list[TrainerCallback]:
+def _cell(value: Any) -> str:
+    """Return a number in at most 6 characters, and a text as it is."""
+    try:
+        number = float("nan" if value is None else value)  # TRL's mean of nothing; Transformers writes some numbers as text
+    except ValueError:
+        return value
+    return tqdm.format_sizeof(number) if abs(number) >= 10 else f"{number:.3f}" if abs(number) >= 0.001 or not number else f"{number:.0e}"
+
+
+def callbacks(run: Run, opening: dict[str, Any]) -> list[TrainerCallback]:
     """Return the callbacks of a run, in the order in which they must be called: the manifest lists what others saved, the page is last."""
-    return [StopAndSave(run), RowOrder(), ServedTemplate(system_prompt), Manifests(), Records(run.output_dir)]
+    return [StopAndSave(run), RowOrder(), ServedTemplate(opening), Manifests(), Records(run.output_dir)]

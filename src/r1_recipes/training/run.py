@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import contextlib
 import logging
+import os
+import shlex
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -29,29 +31,39 @@ BuildTrainer = Callable[[Recipe, ResponseFormat, "PreTrainedTokenizerBase", dict
 
 
 def run_recipe(argv: Sequence[str] | None, method: str, build_trainer: BuildTrainer) -> None:
-    """Train as a recipe says; ``argv`` is the command line without the program.
-
-    Raises:
-        SystemExit: 2 if the recipe or its data cannot be used, 130 if the run was stopped.
-    """
+    """Train as a recipe says; exit with 2 if the recipe or its data cannot be used, with 130 if the run was stopped."""
     with reported_errors():
         run = start(argv, method)
         tokenizer, fmt = load_tokenizer(run.recipe)
         rows = load_splits(run.recipe, fmt, tokenizer)
         # A reward model reads conversations as they are.
-        system_prompt = "" if method == "reward" else asked_with(fmt, rows.train)
-        trainer = build_trainer(run.recipe, fmt, tokenizer, trainer_arguments(run, tokenizer, rows, system_prompt))
+        opening = {} if method == "reward" else asked_with(fmt, rows.train, run.recipe.script.few_shot)
+        trainer = build_trainer(run.recipe, fmt, tokenizer, trainer_arguments(run, tokenizer, rows, opening))
         weights.prepare(run.recipe, trainer)
         try:
             train(run, trainer)
-            weights.save(run, trainer, system_prompt)
+            weights.save(run, trainer, opening)
         finally:  # finished, stopped or failed: that is when somebody looks
             if processes.is_main_process():
                 page.refresh(run.output_dir)
+        _say_next(run)
         processes.destroy_process_group_at_exit()
 
 
-def trainer_arguments(run: Run, tokenizer: PreTrainedTokenizerBase, rows: Splits, system_prompt: str) -> dict[str, Any]:
+def _say_next(run: Run) -> None:
+    """Log what to type now: compare the model with the one before, ask it something, open the page."""
+    recipe, model = run.recipe, shlex.quote(str(run.output_dir))
+    evaluate = f"python -m r1_recipes.evaluate {shlex.join(run.argv)} --model"
+    commands = [f"{evaluate} {model} --ask 'a question'"] * (recipe.method != "reward") + [
+        f"python -m webbrowser {model}/{page.REPORT_FILE}"
+    ]
+    if recipe.method == "grpo":
+        commands.insert(0, f"{evaluate} {recipe.model.model_name_or_path} --model {model}")
+    if not recipe.script.smoke and "R1_RECIPES_STAGE" not in os.environ:
+        logger.info("next:\n  %s", "\n  ".join(commands))
+
+
+def trainer_arguments(run: Run, tokenizer: PreTrainedTokenizerBase, rows: Splits, opening: dict[str, Any]) -> dict[str, Any]:
     """Return the keyword arguments that all TRL trainers take."""
     from r1_recipes.training.callbacks import callbacks  # heavy
 
@@ -62,17 +74,12 @@ def trainer_arguments(run: Run, tokenizer: PreTrainedTokenizerBase, rows: Splits
         "train_dataset": rows.train,
         "eval_dataset": rows.test,
         "processing_class": load_processor(run.recipe, tokenizer) if pictures else tokenizer,
-        "callbacks": callbacks(run, system_prompt),
+        "callbacks": callbacks(run, opening),
     }
 
 
 def train(run: Run, trainer: Trainer) -> None:
-    """Train, or resume.
-
-    Raises:
-        RecipeError: the data made not one step.
-        SystemExit: 130, after a checkpoint, if the run was asked to stop.
-    """
+    """Train, or resume; exit with 130, after a checkpoint, if the run was asked to stop."""
     from r1_recipes.training.callbacks import AllStepsTrained, Progress, ProgressCallback, stop_on_signal  # heavy
 
     if not trainer.args.disable_tqdm:

@@ -6,6 +6,7 @@ import contextlib
 import dataclasses
 import importlib.util
 import logging
+import math
 import os
 import sys
 from collections.abc import Sequence
@@ -14,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 from r1_recipes.common import locks, processes
 from r1_recipes.common.console import LOG_FILE, LogFile, replace_handler, say, set_up_logging
-from r1_recipes.common.errors import RecipeError, install_hint
+from r1_recipes.common.errors import RecipeError, install_hint, unknown_name
 from r1_recipes.common.masking import masked_words
 from r1_recipes.data.load import LoadReport, drop_overlap, load_dataset
 from r1_recipes.models.smoke import example_rows, smoke_overrides
@@ -60,7 +61,7 @@ def start(argv: Sequence[str] | None, method: str) -> Run:
         logger.warning(warning)
     if trains:
         check_one_folder(run.output_dir, run.resume_from)
-        prepare_wandb(recipe)
+        prepare_trackers(recipe)
     return run
 
 
@@ -179,14 +180,19 @@ def check_one_folder(output_dir: Path, resume_from: Path | None) -> None:
 
 
 def check_trackers(recipe: Recipe) -> None:
-    """Refuse a tracker in ``report_to`` that is not installed."""
+    """Refuse a tracker in ``report_to`` that Transformers does not know, or that is not installed."""
+    from transformers.integrations.integration_utils import INTEGRATION_TO_CALLBACK  # heavy
+
     for tracker in recipe.training.report_to:
-        if tracker in ("wandb", "tensorboard", "trackio") and importlib.util.find_spec(tracker) is None:
-            raise RecipeError(f"{recipe.path}: report_to: {tracker} is not installed; {install_hint(tracker)}, or --report_to none")
+        if tracker not in INTEGRATION_TO_CALLBACK:
+            raise RecipeError(f"{recipe.path}: report_to: {unknown_name('tracker', tracker, INTEGRATION_TO_CALLBACK)}")
+        if tracker in ("wandb", "tensorboard", "trackio", "swanlab") and importlib.util.find_spec(tracker) is None:
+            fix = "docs/report.md, Trackers" if tracker == "swanlab" else install_hint(tracker)  # which fits beside no pinned protobuf
+            raise RecipeError(f"{recipe.path}: report_to: {tracker} is not installed; {fix}, or --report_to none")
 
 
-def prepare_wandb(recipe: Recipe) -> None:
-    """Set W&B's environment variables; without an API key it logs offline."""
+def prepare_trackers(recipe: Recipe) -> None:
+    """Set W&B's environment variables; without an API key W&B and SwanLab log offline."""
     for key in ("wandb_entity", "wandb_project", "wandb_run_group"):
         if value := getattr(recipe.script, key):
             os.environ[key.upper()] = value
@@ -195,6 +201,14 @@ def prepare_wandb(recipe: Recipe) -> None:
     if "wandb" in recipe.training.report_to and "WANDB_MODE" not in os.environ and not has_key:
         os.environ["WANDB_MODE"] = "offline"
         logger.warning("wandb has no API key: this run is logged offline under ./wandb; upload it later with `wandb sync`")
+    if "swanlab" in recipe.training.report_to and processes.is_main_process():
+        import swanlab
+
+        folders, mode = (Path.cwd(), Path.home()), os.environ.get("SWANLAB_MODE")
+        if not (mode or "SWANLAB_API_KEY" in os.environ or any((folder / ".swanlab" / ".netrc").is_file() for folder in folders)):
+            mode = "offline"
+            logger.warning("swanlab has no API key: this run is logged offline under ./swanlog; upload it later with `swanlab sync`")
+        swanlab.init(experiment_name=recipe.training.run_name, mode=mode)  # Transformers 5.17 asks for it first, and swanlab 0.8 raises
 
 
 @dataclasses.dataclass
@@ -209,11 +223,7 @@ class Splits:
 
 
 def load_splits(recipe: Recipe, fmt: ResponseFormat, tokenizer: PreTrainedTokenizerBase | None) -> Splits:
-    """Return training and evaluation rows; no evaluation rows if ``eval_strategy`` is "no".
-
-    Raises:
-        RecipeError: the data cannot be read, or are too few to train one step.
-    """
+    """Return training and evaluation rows; no evaluation rows if ``eval_strategy`` is "no". Too few rows for one step are an error."""
     # GOLD's data are prompts and answers: it learns from both, by lmbda.
     method = "sft" if getattr(recipe.script, "distill_with", "") == "gold" else recipe.method
     if recipe.script.smoke:
@@ -242,3 +252,24 @@ def load_splits(recipe: Recipe, fmt: ResponseFormat, tokenizer: PreTrainedTokeni
             f"step would be trained. Fix: more rows, or a smaller {smaller}"
         )
     return splits
+
+
+def steps_of(training: Any, rows: int, processes: int) -> int:
+    """Return the optimizer steps that TRL and Transformers make of so many rows."""
+    batches = math.ceil(rows / (training.per_device_train_batch_size * processes))
+    if hasattr(training, "num_iterations"):  # whole batches of rollouts alone, each of several micro-batches
+        prompts = training.generation_batch_size // training.num_generations
+        batches = rows // prompts * training.steps_per_generation * training.num_iterations
+    steps = training.num_train_epochs * max(1, math.ceil(batches / training.gradient_accumulation_steps))
+    return training.max_steps if training.max_steps > 0 else math.ceil(steps)
+
+
+def plan(training: Any, steps: int, processes: int) -> tuple[int, str]:
+    """Return how many prompts (or examples) so many steps take over all processes, and in words what they are at most."""
+    count = steps * training.per_device_train_batch_size * training.gradient_accumulation_steps * processes
+    made, what, longest = count, f"{count:,} examples", getattr(training, "max_length", None)
+    if hasattr(training, "max_completion_length"):
+        made, longest = count // getattr(training, "num_iterations", 1), training.max_completion_length
+        count = made // getattr(training, "num_generations", 1)
+        what = f"{count:,} prompts, {made:,} completions"
+    return count, f"{steps:,} steps: {what}" + (f", at most {made * longest:,} tokens" if longest else "")

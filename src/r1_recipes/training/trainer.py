@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import contextlib
 import copy
+import json
 import time
 from collections.abc import Iterator, Sequence
 from pathlib import Path
@@ -17,19 +18,18 @@ from transformers import TrainerCallback
 from trl import GRPOTrainer
 from trl.trainer.utils import RepeatSampler
 
+from r1_recipes.common.errors import RecipeError, unknown_name
 from r1_recipes.common.messages import transcript
 
 
 class RecipeGRPOTrainer(GRPOTrainer):
-    """TRL's GRPO trainer: own sampling in evaluation, seconds by phase, rewards that share a column of the completions table.
-    ``eval_temperature`` (0: greedy) and ``eval_max_completion_length`` are the trainer's evaluation's; ``None``: as in training.
-    """
+    """TRL's GRPO trainer: own sampling in evaluation, seconds by phase, rewards that share a column of the completions table."""
 
     _logs: dict[str, Any]
 
-    def __init__(self, *, eval_temperature: float | None = None, eval_max_completion_length: int | None = None, **arguments: Any) -> None:
+    def __init__(self, *, script: Any, **arguments: Any) -> None:
         super().__init__(**arguments)
-        asked = {"temperature": eval_temperature, "max_completion_length": eval_max_completion_length}
+        asked = {"temperature": script.eval_temperature, "max_completion_length": script.eval_max_completion_length}
         self._eval_sampling = {key: getattr(self.args, key) if value is None else value for key, value in asked.items()}
         self._no_completions = copy.deepcopy(self._logs)
         self._seconds = {"time/generation": 0.0, "time/rewards": 0.0}
@@ -40,10 +40,14 @@ class RecipeGRPOTrainer(GRPOTrainer):
             return super()._generate(prompts)
 
     def _calculate_rewards(self, inputs: Any, prompts: Any, completions: Any, completion_ids_list: Any) -> torch.Tensor:
-        if getattr(self, "tools", None):
+        if self.tools:
             self._log_completion_extra("turns", [transcript(turns) for turns in completions])
         with self._timed("time/rewards"):
-            return super()._calculate_rewards(inputs, prompts, completions, completion_ids_list)
+            rewards = super()._calculate_rewards(inputs, prompts, completions, completion_ids_list)
+        # TRL logs them next, and Parquet writes neither `{}` nor `{"n": 1}` beside `{"n": "one"}`, which would end the run.
+        for call in [call for turns in (completions if self.tools else ()) for turn in turns for call in turn.get("tool_calls") or ()]:
+            call["function"] = {"name": str(call["function"]["name"]), "arguments": json.dumps(call["function"].get("arguments"))}
+        return rewards
 
     @contextlib.contextmanager
     def _timed(self, name: str) -> Iterator[None]:
@@ -55,10 +59,7 @@ class RecipeGRPOTrainer(GRPOTrainer):
                 self._seconds[name] += time.perf_counter() - began
 
     def log(self, logs: dict[str, float], start_time: float | None = None) -> None:
-        """Add ``time/generation`` and ``time/rewards``, in seconds per optimizer step.
-
-        The rest of TRL's ``step_time`` is training: forward, backward, old and reference log probabilities.
-        """
+        """Add ``time/generation`` and ``time/rewards``, in seconds per optimizer step; the rest of TRL's ``step_time`` is training."""
         if "loss" in logs:
             steps = max(1, self.state.global_step - self._logged_step)
             logs |= {name: seconds / steps for name, seconds in self._seconds.items()}
@@ -114,6 +115,55 @@ class RecipeGRPOTrainer(GRPOTrainer):
             yield
         finally:
             vars(owner).update(before)
+
+
+class CurriculumGRPOTrainer(RecipeGRPOTrainer):
+    """Train on one task's rows until its held-out rows are mostly right, then on the next one's."""
+
+    def __init__(self, *, script: Any, **arguments: Any) -> None:
+        self._threshold, self._rows = script.curriculum_threshold, []
+        for name in ("train_dataset", "eval_dataset"):
+            rows = arguments[name]
+            column = script.task_column or ("task" if "task" in rows.column_names else "data_source")
+            tasks = list(map(str, rows[column])) if column in rows.column_names else []
+            self._rows.append([[row for row, one in enumerate(tasks) if one == task] for task in script.curriculum])
+            for task in {*script.curriculum}.difference(tasks):
+                raise RecipeError(f"curriculum: {name}: " + unknown_name(f"value of column {column!r}", task, {*tasks}))
+        super().__init__(script=script, **arguments)
+
+    @property
+    def began(self) -> list[int]:
+        """The first batch of each task begun, kept in checkpoints with the trainer's state: a resumed run draws the same rows."""
+        return self.state.stateful_callbacks.setdefault("curriculum", [0])
+
+    def _get_train_sampler(self, dataset: Any = None) -> CurriculumSampler:
+        self._sampler = CurriculumSampler(super()._get_train_sampler(dataset), self._rows[0], self)
+        return self._sampler
+
+    def evaluate(self, *args: Any, **kwargs: Any) -> dict[str, float]:
+        """Evaluate on the task's held-out rows; if enough are right, batches that are not drawn yet are of the next task."""
+        self._metrics["eval"]["curriculum/level"].append(len(self.began))
+        metrics = super().evaluate(*args, **{**kwargs, "eval_dataset": self.eval_dataset.select(self._rows[1][len(self.began) - 1])})
+        enough = (metrics[f"eval_rewards/{self.reward_func_names[0]}/mean"] or 0) >= self._threshold
+        # Nothing is drawn at eval_on_start, which a resumed run repeats.
+        if enough and self._sampler.drawn and len(self.began) < len(self._rows[0]):
+            self.began.append(self._sampler.drawn)
+        return metrics
+
+
+class CurriculumSampler(RepeatSampler):
+    """TRL's sampler; each draw stands for a row of the task that its batch is for."""
+
+    def __init__(self, sampler: RepeatSampler, rows: Sequence[Sequence[int]], trainer: CurriculumGRPOTrainer) -> None:
+        self.__dict__.update(vars(sampler), rows=rows, trainer=trainer, drawn=0)
+
+    def __iter__(self) -> Iterator[int]:
+        size = self.batch_size * self.mini_repeat_count * self.repeat_count
+        earlier = int(self.trainer.state.epoch or 0) * (len(self) // size)
+        for place, draw in enumerate(super().__iter__()):
+            self.drawn = earlier + place // size + 1
+            rows = self.rows[sum(first < self.drawn for first in self.trainer.began) - 1]
+            yield rows[draw % len(rows)]
 
 
 class RowOrder(TrainerCallback):

@@ -6,14 +6,16 @@ import dataclasses
 import logging
 import os
 import re
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from functools import partial
 from pathlib import Path
+from textwrap import indent
 from typing import TYPE_CHECKING, Any
 
 from r1_recipes.common.errors import RecipeError, first_line
 from r1_recipes.common.files import write_whole
 from r1_recipes.common.masking import masked
-from r1_recipes.prompts.served_template import serve
+from r1_recipes.prompts.served_template import serve, unwrap
 from r1_recipes.recipe import Recipe
 from r1_recipes.runs import run_dir
 from r1_recipes.runs.run_dir import Run
@@ -34,27 +36,19 @@ def model_arguments(recipe: Recipe) -> dict[str, Any]:
         adapters.revision = model.model_revision  # into adapter_config.json, for whoever loads or merges them
     options = {"revision": model.model_revision, "attn_implementation": model.attn_implementation, "dtype": model.dtype}
     training.model_init_kwargs = {**options, **(training.model_init_kwargs or {})}
-    return {
-        "model": model.model_name_or_path,
-        "quantization_config": get_quantization_config(model),
-        "peft_config": adapters,
-    }
+    return {"model": model.model_name_or_path, "quantization_config": get_quantization_config(model), "peft_config": adapters}
 
 
 def prepare(recipe: Recipe, trainer: Trainer) -> None:
-    """Bring a new trainer into the state that the recipe asks for."""
     _hide_secrets(trainer.args)
     _keep_adapters_in_fp32(recipe, trainer.model)
     _mend_generation_config(trainer.model)
     freeze_parameters(trainer.model, recipe.script.unfrozen_parameters)
+    trainer.create_model_card = partial(_write_card, recipe, trainer, trainer.create_model_card)  # of checkpoints, too
 
 
 def freeze_parameters(model: PreTrainedModel, patterns: Sequence[str] | None) -> None:
-    """Leave only the parameters trainable whose name matches one of ``patterns``; call it before training starts.
-
-    Raises:
-        RecipeError: a pattern is no regular expression, or matches nothing.
-    """
+    """Leave only the parameters trainable whose name matches one of ``patterns``; call it before training starts."""
     if not patterns:
         return
     names, chosen = [name for name, _ in model.named_parameters()], set()
@@ -104,12 +98,8 @@ def _keep_adapters_in_fp32(recipe: Recipe, model: PreTrainedModel) -> None:
                 parameter.data = parameter.data.float()
 
 
-def save(run: Run, trainer: Trainer, system_prompt: str) -> None:
-    """Save model, tokenizer, state and model card in the run directory; push them if the recipe says so.
-
-    Args:
-        system_prompt: what the saved chat template puts before a conversation without a system message.
-    """
+def save(run: Run, trainer: Trainer, opening: dict[str, Any]) -> None:
+    """Save model, tokenizer, state and card, and push them if the recipe says so; the saved chat template begins with ``opening``."""
     script, output_dir = run.recipe.script, run.output_dir
     name = script.dataset_name
     on_hub = name and ":" not in name and script.hub == "huggingface" and not Path(name).expanduser().exists()
@@ -117,7 +107,7 @@ def save(run: Run, trainer: Trainer, system_prompt: str) -> None:
     trainer.save_state()
     # Generation needs the cache that training switches off.
     trainer.model.config.use_cache = True
-    serve(trainer.processing_class, system_prompt)
+    serve(trainer.processing_class, opening)
     generation_config = getattr(trainer.model, "generation_config", None)
     if trainer.is_world_process_zero() and generation_config is not None:
         # An adapter's folder would lack it, and with it the end of a turn.
@@ -128,13 +118,25 @@ def save(run: Run, trainer: Trainer, system_prompt: str) -> None:
         trainer.save_model(str(output_dir))
         trainer.create_model_card(output_dir.name, **card)
     if trainer.is_world_process_zero():
-        _mend_card(output_dir, masked(run.recipe.model.model_name_or_path))
         run_dir.mark_finished(output_dir)
     logger.info("saved to %s", output_dir)
 
 
-def _mend_card(output_dir: Path, base: str) -> None:
-    """Replace None in TRL's card: a local model, and a base model that is a local folder, have no id on the hub."""
+def _write_card(recipe: Recipe, trainer: Trainer, write: Callable, *words: Any, **options: Any) -> None:
+    """Replace None in TRL's card (what is local has no id on the hub), and say in its quick start what the chat template adds."""
+    write(*words, **options)
+    if not trainer.is_world_process_zero():
+        return
+    output_dir, base = Path(trainer.args.output_dir), recipe.model.model_name_or_path
     text = (output_dir / "README.md").read_text(encoding="utf-8")
-    text = text.replace("[None](https://huggingface.co/None)", f"`{base}`").replace('model="None"', f'model="{output_dir}"')
-    write_whole(output_dir / "README.md", text)
+    _, added = unwrap(trainer.processing_class.chat_template)
+    text = text.replace("[None](https://huggingface.co/None)", f"`{masked(base)}`").replace('model="None"', f'model="{output_dir}"')
+    told = {
+        f"A conversation without a system message gets that of training:\n\n{indent(added.system_prompt, '    ')}": added.system_prompt,
+        f"Without a system message it also gets the worked examples of training ({len(added.few_shot) // 2}).": added.few_shot,
+        f"The answer starts in the prompt, with `{added.prefill!r}`; what comes back lacks it.": added.prefill,
+        f"Defaults of the chat template: `{added.variables}`.": added.variables,
+    }
+    heading, length = "## Training procedure\n", getattr(recipe.training, "max_completion_length", 1024)
+    text = text.replace(heading, "\n\n".join([*(sentence for sentence, there in told.items() if there), heading]), 1)
+    write_whole(output_dir / "README.md", text.replace("max_new_tokens=128", f"max_new_tokens={length}"))

@@ -4,8 +4,6 @@ Reading refuses or reduces an answer, numbers are compared here, the rest goes t
 ``\boxed{9^{9^{9^{9}}}}`` keeps a C function busy that no signal handler and no thread can interrupt. Imports no torch.
 """
 
-from __future__ import annotations
-
 import atexit
 import contextlib
 import os
@@ -17,24 +15,11 @@ from typing import Any
 
 from r1_recipes.verification.lexicon import Refusal
 from r1_recipes.verification.numbers import PRECISION
-from r1_recipes.verification.pool import STATS, Pool, Task, VerificationStats
+from r1_recipes.verification.pool import STATS, Pool, Task
 from r1_recipes.verification.reading import MAX_ANSWER_CHARS, final_answer, read_answer, read_gold, settle
 from r1_recipes.verification.scorers import register_scorer, scorer_of
-from r1_recipes.verification.worker import task_of
 
-__all__ = [
-    "STATS",
-    "Refusal",
-    "Verdict",
-    "VerificationStats",
-    "close",
-    "final_answer",
-    "grade",
-    "judge",
-    "register_scorer",
-    "score",
-    "start",
-]
+__all__ = ["STATS", "Refusal", "Verdict", "close", "final_answer", "grade", "judge", "register_scorer", "score", "start"]
 
 CACHE_SIZE = 16_384  # verdicts remembered: several steps' worth of completions, a few MB
 
@@ -60,10 +45,8 @@ def judge(golds: Sequence[str | None], answers: Sequence[str | None], locale: st
     A gold is plain (``1,080``), LaTeX (``\frac{3}{4}``, ``\text{(C)}``), words (``No solution``), or a solution text that has ``\boxed{…}``
     or ``#### …``; several boxes are a list. :func:`final_answer` takes answers from whole texts. To the locale ``de``, ``1.250,5`` is
     1250.5; ``precision`` is the places that decimals are compared by, from a gold's first digit on if it is below 0.001. An answer is
-    right if it says the same text, or math-verify finds it equal (``1080.00`` is ``1,080``; ``50%`` is 50 and 0.5).
-
-    Raises:
-        RuntimeError: workers cannot be started here (math-verify is not installed, no processes left).
+    right if it says the same text, or math-verify finds it equal (``1080.00`` is ``1,080``; ``50%`` is 50 and 0.5). RuntimeError: workers
+    cannot be started here (math-verify is not installed, no processes left).
     """
     asked = [(gold or "", answer, locale, precision) for gold, answer in zip(golds, answers, strict=True)]
     with _judging():
@@ -79,7 +62,8 @@ def judge(golds: Sequence[str | None], answers: Sequence[str | None], locale: st
             answer = read_answer(one[1], gold, locale)
             right = settle(gold, answer, precision)
             if right is None:
-                tasks[one] = ("r1_recipes.verification.worker:judge", gold.text, gold.raw, *task_of(answer, precision))
+                said = answer.sides, answer.rounded, answer.raw
+                tasks[one] = ("r1_recipes.verification.worker:judge", gold.text, gold.raw, *said, precision)
             else:
                 verdicts[one] = Verdict(right, None if right else answer.refusal or Refusal.DIFFERENT)
         for one, reply in zip(tasks, _ask(list(tasks.values())), strict=True):
@@ -100,10 +84,7 @@ def score(scorers: Sequence[str], answers: Sequence[str | None]) -> list[bool]:
     """Judge each answer by its task's own checker, under the same limits as :func:`grade`; partial credit is ``False``.
 
     ``scorers`` are JSON: ``{"countdown": {"numbers": […], "target": n}}`` or ``{"reasoning_gym": task, "entry": the problem's entry}``.
-
-    Raises:
-        ValueError: a scorer is wrong: a fault of the data.
-        RuntimeError: workers cannot be started, or reasoning-gym is not installed.
+    ValueError: one is wrong, a fault of the data. RuntimeError: workers cannot be started, or reasoning-gym is not installed.
     """
     with _judging():
         judged = [scorer_of(spec)(spec, answer) for spec, answer in zip(scorers, answers, strict=True)]

@@ -1,7 +1,5 @@
 """Run a task's own scorer of reasoning-gym; imported in worker processes only."""
 
-from __future__ import annotations
-
 import functools
 import json
 import sys

@@ -1,13 +1,7 @@
-"""Words that decide what an answer says: those that hedge, that negate, and that make a number another one.
-
-Each rule has an example that it hits and a near miss that it must not hit; the tests run over the table.
-"""
-
-from __future__ import annotations
+"""Words that decide what an answer says: those that hedge, that negate, and that make a number another one."""
 
 import re
 import unicodedata
-from dataclasses import dataclass
 from enum import StrEnum
 
 
@@ -30,72 +24,49 @@ class Refusal(StrEnum):
     GOLD = "gold is empty, prose or a question"
 
 
-@dataclass(frozen=True)
-class Rule:
-    """A pattern that refuses an answer, unless the gold says the same."""
-
-    name: str
-    refusal: Refusal
-    pattern: re.Pattern[str]
-    hits: tuple[str, ...]
-    misses: tuple[str, ...]
-
-
-def _rule(name: str, refusal: Refusal, pattern: str, hits: str, misses: str) -> Rule:
-    return Rule(name, refusal, re.compile(pattern, re.IGNORECASE), tuple(hits.split(" | ")), tuple(misses.split(" | ")))
-
-
-RULES = (
-    _rule("question mark", Refusal.QUESTION, "[?？]", "72? | 72？", "72!"),
-    _rule(
-        "alternatives",
-        Refusal.HEDGE,
-        r"(?<!\\)\b(?:or|nor|either|neither|oder|ou|versus|vs)\b(?!\})|或|还是",
-        "71 or 72 | 71 oder 72 | 71或72",
-        "ordinary 72 | 72 pours",
-    ),
-    _rule(
-        "negation",
-        Refusal.HEDGE,
-        r"\b(?:not|no(?!\.)|never|non|cannot|nicht|kein\w*|weder|pas|sauf|ni|without|ohne|sans|wrong|incorrect|false|untrue|except|"
-        r"excluding|besides|but|instead|other than|rather than)\b|n't\b|\bun-(?=\d)|不|非|没|错|除",
-        "not 72 | anything but 72 | 72 is wrong | isn't 72 | 非72",
-        "No. 72 | notes: 72 | 72 buttons",
-    ),
-    _rule(
-        "doubt",
-        Refusal.HEDGE,
-        r"\b(?:maybe|perhaps|possibly|probably|might|may be|could be|guess\w*|unsure|unknown|depend\w*|unless|vielleicht)\b|可能|也许",
-        "maybe 72 | 72 I guess",
-        "in May 72",
-    ),
-    _rule(
-        "comparison",
-        Refusal.CHANGED,
-        r"\b(?:(?:less|more|greater|fewer|higher|lower|larger|smaller) than|(?<!\\)over|under|above|below|beyond|exceed\w*|between)\b|"
-        r"[多少大小高低]于|超过|不到|至[少多]|以[上下]|\b(?:mehr|weniger|größer|kleiner) als\b|\b(?:mindestens|höchstens)\b",
-        "less than 72 | over 72",
-        "72 more | leftover 72",
-    ),
-    _rule(
-        "operation",
-        Refusal.CHANGED,
-        r"\b(?:squares?(?= (?:of|roots?)\b)|squared|cubed|cubes?(?= (?:of|roots?)\b)|roots?|factorial|reciprocal|inverse|opposite|negation|"
-        r"complement|plus|divided|multiplied|modulo|half|halves|halb\w*|twice|thrice|doubl(?:ed?|ing)|doppelt\w*|tripl(?:ed?|ing)|treble|"
-        r"quadrupl(?:ed?|ing)|(?:and|one|two|three|a|-)[ -](?:third|quarter|fourth|fifth|sixth|eighth|tenth|hundredth|thousandth)s?|-?fold|"
-        r"minus|negative|neg|less one|(?:add|plus|times|mod|base|choose|remainder|to) (?:one|two|three|four|five|ten)|"
-        r"(?:thirds|fourths|fifths|sixths|sevenths|eighths|ninths|tenths|hundredths)|Wurzel|hoch zwei|Hälfte|Viertel|Drittel|"
-        r"point(?= (?:zero|one|two|three|four|five|six|seven|eight|nine)\b)|to the power)\b|[倍半减加]|"
-        r"分之|平方(?![米厘分公千])|倒数|相反数",
-        "72 and a half | double 72 | 72 squared | 72 and one third | half of 72 | 72倍",
-        "72 doubloons | 72 square feet | 72 points | 72 quarters | third: 72",
-    ),
+# What refuses an answer unless the gold says the same; tests/verification/test_reading.py has an example and a near miss of each.
+RULES = tuple(
+    (refusal, re.compile(pattern, re.IGNORECASE))
+    for refusal, pattern in (
+        (Refusal.QUESTION, "[?？]"),
+        # alternatives
+        (Refusal.HEDGE, r"(?<!\\)\b(?:or|nor|either|neither|oder|ou|versus|vs)\b(?!\})|或|还是"),
+        # negation
+        (
+            Refusal.HEDGE,
+            r"\b(?:not|no(?!\.)|never|non|cannot|nicht|kein\w*|weder|pas|sauf|ni|without|ohne|sans|wrong|incorrect|false|untrue|except|"
+            r"excluding|besides|but|instead|other than|rather than)\b|n't\b|\bun-(?=\d)|不|非|没|错|除",
+        ),
+        # doubt
+        (
+            Refusal.HEDGE,
+            r"\b(?:maybe|perhaps|possibly|probably|might|may be|could be|guess\w*|unsure|unknown|depend\w*|unless|vielleicht)\b|可能|也许",
+        ),
+        # comparison
+        (
+            Refusal.CHANGED,
+            r"\b(?:(?:less|more|greater|fewer|higher|lower|larger|smaller) than|(?<!\\)over|under|above|below|beyond|exceed\w*|between)\b|"
+            r"[多少大小高低]于|超过|不到|至[少多]|以[上下]|\b(?:mehr|weniger|größer|kleiner) als\b|\b(?:mindestens|höchstens)\b",
+        ),
+        # operation
+        (
+            Refusal.CHANGED,
+            r"\b(?:squares?(?= (?:of|roots?)\b)|squared|cubed|cubes?(?= (?:of|roots?)\b)|roots?|factorial|reciprocal|inverse|opposite|"
+            r"negation|complement|plus|divided|multiplied|modulo|half|halves|halb\w*|twice|thrice|doubl(?:ed?|ing)|doppelt\w*|"
+            r"tripl(?:ed?|ing)|treble|quadrupl(?:ed?|ing)|(?:and|one|two|three|a|-)[ -](?:third|quarter|fourth|fifth|sixth|eighth|tenth|"
+            r"hundredth|thousandth)s?|-?fold|minus|negative|neg|less one|"
+            r"(?:add|plus|times|mod|base|choose|remainder|to) (?:one|two|three|four|five|ten)|"
+            r"(?:thirds|fourths|fifths|sixths|sevenths|eighths|ninths|tenths|hundredths)|Wurzel|hoch zwei|Hälfte|Viertel|Drittel|"
+            r"point(?= (?:zero|one|two|three|four|five|six|seven|eight|nine)\b)|to the power)\b|[倍半减加]|"
+            r"分之|平方(?![米厘分公千])|倒数|相反数",
+        ),
+    )
 )
 
 
 def refusals(text: str) -> dict[str, Refusal]:
     """Return what the rules find in a cleaned text: each word in lower case, and why it refuses."""
-    return {found[0].casefold(): rule.refusal for rule in RULES for found in rule.pattern.finditer(text)}
+    return {found[0].casefold(): refusal for refusal, pattern in RULES for found in pattern.finditer(text)}
 
 
 _CHOICE = re.compile(r"\(?\s*([A-J])\s*(?:[).:、\]]|\Z)(?P<rest>.*)", re.DOTALL)

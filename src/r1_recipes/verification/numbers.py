@@ -14,9 +14,7 @@ NUMBER = re.compile(r"(?P<sign>[-+]?)\s*(?P<digits>(?:[1-9]\d{0,2}(?:,\d{3})+|\d
 _FRACTION = re.compile(r"(?P<sign>-?)(?:\\frac\{(?P<upper>-?\d+)\}\{(?P<lower>\d+)\}|(?P<left>\d+)/(?P<right>\d+))", re.ASCII)
 
 PRECISION = 6  # places that decimals are compared by, unless the key ``precision`` says otherwise: math-verify's own
-
-_MAX_CHARS = 16
-"""A longer decimal or fraction is left to sympy: up to here its floating-point numbers hold every digit."""
+_MAX_CHARS = 16  # a longer decimal or fraction is left to sympy: up to here its floating-point numbers hold every digit
 
 
 @dataclass(frozen=True)

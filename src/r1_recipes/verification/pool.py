@@ -7,7 +7,6 @@ that needs more. In the second, the tasks that lost theirs share what is left of
 from __future__ import annotations
 
 import contextlib
-import dataclasses
 import json
 import math
 import os
@@ -35,24 +34,17 @@ MAX_WORKERS = 8
 WINDOW, REFILL = 32, 3  # tasks that a worker has at most, and when it is given more, so that it never waits for the trainer
 KEPT_ENVIRONMENT = ("PATH", "LD_LIBRARY_PATH", "DYLD_LIBRARY_PATH", "PYTHONHOME")  # for the processes that read hostile texts: no key
 
+# ("module:function", *arguments): JSON values, the first of them what the tasks of one gold share.
 Task = tuple[str, str, *tuple[object, ...]]
-"""``("module:function", *arguments)``: JSON values, the first of them what the tasks of one gold share."""
-
-Reply = bool | str | None
-"""What the function returned; ``None``: it ran out of time; a text says that it cannot be asked."""
+Reply = bool | str | None  # what the function returned; None: it ran out of time; a text says that it cannot be asked
 
 
 @dataclass
 class VerificationStats:
-    """Count what verification has cost this process; every field only grows."""
-
     comparisons: int = 0  # asked of a worker
     cache_hits: int = 0  # verdicts that were already known, or were shared within a batch
     timeouts: int = 0  # comparisons that ran out of time or memory, or took their worker down; each counts as a wrong answer
     seconds: float = 0.0  # of wall-clock time inside grade and score, worker start-up included
-
-    def copy(self) -> VerificationStats:
-        return dataclasses.replace(self)
 
 
 STATS = VerificationStats()
@@ -73,11 +65,7 @@ class Pool:
         self.start_server()
 
     def run(self, tasks: Sequence[Task]) -> list[Reply]:
-        """Return a reply for each task; ``None`` if it ran out of time. Tasks that share a gold should stand together.
-
-        Raises:
-            RuntimeError: workers cannot be started.
-        """
+        """Return a reply for each task; tasks that share a gold should stand together. RuntimeError: workers cannot be started."""
         modules = {function.partition(":")[0] for function, *_ in tasks}
         if not modules <= self.modules:
             self.modules |= modules

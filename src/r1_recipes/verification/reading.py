@@ -4,8 +4,6 @@ An answer is refused for a named reason alone (:class:`~r1_recipes.verification.
 it stands and as it is read here. Everything here is linear in the length of the text, or reads no more than ``MAX_ANSWER_CHARS`` of it.
 """
 
-from __future__ import annotations
-
 import dataclasses
 import functools
 import itertools
@@ -68,13 +66,12 @@ _OPENING = re.compile(r"(?i)\A(?:(?:so|thus|hence|therefore),?\s+)?(?:the|my|our
 # Beside a box, and part of what is said: "71 or", "-", "\\frac{1}{"; "or 71", "?", "^2".
 _LEADS = re.compile(r"(?:[-+/^<>{\d]|(?<!\*)\*|\b(?:or|not|than|minus|negative|guess|half|double|twice)\b:?)\s*\$?\s*\Z", re.IGNORECASE)
 _TRAILS = re.compile(r"\A\s*\$?\s*(?:,?\s*\d|[-+/^?}]|\*\s*\d|,?\s*(?:or|million|squared)\b|is (?:wrong|not|incorrect)\b)", re.IGNORECASE)
+# Digits of other scripts, signs that are no keyboard's (they would count as prose), control characters and lone surrogates.
 _STRANGE = frozenset(("Nd", "No", "Nl", "Cs", "Cc", "Sm", "Pd", "Sk"))
 
 
 @dataclass(frozen=True)
 class Gold:
-    """A gold, reduced to its expression and what that is made of."""
-
     raw: str  # as it stands
     text: str | None = None  # its expression; None: it was not understood here, math-verify may read ``raw``
     plain: str = ""  # cleaned, without white space: an answer that says the same is right
@@ -159,7 +156,6 @@ def read_gold(text: str, locale: str = "en") -> Gold | None:
 
 
 def read_answer(text: str, gold: Gold, locale: str = "en") -> Answer:
-    """Read an answer to this gold."""
     if len(text) > MAX_ANSWER_CHARS:
         return Answer(refusal=Refusal.TOO_LONG)
     if gold.value is not None and locale == "en" and NUMBER.fullmatch(text):
@@ -183,7 +179,8 @@ def read_answer(text: str, gold: Gold, locale: str = "en") -> Answer:
     if "\\boxed" in text:
         return Answer(refusal=Refusal.HOSTILE)
     text = text.rpartition("####")[2]
-    if any(_is_strange(char) and char not in gold.raw for char in typed(text)):
+    unusual = (char for char in typed(text) if unicodedata.category(char) in _STRANGE and not (" " <= char <= "~" or char.isspace()))
+    if any(char not in gold.raw for char in unusual):
         return Answer(refusal=Refusal.STRANGE)
     cleaned = clean(text, locale)
     opening = _OPENING.match(cleaned)
@@ -222,7 +219,6 @@ def _read_boxes(boxes: list[str], gold: Gold, locale: str) -> Answer:
 
 
 def _read_expression(text: str, cleaned: str, gold: Gold) -> Answer:
-    """Read an answer to a gold that is mathematics."""
     if _TOWER.search(cleaned) and not _TOWER.search(gold.raw):
         return Answer(refusal=Refusal.HOSTILE)
     # Honest answers are about as long and as deep as their gold; the parsers take seconds for the rest.
@@ -238,7 +234,7 @@ def _read_expression(text: str, cleaned: str, gold: Gold) -> Answer:
     unseparated = _THOUSANDS.sub(r"\1", expression)
     if _UNSEPARATED.search(unseparated) and not _UNSEPARATED.search(gold.raw):
         return Answer(refusal=Refusal.SEVERAL)
-    if (not gold.several and "," in _outside_brackets(unseparated)) or expression.count("|") % 2:
+    if (not gold.several and len(_split(unseparated)) > 1) or expression.count("|") % 2:
         return Answer(refusal=Refusal.SEVERAL)
     target = _MEMBER.sub("", gold.text or gold.raw)
     kinds = {_kind(expression), "(" if _RELATION.search(target) else _kind(target)} - {""}
@@ -279,9 +275,7 @@ def settle(gold: Gold, answer: Answer, precision: int = PRECISION) -> bool | Non
         return answer.verdict
     values = [read_value(side) for side in answer.sides]
     equal = [None if value is None else gold.value.equals(value, precision) for value in values]
-    if False in equal:
-        return False
-    return None if None in equal else True
+    return False if False in equal else None if None in equal else True
 
 
 def _is_wordy(text: str, cleaned: str) -> bool:
@@ -312,10 +306,7 @@ def _letters(text: str) -> frozenset[str]:
 
 
 def _marked(text: str, variables: frozenset[str] | None = None) -> str:
-    r"""``text`` with ``\0`` in the place of its prose, by the letters that the gold has (``None``: this is the gold).
-
-    To a gold without any, all letters that stand together are a word.
-    """
+    r"""``text`` with ``\0`` for its prose, by the letters that the gold has (``None``: this is the gold; without any, a run is a word)."""
 
     def mark(match: re.Match[str]) -> str:
         run = match[1]
@@ -360,11 +351,6 @@ def _joined(text: str, variables: frozenset[str] | None) -> str | None:
     return ", ".join(kept) if len(kept) == len(parts) else ""
 
 
-def _is_strange(char: str) -> bool:
-    """Digits of other scripts, signs that are no keyboard's (they would count as prose), control characters and lone surrogates."""
-    return unicodedata.category(char) in _STRANGE and not (" " <= char <= "~" or char.isspace())
-
-
 def _kind(text: str) -> str:
     r"""``{`` of a whole set, ``(`` of a whole tuple or interval, else ``""``: math-verify compares ``\{1,2\}`` with ``(1,2)``."""
     found = re.fullmatch(r"\s*(\\\{|[(\[]).*,.*(\\\}|[)\]])\s*", text, re.DOTALL)
@@ -380,7 +366,3 @@ def _split(text: str) -> list[str]:
     """Split at the commas that stand in no bracket."""
     commas = [index for index, (char, depth) in enumerate(zip(text, _depths(text), strict=False)) if char == "," and depth == 0]
     return [text[start + 1 : end] for start, end in itertools.pairwise([-1, *commas, len(text)])]
-
-
-def _outside_brackets(text: str) -> str:
-    return "".join(char for char, depth in zip(text, _depths(text), strict=False) if depth == 0)

@@ -4,8 +4,6 @@ Data names a key of the table; it cannot name a module. To a scorer of reasoning
 only those that were read judge here.
 """
 
-from __future__ import annotations
-
 import functools
 import json
 from collections.abc import Callable

@@ -1,7 +1,5 @@
 r"""One LaTeX-like spelling of an expression: wrappers, styling, currency signs and typographic variants are taken off."""
 
-from __future__ import annotations
-
 import math
 import re
 import unicodedata
@@ -22,22 +20,9 @@ _SIGNS = str.maketrans(
 )
 _SUPERSCRIPT = re.compile("[⁰¹²³⁴-⁹⁺⁻]+")
 _VULGAR = re.compile("[¼-¾⅐-⅞]")
-LOCALES = ("en", "de")
-"""How numbers are written: ``1,250.5`` or ``1.250,5``."""
-
-_MAGNITUDES = {
-    "hundred": 2,
-    "thousand": 3,
-    "lakh": 5,
-    "million": 6,
-    "crore": 7,
-    "billion": 9,
-    "trillion": 12,
-    "百": 2,
-    "千": 3,
-    "万": 4,
-    "亿": 8,
-}
+LOCALES = ("en", "de")  # how numbers are written: 1,250.5 or 1.250,5
+_MAGNITUDES = {"hundred": 2, "thousand": 3, "lakh": 5, "million": 6, "crore": 7, "billion": 9, "trillion": 12}
+_MAGNITUDES |= {"百": 2, "千": 3, "万": 4, "亿": 8}
 _STYLE = r"\\(?:text|textnormal|textrm|textbf|textit|mathrm|mathbf|mathit|mbox|emph|boldsymbol|bm|underline|rm|bf)"
 # Symbols of units of two letters or more; a letter alone is a unit only if it is styled, or if the gold has no variables.
 UNITS = (
@@ -130,10 +115,7 @@ def typed(text: str) -> str:
 
 
 def clean(text: str, locale: str = "en") -> str:
-    """Return the text after every rule; each rule is linear in its length, or reads at most nine digits.
-
-    To the locale ``de``, ``1.250,5`` is 1250.5.
-    """
+    """Return the text after every rule, each linear in its length or of nine digits at most; to locale ``de``, ``1.250,5`` is 1250.5."""
     text = typed(text)
     if locale == "de":
         text = re.sub(r"(?<=\d)\.(?=\d{3}(?!\d))", "", text)

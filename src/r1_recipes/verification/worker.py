@@ -6,8 +6,6 @@ All messages are JSON. The fork server gets a worker's modules and connection, a
 gets ``[processor seconds, wall-clock seconds, "module:function", …]`` and replies ``[verdict, whether it ends now]``.
 """
 
-from __future__ import annotations
-
 import contextlib
 import ctypes
 import functools
@@ -129,11 +127,6 @@ def parse_in_two_stages() -> None:
                 return super().math()
 
     latex2sympy2.PSParser = TwoStageParser
-
-
-def task_of(answer: Answer, precision: int = PRECISION) -> tuple[tuple[str, ...], tuple[str, ...], str | None, int]:
-    """Return what :func:`judge` needs of an answer, as JSON values."""
-    return answer.sides, answer.rounded, answer.raw, precision
 
 
 def judge(gold: str | None, raw_gold: str, sides: Sequence[str], rounded: Sequence[str], raw: str | None, precision: int) -> bool:

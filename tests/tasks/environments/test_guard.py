@@ -5,11 +5,13 @@ import time
 from random import Random
 
 import pytest
+from numpy import float32
 
 from r1_recipes.common.errors import RecipeError
 from r1_recipes.tasks.environments import ENVIRONMENTS, TOOLS
 from r1_recipes.tasks.environments.guard import Limits, ToolError, guarded, guarded_environment
 from r1_recipes.tasks.environments.registry import build_environments, build_tools, environment_parameters, methods_of, schemas
+from tests.conftest import REPOSITORY
 
 LIMITS = Limits(seconds=0.3, chars=100)
 
@@ -86,16 +88,88 @@ class Broken:
         raise ValueError(f"not {where}")
 
     def get_reward(self):
-        return {"nan": float("nan"), "text": "much", "raise": 1 / 0 if self.kind == "raise" else 0, "fine": 0.5}[self.kind]
+        if self.kind == "raise":
+            raise ZeroDivisionError
+        return {"nan": float("nan"), "huge": 10**400, "array": float32(1), "text": "much", "reset": 0, "fine": 0.5}[self.kind]
 
 
-@pytest.mark.parametrize(("kind", "paid"), [("reset", None), ("nan", None), ("text", None), ("raise", None), ("fine", 0.5)])
-def test_an_environment_that_fails_leaves_its_row_unjudged(kind, paid):
+@pytest.mark.parametrize(
+    ("kind", "paid"),
+    [*dict.fromkeys(["reset", "nan", "huge", "text", "raise"]).items(), ("fine", 0.5), ("array", 1.0)],
+)
+def test_an_environment_that_fails_leaves_its_row_unjudged(kind, paid, caplog):
     game = guarded_environment(Broken, LIMITS)()
     assert game.reset(kind=kind) == (None if kind == "reset" else "go")
     with pytest.raises(ToolError, match="not home"):
         game.move("home")
     assert game.get_reward() == paid
+    assert (paid is None) == bool(caplog.records)
+
+
+class Asks:
+    """Calls its own tools."""
+
+    def reset(self, **row):
+        self.tries = 0
+
+    @staticmethod
+    def double(number: int) -> int:
+        """Double it."""
+        return 2 * number
+
+    def won(self) -> bool:
+        """Whether the game is won."""
+        return False
+
+    async def count(self) -> int:
+        """How many tries there were."""
+        return self.tries
+
+    async def try_on(self) -> bool:
+        """Try."""
+        self.tries += 1
+        return (await self.count() == 1) and not self.won()
+
+    def get_reward(self):
+        return 1.0 if self.won() else 0.25
+
+
+def test_what_an_environment_asks_itself_is_no_text():
+    """``"False"`` would be true, and pay."""
+    import asyncio
+
+    game = guarded_environment(Asks, LIMITS)()
+    game.reset()
+    assert asyncio.run(game.try_on()) == "True"
+    assert game.double(4) == "8" and game.won() == "False" and game.get_reward() == 0.25
+
+
+class Fails(Asks):
+    """Has a field of its own with that name."""
+
+    def reset(self, **row):
+        self.failed = False
+
+    def stake(self) -> None:
+        """Lose."""
+        self.failed = True
+
+    def get_reward(self):
+        return -1.0 if self.failed else 1.0
+
+
+def test_a_field_of_an_environment_is_its_own():
+    game = guarded_environment(Fails, LIMITS)()
+    game.reset()
+    game.stake()
+    assert game.get_reward() == -1.0
+
+
+@pytest.mark.parametrize(("result", "shown"), [([], "[]"), (["a", 1], "['a', 1]"), ([{"title": "a"}], "[{'title': 'a'}]")])
+def test_a_list_is_text_unless_it_is_of_content_blocks(result, shown):
+    blocks = [{"type": "text", "text": "a"}]
+    assert guarded(lambda: result, LIMITS)() == shown and guarded(lambda: blocks, LIMITS)() == blocks
+    assert len(guarded(lambda: ["y"] * 10_000, LIMITS)()) < 150
 
 
 def test_the_methods_of_an_environment_are_its_tools():
@@ -140,6 +214,32 @@ def test_parameters_of_environments_are_keys():
     assert environment_parameters({"a": "guess_number"}) == environment_parameters("guess_number")
 
 
+def test_parameters_of_environments_are_on_a_runs_record():
+    from r1_recipes.recipe import load_recipe
+
+    recipe = load_recipe([str(REPOSITORY / "recipes/qwen3/guess_number_17b.yaml"), "--guess_number_tries", "5"], "grpo")
+    assert recipe.settings["guess_number_tries"] == recipe.environment_params["guess_number_tries"] == 5
+
+
+class Waits:
+    async def reset(self, **row):
+        return "go"
+
+
+def test_a_reset_that_waits():
+    assert guarded_environment(Waits, LIMITS)().reset() == "go"
+
+
+class Undescribed(Broken):
+    def look(self, where: str) -> str:
+        return where
+
+
+class Needy(Broken):
+    def __init__(self, url):
+        self.url = url
+
+
 @pytest.mark.parametrize(
     ("build", "told"),
     [
@@ -147,8 +247,25 @@ def test_parameters_of_environments_are_keys():
         (lambda: build_tools(["math:pi"], LIMITS), "must be a function with a docstring"),
         (lambda: build_environments("math:pi", {}, LIMITS), "must be a class with a method reset"),
         (lambda: build_environments("guess", {}, LIMITS), "guess_number"),
+        (lambda: schemas([], f"{__name__}:Undescribed"), "look because it has no docstring"),
+        (lambda: schemas([], f"{__name__}:Needy"), "missing 1 required positional argument: 'url'"),
     ],
 )
 def test_what_is_no_tool_or_environment_is_refused_by_name(build, told):
     with pytest.raises(RecipeError, match=told):
         build()
+
+
+def test_the_column_that_routes_to_an_environment_reaches_the_trainer():
+    from types import SimpleNamespace
+
+    from datasets import Dataset
+
+    from r1_recipes.data import load_dataset
+    from r1_recipes.prompts import get_response_format
+    from r1_recipes.recipe.types import GRPORecipeArguments
+
+    args = SimpleNamespace(**{**vars(GRPORecipeArguments()), "dataset_name": "rows", "mapper": "environment"})
+    rows = Dataset.from_list([{"question": "?", "environment": "guess_number", "number": 7}])
+    [row] = load_dataset(args, get_response_format("think_answer"), "grpo", rows=rows)[0]
+    assert (row["environment"], row["number"]) == ("guess_number", 7)

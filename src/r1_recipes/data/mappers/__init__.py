@@ -7,13 +7,4 @@ from r1_recipes.data.mappers import columns, images, maths, tasks  # noqa: F401
 from r1_recipes.data.mappers.base import MAPPERS, Mapper, SkipRow, get_mapper, register_mapper
 from r1_recipes.data.mappers.chats import Conversations, read_conversation, read_turns
 
-__all__ = [
-    "MAPPERS",
-    "Conversations",
-    "Mapper",
-    "SkipRow",
-    "get_mapper",
-    "read_conversation",
-    "read_turns",
-    "register_mapper",
-]
+__all__ = ["MAPPERS", "Conversations", "Mapper", "SkipRow", "get_mapper", "read_conversation", "read_turns", "register_mapper"]

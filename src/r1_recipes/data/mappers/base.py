@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import json
+import re
 from collections.abc import Callable, Collection
 from dataclasses import dataclass
 from itertools import chain
@@ -30,20 +31,14 @@ class Mapper:
     assistant's turn, the SFT target as it is; ``""``: none) with ``well_formed`` (whether it must be in the format) or ``rejected`` (the
     worse turn of a preference pair), ``messages`` (the turns before it), and task columns, which reach the rewards. It raises
     :class:`SkipRow` for a row without what is needed.
-
-    Class attributes:
-        name: registry name, or the name of a class that is not registered.
-        columns: columns by which ``auto`` knows the source.
-        needs: columns that must be there, if not ``columns``; a tuple stands for one of several.
-        examples: invented rows with all columns of the source, for tests, documentation, ``auto`` and ``--smoke``.
-        images: whether rows come with a picture, ``image``, for a vision-language model.
     """
 
-    name: ClassVar[str]
-    columns: ClassVar[tuple[str, ...]] = ()
-    needs: ClassVar[tuple[str | tuple[str, ...], ...]] = ()
+    name: ClassVar[str]  # registry name, or the name of a class that is not registered
+    columns: ClassVar[tuple[str, ...]] = ()  # by which ``auto`` knows the source
+    needs: ClassVar[tuple[str | tuple[str, ...], ...]] = ()  # that must be there, if not ``columns``; a tuple: one of several
+    # Invented rows with all columns of the source, for tests, documentation, ``auto`` and ``--smoke``.
     examples: ClassVar[tuple[dict[str, Any], ...]] = ()
-    images: ClassVar[bool] = False
+    images: ClassVar[bool] = False  # whether rows come with a picture, ``image``, for a vision-language model
 
     def __init_subclass__(cls) -> None:
         cls.name = cls.__name__
@@ -56,7 +51,6 @@ class Mapper:
         return len({*cls.columns, *chain(*cls.examples)} & set(columns))
 
     def missing(self, columns: Collection[str]) -> list[str]:
-        """The needed columns that are not among ``columns``."""
         names, absent = self._names(), []
         for need in self.needs or self.columns:
             first, *others = [need] if isinstance(need, str) else need
@@ -79,7 +73,9 @@ class Mapper:
         return {str(field.default or field.name.removesuffix("_column")): getattr(self, field.name) for field in fields}
 
     def __call__(self, row: dict[str, Any]) -> dict[str, Any]:
-        raise NotImplementedError
+        """Take ``columns`` for question, gold and, if there are three, worked solution."""
+        names = [self._names().get(column, column) for column in self.columns]
+        return {key: required_text(row, name) for key, name in zip(("question", "solution", "reasoning"), names, strict=False)}
 
 
 def register_mapper(name: str) -> Callable[[type[Mapper]], type[Mapper]]:
@@ -96,11 +92,7 @@ def register_mapper(name: str) -> Callable[[type[Mapper]], type[Mapper]]:
 
 
 def get_mapper(name: str, columns: Collection[str] = (), **config: Any) -> Mapper:
-    """Build a mapper from its fields (``None``: not set); ``"auto"`` is the first registered one that fits these columns best.
-
-    Raises:
-        RecipeError: unknown name or field, or no mapper fits the columns.
-    """
+    """Build a mapper from its fields (``None``: not set); ``"auto"`` is the first registered one that fits these columns best."""
     config = {key: value for key, value in config.items() if value is not None}
     if name == "auto" and "prompt_column" in config:
         name = "prompt_solution"
@@ -130,7 +122,7 @@ def check_template(template: str | None, *slots: str) -> None:
 
 
 def as_text(value: Any, column: str) -> str:
-    """A cell as text, stripped; ``""`` if it is null or NaN (pandas' missing value)."""
+    """A cell as text, stripped; ``""`` if it is null, NaN (pandas' missing value) or a spreadsheet's error (``#N/A``)."""
     if isinstance(value, list | dict):
         raise SkipRow(f"column {column!r} holds a {type(value).__name__}, not a text")
     if isinstance(value, bytes):
@@ -138,7 +130,8 @@ def as_text(value: Any, column: str) -> str:
             value = value.decode()
         except UnicodeDecodeError:
             raise SkipRow(f"column {column!r} holds bytes that are not UTF-8") from None
-    return "" if value is None or value != value else str(value).strip()  # a gold may be the number 0
+    text = "" if value is None or value != value else str(value).strip()  # a gold may be the number 0
+    return "" if re.fullmatch(r"#(N/A|[A-Z]+(/0)?[!?])", text) else text
 
 
 def optional_text(row: dict[str, Any], column: str) -> str:

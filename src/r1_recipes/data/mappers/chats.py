@@ -20,7 +20,8 @@ _SOLUTION = ("<|begin_of_solution|>", "<|end_of_solution|>")
 class Conversations(Mapper):
     """Chats: ``messages`` (role, content) or ``conversations`` (from, value), with an optional column ``system``.
 
-    The last assistant's turn is the response, the turns before it are its history. User and assistant must alternate.
+    The last assistant's turn is the response, the turns before it are its history. User and assistant must alternate; calls of tools and
+    their results stand as they are, after the row's system message or the recipe's.
 
     Attributes:
         well_formed: whether the response must be in the recipe's response format; false: general chat data.
@@ -50,9 +51,10 @@ class Conversations(Mapper):
 
     def __call__(self, row: dict[str, Any]) -> dict[str, Any]:
         column = "messages" if row.get("messages") or "conversations" not in row else "conversations"
+        turns = read_turns(row.get(column), column, called=True)
         if self.whole:
-            return {"turns": read_turns(row.get(column), column), "empty_system": self.empty_system}
-        conversation = read_conversation(read_turns(row.get(column), column), row.get("system"), keep_wrappers=self.wrappers == "keep")
+            return {"turns": turns, "empty_system": self.empty_system}
+        conversation = read_conversation(turns, row.get("system"), keep_wrappers=self.wrappers == "keep")
         return {**conversation, "well_formed": self.well_formed}
 
 
@@ -105,11 +107,11 @@ class R1DistillSFT(Mapper):
         return {**read_conversation(turns), "response": required_text(row, "reannotated_assistant_content")}
 
 
-def read_turns(value: Any, column: str, speaker: str | None = None) -> list[dict[str, str]]:
-    """A column's turns as ``{"role": "system" | "user" | "assistant", "content": text}``.
+def read_turns(value: Any, column: str, speaker: str | None = None, *, called: bool = False) -> list[dict[str, Any]]:
+    """A column's turns as ``{"role": "system" | "user" | "assistant" | "tool", "content": text}``.
 
     They may be mappings with role and content, or from and value, or one mapping of such lists, as Arrow may hold it, or JSON text of
-    these; with ``speaker``, also any other text, which is that role's.
+    these; with ``speaker``, also any other text, which is that role's; with ``called``, with their ``tool_calls``.
     """
     if isinstance(value, str) and _TURNS_AS_TEXT.match(value):
         try:
@@ -132,11 +134,14 @@ def read_turns(value: Any, column: str, speaker: str | None = None) -> list[dict
         role = _ROLES.get(role.strip().lower()) if isinstance(role, str) else None
         if role is None:
             raise SkipRow("a turn's role is none of system, user (human), assistant (gpt)")
-        if lost := [key for key in ("tool_calls", "function_call", "reasoning_content") if turn.get(key)]:
+        more = {key: turn[key] for key in ("tool_calls", "tool_call_id", "name") if called and turn.get(key)}
+        if lost := [key for key in ("tool_calls", "function_call", "reasoning_content") if turn.get(key) and key not in more]:
             raise SkipRow(f"a turn has {' and '.join(lost)}, which would be lost")
+        if content is None and "tool_calls" in more:
+            content = ""
         if not isinstance(content, str):
             raise SkipRow("a turn's content is not text")
-        turns.append({"role": role, "content": content})
+        turns.append({"role": role, "content": content, **more})
     return turns
 
 
@@ -153,7 +158,7 @@ def last_question(row: dict[str, Any], column: str) -> str:
 def read_conversation(turns: list[dict[str, str]], system: Any = None, *, keep_wrappers: bool = False) -> dict[str, Any]:
     """``question``, ``response`` and ``messages`` of a conversation whose last assistant's turn is the response.
 
-    ``system`` is the system message if the turns have none of their own.
+    ``system`` is the system message if the turns have none of their own. With calls of tools: ``turns``, all of them.
     """
     if turns[0]["role"] == "system":
         system, turns = turns[0]["content"], turns[1:]
@@ -161,6 +166,8 @@ def read_conversation(turns: list[dict[str, str]], system: Any = None, *, keep_w
     if not answers:
         raise SkipRow("no assistant's turn")
     turns = turns[: answers[-1] + 1]
+    if any("tool_calls" in turn for turn in turns):
+        return {"turns": [{"role": "system", "content": system}, *turns] if isinstance(system, str) else turns}
     if not all(turn["content"].strip() for turn in turns):
         raise SkipRow("a turn is empty")
     roles = [turn["role"] for turn in turns]

@@ -25,11 +25,12 @@ _STOPPED = frozenset(_STOP_WORDS.split())
 @register_mapper("prompt_solution")
 @dataclass(frozen=True)
 class PromptSolution(Mapper):
-    """Any dataset: the recipe names the columns. Of a prompt that is a conversation, the last user message is the question."""
+    """Any dataset: the recipe names the columns. A conversation asks by its last user message. ``whole``: SFT's target is the solution."""
 
     prompt_column: str = "prompt"
     solution_column: str = "solution"
     reasoning_column: str | None = None
+    whole: bool = False
     columns = ("prompt", "solution")
 
     def missing(self, columns: Collection[str]) -> list[str]:
@@ -37,6 +38,8 @@ class PromptSolution(Mapper):
 
     def __call__(self, row: dict[str, Any]) -> dict[str, Any]:
         mapped = {"question": last_question(row, self.prompt_column).strip(), "solution": required_text(row, self.solution_column)}
+        if self.whole:
+            return mapped | {"response": mapped["solution"], "well_formed": False}
         if self.reasoning_column:
             mapped["reasoning"] = required_text(row, self.reasoning_column)
         return mapped
@@ -50,14 +53,7 @@ class ReasoningColumns(Mapper):
     question_column: str = "Question"
     reasoning_column: str = "Complex_CoT"
     answer_column: str = "Response"
-    columns = ("Question", "Complex_CoT", "Response")
-
-    def __call__(self, row: dict[str, Any]) -> dict[str, Any]:
-        return {
-            "question": required_text(row, self.question_column),
-            "reasoning": required_text(row, self.reasoning_column),
-            "solution": required_text(row, self.answer_column),
-        }
+    columns = ("Question", "Response", "Complex_CoT")
 
 
 @register_mapper("medical_verifiable")
@@ -65,10 +61,6 @@ class MedicalVerifiable(Mapper):
     """FreedomIntelligence/medical-o1-verifiable-problem: an open question and a gold of a few words, for ``exact_match`` or a judge."""
 
     columns = ("Open-ended Verifiable Question", "Ground-True Answer")
-
-    def __call__(self, row: dict[str, Any]) -> dict[str, Any]:
-        question, gold = self.columns
-        return {"question": required_text(row, question), "solution": required_text(row, gold)}
 
 
 @register_mapper("openthoughts")

@@ -19,18 +19,13 @@ class ImageQuestion(Mapper):
     """lmms-lab/multimodal-open-r1-8k-verified, and any set with a picture, a question and a short gold: for a vision-language model.
 
     The gold loses ``<answer>`` tags and a box. TRL puts the picture, in RGB, before the words of the prompt.
-
-    Attributes:
-        image_column: column of the picture: a ``datasets.Image``, or its ``{"bytes": …}``.
-        template: what is asked, around the column's ``{question}``.
-        max_pixels: larger pictures are made smaller, to at most that many pixels; ``None``: as they are.
     """
 
-    image_column: str = "image"
+    image_column: str = "image"  # a ``datasets.Image``, or its ``{"bytes": …}``
     question_column: str = "problem"
     solution_column: str = "solution"
-    template: str = "{question}"
-    max_pixels: int | None = None
+    template: str = "{question}"  # what is asked, around the column's own words
+    max_pixels: int | None = None  # larger pictures are made smaller; None: none is
     columns = ("image", "problem", "solution")
     images = True
     examples = tuple(

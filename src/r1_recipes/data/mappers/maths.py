@@ -31,11 +31,7 @@ class GSM8K(Mapper):
 @register_mapper("math")
 @dataclass(frozen=True)
 class Math(Mapper):
-    r"""MATH, MATH-500, AIME, NuminaMath, OpenR1-Math-220k: ``problem`` with ``answer``, or with the gold boxed last in ``solution``.
-
-    Attributes:
-        solution_column: column of the gold; if it is empty, the gold is the last ``\boxed{}`` of ``reasoning_column``.
-    """
+    """MATH, MATH-500, AIME, NuminaMath, OpenR1-Math-220k: ``problem`` with ``answer``, or with the gold boxed last in ``solution``."""
 
     prompt_column: str = "problem"
     solution_column: str = "answer"
@@ -58,8 +54,7 @@ class Math(Mapper):
 class OpenR1Math(Mapper):
     """open-r1/OpenR1-Math-220k: the first of a problem's ``generations`` that is complete and correct is the response.
 
-    Correct is what ``correctness_math_verify`` says, or ``correctness_llama`` if the former is null. A row without such a generation
-    still has question and gold, for GRPO.
+    Correct is what ``correctness_math_verify`` says, or else ``correctness_llama``. A row without one has question and gold, for GRPO.
     """
 
     columns = ("problem", "answer", "generations", "correctness_math_verify")
@@ -87,9 +82,6 @@ class SimpleRL(Mapper):
     """hkust-nlp/SimpleRL-Zoo-Data: ``question`` and ``gt_answer``; ``prompt`` is a chat template already filled in, and is not read."""
 
     columns = ("question", "gt_answer")
-
-    def __call__(self, row: dict[str, Any]) -> dict[str, Any]:
-        return {"question": required_text(row, "question"), "solution": required_text(row, "gt_answer")}
 
 
 @register_mapper("dapo")

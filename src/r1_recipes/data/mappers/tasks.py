@@ -38,9 +38,12 @@ class EnvironmentRow(Mapper):
     """A row for an environment: ``question``, ``environment`` (which one plays it), and whatever its ``reset`` takes."""
 
     columns = ("question", "environment")
+    needs = ("question",)
 
     def __call__(self, row: dict[str, Any]) -> dict[str, Any]:
-        return {"question": required_text(row, "question")}
+        # Source columns of this name do not go on by themselves; TRL routes by it.
+        gold = {"solution": optional_text(row, "solution")} if "solution" in row else {}
+        return {"question": required_text(row, "question"), "environment": optional_text(row, "environment"), **gold}
 
 
 @register_mapper("countdown")
@@ -48,20 +51,17 @@ class EnvironmentRow(Mapper):
 class Countdown(Mapper):
     """Jiayi-Pan/Countdown-Tasks-3to4 and the source ``countdown:``: ``nums``, ``target`` and, in the latter, a solution, ``expression``.
 
-    Attributes:
-        array: ask for the numbers as NumPy prints an array (``[44 19  5]``), as a prompt made of a pandas row shows them.
-        reasoning: of SFT's target. ``steps``: the solution's operations, one per line; ``search``: tries, wrong ones rejected, up to
-            the solution: of three numbers some hundred lines, of four many more.
-        worked_share: share of rows (0..1, the same ones every time) with that reasoning; the others answer a guess, usually wrong.
+    SFT's reasoning is ``steps``, the solution's operations, one per line, or ``search``: tries, wrong ones rejected, up to the solution (of
+    three numbers some hundred lines, of four many more).
     """
 
     template: str = (
         "Make {target} out of the numbers {numbers}. Use each of them exactly once, with +, -, *, / and brackets as needed. "
         "Answer with the expression alone."
     )
-    array: bool = False
+    array: bool = False  # ask for the numbers as NumPy prints an array: [44 19  5]
     reasoning: str = "steps"
-    worked_share: float = 1.0
+    worked_share: float = 1.0  # of rows, the same ones every time, with that reasoning; the others answer a guess, usually wrong
     columns = ("nums", "target")
 
     def __post_init__(self) -> None:
@@ -123,14 +123,12 @@ class ReasoningGym(Mapper):
 class Arithmetic(ReasoningGym):
     """reasoning-gym's chain_sum and basic_arithmetic, with reasoning written out: a cold start needs no teacher.
 
-    Attributes:
-        worked_share: share of rows (0..1, the same ones every time) that work the expression out, one operation per line. The others
-            answer an estimate, usually wrong: a cold start on both shows the shape of an answer, and GRPO finds out what pays.
-        tool: ``calculator``: those that work it out call it instead of writing the operations.
+    A share of the rows work the expression out, one operation per line. The others answer an estimate, usually wrong: a cold start on both
+    shows the shape of an answer, and GRPO finds out what pays.
     """
 
-    worked_share: float = 1.0
-    tool: str | None = None
+    worked_share: float = 1.0  # the same rows every time
+    tool: str | None = None  # ``calculator``: rows that work it out call it instead of writing the operations
 
     def __call__(self, row: dict[str, Any]) -> dict[str, Any]:
         mapped = super().__call__(row)

@@ -90,6 +90,8 @@
   chart("signal", titled("m:reward_std"), [["reward_std"]], { zero: true });
   chart("completions", titled("m:length"), [["completions/mean_length", "mean"], ["completions/mean_terminated_length", "terminated", "dashed"]]);
   chart("completions", titled("m:clipped"), [["completions/clipped_ratio"]], { share: true });
+  chart("completions", titled("m:calls"), [["tools/call_frequency"]], { zero: true });
+  chart("completions", titled("m:failures"), [["tools/failure_frequency"]], { share: true });
   chart("policy", titled("m:entropy"), [["entropy"]], { zero: true });
   chart("policy", titled("m:kl"), [["kl"]]);
   chart("policy", titled("m:clip"), [["clip_ratio/region_mean", "region"], ["clip_ratio/low_mean", "low", "dashed"], ["clip_ratio/high_mean", "high", "dotted"]], { zero: true });
@@ -323,7 +325,7 @@
       list.append(make("ul", { class: "flags" }, ...items.map(({ flag, i }) => {
         const values = Object.fromEntries(Object.entries(flag.values).map(([key, value]) => [key, key === "share" ? percent(value) : typeof value === "number" ? number(value) : String(value ?? "–")]));
         const who = runs.length > 1 ? `${nameOf(i)}: ` : "";
-        return make("li", { class: flag.severity }, make("span", { class: "word" }, t(flag.severity)), who + t(`f:${flag.code}`, values));
+        return make("li", { class: flag.severity }, make("span", { class: "word" }, t(flag.severity)), who + t(`f:${flag.code}`, values), make("p", {}, make("b", {}, `${t("remedy")} `), t(`r:${flag.code}`, values)));
       })));
     }
     runs.forEach((run, i) => {
@@ -337,7 +339,7 @@
 
   function placeGlance() {
     const columns = [["reward", "m:reward"], ...keys.filter((key) => /^rewards\/.+\/mean$/.test(key)).slice(0, 4).map((key) => [key, null]), ["completions/mean_length", "m:length"], ["completions/clipped_ratio", "m:clipped"], ["entropy", "m:entropy"], ["loss", "m:loss"], ["step_time", "m:step_time"]].filter(([key]) => keys.includes(key) && !(key === "loss" && keys.includes("reward")));
-    const titles = columns.map(([key, title]) => [title ? t(title) : key.split("/")[1], "number"]);
+    const titles = columns.map(([key, title]) => [title ? t(title) : key.split("/")[1].replaceAll("_", "_\u200b"), "number"]);
     $("glance-table").replaceChildren(
       header([t("run")], [t("status")], [t("steps"), "number"], ...titles, [t("duration"), "number"]),
       make("tbody", {}, ...runs.map((run, i) => row([runs.length > 1 ? swatch(i) : null, run.name].filter(Boolean), [
@@ -374,17 +376,13 @@
     note.textContent = t(found.length ? "evaluation_note" : "no_evaluation");
     if (!found.length) return;
     const columns = [...new Set(found.flatMap((entry) => Object.keys(entry.values)))].sort((a, b) => rank(a) - rank(b));
+    const model = (entry) => make("span", {}, entry.label, entry.model === entry.label ? null : make("small", { class: "path" }, entry.model));
     $("evaluation-table").replaceChildren(
-      header([t("model")], ...columns.map((key) => [scoreName(key), "number"]), [t("source")]),
-      make("tbody", {}, ...found.map((entry) => row([entry.label, entry.model === entry.label ? null : make("small", { class: "path" }, entry.model)].filter(Boolean), [
-        ...columns.map((key) => {
-          const value = entry.values[key];
-          if (!value) return cell("–");
-          const [mean, low, high] = value;
-          return make("td", { class: "number" }, low === null ? number(mean) : fixed(mean), low === null ? null : make("small", {}, ` (${fixed(low)}–${fixed(high)})`));
-        }),
-        cell(entry.source, ""),
-      ]))),
+      header([t("metric")], ...found.map((entry) => [model(entry), "number"])),
+      make("tbody", {}, ...columns.map((key) => row(scoreName(key), found.map((entry) => {
+        const [mean, low, high] = entry.values[key] ?? [null, null];
+        return make("td", { class: "number" }, low === null ? number(mean) : fixed(mean), low === null ? null : make("small", {}, ` (${fixed(low)}–${fixed(high)})`));
+      }))), row(t("source"), found.map((entry) => cell(entry.source, "number source")))),
     );
   }
 
@@ -439,6 +437,8 @@
     };
     $("run-filter").hidden = runs.length < 2;
     choose("by-run", [["", t("all")], ...runs.map((run, i) => [String(i), run.name])]);
+    $("kind-filter").hidden = new Set(rows.kind).size < 2;
+    choose("by-kind", [["", t("all")], ["0", t("training")], ["1", t("held_out")]]);
     const steps = [...new Set(rows.step.filter((step) => step !== null))].sort((a, b) => a - b);
     choose("by-step", [["", t("all")], ...steps.map((step) => [String(step), String(step)])]);
     const first = !$("by").options.length;
@@ -450,13 +450,15 @@
     const { rows } = table;
     const words = needle();
     const run = $("by-run").value;
+    const kind = $("by-kind").value;
     const step = $("by-step").value;
     const has = (text) => text !== null && text.toLowerCase().includes(words);
-    const prompts = words ? table.prompts.map(has) : [];
+    const prompts = words ? table.prompts.map(([prompt]) => has(prompt)) : [];
     const matches = (i) => prompts[rows.prompt[i]] || has(rows.text[i]) || rows.extra.some((column) => has(column[i]));
     order = [];
     for (let i = 0; i < rows.text.length; i += 1) {
       if (run !== "" && rows.run[i] !== Number(run)) continue;
+      if (kind !== "" && rows.kind[i] !== Number(kind)) continue;
       if (step !== "" && rows.step[i] !== Number(step)) continue;
       if (words && !matches(i)) continue;
       order.push(i);
@@ -488,7 +490,24 @@
     return [...pieces, text.slice(from)];
   }
 
-  function longText(text) {
+  // `transcript` in common/messages.py writes these headings, and lets no text hold one. A tool's error is TRL's `{'error': …}`.
+  const TURN = /(?:^|\n\n)\[(system|user|assistant|call|tool)(?: ([^\n]*))?\]\n/;
+  function turnsOf(text) {
+    const [before, ...parts] = text.split(TURN);
+    const boxes = before ? longText(before) : [];
+    for (let i = 0; i < parts.length; i += 3) {
+      const [kind, name, said] = parts.slice(i, i + 3);
+      const failed = kind === "tool" && said.startsWith("{'error'");
+      const heading = { assistant: t("model"), call: t("calls", { name: "" }), tool: t(failed ? "fails" : "returns", { name: "" }) }[kind] ?? kind;
+      boxes.push(make("div", { class: `turn ${failed ? "bad" : kind}` }, make("p", {}, heading, make("b", {}, visible(name ?? ""))), ...longText(said || "–")));
+    }
+    return boxes;
+  }
+
+  // What would act in a terminal, or turn the order of the letters round, is shown by its number.
+  const visible = (text) => text.replace(/\r(?!\n)|[\0-\x08\x0b\x0c\x0e-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u2069]/g, (one) => `⟨U+${one.charCodeAt(0).toString(16).toUpperCase().padStart(4, "0")}⟩`);
+  function longText(raw) {
+    const text = visible(raw);
     const box = make("div", { class: "text", dir: "auto" });
     // A completion may be a thousand empty lines.
     const cut = (from) => {
@@ -499,7 +518,7 @@
     if (cut(0) + 80 >= text.length && text.split("\n", LINES + 3).length <= LINES + 2) { box.append(...withMarks(text)); return [box]; }
     // The excerpt is where the search found something.
     const hit = needle() ? text.toLowerCase().indexOf(needle()) : -1;
-    const from = hit + needle().length > cut(0) ? Math.max(0, hit - 120) : 0;
+    const from = hit + needle().length > cut(0) ? Math.max(0, hit - 120, text.lastIndexOf("\n", hit) + 1) : 0;
     const button = make("button", { type: "button", "aria-expanded": "false" });
     const show = (whole) => {
       box.replaceChildren(...(whole ? withMarks(text) : [from ? "… " : "", ...withMarks(text.slice(from, cut(from))), " …"]));
@@ -516,32 +535,23 @@
     const first = state.page * PAGE;
     const part = order.slice(first, first + PAGE);
     const shown = columns.filter(([key]) => key !== "length" && (key !== "reward" || table.rewards.length > 1));
-    const sort = (key) => {
-      $("order").value = $("by").value === key && $("order").value === "down" ? "up" : "down";
-      $("by").value = key;
-      select();
-      document.querySelector(`#completion-table button[data-key="${CSS.escape(key)}"]`)?.focus();
-    };
-    const several = runs.length > 1;
-    const heads = [
-      ...(several ? [make("th", { scope: "col", role: "columnheader" }, t("run"))] : []),
-      ...shown.map(([key, text]) => make("th", { scope: "col", role: "columnheader", class: "number", "aria-sort": $("by").value === key ? ($("order").value === "up" ? "ascending" : "descending") : null }, make("button", { type: "button", "data-key": key, onclick: () => sort(key) }, text))),
-      ...table.extras.map((name) => make("th", { scope: "col", role: "columnheader" }, title(name))),
-      make("th", { scope: "col", role: "columnheader" }, t("completion")),
-    ];
-    const body = part.map((i) => make("tr", { role: "row" },
-      ...(several ? [make("td", { role: "cell", "data-label": t("run"), class: "short" }, swatch(rows.run[i]), nameOf(rows.run[i]))] : []),
-      ...shown.map(([key, text, values]) => make("td", { role: "cell", class: "number", "data-label": text }, number(values[i]))),
-      ...table.extras.map((name, k) => {
-        const text = rows.extra[k][i]?.replace(/\s*\n\s*/g, " ⏎ ") ?? null;
-        const cut = text !== null && text.length > 200 ? `${text.slice(0, 200)}…` : text;
-        return make("td", { role: "cell", class: "short", "data-label": title(name) }, make("span", { class: "text", dir: "auto", title: cut === text ? null : text.slice(0, 5000) }, ...(cut === null ? ["–"] : withMarks(cut))));
-      }),
-      make("td", { role: "cell", class: "long", "data-label": t("completion") },
-        make("details", {}, make("summary", {}, t("prompt")), ...longText(table.prompts[rows.prompt[i]])),
-        ...longText(rows.text[i])),
-    ));
-    $("completion-table").replaceChildren(make("thead", { role: "rowgroup" }, make("tr", { role: "row" }, ...heads)), make("tbody", { role: "rowgroup" }, ...body));
+    const turns = table.extras.indexOf("turns");
+    // The facts that answer "why this reward?" first, then what else the rewards logged.
+    const facts = ["solution", "answer_parsed", "refused"].filter((name) => table.extras.includes(name));
+    facts.push(...table.extras.filter((name) => name !== "turns" && !facts.includes(name)));
+    $("completion-list").replaceChildren(...part.map((i) => {
+      const [prompt, question] = table.prompts[rows.prompt[i]];
+      const told = [["question", question], ...facts.map((name) => [name, rows.extra[table.extras.indexOf(name)][i]])].filter(([, text]) => text !== null);
+      return make("li", {},
+        make("p", { class: "scores" },
+          runs.length > 1 ? make("span", {}, swatch(rows.run[i]), nameOf(rows.run[i])) : null,
+          rows.kind[i] ? make("span", {}, t("held_out")) : null,
+          ...shown.map(([, text, values]) => make("span", {}, `${text} `, make("b", {}, number(values[i]))))),
+        make("dl", {}, ...told.flatMap(([name, text]) => [make("dt", {}, title(name)), make("dd", { class: name === "refused" && text ? "bad" : null }, ...longText(text || "–"))])),
+        make("div", { class: "long" },
+          make("details", {}, make("summary", {}, t("prompt")), ...longText(prompt)),
+          ...(turns !== -1 && rows.extra[turns][i] !== null ? turnsOf(rows.extra[turns][i]) : longText(rows.text[i]))));
+    }));
     $("found").textContent = order.length ? t("found", { found: number(order.length), total: number(rows.text.length) }) : t("none_found");
     $("page").textContent = order.length ? t("page", { first: number(first + 1), last: number(first + part.length), total: number(order.length) }) : "";
     $("previous").disabled = state.page === 0;
@@ -552,7 +562,7 @@
     const { total, kept } = data.completions;
     const values = { total: number(total), kept: number(kept) };
     $("completions-note").textContent = !total ? t("no_completions_here") : t(kept < total ? "kept_some" : "kept_all", values);
-    for (const element of document.querySelectorAll("#filters, #completions .scroll, #completions .pages, #found")) element.hidden = !total;
+    for (const element of document.querySelectorAll("#filters, #completion-list, #completions .pages, #found")) element.hidden = !total;
     if (!table) { $("found").textContent = t("reading"); return; }
     placeFilters();
     const page = state.page;
@@ -571,7 +581,7 @@
   function placeHeader() {
     document.documentElement.lang = state.language;
     for (const element of document.querySelectorAll("[data-text]")) element.textContent = t(element.dataset.text);
-    for (const element of document.querySelectorAll("[data-label]:not(td)")) element.setAttribute("aria-label", t(element.dataset.label));
+    for (const element of document.querySelectorAll("[data-label]")) element.setAttribute("aria-label", t(element.dataset.label));
     $("heading").textContent = runs.length > 1 ? t("several", { count: runs.length }) : runs[0].recipe ?? runs[0].name;
     document.title = `${t("title")}: ${runs.map((run) => run.name).join(", ")}`;
     const facts = runs.length > 1 ? runs.map((run) => run.name) : [runs[0].path, runs[0].method, runs[0].settings.model_name_or_path, runs[0].settings.dataset_name];
@@ -617,7 +627,7 @@
   const soon = (what, wait) => { clearTimeout(timer); timer = setTimeout(what, wait); };
   $("query").addEventListener("input", () => soon(select, 150));
   $("filters").addEventListener("submit", (event) => { event.preventDefault(); select(); });
-  for (const id of ["by-run", "by-step", "by", "order"]) $(id).addEventListener("change", select);
+  for (const id of ["by-run", "by-kind", "by-step", "by", "order"]) $(id).addEventListener("change", select);
   $("previous").addEventListener("click", () => turn(-1));
   $("next").addEventListener("click", () => turn(1));
   let width = document.documentElement.clientWidth;

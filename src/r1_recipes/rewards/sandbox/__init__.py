@@ -1,7 +1,5 @@
 """What a sandbox is, and the trial that each must pass. It gets a program and its inputs, never the expected outputs."""
 
-from __future__ import annotations
-
 import os
 import tempfile
 from abc import ABC, abstractmethod
@@ -34,8 +32,6 @@ class Outcome:
 
 
 class Sandbox(ABC):
-    """A place to run hostile programs."""
-
     remedy: ClassVar[str] = ""  # what a refusal ends with
 
     @abstractmethod

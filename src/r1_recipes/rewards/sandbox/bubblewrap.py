@@ -1,7 +1,5 @@
 """bubblewrap (``bwrap``): new namespaces for each run, without a daemon or an image. Linux on x86_64 and aarch64."""
 
-from __future__ import annotations
-
 import contextlib
 import functools
 import glob

@@ -3,8 +3,6 @@
 The program has one process with threads, so the limits of that process bound its time and memory as a whole.
 """
 
-from __future__ import annotations
-
 import platform
 import struct
 

@@ -1,7 +1,5 @@
 """Bounds on tools and environments: what one does wrong is an observation for the model, and never ends or floods a run."""
 
-from __future__ import annotations
-
 import asyncio
 import contextlib
 import functools
@@ -11,6 +9,7 @@ import logging
 import math
 import threading
 from collections.abc import Callable
+from contextvars import ContextVar
 from dataclasses import dataclass
 from typing import Any
 
@@ -18,6 +17,8 @@ from r1_recipes.common.errors import first_line
 from r1_recipes.common.messages import clip, without_surrogates
 
 logger = logging.getLogger(__name__)
+
+_inside = ContextVar("_inside", default=False)  # a call is under way; those that it makes itself are not the model's
 
 
 @dataclass(frozen=True)
@@ -38,14 +39,14 @@ class _Nowhere(io.TextIOBase):
 
 
 def guarded(function: Callable, limits: Limits) -> Callable:
-    """Return the tool with its time, output and errors bounded; what it prints is dropped.
-
-    A call that takes too long is given up: its thread, which Python cannot end, goes on until it returns.
-    """
+    """Return the tool with time, output and errors bounded, its prints dropped; the thread of a call that is given up goes on."""
     if inspect.iscoroutinefunction(function):
 
         @functools.wraps(function)
         async def wait(*args: Any, **kwargs: Any) -> Any:
+            if _inside.get():
+                return await function(*args, **kwargs)
+            _inside.set(True)  # in this task
             with _as_tool_error(limits), contextlib.redirect_stdout(_Nowhere()):
                 return _bounded(await asyncio.wait_for(function(*args, **kwargs), limits.seconds), limits)
 
@@ -53,6 +54,8 @@ def guarded(function: Callable, limits: Limits) -> Callable:
 
     @functools.wraps(function)
     def call(*args: Any, **kwargs: Any) -> Any:
+        if _inside.get():
+            return function(*args, **kwargs)
         with _as_tool_error(limits):
             return _in_time(lambda: _bounded(function(*args, **kwargs), limits), limits.seconds)
 
@@ -62,25 +65,28 @@ def guarded(function: Callable, limits: Limits) -> Callable:
 def guarded_environment(kind: type, limits: Limits) -> type:
     """Return the environment with its methods as :func:`guarded`; a ``reset`` or ``get_reward`` that fails leaves the row unjudged."""
     methods = dict(inspect.getmembers(kind, predicate=inspect.isfunction))
-    own = {name: guarded(method, limits) for name, method in methods.items() if not name.startswith("_")}
+    own: dict[str, Any] = {name: guarded(method, limits) for name, method in methods.items() if not name.startswith("_")}
+    own |= {name: staticmethod(tool) for name, tool in own.items() if isinstance(inspect.getattr_static(kind, name), staticmethod)}
 
     def reset(self: Any, **row: Any) -> Any:
-        self.failed = True  # until it is done
+        self._reset_failed = True  # until it is done
         try:
-            observation = own["reset"](self, **row)
+            observation = _awaited(own["reset"](self, **row))
         except ToolError as error:
             logger.warning("environment %s: reset fails: %s", kind.__name__, error)
             return None
-        self.failed = False
+        self._reset_failed = False
         return observation
 
     def get_reward(self: Any) -> float | None:
         try:
-            value = None if self.failed else _in_time(lambda: _awaited(kind.get_reward(self)), limits.seconds)  # type: ignore[attr-defined]
+            value = None if self._reset_failed else _in_time(lambda: _awaited(kind.get_reward(self)), limits.seconds)  # type: ignore[attr-defined]
+            if value is None or math.isfinite(paid := float(value)):  # of NumPy and Torch, too
+                return value if value is None else paid
+            raise ValueError(f"must pay a finite number, got {paid}")
         except Exception as error:
             logger.warning("environment %s: get_reward fails: %s", kind.__name__, first_line(error))
             return None
-        return float(value) if isinstance(value, int | float) and math.isfinite(value) else None
 
     bounded: dict[str, Any] = {**own, "reset": functools.wraps(methods["reset"])(reset)}
     if "get_reward" in methods:
@@ -93,9 +99,10 @@ def _awaited(result: Any) -> Any:
 
 
 def _bounded(result: Any, limits: Limits) -> Any:
-    if result is None or isinstance(result, list):  # no observation; content blocks, with pictures
+    blocks = isinstance(result, list) and result and all(isinstance(part, dict) and "type" in part for part in result)
+    if result is None or blocks:  # no observation; content blocks, with pictures
         return result
-    return clip(without_surrogates(str(result)), limits.chars)
+    return without_surrogates(clip(str(result), limits.chars))
 
 
 @contextlib.contextmanager
@@ -112,6 +119,7 @@ def _in_time(work: Callable[[], Any], seconds: float) -> Any:
     outcome: list[tuple[Any, BaseException | None]] = []
 
     def run() -> None:
+        _inside.set(True)
         try:
             outcome.append((work(), None))
         except BaseException as error:  # SystemExit, too: a tool does not end a run

@@ -1,7 +1,5 @@
 """A game of several turns: find a number by hints."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from random import Random
 from typing import Any

@@ -4,8 +4,6 @@ A tool is a typed function with a docstring that says what it and each argument 
 text is added to the question, public methods that are tools, and ``get_reward()``. A dataclass environment's fields are keys of a recipe.
 """
 
-from __future__ import annotations
-
 import dataclasses
 import functools
 import inspect
@@ -13,7 +11,7 @@ import json
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
-from r1_recipes.common.errors import RecipeError
+from r1_recipes.common.errors import RecipeError, first_line
 from r1_recipes.common.plugins import register, resolve
 from r1_recipes.tasks.environments.guard import Limits, guarded, guarded_environment
 
@@ -42,7 +40,16 @@ def environment_kinds(environment: str | Mapping[str, str] | None) -> dict[str |
         if not isinstance(kind, type) or not callable(getattr(kind, "reset", None)):
             raise RecipeError(f"environment: {name!r}: must be a class with a method reset, got {kind!r}")
         kinds[key] = kind
+    if len({kind.__name__ for kind in kinds.values()}) < len({*kinds.values()}):
+        raise RecipeError(
+            f"environment: {', '.join(name for _, name in pairs)}: must be classes of different names: rewards are logged by them"
+        )
     return kinds
+
+
+def pays(kind: type) -> bool:
+    """Whether an environment judges its episodes itself, as TRL finds out."""
+    return inspect.isfunction(getattr(kind, "get_reward", None))
 
 
 def environment_parameters(environment: str | Mapping[str, str] | None) -> dict[str, dataclasses.Field]:
@@ -54,10 +61,12 @@ def environment_parameters(environment: str | Mapping[str, str] | None) -> dict[
 def build_environments(environment: str | Mapping[str, str], params: Mapping[str, Any], limits: Limits) -> dict[str | None, Callable]:
     """Return what makes each environment, bounded, by the value of the column ``environment``; ``None`` stands for every row."""
     factories: dict[str | None, Callable] = {}
-    for key, kind in environment_kinds(environment).items():
+    kinds = environment_kinds(environment)
+    bounded = {kind: guarded_environment(kind, limits) for kind in kinds.values()}  # one a class: TRL counts its reward once
+    for key, kind in kinds.items():
         own = {f.name for f in dataclasses.fields(kind)} if dataclasses.is_dataclass(kind) else set()
         given = {name: value for name, value in params.items() if name in own}
-        factories[key] = functools.partial(guarded_environment(kind, limits), **given)
+        factories[key] = functools.partial(bounded[kind], **given)
     return factories
 
 
@@ -79,9 +88,14 @@ def schemas(tools: Iterable[str], environment: str | Mapping[str, str] | None) -
     """Return the JSON schemas of tools and environments' methods, as a chat template reads them; ``None``: there are none."""
     from transformers.utils import get_json_schema  # heavy
 
-    functions = [resolve(TOOLS, "tool", name) for name in tools]
-    functions += [method for kind in environment_kinds(environment).values() for method in methods_of(kind())]
-    return json.dumps([get_json_schema(function) for function in functions]) if functions else None
+    functions, kinds = [resolve(TOOLS, "tool", name) for name in tools], environment_kinds(environment).values()
+    try:
+        functions += [method for kind in kinds for method in methods_of(kind())]
+        return json.dumps([get_json_schema(function) for function in functions]) if functions else None
+    except Exception as error:  # of docstrings and types; a class that needs arguments
+        raise RecipeError(
+            f"tools, environment: {first_line(error)} Fix: types, a docstring with Args; or a name with _ in front"
+        ) from error
 
 
 def methods_of(environment: Any) -> list[Callable]:

@@ -1,0 +1,338 @@
+"""``r1-recipes init``: what it makes of files of many shapes, what it refuses, and the guide, command by command."""
+
+from __future__ import annotations
+
+import json
+import re
+import runpy
+import shlex
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from r1_recipes import __main__, init
+from r1_recipes.preflight import __main__ as preflight
+from tests.conftest import REPOSITORY
+
+pytestmark = pytest.mark.usefixtures("offline")
+MATHS = {"mapper": "prompt_solution", "reward_funcs": ["accuracy", "format", "tag_count"]}
+WORDY = "Because it leaves a rest when one divides it by two, and that is what the word means in every book; see also the lecture."
+
+
+def lines(head: str, row: str, count: int = 20) -> str:
+    return f"{head}\n" + "".join(row.replace("@", str(number)) + "\n" for number in range(2, count + 2))
+
+
+def objects(**row: Any) -> str:
+    return "".join(json.dumps(row).replace("@", str(number)) + "\n" for number in range(2, 22))
+
+
+def columns(question: str, answer: str, **more: Any) -> dict[str, Any]:
+    return {"prompt_column": question, "solution_column": answer, "keep_columns": [], **more}
+
+
+FILES = {
+    "german.csv": (lines("Nr;Aufgabe;Antwort", "@;Wie viel ist @ + 0,5?;@,5"), MATHS | columns("Aufgabe", "Antwort", number_locale="de")),
+    "thousands.csv": (lines("question,answer", '@ thousand?,"@,000"'), {"number_locale": None}),
+    "apart.csv": (lines("Frage;Antwort", "@ mal?;@ 234,50\u00a0€"), {"number_locale": "de"}),
+    "either.csv": (lines("Frage;Antwort", "@ mal tausend?;@.000"), "20 like 1.250, read as 1.25 (number_locale: de reads 1250)"),
+    "letters.csv": (
+        lines("Frage,A,B,C,Richtige Antwort", "Was ist @?,@,0@,1@,A"),
+        columns(
+            "Frage",
+            "Richtige Antwort",
+            prompt_template="{question}\nA) {A}\nB) {B}\nC) {C}",
+            reward_funcs=["choice_match", "format", "tag_count"],
+        ),
+    ),
+    "numbered.csv": (
+        lines("Frage;Option 1;Option 2;Antwort", "Was ist @?;a;b;2"),
+        {"prompt_template": "{question}\n1) {Option 1}\n2) {Option 2}"},
+    ),
+    "worded.csv": (lines("Frage;a;b;Antwort", "Was ist @?;Haus @;Hut @;Hut @"), {"prompt_template": "{question}\n- {a}\n- {b}"}),
+    "listed.jsonl": (objects(question="Which is @?", choices=["x", "@"], answer=1), "options 'choices': 'Answer with 0 for the first"),
+    "texts.csv": (lines("question,choices,answer", "Which is @?,\"['x', '@']\",2"), "options 'choices': 'Answer with 1 for the first"),
+    "spreadsheet.csv": (lines(",question,answer,,", "0,@+1?,@,,"), columns("question", "answer")),
+    "inside.csv": (lines("question,answer", '"Which is @? A) @ B) 0",A'), {"reward_funcs": ["choice_match", "format", "tag_count"]}),
+    "gsm8k.jsonl": (objects(question="@+1?", answer="One more.\n#### 7"), {"mapper": "gsm8k", "number_locale": None}),
+    "german_gsm8k.jsonl": (objects(question="@+0,5?", answer="Mehr.\n#### 3,5"), {}),
+    "latex.jsonl": (objects(problem="Half of @?", answer=r"\frac{@}{2}"), {"mapper": "math"}),
+    "worked.csv": (
+        lines("Aufgabe;Rechenweg;Ergebnis", "@ mal 2,5?;Wir rechnen.;@,5"),
+        {"reasoning_column": "Rechenweg", "solution_column": "Ergebnis"},
+    ),
+    "chinese.csv": (lines("编号,问题,答案", "@,@加@等于几?,@"), columns("问题", "答案")),
+    "blanks.csv": (lines("Meine Frage ; Die Lösung ", "Wie viel ist @? ;@"), columns("Meine Frage ", " Die Lösung ")),
+    "line_ends.csv": (lines("question\x85x,answer\u2028", "@+1?,@"), columns("question\x85x", "answer\u2028")),
+    "unnamed.csv": (lines("Text,Wert", "Wie viel ist @ und noch einmal @?,@"), columns("Text", "Wert")),
+    "my data (1).csv": (lines("question,answer", "@+1?,@"), {"dataset_name": "my data (1).csv", "output_dir": "outputs/my_data_1"}),
+    "words.csv": (lines("question,answer", "Capital @?,Paris"), {"reward_funcs": ["answer_match", "format", "tag_count"]}),
+    "mostly.csv": (
+        lines("question,answer", "@?,@") + lines(f'Why one?,"{WORDY}"', f'Why @?,"{WORDY}"', 3),
+        {"reward_funcs": ["answer_match", "format", "tag_count"]},
+    ),
+    "prose.csv": (
+        lines("question,answer", f'Why is @ odd?,"{WORDY}"'),
+        {"mapper_config": {"whole": True}, "system_prompt": "", "reward_funcs": None},
+    ),
+    "chat.jsonl": (
+        objects(messages=[{"role": "user", "content": "@?"}, {"role": "assistant", "content": "@."}]),
+        {"mapper": "auto", "reward_funcs": None},
+    ),
+    "code.jsonl": (
+        objects(problem_statement="Print @", verification_info={"language": "python", "test_cases": [{"input": "", "output": "@"}]}),
+        {},
+    ),
+}
+
+
+LETTERED = "{question}\nA) {A}\nB) {B}"
+CHOICES = {
+    "a blank answer": (lines("question,A,B,answer", "@?,a@,b@,B") + "one?,a,b,\n", LETTERED),
+    "another order": (lines("question,B,A,answer", "@?,b@,a@,B"), LETTERED),
+    "numbers from 0": (
+        lines("question,option_0,option_1,option_2,answer", "@?,a@,b@,c@,1"),
+        "{question}\n0) {option_0}\n1) {option_1}\n2) {option_2}",
+    ),
+    "columns of a mapper without options": (lines("problem,A,B,answer", "@?,a@,b@,B"), LETTERED),
+}
+
+
+@pytest.fixture
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.chdir(tmp_path)
+    return tmp_path
+
+
+def found(capsys: pytest.CaptureFixture[str], *argv: str) -> tuple[str, dict[str, Any]]:
+    """What is said, and the recipe."""
+    init.main(list(argv))
+    said = capsys.readouterr().out
+    return said, yaml.safe_load(Path(re.search(r"wrote +(.*?\.yaml)", said)[1]).read_text("utf-8"))
+
+
+@pytest.mark.parametrize("name", FILES)
+def test_what_becomes_of_a_file(folder: Path, capsys: pytest.CaptureFixture[str], name: str) -> None:
+    text, wanted = FILES[name]
+    Path(name).write_text(text, encoding="utf-8")
+    said, recipe = found(capsys, name)
+    assert said.index("\nnext\n") and said.partition("\nnext")[0].count("\n") < 10 and "r1-recipes preflight " in said
+    if isinstance(wanted, str):
+        assert wanted in said
+    else:
+        assert {key: recipe.get(key) for key in wanted} == wanted
+    assert Path(f"test_{Path(recipe['output_dir']).name}.py").exists() == bool(
+        {"accuracy", "choice_match", "answer_match"} & {*recipe.get("reward_funcs", ())}
+    )
+
+
+@pytest.mark.parametrize("name", CHOICES)
+def test_the_prompt_shows_the_options_by_what_the_golds_call_them(folder: Path, capsys: pytest.CaptureFixture[str], name: str) -> None:
+    Path("quiz.csv").write_text(CHOICES[name][0], encoding="utf-8")
+    assert found(capsys, "quiz.csv")[1].get("prompt_template") == CHOICES[name][1]
+
+
+def run_test(path: str) -> None:
+    """Run a test that init wrote, in this process: pytest in another takes ten seconds."""
+    function = runpy.run_path(path)["test_what_an_answer_is_paid"]
+    cases = function.pytestmark[0].args[1]
+    assert {paid for *_, paid in cases} == {0.0, 1.0} and len(cases) > 3
+    for case in cases:
+        function(*case)
+
+
+def test_the_tests_that_it_writes_pass(folder: Path) -> None:
+    for name in ("german.csv", "apart.csv", "letters.csv", "german_gsm8k.jsonl", "words.csv", "latex.jsonl", "listed.jsonl", "mostly.csv"):
+        Path(name).write_text(FILES[name][0], encoding="utf-8")
+        init.main([name, "--output", "my own"])
+        run_test(f"my own/test_{Path(name).stem}.py")
+
+
+def test_preflight_is_green(folder: Path, tiny_model: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    for name in ("german.csv", "letters.csv", "prose.csv", "hostile.csv"):
+        Path(name).write_text(FILES[name][0] if name in FILES else HOSTILE, encoding="utf-8")
+        init.main([name, "--output", "out"])
+        [path] = Path("out").glob(f"{Path(name).stem}*.yaml")
+        preflight.main([str(path), "--model_name_or_path", str(tiny_model), "--no-model", "--brief"])
+        assert "Ready" in capsys.readouterr().out
+
+
+HOSTILE = lines(
+    '"question: #x\n- !!python/object:os.system {a: b}","answer: \'""\n#: {x}$found"', '"what is: # @\n\'\'\' """" $found {x}",#'
+)
+
+
+def test_names_and_cells_are_data(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    Path("evil'''\n- x: $found.csv").write_text(HOSTILE, encoding="utf-8")
+    _, recipe = found(capsys, "evil'''\n- x: $found.csv")
+    assert recipe["dataset_name"] == "evil'''\n- x: $found.csv" and recipe["output_dir"] == "outputs/evil_x_found"
+    assert recipe["prompt_column"] == "question: #x\n- !!python/object:os.system {a: b}"
+    assert set(recipe) >= {"mapper", "solution_column", "seed"} and "x" not in recipe
+
+
+REFUSED = {
+    "empty.csv": ("", "holds no rows"),
+    "header.csv": ("question,answer\n", "holds no rows"),
+    "ragged.csv": ("a,b\n1,2\n1,2,3\n", "line 3: has 3 cells, the header 2"),
+    "twice.csv": ("question,answer,answer\na,b,c\n", "a column stands twice in the header: 'answer'"),
+    "one.csv": (
+        "text\nhello\n",
+        "must show which column is the question and which the answer, got 'text'. Fix: --question COLUMN --answer COLUMN",
+    ),
+    "unclear.csv": ("a1,b1,c1\n1,2,3\n", "got 'a1', 'b1', 'c1'. Fix: --question COLUMN --answer COLUMN"),
+    "half.csv": ("question,b1,c1\n1,2,3\n", "Fix: --answer COLUMN"),
+    "row.csv": ("question,answer\nhow?,3\n", "must have 2 rows at least"),
+    "blank.csv": ("question,answer,n\nhow?,,1\nwho?,,1\n", "no row can be used: column 'answer' is empty"),
+    "latin.csv": ("Frage;Lösung\nWie?;1\n".encode("cp1252"), "iconv -f cp1252 -t utf-8"),
+    "utf16.csv": ("Frage;Lösung\nWie?;1\n".encode("utf-16"), "iconv -f utf-16 -t utf-8"),
+    "pairs.jsonl": (objects(prompt="@?", chosen="a", rejected="b"), "got pairs or pictures"),
+    "humaneval.jsonl": (
+        objects(prompt="def f@():", canonical_solution="return @", test="assert f()"),
+        "must be a column verification_info",
+    ),
+    "nowhere.csv": (None, "no such file or folder"),
+}
+
+
+@pytest.mark.parametrize("name", REFUSED)
+def test_what_it_refuses(folder: Path, capsys: pytest.CaptureFixture[str], name: str) -> None:
+    content, reason = REFUSED[name]
+    if content is not None:
+        Path(name).write_bytes(content if isinstance(content, bytes) else content.encode())
+    with pytest.raises(SystemExit) as stopped:
+        init.main([name])
+    error = capsys.readouterr().err
+    assert stopped.value.code == 2 and error.startswith("error: ") and reason in error and error.count("\n") == 1
+    assert not [*folder.glob("*.yaml"), *folder.glob("*.py")]
+
+
+def test_flags_decide_and_nothing_is_overwritten(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    Path("x.csv").write_text(lines("a1,b1,c1", "@,@+1?,z"), encoding="utf-8")
+    _, recipe = found(capsys, "x.csv", "--question", "b1", "--answer", "a1", "--model", "my/model")
+    Path("link").mkdir()
+    Path("link/x.yaml").symlink_to(folder / "elsewhere.yaml")
+    assert (recipe["prompt_column"], recipe["solution_column"], recipe["model_name_or_path"]) == ("b1", "a1", "my/model")
+    for argv, reason in (
+        (["--question", "b1", "--answer", "a1"], "x.yaml, test_x.py: there already"),
+        (["--answer", "A1"], "unknown column 'A1'"),
+        (["--question", "b1", "--answer", "a1", "--output", "x.csv"], "--output: x.csv: must be a folder"),
+        (["--question", "b1", "--answer", "a1", "--output", "link"], "link/x.yaml: there already"),
+    ):
+        with pytest.raises(SystemExit):
+            init.main(["x.csv", *argv])
+        assert reason in capsys.readouterr().err
+
+
+def test_a_folder_has_its_own_test_split(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    Path("data").mkdir()
+    for name in ("train", "test"):
+        Path("data", f"{name}.jsonl").write_text(objects(question=f"{name} @?", answer="@"), encoding="utf-8")
+    said, recipe = found(capsys, "data")
+    assert recipe["dataset_test_split"] == "test" and "dataset_train_split" not in recipe and "20 held out, the split test" in said
+
+
+def test_many_rows_take_seconds(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    Path("big.csv").write_text(lines("id,question,answer", "@,What is @ + @?,@", 100_000), encoding="utf-8")
+    started = time.perf_counter()
+    said, _ = found(capsys, "big.csv")
+    assert "99800 to train on; 200 held out" in said and time.perf_counter() - started < 60
+
+
+def test_prose_can_be_judged_and_worked_solutions_be_learnt(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    for name in ("prose.csv", "worked.csv"):
+        Path(name).write_text(FILES[name][0], encoding="utf-8")
+    said, recipe = found(capsys, "prose.csv", "--method", "grpo")
+    assert recipe["reward_funcs"][0] == "judge" and "OPENAI_BASE_URL" in said and "accuracy" not in recipe["reward_funcs"]
+    _, recipe = found(capsys, "worked.csv", "--method", "sft")
+    assert recipe["reasoning_column"] == "Rechenweg" and "mapper_config" not in recipe
+
+
+def guide() -> list[tuple[str, str, str]]:
+    text = (REPOSITORY / "docs" / "your_data.md").read_text(encoding="utf-8")
+    return re.findall(r"```(\w+) ?(\S*)\n(.*?)```", text, re.DOTALL)
+
+
+def test_every_command_of_the_guide(
+    folder: Path, tiny_model: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    small = "--max_steps 1 --max_completion_length 8 --num_generations 2 --per_device_train_batch_size 2 --gradient_accumulation_steps 1"
+    ran = []
+    for kind, name, text in guide():
+        if kind == "csv":
+            Path(name).write_text(text, encoding="utf-8")
+        elif kind == "yaml":  # what the guide shows of a file stands there
+            assert set(text.splitlines()) <= {*Path(name).read_text("utf-8").splitlines()}
+        commands = (
+            [line.removeprefix("$ ").strip() for line in text.splitlines() if re.match(r"(\$|  )", line)] if kind == "console" else []
+        )
+        for command in commands:
+            program, *words = shlex.split(command.replace("Qwen/Qwen2.5-1.5B-Instruct", str(tiny_model)))
+            if program == "python":
+                assert words[:2] == ["-m", "pytest"]
+                run_test(words[2])
+            else:
+                words += ["--model_name_or_path", str(tiny_model)] if words[0] == "preflight" else []
+                words += ["--no-model"] if words[0] == "preflight" else ["--num_samples", "0"] if words[0] == "evaluate" else []
+                if words[0] == "grpo" and "--smoke" not in words:
+                    words += ["--model_name_or_path", str(tiny_model), *small.split()]
+                words += ["--max_completion_length", "8"] if words[0] == "evaluate" else []
+                words += ["--model_name_or_path", str(tiny_model), "--max_steps", "1"] if words[0] == "sft" else []
+                words += ["--unfrozen_parameters", "norm"] if words[1] in ("sums_sft.yaml", "sums.yaml") and words[0] != "evaluate" else []
+                monkeypatch.setattr(sys, "argv", ["r1-recipes", *words])
+                try:
+                    __main__.main()
+                except SystemExit as end:
+                    assert not end.code, command
+                said = capsys.readouterr().out
+                if words == ["init", "zahlen.csv"]:
+                    assert (
+                        said.rstrip().replace(str(tiny_model), "Qwen/Qwen2.5-1.5B-Instruct")
+                        == text.removeprefix("$ r1-recipes init zahlen.csv\n").rstrip()
+                    )
+                if words[0] == "preflight":
+                    assert "Ready" in said
+            ran.append(command)
+    assert len(ran) == 14 and Path("outputs/zahlen/report.html").is_file()
+
+
+@pytest.fixture
+def run(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Callable[..., tuple[int, str]]:
+    def run(*words: str) -> tuple[int, str]:
+        monkeypatch.setattr(sys, "argv", ["r1-recipes", *words])
+        try:
+            __main__.main()
+        except SystemExit as end:
+            return int(end.code or 0), "".join(capsys.readouterr())
+        return 0, "".join(capsys.readouterr())
+
+    return run
+
+
+def test_commands_and_recipes_by_name(folder: Path, run: Callable[..., tuple[int, str]]) -> None:
+    assert run("gpro")[0] == 2 and run("--help")[0] == run()[0] == 0
+    status, listed = run("recipes")
+    assert status == 0 and "\ngsm8k_qwen05b " in listed and "\nr1_mini/4_sft " in listed and "accelerate_configs/ddp " in listed
+    assert run("recipes", "gsm8k_qwen05b")[1] == (REPOSITORY / "recipes" / "gsm8k_qwen05b.yaml").read_text(encoding="utf-8")
+    assert run("recipes", "gsm8k_qwen")[0] == 2
+    # What is here comes first.
+    Path("recipes").mkdir()
+    Path("recipes/gsm8k_qwen05b.yaml").write_text("seed: 7\n", encoding="utf-8")
+    assert run("recipes", "gsm8k_qwen05b")[1] == "seed: 7\n"
+    assert "seed: 7" not in run("recipes", "gsm8k_qwen05b_lora")[1]
+
+
+def test_for_two_cores(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    for name in ("worked.csv", "chat.jsonl"):
+        Path(name).write_text(FILES[name][0], encoding="utf-8")
+    said, recipe = found(capsys, "worked.csv", "--cpu", "--method", "sft")
+    assert recipe["model_name_or_path"] == "embedded:SmolLM2-135M-Instruct" and recipe["use_cpu"] and "use_peft" not in recipe
+    assert recipe["output_dir"] == "outputs/worked_sft" and "init worked.csv --method grpo --model outputs/worked_sft --cpu" in said
+    short = recipe["system_prompt"]
+    _, recipe = found(capsys, "worked.csv", "--cpu", "--model", "outputs/worked_sft")
+    assert recipe["model_name_or_path"] == "outputs/worked_sft" and recipe["system_prompt"] == short and recipe["num_generations"] == 8
+    assert "system_prompt" not in found(capsys, "chat.jsonl", "--cpu")[1]
