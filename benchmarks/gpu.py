@@ -118,13 +118,13 @@ def _measure(options: argparse.Namespace, output: Path, overrides: list[str]) ->
         run = output / name.split(",")[0].lower()
         changes = {**common, "use_vllm": str(name.startswith("vLLM")).lower(), "max_steps": max(steps, WARM_UP + 1), "save_strategy": "no"}
         changes |= {"output_dir": run, "report_to": "none"}
-        peak = _run("r1_recipes.grpo", [RECIPE, *_words(changes), *overrides], output / "log.txt")
+        peak = _run("r1_recipes.grpo", [RECIPE, *as_words(changes), *overrides], output / "log.txt")
         history = [json.loads(line) for line in (run / "metrics.jsonl").read_text(encoding="utf-8").splitlines()]
         history = [entry for entry in history if "loss" in entry]
-        yield _table([*head, [name, *_phases(history, run), "" if peak is None else f"{peak / 1e9:.1f}"]])
-    yield _table(_curve(history))
+        yield table([*head, [name, *_phases(history, run), "" if peak is None else f"{peak / 1e9:.1f}"]])
+    yield table(curve(history))
     judged = _judge(options, output, run, common, overrides, vllm=bool(gpu and has_vllm))
-    yield _table(judged)
+    yield table(judged)
 
 
 def _run(module: str, words: list[str], log: Path) -> int | None:
@@ -138,7 +138,7 @@ def _run(module: str, words: list[str], log: Path) -> int | None:
     return json.loads(peak.read_text(encoding="utf-8"))
 
 
-def _words(changes: dict[str, Any]) -> list[str]:
+def as_words(changes: dict[str, Any]) -> list[str]:
     return [word for key, value in changes.items() for word in (f"--{key}", str(value))]
 
 
@@ -157,7 +157,7 @@ def _phases(history: list[dict[str, Any]], run: Path) -> list[str]:
     return [str(len(timed)), *seconds, f"{speed:,.0f}"]
 
 
-def _curve(history: list[dict[str, Any]]) -> list[list[str]]:
+def curve(history: list[dict[str, Any]]) -> list[list[str]]:
     """Means over up to six equal parts of the run."""
     keys = {"reward": "reward", "rewards/accuracy/mean": "accuracy", "rewards/format/mean": "format", "completions/mean_length": "tokens"}
     size = -(-len(history) // 6)
@@ -177,7 +177,7 @@ def _judge(
     changes |= {"dataset_name": options.test, "dataset_test_split": "train", "max_eval_samples": options.rows}
     models = ["--model", options.model, "--model", str(run), "--num_samples", "1", "--output", str(folder)]
     models += ["--backend", "vllm" if vllm else "transformers"]
-    _run("r1_recipes.evaluate", [RECIPE, *models, *_words(changes), *overrides], output / "log.txt")
+    _run("r1_recipes.evaluate", [RECIPE, *models, *as_words(changes), *overrides], output / "log.txt")
     table = [["model", "rows", "greedy, strict", "greedy, lenient", "sampled, strict", "sampled, lenient"], ["---"] * 6]
     for name, scores in zip(("before", "after"), json.loads((folder / "results.json").read_text(encoding="utf-8")), strict=True):
         columns = (scores[key] for key in ("greedy", "greedy_lenient", "sampled", "sampled_lenient"))
@@ -194,7 +194,7 @@ def _version(name: str) -> str:
         return "not installed"
 
 
-def _table(rows: list[list[str]]) -> str:
+def table(rows: list[list[str]]) -> str:
     return "\n".join("| " + " | ".join(row) + " |" for row in rows)
 
 
