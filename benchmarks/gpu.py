@@ -139,7 +139,7 @@ def _run(module: str, words: list[str], log: Path) -> int | None:
 
 
 def as_words(changes: dict[str, Any]) -> list[str]:
-    return [word for key, value in changes.items() for word in (f"--{key}", str(value))]
+    return [word for key, value in changes.items() for word in (f"--{key}", "null" if value is None else str(value))]
 
 
 def _phases(history: list[dict[str, Any]], run: Path) -> list[str]:

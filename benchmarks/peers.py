@@ -50,6 +50,11 @@ def settings(recipe: Path, shape: str, **changes: Any) -> dict[str, Any]:
     return {**yaml.safe_load(recipe.read_text(encoding="utf-8")), "unfrozen_parameters": None, **FORMATS[shape], **changes}
 
 
+def write_yaml(path: Path, keys: dict[str, Any]) -> None:
+    """One line a key."""
+    path.write_text(yaml.safe_dump(keys, sort_keys=False, default_flow_style=None, width=1000), encoding="utf-8")
+
+
 def run_logged(command: list[str], folder: Path) -> None:
     with (folder / "log.txt").open("a", encoding="utf-8") as log:
         if status := subprocess.run([sys.executable, *command], stdout=log, stderr=log).returncode:
@@ -72,16 +77,16 @@ def train(name: str, folder: Path, model: Path, seed: int, changes: dict[str, An
     out = folder / "model"
     keys = {"model_name_or_path": str(model), "output_dir": str(out), "seed": seed, **changes}
     recipe = folder / "recipe.yaml"
-    recipe.write_text(yaml.safe_dump(settings(GRPO, shape, **keys, **own), sort_keys=False), encoding="utf-8")
+    write_yaml(recipe, settings(GRPO, shape, **keys, **own))
     if "trl" not in own:
         run_logged(["-m", "r1_recipes.grpo", str(recipe)], folder)
         return out
     rewards = own["trl"]
-    recipe.write_text(yaml.safe_dump(settings(GRPO, shape, **keys), sort_keys=False), encoding="utf-8")
+    write_yaml(recipe, settings(GRPO, shape, **keys))
     write_rows(recipe, folder / "rows")
     theirs = {key: value for key, value in settings(GRPO, shape, **keys).items() if key not in OWN}
     theirs |= {"dataset_name": str(folder / "rows"), "reward_funcs": rewards, "save_only_model": True, "save_steps": theirs["max_steps"]}
-    (folder / "trl.yaml").write_text(yaml.safe_dump(theirs, sort_keys=False), encoding="utf-8")
+    write_yaml(folder / "trl.yaml", theirs)
     run_logged(["-m", "trl.scripts.grpo", "--config", str(folder / "trl.yaml")], folder)
     (state,) = out.glob("checkpoint-*/trainer_state.json")
     # TRL's log as the report page reads one.
@@ -94,7 +99,7 @@ def judged(models: list[Path], shape: str, folder: Path, options: argparse.Names
     results = folder / "results.json"
     if not results.exists():
         recipe = folder / "judge.yaml"
-        recipe.write_text(yaml.safe_dump(settings(GRPO, shape), sort_keys=False), encoding="utf-8")
+        write_yaml(recipe, settings(GRPO, shape))
         words = [word for model in models for word in ("--model", str(model))]
         words += ["--num_samples", "1", "--max_eval_samples", str(options.problems), "--seed", str(seed), "--output", str(folder)]
         run_logged(["-m", "r1_recipes.evaluate", str(recipe), *words], folder)
@@ -117,7 +122,7 @@ def run(options: argparse.Namespace, changes: dict[str, Any]) -> str:
                 # The demo's cold start trains the upper half; a model of another size has other layers.
                 frozen = {"unfrozen_parameters": yaml.safe_load(COLD_START.read_text(encoding="utf-8"))["unfrozen_parameters"]}
                 keys |= {"model_name_or_path": options.model} if options.model else frozen
-                recipe.write_text(yaml.safe_dump(keys, sort_keys=False), encoding="utf-8")
+                write_yaml(recipe, keys)
                 run_logged(["-m", "r1_recipes.sft", str(recipe)], folder)
             scores.setdefault(f"cold start, {shape}", []).extend(judged([cold], shape, folder, options, seed))
         for name, (shape, _) in RUNS.items():
