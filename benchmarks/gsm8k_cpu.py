@@ -5,19 +5,19 @@ Run:  python benchmarks/gsm8k_cpu.py [--model DIR_OR_ID] [--train ROWS] [--test 
 A cold start (SFT) on 256 of GSM8K's worked solutions, then ``recipes/gsm8k_qwen05b.yaml`` with 4 prompts of 8 completions a step and 160
 tokens each. Before GRPO, preflight says what it expects; a checkpoint is kept every five steps; at the end the raw model, the cold start
 and the result answer the test rows. Call it again after an interruption, with the same words: what is done is not done again. Everything
-stays in DIR (default: outputs/gsm8k_cpu), the tables in DIR/results.md. Words after ``--`` are keys of the recipe. ``--cold_start 0``
-leaves the cold start out: so short, the raw model unlearns to reason for the sake of an ending (docs/results.md). Two to three hours on
-processors with bf16 instructions, 20 GB of memory. Where vLLM's build for CPUs is installed, ``--backend vllm`` judges faster.
+stays in DIR (default: outputs/gsm8k_cpu), the tables in DIR/results.md. Words after ``--`` are keys of the recipe and of the judge, not of
+the cold start. ``--cold_start 0`` leaves that out: so short, the raw model unlearns to reason for the sake of an ending (docs/results.md).
+Nobody has timed the whole; by the steps of those runs, four hours on processors with bf16 instructions. It takes 20 GB of memory. Where
+vLLM's build for CPUs is installed, ``--backend vllm`` judges faster.
 """
 
 from __future__ import annotations
 
 import argparse
 import json
-import os
 import re
+import shutil
 import statistics
-import subprocess
 import sys
 from collections.abc import Sequence
 from pathlib import Path
@@ -25,8 +25,10 @@ from typing import Any
 
 import yaml
 from gpu import RECIPE, as_words, curve, table
+from kept import hold_settings, run_logged
 
-from r1_recipes.metrics.scores import mean_interval, paired_difference
+from r1_recipes.metrics.scores import COMPARED, mean_interval, paired_difference
+from r1_recipes.runs.run_dir import is_finished
 
 SIZES = {
     "use_cpu": "true",
@@ -43,7 +45,6 @@ SIZES = {
     "save_total_limit": 1,
 }
 COLD_START = {
-    "dataset_config": "main",
     "dtype": "float32",
     "mapper": "gsm8k",
     "response_format": "think_answer",
@@ -61,14 +62,6 @@ COLD_START = {
     "save_total_limit": 1,
     "report_to": "none",
 }
-_JUDGED = {
-    "greedy": "greedy, strict",
-    "greedy_lenient": "greedy, lenient",
-    "sampled": "sampled, strict",
-    "sampled_lenient": "sampled, lenient",
-}
-# The allocator keeps its large blocks; the Makefile says why.
-_ENVIRONMENT = {**os.environ, "MALLOC_MMAP_MAX_": "0", "MALLOC_TRIM_THRESHOLD_": "17179869184"}
 
 
 def main(argv: Sequence[str] | None = None) -> None:
@@ -82,37 +75,44 @@ def main(argv: Sequence[str] | None = None) -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0], allow_abbrev=False)
     parser.add_argument("--model", default="Qwen/Qwen2.5-Coder-0.5B-Instruct", help="checkpoint of the 0.5B class (default %(default)s)")
     parser.add_argument(
-        "--train", default="openai/gsm8k", help="a hub's name, or rows in JSON lines: question, answer (default %(default)s)"
+        "--train", default="openai/gsm8k", help="the hub's data set, or a file of rows (JSON lines: question, answer; default %(default)s)"
     )
-    parser.add_argument("--test", default="openai/gsm8k", help="held-out rows, the same")
+    parser.add_argument("--test", help="a file of held-out rows, where --train is a file")
     parser.add_argument("--steps", type=int, default=60, help="optimizer steps of GRPO")
     parser.add_argument("--cold_start", type=int, default=256, metavar="ROWS", help="rows of SFT before it; 0: none")
     parser.add_argument("--backend", default="transformers", help="what the models are judged through: transformers or vllm")
     parser.add_argument("--rows", type=int, default=200, help="held-out rows that are judged")
     parser.add_argument("--output", type=Path, default=Path("outputs/gsm8k_cpu"), help="where everything is kept")
     options, own = parser.parse_args(given[:cut]), given[cut + 1 :]
-    options.output.mkdir(parents=True, exist_ok=True)
+    if Path(options.train).exists() and not options.test:
+        parser.error("--train is a file: --test must name one too, of held-out rows")
+    kept = {key: str(value) for key, value in vars(options).items() if key != "output"}
+    hold_settings(parser, options.output, {**kept, "own": own})
     run, cold, start = options.output / "run", options.output / "cold_start", options.model
+    data, split = _data(options), {}
     if options.cold_start:
-        start = str(cold)
+        start, split = str(cold), {"dataset_train_split": f"train[{options.cold_start}:]"}  # no row that it was shown
         recipe = options.output / "cold_start.yaml"
-        keys = {"model_name_or_path": options.model, **COLD_START, **_rows(options.train), "max_samples": options.cold_start}
-        recipe.write_text(yaml.safe_dump({**keys, "output_dir": start}, sort_keys=False), encoding="utf-8")
-        if not (cold / "model.safetensors").exists():
-            _run("sft", [str(recipe)], options.output)
-    train = as_words({"model_name_or_path": start, **_rows(options.train), **SIZES, "max_steps": options.steps, "output_dir": run})
+        keys = {"model_name_or_path": options.model, **COLD_START, **data, "max_samples": options.cold_start, "output_dir": start}
+        recipe.write_text(yaml.safe_dump(keys, sort_keys=False), encoding="utf-8")
+        if not is_finished(cold):
+            run_logged(["-m", "r1_recipes.sft", str(recipe)], options.output)
+    train = as_words({"model_name_or_path": start, **data, **split, **SIZES, "max_steps": options.steps, "output_dir": run})
     forecast = options.output / "preflight.txt"
     if not forecast.exists():
         # Its advice is kept, and compared with what came; it is not followed.
-        text = _run("preflight", [RECIPE, *train, *own, "--groups", "4", "--seconds", "120"], options.output, may_fail=True)
+        words = ["-m", "r1_recipes.preflight", RECIPE, *train, *own, "--groups", "4", "--seconds", "300"]
+        text = run_logged(words, options.output, may_fail=True)
+        if not re.search("^(Ready|Do not start)", text, re.MULTILINE):
+            sys.exit(f"error: preflight came to no end: see {options.output / 'log.txt'}")
         forecast.write_text(text, encoding="utf-8")
-    if not (run / "model.safetensors").exists():
-        _run("grpo", [RECIPE, *train, *own], options.output)
+    if not is_finished(run):
+        run_logged(["-m", "r1_recipes.grpo", RECIPE, *train, *own], options.output)
     if not (options.output / "judged" / "results.json").exists():
-        test = {**SIZES, **_rows(options.test, "test"), "dtype": "bfloat16", "max_eval_samples": options.rows}
         words = [word for model in dict.fromkeys([options.model, start, str(run)]) for word in ("--model", model)]
         words += ["--num_samples", "1", "--backend", options.backend, "--output", str(options.output / "judged")]
-        _run("evaluate", [RECIPE, *as_words(test), *own, *words], options.output)
+        words += [*as_words({**SIZES, **data, "max_eval_samples": options.rows}), *own]
+        run_logged(["-m", "r1_recipes.evaluate", RECIPE, *words], options.output)
     history = [json.loads(line) for line in (run / "metrics.jsonl").read_text(encoding="utf-8").splitlines()]
     history = [entry for entry in history if "loss" in entry]
     judged = json.loads((options.output / "judged" / "results.json").read_text(encoding="utf-8"))
@@ -120,9 +120,7 @@ def main(argv: Sequence[str] | None = None) -> None:
     def middle(key: str) -> float:
         return statistics.median(entry[key] for entry in history)
 
-    said = [
-        line.strip() for line in forecast.read_text(encoding="utf-8").splitlines() if re.match(r"  (ok|warning|error) +(signal|fit)", line)
-    ]
+    said = re.findall(r"^  ((?:error +|(?:ok|warning) +(?:signal|fit)).*)", forecast.read_text(encoding="utf-8"), re.MULTILINE)
     text = "\n\n".join(
         [
             table(curve(history)),
@@ -136,31 +134,23 @@ def main(argv: Sequence[str] | None = None) -> None:
     sys.stdout.write(f"{text}\n\npage: {run / 'report.html'}\n")
 
 
-def _rows(source: str, split: str = "train") -> dict[str, Any]:
-    """The keys of a data set, or of a file, which has one split and no configuration."""
-    if not Path(source).exists():
-        return {"dataset_name": source}
-    return {"dataset_name": source, "dataset_config": None} | ({"dataset_test_split": "train"} if split == "test" else {})
-
-
-def _run(module: str, arguments: list[str], folder: Path, *, may_fail: bool = False) -> str:
-    """A module in a process of its own, whose memory ends with it; what it prints on standard output, the rest is in log.txt."""
-    sys.stderr.write(f"{module} … (the log: {folder / 'log.txt'})\n")
-    command = [sys.executable, "-m", f"r1_recipes.{module}", *arguments]
-    with (folder / "log.txt").open("a", encoding="utf-8") as log:
-        done = subprocess.run(command, stdout=subprocess.PIPE, stderr=log, text=True, env=_ENVIRONMENT)
-        log.write(done.stdout)
-    if done.returncode and not may_fail:
-        tail = (folder / "log.txt").read_text(encoding="utf-8", errors="replace")[-3000:]
-        sys.exit(f"{tail}\nerror: r1_recipes.{module} ended with status {done.returncode}")
-    return done.stdout
+def _data(options: argparse.Namespace) -> dict[str, Any]:
+    """The keys of the hub's data set, or of a folder with both files, which have the same splits."""
+    if not Path(options.train).exists():
+        return {"dataset_name": options.train, "dataset_config": "main"}
+    rows = options.output / "rows"
+    if not rows.exists():
+        rows.mkdir()
+        for name in ("train", "test"):
+            shutil.copy(getattr(options, name), rows / f"{name}.jsonl")
+    return {"dataset_name": str(rows), "dataset_config": None}
 
 
 def _judged(scores: list[dict[str, Any]]) -> list[list[str]]:
     """Accuracy of the raw model, the cold start and the result on the same rows, with 95 % intervals."""
     names = ["raw model", *(["after the cold start"] if len(scores) > 2 else []), "after GRPO"]
-    rows = [["", *names, "GRPO over what it began with"], ["---"] * (len(names) + 2)]
-    for key, name in _JUDGED.items():
+    rows = [["accuracy, strict if not said otherwise", *names, "GRPO over what it began with"], ["---"] * (len(names) + 2)]
+    for key, name in COMPARED.items():
         over = paired_difference(scores[-2][key], scores[-1][key])
         rows.append([name, *(_percent(mean_interval(one[key])) for one in scores), _percent(over, "+")])
     return [*rows, ["in the format", *(f"{100 * one['greedy_format']:.0f} %" for one in scores), ""]]

@@ -13,11 +13,12 @@ from __future__ import annotations
 import argparse
 import json
 import statistics
-import subprocess
 import sys
 import time
 from pathlib import Path
 from typing import Any
+
+from kept import hold_settings, run_logged
 
 from r1_recipes.metrics.scores import mean_interval, paired_difference
 
@@ -41,7 +42,7 @@ KINDS = ("greedy", "sampled")
 
 
 def command(module: str, *words: Any, **keys: Any) -> list[str]:
-    return [sys.executable, "-m", f"r1_recipes.{module}", RECIPE, *map(str, words), *(f"--{key}={value}" for key, value in keys.items())]
+    return ["-m", f"r1_recipes.{module}", RECIPE, *map(str, words), *(f"--{key}={value}" for key, value in keys.items())]
 
 
 def judged(model: Path | str, folder: Path, options: argparse.Namespace, seed: int, train: list[str] | None = None) -> dict[str, Any]:
@@ -49,12 +50,10 @@ def judged(model: Path | str, folder: Path, options: argparse.Namespace, seed: i
     results = folder / "results.json"
     if not results.exists():
         folder.mkdir(parents=True, exist_ok=True)
-        with (folder / "log.txt").open("a", encoding="utf-8") as log:
-            rows = {"max_eval_samples": options.problems} if options.problems else {}
-            judge = command("evaluate", "--model", model, "--num_samples", options.num_samples, "--seed", seed, "--output", folder, **rows)
-            for words in [train, judge] if train else [judge]:
-                if status := subprocess.run(words, stdout=log, stderr=log).returncode:
-                    raise SystemExit(f"{words[2]} ended with status {status}: see {folder / 'log.txt'}")
+        rows = {"max_eval_samples": options.problems} if options.problems else {}
+        judge = command("evaluate", "--model", model, "--num_samples", options.num_samples, "--seed", seed, "--output", folder, **rows)
+        for words in [train, judge] if train else [judge]:
+            run_logged(words, folder)
     return json.loads(results.read_text(encoding="utf-8"))[0]
 
 
@@ -137,14 +136,7 @@ def main() -> None:
     )
     options, options.keys = parser.parse_known_args()
     settings = {key: value for key, value in vars(options).items() if key not in ("losses", "seeds", "output")}  # these may grow
-    options.output.mkdir(parents=True, exist_ok=True)
-    kept = options.output / "settings.json"
-    if kept.exists() and json.loads(kept.read_text(encoding="utf-8")) != settings:
-        parser.error(
-            f"--output {options.output}: holds runs with other settings, {kept.read_text(encoding='utf-8')}; choose another folder"
-        )
-    if not kept.exists():  # another process with other losses may read it now
-        kept.write_text(json.dumps(settings), encoding="utf-8")
+    hold_settings(parser, options.output, settings)
     text = run(options)
     (options.output / "results.md").write_text(text + "\n", encoding="utf-8")
     sys.stdout.write(text + "\n")

@@ -1,12 +1,14 @@
-"""The CPU demo's GRPO stage by this layer, by open-r1's rewards and by TRL's own command: same cold starts, seeds, prompts and budget.
+"""The CPU demo's GRPO stage by this layer, by open-r1's rewards and by TRL's own command: same cold starts, seeds, prompts and steps.
 
 Run:  python benchmarks/peers.py [--seeds 3] [--problems 200] [--output outputs/peers]
 
-Two response formats, each with a cold start of its own a seed: the answer in ``<answer>`` tags, as DeepSeek-R1-Zero has it, and in a box,
-where TRL's ``accuracy_reward`` looks for it. Each run gets a file of settings; those of `trl grpo` are the recipe's own, less what TRL does
-not know, and rows that this layer mapped for it. All weights are trained, since TRL's command cannot freeze some. Every model answers the
-same held-out problems, and one judge reads them. What is done is not done again. The table goes to the standard output and to
-OUTPUT/results.md, the curves of all runs of the first seed to OUTPUT/report.html.
+Two response formats, each with a cold start of its own a seed: the answer in ``<answer>`` tags, as DeepSeek-R1-Zero has it, and in a
+box, where TRL's ``accuracy_reward`` looks for it: of a plain number in tags it reads nothing. `trl grpo` gets the recipe's own settings,
+less what TRL does not know, rows that this layer mapped for it, and its own rewards for accuracy and format with the recipe's weights. In
+GRPO all weights are trained, since TRL's command cannot freeze some. Every model answers the same held-out problems, and this layer's
+verdicts judge them: strictly (right, and in the format) and leniently (right wherever the answer stands). A run that is done is not done
+again, and one that was interrupted goes on where it can. The tables go to the standard output and to OUTPUT/results.md, the curves of all
+runs of the first seed to OUTPUT/report.html.
 """
 
 from __future__ import annotations
@@ -14,18 +16,20 @@ from __future__ import annotations
 import argparse
 import json
 import statistics
-import subprocess
 import sys
 import time
 from pathlib import Path
 from typing import Any
 
 import yaml
+from kept import hold_settings, run_logged
 
+from r1_recipes.common.files import write_whole
 from r1_recipes.data.load import load_dataset
-from r1_recipes.metrics.scores import mean_interval, paired_difference
+from r1_recipes.metrics.scores import COMPARED, mean_interval, paired_difference
 from r1_recipes.prompts import get_response_format
 from r1_recipes.recipe import load_recipe
+from r1_recipes.runs.run_dir import is_finished
 
 RECIPES = Path(__file__).parents[1] / "recipes"
 COLD_START, GRPO = RECIPES / "cpu_cold_start.yaml", RECIPES / "cpu_grpo.yaml"
@@ -33,36 +37,34 @@ FORMATS = {
     "tags": {"response_format": "think_answer", "system_prompt": "Use <think> then <answer>."},
     "box": {"response_format": "think_boxed", "system_prompt": "Use <think> then \\boxed{}."},
 }
-# Whose rewards, in which format. open-r1's are those of its demo's recipe, registered here under the same names; trl: TRL's command.
+THEIRS = ["accuracy_reward", "think_format_reward"]  # of TRL's command
+# The format of each run, and what it changes. open-r1's rewards are those of its demo's recipe by their names here: its verdicts are ours.
 RUNS: dict[str, tuple[str, dict[str, Any]]] = {
     "r1-recipes, tags": ("tags", {}),
-    "open-r1's rewards, tags": ("tags", {"reward_funcs": ["accuracy", "format", "tag_count"], "reward_weights": [1.0, 1.0, 1.0]}),
-    "trl grpo, tags": ("tags", {"trl": ["accuracy_reward"]}),
+    "open-r1's rewards, our verdicts, tags": (
+        "tags",
+        {"reward_funcs": ["accuracy", "format", "tag_count"], "reward_weights": [1.0, 1.0, 1.0]},
+    ),
+    "trl grpo, tags": ("tags", {"reward_funcs": THEIRS}),
     "r1-recipes, box": ("box", {}),
-    "trl grpo, box": ("box", {"trl": ["accuracy_reward"]}),
+    "trl grpo, box": ("box", {"reward_funcs": THEIRS}),
 }
 # Keys of a recipe that are this layer's; the rest is TRL's.
-OWN = ("task_config", "mapper", "response_format", "system_prompt", "unfrozen_parameters", "reward_weights")
+OWN = ("task_config", "mapper", "response_format", "system_prompt", "unfrozen_parameters")
 
 
 def settings(recipe: Path, shape: str, **changes: Any) -> dict[str, Any]:
-    """A recipe's keys with those of a format; every weight trains."""
-    return {**yaml.safe_load(recipe.read_text(encoding="utf-8")), "unfrozen_parameters": None, **FORMATS[shape], **changes}
+    """A recipe's keys with those of a format."""
+    return {**yaml.safe_load(recipe.read_text(encoding="utf-8")), **FORMATS[shape], **changes}
 
 
-def write_yaml(path: Path, keys: dict[str, Any]) -> None:
-    """One line a key."""
-    path.write_text(yaml.safe_dump(keys, sort_keys=False, default_flow_style=None, width=1000), encoding="utf-8")
-
-
-def run_logged(command: list[str], folder: Path) -> None:
-    with (folder / "log.txt").open("a", encoding="utf-8") as log:
-        if status := subprocess.run([sys.executable, *command], stdout=log, stderr=log).returncode:
-            raise SystemExit(f"{' '.join(command[:3])} ended with status {status}: see {folder / 'log.txt'}")
+def write_yaml(path: Path, keys: dict[str, Any]) -> str:
+    path.write_text(yaml.safe_dump(keys, sort_keys=False), encoding="utf-8")
+    return str(path)
 
 
 def write_rows(recipe: Path, folder: Path) -> None:
-    """The recipe's training rows as `trl grpo` takes them: a prompt of messages and a solution."""
+    """A recipe's training rows as `trl grpo` takes them: a prompt of messages and a solution."""
     script = load_recipe([str(recipe)], "grpo").script
     fmt = get_response_format(script.response_format, system_prompt=script.system_prompt)
     rows, _ = load_dataset(script, fmt, "grpo")
@@ -71,113 +73,113 @@ def write_rows(recipe: Path, folder: Path) -> None:
     (folder / "train.jsonl").write_text("".join(lines), encoding="utf-8")
 
 
-def train(name: str, folder: Path, model: Path, seed: int, changes: dict[str, Any]) -> Path:
-    """Train one run, and leave its settings, its curve and its model in ``folder``; return where the model is."""
+def train(name: str, folder: Path, cold: Path, seed: int, steps: int | None) -> None:
+    """Train one run, and leave its settings, its curve and its model in ``folder``."""
     shape, own = RUNS[name]
     out = folder / "model"
-    keys = {"model_name_or_path": str(model), "output_dir": str(out), "seed": seed, **changes}
-    recipe = folder / "recipe.yaml"
-    write_yaml(recipe, settings(GRPO, shape, **keys, **own))
-    if "trl" not in own:
-        run_logged(["-m", "r1_recipes.grpo", str(recipe)], folder)
-        return out
-    rewards = own["trl"]
-    write_yaml(recipe, settings(GRPO, shape, **keys))
-    write_rows(recipe, folder / "rows")
-    theirs = {key: value for key, value in settings(GRPO, shape, **keys).items() if key not in OWN}
-    theirs |= {"dataset_name": str(folder / "rows"), "reward_funcs": rewards, "save_only_model": True, "save_steps": theirs["max_steps"]}
-    write_yaml(folder / "trl.yaml", theirs)
-    run_logged(["-m", "trl.scripts.grpo", "--config", str(folder / "trl.yaml")], folder)
+    keys = {"model_name_or_path": str(cold), "unfrozen_parameters": None, "output_dir": str(out), "seed": seed}
+    keys |= {"max_steps": steps} if steps else {}
+    if own.get("reward_funcs") != THEIRS:
+        run_logged(["-m", "r1_recipes.grpo", write_yaml(folder / "recipe.yaml", settings(GRPO, shape, **keys, **own))], folder)
+        return
+    whole = settings(GRPO, shape, **keys)
+    write_yaml(folder / "rows.yaml", whole)
+    write_rows(folder / "rows.yaml", folder / "rows")
+    theirs = {key: value for key, value in whole.items() if key not in OWN} | own
+    theirs |= {"dataset_name": str(folder / "rows"), "save_only_model": True, "save_steps": theirs["max_steps"]}
+    run_logged(["-m", "trl.scripts.grpo", "--config", write_yaml(folder / "recipe.yaml", theirs)], folder)
     (state,) = out.glob("checkpoint-*/trainer_state.json")
-    # TRL's log as the report page reads one.
+    # As the report page reads a run; one name for what both call the accuracy of a completion draws both into one chart.
     history = json.loads(state.read_text(encoding="utf-8"))["log_history"]
-    (out / "metrics.jsonl").write_text("".join(json.dumps(entry) + "\n" for entry in history), encoding="utf-8")
-    return out
+    lines = "".join(json.dumps(entry).replace('"rewards/accuracy_reward/', '"rewards/accuracy/') + "\n" for entry in history)
+    write_yaml(out / "recipe.yaml", theirs)
+    write_whole(out / "metrics.jsonl", lines)
+    write_whole(out / "run.json", json.dumps({"recipe": str(folder / "recipe.yaml"), "method": "grpo", "finished": True}))
 
 
-def judged(models: list[Path], shape: str, folder: Path, options: argparse.Namespace, seed: int) -> list[dict[str, Any]]:
+def judged(model: Path, shape: str, folder: Path, options: argparse.Namespace, seed: int) -> dict[str, Any]:
     results = folder / "results.json"
     if not results.exists():
-        recipe = folder / "judge.yaml"
-        write_yaml(recipe, settings(GRPO, shape))
-        words = [word for model in models for word in ("--model", str(model))]
-        words += ["--num_samples", "1", "--max_eval_samples", str(options.problems), "--seed", str(seed), "--output", str(folder)]
-        run_logged(["-m", "r1_recipes.evaluate", str(recipe), *words], folder)
-    return json.loads(results.read_text(encoding="utf-8"))
+        recipe = write_yaml(folder / "judge.yaml", settings(GRPO, shape))
+        words = ["--model", str(model), "--num_samples", "1", "--max_eval_samples", str(options.problems), "--seed", str(seed)]
+        run_logged(["-m", "r1_recipes.evaluate", recipe, *words, "--output", str(folder)], folder)
+    return json.loads(results.read_text(encoding="utf-8"))[0]
 
 
-def run(options: argparse.Namespace, changes: dict[str, Any]) -> str:
+def run(options: argparse.Namespace) -> str:
     """Train and judge what has not been, seed by seed, and return the tables."""
     scores: dict[str, list[dict[str, Any]]] = {}
     curves: dict[str, list[list[float]]] = {}
     started = time.monotonic()
+
+    def begin(name: str, seed: int) -> Path:
+        folder = options.output / name / str(seed)
+        folder.mkdir(parents=True, exist_ok=True)
+        sys.stderr.write(f"{name}, seed {seed}; {(time.monotonic() - started) / 60:.0f} min so far\n")
+        return folder
+
     for seed in range(1, options.seeds + 1):
+        colds = {}
         for shape in FORMATS:
-            folder = options.output / f"cold start, {shape}" / str(seed)
-            folder.mkdir(parents=True, exist_ok=True)
-            cold = folder / "model"
-            if not (cold / "model.safetensors").exists():
-                recipe = folder / "recipe.yaml"
-                keys = settings(COLD_START, shape, output_dir=str(cold), seed=seed)
+            folder = begin(f"cold start, {shape}", seed)
+            cold = colds[shape] = folder / "model"
+            if not is_finished(cold):
+                keys = {"output_dir": str(cold), "seed": seed}
                 # The demo's cold start trains the upper half; a model of another size has other layers.
-                frozen = {"unfrozen_parameters": yaml.safe_load(COLD_START.read_text(encoding="utf-8"))["unfrozen_parameters"]}
-                keys |= {"model_name_or_path": options.model} if options.model else frozen
-                write_yaml(recipe, keys)
-                run_logged(["-m", "r1_recipes.sft", str(recipe)], folder)
-            scores.setdefault(f"cold start, {shape}", []).extend(judged([cold], shape, folder, options, seed))
+                keys |= {"model_name_or_path": options.model, "unfrozen_parameters": None} if options.model else {}
+                run_logged(["-m", "r1_recipes.sft", write_yaml(folder / "recipe.yaml", settings(COLD_START, shape, **keys))], folder)
+            scores.setdefault(folder.parent.name, []).append(judged(cold, shape, folder, options, seed))
         for name, (shape, _) in RUNS.items():
-            folder = options.output / name / str(seed)
-            folder.mkdir(parents=True, exist_ok=True)
-            sys.stderr.write(f"{name}, seed {seed}; {(time.monotonic() - started) / 60:.0f} min so far\n")
-            out, cold = folder / "model", options.output / f"cold start, {shape}" / str(seed) / "model"
-            if not (out / "model.safetensors").exists():
-                train(name, folder, cold, seed, changes)
-            scores.setdefault(name, []).extend(judged([out], shape, folder, options, seed))
+            folder = begin(name, seed)
+            out = folder / "model"
+            if not is_finished(out):
+                train(name, folder, colds[shape], seed, options.steps)
+            scores.setdefault(name, []).append(judged(out, shape, folder, options, seed))
             history = [json.loads(line) for line in (out / "metrics.jsonl").read_text(encoding="utf-8").splitlines()]
-            key = "rewards/accuracy_reward/mean" if "trl" in RUNS[name][1] else "rewards/accuracy/mean"
-            curves.setdefault(name, []).append([entry[key] for entry in history if key in entry])
+            curves.setdefault(name, []).append([entry["rewards/accuracy/mean"] for entry in history if "rewards/accuracy/mean" in entry])
     page = options.output / "report.html"
-    run_logged(
-        ["-m", "r1_recipes.report", *(str(options.output / name / "1" / "model") for name in RUNS), "--output", str(page)], options.output
-    )
+    models = [str(options.output / name / "1" / "model") for name in RUNS]
+    run_logged(["-m", "r1_recipes.report", *models, "--output", str(page)], options.output)
     return "\n\n".join([accuracy_table(scores), curve_table(curves), size_table(options.output), f"page: {page}"])
 
 
 def accuracy_table(scores: dict[str, list[dict[str, Any]]]) -> str:
-    """A row a run: over problems and all seeds, beside the cold start of its format."""
-    lines = ["| run | greedy | by seed | over its cold start | sampled | by seed | over its cold start |", "|---" * 7 + "|"]
+    """A row a run: each problem is the mean of its seeds, beside the cold start of the run's format."""
+    lines = ["| run | " + " | ".join(f"{kind} | by seed | over its cold start" for kind in COMPARED.values()) + " |"]
+    lines.append("|---" * (1 + 3 * len(COMPARED)) + "|")
 
     def by_problem(name: str, kind: str) -> list[float]:
         return [statistics.fmean(values) for values in zip(*(one[kind] for one in scores[name]), strict=True)]
 
     for name, found in scores.items():
         cells = [name]
-        for kind in ("greedy", "sampled"):
+        for kind in COMPARED:
             mean, low, high = (100 * bound for bound in mean_interval(by_problem(name, kind)))
-            start = f"cold start, {RUNS[name][0]}" if name in RUNS else ""
-            over = paired_difference(by_problem(start, kind), by_problem(name, kind)) if start else ()
             cells.append(f"{mean:.1f} % ({low:.1f} to {high:.1f})")
             cells.append(", ".join(f"{100 * statistics.fmean(one[kind]):.1f}" for one in found))
-            cells.append("{:+.1f} ({:+.1f} to {:+.1f})".format(*(100 * bound for bound in over)) if over else "")
+            start = f"cold start, {RUNS[name][0]}" if name in RUNS else name
+            over = paired_difference(by_problem(start, kind), by_problem(name, kind))
+            cells.append("{:+.1f} ({:+.1f} to {:+.1f})".format(*(100 * bound for bound in over)) if name in RUNS else "")
         lines.append("| " + " | ".join(cells) + " |")
-    return "\n".join([*lines, "", "95 % intervals, over problems."])
+    return "\n".join([*lines, "", "95 % intervals, over problems and not over seeds."])
 
 
 def curve_table(curves: dict[str, list[list[float]]]) -> str:
-    """What each run's own accuracy reward paid on the completions of a step, over seeds."""
+    """What each run's own reward for accuracy paid on the completions of a step, over seeds."""
     steps = max(len(one) for found in curves.values() for one in found)
-    lines = ["| reward of accuracy in step | " + " | ".join(str(step) for step in range(1, steps + 1)) + " |", "|---" * (steps + 1) + "|"]
+    lines = ["| own accuracy reward in step | " + " | ".join(str(step) for step in range(1, steps + 1)) + " |", "|---" * (steps + 1) + "|"]
     for name, found in curves.items():
         lines.append(f"| {name} | " + " | ".join(f"{statistics.fmean(values):.2f}" for values in zip(*found, strict=True)) + " |")
     return "\n".join(lines)
 
 
 def size_table(output: Path) -> str:
-    """Lines of settings that each way asks for, and what had to be made for it besides."""
-    lines = ["| run | lines of YAML | besides |", "|---|---|---|"]
+    """Keys that each way was given, and what had to be made for it besides."""
+    lines = ["| run | keys of YAML | besides |", "|---|---|---|"]
     for name, (_, own) in RUNS.items():
-        text = (output / name / "1" / ("trl.yaml" if "trl" in own else "recipe.yaml")).read_text(encoding="utf-8")
-        lines.append(f"| {name} | {len(text.splitlines())} | {'rows with prompts, mapped beforehand' if 'trl' in own else 'nothing'} |")
+        keys = yaml.safe_load((output / name / "1" / "recipe.yaml").read_text(encoding="utf-8"))
+        besides = "rows with prompts, mapped beforehand" if own.get("reward_funcs") == THEIRS else "nothing"
+        lines.append(f"| {name} | {len(keys)} | {besides} |")
     return "\n".join(lines)
 
 
@@ -189,8 +191,8 @@ def main() -> None:
     parser.add_argument("--model", help="in place of the cold start's raw model")
     parser.add_argument("--output", type=Path, default=Path("outputs/peers"), help="everything is kept there, and not done again")
     options = parser.parse_args()
-    options.output.mkdir(parents=True, exist_ok=True)
-    text = run(options, {"max_steps": options.steps} if options.steps else {})
+    hold_settings(parser, options.output, {key: value for key, value in vars(options).items() if key not in ("seeds", "output")})
+    text = run(options)
     (options.output / "results.md").write_text(text + "\n", encoding="utf-8")
     sys.stdout.write(text + "\n")
 

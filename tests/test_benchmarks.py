@@ -10,8 +10,8 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pandas
 import pytest
-import yaml
 
 from tests.conftest import REPOSITORY
 from tests.report.runs import write_run
@@ -120,37 +120,16 @@ def test_the_pictures_of_the_page_are_made_anew(tmp_path: Path) -> None:
 @pytest.mark.e2e
 def test_the_flagship_on_a_cpu_goes_on_from_what_is_done(tmp_path: Path, tiny_model: Path, sums: Path) -> None:
     out = tmp_path / "out"
-    words = [
-        "--model",
-        str(tiny_model),
-        "--train",
-        str(sums),
-        "--test",
-        str(sums),
-        "--steps",
-        "2",
-        "--rows",
-        "3",
-        "--cold_start",
-        "4",
-        "--output",
-        str(out),
-    ]
-    small = [
-        "--max_completion_length",
-        "8",
-        "--per_device_train_batch_size",
-        "8",
-        "--gradient_accumulation_steps",
-        "1",
-        "--system_prompt",
-        "",
-    ]
-    command = [sys.executable, str(REPOSITORY / "benchmarks" / "gsm8k_cpu.py"), *words, "--", *small]
+    held_out = tmp_path / "held_out.jsonl"
+    held_out.write_text("".join(json.dumps({"question": f"{a} * {a}?", "answer": f"#### {a * a}"}) + "\n" for a in (11, 12, 13)))
+    files = ["--model", str(tiny_model), "--train", str(sums), "--test", str(held_out), "--output", str(out)]
+    sizes = "--steps 2 --rows 3 --cold_start 4 -- --max_completion_length 8 --per_device_train_batch_size 8 --gradient_accumulation_steps 1"
+    words = [*files, *sizes.split(), "--system_prompt", ""]
+    command = [sys.executable, str(REPOSITORY / "benchmarks" / "gsm8k_cpu.py"), *words]
     done = subprocess.run(command, cwd=REPOSITORY, capture_output=True, text=True, timeout=300)
     assert done.returncode == 0, done.stderr[-4000:]
     # A random model is right nowhere; what preflight says of it is kept, and does not end the run.
-    assert f"| greedy, strict | {'0.0 % (0.0 to 56.1) | ' * 3}+0.0 (" in done.stdout
+    assert f"| greedy | {'0.0 % (0.0 to 56.1) | ' * 3}+0.0 (" in done.stdout
     assert "- error   signal." in done.stdout and re.search(r"^2 steps in \d+ min; \d+ s a step", done.stdout, re.MULTILINE)
     assert (out / "run" / "report.html").is_file()
     again = subprocess.run(command, cwd=REPOSITORY, capture_output=True, text=True, timeout=60)
@@ -163,14 +142,14 @@ def test_peers_train_on_the_same_rows(tmp_path: Path, tiny_model: Path) -> None:
     command = [sys.executable, str(REPOSITORY / "benchmarks" / "peers.py"), *words]
     done = subprocess.run(command, cwd=REPOSITORY, capture_output=True, text=True, timeout=600)
     assert done.returncode == 0, done.stderr[-4000:] + "".join(path.read_text()[-2000:] for path in tmp_path.rglob("log.txt"))
-    names = ["r1-recipes, tags", "open-r1's rewards, tags", "trl grpo, tags", "r1-recipes, box", "trl grpo, box"]
+    runs = ["r1-recipes, tags", "open-r1's rewards, our verdicts, tags", "trl grpo, tags", "r1-recipes, box", "trl grpo, box"]
     rows = [[cell.strip() for cell in line.strip("|").split("|")] for line in done.stdout.splitlines() if line.startswith("| ")]
-    assert [row[0] for row in rows if len(row) == 7][1:] == ["cold start, tags", "cold start, box", *names]
-    assert [row for row in rows if row[1:] == ["0.00", "0.00"]] == [[name, "0.00", "0.00"] for name in names]
-    # What TRL's command was given are the recipe's own sizes and rows.
-    theirs, ours = (yaml.safe_load((tmp_path / "trl grpo, box" / "1" / name).read_text()) for name in ("trl.yaml", "recipe.yaml"))
-    same = ("learning_rate", "num_generations", "max_steps", "per_device_train_batch_size", "temperature", "beta", "loss_type", "seed")
-    assert all(theirs[key] == ours[key] for key in same) and theirs["reward_funcs"] == ["accuracy_reward"]
-    first = json.loads((tmp_path / "trl grpo, box" / "1" / "rows" / "train.jsonl").read_text().splitlines()[0])
-    assert [turn["role"] for turn in first["prompt"]] == ["system", "user"] and "boxed" in first["prompt"][0]["content"]
+    assert [row[0] for row in rows if len(row) == 13][1:] == ["cold start, tags", "cold start, box", *runs]
+    assert [row for row in rows if row[1:] == ["0.00", "0.00"]] == [[name, "0.00", "0.00"] for name in runs]
+    # Both ways sampled the same completions to the same prompts from the same weights.
+    first = {}
+    for name in ("r1-recipes, box", "trl grpo, box"):
+        table = pandas.read_parquet(tmp_path / name / "1" / "model" / "completions" / "completions_00001.parquet")
+        first[name] = [(json.dumps(list(row.prompt)), row.completion[0]["content"]) for row in table.itertuples()]
+    assert first["r1-recipes, box"] == first["trl grpo, box"] and "boxed" in first["trl grpo, box"][0][0]
     assert (tmp_path / "report.html").is_file()
