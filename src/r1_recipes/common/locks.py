@@ -26,7 +26,7 @@ def hold(folder: Path) -> None:
         file = path.open("a+b", buffering=0)
         _lock(file, folder)
         file.truncate(0)
-        file.write(f"process {os.getpid()} on {socket.gethostname()}, since {time.strftime('%Y-%m-%dT%H:%M:%SZ', time.gmtime())}\n".encode())
+        file.write(f"process {os.getpid()} on {socket.gethostname()}, since {time.strftime('%FT%TZ', time.gmtime())}\n".encode())
     except OSError as error:
         fix = "make room, or choose another folder (--output_dir …)"
         raise RecipeError(f"{folder}: cannot be written: {error.strerror}; {fix}") from error
