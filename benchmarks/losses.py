@@ -5,7 +5,8 @@ Run:  python benchmarks/losses.py [--model outputs/demo/cold_start] [--seeds 3] 
 Each batch of 40 completions makes ``--updates`` updates: in the first of them the policy is still the one that sampled, its ratio is 1, and
 losses differ in nothing but how they average. With ``--updates 1`` that is all there is to compare. A run that has been judged is not run
 again, and one that was interrupted goes on from its last checkpoint: call it again with the same words. Other words are keys of the
-recipe, for every run. The table goes to the standard output and to OUTPUT/results.md.
+recipe, for every run. The table goes to the standard output and to OUTPUT/results.md; ``--verdicts FILE`` keeps the verdict on each problem
+for other machines, which run only what the file has not.
 """
 
 from __future__ import annotations
@@ -45,9 +46,12 @@ def command(module: str, *words: Any, **keys: Any) -> list[str]:
     return ["-m", f"r1_recipes.{module}", RECIPE, *map(str, words), *(f"--{key}={value}" for key, value in keys.items())]
 
 
-def judged(model: Path | str, folder: Path, options: argparse.Namespace, seed: int, train: list[str] | None = None) -> dict[str, Any]:
-    """The scores of a model, which is trained first if need be; kept in ``folder/results.json``."""
-    results = folder / "results.json"
+def judged(name: str, options: argparse.Namespace, seed: int, train: list[str] | None = None) -> dict[str, Any]:
+    """The scores of a run's model, which is trained first if need be; kept in ``OUTPUT/NAME/SEED/results.json``."""
+    if kept := options.kept.get(name, {}).get(str(seed)):
+        return {kind: [float(one) for one in kept[kind]] for kind in KINDS}
+    folder = options.output / name / str(seed)
+    model, results = folder / "model" if train else options.model, folder / "results.json"
     if not results.exists():
         folder.mkdir(parents=True, exist_ok=True)
         rows = {"max_eval_samples": options.problems} if options.problems else {}
@@ -60,15 +64,16 @@ def judged(model: Path | str, folder: Path, options: argparse.Namespace, seed: i
 def run(options: argparse.Namespace) -> str:
     """Train and judge what has not been, and return the table."""
     seeds = range(1, options.seeds + 1)
-    left = sum(not (options.output / name / str(seed) / "results.json").exists() for name in options.losses for seed in seeds)
+
+    def is_judged(name: str, seed: int) -> bool:
+        return str(seed) in options.kept.get(name, {}) or (options.output / name / str(seed) / "results.json").exists()
+
+    left = sum(not is_judged(name, seed) for name in options.losses for seed in seeds)
     started, done = time.monotonic(), 0
-    scores: dict[str, list[dict[str, Any]]] = {
-        "cold start": [judged(options.model, options.output / "cold_start" / str(seed), options, seed) for seed in seeds]
-    }
+    scores: dict[str, list[dict[str, Any]]] = {"cold_start": [judged("cold_start", options, seed) for seed in seeds]}
     for seed in seeds:  # all losses of a seed first: an interrupted benchmark has a whole table of fewer seeds
         for name in options.losses:
-            folder = options.output / name / str(seed)
-            if not (folder / "results.json").exists():
+            if not is_judged(name, seed):
                 spent = time.monotonic() - started
                 rest = f", about {spent / done * (left - done) / 60:.0f} min left" if done else ""
                 sys.stderr.write(f"[{done + 1}/{left}] {name}, seed {seed}; {spent / 60:.0f} min so far{rest}\n")
@@ -76,7 +81,7 @@ def run(options: argparse.Namespace) -> str:
             train = command(
                 "grpo",
                 model_name_or_path=options.model,
-                output_dir=folder / "model",
+                output_dir=options.output / name / str(seed) / "model",
                 seed=seed,
                 max_steps=options.steps * options.updates,
                 warmup_steps=options.updates,
@@ -86,8 +91,25 @@ def run(options: argparse.Namespace) -> str:
                 **LOSSES[name],
             )
             train += options.keys
-            scores.setdefault(name, []).append(judged(folder / "model", folder, options, seed, train))
+            scores.setdefault(name, []).append(judged(name, options, seed, train))
+    if options.verdicts:
+        _keep(options, scores)
     return table(scores, options)
+
+
+def _keep(options: argparse.Namespace, scores: dict[str, list[dict[str, Any]]]) -> None:
+    """Add what is not in the file yet, which another process of this benchmark may have written since it was read."""
+    kept = {**_verdicts(options.verdicts), "settings": options.settings}
+    for name, found in scores.items():
+        for seed, one in enumerate(found, 1):
+            values = {kind: one[kind] for kind in KINDS}
+            short = {kind: "".join(str(int(value)) for value in row) for kind, row in values.items() if set(row) <= {0.0, 1.0}}
+            kept.setdefault(name, {})[str(seed)] = {**values, **short}
+    options.verdicts.write_text(json.dumps(kept, indent=1, sort_keys=True) + "\n", encoding="utf-8")
+
+
+def _verdicts(path: Path | None) -> dict[str, Any]:
+    return json.loads(path.read_text(encoding="utf-8")) if path and path.exists() else {}
 
 
 def table(scores: dict[str, list[dict[str, Any]]], options: argparse.Namespace) -> str:
@@ -102,7 +124,8 @@ def table(scores: dict[str, list[dict[str, Any]]], options: argparse.Namespace) 
         return [statistics.fmean(values) for values in zip(*(one[kind] for one in scores[name]), strict=True)]
 
     for name, found in scores.items():
-        cells = [name, ", ".join(f"`{key}: {value}`" for key, value in LOSSES.get(name, {}).items())]
+        keys = ", ".join(f"`{key}: {value}`" for key, value in LOSSES.get(name, {}).items())
+        cells = ["cold start" if name == "cold_start" else name, keys]
         for kind in KINDS:
             if not found[0][kind]:  # --num_samples 0
                 cells += [""] * 3
@@ -131,12 +154,17 @@ def main() -> None:
     parser.add_argument("--updates", type=int, default=4, choices=[1, 2, 4, 5, 8], help="that each batch is cut into")
     parser.add_argument("--problems", type=int, help="held-out problems (default: all 400)")
     parser.add_argument("--num_samples", type=int, default=4, help="sampled answers a problem")
+    parser.add_argument("--verdicts", type=Path, metavar="FILE", help="verdicts of earlier runs with these settings; new ones are added")
     parser.add_argument(
         "--output", type=Path, default=Path("outputs/losses"), help="runs, logs and results.md; what is there is not done again"
     )
     options, options.keys = parser.parse_known_args()
-    settings = {key: value for key, value in vars(options).items() if key not in ("losses", "seeds", "output")}  # these may grow
-    hold_settings(parser, options.output, settings)
+    may_change = ("losses", "seeds", "output", "verdicts")
+    options.settings = {key: value for key, value in vars(options).items() if key not in may_change}
+    hold_settings(parser, options.output, options.settings)
+    options.kept = _verdicts(options.verdicts)
+    if (found := options.kept.get("settings", options.settings)) != options.settings:
+        parser.error(f"--verdicts {options.verdicts}: of runs with other settings, {json.dumps(found)}")
     text = run(options)
     (options.output / "results.md").write_text(text + "\n", encoding="utf-8")
     sys.stdout.write(text + "\n")

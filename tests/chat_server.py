@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import contextlib
 import json
-import threading
 import time
 from collections.abc import Callable, Iterator
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
+
+from tests.loopback import Handler, loopback
 
 
 def reply(text: str, tokens: Any = 5) -> dict[str, Any]:
@@ -37,34 +37,20 @@ def chat_server(answer: Callable[[dict[str, Any], int], Any]) -> Iterator[tuple[
     """
     seen: list[dict[str, Any]] = []
 
-    class Handler(BaseHTTPRequestHandler):
+    class Chat(Handler):
         def do_POST(self) -> None:
-            body = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
+            body = json.loads(self.read())
             before = seen.count(body)
             seen.append(body)
             result = answer(body, before)
             if isinstance(result, float):
                 time.sleep(result)
                 result = reply("late")
-            status, content = (result, b'{"error": {"message": "told to"}}') if isinstance(result, int) else (200, None)
-            content = content or json.dumps(reply("cut") if result == "cut" else result).encode()
-            with contextlib.suppress(BrokenPipeError, ConnectionResetError):  # the client may have given up
-                self.send_response(status)
-                self.send_header("Content-Type", "application/json")
-                self.send_header("Content-Length", str(len(content)))
-                self.end_headers()
-                self.wfile.write(content[: len(content) // 2] if result == "cut" else content)
-            self.close_connection = True
+            if isinstance(result, int):
+                return self.send(result, b'{"error": {"message": "told to"}}')
+            content = json.dumps(reply("cut") if result == "cut" else result).encode()
+            half = len(content) // 2 if result == "cut" else 0
+            self.send(200, content[: len(content) - half], claim=half)
 
-        def log_message(self, *args: Any) -> None:
-            pass
-
-    server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
-    server.daemon_threads = True
-    thread = threading.Thread(target=server.serve_forever, daemon=True)
-    thread.start()
-    try:
-        yield f"http://127.0.0.1:{server.server_address[1]}/v1", seen
-    finally:
-        server.shutdown()
-        server.server_close()
+    with loopback(Chat) as url:
+        yield f"{url}/v1", seen

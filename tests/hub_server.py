@@ -7,12 +7,12 @@ import contextlib
 import hashlib
 import json
 import re
-import threading
 from collections.abc import Iterator
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
 from urllib.parse import parse_qs, unquote, urlsplit
+
+from tests.loopback import Handler, loopback
 
 COMMIT = "0123456789abcdef0123456789abcdef01234567"
 _REPOSITORY = r"(?P<kind>models|datasets)/(?P<name>[^/]+/[^/]+)"
@@ -34,19 +34,18 @@ def hub_server(root: Path) -> Iterator[tuple[str, list[str]]]:
             if path.is_file()
         ]
 
-    class Handler(BaseHTTPRequestHandler):
+    class Hub(Handler):
         protocol_version = "HTTP/1.1"
 
         def do_GET(self) -> None:
             address = urlsplit(self.path)
             path, query = unquote(address.path), {key: values[0] for key, values in parse_qs(address.query).items()}
-            length = int(self.headers["Content-Length"] or 0)
-            body = self.rfile.read(length)
+            body = self.read()
             seen.append(f"{self.command} {path}")
             try:
                 self._answer(path, query, body)
             except FileNotFoundError as error:
-                self._send(404, b'{"error": "not found"}', {"X-Error-Code": "EntryNotFound" if error.filename else "RepoNotFound"})
+                self.send(404, b'{"error": "not found"}', {"X-Error-Code": "EntryNotFound" if error.filename else "RepoNotFound"})
 
         do_POST = do_HEAD = do_GET
 
@@ -105,30 +104,13 @@ def hub_server(root: Path) -> Iterator[tuple[str, list[str]]]:
                 start, end = int(asked[1]), min(int(asked[2] or len(data) - 1), len(data) - 1)
                 status, headers["Content-Range"] = 206, f"bytes {start}-{end}/{len(data)}"
                 data = data[start : end + 1]
-            self._send(status, data, headers)
+            self.send(status, data, headers)
 
         def _json(self, value: Any) -> None:
-            self._send(200, json.dumps(value).encode(), {"Content-Type": "application/json"})
+            self.send(200, json.dumps(value).encode())
 
-        def _send(self, status: int, data: bytes, headers: dict[str, str]) -> None:
-            self.send_response(status)
-            for key, value in {**headers, "Content-Length": str(len(data))}.items():
-                self.send_header(key, value)
-            self.end_headers()
-            if self.command != "HEAD":
-                self.wfile.write(data)
-
-        def log_message(self, *args: Any) -> None:
-            pass
-
-    server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
-    server.daemon_threads = True
-    threading.Thread(target=server.serve_forever, daemon=True).start()
-    try:
-        yield f"http://127.0.0.1:{server.server_address[1]}", seen
-    finally:
-        server.shutdown()
-        server.server_close()
+    with loopback(Hub) as url:
+        yield url, seen
 
 
 def _etag(path: Path) -> str:

@@ -104,9 +104,19 @@ def test_the_benchmark_of_losses_goes_on_from_what_is_judged(tmp_path: Path) -> 
     assert [row[0] for row in rows[2:]] == ["cold start", "dapo", "cispo"] and {len(row) for row in rows} == {8}
     assert rows[3][1:5] == ["`loss_type: dapo`, `epsilon_high: 0.28`", "75.0 % (36.5 to 94.0)", "50.0, 100.0", ""]
     assert rows[4][3] == "50.0, 0.0" and rows[4][4].startswith("-50.0 (")
+    # Elsewhere the verdicts alone are enough.
+    kept, elsewhere = ["--verdicts", str(tmp_path / "verdicts.json")], ["--output", str(tmp_path / "elsewhere")]
+    assert subprocess.run([*command, *kept], capture_output=True, timeout=300).returncode == 0
+    assert json.loads((tmp_path / "verdicts.json").read_text(encoding="utf-8"))["cispo"]["1"] == {"greedy": "10", "sampled": ""}
+    other = subprocess.run([*command, *kept, *elsewhere], capture_output=True, text=True, timeout=300)
+    assert (other.stdout, other.stderr) == (done.stdout, "") and not list((tmp_path / "elsewhere").glob("*/*"))
     # Other settings would mix with these.
-    again = subprocess.run([*command, "--steps", "3"], capture_output=True, text=True, timeout=300)
-    assert again.returncode == 2 and "holds runs with other settings" in again.stderr
+    for words, said in (
+        ([], "holds runs with other settings"),
+        ([*kept, "--output", str(tmp_path / "new")], "of runs with other settings"),
+    ):
+        again = subprocess.run([*command, "--steps", "3", *words], capture_output=True, text=True, timeout=300)
+        assert again.returncode == 2 and said in again.stderr
 
 
 @pytest.mark.skipif(not shutil.which("chromium"), reason="needs Chromium")

