@@ -133,7 +133,7 @@ def test_the_flagship_on_a_cpu_goes_on_from_what_is_done(tmp_path: Path, tiny_mo
     held_out = tmp_path / "held_out.jsonl"
     held_out.write_text("".join(json.dumps({"question": f"{a} * {a}?", "answer": f"#### {a * a}"}) + "\n" for a in (11, 12, 13)))
     files = ["--model", str(tiny_model), "--train", str(sums), "--test", str(held_out), "--output", str(out)]
-    sizes = "--steps 2 --rows 3 --cold_start 4 -- --max_completion_length 8 --per_device_train_batch_size 8 --gradient_accumulation_steps 1"
+    sizes = "--steps 2 --rows 3 --cold_start 4 -- --max_completion_length 8 --gradient_accumulation_steps 1 --unfrozen_parameters layers"
     words = [*files, *sizes.split(), "--system_prompt", ""]
     command = [sys.executable, str(REPOSITORY / "benchmarks" / "gsm8k_cpu.py"), *words]
     done = subprocess.run(command, cwd=REPOSITORY, capture_output=True, text=True, timeout=300)

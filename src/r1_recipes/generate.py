@@ -76,9 +76,13 @@ def generate(run: Run, store: ShardStore) -> None:
     if store.failed:
         first = next(record["error"] for record in store if record["error"])
         logger.warning("%d rows failed for good (--retry_failed true asks again); the first: %s", len(store.failed), first)
-    write_dataset(selection, dataset, recipe_settings=recipe.settings, title=recipe.name)
+    if script.tools or script.environment:  # whose calls a column of answers would lose
+        said = f"episodes, with every turn and what the environment pays: {store.folder}"
+    else:
+        write_dataset(selection, dataset, recipe_settings=recipe.settings, title=recipe.name)
+        said = f"{selection.report.table()}\n\ndataset: {dataset}"
     run_dir.mark_finished(run.output_dir)
-    console.say(f"{selection.report.table()}\n\ndataset: {dataset}")
+    console.say(said)
 
 
 def _complete(backend: Backend, pending: list[int], rows: Any, digests: list[str], store: ShardStore, training: Any) -> None:

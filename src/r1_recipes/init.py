@@ -82,9 +82,8 @@ def write(options: argparse.Namespace) -> str:
     files = {recipe: _text(f"init_{method}{'_cpu' * options.cpu}.yaml", found=found, prompts=min(8, count))}
     rule = _WORDS["rewards"].get(judged.get("reward_funcs", [""])[0])
     if method == "grpo" and rule and not fields[0].get("scorer"):
-        files[test] = _text(
-            "init_test.txt", recipe=repr(str(recipe)), spellings=[*map(tuple, _WORDS["german"] if "number_locale" in judged else rule[3])]
-        )
+        spellings = [*map(tuple, _WORDS["german"] if "number_locale" in judged else rule[3])]
+        files[test] = _text("init_test.txt", recipe=repr(str(recipe)), spellings=spellings)
     try:
         if there := [str(path) for path in files if path.is_symlink() or path.exists()]:
             raise RecipeError(f"{listed(there)}: there already. Fix: remove it, or --output FOLDER")
@@ -114,9 +113,8 @@ def write(options: argparse.Namespace) -> str:
 
 def _columns(columns: list[str], sample: list[Row], question: str | None, answer: str | None) -> tuple[dict[str, Any], str]:
     """Keys that say which column is what, and why."""
-    for name in filter(None, (question, answer)):
-        if name not in columns:
-            raise ValueError(unknown_name("column", name, columns))
+    if strange := [name for name in (question, answer) if name and name not in columns]:
+        raise ValueError(unknown_name("column", strange[0], columns))
     if not answer and "verification_info" not in columns and (tests := [name for name in columns if _plain(name) in _WORDS["tests"]]):
         raise ValueError(f"tests of programs must be a column verification_info (docs/code_reward.md), got {_listed(tests)}")
     with contextlib.suppress(RecipeError):

@@ -86,9 +86,8 @@ class Pipeline:
             raise ValueError(f"stages: name: must be letters, digits, '-', '_' and '.', got {unsafe[0]!r}")
         if len(set(names)) < len(names) or not judged:
             raise ValueError(f"stages: names must differ, and one stage at least must leave a model, got {names}")
-        for name in chain.from_iterable(self.compare):
-            if name not in judged:
-                raise ValueError("compare: " + unknown_name("stage with a model", name, judged))
+        if strange := [name for name in chain.from_iterable(self.compare) if name not in judged]:
+            raise ValueError("compare: " + unknown_name("stage with a model", strange[0], judged))
 
 
 @dataclass(frozen=True)
@@ -205,9 +204,8 @@ def _judge(pipeline: Pipeline, output_dir: Path, stage: Stage, model: str) -> Sc
 def _table(pipeline: Pipeline, outcomes: dict[str, Outcome]) -> str:
     labels = {stage.name: stage.label for stage in pipeline.stages}
     scores = {name: outcome.scores for name, outcome in outcomes.items() if outcome.scores}
-    blocks = [markdown_table([(labels[name], outcome.scores, outcome.yielded) for name, outcome in outcomes.items()]).rstrip("\n")]
-    for before, after in pipeline.compare:
-        blocks.append(difference_line(scores[before], scores[after], f"{labels[after]} over {labels[before]}"))
+    blocks = [markdown_table([(labels[name], outcome.scores, outcome.yielded) for name, outcome in outcomes.items()])]
+    blocks += [difference_line(scores[one], scores[other], f"{labels[other]} over {labels[one]}") for one, other in pipeline.compare]
     what = next(iter(scores.values())).judged_on
     judged = f"Judged on {what}, {pipeline.num_samples} sampled answer(s) each; seed {pipeline.seed}; in brackets: 95 % intervals."
     return "\n\n".join([*blocks, f"{judged}\n{pipeline.note}".rstrip()])

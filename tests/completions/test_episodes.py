@@ -4,7 +4,7 @@ import pytest
 
 from r1_recipes.common.errors import RecipeError
 from r1_recipes.completions.episodes import EpisodeBackend
-from r1_recipes.completions.types import Completion, Request
+from r1_recipes.completions.types import Completion, Request, TooLong
 from r1_recipes.metrics.run import judges_of
 from r1_recipes.models.agent import agent
 from r1_recipes.prompts import get_response_format
@@ -34,13 +34,14 @@ class Scripted:
         self.asked += [(request.index, [*request.prompt], plans) for request in requests]
         for request in requests:
             line = self.script[sum(message["role"] == "assistant" for message in request.prompt)]
-            sink(request.index, [] if line is None else [line], "the server is gone" if line is None else None)
+            error = line if isinstance(line, str) else None if line else "the server is gone"
+            sink(request.index, [] if error else [line], error)
 
 
-def play(script, *, tools=("calculator",), environment=None, rows=({},), max_calls=None, max_tokens=100, plans=((0.0, 1),)):
+def play(script, *, tools=("calculator",), environment=None, rows=({},), max_calls=None, max_tokens=100, plans=((0.0, 1),), at_once=64):
     single = Scripted(*script)
     environments = build_environments(environment, {}, LIMITS) if environment else {}
-    backend = EpisodeBackend(single, build_tools(tools, LIMITS), environments, rows, max_calls, max_tokens)
+    backend = EpisodeBackend(single, build_tools(tools, LIMITS), environments, rows, max_calls, max_tokens, at_once)
     done = {}
     requests = [Request(index, [{"role": "user", "content": "?"}]) for index in range(len(rows))]
     backend.run(requests, lambda index, made, error: done.update({index: (made, error)}), plans)
@@ -124,6 +125,7 @@ def test_one_class_under_two_names_has_one_reward():
 
 
 given = []
+PICTURE = {"type": "image", "image": object()}
 
 
 class Shown:
@@ -131,7 +133,7 @@ class Shown:
 
     def reset(self, **row):
         given.append(row)
-        return [{"type": "text", "text": "begin"}]
+        return [{"type": "text", "text": "begin"}, PICTURE]
 
     @classmethod
     def get_reward(cls):  # a function alone is one to TRL
@@ -152,7 +154,7 @@ def test_several_environments_are_given_what_trl_gives_them():
     rows = ({"environment": "a", "x": 1}, {"environment": "b", "x": 2})
     done, single = play([say("!")], tools=(), environment={"a": f"{__name__}:Shown", "b": f"{__name__}:Paid"}, rows=rows)
     assert [done[number][0][0].reward for number in (0, 1)] == [None, 0.5]
-    assert single.asked[0][1][-1]["content"] == [{"type": "text", "text": "?"}, {"type": "text", "text": "begin"}]
+    assert single.asked[0][1][-1]["content"] == [{"type": "text", "text": "?"}, {"type": "text", "text": "begin"}, PICTURE]
     assert given == [{"x": 1}, {"x": 2}]
 
 
@@ -173,3 +175,49 @@ def test_rewards_judge_what_an_environment_does_not(write_recipe):
     for environment, judges in ((both, {"accuracy"}), ({"b": both["b"]}, set())):
         recipe = load_recipe([write_recipe("grpo", environment=environment, reward_funcs=["accuracy"])], "grpo")
         assert judges_of(recipe, get_response_format("think_answer")).keys() == judges
+
+
+def test_results_that_the_window_does_not_hold_are_left_out_and_end_the_episode():
+    done, _ = play([call("calculator", expression="1+1"), call("calculator", expression="2+2"), TooLong("too long")])
+    [episode] = done[0][0]
+    assert [turn["role"] for turn in episode.turns] == ["assistant", "tool", "assistant"] and episode.finish_reason == "length"
+    done, _ = play([TooLong("the question is too long")])
+    assert done[0] == ([], "the question is too long")
+
+
+@pytest.mark.parametrize(("own", "said"), [({}, "must be a mapping"), ({"id": "1"}, "2")])
+def test_arguments_as_text_are_a_server_s(own, said):
+    """A model that writes them as a text inside of its call is told what training tells it."""
+    wrong = call("calculator")
+    wrong.turns[0]["tool_calls"][0] |= {"function": {"name": "calculator", "arguments": '{"expression": "1 + 1"}'}, **own}
+    done, _ = play([wrong, say("!")])
+    assert said in done[0][0][0].turns[1]["content"]
+
+
+class Counted:
+    """Counts how many there are."""
+
+    made = 0
+
+    def __init__(self):
+        Counted.made += 1
+
+    def reset(self, **row):
+        self.row = row["number"]
+
+    def look(self) -> str:
+        """Look."""
+        return str(self.row)
+
+
+def test_environments_are_used_again_and_no_more_than_a_batch_of_them():
+    done, _ = play(
+        [call("look"), say("!")],
+        tools=(),
+        environment="tests.completions.test_episodes:Counted",
+        rows=[{"number": number} for number in range(7)],
+        plans=((0.0, 1), (1.0, 1)),
+        at_once=4,
+    )
+    assert [done[row][0][1].turns[1]["content"] for row in range(7)] == list("0123456")
+    assert Counted.made == 4

@@ -19,6 +19,7 @@ from r1_recipes.models.agent import agent
 from r1_recipes.models.tokenizer import generation_prompt, load_tokenizer
 from r1_recipes.prompts import leaves_open, served_template
 from r1_recipes.recipe import load_recipe
+from tests.conftest import REPOSITORY
 from tests.prompts.test_served_template import from_folder
 from tests.prompts.test_thinking import SHIPPED
 
@@ -184,3 +185,15 @@ def test_without_tools_a_turn_is_read_as_text(load: Callable[..., Any], write_re
     agent(recipe, tokenizer)
     assert tokenizer.response_template is None
     tokenizer.save_pretrained(tmp_path / "again")
+
+
+@pytest.mark.parametrize("name", ["qwen2_5", "qwen3_instruct_2507", "qwen3", "lfm2_v2", "short_tools"])
+def test_thoughts_before_a_call_are_in_the_next_prompt(load: Callable[..., Any], name: str) -> None:
+    """Training goes on with the tokens that were written; not every template writes a field for thoughts."""
+    own = (REPOSITORY / "recipes/templates/short_tools.jinja").read_text(encoding="utf-8") if name == "short_tools" else shipped(name)
+    recipe, tokenizer, _ = load(own, response_format="think_boxed")
+    tools, _ = agent(recipe, tokenizer)
+    said = {"role": "assistant", "content": "<think>\nI add.\n</think>\n\n", "tool_calls": [CALL]}
+    turns = [{"role": "user", "content": "2+2?"}, said, {"role": "tool", "name": "calculator", "content": "4"}]
+    prompt = written_prompt(tokenizer, Request(0, turns, tuple(tools)))
+    assert prompt.count("I add.") == 1 and prompt.index("<think>") < prompt.index("I add.") < prompt.index("</think>")

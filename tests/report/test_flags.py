@@ -38,6 +38,7 @@ def test_the_accuracy_of_a_run_is_that_of_its_first_reward_that_judges(tmp_path:
         ({"completions/clipped_ratio": [0, 0.5]}, "truncated", "bad", {"share": 0.25, "points": 2, "limit": "48"}),
         ({"reward": [0.5], "entropy": ramp(1, 0.125)}, "entropy_collapse", "warn", {"before": 1.0, "after": 0.125, "points": 2}),
         ({"rewards/format/mean": ramp(0.5, 1)}, "format_saturated", "info", {"reward": "format", "value": 1.0, "points": 2}),
+        ({"tools/failure_frequency": [0.25, 0.75]}, "tools_fail", "warn", {"share": 0.5, "points": 2}),
         ({"frac_reward_zero_std": [0.25, 0.75]}, "zero_std", "warn", {"share": 0.5, "points": 2}),
         ({"frac_reward_zero_std": [1, 1]}, "zero_std", "bad", {"share": 1.0, "points": 2}),
         (

@@ -3,6 +3,7 @@
 import inspect
 import json
 from collections import defaultdict
+from math import nan
 from types import SimpleNamespace
 
 import pandas
@@ -10,9 +11,11 @@ import pytest
 
 pytest.importorskip("trl")
 
+import torch
 from trl import GRPOTrainer
 from trl.trainer.utils import RepeatSampler
 
+from r1_recipes.common.errors import RecipeError
 from r1_recipes.training.trainer import CurriculumGRPOTrainer, RecipeGRPOTrainer
 
 OVERRIDDEN = {
@@ -57,8 +60,9 @@ def test_the_sampler_draws_one_order_per_epoch_from_its_generator():
 
 def test_calls_of_any_shape_can_be_logged(tmp_path, monkeypatch):
     """A model's calls of one step may have no arguments, or others of another type; TRL writes all into one Parquet column."""
-    monkeypatch.setattr(GRPOTrainer, "_calculate_rewards", lambda self, *args: None)
+    monkeypatch.setattr(GRPOTrainer, "_calculate_rewards", lambda self, *args: torch.zeros(1, 1))
     trainer = RecipeGRPOTrainer.__new__(RecipeGRPOTrainer)
+    trainer._unjudged = 0
     trainer.model, trainer.tools, trainer._pending_extra_logs = SimpleNamespace(training=True), [print], defaultdict(list)
     trainer._seconds = {"time/rewards": 0.0}
     written = [{}, {"n": 1}, {"n": "one"}, {"n": {}}, {"n": "a\nb\ud800"}, [1], "text"]
@@ -69,3 +73,15 @@ def test_calls_of_any_shape_can_be_logged(tmp_path, monkeypatch):
     table = pandas.read_parquet(tmp_path / "completions.parquet")
     assert [json.loads(row[0]["tool_calls"][0]["function"]["arguments"]) for row in table["completion"]] == written
     assert table["turns"].tolist()[1:3] == ["[call f]\nn=1", "[call f]\nn='one'"]
+
+
+def test_a_run_whose_completions_nobody_judges_stops(monkeypatch):
+    """A game's or a judge's server that is down: TRL logs nothing of such batches, and would go on all night."""
+    batches = iter([[1.0, nan], [nan, nan], [nan, nan], [nan, 0.0], *[[nan, nan]] * 3])
+    monkeypatch.setattr(GRPOTrainer, "_calculate_rewards", lambda self, *args: torch.tensor([next(batches)]))
+    trainer = RecipeGRPOTrainer.__new__(RecipeGRPOTrainer)
+    trainer.model, trainer.tools, trainer._seconds, trainer._unjudged = SimpleNamespace(training=True), [], {"time/rewards": 0.0}, 0
+    for _ in range(6):
+        trainer._calculate_rewards(None, None, [], None)
+    with pytest.raises(RecipeError, match="no reward judges any completion of 3 batches in a row"):
+        trainer._calculate_rewards(None, None, [], None)

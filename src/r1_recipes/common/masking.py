@@ -37,11 +37,9 @@ def masked(value: Any, name: str = "") -> Any:
         return {key: masked(item, name if hides else str(key)) for key, item in value.items()}
     if isinstance(value, list | tuple):
         return type(value)(masked(item, name) for item in value)
-    if type(value) not in (str, int, float) or value == "":
-        return value
-    if hides:
+    if hides and type(value) in (str, int, float) and value != "":
         return _hide(str(value))
-    if not isinstance(value, str):
+    if type(value) is not str:
         return value
     value = _without_logins(value)
     if value.lstrip()[:1] in ("{", "["):
@@ -53,11 +51,9 @@ def masked_words(argv: Sequence[str]) -> list[str]:
     """Return a command line without its secrets."""
     shown, name = [], ""
     for word in argv:
-        flag = ""
-        if word.startswith("--"):
-            name, equals, word = word.partition("=")
-            flag = name + equals
-        shown.append(flag + masked(word, name))
+        flag, equals, value = word.partition("=") if word.startswith("--") else ("", "", word)
+        name = flag or name
+        shown.append(flag + equals + masked(value, name))
     return shown
 
 

@@ -30,12 +30,10 @@ def from_mapping(cls: type[T], mapping: Any, where: str) -> T:
     known = {f.name: f for f in fields(cls)}  # type: ignore[arg-type]
     if not isinstance(mapping, Mapping):
         raise RecipeError(f"{where}: must be a mapping of {', '.join(known)}, got {mapping!r}")
-    for key in mapping:
-        if key not in known:
-            raise RecipeError(f"{where}: " + unknown_name("key", key, known))
+    if strange := [key for key in mapping if key not in known]:
+        raise RecipeError(f"{where}: " + unknown_name("key", strange[0], known))
     given = {key: value for key, value in mapping.items() if value is not None}
-    missing = [name for name, f in known.items() if name not in given and f.default is MISSING]
-    if missing:
+    if missing := [name for name, f in known.items() if name not in given and f.default is MISSING]:
         raise RecipeError(f"{where}: {', '.join(missing)}: missing")
     types = get_type_hints(cls)
     values = {key: _read(known[key], types[key], value, f"{where}: {key}") for key, value in given.items()}

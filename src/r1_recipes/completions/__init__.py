@@ -30,4 +30,5 @@ def get_backend(recipe: Recipe, tokenizer: Any | None, backend: str, rows: Any =
     if not tools and not environments:
         return single
     training = recipe.training
-    return EpisodeBackend(single, tools, environments, rows, training.max_tool_calling_iterations, training.max_completion_length)
+    limits = training.max_tool_calling_iterations, training.max_completion_length, training.generation_batch_size
+    return EpisodeBackend(single, tools, environments, rows, *limits)

@@ -7,10 +7,10 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from r1_recipes.completions.types import Backend, Completion, Messages, Request, SamplingPlan, Sink
+from r1_recipes.completions.types import Backend, Completion, Messages, Request, SamplingPlan, Sink, TooLong
 from r1_recipes.tasks.environments.registry import methods_of, pays
 
-_AT_ONCE = 64  # requests whose episodes are played side by side, then stored
+_AT_ONCE = 64  # requests whose episodes are played side by side, then stored; with environments a batch of completions
 _MAX_TURNS = 1000  # of one episode
 
 
@@ -21,6 +21,7 @@ class Episode:
     max_tokens: int
     tools: dict[str, Callable]
     environment: Any = None
+    kind: str | None = None  # the environment's name, if there are several
     turns: Messages = field(default_factory=list)
     tokens: int = 0
     finish_reason: str = "stop"
@@ -37,17 +38,18 @@ class Episode:
         calls = message.get("tool_calls") or []
         self.live = bool(calls) and answered and not over
         for call in calls if self.live else ():
-            name = call["function"]["name"]
-            answer = {"role": "tool", "name": name, "content": self._call(name, call["function"].get("arguments"))}
-            self.turns.append(answer | ({"tool_call_id": call["id"]} if "id" in call else {}))
+            name, own = call["function"]["name"], {"tool_call_id": call["id"]} if "id" in call else {}
+            self.turns.append(
+                {"role": "tool", "name": name, "content": self._call(name, call["function"].get("arguments"), bool(own)), **own}
+            )
 
-    def _call(self, name: str, arguments: Any) -> Any:
-        # As TRL's trainer does: an error is what the model is told.
+    def _call(self, name: str, arguments: Any, is_text: bool) -> Any:
+        # As TRL's trainer does: an error is what the model is told. A server has text for arguments.
         try:
+            arguments = json.loads(arguments) if is_text and isinstance(arguments, str) else arguments
             if name not in self.tools:
                 raise ValueError(f"Tool {name} not found.")
-            given = json.loads(arguments) if isinstance(arguments, str) else arguments or {}
-            result = self.tools[name](**given)
+            result = self.tools[name](**arguments)
             result = asyncio.run(result) if inspect.iscoroutine(result) else result
         except Exception as error:
             result = {"error": str(error)}
@@ -76,14 +78,17 @@ class EpisodeBackend:
         rows: Any,
         max_calls: int | None,
         max_tokens: int,
+        at_once: int = 1,
     ) -> None:
         self._single, self._tools, self._environments, self._rows = single, tools, environments, rows
-        self._max_calls, self._max_tokens = _MAX_TURNS if max_calls is None else max_calls, max_tokens
+        self._max_calls, self._max_tokens, self._at_once = _MAX_TURNS if max_calls is None else max_calls, max_tokens, at_once
+        self._idle: dict[Any, list[Any]] = {name: [] for name in environments}  # used again, as TRL does: each may hold a server's session
 
     def run(self, requests: Sequence[Request], sink: Sink, sampling_plans: Sequence[SamplingPlan]) -> None:
         temperatures = [temperature for temperature, copies in sampling_plans for _ in range(copies)]
-        for start in range(0, len(requests), _AT_ONCE):
-            part = requests[start : start + _AT_ONCE]
+        step = max(1, self._at_once // len(temperatures)) if self._environments else _AT_ONCE
+        for start in range(0, len(requests), step):
+            part = requests[start : start + step]
             # An index of its own for every sample and turn: seeds are drawn from it.
             played = {
                 (request.index * len(temperatures) + sample) * _MAX_TURNS: self._begin(request, temperature)
@@ -99,14 +104,17 @@ class EpisodeBackend:
                 own = episodes[number * len(temperatures) : (number + 1) * len(temperatures)]
                 error = next((one.error for one in own if one.error), None)
                 sink(request.index, [] if error else [one.completion() for one in own], error)
+            for one in episodes if self._environments else ():
+                self._idle[one.kind].append(one.environment)
 
     def _begin(self, request: Request, temperature: float) -> Episode:
-        row, environment = {}, None
+        row, kind, environment = {}, None, None
         if self._environments:
             row = {**self._rows[request.index]}  # as in TRL, reset is not told which of several it is
-            environment = self._environments[None if None in self._environments else row.pop("environment")]()
+            kind = None if None in self._environments else row.pop("environment")
+            environment = self._idle[kind].pop() if self._idle[kind] else self._environments[kind]()
         tools = {tool.__name__: tool for tool in (*self._tools, *methods_of(environment))}
-        episode = Episode(list(request.prompt), temperature, self._max_tokens, tools, environment)
+        episode = Episode(list(request.prompt), temperature, self._max_tokens, tools, environment, kind)
         observation = environment.reset(**row) if environment is not None else None
         if observation is not None:
             content = episode.prompt[-1]["content"]
@@ -118,7 +126,11 @@ class EpisodeBackend:
     def _play(self, episodes: Mapping[int, Episode], temperature: float, *, answered: bool) -> None:
         def take(number: int, made: list[Completion], error: str | None) -> None:
             episode = episodes[number]
-            if error:
+            if isinstance(error, TooLong) and episode.turns:  # TRL, too, leaves out what the tools said last, and ends the episode
+                while episode.turns[-1]["role"] == "tool":
+                    episode.turns.pop()
+                episode.finish_reason, episode.live = "length", False
+            elif error:
                 episode.error, episode.live = error, False
             else:
                 episode.take(made[0], answered)

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 
 from r1_recipes.common.chat_client import PATIENCE, ChatServer, Reply
 from r1_recipes.common.errors import RecipeError
-from r1_recipes.completions.types import Completion, Request, SamplingPlan, Sink, sample_seed
+from r1_recipes.completions.types import Completion, Request, SamplingPlan, Sink, TooLong, sample_seed
 from r1_recipes.prompts import get_response_format
 from r1_recipes.recipe.types import Recipe
 
@@ -44,6 +44,7 @@ class OpenAIBackend:
             if len(own) < len(temperatures):
                 return
             error = next((reply.error for reply in own.values() if reply.error), None)
+            error = TooLong(error) if error and "maximum context length" in error else error
             failed.append((request.index, [self._completion(own[sample]) for sample in sorted(own) if not own[sample].error], error))
             if error and len(failed) >= max(PATIENCE, settings.generation_batch_size):
                 again = "The same command goes on from what is stored"

@@ -9,7 +9,11 @@ def written_prompt(tokenizer: Any, request: Request) -> str:
     """Return the text that the model goes on from, with its tools as the chat template writes them."""
     options = {"tools": list(request.tools)} if request.tools else {}
     messages = [_thoughts_apart(message) if message.get("tool_calls") else message for message in request.prompt]
-    return str(tokenizer.apply_chat_template(messages, tokenize=False, add_generation_prompt=True, **options))
+    for turns in (messages, request.prompt):  # as they were, if the template writes those fields nowhere: training keeps what was written
+        text = str(tokenizer.apply_chat_template(turns, tokenize=False, add_generation_prompt=True, **options))
+        if all(turn.get("thinking", "") in text for turn in turns):
+            break
+    return text
 
 
 def _thoughts_apart(message: dict[str, Any]) -> dict[str, Any]:

@@ -27,6 +27,10 @@ class Request:
     tools: tuple[Callable, ...] = ()  # what the model may call; the completion's one turn then holds the calls that it made
 
 
+class TooLong(str):
+    """The error of a prompt that the model's window does not hold."""
+
+
 # Called once per request with its index, its completions in the plans' order, and why there are fewer than asked for (or None).
 Sink = Callable[[int, list[Completion], str | None], None]
 

@@ -7,7 +7,7 @@ from typing import Any
 from r1_recipes.common import processes
 from r1_recipes.common.errors import RecipeError, first_line, install_hint
 from r1_recipes.completions.turns import read_completion, written_prompt
-from r1_recipes.completions.types import Completion, Request, SamplingPlan, Sink, sample_seed
+from r1_recipes.completions.types import Completion, Request, SamplingPlan, Sink, TooLong, sample_seed
 from r1_recipes.recipe.types import Recipe
 
 
@@ -54,7 +54,7 @@ class VLLMBackend:
             text = written_prompt(self._tokenizer, request)
             ids = self._tokenizer(text, add_special_tokens=False)["input_ids"]
             if len(ids) >= limit:
-                sink(request.index, [], f"the prompt has {len(ids)} tokens; the model takes fewer than {limit}")
+                sink(request.index, [], TooLong(f"the prompt has {len(ids)} tokens; the model takes fewer than {limit}"))
                 continue
             done[request.index] = {}
             for sample, temperature in enumerate(temperatures):

@@ -55,9 +55,8 @@ class Part:
 
         task_config = self.task_config or args.task_config
         rows = load_rows(self.id, self.split, config=self.config, revision=self.revision, hub=args.hub, task_config=task_config)
-        for column in self.columns or ():
-            if column not in rows.column_names:
-                raise RecipeError(f"{where}: " + unknown_name(f"column of {self.id}", column, rows.column_names))
+        if strange := [column for column in self.columns or () if column not in rows.column_names]:
+            raise RecipeError(f"{where}: " + unknown_name(f"column of {self.id}", strange[0], rows.column_names))
         rows = rows.select_columns(list(self.columns)) if self.columns else rows
         if self.weight == 1:
             return rows, None
@@ -209,8 +208,7 @@ def _mapper(
     # A recipe's instruction is for questions; a part that names one means it for its conversations.
     if system_prompt is None and (taken_whole or method == "reward"):
         system_prompt, few_shot = "", None
-    absent = mapper.missing(columns)
-    if absent:
+    if absent := mapper.missing(columns):
         keys = {named[key]: key for key in named if named[key]}
         near = [f"{keys[column]}: {close[0]}" for column in absent if column in keys and (close := nearest(column, columns))]
         raise RecipeError(

@@ -111,7 +111,6 @@ class Renderer:
 
     def _prompt(self, row: dict[str, Any], fields: dict[str, Any]) -> Messages:
         question, history = fields["question"], fields.get("messages") or []
-        system = [turn for turn in history if turn["role"] == "system"]
         earlier = [turn for turn in history if turn["role"] != "system"]
         template = getattr(self.args, "prompt_template", None)
         if template is not None:
@@ -120,7 +119,7 @@ class Renderer:
             question = earlier[-1]["content"]
         *opening, last = build_prompt(question, self.fmt, self.few_shot)
         if not self.fmt.system_prompt:  # the row's own instruction stands
-            opening = [*system, *opening]
+            opening = [*(turn for turn in history if turn["role"] == "system"), *opening]
         return [*opening, *earlier[:-1], last]
 
     def over_limits(self, results: list[dict[str, Any]]) -> dict[int, str]:
@@ -201,8 +200,7 @@ def _response(response: str, well_formed: bool, fmt: ResponseFormat) -> str:
     """A turn that the source has whole, with the words of the format's prefill in front."""
     if not response.strip():
         raise SkipRow("no response to train on")
-    turn = fmt.with_prefill(response)
-    if turn is None:
+    if (turn := fmt.with_prefill(response)) is None:
         raise SkipRow(f"response does not start with the prefill {fmt.prefill!r}")
     if well_formed and not fmt.parse(turn.removeprefix(fmt.prefill)).well_formed:
         raise SkipRow(f"response is not in format {fmt.name!r}")
@@ -267,13 +265,11 @@ class RowMapper:
         for start in tqdm(range(0, len(rows), _BATCH), desc="mapping rows", unit="batch"):
             if limit is not None and kept >= limit:
                 return
-            results = self._render(rows[start : start + _BATCH], start)
-            if not results:
+            if not (results := self._render(rows[start : start + _BATCH], start)):
                 continue
             kept += len(results)
             columns = {column: [result.get(column) for result in results] for column in dict.fromkeys([*features, *chain(*results)])}
-            untyped = {column: values for column, values in columns.items() if "null" in repr(features.get(column, "null"))}
-            if untyped:
+            if untyped := {column: values for column, values in columns.items() if "null" in repr(features.get(column, "null"))}:
                 for column, feature in Dataset.from_dict(untyped).features.items():
                     features[column] = _merged(features.get(column), feature)
             yield Dataset.from_dict(columns, features=features.copy())

@@ -45,9 +45,8 @@ def read_files(paths: list[Path]) -> datasets.Dataset:
     if _cached_path(name).is_file():
         return _read_cached(name)
     features = _parquet_features(paths) if paths[0].suffix.lower() == ".parquet" else _text_features(paths)
-    for column in features:
-        if "\0" in column:  # Arrow would cut it there
-            raise unreadable(paths[0], f"column {column!r} has a NUL in its name")
+    if cut := [column for column in features if "\0" in column]:  # Arrow would cut it there
+        raise unreadable(paths[0], f"column {cut[0]!r} has a NUL in its name")
     return write_cached(chain(*(_tables(path, features) for path in paths)), features.arrow_schema, name)
 
 
@@ -103,12 +102,8 @@ def _text_features(paths: list[Path]) -> datasets.Features:
     kinds: dict[str, type] = {}
     for column, value in chain.from_iterable(row.items() for path in paths for row in _rows(path)):
         kind, known = type(value), kinds.setdefault(column, NoneType)
-        if kind is known or kind is NoneType or known is dict:
-            continue
-        if kind in (dict, list):
-            kinds[column] = dict
-        else:
-            kinds[column] = kind if known is NoneType else str
+        if kind is not known and kind is not NoneType and known is not dict:
+            kinds[column] = dict if kind in (dict, list) else kind if known is NoneType else str
     types = {column: datasets.Value(_DTYPES[kind]) if kind in _DTYPES else datasets.Json() for column, kind in kinds.items()}
     return datasets.Features(types)
 

@@ -41,8 +41,7 @@ def load_rows(
         return GENERATED_SETS[prefix](rest, split, task_config or {})
     path = shipped(Path(name).expanduser())
     if path.exists():
-        bounds = re.fullmatch(r"([^\[]*)(?:\[(-?\d+)?:(-?\d+)?\])?", split)
-        if bounds is None:
+        if (bounds := re.fullmatch(r"([^\[]*)(?:\[(-?\d+)?:(-?\d+)?\])?", split)) is None:
             raise RecipeError(f"split {split!r}: of a local set, rows are cut by number, as in train[:-128] and train[-128:]")
         rows = _local_rows(path, bounds[1], config)
         if bounds[1] == split:
@@ -129,8 +128,7 @@ def _files_by_split(folder: Path, config: str | None) -> dict[str, list[str]]:
     found = load_dataset_builder(str(folder), name=config if f'"config_name": "{config}"' in told else None).config.data_files
     files = [str(file) for names in found.values() for file in names]
     _check_inside(folder.resolve(), files)
-    foreign = sorted({Path(file).name for file in files if Path(file).suffix.lower() not in _ENDINGS})
-    if foreign:
+    if foreign := sorted({Path(file).name for file in files if Path(file).suffix.lower() not in _ENDINGS}):
         raise RecipeError(
             f"dataset_name: {folder}: holds {', '.join(foreign[:3])}, whose ending is none of {', '.join(_ENDINGS)}. "
             "Fix: unpack it, or save it as Parquet; or move it out of the folder"

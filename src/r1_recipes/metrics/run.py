@@ -186,7 +186,9 @@ def _digests(recipe: Recipe, rows: Dataset, plans: list[SamplingPlan], backend: 
     model = recipe.model.model_name_or_path
     made_by = {name: getattr(recipe.training, name) for name in shaping}
     # Without these, a row's digest stays what it was before there were any.
-    newer = ("chat_template_kwargs", "tools", "environment", "max_tool_calling_iterations")
+    newer = ["chat_template_kwargs", "tools", "environment", "max_tool_calling_iterations"]
+    if namespace_value(recipe, "tools") or namespace_value(recipe, "environment"):
+        newer += ["tool_timeout", "tool_output_chars"]
     made_by |= {name: value for name in newer if (value := namespace_value(recipe, name))}
     made_by |= recipe.environment_params
     # "ways" are the sampling plans: the name that stored digests know them by.
@@ -207,7 +209,7 @@ def _generate(
             if error:
                 raise RecipeError(f"row {index} cannot be completed: {error}")
             if store is not None:
-                made = [dataclasses.asdict(completion) for completion in completions]
+                made = [vars(completion) for completion in completions]
                 store.append({"index": index, "digest": digests[index], "error": None, "completions": made})
             done[index] = completions
             count(copies)
@@ -218,6 +220,8 @@ def _generate(
 
 def ask(recipe: Recipe, name: str, question: str, backend: str) -> str:
     """A model's greedy answer to one question, in the recipe's own prompt."""
+    if getattr(recipe.script, "environment", None):
+        raise RecipeError("--ask: an environment plays its rows, and a question is none. Fix: leave --ask out")
     recipe = _for_generation(recipe, name, 1, 0)
     tokenizer, fmt = load_format(recipe, backend)
     asked = (getattr(recipe.script, "prompt_template", None) or "{question}").replace("{question}", question)

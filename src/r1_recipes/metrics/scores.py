@@ -92,9 +92,7 @@ def verdicts(
         found = {i: value >= 1 for i, value in enumerate(values) if value is not None and i not in strict}
         strict |= found
         for pick in (final_answer, _last_number) if compares_with_gold(judge) else ():
-            moved = {i: _moved_answer(fmt, texts[i], pick) for i in found if not found[i]}
-            asked = {i: text for i, text in moved.items() if text is not None}
-            if asked:
+            if asked := {i: text for i in found if not found[i] and (text := _moved_answer(fmt, texts[i], pick)) is not None}:
                 again = score(name, judge, [rows[i] for i in asked], [*asked.values()], None)
                 found |= {i: value >= 1 for i, value in zip(asked, again, strict=True) if value is not None}
         lenient |= found
@@ -170,14 +168,13 @@ def judge(
     )
     greedy, sampled = table[table["sample"] < 0], table[table["sample"] >= 0]
     shown = greedy if sampled.empty else sampled
-    votes = sampled.groupby("index")[["answer", "correct"]]
     scores = Scores(
         model=name,
         greedy=_per_row(greedy, "correct"),
         sampled=_per_row(sampled, "correct"),
         greedy_lenient=_per_row(greedy, "lenient"),
         sampled_lenient=_per_row(sampled, "lenient"),
-        majority=[_majority(group["answer"], group["correct"]) for _, group in votes],
+        majority=[_majority(group["answer"], group["correct"]) for _, group in sampled.groupby("index")],
         num_samples=copies - 1,
         greedy_format=greedy["format"].mean(),
         sampled_format=_none_if_nan(sampled["format"].mean()),

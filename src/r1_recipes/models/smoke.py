@@ -87,9 +87,8 @@ def _examples(args: Any, method: str, part: dict[str, Any]) -> Any:
 
     source, name = str(part.get("id") or args.dataset_name), part.get("mapper") or args.mapper
     if source.startswith("environment:"):
-        return load_rows(
-            source, "train", task_config=(args.task_config or {}) | {split: {"size": 4, "seed": 0} for split in ("train", "test")}
-        )
+        few = {split: {"size": 4, "seed": 0} for split in ("train", "test")}
+        return load_rows(source, "train", task_config=(args.task_config or {}) | few)
     if name == "auto" and not args.prompt_column:
         if method != "sft":
             raise RecipeError(f"smoke: mapper is 'auto', which needs the data's columns; name one of {', '.join(MAPPERS)}")
@@ -127,8 +126,7 @@ def build_tiny_model(folder: Path, config: dict[str, Any]) -> Path:
     set_seed(0)
     ends = {"eos_token_id": tokenizer.eos_token_id, "pad_token_id": tokenizer.pad_token_id}
     rest = {"num_key_value_heads": 2, "max_position_embeddings": 4096, "tie_word_embeddings": True}
-    model = Qwen2ForCausalLM(Qwen2Config(vocab_size=len(tokenizer), **_SIZES, **rest, **ends))
-    model.save_pretrained(folder)
+    Qwen2ForCausalLM(Qwen2Config(vocab_size=len(tokenizer), **_SIZES, **rest, **ends)).save_pretrained(folder)
     tokenizer.save_pretrained(folder)
     return folder
 

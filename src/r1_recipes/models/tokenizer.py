@@ -121,8 +121,7 @@ def train_template(tokenizer: Any) -> None:
 
     plain = copy.copy(tokenizer)
     plain.chat_template, added = served_template.unwrap(tokenizer.chat_template)  # TRL knows whole templates
-    own = get_training_chat_template(plain) or plain.chat_template
-    tokenizer.chat_template = served_template.wrap(own, **vars(added))
+    tokenizer.chat_template = served_template.wrap(get_training_chat_template(plain) or plain.chat_template, **vars(added))
 
 
 def generation_prompt(tokenizer: Any) -> str:

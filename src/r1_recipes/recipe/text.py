@@ -32,9 +32,8 @@ def read_yaml(path: Path) -> dict[str, Any]:
     values = parse_yaml(text, str(path))
     if not isinstance(values, dict):
         raise RecipeError(f"{path}: a recipe is a mapping of keys to values, found {type(values).__name__}")
-    for key in values:
-        if not isinstance(key, str):
-            raise RecipeError(f"{path}: key {key!r} is read as {type(key).__name__}, not text; put it in quotes")
+    for key in (key for key in values if not isinstance(key, str)):
+        raise RecipeError(f"{path}: key {key!r} is read as {type(key).__name__}, not text; put it in quotes")
     return values
 
 
@@ -43,8 +42,7 @@ def parse_yaml(text: str, name: str) -> Any:
     try:
         loader = _UniqueKeyLoader(text)
         loader.name = name  # the loader names the file in its errors
-        node = loader.get_single_node()
-        if node is None:
+        if (node := loader.get_single_node()) is None:
             return None
         values, levels = _extent(node, {})
         if values > _MAX_YAML_VALUES or levels > _MAX_YAML_LEVELS:

@@ -198,11 +198,14 @@ def _of_metrics(run: RunData) -> Iterator[dict[str, Any]]:
             continue
         if trend and raised(*trend[:2]):
             yield flag(code, "warn", before=trend[0], after=trend[1], points=trend[2])
-    cut, still = (run.values(key)[-MAX_WINDOW:] for key in ("completions/clipped_ratio", "frac_reward_zero_std"))
+    shares = ("completions/clipped_ratio", "frac_reward_zero_std", "tools/failure_frequency")
+    cut, still, failed = (run.values(key)[-MAX_WINDOW:] for key in shares)
     if cut and (share := statistics.fmean(cut)) > 0.2:
         yield flag("truncated", "bad", share=share, points=len(cut), limit=strings(run.settings).get("max_completion_length", "–"))
     if still and (share := statistics.fmean(still)) >= 0.5:
         yield flag("zero_std", "bad" if share > _SATURATED else "warn", share=share, points=len(still))
+    if failed and (share := statistics.fmean(failed)) >= 0.5:
+        yield flag("tools_fail", "bad" if share > _SATURATED else "warn", share=share, points=len(failed))
     yield from _of_engine(run)
 
 

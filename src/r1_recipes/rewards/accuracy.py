@@ -45,8 +45,7 @@ def _answer(fmt: ResponseFormat, completion: str) -> tuple[str | None, Refusal |
     parsed = fmt.parse(completion)
     if len(parsed.boxes) > 1 or any("box" in box for box in parsed.boxes):
         return ", ".join(rf"\boxed{{{box}}}" for box in parsed.boxes), None
-    answer = parsed_answer(fmt, completion, parsed)
-    if answer is not None:
+    if (answer := parsed_answer(fmt, completion, parsed)) is not None:
         return answer, None
     inside = fmt.reasoning_tags is not None and any(tag in completion for tag in (*(fmt.answer_tags or ()), "\\boxed"))
     return None, Refusal.INSIDE if inside and parsed.answer is None else Refusal.NO_ANSWER

@@ -25,9 +25,8 @@ def get_reward_funcs(
     fmt = get_response_format(response_format)
     models = read_reward_models(reward_models or {}, fmt)
     known = reward_parameters(name for name in names if name not in models)
-    for key in params:
-        if key not in known:
-            raise RecipeError(unknown_name(f"parameter of the rewards {names}", key, known))
+    if strange := [key for key in params if key not in known]:
+        raise RecipeError(unknown_name(f"parameter of the rewards {names}", strange[0], known))
     funcs: list[Callable[..., Values]] = []
     for name in names:
         reward = models.get(name) or resolve(REWARDS, "reward", name)

@@ -115,14 +115,12 @@ def _test_case(entry: dict[str, Any]) -> Case:
         arguments = _literal([] if given is None else given)
     except (ValueError, SyntaxError):
         arguments = [_literal(line) for line in str(given).strip().split("\n")]
-    if not isinstance(arguments, list):
-        arguments = [arguments]
+    arguments = arguments if isinstance(arguments, list) else [arguments]
     return Case(json.dumps(arguments).encode(), json.loads(json.dumps(_literal(wanted))), str(function))
 
 
 def _text(value: Any) -> str:
-    lines = value if isinstance(value, list) else [] if value is None else [value]
-    return "\n".join(map(str, lines))
+    return "\n".join(map(str, value if isinstance(value, list) else [] if value is None else [value]))
 
 
 def _literal(value: Any) -> Any:
@@ -145,9 +143,8 @@ def get_sandbox(provider: str) -> Sandbox:
         sandbox = made()
         sandbox.check()
     except Exception as error:  # a sandbox may be anybody's
-        raise RecipeError(
-            f"code_provider: {provider}: {error if isinstance(error, SandboxError) else first_line(error)}. {made.remedy}".strip()
-        ) from error
+        said = error if isinstance(error, SandboxError) else first_line(error)
+        raise RecipeError(f"code_provider: {provider}: {said}. {made.remedy}".strip()) from error
     return sandbox
 
 
@@ -249,8 +246,7 @@ class CodeReward(Reward):
                 continue
             failed += 1
             late += outcome.status == "timeout"
-            detail = f" ({outcome.detail})" if outcome.detail else ""
-            first = first or f"; case {passed + failed}: {_WHY[outcome.status]}{detail}"
+            first = first or f"; case {passed + failed}: {_WHY[outcome.status]}{f' ({outcome.detail})' if outcome.detail else ''}"
         unrun = len(cases) - passed - failed
         return _Verdict(passed / len(cases), f"{passed} of {len(cases)}{f', {unrun} not run' if unrun else ''}{first}", late)
 

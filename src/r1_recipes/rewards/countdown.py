@@ -41,6 +41,4 @@ class CountdownReward(AnswerReward):
         return [puzzle and self._pay(puzzle, answer) for puzzle, answer in zip(puzzles, answers, strict=True)]
 
     def _pay(self, puzzle: Puzzle, answer: str | None) -> float:
-        if answer is None:
-            return 0.0
-        return 1.0 if check(answer, *puzzle) else self.countdown_format_score
+        return 0.0 if answer is None else 1.0 if check(answer, *puzzle) else self.countdown_format_score

@@ -139,9 +139,8 @@ class Settings:
 
 
 def read_reward_models(entries: Mapping[str, Any], fmt: ResponseFormat) -> dict[str, ModelReward]:
-    for name in entries:
-        if name in REWARDS or not re.fullmatch(r"[A-Za-z]\w*", str(name)):
-            raise RecipeError(f"reward_models: {name!r}: must be letters, digits and _, and no other reward's name. Fix: helpfulness")
+    for name in (name for name in entries if name in REWARDS or not re.fullmatch(r"[A-Za-z]\w*", str(name))):
+        raise RecipeError(f"reward_models: {name!r}: must be letters, digits and _, and no other reward's name. Fix: helpfulness")
     return {name: ModelReward(fmt, name, from_mapping(Settings, entry, f"reward_models: {name}")) for name, entry in entries.items()}
 
 
@@ -223,9 +222,8 @@ class ModelReward(Reward):
         for context, turn, gold, rubric in shown:
             texts = [message["content"] if len(context) == 1 else f"{message['role']}: {message['content']}" for message in context]
             slots.append({"prompt": "\n\n".join(texts), "response": turn, "solution": gold, "rubric": numbered(rubric)})
-        rubrics = [rubric for *_, rubric in shown]
         limits = self.settings.request_timeout, self.settings.max_completion_length
-        return ask(self.settings.model, self.settings.prompt or "", slots, rubrics, *limits)
+        return ask(self.settings.model, self.settings.prompt or "", slots, [rubric for *_, rubric in shown], *limits)
 
     def _classify(self, shown: Sequence[Shown]) -> list[Opinion]:
         classifier = _Classifier(self.settings.model)
@@ -249,8 +247,7 @@ class _Classifier:
             self.model, loading = AutoModelForSequenceClassification.from_pretrained(
                 name, num_labels=1, dtype="auto", output_loading_info=True
             )
-        if loading["missing_keys"]:
-            missing = ", ".join(sorted(loading["missing_keys"])[:3])
+        if missing := ", ".join(sorted(loading["missing_keys"])[:3]):
             raise RecipeError(
                 f"reward_models: the weights of {name!r} lack {missing}, so its scores would be random; it is no reward model"
             )

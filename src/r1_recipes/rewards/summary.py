@@ -31,11 +31,8 @@ class SummaryFactsReward(Reward):
     def __call__(self, completions: Column, facts: Column | None = None, **columns: Any) -> Values:
         if facts is None:
             raise self.missing("a column 'facts' with a list of words per row", columns)
-        shares: Values = []
-        for text, wanted in zip(completion_texts(completions), facts, strict=True):
-            said = set(content_words(summary(self.response_format, text) or ""))
-            shares.append(sum(fact in said for fact in wanted) / len(wanted) if wanted else None)
-        return shares
+        said = [set(content_words(summary(self.response_format, text) or "")) for text in completion_texts(completions)]
+        return [sum(fact in own for fact in wanted) / len(wanted) if wanted else None for own, wanted in zip(said, facts, strict=True)]
 
 
 @register_reward("summary_compression")

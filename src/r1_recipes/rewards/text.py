@@ -136,9 +136,8 @@ class XmlStrictFormatReward(Reward):
         parsed = self.response_format.parse(text)
         if parsed.reasoning and parsed.answer and parsed.well_formed:
             with contextlib.suppress(ValueError):  # what was read cannot be written, so it was not written in this layout
-                return float(
-                    text.removeprefix(" ").removesuffix("\n") == self.response_format.render_completion(parsed.reasoning, parsed.answer)
-                )
+                written = self.response_format.render_completion(parsed.reasoning, parsed.answer)
+                return float(text.removeprefix(" ").removesuffix("\n") == written)
         return 0.0
 
 

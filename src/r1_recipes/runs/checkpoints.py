@@ -46,8 +46,7 @@ def fault(checkpoint: Path) -> str | None:
 def newest_whole(output_dir: Path) -> Path | None:
     """Return the checkpoint with the highest step that is as it was saved; log the damaged ones."""
     for _, path in sorted(_numbered(output_dir), reverse=True):
-        found = fault(path)
-        if found is None:
+        if (found := fault(path)) is None:
             return path
         logger.warning("%s is torn (%s); skipped", path, found)
     return None
@@ -84,7 +83,7 @@ def resume_point(recipe: Recipe, output_dir: Path) -> Path | None:
     if not (found / "scheduler.pt").is_file():  # Transformers would silently begin with a fresh optimizer
         raise RecipeError(f"{found}: holds no optimizer and schedule to resume (save_only_model: true?). Fix: {own_run}")
     if newest:
-        _check_batch(recipe, output_dir, newest)
+        _check_batch(recipe, output_dir, newest, own_run)
         for key in run_dir.changed_settings(recipe, output_dir):
             before = run_dir.recorded_settings(output_dir).get(key)
             logger.warning("%s was %r in this run and is %r now", key, before, recipe.settings.get(key))
@@ -93,16 +92,14 @@ def resume_point(recipe: Recipe, output_dir: Path) -> Path | None:
     return found
 
 
-def _check_batch(recipe: Recipe, output_dir: Path, checkpoint: Path) -> None:
+def _check_batch(recipe: Recipe, output_dir: Path, checkpoint: Path, own_run: str) -> None:
     """Refuse steps of other sizes than the checkpoint's: Transformers finds its place in the data by counting steps."""
     made_by = len(list(checkpoint.glob("rng_state_*.pth"))) or 1  # one for each process
     before, now = _batch(run_dir.recorded_settings(output_dir), made_by), _batch(recipe.settings, processes.world_size())
     if before != now:
-        raise RecipeError(
-            f"output_dir {output_dir}: its checkpoint was made with another batch, so its place in the data and in the schedule would be "
-            f"lost (then: {before}; now: {now}); change gradient_accumulation_steps so that rows a step stay the same, or start a run of "
-            f"its own from these weights: --model_name_or_path {checkpoint} --output_dir …"
-        )
+        lost = f"its place in the data and in the schedule would be lost (then: {before}; now: {now})"
+        fix = f"change gradient_accumulation_steps so that rows a step stay the same, or {own_run}"
+        raise RecipeError(f"output_dir {output_dir}: its checkpoint was made with another batch, so {lost}; {fix}")
 
 
 def _batch(settings: dict[str, Any], count: int) -> str:

@@ -35,7 +35,7 @@ _IDENTITY = (
 _GENERATED_BY = (
     "model_name_or_path model_revision dtype backend dataset_name dataset_config dataset_mixture response_format system_prompt prefill "
     "chat_template chat_template_kwargs few_shot prompt_template seed num_generations max_completion_length temperature top_p top_k min_p "
-    "repetition_penalty tools environment max_tool_calling_iterations"
+    "repetition_penalty tools environment max_tool_calling_iterations tool_timeout tool_output_chars task_config"
 )
 _PACKAGES = ("r1-recipes", "torch", "trl", "transformers", "datasets", "accelerate", "peft", "math-verify", "vllm")
 

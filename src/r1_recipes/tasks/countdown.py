@@ -198,15 +198,8 @@ def draw(rng: Random, settings: Mapping[str, int]) -> tuple[Puzzle, str] | None:
     numbers = tuple(rng.randint(settings["min_value"], settings["max_value"]) for _ in range(count))
     parts = [_Part(number, str(number)) for number in numbers]
     while len(parts) > 1:
-        left, right = (parts.pop(rng.randrange(len(parts))) for _ in range(2))
-        if left.value < right.value:
-            left, right = right, left
-        signs = "+*"
-        if left.value > right.value:
-            signs += "-"
-        if left.value % right.value == 0:
-            signs += "/"
-        sign = rng.choice(signs)
+        left, right = sorted((parts.pop(rng.randrange(len(parts))) for _ in range(2)), key=lambda part: -part.value)
+        sign = rng.choice("+*" + "-" * (left.value > right.value) + "/" * (left.value % right.value == 0))
         if sign in "+*" and rng.random() < 0.5:
             left, right = right, left
         parts.append(_joined(left, sign, right))

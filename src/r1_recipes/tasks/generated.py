@@ -121,7 +121,7 @@ def _split(draw: Callable[[dict[str, Any]], Draws], split: str, config: dict[str
             if len(rows) == size:
                 break
         else:
-            raise RecipeError(f"task_config: {part}: only {len(rows)} distinct {what}, not {size}")
+            raise RecipeError(f"task_config: {part}: only {len(rows)} distinct {what}, not {size}. Fix: a smaller size, or a wider task")
         if part == split:
             drawn = list(rows.values())  # of which one may have a key that another lacks
             columns = {key: [row.get(key) for row in drawn] for key in dict.fromkeys(chain(*drawn))}

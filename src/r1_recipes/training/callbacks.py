@@ -100,8 +100,7 @@ class StopAndSave(TrainerCallback):
 @contextlib.contextmanager
 def stop_on_signal(run: Run) -> Iterator[None]:
     """Set ``run.stop_requested`` on the first SIGINT, SIGTERM or SIGHUP; raise KeyboardInterrupt on the second."""
-    saves = run.recipe.training.save_strategy != "no"
-    promise = "with a checkpoint" if saves else "without a checkpoint, since save_strategy is 'no'"
+    promise = "with a checkpoint" if run.recipe.training.save_strategy != "no" else "without a checkpoint, since save_strategy is 'no'"
     asked = None
 
     def request(number: int, frame: Any) -> None:

@@ -54,9 +54,8 @@ def _say_next(run: Run) -> None:
     """Log what to type now: compare the model with the one before, ask it something, open the page."""
     recipe, model = run.recipe, shlex.quote(str(run.output_dir))
     evaluate = f"python -m r1_recipes.evaluate {shlex.join(run.argv)} --model"
-    commands = [f"{evaluate} {model} --ask 'a question'"] * (recipe.method != "reward") + [
-        f"python -m webbrowser {model}/{page.REPORT_FILE}"
-    ]
+    asks = recipe.method != "reward" and not getattr(recipe.script, "environment", None)
+    commands = [f"{evaluate} {model} --ask 'a question'"] * asks + [f"python -m webbrowser {model}/{page.REPORT_FILE}"]
     if recipe.method == "grpo":
         commands.insert(0, f"{evaluate} {recipe.model.model_name_or_path} --model {model}")
     if not recipe.script.smoke and "R1_RECIPES_STAGE" not in os.environ:

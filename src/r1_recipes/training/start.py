@@ -95,14 +95,9 @@ def usage(method: str) -> str:
     kinds = OWN_TYPES[method]
     ours = [f for kind in kinds if not isinstance(kind, str) for f in dataclasses.fields(kind)]
     theirs = [f"trl.{name}" for name in (*(kind for kind in kinds if isinstance(kind, str)), "ModelConfig")]
-    return "\n".join(
-        [
-            f"usage: python -m r1_recipes.{method} recipes/NAME.yaml [--key value ...]",
-            "",
-            f"Keys are those of {' and '.join(theirs)}, the parameters of the rewards (docs/recipes.md), and:",
-            *(f"  --{f.name:<28} {f.metadata['help']}" for f in ours),
-        ]
-    )
+    call = f"usage: python -m r1_recipes.{method} recipes/NAME.yaml [--key value ...]\n"
+    keys = f"Keys are those of {' and '.join(theirs)}, the parameters of the rewards (docs/recipes.md), and:"
+    return "\n".join([call, keys, *(f"  --{f.name:<28} {f.metadata['help']}" for f in ours)])
 
 
 def check_files(path: Path, settings: dict[str, Any]) -> None:
@@ -173,8 +168,7 @@ def check_processes(recipe: Recipe) -> None:
 
 def check_one_folder(output_dir: Path, resume_from: Path | None) -> None:
     """Refuse hosts that share no disk: those without the checkpoint to resume from would begin anew."""
-    seen = processes.gather([resume_from is None or resume_from.is_dir()])
-    if not all(seen):
+    if not all(seen := processes.gather([resume_from is None or resume_from.is_dir()])):
         rank = seen.index(False)
         raise RecipeError(f"output_dir {output_dir}: rank {rank} does not see {resume_from}; it must be on a disk that all hosts share")
 
@@ -227,8 +221,7 @@ def load_splits(recipe: Recipe, fmt: ResponseFormat, tokenizer: PreTrainedTokeni
     # GOLD's data are prompts and answers: it learns from both, by lmbda.
     method = "sft" if getattr(recipe.script, "distill_with", "") == "gold" else recipe.method
     if recipe.script.smoke:
-        rows = example_rows(recipe.script, method)
-        return Splits(*load_dataset(recipe.script, fmt, method, tokenizer=tokenizer, rows=rows))
+        return Splits(*load_dataset(recipe.script, fmt, method, tokenizer=tokenizer, rows=example_rows(recipe.script, method)))
     splits = Splits(*load_dataset(recipe.script, fmt, method, split="train", tokenizer=tokenizer))
     logger.info("train: %s", splits.train_report)
     if recipe.training.eval_strategy != "no":

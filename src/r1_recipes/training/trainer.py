@@ -21,11 +21,14 @@ from trl.trainer.utils import RepeatSampler
 from r1_recipes.common.errors import RecipeError, unknown_name
 from r1_recipes.common.messages import transcript
 
+_UNJUDGED_BATCHES = 3  # in a row, and training stops
+
 
 class RecipeGRPOTrainer(GRPOTrainer):
     """TRL's GRPO trainer: own sampling in evaluation, seconds by phase, rewards that share a column of the completions table."""
 
     _logs: dict[str, Any]
+    max_completion_length: int
 
     def __init__(self, *, script: Any, **arguments: Any) -> None:
         super().__init__(**arguments)
@@ -33,7 +36,7 @@ class RecipeGRPOTrainer(GRPOTrainer):
         self._eval_sampling = {key: getattr(self.args, key) if value is None else value for key, value in asked.items()}
         self._no_completions = copy.deepcopy(self._logs)
         self._seconds = {"time/generation": 0.0, "time/rewards": 0.0}
-        self._logged_step = 0
+        self._logged_step = self._unjudged = 0
 
     def _generate(self, prompts: list) -> Any:
         with self._timed("time/generation"):
@@ -47,6 +50,10 @@ class RecipeGRPOTrainer(GRPOTrainer):
         # TRL logs them next, and Parquet writes neither `{}` nor `{"n": 1}` beside `{"n": "one"}`, which would end the run.
         for call in [call for turns in (completions if self.tools else ()) for turn in turns for call in turn.get("tool_calls") or ()]:
             call["function"] = {"name": str(call["function"]["name"]), "arguments": json.dumps(call["function"].get("arguments"))}
+        self._unjudged = self._unjudged + 1 if self.model.training and rewards.isnan().all() else 0
+        if self._unjudged == _UNJUDGED_BATCHES:  # a server that is down would cost the night: without a reward nothing is learned or logged
+            fix = "Fix: what the warnings above name; the same command goes on from the last checkpoint"
+            raise RecipeError(f"no reward judges any completion of {_UNJUDGED_BATCHES} batches in a row. {fix}")
         return rewards
 
     @contextlib.contextmanager
@@ -101,6 +108,7 @@ class RecipeGRPOTrainer(GRPOTrainer):
     def _sampling_for_evaluation(self) -> Iterator[None]:
         owner: Any = self.vllm_generation if self.use_vllm else self
         changes: dict[str, Any] = self._eval_sampling
+        whole, self.max_completion_length = self.max_completion_length, self._eval_sampling["max_completion_length"]  # an episode's
         if not self.use_vllm:
             temperature, tokens = self._eval_sampling.values()
             settings = {"do_sample": temperature > 0, "temperature": temperature or None, "max_new_tokens": tokens}
@@ -115,6 +123,7 @@ class RecipeGRPOTrainer(GRPOTrainer):
             yield
         finally:
             vars(owner).update(before)
+            self.max_completion_length = whole
 
 
 class CurriculumGRPOTrainer(RecipeGRPOTrainer):

@@ -62,8 +62,7 @@ def freeze_parameters(model: PreTrainedModel, patterns: Sequence[str] | None) ->
         chosen |= matched
     for name, parameter in model.named_parameters():
         parameter.requires_grad = name in chosen
-    trained = model.num_parameters(only_trainable=True)
-    logger.info("training %s of %s parameters", f"{trained:,}", f"{model.num_parameters():,}")
+    logger.info("training %s of %s parameters", f"{model.num_parameters(only_trainable=True):,}", f"{model.num_parameters():,}")
 
 
 def _hide_secrets(training: Any) -> None:
@@ -73,15 +72,13 @@ def _hide_secrets(training: Any) -> None:
         training.hub_token = None
     for field in dataclasses.fields(training):
         value = getattr(training, field.name)
-        hidden = masked(value, field.name)
-        if hidden != value:
+        if (hidden := masked(value, field.name)) != value:
             setattr(training, field.name, hidden)
 
 
 def _mend_generation_config(model: PreTrainedModel) -> None:
     """Mend sampling values beside ``do_sample: false``, which Transformers would refuse to save after the last step."""
-    config = getattr(model, "generation_config", None)
-    if config is None:
+    if (config := getattr(model, "generation_config", None)) is None:
         return
     try:
         config.validate(strict=True)

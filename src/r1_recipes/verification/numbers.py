@@ -52,18 +52,14 @@ def plain_spelling(match: re.Match[str]) -> str:
 
 def read_value(text: str) -> Value | None:
     """The value of an expression that is one of these numbers and nothing else."""
-    match = NUMBER.fullmatch(text)
-    if match is not None:
+    if match := NUMBER.fullmatch(text):
         spelling = plain_spelling(match)
         percent = bool(match["percent"])
         decimal = "." in spelling
         if (decimal and (percent or len(spelling) > _MAX_CHARS)) or len(spelling) > 4 * _MAX_CHARS:
             return None
         return Value(Fraction(spelling.removesuffix("%")), decimal, percent)
-    if len(text) > 2 * _MAX_CHARS:
-        return None
-    match = _FRACTION.fullmatch(text)
-    if match is None:
+    if len(text) > 2 * _MAX_CHARS or not (match := _FRACTION.fullmatch(text)):
         return None
     upper, lower = match["upper"] or match["left"], match["lower"] or match["right"]
     if not int(lower) or (match["sign"] and upper.startswith("-")):

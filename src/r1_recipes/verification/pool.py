@@ -98,8 +98,7 @@ class Pool:
                     share = min(window, math.ceil(len(waiting) / (2 * self.size)))
                     given = [waiting.popleft() for _ in range(share)]
                     (worker or self.start_worker()).give(given, tasks, limit(sum(lost.values())))
-            busy = [worker for worker in self.workers if worker.given]
-            if not busy:
+            if not (busy := [worker for worker in self.workers if worker.given]):
                 return lost
             ready = wait([worker.connection for worker in busy])
             for worker in [worker for worker in busy if worker.connection in ready]:

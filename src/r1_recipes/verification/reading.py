@@ -124,8 +124,7 @@ def boxes_of(text: str) -> list[str]:
 def read_gold(text: str, locale: str = "en") -> Gold | None:
     """Return the gold that ``text`` states, or ``None`` if it is empty, too long, prose or a question."""
     text = one_spelling_of_boxes(text)
-    boxes = boxes_of(text)
-    if boxes:
+    if boxes := boxes_of(text):
         text = ", ".join(boxes)
     elif "####" in text:
         text = text.rpartition("####")[2]
@@ -133,8 +132,7 @@ def read_gold(text: str, locale: str = "en") -> Gold | None:
     if not cleaned or len(text) > MAX_ANSWER_CHARS or len(_prose(cleaned)) > MAX_GOLD_WORDS or text.rstrip().endswith(("?", "？")):
         return None
     gold = functools.partial(Gold, raw=raw, plain=_squeezed(cleaned), excused=frozenset(refusals(cleaned)))
-    choice = re.fullmatch(r"\(?\s*([A-J])\s*\)?", cleaned)
-    if choice:
+    if choice := re.fullmatch(r"\(?\s*([A-J])\s*\)?", cleaned):
         return gold(letter=choice[1], words=choice[1].casefold())
     option = re.fullmatch(r"\(([A-J])\)\s*(\S.*)", cleaned)  # AMC's "(C) 17": the letter or the value
     if option and (value := read_gold(option[2], locale)) and value.letter is None:
@@ -183,8 +181,7 @@ def read_answer(text: str, gold: Gold, locale: str = "en") -> Answer:
     if any(char not in gold.raw for char in unusual):
         return Answer(refusal=Refusal.STRANGE)
     cleaned = clean(text, locale)
-    opening = _OPENING.match(cleaned)
-    if opening:
+    if opening := _OPENING.match(cleaned):
         cleaned = clean(cleaned[opening.end() :].removesuffix("!"))
     if not cleaned:
         return Answer(refusal=Refusal.UNREADABLE)
@@ -196,8 +193,7 @@ def read_answer(text: str, gold: Gold, locale: str = "en") -> Answer:
     subject, _, said = cleaned.rpartition(" is ") if " is " in cleaned else cleaned.rpartition(" are ")
     # Of "the number of roots is 72" the subject changes nothing.
     for word, refusal in refusals(cleaned if not _TELLING.search(said) or re.search(r"\d|\b(?:not|n't|no)\b", subject) else said).items():
-        joins = gold.several and word in _OR
-        if word not in gold.excused and not joins:
+        if word not in gold.excused and not (gold.several and word in _OR):
             return Answer(refusal=refusal)
     if gold.words is not None:
         return Answer(verdict=_words(cleaned) == gold.words)
@@ -248,8 +244,7 @@ def _read_expression(text: str, cleaned: str, gold: Gold) -> Answer:
     # As it stands, 1:2:3 is a sixth.
     raw = text if gold.value is None and not _APPROX.search(cleaned) and not _RATIO.search(text + " " + gold.raw) else None
     if gold.relations:
-        chain = len(_EQUALS.findall(expression)) > gold.relations
-        return Answer(refusal=Refusal.CHAIN) if chain else Answer((expression,), raw=raw)
+        return Answer(refusal=Refusal.CHAIN) if len(_EQUALS.findall(expression)) > gold.relations else Answer((expression,), raw=raw)
     sides: list[str] = []
     rounded: list[str] = []
     for part in _split(expression) if gold.several else [expression]:
@@ -273,8 +268,7 @@ def settle(gold: Gold, answer: Answer, precision: int = PRECISION) -> bool | Non
         return False
     if answer.verdict is not None or gold.value is None or answer.rounded:
         return answer.verdict
-    values = [read_value(side) for side in answer.sides]
-    equal = [None if value is None else gold.value.equals(value, precision) for value in values]
+    equal = [None if (value := read_value(side)) is None else gold.value.equals(value, precision) for side in answer.sides]
     return False if False in equal else None if None in equal else True
 
 
@@ -317,8 +311,7 @@ def _marked(text: str, variables: frozenset[str] | None = None) -> str:
         if len(run) > 3 or _SHORT_WORDS.fullmatch(run):
             return "\0"
         before, after = text[max(0, match.start() - 1) : match.start()], text[match.end(1) : match.end(1) + 1]
-        alone = before in ("", " ") and after in ("", " ", ",", ";", ":")
-        return "\0" if alone and len(run) == 3 else match[0]
+        return "\0" if len(run) == 3 and before in ("", " ") and after in ("", " ", ",", ";", ":") else match[0]
 
     return re.sub(r"[^\x00-\x7f]+", "\0", _LETTERS.sub(mark, text))
 

@@ -78,8 +78,7 @@ def _rounds(target: Any, near: str) -> bool:
     if number is None or value is None:
         return False
     spelling = plain_spelling(number).removesuffix("%")
-    places = len(spelling.partition(".")[2])
-    return abs(value - float(spelling)) <= 0.5000001 * 10**-places
+    return abs(value - float(spelling)) <= 0.5000001 * 10 ** -len(spelling.partition(".")[2])
 
 
 @functools.lru_cache(PARSED_REMEMBERED)
@@ -93,15 +92,8 @@ def parse(text: str) -> list:
 
     plain = NUMBER.fullmatch(text)
     text = plain_spelling(plain) if plain else f"${text.strip().strip('$')}$"
-    config = (
-        math_verify.ExprExtractionConfig()
-        if plain
-        else math_verify.LatexExtractionConfig(
-            normalization_config=NormalizationConfig(
-                basic_latex=True, units=False, malformed_operators=True, nits=True, boxed="none", equations=False
-            )
-        )
-    )
+    reading = NormalizationConfig(basic_latex=True, units=False, malformed_operators=True, nits=True, boxed="none", equations=False)
+    config = math_verify.ExprExtractionConfig() if plain else math_verify.LatexExtractionConfig(normalization_config=reading)
     return math_verify.parse(text, [config], fallback_mode="no_fallback", parsing_timeout=None)
 
 

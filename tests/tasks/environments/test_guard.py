@@ -1,16 +1,19 @@
 """Tools and environments that hang, raise, flood or print: what the model is told, and that a run goes on."""
 
+import re
 import sys
 import time
 from random import Random
 
 import pytest
+import yaml
 from numpy import float32
 
 from r1_recipes.common.errors import RecipeError
 from r1_recipes.tasks.environments import ENVIRONMENTS, TOOLS
 from r1_recipes.tasks.environments.guard import Limits, ToolError, guarded, guarded_environment
 from r1_recipes.tasks.environments.registry import build_environments, build_tools, environment_parameters, methods_of, schemas
+from r1_recipes.tasks.generated import environment_rows
 from tests.conftest import REPOSITORY
 
 LIMITS = Limits(seconds=0.3, chars=100)
@@ -167,8 +170,8 @@ def test_a_field_of_an_environment_is_its_own():
 
 @pytest.mark.parametrize(("result", "shown"), [([], "[]"), (["a", 1], "['a', 1]"), ([{"title": "a"}], "[{'title': 'a'}]")])
 def test_a_list_is_text_unless_it_is_of_content_blocks(result, shown):
-    blocks = [{"type": "text", "text": "a"}]
-    assert guarded(lambda: result, LIMITS)() == shown and guarded(lambda: blocks, LIMITS)() == blocks
+    blocks = [{"type": "text", "text": "a"}, {"type": "text", "text": "b"}]
+    assert guarded(lambda: result, LIMITS)() == shown and guarded(lambda: blocks, LIMITS)() == "a\nb"
     assert len(guarded(lambda: ["y"] * 10_000, LIMITS)()) < 150
 
 
@@ -200,7 +203,7 @@ def test_guessing_by_halves_finds_the_number():
         row = ENVIRONMENTS["guess_number"].draw(Random(seed))
         game = make()
         game.reset(**row)
-        low, high, said = 1, 50, ""
+        low, high, said = *map(int, re.findall(r"\d+", row["question"])), ""
         while "Right" not in said and "over" not in said:
             middle = (low + high) // 2
             said = game.guess(middle)
@@ -269,3 +272,114 @@ def test_the_column_that_routes_to_an_environment_reaches_the_trainer():
     rows = Dataset.from_list([{"question": "?", "environment": "guess_number", "number": 7}])
     [row] = load_dataset(args, get_response_format("think_answer"), "grpo", rows=rows)[0]
     assert (row["environment"], row["number"]) == ("guess_number", 7)
+
+
+async def block() -> str:
+    """Block the loop, as a client that is not asynchronous does."""
+    time.sleep(1)
+    return "late"
+
+
+async def answer(seconds: float) -> str:
+    """Print, wait and answer."""
+    import asyncio
+
+    sys.stdout.write("noise\n")
+    await asyncio.sleep(seconds)
+    sys.stdout.write("noise\n")
+    return "42"
+
+
+def test_tools_that_wait_are_bounded_run_side_by_side_and_share_a_loop(capsys) -> None:
+    import asyncio
+
+    async def all_at_once() -> list:
+        calls = [guarded(answer, LIMITS)(seconds) for seconds in (0.02, 0.2, 0.2)]
+        return await asyncio.gather(guarded(block, LIMITS)(), *calls, return_exceptions=True)
+
+    began = time.monotonic()
+    blocked, *answers = asyncio.run(all_at_once())
+    assert isinstance(blocked, ToolError) and time.monotonic() - began < 5
+    # Those that were on the loop with it may have been too late; the next are not.
+    assert asyncio.run(guarded(answer, LIMITS)(0.0)) == "42" and {str(one) for one in answers} <= {"42", "no result after 0.3 s"}
+    sys.stdout.write("still here\n")
+    assert capsys.readouterr().out == "still here\n"
+
+    class Server:
+        async def reset(self, **row) -> None:
+            self.replies = asyncio.Queue()
+            self.waiting = asyncio.ensure_future(self.replies.get())  # belongs to the loop that it was made in
+
+        async def ask(self) -> str:
+            """Ask."""
+            self.replies.put_nowait("yes")
+            return await self.waiting
+
+        async def get_reward(self) -> float:
+            return float(await self.waiting == "yes")
+
+    server = guarded_environment(Server, LIMITS)()
+    server.reset()
+    assert asyncio.run(server.ask()) == "yes" and server.get_reward() == 1.0
+
+
+def test_a_call_that_was_given_up_does_not_write_into_a_later_episode(caplog) -> None:
+    class Slow:
+        def reset(self, seconds: float, **row) -> None:
+            time.sleep(seconds)
+            self.found = False
+
+        def look(self) -> str:
+            """Look."""
+            time.sleep(0.6)
+            self.found = True
+            return "found"
+
+        def get_reward(self) -> float:
+            return float(self.found)
+
+    game = guarded_environment(Slow, LIMITS)()
+    game.reset(seconds=0)
+    with pytest.raises(ToolError, match=r"no result after 0\.3 s"):
+        game.look()
+    game.reset(seconds=0)
+    assert game.get_reward() is None and "has not ended yet" in caplog.text  # not judged, rather than wrongly
+    time.sleep(0.6)
+    game.reset(seconds=0)
+    assert game.get_reward() == 0.0
+    game.reset(seconds=0.6)
+    game.reset(seconds=0)
+    assert game.get_reward() is None
+
+
+@pytest.mark.parametrize("result", [[{"type": "article", "text": "x" * 10_000}], [{"type": "text", "text": "x" * 10_000}], ["x" * 10_000]])
+def test_a_list_is_text_and_bounded(result: list) -> None:
+    def find() -> list:
+        """Find."""
+        return result
+
+    said = guarded(find, LIMITS)()
+    assert isinstance(said, str) and len(said) < 300
+    picture = {"type": "image", "image": object()}
+    said = guarded(lambda: [*result, picture], LIMITS)()
+    assert len(str(said)) < 400 and (said[-1] is picture or isinstance(said, str))
+
+
+PLAYED = [path for path in sorted((REPOSITORY / "recipes").rglob("*.yaml")) if "dataset_name: environment:" in path.read_text("utf-8")]
+
+
+@pytest.mark.parametrize("path", PLAYED, ids=lambda path: path.stem)
+def test_recipes_draw_as_many_rows_as_they_ask_for(path) -> None:
+    """``--smoke`` draws four; a small game has not a thousand that differ."""
+    keys = yaml.safe_load(path.read_text(encoding="utf-8"))
+    for split in ("train", "test"):
+        rows = environment_rows(keys["dataset_name"].partition(":")[2], split, keys["task_config"])
+        assert len(rows) == keys["task_config"][split]["size"]
+
+
+def test_docs_draw_rows_that_differ(tmp_path, monkeypatch) -> None:
+    code = re.findall(r"    @classmethod\n    def draw.*?\n\n", (REPOSITORY / "docs" / "agents.md").read_text("utf-8"), re.DOTALL)
+    (tmp_path / "drawn.py").write_text("".join(f"class Game{i}:\n{one}" for i, one in enumerate(code)), encoding="utf-8")
+    monkeypatch.syspath_prepend(tmp_path)
+    sizes = {"train": {"size": 20, "seed": 1}, "test": {"size": 6, "seed": 2}}
+    assert [len(environment_rows(f"drawn:Game{i}", "train", sizes)) for i in (0, 1)] == [20, 20] and len(code) == 3

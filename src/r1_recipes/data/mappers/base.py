@@ -83,8 +83,7 @@ def register_mapper(name: str) -> Callable[[type[Mapper]], type[Mapper]]:
 
     def decorate(mapper: type[Mapper]) -> type[Mapper]:
         register(MAPPERS, "mapper", name, mapper)
-        path = Path(__file__).parent / "examples" / f"{name}.jsonl"
-        if path.exists():
+        if (path := Path(__file__).parent / "examples" / f"{name}.jsonl").exists():
             mapper.examples = tuple(json.loads(line) for line in path.read_text(encoding="utf-8").splitlines())
         return mapper
 
@@ -105,9 +104,8 @@ def get_mapper(name: str, columns: Collection[str] = (), **config: Any) -> Mappe
     if not (isinstance(mapper, type) and issubclass(mapper, Mapper)):
         raise RecipeError(f"mapper {name!r} is not a subclass of r1_recipes.data.Mapper")
     fields = {f.name for f in dataclasses.fields(mapper)}
-    for key in config:
-        if key not in fields:
-            raise RecipeError(unknown_name(f"key of mapper {name!r}", key, fields))
+    if strange := [key for key in config if key not in fields]:
+        raise RecipeError(unknown_name(f"key of mapper {name!r}", strange[0], fields))
     return mapper(**config)
 
 
@@ -139,8 +137,7 @@ def optional_text(row: dict[str, Any], column: str) -> str:
 
 
 def required_text(row: dict[str, Any], column: str) -> str:
-    text = optional_text(row, column)
-    if not text:
+    if not (text := optional_text(row, column)):
         raise SkipRow(f"column {column!r} is empty")
     return text
 

@@ -54,8 +54,7 @@ class Conversations(Mapper):
         turns = read_turns(row.get(column), column, called=True)
         if self.whole:
             return {"turns": turns, "empty_system": self.empty_system}
-        conversation = read_conversation(turns, row.get("system"), keep_wrappers=self.wrappers == "keep")
-        return {**conversation, "well_formed": self.well_formed}
+        return {**read_conversation(turns, row.get("system"), keep_wrappers=self.wrappers == "keep"), "well_formed": self.well_formed}
 
 
 @register_mapper("preference")
@@ -162,8 +161,7 @@ def read_conversation(turns: list[dict[str, str]], system: Any = None, *, keep_w
     """
     if turns[0]["role"] == "system":
         system, turns = turns[0]["content"], turns[1:]
-    answers = [index for index, turn in enumerate(turns) if turn["role"] == "assistant"]
-    if not answers:
+    if not (answers := [index for index, turn in enumerate(turns) if turn["role"] == "assistant"]):
         raise SkipRow("no assistant's turn")
     turns = turns[: answers[-1] + 1]
     if any("tool_calls" in turn for turn in turns):
@@ -172,16 +170,14 @@ def read_conversation(turns: list[dict[str, str]], system: Any = None, *, keep_w
         raise SkipRow("a turn is empty")
     roles = [turn["role"] for turn in turns]
     if roles != ["user", "assistant"] * (len(turns) // 2):
-        odd = "the turns do not alternate between user and assistant"
-        raise SkipRow(odd if "user" in roles else "no user's turn before the answer")
+        raise SkipRow("the turns do not alternate between user and assistant" if "user" in roles else "no user's turn before the answer")
     if not keep_wrappers:
         turns = [{**turn, "content": _with_think_tags(turn["content"])} for turn in turns]
     *messages, response = turns
-    question = messages[-1]["content"].strip()
     # What asks for wrappers that are no longer there would contradict the response.
     if isinstance(system, str) and system.strip() and (keep_wrappers or _THOUGHT[0] not in system):
         messages.insert(0, {"role": "system", "content": system})
-    return {"question": question, "response": response["content"], "messages": messages}
+    return {"question": messages[-1]["content"].strip(), "response": response["content"], "messages": messages}
 
 
 def _with_think_tags(text: str) -> str:

@@ -141,8 +141,7 @@ class Summary(Mapper):
     def __call__(self, row: dict[str, Any]) -> dict[str, Any]:
         document, reference = required_text(row, self.document_column), required_text(row, self.summary_column)
         there = set(content_words(document))
-        facts = [word for word in dict.fromkeys(content_words(reference)) if word in there]
-        if not facts:
+        if not (facts := [word for word in dict.fromkeys(content_words(reference)) if word in there]):
             raise SkipRow("text and reference summary share no number and no content word")
         return {"question": self.template.replace("{document}", document), "solution": reference, "document": document, "facts": facts}
 

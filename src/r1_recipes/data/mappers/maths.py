@@ -123,8 +123,7 @@ def _gold(rule: Any) -> dict[str, str]:
     """``solution`` and, of a Countdown puzzle, ``scorer``."""
     truth = rule.get("ground_truth") if isinstance(rule, dict) else None
     if isinstance(truth, dict):
-        puzzle = read_puzzle(truth.get("numbers"), truth.get("target"))
-        if puzzle is not None:
+        if puzzle := read_puzzle(truth.get("numbers"), truth.get("target")):
             return {"solution": "", "scorer": puzzle.scorer}
     elif isinstance(truth, str | int | float) and not isinstance(truth, bool) and str(truth).strip():
         return {"solution": str(truth).strip()}

@@ -69,8 +69,7 @@ class Countdown(Mapper):
         check_template(self.template, "{numbers}", "{target}")
 
     def __call__(self, row: dict[str, Any]) -> dict[str, Any]:
-        puzzle = read_puzzle(row.get("nums"), row.get("target"))
-        if puzzle is None:
+        if (puzzle := read_puzzle(row.get("nums"), row.get("target"))) is None:
             raise SkipRow("columns 'nums' and 'target' hold no whole numbers from 0 and a whole target")
         numbers, expression = list(puzzle.numbers), optional_text(row, "expression")
         asked = str(numbers)
@@ -91,8 +90,7 @@ class Countdown(Mapper):
             return {**mapped, "reasoning": f"Perhaps {guess} is {puzzle.target}.", "answer": guess}
         if self.reasoning == "steps":
             return {**mapped, "reasoning": "\n".join(steps(expression))}
-        found = search(*puzzle)
-        if found is None:
+        if (found := search(*puzzle)) is None:
             raise SkipRow("no steps in whole numbers from 0 make the target")
         return {**mapped, "reasoning": "\n".join(found[0]), "answer": found[1]}
 

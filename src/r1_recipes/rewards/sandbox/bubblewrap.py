@@ -98,10 +98,9 @@ class Bubblewrap(Sandbox):
         pipe = subprocess.PIPE
         try:
             with input_file(payload(code, call)) as stdin, input_file(seccomp.program()) as seccomp_file:
-                command = _command(seccomp_file)
                 # A session of its own, since Ctrl-C is for the trainer.
                 process = subprocess.Popen(
-                    command, stdin=stdin, stdout=pipe, stderr=pipe, start_new_session=True, env={}, pass_fds=[seccomp_file]
+                    _command(seccomp_file), stdin=stdin, stdout=pipe, stderr=pipe, start_new_session=True, env={}, pass_fds=[seccomp_file]
                 )
         except OSError as error:  # no process, memory, disk or descriptor left
             raise SandboxError(f"bwrap cannot be started: {error}") from error
@@ -163,8 +162,7 @@ def _read(descriptor: int, limit: int, seconds: float) -> tuple[bytes, bool]:
     deadline = time.monotonic() + START_SECONDS
     while len(output) <= len(READY) + limit and (left := deadline - time.monotonic()) > 0:
         if poller.poll(1000 * left):
-            chunk = os.read(descriptor, 65536)
-            if not chunk:
+            if not (chunk := os.read(descriptor, 65536)):
                 return bytes(output), True
             if not output:
                 deadline = time.monotonic() + seconds
@@ -198,8 +196,7 @@ def _command(seccomp_file: int) -> list[str]:
 
 
 def _tool(name: str) -> str:
-    path = shutil.which(name)
-    if path is None:
+    if (path := shutil.which(name)) is None:
         raise SandboxError(f"the command {name} is not installed")
     return path
 
@@ -214,8 +211,7 @@ def _as_nobody() -> list[str]:
 @functools.cache
 def interpreter() -> tuple[str, list[str]]:
     """The path of the Python that programs get, and what mounts it: this one's base, or the system's if ``nobody`` cannot read that."""
-    own = getattr(sys, "_base_executable", sys.executable)
-    found = (own, shutil.which("python3", path="/usr/local/bin:/usr/bin"))
+    found = (getattr(sys, "_base_executable", sys.executable), shutil.which("python3", path="/usr/local/bin:/usr/bin"))
     candidates = dict.fromkeys(os.path.realpath(path) for path in found if path)
     for executable in candidates:
         # setpriv itself still looks its command up with root's rights; env does not.

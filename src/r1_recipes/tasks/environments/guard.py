@@ -4,9 +4,9 @@ import asyncio
 import contextlib
 import functools
 import inspect
-import io
 import logging
 import math
+import sys
 import threading
 from collections.abc import Callable
 from contextvars import ContextVar
@@ -33,45 +33,64 @@ class ToolError(RuntimeError):
     """A call that failed; TRL shows the text to the model and counts it."""
 
 
-class _Nowhere(io.TextIOBase):
+class _Quiet:
+    """A standard output that drops what calls print; they may end in any order, or after they were given up."""
+
+    def __init__(self, out: Any) -> None:
+        self._out = out
+
     def write(self, text: str) -> int:
-        return len(text)
+        return len(text) if _inside.get() else self._out.write(text)
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._out, name)
 
 
-def guarded(function: Callable, limits: Limits) -> Callable:
-    """Return the tool with time, output and errors bounded, its prints dropped; the thread of a call that is given up goes on."""
-    if inspect.iscoroutinefunction(function):
+def guarded(function: Callable, limits: Limits, late: Callable[[Any], list] | None = None) -> Callable:
+    """Return the tool with time, output and errors bounded, its prints dropped; the thread of a call that is given up goes on.
 
-        @functools.wraps(function)
-        async def wait(*args: Any, **kwargs: Any) -> Any:
-            if _inside.get():
-                return await function(*args, **kwargs)
-            _inside.set(True)  # in this task
-            with _as_tool_error(limits), contextlib.redirect_stdout(_Nowhere()):
-                return _bounded(await asyncio.wait_for(function(*args, **kwargs), limits.seconds), limits)
-
-        return wait
+    ``late`` returns the list, by the method's object, that such threads are added to.
+    """
 
     @functools.wraps(function)
     def call(*args: Any, **kwargs: Any) -> Any:
         if _inside.get():
             return function(*args, **kwargs)
         with _as_tool_error(limits):
-            return _in_time(lambda: _bounded(function(*args, **kwargs), limits), limits.seconds)
+            return _in_time(
+                lambda: _bounded(_awaited(function(*args, **kwargs), limits.seconds), limits), limits.seconds, late(args[0]) if late else []
+            )
 
-    return call
+    @functools.wraps(function)
+    async def wait(*args: Any, **kwargs: Any) -> Any:
+        return await (function(*args, **kwargs) if _inside.get() else asyncio.to_thread(call, *args, **kwargs))
+
+    return wait if inspect.iscoroutinefunction(function) else call
 
 
 def guarded_environment(kind: type, limits: Limits) -> type:
     """Return the environment with its methods as :func:`guarded`; a ``reset`` or ``get_reward`` that fails leaves the row unjudged."""
     methods = dict(inspect.getmembers(kind, predicate=inspect.isfunction))
-    own: dict[str, Any] = {name: guarded(method, limits) for name, method in methods.items() if not name.startswith("_")}
-    own |= {name: staticmethod(tool) for name, tool in own.items() if isinstance(inspect.getattr_static(kind, name), staticmethod)}
+    static = {name for name in methods if isinstance(inspect.getattr_static(kind, name), staticmethod)}
+
+    def late(self: Any) -> list[threading.Thread]:
+        found: list[threading.Thread] = vars(self).setdefault("_late", [])
+        return found
+
+    own: dict[str, Any] = {
+        name: staticmethod(guarded(method, limits)) if name in static else guarded(method, limits, late)
+        for name, method in methods.items()
+        if not name.startswith("_")
+    }
 
     def reset(self: Any, **row: Any) -> Any:
         self._reset_failed = True  # until it is done
         try:
-            observation = _awaited(own["reset"](self, **row))
+            if any(thread.is_alive() for thread in late(self)):  # it would write into this episode; TRL uses objects again
+                raise ToolError("a call of an earlier episode, given up after tool_timeout, has not ended yet")
+            late(self).clear()
+            observation = own["reset"](self, **row)
+            observation = asyncio.run(observation) if inspect.iscoroutine(observation) else observation
         except ToolError as error:
             logger.warning("environment %s: reset fails: %s", kind.__name__, error)
             return None
@@ -79,8 +98,11 @@ def guarded_environment(kind: type, limits: Limits) -> type:
         return observation
 
     def get_reward(self: Any) -> float | None:
+        def pay() -> Any:
+            return _awaited(kind.get_reward(self), limits.seconds)  # type: ignore[attr-defined]
+
         try:
-            value = None if self._reset_failed else _in_time(lambda: _awaited(kind.get_reward(self)), limits.seconds)  # type: ignore[attr-defined]
+            value = None if self._reset_failed else _in_time(pay, limits.seconds, late(self))
             if value is None or math.isfinite(paid := float(value)):  # of NumPy and Torch, too
                 return value if value is None else paid
             raise ValueError(f"must pay a finite number, got {paid}")
@@ -94,15 +116,41 @@ def guarded_environment(kind: type, limits: Limits) -> type:
     return type(kind.__name__, (kind,), {**bounded, "__doc__": kind.__doc__})
 
 
-def _awaited(result: Any) -> Any:
-    return asyncio.run(result) if inspect.iscoroutine(result) else result
+_loops: list[asyncio.AbstractEventLoop] = []  # the last one is used
+_one_at_a_time = threading.Lock()
+
+
+def _awaited(result: Any, seconds: float) -> Any:
+    """What a coroutine returns. All share one loop, since what one opens another may read; a loop that one of them blocks is left."""
+    if not inspect.iscoroutine(result):
+        return result
+    with _one_at_a_time:
+        if not (_loops and _answers(_loops[-1], min(1.0, seconds / 2))):
+            _loops.append(asyncio.new_event_loop())
+            threading.Thread(target=_loops[-1].run_forever, daemon=True).start()
+        future = asyncio.run_coroutine_threadsafe(result, _loops[-1])
+    try:
+        return future.result(seconds)
+    finally:
+        future.cancel()
+
+
+def _answers(loop: asyncio.AbstractEventLoop, seconds: float) -> bool:
+    with contextlib.suppress(TimeoutError):
+        asyncio.run_coroutine_threadsafe(asyncio.sleep(0), loop).result(seconds)
+        return True
+    return False
 
 
 def _bounded(result: Any, limits: Limits) -> Any:
-    blocks = isinstance(result, list) and result and all(isinstance(part, dict) and "type" in part for part in result)
-    if result is None or blocks:  # no observation; content blocks, with pictures
-        return result
-    return without_surrogates(clip(str(result), limits.chars))
+    def text(value: Any) -> str:
+        return without_surrogates(clip(str(value), limits.chars))
+
+    blocks = result if isinstance(result, list) and all(isinstance(part, dict) and part.get("type") in part for part in result) else []
+    if any(part["type"] == "image" for part in blocks):  # as TRL takes pictures
+        return [part if part["type"] == "image" else {"type": "text", "text": text(part[part["type"]])} for part in blocks]
+    # Not every template writes blocks of text.
+    return None if result is None else text("\n".join(str(part[part["type"]]) for part in blocks) if blocks else result)
 
 
 @contextlib.contextmanager
@@ -115,7 +163,7 @@ def _as_tool_error(limits: Limits) -> Any:
         raise ToolError(clip(without_surrogates(f"{type(error).__name__}: {error}"), limits.chars)) from error
 
 
-def _in_time(work: Callable[[], Any], seconds: float) -> Any:
+def _in_time(work: Callable[[], Any], seconds: float, late: list[threading.Thread]) -> Any:
     outcome: list[tuple[Any, BaseException | None]] = []
 
     def run() -> None:
@@ -126,10 +174,12 @@ def _in_time(work: Callable[[], Any], seconds: float) -> Any:
             outcome.append((None, error))
 
     thread = threading.Thread(target=run, daemon=True)
-    with contextlib.redirect_stdout(_Nowhere()):
-        thread.start()
-        thread.join(seconds)
+    if not isinstance(sys.stdout, _Quiet):
+        sys.stdout = _Quiet(sys.stdout)
+    thread.start()
+    thread.join(seconds)
     if not outcome:
+        late.append(thread)
         raise TimeoutError
     result, error = outcome[0]
     if error is not None:

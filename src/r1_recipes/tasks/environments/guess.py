@@ -15,10 +15,11 @@ class GuessNumber:
     guess_number_tries: int = 6
 
     @classmethod  # no tool: those are the plain methods
-    def draw(cls, rng: Random, low: int = 1, high: int = 50) -> dict[str, Any]:
-        """Return a row: what :meth:`reset` is given. ``low`` and ``high`` are keys of ``task_config``."""
-        question = f"I think of a whole number from {low} to {high}. Find it."
-        return {"question": question, "number": rng.randint(low, high)}
+    def draw(cls, rng: Random, width: int = 50, high: int = 1000) -> dict[str, Any]:
+        """Return a row: what :meth:`reset` is given. It is one of ``width`` numbers up to ``high`` (keys of ``task_config``)."""
+        low = rng.randint(1, high - width + 1)
+        question = f"I think of a whole number from {low} to {low + width - 1}. Find it."
+        return {"question": question, "number": rng.randint(low, low + width - 1)}
 
     def reset(self, number: int, **row: Any) -> None:
         self._number, self._left, self._found = number, self.guess_number_tries, False
