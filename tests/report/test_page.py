@@ -267,6 +267,7 @@ def test_a_run_leaves_its_report_with_every_save_at_the_end_and_when_it_is_stopp
 
 
 def test_phases_of_a_step_reach_the_metrics(monkeypatch: pytest.MonkeyPatch) -> None:
+    import torch
     from trl import GRPOTrainer
 
     from r1_recipes.training import trainer as module
@@ -274,15 +275,15 @@ def test_phases_of_a_step_reach_the_metrics(monkeypatch: pytest.MonkeyPatch) -> 
     clock = iter(range(100))
     monkeypatch.setattr(module, "time", SimpleNamespace(perf_counter=lambda: float(next(clock))))
     monkeypatch.setattr(GRPOTrainer, "_generate", lambda self, prompts: prompts)
-    monkeypatch.setattr(GRPOTrainer, "_calculate_rewards", lambda self, *args: list(args))
+    monkeypatch.setattr(GRPOTrainer, "_calculate_rewards", lambda self, *args: torch.tensor(args))
     logged: list[dict[str, float]] = []
     monkeypatch.setattr(GRPOTrainer, "log", lambda self, logs, start: logged.append(logs))
     trainer = module.RecipeGRPOTrainer.__new__(module.RecipeGRPOTrainer)
     trainer.model, trainer.state, trainer.tools = SimpleNamespace(training=True), SimpleNamespace(global_step=1), []
-    trainer._seconds, trainer._logged_step = {"time/generation": 0.0, "time/rewards": 0.0}, 0
+    trainer._seconds, trainer._logged_step, trainer._unjudged = {"time/generation": 0.0, "time/rewards": 0.0}, 0, 0
     assert trainer._generate(["a"]) == ["a"]
     assert trainer._generate(["b"]) == ["b"]
-    assert trainer._calculate_rewards(1, 2, 3, 4) == [1, 2, 3, 4]
+    assert trainer._calculate_rewards(1, 2, 3, 4).tolist() == [1, 2, 3, 4]
     trainer.model.training = False
     trainer._generate(["held out"])
     trainer.log({"loss": 0.0})
