@@ -39,9 +39,8 @@ class Episode:
         self.live = bool(calls) and answered and not over
         for call in calls if self.live else ():
             name, own = call["function"]["name"], {"tool_call_id": call["id"]} if "id" in call else {}
-            self.turns.append(
-                {"role": "tool", "name": name, "content": self._call(name, call["function"].get("arguments"), bool(own)), **own}
-            )
+            content = self._call(name, call["function"].get("arguments"), bool(own))
+            self.turns.append({"role": "tool", "name": name, "content": content, **own})
 
     def _call(self, name: str, arguments: Any, is_text: bool) -> Any:
         # As TRL's trainer does: an error is what the model is told. A server has text for arguments.

@@ -81,7 +81,8 @@ def defaults_then(values: dict[str, Any], typed: dict[str, Any], method: str, so
         if {"code", "binary_code"} & rewards:
             then["mapper"] = "verifiable_code"
         if "cosine" in rewards:
-            warnings.append(f"{source}: cosine_max_len: {values.get('cosine_max_len', 1000)} is read as tokens; open-r1 counts characters")
+            found = values.get("cosine_max_len", 1000)
+            warnings.append(f"{source}: cosine_max_len: {found} is read as tokens; open-r1 counts characters")
         if typed.get("response_format", shape) == "think_answer":
             warnings.append(f"{source}: accuracy and code read the <answer> block alone; open-r1's read the whole completion")
     else:

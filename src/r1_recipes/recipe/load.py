@@ -48,7 +48,8 @@ def load_recipe(
     try:
         named = [str(name) for name in (names if isinstance(names, list) else [names])]
         # A name that is not registered may be that of an entry in reward_models, which is read with the other values.
-        reward_fields = reward_parameters(name for name in named if name in REWARDS or ":" in name or "reward_models" not in together)
+        entries = "reward_models" in together
+        reward_fields = reward_parameters(name for name in named if name in REWARDS or ":" in name or not entries)
     except ValueError as error:
         raise RecipeError(f"{path}: reward_funcs: {error}") from error
     try:

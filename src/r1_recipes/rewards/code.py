@@ -246,7 +246,8 @@ class CodeReward(Reward):
                 continue
             failed += 1
             late += outcome.status == "timeout"
-            first = first or f"; case {passed + failed}: {_WHY[outcome.status]}{f' ({outcome.detail})' if outcome.detail else ''}"
+            detail = f" ({outcome.detail})" if outcome.detail else ""
+            first = first or f"; case {passed + failed}: {_WHY[outcome.status]}{detail}"
         unrun = len(cases) - passed - failed
         return _Verdict(passed / len(cases), f"{passed} of {len(cases)}{f', {unrun} not run' if unrun else ''}{first}", late)
 

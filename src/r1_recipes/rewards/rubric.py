@@ -25,7 +25,8 @@ def read_rubric(value: Any) -> Rubric | None:
         )
     except (ArithmeticError, AttributeError, LookupError, RecursionError, TypeError, ValueError):
         return None
-    return rubric if all(text and math.isfinite(weight) for text, weight in rubric) and any(weight > 0 for _, weight in rubric) else None
+    whole = all(text and math.isfinite(weight) for text, weight in rubric)
+    return rubric if whole and any(weight > 0 for _, weight in rubric) else None
 
 
 def numbered(rubric: Rubric) -> str:

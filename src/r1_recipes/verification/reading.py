@@ -244,7 +244,8 @@ def _read_expression(text: str, cleaned: str, gold: Gold) -> Answer:
     # As it stands, 1:2:3 is a sixth.
     raw = text if gold.value is None and not _APPROX.search(cleaned) and not _RATIO.search(text + " " + gold.raw) else None
     if gold.relations:
-        return Answer(refusal=Refusal.CHAIN) if len(_EQUALS.findall(expression)) > gold.relations else Answer((expression,), raw=raw)
+        chain = len(_EQUALS.findall(expression)) > gold.relations
+        return Answer(refusal=Refusal.CHAIN) if chain else Answer((expression,), raw=raw)
     sides: list[str] = []
     rounded: list[str] = []
     for part in _split(expression) if gold.several else [expression]:

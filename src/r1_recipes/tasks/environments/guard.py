@@ -57,9 +57,8 @@ def guarded(function: Callable, limits: Limits, late: Callable[[Any], list] | No
         if _inside.get():
             return function(*args, **kwargs)
         with _as_tool_error(limits):
-            return _in_time(
-                lambda: _bounded(_awaited(function(*args, **kwargs), limits.seconds), limits), limits.seconds, late(args[0]) if late else []
-            )
+            given_up = late(args[0]) if late else []
+            return _in_time(lambda: _bounded(_awaited(function(*args, **kwargs), limits.seconds), limits), limits.seconds, given_up)
 
     @functools.wraps(function)
     async def wait(*args: Any, **kwargs: Any) -> Any:
