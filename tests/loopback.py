@@ -1,11 +1,17 @@
-"""A server of HTTP on loopback, for the tests that need one; what it answers is theirs."""
+"""Servers of HTTP on loopback for the tests that need one: their own, or a command's."""
 
 from __future__ import annotations
 
 import contextlib
+import socket
+import subprocess
 import threading
-from collections.abc import Iterator
+import time
+import urllib.error
+import urllib.request
+from collections.abc import Callable, Iterator
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
 from typing import Any
 
 
@@ -46,3 +52,34 @@ def loopback(handler: type[Handler]) -> Iterator[str]:
     finally:
         server.shutdown()
         server.server_close()
+
+
+@contextlib.contextmanager
+def serving(words: Callable[[int], list[str]], log: Path, environment: dict[str, str], cwd: Path) -> Iterator[str]:
+    """The command ``words(port)``, which serves on that free port, until the block ends; yields ``127.0.0.1:port`` once it is healthy."""
+    with socket.socket() as listener:
+        listener.bind(("127.0.0.1", 0))
+        address = f"127.0.0.1:{(port := listener.getsockname()[1])}"
+    with log.open("w", encoding="utf-8") as output:
+        process = subprocess.Popen(words(port), cwd=cwd, env=environment, stdout=output, stderr=output)
+    try:
+        deadline = time.monotonic() + 300
+        while not _answers(f"http://{address}/health"):
+            assert process.poll() is None and time.monotonic() < deadline, log.read_text(encoding="utf-8")[-6000:]
+            time.sleep(0.5)
+        yield address
+    finally:
+        process.terminate()
+        try:
+            process.wait(60)
+        except subprocess.TimeoutExpired:
+            process.kill()
+            process.wait()
+
+
+def _answers(url: str) -> bool:
+    try:
+        with urllib.request.urlopen(url, timeout=5) as reply:
+            return reply.status == 200
+    except (urllib.error.URLError, OSError):
+        return False

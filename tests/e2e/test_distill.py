@@ -2,11 +2,7 @@
 
 import json
 import os
-import socket
-import subprocess
 import sys
-import time
-import urllib.request
 from pathlib import Path
 
 import pytest
@@ -14,37 +10,18 @@ import yaml
 
 from r1_recipes import generate, sft
 from tests.conftest import SUMS
+from tests.loopback import serving
 
 pytestmark = pytest.mark.e2e
-
-
-def _free_port():
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return probe.getsockname()[1]
 
 
 @pytest.fixture
 def server(smollm2, tmp_path):
     """``transformers serve`` on loopback; the base URL."""
-    port = _free_port()
-    command = [str(Path(sys.executable).parent / "transformers"), "serve", str(smollm2), "--host", "127.0.0.1", "--port", str(port)]
+    command = [str(Path(sys.executable).parent / "transformers"), "serve", str(smollm2), "--device", "cpu", "--dtype", "float32", "--port"]
     environment = {**os.environ, "HF_HUB_OFFLINE": "1", "OMP_NUM_THREADS": "2"}
-    with (tmp_path / "server.log").open("w") as log:
-        process = subprocess.Popen([*command, "--device", "cpu", "--dtype", "float32"], stdout=log, stderr=log, env=environment)
-    try:
-        deadline = time.monotonic() + 180
-        while True:
-            try:
-                urllib.request.urlopen(f"http://127.0.0.1:{port}/health", timeout=1)
-                break
-            except OSError:
-                assert process.poll() is None and time.monotonic() < deadline, (tmp_path / "server.log").read_text()
-                time.sleep(0.2)
-        yield f"http://127.0.0.1:{port}/v1"
-    finally:
-        process.kill()
-        process.wait()
+    with serving(lambda port: [*command, str(port)], tmp_path / "server.log", environment, tmp_path) as address:
+        yield f"http://{address}/v1"
 
 
 def test_a_served_teacher_and_the_same_one_offline_give_the_same_rows(smollm2, server, tmp_path, sums, monkeypatch):

