@@ -5,9 +5,9 @@
 
 It trains ``recipes/gsm8k_qwen05b.yaml`` once with Transformers' generation (a few steps, for the time) and once with vLLM colocated, and
 judges the model before and after. Where vLLM, or a GPU for it, is missing, Transformers trains all the steps, and the table says what was
-left out. Each table is printed, and added to DIR/results.md, as soon as it is there; runs, completions and log.txt stay in DIR (default:
-outputs/gpu_benchmark). Words after ``--`` override the recipe. Needs this package and what it depends on: ``make install``,
-and ``make install EXTRAS=vllm`` for vLLM.
+left out. Call it again after an interruption, with the same words: what is done is not done again. Each table is printed, and added to
+DIR/results.md, as soon as it is there; runs, completions and log.txt stay in DIR (default: outputs/gpu_benchmark). Words after ``--``
+override the recipe. Needs this package and what it depends on: ``make install``, and ``make install EXTRAS=vllm`` for vLLM.
 """
 
 from __future__ import annotations
@@ -63,10 +63,13 @@ def main(argv: Sequence[str] | None = None) -> None:
         parser.error(f"{', '.join(missing)}: not installed; run make install in {REPOSITORY} and take .venv/bin/python")
     if not options.tiny and not (options.model and options.train and options.test):
         parser.error("--model, --train and --test are needed, or --tiny")
+    from kept import hold_settings
+
+    if gone := [name for name in (options.train, options.test) if name and not Path(name).is_file()]:
+        parser.error(f"{', '.join(gone)}: no such file")
     output = options.output.resolve()
-    if output.exists() and any(output.iterdir()):
-        parser.error(f"--output {options.output}: holds something, perhaps an earlier measurement; choose another folder or remove it")
-    output.mkdir(parents=True, exist_ok=True)
+    kept = {key: str(value) for key, value in vars(options).items() if key != "output"}
+    hold_settings(parser, output, {**kept, "own": words[cut + 1 :]})
     if options.tiny:
         _make_tiny(output, options)
     with (output / "results.md").open("w", encoding="utf-8") as kept:
@@ -80,19 +83,25 @@ def main(argv: Sequence[str] | None = None) -> None:
 def _make_tiny(output: Path, options: argparse.Namespace) -> None:
     from r1_recipes.models.smoke import build_tiny_model
 
-    sums = [(a, b) for a in (2, 3, 5, 9) for b in (4, 6)]
-    rows = [{"question": f"{a}+{b}?", "answer": f"{a}+{b}=<<{a}+{b}={a + b}>>{a + b}\n#### {a + b}"} for a, b in sums]
-    path = output / "sums.jsonl"
-    path.write_text("".join(json.dumps(row) + "\n" for row in rows), encoding="utf-8")
-    options.model, options.train, options.test = str(build_tiny_model(output / "model", {})), str(path), str(path)
-    options.steps, options.rows = WARM_UP + 1, 4
+    for name, second in (("train", (4, 6)), ("test", (5,))):
+        sums = [(a, b) for a in (2, 3, 7, 9) for b in second]
+        rows = [{"question": f"{a}+{b}?", "answer": f"{a}+{b}=<<{a}+{b}={a + b}>>{a + b}\n#### {a + b}"} for a, b in sums]
+        path = output / f"{name}.jsonl"
+        path.write_text("".join(json.dumps(row) + "\n" for row in rows), encoding="utf-8")
+        setattr(options, name, str(path))
+    options.model, options.steps, options.rows = str(build_tiny_model(output / "model", {})), WARM_UP + 1, 4
 
 
 def _measure(options: argparse.Namespace, output: Path, overrides: list[str]) -> Iterator[str]:
     """The tables, each when it is measured."""
-    import torch
+    from kept import rows_folder
 
-    gpu = torch.cuda.get_device_name() if torch.cuda.is_available() and not options.tiny else None
+    from r1_recipes.runs.run_dir import is_finished
+
+    # In a process of its own: asking takes some of the GPU's memory until it ends.
+    asked = [sys.executable, "-c", "import torch; print(torch.cuda.get_device_name() if torch.cuda.is_available() else '')"]
+    found = "" if options.tiny else subprocess.run(asked, check=True, stdout=subprocess.PIPE, text=True).stdout.strip()
+    gpu = found or None
     skipped = []
     if gpu is None:
         skipped.append("the GPU: none was used, so nothing here says how fast one is")
@@ -100,7 +109,8 @@ def _measure(options: argparse.Namespace, output: Path, overrides: list[str]) ->
     if not (gpu and has_vllm):
         skipped.append("generation with vLLM: " + ("no GPU was used" if has_vllm else "vLLM is not installed"))
     engines = [("Transformers", SHORT), ("vLLM, colocated", options.steps)] if gpu and has_vllm else [("Transformers", options.steps)]
-    common: dict[str, Any] = {"model_name_or_path": options.model, "dataset_name": options.train, "dataset_config": "none"}
+    rows = rows_folder(options.train, options.test, output)
+    common: dict[str, Any] = {"model_name_or_path": options.model, "dataset_name": rows, "dataset_config": "none"}
     common |= (_TINY if options.tiny else {}) | ({} if gpu else _ON_CPU)
     revision = subprocess.run(["git", "-C", str(REPOSITORY), "rev-parse", "--short", "HEAD"], capture_output=True, text=True).stdout.strip()
     versions = ", ".join(f"{name} {_version(name)}" for name in ("torch", "transformers", "trl", "vllm"))
@@ -118,35 +128,38 @@ def _measure(options: argparse.Namespace, output: Path, overrides: list[str]) ->
         run = output / name.split(",")[0].lower()
         changes = {**common, "use_vllm": str(name.startswith("vLLM")).lower(), "max_steps": max(steps, WARM_UP + 1), "save_strategy": "no"}
         changes |= {"output_dir": run, "report_to": "none"}
-        peak = _run("r1_recipes.grpo", [RECIPE, *as_words(changes), *overrides], output / "log.txt")
+        measured = output / f"{run.name}.json"
+        if not is_finished(run) or not measured.exists():
+            _run("r1_recipes.grpo", [RECIPE, *as_words(changes), *overrides], output / "log.txt", measured)
+        peak = json.loads(measured.read_text(encoding="utf-8"))
         history = [json.loads(line) for line in (run / "metrics.jsonl").read_text(encoding="utf-8").splitlines()]
         history = [entry for entry in history if "loss" in entry]
         yield table([*head, [name, *_phases(history, run), "" if peak is None else f"{peak / 1e9:.1f}"]])
     yield table(curve(history))
-    judged = _judge(options, output, run, common, overrides, vllm=bool(gpu and has_vllm))
-    yield table(judged)
+    yield table(_judge(options, output, run, common, overrides, vllm=bool(gpu and has_vllm)))
 
 
-def _run(module: str, words: list[str], log: Path) -> int | None:
-    """A module in a process of its own, whose memory ends with it; returns the peak of the GPU's memory in bytes, ``None`` without one."""
-    peak = log.with_name("peak.json")
+def _run(module: str, words: list[str], log: Path, peak: Path) -> None:
+    """A module in a process of its own, whose memory ends with it; ``peak`` gets that of the GPU's in bytes, ``null`` without one."""
     with log.open("a", encoding="utf-8") as sink:
         code = subprocess.run([sys.executable, "-c", _MEASURED, str(peak), module, *words], stdout=sink, stderr=sink).returncode
     if code:
         tail = log.read_text(encoding="utf-8", errors="replace")[-3000:]
         sys.exit(f"{tail}\nerror: {module} ended with status {code}")
-    return json.loads(peak.read_text(encoding="utf-8"))
 
 
 def as_words(changes: dict[str, Any]) -> list[str]:
-    return [word for key, value in changes.items() for word in (f"--{key}", "null" if value is None else str(value))]
+    words = []
+    for key, value in changes.items():
+        words += [f"--{key}", *(map(str, value) if isinstance(value, list) else ["null" if value is None else str(value)])]
+    return words
 
 
 def _phases(history: list[dict[str, Any]], run: Path) -> list[str]:
     """Of the steps after the warm-up: how many, and medians of seconds and of generated tokens a second of generation."""
     import yaml
 
-    timed = history[WARM_UP:]
+    timed = history[WARM_UP:] or history
     generation, rewards, step = (
         statistics.median(entry[key] for entry in timed) for key in ("time/generation", "time/rewards", "step_time")
     )
@@ -160,6 +173,7 @@ def _phases(history: list[dict[str, Any]], run: Path) -> list[str]:
 def curve(history: list[dict[str, Any]]) -> list[list[str]]:
     """Means over up to six equal parts of the run."""
     keys = {"reward": "reward", "rewards/accuracy/mean": "accuracy", "rewards/format/mean": "format", "completions/mean_length": "tokens"}
+    keys = {key: name for key, name in keys.items() if key in history[0]}  # a recipe's own rewards have other names
     size = -(-len(history) // 6)
     rows = [["steps", *keys.values()], ["---"] * (len(keys) + 1)]
     for begin in range(0, len(history), size):
@@ -174,15 +188,17 @@ def _judge(
     """Accuracy before and after on the same rows: greedy and one sampled answer each, strict and lenient."""
     folder = output / "judged"
     changes = {key: value for key, value in common.items() if key != "model_name_or_path"}
-    changes |= {"dataset_name": options.test, "dataset_test_split": "train", "max_eval_samples": options.rows}
+    changes |= {"max_eval_samples": options.rows}
     models = ["--model", options.model, "--model", str(run), "--num_samples", "1", "--output", str(folder)]
     models += ["--backend", "vllm" if vllm else "transformers"]
-    _run("r1_recipes.evaluate", [RECIPE, *models, *as_words(changes), *overrides], output / "log.txt")
-    table = [["model", "rows", "greedy, strict", "greedy, lenient", "sampled, strict", "sampled, lenient"], ["---"] * 6]
-    for name, scores in zip(("before", "after"), json.loads((folder / "results.json").read_text(encoding="utf-8")), strict=True):
+    results = folder / "results.json"
+    if not results.exists():
+        _run("r1_recipes.evaluate", [RECIPE, *models, *as_words(changes), *overrides], output / "log.txt", output / "judge.json")
+    lines = [["model", "rows", "greedy, strict", "greedy, lenient", "sampled, strict", "sampled, lenient"], ["---"] * 6]
+    for name, scores in zip(("before", "after"), json.loads(results.read_text(encoding="utf-8")), strict=True):
         columns = (scores[key] for key in ("greedy", "greedy_lenient", "sampled", "sampled_lenient"))
-        table.append([name, str(len(scores["greedy"])), *(f"{100 * statistics.mean(column):.1f} %" for column in columns)])
-    return table
+        lines.append([name, str(len(scores["greedy"])), *(f"{100 * statistics.mean(column):.1f} %" for column in columns)])
+    return lines
 
 
 def _version(name: str) -> str:

@@ -17,7 +17,6 @@ from __future__ import annotations
 import argparse
 import json
 import re
-import shutil
 import statistics
 import sys
 from collections.abc import Sequence
@@ -26,7 +25,7 @@ from typing import Any
 
 import yaml
 from gpu import RECIPE, as_words, curve, table
-from kept import hold_settings, run_logged
+from kept import hold_settings, rows_folder, run_logged
 
 from r1_recipes.metrics.scores import COMPARED, mean_interval, paired_difference
 from r1_recipes.runs.run_dir import is_finished
@@ -36,7 +35,6 @@ SIZES = {
     "use_cpu": "true",
     "use_vllm": "false",
     "max_completion_length": 160,
-    "unfrozen_parameters": UPPER_THIRD,
     "per_device_train_batch_size": 8,
     "gradient_accumulation_steps": 3,
     "gradient_checkpointing": "false",
@@ -51,7 +49,6 @@ COLD_START = {
     "mapper": "gsm8k",
     "response_format": "think_answer",
     "per_device_train_batch_size": 4,
-    "unfrozen_parameters": UPPER_THIRD,
     "learning_rate": 2e-5,
     "lr_scheduler_type": "cosine",
     "warmup_steps": 0.1,
@@ -82,21 +79,29 @@ def main(argv: Sequence[str] | None = None) -> None:
     parser.add_argument("--test", help="a file of held-out rows, where --train is a file")
     parser.add_argument("--steps", type=int, default=60, help="optimizer steps of GRPO")
     parser.add_argument("--cold_start", type=int, default=256, metavar="ROWS", help="rows of SFT before it; 0: none")
+    parser.add_argument("--unfrozen", nargs="+", default=UPPER_THIRD, metavar="REGEX", help="weights to train (default: %(default)s)")
     parser.add_argument("--bf16", default="true", choices=["true", "false"], help="autocast, as the recipe does (default %(default)s)")
     parser.add_argument("--backend", default="transformers", help="what the models are judged through: transformers or vllm")
     parser.add_argument("--rows", type=int, default=200, help="held-out rows that are judged")
     parser.add_argument("--output", type=Path, default=Path("outputs/gsm8k_cpu"), help="where everything is kept")
     options, own = parser.parse_args(given[:cut]), given[cut + 1 :]
-    if Path(options.train).exists() and not options.test:
-        parser.error("--train is a file: --test must name one too, of held-out rows")
+    data: dict[str, Any] = {"dataset_name": options.train, "dataset_config": "main"}
+    files = [name for name in (options.train, options.test) if name and Path(name).is_file()]
+    if len(files) == 1 or (options.test and not files):
+        parser.error(f"--train {options.train} and --test {options.test}: name two files of rows, or neither; files are {files}")
     kept = {key: str(value) for key, value in vars(options).items() if key != "output"}
     hold_settings(parser, options.output, {**kept, "own": own})
     run, cold, start = options.output / "run", options.output / "cold_start", options.model
-    data, split = {**_data(options), "bf16": options.bf16 == "true"}, {}
+    if files:
+        data = {"dataset_name": rows_folder(*files, options.output), "dataset_config": None}
+    data |= {"bf16": options.bf16 == "true", "unfrozen_parameters": options.unfrozen}
+    split = {}
     if options.cold_start:
-        start, split = str(cold), {"dataset_train_split": f"train[{options.cold_start}:]"}  # no row that it was shown
+        # No row is in both.
+        start, shown = str(cold), f"train[:{options.cold_start}]"
+        split = {"dataset_train_split": f"train[{options.cold_start}:]"}
         recipe = options.output / "cold_start.yaml"
-        keys = {"model_name_or_path": options.model, **COLD_START, **data, "max_samples": options.cold_start, "output_dir": start}
+        keys = {"model_name_or_path": options.model, **COLD_START, **data, "dataset_train_split": shown, "output_dir": start}
         recipe.write_text(yaml.safe_dump(keys, sort_keys=False), encoding="utf-8")
         if not is_finished(cold):
             run_logged(["-m", "r1_recipes.sft", str(recipe)], options.output)
@@ -129,7 +134,9 @@ def main(argv: Sequence[str] | None = None) -> None:
             table(curve(history)),
             table(_judged(judged)),
             f"{len(history)} steps in {sum(entry['step_time'] for entry in history) / 60:.0f} min; "
-            f"{middle('step_time'):.0f} s a step in the middle, {middle('time/generation'):.0f} s of them generation.",
+            f"{middle('step_time'):.0f} s a step in the middle, {middle('time/generation'):.0f} s of them generation. "
+            "(TRL's step_time: the optimizer and checkpoints come on top.)",
+            f"Judged on {judged[0]['judged_on']}.",
             "Preflight had said:\n\n" + "\n".join(f"- {line}" for line in said),
         ]
     )
@@ -137,23 +144,11 @@ def main(argv: Sequence[str] | None = None) -> None:
     sys.stdout.write(f"{text}\n\npage: {run / 'report.html'}\n")
 
 
-def _data(options: argparse.Namespace) -> dict[str, Any]:
-    """The keys of the hub's data set, or of a folder with both files, which have the same splits."""
-    if not Path(options.train).exists():
-        return {"dataset_name": options.train, "dataset_config": "main"}
-    rows = options.output / "rows"
-    if not rows.exists():
-        rows.mkdir()
-        for name in ("train", "test"):
-            shutil.copy(getattr(options, name), rows / f"{name}.jsonl")
-    return {"dataset_name": str(rows), "dataset_config": None}
-
-
 def _judged(scores: list[dict[str, Any]]) -> list[list[str]]:
     """Accuracy of the raw model, the cold start and the result on the same rows, with 95 % intervals."""
     names = ["raw model", *(["after the cold start"] if len(scores) > 2 else []), "after GRPO"]
     rows = [["accuracy, strict if not said otherwise", *names, "GRPO over what it began with"], ["---"] * (len(names) + 2)]
-    for key in ("greedy", "greedy_lenient"):
+    for key in ("greedy", "greedy_lenient"):  # nothing is sampled: judging is a third of the time as it is
         over = paired_difference(scores[-2][key], scores[-1][key])
         rows.append([COMPARED[key], *(_percent(mean_interval(one[key])) for one in scores), _percent(over, "+")])
     return [*rows, ["in the format", *(f"{100 * one['greedy_format']:.0f} %" for one in scores), ""]]

@@ -5,12 +5,15 @@ from __future__ import annotations
 import argparse
 import json
 import os
+import shutil
+import statistics
 import subprocess
 import sys
 from pathlib import Path
 from typing import Any
 
 from r1_recipes.common import processes
+from r1_recipes.common.files import write_whole
 
 # The allocator keeps its large blocks; the Makefile says why.
 _ENVIRONMENT = {**os.environ, "MALLOC_MMAP_MAX_": "0", "MALLOC_TRIM_THRESHOLD_": "17179869184"}
@@ -21,9 +24,56 @@ def hold_settings(parser: argparse.ArgumentParser, output: Path, settings: dict[
     output.mkdir(parents=True, exist_ok=True)
     kept = output / "settings.json"
     if not kept.exists():  # another process of the same benchmark may read it now
-        kept.write_text(json.dumps(settings), encoding="utf-8")
+        write_whole(kept, json.dumps(settings))
     elif (found := kept.read_text(encoding="utf-8")) != json.dumps(settings):
         parser.error(f"--output {output}: holds runs with other settings, {found}; choose another folder")
+
+
+class Verdicts:
+    """Verdicts on each problem by run and seed, in the file of ``--verdicts``, from which other machines go on; without one, nothing.
+
+    Args:
+        path: the file, which :meth:`keep` makes.
+        settings: of the runs; the parser's error where the file has runs with others.
+        kinds: of verdicts, keys of what is kept.
+    """
+
+    def __init__(self, parser: argparse.ArgumentParser, path: Path | None, settings: dict[str, Any], kinds: tuple[str, ...]) -> None:
+        self.path, self.settings, self.kinds = path, settings, kinds
+        if (found := self._read()["settings"]) != settings:
+            parser.error(f"--verdicts {path}: of runs with other settings, {json.dumps(found)}")
+
+    def _read(self) -> dict[str, Any]:
+        return json.loads(self.path.read_text(encoding="utf-8")) if self.path and self.path.exists() else {"settings": self.settings}
+
+    def get(self, name: str, seed: int) -> dict[str, Any] | None:
+        one = self._read().get(name, {}).get(str(seed))
+        return one and {**one, **{kind: [float(value) for value in one[kind]] for kind in self.kinds}}
+
+    def keep(self, name: str, seed: int, scores: dict[str, Any], *more: str) -> None:
+        """Add the verdicts and what else is in ``scores`` by the names of ``more``."""
+        if self.path:
+            kept = self._read()  # another process of the same benchmark may have written since
+            short = {kind: "".join(str(int(value)) for value in scores[kind]) for kind in self.kinds if set(scores[kind]) <= {0.0, 1.0}}
+            kept.setdefault(name, {})[str(seed)] = {key: scores[key] for key in (*self.kinds, *more)} | short
+            write_whole(self.path, json.dumps(kept, indent=1, sort_keys=True) + "\n")
+
+
+def by_problem(found: list[dict[str, Any]], kind: str) -> list[float]:
+    """Of each problem the mean over seeds."""
+    return [statistics.fmean(values) for values in zip(*(one[kind] for one in found), strict=True)]
+
+
+def rows_folder(train: str, test: str, output: Path) -> str:
+    """A data set of two files of rows, copied into ``output``: its splits are ``train`` and ``test``, as those of the hub's GSM8K are."""
+    rows = output / "rows"
+    rows.mkdir(exist_ok=True)
+    for name, given in (("train", train), ("test", test)):
+        kept = rows / f"{name}.jsonl"
+        if not kept.exists():
+            shutil.copy(given, part := kept.with_suffix(".part"))
+            part.replace(kept)
+    return str(rows)
 
 
 def run_logged(words: list[str], folder: Path, *, may_fail: bool = False) -> str:

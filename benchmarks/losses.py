@@ -19,7 +19,7 @@ import time
 from pathlib import Path
 from typing import Any
 
-from kept import hold_settings, run_logged
+from kept import Verdicts, by_problem, hold_settings, run_logged
 
 from r1_recipes.metrics.scores import mean_interval, paired_difference
 
@@ -48,17 +48,20 @@ def command(module: str, *words: Any, **keys: Any) -> list[str]:
 
 def judged(name: str, options: argparse.Namespace, seed: int, train: list[str] | None = None) -> dict[str, Any]:
     """The scores of a run's model, which is trained first if need be; kept in ``OUTPUT/NAME/SEED/results.json``."""
-    if kept := options.kept.get(name, {}).get(str(seed)):
-        return {kind: [float(one) for one in kept[kind]] for kind in KINDS}
+    if kept := options.kept.get(name, seed):
+        return kept
     folder = options.output / name / str(seed)
     model, results = folder / "model" if train else options.model, folder / "results.json"
     if not results.exists():
         folder.mkdir(parents=True, exist_ok=True)
         rows = {"max_eval_samples": options.problems} if options.problems else {}
         judge = command("evaluate", "--model", model, "--num_samples", options.num_samples, "--seed", seed, "--output", folder, **rows)
+        judge += options.keys
         for words in [train, judge] if train else [judge]:
             run_logged(words, folder)
-    return json.loads(results.read_text(encoding="utf-8"))[0]
+    scores = json.loads(results.read_text(encoding="utf-8"))[0]
+    options.kept.keep(name, seed, scores)
+    return scores
 
 
 def run(options: argparse.Namespace) -> str:
@@ -66,7 +69,7 @@ def run(options: argparse.Namespace) -> str:
     seeds = range(1, options.seeds + 1)
 
     def is_judged(name: str, seed: int) -> bool:
-        return str(seed) in options.kept.get(name, {}) or (options.output / name / str(seed) / "results.json").exists()
+        return bool(options.kept.get(name, seed)) or (options.output / name / str(seed) / "results.json").exists()
 
     left = sum(not is_judged(name, seed) for name in options.losses for seed in seeds)
     started, done = time.monotonic(), 0
@@ -92,24 +95,7 @@ def run(options: argparse.Namespace) -> str:
             )
             train += options.keys
             scores.setdefault(name, []).append(judged(name, options, seed, train))
-    if options.verdicts:
-        _keep(options, scores)
     return table(scores, options)
-
-
-def _keep(options: argparse.Namespace, scores: dict[str, list[dict[str, Any]]]) -> None:
-    """Add what is not in the file yet, which another process of this benchmark may have written since it was read."""
-    kept = {**_verdicts(options.verdicts), "settings": options.settings}
-    for name, found in scores.items():
-        for seed, one in enumerate(found, 1):
-            values = {kind: one[kind] for kind in KINDS}
-            short = {kind: "".join(str(int(value)) for value in row) for kind, row in values.items() if set(row) <= {0.0, 1.0}}
-            kept.setdefault(name, {})[str(seed)] = {**values, **short}
-    options.verdicts.write_text(json.dumps(kept, indent=1, sort_keys=True) + "\n", encoding="utf-8")
-
-
-def _verdicts(path: Path | None) -> dict[str, Any]:
-    return json.loads(path.read_text(encoding="utf-8")) if path and path.exists() else {}
 
 
 def table(scores: dict[str, list[dict[str, Any]]], options: argparse.Namespace) -> str:
@@ -120,9 +106,6 @@ def table(scores: dict[str, list[dict[str, Any]]], options: argparse.Namespace) 
         "|---" * (2 + 3 * len(KINDS)) + "|",
     ]
 
-    def by_problem(name: str, kind: str) -> list[float]:
-        return [statistics.fmean(values) for values in zip(*(one[kind] for one in scores[name]), strict=True)]
-
     for name, found in scores.items():
         keys = ", ".join(f"`{key}: {value}`" for key, value in LOSSES.get(name, {}).items())
         cells = ["cold start" if name == "cold_start" else name, keys]
@@ -130,8 +113,8 @@ def table(scores: dict[str, list[dict[str, Any]]], options: argparse.Namespace) 
             if not found[0][kind]:  # --num_samples 0
                 cells += [""] * 3
                 continue
-            mean, low, high = mean_interval(by_problem(name, kind))
-            over = paired_difference(by_problem(first, kind), by_problem(name, kind))
+            mean, low, high = mean_interval(by_problem(found, kind))
+            over = paired_difference(by_problem(scores[first], kind), by_problem(found, kind))
             cells.append(f"{100 * mean:.1f} % ({100 * low:.1f} to {100 * high:.1f})")
             cells.append(", ".join(f"{100 * statistics.fmean(one[kind]):.1f}" for one in found))
             cells.append("" if name == first else "{:+.1f} ({:+.1f} to {:+.1f})".format(*(100 * bound for bound in over)))
@@ -144,7 +127,7 @@ def table(scores: dict[str, list[dict[str, Any]]], options: argparse.Namespace) 
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0], allow_abbrev=False)
     parser.add_argument("--model", default="outputs/demo/cold_start", help="the checkpoint that every run starts from")
     parser.add_argument(
         "--losses", nargs="+", choices=LOSSES, default=list(LOSSES), metavar="NAME", help=f"{', '.join(LOSSES)} (default: all)"
@@ -160,11 +143,9 @@ def main() -> None:
     )
     options, options.keys = parser.parse_known_args()
     may_change = ("losses", "seeds", "output", "verdicts")
-    options.settings = {key: value for key, value in vars(options).items() if key not in may_change}
-    hold_settings(parser, options.output, options.settings)
-    options.kept = _verdicts(options.verdicts)
-    if (found := options.kept.get("settings", options.settings)) != options.settings:
-        parser.error(f"--verdicts {options.verdicts}: of runs with other settings, {json.dumps(found)}")
+    settings = {key: value for key, value in vars(options).items() if key not in may_change}
+    hold_settings(parser, options.output, settings)
+    options.kept = Verdicts(parser, options.verdicts, settings, KINDS)
     text = run(options)
     (options.output / "results.md").write_text(text + "\n", encoding="utf-8")
     sys.stdout.write(text + "\n")

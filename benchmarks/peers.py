@@ -1,14 +1,15 @@
 """The CPU demo's GRPO stage by this layer, by open-r1's rewards and by TRL's own command: same cold starts, seeds, prompts and steps.
 
-Run:  python benchmarks/peers.py [--seeds 3] [--problems 200] [--output outputs/peers]
+Run:  python benchmarks/peers.py [--seeds 3] [--problems 200] [--verdicts FILE] [--output outputs/peers]
 
 Two response formats, each with a cold start of its own a seed: the answer in ``<answer>`` tags, as DeepSeek-R1-Zero has it, and in a
 box, where TRL's ``accuracy_reward`` looks for it: of a plain number in tags it reads nothing. `trl grpo` gets the recipe's own settings,
 less what TRL does not know, rows that this layer mapped for it, and its own rewards for accuracy and format with the recipe's weights. In
 GRPO all weights are trained, since TRL's command cannot freeze some. Every model answers the same held-out problems, and this layer's
 verdicts judge them: strictly (right, and in the format) and leniently (right wherever the answer stands). A run that is done is not done
-again, and one that was interrupted goes on where it can. The tables go to the standard output and to OUTPUT/results.md, the curves of all
-runs of the first seed to OUTPUT/report.html.
+again, and one that was interrupted goes on where it can; ``--verdicts FILE`` keeps what came out of each for other machines, which run only
+what the file has not. The tables go to the standard output and to OUTPUT/results.md, the curves of the last seed that was trained here to
+OUTPUT/report.html.
 """
 
 from __future__ import annotations
@@ -22,7 +23,7 @@ from pathlib import Path
 from typing import Any
 
 import yaml
-from kept import hold_settings, run_logged
+from kept import Verdicts, by_problem, hold_settings, run_logged
 
 from r1_recipes.common.files import write_whole
 from r1_recipes.data.load import load_dataset
@@ -73,10 +74,9 @@ def write_rows(recipe: Path, folder: Path) -> None:
     (folder / "train.jsonl").write_text("".join(lines), encoding="utf-8")
 
 
-def train(name: str, folder: Path, cold: Path, seed: int, steps: int | None) -> None:
-    """Train one run, and leave its settings, its curve and its model in ``folder``."""
-    shape, own = RUNS[name]
-    out = folder / "model"
+def train(name: str, out: Path, cold: Path, seed: int, steps: int | None) -> None:
+    """Train one run, and leave its curve and its model in ``out``, its settings beside that."""
+    (shape, own), folder = RUNS[name], out.parent
     keys = {"model_name_or_path": str(cold), "unfrozen_parameters": None, "output_dir": str(out), "seed": seed}
     keys |= {"max_steps": steps} if steps else {}
     if own.get("reward_funcs") != THEIRS:
@@ -109,63 +109,76 @@ def judged(model: Path, shape: str, folder: Path, options: argparse.Namespace, s
 def run(options: argparse.Namespace) -> str:
     """Train and judge what has not been, seed by seed, and return the tables."""
     scores: dict[str, list[dict[str, Any]]] = {}
-    curves: dict[str, list[list[float]]] = {}
     started = time.monotonic()
 
-    def begin(name: str, seed: int) -> Path:
+    def folder_of(name: str, seed: int) -> Path:
         folder = options.output / name / str(seed)
         folder.mkdir(parents=True, exist_ok=True)
-        sys.stderr.write(f"{name}, seed {seed}; {(time.monotonic() - started) / 60:.0f} min so far\n")
         return folder
 
+    def cold_start(shape: str, seed: int) -> Path:
+        folder = folder_of(f"cold start, {shape}", seed)
+        cold = folder / "model"
+        if not is_finished(cold):
+            keys = {"output_dir": str(cold), "seed": seed}
+            # The demo's cold start trains the upper half; a model of another size has other layers.
+            keys |= {"model_name_or_path": options.model, "unfrozen_parameters": None} if options.model else {}
+            run_logged(["-m", "r1_recipes.sft", write_yaml(folder / "recipe.yaml", settings(COLD_START, shape, **keys))], folder)
+        return cold
+
+    pages: list[str] = []
     for seed in range(1, options.seeds + 1):
-        colds = {}
-        for shape in FORMATS:
-            folder = begin(f"cold start, {shape}", seed)
-            cold = colds[shape] = folder / "model"
-            if not is_finished(cold):
-                keys = {"output_dir": str(cold), "seed": seed}
-                # The demo's cold start trains the upper half; a model of another size has other layers.
-                keys |= {"model_name_or_path": options.model, "unfrozen_parameters": None} if options.model else {}
-                run_logged(["-m", "r1_recipes.sft", write_yaml(folder / "recipe.yaml", settings(COLD_START, shape, **keys))], folder)
-            scores.setdefault(folder.parent.name, []).append(judged(cold, shape, folder, options, seed))
-        for name, (shape, _) in RUNS.items():
-            folder = begin(name, seed)
-            out = folder / "model"
-            if not is_finished(out):
-                train(name, folder, colds[shape], seed, options.steps)
-            scores.setdefault(name, []).append(judged(out, shape, folder, options, seed))
-            history = [json.loads(line) for line in (out / "metrics.jsonl").read_text(encoding="utf-8").splitlines()]
-            curves.setdefault(name, []).append([entry["rewards/accuracy/mean"] for entry in history if "rewards/accuracy/mean" in entry])
-    page = options.output / "report.html"
-    models = [str(options.output / name / "1" / "model") for name in RUNS]
-    run_logged(["-m", "r1_recipes.report", *models, "--output", str(page)], options.output)
-    return "\n\n".join([accuracy_table(scores), curve_table(curves), size_table(options.output), f"page: {page}"])
+        models = []
+        for name, shape in {**{f"cold start, {shape}": shape for shape in FORMATS}, **{name: RUNS[name][0] for name in RUNS}}.items():
+            one = options.kept.get(name, seed)
+            if not one:
+                sys.stderr.write(f"{name}, seed {seed}; {(time.monotonic() - started) / 60:.0f} min so far\n")
+                folder, model = folder_of(name, seed), cold_start(shape, seed)
+                if name in RUNS:
+                    cold, model = model, folder / name  # the page calls it by its folder
+                    if not is_finished(model):
+                        train(name, model, cold, seed, options.steps)
+                    models.append(str(model))
+                one = judged(model, shape, folder, options, seed) | _summary(folder, model)
+                options.kept.keep(name, seed, one, "curve", "keys")
+            scores.setdefault(name, []).append(one)
+        pages = models or pages
+    text = "\n\n".join([accuracy_table(scores), curve_table(scores), size_table(scores)])
+    if pages:
+        page = options.output / "report.html"
+        run_logged(["-m", "r1_recipes.report", *pages, "--output", str(page)], options.output)
+        text += f"\n\npage: {page}"
+    return text
+
+
+def _summary(folder: Path, model: Path) -> dict[str, Any]:
+    """What a run leaves besides its model: its own rewards for accuracy, step by step, and how many keys it was given."""
+    history = [json.loads(line) for line in (model / "metrics.jsonl").read_text(encoding="utf-8").splitlines()]
+    keys = yaml.safe_load((folder / "recipe.yaml").read_text(encoding="utf-8"))
+    own = {key for key, value in keys.items() if value is not None} - {"save_only_model"}  # which only this benchmark asks for
+    return {"curve": [entry["rewards/accuracy/mean"] for entry in history if "rewards/accuracy/mean" in entry], "keys": len(own)}
 
 
 def accuracy_table(scores: dict[str, list[dict[str, Any]]]) -> str:
     """A row a run: each problem is the mean of its seeds, beside the cold start of the run's format."""
     lines = ["| run | " + " | ".join(f"{kind} | by seed | over its cold start" for kind in COMPARED.values()) + " |"]
     lines.append("|---" * (1 + 3 * len(COMPARED)) + "|")
-
-    def by_problem(name: str, kind: str) -> list[float]:
-        return [statistics.fmean(values) for values in zip(*(one[kind] for one in scores[name]), strict=True)]
-
     for name, found in scores.items():
         cells = [name]
         for kind in COMPARED:
-            mean, low, high = (100 * bound for bound in mean_interval(by_problem(name, kind)))
+            mean, low, high = (100 * bound for bound in mean_interval(by_problem(found, kind)))
             cells.append(f"{mean:.1f} % ({low:.1f} to {high:.1f})")
             cells.append(", ".join(f"{100 * statistics.fmean(one[kind]):.1f}" for one in found))
             start = f"cold start, {RUNS[name][0]}" if name in RUNS else name
-            over = paired_difference(by_problem(start, kind), by_problem(name, kind))
+            over = paired_difference(by_problem(scores[start], kind), by_problem(found, kind))
             cells.append("{:+.1f} ({:+.1f} to {:+.1f})".format(*(100 * bound for bound in over)) if name in RUNS else "")
         lines.append("| " + " | ".join(cells) + " |")
     return "\n".join([*lines, "", "95 % intervals, over problems and not over seeds."])
 
 
-def curve_table(curves: dict[str, list[list[float]]]) -> str:
+def curve_table(scores: dict[str, list[dict[str, Any]]]) -> str:
     """What each run's own reward for accuracy paid on the completions of a step, over seeds."""
+    curves = {name: [one["curve"] for one in scores[name]] for name in RUNS}
     steps = max(len(one) for found in curves.values() for one in found)
     lines = ["| own accuracy reward in step | " + " | ".join(str(step) for step in range(1, steps + 1)) + " |", "|---" * (steps + 1) + "|"]
     for name, found in curves.items():
@@ -173,25 +186,27 @@ def curve_table(curves: dict[str, list[list[float]]]) -> str:
     return "\n".join(lines)
 
 
-def size_table(output: Path) -> str:
+def size_table(scores: dict[str, list[dict[str, Any]]]) -> str:
     """Keys that each way was given, and what had to be made for it besides."""
     lines = ["| run | keys of YAML | besides |", "|---|---|---|"]
     for name, (_, own) in RUNS.items():
-        keys = yaml.safe_load((output / name / "1" / "recipe.yaml").read_text(encoding="utf-8"))
         besides = "rows with prompts, mapped beforehand" if own.get("reward_funcs") == THEIRS else "nothing"
-        lines.append(f"| {name} | {len(keys)} | {besides} |")
+        lines.append(f"| {name} | {scores[name][0]['keys']} | {besides} |")
     return "\n".join(lines)
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0], allow_abbrev=False)
     parser.add_argument("--seeds", type=int, default=3)
     parser.add_argument("--problems", type=int, default=200, help="held-out problems")
     parser.add_argument("--steps", type=int, help="in place of the recipe's")
     parser.add_argument("--model", help="in place of the cold start's raw model")
+    parser.add_argument("--verdicts", type=Path, metavar="FILE", help="verdicts of earlier runs with these settings; new ones are added")
     parser.add_argument("--output", type=Path, default=Path("outputs/peers"), help="everything is kept there, and not done again")
     options = parser.parse_args()
-    hold_settings(parser, options.output, {key: value for key, value in vars(options).items() if key not in ("seeds", "output")})
+    held = {key: value for key, value in vars(options).items() if key not in ("seeds", "output", "verdicts")}
+    hold_settings(parser, options.output, held)
+    options.kept = Verdicts(parser, options.verdicts, held, tuple(COMPARED))
     text = run(options)
     (options.output / "results.md").write_text(text + "\n", encoding="utf-8")
     sys.stdout.write(text + "\n")

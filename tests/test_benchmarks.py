@@ -12,6 +12,7 @@ from pathlib import Path
 
 import pandas
 import pytest
+import yaml
 
 from tests.conftest import REPOSITORY
 from tests.report.runs import write_run
@@ -49,30 +50,28 @@ def test_the_gpu_benchmark_runs_without_a_gpu_and_says_so(tmp_path: Path) -> Non
 
 @pytest.mark.e2e
 def test_the_gpu_benchmark_keeps_what_it_measured_when_the_rest_fails(tmp_path: Path, tiny_model: Path, sums: Path) -> None:
-    out = tmp_path / "out"
-    words = ["--model", str(tiny_model), "--train", str(sums), "--test", str(tmp_path / "gone.jsonl"), "--steps", "3", "--output", str(out)]
-    small = [
-        "--max_completion_length",
-        "8",
-        "--per_device_train_batch_size",
-        "2",
-        "--gradient_accumulation_steps",
-        "4",
-        "--system_prompt",
-        "",
-    ]
-    done = gpu(*words, "--", *small)
-    assert done.returncode == 1 and "gone.jsonl" in done.stderr and "r1_recipes.evaluate ended with status 2" in done.stderr
+    out, held_out = tmp_path / "out", tmp_path / "held_out.jsonl"
+    held_out.write_text("{")
+    words = ["--model", str(tiny_model), "--train", str(sums), "--test", str(held_out), "--steps", "3", "--output", str(out), "--"]
+    words += ["--max_completion_length", "8", "--per_device_train_batch_size", "2", "--gradient_accumulation_steps", "4"]
+    words += ["--system_prompt", ""]
+    done = gpu(*words)
+    assert done.returncode == 1 and "test.jsonl" in done.stderr and "r1_recipes.evaluate ended with status 2" in done.stderr
     assert "| Transformers | 1 | " in done.stdout and (out / "results.md").read_text(encoding="utf-8") == done.stdout
     assert (out / "transformers" / "model.safetensors").is_file()
-    # Another call would mix its figures with these.
+    # The same words go on from what there is; others would mix their figures with these.
+    (out / "rows" / "test.jsonl").write_text(json.dumps({"question": "11 * 11?", "answer": "#### 121"}) + "\n")
     again = gpu(*words)
-    assert again.returncode == 2 and "holds something, perhaps an earlier measurement" in again.stderr
+    assert again.returncode == 0 and again.stdout.startswith(done.stdout) and "| after | 1 | 0.0 % |" in again.stdout, again.stderr[-4000:]
+    other = gpu(*words, "--seed", "7")
+    assert other.returncode == 2 and "holds runs with other settings" in other.stderr
 
 
 def test_the_gpu_benchmark_asks_for_what_it_needs() -> None:
     done = gpu("--model", "x")
     assert done.returncode == 2 and "--model, --train and --test are needed, or --tiny" in done.stderr
+    done = gpu("--model", "x", "--train", "gone.jsonl", "--test", str(REPOSITORY / "README.md"))
+    assert done.returncode == 2 and "gone.jsonl: no such file" in done.stderr
 
 
 @pytest.mark.e2e
@@ -133,11 +132,13 @@ def test_the_flagship_on_a_cpu_goes_on_from_what_is_done(tmp_path: Path, tiny_mo
     held_out = tmp_path / "held_out.jsonl"
     held_out.write_text("".join(json.dumps({"question": f"{a} * {a}?", "answer": f"#### {a * a}"}) + "\n" for a in (11, 12, 13)))
     files = ["--model", str(tiny_model), "--train", str(sums), "--test", str(held_out), "--output", str(out)]
-    sizes = "--steps 2 --rows 3 --cold_start 4 -- --max_completion_length 8 --gradient_accumulation_steps 1 --unfrozen_parameters layers"
+    sizes = "--steps 2 --rows 3 --cold_start 4 --unfrozen layers -- --max_completion_length 8 --gradient_accumulation_steps 1"
     words = [*files, *sizes.split(), "--system_prompt", ""]
     command = [sys.executable, str(REPOSITORY / "benchmarks" / "gsm8k_cpu.py"), *words]
     done = subprocess.run(command, cwd=REPOSITORY, capture_output=True, text=True, timeout=300)
     assert done.returncode == 0, done.stderr[-4000:]
+    settings = [yaml.safe_load((out / name / "recipe.yaml").read_text(encoding="utf-8")) for name in ("cold_start", "run")]
+    assert [one["unfrozen_parameters"] for one in settings] == [["layers"]] * 2
     # A random model is right nowhere; what preflight says of it is kept, and does not end the run.
     assert f"| greedy | {'0.0 % (0.0 to 56.1) | ' * 3}+0.0 (" in done.stdout
     assert "- error   signal." in done.stdout and re.search(r"^2 steps in \d+ min; \d+ s a step", done.stdout, re.MULTILINE)
@@ -149,6 +150,7 @@ def test_the_flagship_on_a_cpu_goes_on_from_what_is_done(tmp_path: Path, tiny_mo
 @pytest.mark.e2e
 def test_peers_train_on_the_same_rows(tmp_path: Path, tiny_model: Path) -> None:
     words = ["--model", str(tiny_model), "--steps", "2", "--problems", "2", "--seeds", "1", "--output", str(tmp_path)]
+    words += ["--verdicts", str(tmp_path / "verdicts.json")]
     command = [sys.executable, str(REPOSITORY / "benchmarks" / "peers.py"), *words]
     done = subprocess.run(command, cwd=REPOSITORY, capture_output=True, text=True, timeout=600)
     assert done.returncode == 0, done.stderr[-4000:] + "".join(path.read_text()[-2000:] for path in tmp_path.rglob("log.txt"))
@@ -159,7 +161,10 @@ def test_peers_train_on_the_same_rows(tmp_path: Path, tiny_model: Path) -> None:
     # Both ways sampled the same completions to the same prompts from the same weights.
     first = {}
     for name in ("r1-recipes, box", "trl grpo, box"):
-        table = pandas.read_parquet(tmp_path / name / "1" / "model" / "completions" / "completions_00001.parquet")
+        table = pandas.read_parquet(tmp_path / name / "1" / name / "completions" / "completions_00001.parquet")
         first[name] = [(json.dumps(list(row.prompt)), row.completion[0]["content"]) for row in table.itertuples()]
     assert first["r1-recipes, box"] == first["trl grpo, box"] and "boxed" in first["trl grpo, box"][0][0]
     assert (tmp_path / "report.html").is_file()
+    # Elsewhere what is kept is enough.
+    again = subprocess.run([*command, "--output", str(tmp_path / "new")], cwd=REPOSITORY, capture_output=True, text=True, timeout=60)
+    assert again.stderr == "" and again.stdout == done.stdout.split("\n\npage: ")[0] + "\n"
