@@ -132,13 +132,13 @@ def test_the_flagship_on_a_cpu_goes_on_from_what_is_done(tmp_path: Path, tiny_mo
     held_out = tmp_path / "held_out.jsonl"
     held_out.write_text("".join(json.dumps({"question": f"{a} * {a}?", "answer": f"#### {a * a}"}) + "\n" for a in (11, 12, 13)))
     files = ["--model", str(tiny_model), "--train", str(sums), "--test", str(held_out), "--output", str(out)]
-    sizes = "--steps 2 --rows 3 --cold_start 4 --unfrozen layers -- --max_completion_length 8 --gradient_accumulation_steps 1"
+    sizes = "--steps 2 --rows 3 --cold_start 4 --unfrozen layers norm -- --max_completion_length 8 --gradient_accumulation_steps 1"
     words = [*files, *sizes.split(), "--system_prompt", ""]
     command = [sys.executable, str(REPOSITORY / "benchmarks" / "gsm8k_cpu.py"), *words]
     done = subprocess.run(command, cwd=REPOSITORY, capture_output=True, text=True, timeout=300)
     assert done.returncode == 0, done.stderr[-4000:]
     settings = [yaml.safe_load((out / name / "recipe.yaml").read_text(encoding="utf-8")) for name in ("cold_start", "run")]
-    assert [one["unfrozen_parameters"] for one in settings] == [["layers"]] * 2
+    assert [one["unfrozen_parameters"] for one in settings] == [["layers", "norm"]] * 2
     # A random model is right nowhere; what preflight says of it is kept, and does not end the run.
     assert f"| greedy | {'0.0 % (0.0 to 56.1) | ' * 3}+0.0 (" in done.stdout
     assert "- error   signal." in done.stdout and re.search(r"^2 steps in \d+ min; \d+ s a step", done.stdout, re.MULTILINE)
