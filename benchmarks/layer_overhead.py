@@ -122,13 +122,16 @@ def run_once(kind: str, model: str, steps: int) -> dict[str, Any]:
         bare_command, recipe_command = [__file__, "--bare", name], ["-m", "r1_recipes.grpo", str(folder / "recipe.yaml")]
         stamps = folder / "stamps"
         started = time.time()
-        subprocess.run(
+        done = subprocess.run(
             [sys.executable, *(bare_command if kind == "bare" else recipe_command)],
             env={**os.environ, STAMPS: str(stamps), "PYTHONPATH": str(Path(__file__).resolve().parent)},
             stdout=subprocess.DEVNULL,
             stderr=subprocess.PIPE,
-            check=True,
+            text=True,
+            check=False,
         )
+        if done.returncode:
+            sys.exit(f"{done.stderr[-3000:]}\nerror: the {kind} run ended with status {done.returncode}")
         whole = time.time() - started
         times = [float(line) for line in stamps.read_text(encoding="utf-8").split()]
         if kind == "bare":

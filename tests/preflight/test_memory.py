@@ -222,7 +222,7 @@ def test_the_table_of_memory_is_preflights_arithmetic(shapes: dict, number: int,
 
 
 def test_the_table_of_generation_is_arithmetic_too(shapes: dict) -> None:
-    rows = [["model", "weights, bf16", "KV cache", "at most, tokens/s", "GPUs of 80 GB a copy"]]
+    rows = [["model", "weights, bf16", "KV cache", "at most, tokens/s a copy", "GPUs of 80 GB a copy"]]
     for name, (shape, _) in shapes.items():
         weights, cache = 2 * shape.parameters, 256 * 1024 * shape.cache * 2
         gpus = next(2**power for power in range(9) if weights + cache <= 2**power * GPU)

@@ -7,6 +7,7 @@ import time
 from pathlib import Path
 
 import pytest
+from trl.rewards import accuracy_reward
 
 from r1_recipes.common.errors import RecipeError
 from r1_recipes.common.messages import completion_texts
@@ -51,7 +52,10 @@ def test_labelled_solutions(name):
     # None: every labelled answer is a number (two exceptions, "-1.8 billion" and "1/5", are wrong for golds 2 and 2), and the four
     # without an answer are labelled wrong.
     assert disagreements == []
-    assert sum(rewards) == sum(row["is_correct"] for row in rows)
+    assert sum(rewards) == sum(row["is_correct"] for row in rows) == 801
+    # README cites these two: of an answer in tags TRL's own reward reads nothing, since it looks for LaTeX; in a box it reads all.
+    messages = [[{"role": "assistant", "content": text}] for text in completions]
+    assert sum(accuracy_reward(messages, [row["gold"] for row in rows])) == (801 if name == "think_boxed" else 0)
 
 
 @pytest.mark.parametrize(
