@@ -1,15 +1,16 @@
 """The flagship recipe on two CPU cores: real weights, GSM8K's own rows, and sizes that fit; judged before and after on held-out rows.
 
-Run:  python benchmarks/gsm8k_cpu.py [--model DIR_OR_ID] [--train ROWS] [--test ROWS] [--steps 60] [--rows 200] [-- --key value …]
+Run:  python benchmarks/gsm8k_cpu.py [--model DIR_OR_ID] [--train ROWS] [--test ROWS] [--steps 30] [--rows 200] [-- --key value …]
 
-A cold start (SFT) on 256 of GSM8K's worked solutions, then ``recipes/gsm8k_qwen05b.yaml`` with 3 prompts of 8 completions a step and 160
-tokens each. Before GRPO, preflight says what it expects; a checkpoint is kept every five steps; at the end the raw model, the cold start
-and the result answer the test rows, greedily. Call it again after an interruption, with the same words: what is done is not done again.
-Everything stays in DIR (default: outputs/gsm8k_cpu), the tables in DIR/results.md. Words after ``--`` are keys of the recipe and of the
-judge, not of the cold start. ``--cold_start 0`` leaves that out: so short, the raw model unlearns to reason for the sake of an ending
-(docs/results.md). Both train the upper third of the layers, as ``recipes/cpu_grpo.yaml`` does: all of them fill 24 GB. ``--bf16 false`` is
-faster on CPUs without bf16 instructions (``lscpu``: avx512_bf16, amx_bf16). Where vLLM's build for CPUs is installed, ``--backend vllm``
-judges faster.
+DeepSeek-R1's cold start in small: the model answers 64 training questions, shown how by four worked ones, and learns (SFT) from its own
+right answers, so that it needs to be shown no more. Then ``recipes/gsm8k_qwen05b.yaml`` on other rows, with 3 prompts of 8 completions a
+step and 160 tokens each. Before GRPO, preflight says what it expects; a checkpoint is kept every five steps; at the end the raw model, the
+cold start and the result answer the test rows, greedily. Call it again after an interruption, with the same words: what is done is not done
+again. Everything stays in DIR (default: outputs/gsm8k_cpu), the tables in DIR/results.md. Words after ``--`` are keys of the recipe and of
+the judge, not of the cold start. ``--cold_start 0`` leaves that out: so short, the raw model unlearns to reason for the sake of an ending;
+and GSM8K's own solutions in place of the model's teach it to reason worse (docs/results.md). Both train the upper third of the layers, as
+``recipes/cpu_grpo.yaml`` does: all of them fill 24 GB. ``--bf16 false`` is faster on CPUs without bf16 instructions (``lscpu``:
+avx512_bf16, amx_bf16). Where vLLM's build for CPUs is installed, ``--backend vllm`` samples and judges faster.
 """
 
 from __future__ import annotations
@@ -44,15 +45,51 @@ SIZES = {
     "save_steps": 5,
     "save_total_limit": 1,
 }
+# Our own, as brief as an answer has to be.
+WORKED = [
+    {
+        "question": "A baker fills 4 trays with 6 rolls each and sells 9 of them. How many rolls are left?",
+        "reasoning": "There are 4 * 6 = 24 rolls.\nAfter 9 are sold, 24 - 9 = 15 rolls are left.",
+        "answer": "15",
+    },
+    {
+        "question": "Lena reads 12 pages a day for 5 days. Her book has 100 pages. How many pages are left to read?",
+        "reasoning": "In 5 days she reads 12 * 5 = 60 pages.\nSo 100 - 60 = 40 pages are left.",
+        "answer": "40",
+    },
+    {
+        "question": "A shirt costs $30 and is sold at a discount of 20%. How many dollars do 3 such shirts cost?",
+        "reasoning": "The discount is 30 * 20 / 100 = 6 dollars.\nA shirt costs 30 - 6 = 24 dollars.\n3 shirts cost 3 * 24 = 72 dollars.",
+        "answer": "72",
+    },
+    {
+        "question": "Ben has 5 marbles. Ann has 8 more than Ben, and Tom has twice as many as Ann. How many do the three have together?",
+        "reasoning": "Ann has 5 + 8 = 13 marbles.\nTom has 2 * 13 = 26 marbles.\nTogether they have 5 + 13 + 26 = 44 marbles.",
+        "answer": "44",
+    },
+]
+SAMPLES = {
+    "mapper": "gsm8k",
+    "response_format": "think_answer",
+    "few_shot": WORKED,
+    "num_generations": 4,
+    "max_completion_length": SIZES["max_completion_length"],
+    "temperature": 0.7,
+    "generation_batch_size": 64,
+    "vllm_max_model_length": 2048,
+    "reward_funcs": ["accuracy"],
+    "keep": {"best_of": 2, "correct": True, "filters": {"malformed": True, "truncated": True}, "deduplicate": {"exact": True}},
+    "use_cpu": True,
+}
 COLD_START = {
     "dtype": "float32",
-    "mapper": "gsm8k",
+    "mapper": "generated",
     "response_format": "think_answer",
     "per_device_train_batch_size": 4,
     "learning_rate": 2e-5,
     "lr_scheduler_type": "cosine",
     "warmup_steps": 0.1,
-    "num_train_epochs": 1,
+    "num_train_epochs": 4,
     "use_cpu": True,
     "gradient_checkpointing": False,
     "logging_steps": 4,
@@ -77,11 +114,11 @@ def main(argv: Sequence[str] | None = None) -> None:
         "--train", default="openai/gsm8k", help="the hub's data set, or a file of rows (JSON lines: question, answer; default %(default)s)"
     )
     parser.add_argument("--test", help="a file of held-out rows, where --train is a file")
-    parser.add_argument("--steps", type=int, default=60, help="optimizer steps of GRPO")
-    parser.add_argument("--cold_start", type=int, default=256, metavar="ROWS", help="rows of SFT before it; 0: none")
+    parser.add_argument("--steps", type=int, default=30, help="optimizer steps of GRPO")
+    parser.add_argument("--cold_start", type=int, default=64, metavar="ROWS", help="questions of the cold start; 0: none")
     parser.add_argument("--unfrozen", nargs="+", default=UPPER_THIRD, metavar="REGEX", help="weights to train (default: %(default)s)")
     parser.add_argument("--bf16", default="true", choices=["true", "false"], help="autocast, as the recipe does (default %(default)s)")
-    parser.add_argument("--backend", default="transformers", help="what the models are judged through: transformers or vllm")
+    parser.add_argument("--backend", default="transformers", help="what answers outside of training: transformers or vllm")
     parser.add_argument("--rows", type=int, default=200, help="held-out rows that are judged")
     parser.add_argument("--output", type=Path, default=Path("outputs/gsm8k_cpu"), help="where everything is kept")
     options, own = parser.parse_args(given[:cut]), given[cut + 1 :]
@@ -94,18 +131,20 @@ def main(argv: Sequence[str] | None = None) -> None:
     run, cold, start = options.output / "run", options.output / "cold_start", options.model
     if files:
         data = {"dataset_name": rows_folder(*files, options.output), "dataset_config": None}
-    data |= {"bf16": options.bf16 == "true", "unfrozen_parameters": options.unfrozen}
+    # As autocast computes in training.
+    answers = {"dtype": "bfloat16" if options.bf16 == "true" else "float32"}
+    trained = {"bf16": options.bf16 == "true", "unfrozen_parameters": options.unfrozen}
     split = {}
     if options.cold_start:
         # No row is in both.
         start, shown = str(cold), f"train[:{options.cold_start}]"
         split = {"dataset_train_split": f"train[{options.cold_start}:]"}
-        recipe = options.output / "cold_start.yaml"
-        keys = {"model_name_or_path": options.model, **COLD_START, **data, "dataset_train_split": shown, "output_dir": start}
-        recipe.write_text(yaml.safe_dump(keys, sort_keys=False), encoding="utf-8")
-        if not is_finished(cold):
-            run_logged(["-m", "r1_recipes.sft", str(recipe)], options.output)
-    train = as_words({"model_name_or_path": start, **data, **split, **SIZES, "max_steps": options.steps, "output_dir": run})
+        samples, asked = options.output / "samples", {**data, "dataset_train_split": shown, "backend": options.backend}
+        keys = {"model_name_or_path": options.model, **answers, **SAMPLES, **asked, "output_dir": str(samples)}
+        _call("generate", keys, options.output, done=(samples / "dataset").exists())
+        keys = {"model_name_or_path": options.model, **COLD_START, **trained, "dataset_name": str(samples / "dataset"), "output_dir": start}
+        _call("sft", keys, options.output, done=is_finished(cold))
+    train = as_words({"model_name_or_path": start, **data, **trained, **split, **SIZES, "max_steps": options.steps, "output_dir": run})
     forecast = options.output / "preflight.txt"
     if not forecast.exists():
         # Its advice is kept, and compared with what came; it is not followed.
@@ -119,7 +158,7 @@ def main(argv: Sequence[str] | None = None) -> None:
     if not (options.output / "judged" / "results.json").exists():
         words = [word for model in dict.fromkeys([options.model, start, str(run)]) for word in ("--model", model)]
         words += ["--num_samples", "0", "--backend", options.backend, "--output", str(options.output / "judged")]
-        words += [*as_words({**SIZES, **data, "max_eval_samples": options.rows}), *own]
+        words += [*as_words({**SIZES, **data, **trained, **answers, "max_eval_samples": options.rows}), *own]
         run_logged(["-m", "r1_recipes.evaluate", RECIPE, *words], options.output)
     history = [json.loads(line) for line in (run / "metrics.jsonl").read_text(encoding="utf-8").splitlines()]
     history = [entry for entry in history if "loss" in entry]
@@ -142,6 +181,14 @@ def main(argv: Sequence[str] | None = None) -> None:
     )
     (options.output / "results.md").write_text(text + "\n", encoding="utf-8")
     sys.stdout.write(f"{text}\n\npage: {run / 'report.html'}\n")
+
+
+def _call(method: str, keys: dict[str, Any], folder: Path, *, done: bool) -> None:
+    """Run one method on a recipe of these keys, unless it is done."""
+    recipe = folder / f"{method}.yaml"
+    recipe.write_text(yaml.safe_dump(keys, sort_keys=False, width=150), encoding="utf-8")
+    if not done:
+        run_logged(["-m", f"r1_recipes.{method}", str(recipe)], folder)
 
 
 def _judged(scores: list[dict[str, Any]]) -> list[list[str]]:

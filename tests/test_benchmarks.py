@@ -14,6 +14,7 @@ import pandas
 import pytest
 import yaml
 
+from r1_recipes.prompts import FORMATS
 from tests.conftest import REPOSITORY
 from tests.report.runs import write_run
 
@@ -135,6 +136,12 @@ def test_the_flagship_on_a_cpu_goes_on_from_what_is_done(tmp_path: Path, tiny_mo
     sizes = "--steps 2 --rows 3 --cold_start 4 --unfrozen layers norm -- --max_completion_length 8 --gradient_accumulation_steps 1"
     words = [*files, *sizes.split(), "--system_prompt", ""]
     command = [sys.executable, str(REPOSITORY / "benchmarks" / "gsm8k_cpu.py"), *words]
+    # A random model is right nowhere, so nothing of its answers is kept to learn from.
+    done = subprocess.run(command, cwd=REPOSITORY, capture_output=True, text=True, timeout=300)
+    assert done.returncode == 1 and "keep: no completion is left" in done.stderr, done.stderr[-4000:]
+    right = [{"question": f"{a} + 1?", "response": FORMATS["think_answer"].render("Count.", str(a + 1))} for a in range(4)]
+    (out / "samples" / "dataset").mkdir()
+    (out / "samples" / "dataset" / "train.jsonl").write_text("".join(json.dumps(row) + "\n" for row in right))
     done = subprocess.run(command, cwd=REPOSITORY, capture_output=True, text=True, timeout=300)
     assert done.returncode == 0, done.stderr[-4000:]
     settings = [yaml.safe_load((out / name / "recipe.yaml").read_text(encoding="utf-8")) for name in ("cold_start", "run")]

@@ -21,6 +21,7 @@ class VLLMBackend:
         if processes.world_size() > 1:
             raise RecipeError(f"{where} must be one process. Fix: vllm_tensor_parallel_size: N spreads the model")
         from vllm import LLM
+        from vllm.platforms import current_platform
 
         model, self._settings = recipe.model, recipe.training
         self._tokenizer = tokenizer
@@ -34,6 +35,8 @@ class VLLMBackend:
                 gpu_memory_utilization=self._settings.vllm_gpu_memory_utilization,
                 max_model_len=self._settings.vllm_max_model_length,
                 trust_remote_code=self._settings.trust_remote_code,
+                # A seeded request whose prompt is cut into chunks ends vLLM 0.31 on a CPU: "CPU Generator does not use offset".
+                enable_chunked_prefill=False if current_platform.is_cpu() else None,
             )
         except Exception as error:  # no device, too little memory, a model it does not know: vLLM's own words
             raise RecipeError(f"{where} the engine does not start: {first_line(error)} Without it: --backend transformers") from error
