@@ -82,6 +82,12 @@ def test_generate_offline(run_python: Callable, generation: Callable, reference:
     assert len((tmp_path / "vllm" / "dataset" / "train.jsonl").read_text(encoding="utf-8").splitlines()) == len(SUMS)
 
 
+def test_seeded_samples_of_long_prompts(run_python: Callable, generation: Callable, tmp_path: Path) -> None:
+    """More tokens of prompts than a step of the engine takes: cut into chunks, they ended it on a CPU."""
+    run_python("-m", "r1_recipes.generate", generation("vllm", temperature=1.0, prompt_template="{question} " * 150))
+    assert sorted(stored(tmp_path / "vllm")) == list(range(len(SUMS)))
+
+
 @pytest.fixture
 def judged(run_python: Callable, small_model: Path, sums: Path, tmp_path: Path) -> Callable[..., tuple[dict, list]]:
     """``judged("--flag", "value", VARIABLE=…)``: GSM8K's benchmark on the sums, two samples each; the scores, and the completions."""
