@@ -14,6 +14,7 @@ from typing import Any
 import pyarrow.parquet
 import pytest
 import yaml
+from safetensors.torch import save_file
 
 from r1_recipes import grpo, sft
 from r1_recipes.models.tokenizer import generation_prompt, load_tokenizer
@@ -63,6 +64,29 @@ def test_only_unfrozen_parameters_move(
     MAIN[method]([path])
     changed = {name for name, change in moved(tiny_model, tmp_path / "run").items() if change}
     assert changed == {name for name in weights(tiny_model) if "layers.1.mlp" in name or "model.norm." in name}
+
+
+def test_frozen_layers_in_bf16_change_nothing_that_autocast_computes(
+    write_recipe: Callable[..., str], tiny_model: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Those that bf16 holds exactly; the others, and what is trained, keep their precision."""
+    base = tmp_path / "base"
+    shutil.copytree(tiny_model, base)
+    exact = {name: tensor.bfloat16().float() if "layers.0.mlp" in name else tensor for name, tensor in weights(base).items()}
+    save_file(exact, base / "model.safetensors", metadata={"format": "pt"})
+    kept, curves = [], []
+    for spare in (True, False):
+        shutil.rmtree(tmp_path / "run", ignore_errors=True)
+        if not spare:
+            monkeypatch.setattr("r1_recipes.training.weights._spare_casts", lambda model: None)
+        grpo.main([write_recipe("grpo", model_name_or_path=str(base), unfrozen_parameters=["layers.1.mlp"], bf16=True, use_cpu=True)])
+        kept.append(weights(tmp_path / "run"))
+        curves.append([(entry["loss"], entry["reward"], entry["grad_norm"]) for entry in metrics(tmp_path / "run")])
+    assert curves[0] == curves[1]
+    assert all(tensor.float().equal(kept[1][name]) for name, tensor in kept[0].items())
+    assert {name for name, tensor in kept[0].items() if str(tensor.dtype) == "torch.bfloat16"} == {
+        one for one in exact if "layers.0.mlp" in one
+    }
 
 
 @pytest.mark.parametrize(

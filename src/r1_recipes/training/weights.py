@@ -44,6 +44,8 @@ def prepare(recipe: Recipe, trainer: Trainer) -> None:
     _keep_adapters_in_fp32(recipe, trainer.model)
     _mend_generation_config(trainer.model)
     freeze_parameters(trainer.model, recipe.script.unfrozen_parameters)
+    if recipe.training.use_cpu and recipe.training.bf16:
+        _spare_casts(trainer.model)
     trainer.create_model_card = partial(_write_card, recipe, trainer, trainer.create_model_card)  # of checkpoints, too
 
 
@@ -63,6 +65,14 @@ def freeze_parameters(model: PreTrainedModel, patterns: Sequence[str] | None) ->
     for name, parameter in model.named_parameters():
         parameter.requires_grad = name in chosen
     logger.info("training %s of %s parameters", f"{model.num_parameters(only_trainable=True):,}", f"{model.num_parameters():,}")
+
+
+def _spare_casts(model: PreTrainedModel) -> None:
+    """Keep in bf16 the frozen linear layers that it holds exactly: autocast would cast them anew at every token."""
+    for module in (one for one in model.modules() if type(one).__name__ == "Linear"):
+        exact = not any(one.requires_grad or not one.bfloat16().equal(one) for one in module.parameters())
+        if exact and module is not model.get_output_embeddings():  # often the embeddings, too, whose precision every hidden state has
+            module.bfloat16()
 
 
 def _hide_secrets(training: Any) -> None:
