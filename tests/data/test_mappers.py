@@ -559,11 +559,12 @@ def test_a_mapper_that_cannot_be_built(name, config, parts):
         assert part in str(error.value)
 
 
-def test_a_mapper_from_the_working_directory(tmp_path, monkeypatch):
+@pytest.mark.parametrize("decorated", ["", "@dataclass(frozen=True)\n"])
+def test_a_mapper_from_the_working_directory(tmp_path, monkeypatch, decorated):
     (tmp_path / "own_mapper_file.py").write_text(
         "from dataclasses import dataclass\n"
         "from r1_recipes.data import Mapper, register_mapper\n\n"
-        "@register_mapper('own')\n@dataclass(frozen=True)\nclass Own(Mapper):\n"
+        f"@register_mapper('own')\n{decorated}class Own(Mapper):\n"
         "    suffix: str = ''\n    columns = ('q', 'a')\n\n"
         "    def __call__(self, row):\n        return {'question': row['q'] + self.suffix, 'solution': row['a']}\n"
     )

@@ -240,7 +240,6 @@ def _extra_columns(args: Any, method: str, columns: list[str], source: str) -> l
     return [column for column in wanted if column not in _RESERVED]
 
 
-@dataclass(frozen=True)
 class _PromptCompletion(Mapper):
     """Pairs as TRL takes them, of turns or of texts: one conversation."""
 

@@ -17,10 +17,9 @@ from r1_recipes.tasks.environments.registry import build_environments, build_too
 def agent(recipe: Recipe, tokenizer: Any | None) -> tuple[list[Callable], dict[str | None, Callable]]:
     """Return the recipe's tools, and its environments by the column of that name (``None``: for all rows); a server has the template."""
     script = recipe.script
-    limits = Limits(getattr(script, "tool_timeout", 10.0), getattr(script, "tool_output_chars", 2000))
-    tools = build_tools(getattr(script, "tools", None) or (), limits)
-    environment = getattr(script, "environment", None)
-    environments = build_environments(environment, recipe.environment_params, limits) if environment else {}
+    limits = Limits(script.tool_timeout, script.tool_output_chars)
+    tools = build_tools(script.tools or (), limits)
+    environments = build_environments(script.environment or {}, recipe.environment_params, limits)
     methods = []
     for make in environments.values() or [lambda: None]:
         methods += (own := methods_of(make()))

@@ -101,7 +101,7 @@ def read_recipe(report: Report, argv: Sequence[str], processes: int) -> Recipe:
         named = {*own, *(word.partition("=")[0].removeprefix("--") for word in argv)}
         if own.get("mapper") in ("preference", "safe_rlhf"):
             raise RecipeError(f"{argv[0]}: a recipe for python -m r1_recipes.reward, which preflight does not know")
-        method = "grpo" if {"reward_funcs", "num_generations"} & named else "sft"
+        method = "grpo" if {"reward_funcs", "environment", "num_generations"} & named else "sft"
         recipe = load_recipe(argv, method, start.check_files, smoke_overrides, processes)
     report.add(OK, "recipe.read", f"{recipe.path} is a {method} recipe of {len(recipe.settings)} keys, and all of them are known")
     for warning in dict.fromkeys(recipe.warnings):

@@ -75,11 +75,8 @@ def _row(run: int, kind: int, values: dict[str, Any], weights: Mapping[str, floa
     others = {key: value for key, value in values.items() if key not in _NO_REWARD and value is not None}
     scores = {key: finite(value) for key, value in others.items() if is_number(value)}
     prompt = values.get("prompt")
-    asked = (
-        [one.get("content") for one in prompt if isinstance(one, dict) and one.get("role") == "user"]
-        if isinstance(prompt, list)
-        else [prompt]
-    )
+    turns = prompt if isinstance(prompt, list) else [{"role": "user", "content": prompt}]
+    asked = [one.get("content") for one in turns if isinstance(one, dict) and one.get("role") == "user"]
     weighted = [weights.get(key, 1.0) * score for key, score in scores.items() if score is not None]
     return {
         "run": run,

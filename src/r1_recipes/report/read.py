@@ -180,7 +180,7 @@ def _values(scores: dict[str, Any]) -> Iterator[tuple[str, list[float | None]]]:
 def find_flags(run: RunData) -> list[dict[str, Any]]:
     """Return all flags of a run, the worst first; a code names the sentence in the page's table of strings."""
     rewards = [match[1] for key in run.series if (match := re.fullmatch(r"rewards/(.+)/mean", key))]
-    found = itertools.chain(_of_metrics(run), *(_of_reward(run, name) for name in rewards), _reward_not_accuracy(run, rewards))
+    found = itertools.chain(_of_metrics(run), *(_of_reward(run, name) for name in rewards), _of_answers(run, rewards))
     return sorted(found, key=lambda one: _SEVERITIES.index(one["severity"]))
 
 
@@ -233,8 +233,8 @@ def _of_reward(run: RunData, name: str) -> Iterator[dict[str, Any]]:
         yield flag("format_saturated", "info", reward=name, value=trend[1], points=trend[2])
 
 
-def _reward_not_accuracy(run: RunData, rewards: list[str]) -> Iterator[dict[str, Any]]:
-    """The reward rises, and the first of the rewards that judge answers does not."""
+def _of_answers(run: RunData, rewards: list[str]) -> Iterator[dict[str, Any]]:
+    """The first of the rewards that judge answers falls, or it stays flat while the sum of all rises."""
     named, served = run.settings.get("reward_funcs"), strings(run.settings.get("reward_models"))
     names = [str(name) for name in (named if isinstance(named, list) else rewards) if str(name) not in served]
     judges = [name.rpartition(":")[2] for name in answer_rewards(names)]
@@ -243,9 +243,15 @@ def _reward_not_accuracy(run: RunData, rewards: list[str]) -> Iterator[dict[str,
     if not total or not answers:
         return
     (before, after, points), (answer_before, answer_after, _) = total, answers
-    # Differences of neighbours leave the trend out; their variance is twice that of a point.
-    variance = statistics.fmean((b - a) ** 2 for a, b in itertools.pairwise(run.values("reward"))) / 2
-    noise = 2 * math.sqrt(2 * variance / points)  # twice the standard error of a difference of two means
-    if after - before > max(_FLAT, noise) and answer_after - answer_before < _FLAT:
+    if answer_before - answer_after > _noise(run, f"rewards/{name}/mean", points):
+        yield flag("accuracy_falls", "bad", reward=name, points=points, before=answer_before, after=answer_after)
+    elif after - before > _noise(run, "reward", points) and answer_after - answer_before < _FLAT:
         answer = {"answer_before": answer_before, "answer_after": answer_after}
         yield flag("reward_not_accuracy", "bad", reward=name, points=points, before=before, after=after, **answer)
+
+
+def _noise(run: RunData, key: str, points: int) -> float:
+    """The least change of a metric's mean over so many points that is one: twice the standard error of a difference of two means."""
+    # Differences of neighbours leave the trend out; their variance is twice that of a point.
+    variance = statistics.fmean((b - a) ** 2 for a, b in itertools.pairwise(run.values(key))) / 2
+    return max(_FLAT, 2 * math.sqrt(2 * variance / points))

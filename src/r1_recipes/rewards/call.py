@@ -30,6 +30,7 @@ logger = logging.getLogger(__name__)
 
 _TRIED_FROM = 256  # rows among which two of a reward's tasks are looked for
 _PACKAGE = str(Path(__file__).parents[1])
+_warn = functools.cache(logger.warning)  # once per task
 
 
 def score(
@@ -164,11 +165,6 @@ def route(
         waits = any(map(inspect.iscoroutinefunction, (func, type(func).__call__)))
         routed.append((AsyncRoutedReward if waits else RoutedReward)(func, name, task_rewards, for_all, task_column))
     return routed
-
-
-@functools.cache  # once per task
-def _warn(message: str) -> None:
-    logger.warning(message)
 
 
 @dataclass(frozen=True)

@@ -161,7 +161,6 @@ _OUT_OF_TIME = _Verdict(None, "not judged: code_batch_seconds is over")
 
 
 @register_reward("code")
-@dataclass(frozen=True)
 class CodeReward(Reward):
     """The share of the row's test cases (``verification_info``) that the answer's program passes; ``None`` if it has none here.
 
@@ -253,7 +252,6 @@ class CodeReward(Reward):
 
 
 @register_reward("binary_code")
-@dataclass(frozen=True)
 class BinaryCodeReward(CodeReward):
     """1.0 if ``code`` would be at least 0.99, else 0.0; ``None`` if it would be.
 
@@ -264,7 +262,6 @@ class BinaryCodeReward(CodeReward):
 
 
 @register_reward("code_format")
-@dataclass(frozen=True)
 class CodeFormatReward(Reward):
     """1.0 if the completion is in the response format and its answer holds a closed block of ``code_language``, else 0.0.
 

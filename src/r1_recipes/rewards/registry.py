@@ -71,7 +71,6 @@ class Reward:
         return [None if gold is None else str(gold) for gold in solution]
 
 
-@dataclass(frozen=True)
 class AnswerReward(Reward):
     """Base of the rewards that compare the format's answer with the column ``solution``, by :meth:`score`; 1.0 is a right answer."""
 
@@ -116,7 +115,7 @@ def register_reward(name: str) -> Callable:
 
     def decorate(reward: Any) -> Any:
         plain = isinstance(reward, type) and not {"__dataclass_params__", "__init__"} & vars(reward).keys()
-        if plain and issubclass(reward, Reward) and "__annotations__" in vars(reward):
+        if plain and issubclass(reward, Reward):
             reward = dataclass(frozen=True)(reward)
         return register(REWARDS, "reward", name, reward)
 

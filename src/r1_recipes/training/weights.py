@@ -71,7 +71,7 @@ def _spare_casts(model: PreTrainedModel) -> None:
     """Keep in bf16 the frozen linear layers that it holds exactly: autocast would cast them anew at every token."""
     for module in (one for one in model.modules() if type(one).__name__ == "Linear"):
         exact = not any(one.requires_grad or not one.bfloat16().equal(one) for one in module.parameters())
-        if exact and module is not model.get_output_embeddings():  # often the embeddings, too, whose precision every hidden state has
+        if exact and module.weight is not model.get_input_embeddings().weight:  # whose precision every hidden state has
             module.bfloat16()
 
 

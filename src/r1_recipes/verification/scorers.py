@@ -8,6 +8,7 @@ import functools
 import json
 from collections.abc import Callable
 
+from r1_recipes.common.plugins import register
 from r1_recipes.verification.pool import Task
 from r1_recipes.verification.reading import MAX_ANSWER_CHARS
 
@@ -22,12 +23,7 @@ SCORERS: dict[str, Scorer] = {}
 
 def register_scorer(key: str) -> Callable[[Scorer], Scorer]:
     """Register the checker of scorer columns ``{"key": …}``, when its module is imported."""
-
-    def register(scorer: Scorer) -> Scorer:
-        SCORERS[key] = scorer
-        return scorer
-
-    return register
+    return functools.partial(register, SCORERS, "scorer", key)
 
 
 @functools.lru_cache(4096)

@@ -9,7 +9,7 @@ from collections.abc import Callable, Collection
 from dataclasses import dataclass
 from itertools import chain
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import Any, ClassVar, dataclass_transform
 
 from r1_recipes.common.errors import RecipeError, unknown_name
 from r1_recipes.common.plugins import register, resolve
@@ -78,10 +78,13 @@ class Mapper:
         return {key: required_text(row, name) for key, name in zip(("question", "solution", "reasoning"), names, strict=False)}
 
 
+@dataclass_transform(frozen_default=True)
 def register_mapper(name: str) -> Callable[[type[Mapper]], type[Mapper]]:
     """Class decorator that makes a :class:`Mapper` available to recipes as ``name``, with the rows of ``examples/NAME.jsonl`` here."""
 
     def decorate(mapper: type[Mapper]) -> type[Mapper]:
+        if "__dataclass_params__" not in vars(mapper):
+            mapper = dataclass(frozen=True)(mapper)
         register(MAPPERS, "mapper", name, mapper)
         if (path := Path(__file__).parent / "examples" / f"{name}.jsonl").exists():
             mapper.examples = tuple(json.loads(line) for line in path.read_text(encoding="utf-8").splitlines())

@@ -3,7 +3,6 @@
 import json
 import re
 from collections.abc import Collection
-from dataclasses import dataclass
 from itertools import zip_longest
 from typing import Any
 
@@ -16,7 +15,6 @@ _SOLUTION = ("<|begin_of_solution|>", "<|end_of_solution|>")
 
 
 @register_mapper("conversations")
-@dataclass(frozen=True)
 class Conversations(Mapper):
     """Chats: ``messages`` (role, content) or ``conversations`` (from, value), with an optional column ``system``.
 

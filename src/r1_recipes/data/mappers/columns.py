@@ -2,7 +2,6 @@
 
 import re
 from collections.abc import Collection
-from dataclasses import dataclass
 from typing import Any
 
 from r1_recipes.data.mappers.base import Mapper, SkipRow, check_template, last_boxed, optional_text, register_mapper, required_text
@@ -23,7 +22,6 @@ _STOPPED = frozenset(_STOP_WORDS.split())
 
 
 @register_mapper("prompt_solution")
-@dataclass(frozen=True)
 class PromptSolution(Mapper):
     """Any dataset: the recipe names the columns. A conversation asks by its last user message. ``whole``: SFT's target is the solution."""
 
@@ -46,7 +44,6 @@ class PromptSolution(Mapper):
 
 
 @register_mapper("reasoning_columns")
-@dataclass(frozen=True)
 class ReasoningColumns(Mapper):
     """Three columns; the answer is the gold, too. The defaults are those of FreedomIntelligence/medical-o1-reasoning-SFT."""
 
@@ -64,7 +61,6 @@ class MedicalVerifiable(Mapper):
 
 
 @register_mapper("openthoughts")
-@dataclass(frozen=True)
 class OpenThoughts(Mapper):
     """open-thoughts/OpenThoughts-114k, configuration ``metadata``: problem, DeepSeek-R1's reasoning and answer, and the gold, if known.
 
@@ -90,7 +86,6 @@ class OpenThoughts(Mapper):
 
 
 @register_mapper("generated")
-@dataclass(frozen=True)
 class Generated(Mapper):
     """What ``r1_recipes.generate`` writes: ``question``, ``response`` (not in prompt-only data), ``solution``, ``pass_rate`` and more.
 
@@ -121,7 +116,6 @@ class Generated(Mapper):
 
 
 @register_mapper("summary")
-@dataclass(frozen=True)
 class Summary(Mapper):
     """A text and a reference summary: the task of shortening without losing facts (rewards ``summary_facts``, ``summary_compression``).
 

@@ -2,7 +2,6 @@
 
 import io
 import re
-from dataclasses import dataclass
 from typing import Any
 
 from r1_recipes.common.errors import RecipeError, install_hint
@@ -14,7 +13,6 @@ _LONGEST = 200
 
 
 @register_mapper("image_question")
-@dataclass(frozen=True)
 class ImageQuestion(Mapper):
     """lmms-lab/multimodal-open-r1-8k-verified, and any set with a picture, a question and a short gold: for a vision-language model.
 

@@ -1,7 +1,6 @@
 """Mathematics problems with a gold answer, and veRL's Parquet, in which many of them are published."""
 
 import re
-from dataclasses import dataclass
 from itertools import zip_longest
 from typing import Any
 
@@ -29,7 +28,6 @@ class GSM8K(Mapper):
 
 
 @register_mapper("math")
-@dataclass(frozen=True)
 class Math(Mapper):
     """MATH, MATH-500, AIME, NuminaMath, OpenR1-Math-220k: ``problem`` with ``answer``, or with the gold boxed last in ``solution``."""
 

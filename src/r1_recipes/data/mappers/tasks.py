@@ -2,7 +2,6 @@
 
 import json
 import zlib
-from dataclasses import dataclass
 from typing import Any
 
 from r1_recipes.data.mappers.base import Mapper, SkipRow, check_choice, check_template, optional_text, register_mapper, required_text
@@ -11,7 +10,6 @@ from r1_recipes.verification.scorers import check_task
 
 
 @register_mapper("verifiable_code")
-@dataclass(frozen=True)
 class VerifiableCode(Mapper):
     """open-r1/verifiable-coding-problems-python: statement and ``verification_info`` (language, test cases), for a reward that runs code.
 
@@ -47,7 +45,6 @@ class EnvironmentRow(Mapper):
 
 
 @register_mapper("countdown")
-@dataclass(frozen=True)
 class Countdown(Mapper):
     """Jiayi-Pan/Countdown-Tasks-3to4 and the source ``countdown:``: ``nums``, ``target`` and, in the latter, a solution, ``expression``.
 
@@ -117,7 +114,6 @@ class ReasoningGym(Mapper):
 
 
 @register_mapper("arithmetic")
-@dataclass(frozen=True)
 class Arithmetic(ReasoningGym):
     """reasoning-gym's chain_sum and basic_arithmetic, with reasoning written out: a cold start needs no teacher.
 
