@@ -2,14 +2,14 @@
 
 Run:  python benchmarks/peers.py [--seeds 3] [--problems 200] [--verdicts FILE] [--output outputs/peers]
 
-Two response formats, each with a cold start of its own a seed: the answer in ``<answer>`` tags, as DeepSeek-R1-Zero has it, and in a
-box, where TRL's ``accuracy_reward`` looks for it: of a plain number in tags it reads nothing. `trl grpo` gets the recipe's own settings,
-less what TRL does not know, rows that this layer mapped for it, and its own rewards for accuracy and format with the recipe's weights. In
-GRPO all weights are trained, since TRL's command cannot freeze some. Every model answers the same held-out problems, and this layer's
-verdicts judge them: strictly (right, and in the format) and leniently (right wherever the answer stands). A run that is done is not done
-again, and one that was interrupted goes on where it can; ``--verdicts FILE`` keeps what came out of each for other machines, which run only
-what the file has not. The tables go to the standard output and to OUTPUT/results.md, the curves of the last seed that was trained here to
-OUTPUT/report.html.
+Two response formats, each with a cold start of its own a seed: the answer in ``<answer>`` tags, as DeepSeek-R1-Zero has it, and in a box,
+where TRL's ``accuracy_reward`` looks for it: of a plain number in tags it reads nothing. `trl grpo` gets the recipe's own settings, less
+what TRL does not know, rows that this layer mapped for it, and its own rewards for accuracy and format with the recipe's weights. In GRPO
+all weights are trained, since TRL's command cannot freeze some, at a lower rate than the recipe's for a third. Every model answers the same
+held-out problems, and this layer's verdicts judge them: strictly (right, and in the format) and leniently (right wherever the answer
+stands). A run that is done is not done again, and one that was interrupted goes on where it can; ``--verdicts FILE`` keeps what came out of
+each for other machines, which run only what the file has not. The tables go to the standard output and to OUTPUT/results.md, the curves of
+the last seed that was trained here to OUTPUT/report.html.
 """
 
 from __future__ import annotations
@@ -74,11 +74,11 @@ def write_rows(recipe: Path, folder: Path) -> None:
     (folder / "train.jsonl").write_text("".join(lines), encoding="utf-8")
 
 
-def train(name: str, out: Path, cold: Path, seed: int, steps: int | None) -> None:
+def train(name: str, out: Path, cold: Path, seed: int, options: argparse.Namespace) -> None:
     """Train one run, and leave its curve and its model in ``out``, its settings beside that."""
     (shape, own), folder = RUNS[name], out.parent
-    keys = {"model_name_or_path": str(cold), "unfrozen_parameters": None, "output_dir": str(out), "seed": seed}
-    keys |= {"max_steps": steps} if steps else {}
+    keys = {"model_name_or_path": str(cold), "unfrozen_parameters": None, "learning_rate": options.learning_rate, "output_dir": str(out)}
+    keys |= {"seed": seed} | ({"max_steps": options.steps} if options.steps else {})
     if own.get("reward_funcs") != THEIRS:
         run_logged(["-m", "r1_recipes.grpo", write_yaml(folder / "recipe.yaml", settings(GRPO, shape, **keys, **own))], folder)
         return
@@ -137,7 +137,7 @@ def run(options: argparse.Namespace) -> str:
                 if name in RUNS:
                     cold, model = model, folder / name  # the page calls it by its folder
                     if not is_finished(model):
-                        train(name, model, cold, seed, options.steps)
+                        train(name, model, cold, seed, options)
                     models.append(str(model))
                 one = judged(model, shape, folder, options, seed) | _summary(folder, model)
                 options.kept.keep(name, seed, one, "curve", "keys")
@@ -200,6 +200,8 @@ def main() -> None:
     parser.add_argument("--seeds", type=int, default=3)
     parser.add_argument("--problems", type=int, default=200, help="held-out problems")
     parser.add_argument("--steps", type=int, help="in place of the recipe's")
+    # The recipe's 1e-4 is for a third of the weights: with all of them it took from what the cold start had taught (docs/results.md).
+    parser.add_argument("--learning_rate", type=float, default=3e-5, help="of GRPO in every run (default %(default)s)")
     parser.add_argument("--model", help="in place of the cold start's raw model")
     parser.add_argument("--verdicts", type=Path, metavar="FILE", help="verdicts of earlier runs with these settings; new ones are added")
     parser.add_argument("--output", type=Path, default=Path("outputs/peers"), help="everything is kept there, and not done again")
