@@ -39,6 +39,12 @@ def test_the_accuracy_of_a_run_is_that_of_its_first_reward_that_judges(tmp_path:
             "bad",
             {"reward": "accuracy", "points": 2, "before": 0.5, "after": 0.25},
         ),
+        (
+            {"reward": [0.5, 1] * 10, "rewards/accuracy/mean": [0.25, 0.75] * 10},
+            "accuracy_flat",
+            "warn",
+            {"reward": "accuracy", "points": 5, "before": 0.45, "after": 0.55},
+        ),
         ({"completions/mean_length": ramp(100, 201)}, "length_explosion", "warn", {"before": 100.0, "after": 201.0, "points": 2}),
         ({"completions/mean_length": ramp(201, 100)}, "length_collapse", "warn", {"before": 201.0, "after": 100.0, "points": 2}),
         ({"completions/clipped_ratio": [0, 0.5]}, "truncated", "bad", {"share": 0.25, "points": 2, "limit": "48"}),
@@ -98,6 +104,7 @@ def test_flag_comes_with_its_numbers(tmp_path: Path, metrics: dict, code: str, s
         {"completions/mean_length": [1, 1, 1, 1000]},
         # Neighbours differ by 1: the two means of 2 points may differ by 2·√(2·(5/7/2)/2) ≈ 1.2 by chance, and do so by 0.5.
         {"reward": [0, 1, 0, 1, 0, 1, 1, 1], "rewards/accuracy/mean": [0.5] * 8},
+        {"reward": [1] * 20, "rewards/accuracy/mean": [1] * 20},  # all is learned
         {"reward": [0.5] * 8, "rewards/accuracy/mean": [1, 0.5, 0.25, 0.75, 0.25, 0.75, 0.75, 0.25]},
     ],
 )

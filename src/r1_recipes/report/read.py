@@ -234,7 +234,7 @@ def _of_reward(run: RunData, name: str) -> Iterator[dict[str, Any]]:
 
 
 def _of_answers(run: RunData, rewards: list[str]) -> Iterator[dict[str, Any]]:
-    """The first of the rewards that judge answers falls, or it stays flat while the sum of all rises."""
+    """The first of the rewards that judge answers falls, or does not move, or stays flat while the sum of all rises."""
     named, served = run.settings.get("reward_funcs"), strings(run.settings.get("reward_models"))
     names = [str(name) for name in (named if isinstance(named, list) else rewards) if str(name) not in served]
     judges = [name.rpartition(":")[2] for name in answer_rewards(names)]
@@ -243,11 +243,14 @@ def _of_answers(run: RunData, rewards: list[str]) -> Iterator[dict[str, Any]]:
     if not total or not answers:
         return
     (before, after, points), (answer_before, answer_after, _) = total, answers
-    if answer_before - answer_after > _noise(run, f"rewards/{name}/mean", points):
+    noise, gained = _noise(run, f"rewards/{name}/mean", points), answer_after - answer_before
+    if -gained > noise:
         yield flag("accuracy_falls", "bad", reward=name, points=points, before=answer_before, after=answer_after)
-    elif after - before > _noise(run, "reward", points) and answer_after - answer_before < _FLAT:
+    elif after - before > _noise(run, "reward", points) and gained < _FLAT:
         answer = {"answer_before": answer_before, "answer_after": answer_after}
         yield flag("reward_not_accuracy", "bad", reward=name, points=points, before=before, after=after, **answer)
+    elif len(run.values(f"rewards/{name}/mean")) >= MAX_WINDOW and gained <= noise and 0 < answer_after < _SATURATED:
+        yield flag("accuracy_flat", "warn", reward=name, points=points, before=answer_before, after=answer_after)
 
 
 def _noise(run: RunData, key: str, points: int) -> float:
