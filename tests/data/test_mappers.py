@@ -580,6 +580,7 @@ def test_a_mapper_from_the_working_directory(tmp_path, monkeypatch, decorated):
             get_mapper("no_such_file:Own")
     finally:
         MAPPERS.pop("own", None)
+        sys.modules.pop("own_mapper_file", None)
 
 
 def test_a_taken_name_is_refused():
