@@ -1,5 +1,5 @@
 # Every target sets up what it needs in .venv and can be run again at any time.
-#   make demo                                    cold start and GRPO on two CPU cores, some ten minutes
+#   make demo                                    cold start and GRPO on two CPU cores, 6 to 12 minutes
 #   make r1-mini                                 all of DeepSeek-R1's stages on two CPU cores
 #   make agent                                   a model learns to call its calculator, on two CPU cores
 #   make check                                   lint, types and the fast tests, for whoever changes a line: two minutes

@@ -49,7 +49,7 @@ def load(path: Path, tokenizer: str) -> dict[str, Any]:
     started, before = time.perf_counter(), time.process_time()
     _, report = load_dataset(SimpleNamespace(**options), FORMATS["think_answer"], "grpo", tokenizer=loaded)
     seconds, cpu = time.perf_counter() - started, time.process_time() - before
-    megabytes = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
+    megabytes = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024 / 1e6
     return {"rows": report.read, "kept": report.kept, "seconds": seconds, "cpu_seconds": cpu, "peak_mb": megabytes}
 
 

@@ -129,12 +129,15 @@ def _measure(options: argparse.Namespace, output: Path, overrides: list[str]) ->
         changes = {**common, "use_vllm": str(name.startswith("vLLM")).lower(), "max_steps": max(steps, WARM_UP + 1), "save_strategy": "no"}
         changes |= {"output_dir": run, "report_to": "none"}
         measured = output / f"{run.name}.json"
-        if not is_finished(run) or not measured.exists():
+        if not is_finished(run):
             _run("r1_recipes.grpo", [RECIPE, *as_words(changes), *overrides], output / "log.txt", measured)
-        peak = json.loads(measured.read_text(encoding="utf-8"))
+        try:
+            peak = json.loads(measured.read_text(encoding="utf-8"))
+        except (OSError, ValueError):  # stopped between the run's end and this
+            peak = None
         history = [json.loads(line) for line in (run / "metrics.jsonl").read_text(encoding="utf-8").splitlines()]
         history = [entry for entry in history if "loss" in entry]
-        yield table([*head, [name, *_phases(history, run), "" if peak is None else f"{peak / 1e9:.1f}"]])
+        yield table([*head, [name, *_phases(history[:SHORT], run), "" if peak is None else f"{peak / 1e9:.1f}"]])
     yield table(curve(history))
     yield table(_judge(options, output, run, common, overrides, vllm=bool(gpu and has_vllm)))
 
@@ -156,18 +159,17 @@ def as_words(changes: dict[str, Any]) -> list[str]:
 
 
 def _phases(history: list[dict[str, Any]], run: Path) -> list[str]:
-    """Of the steps after the warm-up: how many, and medians of seconds and of generated tokens a second of generation."""
+    """Of the first steps after the warm-up: how many, medians of seconds (TRL's step_time, without the optimizer) and tokens a second."""
     import yaml
 
-    timed = history[WARM_UP:] or history
-    generation, rewards, step = (
-        statistics.median(entry[key] for entry in timed) for key in ("time/generation", "time/rewards", "step_time")
-    )
+    timed = [
+        entry | {"rest": entry["step_time"] - entry["time/generation"] - entry["time/rewards"]} for entry in history[WARM_UP:] or history
+    ]
+    middle = [statistics.median(entry[key] for entry in timed) for key in ("step_time", "time/generation", "time/rewards", "rest")]
     settings = yaml.safe_load((run / "recipe.yaml").read_text(encoding="utf-8"))
     completions = settings["per_device_train_batch_size"] * settings["gradient_accumulation_steps"]
     speed = statistics.median(completions * entry["completions/mean_length"] / entry["time/generation"] for entry in timed)
-    seconds = [f"{value:.2f}" for value in (step, generation, rewards, step - generation - rewards)]
-    return [str(len(timed)), *seconds, f"{speed:,.0f}"]
+    return [str(len(timed)), *(f"{value:.2f}" for value in middle), f"{speed:,.0f}"]
 
 
 def curve(history: list[dict[str, Any]]) -> list[list[str]]:
@@ -186,13 +188,15 @@ def _judge(
     options: argparse.Namespace, output: Path, run: Path, common: dict[str, Any], overrides: list[str], *, vllm: bool
 ) -> list[list[str]]:
     """Accuracy before and after on the same rows: greedy and one sampled answer each, strict and lenient."""
+    from kept import is_judged
+
     folder = output / "judged"
     changes = {key: value for key, value in common.items() if key != "model_name_or_path"}
     changes |= {"max_eval_samples": options.rows}
     models = ["--model", options.model, "--model", str(run), "--num_samples", "1", "--output", str(folder)]
     models += ["--backend", "vllm" if vllm else "transformers"]
     results = folder / "results.json"
-    if not results.exists():
+    if not is_judged(results, run):
         _run("r1_recipes.evaluate", [RECIPE, *models, *as_words(changes), *overrides], output / "log.txt", output / "judge.json")
     lines = [["model", "rows", "greedy, strict", "greedy, lenient", "sampled, strict", "sampled, lenient"], ["---"] * 6]
     for name, scores in zip(("before", "after"), json.loads(results.read_text(encoding="utf-8")), strict=True):

@@ -4,13 +4,14 @@ Run:  python benchmarks/gsm8k_cpu.py [--model DIR_OR_ID] [--train ROWS] [--test 
 
 DeepSeek-R1's cold start in small: the model answers 64 training questions, shown how by four worked ones, and learns (SFT) from its own
 right answers, so that it needs to be shown no more. Then ``recipes/gsm8k_qwen05b.yaml`` on other rows, with 3 prompts of 8 completions a
-step and 160 tokens each. Before GRPO, preflight says what it expects; a checkpoint is kept every five steps; at the end the raw model, the
-cold start and the result answer the test rows, greedily. Call it again after an interruption, with the same words: what is done is not done
-again. Everything stays in DIR (default: outputs/gsm8k_cpu), the tables in DIR/results.md. Words after ``--`` are keys of the recipe and of
-the judge, not of the cold start. ``--cold_start 0`` leaves that out: so short, the raw model unlearns to reason for the sake of an ending;
-and GSM8K's own solutions in place of the model's teach it to reason worse (docs/results.md). Both train the upper third of the layers, as
-``recipes/cpu_grpo.yaml`` does: all of them fill 24 GB. ``--bf16 false`` is faster on CPUs without bf16 instructions (``lscpu``:
-avx512_bf16, amx_bf16). Where vLLM's build for CPUs is installed, ``--backend vllm`` samples and judges faster.
+step and 160 tokens each. Before GRPO, preflight says what it expects; a checkpoint is kept every five steps; at the end the raw model (also
+shown the worked ones), the cold start and the result answer the test rows, greedily. Call it again after an interruption, with the same
+words: what is done is not done again. Everything stays in DIR (default: outputs/gsm8k_cpu), the tables in DIR/results.md. Words after
+``--`` are keys of the recipe and of the judge, not of the cold start. ``--cold_start 0`` leaves that out: so short, the raw model unlearns
+to reason for the sake of an ending; and GSM8K's own solutions in place of the model's teach it to reason worse (docs/results.md). Both
+train the upper third of the layers, as ``recipes/cpu_grpo.yaml`` does: all of them fill 24 GB. ``--bf16 false`` is faster on CPUs without
+bf16 instructions (``lscpu``: avx512_bf16, amx_bf16). Where vLLM's build for CPUs is installed, ``--backend vllm`` samples and judges
+faster.
 """
 
 from __future__ import annotations
@@ -26,8 +27,9 @@ from typing import Any
 
 import yaml
 from gpu import RECIPE, as_words, curve, table
-from kept import hold_settings, rows_folder, run_logged
+from kept import hold_settings, is_judged, rows_folder, run_logged
 
+from r1_recipes.common.files import write_whole
 from r1_recipes.metrics.scores import COMPARED, mean_interval, paired_difference
 from r1_recipes.runs.run_dir import is_finished
 
@@ -153,17 +155,22 @@ def main(argv: Sequence[str] | None = None) -> None:
         text = run_logged(words, options.output, may_fail=True)
         if not re.search("^(Ready|Do not start)", text, re.MULTILINE):
             sys.exit(f"error: preflight came to no end: see {options.output / 'log.txt'}")
-        forecast.write_text(text, encoding="utf-8")
+        write_whole(forecast, text)
     if not is_finished(run):
         run_logged(["-m", "r1_recipes.grpo", RECIPE, *train, *own], options.output)
-    if not (options.output / "judged" / "results.json").exists():
-        words = [word for model in dict.fromkeys([options.model, start, str(run)]) for word in ("--model", model)]
-        words += ["--num_samples", "0", "--backend", options.backend, "--output", str(options.output / "judged")]
-        words += [*as_words({**SIZES, **data, **trained, **answers, "max_eval_samples": options.rows}), *own]
-        run_logged(["-m", "r1_recipes.evaluate", RECIPE, *words], options.output)
+    shown = options.output / "shown.yaml"  # what prompting alone would have done
+    shown.write_text(yaml.safe_dump({**yaml.safe_load(Path(RECIPE).read_text(encoding="utf-8")), "few_shot": WORKED}), encoding="utf-8")
+    trials = {"judged": (RECIPE, [options.model, start, str(run)]), "shown": (str(shown), [options.model])}
+    for name, (recipe, models) in trials.items():
+        if not is_judged(options.output / name / "results.json", *map(Path, models)):
+            words = [word for model in dict.fromkeys(models) for word in ("--model", model)]
+            words += ["--num_samples", "0", "--backend", options.backend, "--output", str(options.output / name)]
+            words += [*as_words({**SIZES, **data, **trained, **answers, "max_eval_samples": options.rows}), *own]
+            run_logged(["-m", "r1_recipes.evaluate", recipe, *words], options.output)
     history = [json.loads(line) for line in (run / "metrics.jsonl").read_text(encoding="utf-8").splitlines()]
     history = [entry for entry in history if "loss" in entry]
-    judged = json.loads((options.output / "judged" / "results.json").read_text(encoding="utf-8"))
+    judged, prompted = (json.loads((options.output / name / "results.json").read_text(encoding="utf-8")) for name in trials)
+    judged[1:1] = prompted
 
     def middle(key: str) -> float:
         return statistics.median(entry[key] for entry in history)
@@ -186,20 +193,21 @@ def main(argv: Sequence[str] | None = None) -> None:
 
 def _call(method: str, keys: dict[str, Any], folder: Path, *, done: bool) -> None:
     """Run one method on a recipe of these keys, unless it is done."""
-    recipe = folder / f"{method}.yaml"
-    recipe.write_text(yaml.safe_dump(keys, sort_keys=False, width=150), encoding="utf-8")
     if not done:
+        recipe = folder / f"{method}.yaml"
+        recipe.write_text(yaml.safe_dump(keys, sort_keys=False, width=150), encoding="utf-8")
         run_logged(["-m", f"r1_recipes.{method}", str(recipe)], folder)
 
 
 def _judged(scores: list[dict[str, Any]]) -> list[list[str]]:
-    """Accuracy of the raw model, the cold start and the result on the same rows, with 95 % intervals."""
-    names = ["raw model", *(["after the cold start"] if len(scores) > 2 else []), "after GRPO"]
-    rows = [["accuracy, strict if not said otherwise", *names, "GRPO over what it began with"], ["---"] * (len(names) + 2)]
+    """Accuracy of the raw model without and with worked examples, the cold start and the result on the same rows, with 95 % intervals."""
+    names = ["raw model", f"raw model, shown {len(WORKED)}", *(["after the cold start"] if len(scores) > 3 else []), "after GRPO"]
+    over = {"GRPO over what it began with": scores[-2 if len(scores) > 3 else 0], "over the raw model, shown": scores[1]}
+    rows = [["accuracy, strict if not said otherwise", *names, *over], ["---"] * (len(names) + 3)]
     for key in ("greedy", "greedy_lenient"):  # nothing is sampled: judging is a third of the time as it is
-        over = paired_difference(scores[-2][key], scores[-1][key])
-        rows.append([COMPARED[key], *(_percent(mean_interval(one[key])) for one in scores), _percent(over, "+")])
-    return [*rows, ["in the format", *(f"{100 * one['greedy_format']:.0f} %" for one in scores), ""]]
+        gains = (_percent(paired_difference(one[key], scores[-1][key]), "+") for one in over.values())
+        rows.append([COMPARED[key], *(_percent(mean_interval(one[key])) for one in scores), *gains])
+    return [*rows, ["in the format", *(f"{100 * one['greedy_format']:.0f} %" for one in scores), "", ""]]
 
 
 def _percent(interval: tuple[float, float, float], sign: str = "") -> str:

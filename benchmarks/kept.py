@@ -29,6 +29,12 @@ def hold_settings(parser: argparse.ArgumentParser, output: Path, settings: dict[
         parser.error(f"--output {output}: holds runs with other settings, {found}; choose another folder")
 
 
+def is_judged(results: Path, *models: Path) -> bool:
+    """Whether there are verdicts, and of these models: those of one that was trained again since are of another."""
+    runs = [model / "run.json" for model in models]
+    return results.exists() and all(not run.exists() or run.stat().st_mtime <= results.stat().st_mtime for run in runs)
+
+
 class Verdicts:
     """Verdicts on each problem by run and seed, in the file of ``--verdicts``, from which other machines go on; without one, nothing.
 
@@ -39,8 +45,8 @@ class Verdicts:
     """
 
     def __init__(self, parser: argparse.ArgumentParser, path: Path | None, settings: dict[str, Any], kinds: tuple[str, ...]) -> None:
-        self.path, self.settings, self.kinds = path, settings, kinds
-        if (found := self._read()["settings"]) != settings:
+        self.path, self.settings, self.kinds = path, json.loads(json.dumps(settings)), kinds
+        if (found := self._read()["settings"]) != self.settings:
             parser.error(f"--verdicts {path}: of runs with other settings, {json.dumps(found)}")
 
     def _read(self) -> dict[str, Any]:
@@ -56,6 +62,7 @@ class Verdicts:
             kept = self._read()  # another process of the same benchmark may have written since
             short = {kind: "".join(str(int(value)) for value in scores[kind]) for kind in self.kinds if set(scores[kind]) <= {0.0, 1.0}}
             kept.setdefault(name, {})[str(seed)] = {key: scores[key] for key in (*self.kinds, *more)} | short
+            self.path.parent.mkdir(parents=True, exist_ok=True)
             write_whole(self.path, json.dumps(kept, indent=1, sort_keys=True) + "\n")
 
 
@@ -85,9 +92,7 @@ def run_logged(words: list[str], folder: Path, *, may_fail: bool = False) -> str
     log = folder / "log.txt"
     sys.stderr.write(f"{words[1]} … (what it says: {log})\n")
     with log.open("a", encoding="utf-8") as sink:
-        # In a group of its own a terminal's Ctrl-C does not reach it a second time.
-        command = [sys.executable, *words]
-        process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=sink, text=True, env=_ENVIRONMENT, process_group=0)
+        process = processes.start_child([sys.executable, *words], stdout=subprocess.PIPE, stderr=sink, text=True, env=_ENVIRONMENT)
         with processes.handled_by(lambda number, frame: process.terminate()):
             text = process.communicate()[0]
         sink.write(text)

@@ -19,7 +19,8 @@ import time
 from pathlib import Path
 from typing import Any
 
-from kept import Verdicts, by_problem, hold_settings, run_logged
+import yaml
+from kept import Verdicts, by_problem, hold_settings, is_judged, run_logged
 
 from r1_recipes.metrics.scores import mean_interval, paired_difference
 
@@ -40,6 +41,7 @@ LOSSES: dict[str, dict[str, Any]] = {
     "vespo": {"loss_type": "vespo"},
 }
 KINDS = ("greedy", "sampled")
+OWN = ("seed", "max_steps", "warmup_steps", "save_steps", "per_device_train_batch_size", "generation_batch_size", "output_dir", "loss_type")
 
 
 def command(module: str, *words: Any, **keys: Any) -> list[str]:
@@ -52,7 +54,7 @@ def judged(name: str, options: argparse.Namespace, seed: int, train: list[str] |
         return kept
     folder = options.output / name / str(seed)
     model, results = folder / "model" if train else options.model, folder / "results.json"
-    if not results.exists():
+    if not is_judged(results, Path(model)):
         folder.mkdir(parents=True, exist_ok=True)
         rows = {"max_eval_samples": options.problems} if options.problems else {}
         judge = command("evaluate", "--model", model, "--num_samples", options.num_samples, "--seed", seed, "--output", folder, **rows)
@@ -68,15 +70,17 @@ def run(options: argparse.Namespace) -> str:
     """Train and judge what has not been, and return the table."""
     seeds = range(1, options.seeds + 1)
 
-    def is_judged(name: str, seed: int) -> bool:
-        return bool(options.kept.get(name, seed)) or (options.output / name / str(seed) / "results.json").exists()
+    def done_before(name: str, seed: int) -> bool:
+        return bool(options.kept.get(name, seed)) or is_judged(
+            options.output / name / str(seed) / "results.json", options.output / name / str(seed) / "model"
+        )
 
-    left = sum(not is_judged(name, seed) for name in options.losses for seed in seeds)
+    left = sum(not done_before(name, seed) for name in options.losses for seed in seeds)
     started, done = time.monotonic(), 0
     scores: dict[str, list[dict[str, Any]]] = {"cold_start": [judged("cold_start", options, seed) for seed in seeds]}
     for seed in seeds:  # all losses of a seed first: an interrupted benchmark has a whole table of fewer seeds
         for name in options.losses:
-            if not is_judged(name, seed):
+            if not done_before(name, seed):
                 spent = time.monotonic() - started
                 rest = f", about {spent / done * (left - done) / 60:.0f} min left" if done else ""
                 sys.stderr.write(f"[{done + 1}/{left}] {name}, seed {seed}; {spent / 60:.0f} min so far{rest}\n")
@@ -88,7 +92,7 @@ def run(options: argparse.Namespace) -> str:
                 seed=seed,
                 max_steps=options.steps * options.updates,
                 warmup_steps=options.updates,
-                save_steps=5 * options.updates,
+                save_steps=options.updates,
                 per_device_train_batch_size=GENERATED // options.updates,
                 generation_batch_size=GENERATED,
                 **LOSSES[name],
@@ -128,7 +132,9 @@ def table(scores: dict[str, list[dict[str, Any]]], options: argparse.Namespace) 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0], allow_abbrev=False)
-    parser.add_argument("--model", default="outputs/demo/cold_start", help="the checkpoint that every run starts from")
+    parser.add_argument(
+        "--model", default="outputs/demo/cold_start", help="the checkpoint that every run starts from (default: that of make demo)"
+    )
     parser.add_argument(
         "--losses", nargs="+", choices=LOSSES, default=list(LOSSES), metavar="NAME", help=f"{', '.join(LOSSES)} (default: all)"
     )
@@ -142,10 +148,13 @@ def main() -> None:
         "--output", type=Path, default=Path("outputs/losses"), help="runs, logs and results.md; what is there is not done again"
     )
     options, options.keys = parser.parse_known_args()
+    if own := [word for word in options.keys if word.split("=")[0].lstrip("-") in OWN]:
+        parser.error(f"{', '.join(own)}: set by this benchmark itself; see --help for --seeds, --steps, --updates, --model and --output")
     may_change = ("losses", "seeds", "output", "verdicts")
     settings = {key: value for key, value in vars(options).items() if key not in may_change}
-    hold_settings(parser, options.output, settings)
+    settings["recipe"] = yaml.safe_load(Path(RECIPE).read_text(encoding="utf-8"))
     options.kept = Verdicts(parser, options.verdicts, settings, KINDS)
+    hold_settings(parser, options.output, settings)
     text = run(options)
     (options.output / "results.md").write_text(text + "\n", encoding="utf-8")
     sys.stdout.write(text + "\n")

@@ -6,10 +6,10 @@ Two response formats, each with a cold start of its own a seed: the answer in ``
 where TRL's ``accuracy_reward`` looks for it: of a plain number in tags it reads nothing. `trl grpo` gets the recipe's own settings, less
 what TRL does not know, rows that this layer mapped for it, and its own rewards for accuracy and format with the recipe's weights. In GRPO
 all weights are trained, since TRL's command cannot freeze some, at a lower rate than the recipe's for a third. Every model answers the same
-held-out problems, and this layer's verdicts judge them: strictly (right, and in the format) and leniently (right wherever the answer
-stands). A run that is done is not done again, and one that was interrupted goes on where it can; ``--verdicts FILE`` keeps what came out of
-each for other machines, which run only what the file has not. The tables go to the standard output and to OUTPUT/results.md, the curves of
-the last seed that was trained here to OUTPUT/report.html.
+held-out problems, and this layer's verdicts (the task's own scorer, by the mapper) judge them: strictly (right, and in the format) and
+leniently (right wherever the answer stands). A run that is done is not done again, and one that was interrupted goes on where it can;
+``--verdicts FILE`` keeps what came out of each for other machines, which run only what the file has not. The tables go to the standard
+output and to OUTPUT/results.md, the curves of the last seed that was trained here to OUTPUT/report.html.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from pathlib import Path
 from typing import Any
 
 import yaml
-from kept import Verdicts, by_problem, hold_settings, run_logged
+from kept import Verdicts, by_problem, hold_settings, is_judged, run_logged
 
 from r1_recipes.common.files import write_whole
 from r1_recipes.data.load import load_dataset
@@ -99,7 +99,7 @@ def train(name: str, out: Path, cold: Path, seed: int, options: argparse.Namespa
 
 def judged(model: Path, shape: str, folder: Path, options: argparse.Namespace, seed: int) -> dict[str, Any]:
     results = folder / "results.json"
-    if not results.exists():
+    if not is_judged(results, model):
         recipe = write_yaml(folder / "judge.yaml", settings(GRPO, shape))
         words = ["--model", str(model), "--num_samples", "1", "--max_eval_samples", str(options.problems), "--seed", str(seed)]
         run_logged(["-m", "r1_recipes.evaluate", recipe, *words, "--output", str(folder)], folder)
@@ -128,7 +128,6 @@ def run(options: argparse.Namespace) -> str:
 
     pages: list[str] = []
     for seed in range(1, options.seeds + 1):
-        models = []
         for name, shape in {**{f"cold start, {shape}": shape for shape in FORMATS}, **{name: RUNS[name][0] for name in RUNS}}.items():
             one = options.kept.get(name, seed)
             if not one:
@@ -138,11 +137,11 @@ def run(options: argparse.Namespace) -> str:
                     cold, model = model, folder / name  # the page calls it by its folder
                     if not is_finished(model):
                         train(name, model, cold, seed, options)
-                    models.append(str(model))
                 one = judged(model, shape, folder, options, seed) | _summary(folder, model)
                 options.kept.keep(name, seed, one, "curve", "keys")
             scores.setdefault(name, []).append(one)
-        pages = models or pages
+        made = (options.output / name / str(seed) / name for name in RUNS)
+        pages = [str(model) for model in made if is_finished(model)] or pages
     text = "\n\n".join([accuracy_table(scores), curve_table(scores), size_table(scores)])
     if pages:
         page = options.output / "report.html"
@@ -207,8 +206,9 @@ def main() -> None:
     parser.add_argument("--output", type=Path, default=Path("outputs/peers"), help="everything is kept there, and not done again")
     options = parser.parse_args()
     held = {key: value for key, value in vars(options).items() if key not in ("seeds", "output", "verdicts")}
-    hold_settings(parser, options.output, held)
+    held["recipes"] = [yaml.safe_load(recipe.read_text(encoding="utf-8")) for recipe in (COLD_START, GRPO)]
     options.kept = Verdicts(parser, options.verdicts, held, tuple(COMPARED))
+    hold_settings(parser, options.output, held)
     text = run(options)
     (options.output / "results.md").write_text(text + "\n", encoding="utf-8")
     sys.stdout.write(text + "\n")

@@ -70,7 +70,7 @@ def _measure(traces: int, tokens: int) -> dict[str, Any]:
             write_dataset(selection, Path(folder) / "dataset", recipe_settings={}, title="benchmark")
         return {
             "traces": traces,
-            "peak_mb": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024,
+            "peak_mb": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024 / 1e6,
             "seconds": time.perf_counter() - started,
             "rows": selection.report.completions["kept"],
         }

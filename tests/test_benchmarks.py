@@ -77,14 +77,25 @@ def test_the_gpu_benchmark_asks_for_what_it_needs() -> None:
 
 @pytest.mark.e2e
 def test_selecting_more_traces_takes_no_more_memory() -> None:
-    words = ["--small", "400", "--large", "4000", "--tokens", "1000"]
+    words = ["--small", "4000", "--large", "20000", "--tokens", "2000"]
     command = [sys.executable, str(REPOSITORY / "benchmarks" / "selection.py"), *words]
     done = subprocess.run(command, capture_output=True, text=True, timeout=300)
     assert done.returncode == 0, done.stderr[-4000:]
     rows = [[float(cell.replace(",", "")) for cell in line.strip("|").split("|")] for line in done.stdout.splitlines()[2:]]
-    assert [row[0] for row in rows] == [400, 4000] and all(row[4] > row[0] / 4 for row in rows)
-    # What is kept, and its completions, are 7 MB and 14 MB; a chunk of completions is 7 MB, and there may be two.
+    assert [row[0] for row in rows] == [4000, 20000] and all(row[4] > row[0] / 4 for row in rows)
+    # To hold every completion would take 70 MB more.
     assert rows[1][2] < rows[0][2] + 40
+
+
+@pytest.mark.e2e
+def test_the_layers_cost_counts_the_same_steps_for_both(tiny_model: Path) -> None:
+    """The layer tries a reward of one's own before it loads the model, which is neither a step nor the first one's end."""
+    code = "import json, sys, layer_overhead as one; print(json.dumps([one.run_once(kind, sys.argv[1], 3) for kind in ('bare', 'recipe')]))"
+    words = [sys.executable, "-c", code, str(tiny_model)]
+    done = subprocess.run(words, cwd=REPOSITORY / "benchmarks", capture_output=True, text=True, timeout=300)
+    assert done.returncode == 0, done.stderr[-4000:]
+    bare, recipe = json.loads(done.stdout)
+    assert [len(one["step_seconds"]) for one in (bare, recipe)] == [2, 2] and bare["logged"] == recipe["logged"]
 
 
 def test_the_benchmark_of_losses_goes_on_from_what_is_judged(tmp_path: Path) -> None:
@@ -147,7 +158,7 @@ def test_the_flagship_on_a_cpu_goes_on_from_what_is_done(tmp_path: Path, tiny_mo
     settings = [yaml.safe_load((out / name / "recipe.yaml").read_text(encoding="utf-8")) for name in ("cold_start", "run")]
     assert [one["unfrozen_parameters"] for one in settings] == [["layers", "norm"]] * 2
     # A random model is right nowhere; what preflight says of it is kept, and does not end the run.
-    assert f"| greedy | {'0.0 % (0.0 to 56.1) | ' * 3}+0.0 (" in done.stdout
+    assert f"| greedy | {'0.0 % (0.0 to 56.1) | ' * 4}+0.0 (" in done.stdout
     assert "- error   signal." in done.stdout and re.search(r"^2 steps in \d+ min; \d+ s a step", done.stdout, re.MULTILINE)
     assert (out / "run" / "report.html").is_file()
     again = subprocess.run(command, cwd=REPOSITORY, capture_output=True, text=True, timeout=60)

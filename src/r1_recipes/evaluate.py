@@ -15,6 +15,7 @@ from typing import Any, get_args
 
 from r1_recipes.common import console, processes
 from r1_recipes.common.errors import RecipeError
+from r1_recipes.common.files import write_whole
 from r1_recipes.metrics.run import BATCH_SIZE, ask, evaluate_model, rows_to_judge
 from r1_recipes.metrics.scores import COMPARED, Scores, difference_line, differences, markdown_table, mean_interval
 from r1_recipes.models.smoke import smoke_overrides
@@ -94,7 +95,7 @@ def _report(scores: Sequence[Scores], output: Path | None) -> None:
         for entry, (before, after) in zip(entries[1:], pairs, strict=True):
             entry["difference"] = {"over": before.model, **differences(before, after)}
         entries = json.loads(json.dumps(entries), parse_constant=lambda infinity: None)  # a single row's bounds: JSON has none
-        (output / "results.json").write_text(json.dumps(entries, indent=1, ensure_ascii=False), encoding="utf-8")
+        write_whole(output / "results.json", json.dumps(entries, indent=1, ensure_ascii=False))
         (output / "results.md").write_text(report + "\n", encoding="utf-8")
 
 

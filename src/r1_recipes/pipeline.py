@@ -5,14 +5,12 @@ it goes on where it stopped. A GRPO stage that preflight advises against is not 
 """
 
 import argparse
-import ctypes
 import hashlib
 import json
 import os
 import re
 import shlex
 import signal
-import subprocess
 import sys
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, replace
@@ -171,11 +169,7 @@ def _load(pipeline: Pipeline, output_dir: Path, stage: Stage) -> tuple[Recipe, l
 
 def _subprocess(command: list[str]) -> None:
     """Run a stage as a process of its own, which gives its memory back; it gets every request to stop once, through this one."""
-    # In a group of its own, a terminal's Ctrl-C does not reach it a second time.
-    # When this process is gone, even by kill -9, Linux sends the stage SIGTERM (PR_SET_PDEATHSIG), and it saves a checkpoint.
-    libc = ctypes.CDLL(None)
-    ends = (lambda: libc.prctl(1, signal.SIGTERM)) if sys.platform == "linux" else None
-    process = subprocess.Popen(command, env=os.environ | _STAGE_ENVIRONMENT, process_group=0, preexec_fn=ends)
+    process = processes.start_child(command, env=os.environ | _STAGE_ENVIRONMENT)
     with processes.handled_by(lambda number, frame: process.terminate()):
         status = process.wait()
     if status in (130, -signal.SIGTERM):

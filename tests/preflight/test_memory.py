@@ -35,7 +35,7 @@ GPU = 80e9
 SPREADS = {
     "1 GPU or ddp": Parallelism(),
     "zero2, 8": Parallelism(8, stage=2),
-    **{f"zero3 or fsdp2, {count}": Parallelism(count, stage=3) for count in (8, 16, 32, 64)},
+    **{f"zero3, {count}": Parallelism(count, stage=3) for count in (8, 16, 32, 64)},
 }
 PROMPT, COMPLETION = 512, 1024
 SHAPE = Shape(
@@ -222,7 +222,7 @@ def test_the_table_of_memory_is_preflights_arithmetic(shapes: dict, number: int,
 
 
 def test_the_table_of_generation_is_arithmetic_too(shapes: dict) -> None:
-    rows = [["model", "weights, bf16", "KV cache", "at most, tokens/s a copy", "GPUs of 80 GB a copy"]]
+    rows = [["model", "weights, bf16", "KV cache", "at most, tokens/s a copy", "its GPUs, of 80 GB"]]
     for name, (shape, _) in shapes.items():
         weights, cache = 2 * shape.parameters, 256 * 1024 * shape.cache * 2
         gpus = next(2**power for power in range(9) if weights + cache <= 2**power * GPU)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 import os
 import shutil
@@ -11,6 +12,7 @@ import sys
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pandas
@@ -22,7 +24,7 @@ from r1_recipes.common.errors import RecipeError
 from r1_recipes.models.tokenizer import load_tokenizer
 from r1_recipes.recipe import load_recipe
 from r1_recipes.runs import checkpoints
-from r1_recipes.training import callbacks
+from r1_recipes.training import callbacks, trainer
 from tests.conftest import log_lines, metrics, weights
 
 ROOT = Path(__file__).parents[2]
@@ -81,8 +83,10 @@ def test_ctrl_c_saves_and_the_same_command_goes_on(
     tmp_path: Path,
     interrupted: Callable[[str], None],
     capfd: pytest.CaptureFixture,
+    monkeypatch: pytest.MonkeyPatch,
     changes: dict[str, Any],
 ) -> None:
+    monkeypatch.setattr(trainer, "time", SimpleNamespace(perf_counter=itertools.count().__next__))
     path = write_recipe("grpo", max_steps=9, save_steps=4, **changes)
     run, whole = tmp_path / "run", tmp_path / "whole"
     handlers = [signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)]
@@ -102,6 +106,8 @@ def test_ctrl_c_saves_and_the_same_command_goes_on(
     interrupted("")
     grpo.main([path])
     assert f"resuming from {run / 'checkpoint-5'}" in log_lines(run)
+    # A step generates once, which is one tick; the step after the stop, too, is one step's.
+    assert [entry["time/generation"] for entry in metrics(run)] == [1.0] * 9
     if "use_peft" in changes:
         assert [entry["step"] for entry in metrics(run)] == list(range(1, 10))
         return

@@ -62,7 +62,7 @@ def test_calls_of_any_shape_can_be_logged(tmp_path, monkeypatch):
     """A model's calls of one step may have no arguments, or others of another type; TRL writes all into one Parquet column."""
     monkeypatch.setattr(GRPOTrainer, "_calculate_rewards", lambda self, *args: torch.zeros(1, 1))
     trainer = RecipeGRPOTrainer.__new__(RecipeGRPOTrainer)
-    trainer._unjudged = 0
+    trainer._unjudged = trainer._logged_step = 0
     trainer.model, trainer.tools, trainer._pending_extra_logs = SimpleNamespace(training=True), [print], defaultdict(list)
     trainer._seconds = {"time/rewards": 0.0}
     written = [{}, {"n": 1}, {"n": "one"}, {"n": {}}, {"n": "a\nb\ud800"}, [1], "text"]
@@ -80,7 +80,8 @@ def test_a_run_whose_completions_nobody_judges_stops(monkeypatch):
     batches = iter([[1.0, nan], [nan, nan], [nan, nan], [nan, 0.0], *[[nan, nan]] * 3])
     monkeypatch.setattr(GRPOTrainer, "_calculate_rewards", lambda self, *args: torch.tensor([next(batches)]))
     trainer = RecipeGRPOTrainer.__new__(RecipeGRPOTrainer)
-    trainer.model, trainer.tools, trainer._seconds, trainer._unjudged = SimpleNamespace(training=True), [], {"time/rewards": 0.0}, 0
+    trainer.model, trainer.tools, trainer._seconds = SimpleNamespace(training=True), [], {"time/rewards": 0.0}
+    trainer._unjudged = trainer._logged_step = 0
     for _ in range(6):
         trainer._calculate_rewards(None, None, [], None)
     with pytest.raises(RecipeError, match="no reward judges any completion of 3 batches in a row"):

@@ -89,6 +89,21 @@ def test_frozen_layers_in_bf16_change_nothing_that_autocast_computes(
     }
 
 
+def test_frozen_layers_below_adapters_keep_their_precision(
+    write_recipe: Callable[..., str], tiny_model: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """vLLM's weights are the layer's with the adapter merged in and out again, step after step: in bf16 the layer would drift."""
+    base, seen = tmp_path / "base", set()
+    shutil.copytree(tiny_model, base)
+    exact = {name: tensor.bfloat16().float() for name, tensor in weights(base).items()}
+    save_file(exact, base / "model.safetensors", metadata={"format": "pt"})
+    monkeypatch.setattr(run, "train", lambda run, trainer: seen.update(str(one.dtype) for one in trainer.model.parameters()))
+    monkeypatch.setattr(run.weights, "save", lambda *_: None)
+    peft = {"use_peft": True, "lora_target_modules": ["all-linear"]}
+    sft.main([write_recipe("sft", model_name_or_path=str(base), bf16=True, use_cpu=True, **peft)])
+    assert seen == {"torch.float32"}
+
+
 @pytest.mark.parametrize(
     ("patterns", "message"),
     [

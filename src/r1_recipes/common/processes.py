@@ -2,8 +2,11 @@
 
 import atexit
 import contextlib
+import ctypes
 import os
 import signal
+import subprocess
+import sys
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -40,21 +43,22 @@ def connect(*, use_cpu: bool) -> None:
     PartialState(cpu=use_cpu, timeout=timedelta(days=30))
 
 
+def start_child(command: list[str], **options: Any) -> subprocess.Popen:
+    """Start a command that a terminal's Ctrl-C does not reach a second time: it is in a group of its own.
+
+    When this process is gone, even by kill -9, Linux sends it SIGTERM (PR_SET_PDEATHSIG), and training saves a checkpoint.
+    """
+    libc = ctypes.CDLL(None)
+    ends = (lambda: libc.prctl(1, signal.SIGTERM)) if sys.platform == "linux" else None
+    return subprocess.Popen(command, process_group=0, preexec_fn=ends, **options)
+
+
 def destroy_process_group_at_exit() -> None:
     """Destroy the process group at exit; leaving it open can crash the interpreter."""
     if world_size() > 1:
         import torch.distributed
 
         atexit.register(lambda: torch.distributed.is_initialized() and torch.distributed.destroy_process_group())
-
-
-def device() -> Any:
-    """Return this process's accelerator; ``None`` if it is alone, and may take any."""
-    if world_size() == 1:
-        return None
-    from accelerate import PartialState
-
-    return PartialState().device
 
 
 def wait() -> None:

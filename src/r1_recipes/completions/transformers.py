@@ -4,7 +4,6 @@ import copy
 from collections.abc import Sequence
 from typing import Any
 
-from r1_recipes.common import processes
 from r1_recipes.common.messages import message_text
 from r1_recipes.completions.turns import read_completion, written_prompt
 from r1_recipes.completions.types import Completion, Request, SamplingPlan, Sink, sample_seed
@@ -16,7 +15,7 @@ _GREEDY = {"do_sample": False, "temperature": None, "top_p": None, "top_k": None
 
 def load_model(recipe: Recipe) -> Any:
     """Load the recipe's model for generation, on the accelerator if there is one."""
-    import torch
+    from accelerate import PartialState
     from transformers import AutoModelForCausalLM
 
     model = AutoModelForCausalLM.from_pretrained(
@@ -26,8 +25,8 @@ def load_model(recipe: Recipe) -> Any:
         attn_implementation=recipe.model.attn_implementation,
         trust_remote_code=recipe.training.trust_remote_code,
     )
-    if not recipe.training.use_cpu and torch.accelerator.is_available():
-        model = model.to(processes.device() or torch.accelerator.current_accelerator())
+    if not recipe.training.use_cpu:
+        model = model.to(PartialState().device)
     return model.eval()
 
 

@@ -36,7 +36,8 @@ class RecipeGRPOTrainer(GRPOTrainer):
         self._eval_sampling = {key: getattr(self.args, key) if value is None else value for key, value in asked.items()}
         self._no_completions = copy.deepcopy(self._logs)
         self._seconds = {"time/generation": 0.0, "time/rewards": 0.0}
-        self._logged_step = self._unjudged = 0
+        self._logged_step: int | None = None  # until the first step, of a run that goes on, too
+        self._unjudged = 0
 
     def _generate(self, prompts: list) -> Any:
         with self._timed("time/generation"):
@@ -59,6 +60,8 @@ class RecipeGRPOTrainer(GRPOTrainer):
     @contextlib.contextmanager
     def _timed(self, name: str) -> Iterator[None]:
         began = time.perf_counter()
+        if self._logged_step is None:
+            self._logged_step = self.state.global_step
         try:
             yield
         finally:
@@ -68,7 +71,7 @@ class RecipeGRPOTrainer(GRPOTrainer):
     def log(self, logs: dict[str, float], start_time: float | None = None) -> None:
         """Add ``time/generation`` and ``time/rewards``, in seconds per optimizer step; the rest of TRL's ``step_time`` is training."""
         if "loss" in logs:
-            steps = max(1, self.state.global_step - self._logged_step)
+            steps = max(1, self.state.global_step - (self._logged_step or 0))
             logs |= {name: seconds / steps for name, seconds in self._seconds.items()}
             self._seconds = dict.fromkeys(self._seconds, 0.0)
             self._logged_step = self.state.global_step

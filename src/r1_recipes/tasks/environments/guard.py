@@ -56,9 +56,13 @@ def guarded(function: Callable, limits: Limits, late: Callable[[Any], list] | No
     def call(*args: Any, **kwargs: Any) -> Any:
         if _inside.get():
             return function(*args, **kwargs)
-        with _as_tool_error(limits):
+        try:
             given_up = late(args[0]) if late else []
             return _in_time(lambda: _bounded(_awaited(function(*args, **kwargs), limits.seconds), limits), limits.seconds, given_up)
+        except TimeoutError as error:
+            raise ToolError(f"no result after {limits.seconds:g} s") from error
+        except Exception as error:
+            raise ToolError(clip(without_surrogates(f"{type(error).__name__}: {error}"), limits.chars)) from error
 
     @functools.wraps(function)
     async def wait(*args: Any, **kwargs: Any) -> Any:
@@ -150,16 +154,6 @@ def _bounded(result: Any, limits: Limits) -> Any:
         return [part if part["type"] == "image" else {"type": "text", "text": text(part[part["type"]])} for part in blocks]
     # Not every template writes blocks of text.
     return None if result is None else text("\n".join(str(part[part["type"]]) for part in blocks) if blocks else result)
-
-
-@contextlib.contextmanager
-def _as_tool_error(limits: Limits) -> Any:
-    try:
-        yield
-    except TimeoutError as error:
-        raise ToolError(f"no result after {limits.seconds:g} s") from error
-    except Exception as error:
-        raise ToolError(clip(without_surrogates(f"{type(error).__name__}: {error}"), limits.chars)) from error
 
 
 def _in_time(work: Callable[[], Any], seconds: float, late: list[threading.Thread]) -> Any:
