@@ -192,7 +192,7 @@ def _judge(
 
     folder = output / "judged"
     changes = {key: value for key, value in common.items() if key != "model_name_or_path"}
-    changes |= {"max_eval_samples": options.rows}
+    changes |= {"max_eval_samples": options.rows, "dtype": "bfloat16"}  # as training samples; the recipe's float32 is for its optimizer
     models = ["--model", options.model, "--model", str(run), "--num_samples", "1", "--output", str(folder)]
     models += ["--backend", "vllm" if vllm else "transformers"]
     results = folder / "results.json"
