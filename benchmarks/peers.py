@@ -8,7 +8,7 @@ what TRL does not know, rows that this layer mapped for it, and its own rewards 
 all weights are trained, since TRL's command cannot freeze some, at a lower rate than the recipe's for a third. Every model answers the same
 held-out problems, and this layer's verdicts (the task's own scorer, by the mapper) judge them: strictly (right, and in the format) and
 leniently (right wherever the answer stands). A run that is done is not done again, and one that was interrupted goes on where it can;
-``--verdicts FILE`` keeps what came out of each for other machines, which run only what the file has not. The tables go to the standard
+``--verdicts FILE`` keeps what came out of each for other machines, which run only the seeds that the file has not whole. The tables go to the standard
 output and to OUTPUT/results.md, the curves of the last seed that was trained here to OUTPUT/report.html.
 """
 
@@ -128,8 +128,11 @@ def run(options: argparse.Namespace) -> str:
 
     pages: list[str] = []
     for seed in range(1, options.seeds + 1):
-        for name, shape in {**{f"cold start, {shape}": shape for shape in FORMATS}, **{name: RUNS[name][0] for name in RUNS}}.items():
-            one = options.kept.get(name, seed)
+        shapes = {**{f"cold start, {shape}": shape for shape in FORMATS}, **{name: RUNS[name][0] for name in RUNS}}
+        # A seed that the file has in part goes on from the models on the disk: a cold start trained anew is not the one that was judged.
+        whole = all(options.kept.get(name, seed) for name in shapes)
+        for name, shape in shapes.items():
+            one = options.kept.get(name, seed) if whole else None
             if not one:
                 sys.stderr.write(f"{name}, seed {seed}; {(time.monotonic() - started) / 60:.0f} min so far\n")
                 folder, model = folder_of(name, seed), cold_start(shape, seed)
