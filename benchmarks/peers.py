@@ -8,8 +8,8 @@ what TRL does not know, rows that this layer mapped for it, and its own rewards 
 all weights are trained, since TRL's command cannot freeze some, at a lower rate than the recipe's for a third. Every model answers the same
 held-out problems, and this layer's verdicts (the task's own scorer, by the mapper) judge them: strictly (right, and in the format) and
 leniently (right wherever the answer stands). A run that is done is not done again, and one that was interrupted goes on where it can;
-``--verdicts FILE`` keeps what came out of each for other machines, which run only the seeds that the file has not whole. The tables go to the standard
-output and to OUTPUT/results.md, the curves of the last seed that was trained here to OUTPUT/report.html.
+``--verdicts FILE`` keeps what came out of each for other machines, which run only the seeds that the file has not whole. The tables go to
+the standard output and to OUTPUT/results.md, the curves of the last seed that was trained here to OUTPUT/report.html.
 """
 
 from __future__ import annotations

@@ -110,6 +110,8 @@ def main() -> None:
     parser.add_argument("--steps", type=int, default=12, help="optimizer steps of each (default 12)")
     parser.add_argument("--data", type=Path, help="labelled rows to judge besides: JSON lines with gold, solution and is_correct")
     options = parser.parse_args()
+    if options.data and not options.data.is_file():
+        parser.error(f"--data {options.data}: no such file")
     found: dict[str, Any] = {
         "date": datetime.date.today().isoformat(),
         "machine": {"processor": platform.processor() or platform.machine(), "system": platform.platform(terse=True)},
