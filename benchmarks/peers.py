@@ -145,7 +145,7 @@ def run(options: argparse.Namespace) -> str:
             scores.setdefault(name, []).append(one)
         made = (options.output / name / str(seed) / name for name in RUNS)
         pages = [str(model) for model in made if is_finished(model)] or pages
-    text = "\n\n".join([accuracy_table(scores), curve_table(scores), size_table(scores)])
+    text = "\n\n".join([accuracy_table(scores), peers_table(scores), curve_table(scores), size_table(scores)])
     if pages:
         page = options.output / "report.html"
         run_logged(["-m", "r1_recipes.report", *pages, "--output", str(page)], options.output)
@@ -176,6 +176,25 @@ def accuracy_table(scores: dict[str, list[dict[str, Any]]]) -> str:
             cells.append("{:+.1f} ({:+.1f} to {:+.1f})".format(*(100 * bound for bound in over)) if name in RUNS else "")
         lines.append("| " + " | ".join(cells) + " |")
     return "\n".join([*lines, "", "95 % intervals, over problems and not over seeds."])
+
+
+def peers_table(scores: dict[str, list[dict[str, Any]]]) -> str:
+    """This layer over each other run of the same format, by problem: over all seeds, and by seed."""
+    lines = [
+        "| r1-recipes over | " + " | ".join(f"{kind} | by seed" for kind in COMPARED.values()) + " |",
+        "|---" * (1 + 2 * len(COMPARED)) + "|",
+    ]
+    for name, found in scores.items():
+        if name not in RUNS or name == (ours := f"r1-recipes, {RUNS[name][0]}"):
+            continue
+        cells = [name]
+        for kind in COMPARED:
+            over = paired_difference(by_problem(found, kind), by_problem(scores[ours], kind))
+            cells.append("{:+z.1f} ({:+z.1f} to {:+z.1f})".format(*(100 * bound for bound in over)))
+            means = ([100 * statistics.fmean(one[kind]) for one in scores[run]] for run in (ours, name))
+            cells.append(", ".join(f"{mine - other:+z.1f}" for mine, other in zip(*means, strict=True)))
+        lines.append("| " + " | ".join(cells) + " |")
+    return "\n".join(lines)
 
 
 def curve_table(scores: dict[str, list[dict[str, Any]]]) -> str:

@@ -175,6 +175,7 @@ def test_peers_train_on_the_same_rows(tmp_path: Path, tiny_model: Path) -> None:
     runs = ["r1-recipes, tags", "open-r1's rewards, our verdicts, tags", "trl grpo, tags", "r1-recipes, box", "trl grpo, box"]
     rows = [[cell.strip() for cell in line.strip("|").split("|")] for line in done.stdout.splitlines() if line.startswith("| ")]
     assert [row[0] for row in rows if len(row) == 13][1:] == ["cold start, tags", "cold start, box", *runs]
+    assert [row[0] for row in rows if len(row) == 9][1:] == [runs[1], runs[2], runs[4]]
     assert [row for row in rows if row[1:] == ["0.00", "0.00"]] == [[name, "0.00", "0.00"] for name in runs]
     # Both ways sampled the same completions to the same prompts from the same weights.
     first = {}
