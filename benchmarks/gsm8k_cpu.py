@@ -27,7 +27,7 @@ from typing import Any
 
 import yaml
 from gpu import RECIPE, as_words, curve, table
-from kept import hold_settings, is_judged, rows_folder, run_logged
+from kept import hold_settings, in_points, is_judged, rows_folder, run_logged
 
 from r1_recipes.common.files import write_whole
 from r1_recipes.metrics.scores import COMPARED, mean_interval, paired_difference
@@ -205,14 +205,14 @@ def _judged(scores: list[dict[str, Any]]) -> list[list[str]]:
     over = {"GRPO over what it began with": scores[-2 if len(scores) > 3 else 0], "over the raw model, shown": scores[1]}
     rows = [["accuracy, strict if not said otherwise", *names, *over], ["---"] * (len(names) + 3)]
     for key in ("greedy", "greedy_lenient"):  # nothing is sampled: judging is a third of the time as it is
-        gains = (_percent(paired_difference(one[key], scores[-1][key]), "+") for one in over.values())
+        gains = (in_points(paired_difference(one[key], scores[-1][key])) for one in over.values())
         rows.append([COMPARED[key], *(_percent(mean_interval(one[key])) for one in scores), *gains])
     return [*rows, ["in the format", *(f"{100 * one['greedy_format']:.0f} %" for one in scores), "", ""]]
 
 
-def _percent(interval: tuple[float, float, float], sign: str = "") -> str:
+def _percent(interval: tuple[float, float, float]) -> str:
     mean, low, high = (100 * bound for bound in interval)
-    return f"{mean:{sign}.1f}{'' if sign else ' %'} ({low:{sign}.1f} to {high:{sign}.1f})"
+    return f"{mean:.1f} % ({low:.1f} to {high:.1f})"
 
 
 if __name__ == "__main__":

@@ -71,6 +71,11 @@ def by_problem(found: list[dict[str, Any]], kind: str) -> list[float]:
     return [statistics.fmean(values) for values in zip(*(one[kind] for one in found), strict=True)]
 
 
+def in_points(difference: tuple[float, float, float]) -> str:
+    """A difference of shares and its interval, in points: ``+1.8 (-0.9 to +4.6)``."""
+    return "{:+z.1f} ({:+z.1f} to {:+z.1f})".format(*(100 * bound for bound in difference))
+
+
 def rows_folder(train: str, test: str, output: Path) -> str:
     """A data set of two files of rows, copied into ``output``: its splits are ``train`` and ``test``, as those of the hub's GSM8K are."""
     rows = output / "rows"

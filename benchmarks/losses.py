@@ -20,7 +20,7 @@ from pathlib import Path
 from typing import Any
 
 import yaml
-from kept import Verdicts, by_problem, hold_settings, is_judged, run_logged
+from kept import Verdicts, by_problem, hold_settings, in_points, is_judged, run_logged
 
 from r1_recipes.metrics.scores import mean_interval, paired_difference
 
@@ -121,7 +121,7 @@ def table(scores: dict[str, list[dict[str, Any]]], options: argparse.Namespace) 
             over = paired_difference(by_problem(scores[first], kind), by_problem(found, kind))
             cells.append(f"{100 * mean:.1f} % ({100 * low:.1f} to {100 * high:.1f})")
             cells.append(", ".join(f"{100 * statistics.fmean(one[kind]):.1f}" for one in found))
-            cells.append("" if name == first else "{:+.1f} ({:+.1f} to {:+.1f})".format(*(100 * bound for bound in over)))
+            cells.append("" if name == first else in_points(over))
         lines.append("| " + " | ".join(cells) + " |")
     what = f"{options.seeds} seeds, {options.steps} steps of {GENERATED} completions, {options.updates} updates each; "
     problems = len(scores[first][0]["greedy"])

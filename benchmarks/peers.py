@@ -23,7 +23,7 @@ from pathlib import Path
 from typing import Any
 
 import yaml
-from kept import Verdicts, by_problem, hold_settings, is_judged, run_logged
+from kept import Verdicts, by_problem, hold_settings, in_points, is_judged, run_logged
 
 from r1_recipes.common.files import write_whole
 from r1_recipes.data.load import load_dataset
@@ -173,7 +173,7 @@ def accuracy_table(scores: dict[str, list[dict[str, Any]]]) -> str:
             cells.append(", ".join(f"{100 * statistics.fmean(one[kind]):.1f}" for one in found))
             start = f"cold start, {RUNS[name][0]}" if name in RUNS else name
             over = paired_difference(by_problem(scores[start], kind), by_problem(found, kind))
-            cells.append("{:+.1f} ({:+.1f} to {:+.1f})".format(*(100 * bound for bound in over)) if name in RUNS else "")
+            cells.append(in_points(over) if name in RUNS else "")
         lines.append("| " + " | ".join(cells) + " |")
     return "\n".join([*lines, "", "95 % intervals, over problems and not over seeds."])
 
@@ -189,8 +189,7 @@ def peers_table(scores: dict[str, list[dict[str, Any]]]) -> str:
             continue
         cells = [name]
         for kind in COMPARED:
-            over = paired_difference(by_problem(found, kind), by_problem(scores[ours], kind))
-            cells.append("{:+z.1f} ({:+z.1f} to {:+z.1f})".format(*(100 * bound for bound in over)))
+            cells.append(in_points(paired_difference(by_problem(found, kind), by_problem(scores[ours], kind))))
             means = ([100 * statistics.fmean(one[kind]) for one in scores[run]] for run in (ours, name))
             cells.append(", ".join(f"{mine - other:+z.1f}" for mine, other in zip(*means, strict=True)))
         lines.append("| " + " | ".join(cells) + " |")
