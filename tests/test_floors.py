@@ -15,8 +15,8 @@ FLOORS = (
 FILES = sorted(SOURCE.rglob("*.py"))
 MODULES = {".".join(path.relative_to(SOURCE).with_suffix("").parts).removesuffix(".__init__"): path for path in FILES}
 MAX_LINES = 400
-# Python alone; tables of words and keys stand in YAML beside it. 13,000 and files of other projects, reward models, agents, the page.
-MAX_TOTAL = 14_500
+# Syntax-tree nodes, which folding and packing do not change. 127,184 when the count began; 105,000 is where it is to go.
+MAX_NODES = 140_000
 
 
 def imports(name):
@@ -73,4 +73,4 @@ def test_imports_of_ours_inside_functions_keep_torch_out_and_say_so(name):
 def test_files_are_short_and_the_layer_is_thin():
     lines = {path: len(path.read_text().splitlines()) for path in FILES}
     assert {str(path): count for path, count in lines.items() if count > MAX_LINES} == {}
-    assert sum(lines.values()) <= MAX_TOTAL
+    assert sum(len(list(ast.walk(ast.parse(path.read_text())))) for path in FILES) <= MAX_NODES
