@@ -110,7 +110,7 @@ def test_accelerate_knows_every_key(path: Path) -> None:
                 "FSDP_RESHARD_AFTER_FORWARD": "true",
                 "FSDP_AUTO_WRAP_POLICY": "TRANSFORMER_BASED_WRAP",
                 "FSDP_STATE_DICT_TYPE": "FULL_STATE_DICT",
-                "FSDP_CPU_RAM_EFFICIENT_LOADING": "true",
+                "FSDP_CPU_RAM_EFFICIENT_LOADING": "false",
                 "FSDP_OFFLOAD_PARAMS": "false",
                 "FSDP_ACTIVATION_CHECKPOINTING": "false",
                 "nproc": "8",
@@ -174,7 +174,7 @@ def test_fsdp2_is_what_its_plugin_understands(launched: Callable) -> None:
         plugin = FullyShardedDataParallelPlugin()
     assert (plugin.fsdp_version, plugin.reshard_after_forward, plugin.activation_checkpointing) == (2, True, False)
     assert plugin.auto_wrap_policy is transformer_auto_wrap_policy
-    assert plugin.state_dict_type.name == "FULL_STATE_DICT" and plugin.cpu_ram_efficient_loading
+    assert plugin.state_dict_type.name == "FULL_STATE_DICT" and not plugin.cpu_ram_efficient_loading
 
 
 def deepspeed_settings(launched: Callable, name: str) -> dict[str, Any]:

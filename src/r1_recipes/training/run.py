@@ -38,7 +38,9 @@ def run_recipe(argv: Sequence[str] | None, method: str, build_trainer: BuildTrai
         rows = load_splits(run.recipe, fmt, tokenizer)
         # A reward model reads conversations as they are.
         opening = {} if method == "reward" else asked_with(fmt, rows.train, run.recipe.script.few_shot)
-        trainer = build_trainer(run.recipe, fmt, tokenizer, trainer_arguments(run, tokenizer, rows, opening))
+        arguments = trainer_arguments(run, tokenizer, rows, opening)
+        with weights.loaded_whole(run.recipe):
+            trainer = build_trainer(run.recipe, fmt, tokenizer, arguments)
         weights.prepare(run.recipe, trainer)
         try:
             train(run, trainer)

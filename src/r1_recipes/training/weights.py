@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import logging
 import os
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 from pathlib import Path
 from textwrap import indent
@@ -37,6 +38,27 @@ def model_arguments(recipe: Recipe) -> dict[str, Any]:
     options = {"revision": model.model_revision, "attn_implementation": model.attn_implementation, "dtype": model.dtype}
     training.model_init_kwargs = {**options, **(training.model_init_kwargs or {})}
     return {"model": model.model_name_or_path, "quantization_config": get_quantization_config(model), "peft_config": adapters}
+
+
+@contextlib.contextmanager
+def loaded_whole(recipe: Recipe) -> Iterator[None]:
+    """Build a trainer that has a frozen second model (reference, teacher) with all weights read in every process.
+
+    With FSDP's ``cpu_ram_efficient_loading`` Transformers fills the weights of all processes but the first of a host with zeros
+    (``PreTrainedModel._move_missing_keys_from_meta_to_device``), and TRL's ``prepare_fsdp`` and Accelerate's
+    ``prepare_model(evaluation_mode=True)`` never send the real ones to a second model.
+    """
+    from accelerate.utils import parse_flag_from_env, patch_environment  # heavy
+
+    refers = recipe.method == "grpo" and recipe.training.beta and not recipe.model.use_peft
+    if not (refers or recipe.method == "distill") or not parse_flag_from_env("FSDP_CPU_RAM_EFFICIENT_LOADING"):
+        yield
+        return
+    second = "teacher" if recipe.method == "distill" else "reference model (beta is not 0)"
+    logger.warning("fsdp_cpu_ram_efficient_loading: true would leave the %s without weights; this run loads with false", second)
+    # Not only the policy's copy: Accelerate's plugin reads the variable when the trainer makes its Accelerator.
+    with patch_environment(FSDP_CPU_RAM_EFFICIENT_LOADING="false"):
+        yield
 
 
 def prepare(recipe: Recipe, trainer: Trainer) -> None:
