@@ -73,6 +73,8 @@ def _problems(recipe: Recipe) -> Iterator[str]:
         yield "teacher_model_name_or_path: missing; the model whose distribution the student learns"
     if method == "distill" and script.distill_with == "gold" and not training.use_uld_loss:
         yield "use_uld_loss: must be true for distill_with: gold, which else cuts the teacher's vocabulary to the student's, got false"
+    if getattr(training, "use_vllm", False) and model.use_peft:
+        yield from _sync_problems(model)
     if method in ("generate", "evaluate"):
         yield from _sampling_problems(recipe)
     if method == "generate":
@@ -155,6 +157,14 @@ def _shape_problem(script: Any, fmt: ResponseFormat) -> Iterator[str]:
         if odd := [mark for mark in named if mark in lacking]:
             found, fix = f"{found} in other characters", f"Fix: write {' and '.join(odd)}: a format is read exactly as it is written"
         yield f"{key}: must ask for {wanted}, which rewards read (response_format {fmt.name}), got one that asks for {found}. {fix}"
+
+
+def _sync_problems(model: Any) -> Iterator[str]:
+    """Yield adapters whose merged weights vLLM cannot be sent."""
+    fix = "Fix: leave it out, or use_vllm: false"
+    for key in ("load_in_4bit", "load_in_8bit", "lora_target_parameters"):
+        if value := getattr(model, key):
+            yield f"{key}: vLLM cannot be sent such adapters merged into the model, got {value} beside use_vllm: true. {fix}"
 
 
 def _sampling_problems(recipe: Recipe) -> Iterator[str]:

@@ -20,6 +20,7 @@ from trl.trainer.utils import RepeatSampler
 
 from r1_recipes.common.errors import RecipeError, unknown_name
 from r1_recipes.common.messages import transcript
+from r1_recipes.training.engine import engine_of
 
 _UNJUDGED_BATCHES = 3  # in a row, and training stops
 
@@ -31,7 +32,8 @@ class RecipeGRPOTrainer(GRPOTrainer):
     max_completion_length: int
 
     def __init__(self, *, script: Any, **arguments: Any) -> None:
-        super().__init__(**arguments)
+        with engine_of(GRPOTrainer, arguments["args"].seed):
+            super().__init__(**arguments)
         asked = {"temperature": script.eval_temperature, "max_completion_length": script.eval_max_completion_length}
         self._eval_sampling = {key: getattr(self.args, key) if value is None else value for key, value in asked.items()}
         self._no_completions = copy.deepcopy(self._logs)
