@@ -99,6 +99,8 @@ def _problems(recipe: Recipe) -> Iterator[str]:
         if getattr(training, key) not in choices.split():
             yield f"{key}: {unknown_name('value', getattr(training, key), choices.split())} docs/losses.md says which is which"
     names, weights = script.reward_funcs, getattr(training, "reward_weights", None)
+    if method == "grpo":
+        yield from _training_problems(training, model, names)
     if not names and not any(map(pays, environment_kinds(script.environment).values())) and method == "grpo":
         yield f"reward_funcs: missing; name at least one of {', '.join(sorted(REWARDS))}"
     if len(set(names)) < len(names):
@@ -157,6 +159,24 @@ def _shape_problem(script: Any, fmt: ResponseFormat) -> Iterator[str]:
         if odd := [mark for mark in named if mark in lacking]:
             found, fix = f"{found} in other characters", f"Fix: write {' and '.join(odd)}: a format is read exactly as it is written"
         yield f"{key}: must ask for {wanted}, which rewards read (response_format {fmt.name}), got one that asks for {found}. {fix}"
+
+
+def _training_problems(training: Any, model: Any, rewards: list[str]) -> Iterator[str]:
+    """Yield what trains in silence, and not as it was meant."""
+    half = "bfloat16" if training.bf16 else "float16" if training.fp16 else None
+    if training.use_transformers_continuous_batching and half and (model.dtype != half or model.use_peft):
+        found = f"dtype: {model.dtype}, use_peft: {str(model.use_peft).lower()}"
+        yield (
+            f"use_transformers_continuous_batching: TRL casts all weights to {half} in place to generate, so that they train in it, got "
+            f"{found}. Fix: leave it out; use_vllm: true is faster"
+        )
+    chooses = training.load_best_model_at_end or training.save_strategy == "best" or training.lr_scheduler_type == "reduce_lr_on_plateau"
+    if chooses and (training.metric_for_best_model or "loss").removeprefix("eval_") == "loss":
+        reward = f"eval_rewards/{rewards[0].rpartition(':')[2]}/mean" if rewards else "eval_reward"
+        yield (
+            f"metric_for_best_model: must be a reward, got {training.metric_for_best_model!r}: GRPO's loss is near 0 for any policy. "
+            f"Fix: metric_for_best_model: {reward} and greater_is_better: true"
+        )
 
 
 def _sync_problems(model: Any) -> Iterator[str]:

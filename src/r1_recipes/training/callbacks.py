@@ -97,6 +97,17 @@ class StopAndSave(TrainerCallback):
         return control
 
 
+def save_last_step(trainer: Any) -> bool:
+    """Save a checkpoint of the last whole step unless there is one; return whether there is one now. All ranks must call it."""
+    args, step = trainer.args, trainer.state.global_step
+    if not step or args.save_strategy == "no":
+        return False
+    if not processes.first(lambda: (Path(args.output_dir) / f"checkpoint-{step}").is_dir()):
+        trainer._save_checkpoint(trainer.model, trial=None)
+        trainer.callback_handler.on_save(args, trainer.state, trainer.control)
+    return True
+
+
 @contextlib.contextmanager
 def stop_on_signal(run: Run) -> Iterator[None]:
     """Set ``run.stop_requested`` on the first SIGINT, SIGTERM or SIGHUP; raise KeyboardInterrupt on the second."""
