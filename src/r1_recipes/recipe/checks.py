@@ -99,8 +99,6 @@ def _problems(recipe: Recipe) -> Iterator[str]:
         if getattr(training, key) not in choices.split():
             yield f"{key}: {unknown_name('value', getattr(training, key), choices.split())} docs/losses.md says which is which"
     names, weights = script.reward_funcs, getattr(training, "reward_weights", None)
-    if method == "grpo":
-        yield from _training_problems(training, model, names)
     if not names and not any(map(pays, environment_kinds(script.environment).values())) and method == "grpo":
         yield f"reward_funcs: missing; name at least one of {', '.join(sorted(REWARDS))}"
     if len(set(names)) < len(names):
@@ -126,6 +124,8 @@ def _problems(recipe: Recipe) -> Iterator[str]:
             yield f"curriculum: must be two or more tasks that differ, easiest first, got {script.curriculum}"
         if training.eval_strategy != "steps" or training.load_best_model_at_end or training.save_strategy == "best":
             yield f"curriculum: must have eval_strategy: steps, got {training.eval_strategy.value}, and no best checkpoint (the easiest's)"
+    if method == "grpo":
+        yield from _training_problems(training, model, names)
 
 
 def _shape_problems(script: Any) -> Iterator[str]:
