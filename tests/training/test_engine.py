@@ -3,6 +3,8 @@
 import copy
 import inspect
 import os
+import subprocess
+import sys
 from collections.abc import Callable
 from pathlib import Path
 from types import SimpleNamespace
@@ -22,6 +24,7 @@ from trl.generation import vllm_generation
 
 from r1_recipes.common.errors import RecipeError
 from r1_recipes.training.engine import MAX_SEQUENCES, Engine, engine_of
+from tests.conftest import REPOSITORY
 
 IDS = torch.arange(5, 25).reshape(2, 10)
 LORA = {"r": 8, "lora_alpha": 32, "target_modules": ["q_proj", "v_proj", "down_proj"], "task_type": "CAUSAL_LM"}
@@ -43,8 +46,32 @@ class RecordingLLM:
         pass
 
 
+def sharded(folder: str) -> None:
+    """Run by each of two ranks: what FSDP 2's pieces send is what the whole model sends, and the pieces keep their bits."""
+    torch.distributed.init_process_group("gloo")
+    mesh = torch.distributed.device_mesh.init_device_mesh("cpu", (2,))
+    whole, pieces = with_adapters(Path(folder)), with_adapters(Path(folder))
+    for layer in pieces.base_model.model.model.layers:
+        torch.distributed.fsdp.fully_shard(layer, mesh=mesh)
+    torch.distributed.fsdp.fully_shard(pieces, mesh=mesh)
+    with pytest.MonkeyPatch.context() as patched:
+        make = _builder(patched)
+        engines = make(whole), make(pieces, fsdp=2, rank=torch.distributed.get_rank(), ranks=2)
+        before = {name: piece.to_local() for name, piece in bits(pieces).items()}
+        for engine in engines:
+            engine.sync_weights()
+        sent, wanted = (engine.llm.weights for engine in reversed(engines))
+        assert sent.keys() == wanted.keys() and all(sent[name].equal(value) for name, value in wanted.items())
+        assert all(piece.to_local().equal(before[name]) for name, piece in bits(pieces).items())
+    torch.distributed.destroy_process_group()
+
+
 @pytest.fixture
 def build(monkeypatch: pytest.MonkeyPatch) -> Callable[..., Engine]:
+    return _builder(monkeypatch)
+
+
+def _builder(monkeypatch: pytest.MonkeyPatch) -> Callable[..., Engine]:
     """Build an engine of ours; ``state`` and the like are the accelerator's."""
     monkeypatch.setattr(vllm_generation, "LLM", RecordingLLM, raising=False)
     monkeypatch.setattr(vllm_generation, "is_vllm_available", lambda: True)
@@ -145,6 +172,14 @@ def test_the_server_is_sent_the_same(build: Callable, tiny_model: Path, monkeypa
     assert all(value.equal(before[name]) for name, value in bits(model).items())
 
 
+@pytest.mark.e2e
+def test_the_pieces_of_fsdp2_are_sent_whole(tiny_model: Path) -> None:
+    launcher = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2", "-m", "tests.training.test_engine"]
+    environment = {**os.environ, "OMP_NUM_THREADS": "1"}
+    done = subprocess.run([*launcher, str(tiny_model)], cwd=REPOSITORY, env=environment, capture_output=True, text=True, timeout=300)
+    assert done.returncode == 0, done.stderr[-3000:]
+
+
 def test_without_adapters_the_weights_are_sent_as_they_are(build: Callable, tiny_model: Path) -> None:
     model = base_model(tiny_model)
     engine = build(model)
@@ -211,3 +246,7 @@ def test_the_private_names_of_trl_that_the_engine_uses_are_there() -> None:
         assert line in source, line
     assert "max_num_seqs" in inspect.signature(theirs).parameters
     assert "name" in inspect.signature(theirs._fix_param_name_to_vllm).parameters
+
+
+if __name__ == "__main__":
+    sharded(sys.argv[1])
