@@ -96,7 +96,7 @@ def train(run: Run, trainer: Trainer) -> None:
         with stop_on_signal(run), contextlib.suppress(AllStepsTrained):
             trainer.train(resume_from_checkpoint=str(run.resume_from) if run.resume_from else None)
     except StoppedTogether as error:
-        again = "goes on from there" if save_last_step(trainer) else "starts again"
+        again = "goes on from there" if save_last_step(run, trainer) else "starts again"
         stopped = f"stopped after step {trainer.state.global_step}; once it is mended, the same command {again}"
         raise RecipeError(f"{error}: {stopped}") from error
     step = trainer.state.global_step
