@@ -22,8 +22,11 @@ from trl import DistillationTrainer, GRPOTrainer
 from trl.experimental.gold import GOLDTrainer
 from trl.generation import vllm_generation
 
+from r1_recipes import distill
 from r1_recipes.common.errors import RecipeError
+from r1_recipes.recipe import load_recipe
 from r1_recipes.training.engine import MAX_SEQUENCES, Engine, engine_of
+from r1_recipes.training.trainer import RecipeGRPOTrainer
 from tests.conftest import REPOSITORY
 
 IDS = torch.arange(5, 25).reshape(2, 10)
@@ -228,6 +231,34 @@ def test_a_trainer_of_trl_makes_our_engine(trainer: type) -> None:
     with engine_of(trainer, 7):
         assert module.VLLMGeneration.func is Engine and module.VLLMGeneration.keywords == {"seed": 7}
     assert module.VLLMGeneration is vllm_generation.VLLMGeneration
+
+
+class _Built(Exception):
+    """Raised in place of building a trainer."""
+
+
+@pytest.mark.parametrize(
+    ("trainer", "changes"), [(GRPOTrainer, None), (DistillationTrainer, {}), (GOLDTrainer, {"distill_with": "gold", "use_uld_loss": True})]
+)
+def test_each_method_that_samples_with_vllm_has_it(
+    write_recipe: Callable[..., str], tiny_model: Path, monkeypatch: pytest.MonkeyPatch, trainer: type, changes: dict | None
+) -> None:
+    """GRPO, and both ways to distil on policy."""
+    seen = []
+
+    def build(self: Any, **arguments: Any) -> None:
+        seen.append(inspect.getmodule(trainer).VLLMGeneration.keywords)
+        raise _Built
+
+    monkeypatch.setattr(trainer, "__init__", build)
+    with pytest.raises(_Built):
+        if changes is None:
+            RecipeGRPOTrainer(script=None, args=SimpleNamespace(seed=5))
+        else:
+            teacher = {"teacher_model_name_or_path": str(tiny_model), **changes}
+            recipe = load_recipe([write_recipe("distill", seed=5, **teacher)], "distill")
+            distill.build_trainer(recipe, None, None, {"args": recipe.training, "quantization_config": None})
+    assert seen == [{"seed": 5}]
 
 
 def test_the_private_names_of_trl_that_the_engine_uses_are_there() -> None:
