@@ -67,7 +67,7 @@ def test_a_dead_rank_ends_the_run_with_its_own_error(died: tuple[subprocess.Comp
     done, seconds = died
     assert done.returncode != 0
     assert "reward 'tests.two_processes:tokens' fails: ValueError: rank 1 has lost its disk" in done.stderr
-    assert "Traceback" not in done.stderr.partition("ChildFailedError")[0]
+    assert "during handling" not in done.stderr.lower() and "the run failed" not in done.stderr  # launcher's traceback alone
     assert seconds < 60
 
 
