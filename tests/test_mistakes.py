@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import os
 import re
 import subprocess
@@ -51,6 +52,11 @@ async def late(completions: list, level: list, **columns: Any) -> list[float]:
     return [1.0] * len(completions)
 
 
+async def fails_late(completions: list, **columns: Any) -> list[float]:
+    await asyncio.wait_for(asyncio.sleep(0), 1)
+    raise KeyError("gold")
+
+
 def _line(function: Callable, after: int = 0) -> str:
     return rf"\({re.escape(__file__)}:{function.__code__.co_firstlineno + after}\)"
 
@@ -93,6 +99,7 @@ MISTAKES = [
     ({"push_to_hub": True}, r"push_to_hub: .* Fix: .*--push_to_hub false"),
     ({"reward_funcs": [f"{OWN}:rises"]}, r"Did you mean 'raises'"),
     ({"reward_funcs": [f"{OWN}:raises"]}, rf"'{OWN}:raises' fails: ZeroDivisionError.* {_line(raises, 1)}"),
+    ({"reward_funcs": [f"{OWN}:fails_late"]}, rf"'{OWN}:fails_late' fails: KeyError: 'gold' {_line(fails_late, 2)}"),
     (
         {"reward_funcs": [f"{OWN}:too_short"]},
         r"returned \[1\.0\]\. Fix: return a list .* per completion, here 4",
@@ -126,6 +133,24 @@ MISTAKES = [
     ({"reward_funcs": ["no_such_module:brevity"]}, r"no module 'no_such_module' on the path or in "),
     ({"loss_type": "gspo"}, r"loss_type: unknown value 'gspo'\. .*losses\.md"),
     ({"scale_rewards": "std"}, r"scale_rewards: unknown value 'std'\. Available: batch, group, none"),
+    (
+        {"use_transformers_continuous_batching": True, "bf16": True},
+        r"use_transformers_continuous_batching: TRL casts all weights to bfloat16 .*got dtype: float32.*use_vllm: true",
+    ),
+    (
+        {"use_transformers_continuous_batching": True, "bf16": True, "dtype": "bfloat16", "use_peft": True},
+        r"use_transformers_continuous_batching: .*use_peft: true",
+    ),
+    (
+        {**_HALVES, "load_best_model_at_end": True, "save_steps": 1, "per_device_eval_batch_size": 2},
+        r"metric_for_best_model: must be a reward, got 'loss'.*Fix: metric_for_best_model: eval_rewards/accuracy/mean and greater_is_",
+    ),
+    (
+        {**_HALVES, "save_strategy": "best", "metric_for_best_model": "eval_loss", "per_device_eval_batch_size": 2},
+        r"metric_for_best_model: must be a reward, got 'eval_loss'",
+    ),
+    ({"use_vllm": True, "vllm_mode": "server", "use_peft": True, "load_in_4bit": True}, r"load_in_4bit: vLLM cannot be sent"),
+    ({"max_logged_completions": 0}, r"max_logged_completions: must be in \[1, inf\), got 0"),
     ({"tools": ["calculater"]}, r"Did you mean 'calculator'"),
     ({"environment": "no_such_module:Game"}, r"environment 'no_such_module:Game': no module"),
     ({"curriculum": ["a"]}, r"curriculum: must be two or more tasks that differ, easiest first, got \['a'\]"),

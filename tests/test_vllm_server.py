@@ -30,6 +30,7 @@ def test_everything_comes_from_the_recipe() -> None:
         "--host": "127.0.0.1",
         "--port": "8000",
         "--tensor-parallel-size": "1",
+        "--seed": "42",
         # Of its own GPU, not the share of a colocated engine.
         "--gpu-memory-utilization": "0.9",
         "--max-model-len": "1024",
@@ -46,9 +47,10 @@ def test_everything_comes_from_the_recipe() -> None:
 
 def test_overrides_are_those_of_training_and_what_follows_a_dash_goes_to_vllm() -> None:
     overrides = "--vllm_server_port 9001 --vllm_tensor_parallel_size 4 --model_revision abc --max_steps 3 --trust_remote_code true"
-    command = vllm_server.server_command([SERVER, *overrides.split(), "--", "--data-parallel-size", "2"])
+    command = vllm_server.server_command([SERVER, *overrides.split(), "--", "--seed", "7", "--data-parallel-size", "2"])
     found = flags(command)
     assert (found["--port"], found["--tensor-parallel-size"], found["--revision"]) == ("9001", "4", "abc")
+    assert found["--seed"] == "7"  # what is typed wins
     assert "--trust-remote-code" in found and command[-2:] == ["--data-parallel-size", "2"]
 
 

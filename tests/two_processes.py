@@ -18,10 +18,10 @@ _calls = 0
 
 
 def tokens(completion_ids: list, trainer_state: Any, log_extra: Callable[[str, list], None], **columns: Any) -> list[float]:
-    """The number of tokens, which also goes to the completions table; with ``R1_TEST_DIES`` rank 1 fails in its third step."""
+    """The number of tokens, which also goes to the completions table; with ``R1_TEST_DIES`` rank 1 fails in its fourth step."""
     global _calls
     _calls += trainer_state.train_batch_size is not None  # not the try before training
-    if os.environ.get("R1_TEST_DIES") and _calls == 3 and processes.rank() == 1:
+    if os.environ.get("R1_TEST_DIES") and _calls == 4 and processes.rank() == 1:
         raise ValueError("rank 1 has lost its disk")
     log_extra("tokens", [len(ids) for ids in completion_ids])
     return [float(len(ids)) for ids in completion_ids]

@@ -20,12 +20,15 @@ def main(argv: Sequence[str] | None = None) -> None:
 
 def build_trainer(recipe: Recipe, fmt: ResponseFormat, tokenizer: Any, arguments: dict[str, Any]) -> Any:
     """Return the trainer of TRL that ``distill_with`` names; a smoke run has no server and asks a local teacher."""
+    from r1_recipes.training.engine import engine_of  # heavy
+
     if recipe.script.distill_with == "server" and not recipe.script.smoke:
         import requests  # heavy
         from trl.experimental.server_distillation import ServerDistillationTrainer  # heavy
 
         try:
-            return ServerDistillationTrainer(**arguments)
+            with engine_of(ServerDistillationTrainer, recipe.training.seed):
+                return ServerDistillationTrainer(**arguments)
         except requests.ConnectionError as error:
             raise RecipeError(f"{recipe.path}: teacher_model_server_url: {first_line(error)}") from error
     if recipe.script.distill_with == "gold":
@@ -36,7 +39,8 @@ def build_trainer(recipe: Recipe, fmt: ResponseFormat, tokenizer: Any, arguments
     else:
         from trl import DistillationTrainer as Trainer  # heavy
     teacher = model_path(recipe.training.teacher_model_name_or_path, recipe.script.hub, recipe.training.teacher_model_revision)
-    return Trainer(teacher_model=teacher, **arguments)
+    with engine_of(Trainer, recipe.training.seed):
+        return Trainer(teacher_model=teacher, **arguments)
 
 
 if __name__ == "__main__":

@@ -68,7 +68,8 @@ def server_command(argv: Sequence[str]) -> list[str]:
         trust_remote_code=training.trust_remote_code,
         vllm_model_impl=training.vllm_model_impl,
     )
-    return build_command(arguments, flags)
+    # A flag that is typed comes later, and wins.
+    return build_command(arguments, ["--seed", str(training.seed), *flags])
 
 
 if __name__ == "__main__":

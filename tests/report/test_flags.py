@@ -116,9 +116,9 @@ def test_engine_flags_name_the_run_s_own_keys(tmp_path: Path) -> None:
     metrics = {"sampling/sampling_logp_difference/mean": [0.2], "sampling/importance_sampling_ratio/mean": [2.5]}
     path = write_run(tmp_path / "run", metrics)
     (path / "recipe.yaml").write_text("dtype: bfloat16\nvllm_importance_sampling_mode: token_truncate\n")
-    weight, gap = find_flags(read_run(path))
+    gap, weight = find_flags(read_run(path))
     assert (weight["severity"], weight["values"]["mode"]) == ("bad", "token_truncate")
-    assert (gap["severity"], gap["values"]["dtype"], gap["values"]["most"]) == ("warn", "bfloat16", None)
+    assert (gap["severity"], gap["values"]["dtype"], gap["values"]["most"]) == ("bad", "bfloat16", None)
 
 
 def test_worst_flags_come_first(tmp_path: Path) -> None:

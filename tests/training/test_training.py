@@ -92,7 +92,7 @@ def test_frozen_layers_in_bf16_change_nothing_that_autocast_computes(
 def test_frozen_layers_below_adapters_keep_their_precision(
     write_recipe: Callable[..., str], tiny_model: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """vLLM's weights are the layer's with the adapter merged in and out again, step after step: in bf16 the layer would drift."""
+    """PEFT generates with the model inside, outside of autocast: bf16 layers would be given fp32."""
     base, seen = tmp_path / "base", set()
     shutil.copytree(tiny_model, base)
     exact = {name: tensor.bfloat16().float() for name, tensor in weights(base).items()}

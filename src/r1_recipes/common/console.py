@@ -109,6 +109,11 @@ class LogFile(logging.FileHandler):
         super().__init__(path, mode, encoding="utf-8")
         self.setFormatter(_MaskedFormatter("%(asctime)s %(levelname)s %(name)s: %(message)s", "%Y-%m-%dT%H:%M:%SZ"))
 
+    def handleError(self, record: logging.LogRecord) -> None:
+        """Leave a full disk to what the run itself writes; the terminal has the line, and a traceback for each would hide it."""
+        if not isinstance(sys.exc_info()[1], OSError):
+            super().handleError(record)
+
 
 class Terminal(logging.StreamHandler):
     def __init__(self) -> None:
@@ -127,7 +132,8 @@ def replace_handler(kind: type[logging.Handler], handler: logging.Handler | None
     root = logging.getLogger()
     for old in [h for h in root.handlers if isinstance(h, kind)]:
         root.removeHandler(old)
-        old.close()
+        with contextlib.suppress(OSError):  # a full disk: the last lines are lost
+            old.close()
     if handler is not None:
         root.addHandler(handler)
 

@@ -8,6 +8,10 @@ class RecipeError(ValueError):
     """A recipe, or the data it names, cannot be used as written. The message names the file, the key and a remedy."""
 
 
+class StoppedTogether(RecipeError):
+    """A run cannot go on. Every process raises it at the same place, so that they can still save a checkpoint together."""
+
+
 class BatchError(RecipeError):
     """Groups of completions do not fill a batch."""
 

@@ -1,5 +1,6 @@
 """Atomic writes and checksums of files, and where files are that the package brings."""
 
+import errno
 import functools
 import hashlib
 import os
@@ -26,6 +27,23 @@ def write_whole(path: Path, text: str) -> None:
     with part.open("x", encoding="utf-8") as file:  # "x" follows no link that somebody else's folder holds
         file.write(text)
     part.replace(path)
+
+
+def disk_fault(error: BaseException, folder: Path) -> str | None:
+    """Say what of ``folder`` and its disk made a write fail; ``None`` if an error has another cause."""
+    if not folder.is_dir():
+        return "the folder was removed or renamed while it was written to"
+    found: BaseException | None = error
+    while found is not None:
+        if isinstance(found, OSError) and found.errno in (errno.ENOSPC, errno.EDQUOT, errno.EROFS, errno.EIO):
+            return f"cannot be written: {os.strerror(found.errno)}"
+        if isinstance(found, FileNotFoundError) and Path(found.filename or "").absolute().is_relative_to(folder.absolute()):
+            return f"{found.filename} was removed while the run wrote to it"
+        # safetensors' and torch's writers are no OSErrors; the latter's does not say why.
+        if os.strerror(errno.ENOSPC) in str(found) or "PytorchStreamWriter failed" in str(found):
+            return f"cannot be written: {os.strerror(errno.ENOSPC)}"
+        found = found.__cause__ or found.__context__
+    return None
 
 
 def digest(path: Path) -> str:

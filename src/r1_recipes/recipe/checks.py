@@ -73,6 +73,8 @@ def _problems(recipe: Recipe) -> Iterator[str]:
         yield "teacher_model_name_or_path: missing; the model whose distribution the student learns"
     if method == "distill" and script.distill_with == "gold" and not training.use_uld_loss:
         yield "use_uld_loss: must be true for distill_with: gold, which else cuts the teacher's vocabulary to the student's, got false"
+    if getattr(training, "use_vllm", False) and model.use_peft:
+        yield from _sync_problems(model)
     if method in ("generate", "evaluate"):
         yield from _sampling_problems(recipe)
     if method == "generate":
@@ -122,6 +124,8 @@ def _problems(recipe: Recipe) -> Iterator[str]:
             yield f"curriculum: must be two or more tasks that differ, easiest first, got {script.curriculum}"
         if training.eval_strategy != "steps" or training.load_best_model_at_end or training.save_strategy == "best":
             yield f"curriculum: must have eval_strategy: steps, got {training.eval_strategy.value}, and no best checkpoint (the easiest's)"
+    if method == "grpo":
+        yield from _training_problems(training, model, names)
 
 
 def _shape_problems(script: Any) -> Iterator[str]:
@@ -155,6 +159,32 @@ def _shape_problem(script: Any, fmt: ResponseFormat) -> Iterator[str]:
         if odd := [mark for mark in named if mark in lacking]:
             found, fix = f"{found} in other characters", f"Fix: write {' and '.join(odd)}: a format is read exactly as it is written"
         yield f"{key}: must ask for {wanted}, which rewards read (response_format {fmt.name}), got one that asks for {found}. {fix}"
+
+
+def _training_problems(training: Any, model: Any, rewards: list[str]) -> Iterator[str]:
+    """Yield what trains in silence, and not as it was meant."""
+    half = "bfloat16" if training.bf16 else "float16" if training.fp16 else None
+    if training.use_transformers_continuous_batching and half and (model.dtype != half or model.use_peft):
+        found = f"dtype: {model.dtype}, use_peft: {str(model.use_peft).lower()}"
+        yield (
+            f"use_transformers_continuous_batching: TRL casts all weights to {half} in place to generate, so that they train in it, got "
+            f"{found}. Fix: leave it out; use_vllm: true is faster"
+        )
+    chooses = training.load_best_model_at_end or training.save_strategy == "best" or training.lr_scheduler_type == "reduce_lr_on_plateau"
+    if chooses and (training.metric_for_best_model or "loss").removeprefix("eval_") == "loss":
+        reward = f"eval_rewards/{rewards[0].rpartition(':')[2]}/mean" if rewards else "eval_reward"
+        yield (
+            f"metric_for_best_model: must be a reward, got {training.metric_for_best_model!r}: GRPO's loss is near 0 for any policy. "
+            f"Fix: metric_for_best_model: {reward} and greater_is_better: true"
+        )
+
+
+def _sync_problems(model: Any) -> Iterator[str]:
+    """Yield adapters whose merged weights vLLM cannot be sent."""
+    fix = "Fix: leave it out, or use_vllm: false"
+    for key in ("load_in_4bit", "load_in_8bit", "lora_target_parameters"):
+        if value := getattr(model, key):
+            yield f"{key}: vLLM cannot be sent such adapters merged into the model, got {value} beside use_vllm: true. {fix}"
 
 
 def _sampling_problems(recipe: Recipe) -> Iterator[str]:

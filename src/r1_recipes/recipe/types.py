@@ -84,6 +84,7 @@ class GRPORecipeArguments(RecipeArguments):
     )
     eval_temperature: float | None = _key("Temperature of the trainer's evaluation; 0 is greedy. Default: as in training.")
     eval_max_completion_length: int | None = _key("Tokens of a completion in the trainer's evaluation. Default: as in training.")
+    max_logged_completions: int = _key("Rows of the table that log_completions writes, once per generation; the first ones.", 256)
     task_column: str | None = _key("Column that says a row's task; default: 'task' where it is there, else 'data_source'.")
     curriculum: list[str] | None = _key("Tasks, easiest first: one after the other, each until its held-out rows are mostly right.")
     curriculum_threshold: float = _key("Mean of the first reward on the held-out rows that ends a task of curriculum, (0, 1].", 0.7)

@@ -22,7 +22,7 @@ _EXPONENT = re.compile(r"[-+]?(\d+\.?\d*|\.\d+)[eE][-+]?\d+")
 _INTERVALS = {
     "[1, inf)": "max_steps max_samples max_eval_samples max_prompt_tokens max_solution_tokens max_length max_completion_length "
     "eval_max_completion_length per_device_train_batch_size per_device_eval_batch_size gradient_accumulation_steps num_generations "
-    "generation_batch_size steps_per_generation num_iterations lora_r",
+    "generation_batch_size steps_per_generation num_iterations lora_r max_logged_completions",
     "[0, inf)": "num_samples temperature eval_temperature beta epsilon epsilon_high delta weight_decay max_grad_norm warmup_steps seed",
     "(0, inf)": "num_train_epochs logging_steps repetition_penalty lora_alpha",
     "(0, 1]": "top_p vllm_gpu_memory_utilization curriculum_threshold",

@@ -105,5 +105,7 @@ def refresh(*run_dirs: Path, output: Path | None = None) -> None:
     """Write the page while a run trains or ends; whatever goes wrong is logged, since a page must not cost a run."""
     try:
         logger.info("report: %s", write(run_dirs, output))
+    except OSError as error:
+        logger.warning("no report was written: %s", error)
     except Exception:
         logger.warning("no report was written", exc_info=True)

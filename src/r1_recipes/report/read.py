@@ -28,6 +28,8 @@ _TRENDS = (
     ("entropy_collapse", "entropy", lambda before, after: after < before / 4),
 )
 _SATURATED = 0.99
+# A log-probability's mean difference between trainer and engine that rounding does not explain.
+_STALE = 0.1
 # A rise of a reward's mean below this one is none.
 _FLAT = 0.02
 _SHAPE_REWARD = re.compile(r"format|tag_count|xml")
@@ -215,7 +217,8 @@ def _of_engine(run: RunData) -> Iterator[dict[str, Any]]:
     gaps, worst, weights = (run.values(f"sampling/{name}")[-MAX_WINDOW:] for name in names)
     settings = strings(run.settings)
     if gaps and (mean := statistics.fmean(gaps)) > 0.05:
-        yield flag("engine_gap", "warn", mean=mean, most=max(worst, default=None), points=len(gaps), dtype=settings.get("dtype", "–"))
+        severity = "warn" if mean < _STALE else "bad"
+        yield flag("engine_gap", severity, mean=mean, most=max(worst, default=None), points=len(gaps), dtype=settings.get("dtype", "–"))
     if weights and not 0.9 <= (mean := statistics.fmean(weights)) <= 1.1:
         mode = settings.get("vllm_importance_sampling_mode", "sequence_mask")  # TRL's default
         # Below a half or above two is veRL's warning, docs/algo/rollout_corr.md.

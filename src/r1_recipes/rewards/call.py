@@ -29,7 +29,8 @@ if TYPE_CHECKING:
 logger = logging.getLogger(__name__)
 
 _TRIED_FROM = 256  # rows among which two of a reward's tasks are looked for
-_PACKAGE = str(Path(__file__).parents[1])
+# Whose lines are nobody's mistake in a reward.
+_NOT_ITS_OWN = (str(Path(__file__).parents[1]), str(Path(asyncio.__file__).parent))
 _warn = functools.cache(logger.warning)  # once per task
 
 
@@ -62,23 +63,55 @@ def score(
             **columns,
         )
         result = asyncio.run(result) if inspect.iscoroutine(result) else result
-    except RecipeError:
-        raise
     except Exception as error:
-        # The reward's own line, not that of a library it calls.
-        frames = traceback.extract_tb(error.__traceback__)
-        place = next((f" ({frame.filename}:{frame.lineno})" for frame in frames if not frame.filename.startswith(_PACKAGE)), "")
-        if "unexpected keyword" in str(error):
-            place += ". Fix: end its parameters with **columns, since every column is passed by name"
-        raise RecipeError(f"reward {name!r} fails: {first_line(error)[:-1]}{place}") from error
+        raise _failure(name, error) from error
+    return _numbers(name, result, len(texts))
+
+
+def _failure(name: str, error: Exception) -> RecipeError:
+    """Return the error of a reward as one line, with the reward's own place, not that of a library it calls."""
+    if isinstance(error, RecipeError):
+        return error
+    frames = traceback.extract_tb(error.__traceback__)
+    place = next((f" ({frame.filename}:{frame.lineno})" for frame in frames if not frame.filename.startswith(_NOT_ITS_OWN)), "")
+    if "unexpected keyword" in str(error):
+        place += ". Fix: end its parameters with **columns, since every column is passed by name"
+    return RecipeError(f"reward {name!r} fails: {first_line(error)[:-1]}{place}")
+
+
+def _numbers(name: str, result: Any, count: int) -> Values:
     try:
         scores = [None if value is None or math.isnan(value) else float(value) for value in result]
-        if len(scores) != len(texts) or any(map(math.isinf, filter(None, scores))):
+        if len(scores) != count or any(map(math.isinf, filter(None, scores))):
             raise ValueError
     except (TypeError, ValueError):
-        wanted = f"Fix: return a list with one finite number (or None) per completion, here {len(texts)}"
+        wanted = f"Fix: return a list with one finite number (or None) per completion, here {count}"
         raise RecipeError(f"reward {name!r} returned {str(result)[:80]}. {wanted}") from None
     return scores
+
+
+def guarded(name: str, reward: Callable, note: Callable[[RecipeError], Any]) -> Callable[..., Any]:
+    """Wrap a reward so that ``note`` gets its failure, and the batch is judged to its end; the other processes would wait forever."""
+
+    def judge(**columns: Any) -> Values:
+        try:
+            return _numbers(name, reward(**columns), len(columns["completions"]))
+        except Exception as error:
+            note(_failure(name, error))
+            return [0.0] * len(columns["completions"])
+
+    async def judge_later(**columns: Any) -> Values:
+        try:
+            return _numbers(name, await reward(**columns), len(columns["completions"]))
+        except Exception as error:
+            note(_failure(name, error))
+            return [0.0] * len(columns["completions"])
+
+    return judge_later if _is_async(reward) else judge
+
+
+def _is_async(reward: Callable) -> bool:
+    return any(map(inspect.iscoroutinefunction, (reward, type(reward).__call__)))
 
 
 def _token_ids(texts: Sequence[str], tokenizer: PreTrainedTokenizerBase | None, tokens: Sequence[int] | None) -> list[list[int]]:
@@ -162,8 +195,7 @@ def route(
     for_all = check_task_rewards(task_rewards, names)
     routed: list[Callable[..., Values]] = []
     for func, name in zip(funcs, names, strict=True):
-        waits = any(map(inspect.iscoroutinefunction, (func, type(func).__call__)))
-        routed.append((AsyncRoutedReward if waits else RoutedReward)(func, name, task_rewards, for_all, task_column))
+        routed.append((AsyncRoutedReward if _is_async(func) else RoutedReward)(func, name, task_rewards, for_all, task_column))
     return routed
 
 

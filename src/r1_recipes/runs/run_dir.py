@@ -10,7 +10,7 @@ import json
 import os
 import platform
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -47,6 +47,7 @@ class Run:
     argv: list[str]  # without secrets
     resume_from: Path | None = None  # a checkpoint; None: a fresh start
     stop_requested: bool = False  # by a signal, after the step that the run is in
+    set_back: Callable[[], None] | None = None  # to the end of the last whole step, what the next one has used
 
 
 def check(recipe: Recipe, output_dir: Path) -> None:

@@ -4,13 +4,15 @@ import contextlib
 import json
 import logging
 import os
+import random
 import re
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
+import numpy
 import torch
 from rich.console import Console
 from tqdm.auto import tqdm
@@ -89,12 +91,42 @@ class StopAndSave(TrainerCallback):
             raise AllStepsTrained
 
     def on_step_end(self, args: Any, state: Any, control: Any, **kwargs: Any) -> Any:
+        self._run.set_back = _setting_back(state)
         # Ranks get the signal at different moments; one that stopped alone would hang the others.
         if any(processes.gather([self._run.stop_requested])):
             self._run.stop_requested = True
             control.should_training_stop = True
             control.should_save = control.should_save or args.save_strategy != "no"
         return control
+
+
+def _setting_back(state: Any) -> Callable[[], None]:
+    """Return what sets back to now what a step that fails has used: the random generators, and the count of tokens."""
+    tokens, python, numbers, tensors = state.num_input_tokens_seen, random.getstate(), numpy.random.get_state(), torch.get_rng_state()
+    device = torch.cuda.get_rng_state() if torch.cuda.is_available() else None
+
+    def set_back() -> None:
+        state.num_input_tokens_seen = tokens
+        random.setstate(python)
+        numpy.random.set_state(numbers)
+        torch.set_rng_state(tensors)
+        if device is not None:
+            torch.cuda.set_rng_state(device)
+
+    return set_back
+
+
+def save_last_step(run: Run, trainer: Any) -> bool:
+    """Save a checkpoint of the last whole step unless there is one; return whether there is one now. All ranks must call it."""
+    args, step = trainer.args, trainer.state.global_step
+    if not step or args.save_strategy == "no":
+        return False
+    if not processes.first(lambda: (run.output_dir / f"checkpoint-{step}").is_dir()):
+        if run.set_back:
+            run.set_back()  # the step that failed is done again
+        trainer._save_checkpoint(trainer.model, trial=None)
+        trainer.callback_handler.on_save(args, trainer.state, trainer.control)
+    return True
 
 
 @contextlib.contextmanager

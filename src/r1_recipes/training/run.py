@@ -11,7 +11,8 @@ from typing import TYPE_CHECKING, Any
 
 from r1_recipes.common import processes
 from r1_recipes.common.console import reported_errors
-from r1_recipes.common.errors import RecipeError
+from r1_recipes.common.errors import RecipeError, StoppedTogether
+from r1_recipes.common.files import disk_fault
 from r1_recipes.models.tokenizer import load_processor, load_tokenizer
 from r1_recipes.prompts.formats import ResponseFormat
 from r1_recipes.prompts.served_template import asked_with
@@ -45,8 +46,13 @@ def run_recipe(argv: Sequence[str] | None, method: str, build_trainer: BuildTrai
         try:
             train(run, trainer)
             weights.save(run, trainer, opening)
+        except Exception as error:
+            if fault := disk_fault(error, run.output_dir):
+                again = "Fix: make room; the same command goes on from the newest whole checkpoint, or starts again if there is none"
+                raise RecipeError(f"output_dir {run.output_dir}: {fault}. {again}") from error
+            raise
         finally:  # finished, stopped or failed: that is when somebody looks
-            if processes.is_main_process():
+            if processes.is_main_process() and run.output_dir.is_dir():
                 page.refresh(run.output_dir)
         _say_next(run)
         processes.destroy_process_group_at_exit()
@@ -81,15 +87,20 @@ def trainer_arguments(run: Run, tokenizer: PreTrainedTokenizerBase, rows: Splits
 
 def train(run: Run, trainer: Trainer) -> None:
     """Train, or resume; exit with 130, after a checkpoint, if the run was asked to stop."""
-    from r1_recipes.training.callbacks import AllStepsTrained, Progress, ProgressCallback, stop_on_signal  # heavy
+    from r1_recipes.training.callbacks import AllStepsTrained, Progress, ProgressCallback, save_last_step, stop_on_signal  # heavy
 
     if not trainer.args.disable_tqdm:
         trainer.remove_callback(ProgressCallback)  # prints every metric
         trainer.add_callback(Progress)
     if run.resume_from:
         logger.info("resuming from %s", run.resume_from)
-    with stop_on_signal(run), contextlib.suppress(AllStepsTrained):
-        trainer.train(resume_from_checkpoint=str(run.resume_from) if run.resume_from else None)
+    try:
+        with stop_on_signal(run), contextlib.suppress(AllStepsTrained):
+            trainer.train(resume_from_checkpoint=str(run.resume_from) if run.resume_from else None)
+    except StoppedTogether as error:
+        again = "goes on from there" if save_last_step(run, trainer) else "starts again"
+        stopped = f"stopped after step {trainer.state.global_step}; once it is mended, the same command {again}"
+        raise RecipeError(f"{error}: {stopped}") from error
     step = trainer.state.global_step
     if run.stop_requested and step < trainer.state.max_steps:
         saved = (run.output_dir / f"checkpoint-{step}").is_dir()

@@ -10,6 +10,7 @@ import copy
 import json
 import time
 from collections.abc import Iterator, Sequence
+from itertools import islice
 from pathlib import Path
 from typing import Any
 
@@ -18,8 +19,11 @@ from transformers import TrainerCallback
 from trl import GRPOTrainer
 from trl.trainer.utils import RepeatSampler
 
-from r1_recipes.common.errors import RecipeError, unknown_name
+from r1_recipes.common import processes
+from r1_recipes.common.errors import RecipeError, StoppedTogether, unknown_name
 from r1_recipes.common.messages import transcript
+from r1_recipes.rewards.call import guarded
+from r1_recipes.training.engine import engine_of
 
 _UNJUDGED_BATCHES = 3  # in a row, and training stops
 
@@ -28,16 +32,26 @@ class RecipeGRPOTrainer(GRPOTrainer):
     """TRL's GRPO trainer: own sampling in evaluation, seconds by phase, rewards that share a column of the completions table."""
 
     _logs: dict[str, Any]
+    log_completions: bool
     max_completion_length: int
 
     def __init__(self, *, script: Any, **arguments: Any) -> None:
-        super().__init__(**arguments)
+        with engine_of(GRPOTrainer, arguments["args"].seed):
+            super().__init__(**arguments)
         asked = {"temperature": script.eval_temperature, "max_completion_length": script.eval_max_completion_length}
         self._eval_sampling = {key: getattr(self.args, key) if value is None else value for key, value in asked.items()}
         self._no_completions = copy.deepcopy(self._logs)
         self._seconds = {"time/generation": 0.0, "time/rewards": 0.0}
         self._logged_step: int | None = None  # until the first step, of a run that goes on, too
         self._unjudged = 0
+        self._logged_completions = script.max_logged_completions
+        self._in_no_table = self._compared_with_engine = False  # whether the latest completions are
+        self._evaluating = False
+        self._failed: list[str] = []
+        names = [*script.reward_funcs, *self.reward_func_names[len(script.reward_funcs) :]]  # a game's own come last
+        for index, (name, reward) in enumerate(zip(names, self.reward_funcs, strict=True)):
+            if not isinstance(reward, torch.nn.Module):
+                self.reward_funcs[index] = guarded(name, reward, lambda error: self._failed.append(str(error)))
 
     def _generate(self, prompts: list) -> Any:
         with self._timed("time/generation"):
@@ -48,13 +62,16 @@ class RecipeGRPOTrainer(GRPOTrainer):
             self._log_completion_extra("turns", [transcript(turns) for turns in completions])
         with self._timed("time/rewards"):
             rewards = super()._calculate_rewards(inputs, prompts, completions, completion_ids_list)
+        if failed := processes.gather(self._failed):
+            raise StoppedTogether(failed[0])
+        if self.model.training:
+            self._in_no_table, self._compared_with_engine = True, False
         # TRL logs them next, and Parquet writes neither `{}` nor `{"n": 1}` beside `{"n": "one"}`, which would end the run.
         for call in [call for turns in (completions if self.tools else ()) for turn in turns for call in turn.get("tool_calls") or ()]:
             call["function"] = {"name": str(call["function"]["name"]), "arguments": json.dumps(call["function"].get("arguments"))}
         self._unjudged = self._unjudged + 1 if self.model.training and rewards.isnan().all() else 0
         if self._unjudged == _UNJUDGED_BATCHES:  # a server that is down would cost the night: without a reward nothing is learned or logged
-            fix = "Fix: what the warnings above name; the same command goes on from the last checkpoint"
-            raise RecipeError(f"no reward judges any completion of {_UNJUDGED_BATCHES} batches in a row. {fix}")
+            raise StoppedTogether(f"no reward judges any completion of {_UNJUDGED_BATCHES} batches in a row; the warnings above say why")
         return rewards
 
     @contextlib.contextmanager
@@ -75,7 +92,42 @@ class RecipeGRPOTrainer(GRPOTrainer):
             logs |= {name: seconds / steps for name, seconds in self._seconds.items()}
             self._seconds = dict.fromkeys(self._seconds, 0.0)
             self._logged_step = self.state.global_step
-        super().log(logs, start_time)
+        if self._evaluating:  # the model is not set back to training before the next step, so its mode does not tell
+            super().log(logs, start_time)
+            return
+        # TRL writes the whole generation batch at each step that is logged, also where many steps train on it.
+        table, asked = self._logs, self.log_completions
+        self.log_completions = asked and self._in_no_table
+        if self.log_completions:
+            self._logs, self._in_no_table = _first_rows(table, self._logged_completions), False
+        try:
+            super().log(logs, start_time)
+        finally:
+            self._logs, self.log_completions = table, asked
+
+    def _get_per_token_logps_and_entropies(self, *args: Any, **options: Any) -> Any:
+        found = super()._get_per_token_logps_and_entropies(*args, **options)
+        self._latest_logps = found[0].detach()
+        return found
+
+    def _compute_loss(self, model: Any, inputs: dict[str, Any]) -> torch.Tensor:
+        loss = super()._compute_loss(model, inputs)
+        # TRL compares only to correct, and spends a pass on it. The first micro-batch of a rollout is the policy that the engine has.
+        if self.model.training and not self._compared_with_engine and not self.vllm_importance_sampling_correction:
+            self._compared_with_engine = True
+            if "sampling_per_token_logps" in inputs:
+                self._log_engine_gap(inputs)
+        return loss
+
+    def _log_engine_gap(self, inputs: dict[str, Any]) -> None:
+        """Log how far trainer and engine differ in a token's log-probability, as TRL does with its correction; all ranks must call it."""
+        counted = inputs["completion_mask"] * inputs.get("tool_mask", 1)
+        gaps = (self._latest_logps - inputs["sampling_per_token_logps"]).abs().float()
+        gaps = gaps[counted.bool() & ~gaps.isnan()]  # vLLM could not score those
+        gaps = gaps if gaps.numel() else gaps.new_zeros(1)
+        of_ranks = self.accelerator.gather(torch.stack([gaps.mean(), gaps.max()])).view(-1, 2)
+        self._metrics["train"]["sampling/sampling_logp_difference/mean"].append(of_ranks[:, 0].mean().item())
+        self._metrics["train"]["sampling/sampling_logp_difference/max"].append(of_ranks[:, 1].max().item())
 
     def _log_completion_extra(self, column: str, values: Sequence[Any]) -> None:
         # TRL would append a second reward's values for the same column as further rows.
@@ -93,13 +145,13 @@ class RecipeGRPOTrainer(GRPOTrainer):
     def _completions_apart(self) -> Iterator[None]:
         output_dir, name = Path(self.args.output_dir), f"completions_{self.state.global_step:05d}.parquet"
         path, aside = output_dir / "completions" / name, output_dir / "completions" / f".{name}.aside"
-        training, self._logs = self._logs, copy.deepcopy(self._no_completions)
+        training, self._logs, self._evaluating = self._logs, copy.deepcopy(self._no_completions), True
         if self.accelerator.is_main_process and path.exists():
             path.rename(aside)
         try:
             yield
         finally:
-            self._logs = training
+            self._logs, self._evaluating = training, False
             if self.accelerator.is_main_process:
                 if path.exists():
                     (output_dir / "eval_completions").mkdir(exist_ok=True)
@@ -127,6 +179,10 @@ class RecipeGRPOTrainer(GRPOTrainer):
         finally:
             vars(owner).update(before)
             self.max_completion_length = whole
+
+
+def _first_rows(table: dict[str, Any], count: int) -> dict[str, Any]:
+    return {key: _first_rows(rows, count) if isinstance(rows, dict) else list(islice(rows, count)) for key, rows in table.items()}
 
 
 class CurriculumGRPOTrainer(RecipeGRPOTrainer):

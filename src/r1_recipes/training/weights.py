@@ -66,7 +66,7 @@ def prepare(recipe: Recipe, trainer: Trainer) -> None:
     _keep_adapters_in_fp32(recipe, trainer.model)
     _mend_generation_config(trainer.model)
     freeze_parameters(trainer.model, recipe.script.unfrozen_parameters)
-    # Not below adapters: those are merged into the layer for vLLM, and taken out again, which bf16 would not survive.
+    # Not below adapters: PEFT generates with the model inside, which autocast does not wrap, so that layers of two types would meet.
     if recipe.training.use_cpu and recipe.training.bf16 and not recipe.model.use_peft:
         _spare_casts(trainer.model)
     trainer.create_model_card = partial(_write_card, recipe, trainer, trainer.create_model_card)  # of checkpoints, too
