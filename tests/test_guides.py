@@ -10,9 +10,9 @@ import pytest
 
 from tests.conftest import REPOSITORY
 
-PAGES = ("README.md", "docs/flat_reward.md", "docs/one_gpu.md", "docs/recipes.md", "docs/losses.md")
+PAGES = ("README.md", "docs/flat_reward.md", "docs/first_hour.md", "docs/one_gpu.md", "docs/recipes.md", "docs/losses.md")
 # Run elsewhere: the pipelines in tests/test_pipeline.py, installations in tests/test_install.py, a server in tests/vllm.
-ELSEWHERE = ("make ", "source ", "vllm serve")
+ELSEWHERE = ("make ", "source ", "vllm serve", "nvidia-smi ")
 pytestmark = pytest.mark.slow
 
 
