@@ -95,7 +95,7 @@ def test_the_mapper_of_the_readme_works(tmp_path, monkeypatch, name):
     assert all(set(mapper.columns) == set(row) for row in mapper.examples) and len(mapper.examples) == 2
 
 
-def test_the_first_hour_s_commands_keep_the_recipe_s_batch_and_move_nothing_where_they_say_so():
+def test_the_first_hour_s_commands_load_and_move_nothing_where_they_say_so():
     from r1_recipes.recipe import load_recipe
 
     text = (REPOSITORY / "docs" / "first_hour.md").read_text(encoding="utf-8")
@@ -104,7 +104,8 @@ def test_the_first_hour_s_commands_keep_the_recipe_s_batch_and_move_nothing_wher
     for flags, words in lines:
         count = int(re.search(r"--num_processes (\d+)", flags)[1])
         training = load_recipe(words.split(), "grpo", world_size=count).training
-        assert training.per_device_train_batch_size * training.gradient_accumulation_steps * count == 64
+        step = training.per_device_train_batch_size * training.gradient_accumulation_steps * count
+        assert step == 64 or f"A step has {step} completions" in text
         assert (training.learning_rate == 0) == ("moves" not in words) and training.beta > 0
         for config in re.findall(r"--config_file (\S+)", flags):
             assert (REPOSITORY / config).is_file()

@@ -84,17 +84,19 @@ def _grpo_then(values: dict[str, Any], typed: dict[str, Any], source: str, warni
         then["mapper"] = "verifiable_code"
     if "cosine" in rewards:
         found = values.get("cosine_max_len", 1000)
-        warnings.append(
-            f"{source}: cosine_max_len: {found} is read as tokens; open-r1 counts characters, and beyond it pays more again, not the same"
-        )
+        said = "open-r1 counts characters, and beyond it its cosine turns back; here the value stays"
+        warnings.append(f"{source}: cosine_max_len: {found} is read as tokens; {said}")
     if "length" in rewards:
         warnings.append(f"{source}: length counts tokens in the prompt's group; open-r1's counts characters in the process's batch")
     read = FORMATS.get(str(typed.get("response_format", shape)))
     if read and "format" in rewards and read.answer_tags != ("<answer>", "</answer>") and "response_format" not in typed:
         warnings.append(f"{source}: format pays for {shape}, as system_prompt asks; open-r1's paid 0 without <answer> tags")
-    if read and (read.answer_tags or read.reasoning_tags):
-        part = f"the {read.answer_tags[0]} block" if read.answer_tags else f"what follows {read.reasoning_tags[1]}"
-        part += " or a box" if read.answer_tags and read.boxed else ""
+    part = ""
+    if read and read.answer_tags:
+        part = f"the {read.answer_tags[0]} block" + (" or a box" if read.boxed else "")
+    elif read and read.reasoning_tags:
+        part = f"what follows {read.reasoning_tags[1]}"
+    if part:
         warnings.append(f"{source}: accuracy and code read {part} alone; open-r1's read the whole completion")
     return then, name
 
