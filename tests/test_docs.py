@@ -93,3 +93,19 @@ def test_the_mapper_of_the_readme_works(tmp_path, monkeypatch, name):
     mapper = get_mapper(f"{module}:Quiz")
     assert mapper({"frage": "3 + 4?", "antwort": "7"}) == {"question": "3 + 4?", "solution": "7"}
     assert all(set(mapper.columns) == set(row) for row in mapper.examples) and len(mapper.examples) == 2
+
+
+def test_the_first_hour_s_commands_load_and_move_nothing_where_they_say_so():
+    from r1_recipes.recipe import load_recipe
+
+    text = (REPOSITORY / "docs" / "first_hour.md").read_text(encoding="utf-8")
+    lines = re.findall(r"^accelerate launch (.*?)-m r1_recipes\.grpo (.*)$", text, re.MULTILINE)
+    assert len(re.findall(r"```bash", text)) == 5 and len(lines) == 3
+    for flags, words in lines:
+        count = int(re.search(r"--num_processes (\d+)", flags)[1])
+        training = load_recipe(words.split(), "grpo", world_size=count).training
+        step = training.per_device_train_batch_size * training.gradient_accumulation_steps * count
+        assert step == 64 or f"A step has {step} completions" in text
+        assert (training.learning_rate == 0) == ("moves" not in words) and training.beta > 0
+        for config in re.findall(r"--config_file (\S+)", flags):
+            assert (REPOSITORY / config).is_file()

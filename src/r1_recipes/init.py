@@ -98,7 +98,7 @@ def write(options: argparse.Namespace) -> str:
         flags = f"--method grpo --model outputs/{name}{' --cpu' * options.cpu}   # once that is trained"
         commands[-1:] = [f"r1-recipes init {shlex.quote(options.data)} {flags}"] if judged else []
     if test in files:
-        commands.insert(0, f"python -m pytest {shlex.quote(str(test))}")
+        commands.insert(0, f"python {shlex.quote(str(test))}")
     lines = {
         "rows": f"{count} to train on; {held_out}",
         "columns": f"{why}; there are {_listed(rows.column_names)}",

@@ -48,7 +48,8 @@ SFT |= {"average_tokens_across_devices": False}
 HANDBOOK = SFT | {"mapper_config": {"whole": True, "empty_system": True}, "packing": True, "packing_strategy": "wrapped"}
 SFT_SAME = {"learning_rate": 2e-5, "max_length": 1024, "assistant_only_loss": False, "loss_type": "nll", "max_grad_norm": 1.0}
 # open-r1's 0da0f7c:src/open_r1/grpo.py, line 84
-FEBRUARY = {"temperature": 0.9, "loss_type": "grpo", "reward_funcs": ["accuracy", "format"]}
+BEFORE_0_18 = {"temperature": 0.9, "top_k": 50}
+FEBRUARY = BEFORE_0_18 | {"loss_type": "grpo", "reward_funcs": ["accuracy", "format"]}
 FEBRUARY["system_prompt"] = (
     "A conversation between User and Assistant. The user asks a question, and the Assistant solves it. The assistant "
     "first thinks about the reasoning process in the mind and then provides the user with the answer. The reasoning "
@@ -85,7 +86,7 @@ def test_a_handbook_recipe_is_read_as_it_is():
         (
             "open_r1_grpo",
             "grpo",
-            "use_bias_correction_kl vllm_importance_sampling_correction beta loss_type optim temperature response_format",
+            "use_bias_correction_kl vllm_importance_sampling_correction beta loss_type optim temperature top_k response_format",
         ),
         ("open_r1_sft", "sft", "mapper mapper_config completion_only_loss average_tokens_across_devices optim"),
         ("alignment_handbook_sft", "sft", " ".join(HANDBOOK)),
@@ -123,9 +124,9 @@ def test_each_key_of_a_file_is_carried_over_or_named(name, method, then):
         ({"dataset_mixer": {"a": 1.5}}, "got {'a': 1.5}. Fix: dataset_mixture: {datasets: [{id, split, weight}]}"),
         ({"dataset_mixer": {"a": 0}}, "got {'a': 0}"),
         ({"dataset_mixer": {"a": 1, "b": 1}, "dataset_configs": ["x"]}, "got {'a': 1, 'b': 1}"),
-        ({"dataset_splits": ["validation"]}, "f: dataset_splits: must be one split with 'train' in its name"),
-        ({"dataset_splits": ["train_a", "train_b"]}, "f: dataset_splits: must be one split with 'train' in its name"),
-        ({"dataset_splits": 3}, "f: dataset_splits: must be one split with 'train' in its name"),
+        ({"dataset_mixer": {"a": 1}, "dataset_splits": ["validation"]}, "one split with 'train' in its name"),
+        ({"dataset_mixer": {"a": 1}, "dataset_splits": ["train_a", "train_b"]}, "one split with 'train' in its name"),
+        ({"dataset_mixer": {"a": 1}, "dataset_splits": 3}, "one split with 'train' in its name"),
         (
             {"dataset_mixer": {"a": 1.0}, "dataset_name": "b"},
             "f: dataset_mixer is today's dataset_name, and both are set. Fix: keep dataset_name alone",
@@ -134,7 +135,7 @@ def test_each_key_of_a_file_is_carried_over_or_named(name, method, then):
             {"dataset_mixer": {"a": 1, "b": 1}, "dataset_splits": ["training", "validation", "train_b"]},
             "f: dataset_mixer, dataset_splits: must be {id: share}, shares in [0, 1]; one split with 'train' in its name",
         ),
-        ({"dataset_configs": ["x", "y"]}, "f: dataset_configs: must be a list of one, or of one for each set, got ['x', 'y']"),
+        ({"dataset_mixer": {"a": 1}, "dataset_configs": ["x", "y"]}, "a list of one, or of one for each set, got {'a': 1}; ['x', 'y']"),
         ({"tokenizer_name_or_path": "a"}, "f: tokenizer_name_or_path: the tokenizer is the model's own. Fix: save that one"),
         (
             {"reward_funcs": ["ioi_code"]},
@@ -163,8 +164,10 @@ def test_several_sets_are_a_mixture():
 @pytest.mark.parametrize(
     ("method", "keys", "then", "name"),
     [
-        ("grpo", OLDER, GRPO | GRPO_SAME, "open-r1 (TRL 0.18)"),
-        ("grpo", {"vllm_device": "auto", "system_prompt": None}, GRPO | GRPO_SAME | {"temperature": 0.9}, "open-r1 (TRL 0.15 to 0.17)"),
+        ("grpo", OLDER, GRPO | GRPO_SAME, "open-r1 (with TRL 0.16 or 0.17: --temperature 0.9 --top_k 50; TRL 0.18)"),
+        ("grpo", {"vllm_device": "auto", "system_prompt": None}, GRPO | GRPO_SAME | BEFORE_0_18, "open-r1 (TRL 0.14 to 0.17)"),
+        ("grpo", {"vllm_dtype": "auto", "scale_rewards": False}, GRPO | BEFORE_0_18, "open-r1 (TRL 0.16 or 0.17)"),
+        ("grpo", {"vllm_device": "auto", "vllm_mode": "colocate"}, GRPO | {"top_k": 0}, "open-r1 (with TRL 0.16 or 0.17: "),
         ("grpo", {"vllm_device": "auto"}, GRPO | GRPO_SAME | FEBRUARY, "open-r1 before 18 Feb 2025"),
         ("grpo", {"vllm_device": "auto", "reward_funcs": ["cosine"]}, {"response_format": "think_answer"}, "open-r1 before 18 Feb 2025"),
         ("grpo", OLDER | {"max_eval_samples": 8, "prompt_column": "q", "hub": "modelscope"}, GRPO, "open-r1"),
@@ -219,7 +222,8 @@ def test_a_prompt_of_theirs_decides_which_shape_is_paid():
     rewards = {**OLDER, "reward_funcs": ["accuracy", "format"]}
     then = defaults_then(rewards | {"system_prompt": SIMPLE_RL}, {}, "grpo", "f", warnings := [])
     assert then["response_format"] == "think_prose" and "response_format: think_prose" in warnings[-1]
-    assert not any("<answer>" in warning for warning in warnings)
+    assert any("format pays for think_prose" in warning for warning in warnings)
+    assert any("accuracy and code read what follows </think> alone" in warning for warning in warnings)
     assert defaults_then(dict(rewards), {}, "grpo", "f", [])["response_format"] == "think_answer"
     defaults_then(rewards, {"response_format": "boxed"}, "grpo", "f", warnings := [])
     assert not any("<answer>" in warning for warning in warnings)
@@ -274,11 +278,12 @@ def test_preference_training_is_trl_s_own(method, older):
         defaults_then({"beta": 0.1, **older}, {}, method, "f", [])
 
 
-def test_open_r1_s_list_of_one_configuration():
+def test_lists_that_open_r1_never_read_are_ignored_and_alignment_handbook_s_are_read():
     warnings = []
-    assert translate({"dataset_configs": "all"}, "f", []) == {"dataset_config": "all"}
-    assert translate({"dataset_configs": ["all"]}, "f", warnings) == {"dataset_config": "all"}
-    assert warnings == ["f: dataset_configs is read as dataset_config: all"]
+    theirs = {"dataset_name": "a", "dataset_configs": ["train"], "dataset_splits": ["train"]}
+    assert translate(theirs, "f", warnings) == {"dataset_name": "a"}
+    assert [warning.partition(": open-r1 ")[0] for warning in warnings] == ["f: dataset_splits is ignored", "f: dataset_configs is ignored"]
+    assert translate({"dataset_mixer": {"a": 1}, "dataset_configs": "all"}, "f", []) == {"dataset_name": "a", "dataset_config": "all"}
 
 
 @pytest.mark.parametrize("theirs", [{"actor_rollout_ref": {"rollout": {"n": 4}}}, {"data.train_batch_size": 64}, {"rlhf_type": "grpo"}])
@@ -359,6 +364,8 @@ def test_open_r1_s_characters_are_said_to_be_tokens(tmp_path):
     path.write_text((FIXTURES / "open_r1_grpo.yaml").read_text(encoding="utf-8") + "cosine_max_len: 120\n", encoding="utf-8")
     warnings = load_recipe([str(path)], "grpo").warnings
     assert any("cosine_max_len: 120 is read as tokens; open-r1 counts characters" in warning for warning in warnings)
+    defaults_then(OLDER | {"reward_funcs": ["accuracy", "length"]}, {}, "grpo", "f", warnings := [])
+    assert any("f: length counts tokens" in warning for warning in warnings)
     said: list[str] = []
     ours = {"cosine_max_len": 120, "reward_funcs": ["cosine"], "mapper": "math"}
     assert defaults_then(ours, {}, "grpo", "f", said) == {} and translate(ours, "f", said) == ours
@@ -369,3 +376,86 @@ def test_two_older_names_of_one_key_are_refused():
     message = "f: use_liger_loss is today's use_liger_kernel, and both are set. Fix: keep use_liger_kernel alone"
     with pytest.raises(RecipeError, match=re.escape(message)):
         translate({"use_liger": True, "use_liger_loss": False}, "f", [])
+
+
+# What open-r1's own files were like while they were run on TRL's main of February 2025.
+WINTER = {"vllm_device": "auto", "use_vllm": True, "dataset_name": "nobody/rows", "system_prompt": SIMPLE_RL, "reward_funcs": ["format"]}
+
+
+def said_of(keys, typed=None, method="grpo"):
+    defaults_then({**keys}, typed or {}, method, "f", warnings := [])
+    return warnings
+
+
+@pytest.mark.parametrize(
+    ("keys", "top_k"),
+    [
+        ({}, None),  # vLLM sampled from all tokens until TRL 0.16
+        ({"use_vllm": False}, 50),
+        ({"top_p": 0.9}, 50),
+        ({"top_p": 0.9, "vllm_tensor_parallel_size": 2}, None),
+    ],
+)
+def test_top_k_is_that_of_the_file_s_time(keys, top_k):
+    assert defaults_then(WINTER | keys, {}, "grpo", "f", []).get("top_k") == top_k
+
+
+@pytest.mark.parametrize(
+    ("keys", "typed", "said"),
+    [
+        ({}, {}, "f: temperature: 0.9: "),
+        ({"temperature": 0.7}, {}, "f: temperature: 0.7: "),
+        ({"temperature": 0.7}, {"temperature": "1.0"}, None),
+        ({"temperature": 1}, {}, None),
+        ({"scale_rewards": False}, {}, None),  # of TRL 0.16 or later, whose loss divides
+    ],
+)
+def test_a_loss_on_undivided_logits_is_named(keys, typed, said):
+    found = [warning for warning in said_of(WINTER | keys, typed) if "f: temperature: " in warning]
+    assert bool(found) == bool(said) and all(warning.startswith(said) for warning in found)
+
+
+@pytest.mark.parametrize(
+    ("keys", "typed", "batch"),
+    [
+        ({}, {}, 64),
+        ({"per_device_train_batch_size": 1, "num_generations": 8}, {}, 8),
+        ({"per_device_train_batch_size": 2}, {"num_generations": "4"}, 8),
+        ({}, {"per_device_train_batch_size": "16"}, None),
+        ({"reward_weights": [1.0]}, {}, None),  # TRL has it since 11 Feb 2025
+        ({"system_prompt": SIMPLE_RL}, {}, None),  # since 18 Feb 2025
+    ],
+)
+def test_batches_that_counted_prompts_are_named_with_the_number_to_write(keys, typed, batch):
+    early = {key: value for key, value in WINTER.items() if key not in ("system_prompt", "reward_funcs")}
+    found = [warning for warning in said_of(early | keys, typed) if "per_device_train_batch_size" in warning]
+    assert bool(found) == bool(batch) and all(f"--per_device_train_batch_size {batch})" in warning for warning in found)
+
+
+def test_what_a_tag_reward_pays_is_named_where_it_is_another():
+    assert any("format pays for think_prose" in warning for warning in said_of(WINTER))
+    assert not any("format pays" in warning for warning in said_of(WINTER, {"response_format": "think_answer"}))
+    asks = "Write <think> and <answer> tags."
+    said = said_of(WINTER | {"system_prompt": asks})
+    assert not any("format pays" in warning for warning in said) and any("read the <answer> block alone" in warning for warning in said)
+
+
+def test_sft_on_gsm8k_s_rows_is_refused_with_their_mapper():
+    file = OLDER | {"dataset_name": "openai/gsm8k", "dataset_config": "main"}
+    with pytest.raises(RecipeError, match=r"^f: dataset_name: .*openai/gsm8k.* Fix: --mapper gsm8k$"):
+        defaults_then(file, {}, "sft", "f", [])
+    assert "mapper_config" not in defaults_then(file, {"mapper": "gsm8k"}, "sft", "f", [])
+
+
+@pytest.mark.parametrize(("name", "own"), [("reflection", "my_module:my_reward"), ("their.rewards.reflection", "their.rewards:reflection")])
+def test_an_unknown_reward_s_refusal_names_the_way_out(tmp_path, name, own):
+    path = tmp_path / "theirs.yaml"
+    path.write_text(yaml.safe_dump(OLDER | {"dataset_name": "nobody/rows", "reward_funcs": [name]}), encoding="utf-8")
+    with pytest.raises(RecipeError, match=rf"reward_funcs: unknown reward '{name}'.* One of your own is {own}\.$"):
+        load_recipe([str(path)], "grpo")
+
+
+def test_two_sizes_of_one_rollout_are_refused():
+    values = {"num_generations": 8, "per_device_train_batch_size": 8, "generation_batch_size": 16, "steps_per_generation": 2}
+    with pytest.raises(RecipeError, match=r"^f: generation_batch_size, steps_per_generation: .* Fix: "):
+        check_batch("f", values.get, 1)

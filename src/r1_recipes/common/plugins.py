@@ -26,7 +26,9 @@ def resolve(registry: dict[str, T], kind: str, name: str) -> T:
     if ":" in name:
         return import_object(name, kind)
     if name not in registry:
-        raise RecipeError(unknown_name(kind, name, registry))
+        module, dot, attribute = name.rpartition(".")
+        own = f"{module}:{attribute}" if dot else f"my_module:my_{kind}"
+        raise RecipeError(f"{unknown_name(kind, name, registry)} One of your own is {own}.")
     return registry[name]
 
 

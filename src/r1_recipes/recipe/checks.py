@@ -210,6 +210,8 @@ def check_batch(path: Path, value: Callable[[str], Any], world_size: int) -> Non
         return
     if group < 2:
         raise RecipeError(f"{path}: num_generations: must be at least 2, got {group}: a group of one has no other to compare with. Fix: 8")
+    if value("generation_batch_size") and value("steps_per_generation"):
+        raise RecipeError(f"{path}: generation_batch_size, steps_per_generation: must be one of the two, got both. Fix: leave one out")
     step = device * world_size
     key = next((key for key in ("generation_batch_size", "steps_per_generation") if value(key)), "gradient_accumulation_steps")
     batch = value(key) if key == "generation_batch_size" else step * value(key)

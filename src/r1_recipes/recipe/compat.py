@@ -17,16 +17,16 @@ _R1_ZERO = FORMATS["r1_zero"].system_prompt.replace("</think> <answer>", "</thin
 _UNTIL_FEBRUARY: dict[str, Any] = {"loss_type": "grpo", "reward_funcs": ["accuracy", "format"], "system_prompt": _R1_ZERO}
 
 
-def _sets(dataset_mixer: Any = None, dataset_splits: Any = None, dataset_configs: Any = None) -> dict[str, Any]:
-    """Return today's keys for these; of values that they must not have, any error."""
+def _sets(dataset_mixer: Any, dataset_splits: Any = None, dataset_configs: Any = None) -> dict[str, Any]:
+    """Return today's keys for alignment-handbook's; of values that they must not have, any error."""
     splits = ["train", "test"] if dataset_splits is None else dataset_splits
     [train] = [split for split in splits if "train" in split]
     [test, *_] = [split for split in splits if "test" in split] or ["test"]
-    configs = [None] * len(dataset_mixer or [None]) if dataset_configs is None else dataset_configs
+    configs = [None] * len(dataset_mixer) if dataset_configs is None else dataset_configs
     configs = [configs] if isinstance(configs, str) else configs
-    if dataset_mixer is None or [*map(float, dataset_mixer.values())] == [1]:
+    if [*map(float, dataset_mixer.values())] == [1]:
         [config] = configs
-        found = {"dataset_name": next(iter(dataset_mixer or ()), None), "dataset_config": config}
+        found = {"dataset_name": next(iter(dataset_mixer)), "dataset_config": config}
         found |= {"dataset_train_split": train, "dataset_test_split": test} if dataset_splits else {}
         return {key: value for key, value in found.items() if value}
     parts = []
@@ -47,6 +47,70 @@ def _rewards(values: dict[str, Any]) -> set[str]:
     return set(map(str, names if isinstance(names, list) else [names]))
 
 
+def _grpo_then(values: dict[str, Any], typed: dict[str, Any], source: str, warnings: list[str]) -> tuple[dict[str, Any], str]:
+    """Return what a GRPO file of open-r1 left to the TRL of its time, and whose file it is; warn of what is not followed."""
+    together = {**values, **typed}
+    then = dict(_TABLES["then"]["grpo"])
+    name = "open-r1 (with TRL 0.16 or 0.17: --temperature 0.9 --top_k 50; TRL 0.18)"
+    if values.keys() & _TABLES["before_0_18"] and not values.keys() & _TABLES["since_0_18"]:
+        then["temperature"] = 0.9
+        if values.keys() & _TABLES["since_0_16"]:
+            then["top_k"] = 50
+            name = "open-r1 (TRL 0.16 or 0.17)"
+        else:
+            if together.get("use_vllm") in (True, "true"):
+                name = "open-r1 (with TRL 0.16 or 0.17: --top_k 50; TRL 0.14 or 0.15)"
+            else:
+                then["top_k"] = 50  # Transformers' own, and TRL's from 0.16 on
+                name = "open-r1 (TRL 0.14 to 0.17)"
+            temperature = together.get("temperature", then["temperature"])
+            if str(temperature) not in ("1", "1.0"):
+                said = "the loss divides its logits by it; TRL before 12 March 2025 (04f659737) did not"
+                warnings.append(f"{source}: temperature: {temperature}: {said}")
+            if not {*together, *_rewards(together)}.intersection(_TABLES["newer"]):
+                then |= _UNTIL_FEBRUARY
+                name = "open-r1 before 18 Feb 2025 (if it is newer: --system_prompt ''; TRL 0.14 or 0.15)"
+                _name_prompts_counted(values, typed, source, warnings)
+    if values.get("system_prompt", "") is None:
+        values["system_prompt"] = ""  # no system message
+    rewards = _rewards(then | together)
+    # Their accuracy takes an answer anywhere, their other rewards take tags.
+    shape = "think_answer" if {"format", "tag_count", "code_format"} & rewards else "boxed"
+    named = named_marks(str(together.get("system_prompt", then["system_prompt"])))
+    if named and ("<answer>" in named) == (shape == "boxed"):  # what the prompt asks for
+        shape = fitting_format(named, FORMATS[shape]).partition("response_format: ")[2] or shape
+    then["response_format"] = shape
+    if {"code", "binary_code"} & rewards:
+        then["mapper"] = "verifiable_code"
+    if "cosine" in rewards:
+        found = values.get("cosine_max_len", 1000)
+        said = "open-r1 counts characters, and beyond it its cosine turns back; here the value stays"
+        warnings.append(f"{source}: cosine_max_len: {found} is read as tokens; {said}")
+    if "length" in rewards:
+        warnings.append(f"{source}: length counts tokens in the prompt's group; open-r1's counts characters in the process's batch")
+    read = FORMATS.get(str(typed.get("response_format", shape)))
+    if read and "format" in rewards and read.answer_tags != ("<answer>", "</answer>") and "response_format" not in typed:
+        warnings.append(f"{source}: format pays for {shape}, as system_prompt asks; open-r1's paid 0 without <answer> tags")
+    part = ""
+    if read and read.answer_tags:
+        part = f"the {read.answer_tags[0]} block" + (" or a box" if read.boxed else "")
+    elif read and read.reasoning_tags:
+        part = f"what follows {read.reasoning_tags[1]}"
+    if part:
+        warnings.append(f"{source}: accuracy and code read {part} alone; open-r1's read the whole completion")
+    return then, name
+
+
+def _name_prompts_counted(values: dict[str, Any], typed: dict[str, Any], source: str, warnings: list[str]) -> None:
+    """Warn that TRL's batches were of prompts before 6 Feb 2025 (cf97133d5), with the batch that is as large; 8 was each default."""
+    device, group = (str({**values, **typed}.get(key, 8)) for key in ("per_device_train_batch_size", "num_generations"))
+    # TRL has reward_weights since 11 Feb 2025.
+    if "per_device_train_batch_size" in typed or "reward_weights" in values or not (device.isdigit() and group.isdigit()):
+        return
+    then = f"(as then: --per_device_train_batch_size {int(device) * int(group)})"
+    warnings.append(f"{source}: per_device_train_batch_size: {device} counts completions; TRL before 6 Feb 2025 counted prompts {then}")
+
+
 def defaults_then(values: dict[str, Any], typed: dict[str, Any], method: str, source: str, warnings: list[str]) -> dict[str, Any]:
     """Return what a file of another project, not yet translated, left to the TRL of its time; ``{}`` for a recipe of ours.
 
@@ -64,28 +128,13 @@ def defaults_then(values: dict[str, Any], typed: dict[str, Any], method: str, so
             f"{source}: beta without reward_funcs: preference training is not here. Fix: trl dpo --config {source} (or trl kto)"
         )
     if method == "grpo":
-        then, name = dict(_TABLES["then"]["grpo"]), "open-r1 (TRL 0.18)"
-        if values.keys() & _TABLES["before_0_18"]:
-            then, name = then | {"temperature": 0.9}, "open-r1 (TRL 0.15 to 0.17)"
-            if not {*together, *_rewards(together)}.intersection(_TABLES["newer"]):
-                then, name = then | _UNTIL_FEBRUARY, "open-r1 before 18 Feb 2025 (if it is newer: --system_prompt ''; TRL 0.15)"
-        if values.get("system_prompt", "") is None:
-            values["system_prompt"] = ""  # no system message
-        rewards = _rewards(then | together)
-        # Their accuracy takes an answer anywhere, their other rewards take tags.
-        shape = "think_answer" if {"format", "tag_count", "code_format"} & rewards else "boxed"
-        named = named_marks(str(together.get("system_prompt", then["system_prompt"])))
-        if named and ("<answer>" in named) == (shape == "boxed"):  # what the prompt asks for
-            shape = fitting_format(named, FORMATS[shape]).partition("response_format: ")[2] or shape
-        then["response_format"] = shape
-        if {"code", "binary_code"} & rewards:
-            then["mapper"] = "verifiable_code"
-        if "cosine" in rewards:
-            found = values.get("cosine_max_len", 1000)
-            warnings.append(f"{source}: cosine_max_len: {found} is read as tokens; open-r1 counts characters")
-        if typed.get("response_format", shape) == "think_answer":
-            warnings.append(f"{source}: accuracy and code read the <answer> block alone; open-r1's read the whole completion")
+        then, name = _grpo_then(values, typed, source, warnings)
     else:
+        if together.get("dataset_name") in ("openai/gsm8k", "gsm8k") and "mapper" not in typed:
+            raise RecipeError(
+                f"{source}: dataset_name: must have conversations in a column messages, got {together['dataset_name']}, whose rows are "
+                "question and answer: the project of this file rewrote them. Fix: --mapper gsm8k"
+            )
         handbook = "dataset_mixer" in values
         newer = together.get("average_tokens_across_devices") in (True, "true") or {"max_seq_length", "dataset_mixture"} <= values.keys()
         name = "open-r1 or alignment-handbook (since July 2025: --average_tokens_across_devices true; TRL 0.18)"
@@ -114,8 +163,13 @@ def translate(values: dict[str, Any], source: str, warnings: list[str]) -> dict[
     for name in sorted(_rewards(values) & REFUSED_REWARDS.keys()):
         raise RecipeError(f"{source}: reward_funcs: {name} {REFUSED_REWARDS[name]}, not here. Fix: code, binary_code or my_module:{name}")
     sets = {key: values[key] for key in RESHAPED if key in values}
+    if "dataset_mixer" not in sets:
+        said = "is ignored: open-r1 never read it, and alignment-handbook beside dataset_mixer alone; to have it read:"
+        warnings += [f"{source}: {key} {said} {_TABLES['unread'][key]}" for key in sets]
+        values = {key: value for key, value in values.items() if key not in sets}
+        sets = {}
     try:
-        read = _sets(**sets)
+        read = _sets(**sets) if sets else {}
     except (AttributeError, TypeError, ValueError) as error:
         wrong, found = "; ".join(RESHAPED[key] for key in sets), "; ".join(map(repr, sets.values()))
         fix = "Fix: dataset_mixture: {datasets: [{id, split, weight}]}, or dataset_name, dataset_config and the two splits"
