@@ -14,6 +14,7 @@ from typing import Any
 
 from r1_recipes.common import locks, processes
 from r1_recipes.common.errors import RecipeError
+from r1_recipes.common.files import open_unlinked
 from r1_recipes.common.masking import masked_text
 
 logger = logging.getLogger(__name__)
@@ -108,6 +109,9 @@ class LogFile(logging.FileHandler):
     def __init__(self, path: Path, mode: str = "a") -> None:
         super().__init__(path, mode, encoding="utf-8")
         self.setFormatter(_MaskedFormatter("%(asctime)s %(levelname)s %(name)s: %(message)s", "%Y-%m-%dT%H:%M:%SZ"))
+
+    def _open(self) -> Any:
+        return open_unlinked(Path(self.baseFilename), self.mode, encoding=self.encoding)
 
 
 class Terminal(logging.StreamHandler):
