@@ -9,7 +9,7 @@ import tempfile
 import zipfile
 from pathlib import Path
 
-from r1_recipes.common.errors import RecipeError, first_line, install_hint, unknown_name
+from r1_recipes.common.errors import RecipeError, first_line, install_hint, nearest, unknown_name
 
 logger = logging.getLogger(__name__)
 
@@ -83,8 +83,16 @@ def model_path(name: str, hub: str, revision: str | None = None) -> str:
     if name.startswith("embedded:"):
         if name not in EMBEDDED:
             raise RecipeError("model_name_or_path: " + unknown_name("embedded model", name, EMBEDDED))
-        return str(EMBEDDED[name]())
-    if hub != "modelscope" or Path(name).exists():
+        try:
+            return str(EMBEDDED[name]())
+        except OSError as error:
+            told = f"model_name_or_path: {name}: its place cannot be written: {error.strerror} ({error.filename})"
+            raise RecipeError(f"{told}. Fix: XDG_CACHE_HOME=FOLDER, one that can be written") from error
+    if Path(name).exists():
+        return name
+    _check_local(name)
+    if hub != "modelscope":
+        _check_hub(name, revision)
         return name
     try:
         from modelscope import snapshot_download
@@ -94,3 +102,41 @@ def model_path(name: str, hub: str, revision: str | None = None) -> str:
     except Exception as error:  # the package, the network, no such model
         fix = install_hint("modelscope") if isinstance(error, ImportError) else "the name that it has there, or --hub huggingface"
         raise RecipeError(f"model_name_or_path: {name!r} cannot be loaded from ModelScope: {first_line(error)} Fix: {fix}") from error
+
+
+def _check_local(name: str) -> None:
+    """Refuse at once a folder that is not there: a hub would be asked for it, for more than a minute where there is none."""
+    path = Path(name)
+    # A hub id has one slash at most, and no user is called outputs.
+    if name.startswith((".", "/", "~")) or len(path.parts) > 2 or path.parts[:1] == ("outputs",):
+        close = nearest(path.name, [one.name for one in path.parent.iterdir()] if path.parent.is_dir() else [])
+        hint = f" Did you mean {path.parent / close[0]}?" if close else ""
+        raise RecipeError(
+            f"model_name_or_path: {name}: no such folder (looked from {Path.cwd()}).{hint} Fix: a folder with a model, or a hub id"
+        )
+
+
+def _check_hub(name: str, revision: str | None) -> None:
+    """Refuse in seconds a model that is not in the cache, where no hub answers: Transformers tries each of its files again and again."""
+    import httpx
+    from huggingface_hub import constants, get_session, try_to_load_from_cache
+
+    try:
+        cached = isinstance(try_to_load_from_cache(name, "config.json", revision=revision), str)
+        if not cached and not constants.HF_HUB_OFFLINE:
+            get_session().head(constants.ENDPOINT, timeout=10)
+    except httpx.HTTPError as error:
+        told = f"model_name_or_path: {name!r} is not on this machine, and {constants.ENDPOINT} does not answer ({first_line(error)[:-1]})"
+        raise RecipeError(f"{told}. Fix: a local folder, HF_ENDPOINT=URL of a mirror, or embedded:SmolLM2-135M-Instruct") from error
+    except ValueError:  # no id that a hub could have; loading says so without asking
+        return
+
+
+def cannot_load(name: str, error: Exception) -> RecipeError:
+    """The error for a model whose files cannot be read, with the file where it is its permissions."""
+    closed = [str(file) for file in sorted(Path(name).glob("*")) if not os.access(file, os.R_OK)]
+    if closed:
+        found, fix = f"{closed[0]}: Permission denied", f"let its owner run chmod -R a+rX {name}, or name a copy of yours"
+    else:
+        found, fix = first_line(error)[:-1], "a folder that holds a whole model (config.json, weights, tokenizer), or another id"
+    return RecipeError(f"model_name_or_path: {name!r} cannot be loaded ({found}). Fix: {fix}")
