@@ -29,6 +29,8 @@ def test_a_folder_that_is_not_there_is_asked_of_no_hub(name: str, tmp_path: Path
     monkeypatch.setattr(huggingface_hub, "get_session", None)
     with pytest.raises(RecipeError, match=r"model_name_or_path: .*: no such folder") as error:
         model_path(name, "huggingface")
+    with pytest.raises(RecipeError, match=r"^teacher_model_name_or_path: "):
+        model_path(name, "huggingface", key="teacher_model_name_or_path")
     assert ("Did you mean outputs/demo/grpo?" in str(error.value)) == (name == "outputs/demo/grop")
 
 

@@ -583,10 +583,10 @@ def test_a_model_that_is_not_there(write_recipe: Callable[..., str], tmp_path: P
     import huggingface_hub.constants
 
     monkeypatch.setattr(huggingface_hub.constants, "HF_HUB_OFFLINE", True)
-    for name in ("nobody/no-such-model", str(tmp_path / "nowhere")):
-        with pytest.raises(
-            RecipeError, match=rf"tiny\.yaml: model_name_or_path: '{name}' cannot be loaded \(.*--model_name_or_path"
-        ) as error:
+    found = {"nobody/no-such-model": r"tiny\.yaml: model_name_or_path: '{}' cannot be loaded \(.*--model_name_or_path"}
+    found[str(tmp_path / "nowhere")] = "model_name_or_path: {}: no such folder"
+    for name, said in found.items():
+        with pytest.raises(RecipeError, match=said.format(name)) as error:
             load_tokenizer(loaded(write_recipe("grpo", model_name_or_path=name)))
         assert "\n" not in str(error.value)
 
