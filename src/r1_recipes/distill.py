@@ -38,8 +38,10 @@ def build_trainer(recipe: Recipe, fmt: ResponseFormat, tokenizer: Any, arguments
             raise RecipeError(f"{recipe.path}: load_in_4bit and load_in_8bit: must be false for distill_with: gold, which lacks it")
     else:
         from trl import DistillationTrainer as Trainer  # heavy
-    teacher = model_path(recipe.training.teacher_model_name_or_path, recipe.script.hub, recipe.training.teacher_model_revision)
-    with engine_of(Trainer, recipe.training.seed):
+    training = recipe.training
+    named = (training.teacher_model_name_or_path, recipe.script.hub, training.teacher_model_revision)
+    teacher = model_path(*named, key="teacher_model_name_or_path")
+    with engine_of(Trainer, training.seed):
         return Trainer(teacher_model=teacher, **arguments)
 
 

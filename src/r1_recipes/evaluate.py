@@ -96,7 +96,7 @@ def _report(scores: Sequence[Scores], output: Path | None) -> None:
             entry["difference"] = {"over": before.model, **differences(before, after)}
         entries = json.loads(json.dumps(entries), parse_constant=lambda infinity: None)  # a single row's bounds: JSON has none
         write_whole(output / "results.json", json.dumps(entries, indent=1, ensure_ascii=False))
-        (output / "results.md").write_text(report + "\n", encoding="utf-8")
+        write_whole(output / "results.md", report + "\n")
 
 
 def _entry(scores: Scores) -> dict[str, Any]:

@@ -28,7 +28,7 @@ from r1_recipes.models.weights import model_path
 from r1_recipes.recipe import Recipe, load_recipe
 from r1_recipes.recipe.text import read_yaml
 from r1_recipes.report import page
-from r1_recipes.runs import run_dir
+from r1_recipes.runs import run_dir, sources
 
 _TRAINS = ("sft", "grpo", "distill")
 METHODS = (*_TRAINS, "generate")
@@ -186,7 +186,7 @@ def _judge(pipeline: Pipeline, output_dir: Path, stage: Stage, model: str) -> Sc
     recipe.script.max_eval_samples = pipeline.problems
     rows, what = rows_to_judge(recipe)
     # The judge as its file says it: what follows the machine would make it another one on the next.
-    samples, seed, weights = pipeline.num_samples, pipeline.seed, run_dir.weights_stamp(Path(model_path(model, recipe.script.hub)))
+    samples, seed, weights = pipeline.num_samples, pipeline.seed, sources.weights_stamp(Path(model_path(model, recipe.script.hub)))
     made_by = json.dumps([read_yaml(Path(pipeline.judge)), pipeline.problems, samples, seed, model, weights], default=str)
     folder = output_dir / "judged" / f"{stage.name}-{hashlib.sha256(made_by.encode()).hexdigest()[:8]}"
     scores = evaluate_model(model, rows, recipe, num_samples=samples, seed=seed, batch_size=BATCH_SIZE, folder=folder, judged_on=what)

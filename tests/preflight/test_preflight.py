@@ -444,7 +444,7 @@ def test_a_template_that_takes_no_system_message(recipe):
 
 def test_a_model_that_is_not_there(recipe, tmp_path):
     errors = found(check(recipe(model_name_or_path=str(tmp_path / "nowhere")), use_model=True), "error")
-    assert set(errors) == {"contract.tokenizer"} and "cannot be loaded" in errors["contract.tokenizer"]
+    assert set(errors) == {"contract.tokenizer"} and "no such folder" in errors["contract.tokenizer"]
 
 
 def test_rewards_with_a_model_of_their_own_are_left_out_and_named(recipe, silent_model):

@@ -110,3 +110,21 @@ def test_grpo_generates_with_weights_that_no_process_has_whole(launch: Callable[
     run = launch("zero3", "grpo", "grpo", max_steps=2, num_completions_to_print=0, **rewards)
     assert [entry["step"] for entry in metrics(run)] == [1, 2]
     assert any(entry["grad_norm"] > 0 for entry in metrics(run))
+
+
+def test_the_remaining_steps_have_today_s_rate(launch: Callable[..., Path], folder: Path) -> None:
+    straight = folder / "zero3"
+    if not straight.is_dir():
+        straight = launch("zero3", "sft", "zero3")
+    shutil.copytree(straight, folder / "slower")
+    shutil.rmtree(folder / "slower" / "checkpoint-4")
+    entry = json.loads((straight / "run.json").read_text(encoding="utf-8")) | {"recipe": "slower", "finished": False}
+    (folder / "slower" / "run.json").write_text(json.dumps(entry), encoding="utf-8")
+    new = {"learning_rate": 1e-3, "lr_scheduler_type": "linear"}
+    slower, whole = launch("zero3", "sft", "slower", **new), launch("zero3", "sft", "new_rate", **new)
+    rates = [[entry["learning_rate"] for entry in metrics(run)] for run in (slower, whole)]
+    assert rates[0][2:] == rates[1][2:] and rates[0][:2] == [1e-2, 1e-2]
+    # Adam's step is as long as its rate: so the rate is the optimizer's, not the log's alone.
+    before = weights(straight / "checkpoint-2")
+    moved = [max(value.sub(before[name]).abs().max() for name, value in weights(run).items()) for run in (straight, slower)]
+    assert moved[1] < moved[0] / 5

@@ -13,7 +13,8 @@ from pathlib import Path
 from typing import Any
 
 from r1_recipes.common import locks, processes
-from r1_recipes.common.errors import RecipeError
+from r1_recipes.common.errors import RecipeError, first_line
+from r1_recipes.common.files import open_unlinked
 from r1_recipes.common.masking import masked_text
 
 logger = logging.getLogger(__name__)
@@ -85,6 +86,13 @@ def reported_errors() -> Iterator[None]:
         if file := os.environ.get("TORCHELASTIC_ERROR_FILE"):  # torch's launcher ends its own output with this file's message
             Path(file).write_text(json.dumps({"message": line, "timestamp": int(time.time())}), encoding="utf-8")
         raise SystemExit(2) from None
+    except (MemoryError, RuntimeError) as error:
+        if not _is_out_of_memory(error):
+            logger.exception("the run failed")
+            raise
+        fix = "a smaller batch, model or max_completion_length, or a higher limit (ulimit -v, the container's)"
+        sys.stderr.write(f"error: this process got no more memory: {first_line(error)} Fix: {fix}\n")
+        raise SystemExit(2) from None
     except Exception:
         logger.exception("the run failed")  # into run.log: the terminal may be closed by the time somebody asks
         raise
@@ -95,6 +103,12 @@ def reported_errors() -> Iterator[None]:
     finally:
         replace_handler(LogFile, None)
         locks.release()
+
+
+def _is_out_of_memory(error: Exception) -> bool:
+    """Whether the machine's memory, not an accelerator's, ran out: Python, torch and C++ say it in words of their own."""
+    text = str(error)
+    return isinstance(error, MemoryError) or "std::bad_alloc" in text or "can't allocate memory" in text
 
 
 class _MaskedFormatter(logging.Formatter):
@@ -113,6 +127,9 @@ class LogFile(logging.FileHandler):
         """Leave a full disk to what the run itself writes; the terminal has the line, and a traceback for each would hide it."""
         if not isinstance(sys.exc_info()[1], OSError):
             super().handleError(record)
+
+    def _open(self) -> Any:
+        return open_unlinked(Path(self.baseFilename), self.mode, encoding=self.encoding)
 
 
 class Terminal(logging.StreamHandler):

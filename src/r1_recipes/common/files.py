@@ -1,10 +1,15 @@
-"""Atomic writes and checksums of files, and where files are that the package brings."""
+"""Atomic writes, files that are no links, checksums, and where files are that the package brings."""
 
 import errno
 import functools
 import hashlib
 import os
+from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from typing import IO, Any
+
+from r1_recipes.common.errors import RecipeError
 
 SHIPPED = Path(__file__).parents[1] / "shipped"  # recipes/ and accelerate_configs/: links in a clone, copies in a wheel
 
@@ -46,15 +51,57 @@ def disk_fault(error: BaseException, folder: Path) -> str | None:
     return None
 
 
+def open_unlinked(path: Path, mode: str, **options: Any) -> IO[Any]:
+    """Open a run folder's own file, as ``open`` does. A link is a RecipeError: somebody else's folder may point it at any file."""
+
+    def opener(name: str, flags: int) -> int:
+        return os.open(name, flags | os.O_NOFOLLOW, 0o666)
+
+    try:
+        return open(path, mode, opener=opener, **options)
+    except OSError as error:
+        if error.errno == errno.ELOOP:
+            refuse_link(path)
+        raise
+
+
+def refuse_link(path: Path) -> None:
+    """Raise a RecipeError if ``path`` itself is a link."""
+    if path.is_symlink():
+        found = f"{path}: is a link to {os.readlink(path)}, and a run writes into its own files alone"
+        raise RecipeError(f"{found}. Fix: remove the link, or choose another folder (--output_dir …)")
+
+
 def digest(path: Path) -> str:
     """Return a checksum of a file's content (XXH3, some 5 GB/s a core), cached while size and time stay the same."""
     stat = path.stat()
-    return _digest(path, stat.st_size, stat.st_mtime_ns, stat.st_ino)
+    return _digest(path, 0, stat.st_size, stat.st_mtime_ns, stat.st_ino)
 
 
-@functools.lru_cache(maxsize=1024)
-def _digest(path: Path, *state: int) -> str:
+def sampled_digest(path: Path) -> str:
+    """As :func:`digest`; of a file over 1 GiB, of its size and of 1,024 pieces of 1 MiB, evenly spread over it."""
+    stat = path.stat()
+    return _digest(path, _PIECES if stat.st_size > _PIECES * _PIECE else 0, stat.st_size, stat.st_mtime_ns, stat.st_ino)
+
+
+_PIECES, _PIECE = 1024, 2**20
+
+
+@functools.lru_cache(maxsize=4096)
+def _digest(path: Path, pieces: int, size: int, *state: int) -> str:
     import xxhash
 
     with path.open("rb") as file:
-        return hashlib.file_digest(file, xxhash.xxh3_128).hexdigest()
+        if not pieces:
+            return hashlib.file_digest(file, xxhash.xxh3_128).hexdigest()
+        checksum = xxhash.xxh3_128(str(size).encode())
+        for number in range(pieces):
+            file.seek((size - _PIECE) * number // (pieces - 1))
+            checksum.update(file.read(_PIECE))
+        return checksum.hexdigest()
+
+
+def in_threads(checksum: Callable[[Path], str], paths: Sequence[Path]) -> dict[Path, str]:
+    """Return checksums by path, in the paths' order; hashing and reading let other threads run."""
+    with ThreadPoolExecutor(max_workers=8) as pool:
+        return dict(zip(paths, pool.map(checksum, paths), strict=True))

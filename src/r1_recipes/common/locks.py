@@ -5,25 +5,26 @@ import logging
 import os
 import socket
 import time
-from io import FileIO
 from pathlib import Path
+from typing import IO
 
 from r1_recipes.common.errors import RecipeError
+from r1_recipes.common.files import open_unlinked
 
 logger = logging.getLogger(__name__)
 
 LOCK_FILE = "_lock"  # the underscore keeps it out of what Transformers uploads
-_held: dict[Path, FileIO] = {}
+_held: dict[Path, IO[bytes]] = {}
 
 
 def hold(folder: Path) -> None:
     """Make the folder, and lock other processes out until :func:`release` or the end of this one; an error names who holds it."""
-    path = (folder / LOCK_FILE).resolve()
+    path = folder.resolve() / LOCK_FILE  # the folder may be a link, its files may not
     if path in _held:
         raise RecipeError(f"{folder}: this process is writing into this folder already")
     try:
         folder.mkdir(parents=True, exist_ok=True)
-        file = path.open("a+b", buffering=0)
+        file = open_unlinked(path, "a+b", buffering=0)
         _lock(file, folder)
         file.truncate(0)
         file.write(f"process {os.getpid()} on {socket.gethostname()}, since {time.strftime('%FT%TZ', time.gmtime())}\n".encode())
@@ -33,7 +34,7 @@ def hold(folder: Path) -> None:
     _held[path] = file
 
 
-def _lock(file: FileIO, folder: Path) -> None:
+def _lock(file: IO[bytes], folder: Path) -> None:
     try:
         fcntl.lockf(file, fcntl.LOCK_EX | fcntl.LOCK_NB)  # of this process alone: a forked child has no part in it
     except (BlockingIOError, PermissionError):  # EAGAIN or EACCES, by the system

@@ -17,6 +17,7 @@ from typing import Any
 
 from r1_recipes.common import locks, processes
 from r1_recipes.common.errors import RecipeError
+from r1_recipes.common.files import open_unlinked, refuse_link
 from r1_recipes.completions.types import Completion
 
 logger = logging.getLogger(__name__)
@@ -39,6 +40,7 @@ class ShardStore:
         return self
 
     def _open(self) -> None:
+        refuse_link(self.folder)
         locks.hold(self.folder)
         self.reload()
 
@@ -68,11 +70,12 @@ class ShardStore:
 
     def _read(self, path: Path) -> None:
         end = 0
-        with path.open("rb") as file:
+        with open_unlinked(path, "rb") as file:
             for number, line in enumerate(file, start=1):
                 if not line.endswith(b"\n"):
                     logger.warning("%s: its last record was cut off when the run ended; that row is generated again", path)
-                    os.truncate(path, end)
+                    with open_unlinked(path, "r+b") as shard:
+                        shard.truncate(end)
                     return
                 try:
                     record = json.loads(line)
@@ -95,7 +98,7 @@ class ShardStore:
         # ASCII escapes carry lone surrogates and control characters, which UTF-8 cannot.
         line = (json.dumps(record, default=str) + "\n").encode("ascii")
         try:
-            with self._own.open("ab") as file:
+            with open_unlinked(self._own, "ab") as file:
                 start = file.tell()
                 file.write(line)
                 file.flush()

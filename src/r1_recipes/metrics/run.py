@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 from r1_recipes.common import processes
 from r1_recipes.common.console import progress
 from r1_recipes.common.errors import RecipeError
+from r1_recipes.common.files import open_unlinked
 from r1_recipes.completions import get_backend, load_format
 from r1_recipes.completions.store import ShardStore, row_digest
 from r1_recipes.completions.types import Backend, Completion, Request, SamplingPlan
@@ -23,7 +24,7 @@ from r1_recipes.recipe import Recipe
 from r1_recipes.recipe.types import SamplingSettings, namespace_value
 from r1_recipes.rewards import answer_rewards, get_reward_funcs
 from r1_recipes.rewards.call import judged_rows, readable_golds, route, try_own_rewards
-from r1_recipes.runs import run_dir
+from r1_recipes.runs import sources
 from r1_recipes.tasks.environments.registry import environment_kinds, pays
 
 if TYPE_CHECKING:
@@ -167,7 +168,8 @@ def evaluate_model(
         return None
     scores, table = judge(name, fmt, rows, [done[index] for index in range(len(rows))], judges, rewards, tokenizer)
     if folder is not None:
-        table.to_parquet(folder / "completions.parquet", index=False)
+        with open_unlinked(folder / "completions.parquet", "wb") as file:
+            table.to_parquet(file, index=False)
     return dataclasses.replace(scores, judged_on=judged_on)
 
 
@@ -192,7 +194,7 @@ def _digests(recipe: Recipe, rows: Dataset, plans: list[SamplingPlan], backend: 
     made_by |= {name: value for name in newer if (value := namespace_value(recipe, name))}
     made_by |= recipe.environment_params
     # "ways" are the sampling plans: the name that stored digests know them by.
-    made_by |= {"ways": plans, "backend": backend, "model": model, "weights": run_dir.weights_stamp(Path(model))}
+    made_by |= {"ways": plans, "backend": backend, "model": model, "weights": sources.weights_stamp(Path(model))}
     solutions = rows["solution"] if "solution" in rows.column_names else [None] * len(rows)
     return [row_digest([prompt, made_by], solution) for prompt, solution in zip(identities(rows), solutions, strict=True)]
 

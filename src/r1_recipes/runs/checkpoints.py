@@ -9,9 +9,10 @@ from typing import Any
 
 from r1_recipes.common import processes
 from r1_recipes.common.errors import RecipeError
-from r1_recipes.common.files import digest, write_whole
+from r1_recipes.common.files import digest, in_threads, write_whole
 from r1_recipes.recipe import Recipe
-from r1_recipes.runs import run_dir
+from r1_recipes.recipe.types import namespace_value
+from r1_recipes.runs import resume, run_dir, sources
 
 logger = logging.getLogger(__name__)
 
@@ -21,20 +22,23 @@ MANIFEST = "manifest.json"
 def write_manifest(checkpoint: Path) -> None:
     """Note size and checksum of every file below ``checkpoint``."""
     files = sorted(path for path in checkpoint.rglob("*") if path.is_file() and path.name != MANIFEST)
-    entries = {str(path.relative_to(checkpoint)): [path.stat().st_size, digest(path)] for path in files}
+    entries = {str(path.relative_to(checkpoint)): [path.stat().st_size, found] for path, found in in_threads(digest, files).items()}
     write_whole(checkpoint / MANIFEST, json.dumps(entries, indent=1) + "\n")
 
 
 def fault(checkpoint: Path) -> str | None:
     """Return how a checkpoint folder differs from its manifest; ``None`` if every file is as it was saved."""
     try:
-        for name, (size, checksum) in json.loads((checkpoint / MANIFEST).read_text(encoding="utf-8")).items():
+        entries = json.loads((checkpoint / MANIFEST).read_text(encoding="utf-8"))
+        for name, (size, _) in entries.items():
             file = checkpoint / name
             if not file.is_file():
                 return f"{name} is missing"
             if file.stat().st_size != size:
                 return f"{name} is {file.stat().st_size} bytes long, {size} were saved"
-            if digest(file) != checksum:
+        found = in_threads(digest, [checkpoint / name for name in entries])
+        for name, (_, checksum) in entries.items():
+            if found[checkpoint / name] != checksum:
                 return f"{name} is not what was saved (checksum)"
     except FileNotFoundError:
         return f"no {MANIFEST}: torn while it was saved, or another program's"
@@ -84,12 +88,33 @@ def resume_point(recipe: Recipe, output_dir: Path) -> Path | None:
         raise RecipeError(f"{found}: holds no optimizer and schedule to resume (save_only_model: true?). Fix: {own_run}")
     if newest:
         _check_batch(recipe, output_dir, newest, own_run)
-        for key in run_dir.changed_settings(recipe, output_dir):
-            before = run_dir.recorded_settings(output_dir).get(key)
-            logger.warning("%s was %r in this run and is %r now", key, before, recipe.settings.get(key))
-            if key in ("learning_rate", "lr_scheduler_type", "warmup_steps"):
-                logger.warning("learning rate and schedule are those of the checkpoint")
+        _check_sources(recipe, output_dir, own_run)
+        _check_settings(recipe, output_dir, newest, own_run)
     return found
+
+
+def _check_settings(recipe: Recipe, output_dir: Path, checkpoint: Path, own_run: str) -> None:
+    """Refuse changed keys that the checkpoint cannot follow; warn of those that the remaining steps do follow."""
+    before, now, changed = run_dir.recorded_settings(output_dir), recipe.settings, run_dir.changed_settings(recipe, output_dir)
+    schedules = {settings.get("lr_scheduler_type") for settings in (before, now)}
+    if held := resume.held_by_checkpoint(changed, schedules):
+        parts = ", ".join(f"{key} was {before.get(key)!r}, is {now.get(key)!r} ({about})" for key, about in held)
+        raise RecipeError(
+            f"output_dir {output_dir}: {checkpoint.name} was made with other settings: {parts}. Fix: the old values, or {own_run}"
+        )
+    for key in changed:
+        logger.warning("%s was %r in this run and is %r now; the remaining steps follow it", key, before.get(key), now.get(key))
+    if namespace_value(recipe, "sync_ref_model"):
+        logger.warning("sync_ref_model: no checkpoint holds the reference model; it starts again from model_name_or_path")
+
+
+def _check_sources(recipe: Recipe, output_dir: Path, own_run: str) -> None:
+    """Refuse data and own code that are not those of this run's last start."""
+    then, now = run_dir.last_made_from(output_dir), sources.digests(recipe.settings)
+    if others := [place for place in then if place in now and then[place] != now[place]]:
+        told = f"{', '.join(others)} changed since this run's last start"
+        fix = f"undo the change, or {own_run}; if it is none that matters, remove its entry from the last made_from in {run_dir.RUN_FILE}"
+        raise RecipeError(f"output_dir {output_dir}: {told}. Fix: {fix}")
 
 
 def _check_batch(recipe: Recipe, output_dir: Path, checkpoint: Path, own_run: str) -> None:

@@ -4,13 +4,14 @@
 """
 
 import contextlib
-import hashlib
+import dataclasses
 import importlib.metadata
 import json
 import os
 import platform
+import shlex
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -19,18 +20,15 @@ import yaml
 
 from r1_recipes.common import processes
 from r1_recipes.common.errors import RecipeError, first_line
-from r1_recipes.common.files import digest, write_whole
+from r1_recipes.common.files import digest, refuse_link, write_whole
 from r1_recipes.recipe import Recipe
 from r1_recipes.recipe.text import read_yaml
+from r1_recipes.recipe.values import plain
+from r1_recipes.runs import resume, sources
 
 RUN_FILE = "run.json"
 RECIPE_FILE = "recipe.yaml"
 METRICS_FILE = "metrics.jsonl"
-# Settings that make a run another experiment; a folder never mixes two.
-_IDENTITY = (
-    "model_name_or_path dataset_name dataset_config dataset_mixture response_format reward_funcs "
-    "reward_models tools environment distill_with seed teacher_model_name_or_path"
-)
 # Settings that stored completions were made with. How they are judged and selected may change; that costs minutes.
 _GENERATED_BY = (
     "model_name_or_path model_revision dtype backend dataset_name dataset_config dataset_mixture response_format system_prompt prefill "
@@ -50,6 +48,28 @@ class Run:
     set_back: Callable[[], None] | None = None  # to the end of the last whole step, what the next one has used
 
 
+def check_place(recipe: Recipe, output_dir: Path) -> None:
+    """Refuse a folder that is no place for a run: one that holds other things of its user's, a file, a link to nothing."""
+    own, fix = f"{recipe.path}: output_dir: {output_dir}", f"Fix: a folder of its own, --output_dir outputs/{recipe.name}"
+    if output_dir.is_symlink() and not output_dir.exists():
+        raise RecipeError(f"{own} is a link to {os.readlink(output_dir)}, which does not exist. Fix: make that folder, or remove the link")
+    if output_dir.exists() and not output_dir.is_dir():
+        raise RecipeError(f"{own} is a file. {fix}")
+    place, here = output_dir.resolve(), Path.cwd().resolve()
+    kinds = {Path.home().resolve(): "your home", recipe.path.parent.resolve(): "the folder of the recipe", here: "the working directory"}
+    if place in (*kinds, *here.parents) or (place / ".git").exists():
+        raise RecipeError(f"{own} is {kinds.get(place, 'a folder of other things')}, which a run would fill with its own files. {fix}")
+
+
+def check_links(output_dir: Path) -> None:
+    """Refuse links where a run, TRL or Transformers write files; the folder itself may be one, and so may checkpoints."""
+    for folder in (output_dir / "completions", output_dir / "eval_completions"):
+        refuse_link(folder)
+    for path in (*output_dir.glob("*"), *output_dir.glob("*completions/*")):
+        if not path.is_dir():
+            refuse_link(path)
+
+
 def check(recipe: Recipe, output_dir: Path) -> None:
     """Make sure that the directory is free, or holds this recipe's run: docs/recipes.md, "The run folder"."""
     if not holds_steps(output_dir):
@@ -64,19 +84,31 @@ def check(recipe: Recipe, output_dir: Path) -> None:
     if (entry.get("recipe"), entry.get("method")) != (recipe.name, recipe.method):
         raise RecipeError(f"output_dir {output_dir} holds {held}, not the {recipe.method} run of {recipe.name!r}; {remedy}")
     # Places that this run's last start took a model or data from and that hold others today.
-    then, now = _starts(output_dir)[-1].get("made_from", {}), made_from(recipe.settings, output_dir)
+    then, now = last_made_from(output_dir), made_from(recipe.settings, output_dir)
     if others := [folder for folder in then if folder in now and now[folder] != then[folder]]:
         raise RecipeError(f"output_dir {output_dir} was made before {', '.join(others)} changed; {remedy}")
     changed = changed_settings(recipe, output_dir)
+    if finished and changed and all(key.startswith(("push_to_hub", "hub_")) for key in changed):
+        repository = getattr(recipe.training, "hub_model_id", None) or f"NAME/{output_dir.name}"
+        upload = shlex.join(["hf", "upload", repository, str(output_dir), ".", "--exclude", "_*", "--exclude", "checkpoint-*/*"])
+        raise RecipeError(f"output_dir {output_dir} holds {held}, finished, so there is nothing to train before a push. Fix: {upload}")
     if finished and recipe.method != "generate" and not _wants_more(recipe, output_dir):
         remedy += ", or raise max_steps or num_train_epochs to train this one further"
     else:
-        fixed = _GENERATED_BY if recipe.method == "generate" else _IDENTITY
-        changed = [key for key in changed if key in fixed.split()]
+        changed = [key for key in changed if _makes_another_run(key, recipe, output_dir)]
     if changed:
         before = recorded_settings(output_dir)
         parts = ", ".join(f"{key} was {before.get(key)!r}, is {recipe.settings.get(key)!r}" for key in changed)
         raise RecipeError(f"output_dir {output_dir} holds {held}{', finished,' if finished else ''} with other settings: {parts}; {remedy}")
+
+
+def _makes_another_run(key: str, recipe: Recipe, output_dir: Path) -> bool:
+    if recipe.method == "generate":
+        return key in _GENERATED_BY.split()
+    if resume.kind(key) != "another run":
+        return False
+    then = sources.by_content(recorded_settings(output_dir).get(key), last_made_from(output_dir))
+    return then != sources.by_content(recipe.settings.get(key), sources.digests(recipe.settings))
 
 
 def _wants_more(recipe: Recipe, output_dir: Path) -> bool:
@@ -105,7 +137,7 @@ def claim(run: Run, step: int = 0) -> None:
     if processes.rank():
         return
     recipe, output_dir = run.recipe, run.output_dir
-    start = {
+    start: dict[str, Any] = {
         "started": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()),
         "versions": _versions(),
         "argv": run.argv,
@@ -114,6 +146,7 @@ def claim(run: Run, step: int = 0) -> None:
     }
     if recipe.method != "generate":  # vLLM's processes could not use a GPU that this one had asked about
         start["hardware"] = _hardware()
+        start["made_from"] |= sources.digests(recipe.settings)
     if holds_steps(output_dir):
         entry = _read(output_dir)
         entry.pop("finished", None)
@@ -155,23 +188,15 @@ def _hardware() -> dict[str, Any]:
 def made_from(settings: dict[str, Any], output_dir: Path) -> dict[str, str]:
     """Digests by place: a local model's weights, and ``run.json`` of every other finished run that settings name a part of."""
     model = settings.get("model_name_or_path") or ""
-    stamp = weights_stamp(Path(model)) if model else None
+    stamp = sources.weights_stamp(Path(model)) if model else None
     found = {f"the weights in {model}": stamp} if stamp else {}
-    for text in texts(settings):
+    for text in sources.texts(settings):
         with contextlib.suppress(OSError, ValueError):  # most texts are no paths
             for folder in [Path(text), *Path(text).parents][:3]:
                 # One that still trains changes its record; what is taken of it is a checkpoint, which stays.
                 if is_finished(folder) and not folder.samefile(output_dir):
                     found[str(folder)] = digest(folder / RUN_FILE)
     return found
-
-
-def texts(value: Any) -> Iterator[str]:
-    if isinstance(value, str):
-        yield value
-    elif isinstance(value, dict | list):
-        for item in value.values() if isinstance(value, dict) else value:
-            yield from texts(item)
 
 
 def recorded_settings(output_dir: Path) -> dict[str, Any]:
@@ -185,9 +210,16 @@ def recorded_settings(output_dir: Path) -> dict[str, Any]:
 def changed_settings(recipe: Recipe, output_dir: Path) -> list[str]:
     """Keys whose recorded value is not the recipe's today, but for those of one call or one machine."""
     kept, now = recorded_settings(output_dir), recipe.settings
-    calls = {"retry_failed", "output_dir", "resume_from_checkpoint", *recipe.adapted}
-    calls = calls.union(*(start.get("adapted_to_machine", ()) for start in _starts(output_dir)))
-    return sorted(key for key in {*now, *kept} - calls if now.get(key) != kept.get(key))
+    skipped = set(recipe.adapted).union(*(start.get("adapted_to_machine", ()) for start in _starts(output_dir)))
+    keys = [key for key in {*now, *kept} - skipped if resume.kind(key) != "start" and now.get(key) != kept.get(key)]
+    defaults = _defaults(recipe)  # one that is written out is no change
+    return sorted(key for key in keys if now.get(key, defaults.get(key)) != kept.get(key, defaults.get(key)))
+
+
+def _defaults(recipe: Recipe) -> dict[str, Any]:
+    parts = (recipe.script, recipe.training, recipe.model)
+    found = {f.name: f.default for part in parts for f in dataclasses.fields(part)}
+    return {key: plain(value) for key, value in found.items() if value is not dataclasses.MISSING}
 
 
 def is_finished(output_dir: Path) -> bool:
@@ -216,12 +248,10 @@ def _starts(output_dir: Path) -> list[dict[str, Any]]:
     return [entry, *entry.get("continued", ())]
 
 
+def last_made_from(output_dir: Path) -> dict[str, str]:
+    """What the run's last start was made from, by place (:func:`made_from`, and of training :func:`sources.digests`)."""
+    return _starts(output_dir)[-1].get("made_from", {})
+
+
 def _write(output_dir: Path, entry: dict[str, Any]) -> None:
     write_whole(output_dir / RUN_FILE, json.dumps(entry, indent=2, ensure_ascii=False) + "\n")
-
-
-def weights_stamp(folder: Path) -> str | None:
-    """A digest of a checkpoint folder's weights and tokenizer, by content: training changes it; ``None`` if it is no local folder."""
-    files = sorted(path for pattern in ("*.safetensors", "*.bin", "tokenizer*", "chat_template*") for path in folder.glob(pattern))
-    entries = [(path.name, digest(path)) for path in files if path.is_file() and path.name != "training_args.bin"]
-    return hashlib.sha256(json.dumps(entries).encode()).hexdigest()[:16] if entries else None

@@ -21,7 +21,7 @@ from transformers.trainer_utils import rotate_checkpoints
 
 from r1_recipes.common import processes
 from r1_recipes.common.console import bar
-from r1_recipes.common.files import write_whole
+from r1_recipes.common.files import open_unlinked, write_whole
 from r1_recipes.prompts.served_template import serve
 from r1_recipes.report import page
 from r1_recipes.runs import checkpoints
@@ -58,7 +58,9 @@ class Records(TrainerCallback):
         if not state.is_world_process_zero or not self._path.exists():
             return
         kept = []
-        for line in self._path.read_text(encoding="utf-8").splitlines():
+        with open_unlinked(self._path, "r", encoding="utf-8") as source:
+            lines = source.read().splitlines()
+        for line in lines:
             # The last line may be cut, if the machine went down while it was written.
             with contextlib.suppress(ValueError, KeyError):
                 if json.loads(line)["step"] <= state.global_step and state.global_step:
@@ -71,7 +73,7 @@ class Records(TrainerCallback):
     def on_log(self, args: Any, state: Any, control: Any, logs: dict[str, Any] | None = None, **kwargs: Any) -> None:
         if state.is_world_process_zero and logs:
             values = {"step": state.global_step, **{k: v for k, v in logs.items() if isinstance(v, int | float)}}
-            with self._path.open("a", encoding="utf-8") as sink:
+            with open_unlinked(self._path, "a", encoding="utf-8") as sink:
                 sink.write(json.dumps(values) + "\n")
 
     def on_save(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:

@@ -88,12 +88,15 @@ def trainer_arguments(run: Run, tokenizer: PreTrainedTokenizerBase, rows: Splits
 def train(run: Run, trainer: Trainer) -> None:
     """Train, or resume; exit with 130, after a checkpoint, if the run was asked to stop."""
     from r1_recipes.training.callbacks import AllStepsTrained, Progress, ProgressCallback, save_last_step, stop_on_signal  # heavy
+    from r1_recipes.training.resume import TodaysSettings, pass_over_tied_weights  # heavy
 
     if not trainer.args.disable_tqdm:
         trainer.remove_callback(ProgressCallback)  # prints every metric
         trainer.add_callback(Progress)
     if run.resume_from:
         logger.info("resuming from %s", run.resume_from)
+        trainer.add_callback(TodaysSettings(trainer))
+        pass_over_tied_weights(trainer)
     try:
         with stop_on_signal(run), contextlib.suppress(AllStepsTrained):
             trainer.train(resume_from_checkpoint=str(run.resume_from) if run.resume_from else None)

@@ -24,7 +24,7 @@ from r1_recipes.recipe import Recipe, load_recipe
 from r1_recipes.recipe.text import read_yaml
 from r1_recipes.recipe.types import OWN_TYPES
 from r1_recipes.rewards import get_reward_funcs
-from r1_recipes.runs import checkpoints, run_dir
+from r1_recipes.runs import checkpoints, run_dir, sources
 from r1_recipes.runs.run_dir import Run
 
 if TYPE_CHECKING:
@@ -69,7 +69,9 @@ def _open_folder(run: Run) -> tuple[bool, Path | None]:
     """Lock and check the run directory, and record a start; return whether nothing is left to do, and what to resume from."""
     recipe, output_dir = run.recipe, run.output_dir
     locks.release(output_dir)  # an earlier run of this process
+    run_dir.check_place(recipe, output_dir)
     locks.hold(output_dir)
+    run_dir.check_links(output_dir)
     run_dir.check(recipe, output_dir)
     if recipe.method != "generate" and run_dir.is_finished(output_dir) and not run_dir.changed_settings(recipe, output_dir):
         logger.info("already done: %s; remove it, or choose another --output_dir, to train again", output_dir)
@@ -103,7 +105,7 @@ def usage(method: str) -> str:
 def check_files(path: Path, settings: dict[str, Any]) -> None:
     """Refuse keys that start from another recipe's run which does not exist yet; name the recipe to run first."""
     keys = ("model_name_or_path", "dataset_name", "dataset_mixture", "teacher_model_name_or_path", "reward_models")
-    named = [(key, name) for key in keys for name in run_dir.texts(settings.get(key))]
+    named = [(key, name) for key in keys for name in sources.texts(settings.get(key))]
     missing = [(key, name) for key, name in named if name and not os.path.exists(os.path.expanduser(name))]
     for sibling in sorted(path.parent.glob("*.yaml")) if missing and not settings.get("smoke") else ():
         leaves = None

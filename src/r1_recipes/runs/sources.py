@@ -1,0 +1,89 @@
+"""What a run is made of that is not in the package, by content: local data, and code and templates of its user's."""
+
+import contextlib
+import hashlib
+import json
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+from r1_recipes.common import files
+from r1_recipes.common.errors import RecipeError, first_line
+
+# Keys whose values may be `my_module:my_name`, `FILE:NAME` or a file.
+_CODE = ("reward_funcs", "task_rewards", "tools", "environment", "mapper", "code_provider", "response_format", "chat_template")
+_PACKAGE = Path(__file__).parents[1]
+
+
+def texts(value: Any) -> Iterator[str]:
+    """Every text in a setting, at any depth."""
+    if isinstance(value, str):
+        yield value
+    elif isinstance(value, dict | list):
+        for item in value.values() if isinstance(value, dict) else value:
+            yield from texts(item)
+
+
+def digests(settings: dict[str, Any]) -> dict[str, str]:
+    """Checksums by place: ``the data in NAME`` and ``the code of NAME``, by the names that settings have."""
+    mixture = settings.get("dataset_mixture") or {}
+    parts = [part for part in mixture.get("datasets") or [] if isinstance(part, dict)]
+    data = [settings.get("dataset_name"), *(part.get("id") for part in parts)]
+    code = [*(settings.get(key) for key in _CODE), *(part.get("mapper") for part in parts)]
+    found = {}
+    for name in texts(data):
+        path = files.shipped(Path(name).expanduser())
+        with contextlib.suppress(OSError, ValueError):  # reading the data will say it
+            if path.exists():
+                found[f"the data in {name}"] = _content(path)
+    for name in texts([*code, *(text for value in code if isinstance(value, dict) for text in value)]):
+        with contextlib.suppress(OSError, ValueError):  # most texts are no paths
+            if (file := _file_of(name)) is not None:
+                found[f"the code of {name.rpartition(':')[0] or name}"] = files.digest(file)
+    return found
+
+
+def _file_of(name: str) -> Path | None:
+    """The file that a name of one's own code or template means; none for a name of the package."""
+    if Path(name).is_file():
+        return Path(name)
+    before, colon, _ = name.rpartition(":")
+    if not colon:
+        return None
+    if Path(before).is_file():
+        return Path(before)
+    file = getattr(sys.modules.get(before), "__file__", None)  # the checks of the recipe have imported it
+    return Path(file) if file and not Path(file).is_relative_to(_PACKAGE) else None
+
+
+def _content(path: Path) -> str:
+    """A checksum of a file, or of a folder's files and their names; hidden ones are no data."""
+    if path.is_file():
+        return files.sampled_digest(path)
+    inside = [file for file in path.rglob("*") if not any(part.startswith(".") for part in file.relative_to(path).parts)]
+    found = files.in_threads(files.sampled_digest, sorted(file for file in inside if file.is_file()))
+    entries = [(str(file.relative_to(path)), checksum) for file, checksum in found.items()]
+    return hashlib.sha256(json.dumps(entries).encode()).hexdigest()[:16]
+
+
+def by_content(value: Any, found: dict[str, str]) -> Any:
+    """A setting with the checksum of its data in place of their name: a file that was moved is the same data."""
+    if isinstance(value, str):
+        return found.get(f"the data in {value}", value)
+    if isinstance(value, dict):
+        return {key: by_content(item, found) for key, item in value.items()}
+    return [by_content(item, found) for item in value] if isinstance(value, list) else value
+
+
+def weights_stamp(folder: Path) -> str | None:
+    """A digest of a checkpoint folder's weights and tokenizer, by content: training changes it; ``None`` if it is no local folder."""
+    patterns = ("*.safetensors", "*.bin", "tokenizer*", "chat_template*")
+    try:
+        inside = sorted(path for pattern in patterns for path in folder.glob(pattern))
+        found = files.in_threads(files.digest, [path for path in inside if path.is_file() and path.name != "training_args.bin"])
+    except OSError as error:
+        told = f"{folder}: its weights cannot be read: {first_line(error)}"
+        raise RecipeError(f"model_name_or_path: {told} Fix: let its owner run chmod -R a+rX on it, or name a copy of yours") from error
+    entries = [(path.name, checksum) for path, checksum in found.items()]
+    return hashlib.sha256(json.dumps(entries).encode()).hexdigest()[:16] if entries else None

@@ -1,0 +1,54 @@
+"""A run that goes on from a checkpoint, at today's rate and steps. Heavy: imports Transformers, and so torch."""
+
+import logging
+from typing import Any
+
+from torch.optim.lr_scheduler import LambdaLR
+from transformers import Trainer, TrainerCallback
+
+logger = logging.getLogger(__name__)
+
+# What an optimizer's parameter groups hold of a recipe; the rest of a group is the state of optimizers such as Prodigy.
+_OF_RECIPE = ("lr", "initial_lr", "betas", "eps", "weight_decay", "momentum")
+
+
+class TodaysSettings(TrainerCallback):
+    """Train the remaining steps as the recipe says today.
+
+    Transformers loads the old rate, betas, epsilon and weight decay with the optimizer, the old base rate with the schedule, and the old
+    ``logging_steps``, ``eval_steps`` and ``save_steps`` with its state (5.17: trainer.py, ``_load_optimizer_and_scheduler`` and
+    ``_init_training_state``). Where no key has changed, this writes the values that are there.
+    """
+
+    def __init__(self, trainer: Trainer) -> None:
+        self._create_scheduler = trainer.create_scheduler
+        trainer.create_scheduler = self._remembering  # called just before the checkpoint is loaded
+
+    def _remembering(self, *args: Any, **options: Any) -> Any:
+        scheduler = self._create_scheduler(*args, **options)
+        self._groups = [{key: group[key] for key in _OF_RECIPE if key in group} for group in scheduler.optimizer.param_groups]
+        return scheduler
+
+    def on_train_begin(self, args: Any, state: Any, control: Any, lr_scheduler: Any = None, **kwargs: Any) -> None:
+        state.compute_steps(args, state.max_steps)
+        if not isinstance(lr_scheduler, LambdaLR):  # by the loss, whose keys may not change, or of a DeepSpeed file's own
+            logger.info("learning rate and schedule are those of the checkpoint")
+            return
+        lr_scheduler.base_lrs = [group["initial_lr"] for group in self._groups]
+        places = zip(lr_scheduler.base_lrs, lr_scheduler.lr_lambdas, strict=True)
+        rates = [base * factor(lr_scheduler.last_epoch) for base, factor in places]
+        for group, today, rate in zip(lr_scheduler.optimizer.param_groups, self._groups, rates, strict=True):
+            group.update({**today, "lr": rate})
+        lr_scheduler._last_lr = rates
+
+
+def pass_over_tied_weights(trainer: Trainer) -> None:
+    """Keep Transformers from calling weights missing that a checkpoint holds under the name of those they are tied to."""
+    issue = trainer._issue_warnings_after_load
+
+    def without_tied(found: Any) -> None:
+        tied = getattr(trainer.model, "all_tied_weights_keys", None) or {}
+        missing = [] if set(found.missing_keys) <= set(tied) else found.missing_keys
+        issue(found._replace(missing_keys=missing))
+
+    trainer._issue_warnings_after_load = without_tied
