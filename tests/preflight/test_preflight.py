@@ -15,6 +15,7 @@ import pytest
 from pandas import DataFrame
 
 from r1_recipes.completions.types import Completion
+from r1_recipes.data import Mapper
 from r1_recipes.preflight import __main__ as preflight
 from r1_recipes.preflight import signal
 from r1_recipes.preflight.contract import Rewards
@@ -144,6 +145,31 @@ def test_a_recipe_that_ships_has_no_errors(path, monkeypatch, tiny_model):
         report = check(str(path), "--model_name_or_path", str(tiny_model), "--unfrozen_parameters", "layers", *limits)
         assert found(report, "error") == {}
         assert not {"data.golds", "contract.no_golds"} & found(report, "warning").keys()
+
+
+class Fails(Mapper):
+    """Fails where the cell says so."""
+
+    def __call__(self, row: dict[str, Any]) -> dict[str, Any]:
+        return {"question": row["question"], "solution": {"yes": "1"}[row["works"]]}
+
+
+@pytest.mark.parametrize(("failing", "level"), [(1, "ok"), (2, "warning"), (38, "warning"), (150, "error")])
+def test_a_mapper_that_fails_on_some_of_200_rows(recipe, tmp_path, failing, level):
+    data = tmp_path / "rows.jsonl"
+    works = ["no"] * failing + ["yes"] * (200 - failing)
+    data.write_text("".join(json.dumps({"question": f"{n}?", "works": word}) + "\n" for n, word in enumerate(works)), encoding="utf-8")
+    report = check(recipe(dataset_name=str(data), mapper=f"{__name__}:Fails"))
+    assert f"on {failing} of 200 rows" in found(report, level)["data.mapper"]
+    assert f"{__file__}:{Fails.__call__.__code__.co_firstlineno + 1}" in "".join(one.message for one in report.findings)
+
+
+@pytest.mark.parametrize(("splits", "shared"), [({"train": "train", "test": "train[-4:]"}, 4), ({"train": "train[:-4]", "test": "train[-4:]"}, 0)])
+def test_held_out_rows_that_are_trained_on(recipe, splits, shared):
+    report = check(recipe(**{f"dataset_{name}_split": split for name, split in splits.items()}))
+    told = found(report, "warning").get("data.overlap", "")
+    assert bool(shared) == bool(told) and told.startswith(f"{shared} of 4 rows" if shared else "")
+    assert "it has 'train'" in found(check(recipe(dataset_train_split="trian")), "error")["data.unusable"]
 
 
 def test_golds_are_asked_of_rows_that_a_reward_judges_by_them(recipe, tmp_path):

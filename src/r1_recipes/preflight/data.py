@@ -8,7 +8,9 @@ from collections.abc import Callable, Mapping
 from functools import partial
 from typing import TYPE_CHECKING
 
+from r1_recipes.common.errors import RecipeError
 from r1_recipes.common.messages import clip, words
+from r1_recipes.data.load import drop_overlap, load_dataset
 from r1_recipes.metrics.scores import compares_with_gold
 from r1_recipes.preflight.findings import ERROR, OK, WARNING, Report, graded, listed, spread
 from r1_recipes.prompts.formats import ResponseFormat
@@ -26,6 +28,7 @@ _MEASURED = 2000
 _LONGEST = 200
 # Golds that are read, evenly spread: numbers take no time, an expression milliseconds.
 _GOLDS = 20_000
+_FAILING = (0.5, 0.01)  # shares of rows on which a mapper fails: an error, a warning
 _GRADED = ("cosine", "length")  # they compare with the gold, too
 
 
@@ -36,10 +39,35 @@ def load(report: Report, recipe: Recipe, fmt: ResponseFormat, tokenizer: PreTrai
     loaded, rows = splits.train_report, splits.train
     told = f"{loaded}; test split: {splits.test_report}" if splits.test_report else str(loaded)
     report.add(WARNING if 2 * loaded.dropped.total() > loaded.read else OK, "data.rows", told)
+    if loaded.failed:
+        share = loaded.failed / loaded.read
+        told = f"the mapper fails on {loaded.failed} of {loaded.read} rows ({share:.1%}), which are left out; the reasons stand in data.rows"
+        fix = "Fix: mend it there, or raise SkipRow('why') for a row that cannot be used"
+        report.add(graded(share, vain=_FAILING[0], doubtful=_FAILING[1]), "data.mapper", f"{told}. {fix}")
     if splits.overlap:
         told = f"{splits.overlap} training rows ask what the test split asks, and training leaves them out: {len(rows)} are left"
         report.add(WARNING, "data.overlap", told)
+    if splits.test is None:
+        _check_held_out(report, recipe, fmt, tokenizer, rows)
     return rows
+
+
+def _check_held_out(report: Report, recipe: Recipe, fmt: ResponseFormat, tokenizer: PreTrainedTokenizerBase, rows: Dataset) -> None:
+    """Compare the test split that a recipe names for ``evaluate`` with the training rows."""
+    script = recipe.script
+    named = script.dataset_name and "dataset_test_split" in recipe.settings and script.dataset_test_split != script.dataset_train_split
+    if script.smoke or not named:
+        return
+    try:
+        held_out = load_dataset(script, fmt, recipe.method, split="test", tokenizer=tokenizer)[0]
+    except RecipeError as error:
+        report.add(WARNING, "data.test_split", f"evaluate would fail: {error}")
+        return
+    shared = drop_overlap(held_out, rows)[1]
+    if 10 * shared > len(held_out):
+        told = f"{shared} of {len(held_out)} rows of dataset_test_split {script.dataset_test_split!r} ask what a training row asks"
+        fix = "dataset_train_split: 'train[:-128]' and dataset_test_split: 'train[-128:]'"
+        report.add(WARNING, "data.overlap", f"{told}, so evaluate would judge on rows that were trained on. Fix: {fix}")
 
 
 def check_lengths(report: Report, recipe: Recipe, rows: Dataset, tokenizer: PreTrainedTokenizerBase, window: int | None) -> int:
