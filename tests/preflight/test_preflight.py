@@ -22,6 +22,7 @@ from r1_recipes.preflight.contract import Rewards
 from r1_recipes.preflight.findings import Report, listed, spread
 from r1_recipes.prompts import CHATML, FORMATS, get_response_format
 from r1_recipes.recipe.text import read_yaml
+from r1_recipes.rewards import REWARDS
 from tests.conftest import RECIPES, REPOSITORY, method_of
 
 pytestmark = pytest.mark.usefixtures("offline")
@@ -164,7 +165,9 @@ def test_a_mapper_that_fails_on_some_of_200_rows(recipe, tmp_path, failing, leve
     assert f"{__file__}:{Fails.__call__.__code__.co_firstlineno + 1}" in "".join(one.message for one in report.findings)
 
 
-@pytest.mark.parametrize(("splits", "shared"), [({"train": "train", "test": "train[-4:]"}, 4), ({"train": "train[:-4]", "test": "train[-4:]"}, 0)])
+@pytest.mark.parametrize(
+    ("splits", "shared"), [({"train": "train", "test": "train[-4:]"}, 4), ({"train": "train[:-4]", "test": "train[-4:]"}, 0)]
+)
 def test_held_out_rows_that_are_trained_on(recipe, splits, shared):
     report = check(recipe(**{f"dataset_{name}_split": split for name, split in splits.items()}))
     told = found(report, "warning").get("data.overlap", "")
@@ -431,6 +434,21 @@ def test_a_column_that_is_not_there(recipe):
 )
 def test_rewards_that_do_not_keep_the_contract(recipe, changes, level, code, message):
     assert message in found(check(recipe(**changes)), level)[code]
+
+
+@pytest.mark.parametrize("name", ["accuracy", "exact_match", "choice_match", "answer_match"])
+def test_every_reward_for_a_right_answer_is_held_to_the_same_marks(recipe, tmp_path, monkeypatch, name):
+    data = tmp_path / "rows.jsonl"
+    golds = "ABCDEFGH" if name == "choice_match" else range(8)
+    data.write_text("".join(json.dumps({"prompt": f"{gold}?", "solution": str(gold)}) + "\n" for gold in golds), encoding="utf-8")
+    settings = {"dataset_name": str(data), "mapper": "prompt_solution", "reward_funcs": [name, "format"]}
+    path = recipe(**settings)
+    assert not {"contract.total", "contract.right", "contract.wrong"} & {*found(check(path), "error"), *found(check(path), "warning")}
+    assert "right 0, wrong 1" in found(check(recipe(**settings, reward_weights=[-1.0, 1.0])), "error")["contract.total"]
+    for paid, code in ((0.5, "contract.right"), (1.0, "contract.wrong")):
+        monkeypatch.setattr(REWARDS[name], "__call__", lambda self, completions, **columns: [paid] * len(completions))  # noqa: B023
+        assert code in found(check(path), "error")
+        monkeypatch.undo()
 
 
 def test_a_reward_that_awaits_is_called(recipe):

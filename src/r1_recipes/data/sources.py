@@ -33,8 +33,8 @@ def load_rows(
     """Read one split.
 
     ``name`` is ``reasoning_gym:TASK``, ``countdown:2-6``, a path (file, folder of files, ``save_to_disk`` folder); else an id on the hub.
-    ``split`` may be a part, ``train[-128:]``, and a single file is train, test and validation; ``config`` is a hub dataset's, or a sub-folder (of a hub
-    dataset if it ends in a slash); ``task_config`` is for what is generated.
+    ``split`` may be a part, ``train[-128:]``, and a single file is train, test and validation; ``config`` is a hub dataset's, or a
+    sub-folder (of a hub dataset if it ends in a slash); ``task_config`` is for what is generated.
     A RecipeError says what is missing (file, split, configuration, package, network) and what there is instead.
     """
     prefix, colon, rest = name.partition(":")

@@ -11,11 +11,12 @@ from typing import TYPE_CHECKING
 from r1_recipes.common.errors import RecipeError
 from r1_recipes.common.messages import clip, words
 from r1_recipes.data.load import drop_overlap, load_dataset
-from r1_recipes.metrics.scores import compares_with_gold
 from r1_recipes.preflight.findings import ERROR, OK, WARNING, Report, graded, listed, spread
 from r1_recipes.prompts.formats import ResponseFormat
 from r1_recipes.recipe import Recipe
+from r1_recipes.rewards.accuracy import AccuracyReward
 from r1_recipes.rewards.call import readable_golds
+from r1_recipes.rewards.registry import declared
 from r1_recipes.training.start import load_splits
 from r1_recipes.verification.reading import read_gold
 
@@ -29,7 +30,6 @@ _LONGEST = 200
 # Golds that are read, evenly spread: numbers take no time, an expression milliseconds.
 _GOLDS = 20_000
 _FAILING = (0.5, 0.01)  # shares of rows on which a mapper fails: an error, a warning
-_GRADED = ("cosine", "length")  # they compare with the gold, too
 
 
 def load(report: Report, recipe: Recipe, fmt: ResponseFormat, tokenizer: PreTrainedTokenizerBase) -> Dataset:
@@ -41,7 +41,9 @@ def load(report: Report, recipe: Recipe, fmt: ResponseFormat, tokenizer: PreTrai
     report.add(WARNING if 2 * loaded.dropped.total() > loaded.read else OK, "data.rows", told)
     if loaded.failed:
         share = loaded.failed / loaded.read
-        told = f"the mapper fails on {loaded.failed} of {loaded.read} rows ({share:.1%}), which are left out; the reasons stand in data.rows"
+        told = (
+            f"the mapper fails on {loaded.failed} of {loaded.read} rows ({share:.1%}), which are left out; the reasons stand in data.rows"
+        )
         fix = "Fix: mend it there, or raise SkipRow('why') for a row that cannot be used"
         report.add(graded(share, vain=_FAILING[0], doubtful=_FAILING[1]), "data.mapper", f"{told}. {fix}")
     if splits.overlap:
@@ -108,7 +110,7 @@ _EITHER = re.compile(r"[-+]?(?:\d+,(?!\d{3}(?!\d))\d+|[1-9]\d{0,2}(?:\.\d{3})+)(
 
 def check_golds(report: Report, rewards: Mapping[str, Callable], rows: Dataset) -> None:
     """Name the golds that the rewards which compare with them cannot read, by row."""
-    judges = [name for name, reward in rewards.items() if compares_with_gold(reward) or name in _GRADED]
+    judges = [name for name, reward in rewards.items() if declared(reward, "reads_gold")]
     picked = spread(len(rows), _GOLDS) if "solution" in rows.column_names else []
     sample = rows.select(picked)
     readable: dict[int, bool] = {}
@@ -128,7 +130,7 @@ def check_golds(report: Report, rewards: Mapping[str, Callable], rows: Dataset) 
     report.add(graded(share, vain=0.5), "data.golds", said)
     golds = {index: str(rows[index]["solution"]).strip() for index in picked}
     worded = [index for index, gold in golds.items() if (known := read_gold(gold)) and known.words and not known.letter]
-    if worded and "accuracy" in judges:
+    if worded and any(isinstance(getattr(reward, "reward", reward), AccuracyReward) for reward in rewards.values()):
         said = f"{len(worded)} of {len(golds)} golds are words (rows {listed(worded)}; the first is {clip(golds[worded[0]], 80)!r})"
         report.add(WARNING, "data.words", f"{said}, which accuracy compares as text; answer_match may ask a judge")
     english = any(getattr(reward, "number_locale", None) == "en" for reward in rewards.values())
