@@ -76,6 +76,10 @@ FILES = {
         lines("question,answer", "@?,@") + lines(f'Why one?,"{WORDY}"', f'Why @?,"{WORDY}"', 3),
         {"reward_funcs": ["answer_match", "format", "tag_count"]},
     ),
+    "dates.csv": (
+        lines("Frage;Antwort", "Wann war @?;@. März 2024", 10) + lines("Wann?;02.03.2024", "Wann, @?;May @", 8),
+        {"reward_funcs": ["answer_match", "format", "tag_count"]},
+    ),
     "prose.csv": (
         lines("question,answer", f'Why is @ odd?,"{WORDY}"'),
         {"mapper_config": {"whole": True}, "system_prompt": "", "reward_funcs": None},

@@ -131,7 +131,9 @@ def check_golds(report: Report, rewards: Mapping[str, Callable], rows: Dataset) 
     golds = {index: str(rows[index]["solution"]).strip() for index in picked}
     worded = [index for index, gold in golds.items() if (known := read_gold(gold)) and known.words and not known.letter]
     if worded and any(isinstance(getattr(reward, "reward", reward), AccuracyReward) for reward in rewards.values()):
-        said = f"{len(worded)} of {len(golds)} golds are words (rows {listed(worded)}; the first is {clip(golds[worded[0]], 80)!r})"
+        said = (
+            f"{len(worded)} of {len(golds)} golds are words or dates (rows {listed(worded)}; the first is {clip(golds[worded[0]], 80)!r})"
+        )
         report.add(WARNING, "data.words", f"{said}, which accuracy compares as text; answer_match may ask a judge")
     english = any(getattr(reward, "number_locale", None) == "en" for reward in rewards.values())
     if english and (either := [index for index, gold in golds.items() if _EITHER.fullmatch(gold)]):
