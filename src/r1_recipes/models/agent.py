@@ -17,7 +17,7 @@ from r1_recipes.tasks.environments.registry import build_environments, build_too
 def agent(recipe: Recipe, tokenizer: Any | None) -> tuple[list[Callable], dict[str | None, Callable]]:
     """Return the recipe's tools, and its environments by the column of that name (``None``: for all rows); a server has the template."""
     script = recipe.script
-    limits = Limits(script.tool_timeout, script.tool_output_chars)
+    limits = Limits(script.tool_timeout, script.tool_output_chars, strict=script.smoke)
     tools = build_tools(script.tools or (), limits)
     environments = build_environments(script.environment or {}, recipe.environment_params, limits)
     methods = []

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 from r1_recipes.common import processes
 from r1_recipes.common.console import reported_errors
 from r1_recipes.common.errors import RecipeError
+from r1_recipes.models.smoke import is_temporary
 from r1_recipes.models.tokenizer import load_processor, load_tokenizer
 from r1_recipes.prompts.formats import ResponseFormat
 from r1_recipes.prompts.served_template import asked_with
@@ -44,7 +45,7 @@ def run_recipe(argv: Sequence[str] | None, method: str, build_trainer: BuildTrai
             train(run, trainer)
             weights.save(run, trainer, opening)
         finally:  # finished, stopped or failed: that is when somebody looks
-            if processes.is_main_process():
+            if processes.is_main_process() and not is_temporary(run.output_dir):
                 page.refresh(run.output_dir)
         _say_next(run)
         processes.destroy_process_group_at_exit()
