@@ -53,7 +53,7 @@ def load_rows(
         return rows.select(kept)
     # A hub id has one slash at most.
     if name.startswith(("/", "./", "../", "~")) or path.suffix.lower() in _ENDINGS or len(path.parts) > 2:
-        raise RecipeError(f"dataset_name: {name}: no such file or folder (looked from {Path.cwd()}).{_near(path)}")
+        raise RecipeError(f"dataset_name: {name}: no such file or folder (looked in {Path.cwd()}, then beside the recipe).{_near(path)}")
     return _hub_rows(name, split, config, revision, hub)
 
 

@@ -116,6 +116,9 @@ def _check_end(report: Report, recipe: Recipe, tokenizer: PreTrainedTokenizerBas
 
 def check_prompt(report: Report, recipe: Recipe, fmt: ResponseFormat, rows: Dataset) -> None:
     """Check that the prompt asks for the shape that the rewards (GRPO) or the targets (SFT) have."""
+    if recipe.method == "grpo" and not recipe.script.reward_funcs and not fmt.system_prompt:
+        report.add(OK, "contract.prompt", "the environment judges: no reward reads a format, and the prompt asks for none")
+        return
     sft, wanted = recipe.method == "sft", list(fmt.marks)
     sample = [rows[index] for index in spread(len(rows), _SAMPLE)]
     if sft:  # rows that are taken as they are need not be in the format

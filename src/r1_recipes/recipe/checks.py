@@ -104,7 +104,8 @@ def _problems(recipe: Recipe) -> Iterator[str]:
     if weights and (not any(weights) or not all(map(math.isfinite, weights))):
         yield f"reward_weights: must be finite, and one not 0, got {weights}. Fix: leave it out for 1 each"
     if weights is not None and len(weights) != len(names):
-        yield f"reward_weights has {len(weights)} entries for {len(names)} reward_funcs {names}"
+        commas = ". Fix: decimals with a point, [1.0, 0.5]: a comma begins the next entry" if len(weights) == 2 * len(names) else ""
+        yield f"reward_weights has {len(weights)} entries for {len(names)} reward_funcs {names}{commas}"
     for name in recipe.reward_params.get("reward_models", ()):
         if name not in names:
             yield f"reward_models: {name!r}: must be named in reward_funcs, got {names}"
