@@ -183,7 +183,7 @@ def test_golds_are_asked_of_rows_that_a_reward_judges_by_them(recipe, tmp_path):
     routed = recipe(**changes, task_rewards={"sums": ["accuracy"], "talk": ["format"]})
     report = check(routed)
     assert "data.golds" not in {**found(report, "error"), **found(report, "warning")}
-    assert "all 1 golds can be judged by" in found(report, "ok")["data.golds"]
+    assert "accuracy can read all 1 golds" in found(report, "ok")["data.golds"]
     # Three of four rows that accuracy does judge have no mathematics for a gold: that is as wrong as before.
     assert "cannot read 3 of 4 golds" in found(check(recipe(**changes)), "error")["data.golds"]
     unread = recipe(**changes, task_rewards={"talk": ["accuracy"], "sums": ["format"]})

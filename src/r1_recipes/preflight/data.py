@@ -120,7 +120,7 @@ def check_golds(report: Report, rewards: Mapping[str, Callable], rows: Dataset) 
     if not readable:
         return
     unread = [index for index, read in readable.items() if not read]
-    share, said = len(unread) / len(readable), f"all {len(readable)} golds can be judged by"
+    share, said = len(unread) / len(readable), f"{' and '.join(judges)} can read all {len(readable)} golds"
     if unread:
         said = (
             f"{' and '.join(judges)} cannot read {len(unread)} of {len(readable)} golds ({share:.0%}; rows {listed(unread)} of those "

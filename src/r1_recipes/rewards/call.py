@@ -11,6 +11,7 @@ import functools
 import inspect
 import logging
 import math
+import re
 import traceback
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -70,6 +71,9 @@ def score(
         place = next((f" ({frame.filename}:{frame.lineno})" for frame in frames if not frame.filename.startswith(_PACKAGE)), "")
         if "unexpected keyword" in str(error):
             place += ". Fix: end its parameters with **columns, since every column is passed by name"
+        absent = isinstance(error, KeyError) and isinstance(error.args[0], str) and error.args[0] not in columns
+        if absent or re.search("missing .* required (positional|keyword-only) argument", str(error)):
+            place += f". It gets the columns {', '.join(columns)}; keep_columns in the recipe says which of the data's others stay"
         raise RecipeError(f"reward {name!r} fails: {first_line(error)[:-1]}{place}") from error
     try:
         scores = [None if value is None or math.isnan(value) else float(value) for value in result]
