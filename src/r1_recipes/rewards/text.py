@@ -2,6 +2,7 @@
 
 import contextlib
 import re
+from typing import ClassVar
 
 import regex
 
@@ -51,7 +52,7 @@ class TagCountReward(Reward):
     """
 
     judges = "shape"
-    full_marks = 1.0
+    full_marks: ClassVar[float | None] = 1.0
 
     def score_text(self, text: str) -> float:
         tags, text = self.response_format.tags, self.response_format.full_text(text)
