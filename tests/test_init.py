@@ -395,3 +395,12 @@ VERL = objects(
     reward_model={"style": "rule", "ground_truth": "@"},
     extra_info={"index": 1},
 )
+
+
+def test_held_out_rows_that_ask_what_training_rows_ask_are_counted(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    Path("twice.csv").write_text(lines("question,answer", "@+1?,@") + " 2+1?,2\n3+1?,3\n", encoding="utf-8")
+    assert (
+        "2 held out, the last ones (shuffle rows that are sorted); 2 of them ask what a training row asks" in found(capsys, "twice.csv")[0]
+    )
+    Path("once.csv").write_text(lines("question,answer", "@+1?,@"), encoding="utf-8")
+    assert "ask what" not in found(capsys, "once.csv")[0]

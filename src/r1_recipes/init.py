@@ -71,6 +71,8 @@ def write(options: argparse.Namespace) -> str:
         judged, golds = _judged(fields)
         method, keys, how = _method(options, columns, judged, fields)
         splits, count, held_out = _splits(options.data, len(rows))
+        if asked := columns.get("prompt_column"):
+            held_out += _repeated(rows[asked], count) if "prompt_template" not in columns else ""
     except ValueError as error:
         raise RecipeError(f"{options.data}: {error}") from error
     name = (re.sub(r"\W+", "_", Path(options.data).stem).strip("_") or "data") + "_sft" * (method == "sft")
@@ -303,6 +305,14 @@ def _splits(data: str, count: int) -> tuple[dict[str, str], int, str]:
         raise ValueError("must have 2 rows at least, one of them to hold out, got 1")
     keys = {"dataset_train_split": f"train[:-{last}]", "dataset_test_split": f"train[-{last}:]"}
     return keys, count - last, f"{last} held out, the last ones (shuffle rows that are sorted)"
+
+
+def _repeated(questions: Sequence[Any], count: int) -> str:
+    """How many of the rows after the first ``count`` ask what one of these asks, white space aside."""
+    asked = [" ".join(str(question).split()) for question in questions]
+    trained = set(asked[:count])
+    twice = sum(question in trained for question in asked[count:])
+    return f"; {twice} of them ask what a training row asks: remove duplicates" if twice else ""
 
 
 def _text(template: str, **values: Any) -> str:

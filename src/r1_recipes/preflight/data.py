@@ -68,7 +68,7 @@ def _check_held_out(report: Report, recipe: Recipe, fmt: ResponseFormat, tokeniz
     shared = drop_overlap(held_out, rows)[1]
     if 10 * shared > len(held_out):
         told = f"{shared} of {len(held_out)} rows of dataset_test_split {script.dataset_test_split!r} ask what a training row asks"
-        fix = "dataset_train_split: 'train[:-128]' and dataset_test_split: 'train[-128:]'"
+        fix = "splits that share no row (dataset_train_split: 'train[:-128]', dataset_test_split: 'train[-128:]'), and no question twice"
         report.add(WARNING, "data.overlap", f"{told}, so evaluate would judge on rows that were trained on. Fix: {fix}")
 
 
