@@ -41,10 +41,9 @@ def load(report: Report, recipe: Recipe, fmt: ResponseFormat, tokenizer: PreTrai
     report.add(WARNING if 2 * loaded.dropped.total() > loaded.read else OK, "data.rows", told)
     if loaded.failed:
         share = loaded.failed / loaded.read
-        told = (
-            f"the mapper fails on {loaded.failed} of {loaded.read} rows ({share:.1%}), which are left out; the reasons stand in data.rows"
-        )
-        fix = "Fix: mend it there, or raise SkipRow('why') for a row that cannot be used"
+        reason, row = next((text, row) for text, row in loaded.first_index.items() if "fails with" in text)
+        told = f"the mapper fails on {loaded.failed} of {loaded.read} rows ({share:.1%}), which are left out; row {row}: {reason}"
+        fix = "Fix: mend it, or raise SkipRow('why') for a row that cannot be used"
         report.add(graded(share, vain=_FAILING[0], doubtful=_FAILING[1]), "data.mapper", f"{told}. {fix}")
     if splits.overlap:
         told = f"{splits.overlap} training rows ask what the test split asks, and training leaves them out: {len(rows)} are left"
