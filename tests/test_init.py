@@ -17,7 +17,11 @@ import pytest
 import yaml
 
 from r1_recipes import __main__, init
+from r1_recipes.data import load_dataset
 from r1_recipes.preflight import __main__ as preflight
+from r1_recipes.prompts import get_response_format
+from r1_recipes.recipe import load_recipe
+from r1_recipes.rewards import get_reward_funcs
 from tests.conftest import REPOSITORY
 
 pytestmark = pytest.mark.usefixtures("offline")
@@ -75,6 +79,10 @@ FILES = {
     "words.csv": (lines("question,answer", "Capital @?,Paris"), {"reward_funcs": ["answer_match", "format", "tag_count"]}),
     "mostly.csv": (
         lines("question,answer", "@?,@") + lines(f'Why one?,"{WORDY}"', f'Why @?,"{WORDY}"', 3),
+        {"reward_funcs": ["answer_match", "format", "tag_count"]},
+    ),
+    "dates.csv": (
+        lines("Frage;Antwort", "Wann war @?;@. März 2024", 10) + lines("Wann?;02.03.2024", "Wann, @?;May @", 8),
         {"reward_funcs": ["answer_match", "format", "tag_count"]},
     ),
     "prose.csv": (
@@ -347,3 +355,63 @@ def test_for_two_cores(folder: Path, capsys: pytest.CaptureFixture[str]) -> None
     _, recipe = found(capsys, "worked.csv", "--cpu", "--model", "outputs/worked_sft")
     assert recipe["model_name_or_path"] == "outputs/worked_sft" and recipe["system_prompt"] == short and recipe["num_generations"] == 8
     assert "system_prompt" not in found(capsys, "chat.jsonl", "--cpu")[1]
+
+
+ANSWERS_ALONE = {
+    "sums.csv": lines("Aufgabe;Antwort", "Wie viel ist @ + 0,5?;@,5"),
+    "letters.csv": FILES["letters.csv"][0],
+    "latex.jsonl": FILES["latex.jsonl"][0],
+    "duplicates.csv": lines("question,answer", "@+1?,@") + "2+1?,2\n2+1?,3\n,5\n7?,\n ü?, 1.5 \n",
+}
+
+
+@pytest.mark.parametrize("name", ANSWERS_ALONE)
+def test_without_worked_solutions_a_cold_start_teaches_what_grpo_reads(folder: Path, capsys: pytest.CaptureFixture[str], name: str) -> None:
+    Path(name).write_text(ANSWERS_ALONE[name], encoding="utf-8")
+    said, taught = found(capsys, name, "--cpu", "--method", "sft")
+    assert "reasoning, Rechenweg" in said and f"--method grpo --model outputs/{Path(name).stem}_sft --cpu" in said
+    assert taught["system_prompt"] and "mapper_config" not in taught
+    _, asked = found(capsys, name, "--cpu", "--model", f"outputs/{Path(name).stem}_sft")
+    scripts = [
+        load_recipe([str(path), "--max_prompt_tokens", "none"], method)
+        for path, method in ((f"{Path(name).stem}_sft.yaml", "sft"), (f"{Path(name).stem}.yaml", "grpo"))
+    ]
+    (sft, _), (grpo, _) = (
+        load_dataset(
+            recipe.script, get_response_format(recipe.script.response_format, system_prompt=recipe.script.system_prompt), recipe.method
+        )
+        for recipe in scripts
+    )
+    assert len(sft) == len(grpo) > 10 and sft["prompt"] == grpo["prompt"]
+    fmt = get_response_format(asked["response_format"])
+    rewards = get_reward_funcs(scripts[1].script.reward_funcs, fmt, **scripts[1].reward_params)
+    targets = [turns[-1]["content"] for turns in sft["completion"]]
+    assert all(reward(completions=targets, solution=grpo["solution"]) == [1.0] * len(grpo) for reward in rewards)
+
+
+def test_answers_alone_lead_to_no_circle(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    for name in ("sums.csv", "verl.jsonl"):
+        Path(name).write_text(ANSWERS_ALONE.get(name, VERL), encoding="utf-8")
+    said, recipe = found(capsys, "sums.csv", "--method", "sft")  # a model for a GPU
+    assert recipe["mapper_config"] == {"whole": True} and "--method grpo --model" not in said and "for GRPO start from the model" in said
+    with pytest.raises(SystemExit):
+        init.main(["verl.jsonl", "--cpu", "--method", "sft"])
+    assert "a column of worked solutions (reasoning)" in capsys.readouterr().err
+    assert "run --cpu --method sft first" in found(capsys, "sums.csv", "--cpu")[0]
+
+
+VERL = objects(
+    data_source="x",
+    prompt=[{"role": "user", "content": "@+1?"}],
+    reward_model={"style": "rule", "ground_truth": "@"},
+    extra_info={"index": 1},
+)
+
+
+def test_held_out_rows_that_ask_what_training_rows_ask_are_counted(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    Path("twice.csv").write_text(lines("question,answer", "@+1?,@") + " 2+1?,2\n3+1?,3\n", encoding="utf-8")
+    assert (
+        "2 held out, the last ones (shuffle rows that are sorted); 2 of them ask what a training row asks" in found(capsys, "twice.csv")[0]
+    )
+    Path("once.csv").write_text(lines("question,answer", "@+1?,@"), encoding="utf-8")
+    assert "ask what" not in found(capsys, "once.csv")[0]

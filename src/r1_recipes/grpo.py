@@ -7,6 +7,7 @@ from r1_recipes import verification
 from r1_recipes.common.errors import RecipeError
 from r1_recipes.metrics.scores import compares_with_gold
 from r1_recipes.models.agent import agent
+from r1_recipes.models.smoke import is_local
 from r1_recipes.prompts.formats import ResponseFormat
 from r1_recipes.recipe import Recipe
 from r1_recipes.rewards import get_reward_funcs
@@ -26,7 +27,13 @@ def build_trainer(recipe: Recipe, fmt: ResponseFormat, tokenizer: Any, arguments
     rewards = get_reward_funcs(script.reward_funcs, fmt, **recipe.reward_params)
     if script.task_rewards is not None:
         rewards = route(rewards, script.reward_funcs, script.task_rewards, script.task_column)
-    try_own_rewards(script.reward_funcs, rewards, arguments["train_dataset"], fmt, tokenizer)
+    try:
+        try_own_rewards(script.reward_funcs, rewards, arguments["train_dataset"], fmt, tokenizer)
+    except RecipeError as error:
+        if script.smoke and not is_local(script.dataset_name):
+            told = "a smoke run has the mapper's example rows, without the values of the data's other columns"
+            raise RecipeError(f"{error} ({told}). Fix: preflight tries the reward on real rows") from error
+        raise
     _check_golds(recipe, rewards, arguments["train_dataset"])
     if any(map(compares_with_gold, rewards)):
         verification.start()  # while the model is loaded

@@ -20,7 +20,7 @@ from r1_recipes.data import get_mapper
 from r1_recipes.data.sources import load_rows
 from r1_recipes.preflight.findings import listed, spread
 from r1_recipes.rewards.call import right_answer
-from r1_recipes.verification.lexicon import chosen
+from r1_recipes.verification.lexicon import chosen, is_date
 from r1_recipes.verification.reading import read_gold
 
 Row = dict[str, Any]
@@ -69,8 +69,10 @@ def write(options: argparse.Namespace) -> str:
         if not fields:
             raise ValueError(f"no row can be used: {skipped.most_common(1)[0][0]}")
         judged, golds = _judged(fields)
-        method, keys, how = _method(options.method, columns, judged, fields)
+        method, keys, how = _method(options, columns, judged, fields)
         splits, count, held_out = _splits(options.data, len(rows))
+        if asked := columns.get("prompt_column"):
+            held_out += _repeated(rows[asked], count) if "prompt_template" not in columns else ""
     except ValueError as error:
         raise RecipeError(f"{options.data}: {error}") from error
     name = (re.sub(r"\W+", "_", Path(options.data).stem).strip("_") or "data") + "_sft" * (method == "sft")
@@ -95,8 +97,9 @@ def write(options: argparse.Namespace) -> str:
     commands = [f"r1-recipes {command} {shlex.quote(str(recipe))}" for command in ("preflight", f"{method} --smoke", method, "evaluate")]
     commands[-1] += f" --model {shlex.quote(model)} --model outputs/{name}"
     if method == "sft":
+        # GRPO starts from a model that writes its format; one that learnt the answers as they stand does not.
         flags = f"--method grpo --model outputs/{name}{' --cpu' * options.cpu}   # once that is trained"
-        commands[-1:] = [f"r1-recipes init {shlex.quote(options.data)} {flags}"] if judged else []
+        commands[-1:] = [f"r1-recipes init {shlex.quote(options.data)} {flags}"] if judged and "mapper_config" not in keys else []
     if test in files:
         commands.insert(0, f"python {shlex.quote(str(test))}")
     lines = {
@@ -248,23 +251,41 @@ def _judged(fields: list[Row]) -> tuple[dict[str, Any], str]:
 def _kind(gold: str, locale: str) -> str:
     if chosen(gold):
         return "letters"
+    if is_date(gold):
+        return "dates"
     known = read_gold(gold, locale)
     return "prose" if known is None else "words" if known.words else "numbers" if known.value else "expressions"
 
 
-def _method(method: str | None, keys: dict[str, Any], judged: dict[str, Any], fields: list[Row]) -> tuple[str, dict[str, Any], str]:
+def _method(
+    options: argparse.Namespace, keys: dict[str, Any], judged: dict[str, Any], fields: list[Row]
+) -> tuple[str, dict[str, Any], str]:
     """The method, all keys of the data with those of its rewards or targets, and why."""
     worked = 2 * sum(bool(row.get("reasoning") or row.get("response")) for row in fields) > len(fields)
-    method = method or ("grpo" if judged else "sft")
+    method = options.method or ("grpo" if judged else "sft")
     if method == "sft" and worked:
         return method, keys | {"mapper": keys["mapper"].replace("conversations", "auto")}, "there are worked solutions to learn from"
+    if method == "sft" and options.cpu and judged and keys["mapper"] in ("prompt_solution", "math"):
+        # A small model has to learn the format before GRPO finds an answer in it.
+        answer = keys.get("solution_column", "answer")
+        return (
+            method,
+            keys | {"reasoning_column": answer},
+            f"{_WORDS['no_solutions']}, so each answer stands in its place too: {_WORDS['shape']}",
+        )
     if method == "sft" and keys["mapper"] != "prompt_solution":
-        raise ValueError("must have worked solutions for sft, got answers alone. Fix: --method grpo")
+        raise ValueError("must have a column of worked solutions (reasoning) for sft, got answers alone. Fix: add it, or --method grpo")
     if method == "sft":
-        return method, keys | {"mapper_config": {"whole": True}, "system_prompt": ""}, "the answers are learnt as they stand"
+        how = "the answers are learnt as they stand"
+        how += "; for GRPO start from the model itself (--method grpo), since this teaches no format" if judged else ""
+        return method, keys | {"mapper_config": {"whole": True}, "system_prompt": ""}, how
     if not judged and not any(row.get("solution") for row in fields):
         raise ValueError("must have golds for grpo, got conversations. Fix: --method sft")
-    how = "a rule can judge the answers" + ("; --method sft learns from their worked solutions first" if worked else "")
+    how = "a rule can judge the answers"
+    if worked:
+        how += "; --method sft learns from their worked solutions first"
+    elif options.cpu and not options.model and judged:
+        how += "; the small model does not know the format yet: run --cpu --method sft first"
     if not judged:
         judged, how = _WORDS["judged"], "a judge; write its name for NAME, and set OPENAI_BASE_URL"
     shape = {"response_format": "think_answer", "reward_funcs": [*judged["reward_funcs"], "format", "tag_count"]}
@@ -284,6 +305,14 @@ def _splits(data: str, count: int) -> tuple[dict[str, str], int, str]:
         raise ValueError("must have 2 rows at least, one of them to hold out, got 1")
     keys = {"dataset_train_split": f"train[:-{last}]", "dataset_test_split": f"train[-{last}:]"}
     return keys, count - last, f"{last} held out, the last ones (shuffle rows that are sorted)"
+
+
+def _repeated(questions: Sequence[Any], count: int) -> str:
+    """How many of the rows after the first ``count`` ask what one of these asks, white space aside."""
+    asked = [" ".join(str(question).split()) for question in questions]
+    trained = set(asked[:count])
+    twice = sum(question in trained for question in asked[count:])
+    return f"; {twice} of them ask what a training row asks: remove duplicates" if twice else ""
 
 
 def _text(template: str, **values: Any) -> str:

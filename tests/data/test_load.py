@@ -311,13 +311,42 @@ def test_a_row_that_a_mapper_fails_on_is_counted(caplog):
         arguments(mapper=f"{__name__}:ByJSON"), FMT, "grpo", rows=Dataset.from_list([{"data": text} for text in data])
     )
     assert len(dataset) == 1
-    assert report.dropped == {
-        "mapper 'ByJSON' fails with JSONDecodeError": 2,
-        "mapper 'ByJSON' fails with KeyError": 1,
-        "mapper 'ByJSON' fails with TypeError": 1,
+    line = ByJSON.__call__.__code__.co_firstlineno
+    assert report.failed == 4 and report.dropped == {
+        f"mapper 'ByJSON' fails with JSONDecodeError ({__file__}:{line + 1})": 2,
+        f"mapper 'ByJSON' fails with KeyError ({__file__}:{line + 2})": 1,
+        f"mapper 'ByJSON' fails with TypeError ({__file__}:{line + 2})": 1,
     }
-    assert report.first_index["mapper 'ByJSON' fails with KeyError"] == 2
+    assert [*report.first_index.values()] == [1, 2, 4]
     assert "dataset_name: row 1: JSONDecodeError: Expecting value" in caplog.text and "row 3" not in caplog.text
+
+
+class Returning(Mapper):
+    """Returns what no mapper should, in the second row."""
+
+    def __call__(self, row):
+        return {"question": row["data"]} if row["data"] == "0" else RETURNED[row["data"]][0]
+
+
+RETURNED = {
+    "none": (None, "got None for row 1"),
+    "keys": ({"frage": "1+1?", "antwort": "2"}, "got one with the keys 'frage', 'antwort' for row 1"),
+    "empty": ({}, "got one with the keys none for row 1"),
+    "text": ("1+1?", "got '1+1?' for row 1"),
+    "number": ({"question": 7, "solution": "7"}, "got question 7 for row 1"),
+    "nothing": ({"question": None}, "got question None for row 1"),
+}
+
+
+@pytest.mark.parametrize("kind", RETURNED)
+@pytest.mark.parametrize("method", ["grpo", "sft", "generate"])
+def test_what_a_mapper_of_ones_own_returns_is_checked(kind, method):
+    told = RETURNED[kind][1]
+    rows = Dataset.from_list([{"data": "0"}, {"data": kind}])
+    with pytest.raises(RecipeError) as refused:
+        load_dataset(generating(mapper=f"{__name__}:Returning"), FMT, method, rows=rows)
+    place = f"mapper 'Returning' ({__file__}:{Returning.__call__.__code__.co_firstlineno}): must return a dict"
+    assert str(refused.value).startswith(place) and told in str(refused.value) and "raise SkipRow" in str(refused.value)
 
 
 def test_distillation_takes_prompts_alone():

@@ -43,8 +43,21 @@ def test_one_file_is_every_split(tmp_path, ending):
         source.to_parquet(str(path))
     else:
         source.to_csv(str(path), sep="\t" if ending == "tsv" else ",", index=False)
-    assert as_list(load_rows(str(path), "train")) == ROWS
-    assert as_list(load_rows(str(path), "anything")) == ROWS
+    for split in ("train", "test", "validation"):
+        assert as_list(load_rows(str(path), split)) == ROWS
+
+
+@pytest.mark.parametrize("split", ["trian", "trian[:-1]", "Train", "train+test", "trian[-1:]", "[:-1]", "", "train ", "anything"])
+def test_no_local_set_takes_an_unknown_split_for_all_its_rows(tmp_path, split):
+    rows = datasets.Dataset.from_list(ROWS)
+    rows.save_to_disk(str(tmp_path / "saved"))
+    write_jsonl(tmp_path / "folder" / "train.jsonl")
+    write_jsonl(tmp_path / "two" / "a.jsonl")
+    write_jsonl(tmp_path / "two" / "b.jsonl")
+    for name in (str(write_jsonl(tmp_path / "rows.jsonl")), *(str(tmp_path / name) for name in ("saved", "folder", "two"))):
+        with pytest.raises(RecipeError, match=r"is not in .*; it has 'train'") as refused:
+            load_rows(name, split)
+        assert ("Did you mean 'train'" in str(refused.value)) == ("r" in split)
 
 
 def test_an_edited_file_is_read_anew(tmp_path):

@@ -102,3 +102,79 @@ def test_a_mapper_without_examples_says_what_smoke_needs(tmp_path, monkeypatch, 
         grpo.main([next(str(path) for path in RECIPES if path.name == "gsm8k_qwen05b.yaml"), "--smoke", "--mapper", "bare_mapper:Bare"])
     assert ended.value.code == 2
     assert "smoke: mapper 'bare_mapper:Bare' has no example rows. Fix: examples = ({" in capsys.readouterr().err
+
+
+OWN = """
+from dataclasses import dataclass
+
+
+def by_level(completions, level, solution, **columns):
+    return [{"easy": 1.0, "hard": 2.0}[one] for one in level]
+
+
+@dataclass
+class Game:
+    @classmethod
+    def draw(cls, rng):
+        return {"question": "Guess.", "number": rng.randint(1, 9)}
+
+    def reset(self, number, **row):
+        self.number = number
+
+    def guess(self, number: int) -> str:
+        \"\"\"
+        Guess.
+
+        Args:
+            number: The guess.
+        \"\"\"
+        return "no"
+
+    def get_reward(self):
+        return self.nothing
+"""
+
+
+@pytest.fixture
+def own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.syspath_prepend(tmp_path)
+    (tmp_path / "smoke_own.py").write_text(OWN, encoding="utf-8")
+    long = json.dumps({"frage": "x" * 50_000, "antwort": "0", "level": "easy"})
+    rows = [json.dumps({"frage": f"{n}+1?", "antwort": str(n + 1), "level": "hard" if n % 2 else "easy"}) for n in range(20)]
+    (tmp_path / "rows.jsonl").write_text("\n".join([long, *rows]), encoding="utf-8")
+    return tmp_path
+
+
+def smoke_recipe(folder: Path, **settings: object) -> str:
+    path = folder / "own.yaml"
+    path.write_text(yaml.safe_dump({"model_name_or_path": "x/y", "output_dir": "out", "max_completion_length": 8, **settings}), "utf-8")
+    return str(path)
+
+
+@pytest.mark.parametrize("keep", [["level"], None])
+def test_a_reward_that_reads_a_column_of_a_local_file_passes(own: Path, keep: list[str] | None, capsys) -> None:
+    columns = {"mapper": "prompt_solution", "prompt_column": "frage", "solution_column": "antwort", "keep_columns": keep}
+    path = smoke_recipe(own, dataset_name="rows.jsonl", reward_funcs=["smoke_own:by_level"], **columns)
+    grpo.main([path, "--smoke"])
+    told = "".join(capsys.readouterr())
+    assert "report" not in told and "saved to" not in told and "the smoke run passed" in told
+    grpo.main([path, "--smoke", "--output_dir", "kept"])
+    assert "report: " in "".join(capsys.readouterr()) and (own / "kept" / "report.html").is_file()
+    assert 1.0 <= metrics(own / "kept")[0]["rewards/by_level/mean"] <= 2.0
+
+
+def test_of_a_hubs_rows_smoke_says_what_it_lacks(own: Path, capsys) -> None:
+    path = smoke_recipe(own, dataset_name="some/where", mapper="gsm8k", reward_funcs=["smoke_own:by_level"], keep_columns=["level"])
+    with pytest.raises(SystemExit):
+        grpo.main([path, "--smoke"])
+    assert "preflight tries the reward on real rows" in capsys.readouterr().err
+
+
+def test_an_environment_that_cannot_pay_fails_its_smoke_run(own: Path, capsys) -> None:
+    sets = {split: {"size": 4, "seed": seed} for seed, split in enumerate(("train", "test"))}
+    path = smoke_recipe(own, environment="smoke_own:Game", dataset_name="environment:smoke_own:Game", task_config=sets)
+    with pytest.raises(SystemExit) as stopped:
+        grpo.main([path, "--smoke"])
+    line = OWN.splitlines().index("        return self.nothing") + 1
+    assert stopped.value.code == 2 and f"smoke_own.py:{line})" in capsys.readouterr().err

@@ -1,26 +1,8 @@
-"""Where a model's weights come from, and what is said where they cannot come."""
-
-import importlib.util
-
-import pytest
-
-from r1_recipes.common.errors import RecipeError
-from r1_recipes.models.weights import smollm2_checkpoint
-
-
-def test_the_embedded_model_without_gguf_names_the_extra_before_anything_is_downloaded(tmp_path, monkeypatch):
-    found = importlib.util.find_spec
-    monkeypatch.setattr(importlib.util, "find_spec", lambda name, *a: None if name == "gguf" else found(name, *a))
-    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
-    with pytest.raises(RecipeError, match=r"^embedded:SmolLM2-135M-Instruct: .*gguf.* Fix: pip install .*\[demo\]") as error:
-        smollm2_checkpoint()
-    assert "\n" not in str(error.value) and list(tmp_path.iterdir()) == []
-
-
 """Models that are not there or cannot be read: one line, at once, about the model."""
 
 from __future__ import annotations
 
+import importlib.util
 import os
 import shutil
 import time
@@ -29,12 +11,14 @@ from pathlib import Path
 
 import httpx
 import huggingface_hub
+import pytest
 from huggingface_hub import constants
 
 from r1_recipes.common import console, files
+from r1_recipes.common.errors import RecipeError
 from r1_recipes.completions.transformers import load_model
 from r1_recipes.models import weights
-from r1_recipes.models.weights import model_path
+from r1_recipes.models.weights import model_path, smollm2_checkpoint
 from r1_recipes.recipe import load_recipe
 from r1_recipes.runs import run_dir
 
@@ -113,3 +97,12 @@ def test_a_limit_of_memory_is_one_line(error: Exception, capsys: pytest.CaptureF
         raise error
     said = capsys.readouterr().err
     assert ended.value.code == 2 and said.count("\n") == 1 and "memory" in said and "Fix: " in said
+
+
+def test_the_embedded_model_without_gguf_names_the_extra_before_anything_is_downloaded(tmp_path, monkeypatch):
+    found = importlib.util.find_spec
+    monkeypatch.setattr(importlib.util, "find_spec", lambda name, *a: None if name == "gguf" else found(name, *a))
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    with pytest.raises(RecipeError, match=r"^embedded:SmolLM2-135M-Instruct: .*gguf.* Fix: pip install .*\[demo\]") as error:
+        smollm2_checkpoint()
+    assert "\n" not in str(error.value) and list(tmp_path.iterdir()) == []

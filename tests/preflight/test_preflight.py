@@ -15,12 +15,14 @@ import pytest
 from pandas import DataFrame
 
 from r1_recipes.completions.types import Completion
+from r1_recipes.data import Mapper
 from r1_recipes.preflight import __main__ as preflight
 from r1_recipes.preflight import signal
 from r1_recipes.preflight.contract import Rewards
 from r1_recipes.preflight.findings import Report, listed, spread
 from r1_recipes.prompts import CHATML, FORMATS, get_response_format
 from r1_recipes.recipe.text import read_yaml
+from r1_recipes.rewards import REWARDS
 from tests.conftest import RECIPES, REPOSITORY, method_of
 
 pytestmark = pytest.mark.usefixtures("offline")
@@ -146,6 +148,33 @@ def test_a_recipe_that_ships_has_no_errors(path, monkeypatch, tiny_model):
         assert not {"data.golds", "contract.no_golds"} & found(report, "warning").keys()
 
 
+class Fails(Mapper):
+    """Fails where the cell says so."""
+
+    def __call__(self, row: dict[str, Any]) -> dict[str, Any]:
+        return {"question": row["question"], "solution": {"yes": "1"}[row["works"]]}
+
+
+@pytest.mark.parametrize(("failing", "level"), [(1, "ok"), (2, "warning"), (38, "warning"), (150, "error")])
+def test_a_mapper_that_fails_on_some_of_200_rows(recipe, tmp_path, failing, level):
+    data = tmp_path / "rows.jsonl"
+    works = ["no"] * failing + ["yes"] * (200 - failing)
+    data.write_text("".join(json.dumps({"question": f"{n}?", "works": word}) + "\n" for n, word in enumerate(works)), encoding="utf-8")
+    report = check(recipe(dataset_name=str(data), mapper=f"{__name__}:Fails"))
+    assert f"on {failing} of 200 rows" in found(report, level)["data.mapper"]
+    assert f"{__file__}:{Fails.__call__.__code__.co_firstlineno + 1}" in "".join(one.message for one in report.findings)
+
+
+@pytest.mark.parametrize(
+    ("splits", "shared"), [({"train": "train", "test": "train[-4:]"}, 4), ({"train": "train[:-4]", "test": "train[-4:]"}, 0)]
+)
+def test_held_out_rows_that_are_trained_on(recipe, splits, shared):
+    report = check(recipe(**{f"dataset_{name}_split": split for name, split in splits.items()}))
+    told = found(report, "warning").get("data.overlap", "")
+    assert bool(shared) == bool(told) and told.startswith(f"{shared} of 4 rows" if shared else "")
+    assert "it has 'train'" in found(check(recipe(dataset_train_split="trian")), "error")["data.unusable"]
+
+
 def test_golds_are_asked_of_rows_that_a_reward_judges_by_them(recipe, tmp_path):
     rows = [("2+2?", "4", "sums"), *((question, "What would a friend say?", "talk") for question in ("Hello?", "Bye?", "Why?"))]
     entries = [{"prompt": prompt, "solution": gold, "task": task} for prompt, gold, task in rows]
@@ -154,7 +183,7 @@ def test_golds_are_asked_of_rows_that_a_reward_judges_by_them(recipe, tmp_path):
     routed = recipe(**changes, task_rewards={"sums": ["accuracy"], "talk": ["format"]})
     report = check(routed)
     assert "data.golds" not in {**found(report, "error"), **found(report, "warning")}
-    assert "all 1 golds can be judged by" in found(report, "ok")["data.golds"]
+    assert "accuracy can read all 1 golds" in found(report, "ok")["data.golds"]
     # Three of four rows that accuracy does judge have no mathematics for a gold: that is as wrong as before.
     assert "cannot read 3 of 4 golds" in found(check(recipe(**changes)), "error")["data.golds"]
     unread = recipe(**changes, task_rewards={"talk": ["accuracy"], "sums": ["format"]})
@@ -405,6 +434,21 @@ def test_a_column_that_is_not_there(recipe):
 )
 def test_rewards_that_do_not_keep_the_contract(recipe, changes, level, code, message):
     assert message in found(check(recipe(**changes)), level)[code]
+
+
+@pytest.mark.parametrize("name", ["accuracy", "exact_match", "choice_match", "answer_match"])
+def test_every_reward_for_a_right_answer_is_held_to_the_same_marks(recipe, tmp_path, monkeypatch, name):
+    data = tmp_path / "rows.jsonl"
+    golds = "ABCDEFGH" if name == "choice_match" else range(8)
+    data.write_text("".join(json.dumps({"prompt": f"{gold}?", "solution": str(gold)}) + "\n" for gold in golds), encoding="utf-8")
+    settings = {"dataset_name": str(data), "mapper": "prompt_solution", "reward_funcs": [name, "format"]}
+    path = recipe(**settings)
+    assert not {"contract.total", "contract.right", "contract.wrong"} & {*found(check(path), "error"), *found(check(path), "warning")}
+    assert "right 0, wrong 1" in found(check(recipe(**settings, reward_weights=[-1.0, 1.0])), "error")["contract.total"]
+    for paid, code in ((0.5, "contract.right"), (1.0, "contract.wrong")):
+        monkeypatch.setattr(REWARDS[name], "__call__", lambda self, completions, **columns: [paid] * len(completions))  # noqa: B023
+        assert code in found(check(path), "error")
+        monkeypatch.undo()
 
 
 def test_a_reward_that_awaits_is_called(recipe):

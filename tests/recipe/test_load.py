@@ -204,7 +204,7 @@ def test_a_file_that_cannot_be_opened_is_named(write, monkeypatch):
         raise PermissionError(13, "Permission denied")
 
     monkeypatch.setattr(Path, "read_text", refuse)
-    fails([write()], "mine.yaml: cannot be read as UTF-8 text: [Errno 13] Permission denied")
+    fails([write()], "mine.yaml: cannot be read: [Errno 13] Permission denied")
 
 
 def test_yaml_anchors_and_merges_are_read(write):
@@ -238,6 +238,9 @@ def test_a_repeated_key_is_refused(write):
         ("learning_rate: {a: 1}", ["learning_rate: found {'a': 1}; expected float"]),
         ("use_vllm: perhaps", ["use_vllm: found 'perhaps' (str)", "true/false"]),
         ("reward_weights: [1.0, high]", ["reward_weights: found 'high' (str); expected float"]),
+        ("reward_weights: [1,0, 0,5]", ["reward_weights has 4 entries for 2", "Fix: decimals with a point"]),
+        ("learning_rate: 1,0e-4", ["learning_rate: found '1,0e-4' (str); expected float. Fix: 1.0e-4, with a decimal point"]),
+        ("temperature: 0,7", ["Fix: 0.7, with a decimal point"]),
         ("dataset_config: [a, b]", ["dataset_config: found ['a', 'b']; expected str"]),
         ("mapper_config: [a]", ["mapper_config: found ['a']; expected a mapping"]),
         ("lr_scheduler_type: cosin", ["lr_scheduler_type: found 'cosin'", "Did you mean 'cosine'"]),
@@ -267,9 +270,65 @@ def test_files_that_are_no_recipe(tmp_path, write):
     missing = str(Path(path).with_name("gsm8k_smal.yaml"))
     fails([missing], f"{missing}: no such recipe file. Did you mean {path}?")
     fails([str(tmp_path / "nowhere" / "x.yaml")], "no such recipe file.")
-    for content, part in ((b"- a\n- b\n", "found list"), (b"", "found NoneType"), (b"a: \xff\xfe", "byte 0xff in position 3")):
+    for content, part in ((b"- a\n- b\n", "found list"), (b"", "found NoneType"), (b"a: \xff\xfe", "line 1: is not UTF-8")):
         (tmp_path / "bad.yaml").write_bytes(content)
         fails([str(tmp_path / "bad.yaml")], "bad.yaml", part)
+
+
+@pytest.mark.parametrize(
+    ("encoding", "found"),
+    [("cp1252", "cp1252"), ("utf-16", "utf-16"), ("utf-16-le", "utf-16le"), ("utf-16-be", "utf-16be"), ("gb2312", "gbk")],
+)
+def test_a_recipe_in_another_encoding_gets_the_command_that_converts_it(tmp_path, encoding, found):
+    path = tmp_path / "mine.yaml"
+    path.write_bytes((GRPO + f"# {'文' if encoding == 'gb2312' else 'ü'}\n").encode(encoding))
+    fails([str(path)], f"{path}: line ", "is not UTF-8. Fix: iconv -f ", f"-f {found}", "-t utf-8")
+
+
+@pytest.mark.parametrize("method", ["grpo", "sft", "generate", "distill"])
+def test_a_pipeline_or_data_instead_of_a_recipe(tmp_path, method):
+    pipeline = next((ROOT / "recipes" / "pipelines").glob("*.yaml"))
+    fails([str(pipeline)], f"{pipeline}: a pipeline", f"python -m r1_recipes.pipeline {pipeline}", method=method)
+    for name in ("my data.csv", "rows.jsonl"):
+        (tmp_path / name).write_text("question,answer\n1,2\n")
+        fails([str(tmp_path / name)], "got data. Fix: r1-recipes init ", name, method=method)
+
+
+def test_what_lies_beside_the_recipe_is_found_and_what_is_here_comes_first(tmp_path, monkeypatch):
+    beside, here = tmp_path / "beside", tmp_path / "here"
+    for folder in (beside, here):
+        folder.mkdir()
+        (folder / "rows.csv").write_text("question,answer\n1,2\n")
+    (beside / "own.jinja").write_text("{{ messages }}")
+    (beside / "beside_module.py").write_text("def f(completions, **columns): return [0.0] * len(completions)\n")
+    mixture = "dataset_mixture: {datasets: [{id: beside.csv}, {id: rows.csv}, {id: nobody/data}]}\n"
+    (beside / "beside.csv").write_text("question,answer\n1,2\n")
+    monkeypatch.chdir(here)
+    keys = "dataset_name: NAME\nmodel_name_or_path: a/b\nreward_funcs: ['beside_module:f']\nchat_template: own.jinja\n"
+    (beside / "one.yaml").write_text(keys)
+    for name, found in (
+        ("rows.csv", "rows.csv"),
+        ("beside.csv", str(beside / "beside.csv")),
+        ("nobody/data", "nobody/data"),
+        (str(here / "rows.csv"), str(here / "rows.csv")),
+        ("~/beside.csv", "~/beside.csv"),
+        ("countdown:2", "countdown:2"),
+        ("x" * 300, "x" * 300),
+    ):
+        script = load_recipe([str(beside / "one.yaml"), "--dataset_name", name], "grpo").script
+        assert (script.dataset_name, script.chat_template) == (found, str(beside / "own.jinja"))
+    (beside / "two.yaml").write_text(keys.replace("dataset_name: NAME\n", mixture))
+    parts = load_recipe(["../beside/two.yaml"], "grpo").script.dataset_mixture["datasets"]
+    assert [part["id"] for part in parts] == ["../beside/beside.csv", "rows.csv", "nobody/data"]
+    fails(["../beside/two.yaml", "--reward_funcs", "nowhere_at_all:f"], "no module 'nowhere_at_all'", str(here), str(beside))
+
+
+def test_an_environment_that_judges_asks_for_no_format(write):
+    game = "environment: guess_number\ndataset_name: environment:guess_number\n"
+    base = BASE.replace("dataset_name: nobody/data\n", "")
+    assert load_recipe([write(game, base)], "grpo").script.system_prompt == ""
+    for keys in ("response_format: boxed\n", "reward_funcs: [accuracy]\n", "system_prompt: Play.\n"):
+        assert load_recipe([write(game + keys, base)], "grpo").script.system_prompt in (None, "Play.")
 
 
 def test_what_a_recipe_must_have(write):

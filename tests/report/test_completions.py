@@ -109,6 +109,7 @@ def test_long_text_keeps_its_ends() -> None:
     text = "a" * 60_000 + "b" * 60_000
     assert messages.clip(text) == "a" * 50_000 + "\n[… 20,000 …]\n" + "b" * 50_000
     assert messages.clip(text[:100_000]) == text[:100_000]
+    assert [messages.clip("x" * count, 80) == "x" * count for count in (80, 81, 90, 91, 200)] == [True, True, True, False, False]
 
 
 def test_completions_that_do_not_fit_are_thinned_by_whole_steps(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 from r1_recipes import grpo
 from r1_recipes.common.errors import RecipeError
 from r1_recipes.rewards import get_reward_funcs
-from r1_recipes.rewards.call import check_task_rewards, route
+from r1_recipes.rewards.call import check_task_rewards, route, score
 from tests.conftest import metrics
 
 SEEN: list[dict[str, Any]] = []
@@ -294,3 +294,23 @@ def test_a_training_run(write_recipe: Callable[..., str], tmp_path: Path) -> Non
         assert entry[name] == pytest.approx(entry[f"rewards/{reward}/mean"])
         assert entry["reward"] == pytest.approx(entry[name])  # the other reward adds nothing
     assert {name for entry in entries for name in entry} >= {"rewards/accuracy/sum", "rewards/letters/chat"}
+
+
+def needs_level(completions: list, level: list, **columns: Any) -> list[float]:
+    return [1.0] * len(completions)
+
+
+def looks_up_level(completions: list, **columns: Any) -> list[float]:
+    return [1.0 for _ in columns["level"]]
+
+
+def looks_up_task(completions: list, task: list, **columns: Any) -> list[float]:
+    return [{"other": 1.0}[one] for one in task]
+
+
+@pytest.mark.parametrize(("reward", "hint"), [(needs_level, True), (looks_up_level, True), (looks_up_task, False)])
+def test_a_column_that_is_not_kept_gets_a_hint(reward: Callable, hint: bool) -> None:
+    rows = [{"prompt": [{"role": "user", "content": "?"}], "task": "task"}]
+    with pytest.raises(RecipeError) as refused:
+        score("own", reward, rows, ["x"], None)
+    assert ("It gets the columns task; keep_columns" in str(refused.value)) == hint

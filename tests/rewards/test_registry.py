@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
+import ast
 import dataclasses
 import pickle
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
 
 from r1_recipes.common.messages import completion_texts, message_text
 from r1_recipes.prompts import get_response_format
-from r1_recipes.rewards import REWARDS, Reward, get_reward_funcs, register_reward, reward_parameters
+from r1_recipes.rewards import REWARDS, Reward, get_reward_funcs, register_reward, registry, reward_parameters
+from r1_recipes.rewards.registry import declared
 
 THINK = get_response_format("think_answer")
 
@@ -117,3 +120,39 @@ def test_every_parameter_is_one_reward_s_or_means_the_same() -> None:
         for key, field in reward_parameters([name]).items():
             owners.setdefault(key, set()).add(repr(field.default))
     assert {key: defaults for key, defaults in owners.items() if len(defaults) > 1} == {}
+
+
+def test_what_is_true_of_a_reward_is_said_by_its_class() -> None:
+    names = {kind: {name for name in REWARDS if declared(REWARDS[name], "judges") == kind} for kind in ("answer", "shape", "style", "")}
+    assert names == {
+        "answer": {
+            *("accuracy", "answer_contains", "answer_match", "binary_code", "choice_match", "code", "countdown", "exact_match"),
+            "summary_facts",
+        },
+        "shape": {"code_format", "format", "format_partial", "tag_count", "xml_count", "xml_soft_format", "xml_strict_format"},
+        "style": {"language_consistency", "reasoning_steps", "repetition_penalty", "soft_overlong_punishment"},
+        "": {"cosine", "integer_answer", "length", "summary_compression"},
+    }
+    marks = {name: declared(REWARDS[name], "full_marks") for name in REWARDS}
+    assert marks["exact_match"] == marks["choice_match"] == marks["answer_match"] == marks["accuracy"] == 1.0
+    assert marks["repetition_penalty"] == 0.0 and marks["cosine"] is marks["xml_count"] is marks["summary_facts"] is None
+    assert {name for name in REWARDS if declared(REWARDS[name], "reads_gold")} == {
+        *(names["answer"] - {"code", "binary_code", "summary_facts"}),
+        *("cosine", "length"),
+    }
+    assert declared(constant, "judges") == "" and declared(constant, "full_marks") is None
+
+
+def test_no_list_of_reward_names_says_it_again() -> None:
+    package = Path(registry.__file__).parents[1]
+    files = [*(package / "preflight").glob("*.py"), *(package / "metrics").glob("*.py"), package / "recipe" / "checks.py"]
+    for path in [*files, Path(registry.__file__)]:
+        tree = ast.parse(path.read_text(encoding="utf-8"))
+        built = {
+            arg for node in ast.walk(tree) if isinstance(node, ast.Call) and "get_reward_funcs" in ast.dump(node.func) for arg in node.args
+        }
+        for node in ast.walk(tree):
+            if isinstance(node, ast.Tuple | ast.List | ast.Set | ast.Dict) and node not in built:
+                texts = node.keys if isinstance(node, ast.Dict) else node.elts
+                named = [text.value for text in texts if isinstance(text, ast.Constant) and text.value in REWARDS]
+                assert len(named) < 2, (path, named)

@@ -8,6 +8,8 @@ from hypothesis import strategies as st
 
 import r1_recipes.tasks.countdown  # noqa: F401 (registers its scorer)
 from r1_recipes.verification import STATS, Refusal, final_answer, grade, judge, lexicon
+from r1_recipes.verification.lexicon import is_date
+from r1_recipes.verification.reading import read_gold
 
 RIGHT = [
     # Plain spellings of 1080: currency sign, thousands comma, decimals, a unit, a full stop, Markdown, a sentence.
@@ -595,3 +597,42 @@ def test_hostile_texts_are_wrong_within_seconds():
 def test_any_text_gets_a_verdict(text, gold):
     assert grade([gold], [text])[0] in (True, False)
     assert grade([gold], [final_answer(text)])[0] in (True, False)
+
+
+DATES = (
+    *("2024-03-02", "02.03.2024", "2. März 2024", "am 2. März 2024", "5. Mai", "2.3.24", "02. 03. 2024"),
+    *("May 5", "5 May", "May 5th, 2024", "Sept. 3, 1999", "March 2024", "3/2/2024", "2024/3/2", "the 4th of July 1776"),
+    *("2024年3月2日", "3月2日", "3 de mayo de 2020", "1er mai 2020", "14 luglio", r"\\text{May 5}", "**May 5**"),
+)
+NO_DATES = (
+    "3/4",
+    "1.250",
+    "1.250.000",
+    "3.14",
+    "1/2/3",
+    "12.5.",
+    "5 marbles",
+    "5 m",
+    "May",
+    "1994",
+    "2024",
+    "5",
+    "12/6/24",
+    "32 decks",
+    "x = 5",
+)
+
+
+@pytest.mark.parametrize("gold", DATES)
+@pytest.mark.parametrize("locale", ["en", "de"])
+def test_a_date_is_no_arithmetic(gold, locale):
+    known = read_gold(gold, locale)
+    assert known.words and known.value is None
+    for answer in ("5", "2024", "2", "3", "1", "14", "2019", "1776", "23"):
+        assert judge([gold], [answer], locale)[0].right is False
+    assert judge([gold], [gold], locale)[0].right is True
+
+
+@pytest.mark.parametrize("gold", NO_DATES)
+def test_what_is_no_date(gold):
+    assert not is_date(gold)

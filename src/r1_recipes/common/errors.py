@@ -1,7 +1,15 @@
 """Errors that teach: what was found, where, and what would work."""
 
 import difflib
+import site
+import sysconfig
+import traceback
 from collections.abc import Iterable
+from pathlib import Path
+
+_PACKAGE = str(Path(__file__).parents[1])
+# Where code lies that is nobody's own: this package, Python's library, what is installed, code without a file.
+_FOREIGN = (_PACKAGE, *(sysconfig.get_path(name) for name in ("stdlib", "purelib", "platlib")), site.getusersitepackages(), "<")
 
 
 class RecipeError(ValueError):
@@ -38,3 +46,9 @@ def first_line(error: BaseException) -> str:
     """A library's error as half a sentence with its full stop: its kind and the first line of its message."""
     lines = str(error).strip().splitlines()
     return f"{type(error).__name__}: {lines[0] if lines else ''}".rstrip(": .") + "."
+
+
+def own_place(error: BaseException) -> str:
+    """`` (FILE:LINE)`` of the last line of the user's own code that an error passed through; ``""`` if there is none."""
+    frames = [frame for frame in traceback.extract_tb(error.__traceback__) if not frame.filename.startswith(_FOREIGN)]
+    return f" ({frames[-1].filename}:{frames[-1].lineno})" if frames else ""

@@ -4,6 +4,7 @@ import errno
 import functools
 import hashlib
 import os
+import shlex
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -17,6 +18,28 @@ SHIPPED = Path(__file__).parents[1] / "shipped"  # recipes/ and accelerate_confi
 def shipped(path: Path) -> Path:
     """Return the path, or the package's own file of that name if there is nothing here: ``recipes/r1_mini/general.jsonl``."""
     return SHIPPED / path if not path.exists() and (SHIPPED / path).is_file() else path
+
+
+def find_local(name: str, folder: Path) -> str:
+    """Return a relative path that a recipe names: as it is if that is here or shipped, else in the recipe's ``folder`` if it is there."""
+    beside = folder / name
+    if os.path.isabs(name) or name.startswith("~") or not os.path.exists(beside) or shipped(Path(name)).exists():
+        return name
+    return str(beside)
+
+
+def not_utf8(path: Path) -> str:
+    """Say where a file is no UTF-8, and the command that converts it."""
+    text, line = path.read_bytes(), 1
+    found = "utf-16" if text.startswith((b"\xff\xfe", b"\xfe\xff")) else "cp1252"
+    if b"\0" in text[:2]:  # UTF-16 without the mark in front
+        found = "utf-16be" if text.startswith(b"\0") else "utf-16le"
+    try:
+        text.decode()
+    except UnicodeDecodeError as error:
+        line = text.count(b"\n", 0, error.start) + 1
+    fix = f"iconv -f {found} -t utf-8 {shlex.quote(str(path))} > NEW{path.suffix}" + ", or -f gbk" * (found == "cp1252")
+    return f"line {line}: is not UTF-8. Fix: {fix}"
 
 
 def find_yaml(path: Path) -> Path:

@@ -70,11 +70,13 @@ def words(value: Any, roles: bool = False) -> str:
 
 
 def clip(text: str, limit: int = MAX_TEXT) -> str:
-    """Return the text, or its two ends if it has more than ``limit`` characters."""
-    if len(text) <= limit:
-        return text
+    """Return the text, or its two ends if it has more than ``limit`` characters and what is left out is longer than what says so."""
     half = limit // 2
-    return f"{text[:half]}\n[… {len(text) - 2 * half:,} …]\n{text[-half:]}"
+    left_out = len(text) - 2 * half
+    told = f"\n[… {left_out:,} …]\n"
+    if len(text) <= limit or left_out <= len(told):
+        return text
+    return f"{text[:half]}{told}{text[-half:]}"
 
 
 def without_surrogates(text: str) -> str:

@@ -1,13 +1,17 @@
 """Classes and functions by name: the package's own, and other people's ``my_module:my_name``."""
 
 import importlib
+import importlib.util
 import os
 import sys
+from pathlib import Path
 from typing import Any, TypeVar
 
 from r1_recipes.common.errors import RecipeError, unknown_name
 
 T = TypeVar("T")
+
+_FOLDERS: list[Path] = []  # of the recipes that this process reads; modules may lie there
 
 
 def register(registry: dict[str, T], kind: str, name: str, thing: T) -> T:
@@ -32,19 +36,40 @@ def resolve(registry: dict[str, T], kind: str, name: str) -> T:
     return registry[name]
 
 
+def look_in(folder: Path) -> None:
+    """Look for modules in this folder, a recipe's, if they are neither on the path nor in the working directory."""
+    if (folder := folder.resolve()) not in _FOLDERS:
+        _FOLDERS.insert(0, folder)
+
+
 def import_object(path: str, kind: str) -> Any:
-    """Import ``my_module:my_name``, from the working directory too; a RecipeError says which of the two does not exist."""
+    """Import ``my_module:my_name``, from the working directory or a recipe's folder too; a RecipeError says what does not exist."""
     module_name, _, attribute = path.partition(":")
     if os.getcwd() not in sys.path:
         sys.path.insert(0, os.getcwd())
+    _add_recipe_folder(module_name.partition(".")[0])
     try:
         module = importlib.import_module(module_name)
     except ModuleNotFoundError as error:
         if error.name and not module_name.startswith(error.name):
             raise
-        raise RecipeError(f"{kind} {path!r}: no module {module_name!r} on the path or in {os.getcwd()}") from error
+        raise RecipeError(
+            f"{kind} {path!r}: no module {module_name!r} on the path or in {', '.join(dict.fromkeys([os.getcwd(), *map(str, _FOLDERS)]))}"
+        ) from error
     try:
         return getattr(module, attribute)
     except AttributeError as error:
         names = (name for name in vars(module) if not name.startswith("_"))
         raise RecipeError(f"{kind} {path!r}: " + unknown_name(f"name in {module.__file__}", attribute, names)) from error
+
+
+def _add_recipe_folder(name: str) -> None:
+    """Put the recipe's folder that has a module of this name at the end of the path, unless the path has one."""
+    try:
+        known = importlib.util.find_spec(name) is not None
+    except (ImportError, ValueError):
+        known = name in sys.modules
+    there = (folder for folder in _FOLDERS if (folder / f"{name}.py").is_file() or (folder / name / "__init__.py").is_file())
+    if name and not known and (folder := next(there, None)) is not None:
+        sys.path.append(str(folder))
+        importlib.invalidate_caches()

@@ -12,7 +12,7 @@ from functools import cached_property, partial
 from itertools import chain, groupby
 from typing import TYPE_CHECKING, Any
 
-from r1_recipes.common.errors import RecipeError, first_line
+from r1_recipes.common.errors import RecipeError, first_line, own_place
 from r1_recipes.data.mappers import Mapper, SkipRow
 from r1_recipes.prompts.formats import ResponseFormat
 
@@ -217,6 +217,7 @@ class LoadReport:
 
     read: int = 0
     kept: int = 0
+    failed: int = 0  # of those that were dropped, rows on which the mapper raised what is no SkipRow
     dropped: Counter[str] = field(default_factory=Counter)
     first_index: dict[str, int] = field(default_factory=dict)
 
@@ -281,16 +282,19 @@ class RowMapper:
         for number, row in enumerate(rows, start):
             place = number if self.indices is None else int(self.indices[number])
             try:
-                result = {column: row[column] for column in self.keep} | self.renderer(row, self.mapper(row))
+                fields = self.mapper(row)
+                self._check(fields, place)
+                result = {column: row[column] for column in self.keep} | self.renderer(row, fields)
             except RecipeError:
                 raise
             except SkipRow as skipped:
                 self.report.drop(f"{self.where}{skipped}", place)
             except Exception as error:  # a mapper may be anybody's
-                reason = f"{self.where}mapper {self.mapper.name!r} fails with {type(error).__name__}"
+                reason = f"{self.where}mapper {self.mapper.name!r} fails with {type(error).__name__}{own_place(error)}"
                 if reason not in self.report.dropped:  # the message may differ from row to row
-                    logger.warning("dataset_name: %srow %d: %s", self.where, place, first_line(error))
+                    logger.warning("dataset_name: %srow %d: %s%s", self.where, place, first_line(error)[:-1], own_place(error))
                 self.report.drop(reason, place)
+                self.report.failed += 1
             else:
                 places.append(place)
                 results.append(result)
@@ -298,6 +302,20 @@ class RowMapper:
         for index in sorted(over):
             self.report.drop(self.where + over[index], places[index])
         return [result for index, result in enumerate(results) if index not in over]
+
+    def _check(self, fields: Any, place: int) -> None:
+        """Refuse what a mapper returns if it is no mapping, or says neither a question (text) nor turns."""
+        if isinstance(fields, dict) and ("turns" in fields or isinstance(fields.get("question"), str)):
+            return
+        found = f"{fields!r:.80}"
+        if isinstance(fields, dict):
+            found = f"one with the keys {', '.join(map(repr, fields)) or 'none'}"
+            if "question" in fields:
+                found = f"question {fields['question']!r:.60}"
+        raise RecipeError(
+            f"{self.where}{self.mapper.place()}: must return a dict with a text 'question', got {found} for row {place}. "
+            "Fix: return {'question': …, 'solution': …}; for a row that cannot be used, raise SkipRow('why')"
+        )
 
 
 def _merged(known: FeatureType | None, found: FeatureType) -> FeatureType:

@@ -8,7 +8,6 @@ import csv
 import dataclasses
 import hashlib
 import json
-import shlex
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from itertools import chain, islice
@@ -24,6 +23,7 @@ from datasets.fingerprint import Hasher
 from datasets.utils.json import ujson_loads
 
 from r1_recipes.common.errors import RecipeError, first_line
+from r1_recipes.common.files import not_utf8
 
 _RULES = 4  # another number makes old cache files stale
 _BATCH = 1000  # rows
@@ -153,14 +153,7 @@ def _rows(path: Path) -> Iterator[dict[str, Any]]:
                 raise unreadable(path, f"{place}: is not an object but {json.dumps(value)[:60]}")
             yield value
     except UnicodeDecodeError:
-        text = path.read_bytes()
-        try:
-            text.decode()
-        except UnicodeDecodeError as error:
-            line = text.count(b"\n", 0, error.start) + 1
-            found = "utf-16" if text.startswith((b"\xff\xfe", b"\xfe\xff")) else "cp1252"
-            fix = f"iconv -f {found} -t utf-8 {shlex.quote(str(path))} > NEW{path.suffix}" + ", or -f gbk" * (found == "cp1252")
-            raise unreadable(path, f"line {line}: is not UTF-8. Fix: {fix}") from None
+        raise unreadable(path, not_utf8(path)) from None
 
 
 def _csv_rows(path: Path) -> Iterator[dict[str, str | None]]:

@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from datasets import Dataset
 
 _ENDINGS = (".jsonl", ".json", ".csv", ".tsv", ".parquet", ".ndjson")
+_SPLITS = dict.fromkeys(("train", "test", "validation"))  # what a set without splits of its own may be read as
 
 
 def load_rows(
@@ -32,8 +33,8 @@ def load_rows(
     """Read one split.
 
     ``name`` is ``reasoning_gym:TASK``, ``countdown:2-6``, a path (file, folder of files, ``save_to_disk`` folder); else an id on the hub.
-    ``split`` may be a part, ``train[-128:]``, and a single file is every split; ``config`` is a hub dataset's, or a sub-folder (of a hub
-    dataset if it ends in a slash); ``task_config`` is for what is generated.
+    ``split`` may be a part, ``train[-128:]``, and a single file is train, test and validation; ``config`` is a hub dataset's, or a
+    sub-folder (of a hub dataset if it ends in a slash); ``task_config`` is for what is generated.
     A RecipeError says what is missing (file, split, configuration, package, network) and what there is instead.
     """
     prefix, colon, rest = name.partition(":")
@@ -52,7 +53,7 @@ def load_rows(
         return rows.select(kept)
     # A hub id has one slash at most.
     if name.startswith(("/", "./", "../", "~")) or path.suffix.lower() in _ENDINGS or len(path.parts) > 2:
-        raise RecipeError(f"dataset_name: {name}: no such file or folder (looked from {Path.cwd()}).{_near(path)}")
+        raise RecipeError(f"dataset_name: {name}: no such file or folder (looked in {Path.cwd()}, then beside the recipe).{_near(path)}")
     return _hub_rows(name, split, config, revision, hub)
 
 
@@ -73,12 +74,13 @@ def _local_rows(path: Path, split: str, config: str | None) -> Dataset:
                 raise RecipeError(
                     f"dataset_name: {path}: {path.suffix or 'no ending'} is not one of {', '.join(_ENDINGS)}. Fix: save it as CSV"
                 )
+            _pick_split(_SPLITS, split, str(path))
             return read_files([path])
         if not (path / "state.json").is_file() and not (path / "dataset_dict.json").is_file():
             return read_files([Path(file) for file in _pick_split(_files_by_split(folder, config), split, str(folder))])
         _check_saved(path)
         loaded = load_from_disk(str(path))
-        rows = _undecoded(loaded if isinstance(loaded, Dataset) else _pick_split(loaded, split, str(path)))
+        rows = _undecoded(_pick_split(dict.fromkeys(_SPLITS, loaded) if isinstance(loaded, Dataset) else loaded, split, str(path)))
     except Exception as error:  # datasets raises many kinds for one thing: this cannot be read
         raise error if isinstance(error, RecipeError) else unreadable(folder, first_line(error.__cause__ or error)) from error
     if not len(rows):
@@ -146,9 +148,12 @@ def _configs(folder: Path) -> Any:
     return [one.get("configs") for one in told]
 
 
-def _pick_split(splits: Any, split: str, name: str) -> Dataset:
+def _pick_split(splits: Any, split: str, name: str) -> Any:
     if split not in splits:
-        raise RecipeError(f"split {split!r} is not in {name}; it has {', '.join(repr(str(one)) for one in splits)}")
+        names = [str(one) for one in splits]
+        close = nearest(split, names, 1)
+        hint = f". Did you mean {close[0]!r}?" if close else ""
+        raise RecipeError(f"split {split!r} is not in {name}; it has {', '.join(map(repr, names))}{hint}")
     return splits[split]
 
 

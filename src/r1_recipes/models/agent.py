@@ -13,11 +13,13 @@ from r1_recipes.recipe import Recipe
 from r1_recipes.tasks.environments.guard import Limits
 from r1_recipes.tasks.environments.registry import build_environments, build_tools, methods_of
 
+_TEMPLATE = "a model whose template can (Qwen3), or for a small ChatML model chat_template: recipes/templates/short_tools.jinja"
+
 
 def agent(recipe: Recipe, tokenizer: Any | None) -> tuple[list[Callable], dict[str | None, Callable]]:
     """Return the recipe's tools, and its environments by the column of that name (``None``: for all rows); a server has the template."""
     script = recipe.script
-    limits = Limits(script.tool_timeout, script.tool_output_chars)
+    limits = Limits(script.tool_timeout, script.tool_output_chars, strict=script.smoke)
     tools = build_tools(script.tools or (), limits)
     environments = build_environments(script.environment or {}, recipe.environment_params, limits)
     methods = []
@@ -46,7 +48,7 @@ def _check_template(recipe: Recipe, tokenizer: Any, tools: list[Callable]) -> No
             raise RecipeError(f"{recipe.path}: tools: {tool.__name__}: {first_line(error)}") from error
     where = f"{recipe.path}: tools: the chat template of {recipe.model.model_name_or_path}"
     if not chat_template_utils.supports_tool_calling(tokenizer):
-        raise RecipeError(f"{where} cannot write tools, calls and their results. Fix: a model whose template can (Qwen3), or chat_template")
+        raise RecipeError(f"{where} cannot write tools, calls and their results. Fix: {_TEMPLATE}")
     call = {"type": "function", "function": {"name": "lookup", "arguments": {"word": "forty-two"}}}
     turns = [{"role": "user", "content": "?"}, {"role": "assistant", "content": "", "tool_calls": [call]}]
     # TRL goes by whole chat templates, and knows none with kwargs, a prefill, or its own changes for training.

@@ -1,4 +1,4 @@
-"""``--smoke``: one step of a recipe on example rows, by a random model of a few ten thousand parameters. It proves that the keys fit."""
+"""``--smoke``: one step of a recipe on a few rows, by a random model of a few ten thousand parameters. It proves that the keys fit."""
 
 import atexit
 import shutil
@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from r1_recipes.common.errors import RecipeError
+from r1_recipes.common.files import shipped
 from r1_recipes.data import MAPPERS, get_mapper
 from r1_recipes.data.load import COLUMN_KEYS, COLUMNS_BY_KEYS
 from r1_recipes.data.sources import load_rows
@@ -47,6 +48,9 @@ _IF_SET = {
     "generation_batch_size": 2,  # one batch of rollouts for the one step, however many the recipe draws at once
     "match_judge": "",
 }
+_LOCAL_ROWS = 16  # of a local file: the shortest of its first rows
+_FIRST = 200
+_FOLDERS: set[Path] = set()  # of this process's smoke runs, gone when it ends
 
 
 def smoke_overrides(path: Path, method: str, config: dict[str, Any]) -> dict[str, Any]:
@@ -56,6 +60,7 @@ def smoke_overrides(path: Path, method: str, config: dict[str, Any]) -> dict[str
     """
     folder = Path(tempfile.mkdtemp(prefix=f"r1-recipes-smoke-{path.stem}-"))
     atexit.register(shutil.rmtree, folder, ignore_errors=True)
+    _FOLDERS.add(folder)
     mapper = MAPPERS.get(str(config.get("mapper")))
     model = (build_tiny_vlm if mapper and mapper.images else build_tiny_model)(folder / "model", config)
     overrides = {key: value for key, value in _IF_SET.items() if key in config} | _ALWAYS | _BY_METHOD[method]
@@ -74,8 +79,18 @@ def smoke_overrides(path: Path, method: str, config: dict[str, Any]) -> dict[str
     return overrides
 
 
+def is_temporary(output_dir: Path) -> bool:
+    """Whether a run's folder is a smoke run's own, which is removed when the process ends."""
+    return output_dir.parent in _FOLDERS
+
+
+def is_local(name: str | None) -> bool:
+    """Whether a data set is a file or folder here."""
+    return bool(name) and shipped(Path(str(name)).expanduser()).exists()
+
+
 def example_rows(args: Any, method: str) -> Any:
-    """Return the example rows of the recipe's mapper, twice each so that a batch fills; of a mixture, one dataset a part."""
+    """Return a local file's own short rows, else the mapper's examples, twice each so that a batch fills; a mixture: one dataset a part."""
     parts = (args.dataset_mixture or {}).get("datasets")
     if not isinstance(parts, list):
         return _examples(args, method, {})
@@ -89,6 +104,11 @@ def _examples(args: Any, method: str, part: dict[str, Any]) -> Any:
     if source.startswith("environment:"):
         few = {split: {"size": 4, "seed": 0} for split in ("train", "test")}
         return load_rows(source, "train", task_config=(args.task_config or {}) | few)
+    if is_local(source):
+        split, config = part.get("split") or args.dataset_train_split, part.get("config") or args.dataset_config
+        rows = load_rows(source, split, config=config)
+        short = sorted(range(min(_FIRST, len(rows))), key=lambda index: len(str(rows[index])))[:_LOCAL_ROWS]
+        return rows.select(sorted(short) * 2)
     if name == "auto" and not args.prompt_column:
         if method != "sft":
             raise RecipeError(f"smoke: mapper is 'auto', which needs the data's columns; name one of {', '.join(MAPPERS)}")
@@ -98,7 +118,7 @@ def _examples(args: Any, method: str, part: dict[str, Any]) -> Any:
     if not (examples := mapper.example_rows()):
         fix = "examples = ({…}, {…}) in its class, two rows as the data has them"
         raise RecipeError(f"smoke: mapper {name!r} has no example rows. Fix: {fix}")
-    # Columns that the recipe carries along for a reward are in the real rows only; here they are there, and empty.
+    # Columns that the recipe carries along for a reward are in a hub's rows only; here they are there, and empty.
     known = dict.fromkeys(key for row in examples for key in row)
     kept = {key: "" for key in args.keep_columns or () if key not in known}
     return Dataset.from_list([{**known, **row, **kept} for row in examples] * 2)

@@ -16,8 +16,8 @@ from r1_recipes.models.tokenizer import check_targets, generation_prompt, load_t
 from r1_recipes.preflight.findings import ERROR, OK, WARNING, Report, graded, listed, spread
 from r1_recipes.prompts import FORMATS, ResponseFormat, fitting_format, leaves_open, named_marks
 from r1_recipes.recipe import Recipe
-from r1_recipes.rewards.call import right_answer, score
-from r1_recipes.rewards.registry import READ_ANSWER, READ_NO_FORMAT, READ_SHAPE
+from r1_recipes.rewards.call import RoutedReward, right_answer, score
+from r1_recipes.rewards.registry import declared
 
 if TYPE_CHECKING:
     from datasets import Dataset
@@ -31,9 +31,6 @@ _KINDS = ("right", "wrong", "shapeless")
 _REASONING = "Step 1: Read the question.\nStep 2: Work through what it gives.\nStep 3: Write down the result."
 _SHAPELESS = "I do not know what to say here."
 _WRONG = ("-17", "-30", "-8", "-4", "-26", "-59")
-# What a right answer in the right shape gets of a rule; other rewards' best value is their author's to know.
-_FULL_MARKS = dict.fromkeys([*READ_ANSWER, *READ_SHAPE, "reasoning_steps"], 1.0) | {"repetition_penalty": 0.0}
-_BLIND = ("length", *READ_NO_FORMAT)  # they may pay right and wrong alike
 
 
 @dataclass(frozen=True)
@@ -119,6 +116,9 @@ def _check_end(report: Report, recipe: Recipe, tokenizer: PreTrainedTokenizerBas
 
 def check_prompt(report: Report, recipe: Recipe, fmt: ResponseFormat, rows: Dataset) -> None:
     """Check that the prompt asks for the shape that the rewards (GRPO) or the targets (SFT) have."""
+    if recipe.method == "grpo" and not recipe.script.reward_funcs and not fmt.system_prompt:
+        report.add(OK, "contract.prompt", "the environment judges: no reward reads a format, and the prompt asks for none")
+        return
     sft, wanted = recipe.method == "sft", list(fmt.marks)
     sample = [rows[index] for index in spread(len(rows), _SAMPLE)]
     if sft:  # rows that are taken as they are need not be in the format
@@ -201,25 +201,26 @@ def check_rewards(report: Report, fmt: ResponseFormat, rewards: Rewards, rows: D
     report.show("contract", "A right answer, as the model would write it:", texts["right"][0])
     report.show("contract", "Mean reward of written completions:", DataFrame({name: table.mean() for name, table in tables.items()}).T)
     for name, table in tables.items():
-        _check_reward(report, name, table, cases, routed=hasattr(rewards.functions[name], "judged"))
+        _check_reward(report, name, rewards.functions[name], table, cases)
     if not tables:
         return
     right, wrong, shapeless = (rewards.total(DataFrame({name: table[kind] for name, table in tables.items()})).mean() for kind in _KINDS)
     numbers = f"right {right:.3g}, wrong {wrong:.3g}, without shape {shapeless:.3g}"
     if right <= wrong or right <= shapeless:  # false if no reward judges one of them
+        knows = any(declared(rewards.functions[name], "judges") == "answer" for name in tables)
         told = f"the weighted sum of the rewards does not prefer a right answer: {numbers}; check reward_weights and their parameters"
-        report.add(ERROR if any(name in READ_ANSWER for name in tables) else WARNING, "contract.total", told)
+        report.add(ERROR if knows else WARNING, "contract.total", told)
     elif right > wrong:
         report.add(OK, "contract.total", f"the weighted sum prefers a right answer: {numbers}")
 
 
-def _check_reward(report: Report, name: str, scores: DataFrame, cases: Sequence[tuple[dict, dict]], *, routed: bool) -> None:
+def _check_reward(report: Report, name: str, reward: Callable, scores: DataFrame, cases: Sequence[tuple[dict, dict]]) -> None:
     judged = scores[scores.right.notna()]
     if judged.empty:
         told = f"{name} judges none of {len(scores)} sampled rows, whatever the answer: see docs/recipes.md for what it needs"
-        report.add(OK if routed else WARNING, "contract.unjudged", told)
+        report.add(OK if isinstance(reward, RoutedReward) else WARNING, "contract.unjudged", told)
         return
-    full, of = _FULL_MARKS.get(name), f"of {len(judged)} sampled rows"
+    full, of = declared(reward, "full_marks"), f"of {len(judged)} sampled rows"
     below = [] if full is None else list(judged.index[judged.right < full - 1e-6])
     if below:
         row, texts = cases[below[0]]
@@ -230,10 +231,13 @@ def _check_reward(report: Report, name: str, scores: DataFrame, cases: Sequence[
         )
         report.add(graded(len(below) / len(judged), vain=0.5), "contract.right", told)
         return
-    other, what = (judged.shapeless, "a text without the format") if name in READ_SHAPE else (judged.wrong, "a wrong answer")
+    other, what = (
+        (judged.shapeless, "a text without the format") if declared(reward, "judges") == "shape" else (judged.wrong, "a wrong answer")
+    )
     # A reward of somebody's own may pay some answers alike.
     paid = (other > judged.right if full is None else other >= judged.right).sum()
-    if paid and name not in _BLIND:
+    alike = declared(reward, "judges") == "style" or declared(reward, "ranks_group")  # it may pay right and wrong alike
+    if paid and not alike:
         told = f"{name} gives {what} as much as a right answer, or more, on {paid} {of}: check the golds and the reward's parameters"
         report.add(WARNING if full is None else ERROR, "contract.wrong", told)
     elif full is None and judged.mean().nunique() == 1:

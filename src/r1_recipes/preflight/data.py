@@ -8,12 +8,15 @@ from collections.abc import Callable, Mapping
 from functools import partial
 from typing import TYPE_CHECKING
 
+from r1_recipes.common.errors import RecipeError
 from r1_recipes.common.messages import clip, words
-from r1_recipes.metrics.scores import compares_with_gold
+from r1_recipes.data.load import drop_overlap, load_dataset
 from r1_recipes.preflight.findings import ERROR, OK, WARNING, Report, graded, listed, spread
 from r1_recipes.prompts.formats import ResponseFormat
 from r1_recipes.recipe import Recipe
+from r1_recipes.rewards.accuracy import AccuracyReward
 from r1_recipes.rewards.call import readable_golds
+from r1_recipes.rewards.registry import declared
 from r1_recipes.training.start import load_splits
 from r1_recipes.verification.reading import read_gold
 
@@ -26,7 +29,7 @@ _MEASURED = 2000
 _LONGEST = 200
 # Golds that are read, evenly spread: numbers take no time, an expression milliseconds.
 _GOLDS = 20_000
-_GRADED = ("cosine", "length")  # they compare with the gold, too
+_FAILING = (0.5, 0.01)  # shares of rows on which a mapper fails: an error, a warning
 
 
 def load(report: Report, recipe: Recipe, fmt: ResponseFormat, tokenizer: PreTrainedTokenizerBase) -> Dataset:
@@ -36,10 +39,36 @@ def load(report: Report, recipe: Recipe, fmt: ResponseFormat, tokenizer: PreTrai
     loaded, rows = splits.train_report, splits.train
     told = f"{loaded}; test split: {splits.test_report}" if splits.test_report else str(loaded)
     report.add(WARNING if 2 * loaded.dropped.total() > loaded.read else OK, "data.rows", told)
+    if loaded.failed:
+        share = loaded.failed / loaded.read
+        reason, row = next((text, row) for text, row in loaded.first_index.items() if "fails with" in text)
+        told = f"the mapper fails on {loaded.failed} of {loaded.read} rows ({share:.1%}), which are left out; row {row}: {reason}"
+        fix = "Fix: mend it, or raise SkipRow('why') for a row that cannot be used"
+        report.add(graded(share, vain=_FAILING[0], doubtful=_FAILING[1]), "data.mapper", f"{told}. {fix}")
     if splits.overlap:
         told = f"{splits.overlap} training rows ask what the test split asks, and training leaves them out: {len(rows)} are left"
         report.add(WARNING, "data.overlap", told)
+    if splits.test is None:
+        _check_held_out(report, recipe, fmt, tokenizer, rows)
     return rows
+
+
+def _check_held_out(report: Report, recipe: Recipe, fmt: ResponseFormat, tokenizer: PreTrainedTokenizerBase, rows: Dataset) -> None:
+    """Compare the test split that a recipe names for ``evaluate`` with the training rows."""
+    script = recipe.script
+    named = script.dataset_name and "dataset_test_split" in recipe.settings and script.dataset_test_split != script.dataset_train_split
+    if script.smoke or not named:
+        return
+    try:
+        held_out = load_dataset(script, fmt, recipe.method, split="test", tokenizer=tokenizer)[0]
+    except RecipeError as error:
+        report.add(WARNING, "data.test_split", f"evaluate would fail: {error}")
+        return
+    shared = drop_overlap(held_out, rows)[1]
+    if 10 * shared > len(held_out):
+        told = f"{shared} of {len(held_out)} rows of dataset_test_split {script.dataset_test_split!r} ask what a training row asks"
+        fix = "splits that share no row (dataset_train_split: 'train[:-128]', dataset_test_split: 'train[-128:]'), and no question twice"
+        report.add(WARNING, "data.overlap", f"{told}, so evaluate would judge on rows that were trained on. Fix: {fix}")
 
 
 def check_lengths(report: Report, recipe: Recipe, rows: Dataset, tokenizer: PreTrainedTokenizerBase, window: int | None) -> int:
@@ -80,7 +109,7 @@ _EITHER = re.compile(r"[-+]?(?:\d+,(?!\d{3}(?!\d))\d+|[1-9]\d{0,2}(?:\.\d{3})+)(
 
 def check_golds(report: Report, rewards: Mapping[str, Callable], rows: Dataset) -> None:
     """Name the golds that the rewards which compare with them cannot read, by row."""
-    judges = [name for name, reward in rewards.items() if compares_with_gold(reward) or name in _GRADED]
+    judges = [name for name, reward in rewards.items() if declared(reward, "reads_gold")]
     picked = spread(len(rows), _GOLDS) if "solution" in rows.column_names else []
     sample = rows.select(picked)
     readable: dict[int, bool] = {}
@@ -90,7 +119,7 @@ def check_golds(report: Report, rewards: Mapping[str, Callable], rows: Dataset) 
     if not readable:
         return
     unread = [index for index, read in readable.items() if not read]
-    share, said = len(unread) / len(readable), f"all {len(readable)} golds can be judged by"
+    share, said = len(unread) / len(readable), f"{' and '.join(judges)} can read all {len(readable)} golds"
     if unread:
         said = (
             f"{' and '.join(judges)} cannot read {len(unread)} of {len(readable)} golds ({share:.0%}; rows {listed(unread)} of those "
@@ -100,8 +129,10 @@ def check_golds(report: Report, rewards: Mapping[str, Callable], rows: Dataset) 
     report.add(graded(share, vain=0.5), "data.golds", said)
     golds = {index: str(rows[index]["solution"]).strip() for index in picked}
     worded = [index for index, gold in golds.items() if (known := read_gold(gold)) and known.words and not known.letter]
-    if worded and "accuracy" in judges:
-        said = f"{len(worded)} of {len(golds)} golds are words (rows {listed(worded)}; the first is {clip(golds[worded[0]], 80)!r})"
+    if worded and any(isinstance(getattr(reward, "reward", reward), AccuracyReward) for reward in rewards.values()):
+        said = (
+            f"{len(worded)} of {len(golds)} golds are words or dates (rows {listed(worded)}; the first is {clip(golds[worded[0]], 80)!r})"
+        )
         report.add(WARNING, "data.words", f"{said}, which accuracy compares as text; answer_match may ask a judge")
     english = any(getattr(reward, "number_locale", None) == "en" for reward in rewards.values())
     if english and (either := [index for index, gold in golds.items() if _EITHER.fullmatch(gold)]):

@@ -12,7 +12,7 @@ from r1_recipes.prompts import FORMATS, ResponseFormat, fitting_format, get_resp
 from r1_recipes.recipe.types import Recipe
 from r1_recipes.rewards import REWARDS, get_reward_funcs
 from r1_recipes.rewards.call import check_task_rewards
-from r1_recipes.rewards.registry import READ_NO_FORMAT, READ_SHAPE
+from r1_recipes.rewards.registry import declared
 from r1_recipes.selection.rules import KeepRules
 from r1_recipes.tasks.environments.registry import environment_kinds, pays
 
@@ -106,14 +106,15 @@ def _problems(recipe: Recipe) -> Iterator[str]:
     if weights and (not any(weights) or not all(map(math.isfinite, weights))):
         yield f"reward_weights: must be finite, and one not 0, got {weights}. Fix: leave it out for 1 each"
     if weights is not None and len(weights) != len(names):
-        yield f"reward_weights has {len(weights)} entries for {len(names)} reward_funcs {names}"
+        commas = ". Fix: decimals with a point, [1.0, 0.5]: a comma begins the next entry" if len(weights) == 2 * len(names) else ""
+        yield f"reward_weights has {len(weights)} entries for {len(names)} reward_funcs {names}{commas}"
     for name in recipe.reward_params.get("reward_models", ()):
         if name not in names:
             yield f"reward_models: {name!r}: must be named in reward_funcs, got {names}"
         if name in ("prompt", "completion", "step", "advantage", "answer_parsed", "solution", "refused", "turns"):
             yield f"reward_models: {name!r}: must be a name of its own, got a column of the table of completions"
     get_reward_funcs(names, fmt, **recipe.reward_params)
-    if any(name in REWARDS and name not in READ_NO_FORMAT for name in names or ["accuracy"]):
+    if any(name in REWARDS and declared(REWARDS[name], "judges") != "style" for name in names or ["accuracy"]):
         yield from _shape_problems(script)
     if getattr(script, "task_rewards", None) is not None:
         check_task_rewards(script.task_rewards, names)
@@ -145,7 +146,8 @@ def _shape_problem(script: Any, fmt: ResponseFormat) -> Iterator[str]:
     # An answer is read without the reasoning's beginning, unless that is its end as well; reasoning models, or their chat templates, open
     # <think> unasked; and the data often ask for a box.
     opening, end = fmt.reasoning_tags or ("", "")
-    free = {opening} if opening != end and {"xml_count", *READ_SHAPE}.isdisjoint(script.reward_funcs or []) else set()
+    shaped = any(declared(REWARDS.get(name), "judges") == "shape" for name in script.reward_funcs or [])
+    free = {opening} if opening != end and not shaped else set()
     free |= {mark for mark, idle in (("<think>", other.isdisjoint(openings)), ("\\boxed", other <= openings)) if idle}.difference(named)
     lacking = [group[0] for group in fmt.lacking(prompt) if free.isdisjoint(group)]
     # Without tags the whole text is searched for an answer of any shape, but not inside another format's answer tags.

@@ -14,8 +14,9 @@ from typing import Any
 
 from r1_recipes.common import processes
 from r1_recipes.common.errors import RecipeError, nearest
-from r1_recipes.common.files import find_yaml
+from r1_recipes.common.files import find_local, find_yaml
 from r1_recipes.common.masking import masked
+from r1_recipes.common.plugins import look_in
 from r1_recipes.recipe import checks
 from r1_recipes.recipe.compat import SHORT, defaults_then, translate
 from r1_recipes.recipe.text import read_yaml
@@ -40,9 +41,14 @@ def load_recipe(
     path, overrides = _split_command_line(argv, method)
     recipe = Recipe(path=path, method=method, script=None, training=None, model=None)
     config = read_yaml(path)
+    if "stages" in config:
+        raise RecipeError(f"{path}: a pipeline, got as a recipe for {method}. Fix: python -m r1_recipes.pipeline {path}")
     masked([config, overrides])  # from here on no message shows what is secret in them
     config = defaults_then(config, overrides, method, str(path), recipe.warnings) | translate(config, str(path), recipe.warnings)
     overrides = translate(overrides, COMMAND_LINE, recipe.warnings)
+    for values in (config, overrides):
+        _find_files(values, path.parent)
+    look_in(path.parent)
     typed, together = set(overrides), {**config, **overrides}
     names = together.get("reward_funcs") or [] if method in checks.REWARDED else []
     try:
@@ -65,6 +71,9 @@ def load_recipe(
         # What is typed wins, so that one key of a smoke run can still be changed.
         shrunk = _typed(smoke(path, method, settings), COMMAND_LINE, known, method)
         settings |= {key: value for key, value in shrunk.items() if key not in typed}
+    asks = {"response_format", "system_prompt", "few_shot", "prefill"} & settings.keys()
+    if method in checks.REWARDED and settings.get("environment") and not settings.get("reward_funcs") and not asks:
+        settings["system_prompt"] = ""  # the environment judges, and no reward reads a format
     recipe.adapted = _follow_machine(recipe, settings, typed)
     # TRL's own default prints every completion of every step.
     parser.set_defaults_with_config(**{"num_completions_to_print": 0, **settings})
@@ -114,6 +123,17 @@ def _split_command_line(argv: Sequence[str], method: str) -> tuple[Path, dict[st
     if len(paths) > 1:
         raise RecipeError(f"command line: {paths[1]!r} stands alone: one recipe a run, and overrides are written --key value")
     return find_yaml(Path(paths[0])), overrides
+
+
+def _find_files(values: dict[str, Any], folder: Path) -> None:
+    """Write the places of local data and of a chat template's file into these values: here, or beside the recipe."""
+    parts = [values]
+    if isinstance(mixture := values.get("dataset_mixture"), dict) and isinstance(mixture.get("datasets"), list):
+        parts += [part for part in mixture["datasets"] if isinstance(part, dict)]
+    for part in parts:
+        for key in ("dataset_name", "chat_template", "id"):
+            if isinstance(name := part.get(key), str) and name and "{" not in name:
+                part[key] = find_local(name, folder)
 
 
 def _parser(types_: tuple[type, ...], reward_fields: dict[str, dataclasses.Field], path: Path) -> tuple[Any, dict[str, tuple[Any, Any]]]:

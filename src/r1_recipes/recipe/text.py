@@ -1,6 +1,7 @@
 """Recipe files as YAML: bounded, and without repeated keys."""
 
 import math
+import shlex
 from collections.abc import Hashable
 from pathlib import Path
 from typing import Any
@@ -8,8 +9,9 @@ from typing import Any
 import yaml
 
 from r1_recipes.common.errors import RecipeError, nearest
-from r1_recipes.common.files import find_yaml
+from r1_recipes.common.files import find_yaml, not_utf8
 
+_DATA = (".csv", ".tsv", ".jsonl", ".ndjson", ".parquet", ".xlsx")
 # What a YAML file may be and stand for: hundreds of times the largest recipe, and still read in seconds.
 _MAX_YAML_BYTES, _MAX_YAML_VALUES, _MAX_YAML_LEVELS = 1_000_000, 100_000, 64
 
@@ -19,6 +21,10 @@ def read_yaml(path: Path) -> dict[str, Any]:
     path = find_yaml(path)
     if path.suffix in (".sh", ".bash", ".py"):
         raise RecipeError(f"{path}: a recipe must be a YAML file, got a script. Fix: write a recipe by the tables in docs/migration.md")
+    if path.suffix.lower() in _DATA and path.is_file():
+        raise RecipeError(
+            f"{path}: a recipe must be a YAML file, got data. Fix: r1-recipes init {shlex.quote(str(path))}, which writes one"
+        )
     if not path.is_file():
         near = nearest(path.name, (p.name for p in path.parent.glob("*.yaml")))
         hint = f" Did you mean {path.parent / near[0]}?" if near else " Those that are shipped: r1-recipes recipes"
@@ -27,8 +33,12 @@ def read_yaml(path: Path) -> dict[str, Any]:
         raise RecipeError(f"{path}: {path.stat().st_size} bytes; a recipe has at most {_MAX_YAML_BYTES}")
     try:
         text = path.read_text(encoding="utf-8")
-    except (OSError, UnicodeDecodeError) as error:
-        raise RecipeError(f"{path}: cannot be read as UTF-8 text: {error}") from error
+    except UnicodeDecodeError:
+        raise RecipeError(f"{path}: {not_utf8(path)}") from None
+    except OSError as error:
+        raise RecipeError(f"{path}: cannot be read: {error}") from error
+    if "\0" in text:
+        raise RecipeError(f"{path}: {not_utf8(path)}")
     values = parse_yaml(text, str(path))
     if not isinstance(values, dict):
         raise RecipeError(f"{path}: a recipe is a mapping of keys to values, found {type(values).__name__}")

@@ -58,7 +58,7 @@ class RecipeArguments:
     wandb_entity: str | None = _key("WANDB_ENTITY of the run.")
     wandb_project: str | None = _key("WANDB_PROJECT of the run.")
     wandb_run_group: str | None = _key("WANDB_RUN_GROUP of the run.")
-    smoke: bool = _key("One step of a tiny random model on the mapper's example rows, on the CPU, without any hub.", False)
+    smoke: bool = _key("One step of a tiny random model on a few rows, on the CPU, without any hub.", False)
 
 
 _TEMPLATE_VARIABLES = "Variables of the chat template: {enable_thinking: false}. A saved checkpoint's template has them as defaults."

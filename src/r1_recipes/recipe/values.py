@@ -18,6 +18,7 @@ COMMAND_LINE = "command line"
 _STR_OR_BOOL = {"scale_rewards", "fsdp", "resume_from_checkpoint"}
 # PyYAML reads 1e-6 as text; the type of a key says better, but what stands inside a mapping has no key of ours.
 _EXPONENT = re.compile(r"[-+]?(\d+\.?\d*|\.\d+)[eE][-+]?\d+")
+_COMMA = re.compile(r"[-+]?\d+,\d+([eE][-+]?\d+)?")
 # Values out of these intervals would fail after minutes, or silently train nothing; a default is always allowed.
 _INTERVALS = {
     "[1, inf)": "max_steps max_samples max_eval_samples max_prompt_tokens max_solution_tokens max_length max_completion_length "
@@ -72,7 +73,8 @@ def _scalar(action: Any, kinds: set[type], value: Any, source: str) -> Any:
     try:
         converted = action.type(value if isinstance(value, str) else str(value))
     except (ValueError, TypeError, OverflowError, ArgumentTypeError) as error:
-        raise RecipeError(f"{found}; expected {expected}") from error
+        fix = f". Fix: {value.replace(',', '.')}, with a decimal point" if _COMMA.fullmatch(str(value)) else ""
+        raise RecipeError(f"{found}; expected {expected}{fix}") from error
     if choices and converted not in choices:
         raise RecipeError(f"{found}; " + unknown_name("value", value, map(str, choices)))
     interval = _RANGES.get(key)

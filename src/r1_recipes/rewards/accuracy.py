@@ -20,6 +20,7 @@ from r1_recipes.verification.spelling import LOCALES
 class MathReward(Reward):
     """Base of the rewards that ask whether an answer equals its gold as mathematics."""
 
+    reads_gold = True
     number_locale: str = "en"  # "de": 1.250,5 is 1250.5, in golds and answers
     precision: int = PRECISION  # places that decimals are compared by
 

@@ -11,13 +11,12 @@ import functools
 import inspect
 import logging
 import math
-import traceback
+import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from r1_recipes.common.errors import RecipeError, first_line, unknown_name
+from r1_recipes.common.errors import RecipeError, first_line, own_place, unknown_name
 from r1_recipes.data.mappers.base import last_boxed
 from r1_recipes.prompts.formats import ResponseFormat
 from r1_recipes.rewards.registry import Values, ignore
@@ -29,8 +28,6 @@ if TYPE_CHECKING:
 logger = logging.getLogger(__name__)
 
 _TRIED_FROM = 256  # rows among which two of a reward's tasks are looked for
-# Whose lines are nobody's mistake in a reward.
-_NOT_ITS_OWN = (str(Path(__file__).parents[1]), str(Path(asyncio.__file__).parent))
 _warn = functools.cache(logger.warning)  # once per task
 
 
@@ -64,18 +61,20 @@ def score(
         )
         result = asyncio.run(result) if inspect.iscoroutine(result) else result
     except Exception as error:
-        raise _failure(name, error) from error
+        raise _failure(name, error, columns) from error
     return _numbers(name, result, len(texts))
 
 
-def _failure(name: str, error: Exception) -> RecipeError:
+def _failure(name: str, error: Exception, columns: Mapping[str, Any]) -> RecipeError:
     """Return the error of a reward as one line, with the reward's own place, not that of a library it calls."""
     if isinstance(error, RecipeError):
         return error
-    frames = traceback.extract_tb(error.__traceback__)
-    place = next((f" ({frame.filename}:{frame.lineno})" for frame in frames if not frame.filename.startswith(_NOT_ITS_OWN)), "")
+    place = own_place(error)
     if "unexpected keyword" in str(error):
         place += ". Fix: end its parameters with **columns, since every column is passed by name"
+    absent = isinstance(error, KeyError) and isinstance(error.args[0], str) and error.args[0] not in columns
+    if absent or re.search("missing .* required (positional|keyword-only) argument", str(error)):
+        place += f". It gets the columns {', '.join(columns)}; keep_columns in the recipe says which of the data's others stay"
     return RecipeError(f"reward {name!r} fails: {first_line(error)[:-1]}{place}")
 
 
@@ -97,14 +96,14 @@ def guarded(name: str, reward: Callable, note: Callable[[RecipeError], Any]) -> 
         try:
             return _numbers(name, reward(**columns), len(columns["completions"]))
         except Exception as error:
-            note(_failure(name, error))
+            note(_failure(name, error, columns))
             return [0.0] * len(columns["completions"])
 
     async def judge_later(**columns: Any) -> Values:
         try:
             return _numbers(name, await reward(**columns), len(columns["completions"]))
         except Exception as error:
-            note(_failure(name, error))
+            note(_failure(name, error, columns))
             return [0.0] * len(columns["completions"])
 
     return judge_later if _is_async(reward) else judge

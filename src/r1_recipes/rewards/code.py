@@ -168,6 +168,9 @@ class CodeReward(Reward):
     every program of a batch is a :class:`RecipeError`. Source: open-r1's reward of that name. See docs/code_reward.md.
     """
 
+    judges = "answer"
+    full_marks = 1.0
+
     pays_from: ClassVar[float | None] = None  # share from which the reward is 1, below it 0; None: the reward is the share
     code_language: str = "python"
     code_provider: str = "bubblewrap"
@@ -267,6 +270,9 @@ class CodeFormatReward(Reward):
 
     Range: {0, 1}. Nothing is run. Source: open-r1's reward of that name.
     """
+
+    judges = "shape"
+    full_marks = 1.0
 
     code_language: str = "python"
 

@@ -80,6 +80,8 @@ class LanguageConsistencyReward(Reward):
     several languages share count as the target. Source: DeepSeek-R1 (arXiv:2501.12948, section 2.3.2).
     """
 
+    judges = "style"
+
     language_consistency_target: str | None = None
 
     def __post_init__(self) -> None:

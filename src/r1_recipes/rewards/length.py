@@ -50,6 +50,8 @@ class LengthReward(MathReward):
     the completions of one prompt, in all processes; open-r1's ``len_reward`` takes one process's batch.
     """
 
+    ranks_group = True
+
     spans_processes: ClassVar[bool] = True
 
     def __call__(self, completions: Column, prompts: Column = (), completion_ids: Column = (), **columns: Any) -> Values:
@@ -73,6 +75,8 @@ class SoftOverlongPunishmentReward(Reward):
 
     Range: -1..0. Source: DAPO (arXiv:2503.14476, equation 13), as TRL's ``get_soft_overlong_punishment``.
     """
+
+    judges = "style"
 
     max_completion_len: int = 16384
     soft_punish_cache: int = 4096

@@ -16,12 +16,6 @@ Column = Sequence[Any]  # one entry per completion
 Values = list[float | None]
 Log = Callable[[str, Any], None]  # TRL's log_extra and log_metric
 
-# Rewards that read the format's answer; that look at the shape alone, of which nothing but the format's own is paid in full; and that
-# look at length, repetition or language alone.
-READ_ANSWER = ("accuracy", "answer_contains", "countdown", "code", "binary_code")
-READ_SHAPE = ("format", "format_partial", "tag_count", "xml_soft_format", "xml_strict_format", "code_format")
-READ_NO_FORMAT = ("soft_overlong_punishment", "repetition_penalty", "language_consistency", "reasoning_steps")
-
 REWARDS: dict[str, type[Reward] | Callable] = {}
 
 
@@ -40,6 +34,12 @@ class Reward:
 
     response_format: ResponseFormat
     name: ClassVar[str]
+    # "answer": full marks mean a right answer. "shape": it reads the format's marks alone. "style": length, repetition, language or steps,
+    # whatever the format. "": anything else.
+    judges: ClassVar[str] = ""
+    full_marks: ClassVar[float | None] = None  # what a right answer in the format's own words gets; None: it depends
+    reads_gold: ClassVar[bool] = False  # whether it compares with the column ``solution``
+    ranks_group: ClassVar[bool] = False  # whether it compares the completions of one prompt with each other
 
     @property
     def __name__(self) -> str:
@@ -74,6 +74,10 @@ class Reward:
 class AnswerReward(Reward):
     """Base of the rewards that compare the format's answer with the column ``solution``, by :meth:`score`; 1.0 is a right answer."""
 
+    judges = "answer"
+    full_marks = 1.0
+    reads_gold = True
+
     def __call__(self, completions: Column, *, solution: Column | None = None, log_extra: Log = ignore, **columns: Any) -> Values:
         golds = self.golds(solution, columns)
         answers = [self.answer(text) for text in completion_texts(completions)]
@@ -94,6 +98,11 @@ class AnswerReward(Reward):
             log_extra(column, ["" if text is None else str(text) for text in texts])
 
 
+def declared(reward: Any, fact: str) -> Any:
+    """What a reward's class says of it, as ``judges``; a function says what :class:`Reward` does."""
+    return getattr(getattr(reward, "reward", reward), fact, getattr(Reward, fact))
+
+
 def answer_rewards(names: Iterable[str]) -> list[str]:
     """The rewards whose full marks (1.0 or more) mean a right answer: ``accuracy`` first, then in order; without any, ``accuracy``."""
 
@@ -101,7 +110,7 @@ def answer_rewards(names: Iterable[str]) -> list[str]:
         reward = REWARDS.get(name)
         if not isinstance(reward, type) or not reward.__module__.startswith("r1_recipes."):
             return True  # one of the user's own
-        return issubclass(reward, AnswerReward) or name in ("code", "binary_code", "summary_facts")
+        return declared(reward, "judges") == "answer"
 
     return sorted(filter(judges_answers, names), key=lambda name: name != "accuracy") or ["accuracy"]
 

@@ -28,6 +28,8 @@ class SummaryFactsReward(Reward):
     Range: 0..1. A fact is a number or a content word, found as a whole word in any case. Only what follows the reasoning counts.
     """
 
+    judges = "answer"
+
     def __call__(self, completions: Column, facts: Column | None = None, **columns: Any) -> Values:
         if facts is None:
             raise self.missing("a column 'facts' with a list of words per row", columns)
@@ -41,6 +43,8 @@ class SummaryCompressionReward(SummaryFactsReward):
 
     Range: 0..1: 0.9 is a tenth of the length. ``summary_min_facts`` is the share that must be kept. ``None`` without facts or document.
     """
+
+    judges = ""
 
     summary_min_facts: float = 0.5
 

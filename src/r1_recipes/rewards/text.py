@@ -2,6 +2,7 @@
 
 import contextlib
 import re
+from typing import ClassVar
 
 import regex
 
@@ -18,6 +19,9 @@ class FormatReward(Reward):
     than open-r1's pattern, which also pays for two blocks, an empty one, or text after the answer.
     """
 
+    judges = "shape"
+    full_marks = 1.0
+
     def score_text(self, text: str) -> float:
         return float(self.response_format.parse(text).well_formed)
 
@@ -28,6 +32,9 @@ class FormatPartialReward(Reward):
 
     Range: {0, 0.1, 0.5, 0.6, 1}. ``countdown_answer_anywhere``: a block inside the reasoning counts, too. Source: GRPO-Zero's.
     """
+
+    judges = "shape"
+    full_marks = 1.0
 
     countdown_answer_anywhere: bool = False
 
@@ -43,6 +50,9 @@ class TagCountReward(Reward):
 
     Range: 0..1, in quarters for a format with four tags. Source: open-r1 (pull request 418).
     """
+
+    judges = "shape"
+    full_marks: ClassVar[float | None] = 1.0
 
     def score_text(self, text: str) -> float:
         tags, text = self.response_format.tags, self.response_format.full_text(text)
@@ -70,6 +80,9 @@ class ReasoningStepsReward(Reward):
     a bullet only before a space, so that a decimal or a negative number is no step.
     """
 
+    judges = "style"
+    full_marks = 1.0
+
     def score_text(self, text: str) -> float:
         return min(1.0, len(_STEP.findall(text)) / 3)
 
@@ -85,6 +98,9 @@ class RepetitionPenaltyReward(Reward):
     Burmese or Khmer is a word of its own. Source: "Demystifying Long Chain-of-Thought Reasoning" (arXiv:2502.03373, appendix C.2), by
     way of open-r1.
     """
+
+    judges = "style"
+    full_marks = 0.0
 
     repetition_n_grams: int = 3
     repetition_max_penalty: float = -1.0
@@ -111,6 +127,9 @@ class XmlSoftFormatReward(Reward):
     read. Source: the GSM8K GRPO demo for TRL (grpo_demo), whose pattern takes empty blocks too, but only at the beginning of the text.
     """
 
+    judges = "shape"
+    full_marks = 1.0
+
     def score_text(self, text: str) -> float:
         fmt = self.response_format
         if not (fmt.reasoning_tags and fmt.answer_tags):
@@ -132,6 +151,9 @@ class XmlStrictFormatReward(Reward):
     demo for TRL (grpo_demo), which requires that line break.
     """
 
+    judges = "shape"
+    full_marks = 1.0
+
     def score_text(self, text: str) -> float:
         parsed = self.response_format.parse(text)
         if parsed.reasoning and parsed.answer and parsed.well_formed:
@@ -149,6 +171,8 @@ class XmlCountReward(TagCountReward):
     Range: at most 1.0, no lower bound. Source: the GSM8K GRPO demo for TRL (grpo_demo), which pays 0.125 per tag and takes 0.001 per
     character twice: a weight of 0.5 gives its value for a completion that ends in a line break.
     """
+
+    full_marks = None
 
     def score_text(self, text: str) -> float:
         share, tags = super().score_text(text), self.response_format.answer_tags

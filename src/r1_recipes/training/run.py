@@ -13,6 +13,7 @@ from r1_recipes.common import processes
 from r1_recipes.common.console import reported_errors
 from r1_recipes.common.errors import RecipeError, StoppedTogether
 from r1_recipes.common.files import disk_fault
+from r1_recipes.models.smoke import is_temporary
 from r1_recipes.models.tokenizer import load_processor, load_tokenizer
 from r1_recipes.prompts.formats import ResponseFormat
 from r1_recipes.prompts.served_template import asked_with
@@ -52,7 +53,7 @@ def run_recipe(argv: Sequence[str] | None, method: str, build_trainer: BuildTrai
                 raise RecipeError(f"output_dir {run.output_dir}: {fault}. {again}") from error
             raise
         finally:  # finished, stopped or failed: that is when somebody looks
-            if processes.is_main_process() and run.output_dir.is_dir():
+            if processes.is_main_process() and run.output_dir.is_dir() and not is_temporary(run.output_dir):
                 page.refresh(run.output_dir)
         _say_next(run)
         processes.destroy_process_group_at_exit()

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any
 from r1_recipes.common.errors import RecipeError, first_line
 from r1_recipes.common.files import write_whole
 from r1_recipes.common.masking import masked
+from r1_recipes.models.smoke import is_temporary
 from r1_recipes.prompts.served_template import serve, unwrap
 from r1_recipes.recipe import Recipe
 from r1_recipes.runs import run_dir
@@ -149,7 +150,10 @@ def save(run: Run, trainer: Trainer, opening: dict[str, Any]) -> None:
         trainer.create_model_card(output_dir.name, **card)
     if trainer.is_world_process_zero():
         run_dir.mark_finished(output_dir)
-    logger.info("saved to %s", output_dir)
+    if is_temporary(output_dir):
+        logger.info("the smoke run passed; its folder is removed")
+    else:
+        logger.info("saved to %s", output_dir)
 
 
 def _write_card(recipe: Recipe, trainer: Trainer, write: Callable, *words: Any, **options: Any) -> None:

@@ -89,3 +89,25 @@ def chosen(text: str) -> tuple[str, str] | None:
         return None
     # "B. C" and "B) A, D" are several letters, and no text of an option.
     return None if match["rest"].strip() and not re.sub(r"\b[A-J]\b|\W", "", match["rest"]) else (match[1], match["rest"])
+
+
+_MONTHS = (
+    "january|february|march|april|may|june|july|august|september|october|november|december|jan|feb|mar|apr|jun|jul|aug|sept?|oct|nov|dec|"
+    "januar|jänner|februar|märz|mai|juni|juli|oktober|dezember|mär|okt|dez|"
+    "janvier|février|mars|avril|juin|juillet|août|septembre|octobre|novembre|décembre|"
+    "enero|febrero|marzo|abril|mayo|junio|julio|agosto|septiembre|octubre|noviembre|diciembre|"
+    "gennaio|febbraio|aprile|maggio|giugno|luglio|settembre|ottobre|dicembre"
+)
+_DAY, _OF = r"\d{1,2}(?:\.|st|nd|rd|th|er|º)?", r"(?:(?:of|de|di)\s+)?"
+_DATE = re.compile(
+    rf"(?:(?:on|am|the|den|le|el|il)\s+)*{_DAY}\s*{_OF}(?:{_MONTHS})\.?(?:,?\s*{_OF}\d{{4}})?|"
+    rf"(?:{_MONTHS})\.?\s+{_DAY}(?:,?\s*\d{{4}})?|(?:{_MONTHS})\.?,?\s+{_OF}\d{{4}}|"
+    r"(?:am\s+)?\d{1,2}\.\s?\d{1,2}\.\s?(?:\d{4}|\d{2})|\d{1,2}/\d{1,2}/\d{4}|\d{4}([-./])\d{1,2}\1\d{1,2}|"
+    r"(?:\d{4}年)?\d{1,2}月(?:\d{1,2}[日号])?",
+    re.IGNORECASE,
+)
+
+
+def is_date(text: str) -> bool:
+    """Whether a text is a date and nothing else, of digits or with a month's name: 2. März 2024, May 5, 02.03.2024, 3/2/2024."""
+    return _DATE.fullmatch(unicodedata.normalize("NFKC", text.strip())) is not None

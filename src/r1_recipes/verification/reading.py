@@ -12,7 +12,7 @@ import unicodedata
 from dataclasses import dataclass
 
 from r1_recipes.prompts.formats import boxed_spans, one_spelling_of_boxes
-from r1_recipes.verification.lexicon import Refusal, chosen, refusals
+from r1_recipes.verification.lexicon import Refusal, chosen, is_date, refusals
 from r1_recipes.verification.numbers import NUMBER, PRECISION, Value, read_value
 from r1_recipes.verification.spelling import UNIT_LETTERS, UNITS, clean, typed
 
@@ -274,8 +274,8 @@ def settle(gold: Gold, answer: Answer, precision: int = PRECISION) -> bool | Non
 
 
 def _is_wordy(text: str, cleaned: str) -> bool:
-    """Whether a gold is words, or the time of a clock, and no mathematics."""
-    if _CLOCK.fullmatch(cleaned):
+    """Whether a gold is words, a date or the time of a clock, and no mathematics."""
+    if _CLOCK.fullmatch(cleaned) or is_date(cleaned) or is_date(text):
         return True
     if re.search(r"\d|\\|[-+*/^=<>|]\s|\$[^$]*[=<>]", cleaned):
         return False

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import inspect
 import json
 import re
 from collections.abc import Callable, Collection
@@ -60,6 +61,15 @@ class Mapper:
             if not set(wanted) & set(columns):
                 absent.append(wanted[0] + "".join(f" (or {other})" for other in wanted[1:]))
         return absent
+
+    @classmethod
+    def place(cls) -> str:
+        """Its name and, if its ``__call__`` is the user's own, that method's file and line."""
+        function = inspect.unwrap(cls.__call__)
+        code = getattr(function, "__code__", None)
+        if code is None or function.__module__.startswith("r1_recipes."):
+            return f"mapper {cls.name!r}"
+        return f"mapper {cls.name!r} ({code.co_filename}:{code.co_firstlineno})"
 
     def example_rows(self) -> list[dict[str, Any]]:
         """The ``examples`` that this mapper can read, columns named as it reads them."""

@@ -13,7 +13,7 @@ from contextvars import ContextVar
 from dataclasses import dataclass
 from typing import Any
 
-from r1_recipes.common.errors import first_line
+from r1_recipes.common.errors import RecipeError, first_line, own_place
 from r1_recipes.common.messages import clip, without_surrogates
 
 logger = logging.getLogger(__name__)
@@ -27,6 +27,7 @@ class Limits:
 
     seconds: float = 10.0
     chars: int = 2000  # of its result, and of its error
+    strict: bool = False  # a reset or get_reward that fails ends the run, as in a smoke run
 
 
 class ToolError(RuntimeError):
@@ -86,6 +87,13 @@ def guarded_environment(kind: type, limits: Limits) -> type:
         if not name.startswith("_")
     }
 
+    def failed(method: str, error: Exception) -> None:
+        said = str(error) if isinstance(error, ToolError) else first_line(error)[:-1]
+        told = f"environment {kind.__name__}: {method} fails: {said}{own_place(error.__cause__ or error)}"
+        if limits.strict:
+            raise RecipeError(f"{told}. Fix: mend it; in a run that row would not be judged") from error
+        logger.warning("%s", told)
+
     def reset(self: Any, **row: Any) -> Any:
         self._reset_failed = True  # until it is done
         try:
@@ -95,7 +103,7 @@ def guarded_environment(kind: type, limits: Limits) -> type:
             observation = own["reset"](self, **row)
             observation = asyncio.run(observation) if inspect.iscoroutine(observation) else observation
         except ToolError as error:
-            logger.warning("environment %s: reset fails: %s", kind.__name__, error)
+            failed("reset", error)
             return None
         self._reset_failed = False
         return observation
@@ -110,7 +118,7 @@ def guarded_environment(kind: type, limits: Limits) -> type:
                 return value if value is None else paid
             raise ValueError(f"must pay a finite number, got {paid}")
         except Exception as error:
-            logger.warning("environment %s: get_reward fails: %s", kind.__name__, first_line(error))
+            failed("get_reward", error)
             return None
 
     bounded: dict[str, Any] = {**own, "reset": functools.wraps(methods["reset"])(reset)}
