@@ -5,6 +5,7 @@ select (rejection sampling), and what is left becomes ``output_dir/dataset``. St
 -m r1_recipes.generate …``), each completes every Nth row on its own device.
 """
 
+import contextlib
 import logging
 from collections.abc import Sequence
 from typing import Any
@@ -64,10 +65,10 @@ def generate(run: Run, store: ShardStore) -> None:
     selection = Selection(store, rules, fmt, rewards, training.reward_weights, hub=script.hub)
     run_dir.claim(run)
     if pending:
-        backend = get_backend(recipe, tokenizer, script.backend, rows)
-        processes.wait()  # a row that another process has stored already would make this start look like one that goes on
-        own = pending[processes.rank() :: processes.world_size()]
-        _complete(backend, own, rows, digests, store, training)
+        with contextlib.closing(get_backend(recipe, tokenizer, script.backend, rows)) as backend:
+            processes.wait()  # a row that another process has stored already would make this start look like one that goes on
+            own = pending[processes.rank() :: processes.world_size()]
+            _complete(backend, own, rows, digests, store, training)
         processes.wait()
     if not processes.is_main_process():
         return

@@ -83,6 +83,9 @@ class EpisodeBackend:
         self._max_calls, self._max_tokens, self._at_once = _MAX_TURNS if max_calls is None else max_calls, max_tokens, at_once
         self._idle: dict[Any, list[Any]] = {name: [] for name in environments}  # used again, as TRL does: each may hold a server's session
 
+    def close(self) -> None:
+        self._single.close()
+
     def run(self, requests: Sequence[Request], sink: Sink, sampling_plans: Sequence[SamplingPlan]) -> None:
         temperatures = [temperature for temperature, copies in sampling_plans for _ in range(copies)]
         step = max(1, self._at_once // len(temperatures)) if self._environments else _AT_ONCE

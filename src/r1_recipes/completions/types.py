@@ -39,6 +39,9 @@ class Backend(Protocol):
     def run(self, requests: Sequence[Request], sink: Sink, sampling_plans: Sequence[SamplingPlan]) -> None:
         """Complete every request by every plan; a request that fails goes to ``sink`` with its error, and does not stop the others."""
 
+    def close(self) -> None:
+        """Give back what the backend holds: an engine's process and its memory."""
+
 
 def sample_seed(seed: int, index: int, sample: int) -> int:
     """Derive a completion's own seed (0..2**31-1), so that an interrupted run gives the same completions."""

@@ -77,6 +77,7 @@ def examine(options: argparse.Namespace, overrides: Sequence[str]) -> Report:
         contract.check_prompt(report, recipe, fmt, rows)
         longest = data.check_lengths(report, recipe, rows, tokenizer, shape.window)
         memory.check_memory(report, recipe, shape, longest, launched)
+        memory.check_engine(report, recipe, shape, pictures="image" in rows.column_names)
         if recipe.method == "sft":
             contract.check_written(report, recipe, rows, tokenizer)
             report_cost(report, recipe, len(rows), launched.processes, None)
@@ -116,6 +117,7 @@ def check_surroundings(report: Report, recipe: Recipe, processes: int) -> None:
         ("recipe.tracker", start.check_trackers),
         ("recipe.output_dir", lambda recipe: run_dir.check(recipe, Path(recipe.training.output_dir))),
         ("fit.vllm", start.check_generation_backend),
+        ("fit.precision", start.check_precision),
     ):
         with report.refusals(code):
             check(recipe)

@@ -5,6 +5,7 @@ from typing import Any
 
 from r1_recipes.common.errors import RecipeError, first_line
 from r1_recipes.common.processes import world_size
+from r1_recipes.models.engine import Dimensions, cache_of, fit_engine
 from r1_recipes.preflight.findings import ERROR, OK, WARNING, Report
 from r1_recipes.recipe import Recipe
 from r1_recipes.training.weights import freeze_parameters
@@ -56,8 +57,6 @@ def model_shape(report: Report, recipe: Recipe) -> Shape:
         freeze_parameters(model, recipe.script.unfrozen_parameters)
     weights, trained = list(model.parameters()), [parameter for parameter in model.parameters() if parameter.requires_grad]
     text = config.get_text_config()
-    heads = text.num_attention_heads
-    head_width = getattr(text, "head_dim", None) or text.hidden_size // heads
     return Shape(
         parameters=sum(parameter.numel() for parameter in weights),
         trainable=sum(parameter.numel() for parameter in trained),
@@ -65,7 +64,7 @@ def model_shape(report: Report, recipe: Recipe) -> Shape:
         trained_bytes=sum(parameter.nbytes for parameter in trained),
         width=width,
         vocabulary=text.vocab_size,
-        cache=2 * text.num_hidden_layers * (getattr(text, "num_key_value_heads", None) or heads) * head_width,
+        cache=cache_of(text),
         window=getattr(text, "max_position_embeddings", None),
     )
 
@@ -141,6 +140,19 @@ def check_memory(report: Report, recipe: Recipe, shape: Shape, tokens: int, spre
     if level != OK:
         said += "; try use_peft: true, ZeRO-3 or FSDP over several devices, a smaller batch or model"
     report.add(level, "fit.memory", said)
+
+
+def check_engine(report: Report, recipe: Recipe, shape: Shape, *, pictures: bool) -> None:
+    """Compare the KV cache of the longest sequence with what a colocated engine has for it."""
+    training = recipe.training
+    if not getattr(training, "use_vllm", False):
+        return
+    problem = fit_engine(recipe, Dimensions(shape.parameters, shape.cache, shape.window), pictures=pictures)
+    length = training.vllm_max_model_length
+    held = (
+        f"{length} tokens" if length else f"the model's whole window, {shape.window} tokens: set max_prompt_tokens or vllm_max_model_length"
+    )
+    report.add(ERROR if problem else OK, "fit.engine", problem or f"vllm_max_model_length: one sequence of the engine may have {held}")
 
 
 def device(use_cpu: bool) -> tuple[str, int]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import importlib.util
 import logging
 import os
 import shlex
@@ -12,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 from r1_recipes.common import processes
 from r1_recipes.common.console import reported_errors
 from r1_recipes.common.errors import RecipeError
+from r1_recipes.models.engine import dimensions, fit_engine
 from r1_recipes.models.tokenizer import load_processor, load_tokenizer
 from r1_recipes.prompts.formats import ResponseFormat
 from r1_recipes.prompts.served_template import asked_with
@@ -57,7 +59,11 @@ def _say_next(run: Run) -> None:
     asks = recipe.method != "reward" and not getattr(recipe.script, "environment", None)
     commands = [f"{evaluate} {model} --ask 'a question'"] * asks + [f"python -m webbrowser {model}/{page.REPORT_FILE}"]
     if recipe.method == "grpo":
-        commands.insert(0, f"{evaluate} {recipe.model.model_name_or_path} --model {model}")
+        import torch  # heavy
+
+        fast = not recipe.training.use_cpu and torch.cuda.is_available() and importlib.util.find_spec("vllm")
+        options = " --backend vllm" * bool(fast) + f" --output {model}/evaluation"  # where the page looks
+        commands.insert(0, f"{evaluate} {recipe.model.model_name_or_path} --model {model}{options}")
     if not recipe.script.smoke and "R1_RECIPES_STAGE" not in os.environ:
         logger.info("next:\n  %s", "\n  ".join(commands))
 
@@ -67,6 +73,8 @@ def trainer_arguments(run: Run, tokenizer: PreTrainedTokenizerBase, rows: Splits
     from r1_recipes.training.callbacks import callbacks  # heavy
 
     pictures = "image" in rows.train.column_names
+    if getattr(run.recipe.training, "use_vllm", False) and (problem := fit_engine(run.recipe, dimensions(run.recipe), pictures=pictures)):
+        raise RecipeError(f"{run.recipe.path}: {problem}")
     return {
         **weights.model_arguments(run.recipe),
         "args": run.recipe.training,
