@@ -5,7 +5,6 @@ select (rejection sampling), and what is left becomes ``output_dir/dataset``. St
 -m r1_recipes.generate …``), each completes every Nth row on its own device.
 """
 
-import contextlib
 import logging
 from collections.abc import Sequence
 from typing import Any
@@ -65,10 +64,10 @@ def generate(run: Run, store: ShardStore) -> None:
     selection = Selection(store, rules, fmt, rewards, training.reward_weights, hub=script.hub)
     run_dir.claim(run)
     if pending:
-        with contextlib.closing(get_backend(recipe, tokenizer, script.backend, rows)) as backend:
-            processes.wait()  # a row that another process has stored already would make this start look like one that goes on
-            own = pending[processes.rank() :: processes.world_size()]
-            _complete(backend, own, rows, digests, store, training)
+        backend = get_backend(recipe, tokenizer, script.backend, rows)
+        processes.wait()  # a row that another process has stored already would make this start look like one that goes on
+        own = pending[processes.rank() :: processes.world_size()]
+        _complete(backend, own, rows, digests, store, training)
         processes.wait()
     if not processes.is_main_process():
         return

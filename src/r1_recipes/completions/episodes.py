@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from r1_recipes.completions.types import Backend, Completion, Messages, Request, SamplingPlan, Sink, TooLong
+from r1_recipes.completions.types import Backend, Completion, Messages, Request, SamplingPlan, Sink, TooLong, close
 from r1_recipes.tasks.environments.registry import methods_of, pays
 
 _AT_ONCE = 64  # requests whose episodes are played side by side, then stored; with environments a batch of completions
@@ -84,7 +84,7 @@ class EpisodeBackend:
         self._idle: dict[Any, list[Any]] = {name: [] for name in environments}  # used again, as TRL does: each may hold a server's session
 
     def close(self) -> None:
-        self._single.close()
+        close(self._single)
 
     def run(self, requests: Sequence[Request], sink: Sink, sampling_plans: Sequence[SamplingPlan]) -> None:
         temperatures = [temperature for temperature, copies in sampling_plans for _ in range(copies)]

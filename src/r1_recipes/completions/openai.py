@@ -29,9 +29,6 @@ class OpenAIBackend:
         self._options = {name: getattr(settings, name) for name, value in _NEUTRAL.items() if getattr(settings, name) != value}
         self._options |= {"max_tokens": settings.max_completion_length, "chat_template_kwargs": settings.chat_template_kwargs}
 
-    def close(self) -> None:
-        """The server is somebody else's."""
-
     def run(self, requests: Sequence[Request], sink: Sink, sampling_plans: Sequence[SamplingPlan]) -> None:
         from transformers.utils import get_json_schema
 

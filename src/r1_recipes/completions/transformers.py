@@ -86,9 +86,6 @@ class TransformersBackend:
         self._tokenizer = tokenizer
         self._model = load_model(recipe)
 
-    def close(self) -> None:
-        """The model goes with this object."""
-
     def run(self, requests: Sequence[Request], sink: Sink, sampling_plans: Sequence[SamplingPlan]) -> None:
         from transformers import set_seed
 

@@ -39,8 +39,10 @@ class Backend(Protocol):
     def run(self, requests: Sequence[Request], sink: Sink, sampling_plans: Sequence[SamplingPlan]) -> None:
         """Complete every request by every plan; a request that fails goes to ``sink`` with its error, and does not stop the others."""
 
-    def close(self) -> None:
-        """Give back what the backend holds: an engine's process and its memory."""
+
+def close(backend: Backend) -> None:
+    """End the process of a backend that has one, so that its GPU is free for the next model."""
+    getattr(backend, "close", lambda: None)()
 
 
 def sample_seed(seed: int, index: int, sample: int) -> int:

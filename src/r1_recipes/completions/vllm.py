@@ -129,7 +129,7 @@ def _own_gpus(parallel: int, where: str) -> Iterator[None]:
     if devices and len(own) < parallel:
         count = os.environ.get("LOCAL_WORLD_SIZE", processes.world_size())
         raise RecipeError(
-            f"{where} {count} processes with vllm_tensor_parallel_size {parallel} need that many GPUs each, and {len(devices)} are visible. "
+            f"{where} vllm_tensor_parallel_size: each of {count} processes needs {parallel} GPUs, and {len(devices)} are visible. "
             f"Fix: {max(1, len(devices) // parallel)} processes"
         )
     with mock.patch.dict(os.environ, {"CUDA_VISIBLE_DEVICES": ",".join(own)} if own else {}):

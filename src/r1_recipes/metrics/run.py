@@ -14,7 +14,7 @@ from r1_recipes.common.console import progress
 from r1_recipes.common.errors import RecipeError
 from r1_recipes.completions import get_backend, load_format
 from r1_recipes.completions.store import ShardStore, row_digest
-from r1_recipes.completions.types import Backend, Completion, Request, SamplingPlan
+from r1_recipes.completions.types import Backend, Completion, Request, SamplingPlan, close
 from r1_recipes.data.load import build_prompt, drop_overlap, identities, load_dataset
 from r1_recipes.metrics.scores import Scores, compares_with_gold, judge
 from r1_recipes.models.smoke import example_rows
@@ -162,8 +162,10 @@ def evaluate_model(
             mine = set(pending[processes.rank() :: processes.world_size()])
             requests = [Request(index, prompt) for index, prompt in enumerate(rows["prompt"]) if index in mine]
             model = get_backend(recipe, tokenizer, backend, rows)
-            with contextlib.closing(model):  # before the next model needs its memory
+            try:
                 made = _generate(recipe, model, requests, plans, store, digests)
+            finally:
+                close(model)
             done |= dict(processes.gather(list(made.items())))
     if not processes.is_main_process():
         return None
@@ -238,6 +240,7 @@ def ask(recipe: Recipe, name: str, question: str, backend: str) -> str:
     tokenizer, fmt = load_format(recipe, backend)
     asked = (getattr(recipe.script, "prompt_template", None) or "{question}").replace("{question}", question)
     request = Request(0, build_prompt(asked, fmt, recipe.script.few_shot))
-    with contextlib.closing(get_backend(recipe, tokenizer, backend, {"prompt": [request.prompt]})) as model:
-        (completion,) = _generate(recipe, model, [request], [(0.0, 1)], None, [])[0]
+    model = get_backend(recipe, tokenizer, backend, {"prompt": [request.prompt]})
+    (completion,) = _generate(recipe, model, [request], [(0.0, 1)], None, [])[0]
+    close(model)
     return fmt.full_text(completion.text)

@@ -149,9 +149,7 @@ def check_engine(report: Report, recipe: Recipe, shape: Shape, *, pictures: bool
         return
     problem = fit_engine(recipe, Dimensions(shape.parameters, shape.cache, shape.window), pictures=pictures)
     length = training.vllm_max_model_length
-    held = (
-        f"{length} tokens" if length else f"the model's whole window, {shape.window} tokens: set max_prompt_tokens or vllm_max_model_length"
-    )
+    held = f"{length} tokens" if length else f"the model's whole window, {shape.window} tokens (max_prompt_tokens bounds it)"
     report.add(ERROR if problem else OK, "fit.engine", problem or f"vllm_max_model_length: one sequence of the engine may have {held}")
 
 
