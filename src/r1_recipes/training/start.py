@@ -70,9 +70,7 @@ def start(argv: Sequence[str] | None, method: str) -> Run:
     for warning in dict.fromkeys(recipe.warnings):
         logger.warning(warning)
     if trains:
-        if (count := processes.world_size()) > 1:  # a bare `accelerate launch` starts one for each GPU
-            one = recipe.training.per_device_train_batch_size * recipe.training.gradient_accumulation_steps
-            logger.info("%d processes: each step takes %d x %d = %d completions or rows", count, count, one, count * one)
+        say_batch(recipe.training)
         check_one_folder(run.output_dir, run.resume_from)
         prepare_trackers(recipe)
     return run
@@ -189,6 +187,13 @@ def check_processes(recipe: Recipe) -> None:
             f"{recipe.path}: launched as a run of {meant} processes, {started} were started, and this one sees {seen}. Fix: an accelerate "
             "config for several (ddp, zero2, zero3, fsdp2); on CPUs torchrun --nproc-per-node N and use_cpu: true"
         )
+
+
+def say_batch(training: Any) -> None:
+    """Log what several processes make of a step: a bare ``accelerate launch`` starts one for each GPU."""
+    count, one = processes.world_size(), training.per_device_train_batch_size * training.gradient_accumulation_steps
+    if count > 1:
+        logger.info("%d processes: each step takes %d x %d = %d completions or rows", count, count, one, count * one)
 
 
 def check_one_folder(output_dir: Path, resume_from: Path | None) -> None:
