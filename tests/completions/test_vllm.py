@@ -7,6 +7,7 @@ import importlib.util
 import os
 import sys
 from collections.abc import Callable
+from pathlib import Path
 from types import ModuleType, SimpleNamespace
 from typing import Any
 
@@ -96,6 +97,15 @@ def test_a_cache_without_room_is_refused_before_the_engine_starts(
     monkeypatch.setattr("r1_recipes.models.engine.gpu_memory", lambda: 2 * GIB)
     with pytest.raises(RecipeError, match=r"vllm_gpu_memory_utilization: 0\.9 of 2 GiB"):
         start(*evaluated())
+    assert engines == []
+
+
+def test_adapters_are_no_model(engines: list, evaluated: Callable, tmp_path: Path) -> None:
+    recipe, tokenizer = evaluated()
+    (tmp_path / "adapter_config.json").touch()
+    recipe.model.model_name_or_path = str(tmp_path)
+    with pytest.raises(RecipeError, match=r"python -m r1_recipes\.adapters"):
+        start(recipe, tokenizer)
     assert engines == []
 
 

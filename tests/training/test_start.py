@@ -91,6 +91,8 @@ def test_next_evaluates_with_vllm_where_it_is(said_next: Callable[..., str], mon
     monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
     assert "--backend vllm --output" in said_next(use_cpu=False)
     assert "--backend" not in said_next()  # trained on the CPU
+    assert f"--model {tmp_path}/run/merged --backend vllm" in (said := said_next(use_cpu=False, use_peft=True))
+    assert f"r1_recipes.adapters {tmp_path}/run\n" in said
 
 
 def sized(length: int | None, **keys: Any) -> SimpleNamespace:

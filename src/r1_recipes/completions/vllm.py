@@ -5,6 +5,7 @@ import importlib.util
 import logging
 import os
 from collections.abc import Iterable, Iterator, Sequence
+from pathlib import Path
 from typing import Any
 from unittest import mock
 
@@ -29,6 +30,9 @@ class VLLMBackend:
         where = f"{recipe.path}: backend: vllm:"
         if importlib.util.find_spec("vllm") is None:
             raise RecipeError(f"{where} vLLM is not installed; {install_hint('vllm')}, or run without it: --backend transformers")
+        name = recipe.model.model_name_or_path
+        if Path(name, "adapter_config.json").is_file():
+            raise RecipeError(f"{where} {name} holds adapters alone. Fix: python -m r1_recipes.adapters {name}, then {name}/merged")
         gpu.quiet_vllm()
         from vllm import LLM
         from vllm.platforms import current_platform

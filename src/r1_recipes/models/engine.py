@@ -73,4 +73,6 @@ def fit_engine(recipe: Recipe, size: Dimensions | None, *, pictures: bool) -> st
         why = "pictures are tokens, too" if pictures else f"the model was made for {size.window}"
         logger.info("vllm_max_model_length: prompt and completion are %d tokens, but %s: vLLM takes the model's window", length, why)
         training.vllm_max_model_length = length = None
+    if getattr(recipe.script, "distill_with", None) == "gold":
+        length = length or training.max_length  # as its trainer does
     return room_problem(recipe, size, length) if training.vllm_mode == "colocate" else None

@@ -59,13 +59,22 @@ def _say_next(run: Run) -> None:
     asks = recipe.method != "reward" and not getattr(recipe.script, "environment", None)
     commands = [f"{evaluate} {model} --ask 'a question'"] * asks + [f"python -m webbrowser {model}/{page.REPORT_FILE}"]
     if recipe.method == "grpo":
-        import torch  # heavy
-
-        fast = not recipe.training.use_cpu and torch.cuda.is_available() and importlib.util.find_spec("vllm")
-        options = " --backend vllm" * bool(fast) + f" --output {model}/evaluation"  # where the page looks
-        commands.insert(0, f"{evaluate} {recipe.model.model_name_or_path} --model {model}{options}")
+        commands = [*_comparison(recipe, evaluate, model), *commands]
     if not recipe.script.smoke and "R1_RECIPES_STAGE" not in os.environ:
         logger.info("next:\n  %s", "\n  ".join(commands))
+
+
+def _comparison(recipe: Recipe, evaluate: str, model: str) -> list[str]:
+    """Return the commands that judge the model and the one before; by vLLM where that and a GPU are there, many times faster."""
+    import torch  # heavy
+
+    trained, backend, first = model, "", []
+    if not recipe.training.use_cpu and torch.cuda.is_available() and importlib.util.find_spec("vllm"):
+        backend = "--backend vllm "
+        if recipe.model.use_peft:  # it loads no adapters by themselves
+            trained, first = f"{model}/merged", [f"python -m r1_recipes.adapters {model}"]
+    # The page shows what is in that folder.
+    return [*first, f"{evaluate} {recipe.model.model_name_or_path} --model {trained} {backend}--output {model}/evaluation"]
 
 
 def trainer_arguments(run: Run, tokenizer: PreTrainedTokenizerBase, rows: Splits, opening: dict[str, Any]) -> dict[str, Any]:
