@@ -13,7 +13,7 @@ from collections.abc import Sequence
 from importlib.util import find_spec
 from pathlib import Path
 
-from r1_recipes.common import console
+from r1_recipes.common import console, gpu
 from r1_recipes.common.errors import RecipeError, install_hint
 from r1_recipes.models.weights import model_path
 from r1_recipes.recipe import load_recipe
@@ -34,7 +34,11 @@ def main(argv: Sequence[str] | None = None) -> None:
             return
         if find_spec("vllm") is None:
             raise RecipeError(f"vLLM is not installed; {install_hint('vllm')}, or --print shows the command for another machine")
-    os.execve(command[0], command, {**os.environ, "VLLM_SERVER_DEV_MODE": "1"})
+        if "bfloat16" in command and gpu.lacks_bf16():
+            raise RecipeError(
+                "bf16: this GPU has no bf16, which needs compute capability 8.0. Fix: --fp16 true --bf16 false, in training too"
+            )
+    os.execve(command[0], command, {"VLLM_NO_USAGE_STATS": "1", **os.environ, "VLLM_SERVER_DEV_MODE": "1"})
 
 
 def server_command(argv: Sequence[str]) -> list[str]:

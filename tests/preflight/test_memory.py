@@ -141,7 +141,7 @@ def test_every_part_is_explained() -> None:
 )
 def test_memory_is_compared_with_the_device(monkeypatch: pytest.MonkeyPatch, available: int, here: bool, level: str) -> None:
     """20,000 bytes stay for the whole run, and the KV cache comes on top: only without room for the first is it an error."""
-    monkeypatch.setattr(memory, "device", lambda _: ("a device" if here else memory._ELSEWHERE, available))
+    monkeypatch.setattr(memory, "device", lambda _: ("a device" if here else memory.ELSEWHERE, available))
     report = Report()
     memory.check_memory(report, settings(), SHAPE, 88, Parallelism())
     message = found(report, level)["fit.memory"]

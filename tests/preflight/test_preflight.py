@@ -667,7 +667,7 @@ def test_brief_says_the_verdicts_alone(recipe, silent_model, capsys):
         "2 Data     ok      2 checks",
         "3 Contract warning 4 checks",
         "4 Signal   error   3 checks",
-        "5 Fit      ok      3 checks",
+        "5 Fit      ok      4 checks",
     ]
     assert "  error   signal.all_one: 2 of 2 groups (100%) have no spread, 2 of them all 1: GRPO has nothing to compare" in "\n".join(lines)
     # what is in order is shown of the signal alone

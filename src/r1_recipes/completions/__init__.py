@@ -25,9 +25,15 @@ def load_format(recipe: Recipe, backend: str) -> tuple[Any | None, ResponseForma
 def get_backend(recipe: Recipe, tokenizer: Any | None, backend: str, rows: Any = None) -> Backend:
     """Load the recipe's model; ``tokenizer`` is that of :func:`load_format`. With tools it plays episodes, of ``rows`` by request."""
     tools, environments = agent(recipe, tokenizer)
-    local = VLLMBackend if backend == "vllm" else TransformersBackend
-    single: Backend = OpenAIBackend(recipe) if tokenizer is None else local(recipe, tokenizer)
-    if not tools and not environments:
+    plays = tools or environments
+    single: Backend
+    if tokenizer is None:
+        single = OpenAIBackend(recipe)
+    elif backend == "vllm":  # an episode's turns have no bound that is known before
+        single = VLLMBackend(recipe, tokenizer, None if plays or rows is None else rows["prompt"])
+    else:
+        single = TransformersBackend(recipe, tokenizer)
+    if not plays:
         return single
     training = recipe.training
     limits = training.max_tool_calling_iterations, training.max_completion_length, training.generation_batch_size

@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from r1_recipes.completions.types import Backend, Completion, Messages, Request, SamplingPlan, Sink, TooLong
+from r1_recipes.completions.types import Backend, Completion, Messages, Request, SamplingPlan, Sink, TooLong, close
 from r1_recipes.tasks.environments.registry import methods_of, pays
 
 _AT_ONCE = 64  # requests whose episodes are played side by side, then stored; with environments a batch of completions
@@ -82,6 +82,9 @@ class EpisodeBackend:
         self._single, self._tools, self._environments, self._rows = single, tools, environments, rows
         self._max_calls, self._max_tokens, self._at_once = _MAX_TURNS if max_calls is None else max_calls, max_tokens, at_once
         self._idle: dict[Any, list[Any]] = {name: [] for name in environments}  # used again, as TRL does: each may hold a server's session
+
+    def close(self) -> None:
+        close(self._single)
 
     def run(self, requests: Sequence[Request], sink: Sink, sampling_plans: Sequence[SamplingPlan]) -> None:
         temperatures = [temperature for temperature, copies in sampling_plans for _ in range(copies)]

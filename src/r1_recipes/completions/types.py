@@ -40,6 +40,11 @@ class Backend(Protocol):
         """Complete every request by every plan; a request that fails goes to ``sink`` with its error, and does not stop the others."""
 
 
+def close(backend: Backend) -> None:
+    """End the process of a backend that has one, so that its GPU is free for the next model."""
+    getattr(backend, "close", lambda: None)()
+
+
 def sample_seed(seed: int, index: int, sample: int) -> int:
     """Derive a completion's own seed (0..2**31-1), so that an interrupted run gives the same completions."""
     digest = hashlib.sha256(f"{seed}:{index}:{sample}".encode()).digest()

@@ -1,45 +1,83 @@
 """Completions by vLLM in this process."""
 
+import contextlib
 import importlib.util
-from collections.abc import Sequence
+import logging
+import os
+from collections.abc import Iterable, Iterator, Sequence
+from pathlib import Path
 from typing import Any
+from unittest import mock
 
-from r1_recipes.common import processes
+from r1_recipes.common import gpu, processes
 from r1_recipes.common.errors import RecipeError, first_line, install_hint
 from r1_recipes.completions.turns import read_completion, written_prompt
-from r1_recipes.completions.types import Completion, Request, SamplingPlan, Sink, TooLong, sample_seed
+from r1_recipes.completions.types import Completion, Messages, Request, SamplingPlan, Sink, TooLong, sample_seed
+from r1_recipes.models.engine import dimensions, room_problem
 from r1_recipes.recipe.types import Recipe
+
+logger = logging.getLogger(__name__)
+
+# What a launcher exports, by which vLLM would join its processes.
+_LAUNCHER = ("RANK", "WORLD_SIZE", "LOCAL_RANK", "LOCAL_WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT", "GROUP_RANK", "ROLE_RANK")
 
 
 class VLLMBackend:
-    """vLLM's engine. Every completion is a request of its own, so rows are handed over as soon as they are whole."""
+    """vLLM's engine, one for each process. Every completion is a request of its own, so rows are handed over as soon as they are whole."""
 
-    def __init__(self, recipe: Recipe, tokenizer: Any) -> None:
+    def __init__(self, recipe: Recipe, tokenizer: Any, prompts: Iterable[Messages] | None = None) -> None:
+        """Start the engine; with all ``prompts`` that will be asked, it need not hold more than the longest and its completion."""
         where = f"{recipe.path}: backend: vllm:"
         if importlib.util.find_spec("vllm") is None:
             raise RecipeError(f"{where} vLLM is not installed; {install_hint('vllm')}, or run without it: --backend transformers")
-        if processes.world_size() > 1:
-            raise RecipeError(f"{where} must be one process. Fix: vllm_tensor_parallel_size: N spreads the model")
+        name = recipe.model.model_name_or_path
+        if Path(name, "adapter_config.json").is_file():
+            raise RecipeError(f"{where} {name} holds adapters alone. Fix: python -m r1_recipes.adapters {name}, then {name}/merged")
+        gpu.quiet_vllm()
         from vllm import LLM
         from vllm.platforms import current_platform
 
         model, self._settings = recipe.model, recipe.training
         self._tokenizer = tokenizer
+        size, length = dimensions(recipe), self._settings.vllm_max_model_length
+        if length is None and prompts is not None and size is not None:
+            length = self._longest(prompts, size.window)
+        if not current_platform.is_cpu() and size is not None and (problem := room_problem(recipe, size, length)):
+            raise RecipeError(f"{where} {problem}")
+        dtype = model.dtype or "auto"
+        if dtype == "bfloat16" and current_platform.is_cuda() and not current_platform.has_device_capability(80):
+            logger.warning("dtype: float16 instead of bfloat16, which this GPU does not have (compute capability below 8.0)")
+            dtype = "float16"
+        parallel = self._settings.vllm_tensor_parallel_size
         try:
-            self._llm = LLM(
-                model.model_name_or_path,
-                revision=model.model_revision,
-                dtype=model.dtype or "auto",
-                seed=self._settings.seed,
-                tensor_parallel_size=self._settings.vllm_tensor_parallel_size,
-                gpu_memory_utilization=self._settings.vllm_gpu_memory_utilization,
-                max_model_len=self._settings.vllm_max_model_length,
-                trust_remote_code=self._settings.trust_remote_code,
-                # A seeded request whose prompt is cut into chunks ends vLLM 0.31 on a CPU: "CPU Generator does not use offset".
-                enable_chunked_prefill=False if current_platform.is_cpu() else None,
-            )
+            with _own_gpus(parallel, where):
+                self._llm = LLM(
+                    model.model_name_or_path,
+                    revision=model.model_revision,
+                    dtype=dtype,
+                    seed=self._settings.seed,
+                    tensor_parallel_size=parallel,
+                    gpu_memory_utilization=self._settings.vllm_gpu_memory_utilization,
+                    max_model_len=length,
+                    trust_remote_code=self._settings.trust_remote_code,
+                    # A seeded request whose prompt is cut into chunks ends vLLM 0.31 on a CPU: "CPU Generator does not use offset".
+                    enable_chunked_prefill=False if current_platform.is_cpu() else None,
+                )
+        except RecipeError:
+            raise
         except Exception as error:  # no device, too little memory, a model it does not know: vLLM's own words
             raise RecipeError(f"{where} the engine does not start: {first_line(error)} Without it: --backend transformers") from error
+
+    def _longest(self, prompts: Iterable[Messages], window: int | None) -> int | None:
+        """Return the tokens of the longest prompt with its completion; None, vLLM's own length, if the model was not made for so many."""
+        texts = (written_prompt(self._tokenizer, Request(0, prompt)) for prompt in prompts)
+        longest = max((len(self._tokenizer(text, add_special_tokens=False)["input_ids"]) for text in texts), default=0)
+        length = longest + int(self._settings.max_completion_length) + 1
+        return length if length <= min(window or length, self._tokenizer.model_max_length) else None
+
+    def close(self) -> None:
+        """End the engine's process, so that the next model finds its memory free."""
+        self._llm.llm_engine.engine_core.shutdown()
 
     def run(self, requests: Sequence[Request], sink: Sink, sampling_plans: Sequence[SamplingPlan]) -> None:
         from vllm import SamplingParams
@@ -79,3 +117,26 @@ class VLLMBackend:
                 if len(done[index]) == len(temperatures):
                     own = done.pop(index)
                     sink(index, [own[sample] for sample in sorted(own)], None)
+
+
+@contextlib.contextmanager
+def _own_gpus(parallel: int, where: str) -> Iterator[None]:
+    """Show the engine's process its own GPUs, of several processes on this machine ``parallel`` each, and no launcher."""
+    if processes.world_size() == 1:
+        yield
+        return
+    import torch
+
+    rank, visible = int(os.environ.get("LOCAL_RANK", 0)), os.environ.get("CUDA_VISIBLE_DEVICES")
+    devices = visible.split(",") if visible else [str(number) for number in range(torch.cuda.device_count())]
+    own = devices[rank * parallel : (rank + 1) * parallel]
+    if devices and len(own) < parallel:
+        count = os.environ.get("LOCAL_WORLD_SIZE", processes.world_size())
+        raise RecipeError(
+            f"{where} vllm_tensor_parallel_size: each of {count} processes needs {parallel} GPUs, and {len(devices)} are visible. "
+            f"Fix: {max(1, len(devices) // parallel)} processes"
+        )
+    with mock.patch.dict(os.environ, {"CUDA_VISIBLE_DEVICES": ",".join(own)} if own else {}):
+        for name in (*_LAUNCHER, *(key for key in os.environ if key.startswith("TORCHELASTIC_"))):
+            os.environ.pop(name, None)
+        yield

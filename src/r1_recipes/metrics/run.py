@@ -15,7 +15,7 @@ from r1_recipes.common.errors import RecipeError
 from r1_recipes.common.files import open_unlinked
 from r1_recipes.completions import get_backend, load_format
 from r1_recipes.completions.store import ShardStore, row_digest
-from r1_recipes.completions.types import Backend, Completion, Request, SamplingPlan
+from r1_recipes.completions.types import Backend, Completion, Request, SamplingPlan, close
 from r1_recipes.data.load import build_prompt, drop_overlap, identities, load_dataset
 from r1_recipes.metrics.scores import Scores, compares_with_gold, judge
 from r1_recipes.models.smoke import example_rows
@@ -139,7 +139,7 @@ def evaluate_model(
     """
     if backend == "openai" and recipe.script.chat_template:
         raise RecipeError(f"{recipe.path}: backend openai: the server has the chat template; leave chat_template out")
-    recipe = _for_generation(recipe, name, batch_size, seed)
+    recipe = _for_generation(recipe, name, batch_size, seed, backend)
     tokenizer, fmt = load_format(recipe, backend)
     judges = judges_of(recipe, fmt, with_models=with_models)
     rewards = reward_functions(recipe, fmt, with_models=with_models)
@@ -162,7 +162,11 @@ def evaluate_model(
         if pending:
             mine = set(pending[processes.rank() :: processes.world_size()])
             requests = [Request(index, prompt) for index, prompt in enumerate(rows["prompt"]) if index in mine]
-            made = _generate(recipe, get_backend(recipe, tokenizer, backend, rows), requests, plans, store, digests)
+            model = get_backend(recipe, tokenizer, backend, rows)
+            try:
+                made = _generate(recipe, model, requests, plans, store, digests)
+            finally:
+                close(model)
             done |= dict(processes.gather(list(made.items())))
     if not processes.is_main_process():
         return None
@@ -173,11 +177,21 @@ def evaluate_model(
     return dataclasses.replace(scores, judged_on=judged_on)
 
 
-def _for_generation(recipe: Recipe, name: str, batch_size: int, seed: int) -> Recipe:
-    """The recipe for one model, with its sampling keys as :class:`~r1_recipes.recipe.types.SamplingSettings`."""
-    shared = {f.name: getattr(recipe.training, f.name) for f in dataclasses.fields(SamplingSettings) if hasattr(recipe.training, f.name)}
+def _for_generation(recipe: Recipe, name: str, batch_size: int, seed: int, backend: str) -> Recipe:
+    """The recipe for one model, with its sampling keys as :class:`~r1_recipes.recipe.types.SamplingSettings`.
+
+    Of a training recipe vLLM takes the precision of training, not that of the weights, and of its engine only what is typed: during
+    training that shares the GPU.
+    """
+    old, model = recipe.training, dataclasses.replace(recipe.model, model_name_or_path=name)
+    shared = {f.name: getattr(old, f.name) for f in dataclasses.fields(SamplingSettings) if hasattr(old, f.name)}
+    if recipe.method != "evaluate":
+        for key in {"vllm_gpu_memory_utilization", "vllm_max_model_length"} - recipe.typed:
+            shared.pop(key, None)
+        if backend == "vllm" and "dtype" not in recipe.typed:
+            model.dtype = "bfloat16" if old.bf16 else "float16" if old.fp16 else model.dtype
     training = SamplingSettings(**{**shared, "generation_batch_size": batch_size, "seed": seed})
-    return dataclasses.replace(recipe, model=dataclasses.replace(recipe.model, model_name_or_path=name), training=training)
+    return dataclasses.replace(recipe, model=model, training=training)
 
 
 def _digests(recipe: Recipe, rows: Dataset, plans: list[SamplingPlan], backend: str) -> list[str]:
@@ -224,9 +238,11 @@ def ask(recipe: Recipe, name: str, question: str, backend: str) -> str:
     """A model's greedy answer to one question, in the recipe's own prompt."""
     if getattr(recipe.script, "environment", None):
         raise RecipeError("--ask: an environment plays its rows, and a question is none. Fix: leave --ask out")
-    recipe = _for_generation(recipe, name, 1, 0)
+    recipe = _for_generation(recipe, name, 1, 0, backend)
     tokenizer, fmt = load_format(recipe, backend)
     asked = (getattr(recipe.script, "prompt_template", None) or "{question}").replace("{question}", question)
     request = Request(0, build_prompt(asked, fmt, recipe.script.few_shot))
-    (completion,) = _generate(recipe, get_backend(recipe, tokenizer, backend), [request], [(0.0, 1)], None, [])[0]
+    model = get_backend(recipe, tokenizer, backend, {"prompt": [request.prompt]})
+    (completion,) = _generate(recipe, model, [request], [(0.0, 1)], None, [])[0]
+    close(model)
     return fmt.full_text(completion.text)

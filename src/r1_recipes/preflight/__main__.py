@@ -18,7 +18,7 @@ from unittest import mock
 from r1_recipes.common import console, processes
 from r1_recipes.common.errors import RecipeError
 from r1_recipes.models.smoke import smoke_overrides
-from r1_recipes.preflight import agent, contract, data, memory, signal
+from r1_recipes.preflight import agent, contract, data, disk, memory, signal
 from r1_recipes.preflight.findings import ERROR, OK, WARNING, Enough, Report
 from r1_recipes.recipe import Recipe, load_recipe
 from r1_recipes.recipe.text import read_yaml
@@ -77,6 +77,9 @@ def examine(options: argparse.Namespace, overrides: Sequence[str]) -> Report:
         contract.check_prompt(report, recipe, fmt, rows)
         longest = data.check_lengths(report, recipe, rows, tokenizer, shape.window)
         memory.check_memory(report, recipe, shape, longest, launched)
+        memory.check_engine(report, recipe, shape, pictures="image" in rows.column_names)
+        steps = start.steps_of(recipe.training, len(rows), launched.processes)
+        disk.check_disk(report, recipe, shape, steps, launched)
         if recipe.method == "sft":
             contract.check_written(report, recipe, rows, tokenizer)
             report_cost(report, recipe, len(rows), launched.processes, None)
@@ -116,6 +119,7 @@ def check_surroundings(report: Report, recipe: Recipe, processes: int) -> None:
         ("recipe.tracker", start.check_trackers),
         ("recipe.output_dir", lambda recipe: run_dir.check(recipe, Path(recipe.training.output_dir))),
         ("fit.vllm", start.check_generation_backend),
+        ("fit.precision", start.check_precision),
     ):
         with report.refusals(code):
             check(recipe)

@@ -5,12 +5,13 @@ from typing import Any
 
 from r1_recipes.common.errors import RecipeError, first_line
 from r1_recipes.common.processes import world_size
+from r1_recipes.models.engine import Dimensions, cache_of, fit_engine
 from r1_recipes.preflight.findings import ERROR, OK, WARNING, Report
 from r1_recipes.recipe import Recipe
 from r1_recipes.training.weights import freeze_parameters
 
 _MEASURED = "two runs that were measured peaked at 3.9 and 5.8 times their estimates, docs/preflight.md"
-_ELSEWHERE = "no CUDA device is here; this computer's main memory"
+ELSEWHERE = "no CUDA device is here; this computer's main memory"
 _LASTING = ("weights", "reference", "gradients", "optimizer")
 
 
@@ -56,8 +57,6 @@ def model_shape(report: Report, recipe: Recipe) -> Shape:
         freeze_parameters(model, recipe.script.unfrozen_parameters)
     weights, trained = list(model.parameters()), [parameter for parameter in model.parameters() if parameter.requires_grad]
     text = config.get_text_config()
-    heads = text.num_attention_heads
-    head_width = getattr(text, "head_dim", None) or text.hidden_size // heads
     return Shape(
         parameters=sum(parameter.numel() for parameter in weights),
         trainable=sum(parameter.numel() for parameter in trained),
@@ -65,7 +64,7 @@ def model_shape(report: Report, recipe: Recipe) -> Shape:
         trained_bytes=sum(parameter.nbytes for parameter in trained),
         width=width,
         vocabulary=text.vocab_size,
-        cache=2 * text.num_hidden_layers * (getattr(text, "num_key_value_heads", None) or heads) * head_width,
+        cache=cache_of(text),
         window=getattr(text, "max_position_embeddings", None),
     )
 
@@ -100,13 +99,10 @@ def memory(recipe: Recipe, shape: Shape, tokens: int, spread: Parallelism) -> di
     """Return the bytes that one process's device must at least have; docs/preflight.md has each part's formula."""
     training, grpo = recipe.training, recipe.method == "grpo"
     mixed = training.bf16 or training.fp16
-    weights, gradients, state = shape.weight_bytes, float(shape.trained_bytes), shape.trained_bytes
-    optim, master = str(getattr(training.optim, "value", training.optim)), 0
+    weights, gradients = shape.weight_bytes, float(shape.trained_bytes)
     if mixed and spread.stage:  # what is trained is then kept in 32 bits, and computed with in 16
         weights, gradients = min(weights, 2 * shape.parameters), 2 * shape.trainable
-        state = master = 4 * shape.trainable
-    if "8bit" in optim:
-        state = shape.trainable
+    master, moments = adam_state(recipe, shape, spread)
     batch, width = training.per_device_train_batch_size, 2 if mixed else shape.width
     completion = training.max_completion_length if grpo else tokens
     at_once = batch * training.steps_per_generation if grpo and not training.use_vllm else 0
@@ -115,11 +111,25 @@ def memory(recipe: Recipe, shape: Shape, tokens: int, spread: Parallelism) -> di
         "weights": weights / shares[3],
         "reference": weights / shares[3] if getattr(training, "beta", 0) and not recipe.model.use_peft else 0,
         "gradients": gradients / shares[2],
-        "optimizer": (master + 2 * state * ("adam" in optim and "paged" not in optim)) / shares[1],
+        "optimizer": (master + moments * ("paged" not in optimizer_name(training))) / shares[1],
         "logits": batch * completion * shape.vocabulary * width,
         "kv_cache": at_once * (tokens + completion) * shape.cache * width,
     }
     return parts | dict.fromkeys(spread.offloaded, 0)
+
+
+def optimizer_name(training: Any) -> str:
+    return str(getattr(training.optim, "value", training.optim))
+
+
+def adam_state(recipe: Recipe, shape: Shape, spread: Parallelism) -> tuple[int, int]:
+    """Return the bytes of the optimizer's own copy of what is trained, and of Adam's two moments, over all processes."""
+    training = recipe.training
+    optim = optimizer_name(training)
+    copied = spread.stage and (training.bf16 or training.fp16)
+    size = 4 * shape.trainable if copied else shape.trained_bytes
+    moment = shape.trainable if "8bit" in optim else size
+    return size if copied else 0, 2 * moment * ("adam" in optim)
 
 
 def check_memory(report: Report, recipe: Recipe, shape: Shape, tokens: int, spread: Parallelism) -> None:
@@ -137,10 +147,21 @@ def check_memory(report: Report, recipe: Recipe, shape: Shape, tokens: int, spre
         f"at least {total / 1e9:.2f} GB a process, {spread} ({_MEASURED}), "
         f"{shape.trainable:,} of {shape.parameters:,} parameters trained; {name} has {available / 1e9:.1f} GB"
     )
-    level = OK if total <= 0.85 * available else ERROR if lasting > available and name != _ELSEWHERE else WARNING
+    level = OK if total <= 0.85 * available else ERROR if lasting > available and name != ELSEWHERE else WARNING
     if level != OK:
         said += "; try use_peft: true, ZeRO-3 or FSDP over several devices, a smaller batch or model"
     report.add(level, "fit.memory", said)
+
+
+def check_engine(report: Report, recipe: Recipe, shape: Shape, *, pictures: bool) -> None:
+    """Compare the KV cache of the longest sequence with what a colocated engine has for it."""
+    training = recipe.training
+    if not getattr(training, "use_vllm", False):
+        return
+    problem = fit_engine(recipe, Dimensions(shape.parameters, shape.cache, shape.window), pictures=pictures)
+    length = training.vllm_max_model_length
+    held = f"{length} tokens" if length else f"the model's whole window, {shape.window} tokens (max_prompt_tokens bounds it)"
+    report.add(ERROR if problem else OK, "fit.engine", problem or f"vllm_max_model_length: one sequence of the engine may have {held}")
 
 
 def device(use_cpu: bool) -> tuple[str, int]:
@@ -151,4 +172,4 @@ def device(use_cpu: bool) -> tuple[str, int]:
     if not use_cpu and torch.cuda.is_available():
         properties = torch.cuda.get_device_properties(0)
         return properties.name, properties.total_memory
-    return "this computer's main memory" if use_cpu else _ELSEWHERE, psutil.virtual_memory().total
+    return "this computer's main memory" if use_cpu else ELSEWHERE, psutil.virtual_memory().total

@@ -12,13 +12,14 @@ from dataclasses import field
 from pathlib import Path
 from typing import Any
 
-from r1_recipes.common import processes
+from r1_recipes.common import gpu, processes
 from r1_recipes.common.errors import RecipeError, nearest
 from r1_recipes.common.files import find_local, find_yaml
 from r1_recipes.common.masking import masked
 from r1_recipes.common.plugins import look_in
 from r1_recipes.recipe import checks
 from r1_recipes.recipe.compat import SHORT, defaults_then, translate
+from r1_recipes.recipe.engine import longest_sequence
 from r1_recipes.recipe.text import read_yaml
 from r1_recipes.recipe.types import OWN_TYPES, Recipe, argument_types, namespace_value
 from r1_recipes.recipe.values import COMMAND_LINE, convert, plain
@@ -49,6 +50,7 @@ def load_recipe(
     for values in (config, overrides):
         _find_files(values, path.parent)
     look_in(path.parent)
+    recipe.typed = frozenset(overrides)
     typed, together = set(overrides), {**config, **overrides}
     names = together.get("reward_funcs") or [] if method in checks.REWARDED else []
     try:
@@ -74,7 +76,10 @@ def load_recipe(
     asks = {"response_format", "system_prompt", "few_shot", "prefill"} & settings.keys()
     if method in checks.REWARDED and settings.get("environment") and not settings.get("reward_funcs") and not asks:
         settings["system_prompt"] = ""  # the environment judges, and no reward reads a format
+    unbounded = settings.get("use_vllm") and not settings.get("vllm_max_model_length")
     recipe.adapted = _follow_machine(recipe, settings, typed)
+    if unbounded:  # also if this machine has no GPU for vLLM: the same settings everywhere
+        _bound_engine(recipe, settings, parser)
     # TRL's own default prints every completion of every step.
     parser.set_defaults_with_config(**{"num_completions_to_print": 0, **settings})
     if method == "grpo":
@@ -177,12 +182,27 @@ def _typed(values: dict[str, Any], source: str, known: dict[str, tuple[Any, Any]
     return {key: convert(*known[key], value, source) for key, value in values.items()}
 
 
+def _bound_engine(recipe: Recipe, settings: dict[str, Any], parser: Any) -> None:
+    """Set ``vllm_max_model_length``, without which vLLM needs a KV cache for the model's whole context."""
+    length = longest_sequence(lambda key: settings.get(key, parser.get_default(key)))
+    if length is not None:
+        settings["vllm_max_model_length"] = length
+    elif settings["use_vllm"] and settings.get("distill_with") != "gold":
+        recipe.warnings.append(
+            f"{recipe.path}: vllm_max_model_length: not set, and no max_prompt_tokens bounds the prompts: vLLM reserves memory for the "
+            "model's whole context"
+        )
+
+
 def _follow_machine(recipe: Recipe, settings: dict[str, Any], typed: set[str]) -> dict[str, Any]:
     """Set device, precision and vLLM as a machine without an accelerator runs them, but for ``typed`` keys; return the values before."""
     import torch
 
     use_cpu = settings.get("use_cpu", False)
-    if not isinstance(OWN_TYPES[recipe.method][1], str) or (torch.accelerator.is_available() and not use_cpu):
+    follows = use_cpu or not torch.accelerator.is_available()
+    if follows and not use_cpu and settings.get("backend") != "openai" and (problem := gpu.unusable_gpu()):
+        raise RecipeError(f"{recipe.path}: use_cpu: {problem}")
+    if not isinstance(OWN_TYPES[recipe.method][1], str) or not follows:
         return {}
     asked = {"use_cpu": use_cpu, "bf16": not settings.get("fp16")}  # TRL's default
     asked |= {key: value for key, value in settings.items() if value is not None}

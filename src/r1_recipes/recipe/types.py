@@ -190,6 +190,7 @@ class Recipe:
     environment_params: dict[str, Any] = field(default_factory=dict)  # of its environments, the same
     settings: dict[str, Any] = field(default_factory=dict)  # what file and command line set, translated; a run's copy of the recipe
     warnings: list[str] = field(default_factory=list)  # one sentence a translated or ignored key
+    typed: frozenset[str] = frozenset()  # keys of the command line
     adapted: dict[str, Any] = field(default_factory=dict)  # the recipe's own values of keys that follow the machine
 
     @property

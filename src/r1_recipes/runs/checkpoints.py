@@ -109,12 +109,22 @@ def _check_settings(recipe: Recipe, output_dir: Path, checkpoint: Path, own_run:
 
 
 def _check_sources(recipe: Recipe, output_dir: Path, own_run: str) -> None:
-    """Refuse data and own code that are not those of this run's last start."""
+    """Refuse data and own code that are not those of this run's last start; code that was mended is taken if the user says so."""
     then, now = run_dir.last_made_from(output_dir), sources.digests(recipe.settings)
-    if others := [place for place in then if place in now and then[place] != now[place]]:
-        told = f"{', '.join(others)} changed since this run's last start"
-        fix = f"undo the change, or {own_run}; if it is none that matters, remove its entry from the last made_from in {run_dir.RUN_FILE}"
-        raise RecipeError(f"output_dir {output_dir}: {told}. Fix: {fix}")
+    changed = [place for place in then if place in now and then[place] != now[place]]
+    if not changed:
+        return
+    told = f"{', '.join(changed)} changed since this run's last start"
+    only_code = all(place.startswith(sources.CODE) for place in changed)
+    # Typed for this one call: a recipe that always said so would never be asked again.
+    agreed = "resume_from_checkpoint" in recipe.typed and recipe.training.resume_from_checkpoint is True
+    if only_code and agreed:
+        logger.warning("%s; the remaining steps are judged by today's", told)
+        return
+    fix = f"undo the change, or {own_run}"
+    if only_code:
+        fix += "; if it was mended, --resume_from_checkpoint true goes on with it"
+    raise RecipeError(f"output_dir {output_dir}: {told}. Fix: {fix}")
 
 
 def _check_batch(recipe: Recipe, output_dir: Path, checkpoint: Path, own_run: str) -> None:

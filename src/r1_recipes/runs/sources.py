@@ -14,6 +14,7 @@ from r1_recipes.common.errors import RecipeError, first_line
 # Keys whose values may be `my_module:my_name`, `FILE:NAME` or a file.
 _CODE = ("reward_funcs", "task_rewards", "tools", "environment", "mapper", "code_provider", "response_format", "chat_template")
 _PACKAGE = Path(__file__).parents[1]
+CODE = "the code of "  # how the place of own code begins
 
 
 def texts(value: Any) -> Iterator[str]:
@@ -40,7 +41,7 @@ def digests(settings: dict[str, Any]) -> dict[str, str]:
     for name in texts([*code, *(text for value in code if isinstance(value, dict) for text in value)]):
         with contextlib.suppress(OSError, ValueError):  # most texts are no paths
             if (file := _file_of(name)) is not None:
-                found[f"the code of {name.rpartition(':')[0] or name}"] = files.digest(file)
+                found[f"{CODE}{name.rpartition(':')[0] or name}"] = files.digest(file)
     return found
 
 

@@ -1,0 +1,78 @@
+"""A model in vLLM's engine: how large it is, which sequences it takes, and whether the GPU has room; from its configuration alone."""
+
+import logging
+from dataclasses import dataclass
+from functools import partial
+from typing import Any
+
+from r1_recipes.recipe.engine import engine_problem, longest_sequence
+from r1_recipes.recipe.types import Recipe, namespace_value
+
+logger = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True)
+class Dimensions:
+    parameters: int
+    cache: int  # values of one token in the KV cache
+    window: int | None  # tokens that the model was made for
+
+
+def cache_of(config: Any) -> int:
+    """Return the values of one token in the KV cache, keys and values of all layers."""
+    heads = config.num_attention_heads
+    width = getattr(config, "head_dim", None) or config.hidden_size // heads
+    return int(2 * config.num_hidden_layers * (getattr(config, "num_key_value_heads", None) or heads) * width)
+
+
+def dimensions(recipe: Recipe) -> Dimensions | None:
+    """Build the model without its weights; None if Transformers cannot, which loading it will say better."""
+    import torch
+    from transformers import AutoConfig, AutoModelForCausalLM, AutoModelForImageTextToText
+
+    model, trusted = recipe.model, recipe.training.trust_remote_code
+    try:
+        config = AutoConfig.from_pretrained(model.model_name_or_path, revision=model.model_revision, trust_remote_code=trusted)
+        pictures = (config.architectures or [""])[0].endswith("ForConditionalGeneration")
+        kind = AutoModelForImageTextToText if pictures else AutoModelForCausalLM
+        with torch.device("meta"):
+            built = kind.from_config(config, trust_remote_code=trusted)
+        text = config.get_text_config()
+        window = getattr(text, "max_position_embeddings", None)
+        return Dimensions(sum(parameter.numel() for parameter in built.parameters()), cache_of(text), window)
+    except Exception as error:  # an adapter's folder, an unknown architecture, a hub that does not answer
+        logger.debug("the size of %s is unknown: %s", model.model_name_or_path, error)
+        return None
+
+
+def gpu_memory() -> int | None:
+    """Return the bytes of the GPU that this process has, None without one."""
+    import torch
+
+    return int(torch.cuda.get_device_properties(torch.cuda.current_device()).total_memory) if torch.cuda.is_available() else None
+
+
+def room_problem(recipe: Recipe, size: Dimensions, length: int | None) -> str | None:
+    """Return why the engine would not start on this machine's GPU; ``length`` None: it takes the model's window."""
+    total, length, settings = gpu_memory(), length or size.window, recipe.training
+    if total is None or length is None:
+        return None
+    parallel, share = settings.vllm_tensor_parallel_size, settings.vllm_gpu_memory_utilization
+    return engine_problem(length=length, share=share, total=total, parameters=size.parameters, cache=size.cache, parallel=parallel)
+
+
+def fit_engine(recipe: Recipe, size: Dimensions | None, *, pictures: bool) -> str | None:
+    """Leave the length to vLLM where the recipe's own arithmetic does not hold; return what a colocated engine has no room for."""
+    training = recipe.training
+    if not getattr(training, "use_vllm", False) or size is None:
+        return None
+    length = training.vllm_max_model_length
+    reckoned = length is not None and length == longest_sequence(partial(namespace_value, recipe))
+    over = size.window is not None and length is not None and length > size.window
+    if reckoned and (pictures or over):
+        why = "pictures are tokens, too" if pictures else f"the model was made for {size.window}"
+        logger.info("vllm_max_model_length: prompt and completion are %d tokens, but %s: vLLM takes the model's window", length, why)
+        training.vllm_max_model_length = length = None
+    if getattr(recipe.script, "distill_with", None) == "gold":
+        length = length or training.max_length  # as its trainer does
+    return room_problem(recipe, size, length) if training.vllm_mode == "colocate" else None

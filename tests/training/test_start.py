@@ -1,0 +1,124 @@
+"""What a start does about GPUs: one of several, one without bf16, several processes; and what a run says to type next."""
+
+from __future__ import annotations
+
+import importlib.machinery
+import importlib.util
+import logging
+import os
+from collections.abc import Callable
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+import torch
+
+from r1_recipes.common import gpu
+from r1_recipes.common.errors import RecipeError
+from r1_recipes.models import engine
+from r1_recipes.models.engine import Dimensions, fit_engine
+from r1_recipes.recipe import load_recipe
+from r1_recipes.recipe.engine import GIB
+from r1_recipes.runs.run_dir import Run
+from r1_recipes.training.run import _say_next
+from r1_recipes.training.start import check_precision, say_batch, start
+
+
+@pytest.mark.parametrize(
+    "keys, refused", [({"bf16": True}, "bf16"), ({"dtype": "bfloat16"}, "dtype"), ({}, ""), ({"bf16": True, "use_cpu": True}, "")]
+)
+def test_bf16_on_a_gpu_without_it(write_recipe: Callable[..., str], monkeypatch: pytest.MonkeyPatch, keys: dict, refused: str) -> None:
+    recipe = load_recipe([write_recipe("grpo", **keys)], "grpo")
+    recipe.training.use_cpu = keys.get("use_cpu", False)
+    check_precision(recipe)
+    monkeypatch.setattr(gpu, "lacks_bf16", lambda: True)
+    if not refused:
+        check_precision(recipe)
+        return
+    with pytest.raises(RecipeError, match=rf"tiny\.yaml: {refused}: .*--fp16 true --bf16 false --dtype float32"):
+        check_precision(recipe)
+
+
+def test_a_start_without_a_launcher_uses_one_gpu_and_says_so(
+    write_recipe: Callable[..., str], monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "2,3")
+    monkeypatch.setattr(torch.cuda, "device_count", lambda: 2)
+    # The recipe is one for the CPU: that the GPU has been chosen before it was read is what matters here.
+    run = start([write_recipe("grpo")], "grpo")
+    assert os.environ["CUDA_VISIBLE_DEVICES"] == "2" and not any("CUDA_VISIBLE_DEVICES" in line for line in caplog.messages)
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "2,3")
+    monkeypatch.setattr(torch.accelerator, "is_available", lambda *arguments: True)
+    monkeypatch.setattr(
+        "r1_recipes.training.start.load_recipe", lambda argv, method, check, smoke: check(run.recipe.path, {}) or run.recipe
+    )
+    run.recipe.training.use_cpu = False
+    start([str(run.recipe.path)], "grpo")
+    assert sum("CUDA_VISIBLE_DEVICES=2" in line for line in caplog.messages) == 1
+
+
+def test_several_processes_are_told_what_a_step_is(monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level(logging.INFO)
+    training = SimpleNamespace(per_device_train_batch_size=4, gradient_accumulation_steps=16)
+    say_batch(training)
+    assert caplog.messages == []
+    monkeypatch.setenv("WORLD_SIZE", "8")
+    say_batch(training)
+    assert "8 x 64 = 512" in caplog.messages[0]
+
+
+@pytest.fixture
+def said_next(write_recipe: Callable[..., str], tmp_path: Path, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch) -> Any:
+    monkeypatch.delenv("R1_RECIPES_STAGE", raising=False)
+
+    def say(**keys: Any) -> str:
+        path = write_recipe("grpo", **keys)
+        recipe = load_recipe([path], "grpo")
+        recipe.training.use_cpu = keys.get("use_cpu", True)
+        caplog.set_level(logging.INFO)
+        _say_next(Run(recipe, tmp_path / "run", [path]))
+        return caplog.messages[-1]
+
+    return say
+
+
+def test_next_evaluates_with_vllm_where_it_is(said_next: Callable[..., str], monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    assert "--backend" not in said_next() and f"--output {tmp_path}/run/evaluation" in said_next()
+    find = importlib.util.find_spec
+    spec = importlib.machinery.ModuleSpec("vllm", None)
+    monkeypatch.setattr(importlib.util, "find_spec", lambda name, *rest: spec if name == "vllm" else find(name, *rest))
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
+    assert "--backend vllm --output" in said_next(use_cpu=False)
+    assert "--backend" not in said_next()  # trained on the CPU
+    assert f"--model {tmp_path}/run/merged --backend vllm" in (said := said_next(use_cpu=False, use_peft=True))
+    assert f"r1_recipes.adapters {tmp_path}/run\n" in said
+
+
+def sized(length: int | None, **keys: Any) -> SimpleNamespace:
+    training = {"use_vllm": True, "vllm_max_model_length": length, "max_completion_length": 512, "vllm_mode": "colocate"}
+    training |= {"vllm_tensor_parallel_size": 1, "vllm_gpu_memory_utilization": 0.3, **keys}
+    script = SimpleNamespace(max_prompt_tokens=100)
+    return SimpleNamespace(
+        training=SimpleNamespace(**training), script=script, model=SimpleNamespace(), reward_params={}, environment_params={}
+    )
+
+
+@pytest.mark.parametrize(
+    "length, window, pictures, kept",
+    [(612, 4096, False, 612), (612, 4096, True, None), (612, 512, False, None), (700, 512, True, 700), (None, 512, False, None)],
+)
+def test_the_loaders_length_is_dropped_where_it_does_not_hold(length: int | None, window: int, pictures: bool, kept: int | None) -> None:
+    """Pictures are tokens, too, and no engine takes more than the model's window; what the user wrote stays."""
+    recipe = sized(length)
+    assert fit_engine(recipe, Dimensions(10, 10, window), pictures=pictures) is None
+    assert recipe.training.vllm_max_model_length == kept
+
+
+def test_a_colocated_engine_without_room_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(engine, "gpu_memory", lambda: 24 * GIB)
+    size = Dimensions(3 * 10**9, 36 * 2 * 2 * 128, 32768)
+    assert "vllm_gpu_memory_utilization: 0.3" in str(fit_engine(sized(612), size, pictures=False))
+    assert fit_engine(sized(612, vllm_gpu_memory_utilization=0.4), size, pictures=False) is None
+    assert fit_engine(sized(612, vllm_mode="server"), size, pictures=False) is None
+    assert fit_engine(sized(612), None, pictures=False) is None  # a model of unknown size
