@@ -4,7 +4,16 @@ import re
 from collections.abc import Collection
 from typing import Any
 
-from r1_recipes.data.mappers.base import Mapper, SkipRow, check_choice, check_template, last_boxed, optional_text, register_mapper, required_text
+from r1_recipes.data.mappers.base import (
+    Mapper,
+    SkipRow,
+    check_choice,
+    check_template,
+    last_boxed,
+    optional_text,
+    register_mapper,
+    required_text,
+)
 from r1_recipes.data.mappers.chats import last_question
 from r1_recipes.prompts import FORMATS
 
