@@ -1,4 +1,6 @@
-"""docs/fidelity.md: what stands there as ours is what the recipe resolves to, and each difference stands in the recipe's header."""
+"""docs/fidelity.md and docs/data/fidelity.yaml: ours is what the recipe resolves to, theirs has its source and its value in both, and each
+difference stands in the recipe's header.
+"""
 
 import re
 from functools import cache
@@ -6,6 +8,7 @@ from functools import cache
 import pytest
 import yaml
 
+from benchmarks.originals import DATA, place, states
 from r1_recipes.recipe.load import load_recipe
 from r1_recipes.recipe.types import namespace_value
 from r1_recipes.recipe.values import plain
@@ -29,6 +32,11 @@ DECISIVE = {
     "mask_truncated_completions max_completion_length temperature top_p",
     "sft": f"{OPTIMIZER} {BATCH} response_format max_length packing completion_only_loss",
 }
+ORIGINALS = yaml.safe_load(DATA.read_text(encoding="utf-8"))
+PAPER = re.compile(r"arXiv:\d{4}\.\d{5}(v\d)?, (section|appendi|supplement).*")
+# How a cell says where theirs stands: a file and its line, a section, a cell of the notebook, a release whose default it is, a page.
+REFERENCE = re.compile(r":\d|\(\d\)|\(T\)|\bB\.\d|\d\.\d|\.(py|yaml|md|sh|json)\b|README|card|default|https?://|chapter|section")
+NUMBERS = {"once": "1", "one": "1", "two": "2", "three times": "3", "all tokens": "1"}
 VERDICT = re.compile(r"(same|not said|differs): .+|same|not said")
 
 
@@ -102,3 +110,48 @@ def test_every_difference_stands_in_the_header(name):
         if verdict.startswith("differs"):
             words = [setting, *(key for key, _ in ours(here))]
             assert any(re.search(rf"\b{re.escape(word)}\b", said) for word in words), f"none of {words} in Differs: {said}"
+
+
+def spelled(cell):
+    """A cell with the numbers that it has in words or in percent."""
+    cell = re.sub(r"(\d+) ?%", lambda found: str(int(found[1]) / 100), cell)
+    return re.sub(rf"\b({'|'.join(NUMBERS)})\b", lambda found: NUMBERS[found[1]], cell)
+
+
+def cited(cell):
+    """First and last line of each reference in a cell: `:2-4`, `script:20, 24`."""
+    chains = re.findall(r":(\d[\d, :-]*)", cell)
+    return [(int(first), int(last or first)) for chain in chains for first, last in re.findall(r"(\d+)(?:-(\d+))?", chain)]
+
+
+def test_every_table_has_a_source():
+    assert list(ORIGINALS) == list(sections())
+    for name, its in ORIGINALS.items():
+        assert PAPER.fullmatch(its["source"]) or place(its["source"], 1), name
+
+
+@pytest.mark.parametrize("name", sorted(sections()))
+def test_what_stands_as_theirs_is_the_original_s(name, monkeypatch):
+    monkeypatch.chdir(REPOSITORY)
+    source, keys = ORIGINALS[name]["source"], dict(ORIGINALS[name].get("keys", {}))
+    for setting, theirs, here, verdict in sections()[name]:
+        for key, _ in ours(here):
+            if (entry := keys.pop(key, None)) is None:
+                continue
+            repository, commit, path, line, _ = place(source, entry["at"])
+            stated = any(first <= line <= last for first, last in cited(theirs))
+            by_release = repository not in source and commit.removeprefix("v") in theirs
+            assert stated or by_release or path.endswith(".ipynb"), f"{setting}: {key}: does not name {path}:{line}"
+            value, found = entry["theirs"], plain(namespace_value(resolved(name), key))
+            if isinstance(value, int | float) and value not in (0, False, True):
+                assert states(spelled(theirs), value), f"{setting}: {key}: {value} is not in {theirs!r}"
+            assert found == entry.get("ours", value) or (found, value) == ("bfloat16", "bf16"), key
+            assert "ours" not in entry or (verdict != "same" and entry["ours"] != value), f"{setting}: {key}: the verdict is {verdict!r}"
+    assert not keys, "keys that no row names"
+
+
+@pytest.mark.parametrize("name", sorted(sections()))
+def test_every_row_says_where_theirs_stands(name):
+    if not PAPER.fullmatch(ORIGINALS[name]["source"]):
+        for setting, theirs, _, verdict in sections()[name]:
+            assert verdict == "not said" or theirs.startswith(("no", "-")) or REFERENCE.search(theirs), f"{setting}: {theirs}"

@@ -108,3 +108,10 @@ def test_the_chinese_documents_keep_step(english, chinese):
         assert theirs[what] == value, what
     text = (REPOSITORY / chinese).read_text(encoding="utf-8")
     assert len(re.findall(r"[\u4e00-\u9fff]", text)) > 500
+
+
+def test_every_data_set_that_a_recipe_makes_is_read_by_another():
+    """Or stands in a comment of the recipe that could read it."""
+    texts = [path.read_text(encoding="utf-8") for path in RECIPES]
+    made = [settings["output_dir"] for settings in menu.SETTINGS.values() if "keep" in settings]
+    assert [folder for folder in made if not any(f"{folder}/dataset" in text for text in texts)] == []

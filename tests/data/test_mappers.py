@@ -426,6 +426,16 @@ def test_generated_reads_what_generate_writes():
     assert get_mapper("generated").missing(["response"]) == ["question"]
 
 
+def test_generated_rows_of_another_format_are_written_anew():
+    mapper = get_mapper("generated", written_in="special_token")
+    row = {"question": "q", "response": "|special_token|9 times 8|special_token|Summary: 72", "solution": "72"}
+    assert mapper(row) == {"question": "q", "solution": "72", "well_formed": True, "reasoning": "9 times 8", "answer": "72"}
+    with pytest.raises(SkipRow, match="special_token"):
+        mapper({**row, "response": "<think>\n9 times 8\n</think>\n<answer>\n72\n</answer>"})
+    with pytest.raises(RecipeError, match="Did you mean 'special_token'"):
+        get_mapper("generated", written_in="special_tokens")
+
+
 def countdown_scorer(numbers, target):
     return json.dumps({"countdown": {"numbers": numbers, "target": target}})
 

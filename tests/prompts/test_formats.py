@@ -118,7 +118,11 @@ def test_boxed_reads(completion, answer, well_formed):
         ("think_prose", "So: <think>\na\n</think>\n72", "72", False),
         ("think_prose", "72", "72", False),
         ("thinking_response", "## Thinking\n\na\n\n## Final Response\n\nThe pancreas.", "The pancreas.", True),
-        ("thinking_response", "## Thinking\n\na\n\n## Final Response\n\nx\n\n## Final Response\n\ny", "y", False),
+        ("thinking_response", "## Thinking\n\na\n\n## Final Response\n\nx\n\n## Final Response\n\ny", None, False),
+        ("thinking_response", "## Thinking\n\na\n\n## Thinking\n\nb\n\n## Final Response\n\ny", None, False),
+        ("thinking_response", "## Thinking\n\na\n\n## Final Response\ny", None, False),
+        ("thinking_response", "## Final Response\n\ny\n\n## Thinking\n\na", None, False),
+        ("thinking_response", "a\n\n## Final Response\n\ny", None, False),
         ("thinking_response", "## Thinking\n\na", None, False),
         (
             "thought_solution",

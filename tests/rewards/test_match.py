@@ -9,10 +9,12 @@ from hypothesis import strategies as st
 
 from r1_recipes.common.errors import RecipeError
 from r1_recipes.prompts import FORMATS, get_response_format
+from r1_recipes.recipe.load import load_recipe
 from r1_recipes.rewards import get_reward_funcs
 from r1_recipes.rewards.match import AnswerMatchReward, ChoiceMatchReward, ExactMatchReward, choice, words
 from r1_recipes.rewards.model import fill
 from tests.chat_server import chat_server, reply
+from tests.conftest import REPOSITORY
 from tests.rewards import HOSTILE, seconds
 
 FMT = FORMATS["think_answer"]
@@ -262,6 +264,25 @@ def test_a_judge_that_cannot_be_asked_is_refused_when_built(params, message):
 def test_data_without_golds_are_refused(cls):
     with pytest.raises(RecipeError, match="needs a column 'solution'"):
         cls(FMT)(completions=[think("x")], prompts=["p"])
+
+
+@pytest.mark.parametrize(
+    ("completion", "paid"),
+    [
+        ("## Thinking\n\na\n\n## Final Response\n\nPancreas", 1.0),
+        ("## Thinking\n\na\n\n## Final Response\n\nLiver", 0.1),
+        ("a\n\n## Final Response\n\nPancreas", 0.0),
+        ("## Thinking\n\na\n\n## Thinking\n\nb\n\n## Final Response\n\nPancreas", 0.0),
+        ("## Thinking\n\na\n\n## Final Response\n\nPancreas\n\n## Final Response\n\nPancreas", 0.0),
+        ("## Thinking\n\na\n\n## Final Response\nPancreas", 0.0),
+    ],
+)
+def test_huatuo_s_reward_is_0_unless_each_heading_stands_once(completion, paid):
+    """The values are those of HuatuoGPT-o1 at 2c8d7fc, ppo_utils/ppo_trainer_medo1.py:103-133, with a verifier that is right."""
+    recipe = load_recipe([str(REPOSITORY / "recipes/huatuo/2_grpo.yaml"), "--match_judge", ""], "grpo")
+    rewards = get_reward_funcs(recipe.script.reward_funcs, recipe.script.response_format)
+    values = [reward(completions=[completion], solution=["Pancreas"], prompts=["p"])[0] for reward in rewards]
+    assert sum(weight * value for weight, value in zip(recipe.training.reward_weights, values, strict=True)) == pytest.approx(paid)
 
 
 @settings(deadline=None, max_examples=50)

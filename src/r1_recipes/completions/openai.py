@@ -71,7 +71,7 @@ class OpenAIBackend:
         text = reply.text
         if reply.reasoning:
             # The server took the reasoning out of the text; it belongs in front again, as the model wrote it.
-            opening, closing = self._format.reasoning_tags or ("", "")
-            text = f"{opening}\n{reply.reasoning.strip()}\n{closing}\n{text.lstrip()}".strip()
+            opening, closing = self._format.tags[:2] if self._format.reasoning_tags else ("", "\n\n")
+            text = f"{opening}{reply.reasoning.strip()}{closing}{text.lstrip()}".strip()
         turns = [{"role": "assistant", "content": text, "tool_calls": reply.calls}] if reply.calls else None
         return Completion(text, reply.tokens or 0, "length" if reply.finish_reason == "length" else "stop", turns)

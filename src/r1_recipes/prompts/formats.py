@@ -59,7 +59,8 @@ class ResponseFormat:
     answer_tags: tuple[str, str] | None = None  # None: the answer is boxed or simply the rest of the text
     boxed: bool = False  # the answer stands in \boxed{…}; with answer_tags, if there is no such block
     prose: bool = False  # the answer is a text for a reader; what is compared with a gold is the final answer in it
-    # Without its delimiters there is no answer: the whole completion is not searched for a box, nor taken for the answer.
+    # Without its delimiters there is no answer: the whole completion is not searched for a box, nor taken for the answer. The reasoning's
+    # stand once each, the second with the line breaks that the layout writes after it.
     delimited: bool = False
     prefill: str = ""  # the assistant's turn starts with it, the model does not generate it; completions are read with it in front
     chat_template: str | None = field(default=None, repr=False)  # for base models that need this format's own conversation text
@@ -166,6 +167,10 @@ class ResponseFormat:
         if self.reasoning_tags is None:
             return None, True, text
         opening, closing = self.reasoning_tags
+        if self.delimited:
+            closing = self.tags[1].lstrip("\n")
+            if text.count(opening) != 1 or text.count(closing) != 1:
+                return None, False, None
         if opening == closing:
             pieces = text.split(opening)
             if len(pieces) < 3:
@@ -173,7 +178,7 @@ class ResponseFormat:
             return pieces[1].strip() or None, len(pieces) == 3 and not pieces[0].strip(), pieces[-1]
         before_end, closed, body = text.rpartition(closing)
         if not closed:
-            return None, False, None if self.delimited or opening in text else text
+            return None, False, None if opening in text else text
         if opening in body:
             return None, False, None
         before, opened, inner = before_end.partition(opening)

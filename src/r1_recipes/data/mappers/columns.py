@@ -4,7 +4,16 @@ import re
 from collections.abc import Collection
 from typing import Any
 
-from r1_recipes.data.mappers.base import Mapper, SkipRow, check_template, last_boxed, optional_text, register_mapper, required_text
+from r1_recipes.data.mappers.base import (
+    Mapper,
+    SkipRow,
+    check_choice,
+    check_template,
+    last_boxed,
+    optional_text,
+    register_mapper,
+    required_text,
+)
 from r1_recipes.data.mappers.chats import last_question
 from r1_recipes.prompts import FORMATS
 
@@ -89,10 +98,12 @@ class OpenThoughts(Mapper):
 class Generated(Mapper):
     """What ``r1_recipes.generate`` writes: ``question``, ``response`` (not in prompt-only data), ``solution``, ``pass_rate`` and more.
 
-    ``scorer`` and ``task`` go on to the rewards. ``well_formed``: the response must be in the recipe's response format.
+    ``scorer`` and ``task`` go on to the rewards. ``well_formed``: the response must be in the recipe's response format. ``written_in``:
+    the responses are in this other format, and are written anew in the recipe's.
     """
 
     well_formed: bool = True
+    written_in: str = ""
     columns = ("question", "pass_rate")
     needs = ("question",)
     # A generation recipe writes responses in its own format, whichever that is.
@@ -108,9 +119,18 @@ class Generated(Mapper):
         for number, fmt in enumerate(FORMATS.values(), start=2)
     )
 
+    def __post_init__(self) -> None:
+        if self.written_in:
+            check_choice("written_in", self.written_in, FORMATS)
+
     def __call__(self, row: dict[str, Any]) -> dict[str, Any]:
         mapped = {"question": required_text(row, "question"), "solution": optional_text(row, "solution"), "well_formed": self.well_formed}
-        if "response" in row:
+        if self.written_in:
+            parsed = FORMATS[self.written_in].parse(optional_text(row, "response"))
+            if not parsed.well_formed:
+                raise SkipRow(f"response is not in format {self.written_in!r}")
+            mapped |= {"reasoning": parsed.reasoning, "answer": parsed.answer}
+        elif "response" in row:
             mapped["response"] = row["response"] if isinstance(row["response"], str) else ""
         return mapped | {column: optional_text(row, column) for column in ("scorer", "task") if column in row}
 
