@@ -6,7 +6,7 @@ from pathlib import Path
 
 from r1_recipes.common import console
 from r1_recipes.common.files import SHIPPED, find_yaml
-from r1_recipes.recipe.text import read_yaml
+from r1_recipes.common.yaml_text import read_yaml
 
 COMMANDS = {
     "init": "look at a data file, and write a recipe for it",

@@ -16,11 +16,11 @@ from typing import Any, get_args
 from r1_recipes.common import console, processes
 from r1_recipes.common.errors import RecipeError
 from r1_recipes.common.files import write_whole
+from r1_recipes.common.yaml_text import read_yaml
 from r1_recipes.metrics.run import BATCH_SIZE, ask, evaluate_model, rows_to_judge
 from r1_recipes.metrics.scores import COMPARED, Scores, difference_line, differences, markdown_table, mean_interval
 from r1_recipes.models.smoke import smoke_overrides
 from r1_recipes.recipe import Recipe, load_recipe
-from r1_recipes.recipe.text import read_yaml
 from r1_recipes.recipe.types import Backend
 
 

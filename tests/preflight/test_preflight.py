@@ -14,13 +14,13 @@ from typing import Any
 import pytest
 from pandas import DataFrame
 
+from r1_recipes.common.yaml_text import read_yaml
 from r1_recipes.completions.types import Completion
 from r1_recipes.preflight import __main__ as preflight
 from r1_recipes.preflight import signal
 from r1_recipes.preflight.contract import Rewards
 from r1_recipes.preflight.findings import Report, listed, spread
 from r1_recipes.prompts import CHATML, FORMATS, get_response_format
-from r1_recipes.recipe.text import read_yaml
 from tests.conftest import RECIPES, REPOSITORY, method_of
 
 pytestmark = pytest.mark.usefixtures("offline")

@@ -12,12 +12,12 @@ import pytest
 import yaml
 
 from r1_recipes.common.errors import RecipeError
+from r1_recipes.common.yaml_text import read_yaml
 from r1_recipes.models.smoke import smoke_overrides
 from r1_recipes.prompts import FORMATS
 from r1_recipes.recipe import load
 from r1_recipes.recipe.compat import OBSOLETE, RENAMED
 from r1_recipes.recipe.load import Recipe, load_recipe, namespace_value
-from r1_recipes.recipe.text import read_yaml
 from r1_recipes.recipe.types import argument_types
 from r1_recipes.rewards import REWARDS, reward_parameters
 from tests.conftest import RECIPES, method_of

@@ -17,11 +17,11 @@ from unittest import mock
 
 from r1_recipes.common import console, processes
 from r1_recipes.common.errors import RecipeError
+from r1_recipes.common.yaml_text import read_yaml
 from r1_recipes.models.smoke import smoke_overrides
 from r1_recipes.preflight import agent, contract, data, memory, signal
 from r1_recipes.preflight.findings import ERROR, OK, WARNING, Enough, Report
 from r1_recipes.recipe import Recipe, load_recipe
-from r1_recipes.recipe.text import read_yaml
 from r1_recipes.runs import run_dir
 from r1_recipes.training import start
 

@@ -12,9 +12,12 @@ from r1_recipes.prompts import FORMATS, fitting_format, named_marks
 _TABLES = yaml.safe_load(Path(__file__).with_name("compat.yaml").read_text(encoding="utf-8"))
 RENAMED, SHORT, OBSOLETE = _TABLES["renamed"], _TABLES["short"], _TABLES["obsolete"]
 REFUSED, REFUSED_REWARDS, RESHAPED = _TABLES["refused"], _TABLES["refused_rewards"], _TABLES["reshaped"]
-# The prompt that open-r1 had for all files until 18 Feb 2025.
-_R1_ZERO = FORMATS["r1_zero"].system_prompt.replace("</think> <answer>", "</think><answer>").removesuffix(".")
-_UNTIL_FEBRUARY: dict[str, Any] = {"loss_type": "grpo", "reward_funcs": ["accuracy", "format"], "system_prompt": _R1_ZERO}
+
+
+def _until_february() -> dict[str, Any]:
+    """What open-r1 had for all files until 18 Feb 2025."""
+    prompt = FORMATS["r1_zero"].system_prompt.replace("</think> <answer>", "</think><answer>").removesuffix(".")
+    return {"loss_type": "grpo", "reward_funcs": ["accuracy", "format"], "system_prompt": prompt}
 
 
 def _sets(dataset_mixer: Any = None, dataset_splits: Any = None, dataset_configs: Any = None) -> dict[str, Any]:
@@ -68,7 +71,7 @@ def defaults_then(values: dict[str, Any], typed: dict[str, Any], method: str, so
         if values.keys() & _TABLES["before_0_18"]:
             then, name = then | {"temperature": 0.9}, "open-r1 (TRL 0.15 to 0.17)"
             if not {*together, *_rewards(together)}.intersection(_TABLES["newer"]):
-                then, name = then | _UNTIL_FEBRUARY, "open-r1 before 18 Feb 2025 (if it is newer: --system_prompt ''; TRL 0.15)"
+                then, name = then | _until_february(), "open-r1 before 18 Feb 2025 (if it is newer: --system_prompt ''; TRL 0.15)"
         if values.get("system_prompt", "") is None:
             values["system_prompt"] = ""  # no system message
         rewards = _rewards(then | together)

@@ -16,9 +16,10 @@ from r1_recipes.common import processes
 from r1_recipes.common.errors import RecipeError, nearest
 from r1_recipes.common.files import find_yaml
 from r1_recipes.common.masking import masked
+from r1_recipes.common.yaml_text import read_yaml
+from r1_recipes.prompts.catalogue import written_out
 from r1_recipes.recipe import checks
 from r1_recipes.recipe.compat import SHORT, defaults_then, translate
-from r1_recipes.recipe.text import read_yaml
 from r1_recipes.recipe.types import OWN_TYPES, Recipe, argument_types, namespace_value
 from r1_recipes.recipe.values import COMMAND_LINE, convert, plain
 from r1_recipes.rewards import REWARDS, reward_parameters
@@ -65,6 +66,11 @@ def load_recipe(
         # What is typed wins, so that one key of a smoke run can still be changed.
         shrunk = _typed(smoke(path, method, settings), COMMAND_LINE, known, method)
         settings |= {key: value for key, value in shrunk.items() if key not in typed}
+    if "response_format" in settings:
+        try:
+            settings["response_format"] = written_out(settings["response_format"], path.parent)
+        except ValueError as error:
+            raise RecipeError(f"{path}: {error}") from error
     recipe.adapted = _follow_machine(recipe, settings, typed)
     # TRL's own default prints every completion of every step.
     parser.set_defaults_with_config(**{"num_completions_to_print": 0, **settings})

@@ -9,7 +9,7 @@ from argparse import ArgumentTypeError
 from typing import Any
 
 from r1_recipes.common.errors import RecipeError, unknown_name
-from r1_recipes.recipe.text import parse_yaml
+from r1_recipes.common.yaml_text import parse_yaml
 
 # How messages name the source of an override.
 COMMAND_LINE = "command line"
