@@ -21,7 +21,7 @@ from r1_recipes.prompts.catalogue import written_out
 from r1_recipes.recipe import checks
 from r1_recipes.recipe.compat import SHORT, defaults_then, translate
 from r1_recipes.recipe.types import OWN_TYPES, Recipe, argument_types, namespace_value
-from r1_recipes.recipe.values import COMMAND_LINE, convert, plain
+from r1_recipes.recipe.values import COMMAND_LINE, convert, listed, plain
 from r1_recipes.rewards import REWARDS, reward_parameters
 from r1_recipes.tasks.environments.registry import environment_parameters
 
@@ -39,6 +39,8 @@ def load_recipe(
     a recipe with ``smoke: true``, and returns overrides that shrink it. GRPO's batches are checked for ``world_size`` processes.
     """
     path, overrides = _split_command_line(argv, method)
+    if "reward_funcs" in overrides:  # whose names are needed before the other values are typed
+        overrides["reward_funcs"] = listed("reward_funcs", overrides["reward_funcs"])
     recipe = Recipe(path=path, method=method, script=None, training=None, model=None)
     config = read_yaml(path)
     masked([config, overrides])  # from here on no message shows what is secret in them
