@@ -213,9 +213,9 @@ def main(argv: Sequence[str] | None = None) -> None:
     parser.add_argument("--problems", type=int, help="held-out problems to judge, in place of the file's own")
     parser.add_argument("--num_samples", type=int, help="sampled answers a problem, in place of the file's own")
     parser.add_argument("--seed", type=int, help="of every stage and of the sampling (default 1)")
-    options = vars(parser.parse_args(argv))
-    console.set_up_logging(None)
     with console.reported_errors():
+        options = vars(parser.parse_args(argv))
+        console.set_up_logging(None)
         run_pipeline(options.pop("pipeline"), **options)
 
 

@@ -35,10 +35,10 @@ _LAUNCHER = ("WORLD_SIZE", "RANK", "LOCAL_RANK", "LOCAL_WORLD_SIZE", "ACCELERATE
 
 def main(argv: Sequence[str] | None = None) -> None:
     """Examine the recipe of a command line; exit 1: a run would fail or learn nothing, 2: the command itself is wrong."""
-    options, overrides = parse(argv)
-    if not processes.is_main_process():
-        return
     with console.reported_errors():
+        options, overrides = parse(argv)
+        if not processes.is_main_process():
+            return
         report = examine(options, overrides)
         console.say(as_text(report, brief=options.brief))
     if report.at(ERROR):
