@@ -16,6 +16,7 @@ from r1_recipes.common import processes
 from r1_recipes.common.errors import RecipeError, nearest
 from r1_recipes.common.files import find_yaml
 from r1_recipes.common.masking import masked
+from r1_recipes.common.plugins import look_beside
 from r1_recipes.common.yaml_text import read_yaml
 from r1_recipes.prompts.catalogue import written_out
 from r1_recipes.recipe import checks
@@ -42,6 +43,7 @@ def load_recipe(
     if "reward_funcs" in overrides:  # whose names are needed before the other values are typed
         overrides["reward_funcs"] = listed("reward_funcs", overrides["reward_funcs"])
     recipe = Recipe(path=path, method=method, script=None, training=None, model=None)
+    look_beside(path)
     config = read_yaml(path)
     masked([config, overrides])  # from here on no message shows what is secret in them
     config = defaults_then(config, overrides, method, str(path), recipe.warnings) | translate(config, str(path), recipe.warnings)
