@@ -108,3 +108,17 @@ def test_the_chinese_documents_keep_step(english, chinese):
         assert theirs[what] == value, what
     text = (REPOSITORY / chinese).read_text(encoding="utf-8")
     assert len(re.findall(r"[\u4e00-\u9fff]", text)) > 500
+
+
+def test_writing_the_pages_says_which_changed_and_touches_no_other(tmp_path, monkeypatch, capsys):
+    pages = {name: menu.page(name) for name in menu.PAGES}
+    monkeypatch.setattr(menu, "page", pages.get)
+    monkeypatch.setattr(menu, "FOLDER", tmp_path)
+    old, same = menu.PAGES
+    (tmp_path / old).write_text("old", encoding="utf-8")
+    (tmp_path / same).write_text(pages[same], encoding="utf-8")
+    (tmp_path / same).chmod(0o400)
+    before = (tmp_path / same).stat().st_mtime_ns
+    menu.main()
+    assert capsys.readouterr().out.splitlines() == [f"{tmp_path / old}: written anew", f"{tmp_path / same}: unchanged"]
+    assert (tmp_path / old).read_text(encoding="utf-8") == pages[old] and (tmp_path / same).stat().st_mtime_ns == before

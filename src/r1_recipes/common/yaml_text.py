@@ -29,7 +29,7 @@ def read_yaml(path: Path) -> dict[str, Any]:
 def read_mapping(path: Path) -> dict[str, Any]:
     """Return the one mapping of an existing YAML file, as :func:`read_yaml`."""
     if path.stat().st_size > _MAX_YAML_BYTES:
-        raise RecipeError(f"{path}: {path.stat().st_size} bytes; it may have at most {_MAX_YAML_BYTES}")
+        raise RecipeError(f"{path}: {path.stat().st_size} bytes; a recipe has at most {_MAX_YAML_BYTES}")
     try:
         text = path.read_text(encoding="utf-8")
     except (OSError, UnicodeDecodeError) as error:
