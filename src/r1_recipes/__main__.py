@@ -46,6 +46,7 @@ def main() -> None:
             console.say(_usage())
         else:
             known = [*COMMANDS, "recipes"]
+            meant: str | None
             if name.endswith((".yaml", ".yml")):
                 meant = f"grpo {name}"
             else:

@@ -39,7 +39,7 @@ def run_recipe(argv: Sequence[str] | None, method: str, build_trainer: BuildTrai
         # A reward model reads conversations as they are.
         opening = {} if method == "reward" else asked_with(fmt, rows.train, run.recipe.script.few_shot)
         trainer = build_trainer(run.recipe, fmt, tokenizer, trainer_arguments(run, tokenizer, rows, opening))
-        weights.prepare(run.recipe, trainer)
+        weights.prepare(run.recipe, trainer, rows.train)
         try:
             train(run, trainer)
             weights.save(run, trainer, opening)
