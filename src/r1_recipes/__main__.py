@@ -6,7 +6,7 @@ import runpy
 import sys
 from pathlib import Path
 
-from r1_recipes import __version__
+import r1_recipes
 from r1_recipes.common import console
 from r1_recipes.common.errors import RecipeError, nearest
 from r1_recipes.common.files import SHIPPED, find_yaml
@@ -41,7 +41,7 @@ def main() -> None:
         if name == "recipes":
             console.say(_recipes(*map(Path, words[:1])))
         elif name == "--version":
-            console.say(f"r1-recipes {__version__}")
+            console.say(f"r1-recipes {r1_recipes.__version__}")
         elif name in ("-h", "--help"):
             console.say(_usage())
         else:
