@@ -1,9 +1,10 @@
-# Every target sets up what it needs in .venv and can be run again at any time.
+# Every target sets up what it needs in .venv and can be run again at any time. `make` alone prints this list.
 #   make demo                                    cold start and GRPO on two CPU cores, 6 to 12 minutes
 #   make r1-mini                                 all of DeepSeek-R1's stages on two CPU cores
 #   make agent                                   a model learns to call its calculator, on two CPU cores
 #   make check                                   lint, types and the fast tests, for whoever changes a line: two minutes
-#   make test | make lint
+#   make test | make lint | make format
+#   make menu                                    writes the tables of recipes/README.md and README.zh.md from the recipes' headers
 #   make test-vllm                               vLLM for real, on the CPU, in an environment of its own
 #   make bench                                   verdicts a second against TRL and math-verify, the layer's cost: half an hour, two cores
 #   make grpo RECIPE=gsm8k_qwen05b CONFIG=single_gpu ARGS="--max_steps 100"
@@ -11,7 +12,9 @@
 #   make generate RECIPE=r1/3_rejection_sampling
 #   make vllm-server RECIPE=gsm8k_qwen05b_server  the server that a recipe with vllm_mode: server trains with
 #   make distill                                 a short teacher, its answers, SFT on them, on a CPU; or TEACHER=… TEACHER_ARGS=… RECIPE=…
+#   make install                                 torch, TRL and the test tools, several GB
 #   make install EXTRAS=vllm                     on a GPU machine, before recipes with use_vllm: true; adds to what is installed
+#   make clean                                   removes the environments and caches
 
 PYTHON ?= python3
 # The libraries ping their hubs when they are imported; nothing here needs that.
@@ -29,7 +32,11 @@ BASE := $(shell for p in $(PYTHON) python3.11 python3.12 python3.13 python3.14; 
 	$$p -c 'import sys; sys.exit(not (3, 11) <= sys.version_info < (3, 15))' 2>/dev/null && { command -v $$p; break; }; done)
 NO_BASE = test -n "$(BASE)" || { echo "make: Python 3.11 to 3.14 is needed (looked for $(PYTHON), python3.11, python3.12, python3.13, python3.14)" >&2; exit 1; }
 
-.PHONY: install named demo r1-mini agent check test test-vllm lint format menu grpo sft generate vllm-server distill bench clean
+# The list above.
+help:
+	@sed -n '/^#/!q; s/^# \{0,1\}//p' Makefile
+
+.PHONY: help install named demo r1-mini agent check test test-vllm lint format menu grpo sft generate vllm-server distill bench clean
 # Two pips at once would break one environment.
 .NOTPARALLEL:
 

@@ -84,10 +84,13 @@ def page(name: str) -> str:
 
 
 def main() -> None:
-    """Write both pages."""
+    """Write the pages that change, and say which."""
     for name in PAGES:
-        (FOLDER / name).write_text(page(name), encoding="utf-8")
-        sys.stdout.write(f"{FOLDER / name}\n")
+        path, text = FOLDER / name, page(name)
+        changed = text != path.read_text(encoding="utf-8")
+        if changed:
+            path.write_text(text, encoding="utf-8")
+        sys.stdout.write(f"{path}: {'written anew' if changed else 'unchanged'}\n")
 
 
 if __name__ == "__main__":

@@ -145,6 +145,13 @@ def clone(tmp_path):
 
 
 @pytest.mark.skipif(shutil.which("make") is None, reason="make is not installed")
+def test_make_alone_lists_the_targets_and_installs_nothing(clone):
+    done, installed = clone()
+    named = set(re.findall(r"make ([a-z][\w-]*)", done.stdout))
+    assert installed == [] and {"demo", "install", "check", "test", "menu", "grpo"} <= named, done.stderr
+
+
+@pytest.mark.skipif(shutil.which("make") is None, reason="make is not installed")
 def test_make_install_adds_extras_and_installs_nothing_twice(clone, tmp_path):
     assert clone("install")[1] == [".[demo]", ".[dev]"]
     assert clone("install", "EXTRAS=demo,dev,vllm")[1] == [".[vllm]"]

@@ -115,3 +115,17 @@ def test_every_data_set_that_a_recipe_makes_is_read_by_another():
     texts = [path.read_text(encoding="utf-8") for path in RECIPES]
     made = [settings["output_dir"] for settings in menu.SETTINGS.values() if "keep" in settings]
     assert [folder for folder in made if not any(f"{folder}/dataset" in text for text in texts)] == []
+
+
+def test_writing_the_pages_says_which_changed_and_touches_no_other(tmp_path, monkeypatch, capsys):
+    pages = {name: menu.page(name) for name in menu.PAGES}
+    monkeypatch.setattr(menu, "page", pages.get)
+    monkeypatch.setattr(menu, "FOLDER", tmp_path)
+    old, same = menu.PAGES
+    (tmp_path / old).write_text("old", encoding="utf-8")
+    (tmp_path / same).write_text(pages[same], encoding="utf-8")
+    (tmp_path / same).chmod(0o400)
+    before = (tmp_path / same).stat().st_mtime_ns
+    menu.main()
+    assert capsys.readouterr().out.splitlines() == [f"{tmp_path / old}: written anew", f"{tmp_path / same}: unchanged"]
+    assert (tmp_path / old).read_text(encoding="utf-8") == pages[old] and (tmp_path / same).stat().st_mtime_ns == before

@@ -212,12 +212,49 @@ def test_rewards_that_log_the_same_columns_share_them(write_recipe: Callable[...
     assert all(row["answer_parsed"] == f"own {row['solution']}" for row in table)  # the random model gives no answer
 
 
-@pytest.mark.parametrize("arguments", [[], ["--help"], ["gpro"]])
-def test_the_package_says_what_its_commands_are(arguments: list[str]) -> None:
+def _package(*words: str, folder: Path = REPOSITORY, python: str = sys.executable) -> subprocess.CompletedProcess:
     environment = {**os.environ, "PYTHONPATH": str(REPOSITORY / "src")}
-    done = subprocess.run([sys.executable, "-m", "r1_recipes", *arguments], capture_output=True, text=True, env=environment)
-    assert done.returncode == (0 if arguments in ([], ["--help"]) else 2)
-    assert all(f"  {name} " in done.stdout for name in COMMANDS)
+    return subprocess.run([python, "-m", *words], capture_output=True, text=True, env=environment, cwd=folder, timeout=120)
+
+
+@pytest.mark.parametrize("arguments", [[], ["--help"]])
+def test_the_package_says_what_its_commands_are(arguments: list[str]) -> None:
+    done = _package("r1_recipes", *arguments)
+    assert done.returncode == 0 and all(f"  {name} " in done.stdout for name in COMMANDS)
+
+
+@pytest.mark.parametrize(
+    ("word", "meant"),
+    [("gpro", "grpo"), ("GRPO", "grpo"), ("train", "grpo"), ("preflite", "preflight"), ("my.yaml", "grpo my.yaml"), ("xyzzyq", None)],
+)
+def test_an_unknown_command_is_named_with_the_nearest(word: str, meant: str | None) -> None:
+    done = _package("r1_recipes", word)
+    assert (done.returncode, done.stdout) == (2, "") and f"unknown command {word!r}" in done.stderr
+    assert (f"Did you mean r1-recipes {meant}?" in done.stderr) is (meant is not None) and done.stderr.count("\n") == 1
+
+
+def test_the_version_and_the_recipes_are_printed() -> None:
+    assert re.fullmatch(r"r1-recipes \d\S*\n", _package("r1_recipes", "--version").stdout)
+    for line in _package("r1_recipes", "recipes").stdout.splitlines():
+        assert line.endswith("."), line  # a whole sentence
+
+
+def test_files_named_as_libraries_hide_none_of_them(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("HF_HUB_OFFLINE", "1")
+    for name in ("json", "random", "trl", "yaml"):
+        (tmp_path / f"{name}.py").write_text("raise RuntimeError('imported')\n", encoding="utf-8")
+    (tmp_path / "mine.py").write_text("def own(completions, **columns):\n    return [1.0]\n", encoding="utf-8")
+    recipe = "model_name_or_path: nobody/model\ndataset_name: no.jsonl\nreward_funcs: ['mine:own']\nuse_cpu: true\nbf16: false\n"
+    (tmp_path / "r.yaml").write_text(recipe, encoding="utf-8")
+    done = _package("r1_recipes.grpo", "r.yaml", "--output_dir", "run", folder=tmp_path)
+    assert "error: r.yaml: model_name_or_path" in done.stderr and "imported" not in done.stderr, done.stderr
+
+
+def test_a_python_without_the_libraries_is_told_in_one_line(tmp_path: Path) -> None:
+    subprocess.run([sys.executable, "-m", "venv", "--without-pip", tmp_path / "empty"], check=True)
+    for module in ("r1_recipes", "r1_recipes.grpo"):
+        done = _package(module, python=str(tmp_path / "empty" / "bin" / "python"))
+        assert done.returncode == 2 and done.stderr.count("\n") == 1 and "lacks yaml, torch, trl" in done.stderr, done.stderr
 
 
 def test_every_command_is_listed() -> None:

@@ -1,12 +1,16 @@
 """``r1-recipes COMMAND …``, or ``python -m r1_recipes COMMAND …``: every command by its name."""
 
+import itertools
+import re
 import runpy
 import sys
 from pathlib import Path
 
+import r1_recipes
 from r1_recipes.common import console
+from r1_recipes.common.errors import RecipeError, nearest
 from r1_recipes.common.files import SHIPPED, find_yaml
-from r1_recipes.recipe.text import read_yaml
+from r1_recipes.common.yaml_text import read_yaml
 
 COMMANDS = {
     "init": "look at a data file, and write a recipe for it",
@@ -23,6 +27,8 @@ COMMANDS = {
     "vllm_server": "serve a recipe's model for GRPO",
 }
 
+_MEANT = {"train": "grpo", "finetune": "sft", "eval": "evaluate", "merge": "adapters", "serve": "vllm_server", "list": "recipes"}
+
 
 def main() -> None:
     """Run a command, list the commands or what is shipped; exit with 2 if there is none of that name."""
@@ -30,15 +36,30 @@ def main() -> None:
     if name in COMMANDS:
         del sys.argv[1]
         runpy.run_module(f"r1_recipes.{name}", run_name="__main__", alter_sys=True)
-    elif name == "recipes":
-        with console.reported_errors():
+        return
+    with console.reported_errors():
+        if name == "recipes":
             console.say(_recipes(*map(Path, words[:1])))
-    else:
-        lines = "\n".join(f"  {command:<15}{meaning}" for command, meaning in COMMANDS.items())
-        usage = "usage: r1-recipes COMMAND RECIPE [--key value ...]      or: python -m r1_recipes.COMMAND"
-        more = "  recipes        list the recipes that are shipped; recipes NAME prints one"
-        console.say(f"{usage}\n\n{lines}\n{more}\n\nEach says more with --help; docs/recipes.md has every key.")
-        raise SystemExit(0 if name in ("-h", "--help") else 2)
+        elif name == "--version":
+            console.say(f"r1-recipes {r1_recipes.__version__}")
+        elif name in ("-h", "--help"):
+            console.say(_usage())
+        else:
+            known = [*COMMANDS, "recipes"]
+            meant: str | None
+            if name.endswith((".yaml", ".yml")):
+                meant = f"grpo {name}"
+            else:
+                meant = _MEANT.get(name.lower()) or next(iter(nearest(name.lower(), known)), None)
+            hint = f" Did you mean r1-recipes {meant}?" if meant else ""
+            raise RecipeError(f"unknown command {name!r}.{hint} Available: {', '.join(known)}; r1-recipes --help says what each does.")
+
+
+def _usage() -> str:
+    lines = "\n".join(f"  {command:<15}{meaning}" for command, meaning in COMMANDS.items())
+    usage = "usage: r1-recipes COMMAND RECIPE [--key value ...]      or: python -m r1_recipes.COMMAND"
+    more = "  recipes        list the recipes that are shipped; recipes NAME prints one"
+    return f"{usage}\n\n{lines}\n{more}\n\nEach says more with --help; docs/recipes.md has every key."
 
 
 def _recipes(name: Path | None = None) -> str:
@@ -46,7 +67,14 @@ def _recipes(name: Path | None = None) -> str:
         read_yaml(name)  # raises if there is none
         return find_yaml(name).read_text(encoding="utf-8").rstrip("\n")
     files = {path: str(path.relative_to(SHIPPED).with_suffix("")).removeprefix("recipes/") for path in sorted(SHIPPED.glob("*/**/*.yaml"))}
-    return "\n".join(f"{name:<44} {path.read_text(encoding='utf-8').partition(chr(10))[0].strip('# ')}" for path, name in files.items())
+    return "\n".join(f"{name:<44} {_title(path)}" for path, name in files.items())
+
+
+def _title(path: Path) -> str:
+    """Return the first sentence of a file's header, which may go over several lines."""
+    lines = [line.strip("# ") for line in path.read_text(encoding="utf-8").splitlines()]
+    header = " ".join(itertools.takewhile(bool, lines))
+    return re.split(r"(?<=[.])\s+(?=[A-Z])", header)[0]
 
 
 if __name__ == "__main__":

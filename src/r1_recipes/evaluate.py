@@ -16,11 +16,11 @@ from typing import Any, get_args
 from r1_recipes.common import console, processes
 from r1_recipes.common.errors import RecipeError
 from r1_recipes.common.files import write_whole
+from r1_recipes.common.yaml_text import read_yaml
 from r1_recipes.metrics.run import BATCH_SIZE, ask, evaluate_model, rows_to_judge
 from r1_recipes.metrics.scores import COMPARED, Scores, difference_line, differences, markdown_table, mean_interval
 from r1_recipes.models.smoke import smoke_overrides
 from r1_recipes.recipe import Recipe, load_recipe
-from r1_recipes.recipe.text import read_yaml
 from r1_recipes.recipe.types import Backend
 
 
@@ -45,8 +45,8 @@ def main(argv: Sequence[str] | None = None) -> None:
     parser.add_argument("--output", type=Path, help="folder for every number (JSON) and completion (Parquet); goes on from what it holds")
     parser.add_argument("--with-models", action="store_true", help="let reward_models and match_judge judge too (OPENAI_BASE_URL)")
     parser.add_argument("--ask", metavar="QUESTION", help="no evaluation: each model's answer to this question, side by side")
-    options, overrides = parser.parse_known_args(argv)
     with console.reported_errors():
+        options, overrides = parser.parse_known_args(argv)
         recipe = load_benchmark([options.recipe, *overrides], asks=options.ask is not None)
         console.set_up_logging(recipe.training)
         models = options.model or [recipe.model.model_name_or_path]

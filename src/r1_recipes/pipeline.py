@@ -22,11 +22,11 @@ from r1_recipes.common import console, files, processes
 from r1_recipes.common.errors import RecipeError, unknown_name
 from r1_recipes.common.masking import masked_words
 from r1_recipes.common.settings import from_mapping
+from r1_recipes.common.yaml_text import read_yaml
 from r1_recipes.metrics.run import BATCH_SIZE, evaluate_model, rows_to_judge
 from r1_recipes.metrics.scores import Scores, difference_line, markdown_table
 from r1_recipes.models.weights import model_path
 from r1_recipes.recipe import Recipe, load_recipe
-from r1_recipes.recipe.text import read_yaml
 from r1_recipes.report import page
 from r1_recipes.runs import run_dir, sources
 
@@ -213,9 +213,9 @@ def main(argv: Sequence[str] | None = None) -> None:
     parser.add_argument("--problems", type=int, help="held-out problems to judge, in place of the file's own")
     parser.add_argument("--num_samples", type=int, help="sampled answers a problem, in place of the file's own")
     parser.add_argument("--seed", type=int, help="of every stage and of the sampling (default 1)")
-    options = vars(parser.parse_args(argv))
-    console.set_up_logging(None)
     with console.reported_errors():
+        options = vars(parser.parse_args(argv))
+        console.set_up_logging(None)
         run_pipeline(options.pop("pipeline"), **options)
 
 

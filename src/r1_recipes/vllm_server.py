@@ -15,18 +15,18 @@ from pathlib import Path
 
 from r1_recipes.common import console, gpu
 from r1_recipes.common.errors import RecipeError, install_hint
+from r1_recipes.common.yaml_text import read_yaml
 from r1_recipes.models.weights import model_path
 from r1_recipes.recipe import load_recipe
-from r1_recipes.recipe.text import read_yaml
 
 
 def main(argv: Sequence[str] | None = None) -> None:
     """Become the server, or with ``--print`` write its command; exit with 2 if the recipe cannot be served."""
     argv = list(sys.argv[1:] if argv is None else argv)
-    if not argv or {"-h", "--help"} & set(argv):
-        console.say(__doc__.strip())
-        raise SystemExit(0 if argv else 2)
     with console.reported_errors():
+        if not argv or {"-h", "--help"} & set(argv):
+            console.say(__doc__.strip())
+            raise SystemExit(0 if argv else 2)
         command = server_command([word for word in argv if word != "--print"])
         if "--print" in argv:
             # TRL's trainers set the server's weights through endpoints that vLLM has in development mode alone.

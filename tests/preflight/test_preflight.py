@@ -14,6 +14,7 @@ from typing import Any
 import pytest
 from pandas import DataFrame
 
+from r1_recipes.common.yaml_text import read_yaml
 from r1_recipes.completions.types import Completion
 from r1_recipes.data import Mapper
 from r1_recipes.preflight import __main__ as preflight
@@ -21,7 +22,6 @@ from r1_recipes.preflight import signal
 from r1_recipes.preflight.contract import Rewards
 from r1_recipes.preflight.findings import Report, listed, spread
 from r1_recipes.prompts import CHATML, FORMATS, get_response_format
-from r1_recipes.recipe.text import read_yaml
 from r1_recipes.rewards import REWARDS
 from tests.conftest import RECIPES, REPOSITORY, method_of
 

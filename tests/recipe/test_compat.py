@@ -7,10 +7,10 @@ import pytest
 import yaml
 
 from r1_recipes.common.errors import RecipeError
+from r1_recipes.common.yaml_text import read_yaml
 from r1_recipes.recipe.checks import check_batch
 from r1_recipes.recipe.compat import OBSOLETE, REFUSED, REFUSED_REWARDS, RENAMED, RESHAPED, defaults_then, translate
 from r1_recipes.recipe.load import load_recipe
-from r1_recipes.recipe.text import read_yaml
 from r1_recipes.recipe.types import argument_types, namespace_value
 from r1_recipes.rewards import REWARDS, reward_parameters
 from tests.conftest import REPOSITORY

@@ -9,9 +9,9 @@ from typing import Any
 
 import pytest
 
+from r1_recipes.common.yaml_text import read_yaml
 from r1_recipes.recipe.engine import GIB, engine_problem, longest_sequence
 from r1_recipes.recipe.load import Recipe, load_recipe
-from r1_recipes.recipe.text import read_yaml
 from tests.conftest import RECIPES, REPOSITORY, method_of
 
 # The models' config.json: parameters in millions, layers, key-value heads, width of a head, window.

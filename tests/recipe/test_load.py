@@ -12,12 +12,12 @@ import pytest
 import yaml
 
 from r1_recipes.common.errors import RecipeError
+from r1_recipes.common.yaml_text import read_yaml
 from r1_recipes.models.smoke import smoke_overrides
 from r1_recipes.prompts import FORMATS
 from r1_recipes.recipe import load
 from r1_recipes.recipe.compat import OBSOLETE, RENAMED
 from r1_recipes.recipe.load import Recipe, load_recipe, namespace_value
-from r1_recipes.recipe.text import read_yaml
 from r1_recipes.recipe.types import argument_types
 from r1_recipes.rewards import REWARDS, reward_parameters
 from tests.conftest import RECIPES, method_of
@@ -256,6 +256,20 @@ def test_a_repeated_key_is_refused(write):
 def test_a_wrong_value_names_file_key_and_what_was_found(write, line, parts):
     path = write(line + "\n")
     fails([path], path, *parts)
+
+
+@pytest.mark.parametrize("words", [["accuracy", "format"], ["accuracy,format"], ["accuracy,", "format"], ["[accuracy, format]"]])
+def test_a_list_on_the_command_line_may_have_spaces_commas_or_brackets(write, words):
+    path = write(base=BASE, extra="reward_funcs: [tag_count]\n")
+    weights = [word.replace("accuracy", "1").replace("format", "0.5") for word in words]
+    recipe = load_recipe([path, "--reward_funcs", *words, "--reward_weights", *weights, "--keep_columns", *words], "grpo")
+    assert recipe.script.reward_funcs == recipe.script.keep_columns == ["accuracy", "format"]
+    assert recipe.training.reward_weights == [1.0, 0.5]
+
+
+def test_a_list_of_patterns_keeps_its_commas_and_brackets(write):
+    recipe = load_recipe([write(), "--unfrozen_parameters", "[a-z]{1,2}", "[0-9]"], "grpo")
+    assert recipe.script.unfrozen_parameters == ["[a-z]{1,2}", "[0-9]"]
 
 
 def test_a_wrong_value_on_the_command_line_says_so(write):

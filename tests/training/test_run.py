@@ -22,12 +22,12 @@ import pytest
 from r1_recipes import grpo, sft
 from r1_recipes.common import console
 from r1_recipes.common.errors import RecipeError
+from r1_recipes.common.yaml_text import read_yaml
 from r1_recipes.completions import load_format
 from r1_recipes.models.tokenizer import generation_prompt, load_tokenizer
 from r1_recipes.prompts import CHATML, get_response_format
 from r1_recipes.recipe import load, load_recipe
 from r1_recipes.recipe.load import Recipe
-from r1_recipes.recipe.text import read_yaml
 from r1_recipes.rewards import get_reward_funcs
 from r1_recipes.runs import checkpoints, run_dir, sources
 from r1_recipes.training import callbacks

@@ -351,6 +351,12 @@ def test_verdicts(cases, verdict):
     assert [case for case, found in zip(cases, verdicts, strict=True) if found is not verdict] == []
 
 
+def test_one_text_is_not_taken_for_a_list_of_its_characters():
+    for golds, answers, named in (("72", "72", "golds"), ("72", ["72"], "golds"), (["7", "2"], "72", "answers")):
+        with pytest.raises(TypeError, match=rf"{named}: must be a list .*judge\(\[gold\], \[answer\]\)"):
+            judge(golds, answers)
+
+
 def test_gold_that_is_empty_or_prose_is_nobodys_to_judge():
     golds = ["", "  ", None, "a" * 2000, "It is the " + "very " * 11 + "end."]
     # Whatever the answer, the identical text included: otherwise some completions of a group would be judged and others not.

@@ -1,6 +1,7 @@
 """What a person sees at the terminal, and the run's own log."""
 
 import contextlib
+import io
 import json
 import logging
 import os
@@ -29,6 +30,16 @@ def say(text: str) -> None:
     """Write a result on stdout, where it can be piped. Nothing else does. A model's or a row's terminal codes become signs."""
     sys.stdout.write(_printable(text) + "\n")
     sys.stdout.flush()
+
+
+def _take_every_text() -> None:
+    """Let stdout and stderr escape what their encoding lacks (``LC_ALL=C``), and be there although somebody closed them."""
+    for name in ("stdout", "stderr"):
+        stream = getattr(sys, name)
+        if stream is None:
+            setattr(sys, name, open(os.devnull, "w", encoding="utf-8"))  # noqa: SIM115
+        elif isinstance(stream, io.TextIOWrapper):  # not a notebook's
+            stream.reconfigure(errors="backslashreplace")
 
 
 def _printable(text: str) -> str:
@@ -65,7 +76,11 @@ def progress(total: int, what: str, at_once: int) -> Iterator[Callable[[int], An
 
 @contextlib.contextmanager
 def reported_errors() -> Iterator[None]:
-    """Turn a :class:`RecipeError` into one line on stderr, once per host, and exit status 2; Ctrl-C into status 130."""
+    """Turn a :class:`RecipeError` into one line on stderr, once per host, and exit status 2; Ctrl-C into status 130.
+
+    Around a whole command, its argument parser too: from here on stdout and stderr take every text.
+    """
+    _take_every_text()
     # For bars of libraries, read when tqdm is imported: none for what takes under three seconds, none in a file.
     os.environ.setdefault("TQDM_DELAY", "3")
     if not sys.stderr.isatty():

@@ -1,17 +1,18 @@
-"""Classes and functions by name: the package's own, and other people's ``my_module:my_name``."""
+"""Classes and functions by name: the package's own, and other people's ``my_module:my_name`` or ``my_file.py:my_name``."""
 
 import importlib
 import importlib.util
 import os
 import sys
+import traceback
 from pathlib import Path
 from typing import Any, TypeVar
 
-from r1_recipes.common.errors import RecipeError, unknown_name
+from r1_recipes.common.errors import RecipeError, first_line, nearest, unknown_name
 
 T = TypeVar("T")
 
-_FOLDERS: list[Path] = []  # of the recipes that this process reads; modules may lie there
+_recipe_folder: Path | None = None  # of the recipe that was read last
 
 
 def register(registry: dict[str, T], kind: str, name: str, thing: T) -> T:
@@ -26,50 +27,93 @@ def register(registry: dict[str, T], kind: str, name: str, thing: T) -> T:
 
 
 def resolve(registry: dict[str, T], kind: str, name: str) -> T:
-    """Return what a name stands for, registered or ``my_module:my_name``, or raise a RecipeError."""
+    """Return what a name stands for, registered, ``my_module:my_name`` or ``my_file.py:my_name``, or raise a RecipeError."""
     if ":" in name:
         return import_object(name, kind)
     if name not in registry:
-        module, dot, attribute = name.rpartition(".")
-        own = f"{module}:{attribute}" if dot else f"my_module:my_{kind}"
-        raise RecipeError(f"{unknown_name(kind, name, registry)} One of your own is {own}.")
+        module, dot, attribute = name.removesuffix(".py").rpartition(".")
+        fix = f"{module}:{attribute}" if dot else f"{name}:NAME" if name.endswith(".py") else "my_module:my_name"
+        raise RecipeError(unknown_name(kind, name, registry) + f" One of your own is named with a colon: {fix}.")
     return registry[name]
 
 
-def look_in(folder: Path) -> None:
-    """Look for modules in this folder, a recipe's, if they are neither on the path nor in the working directory."""
-    if (folder := folder.resolve()) not in _FOLDERS:
-        _FOLDERS.insert(0, folder)
+def look_beside(recipe: Path) -> None:
+    """Look for files and modules of the user's own beside this recipe too, after the working directory."""
+    global _recipe_folder
+    _recipe_folder = recipe.parent.absolute()
 
 
 def import_object(path: str, kind: str) -> Any:
-    """Import ``my_module:my_name``, from the working directory or a recipe's folder too; a RecipeError says what does not exist."""
-    module_name, _, attribute = path.partition(":")
+    """Import ``my_module:my_name`` or ``my_file.py:my_name``, from the path, the working directory, or beside the recipe.
+
+    RecipeError: there is no such module, file or name, or importing it fails; the message names the line.
+    """
+    module_name, _, attribute = path.rpartition(":")
+    # Last, so that a json.py or trl.py there takes no library's place.
     if os.getcwd() not in sys.path:
-        sys.path.insert(0, os.getcwd())
-    _add_recipe_folder(module_name.partition(".")[0])
+        sys.path.append(os.getcwd())
+    where = f"{kind} {path!r}"
+    folders = " or ".join(dict.fromkeys((os.getcwd(), str(_recipe_folder or os.getcwd()))))
+    if module_name.endswith(".py") or "/" in module_name:
+        file = _own_file(module_name)
+        if file is None:
+            near = nearest(Path(module_name).name, (there.name for there in Path(module_name).parent.glob("*.py")))
+            raise RecipeError(f"{where}: no file {module_name!r} in {folders}." + (f" Did you mean {near[0]!r}?" if near else ""))
+        module_name = _module_of(file, where)
+    elif not _is_importable(module_name):
+        _add_recipe_folder(module_name.partition(".")[0])
     try:
         module = importlib.import_module(module_name)
-    except ModuleNotFoundError as error:
-        if error.name and not module_name.startswith(error.name):
-            raise
-        raise RecipeError(
-            f"{kind} {path!r}: no module {module_name!r} on the path or in {', '.join(dict.fromkeys([os.getcwd(), *map(str, _FOLDERS)]))}"
-        ) from error
+    except Exception as error:
+        if isinstance(error, ModuleNotFoundError) and error.name and f"{module_name}.".startswith(f"{error.name}."):
+            raise RecipeError(f"{where}: no module {module_name!r} on the path or in {folders}") from error
+        said = f"SyntaxError: {error.msg}" if isinstance(error, SyntaxError) else first_line(error)[:-1]
+        raise RecipeError(f"{where}: importing it fails: {said} ({_line_of(error)})") from error
     try:
         return getattr(module, attribute)
     except AttributeError as error:
         names = (name for name in vars(module) if not name.startswith("_"))
-        raise RecipeError(f"{kind} {path!r}: " + unknown_name(f"name in {module.__file__}", attribute, names)) from error
+        raise RecipeError(f"{where}: " + unknown_name(f"name in {module.__file__}", attribute, names)) from error
 
 
-def _add_recipe_folder(name: str) -> None:
-    """Put the recipe's folder that has a module of this name at the end of the path, unless the path has one."""
-    try:
-        known = importlib.util.find_spec(name) is not None
-    except (ImportError, ValueError):
-        known = name in sys.modules
-    there = (folder for folder in _FOLDERS if (folder / f"{name}.py").is_file() or (folder / name / "__init__.py").is_file())
-    if name and not known and (folder := next(there, None)) is not None:
+def _is_importable(module_name: str) -> bool:
+    package = module_name.partition(".")[0]
+    return not package or package in sys.modules or importlib.util.find_spec(package) is not None
+
+
+def _add_recipe_folder(module: str) -> None:
+    """Put the recipe's folder at the end of the path if a module or a package of this name lies there."""
+    folder = _recipe_folder
+    if folder is not None and ((folder / f"{module}.py").is_file() or (folder / module / "__init__.py").is_file()):
         sys.path.append(str(folder))
         importlib.invalidate_caches()
+
+
+def _own_file(name: str) -> Path | None:
+    """Return the Python file of this name, absolute, in the working directory or beside the recipe; the ending may be missing."""
+    path = Path(name if name.endswith(".py") else f"{name}.py").expanduser()
+    places = (folder / path for folder in (Path.cwd(), _recipe_folder or Path.cwd()))
+    return next((place for place in places if place.is_file()), None)
+
+
+def _module_of(file: Path, where: str) -> str:
+    """Put a file's folder on the path, and return the name that worker processes too import the file by."""
+    if str(file.parent.resolve()) not in sys.path:
+        sys.path.append(str(file.parent.resolve()))
+    importlib.invalidate_caches()
+    # The package of a dotted name would be imported first.
+    known = sys.modules.get(file.stem) or (None if "." in file.stem else importlib.util.find_spec(file.stem))
+    found = getattr(known, "__file__", getattr(known, "origin", None))
+    if not (found and Path(found).is_file() and file.samefile(found)):
+        other = f", which is that of {found or known}" if known else ""
+        raise RecipeError(f"{where}: {file} cannot be imported by its name {file.stem!r}{other}. Fix: rename the file")
+    return file.stem
+
+
+def _line_of(error: BaseException) -> str:
+    """Return ``FILE:LINE`` of what was imported: of a syntax error, or of the line that failed, not of a library that it calls."""
+    if isinstance(error, SyntaxError):
+        return f"{error.filename}:{error.lineno}"
+    frames = [frame for frame in traceback.extract_tb(error.__traceback__) if not frame.filename.startswith("<frozen")]
+    own = next((frame for frame in frames if frame.filename not in (__file__, importlib.__file__)), frames[-1])
+    return f"{own.filename}:{own.lineno}"

@@ -17,11 +17,11 @@ from unittest import mock
 
 from r1_recipes.common import console, processes
 from r1_recipes.common.errors import RecipeError
+from r1_recipes.common.yaml_text import read_yaml
 from r1_recipes.models.smoke import smoke_overrides
 from r1_recipes.preflight import agent, contract, data, disk, memory, signal
 from r1_recipes.preflight.findings import ERROR, OK, WARNING, Enough, Report
 from r1_recipes.recipe import Recipe, load_recipe
-from r1_recipes.recipe.text import read_yaml
 from r1_recipes.runs import run_dir
 from r1_recipes.training import start
 
@@ -35,10 +35,10 @@ _LAUNCHER = ("WORLD_SIZE", "RANK", "LOCAL_RANK", "LOCAL_WORLD_SIZE", "ACCELERATE
 
 def main(argv: Sequence[str] | None = None) -> None:
     """Examine the recipe of a command line; exit 1: a run would fail or learn nothing, 2: the command itself is wrong."""
-    options, overrides = parse(argv)
-    if not processes.is_main_process():
-        return
     with console.reported_errors():
+        options, overrides = parse(argv)
+        if not processes.is_main_process():
+            return
         report = examine(options, overrides)
         console.say(as_text(report, brief=options.brief))
     if report.at(ERROR):

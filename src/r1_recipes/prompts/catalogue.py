@@ -2,23 +2,40 @@
 
 import html
 import unicodedata
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import replace
+from functools import cached_property
 from pathlib import Path
+from typing import Any
 
-import yaml
-
-from r1_recipes.common.errors import unknown_name
-from r1_recipes.common.settings import from_mapping
+from r1_recipes.common.errors import RecipeError, unknown_name
 from r1_recipes.prompts.formats import ResponseFormat
+from r1_recipes.prompts.read_format import as_mapping, format_in_file, formats_of, read_format
 
 CHATML = (
     "{% for message in messages %}{{ '<|im_start|>' + message['role'] + '\\n' + message['content'] + '<|im_end|>' + '\\n' }}{% endfor %}"
     "{% if add_generation_prompt %}{{ '<|im_start|>assistant\\n' }}{% endif %}"
 )
 
-_WRITTEN = yaml.safe_load(Path(__file__).with_name("formats.yaml").read_text(encoding="utf-8"))
-FORMATS = {name: from_mapping(ResponseFormat, {"name": name, **keys}, f"formats.yaml: {name}") for name, keys in _WRITTEN.items()}
+
+class _Formats(Mapping[str, ResponseFormat]):
+    """The formats of ``formats.yaml``, read when first asked for, so that a mistake in the file fails no import."""
+
+    @cached_property
+    def _read(self) -> dict[str, ResponseFormat]:
+        return formats_of(Path(__file__).with_name("formats.yaml"))
+
+    def __getitem__(self, name: str) -> ResponseFormat:
+        return self._read[name]
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._read)
+
+    def __len__(self) -> int:
+        return len(self._read)
+
+
+FORMATS = _Formats()
 
 
 def named_marks(prompt: str) -> list[str]:
@@ -36,10 +53,34 @@ def fitting_format(named: Iterable[str], present: ResponseFormat) -> str:
     return f"response_format: {nearest.name}" if nearest else "a system_prompt that asks for what is wanted"
 
 
-def get_response_format(name: str | ResponseFormat, *, system_prompt: str | None = None, prefill: str | None = None) -> ResponseFormat:
-    """Return a format, given or by name, with a recipe's ``system_prompt`` and ``prefill``; ``ValueError`` if there is none."""
-    if isinstance(name, str) and name not in FORMATS:
-        raise ValueError(unknown_name("response_format", name, FORMATS))
-    fmt = FORMATS[name] if isinstance(name, str) else name
+def get_response_format(
+    name: str | Mapping[str, Any] | ResponseFormat,
+    *,
+    system_prompt: str | None = None,
+    prefill: str | None = None,
+    folder: Path | None = None,
+) -> ResponseFormat:
+    """Return a format with a recipe's ``system_prompt`` and ``prefill``; ``ValueError`` if there is none.
+
+    It is given, or by name, or as its keys, or as ``FILE.yaml:NAME``, which is looked for in the working directory, then in ``folder``.
+    """
+    if isinstance(name, ResponseFormat):
+        fmt = name
+    elif isinstance(name, Mapping):
+        fmt = read_format("own", name, "response_format")
+    elif not isinstance(name, str):
+        raise RecipeError(f"response_format: must be a name, FILE.yaml:NAME or a mapping, got {name!r}")
+    elif ".yaml" in name or ".yml" in name:
+        fmt = format_in_file(name, (Path(), folder or Path()))
+    elif name in FORMATS:
+        fmt = FORMATS[name]
+    else:
+        raise RecipeError(unknown_name("response_format", name, FORMATS) + " One of your own: FILE.yaml:NAME.")
     system_prompt = fmt.system_prompt if system_prompt is None else system_prompt
     return replace(fmt, system_prompt=system_prompt, prefill=fmt.prefill if prefill is None else prefill)
+
+
+def written_out(value: Any, folder: Path) -> str | dict[str, Any]:
+    """Return a recipe's ``response_format`` so that it needs no other file: a name of the package's, or all keys of one's own format."""
+    fmt = get_response_format(value, folder=folder)
+    return value if isinstance(value, str) and value in FORMATS else as_mapping(fmt)

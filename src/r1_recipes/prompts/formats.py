@@ -13,7 +13,7 @@ _BOX = "\\boxed{"
 _BRACE = re.compile(r"\\.|[{}]", re.DOTALL)
 _EMPTY = re.compile(r"\\[hv]?phantom\s*\{[^{}]*\}|\\[,;:! ]|[\s~$]|\\(?:text|mathrm)\s*\{\s*\}")  # what prints as nothing
 _SENTENCE_END = "$\\)]*.。 \t\r\n"
-_SLOT = re.compile(r"\{(reasoning|answer)\}")
+SLOT = re.compile(r"\{(reasoning|answer)\}")
 
 
 @dataclass(frozen=True)
@@ -55,7 +55,7 @@ class ResponseFormat:
     name: str
     system_prompt: str  # the instruction that asks for this shape; "" sends no system message
     layout: str  # literal text with one {answer} slot and one {reasoning} slot before it
-    reasoning_tags: tuple[str, str] | None = None  # without line breaks; only a boxed format may have none
+    reasoning_tags: tuple[str, str] | None = None  # without line breaks; None: the reasoning is what stands before answer or box
     answer_tags: tuple[str, str] | None = None  # None: the answer is boxed or simply the rest of the text
     boxed: bool = False  # the answer stands in \boxed{…}; with answer_tags, if there is no such block
     prose: bool = False  # the answer is a text for a reader; what is compared with a gold is the final answer in it
@@ -90,7 +90,7 @@ class ResponseFormat:
     def render(self, reasoning: str, answer: str) -> str:
         """Write a whole response, prefill included; outer white space of both parts is dropped. ValueError: it could not be read back."""
         parts = {"reasoning": reasoning.strip(), "answer": answer.strip()}
-        text = _SLOT.sub(lambda slot: parts[slot[1]], self.layout)
+        text = SLOT.sub(lambda slot: parts[slot[1]], self.layout)
         if self._read(text) != ParsedResponse(parts["reasoning"], parts["answer"], well_formed=True):
             raise ValueError(
                 f"response_format {self.name!r} cannot hold reasoning {reasoning[:60]!r} with answer {answer[:60]!r}: "

@@ -12,9 +12,12 @@ from r1_recipes.prompts import FORMATS, fitting_format, named_marks
 _TABLES = yaml.safe_load(Path(__file__).with_name("compat.yaml").read_text(encoding="utf-8"))
 RENAMED, SHORT, OBSOLETE = _TABLES["renamed"], _TABLES["short"], _TABLES["obsolete"]
 REFUSED, REFUSED_REWARDS, RESHAPED = _TABLES["refused"], _TABLES["refused_rewards"], _TABLES["reshaped"]
-# The prompt that open-r1 had for all files until 18 Feb 2025.
-_R1_ZERO = FORMATS["r1_zero"].system_prompt.replace("</think> <answer>", "</think><answer>").removesuffix(".")
-_UNTIL_FEBRUARY: dict[str, Any] = {"loss_type": "grpo", "reward_funcs": ["accuracy", "format"], "system_prompt": _R1_ZERO}
+
+
+def _until_february() -> dict[str, Any]:
+    """What open-r1 had for all files until 18 Feb 2025."""
+    prompt = FORMATS["r1_zero"].system_prompt.replace("</think> <answer>", "</think><answer>").removesuffix(".")
+    return {"loss_type": "grpo", "reward_funcs": ["accuracy", "format"], "system_prompt": prompt}
 
 
 def _sets(dataset_mixer: Any, dataset_splits: Any = None, dataset_configs: Any = None) -> dict[str, Any]:
@@ -68,7 +71,7 @@ def _grpo_then(values: dict[str, Any], typed: dict[str, Any], source: str, warni
                 said = "the loss divides its logits by it; TRL before 12 March 2025 (04f659737) did not"
                 warnings.append(f"{source}: temperature: {temperature}: {said}")
             if not {*together, *_rewards(together)}.intersection(_TABLES["newer"]):
-                then |= _UNTIL_FEBRUARY
+                then |= _until_february()
                 name = "open-r1 before 18 Feb 2025 (if it is newer: --system_prompt ''; TRL 0.14 or 0.15)"
                 _name_prompts_counted(values, typed, source, warnings)
     if values.get("system_prompt", "") is None:

@@ -16,13 +16,14 @@ from r1_recipes.common import gpu, processes
 from r1_recipes.common.errors import RecipeError, nearest
 from r1_recipes.common.files import find_local, find_yaml
 from r1_recipes.common.masking import masked
-from r1_recipes.common.plugins import look_in
+from r1_recipes.common.plugins import look_beside
+from r1_recipes.common.yaml_text import read_yaml
+from r1_recipes.prompts.catalogue import written_out
 from r1_recipes.recipe import checks
 from r1_recipes.recipe.compat import SHORT, defaults_then, translate
 from r1_recipes.recipe.engine import longest_sequence
-from r1_recipes.recipe.text import read_yaml
 from r1_recipes.recipe.types import OWN_TYPES, Recipe, argument_types, namespace_value
-from r1_recipes.recipe.values import COMMAND_LINE, convert, plain
+from r1_recipes.recipe.values import COMMAND_LINE, convert, listed, plain
 from r1_recipes.rewards import REWARDS, reward_parameters
 from r1_recipes.tasks.environments.registry import environment_parameters
 
@@ -40,7 +41,10 @@ def load_recipe(
     a recipe with ``smoke: true``, and returns overrides that shrink it. GRPO's batches are checked for ``world_size`` processes.
     """
     path, overrides = _split_command_line(argv, method)
+    if "reward_funcs" in overrides:  # whose names are needed before the other values are typed
+        overrides["reward_funcs"] = listed("reward_funcs", overrides["reward_funcs"])
     recipe = Recipe(path=path, method=method, script=None, training=None, model=None)
+    look_beside(path)
     config = read_yaml(path)
     if "stages" in config:
         raise RecipeError(f"{path}: a pipeline, got as a recipe for {method}. Fix: python -m r1_recipes.pipeline {path}")
@@ -49,7 +53,6 @@ def load_recipe(
     overrides = translate(overrides, COMMAND_LINE, recipe.warnings)
     for values in (config, overrides):
         _find_files(values, path.parent)
-    look_in(path.parent)
     recipe.typed = frozenset(overrides)
     typed, together = set(overrides), {**config, **overrides}
     names = together.get("reward_funcs") or [] if method in checks.REWARDED else []
@@ -73,9 +76,7 @@ def load_recipe(
         # What is typed wins, so that one key of a smoke run can still be changed.
         shrunk = _typed(smoke(path, method, settings), COMMAND_LINE, known, method)
         settings |= {key: value for key, value in shrunk.items() if key not in typed}
-    asks = {"response_format", "system_prompt", "few_shot", "prefill"} & settings.keys()
-    if method in checks.REWARDED and settings.get("environment") and not settings.get("reward_funcs") and not asks:
-        settings["system_prompt"] = ""  # the environment judges, and no reward reads a format
+    _settle_format(path, method, settings)
     unbounded = settings.get("use_vllm") and not settings.get("vllm_max_model_length")
     recipe.adapted = _follow_machine(recipe, settings, typed)
     if unbounded:  # also if this machine has no GPU for vLLM: the same settings everywhere
@@ -180,6 +181,18 @@ def _typed(values: dict[str, Any], source: str, known: dict[str, tuple[Any, Any]
                 "docs/recipes.md; for other projects' see docs/migration.md."
             )
     return {key: convert(*known[key], value, source) for key, value in values.items()}
+
+
+def _settle_format(path: Path, method: str, settings: dict[str, Any]) -> None:
+    """Write out a response format of the user's own, and leave the prompt to an environment that judges without one."""
+    asks = {"response_format", "system_prompt", "few_shot", "prefill"} & settings.keys()
+    if method in checks.REWARDED and settings.get("environment") and not settings.get("reward_funcs") and not asks:
+        settings["system_prompt"] = ""
+    if "response_format" in settings:
+        try:
+            settings["response_format"] = written_out(settings["response_format"], path.parent)
+        except ValueError as error:
+            raise RecipeError(f"{path}: {error}") from error
 
 
 def _bound_engine(recipe: Recipe, settings: dict[str, Any], parser: Any) -> None:

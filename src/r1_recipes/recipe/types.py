@@ -42,7 +42,9 @@ class RecipeArguments:
     max_solution_tokens: int | None = _key("Rows whose SFT target, or gold, is longer are dropped, and counted.")
     max_samples: int | None = _key("Train on the first N rows that are left.")
     max_eval_samples: int | None = _key("Evaluate on the first N rows of the test split that are left.")
-    response_format: str = _key("What an answer must look like; docs/recipes.md lists the formats.", "think_answer")
+    response_format: dict | str | None = _key(
+        "What an answer must look like: a name (docs/recipes.md lists them), 'my_formats.yaml:NAME', or a format's keys.", "think_answer"
+    )
     system_prompt: str | None = _key("Replaces the format's own instruction; '' sends no system message.")
     prompt_template: str | None = _key("Wraps the question: text with {question} and, by name, any other column of the row.")
     prefill: str | None = _key("Text that the assistant's turn starts with; the model goes on from there.")

@@ -9,13 +9,15 @@ from argparse import ArgumentTypeError
 from typing import Any
 
 from r1_recipes.common.errors import RecipeError, unknown_name
-from r1_recipes.recipe.text import parse_yaml
+from r1_recipes.common.yaml_text import parse_yaml
 
 # How messages name the source of an override.
 COMMAND_LINE = "command line"
 
 # Typed str by TRL and Transformers, although a bool has a meaning there too.
 _STR_OR_BOOL = {"scale_rewards", "fsdp", "resume_from_checkpoint"}
+# Lists of regular expressions, which have commas and brackets of their own.
+_PATTERNS = ("unfrozen_parameters",)
 # PyYAML reads 1e-6 as text; the type of a key says better, but what stands inside a mapping has no key of ours.
 _EXPONENT = re.compile(r"[-+]?(\d+\.?\d*|\.\d+)[eE][-+]?\d+")
 _COMMA = re.compile(r"[-+]?\d+,\d+([eE][-+]?\d+)?")
@@ -35,6 +37,8 @@ _RANGES = {key: interval for interval, keys in _INTERVALS.items() for key in key
 def convert(action: Any, hint: Any, value: Any, source: str) -> Any:
     """Return a YAML or command-line value as the type of its key, which an argparse action and a type hint describe."""
     key, kinds = action.dest, _kinds(hint)
+    if source == COMMAND_LINE and kinds <= {list, type(None)} and action.type is not dict:
+        value = listed(key, value)
     if key in _STR_OR_BOOL and str(value).lower() in ("true", "false"):
         return str(value).lower() == "true"
     if isinstance(value, str):
@@ -58,6 +62,17 @@ def convert(action: Any, hint: Any, value: Any, source: str) -> Any:
     if isinstance(value, dict) or action.type is dict:
         return _with_numbers(value)
     return [_scalar(action, kinds, item, source) for item in value]
+
+
+def listed(key: str, value: Any) -> Any:
+    """Return a list as the command line may write it: ``a b``, ``a,b`` and ``[a, b]`` are the same."""
+    words = value if isinstance(value, list) else [value]
+    if key in _PATTERNS or not all(isinstance(word, str) for word in words):
+        return value
+    text = " ".join(words)
+    if text.startswith("[") and text.endswith("]"):
+        return parse_yaml(text, f"{COMMAND_LINE}: {key}")
+    return [part.strip() for word in words for part in word.split(",") if part.strip()]
 
 
 def _scalar(action: Any, kinds: set[type], value: Any, source: str) -> Any:

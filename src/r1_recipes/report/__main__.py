@@ -13,8 +13,8 @@ def main(argv: Sequence[str] | None = None) -> None:
     parser = argparse.ArgumentParser(prog="python -m r1_recipes.report", description=__doc__.splitlines()[0], allow_abbrev=False)
     parser.add_argument("run_dir", type=Path, nargs="+", help="output_dir of a run; several are overlaid")
     parser.add_argument("--output", type=Path, help=f"where the page goes (default: {REPORT_FILE} in the first run's directory)")
-    options = parser.parse_args(argv)
     with reported_errors():
+        options = parser.parse_args(argv)
         path = write(options.run_dir, options.output)
         say(f"{path} ({path.stat().st_size / 1e6:.1f} MB)")
 

@@ -14,8 +14,8 @@ from typing import Any
 from r1_recipes.common.errors import RecipeError, first_line
 from r1_recipes.common.masking import masked
 from r1_recipes.common.messages import clip
+from r1_recipes.common.yaml_text import parse_yaml
 from r1_recipes.metrics.scores import mean_interval
-from r1_recipes.recipe.text import parse_yaml
 from r1_recipes.rewards import answer_rewards
 
 # A trend compares the means of the first and the last quarter of the logged steps, at most MAX_WINDOW each; fewer points say nothing.

@@ -12,14 +12,15 @@ from r1_recipes.rewards.registry import REWARDS, Values, reward_parameters
 
 def get_reward_funcs(
     names: Iterable[str],
-    response_format: str | ResponseFormat = "think_answer",
+    response_format: str | Mapping[str, Any] | ResponseFormat = "think_answer",
     reward_models: Mapping[str, Any] | None = None,
     **params: Any,
 ) -> list[Callable[..., Values]]:
     """Build the reward functions of a recipe, in order: picklable callables with a ``__name__``, as TRL takes them.
 
-    ``names`` are registered ones, those of entries in ``reward_models``, or ``my_module:my_reward``; ``response_format`` is a name or an
-    object; ``params`` are parameters of the rewards (``cosine_max_len=512``, …): one that several share goes to each.
+    ``names`` are registered ones, those of entries in ``reward_models``, or ``my_module:my_reward``; ``response_format`` is what
+    :func:`get_response_format` takes; ``params`` are parameters of the rewards (``cosine_max_len=512``, …): one that several share goes
+    to each.
     """
     names = list(names)
     fmt = get_response_format(response_format)

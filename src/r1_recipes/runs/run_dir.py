@@ -21,8 +21,8 @@ import yaml
 from r1_recipes.common import processes
 from r1_recipes.common.errors import RecipeError, first_line
 from r1_recipes.common.files import digest, refuse_link, write_whole
+from r1_recipes.common.yaml_text import read_yaml
 from r1_recipes.recipe import Recipe
-from r1_recipes.recipe.text import read_yaml
 from r1_recipes.recipe.values import plain
 from r1_recipes.runs import resume, sources
 

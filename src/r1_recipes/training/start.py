@@ -17,11 +17,11 @@ from r1_recipes.common import gpu, locks, processes
 from r1_recipes.common.console import LOG_FILE, LogFile, replace_handler, say, set_up_logging
 from r1_recipes.common.errors import RecipeError, install_hint, unknown_name
 from r1_recipes.common.masking import masked_words
+from r1_recipes.common.yaml_text import read_yaml
 from r1_recipes.data.load import LoadReport, drop_overlap, load_dataset
 from r1_recipes.models.smoke import example_rows, smoke_overrides
 from r1_recipes.prompts.formats import ResponseFormat
 from r1_recipes.recipe import Recipe, load_recipe
-from r1_recipes.recipe.text import read_yaml
 from r1_recipes.recipe.types import OWN_TYPES
 from r1_recipes.rewards import get_reward_funcs
 from r1_recipes.runs import checkpoints, run_dir, sources

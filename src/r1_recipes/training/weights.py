@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any
 from r1_recipes.common.errors import RecipeError, first_line
 from r1_recipes.common.files import write_whole
 from r1_recipes.common.masking import masked
+from r1_recipes.common.messages import message_text
 from r1_recipes.models.smoke import is_temporary
 from r1_recipes.prompts.served_template import serve, unwrap
 from r1_recipes.recipe import Recipe
@@ -23,6 +24,7 @@ from r1_recipes.runs import run_dir
 from r1_recipes.runs.run_dir import Run
 
 if TYPE_CHECKING:
+    from datasets import Dataset
     from transformers import PreTrainedModel, Trainer
 
 logger = logging.getLogger(__name__)
@@ -62,7 +64,8 @@ def loaded_whole(recipe: Recipe) -> Iterator[None]:
         yield
 
 
-def prepare(recipe: Recipe, trainer: Trainer) -> None:
+def prepare(recipe: Recipe, trainer: Trainer, rows: Dataset) -> None:
+    """Change what TRL made of the model, and have its card ask the first question of ``rows``."""
     _hide_secrets(trainer.args)
     _keep_adapters_in_fp32(recipe, trainer.model)
     _mend_generation_config(trainer.model)
@@ -70,7 +73,7 @@ def prepare(recipe: Recipe, trainer: Trainer) -> None:
     # Not below adapters: PEFT generates with the model inside, which autocast does not wrap, so that layers of two types would meet.
     if recipe.training.use_cpu and recipe.training.bf16 and not recipe.model.use_peft:
         _spare_casts(trainer.model)
-    trainer.create_model_card = partial(_write_card, recipe, trainer, trainer.create_model_card)  # of checkpoints, too
+    trainer.create_model_card = partial(_write_card, recipe, trainer, _question(rows), trainer.create_model_card)  # of checkpoints, too
 
 
 def freeze_parameters(model: PreTrainedModel, patterns: Sequence[str] | None) -> None:
@@ -156,15 +159,27 @@ def save(run: Run, trainer: Trainer, opening: dict[str, Any]) -> None:
         logger.info("saved to %s", output_dir)
 
 
-def _write_card(recipe: Recipe, trainer: Trainer, write: Callable, *words: Any, **options: Any) -> None:
-    """Replace None in TRL's card (what is local has no id on the hub), and say in its quick start what the chat template adds."""
+def _question(rows: Dataset) -> str | None:
+    """Return the user's last words in the first row's prompt."""
+    if "prompt" not in rows.column_names:
+        return None
+    prompt = rows["prompt"][0]  # other columns may hold pictures
+    turns = [{"role": "user", "content": prompt}] if isinstance(prompt, str) else prompt
+    return next((message_text(turn) for turn in reversed(turns) if turn["role"] == "user"), None)
+
+
+def _write_card(recipe: Recipe, trainer: Trainer, question: str | None, write: Callable, *words: Any, **options: Any) -> None:
+    """Replace None in TRL's card (what is local has no id on the hub), and have its quick start ask as in training."""
     write(*words, **options)
     if not trainer.is_world_process_zero():
         return
-    output_dir, base = Path(trainer.args.output_dir), recipe.model.model_name_or_path
+    output_dir, named = Path(trainer.args.output_dir), str(recipe.settings["model_name_or_path"])
+    base = "a local checkpoint" if Path(named).expanduser().exists() else f"`{masked(named)}`"
     text = (output_dir / "README.md").read_text(encoding="utf-8")
     _, added = unwrap(trainer.processing_class.chat_template)
-    text = text.replace("[None](https://huggingface.co/None)", f"`{masked(base)}`").replace('model="None"', f'model="{output_dir}"')
+    text = text.replace("[None](https://huggingface.co/None)", base).replace('model="None"', f'model="{output_dir}"')
+    if question:
+        text = re.sub(r"^question = .*$", lambda line: f"question = {question!r}", text, count=1, flags=re.MULTILINE)
     told = {
         f"A conversation without a system message gets that of training:\n\n{indent(added.system_prompt, '    ')}": added.system_prompt,
         f"Without a system message it also gets the worked examples of training ({len(added.few_shot) // 2}).": added.few_shot,

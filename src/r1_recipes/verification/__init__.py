@@ -45,9 +45,12 @@ def judge(golds: Sequence[str | None], answers: Sequence[str | None], locale: st
     A gold is plain (``1,080``), LaTeX (``\frac{3}{4}``, ``\text{(C)}``), words (``No solution``), or a solution text that has ``\boxed{…}``
     or ``#### …``; several boxes are a list. :func:`final_answer` takes answers from whole texts. To the locale ``de``, ``1.250,5`` is
     1250.5; ``precision`` is the places that decimals are compared by, from a gold's first digit on if it is below 0.001. An answer is
-    right if it says the same text, or math-verify finds it equal (``1080.00`` is ``1,080``; ``50%`` is 50 and 0.5). RuntimeError: workers
-    cannot be started here (math-verify is not installed, no processes left).
+    right if it says the same text, or math-verify finds it equal (``1080.00`` is ``1,080``; ``50%`` is 50 and 0.5). TypeError: a text
+    stands in place of a list. RuntimeError: workers cannot be started here (math-verify is not installed, no processes left).
     """
+    for name, texts in (("golds", golds), ("answers", answers)):
+        if isinstance(texts, str):  # its characters would be judged one by one
+            raise TypeError(f"{name}: must be a list of texts, one per answer, got {texts!r}. Fix: judge([gold], [answer])")
     asked = [(gold or "", answer, locale, precision) for gold, answer in zip(golds, answers, strict=True)]
     with _judging():
         verdicts = {one: _verdicts[one] for one in asked if one in _verdicts}

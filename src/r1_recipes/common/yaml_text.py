@@ -1,4 +1,4 @@
-"""Recipe files as YAML: bounded, and without repeated keys."""
+"""YAML files of anybody: bounded, and without repeated keys."""
 
 import math
 import shlex
@@ -29,6 +29,11 @@ def read_yaml(path: Path) -> dict[str, Any]:
         near = nearest(path.name, (p.name for p in path.parent.glob("*.yaml")))
         hint = f" Did you mean {path.parent / near[0]}?" if near else " Those that are shipped: r1-recipes recipes"
         raise RecipeError(f"{path}: no such recipe file.{hint}")
+    return read_mapping(path)
+
+
+def read_mapping(path: Path) -> dict[str, Any]:
+    """Return the one mapping of an existing YAML file, as :func:`read_yaml`."""
     if path.stat().st_size > _MAX_YAML_BYTES:
         raise RecipeError(f"{path}: {path.stat().st_size} bytes; a recipe has at most {_MAX_YAML_BYTES}")
     try:
@@ -41,7 +46,7 @@ def read_yaml(path: Path) -> dict[str, Any]:
         raise RecipeError(f"{path}: {not_utf8(path)}")
     values = parse_yaml(text, str(path))
     if not isinstance(values, dict):
-        raise RecipeError(f"{path}: a recipe is a mapping of keys to values, found {type(values).__name__}")
+        raise RecipeError(f"{path}: must be a mapping of keys to values, found {type(values).__name__}")
     for key in (key for key in values if not isinstance(key, str)):
         raise RecipeError(f"{path}: key {key!r} is read as {type(key).__name__}, not text; put it in quotes")
     return values

@@ -1,0 +1,68 @@
+"""Response formats as YAML has them: the package's, those of a file of the user's, and one in the recipe itself."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from r1_recipes.common.errors import RecipeError, unknown_name
+from r1_recipes.common.settings import from_mapping
+from r1_recipes.common.yaml_text import read_mapping
+from r1_recipes.prompts.formats import SLOT, ParsedResponse, ResponseFormat
+
+_SAMPLES = (("2 + 2 = 4", "4"), ("First.\n\nSecond.", "1,080"))
+
+
+def formats_of(path: Path) -> dict[str, ResponseFormat]:
+    """Return the formats of a YAML file by name; a RecipeError names file, format and key."""
+    return {str(name): read_format(str(name), keys, f"{path}: {name}") for name, keys in read_mapping(path).items()}
+
+
+def format_in_file(place: str, folders: tuple[Path, ...]) -> ResponseFormat:
+    """Return the format of ``FILE.yaml:NAME``, looked for in these folders in turn."""
+    file, _, name = place.rpartition(":")
+    if not file.endswith((".yaml", ".yml")):  # without a name
+        file, name = place, ""
+    paths = [folder / Path(file).expanduser() for folder in folders]
+    path = next((path for path in paths if path.is_file()), None)
+    if path is None:
+        looked = " or ".join(str(folder.resolve()) for folder in dict.fromkeys(folders))
+        raise RecipeError(f"response_format {place!r}: no file {file!r} in {looked}")
+    known = read_mapping(path)
+    if name not in known:
+        raise RecipeError(f"{path}: " + unknown_name("response_format", name, known) + f" Fix: {file}:NAME")
+    return read_format(name, known[name], f"{path}: {name}")  # a mistake in another format of the file is not this recipe's
+
+
+def read_format(name: str, keys: Any, where: str) -> ResponseFormat:
+    """Build a format and make sure that it reads what it writes; a RecipeError begins with ``where`` and names the key."""
+    fmt = from_mapping(ResponseFormat, {"name": name, **keys} if isinstance(keys, Mapping) else keys, where)
+    if SLOT.findall(fmt.layout) != ["reasoning", "answer"]:
+        raise RecipeError(f"{where}: layout: must hold {{reasoning}} and after it {{answer}}, each once, got {fmt.layout!r}")
+    for key in ("reasoning_tags", "answer_tags"):
+        tags = getattr(fmt, key)
+        if tags is None:
+            continue
+        if len(tags) != 2 or not all(isinstance(tag, str) and tag and tag == tag.strip() and "\n" not in tag for tag in tags):
+            raise RecipeError(f"{where}: {key}: must be two texts of one line, such as [<think>, </think>], got {list(tags)}")
+        if absent := [tag for tag in tags if tag not in fmt.layout]:
+            raise RecipeError(f"{where}: {key}: {absent[0]!r} must stand in layout, got {fmt.layout!r}")
+    if not (fmt.boxed or fmt.reasoning_tags or fmt.answer_tags):
+        raise RecipeError(f"{where}: nothing says where the answer is. Fix: answer_tags, reasoning_tags, or boxed: true")
+    for reasoning, answer in _SAMPLES:
+        try:
+            read = fmt.parse(fmt.render_completion(reasoning, answer))
+        except ValueError as error:
+            raise RecipeError(f"{where}: layout: what it writes could not be read back: {error}") from error
+        if read != ParsedResponse(reasoning, answer, well_formed=True):
+            raise RecipeError(f"{where}: prefill: must be how the layout {fmt.layout!r} begins, got {fmt.prefill!r}")
+    return fmt
+
+
+def as_mapping(fmt: ResponseFormat) -> dict[str, Any]:
+    """Return a format as YAML can write it, without the keys that have their defaults."""
+    fields = [f for f in dataclasses.fields(fmt) if getattr(fmt, f.name) != f.default]
+    values = {f.name: getattr(fmt, f.name) for f in fields}
+    return {key: list(value) if isinstance(value, tuple) else value for key, value in values.items()}
