@@ -9,6 +9,7 @@ from r1_recipes.prompts.formats import boxed_spans
 from r1_recipes.rewards.accuracy import MathReward, correctness
 from r1_recipes.rewards.model import SERVED, ask, report_unjudged
 from r1_recipes.rewards.registry import AnswerReward, Column, Log, Values, ignore, register_reward
+from r1_recipes.verification import Refusal, Verdict
 from r1_recipes.verification.lexicon import chosen
 from r1_recipes.verification.reading import ANCHOR
 
@@ -139,11 +140,14 @@ class AnswerMatchReward(MathReward, AnswerReward):
     ) -> Values:
         golds = [(gold or "").strip() for gold in self.golds(solution, columns)]
         answers = [self.answer(text) for text in completion_texts(completions)]
-        _, verdicts = correctness(self, completions, golds)
-        matched_by = [_rule(*row) for row in zip(answers, golds, verdicts, strict=True)]
+        _, verdicts = correctness(self, completions, golds, trainer_state=columns.get("trainer_state", True))
+        matched_by = [_rule(answer, gold, verdict.right) for answer, gold, verdict in zip(answers, golds, verdicts, strict=True)]
         scores: Values = [float(rule != "") if words(gold) else None for rule, gold in zip(matched_by, golds, strict=True)]
+        for row, verdict in enumerate(verdicts):
+            if verdict == Verdict(None, Refusal.HURRIED) and not matched_by[row]:
+                scores[row] = None
         if self.match_judge:
-            asked = {row: answer[:_MAX_CHARS] for row, answer in enumerate(answers) if answer and scores[row] == 0}
+            asked = {row: answer[:_MAX_CHARS] for row, answer in enumerate(answers) if answer and words(golds[row]) and not matched_by[row]}
             questions = {row: last_user_text(prompts[row]) if prompts else "" for row in asked}
             slots = [{"question": questions[row], "solution": golds[row], "answer": answer} for row, answer in asked.items()]
             opinions = ask(self.match_judge, self.match_judge_prompt, slots)
