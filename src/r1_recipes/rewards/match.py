@@ -7,7 +7,7 @@ from typing import Any
 from r1_recipes.common.messages import completion_texts, last_user_text
 from r1_recipes.prompts.formats import boxed_spans
 from r1_recipes.rewards.accuracy import MathReward, correctness
-from r1_recipes.rewards.model import SERVED, ask, report_unjudged
+from r1_recipes.rewards.model import SERVED, ask, report_unjudged, within
 from r1_recipes.rewards.registry import AnswerReward, Column, Log, Values, ignore, register_reward
 from r1_recipes.verification import Refusal, Verdict
 from r1_recipes.verification.lexicon import chosen
@@ -110,8 +110,8 @@ class AnswerMatchReward(MathReward, AnswerReward):
     Range: 0..1 ({0, 1} without a judge). ``None`` if there is no gold, or the judge gave no score.
 
     ``match_judge`` is ``openai:NAME``, a model behind an OpenAI-compatible server (``OPENAI_BASE_URL``), asked only about answers that
-    the rules do not accept. It gets ``match_judge_prompt``, with ``{question}``, ``{solution}`` and ``{answer}``, and its last
-    ``Score: x`` counts, cut to 0..1. Metrics: ``answer_match/asked`` (rows of the batch), ``…/unscored``, ``…/failed``; ``matched_by`` in
+    the rules do not accept. It gets ``match_judge_prompt``, with ``{question}``, ``{solution}`` and ``{answer}``, and the
+    ``Score: x`` of its last line counts, from 0 to 1; another is none. Metrics: ``answer_match/asked`` (rows of the batch), ``…/unscored``, ``…/failed``; ``matched_by`` in
     the completions table. A batch of which all requests fail is an error.
 
     Source: HuatuoGPT-o1 (arXiv:2412.18925), whose verifier is a model alone; here rules come first, which cannot be talked round.
@@ -150,10 +150,10 @@ class AnswerMatchReward(MathReward, AnswerReward):
             asked = {row: answer[:_MAX_CHARS] for row, answer in enumerate(answers) if answer and words(golds[row]) and not matched_by[row]}
             questions = {row: last_user_text(prompts[row]) if prompts else "" for row in asked}
             slots = [{"question": questions[row], "solution": golds[row], "answer": answer} for row, answer in asked.items()]
-            opinions = ask(self.match_judge, self.match_judge_prompt, slots)
+            opinions = [within((0.0, 1.0), opinion) for opinion in ask(self.match_judge, self.match_judge_prompt, slots)]
             report_unjudged(f"reward {self.name!r}, match_judge {self.match_judge!r}", opinions)
             for row, opinion in zip(asked, opinions, strict=True):
-                scores[row] = None if opinion.score is None else min(1.0, max(0.0, opinion.score))
+                scores[row] = opinion.score
                 matched_by[row] = "judge" if scores[row] else ""
             log_metric("answer_match/asked", float(len(asked)))
             log_metric("answer_match/unscored", float(sum(opinion.score is None for opinion in opinions)))

@@ -43,7 +43,7 @@ Task = tuple[str, str, *tuple[object, ...]]
 class Lost(Enum):
     """Why a task has no verdict: its worker was ended."""
 
-    SLOW = auto()  # the task had QUICK_SECONDS or more for itself
+    SLOW = auto()  # the task had QUICK_SECONDS or more in the second pass, too
     HURRIED = auto()  # it had less, because others spent the batch's budget
 
 
@@ -96,20 +96,17 @@ class Pool:
 
         try:
             for index, limit in self._pass(tasks, replies, range(len(tasks)), WINDOW, quick):
-                lost[index] = limit
+                lost[index], replies[index] = limit, Lost.HURRIED
                 spent[golds[index]] += limit if limit >= QUICK_SECONDS else 0
             left, slow = budget - sum(lost.values()), Counter(golds[index] for index in lost)
             # The longest first, so that no worker waits for one that starts last.
-            again = sorted((index for index in lost if shared(index) > lost[index]), key=shared, reverse=True)
+            again = sorted((index for index in lost if shared(index) >= lost[index]), key=shared, reverse=True)
             for index, limit in self._pass(tasks, replies, again, 1, shared):
-                lost[index] = max(lost[index], limit)
+                replies[index] = Lost.SLOW if limit >= QUICK_SECONDS else Lost.HURRIED
         except BaseException:  # Ctrl-C too: what a worker still computes must not answer the next batch.
             self.stop_workers()
             raise
-        for index, limit in lost.items():
-            if replies[index] is None:
-                replies[index] = Lost.SLOW if limit >= QUICK_SECONDS else Lost.HURRIED
-                STATS.timeouts += 1
+        STATS.timeouts += sum(isinstance(reply, Lost) for reply in replies)
         STATS.comparisons += len(tasks)
         return replies
 
