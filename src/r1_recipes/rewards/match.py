@@ -110,9 +110,9 @@ class AnswerMatchReward(MathReward, AnswerReward):
     Range: 0..1 ({0, 1} without a judge). ``None`` if there is no gold, or the judge gave no score.
 
     ``match_judge`` is ``openai:NAME``, a model behind an OpenAI-compatible server (``OPENAI_BASE_URL``), asked only about answers that
-    the rules do not accept. It gets ``match_judge_prompt``, with ``{question}``, ``{solution}`` and ``{answer}``, and the
-    ``Score: x`` of its last line counts, from 0 to 1; another is none. Metrics: ``answer_match/asked`` (rows of the batch), ``…/unscored``, ``…/failed``; ``matched_by`` in
-    the completions table. A batch of which all requests fail is an error.
+    the rules do not accept. It gets ``match_judge_prompt``, with ``{question}``, ``{solution}`` and ``{answer}``, and its last
+    line, ``Score: x`` with 0 to 1, counts; another number does not. Metrics: ``answer_match/asked`` (rows of the batch), ``…/unscored``,
+    ``…/failed``; ``matched_by`` in the completions table. A batch of which all requests fail is an error.
 
     Source: HuatuoGPT-o1 (arXiv:2412.18925), whose verifier is a model alone; here rules come first, which cannot be talked round.
     """

@@ -183,7 +183,7 @@ class ModelReward(Reward):
         from transformers import AutoConfig
 
         with _loading(self.settings.model):
-            AutoConfig.from_pretrained(self.settings.model)
+            AutoConfig.from_pretrained(self.settings.model, trust_remote_code=False)
 
     def __call__(
         self, completions: Column, prompts: Column = (), solution: Column | None = None, log_metric: Log = ignore, **columns: Any
@@ -254,9 +254,9 @@ class _Classifier:
 
         self.name = name
         with _loading(name), _whole_model():
-            self.tokenizer = AutoTokenizer.from_pretrained(name, padding_side="right")
+            self.tokenizer = AutoTokenizer.from_pretrained(name, padding_side="right", trust_remote_code=False)
             self.model, loading = AutoModelForSequenceClassification.from_pretrained(
-                name, num_labels=1, dtype="auto", output_loading_info=True
+                name, num_labels=1, dtype="auto", output_loading_info=True, trust_remote_code=False
             )
         if missing := ", ".join(sorted(loading["missing_keys"])[:3]):
             raise RecipeError(
