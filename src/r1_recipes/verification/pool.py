@@ -14,7 +14,7 @@ import os
 import signal
 import subprocess
 import sys
-from collections import Counter, deque
+from collections import Counter, defaultdict, deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from enum import Enum, auto
@@ -85,11 +85,11 @@ class Pool:
         budget = TASK_SECONDS * self.size
         golds = [gold for _, gold, *_ in tasks]
         lost: dict[int, float] = {}
-        spent: Counter[object] = Counter()  # by gold, on tasks that were not hurried
+        spent: dict[object, float] = defaultdict(float)  # by gold, on tasks that were not hurried
         fair = budget / 2 / max(1, len(set(golds)))
 
         def quick(index: int) -> float:
-            return QUICK_SECONDS if spent[golds[index]] < fair and spent.total() < budget / 2 else HURRIED_SECONDS
+            return QUICK_SECONDS if spent[golds[index]] < fair and sum(spent.values()) < budget / 2 else HURRIED_SECONDS
 
         def shared(index: int) -> float:
             return min(TASK_SECONDS - QUICK_SECONDS, left / len(slow) / slow[golds[index]])
@@ -97,7 +97,7 @@ class Pool:
         try:
             for index, limit in self._pass(tasks, replies, range(len(tasks)), WINDOW, quick):
                 lost[index], replies[index] = limit, Lost.HURRIED
-                spent[golds[index]] += limit if limit >= QUICK_SECONDS else 0
+                spent[golds[index]] += limit if limit >= QUICK_SECONDS else 0.0
             left, slow = budget - sum(lost.values()), Counter(golds[index] for index in lost)
             # The longest first, so that no worker waits for one that starts last.
             again = sorted((index for index in lost if shared(index) >= lost[index]), key=shared, reverse=True)
