@@ -110,7 +110,7 @@ def test_settings_are_shown_without_secrets(name, value, shown):
 def test_command_lines_are_shown_without_secrets():
     argv = ["x.yaml", "--hub_token", CANARY, "--seed", "1", f"--hub-token={CANARY}", "--max_prompt_tokens", "300", "--hf_token", CANARY]
     argv += ["--model_init_kwargs", json.dumps({"token": CANARY}), "--dataset_name", f"https://me:{CANARY}@host/x.jsonl"]
-    assert masked_words([f"--openai_key={CANARY}", f"OPENAI_KEY={CANARY}", "a=b"]) == ["--openai_key=***", "OPENAI_KEY=***", "a=b"]
+    assert masked_words(["a=b", f"--openai_key={CANARY}", f"OPENAI_KEY={CANARY}"]) == ["a=b", "--openai_key=***", "OPENAI_KEY=***"]
     shown = masked_words(argv)
     assert CANARY not in str(shown)
     assert shown[:10] == [

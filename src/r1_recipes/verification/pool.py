@@ -89,7 +89,7 @@ class Pool:
         fair = budget / 2 / max(1, len(set(golds)))
 
         def quick(index: int) -> float:
-            return QUICK_SECONDS if spent[golds[index]] < fair and sum(spent.values()) < budget / 2 else HURRIED_SECONDS
+            return QUICK_SECONDS if spent.get(golds[index], 0.0) < fair and sum(spent.values()) < budget / 2 else HURRIED_SECONDS
 
         def shared(index: int) -> float:
             return min(TASK_SECONDS - QUICK_SECONDS, left / len(slow) / slow[golds[index]])
