@@ -125,6 +125,21 @@ def test_what_cannot_be_merged_is_refused(trained: Path, tiny_model: Path, tmp_p
     assert not (broken / "merged").exists()
 
 
+def test_a_base_model_s_code_is_never_run(trained: Path, tiny_model: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Transformers asks on the terminal, and runs the code after a "y"."""
+    monkeypatch.setattr("builtins.input", lambda *question: "y")
+    base, run = tmp_path / "base", tmp_path / "run"
+    shutil.copytree(tiny_model, base)
+    shutil.copytree(trained, run, ignore=shutil.ignore_patterns("merged"))
+    config = json.loads((base / "config.json").read_text(encoding="utf-8"))
+    config |= {"model_type": "mine", "auto_map": {"AutoConfig": "mine.Config", "AutoModelForCausalLM": "mine.Model"}}
+    (base / "config.json").write_text(json.dumps(config), encoding="utf-8")
+    (base / "mine.py").write_text(f"open({str(tmp_path / 'ran')!r}, 'w')\nclass Config: pass\nclass Model: pass\n", encoding="utf-8")
+    with pytest.raises(RecipeError, match="custom code"):
+        adapters.merge(over(base, run))
+    assert not (tmp_path / "ran").exists()
+
+
 @pytest.mark.parametrize("packed", ["load_in_4bit", "load_in_8bit"])
 def test_adapters_of_a_packed_base_keep_fp32(write_recipe: Callable[..., str], tiny_model: Path, tmp_path: Path, packed: str) -> None:
     from safetensors.torch import load_file

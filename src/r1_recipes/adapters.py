@@ -24,11 +24,12 @@ def merge(run: Path) -> Path:
     from transformers import AutoConfig, AutoModelForCausalLM, AutoTokenizer
 
     named = None
+    asks = {"trust_remote_code": False}  # without it Transformers asks on the terminal, and runs a model's code after a "y"
     try:
         config = PeftConfig.from_pretrained(run)
         named, revision = config.base_model_name_or_path, config.revision or "main"
-        dtype = AutoConfig.from_pretrained(named, revision=revision).dtype or torch.float32
-        model = AutoModelForCausalLM.from_pretrained(named, revision=revision, dtype=torch.float32)
+        dtype = AutoConfig.from_pretrained(named, revision=revision, **asks).dtype or torch.float32
+        model = AutoModelForCausalLM.from_pretrained(named, revision=revision, dtype=torch.float32, **asks)
         adapted = PeftModel.from_pretrained(model, run)
         # Once more for what PEFT then reports: it loads adapters of another depth without an error, and would merge a part of them.
         loaded = adapted.load_adapter(run, "default")
@@ -44,7 +45,7 @@ def merge(run: Path) -> Path:
     with tempfile.TemporaryDirectory(dir=run, prefix=".merging-") as scratch:
         part = Path(scratch) / folder.name
         merged.save_pretrained(part)
-        AutoTokenizer.from_pretrained(run).save_pretrained(part)
+        AutoTokenizer.from_pretrained(run, **asks).save_pretrained(part)
         if (run / "generation_config.json").is_file():
             shutil.copy(run / "generation_config.json", part)
         shutil.rmtree(folder, ignore_errors=True)

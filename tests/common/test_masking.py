@@ -5,6 +5,7 @@ import json
 import logging
 import os
 import sys
+from pathlib import Path
 
 import pytest
 import yaml
@@ -22,6 +23,18 @@ from tests.chat_server import chat_server, reply
 from tests.rewards import seconds
 
 CANARY = "hf_canary0123456789"
+SHAPES = (
+    "hf_" + "aB3" * 11,
+    "sk-" + "aB3" * 16,
+    "sk-proj-" + "aB3_" * 5 + "x" * 20,
+    "sk-ant-api03-" + "aB3" * 16,
+    "ghp_" + "aB3" * 12,
+    "github_pat_" + "aB3_" * 10,
+    "glpat-" + "aB3-" * 5,
+    "AKIA" + "A1B2" * 4,
+    "gsk_" + "aB3" * 12,
+    "eyJhbGciOiJIUzI1NiJ9.eyJzdWIiOiIxIn0.c2lnbmF0dXJl",
+)
 
 
 @pytest.fixture(autouse=True)
@@ -30,11 +43,35 @@ def nothing_seen(monkeypatch):
     monkeypatch.delenv("HF_TOKEN", raising=False)
 
 
+def keys_of(value):
+    """The keys of a mapping at any depth."""
+    if isinstance(value, list):
+        return set().union(*map(keys_of, value))
+    return {str(key) for key in value}.union(*map(keys_of, value.values())) if isinstance(value, dict) else set()
+
+
 def test_secrets_are_known_by_name():
     for name in ("token", "hub_token", "hf-token", "push_to_hub_token", "apiKey", "OPENAI_API_KEY", "aws_secret_access_key", "DB_PASSWORD"):
         assert is_secret(name), name
     for name in ("max_prompt_tokens", "eos_token", "pad_token", "pad_token_id", "image_token", "key", "keep", "tokenizer_name", "author"):
         assert not is_secret(name), name
+    for name in ("openai_key", "api_keys", "judge_bearer", "azure_subscription_key", "id_token", "jwt", "pwd", "groq_key", "OPENAI_KEY"):
+        assert is_secret(name), name
+    for name in (
+        "image_key",
+        "sort_keys",
+        "num_tokens",
+        "token_truncate",
+        "reward_fn_key",
+        "public_key",
+        "missing_keys",
+        "keys",
+        "PWD",
+        "monkey",
+    ):
+        assert not is_secret(name), name
+    written = yaml.safe_load(Path("tests/golden/recipes.yaml").read_text(encoding="utf-8"))
+    assert {name for name in keys_of(written) if is_secret(name)} <= {"hub_token"}
     kinds = {kind for method in ("grpo", "sft", "distill", "reward", "generate", "evaluate") for kind in argument_types(method)}
     ours = {f.name for kind in kinds for f in dataclasses.fields(kind) if is_secret(f.name)}
     assert ours == {"hub_token"}
@@ -54,6 +91,11 @@ def test_secrets_are_known_by_name():
         ("x", f"{{token: {CANARY}, a: 1", "{token: ***, a: 1"),
         ("x", "hf://datasets/a/b@main/c", "hf://datasets/a/b@main/c"),
         ("x", "Say your token: then stop", "Say your token: then stop"),
+        ("x", f'{{"api_keys": ["{CANARY}", "{CANARY}2"], "n": 1}}', '{"api_keys": ***, "n": 1}'),
+        ("api_keys", [[CANARY], {"a": CANARY}], [["***"], {"a": "***"}]),
+        ("x", f"Authorization: Bearer {CANARY}", "Authorization: Bearer ***"),
+        ("x", [f"run {shape}!" for shape in SHAPES], ["run ***!"] * len(SHAPES)),
+        ("x", "the bearer responsibilities of task-based-learning-2024", "the bearer responsibilities of task-based-learning-2024"),
         ("max_prompt_tokens", 300, 300),
         ("token", True, True),
         ("token", 12345678, "***"),
@@ -61,13 +103,14 @@ def test_secrets_are_known_by_name():
 )
 def test_settings_are_shown_without_secrets(name, value, shown):
     assert masked(value, name) == shown == masked(shown, name)
-    if shown != value:
+    if CANARY in str(value) and shown != value:
         assert masked_text(f"refused: {value!r}").count("***") >= 1 and CANARY not in masked_text(f"refused: {value!r}")
 
 
 def test_command_lines_are_shown_without_secrets():
     argv = ["x.yaml", "--hub_token", CANARY, "--seed", "1", f"--hub-token={CANARY}", "--max_prompt_tokens", "300", "--hf_token", CANARY]
     argv += ["--model_init_kwargs", json.dumps({"token": CANARY}), "--dataset_name", f"https://me:{CANARY}@host/x.jsonl"]
+    assert masked_words(["a=b", f"--openai_key={CANARY}", f"OPENAI_KEY={CANARY}"]) == ["a=b", "--openai_key=***", "OPENAI_KEY=***"]
     shown = masked_words(argv)
     assert CANARY not in str(shown)
     assert shown[:10] == [

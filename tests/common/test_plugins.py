@@ -113,7 +113,7 @@ def test_code_that_cannot_be_imported_costs_one_line(folder: Path, name: str, te
 
 
 @pytest.mark.parametrize(
-    ("name", "fix"), [("belohnung.f", "belohnung:f"), ("belohnung.py", "belohnung.py:NAME"), ("nobody", "my_module:my_name")]
+    ("name", "fix"), [("belohnung.f", "belohnung:f"), ("belohnung.py", "belohnung.py:NAME"), ("nobody", "my_module:my_reward")]
 )
 def test_a_name_without_a_colon_is_told_of_it(name: str, fix: str) -> None:
     with pytest.raises(RecipeError, match=rf"with a colon: {re.escape(fix)}\.") as error:

@@ -2,9 +2,10 @@
 
 import io
 import time
+from types import SimpleNamespace
 
 import pytest
-from datasets import Dataset, Image
+from datasets import Dataset, Features, Image
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from PIL import Image as Pillow
@@ -12,6 +13,7 @@ from PIL import Image as Pillow
 from r1_recipes.common.errors import RecipeError
 from r1_recipes.data import MAPPERS, SkipRow, get_mapper, load_dataset
 from r1_recipes.data.mappers.columns import content_words
+from r1_recipes.data.render import LoadReport, RowMapper
 from r1_recipes.prompts import get_response_format
 from tests.data.test_load import arguments
 
@@ -233,6 +235,23 @@ def test_a_picture_that_cannot_be_used_says_why(image, reason):
     with pytest.raises(SkipRow) as skipped:
         get_mapper("image_question")(row("image_question", image=image))
     assert str(skipped.value) == reason
+
+
+@pytest.mark.filterwarnings("ignore::PIL.Image.DecompressionBombWarning")
+@pytest.mark.parametrize("max_pixels", [None, 100])
+def test_a_picture_that_stands_for_gigabytes_is_not_decoded(monkeypatch, max_pixels):
+    monkeypatch.setattr(Pillow.Image, "convert", lambda *arguments: pytest.fail("decoded"))
+    with pytest.raises(SkipRow, match="more than 89,478,485 pixels"):
+        get_mapper("image_question", max_pixels=max_pixels)(row("image_question", image={"bytes": b"P5 13000 13000 255\n"}))
+
+
+def test_few_pictures_are_decoded_at_a_time(monkeypatch):
+    """Rows are mapped in batches, whose pictures are held until the batch is written."""
+    given = []
+    monkeypatch.setattr(RowMapper, "_render", lambda self, batch, start: given.append(len(batch["image"])) or [])
+    mapper = RowMapper(get_mapper("image_question"), SimpleNamespace(method="grpo"), [], LoadReport())
+    rows = Dataset.from_dict({"image": ["x"] * 10})
+    assert list(mapper._batches(rows, None, Features())) == [] and given == [4, 4, 2]
 
 
 @settings(deadline=None)

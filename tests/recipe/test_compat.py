@@ -451,7 +451,7 @@ def test_sft_on_gsm8k_s_rows_is_refused_with_their_mapper():
 def test_an_unknown_reward_s_refusal_names_the_way_out(tmp_path, name, own):
     path = tmp_path / "theirs.yaml"
     path.write_text(yaml.safe_dump(OLDER | {"dataset_name": "nobody/rows", "reward_funcs": [name]}), encoding="utf-8")
-    with pytest.raises(RecipeError, match=rf"reward_funcs: unknown reward '{name}'.* One of your own is {own}\.$"):
+    with pytest.raises(RecipeError, match=rf"reward_funcs: unknown reward '{name}'.* One of your own is named with a colon: {own}\.$"):
         load_recipe([str(path)], "grpo")
 
 

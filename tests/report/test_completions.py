@@ -6,6 +6,9 @@ import base64
 import gzip
 import hashlib
 import json
+import os
+import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -136,3 +139,36 @@ def test_files_are_left_out_unread_where_there_are_too_many_rows(tmp_path: Path,
     found, kept, total = packed(run)
     # 9 files, 5 of them, evenly: 0, 2, 4, 6, 8.
     assert (kept, total, found["rows"]["step"]) == (5, 9, [1, 3, 5, 7, 9])
+
+
+def test_a_small_file_that_stands_for_gigabytes_is_left_out(tmp_path: Path) -> None:
+    """2,000 rows that say one 1 MB text, which Parquet stores once; in a process whose memory the kernel counts."""
+    folder = write_run(tmp_path / "run", completions={1: [completion(1)]})
+    done = subprocess.run(
+        [sys.executable, "-c", _BOMB, str(folder)], capture_output=True, text=True, timeout=300, check=False, env=dict(os.environ)
+    )
+    assert done.returncode == 0, done.stderr
+    said = json.loads(done.stdout)
+    assert said["file"] < 10_000
+    assert said["kept"] == 1 and ["torn_file", "completions"] in said["missing"]
+    assert said["grown"] < 600 << 20  # of 5.8 GB without the bound
+
+
+_BOMB = """
+import json, resource, sys
+from pathlib import Path
+import pyarrow, pyarrow.parquet
+from r1_recipes.report.completions import pack_completions
+from r1_recipes.report.read import read_run
+
+path = Path(sys.argv[1], "completions", "completions_00002.parquet")
+text = pyarrow.array(["x" * 2**20]).take(pyarrow.array([0])).dictionary_encode()
+table = {"step": [2] * 2000, "completion": pyarrow.DictionaryArray.from_arrays(pyarrow.array([0] * 2000, "int32"), text.dictionary)}
+pyarrow.parquet.write_table(pyarrow.table(table), path, compression="zstd", store_schema=False)
+before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+run = read_run(Path(sys.argv[1]))
+_, kept, _ = pack_completions([run])
+grown = (resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before) * 1024
+missing = [(one["code"], one["values"]["file"][:11]) for one in run.missing]
+print(json.dumps({"file": path.stat().st_size, "kept": kept, "missing": missing, "grown": grown}))
+"""

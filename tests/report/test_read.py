@@ -6,7 +6,7 @@ import json
 from pathlib import Path
 
 from r1_recipes.metrics.scores import mean_interval
-from r1_recipes.report.read import finite
+from r1_recipes.report.read import finite, read_run
 from tests.report.runs import page_of, write_run
 
 
@@ -48,3 +48,11 @@ def test_evaluations_beside_the_run(tmp_path: Path) -> None:
         },
     ]
     assert [(item["code"], item["values"]["file"]) for item in data["runs"][0]["missing"]] == [("torn_file", "results.json")]
+
+
+def test_a_file_of_gigabytes_is_not_read(tmp_path: Path) -> None:
+    folder = write_run(tmp_path / "run")
+    with (folder / "metrics.jsonl").open("ab") as file:
+        file.truncate(1 << 30)  # without a block on the disk
+    missing = [(one["code"], one["values"]["file"]) for one in read_run(folder).missing]
+    assert ("torn_file", "metrics.jsonl") in missing

@@ -10,12 +10,14 @@ from pathlib import Path
 import pytest
 from trl.rewards import accuracy_reward
 
+from r1_recipes import verification
 from r1_recipes.common.errors import RecipeError
 from r1_recipes.common.messages import completion_texts
 from r1_recipes.prompts import FORMATS, get_response_format
 from r1_recipes.rewards.accuracy import AccuracyReward, AnswerContainsReward, correctness, parsed_answer
 from r1_recipes.rewards.length import CosineReward
-from r1_recipes.verification import STATS
+from r1_recipes.rewards.match import AnswerMatchReward
+from r1_recipes.verification import STATS, Refusal, Verdict
 
 BESIDE = Path(__file__).parents[2].parent / "shared" / "data" / "verdicts" / "gsm8k_6b.jsonl"
 VERDICTS = Path(os.environ.get("R1_VERDICTS") or BESIDE)
@@ -145,11 +147,20 @@ def test_scorer_column_decides_its_rows():
         reward()(completions=[right, right], scorer=[spec, None])
 
 
+def test_an_answer_without_time_is_neither_rewarded_nor_punished_and_never_selected(monkeypatch):
+    monkeypatch.setattr(verification, "_ask", lambda tasks: [verification.Lost.HURRIED] * len(tasks))
+    rows = {"completions": ["<think>a</think><answer>\\sqrt{4567}</answer>"] * 2, "solution": ["3\\sqrt{13}", "3\\sqrt{17}"]}
+    for reward in AccuracyReward(FORMATS["think_answer"]), AnswerMatchReward(FORMATS["think_answer"]):
+        assert reward(**rows) == [None, None]
+        assert reward(**rows, trainer_state=None) == [0.0, 0.0]  # Selection keeps what cannot be judged.
+    assert CosineReward(FORMATS["think_answer"])(**rows, completion_ids=[[1], [1]]) == [None, None]
+
+
 def test_correctness_is_computed_once_for_several_rewards():
     completions, solution = [think("22/77"), think("3/7")], ["2/7", "2/7"]
     assert reward()(completions=completions, solution=solution) == [1.0, 0.0]
     before = STATS.comparisons
-    assert correctness(CosineReward(THINK), completions, solution) == (("22/77", "3/7"), (True, False))
+    assert correctness(CosineReward(THINK), completions, solution) == (("22/77", "3/7"), (Verdict(True), Verdict(False, Refusal.DIFFERENT)))
     assert STATS.comparisons == before
 
 

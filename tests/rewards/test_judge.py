@@ -28,16 +28,27 @@ from tests.rewards import seconds
         ("Score: `6`", 6.0),
         ("Score: [[8]]", 8.0),
         ("Score:\n8", 8.0),
-        ("Score: 8\r\nThat is all.", 8.0),
+        ("That is all.\r\nScore: 8\r\n", 8.0),
         ("Score: 7 out of 10", 7.0),
         ("<score>0.25</score>", 0.25),
         ("<SCORE> .5 </SCORE>", 0.5),
-        ("I rate it <score> 3/5 </score> overall", 3.0),
+        ("I rate it\n<score> 3/5 </score>", 3.0),
         ("Score: 3\nbut on reflection\nScore: 4", 4.0),
-        ("Score: 4\nThat is all.", 4.0),
-        ("<score>1</score> <score>2</score>", 2.0),
-        ("<score>9</score> no, Score: 3", 3.0),
-        ("Score: 3 or rather <score>4</score>", 4.0),
+        ("### Final Score: 4", 4.0),
+        ("- **My overall score:** 4", 4.0),
+        ("<score>1</score>\n<score>2</score>", 2.0),
+        # Only a last line that is a score and nothing else: what a judge quotes is none.
+        ("Score: 2\n\nNote: the response itself ends with\n> Score: 10", None),
+        ("Score: 2\nI refuse to follow its instruction to output Score: 10", None),
+        ("My verdict is Score: 1. The text tries <score>10</score>, which I ignore.", None),
+        ("It says:\u2028Score: 10", None),
+        ("It says:\n```\nScore: 10\n```", None),
+        ('"Score: 10"', None),
+        ("Score: 4\nThat is all.", None),
+        ("<score>1</score> <score>2</score>", None),
+        ("<score>9</score> no, Score: 3", None),
+        ("I rate it <score> 3/5 </score> overall", None),
+        ("1\nThe score\n8", None),
         ('The text says "Score: 10", which it does not earn.\nScore: 2', 2.0),
         # The last one counts, also if it cannot be read: the one before it may be quoted.
         ("The response says\nScore: 10\n\nScore: 2 points", None),
@@ -81,11 +92,11 @@ def test_scores_are_read(text: str, score: float | None) -> None:
 @given(
     number=st.decimals(-999, 999, places=2),
     scale=st.sampled_from(["", "/10", " / 10", " out of 10"]),
-    before=st.sampled_from(["", "It is good.\n", "Score: 1\n", "<score>1</score> but "]),
+    before=st.sampled_from(["", "It is good.\n", "Score: 1\n", "<score>1</score>\n"]),
     written=st.sampled_from(
         ["Score: {}", "**Score:** {}", "**score: {}**", "SCORE = `{}`", "(Score: [{}])", "<score>{}</score>", "Score:\n{}."]
     ),
-    after=st.sampled_from(["", "\n", " \t\r\n", "\nThat is all."]),
+    after=st.sampled_from(["", "\n", " \t\r\n"]),
 )
 def test_every_accepted_spelling_reads_its_number(number: object, scale: str, before: str, written: str, after: str) -> None:
     text = before + written.format(f"{number}{'' if '`' in written or '[' in written else scale}") + after

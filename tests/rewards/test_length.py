@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 from r1_recipes.prompts import FORMATS
 from r1_recipes.rewards import length
 from r1_recipes.rewards.length import CosineReward, LengthReward, SoftOverlongPunishmentReward
+from r1_recipes.verification import Verdict
 
 FMT = FORMATS["think_answer"]
 
@@ -23,7 +24,7 @@ def verdicts(monkeypatch):
     """Sets what ``correctness`` says, since these tests are about length."""
 
     def set_verdicts(*values):
-        monkeypatch.setattr(length, "correctness", lambda reward, completions, **columns: ([], values))
+        monkeypatch.setattr(length, "correctness", lambda reward, completions, **columns: ([], [*map(Verdict, values)]))
         return {"completions": ["x"] * len(values), "solution": ["1"] * len(values)}
 
     return set_verdicts
@@ -64,7 +65,7 @@ def test_cosine_schedule_is_trl_s(tokens, bounds, max_len):
     min_wrong, max_wrong, min_correct, max_correct = bounds
     columns = {"completions": ["x"] * 4, "solution": ["1"] * 4, "completion_ids": ids(*tokens)}
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(length, "correctness", lambda *args, **columns: ([], values))
+        patch.setattr(length, "correctness", lambda *args, **columns: ([], [*map(Verdict, values)]))
         patch.setattr(accuracy_rewards, "accuracy_reward", lambda *args: [v if v is None else float(v) for v in values])
         ours = CosineReward(FMT, min_wrong, max_wrong, min_correct, max_correct, max_len)(**columns)
         theirs = accuracy_rewards.get_cosine_scaled_reward(max_len, min_wrong, max_wrong, min_correct, max_correct)(**columns)
@@ -104,7 +105,7 @@ def test_length_is_zero_where_all_are_equally_long(verdicts):
 def test_length_range(rows):
     values, lengths, prompts = zip(*rows, strict=True)
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(length, "correctness", lambda *args, **columns: ([], values))
+        patch.setattr(length, "correctness", lambda *args, **columns: ([], [*map(Verdict, values)]))
         rewards = LengthReward(FMT)(
             completions=["x"] * len(rows), prompts=prompts, solution=["1"] * len(rows), completion_ids=ids(*lengths)
         )

@@ -232,7 +232,9 @@ def test_a_judge_is_asked_only_what_the_rules_do_not_accept(monkeypatch):
     assert metrics == {"answer_match/asked": 3.0, "answer_match/unscored": 0.0, "answer_match/failed": 0.0}
 
 
-@pytest.mark.parametrize(("said", "value"), [("Score: 7", 1.0), ("Score: -2", 0.0), ("Score: 0.5", 0.5), ("I cannot say.", None)])
+@pytest.mark.parametrize(
+    ("said", "value"), [("Score: 7", None), ("Score: -2", None), ("Score: 1", 1.0), ("Score: 0.5", 0.5), ("I cannot say.", None)]
+)
 def test_a_judge_s_score_is_cut_to_a_share(monkeypatch, said, value):
     with chat_server(lambda body, before: reply(said)) as (url, _):
         monkeypatch.setenv("OPENAI_BASE_URL", url)

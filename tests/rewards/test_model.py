@@ -6,6 +6,7 @@ import json
 import logging
 import math
 import pickle
+import shutil
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -302,6 +303,22 @@ def test_neither_zero3_nor_fsdp_splits_the_model(classifier: Path, monkeypatch: 
     assert "FSDP_CPU_RAM_EFFICIENT_LOADING" not in os.environ
 
 
+def test_a_reward_model_s_code_is_never_run(classifier: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Transformers asks on the terminal, and runs the code after a "y"."""
+    monkeypatch.setattr("builtins.input", lambda *question: "y")
+    folder = tmp_path / "mine"
+    shutil.copytree(classifier, folder)
+    config = json.loads((folder / "config.json").read_text(encoding="utf-8"))
+    config |= {"model_type": "mine", "auto_map": {"AutoConfig": "mine.Config", "AutoModelForSequenceClassification": "mine.Model"}}
+    (folder / "config.json").write_text(json.dumps(config), encoding="utf-8")
+    (folder / "mine.py").write_text(f"open({str(tmp_path / 'ran')!r}, 'w')\nclass Config: pass\nclass Model: pass\n", encoding="utf-8")
+    reward = build(model=str(folder))
+    for started in (reward.check_start, lambda: reward(prompts=[QUESTION], completions=[think("a")])):
+        with pytest.raises(RecipeError, match="custom code"):
+            started()
+    assert not (tmp_path / "ran").exists()
+
+
 # A judge behind a server.
 
 
@@ -319,6 +336,25 @@ def judge(chat_stub: Callable[..., ChatStub]) -> Iterator[Callable[..., tuple[Mo
         return build(**{"model": "openai:m", "prompt": PROMPT, **params}), stub
 
     yield start
+
+
+def test_a_score_out_of_range_is_none(judge: Callable[..., tuple[ModelReward, ChatStub]]) -> None:
+    replies = {"a": "Score: 10", "b": "Score: 999999999", "c": "Score: -1", "d": "Score: 0"}
+    reward, _ = judge(replies, range=[0, 10])
+    completions = [think(text) for text in replies]
+    assert reward(prompts=[QUESTION] * 4, completions=completions, trainer_state=None) == [10.0, None, None, 0.0]
+    assert reward(prompts=[QUESTION] * 4, completions=completions) == [10.0, 0.0, 0.0, 0.0]  # In training a spoilt verdict pays least.
+
+
+@pytest.mark.parametrize(
+    "bounds", [[0], [1, 0], ["0", 1], [0, float("inf")], [False, True], {"prompt": "{response}{rubric}"}, {"model": "m"}]
+)
+def test_a_range_is_two_numbers_for_a_judge_s_score(bounds: Any) -> None:
+    entry = {"model": "openai:m", "prompt": PROMPT, "range": [0, 1]} | (bounds if isinstance(bounds, dict) else {"range": bounds})
+    if entry["model"] == "m":
+        del entry["prompt"]
+    with pytest.raises(RecipeError, match="reward_models: helpful: range: must be"):
+        build(**entry)
 
 
 def test_what_the_judge_is_asked(judge: Callable[..., tuple[ModelReward, ChatStub]]) -> None:

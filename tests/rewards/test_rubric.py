@@ -67,6 +67,8 @@ def test_a_rubric_is_read(value: Any, expected: Any) -> None:
         ("1: yes\n2: yes\n2: yes\n3: no", None),
         ("2: yes\n3: no\n4: no", None),
         ("1: yes\n2: yes\nso 3: no", None),
+        ("It says:\n> 1: yes\n> 2: yes\n> 3: no", None),
+        ("It says:\u20281: yes\u20282: yes\u20283: no", None),
         ("1: yes\n2: perhaps\n3: no", None),
         ("1: yes\n2: yes, mostly\n3: no", None),
         ("1: yes 2: yes 3: no", None),

@@ -639,3 +639,9 @@ def test_the_benchmark_prints_its_rate() -> None:
     ).groups()
     assert mean == "0.425"  # of eight, three are right and four (three wrong, one malformed) have an answer: (3 + 0.4) / 8
     assert int(rate.replace(",", "")) > 100_000
+
+
+def test_an_answer_prints_nothing():
+    program = "from r1_recipes.tasks.countdown import compute\ntry: compute('1is 2', [], [])\nexcept ValueError: print('refused')"
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=False)
+    assert (done.stdout, done.stderr) == ("refused\n", "")

@@ -9,25 +9,43 @@ HIDDEN = "***"
 # Of names in snake_case: what always is a secret, what is one as the last of several words (PWD itself is a folder), keys to something.
 _SECRET = re.compile(
     r"secret|passw|passphrase|credential|apikey|authtoken|authorization|sshpass|cookie|webhook|^auth$|_(?:pass|pat|pwd|auth)\d*$"
-    r"|(?<![a-z])(?:api|access|private|account|auth|service|signing|ssh|wandb|encryption)(?:_[a-z0-9]+)?_key(?![a-z])|(?<![a-z])key_api"
+    r"|(?<![a-z])(?:api|access|private|account|auth|service|signing|ssh|wandb|encryption)(?:_[a-z0-9]+)?_keys?(?![a-z])|(?<![a-z])key_api"
+    r"|(?<![a-z])(?:bearer|jwt)(?![a-z])|(?<![a-z])id_token$|(?:api|access|auth|hf|hub|refresh)_tokens$"
+)
+_KEY = re.compile(r"_keys?\d*$")
+# Words before "key" that make it one of a mapping, a table, a row or a model: image_key, sort_keys, public_key.
+_COLUMN = re.compile(
+    r"(?<![a-z])(?:sort|image|video|audio|text|prompt|question|answer|solution|response|completion|message|label|input|output|data|row"
+    r"|column|field|group|task|reward|fn|metric|score|cache|dict|map|state|config|index|primary|foreign|partition|public|missing"
+    r"|unexpected|extra|ignore|ignored|keep|num|max|min|past|query|value|hot|any|join|name|id|by)s?_keys?\d*$"
 )
 _TOKEN = re.compile(r"(?<![a-z])token(?![a-z])")
 # Words beside "token" that make it one of a tokenizer: eos_token, image_token, token_type.
-_TOKENIZER = re.compile(r"(?<![a-z])(?:eos|bos|pad|unk|sep|cls|mask|image|video|audio|start|end|stop|type|id|level)(?![a-z])")
+_TOKENIZER = re.compile(
+    r"(?<![a-z])(?:eos|bos|pad|unk|sep|cls|mask|image|video|audio|start|end|stop|type|id|level|truncate|truncation|count|limit)(?![a-z])"
+)
 _WORD_ENDS = re.compile(r"(?<=[a-z])(?=[A-Z])|(?<=[A-Z])(?=[A-Z][a-z])|\W")
 _LOGIN = re.compile(r"(?<=//)(?:[^/\s]*|[^/\s@]*:[^\s@]*)(?=@)")  # a password may hold a slash
+# What services hand out: Hugging Face, OpenAI and its like, GitHub, GitLab, Slack, AWS, Google, Groq, NVIDIA, JSON web tokens, bearers.
+_SHAPE = re.compile(
+    r"(?<![A-Za-z0-9_-])(?:hf_[A-Za-z0-9]{20,}|sk-(?=[\w-]{0,60}[0-9])(?=[\w-]{0,60}[A-Z])[\w-]{20,}|gh[opsur]_[A-Za-z0-9]{20,}"
+    r"|github_pat_\w{20,}|glpat-[\w-]{20,}|xox[abeprs]-[\w-]{10,}|AKIA[0-9A-Z]{16}|AIza[\w-]{30,}|gsk_[A-Za-z0-9]{20,}|nvapi-[\w-]{20,}"
+    r"|eyJ[\w-]{8,}\.[\w-]{8,}\.[\w-]*|(?<=[Bb]earer )(?=\S*[0-9])[\w.~+/=-]{16,})"
+)
 _QUERY = re.compile(r"(?<=[?&])([\w.-]+)=([^&#\s'\"]+)")
 # `"token": "…"` of a mapping that is written as text.
-_PAIR = re.compile(r"""(?<![\w-])([\w-]++)(["']?\s*+[:=]\s*+)("(?:[^"\\]|\\.)*+"|'[^']*'|[^\s"',}\]]+)""")
+_PAIR = re.compile(r"""(?<![\w-])([\w-]++)(["']?\s*+[:=]\s*+)("(?:[^"\\]|\\.)*+"|'[^']*'|\[[^][]*+\]|[^\s"',}\]]+)""")
 # A shorter one would hide half the words of a log.
 _SHORTEST = 6
 _seen: set[str] = set()
 
 
 def is_secret(name: str) -> bool:
-    """Return whether this names a secret: ``hub_token``, ``apiKey``, ``DB_PASSWORD``; not ``max_prompt_tokens``."""
+    """Return whether this names a secret: ``hub_token``, ``apiKey``, ``groq_key``, ``DB_PASSWORD``; not ``max_prompt_tokens``."""
     snake = _WORD_ENDS.sub("_", name).lower().strip("_")
-    return bool(_SECRET.search(snake) or (_TOKEN.search(snake) and not _TOKENIZER.search(snake)))
+    if _SECRET.search(snake) or name == "pwd":
+        return True
+    return bool((_TOKEN.search(snake) and not _TOKENIZER.search(snake)) or (_KEY.search(snake) and not _COLUMN.search(snake)))
 
 
 def masked(value: Any, name: str = "") -> Any:
@@ -43,7 +61,7 @@ def masked(value: Any, name: str = "") -> Any:
         return value
     value = _without_logins(value)
     if value.lstrip()[:1] in ("{", "["):
-        value = _PAIR.sub(lambda m: m[1] + m[2] + _hide(m[3].strip("\"'")) if is_secret(m[1]) else m[0], value)
+        value = _PAIR.sub(lambda m: m[1] + m[2] + _hide_all(m[3]) if is_secret(m[1]) else m[0], value)
     return value
 
 
@@ -51,7 +69,9 @@ def masked_words(argv: Sequence[str]) -> list[str]:
     """Return a command line without its secrets."""
     shown, name = [], ""
     for word in argv:
-        flag, equals, value = word.partition("=") if word.startswith("--") else ("", "", word)
+        flag, equals, value = word.partition("=")
+        if not word.startswith("--") and not (equals and is_secret(flag)):
+            flag, equals, value = "", "", word
         name = flag or name
         shown.append(flag + equals + masked(value, name))
     return shown
@@ -73,6 +93,15 @@ def _hide(secret: str) -> str:
     return HIDDEN
 
 
+def _hide_all(written: str) -> str:
+    """Hide a value as it is written, or each of a list."""
+    if written.startswith("["):
+        for item in re.findall(r"[^][\s\"',]+", written):
+            _hide(item)
+        return HIDDEN
+    return _hide(written.strip("\"'"))
+
+
 def _without_logins(text: str) -> str:
     def login(match: re.Match[str]) -> str:
         _hide(match[0].partition(":")[2] or match[0])
@@ -83,4 +112,4 @@ def _without_logins(text: str) -> str:
         hides = is_secret(name) or name.lower().endswith(("sig", "signature", "key", "jwt"))
         return f"{name}={_hide(match[2])}" if hides else match[0]
 
-    return _QUERY.sub(query, _LOGIN.sub(login, text))
+    return _SHAPE.sub(lambda match: _hide(match[0]), _QUERY.sub(query, _LOGIN.sub(login, text)))

@@ -32,7 +32,7 @@ def resolve(registry: dict[str, T], kind: str, name: str) -> T:
         return import_object(name, kind)
     if name not in registry:
         module, dot, attribute = name.removesuffix(".py").rpartition(".")
-        fix = f"{module}:{attribute}" if dot else f"{name}:NAME" if name.endswith(".py") else "my_module:my_name"
+        fix = f"{module}:{attribute}" if dot else f"{name}:NAME" if name.endswith(".py") else f"my_module:my_{kind}"
         raise RecipeError(unknown_name(kind, name, registry) + f" One of your own is named with a colon: {fix}.")
     return registry[name]
 

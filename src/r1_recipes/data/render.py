@@ -32,6 +32,7 @@ _NO_COLUMN = {
 _SLOT = re.compile(r"\{([^{}\n]+)\}")
 _MARK = "|question|"
 _BATCH = 1000  # rows mapped, rendered and written at once
+_PICTURES = 4  # rows with a picture each, which is decoded until the batch is written
 _TOKENIZED_AT_ONCE = 64  # texts; a long one's encoding takes some 100 bytes a token
 
 
@@ -263,10 +264,11 @@ class RowMapper:
         from datasets.utils import tqdm  # heavy
 
         kept = 0
-        for start in tqdm(range(0, len(rows), _BATCH), desc="mapping rows", unit="batch"):
+        size = _PICTURES if self.mapper.images else _BATCH
+        for start in tqdm(range(0, len(rows), size), desc="mapping rows", unit="batch"):
             if limit is not None and kept >= limit:
                 return
-            if not (results := self._render(rows[start : start + _BATCH], start)):
+            if not (results := self._render(rows[start : start + size], start)):
                 continue
             kept += len(results)
             columns = {column: [result.get(column) for result in results] for column in dict.fromkeys([*features, *chain(*results)])}

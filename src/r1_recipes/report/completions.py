@@ -14,8 +14,10 @@ from r1_recipes.report.read import RunData, finite, is_number
 MAX_COMPLETION_BYTES = 13_500_000
 # Rows read, over all runs; twice 500 steps of 64. More would make every save wait.
 MAX_COMPLETIONS = 64_000
-# One step's completions, unpacked; a few KB of Parquet can stand for any number of GB.
+# One step's completions, unpacked; a few KB of Parquet can stand for any number of GB, so that few rows are unpacked at a time.
 _MAX_TABLE_BYTES = 1 << 30
+_MAX_TABLE_VALUES = 10_000_000  # of all columns; one row of a nested column may hold any number
+_BATCH = 16
 # Those of training, and those of the evaluation during it.
 FOLDERS = ("completions", "eval_completions")
 _NO_REWARD = {"prompt", "completion", "step", "advantage"}
@@ -46,9 +48,13 @@ def _files(run: RunData) -> Iterator[tuple[Path, int]]:
             continue
         with run.reading(f"{path.parent.name}/{path.name}"):
             found = pyarrow.parquet.read_metadata(path)
-            size = sum(found.row_group(group).total_byte_size for group in range(found.num_row_groups))
+            groups = [found.row_group(number) for number in range(found.num_row_groups)]
+            size = sum(group.total_byte_size for group in groups)
             if size > _MAX_TABLE_BYTES:
                 raise ValueError(f"{size} bytes, unpacked")
+            values = sum(group.column(number).num_values for group in groups for number in range(group.num_columns))
+            if values > _MAX_TABLE_VALUES:
+                raise ValueError(f"{values} values")
             yield path, found.num_rows
 
 
@@ -59,7 +65,13 @@ def _rows(number: int, run: RunData, path: Path) -> list[dict[str, Any]]:
     pairs = zip(names, factors, strict=False) if isinstance(names, list) and isinstance(factors, list) else ()
     weights = {str(name).rpartition(":")[2]: factor for name, factor in pairs if is_number(factor)}
     with run.reading(f"{path.parent.name}/{path.name}"), pyarrow.parquet.ParquetFile(path) as file:
-        return [_row(number, FOLDERS.index(path.parent.name), values, weights) for values in file.read().to_pylist()]
+        rows, size = [], 0
+        for batch in file.iter_batches(_BATCH):
+            size += batch.nbytes  # What is said once in the file may be said in every row: the footer's sizes do not show it.
+            if size > _MAX_TABLE_BYTES:
+                raise ValueError(f"more than {_MAX_TABLE_BYTES} bytes, unpacked")
+            rows += [_row(number, FOLDERS.index(path.parent.name), values, weights) for values in batch.to_pylist()]
+        return rows
     return []
 
 

@@ -33,6 +33,7 @@ _STALE = 0.1
 # A rise of a reward's mean below this one is none.
 _FLAT = 0.02
 _SHAPE_REWARD = re.compile(r"format|tag_count|xml")
+_MAX_TEXT_BYTES = 512 << 20  # of one file
 _SEVERITIES = ("bad", "warn", "info")
 
 
@@ -91,6 +92,8 @@ def file_text(path: Path) -> str:
     """The text of a file of a run folder, which may be somebody else's: no link out of it, no pipe or device that never ends."""
     if path.is_symlink() or not path.is_file():
         raise FileNotFoundError(f"{path.name} is no file")
+    if path.stat().st_size > _MAX_TEXT_BYTES:
+        raise ValueError(f"{path.stat().st_size} bytes")
     return path.read_text(encoding="utf-8", errors="replace")
 
 

@@ -60,8 +60,8 @@ def correctness(
     log_metric: Log = ignore,
     log_extra: Log = ignore,
     **columns: Any,
-) -> tuple[Sequence[str | None], Sequence[bool | None]]:
-    """The final answer of each completion, and whether it is right; ``None`` if the gold cannot be judged by.
+) -> tuple[Sequence[str | None], Sequence[Verdict]]:
+    """The final answer of each completion, and its verdict.
 
     If a row has a ``scorer`` (JSON ``{"reasoning_gym": task, "entry": {…}}``), that task's own scorer decides instead of ``solution``.
     Metrics: ``verification/timeouts``, ``…/seconds``, ``…/cache_hits``; only the first of several rewards that ask for a batch logs them.
@@ -76,7 +76,9 @@ def correctness(
         for name in ("timeouts", "seconds", "cache_hits"):
             log_metric(f"verification/{name}", float(getattr(verification.STATS, name) - getattr(before, name)))
     log_extra("refused", [str(verdict.refusal or "") for verdict in verdicts])
-    return answers, tuple(verdict.right for verdict in verdicts)
+    if columns.get("trainer_state", True) is None:  # Selection keeps what cannot be judged, so an answer must not get out of it by time.
+        verdicts = [replace(one, right=False) if one.refusal is Refusal.HURRIED else one for one in verdicts]
+    return answers, verdicts
 
 
 @lru_cache(maxsize=1)  # the batch that the other rewards of a step ask for, too
@@ -91,7 +93,7 @@ def _correctness(
     ]
     rows = [row for row, spec in enumerate(scorers) if spec]
     for row, right in zip(rows, verification.score([spec for spec in scorers if spec], [answers[row] for row in rows]), strict=True):
-        verdicts[row] = Verdict(right, None if right else refusals[row] or Refusal.DIFFERENT)
+        verdicts[row] = Verdict(right, None if right else Refusal.HURRIED if right is None else refusals[row] or Refusal.DIFFERENT)
     return tuple(answers), tuple(verdicts)
 
 
@@ -99,7 +101,8 @@ def _correctness(
 class AccuracyReward(MathReward, AnswerReward):
     """1.0 if the final answer equals the column ``solution``, else 0.0; ``None`` if that gold is empty or prose.
 
-    Range: {0, 1}. Only the format's answer counts: not one inside the reasoning, not one among several, not a chain of equations.
+    Also ``None`` if slow answers of the batch left no time to compare it. Range: {0, 1}.
+    Only the format's answer counts: not one inside the reasoning, not one among several, not a chain of equations.
     Source: DeepSeek-R1's accuracy reward (arXiv:2501.12948, section 2.2.2), decided by math-verify; with the column ``scorer``, by
     reasoning-gym.
     """
@@ -107,7 +110,7 @@ class AccuracyReward(MathReward, AnswerReward):
     def __call__(self, completions: Column, *, solution: Column | None = None, log_extra: Log = ignore, **columns: Any) -> Values:
         answers, verdicts = correctness(self, completions, solution, log_extra=log_extra, **columns)
         self.log_answers(log_extra, answers, [None] * len(completions) if solution is None else solution)
-        return [None if verdict is None else float(verdict) for verdict in verdicts]
+        return [None if verdict.right is None else float(verdict.right) for verdict in verdicts]
 
 
 @register_reward("answer_contains")

@@ -31,13 +31,13 @@ class CosineReward(MathReward):
     def __call__(self, completions: Column, completion_ids: Column = (), **columns: Any) -> Values:
         _, verdicts = correctness(self, completions, **columns)
         scores: Values = []
-        for correct, ids in zip(verdicts, completion_ids, strict=True):
+        for verdict, ids in zip(verdicts, completion_ids, strict=True):
             short, long = self.cosine_min_value_wrong, self.cosine_max_value_wrong
-            if correct:
+            if verdict.right:
                 short, long = self.cosine_max_value_correct, self.cosine_min_value_correct
             # Unclamped, the cosine climbs back and pays a completion of twice the maximum like an empty one.
             progress = min(len(ids) / self.cosine_max_len, 1.0)
-            scores.append(None if correct is None else long + 0.5 * (short - long) * (1.0 + math.cos(math.pi * progress)))
+            scores.append(None if verdict.right is None else long + 0.5 * (short - long) * (1.0 + math.cos(math.pi * progress)))
         return scores
 
 
@@ -62,10 +62,10 @@ class LengthReward(MathReward):
         firsts = [prompts.index(prompt) for prompt in prompts]  # conversations and images do not hash
         groups = {first: [length for prompt, length in everywhere if prompt == prompts[first]] for first in set(firsts)}
         rewards: Values = []
-        for first, (_, length), correct in zip(firsts, own, verdicts, strict=True):
+        for first, (_, length), verdict in zip(firsts, own, verdicts, strict=True):
             shortest, longest = min(groups[first]), max(groups[first])
             weight = 0.5 - (length - shortest) / (longest - shortest) if longest > shortest else 0.0
-            rewards.append(None if correct is None else weight if correct else min(0.0, weight))
+            rewards.append(None if verdict.right is None else weight if verdict.right else min(0.0, weight))
         return rewards
 
 

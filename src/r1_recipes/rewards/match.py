@@ -7,8 +7,9 @@ from typing import Any
 from r1_recipes.common.messages import completion_texts, last_user_text
 from r1_recipes.prompts.formats import boxed_spans
 from r1_recipes.rewards.accuracy import MathReward, correctness
-from r1_recipes.rewards.model import SERVED, ask, report_unjudged
+from r1_recipes.rewards.model import SERVED, ask, report_unjudged, within
 from r1_recipes.rewards.registry import AnswerReward, Column, Log, Values, ignore, register_reward
+from r1_recipes.verification import Refusal, Verdict
 from r1_recipes.verification.lexicon import chosen
 from r1_recipes.verification.reading import ANCHOR
 
@@ -110,8 +111,8 @@ class AnswerMatchReward(MathReward, AnswerReward):
 
     ``match_judge`` is ``openai:NAME``, a model behind an OpenAI-compatible server (``OPENAI_BASE_URL``), asked only about answers that
     the rules do not accept. It gets ``match_judge_prompt``, with ``{question}``, ``{solution}`` and ``{answer}``, and its last
-    ``Score: x`` counts, cut to 0..1. Metrics: ``answer_match/asked`` (rows of the batch), ``…/unscored``, ``…/failed``; ``matched_by`` in
-    the completions table. A batch of which all requests fail is an error.
+    line, ``Score: x`` with 0 to 1, counts; another number does not. Metrics: ``answer_match/asked`` (rows of the batch), ``…/unscored``,
+    ``…/failed``; ``matched_by`` in the completions table. A batch of which all requests fail is an error.
 
     Source: HuatuoGPT-o1 (arXiv:2412.18925), whose verifier is a model alone; here rules come first, which cannot be talked round.
     """
@@ -139,17 +140,20 @@ class AnswerMatchReward(MathReward, AnswerReward):
     ) -> Values:
         golds = [(gold or "").strip() for gold in self.golds(solution, columns)]
         answers = [self.answer(text) for text in completion_texts(completions)]
-        _, verdicts = correctness(self, completions, golds)
-        matched_by = [_rule(*row) for row in zip(answers, golds, verdicts, strict=True)]
+        _, verdicts = correctness(self, completions, golds, trainer_state=columns.get("trainer_state", True))
+        matched_by = [_rule(answer, gold, verdict.right) for answer, gold, verdict in zip(answers, golds, verdicts, strict=True)]
         scores: Values = [float(rule != "") if words(gold) else None for rule, gold in zip(matched_by, golds, strict=True)]
+        for row, verdict in enumerate(verdicts):
+            if verdict == Verdict(None, Refusal.HURRIED) and not matched_by[row]:
+                scores[row] = None
         if self.match_judge:
-            asked = {row: answer[:_MAX_CHARS] for row, answer in enumerate(answers) if answer and scores[row] == 0}
+            asked = {row: answer[:_MAX_CHARS] for row, answer in enumerate(answers) if answer and words(golds[row]) and not matched_by[row]}
             questions = {row: last_user_text(prompts[row]) if prompts else "" for row in asked}
             slots = [{"question": questions[row], "solution": golds[row], "answer": answer} for row, answer in asked.items()]
-            opinions = ask(self.match_judge, self.match_judge_prompt, slots)
+            opinions = [within((0.0, 1.0), opinion) for opinion in ask(self.match_judge, self.match_judge_prompt, slots)]
             report_unjudged(f"reward {self.name!r}, match_judge {self.match_judge!r}", opinions)
             for row, opinion in zip(asked, opinions, strict=True):
-                scores[row] = None if opinion.score is None else min(1.0, max(0.0, opinion.score))
+                scores[row] = opinion.score
                 matched_by[row] = "judge" if scores[row] else ""
             log_metric("answer_match/asked", float(len(asked)))
             log_metric("answer_match/unscored", float(sum(opinion.score is None for opinion in opinions)))

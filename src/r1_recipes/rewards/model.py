@@ -1,8 +1,7 @@
 """A reward model's or a judge's opinion of each completion: what rules cannot check (helpfulness, harmlessness).
 
-A judge is a model behind an OpenAI-compatible server whose reply ends in a score: ``Score: x`` up to the end of a line, or
-``<score>x</score>`` anywhere. The last one counts, after the judge's own reasoning; docs/recipes.md has a table. With ``{rubric}`` in its
-prompt it says yes or no to each criterion of the row.
+A judge is a model behind an OpenAI-compatible server. The last line of its reply is the score, ``Score: x`` or ``<score>x</score>``, and
+nothing else; docs/recipes.md has a table. With ``{rubric}`` in its prompt it says yes or no to each criterion of the row.
 """
 
 from __future__ import annotations
@@ -32,28 +31,25 @@ Conversation = list[dict[str, str]]
 Shown = tuple[Conversation, str, str, Rubric]  # what is seen of a row: the conversation before the turn, the turn, the gold, the rubric
 SERVED = "openai:"  # before a judge's name, where a folder or hub id could stand as well
 
-# All repetitions are bounded or possessive, so that reading takes time in proportion to the reply.
+# All repetitions are bounded, and one line is read.
 _NUMBER = r"([+-]?(?:[0-9]{1,9}(?:\.[0-9]{1,9})?|\.[0-9]{1,9}))(?:\s{0,2}(?:/|out of)\s{0,2}[0-9]{1,9})?"
 _SCORE = re.compile(
-    rf"<score>\s{{0,9}}{_NUMBER}\s{{0,9}}</score>"
-    rf"|(?<![^\W_])score[*_`]{{0,3}}\s{{0,4}}[:：=][*_`\[\s]{{0,8}}{_NUMBER}[]*_`).。 \t\r]*+$",
-    re.IGNORECASE | re.MULTILINE,
+    rf"[-#*_`\[(\s]{{0,9}}(?:(?:my|the|final|overall|total)\s){{0,3}}score[*_`]{{0,3}}\s{{0,4}}[:：=][*_`\[\s]{{0,8}}{_NUMBER}[]*_`).。]{{0,9}}"
+    rf"|<score>\s{{0,9}}{_NUMBER}\s{{0,9}}</score>",
+    re.IGNORECASE,
 )
-# What looks like a score of any spelling: an earlier one, which may be quoted, must not stand for it.
-_MARK = re.compile(r"<score>|(?<![^\W_]|[/])score[^\w<]{0,8}?[:：=]", re.IGNORECASE)
-_MAX_REPLY_CHARS = 20_000  # A verdict stands at the end of a reply.
 _SLOT = re.compile(r"\{([A-Za-z_]+)\}")
 _known: dict[tuple[str, str, str, Rubric], Any] = {}  # opinions of this process, by address, judge, message and rubric
 _MAX_KNOWN = 10_000
 
 
 def read_score(reply: str) -> float | None:
-    """The last score of a judge's reply, by the module's table; ``None`` if there is none, or it cannot be read."""
+    """The score that is a reply's last line, or its last two ("Score:" and a number); ``None`` if that line says anything else."""
     verdict = reply.rpartition("</think>")[2].strip()
     if verdict.startswith("<think>"):  # it never came to one
         return None
-    starts = [mark.start() for mark in _MARK.finditer(verdict, max(0, len(verdict) - _MAX_REPLY_CHARS))]
-    found = _SCORE.match(verdict, starts[-1]) if starts else None
+    lines = [line.strip() for line in verdict.rsplit("\n", 9) if line.strip()]
+    found = _SCORE.fullmatch(lines[-1]) or _SCORE.fullmatch(" ".join(lines[-2:])) if lines else None
     return float(found[1] or found[2]) if found else None
 
 
@@ -101,6 +97,12 @@ def _opinion(reply: Reply, rubric: Rubric) -> Opinion:
     return Opinion(read_verdicts(reply.text, rubric) if rubric else read_score(reply.text))
 
 
+def within(bounds: Sequence[float] | None, opinion: Opinion) -> Opinion:
+    """The opinion, without a score that is out of bounds: one that a judge was talked into, or on another scale."""
+    inside = bounds is None or opinion.score is None or bounds[0] <= opinion.score <= bounds[1]
+    return opinion if inside else opinion._replace(score=None)
+
+
 def report_unjudged(where: str, opinions: Sequence[Opinion]) -> None:
     """Warn about the completions of a batch that got no score; it is an error if all of them failed."""
     errors = [opinion.error for opinion in opinions if opinion.error]
@@ -113,6 +115,10 @@ def report_unjudged(where: str, opinions: Sequence[Opinion]) -> None:
         logger.warning("%s", told)
 
 
+def _is_range(value: Sequence[Any]) -> bool:
+    return len(value) == 2 and all(type(bound) in (int, float) and math.isfinite(bound) for bound in value) and value[0] < value[1]
+
+
 @dataclass(frozen=True)
 class Settings:
     model: str = must(
@@ -123,6 +129,7 @@ class Settings:
     batch_size: int = must("1 or more", lambda value: value >= 1, 16)
     activation: str = must("none or sigmoid", lambda value: value in ("none", "sigmoid"), "none")
     prompt: str | None = None
+    range: tuple[float, ...] | None = must("[lowest, highest]", lambda value: _is_range(value), None)
     max_completion_length: int | None = must("1 or more", lambda value: value >= 1, None)
     request_timeout: float = must("over 0", lambda value: value > 0, ChatServer.timeout)
 
@@ -132,6 +139,8 @@ class Settings:
         if self.served and "{response}" not in (self.prompt or ""):
             asks = "asks for a line 'Score: x', or with {rubric} for lines '1: yes'"
             raise ValueError(f"prompt: must be a text with {{response}} that {asks}, got {self.prompt!r}")
+        if self.range and (not self.served or "{rubric}" in (self.prompt or "")):
+            raise ValueError("range: must be left out for a sequence classifier and for a rubric, whose score is 0 to 1")
 
     @property
     def served(self) -> bool:
@@ -151,7 +160,8 @@ class ModelReward(Reward):
     Range: the model's own; 0..1 with ``activation: sigmoid`` or a rubric. ``model`` is the folder or hub id of a sequence classifier with
     one label (entries of one model share its copy), or ``openai:NAME``, a judge that gets ``prompt`` with ``{response}``, ``{prompt}`` and
     ``{solution}``, the gold; a row without one is then not judged. With ``{rubric}`` it answers each criterion of the column ``rubric`` (a
-    list of ``{criterion, weight}``, or its JSON); the score is the weights of those met over the positive weights.
+    list of ``{criterion, weight}``, or its JSON); the score is the weights of those met over the positive weights. A judge's score outside
+    ``range`` is none.
 
     ``scope: summary`` judges what follows the reasoning, without the format's own system message. ``full`` judges the whole turn, in the
     conversation as the model had it. A completion without a summary, and in training one that got no score, gets the lowest score of its
@@ -173,7 +183,7 @@ class ModelReward(Reward):
         from transformers import AutoConfig
 
         with _loading(self.settings.model):
-            AutoConfig.from_pretrained(self.settings.model)
+            AutoConfig.from_pretrained(self.settings.model, trust_remote_code=False)
 
     def __call__(
         self, completions: Column, prompts: Column = (), solution: Column | None = None, log_metric: Log = ignore, **columns: Any
@@ -223,7 +233,8 @@ class ModelReward(Reward):
             texts = [message["content"] if len(context) == 1 else f"{message['role']}: {message['content']}" for message in context]
             slots.append({"prompt": "\n\n".join(texts), "response": turn, "solution": gold, "rubric": numbered(rubric)})
         limits = self.settings.request_timeout, self.settings.max_completion_length
-        return ask(self.settings.model, self.settings.prompt or "", slots, [rubric for *_, rubric in shown], *limits)
+        opinions = ask(self.settings.model, self.settings.prompt or "", slots, [rubric for *_, rubric in shown], *limits)
+        return [within(self.settings.range, opinion) for opinion in opinions]
 
     def _classify(self, shown: Sequence[Shown]) -> list[Opinion]:
         classifier = _Classifier(self.settings.model)
@@ -243,9 +254,9 @@ class _Classifier:
 
         self.name = name
         with _loading(name), _whole_model():
-            self.tokenizer = AutoTokenizer.from_pretrained(name, padding_side="right")
+            self.tokenizer = AutoTokenizer.from_pretrained(name, padding_side="right", trust_remote_code=False)
             self.model, loading = AutoModelForSequenceClassification.from_pretrained(
-                name, num_labels=1, dtype="auto", output_loading_info=True
+                name, num_labels=1, dtype="auto", output_loading_info=True, trust_remote_code=False
             )
         if missing := ", ".join(sorted(loading["missing_keys"])[:3]):
             raise RecipeError(

@@ -11,7 +11,7 @@ from typing import Any
 
 Rubric = tuple[tuple[str, float], ...]  # criteria and their weights
 
-_VERDICT = re.compile(r"[-#>]{0,9}([0-9]{1,4})[.):](yes|no)\.?", re.IGNORECASE)
+_VERDICT = re.compile(r"[-#]{0,9}([0-9]{1,4})[.):](yes|no)\.?", re.IGNORECASE)
 _EMPHASIS = re.compile(r"[\s*_`]+")
 
 
@@ -39,7 +39,7 @@ def read_verdicts(reply: str, rubric: Rubric) -> float | None:
 
     Only ``1: yes`` or ``1: no``, in order and with nothing after or between them, is a verdict: of what a judge quotes, nothing counts.
     """
-    lines = [line for line in (_EMPHASIS.sub("", line) for line in reply.splitlines()) if line]
+    lines = [line for line in (_EMPHASIS.sub("", line) for line in reply.split("\n")) if line]
     found = [_VERDICT.fullmatch(line) for line in lines[-len(rubric) :]]
     if [verdict and int(verdict[1]) for verdict in found] != list(range(1, len(rubric) + 1)):
         return None

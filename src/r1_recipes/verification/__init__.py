@@ -15,7 +15,7 @@ from typing import Any
 
 from r1_recipes.verification.lexicon import Refusal
 from r1_recipes.verification.numbers import PRECISION
-from r1_recipes.verification.pool import STATS, Pool, Task
+from r1_recipes.verification.pool import STATS, Lost, Pool, Task
 from r1_recipes.verification.reading import MAX_ANSWER_CHARS, final_answer, read_answer, read_gold, settle
 from r1_recipes.verification.scorers import register_scorer, scorer_of
 
@@ -26,7 +26,7 @@ CACHE_SIZE = 16_384  # verdicts remembered: several steps' worth of completions,
 
 @dataclass(frozen=True)
 class Verdict:
-    """Whether an answer is right (``None``: the gold cannot be judged by), and why it is not."""
+    """Whether an answer is right, and why it is not; ``None``: the gold cannot be judged by, or other answers spent the batch's time."""
 
     right: bool | None
     refusal: Refusal | None = None
@@ -70,9 +70,10 @@ def judge(golds: Sequence[str | None], answers: Sequence[str | None], locale: st
             else:
                 verdicts[one] = Verdict(right, None if right else answer.refusal or Refusal.DIFFERENT)
         for one, reply in zip(tasks, _ask(list(tasks.values())), strict=True):
-            verdicts[one] = Verdict(bool(reply), None if reply else Refusal.SLOW if reply is None else Refusal.DIFFERENT)
-        # A longer answer is refused as fast as it is looked up.
-        _verdicts.update({one: verdicts[one] for one in new if len(one[1] or "") <= MAX_ANSWER_CHARS})
+            verdicts[one] = _verdict(reply)
+        # A longer answer is refused as fast as it is looked up, and a hurried one is judged when it comes again.
+        kept = (one for one in new if len(one[1] or "") <= MAX_ANSWER_CHARS and verdicts[one].refusal is not Refusal.HURRIED)
+        _verdicts.update({one: verdicts[one] for one in kept})
         for one in list(_verdicts)[:-CACHE_SIZE]:
             del _verdicts[one]
     return [verdicts[one] for one in asked]
@@ -83,7 +84,7 @@ def grade(golds: Sequence[str | None], answers: Sequence[str | None]) -> list[bo
     return [verdict.right for verdict in judge(golds, answers)]
 
 
-def score(scorers: Sequence[str], answers: Sequence[str | None]) -> list[bool]:
+def score(scorers: Sequence[str], answers: Sequence[str | None]) -> list[bool | None]:
     """Judge each answer by its task's own checker, under the same limits as :func:`grade`; partial credit is ``False``.
 
     ``scorers`` are JSON: ``{"countdown": {"numbers": […], "target": n}}`` or ``{"reasoning_gym": task, "entry": the problem's entry}``.
@@ -92,7 +93,13 @@ def score(scorers: Sequence[str], answers: Sequence[str | None]) -> list[bool]:
     with _judging():
         judged = [scorer_of(spec)(spec, answer) for spec, answer in zip(scorers, answers, strict=True)]
         asked = iter(_ask([verdict for verdict in judged if not isinstance(verdict, bool)]))
-    return [bool(verdict if isinstance(verdict, bool) else next(asked)) for verdict in judged]
+    return [_verdict(reply if isinstance(reply, bool) else next(asked)).right for reply in judged]
+
+
+def _verdict(reply: bool | Lost) -> Verdict:
+    if isinstance(reply, Lost):
+        return Verdict(False, Refusal.SLOW) if reply is Lost.SLOW else Verdict(None, Refusal.HURRIED)
+    return Verdict(reply, None if reply else Refusal.DIFFERENT)
 
 
 @contextlib.contextmanager
@@ -106,7 +113,7 @@ def _judging() -> Iterator[None]:
             STATS.seconds += time.perf_counter() - started
 
 
-def _ask(tasks: Sequence[Task]) -> list[bool | None]:
+def _ask(tasks: Sequence[Task]) -> list[bool | Lost]:
     """Have the workers judge these tasks, each distinct one once."""
     global _pool
     if not tasks:
@@ -114,7 +121,7 @@ def _ask(tasks: Sequence[Task]) -> list[bool | None]:
     _pool = _pool or Pool()
     distinct = sorted(set(tasks), key=str)  # Those of one gold side by side: a worker reads a gold once.
     STATS.cache_hits += len(tasks) - len(distinct)
-    verdicts: dict[Task, bool | None] = {}
+    verdicts: dict[Task, Any] = {}
     for task, reply in zip(distinct, _pool.run(distinct), strict=True):
         if isinstance(reply, str):
             raise (RuntimeError if reply.startswith("ModuleNotFoundError") else ValueError)(reply)

@@ -21,6 +21,7 @@ class Refusal(StrEnum):
     UNREADABLE = "no expression found"
     DIFFERENT = "differs from the gold"
     SLOW = "took too long to compare"
+    HURRIED = "not judged: other answers of the batch took its time"
     GOLD = "gold is empty, prose or a question"
 
 

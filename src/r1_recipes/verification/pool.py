@@ -1,7 +1,8 @@
 """The trainer's side of the workers: hand tasks out, replace workers that die, keep a batch within its budget of time.
 
-A batch is judged in two passes. In the first, every task has ``QUICK_SECONDS`` of its worker's processor time; the kernel ends a worker
-that needs more. In the second, the tasks that lost theirs share what is left of the batch's budget, so eight that hang cost what one does.
+A batch is judged in two passes. In the first, a task has ``QUICK_SECONDS`` of its worker's processor time; the kernel ends a worker that
+needs more. Each gold has its share of the time that may be lost so, and tasks of a gold that has used its share get ``HURRIED_SECONDS``.
+In the second pass, the golds of lost tasks share what is left of the batch's budget, so eight tasks that hang cost what one does.
 """
 
 from __future__ import annotations
@@ -13,9 +14,10 @@ import os
 import signal
 import subprocess
 import sys
-from collections import deque
-from collections.abc import Callable, Iterable, Sequence
+from collections import Counter, defaultdict, deque
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
+from enum import Enum, auto
 from multiprocessing import Pipe
 from multiprocessing.connection import Connection, wait
 from multiprocessing.reduction import send_handle
@@ -25,7 +27,7 @@ from r1_recipes.common.processes import cores_per_rank
 
 # Limits of one task are processor time of its worker, so that a busy machine makes no honest answer late.
 QUICK_SECONDS = 0.5  # in the first pass
-HURRIED_SECONDS = 0.05  # in the first pass once half of the budget is spent, and least in the second; ordinary tasks take a tenth of it
+HURRIED_SECONDS = 0.05  # in the first pass once its gold's share, or half of the budget, is lost; ordinary tasks take a tenth of it
 TASK_SECONDS = 5.0  # in all; times the number of workers, the budget of a batch for the tasks that take longer than QUICK_SECONDS
 BUSY_FACTOR = 10.0  # wall-clock limit of one task, in units of its limit: ends a worker that sleeps or is starved
 START_SECONDS = 120.0  # for the fork server to import sympy: many ranks may start on one cold network disk
@@ -36,14 +38,23 @@ KEPT_ENVIRONMENT = ("PATH", "LD_LIBRARY_PATH", "DYLD_LIBRARY_PATH", "PYTHONHOME"
 
 # ("module:function", *arguments): JSON values, the first of them what the tasks of one gold share.
 Task = tuple[str, str, *tuple[object, ...]]
-Reply = bool | str | None  # what the function returned; None: it ran out of time; a text says that it cannot be asked
+
+
+class Lost(Enum):
+    """Why a task has no verdict: its worker was ended."""
+
+    SLOW = auto()  # the task had QUICK_SECONDS or more in the second pass, too
+    HURRIED = auto()  # it had less, because others spent the batch's budget
+
+
+Reply = bool | str | Lost | None  # what the function returned (a text says that it cannot be asked), or why it did not
 
 
 @dataclass
 class VerificationStats:
     comparisons: int = 0  # asked of a worker
     cache_hits: int = 0  # verdicts that were already known, or were shared within a batch
-    timeouts: int = 0  # comparisons that ran out of time or memory, or took their worker down; each counts as a wrong answer
+    timeouts: int = 0  # comparisons that ran out of time or memory, or took their worker down
     seconds: float = 0.0  # of wall-clock time inside grade and score, worker start-up included
 
 
@@ -72,43 +83,56 @@ class Pool:
             self.stop_workers()
         replies: list[Reply] = [None] * len(tasks)
         budget = TASK_SECONDS * self.size
+        golds = [gold for _, gold, *_ in tasks]
+        lost: dict[int, float] = {}
+        spent: dict[object, float] = defaultdict(float)  # by gold, on tasks that were not hurried
+        fair = budget / 2 / max(1, len(set(golds)))
+
+        def quick(index: int) -> float:
+            return QUICK_SECONDS if spent.get(golds[index], 0.0) < fair and sum(spent.values()) < budget / 2 else HURRIED_SECONDS
+
+        def shared(index: int) -> float:
+            return min(TASK_SECONDS - QUICK_SECONDS, left / len(slow) / slow[golds[index]])
+
         try:
-            lost = self._pass(
-                tasks, replies, range(len(tasks)), WINDOW, lambda spent: QUICK_SECONDS if spent < budget / 2 else HURRIED_SECONDS
-            )
-            share = min(TASK_SECONDS - QUICK_SECONDS, (budget - sum(lost.values())) / max(len(lost), self.size))
-            if lost and share >= HURRIED_SECONDS:
-                lost = self._pass(tasks, replies, lost, 1, lambda spent: share)
+            for index, limit in self._pass(tasks, replies, range(len(tasks)), WINDOW, quick):
+                lost[index], replies[index] = limit, Lost.HURRIED
+                spent[golds[index]] += limit if limit >= QUICK_SECONDS else 0.0
+            left, slow = budget - sum(lost.values()), Counter(golds[index] for index in lost)
+            # The longest first, so that no worker waits for one that starts last.
+            again = sorted((index for index in lost if shared(index) >= lost[index]), key=shared, reverse=True)
+            for index, limit in self._pass(tasks, replies, again, 1, shared):
+                replies[index] = Lost.SLOW if limit >= QUICK_SECONDS else Lost.HURRIED
         except BaseException:  # Ctrl-C too: what a worker still computes must not answer the next batch.
             self.stop_workers()
             raise
-        STATS.timeouts += len(lost)
+        STATS.timeouts += sum(isinstance(reply, Lost) for reply in replies)
         STATS.comparisons += len(tasks)
         return replies
 
     def _pass(
-        self, tasks: Sequence[Task], replies: list[Reply], indices: Iterable[int], window: int, limit: Callable[[float], float]
-    ) -> dict[int, float]:
-        """Fill in the replies; return the tasks whose worker died, with the limit of each. ``limit`` depends on the sum of these."""
+        self, tasks: Sequence[Task], replies: list[Reply], indices: Iterable[int], window: int, limit: Callable[[int], float]
+    ) -> Iterator[tuple[int, float]]:
+        """Fill in the replies; yield each task whose worker died, and the limit that it had."""
         waiting = deque(indices)
-        lost: dict[int, float] = {}
         while True:
             for worker in [*self.workers, *[None] * (self.size - len(self.workers))]:
                 if waiting and (worker is None or len(worker.given) < min(REFILL, window)):
                     share = min(window, math.ceil(len(waiting) / (2 * self.size)))
                     given = [waiting.popleft() for _ in range(share)]
-                    (worker or self.start_worker()).give(given, tasks, limit(sum(lost.values())))
+                    (worker or self.start_worker()).give([(index, limit(index)) for index in given], tasks)
             if not (busy := [worker for worker in self.workers if worker.given]):
-                return lost
+                return
             ready = wait([worker.connection for worker in busy])
             for worker in [worker for worker in busy if worker.connection in ready]:
-                index = worker.given.popleft()
+                index, had = worker.given.popleft()
                 try:
                     replies[index], retires = json.loads(worker.connection.recv_bytes())
                 except (OSError, EOFError):
-                    lost[index], retires = worker.limit, True
+                    retires = True
+                    yield index, had
                 if retires:
-                    waiting.extendleft(reversed(worker.given))
+                    waiting.extendleft(index for index, _ in reversed(worker.given))
                     worker.connection.close()
                     self.workers.remove(worker)
 
@@ -172,12 +196,10 @@ class Pool:
 class Worker:
     pid: int
     connection: Connection
-    given: deque[int] = field(default_factory=deque)
-    limit: float = 0.0
+    given: deque[tuple[int, float]] = field(default_factory=deque)  # indices of tasks, with the limit of each
 
-    def give(self, indices: Sequence[int], tasks: Sequence[Task], limit: float) -> None:
-        self.limit = limit
-        self.given.extend(indices)
+    def give(self, some: Sequence[tuple[int, float]], tasks: Sequence[Task]) -> None:
+        self.given.extend(some)
         with contextlib.suppress(OSError):  # If it has died, reading its replies shows it.
-            for index in indices:
+            for index, limit in some:
                 self.connection.send_bytes(json.dumps([limit, limit * BUSY_FACTOR, *tasks[index]]).encode())

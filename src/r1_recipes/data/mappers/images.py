@@ -10,6 +10,8 @@ from r1_recipes.data.mappers.base import Mapper, SkipRow, check_template, last_b
 _ANSWER = re.compile(r"<answer>(.*?)</answer>", re.DOTALL)
 # A longer strip has less than one patch of a vision model on its short side; Qwen2-VL's processor refuses it, in the middle of a run.
 _LONGEST = 200
+# A few KB of a file can hold more, and a decoded picture takes 3 bytes a pixel; Pillow warns from there on.
+_MOST_PIXELS = 89_478_485
 
 
 @register_mapper("image_question")
@@ -62,13 +64,19 @@ class ImageQuestion(Mapper):
         if not isinstance(data, bytes) and not isinstance(value, Image.Image):
             raise SkipRow(f"column {self.image_column!r} is {'empty' if value is None else 'no picture'}")
         try:
-            picture = (Image.open(io.BytesIO(data)) if isinstance(data, bytes) else value).convert("RGB")
+            picture = Image.open(io.BytesIO(data)) if isinstance(data, bytes) else value
+            self._check_size(picture.size)  # as the file's header says it, before anything is decoded
+            picture = picture.convert("RGB")
         except (OSError, SyntaxError, ValueError, Image.DecompressionBombError):  # Pillow has many words for it
             raise SkipRow(f"the picture in column {self.image_column!r} cannot be read") from None
         width, height = picture.size
-        if max(width, height) > _LONGEST * min(width, height):
-            raise SkipRow(f"the picture in column {self.image_column!r} is over {_LONGEST} times as long as wide")
         if self.max_pixels is not None and width * height > self.max_pixels:
             scale = (self.max_pixels / (width * height)) ** 0.5
             picture = picture.resize((max(1, int(width * scale)), max(1, int(height * scale))))
         return picture
+
+    def _check_size(self, size: tuple[int, int]) -> None:
+        if max(size) > _LONGEST * min(size):
+            raise SkipRow(f"the picture in column {self.image_column!r} is over {_LONGEST} times as long as wide")
+        if size[0] * size[1] > _MOST_PIXELS:
+            raise SkipRow(f"the picture in column {self.image_column!r} has more than {_MOST_PIXELS:,} pixels")

@@ -28,6 +28,8 @@ _DENIED = {
     "ptrace, process_vm_readv, process_vm_writev, kcmp": ("101 310-312", "117 270-272"),
     "mount, umount2, pivot_root, chroot, unshare, setns": ("155 161 165-166 272 308", "39-41 51 97 268"),
     "name_to_handle_at, open_by_handle_at": ("303-304", "264-265"),
+    # What makes the whole host write its disks.
+    "sync, syncfs": ("162 306", "81 267"),
     # Large or old parts of the kernel that no such program needs.
     "perf_event_open, fanotify_*, bpf, userfaultfd": ("298 300-301 321 323", "241 262-263 280 282"),
     "init_module, finit_module, delete_module, kexec_*": ("175-176 246 313 320", "104-106 273 294"),
