@@ -220,7 +220,8 @@ def test_what_a_run_leaves_behind(write_recipe: Callable[..., str], tmp_path: Pa
     card = (run / "README.md").read_text()
     assert "GRPO" in card and "r1-recipes" in card and "None" not in card and "huggingface.co/datasets/" not in card
     assert "The answer starts in the prompt, with `'<think>\\n'`" in card and "max_new_tokens=8," in card
-    assert "question = '2+2?'\n" in card and "time machine" not in card  # the first training question
+    # An invented question of the mapper's, none of the rows.
+    assert "How many pens does she have?" in card and "2+2?" not in card and "time machine" not in card
     assert "version of a local checkpoint." in card and "base_model:" not in card
     assert "gets the worked examples of training (1)" in card and "gets that of training" not in card
     assert {path.name for path in run.glob("checkpoint-*")} == {"checkpoint-2", "checkpoint-4", "checkpoint-6"}

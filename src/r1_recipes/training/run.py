@@ -45,7 +45,7 @@ def run_recipe(argv: Sequence[str] | None, method: str, build_trainer: BuildTrai
         arguments = trainer_arguments(run, tokenizer, rows, opening)
         with weights.loaded_whole(run.recipe):
             trainer = build_trainer(run.recipe, fmt, tokenizer, arguments)
-        weights.prepare(run.recipe, trainer, rows.train)
+        weights.prepare(run.recipe, trainer)
         try:
             train(run, trainer)
             weights.save(run, trainer, opening)

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 from r1_recipes.common.errors import RecipeError, first_line
 from r1_recipes.common.files import write_whole
 from r1_recipes.common.masking import masked
-from r1_recipes.common.messages import message_text
+from r1_recipes.data import MAPPERS
 from r1_recipes.models.smoke import is_temporary
 from r1_recipes.prompts.served_template import serve, unwrap
 from r1_recipes.recipe import Recipe
@@ -24,7 +24,6 @@ from r1_recipes.runs import run_dir
 from r1_recipes.runs.run_dir import Run
 
 if TYPE_CHECKING:
-    from datasets import Dataset
     from transformers import PreTrainedModel, Trainer
 
 logger = logging.getLogger(__name__)
@@ -64,8 +63,8 @@ def loaded_whole(recipe: Recipe) -> Iterator[None]:
         yield
 
 
-def prepare(recipe: Recipe, trainer: Trainer, rows: Dataset) -> None:
-    """Change what TRL made of the model, and have its card ask the first question of ``rows``."""
+def prepare(recipe: Recipe, trainer: Trainer) -> None:
+    """Change what TRL made of the model, and have its card ask as in training."""
     _hide_secrets(trainer.args)
     _keep_adapters_in_fp32(recipe, trainer.model)
     _mend_generation_config(trainer.model)
@@ -73,7 +72,7 @@ def prepare(recipe: Recipe, trainer: Trainer, rows: Dataset) -> None:
     # Not below adapters: PEFT generates with the model inside, which autocast does not wrap, so that layers of two types would meet.
     if recipe.training.use_cpu and recipe.training.bf16 and not recipe.model.use_peft:
         _spare_casts(trainer.model)
-    trainer.create_model_card = partial(_write_card, recipe, trainer, _question(rows), trainer.create_model_card)  # of checkpoints, too
+    trainer.create_model_card = partial(_write_card, recipe, trainer, _question(recipe), trainer.create_model_card)  # of checkpoints, too
 
 
 def freeze_parameters(model: PreTrainedModel, patterns: Sequence[str] | None) -> None:
@@ -159,16 +158,16 @@ def save(run: Run, trainer: Trainer, opening: dict[str, Any]) -> None:
         logger.info("saved to %s", output_dir)
 
 
-def _question(rows: Dataset) -> str | None:
-    """Return the user's last words in the first row's prompt."""
-    if "prompt" not in rows.column_names:
-        return None
-    prompt = rows["prompt"][0]  # other columns may hold pictures
-    turns = [{"role": "user", "content": prompt}] if isinstance(prompt, str) else prompt
-    return next((message_text(turn) for turn in reversed(turns) if turn["role"] == "user"), None)
+def _question(recipe: Recipe) -> str:
+    """Return the question of one of the mapper's invented rows; a card is published, and training rows may be private."""
+    mapper = MAPPERS.get(recipe.script.mapper)
+    if mapper is not None and mapper.examples:
+        with contextlib.suppress(Exception):  # a mapper that needs a configuration
+            return str(mapper()(mapper.examples[0])["question"])
+    return "A question like those of the training data"
 
 
-def _write_card(recipe: Recipe, trainer: Trainer, question: str | None, write: Callable, *words: Any, **options: Any) -> None:
+def _write_card(recipe: Recipe, trainer: Trainer, question: str, write: Callable, *words: Any, **options: Any) -> None:
     """Replace None in TRL's card (what is local has no id on the hub), and have its quick start ask as in training."""
     write(*words, **options)
     if not trainer.is_world_process_zero():
@@ -178,8 +177,7 @@ def _write_card(recipe: Recipe, trainer: Trainer, question: str | None, write: C
     text = (output_dir / "README.md").read_text(encoding="utf-8")
     _, added = unwrap(trainer.processing_class.chat_template)
     text = text.replace("[None](https://huggingface.co/None)", base).replace('model="None"', f'model="{output_dir}"')
-    if question:
-        text = re.sub(r"^question = .*$", lambda line: f"question = {question!r}", text, count=1, flags=re.MULTILINE)
+    text = re.sub(r"^question = .*$", lambda line: f"question = {question!r}", text, count=1, flags=re.MULTILINE)
     told = {
         f"A conversation without a system message gets that of training:\n\n{indent(added.system_prompt, '    ')}": added.system_prompt,
         f"Without a system message it also gets the worked examples of training ({len(added.few_shot) // 2}).": added.few_shot,
