@@ -156,6 +156,16 @@ def test_an_answer_without_time_is_neither_rewarded_nor_punished_and_never_selec
     assert CosineReward(FORMATS["think_answer"])(**rows, completion_ids=[[1], [1]]) == [None, None]
 
 
+def test_being_slow_is_no_better_than_being_wrong(monkeypatch):
+    """Cosine punishes a long wrong answer; one that spends the batch's time must not get out of it."""
+    monkeypatch.setattr(verification, "_ask", lambda tasks: [verification.Lost.HURRIED if "4567" in str(task) else False for task in tasks])
+    slow, wrong = (f"<think>a</think><answer>\\sqrt{{{n}}}</answer>" for n in (4567, 4568))
+    rows = {"completions": [slow, wrong, slow], "solution": ["3\\sqrt{13}", "3\\sqrt{13}", "3\\sqrt{17}"]}
+    assert AccuracyReward(FORMATS["think_answer"])(**rows) == [0.0, 0.0, None]
+    punished, same, unjudged = CosineReward(FORMATS["think_answer"])(**rows, completion_ids=[[1] * 900] * 3)
+    assert punished == same < 0 and unjudged is None
+
+
 def test_correctness_is_computed_once_for_several_rewards():
     completions, solution = [think("22/77"), think("3/7")], ["2/7", "2/7"]
     assert reward()(completions=completions, solution=solution) == [1.0, 0.0]

@@ -64,6 +64,9 @@ def correctness(
     """The final answer of each completion, and its verdict.
 
     If a row has a ``scorer`` (JSON ``{"reasoning_gym": task, "entry": {…}}``), that task's own scorer decides instead of ``solution``.
+    An answer that slow ones of the batch left no time for is wrong if another answer to its gold was found wrong: being slow is never
+    better than being wrong. Otherwise it has no verdict.
+
     Metrics: ``verification/timeouts``, ``…/seconds``, ``…/cache_hits``; only the first of several rewards that ask for a batch logs them.
     Sends ``refused``, the reason why an answer was not paid, to the completions table.
     """
@@ -76,8 +79,14 @@ def correctness(
         for name in ("timeouts", "seconds", "cache_hits"):
             log_metric(f"verification/{name}", float(getattr(verification.STATS, name) - getattr(before, name)))
     log_extra("refused", [str(verdict.refusal or "") for verdict in verdicts])
-    if columns.get("trainer_state", True) is None:  # Selection keeps what cannot be judged, so an answer must not get out of it by time.
-        verdicts = [replace(one, right=False) if one.refusal is Refusal.HURRIED else one for one in verdicts]
+    # Selection keeps what cannot be judged, so an answer must not get out of it by time.
+    selects = columns.get("trainer_state", True) is None
+    keys = list(zip(golds, scorers, strict=True))
+    found_wrong = {key for key, verdict in zip(keys, verdicts, strict=True) if verdict.right is False}
+    verdicts = tuple(
+        replace(verdict, right=False) if verdict.refusal is Refusal.HURRIED and (selects or key in found_wrong) else verdict
+        for key, verdict in zip(keys, verdicts, strict=True)
+    )
     return answers, verdicts
 
 
@@ -101,7 +110,7 @@ def _correctness(
 class AccuracyReward(MathReward, AnswerReward):
     """1.0 if the final answer equals the column ``solution``, else 0.0; ``None`` if that gold is empty or prose.
 
-    Also ``None`` if slow answers of the batch left no time to compare it. Range: {0, 1}.
+    Also ``None`` if slow answers of the batch left no time to compare it, and no other answer to that gold was wrong. Range: {0, 1}.
     Only the format's answer counts: not one inside the reasoning, not one among several, not a chain of equations.
     Source: DeepSeek-R1's accuracy reward (arXiv:2501.12948, section 2.2.2), decided by math-verify; with the column ``scorer``, by
     reasoning-gym.
