@@ -121,10 +121,22 @@ def test_what_is_taken_is_said(
 
 
 def test_a_default_that_is_written_out_is_no_change(write_recipe: Callable[..., str], tmp_path: Path) -> None:
+    path = write_recipe("grpo", reward_funcs=["tests.conftest:letters", "cosine"])
+    run = stopped(loaded(path), tmp_path / "reward")
+    assert run_dir.changed_settings(loaded(path, "--cosine_max_len", "1000"), run) == []  # a reward's own, too
     path = write_recipe("grpo")
     run = stopped(loaded(path), tmp_path / "run")
     written_out = loaded(path, "--lora_r", "16", "--num_iterations", "1", "--dataset_train_split", "train", "--warmup_steps", "0")
     assert run_dir.changed_settings(written_out, run) == []
+
+
+@pytest.mark.parametrize(("key", "then", "now"), [("eval_strategy", "steps", "epoch"), ("optim", "adamw_torch", "adamw_torch_fused")])
+def test_another_word_for_the_same_rows_or_state_is_taken(
+    write_recipe: Callable[..., str], tmp_path: Path, key: str, then: str, now: str
+) -> None:
+    path = write_recipe("grpo", **{key: then})
+    run = stopped(loaded(path), tmp_path / "run")
+    assert go_on(loaded(path, f"--{key}", now), run)
 
 
 def test_a_schedule_that_follows_the_loss_keeps_its_rate(write_recipe: Callable[..., str], tmp_path: Path) -> None:

@@ -59,10 +59,11 @@ def write_whole(path: Path, text: str) -> None:
 
 def disk_fault(error: BaseException, folder: Path) -> str | None:
     """Say what of ``folder`` and its disk made a write fail; ``None`` if an error has another cause."""
-    if not folder.is_dir():
-        return "the folder was removed or renamed while it was written to"
     found: BaseException | None = error
     while found is not None:
+        # On a host that shares no disk with rank 0 the folder may not be there, whatever has failed.
+        if not folder.is_dir() and (isinstance(found, FileNotFoundError) or os.strerror(errno.ENOENT) in str(found)):
+            return "the folder was removed or renamed while it was written to"
         if isinstance(found, OSError) and found.errno in (errno.ENOSPC, errno.EDQUOT, errno.EROFS, errno.EIO):
             return f"cannot be written: {os.strerror(found.errno)}"
         if isinstance(found, FileNotFoundError) and Path(found.filename or "").absolute().is_relative_to(folder.absolute()):

@@ -55,10 +55,10 @@ class LengthReward(MathReward):
     spans_processes: ClassVar[bool] = True
 
     def __call__(self, completions: Column, prompts: Column = (), completion_ids: Column = (), **columns: Any) -> Values:
-        _, verdicts = correctness(self, completions, **columns)
         prompts = list(prompts)
         own = [(prompt, len(ids)) for prompt, ids in zip(prompts, completion_ids, strict=True)]
-        everywhere = processes.gather(own)
+        everywhere = processes.gather(own)  # first: where comparing fails in one process, the others must not wait here
+        _, verdicts = correctness(self, completions, **columns)
         firsts = [prompts.index(prompt) for prompt in prompts]  # conversations and images do not hash
         groups = {first: [length for prompt, length in everywhere if prompt == prompts[first]] for first in set(firsts)}
         rewards: Values = []

@@ -96,8 +96,7 @@ def resume_point(recipe: Recipe, output_dir: Path) -> Path | None:
 def _check_settings(recipe: Recipe, output_dir: Path, checkpoint: Path, own_run: str) -> None:
     """Refuse changed keys that the checkpoint cannot follow; warn of those that the remaining steps do follow."""
     before, now, changed = run_dir.recorded_settings(output_dir), recipe.settings, run_dir.changed_settings(recipe, output_dir)
-    schedules = {settings.get("lr_scheduler_type") for settings in (before, now)}
-    if held := resume.held_by_checkpoint(changed, schedules):
+    if held := resume.held_by_checkpoint(changed, before, now):
         parts = ", ".join(f"{key} was {before.get(key)!r}, is {now.get(key)!r} ({about})" for key, about in held)
         raise RecipeError(
             f"output_dir {output_dir}: {checkpoint.name} was made with other settings: {parts}. Fix: the old values, or {own_run}"

@@ -1,5 +1,6 @@
 """Which keys a run that goes on takes, and which it refuses; ``resume.yaml`` has the table."""
 
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 import yaml
@@ -19,9 +20,18 @@ def kind(key: str) -> str:
     return CLASSES.get(key, _PARAMETER)[0]
 
 
-def held_by_checkpoint(changed: list[str], schedules: set[object]) -> list[tuple[str, str]]:
-    """Return of changed keys those that a checkpoint cannot follow, each with what it is about; ``schedules`` are those then and now."""
-    found = [(key, CLASSES.get(key, _PARAMETER)[1]) for key in changed if kind(key) == "checkpoint"]
+def held_by_checkpoint(changed: Sequence[str], before: Mapping[str, object], now: Mapping[str, object]) -> list[tuple[str, str]]:
+    """Return those of the changed keys that a checkpoint cannot follow, each with what it is about."""
+    held = [key for key in changed if kind(key) == "checkpoint" and not _is_harmless(key, [before.get(key), now.get(key)])]
+    found = [(key, CLASSES.get(key, _PARAMETER)[1]) for key in held]
+    schedules = {settings.get("lr_scheduler_type") for settings in (before, now)}
     if by_loss := [str(name) for name in _BY_LOSS if name in schedules]:
         found += [(key, f"lr_scheduler_type {by_loss[0]} keeps its rate") for key in changed if key in _SCHEDULE]
     return found
+
+
+def _is_harmless(key: str, values: Sequence[object]) -> bool:
+    """Whether these two values of a key that a checkpoint holds mean the same for it."""
+    if key == "eval_strategy":  # which rows overlap with held-out ones depends only on whether there are any
+        return not any(value in (None, "no") for value in values)
+    return key == "optim" and all(value in (None, "adamw_torch", "adamw_torch_fused") for value in values)

@@ -24,6 +24,7 @@ from r1_recipes.common.files import digest, refuse_link, write_whole
 from r1_recipes.common.yaml_text import read_yaml
 from r1_recipes.recipe import Recipe
 from r1_recipes.recipe.values import plain
+from r1_recipes.rewards import REWARDS, reward_parameters
 from r1_recipes.runs import resume, sources
 
 RUN_FILE = "run.json"
@@ -218,7 +219,8 @@ def changed_settings(recipe: Recipe, output_dir: Path) -> list[str]:
 
 def _defaults(recipe: Recipe) -> dict[str, Any]:
     parts = (recipe.script, recipe.training, recipe.model)
-    found = {f.name: f.default for part in parts for f in dataclasses.fields(part)}
+    fields = [f for part in parts for f in dataclasses.fields(part)]
+    found = {f.name: f.default for f in [*reward_parameters(REWARDS).values(), *fields]}
     return {key: plain(value) for key, value in found.items() if value is not dataclasses.MISSING}
 
 
