@@ -98,7 +98,7 @@ FRENCH, CHINESE = "Ensuite nous soustrayons cette petite valeur du total", "ç„¶å
     "around",
     [
         *("`{}`", "```\n{}\n```", "```\n# {}\n```"),
-        *("\\text{{{}}}", "$\\text{{{}}}$", "\\[x = \\textbf{{ {{{}}}}}\\]", "$${}$$", "\\({}\\)", "\\begin{{quote}}{}\\end{{quote}}"),
+        *("\\text{{{}}}", "$\\text{{{}}}$", "\\[x = \\textbf{{ {{{}}}}}\\]", "$${}$$", "\\({}\\)", "\\begin{{quote}} {}. \\end{{quote}}"),
         "\\frac{{{}}}{{2}}",
     ],
 )

@@ -59,7 +59,7 @@ _NO_LANGUAGE = re.compile(
 # What is said within maths: text set in it, five words in a row, letters that mathematics has not.
 _SAID = regex.compile(
     r"\\(?:text[a-z]*|mbox|hbox|emph)\s*\{[\s{]*([^{}]*)"
-    r"|((?<![\p{L}\p{M}\\])(?:[\p{L}\p{M}]++[\s,.;:!?'’~]++){4,}+[\p{L}\p{M}]++)"
+    r"|((?<![\p{L}\p{M}\\])(?:[\p{L}\p{M}]++[\s,.;:!?'’~]++){4,}[\p{L}\p{M}]++)"
     r"|((?:[^\P{L}\p{Latin}\p{Greek}\p{Cyrillic}\p{Common}]\p{M}*)+)"
 )
 
