@@ -79,8 +79,7 @@ def test_shares(reasoning, target, expected):
         "\\(alpha beta\\) \\[gamma\\]",
         "\\begin{align*} left &= right \\end{align*}",
         "\\frac{foo}{bar} \\boxed{done}",
-        "`code here`",
-        "```python\nfor item in items: pass\n```",
+        "$$ \\operatorname{rate} \\times \\text{}$$, $5\\text{km}$",
         "https://example.org/some/path",
         "x, y, ABC, x_1, 5km, sin, cos, α",
         "🙂 → ≤ …",
@@ -89,6 +88,30 @@ def test_shares(reasoning, target, expected):
 def test_what_does_not_count(span):
     assert score(wrap(f"首先计算{span}，然后相加"), "zh") == 1.0
     assert score(wrap(span), "zh") == 1.0  # text, and no word of it in another language
+
+
+FRENCH, CHINESE = "Ensuite nous soustrayons cette petite valeur du total", "然后从结果中减去这个值"
+
+
+@pytest.mark.parametrize("hidden", [FRENCH, CHINESE])
+@pytest.mark.parametrize(
+    "around",
+    [
+        *("`{}`", "```\n{}\n```", "```\n# {}\n```"),
+        *("\\text{{{}}}", "$\\text{{{}}}$", "\\[x = \\textbf{{ {{{}}}}}\\]", "$${}$$", "\\({}\\)", "\\begin{{quote}} {}. \\end{{quote}}"),
+        "\\frac{{{}}}{{2}}",
+    ],
+)
+def test_another_language_hides_nowhere(around, hidden):
+    assert score(wrap(f"We add. {around.format(hidden)}"), "en") < 0.5
+    assert score(wrap(f"We add. {around.format(hidden)}"), "fr") == pytest.approx(1.0 if hidden == FRENCH else 2 / 7.5)
+
+
+@pytest.mark.parametrize("glue", ["1", "_", "42"])
+def test_digits_glued_on_hide_no_word(glue):
+    assert score(wrap(" ".join(word + glue for word in FRENCH.split())), "en") == 0.0
+    assert score(wrap(glue.join(FRENCH.split())), "en") == 0.0
+    assert score(wrap("首先 then2 计算5km和x_1，然后相加"), "zh") == pytest.approx(4.5 / 5.5)  # 9 Han characters, one word
 
 
 @pytest.mark.parametrize(

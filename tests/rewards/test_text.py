@@ -58,8 +58,8 @@ def paid(cls, completion, fmt=FORMATS["think_answer"]):
         # two equal answer blocks read as one answer; "\n<answer>\n" and "\n</answer>" occur twice: 2 of 4
         (TAGGED + "\n<answer>\n72\n</answer>", 0.0, 0.6, 0.5),
         (TAGGED + "\n<answer>\n5\n</answer>", 0.0, 0.1, 0.5),  # two that contradict: no answer, 0.1 for the reasoning
-        ("<think>\n\n</think>\n<answer>\n72\n</answer>", 0.0, 0.5, 1.0),  # empty reasoning: 0.5 for the answer
-        ("<think>\na\n</think>\n<answer>\n\n</answer>", 0.0, 0.1, 1.0),  # empty answer: 0.1 for the reasoning
+        ("<think>\n\n</think>\n<answer>\n72\n</answer>", 0.0, 0.5, 0.5),  # empty reasoning: 0.5 for the answer, and its tags
+        ("<think>\na\n</think>\n<answer>\n\n</answer>", 0.0, 0.1, 0.5),  # empty answer: 0.1 for the reasoning, and half of the tags
         ("<think>\na\n</think>\n72", 0.0, 0.1, 0.5),  # no answer block: 2 of 4 tags
         ("<answer>\n72\n</answer>", 0.0, 0.5, 0.25),  # no reasoning; only "\n</answer>" has its breaks, "<answer>" starts the text
         ("<think>\nstill thinking", 0.0, 0.0, 0.25),  # cut off: 1 of 4 tags
@@ -71,6 +71,69 @@ def test_shapes(completion, format_, partial, tags):
     assert paid(FormatReward, completion) == format_
     assert paid(FormatPartialReward, completion) == pytest.approx(partial)
     assert paid(TagCountReward, completion) == tags
+
+
+NOTHING_TO_SEE = [
+    "",
+    *(
+        "\u200b",
+        "\u2060\n\ufeff",
+        "\0",
+        "\u2800 \u2800",
+        "\u3164",
+        "\u00ad",
+        "\u200f\u200e",
+        "\u034f",
+        "\ufe0f",
+        "\U000e0041",
+        "\U0001d159",
+    ),
+    *("\\boxed{}", "\\boxed{\\quad}", "$\\quad\\,$", "\\text{ }", "\\boxed{\\text{\u200b}}", "\\hspace{1em}~", "\\phantom{72}"),
+]
+
+
+@pytest.mark.parametrize("nothing", NOTHING_TO_SEE)
+def test_a_block_of_which_a_reader_sees_nothing_earns_nothing(nothing):
+    fmt = FORMATS["reasoning_answer"]
+    no_answer = f"<reasoning>\na\n</reasoning>\n<answer>\n{nothing}\n</answer>"
+    no_reasoning = f"<reasoning>\n{nothing}\n</reasoning>\n<answer>\n72\n</answer>"
+    neither = f"<reasoning>\n{nothing}\n</reasoning>\n<answer>\n{nothing}\n</answer>"
+    for completion, share in ((no_answer, 0.5), (no_reasoning, 0.5), (neither, 0.0)):
+        for cls in (FormatReward, XmlSoftFormatReward, XmlStrictFormatReward, IntegerAnswerReward):
+            assert score(cls(fmt), completion) == (cls is IntegerAnswerReward and completion is no_reasoning)
+        assert paid(TagCountReward, completion, fmt) == share
+        assert paid(XmlCountReward, completion, fmt) == share
+    assert [paid(FormatPartialReward, text, fmt) for text in (no_answer, no_reasoning, neither)] == [0.1, 0.5, 0.0]
+    anywhere = FormatPartialReward(fmt, countdown_answer_anywhere=True)
+    assert score(anywhere, no_answer) == 0.1
+
+
+@pytest.mark.parametrize("nothing", NOTHING_TO_SEE)
+@pytest.mark.parametrize("name", ["boxed", "think_boxed", "special_token", "think_prose", "thinking_response"])
+def test_nothing_to_see_in_other_formats(name, nothing):
+    fmt = FORMATS[name]
+    text = fmt.layout.replace("{reasoning}", "a").replace("{answer}", nothing)
+    assert paid(FormatReward, text, fmt) == paid(XmlSoftFormatReward, text, fmt) == paid(XmlStrictFormatReward, text, fmt) == 0.0
+    if fmt.boxed:
+        assert paid(TagCountReward, text, fmt) == pytest.approx(1 - 1 / len(fmt.tags))
+    if fmt.reasoning_tags:
+        text = fmt.layout.replace("{reasoning}", nothing).replace("{answer}", "72")
+        assert paid(FormatReward, text, fmt) == 0.0
+        second_box = fmt.boxed and "\\boxed" in nothing
+        assert paid(TagCountReward, text, fmt) == pytest.approx(1 - (2 + second_box) / len(fmt.tags))
+
+
+@pytest.mark.parametrize(
+    "content",
+    [
+        *("7\u200b2", "\ufeff72", "\u200fשלום", "می\u200cخواهم", "e\u0301", "👩\u200d🚀", "❤\ufe0f", "क\u094d\u200dष", "\u0301"),
+        *("\\quad 72", "{}", "$", "\\{\\}", "\\emptyset", "\\texttt{a}", "\\mathbb{R}", ".", "\\textdollar"),
+    ],
+)
+def test_content_that_a_reader_sees_keeps_its_marks(content):
+    text = f"<reasoning>\n{content}\n</reasoning>\n<answer>\n{content}\n</answer>"
+    for cls in (*SHAPES, XmlSoftFormatReward, XmlStrictFormatReward, XmlCountReward):
+        assert paid(cls, text, FORMATS["reasoning_answer"]) == 1.0
 
 
 def test_messages_are_read_like_text():

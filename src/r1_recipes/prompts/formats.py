@@ -9,9 +9,20 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from functools import cached_property
 
+import regex
+
 _BOX = "\\boxed{"
 _BRACE = re.compile(r"\\.|[{}]", re.DOTALL)
-_EMPTY = re.compile(r"\\[hv]?phantom\s*\{[^{}]*\}|\\[,;:! ]|[\s~$]|\\(?:text|mathrm)\s*\{\s*\}")  # what prints as nothing
+# Characters and LaTeX of which a reader sees nothing. The Braille blank and two signs are spaces that Unicode does not call so.
+_NOTHING = regex.compile(
+    r"""(?:
+      [\s\p{Cc}\p{Cf}\p{Default_Ignorable_Code_Point}\u2800\U00016FE4\U0001D159{}~$]
+    | \\ [,;:!>\s\\]
+    | \\ (?: [hv]?phantom | [hv]space \*? ) \s* \{ [^{}]* \}
+    | \\ (?: boxed | fbox | [hm]box | (?:text|math) (?:bf|it|rm|sf|tt|normal)? | q?quad | enspace | thinspace | null | strut ) (?![A-Za-z])
+    )*+""",
+    regex.VERBOSE,
+)
 _SENTENCE_END = "$\\)]*.。 \t\r\n"
 SLOT = re.compile(r"\{(reasoning|answer)\}")
 
@@ -20,10 +31,21 @@ SLOT = re.compile(r"\{(reasoning|answer)\}")
 class ParsedResponse:
     """A completion, read by a :class:`ResponseFormat`; both parts are stripped."""
 
-    reasoning: str | None  # None: there is none, or it never closes
-    answer: str | None  # the one after the reasoning; None: missing or unclosed, or several contradict each other
-    well_formed: bool  # the whole text is one non-empty reasoning block, then one non-empty answer block, and nothing else
+    reasoning: str | None  # None: there is none, a reader sees nothing of it, or it never closes
+    answer: str | None  # the one after the reasoning; None: missing, nothing to see, or unclosed, or several contradict each other
+    well_formed: bool  # the whole text is one reasoning block, then one answer block, both with something to see, and nothing else
     boxes: tuple[str, ...] = field(default=(), compare=False)  # what the different boxes after the reasoning hold; an empty one is none
+
+
+def is_blank(text: str) -> bool:
+    r"""Return whether a reader sees nothing of a text: white space, characters without width, a ``\boxed{\quad}``; linear in its length."""
+    # Braces and dollars alone are an answer (an empty dictionary); around LaTeX they print nothing.
+    return _NOTHING.fullmatch(text) is not None and ("\\" in text or not any(char in text for char in "{}~$"))
+
+
+def _content(text: str) -> str | None:
+    """Return what a block holds, stripped; ``None`` if a reader sees nothing of it."""
+    return None if is_blank(text) else text.strip()
 
 
 def boxed_spans(text: str) -> Iterator[tuple[int, int]]:
@@ -39,6 +61,10 @@ def boxed_spans(text: str) -> Iterator[tuple[int, int]]:
         else:
             return
         start = text.find(_BOX, match.end())
+
+
+def _empty_box(content: str) -> bool:
+    return is_blank(f"{_BOX}{content}}}")
 
 
 def one_spelling_of_boxes(text: str) -> str:
@@ -129,6 +155,18 @@ class ResponseFormat:
         """Read a generated completion (without the prefill). Never raises, whatever the text; linear in its length."""
         return self._read(self.full_text(completion))
 
+    def hollow_tags(self, completion: str) -> set[str]:
+        """Return the :attr:`tags` of the blocks and the box of a completion of which a reader sees nothing."""
+        text = self.full_text(completion)
+        hollow: set[str] = set()
+        blocks = [tags for tags in (self.reasoning_tags, self.answer_tags) if tags]
+        for number, (opening, closing) in enumerate(blocks):
+            # A tag that is not there, as in a completion that was cut short, bounds nothing.
+            if is_blank(text.rsplit(closing, 1)[0].rsplit(opening, 1)[-1]):
+                hollow.update(self.tags[2 * number : 2 * number + 2])
+        boxes = [text[start:end] for start, end in boxed_spans(text)]
+        return hollow | {_BOX} if boxes and all(map(_empty_box, boxes)) else hollow
+
     def answer_anywhere(self, completion: str) -> str | None:
         """Return the last answer block of a completion, also from inside reasoning or behind reasoning that never closes."""
         if self.answer_tags is None:
@@ -136,7 +174,7 @@ class ResponseFormat:
         opening, closing = self.answer_tags
         for piece in reversed(self.full_text(completion).split(closing)[:-1]):
             if opening in piece:
-                return piece.rpartition(opening)[2].strip() or None
+                return _content(piece.rpartition(opening)[2])
         return None
 
     def _read(self, text: str) -> ParsedResponse:
@@ -153,7 +191,7 @@ class ResponseFormat:
             answer, lead, rest, single = self._read_trailing_answer(body), "", "", True
         if self.reasoning_tags is None:
             # The working is whatever stands before the answer.
-            reasoning, lead = (lead.strip() or None), ""
+            reasoning, lead = _content(lead), ""
         if boxed:
             # The sentence that leads to the box ("So the answer is $") belongs to the answer, and so does what closes it; more does not.
             lead, rest = "", rest.strip(_SENTENCE_END)
@@ -175,7 +213,7 @@ class ResponseFormat:
             pieces = text.split(opening)
             if len(pieces) < 3:
                 return None, False, text if len(pieces) == 1 else None
-            return pieces[1].strip() or None, len(pieces) == 3 and not pieces[0].strip(), pieces[-1]
+            return _content(pieces[1]), len(pieces) == 3 and not pieces[0].strip(), pieces[-1]
         before_end, closed, body = text.rpartition(closing)
         if not closed:
             return None, False, None if opening in text else text
@@ -183,10 +221,10 @@ class ResponseFormat:
             return None, False, None
         before, opened, inner = before_end.partition(opening)
         if not opened:
-            return before_end.strip() or None, False, body
+            return _content(before_end), False, body
         # Text before the block is stray unless the prefill itself put it there.
         stray = before.strip() not in ("", self.prefill.partition(opening)[0].strip())
-        return inner.strip() or None, not stray and opening not in inner and closing not in inner, body
+        return _content(inner), not stray and opening not in inner and closing not in inner, body
 
     def _read_trailing_answer(self, body: str) -> str | None:
         """Read an answer that is all the text after the reasoning, behind what the layout writes before it ("Summary:")."""
@@ -195,7 +233,7 @@ class ResponseFormat:
         prefix = self.layout.rpartition(closing)[2].removesuffix("{answer}").strip()
         if closing in text or not text.startswith(prefix):
             return None
-        return text.removeprefix(prefix).strip() or None
+        return _content(text.removeprefix(prefix))
 
 
 def _read_tagged_answer(body: str, opening: str, closing: str) -> tuple[str | None, str, str, bool]:
@@ -205,12 +243,12 @@ def _read_tagged_answer(body: str, opening: str, closing: str) -> tuple[str | No
     blocks = {content.strip() for content, *_ in parts}
     if len(blocks) != 1 or any(len(part) != 2 for part in parts):
         return None, lead, "", False
-    return blocks.pop() or None, lead, "".join(rest for _, rest in parts), len(parts) == 1
+    return _content(blocks.pop()), lead, "".join(rest for _, rest in parts), len(parts) == 1
 
 
 def _read_boxed_answer(body: str) -> tuple[str | None, str, str, bool, tuple[str, ...]]:
     """Return as :func:`_read_tagged_answer`, and what the boxes hold."""
-    spans = [(start, end) for start, end in boxed_spans(body) if _EMPTY.sub("", body[start:end])]
+    spans = [(start, end) for start, end in boxed_spans(body) if not _empty_box(body[start:end])]
     boxes = tuple(dict.fromkeys(body[start:end].strip() for start, end in spans))
     if len(boxes) != 1:
         return None, body, "", False, boxes

@@ -7,6 +7,7 @@ from typing import ClassVar
 import regex
 
 from r1_recipes.common.messages import UNSPACED
+from r1_recipes.prompts.formats import is_blank
 from r1_recipes.rewards.accuracy import parsed_answer
 from r1_recipes.rewards.registry import Reward, register_reward
 
@@ -15,7 +16,8 @@ from r1_recipes.rewards.registry import Reward, register_reward
 class FormatReward(Reward):
     """1.0 if the whole response is one non-empty reasoning block, then one non-empty answer block, and nothing else; else 0.0.
 
-    Range: {0, 1}. White space around blocks is free. Source: DeepSeek-R1's format reward (arXiv:2501.12948, section 2.2.2), stricter
+    Range: {0, 1}. White space around blocks is free; a block of which a reader sees nothing (characters without width, ``\\quad``) is
+    empty. Source: DeepSeek-R1's format reward (arXiv:2501.12948, section 2.2.2), stricter
     than open-r1's pattern, which also pays for two blocks, an empty one, or text after the answer.
     """
 
@@ -48,15 +50,17 @@ class FormatPartialReward(Reward):
 class TagCountReward(Reward):
     """An equal share of 1.0 for each of the format's tags, with its line breaks, that occurs as often as the format has it (once).
 
-    Range: 0..1, in quarters for a format with four tags. Source: open-r1 (pull request 418).
+    Range: 0..1, in quarters for a format with four tags. Source: open-r1 (pull request 418), which also pays for the tags of an empty
+    block; here they earn nothing.
     """
 
     judges = "shape"
     full_marks: ClassVar[float | None] = 1.0
 
     def score_text(self, text: str) -> float:
-        tags, text = self.response_format.tags, self.response_format.full_text(text)
-        return sum(text.count(tag) == tags.count(tag) for tag in tags) / len(tags)  # special_token uses one marker twice
+        tags, hollow, text = self.response_format.tags, self.response_format.hollow_tags(text), self.response_format.full_text(text)
+        # special_token uses one marker twice.
+        return sum(tag not in hollow and text.count(tag) == tags.count(tag) for tag in tags) / len(tags)
 
 
 # Every repeat is bounded or runs over characters that what follows cannot match, so that a search is linear in the text.
@@ -94,9 +98,9 @@ _UNITS = regex.compile(rf"[{UNSPACED}]|[^\s{UNSPACED}]+")  # One character of a 
 class RepetitionPenaltyReward(Reward):
     """``(1 - distinct / all) * repetition_max_penalty`` over the completion's n-grams; 0.0 if it has fewer than n words.
 
-    Range: ``repetition_max_penalty``..0. Words stand between white space, in lower case; a character of Chinese, Japanese, Thai, Lao,
-    Burmese or Khmer is a word of its own. Source: "Demystifying Long Chain-of-Thought Reasoning" (arXiv:2502.03373, appendix C.2), by
-    way of open-r1.
+    Range: ``repetition_max_penalty``..0. Words stand between white space, in lower case, as in open-r1, so "abcabc" is one; a character
+    of Chinese, Japanese, Thai, Lao, Burmese or Khmer is a word of its own. Source: "Demystifying Long Chain-of-Thought Reasoning"
+    (arXiv:2502.03373, appendix C.2), by way of open-r1.
     """
 
     judges = "style"
@@ -139,8 +143,9 @@ class XmlSoftFormatReward(Reward):
         # A block ends at the next tag: a lazy ".*?" would be quadratic in unclosed tags.
         no_tag = f"(?!{opening}|{closing}|{answer_opening}|{answer_closing})"
         block = rf"\s*+{no_tag}(?:{no_tag}.)++"
-        blocks = rf"{opening}{block}{closing}\s*{answer_opening}{block}{answer_closing}"
-        return float(re.search(blocks, fmt.full_text(text), re.DOTALL) is not None)
+        blocks = rf"{opening}({block}){closing}\s*{answer_opening}({block}){answer_closing}"
+        pairs = re.findall(blocks, fmt.full_text(text), re.DOTALL)
+        return float(any(not is_blank(reasoning) and not is_blank(answer) for reasoning, answer in pairs))
 
 
 @register_reward("xml_strict_format")
@@ -168,8 +173,9 @@ class XmlCountReward(TagCountReward):
     """An equal share of 1.0 for each of the format's tags that occurs exactly once, with its line breaks, less 0.004 for each
     character after the last closing answer tag and one line break.
 
-    Range: at most 1.0, no lower bound. Source: the GSM8K GRPO demo for TRL (grpo_demo), which pays 0.125 per tag and takes 0.001 per
-    character twice: a weight of 0.5 gives its value for a completion that ends in a line break.
+    Range: at most 1.0, no lower bound. The tags of an empty block earn nothing. Source: the GSM8K GRPO demo for TRL (grpo_demo), which
+    pays 0.125 per tag, also of an empty block, and takes 0.001 per character twice: a weight of 0.5 gives its value for a completion
+    that ends in a line break.
     """
 
     full_marks = None
