@@ -15,7 +15,7 @@ from r1_recipes import pipeline
 from r1_recipes.common.errors import RecipeError
 from r1_recipes.models.smoke import build_tiny_model
 from r1_recipes.models.weights import EMBEDDED
-from r1_recipes.runs import run_dir
+from r1_recipes.runs import sources
 from tests.conftest import REPOSITORY
 from tests.preflight.test_preflight import model_that_writes
 from tests.report.runs import Page
@@ -34,7 +34,7 @@ def test_shipped_pipelines_read_and_their_stages_stand_under_their_folder(path, 
             assert recipe.training.output_dir == f"elsewhere/{stage.name}"
             folders.append(recipe.training.output_dir)
             # what a stage starts from is what one before it left, or no part of this pipeline
-            for text in run_dir.texts(recipe.settings):
+            for text in sources.texts(recipe.settings):
                 if text.startswith("elsewhere/"):
                     assert "/".join(text.split("/")[:2]) in folders
                 assert not text.startswith("outputs/")  # nor what another command would have to leave first

@@ -5,7 +5,9 @@ from __future__ import annotations
 import os
 import shlex
 import sys
+from pathlib import Path
 
+import huggingface_hub
 import pytest
 
 from r1_recipes import vllm_server
@@ -14,6 +16,12 @@ from tests.conftest import REPOSITORY
 
 SERVER = str(REPOSITORY / "recipes" / "gsm8k_qwen05b_server.yaml")
 COLOCATED = str(REPOSITORY / "recipes" / "math_qwen15b.yaml")
+
+
+@pytest.fixture(autouse=True)
+def no_hub(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A hub that does not answer would be named; these tests are about the command."""
+    monkeypatch.setattr(huggingface_hub.constants, "HF_HUB_OFFLINE", True)
 
 
 def flags(command: list[str]) -> dict[str, str | None]:
@@ -92,8 +100,12 @@ def test_what_cannot_be_served_is_refused(words: list[str], message: str) -> Non
     assert message in str(refused.value)
 
 
-def test_a_distillation_recipe_can_be_served() -> None:
+def test_a_distillation_recipe_can_be_served(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
     path = str(REPOSITORY / "recipes" / "r1" / "6_distill_on_policy.yaml")
+    with pytest.raises(RecipeError, match="no such folder"):  # its student is trained before
+        vllm_server.server_command([path])
+    Path("outputs/r1/6_distill").mkdir(parents=True)
     assert "serve" in vllm_server.server_command([path])
 
 

@@ -7,6 +7,7 @@ import types
 import zipfile
 
 import datasets
+import huggingface_hub
 import pyarrow
 import pyarrow.parquet
 import pytest
@@ -177,7 +178,8 @@ def test_modelscope_dataset(modelscope, tmp_path):
     assert [(name, options["revision"]) for name, options in modelscope][:2] == [("ms/sums", None), ("ms/sums", "v2")]
 
 
-def test_modelscope_model(modelscope, tmp_path):
+def test_modelscope_model(modelscope, tmp_path, monkeypatch):
+    monkeypatch.setattr(huggingface_hub.constants, "HF_HUB_OFFLINE", True)
     cached = str(tmp_path / "cache" / "qwen" / "tiny")
     assert model_path("qwen/tiny", "modelscope") == cached
     assert model_path("qwen/tiny", "modelscope", "main") == cached  # TRL's default revision; ModelScope has no 'main'

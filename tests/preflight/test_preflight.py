@@ -271,7 +271,7 @@ def test_golds_that_are_no_mathematics(recipe, tmp_path):
     assert "accuracy cannot read" in message and "solution_column" in message
     words = rows_file(tmp_path, ("Why?", "Because."), ("2+2?", "4"))
     assert (
-        "1 of 2 golds are words (rows 0; the first is 'Because.')"
+        "1 of 2 golds are words or dates (rows 0; the first is 'Because.')"
         in found(check(recipe(dataset_name=words, mapper="prompt_solution")), "warning")["data.words"]
     )
     # a few among many are a warning

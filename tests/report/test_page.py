@@ -281,6 +281,7 @@ def test_phases_of_a_step_reach_the_metrics(monkeypatch: pytest.MonkeyPatch) -> 
     trainer = module.RecipeGRPOTrainer.__new__(module.RecipeGRPOTrainer)
     trainer.model, trainer.state, trainer.tools = SimpleNamespace(training=True), SimpleNamespace(global_step=1), []
     trainer._seconds, trainer._logged_step, trainer._unjudged = {"time/generation": 0.0, "time/rewards": 0.0}, 0, 0
+    trainer._failed, trainer._evaluating, trainer.log_completions, trainer._logs = [], False, False, {}
     assert trainer._generate(["a"]) == ["a"]
     assert trainer._generate(["b"]) == ["b"]
     assert trainer._calculate_rewards(1, 2, 3, 4).tolist() == [1, 2, 3, 4]

@@ -291,9 +291,9 @@ def test_a_finished_run_that_gets_more_steps_keeps_what_it_recorded(write_recipe
     assert (later["step"], later["settings"], later["argv"]) == (2, {"max_steps": 4}, [path, "--max_steps", "4"])
     assert later["hardware"] and later["versions"]["trl"] == entry["versions"]["trl"]
     # By epochs, of two steps each, too.
-    sft.main([path, "--max_steps", "-1", "--num_train_epochs", "3"])
-    assert [entry["step"] for entry in metrics(run)] == [1, 2, 3, 4, 5, 6]
-    assert read_run(run).settings["num_train_epochs"] == 3
+    sft.main([path, "--max_steps", "-1", "--num_train_epochs", "4"])
+    assert [entry["step"] for entry in metrics(run)] == [1, 2, 3, 4, 5, 6, 7, 8]
+    assert read_run(run).settings["num_train_epochs"] == 4
 
 
 def test_a_start_that_failed_claims_nothing(write_recipe: Callable[..., str], tmp_path: Path, capsys: pytest.CaptureFixture) -> None:
@@ -519,8 +519,7 @@ def test_going_on_says_what_has_changed_and_refuses_another_batch(
     assert "then: 4 rows a step, num_generations None; now: 8 rows a step, num_generations None" in said
     # The same rows a step, in other parts, are the same run.
     sft.main([write_recipe("sft", max_steps=4, learning_rate=0.3, per_device_train_batch_size=2, gradient_accumulation_steps=2)])
-    assert "learning_rate was 0.01 in this run and is 0.3 now" in log_lines(run)
-    assert "learning rate and schedule are those of the checkpoint" in log_lines(run)
+    assert "learning_rate was 0.01 in this run and is 0.3 now; the remaining steps follow it" in log_lines(run)
     assert [entry["step"] for entry in metrics(run) if "loss" in entry] == [1, 2, 3, 4]
 
 

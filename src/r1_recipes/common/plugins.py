@@ -40,7 +40,7 @@ def resolve(registry: dict[str, T], kind: str, name: str) -> T:
 def look_beside(recipe: Path) -> None:
     """Look for files and modules of the user's own beside this recipe too, after the working directory."""
     global _recipe_folder
-    _recipe_folder = recipe.parent.absolute()
+    _recipe_folder = recipe.parent.resolve()
 
 
 def import_object(path: str, kind: str) -> Any:
