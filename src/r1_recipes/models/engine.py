@@ -29,13 +29,14 @@ def dimensions(recipe: Recipe) -> Dimensions | None:
     """Build the model without its weights; None if Transformers cannot, which loading it will say better."""
     import torch
     from transformers import AutoConfig, AutoModelForCausalLM, AutoModelForImageTextToText
+    from transformers.modeling_utils import set_zero3_state
 
     model, trusted = recipe.model, recipe.training.trust_remote_code
     try:
         config = AutoConfig.from_pretrained(model.model_name_or_path, revision=model.model_revision, trust_remote_code=trusted)
         pictures = (config.architectures or [""])[0].endswith("ForConditionalGeneration")
         kind = AutoModelForImageTextToText if pictures else AutoModelForCausalLM
-        with torch.device("meta"):
+        with set_zero3_state(), torch.device("meta"):  # or ZeRO-3 would allocate and share out the weights
             built = kind.from_config(config, trust_remote_code=trusted)
         text = config.get_text_config()
         window = getattr(text, "max_position_embeddings", None)
