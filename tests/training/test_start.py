@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib.machinery
 import importlib.util
+import inspect
 import logging
 import os
 from collections.abc import Callable
@@ -20,6 +21,7 @@ from r1_recipes.models import engine
 from r1_recipes.models.engine import Dimensions, fit_engine
 from r1_recipes.recipe import load_recipe
 from r1_recipes.recipe.engine import GIB
+from r1_recipes.rewards import get_reward_funcs
 from r1_recipes.runs.run_dir import Run
 from r1_recipes.training.run import _say_next
 from r1_recipes.training.start import check_precision, say_batch, start
@@ -56,6 +58,31 @@ def test_a_start_without_a_launcher_uses_one_gpu_and_says_so(
     run.recipe.training.use_cpu = False
     start([str(run.recipe.path)], "grpo")
     assert sum("CUDA_VISIBLE_DEVICES=2" in line for line in caplog.messages) == 1
+
+
+def test_the_gpu_is_chosen_before_code_of_one_s_own_is_imported(
+    write_recipe: Callable[..., str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A module may ask torch for its devices, which initialises CUDA."""
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "2,3")
+    monkeypatch.setattr(torch.cuda, "device_count", lambda: 2)
+    own = tmp_path / "asks_for_devices.py"
+    own.write_text(
+        "import os\nSEEN = os.environ['CUDA_VISIBLE_DEVICES']\n\n\ndef reward(completions, **kwargs):\n    return [0.0] * len(completions)\n",
+        encoding="utf-8",
+    )
+    run = start([write_recipe("grpo", reward_funcs=[f"{own}:reward"])], "grpo")
+    [reward] = get_reward_funcs(run.recipe.script.reward_funcs, run.recipe.script.response_format)
+    assert inspect.unwrap(reward).__globals__["SEEN"] == "2"
+
+
+@pytest.mark.parametrize("options", [{"device_map": "auto"}, '{"device_map": "auto"}', {"attn_implementation": "sdpa"}, None])
+def test_a_device_map_keeps_all_gpus(write_recipe: Callable[..., str], monkeypatch: pytest.MonkeyPatch, options: Any) -> None:
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "2,3")
+    monkeypatch.setattr(torch.cuda, "device_count", lambda: 2)
+    start([write_recipe("grpo", model_init_kwargs=options)], "grpo")
+    spread = "device_map" in (options or {})
+    assert os.environ["CUDA_VISIBLE_DEVICES"] == ("2,3" if spread else "2")
 
 
 def test_several_processes_are_told_what_a_step_is(monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture) -> None:
