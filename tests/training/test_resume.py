@@ -113,7 +113,7 @@ def test_a_deepspeed_file_s_own_optimizer_and_schedule_are_left_alone(
     trainer = bare_trainer(tmp_path)
     callback = TodaysSettings(trainer)
     # As Trainer._prepare_for_training does.
-    file = SimpleNamespace(config=dict.fromkeys(sections, {}), is_offload=lambda: False)
+    file = SimpleNamespace(config={key: {} for key in sections}, is_offload=lambda: False)
     parameters = list(trainer.model.parameters())
     trainer.optimizer, trainer.lr_scheduler = deepspeed_optim_sched(trainer, file, trainer.args, 4, parameters)
     trainer.create_optimizer()

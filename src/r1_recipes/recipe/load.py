@@ -37,8 +37,8 @@ def load_recipe(
 ) -> Recipe:
     """Read a recipe and its overrides, ``[PATH, --key, value, …]``, which win; no model and no data is loaded.
 
-    ``check`` is called with the path and all keys before TRL and code of one's own are imported; ``smoke`` with path, method and all keys of
-    a recipe with ``smoke: true``, and returns overrides that shrink it. GRPO's batches are checked for ``world_size`` processes.
+    ``check`` is called with the path and all keys before TRL and code of one's own are imported; ``smoke`` with path, method and all keys
+    of a recipe with ``smoke: true``, and returns overrides that shrink it. GRPO's batches are checked for ``world_size`` processes.
     """
     path, overrides = _split_command_line(argv, method)
     if "reward_funcs" in overrides:  # whose names are needed before the other values are typed
