@@ -159,10 +159,11 @@ def check_engine(report: Report, recipe: Recipe, shape: Shape, *, pictures: bool
     training = recipe.training
     if not getattr(training, "use_vllm", False):
         return
-    problem = fit_engine(recipe, Dimensions(shape.parameters, shape.cache, shape.window), pictures=pictures)
+    short = fit_engine(recipe, Dimensions(shape.parameters, shape.cache, shape.window), pictures=pictures)
     length = training.vllm_max_model_length
     held = f"{length} tokens" if length else f"the model's whole window, {shape.window} tokens (max_prompt_tokens bounds it)"
-    report.add(ERROR if problem else OK, "fit.engine", problem or f"vllm_max_model_length: one sequence of the engine may have {held}")
+    level = OK if short is None else ERROR if short.certain else WARNING
+    report.add(level, "fit.engine", short.said if short else f"vllm_max_model_length: one sequence of the engine may have {held}")
 
 
 def device(use_cpu: bool) -> tuple[str, int]:
