@@ -94,8 +94,8 @@ def test_a_gpu_without_bf16_gets_fp16(engines: list, evaluated: Callable, monkey
 def test_a_cache_without_room_is_refused_before_the_engine_starts(
     engines: list, evaluated: Callable, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("r1_recipes.models.engine.gpu_memory", lambda: 2 * GIB)
-    with pytest.raises(RecipeError, match=r"vllm_gpu_memory_utilization: 0\.9 of 2 GiB"):
+    monkeypatch.setattr("r1_recipes.models.engine.gpu_memory", lambda: int(0.8 * GIB))
+    with pytest.raises(RecipeError, match=r"vllm_gpu_memory_utilization: 0\.9 of 1 GiB"):
         start(*evaluated())
     assert engines == []
 

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from r1_recipes.common.yaml_text import read_yaml
-from r1_recipes.recipe.engine import GIB, engine_problem, longest_sequence
+from r1_recipes.recipe.engine import GIB, Shortage, engine_problem, longest_sequence
 from r1_recipes.recipe.load import Recipe, load_recipe
 from tests.conftest import RECIPES, REPOSITORY, method_of
 
@@ -69,7 +69,7 @@ def model_of(name: str) -> tuple[int, int, int, int, int]:
     return next(shape for model, shape in MODELS.items() if name in (model, f"{model}-Instruct", f"{model}-Base"))
 
 
-def refused(recipe: Recipe, card: int) -> str | None:
+def refused(recipe: Recipe, card: int) -> Shortage | None:
     training = recipe.training
     parameters, layers, heads, width, window = model_of(recipe.model.model_name_or_path)
     # GOLD's engine takes max_length; a server has its GPU alone.
@@ -127,11 +127,23 @@ ROOM = {"share": 0.3, "total": 80 * GIB, "parameters": 4 * GIB, "cache": 2**19}
 def test_what_has_no_room_is_refused_with_what_has() -> None:
     assert engine_problem(length=14 * 1024, **ROOM) is None
     problem = engine_problem(length=14 * 1024 + 1, **ROOM)
-    assert problem and "--vllm_max_model_length 14336" in problem and "--vllm_gpu_memory_utilization 0.35" in problem
+    assert problem and all(word in problem.said for word in ("--vllm_max_model_length 14336", "--vllm_gpu_memory_utilization 0.35"))
     # Two GPUs share weights and cache.
     assert engine_problem(length=36 * 1024, parallel=2, **ROOM) is None
     without = engine_problem(length=10**6, **ROOM | {"parameters": 20 * GIB})
-    assert without and "--vllm" not in without
+    assert without and without.certain and "--vllm" not in without.said
+
+
+def test_a_shortage_is_certain_only_with_the_least_overhead() -> None:
+    """1.25 GiB of the overhead are in doubt, 1,280 tokens."""
+    for length, certain in ((14 * 1024 + 1, False), (14 * 1024 + 1280, False), (14 * 1024 + 1281, True)):
+        problem = engine_problem(length=length, **ROOM)
+        assert problem and problem.certain is certain
+
+
+def test_a_model_that_caches_nothing_must_hold_its_weights() -> None:
+    assert engine_problem(length=10**9, **ROOM | {"cache": 0}) is None
+    assert engine_problem(length=1, **ROOM | {"cache": 0, "parameters": 20 * GIB})
 
 
 WITH_VLLM = "model_name_or_path: a\ndataset_name: b\nreward_funcs: [format]\nuse_vllm: true\n"

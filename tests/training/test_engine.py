@@ -224,6 +224,31 @@ def test_the_stream_of_samples_follows_the_seed_and_the_group_of_ranks(
     assert draw(seed=1, rank=1, tensor_parallel_size=2) != draw(seed=1, rank=2, tensor_parallel_size=2)
 
 
+@pytest.mark.parametrize("parallel, alike", [(2, True), (1, False)])
+def test_the_ranks_of_a_group_draw_alike_in_every_batch(
+    build: Callable, tiny_model: Path, monkeypatch: pytest.MonkeyPatch, parallel: int, alike: bool
+) -> None:
+    """Also where their generators have come apart since the start: a run that went on, a reward that drew."""
+    sent: list[Any] = []
+
+    def broadcast(states: list[Any], *, group: str, group_src: int) -> None:
+        assert (group, group_src) == ("group", 0)
+        if not sent:  # the first rank of the group
+            sent.extend(copy.deepcopy(states))
+        states[:] = sent
+
+    monkeypatch.setattr(torch.distributed, "new_subgroups_by_enumeration", lambda ranks: ("group", None))
+    monkeypatch.setattr(torch.distributed, "broadcast_object_list", broadcast)
+    monkeypatch.setattr(vllm_generation.VLLMGeneration, "generate", lambda self, *_, **__: (numpy.random.rand(), float(torch.rand(1))))
+    drawn = []
+    for rank in range(2):
+        engine = build(base_model(tiny_model), rank=rank, ranks=2, tensor_parallel_size=parallel)
+        numpy.random.seed(rank)
+        torch.manual_seed(rank)
+        drawn.append(engine.generate([[1]], None, num_generations=1))
+    assert (drawn[0] == drawn[1]) is alike
+
+
 @pytest.mark.parametrize("trainer", [GRPOTrainer, DistillationTrainer, GOLDTrainer])
 def test_a_trainer_of_trl_makes_our_engine(trainer: type) -> None:
     module = inspect.getmodule(trainer)
@@ -273,6 +298,7 @@ def test_the_private_names_of_trl_that_the_engine_uses_are_there() -> None:
         "self._dist = DistributedBackend(accelerator)",
         "seed=accelerator.process_index // self.tensor_parallel_size",
         "max_num_batched_tokens=4096",
+        "self.tp_group, _ = torch.distributed.new_subgroups_by_enumeration(",
     ):
         assert line in source, line
     assert "max_num_seqs" in inspect.signature(theirs).parameters

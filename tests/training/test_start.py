@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
 import importlib.machinery
 import importlib.util
+import inspect
 import logging
 import os
 from collections.abc import Callable
@@ -20,6 +22,7 @@ from r1_recipes.models import engine
 from r1_recipes.models.engine import Dimensions, fit_engine
 from r1_recipes.recipe import load_recipe
 from r1_recipes.recipe.engine import GIB
+from r1_recipes.rewards import get_reward_funcs
 from r1_recipes.runs.run_dir import Run
 from r1_recipes.training.run import _say_next
 from r1_recipes.training.start import check_precision, say_batch, start
@@ -56,6 +59,29 @@ def test_a_start_without_a_launcher_uses_one_gpu_and_says_so(
     run.recipe.training.use_cpu = False
     start([str(run.recipe.path)], "grpo")
     assert sum("CUDA_VISIBLE_DEVICES=2" in line for line in caplog.messages) == 1
+
+
+def test_the_gpu_is_chosen_before_code_of_one_s_own_is_imported(
+    write_recipe: Callable[..., str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A module may ask torch for its devices, which initialises CUDA."""
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "2,3")
+    monkeypatch.setattr(torch.cuda, "device_count", lambda: 2)
+    own = tmp_path / "asks_for_devices.py"
+    lines = ["import os", "SEEN = os.environ['CUDA_VISIBLE_DEVICES']", "def reward(completions, **kwargs):", "    return []"]
+    own.write_text("\n".join(lines), encoding="utf-8")
+    run = start([write_recipe("grpo", reward_funcs=[f"{own}:reward"])], "grpo")
+    [reward] = get_reward_funcs(run.recipe.script.reward_funcs, run.recipe.script.response_format)
+    assert inspect.unwrap(reward).__globals__["SEEN"] == "2"
+
+
+@pytest.mark.parametrize("options", [{"device_map": "auto"}, '{"device_map": "auto"}', {"attn_implementation": "sdpa"}, None])
+def test_a_device_map_keeps_all_gpus(write_recipe: Callable[..., str], monkeypatch: pytest.MonkeyPatch, options: Any) -> None:
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "2,3")
+    monkeypatch.setattr(torch.cuda, "device_count", lambda: 2)
+    start([write_recipe("grpo", model_init_kwargs=options)], "grpo")
+    spread = "device_map" in (options or {})
+    assert os.environ["CUDA_VISIBLE_DEVICES"] == ("2,3" if spread else "2")
 
 
 def test_several_processes_are_told_what_a_step_is(monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture) -> None:
@@ -118,7 +144,26 @@ def test_the_loaders_length_is_dropped_where_it_does_not_hold(length: int | None
 def test_a_colocated_engine_without_room_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(engine, "gpu_memory", lambda: 24 * GIB)
     size = Dimensions(3 * 10**9, 36 * 2 * 2 * 128, 32768)
-    assert "vllm_gpu_memory_utilization: 0.3" in str(fit_engine(sized(612), size, pictures=False))
+    short = fit_engine(sized(612), size, pictures=False)
+    assert short and not short.certain and "vllm_gpu_memory_utilization: 0.3" in short.said
     assert fit_engine(sized(612, vllm_gpu_memory_utilization=0.4), size, pictures=False) is None
     assert fit_engine(sized(612, vllm_mode="server"), size, pictures=False) is None
     assert fit_engine(sized(612), None, pictures=False) is None  # a model of unknown size
+
+
+@pytest.mark.parametrize("total, outcome", [(23.0, "fits"), (21.5, "warned"), (18.0, "refused")])
+def test_only_what_certainly_has_no_room_is_refused(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture, total: float, outcome: str
+) -> None:
+    """0.4 of the card for weights of 6 GiB, 0.75 to 2 GiB of overhead, and a cache of 1 GiB."""
+    monkeypatch.setattr(engine, "gpu_memory", lambda: int(total * GIB))
+    short = fit_engine(sized(1024, vllm_gpu_memory_utilization=0.4), Dimensions(3 * GIB, 2**19, 32768), pictures=False)
+    with pytest.raises(RecipeError, match="vllm_gpu_memory_utilization") if outcome == "refused" else contextlib.nullcontext():
+        engine.check_room("own.yaml:", short)
+    assert [record.levelname for record in caplog.records] == (["WARNING"] if outcome == "warned" else [])
+
+
+def test_completions_that_the_model_s_window_cuts_are_a_warning(caplog: pytest.LogCaptureFixture) -> None:
+    fit_engine(sized(612), Dimensions(10, 10, 512), pictures=False)
+    assert [record.levelname for record in caplog.records] == ["WARNING"]
+    assert all(word in caplog.messages[0] for word in ("max_completion_length", "612", "512"))

@@ -13,7 +13,7 @@ from r1_recipes.common import gpu, processes
 from r1_recipes.common.errors import RecipeError, first_line, install_hint
 from r1_recipes.completions.turns import read_completion, written_prompt
 from r1_recipes.completions.types import Completion, Messages, Request, SamplingPlan, Sink, TooLong, sample_seed
-from r1_recipes.models.engine import dimensions, room_problem
+from r1_recipes.models.engine import check_room, dimensions, room_problem
 from r1_recipes.recipe.types import Recipe
 
 logger = logging.getLogger(__name__)
@@ -42,8 +42,8 @@ class VLLMBackend:
         size, length = dimensions(recipe), self._settings.vllm_max_model_length
         if length is None and prompts is not None and size is not None:
             length = self._longest(prompts, size.window)
-        if not current_platform.is_cpu() and size is not None and (problem := room_problem(recipe, size, length)):
-            raise RecipeError(f"{where} {problem}")
+        if not current_platform.is_cpu() and size is not None:
+            check_room(where, room_problem(recipe, size, length))
         dtype = model.dtype or "auto"
         if dtype == "bfloat16" and current_platform.is_cuda() and not current_platform.has_device_capability(80):
             logger.warning("dtype: float16 instead of bfloat16, which this GPU does not have (compute capability below 8.0)")

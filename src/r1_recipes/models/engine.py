@@ -5,7 +5,8 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
-from r1_recipes.recipe.engine import engine_problem, longest_sequence
+from r1_recipes.common.errors import RecipeError
+from r1_recipes.recipe.engine import Shortage, engine_problem, longest_sequence
 from r1_recipes.recipe.types import Recipe, namespace_value
 
 logger = logging.getLogger(__name__)
@@ -14,28 +15,36 @@ logger = logging.getLogger(__name__)
 @dataclass(frozen=True)
 class Dimensions:
     parameters: int
-    cache: int  # values of one token in the KV cache
+    cache: int  # values of one token in the KV cache, as ``cache_of`` counts
     window: int | None  # tokens that the model was made for
 
 
 def cache_of(config: Any) -> int:
-    """Return the values of one token in the KV cache, keys and values of all layers."""
+    """Return the values of one token in the KV cache, over the layers that attend to all tokens: what is certain to be needed.
+
+    Layers with a sliding window or a state of fixed size keep a bounded part of a sequence, and are left out.
+    """
+    kinds = getattr(config, "layer_types", None)
+    layers = config.num_hidden_layers if kinds is None else kinds.count("full_attention")
+    if getattr(config, "kv_lora_rank", None):  # MLA keeps one compressed vector for all heads, and the part with positions
+        return int(layers * (config.kv_lora_rank + config.qk_rope_head_dim))
     heads = config.num_attention_heads
     width = getattr(config, "head_dim", None) or config.hidden_size // heads
-    return int(2 * config.num_hidden_layers * (getattr(config, "num_key_value_heads", None) or heads) * width)
+    return int(2 * layers * (getattr(config, "num_key_value_heads", None) or heads) * width)
 
 
 def dimensions(recipe: Recipe) -> Dimensions | None:
     """Build the model without its weights; None if Transformers cannot, which loading it will say better."""
     import torch
     from transformers import AutoConfig, AutoModelForCausalLM, AutoModelForImageTextToText
+    from transformers.modeling_utils import set_zero3_state
 
     model, trusted = recipe.model, recipe.training.trust_remote_code
     try:
         config = AutoConfig.from_pretrained(model.model_name_or_path, revision=model.model_revision, trust_remote_code=trusted)
         pictures = (config.architectures or [""])[0].endswith("ForConditionalGeneration")
         kind = AutoModelForImageTextToText if pictures else AutoModelForCausalLM
-        with torch.device("meta"):
+        with set_zero3_state(), torch.device("meta"):  # or ZeRO-3 would allocate and share out the weights
             built = kind.from_config(config, trust_remote_code=trusted)
         text = config.get_text_config()
         window = getattr(text, "max_position_embeddings", None)
@@ -52,7 +61,7 @@ def gpu_memory() -> int | None:
     return int(torch.cuda.get_device_properties(torch.cuda.current_device()).total_memory) if torch.cuda.is_available() else None
 
 
-def room_problem(recipe: Recipe, size: Dimensions, length: int | None) -> str | None:
+def room_problem(recipe: Recipe, size: Dimensions, length: int | None) -> Shortage | None:
     """Return why the engine would not start on this machine's GPU; ``length`` None: it takes the model's window."""
     total, length, settings = gpu_memory(), length or size.window, recipe.training
     if total is None or length is None:
@@ -61,7 +70,15 @@ def room_problem(recipe: Recipe, size: Dimensions, length: int | None) -> str | 
     return engine_problem(length=length, share=share, total=total, parameters=size.parameters, cache=size.cache, parallel=parallel)
 
 
-def fit_engine(recipe: Recipe, size: Dimensions | None, *, pictures: bool) -> str | None:
+def check_room(where: str, short: Shortage | None) -> None:
+    """Refuse an engine that certainly has no room; warn of one that may have none."""
+    if short and short.certain:
+        raise RecipeError(f"{where} {short.said}")
+    if short:
+        logger.warning("%s vLLM may not start: %s", where, short.said)
+
+
+def fit_engine(recipe: Recipe, size: Dimensions | None, *, pictures: bool) -> Shortage | None:
     """Leave the length to vLLM where the recipe's own arithmetic does not hold; return what a colocated engine has no room for."""
     training = recipe.training
     if not getattr(training, "use_vllm", False) or size is None:
@@ -69,9 +86,17 @@ def fit_engine(recipe: Recipe, size: Dimensions | None, *, pictures: bool) -> st
     length = training.vllm_max_model_length
     reckoned = length is not None and length == longest_sequence(partial(namespace_value, recipe))
     over = size.window is not None and length is not None and length > size.window
+    if reckoned and over:
+        logger.warning(
+            "max_completion_length: prompt and completion are up to %d tokens, but the model was made for %d: longer completions are cut "
+            "there. Fix: a smaller max_completion_length",
+            length,
+            size.window,
+        )
+    elif reckoned and pictures:
+        said = "vllm_max_model_length: prompt and completion are %d tokens, but pictures are tokens, too: vLLM takes the model's window"
+        logger.info(said, length)
     if reckoned and (pictures or over):
-        why = "pictures are tokens, too" if pictures else f"the model was made for {size.window}"
-        logger.info("vllm_max_model_length: prompt and completion are %d tokens, but %s: vLLM takes the model's window", length, why)
         training.vllm_max_model_length = length = None
     if getattr(recipe.script, "distill_with", None) == "gold":
         length = length or training.max_length  # as its trainer does

@@ -34,6 +34,7 @@ def model_shape(report: Report, recipe: Recipe) -> Shape:
     import torch
     from peft import get_peft_model
     from transformers import AutoConfig, AutoModelForCausalLM, AutoModelForImageTextToText
+    from transformers.modeling_utils import set_zero3_state
     from trl import get_peft_config
 
     arguments, trusted = recipe.model, recipe.training.trust_remote_code
@@ -44,7 +45,7 @@ def model_shape(report: Report, recipe: Recipe) -> Shape:
             pictures = (config.architectures or [""])[0].endswith("ForConditionalGeneration")
             kind = AutoModelForImageTextToText if pictures else AutoModelForCausalLM
             dtype = config.dtype if arguments.dtype in (None, "auto") else getattr(torch, arguments.dtype)
-            with torch.device("meta"):
+            with set_zero3_state(), torch.device("meta"):  # or ZeRO-3 would allocate and share out the weights
                 model: Any = kind.from_config(config, dtype=dtype, trust_remote_code=trusted)
                 width, output = next(model.parameters()).element_size(), model.get_output_embeddings()
                 linear = sum(m.weight.numel() for m in model.modules() if isinstance(m, torch.nn.Linear) and m is not output)
@@ -158,10 +159,11 @@ def check_engine(report: Report, recipe: Recipe, shape: Shape, *, pictures: bool
     training = recipe.training
     if not getattr(training, "use_vllm", False):
         return
-    problem = fit_engine(recipe, Dimensions(shape.parameters, shape.cache, shape.window), pictures=pictures)
+    short = fit_engine(recipe, Dimensions(shape.parameters, shape.cache, shape.window), pictures=pictures)
     length = training.vllm_max_model_length
     held = f"{length} tokens" if length else f"the model's whole window, {shape.window} tokens (max_prompt_tokens bounds it)"
-    report.add(ERROR if problem else OK, "fit.engine", problem or f"vllm_max_model_length: one sequence of the engine may have {held}")
+    level = OK if short is None else ERROR if short.certain else WARNING
+    report.add(level, "fit.engine", short.said if short else f"vllm_max_model_length: one sequence of the engine may have {held}")
 
 
 def device(use_cpu: bool) -> tuple[str, int]:

@@ -37,8 +37,8 @@ def load_recipe(
 ) -> Recipe:
     """Read a recipe and its overrides, ``[PATH, --key, value, …]``, which win; no model and no data is loaded.
 
-    ``check`` is called with the path and all keys before TRL is imported, which takes seconds; ``smoke`` with path, method and all keys of
-    a recipe with ``smoke: true``, and returns overrides that shrink it. GRPO's batches are checked for ``world_size`` processes.
+    ``check`` is called with the path and all keys before TRL and code of one's own are imported; ``smoke`` with path, method and all keys
+    of a recipe with ``smoke: true``, and returns overrides that shrink it. GRPO's batches are checked for ``world_size`` processes.
     """
     path, overrides = _split_command_line(argv, method)
     if "reward_funcs" in overrides:  # whose names are needed before the other values are typed
@@ -55,6 +55,8 @@ def load_recipe(
         _find_files(values, path.parent)
     recipe.typed = frozenset(overrides)
     typed, together = set(overrides), {**config, **overrides}
+    if check is not None:
+        check(path, together)
     names = together.get("reward_funcs") or [] if method in checks.REWARDED else []
     try:
         named = [str(name) for name in (names if isinstance(names, list) else [names])]
@@ -67,8 +69,6 @@ def load_recipe(
         environment_fields = environment_parameters(together.get("environment") if method in checks.REWARDED else None)
     except ValueError as error:
         raise RecipeError(f"{path}: {error}") from error
-    if check is not None:
-        check(path, together)
 
     parser, known = _parser(argument_types(method, together.get("distill_with")), reward_fields | environment_fields, path)
     settings = _typed(config, str(path), known, method) | _typed(overrides, COMMAND_LINE, known, method)

@@ -11,6 +11,7 @@ from collections.abc import Iterator
 from functools import partial
 from typing import Any
 
+import numpy
 import torch
 from accelerate.utils import is_peft_model
 from peft.tuners.tuners_utils import BaseTunerLayer
@@ -41,6 +42,20 @@ class Engine(VLLMGeneration):
             groups = self.accelerator.num_processes // self.tensor_parallel_size
             group = self.accelerator.process_index // self.tensor_parallel_size
             set_seed((self._seed * groups + group) % 2**32)
+
+    def generate(self, *arguments: Any, **options: Any) -> Any:
+        """Generate; all ranks of a tensor-parallel group draw from the generators of its first, however they have come apart since.
+
+        A run that goes on restores those of each rank, and a reward may have drawn from NumPy's.
+        """
+        if self.mode == "colocate" and self.tensor_parallel_size > 1:
+            states = [numpy.random.get_state(), torch.get_rng_state(), torch.cuda.get_rng_state() if torch.cuda.is_available() else None]
+            torch.distributed.broadcast_object_list(states, group=self.tp_group, group_src=0)
+            numpy.random.set_state(states[0])
+            torch.set_rng_state(states[1])
+            if states[2] is not None:
+                torch.cuda.set_rng_state(states[2])
+        return super().generate(*arguments, **options)
 
     def _iter_named_params(self) -> Iterator[tuple[str, torch.Tensor]]:
         """Yield what vLLM is sent; a layer with adapters is merged in a copy, since bf16 does not survive TRL's merge and unmerge.

@@ -21,13 +21,16 @@ class TodaysSettings(TrainerCallback):
     """
 
     def __init__(self, trainer: Trainer) -> None:
-        self._create_scheduler = trainer.create_scheduler
-        trainer.create_scheduler = self._remembering  # called just before the checkpoint is loaded
+        # Called before the checkpoint is loaded, which DeepSpeed does as soon as there is a schedule. ``create_scheduler`` is not for
+        # wrapping: with an optimizer of a DeepSpeed file's own Transformers calls it on a copy of the trainer.
+        self._create_optimizer = trainer.create_optimizer
+        trainer.create_optimizer = self._remembering
 
     def _remembering(self, *args: Any, **options: Any) -> Any:
-        scheduler = self._create_scheduler(*args, **options)
-        self._groups = [{key: group[key] for key in _OF_RECIPE if key in group} for group in scheduler.optimizer.param_groups]
-        return scheduler
+        optimizer = self._create_optimizer(*args, **options)
+        groups = getattr(optimizer, "param_groups", [])  # none yet of a DeepSpeed file's own
+        self._groups = [{"initial_lr": group["lr"], **{key: group[key] for key in _OF_RECIPE if key in group}} for group in groups]
+        return optimizer
 
     def on_train_begin(self, args: Any, state: Any, control: Any, lr_scheduler: Any = None, **kwargs: Any) -> None:
         state.compute_steps(args, state.max_steps)

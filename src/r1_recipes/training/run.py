@@ -14,7 +14,7 @@ from r1_recipes.common import processes
 from r1_recipes.common.console import reported_errors
 from r1_recipes.common.errors import RecipeError, StoppedTogether
 from r1_recipes.common.files import disk_fault
-from r1_recipes.models.engine import dimensions, fit_engine
+from r1_recipes.models.engine import check_room, dimensions, fit_engine
 from r1_recipes.models.smoke import is_temporary
 from r1_recipes.models.tokenizer import load_processor, load_tokenizer
 from r1_recipes.prompts.formats import ResponseFormat
@@ -91,8 +91,8 @@ def trainer_arguments(run: Run, tokenizer: PreTrainedTokenizerBase, rows: Splits
     from r1_recipes.training.callbacks import callbacks  # heavy
 
     pictures = "image" in rows.train.column_names
-    if getattr(run.recipe.training, "use_vllm", False) and (problem := fit_engine(run.recipe, dimensions(run.recipe), pictures=pictures)):
-        raise RecipeError(f"{run.recipe.path}: {problem}")
+    if getattr(run.recipe.training, "use_vllm", False):
+        check_room(f"{run.recipe.path}:", fit_engine(run.recipe, dimensions(run.recipe), pictures=pictures))
     return {
         **weights.model_arguments(run.recipe),
         "args": run.recipe.training,

@@ -47,7 +47,8 @@ def start(argv: Sequence[str] | None, method: str) -> Run:
 
     def check(path: Path, settings: dict[str, Any]) -> None:
         check_files(path, settings)
-        if trains:  # now: what comes next asks torch for its devices
+        spread = "device_map" in (settings.get("model_init_kwargs") or {})  # on purpose; as JSON, too
+        if trains and not spread:  # now: what comes next asks torch for its devices, or is code of one's own that does
             said.append(gpu.use_first_gpu())
 
     recipe = load_recipe(argv, method, check, smoke_overrides)
