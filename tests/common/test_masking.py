@@ -145,14 +145,15 @@ def test_command_lines_are_shown_without_secrets():
         "--hf_token",
         "***",
     ]
-    assert shown[10:] == ["--model_init_kwargs", '{"token": "***"}', "--dataset_name", "https://***@host/x.jsonl"]
+    assert shown[10:] == ["--model_init_kwargs", '{"token": ***}', "--dataset_name", "https://***@host/x.jsonl"]
 
 
 @pytest.mark.parametrize(
     ("word", "shown"),
     [
-        ('{"x": [{"y": {"api_key": "zzz"}}]}', '{"x": [{"y": {"api_key": "***"}}]}'),
-        ('{"datasets":[{"id":"x","mapper_config":{"api_key":"zzz"}}]}', '{"datasets": [{"id": "x", "mapper_config": {"api_key": "***"}}]}'),
+        ('{"x": [{"y": {"api_key": "zzz"}}]}', '{"x": [{"y": {"api_key": ***}}]}'),
+        ('{"datasets":[{"id":"x","mapper_config":{"api_key":"zzz"}}]}', '{"datasets": [{"id": "x", "mapper_config": {"api_key": ***}}]}'),
+        ("{a: 'x', b: [{c: {private_key: 'it''s zzz'}}]}", '{"a": "x", "b": [{"c": {"private_key": ***}}]}'),
         ("{x:[{api_key:zzz", "{x:[{api_key:***"),
         ("{datasets: [{id: x, mapper_config: {gold_key: zzz}}]}", "{datasets: [{id: x, mapper_config: {gold_key: zzz}}]}"),
         ("Authorization: Bearer zzz", "Authorization: ***"),
