@@ -59,7 +59,7 @@ def test_yaml_that_would_take_minutes_and_endless_names_are_left_out(tmp_path: P
     with seconds(5):
         run = read_run(folder)
     missing = {one["values"]["file"]: one["values"].get("reason", "") for one in run.missing}
-    assert "1250003 characters" in missing["recipe.yaml"] and "2000" in missing["metrics.jsonl"]
+    assert "1250004 characters" in missing["recipe.yaml"] and "2000" in missing["metrics.jsonl"]
     assert len(run.series) == 2_000
 
 
