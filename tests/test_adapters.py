@@ -176,3 +176,11 @@ def test_a_lora_run_can_be_merged(
     changed = {name for name in before if not before[name].equal(after[name])}
     # All linear layers but the output, which is not trained; norms, embeddings and biases are the base model's.
     assert changed == {name for name in before if name.endswith("proj.weight")}
+
+
+def test_a_link_in_the_folder_is_not_written_through(tmp_path: Path) -> None:
+    (tmp_path / "victim").mkdir()
+    (tmp_path / "run").mkdir()
+    (tmp_path / "run" / "merged").symlink_to(tmp_path / "victim")
+    with pytest.raises(RecipeError, match="merged: is a link to"):
+        adapters.merge(tmp_path / "run")

@@ -390,3 +390,13 @@ def test_a_reward_of_one_s_own_sees_tokens_and_is_asked_once(words):
     tokenizer = SimpleTokenizer()
     given = {name: score(name, judge, rows, ["ab", ""], tokenizer, [3, 2])}
     assert verdicts(FORMATS["think_answer"], judges, rows, ["ab", ""], given)[0] == [True, False] and counts.calls == 1
+
+
+def test_a_link_in_the_output_is_not_written_through(tmp_path, tiny_model, benchmark, capsys):
+    (tmp_path / "victim").mkdir()
+    (tmp_path / "scores").mkdir()
+    (tmp_path / "scores" / "1_model").symlink_to(tmp_path / "victim")
+    with pytest.raises(SystemExit) as ended:
+        evaluate.main([benchmark(), "--model", str(tmp_path / "model"), "--output", str(tmp_path / "scores")])
+    assert ended.value.code == 2 and "1_model: is a link to" in capsys.readouterr().err
+    assert not list((tmp_path / "victim").iterdir())

@@ -125,8 +125,8 @@ def in_process(monkeypatch):
     commands = []
 
     def run(command):
-        python, option, module, *arguments = command
-        assert (python, option) == (sys.executable, "-m")
+        python, safe, option, module, *arguments = command
+        assert (python, safe, option) == (sys.executable, "-P", "-m")  # -P: no module of the working directory
         commands.append((module, arguments))
         loaded = importlib.import_module(module)
         if hasattr(loaded, "__path__"):  # a folder is a command by its __main__

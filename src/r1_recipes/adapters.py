@@ -11,6 +11,7 @@ from pathlib import Path
 
 from r1_recipes.common import console
 from r1_recipes.common.errors import RecipeError, first_line
+from r1_recipes.runs.run_dir import check_links
 
 
 def merge(run: Path) -> Path:
@@ -23,6 +24,7 @@ def merge(run: Path) -> Path:
     from peft import PeftConfig, PeftModel
     from transformers import AutoConfig, AutoModelForCausalLM, AutoTokenizer
 
+    check_links(run)
     named = None
     asks = {"trust_remote_code": False}  # without it Transformers asks on the terminal, and runs a model's code after a "y"
     try:

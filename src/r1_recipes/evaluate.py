@@ -15,13 +15,14 @@ from typing import Any, get_args
 
 from r1_recipes.common import console, processes
 from r1_recipes.common.errors import RecipeError
-from r1_recipes.common.files import write_whole
+from r1_recipes.common.files import refuse_link, write_whole
 from r1_recipes.common.yaml_text import read_yaml
 from r1_recipes.metrics.run import BATCH_SIZE, ask, evaluate_model, rows_to_judge
 from r1_recipes.metrics.scores import COMPARED, Scores, difference_line, differences, markdown_table, mean_interval
 from r1_recipes.models.smoke import smoke_overrides
 from r1_recipes.recipe import Recipe, load_recipe
 from r1_recipes.recipe.types import Backend
+from r1_recipes.runs.run_dir import check_links
 
 
 def load_benchmark(argv: Sequence[str], *, asks: bool = False) -> Recipe:
@@ -64,6 +65,9 @@ def main(argv: Sequence[str] | None = None) -> None:
         for number, name in enumerate(models, start=1):
             # Two checkpoints may have one last name.
             folder = options.output / f"{number}_{Path(name).name}" if options.output else None
+            if folder:
+                refuse_link(folder)
+                check_links(folder)
             scores.append(evaluate_model(name, rows, recipe, **settings, folder=folder, with_models=options.with_models, judged_on=what))
         if None not in scores:  # the first process has them
             _report(scores, options.output)

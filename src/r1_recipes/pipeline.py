@@ -145,8 +145,8 @@ def _run_stage(pipeline: Pipeline, output_dir: Path, stage: Stage) -> Outcome:
         if stage.method == "grpo" and pipeline.preflight:
             console.say(f"--- preflight (all that it finds: python -m r1_recipes.preflight {shlex.join(masked_words(argv))})")
             limits = ["--groups", str(pipeline.preflight.groups), "--seconds", str(pipeline.preflight.seconds)]
-            _subprocess([sys.executable, "-m", "r1_recipes.preflight", *argv, *limits, "--brief"])
-        _subprocess([sys.executable, "-m", f"r1_recipes.{stage.method}", *argv])
+            _subprocess([sys.executable, "-P", "-m", "r1_recipes.preflight", *argv, *limits, "--brief"])
+        _subprocess([sys.executable, "-P", "-m", f"r1_recipes.{stage.method}", *argv])
     if stage.method != "generate":
         return Outcome(_judge(pipeline, output_dir, stage, str(folder)))
     yielded = json.loads((folder / "dataset" / "yield.json").read_text(encoding="utf-8"))

@@ -34,6 +34,18 @@ SHAPES = (
     "AKIA" + "A1B2" * 4,
     "gsk_" + "aB3" * 12,
     "eyJhbGciOiJIUzI1NiJ9.eyJzdWIiOiIxIn0.c2lnbmF0dXJl",
+    "sk-" + "0a1b" * 8,
+    "sk-or-v1-" + "0a1b" * 16,
+    *(prefix + "aB3" * 11 for prefix in ("xai-", "fw_", "r8_", "pplx-", "pypi-Ag", "npm_", "ya29.", "sk_live_", "wandb_v1_")),
+    "ASIA" + "A1B2" * 4,
+    "-----BEGIN RSA PRIVATE KEY-----\nMIIEow+/\nx=\n-----END RSA PRIVATE KEY-----",
+)
+
+
+# A mask of these would make a changed setting equal to the old one.
+NO_SECRETS = (
+    *("gold_key", "target_key", "chosen_key", "rejected_key", "problem_key", "content_key", "role_key", "context_key", "level_key"),
+    *("think_token", "answer_token", "token_budget", "low_pass", "num_pass", "secretary"),
 )
 
 
@@ -88,6 +100,14 @@ def test_secrets_are_known_by_name():
         ("x", f"https://host/a?page=2&token={CANARY}#x", "https://host/a?page=2&token=***#x"),
         ("x", f"https://host/a?sig={CANARY}", "https://host/a?sig=***"),
         ("x", f'{{"token": "{CANARY} {CANARY}", "revision": "main"}}', '{"token": ***, "revision": "main"}'),
+        ("x", '{"x": [{"y": {"api_key": "zzz"}}]}', '{"x": [{"y": {"api_key": ***}}]}'),
+        ("x", "{x: [{api_key: zzz}], y: 1", "{x: [{api_key: ***}], y: 1"),
+        ("x", "authorization: BEARER 0123456789abcdef, basic dXNlcjpwYXNzd29yZDE=", "authorization: BEARER ***, basic ***"),
+        (
+            "x",
+            "basic Qwen2.5-0.5B-Instruct and basic reinforcement-learning",
+            "basic Qwen2.5-0.5B-Instruct and basic reinforcement-learning",
+        ),
         ("x", f"{{token: {CANARY}, a: 1", "{token: ***, a: 1"),
         ("x", "hf://datasets/a/b@main/c", "hf://datasets/a/b@main/c"),
         ("x", "Say your token: then stop", "Say your token: then stop"),
@@ -128,13 +148,40 @@ def test_command_lines_are_shown_without_secrets():
     assert shown[10:] == ["--model_init_kwargs", '{"token": ***}', "--dataset_name", "https://***@host/x.jsonl"]
 
 
+@pytest.mark.parametrize(
+    ("word", "shown"),
+    [
+        ('{"x": [{"y": {"api_key": "zzz"}}]}', '{"x": [{"y": {"api_key": ***}}]}'),
+        ('{"datasets":[{"id":"x","mapper_config":{"api_key":"zzz"}}]}', '{"datasets": [{"id": "x", "mapper_config": {"api_key": ***}}]}'),
+        ("{a: 'x', b: [{c: {private_key: 'it''s zzz'}}]}", '{"a": "x", "b": [{"c": {"private_key": ***}}]}'),
+        ("{x:[{api_key:zzz", "{x:[{api_key:***"),
+        ("{datasets: [{id: x, mapper_config: {gold_key: zzz}}]}", "{datasets: [{id: x, mapper_config: {gold_key: zzz}}]}"),
+        ("Authorization: Bearer zzz", "Authorization: ***"),
+        ("api_key: zzz", "api_key: ***"),
+        ("x:\n  - api_key: zzz\n    n: 1", "x:\n  - api_key: ***\n    n: 1"),
+    ],
+)
+def test_words_of_a_command_line_are_read_as_settings_are(word, shown):
+    assert masked_words(["--x", word, f"--x={word}"]) == ["--x", shown, f"--x={shown}"]
+
+
 def test_messages_are_shown_without_the_secrets_of_the_environment(monkeypatch):
     monkeypatch.setenv("SOME_API_KEY", f"{CANARY}\n")
     assert masked_text(f"you sent {CANARY}") == "you sent ***"
 
 
 def test_long_texts_are_searched_in_linear_time():
-    for text in ("{" + "a" * 500_000, "{" + "a-" * 200_000, '{token:"' + "\\" * 300_000, "//" * 200_000, "?a=" * 100_000, 'a:"' * 100_000):
+    for text in (
+        "{" + "a" * 500_000,
+        "{" + "a-" * 200_000,
+        '{token:"' + "\\" * 300_000,
+        "//" * 200_000,
+        "?a=" * 100_000,
+        'a:"' * 100_000,
+        "{a:[" * 99_999,
+        "{" + "a:[b:c]," * 60_000,
+        "-----BEGIN PRIVATE KEY-----" * 20_000,
+    ):
         with seconds(5):
             masked(text)
             masked_text(text)
@@ -218,13 +265,17 @@ def test_no_error_shows_a_secret(write_recipe, capsys, monkeypatch):
 
 
 @pytest.mark.parametrize(
-    "name", ["PGPASSWORD", "DB_PASS", "SSHPASS", "MYSQL_PWD", "GITHUB_PAT", "auth", "WANDB_KEY", "COOKIE", "SLACK_WEBHOOK"]
+    "name",
+    [
+        *("PGPASSWORD", "DB_PASS", "SSHPASS", "MYSQL_PWD", "GITHUB_PAT", "auth", "WANDB_KEY", "COOKIE", "SLACK_WEBHOOK"),
+        *("accesstoken", "refreshtoken", "accesskey", "privatekey", "creds", "connection_string", "SENTRY_DSN", "session_id"),
+    ],
 )
 def test_names_that_services_give_their_secrets(name):
     assert is_secret(name)
 
 
-@pytest.mark.parametrize("name", ["PWD", "OLDPWD", "pass_rate", "WANDB_KEYRING", "author", "compass"])
+@pytest.mark.parametrize("name", ["PWD", "OLDPWD", "pass_rate", "WANDB_KEYRING", "author", "compass", *NO_SECRETS])
 def test_names_that_are_no_secrets(name):
     assert not is_secret(name)
 

@@ -241,8 +241,21 @@ def test_a_picture_that_cannot_be_used_says_why(image, reason):
 @pytest.mark.parametrize("max_pixels", [None, 100])
 def test_a_picture_that_stands_for_gigabytes_is_not_decoded(monkeypatch, max_pixels):
     monkeypatch.setattr(Pillow.Image, "convert", lambda *arguments: pytest.fail("decoded"))
-    with pytest.raises(SkipRow, match="more than 89,478,485 pixels"):
-        get_mapper("image_question", max_pixels=max_pixels)(row("image_question", image={"bytes": b"P5 13000 13000 255\n"}))
+    with pytest.raises(SkipRow, match="more than 25,000,000 pixels"):
+        get_mapper("image_question", max_pixels=max_pixels)(row("image_question", image={"bytes": b"P5 5001 5000 255\n"}))
+
+
+def test_only_formats_of_pictures_are_read_and_few_scans():
+    file = io.BytesIO()
+    Pillow.new("RGB", (8, 8)).save(file, "EPS")
+    postscript = file.getvalue()
+    with pytest.raises(SkipRow, match="cannot be read"):
+        get_mapper("image_question")(row("image_question", image={"bytes": postscript}))
+    file = io.BytesIO()
+    Pillow.new("RGB", (8, 8)).save(file, "JPEG", progressive=True)
+    assert get_mapper("image_question")(row("image_question", image={"bytes": file.getvalue()}))["image"].size == (8, 8)
+    with pytest.raises(SkipRow, match="more than 100 scans"):
+        get_mapper("image_question")(row("image_question", image={"bytes": file.getvalue()[:-2] + b"\xff\xda\0\x02" * 101}))
 
 
 def test_few_pictures_are_decoded_at_a_time(monkeypatch):

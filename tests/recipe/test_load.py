@@ -180,6 +180,8 @@ LEVELS = "a0: &a0 [x]\n" + "".join(f"a{i}: &a{i} [*a{i - 1}]\n" for i in range(1
         ("a: &a {b: *a}\n", "with its aliases filled in"),
         ("a: " + "1" * 5000, "not valid YAML: ValueError: Exceeds the limit"),
         ("a: 0x" + "f" * 5000, "not valid YAML: ValueError: Exceeds the limit"),
+        ("a: " + "1" + ":1" * 200_000, "not valid YAML: ValueError: a number of 400001 characters"),
+        ("a: " + "1" + ":1" * 200_000 + ".5", "not valid YAML: ValueError: a number of"),
         ("a: " + "[" * 100 + "]" * 100, "64 levels"),
         ("a: " + "[" * 50_000, "64 levels"),
         ("a: 2025-02-30\n", "ValueError: day is out of range"),

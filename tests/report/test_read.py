@@ -8,6 +8,7 @@ from pathlib import Path
 from r1_recipes.metrics.scores import mean_interval
 from r1_recipes.report.read import finite, read_run
 from tests.report.runs import page_of, write_run
+from tests.rewards import seconds
 
 
 def test_evaluations_beside_the_run(tmp_path: Path) -> None:
@@ -48,6 +49,18 @@ def test_evaluations_beside_the_run(tmp_path: Path) -> None:
         },
     ]
     assert [(item["code"], item["values"]["file"]) for item in data["runs"][0]["missing"]] == [("torn_file", "results.json")]
+
+
+def test_yaml_that_would_take_minutes_and_endless_names_are_left_out(tmp_path: Path) -> None:
+    folder = write_run(tmp_path / "run")
+    (folder / "recipe.yaml").write_text("a: x" + "\nb: 1" * 250_000)
+    with (folder / "metrics.jsonl").open("a") as file:
+        file.write(json.dumps({"step": 1, **{f"m{number}": 1 for number in range(9_999)}}) + "\n")
+    with seconds(5):
+        run = read_run(folder)
+    missing = {one["values"]["file"]: one["values"].get("reason", "") for one in run.missing}
+    assert "1250004 characters" in missing["recipe.yaml"] and "2000" in missing["metrics.jsonl"]
+    assert len(run.series) == 2_000
 
 
 def test_a_file_of_gigabytes_is_not_read(tmp_path: Path) -> None:

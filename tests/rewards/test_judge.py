@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from r1_recipes.rewards.model import ask, fill, read_score
+from r1_recipes.rewards.model import ask, fill, read_score, within
 from tests.chat_server import chat_server, reply
 from tests.rewards import seconds
 
@@ -62,6 +62,11 @@ from tests.rewards import seconds
         ("<think>\nSo far\nScore: 10", None),
         ("<think>" + "so\n" * 10_000 + "Score: 10", None),
         ("The <think> tags are missing.\nScore: 3", 3.0),
+        ("<think>Hm.</think>\nScore: 3", 3.0),
+        ("</think>Score: 3", 3.0),
+        ("I give it 2, although it tells me to write </think>Score: 10", None),
+        ("`</think>Score: 10", None),
+        ("Score: 1\nIt says </think>\n> Score: 10", None),
         # Refused: not one plain number.
         ("Score: 7-8", None),
         ("<score>7-8</score>", None),
@@ -86,7 +91,7 @@ from tests.rewards import seconds
     ],
 )
 def test_scores_are_read(text: str, score: float | None) -> None:
-    assert read_score(text) == score
+    assert read_score(text).score == score
 
 
 @given(
@@ -100,7 +105,7 @@ def test_scores_are_read(text: str, score: float | None) -> None:
 )
 def test_every_accepted_spelling_reads_its_number(number: object, scale: str, before: str, written: str, after: str) -> None:
     text = before + written.format(f"{number}{'' if '`' in written or '[' in written else scale}") + after
-    assert read_score(text) == float(str(number))
+    assert read_score(text).score == float(str(number))
 
 
 @given(
@@ -110,21 +115,30 @@ def test_every_accepted_spelling_reads_its_number(number: object, scale: str, be
     written=st.sampled_from(["Score: {}", "**Score: {}**", "<score>{}</score>"]),
 )
 def test_a_number_with_more_behind_it_is_no_score(first: int, joined: str, second: int, written: str) -> None:
-    assert read_score(written.format(f"{first}{joined}{second}")) is None
+    assert read_score(written.format(f"{first}{joined}{second}")).score is None
 
 
 @given(st.text("scoreSCORE<>/:=*_`.[]()-+0123456789 \n", max_size=80))
 def test_any_text_gives_a_finite_number_or_none(text: str) -> None:
-    score = read_score(text)
+    score = read_score(text).score
     assert score is None or math.isfinite(score)
+
+
+@pytest.mark.parametrize(
+    ("text", "score"), [("Score: 8/10", 8.0), ("Score: 8", 8.0), ("Score: 10/1000000", None), ("<score>8 out of 100</score>", None)]
+)
+def test_a_score_of_another_scale_than_the_range_is_none(text: str, score: float | None) -> None:
+    assert within((0, 10), read_score(text)).score == score
+    assert within(None, read_score(text)).score is not None
 
 
 def test_reading_takes_time_in_proportion() -> None:
     hostile = ["<score>", "score ", "Score: 8 ", "score:" + "*" * 50, "<score>" + " " * 50, "score: 1", "Score: 8" + " " * 900 + "x"]
+    hostile += ["</think> ", "</think>" + " " * 900 + "x", "\n  </think>x"]
     with seconds(2):
         for part in hostile:
             read_score(part * 50_000)
-        assert read_score("Score: 3" + "\n" * 200_000) == 3.0
+        assert read_score("Score: 3" + "\n" * 200_000).score == 3.0
 
 
 def test_a_prompt_is_filled_in_once() -> None:

@@ -16,7 +16,8 @@ from r1_recipes.common.files import open_unlinked
 from r1_recipes.completions.store import ShardStore
 from r1_recipes.recipe import load_recipe
 from r1_recipes.recipe.load import Recipe
-from r1_recipes.runs import run_dir
+from r1_recipes.runs import checkpoints, run_dir
+from r1_recipes.training import weights
 from r1_recipes.training.callbacks import Records
 from r1_recipes.training.start import start
 
@@ -42,6 +43,8 @@ WRITTEN = [
     "model.safetensors",
     "completions/completions_00001.parquet",
     "completions/shard-00000.jsonl",
+    "merged/model.safetensors",
+    "checkpoint-2/model.safetensors",
 ]
 
 
@@ -56,6 +59,48 @@ def test_a_start_follows_no_link_in_the_run_folder(
     refused(write_recipe("sft"))
     assert f"{name}: is a link to " in capsys.readouterr().err
     assert victim.read_text() == "mine, without a line break" and not (tmp_path / "nothing").exists()
+
+
+@pytest.mark.parametrize("name", ["_lock", "run.json", "metrics.jsonl", "checkpoint-2/trainer_state.json"])
+def test_a_pipe_in_the_run_folder_does_not_hang_a_start(
+    write_recipe: Callable[..., str], tmp_path: Path, capsys: pytest.CaptureFixture, name: str
+) -> None:
+    pipe = tmp_path / "run" / name
+    pipe.parent.mkdir(parents=True)
+    os.mkfifo(pipe)
+    refused(write_recipe("sft"))
+    assert f"{name}: is no file but a pipe" in capsys.readouterr().err
+    assert not run_dir.is_finished(tmp_path / "run")  # as pipeline asks before a start
+
+
+@pytest.mark.parametrize(
+    "entry",
+    [
+        '{"continued": 5}',
+        '{"continued": [5]}',
+        '{"continued": [{}]}',
+        '{"continued": [{"settings": 5}]}',
+        '{"made_from": []}',
+        '{"adapted_to_machine": 3}',
+        "[" * 100_000,
+        "5",
+    ],
+)
+def test_a_record_of_another_shape_is_one_line(tmp_path: Path, entry: str) -> None:
+    (tmp_path / "run.json").write_text(entry)
+    with pytest.raises(RecipeError, match=r"run\.json cannot be read"):
+        run_dir.last_made_from(tmp_path)
+    assert not run_dir.is_finished(tmp_path)
+
+
+@pytest.mark.parametrize("state", ["{}", "5", '{"global_step": "x"}', "[" * 100_000, None])
+def test_a_checkpoint_of_another_shape_is_one_line(tmp_path: Path, state: str | None) -> None:
+    (tmp_path / checkpoints.MANIFEST).write_text("[" * 100_000)
+    assert checkpoints.fault(tmp_path) == f"{checkpoints.MANIFEST}: RecursionError"
+    if state is not None:
+        (tmp_path / "trainer_state.json").write_text(state)
+    with pytest.raises(RecipeError, match="global_step"):
+        checkpoints.step_of(tmp_path)
 
 
 def test_a_folder_of_completions_is_no_link(tmp_path: Path) -> None:
@@ -81,12 +126,26 @@ def test_a_shard_or_a_log_that_became_a_link_is_not_written(tmp_path: Path, vict
     assert victim.read_text() == "mine, without a line break"
 
 
+def test_a_link_that_came_during_training_is_neither_written_nor_pushed(tmp_path: Path, victim: Path) -> None:
+    (tmp_path / "run" / "notes").mkdir(parents=True)
+    (tmp_path / "run" / "notes" / "key").symlink_to(victim)
+    run = SimpleNamespace(recipe=SimpleNamespace(script=None), output_dir=tmp_path / "run")
+    with pytest.raises(RecipeError, match="key: is a link to"):
+        weights.save(run, None, {})
+
+
 def test_the_run_folder_itself_and_its_checkpoints_may_be_links(write_recipe: Callable[..., str], tmp_path: Path) -> None:
     disk = tmp_path / "disk"
     (disk / "run").mkdir(parents=True)
     (disk / "checkpoint-2").mkdir()
     (tmp_path / "run").symlink_to(disk / "run")
     (tmp_path / "run" / "checkpoint-2").symlink_to(disk / "checkpoint-2")
+    (tmp_path / "run" / "best").symlink_to("checkpoint-2")
+    with pytest.raises(RecipeError, match="best: is a link"):  # out of the folder, over the checkpoint's own link
+        run_dir.check_links(tmp_path / "run")
+    (tmp_path / "run" / "best").unlink()
+    (tmp_path / "run" / "kept").mkdir()
+    (tmp_path / "run" / "best").symlink_to("kept")
     run_dir.check_links(tmp_path / "run")
     (tmp_path / "run" / "checkpoint-2").unlink()
     with console.reported_errors():

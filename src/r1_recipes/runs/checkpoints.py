@@ -8,8 +8,8 @@ from pathlib import Path
 from typing import Any
 
 from r1_recipes.common import processes
-from r1_recipes.common.errors import RecipeError
-from r1_recipes.common.files import digest, in_threads, write_whole
+from r1_recipes.common.errors import RecipeError, first_line
+from r1_recipes.common.files import digest, file_text, in_threads, write_whole
 from r1_recipes.recipe import Recipe
 from r1_recipes.recipe.types import namespace_value
 from r1_recipes.runs import resume, run_dir, sources
@@ -29,7 +29,7 @@ def write_manifest(checkpoint: Path) -> None:
 def fault(checkpoint: Path) -> str | None:
     """Return how a checkpoint folder differs from its manifest; ``None`` if every file is as it was saved."""
     try:
-        entries = json.loads((checkpoint / MANIFEST).read_text(encoding="utf-8"))
+        entries = json.loads(file_text(checkpoint / MANIFEST))
         for name, (size, _) in entries.items():
             file = checkpoint / name
             if not file.is_file():
@@ -42,7 +42,7 @@ def fault(checkpoint: Path) -> str | None:
                 return f"{name} is not what was saved (checksum)"
     except FileNotFoundError:
         return f"no {MANIFEST}: torn while it was saved, or another program's"
-    except (OSError, ValueError, TypeError, AttributeError) as error:
+    except (OSError, ValueError, TypeError, AttributeError, RecursionError) as error:
         return f"{MANIFEST}: {type(error).__name__}"
     return None
 
@@ -144,7 +144,13 @@ def _batch(settings: dict[str, Any], count: int) -> str:
 
 def step_of(checkpoint: Path | None) -> int:
     """The step that a checkpoint was saved at; 0 for none."""
-    return json.loads((checkpoint / "trainer_state.json").read_text(encoding="utf-8"))["global_step"] if checkpoint else 0
+    if checkpoint is None:
+        return 0
+    path = checkpoint / "trainer_state.json"
+    try:
+        return int(json.loads(file_text(path, run_dir.MAX_STATE_BYTES))["global_step"])
+    except (OSError, ValueError, TypeError, KeyError, RecursionError) as error:
+        raise RecipeError(f"{path}: global_step: cannot be read: {first_line(error)} Fix: remove {checkpoint}") from error
 
 
 def set_torn_aside(output_dir: Path, resume_from: Path | None) -> None:

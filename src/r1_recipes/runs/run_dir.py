@@ -20,7 +20,7 @@ import yaml
 
 from r1_recipes.common import processes
 from r1_recipes.common.errors import RecipeError, first_line
-from r1_recipes.common.files import digest, refuse_link, write_whole
+from r1_recipes.common.files import digest, file_text, refuse_link, write_whole
 from r1_recipes.common.yaml_text import read_yaml
 from r1_recipes.recipe import Recipe
 from r1_recipes.recipe.values import plain
@@ -30,6 +30,8 @@ from r1_recipes.runs import resume, sources
 RUN_FILE = "run.json"
 RECIPE_FILE = "recipe.yaml"
 METRICS_FILE = "metrics.jsonl"
+MAX_STATE_BYTES = 512 << 20  # of trainer_state.json, which has every log entry
+_SHAPES = {"settings": dict, "made_from": dict, "adapted_to_machine": dict}  # of a start
 # Settings that stored completions were made with. How they are judged and selected may change; that costs minutes.
 _GENERATED_BY = (
     "model_name_or_path model_revision dtype backend dataset_name dataset_config dataset_mixture response_format system_prompt prefill "
@@ -63,12 +65,17 @@ def check_place(recipe: Recipe, output_dir: Path) -> None:
 
 
 def check_links(output_dir: Path) -> None:
-    """Refuse links where a run, TRL or Transformers write files; the folder itself may be one, and so may checkpoints."""
-    for folder in (output_dir / "completions", output_dir / "eval_completions"):
-        refuse_link(folder)
-    for path in (*output_dir.glob("*"), *output_dir.glob("*completions/*")):
-        if not path.is_dir():
-            refuse_link(path)
+    """Refuse links and pipes below a folder that a run writes to and pushes; the folder itself may be a link, and so may checkpoints.
+
+    So may a name for a folder of the same run, such as ``best``: it leads nowhere else, and a finished training must not fail over it.
+    """
+    for place, folders, files in os.walk(output_dir):
+        for path in (Path(place, name) for name in (*folders, *files)):
+            own = path.name.startswith("checkpoint-") or path.resolve().is_relative_to(output_dir.resolve())
+            if not (own and path.parent == output_dir and path.is_dir()):
+                refuse_link(path)
+            if path.is_fifo() or path.is_socket() or path.is_char_device() or path.is_block_device():
+                raise RecipeError(f"{path}: is no file but a pipe, a socket or a device. Fix: remove it, or choose another folder")
 
 
 def check(recipe: Recipe, output_dir: Path) -> None:
@@ -114,8 +121,8 @@ def _makes_another_run(key: str, recipe: Recipe, output_dir: Path) -> bool:
 
 def _wants_more(recipe: Recipe, output_dir: Path) -> bool:
     """Whether the recipe trains further than the finished run in this folder."""
-    with contextlib.suppress(OSError, ValueError, KeyError):
-        done = json.loads((output_dir / "trainer_state.json").read_text(encoding="utf-8"))
+    with contextlib.suppress(OSError, ValueError, KeyError, TypeError, RecursionError):
+        done = json.loads(file_text(output_dir / "trainer_state.json", MAX_STATE_BYTES))
         if recipe.training.max_steps > 0:
             return recipe.training.max_steps > done["global_step"]
         return recipe.training.num_train_epochs > done["epoch"] + 0.01  # an epoch is counted in parts
@@ -237,7 +244,11 @@ def mark_finished(output_dir: Path) -> None:
 
 def _read(output_dir: Path) -> dict[str, Any]:
     try:
-        return {**json.loads((output_dir / RUN_FILE).read_text(encoding="utf-8"))}
+        entry = {**json.loads(file_text(output_dir / RUN_FILE))}
+        for start in (entry, *({"settings": None, **start} for start in entry.get("continued", ()))):
+            for key in (key for key, kind in _SHAPES.items() if not isinstance(start.get(key, kind()), kind)):
+                raise TypeError(f"{key} is {start[key]!r:.40}, no mapping")
+        return entry
     except (OSError, ValueError, TypeError, RecursionError) as error:
         raise RecipeError(
             f"output_dir {output_dir}: its {RUN_FILE} cannot be read: {first_line(error)} Fix: another folder (--output_dir …)"

@@ -82,8 +82,8 @@ def _open_folder(run: Run) -> tuple[bool, Path | None]:
     recipe, output_dir = run.recipe, run.output_dir
     locks.release(output_dir)  # an earlier run of this process
     run_dir.check_place(recipe, output_dir)
+    run_dir.check_links(output_dir)  # before a lock that is a pipe is opened
     locks.hold(output_dir)
-    run_dir.check_links(output_dir)
     run_dir.check(recipe, output_dir)
     if recipe.method != "generate" and run_dir.is_finished(output_dir) and not run_dir.changed_settings(recipe, output_dir):
         logger.info("already done: %s; remove it, or choose another --output_dir, to train again", output_dir)

@@ -134,6 +134,7 @@ def _keep_adapters_in_fp32(recipe: Recipe, model: PreTrainedModel) -> None:
 def save(run: Run, trainer: Trainer, opening: dict[str, Any]) -> None:
     """Save model, tokenizer, state and card, and push them if the recipe says so; the saved chat template begins with ``opening``."""
     script, output_dir = run.recipe.script, run.output_dir
+    run_dir.check_links(output_dir)  # once more: saving writes through a link, and a push uploads what it points at
     name = script.dataset_name
     on_hub = name and ":" not in name and script.hub == "huggingface" and not Path(name).expanduser().exists()
     card = {"dataset_name": name if on_hub else None, "tags": ["r1-recipes", run.recipe.method]}

@@ -10,8 +10,12 @@ from r1_recipes.data.mappers.base import Mapper, SkipRow, check_template, last_b
 _ANSWER = re.compile(r"<answer>(.*?)</answer>", re.DOTALL)
 # A longer strip has less than one patch of a vision model on its short side; Qwen2-VL's processor refuses it, in the middle of a run.
 _LONGEST = 200
-# A few KB of a file can hold more, and a decoded picture takes 3 bytes a pixel; Pillow warns from there on.
-_MOST_PIXELS = 89_478_485
+# A few KB of a file can hold more, and a decoded picture takes 3 bytes a pixel.
+_MOST_PIXELS = 25_000_000
+# Pillow reads dozens more, by programs (EPS: Ghostscript) and parsers that few have looked at.
+_FORMATS = ("PNG", "JPEG", "WEBP", "GIF", "BMP", "TIFF", "PPM")
+# Each scan of a progressive JPEG is decoded over the whole picture; a camera's has about ten.
+_MOST_SCANS = 100
 
 
 @register_mapper("image_question")
@@ -63,8 +67,10 @@ class ImageQuestion(Mapper):
         data = value.get("bytes") if isinstance(value, dict) else None
         if not isinstance(data, bytes) and not isinstance(value, Image.Image):
             raise SkipRow(f"column {self.image_column!r} is {'empty' if value is None else 'no picture'}")
+        if isinstance(data, bytes) and data.startswith(b"\xff\xd8") and data.count(b"\xff\xda") > _MOST_SCANS:
+            raise SkipRow(f"the picture in column {self.image_column!r} has more than {_MOST_SCANS} scans")
         try:
-            picture = Image.open(io.BytesIO(data)) if isinstance(data, bytes) else value
+            picture = Image.open(io.BytesIO(data), formats=_FORMATS) if isinstance(data, bytes) else value
             self._check_size(picture.size)  # as the file's header says it, before anything is decoded
             picture = picture.convert("RGB")
         except (OSError, SyntaxError, ValueError, Image.DecompressionBombError):  # Pillow has many words for it
