@@ -67,12 +67,13 @@ def check_place(recipe: Recipe, output_dir: Path) -> None:
 def check_links(output_dir: Path) -> None:
     """Refuse links and pipes below a folder that a run writes to and pushes; the folder itself may be a link, and so may checkpoints.
 
-    So may a name for a folder of the same run, such as ``best``: it leads nowhere else, and a finished training must not fail over it.
+    So may a name for a folder of the same run, such as ``best`` or W&B's ``latest-run``: it leads nowhere else, and a finished training
+    must not fail over it.
     """
     for place, folders, files in os.walk(output_dir):
         for path in (Path(place, name) for name in (*folders, *files)):
-            own = path.name.startswith("checkpoint-") or path.resolve().is_relative_to(output_dir.resolve())
-            if not (own and path.parent == output_dir and path.is_dir()):
+            checkpoint = path.parent == output_dir and path.name.startswith("checkpoint-")
+            if not (path.is_dir() and (checkpoint or path.resolve().is_relative_to(output_dir.resolve()))):
                 refuse_link(path)
             if path.is_fifo() or path.is_socket() or path.is_char_device() or path.is_block_device():
                 raise RecipeError(f"{path}: is no file but a pipe, a socket or a device. Fix: remove it, or choose another folder")
