@@ -55,16 +55,14 @@ def load_recipe(
         _find_files(values, path.parent)
     recipe.typed = frozenset(overrides)
     typed, together = set(overrides), {**config, **overrides}
+    names = together.get("reward_funcs") or [] if method in checks.REWARDED else []
+    named = [str(name) for name in (names if isinstance(names, list) else [names])]
+    # A name that is not registered may be that of an entry in reward_models, which is read with the other values.
+    named = [name for name in named if name in REWARDS or ":" in name or "reward_models" not in together]
+    _reward_fields(path, [name for name in named if ":" not in name])  # a misspelt one is refused before torch is imported
     if check is not None:
         check(path, together)
-    names = together.get("reward_funcs") or [] if method in checks.REWARDED else []
-    try:
-        named = [str(name) for name in (names if isinstance(names, list) else [names])]
-        # A name that is not registered may be that of an entry in reward_models, which is read with the other values.
-        entries = "reward_models" in together
-        reward_fields = reward_parameters(name for name in named if name in REWARDS or ":" in name or not entries)
-    except ValueError as error:
-        raise RecipeError(f"{path}: reward_funcs: {error}") from error
+    reward_fields = _reward_fields(path, named)
     try:
         environment_fields = environment_parameters(together.get("environment") if method in checks.REWARDED else None)
     except ValueError as error:
@@ -102,6 +100,13 @@ def load_recipe(
     recipe.settings = {key: masked(plain(namespace_value(recipe, key)), key) for key in settings if key != "hub_token"}
     checks.check(recipe, chosen, {*reward_fields, *environment_fields})
     return recipe
+
+
+def _reward_fields(path: Path, names: list[str]) -> dict[str, dataclasses.Field]:
+    try:
+        return reward_parameters(names)
+    except ValueError as error:
+        raise RecipeError(f"{path}: reward_funcs: {error}") from error
 
 
 def _split_command_line(argv: Sequence[str], method: str) -> tuple[Path, dict[str, Any]]:
