@@ -10,13 +10,14 @@ import os
 import threading
 import time
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from r1_recipes.verification.lexicon import Refusal
 from r1_recipes.verification.numbers import PRECISION
 from r1_recipes.verification.pool import STATS, Lost, Pool, Task
-from r1_recipes.verification.reading import MAX_ANSWER_CHARS, final_answer, read_answer, read_gold, settle
+from r1_recipes.verification.locate import MAX_ANSWER_CHARS, final_answer
+from r1_recipes.verification.reading import read_answer, read_gold, settle
 from r1_recipes.verification.scorers import register_scorer, scorer_of
 
 __all__ = ["STATS", "Refusal", "Verdict", "close", "final_answer", "grade", "judge", "register_scorer", "score", "start"]
@@ -57,6 +58,7 @@ def judge(golds: Sequence[str | None], answers: Sequence[str | None], locale: st
         new = [one for one in dict.fromkeys(asked) if one not in verdicts]
         STATS.cache_hits += len(asked) - len(new)
         tasks: dict[_Asked, Any] = {}
+        doubts: dict[_Asked, Refusal | None] = {}
         for one in new:
             gold = read_gold(one[0], locale)
             if gold is None or one[1] is None:
@@ -65,12 +67,14 @@ def judge(golds: Sequence[str | None], answers: Sequence[str | None], locale: st
             answer = read_answer(one[1], gold, locale)
             right = settle(gold, answer, precision)
             if right is None:
+                doubts[one] = answer.refusal
                 said = answer.sides, answer.rounded, answer.raw
-                tasks[one] = ("r1_recipes.verification.worker:judge", gold.text, gold.raw, *said, precision)
+                tasks[one] = ("r1_recipes.verification.compare:judge", gold.text, gold.raw, *said, precision, answer.ordered, answer.pairs)
             else:
                 verdicts[one] = Verdict(right, None if right else answer.refusal or Refusal.DIFFERENT)
         for one, reply in zip(tasks, _ask(list(tasks.values())), strict=True):
-            verdicts[one] = _verdict(reply)
+            verdict = _verdict(reply)
+            verdicts[one] = replace(verdict, refusal=doubts[one]) if verdict.right is False and doubts[one] else verdict
         # A longer answer is refused as fast as it is looked up, and a hurried one is judged when it comes again.
         kept = (one for one in new if len(one[1] or "") <= MAX_ANSWER_CHARS and verdicts[one].refusal is not Refusal.HURRIED)
         _verdicts.update({one: verdicts[one] for one in kept})

@@ -20,6 +20,8 @@ class Refusal(StrEnum):
     STRANGE = "digits of another script or control characters"
     UNREADABLE = "no expression found"
     DIFFERENT = "differs from the gold"
+    UNEVALUATED = "a task in place of its result"
+    COPIED = "copied out of the question"
     SLOW = "took too long to compare"
     HURRIED = "not judged: other answers of the batch took its time"
     GOLD = "gold is empty, prose or a question"
@@ -36,7 +38,7 @@ RULES = tuple(
         (
             Refusal.HEDGE,
             r"\b(?:not|no(?!\.)|never|non|cannot|nicht|kein\w*|weder|pas|sauf|ni|without|ohne|sans|wrong|incorrect|false|untrue|except|"
-            r"excluding|besides|but|instead|other than|rather than)\b|n't\b|\bun-(?=\d)|不|非|没|错|除",
+            r"excluding|besides|but|instead|other than|rather than)\b|n't\b|\bun-(?=\d)|不(?!同)|非|没|错|除",
         ),
         # doubt
         (
@@ -52,7 +54,7 @@ RULES = tuple(
         # operation
         (
             Refusal.CHANGED,
-            r"\b(?:squares?(?= (?:of|roots?)\b)|squared|cubed|cubes?(?= (?:of|roots?)\b)|roots?|factorial|reciprocal|inverse|opposite|"
+            r"\b(?:squares?(?= (?:of|roots?)\b)|squared|cubed|cubes?(?= (?:of|roots?)\b)|(?:square|cube|third|fourth|nth)[ -]?roots?|roots? of|factorial|reciprocal|inverse|opposite|"
             r"negation|complement|plus|divided|multiplied|modulo|half|halves|halb\w*|twice|thrice|doubl(?:ed?|ing)|doppelt\w*|"
             r"tripl(?:ed?|ing)|treble|quadrupl(?:ed?|ing)|(?:and|one|two|three|a|-)[ -](?:third|quarter|fourth|fifth|sixth|eighth|tenth|"
             r"hundredth|thousandth)s?|-?fold|minus|negative|neg|less one|"
@@ -92,23 +94,57 @@ def chosen(text: str) -> tuple[str, str] | None:
     return None if match["rest"].strip() and not re.sub(r"\b[A-J]\b|\W", "", match["rest"]) else (match[1], match["rest"])
 
 
-_MONTHS = (
-    "january|february|march|april|may|june|july|august|september|october|november|december|jan|feb|mar|apr|jun|jul|aug|sept?|oct|nov|dec|"
-    "januar|jänner|februar|märz|mai|juni|juli|oktober|dezember|mär|okt|dez|"
-    "janvier|février|mars|avril|juin|juillet|août|septembre|octobre|novembre|décembre|"
-    "enero|febrero|marzo|abril|mayo|junio|julio|agosto|septiembre|octubre|noviembre|diciembre|"
-    "gennaio|febbraio|aprile|maggio|giugno|luglio|settembre|ottobre|dicembre"
-)
-_DAY, _OF = r"\d{1,2}(?:\.|st|nd|rd|th|er|º)?", r"(?:(?:of|de|di)\s+)?"
-_DATE = re.compile(
-    rf"(?:(?:on|am|the|den|le|el|il)\s+)*{_DAY}\s*{_OF}(?:{_MONTHS})\.?(?:,?\s*{_OF}\d{{4}})?|"
-    rf"(?:{_MONTHS})\.?\s+{_DAY}(?:,?\s*\d{{4}})?|(?:{_MONTHS})\.?,?\s+{_OF}\d{{4}}|"
-    r"(?:am\s+)?\d{1,2}\.\s?\d{1,2}\.\s?(?:\d{4}|\d{2})|\d{1,2}/\d{1,2}/\d{4}|\d{4}([-./])\d{1,2}\1\d{1,2}|"
-    r"(?:\d{4}年)?\d{1,2}月(?:\d{1,2}[日号])?",
-    re.IGNORECASE,
-)
+def chosen_letters(text: str) -> str:
+    """The options that an answer of letters names, and nothing else, in its order: ``A, B and D``, ``[\"B\", \"F\"]``; ``""``: it says more."""
+    left = re.sub(r"\b(?:and|answers?|options?|are|is|the)\b|[选和、,;()\[\]{}\"'\s.]|\\", "", _STYLED.sub(r"\1", text))
+    return left if re.fullmatch("[A-J]+", left) and len(set(left)) == len(left) else ""
 
 
-def is_date(text: str) -> bool:
-    """Whether a text is a date and nothing else, of digits or with a month's name: 2. März 2024, May 5, 02.03.2024, 3/2/2024."""
-    return _DATE.fullmatch(unicodedata.normalize("NFKC", text.strip())) is not None
+_YES, _NO = frozenset(("yes", "true", "correct")), frozenset(("no", "false", "incorrect"))
+_NEGATION = re.compile(r"\b(?:no|not|none|never|false|cannot|un\w+)\b|n't\b", re.IGNORECASE)
+_AFFIRMATION = re.compile(r"\b(?:yes|true)\b", re.IGNORECASE)
+
+
+def agrees(text: str, gold: str) -> bool | None:
+    """Whether an answer to a gold of yes or no begins with that word and says nothing against it; ``None``: the gold is neither."""
+    polarity = _YES if gold in ("yes", "true") else _NO if gold in ("no", "false") else None
+    if polarity is None:
+        return None
+    first, sign, rest = re.match(r"\W*(\w*)\s*([.,;:!]?)\s*(.*)", text, re.DOTALL).groups()  # type: ignore[union-attr]
+    against = _NEGATION if polarity is _YES else _AFFIRMATION
+    clear = not rest.strip(" .!{}") or (bool(sign) and not against.search(rest) and not re.search(r"[?？]|\b(?:or|maybe|but)\b", rest))
+    return first.casefold() in polarity and clear
+
+
+def says(text: str, gold: str) -> bool:
+    """Whether a sentence says a gold of words as its last word, or begins with it as its subject: ``It is Monday.``"""
+    words = " ".join(re.findall(r"\w+|[.,;:!()]", text)).strip(" .!").casefold()
+    name = re.escape(gold)
+    before = r"(?:(?:[\w ]+ )?(?:is|are|was|were|it s|it's) )?(?:(?:on|an?|the|student) )?"
+    after = r"(?: is (?:the|a|an) \w+| has (?:the|a|an) \w+(?: \w+){0,3})?"
+    more = re.sub(rf"(?i){name}", "", re.sub(r"\([^()]*\)", "", text))
+    several = re.search(r"\b(?:and|or|than|but|either|neither)\b|[,;/&]", more) or re.search(r"(?<=\w )[A-Z]\w+", more.strip())
+    bare = re.sub(r" \(.*\)\Z", "", words)
+    return bool(re.fullmatch(before + name + "(?: function| number)?", bare) or (not several and re.fullmatch(name + after, bare)))
+
+
+_DIGIT = {word: str(number) for number, word in enumerate("zero one two three four five six seven eight nine ten eleven twelve".split())}
+_PHRASES = {
+    r"\mathbb{R}": r"(?:all|the set of (?:all )?)?\s*real(?: number)?s|\\mathbf\{?R\}?|\\mathbb\s*R|R|-\\infty\s*<\s*[a-z]\s*<\s*\+?\\infty",
+    r"\emptyset": r"(?:the\s+)?empty set|no (?:real )?solutions?|\\\{\s*\\\}",
+    r"\infty": r"(?:positive |\+)?infin(?:ity|ite)",
+    r"\frac{1}{2}": r"(?:an?|one)?[ -]?half",
+}
+_IN_SYMBOLS = tuple((re.compile(rf"\s*{pattern}\s*", re.IGNORECASE), symbol) for symbol, pattern in _PHRASES.items())
+_COUNTED = re.compile(rf"\s*(negative |minus )?({'|'.join(_DIGIT)})\b((?: (?:real|distinct|positive|possible))?(?: (?:solutions?|roots?|values?|ways?|points?|numbers?|integers?))?)[ .]*", re.IGNORECASE | re.DOTALL)
+
+
+def in_symbols(text: str) -> str:
+    """An answer that is a number or a set in words, in symbols: ``two solutions``, ``all real numbers``, ``negative one half``."""
+    sign, rest = ("-", text[9:]) if text.casefold().startswith("negative ") else ("", text)
+    for pattern, symbol in _IN_SYMBOLS:
+        if pattern.fullmatch(rest):
+            return sign + symbol
+    if counted := _COUNTED.fullmatch(text):
+        return ("-" if counted[1] else "") + _DIGIT[counted[2].casefold()] + counted[3]
+    return text

@@ -1,73 +1,90 @@
 r"""What a text says: a gold, and an answer as the expressions that all have to equal it.
 
-An answer is refused for a named reason alone (:class:`~r1_recipes.verification.lexicon.Refusal`); everything else goes to math-verify, as
-it stands and as it is read here. Everything here is linear in the length of the text, or reads no more than ``MAX_ANSWER_CHARS`` of it.
+Four steps: locate (:mod:`~r1_recipes.verification.locate`), normalise (:mod:`~r1_recipes.verification.spelling`), reject for a named reason
+(:class:`~r1_recipes.verification.lexicon.Refusal`), compare. Normalising may restyle a text; it never takes off what carries meaning.
+Everything here is linear in the length of the text, or reads no more than ``MAX_ANSWER_CHARS`` of it.
 """
 
-import dataclasses
+from __future__ import annotations
+
 import functools
-import itertools
 import re
 import unicodedata
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
-from r1_recipes.prompts.formats import boxed_spans, one_spelling_of_boxes
-from r1_recipes.verification.lexicon import Refusal, chosen, is_date, refusals
+from r1_recipes.prompts.formats import one_spelling_of_boxes
+from r1_recipes.verification.lexicon import (
+    Refusal,
+    agrees,
+    chosen,
+    chosen_letters,
+    in_symbols,
+    refusals,
+    says,
+)
+from r1_recipes.verification.locate import ANCHOR, MAX_ANSWER_CHARS, boxes_of
+from r1_recipes.verification.moments import moment, same_moment
 from r1_recipes.verification.numbers import NUMBER, PRECISION, Value, read_value
-from r1_recipes.verification.spelling import UNIT_LETTERS, UNITS, clean, typed
+from r1_recipes.verification.spelling import clean, typed
+from r1_recipes.verification.words import (
+    JOINT,
+    TELLING,
+    UNKNOWN,
+    Condition,
+    Part,
+    answer_part,
+    depths,
+    gold_part,
+    is_expression,
+    letters,
+    named_part,
+    plain_words,
+    prose,
+    split,
+    split_condition,
+    unit_of,
+    without_unit,
+)
 
-# A longer answer is wrong unread: golds of MATH, GSM8K and OpenR1-Math are far shorter, and the parsers' time grows faster than the length.
-MAX_ANSWER_CHARS = 1000
 # A gold of more words without a box or #### is a solution or a proof, of which no part is known to be the gold.
 MAX_GOLD_WORDS = 12
 
-ANCHOR = re.compile(r"####|\banswer[\s*_]*(?:is\b|:|：)|答案(?:是|为|:|：)", re.IGNORECASE)
-# A sentence after the answer's own: "I hope it is correct." One with a number may take the answer back, and stays.
-_AFTERTHOUGHT = re.compile(r"(?<=\S)[.。]\s+[^\d\W][^\d]*\Z")
-_CLOSING_LINES = re.compile(r"(?:\s*(?:\$\$|\\\]|\\\)))+\s*\Z")
 _THOUSANDS = re.compile(r"(?<![\d.,])([1-9]\d{0,2})((?:,\d{3})+)(?![\d,])")
-_COMMAND = re.compile(r"\\(?:(?:begin|end)\s*\{[a-zA-Z]+\}|[A-Za-z]+|.)", re.DOTALL)
-# Letters that no command owns. As a word they may carry an exponent (cm^2).
-_LETTERS = re.compile(
-    r"(?<![^\W\d_])(?<!\\)(?<!\\begin\{)(?<!\\end\{)([^\W\d_]{2,})(?<!\\)(?:(?:\s*\^\{?[23]\}?|(?<=[A-Za-z])[23])(?![\d.}]))?"
-)
-# Two letters, or three beside a sign or a digit, are a product of variables unless they are one of these.
-_SHORT_WORDS = re.compile(
-    f"{UNITS}|am|pm|usd|is|of|to|at|on|by|an|as|it|or|no|so|we|he|she|the|and|yes|odd|"
-    "for|are|was|per|all|out|if|up|us|be|do|go|my|me|its|has|had|her|his",
-    re.IGNORECASE,
-)
-_UNIT_POWER = r"(?:\s*\^\s*\{?-?[123]\}?|(?<=[A-Za-z])[23](?!\d))?"
-_UNIT_AFTER = r"(?<=[\d}}])\s*(?:{unit}){power}(?:\s*/\s*(?:{every}){power})*(?![\w^(\\{{])\.?"
-_PLAIN_UNIT = re.compile(_UNIT_AFTER.format(unit=UNITS, every=f"{UNITS}|{UNIT_LETTERS}", power=_UNIT_POWER))
-_QUANTITY = re.compile(rf"([-+]?[\d.,]+)\s+{UNIT_LETTERS}{_UNIT_POWER}")  # "1250 g"
-_ANY_UNIT = re.compile(_UNIT_AFTER.format(unit=f"{UNITS}|{UNIT_LETTERS}", every=f"{UNITS}|{UNIT_LETTERS}", power=_UNIT_POWER))
+_QUANTITY = re.compile(r"([-+]?[\d.,]+)\s*[^\W\d_]{4,}\.?")  # "12hours"
 _SEVERAL = re.compile(r"[,;]|\\(?:pm|mp|cup|cap|in|\{)(?![A-Za-z])|\b(?:or|and)\b")
-_JOINT = re.compile(r"\s*(?:[,;]\s*)?(?:\b(?:and|or|und|oder|et)\b|\\lor(?![a-z])|[或和、])\s*|\s*;\s*")
 _OR = frozenset(("or", "oder", "或"))
+_ALTERNATIVES = re.compile(r"\s*,?\s*\b(?:or|oder|ou)\b\s*|或")
+_BESIDE = re.compile(r"(.*[\d)}%])\s+\((?:(?:or|=|i\.e\.|that is|about|\\approx)\s*)?([^()]*\d[^()]*)\)", re.DOTALL)
 _RELATION = re.compile(r"[<>]|\\(?:le|ge|ne|in|to|sim)(?![A-Za-z])|\\(?:right|left)arrow")
 _EQUALS = re.compile(r"(?<![<>!])=|\\equiv(?![A-Za-z])")
 _APPROX = re.compile(r"\\approx(?![A-Za-z])")
-# What may stand left of an equals sign without being a second value: x, x_1, f(2), (x, y), \angle A, total cost.
-_UNKNOWN = re.compile(r"\s*(?:[A-Za-z]\w*'?\([^()]*\)|(?=[^\d]*[A-Za-z])[^\d=]+(?:_\{?\d+\}?)?)\s*")
 _MEMBER = re.compile(r"\A\s*[A-Za-z]\s*\\in(?![A-Za-z])\s*")
+_NAMED_PAIR = re.compile(r"\(([^()=]*,[^()=]*)\)\s*=\s*\((.*)\)", re.DOTALL)
+_PAIR = re.compile(r"\\?\{?\s*[(](.*,.*)[)]\s*\\?\}?", re.DOTALL)
+_CURVE = re.compile(r"\A\s*[A-Za-z]\w?\s*:\s*(?=[^:]*=)")  # "L: y = 2x + 3"
+_IS = re.compile(r"\b([A-Za-z])\s+(?:is|equals)\s+(?=[-\d\\(])")  # "the value of x is 5"
+_FUNCTION = re.compile(r"\s*(?P<name>[A-Za-z])\s*\(\s*(?P<of>[A-Za-z])\s*\)\s*=(?P<value>[^=]*)")
+_PLUS_MINUS = re.compile(r"\\(?:pm|mp)(?![A-Za-z])")
+_CHOOSE = re.compile(r"C\((\d+),\s*(\d+)\)|(?:\{\}|)\^?_?\{?(\d+)\}?\s*C_?\{?(\d+)\}?|C_\{?(\d+)\}?\^\{?(\d+)\}?")
 # Towers of powers and factorials: each would cost a worker its whole time limit, and no plain gold is answered with one.
-_TOWER = re.compile(r"\^[\s{(]*\d+[\s})]*\^|\^\{?-?\d{5,}|\d{5,}\s*!|![\s)}]*!")
+_TOWER = re.compile(
+    r"\^[\s{(]*\d+[\s}]*\^|\^\{?\d{2,}\}?\s*\)+\s*\^\{?\d{2,}|\)\s*\^[^()^]*\)\s*\^[^()^]*\)\s*\^|\^\{?-?\d{5,}|\d{5,}\s*!|![\s)}]*!"
+)
 # Two numbers with nothing, or nothing known, between them: math-verify adds or joins them, or drops what it cannot read.
 _UNSEPARATED = re.compile(r"(?:[\d.]|(?<!matrix)\})\s+[\d.]|\.\.|%\s*[^\s)}]|---|\d['\"]+\d")
 _BASE = re.compile(r"\d\s*_\s*\{?\s*(\w+)")
-_TELLING = re.compile(r"\d|\\[A-Za-z]")
-_OPERATION = re.compile(r"[A-Za-z)}]\s*[-+*/^=<>|]\s*[A-Za-z(\\]")
 _RATIO = re.compile(r"\d\s*:\s*\d")
 _MODULO = re.compile(r"\\[bp]?mod(?![A-Za-z])|\.\.\.|…|\\[lc]?dots(?![A-Za-z])")  # math-verify drops both
-# A time, a date, a telephone number: no arithmetic.
-_CLOCK = re.compile(r"\d{1,2}:\d{2}(?:\s*[ap]\.?\s?m\.?)?|\d+(?:-\d+){2,}", re.IGNORECASE)
+_STRUCK = re.compile(r"~~|\\(?:cancel|st|sout|xcancel|bcancel)(?![A-Za-z])|[❌✗✘¬]|\\neg(?![A-Za-z])")
 _OPENING = re.compile(r"(?i)\A(?:(?:so|thus|hence|therefore),?\s+)?(?:the|my|our)?\s*(?:final|correct)?\s*answer\s*(?:is\b:?|:)\s*")
 # Beside a box, and part of what is said: "71 or", "-", "\\frac{1}{"; "or 71", "?", "^2".
 _LEADS = re.compile(r"(?:[-+/^<>{\d]|(?<!\*)\*|\b(?:or|not|than|minus|negative|guess|half|double|twice)\b:?)\s*\$?\s*\Z", re.IGNORECASE)
 _TRAILS = re.compile(r"\A\s*\$?\s*(?:,?\s*\d|[-+/^?}]|\*\s*\d|,?\s*(?:or|million|squared)\b|is (?:wrong|not|incorrect)\b)", re.IGNORECASE)
 # Digits of other scripts, signs that are no keyboard's (they would count as prose), control characters and lone surrogates.
 _STRANGE = frozenset(("Nd", "No", "Nl", "Cs", "Cc", "Sm", "Pd", "Sk"))
+# An arithmetic task, and not its result, is no answer to a plain number.
+_OPERATOR = re.compile(r"\\frac|\\cdot|\\times|\\div|[-+*/^]|[)}]\s*\\left|[)}]\s*\(")
+MAX_OPERATIONS = 3
 
 
 @dataclass(frozen=True)
@@ -75,12 +92,18 @@ class Gold:
     raw: str  # as it stands
     text: str | None = None  # its expression; None: it was not understood here, math-verify may read ``raw``
     plain: str = ""  # cleaned, without white space: an answer that says the same is right
+    parts: tuple[Part, ...] = ()  # of a list whose parts have names: each is compared with the answer's part of that name
     several: bool = False
+    ordered: bool = False
     relations: int = 0
     variables: frozenset[str] = frozenset()
+    condition: Condition | None = None
     excused: frozenset[str] = frozenset()  # words that would refuse an answer, and are the gold's own
     words: str | None = None  # "No solution": a gold that is compared as words
+    moment: tuple[object, ...] | None = None  # a date or a time of day
     letter: str | None = None  # "(B)": a gold that is compared as a choice
+    letters: str | None = None  # "ABD": several choices
+    unit: str | None = None  # "m/s": an answer with another one is wrong, one without is not
     value: Value | None = None  # of a number that can be compared without a parser
 
 
@@ -92,36 +115,13 @@ class Answer:
     rounded: tuple[str, ...] = ()  # decimals behind a sign of approximation
     raw: str | None = None  # the answer as it stands, if that may decide as well
     verdict: bool | None = None  # if it needs no comparison
-    refusal: Refusal | None = None
-
-
-def final_answer(text: str) -> str | None:
-    r"""Return the final answer of a whole completion, or ``None`` if it commits to none.
-
-    The boxes, if there are any (:func:`read_answer` compares them with each other); without a box what follows the last "answer is",
-    "answer:" or ``####``; else the last line if it is nothing but one expression. Linear in the length.
-    """
-    text = one_spelling_of_boxes(text)
-    if "\\boxed" in text:
-        boxes = boxes_of(text)
-        return boxes[0] if len(boxes) == 1 and "\\boxed" not in boxes[0] else ", ".join(rf"\boxed{{{box}}}" for box in boxes) or None
-    *_, anchor = [None, *ANCHOR.finditer(text)]
-    if anchor is not None:
-        line = next((line for line in text[anchor.end() :].splitlines() if line.strip(" \t*_:：$\\[]()")), "")
-        return _AFTERTHOUGHT.sub("", line[:MAX_ANSWER_CHARS]).strip(" \t*_:：") or None
-    line = _CLOSING_LINES.sub("", text[-MAX_ANSWER_CHARS:]).rstrip().rpartition("\n")[2]
-    cleaned = clean(line)
-    return line if cleaned and "\0" not in _marked(cleaned) else None
-
-
-def boxes_of(text: str) -> list[str]:
-    """Return the different contents of a text's boxes, in order; an empty box is none."""
-    contents = (text[start:end].strip() for start, end in boxed_spans(text))
-    return [box for box in dict.fromkeys(contents) if clean(box[:MAX_ANSWER_CHARS])]
+    refusal: Refusal | None = None  # why there is nothing to compare; with sides: what to call it if one of them differs
+    ordered: bool = False  # the parts of a list are compared in their order
+    pairs: tuple[tuple[str, str], ...] = ()  # a gold's named parts, each with the answer's of that name
 
 
 @functools.lru_cache(16_384)  # Most runs have fewer golds, so that each is read once.
-def read_gold(text: str, locale: str = "en") -> Gold | None:
+def read_gold(text: str, locale: str = "en", ordered: bool = False) -> Gold | None:
     """Return the gold that ``text`` states, or ``None`` if it is empty, too long, prose or a question."""
     text = one_spelling_of_boxes(text)
     if boxes := boxes_of(text):
@@ -129,28 +129,43 @@ def read_gold(text: str, locale: str = "en") -> Gold | None:
     elif "####" in text:
         text = text.rpartition("####")[2]
     raw, cleaned = text.strip(), clean(text[: MAX_ANSWER_CHARS + 1], locale)
-    if not cleaned or len(text) > MAX_ANSWER_CHARS or len(_prose(cleaned)) > MAX_GOLD_WORDS or text.rstrip().endswith(("?", "？")):
+    if not cleaned or len(text) > MAX_ANSWER_CHARS or len(prose(cleaned)) > MAX_GOLD_WORDS or text.rstrip().endswith(("?", "？")):
         return None
     gold = functools.partial(Gold, raw=raw, plain=_squeezed(cleaned), excused=frozenset(refusals(cleaned)))
     if choice := re.fullmatch(r"\(?\s*([A-J])\s*\)?", cleaned):
         return gold(letter=choice[1], words=choice[1].casefold())
     option = re.fullmatch(r"\(([A-J])\)\s*(\S.*)", cleaned)  # AMC's "(C) 17": the letter or the value
-    if option and (value := read_gold(option[2], locale)) and value.letter is None:
-        return dataclasses.replace(value, letter=option[1])
+    if option and (value := read_gold(option[2], locale, ordered)) and value.letter is None:
+        return replace(value, letter=option[1])
+    if re.fullmatch(r"[A-J]{2,}", cleaned) and list(cleaned) == sorted(set(cleaned)):
+        return gold(letters=cleaned, ordered=ordered, words=plain_words(cleaned))
+    if re.fullmatch(r"[A-J](?:\s*,\s*[A-J])+", cleaned):
+        found = "".join(re.findall("[A-J]", cleaned))
+        return gold(letters=found, ordered=ordered or list(found) != sorted(found), words=plain_words(cleaned))
+    if (when := moment(cleaned) or moment(text)) is not None:
+        return gold(moment=when, words=plain_words(cleaned))
     if _is_wordy(text, cleaned):
-        return gold(words=_words(cleaned))
-    cleaned = _QUANTITY.sub(r"\1", cleaned) if _QUANTITY.fullmatch(cleaned) else _PLAIN_UNIT.sub(" ", cleaned)
+        return gold(words=plain_words(cleaned))
+    own_text = gold(text=None, words=_squeezed(cleaned), variables=letters(cleaned))
+    cleaned, condition = split_condition(without_unit(cleaned))
+    cleaned = _QUANTITY.sub(r"\1", cleaned) if _QUANTITY.fullmatch(cleaned) else cleaned
     several = bool(_SEVERAL.search(_THOUSANDS.sub(r"\1", cleaned)))
-    expression = _joined(cleaned, None) if several else _without_words(cleaned)
-    if not expression:
-        return gold(several=several, relations=len(_EQUALS.findall(cleaned)), variables=_letters(cleaned))
-    return gold(
-        text=_APPROX.split(expression)[0].strip() or expression,
-        several=several,
-        relations=len(_EQUALS.findall(expression)),
-        variables=_letters(expression),
-        value=read_value(expression),
-    )
+    found = [gold_part(part) for part in _listed(cleaned)] if several else [gold_part(cleaned)]
+    if None in found or not all(part.text and not refusals(part.label) for part in found if part):
+        return own_text
+    parts = [part for part in found if part]
+    known = functools.partial(gold, several=several, ordered=ordered, condition=condition, unit=unit_of(raw))
+    named = [part if part.label else named_part(part.text) for part in parts]
+    names = [part.label for part in named]
+    if several and len(parts) > 1 and all(names) and len(set(names)) == len(names):
+        return known(text=", ".join(part.text for part in parts), parts=tuple(named), variables=letters(cleaned), relations=0)
+    if several and sum(1 for part in parts if part.label) > (1 if parts[-1].label else 0):
+        return own_text  # a name for some of the numbers
+    expression = ", ".join(part.text for part in parts)
+    left, *near = [side.strip() for side in _APPROX.split(expression)]
+    if near and (not left or UNKNOWN.fullmatch(left)):
+        left = near[0]
+    return known(text=left or expression, relations=len(_EQUALS.findall(left)), variables=letters(left), value=read_value(left))
 
 
 def read_answer(text: str, gold: Gold, locale: str = "en") -> Answer:
@@ -166,7 +181,7 @@ def read_answer(text: str, gold: Gold, locale: str = "en") -> Answer:
         *_, beside = ["", *ANCHOR.split(text)[1:]]
         if len(boxes) == 1 and (_LEADS.search(text[: text.index("\\boxed")]) or _TRAILS.search(text[text.rindex("}") + 1 :])):
             return Answer(refusal=Refusal.SEVERAL)
-        if _TELLING.search(beside) if gold.words is None else len(_prose(beside)) in (1, 2):
+        if TELLING.search(beside) if gold.words is None else len(prose(beside)) in (1, 2):
             boxes += [] if "\\boxed" in beside else [beside]  # "\\boxed{72}. The answer is 71."
         if len(boxes) != 1:
             return _read_boxes(boxes, gold, locale)
@@ -177,27 +192,63 @@ def read_answer(text: str, gold: Gold, locale: str = "en") -> Answer:
     if "\\boxed" in text:
         return Answer(refusal=Refusal.HOSTILE)
     text = text.rpartition("####")[2]
+    if _STRUCK.search(text) and not _STRUCK.search(gold.raw):
+        return Answer(refusal=Refusal.STRANGE)
     unusual = (char for char in typed(text) if unicodedata.category(char) in _STRANGE and not (" " <= char <= "~" or char.isspace()))
     if any(char not in gold.raw for char in unusual):
         return Answer(refusal=Refusal.STRANGE)
     cleaned = clean(text, locale)
     if opening := _OPENING.match(cleaned):
         cleaned = clean(cleaned[opening.end() :].removesuffix("!"))
-    if not cleaned:
-        return Answer(refusal=Refusal.UNREADABLE)
+    return _read_words(text, cleaned, gold, locale) if cleaned else Answer(refusal=Refusal.UNREADABLE)
+
+
+def _read_words(text: str, cleaned: str, gold: Gold, locale: str) -> Answer:
+    """Read an answer to a choice, a date or words; what is left goes on as an expression."""
+    if gold.letters is not None:
+        found = chosen_letters(cleaned)
+        return Answer(verdict=found == gold.letters if gold.ordered else "".join(sorted(found)) == gold.letters)
     found = chosen(cleaned) if gold.letter is not None else None
     if gold.letter is not None and (found or gold.words is not None):
-        return Answer(verdict=found is not None and found[0] == gold.letter)
+        right = found is not None and found[0] == gold.letter
+        if not right or found is None or gold.words is not None or not TELLING.search(found[1]):
+            return Answer(verdict=right)
+        return read_answer(found[1], replace(gold, letter=None), locale)  # "(C) 18" is not "(C) 17"
     if _squeezed(cleaned) == gold.plain:
         return Answer(verdict=True)
+    if gold.moment is not None:
+        return Answer(verdict=same_moment(gold.moment, moment(cleaned)))
+    if gold.words is not None and (verdict := agrees(cleaned, gold.words)) is not None:
+        return Answer(verdict=verdict)
+    cleaned = in_symbols(cleaned) if gold.words is None else cleaned
+    if _squeezed(cleaned) == gold.plain:
+        return Answer(verdict=True)
+    if alternatives := _alternatives(text, cleaned, gold, locale):
+        return alternatives
     subject, _, said = cleaned.rpartition(" is ") if " is " in cleaned else cleaned.rpartition(" are ")
     # Of "the number of roots is 72" the subject changes nothing.
-    for word, refusal in refusals(cleaned if not _TELLING.search(said) or re.search(r"\d|\b(?:not|n't|no)\b", subject) else said).items():
+    for word, refusal in refusals(cleaned if not TELLING.search(said) or re.search(r"\d|\b(?:not|n't|no)\b", subject) else said).items():
         if word not in gold.excused and not (gold.several and word in _OR):
             return Answer(refusal=refusal)
     if gold.words is not None:
-        return Answer(verdict=_words(cleaned) == gold.words)
+        return Answer(verdict=says(cleaned, gold.words) if gold.text is None and not re.search(r"\d|\\|[<>=]", gold.words) else False)
     return _read_expression(text, cleaned, gold)
+
+
+def _alternatives(text: str, cleaned: str, gold: Gold, locale: str) -> Answer | None:
+    """The same value twice, ``\\frac34 or 0.75``, ``0.5 (50%)``: each has to equal the gold. ``None``: the answer is no such text."""
+    if gold.words is not None or (gold.several and '"answer"' not in cleaned):
+        return None
+    beside = _BESIDE.fullmatch(cleaned) if gold.value is not None else None
+    said = [beside[1], beside[2]] if beside else _ALTERNATIVES.split(cleaned)
+    said = re.split(r"[\s,\"]*\banswer\"\s*:", cleaned) if '"answer"' in cleaned else said  # JSON that goes on behind a text
+    if not 1 < len(said) < 4 or not all(re.search(r"\d|\\[A-Za-z]", one) and is_expression(one) for one in said):
+        return None
+    said = [clean(one) for one in said]
+    answers = [_read_expression(one, one, gold) if one else Answer(refusal=Refusal.HEDGE) for one in said]
+    if any(answer.refusal or answer.verdict is False or answer.pairs for answer in answers):
+        return Answer(refusal=Refusal.HEDGE)
+    return Answer(tuple(side for answer in answers for side in answer.sides), refusal=Refusal.HEDGE)
 
 
 def _read_boxes(boxes: list[str], gold: Gold, locale: str) -> Answer:
@@ -218,20 +269,52 @@ def _read_expression(text: str, cleaned: str, gold: Gold) -> Answer:
     if _TOWER.search(cleaned) and not _TOWER.search(gold.raw):
         return Answer(refusal=Refusal.HOSTILE)
     # Honest answers are about as long and as deep as their gold; the parsers take seconds for the rest.
-    if len(cleaned) > max(300, 4 * len(gold.raw)) or max(_depths(cleaned)) > max(10, 2 * max(_depths(gold.raw))):
+    if len(cleaned) > max(300, 4 * len(gold.raw)) or max(depths(cleaned)) > max(10, 2 * max(depths(gold.raw))):
         return Answer(refusal=Refusal.HOSTILE)
-    bare = (_PLAIN_UNIT if gold.variables else _ANY_UNIT).sub(" ", cleaned)
-    expression = _joined(bare, gold.variables) if gold.several else _without_words(bare, gold.variables)
-    if expression is None:
+    if gold.unit and (unit := unit_of(text)) and unit != gold.unit:
+        return Answer(refusal=Refusal.DIFFERENT)
+    cleaned, condition = split_condition(cleaned)
+    if gold.condition and condition and gold.condition.range != condition.range:
+        return Answer(refusal=Refusal.DIFFERENT)
+    cleaned = _as_gold_says(_IS.sub(r"\1 = ", _CURVE.sub("", cleaned)), condition, gold)
+    if not gold.variables and not gold.several:
+        cleaned = named_part(cleaned, strict=False).text  # "\\angle A = 60", "x_1 + x_2 = 2"
+    bare = without_unit(cleaned, every=not gold.variables)
+    if gold.parts:
+        return _read_named(bare, gold)
+    parts = [answer_part(part, gold.variables) for part in (_listed(bare) if gold.several else [bare]) if part.strip()]
+    if None in parts:
         return Answer(refusal=Refusal.SEVERAL)
-    expression = _MEMBER.sub("", expression) if not _MEMBER.match(gold.text or "") else expression
-    if not expression:
+    kept = [part.text for part in parts if part]
+    if not parts or not all(kept):
         return Answer(refusal=Refusal.UNREADABLE)
+    expression = ", ".join(kept)
+    expression = _MEMBER.sub("", expression) if not _MEMBER.match(gold.text or "") else expression
+    if pair := _NAMED_PAIR.fullmatch(expression):
+        expression = _in_order_of_names(zip(split(pair[1]), split(pair[2]), strict=False))
+    elif (gold_pair := _PAIR.fullmatch(gold.text or "")) and "=" not in (gold.text or "") and "=" in expression:
+        named = [named_part(part) for part in split(expression)]
+        if all(part.label for part in named) and len(named) == len(split(gold_pair[1])):
+            expression = _in_order_of_names((part.label, part.text) for part in named)
     unseparated = _THOUSANDS.sub(r"\1", expression)
     if _UNSEPARATED.search(unseparated) and not _UNSEPARATED.search(gold.raw):
         return Answer(refusal=Refusal.SEVERAL)
-    if (not gold.several and len(_split(unseparated)) > 1) or expression.count("|") % 2:
+    if (not gold.several and len(split(unseparated)) > 1) or expression.count("|") % 2:
         return Answer(refusal=Refusal.SEVERAL)
+    if refusal := _mismatch(text, expression, gold):
+        return Answer(refusal=refusal)
+    # As it stands, 1:2:3 is a sixth.
+    raw = text if gold.value is None and not _APPROX.search(cleaned) and not _RATIO.search(text + " " + gold.raw) else None
+    if gold.relations == 1 and (same := _same_left_side(expression, gold.text or "")):
+        return Answer((same[1],), pairs=(same,))
+    if gold.relations:
+        chain = len(_EQUALS.findall(expression)) > gold.relations
+        return Answer(refusal=Refusal.CHAIN) if chain else Answer((expression,), raw=raw, ordered=gold.ordered)
+    return _sides(expression, raw, gold)
+
+
+def _mismatch(text: str, expression: str, gold: Gold) -> Refusal | None:
+    """Why an expression cannot be the gold, whatever its value: another kind, another base, a task in place of its result."""
     target = _MEMBER.sub("", gold.text or gold.raw)
     kinds = {_kind(expression), "(" if _RELATION.search(target) else _kind(target)} - {""}
     if (
@@ -240,51 +323,120 @@ def _read_expression(text: str, cleaned: str, gold: Gold) -> Answer:
         or (gold.value and _RELATION.search(expression))
         or _BASE.findall(expression) != _BASE.findall(gold.text or gold.raw)
     ):
-        return Answer(refusal=Refusal.DIFFERENT)
-    # As it stands, 1:2:3 is a sixth.
-    raw = text if gold.value is None and not _APPROX.search(cleaned) and not _RATIO.search(text + " " + gold.raw) else None
-    if gold.relations:
-        chain = len(_EQUALS.findall(expression)) > gold.relations
-        return Answer(refusal=Refusal.CHAIN) if chain else Answer((expression,), raw=raw)
+        return Refusal.DIFFERENT
+    if _unsimplified(expression):
+        return Refusal.UNEVALUATED
+    if gold.value is not None and "=" not in expression and len(_OPERATOR.findall(expression.lstrip("-"))) > MAX_OPERATIONS:
+        return Refusal.UNEVALUATED
+    return None
+
+
+def _same_left_side(expression: str, gold: str) -> tuple[str, str] | None:
+    """The right sides of a gold ``I_{max} = …`` and of an answer that names the same, or nothing."""
+    (left, sign, right), (name, equals, said) = gold.partition("="), expression.partition("=")
+    if not (sign and UNKNOWN.fullmatch(left)) or "=" in right or "=" in said or _RELATION.search(gold + expression) or _PLUS_MINUS.search(gold + expression):
+        return None
+    if equals and _squeezed(name) == _squeezed(left):
+        return right.strip(), said.strip()
+    return (right.strip(), expression) if not equals else None
+
+
+def _unsimplified(expression: str) -> bool:
+    """Whether a sum has three terms or more that could be added at once: ``a+1+a-2+a+3+a-4``, ``76-(…)+13-2``."""
+    level = depths(expression)
+    marked = "".join("\0" if char in "+-" and not depth else char for char, depth in zip(expression, level, strict=False))
+    terms = [term.strip() for term in marked.split("\0") if term.strip()]
+    numbers = [term for term in terms if re.fullmatch(r"[\d.\s]+|\((?:[-\d.\s+*/]|\\cdot|\\times)+\)", term)]
+    return len(numbers) > 2 or any(terms.count(term) > 2 for term in terms)
+
+
+def _sides(expression: str, raw: str | None, gold: Gold) -> Answer:
+    """What has to equal the gold: each side of a chain of equations, behind a name; a list as one."""
     sides: list[str] = []
     rounded: list[str] = []
-    for part in _split(expression) if gold.several else [expression]:
+    for part in split(expression) if gold.several else [expression]:
         exact, *near = [side.strip() for side in _APPROX.split(part)]
-        if near and _UNKNOWN.fullmatch(exact):
+        if near and exact != "e" and (UNKNOWN.fullmatch(exact) or not exact):
             exact, *near = near  # "x \\approx 3.46"
         equal = [side.strip() for side in _EQUALS.split(exact)]
-        if len(equal) > 1 and _UNKNOWN.fullmatch(equal[0]):
+        if len(equal) > 1 and (UNKNOWN.fullmatch(equal[0]) or (len(equal) == 2 and not gold.variables and named_part(exact, strict=False).label)):
             del equal[0]  # "x = 72"
         # "36 + 36 = 72" says 72 twice; "71 = 72" says two things.
         if not all(equal) or len(equal) > (1 if gold.several else 4) or (gold.several and near):
             return Answer(refusal=Refusal.CHAIN)
         sides += equal
         rounded += near
-    return Answer((", ".join(sides),) if gold.several else tuple(sides), tuple(rounded), raw if len(sides) == 1 else None)
+    listed = (", ".join(sides),) if gold.several else tuple(sides)
+    return Answer(listed, tuple(rounded), raw if len(sides) == 1 else None, ordered=gold.ordered)
+
+
+def _read_named(bare: str, gold: Gold) -> Answer:
+    """Read an answer to a list whose parts have names: by name, or without any names in the gold's order."""
+    if pair := _NAMED_PAIR.fullmatch(bare):
+        named = [Part(value.strip(), name.strip()) for name, value in zip(split(pair[1]), split(pair[2]), strict=False)]
+    else:
+        inside = _PAIR.fullmatch(bare)
+        pieces = split(inside[1]) if inside and len(split(bare)) == 1 else _listed(bare)
+        found = [answer_part(piece, gold.variables) for piece in pieces if piece.strip()]
+        if None in found or not all(part.text for part in found if part):
+            return Answer(refusal=Refusal.SEVERAL)
+        named = [part if part.label and "=" not in part.text else named_part(part.text) for part in found if part]
+    if len(named) != len(gold.parts) or any("=" in part.text for part in named):
+        return Answer(refusal=Refusal.DIFFERENT)
+    if any(part.label for part in named):
+        by_name = [[part for part in named if _same_name(part.label, own.label)] for own in gold.parts]
+        if any(len(found) != 1 for found in by_name):
+            return Answer(refusal=Refusal.DIFFERENT)
+        named = [found[0] for found in by_name]
+    return Answer(tuple(part.text for part in named), pairs=tuple((own.text, part.text) for own, part in zip(gold.parts, named, strict=True)))
+
+
+def _same_name(one: str, other: str) -> bool:
+    """Whether two names are the same, or one has the words of the other: "boys", "the boys"."""
+    words = set(one.split()), set(other.split())
+    return bool(words[0] and words[1]) and (words[0] <= words[1] or words[1] <= words[0])
+
+
+def _as_gold_says(cleaned: str, condition: Condition | None, gold: Gold) -> str:
+    """The answer with the gold's name for a function or a parameter: ``f(x) = x`` for ``f(n) = n``, ``n\\pi`` for ``k\\pi``."""
+    if gold.condition and condition and gold.condition.letter != condition.letter and gold.condition.letter not in letters(cleaned):
+        cleaned = _renamed(cleaned, condition.letter, gold.condition.letter)
+    own, found = _FUNCTION.fullmatch(gold.text or ""), _FUNCTION.fullmatch(cleaned)
+    if own and found and own["name"] == found["name"] and own["of"] != found["of"] and own["of"] not in letters(found["value"]):
+        return f"{own['name']}({own['of']})={_renamed(found['value'], found['of'], own['of'])}"
+    left = re.match(r"\s*([a-z])\s*=", gold.text or "")
+    if found and left and found["of"] in gold.variables - {left[1]} and found["name"] in ("f", left[1]):
+        return f"{left[1]}={found['value']}"  # y = 2x + 3, as f(x)
+    if "\\binom" in (gold.text or ""):
+        cleaned = _CHOOSE.sub(lambda match: r"\binom{{{}}}{{{}}}".format(*[digits for digits in match.groups() if digits]), cleaned)
+    return cleaned
+
+
+def _renamed(text: str, letter: str, new: str) -> str:
+    return re.sub(rf"(\\[A-Za-z]+)|{letter}", lambda match: match[1] or new, text)
+
+
+def _in_order_of_names(named: object) -> str:
+    """Named values as the pair that math-verify reads, in the order of the alphabet."""
+    return f"({', '.join(value.strip() for _, value in sorted((str(name).strip(), value) for name, value in named))})"  # type: ignore[attr-defined]
 
 
 def settle(gold: Gold, answer: Answer, precision: int = PRECISION) -> bool | None:
     """Return the verdict if it needs no parser; ``None``: ask a worker."""
-    if answer.refusal is not None:
+    if answer.refusal is not None and not answer.sides:
         return False
-    if answer.verdict is not None or gold.value is None or answer.rounded:
+    if answer.verdict is not None or gold.value is None or answer.rounded or answer.pairs:
         return answer.verdict
     equal = [None if (value := read_value(side)) is None else gold.value.equals(value, precision) for side in answer.sides]
     return False if False in equal else None if None in equal else True
 
 
 def _is_wordy(text: str, cleaned: str) -> bool:
-    """Whether a gold is words, a date or the time of a clock, and no mathematics."""
-    if _CLOCK.fullmatch(cleaned) or is_date(cleaned) or is_date(text):
-        return True
-    if re.search(r"\d|\\|[-+*/^=<>|]\s|\$[^$]*[=<>]", cleaned):
+    """Whether a gold is words, and no mathematics."""
+    if re.search(r"\d|\\|[-+*/^=<>|]\s|[-+*/^=<>|]|\$[^$]*[=<>]", cleaned):
         return False
     styled = bool(re.search(r"\\(?:text|mathrm|mbox)", text)) and re.fullmatch(r"[A-Za-z][A-Za-z\s'-]+", cleaned)
-    return bool(styled) or "\0" in _marked(cleaned)
-
-
-def _prose(text: str) -> list[str]:
-    return re.findall(r"[^\W\d_]{2,}", _COMMAND.sub(" ", text))
+    return bool(styled) or not is_expression(cleaned) or bool(re.fullmatch("[A-Za-z]{3}", cleaned) and re.search("[aeiouAEIOU]", cleaned))
 
 
 def _squeezed(text: str) -> str:
@@ -292,71 +444,16 @@ def _squeezed(text: str) -> str:
     return re.sub(r"([_^])\{(\w)\}", r"\1\2", re.sub(r"(?<!\w) | (?!\w)", "", " ".join(text.split())))
 
 
-def _words(text: str) -> str:
-    return " ".join(re.findall(r"\w+", text)).casefold()
-
-
-def _letters(text: str) -> frozenset[str]:
-    return frozenset(re.findall("[A-Za-z]", _COMMAND.sub(" ", text)))
-
-
-def _marked(text: str, variables: frozenset[str] | None = None) -> str:
-    r"""``text`` with ``\0`` for its prose, by the letters that the gold has (``None``: this is the gold; without any, a run is a word)."""
-
-    def mark(match: re.Match[str]) -> str:
-        run = match[1]
-        if variables is not None and (not variables or len(run) > 3):
-            return "\0"
-        if variables and variables.issuperset(run):
-            return match[0]
-        if len(run) > 3 or _SHORT_WORDS.fullmatch(run):
-            return "\0"
-        before, after = text[max(0, match.start() - 1) : match.start()], text[match.end(1) : match.end(1) + 1]
-        return "\0" if len(run) == 3 and before in ("", " ") and after in ("", " ", ",", ";", ":") else match[0]
-
-    return re.sub(r"[^\x00-\x7f]+", "\0", _LETTERS.sub(mark, text))
-
-
-def _without_words(text: str, variables: frozenset[str] | None = None) -> str | None:
-    """The one piece of ``text`` that says something mathematical; ``""``: there is none; ``None``: there are several."""
-    pieces = [piece.strip() for piece in _marked(text, variables).split("\0")]
-    if len(pieces) == 1:
-        return text.strip()
-    telling = [piece for piece in pieces if _TELLING.search(piece) or (variables != frozenset() and _OPERATION.search(piece))]
-    if not telling and variables:  # "so the answer is x"
-        telling = [piece for piece in pieces if set(re.findall("[A-Za-z]", piece)) & variables]
-    if len(telling) != 1:
-        return None if telling else ""
-    piece = ("-" if pieces[:2] == ["-", telling[0]] else "") + telling[0]  # "-USD 72"
-    if piece.count("{") != piece.count("}"):
-        return ""
-    if variables is not None:
-        piece = piece.removesuffix("!").rstrip()  # "The answer is 72!"
-    # The slash of km/h, the hyphen of 10-year, the comma and colon of a sentence and the sign of "Total = 72" belong to the word.
-    return piece.lstrip("= \t\r\n").strip(" \t\r\n,:;").removesuffix("/").removesuffix("-").strip()
-
-
-def _joined(text: str, variables: frozenset[str] | None) -> str | None:
-    """The parts of a list, each without its words, behind commas; ``None``: one of them says several things, ``""``: or nothing."""
-    parts = [_without_words(part, variables) for part in _split(_JOINT.sub(", ", text)) if part.strip()]
-    if None in parts:
-        return None
-    kept = [part for part in parts if part]
-    return ", ".join(kept) if len(kept) == len(parts) else ""
+def _listed(text: str) -> list[str]:
+    """The parts of a list; what stands after a plus-minus sign is two."""
+    parts = []
+    for part in split(JOINT.sub(", ", text)):
+        signs = _PLUS_MINUS.findall(part)
+        parts += [_PLUS_MINUS.sub(lambda _, sign=sign: sign, part) for sign in "+-"] if len(signs) == 1 else [part]
+    return parts
 
 
 def _kind(text: str) -> str:
     r"""``{`` of a whole set, ``(`` of a whole tuple or interval, else ``""``: math-verify compares ``\{1,2\}`` with ``(1,2)``."""
     found = re.fullmatch(r"\s*(\\\{|[(\[]).*,.*(\\\}|[)\]])\s*", text, re.DOTALL)
-    return "" if not found or (min(_depths(text)[1:-1], default=0) < 1 and found[1] != r"\{") else found[1][-1].replace("[", "(")
-
-
-def _depths(text: str) -> list[int]:
-    """Bracket depth before each character, and at the end."""
-    return list(itertools.accumulate(((char in "([{") - (char in ")]}") for char in text), initial=0))
-
-
-def _split(text: str) -> list[str]:
-    """Split at the commas that stand in no bracket."""
-    commas = [index for index, (char, depth) in enumerate(zip(text, _depths(text), strict=False)) if char == "," and depth == 0]
-    return [text[start + 1 : end] for start, end in itertools.pairwise([-1, *commas, len(text)])]
+    return "" if not found or (min(depths(text)[1:-1], default=0) < 1 and found[1] != r"\{") else found[1][-1].replace("[", "(")
