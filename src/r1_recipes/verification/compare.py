@@ -145,7 +145,9 @@ def _same_number(gold: Any, answer: Any, precision: int, in_list: bool = False) 
     whole = any(value.is_Integer and not decimal for value, decimal in zip(exact, typed, strict=True))
     if difference.is_Rational and not whole and abs(difference) * 2 * 10**precision < 1:
         return True
-    return _verify(gold, answer, precision) or _rounds(*exact, typed[0], isinstance(answer, sympy.Float), in_list)
+    if _verify(gold, answer, precision):
+        return True
+    return typed[0] and _rounds(exact[0], exact[1], typed=isinstance(answer, sympy.Float), in_list=in_list)
 
 
 def _vanishes(gold: Any, answer: Any) -> bool:
@@ -167,15 +169,12 @@ def _vanishes(gold: Any, answer: Any) -> bool:
     return bool(abs(difference) <= tolerance * max(abs(one), abs(other)))
 
 
-def _rounds(gold: Any, answer: Any, gold_typed: bool, answer_typed: bool, in_list: bool) -> bool:
-    """Whether a gold that is a decimal is a rounding of the answer."""
-    if not (gold_typed and gold.is_Rational and answer.is_real):
+def _rounds(gold: Any, answer: Any, typed: bool, in_list: bool) -> bool:
+    """Whether a gold that is a decimal is a rounding of the answer; a fraction that is meant is equal, so that it is none."""
+    if not (gold.is_Rational and answer.is_real) or (answer.is_Rational and not typed):
         return False
-    value = Fraction(int(gold.p), int(gold.q))
-    near = answer.round(25) if not answer.is_Rational else answer
-    if answer.is_Rational and not answer_typed:
-        return False  # a fraction that was meant would have been equal
-    return rounds_to(value, Fraction(str(near)), typed=answer_typed, in_list=in_list)
+    near = answer if answer.is_Rational else answer.round(25)
+    return rounds_to(Fraction(int(gold.p), int(gold.q)), Fraction(str(near)), typed=typed, in_list=in_list)
 
 
 def _approximates(exact: Any, near: Any) -> bool:

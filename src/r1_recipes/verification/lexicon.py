@@ -54,7 +54,8 @@ RULES = tuple(
         # operation
         (
             Refusal.CHANGED,
-            r"\b(?:squares?(?= (?:of|roots?)\b)|squared|cubed|cubes?(?= (?:of|roots?)\b)|(?:square|cube|third|fourth|nth)[ -]?roots?|roots? of|factorial|reciprocal|inverse|opposite|"
+            r"\b(?:squares?(?= (?:of|roots?)\b)|squared|cubed|cubes?(?= (?:of|roots?)\b)|"
+            r"(?:square|cube|third|fourth|nth)[ -]?roots?|roots? of|factorial|reciprocal|inverse|opposite|"
             r"negation|complement|plus|divided|multiplied|modulo|half|halves|halb\w*|twice|thrice|doubl(?:ed?|ing)|doppelt\w*|"
             r"tripl(?:ed?|ing)|treble|quadrupl(?:ed?|ing)|(?:and|one|two|three|a|-)[ -](?:third|quarter|fourth|fifth|sixth|eighth|tenth|"
             r"hundredth|thousandth)s?|-?fold|minus|negative|neg|less one|"
@@ -95,8 +96,8 @@ def chosen(text: str) -> tuple[str, str] | None:
 
 
 def chosen_letters(text: str) -> str:
-    """The options that an answer of letters names, and nothing else, in its order: ``A, B and D``, ``[\"B\", \"F\"]``; ``""``: it says more."""
-    left = re.sub(r"\b(?:and|answers?|options?|are|is|the)\b|[选和、,;()\[\]{}\"'\s.]|\\", "", _STYLED.sub(r"\1", text))
+    """The options that an answer names, in its order (``A, B and D``, ``["B", "F"]``), or ``""`` if it says anything else."""
+    left = re.sub(r"""\b(?:and|answers?|options?|are|is|the)\b|[选和、,;()\[\]{}"'\s.]|\\""", "", _STYLED.sub(r"\1", text))
     return left if re.fullmatch("[A-J]+", left) and len(set(left)) == len(left) else ""
 
 
@@ -128,15 +129,20 @@ def says(text: str, gold: str) -> bool:
     return bool(re.fullmatch(before + name + "(?: function| number)?", bare) or (not several and re.fullmatch(name + after, bare)))
 
 
-_DIGIT = {word: str(number) for number, word in enumerate("zero one two three four five six seven eight nine ten eleven twelve".split())}
+NUMBER_WORDS = ("zero", "one", "two", "three", "four", "five", "six", "seven", "eight", "nine", "ten", "eleven", "twelve")
 _PHRASES = {
-    r"\mathbb{R}": r"(?:all|the set of (?:all )?)?\s*real(?: number)?s|\\mathbf\{?R\}?|\\mathbb\s*R|R|-\\infty\s*<\s*[a-z]\s*<\s*\+?\\infty",
+    r"\mathbb{R}": r"(?:(?:(?:all|the set of(?: all)?)\s*)?real(?: number)?s|\\math(?:bf|bb)\s*\{?R\}?|R|"
+    r"-\\infty\s*<\s*[a-z]\s*<\s*\+?\\infty)",
     r"\emptyset": r"(?:the\s+)?empty set|no (?:real )?solutions?|\\\{\s*\\\}",
     r"\infty": r"(?:positive |\+)?infin(?:ity|ite)",
     r"\frac{1}{2}": r"(?:an?|one)?[ -]?half",
 }
 _IN_SYMBOLS = tuple((re.compile(rf"\s*{pattern}\s*", re.IGNORECASE), symbol) for symbol, pattern in _PHRASES.items())
-_COUNTED = re.compile(rf"\s*(negative |minus )?({'|'.join(_DIGIT)})\b((?: (?:real|distinct|positive|possible))?(?: (?:solutions?|roots?|values?|ways?|points?|numbers?|integers?))?)[ .]*", re.IGNORECASE | re.DOTALL)
+_COUNTED = re.compile(
+    rf"\s*(negative |minus )?({'|'.join(NUMBER_WORDS)})\b"
+    r"(?: (?:real|distinct|positive|possible))?(?: (?:solutions?|roots?|values?|ways?|points?|numbers?|integers?))?[ .]*",
+    re.IGNORECASE,
+)
 
 
 def in_symbols(text: str) -> str:
@@ -146,5 +152,5 @@ def in_symbols(text: str) -> str:
         if pattern.fullmatch(rest):
             return sign + symbol
     if counted := _COUNTED.fullmatch(text):
-        return ("-" if counted[1] else "") + _DIGIT[counted[2].casefold()] + counted[3]
+        return ("-" if counted[1] else "") + str(NUMBER_WORDS.index(counted[2].casefold()))
     return text

@@ -1,4 +1,4 @@
-r"""Where a text states its answer: its boxes, what follows its last "answer is", or its last line. Everything here is linear in its length."""
+r"""Where a text states its answer: its boxes, what follows its last "answer is", or its last line. All is linear in the length."""
 
 import re
 

@@ -45,7 +45,11 @@ def is_date(text: str) -> bool:
 
 
 def moment(text: str) -> tuple[object, ...] | None:
-    """Return what a date or a time of day says: (year, month, day), (minutes, morning or afternoon), or its text; ``None``: it is neither."""
+    """Return what a date or a time of day says, or ``None`` if a text is neither.
+
+    A date is (year, month, day) as far as it says them, or its own text if the order of its numbers differs between countries. A time is
+    (minutes since midnight, whether morning or afternoon is known).
+    """
     text = unicodedata.normalize("NFKC", text.strip())
     for pattern in _DATES:
         if found := pattern.fullmatch(text):

@@ -49,14 +49,19 @@ def rounds_to(gold: Fraction, answer: Fraction, typed: bool = True, in_list: boo
     """Whether a decimal gold is what an answer becomes when it is rounded to the gold's places: 0.59 for 0.5941, 125.663 for 40\\pi.
 
     A gold of fewer than two places is taken as typed (in a list it needs one), and so is a rounding of pi or e, since 22/7 and 3.1416 are
-    others. An answer that is no decimal itself (``typed``) has to agree in five digits: fewer agree by accident. What differs from the gold
-    by less than a hundredth of its last place is another number and no rounding. A gold of five digits or more may also be cut off.
+    others. What differs from the gold by less than a hundredth of its last place is another number and no rounding.
+
+    An answer that is no decimal itself (not ``typed``) has to agree in five digits, since fewer agree by accident; such a gold may also be
+    cut off instead of rounded.
     """
     places = max(_order(gold.denominator, 2), _order(gold.denominator, 5))
     unit = Fraction(1, 10**places)
     gap = abs(gold - answer)
-    enough = places >= (1 if in_list else 2) if typed else abs(gold) >= 10**4 * unit
-    return enough and not rounds_constant(gold) and gap <= (unit / 2 if typed or abs(gold) > abs(answer) else unit) and (not typed or gap >= unit / 100)
+    if rounds_constant(gold):
+        return False
+    if typed:
+        return places >= (1 if in_list else 2) and unit / 100 <= gap <= unit / 2
+    return abs(gold) >= 10**4 * unit and gap <= (unit if abs(answer) > abs(gold) else unit / 2)
 
 
 def rounds_constant(gold: Fraction) -> bool:

@@ -7,12 +7,12 @@ Everything here is linear in the length of the text, or reads no more than ``MAX
 
 from __future__ import annotations
 
-import functools
 import re
 import unicodedata
 from dataclasses import dataclass, replace
 
 from r1_recipes.prompts.formats import one_spelling_of_boxes
+from r1_recipes.verification.gold import APPROX, EQUALS, PLUS_MINUS, THOUSANDS, Gold, listed, squeezed
 from r1_recipes.verification.lexicon import (
     Refusal,
     agrees,
@@ -24,21 +24,18 @@ from r1_recipes.verification.lexicon import (
 )
 from r1_recipes.verification.locate import ANCHOR, MAX_ANSWER_CHARS, boxes_of
 from r1_recipes.verification.moments import moment, same_moment
-from r1_recipes.verification.numbers import NUMBER, PRECISION, Value, read_value
+from r1_recipes.verification.numbers import NUMBER, PRECISION, read_value
 from r1_recipes.verification.spelling import clean, typed
 from r1_recipes.verification.words import (
-    JOINT,
     TELLING,
     UNKNOWN,
     Condition,
     Part,
     answer_part,
     depths,
-    gold_part,
     is_expression,
     letters,
     named_part,
-    plain_words,
     prose,
     split,
     split_condition,
@@ -46,25 +43,16 @@ from r1_recipes.verification.words import (
     without_unit,
 )
 
-# A gold of more words without a box or #### is a solution or a proof, of which no part is known to be the gold.
-MAX_GOLD_WORDS = 12
-
-_THOUSANDS = re.compile(r"(?<![\d.,])([1-9]\d{0,2})((?:,\d{3})+)(?![\d,])")
-_QUANTITY = re.compile(r"([-+]?[\d.,]+)\s*[^\W\d_]{4,}\.?")  # "12hours"
-_SEVERAL = re.compile(r"[,;]|\\(?:pm|mp|cup|cap|in|\{)(?![A-Za-z])|\b(?:or|and)\b")
 _OR = frozenset(("or", "oder", "或"))
 _ALTERNATIVES = re.compile(r"\s*,?\s*\b(?:or|oder|ou)\b\s*|或")
 _BESIDE = re.compile(r"(.*[\d)}%])\s+\((?:(?:or|=|i\.e\.|that is|about|\\approx)\s*)?([^()]*\d[^()]*)\)", re.DOTALL)
 _RELATION = re.compile(r"[<>]|\\(?:le|ge|ne|in|to|sim)(?![A-Za-z])|\\(?:right|left)arrow")
-_EQUALS = re.compile(r"(?<![<>!])=|\\equiv(?![A-Za-z])")
-_APPROX = re.compile(r"\\approx(?![A-Za-z])")
 _MEMBER = re.compile(r"\A\s*[A-Za-z]\s*\\in(?![A-Za-z])\s*")
 _NAMED_PAIR = re.compile(r"\(([^()=]*,[^()=]*)\)\s*=\s*\((.*)\)", re.DOTALL)
 _PAIR = re.compile(r"\\?\{?\s*[(](.*,.*)[)]\s*\\?\}?", re.DOTALL)
 _CURVE = re.compile(r"\A\s*[A-Za-z]\w?\s*:\s*(?=[^:]*=)")  # "L: y = 2x + 3"
 _IS = re.compile(r"\b([A-Za-z])\s+(?:is|equals)\s+(?=[-\d\\(])")  # "the value of x is 5"
 _FUNCTION = re.compile(r"\s*(?P<name>[A-Za-z])\s*\(\s*(?P<of>[A-Za-z])\s*\)\s*=(?P<value>[^=]*)")
-_PLUS_MINUS = re.compile(r"\\(?:pm|mp)(?![A-Za-z])")
 _CHOOSE = re.compile(r"C\((\d+),\s*(\d+)\)|(?:\{\}|)\^?_?\{?(\d+)\}?\s*C_?\{?(\d+)\}?|C_\{?(\d+)\}?\^\{?(\d+)\}?")
 # Towers of powers and factorials: each would cost a worker its whole time limit, and no plain gold is answered with one.
 _TOWER = re.compile(
@@ -88,26 +76,6 @@ MAX_OPERATIONS = 3
 
 
 @dataclass(frozen=True)
-class Gold:
-    raw: str  # as it stands
-    text: str | None = None  # its expression; None: it was not understood here, math-verify may read ``raw``
-    plain: str = ""  # cleaned, without white space: an answer that says the same is right
-    parts: tuple[Part, ...] = ()  # of a list whose parts have names: each is compared with the answer's part of that name
-    several: bool = False
-    ordered: bool = False
-    relations: int = 0
-    variables: frozenset[str] = frozenset()
-    condition: Condition | None = None
-    excused: frozenset[str] = frozenset()  # words that would refuse an answer, and are the gold's own
-    words: str | None = None  # "No solution": a gold that is compared as words
-    moment: tuple[object, ...] | None = None  # a date or a time of day
-    letter: str | None = None  # "(B)": a gold that is compared as a choice
-    letters: str | None = None  # "ABD": several choices
-    unit: str | None = None  # "m/s": an answer with another one is wrong, one without is not
-    value: Value | None = None  # of a number that can be compared without a parser
-
-
-@dataclass(frozen=True)
 class Answer:
     """An answer: what has to equal the gold, or why there is nothing."""
 
@@ -118,54 +86,6 @@ class Answer:
     refusal: Refusal | None = None  # why there is nothing to compare; with sides: what to call it if one of them differs
     ordered: bool = False  # the parts of a list are compared in their order
     pairs: tuple[tuple[str, str], ...] = ()  # a gold's named parts, each with the answer's of that name
-
-
-@functools.lru_cache(16_384)  # Most runs have fewer golds, so that each is read once.
-def read_gold(text: str, locale: str = "en", ordered: bool = False) -> Gold | None:
-    """Return the gold that ``text`` states, or ``None`` if it is empty, too long, prose or a question."""
-    text = one_spelling_of_boxes(text)
-    if boxes := boxes_of(text):
-        text = ", ".join(boxes)
-    elif "####" in text:
-        text = text.rpartition("####")[2]
-    raw, cleaned = text.strip(), clean(text[: MAX_ANSWER_CHARS + 1], locale)
-    if not cleaned or len(text) > MAX_ANSWER_CHARS or len(prose(cleaned)) > MAX_GOLD_WORDS or text.rstrip().endswith(("?", "？")):
-        return None
-    gold = functools.partial(Gold, raw=raw, plain=_squeezed(cleaned), excused=frozenset(refusals(cleaned)))
-    if choice := re.fullmatch(r"\(?\s*([A-J])\s*\)?", cleaned):
-        return gold(letter=choice[1], words=choice[1].casefold())
-    option = re.fullmatch(r"\(([A-J])\)\s*(\S.*)", cleaned)  # AMC's "(C) 17": the letter or the value
-    if option and (value := read_gold(option[2], locale, ordered)) and value.letter is None:
-        return replace(value, letter=option[1])
-    if re.fullmatch(r"[A-J]{2,}", cleaned) and list(cleaned) == sorted(set(cleaned)):
-        return gold(letters=cleaned, ordered=ordered, words=plain_words(cleaned))
-    if re.fullmatch(r"[A-J](?:\s*,\s*[A-J])+", cleaned):
-        found = "".join(re.findall("[A-J]", cleaned))
-        return gold(letters=found, ordered=ordered or list(found) != sorted(found), words=plain_words(cleaned))
-    if (when := moment(cleaned) or moment(text)) is not None:
-        return gold(moment=when, words=plain_words(cleaned))
-    if _is_wordy(text, cleaned):
-        return gold(words=plain_words(cleaned))
-    own_text = gold(text=None, words=_squeezed(cleaned), variables=letters(cleaned))
-    cleaned, condition = split_condition(without_unit(cleaned))
-    cleaned = _QUANTITY.sub(r"\1", cleaned) if _QUANTITY.fullmatch(cleaned) else cleaned
-    several = bool(_SEVERAL.search(_THOUSANDS.sub(r"\1", cleaned)))
-    found = [gold_part(part) for part in _listed(cleaned)] if several else [gold_part(cleaned)]
-    if None in found or not all(part.text and not refusals(part.label) for part in found if part):
-        return own_text
-    parts = [part for part in found if part]
-    known = functools.partial(gold, several=several, ordered=ordered, condition=condition, unit=unit_of(raw))
-    named = [part if part.label else named_part(part.text) for part in parts]
-    names = [part.label for part in named]
-    if several and len(parts) > 1 and all(names) and len(set(names)) == len(names):
-        return known(text=", ".join(part.text for part in parts), parts=tuple(named), variables=letters(cleaned), relations=0)
-    if several and sum(1 for part in parts if part.label) > (1 if parts[-1].label else 0):
-        return own_text  # a name for some of the numbers
-    expression = ", ".join(part.text for part in parts)
-    left, *near = [side.strip() for side in _APPROX.split(expression)]
-    if near and (not left or UNKNOWN.fullmatch(left)):
-        left = near[0]
-    return known(text=left or expression, relations=len(_EQUALS.findall(left)), variables=letters(left), value=read_value(left))
 
 
 def read_answer(text: str, gold: Gold, locale: str = "en") -> Answer:
@@ -206,22 +126,21 @@ def read_answer(text: str, gold: Gold, locale: str = "en") -> Answer:
 def _read_words(text: str, cleaned: str, gold: Gold, locale: str) -> Answer:
     """Read an answer to a choice, a date or words; what is left goes on as an expression."""
     if gold.letters is not None:
-        found = chosen_letters(cleaned)
-        return Answer(verdict=found == gold.letters if gold.ordered else "".join(sorted(found)) == gold.letters)
-    found = chosen(cleaned) if gold.letter is not None else None
-    if gold.letter is not None and (found or gold.words is not None):
-        right = found is not None and found[0] == gold.letter
-        if not right or found is None or gold.words is not None or not TELLING.search(found[1]):
-            return Answer(verdict=right)
-        return read_answer(found[1], replace(gold, letter=None), locale)  # "(C) 18" is not "(C) 17"
-    if _squeezed(cleaned) == gold.plain:
+        named = chosen_letters(cleaned)
+        return Answer(verdict=named == gold.letters if gold.ordered else "".join(sorted(named)) == gold.letters)
+    option = chosen(cleaned) if gold.letter is not None else None
+    if option and option[0] == gold.letter and gold.words is None and TELLING.search(option[1]):
+        return read_answer(option[1], replace(gold, letter=None), locale)  # "(C) 18" is not "(C) 17"
+    if option or (gold.letter is not None and gold.words is not None):
+        return Answer(verdict=option is not None and option[0] == gold.letter)
+    if squeezed(cleaned) == gold.plain:
         return Answer(verdict=True)
     if gold.moment is not None:
         return Answer(verdict=same_moment(gold.moment, moment(cleaned)))
     if gold.words is not None and (verdict := agrees(cleaned, gold.words)) is not None:
         return Answer(verdict=verdict)
     cleaned = in_symbols(cleaned) if gold.words is None else cleaned
-    if _squeezed(cleaned) == gold.plain:
+    if squeezed(cleaned) == gold.plain:
         return Answer(verdict=True)
     if alternatives := _alternatives(text, cleaned, gold, locale):
         return alternatives
@@ -231,7 +150,7 @@ def _read_words(text: str, cleaned: str, gold: Gold, locale: str) -> Answer:
         if word not in gold.excused and not (gold.several and word in _OR):
             return Answer(refusal=refusal)
     if gold.words is not None:
-        return Answer(verdict=says(cleaned, gold.words) if gold.text is None and not re.search(r"\d|\\|[<>=]", gold.words) else False)
+        return Answer(verdict=not gold.only_text and says(cleaned, gold.words))
     return _read_expression(text, cleaned, gold)
 
 
@@ -282,7 +201,7 @@ def _read_expression(text: str, cleaned: str, gold: Gold) -> Answer:
     bare = without_unit(cleaned, every=not gold.variables)
     if gold.parts:
         return _read_named(bare, gold)
-    parts = [answer_part(part, gold.variables) for part in (_listed(bare) if gold.several else [bare]) if part.strip()]
+    parts = [answer_part(part, gold.variables) for part in (listed(bare) if gold.several else [bare]) if part.strip()]
     if None in parts:
         return Answer(refusal=Refusal.SEVERAL)
     kept = [part.text for part in parts if part]
@@ -296,7 +215,7 @@ def _read_expression(text: str, cleaned: str, gold: Gold) -> Answer:
         named = [named_part(part) for part in split(expression)]
         if all(part.label for part in named) and len(named) == len(split(gold_pair[1])):
             expression = _in_order_of_names((part.label, part.text) for part in named)
-    unseparated = _THOUSANDS.sub(r"\1", expression)
+    unseparated = THOUSANDS.sub(r"\1", expression)
     if _UNSEPARATED.search(unseparated) and not _UNSEPARATED.search(gold.raw):
         return Answer(refusal=Refusal.SEVERAL)
     if (not gold.several and len(split(unseparated)) > 1) or expression.count("|") % 2:
@@ -304,11 +223,11 @@ def _read_expression(text: str, cleaned: str, gold: Gold) -> Answer:
     if refusal := _mismatch(text, expression, gold):
         return Answer(refusal=refusal)
     # As it stands, 1:2:3 is a sixth.
-    raw = text if gold.value is None and not _APPROX.search(cleaned) and not _RATIO.search(text + " " + gold.raw) else None
+    raw = text if gold.value is None and not APPROX.search(cleaned) and not _RATIO.search(text + " " + gold.raw) else None
     if gold.relations == 1 and (same := _same_left_side(expression, gold.text or "")):
         return Answer((same[1],), pairs=(same,))
     if gold.relations:
-        chain = len(_EQUALS.findall(expression)) > gold.relations
+        chain = len(EQUALS.findall(expression)) > gold.relations
         return Answer(refusal=Refusal.CHAIN) if chain else Answer((expression,), raw=raw, ordered=gold.ordered)
     return _sides(expression, raw, gold)
 
@@ -334,9 +253,15 @@ def _mismatch(text: str, expression: str, gold: Gold) -> Refusal | None:
 def _same_left_side(expression: str, gold: str) -> tuple[str, str] | None:
     """The right sides of a gold ``I_{max} = …`` and of an answer that names the same, or nothing."""
     (left, sign, right), (name, equals, said) = gold.partition("="), expression.partition("=")
-    if not (sign and UNKNOWN.fullmatch(left)) or "=" in right or "=" in said or _RELATION.search(gold + expression) or _PLUS_MINUS.search(gold + expression):
+    if (
+        not (sign and UNKNOWN.fullmatch(left))
+        or "=" in right
+        or "=" in said
+        or _RELATION.search(gold + expression)
+        or PLUS_MINUS.search(gold + expression)
+    ):
         return None
-    if equals and _squeezed(name) == _squeezed(left):
+    if equals and squeezed(name) == squeezed(left):
         return right.strip(), said.strip()
     return (right.strip(), expression) if not equals else None
 
@@ -355,11 +280,13 @@ def _sides(expression: str, raw: str | None, gold: Gold) -> Answer:
     sides: list[str] = []
     rounded: list[str] = []
     for part in split(expression) if gold.several else [expression]:
-        exact, *near = [side.strip() for side in _APPROX.split(part)]
+        exact, *near = [side.strip() for side in APPROX.split(part)]
         if near and exact != "e" and (UNKNOWN.fullmatch(exact) or not exact):
             exact, *near = near  # "x \\approx 3.46"
-        equal = [side.strip() for side in _EQUALS.split(exact)]
-        if len(equal) > 1 and (UNKNOWN.fullmatch(equal[0]) or (len(equal) == 2 and not gold.variables and named_part(exact, strict=False).label)):
+        equal = [side.strip() for side in EQUALS.split(exact)]
+        if len(equal) > 1 and (
+            UNKNOWN.fullmatch(equal[0]) or (len(equal) == 2 and not gold.variables and named_part(exact, strict=False).label)
+        ):
             del equal[0]  # "x = 72"
         # "36 + 36 = 72" says 72 twice; "71 = 72" says two things.
         if not all(equal) or len(equal) > (1 if gold.several else 4) or (gold.several and near):
@@ -376,7 +303,7 @@ def _read_named(bare: str, gold: Gold) -> Answer:
         named = [Part(value.strip(), name.strip()) for name, value in zip(split(pair[1]), split(pair[2]), strict=False)]
     else:
         inside = _PAIR.fullmatch(bare)
-        pieces = split(inside[1]) if inside and len(split(bare)) == 1 else _listed(bare)
+        pieces = split(inside[1]) if inside and len(split(bare)) == 1 else listed(bare)
         found = [answer_part(piece, gold.variables) for piece in pieces if piece.strip()]
         if None in found or not all(part.text for part in found if part):
             return Answer(refusal=Refusal.SEVERAL)
@@ -388,7 +315,9 @@ def _read_named(bare: str, gold: Gold) -> Answer:
         if any(len(found) != 1 for found in by_name):
             return Answer(refusal=Refusal.DIFFERENT)
         named = [found[0] for found in by_name]
-    return Answer(tuple(part.text for part in named), pairs=tuple((own.text, part.text) for own, part in zip(gold.parts, named, strict=True)))
+    return Answer(
+        tuple(part.text for part in named), pairs=tuple((own.text, part.text) for own, part in zip(gold.parts, named, strict=True))
+    )
 
 
 def _same_name(one: str, other: str) -> bool:
@@ -429,28 +358,6 @@ def settle(gold: Gold, answer: Answer, precision: int = PRECISION) -> bool | Non
         return answer.verdict
     equal = [None if (value := read_value(side)) is None else gold.value.equals(value, precision) for side in answer.sides]
     return False if False in equal else None if None in equal else True
-
-
-def _is_wordy(text: str, cleaned: str) -> bool:
-    """Whether a gold is words, and no mathematics."""
-    if re.search(r"\d|\\|[-+*/^=<>|]\s|[-+*/^=<>|]|\$[^$]*[=<>]", cleaned):
-        return False
-    styled = bool(re.search(r"\\(?:text|mathrm|mbox)", text)) and re.fullmatch(r"[A-Za-z][A-Za-z\s'-]+", cleaned)
-    return bool(styled) or not is_expression(cleaned) or bool(re.fullmatch("[A-Za-z]{3}", cleaned) and re.search("[aeiouAEIOU]", cleaned))
-
-
-def _squeezed(text: str) -> str:
-    """Without white space, but between two letters or digits: 7 2 is not 72."""
-    return re.sub(r"([_^])\{(\w)\}", r"\1\2", re.sub(r"(?<!\w) | (?!\w)", "", " ".join(text.split())))
-
-
-def _listed(text: str) -> list[str]:
-    """The parts of a list; what stands after a plus-minus sign is two."""
-    parts = []
-    for part in split(JOINT.sub(", ", text)):
-        signs = _PLUS_MINUS.findall(part)
-        parts += [_PLUS_MINUS.sub(lambda _, sign=sign: sign, part) for sign in "+-"] if len(signs) == 1 else [part]
-    return parts
 
 
 def _kind(text: str) -> str:

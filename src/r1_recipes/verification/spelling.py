@@ -15,9 +15,21 @@ _SIGNS = str.maketrans(
         **dict.fromkeys("€£¥₹₽₩", " "),
         **dict(zip("÷°", ("/", r"^\circ "), strict=True)),
         **dict(zip("×·⋅π∞√", (r"\times ", r"\cdot ", r"\cdot ", r"\pi ", r"\infty ", r"\sqrt "), strict=True)),
-        **dict(zip("≤≥≠≈∅±∪∩∈∠", (rf"\{name} " for name in ("le", "ge", "ne", "approx", "emptyset", "pm", "cup", "cap", "in", "angle")), strict=True)),
+        **dict(
+            zip(
+                "≤≥≠≈∅±∪∩∈∠",
+                (rf"\{name} " for name in ("le", "ge", "ne", "approx", "emptyset", "pm", "cup", "cap", "in", "angle")),
+                strict=True,
+            )
+        ),
         **dict(zip("⩽⩾≦≧øØ", (rf"\{name} " for name in ("le", "ge", "le", "ge", "emptyset", "emptyset")), strict=True)),
-        **dict(zip("αβγδθλμσφωΩ", (rf"\{name} " for name in "alpha beta gamma delta theta lambda mu sigma phi omega Omega".split()), strict=True)),
+        **dict(
+            zip(
+                "αβγδθλμσφωΩ",
+                (rf"\{name} " for name in ["alpha", "beta", "gamma", "delta", "theta", "lambda", "mu", "sigma", "phi", "omega", "Omega"]),
+                strict=True,
+            )
+        ),
         **{letter: rf"\mathbb{{{plain}}} " for letter, plain in zip("ℝℤℕℚℂ", "RZNQC", strict=True)},
         **{letter: f"_{{{digit}}}" for digit, letter in enumerate("₀₁₂₃₄₅₆₇₈₉")},
     }
@@ -39,7 +51,9 @@ _TIMES = r"(?:\s|~|/|·|\\cdot(?![A-Za-z])|\\[,;: ])"
 _ATOM = rf"(?:\\mu\s*)?(?:{UNITS}|{UNIT_LETTERS}|\\Omega){_EXPONENT}"
 UNIT = rf"{_ATOM}(?:{_TIMES}+\(?{_ATOM}\)?)*"
 BIG_UNITS = "|".join(unit for unit in UNITS.split("|") if unit not in ("k?N", "mg", "in", "cc"))  # written after a number without a space
-BASES = dict(zip("two three four five six seven eight nine ten eleven twelve".split(), range(2, 13), strict=True)) | {"sixteen": 16}
+BASES = dict(
+    zip(["two", "three", "four", "five", "six", "seven", "eight", "nine", "ten", "eleven", "twelve"], range(2, 13), strict=True)
+) | {"sixteen": 16}
 _FUNCTIONS = "arcsin|arccos|arctan|sin|cos|tan|cot|sec|csc|sqrt|log|ln|exp|pi|infty"
 _STYLED_UNIT = rf"{_STYLE}\s*\{{[\s~]*{_ATOM}(?:{_TIMES}*{_ATOM})*\.?[\s~]*\}}{_EXPONENT}"
 
@@ -97,7 +111,11 @@ RULES: tuple[tuple[str, re.Pattern[str], str | Callable[[re.Match[str]], str]], 
         ("array", r"[\[(]?\s*\\begin\{array\}\{[^{}]*\}", r"\\begin{pmatrix}"),
         ("end of an array", r"\\end\{array\}\s*[\])]?", r"\\end{pmatrix}"),
         ("new row", r"\\cr(?![A-Za-z])", r"\\\\"),
-        ("brackets turned outwards", r"\A\s*\]([^\[\]]*,[^\[\]]*)([\[\]])\s*\Z", lambda match: f"({match[1]}{')' if match[2] == '[' else ']'}"),
+        (
+            "brackets turned outwards",
+            r"\A\s*\]([^\[\]]*,[^\[\]]*)([\[\]])\s*\Z",
+            lambda match: f"({match[1]}{')' if match[2] == '[' else ']'}",
+        ),
         ("last bracket turned outwards", r"\A\s*\[([^\[\]]*,[^\[\]]*)\[\s*\Z", r"[\1)"),
         ("turned row", r"[\[(]([^\[\](),]*(?:,[^\[\](),]*)+)[\])]\s*\^\s*\{?\s*(?:T|\\top)\s*\}?", r"(\1)"),
         ("brackets of a matrix", r"\\(begin|end)\{[bB]?matrix\}", r"\\\1{pmatrix}"),
@@ -130,7 +148,11 @@ RULES: tuple[tuple[str, re.Pattern[str], str | Callable[[re.Match[str]], str]], 
         # str(1e-05), which LaTeX would read as Euler's number
         ("scientific notation", r"(?<=\d)[eE]([-+]?\d{1,3})(?![\w.])", r"\\cdot 10^{\1}"),
         ("constant of a program", r"(?i)\bmath\.(e|pi)\b", lambda match: "e" if match[1] in "eE" else r"\pi "),
-        ("index in a command", r"_\s*\{\s*\\(max|min|odot|oplus)\s*\}", lambda match: f"_{{{match[1].replace('odot', 'sn').replace('oplus', 'ea')}}}"),
+        (
+            "index in a command",
+            r"_\s*\{\s*\\(max|min|odot|oplus)\s*\}",
+            lambda match: f"_{{{match[1].replace('odot', 'sn').replace('oplus', 'ea')}}}",
+        ),
         ("function without a backslash", rf"(?<![\\A-Za-z])({_FUNCTIONS})(?![A-Za-z])", r"\\\1 "),
         # LaTeX reads \sqrt13 as the root of 1, and 2^10 as 2^1 0.
         ("root of a number", r"\\sqrt\s*(\d+(?:\.\d+)?)", r"\\sqrt{\1}"),
@@ -139,7 +161,11 @@ RULES: tuple[tuple[str, re.Pattern[str], str | Callable[[re.Match[str]], str]], 
         ("mixed number", r"(?<![\d.])(\d+)\s+(\d+)\s*/\s*(\d+)(?![\d.])", r"\1\\frac{\2}{\3}"),
         ("argument in brackets", r"(\^|\\sqrt)\s*\(([^()]*)\)", r"\1{\2}"),
         ("argument in brackets, outside", r"(\^|\\sqrt)\s*\(([^()]*)\)", r"\1{\2}"),
-        ("words in brackets after a number", r"(?<=\d)(?:\s+\(\s*([^\W\d_]{2,}(?:[ -][^\W\d_]+)*)|\s*\(([^\x00-\x7f]+))\s*\)", lambda match: f" {match[1] or match[2]} "),  # "9 (apples)"
+        (
+            "words in brackets after a number",
+            r"(?<=\d)(?:\s+\(\s*([^\W\d_]{2,}(?:[ -][^\W\d_]+)*)|\s*\(([^\x00-\x7f]+))\s*\)",
+            lambda match: f" {match[1] or match[2]} ",
+        ),  # "9 (apples)"
         ("per cent in words", r"(?i)(?<=\d)\s*(?:per\s?cent(?:age)?|pct)(?![A-Za-z])\.?", "%"),
         ("power of a number", r"\^\s*(-?\d+(?:\.\d+)?)", r"^{\1}"),
     )

@@ -1,4 +1,4 @@
-r"""Words and mathematics in one text: which letters are prose, which are algebra, what a number is called, and under which condition it holds.
+r"""Words and mathematics in one text: which letters are prose and which algebra, what a number is called, under which condition it holds.
 
 A gold's letters are algebra unless they stand apart as words; an answer's are read by the letters that its gold has.
 """
@@ -19,12 +19,19 @@ _SHORT_WORDS = re.compile(
     f"(?:{UNITS})|(?i:am|pm|usd|is|of|to|at|on|by|an|as|it|or|no|so|we|he|she|the|and|yes|odd|"
     "for|are|was|per|all|out|if|up|us|be|do|go|my|me|its|has|had|her|his)"
 )
-JOINT = re.compile(r"\s*(?:[,;]\s*)?(?:\b(?:and|or|und|oder|et)\b|\\lor(?![a-z])|[或和、])\s*|\s*;\s*|\s*\n\s*(?=[A-Za-z]\w*\s*=)|(?<=[\d})])\s+(?=[A-Za-z]\s*=)")
+# What stands between the parts of a list, besides a comma; the last two: "x = 1 y = 2", on two lines or on one.
+JOINT = re.compile(
+    r"\s*(?:[,;]\s*)?(?:\b(?:and|or|und|oder|et)\b|\\lor(?![a-z])|[或和、])\s*|\s*;\s*|"
+    r"\s*\n\s*(?=[A-Za-z]\w*\s*=)|(?<=[\d})])\s+(?=[A-Za-z]\s*=)"
+)
 TELLING = re.compile(r"\d|\\[A-Za-z]")
 _OPERATION = re.compile(r"[A-Za-z)}]\s*[-+*/^=<>|]\s*[A-Za-z(\\]")
 _LINK = re.compile(r"\b(?:and|or|then|also|und|oder|et|versus|vs|plus|but)\b|[,;&/|]", re.IGNORECASE)
 _UNIT_AT_END = re.compile(rf"(?:(?<=[\d}}%)])\s+{UNIT}|(?<=\d)(?:{BIG_UNITS})(?:\s*/\s*{UNIT})?)\.?\Z")
-_UNIT_AFTER = re.compile(rf"(?<=[\d}}])(?:\s+{UNIT}|(?:m|s)(?=\^|[23])|\s*(?:{BIG_UNITS}))(?:(?:\s*\^\s*\{{?-?[123]\}}?|[23](?!\d))?(?:\s*/\s*{UNIT})?)(?![\w^(\\{{])\.?")
+_UNIT_AFTER = re.compile(
+    rf"(?<=[\d}}])(?:\s+{UNIT}|[ms](?=\^|[23])|\s*(?:{BIG_UNITS}))"
+    rf"(?:\s*\^\s*\{{?-?[123]\}}?|[23](?!\d))?(?:\s*/\s*{UNIT})?(?![\w^(\\{{])\.?"
+)
 # What may stand left of an equals sign without being a second value: x, x_1, f(2), (x, y), \angle A, total cost.
 UNKNOWN = re.compile(
     r"\s*(?:[A-Za-z]\w*'?\([^()]*\)|[A-Za-z](?:_(?:\w|\{[^{}]*\}))?\^\{-1\}(?:\([^()]*\))?|(?=[^\d]*[A-Za-z])[^\d=]+(?:_\{?[\d,]+\}?)?)\s*"
@@ -32,12 +39,15 @@ UNKNOWN = re.compile(
 # For a gold without letters: also sums of unknowns, x_1 + x_2, with digits as indices and exponents alone.
 _NAMED = re.compile(r"(?=.*[A-Za-z])(?:[^\d=<>]|[_^]\{?-?\d(?:,\d)*\}?)+")
 _SET = r"(?:\\math(?:bb|bf|rm)\s*\{?\s*)?[NZRQ]\s*\}?\s*(?:[_^]\s*\{?\s*[*+]\s*\}?|\+)?"
-_KIND = r"(?:(?P<positive>positive|natural)\s+)?(?:(?P<kind>integer|real|number)s?(?:\s+numbers?)?)"
+_KIND = r"(?:(?:positive|natural|non-?negative)\s+)?(?:integer|real|number)s?(?:\s+numbers?)?"
+# "k \\in \\mathbb{Z}", "k is an integer", "for all integers n", "n \\ge 1", "x \\ne -1" at the end of a text.
 _CONDITION = re.compile(
-    rf"(?P<before>(?:\s*[,;]\s*|\s*\(\s*|\s+)(?:(?:for|where|with|when|if)\b\s*|\\forall\s*|(?:all|any|every|some)\s+(?=[^\\]*\\in))*)"
-    rf"(?:(?:{_KIND}\s+)?(?P<letter>[A-Za-z])\s*\\in\s*(?P<set>{_SET})|(?P<named>[A-Za-z])\s+(?:is|are)\s+(?:an?\s+|any\s+)*{_KIND.replace('?P<positive>','').replace('?P<kind>','')}"
-    rf"|(?P<all>all|any|every)\s+(?:(?:(?:positive|natural|real|non-?negative)\s+)?(?:integers?|numbers?|reals?)?\s*)?(?P<free>[A-Za-z])"
-    r"|(?P<bound>[k-n])\s*(?:\\ge|>)\s*[01]|(?P<hole>[A-Za-z])\s*\\ne\s*-?\d+)\s*\)?\s*\Z"
+    r"(?P<before>(?:\s*[,;]\s*|\s*\(\s*|\s+)(?:(?:for|where|with|when|if)\b\s*|\\forall\s*|(?:all|any|every|some)\s+(?=[^\\]*\\in))*)"
+    rf"(?:(?:{_KIND}\s+)?(?P<letter>[A-Za-z])\s*\\in\s*(?P<set>{_SET})"
+    rf"|(?P<named>[A-Za-z])\s+(?:is|are)\s+(?:an?\s+|any\s+)*{_KIND}"
+    rf"|(?:all|any|every)\s+(?:{_KIND}\s+)?(?P<free>[A-Za-z])"
+    r"|(?P<bound>[k-n])\s*(?:\\ge|>)\s*[01]"
+    r"|(?P<hole>[A-Za-z])\s*\\ne\s*-?\d+)\s*\)?\s*\Z"
 )
 
 
@@ -95,26 +105,26 @@ def _telling(piece: str, variables: frozenset[str] | None) -> bool:
 
 
 def gold_part(text: str) -> Part | None:
-    """A gold's part without the words beside it; ``None``: its words mean more than a name or a unit, so that it is only its own text."""
-    marked = _marked(text, None)
-    pieces = [piece.strip() for piece in marked.split("\0")]
+    """A gold's part without the words beside it; ``None``: they mean more than a name or a unit, so that the gold is only its own text."""
+    pieces = [piece.strip() for piece in _marked(text, None).split("\0")]
     if len(pieces) == 1:
         return Part(text.strip())
     telling = [index for index, piece in enumerate(pieces) if _telling(piece, None)]
-    if len(telling) != 1 or any(re.search("[A-Za-z]", piece) for index, piece in enumerate(pieces) if index != telling[0]):
+    if len(telling) != 1 or any(letters(piece) for index, piece in enumerate(pieces) if index != telling[0]):
         return None
     piece = pieces[telling[0]]
-    named = telling[0] > 0 and re.match(r"[=:]", piece) or re.search(r"\b(?:is|are|:)\s*\Z", text[: text.find(piece)] if piece in text else "")
+    before = text.partition(piece)[0]
     expression = _stripped(piece)
-    if letters(expression) and not named and telling[0] > 0:
-        return None  # "any integer greater than e^{200}"
-    if expression.count("{") != expression.count("}") or expression.count("(") != expression.count(")"):
+    # Of "any integer greater than e^{200}" the words are the answer; "Area = " and "the length is" name it.
+    if letters(expression) and before.strip() and not re.match("[=:]", piece) and not re.search(r"(?:\b(?:is|are)|[:=])\s*\Z", before):
+        return None
+    if any(expression.count(one) != expression.count(other) for one, other in ("{}", "()")):
         return None
     return Part(expression, plain_words(_COMMAND.sub(" ", text.replace(piece, " "))))
 
 
 def answer_part(text: str, variables: frozenset[str]) -> Part | None:
-    """The one piece of an answer's part that says something mathematical; its text is ``""``: there is none; ``None``: there are several."""
+    """The one piece of an answer's part that says something mathematical (``""``: none does); ``None``: there are several."""
     pieces = [piece.strip() for piece in _marked(text, variables).split("\0")]
     if len(pieces) == 1:
         return Part(text.strip())
@@ -138,7 +148,7 @@ def answer_part(text: str, variables: frozenset[str]) -> Part | None:
 
 
 def _stripped(piece: str) -> str:
-    """Without the slash of km/h, the hyphen of 10-year, the article of "a 20% rise", the comma and colon of a sentence and the sign of "Total = 72"."""
+    """Without what belongs to the words: km/h's slash, 10-year's hyphen, an article, a sentence's comma, the sign of "Total = 72"."""
     piece = re.sub(r"\A[aA]\s+(?=[-\d$\\])", "", piece)
     return piece.lstrip("= \t\r\n").strip(" \t\r\n,:;").removesuffix("/").removesuffix("-").strip()
 
@@ -174,7 +184,8 @@ class Condition:
     """What a letter ranges over: ``k \\in \\mathbb{Z}``."""
 
     letter: str
-    range: str
+    range: str  # "" if it is no set of numbers
+    text: str = ""
 
 
 def split_condition(text: str) -> tuple[str, Condition | None]:
@@ -182,16 +193,24 @@ def split_condition(text: str) -> tuple[str, Condition | None]:
     found = _CONDITION.search(text)
     if found is None or not (main := text[: found.start()].strip(" ,;")):
         return text, None
-    letter = found["letter"] or found["named"] or found["free"] or found["bound"] or found["hole"]
-    if letter not in letters(main) or ((found["bound"] or found["hole"]) and re.search(r"[<>]|\\[lg]e(?![a-z])", main)):
+    ranged, excluded = found["letter"] or found["named"] or found["free"], found["bound"] or found["hole"]
+    if (ranged or excluded) not in letters(main):
         return text, None
-    if (found["bound"] or found["hole"]) and not found["before"].strip():
+    # "x > 0, x \ne 1" is a list of conditions, and "x \ne 1" with nothing before it is the answer itself.
+    if excluded and (not found["before"].strip() or re.search(r"[<>]|\\[lg]e(?![a-z])", main)):
         return text, None
-    if found["letter"] or found["named"]:
-        name = re.sub(r"\\math(?:bb|bf|rm)|[\s{}_^\\]", "", found["set"] or "") or found[0]
-        kind = "R" if "real" in name else "N+" if re.search("positive|natural", name) else "Z" if "integer" in name else name.replace("*", "+")
-        return main, Condition(letter, kind)
-    return main, Condition(letter, "")
+    return main, Condition(ranged or excluded, _range(found["set"] or found[0]) if ranged else "", found[0].strip(" ,;()"))
+
+
+def _range(said: str) -> str:
+    """``Z``, ``N+`` and the like, of ``\\mathbb{Z}`` or of "k is a positive integer"."""
+    if "real" in said:
+        return "R"
+    if re.search("positive|natural", said):
+        return "N+"
+    if "integer" in said:
+        return "Z"
+    return re.sub(r"\\math(?:bb|bf|rm)|[\s{}_^]", "", said).replace("*", "+")
 
 
 def depths(text: str) -> list[int]:
