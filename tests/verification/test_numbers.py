@@ -9,8 +9,9 @@ from hypothesis import strategies as st
 
 import r1_recipes.tasks.countdown  # noqa: F401 (registers its scorer)
 from r1_recipes.verification import worker
+from r1_recipes.verification.gold import read_gold
 from r1_recipes.verification.numbers import read_value
-from r1_recipes.verification.reading import read_answer, read_gold, settle
+from r1_recipes.verification.reading import read_answer, settle
 
 VERDICTS = Path(__file__).parents[2].parent / "shared" / "data" / "verdicts" / "gsm8k_6b.jsonl"
 

@@ -119,7 +119,7 @@ _READINGS: tuple[tuple[str, str, Callable[[Gold], object], str], ...] = (
         "data.only_text",
         WARNING,
         lambda gold: gold.only_text,
-        "are mathematics with words that are no name and no unit ({first}): no answer but the same text is right; drop these rows, or shorten them",
+        "are mathematics with words that are no name and no unit ({first}): only the same text is right; drop these rows, or shorten them",
     ),
     ("data.left_out", OK, lambda gold: gold.left_out, "are read without the words beside their numbers or a condition ({first})"),
 )
@@ -149,9 +149,9 @@ def check_golds(report: Report, rewards: Mapping[str, Callable], rows: Dataset) 
     known = {index: found for index, gold in golds.items() if (found := read_gold(gold))}
     if any(isinstance(getattr(reward, "reward", reward), AccuracyReward) for reward in rewards.values()):
         for key, level, what, means in _READINGS:
-            if found := [index for index, gold in known.items() if what(gold)]:
-                first = f"rows {listed(found)}; the first is {clip(golds[found[0]], 80)!r}"
-                report.add(level, key, f"{len(found)} of {len(golds)} golds {means.format(first=first)}")
+            if of_kind := [index for index, gold in known.items() if what(gold)]:
+                first = f"rows {listed(of_kind)}; the first is {clip(golds[of_kind[0]], 80)!r}"
+                report.add(level, key, f"{len(of_kind)} of {len(golds)} golds {means.format(first=first)}")
     english = any(getattr(reward, "number_locale", None) == "en" for reward in rewards.values())
     if english and (either := [index for index, gold in golds.items() if _EITHER.fullmatch(gold)]):
         said = (
