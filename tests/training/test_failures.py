@@ -100,6 +100,21 @@ def test_a_reward_that_fails_in_the_evaluation_or_before_the_first_step(
     assert not list((tmp_path / "first").glob("checkpoint-*"))
 
 
+def nobody(completions: list, **columns: Any) -> list[None]:
+    return [None] * len(completions)
+
+
+def some(completions: list, **columns: Any) -> list[float | None]:
+    return [None, *letters(completions)[1:]]
+
+
+def test_a_run_in_which_nothing_was_judged_says_so(write_recipe: Callable[..., str], tmp_path: Path, capsys: pytest.CaptureFixture) -> None:
+    line = refused(write_recipe("grpo", reward_funcs=[f"{OWN}:nobody"], max_steps=1), capsys)
+    assert re.search(r"reward_funcs: nobody judged no completion of this run.* Fix: ", line), line
+    grpo.main([write_recipe("grpo", reward_funcs=[f"{OWN}:some"], max_steps=1, output_dir=str(tmp_path / "some"))])
+    assert steps(tmp_path / "some") == [1]
+
+
 class _FullDisk(io.TextIOWrapper):
     """A log's file on a disk without room."""
 

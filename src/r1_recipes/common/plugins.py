@@ -8,7 +8,7 @@ import traceback
 from pathlib import Path
 from typing import Any, TypeVar
 
-from r1_recipes.common.errors import RecipeError, first_line, nearest, unknown_name
+from r1_recipes.common.errors import OWN_FAULTS, RecipeError, first_line, nearest, unknown_name
 
 T = TypeVar("T")
 
@@ -31,8 +31,9 @@ def resolve(registry: dict[str, T], kind: str, name: str) -> T:
     if ":" in name:
         return import_object(name, kind)
     if name not in registry:
-        module, dot, attribute = name.removesuffix(".py").rpartition(".")
-        fix = f"{module}:{attribute}" if dot else f"{name}:NAME" if name.endswith(".py") else f"my_module:my_{kind}"
+        module, dot, attribute = name.rpartition(".")
+        is_file = name.endswith(".py") or "/" in name
+        fix = f"{name}:NAME" if is_file else f"{module}:{attribute}" if dot else f"my_module:my_{kind}"
         raise RecipeError(unknown_name(kind, name, registry) + f" One of your own is named with a colon: {fix}.")
     return registry[name]
 
@@ -64,7 +65,7 @@ def import_object(path: str, kind: str) -> Any:
         _add_recipe_folder(module_name.partition(".")[0])
     try:
         module = importlib.import_module(module_name)
-    except Exception as error:
+    except OWN_FAULTS as error:
         if isinstance(error, ModuleNotFoundError) and error.name and f"{module_name}.".startswith(f"{error.name}."):
             raise RecipeError(f"{where}: no module {module_name!r} on the path or in {folders}") from error
         said = f"SyntaxError: {error.msg}" if isinstance(error, SyntaxError) else first_line(error)[:-1]

@@ -11,20 +11,23 @@ from r1_recipes.common.errors import RecipeError, first_line
 from r1_recipes.models.tokenizer import generation_prompt, train_template
 from r1_recipes.recipe import Recipe
 from r1_recipes.tasks.environments.guard import Limits
-from r1_recipes.tasks.environments.registry import build_environments, build_tools, methods_of
+from r1_recipes.tasks.environments.registry import build_environments, build_tools, made, methods_of
 
 _TEMPLATE = "a model whose template can (Qwen3), or for a small ChatML model chat_template: recipes/templates/short_tools.jinja"
 
 
-def agent(recipe: Recipe, tokenizer: Any | None) -> tuple[list[Callable], dict[str | None, Callable]]:
-    """Return the recipe's tools, and its environments by the column of that name (``None``: for all rows); a server has the template."""
+def agent(recipe: Recipe, tokenizer: Any | None, strict: bool = False) -> tuple[list[Callable], dict[str | None, Callable]]:
+    """Return the recipe's tools, and its environments by the column of that name (``None``: for all rows); a server has the template.
+
+    ``strict``: a reset or get_reward that fails is an error, as in a smoke run.
+    """
     script = recipe.script
-    limits = Limits(script.tool_timeout, script.tool_output_chars, strict=script.smoke)
+    limits = Limits(script.tool_timeout, script.tool_output_chars, strict=strict or script.smoke)
     tools = build_tools(script.tools or (), limits)
     environments = build_environments(script.environment or {}, recipe.environment_params, limits)
     methods = []
-    for make in environments.values() or [lambda: None]:
-        methods += (own := methods_of(make()))
+    for make in environments.values() or [None]:
+        methods += (own := methods_of(made(make)) if make else [])
         names = [tool.__name__ for tool in (*tools, *own)]
         if twice := {name for name in names if names.count(name) > 1}:
             raise RecipeError(f"{recipe.path}: tools, environment: two are named {', '.join(sorted(twice))}. Fix: leave one out")

@@ -43,7 +43,7 @@ class RecipeGRPOTrainer(GRPOTrainer):
         self._no_completions = copy.deepcopy(self._logs)
         self._seconds = {"time/generation": 0.0, "time/rewards": 0.0}
         self._logged_step: int | None = None  # until the first step, of a run that goes on, too
-        self._unjudged = 0
+        self._unjudged, self._judged = 0, False  # batches in a row; whether any was judged since the start
         self._logged_completions = script.max_logged_completions
         self._in_no_table = self._compared_with_engine = False  # whether the latest completions are
         self._evaluating = False
@@ -70,9 +70,18 @@ class RecipeGRPOTrainer(GRPOTrainer):
         for call in [call for turns in (completions if self.tools else ()) for turn in turns for call in turn.get("tool_calls") or ()]:
             call["function"] = {"name": str(call["function"]["name"]), "arguments": json.dumps(call["function"].get("arguments"))}
         self._unjudged = self._unjudged + 1 if self.model.training and rewards.isnan().all() else 0
+        self._judged = self._judged or (self.model.training and not self._unjudged)
         if self._unjudged == _UNJUDGED_BATCHES:  # a server that is down would cost the night: without a reward nothing is learned or logged
             raise StoppedTogether(f"no reward judges any completion of {_UNJUDGED_BATCHES} batches in a row; the warnings above say why")
         return rewards
+
+    def train(self, *args: Any, **kwargs: Any) -> Any:
+        """Train; a run of which no completion was judged has learned nothing, and is an error."""
+        result = super().train(*args, **kwargs)
+        if self._unjudged and not self._judged and not kwargs.get("resume_from_checkpoint"):
+            told = f"{', '.join(self.reward_func_names)} judged no completion of this run, so nothing was learned"
+            raise RecipeError(f"reward_funcs: {told}. Fix: a reward that returns numbers, not None, for these rows")
+        return result
 
     @contextlib.contextmanager
     def _timed(self, name: str) -> Iterator[None]:

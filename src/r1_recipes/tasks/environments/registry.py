@@ -11,7 +11,7 @@ import json
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
-from r1_recipes.common.errors import RecipeError, first_line
+from r1_recipes.common.errors import RecipeError, first_line, own_code
 from r1_recipes.common.plugins import register, resolve
 from r1_recipes.tasks.environments.guard import Limits, guarded, guarded_environment
 
@@ -90,12 +90,23 @@ def schemas(tools: Iterable[str], environment: str | Mapping[str, str] | None) -
 
     functions, kinds = [resolve(TOOLS, "tool", name) for name in tools], environment_kinds(environment).values()
     try:
-        functions += [method for kind in kinds for method in methods_of(kind())]
+        functions += [method for kind in kinds for method in methods_of(made(kind))]
         return json.dumps([get_json_schema(function) for function in functions]) if functions else None
-    except Exception as error:  # of docstrings and types; a class that needs arguments
+    except RecipeError:
+        raise
+    except Exception as error:  # of docstrings and types
         raise RecipeError(
             f"tools, environment: {first_line(error)} Fix: types, a docstring with Args; or a name with _ in front"
         ) from error
+
+
+def made(kind: Callable[..., Any]) -> Any:
+    """Return an environment of this class, or of a factory of one with the recipe's values."""
+    own = getattr(kind, "func", kind)
+    with own_code(
+        f"environment {own.__name__}: __init__", own, fix="one that needs no argument; keys of a recipe are a dataclass's fields"
+    ):
+        return kind()
 
 
 def methods_of(environment: Any) -> list[Callable]:
