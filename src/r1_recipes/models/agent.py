@@ -11,7 +11,7 @@ from r1_recipes.common.errors import RecipeError, first_line
 from r1_recipes.models.tokenizer import generation_prompt, train_template
 from r1_recipes.recipe import Recipe
 from r1_recipes.tasks.environments.guard import Limits
-from r1_recipes.tasks.environments.registry import build_environments, build_tools, made, methods_of
+from r1_recipes.tasks.environments.registry import build_environments, build_tools, methods_of
 
 _TEMPLATE = "a model whose template can (Qwen3), or for a small ChatML model chat_template: recipes/templates/short_tools.jinja"
 
@@ -26,8 +26,8 @@ def agent(recipe: Recipe, tokenizer: Any | None, strict: bool = False) -> tuple[
     tools = build_tools(script.tools or (), limits)
     environments = build_environments(script.environment or {}, recipe.environment_params, limits)
     methods = []
-    for make in environments.values() or [None]:
-        methods += (own := methods_of(made(make)) if make else [])
+    for make in environments.values() or [lambda: None]:
+        methods += (own := methods_of(make()))
         names = [tool.__name__ for tool in (*tools, *own)]
         if twice := {name for name in names if names.count(name) > 1}:
             raise RecipeError(f"{recipe.path}: tools, environment: two are named {', '.join(sorted(twice))}. Fix: leave one out")

@@ -84,9 +84,10 @@ def _numbers(name: str, function: Callable, result: Any, count: int) -> Values:
         if len(values) != count or not all(value is None or math.isfinite(value) for value in values):
             raise ValueError
         return [None if value is None else float(value) for value in values]
-    except (TypeError, ValueError):
+    except (TypeError, ValueError, OverflowError):
+        place = defined_at(getattr(function, "reward", function))  # of one for some tasks alone
         wanted = f"Fix: return a list with one finite number (or None) per completion, here {count}"
-        raise RecipeError(f"reward {name!r} returned {str(result)[:80]}{defined_at(function)}. {wanted}") from None
+        raise RecipeError(f"reward {name!r} returned {str(result)[:80]}{place}. {wanted}") from None
 
 
 def guarded(name: str, reward: Callable, note: Callable[[RecipeError], Any]) -> Callable[..., Any]:

@@ -8,6 +8,7 @@ from __future__ import annotations
 import contextlib
 import copy
 import json
+import logging
 import time
 from collections.abc import Iterator, Sequence
 from itertools import islice
@@ -24,6 +25,8 @@ from r1_recipes.common.errors import RecipeError, StoppedTogether, unknown_name
 from r1_recipes.common.messages import transcript
 from r1_recipes.rewards.call import guarded
 from r1_recipes.training.engine import engine_of
+
+logger = logging.getLogger(__name__)
 
 _UNJUDGED_BATCHES = 3  # in a row, and training stops
 
@@ -43,7 +46,7 @@ class RecipeGRPOTrainer(GRPOTrainer):
         self._no_completions = copy.deepcopy(self._logs)
         self._seconds = {"time/generation": 0.0, "time/rewards": 0.0}
         self._logged_step: int | None = None  # until the first step, of a run that goes on, too
-        self._unjudged, self._judged = 0, False  # batches in a row; whether any was judged since the start
+        self._unjudged = 0
         self._logged_completions = script.max_logged_completions
         self._in_no_table = self._compared_with_engine = False  # whether the latest completions are
         self._evaluating = False
@@ -70,18 +73,12 @@ class RecipeGRPOTrainer(GRPOTrainer):
         for call in [call for turns in (completions if self.tools else ()) for turn in turns for call in turn.get("tool_calls") or ()]:
             call["function"] = {"name": str(call["function"]["name"]), "arguments": json.dumps(call["function"].get("arguments"))}
         self._unjudged = self._unjudged + 1 if self.model.training and rewards.isnan().all() else 0
-        self._judged = self._judged or (self.model.training and not self._unjudged)
-        if self._unjudged == _UNJUDGED_BATCHES:  # a server that is down would cost the night: without a reward nothing is learned or logged
-            raise StoppedTogether(f"no reward judges any completion of {_UNJUDGED_BATCHES} batches in a row; the warnings above say why")
+        if self._unjudged and self._unjudged in (_UNJUDGED_BATCHES, self.state.max_steps):
+            told = f"reward_funcs: {', '.join(self.reward_func_names)} judged no completion of {self._unjudged} batches in a row"
+            if self._unjudged == _UNJUDGED_BATCHES:  # a server that is down would cost the night: without a reward nothing is learned
+                raise StoppedTogether(f"{told}; the warnings above say why")
+            logger.warning("%s, so nothing was learned", told)  # all batches of a short run, whose few rows may be nobody's to judge
         return rewards
-
-    def train(self, *args: Any, **kwargs: Any) -> Any:
-        """Train; a run of which no completion was judged has learned nothing, and is an error."""
-        result = super().train(*args, **kwargs)
-        if self._unjudged and not self._judged and not kwargs.get("resume_from_checkpoint"):
-            told = f"{', '.join(self.reward_func_names)} judged no completion of this run, so nothing was learned"
-            raise RecipeError(f"reward_funcs: {told}. Fix: a reward that returns numbers, not None, for these rows")
-        return result
 
     @contextlib.contextmanager
     def _timed(self, name: str) -> Iterator[None]:

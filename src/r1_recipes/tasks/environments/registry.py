@@ -66,7 +66,7 @@ def build_environments(environment: str | Mapping[str, str], params: Mapping[str
     for key, kind in kinds.items():
         own = {f.name for f in dataclasses.fields(kind)} if dataclasses.is_dataclass(kind) else set()
         given = {name: value for name, value in params.items() if name in own}
-        factories[key] = functools.partial(bounded[kind], **given)
+        factories[key] = functools.partial(_made, bounded[kind], **given)
     return factories
 
 
@@ -90,7 +90,7 @@ def schemas(tools: Iterable[str], environment: str | Mapping[str, str] | None) -
 
     functions, kinds = [resolve(TOOLS, "tool", name) for name in tools], environment_kinds(environment).values()
     try:
-        functions += [method for kind in kinds for method in methods_of(made(kind))]
+        functions += [method for kind in kinds for method in methods_of(_made(kind))]
         return json.dumps([get_json_schema(function) for function in functions]) if functions else None
     except RecipeError:
         raise
@@ -100,13 +100,10 @@ def schemas(tools: Iterable[str], environment: str | Mapping[str, str] | None) -
         ) from error
 
 
-def made(kind: Callable[..., Any]) -> Any:
-    """Return an environment of this class, or of a factory of one with the recipe's values."""
-    own = getattr(kind, "func", kind)
-    with own_code(
-        f"environment {own.__name__}: __init__", own, fix="one that needs no argument; keys of a recipe are a dataclass's fields"
-    ):
-        return kind()
+def _made(kind: type, /, **given: Any) -> Any:
+    fix = "one that needs no argument; keys of a recipe are a dataclass's fields"
+    with own_code(f"environment {kind.__name__}: __init__", kind, fix):
+        return kind(**given)
 
 
 def methods_of(environment: Any) -> list[Callable]:
