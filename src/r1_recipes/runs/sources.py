@@ -51,7 +51,7 @@ def _imported_beside(file: Path) -> Iterator[tuple[str, Path]]:
     """The other modules that were imported from the folder of own code, each with its file: its helpers, and theirs."""
     folder = file.resolve().parent
     for name, module in [*sys.modules.items()]:
-        path = Path(getattr(module, "__dict__", {}).get("__file__") or "").resolve()
+        path = Path(getattr(module, "__file__", None) or "").resolve()
         own = path.is_relative_to(folder) and not is_foreign(str(path)) and path != file.resolve()
         if own and name != "__main__" and path.is_file():
             yield name, path

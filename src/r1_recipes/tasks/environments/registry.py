@@ -89,11 +89,9 @@ def schemas(tools: Iterable[str], environment: str | Mapping[str, str] | None) -
     from transformers.utils import get_json_schema  # heavy
 
     functions, kinds = [resolve(TOOLS, "tool", name) for name in tools], environment_kinds(environment).values()
+    functions += [method for kind in kinds for method in methods_of(_made(kind))]
     try:
-        functions += [method for kind in kinds for method in methods_of(_made(kind))]
         return json.dumps([get_json_schema(function) for function in functions]) if functions else None
-    except RecipeError:
-        raise
     except Exception as error:  # of docstrings and types
         raise RecipeError(
             f"tools, environment: {first_line(error)} Fix: types, a docstring with Args; or a name with _ in front"
