@@ -17,6 +17,7 @@ import pytest
 from r1_recipes import grpo
 from r1_recipes.__main__ import COMMANDS
 from r1_recipes.common.errors import RecipeError
+from r1_recipes.data import Mapper
 from tests.conftest import REPOSITORY, SUMS
 
 pytestmark = pytest.mark.usefixtures("offline")
@@ -46,6 +47,40 @@ def not_finite(completions: list, **columns: Any) -> list[float]:
 
 def narrow(completions: list) -> list[float]:
     return [1.0] * len(completions)
+
+
+def not_a_number(completions: list, **columns: Any) -> list[float]:
+    return [float("nan")] * len(completions)
+
+
+def exits(completions: list, **columns: Any) -> list[float]:
+    sys.exit(0)
+
+
+class NoArguments:
+    def __init__(self) -> None:
+        pass
+
+
+class NoGold(Mapper):
+    columns = ("question", "answer")
+
+    def __call__(self, row: dict[str, Any]) -> dict[str, Any]:
+        return {"question": row["question"]}
+
+
+class TwoTypes(NoGold):
+    def __call__(self, row: dict[str, Any]) -> dict[str, Any]:
+        return {"question": row["question"], "solution": "1", "extra": 1 if "2+" in row["question"] else "x"}
+
+
+class Leaves(NoGold):
+    def __call__(self, row: dict[str, Any]) -> dict[str, Any]:
+        sys.exit("no")
+
+
+class NotHere:
+    """A mapper that is none."""
 
 
 async def late(completions: list, level: list, **columns: Any) -> list[float]:
@@ -103,11 +138,26 @@ MISTAKES = [
     ({"reward_funcs": [f"{OWN}:fails_late"]}, rf"'{OWN}:fails_late' fails: KeyError: 'gold' {_line(fails_late, 2)}"),
     (
         {"reward_funcs": [f"{OWN}:too_short"]},
-        r"returned \[1\.0\]\. Fix: return a list .* per completion, here 4",
+        rf"returned \[1\.0\] {_line(too_short)}\. Fix: return a list .* per completion, here 4",
     ),
-    ({"reward_funcs": [f"{OWN}:nothing"]}, rf"'{OWN}:nothing' returned None\. Fix: return a list"),
+    ({"reward_funcs": [f"{OWN}:nothing"]}, rf"'{OWN}:nothing' returned None {_line(nothing)}\. Fix: return a list"),
     ({"reward_funcs": [f"{OWN}:words"]}, r"returned \['1', .*Fix: return a list with one finite number"),
     ({"reward_funcs": [f"{OWN}:not_finite"]}, r"returned \[inf, .*Fix: return a list with one finite number"),
+    ({"reward_funcs": [f"{OWN}:not_a_number"]}, rf"returned \[nan, .*{_line(not_a_number)}\. Fix: return a list with one finite number"),
+    ({"reward_funcs": [f"{OWN}:exits"]}, rf"'{OWN}:exits' fails: SystemExit: 0 {_line(exits, 1)}"),
+    ({"reward_funcs": [f"{OWN}:OWN"]}, rf"'{OWN}:OWN': must be a function, or a class with __call__, got '{OWN}'\. Fix: def "),
+    (
+        {"reward_funcs": [f"{OWN}:NoArguments"]},
+        rf"NoArguments' fails: TypeError: .*'response_format' {_line(NoArguments.__init__)}\. Fix: class NAME\(Reward\)",
+    ),
+    ({"mapper": f"{OWN}:NoGold"}, rf"'accuracy' compares .*'solution', which mapper 'NoGold' {_line(NoGold.__call__)}.* Fix: return"),
+    (
+        {"mapper": f"{OWN}:TwoTypes"},
+        rf"mapper 'TwoTypes' {_line(TwoTypes.__call__)}: column 'extra' must hold .* one type.* Fix: return str",
+    ),
+    ({"mapper": f"{OWN}:Leaves"}, rf"no row is left: .*mapper 'Leaves' fails with SystemExit {_line(Leaves.__call__, 1)}"),
+    ({"mapper": f"{OWN}:NotHere"}, r"must be a subclass of r1_recipes\.data\.Mapper.* Fix: class NAME\(Mapper\)"),
+    ({"mapper": "./mine.py"}, r"named with a colon: \./mine\.py:NAME\."),
     ({"reward_funcs": [f"{OWN}:narrow"]}, r"narrow\(\) got an unexpected keyword.*\. Fix: end its parameters with \*\*columns"),
     ({"reward_funcs": [f"{OWN}:late"]}, r"late' fails: TypeError: late\(\) missing 1 required positional argument: 'level'"),
     (

@@ -559,7 +559,7 @@ def test_auto_with_a_prompt_column_means_prompt_solution():
         ("auto", {}, ["none fits the columns ['a', 'b']", "prompt_column"]),
         ("gms8k", {}, ["unknown mapper 'gms8k'", "'gsm8k'"]),
         ("arithmetic", {"worked_shar": 1}, ["key of mapper 'arithmetic'", "worked_share"]),
-        ("r1_recipes.common.errors:nearest", {}, ["not a subclass of r1_recipes.data.Mapper"]),
+        ("r1_recipes.common.errors:nearest", {}, ["must be a subclass of r1_recipes.data.Mapper", "Fix: class NAME(Mapper)"]),
     ],
 )
 def test_a_mapper_that_cannot_be_built(name, config, parts):

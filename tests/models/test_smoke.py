@@ -5,6 +5,7 @@ from __future__ import annotations
 import atexit
 import json
 import math
+import sys
 from pathlib import Path
 
 import pytest
@@ -171,10 +172,14 @@ def test_of_a_hubs_rows_smoke_says_what_it_lacks(own: Path, capsys) -> None:
     assert "preflight tries the reward on real rows" in capsys.readouterr().err
 
 
-def test_an_environment_that_cannot_pay_fails_its_smoke_run(own: Path, capsys) -> None:
+@pytest.mark.parametrize("paid", ["self.nothing", "None", "float('nan')", "'good'"])
+def test_an_environment_that_cannot_pay_fails_its_smoke_run(own: Path, capsys, paid: str) -> None:
+    sys.modules.pop("smoke_own", None)
+    (own / "smoke_own.py").write_text(OWN.replace("self.nothing", paid), encoding="utf-8")
     sets = {split: {"size": 4, "seed": seed} for seed, split in enumerate(("train", "test"))}
     path = smoke_recipe(own, environment="smoke_own:Game", dataset_name="environment:smoke_own:Game", task_config=sets)
     with pytest.raises(SystemExit) as stopped:
         grpo.main([path, "--smoke"])
-    line = OWN.splitlines().index("        return self.nothing") + 1
-    assert stopped.value.code == 2 and f"smoke_own.py:{line})" in capsys.readouterr().err
+    line = OWN.splitlines().index("        return self.nothing") + (paid == "self.nothing")  # of the failure, else of the method
+    told = capsys.readouterr().err
+    assert stopped.value.code == 2 and "environment Game: get_reward fails" in told and f"smoke_own.py:{line})" in told

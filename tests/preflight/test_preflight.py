@@ -408,7 +408,7 @@ def test_a_column_that_is_not_there(recipe):
             {"reward_funcs": ["tests.preflight.test_preflight:too_few"]},
             "error",
             "contract.reward_fails",
-            "returned [1.0]. Fix: return a list with one finite number (or None) per completion, here 8",
+            "(or None) per completion, here 8",
         ),
         (
             {"reward_funcs": ["tests.preflight.test_preflight:nothing"]},
@@ -729,6 +729,28 @@ def test_a_price_is_a_number_from_0_on(price, capsys):
     with pytest.raises(SystemExit):
         preflight.parse(["tiny.yaml", "--price_per_hour", price])
     assert f"--price_per_hour must be a number from 0 on, got {price}" in capsys.readouterr().err
+
+
+class Unpaid:
+    """A game that forgets to return what it pays."""
+
+    def reset(self, **row: Any) -> None:
+        """Begin."""
+
+    def get_reward(self) -> None:
+        return None
+
+
+def test_an_environment_that_does_not_pay_is_named_with_its_line(recipe):
+    report = check(recipe(environment=f"{__name__}:Unpaid", reward_funcs=None, system_prompt=""))
+    (found,) = [finding for finding in report.at("error") if finding.code == "contract.environment"]
+    line = Unpaid.get_reward.__code__.co_firstlineno
+    assert f"Unpaid: get_reward fails: ValueError: must return a finite number, got None ({__file__}:{line})" in found.message
+
+
+def test_a_mapper_without_golds_is_an_error(recipe):
+    (found,) = check(recipe(mapper="tests.test_mistakes:NoGold")).at("error")
+    assert found.code == "data.unusable" and "mapper 'NoGold' (" in found.message
 
 
 def test_an_argument_of_two_types_is_called_by_hand():

@@ -119,6 +119,7 @@ def test_keys_with_json_and_text_for_mappings(write):
     fails([write(), "--task_config", '{"train": '], "command line: task_config", "not valid YAML")
     fails([write(), "--task_config", "small"], "task_config: found 'small' (str); expected a mapping")
     fails([write(), "--few_shot", "[1"], "command line: few_shot", "not valid YAML")
+    fails([write(), "--reward_weights", "1,0 0,5"], "command line: reward_weights: found '0 0'", "--reward_weights 1.0 0.5")
 
 
 def test_numbers_with_exponent_inside_a_mapping(write):

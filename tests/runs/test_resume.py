@@ -214,6 +214,27 @@ def test_own_code_that_was_edited_is_refused(write_recipe: Callable[..., str], t
         go_on(loaded(write_recipe("grpo", reward_funcs=["own_reward:two"], resume_from_checkpoint=True)), run)
 
 
+def test_what_own_code_imports_from_its_folder_is_own_code_too(
+    write_recipe: Callable[..., str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name in ("own_judge", "own_helper"):
+        monkeypatch.setitem(sys.modules, name, None)
+        del sys.modules[name]
+    monkeypatch.syspath_prepend(tmp_path)
+    helper = tmp_path / "own_helper.py"
+    helper.write_text("two = 2.0\n")
+    (tmp_path / "own_judge.py").write_text(
+        "from own_helper import two\n\n\ndef pay(completions, **columns):\n    return [two] * len(completions)\n"
+    )
+    path = write_recipe("grpo", reward_funcs=[f"{tmp_path}/own_judge.py:pay"])
+    run = stopped(loaded(path), tmp_path / "run")
+    assert go_on(loaded(path), run)
+    edited(helper)
+    with pytest.raises(RecipeError, match=r": the code of own_helper changed.*--resume_from_checkpoint true"):
+        go_on(loaded(path), run)
+    assert go_on(loaded(path, "--resume_from_checkpoint", "true"), run)
+
+
 def test_a_large_file_is_known_by_pieces_of_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     from r1_recipes.common import files
 

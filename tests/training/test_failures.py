@@ -100,6 +100,25 @@ def test_a_reward_that_fails_in_the_evaluation_or_before_the_first_step(
     assert not list((tmp_path / "first").glob("checkpoint-*"))
 
 
+def nobody(completions: list, **columns: Any) -> list[None]:
+    return [None] * len(completions)
+
+
+def some(completions: list, **columns: Any) -> list[float | None]:
+    return [None, *letters(completions)[1:]]
+
+
+def test_a_run_in_which_nothing_was_judged_says_so(
+    write_recipe: Callable[..., str], tmp_path: Path, capsys: pytest.CaptureFixture, caplog: pytest.LogCaptureFixture
+) -> None:
+    told = "reward_funcs: nobody judged no completion of {} batches in a row"
+    for name, said in (("nobody", [told.format(2)]), ("some", [])):
+        caplog.clear()
+        grpo.main([write_recipe("grpo", reward_funcs=[f"{OWN}:{name}"], max_steps=2, output_dir=str(tmp_path / name))])
+        assert [line.partition(",")[0] for line in caplog.messages if "judged no completion" in line] == said
+    assert told.format(3) in refused(write_recipe("grpo", reward_funcs=[f"{OWN}:nobody"]), capsys)
+
+
 class _FullDisk(io.TextIOWrapper):
     """A log's file on a disk without room."""
 

@@ -93,9 +93,10 @@ def test_a_run_whose_completions_nobody_judges_stops(monkeypatch):
     trainer = RecipeGRPOTrainer.__new__(RecipeGRPOTrainer)
     trainer.model, trainer.tools, trainer._seconds = SimpleNamespace(training=True), [], {"time/rewards": 0.0}
     trainer._unjudged, trainer._logged_step, trainer._failed = 0, 0, []
+    trainer.state, trainer.reward_func_names = SimpleNamespace(max_steps=9), ["own"]
     for _ in range(6):
         trainer._calculate_rewards(None, None, [], None)
-    with pytest.raises(StoppedTogether, match="no reward judges any completion of 3 batches in a row"):
+    with pytest.raises(StoppedTogether, match="judged no completion of 3 batches in a row"):
         trainer._calculate_rewards(None, None, [], None)
 
 

@@ -1,15 +1,19 @@
 """Errors that teach: what was found, where, and what would work."""
 
+import contextlib
 import difflib
+import inspect
 import site
 import sysconfig
 import traceback
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
+from typing import Any
 
 _PACKAGE = str(Path(__file__).parents[1])
 # Where code lies that is nobody's own: this package, Python's library, what is installed, code without a file.
 _FOREIGN = (_PACKAGE, *(sysconfig.get_path(name) for name in ("stdlib", "purelib", "platlib")), site.getusersitepackages(), "<")
+OWN_FAULTS = (Exception, SystemExit)  # what own code may raise: its sys.exit() must not end a run in silence
 
 
 class RecipeError(ValueError):
@@ -48,7 +52,31 @@ def first_line(error: BaseException) -> str:
     return f"{type(error).__name__}: {lines[0] if lines else ''}".rstrip(": .") + "."
 
 
+def is_foreign(file: str) -> bool:
+    """Whether code is nobody's own: this package's, a library's, or without a file."""
+    return file.startswith(_FOREIGN)
+
+
 def own_place(error: BaseException) -> str:
     """`` (FILE:LINE)`` of the last line of the user's own code that an error passed through; ``""`` if there is none."""
-    frames = [frame for frame in traceback.extract_tb(error.__traceback__) if not frame.filename.startswith(_FOREIGN)]
+    frames = [frame for frame in traceback.extract_tb(error.__traceback__) if not is_foreign(frame.filename)]
     return f" ({frames[-1].filename}:{frames[-1].lineno})" if frames else ""
+
+
+def defined_at(function: Any) -> str:
+    """`` (FILE:LINE)`` of where a function of the user's own, or a class's ``__init__``, begins; ``""`` if there is none."""
+    begins = function.__init__ if isinstance(function, type) else function  # type: ignore[misc]
+    code = getattr(inspect.unwrap(begins), "__code__", None)
+    return "" if code is None or is_foreign(code.co_filename) else f" ({code.co_filename}:{code.co_firstlineno})"
+
+
+@contextlib.contextmanager
+def own_code(what: str, function: Callable, fix: str = "mend it") -> Iterator[None]:
+    """Turn what the user's own ``function`` raises in this block into a RecipeError that says ``what`` fails, where and why."""
+    try:
+        yield
+    except RecipeError:
+        raise
+    except OWN_FAULTS as error:
+        place = own_place(error) or defined_at(function)
+        raise RecipeError(f"{what} fails: {first_line(error)[:-1]}{place}. Fix: {fix}") from error

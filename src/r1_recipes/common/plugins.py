@@ -4,11 +4,10 @@ import importlib
 import importlib.util
 import os
 import sys
-import traceback
 from pathlib import Path
 from typing import Any, TypeVar
 
-from r1_recipes.common.errors import RecipeError, first_line, nearest, unknown_name
+from r1_recipes.common.errors import OWN_FAULTS, RecipeError, first_line, nearest, own_place, unknown_name
 
 T = TypeVar("T")
 
@@ -31,8 +30,9 @@ def resolve(registry: dict[str, T], kind: str, name: str) -> T:
     if ":" in name:
         return import_object(name, kind)
     if name not in registry:
-        module, dot, attribute = name.removesuffix(".py").rpartition(".")
-        fix = f"{module}:{attribute}" if dot else f"{name}:NAME" if name.endswith(".py") else f"my_module:my_{kind}"
+        module, dot, attribute = name.rpartition(".")
+        is_file = name.endswith(".py") or "/" in name
+        fix = f"{name}:NAME" if is_file else f"{module}:{attribute}" if dot else f"my_module:my_{kind}"
         raise RecipeError(unknown_name(kind, name, registry) + f" One of your own is named with a colon: {fix}.")
     return registry[name]
 
@@ -64,11 +64,13 @@ def import_object(path: str, kind: str) -> Any:
         _add_recipe_folder(module_name.partition(".")[0])
     try:
         module = importlib.import_module(module_name)
-    except Exception as error:
+    except OWN_FAULTS as error:
         if isinstance(error, ModuleNotFoundError) and error.name and f"{module_name}.".startswith(f"{error.name}."):
             raise RecipeError(f"{where}: no module {module_name!r} on the path or in {folders}") from error
-        said = f"SyntaxError: {error.msg}" if isinstance(error, SyntaxError) else first_line(error)[:-1]
-        raise RecipeError(f"{where}: importing it fails: {said} ({_line_of(error)})") from error
+        said = first_line(error)[:-1] + own_place(error)
+        if isinstance(error, SyntaxError):
+            said = f"SyntaxError: {error.msg} ({error.filename}:{error.lineno})"
+        raise RecipeError(f"{where}: importing it fails: {said}") from error
     try:
         return getattr(module, attribute)
     except AttributeError as error:
@@ -108,12 +110,3 @@ def _module_of(file: Path, where: str) -> str:
         other = f", which is that of {found or known}" if known else ""
         raise RecipeError(f"{where}: {file} cannot be imported by its name {file.stem!r}{other}. Fix: rename the file")
     return file.stem
-
-
-def _line_of(error: BaseException) -> str:
-    """Return ``FILE:LINE`` of what was imported: of a syntax error, or of the line that failed, not of a library that it calls."""
-    if isinstance(error, SyntaxError):
-        return f"{error.filename}:{error.lineno}"
-    frames = [frame for frame in traceback.extract_tb(error.__traceback__) if not frame.filename.startswith("<frozen")]
-    own = next((frame for frame in frames if frame.filename not in (__file__, importlib.__file__)), frames[-1])
-    return f"{own.filename}:{own.lineno}"

@@ -12,7 +12,7 @@ from functools import cached_property, partial
 from itertools import chain, groupby
 from typing import TYPE_CHECKING, Any
 
-from r1_recipes.common.errors import RecipeError, first_line, own_place
+from r1_recipes.common.errors import OWN_FAULTS, RecipeError, first_line, own_place
 from r1_recipes.data.mappers import Mapper, SkipRow
 from r1_recipes.prompts.formats import ResponseFormat
 
@@ -219,6 +219,7 @@ class LoadReport:
     read: int = 0
     kept: int = 0
     failed: int = 0  # of those that were dropped, rows on which the mapper raised what is no SkipRow
+    mappers: list[str] = field(default_factory=list)  # of each dataset, with the place of the user's own
     dropped: Counter[str] = field(default_factory=Counter)
     first_index: dict[str, int] = field(default_factory=dict)
 
@@ -246,6 +247,7 @@ class RowMapper:
 
         from r1_recipes.data.rows import write_cached  # heavy
 
+        self.report.mappers.append(self.mapper.place())
         features = Features({column: rows.features[column] for column in self.keep})
         if self.renderer.method == "sft":  # turns have calls or none, and arguments of any kind
             features.update(dict.fromkeys(("prompt", "completion"), List(Json())))
@@ -272,10 +274,27 @@ class RowMapper:
                 continue
             kept += len(results)
             columns = {column: [result.get(column) for result in results] for column in dict.fromkeys([*features, *chain(*results)])}
-            if untyped := {column: values for column, values in columns.items() if "null" in repr(features.get(column, "null"))}:
-                for column, feature in Dataset.from_dict(untyped).features.items():
-                    features[column] = _merged(features.get(column), feature)
-            yield Dataset.from_dict(columns, features=features.copy())
+            try:
+                if untyped := {column: values for column, values in columns.items() if "null" in repr(features.get(column, "null"))}:
+                    for column, feature in Dataset.from_dict(untyped).features.items():
+                        features[column] = _merged(features.get(column), feature)
+                rendered = Dataset.from_dict(columns, features=features.copy())
+            except Exception as error:  # Arrow has many kinds for one thing
+                raise self._of_two_types(columns, features, error) from error
+            yield rendered
+
+    def _of_two_types(self, columns: dict[str, list[Any]], features: Features, error: Exception) -> RecipeError:
+        """Return the error that names the column whose values have no type in common."""
+        from datasets import Dataset, Features  # heavy
+
+        name = ""
+        for column, values in columns.items():
+            try:
+                Dataset.from_dict({column: values}, features=Features({column: features[column]}) if column in features else None)
+            except Exception:
+                name = column
+        told = f"column {name!r} must hold values of one type: {first_line(error)}"
+        return RecipeError(f"{self.where}{self.mapper.place()}: {told} Fix: return str(value) or None in every row")
 
     def _render(self, batch: dict[str, list[Any]], start: int) -> list[dict[str, Any]]:
         rows = [dict(zip(batch, values, strict=True)) for values in zip(*batch.values(), strict=True)]
@@ -291,7 +310,7 @@ class RowMapper:
                 raise
             except SkipRow as skipped:
                 self.report.drop(f"{self.where}{skipped}", place)
-            except Exception as error:  # a mapper may be anybody's
+            except OWN_FAULTS as error:  # a mapper may be anybody's
                 reason = f"{self.where}mapper {self.mapper.name!r} fails with {type(error).__name__}{own_place(error)}"
                 if reason not in self.report.dropped:  # the message may differ from row to row
                     logger.warning("dataset_name: %srow %d: %s%s", self.where, place, first_line(error)[:-1], own_place(error))

@@ -16,10 +16,13 @@ from r1_recipes.tasks.environments.registry import build_environments, build_too
 _TEMPLATE = "a model whose template can (Qwen3), or for a small ChatML model chat_template: recipes/templates/short_tools.jinja"
 
 
-def agent(recipe: Recipe, tokenizer: Any | None) -> tuple[list[Callable], dict[str | None, Callable]]:
-    """Return the recipe's tools, and its environments by the column of that name (``None``: for all rows); a server has the template."""
+def agent(recipe: Recipe, tokenizer: Any | None, strict: bool = False) -> tuple[list[Callable], dict[str | None, Callable]]:
+    """Return the recipe's tools, and its environments by the column of that name (``None``: for all rows); a server has the template.
+
+    ``strict``: a reset or get_reward that fails is an error, as in a smoke run.
+    """
     script = recipe.script
-    limits = Limits(script.tool_timeout, script.tool_output_chars, strict=script.smoke)
+    limits = Limits(script.tool_timeout, script.tool_output_chars, strict=strict or script.smoke)
     tools = build_tools(script.tools or (), limits)
     environments = build_environments(script.environment or {}, recipe.environment_params, limits)
     methods = []

@@ -99,8 +99,10 @@ def _problems(recipe: Recipe) -> Iterator[str]:
         if getattr(training, key) not in choices.split():
             yield f"{key}: {unknown_name('value', getattr(training, key), choices.split())} docs/losses.md says which is which"
     names, weights = script.reward_funcs, getattr(training, "reward_weights", None)
-    if not names and not any(map(pays, environment_kinds(script.environment).values())) and method == "grpo":
-        yield f"reward_funcs: missing; name at least one of {', '.join(sorted(REWARDS))}"
+    kinds = environment_kinds(script.environment).values()
+    if not names and not any(map(pays, kinds)) and method == "grpo":
+        own = "".join(f"give environment {kind.__name__} a method get_reward(self), or " for kind in kinds)
+        yield f"reward_funcs: missing; {own}name at least one of {', '.join(sorted(REWARDS))}"
     if len(set(names)) < len(names):
         yield f"reward_funcs: must differ, got {names}. Fix: give one that counts twice the reward_weights entry 2.0"
     if weights and (not any(weights) or not all(map(math.isfinite, weights))):

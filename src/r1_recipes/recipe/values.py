@@ -89,6 +89,8 @@ def _scalar(action: Any, kinds: set[type], value: Any, source: str) -> Any:
         converted = action.type(value if isinstance(value, str) else str(value))
     except (ValueError, TypeError, OverflowError, ArgumentTypeError) as error:
         fix = f". Fix: {value.replace(',', '.')}, with a decimal point" if _COMMA.fullmatch(str(value)) else ""
+        if action.nargs == "+" and source == COMMAND_LINE and action.type in (int, float):
+            fix = f". Fix: numbers apart, decimals with a point: --{key} 1.0 0.5"
         raise RecipeError(f"{found}; expected {expected}{fix}") from error
     if choices and converted not in choices:
         raise RecipeError(f"{found}; " + unknown_name("value", value, map(str, choices)))

@@ -3,7 +3,7 @@
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
-from r1_recipes.common.errors import RecipeError, unknown_name
+from r1_recipes.common.errors import RecipeError, own_code, unknown_name
 from r1_recipes.common.plugins import resolve
 from r1_recipes.prompts import ResponseFormat, get_response_format
 from r1_recipes.rewards.model import read_reward_models
@@ -32,6 +32,11 @@ def get_reward_funcs(
     for name in names:
         reward = models.get(name) or resolve(REWARDS, "reward", name)
         if isinstance(reward, type):
-            reward = reward(response_format=fmt, **{key: params[key] for key in reward_parameters([name]) if key in params})
+            given = {key: params[key] for key in reward_parameters([name]) if key in params}
+            with own_code(f"reward {name!r}", reward, fix="class NAME(Reward), or an __init__ that takes response_format"):
+                reward = reward(response_format=fmt, **given)
+        if not callable(reward):
+            told = f"must be a function, or a class with __call__, got {reward!r:.80}"
+            raise RecipeError(f"reward {name!r}: {told}. Fix: def NAME(completions, **columns), which returns a number per completion")
         funcs.append(reward)
     return funcs

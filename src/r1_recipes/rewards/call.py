@@ -16,7 +16,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
-from r1_recipes.common.errors import RecipeError, first_line, own_place, unknown_name
+from r1_recipes.common.errors import OWN_FAULTS, RecipeError, defined_at, first_line, own_place, unknown_name
 from r1_recipes.data.mappers.base import last_boxed
 from r1_recipes.prompts.formats import ResponseFormat
 from r1_recipes.rewards.registry import Values, ignore
@@ -39,7 +39,7 @@ def score(
     tokenizer: PreTrainedTokenizerBase | None,
     tokens: Sequence[int] | None = None,
 ) -> Values:
-    """Judge one completion per row; ``None`` (or NaN, as in TRL) if the reward does not judge it.
+    """Judge one completion per row; ``None`` if the reward does not judge it.
 
     ``rows`` are each text's own, repeated if a row has several. Without a tokenizer, characters stand for tokens. ``tokens`` says how many
     were generated for each, if not as many as the text has. A reward that fails, or returns anything else, is a RecipeError.
@@ -60,12 +60,12 @@ def score(
             **columns,
         )
         result = asyncio.run(result) if inspect.iscoroutine(result) else result
-    except Exception as error:
+    except OWN_FAULTS as error:
         raise _failure(name, error, columns) from error
-    return _numbers(name, result, len(texts))
+    return _numbers(name, function, result, len(texts))
 
 
-def _failure(name: str, error: Exception, columns: Mapping[str, Any]) -> RecipeError:
+def _failure(name: str, error: BaseException, columns: Mapping[str, Any]) -> RecipeError:
     """Return the error of a reward as one line, with the reward's own place, not that of a library it calls."""
     if isinstance(error, RecipeError):
         return error
@@ -78,15 +78,16 @@ def _failure(name: str, error: Exception, columns: Mapping[str, Any]) -> RecipeE
     return RecipeError(f"reward {name!r} fails: {first_line(error)[:-1]}{place}")
 
 
-def _numbers(name: str, result: Any, count: int) -> Values:
+def _numbers(name: str, function: Callable, result: Any, count: int) -> Values:
     try:
-        scores = [None if value is None or math.isnan(value) else float(value) for value in result]
-        if len(scores) != count or any(map(math.isinf, filter(None, scores))):
+        values = list(result)
+        if len(values) != count or not all(value is None or math.isfinite(value) for value in values):
             raise ValueError
-    except (TypeError, ValueError):
+        return [None if value is None else float(value) for value in values]
+    except (TypeError, ValueError, OverflowError):
+        place = defined_at(getattr(function, "reward", function))  # of one for some tasks alone
         wanted = f"Fix: return a list with one finite number (or None) per completion, here {count}"
-        raise RecipeError(f"reward {name!r} returned {str(result)[:80]}. {wanted}") from None
-    return scores
+        raise RecipeError(f"reward {name!r} returned {str(result)[:80]}{place}. {wanted}") from None
 
 
 def guarded(name: str, reward: Callable, note: Callable[[RecipeError], Any]) -> Callable[..., Any]:
@@ -94,15 +95,15 @@ def guarded(name: str, reward: Callable, note: Callable[[RecipeError], Any]) -> 
 
     def judge(**columns: Any) -> Values:
         try:
-            return _numbers(name, reward(**columns), len(columns["completions"]))
-        except Exception as error:
+            return _numbers(name, reward, reward(**columns), len(columns["completions"]))
+        except OWN_FAULTS as error:
             note(_failure(name, error, columns))
             return [0.0] * len(columns["completions"])
 
     async def judge_later(**columns: Any) -> Values:
         try:
-            return _numbers(name, await reward(**columns), len(columns["completions"]))
-        except Exception as error:
+            return _numbers(name, reward, await reward(**columns), len(columns["completions"]))
+        except OWN_FAULTS as error:
             note(_failure(name, error, columns))
             return [0.0] * len(columns["completions"])
 

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from r1_recipes.common import files
-from r1_recipes.common.errors import RecipeError, first_line
+from r1_recipes.common.errors import RecipeError, first_line, is_foreign
 
 # Keys whose values may be `my_module:my_name`, `FILE:NAME` or a file.
 _CODE = ("reward_funcs", "task_rewards", "tools", "environment", "mapper", "code_provider", "response_format", "chat_template")
@@ -42,7 +42,19 @@ def digests(settings: dict[str, Any]) -> dict[str, str]:
         with contextlib.suppress(OSError, ValueError):  # most texts are no paths
             if (file := _file_of(name)) is not None:
                 found[f"{CODE}{name.rpartition(':')[0] or name}"] = files.digest(file)
+                if file.suffix == ".py":
+                    found |= {f"{CODE}{module}": files.digest(path) for module, path in _imported_beside(file)}
     return found
+
+
+def _imported_beside(file: Path) -> Iterator[tuple[str, Path]]:
+    """The other modules that were imported from the folder of own code, each with its file: its helpers, and theirs."""
+    folder = file.resolve().parent
+    for name, module in [*sys.modules.items()]:
+        path = Path(getattr(module, "__file__", None) or "").resolve()
+        own = path.is_relative_to(folder) and not is_foreign(str(path)) and path != file.resolve()
+        if own and name != "__main__" and path.is_file():
+            yield name, path
 
 
 def _file_of(name: str) -> Path | None:

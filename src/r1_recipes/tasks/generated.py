@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
+import inspect
 import json
 import re
-from collections.abc import Callable, Hashable, Iterable
+from collections.abc import Callable, Collection, Hashable, Iterable
 from itertools import chain
 from random import Random
 from typing import TYPE_CHECKING, Any
 
-from r1_recipes.common.errors import RecipeError, first_line, install_hint, unknown_name
+from r1_recipes.common.errors import RecipeError, defined_at, first_line, install_hint, nearest, own_code, unknown_name
 from r1_recipes.common.plugins import resolve
 from r1_recipes.tasks.countdown import draw as draw_puzzle
 from r1_recipes.tasks.environments import ENVIRONMENTS
@@ -52,7 +53,8 @@ def reasoning_gym_rows(task: str, split: str, config: dict[str, Any]) -> Dataset
                 options = {**vars(curriculum.generate_configuration()), **options}
             drawn = reasoning_gym.create_dataset(task, **options)
         except (TypeError, AssertionError, ValueError) as error:
-            raise RecipeError(f"task_config of {task!r}: {first_line(error)}; keys given: {sorted(options)}") from error
+            hint = _nearest_key(options, inspect.signature(DATASETS[task][1]).parameters)
+            raise RecipeError(f"task_config of {task!r}: {first_line(error)}{hint} Keys given: {sorted(options)}") from error
         for row in drawn:
             metadata = json.dumps(row["metadata"], default=str)
             yield row["question"], {"question": row["question"], "answer": row["answer"], "metadata": metadata}
@@ -92,14 +94,22 @@ def environment_rows(name: str, split: str, config: dict[str, Any]) -> Dataset:
     kind = resolve(ENVIRONMENTS, "environment", name)
     if not hasattr(kind, "draw"):
         raise RecipeError(f"dataset_name: environment:{name}: it has no class method draw(rng) that makes rows. Fix: rows of your own")
+    signature, place = inspect.signature(kind.draw), defined_at(kind.draw)
 
     def draw(part: dict[str, Any]) -> Draws:
         rng, options = Random(part["seed"]), {key: value for key, value in config.items() if key not in ("train", "test")}
+        try:
+            signature.bind(rng, **options)
+        except TypeError as error:
+            hint = _nearest_key(options, signature.parameters)
+            raise RecipeError(f"task_config of {name!r}: {error}{place}.{hint}") from error
         for _ in range(20 * part["size"] + 1000):  # a small game repeats itself
-            try:
-                row = {"environment": name, **kind.draw(rng, **options)}
-            except TypeError as error:
-                raise RecipeError(f"task_config of {name!r}: {first_line(error)}") from error
+            with own_code(f"environment {name!r}: draw", kind.draw):
+                drawn = kind.draw(rng, **options)
+            if not isinstance(drawn, dict) or drawn.get("question") is None:
+                fix = "Fix: return {'question': …} with what reset takes"
+                raise RecipeError(f"environment {name!r}: draw{place}: must return a dict with a 'question', got {drawn!r:.80}. {fix}")
+            row = {"environment": name, **drawn}
             yield json.dumps(row, sort_keys=True, default=str), row
 
     return _split(draw, split, config, f"rows of environment {name!r}")
@@ -113,8 +123,9 @@ def _split(draw: Callable[[dict[str, Any]], Draws], split: str, config: dict[str
     for part in ("test", "train"):
         taken, rows = rows, {}
         settings = config[part] if isinstance(config.get(part), dict) else {}
-        size = _whole(settings.get("size"), 1, f"{part}: size")
-        _whole(settings.get("seed"), 0, f"{part}: seed")
+        hint = _nearest_key(settings, ("size", "seed"))
+        size = _whole(settings.get("size"), 1, f"{part}: size", hint)
+        _whole(settings.get("seed"), 0, f"{part}: seed", hint)
         for key, row in draw(settings):
             if key not in taken:
                 rows.setdefault(key, row)
@@ -129,9 +140,15 @@ def _split(draw: Callable[[dict[str, Any]], Draws], split: str, config: dict[str
     raise RecipeError(f"split {split!r}: there are 'train' and 'test' {what}")
 
 
-def _whole(value: Any, least: int, key: str) -> int:
+def _nearest_key(given: Iterable[str], known: Collection[str]) -> str:
+    """Which key somebody may have meant who gave one that is not known."""
+    near = [close[0] for key in map(str, given) if key not in known and (close := nearest(key, known))]
+    return f" Did you mean {near[0]!r}?" if near else ""
+
+
+def _whole(value: Any, least: int, key: str, hint: str = "") -> int:
     if not isinstance(value, int) or value < least:
-        raise RecipeError(f"task_config: {key}: must be a whole number from {least}, got {value!r}")
+        raise RecipeError(f"task_config: {key}: must be a whole number from {least}, got {value!r}.{hint}")
     return value
 
 

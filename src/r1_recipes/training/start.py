@@ -23,7 +23,8 @@ from r1_recipes.models.smoke import example_rows, smoke_overrides
 from r1_recipes.prompts.formats import ResponseFormat
 from r1_recipes.recipe import Recipe, load_recipe
 from r1_recipes.recipe.types import OWN_TYPES
-from r1_recipes.rewards import get_reward_funcs
+from r1_recipes.rewards import REWARDS, get_reward_funcs
+from r1_recipes.rewards.registry import declared
 from r1_recipes.runs import checkpoints, run_dir, sources
 from r1_recipes.runs.run_dir import Run
 
@@ -32,6 +33,8 @@ if TYPE_CHECKING:
     from transformers import PreTrainedTokenizerBase
 
 logger = logging.getLogger(__name__)
+
+_JUDGED_BY = {"solution", "scorer", "nums"}  # columns that the rewards for right answers read
 
 
 def start(argv: Sequence[str] | None, method: str) -> Run:
@@ -253,9 +256,12 @@ def load_splits(recipe: Recipe, fmt: ResponseFormat, tokenizer: PreTrainedTokeni
     """Return training and evaluation rows; no evaluation rows if ``eval_strategy`` is "no". Too few rows for one step are an error."""
     # GOLD's data are prompts and answers: it learns from both, by lmbda.
     method = "sft" if getattr(recipe.script, "distill_with", "") == "gold" else recipe.method
+    given = example_rows(recipe.script, method) if recipe.script.smoke else None
+    splits = Splits(*load_dataset(recipe.script, fmt, method, split="train", tokenizer=tokenizer, rows=given))
+    if method == "grpo" and _JUDGED_BY.isdisjoint(splits.train.column_names):
+        _check_golds(recipe, splits.train_report.mappers)
     if recipe.script.smoke:
-        return Splits(*load_dataset(recipe.script, fmt, method, tokenizer=tokenizer, rows=example_rows(recipe.script, method)))
-    splits = Splits(*load_dataset(recipe.script, fmt, method, split="train", tokenizer=tokenizer))
+        return splits
     logger.info("train: %s", splits.train_report)
     if recipe.training.eval_strategy != "no":
         splits.test, splits.test_report = load_dataset(recipe.script, fmt, method, split="test", tokenizer=tokenizer)
@@ -278,6 +284,15 @@ def load_splits(recipe: Recipe, fmt: ResponseFormat, tokenizer: PreTrainedTokeni
             f"step would be trained. Fix: more rows, or a smaller {smaller}"
         )
     return splits
+
+
+def _check_golds(recipe: Recipe, mappers: Sequence[str]) -> None:
+    """Refuse rewards that compare with a gold, of rows that have none; routed ones may have no row."""
+    script = recipe.script
+    for name in script.reward_funcs if script.task_rewards is None else ():
+        if declared(REWARDS.get(name), "reads_gold"):
+            told = f"reward {name!r} compares with a column 'solution', which {' and '.join(mappers)} does not return"
+            raise RecipeError(f"{recipe.path}: mapper: {told}. Fix: return {{'question': …, 'solution': …}}, or another reward")
 
 
 def steps_of(training: Any, rows: int, processes: int) -> int:

@@ -8,6 +8,7 @@ from __future__ import annotations
 import contextlib
 import copy
 import json
+import logging
 import time
 from collections.abc import Iterator, Sequence
 from itertools import islice
@@ -24,6 +25,8 @@ from r1_recipes.common.errors import RecipeError, StoppedTogether, unknown_name
 from r1_recipes.common.messages import transcript
 from r1_recipes.rewards.call import guarded
 from r1_recipes.training.engine import engine_of
+
+logger = logging.getLogger(__name__)
 
 _UNJUDGED_BATCHES = 3  # in a row, and training stops
 
@@ -70,8 +73,11 @@ class RecipeGRPOTrainer(GRPOTrainer):
         for call in [call for turns in (completions if self.tools else ()) for turn in turns for call in turn.get("tool_calls") or ()]:
             call["function"] = {"name": str(call["function"]["name"]), "arguments": json.dumps(call["function"].get("arguments"))}
         self._unjudged = self._unjudged + 1 if self.model.training and rewards.isnan().all() else 0
-        if self._unjudged == _UNJUDGED_BATCHES:  # a server that is down would cost the night: without a reward nothing is learned or logged
-            raise StoppedTogether(f"no reward judges any completion of {_UNJUDGED_BATCHES} batches in a row; the warnings above say why")
+        if self._unjudged and self._unjudged in (_UNJUDGED_BATCHES, self.state.max_steps):
+            told = f"reward_funcs: {', '.join(self.reward_func_names)} judged no completion of {self._unjudged} batches in a row"
+            if self._unjudged == _UNJUDGED_BATCHES:  # a server that is down would cost the night: without a reward nothing is learned
+                raise StoppedTogether(f"{told}; the warnings above say why")
+            logger.warning("%s, so nothing was learned", told)  # all batches of a short run, whose few rows may be nobody's to judge
         return rewards
 
     @contextlib.contextmanager

@@ -93,12 +93,12 @@ class Broken:
     def get_reward(self):
         if self.kind == "raise":
             raise ZeroDivisionError
-        return {"nan": float("nan"), "huge": 10**400, "array": float32(1), "text": "much", "reset": 0, "fine": 0.5}[self.kind]
+        return {"nan": float("nan"), "huge": 10**400, "array": float32(1), "text": "much", "none": None, "reset": 0, "fine": 0.5}[self.kind]
 
 
 @pytest.mark.parametrize(
     ("kind", "paid"),
-    [*dict.fromkeys(["reset", "nan", "huge", "text", "raise"]).items(), ("fine", 0.5), ("array", 1.0)],
+    [*dict.fromkeys(["reset", "nan", "huge", "text", "none", "raise"]).items(), ("fine", 0.5), ("array", 1.0)],
 )
 def test_an_environment_that_fails_leaves_its_row_unjudged(kind, paid, caplog):
     game = guarded_environment(Broken, LIMITS)()
@@ -107,6 +107,7 @@ def test_an_environment_that_fails_leaves_its_row_unjudged(kind, paid, caplog):
         game.move("home")
     assert game.get_reward() == paid
     assert (paid is None) == bool(caplog.records)
+    assert all(f"{__file__}:" in message for message in caplog.messages)
 
 
 class Asks:
@@ -251,7 +252,10 @@ class Needy(Broken):
         (lambda: build_environments("math:pi", {}, LIMITS), "must be a class with a method reset"),
         (lambda: build_environments("guess", {}, LIMITS), "guess_number"),
         (lambda: schemas([], f"{__name__}:Undescribed"), "look because it has no docstring"),
-        (lambda: schemas([], f"{__name__}:Needy"), "missing 1 required positional argument: 'url'"),
+        (
+            lambda: schemas([], f"{__name__}:Needy"),
+            r"Needy: __init__ fails: .*'url' \(.*test_guard\.py:\d+\)\. Fix: one that needs no argument",
+        ),
     ],
 )
 def test_what_is_no_tool_or_environment_is_refused_by_name(build, told):

@@ -89,3 +89,53 @@ def test_a_row_of_no_environment_is_refused(rows, tmp_path, name):
     (tmp_path / "rows.jsonl").write_text("\n".join(lines), encoding="utf-8")
     with pytest.raises(RecipeError, match=f"environment: row 1: column 'environment' must be one of a, got '{name}'"):
         rows(dataset_name=str(tmp_path / "rows.jsonl"), mapper="environment", environment={"a": "game_of_rows:Sums"})
+
+
+class Odd(Sums):
+    drawn = None
+
+    @classmethod
+    def draw(cls, rng, size=9):
+        if isinstance(cls.drawn, BaseException):
+            raise cls.drawn
+        return cls.drawn
+
+
+class Unpaid:
+    reset, draw = Sums.reset, Sums.draw
+
+
+@pytest.mark.parametrize(
+    ("drawn", "told"),
+    [
+        (None, r"draw \(.*test_rows\.py:\d+\): must return a dict with a 'question', got None\. Fix: return \{'question'"),
+        ({"frage": "1+1?"}, r"draw \(.*test_rows\.py:\d+\): must return a dict with a 'question', got \{'frage'"),
+        (KeyError("deck"), r"environment 'game_of_rows:Odd': draw fails: KeyError: 'deck' \(.*test_rows\.py:\d+\)"),
+        (SystemExit(0), r"draw fails: SystemExit: 0 \("),
+    ],
+)
+def test_a_draw_that_gives_no_row_is_named_with_its_line(rows, monkeypatch, drawn, told):
+    monkeypatch.setattr(sys.modules["game_of_rows"], "Odd", Odd, raising=False)
+    monkeypatch.setattr(Odd, "drawn", drawn)
+    with pytest.raises(RecipeError, match=told):
+        rows(environment="game_of_rows:Odd", dataset_name="environment:game_of_rows:Odd", task_config=CONFIG)
+
+
+@pytest.mark.parametrize(
+    ("name", "config", "told"),
+    [
+        ("environment:game_of_rows:Odd", {**CONFIG, "siz": 3}, r"task_config of 'game_of_rows:Odd': .*'siz' \(.*\)\. Did you mean 'size'"),
+        ("environment:game_of_rows:Odd", {**CONFIG, "test": {"siz": 3, "seed": 1}}, r"test: size: .*, got None\. Did you mean 'size'"),
+        ("reasoning_gym:chain_sum", {**CONFIG, "min_term": 3}, r"task_config of 'chain_sum': .*'min_term'\. Did you mean 'min_terms'"),
+    ],
+)
+def test_a_misspelt_key_of_what_is_drawn_is_named_with_the_nearest(rows, monkeypatch, name, config, told):
+    monkeypatch.setattr(sys.modules["game_of_rows"], "Odd", Odd, raising=False)
+    with pytest.raises(RecipeError, match=told):
+        rows(dataset_name=name, task_config=config)
+
+
+def test_an_environment_that_judges_nothing_is_told_of_get_reward(rows, monkeypatch):
+    monkeypatch.setattr(sys.modules["game_of_rows"], "Unpaid", Unpaid, raising=False)
+    with pytest.raises(RecipeError, match=r"reward_funcs: missing; give environment Unpaid a method get_reward\(self\), or name"):
+        rows(environment="game_of_rows:Unpaid", dataset_name="environment:game_of_rows:Unpaid", task_config=CONFIG)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import inspect
 import json
 import re
 from collections.abc import Callable, Collection
@@ -12,7 +11,7 @@ from itertools import chain
 from pathlib import Path
 from typing import Any, ClassVar, dataclass_transform
 
-from r1_recipes.common.errors import RecipeError, unknown_name
+from r1_recipes.common.errors import RecipeError, defined_at, own_code, unknown_name
 from r1_recipes.common.plugins import register, resolve
 from r1_recipes.prompts.formats import boxed_spans, one_spelling_of_boxes
 
@@ -65,11 +64,7 @@ class Mapper:
     @classmethod
     def place(cls) -> str:
         """Its name and, if its ``__call__`` is the user's own, that method's file and line."""
-        function = inspect.unwrap(cls.__call__)
-        code = getattr(function, "__code__", None)
-        if code is None or function.__module__.startswith("r1_recipes."):
-            return f"mapper {cls.name!r}"
-        return f"mapper {cls.name!r} ({code.co_filename}:{code.co_firstlineno})"
+        return f"mapper {cls.name!r}{defined_at(cls.__call__)}"
 
     def example_rows(self) -> list[dict[str, Any]]:
         """The ``examples`` that this mapper can read, columns named as it reads them."""
@@ -115,11 +110,13 @@ def get_mapper(name: str, columns: Collection[str] = (), **config: Any) -> Mappe
             raise RecipeError(f"mapper: auto: none fits the columns {sorted(columns)}. Fix: {fix}")
     mapper = resolve(MAPPERS, "mapper", name)
     if not (isinstance(mapper, type) and issubclass(mapper, Mapper)):
-        raise RecipeError(f"mapper {name!r} is not a subclass of r1_recipes.data.Mapper")
+        fix = "class NAME(Mapper), whose __call__(self, row) returns {'question': …, 'solution': …}"
+        raise RecipeError(f"mapper {name!r}: must be a subclass of r1_recipes.data.Mapper, got {mapper!r:.80}. Fix: {fix}")
     fields = {f.name for f in dataclasses.fields(mapper)}
     if strange := [key for key in config if key not in fields]:
         raise RecipeError(unknown_name(f"key of mapper {name!r}", strange[0], fields))
-    return mapper(**config)
+    with own_code(f"mapper {name!r}", mapper, fix="a default for each field; mapper_config sets them"):
+        return mapper(**config)
 
 
 def check_choice(key: str, value: str, choices: Collection[str]) -> None:

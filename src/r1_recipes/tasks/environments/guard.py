@@ -13,7 +13,7 @@ from contextvars import ContextVar
 from dataclasses import dataclass
 from typing import Any
 
-from r1_recipes.common.errors import RecipeError, first_line, own_place
+from r1_recipes.common.errors import RecipeError, defined_at, first_line, own_place
 from r1_recipes.common.messages import clip, without_surrogates
 
 logger = logging.getLogger(__name__)
@@ -89,7 +89,8 @@ def guarded_environment(kind: type, limits: Limits) -> type:
 
     def failed(method: str, error: Exception) -> None:
         said = str(error) if isinstance(error, ToolError) else first_line(error)[:-1]
-        told = f"environment {kind.__name__}: {method} fails: {said}{own_place(error.__cause__ or error)}"
+        place = own_place(error.__cause__ or error) or defined_at(getattr(kind, method))
+        told = f"environment {kind.__name__}: {method} fails: {said}{place}"
         if limits.strict:
             raise RecipeError(f"{told}. Fix: mend it; in a run that row would not be judged") from error
         logger.warning("%s", told)
@@ -113,10 +114,12 @@ def guarded_environment(kind: type, limits: Limits) -> type:
             return _awaited(kind.get_reward(self), limits.seconds)  # type: ignore[attr-defined]
 
         try:
-            value = None if self._reset_failed else _in_time(pay, limits.seconds, late(self))
-            if value is None or math.isfinite(paid := float(value)):  # of NumPy and Torch, too
-                return value if value is None else paid
-            raise ValueError(f"must pay a finite number, got {paid}")
+            if self._reset_failed:
+                return None
+            value = _in_time(pay, limits.seconds, late(self))
+            if value is None or not math.isfinite(value):  # a number of NumPy or Torch, too
+                raise ValueError(f"must return a finite number, got {value}")
+            return float(value)
         except Exception as error:
             failed("get_reward", error)
             return None

@@ -11,7 +11,7 @@ import json
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
-from r1_recipes.common.errors import RecipeError, first_line
+from r1_recipes.common.errors import RecipeError, first_line, own_code
 from r1_recipes.common.plugins import register, resolve
 from r1_recipes.tasks.environments.guard import Limits, guarded, guarded_environment
 
@@ -66,7 +66,7 @@ def build_environments(environment: str | Mapping[str, str], params: Mapping[str
     for key, kind in kinds.items():
         own = {f.name for f in dataclasses.fields(kind)} if dataclasses.is_dataclass(kind) else set()
         given = {name: value for name, value in params.items() if name in own}
-        factories[key] = functools.partial(bounded[kind], **given)
+        factories[key] = functools.partial(_made, bounded[kind], **given)
     return factories
 
 
@@ -89,13 +89,19 @@ def schemas(tools: Iterable[str], environment: str | Mapping[str, str] | None) -
     from transformers.utils import get_json_schema  # heavy
 
     functions, kinds = [resolve(TOOLS, "tool", name) for name in tools], environment_kinds(environment).values()
+    functions += [method for kind in kinds for method in methods_of(_made(kind))]
     try:
-        functions += [method for kind in kinds for method in methods_of(kind())]
         return json.dumps([get_json_schema(function) for function in functions]) if functions else None
-    except Exception as error:  # of docstrings and types; a class that needs arguments
+    except Exception as error:  # of docstrings and types
         raise RecipeError(
             f"tools, environment: {first_line(error)} Fix: types, a docstring with Args; or a name with _ in front"
         ) from error
+
+
+def _made(kind: type, /, **given: Any) -> Any:
+    fix = "one that needs no argument; keys of a recipe are a dataclass's fields"
+    with own_code(f"environment {kind.__name__}: __init__", kind, fix):
+        return kind(**given)
 
 
 def methods_of(environment: Any) -> list[Callable]:
