@@ -206,6 +206,10 @@ REFUSED = {
     ),
     "unclear.csv": ("a1,b1,c1\n1,2,3\n", "got 'a1', 'b1', 'c1'. Fix: --question COLUMN --answer COLUMN"),
     "half.csv": ("question,b1,c1\n1,2,3\n", "Fix: --answer COLUMN"),
+    "headless.csv": ("What is 1 + 1?,2\nWhat is 1 + 2?,3\n", "must begin with the names of the columns, got 'What is 1 + 1?', '2'"),
+    "numbered.csv": ("1,What is the result of 1+1?,2\n2,What is it of 1+2?,3\n", "Fix: write a first line such as question,answer"),
+    "chinese.csv": ("1加1等于几?,2\n1加2等于几?,3\n", "must begin with the names"),
+    "empty_but_one.csv": ("question,answer\na?,1\nb?,\nc?,\n", "must have 2 rows at least"),
     "row.csv": ("question,answer\nhow?,3\n", "must have 2 rows at least"),
     "blank.csv": ("question,answer,n\nhow?,,1\nwho?,,1\n", "no row can be used: column 'answer' is empty"),
     "latin.csv": ("Frage;Lösung\nWie?;1\n".encode("cp1252"), "iconv -f cp1252 -t utf-8"),
@@ -229,6 +233,19 @@ def test_what_it_refuses(folder: Path, capsys: pytest.CaptureFixture[str], name:
     error = capsys.readouterr().err
     assert stopped.value.code == 2 and error.startswith("error: ") and reason in error and error.count("\n") == 1
     assert not [*folder.glob("*.yaml"), *folder.glob("*.py")]
+
+
+def test_empty_cells_are_not_counted_and_a_usable_row_is_held_out(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    Path("gaps.csv").write_text("question,answer\n" + "".join(f"{n}+1?,{n + 1 if n < 9 else ''}\n" for n in range(11)), "utf-8")
+    said, recipe = found(capsys, "gaps.csv")
+    assert "8 to train on; 1 held out" in said and "2 of 11: column 'answer' is empty" in said
+    assert (recipe["dataset_train_split"], recipe["dataset_test_split"]) == ("train[:-3]", "train[-3:]")
+    run_test("test_gaps.py")
+
+
+def test_a_question_with_two_golds_is_named(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    Path("two.csv").write_text(lines("question,answer", "@+1?,@") + "2+1?,3\n 2+1?,4\n", "utf-8")
+    assert "doubt     1 of 20 questions come again with another gold: '2+1?' has '2' and '3'" in found(capsys, "two.csv")[0]
 
 
 def test_flags_decide_and_nothing_is_overwritten(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:

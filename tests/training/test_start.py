@@ -121,6 +121,11 @@ def test_next_evaluates_with_vllm_where_it_is(said_next: Callable[..., str], mon
     assert f"r1_recipes.adapters {tmp_path}/run\n" in said
 
 
+def test_next_evaluates_on_training_rows_where_none_are_held_out(said_next: Callable[..., str]) -> None:
+    assert "--dataset_test_split train --model" in said_next()
+    assert "--dataset_test_split" not in said_next(dataset_test_split="test")
+
+
 def sized(length: int | None, **keys: Any) -> SimpleNamespace:
     training = {"use_vllm": True, "vllm_max_model_length": length, "max_completion_length": 512, "vllm_mode": "colocate"}
     training |= {"vllm_tensor_parallel_size": 1, "vllm_gpu_memory_utilization": 0.3, **keys}

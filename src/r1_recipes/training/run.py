@@ -23,7 +23,7 @@ from r1_recipes.recipe import Recipe
 from r1_recipes.report import page
 from r1_recipes.runs.run_dir import Run
 from r1_recipes.training import weights
-from r1_recipes.training.start import Splits, load_splits, start
+from r1_recipes.training.start import Splits, load_splits, nothing_held_out, start
 
 if TYPE_CHECKING:
     from transformers import PreTrainedTokenizerBase, Trainer
@@ -64,7 +64,8 @@ def run_recipe(argv: Sequence[str] | None, method: str, build_trainer: BuildTrai
 def _say_next(run: Run) -> None:
     """Log what to type now: compare the model with the one before, ask it something, open the page."""
     recipe, model = run.recipe, shlex.quote(str(run.output_dir))
-    evaluate = f"python -m r1_recipes.evaluate {shlex.join(run.argv)} --model"
+    trained_on = ["--dataset_test_split", recipe.script.dataset_train_split] if nothing_held_out(recipe, 1) else []
+    evaluate = f"python -m r1_recipes.evaluate {shlex.join([*run.argv, *trained_on])} --model"
     asks = recipe.method != "reward" and not getattr(recipe.script, "environment", None)
     commands = [f"{evaluate} {model} --ask 'a question'"] * asks + [f"python -m webbrowser {model}/{page.REPORT_FILE}"]
     if recipe.method == "grpo":

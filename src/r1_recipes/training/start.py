@@ -16,9 +16,11 @@ from typing import TYPE_CHECKING, Any
 from r1_recipes.common import gpu, locks, processes
 from r1_recipes.common.console import LOG_FILE, LogFile, replace_handler, say, set_up_logging
 from r1_recipes.common.errors import RecipeError, install_hint, unknown_name
+from r1_recipes.common.files import shipped
 from r1_recipes.common.masking import masked_words
 from r1_recipes.common.yaml_text import read_yaml
 from r1_recipes.data.load import LoadReport, drop_overlap, load_dataset
+from r1_recipes.data.sources import split_fix
 from r1_recipes.models.smoke import example_rows, smoke_overrides
 from r1_recipes.prompts.formats import ResponseFormat
 from r1_recipes.recipe import Recipe, load_recipe
@@ -264,10 +266,12 @@ def load_splits(recipe: Recipe, fmt: ResponseFormat, tokenizer: PreTrainedTokeni
         if not len(splits.train):
             raise RecipeError(
                 f"{recipe.path}: dataset_test_split: the test split asks everything that the training split asks, so no row is left to "
-                "train on. Fix: dataset_train_split: 'train[:-128]' and dataset_test_split: 'train[-128:]', or eval_strategy: 'no'"
+                f"train on. Fix: {split_fix(splits.train_report.read)}, or eval_strategy: 'no'"
             )
         if splits.overlap:
             logger.warning("%d training rows ask what the test split asks; they are left out", splits.overlap)
+    elif doubt := nothing_held_out(recipe, splits.train_report.read):
+        logger.warning("%s", doubt)
     training, count = recipe.training, len(splits.train)
     prompts = training.generation_batch_size // training.num_generations if hasattr(training, "num_generations") else 1
     if count < prompts:
@@ -278,6 +282,15 @@ def load_splits(recipe: Recipe, fmt: ResponseFormat, tokenizer: PreTrainedTokeni
             f"step would be trained. Fix: more rows, or a smaller {smaller}"
         )
     return splits
+
+
+def nothing_held_out(recipe: Recipe, rows: int) -> str:
+    """Say what to write if evaluate would be given the rows that GRPO trains on, as one file is every split; else ``""``."""
+    name = recipe.script.dataset_name or ""
+    named = "dataset_test_split" in recipe.settings or recipe.training.eval_strategy != "no"
+    if named or recipe.method != "grpo" or not shipped(Path(name).expanduser()).is_file():
+        return ""
+    return f"dataset_test_split: not set, and {name} has no splits, so no row is held out for evaluate. Fix: {split_fix(rows)}"
 
 
 def steps_of(training: Any, rows: int, processes: int) -> int:
