@@ -3,8 +3,8 @@
 import argparse
 import ast
 import contextlib
+import json
 import re
-import shlex
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from pathlib import Path
@@ -39,6 +39,9 @@ _ROW = re.compile(r"^[-+]?\d+([.,]\d+)*%?$|(\s.*\s|\d).*[.?!。？]$|.{80}", re.
 _MODELS = {False: "Qwen/Qwen2.5-1.5B-Instruct", True: "embedded:SmolLM2-135M-Instruct"}  # on a CPU
 
 
+_ALL = "all weights are trained: no config.json here says how many layers the model has. unfrozen_parameters would name the upper ones"
+
+
 class _Dumper(yaml.SafeDumper):
     """Writes a list on one line, and what is no plain text in escapes."""
 
@@ -63,6 +66,8 @@ def main(argv: Sequence[str] | None = None) -> None:
 
 def write(options: argparse.Namespace) -> str:
     """Write the files; return what was found, and which commands come next."""
+    if Path(options.data).resolve() == Path.cwd():
+        raise RecipeError(f"{options.data}: is the working directory, into which runs write. Fix: name the file, or a folder of its own")
     rows = load_rows(options.data, "train")
     sample = [rows[index] for index in spread(len(rows), _LOOKED_AT)]
     skipped = Counter[str]()
@@ -89,7 +94,8 @@ def write(options: argparse.Namespace) -> str:
     short = {"system_prompt": "Use <think> then <answer>."} if options.cpu and judged else {}  # there each token costs time
     own = {"model_name_or_path": model, "dataset_name": options.data, **splits, **short, **keys, "output_dir": f"outputs/{name}"}
     found = yaml.dump(own, Dumper=_Dumper, sort_keys=False, allow_unicode=True, width=1000)
-    files = {recipe: _text(f"init_{method}{'_cpu' * options.cpu}.yaml", found=found, prompts=min(8, count))}
+    unfrozen = _unfrozen(model, 3 if method == "grpo" else 2)
+    files = {recipe: _text(f"init_{method}{'_cpu' * options.cpu}.yaml", found=found, prompts=min(8, count), unfrozen=unfrozen)}
     rule = _WORDS["rewards"].get(judged.get("reward_funcs", [""])[0])
     if method == "grpo" and rule and not fields[0].get("scorer"):
         spellings = [*map(tuple, _WORDS["german"] if "number_locale" in judged else rule[3])]
@@ -102,14 +108,17 @@ def write(options: argparse.Namespace) -> str:
             path.write_text(text, encoding="utf-8")
     except OSError as error:
         raise RecipeError(f"--output: {options.output}: must be a folder to write {name}.yaml to, got {error.strerror}") from error
-    commands = [f"r1-recipes {command} {shlex.quote(str(recipe))}" for command in ("preflight", f"{method} --smoke", method, "evaluate")]
-    commands[-1] += f" --model {shlex.quote(model)} --model outputs/{name}"
+    commands = [f"r1-recipes {command} {console.typed(str(recipe))}" for command in ("preflight", f"{method} --smoke", method, "evaluate")]
+    trained = console.typed(f"outputs/{name}")
+    commands[-1] += f" --model {console.typed(model)} --model {trained}"
     if method == "sft":
         # GRPO starts from a model that writes its format; one that learnt the answers as they stand does not.
-        flags = f"--method grpo --model outputs/{name}{' --cpu' * options.cpu}   # once that is trained"
-        commands[-1:] = [f"r1-recipes init {shlex.quote(options.data)} {flags}"] if judged and "mapper_config" not in keys else []
+        given = {f"--{key}": value for key in ("question", "answer", "output") if (value := getattr(options, key)) not in (None, Path())}
+        flags = "".join(f" {flag} {console.typed(str(value))}" for flag, value in given.items()) + " --cpu" * options.cpu
+        again = f"r1-recipes init {console.typed(options.data)} --method grpo --model {trained}{flags}   # once that is trained"
+        commands[-1:] = [again] if judged and "mapper_config" not in keys else []
     if test in files:
-        commands.insert(0, f"python {shlex.quote(str(test))}")
+        commands.insert(0, f"python {console.typed(str(test))}")
     lines = {
         "rows": f"{count} to train on; {held_out}",
         "columns": f"{why}; there are {_listed(rows.column_names)}",
@@ -117,6 +126,8 @@ def write(options: argparse.Namespace) -> str:
         "answers": golds,
         "doubt": doubt,
         "method": f"{method}: {how}",
+        "layers": _ALL if options.cpu and _ALL in unfrozen else "",
+        "machine": "" if options.cpu else "one GPU; for two CPU cores: --cpu",
         "wrote": ", ".join(map(str, files)),
     }
     said = [f"{title:<10}{line}" for title, line in lines.items() if line]
@@ -129,11 +140,12 @@ def _columns(columns: list[str], sample: list[Row], question: str | None, answer
         raise ValueError(unknown_name("column", strange[0], columns))
     if not answer and "verification_info" not in columns and (tests := [name for name in columns if _plain(name) in _WORDS["tests"]]):
         raise ValueError(f"tests of programs must be a column verification_info (docs/code_reward.md), got {_listed(tests)}")
+    left = Counter[str]()
     with contextlib.suppress(RecipeError):
         mapper = get_mapper("auto", columns).name
         # gsm8k takes every comma for one of thousands.
         german = mapper == "gsm8k" and any(_COMMA.fullmatch(right_answer(row["answer"]) or "") for row in sample)
-        fields = [mapped for _, mapped in _mapped({"mapper": mapper}, sample, Counter())]
+        fields = [mapped for _, mapped in _mapped({"mapper": mapper}, sample, left)]
         letters = sum(bool(chosen(right_answer(row.get("solution")) or "")) for row in fields)
         unasked = mapper in ("math", "simplerl", "reasoning_columns") and 2 * letters > len(fields) and _options(columns, sample)
         if not (question or answer or german or unasked) and 2 * len(fields) > len(sample):
@@ -156,8 +168,9 @@ def _columns(columns: list[str], sample: list[Row], question: str | None, answer
         fix = "write a first line such as question,answer; if it is a name: --question COLUMN --answer COLUMN"
         raise ValueError(f"must begin with the names of the columns, got {_listed(rows)}, which reads like a row. Fix: {fix}")
     if not (question and answer):
+        reason = "".join(f" ({text})" for text, _ in left.most_common(1))
         flags = " ".join(f"--{role} COLUMN" for role, name in (("question", question), ("answer", answer)) if not name)
-        raise ValueError(f"must show which column is the question and which the answer, got {_listed(columns)}. Fix: {flags}")
+        raise ValueError(f"must show which column is the question and which the answer, got {_listed(columns)}{reason}. Fix: {flags}")
     keys: dict[str, Any] = {"mapper": "prompt_solution", "prompt_column": question, "solution_column": answer, "keep_columns": []}
     told = f"question {question!r}, answer {answer!r} ({why})"
     if worked := _named(spare, "reasoning", question, answer):
@@ -325,6 +338,15 @@ def _repeated(asked: Sequence[str], count: int) -> str:
     trained = set(asked[:count])
     twice = sum(question in trained for question in asked[count:])
     return f"; {twice} of them ask what a training row asks: remove duplicates" if twice else ""
+
+
+def _unfrozen(model: str, part: int) -> str:
+    """The key that leaves the upper third (``part`` 3) or half of a model's layers to be trained, if it is known how many there are."""
+    layers = 30 if model == _MODELS[True] else 0
+    with contextlib.suppress(OSError, ValueError, KeyError):
+        layers = json.loads(Path(model, "config.json").read_text(encoding="utf-8"))["num_hidden_layers"]
+    upper = "|".join(map(str, range(layers - layers // part, layers)))
+    return f"# Of {layers} layers\nunfrozen_parameters: ['layers\\.({upper})\\.', 'model\\.norm\\.']" if layers else f"# {_ALL}"
 
 
 def _text(template: str, **values: Any) -> str:

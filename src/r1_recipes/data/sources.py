@@ -51,6 +51,8 @@ def load_rows(
         if not kept:
             raise RecipeError(f"split {split!r}: {path} has {len(rows)} rows, of which this leaves none. Fix: {split_fix(len(rows))}")
         return rows.select(kept)
+    if path.is_symlink():
+        raise RecipeError(f"dataset_name: {name}: is a link to {os.readlink(path)}, which does not exist. Fix: mend or remove the link")
     # A hub id has one slash at most.
     if name.startswith(("/", "./", "../", "~")) or path.suffix.lower() in _ENDINGS or len(path.parts) > 2:
         raise RecipeError(f"dataset_name: {name}: no such file or folder (looked in {Path.cwd()}, then beside the recipe).{_near(path)}")

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import codecs
 import contextlib
 import dataclasses
 import importlib.util
+import locale
 import logging
 import math
 import os
@@ -60,6 +62,7 @@ def start(argv: Sequence[str] | None, method: str) -> Run:
     if not recipe.training.use_cpu:
         recipe.warnings += filter(None, said)
     if trains:
+        check_encoding(recipe)
         check_precision(recipe)
         check_processes(recipe)
         check_trackers(recipe)
@@ -160,6 +163,16 @@ def check_generation_backend(recipe: Recipe) -> None:
         raise RecipeError(f"{recipe.path}: use_vllm: no GPU is visible to this process; {without}")
     if importlib.util.find_spec("vllm") is None:
         raise RecipeError(f"{recipe.path}: use_vllm: vLLM is not installed; {install_hint('vllm')}, or {without}")
+
+
+def check_encoding(recipe: Recipe) -> None:
+    """Refuse names and a locale with which Hugging Face's libraries fail when they write tokenizer and card, after the last step."""
+    encoding = locale.getpreferredencoding(False)
+    if codecs.lookup(encoding).name != "utf-8":
+        raise RecipeError(f"{recipe.path}: Python reads files as {encoding} here (LC_ALL, LANG), must be UTF-8. Fix: export PYTHONUTF8=1")
+    folder = recipe.training.output_dir
+    if os.fsencode(folder) != folder.encode("utf-8", "ignore"):
+        raise RecipeError(f"{recipe.path}: output_dir: {folder}: must be a name in UTF-8. Fix: --output_dir outputs/run")
 
 
 def check_precision(recipe: Recipe) -> None:
