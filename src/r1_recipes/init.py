@@ -113,10 +113,10 @@ def write(options: argparse.Namespace) -> str:
     commands[-1] += f" --model {console.typed(model)} --model {trained}"
     if method == "sft":
         # GRPO starts from a model that writes its format; one that learnt the answers as they stand does not.
-        given = {f"--{key}": value for key in ("question", "answer", "output") if (value := getattr(options, key)) not in (None, Path())}
-        flags = "".join(f" {flag} {console.typed(str(value))}" for flag, value in given.items()) + " --cpu" * options.cpu
-        again = f"r1-recipes init {console.typed(options.data)} --method grpo --model {trained}{flags}   # once that is trained"
-        commands[-1:] = [again] if judged and "mapper_config" not in keys else []
+        given = [(key, getattr(options, key)) for key in ("question", "answer", "output")]
+        flags = "".join(f" --{key} {console.typed(str(value))}" for key, value in given if value not in (None, Path()))
+        again = f"init {console.typed(options.data)} --method grpo --model {trained}{flags}{' --cpu' * options.cpu}"
+        commands[-1:] = [f"r1-recipes {again}   # once that is trained"] if judged and "mapper_config" not in keys else []
     if test in files:
         commands.insert(0, f"python {console.typed(str(test))}")
     lines = {

@@ -139,12 +139,8 @@ def several_golds(questions: Iterable[str], golds: Iterable[Any]) -> str:
     for question, gold in zip(questions, map(right_answer, golds), strict=True):
         known = first.setdefault(question, gold)
         if known and gold and known != gold and (read := read_gold(known)) and not settle(read, read_answer(gold, read)):
-            found.setdefault(question, gold)
-    if not found:
-        return ""
-    question, gold = next(iter(found.items()))
-    told = f"{clip(question, 120)!r} has {first[question]!r:.80} and {gold!r:.80}"
-    return f"{len(found)} of {len(first)} questions come again with another gold: {told}"
+            found.setdefault(question, f"{clip(question, 120)!r} has {known!r:.80} and {gold!r:.80}")
+    return f"{len(found)} of {len(first)} questions come again with another gold: {next(iter(found.values()))}" if found else ""
 
 
 def judged_rows(reward: Callable, rows: Dataset) -> Sequence[int]:

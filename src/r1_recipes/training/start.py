@@ -171,7 +171,7 @@ def check_encoding(recipe: Recipe) -> None:
     if codecs.lookup(encoding).name != "utf-8":
         raise RecipeError(f"{recipe.path}: Python reads files as {encoding} here (LC_ALL, LANG), must be UTF-8. Fix: export PYTHONUTF8=1")
     folder = recipe.training.output_dir
-    if os.fsencode(folder) != folder.encode("utf-8", "ignore"):
+    if not folder.isprintable():
         raise RecipeError(f"{recipe.path}: output_dir: {folder}: must be a name in UTF-8. Fix: --output_dir outputs/run")
 
 
