@@ -197,6 +197,8 @@ def read_answer(text: str, gold: Gold, locale: str = "en") -> Answer:
             return Answer(refusal=refusal)
     if gold.words is not None:
         return Answer(verdict=_words(cleaned) == gold.words)
+    if _CLOCK.fullmatch(cleaned) and ":" not in gold.raw:
+        return Answer(refusal=Refusal.DIFFERENT)
     return _read_expression(text, cleaned, gold)
 
 
@@ -293,7 +295,7 @@ def _squeezed(text: str) -> str:
 
 
 def _words(text: str) -> str:
-    return " ".join(re.findall(r"\w+", text)).casefold()
+    return " ".join(re.findall(r"\w+|(?<=\d):(?=\d)", text)).casefold()  # 9:30 is not 9/30
 
 
 def _letters(text: str) -> frozenset[str]:
