@@ -347,7 +347,7 @@ def test_what_can_be_judged_is_found_without_decoding_pictures(words):
     ("changes", "said"),
     [
         # A single file is every split, so "test" is what was trained on.
-        ({"dataset_train_split": "train"}, "split 'test' of .*, 2 of 2 ask .*'train\\[:-128\\]'.*--dataset_test_split train"),
+        ({"dataset_train_split": "train"}, "split 'test' of .*, 2 of 2 ask .*'train\\[:-1\\]'.*--dataset_test_split train"),
         (
             {"dataset_train_split": "train", "dataset_test_split": "train[-1:]"},
             ", 1 of 1 ask what",

@@ -198,14 +198,18 @@ def test_names_and_cells_are_data(folder: Path, capsys: pytest.CaptureFixture[st
 REFUSED = {
     "empty.csv": ("", "holds no rows"),
     "header.csv": ("question,answer\n", "holds no rows"),
-    "ragged.csv": ("a,b\n1,2\n1,2,3\n", "line 3: has 3 cells, the header 2"),
-    "twice.csv": ("question,answer,answer\na,b,c\n", "a column stands twice in the header: 'answer'"),
+    "ragged.csv": ("a,b\n1,2\n1,2,3\n", "the header 2: ['1', '2', '3']. Fix: put cells that hold ',' in double quotes"),
+    "twice.csv": ("question,answer,answer\na,b,c\n", "a column stands twice in the header: 'answer'. Fix: rename one"),
     "one.csv": (
         "text\nhello\n",
         "must show which column is the question and which the answer, got 'text'. Fix: --question COLUMN --answer COLUMN",
     ),
     "unclear.csv": ("a1,b1,c1\n1,2,3\n", "got 'a1', 'b1', 'c1'. Fix: --question COLUMN --answer COLUMN"),
     "half.csv": ("question,b1,c1\n1,2,3\n", "Fix: --answer COLUMN"),
+    "headless.csv": ("What is 1 + 1?,2\nWhat is 1 + 2?,3\n", "must begin with the names of the columns, got 'What is 1 + 1?', '2'"),
+    "numbered.csv": ("1,What is the result of 1+1?,2\n2,What is it of 1+2?,3\n", "Fix: write a first line such as question,answer"),
+    "chinese.csv": ("1加1等于几?,2\n1加2等于几?,3\n", "must begin with the names"),
+    "empty_but_one.csv": ("question,answer\na?,1\nb?,\nc?,\n", "must have 2 rows at least"),
     "row.csv": ("question,answer\nhow?,3\n", "must have 2 rows at least"),
     "blank.csv": ("question,answer,n\nhow?,,1\nwho?,,1\n", "no row can be used: column 'answer' is empty"),
     "latin.csv": ("Frage;Lösung\nWie?;1\n".encode("cp1252"), "iconv -f cp1252 -t utf-8"),
@@ -215,6 +219,12 @@ REFUSED = {
         objects(prompt="def f@():", canonical_solution="return @", test="assert f()"),
         "must be a column verification_info",
     ),
+    "nested.jsonl": (objects(q={"text": "@?"}, answer="@"), "got None in column 'q'. Fix: rename it, or write the text"),
+    "bot.jsonl": (
+        objects(messages=[{"role": "user", "content": "@?"}, {"role": "bot", "content": "@"}]),
+        "got 'bot' in column 'messages'. Fix: rename it",
+    ),
+    ".": (None, "is the working directory"),
     "nowhere.csv": (None, "no such file or folder"),
 }
 
@@ -229,6 +239,19 @@ def test_what_it_refuses(folder: Path, capsys: pytest.CaptureFixture[str], name:
     error = capsys.readouterr().err
     assert stopped.value.code == 2 and error.startswith("error: ") and reason in error and error.count("\n") == 1
     assert not [*folder.glob("*.yaml"), *folder.glob("*.py")]
+
+
+def test_empty_cells_are_not_counted_and_a_usable_row_is_held_out(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    Path("gaps.csv").write_text("question,answer\n" + "".join(f"{n}+1?,{n + 1 if n < 9 else ''}\n" for n in range(11)), "utf-8")
+    said, recipe = found(capsys, "gaps.csv")
+    assert "8 to train on; 1 held out" in said and "2 of 11: column 'answer' is empty" in said
+    assert (recipe["dataset_train_split"], recipe["dataset_test_split"]) == ("train[:-3]", "train[-3:]")
+    run_test("test_gaps.py")
+
+
+def test_a_question_with_two_golds_is_named(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    Path("two.csv").write_text(lines("question,answer", "@+1?,@") + "2+1?,3\n 2+1?,4\n", "utf-8")
+    assert "doubt     1 of 20 questions come again with another gold: '2+1?' has '2' and '3'" in found(capsys, "two.csv")[0]
 
 
 def test_flags_decide_and_nothing_is_overwritten(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -254,6 +277,35 @@ def test_a_folder_has_its_own_test_split(folder: Path, capsys: pytest.CaptureFix
         Path("data", f"{name}.jsonl").write_text(objects(question=f"{name} @?", answer="@"), encoding="utf-8")
     said, recipe = found(capsys, "data")
     assert recipe["dataset_test_split"] == "test" and "dataset_train_split" not in recipe and "20 held out, the split test" in said
+
+
+def test_the_command_that_comes_later_has_the_flags_of_this_one(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    Path("x.csv").write_text(lines("a1,b1,c1", "@,@+1?,z"), encoding="utf-8")
+    said, _ = found(capsys, "x.csv", "--question", "b1", "--answer", "a1", "--cpu", "--method", "sft", "--output", "my own")
+    [line] = [line for line in said.splitlines() if "--method grpo" in line]
+    assert shlex.split(line, comments=True)[2:] == [
+        *("x.csv", "--method", "grpo", "--model", "outputs/x_sft", "--question", "b1", "--answer", "a1", "--output", "my own", "--cpu")
+    ]
+
+
+def test_the_layers_that_are_trained_are_those_of_the_model(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    Path("x.csv").write_text(FILES["words.csv"][0], encoding="utf-8")
+    Path("model").mkdir()
+    Path("model/config.json").write_text('{"num_hidden_layers": 6}')
+    for model, layers, wanted in (
+        ("model", 6, [r"layers\.(4|5)\.", r"model\.norm\."]),
+        ("embedded:SmolLM2-135M-Instruct", 30, [f"layers\\.({'|'.join(map(str, range(20, 30)))})\\.", r"model\.norm\."]),
+        ("not/here", 0, None),
+    ):
+        said, recipe = found(capsys, "x.csv", "--cpu", "--model", model, "--output", f"of {layers}")
+        assert recipe.get("unfrozen_parameters") == wanted and ("\nlayers " in said) == (wanted is None)
+
+
+def test_a_dangling_link_is_called_so(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    Path("x.csv").symlink_to("nowhere.csv")
+    with pytest.raises(SystemExit):
+        init.main(["x.csv"])
+    assert "x.csv: is a link to nowhere.csv, which does not exist" in capsys.readouterr().err
 
 
 def test_many_rows_take_seconds(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -336,6 +388,7 @@ def test_commands_and_recipes_by_name(folder: Path, run: Callable[..., tuple[int
     assert run("gpro")[0] == 2 and run("--help")[0] == run()[0] == 0
     status, listed = run("recipes")
     assert status == 0 and "\ngsm8k_qwen05b " in listed and "\nr1_mini/4_sft " in listed and "accelerate_configs/ddp " in listed
+    assert "\ndr_grpo/qwen_math_7b                         Dr. GRPO: " in listed
     assert run("recipes", "gsm8k_qwen05b")[1] == (REPOSITORY / "recipes" / "gsm8k_qwen05b.yaml").read_text(encoding="utf-8")
     assert run("recipes", "gsm8k_qwen")[0] == 2
     # What is here comes first.

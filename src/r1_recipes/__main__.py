@@ -74,7 +74,7 @@ def _title(path: Path) -> str:
     """Return the first sentence of a file's header, which may go over several lines."""
     lines = [line.strip("# ") for line in path.read_text(encoding="utf-8").splitlines()]
     header = " ".join(itertools.takewhile(bool, lines))
-    return re.split(r"(?<=[.])\s+(?=[A-Z])", header)[0]
+    return re.split(r"(?<=[.])(?<!\bDr[.])\s+(?=[A-Z])", header)[0]
 
 
 if __name__ == "__main__":

@@ -3,10 +3,10 @@
 import argparse
 import ast
 import contextlib
+import json
 import re
-import shlex
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from string import Template
 from typing import Any
@@ -19,7 +19,7 @@ from r1_recipes.common.files import SHIPPED
 from r1_recipes.data import get_mapper
 from r1_recipes.data.sources import load_rows
 from r1_recipes.preflight.findings import listed, spread
-from r1_recipes.rewards.call import right_answer
+from r1_recipes.rewards.call import right_answer, several_golds
 from r1_recipes.verification.gold import read_gold
 from r1_recipes.verification.lexicon import chosen
 from r1_recipes.verification.moments import is_date
@@ -35,7 +35,12 @@ _COMMA, _POINT = (
 )
 
 
+# A number or a sentence names no column: such a file has no header.
+_ROW = re.compile(r"^[-+]?\d+([.,]\d+)*%?$|(\s.*\s|\d).*[.?!。？]$|.{80}", re.DOTALL)
 _MODELS = {False: "Qwen/Qwen2.5-1.5B-Instruct", True: "embedded:SmolLM2-135M-Instruct"}  # on a CPU
+
+
+_ALL = "all weights are trained: no config.json here says how many layers the model has. unfrozen_parameters would name the upper ones"
 
 
 class _Dumper(yaml.SafeDumper):
@@ -62,18 +67,26 @@ def main(argv: Sequence[str] | None = None) -> None:
 
 def write(options: argparse.Namespace) -> str:
     """Write the files; return what was found, and which commands come next."""
+    if Path(options.data).resolve() == Path.cwd():
+        raise RecipeError(f"{options.data}: is the working directory, into which runs write. Fix: name the file, or a folder of its own")
     rows = load_rows(options.data, "train")
     sample = [rows[index] for index in spread(len(rows), _LOOKED_AT)]
+    skipped = Counter[str]()
     try:
         columns, why = _columns(rows.column_names, sample, options.question, options.answer)
-        fields, skipped = _mapped(columns, sample)
+        fields = [mapped for _, mapped in _mapped(columns, sample, skipped)]
         if not fields:
             raise ValueError(f"no row can be used: {skipped.most_common(1)[0][0]}")
         judged, golds = _judged(fields)
         method, keys, how = _method(options, columns, judged, fields)
-        splits, count, held_out = _splits(options.data, len(rows))
-        if asked := columns.get("prompt_column"):
-            held_out += _repeated(rows[asked], count) if "prompt_template" not in columns else ""
+        skipped.clear()
+        usable = {row: (mapped.get("question"), mapped.get("solution")) for row, mapped in _mapped(columns, rows, skipped)}
+        splits, count, held_out = _splits(options.data, columns, [*usable], len(rows))
+        doubt = ""
+        if "prompt_column" in columns and "prompt_template" not in columns:
+            asked = [" ".join(str(question).split()) for question, _ in usable.values()]
+            held_out += _repeated(asked, count)
+            doubt = several_golds(asked, [gold for _, gold in usable.values()])
     except ValueError as error:
         raise RecipeError(f"{options.data}: {error}") from error
     name = (re.sub(r"\W+", "_", Path(options.data).stem).strip("_") or "data") + "_sft" * (method == "sft")
@@ -82,7 +95,8 @@ def write(options: argparse.Namespace) -> str:
     short = {"system_prompt": "Use <think> then <answer>."} if options.cpu and judged else {}  # there each token costs time
     own = {"model_name_or_path": model, "dataset_name": options.data, **splits, **short, **keys, "output_dir": f"outputs/{name}"}
     found = yaml.dump(own, Dumper=_Dumper, sort_keys=False, allow_unicode=True, width=1000)
-    files = {recipe: _text(f"init_{method}{'_cpu' * options.cpu}.yaml", found=found, prompts=min(8, count))}
+    unfrozen = _unfrozen(model, 3 if method == "grpo" else 2)
+    files = {recipe: _text(f"init_{method}{'_cpu' * options.cpu}.yaml", found=found, prompts=min(8, count), unfrozen=unfrozen)}
     rule = _WORDS["rewards"].get(judged.get("reward_funcs", [""])[0])
     if method == "grpo" and rule and not fields[0].get("scorer"):
         spellings = [*map(tuple, _WORDS["german"] if "number_locale" in judged else rule[3])]
@@ -95,20 +109,26 @@ def write(options: argparse.Namespace) -> str:
             path.write_text(text, encoding="utf-8")
     except OSError as error:
         raise RecipeError(f"--output: {options.output}: must be a folder to write {name}.yaml to, got {error.strerror}") from error
-    commands = [f"r1-recipes {command} {shlex.quote(str(recipe))}" for command in ("preflight", f"{method} --smoke", method, "evaluate")]
-    commands[-1] += f" --model {shlex.quote(model)} --model outputs/{name}"
+    commands = [f"r1-recipes {command} {console.typed(str(recipe))}" for command in ("preflight", f"{method} --smoke", method, "evaluate")]
+    trained = console.typed(f"outputs/{name}")
+    commands[-1] += f" --model {console.typed(model)} --model {trained}"
     if method == "sft":
         # GRPO starts from a model that writes its format; one that learnt the answers as they stand does not.
-        flags = f"--method grpo --model outputs/{name}{' --cpu' * options.cpu}   # once that is trained"
-        commands[-1:] = [f"r1-recipes init {shlex.quote(options.data)} {flags}"] if judged and "mapper_config" not in keys else []
+        given = [(key, getattr(options, key)) for key in ("question", "answer", "output")]
+        flags = "".join(f" --{key} {console.typed(str(value))}" for key, value in given if value not in (None, Path()))
+        again = f"init {console.typed(options.data)} --method grpo --model {trained}{flags}{' --cpu' * options.cpu}"
+        commands[-1:] = [f"r1-recipes {again}   # once that is trained"] if judged and "mapper_config" not in keys else []
     if test in files:
-        commands.insert(0, f"python {shlex.quote(str(test))}")
+        commands.insert(0, f"python {console.typed(str(test))}")
     lines = {
         "rows": f"{count} to train on; {held_out}",
         "columns": f"{why}; there are {_listed(rows.column_names)}",
-        "left out": ", ".join(f"{number} of {len(sample)}: {reason}" for reason, number in skipped.most_common(1)),
+        "left out": ", ".join(f"{number} of {len(rows)}: {reason}" for reason, number in skipped.most_common(1)),
         "answers": golds,
+        "doubt": doubt,
         "method": f"{method}: {how}",
+        "layers": _ALL if options.cpu and _ALL in unfrozen else "",
+        "machine": "" if options.cpu else "one GPU; for two CPU cores: --cpu",
         "wrote": ", ".join(map(str, files)),
     }
     said = [f"{title:<10}{line}" for title, line in lines.items() if line]
@@ -121,11 +141,12 @@ def _columns(columns: list[str], sample: list[Row], question: str | None, answer
         raise ValueError(unknown_name("column", strange[0], columns))
     if not answer and "verification_info" not in columns and (tests := [name for name in columns if _plain(name) in _WORDS["tests"]]):
         raise ValueError(f"tests of programs must be a column verification_info (docs/code_reward.md), got {_listed(tests)}")
+    left = Counter[str]()
     with contextlib.suppress(RecipeError):
         mapper = get_mapper("auto", columns).name
         # gsm8k takes every comma for one of thousands.
         german = mapper == "gsm8k" and any(_COMMA.fullmatch(right_answer(row["answer"]) or "") for row in sample)
-        fields = _mapped({"mapper": mapper}, sample)[0]
+        fields = [mapped for _, mapped in _mapped({"mapper": mapper}, sample, left)]
         letters = sum(bool(chosen(right_answer(row.get("solution")) or "")) for row in fields)
         unasked = mapper in ("math", "simplerl", "reasoning_columns") and 2 * letters > len(fields) and _options(columns, sample)
         if not (question or answer or german or unasked) and 2 * len(fields) > len(sample):
@@ -143,9 +164,14 @@ def _columns(columns: list[str], sample: list[Row], question: str | None, answer
         size = {name: sum(len(str(row[name])) for row in sample) for name in rest}
         if max(size.values()) > 3 * min(size.values()):
             (question, answer), why = sorted(rest, key=lambda name: -size[name]), "the question is much longer"
+    names = [question, answer] if question and answer else columns
+    if rows := [name for name in names if why != "flags" and _ROW.search(name)]:
+        fix = "write a first line such as question,answer; if it is a name: --question COLUMN --answer COLUMN"
+        raise ValueError(f"must begin with the names of the columns, got {_listed(rows)}, which reads like a row. Fix: {fix}")
     if not (question and answer):
+        reason = "".join(f" ({text})" for text, _ in left.most_common(1))
         flags = " ".join(f"--{role} COLUMN" for role, name in (("question", question), ("answer", answer)) if not name)
-        raise ValueError(f"must show which column is the question and which the answer, got {_listed(columns)}. Fix: {flags}")
+        raise ValueError(f"must show which column is the question and which the answer, got {_listed(columns)}{reason}. Fix: {flags}")
     keys: dict[str, Any] = {"mapper": "prompt_solution", "prompt_column": question, "solution_column": answer, "keep_columns": []}
     told = f"question {question!r}, answer {answer!r} ({why})"
     if worked := _named(spare, "reasoning", question, answer):
@@ -212,16 +238,15 @@ def _asked(options: list[str], sample: list[Row], answer: str) -> str:
     return f"{{{options[0]}}}{said}"
 
 
-def _mapped(keys: dict[str, Any], sample: list[Row]) -> tuple[list[Row], Counter[str]]:
-    """What the mapper makes of the rows, and why it leaves out others."""
+def _mapped(keys: dict[str, Any], rows: Sequence[Row], skipped: Counter[str]) -> Iterator[tuple[int, Row]]:
+    """Yield what the mapper makes of the rows that it takes, by number; count in ``skipped`` why it leaves out others."""
     columns = {key: value for key, value in keys.items() if key.endswith("_column")}
-    mapper, fields, skipped = get_mapper(keys["mapper"], sample[0], **columns), [], Counter[str]()
-    for row in sample:
+    mapper = get_mapper(keys["mapper"], rows[0], **columns)
+    for index, row in enumerate(rows):
         try:
-            fields.append(mapper(row))
+            yield index, mapper(row)
         except Exception as reason:  # a mapper meets any row here
             skipped[str(reason)] += 1
-    return fields, skipped
 
 
 def _judged(fields: list[Row]) -> tuple[dict[str, Any], str]:
@@ -293,27 +318,36 @@ def _method(
     return method, keys | judged | shape | {"reward_weights": [1.0, 0.5, 0.5]}, how
 
 
-def _splits(data: str, count: int) -> tuple[dict[str, str], int, str]:
-    """The keys of the splits, the rows to train on, and what is held out."""
+def _splits(data: str, columns: dict[str, Any], usable: list[int], count: int) -> tuple[dict[str, str], int, str]:
+    """The keys of the splits, the usable rows to train on, and those held out; ``usable`` are numbers of the ``count`` training rows."""
     for split in ("test", "validation") if Path(data).expanduser().is_dir() else ():
         try:
-            return {"dataset_test_split": split}, count, f"{len(load_rows(data, split))} held out, the split {split}"
+            found = len([*_mapped(columns, load_rows(data, split), Counter())])
+            return {"dataset_test_split": split}, len(usable), f"{found} held out, the split {split}"
         except RecipeError as error:
             if "is not in" not in str(error):
                 raise
-    last = max(1, min(200, count // 10))
-    if last == count:
-        raise ValueError("must have 2 rows at least, one of them to hold out, got 1")
-    keys = {"dataset_train_split": f"train[:-{last}]", "dataset_test_split": f"train[-{last}:]"}
-    return keys, count - last, f"{last} held out, the last ones (shuffle rows that are sorted)"
+    last = max(1, min(200, len(usable) // 10))
+    if last == len(usable):
+        raise ValueError("must have 2 rows at least that can be used, one of them to hold out, got 1")
+    told, tail = f"{last} held out, the last ones (shuffle rows that are sorted)", count - usable[-last]
+    return {"dataset_train_split": f"train[:-{tail}]", "dataset_test_split": f"train[-{tail}:]"}, len(usable) - last, told
 
 
-def _repeated(questions: Sequence[Any], count: int) -> str:
-    """How many of the rows after the first ``count`` ask what one of these asks, white space aside."""
-    asked = [" ".join(str(question).split()) for question in questions]
+def _repeated(asked: Sequence[str], count: int) -> str:
+    """How many of the rows after the first ``count`` ask what one of these asks."""
     trained = set(asked[:count])
     twice = sum(question in trained for question in asked[count:])
     return f"; {twice} of them ask what a training row asks: remove duplicates" if twice else ""
+
+
+def _unfrozen(model: str, part: int) -> str:
+    """The key that leaves the upper third (``part`` 3) or half of a model's layers to be trained, if it is known how many there are."""
+    layers = 30 if model == _MODELS[True] else 0
+    with contextlib.suppress(OSError, ValueError, KeyError):
+        layers = json.loads(Path(model, "config.json").read_text(encoding="utf-8"))["num_hidden_layers"]
+    upper = "|".join(map(str, range(layers - layers // part, layers)))
+    return f"# Of {layers} layers\nunfrozen_parameters: ['layers\\.({upper})\\.', 'model\\.norm\\.']" if layers else f"# {_ALL}"
 
 
 def _text(template: str, **values: Any) -> str:

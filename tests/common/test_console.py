@@ -66,3 +66,13 @@ def test_a_notebook_s_streams_are_left_alone(monkeypatch: pytest.MonkeyPatch) ->
     with console.reported_errors():
         console.say("ä")
     assert sys.stdout is shown and shown.getvalue() == "ä\n"
+
+
+@pytest.mark.parametrize("word", ["a b", "zähl's.csv", os.fsdecode(b"bad\xff\\.csv"), "x.csv"])
+@pytest.mark.parametrize("encoding", ["ascii", "utf-8"])
+def test_a_command_can_be_typed_where_its_words_cannot_be_shown(monkeypatch: pytest.MonkeyPatch, word: str, encoding: str) -> None:
+    monkeypatch.setattr(sys, "stdout", io.TextIOWrapper(io.BytesIO(), encoding=encoding))
+    typed = console.typed(word)
+    typed.encode(encoding)
+    said = subprocess.run(["bash", "-c", b"printf %s " + typed.encode()], capture_output=True, check=True).stdout
+    assert said == os.fsencode(word)

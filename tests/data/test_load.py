@@ -237,6 +237,8 @@ def test_reasoning_and_answer_columns_are_written_in_the_format():
 
 
 # What a corpus may hold where a conversation should be, each with the reason that it is counted under.
+STRANGE = "a turn's role must be one of system, user (human), assistant (gpt), got {} in column 'messages'. "
+STRANGE += "Fix: rename it, or write the text without a mapping"
 HOSTILE = [
     (None, "column 'messages' is empty"),
     ([], "column 'messages' is empty"),
@@ -245,8 +247,8 @@ HOSTILE = [
     ([ASKED, turn("assistant", " \n")], "a turn is empty"),
     ([turn("user", ""), ANSWERED], "a turn is empty"),
     ([ASKED, turn("assistant", None)], "a turn's content is not text"),
-    ([ASKED, turn("narrator", "4")], "a turn's role is none of system, user (human), assistant (gpt)"),
-    ([ASKED, turn(None, "4")], "a turn's role is none of system, user (human), assistant (gpt)"),
+    ([ASKED, turn("narrator", "4")], STRANGE.format("'narrator'")),
+    ([ASKED, turn(None, "4")], STRANGE.format(None)),
     ([ASKED, ASKED, ANSWERED], "the turns do not alternate between user and assistant"),
     ([ASKED, turn("system", "s"), ANSWERED], "the turns do not alternate between user and assistant"),
     ([turn("system", "s")], "no assistant's turn"),
@@ -270,7 +272,7 @@ def test_malformed_conversations_are_counted_and_named():
         ("text", "column 'messages' is no list of turns"),
         (["a", "b"], "column 'messages' is no list of turns"),
         (7, "column 'messages' is no list of turns"),
-        ([{"role": 1, "content": "x"}], "a turn's role is none of system, user (human), assistant (gpt)"),
+        ([{"role": 1, "content": "x"}], STRANGE.format(1)),
         ([{"role": "user", "content": ["x"]}], "a turn's content is not text"),
         ({"role": ["user", "assistant"], "content": ["2+2?"]}, "a turn's content is not text"),
         ({"role": "user", "content": "x"}, "no assistant's turn"),

@@ -194,7 +194,7 @@ def test_golds_are_asked_of_rows_that_a_reward_judges_by_them(recipe, tmp_path):
 
 
 def test_a_good_recipe_has_no_errors_and_leaves_nothing_behind(recipe, tmp_path):
-    report = check(recipe())
+    report = check(recipe(dataset_test_split="train"))
     assert found(report, "error") == {} and found(report, "warning") == {}
     assert {finding.code.partition(".")[0] for finding in report.findings} == {"recipe", "data", "contract", "fit"}
     assert not (tmp_path / "run").exists()
@@ -278,6 +278,23 @@ def test_golds_that_are_no_mathematics(recipe, tmp_path):
     rows = rows_file(tmp_path, ("1+1?", "2"), ("2+2?", "4"), ("Who?", "Who knows?"), ("3+3?", "6"))
     report = check(recipe(dataset_name=rows, mapper="prompt_solution"))
     assert found(report, "error") == {} and "1 of 4 golds (25%; rows 2 " in found(report, "warning")["data.golds"]
+
+
+def test_a_question_that_comes_again_with_another_gold_is_named(recipe, tmp_path):
+    rows = rows_file(tmp_path, ("1+1?", "2"), ("1+1 ?", "2"), ("2+2?", "4"), ("2+2?", "5"), (" 2+2?", "6"), ("3+3?", "6"))
+    said = found(check(recipe(dataset_name=rows, mapper="prompt_solution")), "warning")["data.several_golds"]
+    assert "1 of 4 questions" in said and "'2+2?' has '4' and '5'" in said
+    rows = rows_file(tmp_path, ("1+1?", "0.5"), ("1+1?", "1/2"), ("1+1?", "#### 1/2"))
+    assert "data.several_golds" not in found(check(recipe(dataset_name=rows, mapper="prompt_solution")), "warning")
+
+
+def test_a_file_of_which_nothing_is_held_out_is_named(recipe, tmp_path):
+    rows = rows_file(tmp_path, *((f"{number}+1?", str(number + 1)) for number in range(40)))
+    path = recipe(dataset_name=rows, mapper="prompt_solution")
+    said = found(check(path), "warning")["data.held_out"]
+    assert "dataset_train_split: 'train[:-4]' and dataset_test_split: 'train[-4:]'" in said
+    fixed = check(path, "--dataset_train_split", "train[:-4]", "--dataset_test_split", "train[-4:]")
+    assert not {"data.held_out", "data.test_split", "data.overlap"} & found(fixed, "warning").keys()
 
 
 def test_a_prompt_longer_than_the_window(recipe, tmp_path):
@@ -657,7 +674,8 @@ def test_an_instruction_that_the_targets_do_not_follow(sft_recipe):
 
 
 def test_brief_says_the_verdicts_alone(recipe, silent_model, capsys):
-    path = recipe(model_name_or_path=silent_model, reward_funcs=["tests.preflight.test_preflight:everything"])
+    rewards = ["tests.preflight.test_preflight:everything"]
+    path = recipe(model_name_or_path=silent_model, reward_funcs=rewards, dataset_test_split="train")
     with pytest.raises(SystemExit) as stop:
         preflight.main([path, "--groups", "2", "--brief"])
     lines = capsys.readouterr().out.splitlines()

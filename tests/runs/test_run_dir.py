@@ -12,7 +12,7 @@ import pytest
 
 from r1_recipes.common import console, locks
 from r1_recipes.common.errors import RecipeError
-from r1_recipes.common.files import open_unlinked
+from r1_recipes.common.files import open_unlinked, write_whole
 from r1_recipes.completions.store import ShardStore
 from r1_recipes.recipe import load_recipe
 from r1_recipes.recipe.load import Recipe
@@ -71,6 +71,19 @@ def test_a_pipe_in_the_run_folder_does_not_hang_a_start(
     refused(write_recipe("sft"))
     assert f"{name}: is no file but a pipe" in capsys.readouterr().err
     assert not run_dir.is_finished(tmp_path / "run")  # as pipeline asks before a start
+
+
+@pytest.mark.parametrize("mode", ["r", "rb", "wb", "ab", "a+b", "r+b"])
+def test_a_pipe_that_comes_after_the_start_is_not_waited_for(tmp_path: Path, mode: str) -> None:
+    os.mkfifo(tmp_path / "metrics.jsonl")
+    with pytest.raises(RecipeError, match="is no file but a pipe"):
+        open_unlinked(tmp_path / "metrics.jsonl", mode)
+
+
+def test_a_file_name_that_is_no_unicode_can_be_recorded(tmp_path: Path) -> None:
+    name = os.fsdecode(b"bad\xff.csv")
+    write_whole(tmp_path / "run.json", json.dumps({"dataset_name": name}, ensure_ascii=False))
+    assert json.loads((tmp_path / "run.json").read_text("utf-8")) == {"dataset_name": name}
 
 
 @pytest.mark.parametrize(

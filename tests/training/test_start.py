@@ -6,6 +6,7 @@ import contextlib
 import importlib.machinery
 import importlib.util
 import inspect
+import locale
 import logging
 import os
 from collections.abc import Callable
@@ -25,7 +26,7 @@ from r1_recipes.recipe.engine import GIB
 from r1_recipes.rewards import get_reward_funcs
 from r1_recipes.runs.run_dir import Run
 from r1_recipes.training.run import _say_next
-from r1_recipes.training.start import check_precision, say_batch, start
+from r1_recipes.training.start import check_encoding, check_precision, say_batch, start
 
 
 @pytest.mark.parametrize(
@@ -121,6 +122,11 @@ def test_next_evaluates_with_vllm_where_it_is(said_next: Callable[..., str], mon
     assert f"r1_recipes.adapters {tmp_path}/run\n" in said
 
 
+def test_next_evaluates_on_training_rows_where_none_are_held_out(said_next: Callable[..., str]) -> None:
+    assert "--dataset_test_split train --model" in said_next()
+    assert "--dataset_test_split" not in said_next(dataset_test_split="test")
+
+
 def sized(length: int | None, **keys: Any) -> SimpleNamespace:
     training = {"use_vllm": True, "vllm_max_model_length": length, "max_completion_length": 512, "vllm_mode": "colocate"}
     training |= {"vllm_tensor_parallel_size": 1, "vllm_gpu_memory_utilization": 0.3, **keys}
@@ -167,3 +173,17 @@ def test_completions_that_the_model_s_window_cuts_are_a_warning(caplog: pytest.L
     fit_engine(sized(612), Dimensions(10, 10, 512), pictures=False)
     assert [record.levelname for record in caplog.records] == ["WARNING"]
     assert all(word in caplog.messages[0] for word in ("max_completion_length", "612", "512"))
+
+
+def test_a_locale_or_a_name_that_the_libraries_cannot_write_is_refused(
+    write_recipe: Callable[..., str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    recipe = load_recipe([write_recipe("grpo")], "grpo")
+    check_encoding(recipe)
+    with monkeypatch.context() as patched:
+        patched.setattr(locale, "getpreferredencoding", lambda *_: "ANSI_X3.4-1968")
+        with pytest.raises(RecipeError, match=r"ANSI_X3\.4-1968.*Fix: export PYTHONUTF8=1"):
+            check_encoding(recipe)
+    recipe.training.output_dir = os.fsdecode(b"run\xff")
+    with pytest.raises(RecipeError, match=r"output_dir: .*must be a name in UTF-8"):
+        check_encoding(recipe)

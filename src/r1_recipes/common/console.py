@@ -6,6 +6,7 @@ import json
 import logging
 import os
 import re
+import shlex
 import socket
 import sys
 import time
@@ -30,6 +31,16 @@ def say(text: str) -> None:
     """Write a result on stdout, where it can be piped. Nothing else does. A model's or a row's terminal codes become signs."""
     sys.stdout.write(_printable(text) + "\n")
     sys.stdout.flush()
+
+
+def typed(word: str) -> str:
+    """Quote a word of a command; where stdout cannot show it, by its bytes, which bash and zsh read."""
+    try:
+        word.encode(sys.stdout.encoding or "utf-8")
+        return shlex.quote(word)
+    except UnicodeEncodeError:
+        shown = re.sub(rb"[^ -&(-\[\]-~]", lambda byte: b"\\%03o" % byte[0][0], word.encode("utf-8", "surrogateescape"))
+        return f"$'{shown.decode()}'"
 
 
 def _take_every_text() -> None:

@@ -5,6 +5,7 @@ import functools
 import hashlib
 import os
 import shlex
+import stat
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -52,7 +53,8 @@ def write_whole(path: Path, text: str) -> None:
     """Write atomically: another rank may be reading the file."""
     part = path.with_name(f".{path.name}.{os.getpid()}.part")
     part.unlink(missing_ok=True)
-    with part.open("x", encoding="utf-8") as file:  # "x" follows no link that somebody else's folder holds
+    # "x" follows no link that somebody else's folder holds. A file name that is no Unicode is escaped, which JSON reads back.
+    with part.open("x", encoding="utf-8", errors="backslashreplace") as file:
         file.write(text)
     part.replace(path)
 
@@ -76,21 +78,27 @@ def disk_fault(error: BaseException, folder: Path) -> str | None:
 
 
 def open_unlinked(path: Path, mode: str, **options: Any) -> IO[Any]:
-    """Open a run folder's own file, as ``open`` does. A link is a RecipeError: somebody else's folder may point it at any file."""
+    """Open a run folder's own file, as ``open`` does. What is no file is a RecipeError: a link leads anywhere, a pipe never ends."""
 
     def opener(name: str, flags: int) -> int:
-        return os.open(name, flags | os.O_NOFOLLOW, 0o666)
+        handle = os.open(name, flags | os.O_NOFOLLOW | os.O_NONBLOCK, 0o666)
+        if not stat.S_ISREG(os.fstat(handle).st_mode):
+            os.close(handle)
+            raise OSError(errno.ENXIO, "is no file", name)
+        return handle
 
     try:
         return open(path, mode, opener=opener, **options)
     except OSError as error:
-        if error.errno == errno.ELOOP:
+        if error.errno in (errno.ELOOP, errno.ENXIO):
             refuse_link(path)
         raise
 
 
 def refuse_link(path: Path) -> None:
-    """Raise a RecipeError if ``path`` itself is a link."""
+    """Raise a RecipeError if ``path`` itself is a link, a pipe, a socket or a device."""
+    if path.exists() and not (path.is_file() or path.is_dir() or path.is_symlink()):
+        raise RecipeError(f"{path}: is no file but a pipe, a socket or a device. Fix: remove it, or choose another folder")
     if path.is_symlink():
         found = f"{path}: is a link to {os.readlink(path)}, and a run writes into its own files alone"
         raise RecipeError(f"{found}. Fix: remove the link, or choose another folder (--output_dir …)")
@@ -107,14 +115,14 @@ def file_text(path: Path, limit: int = 16 << 20, errors: str = "strict") -> str:
 
 def digest(path: Path) -> str:
     """Return a checksum of a file's content (XXH3, some 5 GB/s a core), cached while size and time stay the same."""
-    stat = path.stat()
-    return _digest(path, 0, stat.st_size, stat.st_mtime_ns, stat.st_ino)
+    found = path.stat()
+    return _digest(path, 0, found.st_size, found.st_mtime_ns, found.st_ino)
 
 
 def sampled_digest(path: Path) -> str:
     """As :func:`digest`; of a file over 1 GiB, of its size and of 1,024 pieces of 1 MiB, evenly spread over it."""
-    stat = path.stat()
-    return _digest(path, _PIECES if stat.st_size > _PIECES * _PIECE else 0, stat.st_size, stat.st_mtime_ns, stat.st_ino)
+    found = path.stat()
+    return _digest(path, _PIECES if found.st_size > _PIECES * _PIECE else 0, found.st_size, found.st_mtime_ns, found.st_ino)
 
 
 _PIECES, _PIECE = 1024, 2**20

@@ -165,8 +165,8 @@ def load_dataset(
 
 def drop_overlap(train: Dataset, held_out: Dataset) -> tuple[Dataset, int]:
     """Training rows that do not ask what a row of ``held_out`` asks (the user's turns, white space aside), and how many do."""
-    seen = set(map(_asked, identities(held_out)))
-    keep = [index for index, one in enumerate(identities(train)) if _asked(one) not in seen]
+    seen = set(map(asked, identities(held_out)))
+    keep = [index for index, one in enumerate(identities(train)) if asked(one) not in seen]
     return (train.select(keep) if len(keep) < len(train) else train), len(train) - len(keep)
 
 
@@ -176,11 +176,12 @@ def identities(rows: Dataset) -> Iterable[Any]:
     return rows if "environment" in rows.column_names else rows["prompt"]
 
 
-def _asked(identity: Any) -> Any:
+def asked(identity: Any) -> str:
+    """Return what a row asks, white space aside; rows that ask the same are one question."""
     if isinstance(identity, dict):
         return str(identity)
     # Every turn of the user's: that the last one is "go on" in both does not make two conversations one.
-    return tuple(" ".join(message["content"].split()) for message in identity if message["role"] == "user")
+    return "\n".join(" ".join(message["content"].split()) for message in identity if message["role"] == "user")
 
 
 def _mapper(

@@ -162,17 +162,19 @@ def _csv_rows(path: Path) -> Iterator[dict[str, str | None]]:
     with path.open(encoding="utf-8-sig", newline="") as file:
         first = next((text for text in file if text.strip()), "")
         file.seek(0)
-        reader = csv.reader(file, delimiter=max(",;\t|", key=first.count), strict=True)
+        delimiter = max(",;\t|", key=first.count)
+        reader = csv.reader(file, delimiter=delimiter, strict=True)
         names: list[str] = []
         try:
             for cells in reader:
                 if cells and not names:
                     names = cells
                     if len(named := [name for name in names if name]) > len(set(named)):
-                        raise unreadable(path, f"a column stands twice in the header: {max(named, key=named.count)!r}")
+                        raise unreadable(path, f"a column stands twice in the header: {max(named, key=named.count)!r}. Fix: rename one")
                 elif cells:
                     if len(cells) != len(names):
-                        raise unreadable(path, f"line {line}: has {len(cells)} cells, the header {len(names)}: {cells!r:.60}")
+                        fix = f"put cells that hold {delimiter!r} in double quotes"
+                        raise unreadable(path, f"line {line}: has {len(cells)} cells, the header {len(names)}: {cells!r:.60}. Fix: {fix}")
                     # A column without a name is a spreadsheet's empty one, or pandas' index.
                     yield {name: cell or None for name, cell in zip(names, cells, strict=True) if name}
                 line = reader.line_num + 1

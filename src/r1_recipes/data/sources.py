@@ -49,12 +49,20 @@ def load_rows(
             return rows
         kept = range(len(rows))[slice(*(None if bound is None else int(bound) for bound in bounds.groups()[1:]))]
         if not kept:
-            raise RecipeError(f"split {split!r}: {path} has {len(rows)} rows, of which this leaves none")
+            raise RecipeError(f"split {split!r}: {path} has {len(rows)} rows, of which this leaves none. Fix: {split_fix(len(rows))}")
         return rows.select(kept)
+    if path.is_symlink():
+        raise RecipeError(f"dataset_name: {name}: is a link to {os.readlink(path)}, which does not exist. Fix: mend or remove the link")
     # A hub id has one slash at most.
     if name.startswith(("/", "./", "../", "~")) or path.suffix.lower() in _ENDINGS or len(path.parts) > 2:
         raise RecipeError(f"dataset_name: {name}: no such file or folder (looked in {Path.cwd()}, then beside the recipe).{_near(path)}")
     return _hub_rows(name, split, config, revision, hub)
+
+
+def split_fix(rows: int) -> str:
+    """Return the keys, as a recipe has them, that hold out the last tenth of so many rows, 200 at most."""
+    last = max(1, min(200, rows // 10))
+    return f"dataset_train_split: 'train[:-{last}]' and dataset_test_split: 'train[-{last}:]'"
 
 
 def _near(path: Path) -> str:

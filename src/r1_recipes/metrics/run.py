@@ -17,6 +17,7 @@ from r1_recipes.completions import get_backend, load_format
 from r1_recipes.completions.store import ShardStore, row_digest
 from r1_recipes.completions.types import Backend, Completion, Request, SamplingPlan, close
 from r1_recipes.data.load import build_prompt, drop_overlap, identities, load_dataset
+from r1_recipes.data.sources import split_fix
 from r1_recipes.metrics.scores import Scores, compares_with_gold, judge
 from r1_recipes.models.smoke import example_rows
 from r1_recipes.prompts import ResponseFormat, get_response_format
@@ -64,7 +65,7 @@ def _kind_of_rows(recipe: Recipe, fmt: ResponseFormat, rows: Dataset) -> str:
     if shared > len(rows) / 2:
         raise RecipeError(
             f"{recipe.path}: dataset_test_split: must hold rows that are not trained on; of {origin}, {shared} of {len(rows)} ask what a "
-            "training row asks. Fix: dataset_train_split: 'train[:-128]' and dataset_test_split: 'train[-128:]'; or, to judge training "
+            f"training row asks. Fix: {split_fix(len(rows))}; or, to judge training "
             f"rows, --dataset_test_split {script.dataset_train_split}"
         )
     return f"held-out rows ({origin})" + (f", {shared} of which ask what training rows ask" if shared else "")

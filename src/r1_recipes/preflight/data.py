@@ -10,14 +10,15 @@ from typing import TYPE_CHECKING
 
 from r1_recipes.common.errors import RecipeError
 from r1_recipes.common.messages import clip, words
-from r1_recipes.data.load import drop_overlap, load_dataset
+from r1_recipes.data.load import asked, drop_overlap, load_dataset
+from r1_recipes.data.sources import split_fix
 from r1_recipes.preflight.findings import ERROR, OK, WARNING, Report, graded, listed, spread
 from r1_recipes.prompts.formats import ResponseFormat
 from r1_recipes.recipe import Recipe
 from r1_recipes.rewards.accuracy import AccuracyReward
-from r1_recipes.rewards.call import readable_golds
+from r1_recipes.rewards.call import readable_golds, several_golds
 from r1_recipes.rewards.registry import declared
-from r1_recipes.training.start import load_splits
+from r1_recipes.training.start import load_splits, nothing_held_out
 from r1_recipes.verification.gold import Gold, read_gold
 
 if TYPE_CHECKING:
@@ -48,7 +49,9 @@ def load(report: Report, recipe: Recipe, fmt: ResponseFormat, tokenizer: PreTrai
     if splits.overlap:
         told = f"{splits.overlap} training rows ask what the test split asks, and training leaves them out: {len(rows)} are left"
         report.add(WARNING, "data.overlap", told)
-    if splits.test is None:
+    if doubt := nothing_held_out(recipe, loaded.read):
+        report.add(WARNING, "data.held_out", doubt)
+    elif splits.test is None:
         _check_held_out(report, recipe, fmt, tokenizer, rows)
     return rows
 
@@ -67,7 +70,7 @@ def _check_held_out(report: Report, recipe: Recipe, fmt: ResponseFormat, tokeniz
     shared = drop_overlap(held_out, rows)[1]
     if 10 * shared > len(held_out):
         told = f"{shared} of {len(held_out)} rows of dataset_test_split {script.dataset_test_split!r} ask what a training row asks"
-        fix = "splits that share no row (dataset_train_split: 'train[:-128]', dataset_test_split: 'train[-128:]'), and no question twice"
+        fix = f"splits that share no row ({split_fix(len(rows))}), and no question twice"
         report.add(WARNING, "data.overlap", f"{told}, so evaluate would judge on rows that were trained on. Fix: {fix}")
 
 
@@ -127,6 +130,10 @@ _READINGS: tuple[tuple[str, str, Callable[[Gold], object], str], ...] = (
 
 def check_golds(report: Report, rewards: Mapping[str, Callable], rows: Dataset) -> None:
     """Name the golds that the rewards which compare with them cannot read, by row."""
+    # A picture, a game or a checker says more of what is asked than the words do.
+    plain = "solution" in rows.column_names and not {"image", "environment", "scorer"}.intersection(rows.column_names)
+    if plain and (said := several_golds(map(asked, rows["prompt"]), rows["solution"])):
+        report.add(WARNING, "data.several_golds", f"{said}. Fix: keep the row that is right")
     judges = [name for name, reward in rewards.items() if declared(reward, "reads_gold")]
     picked = spread(len(rows), _GOLDS) if "solution" in rows.column_names else []
     sample = rows.select(picked)

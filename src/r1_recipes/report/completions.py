@@ -18,6 +18,8 @@ MAX_COMPLETIONS = 64_000
 _MAX_TABLE_BYTES = 256 << 20
 _MAX_TABLE_VALUES = 10_000_000  # of all columns; one row of a nested column may hold any number
 _BATCH = 16
+_CODECS = ("SNAPPY", "UNCOMPRESSED")  # pandas' own
+_GROWTH = 88  # bytes that one of a file may become: 64 of Snappy's 3, four times over as Python's texts
 # Those of training, and those of the evaluation during it.
 FOLDERS = ("completions", "eval_completions")
 _NO_REWARD = {"prompt", "completion", "step", "advantage"}
@@ -48,18 +50,18 @@ def _files(run: RunData) -> Iterator[tuple[Path, int]]:
             continue
         with run.reading(f"{path.parent.name}/{path.name}"):
             found = pyarrow.parquet.read_metadata(path)
-            groups = _groups(found)
+            groups = [found.row_group(number) for number in range(found.num_row_groups)]
+            columns = [group.column(number) for group in groups for number in range(group.num_columns)]
             size = sum(group.total_byte_size for group in groups)
-            if size > _MAX_TABLE_BYTES:
+            if max(size, path.stat().st_size * 8) > _MAX_TABLE_BYTES:
                 raise ValueError(f"{size} bytes, unpacked")
-            values = sum(group.column(number).num_values for group in groups for number in range(group.num_columns))
+            # Another codec's bytes can become any number, whatever the footer says.
+            if others := {column.compression for column in columns}.difference(_CODECS):
+                raise ValueError(f"compression {min(others)}, not {' or '.join(_CODECS)}")
+            values = sum(column.num_values for column in columns)
             if values > _MAX_TABLE_VALUES:
                 raise ValueError(f"{values} values")
             yield path, found.num_rows
-
-
-def _groups(footer: Any) -> list[Any]:
-    return [footer.row_group(number) for number in range(footer.num_row_groups)]
 
 
 def _rows(number: int, run: RunData, path: Path) -> list[dict[str, Any]]:
@@ -70,9 +72,9 @@ def _rows(number: int, run: RunData, path: Path) -> list[dict[str, Any]]:
     weights = {str(name).rpartition(":")[2]: factor for name, factor in pairs if is_number(factor)}
     with run.reading(f"{path.parent.name}/{path.name}"), pyarrow.parquet.ParquetFile(path) as file:
         rows, size = [], 0
-        # Any row may say all that the file says.
-        whole = _BATCH * sum(group.total_byte_size for group in _groups(file.metadata))
-        for batch in file.iter_batches(_BATCH if whole <= _MAX_TABLE_BYTES else 1):
+        # Any row may say all that the file says, and the footer less than that.
+        at_once = _MAX_TABLE_BYTES // (_GROWTH * path.stat().st_size)
+        for batch in file.iter_batches(max(1, min(_BATCH, at_once))):
             size += batch.nbytes  # What is said once in the file may be said in every row: the footer's sizes do not show it.
             if size > _MAX_TABLE_BYTES:
                 raise ValueError(f"more than {_MAX_TABLE_BYTES} bytes, unpacked")

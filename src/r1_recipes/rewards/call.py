@@ -12,14 +12,16 @@ import inspect
 import logging
 import math
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from r1_recipes.common.errors import OWN_FAULTS, RecipeError, defined_at, first_line, own_place, unknown_name
+from r1_recipes.common.messages import clip
 from r1_recipes.data.mappers.base import last_boxed
 from r1_recipes.prompts.formats import ResponseFormat
 from r1_recipes.rewards.registry import Values, ignore
+from r1_recipes.verification.reading import read_answer, read_gold, settle
 
 if TYPE_CHECKING:
     from datasets import Dataset
@@ -129,6 +131,17 @@ def right_answer(solution: Any) -> str | None:
     r"""The answer that a gold asks for: what its last ``\boxed{…}`` holds, or follows its last ``####``, or all of it."""
     gold = "" if solution is None else str(solution)
     return last_boxed(gold) or gold.rpartition("####")[2].strip() or None
+
+
+def several_golds(questions: Iterable[str], golds: Iterable[Any]) -> str:
+    """Say how many questions come again with a gold that says something else, and what the first has; ``""``: none does."""
+    first: dict[str, str | None] = {}
+    found: dict[str, str] = {}
+    for question, gold in zip(questions, map(right_answer, golds), strict=True):
+        known = first.setdefault(question, gold)
+        if known and gold and known != gold and (read := read_gold(known)) and not settle(read, read_answer(gold, read)):
+            found.setdefault(question, f"{clip(question, 120)!r} has {known!r:.80} and {gold!r:.80}")
+    return f"{len(found)} of {len(first)} questions come again with another gold: {next(iter(found.values()))}" if found else ""
 
 
 def judged_rows(reward: Callable, rows: Dataset) -> Sequence[int]:

@@ -75,8 +75,6 @@ def check_links(output_dir: Path) -> None:
             checkpoint = path.parent == output_dir and path.name.startswith("checkpoint-")
             if not (path.is_dir() and (checkpoint or path.resolve().is_relative_to(output_dir.resolve()))):
                 refuse_link(path)
-            if path.is_fifo() or path.is_socket() or path.is_char_device() or path.is_block_device():
-                raise RecipeError(f"{path}: is no file but a pipe, a socket or a device. Fix: remove it, or choose another folder")
 
 
 def check(recipe: Recipe, output_dir: Path) -> None:

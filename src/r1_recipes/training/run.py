@@ -6,12 +6,11 @@ import contextlib
 import importlib.util
 import logging
 import os
-import shlex
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
 from r1_recipes.common import processes
-from r1_recipes.common.console import reported_errors
+from r1_recipes.common.console import reported_errors, typed
 from r1_recipes.common.errors import RecipeError, StoppedTogether
 from r1_recipes.common.files import disk_fault
 from r1_recipes.models.engine import check_room, dimensions, fit_engine
@@ -23,7 +22,7 @@ from r1_recipes.recipe import Recipe
 from r1_recipes.report import page
 from r1_recipes.runs.run_dir import Run
 from r1_recipes.training import weights
-from r1_recipes.training.start import Splits, load_splits, start
+from r1_recipes.training.start import Splits, load_splits, nothing_held_out, start
 
 if TYPE_CHECKING:
     from transformers import PreTrainedTokenizerBase, Trainer
@@ -63,8 +62,9 @@ def run_recipe(argv: Sequence[str] | None, method: str, build_trainer: BuildTrai
 
 def _say_next(run: Run) -> None:
     """Log what to type now: compare the model with the one before, ask it something, open the page."""
-    recipe, model = run.recipe, shlex.quote(str(run.output_dir))
-    evaluate = f"python -m r1_recipes.evaluate {shlex.join(run.argv)} --model"
+    recipe, model = run.recipe, typed(str(run.output_dir))
+    trained_on = ["--dataset_test_split", recipe.script.dataset_train_split] if nothing_held_out(recipe, 1) else []
+    evaluate = f"python -m r1_recipes.evaluate {' '.join(map(typed, [*run.argv, *trained_on]))} --model"
     asks = recipe.method != "reward" and not getattr(recipe.script, "environment", None)
     commands = [f"{evaluate} {model} --ask 'a question'"] * asks + [f"python -m webbrowser {model}/{page.REPORT_FILE}"]
     if recipe.method == "grpo":

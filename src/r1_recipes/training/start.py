@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import codecs
 import contextlib
 import dataclasses
 import importlib.util
+import locale
 import logging
 import math
 import os
@@ -16,9 +18,11 @@ from typing import TYPE_CHECKING, Any
 from r1_recipes.common import gpu, locks, processes
 from r1_recipes.common.console import LOG_FILE, LogFile, replace_handler, say, set_up_logging
 from r1_recipes.common.errors import RecipeError, install_hint, unknown_name
+from r1_recipes.common.files import shipped
 from r1_recipes.common.masking import masked_words
 from r1_recipes.common.yaml_text import read_yaml
 from r1_recipes.data.load import LoadReport, drop_overlap, load_dataset
+from r1_recipes.data.sources import split_fix
 from r1_recipes.models.smoke import example_rows, smoke_overrides
 from r1_recipes.prompts.formats import ResponseFormat
 from r1_recipes.recipe import Recipe, load_recipe
@@ -61,6 +65,7 @@ def start(argv: Sequence[str] | None, method: str) -> Run:
     if not recipe.training.use_cpu:
         recipe.warnings += filter(None, said)
     if trains:
+        check_encoding(recipe)
         check_precision(recipe)
         check_processes(recipe)
         check_trackers(recipe)
@@ -161,6 +166,16 @@ def check_generation_backend(recipe: Recipe) -> None:
         raise RecipeError(f"{recipe.path}: use_vllm: no GPU is visible to this process; {without}")
     if importlib.util.find_spec("vllm") is None:
         raise RecipeError(f"{recipe.path}: use_vllm: vLLM is not installed; {install_hint('vllm')}, or {without}")
+
+
+def check_encoding(recipe: Recipe) -> None:
+    """Refuse names and a locale with which Hugging Face's libraries fail when they write tokenizer and card, after the last step."""
+    encoding = locale.getpreferredencoding(False)
+    if codecs.lookup(encoding).name != "utf-8":
+        raise RecipeError(f"{recipe.path}: Python reads files as {encoding} here (LC_ALL, LANG), must be UTF-8. Fix: export PYTHONUTF8=1")
+    folder = recipe.training.output_dir
+    if not folder.isprintable():
+        raise RecipeError(f"{recipe.path}: output_dir: {folder}: must be a name in UTF-8. Fix: --output_dir outputs/run")
 
 
 def check_precision(recipe: Recipe) -> None:
@@ -270,10 +285,12 @@ def load_splits(recipe: Recipe, fmt: ResponseFormat, tokenizer: PreTrainedTokeni
         if not len(splits.train):
             raise RecipeError(
                 f"{recipe.path}: dataset_test_split: the test split asks everything that the training split asks, so no row is left to "
-                "train on. Fix: dataset_train_split: 'train[:-128]' and dataset_test_split: 'train[-128:]', or eval_strategy: 'no'"
+                f"train on. Fix: {split_fix(splits.train_report.read)}, or eval_strategy: 'no'"
             )
         if splits.overlap:
             logger.warning("%d training rows ask what the test split asks; they are left out", splits.overlap)
+    elif doubt := nothing_held_out(recipe, splits.train_report.read):
+        logger.warning("%s", doubt)
     training, count = recipe.training, len(splits.train)
     prompts = training.generation_batch_size // training.num_generations if hasattr(training, "num_generations") else 1
     if count < prompts:
@@ -293,6 +310,15 @@ def _check_golds(recipe: Recipe, mappers: Sequence[str]) -> None:
         if declared(REWARDS.get(name), "reads_gold"):
             told = f"reward {name!r} compares with a column 'solution', which {' and '.join(mappers)} does not return"
             raise RecipeError(f"{recipe.path}: mapper: {told}. Fix: return {{'question': …, 'solution': …}}, or another reward")
+
+
+def nothing_held_out(recipe: Recipe, rows: int) -> str:
+    """Say what to write if evaluate would be given the rows that GRPO trains on, as one file is every split; else ``""``."""
+    name = recipe.script.dataset_name or ""
+    named = "dataset_test_split" in recipe.settings or recipe.training.eval_strategy != "no"
+    if named or recipe.method != "grpo" or not shipped(Path(name).expanduser()).is_file():
+        return ""
+    return f"dataset_test_split: not set, and {name} has no splits, so no row is held out for evaluate. Fix: {split_fix(rows)}"
 
 
 def steps_of(training: Any, rows: int, processes: int) -> int:

@@ -151,6 +151,8 @@ def _read_words(text: str, cleaned: str, gold: Gold, locale: str) -> Answer:
             return Answer(refusal=refusal)
     if gold.words is not None:
         return Answer(verdict=not gold.only_text and says(cleaned, gold.words))
+    if moment(cleaned) is not None and ":" in cleaned and ":" not in gold.raw:
+        return Answer(refusal=Refusal.DIFFERENT)  # 9:30 is not 9/30
     return _read_expression(text, cleaned, gold)
 
 

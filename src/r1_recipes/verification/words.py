@@ -68,7 +68,7 @@ def letters(text: str) -> frozenset[str]:
 
 
 def plain_words(text: str) -> str:
-    return " ".join(re.findall(r"\w+", text)).casefold()
+    return " ".join(re.findall(r"\w+|(?<=\d):(?=\d)", text)).casefold()  # 9:30 is not 9/30
 
 
 def is_expression(text: str) -> bool:

@@ -128,9 +128,10 @@ def read_turns(value: Any, column: str, speaker: str | None = None, *, called: b
     for turn in value:
         role = turn.get("from") if turn.get("role") is None else turn["role"]
         content = turn.get("value") if turn.get("content") is None else turn["content"]
-        role = _ROLES.get(role.strip().lower()) if isinstance(role, str) else None
+        said, role = role, _ROLES.get(role.strip().lower()) if isinstance(role, str) else None
         if role is None:
-            raise SkipRow("a turn's role is none of system, user (human), assistant (gpt)")
+            got = f"got {said!r:.40} in column {column!r}. Fix: rename it, or write the text without a mapping"
+            raise SkipRow(f"a turn's role must be one of system, user (human), assistant (gpt), {got}")
         more = {key: turn[key] for key in ("tool_calls", "tool_call_id", "name") if called and turn.get(key)}
         if lost := [key for key in ("tool_calls", "function_call", "reasoning_content") if turn.get(key) and key not in more]:
             raise SkipRow(f"a turn has {' and '.join(lost)}, which would be lost")
