@@ -131,6 +131,8 @@ def _same_number(gold: Any, answer: Any, precision: int, in_list: bool = False) 
 
     exact = [_exact(value) for value in (gold, answer)]
     typed = [_decimals(gold), _decimals(answer)]
+    if any(value.has(sympy.UnevaluatedExpr) for value in (gold, answer)) and not any(typed):
+        return _verify(gold, answer, precision)  # 50% is 50 and 1/2; what has no decimals is compared exactly
     if exact[0].is_zero or not any(typed):
         return _verify(gold, answer, precision) and (exact[0] - exact[1]).is_zero is not False and _vanishes(*exact)
     if exact[0].is_real and (size := abs(exact[0].evalf(15))) < NEAR_ZERO:  # Places count from the first digit.

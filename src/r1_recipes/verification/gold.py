@@ -16,11 +16,14 @@ from r1_recipes.verification.locate import MAX_ANSWER_CHARS, boxes_of
 from r1_recipes.verification.moments import moment
 from r1_recipes.verification.numbers import Value, read_value
 from r1_recipes.verification.spelling import clean
+from r1_recipes.verification.units import unit_of, without_unit
 from r1_recipes.verification.words import (
     JOINT,
+    NAMED_PAIR,
     UNKNOWN,
     Condition,
     Part,
+    depths,
     gold_part,
     is_expression,
     letters,
@@ -29,8 +32,6 @@ from r1_recipes.verification.words import (
     prose,
     split,
     split_condition,
-    unit_of,
-    without_unit,
 )
 
 # A gold of more words without a box or #### is a solution or a proof, of which no part is known to be the gold.
@@ -49,6 +50,7 @@ class Gold:
     text: str | None = None  # its expression; None: it was not understood here, math-verify may read ``raw``
     plain: str = ""  # cleaned, without white space: an answer that says the same is right
     parts: tuple[Part, ...] = ()  # of a list whose parts have names: each is compared with the answer's part of that name
+    cased: frozenset[str] = frozenset()  # capitals whose small letter the gold has, too: math-verify reads both as one
     several: bool = False
     ordered: bool = False
     relations: int = 0
@@ -101,9 +103,12 @@ def read_gold(text: str, locale: str = "en", ordered: bool = False) -> Gold | No
     if len(parts) < len(read) or any(not part.text or refusals(part.label) for part in parts):
         return own_text
     known = functools.partial(gold, several=several, ordered=ordered, condition=condition, unit=unit_of(raw))
+    pair = NAMED_PAIR.fullmatch(parts[0].text) if len(parts) == 1 else None  # "(a, b) = (2, 3)"
+    if pair and len(split(pair[1])) == len(split(pair[2])) and min(depths(f"({pair[2]})")[1:-1]) > 0:
+        parts = [Part(value.strip(), name.strip()) for name, value in zip(split(pair[1]), split(pair[2]), strict=True)]
     named = [part if part.label else named_part(part.text) for part in parts]
     names = [part.label for part in named]
-    if several and len(parts) > 1 and all(names) and len(set(names)) == len(names):
+    if len(parts) > 1 and all(names) and len(set(names)) == len(names):
         return known(text=", ".join(part.text for part in parts), parts=tuple(named), variables=letters(cleaned), relations=0)
     if several and any(part.label for part in parts[:-1]):
         return own_text  # a name for some of the numbers; one behind the last is the unit of all
@@ -112,8 +117,19 @@ def read_gold(text: str, locale: str = "en", ordered: bool = False) -> Gold | No
     left, *near = [side.strip() for side in APPROX.split(expression)]
     if near and (not left or UNKNOWN.fullmatch(left)):
         left = near[0]
-    known = functools.partial(known, left_out=left_out)
-    return known(text=left or expression, relations=len(EQUALS.findall(left)), variables=letters(left), value=read_value(left))
+    text = left or expression
+    cased = frozenset(letter for letter in letters(text) if letter.isupper() and letter.lower() in letters(text))
+    known = functools.partial(known, left_out=left_out, cased=cased)
+    return known(text=in_its_case(text, cased), relations=len(EQUALS.findall(left)), variables=letters(left), value=read_value(left))
+
+
+def in_its_case(text: str, capitals: frozenset[str]) -> str:
+    """An expression with an index on these capitals, so that ``\\frac{M}{m}`` is not 1."""
+
+    def mark(match: re.Match[str]) -> str:
+        return match[0] if match[1] or match[2] not in capitals else f"{match[2]}_{{77{match[3] or match[4] or ''}}}"
+
+    return re.sub(r"(\\[A-Za-z]+)|([A-Z])(?:_(\w)|_\{([^{}]*)\})?", mark, text) if capitals else text
 
 
 def _is_wordy(text: str, cleaned: str) -> bool:

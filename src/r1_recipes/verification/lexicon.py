@@ -27,45 +27,70 @@ class Refusal(StrEnum):
     GOLD = "gold is empty, prose or a question"
 
 
+_COUNTS = "one|two|three|four|five|six|seven|eight|nine|ten|eleven|twelve"
+# By kind: words (whole ones, in any case), and signs or parts of words.
+_LEXICON: tuple[tuple[Refusal, str, str], ...] = (
+    (Refusal.QUESTION, "", "[?？]"),
+    # alternatives
+    (Refusal.HEDGE, r"(?<!\\)(?:or|nor|either|neither|oder|ou|versus|vs)(?!\})", "或|还是"),
+    # negation
+    (
+        Refusal.HEDGE,
+        r"not no(?!\.) never non none cannot without wrong incorrect false untrue except excluding excluded exclude besides but instead "
+        r"nicht kein\w* weder ohne falsch pas sauf ni sans faux não falso incorrecto nie niet inte ikke değil не không "
+        r"other\sthan rather\sthan apart\sfrom aside\sfrom",
+        r"n't\b|\bun-(?=\d)|不(?!同)|非|没|错|除|間違|ではない|아님|नहीं|ليس",
+    ),
+    # doubt
+    (
+        Refusal.HEDGE,
+        r"maybe perhaps possibly probably might may\sbe could\sbe guess\w* unsure unknown depend\w* unless hardly impossible mistake fails? "
+        r"vielleicht wohl peut-être quizás tal\svez talvez forse",
+        "可能|也许",
+    ),
+    # comparison
+    (
+        Refusal.CHANGED,
+        r"(?:less|more|greater|fewer|higher|lower|larger|smaller)\sthan (?<!\\)over under above below beyond exceed\w* between "
+        r"at\s(?:least|most) almost nearly short\sof far\sfrom off\sby asymptotically (?<!add\s)(?<!adds\s)(?<!adding\s)up\sto(?=\s\d) "
+        r"(?:mehr|weniger|größer|kleiner)\sals mindestens höchstens",
+        "[多少大小高低]于|超过|不到|至[少多]|以[上下]",
+    ),
+    # operation
+    (
+        Refusal.CHANGED,
+        r"squares?(?=\s(?:of|roots?)\b) squared cubed cubes?(?=\s(?:of|roots?)\b) (?:square|cube|third|fourth|nth)[\s-]?roots? roots?\sof "
+        r"factorial reciprocal inverse opposite negation complement plus divided multiplied modulo minus negative neg less\sone "
+        r"half halves twice thrice doubl(?:ed?|ing) tripl(?:ed?|ing) treble quadrupl(?:ed?|ing) quintupl\w+ sextupl\w+ -?fold "
+        r"(?:and|one|two|three|a|-)[\s-](?:third|quarter|fourth|fifth|sixth|eighth|tenth|hundredth|thousandth)s? "
+        r"(?:third|four|fif|six|seven|eigh|nin|ten|eleven|twelf|hundred|thousand|\w+illion|\w+tie|\w+teen)(?:th)?s(?<=[thd]{2}s) thirds "
+        rf"(?:add|plus|times|mod|base|choose|remainder|to)\s(?:{_COUNTS}) (?:{_COUNTS}|\d+)\stimes(?=\s*\d) add\s\w+\sto "
+        r"(?:in|de)creased\sby reduced\sby to\sthe\s(?:power|third|fourth|fifth|sixth|seventh|eighth|ninth|tenth) revers\w+ upside\sdown "
+        r"dozens? tens hundreds thousands \w*illions lakhs crores quadrillion googol myriad [bm]n permille per\sthousand basis\spoints ppm "
+        r"octal hex(?:adecimal)? binary successor predecessor digit\ssum "
+        rf"point(?=\s(?:zero|{_COUNTS})\b) "
+        r"halb\w* doppelt\w* Wurzel hoch\s(?:zwei|drei) Quadrat quadriert Kehrwert Hälfte Viertel Drittel Tausend Dutzend Million(?:en)? Milliarden "
+        r"mille moins menos? demi moitié racine raíz mitad doble cuadrado carré opposé opuesto минус",
+        r"[倍半减加]|マイナス|마이너스|[一二三四五六七八九十百千零负負欠](?=\s*\d)|零下|(?<=\d)[十拾打零]|分之|平方(?![米厘分公千])|倒数|相反数",
+    ),
+)
 # What refuses an answer unless the gold says the same; tests/verification/test_reading.py has an example and a near miss of each.
 RULES = tuple(
-    (refusal, re.compile(pattern, re.IGNORECASE))
-    for refusal, pattern in (
-        (Refusal.QUESTION, "[?？]"),
-        # alternatives
-        (Refusal.HEDGE, r"(?<!\\)\b(?:or|nor|either|neither|oder|ou|versus|vs)\b(?!\})|或|还是"),
-        # negation
-        (
-            Refusal.HEDGE,
-            r"\b(?:not|no(?!\.)|never|non|cannot|nicht|kein\w*|weder|pas|sauf|ni|without|ohne|sans|wrong|incorrect|false|untrue|except|"
-            r"excluding|besides|but|instead|other than|rather than)\b|n't\b|\bun-(?=\d)|不(?!同)|非|没|错|除",
-        ),
-        # doubt
-        (
-            Refusal.HEDGE,
-            r"\b(?:maybe|perhaps|possibly|probably|might|may be|could be|guess\w*|unsure|unknown|depend\w*|unless|vielleicht)\b|可能|也许",
-        ),
-        # comparison
-        (
-            Refusal.CHANGED,
-            r"\b(?:(?:less|more|greater|fewer|higher|lower|larger|smaller) than|(?<!\\)over|under|above|below|beyond|exceed\w*|between)\b|"
-            r"[多少大小高低]于|超过|不到|至[少多]|以[上下]|\b(?:mehr|weniger|größer|kleiner) als\b|\b(?:mindestens|höchstens)\b",
-        ),
-        # operation
-        (
-            Refusal.CHANGED,
-            r"\b(?:squares?(?= (?:of|roots?)\b)|squared|cubed|cubes?(?= (?:of|roots?)\b)|"
-            r"(?:square|cube|third|fourth|nth)[ -]?roots?|roots? of|factorial|reciprocal|inverse|opposite|"
-            r"negation|complement|plus|divided|multiplied|modulo|half|halves|halb\w*|twice|thrice|doubl(?:ed?|ing)|doppelt\w*|"
-            r"tripl(?:ed?|ing)|treble|quadrupl(?:ed?|ing)|(?:and|one|two|three|a|-)[ -](?:third|quarter|fourth|fifth|sixth|eighth|tenth|"
-            r"hundredth|thousandth)s?|-?fold|minus|negative|neg|less one|"
-            r"(?:add|plus|times|mod|base|choose|remainder|to) (?:one|two|three|four|five|ten)|"
-            r"(?:thirds|fourths|fifths|sixths|sevenths|eighths|ninths|tenths|hundredths)|Wurzel|hoch zwei|Hälfte|Viertel|Drittel|"
-            r"point(?= (?:zero|one|two|three|four|five|six|seven|eight|nine)\b)|to the power)\b|[倍半减加]|"
-            r"分之|平方(?![米厘分公千])|倒数|相反数",
-        ),
-    )
+    (refusal, re.compile("|".join([rf"\b(?:{'|'.join(words.split())})\b"] * bool(words) + [signs] * bool(signs)), re.IGNORECASE))
+    for refusal, words, signs in _LEXICON
 )
+# In front of "is 72": words that take the answer back, and operations on "it" or "the answer". Of other subjects nothing is known.
+_TAKES_BACK = re.compile(
+    r"\b(?:not|never|no|wrong|incorrect|false|untrue|maybe|perhaps|possibly|probably|unless|impossible)\b|n't\b|"
+    r"\b(?:half|twice|double|square|negative|reciprocal|opposite|divided|plus|minus|exceeds?)\b.*\b(?:it|that|this|answer|result|exceeds what)\b|"
+    r"\b(?:answer|result|it)\b.*\b(?:divided|plus|minus|times|exceeds?)\b",
+    re.IGNORECASE,
+)
+
+
+def takes_back(subject: str) -> bool:
+    """Whether the subject of "… is 72" says that 72 is not the answer."""
+    return _TAKES_BACK.search(subject) is not None
 
 
 def refusals(text: str) -> dict[str, Refusal]:
@@ -121,7 +146,7 @@ def says(text: str, gold: str) -> bool:
     """Whether a sentence says a gold of words as its last word, or begins with it as its subject: ``It is Monday.``"""
     words = " ".join(re.findall(r"\w+|[.,;:!()]", text)).strip(" .!").casefold()
     name = re.escape(gold)
-    before = r"(?:(?:[\w ]+ )?(?:is|are|was|were|it s|it's) )?(?:(?:on|an?|the|student) )?"
+    before = r"(?:(?:[\w ]+ )?(?:is|are|was|were|it s|it's|represents|describes|falls on|lands on) )?(?:(?:on|an?|the|student) )?"
     after = r"(?: is (?:the|a|an) \w+| has (?:the|a|an) \w+(?: \w+){0,3})?"
     more = re.sub(rf"(?i){name}", "", re.sub(r"\([^()]*\)", "", text))
     several = re.search(r"\b(?:and|or|than|but|either|neither)\b|[,;/&]", more) or re.search(r"(?<=\w )[A-Z]\w+", more.strip())

@@ -12,7 +12,7 @@ import unicodedata
 from dataclasses import dataclass, replace
 
 from r1_recipes.prompts.formats import one_spelling_of_boxes
-from r1_recipes.verification.gold import APPROX, EQUALS, PLUS_MINUS, THOUSANDS, Gold, listed, squeezed
+from r1_recipes.verification.gold import APPROX, EQUALS, PLUS_MINUS, THOUSANDS, Gold, in_its_case, listed, squeezed
 from r1_recipes.verification.lexicon import (
     Refusal,
     agrees,
@@ -21,12 +21,15 @@ from r1_recipes.verification.lexicon import (
     in_symbols,
     refusals,
     says,
+    takes_back,
 )
 from r1_recipes.verification.locate import ANCHOR, MAX_ANSWER_CHARS, boxes_of
 from r1_recipes.verification.moments import moment, same_moment
 from r1_recipes.verification.numbers import NUMBER, PRECISION, read_value
 from r1_recipes.verification.spelling import clean, typed
+from r1_recipes.verification.units import unit_of, without_unit
 from r1_recipes.verification.words import (
+    NAMED_PAIR,
     TELLING,
     UNKNOWN,
     Condition,
@@ -39,8 +42,8 @@ from r1_recipes.verification.words import (
     prose,
     split,
     split_condition,
-    unit_of,
-    without_unit,
+    two_bounds,
+    union,
 )
 
 _OR = frozenset(("or", "oder", "或"))
@@ -48,7 +51,6 @@ _ALTERNATIVES = re.compile(r"\s*,?\s*\b(?:or|oder|ou)\b\s*|或")
 _BESIDE = re.compile(r"(.*[\d)}%])\s+\((?:(?:or|=|i\.e\.|that is|about|\\approx)\s*)?([^()]*\d[^()]*)\)", re.DOTALL)
 _RELATION = re.compile(r"[<>]|\\(?:le|ge|ne|in|to|sim)(?![A-Za-z])|\\(?:right|left)arrow")
 _MEMBER = re.compile(r"\A\s*[A-Za-z]\s*\\in(?![A-Za-z])\s*")
-_NAMED_PAIR = re.compile(r"\(([^()=]*,[^()=]*)\)\s*=\s*\((.*)\)", re.DOTALL)
 _PAIR = re.compile(r"\\?\{?\s*[(](.*,.*)[)]\s*\\?\}?", re.DOTALL)
 _CURVE = re.compile(r"\A\s*[A-Za-z]\w?\s*:\s*(?=[^:]*=)")  # "L: y = 2x + 3"
 _IS = re.compile(r"\b([A-Za-z])\s+(?:is|equals)\s+(?=[-\d\\(])")  # "the value of x is 5"
@@ -60,16 +62,35 @@ _TOWER = re.compile(
 )
 # Two numbers with nothing, or nothing known, between them: math-verify adds or joins them, or drops what it cannot read.
 _UNSEPARATED = re.compile(r"(?:[\d.]|(?<!matrix)\})\s+[\d.]|\.\.|%\s*[^\s)}]|---|\d['\"]+\d")
-_BASE = re.compile(r"\d\s*_\s*\{?\s*(\w+)")
+_BASE = re.compile(r"\d\s*_\s*(?:\{\s*([^{}]*?)\s*\}|(\w+)|\W)")
 _RATIO = re.compile(r"\d\s*:\s*\d")
 _MODULO = re.compile(r"\\[bp]?mod(?![A-Za-z])|\.\.\.|…|\\[lc]?dots(?![A-Za-z])")  # math-verify drops both
-_STRUCK = re.compile(r"~~|\\(?:cancel|st|sout|xcancel|bcancel)(?![A-Za-z])|[❌✗✘¬]|\\neg(?![A-Za-z])")
+_STRUCK = re.compile(r"~~|\\(?:cancel|st|sout|xcancel|bcancel)(?![A-Za-z])|¬|\\neg(?![A-Za-z])")
+# A prime is a derivative, a foot or a minute: (x^2)', 72''.
+_PRIME = re.compile(r"(?:(?<=[\d)\]}])|(?<![A-Za-z'])(?<=[A-Za-z]))(?:'(?![A-Za-z])|[′″])|\^\s*\{?\s*\\prime")
+_SAID_AT = re.compile(r"(?!.*\b(?:before|after|until|since|from|till)\b)[^\d]*\b(?:is|was|at|on)\s+(?=\S)", re.IGNORECASE)
+_CIRCLED = re.compile(r"(.*?[是为:：]\s*)?([①-⑳][①-⑳、,，和\s]*)")
+_UNDONE = re.compile(r"\\(?:sum|prod|i*int|oint|lim|gcd|max|min|det|operatorname)(?![A-Za-z])|\\frac\s*\{\s*d\s*\}\s*\{\s*d")
+# A condition that an answer may have beside a gold without one.
+_HARMLESS = re.compile(r"N\+?|Z\+?|all|[k-n](?:\\ge[01]|>0)")
+_TASK = re.compile(r"\\(?:sum|prod|i*int|oint|lim)(?![A-Za-z])")
 _OPENING = re.compile(r"(?i)\A(?:(?:so|thus|hence|therefore),?\s+)?(?:the|my|our)?\s*(?:final|correct)?\s*answer\s*(?:is\b:?|:)\s*")
 # Beside a box, and part of what is said: "71 or", "-", "\\frac{1}{"; "or 71", "?", "^2".
-_LEADS = re.compile(r"(?:[-+/^<>{\d]|(?<!\*)\*|\b(?:or|not|than|minus|negative|guess|half|double|twice)\b:?)\s*\$?\s*\Z", re.IGNORECASE)
-_TRAILS = re.compile(r"\A\s*\$?\s*(?:,?\s*\d|[-+/^?}]|\*\s*\d|,?\s*(?:or|million|squared)\b|is (?:wrong|not|incorrect)\b)", re.IGNORECASE)
+_LEADS = re.compile(
+    r"(?:[-+/^<>{\d~]|(?<!\\)\(|(?<!\*)\*|(?<![A-Za-z\\])[A-Za-z](?=\\?\Z)|\\(?:ln|log|exp|sin|cos|tan|ne|sqrt|neq|approx)|"
+    r"\b(?:or|not|than|minus|negative|guess|half|double|twice|root|of|wrong(?: answer)?(?: is)?|sinh|cosh)\b:?)\s*\$?\s*\Z",
+    re.IGNORECASE,
+)
+_TRAILS = re.compile(
+    r"\A(?:\s*\$?\s*(?:,?\s*\d|[-+/^?}_']|\*\s*\d|,?\s*(?:or|million|thousand|dozen|squared|mod|no)\b|\(?(?:is )?(?:wrong|not|incorrect|should|but)\b|"
+    r"\\(?:cdot|times|pi|div|pmod|bmod|tag|sqrt|frac)(?![A-Za-z]))|[A-Za-z](?![A-Za-z]))",
+    re.IGNORECASE,
+)
 # Digits of other scripts, signs that are no keyboard's (they would count as prose), control characters and lone surrogates.
-_STRANGE = frozenset(("Nd", "No", "Nl", "Cs", "Cc", "Sm", "Pd", "Sk"))
+_STRANGE = frozenset(("Nd", "No", "Nl", "Cs", "Cc", "Sm", "Pd", "Sk", "So", "Mn", "Me", "Po"))
+_USUAL = frozenset("°℃℉✓✔✅，。、：；！？…·•“”‘’「」『』（）《》【】¿¡")
+# Letters of no alphabet that stand at a digit: a small x above, a long vowel's mark, a lone letter as a factor.
+_AT_DIGIT = re.compile(r"[^\W\d_](?=\s*\d)|(?<=\d)[^\W\d_](?![^\W\d_])")
 # An arithmetic task, and not its result, is no answer to a plain number.
 _OPERATOR = re.compile(r"\\frac|\\cdot|\\times|\\div|[-+*/^]|[)}]\s*\\left|[)}]\s*\(")
 MAX_OPERATIONS = 3
@@ -114,13 +135,23 @@ def read_answer(text: str, gold: Gold, locale: str = "en") -> Answer:
     text = text.rpartition("####")[2]
     if _STRUCK.search(text) and not _STRUCK.search(gold.raw):
         return Answer(refusal=Refusal.STRANGE)
-    unusual = (char for char in typed(text) if unicodedata.category(char) in _STRANGE and not (" " <= char <= "~" or char.isspace()))
-    if any(char not in gold.raw for char in unusual):
+    if _PRIME.search(text) and not _PRIME.search(gold.raw) and gold.words is None:
+        return Answer(refusal=Refusal.STRANGE)
+    if any(char not in gold.raw for char in _unusual(typed(text))):
         return Answer(refusal=Refusal.STRANGE)
     cleaned = clean(text, locale)
     if opening := _OPENING.match(cleaned):
         cleaned = clean(cleaned[opening.end() :].removesuffix("!"))
     return _read_words(text, cleaned, gold, locale) if cleaned else Answer(refusal=Refusal.UNREADABLE)
+
+
+def _unusual(text: str) -> set[str]:
+    """The signs of a text that no keyboard has and that may change a number: marks, symbols, digits of other scripts."""
+    if text.isascii() and text.isprintable():
+        return set()
+    signs = {char for char in text if not (" " <= char <= "~" or char.isspace() or char in _USUAL)}
+    found = {char for char in signs if unicodedata.category(char) in _STRANGE}
+    return found | {char for char in _AT_DIGIT.findall(text) if unicodedata.category(char) in ("Lm", "Ll", "Lu") and not char.isascii()}
 
 
 def _read_words(text: str, cleaned: str, gold: Gold, locale: str) -> Answer:
@@ -133,10 +164,18 @@ def _read_words(text: str, cleaned: str, gold: Gold, locale: str) -> Answer:
         return read_answer(option[1], replace(gold, letter=None), locale)  # "(C) 18" is not "(C) 17"
     if option or (gold.letter is not None and gold.words is not None):
         return Answer(verdict=option is not None and option[0] == gold.letter)
+    if gold.unit and (unit := unit_of(text)) and unit != gold.unit:
+        return Answer(refusal=Refusal.DIFFERENT)
     if squeezed(cleaned) == gold.plain:
         return Answer(verdict=True)
+    if re.fullmatch("[①-⑳]+", gold.plain) and (circled := _CIRCLED.fullmatch(cleaned)) and not refusals(circled[1] or ""):
+        return Answer(verdict=sorted(set(re.findall("[①-⑳]", circled[2]))) == sorted(gold.plain))
     if gold.moment is not None:
-        return Answer(verdict=same_moment(gold.moment, moment(cleaned)))
+        said_at = _SAID_AT.match(cleaned)
+        when = moment(cleaned)
+        if when is None and said_at and not refusals(said_at[0]):
+            when = moment(cleaned[said_at.end() :])
+        return Answer(verdict=same_moment(gold.moment, when))
     if gold.words is not None and (verdict := agrees(cleaned, gold.words)) is not None:
         return Answer(verdict=verdict)
     cleaned = in_symbols(cleaned) if gold.words is None else cleaned
@@ -146,7 +185,10 @@ def _read_words(text: str, cleaned: str, gold: Gold, locale: str) -> Answer:
         return alternatives
     subject, _, said = cleaned.rpartition(" is ") if " is " in cleaned else cleaned.rpartition(" are ")
     # Of "the number of roots is 72" the subject changes nothing.
-    for word, refusal in refusals(cleaned if not TELLING.search(said) or re.search(r"\d|\b(?:not|n't|no)\b", subject) else said).items():
+    if takes_back(subject) and TELLING.search(said) and gold.words is None:
+        return Answer(refusal=Refusal.HEDGE)
+    whole = not TELLING.search(said) or re.search(r"\d", subject)
+    for word, refusal in refusals(cleaned if whole else said).items():
         if word not in gold.excused and not (gold.several and word in _OR):
             return Answer(refusal=refusal)
     if gold.words is not None:
@@ -192,10 +234,14 @@ def _read_expression(text: str, cleaned: str, gold: Gold) -> Answer:
     # Honest answers are about as long and as deep as their gold; the parsers take seconds for the rest.
     if len(cleaned) > max(300, 4 * len(gold.raw)) or max(depths(cleaned)) > max(10, 2 * max(depths(gold.raw))):
         return Answer(refusal=Refusal.HOSTILE)
-    if gold.unit and (unit := unit_of(text)) and unit != gold.unit:
-        return Answer(refusal=Refusal.DIFFERENT)
+    if not gold.variables and _TASK.match(cleaned):  # "\\sum_{k=1}^{10} k = 55"
+        tops = [index for index, (char, depth) in enumerate(zip(cleaned, depths(cleaned), strict=False)) if char == "=" and not depth]
+        cleaned = cleaned[tops[0] + 1 :].strip() if len(tops) == 1 else cleaned
+    if (bounds := _as_intervals(cleaned, gold)) is not None:
+        return bounds
+    cleaned = two_bounds(cleaned) if _RELATION.search(gold.text or "") or _kind(gold.text or "") else cleaned
     cleaned, condition = split_condition(cleaned)
-    if gold.condition and condition and gold.condition.range != condition.range:
+    if condition and (gold.condition.range != condition.range if gold.condition else not _HARMLESS.fullmatch(condition.range)):
         return Answer(refusal=Refusal.DIFFERENT)
     cleaned = _as_gold_says(_IS.sub(r"\1 = ", _CURVE.sub("", cleaned)), condition, gold)
     if not gold.variables and not gold.several:
@@ -209,9 +255,9 @@ def _read_expression(text: str, cleaned: str, gold: Gold) -> Answer:
     kept = [part.text for part in parts if part]
     if not parts or not all(kept):
         return Answer(refusal=Refusal.UNREADABLE)
-    expression = ", ".join(kept)
+    expression = in_its_case(", ".join(kept), gold.cased)
     expression = _MEMBER.sub("", expression) if not _MEMBER.match(gold.text or "") else expression
-    if pair := _NAMED_PAIR.fullmatch(expression):
+    if pair := NAMED_PAIR.fullmatch(expression):
         expression = _in_order_of_names(zip(split(pair[1]), split(pair[2]), strict=False))
     elif (gold_pair := _PAIR.fullmatch(gold.text or "")) and "=" not in (gold.text or "") and "=" in expression:
         named = [named_part(part) for part in split(expression)]
@@ -242,14 +288,44 @@ def _mismatch(text: str, expression: str, gold: Gold) -> Refusal | None:
         len(kinds) > 1
         or (_MODULO.search(text) and not _MODULO.search(gold.raw))
         or (gold.value and _RELATION.search(expression))
+        or (_is_list(gold) and (_RELATION.search(expression) or _kind(expression) == ")"))
         or _BASE.findall(expression) != _BASE.findall(gold.text or gold.raw)
     ):
         return Refusal.DIFFERENT
+    if _UNDONE.search(expression) and not _UNDONE.search(gold.raw):
+        return Refusal.UNEVALUATED
     if _unsimplified(expression):
         return Refusal.UNEVALUATED
     if gold.value is not None and "=" not in expression and len(_OPERATOR.findall(expression.lstrip("-"))) > MAX_OPERATIONS:
         return Refusal.UNEVALUATED
     return None
+
+
+def _is_list(gold: Gold) -> bool:
+    """Whether a gold is a list of values, which no pair and no interval is."""
+    return gold.several and not gold.parts and not _RELATION.search(gold.text or "") and len(split(gold.text or "")) > 1
+
+
+def _in_degrees(side: str, gold: Gold) -> str:
+    """An angle in the gold's measure: 60 degrees for pi/3, and pi/3 for 60 degrees."""
+    if "\\circ" in side and "\\circ" not in gold.raw and "\\pi" in gold.raw:
+        number = re.fullmatch(r"(-?[\d./]+)\s*\^\s*\{?\s*\\circ\s*\}?\s*", side)
+        return rf"\frac{{{number[1]}\pi}}{{180}}" if number else r"\emptyset"
+    if "\\circ" in gold.raw and "\\circ" not in side and "\\pi" in side:
+        return rf"\frac{{180({side})}}{{\pi}}"
+    return side
+
+
+def _as_intervals(cleaned: str, gold: Gold) -> Answer | None:
+    """Bounds joined by "or" against a union of intervals, either way round; ``None``: it is not about these."""
+    own = union(clean(gold.raw))
+    if own and re.search(r"\band\b|\\land(?![a-z])|且", cleaned) and re.search(r"[<>]|\\[lg]e(?![a-z])", cleaned):
+        return Answer(refusal=Refusal.DIFFERENT)
+    if not gold.text or ("\\cup" in gold.text) == ("\\cup" in cleaned):
+        return None
+    said = _MEMBER.sub("", cleaned) if "\\cup" in cleaned else union(cleaned)
+    own = gold.text if "\\cup" in gold.text else own
+    return Answer((said,), pairs=((_MEMBER.sub("", own), said),)) if own and said else None
 
 
 def _same_left_side(expression: str, gold: str) -> tuple[str, str] | None:
@@ -290,6 +366,7 @@ def _sides(expression: str, raw: str | None, gold: Gold) -> Answer:
             UNKNOWN.fullmatch(equal[0]) or (len(equal) == 2 and not gold.variables and named_part(exact, strict=False).label)
         ):
             del equal[0]  # "x = 72"
+        equal = [_in_degrees(side, gold) for side in equal]
         # "36 + 36 = 72" says 72 twice; "71 = 72" says two things.
         if not all(equal) or len(equal) > (1 if gold.several else 4) or (gold.several and near):
             return Answer(refusal=Refusal.CHAIN)
@@ -301,7 +378,7 @@ def _sides(expression: str, raw: str | None, gold: Gold) -> Answer:
 
 def _read_named(bare: str, gold: Gold) -> Answer:
     """Read an answer to a list whose parts have names: by name, or without any names in the gold's order."""
-    if pair := _NAMED_PAIR.fullmatch(bare):
+    if pair := NAMED_PAIR.fullmatch(bare):
         named = [Part(value.strip(), name.strip()) for name, value in zip(split(pair[1]), split(pair[2]), strict=False)]
     else:
         inside = _PAIR.fullmatch(bare)

@@ -6,6 +6,8 @@ import unicodedata
 from collections.abc import Callable
 from fractions import Fraction
 
+from r1_recipes.verification.units import STYLE, STYLED_UNIT, TIMES
+
 _SIGNS = str.maketrans(
     {
         **dict(zip("０１２３４５６７８９＋－＝，．（）％：＜＞｛｝；∶⁄", "0123456789+-=,.()%:<>{};:/", strict=True)),
@@ -23,13 +25,11 @@ _SIGNS = str.maketrans(
             )
         ),
         **dict(zip("⩽⩾≦≧øØ", (rf"\{name} " for name in ("le", "ge", "le", "ge", "emptyset", "emptyset")), strict=True)),
-        **dict(
-            zip(
-                "αβγδθλμσφωΩ",
-                (rf"\{name} " for name in ["alpha", "beta", "gamma", "delta", "theta", "lambda", "mu", "sigma", "phi", "omega", "Omega"]),
-                strict=True,
-            )
-        ),
+        **{
+            letter: rf"\{(name if letter.islower() else name.capitalize())} "
+            for letter in "αβγδεζηθικλμνξρστυφχψωΓΔΘΛΞΣΠΥΦΨΩ"
+            for name in [unicodedata.name(letter).rpartition(" ")[2].lower().replace("lamda", "lambda")]
+        },
         **{letter: rf"\mathbb{{{plain}}} " for letter, plain in zip("ℝℤℕℚℂ", "RZNQC", strict=True)},
         **{letter: f"_{{{digit}}}" for digit, letter in enumerate("₀₁₂₃₄₅₆₇₈₉")},
     }
@@ -38,24 +38,13 @@ _SUPERSCRIPT = re.compile("[⁰¹²³⁴-⁹⁺⁻ⁿ]+")
 _VULGAR = re.compile("[¼-¾⅐-⅞]")
 LOCALES = ("en", "de")  # how numbers are written: 1,250.5 or 1.250,5
 _MAGNITUDES = {"hundred": 2, "thousand": 3, "lakh": 5, "million": 6, "crore": 7, "billion": 9, "trillion": 12}
+# 千 in front of a unit is kilo.
+_MAGNITUDE = r"(?i)(?<=\d)\s*((?:hundred|thousand|lakh|million|crore|billion|trillion)\b|[百千](?![米克瓦赫卡焦帕伏安牛升分字])|[万亿])"
 _MAGNITUDES |= {"百": 2, "千": 3, "万": 4, "亿": 8}
-_STYLE = r"\\(?:text|textnormal|textrm|textbf|textit|mathrm|mathbf|mathit|mbox|emph|boldsymbol|bm|underline|rm|bf)"
-# Symbols of units of two letters or more; a letter alone is a unit only if it is styled, or if the gold has no variables.
-UNITS = (
-    "mm|cm|dm|km|nm|ft|in|yd|mi|kg|mg|lbs?|oz|ms|ns|secs?|mins?|hrs?|m[lL]|c[lL]|gal|k?N|[kM]J|[kM]W|k?Wh|[km]V|mA|[kMG]?Hz|[kM]?Pa|atm|"
-    "[kM]?eV|mol|k?cal|[kKMGT]B|Nm|rad|mph|kph|km/?h|rpm|dB|cc"
-)
-UNIT_LETTERS = "[mgshlLNJWVAKCF]"
-_EXPONENT = r"(?:\s*\^\s*\{?\s*-?[123]\s*\}?)?"
-_TIMES = r"(?:\s|~|/|·|\\cdot(?![A-Za-z])|\\[,;: ])"
-_ATOM = rf"(?:\\mu\s*)?(?:{UNITS}|{UNIT_LETTERS}|\\Omega){_EXPONENT}"
-UNIT = rf"{_ATOM}(?:{_TIMES}+\(?{_ATOM}\)?)*"
-BIG_UNITS = "|".join(unit for unit in UNITS.split("|") if unit not in ("k?N", "mg", "in", "cc"))  # written after a number without a space
 BASES = dict(
     zip(["two", "three", "four", "five", "six", "seven", "eight", "nine", "ten", "eleven", "twelve"], range(2, 13), strict=True)
 ) | {"sixteen": 16}
 _FUNCTIONS = "arcsin|arccos|arctan|sin|cos|tan|cot|sec|csc|sqrt|log|ln|exp|pi|infty"
-_STYLED_UNIT = rf"{_STYLE}\s*\{{[\s~]*{_ATOM}(?:{_TIMES}*{_ATOM})*\.?[\s~]*\}}{_EXPONENT}"
 
 
 def _power_of_ten(match: re.Match[str]) -> str:
@@ -76,6 +65,15 @@ _BASE_WORDS = "|".join(BASES)
 def _listed(match: re.Match[str]) -> str:
     """The rows of a system of equations behind commas."""
     return ", ".join(row.strip(" ,") for row in (match[1] or match[2]).split("\\\\") if row.strip())
+
+
+def _unit(match: re.Match[str]) -> str:
+    """Nothing, but in a formula: of ``\\frac{1}{2} \\mathrm{m} v^2`` the styled letter is a variable."""
+    before, after = match.string[: match.start()], match.string[match.end() :]
+    formula = re.match(r"\s*(?:[A-Za-z(^_]|\\(?:frac|sqrt|sin|cos|tan|theta|mathrm\s*\{\w\}))", after) or re.search(
+        r"(?<![\\A-Za-z{])[A-Za-z](?![A-Za-z}])", before
+    )
+    return match[0] if formula and re.fullmatch(rf"\s*{STYLE}\s*\{{\s*\w+\s*\}}\s*", match[0]) else " "
 
 
 def _base(match: re.Match[str]) -> str:
@@ -99,8 +97,12 @@ RULES: tuple[tuple[str, re.Pattern[str], str | Callable[[re.Match[str]], str]], 
         ("angle brackets", r"\\(?:l|r)angle(?![A-Za-z])", lambda match: "(" if match[0][1] == "l" else ")"),
         ("a sign that is escaped", r"\\([*:])|\\colon(?![A-Za-z])", lambda match: match[1] or ":"),
         ("rows of cases", _CASES, _listed),
-        ("a styled unit after a number", rf"(?<=[\d}}])(?:\s|~|\\[,;: ])*(?:\\mu\s*)?{_STYLED_UNIT}(?:{_TIMES}*{_STYLED_UNIT})*", " "),
-        ("styled text", rf"{_STYLE}\s*\{{([^{{}}]*)\}}", r" \1 "),
+        (
+            "a styled unit after a number",
+            rf"(?:(?<=[\d}}])|(?<=\\pi))(?:\s|~|\\[,;: ])*(?:\\mu\s*)?{STYLED_UNIT}(?:{TIMES}*{STYLED_UNIT})*",
+            _unit,
+        ),
+        ("styled text", rf"{STYLE}\s*\{{([^{{}}]*)\}}", r" \1 "),
         ("delimiters", r"(?<!\\)\\[()\[\]]|\\?\$", " "),
         ("per cent", r"\\%", "%"),
         ("comma in braces", r"\{,\}", ","),
@@ -131,13 +133,17 @@ RULES: tuple[tuple[str, re.Pattern[str], str | Callable[[re.Match[str]], str]], 
         ("empty set", r"\\(?:varnothing|oslash)(?![A-Za-z])", r"\\emptyset"),
         ("emphasis", r"(?<![\w)}])\*\*|\*\*(?![\w(\\{-])|`", " "),
         ("Python's power", r"\*\*", "^"),
-        ("quotes around it", r"""\A[ \t\r\n*_"']+|(?<![ \t\r\n*_"'])[ \t\r\n*_"']+\Z""", ""),
+        ("quotes around it", r"""\A[ \t\r\n*_"']+|(?<![ \t\r\n*_"'^])[ \t\r\n*_"']+\Z""", ""),
         ("end of a sentence", r"[.。,;:]+$", ""),
         ("space around it", r"\A\s+|(?<!\s)\s+\Z", ""),
         ("sign before it", r"\A(?:(?:=>?|\\(?:approx|therefore|implies|Rightarrow)(?![A-Za-z])|#{2,})\s*)+", ""),
         ("degrees of temperature", r"\^\{?\\circ\s*\}?\s*[CF](?![A-Za-z])", ""),
         ("minus in words", r"(?i)(?:\b(?:minus|negative)\s*|负\s*)(?=[\d.(\\])", "-"),
-        ("magnitude in words", r"(?i)(?<=\d)\s*((?:hundred|thousand|lakh|million|crore|billion|trillion)\b|[百千万亿])", _power_of_ten),
+        (
+            "magnitude in words",
+            r"(?i)(?<=\d)\s*((?:hundred|thousand|lakh|million|crore|billion|trillion)\b|[百千](?![米克瓦赫卡焦帕伏安牛升分字])|[万亿])",
+            _power_of_ten,
+        ),
         ("two signs", r"\+\s*-(?=\s*[\d.(\\A-Za-z])", "-"),
         ("times in letters", r"(?<=\d)\s*[xX]\s*(?=10\s*\^)", r"\\times "),
         ("base in words", rf"(?<=\d)\s*(?:_\s*\{{?\s*({_BASE_WORDS})\s*\}}?|\(?\s*(?:in )?base[ -]({_BASE_WORDS}|\d+)\s*\)?)", _base),

@@ -7,7 +7,7 @@ import itertools
 import re
 from dataclasses import dataclass
 
-from r1_recipes.verification.spelling import BIG_UNITS, UNIT, UNITS
+from r1_recipes.verification.units import UNITS
 
 _COMMAND = re.compile(r"\\(?:(?:begin|end)\s*\{[a-zA-Z]+\}|[A-Za-z]+|.)", re.DOTALL)
 # Letters that no command owns. As a word they may carry an exponent (cm^2).
@@ -20,6 +20,7 @@ _SHORT_WORDS = re.compile(
     "for|are|was|per|all|out|if|up|us|be|do|go|my|me|its|has|had|her|his)"
 )
 # What stands between the parts of a list, besides a comma; the last two: "x = 1 y = 2", on two lines or on one.
+NAMED_PAIR = re.compile(r"\(([^()=]*,[^()=]*)\)\s*=\s*\((.*)\)", re.DOTALL)
 JOINT = re.compile(
     r"\s*(?:[,;]\s*)?(?:\b(?:and|or|und|oder|et)\b|\\lor(?![a-z])|[或和、])\s*|\s*;\s*|"
     r"\s*\n\s*(?=[A-Za-z]\w*\s*=)|(?<=[\d})])\s+(?=[A-Za-z]\s*=)"
@@ -27,17 +28,14 @@ JOINT = re.compile(
 TELLING = re.compile(r"\d|\\[A-Za-z]")
 _OPERATION = re.compile(r"[A-Za-z)}]\s*[-+*/^=<>|]\s*[A-Za-z(\\]")
 _LINK = re.compile(r"\b(?:and|or|then|also|und|oder|et|versus|vs|plus|but)\b|[,;&/|]", re.IGNORECASE)
-_UNIT_AT_END = re.compile(rf"(?:(?<=[\d}}%)])\s+{UNIT}|(?<=\d)(?:{BIG_UNITS})(?:\s*/\s*{UNIT})?)\.?\Z")
-_UNIT_AFTER = re.compile(
-    rf"(?<=[\d}}])(?:\s+{UNIT}|[ms](?=\^|[23])|\s*(?:{BIG_UNITS}))"
-    rf"(?:\s*\^\s*\{{?-?[123]\}}?|[23](?!\d))?(?:\s*/\s*{UNIT})?(?![\w^(\\{{])\.?"
-)
 # What may stand left of an equals sign without being a second value: x, x_1, f(2), (x, y), \angle A, total cost.
 UNKNOWN = re.compile(
-    r"\s*(?:[A-Za-z]\w*'?\([^()]*\)|[A-Za-z](?:_(?:\w|\{[^{}]*\}))?\^\{-1\}(?:\([^()]*\))?|(?=[^\d]*[A-Za-z])[^\d=]+(?:_\{?[\d,]+\}?)?)\s*"
+    r"\s*(?!\s*-)(?![^=]*(?:\\(?:ln|log|sqrt|sin|cos|tan|exp|ne|pm|int)(?![a-z])|[|!~]|/\s*\Z|\be\s*\^))(?:[A-Za-z]\w*'?\([^()]*\)|[A-Za-z](?:_(?:\w|\{[^{}]*\}))?\^\{-1\}(?:\([^()]*\))?|(?=[^\d]*[A-Za-z])[^\d=]+(?:_\{?[\d,]+\}?)?)\s*"
 )
 # For a gold without letters: also sums of unknowns, x_1 + x_2, with digits as indices and exponents alone.
-_NAMED = re.compile(r"(?=.*[A-Za-z])(?:[^\d=<>]|[_^]\{?-?\d(?:,\d)*\}?)+")
+_NAMED = re.compile(
+    r"(?=.*[A-Za-z])(?!\s*[-~])(?:[^\d=<>!~']|(?:(?<=\\sin)|(?<=\\cos)|(?<=\\tan))\s*\(?\s*\d(?=\s*\\?[A-Za-z])|[_^]\{?-?\d(?:,\d)*\}?)+(?<![-+/*!~:])"
+)
 _SET = r"(?:\\math(?:bb|bf|rm)\s*\{?\s*)?[NZRQ]\s*\}?\s*(?:[_^]\s*\{?\s*[*+]\s*\}?|\+)?"
 _KIND = r"(?:(?:positive|natural|non-?negative)\s+)?(?:integer|real|number)s?(?:\s+numbers?)?"
 # "k \\in \\mathbb{Z}", "k is an integer", "for all integers n", "n \\ge 1", "x \\ne -1" at the end of a text.
@@ -47,7 +45,7 @@ _CONDITION = re.compile(
     rf"|(?P<named>[A-Za-z])\s+(?:is|are)\s+(?:an?\s+|any\s+)*{_KIND}"
     rf"|(?:all|any|every)\s+(?:{_KIND}\s+)?(?P<free>[A-Za-z])"
     r"|(?P<bound>[k-n])\s*(?:\\ge|>)\s*[01]"
-    r"|(?P<hole>[A-Za-z])\s*\\ne\s*-?\d+)\s*\)?\s*\Z"
+    r"|(?P<hole>[A-Za-z])\s*\\ne\s*-?[^\s,()]+)\s*\)?\s*\Z"
 )
 
 
@@ -82,12 +80,14 @@ def _marked(text: str, variables: frozenset[str] | None) -> str:
     def mark(match: re.Match[str]) -> str:
         run, before, after = match[1], text[: match.start()], text[match.end(1) :]
         if variables is not None:
-            if not variables or len(run) > 3:
-                return "\0"
-            if variables.issuperset(run):
+            glued = re.search(r"[\d})]\Z", before) and len(run) < 4
+            if len(run) > 3 or _SHORT_WORDS.fullmatch(run) or (not variables and re.fullmatch("st|nd|rd|th", run)):
+                return "\0" if not variables.issuperset(run) else match[0]
+            # xy and mgh are products, whatever the gold is; "eggs" and "Ann" are words.
+            if variables.issuperset(run) or glued or not re.search("[aeiouyAEIOUY]", run) or (len(run) == 2 and run.isascii()):
                 return match[0]
             apart = before[-1:] in ("", " ") and after[:1] in ("", " ", ",", ";", ":")
-            return "\0" if _SHORT_WORDS.fullmatch(run) or (len(run) == 3 and apart) else match[0]
+            return "\0" if apart or not variables else match[0]
         if len(run) > 3:
             product = re.match(r"[\^_+*]", after) or re.search(r"[\d})+*^_/-]\Z", before)
             return match[0] if product and len(set(run)) == len(run) and run.islower() else "\0"
@@ -123,6 +123,17 @@ def gold_part(text: str) -> Part | None:
     return Part(expression, plain_words(_COMMAND.sub(" ", text.replace(piece, " "))))
 
 
+# "sinh(72)", "multiples of 72": the word acts on the number; "a total of 72" names it.
+_ACTS = re.compile(
+    r"[^\W\d_]{2,}\(\Z|(?<!\\)\b(?:sinh|cosh|tanh|coth|sech|csch|arc\w+|erfc?|floor|ceil\w*|gcd|lcm|root|cbrt|conj\w*|abs|fib|sgn|det|adj|tr|"
+    r"rank|trace|transpose|gradient|roots|zeros)\b[^=]*\Z|"
+    r"\b(?!(?:total|sum|value|area|length|distance|probability|speed|velocity|cost|amount|volume|height|number|answer|result|profit|average|mean|rate|time|"
+    r"price|set|ratio|maximum|minimum|perimeter|radius|count|score|age|weight|mass|force|domain|range|interval|slope|equation|form|width|angle|measure|temperature)"
+    r"\s+of\b)\w+\s+of\s*\Z",
+    re.IGNORECASE,
+)
+
+
 def answer_part(text: str, variables: frozenset[str]) -> Part | None:
     """The one piece of an answer's part that says something mathematical (``""``: none does); ``None``: there are several."""
     pieces = [piece.strip() for piece in _marked(text, variables).split("\0")]
@@ -140,6 +151,9 @@ def answer_part(text: str, variables: frozenset[str]) -> Part | None:
             telling += [piece for piece in others if piece not in telling]
     if len(telling) != 1:
         return None if telling else Part("")
+    before = text.partition(telling[0])[0]
+    if _ACTS.search(before + ("(" if telling[0].startswith("(") else "")) and " is " not in before + " ":
+        return None
     piece = ("-" if pieces[:2] == ["-", telling[0]] else "") + telling[0]  # "-USD 72"
     if piece.count("{") != piece.count("}"):
         return Part("")
@@ -151,25 +165,6 @@ def _stripped(piece: str) -> str:
     """Without what belongs to the words: km/h's slash, 10-year's hyphen, an article, a sentence's comma, the sign of "Total = 72"."""
     piece = re.sub(r"\A[aA]\s+(?=[-\d$\\])", "", piece)
     return piece.lstrip("= \t\r\n").strip(" \t\r\n,:;").removesuffix("/").removesuffix("-").strip()
-
-
-def without_unit(text: str, every: bool = False) -> str:
-    """A text without the unit of its number: at the end alone, where nothing but the unit has letters; ``every``: wherever one follows."""
-    if every:
-        return _UNIT_AFTER.sub(" ", text)
-    bare = _UNIT_AT_END.sub("", text)
-    return text if bare == text or letters(bare) else bare.strip()
-
-
-_ALIASES = {"sec": "s", "secs": "s", "mins": "min", "hr": "h", "hrs": "h", "lbs": "lb", "mph": "mi/h", "kph": "km/h", "kmh": "km/h"}
-
-
-def unit_of(text: str) -> str | None:
-    """The symbol of the unit that a number ends with, in one spelling; words (apples, hours) are none."""
-    text = re.sub(r"\\(?:text|mathrm|mbox|textrm|rm)\s*\{([^{}]*)\}", r" \1", text.strip(" $.")).replace("~", " ")
-    found = _UNIT_AT_END.search(re.sub(r"\\[,;: ]|\s+", " ", text).strip(" $."))
-    unit = re.sub(r"[\s{}()^]|\\cdot", "", found[0]) if found else None
-    return _ALIASES.get(unit, unit) if unit else None
 
 
 def named_part(text: str, strict: bool = True) -> Part:
@@ -184,7 +179,7 @@ class Condition:
     """What a letter ranges over: ``k \\in \\mathbb{Z}``."""
 
     letter: str
-    range: str  # "" if it is no set of numbers
+    range: str  # ``Z``, ``N+``, ``all``, or a bound itself: ``n\\ge1``
     text: str = ""
 
 
@@ -199,7 +194,8 @@ def split_condition(text: str) -> tuple[str, Condition | None]:
     # "x > 0, x \ne 1" is a list of conditions, and "x \ne 1" with nothing before it is the answer itself.
     if excluded and (not found["before"].strip() or re.search(r"[<>]|\\[lg]e(?![a-z])", main)):
         return text, None
-    return main, Condition(ranged or excluded, _range(found["set"] or found[0]) if ranged else "", found[0].strip(" ,;()"))
+    text = found[0].strip(" ,;()")
+    return main, Condition(ranged or excluded, _range(found["set"] or found[0]) if ranged else re.sub(r"\s", "", text), text)
 
 
 def _range(said: str) -> str:
@@ -210,7 +206,57 @@ def _range(said: str) -> str:
         return "N+"
     if "integer" in said:
         return "Z"
+    if "\\in" not in said and "{" not in said and not re.fullmatch(r"\W*[NZRQ]\W*", said):
+        return "all"
     return re.sub(r"\\math(?:bb|bf|rm)|[\s{}_^]", "", said).replace("*", "+")
+
+
+_BOUND = r"(?:[^<>=,|A-Za-z\\]|\\(?:frac|sqrt|pi|infty)(?![A-Za-z]))+?"
+_ONE_BOUND = re.compile(rf"\s*([A-Za-z])\s*(<|>|\\le|\\ge)\s*({_BOUND})\s*")
+_TWO_BOUNDS = re.compile(rf"\s*({_BOUND})\s*(<|\\le)\s*([A-Za-z])\s*(<|\\le)\s*({_BOUND})\s*")
+_FALLING = re.compile(rf"\s*({_BOUND})\s*(>|\\ge)\s*([A-Za-z])\s*(>|\\ge)\s*({_BOUND})\s*")
+_BOUND_FIRST = re.compile(rf"\s*({_BOUND})\s*(<|>|\\le|\\ge)\s*([A-Za-z])\s*")
+_EITHER = re.compile(r"\s*,?\s*(?:\bor\b|\\lor(?![a-z])|\\vee(?![a-z])|或)\s*")
+
+
+def two_bounds(text: str) -> str:
+    """``1 > x > 0``, ``0 < x and x < 1`` and ``x > 0, x < 1`` as ``0 < x < 1``; any other text as it is."""
+    turned = {">": "<", "\\ge": "\\le", "<": ">", "\\le": "\\ge"}
+    if chain := _FALLING.fullmatch(text):
+        start, left, name, right, end = chain.groups()
+        return f"{end} {turned[right]} {name} {turned[left]} {start}"
+    bounds = {}
+    for piece in re.split(r"\s*(?:,|\band\b|\\land(?![a-z])|且)\s*", text):
+        if one := _ONE_BOUND.fullmatch(piece):
+            name, sign, end = one.groups()
+        elif one := _BOUND_FIRST.fullmatch(piece):
+            end, sign, name = one[1], turned[one[2]], one[3]
+        else:
+            return text
+        bounds[name, sign in (">", "\\ge")] = (end, sign)
+    names = {name for name, _ in bounds}
+    if len(bounds) != 2 or len(names) != 1:
+        return text
+    (name,) = names
+    (low, opens), (high, closes) = bounds[name, True], bounds[name, False]
+    return f"{low} {turned[opens]} {name} {closes} {high}"
+
+
+def union(text: str) -> str | None:
+    """Bounds on one letter that are joined by "or", ``x < 2 or x > 3``, as a union of intervals."""
+    intervals, names = [], set()
+    for piece in _EITHER.split(text):
+        if one := _ONE_BOUND.fullmatch(piece):
+            name, sign, end = one.groups()
+            below, closed = sign in ("<", "\\le"), sign.startswith("\\")
+            intervals.append(rf"(-\infty,{end}{']' if closed else ')'}" if below else rf"{'[' if closed else '('}{end},\infty)")
+        elif two := _TWO_BOUNDS.fullmatch(piece):
+            start, left, name, right, end = two.groups()
+            intervals.append(f"{'(' if left == '<' else '['}{start},{end}{')' if right == '<' else ']'}")
+        else:
+            return None
+        names.add(name)
+    return r" \cup ".join(intervals) if len(intervals) > 1 and len(names) == 1 else None
 
 
 def depths(text: str) -> list[int]:
