@@ -62,10 +62,15 @@ def same(gold: Any, answer: Any, precision: int = PRECISION, ordered: bool = Fal
         return all(row[index] for index, row in enumerate(rows))
     if isinstance(gold, sympy.Interval) and isinstance(answer, sympy.Interval):
         # An end that is rounded is neither in nor out.
-        open_alike = (gold.left_open, gold.right_open) == (answer.left_open, answer.right_open)
-        kinds = open_alike or (_decimals(gold.start) and _decimals(gold.end))
+        ends = (gold.left_open, gold.right_open), (answer.left_open, answer.right_open)
+        rounded = ends == ((True, True), (False, False)) and _decimals(gold.start) and _decimals(gold.end)
+        kinds = ends[0] == ends[1] or rounded
         return kinds and all(_same_end(*ends, precision) for ends in ((gold.start, answer.start), (gold.end, answer.end)))
-    return _verify(gold, answer, precision) and _vanishes(gold, answer)
+    if not _verify(gold, answer, precision):
+        return False
+    if isinstance(gold, sympy.core.relational.Relational) and isinstance(answer, type(gold)) and gold.lhs == answer.lhs:
+        return same(gold.rhs, answer.rhs, precision)  # 1.6e-19 is not 1.7e-19
+    return _vanishes(gold, answer)
 
 
 def _verify(gold: Any, answer: Any, precision: int) -> bool:

@@ -36,6 +36,12 @@ from r1_recipes.verification.words import (
 
 # A gold of more words without a box or #### is a solution or a proof, of which no part is known to be the gold.
 MAX_GOLD_WORDS = 12
+# What math-verify reads as a product of letters: an angle, a derivative, vectors, matrices, a permutation.
+_ONLY_TEXT = re.compile(
+    r"\\(?:angle|triangle)\s*[A-Z]{2,}\s*\Z|\\partial|\\frac\s*\{\s*d\s*\w*\s*\}|\\vec|\\overrightarrow|[A-Z]\s*\^\s*\{?(?:-1|T|\\top)\}?\s*[A-Z]|"
+    r"(?<![A-Za-z])[A-Z]{2,}\s*\^\s*\{?-1|\A\(\d(?: \d)+\)\Z"
+)
+_NAMED_BY_PRIME = re.compile(r"\s*([A-Za-z])'+\s*(?:\([A-Za-z]\))?\s*=([^']*)")
 _QUANTITY = re.compile(r"([-+]?[\d.,]+)\s*[^\W\d_]{4,}\.?")  # "12hours"
 _SEVERAL = re.compile(r"[,;]|\\(?:pm|mp|cup|cap|in|\{)(?![A-Za-z])|\b(?:or|and)\b")
 THOUSANDS = re.compile(r"(?<![\d.,])([1-9]\d{0,2})((?:,\d{3})+)(?![\d,])")
@@ -94,7 +100,11 @@ def read_gold(text: str, locale: str = "en", ordered: bool = False) -> Gold | No
         return gold(moment=when, words=plain_words(cleaned))
     if _is_wordy(text, cleaned):
         return gold(words=plain_words(cleaned))
+    if re.fullmatch(r"[A-Z]{2,5}", cleaned):  # HHT, XL, PQR: no product
+        return gold(words=plain_words(cleaned))
     own_text = gold(words=squeezed(cleaned), only_text=True, variables=letters(cleaned))
+    if _ONLY_TEXT.search(cleaned.rpartition("=")[2]) or _has_primes(cleaned):
+        return own_text
     cleaned, condition = split_condition(without_unit(cleaned))
     cleaned = _QUANTITY.sub(r"\1", cleaned) if _QUANTITY.fullmatch(cleaned) else cleaned
     several = bool(_SEVERAL.search(THOUSANDS.sub(r"\1", cleaned)))
@@ -132,12 +142,20 @@ def in_its_case(text: str, capitals: frozenset[str]) -> str:
     return re.sub(r"(\\[A-Za-z]+)|([A-Z])(?:_(\w)|_\{([^{}]*)\})?", mark, text) if capitals else text
 
 
+def _has_primes(text: str) -> bool:
+    """Whether a gold has derivatives, which math-verify reads without their primes; in ``f'(x) = 2x`` they are the name's."""
+    named = _NAMED_BY_PRIME.fullmatch(text)
+    return re.search(r"[A-Za-z)]'", text) is not None and (named is None or named[1] in letters(named[2]))
+
+
 def _is_wordy(text: str, cleaned: str) -> bool:
     """Whether a gold is words, and no mathematics."""
     if re.search(r"\d|\\|[-+*/^=<>|]\s|[-+*/^=<>|]|\$[^$]*[=<>]", cleaned):
         return False
     styled = bool(re.search(r"\\(?:text|mathrm|mbox)", text)) and re.fullmatch(r"[A-Za-z][A-Za-z\s'-]+", cleaned)
-    return bool(styled) or not is_expression(cleaned) or bool(re.fullmatch("[A-Za-z]{3}", cleaned) and re.search("[aeiouAEIOU]", cleaned))
+    return (
+        bool(styled) or not is_expression(cleaned) or bool(re.fullmatch("(?i)no|[a-z]{3}", cleaned) and re.search("[aeiouAEIOU]", cleaned))
+    )
 
 
 def squeezed(text: str) -> str:

@@ -44,14 +44,14 @@ _LEXICON: tuple[tuple[Refusal, str, str], ...] = (
     # doubt
     (
         Refusal.HEDGE,
-        r"maybe perhaps possibly probably might may\sbe could\sbe guess\w* unsure unknown depend\w* unless hardly impossible mistake fails? "
-        r"vielleicht wohl peut-être quizás tal\svez talvez forse",
+        r"maybe perhaps possibly probably might may\sbe could\sbe guess\w* unsure unknown depend\w* unless hardly impossible "
+        r"mistake fails? vielleicht wohl peut-être quizás tal\svez talvez forse",
         "可能|也许",
     ),
     # comparison
     (
         Refusal.CHANGED,
-        r"(?:less|more|greater|fewer|higher|lower|larger|smaller)\sthan (?<!\\)over under above below beyond exceed\w* between "
+        r"(?:less|more|greater|fewer|higher|lower|larger|smaller)\sthan (?<!\\)over under above below beyond exceed\w* between outside less(?=\s\d) "
         r"at\s(?:least|most) almost nearly short\sof far\sfrom off\sby asymptotically (?<!add\s)(?<!adds\s)(?<!adding\s)up\sto(?=\s\d) "
         r"(?:mehr|weniger|größer|kleiner)\sals mindestens höchstens",
         "[多少大小高低]于|超过|不到|至[少多]|以[上下]",
@@ -60,7 +60,7 @@ _LEXICON: tuple[tuple[Refusal, str, str], ...] = (
     (
         Refusal.CHANGED,
         r"squares?(?=\s(?:of|roots?)\b) squared cubed cubes?(?=\s(?:of|roots?)\b) (?:square|cube|third|fourth|nth)[\s-]?roots? roots?\sof "
-        r"factorial reciprocal inverse opposite negation complement plus divided multiplied modulo minus negative neg less\sone "
+        r"factorial reciprocal inverse opposite negation complement plus divided multiplied modulo minus negative negativ neg subtract less\sone "
         r"half halves twice thrice doubl(?:ed?|ing) tripl(?:ed?|ing) treble quadrupl(?:ed?|ing) quintupl\w+ sextupl\w+ -?fold "
         r"(?:and|one|two|three|a|-)[\s-](?:third|quarter|fourth|fifth|sixth|eighth|tenth|hundredth|thousandth)s? "
         r"(?:third|four|fif|six|seven|eigh|nin|ten|eleven|twelf|hundred|thousand|\w+illion|\w+tie|\w+teen)(?:th)?s(?<=[thd]{2}s) thirds "
@@ -69,8 +69,8 @@ _LEXICON: tuple[tuple[Refusal, str, str], ...] = (
         r"dozens? tens hundreds thousands \w*illions lakhs crores quadrillion googol myriad [bm]n permille per\sthousand basis\spoints ppm "
         r"octal hex(?:adecimal)? binary successor predecessor digit\ssum "
         rf"point(?=\s(?:zero|{_COUNTS})\b) "
-        r"halb\w* doppelt\w* Wurzel hoch\s(?:zwei|drei) Quadrat quadriert Kehrwert Hälfte Viertel Drittel Tausend Dutzend Million(?:en)? Milliarden "
-        r"mille moins menos? demi moitié racine raíz mitad doble cuadrado carré opposé opuesto минус",
+        r"halb\w* doppelt\w* Wurzel hoch\s(?:zwei|drei) Quadrat quadriert Kehrwert Hälfte Viertel Drittel Tausend Dutzend Million(?:en)? "
+        r"Milliarden mille moins menos? demi moitié racine raíz mitad doble cuadrado carré opposé opuesto минус",
         r"[倍半减加]|マイナス|마이너스|[一二三四五六七八九十百千零负負欠](?=\s*\d)|零下|(?<=\d)[十拾打零]|分之|平方(?![米厘分公千])|倒数|相反数",
     ),
 )
@@ -82,7 +82,7 @@ RULES = tuple(
 # In front of "is 72": words that take the answer back, and operations on "it" or "the answer". Of other subjects nothing is known.
 _TAKES_BACK = re.compile(
     r"\b(?:not|never|no|wrong|incorrect|false|untrue|maybe|perhaps|possibly|probably|unless|impossible)\b|n't\b|"
-    r"\b(?:half|twice|double|square|negative|reciprocal|opposite|divided|plus|minus|exceeds?)\b.*\b(?:it|that|this|answer|result|exceeds what)\b|"
+    r"\b(?:half|twice|double|square|negative|reciprocal|opposite|divided|plus|minus|exceeds?)\b.*\b(?:it|that|this|answer|result|what)\b|"
     r"\b(?:answer|result|it)\b.*\b(?:divided|plus|minus|times|exceeds?)\b",
     re.IGNORECASE,
 )
@@ -104,8 +104,8 @@ _CALLED = re.compile(
     r"(?i)\A(?:(?:the )?(?:correct )?(?:answer|option|choice)(?: is\b:?)?:?|(?:正确)?答案[是为:：]*|故?选(?:项|择)?|\[(?=[a-j]\]))\s*"
 )
 _OTHER_CHOICE = re.compile(
-    r"\(\s*[A-J]\s*\)|\b[B-J]\s*[).?]|(?i:\b(?:or|and|oder|not|is|no|actually)\b)\W*(?:[A-J]\b|\Z)|"
-    r"\A\W*(?:wrong|no|is not|not)\b|选\s*[A-J]|[?？]"
+    r"\(\s*[A-Ja-j]\s*\)|\b[B-J]\b|选\s*[A-J]|[?？]|\bA\s*[.)]|\b(?:or|and|then|actually|rather|sorry|scratch|changed|unlikely|eliminated|rejected|"
+    r"alternatively|as well|the opposite)\b|\b(?:is|are)\W*\Z"
 )
 
 
@@ -114,7 +114,7 @@ def chosen(text: str) -> tuple[str, str] | None:
     called = re.sub(r"[*_`$]+", "", _STYLED.sub(r"\1", unicodedata.normalize("NFKC", text))).strip(" \t\r\n'\"。")
     called = _CALLED.sub("", called)
     match = _CHOICE.match(called.upper() if re.fullmatch(r"\(?[a-j]\)?", called) else called)
-    if match is None or _OTHER_CHOICE.search(match["rest"]):
+    if match is None or _OTHER_CHOICE.search(match["rest"]) or Refusal.HEDGE in refusals(match["rest"]).values():
         return None
     # "B. C" and "B) A, D" are several letters, and no text of an option.
     return None if match["rest"].strip() and not re.sub(r"\b[A-J]\b|\W", "", match["rest"]) else (match[1], match["rest"])
@@ -127,8 +127,11 @@ def chosen_letters(text: str) -> str:
 
 
 _YES, _NO = frozenset(("yes", "true", "correct")), frozenset(("no", "false", "incorrect"))
-_NEGATION = re.compile(r"\b(?:no|not|none|never|false|cannot|un\w+)\b|n't\b", re.IGNORECASE)
-_AFFIRMATION = re.compile(r"\b(?:yes|true)\b", re.IGNORECASE)
+_AGAINST_YES = re.compile(
+    r"\b(?:no|not|none|never|false|cannot|un\w+|wrong|incorrect|nope|nah|nein|neither|non|dis\w+|doubt\w*|nil)\b|n't\b", re.IGNORECASE
+)
+_AGAINST_NO = re.compile(r"\b(?:yes|true|correct|right|sure|yeah|yep|ja|oui|affirmative|sometimes)\b", re.IGNORECASE)
+_OPEN = re.compile(r"[?？]|\b(?:or|maybe|but|if|only|perhaps|possibly|probably|depends?|guess|hardly|unless)\b", re.IGNORECASE)
 
 
 def agrees(text: str, gold: str) -> bool | None:
@@ -137,30 +140,36 @@ def agrees(text: str, gold: str) -> bool | None:
     if polarity is None:
         return None
     first, sign, rest = re.match(r"\W*(\w*)\s*([.,;:!]?)\s*(.*)", text, re.DOTALL).groups()  # type: ignore[union-attr]
-    against = _NEGATION if polarity is _YES else _AFFIRMATION
-    clear = not rest.strip(" .!{}") or (bool(sign) and not against.search(rest) and not re.search(r"[?？]|\b(?:or|maybe|but)\b", rest))
+    rest = rest.strip(" .!{}")
+    against = _AGAINST_YES if polarity is _YES else _AGAINST_NO
+    # A word or two behind it are no reason: "yes, nonsense".
+    clear = not rest or (bool(sign) and len(rest.split()) > 2 and not against.search(rest) and not _OPEN.search(rest))
     return first.casefold() in polarity and clear
 
 
+_SUBJECT = (
+    r"(?:(?:so|thus|hence|therefore),? )?(?:(?:[a-z]+ \d+\w*|it|this|that|he|she|they|[a-z]|(?:the|my) (?:final |correct )?answer|(?:the|this) "
+    r"(?:student|person|day|function|shape|curve|graph|conic|figure|name|winner|month|colou?r|word|city|country|equation|lines?|series|sequence|thief|one)"
+    r"(?: of [\w ]+)?)? ?(?:is|are|was|were|'s|represents|describes|falls on|lands on) )?(?:(?:on|an?|the|student) )?"
+)
+
+
 def says(text: str, gold: str) -> bool:
-    """Whether a sentence says a gold of words as its last word, or begins with it as its subject: ``It is Monday.``"""
-    words = " ".join(re.findall(r"\w+|[.,;:!()]", text)).strip(" .!").casefold()
+    """Whether a sentence says a gold of words as what "it" is, or what is the greatest of all: ``It is Monday.``, ``Bob is the fastest``."""
+    said = re.sub(r"[\"*_$]", "", text).strip(" .!").casefold()
+    said = re.sub(r"\s*\([^()]*\d[^()]*\)\Z", "", said)  # "Evelyn (4.5 miles / 1.5 h)"
     name = re.escape(gold)
-    before = r"(?:(?:[\w ]+ )?(?:is|are|was|were|it s|it's|represents|describes|falls on|lands on) )?(?:(?:on|an?|the|student) )?"
-    after = r"(?: is (?:the|a|an) \w+| has (?:the|a|an) \w+(?: \w+){0,3})?"
-    more = re.sub(rf"(?i){name}", "", re.sub(r"\([^()]*\)", "", text))
-    several = re.search(r"\b(?:and|or|than|but|either|neither)\b|[,;/&]", more) or re.search(r"(?<=\w )[A-Z]\w+", more.strip())
-    bare = re.sub(r" \(.*\)\Z", "", words)
-    return bool(re.fullmatch(before + name + "(?: function| number)?", bare) or (not several and re.fullmatch(name + after, bare)))
+    after = r"(?: function| number| (?:is|has|are|have) the (?:\w+est|most)(?: [\w]+){0,3})?"
+    return re.fullmatch(_SUBJECT + name + after, " ".join(re.findall(r"'s\b|[\w,]+", said))) is not None
 
 
 NUMBER_WORDS = ("zero", "one", "two", "three", "four", "five", "six", "seven", "eight", "nine", "ten", "eleven", "twelve")
 _PHRASES = {
-    r"\mathbb{R}": r"(?:(?:(?:all|the set of(?: all)?)\s*)?real(?: number)?s|\\math(?:bf|bb)\s*\{?R\}?|R|"
+    r"\mathbb{R}": r"(?:(?:(?:all|the set of(?: all)?)\s*)?real(?: number)?s|\\math(?:bf|bb)\s*\{?(?-i:R)\}?|(?-i:R)|"
     r"-\\infty\s*<\s*[a-z]\s*<\s*\+?\\infty)",
     r"\emptyset": r"(?:the\s+)?empty set|no (?:real )?solutions?|\\\{\s*\\\}",
     r"\infty": r"(?:positive |\+)?infin(?:ity|ite)",
-    r"\frac{1}{2}": r"(?:an?|one)?[ -]?half",
+    r"\frac{1}{2}": r"(?:(?:an?|one)[ -])?half",
 }
 _IN_SYMBOLS = tuple((re.compile(rf"\s*{pattern}\s*", re.IGNORECASE), symbol) for symbol, pattern in _PHRASES.items())
 _COUNTED = re.compile(

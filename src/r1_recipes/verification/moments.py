@@ -62,16 +62,21 @@ def moment(text: str) -> tuple[object, ...] | None:
     if clock is None or (clock["minute"] is None and clock["half"] is None):
         return None
     hour, minute, half = int(clock["hour"]), int(clock["minute"] or 0), (clock["half"] or "").casefold()
+    if hour > 24 or minute > 59:
+        return None
     if half and hour <= 12:
         afternoon = half.startswith("p") or half.endswith(("afternoon", "evening", "noon"))
         return (60 * (hour % 12 + 12 * afternoon) + minute, True)
-    return (60 * hour + minute, hour > 12)
+    return (60 * hour + minute, False)
 
 
 def same_moment(gold: tuple[object, ...], answer: tuple[object, ...] | None) -> bool:
-    """Whether an answer says a gold's date or time; a gold of twelve hours without am or pm takes both."""
+    """Whether an answer says a gold's date or time; a gold without am or pm takes both, and 16:30 is 4:30 p.m."""
     if answer is None or len(gold) != len(answer):
         return False
-    if len(gold) == 2 and not gold[1]:
-        return gold[0] == answer[0] or (bool(answer[1]) and int(str(answer[0])) - 720 == gold[0])
+    if len(gold) == 2 and gold[1] != answer[1]:
+        marked, plain = (gold, answer) if gold[1] else (answer, gold)
+        hour_of_twelve = int(str(plain[0])) % 720
+        twice = answer[1] and int(str(gold[0])) < 780  # 3:00 as 3:00 PM
+        return marked[0] == plain[0] or bool(twice and int(str(marked[0])) % 720 == hour_of_twelve)
     return gold == answer

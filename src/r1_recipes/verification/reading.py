@@ -67,7 +67,14 @@ _RATIO = re.compile(r"\d\s*:\s*\d")
 _MODULO = re.compile(r"\\[bp]?mod(?![A-Za-z])|\.\.\.|…|\\[lc]?dots(?![A-Za-z])")  # math-verify drops both
 _STRUCK = re.compile(r"~~|\\(?:cancel|st|sout|xcancel|bcancel)(?![A-Za-z])|¬|\\neg(?![A-Za-z])")
 # A prime is a derivative, a foot or a minute: (x^2)', 72''.
-_PRIME = re.compile(r"(?:(?<=[\d)\]}])|(?<![A-Za-z'])(?<=[A-Za-z]))(?:'(?![A-Za-z])|[′″])|\^\s*\{?\s*\\prime")
+_PRIME = re.compile(r"(?:[\d)\]}]|(?<![A-Za-z'])[A-Za-z])(?:'(?![A-Za-z])|[′″])|\^\s*\{?\s*\\prime")
+# A star that ends no emphasis, and a sign of a web page.
+_LEFT_OVER = re.compile(r"\A[^*]*[\di)]\s*\*\s*\Z|&\w+;")
+# Words that turn a quantity: an answer that names one names the gold's.
+_WAYS = re.compile(
+    r"\b(north|south|east|west|left|right|up|down|upwards?|downwards?|behind|front|before|after|more|less|fewer|loss|profit|gain|increase|decrease|"
+    r"clockwise|counterclockwise|inward|outward|above|below)\b"
+)
 _SAID_AT = re.compile(r"(?!.*\b(?:before|after|until|since|from|till)\b)[^\d]*\b(?:is|was|at|on)\s+(?=\S)", re.IGNORECASE)
 _CIRCLED = re.compile(r"(.*?[是为:：]\s*)?([①-⑳][①-⑳、,，和\s]*)")
 _UNDONE = re.compile(r"\\(?:sum|prod|i*int|oint|lim|gcd|max|min|det|operatorname)(?![A-Za-z])|\\frac\s*\{\s*d\s*\}\s*\{\s*d")
@@ -133,9 +140,12 @@ def read_answer(text: str, gold: Gold, locale: str = "en") -> Answer:
     if "\\boxed" in text:
         return Answer(refusal=Refusal.HOSTILE)
     text = text.rpartition("####")[2]
+    if record := re.fullmatch(r"\s*\{\s*\"(?:final_)?(?:answer|result|value)\"\s*:\s*\"?([^\"{}]*)\"?\s*\}\s*", text):
+        text = record[1]  # {"answer": 72}
     if _STRUCK.search(text) and not _STRUCK.search(gold.raw):
         return Answer(refusal=Refusal.STRANGE)
-    if _PRIME.search(text) and not _PRIME.search(gold.raw) and gold.words is None:
+    said = text.rpartition("=")[2] if not gold.relations else text  # of "f'(x) = 2x" the name changes nothing
+    if gold.words is None and not _PRIME.search(gold.raw) and (_PRIME.search(said) or _LEFT_OVER.search(text)):
         return Answer(refusal=Refusal.STRANGE)
     if any(char not in gold.raw for char in _unusual(typed(text))):
         return Answer(refusal=Refusal.STRANGE)
@@ -151,6 +161,7 @@ def _unusual(text: str) -> set[str]:
         return set()
     signs = {char for char in text if not (" " <= char <= "~" or char.isspace() or char in _USUAL)}
     found = {char for char in signs if unicodedata.category(char) in _STRANGE}
+    found |= {char for char in signs if unicodedata.category(char) == "Lm" and char not in "ーｰ々ゝヽ"}
     return found | {char for char in _AT_DIGIT.findall(text) if unicodedata.category(char) in ("Lm", "Ll", "Lu") and not char.isascii()}
 
 
@@ -160,10 +171,15 @@ def _read_words(text: str, cleaned: str, gold: Gold, locale: str) -> Answer:
         named = chosen_letters(cleaned)
         return Answer(verdict=named == gold.letters if gold.ordered else "".join(sorted(named)) == gold.letters)
     option = chosen(cleaned) if gold.letter is not None else None
+    if gold.letter and re.search(rf"\b(?!{gold.letter})[A-J]\s*=", cleaned):
+        return Answer(verdict=False)  # "D = 17" for "(C) 17"
     if option and option[0] == gold.letter and gold.words is None and TELLING.search(option[1]):
         return read_answer(option[1], replace(gold, letter=None), locale)  # "(C) 18" is not "(C) 17"
     if option or (gold.letter is not None and gold.words is not None):
         return Answer(verdict=option is not None and option[0] == gold.letter)
+    ways, said_ways = (_WAYS.findall(re.sub(r"\\(?:left|right|above)(?![a-z])", " ", one).casefold()) for one in (gold.raw, text))
+    if ways and said_ways and said_ways != ways:
+        return Answer(refusal=Refusal.DIFFERENT)
     if gold.unit and (unit := unit_of(text)) and unit != gold.unit:
         return Answer(refusal=Refusal.DIFFERENT)
     if squeezed(cleaned) == gold.plain:
@@ -241,6 +257,8 @@ def _read_expression(text: str, cleaned: str, gold: Gold) -> Answer:
         return bounds
     cleaned = two_bounds(cleaned) if _RELATION.search(gold.text or "") or _kind(gold.text or "") else cleaned
     cleaned, condition = split_condition(cleaned)
+    if condition and condition.range[:1] in "NZ" and re.search(r"[<>]|\\[lg]e(?![a-z])", cleaned) and not gold.condition:
+        return Answer(refusal=Refusal.DIFFERENT)  # fewer numbers than the inequality has
     if condition and (gold.condition.range != condition.range if gold.condition else not _HARMLESS.fullmatch(condition.range)):
         return Answer(refusal=Refusal.DIFFERENT)
     cleaned = _as_gold_says(_IS.sub(r"\1 = ", _CURVE.sub("", cleaned)), condition, gold)
@@ -288,7 +306,7 @@ def _mismatch(text: str, expression: str, gold: Gold) -> Refusal | None:
         len(kinds) > 1
         or (_MODULO.search(text) and not _MODULO.search(gold.raw))
         or (gold.value and _RELATION.search(expression))
-        or (_is_list(gold) and (_RELATION.search(expression) or _kind(expression) == ")"))
+        or (_is_list(gold) and (_RELATION.search(expression) or _kind(expression) == "("))
         or _BASE.findall(expression) != _BASE.findall(gold.text or gold.raw)
     ):
         return Refusal.DIFFERENT
@@ -303,7 +321,8 @@ def _mismatch(text: str, expression: str, gold: Gold) -> Refusal | None:
 
 def _is_list(gold: Gold) -> bool:
     """Whether a gold is a list of values, which no pair and no interval is."""
-    return gold.several and not gold.parts and not _RELATION.search(gold.text or "") and len(split(gold.text or "")) > 1
+    text = gold.text or ""
+    return gold.several and not gold.parts and not _RELATION.search(text) and (len(split(text)) > 1 or text.lstrip().startswith(r"\{"))
 
 
 def _in_degrees(side: str, gold: Gold) -> str:
@@ -339,6 +358,8 @@ def _same_left_side(expression: str, gold: str) -> tuple[str, str] | None:
         or PLUS_MINUS.search(gold + expression)
     ):
         return None
+    if equals and squeezed(name) == "-" + squeezed(left):
+        return right.strip(), rf"-({said.strip()})"
     if equals and squeezed(name) == squeezed(left):
         return right.strip(), said.strip()
     return (right.strip(), expression) if not equals else None
@@ -362,6 +383,8 @@ def _sides(expression: str, raw: str | None, gold: Gold) -> Answer:
         if near and exact != "e" and (UNKNOWN.fullmatch(exact) or not exact):
             exact, *near = near  # "x \\approx 3.46"
         equal = [side.strip() for side in EQUALS.split(exact)]
+        if len(equal) > 1 and re.fullmatch(r"\s*[A-Za-z]\s*", equal[0]) and equal[0].strip() in gold.variables:
+            return Answer(refusal=Refusal.CHAIN)  # "x = 2x"
         if len(equal) > 1 and (
             UNKNOWN.fullmatch(equal[0]) or (len(equal) == 2 and not gold.variables and named_part(exact, strict=False).label)
         ):

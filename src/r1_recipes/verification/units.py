@@ -5,7 +5,7 @@ import re
 # Symbols of two letters or more; a letter alone is a unit only if it is styled or stands apart, or if the gold has no variables.
 UNITS = (
     "mm|cm|dm|km|nm|ft|in|yd|mi|kg|mg|lbs?|oz|ms|ns|secs?|mins?|hrs?|m[lL]|c[lL]|gal|k?N|[kM]J|[kM]W|k?Wh|[km]V|mA|[kMG]?Hz|[kM]?Pa|atm|"
-    "[kM]?eV|mol|k?cal|[kKMGT]B|Nm|rad|mph|kph|km/?h|rpm|dB|cc"
+    "[kM]?eV|mol|k?cal|[kKMGT]B|Nm|rad|mph|kph|km/?h|rpm|dB|erg|cc"
 )
 LETTERS = "[mgshlLNJWVAKCF]"
 STYLE = r"\\(?:text|textnormal|textrm|textbf|textit|mathrm|mathbf|mathit|mbox|emph|boldsymbol|bm|underline|rm|bf)"
@@ -17,7 +17,7 @@ UNIT = rf"{_ATOM}(?:{TIMES}+\(?{_ATOM}\)?)*"
 STYLED_UNIT = rf"{STYLE}\s*\{{[\s~]*{_ATOM}(?:{TIMES}*{_ATOM})*\.?[\s~]*\}}{_EXPONENT}"
 GLUED = "|".join(unit for unit in UNITS.split("|") if unit not in ("k?N", "mg", "in", "cc"))  # written after a number without a space
 
-_END = re.compile(rf"(?:(?:(?<=[\d}}%)])|(?<=\\pi))\s+({UNIT})|(?<=\d)((?:{GLUED})(?:\s*/\s*{UNIT})?))\.?\Z")
+_END = re.compile(rf"(?:(?:(?<=[\d}}%)])|(?<=\\pi))\s+({UNIT})|(?<=\d)((?:{GLUED})(?:\s*/\s*{UNIT})?))(?<!L\^2)(?<!L\^\{{2\}})\.?\Z")
 _AFTER = re.compile(
     rf"(?<=[\d}}])(?:\s+{UNIT}|[ms](?=\^|[23])|\s*(?:{GLUED}))"
     rf"(?:\s*\^\s*\{{?-?[123]\}}?|[23](?!\d))?(?:\s*/\s*{UNIT})?(?![\w^(\\{{])\.?"
@@ -51,6 +51,16 @@ _WORDS = {
     "degC": "celsius",
     "degF": "fahrenheit",
     "rad": "radians?",
+    "grad": "gradians?",
+    "lb": "pounds?",
+    "N": "newtons?",
+    "J": "joules?",
+    "W": "watts?",
+    "V": "volts?",
+    "A": "amp(?:ere)?s?",
+    r"\\Omega": "ohms?",
+    "erg": "ergs?",
+    "ug": "micrograms? μg",
 }
 _NAMED = re.compile(
     r"(?<=[\d})%])\s*\(?(?P<power>square|cubic)?\s*(?:degrees?\s+)?"
@@ -93,6 +103,8 @@ def unit_of(text: str) -> str | None:
         re.sub(rf"{STYLE}\s*\{{([^{{}}]*)\}}", r" \1", text).replace("~", " ").replace("·", r"\cdot ").replace("²", "^2").replace("³", "^3")
     )
     plain = re.sub(r"\\[,;: ]|\s+", " ", plain).strip(" $.")
+    if re.search(r"\\circ\s*\}?\s*\Z|\d\s*degrees?\Z|°\Z", plain):
+        return "deg"
     if found := _END.search(plain):
         return _factors(found[1] or found[2])
     if named := _NAMED.search(plain):

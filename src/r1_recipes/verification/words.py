@@ -21,6 +21,42 @@ _SHORT_WORDS = re.compile(
 )
 # What stands between the parts of a list, besides a comma; the last two: "x = 1 y = 2", on two lines or on one.
 NAMED_PAIR = re.compile(r"\(([^()=]*,[^()=]*)\)\s*=\s*\((.*)\)", re.DOTALL)
+# Words of three letters beside algebra; others are products there.
+_THREE_LETTERS = frozenset(
+    [
+        "the",
+        "and",
+        "sum",
+        "set",
+        "ans",
+        "get",
+        "got",
+        "can",
+        "let",
+        "our",
+        "you",
+        "via",
+        "one",
+        "two",
+        "six",
+        "ten",
+        "not",
+        "but",
+        "who",
+        "why",
+        "how",
+        "new",
+        "big",
+        "any",
+        "all",
+        "for",
+        "has",
+        "are",
+        "was",
+        "its",
+        "use",
+    ]
+)
 JOINT = re.compile(
     r"\s*(?:[,;]\s*)?(?:\b(?:and|or|und|oder|et)\b|\\lor(?![a-z])|[或和、])\s*|\s*;\s*|"
     r"\s*\n\s*(?=[A-Za-z]\w*\s*=)|(?<=[\d})])\s+(?=[A-Za-z]\s*=)"
@@ -30,7 +66,7 @@ _OPERATION = re.compile(r"[A-Za-z)}]\s*[-+*/^=<>|]\s*[A-Za-z(\\]")
 _LINK = re.compile(r"\b(?:and|or|then|also|und|oder|et|versus|vs|plus|but)\b|[,;&/|]", re.IGNORECASE)
 # What may stand left of an equals sign without being a second value: x, x_1, f(2), (x, y), \angle A, total cost.
 UNKNOWN = re.compile(
-    r"\s*(?!\s*-)(?![^=]*(?:\\(?:ln|log|sqrt|sin|cos|tan|exp|ne|pm|int)(?![a-z])|[|!~]|/\s*\Z|\be\s*\^))(?:[A-Za-z]\w*'?\([^()]*\)|[A-Za-z](?:_(?:\w|\{[^{}]*\}))?\^\{-1\}(?:\([^()]*\))?|(?=[^\d]*[A-Za-z])[^\d=]+(?:_\{?[\d,]+\}?)?)\s*"
+    r"\s*(?!\s*-)(?![^=]*(?:\\(?:ln|log|sqrt|sin|cos|tan|exp|ne|pm|int)(?![a-z])|[|!~/]|\\frac(?!\s*\{\s*d)|\be\s*\^|\bd[a-z]\b))(?:[A-Za-z]\w*'?\([^()]*\)|[A-Za-z](?:_(?:\w|\{[^{}]*\}))?\^\{-1\}(?:\([^()]*\))?|(?=[^\d]*[A-Za-z])[^\d=]+(?:_\{?[\d,]+\}?)?)\s*"
 )
 # For a gold without letters: also sums of unknowns, x_1 + x_2, with digits as indices and exponents alone.
 _NAMED = re.compile(
@@ -77,23 +113,28 @@ def is_expression(text: str) -> bool:
 def _marked(text: str, variables: frozenset[str] | None) -> str:
     r"""``text`` with ``\0`` for its prose, by the letters that the gold has (``None``: this is the gold; without any, a run is a word)."""
 
+    sentence = any(len(run[0]) > 3 for run in _LETTERS.finditer(text))
+
     def mark(match: re.Match[str]) -> str:
         run, before, after = match[1], text[: match.start()], text[match.end(1) :]
         if variables is not None:
-            glued = re.search(r"[\d})]\Z", before) and len(run) < 4
+            glued = re.search(r"[\d})]\Z", before) and (len(run) < 4 or bool(variables and run.isascii()))
+            if glued and variables:
+                return match[0]
             if len(run) > 3 or _SHORT_WORDS.fullmatch(run) or (not variables and re.fullmatch("st|nd|rd|th", run)):
                 return "\0" if not variables.issuperset(run) else match[0]
             # xy and mgh are products, whatever the gold is; "eggs" and "Ann" are words.
-            if variables.issuperset(run) or glued or not re.search("[aeiouyAEIOUY]", run) or (len(run) == 2 and run.isascii()):
+            if variables.issuperset(run) or glued or not re.search("[aeiouAEIOU]", run) or (len(run) == 2 and run.isascii()):
                 return match[0]
-            apart = before[-1:] in ("", " ") and after[:1] in ("", " ", ",", ";", ":")
-            return "\0" if apart or not variables else match[0]
+            return "\0" if not variables or run.lower() in _THREE_LETTERS else match[0]
         if len(run) > 3:
             product = re.match(r"[\^_+*]", after) or re.search(r"[\d})+*^_/-]\Z", before)
             return match[0] if product and len(set(run)) == len(run) and run.islower() else "\0"
+        if not (sentence or (len(run) == 3 and run == text.strip())) or re.search("[A-Z]", run[1:]):
+            return match[0]
         apart = not re.search(r"[^\s,;:(.]\Z", before) and not re.match(r"[^\s,;:).]", after)
         beside = re.search(r"[-+*/^_=<>|{]\s*\Z", before) or re.match(r"\s*[-+*/^_<>|}]", after)
-        word = _SHORT_WORDS.fullmatch(run) or (len(run) == 3 and re.search("[aeiouyAEIOUY]", run))
+        word = _SHORT_WORDS.fullmatch(run) or (len(run) == 3 and re.search("[aeiouAEIOU]", run))
         return "\0" if apart and not beside and word else match[0]
 
     return re.sub(r"[^\x00-\x7f]+", "\0", _LETTERS.sub(mark, text))
@@ -118,19 +159,25 @@ def gold_part(text: str) -> Part | None:
     # Of "any integer greater than e^{200}" the words are the answer; "Area = " and "the length is" name it.
     if letters(expression) and before.strip() and not re.match("[=:]", piece) and not re.search(r"(?:\b(?:is|are)|[:=])\s*\Z", before):
         return None
-    if any(expression.count(one) != expression.count(other) for one, other in ("{}", "()")):
+    if any(expression.count(one) != expression.count(other) for one, other in ("{}", "()")) or re.fullmatch(r"\\[A-Za-z]+", expression):
         return None
     return Part(expression, plain_words(_COMMAND.sub(" ", text.replace(piece, " "))))
 
 
 # "sinh(72)", "multiples of 72": the word acts on the number; "a total of 72" names it.
 _ACTS = re.compile(
-    r"[^\W\d_]{2,}\(\Z|(?<!\\)\b(?:sinh|cosh|tanh|coth|sech|csch|arc\w+|erfc?|floor|ceil\w*|gcd|lcm|root|cbrt|conj\w*|abs|fib|sgn|det|adj|tr|"
+    r"[^\W\d_]{2,}(?:\(|\\begin)\Z|(?<!\\)\b(?:sinh|cosh|tanh|coth|sech|csch|arc\w+|erfc?|floor|ceil\w*|gcd|lcm|root|cbrt|conj\w*|abs|fib|sgn|det|adj|tr|"
     r"rank|trace|transpose|gradient|roots|zeros)\b[^=]*\Z|"
-    r"\b(?!(?:total|sum|value|area|length|distance|probability|speed|velocity|cost|amount|volume|height|number|answer|result|profit|average|mean|rate|time|"
+    r"\b(?!(?:total|value|area|length|distance|probability|speed|velocity|cost|amount|volume|height|number|answer|result|profit|average|mean|rate|time|"
     r"price|set|ratio|maximum|minimum|perimeter|radius|count|score|age|weight|mass|force|domain|range|interval|slope|equation|form|width|angle|measure|temperature)"
-    r"\s+of\b)\w+\s+of\s*\Z",
+    r"\s+of\b)\w+\s+of\s*\(?\Z|\b(?:two|three|four|five|six|seven|eight|nine|ten|times|order|(?:proportional|asymptotic|congruent|similar)\s+to)\s*\Z",
     re.IGNORECASE,
+)
+
+
+# "72/total", but for "72/hour"
+_DIVIDED = re.compile(
+    r"[\d})]\s*/\s*(?!(?:hours?|minutes?|seconds?|days?|weeks?|months?|years?|person|each|item|pound|gallon|mile)\b)[A-Za-z]{4,}"
 )
 
 
@@ -152,7 +199,21 @@ def answer_part(text: str, variables: frozenset[str]) -> Part | None:
     if len(telling) != 1:
         return None if telling else Part("")
     before = text.partition(telling[0])[0]
-    if _ACTS.search(before + ("(" if telling[0].startswith("(") else "")) and " is " not in before + " ":
+    opening = re.match(r"\(|\\begin", telling[0])
+    if _ACTS.search(before + (opening[0] if opening else "")) and " is " not in before + " ":
+        return None
+    # A sign that stands at a word would be lost: "72 eggs - x", "x^2 - area"; the slash of "miles/hour" and a dash are none.
+    subject = re.search(r"\b(?:is|are)\s*\Z", before) is not None
+    beside = [piece for piece in pieces[pieces.index(telling[0]) if subject and telling[0] in pieces else 0 :] if piece != telling[0]]
+    currency = pieces[:2] == ["-", telling[0]]
+    lost = any(re.search(r"[-+*/^<>=!~]", re.sub(r"\A[-/]\Z", "", piece) if not currency else piece[1:]) for piece in beside)
+    if (
+        lost
+        or re.match(r"[+*/^<>]", telling[0])
+        or re.search(r"\s[-+]\Z|[*^<>]\Z", telling[0])
+        or _DIVIDED.search(text)
+        or re.search(r"\s[-/]\s+[^\W\d]|\A\s*/", text.replace(telling[0], ""))
+    ):
         return None
     piece = ("-" if pieces[:2] == ["-", telling[0]] else "") + telling[0]  # "-USD 72"
     if piece.count("{") != piece.count("}"):
