@@ -2,9 +2,9 @@ r"""Labelled pairs of gold and answer: how many right ones score, and how many w
 
 Run:  python benchmarks/pairs.py pairs.jsonl cases.jsonl [--failures DIR]
 
-A line has ``gold``, ``expected`` (1 or 0), and ``completion`` with its ``format``, or ``answer``, which is shown in a box; ``question`` goes
-into the prompt. ``prose: true`` and ``kind: letter`` are left out, as a set's own README asks. math-verify and TRL are shown the answer in a
-box and the gold between dollars. ``--failures`` writes what each judge gets wrong.
+A line has ``gold``, ``expected`` (1 or 0), and ``completion`` with its ``format``, or ``answer``, which is shown in a box; ``question``
+goes into the prompt. ``prose: true`` and ``kind: letter`` are left out, as a set's own README asks. math-verify and TRL are shown the answer
+in a box and the gold between dollars. ``--failures`` writes what each judge gets wrong.
 """
 
 from __future__ import annotations
@@ -118,7 +118,8 @@ def main() -> None:
     if args.failures:
         args.failures.mkdir(parents=True, exist_ok=True)
     for line in table(args.files, args.judges, args.failures):
-        print(line, flush=True)
+        sys.stdout.write(line + "\n")
+        sys.stdout.flush()
 
 
 if __name__ == "__main__":

@@ -12,7 +12,7 @@ _ORDER = re.compile(
     r"\bfrom (?:the )?(?:least|smallest|lowest|shortest|lightest|greatest|largest|highest|longest|biggest) to\b|从[小大低高]到[大小高低]",
     re.IGNORECASE,
 )
-_OPERATION = re.compile(r"[+*/^=]|(?<=[\w)}])-|\\(?:[dt]?frac|cdot|times|div|int|sum|prod|lim|sqrt|begin|binom)(?![A-Za-z])|!")
+_OPERATION = re.compile(r"[+*/^=]|[\w)}]\s*-|\\(?:[dt]?frac|cdot|times|div|int|sum|prod|lim|sqrt|begin|binom)(?![A-Za-z])|!")
 
 
 def asks_for_order(question: str) -> bool:

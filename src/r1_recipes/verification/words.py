@@ -145,6 +145,12 @@ def _telling(piece: str, variables: frozenset[str] | None) -> bool:
     return bool(TELLING.search(piece) or (variables != frozenset() and _OPERATION.search(piece)))
 
 
+# "72/total", but for "72/hour"
+_DIVIDED = re.compile(
+    r"[\d})]\s*/\s*(?!(?:hours?|minutes?|seconds?|days?|weeks?|months?|years?|person|each|item|pound|gallon|mile)\b)[A-Za-z]{4,}"
+)
+
+
 def gold_part(text: str) -> Part | None:
     """A gold's part without the words beside it; ``None``: they mean more than a name or a unit, so that the gold is only its own text."""
     pieces = [piece.strip() for piece in _marked(text, None).split("\0")]
@@ -159,6 +165,9 @@ def gold_part(text: str) -> Part | None:
     # Of "any integer greater than e^{200}" the words are the answer; "Area = " and "the length is" name it.
     if letters(expression) and before.strip() and not re.match("[=:]", piece) and not re.search(r"(?:\b(?:is|are)|[:=])\s*\Z", before):
         return None
+    # A sign at its end belongs to what would be left out.
+    if re.search(r"\A[*/^]|[-+*^=<>]\Z", piece) or (before.strip() and piece.startswith("+")) or _DIVIDED.search(text):
+        return None
     if any(expression.count(one) != expression.count(other) for one, other in ("{}", "()")) or re.fullmatch(r"\\[A-Za-z]+", expression):
         return None
     return Part(expression, plain_words(_COMMAND.sub(" ", text.replace(piece, " "))))
@@ -172,12 +181,6 @@ _ACTS = re.compile(
     r"price|set|ratio|maximum|minimum|perimeter|radius|count|score|age|weight|mass|force|domain|range|interval|slope|equation|form|width|angle|measure|temperature)"
     r"\s+of\b)\w+\s+of\s*\(?\Z|\b(?:two|three|four|five|six|seven|eight|nine|ten|times|order|(?:proportional|asymptotic|congruent|similar)\s+to)\s*\Z",
     re.IGNORECASE,
-)
-
-
-# "72/total", but for "72/hour"
-_DIVIDED = re.compile(
-    r"[\d})]\s*/\s*(?!(?:hours?|minutes?|seconds?|days?|weeks?|months?|years?|person|each|item|pound|gallon|mile)\b)[A-Za-z]{4,}"
 )
 
 
@@ -200,7 +203,7 @@ def answer_part(text: str, variables: frozenset[str]) -> Part | None:
         return None if telling else Part("")
     before = text.partition(telling[0])[0]
     opening = re.match(r"\(|\\begin", telling[0])
-    if _ACTS.search(before + (opening[0] if opening else "")) and " is " not in before + " ":
+    if _ACTS.search(before + (opening[0] if opening else "")) and not re.search(r"\b(?:is|are)\b", before):
         return None
     # A sign that stands at a word would be lost: "72 eggs - x", "x^2 - area"; the slash of "miles/hour" and a dash are none.
     subject = re.search(r"\b(?:is|are)\s*\Z", before) is not None
