@@ -3,8 +3,8 @@ r"""Labelled pairs of gold and answer: how many right ones score, and how many w
 Run:  python benchmarks/pairs.py pairs.jsonl cases.jsonl [--failures DIR]
 
 A line has ``gold``, ``expected`` (1 or 0), and ``completion`` with its ``format``, or ``answer``, which is shown in a box; ``question``
-goes into the prompt. ``prose: true`` and ``kind: letter`` are left out, as a set's own README asks. math-verify and TRL are shown the answer
-in a box and the gold between dollars. ``--failures`` writes what each judge gets wrong.
+goes into the prompt. ``prose: true`` and ``kind: letter`` are left out, as a set's own README asks. math-verify and TRL are shown the
+answer in a box and the gold between dollars. ``--failures`` writes what each judge gets wrong.
 """
 
 from __future__ import annotations

@@ -10,8 +10,8 @@ from collections.abc import Sequence
 from fractions import Fraction
 from typing import Any
 
+from r1_recipes.verification.expression import Answer
 from r1_recipes.verification.numbers import NUMBER, PRECISION, plain_spelling, rounds_constant, rounds_to
-from r1_recipes.verification.reading import Answer
 
 NEAR_ZERO = 0.001  # a gold below is compared from its first digit on: 0.0 is not 6.63e-34
 DIGITS, EXACTLY = 40, 1e-25  # two exact values are evaluated to so many digits, and may differ by that share of themselves
@@ -58,7 +58,7 @@ def same(gold: Any, answer: Any, precision: int = PRECISION, ordered: bool = Fal
             return False
         rows = [[same(part, candidate, precision, nested=True) for candidate in other] for part in one]
         if isinstance(gold, sympy.FiniteSet) and isinstance(answer, sympy.FiniteSet) and not ordered:
-            return all(map(any, rows)) and all(map(any, zip(*rows, strict=True)))
+            return _paired(rows)
         return all(row[index] for index, row in enumerate(rows))
     if isinstance(gold, sympy.Interval) and isinstance(answer, sympy.Interval):
         # An end that is rounded is neither in nor out.
@@ -71,6 +71,17 @@ def same(gold: Any, answer: Any, precision: int = PRECISION, ordered: bool = Fal
     if isinstance(gold, sympy.core.relational.Relational) and isinstance(answer, type(gold)) and gold.lhs == answer.lhs:
         return same(gold.rhs, answer.rhs, precision)  # 1.6e-19 is not 1.7e-19
     return _vanishes(gold, answer)
+
+
+def _paired(rows: list[list[bool]]) -> bool:
+    """Whether each part of one list has a part of the other for itself; parts that are equal make no difference which is taken."""
+    taken: set[int] = set()
+    for row in rows:
+        found = next((index for index, same_part in enumerate(row) if same_part and index not in taken), None)
+        if found is None:
+            return False
+        taken.add(found)
+    return True
 
 
 def _verify(gold: Any, answer: Any, precision: int) -> bool:

@@ -42,7 +42,8 @@ _ONLY_TEXT = re.compile(
     r"(?<![A-Za-z])[A-Z]{2,}\s*\^\s*\{?-1|\A\(\d(?: \d)+\)\Z"
 )
 _NAMED_BY_PRIME = re.compile(r"\s*([A-Za-z])'+\s*(?:\([A-Za-z]\))?\s*=([^']*)")
-_QUANTITY = re.compile(r"([-+]?[\d.,]+)\s*[^\W\d_]{4,}\.?")  # "12hours"
+_GREEK_CAPITAL = re.compile(r"\\(Gamma|Delta|Theta|Lambda|Xi|Pi|Sigma|Phi|Psi|Omega)(?![A-Za-z])(?!\s*_)")
+_QUANTITY = re.compile(r"([-+]?[\d.,]+)\s*(?!(?:abcd|efgh|wxyz|xyzw)\w*)[^\W\d_]{4,}\.?")  # "12hours"
 _SEVERAL = re.compile(r"[,;]|\\(?:pm|mp|cup|cap|in|\{)(?![A-Za-z])|\b(?:or|and)\b")
 THOUSANDS = re.compile(r"(?<![\d.,])([1-9]\d{0,2})((?:,\d{3})+)(?![\d,])")
 EQUALS = re.compile(r"(?<![<>!])=|\\equiv(?![A-Za-z])")
@@ -134,11 +135,12 @@ def read_gold(text: str, locale: str = "en", ordered: bool = False) -> Gold | No
 
 
 def in_its_case(text: str, capitals: frozenset[str]) -> str:
-    """An expression with an index on these capitals, so that ``\\frac{M}{m}`` is not 1."""
+    """An expression with an index on these capitals, and on Greek ones, so that ``\\frac{M}{m}`` is not 1."""
 
     def mark(match: re.Match[str]) -> str:
         return match[0] if match[1] or match[2] not in capitals else f"{match[2]}_{{77{match[3] or match[4] or ''}}}"
 
+    text = _GREEK_CAPITAL.sub(lambda match: rf"\{match[1].lower()}_{{77}}", text)
     return re.sub(r"(\\[A-Za-z]+)|([A-Z])(?:_(\w)|_\{([^{}]*)\})?", mark, text) if capitals else text
 
 

@@ -45,13 +45,14 @@ _LEXICON: tuple[tuple[Refusal, str, str], ...] = (
     (
         Refusal.HEDGE,
         r"maybe perhaps possibly probably might may\sbe could\sbe guess\w* unsure unknown depend\w* unless hardly impossible "
-        r"mistake fails? vielleicht wohl peut-être quizás tal\svez talvez forse",
+        r"mistake fails? extraneous rejected? discard\w* invalid inadmissible vielleicht wohl peut-être quizás tal\svez talvez forse",
         "可能|也许",
     ),
     # comparison
     (
         Refusal.CHANGED,
-        r"(?:less|more|greater|fewer|higher|lower|larger|smaller)\sthan (?<!\\)over under above below beyond exceed\w* between outside less(?=\s\d) "
+        r"(?:less|more|greater|fewer|higher|lower|larger|smaller)\sthan (?<!\\)over under above below beyond exceed\w* between "
+        r"outside less(?=\s\d) "
         r"at\s(?:least|most) almost nearly short\sof far\sfrom off\sby asymptotically (?<!add\s)(?<!adds\s)(?<!adding\s)up\sto(?=\s\d) "
         r"(?:mehr|weniger|größer|kleiner)\sals mindestens höchstens",
         "[多少大小高低]于|超过|不到|至[少多]|以[上下]",
@@ -60,13 +61,14 @@ _LEXICON: tuple[tuple[Refusal, str, str], ...] = (
     (
         Refusal.CHANGED,
         r"squares?(?=\s(?:of|roots?)\b) squared cubed cubes?(?=\s(?:of|roots?)\b) (?:square|cube|third|fourth|nth)[\s-]?roots? roots?\sof "
-        r"factorial reciprocal inverse opposite negation complement plus divided multiplied modulo minus negative negativ neg subtract less\sone "
+        r"factorial reciprocal inverse opposite negation complement plus divided multiplied modulo minus negative negativ neg subtract "
+        r"less\sone "
         r"half halves twice thrice doubl(?:ed?|ing) tripl(?:ed?|ing) treble quadrupl(?:ed?|ing) quintupl\w+ sextupl\w+ -?fold "
         r"(?:and|one|two|three|a|-)[\s-](?:third|quarter|fourth|fifth|sixth|eighth|tenth|hundredth|thousandth)s? "
         r"(?:third|four|fif|six|seven|eigh|nin|ten|eleven|twelf|hundred|thousand|\w+illion|\w+tie|\w+teen)(?:th)?s(?<=[thd]{2}s) thirds "
         rf"(?:add|plus|times|mod|base|choose|remainder|to)\s(?:{_COUNTS}) (?:{_COUNTS}|\d+)\stimes(?=\s*\d) add\s\w+\sto "
         r"(?:in|de)creased\sby reduced\sby to\sthe\s(?:power|third|fourth|fifth|sixth|seventh|eighth|ninth|tenth) revers\w+ upside\sdown "
-        r"dozens? tens hundreds thousands \w*illions lakhs crores quadrillion googol myriad [bm]n permille per\sthousand basis\spoints ppm "
+        r"dozens? tens hundreds? thousands? \w*illions? lakhs? crores? googol myriad [bm]n permille per\sthousand basis\spoints ppm "
         r"octal hex(?:adecimal)? binary successor predecessor digit\ssum "
         rf"point(?=\s(?:zero|{_COUNTS})\b) "
         r"halb\w* doppelt\w* Wurzel hoch\s(?:zwei|drei) Quadrat quadriert Kehrwert Hälfte Viertel Drittel Tausend Dutzend Million(?:en)? "
@@ -82,7 +84,10 @@ RULES = tuple(
 # In front of "is 72": words that take the answer back, and operations on "it" or "the answer". Of other subjects nothing is known.
 _TAKES_BACK = re.compile(
     r"\b(?:not|never|no|wrong|incorrect|false|untrue|maybe|perhaps|possibly|probably|unless|impossible)\b|n't\b|"
-    r"\b(?:half|twice|double|square|negative|reciprocal|opposite|divided|plus|minus|exceeds?)\b.*\b(?:it|that|this|answer|result|what)\b|"
+    r"\b(?:extraneous|rejected|distractor|mistake|anything but)\b|"
+    r"\b(?:answer|total|result)(?:'s)?\s+(?:squared|cubed|halved|doubled|tripled|reciprocal)\b|"
+    r"\b(?:half|twice|double|square|negative|reciprocal|opposite|divided|plus|minus|exceeds?)\b.*\b(?:it|that|this|answer|result|what|total)\b|"
+    r"\b(?:one|two|three|\d+) (?:more|less|fewer) than\b|"
     r"\b(?:answer|result|it)\b.*\b(?:divided|plus|minus|times|exceeds?)\b",
     re.IGNORECASE,
 )
@@ -148,18 +153,18 @@ def agrees(text: str, gold: str) -> bool | None:
 
 
 _SUBJECT = (
-    r"(?:(?:so|thus|hence|therefore),? )?(?:(?:[a-z]+ \d+\w*|it|this|that|he|she|they|[a-z]|(?:the|my) (?:final |correct )?answer|(?:the|this) "
-    r"(?:student|person|day|function|shape|curve|graph|conic|figure|name|winner|month|colou?r|word|city|country|equation|lines?|series|sequence|thief|one)"
+    r"(?:(?:so|thus|hence|therefore),? )?(?:(?:[a-z]+ \d+\w*|it|this|that|he|she|they|[a-z]|(?:the|my) (?:final |correct )?answer|"
+    r"(?:the|this) (?:student|person|day|function|shape|curve|graph|conic|figure|name|winner|month|colou?r|word|city|country|equation|lines?|series|thief|one)"
     r"(?: of [\w ]+)?)? ?(?:is|are|was|were|'s|represents|describes|falls on|lands on) )?(?:(?:on|an?|the|student) )?"
 )
 
 
 def says(text: str, gold: str) -> bool:
-    """Whether a sentence says a gold of words as what "it" is, or what is the greatest of all: ``It is Monday.``, ``Bob is the fastest``."""
+    """Whether a sentence says that "it" is a gold of words, or that this is the greatest: ``It is Monday.``, ``Bob is the fastest``."""
     said = re.sub(r"[\"*_$]", "", text).strip(" .!").casefold()
     said = re.sub(r"\s*\([^()]*\d[^()]*\)\Z", "", said)  # "Evelyn (4.5 miles / 1.5 h)"
     name = re.escape(gold)
-    after = r"(?: function| number| (?:is|has|are|have) the (?:\w+est|most)(?: [\w]+){0,3})?"
+    after = r"(?: function| number| (?:is|has|are|have) the (?:greatest|largest|highest|fastest|most|biggest|best)(?: [\w]+){0,3})?"
     return re.fullmatch(_SUBJECT + name + after, " ".join(re.findall(r"'s\b|[\w,]+", said))) is not None
 
 

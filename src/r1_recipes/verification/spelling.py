@@ -51,7 +51,7 @@ def _power_of_ten(match: re.Match[str]) -> str:
     return rf"\cdot 10^{{{_MAGNITUDES[match[1].lower()]}}}"
 
 
-def _tuple(match: re.Match[str]) -> str:
+def _ratio(match: re.Match[str]) -> str:
     # In lowest terms; math-verify would divide the parts one after the other.
     parts = [int(part) for part in match[0].split(":")]
     divisor = math.gcd(*parts) or 1
@@ -65,6 +65,11 @@ _BASE_WORDS = "|".join(BASES)
 def _listed(match: re.Match[str]) -> str:
     """The rows of a system of equations behind commas."""
     return ", ".join(row.strip(" ,") for row in (match[1] or match[2]).split("\\\\") if row.strip())
+
+
+def _mixed(match: re.Match[str]) -> str:
+    whole, above, below = map(int, match.groups())
+    return rf"\frac{{{whole * below + above}}}{{{below}}}"
 
 
 def _unit(match: re.Match[str]) -> str:
@@ -92,6 +97,7 @@ RULES: tuple[tuple[str, re.Pattern[str], str | Callable[[re.Match[str]], str]], 
     (name, re.compile(pattern), replacement)
     for name, pattern, replacement in (
         ("negative thin space", r"\\!\s*", ""),  # 10,\!080
+        ("bold", r"(?<![\w)}*])\*\*(?![\s*])([^*]+?)\*\*(?!\*)", r" \1 "),
         ("empty box", r"\\(?:h|v)?phantom\s*\{[^{}]*\}", ""),
         ("braces", r"\\(?:l|r)brace(?![A-Za-z])", lambda match: r"\{" if match[0][1] == "l" else r"\}"),
         ("angle brackets", r"\\(?:l|r)angle(?![A-Za-z])", lambda match: "(" if match[0][1] == "l" else ")"),
@@ -131,8 +137,8 @@ RULES: tuple[tuple[str, re.Pattern[str], str | Callable[[re.Match[str]], str]], 
         ("or equal, the wrong way round", r"(?<=[\w)}])\s*=([<>])\s*(?=[-\d\w\\])", lambda match: r"\le " if match[1] == "<" else r"\ge "),
         ("less or greater", r"\\([lg])t(?![A-Za-z])", lambda match: "<" if match[1] == "l" else ">"),
         ("empty set", r"\\(?:varnothing|oslash)(?![A-Za-z])", r"\\emptyset"),
-        ("emphasis", r"(?<![\w)}])\*\*|\*\*(?![\w(\\{-])|`", " "),
-        ("Python's power", r"\*\*", "^"),
+        ("Python's power", r"(?<=[\w)}])\s*\*\*\s*(?=[\w(\\{-])", "^"),
+        ("emphasis", r"\*\*|`", " "),
         ("quoted", r"""\A[ *_]*'([^']*)'[ *_]*\Z""", r"\1"),
         ("quotes around it", r"""\A[ \t\r\n*_"']+|(?<![ \t\r\n*_"^])[ \t\r\n*_"]+\Z""", ""),
         ("end of a sentence", r"[.。,;:]+$", ""),
@@ -150,8 +156,8 @@ RULES: tuple[tuple[str, re.Pattern[str], str | Callable[[re.Match[str]], str]], 
         ("base in words", rf"(?<=\d)\s*(?:_\s*\{{?\s*({_BASE_WORDS})\s*\}}?|\(?\s*(?:in )?base[ -]({_BASE_WORDS}|\d+)\s*\)?)", _base),
         ("ratio in words", r"(?<![\d.])\d+(?:\s+to\s+\d+)+(?![\d.])", lambda match: re.sub(r"\s+to\s+", ":", match[0])),
         ("set-builder", r"\A\\?\{\s*[A-Za-z]\s*(?:\\mid|\||:)(?=[^{}]*(?:[<>]|\\(?:[lg]e|in)(?![a-z])))(.*?)\\?\}\Z", r"\1"),
-        ("ratio", r"(?<![\d:.])\d{1,9}(?:\s*:\s*\d{1,9}){2,}(?![\d:.])", _tuple),
-        ("recurring decimal", r"(?<!\d)(\d{0,9})\.(\d{0,9})\\overline\s*\{(\d{1,9})\}", _recurring),
+        ("ratio", r"(?<![\d:.])\d{1,9}(?:\s*:\s*\d{1,9}){2,}(?![\d:.])", _ratio),
+        ("recurring decimal", r"(?<!\d)(\d{0,9})\.(\d{0,9})\\overline\s*\{(\d{1,9})\}(?!\s*[\d.])", _recurring),
         # str(1e-05), which LaTeX would read as Euler's number
         ("scientific notation", r"(?<=\d)[eE]([-+]?\d{1,3})(?![\w.])", r"\\cdot 10^{\1}"),
         ("constant of a program", r"(?i)\bmath\.(e|pi)\b", lambda match: "e" if match[1] in "eE" else r"\pi "),
@@ -163,7 +169,9 @@ RULES: tuple[tuple[str, re.Pattern[str], str | Callable[[re.Match[str]], str]], 
         ("function without a backslash", rf"(?<![\\A-Za-z])({_FUNCTIONS})(?![A-Za-z])", r"\\\1 "),
         # LaTeX reads \sqrt13 as the root of 1, and 2^10 as 2^1 0.
         ("root of a number", r"\\sqrt\s*(\d+(?:\.\d+)?)", r"\\sqrt{\1}"),
-        ("fraction before a letter", r"(?<![\d.)}/^])(\d+)/(\d+)(?=\s+[a-z])", r"\\frac{\1}{\2}"),
+        ("mixed number before a letter", r"(?<![\d.])(\d+)\s+(\d+)\s*/\s*(\d+)(?=\s*[A-Za-z(\\])(?!\s+[A-Za-z]{2})", _mixed),
+        ("fraction before a letter", r"(?<![\d.)}/^])(\d+)/(\d+)(?=\s+[A-Za-z(\\]|\s*\\(?:pi|sqrt|ln|log|sin|cos))", r"\\frac{\1}{\2}"),
+        ("mixed fraction before a letter", r"(?<![\d.}])(\d+)\s*\\frac\{(\d+)\}\{(\d+)\}(?=\s*[a-z])(?!\s+[a-z]{2})", _mixed),
         ("sine of degrees", r"\\(sin|cos|tan|cot|sec|csc)\s*(\(?)\s*(\d+)\s*\^\s*\{?\s*\\circ\s*\}?", r"\\\1\2\\frac{\3\\pi}{180}"),
         ("mixed number", r"(?<![\d.])(\d+)\s+(\d+)\s*/\s*(\d+)(?![\d.])", r"\1\\frac{\2}{\3}"),
         ("argument in brackets", r"(\^|\\sqrt)\s*\(([^()]*)\)", r"\1{\2}"),

@@ -5,22 +5,26 @@ import re
 # Symbols of two letters or more; a letter alone is a unit only if it is styled or stands apart, or if the gold has no variables.
 UNITS = (
     "mm|cm|dm|km|nm|ft|in|yd|mi|kg|mg|lbs?|oz|ms|ns|secs?|mins?|hrs?|m[lL]|c[lL]|gal|k?N|[kM]J|[kM]W|k?Wh|[km]V|mA|[kMG]?Hz|[kM]?Pa|atm|"
-    "[kM]?eV|mol|k?cal|[kKMGT]B|Nm|rad|mph|kph|km/?h|rpm|dB|erg|cc"
+    "[kM]?eV|m?mol|k?cal|[kKMGT]B|Nm|rad|mph|kph|km/?h|rpm|dB|erg|cc|[pf]m|ng|bar|knots?"
 )
+_SPACED = rf"{UNITS}|[munpkMGT](?:mol|eV|[JWVAFTC])|m[NT]"  # a variable's product, 2mV, if there is no space
 LETTERS = "[mgshlLNJWVAKCF]"
 STYLE = r"\\(?:text|textnormal|textrm|textbf|textit|mathrm|mathbf|mathit|mbox|emph|boldsymbol|bm|underline|rm|bf)"
 _EXPONENT = r"(?:\s*\^\s*\{?\s*-?[123]\s*\}?)?"
 SPACES = r"(?:\s|~|\\[,;: ])*"
 TIMES = r"(?:\s|~|/|·|\\cdot(?![A-Za-z])|\\[,;: ])"
-_ATOM = rf"(?:\\mu\s*)?(?:{UNITS}|{LETTERS}|\\Omega){_EXPONENT}"
+_ATOM = rf"(?:\\mu\s*)?(?:{_SPACED}|{LETTERS}|\\Omega){_EXPONENT}"
 UNIT = rf"{_ATOM}(?:{TIMES}+\(?{_ATOM}\)?)*"
 STYLED_UNIT = rf"{STYLE}\s*\{{[\s~]*{_ATOM}(?:{TIMES}*{_ATOM})*\.?[\s~]*\}}{_EXPONENT}"
 GLUED = "|".join(unit for unit in UNITS.split("|") if unit not in ("k?N", "mg", "in", "cc"))  # written after a number without a space
 
-_END = re.compile(rf"(?:(?:(?<=[\d}}%)])|(?<=\\pi))\s+({UNIT})|(?<=\d)((?:{GLUED})(?:\s*/\s*{UNIT})?))(?<!L\^2)(?<!L\^\{{2\}})\.?\Z")
+_END = re.compile(
+    rf"(?:(?<=\d)\s+({UNIT})|(?:(?<=[}}%)])|(?<=\\pi))\s+((?:{GLUED})(?:{TIMES}+{_ATOM})*)|"
+    rf"(?<=\d)((?:{GLUED})(?:\s*/\s*{UNIT})?))(?<!L\^2)(?<!L\^\{{2\}})\.?\Z"
+)
 _AFTER = re.compile(
     rf"(?<=[\d}}])(?:\s+{UNIT}|[ms](?=\^|[23])|\s*(?:{GLUED}))"
-    rf"(?:\s*\^\s*\{{?-?[123]\}}?|[23](?!\d))?(?:\s*/\s*{UNIT})?(?![\w^(\\{{])\.?"
+    rf"(?:\s*\^\s*\{{?-?[123]\}}?|[23](?!\d))?(?:\s*/\s*{UNIT})?(?=\.?\s*(?:\Z|[,;=)]|\\approx|[^\W\d_]{{3,}}|\())\.?"
 )
 _WORDS = {
     "m": "meters? metres? 米",
@@ -60,6 +64,19 @@ _WORDS = {
     "A": "amp(?:ere)?s?",
     r"\\Omega": "ohms?",
     "erg": "ergs?",
+    "gal": "gallons?",
+    "qt": "quarts?",
+    "pt": "pints?",
+    "t": "tonnes? tons? 吨",
+    "knot": "knots?",
+    "decade": "decades?",
+    "century": "century centuries",
+    "dime": "dimes?",
+    "nickel": "nickels?",
+    "penny": "penny pennies",
+    "jiao": "角",
+    "fen": "分(?!钟)",
+    "nm": "nanometers? nanometres?",
     "ug": "micrograms? μg",
 }
 _NAMED = re.compile(
@@ -106,7 +123,7 @@ def unit_of(text: str) -> str | None:
     if re.search(r"\\circ\s*\}?\s*\Z|\d\s*degrees?\Z|°\Z", plain):
         return "deg"
     if found := _END.search(plain):
-        return _factors(found[1] or found[2])
+        return _factors(found[1] or found[2] or found[3])
     if named := _NAMED.search(plain):
         symbol = next(symbol for index, symbol in enumerate(_WORDS) if named[f"u{index}"])
         power = {"square": "^2", "cubic": "^3"}.get((named["power"] or "").casefold(), "")

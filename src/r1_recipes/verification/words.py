@@ -66,7 +66,7 @@ _OPERATION = re.compile(r"[A-Za-z)}]\s*[-+*/^=<>|]\s*[A-Za-z(\\]")
 _LINK = re.compile(r"\b(?:and|or|then|also|und|oder|et|versus|vs|plus|but)\b|[,;&/|]", re.IGNORECASE)
 # What may stand left of an equals sign without being a second value: x, x_1, f(2), (x, y), \angle A, total cost.
 UNKNOWN = re.compile(
-    r"\s*(?!\s*-)(?![^=]*(?:\\(?:ln|log|sqrt|sin|cos|tan|exp|ne|pm|int)(?![a-z])|[|!~/]|\\frac(?!\s*\{\s*d)|\be\s*\^|\bd[a-z]\b))(?:[A-Za-z]\w*'?\([^()]*\)|[A-Za-z](?:_(?:\w|\{[^{}]*\}))?\^\{-1\}(?:\([^()]*\))?|(?=[^\d]*[A-Za-z])[^\d=]+(?:_\{?[\d,]+\}?)?)\s*"
+    r"\s*(?!\s*-)(?![^=]*(?:\\(?:ln|log|sqrt|sin|cos|tan|exp|ne|pm|int)(?![a-z])|[|!~/]|\\frac(?!\s*\{\s*d)|\be\s*\^|\bd[a-z]\b))(?:[A-Za-z]\w*'?\([^()]*\)|[A-Za-z](?:_(?:\w|\{[^{}]*\}))?\^\{-1\}(?:\([^()]*\))?|(?=[^\d]*[A-Za-z])(?:[^\d=]|_\{77\w*\})+(?:_\{?[\d,]+\}?)?)\s*"
 )
 # For a gold without letters: also sums of unknowns, x_1 + x_2, with digits as indices and exponents alone.
 _NAMED = re.compile(
@@ -176,7 +176,7 @@ def gold_part(text: str) -> Part | None:
 # "sinh(72)", "multiples of 72": the word acts on the number; "a total of 72" names it.
 _ACTS = re.compile(
     r"[^\W\d_]{2,}(?:\(|\\begin)\Z|(?<!\\)\b(?:sinh|cosh|tanh|coth|sech|csch|arc\w+|erfc?|floor|ceil\w*|gcd|lcm|root|cbrt|conj\w*|abs|fib|sgn|det|adj|tr|"
-    r"rank|trace|transpose|gradient|roots|zeros)\b[^=]*\Z|"
+    r"rank|trace|transpose|gradient|roots|zeros|(?:co)?sine|(?:co)?tangent|secant|logarithm|integral|(?:anti)?derivative|primitive|modulus|absolute)\b[^=]*\Z|"
     r"\b(?!(?:total|value|area|length|distance|probability|speed|velocity|cost|amount|volume|height|number|answer|result|profit|average|mean|rate|time|"
     r"price|set|ratio|maximum|minimum|perimeter|radius|count|score|age|weight|mass|force|domain|range|interval|slope|equation|form|width|angle|measure|temperature)"
     r"\s+of\b)\w+\s+of\s*\(?\Z|\b(?:two|three|four|five|six|seven|eight|nine|ten|times|order|(?:proportional|asymptotic|congruent|similar)\s+to)\s*\Z",
@@ -296,6 +296,8 @@ def two_bounds(text: str) -> str:
         elif one := _BOUND_FIRST.fullmatch(piece):
             end, sign, name = one[1], turned[one[2]], one[3]
         else:
+            return text
+        if (name, sign in (">", "\\ge")) in bounds:
             return text
         bounds[name, sign in (">", "\\ge")] = (end, sign)
     names = {name for name, _ in bounds}

@@ -23,7 +23,7 @@ from pathlib import Path
 from typing import NoReturn
 
 from r1_recipes.verification.compare import compare, parse
-from r1_recipes.verification.reading import Answer
+from r1_recipes.verification.expression import Answer
 
 MEMORY_BYTES = 2 << 30  # address space of a worker (Linux); one at work needs a tenth of it
 RETIRE_TASKS = 20_000  # a worker ends then: the parser's tables and sympy's grow with every new kind of expression
