@@ -67,7 +67,7 @@ def rows(mix: str, seed: int, *, group: int = GROUP) -> Iterator[Row]:
 
 def hanging(rng: Random) -> str:
     """An answer whose value has hundreds of millions of digits; every one is another, so that none is remembered."""
-    return "9^{" + "*".join(["9"] * 9) + f"+{rng.randrange(10**9)}" + "}"
+    return f"9^{{9999*9999+{rng.randrange(10**9)}}}"
 
 
 def hostile_texts(rng: Random) -> list[str]:

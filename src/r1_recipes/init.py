@@ -20,8 +20,9 @@ from r1_recipes.data import get_mapper
 from r1_recipes.data.sources import load_rows
 from r1_recipes.preflight.findings import listed, spread
 from r1_recipes.rewards.call import right_answer, several_golds
-from r1_recipes.verification.lexicon import chosen, is_date
-from r1_recipes.verification.reading import read_gold
+from r1_recipes.verification.gold import read_gold
+from r1_recipes.verification.lexicon import chosen
+from r1_recipes.verification.moments import is_date
 
 Row = dict[str, Any]
 

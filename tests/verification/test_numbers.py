@@ -8,9 +8,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import r1_recipes.tasks.countdown  # noqa: F401 (registers its scorer)
-from r1_recipes.verification import worker
+from r1_recipes.verification import compare
+from r1_recipes.verification.gold import read_gold
 from r1_recipes.verification.numbers import read_value
-from r1_recipes.verification.reading import read_answer, read_gold, settle
+from r1_recipes.verification.reading import read_answer, settle
 
 VERDICTS = Path(__file__).parents[2].parent / "shared" / "data" / "verdicts" / "gsm8k_6b.jsonl"
 
@@ -49,7 +50,7 @@ def test_numbers_settled_here_are_settled_as_math_verify_does(pair):
     left, right = map(read_value, pair)
     equal = left.equals(right) if left and right else None
     if equal is not None:
-        assert worker.judge(pair[0], pair[0], [pair[1]], [], None, 6) is equal
+        assert compare.judge(pair[0], pair[0], [pair[1]], [], None, 6, False, ()) is equal
         assert right.equals(left) is equal
 
 
@@ -91,5 +92,5 @@ def test_real_rows_are_settled_as_math_verify_does():
         verdict = settle(gold, answer)
         settled += verdict is not None
         if answer.sides and verdict is not None:
-            assert worker.compare(gold.text, gold.raw, answer) is verdict, row
+            assert compare.compare(gold.text, gold.raw, answer) is verdict, row
     assert settled > 0.95 * len(rows) / 3  # golds and answers of GSM8K are numbers

@@ -8,8 +8,8 @@ from hypothesis import strategies as st
 
 import r1_recipes.tasks.countdown  # noqa: F401 (registers its scorer)
 from r1_recipes.verification import STATS, Refusal, final_answer, grade, judge, lexicon
-from r1_recipes.verification.lexicon import is_date
-from r1_recipes.verification.reading import read_gold
+from r1_recipes.verification.gold import read_gold
+from r1_recipes.verification.moments import is_date
 
 RIGHT = [
     # Plain spellings of 1080: currency sign, thousands comma, decimals, a unit, a full stop, Markdown, a sentence.

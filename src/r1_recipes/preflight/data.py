@@ -19,7 +19,7 @@ from r1_recipes.rewards.accuracy import AccuracyReward
 from r1_recipes.rewards.call import readable_golds, several_golds
 from r1_recipes.rewards.registry import declared
 from r1_recipes.training.start import load_splits, nothing_held_out
-from r1_recipes.verification.reading import read_gold
+from r1_recipes.verification.gold import Gold, read_gold
 
 if TYPE_CHECKING:
     from datasets import Dataset
@@ -110,6 +110,24 @@ def check_lengths(report: Report, recipe: Recipe, rows: Dataset, tokenizer: PreT
 _EITHER = re.compile(r"[-+]?(?:\d+,(?!\d{3}(?!\d))\d+|[1-9]\d{0,2}(?:\.\d{3})+)(?:\s*[^\d\s,.;()]+)*")
 
 
+# What a reader of golds should know, for the reward accuracy: key, level, which golds, what is said of them.
+_READINGS: tuple[tuple[str, str, Callable[[Gold], object], str], ...] = (
+    (
+        "data.words",
+        WARNING,
+        lambda gold: gold.words and not gold.letter and not gold.letters and not gold.only_text,
+        "are words or dates ({first}), which accuracy compares as text; answer_match may ask a judge",
+    ),
+    (
+        "data.only_text",
+        WARNING,
+        lambda gold: gold.only_text,
+        "are mathematics with words that are no name and no unit ({first}): only the same text is right; drop these rows, or shorten them",
+    ),
+    ("data.left_out", OK, lambda gold: gold.left_out, "are read without the words beside their numbers or a condition ({first})"),
+)
+
+
 def check_golds(report: Report, rewards: Mapping[str, Callable], rows: Dataset) -> None:
     """Name the golds that the rewards which compare with them cannot read, by row."""
     # A picture, a game or a checker says more of what is asked than the words do.
@@ -135,12 +153,12 @@ def check_golds(report: Report, rewards: Mapping[str, Callable], rows: Dataset) 
         )
     report.add(graded(share, vain=0.5), "data.golds", said)
     golds = {index: str(rows[index]["solution"]).strip() for index in picked}
-    worded = [index for index, gold in golds.items() if (known := read_gold(gold)) and known.words and not known.letter]
-    if worded and any(isinstance(getattr(reward, "reward", reward), AccuracyReward) for reward in rewards.values()):
-        said = (
-            f"{len(worded)} of {len(golds)} golds are words or dates (rows {listed(worded)}; the first is {clip(golds[worded[0]], 80)!r})"
-        )
-        report.add(WARNING, "data.words", f"{said}, which accuracy compares as text; answer_match may ask a judge")
+    known = {index: found for index, gold in golds.items() if (found := read_gold(gold))}
+    if any(isinstance(getattr(reward, "reward", reward), AccuracyReward) for reward in rewards.values()):
+        for key, level, what, means in _READINGS:
+            if of_kind := [index for index, gold in known.items() if what(gold)]:
+                first = f"rows {listed(of_kind)}; the first is {clip(golds[of_kind[0]], 80)!r}"
+                report.add(level, key, f"{len(of_kind)} of {len(golds)} golds {means.format(first=first)}")
     english = any(getattr(reward, "number_locale", None) == "en" for reward in rewards.values())
     if english and (either := [index for index, gold in golds.items() if _EITHER.fullmatch(gold)]):
         said = (

@@ -8,7 +8,7 @@ from functools import lru_cache
 from typing import Any
 
 from r1_recipes import verification
-from r1_recipes.common.messages import completion_texts
+from r1_recipes.common.messages import completion_texts, last_user_text
 from r1_recipes.prompts.formats import ParsedResponse, ResponseFormat
 from r1_recipes.rewards.registry import AnswerReward, Column, Log, Reward, Values, ignore, register_reward
 from r1_recipes.verification import Refusal, Verdict
@@ -23,6 +23,7 @@ class MathReward(Reward):
     reads_gold = True
     number_locale: str = "en"  # "de": 1.250,5 is 1250.5, in golds and answers
     precision: int = PRECISION  # places that decimals are compared by
+    reads_question: bool = True  # an answer copied out of the question is wrong, and a list has the order that the question asks for
 
     def __post_init__(self) -> None:
         self.must("number_locale", self.number_locale in LOCALES, f"one of {', '.join(LOCALES)}")
@@ -57,6 +58,7 @@ def correctness(
     completions: Column,
     solution: Column | None = None,
     scorer: Sequence[str | None] | None = None,
+    prompts: Column | None = None,
     log_metric: Log = ignore,
     log_extra: Log = ignore,
     **columns: Any,
@@ -73,7 +75,9 @@ def correctness(
     scorers = (None,) * len(completions) if scorer is None else tuple(scorer)
     golds = (None,) * len(completions) if solution is None and scorer and all(scorer) else tuple(reward.golds(solution, columns))
     before = replace(verification.STATS)
-    settings = (reward.number_locale, reward.precision)
+    asks = reward.reads_question and prompts is not None
+    questions = tuple(last_user_text(prompt) for prompt in prompts) if asks and prompts else None
+    settings = (reward.number_locale, reward.precision, questions)
     answers, verdicts = _correctness(reward.response_format, tuple(completion_texts(completions)), golds, scorers, settings)
     if verification.STATS.seconds > before.seconds:
         for name in ("timeouts", "seconds", "cache_hits"):
@@ -92,7 +96,11 @@ def correctness(
 
 @lru_cache(maxsize=1)  # the batch that the other rewards of a step ask for, too
 def _correctness(
-    fmt: ResponseFormat, texts: tuple[str, ...], golds: tuple[str | None, ...], scorers: tuple[str | None, ...], settings: tuple[str, int]
+    fmt: ResponseFormat,
+    texts: tuple[str, ...],
+    golds: tuple[str | None, ...],
+    scorers: tuple[str | None, ...],
+    settings: tuple[str, int, tuple[str, ...] | None],
 ) -> tuple[Sequence[str | None], Sequence[Verdict]]:
     answers, refusals = zip(*(_answer(fmt, text) for text in texts), strict=True) if texts else ((), ())
     verdicts = verification.judge([None if spec else gold for spec, gold in zip(scorers, golds, strict=True)], answers, *settings)

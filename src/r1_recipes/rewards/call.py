@@ -21,7 +21,8 @@ from r1_recipes.common.messages import clip
 from r1_recipes.data.mappers.base import last_boxed
 from r1_recipes.prompts.formats import ResponseFormat
 from r1_recipes.rewards.registry import Values, ignore
-from r1_recipes.verification.reading import read_answer, read_gold, settle
+from r1_recipes.verification.gold import read_gold
+from r1_recipes.verification.reading import read_answer, settle
 
 if TYPE_CHECKING:
     from datasets import Dataset

@@ -58,7 +58,7 @@ class LengthReward(MathReward):
         prompts = list(prompts)
         own = [(prompt, len(ids)) for prompt, ids in zip(prompts, completion_ids, strict=True)]
         everywhere = processes.gather(own)  # first: where comparing fails in one process, the others must not wait here
-        _, verdicts = correctness(self, completions, **columns)
+        _, verdicts = correctness(self, completions, prompts=prompts or None, **columns)
         firsts = [prompts.index(prompt) for prompt in prompts]  # conversations and images do not hash
         groups = {first: [length for prompt, length in everywhere if prompt == prompts[first]] for first in set(firsts)}
         rewards: Values = []

@@ -10,13 +10,16 @@ import os
 import threading
 import time
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
+from r1_recipes.verification.gold import read_gold
 from r1_recipes.verification.lexicon import Refusal
+from r1_recipes.verification.locate import MAX_ANSWER_CHARS, final_answer
 from r1_recipes.verification.numbers import PRECISION
 from r1_recipes.verification.pool import STATS, Lost, Pool, Task
-from r1_recipes.verification.reading import MAX_ANSWER_CHARS, final_answer, read_answer, read_gold, settle
+from r1_recipes.verification.question import asks_for_order, is_copied
+from r1_recipes.verification.reading import read_answer, settle
 from r1_recipes.verification.scorers import register_scorer, scorer_of
 
 __all__ = ["STATS", "Refusal", "Verdict", "close", "final_answer", "grade", "judge", "register_scorer", "score", "start"]
@@ -32,51 +35,71 @@ class Verdict:
     refusal: Refusal | None = None
 
 
-_Asked = tuple[str, str | None, str, int]  # gold, answer, locale, precision
+_Asked = tuple[str, str | None, str, int, bool]  # gold, answer, locale, precision, whether a list's order counts
 
 _lock = threading.Lock()
 _pool: Pool | None = None
 _verdicts: dict[_Asked, Verdict] = {}
 
 
-def judge(golds: Sequence[str | None], answers: Sequence[str | None], locale: str = "en", precision: int = PRECISION) -> list[Verdict]:
+def judge(
+    golds: Sequence[str | None],
+    answers: Sequence[str | None],
+    locale: str = "en",
+    precision: int = PRECISION,
+    questions: Sequence[str] | None = None,
+) -> list[Verdict]:
     r"""Compare each answer with its gold; never raise because of a text.
 
     A gold is plain (``1,080``), LaTeX (``\frac{3}{4}``, ``\text{(C)}``), words (``No solution``), or a solution text that has ``\boxed{…}``
     or ``#### …``; several boxes are a list. :func:`final_answer` takes answers from whole texts. To the locale ``de``, ``1.250,5`` is
     1250.5; ``precision`` is the places that decimals are compared by, from a gold's first digit on if it is below 0.001. An answer is
-    right if it says the same text, or math-verify finds it equal (``1080.00`` is ``1,080``; ``50%`` is 50 and 0.5). TypeError: a text
-    stands in place of a list. RuntimeError: workers cannot be started here (math-verify is not installed, no processes left).
+    right if it says the same text, or math-verify finds it equal (``1080.00`` is ``1,080``; ``50%`` is 50 and 0.5).
+
+    With ``questions``, one per answer, an answer with an operation that stands in its question is wrong unless the gold says the same, and
+    a list has an order where the question asks for one. TypeError: a text stands in place of a list.
+    RuntimeError: workers cannot be started here (math-verify is not installed, no processes left).
     """
-    for name, texts in (("golds", golds), ("answers", answers)):
+    for name, texts in (("golds", golds), ("answers", answers), ("questions", questions)):
         if isinstance(texts, str):  # its characters would be judged one by one
             raise TypeError(f"{name}: must be a list of texts, one per answer, got {texts!r}. Fix: judge([gold], [answer])")
-    asked = [(gold or "", answer, locale, precision) for gold, answer in zip(golds, answers, strict=True)]
+    ordered = [asks_for_order(question) for question in questions] if questions is not None else [False] * len(golds)
+    asked = [(gold or "", answer, locale, precision, order) for gold, answer, order in zip(golds, answers, ordered, strict=True)]
     with _judging():
         verdicts = {one: _verdicts[one] for one in asked if one in _verdicts}
         new = [one for one in dict.fromkeys(asked) if one not in verdicts]
         STATS.cache_hits += len(asked) - len(new)
         tasks: dict[_Asked, Any] = {}
+        doubts: dict[_Asked, Refusal | None] = {}
         for one in new:
-            gold = read_gold(one[0], locale)
+            gold = read_gold(one[0], locale, one[4])
             if gold is None or one[1] is None:
                 verdicts[one] = Verdict(None, Refusal.GOLD) if gold is None else Verdict(False, Refusal.NO_ANSWER)
                 continue
             answer = read_answer(one[1], gold, locale)
             right = settle(gold, answer, precision)
             if right is None:
+                doubts[one] = answer.refusal
                 said = answer.sides, answer.rounded, answer.raw
-                tasks[one] = ("r1_recipes.verification.worker:judge", gold.text, gold.raw, *said, precision)
+                tasks[one] = ("r1_recipes.verification.compare:judge", gold.text, gold.raw, *said, precision, answer.ordered, answer.pairs)
             else:
                 verdicts[one] = Verdict(right, None if right else answer.refusal or Refusal.DIFFERENT)
         for one, reply in zip(tasks, _ask(list(tasks.values())), strict=True):
-            verdicts[one] = _verdict(reply)
+            verdict = _verdict(reply)
+            verdicts[one] = replace(verdict, refusal=doubts[one]) if verdict.right is False and doubts[one] else verdict
         # A longer answer is refused as fast as it is looked up, and a hurried one is judged when it comes again.
         kept = (one for one in new if len(one[1] or "") <= MAX_ANSWER_CHARS and verdicts[one].refusal is not Refusal.HURRIED)
         _verdicts.update({one: verdicts[one] for one in kept})
         for one in list(_verdicts)[:-CACHE_SIZE]:
             del _verdicts[one]
-    return [verdicts[one] for one in asked]
+    found = [verdicts[one] for one in asked]
+    if questions is None:
+        return found
+    rows = zip(found, golds, answers, questions, strict=True)
+    return [
+        Verdict(False, Refusal.COPIED) if verdict.right and is_copied(answer or "", gold or "", question) else verdict
+        for verdict, gold, answer, question in rows
+    ]
 
 
 def grade(golds: Sequence[str | None], answers: Sequence[str | None]) -> list[bool | None]:

@@ -20,49 +20,82 @@ class Refusal(StrEnum):
     STRANGE = "digits of another script or control characters"
     UNREADABLE = "no expression found"
     DIFFERENT = "differs from the gold"
+    UNEVALUATED = "a task in place of its result"
+    COPIED = "copied out of the question"
     SLOW = "took too long to compare"
     HURRIED = "not judged: other answers of the batch took its time"
     GOLD = "gold is empty, prose or a question"
 
 
+_COUNTS = "one|two|three|four|five|six|seven|eight|nine|ten|eleven|twelve"
+# By kind: words (whole ones, in any case), and signs or parts of words.
+_LEXICON: tuple[tuple[Refusal, str, str], ...] = (
+    (Refusal.QUESTION, "", "[?？]"),
+    # alternatives
+    (Refusal.HEDGE, r"(?<!\\)(?:or|nor|either|neither|oder|ou|versus|vs)(?!\})", "或|还是"),
+    # negation
+    (
+        Refusal.HEDGE,
+        r"not no(?!\.) never non none cannot without wrong incorrect false untrue except excluding excluded exclude besides but instead "
+        r"nicht kein\w* weder ohne falsch pas sauf ni sans faux não falso incorrecto nie niet inte ikke değil не không "
+        r"other\sthan rather\sthan apart\sfrom aside\sfrom",
+        r"n't\b|\bun-(?=\d)|不(?!同)|非|没|错|除|間違|ではない|아님|नहीं|ليس",
+    ),
+    # doubt
+    (
+        Refusal.HEDGE,
+        r"maybe perhaps possibly probably might may\sbe could\sbe guess\w* unsure unknown depend\w* unless hardly impossible "
+        r"mistake fails? extraneous rejected? discard\w* invalid inadmissible vielleicht wohl peut-être quizás tal\svez talvez forse",
+        "可能|也许",
+    ),
+    # comparison
+    (
+        Refusal.CHANGED,
+        r"(?:less|more|greater|fewer|higher|lower|larger|smaller)\sthan (?<!\\)over under above below beyond exceed\w* between "
+        r"outside less(?=\s\d) "
+        r"at\s(?:least|most) almost nearly short\sof far\sfrom off\sby asymptotically (?<!add\s)(?<!adds\s)(?<!adding\s)up\sto(?=\s\d) "
+        r"(?:mehr|weniger|größer|kleiner)\sals mindestens höchstens",
+        "[多少大小高低]于|超过|不到|至[少多]|以[上下]",
+    ),
+    # operation
+    (
+        Refusal.CHANGED,
+        r"squares?(?=\s(?:of|roots?)\b) squared cubed cubes?(?=\s(?:of|roots?)\b) (?:square|cube|third|fourth|nth)[\s-]?roots? roots?\sof "
+        r"factorial reciprocal inverse opposite negation complement plus divided multiplied modulo minus negative negativ neg subtract "
+        r"less\sone "
+        r"half halves twice thrice doubl(?:ed?|ing) tripl(?:ed?|ing) treble quadrupl(?:ed?|ing) quintupl\w+ sextupl\w+ -?fold "
+        r"(?:and|one|two|three|a|-)[\s-](?:third|quarter|fourth|fifth|sixth|eighth|tenth|hundredth|thousandth)s? "
+        r"(?:third|four|fif|six|seven|eigh|nin|ten|eleven|twelf|hundred|thousand|\w+illion|\w+tie|\w+teen)(?:th)?s(?<=[thd]{2}s) thirds "
+        rf"(?:add|plus|times|mod|base|choose|remainder|to)\s(?:{_COUNTS}) (?:{_COUNTS}|\d+)\stimes(?=\s*\d) add\s\w+\sto "
+        r"(?:in|de)creased\sby reduced\sby to\sthe\s(?:power|third|fourth|fifth|sixth|seventh|eighth|ninth|tenth) revers\w+ upside\sdown "
+        r"dozens? tens hundreds? thousands? \w*illions? lakhs? crores? googol myriad [bm]n permille per\sthousand basis\spoints ppm "
+        r"octal hex(?:adecimal)? binary successor predecessor digit\ssum "
+        rf"point(?=\s(?:zero|{_COUNTS})\b) "
+        r"halb\w* doppelt\w* Wurzel hoch\s(?:zwei|drei) Quadrat quadriert Kehrwert Hälfte Viertel Drittel Tausend Dutzend Million(?:en)? "
+        r"Milliarden mille moins menos? demi moitié racine raíz mitad doble cuadrado carré opposé opuesto минус",
+        r"[倍半减加]|マイナス|마이너스|[一二三四五六七八九十百千零负負欠](?=\s*\d)|零下|(?<=\d)[十拾打零]|分之|平方(?![米厘分公千])|倒数|相反数",
+    ),
+)
 # What refuses an answer unless the gold says the same; tests/verification/test_reading.py has an example and a near miss of each.
 RULES = tuple(
-    (refusal, re.compile(pattern, re.IGNORECASE))
-    for refusal, pattern in (
-        (Refusal.QUESTION, "[?？]"),
-        # alternatives
-        (Refusal.HEDGE, r"(?<!\\)\b(?:or|nor|either|neither|oder|ou|versus|vs)\b(?!\})|或|还是"),
-        # negation
-        (
-            Refusal.HEDGE,
-            r"\b(?:not|no(?!\.)|never|non|cannot|nicht|kein\w*|weder|pas|sauf|ni|without|ohne|sans|wrong|incorrect|false|untrue|except|"
-            r"excluding|besides|but|instead|other than|rather than)\b|n't\b|\bun-(?=\d)|不|非|没|错|除",
-        ),
-        # doubt
-        (
-            Refusal.HEDGE,
-            r"\b(?:maybe|perhaps|possibly|probably|might|may be|could be|guess\w*|unsure|unknown|depend\w*|unless|vielleicht)\b|可能|也许",
-        ),
-        # comparison
-        (
-            Refusal.CHANGED,
-            r"\b(?:(?:less|more|greater|fewer|higher|lower|larger|smaller) than|(?<!\\)over|under|above|below|beyond|exceed\w*|between)\b|"
-            r"[多少大小高低]于|超过|不到|至[少多]|以[上下]|\b(?:mehr|weniger|größer|kleiner) als\b|\b(?:mindestens|höchstens)\b",
-        ),
-        # operation
-        (
-            Refusal.CHANGED,
-            r"\b(?:squares?(?= (?:of|roots?)\b)|squared|cubed|cubes?(?= (?:of|roots?)\b)|roots?|factorial|reciprocal|inverse|opposite|"
-            r"negation|complement|plus|divided|multiplied|modulo|half|halves|halb\w*|twice|thrice|doubl(?:ed?|ing)|doppelt\w*|"
-            r"tripl(?:ed?|ing)|treble|quadrupl(?:ed?|ing)|(?:and|one|two|three|a|-)[ -](?:third|quarter|fourth|fifth|sixth|eighth|tenth|"
-            r"hundredth|thousandth)s?|-?fold|minus|negative|neg|less one|"
-            r"(?:add|plus|times|mod|base|choose|remainder|to) (?:one|two|three|four|five|ten)|"
-            r"(?:thirds|fourths|fifths|sixths|sevenths|eighths|ninths|tenths|hundredths)|Wurzel|hoch zwei|Hälfte|Viertel|Drittel|"
-            r"point(?= (?:zero|one|two|three|four|five|six|seven|eight|nine)\b)|to the power)\b|[倍半减加]|"
-            r"分之|平方(?![米厘分公千])|倒数|相反数",
-        ),
-    )
+    (refusal, re.compile("|".join([rf"\b(?:{'|'.join(words.split())})\b"] * bool(words) + [signs] * bool(signs)), re.IGNORECASE))
+    for refusal, words, signs in _LEXICON
 )
+# In front of "is 72": words that take the answer back, and operations on "it" or "the answer". Of other subjects nothing is known.
+_TAKES_BACK = re.compile(
+    r"\b(?:not|never|no|wrong|incorrect|false|untrue|maybe|perhaps|possibly|probably|unless|impossible)\b|n't\b|"
+    r"\b(?:extraneous|rejected|distractor|mistake|anything but)\b|"
+    r"\b(?:answer|total|result)(?:'s)?\s+(?:squared|cubed|halved|doubled|tripled|reciprocal)\b|"
+    r"\b(?:half|twice|double|square|negative|reciprocal|opposite|divided|plus|minus|exceeds?)\b.*\b(?:it|that|this|answer|result|what|total)\b|"
+    r"\b(?:one|two|three|\d+) (?:more|less|fewer) than\b|"
+    r"\b(?:answer|result|it)\b.*\b(?:divided|plus|minus|times|exceeds?)\b",
+    re.IGNORECASE,
+)
+
+
+def takes_back(subject: str) -> bool:
+    """Whether the subject of "… is 72" says that 72 is not the answer."""
+    return _TAKES_BACK.search(subject) is not None
 
 
 def refusals(text: str) -> dict[str, Refusal]:
@@ -76,8 +109,8 @@ _CALLED = re.compile(
     r"(?i)\A(?:(?:the )?(?:correct )?(?:answer|option|choice)(?: is\b:?)?:?|(?:正确)?答案[是为:：]*|故?选(?:项|择)?|\[(?=[a-j]\]))\s*"
 )
 _OTHER_CHOICE = re.compile(
-    r"\(\s*[A-J]\s*\)|\b[B-J]\s*[).?]|(?i:\b(?:or|and|oder|not|is|no|actually)\b)\W*(?:[A-J]\b|\Z)|"
-    r"\A\W*(?:wrong|no|is not|not)\b|选\s*[A-J]|[?？]"
+    r"\(\s*[A-Ja-j]\s*\)|\b[B-J]\b|选\s*[A-J]|[?？]|\bA\s*[.)]|\b(?:or|and|then|actually|rather|sorry|scratch|changed|unlikely|eliminated|rejected|"
+    r"alternatively|as well|the opposite)\b|\b(?:is|are)\W*\Z"
 )
 
 
@@ -86,29 +119,77 @@ def chosen(text: str) -> tuple[str, str] | None:
     called = re.sub(r"[*_`$]+", "", _STYLED.sub(r"\1", unicodedata.normalize("NFKC", text))).strip(" \t\r\n'\"。")
     called = _CALLED.sub("", called)
     match = _CHOICE.match(called.upper() if re.fullmatch(r"\(?[a-j]\)?", called) else called)
-    if match is None or _OTHER_CHOICE.search(match["rest"]):
+    if match is None or _OTHER_CHOICE.search(match["rest"]) or Refusal.HEDGE in refusals(match["rest"]).values():
         return None
     # "B. C" and "B) A, D" are several letters, and no text of an option.
     return None if match["rest"].strip() and not re.sub(r"\b[A-J]\b|\W", "", match["rest"]) else (match[1], match["rest"])
 
 
-_MONTHS = (
-    "january|february|march|april|may|june|july|august|september|october|november|december|jan|feb|mar|apr|jun|jul|aug|sept?|oct|nov|dec|"
-    "januar|jänner|februar|märz|mai|juni|juli|oktober|dezember|mär|okt|dez|"
-    "janvier|février|mars|avril|juin|juillet|août|septembre|octobre|novembre|décembre|"
-    "enero|febrero|marzo|abril|mayo|junio|julio|agosto|septiembre|octubre|noviembre|diciembre|"
-    "gennaio|febbraio|aprile|maggio|giugno|luglio|settembre|ottobre|dicembre"
+def chosen_letters(text: str) -> str:
+    """The options that an answer names, in its order (``A, B and D``, ``["B", "F"]``), or ``""`` if it says anything else."""
+    left = re.sub(r"""\b(?:and|answers?|options?|are|is|the)\b|[选和、,;()\[\]{}"'\s.]|\\""", "", _STYLED.sub(r"\1", text))
+    return left if re.fullmatch("[A-J]+", left) and len(set(left)) == len(left) else ""
+
+
+_YES, _NO = frozenset(("yes", "true", "correct")), frozenset(("no", "false", "incorrect"))
+_AGAINST_YES = re.compile(
+    r"\b(?:no|not|none|never|false|cannot|un\w+|wrong|incorrect|nope|nah|nein|neither|non|dis\w+|doubt\w*|nil)\b|n't\b", re.IGNORECASE
 )
-_DAY, _OF = r"\d{1,2}(?:\.|st|nd|rd|th|er|º)?", r"(?:(?:of|de|di)\s+)?"
-_DATE = re.compile(
-    rf"(?:(?:on|am|the|den|le|el|il)\s+)*{_DAY}\s*{_OF}(?:{_MONTHS})\.?(?:,?\s*{_OF}\d{{4}})?|"
-    rf"(?:{_MONTHS})\.?\s+{_DAY}(?:,?\s*\d{{4}})?|(?:{_MONTHS})\.?,?\s+{_OF}\d{{4}}|"
-    r"(?:am\s+)?\d{1,2}\.\s?\d{1,2}\.\s?(?:\d{4}|\d{2})|\d{1,2}/\d{1,2}/\d{4}|\d{4}([-./])\d{1,2}\1\d{1,2}|"
-    r"(?:\d{4}年)?\d{1,2}月(?:\d{1,2}[日号])?",
+_AGAINST_NO = re.compile(r"\b(?:yes|true|correct|right|sure|yeah|yep|ja|oui|affirmative|sometimes)\b", re.IGNORECASE)
+_OPEN = re.compile(r"[?？]|\b(?:or|maybe|but|if|only|perhaps|possibly|probably|depends?|guess|hardly|unless)\b", re.IGNORECASE)
+
+
+def agrees(text: str, gold: str) -> bool | None:
+    """Whether an answer to a gold of yes or no begins with that word and says nothing against it; ``None``: the gold is neither."""
+    polarity = _YES if gold in ("yes", "true") else _NO if gold in ("no", "false") else None
+    if polarity is None:
+        return None
+    first, sign, rest = re.match(r"\W*(\w*)\s*([.,;:!]?)\s*(.*)", text, re.DOTALL).groups()  # type: ignore[union-attr]
+    rest = rest.strip(" .!{}")
+    against = _AGAINST_YES if polarity is _YES else _AGAINST_NO
+    # A word or two behind it are no reason: "yes, nonsense".
+    clear = not rest or (bool(sign) and len(rest.split()) > 2 and not against.search(rest) and not _OPEN.search(rest))
+    return first.casefold() in polarity and clear
+
+
+_SUBJECT = (
+    r"(?:(?:so|thus|hence|therefore),? )?(?:(?:[a-z]+ \d+\w*|it|this|that|he|she|they|[a-z]|(?:the|my) (?:final |correct )?answer|"
+    r"(?:the|this) (?:student|person|day|function|shape|curve|graph|conic|figure|name|winner|month|colou?r|word|city|country|equation|lines?|series|thief|one)"
+    r"(?: of [\w ]+)?)? ?(?:is|are|was|were|'s|represents|describes|falls on|lands on) )?(?:(?:on|an?|the|student) )?"
+)
+
+
+def says(text: str, gold: str) -> bool:
+    """Whether a sentence says that "it" is a gold of words, or that this is the greatest: ``It is Monday.``, ``Bob is the fastest``."""
+    said = re.sub(r"[\"*_$]", "", text).strip(" .!").casefold()
+    said = re.sub(r"\s*\([^()]*\d[^()]*\)\Z", "", said)  # "Evelyn (4.5 miles / 1.5 h)"
+    name = re.escape(gold)
+    after = r"(?: function| number| (?:is|has|are|have) the (?:greatest|largest|highest|fastest|most|biggest|best)(?: [\w]+){0,3})?"
+    return re.fullmatch(_SUBJECT + name + after, " ".join(re.findall(r"'s\b|[\w,]+", said))) is not None
+
+
+NUMBER_WORDS = ("zero", "one", "two", "three", "four", "five", "six", "seven", "eight", "nine", "ten", "eleven", "twelve")
+_PHRASES = {
+    r"\mathbb{R}": r"(?:(?:(?:all|the set of(?: all)?)\s*)?real(?: number)?s|\\math(?:bf|bb)\s*\{?(?-i:R)\}?|(?-i:R)|"
+    r"-\\infty\s*<\s*[a-z]\s*<\s*\+?\\infty)",
+    r"\emptyset": r"(?:the\s+)?empty set|no (?:real )?solutions?|\\\{\s*\\\}",
+    r"\infty": r"(?:positive |\+)?infin(?:ity|ite)",
+    r"\frac{1}{2}": r"(?:(?:an?|one)[ -])?half",
+}
+_IN_SYMBOLS = tuple((re.compile(rf"\s*{pattern}\s*", re.IGNORECASE), symbol) for symbol, pattern in _PHRASES.items())
+_COUNTED = re.compile(
+    rf"\s*(negative |minus )?({'|'.join(NUMBER_WORDS)})\b"
+    r"(?: (?:real|distinct|positive|possible))?(?: (?:solutions?|roots?|values?|ways?|points?|numbers?|integers?))?[ .]*",
     re.IGNORECASE,
 )
 
 
-def is_date(text: str) -> bool:
-    """Whether a text is a date and nothing else, of digits or with a month's name: 2. März 2024, May 5, 02.03.2024, 3/2/2024."""
-    return _DATE.fullmatch(unicodedata.normalize("NFKC", text.strip())) is not None
+def in_symbols(text: str) -> str:
+    """An answer that is a number or a set in words, in symbols: ``two solutions``, ``all real numbers``, ``negative one half``."""
+    sign, rest = ("-", text[9:]) if text.casefold().startswith("negative ") else ("", text)
+    for pattern, symbol in _IN_SYMBOLS:
+        if pattern.fullmatch(rest):
+            return sign + symbol
+    if counted := _COUNTED.fullmatch(text):
+        return ("-" if counted[1] else "") + str(NUMBER_WORDS.index(counted[2].casefold()))
+    return text

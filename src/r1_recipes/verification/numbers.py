@@ -6,6 +6,7 @@ integer also 50, but against ``50.0`` only 50/100. What is not clear is left to 
 
 from __future__ import annotations
 
+import math
 import re
 from dataclasses import dataclass
 from fractions import Fraction
@@ -26,7 +27,9 @@ class Value:
     percent: bool = False
 
     def equals(self, other: Value, precision: int = PRECISION) -> bool | None:
-        """Whether math-verify finds the two equal, in either order; ``None`` if its rounding decides."""
+        """Whether another number equals this gold; ``None`` if math-verify's rounding decides."""
+        if self.decimal and other.decimal and rounds_to(self.number, other.number):
+            return True
         gaps = [abs(self._amount - other._amount)]
         if self.percent != other.percent and not (self.decimal or other.decimal):
             plain = other if self.percent else self
@@ -40,6 +43,39 @@ class Value:
     @property
     def _amount(self) -> Fraction:
         return self.number / 100 if self.percent else self.number
+
+
+def rounds_to(gold: Fraction, answer: Fraction, typed: bool = True, in_list: bool = False) -> bool:
+    """Whether a decimal gold is what an answer becomes when it is rounded to the gold's places: 0.59 for 0.5941, 125.663 for 40\\pi.
+
+    A gold of fewer than two places is taken as typed (in a list it needs one), and so is a rounding of pi or e, since 22/7 and 3.1416 are
+    others. What differs from the gold by less than a hundredth of its last place is another number and no rounding.
+
+    An answer that is no decimal itself (not ``typed``) has to agree in five digits, since fewer agree by accident; such a gold may also be
+    cut off instead of rounded.
+    """
+    places = max(_order(gold.denominator, 2), _order(gold.denominator, 5))
+    unit = Fraction(1, 10**places)
+    gap = abs(gold - answer)
+    if rounds_constant(gold):
+        return False
+    if typed:
+        return places >= (1 if in_list else 2) and unit / 100 <= gap <= unit / 2
+    return abs(gold) >= 10**4 * unit and gap <= (unit if abs(answer) > abs(gold) else unit / 2)
+
+
+def rounds_constant(gold: Fraction) -> bool:
+    """Whether a decimal is a rounding of pi or e to two places or more."""
+    places = max(_order(gold.denominator, 2), _order(gold.denominator, 5))
+    return places > 1 and any(2 * abs(gold - Fraction(constant)) <= Fraction(1, 10**places) for constant in (math.pi, math.e))
+
+
+def _order(number: int, prime: int) -> int:
+    """How often a prime divides a number."""
+    times = 0
+    while number % prime == 0:
+        number, times = number // prime, times + 1
+    return times
 
 
 def plain_spelling(match: re.Match[str]) -> str:

@@ -6,46 +6,84 @@ import unicodedata
 from collections.abc import Callable
 from fractions import Fraction
 
+from r1_recipes.verification.units import STYLE, STYLED_UNIT, TIMES
+
 _SIGNS = str.maketrans(
     {
-        **dict(zip("０１２３４５６７８９＋－＝，．（）％：", "0123456789+-=,.()%:", strict=True)),
+        **dict(zip("０１２３４５６７８９＋－＝，．（）％：＜＞｛｝；∶⁄", "0123456789+-=,.()%:<>{};:/", strict=True)),
         **dict.fromkeys("\u2212\u2013\u2014\u2010\u2011", "-"),
         **dict.fromkeys("\u00a0\u2009\u202f\u3000", " "),
         **dict.fromkeys("\u200b\u200c\u200d\u2060\ufeff", None),
         **dict.fromkeys("€£¥₹₽₩", " "),
         **dict(zip("÷°", ("/", r"^\circ "), strict=True)),
         **dict(zip("×·⋅π∞√", (r"\times ", r"\cdot ", r"\cdot ", r"\pi ", r"\infty ", r"\sqrt "), strict=True)),
-        **dict(zip("≤≥≠≈∅±∪", (r"\le ", r"\ge ", r"\ne ", r"\approx ", r"\emptyset ", r"\pm ", r"\cup "), strict=True)),
+        **dict(
+            zip(
+                "≤≥≠≈∅±∪∩∈∠",
+                (rf"\{name} " for name in ("le", "ge", "ne", "approx", "emptyset", "pm", "cup", "cap", "in", "angle")),
+                strict=True,
+            )
+        ),
+        **dict(zip("⩽⩾≦≧øØ", (rf"\{name} " for name in ("le", "ge", "le", "ge", "emptyset", "emptyset")), strict=True)),
+        **{
+            letter: rf"\{(name if letter.islower() else name.capitalize())} "
+            for letter in "αβγδεζηθικλμνξρστυφχψωΓΔΘΛΞΣΠΥΦΨΩ"
+            for name in [unicodedata.name(letter).rpartition(" ")[2].lower().replace("lamda", "lambda")]
+        },
+        **{letter: rf"\mathbb{{{plain}}} " for letter, plain in zip("ℝℤℕℚℂ", "RZNQC", strict=True)},
+        **{letter: f"_{{{digit}}}" for digit, letter in enumerate("₀₁₂₃₄₅₆₇₈₉")},
     }
 )
-_SUPERSCRIPT = re.compile("[⁰¹²³⁴-⁹⁺⁻]+")
+_SUPERSCRIPT = re.compile("[⁰¹²³⁴-⁹⁺⁻ⁿ]+")
 _VULGAR = re.compile("[¼-¾⅐-⅞]")
 LOCALES = ("en", "de")  # how numbers are written: 1,250.5 or 1.250,5
 _MAGNITUDES = {"hundred": 2, "thousand": 3, "lakh": 5, "million": 6, "crore": 7, "billion": 9, "trillion": 12}
+# 千 in front of a unit is kilo.
+_MAGNITUDE = r"(?i)(?<=\d)\s*((?:hundred|thousand|lakh|million|crore|billion|trillion)\b|[百千](?![米克瓦赫卡焦帕伏安牛升分字])|[万亿])"
 _MAGNITUDES |= {"百": 2, "千": 3, "万": 4, "亿": 8}
-_STYLE = r"\\(?:text|textnormal|textrm|textbf|textit|mathrm|mathbf|mathit|mbox|emph|boldsymbol|bm|underline|rm|bf)"
-# Symbols of units of two letters or more; a letter alone is a unit only if it is styled, or if the gold has no variables.
-UNITS = (
-    "mm|cm|dm|km|nm|ft|in|yd|mi|kg|mg|lbs?|oz|ms|ns|secs?|mins?|hrs?|m[lL]|c[lL]|gal|k?N|[kM]J|[kM]W|k?Wh|[km]V|mA|[kMG]?Hz|[kM]?Pa|atm|"
-    "[kM]?eV|mol|k?cal|[kKMGT]B|Nm|rad|mph|kph|km/?h|rpm|dB|cc"
-)
-UNIT_LETTERS = "[mgshlLNJWVAKCF]"
-_EXPONENT = r"(?:\s*\^\s*\{?\s*-?[123]\s*\}?)?"
+BASES = dict(
+    zip(["two", "three", "four", "five", "six", "seven", "eight", "nine", "ten", "eleven", "twelve"], range(2, 13), strict=True)
+) | {"sixteen": 16}
 _FUNCTIONS = "arcsin|arccos|arctan|sin|cos|tan|cot|sec|csc|sqrt|log|ln|exp|pi|infty"
-_STYLED_UNIT = (
-    rf"{_STYLE}\s*\{{[\s~]*(?:{UNITS}|{UNIT_LETTERS}){_EXPONENT}(?:\s*/\s*(?:{UNITS}|{UNIT_LETTERS}){_EXPONENT})*\.?[\s~]*\}}{_EXPONENT}"
-)
 
 
 def _power_of_ten(match: re.Match[str]) -> str:
     return rf"\cdot 10^{{{_MAGNITUDES[match[1].lower()]}}}"
 
 
-def _tuple(match: re.Match[str]) -> str:
+def _ratio(match: re.Match[str]) -> str:
     # In lowest terms; math-verify would divide the parts one after the other.
     parts = [int(part) for part in match[0].split(":")]
     divisor = math.gcd(*parts) or 1
     return f"({', '.join(str(part // divisor) for part in parts)})"
+
+
+_CASES = r"\\begin\{cases\}([^&]*?)\\end\{cases\}|\\left\s*\\\{\s*\\begin\{array\}\{[^{}]*\}([^&]*?)\\end\{array\}\s*\\right\s*\."
+_BASE_WORDS = "|".join(BASES)
+
+
+def _listed(match: re.Match[str]) -> str:
+    """The rows of a system of equations behind commas."""
+    return ", ".join(row.strip(" ,") for row in (match[1] or match[2]).split("\\\\") if row.strip())
+
+
+def _mixed(match: re.Match[str]) -> str:
+    whole, above, below = map(int, match.groups())
+    return rf"\frac{{{whole * below + above}}}{{{below}}}"
+
+
+def _unit(match: re.Match[str]) -> str:
+    """Nothing, but in a formula: of ``\\frac{1}{2} \\mathrm{m} v^2`` the styled letter is a variable."""
+    before, after = match.string[: match.start()], match.string[match.end() :]
+    formula = re.match(r"\s*(?:[A-Za-z(^_]|\\(?:frac|sqrt|sin|cos|tan|theta|mathrm\s*\{\w\}))", after) or re.search(
+        r"(?<![\\A-Za-z{])[A-Za-z](?![A-Za-z}])", before
+    )
+    return match[0] if formula and re.fullmatch(rf"\s*{STYLE}\s*\{{\s*\w+\s*\}}\s*", match[0]) else " "
+
+
+def _base(match: re.Match[str]) -> str:
+    word = match[1] or match[2]
+    return f"_{{{BASES.get(word, word)}}}"
 
 
 def _recurring(match: re.Match[str]) -> str:
@@ -59,9 +97,18 @@ RULES: tuple[tuple[str, re.Pattern[str], str | Callable[[re.Match[str]], str]], 
     (name, re.compile(pattern), replacement)
     for name, pattern, replacement in (
         ("negative thin space", r"\\!\s*", ""),  # 10,\!080
+        ("bold", r"(?<![\w)}*])\*\*(?![\s*])([^*]+?)\*\*(?!\*)", r" \1 "),
         ("empty box", r"\\(?:h|v)?phantom\s*\{[^{}]*\}", ""),
-        ("a styled unit after a number", rf"(?<=[\d}}])(?:\s|~|\\[,;: ])*{_STYLED_UNIT}(?:\s*[/·]\s*{_STYLED_UNIT})*", " "),
-        ("styled text", rf"{_STYLE}\s*\{{([^{{}}]*)\}}", r" \1 "),
+        ("braces", r"\\(?:l|r)brace(?![A-Za-z])", lambda match: r"\{" if match[0][1] == "l" else r"\}"),
+        ("angle brackets", r"\\(?:l|r)angle(?![A-Za-z])", lambda match: "(" if match[0][1] == "l" else ")"),
+        ("a sign that is escaped", r"\\([*:])|\\colon(?![A-Za-z])", lambda match: match[1] or ":"),
+        ("rows of cases", _CASES, _listed),
+        (
+            "a styled unit after a number",
+            rf"(?:(?<=[\d}}])|(?<=\\pi))(?:\s|~|\\[,;: ])*(?:\\mu\s*)?{STYLED_UNIT}(?:{TIMES}*{STYLED_UNIT})*",
+            _unit,
+        ),
+        ("styled text", rf"{STYLE}\s*\{{([^{{}}]*)\}}", r" \1 "),
         ("delimiters", r"(?<!\\)\\[()\[\]]|\\?\$", " "),
         ("per cent", r"\\%", "%"),
         ("comma in braces", r"\{,\}", ","),
@@ -71,45 +118,86 @@ RULES: tuple[tuple[str, re.Pattern[str], str | Callable[[re.Match[str]], str]], 
         ("thousands apart", r"(?<![\d.,/^_{])[1-9]\d{0,2}(?: \d{3})+(?![\d/])", lambda match: match[0].replace(" ", "")),  # 1 080
         ("array", r"[\[(]?\s*\\begin\{array\}\{[^{}]*\}", r"\\begin{pmatrix}"),
         ("end of an array", r"\\end\{array\}\s*[\])]?", r"\\end{pmatrix}"),
+        ("new row", r"\\cr(?![A-Za-z])", r"\\\\"),
+        (
+            "brackets turned outwards",
+            r"\A\s*\]([^\[\]]*,[^\[\]]*)([\[\]])\s*\Z",
+            lambda match: f"({match[1]}{')' if match[2] == '[' else ']'}",
+        ),
+        ("last bracket turned outwards", r"\A\s*\[([^\[\]]*,[^\[\]]*)\[\s*\Z", r"[\1)"),
+        ("turned row", r"[\[(]([^\[\](),]*(?:,[^\[\](),]*)+)[\])]\s*\^\s*\{?\s*(?:T|\\top)\s*\}?", r"(\1)"),
         ("brackets of a matrix", r"\\(begin|end)\{[bB]?matrix\}", r"\\\1{pmatrix}"),
         ("imaginary unit", r"(?<=\d)\s*(?:\\cdot\s*|\*\s*)?\bi(?![A-Za-z])|(?<=\d)\s+i(?![A-Za-z])", "i"),
         ("fraction of digits", r"\\[dtc]?frac\s*(\d)\s*(\d)(?!\d)", r"\\frac{\1}{\2}"),
+        ("fraction over a digit", r"\\[dtc]?frac\s*(\{(?:[^{}]|\{[^{}]*\})*\})\s*(\d)(?!\d)", r"\\frac\1{\2}"),
         ("degree", r"\\degree(?![A-Za-z])", r"^\\circ "),
         ("styles of fractions", r"\\[dtc]frac(?![A-Za-z])", r"\\frac"),
         ("or equal", r"\\(le|ge|ne)q(?:slant)?(?![A-Za-z])", r"\\\1 "),
         ("or equal, typed", r"(?<![<>=!])([<>!])=(?!=)", lambda match: {"<": r"\le ", ">": r"\ge ", "!": r"\ne "}[match[1]]),
+        ("or equal, the wrong way round", r"(?<=[\w)}])\s*=([<>])\s*(?=[-\d\w\\])", lambda match: r"\le " if match[1] == "<" else r"\ge "),
         ("less or greater", r"\\([lg])t(?![A-Za-z])", lambda match: "<" if match[1] == "l" else ">"),
         ("empty set", r"\\(?:varnothing|oslash)(?![A-Za-z])", r"\\emptyset"),
-        ("emphasis", r"(?<![\w)}])\*\*|\*\*(?![\w(\\{-])|`", " "),
-        ("Python's power", r"\*\*", "^"),
-        ("quotes around it", r"""\A[ \t\r\n*_"']+|(?<![ \t\r\n*_"'])[ \t\r\n*_"']+\Z""", ""),
+        ("Python's power", r"(?<=[\w)}])\s*\*\*\s*(?=[\w(\\{-])", "^"),
+        ("emphasis", r"\*\*|`", " "),
+        ("quoted", r"""\A[ *_]*'([^']*)'[ *_]*\Z""", r"\1"),
+        ("quotes around it", r"""\A[ \t\r\n*_"']+|(?<![ \t\r\n*_"^])[ \t\r\n*_"]+\Z""", ""),
         ("end of a sentence", r"[.。,;:]+$", ""),
         ("space around it", r"\A\s+|(?<!\s)\s+\Z", ""),
         ("sign before it", r"\A(?:(?:=>?|\\(?:approx|therefore|implies|Rightarrow)(?![A-Za-z])|#{2,})\s*)+", ""),
         ("degrees of temperature", r"\^\{?\\circ\s*\}?\s*[CF](?![A-Za-z])", ""),
         ("minus in words", r"(?i)(?:\b(?:minus|negative)\s*|负\s*)(?=[\d.(\\])", "-"),
-        ("magnitude in words", r"(?i)(?<=\d)\s*((?:hundred|thousand|lakh|million|crore|billion|trillion)\b|[百千万亿])", _power_of_ten),
-        ("ratio", r"(?<![\d:.])\d{1,9}(?:\s*:\s*\d{1,9}){2,}(?![\d:.])", _tuple),
-        ("recurring decimal", r"(?<!\d)(\d{0,9})\.(\d{0,9})\\overline\s*\{(\d{1,9})\}", _recurring),
+        (
+            "magnitude in words",
+            r"(?i)(?<=\d)\s*((?:hundred|thousand|lakh|million|crore|billion|trillion)\b|[百千](?![米克瓦赫卡焦帕伏安牛升分字])|[万亿])",
+            _power_of_ten,
+        ),
+        ("two signs", r"\+\s*-(?=\s*[\d.(\\A-Za-z])", "-"),
+        ("times in letters", r"(?<=\d)\s*[xX]\s*(?=10\s*\^)", r"\\times "),
+        ("base in words", rf"(?<=\d)\s*(?:_\s*\{{?\s*({_BASE_WORDS})\s*\}}?|\(?\s*(?:in )?base[ -]({_BASE_WORDS}|\d+)\s*\)?)", _base),
+        ("ratio in words", r"(?<![\d.])\d+(?:\s+to\s+\d+)+(?![\d.])", lambda match: re.sub(r"\s+to\s+", ":", match[0])),
+        ("set-builder", r"\A\\?\{\s*[A-Za-z]\s*(?:\\mid|\||:)(?=[^{}]*(?:[<>]|\\(?:[lg]e|in)(?![a-z])))(.*?)\\?\}\Z", r"\1"),
+        ("ratio", r"(?<![\d:.])\d{1,9}(?:\s*:\s*\d{1,9}){2,}(?![\d:.])", _ratio),
+        ("recurring decimal", r"(?<!\d)(\d{0,9})\.(\d{0,9})\\overline\s*\{(\d{1,9})\}(?!\s*[\d.])", _recurring),
         # str(1e-05), which LaTeX would read as Euler's number
         ("scientific notation", r"(?<=\d)[eE]([-+]?\d{1,3})(?![\w.])", r"\\cdot 10^{\1}"),
+        ("constant of a program", r"(?i)\bmath\.(e|pi)\b", lambda match: "e" if match[1] in "eE" else r"\pi "),
+        (
+            "index in a command",
+            r"_\s*\{\s*\\(max|min|odot|oplus)\s*\}",
+            lambda match: f"_{{{match[1].replace('odot', 'sn').replace('oplus', 'ea')}}}",
+        ),
         ("function without a backslash", rf"(?<![\\A-Za-z])({_FUNCTIONS})(?![A-Za-z])", r"\\\1 "),
         # LaTeX reads \sqrt13 as the root of 1, and 2^10 as 2^1 0.
         ("root of a number", r"\\sqrt\s*(\d+(?:\.\d+)?)", r"\\sqrt{\1}"),
+        ("mixed number before a letter", r"(?<![\d.])(\d+)\s+(\d+)\s*/\s*(\d+)(?=\s*[A-Za-z(\\])(?!\s+[A-Za-z]{2})", _mixed),
+        ("fraction before a letter", r"(?<![\d.)}/^])(\d+)/(\d+)(?=\s+[A-Za-z(\\]|\s*\\(?:pi|sqrt|ln|log|sin|cos))", r"\\frac{\1}{\2}"),
+        ("mixed fraction before a letter", r"(?<![\d.}])(\d+)\s*\\frac\{(\d+)\}\{(\d+)\}(?=\s*[a-z])(?!\s+[a-z]{2})", _mixed),
+        ("sine of degrees", r"\\(sin|cos|tan|cot|sec|csc)\s*(\(?)\s*(\d+)\s*\^\s*\{?\s*\\circ\s*\}?", r"\\\1\2\\frac{\3\\pi}{180}"),
         ("mixed number", r"(?<![\d.])(\d+)\s+(\d+)\s*/\s*(\d+)(?![\d.])", r"\1\\frac{\2}{\3}"),
         ("argument in brackets", r"(\^|\\sqrt)\s*\(([^()]*)\)", r"\1{\2}"),
-        ("words in brackets after a number", r"(?<=\d)\s+\(\s*([^\W\d_]{2,}(?:[ -][^\W\d_]+)*)\s*\)", r" \1 "),  # "9 (apples)"
-        ("per cent in words", r"(?i)(?<=\d)\s*(?:per\s?cent(?:age)?|pct)(?![A-Za-z])\.?", "%"),
+        ("argument in brackets, outside", r"(\^|\\sqrt)\s*\(([^()]*)\)", r"\1{\2}"),
+        (
+            "words in brackets after a number",
+            r"(?<=\d)(?:\s+\(\s*([^\W\d_]{2,}(?:[ -][^\W\d_]+)*)|\s*\(([^\x00-\x7f]+))\s*\)",
+            lambda match: f" {match[1] or match[2]} ",
+        ),  # "9 (apples)"
+        ("per cent in words", r"(?i)(?<=[\d})])\s*(?:per\s?cent(?:age)?|pct)(?![A-Za-z])\.?", "%"),
         ("power of a number", r"\^\s*(-?\d+(?:\.\d+)?)", r"^{\1}"),
     )
 )
 """What :func:`clean` replaces, in this order, so that one LaTeX-like spelling is left."""
 
 
+def _vulgar(match: re.Match[str]) -> str:
+    above, _, below = unicodedata.normalize("NFKC", match[0]).partition("⁄")
+    beside = match.start() and match.string[match.start() - 1].isdigit()
+    return f" {above}/{below}" if beside else rf"\frac{{{above}}}{{{below}}}"
+
+
 def typed(text: str) -> str:
     """Return the text in the signs of a keyboard."""
     if not text.isascii():
-        text = _VULGAR.sub(lambda char: f" {unicodedata.normalize('NFKC', char[0]).replace('⁄', '/')}", text)
+        text = _VULGAR.sub(_vulgar, text)
         text = _SUPERSCRIPT.sub(lambda run: "^{" + unicodedata.normalize("NFKC", run[0]).replace("\u2212", "-") + "}", text)
     return text.translate(_SIGNS)
 

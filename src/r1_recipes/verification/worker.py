@@ -8,31 +8,26 @@ gets ``[processor seconds, wall-clock seconds, "module:function", …]`` and rep
 
 import contextlib
 import ctypes
-import functools
 import gc
 import importlib
 import itertools
 import json
 import logging
-import math
 import os
 import resource
 import signal
 import sys
-from collections.abc import Sequence
 from multiprocessing.connection import Connection
 from multiprocessing.reduction import recv_handle
 from pathlib import Path
-from typing import Any, NoReturn
+from typing import NoReturn
 
-from r1_recipes.verification.numbers import NUMBER, PRECISION, plain_spelling
-from r1_recipes.verification.reading import Answer
+from r1_recipes.verification.compare import compare, parse
+from r1_recipes.verification.expression import Answer
 
 MEMORY_BYTES = 2 << 30  # address space of a worker (Linux); one at work needs a tenth of it
 RETIRE_TASKS = 20_000  # a worker ends then: the parser's tables and sympy's grow with every new kind of expression
 RETIRE_BYTES = 400 << 20  # a worker whose memory has once been larger ends: Python rarely hands back what one answer took
-NEAR_ZERO = 0.001  # a gold below is compared relatively
-PARSED_REMEMBERED = 4096  # parsed expressions that a worker keeps, golds above all: a few KB each
 _PARENT_CHECK_SECONDS = 2.0
 
 # One of each common kind: parsing it fills the parser's tables, so that the first answer of its kind is as fast as the next.
@@ -41,60 +36,6 @@ WARMING = (
     *("(1,2)", "[1,2]", r"(-\infty,2)\cup[3,\infty)", r"\{1,2,3\}", "1,2", r"1\le x<5", "x>3", r"\begin{pmatrix}1&2\\3&4\end{pmatrix}"),
     *(r"\sin(x)", r"\log_2(3)", r"|x-1|", r"\binom{5}{2}", "25_8", "a^{n+1}", r"(1,\frac{\pi}{2},-3)", r"5\%", "x = 1, x = -2"),
 )
-
-
-def compare(gold: str | None, raw_gold: str, answer: Answer, precision: int = PRECISION) -> bool:
-    """Whether math-verify finds every side equal to the gold, as they are read here or, if it cannot parse these, as they stand."""
-    target, found = parse(gold) if gold else [], [parse(side) for side in answer.sides]
-    if target and found and all(found):
-        return all(_equal(target, one, precision) for one in found) and all(_rounds(target[0], side) for side in answer.rounded)
-    return answer.raw is not None and _equal(parse(raw_gold), parse(answer.raw), precision)
-
-
-def _equal(target: list, found: list, precision: int) -> bool:
-    import sympy
-    from math_verify import verify
-
-    # An interval that is empty, (9,1], equals every other empty one: only the same text is right.
-    if not target or not found or target[0] == sympy.EmptySet:
-        return False
-    size = abs(_real(target[0]) or 0.0)
-    if 0 < size < NEAR_ZERO:  # Places count from the first digit: 0.0 is not 6.63e-34.
-        if not _real(found[0]):
-            return False
-        scale = sympy.Integer(10) ** -math.floor(math.log10(size))
-        target, found = [target[0] * scale], [found[0] * scale]
-    return verify(target, found, float_rounding=precision, timeout_seconds=None)
-
-
-def _real(value: Any) -> float | None:
-    """The value of a real number; ``None``: it is none."""
-    return float(value.evalf(15)) if getattr(value, "is_number", False) and getattr(value, "is_real", False) else None
-
-
-def _rounds(target: Any, near: str) -> bool:
-    """Whether the decimal ``near`` is the gold, rounded to its own places: 3.46 for 2\\sqrt{3}."""
-    number, value = NUMBER.fullmatch(near.strip()), _real(target)
-    if number is None or value is None:
-        return False
-    spelling = plain_spelling(number).removesuffix("%")
-    return abs(value - float(spelling)) <= 0.5000001 * 10 ** -len(spelling.partition(".")[2])
-
-
-@functools.lru_cache(PARSED_REMEMBERED)
-def parse(text: str) -> list:
-    """Return what math-verify makes of a plain number (decimals get its tolerance) or of LaTeX.
-
-    It takes no units off: "t" and "less" are among its units, and :mod:`~r1_recipes.verification.reading` knows the gold.
-    """
-    import math_verify
-    from latex2sympy2_extended import NormalizationConfig
-
-    plain = NUMBER.fullmatch(text)
-    text = plain_spelling(plain) if plain else f"${text.strip().strip('$')}$"
-    reading = NormalizationConfig(basic_latex=True, units=False, malformed_operators=True, nits=True, boxed="none", equations=False)
-    config = math_verify.ExprExtractionConfig() if plain else math_verify.LatexExtractionConfig(normalization_config=reading)
-    return math_verify.parse(text, [config], fallback_mode="no_fallback", parsing_timeout=None)
 
 
 def parse_in_two_stages() -> None:
@@ -119,14 +60,6 @@ def parse_in_two_stages() -> None:
                 return super().math()
 
     latex2sympy2.PSParser = TwoStageParser
-
-
-def judge(gold: str | None, raw_gold: str, sides: Sequence[str], rounded: Sequence[str], raw: str | None, precision: int) -> bool:
-    """Call :func:`compare`; whatever goes wrong makes the answer wrong."""
-    try:
-        return compare(gold, raw_gold, Answer(tuple(sides), tuple(rounded), raw), precision)
-    except Exception:  # RecursionError and MemoryError too: sympy on a hostile text.
-        return False
 
 
 def fork_server(control_fd: int, parent: int) -> None:

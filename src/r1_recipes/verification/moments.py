@@ -1,0 +1,82 @@
+"""Dates and times of day: read into numbers, so that ``May 5`` is ``5th May`` and is not ``June 5``."""
+
+import re
+import unicodedata
+
+_NAMES = (
+    ("january", "jan", "januar", "jänner", "janvier", "enero", "gennaio"),
+    ("february", "feb", "februar", "février", "febrero", "febbraio"),
+    ("march", "mar", "märz", "mär", "mars", "marzo"),
+    ("april", "apr", "avril", "abril", "aprile"),
+    ("may", "mai", "mayo", "maggio"),
+    ("june", "jun", "juni", "juin", "junio", "giugno"),
+    ("july", "jul", "juli", "juillet", "julio", "luglio"),
+    ("august", "aug", "août", "agosto"),
+    ("september", "sept", "sep", "septembre", "septiembre", "settembre"),
+    ("october", "oct", "oktober", "okt", "octobre", "octubre", "ottobre"),
+    ("november", "nov", "novembre", "noviembre"),
+    ("december", "dec", "dezember", "dez", "décembre", "diciembre", "dicembre"),
+)
+_MONTH = {name: number for number, names in enumerate(_NAMES, 1) for name in names}
+_MONTHS = "|".join(sorted(_MONTH, key=len, reverse=True))
+_DAY, _OF = r"(?P<day>\d{1,2})(?:\.|st|nd|rd|th|er|º)?", r"(?:(?:of|de|di)\s+)?"
+_YEAR = rf"(?:,?\s*{_OF}(?P<year>\d{{4}}))?"
+_BEFORE = r"(?:(?:on|am|the|den|le|el|il)\s+)*"
+_WRITTEN = (
+    rf"{_BEFORE}{_DAY}\s*{_OF}(?P<month>{_MONTHS})\.?{_YEAR}",
+    rf"{_BEFORE}(?P<month>{_MONTHS})\.?\s+{_DAY}{_YEAR}",
+    rf"{_BEFORE}(?P<month>{_MONTHS})\.?,?\s+{_OF}(?P<year>\d{{4}})",
+    r"(?P<year>\d{4})([-./])(?P<month>\d{1,2})\2(?P<day>\d{1,2})",
+    r"(?:(?P<year>\d{4})年)?(?P<month>\d{1,2})月(?:(?P<day>\d{1,2})[日号])?",
+)
+_DATES = tuple(re.compile(pattern, re.IGNORECASE) for pattern in _WRITTEN)
+# Which number is the month depends on the country: such a date is only its own text.
+_AMBIGUOUS = re.compile(r"(?:am\s+)?\d{1,2}\.\s?\d{1,2}\.\s?(?:\d{4}|\d{2})|\d{1,2}/\d{1,2}/\d{4}|\d+(?:-\d+){2,}", re.IGNORECASE)
+_CLOCK = re.compile(
+    r"(?:at\s+)?(?P<hour>\d{1,2})(?::\s?(?P<minute>\d{2}))?\s*"
+    r"(?P<half>[ap]\.?\s?m\.?|in the (?:morning|afternoon|evening)|noon)?(?(minute)|(?<=[.mngoM]))",
+    re.IGNORECASE,
+)
+
+
+def is_date(text: str) -> bool:
+    """Whether a text is a date and nothing else, of digits or with a month's name: 2. März 2024, May 5, 02.03.2024, 3/2/2024."""
+    return moment(text) is not None and _CLOCK.fullmatch(text.strip()) is None
+
+
+def moment(text: str) -> tuple[object, ...] | None:
+    """Return what a date or a time of day says, or ``None`` if a text is neither.
+
+    A date is (year, month, day) as far as it says them, or its own text if the order of its numbers differs between countries. A time is
+    (minutes since midnight, whether morning or afternoon is known).
+    """
+    text = unicodedata.normalize("NFKC", text.strip())
+    for pattern in _DATES:
+        if found := pattern.fullmatch(text):
+            named = found.groupdict()
+            month = named["month"].casefold()
+            return (named.get("year"), _MONTH.get(month) or int(month), int(named["day"]) if named.get("day") else None)
+    if _AMBIGUOUS.fullmatch(text):
+        return (re.sub(r"\s", "", text).casefold(),)
+    clock = _CLOCK.fullmatch(text)
+    if clock is None or (clock["minute"] is None and clock["half"] is None):
+        return None
+    hour, minute, half = int(clock["hour"]), int(clock["minute"] or 0), (clock["half"] or "").casefold()
+    if hour > 24 or minute > 59:
+        return None
+    if half and hour <= 12:
+        afternoon = half.startswith("p") or half.endswith(("afternoon", "evening", "noon"))
+        return (60 * (hour % 12 + 12 * afternoon) + minute, True)
+    return (60 * hour + minute, False)
+
+
+def same_moment(gold: tuple[object, ...], answer: tuple[object, ...] | None) -> bool:
+    """Whether an answer says a gold's date or time; a gold without am or pm takes both, and 16:30 is 4:30 p.m."""
+    if answer is None or len(gold) != len(answer):
+        return False
+    if len(gold) == 2 and gold[1] != answer[1]:
+        marked, plain = (gold, answer) if gold[1] else (answer, gold)
+        hour_of_twelve = int(str(plain[0])) % 720
+        twice = answer[1] and int(str(gold[0])) < 780  # 3:00 as 3:00 PM
+        return marked[0] == plain[0] or bool(twice and int(str(marked[0])) % 720 == hour_of_twelve)
+    return gold == answer
