@@ -140,7 +140,7 @@ class AnswerMatchReward(MathReward, AnswerReward):
     ) -> Values:
         golds = [(gold or "").strip() for gold in self.golds(solution, columns)]
         answers = [self.answer(text) for text in completion_texts(completions)]
-        _, verdicts = correctness(self, completions, golds, trainer_state=columns.get("trainer_state", True))
+        _, verdicts = correctness(self, completions, golds, prompts=prompts or None, trainer_state=columns.get("trainer_state", True))
         matched_by = [_rule(answer, gold, verdict.right) for answer, gold, verdict in zip(answers, golds, verdicts, strict=True)]
         scores: Values = [float(rule != "") if words(gold) else None for rule, gold in zip(matched_by, golds, strict=True)]
         for row, verdict in enumerate(verdicts):

@@ -154,7 +154,8 @@ def agrees(text: str, gold: str) -> bool | None:
 
 _SUBJECT = (
     r"(?:(?:so|thus|hence|therefore),? )?(?:(?:[a-z]+ \d+\w*|it|this|that|he|she|they|[a-z]|(?:the|my) (?:final |correct )?answer|"
-    r"(?:the|this) (?:student|person|day|function|shape|curve|graph|conic|figure|name|winner|month|colou?r|word|city|country|equation|lines?|series|thief|one)"
+    r"(?:the|this) (?:student|person|day|function|shape|curve|graph|conic|figure|name|winner|month|colou?r|word|city|"
+    r"country|equation|lines?|series|thief|one)"
     r"(?: of [\w ]+)?)? ?(?:is|are|was|were|'s|represents|describes|falls on|lands on) )?(?:(?:on|an?|the|student) )?"
 )
 
