@@ -43,7 +43,7 @@ _ONLY_TEXT = re.compile(
 )
 _NAMED_BY_PRIME = re.compile(r"\s*([A-Za-z])'+\s*(?:\([A-Za-z]\))?\s*=([^']*)")
 _GREEK_CAPITAL = re.compile(r"\\(Gamma|Delta|Theta|Lambda|Xi|Pi|Sigma|Phi|Psi|Omega)(?![A-Za-z])(?!\s*_)")
-_QUANTITY = re.compile(r"([-+]?[\d.,]+)\s*(?!(?:abcd|efgh|wxyz|xyzw)\w*)[^\W\d_]{4,}\.?")  # "12hours"
+_QUANTITY = re.compile(r"([-+]?[\d.,]+)\s*(?!(?:abcd|efgh|wxyz|xyzw)\w*)([^\W\d_]{4,})\.?")  # "12hours"
 _SEVERAL = re.compile(r"[,;]|\\(?:pm|mp|cup|cap|in|\{)(?![A-Za-z])|\b(?:or|and)\b")
 THOUSANDS = re.compile(r"(?<![\d.,])([1-9]\d{0,2})((?:,\d{3})+)(?![\d,])")
 EQUALS = re.compile(r"(?<![<>!])=|\\equiv(?![A-Za-z])")
@@ -107,7 +107,8 @@ def read_gold(text: str, locale: str = "en", ordered: bool = False) -> Gold | No
     if _ONLY_TEXT.search(cleaned.rpartition("=")[2]) or _has_primes(cleaned):
         return own_text
     cleaned, condition = split_condition(without_unit(cleaned))
-    cleaned = _QUANTITY.sub(r"\1", cleaned) if _QUANTITY.fullmatch(cleaned) else cleaned
+    quantity = _QUANTITY.fullmatch(cleaned)
+    cleaned = quantity[1] if quantity else cleaned
     several = bool(_SEVERAL.search(THOUSANDS.sub(r"\1", cleaned)))
     read = [gold_part(part) for part in (listed(cleaned) if several else [cleaned])]
     parts = [part for part in read if part is not None]
@@ -124,7 +125,7 @@ def read_gold(text: str, locale: str = "en", ordered: bool = False) -> Gold | No
     if several and any(part.label for part in parts[:-1]):
         return own_text  # a name for some of the numbers; one behind the last is the unit of all
     expression = ", ".join(part.text for part in parts)
-    left_out = " ".join(part.label for part in parts if part.label) or (condition.text if condition else "")
+    left_out = " ".join(part.label for part in parts if part.label) or (condition.text if condition else quantity[2] if quantity else "")
     left, *near = [side.strip() for side in APPROX.split(expression)]
     if near and (not left or UNKNOWN.fullmatch(left)):
         left = near[0]
