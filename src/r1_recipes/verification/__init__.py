@@ -92,13 +92,11 @@ def judge(
         _verdicts.update({one: verdicts[one] for one in kept})
         for one in list(_verdicts)[:-CACHE_SIZE]:
             del _verdicts[one]
-    found = [verdicts[one] for one in asked]
     if questions is None:
-        return found
-    rows = zip(found, golds, answers, questions, strict=True)
+        return [verdicts[one] for one in asked]
     return [
-        Verdict(False, Refusal.COPIED) if verdict.right and is_copied(answer or "", gold or "", question) else verdict
-        for verdict, gold, answer, question in rows
+        Verdict(False, Refusal.COPIED) if verdicts[one].right and is_copied(one[1] or "", one[0], question) else verdicts[one]
+        for one, question in zip(asked, questions, strict=True)
     ]
 
 

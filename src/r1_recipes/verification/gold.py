@@ -36,6 +36,7 @@ from r1_recipes.verification.words import (
 
 # A gold of more words without a box or #### is a solution or a proof, of which no part is known to be the gold.
 MAX_GOLD_WORDS = 12
+_PLAIN = re.compile(r"-?(?:\d+|[1-9]\d{0,2}(?:,\d{3})+)(?:\.\d+)?", re.ASCII)
 # What math-verify reads as a product of letters: an angle, a derivative, vectors, matrices, a permutation.
 _ONLY_TEXT = re.compile(
     r"\\(?:angle|triangle)\s*[A-Z]{2,}\s*\Z|\\partial|\\frac\s*\{\s*d\s*\w*\s*\}|\\vec|\\overrightarrow|[A-Z]\s*\^\s*\{?(?:-1|T|\\top)\}?\s*[A-Z]|"
@@ -77,6 +78,8 @@ class Gold:
 @functools.lru_cache(16_384)  # Most runs have fewer golds, so that each is read once.
 def read_gold(text: str, locale: str = "en", ordered: bool = False) -> Gold | None:
     """Return the gold that ``text`` states, or ``None`` if it is empty, too long, prose or a question."""
+    if locale == "en" and _PLAIN.fullmatch(text):  # every gold of GSM8K: the same as below, in a tenth of the time
+        return Gold(raw=text, text=text, plain=text, value=read_value(text))
     text = one_spelling_of_boxes(text)
     if boxes := boxes_of(text):
         text = ", ".join(boxes)

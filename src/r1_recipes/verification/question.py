@@ -15,6 +15,7 @@ _ORDER = re.compile(
 _OPERATION = re.compile(r"[+*/^=]|[\w)}]\s*-|\\(?:[dt]?frac|cdot|times|div|int|sum|prod|lim|sqrt|begin|binom)(?![A-Za-z])|!")
 
 
+@functools.lru_cache(4096)
 def asks_for_order(question: str) -> bool:
     """Whether a question asks for a list in an order, so that its parts are compared one by one."""
     return _ORDER.search(question[-MAX_QUESTION_CHARS:]) is not None

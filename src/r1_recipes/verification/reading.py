@@ -123,6 +123,11 @@ def _unusual(text: str) -> set[str]:
     return found | {char for char in _AT_DIGIT.findall(text) if unicodedata.category(char) in ("Lm", "Ll", "Lu") and not char.isascii()}
 
 
+def _ways(text: str) -> list[str]:
+    """The directions and the like that a text names."""
+    return _WAYS.findall(re.sub(r"\\(?:left|right|above)(?![a-z])", " ", text).casefold())
+
+
 def _read_words(text: str, cleaned: str, gold: Gold, locale: str) -> Answer:
     """Read an answer to a choice, a date or words; what is left goes on as an expression."""
     if gold.letters is not None:
@@ -135,8 +140,7 @@ def _read_words(text: str, cleaned: str, gold: Gold, locale: str) -> Answer:
         return read_answer(option[1], replace(gold, letter=None), locale)  # "(C) 18" is not "(C) 17"
     if option or (gold.letter is not None and gold.words is not None):
         return Answer(verdict=option is not None and option[0] == gold.letter)
-    ways, said_ways = (_WAYS.findall(re.sub(r"\\(?:left|right|above)(?![a-z])", " ", one).casefold()) for one in (gold.raw, text))
-    if ways and said_ways and said_ways != ways:
+    if gold.left_out and (ways := _ways(gold.raw)) and (said_ways := _ways(text)) and said_ways != ways:
         return Answer(refusal=Refusal.DIFFERENT)
     if gold.unit and (unit := unit_of(text)) and unit != gold.unit:
         return Answer(refusal=Refusal.DIFFERENT)
@@ -154,7 +158,7 @@ def _read_words(text: str, cleaned: str, gold: Gold, locale: str) -> Answer:
         return Answer(verdict=same_moment(gold.moment, when))
     if gold.words is not None and (verdict := agrees(cleaned, gold.words)) is not None:
         return Answer(verdict=verdict)
-    cleaned = in_symbols(cleaned) if gold.words is None else cleaned
+    cleaned = in_symbols(cleaned) if gold.words is None and not re.search(r"\d", cleaned) else cleaned
     if squeezed(cleaned) == gold.plain:
         return Answer(verdict=True)
     if alternatives := _alternatives(text, cleaned, gold, locale):
