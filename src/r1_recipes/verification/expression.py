@@ -42,6 +42,7 @@ _UNSEPARATED = re.compile(r"(?:[\d.]|(?<!matrix)\})\s+[\d.]|\.\.|%\s*[^\s)}]|---
 _BASE = re.compile(r"\d\s*_\s*(?:\{\s*([^{}]*?)\s*\}|(\w+)|\W)")
 _RATIO = re.compile(r"\d\s*:\s*\d")
 _MODULO = re.compile(r"\\[bp]?mod(?![A-Za-z])|\.\.\.|…|\\[lc]?dots(?![A-Za-z])")  # math-verify drops both
+_DERIVATIVE = re.compile(r"\\frac\s*\{\s*d[^{}]*\}\s*\{\s*d")
 _UNDONE = re.compile(r"\\(?:sum|prod|i*int|oint|lim|gcd|max|min|det|operatorname)(?![A-Za-z])|\\frac\s*\{\s*d\s*\}\s*\{\s*d")
 # A condition that an answer may have beside a gold without one.
 _HARMLESS = re.compile(r"N\+?|Z\+?|all|[k-n](?:\\ge[01]|>0)")
@@ -102,6 +103,8 @@ def read_expression(text: str, cleaned: str, gold: Gold) -> Answer:
     expression = _MEMBER.sub("", expression) if not _MEMBER.match(gold.text or "") else expression
     if pair := NAMED_PAIR.fullmatch(expression):
         names = [name.strip() for name in split(pair[1])]
+        if not all(re.fullmatch(r"\\?[A-Za-z]+(?:_(?:\w|\{[^{}]*\}))?", name) for name in names):
+            return Answer(refusal=Refusal.CHAIN)  # (x+1, y) = (2, 3)
         expression = _in_order_of_names(zip(names, split(pair[2]), strict=False)) if _in_alphabet(names) else f"({pair[2]})"
     elif (gold_pair := _PAIR.fullmatch(gold.text or "")) and "=" not in (gold.text or "") and "=" in expression:
         named = [named_part(part) for part in split(expression)]
@@ -118,8 +121,18 @@ def read_expression(text: str, cleaned: str, gold: Gold) -> Answer:
         return Answer(refusal=refusal)
     # As it stands, 1:2:3 is a sixth.
     raw = text if gold.value is None and not APPROX.search(cleaned) and not _RATIO.search(text + " " + gold.raw) else None
+    derivative = _DERIVATIVE.search(gold.text or "")
+    if derivative and "=" in expression and squeezed(expression.partition("=")[0]) != squeezed((gold.text or "").partition("=")[0]):
+        return Answer(refusal=Refusal.DIFFERENT)  # math-verify takes the derivative of one letter by another: 0
+    if gold.relations > 1:
+        sides = [EQUALS.split(one) for one in (gold.text or "", expression)]
+        if len(sides[0]) != len(sides[1]):
+            return Answer(refusal=Refusal.CHAIN)
+        return Answer((expression,), pairs=tuple((own.strip(), said.strip()) for own, said in zip(*sides, strict=True)))
     if gold.relations == 1 and (same := _same_left_side(expression, gold.text or "")):
         return Answer((same[1],), pairs=(same,))
+    if gold.relations == 1 and "=" not in expression and _is_sum((gold.text or "").partition("=")[0]):
+        return Answer(refusal=Refusal.DIFFERENT)  # 4 is no answer to the curve xy = 4
     if gold.relations:
         chain = len(EQUALS.findall(expression)) > gold.relations
         return Answer(refusal=Refusal.CHAIN) if chain else Answer((expression,), raw=raw, ordered=gold.ordered)
@@ -186,11 +199,17 @@ def _same_left_side(expression: str, gold: str) -> tuple[str, str] | None:
         or PLUS_MINUS.search(gold + expression)
     ):
         return None
-    if equals and squeezed(name) == "-" + squeezed(left):
+    sums = _is_sum(left)
+    if equals and not sums and squeezed(name) == "-" + squeezed(left):
         return right.strip(), rf"-({said.strip()})"
     if equals and squeezed(name) == squeezed(left):
         return right.strip(), said.strip()
-    return (right.strip(), expression) if not equals else None
+    return (right.strip(), expression) if not equals and not sums else None
+
+
+def _is_sum(left: str) -> bool:
+    """Whether the left side of an equation is a sum or a product of letters, and no name."""
+    return re.search(r"[+-]|(?<![A-Za-z\\])[A-Za-z]\s*[A-Za-z]\s*\Z", left.strip()) is not None
 
 
 def _unsimplified(expression: str) -> bool:

@@ -39,7 +39,10 @@ MAX_GOLD_WORDS = 12
 _PLAIN = re.compile(r"-?(?:\d+|[1-9]\d{0,2}(?:,\d{3})+)(?:\.\d+)?", re.ASCII)
 # What math-verify reads as a product of letters: an angle, a derivative, vectors, matrices, a permutation.
 _ONLY_TEXT = re.compile(
-    r"\\(?:angle|triangle)\s*[A-Z]{2,}\s*\Z|\\partial|\\frac\s*\{\s*d\s*\w*\s*\}|\\vec|\\overrightarrow|[A-Z]\s*\^\s*\{?(?:-1|T|\\top)\}?\s*[A-Z]|"
+    r"\\(?:angle|triangle)\s*[A-Z]{2,}\s*\Z|\\nabla|\\(?:mathbf|boldsymbol|bm)\s*\{\w\}\s*\\(?:times|cdot)|"
+    r"\A\d+\s*-\s*\d+(?:\s|\Z)|:[^:()]+:|"
+    r"(?<![A-Za-z])([A-Z])([A-Z])(?![A-Za-z])[-+ ]+\2\1(?![A-Za-z])|\\partial|\\frac\s*\{\s*d\s*\w*\s*\}|\\vec|\\overrightarrow|"
+    r"[A-Z]\s*\^\s*\{?(?:-1|T|\\top)\}?\s*[A-Z]|"
     r"(?<![A-Za-z])[A-Z]{2,}\s*\^\s*\{?-1|\A\(\d(?: \d)+\)\Z"
 )
 _NAMED_BY_PRIME = re.compile(r"\s*([A-Za-z])'+\s*(?:\([A-Za-z]\))?\s*=([^']*)")

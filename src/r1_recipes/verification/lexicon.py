@@ -109,8 +109,9 @@ _CALLED = re.compile(
     r"(?i)\A(?:(?:the )?(?:correct )?(?:answer|option|choice)(?: is\b:?)?:?|(?:正确)?答案[是为:：]*|故?选(?:项|择)?|\[(?=[a-j]\]))\s*"
 )
 _OTHER_CHOICE = re.compile(
-    r"\(\s*[A-Ja-j]\s*\)|\b[B-J]\b|选\s*[A-J]|[?？]|\bA\s*[.)]|\b(?:or|and|then|actually|rather|sorry|scratch|changed|unlikely|eliminated|rejected|"
-    r"alternatively|as well|the opposite)\b|\b(?:is|are)\W*\Z"
+    r"\(\s*[A-Ja-j]\s*\)|\b[b-j]\s*(?:[).,:]|\Z)|[,;]\s*[a-j]\b|\b[B-J]\b|选\s*[A-J]|[?？]|\bA\s*[.)]|\b(?:is|are)\W*\Z|"
+    r"\b(?:or|and|then|actually|rather|sorry|scratch|changed|unlikely|eliminated|rejected|alternatively|as well|the opposite|nope|"
+    r"(?:ruled|struck) out)\b"
 )
 
 
@@ -141,6 +142,8 @@ _OPEN = re.compile(r"[?？]|\b(?:or|maybe|but|if|only|perhaps|possibly|probably|
 
 def agrees(text: str, gold: str) -> bool | None:
     """Whether an answer to a gold of yes or no begins with that word and says nothing against it; ``None``: the gold is neither."""
+    if re.match(r"\s*[-!~^/+]", text):
+        return False if gold in _YES | _NO else None
     polarity = _YES if gold in ("yes", "true") else _NO if gold in ("no", "false") else None
     if polarity is None:
         return None
@@ -162,6 +165,8 @@ _SUBJECT = (
 
 def says(text: str, gold: str) -> bool:
     """Whether a sentence says that "it" is a gold of words, or that this is the greatest: ``It is Monday.``, ``Bob is the fastest``."""
+    if re.search(r"(?:^|\s)[-!~^/+](?=\w)", text):
+        return False  # a sign in front of a word negates it
     said = re.sub(r"[\"*_$]", "", text).strip(" .!").casefold()
     said = re.sub(r"\s*\([^()]*\d[^()]*\)\Z", "", said)  # "Evelyn (4.5 miles / 1.5 h)"
     name = re.escape(gold)

@@ -76,11 +76,21 @@ _WORDS = {
     "penny": "penny pennies",
     "jiao": "角",
     "fen": "分(?!钟)",
+    "Hz": "hertz",
+    "Pa": "pascals?",
+    "B": "bytes?",
+    "C": "coulombs?",
+    "mol": "moles?",
+    "acre": "acres?",
+    "ha": "hectares?",
+    "cup": "cups?",
+    "tbsp": "tablespoons?",
+    "tsp": "teaspoons?",
     "nm": "nanometers? nanometres?",
     "ug": "micrograms? μg",
 }
 _NAMED = re.compile(
-    r"(?<=[\d})%])\s*\(?(?P<power>square|cubic)?\s*(?:degrees?\s+)?"
+    r"(?<=[\d})%])\s*\(?(?P<power>square|cubic)?\s*(?:degrees?\s+)?(?P<prefix>kilo|mega|giga|deci|centi|milli|micro|nano|pico|nautical )?"
     + "(?:" + "|".join(f"(?P<u{index}>{'|'.join(words.split())})" for index, words in enumerate(_WORDS.values())) + ")"
     r"(?![A-Za-z])(?:\s*(?:per|/)\s*(?P<per>second|minute|hour|day))?",
     re.IGNORECASE,
@@ -127,7 +137,9 @@ def unit_of(text: str) -> str | None:
     if named := _NAMED.search(plain):
         symbol = next(symbol for index, symbol in enumerate(_WORDS) if named[f"u{index}"])
         power = {"square": "^2", "cubic": "^3"}.get((named["power"] or "").casefold(), "")
-        return _factors(symbol + power + (f"/{_PER[named['per'].casefold()]}" if named["per"] else ""))
+        return _factors(
+            (named["prefix"] or "").casefold().strip() + symbol + power + (f"/{_PER[named['per'].casefold()]}" if named["per"] else "")
+        )
     sign = _BEFORE.match(plain)
     return sign["sign"].strip("\\") + "1" if sign else None
 

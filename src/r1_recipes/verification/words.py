@@ -97,8 +97,15 @@ def prose(text: str) -> list[str]:
     return re.findall(r"[^\W\d_]{2,}", _COMMAND.sub(" ", text))
 
 
+_GREEK = re.compile(
+    r"\\(?:var)?(alpha|beta|gamma|delta|epsilon|zeta|eta|theta|iota|kappa|lambda|mu|nu|xi|rho|sigma|tau|upsilon|phi|chi|psi|omega)(?![A-Za-z])",
+    re.I,
+)
+
+
 def letters(text: str) -> frozenset[str]:
-    return frozenset(re.findall("[A-Za-z]", _COMMAND.sub(" ", text)))
+    """The letters that are variables, Greek ones among them (``\\pi`` is a number)."""
+    return frozenset(re.findall("[A-Za-z]", _COMMAND.sub(" ", text))) | {rf"\\{name}" for name in _GREEK.findall(text)}
 
 
 def plain_words(text: str) -> str:
@@ -145,6 +152,7 @@ def _telling(piece: str, variables: frozenset[str] | None) -> bool:
     return bool(TELLING.search(piece) or (variables != frozenset() and _OPERATION.search(piece)))
 
 
+_RESTRICTS = re.compile(r"\b(?:even|odd|prime|integers?|(?:ir)?rationals?|composite|square-?free|open|closed)\b", re.IGNORECASE)
 # "72/total", but for "72/hour"
 _DIVIDED = re.compile(
     r"[\d})]\s*/\s*(?!(?:hours?|minutes?|seconds?|days?|weeks?|months?|years?|person|each|item|pound|gallon|mile)\b)[A-Za-z]{4,}"
@@ -176,7 +184,7 @@ def gold_part(text: str) -> Part | None:
 # "sinh(72)", "multiples of 72": the word acts on the number; "a total of 72" names it.
 _ACTS = re.compile(
     r"[^\W\d_]{2,}(?:\(|\\begin)\Z|(?<!\\)\b(?:sinh|cosh|tanh|coth|sech|csch|arc\w+|erfc?|floor|ceil\w*|gcd|lcm|root|cbrt|conj\w*|abs|fib|sgn|det|adj|tr|"
-    r"rank|trace|transpose|gradient|roots|zeros|(?:co)?sine|(?:co)?tangent|secant|logarithm|integral|(?:anti)?derivative|primitive|modulus|absolute)\b[^=]*\Z|"
+    r"rank|trace|transpose|gradient|roots|zeros|(?:co)?sine|(?:co)?tangent|secant|logarithm|integral|(?:anti)?derivative|primitive|modulus|absolute|powerset|rotated|reflected|shifted|negatives|endpoints|interior|boundary|closure)\b[^=]*\Z|"
     r"\b(?!(?:total|value|area|length|distance|probability|speed|velocity|cost|amount|volume|height|number|answer|result|profit|average|mean|rate|time|"
     r"price|set|ratio|maximum|minimum|perimeter|radius|count|score|age|weight|mass|force|domain|range|interval|slope|equation|form|width|angle|measure|temperature)"
     r"\s+of\b)\w+\s+of\s*\(?\Z|\b(?:two|three|four|five|six|seven|eight|nine|ten|times|order|(?:proportional|asymptotic|congruent|similar)\s+to)\s*\Z",
@@ -209,6 +217,9 @@ def answer_part(text: str, variables: frozenset[str]) -> Part | None:
     subject = re.search(r"\b(?:is|are)\s*\Z", before) is not None
     beside = [piece for piece in pieces[pieces.index(telling[0]) if subject and telling[0] in pieces else 0 :] if piece != telling[0]]
     currency = pieces[:2] == ["-", telling[0]]
+    objects = variables or re.search(r"[<>]|\\[lg]e(?![a-z])|\A[\[({]", telling[0])
+    if objects and _RESTRICTS.search(text.replace(telling[0], " ")):
+        return None
     lost = any(re.search(r"[-+*/^<>=!~]", re.sub(r"\A[-/]\Z", "", piece) if not currency else piece[1:]) for piece in beside)
     if (
         lost
