@@ -110,6 +110,18 @@ _ALIASES = {
     "l": "L",
     "ml": "mL",
 }
+_PREFIXES = {
+    "kilo": "k",
+    "mega": "M",
+    "giga": "G",
+    "deci": "d",
+    "centi": "c",
+    "milli": "m",
+    "micro": "u",
+    "nano": "n",
+    "pico": "p",
+    "nautical ": "n",
+}
 _PER = {"second": "s", "minute": "min", "hour": "h", "day": "d"}
 
 
@@ -138,7 +150,10 @@ def unit_of(text: str) -> str | None:
         symbol = next(symbol for index, symbol in enumerate(_WORDS) if named[f"u{index}"])
         power = {"square": "^2", "cubic": "^3"}.get((named["power"] or "").casefold(), "")
         return _factors(
-            (named["prefix"] or "").casefold().strip() + symbol + power + (f"/{_PER[named['per'].casefold()]}" if named["per"] else "")
+            _PREFIXES.get((named["prefix"] or "").casefold(), "")
+            + symbol
+            + power
+            + (f"/{_PER[named['per'].casefold()]}" if named["per"] else "")
         )
     sign = _BEFORE.match(plain)
     return sign["sign"].strip("\\") + "1" if sign else None
