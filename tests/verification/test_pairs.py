@@ -5,6 +5,7 @@ written for these rules, by hand; a line has ``gold`` and ``answer``.
 """
 
 import json
+import re
 from pathlib import Path
 
 import pytest
@@ -73,7 +74,7 @@ FACTOR = st.sampled_from([*"abcdehkmnpqrstuvxyzABGLMNPQRT", "2", "3", "10", r"\p
 @settings(max_examples=300, deadline=None)
 def test_a_gold_keeps_every_letter_of_its_algebra(terms, sign, spaced):
     gold = sign.join((" " if spaced else "").join(term) for term in terms)
-    assume(letters(gold) and len(gold) > 1)
+    assume(letters(gold) and len(gold) > 1 and not re.search(r"\de[-+]?\d", gold))  # 2e3 is a number
     read = read_gold(gold)
     assert read is not None
     # What is no expression is its own text, whole.

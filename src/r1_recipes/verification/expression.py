@@ -9,7 +9,6 @@ from r1_recipes.verification.gold import APPROX, EQUALS, PLUS_MINUS, THOUSANDS, 
 from r1_recipes.verification.lexicon import (
     Refusal,
 )
-from r1_recipes.verification.spelling import clean
 from r1_recipes.verification.units import without_unit
 from r1_recipes.verification.words import (
     NAMED_PAIR,
@@ -178,7 +177,7 @@ def _in_degrees(side: str, gold: Gold) -> str:
 
 def _as_intervals(cleaned: str, gold: Gold) -> Answer | None:
     """Bounds joined by "or" against a union of intervals, either way round; ``None``: it is not about these."""
-    own = union(clean(gold.raw))
+    own = gold.union
     if own and re.search(r"\band\b|\\land(?![a-z])|且", cleaned) and re.search(r"[<>]|\\[lg]e(?![a-z])", cleaned):
         return Answer(refusal=Refusal.DIFFERENT)
     if not gold.text or ("\\cup" in gold.text) == ("\\cup" in cleaned):

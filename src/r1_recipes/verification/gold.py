@@ -32,6 +32,7 @@ from r1_recipes.verification.words import (
     prose,
     split,
     split_condition,
+    union,
 )
 
 # A gold of more words without a box or #### is a solution or a proof, of which no part is known to be the gold.
@@ -73,6 +74,7 @@ class Gold:
     letter: str | None = None  # "(B)": a gold that is compared as a choice
     letters: str | None = None  # "ABD": several choices
     only_text: bool = False  # mathematics with words that are no name and no unit: right as its own text alone
+    union: str | None = None  # of bounds joined by "or", as intervals: x < 2 or x > 3
     left_out: str = ""  # what is not compared: the word behind a number, a condition that an answer need not repeat
     unit: str | None = None  # "m/s": an answer with another one is wrong, one without is not
     value: Value | None = None  # of a number that can be compared without a parser
@@ -109,6 +111,7 @@ def read_gold(text: str, locale: str = "en", ordered: bool = False) -> Gold | No
         return gold(words=plain_words(cleaned))
     if re.fullmatch(r"[A-Z]{2,5}", cleaned):  # HHT, XL, PQR: no product
         return gold(words=plain_words(cleaned))
+    gold = functools.partial(gold, union=union(cleaned))
     own_text = gold(words=squeezed(cleaned), only_text=True, variables=letters(cleaned))
     if _ONLY_TEXT.search(cleaned.rpartition("=")[2]) or _has_primes(cleaned):
         return own_text

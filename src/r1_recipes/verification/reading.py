@@ -161,7 +161,7 @@ def _read_words(text: str, cleaned: str, gold: Gold, locale: str) -> Answer:
     cleaned = in_symbols(cleaned) if gold.words is None and not re.search(r"\d", cleaned) else cleaned
     if squeezed(cleaned) == gold.plain:
         return Answer(verdict=True)
-    if alternatives := _alternatives(text, cleaned, gold, locale):
+    if alternatives := _alternatives(cleaned, gold):
         return alternatives
     subject, _, said = cleaned.rpartition(" is ") if " is " in cleaned else cleaned.rpartition(" are ")
     # Of "the number of roots is 72" the subject changes nothing.
@@ -178,7 +178,7 @@ def _read_words(text: str, cleaned: str, gold: Gold, locale: str) -> Answer:
     return read_expression(text, cleaned, gold)
 
 
-def _alternatives(text: str, cleaned: str, gold: Gold, locale: str) -> Answer | None:
+def _alternatives(cleaned: str, gold: Gold) -> Answer | None:
     """The same value twice, ``\\frac34 or 0.75``, ``0.5 (50%)``: each has to equal the gold. ``None``: the answer is no such text."""
     if gold.words is not None or (gold.several and '"answer"' not in cleaned):
         return None

@@ -19,44 +19,13 @@ _SHORT_WORDS = re.compile(
     f"(?:{UNITS})|(?i:am|pm|usd|is|of|to|at|on|by|an|as|it|or|no|so|we|he|she|the|and|yes|odd|"
     "for|are|was|per|all|out|if|up|us|be|do|go|my|me|its|has|had|her|his)"
 )
-# What stands between the parts of a list, besides a comma; the last two: "x = 1 y = 2", on two lines or on one.
 NAMED_PAIR = re.compile(r"\(([^()=]*,[^()=]*)\)\s*=\s*\((.*)\)", re.DOTALL)
 # Words of three letters beside algebra; others are products there.
-_THREE_LETTERS = frozenset(
-    [
-        "the",
-        "and",
-        "sum",
-        "set",
-        "ans",
-        "get",
-        "got",
-        "can",
-        "let",
-        "our",
-        "you",
-        "via",
-        "one",
-        "two",
-        "six",
-        "ten",
-        "not",
-        "but",
-        "who",
-        "why",
-        "how",
-        "new",
-        "big",
-        "any",
-        "all",
-        "for",
-        "has",
-        "are",
-        "was",
-        "its",
-        "use",
-    ]
+_THREE_LETTERS = re.compile(
+    "the|and|sum|set|ans|get|got|can|let|our|you|via|one|two|six|ten|not|but|who|why|how|new|big|any|all|for|has|are|was|its|use",
+    re.IGNORECASE,
 )
+# What stands between the parts of a list, besides a comma; the last two: "x = 1 y = 2", on two lines or on one.
 JOINT = re.compile(
     r"\s*(?:[,;]\s*)?(?:\b(?:and|or|und|oder|et)\b|\\lor(?![a-z])|[或和、])\s*|\s*;\s*|"
     r"\s*\n\s*(?=[A-Za-z]\w*\s*=)|(?<=[\d})])\s+(?=[A-Za-z]\s*=)"
@@ -105,7 +74,7 @@ _GREEK = re.compile(
 
 def letters(text: str) -> frozenset[str]:
     """The letters that are variables, Greek ones among them (``\\pi`` is a number)."""
-    return frozenset(re.findall("[A-Za-z]", _COMMAND.sub(" ", text))) | {rf"\\{name}" for name in _GREEK.findall(text)}
+    return frozenset(re.findall("[A-Za-z]", _COMMAND.sub(" ", text))) | {rf"\{name}" for name in _GREEK.findall(text)}
 
 
 def plain_words(text: str) -> str:
@@ -133,7 +102,7 @@ def _marked(text: str, variables: frozenset[str] | None) -> str:
             # xy and mgh are products, whatever the gold is; "eggs" and "Ann" are words.
             if variables.issuperset(run) or glued or not re.search("[aeiouAEIOU]", run) or (len(run) == 2 and run.isascii()):
                 return match[0]
-            return "\0" if not variables or run.lower() in _THREE_LETTERS else match[0]
+            return "\0" if not variables or _THREE_LETTERS.fullmatch(run) else match[0]
         if len(run) > 3:
             product = re.match(r"[\^_+*]", after) or re.search(r"[\d})+*^_/-]\Z", before)
             return match[0] if product and len(set(run)) == len(run) and run.islower() else "\0"
@@ -229,7 +198,7 @@ def answer_part(text: str, variables: frozenset[str]) -> Part | None:
         or re.search(r"\s[-/]\s+[^\W\d]|\A\s*/", text.replace(telling[0], ""))
     ):
         return None
-    piece = ("-" if pieces[:2] == ["-", telling[0]] else "") + telling[0]  # "-USD 72"
+    piece = ("-" if currency else "") + telling[0]  # "-USD 72"
     if piece.count("{") != piece.count("}"):
         return Part("")
     # The answer is 72!
