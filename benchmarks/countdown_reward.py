@@ -14,8 +14,8 @@ import sys
 import time
 from random import Random
 
+from r1_recipes.extras.countdown.puzzle import Puzzle, draw
 from r1_recipes.rewards import get_reward_funcs
-from r1_recipes.tasks.countdown import Puzzle, draw
 
 SETTINGS = {"min_numbers": 3, "max_numbers": 4, "min_value": 1, "max_value": 99, "min_target": 10, "max_target": 99}
 BATCH = 256

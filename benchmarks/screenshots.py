@@ -15,7 +15,7 @@ import tempfile
 from pathlib import Path
 
 from r1_recipes.common.console import say
-from r1_recipes.report.page import build
+from r1_recipes.extras.report.page import build
 
 MAX_BYTES = 150_000
 # What of the page is in a picture, and how large that is.

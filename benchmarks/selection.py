@@ -49,10 +49,10 @@ def _apart(traces: int, tokens: int) -> dict[str, Any]:
 
 def _measure(traces: int, tokens: int) -> dict[str, Any]:
     from r1_recipes.completions.store import ShardStore
+    from r1_recipes.extras.selection.rules import KeepRules
+    from r1_recipes.extras.selection.select import Selection
+    from r1_recipes.extras.selection.write import write_dataset
     from r1_recipes.prompts import FORMATS
-    from r1_recipes.selection.rules import KeepRules
-    from r1_recipes.selection.select import Selection
-    from r1_recipes.selection.write import write_dataset
 
     fmt = FORMATS["think_answer"]
     with tempfile.TemporaryDirectory() as folder:

@@ -85,8 +85,8 @@ def tiny_model(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="session")
 def caller(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A tiny checkpoint that calls ``guess``, the tool of ``tests.callers:Game``."""
-    from tests.callers import build_caller
+    """A tiny checkpoint that calls ``guess``, the tool of ``tests.support.callers:Game``."""
+    from tests.support.callers import build_caller
 
     return build_caller(tmp_path_factory.mktemp("caller") / "model")
 

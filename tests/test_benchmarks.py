@@ -16,7 +16,7 @@ import yaml
 
 from r1_recipes.prompts import FORMATS
 from tests.conftest import REPOSITORY
-from tests.report.runs import write_run
+from tests.support.report_runs import write_run
 
 
 def gpu(*words: str) -> subprocess.CompletedProcess[str]:

@@ -32,9 +32,9 @@ def test_a_chinese_document_has_the_code_of_its_twin(chinese):
 
 def test_every_key_reward_and_format_is_documented():
     from r1_recipes.data import MAPPERS
+    from r1_recipes.extras.judges.model import Settings
+    from r1_recipes.extras.selection.rules import Deduplicate, EvaluationSet, Filters, KeepRules, MixedLanguage, Overlong, Repetitive
     from r1_recipes.recipe.types import EvaluateRecipeArguments, GenerateRecipeArguments, GenerationSettings, GRPORecipeArguments
-    from r1_recipes.rewards.model import Settings
-    from r1_recipes.selection.rules import Deduplicate, EvaluationSet, Filters, KeepRules, MixedLanguage, Overlong, Repetitive
 
     text = (REPOSITORY / "docs" / "recipes.md").read_text(encoding="utf-8")
     ours = (GRPORecipeArguments, EvaluateRecipeArguments, GenerateRecipeArguments, GenerationSettings, KeepRules)

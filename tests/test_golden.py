@@ -22,7 +22,7 @@ import pytest
 import yaml
 
 from benchmarks.rows import rows
-from r1_recipes.__main__ import COMMANDS
+from r1_recipes.__main__ import commands
 from r1_recipes.recipe.load import load_recipe
 from r1_recipes.rewards import REWARDS, get_reward_funcs, reward_parameters
 from tests.conftest import RECIPES, REPOSITORY, method_of
@@ -61,7 +61,7 @@ def differences(golden: Any, now: Any, where: str, rel: float, abs: float) -> li
     return [line for place, old, new in pairs for line in differences(old, new, place, rel, abs)]
 
 
-@pytest.mark.parametrize("command", ["", *COMMANDS])
+@pytest.mark.parametrize("command", ["", *commands()])
 def test_help(command: str) -> None:
     words = [sys.executable, "-m", f"r1_recipes.{command}".strip("."), "--help"]
     environment = {**os.environ, "COLUMNS": "100", "NO_COLOR": "1"}  # argparse breaks lines at the terminal's width
@@ -71,7 +71,7 @@ def test_help(command: str) -> None:
     if os.environ.get("R1_RECIPES_WRITE_GOLDEN"):
         path.write_text(said, encoding="utf-8")
     assert said == path.read_text(encoding="utf-8")
-    assert {path.stem for path in path.parent.iterdir()} == {"r1_recipes", *COMMANDS}  # none is left of a command that is gone
+    assert {path.stem for path in path.parent.iterdir()} == {"r1_recipes", *commands()}  # none is left of a command that is gone
 
 
 def test_resolved_recipes(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -11,7 +11,7 @@ import pytest
 from tests.conftest import REPOSITORY
 
 PAGES = ("README.md", "docs/flat_reward.md", "docs/first_hour.md", "docs/one_gpu.md", "docs/recipes.md", "docs/losses.md")
-# Run elsewhere: the pipelines in tests/test_pipeline.py, installations in tests/test_install.py, a server in tests/vllm.
+# Run elsewhere: the pipelines in tests/core/test_pipeline.py, installations in tests/test_install.py, a server in tests/vllm.
 ELSEWHERE = ("make ", "source ", "vllm serve", "nvidia-smi ")
 pytestmark = pytest.mark.slow
 

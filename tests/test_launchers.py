@@ -20,7 +20,7 @@ import yaml
 from r1_recipes.common.errors import RecipeError
 from r1_recipes.recipe.load import load_recipe
 from tests.conftest import RECIPES, REPOSITORY, method_of, metrics
-from tests.training.test_accelerate_configs import ON_CPU, environment
+from tests.core.training.test_accelerate_configs import ON_CPU, environment
 
 SLURM = {"SLURM_JOB_ID": "7003", "SLURM_JOB_NODELIST": "node[1-3]", "SLURM_GPUS_ON_NODE": "8"}
 TRAIN, TRAIN_WITH_SERVER, HOSTS = "slurm/train.sbatch", "slurm/train_with_server.sbatch", "launch/hosts.sh"

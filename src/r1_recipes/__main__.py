@@ -7,13 +7,12 @@ import sys
 from pathlib import Path
 
 import r1_recipes
-from r1_recipes.common import console
+from r1_recipes.common import console, extras
 from r1_recipes.common.errors import RecipeError, nearest
 from r1_recipes.common.files import SHIPPED, find_yaml
 from r1_recipes.common.yaml_text import read_yaml
 
-COMMANDS = {
-    "init": "look at a data file, and write a recipe for it",
+_CORE = {
     "grpo": "train with rewards",
     "sft": "train on worked answers",
     "distill": "train on a teacher's distribution",
@@ -21,11 +20,16 @@ COMMANDS = {
     "generate": "make a data set from a model's answers",
     "evaluate": "judge checkpoints on rows held out",
     "pipeline": "several recipes in a row, and one table",
-    "preflight": "what a run would do, before it starts",
-    "report": "a run as one page",
     "adapters": "merge a run's adapters into its model",
     "vllm_server": "serve a recipe's model for GRPO",
 }
+
+
+def commands() -> dict[str, tuple[str, str]]:
+    """Every command: the module that runs it, and what it does."""
+    core = {name: (f"r1_recipes.{name}", meaning) for name, meaning in _CORE.items()}
+    return core | extras.installed()["command"]
+
 
 _MEANT = {"train": "grpo", "finetune": "sft", "eval": "evaluate", "merge": "adapters", "serve": "vllm_server", "list": "recipes"}
 
@@ -33,9 +37,11 @@ _MEANT = {"train": "grpo", "finetune": "sft", "eval": "evaluate", "merge": "adap
 def main() -> None:
     """Run a command, list the commands or what is shipped; exit with 2 if there is none of that name."""
     name, *words = sys.argv[1:] or ["--help"]
-    if name in COMMANDS:
+    with console.reported_errors():
+        known = commands()
+    if name in known:
         del sys.argv[1]
-        runpy.run_module(f"r1_recipes.{name}", run_name="__main__", alter_sys=True)
+        runpy.run_module(known[name][0], run_name="__main__", alter_sys=True)
         return
     with console.reported_errors():
         if name == "recipes":
@@ -45,18 +51,27 @@ def main() -> None:
         elif name in ("-h", "--help"):
             console.say(_usage())
         else:
-            known = [*COMMANDS, "recipes"]
+            names = [*known, "recipes"]
             meant: str | None
             if name.endswith((".yaml", ".yml")):
                 meant = f"grpo {name}"
             else:
-                meant = _MEANT.get(name.lower()) or next(iter(nearest(name.lower(), known)), None)
+                meant = _MEANT.get(name.lower()) or next(iter(nearest(name.lower(), names)), None)
             hint = f" Did you mean r1-recipes {meant}?" if meant else ""
-            raise RecipeError(f"unknown command {name!r}.{hint} Available: {', '.join(known)}; r1-recipes --help says what each does.")
+            raise RecipeError(f"unknown command {name!r}.{hint} Available: {', '.join(names)}; r1-recipes --help says what each does.")
+
+
+def run_extra(name: str) -> None:
+    """Run an extra's command, which ``python -m r1_recipes.NAME`` asks for."""
+    with console.reported_errors():
+        command = extras.installed()["command"].get(name)
+        if command is None:
+            raise RecipeError(f"{name}: needs the extra {name!r}, which is not installed. Fix: the whole of r1-recipes")
+    runpy.run_module(command[0], run_name="__main__", alter_sys=True)
 
 
 def _usage() -> str:
-    lines = "\n".join(f"  {command:<15}{meaning}" for command, meaning in COMMANDS.items())
+    lines = "\n".join(f"  {command:<15}{meaning}" for command, (_, meaning) in commands().items())
     usage = "usage: r1-recipes COMMAND RECIPE [--key value ...]      or: python -m r1_recipes.COMMAND"
     more = "  recipes        list the recipes that are shipped; recipes NAME prints one"
     return f"{usage}\n\n{lines}\n{more}\n\nEach says more with --help; docs/recipes.md has every key."

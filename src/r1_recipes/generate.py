@@ -6,21 +6,20 @@ select (rejection sampling), and what is left becomes ``output_dir/dataset``. St
 """
 
 import logging
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
-from r1_recipes.common import console, processes
+from r1_recipes.common import console, extras, processes
 from r1_recipes.completions import get_backend, load_format
 from r1_recipes.completions.store import ShardStore, row_digest
 from r1_recipes.completions.types import Backend, Completion, Request
 from r1_recipes.data.load import identities, load_dataset
 from r1_recipes.models.smoke import example_rows
+from r1_recipes.prompts import ResponseFormat
+from r1_recipes.recipe import Recipe
 from r1_recipes.rewards import get_reward_funcs
 from r1_recipes.runs import run_dir
 from r1_recipes.runs.run_dir import Run
-from r1_recipes.selection.rules import KeepRules
-from r1_recipes.selection.select import Selection
-from r1_recipes.selection.write import write_dataset
 from r1_recipes.training.start import start
 
 logger = logging.getLogger("r1_recipes.generate")  # under `python -m` this module is called __main__
@@ -57,11 +56,9 @@ def generate(run: Run, store: ShardStore) -> None:
         if processes.is_main_process():
             console.say(f"already done: {dataset}")
         return
-    # A random model's answers pass no rule; a smoke run shows that the rules can be read, and writes everything.
-    rules = KeepRules.parse(None if script.smoke else script.keep)
     rewards = get_reward_funcs(script.reward_funcs, fmt, **recipe.reward_params)
     # Before the completions: a missing package or evaluation set should not show after hours of generation.
-    selection = Selection(store, rules, fmt, rewards, training.reward_weights, hub=script.hub)
+    selection = _selection(recipe, store, fmt, rewards)
     run_dir.claim(run)
     if pending:
         backend = get_backend(recipe, tokenizer, script.backend, rows)
@@ -78,11 +75,24 @@ def generate(run: Run, store: ShardStore) -> None:
         logger.warning("%d rows failed for good (--retry_failed true asks again); the first: %s", len(store.failed), first)
     if script.tools or script.environment:  # whose calls a column of answers would lose
         said = f"episodes, with every turn and what the environment pays: {store.folder}"
+    elif selection is None:
+        said = f"completions: {store.folder} (the extra 'selection', which makes a dataset of them, is not installed)"
     else:
-        write_dataset(selection, dataset, recipe_settings=recipe.settings, title=recipe.name)
+        extras.needed("selection", "keep").write_dataset(selection, dataset, recipe_settings=recipe.settings, title=recipe.name)
         said = f"{selection.report.table()}\n\ndataset: {dataset}"
     run_dir.mark_finished(run.output_dir)
     console.say(said)
+
+
+def _selection(recipe: Recipe, store: ShardStore, fmt: ResponseFormat, rewards: Sequence[Callable]) -> Any | None:
+    """What makes a dataset of the completions; ``None``: that extra is not installed."""
+    script = recipe.script
+    part = extras.needed("selection", "keep") if script.keep else extras.part("selection")
+    if part is None:
+        return None
+    # A random model's answers pass no rule; a smoke run shows that the rules can be read, and writes everything.
+    rules = part.KeepRules.parse(None if script.smoke else script.keep)
+    return part.Selection(store, rules, fmt, rewards, recipe.training.reward_weights, hub=script.hub)
 
 
 def _complete(backend: Backend, pending: list[int], rows: Any, digests: list[str], store: ShardStore, training: Any) -> None:

@@ -18,7 +18,7 @@ from itertools import chain
 from pathlib import Path
 from typing import Any
 
-from r1_recipes.common import console, files, processes
+from r1_recipes.common import console, extras, files, processes
 from r1_recipes.common.errors import RecipeError, unknown_name
 from r1_recipes.common.masking import masked_words
 from r1_recipes.common.settings import from_mapping
@@ -27,7 +27,6 @@ from r1_recipes.metrics.run import BATCH_SIZE, evaluate_model, rows_to_judge
 from r1_recipes.metrics.scores import Scores, difference_line, markdown_table
 from r1_recipes.models.weights import model_path
 from r1_recipes.recipe import Recipe, load_recipe
-from r1_recipes.report import page
 from r1_recipes.runs import run_dir, sources
 
 _TRAINS = ("sft", "grpo", "distill")
@@ -122,15 +121,22 @@ def run_pipeline(path: Path, output_dir: Path | None = None, **changes: int | No
     example = [outcome.scores for outcome in outcomes.values() if outcome.scores][-1].examples[0]
     console.say(f"One answer of the last model, to {example['question']!r}:\n{example['completion']}\n")
     trained = [Path(recipe.training.output_dir) for stage, recipe in recipes if stage.method in _TRAINS]
-    for folder in trained:  # again, now that its model is judged
-        page.refresh(folder)
-    reports = [folder / page.REPORT_FILE for folder in trained]
-    if len(trained) > 1:
-        reports.append(output_dir / page.REPORT_FILE)
-        page.refresh(*trained, output=reports[-1])
     console.say(f"runs and models:  {output_dir}/\nthis table:       {output_dir / 'results.md'}")
-    console.say("reports:          " + f"\n{'':18}".join(map(str, reports)))
+    page = extras.part("report")
+    if page:
+        console.say("reports:          " + f"\n{'':18}".join(map(str, _write_pages(page, trained, output_dir))))
     return outcomes
+
+
+def _write_pages(page: Any, trained: list[Path], output_dir: Path) -> list[Path]:
+    """The page of each run, again, now that its model is judged, and one of them all."""
+    for folder in trained:
+        page.refresh(folder)
+    pages = [folder / page.REPORT_FILE for folder in trained]
+    if len(trained) > 1:
+        pages.append(output_dir / page.REPORT_FILE)
+        page.refresh(*trained, output=pages[-1])
+    return pages
 
 
 def _run_stage(pipeline: Pipeline, output_dir: Path, stage: Stage) -> Outcome:

@@ -3,7 +3,7 @@
 import pytest
 
 from r1_recipes.common.errors import RecipeError
-from r1_recipes.models.weights import smollm2_checkpoint
+from r1_recipes.extras.demo.weights import smollm2_checkpoint
 
 
 @pytest.fixture(scope="session")

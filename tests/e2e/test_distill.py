@@ -10,7 +10,7 @@ import yaml
 
 from r1_recipes import generate, sft
 from tests.conftest import SUMS
-from tests.loopback import serving
+from tests.support.loopback import serving
 
 pytestmark = pytest.mark.e2e
 

@@ -11,8 +11,8 @@ from typing import Any
 
 import pytest
 
-from r1_recipes.report.page import write
-from tests.report.runs import EVIL, completion, ramp, write_run
+from r1_recipes.extras.report.page import write
+from tests.support.report_runs import EVIL, completion, ramp, write_run
 
 pytestmark = pytest.mark.e2e
 

@@ -12,8 +12,8 @@ from pathlib import Path
 
 import pytest
 
-from tests import loopback
 from tests.conftest import REPOSITORY
+from tests.support import loopback
 
 RECIPE = str(REPOSITORY / "recipes" / "gsm8k_qwen05b.yaml")
 # The recipe without a GPU, and with prompts that are short for a tokenizer of single bytes.

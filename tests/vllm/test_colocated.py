@@ -68,9 +68,9 @@ def test_the_engine_follows_the_model_that_is_trained(train: Callable, tmp_path:
 def test_episodes_train_with_the_engine(run_python: Callable, caller: Path, tmp_path: Path) -> None:
     changes = {
         "model_name_or_path": caller,
-        "dataset_name": "environment:tests.callers:Game",
+        "dataset_name": "environment:tests.support.callers:Game",
         "mapper": "environment",
-        "environment": "tests.callers:Game",
+        "environment": "tests.support.callers:Game",
         "task_config": "{train: {size: 16, seed: 0}, test: {size: 4, seed: 1}}",
         "output_dir": tmp_path / "run",
         "max_steps": STEPS,

@@ -187,9 +187,9 @@ def test_episodes_are_played_alike(run_python: Callable, generation: Callable, c
     """By Transformers, by vLLM in this process, and by a server that parses the calls itself."""
     changes = {
         "model_name_or_path": str(caller),
-        "dataset_name": "environment:tests.callers:Game",
+        "dataset_name": "environment:tests.support.callers:Game",
         "mapper": "environment",
-        "environment": "tests.callers:Game",
+        "environment": "tests.support.callers:Game",
         "task_config": {"train": {"size": 16, "seed": 0}, "test": {"size": 1, "seed": 1}},
         "max_tool_calling_iterations": 3,
         "reward_funcs": ["format"],

@@ -13,7 +13,7 @@ import pytest
 from r1_recipes.data.load import build_prompt
 from r1_recipes.models.tokenizer import load_tokenizer
 from r1_recipes.recipe import load_recipe
-from tests.prompts.test_served_template import CASES, SWITCHED, TALK, USER, served_folder
+from tests.core.prompts.test_served_template import CASES, SWITCHED, TALK, USER, served_folder
 from tests.vllm.conftest import serving
 
 DEFAULT = "worked turns"  # the case whose folder is served; the others' templates go with the request

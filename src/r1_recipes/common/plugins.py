@@ -4,9 +4,11 @@ import importlib
 import importlib.util
 import os
 import sys
+from collections.abc import Iterator, MutableMapping
 from pathlib import Path
 from typing import Any, TypeVar
 
+from r1_recipes.common import extras
 from r1_recipes.common.errors import OWN_FAULTS, RecipeError, first_line, nearest, own_place, unknown_name
 
 T = TypeVar("T")
@@ -14,27 +16,53 @@ T = TypeVar("T")
 _recipe_folder: Path | None = None  # of the recipe that was read last
 
 
-def register(registry: dict[str, T], kind: str, name: str, thing: T) -> T:
-    """Add a class or function to a registry; a class learns its name. A name that is taken is a ValueError."""
-    known = registry.get(name, thing)
-    if (known.__module__, known.__qualname__) != (thing.__module__, thing.__qualname__):  # type: ignore[attr-defined]
-        raise ValueError(f"{kind} name {name!r} is taken by {known.__module__}:{known.__qualname__}")  # type: ignore[attr-defined]
-    if isinstance(thing, type):
-        thing.name = name  # type: ignore[attr-defined]
-    registry[name] = thing
-    return thing
+class Registry(MutableMapping[str, T]):
+    """Names of one kind -> the classes or functions that they stand for. What a plugin adds is imported when it is asked for."""
 
+    def __init__(self, kind: str) -> None:
+        self.kind = kind
+        self._things: dict[str, T] = {}
 
-def resolve(registry: dict[str, T], kind: str, name: str) -> T:
-    """Return what a name stands for, registered, ``my_module:my_name`` or ``my_file.py:my_name``, or raise a RecipeError."""
-    if ":" in name:
-        return import_object(name, kind)
-    if name not in registry:
-        module, dot, attribute = name.rpartition(".")
-        is_file = name.endswith(".py") or "/" in name
-        fix = f"{name}:NAME" if is_file else f"{module}:{attribute}" if dot else f"my_module:my_{kind}"
-        raise RecipeError(unknown_name(kind, name, registry) + f" One of your own is named with a colon: {fix}.")
-    return registry[name]
+    def __getitem__(self, name: str) -> T:
+        if name not in self._things and name in extras.installed()[self.kind]:
+            self.register(name, extras.load(extras.installed()[self.kind][name]))
+        return self._things[name]
+
+    def __setitem__(self, name: str, thing: T) -> None:
+        self._things[name] = thing
+
+    def __delitem__(self, name: str) -> None:
+        del self._things[name]
+
+    def __contains__(self, name: object) -> bool:
+        return name in self._things or name in extras.installed()[self.kind]
+
+    def __iter__(self) -> Iterator[str]:
+        return iter({**self._things, **extras.installed()[self.kind]})
+
+    def __len__(self) -> int:
+        return len({**self._things, **extras.installed()[self.kind]})
+
+    def register(self, name: str, thing: T) -> T:
+        """Add a class or function; a class learns its name. A name that is taken is a ValueError."""
+        known: Any = self._things.get(name, thing)
+        if known is not thing and (known.__module__, known.__qualname__) != (thing.__module__, thing.__qualname__):  # type: ignore[attr-defined]
+            raise ValueError(f"{self.kind} name {name!r} is taken by {known.__module__}:{known.__qualname__}")
+        if isinstance(thing, type):
+            thing.name = name  # type: ignore[attr-defined]
+        self._things[name] = thing
+        return thing
+
+    def resolve(self, name: str) -> T:
+        """Return what a name stands for, registered, ``my_module:my_name`` or ``my_file.py:my_name``, or raise a RecipeError."""
+        if ":" in name:
+            return import_object(name, self.kind)
+        if name not in self:
+            module, dot, attribute = name.rpartition(".")
+            is_file = name.endswith(".py") or "/" in name
+            fix = f"{name}:NAME" if is_file else f"{module}:{attribute}" if dot else f"my_module:my_{self.kind}"
+            raise RecipeError(unknown_name(self.kind, name, self) + f" One of your own is named with a colon: {fix}.")
+        return self[name]
 
 
 def look_beside(recipe: Path) -> None:

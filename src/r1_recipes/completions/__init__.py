@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from r1_recipes.completions.episodes import EpisodeBackend
+from r1_recipes.common import extras
 from r1_recipes.completions.openai import OpenAIBackend
 from r1_recipes.completions.transformers import TransformersBackend
 from r1_recipes.completions.types import Backend
@@ -37,4 +37,4 @@ def get_backend(recipe: Recipe, tokenizer: Any | None, backend: str, rows: Any =
         return single
     training = recipe.training
     limits = training.max_tool_calling_iterations, training.max_completion_length, training.generation_batch_size
-    return EpisodeBackend(single, tools, environments, rows, *limits)
+    return extras.needed("agents", "tools").EpisodeBackend(single, tools, environments, rows, *limits)

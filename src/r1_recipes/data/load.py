@@ -7,13 +7,13 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
+from r1_recipes.common import extras
 from r1_recipes.common.errors import RecipeError, nearest, unknown_name
 from r1_recipes.common.settings import from_mapping, must
 from r1_recipes.data.mappers import Conversations, Mapper, get_mapper, read_conversation, read_turns
 from r1_recipes.data.render import LoadReport, Renderer, RowMapper, build_prompt
 from r1_recipes.data.sources import load_rows
 from r1_recipes.prompts import ResponseFormat, get_response_format
-from r1_recipes.tasks.environments.registry import schemas
 
 if TYPE_CHECKING:
     from datasets import Dataset
@@ -218,8 +218,9 @@ def _mapper(
         )
     if mapper.images and method != "grpo":
         raise RecipeError(f"dataset {part.id}: mapper {mapper.name!r} gives pictures, which {method} does not take; grpo does")
-    tools = schemas(getattr(args, "tools", None) or (), getattr(args, "environment", None))
-    renderer = Renderer(args, get_response_format(fmt, system_prompt=system_prompt), method, tokenizer, few_shot, tools)
+    tools, environment = getattr(args, "tools", None), getattr(args, "environment", None)
+    schemas = extras.needed("agents", "tools").schemas(tools or (), environment) if tools or environment else None
+    renderer = Renderer(args, get_response_format(fmt, system_prompt=system_prompt), method, tokenizer, few_shot, schemas)
     where = f"{part.id}: " if args.dataset_mixture else ""
     return RowMapper(mapper, renderer, _extra_columns(args, method, columns, part.id), report, where, indices)
 

@@ -10,9 +10,9 @@ from typing import TYPE_CHECKING, Any
 
 import yaml
 
+from r1_recipes.common import extras
 from r1_recipes.common.errors import RecipeError, first_line, install_hint, nearest
 from r1_recipes.common.files import shipped
-from r1_recipes.tasks.generated import GENERATED_SETS
 
 if TYPE_CHECKING:
     from datasets import Dataset
@@ -38,8 +38,10 @@ def load_rows(
     A RecipeError says what is missing (file, split, configuration, package, network) and what there is instead.
     """
     prefix, colon, rest = name.partition(":")
-    if colon and prefix in GENERATED_SETS:
-        return GENERATED_SETS[prefix](rest, split, task_config or {})
+    drawn = extras.installed()["dataset"]
+    if colon and prefix in drawn:
+        rows: Dataset = extras.load(drawn[prefix])(rest, split, task_config or {})
+        return rows
     path = shipped(Path(name).expanduser())
     if path.exists():
         if (bounds := re.fullmatch(r"([^\[]*)(?:\[(-?\d+)?:(-?\d+)?\])?", split)) is None:

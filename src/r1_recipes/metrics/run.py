@@ -9,7 +9,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from r1_recipes.common import processes
+from r1_recipes.common import extras, processes
 from r1_recipes.common.console import progress
 from r1_recipes.common.errors import RecipeError
 from r1_recipes.common.files import open_unlinked
@@ -26,7 +26,6 @@ from r1_recipes.recipe.types import SamplingSettings, namespace_value
 from r1_recipes.rewards import answer_rewards, get_reward_funcs
 from r1_recipes.rewards.call import judged_rows, readable_golds, route, try_own_rewards
 from r1_recipes.runs import sources
-from r1_recipes.tasks.environments.registry import environment_kinds, pays
 
 if TYPE_CHECKING:
     from datasets import Dataset
@@ -98,7 +97,8 @@ def _judgeable(recipe: Recipe, fmt: ResponseFormat, rows: Dataset) -> Dataset:
 def judges_of(recipe: Recipe, fmt: ResponseFormat, *, with_models: bool = False) -> dict[str, Callable]:
     """The rewards that say what is right, by name; the first one that judges a row decides."""
     own, models = reward_functions(recipe, fmt, with_models=with_models), recipe.reward_params.get("reward_models", ())
-    if (kinds := environment_kinds(recipe.script.environment)) and all(map(pays, kinds.values())):  # they say what is right
+    environment = recipe.script.environment
+    if environment and extras.needed("agents", "environment").all_pay(environment):  # they say what is right
         return {}
     if models and set(recipe.script.reward_funcs) <= set(models):
         told = "reward_models alone say nothing of right and wrong"

@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
+from r1_recipes.common import extras
 from r1_recipes.common.errors import BatchError, RecipeError, unknown_name
 from r1_recipes.data import get_mapper
 from r1_recipes.prompts import FORMATS, ResponseFormat, fitting_format, get_response_format, named_marks
@@ -13,8 +14,6 @@ from r1_recipes.recipe.types import Recipe
 from r1_recipes.rewards import REWARDS, get_reward_funcs
 from r1_recipes.rewards.call import check_task_rewards
 from r1_recipes.rewards.registry import declared
-from r1_recipes.selection.rules import KeepRules
-from r1_recipes.tasks.environments.registry import environment_kinds, pays
 
 # Methods whose recipes name rewards.
 REWARDED = ("grpo", "generate", "evaluate")
@@ -78,16 +77,8 @@ def _problems(recipe: Recipe) -> Iterator[str]:
     if method in ("generate", "evaluate"):
         yield from _sampling_problems(recipe)
     if method == "generate":
-        rules = KeepRules.parse(script.keep)
-        if script.keep and (script.tools or script.environment):
-            yield "keep: episodes with tools make no dataset: an answer without its calls would be trained on. Fix: leave it out"
-        elif (rules.correct or rules.pass_rate) and not script.reward_funcs:
-            yield "keep: correct and pass_rate need reward_funcs; the first one says what is correct"
-        if rules.output == "pairs" and (not script.reward_funcs or training.num_generations < 2 or rules.best_of):
-            told = "a pair is the best and the worst of a prompt"
-            yield f"keep: output: pairs needs reward_funcs, num_generations of 2 or more, and no best_of: {told}"
-        if rules.output == "pairs" and rules.correct and len(script.reward_funcs) < 2:
-            yield "keep: correct: must be false for output: pairs of one reward, got true: the rejected one is mostly wrong"
+        if script.keep:
+            yield from extras.needed("selection", "keep").problems(recipe)
         if script.backend == "openai" and (script.max_prompt_tokens or script.max_solution_tokens or script.chat_template):
             yield (
                 "backend openai: max_prompt_tokens, max_solution_tokens and chat_template need the model's tokenizer, which the server "
@@ -99,10 +90,11 @@ def _problems(recipe: Recipe) -> Iterator[str]:
         if getattr(training, key) not in choices.split():
             yield f"{key}: {unknown_name('value', getattr(training, key), choices.split())} docs/losses.md says which is which"
     names, weights = script.reward_funcs, getattr(training, "reward_weights", None)
-    kinds = environment_kinds(script.environment).values()
-    if not names and not any(map(pays, kinds)) and method == "grpo":
-        own = "".join(f"give environment {kind.__name__} a method get_reward(self), or " for kind in kinds)
-        yield f"reward_funcs: missing; {own}name at least one of {', '.join(sorted(REWARDS))}"
+    if not names and method == "grpo":
+        silent = extras.needed("agents", "environment").without_reward(script.environment) if script.environment else []
+        if silent or not script.environment:
+            own = "".join(f"give environment {kind.__name__} a method get_reward(self), or " for kind in silent)
+            yield f"reward_funcs: missing; {own}name at least one of {', '.join(sorted(REWARDS))}"
     if len(set(names)) < len(names):
         yield f"reward_funcs: must differ, got {names}. Fix: give one that counts twice the reward_weights entry 2.0"
     if weights and (not any(weights) or not all(map(math.isfinite, weights))):

@@ -12,7 +12,7 @@ from dataclasses import field
 from pathlib import Path
 from typing import Any
 
-from r1_recipes.common import gpu, processes
+from r1_recipes.common import extras, gpu, processes
 from r1_recipes.common.errors import RecipeError, nearest
 from r1_recipes.common.files import find_local, find_yaml
 from r1_recipes.common.masking import masked
@@ -20,12 +20,10 @@ from r1_recipes.common.plugins import look_beside
 from r1_recipes.common.yaml_text import read_yaml
 from r1_recipes.prompts.catalogue import written_out
 from r1_recipes.recipe import checks
-from r1_recipes.recipe.compat import SHORT, defaults_then, translate
 from r1_recipes.recipe.engine import longest_sequence
 from r1_recipes.recipe.types import OWN_TYPES, Recipe, argument_types, namespace_value
 from r1_recipes.recipe.values import COMMAND_LINE, convert, listed, plain
 from r1_recipes.rewards import REWARDS, reward_parameters
-from r1_recipes.tasks.environments.registry import environment_parameters
 
 
 def load_recipe(
@@ -49,8 +47,10 @@ def load_recipe(
     if "stages" in config:
         raise RecipeError(f"{path}: a pipeline, got as a recipe for {method}. Fix: python -m r1_recipes.pipeline {path}")
     masked([config, overrides])  # from here on no message shows what is secret in them
-    config = defaults_then(config, overrides, method, str(path), recipe.warnings) | translate(config, str(path), recipe.warnings)
-    overrides = translate(overrides, COMMAND_LINE, recipe.warnings)
+    foreign = extras.part("foreign")
+    if foreign:
+        config = foreign.read(config, overrides, method, str(path), recipe.warnings)
+        overrides = foreign.translate(overrides, COMMAND_LINE, recipe.warnings)
     for values in (config, overrides):
         _find_files(values, path.parent)
     recipe.typed = frozenset(overrides)
@@ -64,7 +64,7 @@ def load_recipe(
         check(path, together)
     reward_fields = _reward_fields(path, named)
     try:
-        environment_fields = environment_parameters(together.get("environment") if method in checks.REWARDED else None)
+        environment_fields = _environment_fields(together.get("environment") if method in checks.REWARDED else None)
     except ValueError as error:
         raise RecipeError(f"{path}: {error}") from error
 
@@ -100,6 +100,11 @@ def load_recipe(
     recipe.settings = {key: masked(plain(namespace_value(recipe, key)), key) for key in settings if key != "hub_token"}
     checks.check(recipe, chosen, {*reward_fields, *environment_fields})
     return recipe
+
+
+def _environment_fields(environment: Any) -> dict[str, dataclasses.Field]:
+    fields: dict[str, dataclasses.Field] = {}
+    return extras.needed("agents", "environment").environment_parameters(environment) if environment else fields
 
 
 def _reward_fields(path: Path, names: list[str]) -> dict[str, dataclasses.Field]:
@@ -177,7 +182,8 @@ def _field_type(f: dataclasses.Field) -> Any:
 def _typed(values: dict[str, Any], source: str, known: dict[str, tuple[Any, Any]], method: str) -> dict[str, Any]:
     for key in values:
         if key not in known:
-            close = [SHORT[key]] if key in SHORT else nearest(key, known)
+            foreign = extras.part("foreign")
+            close = [foreign.SHORT[key]] if foreign and key in foreign.SHORT else nearest(key, known)
             hint = f" Nearest: {', '.join(close)}." if close else ""
             others = (each for each in OWN_TYPES if key in {f.name for kind in argument_types(each) for f in dataclasses.fields(kind)})
             there = "".join(f": a key of {other}; python -m r1_recipes.{other} FILE" for other in [*others][:1])

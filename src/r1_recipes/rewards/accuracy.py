@@ -1,5 +1,5 @@
 """Rewards for a right answer. Mathematics is judged in :mod:`r1_recipes.verification`, once for every reward that asks; puzzles in
-:mod:`r1_recipes.tasks.countdown`.
+:mod:`r1_recipes.extras.countdown.puzzle`.
 """
 
 from collections.abc import Sequence

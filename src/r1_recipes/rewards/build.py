@@ -3,10 +3,9 @@
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
+from r1_recipes.common import extras
 from r1_recipes.common.errors import RecipeError, own_code, unknown_name
-from r1_recipes.common.plugins import resolve
 from r1_recipes.prompts import ResponseFormat, get_response_format
-from r1_recipes.rewards.model import read_reward_models
 from r1_recipes.rewards.registry import REWARDS, Values, reward_parameters
 
 
@@ -24,13 +23,14 @@ def get_reward_funcs(
     """
     names = list(names)
     fmt = get_response_format(response_format)
-    models = read_reward_models(reward_models or {}, fmt)
+    judges = extras.needed("judges", "reward_models") if reward_models else None
+    models = judges.read_reward_models(reward_models, fmt) if judges else {}
     known = reward_parameters(name for name in names if name not in models)
     if strange := [key for key in params if key not in known]:
         raise RecipeError(unknown_name(f"parameter of the rewards {names}", strange[0], known))
     funcs: list[Callable[..., Values]] = []
     for name in names:
-        reward = models.get(name) or resolve(REWARDS, "reward", name)
+        reward = models.get(name) or REWARDS.resolve(name)
         if isinstance(reward, type):
             given = {key: params[key] for key in reward_parameters([name]) if key in params}
             with own_code(f"reward {name!r}", reward, fix="class NAME(Reward), or an __init__ that takes response_format"):

@@ -4,10 +4,10 @@ import re
 import unicodedata
 from typing import Any
 
+from r1_recipes.common import extras
 from r1_recipes.common.messages import completion_texts, last_user_text
 from r1_recipes.prompts.formats import boxed_spans
 from r1_recipes.rewards.accuracy import MathReward, correctness
-from r1_recipes.rewards.model import SERVED, as_text, ask, report_unjudged, within
 from r1_recipes.rewards.registry import AnswerReward, Column, Log, Values, ignore, register_reward
 from r1_recipes.verification import Refusal, Verdict
 from r1_recipes.verification.lexicon import chosen
@@ -123,7 +123,8 @@ class AnswerMatchReward(MathReward, AnswerReward):
     def __post_init__(self) -> None:
         super().__post_init__()
         if self.match_judge:
-            named = self.match_judge.startswith(SERVED) and self.match_judge != SERVED
+            served = extras.needed("judges", "match_judge").SERVED
+            named = self.match_judge.startswith(served) and self.match_judge != served
             self.must("match_judge", named, "'openai:NAME', a model behind an OpenAI-compatible server, or ''")
             asks = all(slot in self.match_judge_prompt for slot in ("{solution}", "{answer}"))
             self.must("match_judge_prompt", asks, "a text with {solution} and {answer} that asks for a line 'Score: x'")
@@ -149,9 +150,12 @@ class AnswerMatchReward(MathReward, AnswerReward):
         if self.match_judge:
             asked = {row: answer[:_MAX_CHARS] for row, answer in enumerate(answers) if answer and words(golds[row]) and not matched_by[row]}
             questions = {row: last_user_text(prompts[row]) if prompts else "" for row in asked}
-            slots = [{"question": questions[row], "solution": golds[row], "answer": as_text(answer)} for row, answer in asked.items()]
-            opinions = [within((0.0, 1.0), opinion) for opinion in ask(self.match_judge, self.match_judge_prompt, slots)]
-            report_unjudged(f"reward {self.name!r}, match_judge {self.match_judge!r}", opinions)
+            judges = extras.needed("judges", "match_judge")
+            slots = [
+                {"question": questions[row], "solution": golds[row], "answer": judges.as_text(answer)} for row, answer in asked.items()
+            ]
+            opinions = [judges.within((0.0, 1.0), opinion) for opinion in judges.ask(self.match_judge, self.match_judge_prompt, slots)]
+            judges.report_unjudged(f"reward {self.name!r}, match_judge {self.match_judge!r}", opinions)
             for row, opinion in zip(asked, opinions, strict=True):
                 scores[row] = opinion.score
                 matched_by[row] = "judge" if scores[row] else ""

@@ -9,14 +9,14 @@ from typing import Any, ClassVar, dataclass_transform
 
 from r1_recipes.common.errors import RecipeError
 from r1_recipes.common.messages import completion_texts
-from r1_recipes.common.plugins import register, resolve
+from r1_recipes.common.plugins import Registry
 from r1_recipes.prompts import ResponseFormat
 
 Column = Sequence[Any]  # one entry per completion
 Values = list[float | None]
 Log = Callable[[str, Any], None]  # TRL's log_extra and log_metric
 
-REWARDS: dict[str, type[Reward] | Callable] = {}
+REWARDS: Registry[Any] = Registry("reward")
 
 
 def ignore(name: str, value: Any) -> None:
@@ -126,12 +126,12 @@ def register_reward(name: str) -> Callable:
         plain = isinstance(reward, type) and not {"__dataclass_params__", "__init__"} & vars(reward).keys()
         if plain and issubclass(reward, Reward):
             reward = dataclass(frozen=True)(reward)
-        return register(REWARDS, "reward", name, reward)
+        return REWARDS.register(name, reward)
 
     return decorate
 
 
 def reward_parameters(names: Iterable[str]) -> dict[str, dataclasses.Field]:
     """The parameters of these rewards by name: what a recipe may set for them."""
-    rewards = filter(dataclasses.is_dataclass, (resolve(REWARDS, "reward", name) for name in names))
+    rewards = filter(dataclasses.is_dataclass, (REWARDS.resolve(name) for name in names))
     return {f.name: f for reward in rewards for f in dataclasses.fields(reward) if f.name != "response_format"}

@@ -19,11 +19,10 @@ from tqdm.auto import tqdm
 from transformers import ProgressCallback, TrainerCallback
 from transformers.trainer_utils import rotate_checkpoints
 
-from r1_recipes.common import processes
+from r1_recipes.common import extras, processes
 from r1_recipes.common.console import bar
 from r1_recipes.common.files import open_unlinked, write_whole
 from r1_recipes.prompts.served_template import serve
-from r1_recipes.report import page
 from r1_recipes.runs import checkpoints
 from r1_recipes.runs.run_dir import METRICS_FILE, Run
 from r1_recipes.training.start import plan
@@ -78,7 +77,9 @@ class Records(TrainerCallback):
 
     def on_save(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
         if state.is_world_process_zero:
-            page.refresh(self._output_dir)
+            page = extras.part("report")
+            if page:
+                page.refresh(self._output_dir)
 
 
 class StopAndSave(TrainerCallback):

@@ -9,7 +9,7 @@ import os
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
-from r1_recipes.common import processes
+from r1_recipes.common import extras, processes
 from r1_recipes.common.console import reported_errors, typed
 from r1_recipes.common.errors import RecipeError, StoppedTogether
 from r1_recipes.common.files import disk_fault
@@ -19,7 +19,6 @@ from r1_recipes.models.tokenizer import load_processor, load_tokenizer
 from r1_recipes.prompts.formats import ResponseFormat
 from r1_recipes.prompts.served_template import asked_with
 from r1_recipes.recipe import Recipe
-from r1_recipes.report import page
 from r1_recipes.runs.run_dir import Run
 from r1_recipes.training import weights
 from r1_recipes.training.start import Splits, load_splits, nothing_held_out, start
@@ -55,7 +54,9 @@ def run_recipe(argv: Sequence[str] | None, method: str, build_trainer: BuildTrai
             raise
         finally:  # finished, stopped or failed: that is when somebody looks
             if processes.is_main_process() and run.output_dir.is_dir() and not is_temporary(run.output_dir):
-                page.refresh(run.output_dir)
+                page = extras.part("report")
+                if page:
+                    page.refresh(run.output_dir)
         _say_next(run)
         processes.destroy_process_group_at_exit()
 
@@ -66,7 +67,10 @@ def _say_next(run: Run) -> None:
     trained_on = ["--dataset_test_split", recipe.script.dataset_train_split] if nothing_held_out(recipe, 1) else []
     evaluate = f"python -m r1_recipes.evaluate {' '.join(map(typed, [*run.argv, *trained_on]))} --model"
     asks = recipe.method != "reward" and not getattr(recipe.script, "environment", None)
-    commands = [f"{evaluate} {model} --ask 'a question'"] * asks + [f"python -m webbrowser {model}/{page.REPORT_FILE}"]
+    commands = [f"{evaluate} {model} --ask 'a question'"] if asks else []
+    page = extras.part("report")
+    if page:
+        commands.append(f"python -m webbrowser {model}/{page.REPORT_FILE}")
     if recipe.method == "grpo":
         commands = [*_comparison(recipe, evaluate, model), *commands]
     if not recipe.script.smoke and "R1_RECIPES_STAGE" not in os.environ:

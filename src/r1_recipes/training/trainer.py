@@ -1,4 +1,4 @@
-"""TRL's GRPO trainer with what recipes add. Every private name of TRL that we use is here; tests/training/test_trainer.py pins them.
+"""TRL's GRPO trainer with what recipes add. Every private name of TRL that we use is here; tests/core/training/test_trainer.py pins them.
 
 Heavy: imports TRL, and so torch.
 """

@@ -76,7 +76,7 @@ _LEXICON: tuple[tuple[Refusal, str, str], ...] = (
         r"[倍半减加]|マイナス|마이너스|[一二三四五六七八九十百千零负負欠](?=\s*\d)|零下|(?<=\d)[十拾打零]|分之|平方(?![米厘分公千])|倒数|相反数",
     ),
 )
-# What refuses an answer unless the gold says the same; tests/verification/test_reading.py has an example and a near miss of each.
+# What refuses an answer unless the gold says the same; tests/core/verification/test_reading.py has an example and a near miss of each.
 RULES = tuple(
     (refusal, re.compile("|".join([rf"\b(?:{'|'.join(words.split())})\b"] * bool(words) + [signs] * bool(signs)), re.IGNORECASE))
     for refusal, words, signs in _LEXICON

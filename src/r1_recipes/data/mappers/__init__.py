@@ -3,7 +3,7 @@
 Importing this registers the families' mappers.
 """
 
-from r1_recipes.data.mappers import columns, images, maths, tasks  # noqa: F401
+from r1_recipes.data.mappers import columns, maths  # noqa: F401
 from r1_recipes.data.mappers.base import MAPPERS, Mapper, SkipRow, get_mapper, register_mapper
 from r1_recipes.data.mappers.chats import Conversations, read_conversation, read_turns
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import inspect
 import json
 import re
 from collections.abc import Callable, Collection
@@ -12,10 +13,10 @@ from pathlib import Path
 from typing import Any, ClassVar, dataclass_transform
 
 from r1_recipes.common.errors import RecipeError, defined_at, own_code, unknown_name
-from r1_recipes.common.plugins import register, resolve
+from r1_recipes.common.plugins import Registry
 from r1_recipes.prompts.formats import boxed_spans, one_spelling_of_boxes
 
-MAPPERS: dict[str, type[Mapper]] = {}
+MAPPERS: Registry[Any] = Registry("mapper")
 
 
 class SkipRow(Exception):
@@ -85,13 +86,14 @@ class Mapper:
 
 @dataclass_transform(frozen_default=True)
 def register_mapper(name: str) -> Callable[[type[Mapper]], type[Mapper]]:
-    """Class decorator that makes a :class:`Mapper` available to recipes as ``name``, with the rows of ``examples/NAME.jsonl`` here."""
+    """Class decorator that makes a :class:`Mapper` available to recipes as ``name``, with the rows of ``examples/NAME.jsonl`` beside it."""
 
     def decorate(mapper: type[Mapper]) -> type[Mapper]:
         if "__dataclass_params__" not in vars(mapper):
             mapper = dataclass(frozen=True)(mapper)
-        register(MAPPERS, "mapper", name, mapper)
-        if (path := Path(__file__).parent / "examples" / f"{name}.jsonl").exists():
+        MAPPERS.register(name, mapper)
+        path = Path(inspect.getfile(mapper)).parent / "examples" / f"{name}.jsonl"
+        if path.exists():
             mapper.examples = tuple(json.loads(line) for line in path.read_text(encoding="utf-8").splitlines())
         return mapper
 
@@ -108,7 +110,7 @@ def get_mapper(name: str, columns: Collection[str] = (), **config: Any) -> Mappe
         if not MAPPERS[name].fit(columns):
             fix = f"name one of {', '.join(MAPPERS)}, or set prompt_column and solution_column"
             raise RecipeError(f"mapper: auto: none fits the columns {sorted(columns)}. Fix: {fix}")
-    mapper = resolve(MAPPERS, "mapper", name)
+    mapper = MAPPERS.resolve(name)
     if not (isinstance(mapper, type) and issubclass(mapper, Mapper)):
         fix = "class NAME(Mapper), whose __call__(self, row) returns {'question': …, 'solution': …}"
         raise RecipeError(f"mapper {name!r}: must be a subclass of r1_recipes.data.Mapper, got {mapper!r:.80}. Fix: {fix}")

@@ -4,9 +4,9 @@ import re
 from itertools import zip_longest
 from typing import Any
 
+from r1_recipes.common import extras
 from r1_recipes.data.mappers.base import Mapper, SkipRow, last_boxed, optional_text, register_mapper, required_text
 from r1_recipes.data.mappers.chats import last_question, read_turns
-from r1_recipes.tasks.countdown import read_puzzle
 
 # The instruction that DAPO's prompts are wrapped in; it asks for a line of its own, where a response format asks for its shape.
 _DAPO_OPENING = re.compile(r"\A\s*Solve the following math problem step by step\.[^\n]*\n+")
@@ -121,7 +121,9 @@ def _gold(rule: Any) -> dict[str, str]:
     """``solution`` and, of a Countdown puzzle, ``scorer``."""
     truth = rule.get("ground_truth") if isinstance(rule, dict) else None
     if isinstance(truth, dict):
-        if puzzle := read_puzzle(truth.get("numbers"), truth.get("target")):
+        countdown = extras.part("countdown")
+        puzzle = countdown.read_puzzle(truth.get("numbers"), truth.get("target")) if countdown else None
+        if puzzle:
             return {"solution": "", "scorer": puzzle.scorer}
     elif isinstance(truth, str | int | float) and not isinstance(truth, bool) and str(truth).strip():
         return {"solution": str(truth).strip()}

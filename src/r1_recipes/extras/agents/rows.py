@@ -1,0 +1,41 @@
+"""Rows that an environment draws."""
+
+from __future__ import annotations
+
+import inspect
+import json
+from random import Random
+from typing import TYPE_CHECKING, Any
+
+from r1_recipes.common.errors import RecipeError, defined_at, own_code
+from r1_recipes.data.generated import Draws, distinct_rows, nearest_key
+from r1_recipes.extras.agents.registry import ENVIRONMENTS
+
+if TYPE_CHECKING:
+    from datasets import Dataset
+
+
+def environment_rows(name: str, split: str, config: dict[str, Any]) -> Dataset:
+    """Draw rows by an environment's class method ``draw(rng, **keys)``; ``config``: its keys, and size and seed of each split."""
+    kind = ENVIRONMENTS.resolve(name)
+    if not hasattr(kind, "draw"):
+        raise RecipeError(f"dataset_name: environment:{name}: it has no class method draw(rng) that makes rows. Fix: rows of your own")
+    signature, place = inspect.signature(kind.draw), defined_at(kind.draw)
+
+    def draw(part: dict[str, Any]) -> Draws:
+        rng, options = Random(part["seed"]), {key: value for key, value in config.items() if key not in ("train", "test")}
+        try:
+            signature.bind(rng, **options)
+        except TypeError as error:
+            hint = nearest_key(options, signature.parameters)
+            raise RecipeError(f"task_config of {name!r}: {error}{place}.{hint}") from error
+        for _ in range(20 * part["size"] + 1000):  # a small game repeats itself
+            with own_code(f"environment {name!r}: draw", kind.draw):
+                drawn = kind.draw(rng, **options)
+            if not isinstance(drawn, dict) or drawn.get("question") is None:
+                fix = "Fix: return {'question': …} with what reset takes"
+                raise RecipeError(f"environment {name!r}: draw{place}: must return a dict with a 'question', got {drawn!r:.80}. {fix}")
+            row = {"environment": name, **drawn}
+            yield json.dumps(row, sort_keys=True, default=str), row
+
+    return distinct_rows(draw, split, config, f"rows of environment {name!r}")

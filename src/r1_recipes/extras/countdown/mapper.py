@@ -1,0 +1,55 @@
+"""A Countdown puzzle as a question, with reasoning for SFT."""
+
+import zlib
+from typing import Any
+
+from r1_recipes.data.mappers.base import Mapper, SkipRow, check_choice, check_template, optional_text, register_mapper
+from r1_recipes.extras.countdown.puzzle import check, read_puzzle, search, steps
+
+
+@register_mapper("countdown")
+class Countdown(Mapper):
+    """Jiayi-Pan/Countdown-Tasks-3to4 and the source ``countdown:``: ``nums``, ``target`` and, in the latter, a solution, ``expression``.
+
+    SFT's reasoning is ``steps``, the solution's operations, one per line, or ``search``: tries, wrong ones rejected, up to the solution (of
+    three numbers some hundred lines, of four many more).
+    """
+
+    template: str = (
+        "Make {target} out of the numbers {numbers}. Use each of them exactly once, with +, -, *, / and brackets as needed. "
+        "Answer with the expression alone."
+    )
+    array: bool = False  # ask for the numbers as NumPy prints an array: [44 19  5]
+    reasoning: str = "steps"
+    worked_share: float = 1.0  # of rows, the same ones every time, with that reasoning; the others answer a guess, usually wrong
+    columns = ("nums", "target")
+
+    def __post_init__(self) -> None:
+        check_choice("reasoning", self.reasoning, ("steps", "search"))
+        check_template(self.template, "{numbers}", "{target}")
+
+    def __call__(self, row: dict[str, Any]) -> dict[str, Any]:
+        if (puzzle := read_puzzle(row.get("nums"), row.get("target"))) is None:
+            raise SkipRow("columns 'nums' and 'target' hold no whole numbers from 0 and a whole target")
+        numbers, expression = list(puzzle.numbers), optional_text(row, "expression")
+        asked = str(numbers)
+        if self.array:
+            width = len(str(max(numbers)))
+            asked = f"[{' '.join(f'{number:{width}}' for number in numbers)}]"
+        question = self.template.replace("{numbers}", asked).replace("{target}", str(puzzle.target))
+        mapped = {"question": question, "solution": expression, "scorer": puzzle.scorer, "task": "countdown"}
+        if not expression:
+            return mapped
+        if not check(expression, *puzzle):
+            raise SkipRow("column 'expression' does not make the target out of 'nums'")
+        drawn = zlib.crc32(puzzle.scorer.encode())
+        if drawn >= self.worked_share * 2**32:
+            guess = str(numbers[0])
+            for position, number in enumerate(numbers[1:]):
+                guess += f" {'+-*'[(drawn >> 4 * position) % 3]} {number}"
+            return {**mapped, "reasoning": f"Perhaps {guess} is {puzzle.target}.", "answer": guess}
+        if self.reasoning == "steps":
+            return {**mapped, "reasoning": "\n".join(steps(expression))}
+        if (found := search(*puzzle)) is None:
+            raise SkipRow("no steps in whole numbers from 0 make the target")
+        return {**mapped, "reasoning": "\n".join(found[0]), "answer": found[1]}

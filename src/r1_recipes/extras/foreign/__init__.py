@@ -1,0 +1,7 @@
+"""YAML files of open-r1, alignment-handbook and older TRL, read as recipes."""
+
+PLUGIN = {
+    "part": {
+        "foreign": "r1_recipes.extras.foreign.translate",
+    },
+}

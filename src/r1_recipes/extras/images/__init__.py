@@ -1,0 +1,7 @@
+"""Questions about a picture."""
+
+PLUGIN = {
+    "mapper": {
+        "image_question": "r1_recipes.extras.images.mapper:ImageQuestion",
+    },
+}

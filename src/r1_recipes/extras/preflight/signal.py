@@ -1,0 +1,165 @@
+"""The signal: a few groups from the model itself, and whether their rewards leave GRPO anything to compare."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+from r1_recipes.common import extras
+from r1_recipes.common.errors import RecipeError, first_line
+from r1_recipes.common.messages import clip
+from r1_recipes.completions.transformers import complete, load_model, sampling
+from r1_recipes.completions.types import Backend, Completion, Request, SamplingPlan, Sink
+from r1_recipes.extras.preflight.contract import Rewards
+from r1_recipes.extras.preflight.findings import OK, WARNING, Report, graded, spread
+from r1_recipes.models.agent import agent
+from r1_recipes.prompts.formats import ResponseFormat
+from r1_recipes.recipe import Recipe
+
+if TYPE_CHECKING:
+    from datasets import Dataset
+    from pandas import DataFrame
+
+_SHOWN = 5
+# Groups whose rewards are all the same value: the finding, and what helps.
+_SATURATED = (
+    (0, "all_zero", "start from SFT or an easier mix, and read the completions"),
+    (1, "all_one", "take harder problems (keep those it sometimes fails)"),
+)
+Sampled = tuple[dict[str, Any], Completion]  # a row and one of its completions
+
+
+def check(report: Report, recipe: Recipe, fmt: ResponseFormat, rewards: Rewards, rows: Dataset, *, groups: int, seconds: float) -> None:
+    """Sample ``groups`` groups, for at most about ``seconds``, and judge them."""
+    from pandas import DataFrame
+
+    groups = min(groups, len(rows))
+    with report.refusals("signal.unusable"):
+        sampled = sample(report, recipe, rows, rewards.tokenizer, groups=groups, seconds=seconds)
+        done = len(report.seconds)
+        if done < groups:
+            told = f"{done} of {groups} groups were done within {seconds:g} s; give it more with --seconds, or skip this with --no-model"
+            report.add(WARNING, "signal.slow", told)
+        if done:
+            texts, tokens = [completion.text for _, completion in sampled], [completion.tokens for _, completion in sampled]
+            tables = rewards.scores(report, "signal.reward_fails", [row for row, _ in sampled], {"sampled": texts}, tokens)
+            scores = DataFrame({name: table["sampled"] for name, table in tables.items()}, index=range(len(sampled)))
+            if any(completion.reward is not None for _, completion in sampled):
+                scores["environment"] = [completion.reward for _, completion in sampled]
+            judge(report, recipe, fmt, rewards, sampled, scores)
+
+
+def sample(report: Report, recipe: Recipe, rows: Dataset, tokenizer: Any, *, groups: int, seconds: float) -> list[Sampled]:
+    """Return whole groups, one after another, with the recipe's own generation settings."""
+    from tqdm.auto import tqdm
+    from transformers import GenerationConfig, set_seed
+
+    training, end = recipe.training, time.monotonic() + seconds
+    known = vars(GenerationConfig())  # vLLM, which TRL hands generation_kwargs to, has keys of its own (stop_token_ids)
+    extra = {key: value for key, value in (training.generation_kwargs or {}).items() if key in known}
+    limit, settings = training.max_completion_length, sampling(training) | extra
+    sampled: list[Sampled] = []
+    made: dict[int, list[Completion]] = {}
+    plan = (training.temperature, training.num_generations)
+    try:
+        model = load_model(recipe)
+        set_seed(training.seed)
+        tools, environments = agent(recipe, tokenizer)
+        single = _Batches(model, tokenizer, settings, limit)
+        backend: Backend = single
+        if tools or environments:
+            backend = extras.needed("agents", "tools").EpisodeBackend(
+                single, tools, environments, rows, training.max_tool_calling_iterations, limit
+            )
+        for index in tqdm(spread(len(rows), groups), desc="sampling", unit="group"):
+            row, began = rows[index], time.monotonic()
+            if began >= end:
+                break
+            single.end = end
+            backend.run([Request(index, row["prompt"])], lambda index, completions, error: made.update({index: completions}), [plan])
+            group = made[index]
+            # Cut by the clock, not by the recipe: such a group would mislead.
+            if any(completion.finish_reason == "length" and completion.tokens < limit for completion in group):
+                break
+            sampled += [(row, completion) for completion in group]
+            report.seconds.append(time.monotonic() - began)
+    except Exception as error:  # no weights, too little memory, a generation argument that there is not: the library's own words
+        raise RecipeError(
+            f"{recipe.path}: {recipe.model.model_name_or_path!r} cannot be sampled from ({first_line(error)[:-1]}); --no-model goes without"
+        ) from error
+    return sampled
+
+
+class _Batches:
+    """Completions by the recipe's own generation settings, until ``end`` (of ``time.monotonic``)."""
+
+    end = 0.0
+
+    def __init__(self, model: Any, tokenizer: Any, settings: dict[str, Any], limit: int) -> None:
+        self._model, self._tokenizer, self._settings, self._limit = model, tokenizer, settings, limit
+
+    def run(self, requests: Sequence[Request], sink: Sink, sampling_plans: Sequence[SamplingPlan]) -> None:
+        settings = self._settings | {"max_time": max(0.1, self.end - time.monotonic())}
+        [groups] = complete(self._model, self._tokenizer, requests, [(settings, sampling_plans[0][1])], self._limit)
+        for request, group in zip(requests, groups, strict=True):
+            sink(request.index, group, None)
+
+
+def judge(report: Report, recipe: Recipe, fmt: ResponseFormat, rewards: Rewards, sampled: Sequence[Sampled], scores: DataFrame) -> None:
+    """Say what GRPO could learn from these groups, one after another, and their scores by reward (NaN: not judged)."""
+    from pandas import DataFrame
+
+    scores = scores.assign(sum=rewards.total(scores))
+    groups = scores.groupby(scores.index // recipe.training.num_generations)
+    low, high = groups.min(), groups.max()
+    varied = high - low > 1e-9
+    # Of the groups that are judged.
+    share = varied.astype(float).where(high.notna()).mean()
+    summary = DataFrame({"judged": scores.count(), "mean": scores.mean(), "std": scores.std(ddof=0), "groups_with_spread": share})
+    cut, of = sum(completion.finish_reason == "length" for _, completion in sampled), len(sampled)
+    report.show("signal", f"{of} completions in {len(low)} groups:", summary)
+    _show_examples(report, fmt, sampled, scores)
+    limit, level = recipe.training.max_completion_length, graded(cut / of, vain=0.5, doubtful=0.2)
+    said = f"max_completion_length {limit} cuts {cut} of {of} completions ({cut / of:.0%}) before their end"
+    if level != OK:
+        said += f", and a cut completion has no answer to pay: raise max_completion_length (twice, {2 * limit}, to begin with)"
+    if cut == of:
+        said += "; where not one ends, look at contract.eos, or start from SFT, which teaches the end"
+    report.add(level, "signal.truncation", said)
+    own = summary.drop("sum")
+    for name, row in own.iterrows():
+        if not row.judged:
+            report.add(WARNING, "signal.unjudged", f"{name} judged none of the completions")
+        elif not row.groups_with_spread:
+            said = f"{name}: {row['mean']:.3g} on average, and no group has spread: it tells no completion apart"
+            report.add(WARNING, "signal.reward", said)
+    if own.empty:
+        return
+    flat = ~varied["sum"]  # a sum that is not judged is 0 to TRL
+    count, of = flat.sum(), len(flat)
+    level = graded(count / of, vain=0.9, doubtful=0.5)
+    if level == OK:
+        report.add(OK, "signal.spread", f"{of - count} of {of} groups have spread in their summed reward: GRPO can learn from them")
+        return
+    kind, held, advice = "no_spread", "the same summed reward throughout", "raise temperature or num_generations, or add another reward"
+    lowest, highest = low[own.index].min(axis=1), high[own.index].max(axis=1)
+    for value, code, remedy in _SATURATED:
+        same = (flat & (lowest == value) & (highest == value)).sum()
+        if same > count / 2:
+            kind, held, advice = code, f"no spread, {same} of them all {value}", remedy
+    report.add(level, f"signal.{kind}", f"{count} of {of} groups ({count / of:.0%}) have {held}: GRPO has nothing to compare; {advice}")
+
+
+def _show_examples(report: Report, fmt: ResponseFormat, sampled: Sequence[Sampled], scores: DataFrame) -> None:
+    """Show five completions from the lowest sum to the highest."""
+    order = list(scores["sum"].fillna(0.0).sort_values(kind="stable").index)
+    picked = [*(order[position] for position in spread(len(order), _SHOWN)[:-1]), order[-1]]  # the best one is always among them
+    for number, index in enumerate(picked, start=1):
+        row, completion = sampled[index]
+        given = ", ".join(f"{name} {value:.3g}" if value == value else f"{name} not judged" for name, value in scores.loc[index].items())
+        told = (
+            f"Completion {number}: {given}; {completion.tokens} tokens, finish_reason {completion.finish_reason}; gold "
+            f"{row.get('solution')!r}, read as {fmt.parse(completion.text).answer!r}; asked {clip(row['prompt'][-1]['content'], 80)!r}"
+        )
+        report.show("signal", told, fmt.full_text(completion.text))

@@ -1,0 +1,111 @@
+"""One self-contained HTML page about one run, or several overlaid: curves, flags, evaluations, sampled completions, recipe.
+
+Nothing is fetched when the page is opened, and nothing in a run directory is trusted: texts reach the page as data only, and the page's
+own policy lets no script run but the four that are written here.
+"""
+
+import base64
+import hashlib
+import importlib.metadata
+import json
+import logging
+import os
+import re
+import time
+from collections.abc import Sequence
+from importlib import resources
+from pathlib import Path
+from typing import Any
+
+from r1_recipes.common import files
+from r1_recipes.common.errors import RecipeError
+from r1_recipes.extras.report.completions import pack_completions, spread
+from r1_recipes.extras.report.read import RunData, find_flags, read_evaluations, read_run, strings
+
+logger = logging.getLogger("r1_recipes.report")
+
+REPORT_FILE = "report.html"
+# Points of one curve; a chart is some 400 pixels wide.
+MAX_POINTS = 2_000
+_ASSETS = ("page.html", "style.css", "early.js", "d3.min.js", "plot.min.js", "report.js", "strings.json", "LICENSES.txt")
+
+
+def run_names(paths: Sequence[Path]) -> list[str]:
+    """Return the paths below the folder that all runs are in."""
+    parent = os.path.commonpath([path.resolve().parent for path in paths])
+    return [path.resolve().relative_to(parent).as_posix() for path in paths]
+
+
+def build(run_dirs: Sequence[Path]) -> str:
+    runs = [read_run(path, name) for path, name in zip(run_dirs, run_names(run_dirs), strict=True)]
+    packed, kept, total = pack_completions(runs)
+    data = {
+        "made": time.strftime("%Y-%m-%d %H:%M UTC", time.gmtime()),
+        "version": importlib.metadata.version("r1-recipes"),
+        "completions": {"total": total, "kept": kept},
+        "evaluations": read_evaluations(runs),
+        "runs": [_run_entry(run) for run in runs],  # last: what was missing is known by then
+    }
+    folder = resources.files("r1_recipes.extras.report") / "assets"
+    parts = {file.partition(".")[0]: (folder / file).read_text(encoding="utf-8") for file in _ASSETS}
+    digests = [hashlib.sha256(parts[name].encode()).digest() for name in ("d3", "plot", "early", "report")]
+    scripts = " ".join(f"'sha256-{base64.b64encode(digest).decode()}'" for digest in digests)
+    parts["policy"] = f"default-src 'none'; style-src 'unsafe-inline'; base-uri 'none'; form-action 'none'; script-src {scripts}"
+    parts |= {"strings": _embedded(json.loads(parts["strings"])), "data": _embedded(data), "packed": packed}
+    # One pass, so that a text in the data that looks like a placeholder stays what it is.
+    return re.sub(f"@({'|'.join(parts)})@", lambda match: parts[match[1]], parts["page"])
+
+
+def _run_entry(run: RunData) -> dict[str, Any]:
+    longest = max(map(len, run.series.values()), default=0)
+    if longest > MAX_POINTS:
+        run.note("thinned", kept=MAX_POINTS, points=longest)
+    curves = {key: spread(points, MAX_POINTS / len(points)) for key, points in run.series.items()}
+    return {
+        **strings({key: run.entry.get(key) for key in ("recipe", "method")}),
+        "name": run.name,
+        "path": str(run.path),
+        "finished": bool(run.entry.get("finished")),
+        "steps": max((points[-1][0] for points in run.series.values()), default=None),
+        "seconds": _seconds(run),
+        "settings": strings(run.settings),
+        **{key: strings(run.entry.get(key)) for key in ("versions", "hardware")},
+        "series": {key: {"x": [step for step, _ in points], "y": [value for _, value in points]} for key, points in curves.items()},
+        "flags": find_flags(run),
+        "missing": run.missing,
+    }
+
+
+def _seconds(run: RunData) -> float | None:
+    """Of training, in all sessions: its steps' own time, else what each session that came to its end took."""
+    steps = run.series.get("step_time", [])
+    before = [0, *(step for step, _ in steps)]
+    timed = [seconds * (step - last) for (step, seconds), last in zip(steps, before, strict=False) if seconds is not None]
+    return sum(timed or run.values("train_runtime")) or None
+
+
+def _embedded(value: Any) -> str:
+    """JSON that no browser can read as the end of its script element, nor as the beginning of a comment or of another."""
+    return json.dumps(value, separators=(",", ":"), allow_nan=False).replace("<", "\\u003c").replace(">", "\\u003e")
+
+
+def write(run_dirs: Sequence[Path], output: Path | None = None) -> Path:
+    """Write the page atomically, to ``report.html`` in the first run's directory unless ``output`` names a file; return its path."""
+    output = output or run_dirs[0] / REPORT_FILE
+    page = build(run_dirs)
+    try:
+        output.parent.mkdir(parents=True, exist_ok=True)
+        files.write_whole(output, page)
+    except OSError as error:
+        raise RecipeError(f"{output}: the report cannot be written: {error.strerror}; choose another place (--output FILE)") from error
+    return output
+
+
+def refresh(*run_dirs: Path, output: Path | None = None) -> None:
+    """Write the page while a run trains or ends; whatever goes wrong is logged, since a page must not cost a run."""
+    try:
+        logger.info("report: %s", write(run_dirs, output))
+    except OSError as error:
+        logger.warning("no report was written: %s", error)
+    except Exception:
+        logger.warning("no report was written", exc_info=True)

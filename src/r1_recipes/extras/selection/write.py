@@ -1,0 +1,119 @@
+"""The dataset of what was kept, written row by row."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import shutil
+from collections.abc import Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import yaml
+
+from r1_recipes.common.errors import RecipeError, first_line
+from r1_recipes.common.messages import without_surrogates
+from r1_recipes.extras.selection.rules import KeepRules, problems  # noqa: F401 (what the core uses)
+from r1_recipes.extras.selection.select import Selection, YieldReport
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+_TYPES = {"solution": "string", "pass_rate": "float64"}  # all values may be missing
+
+
+def write_dataset(selection: Selection, folder: Path, *, recipe_settings: Mapping[str, Any], title: str) -> Path:
+    """Go through a selection and write a dataset that ``datasets.load_dataset(folder)`` and the Hub read.
+
+    ``folder`` gets ``train.jsonl``, ``README.md`` (the dataset card) and ``yield.json``, all of them or none, in place of an earlier
+    selection's. ``verdicts.jsonl``, of all completions, goes beside it, even if nothing was kept, which is a RecipeError.
+    """
+    folder.parent.mkdir(parents=True, exist_ok=True)
+    if folder.exists() and not (folder / "yield.json").is_file():
+        raise RecipeError(f"{folder}: holds something that is no dataset of an earlier selection; move it, or choose another output_dir")
+    building = folder.with_name(f".{folder.name}.new")
+    shutil.rmtree(building, ignore_errors=True)  # of a process that was killed
+    building.mkdir()
+    try:
+        count, schema = _write_lines(selection, building)
+        (building / "verdicts.jsonl").replace(folder.parent / "verdicts.jsonl")
+        report = selection.report
+        if not count:
+            raise RecipeError(f"keep: no completion is left of {report.completions['generated']}:\n{report.table()}")
+        card = _card(report, count, schema, building / "train.jsonl", recipe_settings, title)
+        (building / "README.md").write_text(card, encoding="utf-8")
+        (building / "yield.json").write_text(json.dumps(vars(report), indent=2, ensure_ascii=False) + "\n", encoding="utf-8")
+        shutil.rmtree(folder, ignore_errors=True)
+        building.replace(folder)
+    finally:
+        shutil.rmtree(building, ignore_errors=True)
+    return folder
+
+
+def _write_lines(selection: Selection, folder: Path) -> tuple[int, pa.Schema]:
+    """Write the verdicts and the rows; return how many rows there are, and their columns' types."""
+    import pyarrow as pa
+
+    count, schema = 0, pa.schema([])
+    path = folder / "train.jsonl"
+    with (folder / "verdicts.jsonl").open("w", encoding="utf-8") as verdicts, path.open("w", encoding="utf-8") as train:
+        for candidates, rows in selection:
+            verdicts.writelines(_line(candidate.verdict()) for candidate in candidates)
+            lines = [_line(row) for row in rows]
+            train.writelines(lines)
+            count += len(lines)
+            try:
+                for row in map(json.loads, lines):
+                    own = pa.schema([(name, _TYPES.get(name) or pa.array([value]).type) for name, value in row.items()])
+                    schema = pa.unify_schemas([schema, own], promote_options="permissive")
+            except (pa.ArrowInvalid, pa.ArrowTypeError) as error:
+                raise RecipeError(f"keep_columns: must name columns of one type each, got {first_line(error)}") from error
+    return count, schema
+
+
+def _line(value: Any) -> str:
+    return without_surrogates(json.dumps(value, ensure_ascii=False, default=str)) + "\n"
+
+
+def _card(report: YieldReport, count: int, schema: pa.Schema, train: Path, recipe_settings: Mapping[str, Any], title: str) -> str:
+    from datasets import DatasetInfo, Features
+    from datasets.info import DatasetInfosDict
+    from huggingface_hub import DatasetCardData
+
+    # datasets (5.2) knows its cached copy by the folder's last name and this header alone: without the digest it would give back the
+    # rows of an earlier selection, or those of another run.
+    with train.open("rb") as file:
+        digest = hashlib.file_digest(file, "sha256").hexdigest()
+    config = {"config_name": "default", "data_files": [{"split": "train", "path": "train.jsonl"}], "description": f"sha256 {digest}"}
+    # Types are named, since a reader of JSON takes text such as 2024-01-01 for a time.
+    data = DatasetCardData()
+    DatasetInfosDict({"default": DatasetInfo(features=Features.from_arrow_schema(schema))}).to_dataset_card_data(data)
+    features = data.to_dict()["dataset_info"]["features"]
+    header = {"pretty_name": title, "configs": [config], "dataset_info": {"features": features}}
+    settings = yaml.safe_dump(json.loads(json.dumps(dict(recipe_settings), default=str)), sort_keys=False, allow_unicode=True)
+    card = f"""---
+{yaml.safe_dump(header, sort_keys=False, allow_unicode=True)}---
+
+# {title}
+
+{count} rows, generated and selected by `python -m r1_recipes.generate` (rejection sampling as in DeepSeek-R1, arXiv:2501.12948, \
+section 2.3.3). The source dataset's licence and the terms of the model that wrote the completions apply.
+
+## Yield
+
+{report.table()}
+
+A completion is counted under the first reason that applies; prompts are those that lost one for it.
+
+## Columns
+
+`response` is the assistant's whole turn, `pass_rate` the share of the question's completions that are correct, of those that can be
+judged, `tokens` how many were generated, `scores` the rewards by name as JSON text. Of a pair, `chosen` is the completion of the highest
+summed reward and `rejected` that of the lowest, both after `prompt`. Others are the source dataset's.
+
+## Recipe
+
+~~~~~~yaml
+{settings}~~~~~~
+"""
+    return without_surrogates(card)

@@ -1,1 +1,0 @@
-"""Examine a recipe before its run: recipe, data, contract of prompt and rewards, signal, and fit."""

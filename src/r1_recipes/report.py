@@ -1,0 +1,6 @@
+"""``python -m r1_recipes.report``: the command of the extra of this name."""
+
+from r1_recipes.__main__ import run_extra
+
+if __name__ == "__main__":
+    run_extra("report")

@@ -1,1 +1,0 @@
-"""One self-contained HTML page about one run, or several overlaid."""

@@ -1,0 +1,11 @@
+"""What moved to :mod:`r1_recipes.extras.code.sandbox`; gone in 0.4."""
+
+import warnings
+from typing import Any
+
+from r1_recipes.common import extras
+
+
+def __getattr__(name: str) -> Any:
+    warnings.warn("r1_recipes.rewards.sandbox is r1_recipes.extras.code.sandbox", DeprecationWarning, stacklevel=2)
+    return getattr(extras.load("r1_recipes.extras.code.sandbox"), name)

@@ -1,1 +1,0 @@
-"""Tasks with rows and a checker of their own."""

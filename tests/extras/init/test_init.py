@@ -1,0 +1,470 @@
+"""``r1-recipes init``: what it makes of files of many shapes, what it refuses, and the guide, command by command."""
+
+from __future__ import annotations
+
+import json
+import re
+import runpy
+import shlex
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from r1_recipes import __main__, init
+from r1_recipes.data import load_dataset
+from r1_recipes.extras.preflight import __main__ as preflight
+from r1_recipes.prompts import get_response_format
+from r1_recipes.recipe import load_recipe
+from r1_recipes.rewards import get_reward_funcs
+from tests.conftest import REPOSITORY
+
+pytestmark = pytest.mark.usefixtures("offline")
+MATHS = {"mapper": "prompt_solution", "reward_funcs": ["accuracy", "format", "tag_count"]}
+WORDY = "Because it leaves a rest when one divides it by two, and that is what the word means in every book; see also the lecture."
+
+
+def lines(head: str, row: str, count: int = 20) -> str:
+    return f"{head}\n" + "".join(row.replace("@", str(number)) + "\n" for number in range(2, count + 2))
+
+
+def objects(**row: Any) -> str:
+    return "".join(json.dumps(row).replace("@", str(number)) + "\n" for number in range(2, 22))
+
+
+def columns(question: str, answer: str, **more: Any) -> dict[str, Any]:
+    return {"prompt_column": question, "solution_column": answer, "keep_columns": [], **more}
+
+
+FILES = {
+    "german.csv": (lines("Nr;Aufgabe;Antwort", "@;Wie viel ist @ + 0,5?;@,5"), MATHS | columns("Aufgabe", "Antwort", number_locale="de")),
+    "thousands.csv": (lines("question,answer", '@ thousand?,"@,000"'), {"number_locale": None}),
+    "apart.csv": (lines("Frage;Antwort", "@ mal?;@ 234,50\u00a0€"), {"number_locale": "de"}),
+    "either.csv": (lines("Frage;Antwort", "@ mal tausend?;@.000"), "20 like 1.250, read as 1.25 (number_locale: de reads 1250)"),
+    "letters.csv": (
+        lines("Frage,A,B,C,Richtige Antwort", "Was ist @?,@,0@,1@,A"),
+        columns(
+            "Frage",
+            "Richtige Antwort",
+            prompt_template="{question}\nA) {A}\nB) {B}\nC) {C}",
+            reward_funcs=["choice_match", "format", "tag_count"],
+        ),
+    ),
+    "numbered.csv": (
+        lines("Frage;Option 1;Option 2;Antwort", "Was ist @?;a;b;2"),
+        {"prompt_template": "{question}\n1) {Option 1}\n2) {Option 2}"},
+    ),
+    "worded.csv": (lines("Frage;a;b;Antwort", "Was ist @?;Haus @;Hut @;Hut @"), {"prompt_template": "{question}\n- {a}\n- {b}"}),
+    "listed.jsonl": (objects(question="Which is @?", choices=["x", "@"], answer=1), "options 'choices': 'Answer with 0 for the first"),
+    "texts.csv": (lines("question,choices,answer", "Which is @?,\"['x', '@']\",2"), "options 'choices': 'Answer with 1 for the first"),
+    "spreadsheet.csv": (lines(",question,answer,,", "0,@+1?,@,,"), columns("question", "answer")),
+    "inside.csv": (lines("question,answer", '"Which is @? A) @ B) 0",A'), {"reward_funcs": ["choice_match", "format", "tag_count"]}),
+    "gsm8k.jsonl": (objects(question="@+1?", answer="One more.\n#### 7"), {"mapper": "gsm8k", "number_locale": None}),
+    "german_gsm8k.jsonl": (objects(question="@+0,5?", answer="Mehr.\n#### 3,5"), {}),
+    "latex.jsonl": (objects(problem="Half of @?", answer=r"\frac{@}{2}"), {"mapper": "math"}),
+    "worked.csv": (
+        lines("Aufgabe;Rechenweg;Ergebnis", "@ mal 2,5?;Wir rechnen.;@,5"),
+        {"reasoning_column": "Rechenweg", "solution_column": "Ergebnis"},
+    ),
+    "chinese.csv": (lines("编号,问题,答案", "@,@加@等于几?,@"), columns("问题", "答案")),
+    "blanks.csv": (lines("Meine Frage ; Die Lösung ", "Wie viel ist @? ;@"), columns("Meine Frage ", " Die Lösung ")),
+    "line_ends.csv": (lines("question\x85x,answer\u2028", "@+1?,@"), columns("question\x85x", "answer\u2028")),
+    "unnamed.csv": (lines("Text,Wert", "Wie viel ist @ und noch einmal @?,@"), columns("Text", "Wert")),
+    "my data (1).csv": (lines("question,answer", "@+1?,@"), {"dataset_name": "my data (1).csv", "output_dir": "outputs/my_data_1"}),
+    "words.csv": (lines("question,answer", "Capital @?,Paris"), {"reward_funcs": ["answer_match", "format", "tag_count"]}),
+    "mostly.csv": (
+        lines("question,answer", "@?,@") + lines(f'Why one?,"{WORDY}"', f'Why @?,"{WORDY}"', 3),
+        {"reward_funcs": ["answer_match", "format", "tag_count"]},
+    ),
+    "dates.csv": (
+        lines("Frage;Antwort", "Wann war @?;@. März 2024", 10) + lines("Wann?;02.03.2024", "Wann, @?;May @", 8),
+        {"reward_funcs": ["answer_match", "format", "tag_count"]},
+    ),
+    "prose.csv": (
+        lines("question,answer", f'Why is @ odd?,"{WORDY}"'),
+        {"mapper_config": {"whole": True}, "system_prompt": "", "reward_funcs": None},
+    ),
+    "chat.jsonl": (
+        objects(messages=[{"role": "user", "content": "@?"}, {"role": "assistant", "content": "@."}]),
+        {"mapper": "auto", "reward_funcs": None},
+    ),
+    "code.jsonl": (
+        objects(problem_statement="Print @", verification_info={"language": "python", "test_cases": [{"input": "", "output": "@"}]}),
+        {},
+    ),
+}
+
+
+LETTERED = "{question}\nA) {A}\nB) {B}"
+CHOICES = {
+    "a blank answer": (lines("question,A,B,answer", "@?,a@,b@,B") + "one?,a,b,\n", LETTERED),
+    "another order": (lines("question,B,A,answer", "@?,b@,a@,B"), LETTERED),
+    "numbers from 0": (
+        lines("question,option_0,option_1,option_2,answer", "@?,a@,b@,c@,1"),
+        "{question}\n0) {option_0}\n1) {option_1}\n2) {option_2}",
+    ),
+    "columns of a mapper without options": (lines("problem,A,B,answer", "@?,a@,b@,B"), LETTERED),
+}
+
+
+@pytest.fixture
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.chdir(tmp_path)
+    return tmp_path
+
+
+def found(capsys: pytest.CaptureFixture[str], *argv: str) -> tuple[str, dict[str, Any]]:
+    """What is said, and the recipe."""
+    init.main(list(argv))
+    said = capsys.readouterr().out
+    return said, yaml.safe_load(Path(re.search(r"wrote +(.*?\.yaml)", said)[1]).read_text("utf-8"))
+
+
+@pytest.mark.parametrize("name", FILES)
+def test_what_becomes_of_a_file(folder: Path, capsys: pytest.CaptureFixture[str], name: str) -> None:
+    text, wanted = FILES[name]
+    Path(name).write_text(text, encoding="utf-8")
+    said, recipe = found(capsys, name)
+    assert said.index("\nnext\n") and said.partition("\nnext")[0].count("\n") < 10 and "r1-recipes preflight " in said
+    if isinstance(wanted, str):
+        assert wanted in said
+    else:
+        assert {key: recipe.get(key) for key in wanted} == wanted
+    assert Path(f"test_{Path(recipe['output_dir']).name}.py").exists() == bool(
+        {"accuracy", "choice_match", "answer_match"} & {*recipe.get("reward_funcs", ())}
+    )
+
+
+@pytest.mark.parametrize("name", CHOICES)
+def test_the_prompt_shows_the_options_by_what_the_golds_call_them(folder: Path, capsys: pytest.CaptureFixture[str], name: str) -> None:
+    Path("quiz.csv").write_text(CHOICES[name][0], encoding="utf-8")
+    assert found(capsys, "quiz.csv")[1].get("prompt_template") == CHOICES[name][1]
+
+
+def run_test(path: str) -> None:
+    """Run a test that init wrote, in this process: another takes ten seconds."""
+    names = runpy.run_path(path)
+    assert {paid for *_, paid in names["CASES"]} == {0.0, 1.0} and len(names["CASES"]) > 3
+    names["test_what_an_answer_is_paid"]()
+
+
+def test_the_tests_that_it_writes_pass(folder: Path) -> None:
+    for name in ("german.csv", "apart.csv", "letters.csv", "german_gsm8k.jsonl", "words.csv", "latex.jsonl", "listed.jsonl", "mostly.csv"):
+        Path(name).write_text(FILES[name][0], encoding="utf-8")
+        init.main([name, "--output", "my own"])
+        run_test(f"my own/test_{Path(name).stem}.py")
+
+
+def test_the_test_that_it_writes_runs_without_pytest(folder: Path) -> None:
+    """A wheel's installation has no pytest, and its test must say what is wrong of a spelling that is not paid."""
+    Path("german.csv").write_text(FILES["german.csv"][0], encoding="utf-8")
+    init.main(["german.csv"])
+    none = "import runpy, sys; sys.modules['pytest'] = None; runpy.run_path('test_german.py', run_name='__main__')"
+    done = subprocess.run([sys.executable, "-c", none], capture_output=True, text=True)
+    assert done.returncode == 0 and "answers are paid as they should be" in done.stdout, done.stderr
+    written = Path("test_german.py").read_text("utf-8")
+    Path("test_german.py").write_text(written.replace("SPELLINGS = [", "SPELLINGS = [('1', '2', 1.0), "), encoding="utf-8")
+    with pytest.raises(AssertionError, match=r"gold '1', answer '2': must be paid 1\.0, got 0\.0"):
+        run_test("test_german.py")
+
+
+def test_preflight_is_green(folder: Path, tiny_model: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    for name in ("german.csv", "letters.csv", "prose.csv", "hostile.csv"):
+        Path(name).write_text(FILES[name][0] if name in FILES else HOSTILE, encoding="utf-8")
+        init.main([name, "--output", "out"])
+        [path] = Path("out").glob(f"{Path(name).stem}*.yaml")
+        preflight.main([str(path), "--model_name_or_path", str(tiny_model), "--no-model", "--brief"])
+        assert "Ready" in capsys.readouterr().out
+
+
+HOSTILE = lines(
+    '"question: #x\n- !!python/object:os.system {a: b}","answer: \'""\n#: {x}$found"', '"what is: # @\n\'\'\' """" $found {x}",#'
+)
+
+
+def test_names_and_cells_are_data(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    Path("evil'''\n- x: $found.csv").write_text(HOSTILE, encoding="utf-8")
+    _, recipe = found(capsys, "evil'''\n- x: $found.csv")
+    assert recipe["dataset_name"] == "evil'''\n- x: $found.csv" and recipe["output_dir"] == "outputs/evil_x_found"
+    assert recipe["prompt_column"] == "question: #x\n- !!python/object:os.system {a: b}"
+    assert set(recipe) >= {"mapper", "solution_column", "seed"} and "x" not in recipe
+
+
+REFUSED = {
+    "empty.csv": ("", "holds no rows"),
+    "header.csv": ("question,answer\n", "holds no rows"),
+    "ragged.csv": ("a,b\n1,2\n1,2,3\n", "the header 2: ['1', '2', '3']. Fix: put cells that hold ',' in double quotes"),
+    "twice.csv": ("question,answer,answer\na,b,c\n", "a column stands twice in the header: 'answer'. Fix: rename one"),
+    "one.csv": (
+        "text\nhello\n",
+        "must show which column is the question and which the answer, got 'text'. Fix: --question COLUMN --answer COLUMN",
+    ),
+    "unclear.csv": ("a1,b1,c1\n1,2,3\n", "got 'a1', 'b1', 'c1'. Fix: --question COLUMN --answer COLUMN"),
+    "half.csv": ("question,b1,c1\n1,2,3\n", "Fix: --answer COLUMN"),
+    "headless.csv": ("What is 1 + 1?,2\nWhat is 1 + 2?,3\n", "must begin with the names of the columns, got 'What is 1 + 1?', '2'"),
+    "numbered.csv": ("1,What is the result of 1+1?,2\n2,What is it of 1+2?,3\n", "Fix: write a first line such as question,answer"),
+    "chinese.csv": ("1加1等于几?,2\n1加2等于几?,3\n", "must begin with the names"),
+    "empty_but_one.csv": ("question,answer\na?,1\nb?,\nc?,\n", "must have 2 rows at least"),
+    "row.csv": ("question,answer\nhow?,3\n", "must have 2 rows at least"),
+    "blank.csv": ("question,answer,n\nhow?,,1\nwho?,,1\n", "no row can be used: column 'answer' is empty"),
+    "latin.csv": ("Frage;Lösung\nWie?;1\n".encode("cp1252"), "iconv -f cp1252 -t utf-8"),
+    "utf16.csv": ("Frage;Lösung\nWie?;1\n".encode("utf-16"), "iconv -f utf-16 -t utf-8"),
+    "pairs.jsonl": (objects(prompt="@?", chosen="a", rejected="b"), "got pairs or pictures"),
+    "humaneval.jsonl": (
+        objects(prompt="def f@():", canonical_solution="return @", test="assert f()"),
+        "must be a column verification_info",
+    ),
+    "nested.jsonl": (objects(q={"text": "@?"}, answer="@"), "got None in column 'q'. Fix: rename it, or write the text"),
+    "bot.jsonl": (
+        objects(messages=[{"role": "user", "content": "@?"}, {"role": "bot", "content": "@"}]),
+        "got 'bot' in column 'messages'. Fix: rename it",
+    ),
+    ".": (None, "is the working directory"),
+    "nowhere.csv": (None, "no such file or folder"),
+}
+
+
+@pytest.mark.parametrize("name", REFUSED)
+def test_what_it_refuses(folder: Path, capsys: pytest.CaptureFixture[str], name: str) -> None:
+    content, reason = REFUSED[name]
+    if content is not None:
+        Path(name).write_bytes(content if isinstance(content, bytes) else content.encode())
+    with pytest.raises(SystemExit) as stopped:
+        init.main([name])
+    error = capsys.readouterr().err
+    assert stopped.value.code == 2 and error.startswith("error: ") and reason in error and error.count("\n") == 1
+    assert not [*folder.glob("*.yaml"), *folder.glob("*.py")]
+
+
+def test_empty_cells_are_not_counted_and_a_usable_row_is_held_out(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    Path("gaps.csv").write_text("question,answer\n" + "".join(f"{n}+1?,{n + 1 if n < 9 else ''}\n" for n in range(11)), "utf-8")
+    said, recipe = found(capsys, "gaps.csv")
+    assert "8 to train on; 1 held out" in said and "2 of 11: column 'answer' is empty" in said
+    assert (recipe["dataset_train_split"], recipe["dataset_test_split"]) == ("train[:-3]", "train[-3:]")
+    run_test("test_gaps.py")
+
+
+def test_a_question_with_two_golds_is_named(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    Path("two.csv").write_text(lines("question,answer", "@+1?,@") + "2+1?,3\n 2+1?,4\n", "utf-8")
+    assert "doubt     1 of 20 questions come again with another gold: '2+1?' has '2' and '3'" in found(capsys, "two.csv")[0]
+
+
+def test_flags_decide_and_nothing_is_overwritten(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    Path("x.csv").write_text(lines("a1,b1,c1", "@,@+1?,z"), encoding="utf-8")
+    _, recipe = found(capsys, "x.csv", "--question", "b1", "--answer", "a1", "--model", "my/model")
+    Path("link").mkdir()
+    Path("link/x.yaml").symlink_to(folder / "elsewhere.yaml")
+    assert (recipe["prompt_column"], recipe["solution_column"], recipe["model_name_or_path"]) == ("b1", "a1", "my/model")
+    for argv, reason in (
+        (["--question", "b1", "--answer", "a1"], "x.yaml, test_x.py: there already"),
+        (["--answer", "A1"], "unknown column 'A1'"),
+        (["--question", "b1", "--answer", "a1", "--output", "x.csv"], "--output: x.csv: must be a folder"),
+        (["--question", "b1", "--answer", "a1", "--output", "link"], "link/x.yaml: there already"),
+    ):
+        with pytest.raises(SystemExit):
+            init.main(["x.csv", *argv])
+        assert reason in capsys.readouterr().err
+
+
+def test_a_folder_has_its_own_test_split(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    Path("data").mkdir()
+    for name in ("train", "test"):
+        Path("data", f"{name}.jsonl").write_text(objects(question=f"{name} @?", answer="@"), encoding="utf-8")
+    said, recipe = found(capsys, "data")
+    assert recipe["dataset_test_split"] == "test" and "dataset_train_split" not in recipe and "20 held out, the split test" in said
+
+
+def test_the_command_that_comes_later_has_the_flags_of_this_one(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    Path("x.csv").write_text(lines("a1,b1,c1", "@,@+1?,z"), encoding="utf-8")
+    said, _ = found(capsys, "x.csv", "--question", "b1", "--answer", "a1", "--cpu", "--method", "sft", "--output", "my own")
+    [line] = [line for line in said.splitlines() if "--method grpo" in line]
+    assert shlex.split(line, comments=True)[2:] == [
+        *("x.csv", "--method", "grpo", "--model", "outputs/x_sft", "--question", "b1", "--answer", "a1", "--output", "my own", "--cpu")
+    ]
+
+
+def test_the_layers_that_are_trained_are_those_of_the_model(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    Path("x.csv").write_text(FILES["words.csv"][0], encoding="utf-8")
+    Path("model").mkdir()
+    Path("model/config.json").write_text('{"num_hidden_layers": 6}')
+    for model, layers, wanted in (
+        ("model", 6, [r"layers\.(4|5)\.", r"model\.norm\."]),
+        ("embedded:SmolLM2-135M-Instruct", 30, [f"layers\\.({'|'.join(map(str, range(20, 30)))})\\.", r"model\.norm\."]),
+        ("not/here", 0, None),
+    ):
+        said, recipe = found(capsys, "x.csv", "--cpu", "--model", model, "--output", f"of {layers}")
+        assert recipe.get("unfrozen_parameters") == wanted and ("\nlayers " in said) == (wanted is None)
+
+
+def test_a_dangling_link_is_called_so(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    Path("x.csv").symlink_to("nowhere.csv")
+    with pytest.raises(SystemExit):
+        init.main(["x.csv"])
+    assert "x.csv: is a link to nowhere.csv, which does not exist" in capsys.readouterr().err
+
+
+def test_many_rows_take_seconds(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    Path("big.csv").write_text(lines("id,question,answer", "@,What is @ + @?,@", 100_000), encoding="utf-8")
+    started = time.perf_counter()
+    said, _ = found(capsys, "big.csv")
+    assert "99800 to train on; 200 held out" in said and time.perf_counter() - started < 60
+
+
+def test_prose_can_be_judged_and_worked_solutions_be_learnt(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    for name in ("prose.csv", "worked.csv"):
+        Path(name).write_text(FILES[name][0], encoding="utf-8")
+    said, recipe = found(capsys, "prose.csv", "--method", "grpo")
+    assert recipe["reward_funcs"][0] == "judge" and "OPENAI_BASE_URL" in said and "accuracy" not in recipe["reward_funcs"]
+    _, recipe = found(capsys, "worked.csv", "--method", "sft")
+    assert recipe["reasoning_column"] == "Rechenweg" and "mapper_config" not in recipe
+
+
+def guide() -> list[tuple[str, str, str]]:
+    text = (REPOSITORY / "docs" / "your_data.md").read_text(encoding="utf-8")
+    return re.findall(r"```(\w+) ?(\S*)\n(.*?)```", text, re.DOTALL)
+
+
+def test_every_command_of_the_guide(
+    folder: Path, tiny_model: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    small = "--max_steps 1 --max_completion_length 8 --num_generations 2 --per_device_train_batch_size 2 --gradient_accumulation_steps 1"
+    ran = []
+    for kind, name, text in guide():
+        if kind == "csv":
+            Path(name).write_text(text, encoding="utf-8")
+        elif kind == "yaml":  # what the guide shows of a file stands there
+            assert set(text.splitlines()) <= {*Path(name).read_text("utf-8").splitlines()}
+        commands = (
+            [line.removeprefix("$ ").strip() for line in text.splitlines() if re.match(r"(\$|  )", line)] if kind == "console" else []
+        )
+        for command in commands:
+            program, *words = shlex.split(command.replace("Qwen/Qwen2.5-1.5B-Instruct", str(tiny_model)))
+            if program == "python":
+                run_test(words[0])
+            else:
+                words += ["--model_name_or_path", str(tiny_model)] if words[0] == "preflight" else []
+                words += ["--no-model"] if words[0] == "preflight" else ["--num_samples", "0"] if words[0] == "evaluate" else []
+                if words[0] == "grpo" and "--smoke" not in words:
+                    words += ["--model_name_or_path", str(tiny_model), *small.split()]
+                words += ["--max_completion_length", "8"] if words[0] == "evaluate" else []
+                words += ["--model_name_or_path", str(tiny_model), "--max_steps", "1"] if words[0] == "sft" else []
+                words += ["--unfrozen_parameters", "norm"] if words[1] in ("sums_sft.yaml", "sums.yaml") and words[0] != "evaluate" else []
+                monkeypatch.setattr(sys, "argv", ["r1-recipes", *words])
+                try:
+                    __main__.main()
+                except SystemExit as end:
+                    assert not end.code, command
+                said = capsys.readouterr().out
+                if words == ["init", "zahlen.csv"]:
+                    assert (
+                        said.rstrip().replace(str(tiny_model), "Qwen/Qwen2.5-1.5B-Instruct")
+                        == text.removeprefix("$ r1-recipes init zahlen.csv\n").rstrip()
+                    )
+                if words[0] == "preflight":
+                    assert "Ready" in said
+            ran.append(command)
+    assert len(ran) == 14 and Path("outputs/zahlen/report.html").is_file()
+
+
+@pytest.fixture
+def run(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Callable[..., tuple[int, str]]:
+    def run(*words: str) -> tuple[int, str]:
+        monkeypatch.setattr(sys, "argv", ["r1-recipes", *words])
+        try:
+            __main__.main()
+        except SystemExit as end:
+            return int(end.code or 0), "".join(capsys.readouterr())
+        return 0, "".join(capsys.readouterr())
+
+    return run
+
+
+def test_commands_and_recipes_by_name(folder: Path, run: Callable[..., tuple[int, str]]) -> None:
+    assert run("gpro")[0] == 2 and run("--help")[0] == run()[0] == 0
+    status, listed = run("recipes")
+    assert status == 0 and "\ngsm8k_qwen05b " in listed and "\nr1_mini/4_sft " in listed and "accelerate_configs/ddp " in listed
+    assert "\ndr_grpo/qwen_math_7b                         Dr. GRPO: " in listed
+    assert run("recipes", "gsm8k_qwen05b")[1] == (REPOSITORY / "recipes" / "gsm8k_qwen05b.yaml").read_text(encoding="utf-8")
+    assert run("recipes", "gsm8k_qwen")[0] == 2
+    # What is here comes first.
+    Path("recipes").mkdir()
+    Path("recipes/gsm8k_qwen05b.yaml").write_text("seed: 7\n", encoding="utf-8")
+    assert run("recipes", "gsm8k_qwen05b")[1] == "seed: 7\n"
+    assert "seed: 7" not in run("recipes", "gsm8k_qwen05b_lora")[1]
+
+
+def test_for_two_cores(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    for name in ("worked.csv", "chat.jsonl"):
+        Path(name).write_text(FILES[name][0], encoding="utf-8")
+    said, recipe = found(capsys, "worked.csv", "--cpu", "--method", "sft")
+    assert recipe["model_name_or_path"] == "embedded:SmolLM2-135M-Instruct" and recipe["use_cpu"] and "use_peft" not in recipe
+    assert recipe["output_dir"] == "outputs/worked_sft" and "init worked.csv --method grpo --model outputs/worked_sft --cpu" in said
+    short = recipe["system_prompt"]
+    _, recipe = found(capsys, "worked.csv", "--cpu", "--model", "outputs/worked_sft")
+    assert recipe["model_name_or_path"] == "outputs/worked_sft" and recipe["system_prompt"] == short and recipe["num_generations"] == 8
+    assert "system_prompt" not in found(capsys, "chat.jsonl", "--cpu")[1]
+
+
+ANSWERS_ALONE = {
+    "sums.csv": lines("Aufgabe;Antwort", "Wie viel ist @ + 0,5?;@,5"),
+    "letters.csv": FILES["letters.csv"][0],
+    "latex.jsonl": FILES["latex.jsonl"][0],
+    "duplicates.csv": lines("question,answer", "@+1?,@") + "2+1?,2\n2+1?,3\n,5\n7?,\n ü?, 1.5 \n",
+}
+
+
+@pytest.mark.parametrize("name", ANSWERS_ALONE)
+def test_without_worked_solutions_a_cold_start_teaches_what_grpo_reads(folder: Path, capsys: pytest.CaptureFixture[str], name: str) -> None:
+    Path(name).write_text(ANSWERS_ALONE[name], encoding="utf-8")
+    said, taught = found(capsys, name, "--cpu", "--method", "sft")
+    assert "reasoning, Rechenweg" in said and f"--method grpo --model outputs/{Path(name).stem}_sft --cpu" in said
+    assert taught["system_prompt"] and "mapper_config" not in taught
+    _, asked = found(capsys, name, "--cpu", "--model", f"outputs/{Path(name).stem}_sft")
+    scripts = [
+        load_recipe([str(path), "--max_prompt_tokens", "none"], method)
+        for path, method in ((f"{Path(name).stem}_sft.yaml", "sft"), (f"{Path(name).stem}.yaml", "grpo"))
+    ]
+    (sft, _), (grpo, _) = (
+        load_dataset(
+            recipe.script, get_response_format(recipe.script.response_format, system_prompt=recipe.script.system_prompt), recipe.method
+        )
+        for recipe in scripts
+    )
+    assert len(sft) == len(grpo) > 10 and sft["prompt"] == grpo["prompt"]
+    fmt = get_response_format(asked["response_format"])
+    rewards = get_reward_funcs(scripts[1].script.reward_funcs, fmt, **scripts[1].reward_params)
+    targets = [turns[-1]["content"] for turns in sft["completion"]]
+    assert all(reward(completions=targets, solution=grpo["solution"]) == [1.0] * len(grpo) for reward in rewards)
+
+
+def test_answers_alone_lead_to_no_circle(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    for name in ("sums.csv", "verl.jsonl"):
+        Path(name).write_text(ANSWERS_ALONE.get(name, VERL), encoding="utf-8")
+    said, recipe = found(capsys, "sums.csv", "--method", "sft")  # a model for a GPU
+    assert recipe["mapper_config"] == {"whole": True} and "--method grpo --model" not in said and "for GRPO start from the model" in said
+    with pytest.raises(SystemExit):
+        init.main(["verl.jsonl", "--cpu", "--method", "sft"])
+    assert "a column of worked solutions (reasoning)" in capsys.readouterr().err
+    assert "run --cpu --method sft first" in found(capsys, "sums.csv", "--cpu")[0]
+
+
+VERL = objects(
+    data_source="x",
+    prompt=[{"role": "user", "content": "@+1?"}],
+    reward_model={"style": "rule", "ground_truth": "@"},
+    extra_info={"index": 1},
+)
+
+
+def test_held_out_rows_that_ask_what_training_rows_ask_are_counted(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    Path("twice.csv").write_text(lines("question,answer", "@+1?,@") + " 2+1?,2\n3+1?,3\n", encoding="utf-8")
+    assert (
+        "2 held out, the last ones (shuffle rows that are sorted); 2 of them ask what a training row asks" in found(capsys, "twice.csv")[0]
+    )
+    Path("once.csv").write_text(lines("question,answer", "@+1?,@"), encoding="utf-8")
+    assert "ask what" not in found(capsys, "once.csv")[0]
