@@ -34,6 +34,9 @@ class Registry(MutableMapping[str, T]):
     def __delitem__(self, name: str) -> None:
         del self._things[name]
 
+    def clear(self) -> None:
+        self._things.clear()
+
     def __contains__(self, name: object) -> bool:
         return name in self._things or name in extras.installed()[self.kind]
 

@@ -11,6 +11,7 @@ from r1_recipes.verification.lexicon import (
 )
 from r1_recipes.verification.units import without_unit
 from r1_recipes.verification.words import (
+    GREEK,
     NAMED_PAIR,
     UNKNOWN,
     Condition,
@@ -21,6 +22,7 @@ from r1_recipes.verification.words import (
     named_part,
     split,
     split_condition,
+    strange_words,
     two_bounds,
     union,
 )
@@ -42,7 +44,12 @@ _BASE = re.compile(r"\d\s*_\s*(?:\{\s*([^{}]*?)\s*\}|(\w+)|\W)")
 _RATIO = re.compile(r"\d\s*:\s*\d")
 _MODULO = re.compile(r"\\[bp]?mod(?![A-Za-z])|\.\.\.|…|\\[lc]?dots(?![A-Za-z])")  # math-verify drops both
 _DERIVATIVE = re.compile(r"\\frac\s*\{\s*d[^{}]*\}\s*\{\s*d")
-_UNDONE = re.compile(r"\\(?:sum|prod|i*int|oint|lim|gcd|max|min|det|operatorname)(?![A-Za-z])|\\frac\s*\{\s*d\s*\}\s*\{\s*d")
+_UNDONE = re.compile(
+    r"\\(?:sum|prod|i*int|oint|lim|gcd|max|min|det|operatorname)(?![A-Za-z])|\\frac\s*\{\s*d\s*(?:\}\s*\{\s*d|\()|\{vmatrix\}|"
+    r"\\end\{pmatrix\}\s*(?:\\cdot|\\times)?\s*\\begin"
+)
+# A word at a command or a brace is a factor: \\sqrt{2}wxyz.
+_GLUED_WORD = re.compile(r"(?:\}|\\pi)[A-Za-z]{4,}|(?<![A-Za-z\\])[A-Za-z]{4,}\\(?:sqrt|frac|pi|log|ln|sin|cos|tan)")
 # A condition that an answer may have beside a gold without one.
 _HARMLESS = re.compile(r"N\+?|Z\+?|all|[k-n](?:\\ge[01]|>0)")
 # Where the left side of an equation may have the gold's own letter: f(x), a_n, dy/dx.
@@ -54,6 +61,13 @@ _TASK = re.compile(r"\\(?:sum|prod|i*int|oint|lim)(?![A-Za-z])")
 # An arithmetic task, and not its result, is no answer to a plain number.
 _OPERATOR = re.compile(r"\\frac|\\cdot|\\times|\\div|[-+*/^]|[)}]\s*\\left|[)}]\s*\(")
 MAX_OPERATIONS = 3
+_INDEX = r"(?:\s*_\s*(?:\w|\{[^{}]*\}))?"
+# x, x_1, \\theta, f(x), f'(x), [ABC], \\overline{AB}, \\angle A, dy/dx, a word.
+_NAME = re.compile(
+    rf"(?:[A-Za-z]'*{_INDEX}|\\(?:{'|'.join(GREEK)}){_INDEX})(?:\s*\^\s*\{{?-1\}}?)?(?:\s*\([^()=]*\))?|\[[A-Z]+\]|"
+    r"\\(?:overline|angle|vec|hat|bar|widehat|triangle|overrightarrow|mathbf|mathrm|text)\s*(?:\{[^{}]*\}|[A-Za-z]+)|\|?[A-Z]{2}\|?|"
+    r"\\frac\s*\{\s*d[^{}]*\}\s*\{\s*d\w\s*\}|(?:[A-Za-z]{3,}\s*)+|\([A-Za-z,\s]+\)"
+)
 
 
 @dataclass(frozen=True)
@@ -70,6 +84,8 @@ class Answer:
 
 
 def read_expression(text: str, cleaned: str, gold: Gold) -> Answer:
+    if _GLUED_WORD.search(cleaned) and not _GLUED_WORD.search(gold.raw):
+        return Answer(refusal=Refusal.CHANGED)
     if _TOWER.search(cleaned) and not _TOWER.search(gold.raw):
         return Answer(refusal=Refusal.HOSTILE)
     # Honest answers are about as long and as deep as their gold; the parsers take seconds for the rest.
@@ -90,6 +106,8 @@ def read_expression(text: str, cleaned: str, gold: Gold) -> Answer:
     if not gold.variables and not gold.several:
         cleaned = named_part(cleaned, strict=False).text  # "\\angle A = 60", "x_1 + x_2 = 2"
     bare = without_unit(cleaned, every=not gold.variables)
+    if gold.variables and strange_words(bare, gold.variables):
+        return Answer(refusal=Refusal.CHANGED)
     if gold.parts:
         return _read_named(bare, gold)
     parts = [answer_part(part, gold.variables) for part in (listed(bare) if gold.several else [bare]) if part.strip()]
@@ -130,6 +148,9 @@ def read_expression(text: str, cleaned: str, gold: Gold) -> Answer:
         return Answer((expression,), pairs=tuple((own.strip(), said.strip()) for own, said in zip(*sides, strict=True)))
     if gold.relations == 1 and (same := _same_left_side(expression, gold.text or "")):
         return Answer((same[1],), pairs=(same,))
+    solved = re.fullmatch(r"\s*([A-Za-z])\s*=([^=A-Za-z]*)", gold.text or "")
+    if solved and "=" in expression and solved[1] not in {side.strip() for side in expression.split("=")}:
+        return Answer(refusal=Refusal.UNEVALUATED)  # x + 3 = 5 for x = 2
     if gold.relations == 1 and "=" not in expression and _is_sum((gold.text or "").partition("=")[0]):
         return Answer(refusal=Refusal.DIFFERENT)  # 4 is no answer to the curve xy = 4
     if gold.relations:
@@ -152,6 +173,8 @@ def _mismatch(text: str, expression: str, gold: Gold) -> Refusal | None:
         return Refusal.DIFFERENT
     if _UNDONE.search(expression) and not _UNDONE.search(gold.raw):
         return Refusal.UNEVALUATED
+    if re.search(r"[^A-Za-z\s][^\\]*\\in(?![A-Za-z])", expression) and "\\in" not in gold.raw:
+        return Refusal.DIFFERENT  # x^2 \\in (1, 2)
     if _unsimplified(expression):
         return Refusal.UNEVALUATED
     if gold.value is not None and "=" not in expression and len(_OPERATOR.findall(expression.lstrip("-"))) > MAX_OPERATIONS:
@@ -207,8 +230,8 @@ def _same_left_side(expression: str, gold: str) -> tuple[str, str] | None:
 
 
 def _is_sum(left: str) -> bool:
-    """Whether the left side of an equation is a sum or a product of letters, and no name."""
-    return re.search(r"[+-]|(?<![A-Za-z\\])[A-Za-z]\s*[A-Za-z]\s*\Z", left.strip()) is not None
+    """Whether the left side of an equation is no name, but says something itself: x + y, x_1x_2, |z|, \\sin x."""
+    return _NAME.fullmatch(left.strip()) is None
 
 
 def _unsimplified(expression: str) -> bool:

@@ -16,7 +16,7 @@ from r1_recipes.verification.locate import MAX_ANSWER_CHARS, boxes_of
 from r1_recipes.verification.moments import moment
 from r1_recipes.verification.numbers import Value, read_value
 from r1_recipes.verification.spelling import clean
-from r1_recipes.verification.units import unit_of, without_unit
+from r1_recipes.verification.units import units_of, without_unit
 from r1_recipes.verification.words import (
     JOINT,
     NAMED_PAIR,
@@ -76,7 +76,7 @@ class Gold:
     only_text: bool = False  # mathematics with words that are no name and no unit: right as its own text alone
     union: str | None = None  # of bounds joined by "or", as intervals: x < 2 or x > 3
     left_out: str = ""  # what is not compared: the word behind a number, a condition that an answer need not repeat
-    unit: str | None = None  # "m/s": an answer with another one is wrong, one without is not
+    units: tuple[str, ...] = ()  # "m1 s-1": an answer with another one is wrong, one without is not
     value: Value | None = None  # of a number that can be compared without a parser
 
 
@@ -123,7 +123,7 @@ def read_gold(text: str, locale: str = "en", ordered: bool = False) -> Gold | No
     parts = [part for part in read if part is not None]
     if len(parts) < len(read) or any(not part.text or refusals(part.label) for part in parts):
         return own_text
-    known = functools.partial(gold, several=several, ordered=ordered, condition=condition, unit=unit_of(raw))
+    known = functools.partial(gold, several=several, ordered=ordered, condition=condition, units=units_of(raw))
     pair = NAMED_PAIR.fullmatch(parts[0].text) if len(parts) == 1 else None  # "(a, b) = (2, 3)"
     if pair and len(split(pair[1])) == len(split(pair[2])) and min(depths(f"({pair[2]})")[1:-1]) > 0:
         parts = [Part(value.strip(), name.strip()) for name, value in zip(split(pair[1]), split(pair[2]), strict=True)]
@@ -162,6 +162,8 @@ def _has_primes(text: str) -> bool:
 
 def _is_wordy(text: str, cleaned: str) -> bool:
     """Whether a gold is words, and no mathematics."""
+    if re.fullmatch(r"[A-Za-z]{3,}-\d+", cleaned):
+        return True  # carbon-14
     if re.search(r"\d|\\|[-+*/^=<>|]\s|[-+*/^=<>|]|\$[^$]*[=<>]", cleaned):
         return False
     styled = bool(re.search(r"\\(?:text|mathrm|mbox)", text)) and re.fullmatch(r"[A-Za-z][A-Za-z\s'-]+", cleaned)

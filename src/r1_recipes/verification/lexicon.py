@@ -30,7 +30,7 @@ class Refusal(StrEnum):
 _COUNTS = "one|two|three|four|five|six|seven|eight|nine|ten|eleven|twelve"
 # By kind: words (whole ones, in any case), and signs or parts of words.
 _LEXICON: tuple[tuple[Refusal, str, str], ...] = (
-    (Refusal.QUESTION, "", "[?？]"),
+    (Refusal.QUESTION, "", "[?？¿]"),
     # alternatives
     (Refusal.HEDGE, r"(?<!\\)(?:or|nor|either|neither|oder|ou|versus|vs)(?!\})", "或|还是"),
     # negation
@@ -68,12 +68,12 @@ _LEXICON: tuple[tuple[Refusal, str, str], ...] = (
         r"(?:third|four|fif|six|seven|eigh|nin|ten|eleven|twelf|hundred|thousand|\w+illion|\w+tie|\w+teen)(?:th)?s(?<=[thd]{2}s) thirds "
         rf"(?:add|plus|times|mod|base|choose|remainder|to)\s(?:{_COUNTS}) (?:{_COUNTS}|\d+)\stimes(?=\s*\d) add\s\w+\sto "
         r"(?:in|de)creased\sby reduced\sby to\sthe\s(?:power|third|fourth|fifth|sixth|seventh|eighth|ninth|tenth) revers\w+ upside\sdown "
-        r"dozens? tens hundreds? thousands? \w*illions? lakhs? crores? googol myriad [bm]n permille per\sthousand basis\spoints ppm "
+        r"dozens? tens hundreds? thousands? \w*illi?on\w* lakhs? crores? googol myriad [bm]n permille per\sthousand basis\spoints ppm "
         r"octal hex(?:adecimal)? binary successor predecessor digit\ssum "
         rf"point(?=\s(?:zero|{_COUNTS})\b) "
         r"halb\w* doppelt\w* Wurzel hoch\s(?:zwei|drei) Quadrat quadriert Kehrwert Hälfte Viertel Drittel Tausend Dutzend Million(?:en)? "
-        r"Milliarden mille moins menos? demi moitié racine raíz mitad doble cuadrado carré opposé opuesto минус",
-        r"[倍半减加]|マイナス|마이너스|[一二三四五六七八九十百千零负負欠](?=\s*\d)|零下|(?<=\d)[十拾打零]|分之|平方(?![米厘分公千])|倒数|相反数",
+        r"Milliarden mille mil moins menos? demi moitié racine raíz mitad doble cuadrado carré opposé opuesto минус",
+        r"[倍半减加]|マイナス|마이너스|[一二三四五六七八九十百千零负負欠](?=\s*\d)|零下|(?<=\d)\s*[十拾打零仟만억천]|点(?=[一二三四五六七八九零])|分之|平方(?![米厘分公千])|倒数|相反数",
     ),
 )
 # What refuses an answer unless the gold says the same; tests/core/verification/test_reading.py has an example and a near miss of each.
@@ -109,14 +109,18 @@ _CALLED = re.compile(
     r"(?i)\A(?:(?:the )?(?:correct )?(?:answer|option|choice)(?: is\b:?)?:?|(?:正确)?答案[是为:：]*|故?选(?:项|择)?|\[(?=[a-j]\]))\s*"
 )
 _OTHER_CHOICE = re.compile(
-    r"\(\s*[A-Ja-j]\s*\)|\b[b-j]\s*(?:[).,:]|\Z)|[,;]\s*[a-j]\b|\b[B-J]\b|选\s*[A-J]|[?？]|\bA\s*[.)]|\b(?:is|are)\W*\Z|"
+    r"\(\s*[A-Ja-j]\s*\)|\b[b-j]\s*(?:[).,:]|\Z)|[,;]\s*[a-j]\b|\b[B-J]\b|选\s*[A-J]|[?？]|"
+    r"\bA\s*(?:[.):%]|\Z|(?:is|was|are|looks|seems)\b)|[甲乙丙丁]|假的?|"
+    r"'|\b(?:is|are)\W*\Z|"
     r"\b(?:or|and|then|actually|rather|sorry|scratch|changed|unlikely|eliminated|rejected|alternatively|as well|the opposite|nope|"
-    r"(?:ruled|struck) out)\b"
+    r"next|previous|wait|(?:ruled|struck) out)\b"
 )
 
 
 def chosen(text: str) -> tuple[str, str] | None:
     """Return the one option's letter, A to J, that a text begins with, and what follows it; ``None`` if there is none, or two."""
+    if re.search(r"[A-Ja-j]'+\W*\Z", text) and not re.match(r"\W*'", text):
+        return None  # B' is another event
     called = re.sub(r"[*_`$]+", "", _STYLED.sub(r"\1", unicodedata.normalize("NFKC", text))).strip(" \t\r\n'\"。")
     called = _CALLED.sub("", called)
     match = _CHOICE.match(called.upper() if re.fullmatch(r"\(?[a-j]\)?", called) else called)
@@ -134,10 +138,18 @@ def chosen_letters(text: str) -> str:
 
 _YES, _NO = frozenset(("yes", "true", "correct")), frozenset(("no", "false", "incorrect"))
 _AGAINST_YES = re.compile(
-    r"\b(?:no|not|none|never|false|cannot|un\w+|wrong|incorrect|nope|nah|nein|neither|non|dis\w+|doubt\w*|nil)\b|n't\b", re.IGNORECASE
+    r"\b(?:no|not|none|never|false|cannot|un\w+|wrong|incorrect|nope|nah|nein|neither|non|dis\w+|doubt\w*|nil|"
+    r"fails?|falsehood|lie|opposite|contrary|reverse|negative)\b|n't\b",
+    re.IGNORECASE,
 )
-_AGAINST_NO = re.compile(r"\b(?:yes|true|correct|right|sure|yeah|yep|ja|oui|affirmative|sometimes)\b", re.IGNORECASE)
-_OPEN = re.compile(r"[?？]|\b(?:or|maybe|but|if|only|perhaps|possibly|probably|depends?|guess|hardly|unless)\b", re.IGNORECASE)
+_AGAINST_NO = re.compile(
+    r"\b(?:yes|true|correct|right|sure|yeah|yep|ja|oui|affirmative|sometimes|holds?|valid|so|agree|indeed)\b", re.IGNORECASE
+)
+_OPEN = re.compile(
+    r"[?？]|\b(?:or|maybe|but|if|only|perhaps|possibly|probably|depend\w*|guess|hardly|unless|"
+    r"although|though|provided|whenever|sometimes|half|part|as long as|otherwise)\b",
+    re.IGNORECASE,
+)
 
 
 def agrees(text: str, gold: str) -> bool | None:
@@ -156,22 +168,45 @@ def agrees(text: str, gold: str) -> bool | None:
 
 
 _SUBJECT = (
-    r"(?:(?:so|thus|hence|therefore),? )?(?:(?:[a-z]+ \d+\w*|it|this|that|he|she|they|[a-z]|(?:the|my) (?:final |correct )?answer|"
+    r"(?:(?:so|thus|hence|therefore),? )?(?:(?:(?:january|february|march|april|may|june|july|august|september|"
+    r"october|november|december|student|person|day|figure|case|option|team|player|number) \d+\w*|"
+    r"it|this|that|he|she|they|[a-z]|(?:the|my) (?:final |correct )?answer|"
     r"(?:the|this) (?:student|person|day|function|shape|curve|graph|conic|figure|name|winner|month|colou?r|word|city|"
     r"country|equation|lines?|series|thief|one)"
-    r"(?: of [\w ]+)?)? ?(?:is|are|was|were|'s|represents|describes|falls on|lands on) )?(?:(?:on|an?|the|student) )?"
+    r"(?: of (?:the )?\w+)?)? ?(?:is|are|was|were|'s|represents|describes|falls on|lands on) )?(?:(?:on|an?|the|student) )?"
+)
+
+_GREATEST = (
+    r"(?: function| number| (?:is|has|are|have) the (?:greatest|largest|highest|fastest|biggest|best)"
+    r"(?: (?:average|total|number|speed|score|value|rate|amount|height|weight|age|share|time|area|volume)){0,2})?"
 )
 
 
 def says(text: str, gold: str) -> bool:
     """Whether a sentence says that "it" is a gold of words, or that this is the greatest: ``It is Monday.``, ``Bob is the fastest``."""
-    if re.search(r"(?:^|\s)[-!~^/+](?=\w)", text):
-        return False  # a sign in front of a word negates it
+    if re.search(r"[!~^/+<>=]|(?:^|[\s(])-|-(?:\s|\Z)", text.rstrip("!")) and not re.search(r"[-!~^/+<>=]", gold):
+        return False  # a sign at a word may negate it
     said = re.sub(r"[\"*_$]", "", text).strip(" .!").casefold()
-    said = re.sub(r"\s*\([^()]*\d[^()]*\)\Z", "", said)  # "Evelyn (4.5 miles / 1.5 h)"
     name = re.escape(gold)
-    after = r"(?: function| number| (?:is|has|are|have) the (?:greatest|largest|highest|fastest|most|biggest|best)(?: [\w]+){0,3})?"
-    return re.fullmatch(_SUBJECT + name + after, " ".join(re.findall(r"'s\b|[\w,]+", said))) is not None
+    return re.fullmatch(_SUBJECT + name + _GREATEST, " ".join(re.findall(r"'s\b|[\w,]+", said))) is not None
+
+
+_TENS = "twenty thirty forty fifty sixty seventy eighty ninety"
+_TEENS = "thirteen fourteen fifteen sixteen seventeen eighteen nineteen"
+_SPELLED = re.compile(
+    rf"(?i)\b(?:({'|'.join(_TENS.split())})(?:[\s-](one|two|three|four|five|six|seven|eight|nine))?|({'|'.join(_TEENS.split())}))\b"
+)
+
+
+def spelled_numbers(text: str) -> set[int]:
+    """The numbers from 13 to 99 that a text spells out."""
+    numbers = set()
+    for tens, unit, teen in _SPELLED.findall(text.casefold()):
+        if teen:
+            numbers.add(13 + _TEENS.split().index(teen))
+        else:
+            numbers.add(20 + 10 * _TENS.split().index(tens) + (NUMBER_WORDS.index(unit) if unit else 0))
+    return numbers
 
 
 NUMBER_WORDS = ("zero", "one", "two", "three", "four", "five", "six", "seven", "eight", "nine", "ten", "eleven", "twelve")

@@ -64,6 +64,13 @@ def moment(text: str) -> tuple[object, ...] | None:
     hour, minute, half = int(clock["hour"]), int(clock["minute"] or 0), (clock["half"] or "").casefold()
     if hour > 24 or minute > 59:
         return None
+    if (
+        (half == "noon" and hour != 12)
+        or (half.startswith("a") and hour > 12)
+        or (half.endswith("morning") and hour > 12)
+        or (half.endswith("evening") and hour == 12)
+    ):
+        return None
     if half and hour <= 12:
         afternoon = half.startswith("p") or half.endswith(("afternoon", "evening", "noon"))
         return (60 * (hour % 12 + 12 * afternoon) + minute, True)

@@ -22,16 +22,18 @@ from r1_recipes.verification.lexicon import (
     in_symbols,
     refusals,
     says,
+    spelled_numbers,
     takes_back,
 )
 from r1_recipes.verification.locate import ANCHOR, MAX_ANSWER_CHARS, boxes_of
 from r1_recipes.verification.moments import moment, same_moment
 from r1_recipes.verification.numbers import NUMBER, PRECISION, read_value
 from r1_recipes.verification.spelling import clean, typed
-from r1_recipes.verification.units import unit_of
+from r1_recipes.verification.units import names_another, same_units, units_of
 from r1_recipes.verification.words import (
     TELLING,
     is_expression,
+    plain_words,
     prose,
 )
 
@@ -45,15 +47,25 @@ _PRIME = re.compile(r"(?:[\d)\]}]|(?<![A-Za-z'])[A-Za-z])(?:'(?![A-Za-z])|[′�
 _LEFT_OVER = re.compile(r"\A[^*]*[\w)}]\s*\*\s*\Z|&\w+;")
 # Words that turn a quantity: an answer that names one names the gold's.
 _WAYS = re.compile(
-    r"\b((?:north|south)(?:east|west)|upstream|downstream|attractive|repulsive|forward|backward|higher|lower|early|late|surplus|deficit|"
+    r"(\b(?:(?:north|south)(?:east|west)|upstream|downstream|attractive|repulsive|forward|backward|higher|lower|early|late|surplus|deficit|"
     r"towards?|away|uphill|downhill|into|out|horizontal|vertical|older|younger|ahead|heavier|lighter|won|lost|"
     r"north|south|east|west|left|right|up|down|upwards?|downwards?|behind|front|before|after|more|less|fewer|loss|profit|gain|increase|decrease|"
-    r"clockwise|counterclockwise|inward|outward|above|below)\b"
+    r"clockwise|counterclockwise|inward|outward|above|below|taller|shorter|longer|wider|narrower|ago|"
+    r"hence|from now|faster|slower|warmer|colder|hotter|cooler|upstairs|downstairs|overpaid|underpaid|owed|owned)\b|"
+    r"[东南西北左右](?=\d|面|方|边|走|移)|盈利|亏损|上升|下降|增加|减少|前进|后退)"
 )
-_SAID_AT = re.compile(r"(?!.*\b(?:before|after|until|since|from|till)\b)[^\d]*\b(?:is|was|at|on)\s+(?=\S)", re.IGNORECASE)
+_SAID_AT = re.compile(
+    r"(?:(?:so|thus|hence|therefore),?\s+)?(?:it|that|this|(?:the|my|our|his|her|their)\s+(?:[a-z]+\s+){1,2}|today)\s*"
+    r"(?:(?:will|would|is|was|'s|falls|starts|begins|ends|arrives|leaves|be)\s+)+(?:(?:at|on)\s+)?(?=\S)",
+    re.IGNORECASE,
+)
 _CIRCLED = re.compile(r"(.*?[是为:：]\s*)?([①-⑳][①-⑳、,，和\s]*)")
 _OPENING = re.compile(r"(?i)\A(?:(?:so|thus|hence|therefore),?\s+)?(?:the|my|our)?\s*(?:final|correct)?\s*answer\s*(?:is\b:?|:)\s*")
 # Beside a box, and part of what is said: "71 or", "-", "\\frac{1}{"; "or 71", "?", "^2".
+_SPELLED = re.compile(
+    r"\b(?:thir|four|fif|six|seven|eigh|nine)teen\b|\b(?:twen|thir|for|fif|six|seven|eigh|nine)ty(?:[\s-](?:one|two|three|four|five|six|seven|eight|nine))?\b",
+    re.I,
+)
 _LEADS = re.compile(
     r"(?:[-+/^<>{\d~]|(?<!\\)\(|(?<!\*)\*|(?<![A-Za-z\\])[A-Za-z](?=\\?\Z)|[)!]|"
     r"\\(?!\(|\[|quad|,|;|therefore|text|implies|Rightarrow|boxed|left|end|newline|\s)[A-Za-z]+|"
@@ -61,17 +73,18 @@ _LEADS = re.compile(
     re.IGNORECASE,
 )
 _TRAILS = re.compile(
-    r"\A(?:\s*\$?\s*(?:,?\s*\d|[-+/^?}_']|\*\s*\d|[.(\[]\d|\\[,;]\s*\d|"
+    r"\A(?:\s*\$?\s*(?:,?\s*\d|[-+/^?}_'=<>²³]|(?:and|,|;|&)\s+(?:[A-J](?![A-Za-z])|\$?-?\d)|\*\s*\d|[.(\[]\d|\\[,;]\s*\d|"
     r",?\s*(?:or|hundred|million|thousand|billion|trillion|dozen|squared|mod|no)\b|"
     r"\.?\s*actually\b|\(?(?:is )?(?:wrong|not|incorrect|should|but)\b|"
-    r"\\(?:cdot|times|pi|pm|div|pmod|bmod|tag|sqrt|frac)(?![A-Za-z]))|[A-Za-z](?![A-Za-z]))",
+    r"\\(?:cdot|times|div|pi|pm|pmod|bmod|tag|sqrt|frac|ne|neq|le|ge|framebox|fbox)(?![A-Za-z]))|[A-Za-z](?![A-Za-z]))",
     re.IGNORECASE,
 )
 # Digits of other scripts, signs that are no keyboard's (they would count as prose), control characters and lone surrogates.
-_STRANGE = frozenset(("Nd", "No", "Nl", "Cs", "Cc", "Sm", "Pd", "Sk", "So", "Mn", "Me", "Po"))
-_USUAL = frozenset("°℃℉✓✔✅，。、：；！？…·•“”‘’「」『』（）《》【】¿¡")
-# Letters of no alphabet that stand at a digit: a small x above, a long vowel's mark, a lone letter as a factor.
-_AT_DIGIT = re.compile(r"[^\W\d_](?=\s*\d)|(?<=\d)[^\W\d_](?![^\W\d_])")
+_STRANGE = frozenset(("Nd", "No", "Nl", "Cs", "Cc", "Cf", "Co", "Lm", "Sm", "Pd", "Sk", "So", "Mn", "Me", "Po"))
+_USUAL = frozenset("°℃℉✓✔✅，。、：；！？…·•“”‘’「」『』（）《》【】¡ーｰ々ゝヽ")
+# Scripts in which words stand beside an answer; of Latin, with accents, a word has three letters.
+_SCRIPTS = ("CJK", "HIRAGANA", "KATAKANA", "HANGUL")
+_WORD = re.compile(r"[^\W\d_]+")
 
 
 def read_answer(text: str, gold: Gold, locale: str = "en") -> Answer:
@@ -85,10 +98,10 @@ def read_answer(text: str, gold: Gold, locale: str = "en") -> Answer:
             break
         boxes = boxes_of(text)
         *_, beside = ["", *ANCHOR.split(text)[1:]]
-        if len(boxes) == 1 and (_LEADS.search(text[: text.index("\\boxed")]) or _TRAILS.search(text[text.rindex("}") + 1 :])):
+        if _is_part_of_more(text):
             return Answer(refusal=Refusal.SEVERAL)
-        if TELLING.search(beside) if gold.words is None else len(prose(beside)) in (1, 2):
-            boxes += [] if "\\boxed" in beside else [beside]  # "\\boxed{72}. The answer is 71."
+        if "\\boxed" not in beside and _says_another(beside, gold):
+            boxes.append(beside)  # "\\boxed{72}. The answer is 71."
         if len(boxes) != 1:
             return _read_boxes(boxes, gold, locale)
         # What stands beside a box inside a box is a second answer.
@@ -97,7 +110,9 @@ def read_answer(text: str, gold: Gold, locale: str = "en") -> Answer:
             return Answer(refusal=Refusal.SEVERAL)
     if "\\boxed" in text:
         return Answer(refusal=Refusal.HOSTILE)
-    text = text.rpartition("####")[2]
+    before, _, text = text.rpartition("####")
+    if _LEADS.search(before):
+        return Answer(refusal=Refusal.SEVERAL)
     if record := re.fullmatch(r"\s*\{\s*\"(?:final_)?(?:answer|result|value)\"\s*:\s*\"?([^\"{}]*)\"?\s*\}\s*", text):
         text = record[1]  # {"answer": 72}
     if _STRUCK.search(text) and not _STRUCK.search(gold.raw):
@@ -113,14 +128,43 @@ def read_answer(text: str, gold: Gold, locale: str = "en") -> Answer:
     return _read_words(text, cleaned, gold, locale) if cleaned else Answer(refusal=Refusal.UNREADABLE)
 
 
+def _is_part_of_more(text: str) -> bool:
+    """Whether a box is a piece of what is said: -\\boxed{72}, \\boxed{72} + 1, \\boxed{B} and C."""
+    before, after = typed(text[: text.index("\\boxed")]), typed(text.rpartition("}")[2])
+    word_before, word_after = re.search(r"([A-Za-z]+):?\s*\$*\Z", before), re.match(r"\W*([A-Za-z]+)", after)
+    words = [word[1] for word in (word_before, word_after) if word]
+    return (
+        _LEADS.search(before) is not None
+        or _TRAILS.search(after) is not None
+        or re.match(r"[\s$]*(?:[|,;&]|and\b)\s*(?:\\?\(?[$(]*[-\d]|\w+\W*\Z)|\W*(?:\\?\w+\s*\{(?:[a-z]+\}\{)?)*\W*\d+\W*\Z", after)
+        is not None
+        or re.search(r"(?:\A|\s)[A-J]\s+\$*\Z", before) is not None  # "A \\boxed{B}"
+        or re.match(r"\s*\$*\s+[A-J]\s*\Z", after) is not None
+        or bool(refusals(" ".join(words)))
+        or bool(_ways(" ".join(words[:1] if word_before else [])))
+    )
+
+
+def _says_another(beside: str, gold: Gold) -> bool:
+    """Whether what stands behind "the answer is", beside a box, may be another answer."""
+    if gold.letter or gold.letters:
+        return re.match(r"\W*[A-J](?![A-Za-z])", beside) is not None
+    return TELLING.search(beside) is not None if gold.words is None else 0 < len(prose(beside)) < 5
+
+
 def _unusual(text: str) -> set[str]:
     """The signs of a text that no keyboard has and that may change a number: marks, symbols, digits of other scripts."""
     if text.isascii() and text.isprintable():
         return set()
     signs = {char for char in text if not (" " <= char <= "~" or char.isspace() or char in _USUAL)}
-    found = {char for char in signs if unicodedata.category(char) in _STRANGE}
-    found |= {char for char in signs if unicodedata.category(char) == "Lm" and char not in "ーｰ々ゝヽ"}
-    return found | {char for char in _AT_DIGIT.findall(text) if unicodedata.category(char) in ("Lm", "Ll", "Lu") and not char.isascii()}
+    words = {char for word in _WORD.findall(text) if len(word) > 2 and not word.isascii() for char in word}
+    return {char for char in signs if unicodedata.category(char) in _STRANGE or (char.isalpha() and not _is_written(char, words))}
+
+
+def _is_written(char: str, words: set[str]) -> bool:
+    """Whether a letter is one that words beside an answer are written in: Chinese, Japanese, Korean; with an accent, in a Latin word."""
+    name = unicodedata.name(char, "")
+    return name.startswith(_SCRIPTS) or (name.startswith("LATIN") and char in words)
 
 
 def _ways(text: str) -> list[str]:
@@ -134,15 +178,25 @@ def _read_words(text: str, cleaned: str, gold: Gold, locale: str) -> Answer:
         named = chosen_letters(cleaned)
         return Answer(verdict=named == gold.letters if gold.ordered else "".join(sorted(named)) == gold.letters)
     option = chosen(cleaned) if gold.letter is not None else None
-    if gold.letter and re.search(rf"\b(?!{gold.letter})[A-J]\s*=", cleaned):
-        return Answer(verdict=False)  # "D = 17" for "(C) 17"
-    if option and option[0] == gold.letter and gold.words is None and TELLING.search(option[1]):
+    if gold.letter and gold.words != gold.letter.casefold() and re.search(rf"\b(?!{gold.letter})[B-J](?![A-Za-z'])|\(A\)|\bA\s*=", cleaned):
+        return Answer(verdict=False)  # "D = 17", "17, choice (D)" for "(C) 17"
+    if option and option[0] == gold.letter and gold.words is None and re.search(r"\w", option[1]):
         return read_answer(option[1], replace(gold, letter=None), locale)  # "(C) 18" is not "(C) 17"
+    if option and gold.words is not None and gold.words != (gold.letter or "").casefold() and plain_words(option[1]):
+        return Answer(verdict=option[0] == gold.letter and plain_words(option[1]) == gold.words)  # (C) Tuesday is not (C) Monday
     if option or (gold.letter is not None and gold.words is not None):
         return Answer(verdict=option is not None and option[0] == gold.letter)
     if gold.left_out and (ways := _ways(gold.raw)) and (said_ways := _ways(text)) and said_ways != ways:
         return Answer(refusal=Refusal.DIFFERENT)
-    if gold.unit and (unit := unit_of(text)) and unit != gold.unit:
+    spelled = spelled_numbers(cleaned) if gold.value is not None else set()
+    if spelled and spelled != {gold.value.number}:  # type: ignore[union-attr]
+        return Answer(refusal=Refusal.SEVERAL)
+    units = units_of(text) if gold.units or "%" in gold.raw else ()
+    if units and "%" in gold.raw and "%" not in text:
+        return Answer(refusal=Refusal.DIFFERENT)  # 10 ohms for 10 %
+    if units and gold.units and not same_units(gold.units, units):
+        return Answer(refusal=Refusal.DIFFERENT)
+    if gold.units and not units and (names_another(cleaned, gold.raw) or moment(cleaned) is not None):
         return Answer(refusal=Refusal.DIFFERENT)
     if (re.search(r"\d\s*:\s*\d+\s*:", text) and not re.search(r":|\bto\b", gold.raw)) or _LEFT_OVER.search(text):
         return Answer(refusal=Refusal.DIFFERENT)  # a ratio is no triple

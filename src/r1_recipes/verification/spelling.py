@@ -39,12 +39,22 @@ _VULGAR = re.compile("[¼-¾⅐-⅞]")
 LOCALES = ("en", "de")  # how numbers are written: 1,250.5 or 1.250,5
 _MAGNITUDES = {"hundred": 2, "thousand": 3, "lakh": 5, "million": 6, "crore": 7, "billion": 9, "trillion": 12}
 # 千 in front of a unit is kilo.
-_MAGNITUDE = r"(?i)(?<=\d)\s*((?:hundred|thousand|lakh|million|crore|billion|trillion)\b|[百千](?![米克瓦赫卡焦帕伏安牛升分字])|[万亿])"
-_MAGNITUDES |= {"百": 2, "千": 3, "万": 4, "亿": 8}
+_MAGNITUDE = r"(?i)(?<=\d)\s*((?:hundred|thousand|lakh|million|crore|billion|trillion)\b|[百千](?![米克瓦赫卡焦帕伏安牛升分字])|[万亿萬億])"
+_MAGNITUDES |= {"百": 2, "千": 3, "万": 4, "萬": 4, "亿": 8, "億": 8}
 BASES = dict(
     zip(["two", "three", "four", "five", "six", "seven", "eight", "nine", "ten", "eleven", "twelve"], range(2, 13), strict=True)
 ) | {"sixteen": 16}
 _FUNCTIONS = "arcsin|arccos|arctan|sin|cos|tan|cot|sec|csc|sqrt|log|ln|exp|pi|infty"
+
+
+def _exponent(match: re.Match[str]) -> str:
+    return rf"\cdot 10^{{{int(match[1] or match[2])}}}"
+
+
+def _in_radians(match: re.Match[str]) -> str:
+    """Degrees inside a sine and the like; the parser would drop their sign."""
+    trigonometric = re.search(r"\\(?:sin|cos|tan|cot|sec|csc)(?![A-Za-z])", match.string[: match.start()])
+    return rf"\frac{{{match[1]}\pi}}{{180}}" if trigonometric else match[0]
 
 
 def _power_of_ten(match: re.Match[str]) -> str:
@@ -99,8 +109,9 @@ RULES: tuple[tuple[str, re.Pattern[str], str | Callable[[re.Match[str]], str]], 
         ("negative thin space", r"\\!\s*", ""),  # 10,\!080
         ("bold", r"(?<![\w)}*])\*\*(?![\s*])([^*]+?)\*\*(?!\*)", r" \1 "),
         ("empty box", r"\\(?:h|v)?phantom\s*\{[^{}]*\}", ""),
+        ("braces of a set", r"(?<![\w\\}^])\{([^{}\\]*,[^{}\\]*)\}", r"\\{\1\\}"),
         ("braces", r"\\(?:l|r)brace(?![A-Za-z])", lambda match: r"\{" if match[0][1] == "l" else r"\}"),
-        ("angle brackets", r"\\(?:l|r)angle(?![A-Za-z])", lambda match: "(" if match[0][1] == "l" else ")"),
+        ("angle brackets", r"\\langle(?![A-Za-z])([^()]*?,[^()]*?)\\rangle(?![A-Za-z])", r"(\1)"),  # without a comma it is a mean
         ("a sign that is escaped", r"\\([*:])|\\colon(?![A-Za-z])", lambda match: match[1] or ":"),
         ("rows of cases", _CASES, _listed),
         (
@@ -150,7 +161,7 @@ RULES: tuple[tuple[str, re.Pattern[str], str | Callable[[re.Match[str]], str]], 
         ("minus in words", r"(?i)(?:\b(?:minus|negative)\s*|负\s*)(?=[\d.(\\])", "-"),
         (
             "magnitude in words",
-            r"(?i)(?<=\d)\s*((?:hundred|thousand|lakh|million|crore|billion|trillion)\b|[百千](?![米克瓦赫卡焦帕伏安牛升分字])|[万亿])",
+            _MAGNITUDE,
             _power_of_ten,
         ),
         ("two signs", r"\+\s*-(?=\s*[\d.(\\A-Za-z])", "-"),
@@ -161,20 +172,21 @@ RULES: tuple[tuple[str, re.Pattern[str], str | Callable[[re.Match[str]], str]], 
         ("ratio", r"(?<![\d:.])\d{1,9}(?:\s*:\s*\d{1,9}){2,}(?![\d:.])", _ratio),
         ("recurring decimal", r"(?<!\d)(\d{0,9})\.(\d{0,9})\\overline\s*\{(\d{1,9})\}(?!\s*[\d.])", _recurring),
         # str(1e-05), which LaTeX would read as Euler's number
-        ("scientific notation", r"(?<=\d)[eE]([-+]?\d{1,3})(?![\w.])", r"\\cdot 10^{\1}"),
+        ("scientific notation", r"(?<=\d)[eE]([-+]?\d{2,3})(?![\w.])|(?<=\.\d)[eE]([-+]?\d)(?![\w.])", _exponent),
         ("constant of a program", r"(?i)\bmath\.(e|pi)\b", lambda match: "e" if match[1] in "eE" else r"\pi "),
         (
             "index in a command",
             r"_\s*\{\s*\\(max|min|odot|oplus)\s*\}",
             lambda match: f"_{{{match[1].replace('odot', 'sn').replace('oplus', 'ea')}}}",
         ),
+        ("infinity in letters", r"(?<![\\A-Za-z])inf(?:inity)?(?=\s*[,)\]])", r"\\infty "),
         ("function without a backslash", rf"(?<![\\A-Za-z])({_FUNCTIONS})(?![A-Za-z])", r"\\\1 "),
         # LaTeX reads \sqrt13 as the root of 1, and 2^10 as 2^1 0.
         ("root of a number", r"\\sqrt\s*(\d+(?:\.\d+)?)", r"\\sqrt{\1}"),
         ("mixed number before a letter", r"(?<![\d.])(\d+)\s+(\d+)\s*/\s*(\d+)(?=\s*[A-Za-z(\\])(?!\s+[A-Za-z]{2})", _mixed),
         ("fraction before a letter", r"(?<![\d.)}/^])(\d+)/(\d+)(?=\s+[A-Za-z(\\]|\s*\\(?:pi|sqrt|ln|log|sin|cos))", r"\\frac{\1}{\2}"),
         ("mixed fraction before a letter", r"(?<![\d.}])(\d+)\s*\\frac\{(\d+)\}\{(\d+)\}(?=\s*[a-z])(?!\s+[a-z]{2})", _mixed),
-        ("sine of degrees", r"\\(sin|cos|tan|cot|sec|csc)\s*(\(?)\s*(\d+)\s*\^\s*\{?\s*\\circ\s*\}?", r"\\\1\2\\frac{\3\\pi}{180}"),
+        ("sine of degrees", r"(\d+)\s*\^\s*\{?\s*\\circ\s*\}?", _in_radians),
         ("mixed number", r"(?<![\d.])(\d+)\s+(\d+)\s*/\s*(\d+)(?![\d.])", r"\1\\frac{\2}{\3}"),
         ("argument in brackets", r"(\^|\\sqrt)\s*\(([^()]*)\)", r"\1{\2}"),
         ("argument in brackets, outside", r"(\^|\\sqrt)\s*\(([^()]*)\)", r"\1{\2}"),

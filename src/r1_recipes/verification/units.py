@@ -41,10 +41,10 @@ _WORDS = {
     "oz": "ounces?",
     "L": "liters? litres? 升",
     "mL": "milliliters? millilitres? 毫升",
-    "s": "seconds? sekunden? 秒",
-    "min": "minutes? minuten? 分钟",
-    "h": "hours? stunden? 小时",
-    "d": "days? tagen? 天",
+    "s": "seconds? sekunden? secondes? segundos? secondi 秒",
+    "min": "minutes? minuten? minutos? minuti 分钟",
+    "h": "hours? stunden? heures? horas? ore 小时",
+    "d": "days? tagen? jours? días? giorni 天",
     "wk": "weeks? 周",
     "mo": "months? 个月",
     "yr": "years? 年",
@@ -89,13 +89,19 @@ _WORDS = {
     "nm": "nanometers? nanometres?",
     "ug": "micrograms? μg",
 }
-_NAMED = re.compile(
-    r"(?<=[\d})%])\s*\(?(?P<power>square|cubic)?\s*(?:degrees?\s+)?(?P<prefix>kilo|mega|giga|deci|centi|milli|micro|nano|pico|nautical )?"
+_WORD = (
+    r"(?P<power>square |cubic |sq\.? ?|平方|立方)?(?P<prefix>kilo|mega|giga|deci|centi|milli|micro|nano|pico|nautical )?"
     + "(?:" + "|".join(f"(?P<u{index}>{'|'.join(words.split())})" for index, words in enumerate(_WORDS.values())) + ")"
-    r"(?![A-Za-z])(?:\s*(?:per|/)\s*(?P<per>second|minute|hour|day))?",
-    re.IGNORECASE,
 )  # fmt: skip
-_BEFORE = re.compile(r"\A\W*?(?P<sign>\\\$|[€£¥])\s*[\d.]")
+# What joins the words of one unit: watt hours, metres per second, miles/hour.
+_LINK = re.compile(r"[\s\-]*(?P<per>per|/|a(?=\s)|each|every|每)?[\s\-]*", re.IGNORECASE)
+_UNIT_WORD = re.compile(rf"(?<![A-Za-z]){_WORD}(?![A-Za-z])", re.IGNORECASE)
+_SYMBOL = re.compile(
+    rf"(?:(?<=\d)|(?<=\d[)}}%])|(?<=[)}}%])|(?<=\\pi))\s*(?P<per>/|per )?\s*(?!in\s|A\s|a\s)"
+    rf"(?:(?<=\s)(?P<spaced>{UNIT})|(?P<glued>(?:{GLUED})(?:\s*\^?[23](?!\d))?(?:\s*/\s*{UNIT})?))(?![A-Za-z])(?<!L\^2)(?<!L\^\{{2\}})"
+    r"(?=\.?\s*(?:\Z|[,;)=]|\\approx|(?:[^\W\d_]{2,}[\s.]*)+\Z))"
+)
+_CURRENCY = {"€": "€", "£": "£", "¥": "¥", "₹": "₹", "₽": "₽", "₩": "₩", "¢": "cent"}
 _DEGREES = re.compile(r"\\circ\s*\}?\s*(?:\\(?:text|mathrm)\s*\{\s*)?([CF])(?![A-Za-z])")
 _ALIASES = {
     "sec": "s",
@@ -122,7 +128,6 @@ _PREFIXES = {
     "pico": "p",
     "nautical ": "n",
 }
-_PER = {"second": "s", "minute": "min", "hour": "h", "day": "d"}
 
 
 def without_unit(text: str, every: bool = False) -> str:
@@ -133,30 +138,71 @@ def without_unit(text: str, every: bool = False) -> str:
     return text if bare == text or re.search(r"(?<![\\A-Za-z])[A-Za-z]", bare) else bare.strip()
 
 
-def unit_of(text: str) -> str | None:
-    """The unit of a text's number, by its factors and in one spelling (``km1 h-1``), or ``None``: apples are no unit."""
-    text = text.strip(" $.")
-    if temperature := _DEGREES.search(text.replace("°", r"\circ ").replace("℃", r"\circ C").replace("℉", r"\circ F")):
-        return f"deg{temperature[1]}"
-    plain = (
-        re.sub(rf"{STYLE}\s*\{{([^{{}}]*)\}}", r" \1", text).replace("~", " ").replace("·", r"\cdot ").replace("²", "^2").replace("³", "^3")
-    )
-    plain = re.sub(r"\\[,;: ]|\s+", " ", plain).strip(" $.")
+def units_of(text: str) -> tuple[str, ...]:
+    """The units that a text names, in its order, each by its factors and in one spelling (``km1 h-1``): apples are no unit."""
+    text = text.strip(" .")
+    dollars = ("$1",) if re.match(r"\W*?\\\$", text) or re.match(r"-?\$\s*[\d.,]+(?!.*\$)", text) or re.search(r"[\d.]\\\$", text) else ()
+    degrees = text.replace("°", r"\circ ").replace("℃", r"\circ C").replace("℉", r"\circ F")
+    if temperature := _DEGREES.search(degrees):
+        return (f"deg{temperature[1]}",)
+    plain = re.sub(rf"{STYLE}\s*\{{([^{{}}]*)\}}", r" \1 ", text)
+    plain = plain.replace("·", r"\cdot ").replace("²", "^2").replace("³", "^3").replace("\\(", "").replace("\\)", "").replace("\\%", "%")
+    plain = re.sub(r"[$*`~]|\\[,;: !]|\s+", " ", plain)
+    plain = " ".join(re.sub(r"(?<=\d)(?:\.\s|\s?\(|-(?=[A-Za-z]))|(?<=\d)\s*[个個]", " ", plain).split()).strip(" .")
+    plain = re.sub(r"(?<=\d) (?=/)|\bin (?=[a-z]{3})", "", plain)
     if re.search(r"\\circ\s*\}?\s*\Z|\d\s*degrees?\Z|°\Z", plain):
-        return "deg"
-    if found := _END.search(plain):
-        return _factors(found[1] or found[2] or found[3])
-    if named := _NAMED.search(plain):
-        symbol = next(symbol for index, symbol in enumerate(_WORDS) if named[f"u{index}"])
-        power = {"square": "^2", "cubic": "^3"}.get((named["power"] or "").casefold(), "")
-        return _factors(
-            _PREFIXES.get((named["prefix"] or "").casefold(), "")
-            + symbol
-            + power
-            + (f"/{_PER[named['per'].casefold()]}" if named["per"] else "")
+        return ("deg",)
+    signs = tuple(f"{_CURRENCY[sign]}1" for sign in text if sign in _CURRENCY)
+    symbols = [_factors(("/" if found["per"] else "") + (found["spaced"] or found["glued"])) for found in _SYMBOL.finditer(plain)]
+    words = _words_of(plain)
+    return tuple(dict.fromkeys([*(dollars if not words else ()), *signs, *symbols, *words]))
+
+
+# Behind the number of a gold with a unit: "72 in total", "72 (approximately)"; any other word is another thing.
+_NO_THING_TEXT = """
+in of to is are was as at by for on or and the total all altogether exactly approximately about
+around only each left per so thus which therefore because since when where if with from degrees
+degree units unit right east west north south up down more long wide tall high old away apart
+later ago upward downward 左右 的 个 是
+"""
+_NO_THING = frozenset(_NO_THING_TEXT.split())
+
+
+def names_another(cleaned: str, gold: str) -> bool:
+    """Whether an answer without a unit that is known has a word behind its number that its gold lacks: 72 weekends."""
+    behind = re.search(r"\d[\s)}]*([^\W\d_]+|%)", cleaned)
+    if behind is None or behind[1] in gold:
+        return False
+    if re.fullmatch("%|st|nd|rd|th", behind[1]):
+        return True
+    return (len(behind[1]) > 2 or not behind[1].isascii()) and behind[1].casefold() not in _NO_THING
+
+
+def same_units(gold: tuple[str, ...], answer: tuple[str, ...]) -> bool:
+    """Whether an answer's units are the gold's, one by one or, where it names fewer or more, as a set."""
+    return gold == answer if len(gold) == len(answer) else set(gold) == set(answer)
+
+
+def _words_of(plain: str) -> list[str]:
+    """The units in words, those of one product or quotient as one: watt hours, metres per second per second."""
+    groups: list[str] = []
+    end = -1
+    for word in _UNIT_WORD.finditer(plain):
+        gap = plain[end : word.start()] if end >= 0 else ""
+        before = _LINK.fullmatch(gap) if end >= 0 else None
+        per = re.search(r"(?:\bper|/|每)\s*\Z", plain[: word.start()], re.IGNORECASE)
+        symbol = next(symbol for index, symbol in enumerate(_WORDS) if word[f"u{index}"])
+        power = {"squ": "^2", "sq ": "^2", "sq.": "^2", "sq": "^2", "平方": "^2", "cub": "^3", "立方": "^3"}.get(
+            (word["power"] or "").casefold()[:3], ""
         )
-    sign = _BEFORE.match(plain)
-    return sign["sign"].strip("\\") + "1" if sign else None
+        unit = _PREFIXES.get((word["prefix"] or "").casefold(), "") + symbol.replace("\\\\", "\\") + power
+        unit = ("/" if per else "") + unit
+        if before is not None and (gap or per):
+            groups[-1] += f" {unit}"
+        else:
+            groups.append(unit)
+        end = word.end()
+    return [_factors(group) for group in groups]
 
 
 def _factors(unit: str) -> str:
@@ -164,7 +210,7 @@ def _factors(unit: str) -> str:
     powers: dict[str, int] = {}
     below = 1
     unit = re.sub(r"[A-Za-z]+", lambda word: _ALIASES.get(word[0], word[0]), re.sub(r"\\cdot(?![A-Za-z])", " ", unit))
-    for slash, symbol, exponent in re.findall(r"(/)?\s*\(?((?:\\mu\s*)?\\?[A-Za-z$€¥]+)\s*\^?\s*\{?\s*(-?[123])?\s*\}?\)?", unit):
+    for slash, symbol, exponent in re.findall(r"(/)?\s*\(?((?:\\mu\s*)?\\?[A-Za-z$€¥£]+)\s*\^?\s*\{?\s*(-?[123])?\s*\}?\)?", unit):
         below = -1 if slash else below
         powers[symbol] = powers.get(symbol, 0) + int(exponent or 1) * below
     return " ".join(f"{symbol}{power}" for symbol, power in sorted(powers.items()))

@@ -66,10 +66,12 @@ def prose(text: str) -> list[str]:
     return re.findall(r"[^\W\d_]{2,}", _COMMAND.sub(" ", text))
 
 
-_GREEK = re.compile(
-    r"\\(?:var)?(alpha|beta|gamma|delta|epsilon|zeta|eta|theta|iota|kappa|lambda|mu|nu|xi|rho|sigma|tau|upsilon|phi|chi|psi|omega)(?![A-Za-z])",
-    re.I,
-)
+_GREEK_TEXT = """
+alpha beta gamma delta epsilon zeta eta theta iota kappa lambda mu nu xi rho sigma tau upsilon phi
+chi psi omega
+"""
+GREEK = _GREEK_TEXT.split()
+_GREEK = re.compile(rf"\\(?:var)?({'|'.join(GREEK)})(?![A-Za-z])", re.I)
 
 
 def letters(text: str) -> frozenset[str]:
@@ -114,6 +116,35 @@ def _marked(text: str, variables: frozenset[str] | None) -> str:
         return "\0" if apart and not beside and word else match[0]
 
     return re.sub(r"[^\x00-\x7f]+", "\0", _LETTERS.sub(mark, text))
+
+
+# Words that may stand beside algebra, which any other word could change: "the derivative of", "abcd".
+_BESIDE_ALGEBRA_TEXT = """
+a an the and or so thus hence therefore then is are be equals equal to of for in as by it that
+this we get have find obtain answer final result solution solutions only simplified form
+expression equation function polynomial formula line curve circle parabola ellipse plane graph
+general value values domain range interval set inequality system root roots identity matrix vector
+sequence term explicit closed inequalities required desired total area volume length distance
+probability slope intercept slope-intercept standard with where when if all any every each integer
+integers positive natural real reals number numbers nonnegative non-negative constant constants
+arbitrary some let be must satisfies satisfy given can written simplifies reduces factors expands
+becomes yields gives which also true holds und oder ist et ou est variable variables minimum
+maximum perimeter radius parallel perpendicular through passing point points tangent axis
+directrix unique possible simply namely exactly
+"""
+BESIDE_ALGEBRA = frozenset(_BESIDE_ALGEBRA_TEXT.split())
+_BESIDE_IN_CHINESE = frozenset(
+    "的解为是得即故所以因此则于与和或且及由可知答案结果最终综上述其中整数实自然正有理任意常方程组原直线曲圆抛物椭双准切函表达式通项公化简后集取值范围区间定义域面积体长度概率等当时满足为：，。、"
+)
+
+
+def strange_words(text: str, variables: frozenset[str]) -> list[str]:
+    """The words of an answer that may change the algebra beside them: those that are not listed."""
+    words = [run[1] for run in _LETTERS.finditer(text) if not variables.issuperset(run[1])]
+    units = re.compile(UNITS)
+    latin = [word for word in words if word.isascii() and word.casefold() not in BESIDE_ALGEBRA and not units.fullmatch(word)]
+    others = [word for word in words if not word.isascii()]
+    return latin + [word for word in others if not _BESIDE_IN_CHINESE.issuperset(set(word) - variables)]
 
 
 def _telling(piece: str, variables: frozenset[str] | None) -> bool:

@@ -68,7 +68,7 @@ def test_a_registered_class_and_function() -> None:
     assert plain is constant  # a function is used as it is
     assert shout.response_format == THINK
     assert register_reward("shout")(Shout) is Shout  # a module that is imported twice is no clash
-    with pytest.raises(ValueError, match=r"reward name 'shout' is taken by tests\.rewards\.test_registry:Shout"):
+    with pytest.raises(ValueError, match=r"reward name 'shout' is taken by tests\.core\.rewards\.test_registry:Shout"):
         register_reward("shout")(constant)
 
 

@@ -51,7 +51,8 @@ def test_numbers_settled_here_are_settled_as_math_verify_does(pair):
     equal = left.equals(right) if left and right else None
     if equal is not None:
         assert compare.judge(pair[0], pair[0], [pair[1]], [], None, 6, False, ()) is equal
-        assert right.equals(left) is equal
+        if not (left.decimal and right.decimal):  # of two decimals, one may be the other's rounding
+            assert right.equals(left) is equal
 
 
 @pytest.mark.parametrize(

@@ -6,6 +6,7 @@ written for these rules, by hand; a line has ``gold`` and ``answer``.
 
 import json
 import re
+import zlib
 from pathlib import Path
 
 import pytest
@@ -16,10 +17,11 @@ from r1_recipes.rewards import get_reward_funcs
 from r1_recipes.verification import Refusal, grade, judge
 from r1_recipes.verification.gold import read_gold
 from r1_recipes.verification.question import asks_for_order, is_copied
-from r1_recipes.verification.units import unit_of
+from r1_recipes.verification.units import units_of
 from r1_recipes.verification.words import letters
 
 HERE = Path(__file__).parent
+PAIRS = HERE.parents[3] / "shared" / "data" / "verdicts" / "dev_pairs.jsonl"
 
 
 def rows(name):
@@ -121,10 +123,40 @@ def test_a_list_has_an_order_where_the_question_asks_for_one():
     [("5 m/s", r"5 \text{ m s}^{-1}"), (r"12 \mathrm{~N} \cdot \mathrm{m}", "12 N·m"), ("3 hours", "3 h"), ("60 mph", "60 mi/h")],
 )
 def test_a_unit_has_one_spelling(one, other):
-    assert unit_of(one) == unit_of(other) is not None
+    assert units_of(one) == units_of(other) != ()
 
 
 def test_units_of_two_kinds_differ():
     golds = [r"72 \text{ km}", r"20^\circ\mathrm{C}", r"\$72", r"5 \mathrm{~mg}", "5 m/s"]
     others = [r"72 \text{ m}", r"20^\circ\mathrm{F}", "72 cents", "5 grams", "5 m/s^2"]
     assert grade(golds, others) == [False] * len(golds)
+
+
+def other_golds_pairs(share):
+    """Right answers beside other golds: of all such pairs the same share every time, whatever rows are added."""
+    honest = rows("honest.jsonl")
+    golds = dict.fromkeys(row["gold"] for row in honest)
+    for gold in golds:
+        for row in honest:
+            if row["gold"] != gold and zlib.crc32(f"{gold}\0{row['answer']}".encode()) % share == 0:
+                yield {"gold": gold, "answer": row["answer"]}
+
+
+def test_what_scores_scores_in_math_verify_or_by_a_convention():
+    from math_verify import parse, verify
+
+    labelled = [{**row, "answer": row["answer"]} for row in rows("tricks.jsonl")]
+    if PAIRS.is_file():
+        for row in map(json.loads, PAIRS.read_text(encoding="utf-8").splitlines()):
+            block = re.search(r"<answer>\n?(.*?)\n?</answer>", row["completion"], re.DOTALL)
+            if row["expected"] == 0:
+                labelled.append({"gold": row["gold"], "answer": block[1] if block else row["completion"]})
+    pairs = [*labelled, *other_golds_pairs(100)]
+    listed = {(row["gold"], row["answer"]) for row in rows("conventions.jsonl")}
+    ours_alone = [
+        (row["gold"], row["answer"])
+        for row, verdict in zip(pairs, verdicts(pairs), strict=True)
+        if verdict.right and not verify(parse(f"${row['gold'].strip('$')}$"), parse(f"$\\boxed{{{row['answer'].strip('$')}}}$"))
+    ]
+    assert [pair for pair in ours_alone if pair not in listed] == []
+    assert len(pairs) > 3500

@@ -92,7 +92,8 @@ import json, pathlib, sys
 import reasoning_gym
 from reasoning_gym.factory import DATASETS
 from r1_recipes import verification
-from r1_recipes.verification import gym_worker, scorers
+from r1_recipes.extras.reasoning_gym import scorer as scorers
+from r1_recipes.extras.reasoning_gym import worker as gym_worker
 import r1_recipes.extras.countdown.puzzle
 
 refused = set(json.loads(sys.argv[2])) - {"composite"}
@@ -258,7 +259,7 @@ def test_a_scorer_of_another_version_runs_nothing_either(tmp_path):
     """In a process of its own, since an audit hook stays."""
     script = f"""
 import json
-from r1_recipes.verification import gym_worker
+from r1_recipes.extras.reasoning_gym import worker as gym_worker
 gym_worker._scorer("gcd")
 ran = []
 gym_worker._scorer = lambda task: lambda answer, entry: ran.append(eval(answer)) or 1.0
