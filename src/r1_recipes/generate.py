@@ -53,7 +53,7 @@ def generate(run: Run, store: ShardStore) -> None:
     pending = [index for index in range(len(rows)) if index in again or index not in store.digests]
     logger.info("%d of %d rows are stored; %d to go", len(rows) - len(pending), len(rows), len(pending))
     dataset = run.output_dir / "dataset"
-    if not pending and dataset.is_dir() and run_dir.is_finished(run.output_dir) and not run_dir.changed_settings(recipe, run.output_dir):
+    if not pending and dataset.is_dir() and run_dir.is_done(recipe, run.output_dir):
         if processes.is_main_process():
             console.say(f"already done: {dataset}")
         return

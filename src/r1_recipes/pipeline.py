@@ -139,7 +139,7 @@ def _run_stage(pipeline: Pipeline, output_dir: Path, stage: Stage) -> Outcome:
     recipe, argv = _load(pipeline, output_dir, stage)
     folder = Path(recipe.training.output_dir)
     run_dir.check(recipe, folder)
-    if run_dir.is_finished(folder) and not run_dir.changed_settings(recipe, folder):
+    if run_dir.is_done(recipe, folder):
         console.say(f"already done: {folder}")
     else:
         if stage.method == "grpo" and pipeline.preflight:

@@ -237,6 +237,11 @@ def is_finished(output_dir: Path) -> bool:
     return False
 
 
+def is_done(recipe: Recipe, output_dir: Path) -> bool:
+    """Whether this directory holds the finished run of this recipe, as it is today."""
+    return is_finished(output_dir) and not changed_settings(recipe, output_dir)
+
+
 def mark_finished(output_dir: Path) -> None:
     _write(output_dir, {**_read(output_dir), "finished": True})
 

@@ -114,12 +114,19 @@ def _without_merging(model: Any) -> Iterator[None]:
 @contextlib.contextmanager
 def engine_of(trainer: type, seed: int) -> Iterator[None]:
     """Let a trainer of TRL's that is built meanwhile make our engine."""
-    modules = {sys.modules[kind.__module__] for kind in trainer.__mro__}
-    modules = {module for module in modules if hasattr(module, "VLLMGeneration")}
-    for module in modules:
-        vars(module)["VLLMGeneration"] = partial(Engine, seed=seed)
+    with contextlib.ExitStack() as stack:
+        for module in {sys.modules[base.__module__] for base in trainer.__mro__}:
+            if hasattr(module, "VLLMGeneration"):
+                stack.enter_context(attributes_set(module, VLLMGeneration=partial(Engine, seed=seed)))
+        yield
+
+
+@contextlib.contextmanager
+def attributes_set(owner: object, **values: Any) -> Iterator[None]:
+    """Give an object or a module these attributes within the block, and then those that it had."""
+    before = {name: getattr(owner, name) for name in values}
+    vars(owner).update(values)
     try:
         yield
     finally:
-        for module in modules:
-            vars(module)["VLLMGeneration"] = VLLMGeneration
+        vars(owner).update(before)
