@@ -8,8 +8,8 @@ from r1_recipes.completions.transformers import TransformersBackend
 from r1_recipes.completions.types import Backend
 from r1_recipes.completions.vllm import VLLMBackend
 from r1_recipes.models.agent import agent
-from r1_recipes.models.tokenizer import load_tokenizer
-from r1_recipes.prompts import ResponseFormat, get_response_format
+from r1_recipes.models.tokenizer import load_tokenizer, recipe_format
+from r1_recipes.prompts import ResponseFormat
 from r1_recipes.recipe import Recipe
 
 
@@ -18,8 +18,7 @@ def load_format(recipe: Recipe, backend: str) -> tuple[Any | None, ResponseForma
     if backend != "openai":
         return load_tokenizer(recipe)
     # The server writes the prefill, by its model's chat template; completions come without it and are read with it in front.
-    script = recipe.script
-    return None, get_response_format(script.response_format, system_prompt=script.system_prompt, prefill=script.prefill)
+    return None, recipe_format(recipe)
 
 
 def get_backend(recipe: Recipe, tokenizer: Any | None, backend: str, rows: Any = None) -> Backend:

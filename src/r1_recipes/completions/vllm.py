@@ -12,7 +12,7 @@ from unittest import mock
 from r1_recipes.common import gpu, processes
 from r1_recipes.common.errors import RecipeError, first_line, install_hint
 from r1_recipes.completions.turns import read_completion, written_prompt
-from r1_recipes.completions.types import Completion, Messages, Request, SamplingPlan, Sink, TooLong, sample_seed
+from r1_recipes.completions.types import Completion, Messages, Request, SamplingPlan, Sink, TooLong, sample_seed, temperatures_of
 from r1_recipes.models.engine import check_room, dimensions, room_problem
 from r1_recipes.recipe.types import Recipe
 
@@ -84,7 +84,7 @@ class VLLMBackend:
         from vllm.sampling_params import RequestOutputKind
 
         settings, engine, limit = self._settings, self._llm.llm_engine, self._llm.model_config.max_model_len
-        temperatures = [temperature for temperature, copies in sampling_plans for _ in range(copies)]
+        temperatures = temperatures_of(sampling_plans)
         shared: dict[str, Any] = {name: getattr(settings, name) for name in ("top_p", "top_k", "repetition_penalty")}
         shared |= {"min_p": settings.min_p or 0.0, "max_tokens": settings.max_completion_length}
         # When a request is done; otherwise every step builds an output for each that is under way.
@@ -115,8 +115,8 @@ class VLLMBackend:
                 else:
                     done[index][sample] = Completion(answer.text, len(ids), ended)
                 if len(done[index]) == len(temperatures):
-                    own = done.pop(index)
-                    sink(index, [own[sample] for sample in sorted(own)], None)
+                    completions = done.pop(index)
+                    sink(index, [completions[sample] for sample in range(len(temperatures))], None)
 
 
 @contextlib.contextmanager

@@ -21,6 +21,12 @@ from r1_recipes.recipe.types import namespace_value
 logger = logging.getLogger(__name__)
 
 
+def recipe_format(recipe: Recipe) -> ResponseFormat:
+    """Return the response format with the recipe's own system prompt and prefill."""
+    script = recipe.script
+    return get_response_format(script.response_format, system_prompt=script.system_prompt, prefill=script.prefill)
+
+
 def load_tokenizer(recipe: Recipe) -> tuple[Any, ResponseFormat]:
     """Return the tokenizer with the recipe's chat template and prefill, and the format as it will see completions.
 
@@ -30,7 +36,7 @@ def load_tokenizer(recipe: Recipe) -> tuple[Any, ResponseFormat]:
     chat_template_kwargs. These become defaults in the template's text: all that render it, and whoever serves the checkpoint, get them.
     """
     script, model = recipe.script, recipe.model
-    fmt = get_response_format(script.response_format, system_prompt=script.system_prompt, prefill=script.prefill)
+    fmt = recipe_format(recipe)
     model.model_name_or_path = name = model_path(model.model_name_or_path, script.hub, model.model_revision)
     try:
         tokenizer = _from_pretrained("AutoTokenizer", recipe)
