@@ -7,6 +7,7 @@ from typing import Any
 from r1_recipes.common.messages import message_text
 from r1_recipes.completions.turns import read_completion, written_prompt
 from r1_recipes.completions.types import Completion, Request, SamplingPlan, Sink, sample_seed
+from r1_recipes.models.tokenizer import from_pretrained
 from r1_recipes.models.weights import cannot_load
 from r1_recipes.recipe import Recipe
 
@@ -17,18 +18,13 @@ _GREEDY = {"do_sample": False, "temperature": None, "top_p": None, "top_k": None
 def load_model(recipe: Recipe) -> Any:
     """Load the recipe's model for generation, on the accelerator if there is one."""
     from accelerate import PartialState
-    from transformers import AutoModelForCausalLM
 
+    settings = recipe.model
     try:
-        model = AutoModelForCausalLM.from_pretrained(
-            recipe.model.model_name_or_path,
-            dtype=recipe.model.dtype,
-            revision=recipe.model.model_revision,
-            attn_implementation=recipe.model.attn_implementation,
-            trust_remote_code=recipe.training.trust_remote_code,
-        )
+        options = {"dtype": settings.dtype, "attn_implementation": settings.attn_implementation}
+        model = from_pretrained("AutoModelForCausalLM", recipe, **options)
     except OSError as error:  # a file that is not there, not whole, or another user's
-        raise cannot_load(str(recipe.model.model_name_or_path), error) from error
+        raise cannot_load(str(settings.model_name_or_path), error) from error
     if not recipe.training.use_cpu:
         model = model.to(PartialState().device)
     return model.eval()

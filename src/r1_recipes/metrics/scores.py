@@ -97,24 +97,16 @@ def verdicts(
         strict |= right
         if compares_with_gold(judge):
             for pick in (final_answer, _last_number):
-                moved = _moved_answers(fmt, texts, [i for i in right if not right[i]], pick)
-                if moved:
-                    values = score(name, judge, [rows[i] for i in moved], list(moved.values()), None)
-                    right |= {i: value >= 1 for i, value in zip(moved, values, strict=True) if value is not None}
+                moved = {i: _moved_answer(fmt, texts[i], pick) for i in right if not right[i]}
+                moved_texts = [text for text in moved.values() if text is not None]
+                if moved_texts:
+                    indices = [i for i, text in moved.items() if text is not None]
+                    values = score(name, judge, [rows[i] for i in indices], moved_texts, None)
+                    right |= {i: value >= 1 for i, value in zip(indices, values, strict=True) if value is not None}
         lenient |= right
     if len(strict) < count:
         logger.warning("%d of %d completions are judged by none of %s and count as wrong", count - len(strict), count, [*judges])
     return [strict.get(i, False) for i in range(count)], [lenient.get(i, False) for i in range(count)]
-
-
-def _moved_answers(fmt: ResponseFormat, texts: Sequence[str], indices: Iterable[int], pick: Callable[[str], str | None]) -> dict[int, str]:
-    """Those of the completions in which ``pick`` finds an answer, by index, with the answer where the format asks for it."""
-    moved = {}
-    for index in indices:
-        text = _moved_answer(fmt, texts[index], pick)
-        if text is not None:
-            moved[index] = text
-    return moved
 
 
 def _moved_answer(fmt: ResponseFormat, text: str, pick: Callable[[str], str | None]) -> str | None:

@@ -39,13 +39,13 @@ def load_tokenizer(recipe: Recipe) -> tuple[Any, ResponseFormat]:
     fmt = recipe_format(recipe)
     model.model_name_or_path = name = model_path(model.model_name_or_path, script.hub, model.model_revision)
     try:
-        tokenizer = _from_pretrained("AutoTokenizer", recipe)
+        tokenizer = from_pretrained("AutoTokenizer", recipe)
     except Exception as error:  # offline, gated, misspelt, not a checkpoint: Transformers' own words say which
-        found = f"{recipe.path}: model_name_or_path: {name!r} cannot be loaded ({first_line(error)[:-1]})"
+        problem = f"{recipe.path}: model_name_or_path: {name!r} cannot be loaded ({first_line(error)[:-1]})"
         # A run that was stopped has no model of its own yet.
         newest = max(Path(name).glob("checkpoint-*"), key=lambda path: path.stat().st_mtime, default="PATH of a local checkpoint")
         fix = f"--model_name_or_path {newest}, or embedded:SmolLM2-135M-Instruct; or --hub modelscope"
-        raise RecipeError(f"{found}. Fix: {fix}") from error
+        raise RecipeError(f"{problem}. Fix: {fix}") from error
     tokenizer.chat_template, added = served_template.unwrap(tokenizer.chat_template)
     keeps_prefill = not script.chat_template and script.prefill is None
     if keeps_prefill and (added.response_format == fmt.name or template_prefill(added.prefill, fmt)):
@@ -57,27 +57,35 @@ def load_tokenizer(recipe: Recipe) -> tuple[Any, ResponseFormat]:
     tokenizer.chat_template = served_template.wrap(tokenizer.chat_template, variables=_checked(variables or {}, recipe, tokenizer))
     if tokenizer.pad_token is None:
         tokenizer.pad_token = tokenizer.eos_token
-    turn = generation_prompt(tokenizer)
-    opened = template_prefill(turn, fmt)
-    if not (fmt.prefill and turn.endswith(fmt.prefill)):
-        if opened and fmt.prefill:
-            said = f"the chat template of {name} already opens the turn with {opened!r}; leave prefill out"
-            raise RecipeError(f"{recipe.path}: prefill: {said}")
-        if opened:
-            logger.info("the chat template opens the assistant's turn with %r; rewards read completions with it in front", opened)
-            fmt = replace(fmt, prefill=opened)
-        elif fmt.prefill:
-            tokenizer.chat_template = served_template.wrap(tokenizer.chat_template, response_format=fmt.name, prefill=fmt.prefill)
+    fmt = _with_opened_turn(recipe, tokenizer, fmt)
     if recipe.method not in ("sft", "reward"):  # which check their rows
         _check_beginning(recipe, tokenizer, fmt)
     return tokenizer, fmt
 
 
-def _from_pretrained(kind: str, recipe: Recipe) -> Any:
+def _with_opened_turn(recipe: Recipe, tokenizer: Any, fmt: ResponseFormat) -> ResponseFormat:
+    """Add the prefill to the generation prompt; return the format with what the template opens the turn with by itself."""
+    turn, prefill = generation_prompt(tokenizer), fmt.prefill
+    opened = template_prefill(turn, fmt)
+    if prefill and turn.endswith(prefill):
+        return fmt
+    if not opened:
+        if prefill:
+            tokenizer.chat_template = served_template.wrap(tokenizer.chat_template, response_format=fmt.name, prefill=prefill)
+        return fmt
+    if prefill:
+        problem = f"the chat template of {recipe.model.model_name_or_path} already opens the turn with {opened!r}; leave prefill out"
+        raise RecipeError(f"{recipe.path}: prefill: {problem}")
+    logger.info("the chat template opens the assistant's turn with %r; rewards read completions with it in front", opened)
+    return replace(fmt, prefill=opened)
+
+
+def from_pretrained(auto_class: str, recipe: Recipe, **options: Any) -> Any:
+    """Load a part of the recipe's model with one of Transformers' auto classes."""
     import transformers
 
-    options = {"revision": recipe.model.model_revision, "trust_remote_code": recipe.training.trust_remote_code}
-    return getattr(transformers, kind).from_pretrained(recipe.model.model_name_or_path, **options)
+    options |= {"revision": recipe.model.model_revision, "trust_remote_code": recipe.training.trust_remote_code}
+    return getattr(transformers, auto_class).from_pretrained(recipe.model.model_name_or_path, **options)
 
 
 def _chat_template(recipe: Recipe, fmt: ResponseFormat, tokenizer: Any) -> str:
@@ -109,7 +117,7 @@ def load_processor(recipe: Recipe, tokenizer: Any) -> Any:
     """Return what makes words and pictures a vision-language model's input, with this tokenizer and its chat template."""
     where = f"{recipe.path}: model_name_or_path: {recipe.model.model_name_or_path!r}"
     try:
-        processor = _from_pretrained("AutoProcessor", recipe)
+        processor = from_pretrained("AutoProcessor", recipe)
         picture: str = processor.image_token
     except Exception as error:  # offline, no vision-language model, or a package for pictures or videos that is not there
         raise RecipeError(f"{where}: the data have pictures, and no processor for them can be loaded: {first_line(error)}") from error

@@ -96,8 +96,7 @@ def check(recipe: Recipe, output_dir: Path) -> None:
     if inputs := sources.changed(then, now):
         raise RecipeError(f"{where} was made before {', '.join(inputs)} changed; {remedy}")
     changed = changed_settings(recipe, output_dir)
-    if finished:
-        _check_push(recipe, output_dir, changed, held)
+    _check_push(recipe, output_dir, changed, held)
     if finished and method != "generate" and not _wants_more(recipe, output_dir):
         remedy += ", or raise max_steps or num_train_epochs to train this one further"
     else:
@@ -110,7 +109,7 @@ def check(recipe: Recipe, output_dir: Path) -> None:
 
 def _check_push(recipe: Recipe, output_dir: Path, changed: Sequence[str], held: str) -> None:
     """Refuse to train a finished run only to push it; the error has the command that uploads it."""
-    if changed and all(key.startswith(("push_to_hub", "hub_")) for key in changed):
+    if changed and is_finished(output_dir) and all(key.startswith(("push_to_hub", "hub_")) for key in changed):
         repository = recipe.training.hub_model_id or f"NAME/{output_dir.name}"
         upload = shlex.join(["hf", "upload", repository, str(output_dir), ".", "--exclude", "_*", "--exclude", "checkpoint-*/*"])
         raise RecipeError(f"{held}, finished, so there is nothing to train before a push. Fix: {upload}")

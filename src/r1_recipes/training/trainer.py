@@ -36,10 +36,6 @@ _UNJUDGED_BATCHES = 3  # in a row, and training stops
 class RecipeGRPOTrainer(GRPOTrainer):
     """TRL's GRPO trainer: own sampling in evaluation, seconds by phase, rewards that share a column of the completions table."""
 
-    _logs: dict[str, Any]
-    log_completions: bool
-    max_completion_length: int
-
     def __init__(self, *, script: GRPORecipeArguments, **arguments: Any) -> None:
         with engine_of(GRPOTrainer, arguments["args"].seed):
             super().__init__(**arguments)
@@ -59,11 +55,11 @@ class RecipeGRPOTrainer(GRPOTrainer):
             if not isinstance(reward, torch.nn.Module):
                 self.reward_funcs[index] = guarded(name, reward, lambda error: self._failed.append(str(error)))
 
-    def _generate(self, prompts: list) -> Any:
+    def _generate(self, prompts: list):
         with self._timed("time/generation"):
             return super()._generate(prompts)
 
-    def _calculate_rewards(self, inputs: Any, prompts: Any, completions: Any, completion_ids_list: Any) -> torch.Tensor:
+    def _calculate_rewards(self, inputs, prompts, completions, completion_ids_list) -> torch.Tensor:
         if self.tools:
             self._log_completion_extra("turns", [transcript(turns) for turns in completions])
         with self._timed("time/rewards"):
@@ -117,12 +113,12 @@ class RecipeGRPOTrainer(GRPOTrainer):
         with attributes_set(self, _logs=table, log_completions=writes_table):
             super().log(logs, start_time)
 
-    def _get_per_token_logps_and_entropies(self, *args: Any, **options: Any) -> Any:
-        logps, *others = super()._get_per_token_logps_and_entropies(*args, **options)
-        self._latest_logps = logps.detach()
-        return logps, *others
+    def _get_per_token_logps_and_entropies(self, *args, **options):
+        result = super()._get_per_token_logps_and_entropies(*args, **options)
+        self._latest_logps = result[0].detach()
+        return result
 
-    def _compute_loss(self, model: Any, inputs: dict[str, Any]) -> torch.Tensor:
+    def _compute_loss(self, model, inputs: dict[str, Any]) -> torch.Tensor:
         loss = super()._compute_loss(model, inputs)
         # TRL compares only to correct, and spends a pass on it. The first micro-batch of a rollout is the policy that the engine has.
         if self.model.training and not self._compared_with_engine and not self.vllm_importance_sampling_correction:
@@ -150,7 +146,7 @@ class RecipeGRPOTrainer(GRPOTrainer):
             values = [new if old is None or old == "" else old for old, new in zip(held, values, strict=True)]
         self._pending_extra_logs[column] = list(values)
 
-    def evaluate(self, *args: Any, **kwargs: Any) -> dict[str, float]:
+    def evaluate(self, *args, **kwargs) -> dict[str, float]:
         """Evaluate with the recipe's own sampling; completions go to ``eval_completions/``, those of training stay as they are."""
         with self._sampling_for_evaluation(), self._completions_apart():
             return super().evaluate(*args, **kwargs)
@@ -215,11 +211,11 @@ class CurriculumGRPOTrainer(RecipeGRPOTrainer):
         """The first batch of each task begun, kept in checkpoints with the trainer's state: a resumed run draws the same rows."""
         return self.state.stateful_callbacks.setdefault("curriculum", [0])
 
-    def _get_train_sampler(self, dataset: Any = None) -> CurriculumSampler:
+    def _get_train_sampler(self, dataset=None) -> CurriculumSampler:
         self._sampler = CurriculumSampler(super()._get_train_sampler(dataset), self._train_rows, self)
         return self._sampler
 
-    def evaluate(self, *args: Any, **kwargs: Any) -> dict[str, float]:
+    def evaluate(self, *args, **kwargs) -> dict[str, float]:
         """Evaluate on the task's held-out rows; if enough are right, batches that are not drawn yet are of the next task."""
         level = len(self.began)
         self._metrics["eval"]["curriculum/level"].append(level)
@@ -265,7 +261,7 @@ class CurriculumSampler(RepeatSampler):
 class RowOrder(TrainerCallback):
     """Replay the draws of RepeatSampler's generator, which is not checkpointed, so that a resumed run sees the same rows."""
 
-    def on_train_begin(self, args: Any, state: Any, control: Any, train_dataloader: Any = None, **kwargs: Any) -> None:
+    def on_train_begin(self, args, state, control, train_dataloader=None, **kwargs) -> None:
         batches: Any = getattr(train_dataloader, "batch_sampler", None)
         while hasattr(batches, "batch_sampler"):  # accelerate wraps it, once for each kind of sharding
             batches = batches.batch_sampler
