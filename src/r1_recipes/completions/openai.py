@@ -37,8 +37,10 @@ class _Rows:
         if not error:
             self.hand_over()
         elif len(self._held_back) >= self._max_failures:
-            again = "The same command goes on from what is stored"
-            raise RecipeError(f"{len(self._held_back)} rows failed one after the other, so this stops here; the last: {error} {again}")
+            raise RecipeError(
+                f"{len(self._held_back)} rows failed one after the other, so this stops here; the last: {error} "
+                "The same command goes on from what is stored"
+            )
 
     def hand_over(self) -> None:
         while self._held_back:

@@ -86,8 +86,10 @@ class ShardStore:
                     [Completion(**completion) for completion in record["completions"]]
                     self._note(record, path, end)
                 except (ValueError, KeyError, TypeError, RecursionError):
-                    problem = f"line {number} is no record of a generation run, or damaged"
-                    raise RecipeError(f"{path}: {problem}. Fix: remove the file to generate its rows again") from None
+                    raise RecipeError(
+                        f"{path}: line {number} is no record of a generation run, or damaged. "
+                        "Fix: remove the file to generate its rows again"
+                    ) from None
                 end += len(line)
 
     def _note(self, record: dict[str, Any], path: Path, start: int) -> None:
@@ -118,15 +120,19 @@ class ShardStore:
     def check_whole(self, rows: int) -> None:
         """Make sure that what all processes wrote is here; ask after a wait and :meth:`reload`."""
         if missing := rows - len(self):
-            problem = f"{missing} of {rows} rows are not here: the hosts do not share this folder"
-            raise RecipeError(f"{self.folder}: {problem}. Fix: run the same command again with it on a disk that they share")
+            raise RecipeError(
+                f"{self.folder}: {missing} of {rows} rows are not here: the hosts do not share this folder. "
+                "Fix: run the same command again with it on a disk that they share"
+            )
 
     def check_rows(self, digests: Sequence[str]) -> None:
         """Make sure that every record answers the row of its index by its digest."""
         other = [index for index, digest in self.digests.items() if index >= len(digests) or digests[index] != digest]
         if other:
-            problem = f"holds completions of other rows, settings or weights than today's (row {other[0]})"
-            raise RecipeError(f"{self.folder.parent}: {problem}; choose another output folder, or remove this one")
+            raise RecipeError(
+                f"{self.folder.parent}: holds completions of other rows, settings or weights than today's (row {other[0]}); "
+                "choose another output folder, or remove this one"
+            )
 
 
 def row_digests(rows: Dataset, made_by: dict[str, Any] | None = None) -> list[str]:

@@ -66,16 +66,16 @@ def complete(
             if cache is not None:
                 cache.batch_repeat_interleave(copies)
             output = model.generate(**inputs, **settings, **limits, past_key_values=cache)
-            asked = [request for request in requests for _ in range(copies)]
-            made = output[:, inputs["input_ids"].shape[1] :].tolist()
-            done = [_completion(tokenizer, request, ids, ends) for request, ids in zip(asked, made, strict=True)]
-            results.append([done[i : i + copies] for i in range(0, len(done), copies)])
+            rows = iter(output[:, inputs["input_ids"].shape[1] :].tolist())
+            results.append([[_completion(tokenizer, request, next(rows), ends) for _ in range(copies)] for request in requests])
     return results
 
 
 def _completion(tokenizer: Any, request: Request, ids: list[int], ends: set[int]) -> Completion:
-    end = next((position for position, token in enumerate(ids) if token in ends), None)
-    return read_completion(tokenizer, request, ids[:end], len(ids) if end is None else end + 1, "length" if end is None else "stop")
+    for position, token in enumerate(ids):
+        if token in ends:
+            return read_completion(tokenizer, request, ids[:position], position + 1, "stop")
+    return read_completion(tokenizer, request, ids, len(ids), "length")
 
 
 class TransformersBackend:

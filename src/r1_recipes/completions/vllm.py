@@ -88,10 +88,15 @@ class VLLMBackend:
 
         settings, engine, limit = self._settings, self._llm.llm_engine, self._llm.model_config.max_model_len
         temperatures = temperatures_of(sampling_plans)
-        shared: dict[str, Any] = {name: getattr(settings, name) for name in ("top_p", "top_k", "repetition_penalty")}
-        shared |= {"min_p": settings.min_p or 0.0, "max_tokens": settings.max_completion_length}
-        # When a request is done; otherwise every step builds an output for each that is under way.
-        shared["output_kind"] = RequestOutputKind.FINAL_ONLY
+        shared = {
+            "top_p": settings.top_p,
+            "top_k": settings.top_k,
+            "repetition_penalty": settings.repetition_penalty,
+            "min_p": settings.min_p or 0.0,
+            "max_tokens": settings.max_completion_length,
+            # When a request is done; otherwise every step builds an output for each that is under way.
+            "output_kind": RequestOutputKind.FINAL_ONLY,
+        }
         done: defaultdict[int, dict[int, Completion]] = defaultdict(dict)
         by_index = {request.index: request for request in requests}
         for index, request in by_index.items():

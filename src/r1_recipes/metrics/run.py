@@ -114,8 +114,10 @@ def judges_of(recipe: Recipe, fmt: ResponseFormat, *, with_models: bool = False)
     if environments and all(map(pays, environments.values())):  # they say what is right
         return {}
     if models and set(recipe.script.reward_funcs) <= set(models):
-        problem = "reward_models alone say nothing of right and wrong"
-        raise RecipeError(f"{recipe.path}: reward_funcs: {problem}. Fix: --reward_funcs accuracy, with a gold in the rows")
+        raise RecipeError(
+            f"{recipe.path}: reward_funcs: reward_models alone say nothing of right and wrong. "
+            "Fix: --reward_funcs accuracy, with a gold in the rows"
+        )
     answers = answer_rewards(name for name in functions if name not in models)
     return {name: functions[name] if name in functions else get_reward_funcs([name], fmt)[0] for name in answers}
 
@@ -158,12 +160,7 @@ def evaluate_model(
     if rewards and tokenizer is None:
         logger.info("the recipe's rewards are left out: some count tokens, and the server keeps the tokenizer")
         rewards = {}
-    plans = [(0.0, 1)]
-    if sampling.num_samples:
-        plans.append((recipe.training.temperature, sampling.num_samples))
-    digests = _digests(recipe, rows, plans, backend) if folder else []
-    with ShardStore(folder / "completions") if folder else contextlib.nullcontext() as store:
-        groups = _complete(recipe, rows, tokenizer, backend, plans, store, digests)
+    groups = _complete(recipe, rows, tokenizer, sampling, folder)
     if not processes.is_main_process():
         return None
     scores, table = judge(name, fmt, rows, groups, judges, rewards, tokenizer)
@@ -177,30 +174,32 @@ def _complete(
     recipe: Recipe,
     rows: Dataset,
     tokenizer: PreTrainedTokenizerBase | None,
-    backend: str,
-    plans: list[SamplingPlan],
-    store: ShardStore | None,
-    digests: list[str],
+    sampling: Sampling,
+    folder: Path | None,
 ) -> list[list[Completion]]:
-    """Each row's completions: those that are stored, and the others, of which every process generates its share."""
-    done = {}
-    if store is not None:
-        store.check_rows(digests)
-        done = {record["index"]: [Completion(**completion) for completion in record["completions"]] for record in store}
-    # The first process's view: hosts may not share the folder.
-    pending = processes.first(lambda: [index for index in range(len(rows)) if index not in done])
-    if done and pending:
-        logger.info("%s: %d of %d rows are there already", recipe.model.model_name_or_path, len(done), len(rows))
-    if pending:
-        prompts = rows["prompt"]
-        requests = [Request(index, prompts[index]) for index in pending[processes.rank() :: processes.world_size()]]
-        model = get_backend(recipe, tokenizer, backend, rows)
-        try:
-            made = _generate(recipe, model, requests, plans, store, digests)
-        finally:
-            close(model)
-        done |= dict(processes.gather(list(made.items())))
-    return [done[index] for index in range(len(rows))] if processes.is_main_process() else []
+    """Each row's completions: those that ``folder`` keeps, and the others, of which every process generates its share."""
+    plans, done, count = [(0.0, 1)], {}, len(rows)
+    if sampling.num_samples:
+        plans.append((recipe.training.temperature, sampling.num_samples))
+    digests = _digests(recipe, rows, plans, sampling.backend) if folder else []
+    with ShardStore(folder / "completions") if folder else contextlib.nullcontext() as store:
+        if store is not None:
+            store.check_rows(digests)
+            done = {record["index"]: [Completion(**completion) for completion in record["completions"]] for record in store}
+        # The first process's view: hosts may not share the folder.
+        pending = processes.first(lambda: [index for index in range(count) if index not in done])
+        if done and pending:
+            logger.info("%s: %d of %d rows are there already", recipe.model.model_name_or_path, len(done), count)
+        if pending:
+            prompts = rows["prompt"]
+            requests = [Request(index, prompts[index]) for index in pending[processes.rank() :: processes.world_size()]]
+            model = get_backend(recipe, tokenizer, sampling.backend, rows)
+            try:
+                made = _generate(recipe, model, requests, plans, store, digests)
+            finally:
+                close(model)
+            done |= dict(processes.gather(list(made.items())))
+    return [done[index] for index in range(count)] if processes.is_main_process() else []
 
 
 def _for_generation(recipe: Recipe, name: str, batch_size: int, seed: int | None, backend: str) -> Recipe:

@@ -97,12 +97,10 @@ def verdicts(
         strict |= right
         if compares_with_gold(judge):
             for pick in (final_answer, _last_number):
-                moved = {i: _moved_answer(fmt, texts[i], pick) for i in right if not right[i]}
-                moved_texts = [text for text in moved.values() if text is not None]
-                if moved_texts:
-                    indices = [i for i, text in moved.items() if text is not None]
-                    values = score(name, judge, [rows[i] for i in indices], moved_texts, None)
-                    right |= {i: value >= 1 for i, value in zip(indices, values, strict=True) if value is not None}
+                candidates = {i: _moved_answer(fmt, texts[i], pick) for i in right if not right[i]}
+                moved = {i: text for i, text in candidates.items() if text}
+                values = score(name, judge, [rows[i] for i in moved], list(moved.values()), None) if moved else []
+                right |= {i: value >= 1 for i, value in zip(moved, values, strict=True) if value is not None}
         lenient |= right
     if len(strict) < count:
         logger.warning("%d of %d completions are judged by none of %s and count as wrong", count - len(strict), count, [*judges])
@@ -228,8 +226,9 @@ def mean_interval(values: Sequence[float]) -> Interval:
         return _normal_interval(values)
     mean, spread = statistics.fmean(values), statistics.pvariance(values)
     n = mean * (1 - mean) * len(values) / spread if spread else len(values)
-    centre = (mean + _Z**2 / (2 * n)) / (1 + _Z**2 / n)
-    half = _Z / (1 + _Z**2 / n) * math.sqrt(mean * (1 - mean) / n + _Z**2 / (4 * n**2))
+    scale = 1 + _Z**2 / n
+    centre = (mean + _Z**2 / (2 * n)) / scale
+    half = _Z / scale * math.sqrt(mean * (1 - mean) / n + _Z**2 / (4 * n**2))
     # At the ends the bound is 0 or 1 exactly; rounding must not say otherwise.
     return mean, max(0.0, centre - half) if mean else 0.0, min(1.0, centre + half) if mean < 1 else 1.0
 

@@ -41,11 +41,12 @@ def load_tokenizer(recipe: Recipe) -> tuple[Any, ResponseFormat]:
     try:
         tokenizer = from_pretrained("AutoTokenizer", recipe)
     except Exception as error:  # offline, gated, misspelt, not a checkpoint: Transformers' own words say which
-        problem = f"{recipe.path}: model_name_or_path: {name!r} cannot be loaded ({first_line(error)[:-1]})"
         # A run that was stopped has no model of its own yet.
         newest = max(Path(name).glob("checkpoint-*"), key=lambda path: path.stat().st_mtime, default="PATH of a local checkpoint")
-        fix = f"--model_name_or_path {newest}, or embedded:SmolLM2-135M-Instruct; or --hub modelscope"
-        raise RecipeError(f"{problem}. Fix: {fix}") from error
+        raise RecipeError(
+            f"{recipe.path}: model_name_or_path: {name!r} cannot be loaded ({first_line(error)[:-1]}). "
+            f"Fix: --model_name_or_path {newest}, or embedded:SmolLM2-135M-Instruct; or --hub modelscope"
+        ) from error
     tokenizer.chat_template, added = served_template.unwrap(tokenizer.chat_template)
     keeps_prefill = not script.chat_template and script.prefill is None
     if keeps_prefill and (added.response_format == fmt.name or template_prefill(added.prefill, fmt)):
@@ -74,8 +75,10 @@ def _with_opened_turn(recipe: Recipe, tokenizer: Any, fmt: ResponseFormat) -> Re
             tokenizer.chat_template = served_template.wrap(tokenizer.chat_template, response_format=fmt.name, prefill=prefill)
         return fmt
     if prefill:
-        problem = f"the chat template of {recipe.model.model_name_or_path} already opens the turn with {opened!r}; leave prefill out"
-        raise RecipeError(f"{recipe.path}: prefill: {problem}")
+        raise RecipeError(
+            f"{recipe.path}: prefill: the chat template of {recipe.model.model_name_or_path} already opens the turn with {opened!r}; "
+            "leave prefill out"
+        )
     logger.info("the chat template opens the assistant's turn with %r; rewards read completions with it in front", opened)
     return replace(fmt, prefill=opened)
 
@@ -200,11 +203,13 @@ def check_target(model: str, tokenizer: Any, row: dict[str, Any], *, masked: boo
         return
     if taught and target not in text:
         raise RecipeError(f"{where} cuts the reasoning out of the assistant's turn, which training is to show. Fix: another chat_template")
-    same = next((index for index, (a, b) in enumerate(zip(prompt, whole, strict=False)) if a != b), len(whole))
-    if masked and same < len(prompt):
-        found = f"ends a prompt in {tokenizer.decode(prompt[same:])!r}, and has other tokens there once an answer follows"
+    if masked and prompt != whole[: len(prompt)]:
+        same = 0
+        while same < len(whole) and prompt[same] == whole[same]:
+            same += 1
+        problem = f"ends a prompt in {tokenizer.decode(prompt[same:])!r}, and has other tokens there once an answer follows"
         fix = "begin prefill as the template begins a turn, end prefill in a line break, or another chat_template"
-        raise RecipeError(f"{where} {found}: training on other prompts. Fix: {fix}")
+        raise RecipeError(f"{where} {problem}: training on other prompts. Fix: {fix}")
 
 
 def turn_end(model: str, tokenizer: Any, eos_token: str | None = None) -> str:

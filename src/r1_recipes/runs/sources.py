@@ -106,6 +106,8 @@ def weights_stamp(folder: Path) -> str | None:
         inside = sorted(path for pattern in patterns for path in folder.glob(pattern))
         checksums = files.in_threads(files.digest, [path for path in inside if path.is_file() and path.name != "training_args.bin"])
     except OSError as error:
-        problem = f"{folder}: its weights cannot be read: {first_line(error)}"
-        raise RecipeError(f"model_name_or_path: {problem} Fix: let its owner run chmod -R a+rX on it, or name a copy of yours") from error
+        raise RecipeError(
+            f"model_name_or_path: {folder}: its weights cannot be read: {first_line(error)} "
+            "Fix: let its owner run chmod -R a+rX on it, or name a copy of yours"
+        ) from error
     return _digest_of_all({path.name: checksum for path, checksum in checksums.items()}) if checksums else None

@@ -209,8 +209,9 @@ class Progress(ProgressCallback):
         values = {key.removeprefix("eval_"): value for key, value in logs.items()}
         if self.training_bar is None or not values.keys() & {"reward", *_COLUMNS}:
             return
-        timed, steps = self.training_bar.format_dict, f"{state.global_step}/{state.max_steps}"
-        values["step"] = ("eval" if values.keys() - logs.keys() else steps).rjust(len(f"{state.max_steps}/{state.max_steps}"))
+        timed, total = self.training_bar.format_dict, str(state.max_steps)
+        step = "eval" if values.keys() - logs.keys() else f"{state.global_step}/{total}"
+        values["step"] = step.rjust(2 * len(total) + 1)
         values.setdefault("step_time", timed["elapsed"] / max(1, timed["n"] - timed["initial"]))
         values["eta"] = tqdm.format_meter(**{**timed, "bar_format": "{remaining}"})
         self._seen |= values

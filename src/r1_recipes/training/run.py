@@ -51,8 +51,10 @@ def run_recipe(argv: Sequence[str] | None, method: str, build_trainer: BuildTrai
             weights.save(run, trainer, opening)
         except Exception as error:
             if fault := disk_fault(error, run.output_dir):
-                again = "Fix: make room; the same command goes on from the newest whole checkpoint, or starts again if there is none"
-                raise RecipeError(f"output_dir {run.output_dir}: {fault}. {again}") from error
+                raise RecipeError(
+                    f"output_dir {run.output_dir}: {fault}. Fix: make room; the same command goes on from the newest whole checkpoint, "
+                    "or starts again if there is none"
+                ) from error
             raise
         finally:  # finished, stopped or failed: that is when somebody looks
             if processes.is_main_process() and run.output_dir.is_dir() and not is_temporary(run.output_dir):
@@ -136,5 +138,7 @@ def train(run: Run, trainer: Trainer) -> None:
         logger.warning("stopped at step %d; the same command %s", step, again)
         raise SystemExit(130)
     if step == 0:
-        problem = f"not one step was trained, so nothing is saved: {len(trainer.train_dataset)} rows make no whole batch"
-        raise RecipeError(f"{run.recipe.path}: {problem}. Fix: more rows, or a lower per_device_train_batch_size")
+        raise RecipeError(
+            f"{run.recipe.path}: not one step was trained, so nothing is saved: {len(trainer.train_dataset)} rows make no whole batch. "
+            "Fix: more rows, or a lower per_device_train_batch_size"
+        )

@@ -121,14 +121,11 @@ def _open_folder(run: Run) -> tuple[bool, Path | None]:
 
 def usage(method: str) -> str:
     """Return what ``--help`` prints: the call, and every key of ours with its meaning."""
-    arguments, settings = OWN_TYPES[method]
-    ours, theirs = list(dataclasses.fields(arguments)), "trl.ModelConfig"
-    if isinstance(settings, str):
-        theirs = f"trl.{settings} and {theirs}"
-    else:
-        ours += dataclasses.fields(settings)
+    parts = (*OWN_TYPES[method], "ModelConfig")
+    theirs = [f"trl.{part}" for part in parts if isinstance(part, str)]
+    ours = [field for part in parts if not isinstance(part, str) for field in dataclasses.fields(part)]
     call = f"usage: python -m r1_recipes.{method} recipes/NAME.yaml [--key value ...]\n"
-    keys = f"Keys are those of {theirs}, the parameters of the rewards (docs/recipes.md), and:"
+    keys = f"Keys are those of {' and '.join(theirs)}, the parameters of the rewards (docs/recipes.md), and:"
     return "\n".join([call, keys, *(f"  --{f.name:<28} {f.metadata['help']}" for f in ours)])
 
 
@@ -331,8 +328,10 @@ def _check_golds(recipe: Recipe, mappers: Sequence[str]) -> None:
         return
     for name in script.reward_funcs:
         if declared(REWARDS.get(name), "reads_gold"):
-            problem = f"reward {name!r} compares with a column 'solution', which {' and '.join(mappers)} does not return"
-            raise RecipeError(f"{recipe.path}: mapper: {problem}. Fix: return {{'question': …, 'solution': …}}, or another reward")
+            raise RecipeError(
+                f"{recipe.path}: mapper: reward {name!r} compares with a column 'solution', which {' and '.join(mappers)} does not return. "
+                "Fix: return {'question': …, 'solution': …}, or another reward"
+            )
 
 
 def nothing_held_out(recipe: Recipe, rows: int) -> str:

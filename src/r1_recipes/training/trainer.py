@@ -203,7 +203,8 @@ class CurriculumGRPOTrainer(RecipeGRPOTrainer):
 
     def __init__(self, *, script: GRPORecipeArguments, **arguments: Any) -> None:
         self._threshold = script.curriculum_threshold
-        self._train_rows, self._eval_rows = (_rows_by_task(script, name, arguments[name]) for name in ("train_dataset", "eval_dataset"))
+        self._train_rows = _rows_by_task(script, "train_dataset", arguments["train_dataset"])
+        self._eval_rows = _rows_by_task(script, "eval_dataset", arguments["eval_dataset"])
         super().__init__(script=script, **arguments)
 
     @property
@@ -231,22 +232,22 @@ class CurriculumGRPOTrainer(RecipeGRPOTrainer):
 def _rows_by_task(script: GRPORecipeArguments, name: str, rows: Dataset) -> list[list[int]]:
     """Return the indices of each task's rows, in the order of ``curriculum``."""
     column = script.task_column or ("task" if "task" in rows.column_names else "data_source")
-    indices: dict[str, list[int]] = {}
-    if column in rows.column_names:
-        for index, task in enumerate(rows[column]):
-            indices.setdefault(str(task), []).append(index)
-    for task in script.curriculum or ():
-        if task not in indices:
-            raise RecipeError(f"curriculum: {name}: " + unknown_name(f"value of column {column!r}", task, indices))
-    return [indices[task] for task in script.curriculum or ()]
+    tasks, levels = script.curriculum or (), []
+    of_rows = list(map(str, rows[column])) if column in rows.column_names else []
+    for task in tasks:
+        levels.append([index for index, row_task in enumerate(of_rows) if row_task == task])
+        if not levels[-1]:
+            raise RecipeError(f"curriculum: {name}: " + unknown_name(f"value of column {column!r}", task, {*of_rows}))
+    return levels
 
 
 class CurriculumSampler(RepeatSampler):
     """TRL's sampler; each draw stands for a row of the task that its batch is for."""
 
     def __init__(self, sampler: RepeatSampler, rows: Sequence[Sequence[int]], trainer: CurriculumGRPOTrainer) -> None:
-        repeats = sampler.mini_repeat_count, sampler.batch_size, sampler.repeat_count
-        super().__init__(sampler.data_source, *repeats, sampler.shuffle, sampler.seed)
+        super().__init__(
+            sampler.data_source, sampler.mini_repeat_count, sampler.batch_size, sampler.repeat_count, sampler.shuffle, sampler.seed
+        )
         self.rows, self.trainer, self.drawn = rows, trainer, 0
 
     def __iter__(self) -> Iterator[int]:
