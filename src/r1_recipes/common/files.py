@@ -104,8 +104,10 @@ def refuse_link(path: Path) -> None:
     if path.exists() and not (path.is_file() or path.is_dir() or path.is_symlink()):
         raise RecipeError(f"{path}: is no file but a pipe, a socket or a device. Fix: remove it, or choose another folder")
     if path.is_symlink():
-        found = f"{path}: is a link to {os.readlink(path)}, and a run writes into its own files alone"
-        raise RecipeError(f"{found}. Fix: remove the link, or choose another folder (--output_dir …)")
+        raise RecipeError(
+            f"{path}: is a link to {os.readlink(path)}, and a run writes into its own files alone. "
+            "Fix: remove the link, or choose another folder (--output_dir …)"
+        )
 
 
 def file_text(path: Path, limit: int = 16 << 20, errors: str = "strict") -> str:

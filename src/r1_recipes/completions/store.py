@@ -113,8 +113,10 @@ class ShardStore:
                 file.flush()
                 os.fsync(file.fileno())
         except OSError as error:
-            stored = f"{len(self)} rows are stored whole; make room and run the same command again"
-            raise RecipeError(f"{self._own}: cannot be written: {error.strerror}. {stored}") from error
+            raise RecipeError(
+                f"{self._own}: cannot be written: {error.strerror}. "
+                f"{len(self)} rows are stored whole; make room and run the same command again"
+            ) from error
         self._note(record, self._own, start)
 
     def check_whole(self, rows: int) -> None:

@@ -101,18 +101,22 @@ def _chat_template(recipe: Recipe, fmt: ResponseFormat, tokenizer: Any) -> str:
             raise RecipeError(f"{recipe.path}: chat_template: {text!r} is neither Jinja text nor a file that can be read") from error
     if template := text or fmt.chat_template or tokenizer.chat_template:
         return template
-    fix = "response_format: r1_zero (plain text, for base models), chat_template (ChatML: docs/migration.md), or an SFT checkpoint"
-    raise RecipeError(f"{recipe.path}: {recipe.model.model_name_or_path} has no chat template. Fix: {fix}")
+    raise RecipeError(
+        f"{recipe.path}: {recipe.model.model_name_or_path} has no chat template. "
+        "Fix: response_format: r1_zero (plain text, for base models), chat_template (ChatML: docs/migration.md), or an SFT checkpoint"
+    )
 
 
 def _checked(variables: dict[str, Any], recipe: Recipe, tokenizer: Any) -> dict[str, Any]:
     for name, value in variables.items():
-        told = f"{recipe.path}: chat_template_kwargs: {name}"
+        where = f"{recipe.path}: chat_template_kwargs: {name}:"
         if not re.search(rf"\b{re.escape(str(name))}\b", str(tokenizer.chat_template)):
-            fix = "leave it out, or a model whose template has such a switch"
-            raise RecipeError(f"{told}: the chat template of {recipe.model.model_name_or_path} reads no such variable. Fix: {fix}")
+            raise RecipeError(
+                f"{where} the chat template of {recipe.model.model_name_or_path} reads no such variable. "
+                "Fix: leave it out, or a model whose template has such a switch"
+            )
         if not isinstance(value, bool | int | float | str) or (isinstance(value, float) and not math.isfinite(value)):
-            raise RecipeError(f"{told}: must be true, false, a number or a text, got {value!r}. Fix: as in {{enable_thinking: false}}")
+            raise RecipeError(f"{where} must be true, false, a number or a text, got {value!r}. Fix: as in {{enable_thinking: false}}")
     return variables
 
 
@@ -161,8 +165,10 @@ def _check_beginning(recipe: Recipe, tokenizer: Any, fmt: ResponseFormat) -> Non
     with contextlib.suppress(TemplateError):  # it takes no system message, which preflight tells
         text = tokenizer.apply_chat_template(asked, tokenize=False)
         if fmt.system_prompt[:16] in text and fmt.system_prompt.strip() not in text:
-            fix = "system_prompt without /think (SmolLM3's takes </think> for a switch), or '' for none"
-            raise RecipeError(f"{recipe.path}: system_prompt: the chat template of {model} writes another text. Fix: {fix}")
+            raise RecipeError(
+                f"{recipe.path}: system_prompt: the chat template of {model} writes another text. "
+                "Fix: system_prompt without /think (SmolLM3's takes </think> for a switch), or '' for none"
+            )
     try:
         answer = fmt.prefill + fmt.render_completion("1 + 1 = 2", "2").lstrip()  # a model need not keep to the layout's white space
     except ValueError:  # a prefill that no response in the format starts with; preflight tells
@@ -207,9 +213,11 @@ def check_target(model: str, tokenizer: Any, row: dict[str, Any], *, masked: boo
         same = 0
         while same < len(whole) and prompt[same] == whole[same]:
             same += 1
-        problem = f"ends a prompt in {tokenizer.decode(prompt[same:])!r}, and has other tokens there once an answer follows"
-        fix = "begin prefill as the template begins a turn, end prefill in a line break, or another chat_template"
-        raise RecipeError(f"{where} {problem}: training on other prompts. Fix: {fix}")
+        raise RecipeError(
+            f"{where} ends a prompt in {tokenizer.decode(prompt[same:])!r}, and has other tokens there once an answer follows: "
+            "training on other prompts. "
+            "Fix: begin prefill as the template begins a turn, end prefill in a line break, or another chat_template"
+        )
 
 
 def turn_end(model: str, tokenizer: Any, eos_token: str | None = None) -> str:
@@ -219,8 +227,10 @@ def turn_end(model: str, tokenizer: Any, eos_token: str | None = None) -> str:
     special = {*tokenizer.get_added_vocab(), *tokenizer.all_special_tokens}
     end = max((token for token in special if token and tail.startswith(token)), key=len, default=None)
     if end is None:
-        found = f"chat_template: that of {model} ends the assistant's turn in {tail!r}, which begins with no special token"
-        raise RecipeError(f"{found}; the model would not stop there. Fix: a chat_template whose turns end in {tokenizer.eos_token!r}")
+        raise RecipeError(
+            f"chat_template: that of {model} ends the assistant's turn in {tail!r}, which begins with no special token; "
+            f"the model would not stop there. Fix: a chat_template whose turns end in {tokenizer.eos_token!r}"
+        )
     if eos_token is not None and (eos_token not in special or eos_token not in tail):
         raise RecipeError(f"eos_token: must be what the chat template of {model} ends a turn with, {end!r}, got {eos_token!r}")
     return eos_token or end

@@ -138,9 +138,11 @@ def _check_batch(recipe: Recipe, output_dir: Path, checkpoint: Path, own_run: st
     made_by = len(list(checkpoint.glob("rng_state_*.pth"))) or 1  # one for each process
     before, now = _batch(run_dir.recorded_settings(output_dir), made_by), _batch(recipe.settings, processes.world_size())
     if before != now:
-        lost = f"its place in the data and in the schedule would be lost (then: {before}; now: {now})"
-        fix = f"change gradient_accumulation_steps so that rows a step stay the same, or {own_run}"
-        raise RecipeError(f"output_dir {output_dir}: its checkpoint was made with another batch, so {lost}; {fix}")
+        raise RecipeError(
+            f"output_dir {output_dir}: its checkpoint was made with another batch, so its place in the data and in the schedule would be "
+            f"lost (then: {before}; now: {now}); "
+            f"change gradient_accumulation_steps so that rows a step stay the same, or {own_run}"
+        )
 
 
 def _batch(settings: dict[str, Any], count: int) -> str:

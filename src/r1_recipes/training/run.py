@@ -129,8 +129,9 @@ def train(run: Run, trainer: Trainer) -> None:
         again = "starts again"
         if save_last_step(run, trainer):
             again = "goes on from there (where you changed your own code: with --resume_from_checkpoint true)"
-        stopped = f"stopped after step {trainer.state.global_step}; once it is mended, the same command {again}"
-        raise RecipeError(f"{error}: {stopped}") from error
+        raise RecipeError(
+            f"{error}: stopped after step {trainer.state.global_step}; once it is mended, the same command {again}"
+        ) from error
     step = trainer.state.global_step
     if run.stop_requested and step < trainer.state.max_steps:
         saved = (run.output_dir / f"checkpoint-{step}").is_dir()
