@@ -1,6 +1,8 @@
 """Completions: who generates them (Transformers, vLLM in this process, or an OpenAI-compatible server), and where they are stored."""
 
-from typing import Any
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
 
 from r1_recipes.completions.episodes import EpisodeBackend
 from r1_recipes.completions.openai import OpenAIBackend
@@ -12,8 +14,11 @@ from r1_recipes.models.tokenizer import load_tokenizer, recipe_format
 from r1_recipes.prompts import ResponseFormat
 from r1_recipes.recipe import Recipe
 
+if TYPE_CHECKING:
+    from transformers import PreTrainedTokenizerBase
 
-def load_format(recipe: Recipe, backend: str) -> tuple[Any | None, ResponseFormat]:
+
+def load_format(recipe: Recipe, backend: str) -> tuple[PreTrainedTokenizerBase | None, ResponseFormat]:
     """Load the tokenizer (``None``: the server keeps its own) and the format that reads the backend's completions."""
     if backend != "openai":
         return load_tokenizer(recipe)
@@ -21,7 +26,7 @@ def load_format(recipe: Recipe, backend: str) -> tuple[Any | None, ResponseForma
     return None, recipe_format(recipe)
 
 
-def get_backend(recipe: Recipe, tokenizer: Any | None, backend: str, rows: Any = None) -> Backend:
+def get_backend(recipe: Recipe, tokenizer: PreTrainedTokenizerBase | None, backend: str, rows: Any = None) -> Backend:
     """Load the recipe's model; ``tokenizer`` is that of :func:`load_format`. With tools it plays episodes, of ``rows`` by request."""
     tools, environments = agent(recipe, tokenizer)
     plays = tools or environments

@@ -1,8 +1,10 @@
 """Completions by Transformers' ``generate``."""
 
+from __future__ import annotations
+
 import copy
 from collections.abc import Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from r1_recipes.common.messages import message_text
 from r1_recipes.completions.turns import read_completion, written_prompt
@@ -11,11 +13,14 @@ from r1_recipes.models.tokenizer import from_pretrained
 from r1_recipes.models.weights import cannot_load
 from r1_recipes.recipe import Recipe
 
+if TYPE_CHECKING:
+    from transformers import PreTrainedModel, PreTrainedTokenizerBase
+
 # None, not the defaults: Transformers warns about a temperature that greedy decoding does not use.
 _GREEDY = {"do_sample": False, "temperature": None, "top_p": None, "top_k": None}
 
 
-def load_model(recipe: Recipe) -> Any:
+def load_model(recipe: Recipe) -> PreTrainedModel:
     """Load the recipe's model for generation, on the accelerator if there is one."""
     from accelerate import PartialState
 
@@ -41,7 +46,11 @@ def sampling(settings: Any, temperature: float | None = None) -> dict[str, Any]:
 
 
 def complete(
-    model: Any, tokenizer: Any, requests: Sequence[Request], sampling_plans: Sequence[tuple[dict[str, Any], int]], max_new_tokens: int
+    model: PreTrainedModel,
+    tokenizer: PreTrainedTokenizerBase,
+    requests: Sequence[Request],
+    sampling_plans: Sequence[tuple[dict[str, Any], int]],
+    max_new_tokens: int,
 ) -> list[list[list[Completion]]]:
     """Complete a batch of prompts by plans (arguments as of :func:`sampling`, copies); ``result[plan][prompt]`` lists completions."""
     import torch
@@ -71,7 +80,7 @@ def complete(
     return results
 
 
-def _completion(tokenizer: Any, request: Request, ids: list[int], ends: set[int]) -> Completion:
+def _completion(tokenizer: PreTrainedTokenizerBase, request: Request, ids: list[int], ends: set[int]) -> Completion:
     for position, token in enumerate(ids):
         if token in ends:
             return read_completion(tokenizer, request, ids[:position], position + 1, "stop")
@@ -81,7 +90,7 @@ def _completion(tokenizer: Any, request: Request, ids: list[int], ends: set[int]
 class TransformersBackend:
     """Batch by batch: slow, but it runs wherever PyTorch does."""
 
-    def __init__(self, recipe: Recipe, tokenizer: Any) -> None:
+    def __init__(self, recipe: Recipe, tokenizer: PreTrainedTokenizerBase) -> None:
         self._settings = recipe.training
         self._tokenizer = tokenizer
         self._model = load_model(recipe)

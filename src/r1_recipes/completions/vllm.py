@@ -1,5 +1,7 @@
 """Completions by vLLM in this process."""
 
+from __future__ import annotations
+
 import contextlib
 import importlib.util
 import logging
@@ -7,7 +9,7 @@ import os
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING
 from unittest import mock
 
 from r1_recipes.common import gpu, processes
@@ -16,6 +18,9 @@ from r1_recipes.completions.turns import read_completion, written_prompt
 from r1_recipes.completions.types import Completion, Messages, Request, SamplingPlan, Sink, TooLong, sample_seed, temperatures_of
 from r1_recipes.models.engine import check_room, dimensions, room_problem
 from r1_recipes.recipe.types import Recipe
+
+if TYPE_CHECKING:
+    from transformers import PreTrainedTokenizerBase
 
 logger = logging.getLogger(__name__)
 
@@ -26,7 +31,7 @@ _LAUNCHER = ("RANK", "WORLD_SIZE", "LOCAL_RANK", "LOCAL_WORLD_SIZE", "MASTER_ADD
 class VLLMBackend:
     """vLLM's engine, one for each process. Every completion is a request of its own, so rows are handed over as soon as they are whole."""
 
-    def __init__(self, recipe: Recipe, tokenizer: Any, prompts: Iterable[Messages] | None = None) -> None:
+    def __init__(self, recipe: Recipe, tokenizer: PreTrainedTokenizerBase, prompts: Iterable[Messages] | None = None) -> None:
         """Start the engine; with all ``prompts`` that will be asked, it need not hold more than the longest and its completion."""
         where = f"{recipe.path}: backend: vllm:"
         if importlib.util.find_spec("vllm") is None:

@@ -1,5 +1,7 @@
 """Tokenizers with the recipe's chat template and prefill, and what a chat template must do for training."""
 
+from __future__ import annotations
+
 import contextlib
 import copy
 import logging
@@ -7,7 +9,7 @@ import math
 import re
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from jinja2 import TemplateError
 
@@ -18,6 +20,10 @@ from r1_recipes.prompts import ResponseFormat, get_response_format, leaves_open,
 from r1_recipes.recipe import Recipe
 from r1_recipes.recipe.types import namespace_value
 
+if TYPE_CHECKING:
+    from datasets import Dataset
+    from transformers import PreTrainedTokenizerBase
+
 logger = logging.getLogger(__name__)
 
 
@@ -27,7 +33,7 @@ def recipe_format(recipe: Recipe) -> ResponseFormat:
     return get_response_format(script.response_format, system_prompt=script.system_prompt, prefill=script.prefill)
 
 
-def load_tokenizer(recipe: Recipe) -> tuple[Any, ResponseFormat]:
+def load_tokenizer(recipe: Recipe) -> tuple[PreTrainedTokenizerBase, ResponseFormat]:
     """Return the tokenizer with the recipe's chat template and prefill, and the format as it will see completions.
 
     A prefill becomes part of the generation prompt, so that training, vLLM and a served checkpoint start the assistant's turn alike.
@@ -64,7 +70,7 @@ def load_tokenizer(recipe: Recipe) -> tuple[Any, ResponseFormat]:
     return tokenizer, fmt
 
 
-def _with_opened_turn(recipe: Recipe, tokenizer: Any, fmt: ResponseFormat) -> ResponseFormat:
+def _with_opened_turn(recipe: Recipe, tokenizer: PreTrainedTokenizerBase, fmt: ResponseFormat) -> ResponseFormat:
     """Add the prefill to the generation prompt; return the format with what the template opens the turn with by itself."""
     turn, prefill = generation_prompt(tokenizer), fmt.prefill
     opened = template_prefill(turn, fmt)
@@ -91,7 +97,7 @@ def from_pretrained(auto_class: str, recipe: Recipe, **options: Any) -> Any:
     return getattr(transformers, auto_class).from_pretrained(recipe.model.model_name_or_path, **options)
 
 
-def _chat_template(recipe: Recipe, fmt: ResponseFormat, tokenizer: Any) -> str:
+def _chat_template(recipe: Recipe, fmt: ResponseFormat, tokenizer: PreTrainedTokenizerBase) -> str:
     """Return the recipe's chat template, the format's, or the model's own, in this order."""
     text = recipe.script.chat_template
     if text and "{" not in text:
@@ -107,7 +113,7 @@ def _chat_template(recipe: Recipe, fmt: ResponseFormat, tokenizer: Any) -> str:
     )
 
 
-def _checked(variables: dict[str, Any], recipe: Recipe, tokenizer: Any) -> dict[str, Any]:
+def _checked(variables: dict[str, Any], recipe: Recipe, tokenizer: PreTrainedTokenizerBase) -> dict[str, Any]:
     for name, value in variables.items():
         where = f"{recipe.path}: chat_template_kwargs: {name}:"
         if not re.search(rf"\b{re.escape(str(name))}\b", str(tokenizer.chat_template)):
@@ -120,7 +126,7 @@ def _checked(variables: dict[str, Any], recipe: Recipe, tokenizer: Any) -> dict[
     return variables
 
 
-def load_processor(recipe: Recipe, tokenizer: Any) -> Any:
+def load_processor(recipe: Recipe, tokenizer: PreTrainedTokenizerBase) -> Any:
     """Return what makes words and pictures a vision-language model's input, with this tokenizer and its chat template."""
     where = f"{recipe.path}: model_name_or_path: {recipe.model.model_name_or_path!r}"
     try:
@@ -136,7 +142,7 @@ def load_processor(recipe: Recipe, tokenizer: Any) -> Any:
     return processor
 
 
-def train_template(tokenizer: Any) -> None:
+def train_template(tokenizer: PreTrainedTokenizerBase) -> None:
     """Change the model's own template to TRL's for training: earlier turns stay as they were, and the model's are marked."""
     from trl.chat_template_utils import get_training_chat_template  # heavy
 
@@ -145,14 +151,14 @@ def train_template(tokenizer: Any) -> None:
     tokenizer.chat_template = served_template.wrap(get_training_chat_template(plain) or plain.chat_template, **vars(added))
 
 
-def generation_prompt(tokenizer: Any) -> str:
+def generation_prompt(tokenizer: PreTrainedTokenizerBase) -> str:
     """Return what the chat template adds for the assistant's turn to come."""
     asked = [{"role": "user", "content": "?"}]
     whole = tokenizer.apply_chat_template(asked, tokenize=False, add_generation_prompt=True)
     return str(whole).removeprefix(str(tokenizer.apply_chat_template(asked, tokenize=False)))
 
 
-def _check_beginning(recipe: Recipe, tokenizer: Any, fmt: ResponseFormat) -> None:
+def _check_beginning(recipe: Recipe, tokenizer: PreTrainedTokenizerBase, fmt: ResponseFormat) -> None:
     """Refuse generation prompts that an answer does not go on from."""
     tags, turn, model = fmt.reasoning_tags, generation_prompt(tokenizer), recipe.model.model_name_or_path
     if tags and tags[1] in turn and not leaves_open(turn, tags) and not fmt.parse("").reasoning:
@@ -177,7 +183,7 @@ def _check_beginning(recipe: Recipe, tokenizer: Any, fmt: ResponseFormat) -> Non
     check_target(model, tokenizer, turns, taught=False)
 
 
-def check_targets(recipe: Recipe, tokenizer: Any, rows: Any) -> None:
+def check_targets(recipe: Recipe, tokenizer: PreTrainedTokenizerBase, rows: Dataset) -> None:
     """Hold a sample of training rows to :func:`check_target`; a mixture's parts differ, so that one row does not stand for all."""
     # Without a masked prompt, or generation, where the prompt ends does not matter.
     masked = recipe.method == "sft" and recipe.training.completion_only_loss is not False
@@ -186,7 +192,7 @@ def check_targets(recipe: Recipe, tokenizer: Any, rows: Any) -> None:
         check_target(recipe.model.model_name_or_path, tokenizer, turns, masked=masked)
 
 
-def check_target(model: str, tokenizer: Any, row: dict[str, Any], *, masked: bool = True, taught: bool = True) -> None:
+def check_target(model: str, tokenizer: PreTrainedTokenizerBase, row: dict[str, Any], *, masked: bool = True, taught: bool = True) -> None:
     """Refuse a chat template that would not write the target into the training text, right after the prompt (which ``masked`` has no loss).
 
     Those of DeepSeek's distilled models cut the reasoning out of a turn that is there; others open only the turn to come: unless the
@@ -220,7 +226,7 @@ def check_target(model: str, tokenizer: Any, row: dict[str, Any], *, masked: boo
         )
 
 
-def turn_end(model: str, tokenizer: Any, eos_token: str | None = None) -> str:
+def turn_end(model: str, tokenizer: PreTrainedTokenizerBase, eos_token: str | None = None) -> str:
     """Return the token that ends an assistant's turn: the recipe's ``eos_token``, or the first that the chat template writes after it."""
     turns = [{"role": "user", "content": "?"}, {"role": "assistant", "content": "forty-two"}]
     tail = str(tokenizer.apply_chat_template(turns, tokenize=False)).rpartition("forty-two")[2].strip()
