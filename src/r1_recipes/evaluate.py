@@ -9,7 +9,7 @@ import argparse
 import itertools
 import json
 from collections.abc import Sequence
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any, get_args
 
@@ -17,7 +17,7 @@ from r1_recipes.common import console, processes
 from r1_recipes.common.errors import RecipeError
 from r1_recipes.common.files import refuse_link, write_whole
 from r1_recipes.common.yaml_text import read_yaml
-from r1_recipes.metrics.run import BATCH_SIZE, ask, evaluate_model, rows_to_judge
+from r1_recipes.metrics.run import BATCH_SIZE, Sampling, ask, evaluate_model, rows_to_judge
 from r1_recipes.metrics.scores import COMPARED, Scores, difference_line, differences, markdown_table, mean_interval
 from r1_recipes.models.smoke import smoke_overrides
 from r1_recipes.recipe import Recipe, load_recipe
@@ -59,7 +59,7 @@ def main(argv: Sequence[str] | None = None) -> None:
             for name in models:
                 console.say(f"=== {name}\n{ask(recipe, name, options.ask, backend)}\n")
             return
-        settings = _settings(recipe, options)
+        sampling = _sampling(recipe, options)
         rows, what = rows_to_judge(recipe)
         scores: list[Any] = []
         for number, name in enumerate(models, start=1):
@@ -68,23 +68,24 @@ def main(argv: Sequence[str] | None = None) -> None:
             if folder:
                 refuse_link(folder)
                 check_links(folder)
-            scores.append(evaluate_model(name, rows, recipe, **settings, folder=folder, with_models=options.with_models, judged_on=what))
+            scores.append(evaluate_model(name, rows, recipe, sampling, folder=folder, with_models=options.with_models, judged_on=what))
         if None not in scores:  # the first process has them
             _report(scores, options.output)
 
 
-def _settings(recipe: Recipe, options: argparse.Namespace) -> dict[str, Any]:
-    """Arguments of :func:`evaluate_model`: the command line's, else the benchmark's, else those for training recipes."""
-    settings: dict[str, Any] = {"num_samples": 4, "batch_size": BATCH_SIZE, "seed": 0, "backend": "transformers"}
+def _sampling(recipe: Recipe, options: argparse.Namespace) -> Sampling:
+    """How to sample: as the command line says, else the benchmark, else as for training recipes."""
+    sampling = Sampling()
     if recipe.method == "evaluate":
         training, script = recipe.training, recipe.script
-        settings = dict(zip(settings, (script.num_samples, training.generation_batch_size, training.seed, script.backend), strict=True))
-    settings |= {name: value for name in settings if (value := getattr(options, name)) is not None}
-    if settings["num_samples"] < 0 or settings["batch_size"] < 1:
+        sampling = Sampling(script.num_samples, training.generation_batch_size, training.seed, script.backend)
+    typed = {name: getattr(options, name) for name in asdict(sampling)}
+    sampling = replace(sampling, **{name: value for name, value in typed.items() if value is not None})
+    if sampling.num_samples < 0 or sampling.batch_size < 1:
         raise RecipeError("--num_samples is 0 or more, --batch_size 1 or more")
-    if recipe.training.temperature == 0 and settings["num_samples"] > 1:
-        raise RecipeError(f"--num_samples: temperature 0 gives {settings['num_samples']} equal samples a row; --num_samples 0, or sample")
-    return settings
+    if recipe.training.temperature == 0 and sampling.num_samples > 1:
+        raise RecipeError(f"--num_samples: temperature 0 gives {sampling.num_samples} equal samples a row; --num_samples 0, or sample")
+    return sampling
 
 
 def _report(scores: Sequence[Scores], output: Path | None) -> None:

@@ -11,9 +11,9 @@ from typing import Any
 
 from r1_recipes.common import console, extras, processes
 from r1_recipes.completions import get_backend, load_format
-from r1_recipes.completions.store import ShardStore, row_digest
+from r1_recipes.completions.store import ShardStore, row_digests
 from r1_recipes.completions.types import Backend, Completion, Request
-from r1_recipes.data.load import identities, load_dataset
+from r1_recipes.data.load import load_dataset
 from r1_recipes.models.smoke import example_rows
 from r1_recipes.prompts import ResponseFormat
 from r1_recipes.recipe import Recipe
@@ -45,14 +45,13 @@ def generate(run: Run, store: ShardStore) -> None:
     examples = example_rows(script, "generate") if script.smoke else None
     rows, report = load_dataset(script, fmt, "generate", tokenizer=tokenizer, rows=examples)
     logger.info("rows: %s", report)
-    solutions = rows["solution"] if "solution" in rows.column_names else [None] * len(rows)
-    digests = [row_digest(prompt, solution) for prompt, solution in zip(identities(rows), solutions, strict=True)]
+    digests = row_digests(rows)
     store.check_rows(digests)
     again = store.failed if script.retry_failed else set()
     pending = [index for index in range(len(rows)) if index in again or index not in store.digests]
     logger.info("%d of %d rows are stored; %d to go", len(rows) - len(pending), len(rows), len(pending))
     dataset = run.output_dir / "dataset"
-    if not pending and dataset.is_dir() and run_dir.is_finished(run.output_dir) and not run_dir.changed_settings(recipe, run.output_dir):
+    if not pending and dataset.is_dir() and run_dir.is_done(recipe, run.output_dir):
         if processes.is_main_process():
             console.say(f"already done: {dataset}")
         return

@@ -23,7 +23,7 @@ from r1_recipes.common.errors import RecipeError, unknown_name
 from r1_recipes.common.masking import masked_words
 from r1_recipes.common.settings import from_mapping
 from r1_recipes.common.yaml_text import read_yaml
-from r1_recipes.metrics.run import BATCH_SIZE, evaluate_model, rows_to_judge
+from r1_recipes.metrics.run import Sampling, evaluate_model, rows_to_judge
 from r1_recipes.metrics.scores import Scores, difference_line, markdown_table
 from r1_recipes.models.weights import model_path
 from r1_recipes.recipe import Recipe, load_recipe
@@ -145,7 +145,7 @@ def _run_stage(pipeline: Pipeline, output_dir: Path, stage: Stage) -> Outcome:
     recipe, argv = _load(pipeline, output_dir, stage)
     folder = Path(recipe.training.output_dir)
     run_dir.check(recipe, folder)
-    if run_dir.is_finished(folder) and not run_dir.changed_settings(recipe, folder):
+    if run_dir.is_done(recipe, folder):
         console.say(f"already done: {folder}")
     else:
         if stage.method == "grpo" and pipeline.preflight:
@@ -195,7 +195,7 @@ def _judge(pipeline: Pipeline, output_dir: Path, stage: Stage, model: str) -> Sc
     samples, seed, weights = pipeline.num_samples, pipeline.seed, sources.weights_stamp(Path(model_path(model, recipe.script.hub)))
     made_by = json.dumps([read_yaml(Path(pipeline.judge)), pipeline.problems, samples, seed, model, weights], default=str)
     folder = output_dir / "judged" / f"{stage.name}-{hashlib.sha256(made_by.encode()).hexdigest()[:8]}"
-    scores = evaluate_model(model, rows, recipe, num_samples=samples, seed=seed, batch_size=BATCH_SIZE, folder=folder, judged_on=what)
+    scores = evaluate_model(model, rows, recipe, Sampling(samples, seed=seed), folder=folder, judged_on=what)
     assert scores  # None is for ranks other than 0
     console.say(f"{stage.label}: greedy {sum(scores.greedy) / len(rows):.1%}, sampled {sum(scores.sampled) / len(rows):.1%} right")
     return scores

@@ -79,11 +79,14 @@ class ChatServer:
         address = self.check()
         given = {name: value for name, value in sampling.items() if name in _STANDARD and value is not None}
         given["extra_body"] = {name: value for name, value in sampling.items() if name not in _STANDARD and value is not None}
-        requests = [{**given, "messages": messages} for messages in conversations]
-        for request, seed in zip(requests, seeds or (), strict=seeds is not None):
-            request["seed"] = seed
-        for request, schemas in zip(requests, tools or (), strict=tools is not None):
-            request |= {"tools": schemas} if schemas else {}  # servers refuse an empty list
+        requests = []
+        for number, messages in enumerate(conversations):
+            request = {**given, "messages": messages}
+            if seeds is not None:
+                request["seed"] = seeds[number]
+            if tools and tools[number]:  # servers refuse an empty list
+                request["tools"] = tools[number]
+            requests.append(request)
         return asyncio.run(self._all(address, requests, on_reply))
 
     async def _all(self, address: str, requests: list[dict[str, Any]], on_reply: Callable[[int, Reply], None] | None) -> list[Reply]:

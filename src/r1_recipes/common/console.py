@@ -101,25 +101,13 @@ def reported_errors() -> Iterator[None]:
     try:
         yield
     except RecipeError as error:
-        logger.debug("refused: %s", error)
-        who = ""
-        if processes.world_size() > 1:
-            time.sleep(_RANK_DELAY_SECONDS * int(os.environ.get("LOCAL_RANK", 0)))
-            who = f"{socket.gethostname()}, rank {processes.rank()}: "
-        # Text from a server or a file may hold a terminal's control characters.
-        line = f"error: {who}{_printable(masked_text(str(error)))}"
-        sys.stderr.write(line + "\n")
-        if file := os.environ.get("TORCHELASTIC_ERROR_FILE"):  # torch's launcher ends its own output with this file's message
-            Path(file).write_text(json.dumps({"message": line, "timestamp": int(time.time())}), encoding="utf-8")
+        _write_refusal(error)
         raise SystemExit(2) from None
-    except (MemoryError, RuntimeError) as error:
-        if not _is_out_of_memory(error):
-            logger.exception("the run failed")
-            raise
-        fix = "a smaller batch, model or max_completion_length, or a higher limit (ulimit -v, the container's)"
-        sys.stderr.write(f"error: this process got no more memory: {first_line(error)} Fix: {fix}\n")
-        raise SystemExit(2) from None
-    except Exception:
+    except Exception as error:
+        if _is_out_of_memory(error):
+            fix = "a smaller batch, model or max_completion_length, or a higher limit (ulimit -v, the container's)"
+            sys.stderr.write(f"error: this process got no more memory: {first_line(error)} Fix: {fix}\n")
+            raise SystemExit(2) from None
         logger.exception("the run failed")  # into run.log: the terminal may be closed by the time somebody asks
         raise
     except KeyboardInterrupt:
@@ -131,10 +119,25 @@ def reported_errors() -> Iterator[None]:
         locks.release()
 
 
+def _write_refusal(error: RecipeError) -> None:
+    """Write the error as one line, of several processes one after the other, each with its name."""
+    logger.debug("refused: %s", error)
+    process = ""
+    if processes.world_size() > 1:
+        time.sleep(_RANK_DELAY_SECONDS * int(os.environ.get("LOCAL_RANK", 0)))
+        process = f"{socket.gethostname()}, rank {processes.rank()}: "
+    # Text from a server or a file may hold a terminal's control characters.
+    line = f"error: {process}{_printable(masked_text(str(error)))}"
+    sys.stderr.write(line + "\n")
+    if file := os.environ.get("TORCHELASTIC_ERROR_FILE"):  # torch's launcher ends its own output with this file's message
+        Path(file).write_text(json.dumps({"message": line, "timestamp": int(time.time())}), encoding="utf-8")
+
+
 def _is_out_of_memory(error: Exception) -> bool:
     """Whether the machine's memory, not an accelerator's, ran out: Python, torch and C++ say it in words of their own."""
-    text = str(error)
-    return isinstance(error, MemoryError) or "std::bad_alloc" in text or "can't allocate memory" in text
+    if isinstance(error, RuntimeError):
+        return "std::bad_alloc" in str(error) or "can't allocate memory" in str(error)
+    return isinstance(error, MemoryError)
 
 
 class _MaskedFormatter(logging.Formatter):

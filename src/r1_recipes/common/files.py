@@ -39,7 +39,9 @@ def not_utf8(path: Path) -> str:
         text.decode()
     except UnicodeDecodeError as error:
         line = text.count(b"\n", 0, error.start) + 1
-    fix = f"iconv -f {found} -t utf-8 {shlex.quote(str(path))} > NEW{path.suffix}" + ", or -f gbk" * (found == "cp1252")
+    fix = f"iconv -f {found} -t utf-8 {shlex.quote(str(path))} > NEW{path.suffix}"
+    if found == "cp1252":
+        fix += ", or -f gbk"
     return f"line {line}: is not UTF-8. Fix: {fix}"
 
 
@@ -61,19 +63,21 @@ def write_whole(path: Path, text: str) -> None:
 
 def disk_fault(error: BaseException, folder: Path) -> str | None:
     """Say what of ``folder`` and its disk made a write fail; ``None`` if an error has another cause."""
-    found: BaseException | None = error
-    while found is not None:
+    cause: BaseException | None = error
+    full, absent = os.strerror(errno.ENOSPC), os.strerror(errno.ENOENT)
+    while cause is not None:
+        text, not_found = str(cause), isinstance(cause, FileNotFoundError)
         # On a host that shares no disk with rank 0 the folder may not be there, whatever has failed.
-        if not folder.is_dir() and (isinstance(found, FileNotFoundError) or os.strerror(errno.ENOENT) in str(found)):
+        if not folder.is_dir() and (not_found or absent in text):
             return "the folder was removed or renamed while it was written to"
-        if isinstance(found, OSError) and found.errno in (errno.ENOSPC, errno.EDQUOT, errno.EROFS, errno.EIO):
-            return f"cannot be written: {os.strerror(found.errno)}"
-        if isinstance(found, FileNotFoundError) and Path(found.filename or "").absolute().is_relative_to(folder.absolute()):
-            return f"{found.filename} was removed while the run wrote to it"
+        if isinstance(cause, OSError) and cause.errno in (errno.ENOSPC, errno.EDQUOT, errno.EROFS, errno.EIO):
+            return f"cannot be written: {os.strerror(cause.errno)}"
+        if isinstance(cause, FileNotFoundError) and Path(cause.filename or "").absolute().is_relative_to(folder.absolute()):
+            return f"{cause.filename} was removed while the run wrote to it"
         # safetensors' and torch's writers are no OSErrors; the latter's does not say why.
-        if os.strerror(errno.ENOSPC) in str(found) or "PytorchStreamWriter failed" in str(found):
-            return f"cannot be written: {os.strerror(errno.ENOSPC)}"
-        found = found.__cause__ or found.__context__
+        if full in text or "PytorchStreamWriter failed" in text:
+            return f"cannot be written: {full}"
+        cause = cause.__cause__ or cause.__context__
     return None
 
 
@@ -100,8 +104,10 @@ def refuse_link(path: Path) -> None:
     if path.exists() and not (path.is_file() or path.is_dir() or path.is_symlink()):
         raise RecipeError(f"{path}: is no file but a pipe, a socket or a device. Fix: remove it, or choose another folder")
     if path.is_symlink():
-        found = f"{path}: is a link to {os.readlink(path)}, and a run writes into its own files alone"
-        raise RecipeError(f"{found}. Fix: remove the link, or choose another folder (--output_dir …)")
+        raise RecipeError(
+            f"{path}: is a link to {os.readlink(path)}, and a run writes into its own files alone. "
+            "Fix: remove the link, or choose another folder (--output_dir …)"
+        )
 
 
 def file_text(path: Path, limit: int = 16 << 20, errors: str = "strict") -> str:
@@ -115,17 +121,20 @@ def file_text(path: Path, limit: int = 16 << 20, errors: str = "strict") -> str:
 
 def digest(path: Path) -> str:
     """Return a checksum of a file's content (XXH3, some 5 GB/s a core), cached while size and time stay the same."""
-    found = path.stat()
-    return _digest(path, 0, found.st_size, found.st_mtime_ns, found.st_ino)
+    return _cached_digest(path, 0)
 
 
 def sampled_digest(path: Path) -> str:
     """As :func:`digest`; of a file over 1 GiB, of its size and of 1,024 pieces of 1 MiB, evenly spread over it."""
-    found = path.stat()
-    return _digest(path, _PIECES if found.st_size > _PIECES * _PIECE else 0, found.st_size, found.st_mtime_ns, found.st_ino)
+    return _cached_digest(path, _PIECES if path.stat().st_size > _PIECES * _PIECE else 0)
 
 
 _PIECES, _PIECE = 1024, 2**20
+
+
+def _cached_digest(path: Path, pieces: int) -> str:
+    state = path.stat()
+    return _digest(path, pieces, state.st_size, state.st_mtime_ns, state.st_ino)
 
 
 @functools.lru_cache(maxsize=4096)

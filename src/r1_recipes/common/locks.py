@@ -29,8 +29,7 @@ def hold(folder: Path) -> None:
         file.truncate(0)
         file.write(f"process {os.getpid()} on {socket.gethostname()}, since {time.strftime('%FT%TZ', time.gmtime())}\n".encode())
     except OSError as error:
-        fix = "make room, or choose another folder (--output_dir …)"
-        raise RecipeError(f"{folder}: cannot be written: {error.strerror}; {fix}") from error
+        raise RecipeError(f"{folder}: cannot be written: {error.strerror}; make room, or choose another folder (--output_dir …)") from error
     _held[path] = file
 
 
@@ -41,8 +40,10 @@ def _lock(file: IO[bytes], folder: Path) -> None:
         time.sleep(1)  # its name follows its lock, after a moment on a busy machine
         file.seek(0)
         holder = file.read(200).decode(errors="replace").strip() or "it left no name"
-        fix = "wait for it, end it, or choose another folder (--output_dir …)"
-        raise RecipeError(f"{folder}: another process is writing into this folder ({holder}); {fix}") from None
+        raise RecipeError(
+            f"{folder}: another process is writing into this folder ({holder}); "
+            "wait for it, end it, or choose another folder (--output_dir …)"
+        ) from None
     except OSError as error:  # some network disks
         logger.warning("%s: its disk cannot lock files (%s); nothing keeps a second process out", folder, error.strerror)
 

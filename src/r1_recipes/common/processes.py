@@ -95,10 +95,11 @@ def first(call: Callable[[], Any]) -> Any:
 @contextlib.contextmanager
 def handled_by(handler: Callable[[int, Any], None]) -> Iterator[None]:
     """Hand SIGINT, SIGTERM and, unless ``nohup`` ignores it, SIGHUP to ``handler``."""
-    hangs_up = signal.getsignal(signal.SIGHUP) is not signal.SIG_IGN
-    previous = {}
+    numbers, previous = [signal.SIGINT, signal.SIGTERM], {}
+    if signal.getsignal(signal.SIGHUP) is not signal.SIG_IGN:
+        numbers.append(signal.SIGHUP)
     with contextlib.suppress(ValueError):  # not the main thread: the caller owns the signals
-        for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP) if hangs_up else (signal.SIGINT, signal.SIGTERM):
+        for number in numbers:
             previous[number] = signal.signal(number, handler)
     try:
         yield

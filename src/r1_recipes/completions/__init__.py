@@ -1,6 +1,8 @@
 """Completions: who generates them (Transformers, vLLM in this process, or an OpenAI-compatible server), and where they are stored."""
 
-from typing import Any
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
 
 from r1_recipes.common import extras
 from r1_recipes.completions.openai import OpenAIBackend
@@ -8,21 +10,23 @@ from r1_recipes.completions.transformers import TransformersBackend
 from r1_recipes.completions.types import Backend
 from r1_recipes.completions.vllm import VLLMBackend
 from r1_recipes.models.agent import agent
-from r1_recipes.models.tokenizer import load_tokenizer
-from r1_recipes.prompts import ResponseFormat, get_response_format
+from r1_recipes.models.tokenizer import load_tokenizer, recipe_format
+from r1_recipes.prompts import ResponseFormat
 from r1_recipes.recipe import Recipe
 
+if TYPE_CHECKING:
+    from transformers import PreTrainedTokenizerBase
 
-def load_format(recipe: Recipe, backend: str) -> tuple[Any | None, ResponseFormat]:
+
+def load_format(recipe: Recipe, backend: str) -> tuple[PreTrainedTokenizerBase | None, ResponseFormat]:
     """Load the tokenizer (``None``: the server keeps its own) and the format that reads the backend's completions."""
     if backend != "openai":
         return load_tokenizer(recipe)
     # The server writes the prefill, by its model's chat template; completions come without it and are read with it in front.
-    script = recipe.script
-    return None, get_response_format(script.response_format, system_prompt=script.system_prompt, prefill=script.prefill)
+    return None, recipe_format(recipe)
 
 
-def get_backend(recipe: Recipe, tokenizer: Any | None, backend: str, rows: Any = None) -> Backend:
+def get_backend(recipe: Recipe, tokenizer: PreTrainedTokenizerBase | None, backend: str, rows: Any = None) -> Backend:
     """Load the recipe's model; ``tokenizer`` is that of :func:`load_format`. With tools it plays episodes, of ``rows`` by request."""
     tools, environments = agent(recipe, tokenizer)
     plays = tools or environments

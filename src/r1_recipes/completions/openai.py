@@ -1,16 +1,50 @@
 """Completions by an OpenAI-compatible server."""
 
-from collections.abc import Sequence
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Callable, Sequence
 
 from r1_recipes.common.chat_client import PATIENCE, ChatServer, Reply
 from r1_recipes.common.errors import RecipeError
-from r1_recipes.completions.types import Completion, Request, SamplingPlan, Sink, TooLong, sample_seed
+from r1_recipes.completions.types import Completion, Request, SamplingPlan, Sink, TooLong, sample_seed, temperatures_of
 from r1_recipes.prompts import get_response_format
 from r1_recipes.recipe.types import Recipe
 
 _NEUTRAL = {"top_p": 1.0, "top_k": 0, "min_p": None, "repetition_penalty": 1.0}  # not sent: not every server takes these keys
 # Requests handed to the client at once, in units of those under way: the server waits for stragglers only between slices.
 _SLICE = 64
+
+
+class _Rows:
+    """Replies by row, handed over once a row has ``count``. Failed rows wait for one that is answered: then the failure was their own."""
+
+    def __init__(self, count: int, max_failures: int, read: Callable[[Reply], Completion], sink: Sink) -> None:
+        self._count, self._max_failures, self._read, self._sink = count, max_failures, read, sink
+        self._replies: defaultdict[int, dict[int, Reply]] = defaultdict(dict)
+        self._held_back: list[tuple[int, list[Completion], str | None]] = []
+
+    def add(self, index: int, sample: int, reply: Reply) -> None:
+        self._replies[index][sample] = reply
+        if len(self._replies[index]) < self._count:
+            return
+        by_sample = self._replies.pop(index)
+        replies = [by_sample[sample] for sample in range(self._count)]
+        error = next((reply.error for reply in replies if reply.error), None)
+        if error and "maximum context length" in error:
+            error = TooLong(error)
+        self._held_back.append((index, [self._read(reply) for reply in replies if not reply.error], error))
+        if not error:
+            self.hand_over()
+        elif len(self._held_back) >= self._max_failures:
+            raise RecipeError(
+                f"{len(self._held_back)} rows failed one after the other, so this stops here; the last: {error} "
+                "The same command goes on from what is stored"
+            )
+
+    def hand_over(self) -> None:
+        while self._held_back:
+            self._sink(*self._held_back.pop(0))
 
 
 class OpenAIBackend:
@@ -30,42 +64,35 @@ class OpenAIBackend:
         self._options |= {"max_tokens": settings.max_completion_length, "chat_template_kwargs": settings.chat_template_kwargs}
 
     def run(self, requests: Sequence[Request], sink: Sink, sampling_plans: Sequence[SamplingPlan]) -> None:
+        temperatures, at_once = temperatures_of(sampling_plans), self._settings.generation_batch_size
+        rows = _Rows(len(temperatures), max(PATIENCE, at_once), self._completion, sink)
+        step = max(1, _SLICE * at_once // len(temperatures))
+        for begin in range(0, len(requests), step):
+            for temperature in dict.fromkeys(temperatures):
+                samples = [sample for sample, own in enumerate(temperatures) if own == temperature]
+                self._ask(requests[begin : begin + step], temperature, samples, rows)
+        rows.hand_over()
+
+    def _ask(self, requests: Sequence[Request], temperature: float, samples: Sequence[int], rows: _Rows) -> None:
+        """Ask for these samples of each request at one temperature; replies go to ``rows`` as they come in."""
         from transformers.utils import get_json_schema
 
-        settings = self._settings
-        temperatures = [temperature for temperature, copies in sampling_plans for _ in range(copies)]
-        # Failed rows wait for one that is answered: then their failure was their own.
-        failed: list[tuple[int, list[Completion], str | None]] = []
+        pairs, seed, seeds = [(request, sample) for request in requests for sample in samples], self._settings.seed, None
+        if temperature and seed is not None:  # not every server takes one
+            seeds = [sample_seed(seed, request.index, sample) for request, sample in pairs]
 
         def on_reply(number: int, reply: Reply) -> None:
-            request, sample = asked[number]
-            own = replies[request.index]
-            own[sample] = reply
-            if len(own) < len(temperatures):
-                return
-            error = next((reply.error for reply in own.values() if reply.error), None)
-            error = TooLong(error) if error and "maximum context length" in error else error
-            failed.append((request.index, [self._completion(own[sample]) for sample in sorted(own) if not own[sample].error], error))
-            if error and len(failed) >= max(PATIENCE, settings.generation_batch_size):
-                again = "The same command goes on from what is stored"
-                raise RecipeError(f"{len(failed)} rows failed one after the other, so this stops here; the last: {error} {again}")
-            while failed and not error:
-                sink(*failed.pop(0))
+            request, sample = pairs[number]
+            rows.add(request.index, sample, reply)
 
-        step = max(1, _SLICE * settings.generation_batch_size // len(temperatures))
-        for begin in range(0, len(requests), step):
-            part = requests[begin : begin + step]
-            replies: dict[int, dict[int, Reply]] = {request.index: {} for request in part}
-            for plan in dict.fromkeys(temperatures):
-                asked = [(request, sample) for request in part for sample, own in enumerate(temperatures) if own == plan]
-                seeds = None
-                if plan and settings.seed is not None:  # not every server takes one
-                    seeds = [sample_seed(settings.seed, request.index, sample) for request, sample in asked]
-                prompts = [request.prompt for request, _ in asked]
-                tools = [list(map(get_json_schema, request.tools)) for request, _ in asked]
-                self._server.chat(prompts, seeds=seeds, tools=tools, on_reply=on_reply, temperature=plan, **self._options)
-        for row in failed:
-            sink(*row)
+        self._server.chat(
+            [request.prompt for request, _ in pairs],
+            seeds=seeds,
+            tools=[list(map(get_json_schema, request.tools)) for request, _ in pairs],
+            on_reply=on_reply,
+            temperature=temperature,
+            **self._options,
+        )
 
     def _completion(self, reply: Reply) -> Completion:
         text = reply.text

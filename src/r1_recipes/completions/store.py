@@ -13,12 +13,16 @@ import operator
 import os
 from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from r1_recipes.common import locks, processes
 from r1_recipes.common.errors import RecipeError
 from r1_recipes.common.files import open_unlinked, refuse_link
 from r1_recipes.completions.types import Completion
+from r1_recipes.data.load import identities
+
+if TYPE_CHECKING:
+    from datasets import Dataset
 
 logger = logging.getLogger(__name__)
 
@@ -82,15 +86,20 @@ class ShardStore:
                     [Completion(**completion) for completion in record["completions"]]
                     self._note(record, path, end)
                 except (ValueError, KeyError, TypeError, RecursionError):
-                    found = f"line {number} is no record of a generation run, or damaged"
-                    raise RecipeError(f"{path}: {found}. Fix: remove the file to generate its rows again") from None
+                    raise RecipeError(
+                        f"{path}: line {number} is no record of a generation run, or damaged. "
+                        "Fix: remove the file to generate its rows again"
+                    ) from None
                 end += len(line)
 
     def _note(self, record: dict[str, Any], path: Path, start: int) -> None:
         """A row that was asked for again after a failure has two records; the later one counts."""
         index = operator.index(record["index"])
         self.digests[index] = record["digest"]
-        (self.failed.add if record["error"] else self.failed.discard)(index)
+        if record["error"]:
+            self.failed.add(index)
+        else:
+            self.failed.discard(index)
         self._places[index] = (path, start)
 
     def append(self, record: dict[str, Any]) -> None:
@@ -104,24 +113,35 @@ class ShardStore:
                 file.flush()
                 os.fsync(file.fileno())
         except OSError as error:
-            stored = f"{len(self)} rows are stored whole; make room and run the same command again"
-            raise RecipeError(f"{self._own}: cannot be written: {error.strerror}. {stored}") from error
+            raise RecipeError(
+                f"{self._own}: cannot be written: {error.strerror}. "
+                f"{len(self)} rows are stored whole; make room and run the same command again"
+            ) from error
         self._note(record, self._own, start)
 
     def check_whole(self, rows: int) -> None:
         """Make sure that what all processes wrote is here; ask after a wait and :meth:`reload`."""
         if missing := rows - len(self):
-            found = f"{missing} of {rows} rows are not here: the hosts do not share this folder"
-            raise RecipeError(f"{self.folder}: {found}. Fix: run the same command again with it on a disk that they share")
+            raise RecipeError(
+                f"{self.folder}: {missing} of {rows} rows are not here: the hosts do not share this folder. "
+                "Fix: run the same command again with it on a disk that they share"
+            )
 
     def check_rows(self, digests: Sequence[str]) -> None:
         """Make sure that every record answers the row of its index by its digest."""
         other = [index for index, digest in self.digests.items() if index >= len(digests) or digests[index] != digest]
         if other:
-            found = f"holds completions of other rows, settings or weights than today's (row {other[0]})"
-            raise RecipeError(f"{self.folder.parent}: {found}; choose another output folder, or remove this one")
+            raise RecipeError(
+                f"{self.folder.parent}: holds completions of other rows, settings or weights than today's (row {other[0]}); "
+                "choose another output folder, or remove this one"
+            )
 
 
-def row_digest(prompt: object, solution: object) -> str:
-    """A short digest of a row, to notice stored completions of other questions or golds than today's."""
-    return hashlib.sha256(json.dumps([prompt, solution], sort_keys=True, default=str).encode("ascii")).hexdigest()[:16]
+def row_digests(rows: Dataset, made_by: dict[str, Any] | None = None) -> list[str]:
+    """A short digest per row, to notice stored completions of other questions, golds or settings (``made_by``) than today's."""
+    solutions = rows["solution"] if "solution" in rows.column_names else [None] * len(rows)
+    digests = []
+    for prompt, solution in zip(identities(rows), solutions, strict=True):
+        shaping = [prompt if made_by is None else [prompt, made_by], solution]
+        digests.append(hashlib.sha256(json.dumps(shaping, sort_keys=True, default=str).encode("ascii")).hexdigest()[:16])
+    return digests

@@ -1,34 +1,35 @@
 """Completions by Transformers' ``generate``."""
 
+from __future__ import annotations
+
 import copy
 from collections.abc import Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from r1_recipes.common.messages import message_text
 from r1_recipes.completions.turns import read_completion, written_prompt
 from r1_recipes.completions.types import Completion, Request, SamplingPlan, Sink, sample_seed
+from r1_recipes.models.tokenizer import from_pretrained
 from r1_recipes.models.weights import cannot_load
 from r1_recipes.recipe import Recipe
+
+if TYPE_CHECKING:
+    from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
 # None, not the defaults: Transformers warns about a temperature that greedy decoding does not use.
 _GREEDY = {"do_sample": False, "temperature": None, "top_p": None, "top_k": None}
 
 
-def load_model(recipe: Recipe) -> Any:
+def load_model(recipe: Recipe) -> PreTrainedModel:
     """Load the recipe's model for generation, on the accelerator if there is one."""
     from accelerate import PartialState
-    from transformers import AutoModelForCausalLM
 
+    settings = recipe.model
     try:
-        model = AutoModelForCausalLM.from_pretrained(
-            recipe.model.model_name_or_path,
-            dtype=recipe.model.dtype,
-            revision=recipe.model.model_revision,
-            attn_implementation=recipe.model.attn_implementation,
-            trust_remote_code=recipe.training.trust_remote_code,
-        )
+        options = {"dtype": settings.dtype, "attn_implementation": settings.attn_implementation}
+        model = from_pretrained("AutoModelForCausalLM", recipe, **options)
     except OSError as error:  # a file that is not there, not whole, or another user's
-        raise cannot_load(str(recipe.model.model_name_or_path), error) from error
+        raise cannot_load(str(settings.model_name_or_path), error) from error
     if not recipe.training.use_cpu:
         model = model.to(PartialState().device)
     return model.eval()
@@ -45,7 +46,11 @@ def sampling(settings: Any, temperature: float | None = None) -> dict[str, Any]:
 
 
 def complete(
-    model: Any, tokenizer: Any, requests: Sequence[Request], sampling_plans: Sequence[tuple[dict[str, Any], int]], max_new_tokens: int
+    model: PreTrainedModel,
+    tokenizer: PreTrainedTokenizerBase,
+    requests: Sequence[Request],
+    sampling_plans: Sequence[tuple[dict[str, Any], int]],
+    max_new_tokens: int,
 ) -> list[list[list[Completion]]]:
     """Complete a batch of prompts by plans (arguments as of :func:`sampling`, copies); ``result[plan][prompt]`` lists completions."""
     import torch
@@ -70,22 +75,22 @@ def complete(
             if cache is not None:
                 cache.batch_repeat_interleave(copies)
             output = model.generate(**inputs, **settings, **limits, past_key_values=cache)
-            asked = [request for request in requests for _ in range(copies)]
-            made = output[:, inputs["input_ids"].shape[1] :].tolist()
-            done = [_completion(tokenizer, request, ids, ends) for request, ids in zip(asked, made, strict=True)]
-            results.append([done[i : i + copies] for i in range(0, len(done), copies)])
+            rows = iter(output[:, inputs["input_ids"].shape[1] :].tolist())
+            results.append([[_completion(tokenizer, request, next(rows), ends) for _ in range(copies)] for request in requests])
     return results
 
 
-def _completion(tokenizer: Any, request: Request, ids: list[int], ends: set[int]) -> Completion:
-    end = next((position for position, token in enumerate(ids) if token in ends), None)
-    return read_completion(tokenizer, request, ids[:end], len(ids) if end is None else end + 1, "length" if end is None else "stop")
+def _completion(tokenizer: PreTrainedTokenizerBase, request: Request, ids: list[int], ends: set[int]) -> Completion:
+    for position, token in enumerate(ids):
+        if token in ends:
+            return read_completion(tokenizer, request, ids[:position], position + 1, "stop")
+    return read_completion(tokenizer, request, ids, len(ids), "length")
 
 
 class TransformersBackend:
     """Batch by batch: slow, but it runs wherever PyTorch does."""
 
-    def __init__(self, recipe: Recipe, tokenizer: Any) -> None:
+    def __init__(self, recipe: Recipe, tokenizer: PreTrainedTokenizerBase) -> None:
         self._settings = recipe.training
         self._tokenizer = tokenizer
         self._model = load_model(recipe)

@@ -1,11 +1,16 @@
 """One turn of a conversation with tools: its prompt, and the calls in what a model wrote."""
 
-from typing import Any
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
 
 from r1_recipes.completions.types import Completion, Request
 
+if TYPE_CHECKING:
+    from transformers import PreTrainedTokenizerBase
 
-def written_prompt(tokenizer: Any, request: Request) -> str:
+
+def written_prompt(tokenizer: PreTrainedTokenizerBase, request: Request) -> str:
     """Return the text that the model goes on from, with its tools as the chat template writes them."""
     options = {"tools": list(request.tools)} if request.tools else {}
     messages = [_thoughts_apart(message) if message.get("tool_calls") else message for message in request.prompt]
@@ -23,7 +28,7 @@ def _thoughts_apart(message: dict[str, Any]) -> dict[str, Any]:
     return message | {"content": rest.strip(), "reasoning_content": thoughts, "thinking": thoughts} if thoughts else message
 
 
-def read_completion(tokenizer: Any, request: Request, ids: list[int], tokens: int, finish_reason: str) -> Completion:
+def read_completion(tokenizer: PreTrainedTokenizerBase, request: Request, ids: list[int], tokens: int, finish_reason: str) -> Completion:
     """Return a completion of ``ids``, which end before the token that ends the turn; with tools, as TRL's trainer reads it."""
     if not (request.tools and ids):  # Transformers takes no ids for no messages
         return Completion(tokenizer.decode(ids, skip_special_tokens=True), tokens, finish_reason)

@@ -35,6 +35,11 @@ class TooLong(str):
 Sink = Callable[[int, list[Completion], str | None], None]
 
 
+def temperatures_of(plans: Sequence[SamplingPlan]) -> list[float]:
+    """Return the temperature of each of a request's completions, in the plans' order."""
+    return [temperature for temperature, copies in plans for _ in range(copies)]
+
+
 class Backend(Protocol):
     def run(self, requests: Sequence[Request], sink: Sink, sampling_plans: Sequence[SamplingPlan]) -> None:
         """Complete every request by every plan; a request that fails goes to ``sink`` with its error, and does not stop the others."""

@@ -14,13 +14,14 @@ from r1_recipes.common.console import progress
 from r1_recipes.common.errors import RecipeError
 from r1_recipes.common.files import open_unlinked
 from r1_recipes.completions import get_backend, load_format
-from r1_recipes.completions.store import ShardStore, row_digest
-from r1_recipes.completions.types import Backend, Completion, Request, SamplingPlan, close
-from r1_recipes.data.load import build_prompt, drop_overlap, identities, load_dataset
+from r1_recipes.completions.store import ShardStore, row_digests
+from r1_recipes.completions.types import Backend, Completion, Request, SamplingPlan, close, temperatures_of
+from r1_recipes.data.load import build_prompt, drop_overlap, load_dataset
 from r1_recipes.data.sources import split_fix
 from r1_recipes.metrics.scores import Scores, compares_with_gold, judge
 from r1_recipes.models.smoke import example_rows
-from r1_recipes.prompts import ResponseFormat, get_response_format
+from r1_recipes.models.tokenizer import recipe_format
+from r1_recipes.prompts import ResponseFormat
 from r1_recipes.recipe import Recipe
 from r1_recipes.recipe.types import SamplingSettings, namespace_value
 from r1_recipes.rewards import answer_rewards, get_reward_funcs
@@ -29,6 +30,7 @@ from r1_recipes.runs import sources
 
 if TYPE_CHECKING:
     from datasets import Dataset
+    from transformers import PreTrainedTokenizerBase
 
 logger = logging.getLogger(__name__)
 
@@ -36,11 +38,21 @@ logger = logging.getLogger(__name__)
 BATCH_SIZE = 128
 
 
+@dataclasses.dataclass(frozen=True)
+class Sampling:
+    """Who generates, and how many completions of a row besides the greedy one."""
+
+    num_samples: int = 4
+    batch_size: int = BATCH_SIZE
+    seed: int | None = 0
+    backend: str = "transformers"
+
+
 def rows_to_judge(recipe: Recipe) -> tuple[Dataset, str]:
     """The rows of the recipe's test split that a reward can judge, and what they are in words."""
     script = recipe.script
     script.max_prompt_tokens = script.max_solution_tokens = None  # length limits are for training
-    fmt = get_response_format(script.response_format, system_prompt=script.system_prompt, prefill=script.prefill)
+    fmt = recipe_format(recipe)
     source = example_rows(script, "grpo") if script.smoke else None
     rows, report = load_dataset(script, fmt, "grpo", split="test", rows=source)
     logger.info("to judge: %s", report)
@@ -76,35 +88,37 @@ def _judgeable(recipe: Recipe, fmt: ResponseFormat, rows: Dataset) -> Dataset:
     if not judges:  # the environment judges all
         return rows
     try_own_rewards(list(judges), list(judges.values()), rows, fmt, None)
-    found: set[int] = set()
+    judged: set[int] = set()
     for name, reward in judges.items():
         if compares_with_gold(reward):
-            found |= {index for index, read in readable_golds(name, reward, rows).items() if read}
+            judged |= {index for index, readable in readable_golds(name, reward, rows).items() if readable}
         else:
-            found |= set(judged_rows(reward, rows))
-    left = [index for index in range(len(rows)) if index not in found]
+            judged |= set(judged_rows(reward, rows))
+    left = [index for index in range(len(rows)) if index not in judged]
     if not left:
         return rows
-    said = f"{len(left)} of {len(rows)} rows are judged by none of {', '.join(judges)}"
+    problem = f"{len(left)} of {len(rows)} rows are judged by none of {', '.join(judges)}"
     gold = rows["solution"][left[0]] if "solution" in rows.column_names else None
     first = f"the first is row {left[0]} (gold {gold!r})"
-    if not found:
-        raise RecipeError(f"{recipe.path}: {said}; {first}. Fix: for golds in words, reward_funcs: [answer_match]")
-    logger.warning("%s and are left out; %s", said, first)
-    return rows.select(sorted(found))
+    if not judged:
+        raise RecipeError(f"{recipe.path}: {problem}; {first}. Fix: for golds in words, reward_funcs: [answer_match]")
+    logger.warning("%s and are left out; %s", problem, first)
+    return rows.select(sorted(judged))
 
 
 def judges_of(recipe: Recipe, fmt: ResponseFormat, *, with_models: bool = False) -> dict[str, Callable]:
     """The rewards that say what is right, by name; the first one that judges a row decides."""
-    own, models = reward_functions(recipe, fmt, with_models=with_models), recipe.reward_params.get("reward_models", ())
+    functions, models = reward_functions(recipe, fmt, with_models=with_models), recipe.reward_params.get("reward_models", ())
     environment = recipe.script.environment
     if environment and extras.needed("agents", "environment").all_pay(environment):  # they say what is right
         return {}
     if models and set(recipe.script.reward_funcs) <= set(models):
-        told = "reward_models alone say nothing of right and wrong"
-        raise RecipeError(f"{recipe.path}: reward_funcs: {told}. Fix: --reward_funcs accuracy, with a gold in the rows")
-    answers = answer_rewards(name for name in own if name not in models)
-    return {name: own[name] if name in own else get_reward_funcs([name], fmt)[0] for name in answers}
+        raise RecipeError(
+            f"{recipe.path}: reward_funcs: reward_models alone say nothing of right and wrong. "
+            "Fix: --reward_funcs accuracy, with a gold in the rows"
+        )
+    answers = answer_rewards(name for name in functions if name not in models)
+    return {name: functions[name] if name in functions else get_reward_funcs([name], fmt)[0] for name in answers}
 
 
 def reward_functions(recipe: Recipe, fmt: ResponseFormat, *, with_models: bool) -> dict[str, Callable]:
@@ -123,11 +137,8 @@ def evaluate_model(
     name: str,
     rows: Dataset,
     recipe: Recipe,
+    sampling: Sampling,
     *,
-    num_samples: int,
-    batch_size: int,
-    seed: int,
-    backend: str = "transformers",
     folder: Path | None = None,
     with_models: bool = False,
     judged_on: str = "",
@@ -138,59 +149,74 @@ def evaluate_model(
     interrupted evaluation goes on from them, and other rows, settings or weights are refused. ``with_models``: score with ``reward_models``
     and ``match_judge`` too. ``judged_on``: what the rows are, as :func:`rows_to_judge` says.
     """
+    backend = sampling.backend
     if backend == "openai" and recipe.script.chat_template:
         raise RecipeError(f"{recipe.path}: backend openai: the server has the chat template; leave chat_template out")
-    recipe = _for_generation(recipe, name, batch_size, seed, backend)
+    recipe = _for_generation(recipe, name, sampling.batch_size, sampling.seed, backend)
     tokenizer, fmt = load_format(recipe, backend)
     judges = judges_of(recipe, fmt, with_models=with_models)
     rewards = reward_functions(recipe, fmt, with_models=with_models)
     if rewards and tokenizer is None:
         logger.info("the recipe's rewards are left out: some count tokens, and the server keeps the tokenizer")
         rewards = {}
-    plans = [(0.0, 1)]
-    if num_samples:
-        plans.append((recipe.training.temperature, num_samples))
-    digests = _digests(recipe, rows, plans, backend) if folder else []
-    with ShardStore(folder / "completions") if folder else contextlib.nullcontext() as store:
-        done = {}
-        if store is not None:
-            store.check_rows(digests)
-            done = {record["index"]: [Completion(**completion) for completion in record["completions"]] for record in store}
-        # The first process's view: hosts may not share the folder.
-        pending = processes.first(lambda: [index for index in range(len(rows)) if index not in done])
-        if done and pending:
-            logger.info("%s: %d of %d rows are there already", name, len(done), len(rows))
-        if pending:
-            mine = set(pending[processes.rank() :: processes.world_size()])
-            requests = [Request(index, prompt) for index, prompt in enumerate(rows["prompt"]) if index in mine]
-            model = get_backend(recipe, tokenizer, backend, rows)
-            try:
-                made = _generate(recipe, model, requests, plans, store, digests)
-            finally:
-                close(model)
-            done |= dict(processes.gather(list(made.items())))
+    groups = _complete(recipe, rows, tokenizer, sampling, folder)
     if not processes.is_main_process():
         return None
-    scores, table = judge(name, fmt, rows, [done[index] for index in range(len(rows))], judges, rewards, tokenizer)
+    scores, table = judge(name, fmt, rows, groups, judges, rewards, tokenizer)
     if folder is not None:
         with open_unlinked(folder / "completions.parquet", "wb") as file:
             table.to_parquet(file, index=False)
     return dataclasses.replace(scores, judged_on=judged_on)
 
 
-def _for_generation(recipe: Recipe, name: str, batch_size: int, seed: int, backend: str) -> Recipe:
+def _complete(
+    recipe: Recipe,
+    rows: Dataset,
+    tokenizer: PreTrainedTokenizerBase | None,
+    sampling: Sampling,
+    folder: Path | None,
+) -> list[list[Completion]]:
+    """Each row's completions: those that ``folder`` keeps, and the others, of which every process generates its share."""
+    plans, done, count = [(0.0, 1)], {}, len(rows)
+    if sampling.num_samples:
+        plans.append((recipe.training.temperature, sampling.num_samples))
+    digests = _digests(recipe, rows, plans, sampling.backend) if folder else []
+    with ShardStore(folder / "completions") if folder else contextlib.nullcontext() as store:
+        if store is not None:
+            store.check_rows(digests)
+            done = {record["index"]: [Completion(**completion) for completion in record["completions"]] for record in store}
+        # The first process's view: hosts may not share the folder.
+        pending = processes.first(lambda: [index for index in range(count) if index not in done])
+        if done and pending:
+            logger.info("%s: %d of %d rows are there already", recipe.model.model_name_or_path, len(done), count)
+        if pending:
+            prompts = rows["prompt"]
+            requests = [Request(index, prompts[index]) for index in pending[processes.rank() :: processes.world_size()]]
+            model = get_backend(recipe, tokenizer, sampling.backend, rows)
+            try:
+                made = _generate(recipe, model, requests, plans, store, digests)
+            finally:
+                close(model)
+            done |= dict(processes.gather(list(made.items())))
+    return [done[index] for index in range(count)] if processes.is_main_process() else []
+
+
+def _for_generation(recipe: Recipe, name: str, batch_size: int, seed: int | None, backend: str) -> Recipe:
     """The recipe for one model, with its sampling keys as :class:`~r1_recipes.recipe.types.SamplingSettings`.
 
     Of a training recipe vLLM takes the precision of training, not that of the weights, and of its engine only what is typed: during
     training that shares the GPU.
     """
-    old, model = recipe.training, dataclasses.replace(recipe.model, model_name_or_path=name)
-    shared = {f.name: getattr(old, f.name) for f in dataclasses.fields(SamplingSettings) if hasattr(old, f.name)}
+    trained, model = recipe.training, dataclasses.replace(recipe.model, model_name_or_path=name)
+    shared = {f.name: getattr(trained, f.name) for f in dataclasses.fields(SamplingSettings) if hasattr(trained, f.name)}
     if recipe.method != "evaluate":
         for key in {"vllm_gpu_memory_utilization", "vllm_max_model_length"} - recipe.typed:
             shared.pop(key, None)
         if backend == "vllm" and "dtype" not in recipe.typed:
-            model.dtype = "bfloat16" if old.bf16 else "float16" if old.fp16 else model.dtype
+            if trained.bf16:
+                model.dtype = "bfloat16"
+            elif trained.fp16:
+                model.dtype = "float16"
     training = SamplingSettings(**{**shared, "generation_batch_size": batch_size, "seed": seed})
     return dataclasses.replace(recipe, model=model, training=training)
 
@@ -204,23 +230,23 @@ def _digests(recipe: Recipe, rows: Dataset, plans: list[SamplingPlan], backend: 
     made_by = {name: getattr(recipe.training, name) for name in shaping}
     # Without these, a row's digest stays what it was before there were any.
     newer = ["chat_template_kwargs", "tools", "environment", "max_tool_calling_iterations"]
-    if namespace_value(recipe, "tools") or namespace_value(recipe, "environment"):
+    if recipe.script.tools or recipe.script.environment:
         newer += ["tool_timeout", "tool_output_chars"]
-    made_by |= {name: value for name in newer if (value := namespace_value(recipe, name))}
-    made_by |= recipe.environment_params
+    for name in newer:
+        value = namespace_value(recipe, name)
+        if value:
+            made_by[name] = value
     # "ways" are the sampling plans: the name that stored digests know them by.
     made_by |= {"ways": plans, "backend": backend, "model": model, "weights": sources.weights_stamp(Path(model))}
-    solutions = rows["solution"] if "solution" in rows.column_names else [None] * len(rows)
-    return [row_digest([prompt, made_by], solution) for prompt, solution in zip(identities(rows), solutions, strict=True)]
+    return row_digests(rows, made_by | recipe.environment_params)
 
 
 def _generate(
     recipe: Recipe, backend: Backend, requests: list[Request], plans: list[SamplingPlan], store: ShardStore | None, digests: list[str]
 ) -> dict[int, list[Completion]]:
     done: dict[int, list[Completion]] = {}
-    name = str(recipe.model.model_name_or_path)
-    copies = sum(times for _, times in plans)
-    with progress(len(requests) * copies, Path(name).name, recipe.training.generation_batch_size) as count:
+    name, copies = Path(recipe.model.model_name_or_path).name, len(temperatures_of(plans))
+    with progress(len(requests) * copies, name, recipe.training.generation_batch_size) as count:
 
         def sink(index: int, completions: list[Completion], error: str | None) -> None:
             if error:
@@ -237,12 +263,12 @@ def _generate(
 
 def ask(recipe: Recipe, name: str, question: str, backend: str) -> str:
     """A model's greedy answer to one question, in the recipe's own prompt."""
-    if getattr(recipe.script, "environment", None):
+    if recipe.script.environment:
         raise RecipeError("--ask: an environment plays its rows, and a question is none. Fix: leave --ask out")
     recipe = _for_generation(recipe, name, 1, 0, backend)
     tokenizer, fmt = load_format(recipe, backend)
-    asked = (getattr(recipe.script, "prompt_template", None) or "{question}").replace("{question}", question)
-    request = Request(0, build_prompt(asked, fmt, recipe.script.few_shot))
+    question = (recipe.script.prompt_template or "{question}").replace("{question}", question)
+    request = Request(0, build_prompt(question, fmt, recipe.script.few_shot))
     model = get_backend(recipe, tokenizer, backend, {"prompt": [request.prompt]})
     (completion,) = _generate(recipe, model, [request], [(0.0, 1)], None, [])[0]
     close(model)

@@ -76,31 +76,35 @@ def verdicts(
     judges: dict[str, Callable],
     rows: Sequence[dict[str, Any]],
     texts: Sequence[str],
-    given: Mapping[str, Sequence[float | None]] | None = None,
+    known: Mapping[str, Sequence[float | None]] | None = None,
+    environment: Sequence[float | None] = (),
 ) -> tuple[list[bool], list[bool]]:
     """Whether each completion is right, strictly and leniently.
 
-    Strictly: the first of ``judges`` that judges the row gives it full marks. Leniently right is also what such a judge would accept, if
-    it compares with a gold, in the place that the format asks for: what follows the reasoning (or the whole text, if none is closed) and
-    ends in a box, in "the answer is", or in a last line; and, as lm-eval's flexible extraction has it, its last number.
-    ``given`` is what rewards are known to give these completions.
+    Strictly: the environment, or the first of ``judges`` that judges the row, gives it full marks. Leniently right is also what such a
+    judge would accept, if it compares with a gold, in the place that the format asks for: what follows the reasoning (or the whole text,
+    if none is closed) and ends in a box, in "the answer is", or in a last line; and, as lm-eval's flexible extraction has it, its last
+    number. ``known`` has the values of rewards that have scored these completions already, ``environment`` those of the environment.
     """
-    strict: dict[int, bool] = {}
-    lenient: dict[int, bool] = {}
+    count, known = len(texts), known or {}
+    strict = {i: value >= 1 for i, value in enumerate(environment) if value is not None}
+    lenient = dict(strict)
     for name, judge in judges.items():
-        values = (given or {}).get(name) or score(name, judge, rows, texts, None)
-        found = {i: value >= 1 for i, value in enumerate(values) if value is not None and i not in strict}
-        strict |= found
-        for pick in (final_answer, _last_number) if compares_with_gold(judge) else ():
-            if asked := {i: text for i in found if not found[i] and (text := _moved_answer(fmt, texts[i], pick)) is not None}:
-                again = score(name, judge, [rows[i] for i in asked], [*asked.values()], None)
-                found |= {i: value >= 1 for i, value in zip(asked, again, strict=True) if value is not None}
-        lenient |= found
-        if len(strict) == len(texts):
+        if len(strict) == count:
             break
-    else:
-        logger.warning("%d of %d completions are judged by none of %s and count as wrong", len(texts) - len(strict), len(texts), [*judges])
-    return [strict.get(i, False) for i in range(len(texts))], [lenient.get(i, False) for i in range(len(texts))]
+        values = known[name] if name in known else score(name, judge, rows, texts, None)
+        right = {i: value >= 1 for i, value in enumerate(values) if value is not None and i not in strict}
+        strict |= right
+        if compares_with_gold(judge):
+            for pick in (final_answer, _last_number):
+                candidates = {i: _moved_answer(fmt, texts[i], pick) for i in right if not right[i]}
+                moved = {i: text for i, text in candidates.items() if text}
+                values = score(name, judge, [rows[i] for i in moved], list(moved.values()), None) if moved else []
+                right |= {i: value >= 1 for i, value in zip(moved, values, strict=True) if value is not None}
+        lenient |= right
+    if len(strict) < count:
+        logger.warning("%d of %d completions are judged by none of %s and count as wrong", count - len(strict), count, [*judges])
+    return [strict.get(i, False) for i in range(count)], [lenient.get(i, False) for i in range(count)]
 
 
 def _moved_answer(fmt: ResponseFormat, text: str, pick: Callable[[str], str | None]) -> str | None:
@@ -136,55 +140,61 @@ def judge(
     flat = [completion for group in groups for completion in group]
     texts = [without_surrogates(completion.text) for completion in flat]
     tokens = [completion.tokens for completion in flat]
-    given = {}
+    values: dict[str, Sequence[float | None]] = {}
     for reward, function in rewards.items():
         try:
-            given[reward] = score(reward, function, each_row, texts, tokenizer, tokens)
+            values[reward] = score(reward, function, each_row, texts, tokenizer, tokens)
         except RecipeError as error:  # the completions have cost too much to lose them over one column of the table
             logger.warning("%s; its column is left out", error)
-    paid = [completion.reward for completion in flat]
-    if any(value is not None for value in paid):  # an environment's word is the first
-        given, judges = {"environment": paid, **given}, {"environment": len, **judges}
-    strict, lenient = verdicts(fmt, judges, each_row, texts, given)
+    environment = [completion.reward for completion in flat]
+    strict, lenient = verdicts(fmt, judges, each_row, texts, values, environment)
+    if any(value is not None for value in environment):
+        values = {"environment": environment, **values}
+    columns: dict[str, Any] = {
+        "index": [index for index in range(len(groups)) for _ in range(copies)],
+        "sample": [*range(-1, copies - 1)] * len(groups),  # -1: greedy
+        "question": [row["prompt"][-1]["content"] for row in each_row],
+        "solution": [str(row.get("solution", "")) for row in each_row],
+        "completion": texts,
+    }
+    if any(completion.turns for completion in flat):
+        columns["turns"] = [transcript(completion.turns or ()) for completion in flat]
     shape, language = get_reward_funcs(["format", "language_consistency"], fmt)
-    columns = {"prompts" if key == "prompt" else key: [row[key] for row in each_row] for key in rows.column_names}
-    table = DataFrame(
-        {
-            "index": [index for index in range(len(groups)) for _ in range(copies)],
-            "sample": [*range(-1, copies - 1)] * len(groups),  # -1: greedy
-            "question": [row["prompt"][-1]["content"] for row in each_row],
-            "solution": [str(row.get("solution", "")) for row in each_row],
-            "completion": texts,
-            **({"turns": [transcript(completion.turns or ()) for completion in flat]} if any(one.turns for one in flat) else {}),
-            "answer": [parsed_answer(fmt, text) for text in texts],
-            "correct": strict,
-            "lenient": lenient,
-            "format": [bool(value) for value in shape(completions=texts)],
-            "language": Series(language(completions=texts, **columns), dtype=float),
-            **{f"reward {reward}": Series(values, dtype=float) for reward, values in given.items()},
-            "tokens": tokens,
-            "finish_reason": [completion.finish_reason for completion in flat],
-        }
-    )
+    seen = {"prompts" if key == "prompt" else key: [row[key] for row in each_row] for key in rows.column_names}
+    columns |= {
+        "answer": [parsed_answer(fmt, text) for text in texts],
+        "correct": strict,
+        "lenient": lenient,
+        "format": [bool(value) for value in shape(completions=texts)],
+        "language": Series(language(completions=texts, **seen), dtype=float),
+        **{f"reward {reward}": Series(column, dtype=float) for reward, column in values.items()},
+        "tokens": tokens,
+        "finish_reason": [completion.finish_reason for completion in flat],
+    }
+    table = DataFrame(columns)
+    return _summary(name, table, copies - 1, list(values)), table
+
+
+def _summary(name: str, table: DataFrame, num_samples: int, rewards: Sequence[str]) -> Scores:
+    """The scores of a table with a line per completion."""
     greedy, sampled = table[table["sample"] < 0], table[table["sample"] >= 0]
     shown = greedy if sampled.empty else sampled
-    scores = Scores(
+    return Scores(
         model=name,
         greedy=_per_row(greedy, "correct"),
         sampled=_per_row(sampled, "correct"),
         greedy_lenient=_per_row(greedy, "lenient"),
         sampled_lenient=_per_row(sampled, "lenient"),
         majority=[_majority(group["answer"], group["correct"]) for _, group in sampled.groupby("index")],
-        num_samples=copies - 1,
+        num_samples=num_samples,
         greedy_format=greedy["format"].mean(),
         sampled_format=_none_if_nan(sampled["format"].mean()),
         language=_none_if_nan(shown["language"].mean()),
         mean_tokens=shown["tokens"].mean(),
         truncated=(shown["finish_reason"] == "length").mean(),
-        rewards={reward: [_none_if_nan(value) for value in _per_row(shown, f"reward {reward}")] for reward in given},
+        rewards={reward: [_none_if_nan(value) for value in _per_row(shown, f"reward {reward}")] for reward in rewards},
         examples=greedy[["question", "completion", "solution"]].head(3).to_dict("records"),
     )
-    return scores, table
 
 
 def _per_row(lines: DataFrame, column: str) -> list[float]:
@@ -216,8 +226,9 @@ def mean_interval(values: Sequence[float]) -> Interval:
         return _normal_interval(values)
     mean, spread = statistics.fmean(values), statistics.pvariance(values)
     n = mean * (1 - mean) * len(values) / spread if spread else len(values)
-    centre = (mean + _Z**2 / (2 * n)) / (1 + _Z**2 / n)
-    half = _Z / (1 + _Z**2 / n) * math.sqrt(mean * (1 - mean) / n + _Z**2 / (4 * n**2))
+    scale = 1 + _Z**2 / n
+    centre = (mean + _Z**2 / (2 * n)) / scale
+    half = _Z / scale * math.sqrt(mean * (1 - mean) / n + _Z**2 / (4 * n**2))
     # At the ends the bound is 0 or 1 exactly; rounding must not say otherwise.
     return mean, max(0.0, centre - half) if mean else 0.0, min(1.0, centre + half) if mean < 1 else 1.0
 
@@ -269,7 +280,7 @@ def _score_cells(scores: Scores, full: bool) -> dict[str, str]:
     }
     if full:
         n = scores.num_samples
-        lenient = (sum(values) / len(values) if values else None for values in (scores.greedy_lenient, scores.sampled_lenient))
+        lenient = [statistics.fmean(values) if values else None for values in (scores.greedy_lenient, scores.sampled_lenient)]
         cells["lenient (greedy / sampled)"] = _both(*lenient, digits=1)
         if n:
             cells |= {f"maj@{n}": _percent(mean_interval(scores.majority)), f"pass@{n}": _percent(mean_interval(scores.pass_at(n)))}
@@ -295,6 +306,8 @@ def differences(before: Scores, after: Scores) -> dict[str, Interval]:
 
 def difference_line(before: Scores, after: Scores, what: str, *, full: bool = False) -> str:
     """Say how much better, greedy and sampled (``full``: leniently too), over the same rows, with 95 % intervals."""
-    shown = [(name, one) for name, one in differences(before, after).items() if full or "lenient" not in name]
-    parts = [f"{COMPARED[name]} {_percent(one, '+').replace(' %', ' points', 1)}" for name, one in shown]
+    parts = []
+    for name, difference in differences(before, after).items():
+        if full or "lenient" not in name:
+            parts.append(f"{COMPARED[name]} {_percent(difference, '+').replace(' %', ' points', 1)}")
     return f"{what}: {', '.join(parts)}; paired over the same {len(before.greedy)} problems."

@@ -6,6 +6,7 @@ from functools import partial
 from typing import Any
 
 from r1_recipes.common.errors import RecipeError
+from r1_recipes.models.tokenizer import from_pretrained
 from r1_recipes.recipe.engine import Shortage, engine_problem, longest_sequence
 from r1_recipes.recipe.types import Recipe, namespace_value
 
@@ -36,21 +37,19 @@ def cache_of(config: Any) -> int:
 def dimensions(recipe: Recipe) -> Dimensions | None:
     """Build the model without its weights; None if Transformers cannot, which loading it will say better."""
     import torch
-    from transformers import AutoConfig, AutoModelForCausalLM, AutoModelForImageTextToText
+    from transformers import AutoModelForCausalLM, AutoModelForImageTextToText
     from transformers.modeling_utils import set_zero3_state
 
-    model, trusted = recipe.model, recipe.training.trust_remote_code
     try:
-        config = AutoConfig.from_pretrained(model.model_name_or_path, revision=model.model_revision, trust_remote_code=trusted)
+        config = from_pretrained("AutoConfig", recipe)
         pictures = (config.architectures or [""])[0].endswith("ForConditionalGeneration")
-        kind = AutoModelForImageTextToText if pictures else AutoModelForCausalLM
+        auto_class = AutoModelForImageTextToText if pictures else AutoModelForCausalLM
         with set_zero3_state(), torch.device("meta"):  # or ZeRO-3 would allocate and share out the weights
-            built = kind.from_config(config, trust_remote_code=trusted)
+            model = auto_class.from_config(config, trust_remote_code=recipe.training.trust_remote_code)
         text = config.get_text_config()
-        window = getattr(text, "max_position_embeddings", None)
-        return Dimensions(sum(parameter.numel() for parameter in built.parameters()), cache_of(text), window)
+        return Dimensions(model.num_parameters(), cache_of(text), getattr(text, "max_position_embeddings", None))
     except Exception as error:  # an adapter's folder, an unknown architecture, a hub that does not answer
-        logger.debug("the size of %s is unknown: %s", model.model_name_or_path, error)
+        logger.debug("the size of %s is unknown: %s", recipe.model.model_name_or_path, error)
         return None
 
 
@@ -81,7 +80,7 @@ def check_room(where: str, short: Shortage | None) -> None:
 def fit_engine(recipe: Recipe, size: Dimensions | None, *, pictures: bool) -> Shortage | None:
     """Leave the length to vLLM where the recipe's own arithmetic does not hold; return what a colocated engine has no room for."""
     training = recipe.training
-    if not getattr(training, "use_vllm", False) or size is None:
+    if not namespace_value(recipe, "use_vllm") or size is None:
         return None
     length = training.vllm_max_model_length
     reckoned = length is not None and length == longest_sequence(partial(namespace_value, recipe))
@@ -94,10 +93,10 @@ def fit_engine(recipe: Recipe, size: Dimensions | None, *, pictures: bool) -> Sh
             size.window,
         )
     elif reckoned and pictures:
-        said = "vllm_max_model_length: prompt and completion are %d tokens, but pictures are tokens, too: vLLM takes the model's window"
-        logger.info(said, length)
+        text = "vllm_max_model_length: prompt and completion are %d tokens, but pictures are tokens, too: vLLM takes the model's window"
+        logger.info(text, length)
     if reckoned and (pictures or over):
         training.vllm_max_model_length = length = None
-    if getattr(recipe.script, "distill_with", None) == "gold":
+    if namespace_value(recipe, "distill_with") == "gold":
         length = length or training.max_length  # as its trainer does
     return room_problem(recipe, size, length) if training.vllm_mode == "colocate" else None

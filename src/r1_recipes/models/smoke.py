@@ -12,6 +12,7 @@ from r1_recipes.data import MAPPERS, get_mapper
 from r1_recipes.data.load import COLUMN_KEYS, COLUMNS_BY_KEYS
 from r1_recipes.data.sources import load_rows
 from r1_recipes.prompts import CHATML
+from r1_recipes.recipe.types import RecipeArguments
 
 VLM_TEMPLATE = (
     "{% for message in messages %}<|im_start|>{{ message['role'] }}\n"
@@ -89,7 +90,7 @@ def is_local(name: str | None) -> bool:
     return bool(name) and shipped(Path(str(name)).expanduser()).exists()
 
 
-def example_rows(args: Any, method: str) -> Any:
+def example_rows(args: RecipeArguments, method: str) -> Any:
     """Return a local file's own short rows, else the mapper's examples, twice each so that a batch fills; a mixture: one dataset a part."""
     parts = (args.dataset_mixture or {}).get("datasets")
     if not isinstance(parts, list):
@@ -97,7 +98,7 @@ def example_rows(args: Any, method: str) -> Any:
     return [_examples(args, method, part) for part in parts if isinstance(part, dict)]  # others are refused when they are loaded
 
 
-def _examples(args: Any, method: str, part: dict[str, Any]) -> Any:
+def _examples(args: RecipeArguments, method: str, part: dict[str, Any]) -> Any:
     from datasets import Dataset
 
     source, name = str(part.get("id") or args.dataset_name), part.get("mapper") or args.mapper

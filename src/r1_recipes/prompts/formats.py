@@ -210,10 +210,7 @@ class ResponseFormat:
             if text.count(opening) != 1 or text.count(closing) != 1:
                 return None, False, None
         if opening == closing:
-            pieces = text.split(opening)
-            if len(pieces) < 3:
-                return None, False, text if len(pieces) == 1 else None
-            return _content(pieces[1]), len(pieces) == 3 and not pieces[0].strip(), pieces[-1]
+            return _split_between(text, opening)
         before_end, closed, body = text.rpartition(closing)
         if not closed:
             return None, False, None if opening in text else text
@@ -234,6 +231,14 @@ class ResponseFormat:
         if closing in text or not text.startswith(prefix):
             return None
         return _content(text.removeprefix(prefix))
+
+
+def _split_between(text: str, mark: str) -> tuple[str | None, bool, str | None]:
+    """Return as :meth:`ResponseFormat._split_reasoning`, of reasoning that begins and ends with one mark."""
+    before, *pieces = text.split(mark)
+    if len(pieces) < 2:
+        return None, False, None if pieces else text
+    return _content(pieces[0]), len(pieces) == 2 and not before.strip(), pieces[-1]
 
 
 def _read_tagged_answer(body: str, opening: str, closing: str) -> tuple[str | None, str, str, bool]:

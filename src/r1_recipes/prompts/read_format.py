@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -38,17 +38,13 @@ def format_in_file(place: str, folders: tuple[Path, ...]) -> ResponseFormat:
 
 def read_format(name: str, keys: Any, where: str) -> ResponseFormat:
     """Build a format and make sure that it reads what it writes; a RecipeError begins with ``where`` and names the key."""
-    fmt = from_mapping(ResponseFormat, {"name": name, **keys} if isinstance(keys, Mapping) else keys, where)
+    if isinstance(keys, Mapping):
+        keys = {"name": name, **keys}
+    fmt = from_mapping(ResponseFormat, keys, where)
     if SLOT.findall(fmt.layout) != ["reasoning", "answer"]:
         raise RecipeError(f"{where}: layout: must hold {{reasoning}} and after it {{answer}}, each once, got {fmt.layout!r}")
-    for key in ("reasoning_tags", "answer_tags"):
-        tags = getattr(fmt, key)
-        if tags is None:
-            continue
-        if len(tags) != 2 or not all(isinstance(tag, str) and tag and tag == tag.strip() and "\n" not in tag for tag in tags):
-            raise RecipeError(f"{where}: {key}: must be two texts of one line, such as [<think>, </think>], got {list(tags)}")
-        if absent := [tag for tag in tags if tag not in fmt.layout]:
-            raise RecipeError(f"{where}: {key}: {absent[0]!r} must stand in layout, got {fmt.layout!r}")
+    _check_tags(fmt.reasoning_tags, fmt.layout, f"{where}: reasoning_tags:")
+    _check_tags(fmt.answer_tags, fmt.layout, f"{where}: answer_tags:")
     if not (fmt.boxed or fmt.reasoning_tags or fmt.answer_tags):
         raise RecipeError(f"{where}: nothing says where the answer is. Fix: answer_tags, reasoning_tags, or boxed: true")
     for reasoning, answer in _SAMPLES:
@@ -61,8 +57,18 @@ def read_format(name: str, keys: Any, where: str) -> ResponseFormat:
     return fmt
 
 
+def _check_tags(tags: Sequence[Any] | None, layout: str, where: str) -> None:
+    if tags is None:
+        return
+    if len(tags) != 2 or not all(isinstance(tag, str) and tag and tag == tag.strip() and "\n" not in tag for tag in tags):
+        raise RecipeError(f"{where} must be two texts of one line, such as [<think>, </think>], got {list(tags)}")
+    for tag in tags:
+        if tag not in layout:
+            raise RecipeError(f"{where} {tag!r} must stand in layout, got {layout!r}")
+
+
 def as_mapping(fmt: ResponseFormat) -> dict[str, Any]:
     """Return a format as YAML can write it, without the keys that have their defaults."""
-    fields = [f for f in dataclasses.fields(fmt) if getattr(fmt, f.name) != f.default]
-    values = {f.name: getattr(fmt, f.name) for f in fields}
+    defaults = {f.name: f.default for f in dataclasses.fields(fmt)}
+    values = {key: value for key, value in vars(fmt).items() if key in defaults and value != defaults[key]}
     return {key: list(value) if isinstance(value, tuple) else value for key, value in values.items()}

@@ -22,7 +22,8 @@ MANIFEST = "manifest.json"
 def write_manifest(checkpoint: Path) -> None:
     """Note size and checksum of every file below ``checkpoint``."""
     files = sorted(path for path in checkpoint.rglob("*") if path.is_file() and path.name != MANIFEST)
-    entries = {str(path.relative_to(checkpoint)): [path.stat().st_size, found] for path, found in in_threads(digest, files).items()}
+    checksums = in_threads(digest, files)
+    entries = {str(path.relative_to(checkpoint)): [path.stat().st_size, checksums[path]] for path in files}
     write_whole(checkpoint / MANIFEST, json.dumps(entries, indent=1) + "\n")
 
 
@@ -36,9 +37,9 @@ def fault(checkpoint: Path) -> str | None:
                 return f"{name} is missing"
             if file.stat().st_size != size:
                 return f"{name} is {file.stat().st_size} bytes long, {size} were saved"
-        found = in_threads(digest, [checkpoint / name for name in entries])
+        checksums = in_threads(digest, [checkpoint / name for name in entries])
         for name, (_, checksum) in entries.items():
-            if found[checkpoint / name] != checksum:
+            if checksums[checkpoint / name] != checksum:
                 return f"{name} is not what was saved (checksum)"
     except FileNotFoundError:
         return f"no {MANIFEST}: torn while it was saved, or another program's"
@@ -50,47 +51,57 @@ def fault(checkpoint: Path) -> str | None:
 def newest_whole(output_dir: Path) -> Path | None:
     """Return the checkpoint with the highest step that is as it was saved; log the damaged ones."""
     for _, path in sorted(_numbered(output_dir), reverse=True):
-        if (found := fault(path)) is None:
+        difference = fault(path)
+        if difference is None:
             return path
-        logger.warning("%s is torn (%s); skipped", path, found)
+        logger.warning("%s is torn (%s); skipped", path, difference)
     return None
 
 
 def _numbered(output_dir: Path) -> list[tuple[int, Path]]:
-    found = ((re.fullmatch(r"checkpoint-(\d+)", path.name), path) for path in output_dir.glob("checkpoint-*"))
-    return [(int(match[1]), path) for match, path in found if match and path.is_dir()]
+    """Return the checkpoint folders, each after its step."""
+    steps = {path: path.name.removeprefix("checkpoint-") for path in output_dir.glob("checkpoint-*") if path.is_dir()}
+    return [(int(step), path) for path, step in steps.items() if re.fullmatch(r"\d+", step)]
 
 
 def resume_point(recipe: Recipe, output_dir: Path) -> Path | None:
     """Return the newest whole checkpoint of the run; if it has none, the one that ``resume_from_checkpoint`` names."""
     newest, named = newest_whole(output_dir), str(recipe.training.resume_from_checkpoint)
-    names = named.lower() not in ("", "none", "true", "false")
-    another = names and Path(named).resolve().parent == output_dir.resolve() and newest and Path(named).name != newest.name
-    if newest and (another or named.lower() == "false"):
-        raise RecipeError(
-            f"output_dir {output_dir}: resume_from_checkpoint is {named}, and the run goes on from its newest checkpoint, {newest.name}. "
-            "Fix: leave the key out; to go back, remove the later checkpoints; or choose another folder (--output_dir …)"
-        )
-    if newest and names and Path(named).resolve().parent != output_dir.resolve():
-        logger.warning("resume_from_checkpoint: %s was where the run began; it goes on from its own %s", named, newest.name)
-    if newest is None and run_dir.is_finished(output_dir):
+    is_path = named.lower() not in ("", "none", "true", "false")
+    if newest:
+        _check_named(output_dir, newest, named, is_path)
+    elif run_dir.is_finished(output_dir):
         raise RecipeError(
             f"output_dir {output_dir} holds a finished run with other settings and no checkpoint to resume from; choose another folder "
             "(--output_dir …) or remove it"
         )
-    if newest is None and not names:
+    elif not is_path:
         return None
-    found = newest or Path(named)
-    own_run = f"start a run of its own from these weights: --model_name_or_path {found} --output_dir …"
-    if newest is None and (wrong := fault(found) if found.is_dir() else "no such folder"):
-        raise RecipeError(f"{recipe.path}: resume_from_checkpoint: {named}: {wrong}. Fix: leave it out, or {own_run}")
-    if not (found / "scheduler.pt").is_file():  # Transformers would silently begin with a fresh optimizer
-        raise RecipeError(f"{found}: holds no optimizer and schedule to resume (save_only_model: true?). Fix: {own_run}")
+    checkpoint = newest or Path(named)
+    own_run = f"start a run of its own from these weights: --model_name_or_path {checkpoint} --output_dir …"
+    if not newest:
+        problem = fault(checkpoint) if checkpoint.is_dir() else "no such folder"
+        if problem:
+            raise RecipeError(f"{recipe.path}: resume_from_checkpoint: {named}: {problem}. Fix: leave it out, or {own_run}")
+    if not (checkpoint / "scheduler.pt").is_file():  # Transformers would silently begin with a fresh optimizer
+        raise RecipeError(f"{checkpoint}: holds no optimizer and schedule to resume (save_only_model: true?). Fix: {own_run}")
     if newest:
         _check_batch(recipe, output_dir, newest, own_run)
         _check_sources(recipe, output_dir, own_run)
         _check_settings(recipe, output_dir, newest, own_run)
-    return found
+    return checkpoint
+
+
+def _check_named(output_dir: Path, newest: Path, named: str, is_path: bool) -> None:
+    """Refuse a ``resume_from_checkpoint`` that goes back in a run with checkpoints; warn of one where the run began."""
+    is_inside = is_path and Path(named).resolve().parent == output_dir.resolve()
+    if named.lower() == "false" or (is_inside and Path(named).name != newest.name):
+        raise RecipeError(
+            f"output_dir {output_dir}: resume_from_checkpoint is {named}, and the run goes on from its newest checkpoint, {newest.name}. "
+            "Fix: leave the key out; to go back, remove the later checkpoints; or choose another folder (--output_dir …)"
+        )
+    if is_path and not is_inside:
+        logger.warning("resume_from_checkpoint: %s was where the run began; it goes on from its own %s", named, newest.name)
 
 
 def _check_settings(recipe: Recipe, output_dir: Path, checkpoint: Path, own_run: str) -> None:
@@ -109,21 +120,17 @@ def _check_settings(recipe: Recipe, output_dir: Path, checkpoint: Path, own_run:
 
 def _check_sources(recipe: Recipe, output_dir: Path, own_run: str) -> None:
     """Refuse data and own code that are not those of this run's last start; code that was mended is taken if the user says so."""
-    then, now = run_dir.last_made_from(output_dir), sources.digests(recipe.settings)
-    changed = [place for place in then if place in now and then[place] != now[place]]
+    changed = sources.changed(run_dir.last_made_from(output_dir), sources.digests(recipe.settings))
     if not changed:
         return
-    told = f"{', '.join(changed)} changed since this run's last start"
-    only_code = all(place.startswith(sources.CODE) for place in changed)
-    # Typed for this one call: a recipe that always said so would never be asked again.
-    agreed = "resume_from_checkpoint" in recipe.typed and recipe.training.resume_from_checkpoint is True
-    if only_code and agreed:
-        logger.warning("%s; the remaining steps are judged by today's", told)
-        return
-    fix = f"undo the change, or {own_run}"
-    if only_code:
+    problem, fix = f"{', '.join(changed)} changed since this run's last start", f"undo the change, or {own_run}"
+    if all(place.startswith(sources.CODE) for place in changed):
+        # Typed for this one call: a recipe that always said so would never be asked again.
+        if "resume_from_checkpoint" in recipe.typed and recipe.training.resume_from_checkpoint is True:
+            logger.warning("%s; the remaining steps are judged by today's", problem)
+            return
         fix += "; if it was mended, --resume_from_checkpoint true goes on with it"
-    raise RecipeError(f"output_dir {output_dir}: {told}. Fix: {fix}")
+    raise RecipeError(f"output_dir {output_dir}: {problem}. Fix: {fix}")
 
 
 def _check_batch(recipe: Recipe, output_dir: Path, checkpoint: Path, own_run: str) -> None:
@@ -131,9 +138,11 @@ def _check_batch(recipe: Recipe, output_dir: Path, checkpoint: Path, own_run: st
     made_by = len(list(checkpoint.glob("rng_state_*.pth"))) or 1  # one for each process
     before, now = _batch(run_dir.recorded_settings(output_dir), made_by), _batch(recipe.settings, processes.world_size())
     if before != now:
-        lost = f"its place in the data and in the schedule would be lost (then: {before}; now: {now})"
-        fix = f"change gradient_accumulation_steps so that rows a step stay the same, or {own_run}"
-        raise RecipeError(f"output_dir {output_dir}: its checkpoint was made with another batch, so {lost}; {fix}")
+        raise RecipeError(
+            f"output_dir {output_dir}: its checkpoint was made with another batch, so its place in the data and in the schedule would be "
+            f"lost (then: {before}; now: {now}); "
+            f"change gradient_accumulation_steps so that rows a step stay the same, or {own_run}"
+        )
 
 
 def _batch(settings: dict[str, Any], count: int) -> str:

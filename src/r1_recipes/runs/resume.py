@@ -22,12 +22,15 @@ def kind(key: str) -> str:
 
 def held_by_checkpoint(changed: Sequence[str], before: Mapping[str, object], now: Mapping[str, object]) -> list[tuple[str, str]]:
     """Return those of the changed keys that a checkpoint cannot follow, each with what it is about."""
-    held = [key for key in changed if kind(key) == "checkpoint" and not _is_harmless(key, [before.get(key), now.get(key)])]
-    found = [(key, CLASSES.get(key, _PARAMETER)[1]) for key in held]
-    schedules = {settings.get("lr_scheduler_type") for settings in (before, now)}
-    if by_loss := [str(name) for name in _BY_LOSS if name in schedules]:
-        found += [(key, f"lr_scheduler_type {by_loss[0]} keeps its rate") for key in changed if key in _SCHEDULE]
-    return found
+    held = []
+    schedules = (before.get("lr_scheduler_type"), now.get("lr_scheduler_type"))
+    by_loss = [name for name in _BY_LOSS if name in schedules]
+    for key in changed:
+        if kind(key) == "checkpoint" and not _is_harmless(key, [before.get(key), now.get(key)]):
+            held.append((key, CLASSES.get(key, _PARAMETER)[1]))
+        elif by_loss and key in _SCHEDULE:
+            held.append((key, f"lr_scheduler_type {by_loss[0]} keeps its rate"))
+    return held
 
 
 def _is_harmless(key: str, values: Sequence[object]) -> bool:

@@ -11,7 +11,7 @@ import os
 import platform
 import shlex
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -31,7 +31,6 @@ RUN_FILE = "run.json"
 RECIPE_FILE = "recipe.yaml"
 METRICS_FILE = "metrics.jsonl"
 MAX_STATE_BYTES = 512 << 20  # of trainer_state.json, which has every log entry
-_SHAPES = {"settings": dict, "made_from": dict, "adapted_to_machine": dict}  # of a start
 # Settings that stored completions were made with. How they are judged and selected may change; that costs minutes.
 _GENERATED_BY = (
     "model_name_or_path model_revision dtype backend dataset_name dataset_config dataset_mixture response_format system_prompt prefill "
@@ -53,15 +52,17 @@ class Run:
 
 def check_place(recipe: Recipe, output_dir: Path) -> None:
     """Refuse a folder that is no place for a run: one that holds other things of its user's, a file, a link to nothing."""
-    own, fix = f"{recipe.path}: output_dir: {output_dir}", f"Fix: a folder of its own, --output_dir outputs/{recipe.name}"
+    where, fix = f"{recipe.path}: output_dir: {output_dir}", f"Fix: a folder of its own, --output_dir outputs/{recipe.name}"
     if output_dir.is_symlink() and not output_dir.exists():
-        raise RecipeError(f"{own} is a link to {os.readlink(output_dir)}, which does not exist. Fix: make that folder, or remove the link")
+        raise RecipeError(
+            f"{where} is a link to {os.readlink(output_dir)}, which does not exist. Fix: make that folder, or remove the link"
+        )
     if output_dir.exists() and not output_dir.is_dir():
-        raise RecipeError(f"{own} is a file. {fix}")
+        raise RecipeError(f"{where} is a file. {fix}")
     place, here = output_dir.resolve(), Path.cwd().resolve()
-    kinds = {Path.home().resolve(): "your home", recipe.path.parent.resolve(): "the folder of the recipe", here: "the working directory"}
-    if place in (*kinds, *here.parents) or (place / ".git").exists():
-        raise RecipeError(f"{own} is {kinds.get(place, 'a folder of other things')}, which a run would fill with its own files. {fix}")
+    taken = {Path.home().resolve(): "your home", recipe.path.parent.resolve(): "the folder of the recipe", here: "the working directory"}
+    if place in (*taken, *here.parents) or (place / ".git").exists():
+        raise RecipeError(f"{where} is {taken.get(place, 'a folder of other things')}, which a run would fill with its own files. {fix}")
 
 
 def check_links(output_dir: Path) -> None:
@@ -81,41 +82,48 @@ def check(recipe: Recipe, output_dir: Path) -> None:
     """Make sure that the directory is free, or holds this recipe's run: docs/recipes.md, "The run folder"."""
     if not holds_steps(output_dir):
         return
-    remedy = f"choose another folder (--output_dir …) or remove {output_dir}"
+    where, remedy = f"output_dir {output_dir}", f"choose another folder (--output_dir …) or remove {output_dir}"
     if recipe.script.smoke:
-        raise RecipeError(f"output_dir {output_dir} holds a run, and smoke: true needs a free folder; {remedy}")
+        raise RecipeError(f"{where} holds a run, and smoke: true needs a free folder; {remedy}")
     if not (output_dir / RUN_FILE).is_file():
-        raise RecipeError(f"output_dir {output_dir} holds steps or checkpoints of a run that left no {RUN_FILE}; {remedy}")
+        raise RecipeError(f"{where} holds steps or checkpoints of a run that left no {RUN_FILE}; {remedy}")
     entry = _read(output_dir)
-    held, finished = f"the {entry.get('method')} run of recipe {entry.get('recipe')!r}", is_finished(output_dir)
-    if (entry.get("recipe"), entry.get("method")) != (recipe.name, recipe.method):
-        raise RecipeError(f"output_dir {output_dir} holds {held}, not the {recipe.method} run of {recipe.name!r}; {remedy}")
-    # Places that this run's last start took a model or data from and that hold others today.
+    name, method, finished = entry.get("recipe"), entry.get("method"), ", finished," if entry.get("finished") else ""
+    held = f"{where} holds the {method} run of recipe {name!r}"
+    if (name, method) != (recipe.name, recipe.method):
+        raise RecipeError(f"{held}, not the {recipe.method} run of {recipe.name!r}; {remedy}")
     then, now = last_made_from(output_dir), made_from(recipe.settings, output_dir)
-    if others := [folder for folder in then if folder in now and now[folder] != then[folder]]:
-        raise RecipeError(f"output_dir {output_dir} was made before {', '.join(others)} changed; {remedy}")
+    if inputs := sources.changed(then, now):
+        raise RecipeError(f"{where} was made before {', '.join(inputs)} changed; {remedy}")
     changed = changed_settings(recipe, output_dir)
-    if finished and changed and all(key.startswith(("push_to_hub", "hub_")) for key in changed):
-        repository = getattr(recipe.training, "hub_model_id", None) or f"NAME/{output_dir.name}"
-        upload = shlex.join(["hf", "upload", repository, str(output_dir), ".", "--exclude", "_*", "--exclude", "checkpoint-*/*"])
-        raise RecipeError(f"output_dir {output_dir} holds {held}, finished, so there is nothing to train before a push. Fix: {upload}")
-    if finished and recipe.method != "generate" and not _wants_more(recipe, output_dir):
+    _check_push(recipe, output_dir, changed, held)
+    if finished and method != "generate" and not _wants_more(recipe, output_dir):
         remedy += ", or raise max_steps or num_train_epochs to train this one further"
     else:
-        changed = [key for key in changed if _makes_another_run(key, recipe, output_dir)]
+        changed = _of_another_run(changed, recipe, output_dir)
     if changed:
         before = recorded_settings(output_dir)
         parts = ", ".join(f"{key} was {before.get(key)!r}, is {recipe.settings.get(key)!r}" for key in changed)
-        raise RecipeError(f"output_dir {output_dir} holds {held}{', finished,' if finished else ''} with other settings: {parts}; {remedy}")
+        raise RecipeError(f"{held}{finished} with other settings: {parts}; {remedy}")
 
 
-def _makes_another_run(key: str, recipe: Recipe, output_dir: Path) -> bool:
+def _check_push(recipe: Recipe, output_dir: Path, changed: Sequence[str], held: str) -> None:
+    """Refuse to train a finished run only to push it; the error has the command that uploads it."""
+    if changed and is_finished(output_dir) and all(key.startswith(("push_to_hub", "hub_")) for key in changed):
+        repository = recipe.training.hub_model_id or f"NAME/{output_dir.name}"
+        upload = shlex.join(["hf", "upload", repository, str(output_dir), ".", "--exclude", "_*", "--exclude", "checkpoint-*/*"])
+        raise RecipeError(f"{held}, finished, so there is nothing to train before a push. Fix: {upload}")
+
+
+def _of_another_run(changed: Sequence[str], recipe: Recipe, output_dir: Path) -> list[str]:
+    """Return those of the changed keys with which the recipe's run would be another one than the folder's."""
     if recipe.method == "generate":
-        return key in _GENERATED_BY.split()
-    if resume.kind(key) != "another run":
-        return False
-    then = sources.by_content(recorded_settings(output_dir).get(key), last_made_from(output_dir))
-    return then != sources.by_content(recipe.settings.get(key), sources.digests(recipe.settings))
+        return [key for key in changed if key in _GENERATED_BY.split()]
+    keys = [key for key in changed if resume.kind(key) == "another run"]
+    if not keys:
+        return []
+    before, then, now = recorded_settings(output_dir), last_made_from(output_dir), sources.digests(recipe.settings)
+    return [key for key in keys if sources.by_content(before.get(key), then) != sources.by_content(recipe.settings.get(key), now)]
 
 
 def _wants_more(recipe: Recipe, output_dir: Path) -> bool:
@@ -167,18 +175,18 @@ def claim(run: Run, step: int = 0) -> None:
 
 
 def _versions() -> dict[str, str]:
-    found = {}
+    versions = {}
     for name in _PACKAGES:
         with contextlib.suppress(importlib.metadata.PackageNotFoundError):
-            found[name] = importlib.metadata.version(name)
-    return found
+            versions[name] = importlib.metadata.version(name)
+    return versions
 
 
 def _hardware() -> dict[str, Any]:
     import psutil
     import torch
 
-    found: dict[str, Any] = {
+    hardware: dict[str, Any] = {
         "system": f"{platform.system()} {platform.machine()}",
         "python": platform.python_version(),
         "cpu_cores": os.cpu_count(),
@@ -186,24 +194,24 @@ def _hardware() -> dict[str, Any]:
         "processes": processes.world_size(),
     }
     if torch.cuda.is_available():
-        devices = [torch.cuda.get_device_properties(i) for i in range(torch.cuda.device_count())]
-        found["accelerators"] = [f"{device.name}, {device.total_memory / 2**30:.0f} GiB" for device in devices]
-        found["cuda"] = torch.version.cuda
-    return found
+        devices = map(torch.cuda.get_device_properties, range(torch.cuda.device_count()))
+        hardware["accelerators"] = [f"{device.name}, {device.total_memory / 2**30:.0f} GiB" for device in devices]
+        hardware["cuda"] = torch.version.cuda
+    return hardware
 
 
 def made_from(settings: dict[str, Any], output_dir: Path) -> dict[str, str]:
     """Digests by place: a local model's weights, and ``run.json`` of every other finished run that settings name a part of."""
-    model = settings.get("model_name_or_path") or ""
-    stamp = sources.weights_stamp(Path(model)) if model else None
-    found = {f"the weights in {model}": stamp} if stamp else {}
+    digests, model = {}, settings.get("model_name_or_path")
+    if model and (stamp := sources.weights_stamp(Path(model))):
+        digests[f"the weights in {model}"] = stamp
     for text in sources.texts(settings):
         with contextlib.suppress(OSError, ValueError):  # most texts are no paths
             for folder in [Path(text), *Path(text).parents][:3]:
                 # One that still trains changes its record; what is taken of it is a checkpoint, which stays.
                 if is_finished(folder) and not folder.samefile(output_dir):
-                    found[str(folder)] = digest(folder / RUN_FILE)
-    return found
+                    digests[str(folder)] = digest(folder / RUN_FILE)
+    return digests
 
 
 def recorded_settings(output_dir: Path) -> dict[str, Any]:
@@ -216,18 +224,18 @@ def recorded_settings(output_dir: Path) -> dict[str, Any]:
 
 def changed_settings(recipe: Recipe, output_dir: Path) -> list[str]:
     """Keys whose recorded value is not the recipe's today, but for those of one call or one machine."""
-    kept, now = recorded_settings(output_dir), recipe.settings
+    before, now = recorded_settings(output_dir), recipe.settings
     skipped = set(recipe.adapted).union(*(start.get("adapted_to_machine", ()) for start in _starts(output_dir)))
-    keys = [key for key in {*now, *kept} - skipped if resume.kind(key) != "start" and now.get(key) != kept.get(key)]
+    keys = [key for key in {*now, *before} - skipped if resume.kind(key) != "start" and now.get(key) != before.get(key)]
     defaults = _defaults(recipe)  # one that is written out is no change
-    return sorted(key for key in keys if now.get(key, defaults.get(key)) != kept.get(key, defaults.get(key)))
+    return sorted(key for key in keys if now.get(key, defaults.get(key)) != before.get(key, defaults.get(key)))
 
 
 def _defaults(recipe: Recipe) -> dict[str, Any]:
-    parts = (recipe.script, recipe.training, recipe.model)
-    fields = [f for part in parts for f in dataclasses.fields(part)]
-    found = {f.name: f.default for f in [*reward_parameters(REWARDS).values(), *fields]}
-    return {key: plain(value) for key, value in found.items() if value is not dataclasses.MISSING}
+    fields = list(reward_parameters(REWARDS).values())
+    for part in (recipe.script, recipe.training, recipe.model):
+        fields += dataclasses.fields(part)
+    return {f.name: plain(f.default) for f in fields if f.default is not dataclasses.MISSING}
 
 
 def is_finished(output_dir: Path) -> bool:
@@ -237,6 +245,11 @@ def is_finished(output_dir: Path) -> bool:
     return False
 
 
+def is_done(recipe: Recipe, output_dir: Path) -> bool:
+    """Whether this directory holds the finished run of this recipe, as it is today."""
+    return is_finished(output_dir) and not changed_settings(recipe, output_dir)
+
+
 def mark_finished(output_dir: Path) -> None:
     _write(output_dir, {**_read(output_dir), "finished": True})
 
@@ -244,11 +257,15 @@ def mark_finished(output_dir: Path) -> None:
 def _read(output_dir: Path) -> dict[str, Any]:
     try:
         entry = {**json.loads(file_text(output_dir / RUN_FILE))}
-        for start in (entry, *({"settings": None, **start} for start in entry.get("continued", ()))):
-            for key in (key for key, kind in _SHAPES.items() if not isinstance(start.get(key, kind()), kind)):
-                raise TypeError(f"{key} is {start[key]!r:.40}, no mapping")
+        later = entry.get("continued", ())
+        mappings = [start["settings"] for start in later]
+        for start in (entry, *later):
+            mappings += [start.get("made_from", {}), start.get("adapted_to_machine", {})]
+        for value in mappings:
+            if not isinstance(value, dict):
+                raise TypeError(f"{value!r:.40} is no mapping")
         return entry
-    except (OSError, ValueError, TypeError, RecursionError) as error:
+    except (OSError, ValueError, TypeError, LookupError, AttributeError, RecursionError) as error:
         raise RecipeError(
             f"output_dir {output_dir}: its {RUN_FILE} cannot be read: {first_line(error)} Fix: another folder (--output_dir …)"
         ) from error

@@ -32,28 +32,35 @@ def digests(settings: dict[str, Any]) -> dict[str, str]:
     parts = [part for part in mixture.get("datasets") or [] if isinstance(part, dict)]
     data = [settings.get("dataset_name"), *(part.get("id") for part in parts)]
     code = [*(settings.get(key) for key in _CODE), *(part.get("mapper") for part in parts)]
-    found = {}
+    checksums = {}
     for name in texts(data):
         path = files.shipped(Path(name).expanduser())
         with contextlib.suppress(OSError, ValueError):  # reading the data will say it
             if path.exists():
-                found[f"the data in {name}"] = _content(path)
-    for name in texts([*code, *(text for value in code if isinstance(value, dict) for text in value)]):
+                checksums[f"the data in {name}"] = _content(path)
+    for name in texts([*code, *(list(value) for value in code if isinstance(value, dict))]):
         with contextlib.suppress(OSError, ValueError):  # most texts are no paths
-            if (file := _file_of(name)) is not None:
-                found[f"{CODE}{name.rpartition(':')[0] or name}"] = files.digest(file)
-                if file.suffix == ".py":
-                    found |= {f"{CODE}{module}": files.digest(path) for module, path in _imported_beside(file)}
-    return found
+            file = _file_of(name)
+            if file is None:
+                continue
+            checksums[f"{CODE}{name.rpartition(':')[0] or name}"] = files.digest(file)
+            if file.suffix == ".py":
+                checksums |= {f"{CODE}{module}": files.digest(path) for module, path in _imported_beside(file)}
+    return checksums
+
+
+def changed(then: dict[str, str], now: dict[str, str]) -> list[str]:
+    """Places that held something else then than they do now."""
+    return [place for place in then if place in now and now[place] != then[place]]
 
 
 def _imported_beside(file: Path) -> Iterator[tuple[str, Path]]:
     """The other modules that were imported from the folder of own code, each with its file: its helpers, and theirs."""
-    folder = file.resolve().parent
+    file = file.resolve()
     for name, module in [*sys.modules.items()]:
         path = Path(getattr(module, "__file__", None) or "").resolve()
-        own = path.is_relative_to(folder) and not is_foreign(str(path)) and path != file.resolve()
-        if own and name != "__main__" and path.is_file():
+        is_own = path.is_relative_to(file.parent) and not is_foreign(str(path)) and path != file
+        if is_own and name != "__main__" and path.is_file():
             yield name, path
 
 
@@ -75,18 +82,21 @@ def _content(path: Path) -> str:
     if path.is_file():
         return files.sampled_digest(path)
     inside = [file for file in path.rglob("*") if not any(part.startswith(".") for part in file.relative_to(path).parts)]
-    found = files.in_threads(files.sampled_digest, sorted(file for file in inside if file.is_file()))
-    entries = [(str(file.relative_to(path)), checksum) for file, checksum in found.items()]
-    return hashlib.sha256(json.dumps(entries).encode()).hexdigest()[:16]
+    checksums = files.in_threads(files.sampled_digest, sorted(file for file in inside if file.is_file()))
+    return _digest_of_all({str(file.relative_to(path)): checksum for file, checksum in checksums.items()})
 
 
-def by_content(value: Any, found: dict[str, str]) -> Any:
+def _digest_of_all(checksums: dict[str, str]) -> str:
+    return hashlib.sha256(json.dumps(list(checksums.items())).encode()).hexdigest()[:16]
+
+
+def by_content(value: Any, checksums: dict[str, str]) -> Any:
     """A setting with the checksum of its data in place of their name: a file that was moved is the same data."""
     if isinstance(value, str):
-        return found.get(f"the data in {value}", value)
+        return checksums.get(f"the data in {value}", value)
     if isinstance(value, dict):
-        return {key: by_content(item, found) for key, item in value.items()}
-    return [by_content(item, found) for item in value] if isinstance(value, list) else value
+        return {key: by_content(item, checksums) for key, item in value.items()}
+    return [by_content(item, checksums) for item in value] if isinstance(value, list) else value
 
 
 def weights_stamp(folder: Path) -> str | None:
@@ -94,9 +104,10 @@ def weights_stamp(folder: Path) -> str | None:
     patterns = ("*.safetensors", "*.bin", "tokenizer*", "chat_template*")
     try:
         inside = sorted(path for pattern in patterns for path in folder.glob(pattern))
-        found = files.in_threads(files.digest, [path for path in inside if path.is_file() and path.name != "training_args.bin"])
+        checksums = files.in_threads(files.digest, [path for path in inside if path.is_file() and path.name != "training_args.bin"])
     except OSError as error:
-        told = f"{folder}: its weights cannot be read: {first_line(error)}"
-        raise RecipeError(f"model_name_or_path: {told} Fix: let its owner run chmod -R a+rX on it, or name a copy of yours") from error
-    entries = [(path.name, checksum) for path, checksum in found.items()]
-    return hashlib.sha256(json.dumps(entries).encode()).hexdigest()[:16] if entries else None
+        raise RecipeError(
+            f"model_name_or_path: {folder}: its weights cannot be read: {first_line(error)} "
+            "Fix: let its owner run chmod -R a+rX on it, or name a copy of yours"
+        ) from error
+    return _digest_of_all({path.name: checksum for path, checksum in checksums.items()}) if checksums else None

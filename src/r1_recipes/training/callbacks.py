@@ -12,7 +12,6 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
-import numpy
 import torch
 from rich.console import Console
 from tqdm.auto import tqdm
@@ -25,6 +24,7 @@ from r1_recipes.common.files import open_unlinked, write_whole
 from r1_recipes.prompts.served_template import serve
 from r1_recipes.runs import checkpoints
 from r1_recipes.runs.run_dir import METRICS_FILE, Run
+from r1_recipes.training.engine import random_states, set_random_states
 from r1_recipes.training.start import plan
 from r1_recipes.training.trainer import RowOrder
 
@@ -33,9 +33,21 @@ logger = logging.getLogger(__name__)
 # Accelerate names a CPU "cpu:0" if there are several processes, a place that torch.load must be told of to resume there.
 torch.serialization.register_package(1, lambda storage: None, lambda storage, place: storage if place == "cpu:0" else None)
 # Columns of the table after step, reward and its parts, by metric.
-_COLUMNS = {"loss": "loss", "mean_token_accuracy": "token acc", "accuracy": "pair acc", "completions/mean_length": "length"}
-_COLUMNS |= {"completions/clipped_ratio": "cut", "num_tokens": "tokens", "entropy": "entropy", "kl": "KL", "frac_reward_zero_std": "flat"}
-_COLUMNS |= {"tools/call_frequency": "calls", "grad_norm": "grad", "step_time": "s/step", "eta": "ETA"}
+_COLUMNS = {
+    "loss": "loss",
+    "mean_token_accuracy": "token acc",
+    "accuracy": "pair acc",
+    "completions/mean_length": "length",
+    "completions/clipped_ratio": "cut",
+    "num_tokens": "tokens",
+    "entropy": "entropy",
+    "kl": "KL",
+    "frac_reward_zero_std": "flat",
+    "tools/call_frequency": "calls",
+    "grad_norm": "grad",
+    "step_time": "s/step",
+    "eta": "ETA",
+}
 # Left out first where a terminal is narrow, before rewards.
 _SPARE = ("grad_norm", "tools/call_frequency", "frac_reward_zero_std", "kl", "entropy")
 # A launcher forwards the Ctrl-C that its workers have already had from the terminal.
@@ -52,30 +64,30 @@ class Records(TrainerCallback):
     def __init__(self, output_dir: Path) -> None:
         self._output_dir, self._path = output_dir, output_dir / METRICS_FILE
 
-    def on_train_begin(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
+    def on_train_begin(self, args, state, control, **kwargs) -> None:
         logger.info("%s", plan(args, state.max_steps, args.world_size)[1])
         if not state.is_world_process_zero or not self._path.exists():
             return
-        kept = []
+        kept, step = "", state.global_step
         with open_unlinked(self._path, "r", encoding="utf-8") as source:
             lines = source.read().splitlines()
         for line in lines:
             # The last line may be cut, if the machine went down while it was written.
             with contextlib.suppress(ValueError, KeyError):
-                if json.loads(line)["step"] <= state.global_step and state.global_step:
-                    kept.append(line)
-        write_whole(self._path, "".join(line + "\n" for line in kept))
+                if step and json.loads(line)["step"] <= step:
+                    kept += line + "\n"
+        write_whole(self._path, kept)
         for table in self._output_dir.glob("*completions/completions_*.parquet"):
-            if int(re.sub(r"\D", "", table.stem) or 0) > state.global_step:
+            if int(re.sub(r"\D", "", table.stem) or 0) > step:
                 table.unlink()
 
-    def on_log(self, args: Any, state: Any, control: Any, logs: dict[str, Any] | None = None, **kwargs: Any) -> None:
+    def on_log(self, args, state, control, logs=None, **kwargs) -> None:
         if state.is_world_process_zero and logs:
             values = {"step": state.global_step, **{k: v for k, v in logs.items() if isinstance(v, int | float)}}
             with open_unlinked(self._path, "a", encoding="utf-8") as sink:
                 sink.write(json.dumps(values) + "\n")
 
-    def on_save(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
+    def on_save(self, args, state, control, **kwargs) -> None:
         if state.is_world_process_zero:
             page = extras.part("report")
             if page:
@@ -88,12 +100,12 @@ class StopAndSave(TrainerCallback):
     def __init__(self, run: Run) -> None:
         self._run = run
 
-    def on_step_begin(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
+    def on_step_begin(self, args, state, control, **kwargs) -> None:
         # Transformers looks for the last step only after one more.
         if state.global_step >= state.max_steps:
             raise AllStepsTrained
 
-    def on_step_end(self, args: Any, state: Any, control: Any, **kwargs: Any) -> Any:
+    def on_step_end(self, args, state, control, **kwargs):
         self._run.set_back = _setting_back(state)
         # Ranks get the signal at different moments; one that stopped alone would hang the others.
         if any(processes.gather([self._run.stop_requested])):
@@ -105,16 +117,12 @@ class StopAndSave(TrainerCallback):
 
 def _setting_back(state: Any) -> Callable[[], None]:
     """Return what sets back to now what a step that fails has used: the random generators, and the count of tokens."""
-    tokens, python, numbers, tensors = state.num_input_tokens_seen, random.getstate(), numpy.random.get_state(), torch.get_rng_state()
-    device = torch.cuda.get_rng_state() if torch.cuda.is_available() else None
+    tokens, python, states = state.num_input_tokens_seen, random.getstate(), random_states()
 
     def set_back() -> None:
         state.num_input_tokens_seen = tokens
         random.setstate(python)
-        numpy.random.set_state(numbers)
-        torch.set_rng_state(tensors)
-        if device is not None:
-            torch.cuda.set_rng_state(device)
+        set_random_states(states)
 
     return set_back
 
@@ -162,10 +170,10 @@ class Manifests(TrainerCallback):
 
     limit: int | None = None
 
-    def on_train_begin(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
+    def on_train_begin(self, args, state, control, **kwargs) -> None:
         self.limit, args.save_total_limit = args.save_total_limit, None
 
-    def on_save(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
+    def on_save(self, args, state, control, **kwargs) -> None:
         processes.wait()
         if state.is_world_process_zero:
             checkpoints.write_manifest(Path(args.output_dir) / f"checkpoint-{state.global_step}")
@@ -178,10 +186,10 @@ class ServedTemplate(TrainerCallback):
     def __init__(self, opening: dict[str, Any]) -> None:
         self._opening = opening
 
-    def on_push_begin(self, args: Any, state: Any, control: Any, processing_class: Any = None, **kwargs: Any) -> None:
+    def on_push_begin(self, args, state, control, processing_class=None, **kwargs) -> None:
         serve(processing_class, self._opening)
 
-    def on_save(self, args: Any, state: Any, control: Any, processing_class: Any = None, **kwargs: Any) -> None:
+    def on_save(self, args, state, control, processing_class=None, **kwargs) -> None:
         serve(processing_class, self._opening)
         if args.should_save:
             processing_class.save_pretrained(f"{args.output_dir}/checkpoint-{state.global_step}")
@@ -191,19 +199,20 @@ class ServedTemplate(TrainerCallback):
 class Progress(ProgressCallback):
     """Print a row of an aligned table per log entry, on a terminal above a bar; ``metrics.jsonl`` has every metric."""
 
-    def on_train_begin(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
+    def on_train_begin(self, args, state, control, **kwargs) -> None:
         self.current_step, self._header = state.global_step, ""
         self._seen: dict[str, Any] = {}  # the latest value of each metric
         if state.is_world_process_zero:
             self.training_bar = bar(state.max_steps, "steps", initial=state.global_step)
 
-    def on_log(self, args: Any, state: Any, control: Any, logs: dict[str, Any] | None = None, **kwargs: Any) -> None:
+    def on_log(self, args, state, control, logs=None, **kwargs) -> None:
         logs = logs or {}
         values = {key.removeprefix("eval_"): value for key, value in logs.items()}
         if self.training_bar is None or not values.keys() & {"reward", *_COLUMNS}:
             return
-        timed, steps = self.training_bar.format_dict, f"{state.global_step}/{state.max_steps}"
-        values["step"] = ("eval" if values.keys() - logs.keys() else steps).rjust(len(f"{state.max_steps}/{state.max_steps}"))
+        timed, total = self.training_bar.format_dict, str(state.max_steps)
+        step = "eval" if values.keys() - logs.keys() else f"{state.global_step}/{total}"
+        values["step"] = step.rjust(2 * len(total) + 1)
         values.setdefault("step_time", timed["elapsed"] / max(1, timed["n"] - timed["initial"]))
         values["eta"] = tqdm.format_meter(**{**timed, "bar_format": "{remaining}"})
         self._seen |= values
@@ -238,7 +247,9 @@ def _cell(value: Any) -> str:
         number = float("nan" if value is None else value)  # TRL's mean of nothing; Transformers writes some numbers as text
     except ValueError:
         return value
-    return tqdm.format_sizeof(number) if abs(number) >= 10 else f"{number:.3f}" if abs(number) >= 0.001 or not number else f"{number:.0e}"
+    if abs(number) >= 10:
+        return tqdm.format_sizeof(number)
+    return f"{number:.0e}" if 0 < abs(number) < 0.001 else f"{number:.3f}"
 
 
 def callbacks(run: Run, opening: dict[str, Any]) -> list[TrainerCallback]:

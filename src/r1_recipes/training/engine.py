@@ -43,18 +43,15 @@ class Engine(VLLMGeneration):
             group = self.accelerator.process_index // self.tensor_parallel_size
             set_seed((self._seed * groups + group) % 2**32)
 
-    def generate(self, *arguments: Any, **options: Any) -> Any:
+    def generate(self, *arguments, **options):
         """Generate; all ranks of a tensor-parallel group draw from the generators of its first, however they have come apart since.
 
         A run that goes on restores those of each rank, and a reward may have drawn from NumPy's.
         """
         if self.mode == "colocate" and self.tensor_parallel_size > 1:
-            states = [numpy.random.get_state(), torch.get_rng_state(), torch.cuda.get_rng_state() if torch.cuda.is_available() else None]
+            states = random_states()
             torch.distributed.broadcast_object_list(states, group=self.tp_group, group_src=0)
-            numpy.random.set_state(states[0])
-            torch.set_rng_state(states[1])
-            if states[2] is not None:
-                torch.cuda.set_rng_state(states[2])
+            set_random_states(states)
         return super().generate(*arguments, **options)
 
     def _iter_named_params(self) -> Iterator[tuple[str, torch.Tensor]]:
@@ -101,6 +98,20 @@ class Engine(VLLMGeneration):
         return piece.full_tensor() if hasattr(piece, "full_tensor") else piece
 
 
+def random_states() -> list[Any]:
+    """Return the states of the generators of NumPy, torch and this process's GPU (``None`` without one)."""
+    return [numpy.random.get_state(), torch.get_rng_state(), torch.cuda.get_rng_state() if torch.cuda.is_available() else None]
+
+
+def set_random_states(states: list[Any]) -> None:
+    """Set the generators to what :func:`random_states` returned."""
+    numbers, tensors, device = states
+    numpy.random.set_state(numbers)
+    torch.set_rng_state(tensors)
+    if device is not None:
+        torch.cuda.set_rng_state(device)
+
+
 @contextlib.contextmanager
 def _without_merging(model: Any) -> Iterator[None]:
     """Let TRL go through the parameters of a PEFT model, whose own ``merge_adapter`` is that of the model inside."""
@@ -114,12 +125,19 @@ def _without_merging(model: Any) -> Iterator[None]:
 @contextlib.contextmanager
 def engine_of(trainer: type, seed: int) -> Iterator[None]:
     """Let a trainer of TRL's that is built meanwhile make our engine."""
-    modules = {sys.modules[kind.__module__] for kind in trainer.__mro__}
-    modules = {module for module in modules if hasattr(module, "VLLMGeneration")}
-    for module in modules:
-        vars(module)["VLLMGeneration"] = partial(Engine, seed=seed)
+    with contextlib.ExitStack() as stack:
+        for module in {sys.modules[base.__module__] for base in trainer.__mro__}:
+            if hasattr(module, "VLLMGeneration"):
+                stack.enter_context(attributes_set(module, VLLMGeneration=partial(Engine, seed=seed)))
+        yield
+
+
+@contextlib.contextmanager
+def attributes_set(owner: object, **values: Any) -> Iterator[None]:
+    """Give an object or a module these attributes within the block, and then those that it had."""
+    before = {name: getattr(owner, name) for name in values}
+    vars(owner).update(values)
     try:
         yield
     finally:
-        for module in modules:
-            vars(module)["VLLMGeneration"] = VLLMGeneration
+        vars(owner).update(before)

@@ -26,13 +26,13 @@ class TodaysSettings(TrainerCallback):
         self._create_optimizer = trainer.create_optimizer
         trainer.create_optimizer = self._remembering
 
-    def _remembering(self, *args: Any, **options: Any) -> Any:
+    def _remembering(self, *args, **options):
         optimizer = self._create_optimizer(*args, **options)
         groups = getattr(optimizer, "param_groups", [])  # none yet of a DeepSpeed file's own
         self._groups = [{"initial_lr": group["lr"], **{key: group[key] for key in _OF_RECIPE if key in group}} for group in groups]
         return optimizer
 
-    def on_train_begin(self, args: Any, state: Any, control: Any, lr_scheduler: Any = None, **kwargs: Any) -> None:
+    def on_train_begin(self, args, state, control, lr_scheduler=None, **kwargs) -> None:
         state.compute_steps(args, state.max_steps)
         if not isinstance(lr_scheduler, LambdaLR):  # by the loss, whose keys may not change, or of a DeepSpeed file's own
             logger.info("learning rate and schedule are those of the checkpoint")

@@ -19,6 +19,7 @@ from r1_recipes.models.tokenizer import load_processor, load_tokenizer
 from r1_recipes.prompts.formats import ResponseFormat
 from r1_recipes.prompts.served_template import asked_with
 from r1_recipes.recipe import Recipe
+from r1_recipes.recipe.types import namespace_value
 from r1_recipes.runs.run_dir import Run
 from r1_recipes.training import weights
 from r1_recipes.training.start import Splits, load_splits, nothing_held_out, start
@@ -49,8 +50,10 @@ def run_recipe(argv: Sequence[str] | None, method: str, build_trainer: BuildTrai
             weights.save(run, trainer, opening)
         except Exception as error:
             if fault := disk_fault(error, run.output_dir):
-                again = "Fix: make room; the same command goes on from the newest whole checkpoint, or starts again if there is none"
-                raise RecipeError(f"output_dir {run.output_dir}: {fault}. {again}") from error
+                raise RecipeError(
+                    f"output_dir {run.output_dir}: {fault}. Fix: make room; the same command goes on from the newest whole checkpoint, "
+                    "or starts again if there is none"
+                ) from error
             raise
         finally:  # finished, stopped or failed: that is when somebody looks
             if processes.is_main_process() and run.output_dir.is_dir() and not is_temporary(run.output_dir):
@@ -63,46 +66,49 @@ def run_recipe(argv: Sequence[str] | None, method: str, build_trainer: BuildTrai
 
 def _say_next(run: Run) -> None:
     """Log what to type now: compare the model with the one before, ask it something, open the page."""
-    recipe, model = run.recipe, typed(str(run.output_dir))
-    trained_on = ["--dataset_test_split", recipe.script.dataset_train_split] if nothing_held_out(recipe, 1) else []
-    evaluate = f"python -m r1_recipes.evaluate {' '.join(map(typed, [*run.argv, *trained_on]))} --model"
-    asks = recipe.method != "reward" and not getattr(recipe.script, "environment", None)
-    commands = [f"{evaluate} {model} --ask 'a question'"] if asks else []
+    recipe, model, argv = run.recipe, typed(str(run.output_dir)), run.argv
+    script, method = recipe.script, recipe.method
+    if script.smoke or "R1_RECIPES_STAGE" in os.environ:
+        return
+    if nothing_held_out(recipe, 1):
+        argv = [*argv, "--dataset_test_split", script.dataset_train_split]
+    evaluate = f"python -m r1_recipes.evaluate {' '.join(map(typed, argv))} --model"
+    commands = _comparison(recipe, evaluate, model) if method == "grpo" else []
+    if method != "reward" and not script.environment:
+        commands.append(f"{evaluate} {model} --ask 'a question'")
     page = extras.part("report")
     if page:
         commands.append(f"python -m webbrowser {model}/{page.REPORT_FILE}")
-    if recipe.method == "grpo":
-        commands = [*_comparison(recipe, evaluate, model), *commands]
-    if not recipe.script.smoke and "R1_RECIPES_STAGE" not in os.environ:
-        logger.info("next:\n  %s", "\n  ".join(commands))
+    logger.info("next:\n  %s", "\n  ".join(commands))
 
 
 def _comparison(recipe: Recipe, evaluate: str, model: str) -> list[str]:
     """Return the commands that judge the model and the one before; by vLLM where that and a GPU are there, many times faster."""
     import torch  # heavy
 
-    trained, backend, first = model, "", []
+    trained, backend, commands = model, "", []
     if not recipe.training.use_cpu and torch.cuda.is_available() and importlib.util.find_spec("vllm"):
         backend = "--backend vllm "
         if recipe.model.use_peft:  # it loads no adapters by themselves
-            trained, first = f"{model}/merged", [f"python -m r1_recipes.adapters {model}"]
+            trained = f"{model}/merged"
+            commands.append(f"python -m r1_recipes.adapters {model}")
     # The page shows what is in that folder.
-    return [*first, f"{evaluate} {recipe.model.model_name_or_path} --model {trained} {backend}--output {model}/evaluation"]
+    return [*commands, f"{evaluate} {recipe.model.model_name_or_path} --model {trained} {backend}--output {model}/evaluation"]
 
 
 def trainer_arguments(run: Run, tokenizer: PreTrainedTokenizerBase, rows: Splits, opening: dict[str, Any]) -> dict[str, Any]:
     """Return the keyword arguments that all TRL trainers take."""
     from r1_recipes.training.callbacks import callbacks  # heavy
 
-    pictures = "image" in rows.train.column_names
-    if getattr(run.recipe.training, "use_vllm", False):
-        check_room(f"{run.recipe.path}:", fit_engine(run.recipe, dimensions(run.recipe), pictures=pictures))
+    recipe, pictures = run.recipe, "image" in rows.train.column_names
+    if namespace_value(recipe, "use_vllm"):
+        check_room(f"{recipe.path}:", fit_engine(recipe, dimensions(recipe), pictures=pictures))
     return {
-        **weights.model_arguments(run.recipe),
-        "args": run.recipe.training,
+        **weights.model_arguments(recipe),
+        "args": recipe.training,
         "train_dataset": rows.train,
         "eval_dataset": rows.test,
-        "processing_class": load_processor(run.recipe, tokenizer) if pictures else tokenizer,
+        "processing_class": load_processor(recipe, tokenizer) if pictures else tokenizer,
         "callbacks": callbacks(run, opening),
     }
 
@@ -123,10 +129,12 @@ def train(run: Run, trainer: Trainer) -> None:
         with stop_on_signal(run), contextlib.suppress(AllStepsTrained):
             trainer.train(resume_from_checkpoint=str(run.resume_from) if run.resume_from else None)
     except StoppedTogether as error:
-        mended = "goes on from there (where you changed your own code: with --resume_from_checkpoint true)"
-        again = mended if save_last_step(run, trainer) else "starts again"
-        stopped = f"stopped after step {trainer.state.global_step}; once it is mended, the same command {again}"
-        raise RecipeError(f"{error}: {stopped}") from error
+        again = "starts again"
+        if save_last_step(run, trainer):
+            again = "goes on from there (where you changed your own code: with --resume_from_checkpoint true)"
+        raise RecipeError(
+            f"{error}: stopped after step {trainer.state.global_step}; once it is mended, the same command {again}"
+        ) from error
     step = trainer.state.global_step
     if run.stop_requested and step < trainer.state.max_steps:
         saved = (run.output_dir / f"checkpoint-{step}").is_dir()
@@ -134,5 +142,7 @@ def train(run: Run, trainer: Trainer) -> None:
         logger.warning("stopped at step %d; the same command %s", step, again)
         raise SystemExit(130)
     if step == 0:
-        told = f"not one step was trained, so nothing is saved: {len(trainer.train_dataset)} rows make no whole batch"
-        raise RecipeError(f"{run.recipe.path}: {told}. Fix: more rows, or a lower per_device_train_batch_size")
+        raise RecipeError(
+            f"{run.recipe.path}: not one step was trained, so nothing is saved: {len(trainer.train_dataset)} rows make no whole batch. "
+            "Fix: more rows, or a lower per_device_train_batch_size"
+        )

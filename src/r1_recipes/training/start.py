@@ -26,7 +26,7 @@ from r1_recipes.data.sources import split_fix
 from r1_recipes.models.smoke import example_rows, smoke_overrides
 from r1_recipes.prompts.formats import ResponseFormat
 from r1_recipes.recipe import Recipe, load_recipe
-from r1_recipes.recipe.types import OWN_TYPES
+from r1_recipes.recipe.types import OWN_TYPES, namespace_value
 from r1_recipes.rewards import REWARDS, get_reward_funcs
 from r1_recipes.rewards.registry import declared
 from r1_recipes.runs import checkpoints, run_dir, sources
@@ -49,21 +49,11 @@ def start(argv: Sequence[str] | None, method: str) -> Run:
     if {"-h", "--help"} & set(argv):
         say(usage(method))
         raise SystemExit(0)
-    trains = method != "generate"
-    said: list[str | None] = []
-
-    def check(path: Path, settings: dict[str, Any]) -> None:
-        check_files(path, settings)
-        spread = "device_map" in (settings.get("model_init_kwargs") or {})  # on purpose; as JSON, too
-        if trains and not spread:  # now: what comes next asks torch for its devices, or is code of one's own that does
-            said.append(gpu.use_first_gpu())
-
-    recipe = load_recipe(argv, method, check, smoke_overrides)
+    recipe = _load_recipe(argv, method)
     set_up_logging(recipe.training)
     check_generation_backend(recipe)
     check_rewards(recipe)
-    if not recipe.training.use_cpu:
-        recipe.warnings += filter(None, said)
+    trains = method != "generate"
     if trains:
         check_encoding(recipe)
         check_precision(recipe)
@@ -85,22 +75,39 @@ def start(argv: Sequence[str] | None, method: str) -> Run:
     return run
 
 
+def _load_recipe(argv: Sequence[str], method: str) -> Recipe:
+    """Load the recipe; a training process that no launcher started gets one GPU before anything asks torch for its devices."""
+    gpu_note = None
+
+    def check(path: Path, settings: dict[str, Any]) -> None:
+        nonlocal gpu_note
+        check_files(path, settings)
+        uses_device_map = "device_map" in (settings.get("model_init_kwargs") or {})  # a dict, or its JSON
+        if method != "generate" and not uses_device_map:
+            gpu_note = gpu.use_first_gpu()
+
+    recipe = load_recipe(argv, method, check, smoke_overrides)
+    if gpu_note and not recipe.training.use_cpu:
+        recipe.warnings.append(gpu_note)
+    return recipe
+
+
 def _open_folder(run: Run) -> tuple[bool, Path | None]:
     """Lock and check the run directory, and record a start; return whether nothing is left to do, and what to resume from."""
     recipe, output_dir = run.recipe, run.output_dir
+    trains, resume_from = recipe.method != "generate", None
     locks.release(output_dir)  # an earlier run of this process
     run_dir.check_place(recipe, output_dir)
     run_dir.check_links(output_dir)  # before a lock that is a pipe is opened
     locks.hold(output_dir)
     run_dir.check(recipe, output_dir)
-    if recipe.method != "generate" and run_dir.is_finished(output_dir) and not run_dir.changed_settings(recipe, output_dir):
+    if trains and run_dir.is_done(recipe, output_dir):
         logger.info("already done: %s; remove it, or choose another --output_dir, to train again", output_dir)
         return True, None
-    resume_from = None
     try:
         # The log of a start that failed before its first step is not part of this run.
         replace_handler(LogFile, LogFile(output_dir / LOG_FILE, "a" if run_dir.holds_steps(output_dir) else "w"))
-        if recipe.method != "generate":
+        if trains:
             resume_from = checkpoints.resume_point(recipe, output_dir)
             checkpoints.set_torn_aside(output_dir, resume_from)
             run_dir.claim(run, checkpoints.step_of(resume_from))
@@ -114,9 +121,9 @@ def _open_folder(run: Run) -> tuple[bool, Path | None]:
 
 def usage(method: str) -> str:
     """Return what ``--help`` prints: the call, and every key of ours with its meaning."""
-    kinds = OWN_TYPES[method]
-    ours = [f for kind in kinds if not isinstance(kind, str) for f in dataclasses.fields(kind)]
-    theirs = [f"trl.{name}" for name in (*(kind for kind in kinds if isinstance(kind, str)), "ModelConfig")]
+    parts = (*OWN_TYPES[method], "ModelConfig")
+    theirs = [f"trl.{part}" for part in parts if isinstance(part, str)]
+    ours = [field for part in parts if not isinstance(part, str) for field in dataclasses.fields(part)]
     call = f"usage: python -m r1_recipes.{method} recipes/NAME.yaml [--key value ...]\n"
     keys = f"Keys are those of {' and '.join(theirs)}, the parameters of the rewards (docs/recipes.md), and:"
     return "\n".join([call, keys, *(f"  --{f.name:<28} {f.metadata['help']}" for f in ours)])
@@ -127,12 +134,14 @@ def check_files(path: Path, settings: dict[str, Any]) -> None:
     keys = ("model_name_or_path", "dataset_name", "dataset_mixture", "teacher_model_name_or_path", "reward_models")
     named = [(key, name) for key in keys for name in sources.texts(settings.get(key))]
     missing = [(key, name) for key, name in named if name and not os.path.exists(os.path.expanduser(name))]
-    for sibling in sorted(path.parent.glob("*.yaml")) if missing and not settings.get("smoke") else ():
-        leaves = None
+    if not missing or settings.get("smoke"):
+        return
+    for sibling in sorted(path.parent.glob("*.yaml")):
+        output_dir = None
         with contextlib.suppress(RecipeError):
-            leaves = read_yaml(sibling).get("output_dir")
+            output_dir = read_yaml(sibling).get("output_dir")
         for key, name in missing:
-            if leaves and Path(name).is_relative_to(str(leaves)):
+            if output_dir and Path(name).is_relative_to(str(output_dir)):
                 raise RecipeError(f"{path}: {key}: {name} does not exist yet. Fix: run {sibling} first, which makes it")
 
 
@@ -142,30 +151,31 @@ def check_rewards(recipe: Recipe) -> None:
     if script.smoke or not getattr(script, "reward_funcs", None):
         return
     for reward in get_reward_funcs(script.reward_funcs, script.response_format, **recipe.reward_params):
-        if hasattr(reward, "check_start"):
-            try:
+        try:
+            if hasattr(reward, "check_start"):
                 reward.check_start()
-            except RecipeError as error:
-                raise RecipeError(f"{recipe.path}: {error}") from error
+        except RecipeError as error:
+            raise RecipeError(f"{recipe.path}: {error}") from error
 
 
 def check_generation_backend(recipe: Recipe) -> None:
     """Refuse temperature 0, and ``use_vllm: true`` without vLLM or, colocated, without a GPU."""
-    training = recipe.training
+    training, script, path = recipe.training, recipe.script, recipe.path
     if recipe.method in ("grpo", "distill") and training.temperature == 0:
-        raise RecipeError(f"{recipe.path}: temperature: must be over 0 to train, got 0: a prompt's completions would be equal. Fix: 1.0")
-    if getattr(recipe.script, "distill_with", "") == "server" and not recipe.script.smoke and importlib.util.find_spec("vllm") is None:
-        raise RecipeError(f"{recipe.path}: distill_with: server: TRL's client needs vLLM, which is not installed; {install_hint('vllm')}")
-    if not getattr(training, "use_vllm", False):
+        raise RecipeError(f"{path}: temperature: must be over 0 to train, got 0: a prompt's completions would be equal. Fix: 1.0")
+    has_vllm = importlib.util.find_spec("vllm") is not None
+    if recipe.method == "distill" and script.distill_with == "server" and not (script.smoke or has_vllm):
+        raise RecipeError(f"{path}: distill_with: server: TRL's client needs vLLM, which is not installed; {install_hint('vllm')}")
+    if not namespace_value(recipe, "use_vllm"):
         return
     gpu.quiet_vllm()
     import torch  # heavy
 
     without = "run without it: --use_vllm false (completions are then generated by Transformers, slower)"
     if training.vllm_mode == "colocate" and (training.use_cpu or not torch.accelerator.is_available()):
-        raise RecipeError(f"{recipe.path}: use_vllm: no GPU is visible to this process; {without}")
-    if importlib.util.find_spec("vllm") is None:
-        raise RecipeError(f"{recipe.path}: use_vllm: vLLM is not installed; {install_hint('vllm')}, or {without}")
+        raise RecipeError(f"{path}: use_vllm: no GPU is visible to this process; {without}")
+    if not has_vllm:
+        raise RecipeError(f"{path}: use_vllm: vLLM is not installed; {install_hint('vllm')}, or {without}")
 
 
 def check_encoding(recipe: Recipe) -> None:
@@ -181,10 +191,10 @@ def check_encoding(recipe: Recipe) -> None:
 def check_precision(recipe: Recipe) -> None:
     """Refuse bf16 on a GPU that only emulates it, many times slower."""
     training = recipe.training
-    asked = [key for key, value in (("bf16", training.bf16), ("dtype", recipe.model.dtype)) if value in (True, "bfloat16")]
-    if asked and not training.use_cpu and gpu.lacks_bf16():
+    keys = [key for key, value in (("bf16", training.bf16), ("dtype", recipe.model.dtype)) if value in (True, "bfloat16")]
+    if keys and not training.use_cpu and gpu.lacks_bf16():
         raise RecipeError(
-            f"{recipe.path}: {', '.join(asked)}: this GPU has no bf16, which needs compute capability 8.0. "
+            f"{recipe.path}: {', '.join(keys)}: this GPU has no bf16, which needs compute capability 8.0. "
             "Fix: --fp16 true --bf16 false --dtype float32"
         )
 
@@ -195,8 +205,8 @@ def check_push(recipe: Recipe) -> None:
 
     token = recipe.training.hub_token or huggingface_hub.get_token()
     if recipe.training.push_to_hub and (huggingface_hub.constants.HF_HUB_OFFLINE or not token):
-        found = "HF_HUB_OFFLINE is set" if token else "no token for the hub"
-        raise RecipeError(f"{recipe.path}: push_to_hub: {found}. Fix: hf auth login, HF_TOKEN, a hub to reach, or --push_to_hub false")
+        problem = "HF_HUB_OFFLINE is set" if token else "no token for the hub"
+        raise RecipeError(f"{recipe.path}: push_to_hub: {problem}. Fix: hf auth login, HF_TOKEN, a hub to reach, or --push_to_hub false")
 
 
 def check_processes(recipe: Recipe) -> None:
@@ -212,9 +222,9 @@ def check_processes(recipe: Recipe) -> None:
 
 def say_batch(training: Any) -> None:
     """Log what several processes make of a step: a bare ``accelerate launch`` starts one for each GPU."""
-    count, one = processes.world_size(), training.per_device_train_batch_size * training.gradient_accumulation_steps
+    count, rows = processes.world_size(), training.per_device_train_batch_size * training.gradient_accumulation_steps
     if count > 1:
-        logger.info("%d processes: each step takes %d x %d = %d completions or rows", count, count, one, count * one)
+        logger.info("%d processes: each step takes %d x %d = %d completions or rows", count, count, rows, count * rows)
 
 
 def check_one_folder(output_dir: Path, resume_from: Path | None) -> None:
@@ -228,32 +238,35 @@ def check_trackers(recipe: Recipe) -> None:
     """Refuse a tracker in ``report_to`` that Transformers does not know, or that is not installed."""
     from transformers.integrations.integration_utils import INTEGRATION_TO_CALLBACK  # heavy
 
+    where = f"{recipe.path}: report_to:"
     for tracker in recipe.training.report_to:
         if tracker not in INTEGRATION_TO_CALLBACK:
-            raise RecipeError(f"{recipe.path}: report_to: {unknown_name('tracker', tracker, INTEGRATION_TO_CALLBACK)}")
+            raise RecipeError(f"{where} {unknown_name('tracker', tracker, INTEGRATION_TO_CALLBACK)}")
         if tracker in ("wandb", "tensorboard", "trackio", "swanlab") and importlib.util.find_spec(tracker) is None:
             fix = "docs/report.md, Trackers" if tracker == "swanlab" else install_hint(tracker)  # which fits beside no pinned protobuf
-            raise RecipeError(f"{recipe.path}: report_to: {tracker} is not installed; {fix}, or --report_to none")
+            raise RecipeError(f"{where} {tracker} is not installed; {fix}, or --report_to none")
 
 
 def prepare_trackers(recipe: Recipe) -> None:
     """Set W&B's environment variables; without an API key W&B and SwanLab log offline."""
+    environment, training = os.environ, recipe.training
     for key in ("wandb_entity", "wandb_project", "wandb_run_group"):
-        if value := getattr(recipe.script, key):
-            os.environ[key.upper()] = value
-    netrc = Path(os.environ.get("NETRC", Path.home() / ".netrc"))
-    has_key = os.environ.get("WANDB_API_KEY") or (netrc.is_file() and "wandb" in netrc.read_text(errors="replace"))
-    if "wandb" in recipe.training.report_to and "WANDB_MODE" not in os.environ and not has_key:
-        os.environ["WANDB_MODE"] = "offline"
+        if value := namespace_value(recipe, key):
+            environment[key.upper()] = value
+    netrc = Path(environment.get("NETRC", Path.home() / ".netrc"))
+    has_key = environment.get("WANDB_API_KEY") or (netrc.is_file() and "wandb" in netrc.read_text(errors="replace"))
+    if "wandb" in training.report_to and "WANDB_MODE" not in environment and not has_key:
+        environment["WANDB_MODE"] = "offline"
         logger.warning("wandb has no API key: this run is logged offline under ./wandb; upload it later with `wandb sync`")
-    if "swanlab" in recipe.training.report_to and processes.is_main_process():
+    if "swanlab" in training.report_to and processes.is_main_process():
         import swanlab
 
-        folders, mode = (Path.cwd(), Path.home()), os.environ.get("SWANLAB_MODE")
-        if not (mode or "SWANLAB_API_KEY" in os.environ or any((folder / ".swanlab" / ".netrc").is_file() for folder in folders)):
+        mode = environment.get("SWANLAB_MODE")
+        has_key = "SWANLAB_API_KEY" in environment or any(Path(folder, ".swanlab", ".netrc").is_file() for folder in (".", Path.home()))
+        if not (mode or has_key):
             mode = "offline"
             logger.warning("swanlab has no API key: this run is logged offline under ./swanlog; upload it later with `swanlab sync`")
-        swanlab.init(experiment_name=recipe.training.run_name, mode=mode)  # Transformers 5.17 asks for it first, and swanlab 0.8 raises
+        swanlab.init(experiment_name=training.run_name, mode=mode)  # Transformers 5.17 asks for it first, and swanlab 0.8 raises
 
 
 @dataclasses.dataclass
@@ -269,47 +282,56 @@ class Splits:
 
 def load_splits(recipe: Recipe, fmt: ResponseFormat, tokenizer: PreTrainedTokenizerBase | None) -> Splits:
     """Return training and evaluation rows; no evaluation rows if ``eval_strategy`` is "no". Too few rows for one step are an error."""
+    script, training = recipe.script, recipe.training
     # GOLD's data are prompts and answers: it learns from both, by lmbda.
-    method = "sft" if getattr(recipe.script, "distill_with", "") == "gold" else recipe.method
-    given = example_rows(recipe.script, method) if recipe.script.smoke else None
-    splits = Splits(*load_dataset(recipe.script, fmt, method, split="train", tokenizer=tokenizer, rows=given))
-    if method == "grpo" and _JUDGED_BY.isdisjoint(splits.train.column_names):
-        _check_golds(recipe, splits.train_report.mappers)
-    if recipe.script.smoke:
+    method = "sft" if namespace_value(recipe, "distill_with") == "gold" else recipe.method
+    examples = example_rows(script, method) if script.smoke else None
+    train, report = load_dataset(script, fmt, method, split="train", tokenizer=tokenizer, rows=examples)
+    if method == "grpo" and _JUDGED_BY.isdisjoint(train.column_names):
+        _check_golds(recipe, report.mappers)
+    splits = Splits(train, report)
+    if script.smoke:
         return splits
-    logger.info("train: %s", splits.train_report)
-    if recipe.training.eval_strategy != "no":
-        splits.test, splits.test_report = load_dataset(recipe.script, fmt, method, split="test", tokenizer=tokenizer)
+    logger.info("train: %s", report)
+    if training.eval_strategy != "no":
+        splits.test, splits.test_report = load_dataset(script, fmt, method, split="test", tokenizer=tokenizer)
         logger.info("test: %s", splits.test_report)
-        splits.train, splits.overlap = drop_overlap(splits.train, splits.test)
+        splits.train, splits.overlap = drop_overlap(train, splits.test)
         if not len(splits.train):
             raise RecipeError(
                 f"{recipe.path}: dataset_test_split: the test split asks everything that the training split asks, so no row is left to "
-                f"train on. Fix: {split_fix(splits.train_report.read)}, or eval_strategy: 'no'"
+                f"train on. Fix: {split_fix(report.read)}, or eval_strategy: 'no'"
             )
         if splits.overlap:
             logger.warning("%d training rows ask what the test split asks; they are left out", splits.overlap)
-    elif doubt := nothing_held_out(recipe, splits.train_report.read):
-        logger.warning("%s", doubt)
-    training, count = recipe.training, len(splits.train)
-    prompts = training.generation_batch_size // training.num_generations if hasattr(training, "num_generations") else 1
-    if count < prompts:
-        key = "generation_batch_size"
+    elif problem := nothing_held_out(recipe, report.read):
+        logger.warning("%s", problem)
+    _check_row_count(recipe, len(splits.train))
+    return splits
+
+
+def _check_row_count(recipe: Recipe, rows: int) -> None:
+    """Refuse fewer rows than GRPO asks for one batch of rollouts."""
+    training, key = recipe.training, "generation_batch_size"
+    if hasattr(training, "num_generations") and rows < (prompts := training.generation_batch_size // training.num_generations):
         smaller = key if key in recipe.settings else "per_device_train_batch_size or gradient_accumulation_steps"
         raise RecipeError(
-            f"{recipe.path}: {count} training rows for {prompts} prompts a batch (generation_batch_size / num_generations), so not one "
+            f"{recipe.path}: {rows} training rows for {prompts} prompts a batch (generation_batch_size / num_generations), so not one "
             f"step would be trained. Fix: more rows, or a smaller {smaller}"
         )
-    return splits
 
 
 def _check_golds(recipe: Recipe, mappers: Sequence[str]) -> None:
     """Refuse rewards that compare with a gold, of rows that have none; routed ones may have no row."""
     script = recipe.script
-    for name in script.reward_funcs if script.task_rewards is None else ():
+    if script.task_rewards is not None:
+        return
+    for name in script.reward_funcs:
         if declared(REWARDS.get(name), "reads_gold"):
-            told = f"reward {name!r} compares with a column 'solution', which {' and '.join(mappers)} does not return"
-            raise RecipeError(f"{recipe.path}: mapper: {told}. Fix: return {{'question': …, 'solution': …}}, or another reward")
+            raise RecipeError(
+                f"{recipe.path}: mapper: reward {name!r} compares with a column 'solution', which {' and '.join(mappers)} does not return. "
+                "Fix: return {'question': …, 'solution': …}, or another reward"
+            )
 
 
 def nothing_held_out(recipe: Recipe, rows: int) -> str:
@@ -334,9 +356,11 @@ def steps_of(training: Any, rows: int, processes: int) -> int:
 def plan(training: Any, steps: int, processes: int) -> tuple[int, str]:
     """Return how many prompts (or examples) so many steps take over all processes, and in words what they are at most."""
     count = steps * training.per_device_train_batch_size * training.gradient_accumulation_steps * processes
-    made, what, longest = count, f"{count:,} examples", getattr(training, "max_length", None)
+    texts, longest, what = count, getattr(training, "max_length", None), f"{count:,} examples"
     if hasattr(training, "max_completion_length"):
-        made, longest = count // getattr(training, "num_iterations", 1), training.max_completion_length
-        count = made // getattr(training, "num_generations", 1)
-        what = f"{count:,} prompts, {made:,} completions"
-    return count, f"{steps:,} steps: {what}" + (f", at most {made * longest:,} tokens" if longest else "")
+        texts, longest = count // getattr(training, "num_iterations", 1), training.max_completion_length
+        count = texts // getattr(training, "num_generations", 1)
+        what = f"{count:,} prompts, {texts:,} completions"
+    if longest:
+        what += f", at most {texts * longest:,} tokens"
+    return count, f"{steps:,} steps: {what}"

@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
+from datasets import Dataset
 from transformers import TrainerCallback
 from trl import GRPOTrainer
 from trl.trainer.utils import RepeatSampler
@@ -23,8 +24,9 @@ from trl.trainer.utils import RepeatSampler
 from r1_recipes.common import processes
 from r1_recipes.common.errors import RecipeError, StoppedTogether, unknown_name
 from r1_recipes.common.messages import transcript
+from r1_recipes.recipe.types import GRPORecipeArguments
 from r1_recipes.rewards.call import guarded
-from r1_recipes.training.engine import engine_of
+from r1_recipes.training.engine import attributes_set, engine_of
 
 logger = logging.getLogger(__name__)
 
@@ -34,15 +36,12 @@ _UNJUDGED_BATCHES = 3  # in a row, and training stops
 class RecipeGRPOTrainer(GRPOTrainer):
     """TRL's GRPO trainer: own sampling in evaluation, seconds by phase, rewards that share a column of the completions table."""
 
-    _logs: dict[str, Any]
-    log_completions: bool
-    max_completion_length: int
-
-    def __init__(self, *, script: Any, **arguments: Any) -> None:
+    def __init__(self, *, script: GRPORecipeArguments, **arguments: Any) -> None:
         with engine_of(GRPOTrainer, arguments["args"].seed):
             super().__init__(**arguments)
-        asked = {"temperature": script.eval_temperature, "max_completion_length": script.eval_max_completion_length}
-        self._eval_sampling = {key: getattr(self.args, key) if value is None else value for key, value in asked.items()}
+        temperature, length = script.eval_temperature, script.eval_max_completion_length
+        self._eval_temperature: float = self.args.temperature if temperature is None else temperature
+        self._eval_length: int = self.args.max_completion_length if length is None else length
         self._no_completions = copy.deepcopy(self._logs)
         self._seconds = {"time/generation": 0.0, "time/rewards": 0.0}
         self._logged_step: int | None = None  # until the first step, of a run that goes on, too
@@ -56,29 +55,35 @@ class RecipeGRPOTrainer(GRPOTrainer):
             if not isinstance(reward, torch.nn.Module):
                 self.reward_funcs[index] = guarded(name, reward, lambda error: self._failed.append(str(error)))
 
-    def _generate(self, prompts: list) -> Any:
+    def _generate(self, prompts: list):
         with self._timed("time/generation"):
             return super()._generate(prompts)
 
-    def _calculate_rewards(self, inputs: Any, prompts: Any, completions: Any, completion_ids_list: Any) -> torch.Tensor:
+    def _calculate_rewards(self, inputs, prompts, completions, completion_ids_list) -> torch.Tensor:
         if self.tools:
             self._log_completion_extra("turns", [transcript(turns) for turns in completions])
         with self._timed("time/rewards"):
             rewards = super()._calculate_rewards(inputs, prompts, completions, completion_ids_list)
-        if failed := processes.gather(self._failed):
-            raise StoppedTogether(failed[0])
+        if errors := processes.gather(self._failed):
+            raise StoppedTogether(errors[0])
         if self.model.training:
             self._in_no_table, self._compared_with_engine = True, False
-        # TRL logs them next, and Parquet writes neither `{}` nor `{"n": 1}` beside `{"n": "one"}`, which would end the run.
-        for call in [call for turns in (completions if self.tools else ()) for turn in turns for call in turn.get("tool_calls") or ()]:
-            call["function"] = {"name": str(call["function"]["name"]), "arguments": json.dumps(call["function"].get("arguments"))}
-        self._unjudged = self._unjudged + 1 if self.model.training and rewards.isnan().all() else 0
-        if self._unjudged and self._unjudged in (_UNJUDGED_BATCHES, self.state.max_steps):
-            told = f"reward_funcs: {', '.join(self.reward_func_names)} judged no completion of {self._unjudged} batches in a row"
-            if self._unjudged == _UNJUDGED_BATCHES:  # a server that is down would cost the night: without a reward nothing is learned
-                raise StoppedTogether(f"{told}; the warnings above say why")
-            logger.warning("%s, so nothing was learned", told)  # all batches of a short run, whose few rows may be nobody's to judge
+        if self.tools:
+            _write_arguments_as_text(completions)
+        if self.model.training and rewards.isnan().all():
+            self._count_unjudged_batch()
+        else:
+            self._unjudged = 0
         return rewards
+
+    def _count_unjudged_batch(self) -> None:
+        """Stop after three batches without a reward: nothing is learned, and a server that is down would cost the night."""
+        self._unjudged += 1
+        problem = f"reward_funcs: {', '.join(self.reward_func_names)} judged no completion of {self._unjudged} batches in a row"
+        if self._unjudged == _UNJUDGED_BATCHES:
+            raise StoppedTogether(f"{problem}; the warnings above say why")
+        if self._unjudged == self.state.max_steps:  # all batches of a short run
+            logger.warning("%s, so nothing was learned", problem)
 
     @contextlib.contextmanager
     def _timed(self, name: str) -> Iterator[None]:
@@ -102,21 +107,18 @@ class RecipeGRPOTrainer(GRPOTrainer):
             super().log(logs, start_time)
             return
         # TRL writes the whole generation batch at each step that is logged, also where many steps train on it.
-        table, asked = self._logs, self.log_completions
-        self.log_completions = asked and self._in_no_table
-        if self.log_completions:
-            self._logs, self._in_no_table = _first_rows(table, self._logged_completions), False
-        try:
+        table, writes_table = self._logs, self.log_completions and self._in_no_table
+        if writes_table:
+            table, self._in_no_table = _first_rows(table, self._logged_completions), False
+        with attributes_set(self, _logs=table, log_completions=writes_table):
             super().log(logs, start_time)
-        finally:
-            self._logs, self.log_completions = table, asked
 
-    def _get_per_token_logps_and_entropies(self, *args: Any, **options: Any) -> Any:
-        found = super()._get_per_token_logps_and_entropies(*args, **options)
-        self._latest_logps = found[0].detach()
-        return found
+    def _get_per_token_logps_and_entropies(self, *args, **options):
+        result = super()._get_per_token_logps_and_entropies(*args, **options)
+        self._latest_logps = result[0].detach()
+        return result
 
-    def _compute_loss(self, model: Any, inputs: dict[str, Any]) -> torch.Tensor:
+    def _compute_loss(self, model, inputs: dict[str, Any]) -> torch.Tensor:
         loss = super()._compute_loss(model, inputs)
         # TRL compares only to correct, and spends a pass on it. The first micro-batch of a rollout is the policy that the engine has.
         if self.model.training and not self._compared_with_engine and not self.vllm_importance_sampling_correction:
@@ -130,10 +132,12 @@ class RecipeGRPOTrainer(GRPOTrainer):
         counted = inputs["completion_mask"] * inputs.get("tool_mask", 1)
         gaps = (self._latest_logps - inputs["sampling_per_token_logps"]).abs().float()
         gaps = gaps[counted.bool() & ~gaps.isnan()]  # vLLM could not score those
-        gaps = gaps if gaps.numel() else gaps.new_zeros(1)
-        of_ranks = self.accelerator.gather(torch.stack([gaps.mean(), gaps.max()])).view(-1, 2)
-        self._metrics["train"]["sampling/sampling_logp_difference/mean"].append(of_ranks[:, 0].mean().item())
-        self._metrics["train"]["sampling/sampling_logp_difference/max"].append(of_ranks[:, 1].max().item())
+        if not gaps.numel():
+            gaps = gaps.new_zeros(1)
+        means, peaks = self.accelerator.gather(torch.stack([gaps.mean(), gaps.max()])).view(-1, 2).T
+        metrics, name = self._metrics["train"], "sampling/sampling_logp_difference"
+        metrics[f"{name}/mean"].append(means.mean().item())
+        metrics[f"{name}/max"].append(peaks.max().item())
 
     def _log_completion_extra(self, column: str, values: Sequence[Any]) -> None:
         # TRL would append a second reward's values for the same column as further rows.
@@ -142,7 +146,7 @@ class RecipeGRPOTrainer(GRPOTrainer):
             values = [new if old is None or old == "" else old for old, new in zip(held, values, strict=True)]
         self._pending_extra_logs[column] = list(values)
 
-    def evaluate(self, *args: Any, **kwargs: Any) -> dict[str, float]:
+    def evaluate(self, *args, **kwargs) -> dict[str, float]:
         """Evaluate with the recipe's own sampling; completions go to ``eval_completions/``, those of training stay as they are."""
         with self._sampling_for_evaluation(), self._completions_apart():
             return super().evaluate(*args, **kwargs)
@@ -151,40 +155,43 @@ class RecipeGRPOTrainer(GRPOTrainer):
     def _completions_apart(self) -> Iterator[None]:
         output_dir, name = Path(self.args.output_dir), f"completions_{self.state.global_step:05d}.parquet"
         path, aside = output_dir / "completions" / name, output_dir / "completions" / f".{name}.aside"
-        training, self._logs, self._evaluating = self._logs, copy.deepcopy(self._no_completions), True
-        if self.accelerator.is_main_process and path.exists():
+        writes = self.accelerator.is_main_process
+        if writes and path.exists():
             path.rename(aside)
         try:
-            yield
+            with attributes_set(self, _logs=copy.deepcopy(self._no_completions), _evaluating=True):
+                yield
         finally:
-            self._logs, self._evaluating = training, False
-            if self.accelerator.is_main_process:
-                if path.exists():
-                    (output_dir / "eval_completions").mkdir(exist_ok=True)
-                    path.rename(output_dir / "eval_completions" / name)
-                if aside.exists():
-                    aside.rename(path)
+            if writes and path.exists():
+                (output_dir / "eval_completions").mkdir(exist_ok=True)
+                path.rename(output_dir / "eval_completions" / name)
+            if writes and aside.exists():
+                aside.rename(path)
 
     @contextlib.contextmanager
     def _sampling_for_evaluation(self) -> Iterator[None]:
-        owner: Any = self.vllm_generation if self.use_vllm else self
-        changes: dict[str, Any] = self._eval_sampling
-        whole, self.max_completion_length = self.max_completion_length, self._eval_sampling["max_completion_length"]  # an episode's
-        if not self.use_vllm:
-            temperature, tokens = self._eval_sampling.values()
-            settings = {"do_sample": temperature > 0, "temperature": temperature or None, "max_new_tokens": tokens}
+        temperature, length = self._eval_temperature, self._eval_length
+        with attributes_set(self, max_completion_length=length):  # of an episode
+            if self.use_vllm:
+                with attributes_set(self.vllm_generation, temperature=temperature, max_completion_length=length):
+                    yield
+                return
+            settings = {"do_sample": temperature > 0, "temperature": temperature or None, "max_new_tokens": length}
             if temperature == 0:
                 settings |= dict.fromkeys(("top_p", "top_k", "min_p"))  # greedy decoding would warn of them
             config = copy.deepcopy(self.generation_config)
             config.update(**settings)
-            changes = {"generation_config": config, "generation_kwargs": {**self.generation_kwargs, **settings}}
-        before = {name: getattr(owner, name) for name in changes}
-        vars(owner).update(changes)
-        try:
-            yield
-        finally:
-            vars(owner).update(before)
-            self.max_completion_length = whole
+            with attributes_set(self, generation_config=config, generation_kwargs={**self.generation_kwargs, **settings}):
+                yield
+
+
+def _write_arguments_as_text(conversations: Sequence[list[dict[str, Any]]]) -> None:
+    """Write arguments of calls as JSON: TRL logs them, and Parquet writes neither `{}` nor `{"n": 1}` beside `{"n": "one"}`."""
+    for messages in conversations:
+        for message in messages:
+            for call in message.get("tool_calls") or ():
+                function = call["function"]
+                call["function"] = {"name": str(function["name"]), "arguments": json.dumps(function.get("arguments"))}
 
 
 def _first_rows(table: dict[str, Any], count: int) -> dict[str, Any]:
@@ -194,15 +201,10 @@ def _first_rows(table: dict[str, Any], count: int) -> dict[str, Any]:
 class CurriculumGRPOTrainer(RecipeGRPOTrainer):
     """Train on one task's rows until its held-out rows are mostly right, then on the next one's."""
 
-    def __init__(self, *, script: Any, **arguments: Any) -> None:
-        self._threshold, self._rows = script.curriculum_threshold, []
-        for name in ("train_dataset", "eval_dataset"):
-            rows = arguments[name]
-            column = script.task_column or ("task" if "task" in rows.column_names else "data_source")
-            tasks = list(map(str, rows[column])) if column in rows.column_names else []
-            self._rows.append([[row for row, one in enumerate(tasks) if one == task] for task in script.curriculum])
-            for task in {*script.curriculum}.difference(tasks):
-                raise RecipeError(f"curriculum: {name}: " + unknown_name(f"value of column {column!r}", task, {*tasks}))
+    def __init__(self, *, script: GRPORecipeArguments, **arguments: Any) -> None:
+        self._threshold = script.curriculum_threshold
+        self._train_rows = _rows_by_task(script, "train_dataset", arguments["train_dataset"])
+        self._eval_rows = _rows_by_task(script, "eval_dataset", arguments["eval_dataset"])
         super().__init__(script=script, **arguments)
 
     @property
@@ -210,26 +212,43 @@ class CurriculumGRPOTrainer(RecipeGRPOTrainer):
         """The first batch of each task begun, kept in checkpoints with the trainer's state: a resumed run draws the same rows."""
         return self.state.stateful_callbacks.setdefault("curriculum", [0])
 
-    def _get_train_sampler(self, dataset: Any = None) -> CurriculumSampler:
-        self._sampler = CurriculumSampler(super()._get_train_sampler(dataset), self._rows[0], self)
+    def _get_train_sampler(self, dataset=None) -> CurriculumSampler:
+        self._sampler = CurriculumSampler(super()._get_train_sampler(dataset), self._train_rows, self)
         return self._sampler
 
-    def evaluate(self, *args: Any, **kwargs: Any) -> dict[str, float]:
+    def evaluate(self, *args, **kwargs) -> dict[str, float]:
         """Evaluate on the task's held-out rows; if enough are right, batches that are not drawn yet are of the next task."""
-        self._metrics["eval"]["curriculum/level"].append(len(self.began))
-        metrics = super().evaluate(*args, **{**kwargs, "eval_dataset": self.eval_dataset.select(self._rows[1][len(self.began) - 1])})
+        level = len(self.began)
+        self._metrics["eval"]["curriculum/level"].append(level)
+        kwargs["eval_dataset"] = self.eval_dataset.select(self._eval_rows[level - 1])
+        metrics = super().evaluate(*args, **kwargs)
         enough = (metrics[f"eval_rewards/{self.reward_func_names[0]}/mean"] or 0) >= self._threshold
         # Nothing is drawn at eval_on_start, which a resumed run repeats.
-        if enough and self._sampler.drawn and len(self.began) < len(self._rows[0]):
+        if enough and self._sampler.drawn and level < len(self._train_rows):
             self.began.append(self._sampler.drawn)
         return metrics
+
+
+def _rows_by_task(script: GRPORecipeArguments, name: str, rows: Dataset) -> list[list[int]]:
+    """Return the indices of each task's rows, in the order of ``curriculum``."""
+    column = script.task_column or ("task" if "task" in rows.column_names else "data_source")
+    tasks, levels = script.curriculum or (), []
+    of_rows = list(map(str, rows[column])) if column in rows.column_names else []
+    for task in tasks:
+        levels.append([index for index, row_task in enumerate(of_rows) if row_task == task])
+        if not levels[-1]:
+            raise RecipeError(f"curriculum: {name}: " + unknown_name(f"value of column {column!r}", task, {*of_rows}))
+    return levels
 
 
 class CurriculumSampler(RepeatSampler):
     """TRL's sampler; each draw stands for a row of the task that its batch is for."""
 
     def __init__(self, sampler: RepeatSampler, rows: Sequence[Sequence[int]], trainer: CurriculumGRPOTrainer) -> None:
-        self.__dict__.update(vars(sampler), rows=rows, trainer=trainer, drawn=0)
+        super().__init__(
+            sampler.data_source, sampler.mini_repeat_count, sampler.batch_size, sampler.repeat_count, sampler.shuffle, sampler.seed
+        )
+        self.rows, self.trainer, self.drawn = rows, trainer, 0
 
     def __iter__(self) -> Iterator[int]:
         size = self.batch_size * self.mini_repeat_count * self.repeat_count
@@ -243,7 +262,7 @@ class CurriculumSampler(RepeatSampler):
 class RowOrder(TrainerCallback):
     """Replay the draws of RepeatSampler's generator, which is not checkpointed, so that a resumed run sees the same rows."""
 
-    def on_train_begin(self, args: Any, state: Any, control: Any, train_dataloader: Any = None, **kwargs: Any) -> None:
+    def on_train_begin(self, args, state, control, train_dataloader=None, **kwargs) -> None:
         batches: Any = getattr(train_dataloader, "batch_sampler", None)
         while hasattr(batches, "batch_sampler"):  # accelerate wraps it, once for each kind of sharding
             batches = batches.batch_sampler

@@ -20,6 +20,7 @@ from r1_recipes.data import MAPPERS
 from r1_recipes.models.smoke import is_temporary
 from r1_recipes.prompts.served_template import serve, unwrap
 from r1_recipes.recipe import Recipe
+from r1_recipes.recipe.types import namespace_value
 from r1_recipes.runs import run_dir
 from r1_recipes.runs.run_dir import Run
 
@@ -81,12 +82,13 @@ def freeze_parameters(model: PreTrainedModel, patterns: Sequence[str] | None) ->
         return
     names, chosen = [name for name, _ in model.named_parameters()], set()
     for pattern in patterns:
+        where = f"unfrozen_parameters: {pattern!r}"
         try:
             matched = {name for name in names if re.search(pattern, name)}
         except re.error as error:
-            raise RecipeError(f"unfrozen_parameters: {pattern!r} is no regular expression: {error}") from error
+            raise RecipeError(f"{where} is no regular expression: {error}") from error
         if not matched:
-            raise RecipeError(f"unfrozen_parameters: {pattern!r} matches none of the {len(names)} parameters (such as {names[-1]!r})")
+            raise RecipeError(f"{where} matches none of the {len(names)} parameters (such as {names[-1]!r})")
         chosen |= matched
     for name, parameter in model.named_parameters():
         parameter.requires_grad = name in chosen
@@ -95,9 +97,11 @@ def freeze_parameters(model: PreTrainedModel, patterns: Sequence[str] | None) ->
 
 def _spare_casts(model: PreTrainedModel) -> None:
     """Keep in bf16 the frozen linear layers that it holds exactly: autocast would cast them anew at every token."""
-    for module in (one for one in model.modules() if type(one).__name__ == "Linear"):
-        exact = not any(one.requires_grad or not one.bfloat16().equal(one) for one in module.parameters())
-        if exact and module.weight is not model.get_input_embeddings().weight:  # whose precision every hidden state has
+    embeddings = model.get_input_embeddings().weight  # whose precision every hidden state has
+    for module in model.modules():
+        if type(module).__name__ != "Linear" or module.weight is embeddings:
+            continue
+        if all(weight.bfloat16().equal(weight) and not weight.requires_grad for weight in module.parameters()):
             module.bfloat16()
 
 
@@ -108,7 +112,8 @@ def _hide_secrets(training: Any) -> None:
         training.hub_token = None
     for field in dataclasses.fields(training):
         value = getattr(training, field.name)
-        if (hidden := masked(value, field.name)) != value:
+        hidden = masked(value, field.name)
+        if hidden != value:
             setattr(training, field.name, hidden)
 
 
@@ -168,9 +173,9 @@ def _question(recipe: Recipe) -> str:
     return "A question like those of the training data"
 
 
-def _write_card(recipe: Recipe, trainer: Trainer, question: str, write: Callable, *words: Any, **options: Any) -> None:
+def _write_card(recipe: Recipe, trainer: Trainer, question: str, write: Callable, *arguments: Any, **options: Any) -> None:
     """Replace None in TRL's card (what is local has no id on the hub), and have its quick start ask as in training."""
-    write(*words, **options)
+    write(*arguments, **options)
     if not trainer.is_world_process_zero():
         return
     output_dir, named = Path(trainer.args.output_dir), str(recipe.settings["model_name_or_path"])
@@ -179,12 +184,15 @@ def _write_card(recipe: Recipe, trainer: Trainer, question: str, write: Callable
     _, added = unwrap(trainer.processing_class.chat_template)
     text = text.replace("[None](https://huggingface.co/None)", base).replace('model="None"', f'model="{output_dir}"')
     text = re.sub(r"^question = .*$", lambda line: f"question = {question!r}", text, count=1, flags=re.MULTILINE)
-    told = {
-        f"A conversation without a system message gets that of training:\n\n{indent(added.system_prompt, '    ')}": added.system_prompt,
-        f"Without a system message it also gets the worked examples of training ({len(added.few_shot) // 2}).": added.few_shot,
-        f"The answer starts in the prompt, with `{added.prefill!r}`; what comes back lacks it.": added.prefill,
-        f"Defaults of the chat template: `{added.variables}`.": added.variables,
-    }
-    heading, length = "## Training procedure\n", getattr(recipe.training, "max_completion_length", 1024)
-    text = text.replace(heading, "\n\n".join([*(sentence for sentence, there in told.items() if there), heading]), 1)
+    heading, notes = "## Training procedure\n", []
+    if added.system_prompt:
+        notes.append(f"A conversation without a system message gets that of training:\n\n{indent(added.system_prompt, '    ')}")
+    if added.few_shot:
+        notes.append(f"Without a system message it also gets the worked examples of training ({len(added.few_shot) // 2}).")
+    if added.prefill:
+        notes.append(f"The answer starts in the prompt, with `{added.prefill!r}`; what comes back lacks it.")
+    if added.variables:
+        notes.append(f"Defaults of the chat template: `{added.variables}`.")
+    text = text.replace(heading, "\n\n".join([*notes, heading]), 1)
+    length = namespace_value(recipe, "max_completion_length") or 1024
     write_whole(output_dir / "README.md", text.replace("max_new_tokens=128", f"max_new_tokens={length}"))
