@@ -541,7 +541,7 @@ def test_with_an_accelerator_nothing_follows(write, monkeypatch):
     path = Path(write("use_vllm: true\nbf16: true\n", FOR_A_GPU))
     settings = read_yaml(path)
     recipe = Recipe(path=path, method="grpo", script=None, training=None, model=None)
-    assert load._follow_machine(recipe, settings, set()) == {} and settings == read_yaml(path) and recipe.warnings == []
+    assert load._follow_machine(recipe, settings) == {} and settings == read_yaml(path) and recipe.warnings == []
 
 
 @pytest.mark.parametrize(

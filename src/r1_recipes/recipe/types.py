@@ -4,7 +4,10 @@ import importlib
 import os
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Generic, Literal, TypeVar
+
+if TYPE_CHECKING:
+    import trl
 
 Backend = Literal["transformers", "vllm", "openai"]
 _WHO_GENERATES = "Who generates: 'transformers', 'vllm' (offline), or 'openai' (any such server: OPENAI_BASE_URL)."
@@ -181,13 +184,17 @@ def argument_types(method: str, distill_with: object = None) -> tuple[type, type
     return own, config, trl.ModelConfig
 
 
+Arguments = TypeVar("Arguments", bound=RecipeArguments, covariant=True)
+Config = TypeVar("Config", covariant=True)
+
+
 @dataclass
-class Recipe:
+class Recipe(Generic[Arguments, Config]):
     path: Path
     method: str
-    script: Any  # our arguments of the method
-    training: Any  # of trl's config of the method, or our GenerationSettings or SamplingSettings
-    model: Any  # trl.ModelConfig
+    script: Arguments  # our arguments of the method
+    training: Config  # trl's config of the method, or our GenerationSettings or SamplingSettings
+    model: "trl.ModelConfig"
     reward_params: dict[str, Any] = field(default_factory=dict)  # for get_reward_funcs, only those that the recipe sets
     environment_params: dict[str, Any] = field(default_factory=dict)  # of its environments, the same
     settings: dict[str, Any] = field(default_factory=dict)  # what file and command line set, translated; a run's copy of the recipe
@@ -199,6 +206,12 @@ class Recipe:
     def name(self) -> str:
         """The file's name without its ending; what a run directory remembers."""
         return self.path.stem
+
+
+GRPORecipe = Recipe[GRPORecipeArguments, "trl.GRPOConfig"]
+DistillRecipe = Recipe[DistillRecipeArguments, Any]  # distill_with chooses between three configs
+GenerateRecipe = Recipe[GenerateRecipeArguments, GenerationSettings]
+EvaluateRecipe = Recipe[EvaluateRecipeArguments, SamplingSettings]
 
 
 def namespace_value(recipe: Recipe, key: str) -> Any:
