@@ -163,12 +163,12 @@ def _split_command_line(argv: Sequence[str], method: str) -> tuple[Path, Setting
 
 def _find_files(values: Settings, folder: Path) -> None:
     """Write the places of local data and of a chat template's file into these values: here, or beside the recipe."""
-    parts = [values]
-    if isinstance(mixture := values.get("dataset_mixture"), dict) and isinstance(mixture.get("datasets"), list):
-        parts += [part for part in mixture["datasets"] if isinstance(part, dict)]
-    for part in parts:
+    mixture = values.get("dataset_mixture")
+    parts = mixture.get("datasets") if isinstance(mixture, dict) else None
+    for part in [values, *(parts if isinstance(parts, list) else ())]:
         for key in ("dataset_name", "chat_template", "id"):
-            if isinstance(name := part.get(key), str) and name and "{" not in name:
+            name = part.get(key) if isinstance(part, dict) else None
+            if isinstance(name, str) and name and "{" not in name:
                 part[key] = find_local(name, folder)
 
 

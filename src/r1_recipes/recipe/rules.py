@@ -55,11 +55,6 @@ def data_are_named(recipe: Recipe) -> None:
         raise RecipeError(f"dataset_name: missing; {examples} (or set dataset_mixture)")
 
 
-def format_is_known(recipe: Recipe) -> None:
-    """Refuse a response format that is in no table and cannot be read."""
-    get_response_format(recipe.script.response_format)
-
-
 def mapper_is_known(recipe: Recipe) -> None:
     """Refuse a mapper that is not registered, or that does not take ``mapper_config``."""
     if recipe.script.mapper != "auto":
@@ -301,11 +296,11 @@ def best_is_by_reward(recipe: GRPORecipe) -> None:
 
 
 Rule = Callable[[Any], None]
-_DATA: tuple[Rule, ...] = (data_are_named, format_is_known, mapper_is_known)
+_DATA = (data_are_named, mapper_is_known)
 _RUN = (model_is_named, *_DATA, output_is_named)
-_SAMPLING: tuple[Rule, ...] = (top_k_counts_tokens, completions_differ, sampling_has_a_seed, nothing_is_trained)
-_WEIGHTS: tuple[Rule, ...] = (rewards_differ, weights_are_numbers, weights_fit_rewards)
-_REWARDS: tuple[Rule, ...] = (reward_models_are_used, rewards_can_be_built, prompt_fits_format)
+_SAMPLING = (top_k_counts_tokens, completions_differ, sampling_has_a_seed, nothing_is_trained)
+_WEIGHTS = (rewards_differ, weights_are_numbers, weights_fit_rewards)
+_REWARDS = (reward_models_are_used, rewards_can_be_built, prompt_fits_format)
 # The first that is broken is reported.
 RULES: dict[str, tuple[Rule, ...]] = {
     "sft": _RUN,
