@@ -8,16 +8,16 @@ from dataclasses import MISSING, dataclass
 from typing import Any
 
 from r1_recipes.common.errors import unknown_name
-from r1_recipes.common.settings import from_mapping, must
+from r1_recipes.common.settings import from_mapping, limited
 from r1_recipes.rewards.language import LANGUAGES, language_code
 
 
 def _count(default: Any = MISSING) -> Any:
-    return must("a whole number of 1 or more", lambda value: value >= 1, default)
+    return limited(lambda value: value >= 1, "a whole number of 1 or more", default)
 
 
 def _share() -> Any:
-    return must("a share from 0 to 1", lambda value: 0 <= value <= 1)
+    return limited(lambda value: 0 <= value <= 1, "a share from 0 to 1")
 
 
 @dataclass(frozen=True)
@@ -58,7 +58,7 @@ class Filters:
 @dataclass(frozen=True)
 class Deduplicate:
     exact: bool = True
-    near: float | None = must("a similarity over 0 and at most 1", lambda value: 0 < value <= 1, None)
+    near: float | None = limited(lambda value: 0 < value <= 1, "a similarity over 0 and at most 1", None)
     n_grams: int = _count(5)
 
 
@@ -84,17 +84,17 @@ class KeepRules:
     best_of: int | None = _count(None)
     correct: bool = False
     # By reward, such as a judge of reward_models; no score is too little.
-    at_least: dict[str, float] | None = must(
-        "a mapping of rewards to numbers", lambda of: all(type(one) in (int, float) and math.isfinite(one) for one in of.values()), None
+    at_least: dict[str, float] | None = limited(
+        lambda of: all(type(one) in (int, float) and math.isfinite(one) for one in of.values()), "a mapping of rewards to numbers", None
     )
     filters: Filters = Filters()
-    pass_rate: tuple[float, float] | None = must(
-        "two shares from 0 to 1, the smaller first, such as [0.1, 0.9]",
+    pass_rate: tuple[float, float] | None = limited(
         lambda value: len(value) == 2 and all(type(share) in (int, float) for share in value) and 0 <= value[0] <= value[1] <= 1,
+        "two shares from 0 to 1, the smaller first, such as [0.1, 0.9]",
         None,
     )
-    output: str = must("'completions', 'prompts' or 'pairs'", lambda value: value in ("completions", "prompts", "pairs"), "completions")
-    margin: float = must("0 or more", lambda value: value >= 0, 0.0)  # a pair's summed rewards differ by more
+    output: str = limited(lambda value: value in ("completions", "prompts", "pairs"), "'completions', 'prompts' or 'pairs'", "completions")
+    margin: float = limited(lambda value: value >= 0, "0 or more", 0.0)  # a pair's summed rewards differ by more
     deduplicate: Deduplicate | None = None
     decontaminate: Decontaminate | None = None
 
