@@ -2,14 +2,17 @@
 
 import copy
 from pathlib import Path
-from typing import Any
+from types import ModuleType
+from typing import Any, ForwardRef, get_args
 
 import pytest
 import yaml
 
+from r1_recipes import distill, grpo, reward, sft
 from r1_recipes.common.errors import RecipeError, located, require
 from r1_recipes.recipe import checks, load_recipe, rules
 from r1_recipes.recipe.rules import RULES
+from r1_recipes.recipe.types import OWN_TYPES
 
 LEFT_OUT = ...
 DATA = {"dataset_name": "nobody/data", "use_cpu": True}
@@ -140,3 +143,11 @@ def test_limits_of_tools_are_ranges_of_numbers(tmp_path: Path, key: str, value: 
     assert getattr(load(tmp_path, "sft", {key: fits}).script, key) == fits
     with pytest.raises(RecipeError, match=rf"mine\.yaml: {key}: must be in .*, got {value}\."):
         load(tmp_path, "sft", {key: value})
+
+
+@pytest.mark.parametrize("command", [grpo, sft, distill, reward])
+def test_a_command_knows_the_types_of_its_recipe(command: ModuleType) -> None:
+    own, config = OWN_TYPES[command.__name__.rpartition(".")[2]]
+    script, training = get_args(command.build_trainer.__annotations__["recipe"])
+    assert script is own
+    assert training is Any or training == ForwardRef(f"trl.{config}")

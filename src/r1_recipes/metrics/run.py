@@ -237,11 +237,11 @@ def _generate(
 
 def ask(recipe: Recipe, name: str, question: str, backend: str) -> str:
     """A model's greedy answer to one question, in the recipe's own prompt."""
-    if getattr(recipe.script, "environment", None):
+    if recipe.script.environment:
         raise RecipeError("--ask: an environment plays its rows, and a question is none. Fix: leave --ask out")
     recipe = _for_generation(recipe, name, 1, 0, backend)
     tokenizer, fmt = load_format(recipe, backend)
-    asked = (getattr(recipe.script, "prompt_template", None) or "{question}").replace("{question}", question)
+    asked = (recipe.script.prompt_template or "{question}").replace("{question}", question)
     request = Request(0, build_prompt(asked, fmt, recipe.script.few_shot))
     model = get_backend(recipe, tokenizer, backend, {"prompt": [request.prompt]})
     (completion,) = _generate(recipe, model, [request], [(0.0, 1)], None, [])[0]

@@ -209,6 +209,8 @@ class Recipe(Generic[Arguments, Config]):
 
 
 GRPORecipe = Recipe[GRPORecipeArguments, "trl.GRPOConfig"]
+SFTRecipe = Recipe[TurnsRecipeArguments, "trl.SFTConfig"]
+RewardRecipe = Recipe[TurnsRecipeArguments, "trl.RewardConfig"]
 DistillRecipe = Recipe[DistillRecipeArguments, Any]  # distill_with chooses between three configs
 GenerateRecipe = Recipe[GenerateRecipeArguments, GenerationSettings]
 EvaluateRecipe = Recipe[EvaluateRecipeArguments, SamplingSettings]

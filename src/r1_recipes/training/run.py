@@ -65,7 +65,7 @@ def _say_next(run: Run) -> None:
     recipe, model = run.recipe, typed(str(run.output_dir))
     trained_on = ["--dataset_test_split", recipe.script.dataset_train_split] if nothing_held_out(recipe, 1) else []
     evaluate = f"python -m r1_recipes.evaluate {' '.join(map(typed, [*run.argv, *trained_on]))} --model"
-    asks = recipe.method != "reward" and not getattr(recipe.script, "environment", None)
+    asks = recipe.method != "reward" and not recipe.script.environment
     commands = [f"{evaluate} {model} --ask 'a question'"] * asks + [f"python -m webbrowser {model}/{page.REPORT_FILE}"]
     if recipe.method == "grpo":
         commands = [*_comparison(recipe, evaluate, model), *commands]
