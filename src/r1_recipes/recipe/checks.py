@@ -1,4 +1,4 @@
-"""What can be known to be wrong with a recipe before anything is loaded: its rules, and the sizes of its batches."""
+"""What can be known to be wrong with a recipe before anything is loaded."""
 
 import math
 from collections.abc import Callable

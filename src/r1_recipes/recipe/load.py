@@ -22,12 +22,11 @@ from r1_recipes.prompts.catalogue import written_out
 from r1_recipes.recipe import checks
 from r1_recipes.recipe.compat import SHORT, defaults_then, translate
 from r1_recipes.recipe.engine import longest_sequence
-from r1_recipes.recipe.types import OWN_TYPES, Recipe, argument_types, namespace_value
+from r1_recipes.recipe.types import OWN_TYPES, Recipe, Settings, argument_types, namespace_value
 from r1_recipes.recipe.values import COMMAND_LINE, convert, listed, plain
 from r1_recipes.rewards import REWARDS, reward_parameters
 from r1_recipes.tasks.environments.registry import environment_parameters
 
-Settings = dict[str, Any]
 Fields = dict[str, dataclasses.Field]
 Known = dict[str, tuple[Any, Any]]  # by key, its argparse action and its type hint
 
@@ -51,8 +50,8 @@ def load_recipe(
     config, overrides = _translate(recipe, config, overrides)
     together = config | overrides
     rewards = _reward_names(method, together)
-    with located(f"{path}: reward_funcs"):
-        reward_parameters(name for name in rewards if ":" not in name)  # a misspelt one is refused before torch is imported
+    with located(f"{path}: reward_funcs"):  # a misspelt one is refused before torch is imported
+        reward_parameters(name for name in rewards if ":" not in name)
     if check is not None:
         check(path, together)
     with located(f"{path}: reward_funcs"):
@@ -82,7 +81,7 @@ def _read(path: Path, method: str) -> Settings:
 
 
 def _translate(recipe: Recipe, config: Settings, overrides: Settings) -> tuple[Settings, Settings]:
-    """Return the keys of the file and those that are typed, in today's names and with the paths of local files."""
+    """Return the keys of the file, and those that are typed, by today's names and with whole paths."""
     source = str(recipe.path)
     if "reward_funcs" in overrides:  # whose names are needed before the other values are typed
         overrides["reward_funcs"] = listed("reward_funcs", overrides["reward_funcs"])
@@ -105,7 +104,7 @@ def _reward_names(method: str, values: Settings) -> list[str]:
 
 
 def _adapt(recipe: Recipe, settings: Settings, parser: Any) -> None:
-    """Fit the settings to the machine and to each other, and make them the parser's defaults."""
+    """Fit the settings to the machine and make them the parser's defaults, and accelerate's."""
     _settle_format(recipe.path, recipe.method, settings)
     unbounded = settings.get("use_vllm") and not settings.get("vllm_max_model_length")
     recipe.adapted = _follow_machine(recipe, settings)
@@ -113,13 +112,13 @@ def _adapt(recipe: Recipe, settings: Settings, parser: Any) -> None:
         _bound_engine(recipe, settings, parser)
     # TRL's own default prints every completion of every step.
     parser.set_defaults_with_config(**{"num_completions_to_print": 0, **settings})
+    if "ACCELERATE_MIXED_PRECISION" in os.environ and {"bf16", "fp16"} & settings.keys():
+        # accelerate's launcher says its file's precision by this variable, which would win over bf16: false. The recipe decides.
+        os.environ["ACCELERATE_MIXED_PRECISION"] = next((key for key in ("fp16", "bf16") if settings.get(key)), "no")
 
 
 def _build(recipe: Recipe, settings: Settings, parser: Any, reward_fields: Fields, environment_fields: Fields) -> None:
     """Write the typed arguments into the recipe."""
-    if "ACCELERATE_MIXED_PRECISION" in os.environ and {"bf16", "fp16"} & settings.keys():
-        # accelerate's launcher says its file's precision by this variable, which would win over bf16: false. The recipe decides.
-        os.environ["ACCELERATE_MIXED_PRECISION"] = next((key for key in ("fp16", "bf16") if settings.get(key)), "no")
     try:
         parts = parser.parse_args_into_dataclasses([], look_for_args_file=False)
     except (ValueError, TypeError, ImportError) as error:
@@ -158,7 +157,11 @@ def _split_command_line(argv: Sequence[str], method: str) -> tuple[Path, Setting
         raise RecipeError(f"command line: no recipe given; python -m r1_recipes.{method} recipes/NAME.yaml [--key value …]")
     if len(paths) > 1:
         raise RecipeError(f"command line: {paths[1]!r} stands alone: one recipe a run, and overrides are written --key value")
-    return find_yaml(Path(paths[0])), {key: words[0] if len(words) == 1 else words or True for key, words in typed.items()}
+    overrides: Settings = dict(typed)
+    for key, values in typed.items():
+        if len(values) < 2:
+            overrides[key] = values[0] if values else True
+    return find_yaml(Path(paths[0])), overrides
 
 
 def _find_files(values: Settings, folder: Path) -> None:
@@ -247,24 +250,25 @@ def _bound_engine(recipe: Recipe, settings: Settings, parser: Any) -> None:
 
 
 def _follow_machine(recipe: Recipe, settings: Settings) -> Settings:
-    """Set device, precision and vLLM as a machine without an accelerator runs them, but for typed keys; return the values before."""
+    """Set the keys, but typed ones, that a machine without an accelerator needs; return those before."""
     import torch
 
     use_cpu = settings.get("use_cpu", False)
     follows = use_cpu or not torch.accelerator.is_available()
-    if follows and not use_cpu and settings.get("backend") != "openai" and (problem := gpu.unusable_gpu()):
+    problem = gpu.unusable_gpu() if follows and not use_cpu and settings.get("backend") != "openai" else None
+    if problem:
         raise RecipeError(f"{recipe.path}: use_cpu: {problem}")
     if not isinstance(OWN_TYPES[recipe.method][1], str) or not follows:
         return {}
-    given = {"use_cpu": use_cpu, "bf16": not settings.get("fp16")}  # TRL's default
+    given = {"use_cpu": False, "bf16": not settings.get("fp16"), "vllm_mode": "colocate"}  # TRL's defaults
     given |= {key: value for key, value in settings.items() if value is not None}
-    changes = {"use_vllm": False} if given.get("vllm_mode", "colocate") == "colocate" else {}
+    wanted = {"use_vllm": False} if given["vllm_mode"] == "colocate" else {}
     if not use_cpu:  # with use_cpu: true, the precision is the recipe's own choice for a CPU
-        changes |= {"use_cpu": True, "bf16": False, "fp16": False, "tf32": False}
-    changes = {key: value for key, value in changes.items() if key not in recipe.typed and given.get(key, value) != value}
-    if not changes:
+        wanted |= {"use_cpu": True, "bf16": False, "fp16": False, "tf32": False}
+    before = {key: given[key] for key in wanted if key in given and key not in recipe.typed and given[key] != wanted[key]}
+    if not before:
         return {}
-    before = {key: given[key] for key in changes}
+    changes = {key: wanted[key] for key in before}
     why = "use_cpu is true" if use_cpu else "no accelerator is visible"
     recipe.warnings.append(
         f"{recipe.path}: {why}: the run has {_yaml_line(changes)} instead of {_yaml_line(before)}; expect it to be hundreds of times "

@@ -30,7 +30,8 @@ def prompt_fits_format(recipe: Recipe) -> None:
     script = recipe.script
     names = script.reward_funcs or ["accuracy"]
     judges = [declared(REWARDS[name], "judges") for name in names if name in REWARDS]
-    if all(judged == "style" for judged in judges) or script.few_shot:  # worked turns show the shape
+    # Worked turns show the shape.
+    if all(judged == "style" for judged in judges) or script.few_shot:
         return
     parts = (script.dataset_mixture or {}).get("datasets") or [{}]
     prompts = [part.get("system_prompt") for part in parts if isinstance(part, dict)]
@@ -55,7 +56,8 @@ def _check_prompt(fmt: ResponseFormat, template: str, shape_is_judged: bool) -> 
     other_block = not foreign.isdisjoint(_ANSWER_STARTS)
     if other_block and fmt.prose and not fmt.answer_tags and not lacking:
         lacking = ["no other answer block"]
-    # Without tags the whole text is searched for an answer of any shape, but not inside another format's answer tags.
+    # Without tags the whole text is searched for an answer of any shape, but not inside another
+    # format's answer tags.
     searched = not (fmt.reasoning_tags or fmt.answer_tags or fmt.delimited)
     if not marks or not lacking or (searched and not other_block):
         return

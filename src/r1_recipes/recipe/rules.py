@@ -1,4 +1,4 @@
-"""What is refused before anything is loaded: one function per rule, and ``RULES``, which has those of each method in their order.
+"""What is refused before anything is loaded: a function per rule, and ``RULES``, those of each method.
 
 A rule raises a ``ValueError``; it changes nothing.
 """
@@ -17,6 +17,7 @@ from r1_recipes.recipe.types import (
     GenerateRecipe,
     GRPORecipe,
     Recipe,
+    namespace_value,
 )
 from r1_recipes.rewards import REWARDS, get_reward_funcs
 from r1_recipes.rewards.call import check_task_rewards
@@ -131,8 +132,7 @@ def sampling_has_a_seed(recipe: GenerateRecipe | EvaluateRecipe) -> None:
 
 def nothing_is_trained(recipe: GenerateRecipe | EvaluateRecipe) -> None:
     """Refuse keys that only training reads."""
-    parts = (recipe.script, recipe.model)
-    idle = [key for key in _TRAINING_KEYS if any(getattr(part, key, None) for part in parts)]
+    idle = [key for key in _TRAINING_KEYS if namespace_value(recipe, key)]
     if idle:
         raise RecipeError(f"{', '.join(idle)}: of no effect on generation; leave out")
 
@@ -153,7 +153,7 @@ def right_answers_are_judged(recipe: GenerateRecipe) -> None:
 
 
 def pairs_are_compared(recipe: GenerateRecipe) -> None:
-    """Refuse pairs without a reward, of fewer than two completions, or of right completions under one reward."""
+    """Refuse pairs without rewards, without a second completion, or of right ones under one reward."""
     rules, names = KeepRules.parse(recipe.script.keep), recipe.script.reward_funcs
     if rules.output != "pairs":
         return
@@ -223,7 +223,7 @@ def weights_fit_rewards(recipe: GRPORecipe | GenerateRecipe) -> None:
 
 
 def reward_models_are_used(recipe: Recipe) -> None:
-    """Refuse a reward model that no reward names, or that a column of the table of completions is called like."""
+    """Refuse a reward model that is not in ``reward_funcs``, or has the name of a logged column."""
     for name in recipe.script.reward_models or ():
         key, names = f"reward_models: {name!r}", recipe.script.reward_funcs
         require(name in names, key, "named in reward_funcs", names)
@@ -242,7 +242,8 @@ def tasks_name_rewards(recipe: GRPORecipe | EvaluateRecipe) -> None:
     script = recipe.script
     if script.task_rewards is not None:
         check_task_rewards(script.task_rewards, script.reward_funcs)
-    elif script.task_column is not None and not getattr(script, "curriculum", None):  # a benchmark has no such key
+    # A benchmark has no curriculum.
+    elif script.task_column is not None and not getattr(script, "curriculum", None):
         raise RecipeError("task_column has no meaning without task_rewards or curriculum")
 
 
@@ -258,7 +259,7 @@ def curriculum_has_steps(recipe: GRPORecipe) -> None:
 
 
 def curriculum_is_evaluated(recipe: GRPORecipe) -> None:
-    """Refuse a curriculum without evaluation, or that chooses a best checkpoint: that of the easiest task."""
+    """Refuse a curriculum without evaluation, or with a best checkpoint: the easiest task's."""
     training = recipe.training
     if recipe.script.curriculum is None or recipe.script.smoke:
         return
@@ -268,20 +269,19 @@ def curriculum_is_evaluated(recipe: GRPORecipe) -> None:
 
 
 def weights_keep_their_precision(recipe: GRPORecipe) -> None:
-    """Refuse TRL's continuous batching where it casts the weights that are trained, in place and for good."""
+    """Refuse TRL's continuous batching where it casts the weights that are trained."""
     training, model = recipe.training, recipe.model
-    precisions = [name for name, used in (("bfloat16", training.bf16), ("float16", training.fp16)) if used]
-    if not training.use_transformers_continuous_batching or not precisions:
-        return
-    if model.use_peft or model.dtype != precisions[0]:
+    precision = "bfloat16" if training.bf16 else "float16"
+    casts = training.use_transformers_continuous_batching and (training.bf16 or training.fp16)
+    if casts and (model.use_peft or model.dtype != precision):
         raise RecipeError(
-            f"use_transformers_continuous_batching: TRL casts all weights to {precisions[0]} in place to generate, so that they train "
-            f"in it, got dtype: {model.dtype}, use_peft: {str(model.use_peft).lower()}. Fix: leave it out; use_vllm: true is faster"
+            f"use_transformers_continuous_batching: TRL casts all weights to {precision} in place to generate, so that they train in "
+            f"it, got dtype: {model.dtype}, use_peft: {str(model.use_peft).lower()}. Fix: leave it out; use_vllm: true is faster"
         )
 
 
 def best_is_by_reward(recipe: GRPORecipe) -> None:
-    """Refuse to choose a checkpoint or a learning rate by the loss, which is near 0 for any policy."""
+    """Refuse to choose a checkpoint or a learning rate by GRPO's loss, which is always near 0."""
     training, names = recipe.training, recipe.script.reward_funcs
     scheduled = training.lr_scheduler_type == "reduce_lr_on_plateau"
     chosen = training.load_best_model_at_end or training.save_strategy == "best" or scheduled

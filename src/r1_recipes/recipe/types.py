@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, Generic, Literal, TypeVar
 if TYPE_CHECKING:
     import trl
 
+Settings = dict[str, Any]  # values of keys
 Backend = Literal["transformers", "vllm", "openai"]
 _WHO_GENERATES = "Who generates: 'transformers', 'vllm' (offline), or 'openai' (any such server: OPENAI_BASE_URL)."
 
@@ -195,12 +196,12 @@ class Recipe(Generic[Arguments, Config]):
     script: Arguments  # our arguments of the method
     training: Config  # trl's config of the method, or our GenerationSettings or SamplingSettings
     model: "trl.ModelConfig"
-    reward_params: dict[str, Any] = field(default_factory=dict)  # for get_reward_funcs, only those that the recipe sets
-    environment_params: dict[str, Any] = field(default_factory=dict)  # of its environments, the same
-    settings: dict[str, Any] = field(default_factory=dict)  # what file and command line set, translated; a run's copy of the recipe
+    reward_params: Settings = field(default_factory=dict)  # for get_reward_funcs, only those that the recipe sets
+    environment_params: Settings = field(default_factory=dict)  # of its environments, the same
+    settings: Settings = field(default_factory=dict)  # what file and command line set, translated; a run's copy of the recipe
     warnings: list[str] = field(default_factory=list)  # one sentence a translated or ignored key
     typed: frozenset[str] = frozenset()  # keys of the command line
-    adapted: dict[str, Any] = field(default_factory=dict)  # the recipe's own values of keys that follow the machine
+    adapted: Settings = field(default_factory=dict)  # the recipe's own values of keys that follow the machine
 
     @property
     def name(self) -> str:

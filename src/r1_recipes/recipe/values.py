@@ -64,7 +64,8 @@ def _read_text(action: Any, types_: set[type], value: Any, source: str) -> Any:
         value = listed(key, value)
     if not isinstance(value, str):
         return value
-    # In a file null is null and "none" is a text; the command line has no other word for it. A list's "none" is one of its names.
+    # In a file null is null and "none" is a text; the command line has no other word for it. A
+    # list's "none" is one of its names.
     is_text = list in types_ or (str in types_ and dict not in types_ and not typed)
     if value.lower() in ("none", "null") and NoneType in types_ and not is_text:
         return None
