@@ -102,6 +102,8 @@ def test_the_path_may_stand_anywhere_and_under_config(write):
         assert load_recipe(argv, "grpo").path == Path(path)
     fails([], "no recipe given", "python -m r1_recipes.grpo recipes/NAME.yaml")
     fails([path, "--config", path], "one recipe a run")
+    fails(["--config", path, "--config", path], "one recipe a run")
+    assert load_recipe(["--smoke", path], "grpo").script.smoke is True
     fails([path, path], "stands alone")
     fails(["--seed=3"], "no recipe given")
 

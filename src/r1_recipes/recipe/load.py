@@ -144,24 +144,30 @@ def _split_command_line(argv: Sequence[str], method: str) -> tuple[Path, Setting
         if word.startswith("--"):
             key, equals, value = word[2:].partition("=")
             key = key.replace("-", "_")
-            typed[key] = values = [value] if equals else []
+            if key != "config":
+                typed[key] = []
+            values = typed.get(key, paths)
             if equals:
+                values.append(value)
                 values = paths
         # A recipe path straight after a bare switch (`--smoke recipes/x.yaml`) is the path.
         elif key in ("smoke", "retry_failed") and not typed[key] and not paths and word.endswith((".yaml", ".yml")):
-            values = paths = [word]
+            paths.append(word)
+            values = paths
         else:
             values.append(word)
-    paths = [*paths, *typed.pop("config", [])]
     if not paths:
         raise RecipeError(f"command line: no recipe given; python -m r1_recipes.{method} recipes/NAME.yaml [--key value …]")
     if len(paths) > 1:
         raise RecipeError(f"command line: {paths[1]!r} stands alone: one recipe a run, and overrides are written --key value")
-    overrides: Settings = dict(typed)
-    for key, values in typed.items():
-        if len(values) < 2:
-            overrides[key] = values[0] if values else True
-    return find_yaml(Path(paths[0])), overrides
+    return find_yaml(Path(paths[0])), {key: _override(words) for key, words in typed.items()}
+
+
+def _override(words: list[str]) -> Any:
+    """Return what stands after a key; a bare switch is true."""
+    if len(words) > 1:
+        return words
+    return words[0] if words else True
 
 
 def _find_files(values: Settings, folder: Path) -> None:

@@ -185,8 +185,8 @@ def argument_types(method: str, distill_with: object = None) -> tuple[type, type
     return own, config, trl.ModelConfig
 
 
-Arguments = TypeVar("Arguments", bound=RecipeArguments, covariant=True)
-Config = TypeVar("Config", covariant=True)
+Arguments = TypeVar("Arguments", bound=RecipeArguments)
+Config = TypeVar("Config")
 
 
 @dataclass
