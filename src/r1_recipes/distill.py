@@ -10,7 +10,7 @@ from typing import Any
 from r1_recipes.common.errors import RecipeError, first_line
 from r1_recipes.models.weights import model_path
 from r1_recipes.prompts.formats import ResponseFormat
-from r1_recipes.recipe import Recipe
+from r1_recipes.recipe.types import DistillRecipe
 from r1_recipes.training.run import run_recipe
 
 
@@ -18,7 +18,7 @@ def main(argv: Sequence[str] | None = None) -> None:
     run_recipe(argv, "distill", build_trainer)
 
 
-def build_trainer(recipe: Recipe, fmt: ResponseFormat, tokenizer: Any, arguments: dict[str, Any]) -> Any:
+def build_trainer(recipe: DistillRecipe, fmt: ResponseFormat, tokenizer: Any, arguments: dict[str, Any]) -> Any:
     """Return the trainer of TRL that ``distill_with`` names; a smoke run has no server and asks a local teacher."""
     from r1_recipes.training.engine import engine_of  # heavy
 

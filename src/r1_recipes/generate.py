@@ -16,7 +16,7 @@ from r1_recipes.completions.types import Backend, Completion, Request
 from r1_recipes.data.load import load_dataset
 from r1_recipes.models.smoke import example_rows
 from r1_recipes.prompts import ResponseFormat
-from r1_recipes.recipe import Recipe
+from r1_recipes.recipe.types import GenerateRecipe
 from r1_recipes.rewards import get_reward_funcs
 from r1_recipes.runs import run_dir
 from r1_recipes.runs.run_dir import Run
@@ -40,7 +40,8 @@ def main(argv: Sequence[str] | None = None) -> None:
 
 def generate(run: Run, store: ShardStore) -> None:
     """Write the completions that ``store`` does not hold yet, and on the main process the dataset of what the rules keep."""
-    recipe, script, training = run.recipe, run.recipe.script, run.recipe.training
+    recipe: GenerateRecipe = run.recipe
+    script, training = recipe.script, recipe.training
     tokenizer, fmt = load_format(recipe, script.backend)
     examples = example_rows(script, "generate") if script.smoke else None
     rows, report = load_dataset(script, fmt, "generate", tokenizer=tokenizer, rows=examples)
@@ -83,7 +84,7 @@ def generate(run: Run, store: ShardStore) -> None:
     console.say(said)
 
 
-def _selection(recipe: Recipe, store: ShardStore, fmt: ResponseFormat, rewards: Sequence[Callable]) -> Any | None:
+def _selection(recipe: GenerateRecipe, store: ShardStore, fmt: ResponseFormat, rewards: Sequence[Callable]) -> Any | None:
     """What makes a dataset of the completions; ``None``: that extra is not installed."""
     script = recipe.script
     part = extras.needed("selection", "keep") if script.keep else extras.part("selection")

@@ -9,7 +9,7 @@ from r1_recipes.metrics.scores import compares_with_gold
 from r1_recipes.models.agent import agent
 from r1_recipes.models.smoke import is_local
 from r1_recipes.prompts.formats import ResponseFormat
-from r1_recipes.recipe import Recipe
+from r1_recipes.recipe.types import GRPORecipe
 from r1_recipes.rewards import get_reward_funcs
 from r1_recipes.rewards.call import readable_golds, route, try_own_rewards
 from r1_recipes.training.run import run_recipe
@@ -19,7 +19,7 @@ def main(argv: Sequence[str] | None = None) -> None:
     run_recipe(argv, "grpo", build_trainer)
 
 
-def build_trainer(recipe: Recipe, fmt: ResponseFormat, tokenizer: Any, arguments: dict[str, Any]) -> Any:
+def build_trainer(recipe: GRPORecipe, fmt: ResponseFormat, tokenizer: Any, arguments: dict[str, Any]) -> Any:
     """Return TRL's GRPO trainer with the recipe's rewards, each on the rows of its tasks."""
     from r1_recipes.training.trainer import CurriculumGRPOTrainer, RecipeGRPOTrainer  # heavy
 
@@ -44,7 +44,7 @@ def build_trainer(recipe: Recipe, fmt: ResponseFormat, tokenizer: Any, arguments
     return kind(script=script, reward_funcs=rewards, **arguments)
 
 
-def _check_golds(recipe: Recipe, rewards: Sequence[Callable], rows: Any) -> None:
+def _check_golds(recipe: GRPORecipe, rewards: Sequence[Callable], rows: Any) -> None:
     """Refuse rows without a gold that the rewards which compare with it can read; of some, preflight tells."""
     if "solution" not in rows.column_names or recipe.script.smoke:
         return

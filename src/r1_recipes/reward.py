@@ -7,7 +7,7 @@ from typing import Any
 from r1_recipes.common.errors import RecipeError
 from r1_recipes.models.tokenizer import check_targets
 from r1_recipes.prompts.formats import ResponseFormat
-from r1_recipes.recipe import Recipe
+from r1_recipes.recipe.types import RewardRecipe
 from r1_recipes.training.run import run_recipe
 
 logger = logging.getLogger("r1_recipes.reward")  # under `python -m` this module is called __main__
@@ -17,7 +17,7 @@ def main(argv: Sequence[str] | None = None) -> None:
     run_recipe(argv, "reward", build_trainer)
 
 
-def build_trainer(recipe: Recipe, fmt: ResponseFormat, tokenizer: Any, arguments: dict[str, Any]) -> Any:
+def build_trainer(recipe: RewardRecipe, fmt: ResponseFormat, tokenizer: Any, arguments: dict[str, Any]) -> Any:
     """Return TRL's reward trainer. What it saves is a ``model`` for an entry of ``reward_models``."""
     from trl import RewardTrainer  # heavy
 

@@ -7,7 +7,7 @@ from typing import Any
 from r1_recipes.common.errors import RecipeError
 from r1_recipes.models.tokenizer import check_targets, train_template, turn_end
 from r1_recipes.prompts import ResponseFormat
-from r1_recipes.recipe import Recipe
+from r1_recipes.recipe.types import SFTRecipe
 from r1_recipes.training.run import run_recipe
 
 logger = logging.getLogger("r1_recipes.sft")  # under `python -m` this module is called __main__
@@ -17,7 +17,7 @@ def main(argv: Sequence[str] | None = None) -> None:
     run_recipe(argv, "sft", build_trainer)
 
 
-def build_trainer(recipe: Recipe, fmt: ResponseFormat, tokenizer: Any, arguments: dict[str, Any]) -> Any:
+def build_trainer(recipe: SFTRecipe, fmt: ResponseFormat, tokenizer: Any, arguments: dict[str, Any]) -> Any:
     """Return TRL's SFT trainer; the token that the chat template ends a turn with becomes the ``eos_token``: a base model's is another."""
     from trl import SFTTrainer
 

@@ -358,7 +358,7 @@ def test_a_model_is_judged_again_by_another_judge_or_with_other_weights(tiny, tm
     first, generated = judged()
     assert generated == [3]
     # On another machine, the second time.
-    monkeypatch.setattr("r1_recipes.recipe.load._follow_machine", lambda recipe, settings, typed: settings.update(use_vllm=False) or {})
+    monkeypatch.setattr("r1_recipes.recipe.load._follow_machine", lambda recipe, settings: settings.update(use_vllm=False) or {})
     assert judged() == (first, [])
     assert judged(problems=2)[1] == [2] and judged(seed=2)[1] == [3] and judged() == (first, [])
     weights = (model / "model.safetensors").read_bytes()

@@ -28,6 +28,21 @@ class BatchError(RecipeError):
     """Groups of completions do not fill a batch."""
 
 
+def require(condition: object, key: str, allowed: str, value: object, fix: str = "") -> None:
+    """Raise a RecipeError, ``KEY: must be ALLOWED, got VALUE``, unless ``condition`` holds."""
+    if not condition:
+        raise RecipeError(f"{key}: must be {allowed}, got {value!r}" + (f". Fix: {fix}" if fix else ""))
+
+
+@contextlib.contextmanager
+def located(where: object) -> Iterator[None]:
+    """Raise a ValueError of this block as a RecipeError that says ``where`` first."""
+    try:
+        yield
+    except ValueError as error:
+        raise RecipeError(f"{where}: {error}") from error
+
+
 def nearest(name: str, choices: Iterable[str], n: int = 3) -> list[str]:
     """The ``n`` choices most like ``name``, best first; empty where none is close."""
     return difflib.get_close_matches(name, list(choices), n=n, cutoff=0.5)

@@ -6,6 +6,7 @@ import os
 import sys
 from collections.abc import Iterator, MutableMapping
 from pathlib import Path
+from types import ModuleType
 from typing import Any, TypeVar
 
 from r1_recipes.common import extras
@@ -84,29 +85,42 @@ def import_object(path: str, kind: str) -> Any:
     if os.getcwd() not in sys.path:
         sys.path.append(os.getcwd())
     where = f"{kind} {path!r}"
-    folders = " or ".join(dict.fromkeys((os.getcwd(), str(_recipe_folder or os.getcwd()))))
-    if module_name.endswith(".py") or "/" in module_name:
-        file = _own_file(module_name)
-        if file is None:
-            near = nearest(Path(module_name).name, (there.name for there in Path(module_name).parent.glob("*.py")))
-            raise RecipeError(f"{where}: no file {module_name!r} in {folders}." + (f" Did you mean {near[0]!r}?" if near else ""))
-        module_name = _module_of(file, where)
-    elif not _is_importable(module_name):
-        _add_recipe_folder(module_name.partition(".")[0])
-    try:
-        module = importlib.import_module(module_name)
-    except OWN_FAULTS as error:
-        if isinstance(error, ModuleNotFoundError) and error.name and f"{module_name}.".startswith(f"{error.name}."):
-            raise RecipeError(f"{where}: no module {module_name!r} on the path or in {folders}") from error
-        said = first_line(error)[:-1] + own_place(error)
-        if isinstance(error, SyntaxError):
-            said = f"SyntaxError: {error.msg} ({error.filename}:{error.lineno})"
-        raise RecipeError(f"{where}: importing it fails: {said}") from error
+    module = _import_module(_on_the_path(module_name, where), where)
     try:
         return getattr(module, attribute)
     except AttributeError as error:
         names = (name for name in vars(module) if not name.startswith("_"))
         raise RecipeError(f"{where}: " + unknown_name(f"name in {module.__file__}", attribute, names)) from error
+
+
+def _on_the_path(name: str, where: str) -> str:
+    """Return the name that a file or module can be imported by, with its folder on the path."""
+    if not name.endswith(".py") and "/" not in name:
+        if not _is_importable(name):
+            _add_recipe_folder(name.partition(".")[0])
+        return name
+    file = _own_file(name)
+    if file is None:
+        near = nearest(Path(name).name, (there.name for there in Path(name).parent.glob("*.py")))
+        hint = f" Did you mean {near[0]!r}?" if near else ""
+        raise RecipeError(f"{where}: no file {name!r} in {_searched()}.{hint}")
+    return _module_of(file, where)
+
+
+def _import_module(name: str, where: str) -> ModuleType:
+    try:
+        return importlib.import_module(name)
+    except OWN_FAULTS as error:
+        if isinstance(error, ModuleNotFoundError) and error.name and f"{name}.".startswith(f"{error.name}."):
+            raise RecipeError(f"{where}: no module {name!r} on the path or in {_searched()}") from error
+        error_text = first_line(error)[:-1] + own_place(error)
+        if isinstance(error, SyntaxError):
+            error_text = f"SyntaxError: {error.msg} ({error.filename}:{error.lineno})"
+        raise RecipeError(f"{where}: importing it fails: {error_text}") from error
+
+
+def _searched() -> str:
+    return " or ".join(dict.fromkeys((os.getcwd(), str(_recipe_folder or os.getcwd()))))
 
 
 def _is_importable(module_name: str) -> bool:

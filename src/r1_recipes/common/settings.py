@@ -1,4 +1,4 @@
-"""Dataclasses read from a file's mappings; annotations and :func:`must` say which values are allowed."""
+"""Dataclasses read from a file's mappings; annotations and :func:`limited` say which values are allowed."""
 
 import math
 from collections.abc import Callable, Mapping
@@ -6,7 +6,7 @@ from dataclasses import MISSING, Field, field, fields, is_dataclass
 from types import NoneType, UnionType
 from typing import Any, TypeVar, get_args, get_origin, get_type_hints
 
-from r1_recipes.common.errors import RecipeError, unknown_name
+from r1_recipes.common.errors import RecipeError, require, unknown_name
 
 T = TypeVar("T")
 
@@ -20,9 +20,9 @@ _PLAIN: dict[type, tuple[str, Callable[[Any], bool]]] = {
 }
 
 
-def must(be: str, holds: Callable[[Any], bool], default: Any = MISSING) -> Any:
-    """A dataclass field whose values must hold; ``be`` says so in an error's words."""
-    return field(default=default, metadata={"be": be, "holds": holds})
+def limited(condition: Callable[[Any], bool], allowed: str, default: Any = MISSING) -> Any:
+    """A dataclass field with a condition on its values; ``allowed`` says in words which hold."""
+    return field(default=default, metadata={"condition": condition, "allowed": allowed})
 
 
 def from_mapping(cls: type[T], mapping: Any, where: str) -> T:
@@ -53,7 +53,7 @@ def _read(f: Field, kind: Any, value: Any, where: str) -> Any:
         if not isinstance(value, list) or not value:
             raise RecipeError(f"{where}: must be a list of mappings of {', '.join(part.name for part in fields(entry))}, got {value!r}")
         return tuple(_read(f, entry, item, f"{where.removesuffix('s')} {number}") for number, item in enumerate(value, start=1))
-    be, fits = _PLAIN[origin]
-    if not fits(value) or not f.metadata.get("holds", fits)(value):
-        raise RecipeError(f"{where}: must be {f.metadata.get('be', be)}, got {value!r}")
+    allowed, fits = _PLAIN[origin]
+    holds = fits(value) and f.metadata.get("condition", fits)(value)
+    require(holds, where, f.metadata.get("allowed", allowed), value)
     return tuple(value) if origin is tuple else value

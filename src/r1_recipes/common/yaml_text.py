@@ -60,14 +60,7 @@ def parse_yaml(text: str, name: str) -> Any:
     try:
         loader = _UniqueKeyLoader(text)
         loader.name = name  # the loader names the file in its errors
-        if (node := loader.get_single_node()) is None:
-            return None
-        values, levels = _extent(node, {})
-        if values > _MAX_YAML_VALUES or levels > _MAX_YAML_LEVELS:
-            raise RecursionError
-        document = loader.construct_document(node)
-        str(document)  # raises for an integer with more digits than Python writes
-        return document
+        return _bounded_document(loader)
     except RecursionError:
         limits = f"{_MAX_YAML_VALUES} values or {_MAX_YAML_LEVELS} levels"
         raise RecipeError(f"{name}: with its aliases filled in it has more than {limits}; no recipe has") from None
@@ -78,6 +71,19 @@ def parse_yaml(text: str, name: str) -> Any:
             if mark is not None:
                 mark.buffer = None  # the line itself may hold a key
         raise RecipeError(f"{name}: not valid YAML: {' '.join(f'{type(error).__name__}: {error}'.split())}") from error
+
+
+def _bounded_document(loader: yaml.SafeLoader) -> Any:
+    """Return the loader's one document; a RecursionError: it stands for more than a recipe may."""
+    node = loader.get_single_node()
+    if node is None:
+        return None
+    values, levels = _extent(node, {})
+    if values > _MAX_YAML_VALUES or levels > _MAX_YAML_LEVELS:
+        raise RecursionError
+    document = loader.construct_document(node)
+    str(document)  # raises for an integer with more digits than Python writes
+    return document
 
 
 def _extent(node: yaml.Node, known: dict[yaml.Node, tuple[float, float]]) -> tuple[float, float]:

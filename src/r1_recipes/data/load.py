@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from r1_recipes.common import extras
 from r1_recipes.common.errors import RecipeError, nearest, unknown_name
-from r1_recipes.common.settings import from_mapping, must
+from r1_recipes.common.settings import from_mapping, limited
 from r1_recipes.data.mappers import Conversations, Mapper, get_mapper, read_conversation, read_turns
 from r1_recipes.data.render import LoadReport, Renderer, RowMapper, build_prompt
 from r1_recipes.data.sources import load_rows
@@ -41,7 +41,7 @@ class Part:
     split: str = "train"
     columns: tuple[str, ...] | None = None
     test_split: str | None = None
-    weight: float = must("the share of its rows, in (0, 1]", lambda value: 0 < value <= 1, 1.0)
+    weight: float = limited(lambda value: 0 < value <= 1, "the share of its rows, in (0, 1]", 1.0)
     first: bool = False  # the share is of the first rows, not drawn
     mapper: str | None = None
     mapper_config: dict[str, Any] | None = None

@@ -4,8 +4,12 @@ import importlib
 import os
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Generic, Literal, TypeVar
 
+if TYPE_CHECKING:
+    import trl
+
+Settings = dict[str, Any]  # values of keys
 Backend = Literal["transformers", "vllm", "openai"]
 _WHO_GENERATES = "Who generates: 'transformers', 'vllm' (offline), or 'openai' (any such server: OPENAI_BASE_URL)."
 
@@ -181,24 +185,36 @@ def argument_types(method: str, distill_with: object = None) -> tuple[type, type
     return own, config, trl.ModelConfig
 
 
+Arguments = TypeVar("Arguments", bound=RecipeArguments)
+Config = TypeVar("Config")
+
+
 @dataclass
-class Recipe:
+class Recipe(Generic[Arguments, Config]):
     path: Path
     method: str
-    script: Any  # our arguments of the method
-    training: Any  # of trl's config of the method, or our GenerationSettings or SamplingSettings
-    model: Any  # trl.ModelConfig
-    reward_params: dict[str, Any] = field(default_factory=dict)  # for get_reward_funcs, only those that the recipe sets
-    environment_params: dict[str, Any] = field(default_factory=dict)  # of its environments, the same
-    settings: dict[str, Any] = field(default_factory=dict)  # what file and command line set, translated; a run's copy of the recipe
+    script: Arguments  # our arguments of the method
+    training: Config  # trl's config of the method, or our GenerationSettings or SamplingSettings
+    model: "trl.ModelConfig"
+    reward_params: Settings = field(default_factory=dict)  # for get_reward_funcs, only those that the recipe sets
+    environment_params: Settings = field(default_factory=dict)  # of its environments, the same
+    settings: Settings = field(default_factory=dict)  # what file and command line set, translated; a run's copy of the recipe
     warnings: list[str] = field(default_factory=list)  # one sentence a translated or ignored key
     typed: frozenset[str] = frozenset()  # keys of the command line
-    adapted: dict[str, Any] = field(default_factory=dict)  # the recipe's own values of keys that follow the machine
+    adapted: Settings = field(default_factory=dict)  # the recipe's own values of keys that follow the machine
 
     @property
     def name(self) -> str:
         """The file's name without its ending; what a run directory remembers."""
         return self.path.stem
+
+
+GRPORecipe = Recipe[GRPORecipeArguments, "trl.GRPOConfig"]
+SFTRecipe = Recipe[TurnsRecipeArguments, "trl.SFTConfig"]
+RewardRecipe = Recipe[TurnsRecipeArguments, "trl.RewardConfig"]
+DistillRecipe = Recipe[DistillRecipeArguments, Any]  # distill_with chooses between three configs
+GenerateRecipe = Recipe[GenerateRecipeArguments, GenerationSettings]
+EvaluateRecipe = Recipe[EvaluateRecipeArguments, SamplingSettings]
 
 
 def namespace_value(recipe: Recipe, key: str) -> Any:

@@ -26,8 +26,8 @@ class MathReward(Reward):
     reads_question: bool = True  # an answer copied out of the question is wrong, and a list has the order that the question asks for
 
     def __post_init__(self) -> None:
-        self.must("number_locale", self.number_locale in LOCALES, f"one of {', '.join(LOCALES)}")
-        self.must("precision", 0 <= self.precision <= 15, "a number of places from 0 to 15")
+        self.require(self.number_locale in LOCALES, "number_locale", f"one of {', '.join(LOCALES)}")
+        self.require(0 <= self.precision <= 15, "precision", "a number of places from 0 to 15")
 
 
 def parsed_answer(fmt: ResponseFormat, completion: str, parsed: ParsedResponse | None = None) -> str | None:

@@ -26,7 +26,7 @@ class CosineReward(MathReward):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        self.must("cosine_max_len", self.cosine_max_len > 0, "a number of tokens above 0")
+        self.require(self.cosine_max_len > 0, "cosine_max_len", "a number of tokens above 0")
 
     def __call__(self, completions: Column, completion_ids: Column = (), **columns: Any) -> Values:
         _, verdicts = correctness(self, completions, **columns)
@@ -84,7 +84,7 @@ class SoftOverlongPunishmentReward(Reward):
     def __post_init__(self) -> None:
         # TRL divides by it; with one above the maximum, even an empty completion would be punished.
         fits = 0 < self.soft_punish_cache <= self.max_completion_len
-        self.must("soft_punish_cache", fits, f"from 1 to max_completion_len ({self.max_completion_len})")
+        self.require(fits, "soft_punish_cache", f"from 1 to max_completion_len ({self.max_completion_len})")
 
     def __call__(self, completions: Column, completion_ids: Column = (), **columns: Any) -> Values:
         from trl.rewards import get_soft_overlong_punishment

@@ -125,9 +125,9 @@ class AnswerMatchReward(MathReward, AnswerReward):
         if self.match_judge:
             served = extras.needed("judges", "match_judge").SERVED
             named = self.match_judge.startswith(served) and self.match_judge != served
-            self.must("match_judge", named, "'openai:NAME', a model behind an OpenAI-compatible server, or ''")
+            self.require(named, "match_judge", "'openai:NAME', a model behind an OpenAI-compatible server, or ''")
             asks = all(slot in self.match_judge_prompt for slot in ("{solution}", "{answer}"))
-            self.must("match_judge_prompt", asks, "a text with {solution} and {answer} that asks for a line 'Score: x'")
+            self.require(asks, "match_judge_prompt", "a text with {solution} and {answer} that asks for a line 'Score: x'")
 
     def __call__(
         self,

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar, dataclass_transform
 
-from r1_recipes.common.errors import RecipeError
+from r1_recipes.common.errors import RecipeError, require
 from r1_recipes.common.messages import completion_texts
 from r1_recipes.common.plugins import Registry
 from r1_recipes.prompts import ResponseFormat
@@ -52,10 +52,9 @@ class Reward:
         """What one completion is worth, whatever its row holds."""
         raise NotImplementedError
 
-    def must(self, key: str, holds: bool, be: str) -> None:
-        """Refuse a parameter's value unless ``holds``; ``be`` says which values are allowed."""
-        if not holds:
-            raise RecipeError(f"{key}: must be {be}, got {getattr(self, key)!r}")
+    def require(self, condition: bool, key: str, allowed: str) -> None:
+        """Refuse the value of the parameter ``key`` unless ``condition`` holds."""
+        require(condition, key, allowed, getattr(self, key))
 
     def missing(self, needed: str, columns: Mapping[str, Any]) -> RecipeError:
         """The error for a data set without the columns that this reward needs."""

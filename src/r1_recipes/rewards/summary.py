@@ -49,7 +49,7 @@ class SummaryCompressionReward(SummaryFactsReward):
     summary_min_facts: float = 0.5
 
     def __post_init__(self) -> None:
-        self.must("summary_min_facts", 0 <= self.summary_min_facts <= 1, "a share from 0 to 1")
+        self.require(0 <= self.summary_min_facts <= 1, "summary_min_facts", "a share from 0 to 1")
 
     def __call__(self, completions: Column, facts: Column | None = None, document: Column | None = None, **columns: Any) -> Values:
         if document is None:

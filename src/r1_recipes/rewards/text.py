@@ -110,8 +110,8 @@ class RepetitionPenaltyReward(Reward):
     repetition_max_penalty: float = -1.0
 
     def __post_init__(self) -> None:
-        self.must("repetition_max_penalty", self.repetition_max_penalty <= 0, "0 or below")
-        self.must("repetition_n_grams", self.repetition_n_grams >= 1, "1 or more")
+        self.require(self.repetition_max_penalty <= 0, "repetition_max_penalty", "0 or below")
+        self.require(self.repetition_n_grams >= 1, "repetition_n_grams", "1 or more")
 
     def score_text(self, text: str) -> float:
         words = _UNITS.findall(text.lower())

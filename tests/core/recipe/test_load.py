@@ -102,6 +102,8 @@ def test_the_path_may_stand_anywhere_and_under_config(write):
         assert load_recipe(argv, "grpo").path == Path(path)
     fails([], "no recipe given", "python -m r1_recipes.grpo recipes/NAME.yaml")
     fails([path, "--config", path], "one recipe a run")
+    fails(["--config", path, "--config", path], "one recipe a run")
+    assert load_recipe(["--smoke", path], "grpo").script.smoke is True
     fails([path, path], "stands alone")
     fails(["--seed=3"], "no recipe given")
 
@@ -541,7 +543,7 @@ def test_with_an_accelerator_nothing_follows(write, monkeypatch):
     path = Path(write("use_vllm: true\nbf16: true\n", FOR_A_GPU))
     settings = read_yaml(path)
     recipe = Recipe(path=path, method="grpo", script=None, training=None, model=None)
-    assert load._follow_machine(recipe, settings, set()) == {} and settings == read_yaml(path) and recipe.warnings == []
+    assert load._follow_machine(recipe, settings) == {} and settings == read_yaml(path) and recipe.warnings == []
 
 
 @pytest.mark.parametrize(

@@ -181,10 +181,10 @@ class CodeReward(Reward):
 
     def __post_init__(self) -> None:
         own = ":" in self.code_provider
-        self.must("code_provider", own or self.code_provider == "bubblewrap", "bubblewrap, or my_module:MySandbox (docs/code_reward.md)")
-        self.must("code_language", own or self.code_language in _PYTHON, "python in bubblewrap")
+        self.require(own or self.code_provider == "bubblewrap", "code_provider", "bubblewrap, or my_module:MySandbox (docs/code_reward.md)")
+        self.require(own or self.code_language in _PYTHON, "code_language", "python in bubblewrap")
         for key, least in (("code_timeout", 1), ("code_memory_mb", 64), ("code_batch_seconds", 1), ("parallel_code_exec_per_proc", 1)):
-            self.must(key, getattr(self, key) is None or getattr(self, key) >= least, f"{least} or more")
+            self.require(getattr(self, key) is None or getattr(self, key) >= least, key, f"{least} or more")
 
     def check_start(self) -> Sandbox:
         """Get a sandbox that holds; :class:`RecipeError`: there is none here."""

@@ -19,7 +19,7 @@ from typing import Any, NamedTuple
 from r1_recipes.common.chat_client import ChatServer, Reply
 from r1_recipes.common.errors import RecipeError, first_line
 from r1_recipes.common.messages import completion_texts, message_text, without_surrogates
-from r1_recipes.common.settings import from_mapping, must
+from r1_recipes.common.settings import from_mapping, limited
 from r1_recipes.extras.judges.rubric import Rubric, numbered, read_rubric, read_verdicts
 from r1_recipes.prompts.formats import ResponseFormat
 from r1_recipes.rewards.registry import REWARDS, Column, Log, Reward, Values, ignore
@@ -134,17 +134,17 @@ def _is_range(value: Sequence[Any]) -> bool:
 
 @dataclass(frozen=True)
 class Settings:
-    model: str = must(
-        "a sequence classifier's folder or hub id, or 'openai:NAME' for a judge behind a server",
+    model: str = limited(
         lambda value: bool(value.removeprefix(SERVED)),
+        "a sequence classifier's folder or hub id, or 'openai:NAME' for a judge behind a server",
     )
-    scope: str = must("summary or full", lambda value: value in ("summary", "full"), "summary")
-    batch_size: int = must("1 or more", lambda value: value >= 1, 16)
-    activation: str = must("none or sigmoid", lambda value: value in ("none", "sigmoid"), "none")
+    scope: str = limited(lambda value: value in ("summary", "full"), "summary or full", "summary")
+    batch_size: int = limited(lambda value: value >= 1, "1 or more", 16)
+    activation: str = limited(lambda value: value in ("none", "sigmoid"), "none or sigmoid", "none")
     prompt: str | None = None
-    range: tuple[float, ...] | None = must("[lowest, highest]", lambda value: _is_range(value), None)
-    max_completion_length: int | None = must("1 or more", lambda value: value >= 1, None)
-    request_timeout: float = must("over 0", lambda value: value > 0, ChatServer.timeout)
+    range: tuple[float, ...] | None = limited(lambda value: _is_range(value), "[lowest, highest]", None)
+    max_completion_length: int | None = limited(lambda value: value >= 1, "1 or more", None)
+    request_timeout: float = limited(lambda value: value > 0, "over 0", ChatServer.timeout)
 
     def __post_init__(self) -> None:
         if not self.served and self.prompt is not None:

@@ -3,22 +3,22 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import MISSING, dataclass
 from typing import Any
 
-from r1_recipes.common.errors import unknown_name
-from r1_recipes.common.settings import from_mapping, must
-from r1_recipes.recipe.types import Recipe
+from r1_recipes.common.errors import RecipeError, unknown_name
+from r1_recipes.common.settings import from_mapping, limited
+from r1_recipes.recipe.types import GenerateRecipe
 from r1_recipes.rewards.language import LANGUAGES, language_code
 
 
 def _count(default: Any = MISSING) -> Any:
-    return must("a whole number of 1 or more", lambda value: value >= 1, default)
+    return limited(lambda value: value >= 1, "a whole number of 1 or more", default)
 
 
 def _share() -> Any:
-    return must("a share from 0 to 1", lambda value: 0 <= value <= 1)
+    return limited(lambda value: 0 <= value <= 1, "a share from 0 to 1")
 
 
 @dataclass(frozen=True)
@@ -59,7 +59,7 @@ class Filters:
 @dataclass(frozen=True)
 class Deduplicate:
     exact: bool = True
-    near: float | None = must("a similarity over 0 and at most 1", lambda value: 0 < value <= 1, None)
+    near: float | None = limited(lambda value: 0 < value <= 1, "a similarity over 0 and at most 1", None)
     n_grams: int = _count(5)
 
 
@@ -85,17 +85,17 @@ class KeepRules:
     best_of: int | None = _count(None)
     correct: bool = False
     # By reward, such as a judge of reward_models; no score is too little.
-    at_least: dict[str, float] | None = must(
-        "a mapping of rewards to numbers", lambda of: all(type(one) in (int, float) and math.isfinite(one) for one in of.values()), None
+    at_least: dict[str, float] | None = limited(
+        lambda of: all(type(one) in (int, float) and math.isfinite(one) for one in of.values()), "a mapping of rewards to numbers", None
     )
     filters: Filters = Filters()
-    pass_rate: tuple[float, float] | None = must(
-        "two shares from 0 to 1, the smaller first, such as [0.1, 0.9]",
+    pass_rate: tuple[float, float] | None = limited(
         lambda value: len(value) == 2 and all(type(share) in (int, float) for share in value) and 0 <= value[0] <= value[1] <= 1,
+        "two shares from 0 to 1, the smaller first, such as [0.1, 0.9]",
         None,
     )
-    output: str = must("'completions', 'prompts' or 'pairs'", lambda value: value in ("completions", "prompts", "pairs"), "completions")
-    margin: float = must("0 or more", lambda value: value >= 0, 0.0)  # a pair's summed rewards differ by more
+    output: str = limited(lambda value: value in ("completions", "prompts", "pairs"), "'completions', 'prompts' or 'pairs'", "completions")
+    margin: float = limited(lambda value: value >= 0, "0 or more", 0.0)  # a pair's summed rewards differ by more
     deduplicate: Deduplicate | None = None
     decontaminate: Decontaminate | None = None
 
@@ -105,18 +105,18 @@ class KeepRules:
         return from_mapping(cls, mapping or {}, "keep")
 
 
-def problems(recipe: Recipe) -> Iterator[str]:
-    """What is wrong with a recipe's ``keep`` beside its other keys."""
+def check_keep(recipe: GenerateRecipe) -> None:
+    """Refuse a ``keep`` that does not fit the recipe's other keys."""
     script = recipe.script
-    rules = KeepRules.parse(script.keep)
+    rules, names = KeepRules.parse(script.keep), script.reward_funcs
     if script.tools or script.environment:
-        yield "keep: episodes with tools make no dataset: an answer without its calls would be trained on. Fix: leave it out"
-    elif (rules.correct or rules.pass_rate) and not script.reward_funcs:
-        yield "keep: correct and pass_rate need reward_funcs; the first one says what is correct"
+        raise RecipeError("keep: episodes with tools make no dataset: an answer without its calls would be trained on. Fix: leave it out")
+    if (rules.correct or rules.pass_rate) and not names:
+        raise RecipeError("keep: correct and pass_rate need reward_funcs; the first one says what is correct")
     if rules.output != "pairs":
         return
-    if not script.reward_funcs or recipe.training.num_generations < 2 or rules.best_of:
+    if not names or recipe.training.num_generations < 2 or rules.best_of:
         reason = "a pair is the best and the worst of a prompt"
-        yield f"keep: output: pairs needs reward_funcs, num_generations of 2 or more, and no best_of: {reason}"
-    if rules.correct and len(script.reward_funcs) < 2:
-        yield "keep: correct: must be false for output: pairs of one reward, got true: the rejected one is mostly wrong"
+        raise RecipeError(f"keep: output: pairs needs reward_funcs, num_generations of 2 or more, and no best_of: {reason}")
+    if rules.correct and len(names) < 2:
+        raise RecipeError("keep: correct: must be false for output: pairs of one reward, got true: the rejected one is mostly wrong")

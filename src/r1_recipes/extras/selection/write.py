@@ -13,7 +13,7 @@ import yaml
 
 from r1_recipes.common.errors import RecipeError, first_line
 from r1_recipes.common.messages import without_surrogates
-from r1_recipes.extras.selection.rules import KeepRules, problems  # noqa: F401 (what the core uses)
+from r1_recipes.extras.selection.rules import KeepRules, check_keep  # noqa: F401 (what the core uses)
 from r1_recipes.extras.selection.select import Selection, YieldReport
 
 if TYPE_CHECKING:
