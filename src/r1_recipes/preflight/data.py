@@ -74,8 +74,8 @@ def _check_held_out(report: Report, recipe: Recipe, fmt: ResponseFormat, tokeniz
         report.add(WARNING, "data.overlap", f"{told}, so evaluate would judge on rows that were trained on. Fix: {fix}")
 
 
-def check_lengths(report: Report, recipe: Recipe, rows: Dataset, tokenizer: PreTrainedTokenizerBase, window: int | None) -> int:
-    """Compare lengths with the model's window, show three prompts, and return the tokens of the longest prompt (SFT: example)."""
+def check_lengths(report: Report, recipe: Recipe, rows: Dataset, tokenizer: PreTrainedTokenizerBase, window: int | None) -> None:
+    """Compare lengths with the model's window, and show three prompts."""
     from pandas import Series
 
     training, grpo = recipe.training, recipe.method == "grpo"
@@ -103,7 +103,6 @@ def check_lengths(report: Report, recipe: Recipe, rows: Dataset, tokenizer: PreT
         if share:
             said += f", which then teach no end; set max_length: {lengths.max()}, or drop long ones with max_solution_tokens"
         report.add(graded(share, vain=0.5), "data.max_length", said)
-    return int(lengths.max())
 
 
 # A decimal comma or a list; a thousands point or a decimal. A unit may follow.
