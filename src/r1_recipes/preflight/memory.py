@@ -28,7 +28,7 @@ def model_shape(report: Report, recipe: Recipe) -> Shape:
             config, model = empty_model(recipe)
             if adapters := get_peft_config(recipe.model):
                 model = get_peft_model(model, adapters)
-        except Exception as error:  # an adapter's folder, an unknown architecture, lora_target_modules
+        except Exception as error:  # an adapter's folder, an architecture, lora_target_modules
             problem = f"{recipe.model.model_name_or_path!r} cannot be built: {first_line(error)}"
             raise RecipeError(f"{recipe.path}: model_name_or_path: {problem}") from error
     with report.refusals("fit.unfrozen"):
@@ -40,13 +40,23 @@ def model_shape(report: Report, recipe: Recipe) -> Shape:
     trained = [parameter for parameter in model.parameters() if parameter.requires_grad]
     trainable = sum(parameter.numel() for parameter in trained)
     trained_bytes = sum(parameter.nbytes for parameter in trained)
-    return Shape(**vars(size), trainable=trainable, weight_bytes=weight_bytes, trained_bytes=trained_bytes)
+    return Shape(
+        **vars(size),
+        trainable=trainable,
+        weight_bytes=weight_bytes,
+        trained_bytes=trained_bytes,
+    )
 
 
 def training_state(recipe: Recipe, shape: Shape, shards: int) -> dict[str, float]:
     """Return the bytes of weights, gradients and optimizer states, over all ``shards`` together."""
     training, trainable = recipe.training, shape.trainable
-    weights, gradients, copy, moment = shape.weight_bytes, shape.trained_bytes, 0, shape.trained_bytes
+    weights, gradients, copy, moment = (
+        shape.weight_bytes,
+        shape.trained_bytes,
+        0,
+        shape.trained_bytes,
+    )
     if shards > 1 and (training.bf16 or training.fp16):  # ZeRO and FSDP train an fp32 copy
         weights, gradients = min(weights, 2 * shape.parameters), 2 * trainable
         copy = moment = 4 * trainable
@@ -57,7 +67,7 @@ def training_state(recipe: Recipe, shape: Shape, shards: int) -> dict[str, float
 
 
 def device_memory(recipe: Recipe) -> int | None:
-    """Return the bytes of the GPU, or of main memory with ``use_cpu``; None if there is no GPU here."""
+    """Return the bytes of the GPU, or of main memory with ``use_cpu``; None without a GPU."""
     import psutil
 
     return psutil.virtual_memory().total if recipe.training.use_cpu else gpu_memory()
@@ -100,4 +110,4 @@ def check_engine(report: Report, recipe: Recipe, shape: Shape, *, pictures: bool
         report.add(ERROR if shortage.certain else WARNING, "fit.engine", shortage.said)
     elif shares_device(recipe):
         length = recipe.training.vllm_max_model_length or shape.window
-        report.add(OK, "fit.engine", f"vllm_max_model_length: one sequence may have {length} tokens")
+        report.add(OK, "fit.engine", f"vllm_max_model_length: {length} tokens fit")
