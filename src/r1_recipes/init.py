@@ -26,6 +26,7 @@ from r1_recipes.verification.moments import is_date
 
 Row = dict[str, Any]
 Settings = dict[str, Any]
+Reasoned = tuple[Settings, str]  # settings, and why
 
 _SAMPLED_ROWS = 1000
 _WORDS = yaml.safe_load((SHIPPED / "init_words.yaml").read_text(encoding="utf-8"))
@@ -206,7 +207,7 @@ def quoted(columns: Iterable[str]) -> str:
     return listed([repr(name)[:60] for name in columns])
 
 
-def choose_columns(names: list[str], options: argparse.Namespace) -> tuple[Settings, str]:
+def choose_columns(names: list[str], options: argparse.Namespace) -> Reasoned:
     """Return the settings that say which column is what, and why."""
     check_columns(names, options)
     question: Any = options.question or named_column("question", names)
@@ -269,7 +270,7 @@ def named_column(role: str, columns: list[str]) -> str | None:
     return part[0] if len(part) == 1 else None
 
 
-def choose_reward(fields: list[Row]) -> tuple[Settings, str]:
+def choose_reward(fields: list[Row]) -> Reasoned:
     """Return the settings of a reward that can judge the answers, if one can, and why."""
     sample = [fields[index] for index in spread(len(fields), _SAMPLED_ROWS)]
     golds = [gold for row in sample if (gold := right_answer(row.get("solution")))]
@@ -350,13 +351,7 @@ def choose_method(
     return "grpo", reward | shape, why
 
 
-def sft_settings(
-    columns: Settings,
-    worked: bool,
-    *,
-    cpu: bool,
-    judged: bool,
-) -> tuple[Settings, str]:
+def sft_settings(columns: Settings, worked: bool, *, cpu: bool, judged: bool) -> Reasoned:
     """Return what SFT learns from, and why."""
     if worked:
         return {}, "there are worked solutions to learn from"
@@ -377,11 +372,8 @@ def choose_splits(data: str, usable: list[int], count: int) -> tuple[Settings, i
     for split in ("test", "validation") if Path(data).expanduser().is_dir() else ():
         try:
             held_out = len(load_rows(data, split))
-            return (
-                {"dataset_test_split": split},
-                len(usable),
-                f"{held_out} held out, the split {split}",
-            )
+            why = f"{held_out} held out, the split {split}"
+            return {"dataset_test_split": split}, len(usable), why
         except RecipeError as error:
             if "is not in" not in str(error):
                 raise
@@ -390,11 +382,8 @@ def choose_splits(data: str, usable: list[int], count: int) -> tuple[Settings, i
         raise ValueError("must have 2 rows at least that can be used, one to hold out, got 1")
     tail = count - usable[-last]
     splits = {"dataset_train_split": f"train[:-{tail}]", "dataset_test_split": f"train[-{tail}:]"}
-    return (
-        splits,
-        len(usable) - last,
-        f"{last} held out, the last ones (shuffle rows that are sorted)",
-    )
+    why = f"{last} held out, the last ones (shuffle rows that are sorted)"
+    return splits, len(usable) - last, why
 
 
 if __name__ == "__main__":
