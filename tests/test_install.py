@@ -200,7 +200,7 @@ def test_the_wheel_works_outside_the_repository(wheel, tmp_path):
     empty.mkdir()
     options = ["--quiet", "--no-deps", "--no-index", "--target", str(installed)]
     assert run(sys.executable, "-m", "pip", "install", *options, str(wheel)).returncode == 0
-    (empty / "my data.csv").write_text("Frage;Antwort\n" + "Wie viel ist 1 + 0,5?;1,5\n" * 20, encoding="utf-8")
+    (empty / "my data.csv").write_text("question;answer\n" + "Wie viel ist 1 + 0,5?;1,5\n" * 20, encoding="utf-8")
     script = """
 import sys
 from pathlib import Path

@@ -12,7 +12,7 @@ from typing import Any
 import pyarrow
 import pyarrow.parquet
 
-from r1_recipes import report
+from r1_recipes.extras import report
 from r1_recipes.extras.report.page import build
 
 SOURCE = Path(report.__file__).parent

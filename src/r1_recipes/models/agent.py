@@ -14,7 +14,8 @@ def agent(recipe: Recipe, tokenizer: Any | None, strict: bool = False) -> tuple[
     """
     if recipe.script.tools or recipe.script.environment:
         built: tuple[list[Callable], dict[str | None, Callable]] = extras.needed("agents", "tools").agent(recipe, tokenizer, strict)
-        return built
+        if any(built):
+            return built
     if tokenizer is not None:  # an earlier run's, by which TRL would take the prefill for the model's words
         tokenizer.response_template = None
     return [], {}

@@ -34,20 +34,31 @@ def cache_of(config: Any) -> int:
     return int(2 * layers * (getattr(config, "num_key_value_heads", None) or heads) * width)
 
 
-def dimensions(recipe: Recipe) -> Dimensions | None:
-    """Build the model without its weights; None if Transformers cannot, which loading it will say better."""
+def empty_model(recipe: Recipe) -> tuple[Any, Any]:
+    """Return the model's configuration, and the model without its weights."""
     import torch
     from transformers import AutoModelForCausalLM, AutoModelForImageTextToText
     from transformers.modeling_utils import set_zero3_state
 
+    config = from_pretrained("AutoConfig", recipe)
+    pictures = (config.architectures or [""])[0].endswith("ForConditionalGeneration")
+    auto_class = AutoModelForImageTextToText if pictures else AutoModelForCausalLM
+    dtype = config.dtype if recipe.model.dtype in (None, "auto") else getattr(torch, recipe.model.dtype)
+    with set_zero3_state(), torch.device("meta"):  # or ZeRO-3 would allocate and share out the weights
+        return config, auto_class.from_config(config, dtype=dtype, trust_remote_code=recipe.training.trust_remote_code)
+
+
+def dimensions_of(config: Any, model: Any) -> Dimensions:
+    """Count a model, which may have no weights."""
+    text = config.get_text_config()
+    parameters = sum(parameter.numel() for parameter in model.parameters())
+    return Dimensions(parameters, cache_of(text), getattr(text, "max_position_embeddings", None))
+
+
+def dimensions(recipe: Recipe) -> Dimensions | None:
+    """Count the recipe's model; None if Transformers cannot build it, which loading it will say better."""
     try:
-        config = from_pretrained("AutoConfig", recipe)
-        pictures = (config.architectures or [""])[0].endswith("ForConditionalGeneration")
-        auto_class = AutoModelForImageTextToText if pictures else AutoModelForCausalLM
-        with set_zero3_state(), torch.device("meta"):  # or ZeRO-3 would allocate and share out the weights
-            model = auto_class.from_config(config, trust_remote_code=recipe.training.trust_remote_code)
-        text = config.get_text_config()
-        return Dimensions(model.num_parameters(), cache_of(text), getattr(text, "max_position_embeddings", None))
+        return dimensions_of(*empty_model(recipe))
     except Exception as error:  # an adapter's folder, an unknown architecture, a hub that does not answer
         logger.debug("the size of %s is unknown: %s", recipe.model.model_name_or_path, error)
         return None

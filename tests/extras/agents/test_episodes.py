@@ -4,11 +4,11 @@ import pytest
 
 from r1_recipes.common.errors import RecipeError
 from r1_recipes.completions.types import Completion, Request, TooLong
-from r1_recipes.extras.agents.build import agent
 from r1_recipes.extras.agents.episodes import EpisodeBackend
 from r1_recipes.extras.agents.guard import Limits
 from r1_recipes.extras.agents.registry import build_environments, build_tools
 from r1_recipes.metrics.run import judges_of
+from r1_recipes.models.agent import agent
 from r1_recipes.prompts import get_response_format
 from r1_recipes.recipe import load_recipe
 

@@ -16,8 +16,9 @@ from typing import Any
 import pytest
 import yaml
 
-from r1_recipes import __main__, init
+from r1_recipes import __main__
 from r1_recipes.data import load_dataset
+from r1_recipes.extras.init import __main__ as init
 from r1_recipes.extras.preflight import __main__ as preflight
 from r1_recipes.prompts import get_response_format
 from r1_recipes.recipe import load_recipe
@@ -42,39 +43,34 @@ def columns(question: str, answer: str, **more: Any) -> dict[str, Any]:
 
 
 FILES = {
-    "german.csv": (lines("Nr;Aufgabe;Antwort", "@;Wie viel ist @ + 0,5?;@,5"), MATHS | columns("Aufgabe", "Antwort", number_locale="de")),
+    "german.csv": (lines("nr;question;answer", "@;Wie viel ist @ + 0,5?;@,5"), MATHS | columns("question", "answer", number_locale="de")),
     "thousands.csv": (lines("question,answer", '@ thousand?,"@,000"'), {"number_locale": None}),
-    "apart.csv": (lines("Frage;Antwort", "@ mal?;@ 234,50\u00a0€"), {"number_locale": "de"}),
-    "either.csv": (lines("Frage;Antwort", "@ mal tausend?;@.000"), "20 like 1.250, read as 1.25 (number_locale: de reads 1250)"),
+    "apart.csv": (lines("question;answer", "@ mal?;@ 234,50\u00a0€"), {"number_locale": "de"}),
     "letters.csv": (
-        lines("Frage,A,B,C,Richtige Antwort", "Was ist @?,@,0@,1@,A"),
+        lines("question,A,B,C,right answer", "Was ist @?,@,0@,1@,A"),
         columns(
-            "Frage",
-            "Richtige Antwort",
+            "question",
+            "right answer",
             prompt_template="{question}\nA) {A}\nB) {B}\nC) {C}",
             reward_funcs=["choice_match", "format", "tag_count"],
         ),
     ),
-    "numbered.csv": (
-        lines("Frage;Option 1;Option 2;Antwort", "Was ist @?;a;b;2"),
-        {"prompt_template": "{question}\n1) {Option 1}\n2) {Option 2}"},
-    ),
-    "worded.csv": (lines("Frage;a;b;Antwort", "Was ist @?;Haus @;Hut @;Hut @"), {"prompt_template": "{question}\n- {a}\n- {b}"}),
-    "listed.jsonl": (objects(question="Which is @?", choices=["x", "@"], answer=1), "options 'choices': 'Answer with 0 for the first"),
-    "texts.csv": (lines("question,choices,answer", "Which is @?,\"['x', '@']\",2"), "options 'choices': 'Answer with 1 for the first"),
+    "lower.csv": (lines("question,(a),(b),answer", "@?,x,y,b"), {"prompt_template": "{question}\nA) {(a)}\nB) {(b)}"}),
+    "beside.jsonl": (objects(problem="@+1?", answer="@", messages=[{"role": "user", "content": "@?"}]), columns("problem", "answer")),
+    "order.csv": (lines("problem,B,A,answer", "@?,b@,a@,B") + "one?,a,b,\n", {"prompt_template": "{question}\nA) {A}\nB) {B}"}),
     "spreadsheet.csv": (lines(",question,answer,,", "0,@+1?,@,,"), columns("question", "answer")),
     "inside.csv": (lines("question,answer", '"Which is @? A) @ B) 0",A'), {"reward_funcs": ["choice_match", "format", "tag_count"]}),
-    "gsm8k.jsonl": (objects(question="@+1?", answer="One more.\n#### 7"), {"mapper": "gsm8k", "number_locale": None}),
-    "german_gsm8k.jsonl": (objects(question="@+0,5?", answer="Mehr.\n#### 3,5"), {}),
-    "latex.jsonl": (objects(problem="Half of @?", answer=r"\frac{@}{2}"), {"mapper": "math"}),
+    "gsm8k.jsonl": (objects(question="@+1?", answer="One more.\n#### 7"), columns("question", "answer", number_locale=None)),
+    "german_gsm8k.jsonl": (objects(question="@+0,5?", answer="Mehr.\n#### 3,5"), {"mapper": "prompt_solution", "number_locale": "de"}),
+    "latex.jsonl": (objects(problem="Half of @?", answer=r"\frac{@}{2}"), columns("problem", "answer")),
     "worked.csv": (
-        lines("Aufgabe;Rechenweg;Ergebnis", "@ mal 2,5?;Wir rechnen.;@,5"),
-        {"reasoning_column": "Rechenweg", "solution_column": "Ergebnis"},
+        lines("question;explanation;result", "@ times 2.5?;We work it out.;@.5"),
+        {"reasoning_column": "explanation", "solution_column": "result"},
     ),
     "chinese.csv": (lines("编号,问题,答案", "@,@加@等于几?,@"), columns("问题", "答案")),
-    "blanks.csv": (lines("Meine Frage ; Die Lösung ", "Wie viel ist @? ;@"), columns("Meine Frage ", " Die Lösung ")),
+    "chinese_worked.csv": (lines("题目,解析,答案", "@加@等于几?,相加,@"), columns("题目", "答案", reasoning_column="解析")),
+    "blanks.csv": (lines("My question ; The answer ", "What is @? ;@"), columns("My question ", " The answer ")),
     "line_ends.csv": (lines("question\x85x,answer\u2028", "@+1?,@"), columns("question\x85x", "answer\u2028")),
-    "unnamed.csv": (lines("Text,Wert", "Wie viel ist @ und noch einmal @?,@"), columns("Text", "Wert")),
     "my data (1).csv": (lines("question,answer", "@+1?,@"), {"dataset_name": "my data (1).csv", "output_dir": "outputs/my_data_1"}),
     "words.csv": (lines("question,answer", "Capital @?,Paris"), {"reward_funcs": ["answer_match", "format", "tag_count"]}),
     "mostly.csv": (
@@ -82,7 +78,7 @@ FILES = {
         {"reward_funcs": ["answer_match", "format", "tag_count"]},
     ),
     "dates.csv": (
-        lines("Frage;Antwort", "Wann war @?;@. März 2024", 10) + lines("Wann?;02.03.2024", "Wann, @?;May @", 8),
+        lines("question;answer", "Wann war @?;@. März 2024", 10) + lines("Wann?;02.03.2024", "Wann, @?;May @", 8),
         {"reward_funcs": ["answer_match", "format", "tag_count"]},
     ),
     "prose.csv": (
@@ -93,22 +89,6 @@ FILES = {
         objects(messages=[{"role": "user", "content": "@?"}, {"role": "assistant", "content": "@."}]),
         {"mapper": "auto", "reward_funcs": None},
     ),
-    "code.jsonl": (
-        objects(problem_statement="Print @", verification_info={"language": "python", "test_cases": [{"input": "", "output": "@"}]}),
-        {},
-    ),
-}
-
-
-LETTERED = "{question}\nA) {A}\nB) {B}"
-CHOICES = {
-    "a blank answer": (lines("question,A,B,answer", "@?,a@,b@,B") + "one?,a,b,\n", LETTERED),
-    "another order": (lines("question,B,A,answer", "@?,b@,a@,B"), LETTERED),
-    "numbers from 0": (
-        lines("question,option_0,option_1,option_2,answer", "@?,a@,b@,c@,1"),
-        "{question}\n0) {option_0}\n1) {option_1}\n2) {option_2}",
-    ),
-    "columns of a mapper without options": (lines("problem,A,B,answer", "@?,a@,b@,B"), LETTERED),
 }
 
 
@@ -140,12 +120,6 @@ def test_what_becomes_of_a_file(folder: Path, capsys: pytest.CaptureFixture[str]
     )
 
 
-@pytest.mark.parametrize("name", CHOICES)
-def test_the_prompt_shows_the_options_by_what_the_golds_call_them(folder: Path, capsys: pytest.CaptureFixture[str], name: str) -> None:
-    Path("quiz.csv").write_text(CHOICES[name][0], encoding="utf-8")
-    assert found(capsys, "quiz.csv")[1].get("prompt_template") == CHOICES[name][1]
-
-
 def run_test(path: str) -> None:
     """Run a test that init wrote, in this process: another takes ten seconds."""
     names = runpy.run_path(path)
@@ -154,7 +128,7 @@ def run_test(path: str) -> None:
 
 
 def test_the_tests_that_it_writes_pass(folder: Path) -> None:
-    for name in ("german.csv", "apart.csv", "letters.csv", "german_gsm8k.jsonl", "words.csv", "latex.jsonl", "listed.jsonl", "mostly.csv"):
+    for name in ("german.csv", "apart.csv", "letters.csv", "german_gsm8k.jsonl", "words.csv", "latex.jsonl", "mostly.csv"):
         Path(name).write_text(FILES[name][0], encoding="utf-8")
         init.main([name, "--output", "my own"])
         run_test(f"my own/test_{Path(name).stem}.py")
@@ -204,6 +178,17 @@ REFUSED = {
         "text\nhello\n",
         "must show which column is the question and which the answer, got 'text'. Fix: --question COLUMN --answer COLUMN",
     ),
+    "programs.jsonl": (
+        objects(problem_statement="Print @", verification_info={"language": "python", "test_cases": [{"input": "", "output": "@"}]}),
+        "not tests of programs",
+    ),
+    "worded.csv": (
+        lines("question,A,B,answer", "Was ist @?,Haus @,Hut @,Hut @"),
+        "answers must be the letters of the options, got 'Hut 2'",
+    ),
+    "listed.jsonl": (objects(question="Which is @?", choices=["x", "@"], answer=1), "got 'choices'"),
+    "options.csv": (lines("question;Option 1;Option 2;answer", "@?;a;b;2"), "got 'Option 1'"),
+    "frage.csv": (lines("Frage;Antwort", "@?;1"), "got 'Frage', 'Antwort'. Fix: --question COLUMN --answer COLUMN"),
     "unclear.csv": ("a1,b1,c1\n1,2,3\n", "got 'a1', 'b1', 'c1'. Fix: --question COLUMN --answer COLUMN"),
     "half.csv": ("question,b1,c1\n1,2,3\n", "Fix: --answer COLUMN"),
     "headless.csv": ("What is 1 + 1?,2\nWhat is 1 + 2?,3\n", "must begin with the names of the columns, got 'What is 1 + 1?', '2'"),
@@ -211,15 +196,15 @@ REFUSED = {
     "chinese.csv": ("1加1等于几?,2\n1加2等于几?,3\n", "must begin with the names"),
     "empty_but_one.csv": ("question,answer\na?,1\nb?,\nc?,\n", "must have 2 rows at least"),
     "row.csv": ("question,answer\nhow?,3\n", "must have 2 rows at least"),
-    "blank.csv": ("question,answer,n\nhow?,,1\nwho?,,1\n", "no row can be used: column 'answer' is empty"),
+    "blank.csv": ("question,answer,n\nhow?,,1\nwho?,,1\n", "no row can be used: 2 rows: column 'answer' is empty"),
     "latin.csv": ("Frage;Lösung\nWie?;1\n".encode("cp1252"), "iconv -f cp1252 -t utf-8"),
     "utf16.csv": ("Frage;Lösung\nWie?;1\n".encode("utf-16"), "iconv -f utf-16 -t utf-8"),
-    "pairs.jsonl": (objects(prompt="@?", chosen="a", rejected="b"), "got pairs or pictures"),
+    "pairs.jsonl": (objects(prompt="@?", chosen="a", rejected="b"), "not pairs or pictures"),
     "humaneval.jsonl": (
         objects(prompt="def f@():", canonical_solution="return @", test="assert f()"),
-        "must be a column verification_info",
+        "not tests of programs",
     ),
-    "nested.jsonl": (objects(q={"text": "@?"}, answer="@"), "got None in column 'q'. Fix: rename it, or write the text"),
+    "nested.jsonl": (objects(question={"text": "@?"}, answer="@"), "got None in column 'question'. Fix: rename it, or write the text"),
     "bot.jsonl": (
         objects(messages=[{"role": "user", "content": "@?"}, {"role": "bot", "content": "@"}]),
         "got 'bot' in column 'messages'. Fix: rename it",
@@ -244,7 +229,7 @@ def test_what_it_refuses(folder: Path, capsys: pytest.CaptureFixture[str], name:
 def test_empty_cells_are_not_counted_and_a_usable_row_is_held_out(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
     Path("gaps.csv").write_text("question,answer\n" + "".join(f"{n}+1?,{n + 1 if n < 9 else ''}\n" for n in range(11)), "utf-8")
     said, recipe = found(capsys, "gaps.csv")
-    assert "8 to train on; 1 held out" in said and "2 of 11: column 'answer' is empty" in said
+    assert "8 to train on; 1 held out" in said and "2 rows: column 'answer' is empty" in said
     assert (recipe["dataset_train_split"], recipe["dataset_test_split"]) == ("train[:-3]", "train[-3:]")
     run_test("test_gaps.py")
 
@@ -271,6 +256,13 @@ def test_flags_decide_and_nothing_is_overwritten(folder: Path, capsys: pytest.Ca
         assert reason in capsys.readouterr().err
 
 
+def test_flags_name_every_column(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    Path("x.csv").write_text(lines("Frage;Rechenweg;Lösung", "@+1?;@ + 1;@"), encoding="utf-8")
+    flags = ["--question", "Frage", "--answer", "Lösung", "--reasoning", "Rechenweg"]
+    wanted = columns("Frage", "Lösung", reasoning_column="Rechenweg")
+    assert wanted.items() <= found(capsys, "x.csv", *flags)[1].items()
+
+
 def test_a_folder_has_its_own_test_split(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
     Path("data").mkdir()
     for name in ("train", "test"):
@@ -279,26 +271,17 @@ def test_a_folder_has_its_own_test_split(folder: Path, capsys: pytest.CaptureFix
     assert recipe["dataset_test_split"] == "test" and "dataset_train_split" not in recipe and "20 held out, the split test" in said
 
 
-def test_the_command_that_comes_later_has_the_flags_of_this_one(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    Path("x.csv").write_text(lines("a1,b1,c1", "@,@+1?,z"), encoding="utf-8")
-    said, _ = found(capsys, "x.csv", "--question", "b1", "--answer", "a1", "--cpu", "--method", "sft", "--output", "my own")
-    [line] = [line for line in said.splitlines() if "--method grpo" in line]
-    assert shlex.split(line, comments=True)[2:] == [
-        *("x.csv", "--method", "grpo", "--model", "outputs/x_sft", "--question", "b1", "--answer", "a1", "--output", "my own", "--cpu")
-    ]
-
-
-def test_the_layers_that_are_trained_are_those_of_the_model(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_after_sft_comes_grpo_from_that_model(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
     Path("x.csv").write_text(FILES["words.csv"][0], encoding="utf-8")
-    Path("model").mkdir()
-    Path("model/config.json").write_text('{"num_hidden_layers": 6}')
-    for model, layers, wanted in (
-        ("model", 6, [r"layers\.(4|5)\.", r"model\.norm\."]),
-        ("embedded:SmolLM2-135M-Instruct", 30, [f"layers\\.({'|'.join(map(str, range(20, 30)))})\\.", r"model\.norm\."]),
-        ("not/here", 0, None),
-    ):
-        said, recipe = found(capsys, "x.csv", "--cpu", "--model", model, "--output", f"of {layers}")
-        assert recipe.get("unfrozen_parameters") == wanted and ("\nlayers " in said) == (wanted is None)
+    assert "--method grpo --model outputs/x_sft" in found(capsys, "x.csv", "--cpu", "--method", "sft")[0]
+
+
+def test_on_a_cpu_upper_layers_are_trained(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    Path("x.csv").write_text(FILES["words.csv"][0], encoding="utf-8")
+    for method, first in (("grpo", 20), ("sft", 15)):
+        layers = "|".join(map(str, range(first, 30)))
+        recipe = found(capsys, "x.csv", "--cpu", "--method", method)[1]
+        assert recipe["unfrozen_parameters"] == [f"layers\\.({layers})\\.", r"model\.norm\."]
 
 
 def test_a_dangling_link_is_called_so(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -321,7 +304,7 @@ def test_prose_can_be_judged_and_worked_solutions_be_learnt(folder: Path, capsys
     said, recipe = found(capsys, "prose.csv", "--method", "grpo")
     assert recipe["reward_funcs"][0] == "judge" and "OPENAI_BASE_URL" in said and "accuracy" not in recipe["reward_funcs"]
     _, recipe = found(capsys, "worked.csv", "--method", "sft")
-    assert recipe["reasoning_column"] == "Rechenweg" and "mapper_config" not in recipe
+    assert recipe["reasoning_column"] == "explanation" and "mapper_config" not in recipe
 
 
 def guide() -> list[tuple[str, str, str]]:
@@ -403,7 +386,7 @@ def test_for_two_cores(folder: Path, capsys: pytest.CaptureFixture[str]) -> None
         Path(name).write_text(FILES[name][0], encoding="utf-8")
     said, recipe = found(capsys, "worked.csv", "--cpu", "--method", "sft")
     assert recipe["model_name_or_path"] == "embedded:SmolLM2-135M-Instruct" and recipe["use_cpu"] and "use_peft" not in recipe
-    assert recipe["output_dir"] == "outputs/worked_sft" and "init worked.csv --method grpo --model outputs/worked_sft --cpu" in said
+    assert recipe["output_dir"] == "outputs/worked_sft" and "--method grpo --model outputs/worked_sft" in said
     short = recipe["system_prompt"]
     _, recipe = found(capsys, "worked.csv", "--cpu", "--model", "outputs/worked_sft")
     assert recipe["model_name_or_path"] == "outputs/worked_sft" and recipe["system_prompt"] == short and recipe["num_generations"] == 8
@@ -411,7 +394,7 @@ def test_for_two_cores(folder: Path, capsys: pytest.CaptureFixture[str]) -> None
 
 
 ANSWERS_ALONE = {
-    "sums.csv": lines("Aufgabe;Antwort", "Wie viel ist @ + 0,5?;@,5"),
+    "sums.csv": lines("question;answer", "Wie viel ist @ + 0,5?;@,5"),
     "letters.csv": FILES["letters.csv"][0],
     "latex.jsonl": FILES["latex.jsonl"][0],
     "duplicates.csv": lines("question,answer", "@+1?,@") + "2+1?,2\n2+1?,3\n,5\n7?,\n ü?, 1.5 \n",
@@ -422,7 +405,7 @@ ANSWERS_ALONE = {
 def test_without_worked_solutions_a_cold_start_teaches_what_grpo_reads(folder: Path, capsys: pytest.CaptureFixture[str], name: str) -> None:
     Path(name).write_text(ANSWERS_ALONE[name], encoding="utf-8")
     said, taught = found(capsys, name, "--cpu", "--method", "sft")
-    assert "reasoning, Rechenweg" in said and f"--method grpo --model outputs/{Path(name).stem}_sft --cpu" in said
+    assert "(reasoning, explanation)" in said and f"--method grpo --model outputs/{Path(name).stem}_sft" in said
     assert taught["system_prompt"] and "mapper_config" not in taught
     _, asked = found(capsys, name, "--cpu", "--model", f"outputs/{Path(name).stem}_sft")
     scripts = [
@@ -443,28 +426,14 @@ def test_without_worked_solutions_a_cold_start_teaches_what_grpo_reads(folder: P
 
 
 def test_answers_alone_lead_to_no_circle(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    for name in ("sums.csv", "verl.jsonl"):
-        Path(name).write_text(ANSWERS_ALONE.get(name, VERL), encoding="utf-8")
+    Path("sums.csv").write_text(ANSWERS_ALONE["sums.csv"], encoding="utf-8")
     said, recipe = found(capsys, "sums.csv", "--method", "sft")  # a model for a GPU
     assert recipe["mapper_config"] == {"whole": True} and "--method grpo --model" not in said and "for GRPO start from the model" in said
-    with pytest.raises(SystemExit):
-        init.main(["verl.jsonl", "--cpu", "--method", "sft"])
-    assert "a column of worked solutions (reasoning)" in capsys.readouterr().err
     assert "run --cpu --method sft first" in found(capsys, "sums.csv", "--cpu")[0]
-
-
-VERL = objects(
-    data_source="x",
-    prompt=[{"role": "user", "content": "@+1?"}],
-    reward_model={"style": "rule", "ground_truth": "@"},
-    extra_info={"index": 1},
-)
 
 
 def test_held_out_rows_that_ask_what_training_rows_ask_are_counted(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
     Path("twice.csv").write_text(lines("question,answer", "@+1?,@") + " 2+1?,2\n3+1?,3\n", encoding="utf-8")
-    assert (
-        "2 held out, the last ones (shuffle rows that are sorted); 2 of them ask what a training row asks" in found(capsys, "twice.csv")[0]
-    )
+    assert "2 held-out rows ask what a training row asks" in found(capsys, "twice.csv")[0]
     Path("once.csv").write_text(lines("question,answer", "@+1?,@"), encoding="utf-8")
     assert "ask what" not in found(capsys, "once.csv")[0]

@@ -425,7 +425,7 @@ def test_failed_requests(judge: Callable[..., tuple[ModelReward, ChatStub]], cap
     assert scores == pytest.approx([1 / (1 + math.exp(-1))] * 4)  # no better off than the worst
     assert reward(prompts=[QUESTION] * 4, completions=[think(text) for text in "abcd"], trainer_state=None)[1:] == [None] * 3  # selection
     assert metric["helpful/unscored"] == 3.0
-    messages = [record.message for record in caplog.records if record.name == "r1_recipes.rewards.model"]
+    messages = [record.message for record in caplog.records if record.name == "r1_recipes.extras.judges.model"]
     assert len(messages) == 2
     assert messages[0].endswith(" (errors: 2, verdicts without a readable score: 1)")
     assert messages[0].startswith("reward 'helpful', model 'openai:m': 3 of 4 completions are not judged: BadRequestError: ")

@@ -12,7 +12,6 @@ import pytest
 from r1_recipes.common.errors import RecipeError
 from r1_recipes.extras.preflight import disk, memory
 from r1_recipes.extras.preflight.findings import Report
-from r1_recipes.extras.preflight.memory import Parallelism
 from r1_recipes.models import engine
 from r1_recipes.recipe.engine import GIB
 from r1_recipes.training import start
@@ -30,17 +29,17 @@ def settings(folder: Path, *, use_peft: bool = False, **changes: Any) -> Any:
 
 # Of 1,000 parameters in fp32, all trained.
 @pytest.mark.parametrize(
-    "spread, keys, expected",
+    "shards, keys, expected",
     [
-        (Parallelism(), {}, (4000, 12000)),
-        (Parallelism(), {"optim": "paged_adamw_32bit"}, (4000, 12000)),  # what is in host memory is saved, too
-        (Parallelism(), {"optim": "adamw_bnb_8bit"}, (4000, 6000)),
-        (Parallelism(), {"save_only_model": True}, (4000, 4000)),
-        (Parallelism(8, stage=2), {}, (2000, 14000)),  # bf16 weights, fp32 copy and two moments, over all processes
+        (1, {}, (4000, 12000)),
+        (1, {"optim": "paged_adamw_32bit"}, (4000, 12000)),  # what is in host memory is saved, too
+        (1, {"optim": "adamw_bnb_8bit"}, (4000, 6000)),
+        (1, {"save_only_model": True}, (4000, 4000)),
+        (8, {}, (2000, 14000)),  # bf16 weights, fp32 copy and two moments, over all processes
     ],
 )
-def test_what_a_checkpoint_takes(tmp_path: Path, spread: Parallelism, keys: dict, expected: tuple[int, int]) -> None:
-    assert disk.checkpoint_bytes(settings(tmp_path, **keys), SHAPE, spread) == expected
+def test_what_a_checkpoint_takes(tmp_path: Path, shards: int, keys: dict, expected: tuple[int, int]) -> None:
+    assert disk.checkpoint_bytes(settings(tmp_path, **keys), SHAPE, shards) == expected
 
 
 @pytest.mark.parametrize(
@@ -60,20 +59,20 @@ def test_how_many_lie_there_at_once(tmp_path: Path, keys: dict, count: int) -> N
 
 @pytest.mark.parametrize("here, level", [(True, "error"), (False, "warning")])
 def test_too_little_space_is_said_with_both_numbers(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, here: bool, level: str) -> None:
-    monkeypatch.setattr(disk, "device", lambda _: ("a device" if here else memory.ELSEWHERE, 1))
+    monkeypatch.setattr(disk, "device_memory", lambda _: 1 if here else None)
     monkeypatch.setattr(shutil, "disk_usage", lambda path: SimpleNamespace(free=40_000))  # 3 x 12,000 + 4,000
     report = Report()
     run = tmp_path / "new" / "run"
-    disk.check_disk(report, settings(run), SHAPE, 100, Parallelism())
+    disk.check_disk(report, settings(run), SHAPE, 100, 1)
     assert "fit.disk" in found(report, "ok")
     monkeypatch.setattr(shutil, "disk_usage", lambda path: SimpleNamespace(free=39_999))
-    disk.check_disk(report, settings(run), SHAPE, 100, Parallelism())
+    disk.check_disk(report, settings(run), SHAPE, 100, 1)
     assert "save_total_limit" in found(report, level)["fit.disk"]
     # Two that are there already need no more space.
     for step in (10, 20):
         (run / f"checkpoint-{step}").mkdir(parents=True)
     report = Report()
-    disk.check_disk(report, settings(run), SHAPE, 100, Parallelism())
+    disk.check_disk(report, settings(run), SHAPE, 100, 1)
     assert "fit.disk" in found(report, "ok")
 
 

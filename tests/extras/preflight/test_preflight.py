@@ -109,9 +109,9 @@ def canned(monkeypatch):
 
     def use(groups: list[list[Completion]]) -> None:
         waiting = list(groups)
-        monkeypatch.setattr("r1_recipes.preflight.signal.load_model", lambda recipe: None)
+        monkeypatch.setattr("r1_recipes.extras.preflight.signal.load_model", lambda recipe: None)
         monkeypatch.setattr(
-            "r1_recipes.preflight.signal.complete", lambda model, tokenizer, prompts, *_: [[waiting.pop(0) for _ in prompts]]
+            "r1_recipes.extras.preflight.signal.complete", lambda model, tokenizer, prompts, *_: [[waiting.pop(0) for _ in prompts]]
         )
 
     return use

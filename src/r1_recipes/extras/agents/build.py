@@ -41,7 +41,7 @@ def agent(recipe: Recipe, tokenizer: Any | None, strict: bool = False) -> tuple[
         names = [tool.__name__ for tool in (*tools, *own)]
         if twice := {name for name in names if names.count(name) > 1}:
             raise RecipeError(f"{recipe.path}: tools, environment: two are named {', '.join(sorted(twice))}. Fix: leave one out")
-    if tokenizer is not None:
+    if tokenizer is not None and (tools or methods):
         _check_template(recipe, tokenizer, [*tools, *methods])
     return tools, environments
 

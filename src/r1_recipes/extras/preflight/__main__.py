@@ -30,7 +30,8 @@ logger = logging.getLogger("r1_recipes.preflight")  # under `python -m` this mod
 _LEVELS = (OK, WARNING, ERROR)
 _SECTIONS = ("recipe", "data", "contract", "signal", "fit")
 # Libraries that saw these would wait for the other processes.
-_LAUNCHER = ("WORLD_SIZE", "RANK", "LOCAL_RANK", "LOCAL_WORLD_SIZE", "ACCELERATE_USE_DEEPSPEED", "ACCELERATE_USE_FSDP")
+_SHARDING = ("ACCELERATE_USE_DEEPSPEED", "ACCELERATE_USE_FSDP")
+_LAUNCHER = ("WORLD_SIZE", "RANK", "LOCAL_RANK", "LOCAL_WORLD_SIZE", *_SHARDING)
 
 
 def main(argv: Sequence[str] | None = None) -> None:
@@ -63,26 +64,30 @@ def parse(argv: Sequence[str] | None) -> tuple[argparse.Namespace, list[str]]:
 
 def examine(options: argparse.Namespace, overrides: Sequence[str]) -> Report:
     """Check a recipe; nothing is written but what libraries cache, and a mistake in the recipe is a finding, not an exception."""
-    report, launched = Report(), memory.parallelism(options.num_processes)
+    from accelerate.utils import parse_flag_from_env
+
+    report, count = Report(), options.num_processes or processes.world_size()
+    # Before the launcher's variables are hidden: DeepSpeed and FSDP shard the training state.
+    shards = count if any(map(parse_flag_from_env, _SHARDING)) else 1
     with contextlib.suppress(Enough), mock.patch.dict(os.environ):
         for name in _LAUNCHER:
             os.environ.pop(name, None)
-        recipe = read_recipe(report, [options.recipe, *overrides], launched.processes)
+        recipe = read_recipe(report, [options.recipe, *overrides], count)
         console.set_up_logging(recipe.training)
-        check_surroundings(report, recipe, launched.processes)
+        check_surroundings(report, recipe, count)
         tokenizer, fmt = contract.read_tokenizer(report, recipe)
         shape = memory.model_shape(report, recipe)
         logger.info("reading the data of %s", recipe.path)
         rows = data.load(report, recipe, fmt, tokenizer)
         contract.check_prompt(report, recipe, fmt, rows)
-        longest = data.check_lengths(report, recipe, rows, tokenizer, shape.window)
-        memory.check_memory(report, recipe, shape, longest, launched)
+        data.check_lengths(report, recipe, rows, tokenizer, shape.window)
+        memory.check_memory(report, recipe, shape, shards)
         memory.check_engine(report, recipe, shape, pictures="image" in rows.column_names)
-        steps = start.steps_of(recipe.training, len(rows), launched.processes)
-        disk.check_disk(report, recipe, shape, steps, launched)
+        steps = start.steps_of(recipe.training, len(rows), count)
+        disk.check_disk(report, recipe, shape, steps, shards)
         if recipe.method == "sft":
             contract.check_written(report, recipe, rows, tokenizer)
-            report_cost(report, recipe, len(rows), launched.processes, None)
+            report_cost(report, recipe, len(rows), count, None)
             return report
         agent.check(report, recipe, tokenizer, rows)
         rewards = contract.load_rewards(report, recipe, fmt, tokenizer)
@@ -91,7 +96,7 @@ def examine(options: argparse.Namespace, overrides: Sequence[str]) -> Report:
         contract.check_rewards(report, fmt, rewards, rows)
         if not options.no_model:
             signal.check(report, recipe, fmt, rewards, rows, groups=options.groups, seconds=options.seconds)
-        report_cost(report, recipe, len(rows), launched.processes, options.price_per_hour)
+        report_cost(report, recipe, len(rows), count, options.price_per_hour)
     return report
 
 

@@ -176,7 +176,29 @@ def check_rewards(report: Report, fmt: ResponseFormat, rewards: Rewards, rows: D
     """Check what each reward, and their sum, pay for written completions."""
     from pandas import DataFrame
 
-    cases, refused, sample = [], [], [rows[index] for index in spread(len(rows), _SAMPLE)]
+    sample = [rows[index] for index in spread(len(rows), _SAMPLE)]
+    cases = _written_cases(report, fmt, sample, bool(rewards.functions))
+    if not cases:
+        return
+    texts = {kind: [written[kind] for _, written in cases] for kind in _KINDS}
+    tables = rewards.scores(report, "contract.reward_fails", [row for row, _ in cases], texts)
+    report.show("contract", "A right answer, as the model would write it:", texts["right"][0])
+    means = DataFrame({name: table.mean() for name, table in tables.items()}).T
+    report.show("contract", "Mean reward of written completions:", means)
+    for name, table in tables.items():
+        _check_reward(report, name, rewards.functions[name], table, cases)
+    if tables:
+        _check_total(report, rewards, tables)
+
+
+def _written_cases(
+    report: Report,
+    fmt: ResponseFormat,
+    sample: Sequence[dict[str, Any]],
+    judged: bool,
+) -> list[tuple[dict, dict]]:
+    """Return the rows with a gold, each with a right, a wrong and a shapeless completion."""
+    cases, refused = [], []
     for row in sample:
         gold = right_answer(row.get("solution"))
         if gold is None:
@@ -189,27 +211,28 @@ def check_rewards(report: Report, fmt: ResponseFormat, rewards: Rewards, rows: D
         else:
             cases.append((row, {"right": right, "wrong": other, "shapeless": _SHAPELESS}))
     if refused:
-        told = f"{len(refused)} of {len(sample)} sampled golds cannot be written as an answer, so nothing is right there: {refused[0]}"
-        report.add(WARNING if cases else ERROR, "contract.render", told)
-    elif not cases and rewards.functions:  # an environment knows what is right
-        told = f"none of {len(sample)} sampled rows has a gold, so what a right answer scores is not known before a run"
-        report.add(WARNING, "contract.no_golds", told)
-    if not cases:
-        return
-    texts = {kind: [texts[kind] for _, texts in cases] for kind in _KINDS}
-    tables = rewards.scores(report, "contract.reward_fails", [row for row, _ in cases], texts)
-    report.show("contract", "A right answer, as the model would write it:", texts["right"][0])
-    report.show("contract", "Mean reward of written completions:", DataFrame({name: table.mean() for name, table in tables.items()}).T)
-    for name, table in tables.items():
-        _check_reward(report, name, rewards.functions[name], table, cases)
-    if not tables:
-        return
-    right, wrong, shapeless = (rewards.total(DataFrame({name: table[kind] for name, table in tables.items()})).mean() for kind in _KINDS)
+        message = f"{len(refused)} of {len(sample)} sampled golds cannot be written as an answer"
+        level = WARNING if cases else ERROR
+        report.add(level, "contract.render", f"{message}, so nothing is right there: {refused[0]}")
+    elif not cases and judged:  # an environment knows what is right
+        message = f"none of {len(sample)} sampled rows has a gold"
+        unknown = "so what a right answer scores is not known before a run"
+        report.add(WARNING, "contract.no_golds", f"{message}, {unknown}")
+    return cases
+
+
+def _check_total(report: Report, rewards: Rewards, tables: Mapping[str, DataFrame]) -> None:
+    """Check that the weighted sum prefers a right answer."""
+    from pandas import DataFrame
+
+    columns = ({name: table[kind] for name, table in tables.items()} for kind in _KINDS)
+    right, wrong, shapeless = (rewards.total(DataFrame(column)).mean() for column in columns)
     numbers = f"right {right:.3g}, wrong {wrong:.3g}, without shape {shapeless:.3g}"
     if right <= wrong or right <= shapeless:  # false if no reward judges one of them
         knows = any(declared(rewards.functions[name], "judges") == "answer" for name in tables)
-        told = f"the weighted sum of the rewards does not prefer a right answer: {numbers}; check reward_weights and their parameters"
-        report.add(ERROR if knows else WARNING, "contract.total", told)
+        message = f"the weighted sum of the rewards does not prefer a right answer: {numbers}"
+        fix = "check reward_weights and their parameters"
+        report.add(ERROR if knows else WARNING, "contract.total", f"{message}; {fix}")
     elif right > wrong:
         report.add(OK, "contract.total", f"the weighted sum prefers a right answer: {numbers}")
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 import sys
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from typing import TYPE_CHECKING
 
@@ -74,8 +74,8 @@ def _check_held_out(report: Report, recipe: Recipe, fmt: ResponseFormat, tokeniz
         report.add(WARNING, "data.overlap", f"{told}, so evaluate would judge on rows that were trained on. Fix: {fix}")
 
 
-def check_lengths(report: Report, recipe: Recipe, rows: Dataset, tokenizer: PreTrainedTokenizerBase, window: int | None) -> int:
-    """Compare lengths with the model's window, show three prompts, and return the tokens of the longest prompt (SFT: example)."""
+def check_lengths(report: Report, recipe: Recipe, rows: Dataset, tokenizer: PreTrainedTokenizerBase, window: int | None) -> None:
+    """Compare lengths with the model's window, and show three prompts."""
     from pandas import Series
 
     training, grpo = recipe.training, recipe.method == "grpo"
@@ -103,7 +103,6 @@ def check_lengths(report: Report, recipe: Recipe, rows: Dataset, tokenizer: PreT
         if share:
             said += f", which then teach no end; set max_length: {lengths.max()}, or drop long ones with max_solution_tokens"
         report.add(graded(share, vain=0.5), "data.max_length", said)
-    return int(lengths.max())
 
 
 # A decimal comma or a list; a thousands point or a decimal. A unit may follow.
@@ -130,39 +129,73 @@ _READINGS: tuple[tuple[str, str, Callable[[Gold], object], str], ...] = (
 
 def check_golds(report: Report, rewards: Mapping[str, Callable], rows: Dataset) -> None:
     """Name the golds that the rewards which compare with them cannot read, by row."""
+    if "solution" not in rows.column_names:
+        return
     # A picture, a game or a checker says more of what is asked than the words do.
-    plain = "solution" in rows.column_names and not {"image", "environment", "scorer"}.intersection(rows.column_names)
-    if plain and (said := several_golds(map(asked, rows["prompt"]), rows["solution"])):
-        report.add(WARNING, "data.several_golds", f"{said}. Fix: keep the row that is right")
+    if not {"image", "environment", "scorer"}.intersection(rows.column_names):
+        doubt = several_golds(map(asked, rows["prompt"]), rows["solution"])
+        if doubt:
+            report.add(WARNING, "data.several_golds", f"{doubt}. Fix: keep the row that is right")
+    picked = spread(len(rows), _GOLDS)
+    if not _check_readable(report, rewards, rows, picked):
+        return
+    golds = {index: str(rows[index]["solution"]).strip() for index in picked}
+    functions = [getattr(reward, "reward", reward) for reward in rewards.values()]
+    if any(isinstance(function, AccuracyReward) for function in functions):
+        _check_readings(report, golds)
+    if any(getattr(reward, "number_locale", None) == "en" for reward in rewards.values()):
+        _check_locale(report, golds)
+
+
+def _check_readable(
+    report: Report,
+    rewards: Mapping[str, Callable],
+    rows: Dataset,
+    picked: Sequence[int],
+) -> bool:
+    """Report golds that cannot be read; False if no reward compares with one."""
     judges = [name for name, reward in rewards.items() if declared(reward, "reads_gold")]
-    picked = spread(len(rows), _GOLDS) if "solution" in rows.column_names else []
     sample = rows.select(picked)
     readable: dict[int, bool] = {}
-    for name in judges if picked else ():
+    for name in judges:
         for index, read in readable_golds(name, rewards[name], sample).items():
             readable[picked[index]] = readable.get(picked[index], True) and read
     if not readable:
-        return
+        return False
     unread = [index for index, read in readable.items() if not read]
-    share, said = len(unread) / len(readable), f"{' and '.join(judges)} can read all {len(readable)} golds"
+    share, names = len(unread) / len(readable), " and ".join(judges)
+    message = f"{names} can read all {len(readable)} golds"
     if unread:
-        said = (
-            f"{' and '.join(judges)} cannot read {len(unread)} of {len(readable)} golds ({share:.0%}; rows {listed(unread)} of those "
-            f"kept; the first is {clip(str(rows[unread[0]]['solution']), 80)!r}), so no completion is paid there: point solution_column "
-            "(or the mapper) at a short final answer, or drop these rows"
+        first = clip(str(rows[unread[0]]["solution"]), 80)
+        message = (
+            f"{names} cannot read {len(unread)} of {len(readable)} golds ({share:.0%}; "
+            f"rows {listed(unread)} of those kept; the first is {first!r}), so no completion is paid there: "
+            "point solution_column (or the mapper) at a short final answer, or drop these rows"
         )
-    report.add(graded(share, vain=0.5), "data.golds", said)
-    golds = {index: str(rows[index]["solution"]).strip() for index in picked}
-    known = {index: found for index, gold in golds.items() if (found := read_gold(gold))}
-    if any(isinstance(getattr(reward, "reward", reward), AccuracyReward) for reward in rewards.values()):
-        for key, level, what, means in _READINGS:
-            if of_kind := [index for index, gold in known.items() if what(gold)]:
-                first = f"rows {listed(of_kind)}; the first is {clip(golds[of_kind[0]], 80)!r}"
-                report.add(level, key, f"{len(of_kind)} of {len(golds)} golds {means.format(first=first)}")
-    english = any(getattr(reward, "number_locale", None) == "en" for reward in rewards.values())
-    if english and (either := [index for index, gold in golds.items() if _EITHER.fullmatch(gold)]):
-        said = (
-            f"{len(either)} of {len(golds)} golds are numbers or lists, by who reads them (rows {listed(either)}; the first is "
-            f"{golds[either[0]]!r}): 1.250 is read as 1.25 and 3,5 as the list 3, 5; number_locale: de reads 1250 and 3.5"
-        )
-        report.add(WARNING if any("," in golds[index] for index in either) else OK, "data.number_locale", said)
+    report.add(graded(share, vain=0.5), "data.golds", message)
+    return True
+
+
+def _check_readings(report: Report, golds: Mapping[int, str]) -> None:
+    """Report golds that accuracy reads in another way than a number."""
+    parsed = {index: read_gold(gold) for index, gold in golds.items()}
+    for code, level, applies, meaning in _READINGS:
+        matching = [index for index, gold in parsed.items() if gold and applies(gold)]
+        if matching:
+            first = f"rows {listed(matching)}; the first is {clip(golds[matching[0]], 80)!r}"
+            meaning = meaning.format(first=first)
+            report.add(level, code, f"{len(matching)} of {len(golds)} golds {meaning}")
+
+
+def _check_locale(report: Report, golds: Mapping[int, str]) -> None:
+    """Report golds that an English and a German reader take for different numbers."""
+    either = [index for index, gold in golds.items() if _EITHER.fullmatch(gold)]
+    if not either:
+        return
+    message = (
+        f"{len(either)} of {len(golds)} golds are numbers or lists, by who reads them "
+        f"(rows {listed(either)}; the first is {golds[either[0]]!r}): 1.250 is read as 1.25 "
+        "and 3,5 as the list 3, 5; number_locale: de reads 1250 and 3.5"
+    )
+    commas = any("," in golds[index] for index in either)
+    report.add(WARNING if commas else OK, "data.number_locale", message)

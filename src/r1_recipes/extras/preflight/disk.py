@@ -6,14 +6,14 @@ from pathlib import Path
 from typing import Any
 
 from r1_recipes.extras.preflight.findings import ERROR, OK, WARNING, Report
-from r1_recipes.extras.preflight.memory import ELSEWHERE, Parallelism, Shape, adam_state, device
+from r1_recipes.extras.preflight.memory import Shape, device_memory, training_state
 from r1_recipes.recipe import Recipe
 
 
-def check_disk(report: Report, recipe: Recipe, shape: Shape, steps: int, spread: Parallelism) -> None:
+def check_disk(report: Report, recipe: Recipe, shape: Shape, steps: int, shards: int) -> None:
     """Compare the checkpoints that lie there at once, and the model saved at the end, with the free space."""
     training, folder = recipe.training, Path(recipe.training.output_dir).absolute()
-    weights, whole = checkpoint_bytes(recipe, shape, spread)
+    weights, whole = checkpoint_bytes(recipe, shape, shards)
     at_once = checkpoints_at_once(training, steps)
     new = max(0, at_once - len([*folder.glob("checkpoint-*")]))
     needed = new * whole + weights
@@ -24,17 +24,17 @@ def check_disk(report: Report, recipe: Recipe, shape: Shape, steps: int, spread:
     )
     if needed > free:
         said += ". Fix: another --output_dir, a lower save_total_limit, or save_only_model: true (such a checkpoint cannot be resumed)"
-    elsewhere = device(training.use_cpu)[0] == ELSEWHERE
-    report.add(OK if needed <= free else WARNING if elsewhere else ERROR, "fit.disk", said)
+    level = OK
+    if needed > free:
+        level = WARNING if device_memory(recipe) is None else ERROR  # no GPU: another machine may train
+    report.add(level, "fit.disk", said)
 
 
-def checkpoint_bytes(recipe: Recipe, shape: Shape, spread: Parallelism) -> tuple[float, float]:
+def checkpoint_bytes(recipe: Recipe, shape: Shape, shards: int) -> tuple[float, float]:
     """Return the bytes of a saved model (its adapters, if it has any) and of a checkpoint, in the files of all processes together."""
-    training = recipe.training
-    weights = float(shape.trained_bytes) if recipe.model.use_peft else shape.weight_bytes
-    if spread.stage and (training.bf16 or training.fp16):
-        weights = min(weights, 2 * shape.parameters)
-    return weights, weights if training.save_only_model else weights + sum(adam_state(recipe, shape, spread))
+    state = training_state(recipe, shape, shards)
+    weights = float(shape.trained_bytes) if recipe.model.use_peft else state["weights"]
+    return weights, weights if recipe.training.save_only_model else weights + state["optimizer"]
 
 
 def checkpoints_at_once(training: Any, steps: int) -> int:

@@ -19,7 +19,7 @@ from r1_recipes.recipe import Recipe
 
 if TYPE_CHECKING:
     from datasets import Dataset
-    from pandas import DataFrame
+    from pandas import DataFrame, Series
 
 _SHOWN = 5
 # Groups whose rewards are all the same value: the finding, and what helps.
@@ -117,38 +117,50 @@ def judge(report: Report, recipe: Recipe, fmt: ResponseFormat, rewards: Rewards,
     # Of the groups that are judged.
     share = varied.astype(float).where(high.notna()).mean()
     summary = DataFrame({"judged": scores.count(), "mean": scores.mean(), "std": scores.std(ddof=0), "groups_with_spread": share})
-    cut, of = sum(completion.finish_reason == "length" for _, completion in sampled), len(sampled)
-    report.show("signal", f"{of} completions in {len(low)} groups:", summary)
+    report.show("signal", f"{len(sampled)} completions in {len(low)} groups:", summary)
     _show_examples(report, fmt, sampled, scores)
-    limit, level = recipe.training.max_completion_length, graded(cut / of, vain=0.5, doubtful=0.2)
-    said = f"max_completion_length {limit} cuts {cut} of {of} completions ({cut / of:.0%}) before their end"
-    if level != OK:
-        said += f", and a cut completion has no answer to pay: raise max_completion_length (twice, {2 * limit}, to begin with)"
-    if cut == of:
-        said += "; where not one ends, look at contract.eos, or start from SFT, which teaches the end"
-    report.add(level, "signal.truncation", said)
-    own = summary.drop("sum")
-    for name, row in own.iterrows():
+    cut = sum(completion.finish_reason == "length" for _, completion in sampled)
+    _check_truncation(report, recipe.training.max_completion_length, cut, len(sampled))
+    by_reward = summary.drop("sum")
+    for name, row in by_reward.iterrows():
         if not row.judged:
             report.add(WARNING, "signal.unjudged", f"{name} judged none of the completions")
         elif not row.groups_with_spread:
-            said = f"{name}: {row['mean']:.3g} on average, and no group has spread: it tells no completion apart"
-            report.add(WARNING, "signal.reward", said)
-    if own.empty:
-        return
-    flat = ~varied["sum"]  # a sum that is not judged is 0 to TRL
-    count, of = flat.sum(), len(flat)
-    level = graded(count / of, vain=0.9, doubtful=0.5)
+            message = f"{name}: {row['mean']:.3g} on average, and no group has spread"
+            report.add(WARNING, "signal.reward", f"{message}: it tells no completion apart")
+    if not by_reward.empty:
+        lowest, highest = low[by_reward.index].min(axis=1), high[by_reward.index].max(axis=1)
+        _check_spread(report, ~varied["sum"], lowest, highest)  # a sum not judged is 0 to TRL
+
+
+def _check_truncation(report: Report, limit: int, cut: int, count: int) -> None:
+    level = graded(cut / count, vain=0.5, doubtful=0.2)
+    share = f"{cut} of {count} completions ({cut / count:.0%})"
+    message = f"max_completion_length {limit} cuts {share} before their end"
+    if level != OK:
+        message += ", and a cut completion has no answer to pay: "
+        message += f"raise max_completion_length (twice, {2 * limit}, to begin with)"
+    if cut == count:
+        message += "; where not one ends, look at contract.eos, or start from SFT"
+    report.add(level, "signal.truncation", message)
+
+
+def _check_spread(report: Report, flat: Series, lowest: Series, highest: Series) -> None:
+    """Report how many groups are flat, by their lowest and highest reward."""
+    count, groups = flat.sum(), len(flat)
+    level = graded(count / groups, vain=0.9, doubtful=0.5)
     if level == OK:
-        report.add(OK, "signal.spread", f"{of - count} of {of} groups have spread in their summed reward: GRPO can learn from them")
+        message = f"{groups - count} of {groups} groups have spread in their summed reward"
+        report.add(OK, "signal.spread", f"{message}: GRPO can learn from them")
         return
-    kind, held, advice = "no_spread", "the same summed reward throughout", "raise temperature or num_generations, or add another reward"
-    lowest, highest = low[own.index].min(axis=1), high[own.index].max(axis=1)
-    for value, code, remedy in _SATURATED:
+    code, rewards = "no_spread", "the same summed reward throughout"
+    advice = "raise temperature or num_generations, or add another reward"
+    for value, saturated, remedy in _SATURATED:
         same = (flat & (lowest == value) & (highest == value)).sum()
         if same > count / 2:
-            kind, held, advice = code, f"no spread, {same} of them all {value}", remedy
-    report.add(level, f"signal.{kind}", f"{count} of {of} groups ({count / of:.0%}) have {held}: GRPO has nothing to compare; {advice}")
+            code, rewards, advice = saturated, f"no spread, {same} of them all {value}", remedy
+    message = f"{count} of {groups} groups ({count / groups:.0%}) have {rewards}"
+    report.add(level, f"signal.{code}", f"{message}: GRPO has nothing to compare; {advice}")
 
 
 def _show_examples(report: Report, fmt: ResponseFormat, sampled: Sequence[Sampled], scores: DataFrame) -> None:
