@@ -244,7 +244,7 @@ def _mapped(keys: dict[str, Any], rows: Sequence[Row], skipped: Counter[str]) ->
     mapper = get_mapper(keys["mapper"], rows[0], **columns)
     for index, row in enumerate(rows):
         try:
-            yield index, mapper(row)
+            yield index, dict(mapper(row))
         except Exception as reason:  # a mapper meets any row here
             skipped[str(reason)] += 1
 

@@ -4,6 +4,7 @@ import json
 import zlib
 from typing import Any
 
+from r1_recipes.data.mapped_row import MappedRow, ToolCall
 from r1_recipes.data.mappers.base import Mapper, SkipRow, check_choice, check_template, optional_text, register_mapper, required_text
 from r1_recipes.tasks.countdown import check, read_puzzle, search, steps
 from r1_recipes.verification.scorers import check_task
@@ -20,7 +21,7 @@ class VerifiableCode(Mapper):
     columns = ("problem_statement", "verification_info")
     needs = (("problem_statement", "problem"), "verification_info")
 
-    def __call__(self, row: dict[str, Any]) -> dict[str, Any]:
+    def __call__(self, row: dict[str, Any]) -> MappedRow:
         info = row.get("verification_info")
         if not isinstance(info, dict) or not info.get("test_cases"):
             raise SkipRow("column 'verification_info' has no test_cases")
@@ -38,10 +39,15 @@ class EnvironmentRow(Mapper):
     columns = ("question", "environment")
     needs = ("question",)
 
-    def __call__(self, row: dict[str, Any]) -> dict[str, Any]:
+    def __call__(self, row: dict[str, Any]) -> MappedRow:
         # Source columns of this name do not go on by themselves; TRL routes by it.
-        gold = {"solution": optional_text(row, "solution")} if "solution" in row else {}
-        return {"question": required_text(row, "question"), "environment": optional_text(row, "environment"), **gold}
+        mapped: MappedRow = {
+            "question": required_text(row, "question"),
+            "environment": optional_text(row, "environment"),
+        }
+        if "solution" in row:
+            mapped["solution"] = optional_text(row, "solution")
+        return mapped
 
 
 @register_mapper("countdown")
@@ -65,7 +71,7 @@ class Countdown(Mapper):
         check_choice("reasoning", self.reasoning, ("steps", "search"))
         check_template(self.template, "{numbers}", "{target}")
 
-    def __call__(self, row: dict[str, Any]) -> dict[str, Any]:
+    def __call__(self, row: dict[str, Any]) -> MappedRow:
         if (puzzle := read_puzzle(row.get("nums"), row.get("target"))) is None:
             raise SkipRow("columns 'nums' and 'target' hold no whole numbers from 0 and a whole target")
         numbers, expression = list(puzzle.numbers), optional_text(row, "expression")
@@ -74,7 +80,7 @@ class Countdown(Mapper):
             width = len(str(max(numbers)))
             asked = f"[{' '.join(f'{number:{width}}' for number in numbers)}]"
         question = self.template.replace("{numbers}", asked).replace("{target}", str(puzzle.target))
-        mapped = {"question": question, "solution": expression, "scorer": puzzle.scorer, "task": "countdown"}
+        mapped: MappedRow = {"question": question, "solution": expression, "scorer": puzzle.scorer, "task": "countdown"}
         if not expression:
             return mapped
         if not check(expression, *puzzle):
@@ -98,7 +104,7 @@ class ReasoningGym(Mapper):
 
     columns = ("question", "answer", "metadata")
 
-    def __call__(self, row: dict[str, Any]) -> dict[str, Any]:
+    def __call__(self, row: dict[str, Any]) -> MappedRow:
         metadata = row.get("metadata")
         try:
             metadata = metadata if isinstance(metadata, dict) else json.loads(required_text(row, "metadata"))
@@ -108,9 +114,10 @@ class ReasoningGym(Mapper):
             raise SkipRow("column 'metadata' is not reasoning-gym's: JSON with source_dataset, the name of a task") from error
         except ValueError as error:
             raise SkipRow(str(error)) from error
-        entry = {"question": required_text(row, "question"), "answer": row.get("answer"), "metadata": metadata}
+        question = required_text(row, "question")
+        entry = {"question": question, "answer": row.get("answer"), "metadata": metadata}
         scorer = json.dumps({"reasoning_gym": task, "entry": entry}, default=str)
-        return {"question": entry["question"], "solution": optional_text(row, "answer"), "scorer": scorer}
+        return {"question": question, "solution": optional_text(row, "answer"), "scorer": scorer}
 
 
 @register_mapper("arithmetic")
@@ -124,7 +131,7 @@ class Arithmetic(ReasoningGym):
     worked_share: float = 1.0  # the same rows every time
     tool: str | None = None  # ``calculator``: rows that work it out call it instead of writing the operations
 
-    def __call__(self, row: dict[str, Any]) -> dict[str, Any]:
+    def __call__(self, row: dict[str, Any]) -> MappedRow:
         mapped = super().__call__(row)
         metadata = json.loads(mapped["scorer"])["entry"]["metadata"]
         expression = metadata["expression"]
@@ -133,7 +140,7 @@ class Arithmetic(ReasoningGym):
             estimate = str(round(int(mapped["solution"]), -1))
             return {**mapped, "reasoning": f"{expression} is about {estimate}", "answer": estimate}
         if self.tool:
-            call = {"name": self.tool, "arguments": {"expression": expression}, "result": mapped["solution"]}
+            call: ToolCall = {"name": self.tool, "arguments": {"expression": expression}, "result": mapped["solution"]}
             return {**mapped, "reasoning": f"The {self.tool} says {mapped['solution']}.", "calls": [call]}
         try:
             return {**mapped, "reasoning": "\n".join(steps(expression))}
