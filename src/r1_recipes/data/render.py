@@ -343,7 +343,13 @@ class RowMapper:
     def _render_row(self, row: dict[str, Any], place: int) -> dict[str, Any] | None:
         try:
             mapped = self.mapper(row)
-            self._check(mapped, place)
+            fault = fault_of(mapped)
+            if fault is not None:
+                raise RecipeError(
+                    f"{self.where}{self.mapper.place()}: must return a dict with a text "
+                    f"'question', got {fault} for row {place}. Fix: return {{'question': …, 'solution': …}}; "
+                    "for a row that cannot be used, raise SkipRow('why')"
+                )
             return {column: row[column] for column in self.keep} | self.renderer(row, mapped)
         except RecipeError:
             raise
@@ -351,23 +357,14 @@ class RowMapper:
             self.report.drop(f"{self.where}{skipped}", place)
         except OWN_FAULTS as error:  # a mapper may be anybody's
             code_place = own_place(error)
-            fault = f"mapper {self.mapper.name!r} fails with {type(error).__name__}"
-            reason = f"{self.where}{fault}{code_place}"
+            failure = f"mapper {self.mapper.name!r} fails with {type(error).__name__}"
+            reason = f"{self.where}{failure}{code_place}"
             if reason not in self.report.dropped:  # the message may differ from row to row
                 cause = first_line(error)[:-1]
                 logger.warning("dataset_name: %srow %d: %s%s", self.where, place, cause, code_place)
             self.report.drop(reason, place)
             self.report.failed += 1
         return None
-
-    def _check(self, mapped: MappedRow, place: int) -> None:
-        fault = fault_of(mapped)
-        if fault is not None:
-            raise RecipeError(
-                f"{self.where}{self.mapper.place()}: must return a dict with a text 'question', "
-                f"got {fault} for row {place}. Fix: return {{'question': …, 'solution': …}}; "
-                "for a row that cannot be used, raise SkipRow('why')"
-            )
 
 
 def _merged(known: FeatureType | None, inferred: FeatureType) -> FeatureType:
