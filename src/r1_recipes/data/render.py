@@ -347,8 +347,8 @@ class RowMapper:
             if fault is not None:
                 raise RecipeError(
                     f"{self.where}{self.mapper.place()}: must return a dict with a text "
-                    f"'question', got {fault} for row {place}. Fix: return {{'question': …, 'solution': …}}; "
-                    "for a row that cannot be used, raise SkipRow('why')"
+                    f"'question', got {fault} for row {place}. "
+                    "Fix: return {'question': …, 'solution': …}; for a row that cannot be used, raise SkipRow('why')"
                 )
             return {column: row[column] for column in self.keep} | self.renderer(row, mapped)
         except RecipeError:
