@@ -18,7 +18,6 @@ import sys
 import tempfile
 import time
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
 MAX_PROMPT_TOKENS = 160  # some rows are over it
@@ -44,10 +43,11 @@ def load(path: Path, tokenizer: str) -> dict[str, Any]:
     from r1_recipes.prompts import FORMATS
     from r1_recipes.recipe.types import RecipeArguments
 
-    options = vars(RecipeArguments(dataset_name=str(path), mapper="gsm8k", max_prompt_tokens=MAX_PROMPT_TOKENS, keep_columns=[]))
+    keys = {"mapper": "gsm8k", "max_prompt_tokens": MAX_PROMPT_TOKENS, "keep_columns": []}
+    arguments = RecipeArguments(dataset_name=str(path), **keys)
     loaded = AutoTokenizer.from_pretrained(tokenizer)
     started, before = time.perf_counter(), time.process_time()
-    _, report = load_dataset(SimpleNamespace(**options), FORMATS["think_answer"], "grpo", tokenizer=loaded)
+    _, report = load_dataset(arguments, FORMATS["think_answer"], "grpo", tokenizer=loaded)
     seconds, cpu = time.perf_counter() - started, time.process_time() - before
     megabytes = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024 / 1e6
     return {"rows": report.read, "kept": report.kept, "seconds": seconds, "cpu_seconds": cpu, "peak_mb": megabytes}

@@ -1,7 +1,12 @@
-"""Read local JSON Lines, JSON, CSV and Parquet files as datasets whose values are what stands in the files.
+"""Read local JSON Lines, JSON, CSV and Parquet files as what stands in them.
 
-One rule for numbers: ``str(value)`` is the text in the file. A JSON number that Python writes otherwise (0.10, 1e400, 19 digits) is text,
-and so is every value of a column that mixes kinds (72 and "72 cm", 3 and 2.5). Every CSV cell is text; an empty one is ``None``.
+One rule for numbers: ``str(value)`` is the text in the file. A JSON number that Python writes
+otherwise (0.10, 1e400, 19 digits) is text, and so is every value of a column that mixes types (72
+and "72 cm", 3 and 2.5). Every CSV cell is text; an empty one is ``None``.
+
+``datasets`` writes the rows, but its readers cannot keep that rule. Its JSON reader makes 0.10 a
+double and its CSV reader fills up a short line; neither says in which line a fault is. Its Parquet
+reader takes the path of a file as a pattern, so that ``data[1]`` would read ``data1``.
 """
 
 import csv
@@ -19,6 +24,8 @@ from uuid import uuid4
 import datasets
 import pyarrow
 import pyarrow.parquet
+from datasets.arrow_writer import ArrowWriter
+from datasets.features.features import _visit
 from datasets.fingerprint import Hasher
 from datasets.utils.json import ujson_loads
 
@@ -35,32 +42,48 @@ def unreadable(path: Path, cause: str) -> RecipeError:
 
 
 def read_files(paths: list[Path]) -> datasets.Dataset:
-    """Read files of one format as one dataset, cached until a file changes; an error names file, line and cause."""
+    """Read files of one format as one dataset, cached until a file changes.
+
+    An error names file, line and cause.
+    """
+    stamps = []
     for path in paths:
         with path.open("rb") as file:
             if file.read(23) == b"version https://git-lfs":
                 raise unreadable(path, "is a Git LFS pointer, not the data. Fix: git lfs pull")
-    stamps = [(str(path.resolve()), path.stat().st_size, path.stat().st_mtime_ns) for path in paths]
+        stamps.append((str(path.resolve()), path.stat().st_size, path.stat().st_mtime_ns))
     name = f"rows-{Hasher.hash((_RULES, stamps))}"
     if _cached_path(name).is_file():
         return _read_cached(name)
-    features = _parquet_features(paths) if paths[0].suffix.lower() == ".parquet" else _text_features(paths)
-    if cut := [column for column in features if "\0" in column]:  # Arrow would cut it there
-        raise unreadable(paths[0], f"column {cut[0]!r} has a NUL in its name")
-    return write_cached(chain(*(_tables(path, features) for path in paths)), features.arrow_schema, name)
+    is_parquet = paths[0].suffix.lower() == ".parquet"
+    features = _parquet_features(paths) if is_parquet else _text_features(paths)
+    for column in features:
+        if "\0" in column:  # Arrow would cut it there
+            raise unreadable(paths[0], f"column {column!r} has a NUL in its name")
+    tables = chain.from_iterable(_tables(path, features) for path in paths)
+    return write_cached(tables, features.arrow_schema, name)
 
 
-def write_cached(tables: Iterable[pyarrow.Table], schema: pyarrow.Schema, name: str | None = None) -> datasets.Dataset:
-    """Write tables of one schema to the datasets cache and map it into memory; without a name, the same rows get the same dataset."""
+def write_cached(
+    tables: Iterable[pyarrow.Table],
+    schema: pyarrow.Schema,
+    name: str | None = None,
+) -> datasets.Dataset:
+    """Write tables of one schema to the datasets cache and map it into memory.
+
+    Without a name the same rows get the same dataset, so that what a trainer caches of it is shared
+    by all processes, and is never taken for other rows.
+    """
     part = _cached_path(uuid4().hex)  # other processes may be writing the same rows
     part.parent.mkdir(parents=True, exist_ok=True)
     try:
-        with part.open("w+b") as file:
-            with pyarrow.ipc.new_stream(file, schema) as writer:
-                for table in tables:
-                    writer.write_table(table)
-            file.seek(0)
-            name = name or hashlib.file_digest(file, "blake2b").hexdigest()[:16]
+        with ArrowWriter(path=str(part), schema=schema) as writer:
+            for table in tables:
+                writer.write_table(table)
+            writer.finalize()
+        if name is None:
+            with part.open("rb") as file:
+                name = hashlib.file_digest(file, "blake2b").hexdigest()[:16]
         part.replace(_cached_path(name))
     finally:
         part.unlink(missing_ok=True)
@@ -72,17 +95,16 @@ def _cached_path(name: str) -> Path:
 
 
 def _read_cached(name: str) -> datasets.Dataset:
-    return datasets.Dataset(datasets.table.MemoryMappedTable.from_file(str(_cached_path(name))), fingerprint=name)
+    table = datasets.table.MemoryMappedTable.from_file(str(_cached_path(name)))
+    return datasets.Dataset(table, fingerprint=name)
 
 
-def plain_features(feature: Any) -> Any:
-    """The feature, or features, with ``decode=False`` wherever there is ``decode``."""
-    if isinstance(feature, dict):
-        return type(feature)({name: plain_features(item) for name, item in feature.items()})
-    if isinstance(feature, list):
-        return [plain_features(item) for item in feature]
-    if isinstance(feature, datasets.List | datasets.LargeList):
-        return dataclasses.replace(feature, feature=plain_features(feature.feature))
+def plain_features(features: Any) -> Any:
+    """Return the features with ``decode=False`` wherever there is ``decode``."""
+    return _visit(features, _undecoded)
+
+
+def _undecoded(feature: Any) -> Any:
     if getattr(feature, "decode", False):
         return dataclasses.replace(feature, decode=False)
     return feature
@@ -92,58 +114,82 @@ def _parquet_features(paths: list[Path]) -> datasets.Features:
     features = datasets.Features()
     for path in paths:
         with _named_in_errors(path):
-            found = datasets.Features.from_arrow_schema(pyarrow.parquet.ParquetFile(path).schema_arrow)
-        features = datasets.Features({**plain_features(found), **features})
+            schema = pyarrow.parquet.read_schema(path)
+            columns = plain_features(datasets.Features.from_arrow_schema(schema))
+        features = datasets.Features({**columns, **features})
     return features
 
 
 def _text_features(paths: list[Path]) -> datasets.Features:
-    """The type of each column: that of all its values, text if they differ, JSON if any is an object or a list."""
-    kinds: dict[str, type] = {}
-    for column, value in chain.from_iterable(row.items() for path in paths for row in _rows(path)):
-        kind, known = type(value), kinds.setdefault(column, NoneType)
-        if kind is not known and kind is not NoneType and known is not dict:
-            kinds[column] = dict if kind in (dict, list) else kind if known is NoneType else str
-    types = {column: datasets.Value(_DTYPES[kind]) if kind in _DTYPES else datasets.Json() for column, kind in kinds.items()}
-    return datasets.Features(types)
+    """Return the columns' types: that of all values, text if they differ, JSON if one is nested."""
+    types: dict[str, type] = {}
+    for path in paths:
+        for row in _rows(path):
+            for column, value in row.items():
+                types[column] = _common_type(types.get(column, NoneType), type(value))
+    features = datasets.Features()
+    for column, common in types.items():
+        features[column] = datasets.Json() if common is dict else datasets.Value(_DTYPES[common])
+    return features
+
+
+def _common_type(known: type, new: type) -> type:
+    if new is known or new is NoneType or known is dict:
+        return known
+    if new in (dict, list):
+        return dict
+    return new if known is NoneType else str
 
 
 def _tables(path: Path, features: datasets.Features) -> Iterator[pyarrow.Table]:
     schema, count = features.arrow_schema, 0
+    is_parquet = path.suffix.lower() == ".parquet"
     with _named_in_errors(path):
-        if path.suffix.lower() == ".parquet":
-            batches = pyarrow.parquet.ParquetFile(path).iter_batches(_BATCH)
-            tables = (datasets.table.table_cast(pyarrow.Table.from_batches([batch]), schema) for batch in batches)
-        else:
-            rows = ({column: _cell(row.get(column), kind) for column, kind in features.items()} for row in _rows(path))
-            tables = (pyarrow.Table.from_pylist(batch, schema) for batch in iter(lambda: list(islice(rows, _BATCH)), []))
-        for table in tables:
-            yield table
+        for table in _parquet_tables(path) if is_parquet else _text_tables(path, features):
             count += len(table)
+            yield datasets.table.table_cast(table, schema)
     if not count or not features:
         raise unreadable(path, "holds no rows")
+
+
+def _parquet_tables(path: Path) -> Iterator[pyarrow.Table]:
+    for batch in pyarrow.parquet.ParquetFile(path).iter_batches(_BATCH):
+        yield pyarrow.Table.from_batches([batch])
+
+
+def _text_tables(path: Path, features: datasets.Features) -> Iterator[pyarrow.Table]:
+    rows = _rows(path)
+    while batch := list(islice(rows, _BATCH)):
+        columns = {}
+        for column, feature in features.items():
+            columns[column] = [_cell(row.get(column), feature) for row in batch]
+        yield pyarrow.table(columns, features.arrow_schema)
 
 
 @contextmanager
 def _named_in_errors(path: Path) -> Iterator[None]:
     try:
         yield
-    # The last two: an unpaired surrogate; a type that datasets has not, such as a map.
-    except (pyarrow.ArrowException, OSError, datasets.table.CastError, ValueError, NotImplementedError) as error:
-        raise error if isinstance(error, RecipeError) else unreadable(path, first_line(error)) from error
+    except RecipeError:
+        raise
+    except Exception as error:  # Arrow and datasets have many types for one thing
+        raise unreadable(path, first_line(error)) from error
 
 
 def _cell(value: Any, feature: Any) -> Any:
-    if value is None or (isinstance(feature, datasets.Value) and (feature.dtype != "string" or isinstance(value, str))):
+    """Return a value as its column's type has it: as it is, as text, or as JSON."""
+    is_plain = isinstance(feature, datasets.Value)
+    if value is None or (is_plain and (feature.dtype != "string" or isinstance(value, str))):
         return value
     text = json.dumps(value, ensure_ascii=False)
-    if isinstance(feature, datasets.Value) or ujson_loads(text) == value:
+    if is_plain or ujson_loads(text) == value:
         return text
-    return json.dumps(json.loads(text, parse_float=str), ensure_ascii=False)  # ujson is off in the last digits of some decimals
+    # datasets reads it with ujson, which is off in the last digits of some decimals.
+    return json.dumps(json.loads(text, parse_float=str), ensure_ascii=False)
 
 
 def _rows(path: Path) -> Iterator[dict[str, Any]]:
-    """The rows of a JSON or CSV file; an error names the line."""
+    """Yield the rows of a JSON or CSV file; an error names the line."""
     try:
         if path.suffix.lower() in (".csv", ".tsv"):
             yield from _csv_rows(path)
@@ -169,45 +215,78 @@ def _csv_rows(path: Path) -> Iterator[dict[str, str | None]]:
             for cells in reader:
                 if cells and not names:
                     names = cells
-                    if len(named := [name for name in names if name]) > len(set(named)):
-                        raise unreadable(path, f"a column stands twice in the header: {max(named, key=named.count)!r}. Fix: rename one")
+                    _check_header(names, path)
                 elif cells:
                     if len(cells) != len(names):
+                        fault = f"has {len(cells)} cells, the header {len(names)}: {cells!r:.60}"
                         fix = f"put cells that hold {delimiter!r} in double quotes"
-                        raise unreadable(path, f"line {line}: has {len(cells)} cells, the header {len(names)}: {cells!r:.60}. Fix: {fix}")
+                        raise unreadable(path, f"line {line}: {fault}. Fix: {fix}")
                     # A column without a name is a spreadsheet's empty one, or pandas' index.
-                    yield {name: cell or None for name, cell in zip(names, cells, strict=True) if name}
+                    named = zip(names, cells, strict=True)
+                    yield {name: cell or None for name, cell in named if name}
                 line = reader.line_num + 1
         except csv.Error as error:
-            raise unreadable(path, f"line {line}: a quote is not closed, or text follows it ({error})") from error
+            fault = f"a quote is not closed, or text follows it ({error})"
+            raise unreadable(path, f"line {line}: {fault}") from error
+
+
+def _check_header(names: list[str], path: Path) -> None:
+    for name in names:
+        if name and names.count(name) > 1:
+            fault = f"a column stands twice in the header: {name!r}"
+            raise unreadable(path, f"{fault}. Fix: rename one")
 
 
 def _json_values(path: Path) -> Iterator[tuple[str, Any]]:
-    """Place and value of each line, or of a ``.json`` file's list, list ``data`` or object."""
-    number, document = 1, path.read_bytes() if path.suffix.lower() == ".json" else b""
+    """Yield place and value of each row: of a line, or of a ``.json`` file's list."""
+    rows = _document_rows(path) if path.suffix.lower() == ".json" else None
+    if rows is not None:
+        for number, row in enumerate(rows):
+            yield f"row {number}", row
+        return
+    with path.open("rb") as file:
+        for number, line in enumerate(file, start=1):
+            text = line.decode("utf-8-sig").strip()
+            if text:
+                yield f"line {number}", _line_value(text, path, number)
+
+
+def _document_rows(path: Path) -> list[Any] | None:
+    """Return the rows of a file that is a list, an object with a list ``data``, or one object.
+
+    ``None``: it has an object a line.
+    """
+    document = path.read_bytes().decode("utf-8-sig")
+    if not document.strip():
+        return []
     try:
-        if document.strip():
-            try:
-                whole = _DECODER.decode(document.decode("utf-8-sig"))
-            except json.JSONDecodeError as error:
-                if error.msg != "Extra data":  # or it has an object a line
-                    raise
-            else:
-                rows = whole.get("data") if isinstance(whole, dict) else whole
-                for place, row in enumerate(rows if isinstance(rows, list) else [whole]):
-                    yield f"row {place}", row
-                return
-        with path.open("rb") as file:
-            for number, line in enumerate(file, start=1):
-                if text := line.decode("utf-8-sig").strip():
-                    value = _DECODER.decode(text)
-                    if "\\ud" in text.lower() and any("\ud800" <= char <= "\udfff" for char in json.dumps(value, ensure_ascii=False)):
-                        raise unreadable(path, f"line {number}: holds an unpaired surrogate, which is not valid Unicode")
-                    yield f"line {number}", value
-    except json.JSONDecodeError as error:
-        raise unreadable(path, f"line {number + error.lineno - 1}: is not JSON: {error.msg} (column {error.colno})") from None
-    except RecursionError:
-        raise unreadable(path, f"line {number}: is nested too deeply") from None
+        value = _DECODER.decode(document)
+    except (json.JSONDecodeError, RecursionError) as error:
+        if isinstance(error, json.JSONDecodeError) and error.msg == "Extra data":
+            return None
+        raise _json_fault(path, 1, error) from None
+    rows = value.get("data") if isinstance(value, dict) else value
+    return rows if isinstance(rows, list) else [value]
+
+
+def _line_value(text: str, path: Path, number: int) -> Any:
+    try:
+        value = _DECODER.decode(text)
+    except (json.JSONDecodeError, RecursionError) as error:
+        raise _json_fault(path, number, error) from None
+    if "\\ud" in text.lower():
+        written = json.dumps(value, ensure_ascii=False)
+        if any("\ud800" <= char <= "\udfff" for char in written):
+            fault = "holds an unpaired surrogate, which is not valid Unicode"
+            raise unreadable(path, f"line {number}: {fault}")
+    return value
+
+
+def _json_fault(path: Path, line: int, error: Exception) -> RecipeError:
+    if not isinstance(error, json.JSONDecodeError):
+        return unreadable(path, f"line {line}: is nested too deeply")
+    fault = f"is not JSON: {error.msg} (column {error.colno})"
+    return unreadable(path, f"line {line + error.lineno - 1}: {fault}")
 
 
 _DECODER = json.JSONDecoder(

@@ -2,45 +2,25 @@
 
 import json
 from dataclasses import replace
-from types import SimpleNamespace
+from pathlib import Path
 
+import datasets
 import pytest
 from datasets import Dataset
 
 from r1_recipes import verification
 from r1_recipes.common.errors import RecipeError
 from r1_recipes.data import MAPPERS, Mapper, load_dataset, register_mapper
+from r1_recipes.data.lengths import TokenCounter
 from r1_recipes.data.load import LoadReport, build_prompt, drop_overlap
-from r1_recipes.data.render import Renderer
 from r1_recipes.prompts import FORMATS, get_response_format
+from r1_recipes.recipe.types import RecipeArguments
 
 FMT = get_response_format("think_answer")
-DEFAULTS = {
-    "dataset_name": "rows",
-    "dataset_config": None,
-    "dataset_revision": None,
-    "dataset_train_split": "train",
-    "dataset_test_split": "test",
-    "dataset_mixture": None,
-    "task_config": None,
-    "hub": "huggingface",
-    "mapper": "auto",
-    "mapper_config": None,
-    "prompt_column": None,
-    "solution_column": None,
-    "reasoning_column": None,
-    "keep_columns": None,
-    "max_prompt_tokens": None,
-    "max_solution_tokens": None,
-    "max_samples": None,
-    "max_eval_samples": None,
-    "few_shot": None,
-}
 
 
 def arguments(**keys):
-    assert set(keys) <= set(DEFAULTS)
-    return SimpleNamespace(**{**DEFAULTS, **keys})
+    return RecipeArguments(**{"dataset_name": "rows", **keys})
 
 
 def gsm8k(number, *, gold=True, words=0):
@@ -74,13 +54,6 @@ def tokenizer(tmp_path_factory):
     from r1_recipes.models.smoke import build_tiny_model
 
     return AutoTokenizer.from_pretrained(build_tiny_model(tmp_path_factory.mktemp("tiny"), {}))
-
-
-def test_the_arguments_of_these_tests_are_the_recipe_s():
-    from r1_recipes.recipe.types import RecipeArguments
-
-    actual = vars(RecipeArguments(dataset_name="rows"))
-    assert DEFAULTS.items() <= actual.items()
 
 
 def test_grpo_rows_carry_prompt_solution_and_the_source_s_other_columns():
@@ -346,7 +319,7 @@ def test_what_a_mapper_of_ones_own_returns_is_checked(kind, method):
     told = RETURNED[kind][1]
     rows = Dataset.from_list([{"data": "0"}, {"data": kind}])
     with pytest.raises(RecipeError) as refused:
-        load_dataset(generating(mapper=f"{__name__}:Returning"), FMT, method, rows=rows)
+        load_dataset(arguments(mapper=f"{__name__}:Returning"), FMT, method, rows=rows)
     place = f"mapper 'Returning' ({__file__}:{Returning.__call__.__code__.co_firstlineno}): must return a dict"
     assert str(refused.value).startswith(place) and told in str(refused.value) and "raise SkipRow" in str(refused.value)
 
@@ -357,23 +330,17 @@ def test_distillation_takes_prompts_alone():
     assert dataset[0]["prompt"][-1] == turn("user", "Ana buys 3 pens. How many?")
 
 
-def generating(template=None, **keys):
-    return SimpleNamespace(**vars(arguments(**keys)), prompt_template=template)
-
-
 def test_rows_to_generate_from_keep_every_field():
     rows = Dataset.from_list([{**gsm8k(3), "level": 2}])
-    # The attribute may be missing: other methods' arguments have none.
-    for args in (arguments(), generating()):
-        dataset, _ = load_dataset(args, FMT, "generate", rows=rows)
-        assert dataset[0] == {
-            "answer": "She buys 3.\n#### 3",
-            "level": 2,
-            "prompt": build_prompt("Ana buys 3 pens. How many?", FMT),
-            "question": "Ana buys 3 pens. How many?",
-            "solution": "3",
-            "reasoning": "She buys 3.",
-        }
+    dataset, _ = load_dataset(arguments(), FMT, "generate", rows=rows)
+    assert dataset[0] == {
+        "answer": "She buys 3.\n#### 3",
+        "level": 2,
+        "prompt": build_prompt("Ana buys 3 pens. How many?", FMT),
+        "question": "Ana buys 3 pens. How many?",
+        "solution": "3",
+        "reasoning": "She buys 3.",
+    }
 
 
 @pytest.mark.parametrize(
@@ -389,20 +356,20 @@ def test_rows_to_generate_from_keep_every_field():
 )
 def test_a_prompt_template_is_filled_by_name(template, asked):
     rows = Dataset.from_list([generated("see {solution} and {question}", level=3, nothing=None, tags=["é"])])
-    (row,) = load_dataset(generating(template), FMT, "generate", rows=rows)[0]
+    (row,) = load_dataset(arguments(prompt_template=template), FMT, "generate", rows=rows)[0]
     assert row["prompt"][-1] == turn("user", asked)
     assert (row["question"], row["response"]) == ("2+2?", "see {solution} and {question}")
 
 
 def test_a_prompt_template_without_question_is_refused():
     with pytest.raises(RecipeError, match=r"prompt_template: needs \{question\} where the question goes; found 'Say \{answer\}'"):
-        load_dataset(generating("Say {answer}"), FMT, "generate", rows=Dataset.from_list([gsm8k(1)]))
+        load_dataset(arguments(prompt_template="Say {answer}"), FMT, "generate", rows=Dataset.from_list([gsm8k(1)]))
 
 
 def test_a_prompt_template_wraps_the_last_of_several_questions():
     turns = [ASKED, ANSWERED, turn("user", "And 3+3?"), turn("assistant", "6")]
     (row,) = load_dataset(
-        generating("Now: {question}", mapper="conversations"), FMT, "generate", rows=Dataset.from_list([{"messages": turns}])
+        arguments(prompt_template="Now: {question}", mapper="conversations"), FMT, "generate", rows=Dataset.from_list([{"messages": turns}])
     )[0]
     assert row["prompt"] == [turn("system", FMT.system_prompt), ASKED, ANSWERED, turn("user", "Now: And 3+3?")]
     assert (row["question"], row["response"]) == ("And 3+3?", "6")
@@ -495,14 +462,14 @@ def test_prompts_measured_together_have_the_lengths_of_each_alone(tokenizer, few
         *(f"q {i}" for i in range(90)),
     ]
     prompts = [build_prompt(question, FMT, few_shot) for question in odd]
-    renderer = Renderer(arguments(), FMT, "grpo", tokenizer)
+    counter = TokenCounter(tokenizer)
     alone = [
         len(tokenizer.apply_chat_template(p, add_generation_prompt=True, tokenize=True, return_dict=True)["input_ids"]) for p in prompts
     ]
     for limit in sorted({size + step for size in alone for step in (-1, 0, 1)}):
-        assert renderer._prompts_over(prompts, limit) == [index for index, size in enumerate(alone) if size > limit]
+        assert counter.prompts_over(prompts, limit) == [index for index, size in enumerate(alone) if size > limit]
         plain = prompts[9:]  # rendered once
-        assert renderer._prompts_over(plain, limit) == [index for index, size in enumerate(alone[9:]) if size > limit]
+        assert counter.prompts_over(plain, limit) == [index for index, size in enumerate(alone[9:]) if size > limit]
 
 
 def test_the_same_file_is_the_same_dataset_again(tmp_path):
@@ -513,6 +480,16 @@ def test_the_same_file_is_the_same_dataset_again(tmp_path):
     assert first._fingerprint == second._fingerprint
     other, _ = load_dataset(args, BOXED, "grpo")
     assert other._fingerprint != first._fingerprint
+
+
+def test_source_rows_and_mapped_rows_are_written_once_each(tmp_path):
+    args = arguments(dataset_name=write_jsonl(tmp_path / "rows.jsonl", [gsm8k(i) for i in range(9)]))
+    load_dataset(args, FMT, "grpo")
+    folder = Path(datasets.config.HF_DATASETS_CACHE)
+    files = {path for path in folder.rglob("*") if path.is_file()}
+    assert len(files) == 2
+    load_dataset(args, FMT, "grpo")
+    assert {path for path in folder.rglob("*") if path.is_file()} == files
 
 
 @pytest.mark.parametrize("limit", [1, 5, 120])
@@ -848,7 +825,7 @@ def test_golds_of_several_kinds_in_one_column(tmp_path, with_a_list):
 
 def test_every_row_has_one_of_several_environments():
     rows = Dataset.from_list([{"question": "?", "environment": name, "number": 3} for name in ("guess_number", "chess")])
-    args = SimpleNamespace(**DEFAULTS | {"mapper": "environment"}, environment={"guess_number": "guess_number"})
+    args = arguments(mapper="environment", environment={"guess_number": "guess_number"})
     with pytest.raises(RecipeError, match=r"row 1: column 'environment' must be one of guess_number, got 'chess'"):
         load_dataset(args, FMT, "grpo", rows=rows)
     assert len(load_dataset(args, FMT, "grpo", rows=rows.select([0]))[0]) == 1

@@ -2,7 +2,6 @@
 
 import io
 import time
-from types import SimpleNamespace
 
 import pytest
 from datasets import Dataset, Features, Image
@@ -13,7 +12,7 @@ from PIL import Image as Pillow
 from r1_recipes.common.errors import RecipeError
 from r1_recipes.data import MAPPERS, SkipRow, get_mapper, load_dataset
 from r1_recipes.data.mappers.columns import content_words
-from r1_recipes.data.render import LoadReport, RowMapper
+from r1_recipes.data.render import LoadReport, Renderer, RowMapper
 from r1_recipes.prompts import get_response_format
 from tests.core.data.test_load import arguments
 
@@ -262,7 +261,8 @@ def test_few_pictures_are_decoded_at_a_time(monkeypatch):
     """Rows are mapped in batches, whose pictures are held until the batch is written."""
     given = []
     monkeypatch.setattr(RowMapper, "_render", lambda self, batch, start: given.append(len(batch["image"])) or [])
-    mapper = RowMapper(get_mapper("image_question"), SimpleNamespace(method="grpo"), [], LoadReport())
+    renderer = Renderer(arguments(), get_response_format("think_answer"), "grpo", None)
+    mapper = RowMapper(get_mapper("image_question"), renderer, [], LoadReport())
     rows = Dataset.from_dict({"image": ["x"] * 10})
     assert list(mapper._batches(rows, None, Features())) == [] and given == [4, 4, 2]
 

@@ -5,6 +5,6 @@ Importing this registers the families' mappers.
 
 from r1_recipes.data.mappers import columns, maths  # noqa: F401
 from r1_recipes.data.mappers.base import MAPPERS, Mapper, SkipRow, get_mapper, register_mapper
-from r1_recipes.data.mappers.chats import Conversations, read_conversation, read_turns
+from r1_recipes.data.mappers.chats import conversation_mapper
 
-__all__ = ["MAPPERS", "Conversations", "Mapper", "SkipRow", "get_mapper", "read_conversation", "read_turns", "register_mapper"]
+__all__ = ["MAPPERS", "Mapper", "SkipRow", "conversation_mapper", "get_mapper", "register_mapper"]

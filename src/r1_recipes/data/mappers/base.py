@@ -10,10 +10,11 @@ from collections.abc import Callable, Collection
 from dataclasses import dataclass
 from itertools import chain
 from pathlib import Path
-from typing import Any, ClassVar, dataclass_transform
+from typing import Any, ClassVar, cast, dataclass_transform
 
 from r1_recipes.common.errors import RecipeError, defined_at, own_code, unknown_name
 from r1_recipes.common.plugins import Registry
+from r1_recipes.data.mapped_row import MappedRow
 from r1_recipes.prompts.formats import boxed_spans, one_spelling_of_boxes
 
 MAPPERS: Registry[Any] = Registry("mapper")
@@ -27,11 +28,9 @@ class SkipRow(Exception):
 class Mapper:
     """Base of the mappers. Fields are the keys of ``mapper_config``; one called ``…_column`` names a column, by default as in ``examples``.
 
-    Calling one with a row (a dict of the source's columns) returns ``question`` (str) and, as far as the source has them, ``solution`` (the
-    gold), ``reasoning`` and ``answer`` (what goes with it if that is not the gold; both make the SFT target), ``response`` (a whole
-    assistant's turn, the SFT target as it is; ``""``: none) with ``well_formed`` (whether it must be in the format) or ``rejected`` (the
-    worse turn of a preference pair), ``messages`` (the turns before it), and task columns, which reach the rewards. It raises
-    :class:`SkipRow` for a row without what is needed.
+    Calling one with a row (a dict of the source's columns) returns a
+    :class:`~r1_recipes.data.mapped_row.MappedRow`. It raises :class:`SkipRow` for a row without what
+    is needed.
     """
 
     name: ClassVar[str]  # registry name, or the name of a class that is not registered
@@ -78,10 +77,11 @@ class Mapper:
         fields = [field for field in dataclasses.fields(self) if field.name.endswith("_column") and getattr(self, field.name)]
         return {str(field.default or field.name.removesuffix("_column")): getattr(self, field.name) for field in fields}
 
-    def __call__(self, row: dict[str, Any]) -> dict[str, Any]:
+    def __call__(self, row: dict[str, Any]) -> MappedRow:
         """Take ``columns`` for question, gold and, if there are three, worked solution."""
         names = [self._names().get(column, column) for column in self.columns]
-        return {key: required_text(row, name) for key, name in zip(("question", "solution", "reasoning"), names, strict=False)}
+        fields = zip(("question", "solution", "reasoning"), names, strict=False)
+        return cast(MappedRow, {key: required_text(row, name) for key, name in fields})
 
 
 @dataclass_transform(frozen_default=True)

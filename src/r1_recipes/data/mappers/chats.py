@@ -6,9 +6,12 @@ from collections.abc import Collection
 from itertools import zip_longest
 from typing import Any
 
+from r1_recipes.data.mapped_row import MappedRow, Message
 from r1_recipes.data.mappers.base import Mapper, SkipRow, as_text, check_choice, optional_text, register_mapper, required_text
 
 _ROLES = {"system": "system", "user": "user", "human": "user", "assistant": "assistant", "gpt": "assistant", "tool": "tool"}
+_TOOL_KEYS = ("tool_calls", "tool_call_id", "name")
+_LOST_KEYS = ("tool_calls", "function_call", "reasoning_content")
 _THOUGHT = ("<|begin_of_thought|>", "<|end_of_thought|>")
 _TURNS_AS_TEXT = re.compile(r"""\s*(?:\[\s*)?\{\s*["'](?:role|from)["']\s*:|\s*\[\s*\{\s*["'](?:content|value)["']\s*:""")
 _SOLUTION = ("<|begin_of_solution|>", "<|end_of_solution|>")
@@ -47,12 +50,30 @@ class Conversations(Mapper):
         # One, however many: NuminaMath has messages too, and a mapper that knows a set's other columns knows more of it.
         return int("messages" in columns or "conversations" in columns)
 
-    def __call__(self, row: dict[str, Any]) -> dict[str, Any]:
+    def __call__(self, row: dict[str, Any]) -> MappedRow:
         column = "messages" if row.get("messages") or "conversations" not in row else "conversations"
         turns = read_turns(row.get(column), column, called=True)
         if self.whole:
             return {"turns": turns, "empty_system": self.empty_system}
         return {**read_conversation(turns, row.get("system"), keep_wrappers=self.wrappers == "keep"), "well_formed": self.well_formed}
+
+
+class PromptCompletion(Mapper):
+    """Pairs as TRL takes them, of messages or of texts: one conversation. Only ``auto`` finds it."""
+
+    columns = ("prompt", "completion")
+
+    def __call__(self, row: dict[str, Any]) -> MappedRow:
+        turns = read_turns(row["prompt"], "prompt", "user", called=True)
+        turns += read_turns(row["completion"], "completion", "assistant", called=True)
+        return {**read_conversation(turns), "well_formed": False}
+
+
+def conversation_mapper(columns: Collection[str]) -> Mapper | None:
+    """Return the mapper that takes these columns' conversations as they are, if there are any."""
+    if Conversations.fit(columns):
+        return Conversations(well_formed=False)
+    return PromptCompletion() if PromptCompletion.fit(columns) else None
 
 
 @register_mapper("preference")
@@ -61,7 +82,7 @@ class Preference(Mapper):
 
     columns = ("chosen", "rejected")
 
-    def __call__(self, row: dict[str, Any]) -> dict[str, Any]:
+    def __call__(self, row: dict[str, Any]) -> MappedRow:
         prompt = read_turns(row["prompt"], "prompt", "user") if row.get("prompt") else []
         chosen, rejected = (read_turns(row.get(column), column, "assistant") for column in self.columns)
         rest = [
@@ -83,7 +104,7 @@ class SafeRLHF(Mapper):
 
     columns = ("prompt", "response_0", "response_1", "safer_response_id")
 
-    def __call__(self, row: dict[str, Any]) -> dict[str, Any]:
+    def __call__(self, row: dict[str, Any]) -> MappedRow:
         safer = optional_text(row, "safer_response_id").removesuffix(".0")  # whole numbers beside missing ones are 1.0 to pandas
         if safer not in ("0", "1"):
             raise SkipRow("column 'safer_response_id' is neither 0 nor 1")
@@ -99,16 +120,23 @@ class R1DistillSFT(Mapper):
 
     columns = ("reannotated_assistant_content", "reannotated_messages")
 
-    def __call__(self, row: dict[str, Any]) -> dict[str, Any]:
+    def __call__(self, row: dict[str, Any]) -> MappedRow:
         turns = read_turns(row.get("reannotated_messages"), "reannotated_messages")
         return {**read_conversation(turns), "response": required_text(row, "reannotated_assistant_content")}
 
 
-def read_turns(value: Any, column: str, speaker: str | None = None, *, called: bool = False) -> list[dict[str, Any]]:
-    """A column's turns as ``{"role": "system" | "user" | "assistant" | "tool", "content": text}``.
+def read_turns(
+    value: Any,
+    column: str,
+    speaker: str | None = None,
+    *,
+    called: bool = False,
+) -> list[Message]:
+    """Read a column's messages: ``{"role": "system" | "user" | "assistant" | "tool", "content": text}``.
 
-    They may be mappings with role and content, or from and value, or one mapping of such lists, as Arrow may hold it, or JSON text of
-    these; with ``speaker``, also any other text, which is that role's; with ``called``, with their ``tool_calls``.
+    They may be mappings with role and content, or from and value, or one mapping of such lists, as
+    Arrow may hold it, or JSON text of these; with ``speaker``, also any other text, which is that
+    role's; with ``called``, with their ``tool_calls``.
     """
     if isinstance(value, str) and _TURNS_AS_TEXT.match(value):
         try:
@@ -117,30 +145,45 @@ def read_turns(value: Any, column: str, speaker: str | None = None, *, called: b
             raise SkipRow(f"column {column!r} holds turns as text that is not JSON") from None
     if isinstance(value, str) and speaker:
         return [{"role": speaker, "content": value}]
+    return [_read_turn(turn, column, called) for turn in _turn_mappings(value, column)]
+
+
+def _turn_mappings(value: Any, column: str) -> list[dict[str, Any]]:
+    """Return a column's messages as mappings, whatever their keys are."""
     if isinstance(value, dict):
         lists = {key: items for key, items in value.items() if isinstance(items, list)}
-        value = [dict(zip(lists, items, strict=True)) for items in zip_longest(*lists.values())] if lists else [value]
+        rows = zip_longest(*lists.values())
+        value = [dict(zip(lists, items, strict=True)) for items in rows] if lists else [value]
     if value is None or value == []:
         raise SkipRow(f"column {column!r} is empty")
     if not isinstance(value, list) or not all(isinstance(turn, dict) for turn in value):
         raise SkipRow(f"column {column!r} is no list of turns")
-    turns = []
-    for turn in value:
-        role = turn.get("from") if turn.get("role") is None else turn["role"]
-        content = turn.get("value") if turn.get("content") is None else turn["content"]
-        said, role = role, _ROLES.get(role.strip().lower()) if isinstance(role, str) else None
-        if role is None:
-            got = f"got {said!r:.40} in column {column!r}. Fix: rename it, or write the text without a mapping"
-            raise SkipRow(f"a turn's role must be one of system, user (human), assistant (gpt), {got}")
-        more = {key: turn[key] for key in ("tool_calls", "tool_call_id", "name") if called and turn.get(key)}
-        if lost := [key for key in ("tool_calls", "function_call", "reasoning_content") if turn.get(key) and key not in more]:
-            raise SkipRow(f"a turn has {' and '.join(lost)}, which would be lost")
-        if content is None and "tool_calls" in more:
-            content = ""
-        if not isinstance(content, str):
-            raise SkipRow("a turn's content is not text")
-        turns.append({"role": role, "content": content, **more})
-    return turns
+    return value
+
+
+def _read_turn(turn: dict[str, Any], column: str, called: bool) -> Message:
+    role = _read_role(turn, column)
+    extra = {key: turn[key] for key in _TOOL_KEYS if called and turn.get(key)}
+    lost = [key for key in _LOST_KEYS if turn.get(key) and key not in extra]
+    if lost:
+        raise SkipRow(f"a turn has {' and '.join(lost)}, which would be lost")
+    content = turn.get("value") if turn.get("content") is None else turn["content"]
+    if content is None and "tool_calls" in extra:
+        content = ""
+    if not isinstance(content, str):
+        raise SkipRow("a turn's content is not text")
+    return {"role": role, "content": content, **extra}
+
+
+def _read_role(turn: dict[str, Any], column: str) -> str:
+    role = turn.get("from") if turn.get("role") is None else turn["role"]
+    known = _ROLES.get(role.strip().lower()) if isinstance(role, str) else None
+    if known is None:
+        fix = "rename it, or write the text without a mapping"
+        raise SkipRow(
+            f"a turn's role must be one of system, user (human), assistant (gpt), got {role!r:.40} in column {column!r}. Fix: {fix}"
+        )
+    return known
 
 
 def last_question(row: dict[str, Any], column: str) -> str:
@@ -153,7 +196,12 @@ def last_question(row: dict[str, Any], column: str) -> str:
     return question
 
 
-def read_conversation(turns: list[dict[str, str]], system: Any = None, *, keep_wrappers: bool = False) -> dict[str, Any]:
+def read_conversation(
+    turns: list[Message],
+    system: Any = None,
+    *,
+    keep_wrappers: bool = False,
+) -> MappedRow:
     """``question``, ``response`` and ``messages`` of a conversation whose last assistant's turn is the response.
 
     ``system`` is the system message if the turns have none of their own. With calls of tools: ``turns``, all of them.

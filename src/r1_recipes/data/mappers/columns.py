@@ -4,6 +4,7 @@ import re
 from collections.abc import Collection
 from typing import Any
 
+from r1_recipes.data.mapped_row import MappedRow
 from r1_recipes.data.mappers.base import (
     Mapper,
     SkipRow,
@@ -43,10 +44,13 @@ class PromptSolution(Mapper):
     def missing(self, columns: Collection[str]) -> list[str]:
         return [name for name in (self.prompt_column, self.solution_column, self.reasoning_column) if name and name not in columns]
 
-    def __call__(self, row: dict[str, Any]) -> dict[str, Any]:
-        mapped = {"question": last_question(row, self.prompt_column).strip(), "solution": required_text(row, self.solution_column)}
+    def __call__(self, row: dict[str, Any]) -> MappedRow:
+        mapped: MappedRow = {
+            "question": last_question(row, self.prompt_column).strip(),
+            "solution": required_text(row, self.solution_column),
+        }
         if self.whole:
-            return mapped | {"response": mapped["solution"], "well_formed": False}
+            return {**mapped, "response": mapped["solution"], "well_formed": False}
         if self.reasoning_column:
             mapped["reasoning"] = required_text(row, self.reasoning_column)
         return mapped
@@ -80,7 +84,7 @@ class OpenThoughts(Mapper):
     domains: list[str] | None = None
     columns = ("problem", "deepseek_reasoning", "deepseek_solution")
 
-    def __call__(self, row: dict[str, Any]) -> dict[str, Any]:
+    def __call__(self, row: dict[str, Any]) -> MappedRow:
         domain = optional_text(row, "domain")
         if self.domains is not None and domain not in self.domains:
             raise SkipRow(f"domain {domain!r} is not one of mapper_config's domains")
@@ -123,16 +127,25 @@ class Generated(Mapper):
         if self.written_in:
             check_choice("written_in", self.written_in, FORMATS)
 
-    def __call__(self, row: dict[str, Any]) -> dict[str, Any]:
-        mapped = {"question": required_text(row, "question"), "solution": optional_text(row, "solution"), "well_formed": self.well_formed}
+    def __call__(self, row: dict[str, Any]) -> MappedRow:
+        mapped: MappedRow = {
+            "question": required_text(row, "question"),
+            "solution": optional_text(row, "solution"),
+            "well_formed": self.well_formed,
+        }
         if self.written_in:
             parsed = FORMATS[self.written_in].parse(optional_text(row, "response"))
             if not parsed.well_formed:
                 raise SkipRow(f"response is not in format {self.written_in!r}")
-            mapped |= {"reasoning": parsed.reasoning, "answer": parsed.answer}
+            mapped["reasoning"] = parsed.reasoning or ""
+            mapped["answer"] = parsed.answer or ""
         elif "response" in row:
             mapped["response"] = row["response"] if isinstance(row["response"], str) else ""
-        return mapped | {column: optional_text(row, column) for column in ("scorer", "task") if column in row}
+        if "scorer" in row:
+            mapped["scorer"] = optional_text(row, "scorer")
+        if "task" in row:
+            mapped["task"] = optional_text(row, "task")
+        return mapped
 
 
 @register_mapper("summary")
@@ -152,7 +165,7 @@ class Summary(Mapper):
     def __post_init__(self) -> None:
         check_template(self.template, "{document}")
 
-    def __call__(self, row: dict[str, Any]) -> dict[str, Any]:
+    def __call__(self, row: dict[str, Any]) -> MappedRow:
         document, reference = required_text(row, self.document_column), required_text(row, self.summary_column)
         there = set(content_words(document))
         if not (facts := [word for word in dict.fromkeys(content_words(reference)) if word in there]):

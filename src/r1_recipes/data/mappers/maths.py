@@ -5,6 +5,7 @@ from itertools import zip_longest
 from typing import Any
 
 from r1_recipes.common import extras
+from r1_recipes.data.mapped_row import MappedRow
 from r1_recipes.data.mappers.base import Mapper, SkipRow, last_boxed, optional_text, register_mapper, required_text
 from r1_recipes.data.mappers.chats import last_question, read_turns
 
@@ -19,7 +20,7 @@ class GSM8K(Mapper):
 
     columns = ("question", "answer")
 
-    def __call__(self, row: dict[str, Any]) -> dict[str, Any]:
+    def __call__(self, row: dict[str, Any]) -> MappedRow:
         reasoning, mark, gold = required_text(row, "answer").rpartition("####")
         gold = gold.strip().replace(",", "")
         if not mark or not gold:
@@ -37,7 +38,7 @@ class Math(Mapper):
     columns = ("problem",)
     needs = ("problem", ("answer", "solution"))
 
-    def __call__(self, row: dict[str, Any]) -> dict[str, Any]:
+    def __call__(self, row: dict[str, Any]) -> MappedRow:
         question = required_text(row, self.prompt_column)
         reasoning = optional_text(row, self.reasoning_column)
         gold = optional_text(row, self.solution_column)
@@ -57,7 +58,7 @@ class OpenR1Math(Mapper):
 
     columns = ("problem", "answer", "generations", "correctness_math_verify")
 
-    def __call__(self, row: dict[str, Any]) -> dict[str, Any]:
+    def __call__(self, row: dict[str, Any]) -> MappedRow:
         mapped = Math()(row)
         return {"question": mapped["question"], "solution": mapped["solution"], "response": _first_correct(row)}
 
@@ -89,7 +90,7 @@ class DAPO(Mapper):
     columns = ("prompt", "solution", "source_prompt")
     needs = ("prompt", "solution")
 
-    def __call__(self, row: dict[str, Any]) -> dict[str, Any]:
+    def __call__(self, row: dict[str, Any]) -> MappedRow:
         question = _DAPO_OPENING.sub("", last_question(row, "prompt")).strip()
         before, _, last = question.rpartition("\n")
         question = before.rstrip() if before and _DAPO_CLOSING in last else question
@@ -109,15 +110,19 @@ class Verl(Mapper):
 
     columns = ("data_source", "prompt", "reward_model")
 
-    def __call__(self, row: dict[str, Any]) -> dict[str, Any]:
+    def __call__(self, row: dict[str, Any]) -> MappedRow:
         turns = read_turns(row.get("prompt"), "prompt", "user")
         if turns[-1]["role"] != "user" or not turns[-1]["content"].strip():
             raise SkipRow("column 'prompt' does not end in a turn of the user's")
-        mapped = {"question": turns[-1]["content"], "task": required_text(row, "data_source"), **_gold(row.get("reward_model"))}
-        return {**mapped, "messages": turns} if len(turns) > 1 else mapped
+        task = required_text(row, "data_source")
+        gold = _gold(row.get("reward_model"))
+        mapped: MappedRow = {"question": turns[-1]["content"], "task": task, **gold}
+        if len(turns) > 1:
+            mapped["messages"] = turns
+        return mapped
 
 
-def _gold(rule: Any) -> dict[str, str]:
+def _gold(rule: Any) -> MappedRow:
     """``solution`` and, of a Countdown puzzle, ``scorer``."""
     truth = rule.get("ground_truth") if isinstance(rule, dict) else None
     if isinstance(truth, dict):

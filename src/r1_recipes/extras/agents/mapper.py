@@ -2,6 +2,7 @@
 
 from typing import Any
 
+from r1_recipes.data.mapped_row import MappedRow
 from r1_recipes.data.mappers.base import Mapper, optional_text, register_mapper, required_text
 
 
@@ -12,7 +13,12 @@ class EnvironmentRow(Mapper):
     columns = ("question", "environment")
     needs = ("question",)
 
-    def __call__(self, row: dict[str, Any]) -> dict[str, Any]:
+    def __call__(self, row: dict[str, Any]) -> MappedRow:
         # Source columns of this name do not go on by themselves; TRL routes by it.
-        gold = {"solution": optional_text(row, "solution")} if "solution" in row else {}
-        return {"question": required_text(row, "question"), "environment": optional_text(row, "environment"), **gold}
+        mapped: MappedRow = {
+            "question": required_text(row, "question"),
+            "environment": optional_text(row, "environment"),
+        }
+        if "solution" in row:
+            mapped["solution"] = optional_text(row, "solution")
+        return mapped

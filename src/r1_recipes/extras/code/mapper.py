@@ -2,6 +2,7 @@
 
 from typing import Any
 
+from r1_recipes.data.mapped_row import MappedRow
 from r1_recipes.data.mappers.base import Mapper, SkipRow, optional_text, register_mapper, required_text
 
 
@@ -16,7 +17,7 @@ class VerifiableCode(Mapper):
     columns = ("problem_statement", "verification_info")
     needs = (("problem_statement", "problem"), "verification_info")
 
-    def __call__(self, row: dict[str, Any]) -> dict[str, Any]:
+    def __call__(self, row: dict[str, Any]) -> MappedRow:
         info = row.get("verification_info")
         if not isinstance(info, dict) or not info.get("test_cases"):
             raise SkipRow("column 'verification_info' has no test_cases")

@@ -3,6 +3,7 @@
 import zlib
 from typing import Any
 
+from r1_recipes.data.mapped_row import MappedRow
 from r1_recipes.data.mappers.base import Mapper, SkipRow, check_choice, check_template, optional_text, register_mapper
 from r1_recipes.extras.countdown.puzzle import check, read_puzzle, search, steps
 
@@ -28,7 +29,7 @@ class Countdown(Mapper):
         check_choice("reasoning", self.reasoning, ("steps", "search"))
         check_template(self.template, "{numbers}", "{target}")
 
-    def __call__(self, row: dict[str, Any]) -> dict[str, Any]:
+    def __call__(self, row: dict[str, Any]) -> MappedRow:
         if (puzzle := read_puzzle(row.get("nums"), row.get("target"))) is None:
             raise SkipRow("columns 'nums' and 'target' hold no whole numbers from 0 and a whole target")
         numbers, expression = list(puzzle.numbers), optional_text(row, "expression")
@@ -37,7 +38,7 @@ class Countdown(Mapper):
             width = len(str(max(numbers)))
             asked = f"[{' '.join(f'{number:{width}}' for number in numbers)}]"
         question = self.template.replace("{numbers}", asked).replace("{target}", str(puzzle.target))
-        mapped = {"question": question, "solution": expression, "scorer": puzzle.scorer, "task": "countdown"}
+        mapped: MappedRow = {"question": question, "solution": expression, "scorer": puzzle.scorer, "task": "countdown"}
         if not expression:
             return mapped
         if not check(expression, *puzzle):

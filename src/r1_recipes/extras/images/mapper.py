@@ -5,6 +5,7 @@ import re
 from typing import Any
 
 from r1_recipes.common.errors import RecipeError, install_hint
+from r1_recipes.data.mapped_row import MappedRow
 from r1_recipes.data.mappers.base import Mapper, SkipRow, check_template, last_boxed, register_mapper, required_text
 
 _ANSWER = re.compile(r"<answer>(.*?)</answer>", re.DOTALL)
@@ -48,7 +49,7 @@ class ImageQuestion(Mapper):
         if self.max_pixels is not None and self.max_pixels < 1:
             raise RecipeError(f"mapper_config: max_pixels: must be 1 or more, got {self.max_pixels}")
 
-    def __call__(self, row: dict[str, Any]) -> dict[str, Any]:
+    def __call__(self, row: dict[str, Any]) -> MappedRow:
         gold = required_text(row, self.solution_column)
         gold = (_ANSWER.findall(gold) or [gold])[-1].strip()
         if not gold:

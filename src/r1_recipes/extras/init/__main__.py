@@ -193,7 +193,7 @@ def map_rows(columns: Settings, rows: Any) -> tuple[dict[int, Row], str]:
     mapped, reasons = {}, Counter[str]()
     for index, row in enumerate(rows):
         try:
-            mapped[index] = mapper(row)
+            mapped[index] = dict(mapper(row))
         except Exception as reason:  # a mapper meets any row here
             reasons[str(reason)] += 1
     return mapped, "".join(f"{count} rows: {reason}" for reason, count in reasons.most_common(1))

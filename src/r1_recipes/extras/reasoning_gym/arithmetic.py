@@ -3,6 +3,7 @@
 import json
 from typing import Any
 
+from r1_recipes.data.mapped_row import MappedRow, ToolCall
 from r1_recipes.data.mappers.base import SkipRow, register_mapper
 from r1_recipes.extras.countdown.puzzle import steps
 from r1_recipes.extras.reasoning_gym.mapper import ReasoningGym
@@ -19,7 +20,7 @@ class Arithmetic(ReasoningGym):
     worked_share: float = 1.0  # the same rows every time
     tool: str | None = None  # ``calculator``: rows that work it out call it instead of writing the operations
 
-    def __call__(self, row: dict[str, Any]) -> dict[str, Any]:
+    def __call__(self, row: dict[str, Any]) -> MappedRow:
         mapped = super().__call__(row)
         metadata = json.loads(mapped["scorer"])["entry"]["metadata"]
         expression = metadata["expression"]
@@ -28,7 +29,7 @@ class Arithmetic(ReasoningGym):
             estimate = str(round(int(mapped["solution"]), -1))
             return {**mapped, "reasoning": f"{expression} is about {estimate}", "answer": estimate}
         if self.tool:
-            call = {"name": self.tool, "arguments": {"expression": expression}, "result": mapped["solution"]}
+            call: ToolCall = {"name": self.tool, "arguments": {"expression": expression}, "result": mapped["solution"]}
             return {**mapped, "reasoning": f"The {self.tool} says {mapped['solution']}.", "calls": [call]}
         try:
             return {**mapped, "reasoning": "\n".join(steps(expression))}

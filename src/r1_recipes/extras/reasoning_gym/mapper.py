@@ -3,6 +3,7 @@
 import json
 from typing import Any
 
+from r1_recipes.data.mapped_row import MappedRow
 from r1_recipes.data.mappers.base import Mapper, SkipRow, optional_text, register_mapper, required_text
 from r1_recipes.extras.reasoning_gym.scorer import check_task
 
@@ -13,7 +14,7 @@ class ReasoningGym(Mapper):
 
     columns = ("question", "answer", "metadata")
 
-    def __call__(self, row: dict[str, Any]) -> dict[str, Any]:
+    def __call__(self, row: dict[str, Any]) -> MappedRow:
         metadata = row.get("metadata")
         try:
             metadata = metadata if isinstance(metadata, dict) else json.loads(required_text(row, "metadata"))
@@ -23,6 +24,7 @@ class ReasoningGym(Mapper):
             raise SkipRow("column 'metadata' is not reasoning-gym's: JSON with source_dataset, the name of a task") from error
         except ValueError as error:
             raise SkipRow(str(error)) from error
-        entry = {"question": required_text(row, "question"), "answer": row.get("answer"), "metadata": metadata}
+        question = required_text(row, "question")
+        entry = {"question": question, "answer": row.get("answer"), "metadata": metadata}
         scorer = json.dumps({"reasoning_gym": task, "entry": entry}, default=str)
-        return {"question": entry["question"], "solution": optional_text(row, "answer"), "scorer": scorer}
+        return {"question": question, "solution": optional_text(row, "answer"), "scorer": scorer}

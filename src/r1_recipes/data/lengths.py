@@ -1,0 +1,76 @@
+"""Which prompts and targets are over a limit in tokens."""
+
+import json
+from dataclasses import dataclass
+from typing import Any
+
+from r1_recipes.data.mapped_row import Message
+
+_MARK = "|question|"
+_TOKENIZED_AT_ONCE = 64  # texts; a long one's encoding takes some 100 bytes a token
+
+
+@dataclass(frozen=True)
+class TokenCounter:
+    """Measures texts and prompts; ``tools`` (JSON schemas) stand in every prompt."""
+
+    tokenizer: Any
+    tools: str | None = None
+
+    def prompts_over(self, prompts: list[list[Message]], limit: int) -> list[int]:
+        """Return the indices of the prompts with more than ``limit`` tokens."""
+        if _differ_in_question_alone(prompts):
+            start, texts = self._framed(prompts)
+            expected = self._render([prompts[0], prompts[-1]])
+            start_count, text_count, whole_count = self._counts([start, texts[0], expected[0]])
+            if [
+                start + texts[0],
+                start + texts[-1],
+            ] == expected and start_count + text_count == whole_count:
+                return self.texts_over(texts, limit - start_count)
+        return self.texts_over(self._render(prompts), limit)
+
+    def texts_over(self, texts: list[str], limit: int) -> list[int]:
+        """Return the indices of the texts with more than ``limit`` tokens."""
+        over = []
+        # No token is less than an ASCII character; some tokenizers put one in front.
+        long = [row for row, text in enumerate(texts) if len(text) >= limit or not text.isascii()]
+        for start in range(0, len(long), _TOKENIZED_AT_ONCE):
+            indices = long[start : start + _TOKENIZED_AT_ONCE]
+            counts = self._counts([texts[index] for index in indices])
+            over += [index for index, count in zip(indices, counts, strict=True) if count > limit]
+        return over
+
+    def _render(self, prompts: list[list[Message]]) -> list[str]:
+        options = {"add_generation_prompt": True, "tokenize": False}
+        if self.tools:
+            options["tools"] = json.loads(self.tools)
+        return self.tokenizer.apply_chat_template(prompts, **options)
+
+    def _framed(self, prompts: list[list[Message]]) -> tuple[str, list[str]]:
+        """Return the text that all prompts start with, and each prompt's rest.
+
+        What stands around the question is rendered once, which saves rendering every prompt.
+        """
+        *opening, last = prompts[0]
+        [framed] = self._render([[*opening, last | {"content": _MARK}]])
+        before, _, after = framed.partition(_MARK)
+        # No token crosses a special one: what is before the last of them is counted once.
+        cut = max([0, *map(before.rfind, self.tokenizer.get_added_vocab())])
+        return before[:cut], [before[cut:] + prompt[-1]["content"] + after for prompt in prompts]
+
+    def _counts(self, texts: list[str]) -> list[int]:
+        backend = getattr(self.tokenizer, "backend_tokenizer", None)
+        if backend is None:  # a tokenizer in Python
+            return [len(self.tokenizer.encode(text, add_special_tokens=False)) for text in texts]
+        # As a call of the tokenizer does, without lists of ids and offsets, in half the time.
+        backend.no_truncation()
+        backend.no_padding()
+        return list(map(len, backend.encode_batch_fast(texts, add_special_tokens=False)))
+
+
+def _differ_in_question_alone(prompts: list[list[Message]]) -> bool:
+    questions = [prompt[-1]["content"] for prompt in prompts]
+    if any(question != question.strip() for question in questions):
+        return False
+    return all(prompt[:-1] == prompts[0][:-1] for prompt in prompts)
