@@ -51,7 +51,7 @@ _UNDONE = re.compile(
 # A word at a command or a brace is a factor: \\sqrt{2}wxyz.
 _GLUED_WORD = re.compile(r"(?:\}|\\pi)[A-Za-z]{4,}|(?<![A-Za-z\\])[A-Za-z]{4,}\\(?:sqrt|frac|pi|log|ln|sin|cos|tan)")
 # A condition that an answer may have beside a gold without one.
-_HARMLESS = re.compile(r"N\+?|Z\+?|all|[k-n](?:\\ge[01]|>0)")
+_HARMLESS = re.compile(r"[k-n] Z|n [NZ]\+?|. all|. [k-n](?:\\ge[01]|>0)")
 # Where the left side of an equation may have the gold's own letter: f(x), a_n, dy/dx.
 _CALL = re.compile(
     r"(?<![A-Za-z])[A-Za-z](?:'*|\^\{?-1\}?)\s*\([A-Za-z](?:,\s*[A-Za-z])*\)|_(?:\w|\{[^{}]*\})|"
@@ -100,7 +100,7 @@ def read_expression(text: str, cleaned: str, gold: Gold) -> Answer:
     cleaned, condition = split_condition(cleaned)
     if condition and condition.range[:1] in "NZ" and re.search(r"[<>]|\\[lg]e(?![a-z])", cleaned) and not gold.condition:
         return Answer(refusal=Refusal.DIFFERENT)  # fewer numbers than the inequality has
-    if condition and (gold.condition.range != condition.range if gold.condition else not _HARMLESS.fullmatch(condition.range)):
+    if condition and not _same_condition(condition, gold.condition, cleaned):
         return Answer(refusal=Refusal.DIFFERENT)
     cleaned = _as_gold_says(_IS.sub(r"\1 = ", _CURVE.sub("", cleaned)), condition, gold)
     if not gold.variables and not gold.several:
@@ -120,6 +120,8 @@ def read_expression(text: str, cleaned: str, gold: Gold) -> Answer:
     expression = _MEMBER.sub("", expression) if not _MEMBER.match(gold.text or "") else expression
     if pair := NAMED_PAIR.fullmatch(expression):
         names = [name.strip() for name in split(pair[1])]
+        if len(names) != len(split(pair[2])) or len(set(names)) < len(names):
+            return Answer(refusal=Refusal.DIFFERENT)  # (x, y) = (1, 2, 3)
         if not all(re.fullmatch(r"\\?[A-Za-z]+(?:_(?:\w|\{[^{}]*\}))?", name) for name in names):
             return Answer(refusal=Refusal.CHAIN)  # (x+1, y) = (2, 3)
         expression = _in_order_of_names(zip(names, split(pair[2]), strict=False)) if _in_alphabet(names) else f"({pair[2]})"
@@ -270,7 +272,7 @@ def _sides(expression: str, raw: str | None, gold: Gold) -> Answer:
 
 def _read_named(bare: str, gold: Gold) -> Answer:
     """Read an answer to a list whose parts have names: by name, or without any names in the gold's order."""
-    if pair := NAMED_PAIR.fullmatch(bare):
+    if (pair := NAMED_PAIR.fullmatch(bare)) and len(split(pair[1])) == len(split(pair[2])):
         named = [Part(value.strip(), name.strip()) for name, value in zip(split(pair[1]), split(pair[2]), strict=False)]
     else:
         inside = _PAIR.fullmatch(bare)
@@ -295,6 +297,14 @@ def _same_name(one: str, other: str) -> bool:
     """Whether two names are the same, or one has the words of the other: "boys", "the boys"."""
     words = set(one.split()), set(other.split())
     return bool(words[0] and words[1]) and (words[0] <= words[1] or words[1] <= words[0])
+
+
+def _same_condition(condition: Condition, gold: Condition | None, main: str) -> bool:
+    """Whether an answer's condition is the gold's or, beside a gold without one, says no more than the letter: k is an integer."""
+    if gold is None:
+        return _HARMLESS.fullmatch(f"{condition.letter} {condition.range}") is not None
+    swapped = condition.letter != gold.letter and gold.letter in letters(main)
+    return gold.range == condition.range and not swapped
 
 
 def _as_gold_says(cleaned: str, condition: Condition | None, gold: Gold) -> str:

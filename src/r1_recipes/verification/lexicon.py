@@ -73,7 +73,7 @@ _LEXICON: tuple[tuple[Refusal, str, str], ...] = (
         rf"point(?=\s(?:zero|{_COUNTS})\b) "
         r"halb\w* doppelt\w* Wurzel hoch\s(?:zwei|drei) Quadrat quadriert Kehrwert Hälfte Viertel Drittel Tausend Dutzend Million(?:en)? "
         r"Milliarden mille mil moins menos? demi moitié racine raíz mitad doble cuadrado carré opposé opuesto минус",
-        r"[倍半减加]|マイナス|마이너스|[一二三四五六七八九十百千零负負欠](?=\s*\d)|零下|(?<=\d)\s*[十拾打零仟만억천]|点(?=[一二三四五六七八九零])|分之|平方(?![米厘分公千])|倒数|相反数",
+        r"[倍半减加]|マイナス|마이너스|(?<=\d)-?(?:ish|something)\b|[一二三四五六七八九十百千零负負欠](?=\s*\d)|零下|(?<=\d)\s*[十拾打零仟만억천]|点(?=[一二三四五六七八九零])|分之|平方(?![米厘分公千])|倒数|相反数",
     ),
 )
 # What refuses an answer unless the gold says the same; tests/core/verification/test_reading.py has an example and a near miss of each.

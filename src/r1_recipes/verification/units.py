@@ -90,7 +90,8 @@ _WORDS = {
     "ug": "micrograms? μg",
 }
 _WORD = (
-    r"(?P<power>square |cubic |sq\.? ?|平方|立方)?(?P<prefix>kilo|mega|giga|deci|centi|milli|micro|nano|pico|nautical )?"
+    r"(?P<power>square[ -]|cubic[ -]|sq\.? ?|平方|立方)?"
+    r"(?:(?P<prefix>kilo|mega|giga|deci|centi|milli|micro|nano|pico|nautical)[ -]?|(?P<zh>[毫微百]))?"
     + "(?:" + "|".join(f"(?P<u{index}>{'|'.join(words.split())})" for index, words in enumerate(_WORDS.values())) + ")"
 )  # fmt: skip
 # What joins the words of one unit: watt hours, metres per second, miles/hour.
@@ -126,7 +127,10 @@ _PREFIXES = {
     "micro": "u",
     "nano": "n",
     "pico": "p",
-    "nautical ": "n",
+    "nautical": "n",
+    "毫": "m",
+    "微": "u",
+    "百": "h",
 }
 
 
@@ -195,7 +199,7 @@ def _words_of(plain: str) -> list[str]:
         power = {"squ": "^2", "sq ": "^2", "sq.": "^2", "sq": "^2", "平方": "^2", "cub": "^3", "立方": "^3"}.get(
             (word["power"] or "").casefold()[:3], ""
         )
-        unit = _PREFIXES.get((word["prefix"] or "").casefold(), "") + symbol.replace("\\\\", "\\") + power
+        unit = _PREFIXES.get((word["prefix"] or word["zh"] or "").casefold(), "") + symbol.replace("\\\\", "\\") + power
         unit = ("/" if per else "") + unit
         if before is not None and (gap or per):
             groups[-1] += f" {unit}"

@@ -140,9 +140,11 @@ _BESIDE_IN_CHINESE = frozenset(
 
 def strange_words(text: str, variables: frozenset[str]) -> list[str]:
     """The words of an answer that may change the algebra beside them: those that are not listed."""
-    words = [run[1] for run in _LETTERS.finditer(text) if not variables.issuperset(run[1])]
+    runs = [run for run in _LETTERS.finditer(text) if not variables.issuperset(run[1])]
+    behind = {run[1] for run in runs if re.search(r"[\d})]\s*\Z", text[: run.start()])}
     units = re.compile(UNITS)
-    latin = [word for word in words if word.isascii() and word.casefold() not in BESIDE_ALGEBRA and not units.fullmatch(word)]
+    words = [run[1] for run in runs if not (run[1] in behind and units.fullmatch(run[1]))]
+    latin = [word for word in words if word.isascii() and word.casefold() not in BESIDE_ALGEBRA]
     others = [word for word in words if not word.isascii()]
     return latin + [word for word in others if not _BESIDE_IN_CHINESE.issuperset(set(word) - variables)]
 
@@ -192,6 +194,14 @@ _ACTS = re.compile(
 )
 
 
+# "the slope of 2x", "parallel to y = 2x": another thing than what follows.
+_ACTS_ON_ALGEBRA = re.compile(
+    r"(?:\b(?!(?:equation|expression|form|value|formula|graph|solution|roots?|function|set|line|curve)\s)\w+\s+of|(?<!equal )\bto|through|"
+    r"minimum|maximum|perpendicular|parallel|tangent|slope|domain|range|perimeter|area|volume)\s*(?:the\s+)?\Z",
+    re.IGNORECASE,
+)
+
+
 def answer_part(text: str, variables: frozenset[str]) -> Part | None:
     """The one piece of an answer's part that says something mathematical (``""``: none does); ``None``: there are several."""
     pieces = [piece.strip() for piece in _marked(text, variables).split("\0")]
@@ -211,6 +221,8 @@ def answer_part(text: str, variables: frozenset[str]) -> Part | None:
         return None if telling else Part("")
     before = text.partition(telling[0])[0]
     opening = re.match(r"\(|\\begin", telling[0])
+    if variables and _ACTS_ON_ALGEBRA.search(before):
+        return None
     if _ACTS.search(before + (opening[0] if opening else "")) and not re.search(r"\b(?:is|are)\b", before):
         return None
     # A sign that stands at a word would be lost: "72 eggs - x", "x^2 - area"; the slash of "miles/hour" and a dash are none.

@@ -31,7 +31,7 @@ def command(*words: str, folder: Path, **environment: str) -> subprocess.Complet
 @pytest.mark.parametrize("environment", ENCODINGS, ids=lambda value: next(iter(value)))
 def test_init_says_what_it_wrote_in_any_encoding(tmp_path: Path, environment: dict[str, str]) -> None:
     (tmp_path / "übungen.csv").write_text(ROWS, encoding="utf-8")
-    done = command("init", "übungen.csv", "--cpu", folder=tmp_path, **environment)
+    done = command("init", "übungen.csv", "--question", "Frage", "--answer", "Lösung", "--cpu", folder=tmp_path, **environment)
     assert done.returncode == 0 and list(tmp_path.glob("*.yaml")), done.stderr
     assert b"Traceback" not in done.stderr
 

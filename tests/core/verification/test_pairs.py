@@ -145,7 +145,7 @@ def other_golds_pairs(share):
 def test_what_scores_scores_in_math_verify_or_by_a_convention():
     from math_verify import parse, verify
 
-    labelled = [{**row, "answer": row["answer"]} for row in rows("tricks.jsonl")]
+    labelled = rows("tricks.jsonl")
     if PAIRS.is_file():
         for row in map(json.loads, PAIRS.read_text(encoding="utf-8").splitlines()):
             block = re.search(r"<answer>\n?(.*?)\n?</answer>", row["completion"], re.DOTALL)

@@ -642,6 +642,6 @@ def test_the_benchmark_prints_its_rate() -> None:
 
 
 def test_an_answer_prints_nothing():
-    program = "from r1_recipes.tasks.countdown import compute\ntry: compute('1is 2', [], [])\nexcept ValueError: print('refused')"
+    program = "from r1_recipes.extras.countdown.puzzle import compute\ntry: compute('1is 2', [], [])\nexcept ValueError: print('refused')"
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=False)
     assert (done.stdout, done.stderr) == ("refused\n", "")

@@ -4,6 +4,7 @@ Nothing is overwritten.
 """
 
 import argparse
+import os
 import re
 from collections import Counter
 from collections.abc import Iterable, Sequence
@@ -69,6 +70,7 @@ def main(argv: Sequence[str] | None = None) -> None:
         parser.add_argument(
             f"--{role}",
             metavar="COLUMN",
+            type=utf8,
             help=f"the column of the {role}, if its name does not say so",
         )
     parser.add_argument(
@@ -85,6 +87,11 @@ def main(argv: Sequence[str] | None = None) -> None:
     parser.add_argument("--output", type=Path, default=Path(), help="folder; default: this one")
     with console.reported_errors():
         console.say(write(parser.parse_args(argv)))
+
+
+def utf8(typed: str) -> str:
+    """A name as it was typed, also where the locale is C and Python took its bytes for no text."""
+    return os.fsencode(typed).decode("utf-8", "replace")
 
 
 def write(options: argparse.Namespace) -> str:

@@ -80,7 +80,7 @@ class TestRefusal:
         assert Leaky.tried == before + 1
 
     def test_what_is_no_sandbox(self):
-        self.refused("is not a subclass of r1_recipes.rewards.sandbox.Sandbox", provider="fractions:Fraction")
+        self.refused("is not a subclass of r1_recipes.extras.code.sandbox.Sandbox", provider="fractions:Fraction")
         with pytest.raises(RecipeError, match="no module 'no_such_module'"):
             get_sandbox("no_such_module:Box")
 
