@@ -1,9 +1,11 @@
-"""How long a recipe's rows take to load, and how much memory: GSM8K-like rows of a local file, mapped, rendered and measured in tokens.
+"""How long a recipe's rows take to load, and how much memory: GSM8K-like rows of a local file,
+mapped, rendered and measured in tokens.
 
 Run:  python benchmarks/data_loading.py [--rows 400000] [--tokenizer PATH]
 
-The load runs in a process of its own with empty caches; peak memory is that process's (ru_maxrss). Without ``--tokenizer``:
-SmolLM2-135M-Instruct's, from the package registry (r1_recipes.models.weights).
+The load runs in a process of its own with empty caches; peak memory is that process's (ru_maxrss).
+Without ``--tokenizer``: SmolLM2-135M-Instruct's, from the package registry
+(r1_recipes.models.weights).
 """
 
 from __future__ import annotations
@@ -29,10 +31,21 @@ def write_rows(path: Path, count: int) -> None:
         for number in range(count):
             boxes, pens, gone = (rng.randrange(2, 100) for _ in range(3))
             story = "Every box was counted twice before it left the shop. " * rng.randrange(6)
-            question = f"Shop {number} sells {boxes} boxes of {pens} pens and throws away {gone} of them. {story}How many pens are left?"
+            question = (
+                f"Shop {number} sells {boxes} boxes of {pens} pens and throws away {gone} of "
+                f"them. {story}How many pens are left?"
+            )
             total = boxes * pens
-            steps = f"There are {boxes}*{pens}=<<{boxes}*{pens}={total}>>{total} pens.\nThat leaves {total}-{gone}=<<{total}-{gone}>>"
-            file.write(json.dumps({"question": question, "answer": f"{steps}{total - gone}.\n#### {total - gone}"}) + "\n")
+            steps = (
+                f"There are {boxes}*{pens}=<<{boxes}*{pens}={total}>>{total} pens.\nThat leaves "
+                f"{total}-{gone}=<<{total}-{gone}>>"
+            )
+            file.write(
+                json.dumps(
+                    {"question": question, "answer": f"{steps}{total - gone}.\n#### {total - gone}"}
+                )
+                + "\n"
+            )
 
 
 def load(path: Path, tokenizer: str) -> dict[str, Any]:
@@ -50,7 +63,13 @@ def load(path: Path, tokenizer: str) -> dict[str, Any]:
     _, report = load_dataset(arguments, FORMATS["think_answer"], "grpo", tokenizer=loaded)
     seconds, cpu = time.perf_counter() - started, time.process_time() - before
     megabytes = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024 / 1e6
-    return {"rows": report.read, "kept": report.kept, "seconds": seconds, "cpu_seconds": cpu, "peak_mb": megabytes}
+    return {
+        "rows": report.read,
+        "kept": report.kept,
+        "seconds": seconds,
+        "cpu_seconds": cpu,
+        "peak_mb": megabytes,
+    }
 
 
 def run(tokenizer: str, rows: int = 400_000) -> dict[str, Any]:
@@ -58,20 +77,31 @@ def run(tokenizer: str, rows: int = 400_000) -> dict[str, Any]:
         path = Path(folder, "rows.jsonl")
         write_rows(path, rows)
         command = [sys.executable, __file__, "--load", str(path), "--tokenizer", tokenizer]
-        environment = {**os.environ, "HF_DATASETS_CACHE": folder, "HF_DATASETS_DISABLE_PROGRESS_BARS": "1"}
-        done = subprocess.run(command, env=environment, stdout=subprocess.PIPE, text=True, check=True)
+        environment = {
+            **os.environ,
+            "HF_DATASETS_CACHE": folder,
+            "HF_DATASETS_DISABLE_PROGRESS_BARS": "1",
+        }
+        done = subprocess.run(
+            command, env=environment, stdout=subprocess.PIPE, text=True, check=True
+        )
     return json.loads(done.stdout.splitlines()[-1])
 
 
 def table(found: dict[str, Any]) -> str:
     times = f"{found['seconds']:.1f} s ({found['cpu_seconds']:.1f} s of processor time)"
-    return f"data loading: {found['rows']:,} rows, {found['kept']:,} kept: {times}, peak {found['peak_mb']:,.0f} MB"
+    return (
+        f"data loading: {found['rows']:,} rows, {found['kept']:,} kept: {times}, peak "
+        f"{found['peak_mb']:,.0f} MB"
+    )
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--rows", type=int, default=400_000, help="rows to load (default 400000)")
-    parser.add_argument("--tokenizer", help="folder of a tokenizer (default: SmolLM2-135M-Instruct's)")
+    parser.add_argument(
+        "--tokenizer", help="folder of a tokenizer (default: SmolLM2-135M-Instruct's)"
+    )
     parser.add_argument("--load", type=Path, help=argparse.SUPPRESS)
     options = parser.parse_args()
     if options.load:

@@ -1,8 +1,11 @@
-"""Reads docs/data/fidelity.yaml's values of the originals again, in their repositories, and lists those that do not stand where it says.
+"""Reads docs/data/fidelity.yaml's values of the originals again, in their repositories, and lists
+those that do not stand where it says.
 
-    python benchmarks/originals.py FOLDER      FOLDER/OWNER/NAME: clones of the repositories, which git clones there if they are missing
+    python benchmarks/originals.py FOLDER      FOLDER/OWNER/NAME: clones of the repositories, which
+    git clones there if they are missing
 
-Needs git and, for the clones, a network. tests/test_fidelity.py holds the same data against recipes and docs/fidelity.md, without either.
+Needs git and, for the clones, a network. tests/test_fidelity.py holds the same data against recipes
+and docs/fidelity.md, without either.
 """
 
 import math
@@ -15,11 +18,15 @@ from typing import Any
 import yaml
 
 DATA = Path(__file__).parents[1] / "docs" / "data" / "fidelity.yaml"
-_NUMBER = re.compile(r"(?<![\w.])-?\d[\d_,]*(?:\.\d+)?(?:e[-+]?\d+)?|(?<![\w.])\.\d+", re.IGNORECASE)
+_NUMBER = re.compile(
+    r"(?<![\w.])-?\d[\d_,]*(?:\.\d+)?(?:e[-+]?\d+)?|(?<![\w.])\.\d+", re.IGNORECASE
+)
 
 
 def place(source: str, at: str | int) -> tuple[str, str, str, int, int]:
-    """Repository, commit, file, first and last line. ``at`` is a line of the source's file, ``FILE:LINE``, or all of it."""
+    """Repository, commit, file, first and last line. ``at`` is a line of the source's file,
+    ``FILE:LINE``, or all of it.
+    """
     if isinstance(at, int):
         at = f"{source}:{at}"
     elif "@" not in at:
@@ -35,7 +42,10 @@ def states(text: str, value: Any) -> bool:
     if isinstance(value, bool):
         return str(value).lower() in text.lower()
     if isinstance(value, int | float):
-        numbers = [float(found.replace(",", "").replace("_", "").rstrip(".")) for found in _NUMBER.findall(text)]
+        numbers = [
+            float(found.replace(",", "").replace("_", "").rstrip("."))
+            for found in _NUMBER.findall(text)
+        ]
         return value in numbers or ("$((" in text and math.prod(numbers) == value)  # $((1024 * 20))
     return str(value).rpartition("/")[2].casefold() in text.casefold()
 
@@ -43,7 +53,11 @@ def states(text: str, value: Any) -> bool:
 def entries() -> list[tuple[str, str, str, dict[str, Any]]]:
     """Recipe, source, key and entry, in order."""
     data = yaml.safe_load(DATA.read_text(encoding="utf-8"))
-    return [(recipe, its["source"], key, entry) for recipe, its in data.items() for key, entry in (its.get("keys") or {}).items()]
+    return [
+        (recipe, its["source"], key, entry)
+        for recipe, its in data.items()
+        for key, entry in (its.get("keys") or {}).items()
+    ]
 
 
 def main(folder: Path) -> int:
@@ -53,12 +67,30 @@ def main(folder: Path) -> int:
         repository, commit, path, first, last = place(source, entry["at"])
         clone = folder / repository
         if not clone.exists():
-            subprocess.run(["git", "clone", "--quiet", "--bare", f"https://github.com/{repository}", str(clone)], check=True)
-        shown = subprocess.run(["git", "-C", str(clone), "show", f"{commit}:{path}"], capture_output=True, text=True)
+            subprocess.run(
+                [
+                    "git",
+                    "clone",
+                    "--quiet",
+                    "--bare",
+                    f"https://github.com/{repository}",
+                    str(clone),
+                ],
+                check=True,
+            )
+        shown = subprocess.run(
+            ["git", "-C", str(clone), "show", f"{commit}:{path}"], capture_output=True, text=True
+        )
         if not states("\n".join(shown.stdout.splitlines()[first - 1 : last]), entry["theirs"]):
             missing += 1
-            sys.stdout.write(f"{recipe}: {key}: {entry['theirs']!r} does not stand in {repository}@{commit}:{path}:{first}-{last}\n")
-    sys.stdout.write(f"{len(checked) - missing} of {len(checked)} values stand where docs/data/fidelity.yaml says\n")
+            sys.stdout.write(
+                f"{recipe}: {key}: {entry['theirs']!r} does not stand in "
+                f"{repository}@{commit}:{path}:{first}-{last}\n"
+            )
+    sys.stdout.write(
+        f"{len(checked) - missing} of {len(checked)} values stand where "
+        f"docs/data/fidelity.yaml says\n"
+    )
     return missing
 
 

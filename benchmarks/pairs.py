@@ -1,10 +1,12 @@
-r"""Labelled pairs of gold and answer: how many right ones score, and how many wrong ones do not, here, in TRL and in math-verify.
+r"""Labelled pairs of gold and answer: how many right ones score, and how many wrong ones do not,
+here, in TRL and in math-verify.
 
 Run:  python benchmarks/pairs.py pairs.jsonl cases.jsonl [--failures DIR]
 
-A line has ``gold``, ``expected`` (1 or 0), and ``completion`` with its ``format``, or ``answer``, which is shown in a box; ``question``
-goes into the prompt. ``prose: true`` and ``kind: letter`` are left out, as a set's own README asks. math-verify and TRL are shown the
-answer in a box and the gold between dollars. ``--failures`` writes what each judge gets wrong.
+A line has ``gold``, ``expected`` (1 or 0), and ``completion`` with its ``format``, or ``answer``,
+which is shown in a box; ``question`` goes into the prompt. ``prose: true`` and ``kind: letter`` are
+left out, as a set's own README asks. math-verify and TRL are shown the answer in a box and the gold
+between dollars. ``--failures`` writes what each judge gets wrong.
 """
 
 from __future__ import annotations
@@ -53,8 +55,13 @@ def ours(rows: list[Row]) -> list[bool]:
         for start in range(0, len(own), BATCH):
             part = own[start : start + BATCH]
             rewards = accuracy(
-                prompts=[[{"role": "user", "content": rows[index].get("question") or "?"}] for index in part],
-                completions=[[{"role": "assistant", "content": rows[index]["completion"]}] for index in part],
+                prompts=[
+                    [{"role": "user", "content": rows[index].get("question") or "?"}]
+                    for index in part
+                ],
+                completions=[
+                    [{"role": "assistant", "content": rows[index]["completion"]}] for index in part
+                ],
                 solution=[rows[index]["gold"] for index in part],
             )
             found |= {index: reward == 1.0 for index, reward in zip(part, rewards, strict=True)}
@@ -73,20 +80,33 @@ def trl(rows: list[Row]) -> list[bool]:
     from trl.rewards import accuracy_reward
 
     completions = [[{"role": "assistant", "content": in_a_box(row)}] for row in rows]
-    return [reward == 1.0 for reward in accuracy_reward(completions, [f"${row['gold'].strip('$')}$" for row in rows])]
+    return [
+        reward == 1.0
+        for reward in accuracy_reward(completions, [f"${row['gold'].strip('$')}$" for row in rows])
+    ]
 
 
 def math_verify(rows: list[Row]) -> list[bool]:
     from math_verify import parse, verify
 
-    return [bool(verify(parse(f"${row['gold'].strip('$')}$"), parse(in_a_box(row)))) for row in rows]
+    return [
+        bool(verify(parse(f"${row['gold'].strip('$')}$"), parse(in_a_box(row)))) for row in rows
+    ]
 
 
-JUDGES: dict[str, Callable[[list[Row]], list[bool]]] = {"r1-recipes": ours, "TRL": trl, "math-verify": math_verify}
+JUDGES: dict[str, Callable[[list[Row]], list[bool]]] = {
+    "r1-recipes": ours,
+    "TRL": trl,
+    "math-verify": math_verify,
+}
 
 
 def table(paths: list[Path], judges: list[str], failures: Path | None) -> Iterator[str]:
-    yield "| set | right | wrong | " + " | ".join(f"{judge}: right ones that score, wrong ones that do not" for judge in judges) + " |"
+    yield (
+        "| set | right | wrong | "
+        + " | ".join(f"{judge}: right ones that score, wrong ones that do not" for judge in judges)
+        + " |"
+    )
     yield "|" + "---|" * (len(judges) + 3)
     for path in paths:
         rows = read(path)
@@ -94,23 +114,43 @@ def table(paths: list[Path], judges: list[str], failures: Path | None) -> Iterat
         cells = []
         for judge in judges:
             verdicts = JUDGES[judge](rows)
-            wrong = [row for row, right, verdict in zip(rows, expected, verdicts, strict=True) if right != verdict]
-            right_ones = sum(verdict for right, verdict in zip(expected, verdicts, strict=True) if right)
-            wrong_ones = sum(not verdict for right, verdict in zip(expected, verdicts, strict=True) if not right)
+            wrong = [
+                row
+                for row, right, verdict in zip(rows, expected, verdicts, strict=True)
+                if right != verdict
+            ]
+            right_ones = sum(
+                verdict for right, verdict in zip(expected, verdicts, strict=True) if right
+            )
+            wrong_ones = sum(
+                not verdict for right, verdict in zip(expected, verdicts, strict=True) if not right
+            )
             cells.append(
-                f"{right_ones} ({right_ones / max(1, sum(expected)):.3f}), {wrong_ones} ({wrong_ones / max(1, expected.count(False)):.3f})"
+                f"{right_ones} ({right_ones / max(1, sum(expected)):.3f}), {wrong_ones} "
+                f"({wrong_ones / max(1, expected.count(False)):.3f})"
             )
             if failures:
                 text = "\n".join(json.dumps(row, ensure_ascii=False) for row in wrong)
                 (failures / f"{path.stem}-{judge}.jsonl").write_text(text + "\n", encoding="utf-8")
-        yield f"| {path.stem} | {sum(expected)} | {expected.count(False)} | " + " | ".join(cells) + " |"
+        yield (
+            f"| {path.stem} | {sum(expected)} | {expected.count(False)} | "
+            + " | ".join(cells)
+            + " |"
+        )
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("files", nargs="+", type=Path, metavar="FILE")
     parser.add_argument("--judges", nargs="+", choices=list(JUDGES), default=list(JUDGES))
-    parser.add_argument("--failures", type=Path, metavar="DIR", help="write what each judge gets wrong into this folder")
+    parser.add_argument(
+        "--failures",
+        type=Path,
+        metavar="DIR",
+        help="write what each judge gets wrong into this folder",
+    )
     args = parser.parse_args()
     for path in args.files:
         if not path.is_file():

@@ -1,15 +1,21 @@
-"""The CPU demo's GRPO stage by this layer, by open-r1's rewards and by TRL's own command: same cold starts, seeds, prompts and steps.
+"""The CPU demo's GRPO stage by this layer, by open-r1's rewards and by TRL's own command: same cold
+starts, seeds, prompts and steps.
 
-Run:  python benchmarks/peers.py [--seeds 3] [--problems 200] [--verdicts FILE] [--output outputs/peers]
+Run:  python benchmarks/peers.py [--seeds 3] [--problems 200] [--verdicts FILE] [--output
+outputs/peers]
 
-Two response formats, each with a cold start of its own a seed: the answer in ``<answer>`` tags, as DeepSeek-R1-Zero has it, and in a box,
-where TRL's ``accuracy_reward`` looks for it: of a plain number in tags it reads nothing. `trl grpo` gets the recipe's own settings, less
-what TRL does not know, rows that this layer mapped for it, and its own rewards for accuracy and format with the recipe's weights. In GRPO
-all weights are trained, since TRL's command cannot freeze some, at a lower rate than the recipe's for a third. Every model answers the same
-held-out problems, and this layer's verdicts (the task's own scorer, by the mapper) judge them: strictly (right, and in the format) and
-leniently (right wherever the answer stands). A run that is done is not done again, and one that was interrupted goes on where it can;
-``--verdicts FILE`` keeps what came out of each for other machines, which run only the seeds that the file has not whole. The tables go to
-the standard output and to OUTPUT/results.md, the curves of the last seed that was trained here to OUTPUT/report.html.
+Two response formats, each with a cold start of its own a seed: the answer in ``<answer>`` tags, as
+DeepSeek-R1-Zero has it, and in a box, where TRL's ``accuracy_reward`` looks for it: of a plain
+number in tags it reads nothing. `trl grpo` gets the recipe's own settings, less what TRL does not
+know, rows that this layer mapped for it, and its own rewards for accuracy and format with the
+recipe's weights. In GRPO all weights are trained, since TRL's command cannot freeze some, at a
+lower rate than the recipe's for a third. Every model answers the same held-out problems, and this
+layer's verdicts (the task's own scorer, by the mapper) judge them: strictly (right, and in the
+format) and leniently (right wherever the answer stands). A run that is done is not done again, and
+one that was interrupted goes on where it can; ``--verdicts FILE`` keeps what came out of each for
+other machines, which run only the seeds that the file has not whole. The tables go to the standard
+output and to OUTPUT/results.md, the curves of the last seed that was trained here to
+OUTPUT/report.html.
 """
 
 from __future__ import annotations
@@ -39,7 +45,8 @@ FORMATS = {
     "box": {"response_format": "think_boxed", "system_prompt": "Use <think> then \\boxed{}."},
 }
 THEIRS = ["accuracy_reward", "think_format_reward"]  # of TRL's command
-# The format of each run, and what it changes. open-r1's rewards are those of its demo's recipe by their names here: its verdicts are ours.
+# The format of each run, and what it changes. open-r1's rewards are those of its demo's recipe by
+# their names here: its verdicts are ours.
 RUNS: dict[str, tuple[str, dict[str, Any]]] = {
     "r1-recipes, tags": ("tags", {}),
     "open-r1's rewards, our verdicts, tags": (
@@ -70,38 +77,76 @@ def write_rows(recipe: Path, folder: Path) -> None:
     fmt = get_response_format(script.response_format, system_prompt=script.system_prompt)
     rows, _ = load_dataset(script, fmt, "grpo")
     folder.mkdir(exist_ok=True)
-    lines = (json.dumps({"prompt": row["prompt"], "solution": row["solution"]}) + "\n" for row in rows)
+    lines = (
+        json.dumps({"prompt": row["prompt"], "solution": row["solution"]}) + "\n" for row in rows
+    )
     (folder / "train.jsonl").write_text("".join(lines), encoding="utf-8")
 
 
 def train(name: str, out: Path, cold: Path, seed: int, options: argparse.Namespace) -> None:
     """Train one run, and leave its curve and its model in ``out``, its settings beside that."""
     (shape, own), folder = RUNS[name], out.parent
-    keys = {"model_name_or_path": str(cold), "unfrozen_parameters": None, "learning_rate": options.learning_rate, "output_dir": str(out)}
+    keys = {
+        "model_name_or_path": str(cold),
+        "unfrozen_parameters": None,
+        "learning_rate": options.learning_rate,
+        "output_dir": str(out),
+    }
     keys |= {"seed": seed} | ({"max_steps": options.steps} if options.steps else {})
     if own.get("reward_funcs") != THEIRS:
-        run_logged(["-m", "r1_recipes.grpo", write_yaml(folder / "recipe.yaml", settings(GRPO, shape, **keys, **own))], folder)
+        run_logged(
+            [
+                "-m",
+                "r1_recipes.grpo",
+                write_yaml(folder / "recipe.yaml", settings(GRPO, shape, **keys, **own)),
+            ],
+            folder,
+        )
         return
     whole = settings(GRPO, shape, **keys)
     write_yaml(folder / "rows.yaml", whole)
     write_rows(folder / "rows.yaml", folder / "rows")
     theirs = {key: value for key, value in whole.items() if key not in OWN} | own
-    theirs |= {"dataset_name": str(folder / "rows"), "save_only_model": True, "save_steps": theirs["max_steps"]}
-    run_logged(["-m", "trl.scripts.grpo", "--config", write_yaml(folder / "recipe.yaml", theirs)], folder)
+    theirs |= {
+        "dataset_name": str(folder / "rows"),
+        "save_only_model": True,
+        "save_steps": theirs["max_steps"],
+    }
+    run_logged(
+        ["-m", "trl.scripts.grpo", "--config", write_yaml(folder / "recipe.yaml", theirs)], folder
+    )
     (state,) = out.glob("checkpoint-*/trainer_state.json")
-    # As the report page reads a run; one name for what both call the accuracy of a completion draws both into one chart.
+    # As the report page reads a run; one name for what both call the accuracy of a completion draws
+    # both into one chart.
     history = json.loads(state.read_text(encoding="utf-8"))["log_history"]
-    lines = "".join(json.dumps(entry).replace('"rewards/accuracy_reward/', '"rewards/accuracy/') + "\n" for entry in history)
+    lines = "".join(
+        json.dumps(entry).replace('"rewards/accuracy_reward/', '"rewards/accuracy/') + "\n"
+        for entry in history
+    )
     write_yaml(out / "recipe.yaml", theirs)
     write_whole(out / "metrics.jsonl", lines)
-    write_whole(out / "run.json", json.dumps({"recipe": str(folder / "recipe.yaml"), "method": "grpo", "finished": True}))
+    write_whole(
+        out / "run.json",
+        json.dumps({"recipe": str(folder / "recipe.yaml"), "method": "grpo", "finished": True}),
+    )
 
 
-def judged(model: Path, shape: str, folder: Path, options: argparse.Namespace, seed: int) -> dict[str, Any]:
+def judged(
+    model: Path, shape: str, folder: Path, options: argparse.Namespace, seed: int
+) -> dict[str, Any]:
     results = folder / "results.json"
     if not is_judged(results, model):
         recipe = write_yaml(folder / "judge.yaml", settings(GRPO, shape))
-        words = ["--model", str(model), "--num_samples", "1", "--max_eval_samples", str(options.problems), "--seed", str(seed)]
+        words = [
+            "--model",
+            str(model),
+            "--num_samples",
+            "1",
+            "--max_eval_samples",
+            str(options.problems),
+            "--seed",
+            str(seed),
+        ]
         run_logged(["-m", "r1_recipes.evaluate", recipe, *words, "--output", str(folder)], folder)
     return json.loads(results.read_text(encoding="utf-8"))[0]
 
@@ -122,19 +167,36 @@ def run(options: argparse.Namespace) -> str:
         if not is_finished(cold):
             keys = {"output_dir": str(cold), "seed": seed}
             # The demo's cold start trains the upper half; a model of another size has other layers.
-            keys |= {"model_name_or_path": options.model, "unfrozen_parameters": None} if options.model else {}
-            run_logged(["-m", "r1_recipes.sft", write_yaml(folder / "recipe.yaml", settings(COLD_START, shape, **keys))], folder)
+            keys |= (
+                {"model_name_or_path": options.model, "unfrozen_parameters": None}
+                if options.model
+                else {}
+            )
+            run_logged(
+                [
+                    "-m",
+                    "r1_recipes.sft",
+                    write_yaml(folder / "recipe.yaml", settings(COLD_START, shape, **keys)),
+                ],
+                folder,
+            )
         return cold
 
     pages: list[str] = []
     for seed in range(1, options.seeds + 1):
-        shapes = {**{f"cold start, {shape}": shape for shape in FORMATS}, **{name: RUNS[name][0] for name in RUNS}}
-        # A seed that the file has in part goes on from the models on the disk: a cold start trained anew is not the one that was judged.
+        shapes = {
+            **{f"cold start, {shape}": shape for shape in FORMATS},
+            **{name: RUNS[name][0] for name in RUNS},
+        }
+        # A seed that the file has in part goes on from the models on the disk: a cold start trained
+        # anew is not the one that was judged.
         whole = all(options.kept.get(name, seed) for name in shapes)
         for name, shape in shapes.items():
             one = options.kept.get(name, seed) if whole else None
             if not one:
-                sys.stderr.write(f"{name}, seed {seed}; {(time.monotonic() - started) / 60:.0f} min so far\n")
+                sys.stderr.write(
+                    f"{name}, seed {seed}; {(time.monotonic() - started) / 60:.0f} min so far\n"
+                )
                 folder, model = folder_of(name, seed), cold_start(shape, seed)
                 if name in RUNS:
                     cold, model = model, folder / name  # the page calls it by its folder
@@ -145,7 +207,9 @@ def run(options: argparse.Namespace) -> str:
             scores.setdefault(name, []).append(one)
         made = (options.output / name / str(seed) / name for name in RUNS)
         pages = [str(model) for model in made if is_finished(model)] or pages
-    text = "\n\n".join([accuracy_table(scores), peers_table(scores), curve_table(scores), size_table(scores)])
+    text = "\n\n".join(
+        [accuracy_table(scores), peers_table(scores), curve_table(scores), size_table(scores)]
+    )
     if pages:
         page = options.output / "report.html"
         run_logged(["-m", "r1_recipes.report", *pages, "--output", str(page)], options.output)
@@ -154,16 +218,34 @@ def run(options: argparse.Namespace) -> str:
 
 
 def _summary(folder: Path, model: Path) -> dict[str, Any]:
-    """What a run leaves besides its model: its own rewards for accuracy, step by step, and how many keys it was given."""
-    history = [json.loads(line) for line in (model / "metrics.jsonl").read_text(encoding="utf-8").splitlines()]
+    """What a run leaves besides its model: its own rewards for accuracy, step by step, and how many
+    keys it was given.
+    """
+    history = [
+        json.loads(line)
+        for line in (model / "metrics.jsonl").read_text(encoding="utf-8").splitlines()
+    ]
     keys = yaml.safe_load((folder / "recipe.yaml").read_text(encoding="utf-8"))
-    own = {key for key, value in keys.items() if value is not None} - {"save_only_model"}  # which only this benchmark asks for
-    return {"curve": [entry["rewards/accuracy/mean"] for entry in history if "rewards/accuracy/mean" in entry], "keys": len(own)}
+    own = {key for key, value in keys.items() if value is not None} - {
+        "save_only_model"
+    }  # which only this benchmark asks for
+    return {
+        "curve": [
+            entry["rewards/accuracy/mean"] for entry in history if "rewards/accuracy/mean" in entry
+        ],
+        "keys": len(own),
+    }
 
 
 def accuracy_table(scores: dict[str, list[dict[str, Any]]]) -> str:
-    """A row a run: each problem is the mean of its seeds, beside the cold start of the run's format."""
-    lines = ["| run | " + " | ".join(f"{kind} | by seed | over its cold start" for kind in COMPARED.values()) + " |"]
+    """A row a run: each problem is the mean of its seeds, beside the cold start of the run's
+    format.
+    """
+    lines = [
+        "| run | "
+        + " | ".join(f"{kind} | by seed | over its cold start" for kind in COMPARED.values())
+        + " |"
+    ]
     lines.append("|---" * (1 + 3 * len(COMPARED)) + "|")
     for name, found in scores.items():
         cells = [name]
@@ -179,9 +261,13 @@ def accuracy_table(scores: dict[str, list[dict[str, Any]]]) -> str:
 
 
 def peers_table(scores: dict[str, list[dict[str, Any]]]) -> str:
-    """This layer over each other run of the same format, by problem: over all seeds, and by seed."""
+    """This layer over each other run of the same format, by problem: over all seeds, and
+    by seed.
+    """
     lines = [
-        "| r1-recipes over | " + " | ".join(f"{kind} | by seed" for kind in COMPARED.values()) + " |",
+        "| r1-recipes over | "
+        + " | ".join(f"{kind} | by seed" for kind in COMPARED.values())
+        + " |",
         "|---" * (1 + 2 * len(COMPARED)) + "|",
     ]
     for name, found in scores.items():
@@ -189,9 +275,17 @@ def peers_table(scores: dict[str, list[dict[str, Any]]]) -> str:
             continue
         cells = [name]
         for kind in COMPARED:
-            cells.append(in_points(paired_difference(by_problem(found, kind), by_problem(scores[ours], kind))))
-            means = ([100 * statistics.fmean(one[kind]) for one in scores[run]] for run in (ours, name))
-            cells.append(", ".join(f"{mine - other:+z.1f}" for mine, other in zip(*means, strict=True)))
+            cells.append(
+                in_points(
+                    paired_difference(by_problem(found, kind), by_problem(scores[ours], kind))
+                )
+            )
+            means = (
+                [100 * statistics.fmean(one[kind]) for one in scores[run]] for run in (ours, name)
+            )
+            cells.append(
+                ", ".join(f"{mine - other:+z.1f}" for mine, other in zip(*means, strict=True))
+            )
         lines.append("| " + " | ".join(cells) + " |")
     return "\n".join(lines)
 
@@ -200,9 +294,18 @@ def curve_table(scores: dict[str, list[dict[str, Any]]]) -> str:
     """What each run's own reward for accuracy paid on the completions of a step, over seeds."""
     curves = {name: [one["curve"] for one in scores[name]] for name in RUNS}
     steps = max(len(one) for found in curves.values() for one in found)
-    lines = ["| own accuracy reward in step | " + " | ".join(str(step) for step in range(1, steps + 1)) + " |", "|---" * (steps + 1) + "|"]
+    lines = [
+        "| own accuracy reward in step | "
+        + " | ".join(str(step) for step in range(1, steps + 1))
+        + " |",
+        "|---" * (steps + 1) + "|",
+    ]
     for name, found in curves.items():
-        lines.append(f"| {name} | " + " | ".join(f"{statistics.fmean(values):.2f}" for values in zip(*found, strict=True)) + " |")
+        lines.append(
+            f"| {name} | "
+            + " | ".join(f"{statistics.fmean(values):.2f}" for values in zip(*found, strict=True))
+            + " |"
+        )
     return "\n".join(lines)
 
 
@@ -210,7 +313,11 @@ def size_table(scores: dict[str, list[dict[str, Any]]]) -> str:
     """Keys that each way was given, and what had to be made for it besides."""
     lines = ["| run | keys of YAML | besides |", "|---|---|---|"]
     for name, (_, own) in RUNS.items():
-        besides = "rows with prompts, mapped beforehand" if own.get("reward_funcs") == THEIRS else "nothing"
+        besides = (
+            "rows with prompts, mapped beforehand"
+            if own.get("reward_funcs") == THEIRS
+            else "nothing"
+        )
         lines.append(f"| {name} | {scores[name][0]['keys']} | {besides} |")
     return "\n".join(lines)
 
@@ -220,14 +327,36 @@ def main() -> None:
     parser.add_argument("--seeds", type=int, default=3)
     parser.add_argument("--problems", type=int, default=200, help="held-out problems")
     parser.add_argument("--steps", type=int, help="in place of the recipe's")
-    # The recipe's 1e-4 is for a third of the weights: with all of them it took from what the cold start had taught (docs/results.md).
-    parser.add_argument("--learning_rate", type=float, default=3e-5, help="of GRPO in every run (default %(default)s)")
+    # The recipe's 1e-4 is for a third of the weights: with all of them it took from what the cold
+    # start had taught (docs/results.md).
+    parser.add_argument(
+        "--learning_rate",
+        type=float,
+        default=3e-5,
+        help="of GRPO in every run (default %(default)s)",
+    )
     parser.add_argument("--model", help="in place of the cold start's raw model")
-    parser.add_argument("--verdicts", type=Path, metavar="FILE", help="verdicts of earlier runs with these settings; new ones are added")
-    parser.add_argument("--output", type=Path, default=Path("outputs/peers"), help="everything is kept there, and not done again")
+    parser.add_argument(
+        "--verdicts",
+        type=Path,
+        metavar="FILE",
+        help="verdicts of earlier runs with these settings; new ones are added",
+    )
+    parser.add_argument(
+        "--output",
+        type=Path,
+        default=Path("outputs/peers"),
+        help="everything is kept there, and not done again",
+    )
     options = parser.parse_args()
-    held = {key: value for key, value in vars(options).items() if key not in ("seeds", "output", "verdicts")}
-    held["recipes"] = [yaml.safe_load(recipe.read_text(encoding="utf-8")) for recipe in (COLD_START, GRPO)]
+    held = {
+        key: value
+        for key, value in vars(options).items()
+        if key not in ("seeds", "output", "verdicts")
+    }
+    held["recipes"] = [
+        yaml.safe_load(recipe.read_text(encoding="utf-8")) for recipe in (COLD_START, GRPO)
+    ]
     options.kept = Verdicts(parser, options.verdicts, held, tuple(COMPARED))
     hold_settings(parser, options.output, held)
     text = run(options)

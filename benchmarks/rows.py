@@ -1,11 +1,14 @@
-r"""Rows to judge, drawn from a seed: problems in groups of eight completions, as GRPO samples them. Nothing here is anyone's data.
+r"""Rows to judge, drawn from a seed: problems in groups of eight completions, as GRPO samples them.
+Nothing here is anyone's data.
 
-``gsm8k``: golds are numbers. ``math``: half of the golds are numbers or fractions, the others are LaTeX: roots, intervals and unions,
-tuples, sets, matrices, equations, inequalities, polynomials, quantities with units. ``adversarial``: math rows, an eighth of which (one
-a group of eight) never end in math-verify. ``hostile``: the texts that take other judges seconds each.
+``gsm8k``: golds are numbers. ``math``: half of the golds are numbers or fractions, the others are
+LaTeX: roots, intervals and unions, tuples, sets, matrices, equations, inequalities, polynomials,
+quantities with units. ``adversarial``: math rows, an eighth of which (one a group of eight) never
+end in math-verify. ``hostile``: the texts that take other judges seconds each.
 
-Of a group, between none and all completions are right; of the right ones some spell the answer as the gold does and some otherwise, and
-of the wrong ones some agree with each other. All put the answer in ``\boxed{}`` after reasoning of a few hundred characters.
+Of a group, between none and all completions are right; of the right ones some spell the answer as
+the gold does and some otherwise, and of the wrong ones some agree with each other. All put the
+answer in ``\boxed{}`` after reasoning of a few hundred characters.
 """
 
 from __future__ import annotations
@@ -61,12 +64,16 @@ def rows(mix: str, seed: int, *, group: int = GROUP) -> Iterator[Row]:
         group_rows = _group(problem, rng, group)
         if mix == "adversarial":
             answer = hanging(rng)
-            group_rows[rng.randrange(group)] = Row(_completion(answer, rng), problem.gold, answer, False)
+            group_rows[rng.randrange(group)] = Row(
+                _completion(answer, rng), problem.gold, answer, False
+            )
         yield from group_rows
 
 
 def hanging(rng: Random) -> str:
-    """An answer whose value has hundreds of millions of digits; every one is another, so that none is remembered."""
+    """An answer whose value has hundreds of millions of digits; every one is another, so that none
+    is remembered.
+    """
     return f"9^{{9999*9999+{rng.randrange(10**9)}}}"
 
 
@@ -95,7 +102,9 @@ def _group(problem: _Problem, rng: Random, size: int) -> list[Row]:
         else:
             answers.append((shared if rng.random() < 0.4 else problem.wrong(rng), False))
     rng.shuffle(answers)
-    return [Row(_completion(answer, rng), problem.gold, answer, verdict) for answer, verdict in answers]
+    return [
+        Row(_completion(answer, rng), problem.gold, answer, verdict) for answer, verdict in answers
+    ]
 
 
 _STEPS = (
@@ -121,7 +130,16 @@ def _gsm8k(rng: Random) -> _Problem:
     gold = f"{value:,}" if value >= 1000 and rng.random() < 0.5 else str(value)
 
     def right(rng: Random) -> str:
-        return rng.choice((str(value), f"{value:,}", f"{value}.00", f"\\${value}", f"{value}", f"{value} \\text{{ dollars}}"))
+        return rng.choice(
+            (
+                str(value),
+                f"{value:,}",
+                f"{value}.00",
+                f"\\${value}",
+                f"{value}",
+                f"{value} \\text{{ dollars}}",
+            )
+        )
 
     def wrong(rng: Random) -> str:
         return str(value + rng.choice((-10, -2, -1, 1, 2, 5, 10, 100, value)))
@@ -141,17 +159,36 @@ def _constant(gold: str, rights: list[str], wrongs: list[str]) -> _Problem:
 
 def _integer(rng: Random) -> _Problem:
     n = rng.randint(-200, 2000)
-    return _Problem(str(n), lambda rng: rng.choice((str(n), f"x={n}", f"{n}.0")), lambda rng: str(n + rng.randint(1, 30)))
+    return _Problem(
+        str(n),
+        lambda rng: rng.choice((str(n), f"x={n}", f"{n}.0")),
+        lambda rng: str(n + rng.randint(1, 30)),
+    )
 
 
 def _fraction(rng: Random) -> _Problem:
     b = rng.randint(2, 40)
-    a = rng.randint(1, 90) * 2 * b + 2 * rng.randint(0, b - 1) + 1 if rng.random() < 0.3 else rng.randint(1, 200)
-    spellings = [rf"\frac{{{a}}}{{{b}}}", f"{a}/{b}", rf"\dfrac{{{a}}}{{{b}}}", rf"\frac{{{2 * a}}}{{{2 * b}}}"]
+    a = (
+        rng.randint(1, 90) * 2 * b + 2 * rng.randint(0, b - 1) + 1
+        if rng.random() < 0.3
+        else rng.randint(1, 200)
+    )
+    spellings = [
+        rf"\frac{{{a}}}{{{b}}}",
+        f"{a}/{b}",
+        rf"\dfrac{{{a}}}{{{b}}}",
+        rf"\frac{{{2 * a}}}{{{2 * b}}}",
+    ]
     return _Problem(
         spellings[0],
         lambda rng: rng.choice(spellings),
-        lambda rng: rng.choice((rf"\frac{{{a + rng.randint(1, 9)}}}{{{b}}}", rf"\frac{{{b}}}{{{a}}}" if a != b else "2", str(a))),
+        lambda rng: rng.choice(
+            (
+                rf"\frac{{{a + rng.randint(1, 9)}}}{{{b}}}",
+                rf"\frac{{{b}}}{{{a}}}" if a != b else "2",
+                str(a),
+            )
+        ),
     )
 
 
@@ -171,8 +208,17 @@ def _interval(rng: Random) -> _Problem:
     other = {"[": "(", "(": "["}[left]
     return _constant(
         f"{left}{a},{b}{right}",
-        [f"{left}{a}, {b}{right}", rf"\left{left}{a},{b}\right{right}", rf"x \in {left}{a},{b}{right}"],
-        [f"{other}{a},{b}{right}", f"{left}{a},{b + 1}{right}", f"{left}{a - 1},{b}{right}", str(a)],
+        [
+            f"{left}{a}, {b}{right}",
+            rf"\left{left}{a},{b}\right{right}",
+            rf"x \in {left}{a},{b}{right}",
+        ],
+        [
+            f"{other}{a},{b}{right}",
+            f"{left}{a},{b + 1}{right}",
+            f"{left}{a - 1},{b}{right}",
+            str(a),
+        ],
     )
 
 
@@ -182,7 +228,12 @@ def _union(rng: Random) -> _Problem:
     return _constant(
         rf"(-\infty,{a})\cup({b},\infty)",
         [rf"(-\infty, {a}) \cup ({b}, \infty)", rf"({b},\infty)\cup(-\infty,{a})"],
-        [rf"(-\infty,{a}]\cup[{b},\infty)", rf"(-\infty,{a})", rf"({a},{b})", rf"(-\infty,{a})\cup({b + 1},\infty)"],
+        [
+            rf"(-\infty,{a}]\cup[{b},\infty)",
+            rf"(-\infty,{a})",
+            rf"({a},{b})",
+            rf"(-\infty,{a})\cup({b + 1},\infty)",
+        ],
     )
 
 
@@ -207,7 +258,11 @@ def _set(rng: Random) -> _Problem:
 def _roots(rng: Random) -> _Problem:
     a = rng.randint(-40, 40)
     b = a + rng.randint(1, 20)
-    return _constant(f"{a}, {b}", [f"{a},{b}", f"{b}, {a}", f"x={a}, x={b}"], [f"{a}, {b + 1}", str(a), f"{a}, {b}, {b + 2}"])
+    return _constant(
+        f"{a}, {b}",
+        [f"{a},{b}", f"{b}, {a}", f"x={a}, x={b}"],
+        [f"{a}, {b + 1}", str(a), f"{a}, {b}, {b + 2}"],
+    )
 
 
 def _matrix(rng: Random) -> _Problem:
@@ -216,7 +271,11 @@ def _matrix(rng: Random) -> _Problem:
     return _constant(
         rf"{begin}{a}&{b}\\{c}&{d}{end}",
         [rf"{begin} {a} & {b} \\ {c} & {d} {end}"],
-        [rf"{begin}{a}&{c + 1}\\{b}&{d}{end}", rf"{begin}{a}&{b}\\{c}&{d + 1}{end}", rf"{begin}{a + 1}\\{d}{end}"],
+        [
+            rf"{begin}{a}&{c + 1}\\{b}&{d}{end}",
+            rf"{begin}{a}&{b}\\{c}&{d + 1}{end}",
+            rf"{begin}{a + 1}\\{d}{end}",
+        ],
     )
 
 
@@ -233,7 +292,9 @@ def _inequality(rng: Random) -> _Problem:
     a = rng.randint(-40, 40)
     b = a + rng.randint(1, 30)
     return _constant(
-        rf"{a}\le x<{b}", [rf"{a} \le x < {b}", rf"{a}\leq x<{b}"], [rf"{a}<x<{b}", rf"{a}\le x<{b + 1}", rf"{a + 1}\le x<{b + 1}"]
+        rf"{a}\le x<{b}",
+        [rf"{a} \le x < {b}", rf"{a}\leq x<{b}"],
+        [rf"{a}<x<{b}", rf"{a}\le x<{b + 1}", rf"{a + 1}\le x<{b + 1}"],
     )
 
 
@@ -248,13 +309,17 @@ def _polynomial(rng: Random) -> _Problem:
 
 def _complex(rng: Random) -> _Problem:
     a, b = rng.randint(1, 30), rng.randint(2, 30)
-    return _constant(f"{a}+{b}i", [f"{a} + {b}i", f"{b}i+{a}"], [f"{a}-{b}i", f"{a + 1}+{b}i", str(a)])
+    return _constant(
+        f"{a}+{b}i", [f"{a} + {b}i", f"{b}i+{a}"], [f"{a}-{b}i", f"{a + 1}+{b}i", str(a)]
+    )
 
 
 def _unit(rng: Random) -> _Problem:
     a = rng.randint(2, 900)
     unit = rng.choice((r"\text{ cm}^2", r"\text{ miles per hour}", r"\text{ m}", r"^\circ", r"\%"))
-    return _constant(f"{a}{unit}", [str(a), f"{a}{unit}"], [f"{a + 1}{unit}", str(a + 3), f"{a * 2}{unit}"])
+    return _constant(
+        f"{a}{unit}", [str(a), f"{a}{unit}"], [f"{a + 1}{unit}", str(a + 3), f"{a * 2}{unit}"]
+    )
 
 
 def _pi(rng: Random) -> _Problem:
@@ -266,4 +331,18 @@ def _pi(rng: Random) -> _Problem:
     )
 
 
-_MATH = [_root, _interval, _union, _tuple, _set, _roots, _matrix, _equation, _inequality, _polynomial, _complex, _unit, _pi]
+_MATH = [
+    _root,
+    _interval,
+    _union,
+    _tuple,
+    _set,
+    _roots,
+    _matrix,
+    _equation,
+    _inequality,
+    _polynomial,
+    _complex,
+    _unit,
+    _pi,
+]

@@ -1,7 +1,9 @@
-"""Write the tables of README.md and README.zh.md from the recipes' headers and settings: ``make menu``.
+"""Write the tables of README.md and README.zh.md from the recipes' headers and settings: ``make
+menu``.
 
-Which recipe stands in which table, and in which order, the pages themselves say; a row's cells come from the recipe. Its header's
-``Menu:`` and ``菜单:`` hold what it is, whom it follows and what to expect, in each language.
+Which recipe stands in which table, and in which order, the pages themselves say; a row's cells come
+from the recipe. Its header's ``Menu:`` and ``菜单:`` hold what it is, whom it follows and what to
+expect, in each language.
 """
 
 from __future__ import annotations
@@ -40,13 +42,23 @@ def header_of(path: Path) -> dict[str, str]:
     return fields
 
 
-RECIPES = {path.relative_to(FOLDER).as_posix(): path for path in sorted(FOLDER.rglob("*.yaml")) if path.parent.name != "pipelines"}
-SETTINGS = {name: yaml.safe_load(path.read_text(encoding="utf-8")) for name, path in RECIPES.items()}
+RECIPES = {
+    path.relative_to(FOLDER).as_posix(): path
+    for path in sorted(FOLDER.rglob("*.yaml"))
+    if path.parent.name != "pipelines"
+}
+SETTINGS = {
+    name: yaml.safe_load(path.read_text(encoding="utf-8")) for name, path in RECIPES.items()
+}
 
 
 def named(value: str) -> str:
     """Return the last name of a model or data set, or a link to the recipe that makes it."""
-    makers = [name for name, its in SETTINGS.items() if (folder := its.get("output_dir")) and f"{value}/".startswith(f"{folder}/")]
+    makers = [
+        name
+        for name, its in SETTINGS.items()
+        if (folder := its.get("output_dir")) and f"{value}/".startswith(f"{folder}/")
+    ]
     if makers:
         return f"[{makers[0].removesuffix('.yaml')}]({makers[0]})"
     if value.endswith("/train.parquet"):
@@ -65,15 +77,36 @@ def row_of(name: str, field: str) -> str:
     """Return a recipe's row; ``field`` is the header's, and so the language."""
     header, settings = header_of(RECIPES[name]), SETTINGS[name]
     what, follows, expected = (cell.strip() for cell in header[field].split(" | "))
-    count, unit, memory = re.search(r"\b(one|two|\d+) (GPU|CPU core)s?(?: with (\d+) GB)?", header["Hardware"]).groups()
-    hardware = f"{COUNTS.get(count, count)} " + ("CPU cores" if unit == "CPU core" else f"x {memory} GB")
+    count, unit, memory = re.search(
+        r"\b(one|two|\d+) (GPU|CPU " r"core)s?(?: with (\d+) GB)?", header["Hardware"]
+    ).groups()
+    hardware = f"{COUNTS.get(count, count)} " + (
+        "CPU cores" if unit == "CPU core" else f"x {memory} GB"
+    )
     minutes = re.search(r"about (\d+ minutes)", header["Hardware"])
-    time = header["Time"].partition(";")[0] if "Time" in header else minutes[1] if minutes else "not reported"
-    command = re.search(r"(?:accelerate_configs/(\w+)\.yaml ((?:--\w+ \w+ )*))?-m r1_recipes\.(\w+)", header["Run"])
-    run = f"`{command[3]}`" + (f", `{command[1]}{' ' + command[2].strip() if command[2] else ''}`" if command[1] else "")
+    time = (
+        header["Time"].partition(";")[0]
+        if "Time" in header
+        else minutes[1]
+        if minutes
+        else "not reported"
+    )
+    command = re.search(
+        r"(?:accelerate_configs/(\w+)\.yaml ((?:--\w+ " r"\w+ )*))?-m r1_recipes\.(\w+)",
+        header["Run"],
+    )
+    run = f"`{command[3]}`" + (
+        (f", `{command[1]}{' ' + command[2].strip() if command[2] else ''}`") if command[1] else ""
+    )
     for english, chinese in CHINESE if field == "菜单" else ():
         hardware, time = re.sub(english, chinese, hardware), re.sub(english, chinese, time)
-    cells = [f"[{name.removesuffix('.yaml')}]({name})", what, follows, named(settings["model_name_or_path"]), data_of(settings)]
+    cells = [
+        f"[{name.removesuffix('.yaml')}]({name})",
+        what,
+        follows,
+        named(settings["model_name_or_path"]),
+        data_of(settings),
+    ]
     return "| " + " | ".join([*cells, hardware, time, expected, run]) + " |"
 
 

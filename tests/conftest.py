@@ -1,4 +1,6 @@
-"""What the tests of training runs share: a tiny random model, a handful of sums, a recipe to vary, and no network."""
+"""What the tests of training runs share: a tiny random model, a handful of sums, a recipe to vary,
+and no network.
+"""
 
 from __future__ import annotations
 
@@ -18,11 +20,14 @@ import yaml
 # Read when huggingface_hub is imported: TRL reports each trainer that is built, from a thread.
 os.environ["HF_HUB_DISABLE_TELEMETRY"] = "1"
 os.environ["HF_UPDATE_DOWNLOAD_COUNTS"] = "0"  # datasets, for each local file that is read
-# Under nohup, or in a script's background, these are ignored, and so they would be by every process that a test starts.
+# Under nohup, or in a script's background, these are ignored, and so they would be by every process
+# that a test starts.
 signal.signal(signal.SIGHUP, signal.SIG_DFL)
 signal.signal(signal.SIGINT, signal.default_int_handler)
 REPOSITORY = Path(__file__).parents[1]
-RECIPES = sorted(path for path in (REPOSITORY / "recipes").rglob("*.yaml") if path.parent.name != "pipelines")
+RECIPES = sorted(
+    path for path in (REPOSITORY / "recipes").rglob("*.yaml") if path.parent.name != "pipelines"
+)
 SUMS = [(2, 2), (2, 3), (2, 5), (9, 5), (9, 6), (9, 7), (9, 8), (3, 8)]
 _calls = 0
 
@@ -33,9 +38,11 @@ def method_of(path: Path) -> str:
 
 
 def letters(completions: list, **columns: Any) -> list[float]:
-    """A reward that varies even for a random model: the lower-case letters and digits of the completion.
+    """A reward that varies even for a random model: the lower-case letters and digits of the
+    completion.
 
-    ``R1_TEST_SLEEP`` (seconds) makes each call slow enough to be interrupted; ``R1_TEST_SIGINT`` ("2,3") sends SIGINT in those calls.
+    ``R1_TEST_SLEEP`` (seconds) makes each call slow enough to be interrupted; ``R1_TEST_SIGINT``
+    ("2,3") sends SIGINT in those calls.
     """
     global _calls
     state = columns.get("trainer_state")
@@ -44,7 +51,10 @@ def letters(completions: list, **columns: Any) -> list[float]:
     for call in filter(None, os.environ.get("R1_TEST_SIGINT", "").split(",")):
         if int(call) == _calls:
             os.kill(os.getpid(), signal.SIGINT)
-    return [float(sum("a" <= char <= "z" or char.isdigit() for char in completion[0]["content"])) for completion in completions]
+    return [
+        float(sum("a" <= char <= "z" or char.isdigit() for char in completion[0]["content"]))
+        for completion in completions
+    ]
 
 
 @pytest.fixture
@@ -60,8 +70,28 @@ def interrupted(monkeypatch: pytest.MonkeyPatch) -> Callable[[str], None]:
 
 
 # What starts processes, trains or resolves installs: left out of `make check`.
-SLOW = ("adapters", "benchmarks", "generate", "golden", "imports", "install", "launchers", "multimodal", "pipeline", "sft", "vllm_server")
-SLOW_FOLDERS = ("training", "verification", "models", "preflight", "rewards/sandbox", "report/test_page", "recipe/test_reading")
+SLOW = (
+    "adapters",
+    "benchmarks",
+    "generate",
+    "golden",
+    "imports",
+    "install",
+    "launchers",
+    "multimodal",
+    "pipeline",
+    "sft",
+    "vllm_server",
+)
+SLOW_FOLDERS = (
+    "training",
+    "verification",
+    "models",
+    "preflight",
+    "rewards/sandbox",
+    "report/test_page",
+    "recipe/test_reading",
+)
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
@@ -95,14 +125,19 @@ def caller(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def sums(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Eight rows in GSM8K's schema."""
     path = tmp_path_factory.mktemp("data") / "sums.jsonl"
-    rows = [{"question": f"{a}+{b}?", "answer": f"{a}+{b}=<<{a}+{b}={a + b}>>{a + b}\n#### {a + b}"} for a, b in SUMS]
+    rows = [
+        {"question": f"{a}+{b}?", "answer": f"{a}+{b}=<<{a}+{b}={a + b}>>{a + b}\n#### {a + b}"}
+        for a, b in SUMS
+    ]
     path.write_text("".join(json.dumps(row) + "\n" for row in rows), encoding="utf-8")
     return path
 
 
 @pytest.fixture
 def write_recipe(tmp_path: Path, tiny_model: Path, sums: Path) -> Callable[..., str]:
-    """``write_recipe("grpo", key=value, …)`` writes a recipe of a few fast steps and gives its path; ``None`` leaves a key out."""
+    """``write_recipe("grpo", key=value, …)`` writes a recipe of a few fast steps and gives its
+    path; ``None`` leaves a key out.
+    """
 
     def write(method: str, name: str = "tiny", **changes: Any) -> str:
         settings = {
@@ -128,8 +163,14 @@ def write_recipe(tmp_path: Path, tiny_model: Path, sums: Path) -> Callable[..., 
             "output_dir": str(tmp_path / "run"),
         }
         if method == "grpo":
-            settings |= {"reward_funcs": ["tests.conftest:letters"], "num_generations": 2, "max_completion_length": 8}
-        settings = {key: value for key, value in {**settings, **changes}.items() if value is not None}
+            settings |= {
+                "reward_funcs": ["tests.conftest:letters"],
+                "num_generations": 2,
+                "max_completion_length": 8,
+            }
+        settings = {
+            key: value for key, value in {**settings, **changes}.items() if value is not None
+        }
         path = tmp_path / f"{name}.yaml"
         path.write_text(yaml.safe_dump(settings, sort_keys=False), encoding="utf-8")
         return str(path)
@@ -139,7 +180,9 @@ def write_recipe(tmp_path: Path, tiny_model: Path, sums: Path) -> Callable[..., 
 
 @pytest.fixture
 def offline(monkeypatch: pytest.MonkeyPatch) -> Iterator[list]:
-    """Any attempt to reach another machine fails, and fails the test, also where a library swallows the error."""
+    """Any attempt to reach another machine fails, and fails the test, also where a library swallows
+    the error.
+    """
     attempts: list = []
     connect = socket.socket.connect
 
@@ -172,7 +215,9 @@ def metrics(run: Path) -> list[dict[str, Any]]:
 
 def log_lines(run: Path) -> list[str]:
     """The messages of a run's ``run.log``, but for those that say where its report is."""
-    entries = re.split(r"^\S+Z [A-Z]+ ", (run / "run.log").read_text(encoding="utf-8"), flags=re.MULTILINE)[1:]
+    entries = re.split(
+        r"^\S+Z [A-Z]+ ", (run / "run.log").read_text(encoding="utf-8"), flags=re.MULTILINE
+    )[1:]
     lines = [entry.rstrip("\n").partition(": ") for entry in entries]
     return [message for logger, _, message in lines if logger != "r1_recipes.report"]
 

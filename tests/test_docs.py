@@ -10,7 +10,13 @@ from r1_recipes.prompts import FORMATS
 from r1_recipes.rewards import REWARDS, reward_parameters
 from tests.conftest import RECIPES, REPOSITORY, method_of
 
-DOCUMENTS = sorted([*REPOSITORY.glob("README*.md"), *(REPOSITORY / "docs").glob("*.md"), *(REPOSITORY / "recipes").glob("README*.md")])
+DOCUMENTS = sorted(
+    [
+        *REPOSITORY.glob("README*.md"),
+        *(REPOSITORY / "docs").glob("*.md"),
+        *(REPOSITORY / "recipes").glob("README*.md"),
+    ]
+)
 
 
 @pytest.mark.parametrize("document", DOCUMENTS, ids=lambda path: f"{path.parent.name}/{path.name}")
@@ -21,11 +27,17 @@ def test_relative_links_lead_somewhere(document):
 
 def code(document):
     """A document's fenced blocks, without comments."""
-    blocks = re.findall(r"^```.*?^```", document.read_text(encoding="utf-8"), re.DOTALL | re.MULTILINE)
+    blocks = re.findall(
+        r"^```.*?^```", document.read_text(encoding="utf-8"), re.DOTALL | re.MULTILINE
+    )
     return [[re.sub(r"(^|\s+)#.*", "", line) for line in block.splitlines()] for block in blocks]
 
 
-@pytest.mark.parametrize("chinese", [path for path in DOCUMENTS if path.name.endswith(".zh.md")], ids=lambda path: path.name)
+@pytest.mark.parametrize(
+    "chinese",
+    [path for path in DOCUMENTS if path.name.endswith(".zh.md")],
+    ids=lambda path: path.name,
+)
 def test_a_chinese_document_has_the_code_of_its_twin(chinese):
     assert code(chinese) == code(chinese.with_name(chinese.name.replace(".zh.md", ".md")))
 
@@ -33,11 +45,30 @@ def test_a_chinese_document_has_the_code_of_its_twin(chinese):
 def test_every_key_reward_and_format_is_documented():
     from r1_recipes.data import MAPPERS
     from r1_recipes.extras.judges.model import Settings
-    from r1_recipes.extras.selection.rules import Deduplicate, EvaluationSet, Filters, KeepRules, MixedLanguage, Overlong, Repetitive
-    from r1_recipes.recipe.types import EvaluateRecipeArguments, GenerateRecipeArguments, GenerationSettings, GRPORecipeArguments
+    from r1_recipes.extras.selection.rules import (
+        Deduplicate,
+        EvaluationSet,
+        Filters,
+        KeepRules,
+        MixedLanguage,
+        Overlong,
+        Repetitive,
+    )
+    from r1_recipes.recipe.types import (
+        EvaluateRecipeArguments,
+        GenerateRecipeArguments,
+        GenerationSettings,
+        GRPORecipeArguments,
+    )
 
     text = (REPOSITORY / "docs" / "recipes.md").read_text(encoding="utf-8")
-    ours = (GRPORecipeArguments, EvaluateRecipeArguments, GenerateRecipeArguments, GenerationSettings, KeepRules)
+    ours = (
+        GRPORecipeArguments,
+        EvaluateRecipeArguments,
+        GenerateRecipeArguments,
+        GenerationSettings,
+        KeepRules,
+    )
     keys = [f.name for kind in ours for f in dataclasses.fields(kind)] + list(MAPPERS)
     for name in (*keys, *REWARDS, *reward_parameters(REWARDS), *FORMATS):
         assert f"`{name}`" in text, name
@@ -50,13 +81,27 @@ def test_the_limits_of_verification_are_those_of_the_code():
     from r1_recipes.verification import pool, reading, worker
 
     text = (REPOSITORY / "docs" / "verification.md").read_text(encoding="utf-8")
-    limits = [f"{pool.QUICK_SECONDS:g} s of its", f"{pool.TASK_SECONDS:g} s a worker", f"{worker.MEMORY_BYTES >> 30} GB of address space"]
-    limits += [f"{worker.RETIRE_TASKS:,} answers, or {worker.RETIRE_BYTES >> 20} MB", f"than {reading.MAX_ANSWER_CHARS:,} characters"]
+    limits = [
+        f"{pool.QUICK_SECONDS:g} s of its",
+        f"{pool.TASK_SECONDS:g} s a worker",
+        f"{worker.MEMORY_BYTES >> 30} GB of address space",
+    ]
+    limits += [
+        f"{worker.RETIRE_TASKS:,} answers, or {worker.RETIRE_BYTES >> 20} MB",
+        f"than {reading.MAX_ANSWER_CHARS:,} characters",
+    ]
     assert [limit for limit in limits if limit not in text] == []
 
 
 def test_the_example_of_verification_holds():
-    exec(re.findall(r"```python\n(.*?)```", (REPOSITORY / "docs" / "verification.md").read_text(encoding="utf-8"), re.DOTALL)[0], {})
+    exec(
+        re.findall(
+            r"```python\n(.*?)```",
+            (REPOSITORY / "docs" / "verification.md").read_text(encoding="utf-8"),
+            re.DOTALL,
+        )[0],
+        {},
+    )
 
 
 @pytest.mark.parametrize("path", RECIPES, ids=lambda path: f"{path.parent.name}/{path.stem}")
@@ -71,7 +116,9 @@ def test_a_recipe_says_what_it_is_and_stands_in_the_menu(path):
 
 @pytest.mark.parametrize("path", RECIPES, ids=lambda path: f"{path.parent.name}/{path.stem}")
 def test_unsharded_recipes_keep_fp32_weights(path):
-    """AdamW steps of 1e-6 vanish in bf16 weights; only ZeRO and FSDP keep an fp32 copy. A recipe says so if its original keeps none."""
+    """AdamW steps of 1e-6 vanish in bf16 weights; only ZeRO and FSDP keep an fp32 copy. A recipe
+    says so if its original keeps none.
+    """
     if method_of(path) in ("generate", "evaluate"):
         return  # nothing is stepped
     text = path.read_text(encoding="utf-8")
@@ -85,14 +132,21 @@ def test_the_mapper_of_the_readme_works(tmp_path, monkeypatch, name):
     from r1_recipes.data import get_mapper
 
     (source,) = (
-        block for block in re.findall(r"```python\n(.*?)```", (REPOSITORY / name).read_text(encoding="utf-8"), re.DOTALL) if "Quiz" in block
+        block
+        for block in re.findall(
+            r"```python\n(.*?)```", (REPOSITORY / name).read_text(encoding="utf-8"), re.DOTALL
+        )
+        if "Quiz" in block
     )
     module = f"quiz_of_{name.replace('.', '_')}"
     (tmp_path / f"{module}.py").write_text(source, encoding="utf-8")
     monkeypatch.syspath_prepend(tmp_path)
     mapper = get_mapper(f"{module}:Quiz")
     assert mapper({"frage": "3 + 4?", "antwort": "7"}) == {"question": "3 + 4?", "solution": "7"}
-    assert all(set(mapper.columns) == set(row) for row in mapper.examples) and len(mapper.examples) == 2
+    assert (
+        all(set(mapper.columns) == set(row) for row in mapper.examples)
+        and len(mapper.examples) == 2
+    )
 
 
 def test_the_first_hour_s_commands_load_and_move_nothing_where_they_say_so():

@@ -50,7 +50,12 @@ def without(tmp_path):
     """Copy the package without some of its extras; return the environment that uses the copy."""
 
     def remove(names):
-        shutil.copytree(SOURCE, tmp_path / "r1_recipes", ignore=shutil.ignore_patterns("__pycache__"), symlinks=True)
+        shutil.copytree(
+            SOURCE,
+            tmp_path / "r1_recipes",
+            ignore=shutil.ignore_patterns("__pycache__"),
+            symlinks=True,
+        )
         for name in names:
             shutil.rmtree(tmp_path / "r1_recipes" / "extras" / name)
         shipped = tmp_path / "r1_recipes" / "shipped"
@@ -63,7 +68,9 @@ def without(tmp_path):
 
 
 def run(words, env):
-    return subprocess.run([sys.executable, *words], cwd=REPOSITORY, env=env, capture_output=True, text=True)
+    return subprocess.run(
+        [sys.executable, *words], cwd=REPOSITORY, env=env, capture_output=True, text=True
+    )
 
 
 @pytest.mark.parametrize("name", EXTRAS)
@@ -78,12 +85,33 @@ def test_the_flagship_trains_without_any_extra(without, tmp_path):
     env = without(EXTRAS)
     done = run(["-c", IMPORTS_THE_CORE], env)
     assert done.returncode == 0, done.stderr
-    done = run(["-m", "r1_recipes.grpo", "recipes/gsm8k_qwen05b.yaml", "--smoke", "--output_dir", str(tmp_path / "run")], env)
+    done = run(
+        [
+            "-m",
+            "r1_recipes.grpo",
+            "recipes/gsm8k_qwen05b.yaml",
+            "--smoke",
+            "--output_dir",
+            str(tmp_path / "run"),
+        ],
+        env,
+    )
     assert done.returncode == 0, done.stderr
     assert (tmp_path / "run" / "metrics.jsonl").is_file()
     # What needs one says which.
     asked = ["--environment", "guess_number"]
-    done = run(["-m", "r1_recipes.grpo", "recipes/gsm8k_qwen05b.yaml", "--smoke", *asked, "--output_dir", str(tmp_path / "other")], env)
+    done = run(
+        [
+            "-m",
+            "r1_recipes.grpo",
+            "recipes/gsm8k_qwen05b.yaml",
+            "--smoke",
+            *asked,
+            "--output_dir",
+            str(tmp_path / "other"),
+        ],
+        env,
+    )
     assert done.returncode == 2 and "agents" in done.stderr
     done = run(["-m", "r1_recipes.preflight", "recipes/gsm8k_qwen05b.yaml"], env)
     assert done.returncode == 2 and "preflight" in done.stderr
@@ -135,7 +163,18 @@ def installed_package(tmp_path_factory):
     for name, text in PACKAGE.items():
         (folder / name).parent.mkdir(exist_ok=True)
         (folder / name).write_text(textwrap.dedent(text))
-    words = ["-m", "pip", "install", "--quiet", "--no-deps", "--no-build-isolation", "--no-index", "--target", folder / "site", folder]
+    words = [
+        "-m",
+        "pip",
+        "install",
+        "--quiet",
+        "--no-deps",
+        "--no-build-isolation",
+        "--no-index",
+        "--target",
+        folder / "site",
+        folder,
+    ]
     subprocess.run([sys.executable, *map(str, words)], check=True)
     return {**os.environ, "PYTHONPATH": os.pathsep.join([str(folder / "site"), str(SOURCE.parent)])}
 
@@ -143,17 +182,22 @@ def installed_package(tmp_path_factory):
 def test_another_package_adds_a_reward_a_mapper_and_a_command(installed_package):
     program = (
         "from r1_recipes.data import get_mapper; from r1_recipes.rewards import get_reward_funcs\n"
-        "print(get_reward_funcs(['sentences'])[0](completions=['One. Two.']), get_mapper('riddle')({'riddle': '?', 'word': 'egg'}))"
+        "print(get_reward_funcs(['sentences'])[0](completions=['One. Two.']), "
+        "get_mapper('riddle')({'riddle': '?', 'word': 'egg'}))"
     )
     done = run(["-c", program], installed_package)
     assert done.stdout == "[2.0] {'question': '?', 'solution': 'egg'}\n", done.stderr
     done = run(["-m", "r1_recipes", "sentences", "One. Two. Three."], installed_package)
     assert done.stdout == "3\n", done.stderr
-    assert "count a text's sentences" in run(["-m", "r1_recipes", "--help"], installed_package).stdout
+    assert (
+        "count a text's sentences" in run(["-m", "r1_recipes", "--help"], installed_package).stdout
+    )
 
 
 @pytest.mark.parametrize(
-    ("plugin", "key"), [({"rewards": {}}, "rewards"), ({"reward": {"code": "mine:code"}}, "code")], ids=["no such kind", "a name twice"]
+    ("plugin", "key"),
+    [({"rewards": {}}, "rewards"), ({"reward": {"code": "mine:code"}}, "code")],
+    ids=["no such kind", "a name twice"],
 )
 def test_a_plugin_that_cannot_be_used_is_named(plugin, key, monkeypatch):
     monkeypatch.setattr(extras, "_packages", lambda: [("mine:PLUGIN", plugin)])

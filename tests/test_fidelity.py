@@ -1,5 +1,5 @@
-"""docs/fidelity.md and docs/data/fidelity.yaml: ours is what the recipe resolves to, theirs has its source and its value in both, and each
-difference stands in the recipe's header.
+"""docs/fidelity.md and docs/data/fidelity.yaml: ours is what the recipe resolves to, theirs has its
+source and its value in both, and each difference stands in the recipe's header.
 """
 
 import re
@@ -15,27 +15,42 @@ from r1_recipes.recipe.values import plain
 from tests.conftest import RECIPES, REPOSITORY, method_of
 
 DOCUMENT = (REPOSITORY / "docs" / "fidelity.md").read_text(encoding="utf-8")
-NAMES = {path.relative_to(REPOSITORY / "recipes").with_suffix("").as_posix(): path for path in RECIPES}
+NAMES = {
+    path.relative_to(REPOSITORY / "recipes").with_suffix("").as_posix(): path for path in RECIPES
+}
 # Keys that change where a run goes, how it is watched and how fast it is, but not what is learnt.
 RUN_KEYS = (
-    "attn_implementation backend bf16 code_batch_seconds code_memory_mb code_provider eval_strategy eval_steps generation_batch_size_eval "
-    "gradient_checkpointing gradient_checkpointing_kwargs hub keep_columns log_completions logging_steps num_completions_to_print "
-    "output_dir per_device_eval_batch_size report_to request_retries request_timeout save_steps save_strategy "
-    "save_total_limit seed teacher_model_init_kwargs use_cpu use_liger_kernel use_vllm vllm_enable_sleep_mode vllm_gpu_memory_utilization "
-    "vllm_max_model_length vllm_mode vllm_server_host vllm_server_port vllm_tensor_parallel_size dataset_num_proc"
+    "attn_implementation backend bf16 code_batch_seconds code_memory_mb code_provider "
+    "eval_strategy eval_steps generation_batch_size_eval "
+    "gradient_checkpointing gradient_checkpointing_kwargs hub keep_columns log_completions "
+    "logging_steps num_completions_to_print "
+    "output_dir per_device_eval_batch_size report_to request_retries request_timeout "
+    "save_steps save_strategy "
+    "save_total_limit seed teacher_model_init_kwargs use_cpu use_liger_kernel use_vllm "
+    "vllm_enable_sleep_mode vllm_gpu_memory_utilization "
+    "vllm_max_model_length vllm_mode vllm_server_host vllm_server_port "
+    "vllm_tensor_parallel_size dataset_num_proc"
 )
 # What a table must name even where the recipe leaves it to TRL's default.
-OPTIMIZER = "model_name_or_path dtype learning_rate lr_scheduler_type warmup_steps weight_decay max_grad_norm num_train_epochs"
+OPTIMIZER = (
+    "model_name_or_path dtype learning_rate lr_scheduler_type warmup_steps weight_decay "
+    "max_grad_norm num_train_epochs"
+)
 BATCH = "per_device_train_batch_size gradient_accumulation_steps"
 DECISIVE = {
-    "grpo": f"{OPTIMIZER} {BATCH} response_format reward_funcs num_iterations num_generations beta epsilon loss_type scale_rewards "
+    "grpo": f"{OPTIMIZER} {BATCH} response_format reward_funcs num_iterations num_generations beta "
+    f"epsilon loss_type scale_rewards "
     "mask_truncated_completions max_completion_length temperature top_p",
     "sft": f"{OPTIMIZER} {BATCH} response_format max_length packing completion_only_loss",
 }
 ORIGINALS = yaml.safe_load(DATA.read_text(encoding="utf-8"))
 PAPER = re.compile(r"arXiv:\d{4}\.\d{5}(v\d)?, (section|appendi|supplement).*")
-# How a cell says where theirs stands: a file and its line, a section, a cell of the notebook, a release whose default it is, a page.
-REFERENCE = re.compile(r":\d|\(\d\)|\(T\)|\bB\.\d|\d\.\d|\.(py|yaml|md|sh|json)\b|README|card|default|https?://|chapter|section")
+# How a cell says where theirs stands: a file and its line, a section, a cell of the notebook, a
+# release whose default it is, a page.
+REFERENCE = re.compile(
+    r":\d|\(\d\)|\(T\)|\bB\.\d|\d\.\d|\.(py|yaml|md|sh|json)\b|README|card|default|https?://|"
+    r"chapter|section"
+)
 NUMBERS = {"once": "1", "one": "1", "two": "2", "three times": "3", "all tokens": "1"}
 VERDICT = re.compile(r"(same|not said|differs): .+|same|not said")
 
@@ -44,14 +59,24 @@ VERDICT = re.compile(r"(same|not said|differs): .+|same|not said")
 def sections():
     """By recipe, the rows ``(setting, theirs, here, verdict)`` of its table."""
     found = {}
-    for name, body in re.findall(r"^## (\S+)\n(.*?)(?=^## |\Z)", DOCUMENT, re.MULTILINE | re.DOTALL):
-        rows = [line for line in body.splitlines() if line.startswith("| ") and not line.startswith("| setting")]
-        found[name] = [[cell.strip() for cell in re.split(r"(?<!\\)\|", line)[1:-1]] for line in rows]
+    for name, body in re.findall(
+        r"^## (\S+)\n(.*?)(?=^## |\Z)", DOCUMENT, re.MULTILINE | re.DOTALL
+    ):
+        rows = [
+            line
+            for line in body.splitlines()
+            if line.startswith("| ") and not line.startswith("| setting")
+        ]
+        found[name] = [
+            [cell.strip() for cell in re.split(r"(?<!\\)\|", line)[1:-1]] for line in rows
+        ]
     return found
 
 
 def ours(cell):
-    """``(key, value)`` of each `key: value` in a cell; ``…`` stands for a text that is too long for a table."""
+    """``(key, value)`` of each `key: value` in a cell; ``…`` stands for a text that is too long for
+    a table.
+    """
     return [(key, value) for key, value in re.findall(r"`([a-z][a-z0-9_]*): ([^`]+)`", cell)]
 
 
@@ -95,7 +120,9 @@ def test_what_stands_as_ours_is_what_the_recipe_resolves_to(name, monkeypatch):
                     wanted = float(wanted)
                 assert wanted == found, f"{key}: the table says {value}, the recipe has {found!r}"
             named.add(key)
-    decisive = set(DECISIVE.get(recipe.method, "").split()) | set(recipe.settings) - set(RUN_KEYS.split())
+    decisive = set(DECISIVE.get(recipe.method, "").split()) | set(recipe.settings) - set(
+        RUN_KEYS.split()
+    )
     if recipe.method == "grpo" and recipe.training.beta:
         decisive.add("use_bias_correction_kl")
     if getattr(recipe.training, "use_vllm", False) or "use_vllm" in recipe.adapted:
@@ -109,7 +136,9 @@ def test_every_difference_stands_in_the_header(name):
     for setting, _, here, verdict in sections()[name]:
         if verdict.startswith("differs"):
             words = [setting, *(key for key, _ in ours(here))]
-            assert any(re.search(rf"\b{re.escape(word)}\b", said) for word in words), f"none of {words} in Differs: {said}"
+            assert any(re.search(rf"\b{re.escape(word)}\b", said) for word in words), (
+                f"none of {words} in Differs: {said}"
+            )
 
 
 def spelled(cell):
@@ -121,7 +150,11 @@ def spelled(cell):
 def cited(cell):
     """First and last line of each reference in a cell: `:2-4`, `script:20, 24`."""
     chains = re.findall(r":(\d[\d, :-]*)", cell)
-    return [(int(first), int(last or first)) for chain in chains for first, last in re.findall(r"(\d+)(?:-(\d+))?", chain)]
+    return [
+        (int(first), int(last or first))
+        for chain in chains
+        for first, last in re.findall(r"(\d+)(?:-(\d+))?", chain)
+    ]
 
 
 def test_every_table_has_a_source():
@@ -141,12 +174,18 @@ def test_what_stands_as_theirs_is_the_original_s(name, monkeypatch):
             repository, commit, path, line, _ = place(source, entry["at"])
             stated = any(first <= line <= last for first, last in cited(theirs))
             by_release = repository not in source and commit.removeprefix("v") in theirs
-            assert stated or by_release or path.endswith(".ipynb"), f"{setting}: {key}: does not name {path}:{line}"
+            assert stated or by_release or path.endswith(".ipynb"), (
+                f"{setting}: {key}: does not name {path}:{line}"
+            )
             value, found = entry["theirs"], plain(namespace_value(resolved(name), key))
             if isinstance(value, int | float) and value not in (0, False, True):
-                assert states(spelled(theirs), value), f"{setting}: {key}: {value} is not in {theirs!r}"
+                assert states(spelled(theirs), value), (
+                    f"{setting}: {key}: {value} is not in {theirs!r}"
+                )
             assert found == entry.get("ours", value) or (found, value) == ("bfloat16", "bf16"), key
-            assert "ours" not in entry or (verdict != "same" and entry["ours"] != value), f"{setting}: {key}: the verdict is {verdict!r}"
+            assert "ours" not in entry or (verdict != "same" and entry["ours"] != value), (
+                f"{setting}: {key}: the verdict is {verdict!r}"
+            )
     assert not keys, "keys that no row names"
 
 
@@ -154,4 +193,6 @@ def test_what_stands_as_theirs_is_the_original_s(name, monkeypatch):
 def test_every_row_says_where_theirs_stands(name):
     if not PAPER.fullmatch(ORIGINALS[name]["source"]):
         for setting, theirs, _, verdict in sections()[name]:
-            assert verdict == "not said" or theirs.startswith(("no", "-")) or REFERENCE.search(theirs), f"{setting}: {theirs}"
+            assert (
+                verdict == "not said" or theirs.startswith(("no", "-")) or REFERENCE.search(theirs)
+            ), f"{setting}: {theirs}"

@@ -1,4 +1,6 @@
-"""Every command of README and of the pages that have no test of their own, in the order in which they stand, with a tiny model."""
+"""Every command of README and of the pages that have no test of their own, in the order in which
+they stand, with a tiny model.
+"""
 
 import importlib.util
 import re
@@ -10,18 +12,32 @@ import pytest
 
 from tests.conftest import REPOSITORY
 
-PAGES = ("README.md", "docs/flat_reward.md", "docs/first_hour.md", "docs/one_gpu.md", "docs/recipes.md", "docs/losses.md")
-# Run elsewhere: the pipelines in tests/core/test_pipeline.py, installations in tests/test_install.py, a server in tests/vllm.
+PAGES = (
+    "README.md",
+    "docs/flat_reward.md",
+    "docs/first_hour.md",
+    "docs/one_gpu.md",
+    "docs/recipes.md",
+    "docs/losses.md",
+)
+# Run elsewhere: the pipelines in tests/core/test_pipeline.py, installations in
+# tests/test_install.py, a server in tests/vllm.
 ELSEWHERE = ("make ", "source ", "vllm serve", "nvidia-smi ")
 pytestmark = pytest.mark.slow
 
 
 def commands(page):
     text = (REPOSITORY / page).read_text(encoding="utf-8")
-    lines = [line for block in re.findall(r"```bash\n(.*?)```", text, re.DOTALL) for line in block.splitlines()]
+    lines = [
+        line
+        for block in re.findall(r"```bash\n(.*?)```", text, re.DOTALL)
+        for line in block.splitlines()
+    ]
     lines += re.findall(r"`((?:python -m r1_recipes\.|r1-recipes )[^`…]+ [^`…]+)`", text)
     split = [shlex.split(line, comments=True) for line in lines if not line.startswith(ELSEWHERE)]
-    return [words for words in split if not {"RECIPE", "FILE"} & {*words}]  # those stand for something
+    return [
+        words for words in split if not {"RECIPE", "FILE"} & {*words}
+    ]  # those stand for something
 
 
 @pytest.mark.parametrize("page", PAGES)
@@ -33,7 +49,9 @@ def test_every_command_runs(page, tmp_path, monkeypatch, tiny_model):
     found = commands(page)
     for number, words in enumerate(found):
         if words[0] == "python" and words[1].endswith(".py"):  # what init wrote
-            done = subprocess.run([sys.executable, *words[1:]], capture_output=True, text=True, timeout=120)
+            done = subprocess.run(
+                [sys.executable, *words[1:]], capture_output=True, text=True, timeout=120
+            )
             assert done.returncode == 0, done.stderr
             continue
         name, *rest = words[1:] if words[0] == "r1-recipes" else words[words.index("-m") + 1 :]
@@ -42,8 +60,12 @@ def test_every_command_runs(page, tmp_path, monkeypatch, tiny_model):
             for run in {run for run in rest if not (tmp_path / run).exists()}:
                 call("grpo", "recipes/cpu_grpo.yaml", "--smoke", "--output_dir", run)
         elif name != "init":
-            rest = [str(tiny_model) if word.startswith(("outputs/", "Qwen/")) else word for word in rest] + ["--smoke"]
-            rest += {"preflight": ["--no-model"], "evaluate": ["--num_samples", "1"]}.get(name, ["--output_dir", f"run_{number}"])
+            rest = [
+                str(tiny_model) if word.startswith(("outputs/", "Qwen/")) else word for word in rest
+            ] + ["--smoke"]
+            rest += {"preflight": ["--no-model"], "evaluate": ["--num_samples", "1"]}.get(
+                name, ["--output_dir", f"run_{number}"]
+            )
         call(name, *rest)
     assert found
 

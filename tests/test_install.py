@@ -1,4 +1,6 @@
-"""Every install command that the project names resolves, `make install` adds to what is there, and the wheel is whole."""
+"""Every install command that the project names resolves, `make install` adds to what is there, and
+the wheel is whole.
+"""
 
 from __future__ import annotations
 
@@ -19,32 +21,71 @@ from packaging.utils import canonicalize_name
 
 from tests.conftest import REPOSITORY
 
-EXTRAS = set(tomllib.loads((REPOSITORY / "pyproject.toml").read_text(encoding="utf-8"))["project"]["optional-dependencies"])
-PINS = [Requirement(line) for line in (REPOSITORY / "constraints.txt").read_text(encoding="utf-8").splitlines() if not line.startswith("#")]
+EXTRAS = set(
+    tomllib.loads((REPOSITORY / "pyproject.toml").read_text(encoding="utf-8"))["project"][
+        "optional-dependencies"
+    ]
+)
+PINS = [
+    Requirement(line)
+    for line in (REPOSITORY / "constraints.txt").read_text(encoding="utf-8").splitlines()
+    if not line.startswith("#")
+]
 # Published as source alone; every other package has a wheel, so that nobody needs a Rust compiler.
 SOURCE_ONLY = ("cellpylib", "deepspeed", "pycosat", "zss")
 EVERYTHING = ["pyproject.toml", "--all-extras", "-c", "constraints.txt"]
 
 
 def texts() -> dict[str, str]:
-    """Everything a user reads commands in: documents, recipes, launchers, and the source with its error texts."""
-    roots = [path for path in REPOSITORY.iterdir() if path.name[0] != "." and path.name not in ("tests", "outputs", "build", "dist")]
+    """Everything a user reads commands in: documents, recipes, launchers, and the source with its
+    error texts.
+    """
+    roots = [
+        path
+        for path in REPOSITORY.iterdir()
+        if path.name[0] != "." and path.name not in ("tests", "outputs", "build", "dist")
+    ]
     files = [path for root in roots for path in (root.rglob("*") if root.is_dir() else [root])]
     kinds = (".md", ".yaml", ".py", ".sh", ".slurm", ".toml", ".txt", "")
-    found = [path for path in files if path.is_file() and path.suffix in kinds and ".egg-info" not in str(path)]
-    return {str(path.relative_to(REPOSITORY)): path.read_text(encoding="utf-8", errors="replace") for path in found}
+    found = [
+        path
+        for path in files
+        if path.is_file() and path.suffix in kinds and ".egg-info" not in str(path)
+    ]
+    return {
+        str(path.relative_to(REPOSITORY)): path.read_text(encoding="utf-8", errors="replace")
+        for path in found
+    }
 
 
 def commands() -> list[tuple[str, str, list[str]]]:
-    """The file, the command, and what it installs, of each ``pip install …``, ``make install …`` and ``install_hint(…)``."""
+    """The file, the command, and what it installs, of each ``pip install …``, ``make install …``
+    and ``install_hint(…)``.
+    """
     found = []
     for file, text in texts().items():
-        for match in re.finditer(r"\bpip install(?! +git\+)((?: +(?:'[^'\s]*'|[\w.\[\]<>=,/-]*[\w\]]))+)", text):
+        for match in re.finditer(
+            r"\bpip install(?! +git\+)((?: +(?:'[^'\s]*'|[\w.\[\]<>=,/-]*[\w\]]))+)", text
+        ):
             words = shlex.split(match[1])
-            if file != "Makefile" and "{" not in match[0]:  # the Makefile's own lines run in these tests; a template is install_hint's
-                found.append((file, match[0], [word for word in words if word[0] != "-" and word != "constraints.txt"]))
-        for pattern in (r"\bmake install(?: EXTRAS=([\w,-]*\w))?", r"""\binstall_hint\(["']([\w-]+)["']\)"""):
-            found += [(file, match[0], [f".[{match[1] or 'demo,dev'}]"]) for match in re.finditer(pattern, text)]
+            if (
+                file != "Makefile" and "{" not in match[0]
+            ):  # the Makefile's own lines run in these tests; a template is install_hint's
+                found.append(
+                    (
+                        file,
+                        match[0],
+                        [word for word in words if word[0] != "-" and word != "constraints.txt"],
+                    )
+                )
+        for pattern in (
+            r"\bmake install(?: EXTRAS=([\w,-]*\w))?",
+            r"""\binstall_hint\(["']([\w-]+)["']\)""",
+        ):
+            found += [
+                (file, match[0], [f".[{match[1] or 'demo,dev'}]"])
+                for match in re.finditer(pattern, text)
+            ]
     return found
 
 
@@ -52,9 +93,20 @@ def extras_of(target: str) -> list[str]:
     return re.findall(r"[\w-]+", target) if target.startswith(".") else []
 
 
-def run(*command: str, folder: Path = REPOSITORY, seconds: int = 240, **environment: str) -> subprocess.CompletedProcess[str]:
+def run(
+    *command: str, folder: Path = REPOSITORY, seconds: int = 240, **environment: str
+) -> subprocess.CompletedProcess[str]:
     env = {**os.environ, **environment}
-    return subprocess.run(command, cwd=folder, env=env, capture_output=True, text=True, encoding="utf-8", timeout=seconds, check=False)
+    return subprocess.run(
+        command,
+        cwd=folder,
+        env=env,
+        capture_output=True,
+        text=True,
+        encoding="utf-8",
+        timeout=seconds,
+        check=False,
+    )
 
 
 @pytest.fixture(scope="module")
@@ -63,7 +115,9 @@ def pip() -> list[str]:
         pytest.skip("this environment has no pip")
     command = [sys.executable, "-m", "pip", "install", "--dry-run", "--ignore-installed", "--quiet"]
     # Small, and needed below; a mirror on disk may hold the common ones.
-    if run(*command, "--no-deps", "--retries", "0", "--timeout", "15", "lm-format-enforcer").returncode:
+    if run(
+        *command, "--no-deps", "--retries", "0", "--timeout", "15", "lm-format-enforcer"
+    ).returncode:
         pytest.skip("pip cannot reach the package registry")
     return command
 
@@ -71,7 +125,16 @@ def pip() -> list[str]:
 @pytest.fixture(scope="module")
 def uv(tmp_path_factory: pytest.TempPathFactory) -> list[str]:
     pytest.importorskip("uv", reason="uv is not installed: make install")
-    command = [sys.executable, "-m", "uv", "pip", "compile", "--quiet", "--no-header", "--no-annotate"]
+    command = [
+        sys.executable,
+        "-m",
+        "uv",
+        "pip",
+        "compile",
+        "--quiet",
+        "--no-header",
+        "--no-annotate",
+    ]
     probe = tmp_path_factory.mktemp("uv") / "probe.in"
     probe.write_text("iniconfig", encoding="utf-8")
     if run(*command, "--refresh", str(probe), UV_HTTP_TIMEOUT="15", UV_HTTP_RETRIES="0").returncode:
@@ -81,47 +144,89 @@ def uv(tmp_path_factory: pytest.TempPathFactory) -> list[str]:
 
 def test_every_command_names_extras_that_exist_and_the_tested_versions():
     found = commands()
-    assert {"README.md", "recipes/r1/r1_zero.yaml", "src/r1_recipes/common/chat_client.py", "Makefile"} <= {file for file, *_ in found}
-    assert [(file, command) for file, command, targets in found for target in targets if not {*extras_of(target)} <= EXTRAS] == []
+    assert {
+        "README.md",
+        "recipes/r1/r1_zero.yaml",
+        "src/r1_recipes/common/chat_client.py",
+        "Makefile",
+    } <= {file for file, *_ in found}
+    assert [
+        (file, command)
+        for file, command, targets in found
+        for target in targets
+        if not {*extras_of(target)} <= EXTRAS
+    ] == []
     pinned = {canonicalize_name(pin.name) for pin in PINS}
     unpinned = [
         (file, command)
         for file, command, targets in found
         if command.startswith("pip") and "-c constraints.txt" not in command
-        if any(target.startswith(".") or canonicalize_name(Requirement(target).name) in pinned for target in targets)
+        if any(
+            target.startswith(".") or canonicalize_name(Requirement(target).name) in pinned
+            for target in targets
+        )
     ]
     assert unpinned == []
 
 
 @pytest.mark.e2e
 @pytest.mark.parametrize(
-    ("python", "platform"), [("3.11", "x86_64-manylinux_2_31"), ("3.14", "x86_64-manylinux_2_31"), ("3.11", "macos"), ("3.14", "macos")]
+    ("python", "platform"),
+    [
+        ("3.11", "x86_64-manylinux_2_31"),
+        ("3.14", "x86_64-manylinux_2_31"),
+        ("3.11", "macos"),
+        ("3.14", "macos"),
+    ],
 )
 def test_all_extras_at_once_resolve_to_the_pins(uv, python, platform):
     """Each package at one version; so every smaller combination resolves too."""
-    wheels = ["--only-binary", ":all:", *(word for name in SOURCE_ONLY for word in ("--no-binary", name))]
+    wheels = [
+        "--only-binary",
+        ":all:",
+        *(word for name in SOURCE_ONLY for word in ("--no-binary", name)),
+    ]
     place = ["--python-version", python, "--python-platform", platform]
-    done = run(*uv, *EVERYTHING, *wheels, *place, MACOSX_DEPLOYMENT_TARGET="14.0")  # torch has no older build
+    done = run(
+        *uv, *EVERYTHING, *wheels, *place, MACOSX_DEPLOYMENT_TARGET="14.0"
+    )  # torch has no older build
     assert done.returncode == 0, done.stderr
-    pins = {str(pin).split(";")[0].strip() for pin in PINS if pin.marker is None or pin.marker.evaluate({"python_version": python})}
+    pins = {
+        str(pin).split(";")[0].strip()
+        for pin in PINS
+        if pin.marker is None or pin.marker.evaluate({"python_version": python})
+    }
     # A build of torch pins its own nvidia-* and cuda-*.
-    assert [line for line in done.stdout.split() if line not in pins and not line.startswith(("nvidia-", "cuda-"))] == []
+    assert [
+        line
+        for line in done.stdout.split()
+        if line not in pins and not line.startswith(("nvidia-", "cuda-"))
+    ] == []
 
 
 @pytest.mark.e2e
 def test_the_other_packages_that_a_document_names_fit_beside_the_pins(uv, tmp_path):
     others = tmp_path / "others.in"
-    packages = {target for _, _, targets in commands() for target in targets if not target.startswith(".")}
+    packages = {
+        target for _, _, targets in commands() for target in targets if not target.startswith(".")
+    }
     others.write_text("\n".join(packages), encoding="utf-8")
     done = run(*uv, *EVERYTHING, str(others), "--python-version", "3.11")
     assert packages and done.returncode == 0, done.stderr
 
 
 @pytest.mark.e2e
-@pytest.mark.skipif(not os.environ.get("CI"), reason="pip fetches about 1 GB of wheels to read their metadata: set CI=true")
+@pytest.mark.skipif(
+    not os.environ.get("CI"),
+    reason="pip fetches about 1 GB of wheels to read their metadata: set CI=true",
+)
 def test_pip_itself_resolves_the_gpu_install(pip):
-    """What users type; torch by its version, so that no newer one is fetched. uv resolves the same above, without the wheels."""
-    done = run(*pip, "-c", "constraints.txt", "-e", ".[demo,dev,vllm]", "torch==2.13.0", seconds=600)
+    """What users type; torch by its version, so that no newer one is fetched. uv resolves the same
+    above, without the wheels.
+    """
+    done = run(
+        *pip, "-c", "constraints.txt", "-e", ".[demo,dev,vllm]", "torch==2.13.0", seconds=600
+    )
     assert done.returncode == 0, done.stderr[-3000:]
 
 
@@ -148,7 +253,9 @@ def clone(tmp_path):
 def test_make_alone_lists_the_targets_and_installs_nothing(clone):
     done, installed = clone()
     named = set(re.findall(r"make ([a-z][\w-]*)", done.stdout))
-    assert installed == [] and {"demo", "install", "check", "test", "menu", "grpo"} <= named, done.stderr
+    assert installed == [] and {"demo", "install", "check", "test", "menu", "grpo"} <= named, (
+        done.stderr
+    )
 
 
 @pytest.mark.skipif(shutil.which("make") is None, reason="make is not installed")
@@ -157,7 +264,11 @@ def test_make_install_adds_extras_and_installs_nothing_twice(clone, tmp_path):
     assert clone("install", "EXTRAS=demo,dev,vllm")[1] == [".[vllm]"]
     assert clone("install", "EXTRAS=demo,dev,vllm")[1] == clone("install")[1] == []
     os.utime(tmp_path / "constraints.txt", (2e9, 2e9))
-    assert clone("install", "-j4")[1] == [".[demo]", ".[dev]", ".[vllm]"]  # what is there follows the pins
+    assert clone("install", "-j4")[1] == [
+        ".[demo]",
+        ".[dev]",
+        ".[vllm]",
+    ]  # what is there follows the pins
 
 
 @pytest.mark.skipif(shutil.which("make") is None, reason="make is not installed")
@@ -165,7 +276,11 @@ def test_the_demo_installs_its_extra_alone_and_a_wrong_one_is_named(clone):
     assert clone("demo")[1] == [".[demo]"]
     assert clone("install", "EXTRAS=demo, qlora")[1] == [".[qlora]"]
     done, installed = clone("install", "EXTRAS=vlm")
-    assert done.returncode and installed == [] and "EXTRAS: vlm is no extra of pyproject.toml" in done.stderr
+    assert (
+        done.returncode
+        and installed == []
+        and "EXTRAS: vlm is no extra of pyproject.toml" in done.stderr
+    )
 
 
 @pytest.fixture(scope="module")
@@ -177,7 +292,19 @@ def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
         shutil.copytree(REPOSITORY / name, source / name, symlinks=True, ignore=ignored)
     for name in ("pyproject.toml", "README.md", "LICENSE"):
         shutil.copy(REPOSITORY / name, source / name)
-    build = [sys.executable, "-m", "pip", "wheel", "--quiet", "--no-deps", "--no-build-isolation", "--no-index", "-w", str(folder), "."]
+    build = [
+        sys.executable,
+        "-m",
+        "pip",
+        "wheel",
+        "--quiet",
+        "--no-deps",
+        "--no-build-isolation",
+        "--no-index",
+        "-w",
+        str(folder),
+        ".",
+    ]
     done = run(*build, folder=source)
     assert done.returncode == 0, done.stderr
     return next(folder.glob("*.whl"))
@@ -187,10 +314,20 @@ def test_the_wheel_holds_every_file_of_the_package(wheel):
     with zipfile.ZipFile(wheel) as archive:
         held = set(archive.namelist())
     source = REPOSITORY / "src"
-    wanted = {path.relative_to(source).as_posix() for path in (source / "r1_recipes").rglob("*") if path.is_file()}
+    wanted = {
+        path.relative_to(source).as_posix()
+        for path in (source / "r1_recipes").rglob("*")
+        if path.is_file()
+    }
     for name in ("recipes", "accelerate_configs"):
-        files = [path for path in (REPOSITORY / name).rglob("*.*") if path.suffix in (".yaml", ".jsonl", ".jinja")]
-        wanted |= {f"r1_recipes/shipped/{path.relative_to(REPOSITORY).as_posix()}" for path in files}
+        files = [
+            path
+            for path in (REPOSITORY / name).rglob("*.*")
+            if path.suffix in (".yaml", ".jsonl", ".jinja")
+        ]
+        wanted |= {
+            f"r1_recipes/shipped/{path.relative_to(REPOSITORY).as_posix()}" for path in files
+        }
     assert {path for path in wanted if "__pycache__" not in path} - held == set()
 
 
@@ -200,7 +337,9 @@ def test_the_wheel_works_outside_the_repository(wheel, tmp_path):
     empty.mkdir()
     options = ["--quiet", "--no-deps", "--no-index", "--target", str(installed)]
     assert run(sys.executable, "-m", "pip", "install", *options, str(wheel)).returncode == 0
-    (empty / "my data.csv").write_text("question;answer\n" + "Wie viel ist 1 + 0,5?;1,5\n" * 20, encoding="utf-8")
+    (empty / "my data.csv").write_text(
+        "question;answer\n" + "Wie viel ist 1 + 0,5?;1,5\n" * 20, encoding="utf-8"
+    )
     script = """
 import sys
 from pathlib import Path
@@ -222,6 +361,10 @@ __main__.main()
     done = run(sys.executable, "-c", script, str(installed), folder=empty, **environment)
     assert done.returncode == 0, done.stderr
     command = str(installed / "bin" / "r1-recipes")
-    for words, said in ((["--help"], "init "), (["recipes"], "gsm8k_qwen05b "), (["init", "my data.csv"], "wrote     my_data.yaml")):
+    for words, said in (
+        (["--help"], "init "),
+        (["recipes"], "gsm8k_qwen05b "),
+        (["init", "my data.csv"], "wrote     my_data.yaml"),
+    ):
         done = run(command, *words, folder=empty, **environment)
         assert done.returncode == 0 and said in done.stdout, done.stderr

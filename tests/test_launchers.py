@@ -1,4 +1,6 @@
-"""The launchers for several nodes: the commands they run, how they end, and a run over two hosts that are loopback addresses."""
+"""The launchers for several nodes: the commands they run, how they end, and a run over two hosts
+that are loopback addresses.
+"""
 
 from __future__ import annotations
 
@@ -23,13 +25,18 @@ from tests.conftest import RECIPES, REPOSITORY, method_of, metrics
 from tests.core.training.test_accelerate_configs import ON_CPU, environment
 
 SLURM = {"SLURM_JOB_ID": "7003", "SLURM_JOB_NODELIST": "node[1-3]", "SLURM_GPUS_ON_NODE": "8"}
-TRAIN, TRAIN_WITH_SERVER, HOSTS = "slurm/train.sbatch", "slurm/train_with_server.sbatch", "launch/hosts.sh"
+TRAIN, TRAIN_WITH_SERVER, HOSTS = (
+    "slurm/train.sbatch",
+    "slurm/train_with_server.sbatch",
+    "launch/hosts.sh",
+)
 RECIPE, CONFIG = "recipes/gsm8k_qwen05b.yaml", "accelerate_configs/zero2.yaml"
 
 SCONTROL = """[[ "$1 $2 $3" == "show hostnames node[1-3]" ]] || exit 1
 printf '%s\\n' $FAKE_NODES"""
-# Runs one task for each node, and kills all of them when one fails, as --kill-on-bad-exit does, or on SIGTERM (SchedMD's
-# src/srun/libsrun/srun_job.c, _srun_signal_mgr). Slurm itself sends a job's signal to the tasks, so their numbers are written down.
+# Runs one task for each node, and kills all of them when one fails, as --kill-on-bad-exit does, or
+# on SIGTERM (SchedMD's src/srun/libsrun/srun_job.c, _srun_signal_mgr). Slurm itself sends a job's
+# signal to the tasks, so their numbers are written down.
 SRUN = """relative=0
 while [[ $1 == --* ]]; do
     [[ $1 == --relative=* ]] && relative=${1#*=}
@@ -47,14 +54,16 @@ for task in "${tasks[@]}"; do
     wait -n; status=$?
     ((status == 0)) || end "$status"
 done"""
-# Hands the words to a shell, as sshd does. Of this side's environment only FAKE_SECRET is not there on the far side.
+# Hands the words to a shell, as sshd does. Of this side's environment only FAKE_SECRET is not there
+# on the far side.
 SSH = """while [[ $1 == -o ]]; do shift 2; done
 export FAKE_HOST=$1
 unset FAKE_SECRET
 shift
 printf '%s\\n' "$*" >>"$FAKE_LOG.ssh"
 exec sh -c "$*" """
-# Stands for Python on a host: a trainer or a server that does as FAKE_TRAINER or FAKE_SERVER says, and writes down what happens to it.
+# Stands for Python on a host: a trainer or a server that does as FAKE_TRAINER or FAKE_SERVER says,
+# and writes down what happens to it.
 PYTHON = """role=trainer
 [[ $2 == r1_recipes.vllm_server ]] && role=server
 host=${FAKE_HOST:-node1}
@@ -80,10 +89,17 @@ done"""
 
 @pytest.fixture
 def cluster(tmp_path: Path) -> Callable[..., dict[str, str]]:
-    """``cluster(KEY=value, …)`` gives the environment of a launcher among commands that only pretend; ``None`` leaves a variable out."""
+    """``cluster(KEY=value, …)`` gives the environment of a launcher among commands that only
+    pretend; ``None`` leaves a variable out.
+    """
     folder = tmp_path / "bin"
     folder.mkdir()
-    for name, text in {"scontrol": SCONTROL, "srun": SRUN, "ssh": SSH, "fake-python": PYTHON}.items():
+    for name, text in {
+        "scontrol": SCONTROL,
+        "srun": SRUN,
+        "ssh": SSH,
+        "fake-python": PYTHON,
+    }.items():
         path = folder / name
         path.write_text(f"#!/usr/bin/env bash\n{text}\n", encoding="utf-8")
         path.chmod(0o755)
@@ -107,7 +123,9 @@ def cluster(tmp_path: Path) -> Callable[..., dict[str, str]]:
 
 def launch(script: str, *arguments: str, env: dict[str, str]) -> subprocess.CompletedProcess[str]:
     command = ["bash", str(REPOSITORY / script), *arguments]
-    return subprocess.run(command, env=env, cwd=REPOSITORY, capture_output=True, text=True, timeout=60)
+    return subprocess.run(
+        command, env=env, cwd=REPOSITORY, capture_output=True, text=True, timeout=60
+    )
 
 
 def happened(env: dict[str, str]) -> list[str]:
@@ -125,15 +143,28 @@ def wait_for(condition: Callable[[], Any], seconds: float = 20) -> None:
 
 def ran(env: dict[str, str], host: str) -> tuple[str, str, list[str]]:
     """R1_RECIPES_PROCESSES, no_proxy and the words of the command that a host got."""
-    processes, proxy, *words, _ = Path(f"{env['FAKE_LOG']}.{host}").read_text(encoding="utf-8").split("\0")
+    processes, proxy, *words, _ = (
+        Path(f"{env['FAKE_LOG']}.{host}").read_text(encoding="utf-8").split("\0")
+    )
     return processes, proxy, words
 
 
 def train_words(rank: int, machines: int, main: str, port: int, more: list[str]) -> list[str]:
-    """The flags of a training host's command, for 8 GPUs each; in any order, as ``launch`` takes them."""
-    where = f"--num_machines {machines} --num_processes {8 * machines} --machine_rank {rank} --main_process_ip {main}"
+    """The flags of a training host's command, for 8 GPUs each; in any order, as ``launch`` takes
+    them.
+    """
+    where = (
+        f"--num_machines {machines} --num_processes {8 * machines} --machine_rank {rank} "
+        f"--main_process_ip {main}"
+    )
     flags = f"--config_file {CONFIG} {where} --main_process_port {port}".split()
-    return [*sorted(zip(flags[::2], flags[1::2], strict=True)), "-m", "r1_recipes.grpo", RECIPE, *more]
+    return [
+        *sorted(zip(flags[::2], flags[1::2], strict=True)),
+        "-m",
+        "r1_recipes.grpo",
+        RECIPE,
+        *more,
+    ]
 
 
 def trained(words: list[str]) -> list[Any]:
@@ -149,7 +180,11 @@ def server_words(host: str, port: int) -> list[str]:
 
 def variables_of(script: str) -> dict[str, str]:
     """Two training hosts and a server, by Slurm or by name."""
-    return SLURM if script != HOSTS else {"HOSTS": "me@node2 node3", "SERVER_HOST": "node1", "GPUS_PER_NODE": "8"}
+    return (
+        SLURM
+        if script != HOSTS
+        else {"HOSTS": "me@node2 node3", "SERVER_HOST": "node1", "GPUS_PER_NODE": "8"}
+    )
 
 
 BOTH = pytest.mark.parametrize("script", [TRAIN_WITH_SERVER, HOSTS])
@@ -158,13 +193,19 @@ OVERRIDES = ["--max_steps", "3", "--system_prompt", 'it\'s so: $HOME "and" * mor
 
 @BOTH
 def test_a_run_with_a_server_is_one_command_for_each_host(cluster: Callable, script: str) -> None:
-    env = cluster(**variables_of(script), SERVER_FLAGS='--gpu-memory-utilization 0.8 --speculative-config {"method":"ngram"}')
+    env = cluster(
+        **variables_of(script),
+        SERVER_FLAGS='--gpu-memory-utilization 0.8 --speculative-config {"method":"ngram"}',
+    )
     done = launch(script, RECIPE, CONFIG, *OVERRIDES, env=env)
     assert done.returncode == 0, done.stderr
     port = 29500 if script == HOSTS else 10009  # 10000 + 7003 % 7000 * 3
     shared = server_words("node1", port)
     flags = ["--", "--gpu-memory-utilization", "0.8", "--speculative-config", '{"method":"ngram"}']
-    assert ran(env, "node1")[1:] == (",node1", ["-m", "r1_recipes.vllm_server", RECIPE, *shared, *OVERRIDES, *flags])
+    assert ran(env, "node1")[1:] == (
+        ",node1",
+        ["-m", "r1_recipes.vllm_server", RECIPE, *shared, *OVERRIDES, *flags],
+    )
     # The name to log in by is no part of an address.
     for rank, host in enumerate(["me@node2" if script == HOSTS else "node2", "node3"]):
         processes, proxy, words = ran(env, host)
@@ -178,28 +219,45 @@ def test_a_colocated_job_trains_on_every_node(cluster: Callable) -> None:
     assert done.returncode == 0, done.stderr
     for rank in range(3):
         processes, _, words = ran(env, f"node{rank + 1}")
-        assert (processes, trained(words)) == ("24", train_words(rank, 3, "node1", 10009, OVERRIDES))
+        assert (processes, trained(words)) == (
+            "24",
+            train_words(rank, 3, "node1", 10009, OVERRIDES),
+        )
 
 
 def test_a_cloud_runs_the_same_commands(cluster: Callable) -> None:
     """The ``run`` of the SkyPilot file, in the environment that SkyPilot gives a node."""
     task = yaml.safe_load((REPOSITORY / "launch/skypilot.yaml").read_text(encoding="utf-8"))
-    node = {"NUM_NODES": "2", "NUM_GPUS_PER_NODE": "8", "NODE_RANK": "1", "NODE_IPS": "10.0.0.1\n10.0.0.2"}
+    node = {
+        "NUM_NODES": "2",
+        "NUM_GPUS_PER_NODE": "8",
+        "NODE_RANK": "1",
+        "NODE_IPS": "10.0.0.1\n10.0.0.2",
+    }
     env = cluster(FAKE_HOST="node2") | {f"SKYPILOT_{name}": value for name, value in node.items()}
     given = task["envs"] | {"CONFIG": CONFIG, "OVERRIDES": "--max_steps 3", "PYTHON": env["PYTHON"]}
-    subprocess.run(["bash", "-c", task["run"]], env=env | given, cwd=REPOSITORY, check=True, timeout=60)
+    subprocess.run(
+        ["bash", "-c", task["run"]], env=env | given, cwd=REPOSITORY, check=True, timeout=60
+    )
     processes, _, words = ran(env, "node2")
-    assert (processes, trained(words)) == ("16", train_words(1, 2, "10.0.0.1", 29500, ["--max_steps", "3"]))
+    assert (processes, trained(words)) == (
+        "16",
+        train_words(1, 2, "10.0.0.1", 29500, ["--max_steps", "3"]),
+    )
 
 
 def test_skypilot_reads_the_file_for_clouds() -> None:
-    sky = pytest.importorskip("sky", reason="SkyPilot is too large for the dev extra (460 MB): pip install skypilot")
+    sky = pytest.importorskip(
+        "sky", reason="SkyPilot is too large for the dev extra (460 MB): pip install skypilot"
+    )
     task = sky.Task.from_yaml(str(REPOSITORY / "launch/skypilot.yaml"))
     assert task.num_nodes == 2 and {"RECIPE", "CONFIG", "METHOD"} <= set(task.envs)
 
 
 @pytest.mark.parametrize(
-    "recipe", [path for path in RECIPES if method_of(path) == "grpo"], ids=lambda path: f"{path.parent.name}/{path.stem}"
+    "recipe",
+    [path for path in RECIPES if method_of(path) == "grpo"],
+    ids=lambda path: f"{path.parent.name}/{path.stem}",
 )
 def test_a_recipe_goes_from_one_machine_to_a_cluster_as_it_is(recipe: Path) -> None:
     """What the launcher adds says where completions come from, and nothing else."""
@@ -211,7 +269,13 @@ def test_a_recipe_goes_from_one_machine_to_a_cluster_as_it_is(recipe: Path) -> N
             return
         there = load_recipe([str(recipe), *ON_CPU, *server_words("node1", 29500)], "grpo").settings
     changed = {key for key in there if there[key] != here.get(key)}
-    server = {"vllm_mode", "vllm_server_host", "vllm_server_port", "vllm_group_port", "vllm_server_timeout"}
+    server = {
+        "vllm_mode",
+        "vllm_server_host",
+        "vllm_server_port",
+        "vllm_group_port",
+        "vllm_server_timeout",
+    }
     # A server generates an episode's last turn whole, before TRL cuts it.
     follows = {"use_vllm", "vllm_max_model_length"}
     assert changed - follows == server - {key for key in server if here.get(key) == there[key]}
@@ -221,17 +285,51 @@ def test_a_recipe_goes_from_one_machine_to_a_cluster_as_it_is(recipe: Path) -> N
 @pytest.mark.parametrize(
     ("script", "arguments", "changes", "message"),
     [
-        (TRAIN, [RECIPE, CONFIG], {"SLURM_GPUS_ON_NODE": None}, "SLURM_GPUS_ON_NODE: is not set. Fix: submit this script with sbatch"),
-        (TRAIN, [RECIPE], {}, "the accelerate config is missing. Fix: sbatch … slurm/train.sbatch RECIPE CONFIG"),
-        (TRAIN_WITH_SERVER, [RECIPE, CONFIG], {"FAKE_NODES": "node1"}, "--nodes: must be 2 or more, one for the server, got 1. Fix: "),
-        (HOSTS, [RECIPE, CONFIG], {"HOSTS": None}, 'HOSTS: must be names of hosts. Fix: HOSTS="node1 node2"'),
-        (HOSTS, [RECIPE, CONFIG], {"GPUS_PER_NODE": None}, "GPUS_PER_NODE: must be the number of training processes on each host. Fix: "),
+        (
+            TRAIN,
+            [RECIPE, CONFIG],
+            {"SLURM_GPUS_ON_NODE": None},
+            "SLURM_GPUS_ON_NODE: is not set. Fix: submit this script with sbatch",
+        ),
+        (
+            TRAIN,
+            [RECIPE],
+            {},
+            "the accelerate config is missing. Fix: sbatch … slurm/train.sbatch RECIPE CONFIG",
+        ),
+        (
+            TRAIN_WITH_SERVER,
+            [RECIPE, CONFIG],
+            {"FAKE_NODES": "node1"},
+            "--nodes: must be 2 or more, one for the server, got 1. Fix: ",
+        ),
+        (
+            HOSTS,
+            [RECIPE, CONFIG],
+            {"HOSTS": None},
+            'HOSTS: must be names of hosts. Fix: HOSTS="node1 node2"',
+        ),
+        (
+            HOSTS,
+            [RECIPE, CONFIG],
+            {"GPUS_PER_NODE": None},
+            "GPUS_PER_NODE: must be the number of training processes on each host. Fix: ",
+        ),
         (HOSTS, [], {}, "the recipe is missing. Fix: launch/hosts.sh RECIPE CONFIG"),
-        (HOSTS, [RECIPE, CONFIG], {"PASS_ENV": "HOME NO_SUCH"}, "PASS_ENV: must be names of variables that are set here, got 'NO_SUCH'"),
+        (
+            HOSTS,
+            [RECIPE, CONFIG],
+            {"PASS_ENV": "HOME NO_SUCH"},
+            "PASS_ENV: must be names of variables that are set here, got 'NO_SUCH'",
+        ),
     ],
 )
 def test_what_cannot_be_launched_is_refused_by_name(
-    cluster: Callable, script: str, arguments: list[str], changes: dict[str, str | None], message: str
+    cluster: Callable,
+    script: str,
+    arguments: list[str],
+    changes: dict[str, str | None],
+    message: str,
 ) -> None:
     env = cluster(**{**variables_of(script), **changes})
     done = launch(script, *arguments, env=env)
@@ -244,8 +342,12 @@ def test_the_server_ends_when_training_has_ended(cluster: Callable, script: str)
     done = launch(script, RECIPE, CONFIG, env=env)
     assert done.returncode == 0, done.stderr
     log = happened(env)
-    ends = [log.index(line) for line in log if line.startswith("trainer") and line.endswith("ended")]
-    assert len(ends) == 2 and max(ends) < log.index("server node1 told") < log.index("server node1 stopped")
+    ends = [
+        log.index(line) for line in log if line.startswith("trainer") and line.endswith("ended")
+    ]
+    assert len(ends) == 2 and max(ends) < log.index("server node1 told") < log.index(
+        "server node1 stopped"
+    )
 
 
 @BOTH
@@ -274,7 +376,9 @@ def test_one_host_that_fails_ends_the_others(cluster: Callable, script: str, tra
 @contextlib.contextmanager
 def started(env: dict[str, str], script: str) -> Any:
     """A launcher whose three hosts have begun."""
-    with subprocess.Popen(["bash", str(REPOSITORY / script), RECIPE, CONFIG], env=env, cwd=REPOSITORY) as process:
+    with subprocess.Popen(
+        ["bash", str(REPOSITORY / script), RECIPE, CONFIG], env=env, cwd=REPOSITORY
+    ) as process:
         try:
             wait_for(lambda: len(happened(env)) == 3)
             yield process
@@ -284,8 +388,12 @@ def started(env: dict[str, str], script: str) -> Any:
 
 @pytest.mark.parametrize("trainer", ["runs", "child"])
 @BOTH
-def test_a_stop_lets_training_finish_its_step_before_the_server_goes(cluster: Callable, script: str, trainer: str) -> None:
-    """``child``: the process outlives its launcher, as accelerate leaves a single one behind when it gets SIGTERM."""
+def test_a_stop_lets_training_finish_its_step_before_the_server_goes(
+    cluster: Callable, script: str, trainer: str
+) -> None:
+    """``child``: the process outlives its launcher, as accelerate leaves a single one behind when
+    it gets SIGTERM.
+    """
     env = cluster(**variables_of(script), FAKE_TRAINER=trainer)
     with started(env, script) as process:
         if script == HOSTS:
@@ -295,7 +403,10 @@ def test_a_stop_lets_training_finish_its_step_before_the_server_goes(cluster: Ca
                 os.kill(int(task), signal.SIGTERM)
         assert process.wait(30) != 0
     log = happened(env)
-    assert sum(line.startswith("trainer") and line.endswith("stopped") for line in log) == 2 and log[-1] == "server node1 stopped"
+    assert (
+        sum(line.startswith("trainer") and line.endswith("stopped") for line in log) == 2
+        and log[-1] == "server node1 stopped"
+    )
 
 
 def test_hosts_learn_of_the_end_of_a_launcher_that_was_killed(cluster: Callable) -> None:
@@ -310,7 +421,9 @@ def test_variables_are_passed_on_but_not_shown(cluster: Callable) -> None:
     env = cluster(**variables_of(HOSTS), PASS_ENV="FAKE_SECRET", FAKE_SECRET=secret)
     done = launch(HOSTS, RECIPE, CONFIG, env=env)
     assert f"trainer node3 began with {secret}" in happened(env)
-    assert "secret" not in done.stdout + done.stderr + Path(env["FAKE_LOG"] + ".ssh").read_text(encoding="utf-8")
+    assert "secret" not in done.stdout + done.stderr + Path(env["FAKE_LOG"] + ".ssh").read_text(
+        encoding="utf-8"
+    )
 
 
 def free_ports(count: int) -> int:
@@ -333,7 +446,12 @@ def test_shellcheck_finds_nothing() -> None:
         for path in (REPOSITORY / folder).iterdir()
         if path.suffix != ".yaml"
     )
-    done = subprocess.run([Path(sys.executable).with_name("shellcheck"), *scripts], cwd=REPOSITORY, capture_output=True, text=True)
+    done = subprocess.run(
+        [Path(sys.executable).with_name("shellcheck"), *scripts],
+        cwd=REPOSITORY,
+        capture_output=True,
+        text=True,
+    )
     assert (done.returncode, done.stdout) == (0, "")
 
 
@@ -346,10 +464,18 @@ def test_shellcheck_finds_nothing() -> None:
         ("sft", "recipes/r1/1_cold_start_sft.yaml", "fsdp2", "mean_token_accuracy"),
     ],
 )
-def test_two_hosts_train_together(cluster: Callable, tmp_path: Path, method: str, recipe: str, config: str, logged: str) -> None:
+def test_two_hosts_train_together(
+    cluster: Callable, tmp_path: Path, method: str, recipe: str, config: str, logged: str
+) -> None:
     """The launcher's own command on 127.0.0.1 and 127.0.0.2: one process each, gloo, on the CPU."""
     run = tmp_path / "run"
-    env = cluster(HOSTS="127.0.0.1 127.0.0.2", GPUS_PER_NODE="1", PYTHON=sys.executable, PORT=str(free_ports(3)), METHOD=method)
+    env = cluster(
+        HOSTS="127.0.0.1 127.0.0.2",
+        GPUS_PER_NODE="1",
+        PYTHON=sys.executable,
+        PORT=str(free_ports(3)),
+        METHOD=method,
+    )
     env |= {
         "PYTHONPATH": str(REPOSITORY / "src"),
         "OMP_NUM_THREADS": "1",
@@ -357,8 +483,18 @@ def test_two_hosts_train_together(cluster: Callable, tmp_path: Path, method: str
         "HF_HUB_DISABLE_TELEMETRY": "1",
         "CUDA_VISIBLE_DEVICES": "",
     }
-    command = ["bash", str(REPOSITORY / HOSTS), recipe, f"accelerate_configs/{config}.yaml", "--smoke", "--output_dir", str(run)]
-    done = subprocess.run(command, env=env, cwd=REPOSITORY, capture_output=True, text=True, timeout=300)
+    command = [
+        "bash",
+        str(REPOSITORY / HOSTS),
+        recipe,
+        f"accelerate_configs/{config}.yaml",
+        "--smoke",
+        "--output_dir",
+        str(run),
+    ]
+    done = subprocess.run(
+        command, env=env, cwd=REPOSITORY, capture_output=True, text=True, timeout=300
+    )
     assert done.returncode == 0, done.stderr[-4000:]
     # What the run itself saw; a launcher that falls back to one process says nothing.
     assert json.loads((run / "run.json").read_text(encoding="utf-8"))["hardware"]["processes"] == 2

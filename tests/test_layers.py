@@ -1,4 +1,6 @@
-"""The house's rules: a file imports from its own layer or lower ones, the core imports no extra, no circles, short files, a budget."""
+"""The house's rules: a file imports from its own layer or lower ones, the core imports no extra, no
+circles, short files, a budget.
+"""
 
 import ast
 import re
@@ -8,7 +10,8 @@ from pathlib import Path
 import pytest
 
 SOURCE = Path(__file__).parent.parent / "src" / "r1_recipes"
-# From the ground up; docs/architecture.md says what each holds. Files beside these folders are commands: the top layer.
+# From the ground up; docs/architecture.md says what each holds. Files beside these folders are
+# commands: the top layer.
 LAYERS = (
     ("common",),
     ("prompts", "verification", "data", "rewards", "recipe"),
@@ -16,16 +19,22 @@ LAYERS = (
     ("training",),
 )
 FILES = sorted(SOURCE.rglob("*.py"))
-MODULES = {".".join(path.relative_to(SOURCE).with_suffix("").parts).removesuffix(".__init__"): path for path in FILES}
+MODULES = {
+    ".".join(path.relative_to(SOURCE).with_suffix("").parts).removesuffix(".__init__"): path
+    for path in FILES
+}
 CORE = {name: path for name, path in MODULES.items() if name.split(".")[0] != "extras"}
 MAX_LINES = 400
-# Syntax-tree nodes, which folding and packing do not change: 55,000 and 105,000 is where they are to go.
+# Syntax-tree nodes, which folding and packing do not change: 55,000 and 105,000 is where they are
+# to go.
 MAX_CORE_NODES = 118_000
 MAX_NODES = 166_000
 
 
 def imports(name):
-    """Modules of ours that a module imports, each with its line and whether it is inside a function."""
+    """Modules of ours that a module imports, each with its line and whether it is inside a
+    function.
+    """
     path = MODULES[name]
     tree = ast.parse(path.read_text())
     inside = {
@@ -35,12 +44,18 @@ def imports(name):
         for node in ast.walk(function)
     }
     for node in ast.walk(tree):
-        if isinstance(node, ast.ImportFrom) and node.module and node.module.split(".")[0] == "r1_recipes":
+        if (
+            isinstance(node, ast.ImportFrom)
+            and node.module
+            and node.module.split(".")[0] == "r1_recipes"
+        ):
             base = node.module.removeprefix("r1_recipes").removeprefix(".")
             for alias in node.names:
                 whole = f"{base}.{alias.name}".removeprefix(".")
                 yield (whole if whole in MODULES else base), node.lineno, id(node) in inside
-        assert not (isinstance(node, ast.ImportFrom) and node.level), f"{path}:{node.lineno}: relative import"
+        assert not (isinstance(node, ast.ImportFrom) and node.level), (
+            f"{path}:{node.lineno}: relative import"
+        )
 
 
 def layer(name):
@@ -62,7 +77,12 @@ def test_an_extra_imports_another_one_only_if_its_docstring_says_so(name):
     if name == "extras":
         return
     extra = name.split(".")[1]
-    says = set(re.findall(r"``(\w+)``", ast.get_docstring(ast.parse((SOURCE / "extras" / extra / "__init__.py").read_text()))))
+    says = set(
+        re.findall(
+            r"``(\w+)``",
+            ast.get_docstring(ast.parse((SOURCE / "extras" / extra / "__init__.py").read_text())),
+        )
+    )
     for target, line, _ in imports(name):
         other = target.split(".")[1] if target.startswith("extras.") else extra
         assert other == extra or other in says, f"{MODULES[name]}:{line}: imports {target}"
@@ -77,7 +97,8 @@ def test_every_folder_has_a_layer_and_every_other_file_is_a_command():
 
 
 def test_there_is_no_circle():
-    # A package's __init__ re-exports its files; a file that imports from its own package's __init__ would need it first.
+    # A package's __init__ re-exports its files; a file that imports from its own package's __init__
+    # would need it first.
     graph = {name: {target for target, _, _ in imports(name) if target != name} for name in MODULES}
     TopologicalSorter(graph).prepare()
 
@@ -86,7 +107,9 @@ def test_there_is_no_circle():
 def test_imports_of_ours_inside_functions_keep_torch_out_and_say_so(name):
     lines = MODULES[name].read_text().splitlines()
     for target, line, inside in imports(name):
-        assert not inside or lines[line - 1].endswith("# heavy"), f"{MODULES[name]}:{line}: imports {target} inside a function"
+        assert not inside or lines[line - 1].endswith("# heavy"), (
+            f"{MODULES[name]}:{line}: imports {target} inside a function"
+        )
 
 
 def nodes(paths):

@@ -1,4 +1,6 @@
-"""The menu of recipes is what recipes/menu.py writes of their headers, a header says what it may, and Chinese pages keep step."""
+"""The menu of recipes is what recipes/menu.py writes of their headers, a header says what it may,
+and Chinese pages keep step.
+"""
 
 import re
 
@@ -30,7 +32,9 @@ def tables(path):
 def test_the_pages_are_what_the_headers_say(name):
     text = (FOLDER / name).read_text(encoding="utf-8")
     assert text == menu.page(name), "make menu writes it anew"
-    assert sorted(menu.ROW.findall(text)) == sorted(NAMES[path] for path in TRAINING)  # one row for each recipe and none besides
+    assert sorted(menu.ROW.findall(text)) == sorted(
+        NAMES[path] for path in TRAINING
+    )  # one row for each recipe and none besides
 
 
 @pytest.mark.parametrize("path", TRAINING, ids=NAMES.get)
@@ -47,7 +51,9 @@ def test_a_menu_line_says_what_the_header_says(path):
     assert expected.startswith("measured") == measured
     assert measured or "ot measured here" in header["Expect"]
     if not measured:
-        assert expected == "not measured here" or (expected.startswith("reported: ") and NUMBER.search(expected))
+        assert expected == "not measured here" or (
+            expected.startswith("reported: ") and NUMBER.search(expected)
+        )
     assert set(NUMBER.findall(LINK.sub("", expected))) <= set(NUMBER.findall(header["Expect"]))
     run = menu.row_of(name, "Menu").split(" | ")[-1].rstrip(" |").replace("`", "")
     method, _, config = run.partition(", ")
@@ -55,21 +61,32 @@ def test_a_menu_line_says_what_the_header_says(path):
     if config:
         file, _, flags = config.partition(" ")
         assert (REPOSITORY / "accelerate_configs" / f"{file}.yaml").exists()
-        command = f"accelerate launch -q --config_file accelerate_configs/{file}.yaml {flags + ' ' if flags else ''}{command}"
+        command = (
+            f"accelerate launch -q --config_file accelerate_configs/{file}.yaml "
+            f"{flags + ' ' if flags else ''}{command}"
+        )
     assert command in header["Run"]
     assert method == method_of(path)
 
 
 @pytest.mark.parametrize("path", [path for path in RECIPES if path not in TRAINING], ids=NAMES.get)
 def test_a_benchmark_s_row_says_how_many_samples(path):
-    [row] = [row for heading, rows in tables(FOLDER / "README.md") if len(heading) == 4 for row in rows if f"({NAMES[path]})" in row[0]]
+    [row] = [
+        row
+        for heading, rows in tables(FOLDER / "README.md")
+        if len(heading) == 4
+        for row in rows
+        if f"({NAMES[path]})" in row[0]
+    ]
     assert row[2] == str(menu.SETTINGS[NAMES[path]]["num_samples"])
 
 
 @pytest.mark.parametrize("path", TRAINING, ids=NAMES.get)
 def test_a_header_gives_an_address_and_what_was_measured(path):
     header = menu.header_of(path)
-    assert re.search(r"https://|arXiv:|recipes/|\.yaml|grpo_demo|TinyZero|nothing published", header["Follows"])
+    assert re.search(
+        r"https://|arXiv:|recipes/|\.yaml|grpo_demo|TinyZero|nothing published", header["Follows"]
+    )
     assert "Arithmetic" in header and "Override" in header
     assert NAMES[path] in header["Run"]
 
@@ -84,7 +101,9 @@ def in_english(target):
 
 
 def structure(name):
-    """What two languages must share: the levels of headings, commands, tables' shapes, links' targets, code, and the numbers in tables."""
+    """What two languages must share: the levels of headings, commands, tables' shapes, links'
+    targets, code, and the numbers in tables.
+    """
     text = (REPOSITORY / name).read_text(encoding="utf-8")
     blocks = re.findall(r"^```(\w*)\n(.*?)^```", text, re.DOTALL | re.MULTILINE)
     prose = re.sub(r"^```.*?^```", "", text, flags=re.DOTALL | re.MULTILINE)
@@ -92,10 +111,15 @@ def structure(name):
     return {
         "headings": [len(marks) for marks in re.findall(r"^(#+) ", prose, re.MULTILINE)],
         # Comments are translated, commands are not.
-        "commands": [(kind, [re.split(r"\s+#|^#", line)[0].rstrip() for line in block.splitlines()]) for kind, block in blocks],
+        "commands": [
+            (kind, [re.split(r"\s+#|^#", line)[0].rstrip() for line in block.splitlines()])
+            for kind, block in blocks
+        ],
         "tables": [(len(heading), len(rows)) for heading, rows in tables(REPOSITORY / name)],
         "cells": [[sorted(re.findall(r"`[^`]+`", cell)) for cell in row] for row in rows],
-        "links": [[in_english(target) for _, target in LINK.findall(cell)] for row in rows for cell in row],
+        "links": [
+            [in_english(target) for _, target in LINK.findall(cell)] for row in rows for cell in row
+        ],
         "numbers": [[sorted(NUMBER.findall(LINK.sub("", cell))) for cell in row] for row in rows],
         "all links": sorted(in_english(target) for _, target in LINK.findall(prose)),
     }
@@ -114,7 +138,9 @@ def test_every_data_set_that_a_recipe_makes_is_read_by_another():
     """Or stands in a comment of the recipe that could read it."""
     texts = [path.read_text(encoding="utf-8") for path in RECIPES]
     made = [settings["output_dir"] for settings in menu.SETTINGS.values() if "keep" in settings]
-    assert [folder for folder in made if not any(f"{folder}/dataset" in text for text in texts)] == []
+    assert [
+        folder for folder in made if not any(f"{folder}/dataset" in text for text in texts)
+    ] == []
 
 
 def test_writing_the_pages_says_which_changed_and_touches_no_other(tmp_path, monkeypatch, capsys):
@@ -127,5 +153,10 @@ def test_writing_the_pages_says_which_changed_and_touches_no_other(tmp_path, mon
     (tmp_path / same).chmod(0o400)
     before = (tmp_path / same).stat().st_mtime_ns
     menu.main()
-    assert capsys.readouterr().out.splitlines() == [f"{tmp_path / old}: written anew", f"{tmp_path / same}: unchanged"]
-    assert (tmp_path / old).read_text(encoding="utf-8") == pages[old] and (tmp_path / same).stat().st_mtime_ns == before
+    assert capsys.readouterr().out.splitlines() == [
+        f"{tmp_path / old}: written anew",
+        f"{tmp_path / same}: unchanged",
+    ]
+    assert (tmp_path / old).read_text(encoding="utf-8") == pages[old] and (
+        tmp_path / same
+    ).stat().st_mtime_ns == before

@@ -31,11 +31,20 @@ def commands() -> dict[str, tuple[str, str]]:
     return core | extras.installed()["command"]
 
 
-_MEANT = {"train": "grpo", "finetune": "sft", "eval": "evaluate", "merge": "adapters", "serve": "vllm_server", "list": "recipes"}
+_MEANT = {
+    "train": "grpo",
+    "finetune": "sft",
+    "eval": "evaluate",
+    "merge": "adapters",
+    "serve": "vllm_server",
+    "list": "recipes",
+}
 
 
 def main() -> None:
-    """Run a command, list the commands or what is shipped; exit with 2 if there is none of that name."""
+    """Run a command, list the commands or what is shipped; exit with 2 if there is none of that
+    name.
+    """
     name, *words = sys.argv[1:] or ["--help"]
     with console.reported_errors():
         known = commands()
@@ -58,7 +67,10 @@ def main() -> None:
             else:
                 meant = _MEANT.get(name.lower()) or next(iter(nearest(name.lower(), names)), None)
             hint = f" Did you mean r1-recipes {meant}?" if meant else ""
-            raise RecipeError(f"unknown command {name!r}.{hint} Available: {', '.join(names)}; r1-recipes --help says what each does.")
+            raise RecipeError(
+                f"unknown command {name!r}.{hint} Available: {', '.join(names)}; r1-recipes "
+                f"--help says what each does."
+            )
 
 
 def run_extra(name: str) -> None:
@@ -66,22 +78,32 @@ def run_extra(name: str) -> None:
     with console.reported_errors():
         command = extras.installed()["command"].get(name)
         if command is None:
-            raise RecipeError(f"{name}: needs the extra {name!r}, which is not installed. Fix: the whole of r1-recipes")
+            raise RecipeError(
+                f"{name}: needs the extra {name!r}, which is not installed. Fix: the whole "
+                f"of r1-recipes"
+            )
     runpy.run_module(command[0], run_name="__main__", alter_sys=True)
 
 
 def _usage() -> str:
     lines = "\n".join(f"  {command:<15}{meaning}" for command, (_, meaning) in commands().items())
-    usage = "usage: r1-recipes COMMAND RECIPE [--key value ...]      or: python -m r1_recipes.COMMAND"
+    usage = (
+        "usage: r1-recipes COMMAND RECIPE [--key value ...]      or: python -m r1_recipes.COMMAND"
+    )
     more = "  recipes        list the recipes that are shipped; recipes NAME prints one"
-    return f"{usage}\n\n{lines}\n{more}\n\nEach says more with --help; docs/recipes.md has every key."
+    return (
+        f"{usage}\n\n{lines}\n{more}\n\nEach says more with --help; docs/recipes.md has every key."
+    )
 
 
 def _recipes(name: Path | None = None) -> str:
     if name is not None:
         read_yaml(name)  # raises if there is none
         return find_yaml(name).read_text(encoding="utf-8").rstrip("\n")
-    files = {path: str(path.relative_to(SHIPPED).with_suffix("")).removeprefix("recipes/") for path in sorted(SHIPPED.glob("*/**/*.yaml"))}
+    files = {
+        path: str(path.relative_to(SHIPPED).with_suffix("")).removeprefix("recipes/")
+        for path in sorted(SHIPPED.glob("*/**/*.yaml"))
+    }
     return "\n".join(f"{name:<44} {_title(path)}" for path, name in files.items())
 
 

@@ -1,4 +1,5 @@
-"""LoRA adapters merged into the model that they were trained on, so that any server or framework can load the result.
+"""LoRA adapters merged into the model that they were trained on, so that any server or framework
+can load the result.
 
 ``python -m r1_recipes.adapters outputs/NAME``
 """
@@ -15,10 +16,12 @@ from r1_recipes.runs.run_dir import check_links
 
 
 def merge(run: Path) -> Path:
-    """Write the base model with the adapters of a run or checkpoint added to its weights to ``run / "merged"``; return that folder.
+    """Write the base model with the adapters of a run or checkpoint added to its weights to ``run /
+    "merged"``; return that folder.
 
-    The sum is taken in fp32, in main memory (4 bytes per parameter), and rounded once, to the type of the base model's checkpoint. A base
-    model that was trained over in 4 or 8 bits (QLoRA) is read in its own precision: the adapters then meet slightly other weights.
+    The sum is taken in fp32, in main memory (4 bytes per parameter), and rounded once, to the type
+    of the base model's checkpoint. A base model that was trained over in 4 or 8 bits (QLoRA) is
+    read in its own precision: the adapters then meet slightly other weights.
     """
     import torch
     from peft import PeftConfig, PeftModel
@@ -26,22 +29,30 @@ def merge(run: Path) -> Path:
 
     check_links(run)
     named = None
-    asks = {"trust_remote_code": False}  # without it Transformers asks on the terminal, and runs a model's code after a "y"
+    asks = {
+        "trust_remote_code": False
+    }  # without it Transformers asks on the terminal, and runs a model's code after a "y"
     try:
         config = PeftConfig.from_pretrained(run)
         named, revision = config.base_model_name_or_path, config.revision or "main"
         dtype = AutoConfig.from_pretrained(named, revision=revision, **asks).dtype or torch.float32
-        model = AutoModelForCausalLM.from_pretrained(named, revision=revision, dtype=torch.float32, **asks)
+        model = AutoModelForCausalLM.from_pretrained(
+            named, revision=revision, dtype=torch.float32, **asks
+        )
         adapted = PeftModel.from_pretrained(model, run)
-        # Once more for what PEFT then reports: it loads adapters of another depth without an error, and would merge a part of them.
+        # Once more for what PEFT then reports: it loads adapters of another depth without an error,
+        # and would merge a part of them.
         loaded = adapted.load_adapter(run, "default")
         if strangers := [*loaded.unexpected_keys, *loaded.missing_keys]:
             raise ValueError(f"{len(strangers)} weights are in one of them alone: {strangers[0]} …")
         merged = adapted.merge_and_unload(safe_merge=True).to(dtype)
-    except Exception as error:  # no adapters, a torn file, no such model, values that are not finite: the library's words say which
+    # No adapters, a torn file, no such model, values that are not finite: the library says which.
+    except Exception as error:
         raise RecipeError(
-            f"{run}: the adapters cannot be merged into the base model {named!r}: {first_line(error)} "
-            "Fix: name the one that they were trained on in adapter_config.json (base_model_name_or_path), or give a checkpoint of the run"
+            f"{run}: the adapters cannot be merged into the base model {named!r}: "
+            f"{first_line(error)} "
+            "Fix: name the one that they were trained on in adapter_config.json "
+            "(base_model_name_or_path), or give a checkpoint of the run"
         ) from error
     folder = run / "merged"
     with tempfile.TemporaryDirectory(dir=run, prefix=".merging-") as scratch:
@@ -57,8 +68,14 @@ def merge(run: Path) -> Path:
 
 def main(argv: Sequence[str] | None = None) -> None:
     """Run the command line; exit with 2 if the adapters cannot be merged."""
-    parser = argparse.ArgumentParser(prog="python -m r1_recipes.adapters", description=__doc__.splitlines()[0], allow_abbrev=False)
-    parser.add_argument("run", type=Path, help="output_dir of a run with use_peft: true, or one of its checkpoints")
+    parser = argparse.ArgumentParser(
+        prog="python -m r1_recipes.adapters",
+        description=__doc__.splitlines()[0],
+        allow_abbrev=False,
+    )
+    parser.add_argument(
+        "run", type=Path, help="output_dir of a run with use_peft: true, or one of its checkpoints"
+    )
     with console.reported_errors():
         console.say(str(merge(parser.parse_args(argv).run)))
 

@@ -1,7 +1,8 @@
-"""``accelerate launch -q -m r1_recipes.distill recipes/NAME.yaml [--key value …]``: on-policy distillation with TRL's trainer.
+"""``accelerate launch -q -m r1_recipes.distill recipes/NAME.yaml [--key value …]``: on-policy
+distillation with TRL's trainer.
 
-The student writes, the teacher says how likely each of its tokens should have been. For distillation by SFT on a teacher's completions
-see ``generate`` and ``sft``.
+The student writes, the teacher says how likely each of its tokens should have been. For
+distillation by SFT on a teacher's completions see ``generate`` and ``sft``.
 """
 
 from collections.abc import Sequence
@@ -18,8 +19,12 @@ def main(argv: Sequence[str] | None = None) -> None:
     run_recipe(argv, "distill", build_trainer)
 
 
-def build_trainer(recipe: DistillRecipe, fmt: ResponseFormat, tokenizer: Any, arguments: dict[str, Any]) -> Any:
-    """Return the trainer of TRL that ``distill_with`` names; a smoke run has no server and asks a local teacher."""
+def build_trainer(
+    recipe: DistillRecipe, fmt: ResponseFormat, tokenizer: Any, arguments: dict[str, Any]
+) -> Any:
+    """Return the trainer of TRL that ``distill_with`` names; a smoke run has no server and asks a
+    local teacher.
+    """
     from r1_recipes.training.engine import engine_of  # heavy
 
     if recipe.script.distill_with == "server" and not recipe.script.smoke:
@@ -30,16 +35,25 @@ def build_trainer(recipe: DistillRecipe, fmt: ResponseFormat, tokenizer: Any, ar
             with engine_of(ServerDistillationTrainer, recipe.training.seed):
                 return ServerDistillationTrainer(**arguments)
         except requests.ConnectionError as error:
-            raise RecipeError(f"{recipe.path}: teacher_model_server_url: {first_line(error)}") from error
+            raise RecipeError(
+                f"{recipe.path}: teacher_model_server_url: {first_line(error)}"
+            ) from error
     if recipe.script.distill_with == "gold":
         from trl.experimental.gold import GOLDTrainer as Trainer  # heavy
 
         if arguments.pop("quantization_config"):
-            raise RecipeError(f"{recipe.path}: load_in_4bit and load_in_8bit: must be false for distill_with: gold, which lacks it")
+            raise RecipeError(
+                f"{recipe.path}: load_in_4bit and load_in_8bit: must be false for "
+                f"distill_with: gold, which lacks it"
+            )
     else:
         from trl import DistillationTrainer as Trainer  # heavy
     training = recipe.training
-    named = (training.teacher_model_name_or_path, recipe.script.hub, training.teacher_model_revision)
+    named = (
+        training.teacher_model_name_or_path,
+        recipe.script.hub,
+        training.teacher_model_revision,
+    )
     teacher = model_path(*named, key="teacher_model_name_or_path")
     with engine_of(Trainer, training.seed):
         return Trainer(teacher_model=teacher, **arguments)

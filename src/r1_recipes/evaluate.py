@@ -1,8 +1,11 @@
-"""Accuracy of checkpoints on a recipe's held-out rows: several models on the same rows, greedy and sampled, with intervals.
+"""Accuracy of checkpoints on a recipe's held-out rows: several models on the same rows, greedy and
+sampled, with intervals.
 
-``python -m r1_recipes.evaluate recipes/NAME.yaml --model A --model B [--num_samples 4] [--backend vllm] [--output DIR]``
+``python -m r1_recipes.evaluate recipes/NAME.yaml --model A --model B [--num_samples 4] [--backend
+vllm] [--output DIR]``
 
-Several processes (``accelerate launch``, ``torchrun``) share the rows out; the first judges all. What the numbers mean: docs/evaluation.md.
+Several processes (``accelerate launch``, ``torchrun``) share the rows out; the first judges all.
+What the numbers mean: docs/evaluation.md.
 """
 
 import argparse
@@ -18,7 +21,14 @@ from r1_recipes.common.errors import RecipeError
 from r1_recipes.common.files import refuse_link, write_whole
 from r1_recipes.common.yaml_text import read_yaml
 from r1_recipes.metrics.run import BATCH_SIZE, Sampling, ask, evaluate_model, rows_to_judge
-from r1_recipes.metrics.scores import COMPARED, Scores, difference_line, differences, markdown_table, mean_interval
+from r1_recipes.metrics.scores import (
+    COMPARED,
+    Scores,
+    difference_line,
+    differences,
+    markdown_table,
+    mean_interval,
+)
 from r1_recipes.models.smoke import smoke_overrides
 from r1_recipes.recipe import Recipe, load_recipe
 from r1_recipes.recipe.types import Backend
@@ -26,33 +36,79 @@ from r1_recipes.runs.run_dir import check_links
 
 
 def load_benchmark(argv: Sequence[str], *, asks: bool = False) -> Recipe:
-    """Load the recipe of a command line, path first: a benchmark, which says ``num_samples``, or a GRPO recipe; any that ``asks``."""
+    """Load the recipe of a command line, path first: a benchmark, which says ``num_samples``, or a
+    GRPO recipe; any that ``asks``.
+    """
     keys = read_yaml(Path(argv[0]))
     method = "evaluate" if "num_samples" in keys else "grpo"
-    if asks and method == "grpo" and not {"reward_funcs", "environment", "num_generations"} & keys.keys():
+    if (
+        asks
+        and method == "grpo"
+        and not {"reward_funcs", "environment", "num_generations"} & keys.keys()
+    ):
         method = "distill" if "teacher_model_name_or_path" in keys else "sft"
     return load_recipe(argv, method, smoke=smoke_overrides)
 
 
 def main(argv: Sequence[str] | None = None) -> None:
     """Run the command; exit with status 2 if the recipe, its data or a model cannot be used."""
-    parser = argparse.ArgumentParser(prog="python -m r1_recipes.evaluate", description=__doc__.splitlines()[0], allow_abbrev=False)
-    parser.add_argument("recipe", help="a benchmark, or a GRPO recipe; its test split, format, rewards and generation settings are used")
-    parser.add_argument("--model", action="append", help="path or id; give it again to compare (default: the recipe's own)")
-    parser.add_argument("--num_samples", type=int, help="sampled completions a row, 0: only greedy (default: the benchmark's, else 4)")
-    parser.add_argument("--batch_size", type=int, help=f"completions generated at once (default: the benchmark's, else {BATCH_SIZE})")
-    parser.add_argument("--seed", type=int, help="of the sampling (default: the benchmark's, else 0)")
-    parser.add_argument("--backend", choices=get_args(Backend), help="who generates (default: the benchmark's, else transformers)")
-    parser.add_argument("--output", type=Path, help="folder for every number (JSON) and completion (Parquet); goes on from what it holds")
-    parser.add_argument("--with-models", action="store_true", help="let reward_models and match_judge judge too (OPENAI_BASE_URL)")
-    parser.add_argument("--ask", metavar="QUESTION", help="no evaluation: each model's answer to this question, side by side")
+    parser = argparse.ArgumentParser(
+        prog="python -m r1_recipes.evaluate",
+        description=__doc__.splitlines()[0],
+        allow_abbrev=False,
+    )
+    parser.add_argument(
+        "recipe",
+        help="a benchmark, or a GRPO recipe; its test split, format, rewards and generation "
+        "settings are used",
+    )
+    parser.add_argument(
+        "--model",
+        action="append",
+        help="path or id; give it again to compare (default: the recipe's own)",
+    )
+    parser.add_argument(
+        "--num_samples",
+        type=int,
+        help="sampled completions a row, 0: only greedy (default: the benchmark's, else 4)",
+    )
+    parser.add_argument(
+        "--batch_size",
+        type=int,
+        help=f"completions generated at once (default: the benchmark's, else {BATCH_SIZE})",
+    )
+    parser.add_argument(
+        "--seed", type=int, help="of the sampling (default: the benchmark's, else 0)"
+    )
+    parser.add_argument(
+        "--backend",
+        choices=get_args(Backend),
+        help="who generates (default: the benchmark's, else transformers)",
+    )
+    parser.add_argument(
+        "--output",
+        type=Path,
+        help="folder for every number (JSON) and completion (Parquet); goes on from what it holds",
+    )
+    parser.add_argument(
+        "--with-models",
+        action="store_true",
+        help="let reward_models and match_judge judge too (OPENAI_BASE_URL)",
+    )
+    parser.add_argument(
+        "--ask",
+        metavar="QUESTION",
+        help="no evaluation: each model's answer to this question, side by side",
+    )
     with console.reported_errors():
         options, overrides = parser.parse_known_args(argv)
         recipe = load_benchmark([options.recipe, *overrides], asks=options.ask is not None)
         console.set_up_logging(recipe.training)
         models = options.model or [recipe.model.model_name_or_path]
         if None in models:
-            raise RecipeError(f"--model: missing; {options.recipe} names none: a checkpoint's folder, or a hub id")
+            raise RecipeError(
+                f"--model: missing; {options.recipe} names none: a checkpoint's folder, or a hub id"
+            )
         processes.connect(use_cpu=recipe.training.use_cpu)
         if options.ask is not None:
             backend = options.backend or getattr(recipe.script, "backend", "transformers")
@@ -68,7 +124,17 @@ def main(argv: Sequence[str] | None = None) -> None:
             if folder:
                 refuse_link(folder)
                 check_links(folder)
-            scores.append(evaluate_model(name, rows, recipe, sampling, folder=folder, with_models=options.with_models, judged_on=what))
+            scores.append(
+                evaluate_model(
+                    name,
+                    rows,
+                    recipe,
+                    sampling,
+                    folder=folder,
+                    with_models=options.with_models,
+                    judged_on=what,
+                )
+            )
         if None not in scores:  # the first process has them
             _report(scores, options.output)
 
@@ -78,37 +144,59 @@ def _sampling(recipe: Recipe, options: argparse.Namespace) -> Sampling:
     sampling = Sampling()
     if recipe.method == "evaluate":
         training, script = recipe.training, recipe.script
-        sampling = Sampling(script.num_samples, training.generation_batch_size, training.seed, script.backend)
+        sampling = Sampling(
+            script.num_samples, training.generation_batch_size, training.seed, script.backend
+        )
     typed = {name: getattr(options, name) for name in asdict(sampling)}
-    sampling = replace(sampling, **{name: value for name, value in typed.items() if value is not None})
+    sampling = replace(
+        sampling, **{name: value for name, value in typed.items() if value is not None}
+    )
     if sampling.num_samples < 0 or sampling.batch_size < 1:
         raise RecipeError("--num_samples is 0 or more, --batch_size 1 or more")
     if recipe.training.temperature == 0 and sampling.num_samples > 1:
-        raise RecipeError(f"--num_samples: temperature 0 gives {sampling.num_samples} equal samples a row; --num_samples 0, or sample")
+        raise RecipeError(
+            f"--num_samples: temperature 0 gives {sampling.num_samples} equal samples a row; "
+            f"--num_samples 0, or sample"
+        )
     return sampling
 
 
 def _report(scores: Sequence[Scores], output: Path | None) -> None:
-    """Print the tables; with ``output``, keep them as ``results.md`` and every number behind them as ``results.json``."""
+    """Print the tables; with ``output``, keep them as ``results.md`` and every number behind them
+    as ``results.json``.
+    """
     pairs = list(itertools.pairwise(scores))
     parts = [markdown_table([(one.model, one, None) for one in scores], full=True)]
-    parts += [difference_line(before, after, f"{after.model} over {before.model}", full=True) for before, after in pairs]
+    parts += [
+        difference_line(before, after, f"{after.model} over {before.model}", full=True)
+        for before, after in pairs
+    ]
     report = "\n\n".join([*parts, f"Judged on {scores[0].judged_on}."])
     console.say(report)
     if output:
         entries = [_entry(one) for one in scores]
         for entry, (before, after) in zip(entries[1:], pairs, strict=True):
             entry["difference"] = {"over": before.model, **differences(before, after)}
-        entries = json.loads(json.dumps(entries), parse_constant=lambda infinity: None)  # a single row's bounds: JSON has none
+        entries = json.loads(
+            json.dumps(entries), parse_constant=lambda infinity: None
+        )  # a single row's bounds: JSON has none
         write_whole(output / "results.json", json.dumps(entries, indent=1, ensure_ascii=False))
         write_whole(output / "results.md", report + "\n")
 
 
 def _entry(scores: Scores) -> dict[str, Any]:
     """One model's part of ``results.json``; intervals are ``[mean, low, high]``."""
-    intervals = {name: mean_interval(getattr(scores, name)) for name in (*COMPARED, "majority") if getattr(scores, name)}
+    intervals = {
+        name: mean_interval(getattr(scores, name))
+        for name in (*COMPARED, "majority")
+        if getattr(scores, name)
+    }
     ks = sorted({2**i for i in range(scores.num_samples.bit_length())} | {scores.num_samples} - {0})
-    return {**asdict(scores), "intervals": intervals, "pass_at": {k: mean_interval(scores.pass_at(k)) for k in ks}}
+    return {
+        **asdict(scores),
+        "intervals": intervals,
+        "pass_at": {k: mean_interval(scores.pass_at(k)) for k in ks},
+    }
 
 
 if __name__ == "__main__":

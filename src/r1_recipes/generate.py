@@ -1,8 +1,10 @@
-"""``python -m r1_recipes.generate recipes/NAME.yaml [--key value …]``: completions for a dataset, and of them a new dataset.
+"""``python -m r1_recipes.generate recipes/NAME.yaml [--key value …]``: completions for a dataset,
+and of them a new dataset.
 
-First every row's completions are written to shards; killed at any moment, the same command goes on. Then the recipe's ``keep`` rules
-select (rejection sampling), and what is left becomes ``output_dir/dataset``. Started as several processes (``torchrun --nproc-per-node N
--m r1_recipes.generate …``), each completes every Nth row on its own device.
+First every row's completions are written to shards; killed at any moment, the same command goes on.
+Then the recipe's ``keep`` rules select (rejection sampling), and what is left becomes
+``output_dir/dataset``. Started as several processes (``torchrun --nproc-per-node N -m
+r1_recipes.generate …``), each completes every Nth row on its own device.
 """
 
 import logging
@@ -22,11 +24,15 @@ from r1_recipes.runs import run_dir
 from r1_recipes.runs.run_dir import Run
 from r1_recipes.training.start import start
 
-logger = logging.getLogger("r1_recipes.generate")  # under `python -m` this module is called __main__
+logger = logging.getLogger(
+    "r1_recipes.generate"
+)  # under `python -m` this module is called __main__
 
 
 def main(argv: Sequence[str] | None = None) -> None:
-    """Run a generation recipe; exit with status 2 if it cannot be used, 130 if the run was stopped."""
+    """Run a generation recipe; exit with status 2 if it cannot be used, 130 if the run
+    was stopped.
+    """
     with console.reported_errors():
         run = start(argv, "generate")
         processes.connect(use_cpu=run.recipe.training.use_cpu)
@@ -34,12 +40,16 @@ def main(argv: Sequence[str] | None = None) -> None:
             try:
                 generate(run, store)
             except KeyboardInterrupt:
-                logger.warning("stopped with %d rows stored; the same command goes on from there", len(store))
+                logger.warning(
+                    "stopped with %d rows stored; the same command goes on from there", len(store)
+                )
                 raise SystemExit(130) from None
 
 
 def generate(run: Run, store: ShardStore) -> None:
-    """Write the completions that ``store`` does not hold yet, and on the main process the dataset of what the rules keep."""
+    """Write the completions that ``store`` does not hold yet, and on the main process the dataset
+    of what the rules keep.
+    """
     recipe: GenerateRecipe = run.recipe
     script, training = recipe.script, recipe.training
     tokenizer, fmt = load_format(recipe, script.backend)
@@ -50,19 +60,24 @@ def generate(run: Run, store: ShardStore) -> None:
     store.check_rows(digests)
     again = store.failed if script.retry_failed else set()
     pending = [index for index in range(len(rows)) if index in again or index not in store.digests]
-    logger.info("%d of %d rows are stored; %d to go", len(rows) - len(pending), len(rows), len(pending))
+    logger.info(
+        "%d of %d rows are stored; %d to go", len(rows) - len(pending), len(rows), len(pending)
+    )
     dataset = run.output_dir / "dataset"
     if not pending and dataset.is_dir() and run_dir.is_done(recipe, run.output_dir):
         if processes.is_main_process():
             console.say(f"already done: {dataset}")
         return
     rewards = get_reward_funcs(script.reward_funcs, fmt, **recipe.reward_params)
-    # Before the completions: a missing package or evaluation set should not show after hours of generation.
+    # Before the completions: a missing package or evaluation set should not show after hours of
+    # generation.
     selection = _selection(recipe, store, fmt, rewards)
     run_dir.claim(run)
     if pending:
         backend = get_backend(recipe, tokenizer, script.backend, rows)
-        processes.wait()  # a row that another process has stored already would make this start look like one that goes on
+        # A row that another process has stored already would make this start look like one that
+        # goes on
+        processes.wait()
         own = pending[processes.rank() :: processes.world_size()]
         _complete(backend, own, rows, digests, store, training)
         processes.wait()
@@ -72,41 +87,76 @@ def generate(run: Run, store: ShardStore) -> None:
     store.check_whole(len(rows))
     if store.failed:
         first = next(record["error"] for record in store if record["error"])
-        logger.warning("%d rows failed for good (--retry_failed true asks again); the first: %s", len(store.failed), first)
+        logger.warning(
+            "%d rows failed for good (--retry_failed true asks again); the first: %s",
+            len(store.failed),
+            first,
+        )
     if script.tools or script.environment:  # whose calls a column of answers would lose
         said = f"episodes, with every turn and what the environment pays: {store.folder}"
     elif selection is None:
-        said = f"completions: {store.folder} (the extra 'selection', which makes a dataset of them, is not installed)"
+        said = (
+            f"completions: {store.folder} (the extra 'selection', which makes a dataset of them, "
+            f"is not installed)"
+        )
     else:
-        extras.needed("selection", "keep").write_dataset(selection, dataset, recipe_settings=recipe.settings, title=recipe.name)
+        extras.needed("selection", "keep").write_dataset(
+            selection, dataset, recipe_settings=recipe.settings, title=recipe.name
+        )
         said = f"{selection.report.table()}\n\ndataset: {dataset}"
     run_dir.mark_finished(run.output_dir)
     console.say(said)
 
 
-def _selection(recipe: GenerateRecipe, store: ShardStore, fmt: ResponseFormat, rewards: Sequence[Callable]) -> Any | None:
+def _selection(
+    recipe: GenerateRecipe, store: ShardStore, fmt: ResponseFormat, rewards: Sequence[Callable]
+) -> Any | None:
     """What makes a dataset of the completions; ``None``: that extra is not installed."""
     script = recipe.script
     part = extras.needed("selection", "keep") if script.keep else extras.part("selection")
     if part is None:
         return None
-    # A random model's answers pass no rule; a smoke run shows that the rules can be read, and writes everything.
+    # A random model's answers pass no rule; a smoke run shows that the rules can be read, and
+    # writes everything.
     rules = part.KeepRules.parse(None if script.smoke else script.keep)
-    return part.Selection(store, rules, fmt, rewards, recipe.training.reward_weights, hub=script.hub)
+    return part.Selection(
+        store, rules, fmt, rewards, recipe.training.reward_weights, hub=script.hub
+    )
 
 
-def _complete(backend: Backend, pending: list[int], rows: Any, digests: list[str], store: ShardStore, training: Any) -> None:
+def _complete(
+    backend: Backend,
+    pending: list[int],
+    rows: Any,
+    digests: list[str],
+    store: ShardStore,
+    training: Any,
+) -> None:
     copies = training.num_generations
-    with console.progress(len(pending), "rows", max(1, training.generation_batch_size // copies)) as count:
+    with console.progress(
+        len(pending), "rows", max(1, training.generation_batch_size // copies)
+    ) as count:
 
         def store_row(index: int, completions: list[Completion], error: str | None) -> None:
             row = rows[index]
             asked = {"question": row.pop("question"), "prompt": row.pop("prompt"), "columns": row}
             made = [vars(completion) for completion in completions]
-            store.append({"index": index, "digest": digests[index], **asked, "completions": made, "error": error})
+            store.append(
+                {
+                    "index": index,
+                    "digest": digests[index],
+                    **asked,
+                    "completions": made,
+                    "error": error,
+                }
+            )
             count(1)
 
-        backend.run([Request(index, rows[index]["prompt"]) for index in pending], store_row, [(training.temperature, copies)])
+        backend.run(
+            [Request(index, rows[index]["prompt"]) for index in pending],
+            store_row,
+            [(training.temperature, copies)],
+        )
 
 
 if __name__ == "__main__":

@@ -1,4 +1,6 @@
-"""``accelerate launch -q -m r1_recipes.grpo recipes/NAME.yaml [--key value …]``: GRPO, one YAML a run."""
+"""``accelerate launch -q -m r1_recipes.grpo recipes/NAME.yaml [--key value …]``: GRPO, one YAML a
+run.
+"""
 
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -19,7 +21,9 @@ def main(argv: Sequence[str] | None = None) -> None:
     run_recipe(argv, "grpo", build_trainer)
 
 
-def build_trainer(recipe: GRPORecipe, fmt: ResponseFormat, tokenizer: Any, arguments: dict[str, Any]) -> Any:
+def build_trainer(
+    recipe: GRPORecipe, fmt: ResponseFormat, tokenizer: Any, arguments: dict[str, Any]
+) -> Any:
     """Return TRL's GRPO trainer with the recipe's rewards, each on the rows of its tasks."""
     from r1_recipes.training.trainer import CurriculumGRPOTrainer, RecipeGRPOTrainer  # heavy
 
@@ -31,28 +35,41 @@ def build_trainer(recipe: GRPORecipe, fmt: ResponseFormat, tokenizer: Any, argum
         try_own_rewards(script.reward_funcs, rewards, arguments["train_dataset"], fmt, tokenizer)
     except RecipeError as error:
         if script.smoke and not is_local(script.dataset_name):
-            told = "a smoke run has the mapper's example rows, without the values of the data's other columns"
-            raise RecipeError(f"{error} ({told}). Fix: preflight tries the reward on real rows") from error
+            told = (
+                "a smoke run has the mapper's example rows, without the values of the data's "
+                "other columns"
+            )
+            raise RecipeError(
+                f"{error} ({told}). Fix: preflight tries the reward on real rows"
+            ) from error
         raise
     _check_golds(recipe, rewards, arguments["train_dataset"])
     if any(map(compares_with_gold, rewards)):
         verification.start()  # while the model is loaded
     tools, environments = agent(recipe, tokenizer)
     if tools or environments:
-        arguments |= {"tools": tools, "environment_factory": environments.get(None, environments) or None}
+        arguments |= {
+            "tools": tools,
+            "environment_factory": environments.get(None, environments) or None,
+        }
     kind = CurriculumGRPOTrainer if script.curriculum and not script.smoke else RecipeGRPOTrainer
     return kind(script=script, reward_funcs=rewards, **arguments)
 
 
 def _check_golds(recipe: GRPORecipe, rewards: Sequence[Callable], rows: Any) -> None:
-    """Refuse rows without a gold that the rewards which compare with it can read; of some, preflight tells."""
+    """Refuse rows without a gold that the rewards which compare with it can read; of some,
+    preflight tells.
+    """
     if "solution" not in rows.column_names or recipe.script.smoke:
         return
     sample = rows.select(range(0, len(rows), max(1, len(rows) // 64)))
     for name, reward in zip(recipe.script.reward_funcs, rewards, strict=True):
         readable = readable_golds(name, reward, sample) if compares_with_gold(reward) else {}
         if readable and not any(readable.values()):
-            found = f"{name} can read none of the {len(readable)} golds that were tried; the first is {sample['solution'][min(readable)]!r}"
+            found = (
+                f"{name} can read none of the {len(readable)} golds that were tried; the first "
+                f"is {sample['solution'][min(readable)]!r}"
+            )
             fix = "solution_column, or for golds in words reward_funcs: [answer_match]"
             raise RecipeError(f"{recipe.path}: reward_funcs: {found}. Fix: {fix}")
 

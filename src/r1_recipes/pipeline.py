@@ -1,7 +1,9 @@
-"""``python -m r1_recipes.pipeline recipes/pipelines/NAME.yaml``: several recipes, each starting where the last ended, and one table.
+"""``python -m r1_recipes.pipeline recipes/pipelines/NAME.yaml``: several recipes, each starting
+where the last ended, and one table.
 
-A pipeline file names stages (a method and a recipe each) and how the models that they leave are judged. Run again after an interruption,
-it goes on where it stopped. A GRPO stage that preflight advises against is not begun.
+A pipeline file names stages (a method and a recipe each) and how the models that they leave are
+judged. Run again after an interruption, it goes on where it stopped. A GRPO stage that preflight
+advises against is not begun.
 """
 
 import argparse
@@ -36,7 +38,9 @@ _STAGE_ENVIRONMENT = {"TOKENIZERS_PARALLELISM": "false", "R1_RECIPES_STAGE": "1"
 
 @dataclass(frozen=True)
 class Stage:
-    """One row of the table: a recipe that ``method`` runs, or a ``model`` that is judged as it is."""
+    """One row of the table: a recipe that ``method`` runs, or a ``model`` that is judged
+    as it is.
+    """
 
     name: str  # unique; the folder of its judged completions
     label: str  # what the table calls it
@@ -47,8 +51,14 @@ class Stage:
     says: str = ""  # shown while it runs
 
     def __post_init__(self) -> None:
-        if bool(self.recipe) == bool(self.model) or bool(self.recipe) != bool(self.method) or (self.model and self.overrides):
-            raise ValueError("must be either method and recipe, with or without overrides, or model")
+        if (
+            bool(self.recipe) == bool(self.model)
+            or bool(self.recipe) != bool(self.method)
+            or (self.model and self.overrides)
+        ):
+            raise ValueError(
+                "must be either method and recipe, with or without overrides, or model"
+            )
         if self.method and self.method not in METHODS:
             raise ValueError(unknown_name("method", self.method, METHODS))
 
@@ -66,23 +76,33 @@ class Pipeline:
     title: str
     output_dir: str  # the folder that its recipes' own output_dir stand under
     stages: tuple[Stage, ...]
-    judge: str  # GRPO recipe whose test split, format and generation settings the models are judged with
+    # GRPO recipe whose test split, format and generation settings the models are judged with
+    judge: str
     problems: int
     num_samples: int  # sampled completions per problem
     seed: int = 1  # of every stage and of the sampling
-    compare: tuple[tuple[str, str], ...] = ()  # stage names; the table is followed by the second's difference over the first
+    compare: tuple[
+        tuple[str, str], ...
+    ] = ()  # stage names; the table is followed by the second's difference over the first
     preflight: Preflight | None = None
     note: str = ""  # below the table
 
     def __post_init__(self) -> None:
         if min(self.problems, self.num_samples) < 1:
-            raise RecipeError(f"problems and num_samples: must be 1 or more, got {self.problems} and {self.num_samples}")
+            raise RecipeError(
+                f"problems and num_samples: must be 1 or more, got {self.problems} and "
+                f"{self.num_samples}"
+            )
         names = [stage.name for stage in self.stages]
         judged = [stage.name for stage in self.stages if stage.method != "generate"]
         if unsafe := [name for name in names if not re.fullmatch(r"\w[\w.-]*", name)]:
-            raise ValueError(f"stages: name: must be letters, digits, '-', '_' and '.', got {unsafe[0]!r}")
+            raise ValueError(
+                f"stages: name: must be letters, digits, '-', '_' and '.', got {unsafe[0]!r}"
+            )
         if len(set(names)) < len(names) or not judged:
-            raise ValueError(f"stages: names must differ, and one stage at least must leave a model, got {names}")
+            raise ValueError(
+                f"stages: names must differ, and one stage at least must leave a model, got {names}"
+            )
         if strange := [name for name in chain.from_iterable(self.compare) if name not in judged]:
             raise ValueError("compare: " + unknown_name("stage with a model", strange[0], judged))
 
@@ -98,33 +118,55 @@ def read_pipeline(path: Path) -> Pipeline:
     return from_mapping(Pipeline, read_yaml(path), str(path))
 
 
-def run_pipeline(path: Path, output_dir: Path | None = None, **changes: int | None) -> dict[str, Outcome]:
-    """Run every stage, judge the models on the same held-out problems, and print the table; return outcomes by stage name.
+def run_pipeline(
+    path: Path, output_dir: Path | None = None, **changes: int | None
+) -> dict[str, Outcome]:
+    """Run every stage, judge the models on the same held-out problems, and print the table; return
+    outcomes by stage name.
 
-    ``output_dir`` and ``changes`` (``problems``, ``num_samples``, ``seed``) are in place of the file's own. A stage that ends with an
-    error, and preflight that advises against one, ends the pipeline with its exit status.
+    ``output_dir`` and ``changes`` (``problems``, ``num_samples``, ``seed``) are in place of the
+    file's own. A stage that ends with an error, and preflight that advises against one, ends the
+    pipeline with its exit status.
     """
-    pipeline = replace(read_pipeline(path), **{key: value for key, value in changes.items() if value is not None})  # type: ignore[arg-type]
+    given: dict[str, Any] = {key: value for key, value in changes.items() if value is not None}
+    pipeline = replace(read_pipeline(path), **given)
     output_dir = output_dir or Path(pipeline.output_dir)
     # A recipe that cannot be read should not wait for the stages before it.
-    recipes = [(stage, _load(pipeline, output_dir, stage)[0]) for stage in pipeline.stages if stage.recipe]
+    recipes = [
+        (stage, _load(pipeline, output_dir, stage)[0]) for stage in pipeline.stages if stage.recipe
+    ]
     outcomes: dict[str, Outcome] = {}
     for number, stage in enumerate(pipeline.stages, start=1):
-        console.say(f"\n=== {number}/{len(pipeline.stages)} {stage.label}" + (f": {stage.says}" if stage.says else ""))
+        console.say(
+            f"\n=== {number}/{len(pipeline.stages)} {stage.label}"
+            + (f": {stage.says}" if stage.says else "")
+        )
         outcomes[stage.name] = _run_stage(pipeline, output_dir, stage)
     table = _table(pipeline, outcomes)
     files.write_whole(output_dir / "results.md", table + "\n")
-    kept = {stage.name: {"label": stage.label, **asdict(outcomes[stage.name])} for stage in pipeline.stages}
+    kept = {
+        stage.name: {"label": stage.label, **asdict(outcomes[stage.name])}
+        for stage in pipeline.stages
+    }
     judged = {key: getattr(pipeline, key) for key in ("problems", "num_samples", "seed")}
-    files.write_whole(output_dir / "results.json", json.dumps({"judged": judged, "stages": kept}, indent=1))
+    files.write_whole(
+        output_dir / "results.json", json.dumps({"judged": judged, "stages": kept}, indent=1)
+    )
     console.say(f"\n=== Done: {pipeline.title}\n\n{table}\n")
     example = [outcome.scores for outcome in outcomes.values() if outcome.scores][-1].examples[0]
-    console.say(f"One answer of the last model, to {example['question']!r}:\n{example['completion']}\n")
-    trained = [Path(recipe.training.output_dir) for stage, recipe in recipes if stage.method in _TRAINS]
+    console.say(
+        f"One answer of the last model, to {example['question']!r}:\n{example['completion']}\n"
+    )
+    trained = [
+        Path(recipe.training.output_dir) for stage, recipe in recipes if stage.method in _TRAINS
+    ]
     console.say(f"runs and models:  {output_dir}/\nthis table:       {output_dir / 'results.md'}")
     page = extras.part("report")
     if page:
-        console.say("reports:          " + f"\n{'':18}".join(map(str, _write_pages(page, trained, output_dir))))
+        console.say(
+            "reports:          "
+            + f"\n{'':18}".join(map(str, _write_pages(page, trained, output_dir)))
+        )
     return outcomes
 
 
@@ -149,9 +191,19 @@ def _run_stage(pipeline: Pipeline, output_dir: Path, stage: Stage) -> Outcome:
         console.say(f"already done: {folder}")
     else:
         if stage.method == "grpo" and pipeline.preflight:
-            console.say(f"--- preflight (all that it finds: python -m r1_recipes.preflight {shlex.join(masked_words(argv))})")
-            limits = ["--groups", str(pipeline.preflight.groups), "--seconds", str(pipeline.preflight.seconds)]
-            _subprocess([sys.executable, "-P", "-m", "r1_recipes.preflight", *argv, *limits, "--brief"])
+            console.say(
+                f"--- preflight (all that it finds: python -m r1_recipes.preflight "
+                f"{shlex.join(masked_words(argv))})"
+            )
+            limits = [
+                "--groups",
+                str(pipeline.preflight.groups),
+                "--seconds",
+                str(pipeline.preflight.seconds),
+            ]
+            _subprocess(
+                [sys.executable, "-P", "-m", "r1_recipes.preflight", *argv, *limits, "--brief"]
+            )
         _subprocess([sys.executable, "-P", "-m", f"r1_recipes.{stage.method}", *argv])
     if stage.method != "generate":
         return Outcome(_judge(pipeline, output_dir, stage, str(folder)))
@@ -162,9 +214,14 @@ def _run_stage(pipeline: Pipeline, output_dir: Path, stage: Stage) -> Outcome:
 
 
 def _load(pipeline: Pipeline, output_dir: Path, stage: Stage) -> tuple[Recipe, list[str]]:
-    """Load a stage's recipe, with every path below the pipeline's folder moved to where this run writes."""
+    """Load a stage's recipe, with every path below the pipeline's folder moved to where this run
+    writes.
+    """
     settings = read_yaml(Path(stage.recipe))
-    before, after = (json.dumps(f"{str(folder).rstrip('/')}/")[:-1] for folder in (pipeline.output_dir, output_dir))
+    before, after = (
+        json.dumps(f"{str(folder).rstrip('/')}/")[:-1]
+        for folder in (pipeline.output_dir, output_dir)
+    )
     moved = json.loads(json.dumps({**settings, **(stage.overrides or {})}).replace(before, after))
     argv = [stage.recipe, "--seed", str(pipeline.seed)]
     for key, value in moved.items():
@@ -174,14 +231,19 @@ def _load(pipeline: Pipeline, output_dir: Path, stage: Stage) -> tuple[Recipe, l
 
 
 def _subprocess(command: list[str]) -> None:
-    """Run a stage as a process of its own, which gives its memory back; it gets every request to stop once, through this one."""
+    """Run a stage as a process of its own, which gives its memory back; it gets every request to
+    stop once, through this one.
+    """
     process = processes.start_child(command, env=os.environ | _STAGE_ENVIRONMENT)
     with processes.handled_by(lambda number, frame: process.terminate()):
         status = process.wait()
     if status in (130, -signal.SIGTERM):
         raise KeyboardInterrupt
     if status < 0:
-        raise RecipeError(f"{' '.join(command[1:4])} was ended by signal {-status} (9 usually means that memory ran out)")
+        raise RecipeError(
+            f"{' '.join(command[1:4])} was ended by signal {-status} (9 usually means that "
+            f"memory ran out)"
+        )
     if status:
         raise SystemExit(status)
 
@@ -192,32 +254,68 @@ def _judge(pipeline: Pipeline, output_dir: Path, stage: Stage, model: str) -> Sc
     recipe.script.max_eval_samples = pipeline.problems
     rows, what = rows_to_judge(recipe)
     # The judge as its file says it: what follows the machine would make it another one on the next.
-    samples, seed, weights = pipeline.num_samples, pipeline.seed, sources.weights_stamp(Path(model_path(model, recipe.script.hub)))
-    made_by = json.dumps([read_yaml(Path(pipeline.judge)), pipeline.problems, samples, seed, model, weights], default=str)
-    folder = output_dir / "judged" / f"{stage.name}-{hashlib.sha256(made_by.encode()).hexdigest()[:8]}"
-    scores = evaluate_model(model, rows, recipe, Sampling(samples, seed=seed), folder=folder, judged_on=what)
+    samples, seed, weights = (
+        pipeline.num_samples,
+        pipeline.seed,
+        sources.weights_stamp(Path(model_path(model, recipe.script.hub))),
+    )
+    made_by = json.dumps(
+        [read_yaml(Path(pipeline.judge)), pipeline.problems, samples, seed, model, weights],
+        default=str,
+    )
+    folder = (
+        output_dir / "judged" / f"{stage.name}-{hashlib.sha256(made_by.encode()).hexdigest()[:8]}"
+    )
+    scores = evaluate_model(
+        model, rows, recipe, Sampling(samples, seed=seed), folder=folder, judged_on=what
+    )
     assert scores  # None is for ranks other than 0
-    console.say(f"{stage.label}: greedy {sum(scores.greedy) / len(rows):.1%}, sampled {sum(scores.sampled) / len(rows):.1%} right")
+    console.say(
+        f"{stage.label}: greedy {sum(scores.greedy) / len(rows):.1%}, sampled "
+        f"{sum(scores.sampled) / len(rows):.1%} right"
+    )
     return scores
 
 
 def _table(pipeline: Pipeline, outcomes: dict[str, Outcome]) -> str:
     labels = {stage.name: stage.label for stage in pipeline.stages}
     scores = {name: outcome.scores for name, outcome in outcomes.items() if outcome.scores}
-    blocks = [markdown_table([(labels[name], outcome.scores, outcome.yielded) for name, outcome in outcomes.items()])]
-    blocks += [difference_line(scores[one], scores[other], f"{labels[other]} over {labels[one]}") for one, other in pipeline.compare]
+    blocks = [
+        markdown_table(
+            [(labels[name], outcome.scores, outcome.yielded) for name, outcome in outcomes.items()]
+        )
+    ]
+    blocks += [
+        difference_line(scores[one], scores[other], f"{labels[other]} over {labels[one]}")
+        for one, other in pipeline.compare
+    ]
     what = next(iter(scores.values())).judged_on
-    judged = f"Judged on {what}, {pipeline.num_samples} sampled answer(s) each; seed {pipeline.seed}; in brackets: 95 % intervals."
+    judged = (
+        f"Judged on {what}, {pipeline.num_samples} sampled answer(s) each; seed {pipeline.seed}; "
+        f"in brackets: 95 % intervals."
+    )
     return "\n\n".join([*blocks, f"{judged}\n{pipeline.note}".rstrip()])
 
 
 def main(argv: Sequence[str] | None = None) -> None:
-    """Run the command line; exit with 2 if something needed is missing, with 130 if it was stopped."""
-    parser = argparse.ArgumentParser(prog="python -m r1_recipes.pipeline", description=__doc__.splitlines()[0], allow_abbrev=False)
+    """Run the command line; exit with 2 if something needed is missing, with 130 if it
+    was stopped.
+    """
+    parser = argparse.ArgumentParser(
+        prog="python -m r1_recipes.pipeline",
+        description=__doc__.splitlines()[0],
+        allow_abbrev=False,
+    )
     parser.add_argument("pipeline", type=Path, help="a file in recipes/pipelines")
-    parser.add_argument("--output_dir", type=Path, help="where the runs go, in place of the file's own")
-    parser.add_argument("--problems", type=int, help="held-out problems to judge, in place of the file's own")
-    parser.add_argument("--num_samples", type=int, help="sampled answers a problem, in place of the file's own")
+    parser.add_argument(
+        "--output_dir", type=Path, help="where the runs go, in place of the file's own"
+    )
+    parser.add_argument(
+        "--problems", type=int, help="held-out problems to judge, in place of the file's own"
+    )
+    parser.add_argument(
+        "--num_samples", type=int, help="sampled answers a problem, in place of the file's own"
+    )
     parser.add_argument("--seed", type=int, help="of every stage and of the sampling (default 1)")
     with console.reported_errors():
         options = vars(parser.parse_args(argv))

@@ -1,4 +1,6 @@
-"""``accelerate launch -q -m r1_recipes.reward recipes/NAME.yaml [--key value …]``: a reward model from preference pairs, one YAML a run."""
+"""``accelerate launch -q -m r1_recipes.reward recipes/NAME.yaml [--key value …]``: a reward model
+from preference pairs, one YAML a run.
+"""
 
 import logging
 from collections.abc import Sequence
@@ -17,20 +19,32 @@ def main(argv: Sequence[str] | None = None) -> None:
     run_recipe(argv, "reward", build_trainer)
 
 
-def build_trainer(recipe: RewardRecipe, fmt: ResponseFormat, tokenizer: Any, arguments: dict[str, Any]) -> Any:
-    """Return TRL's reward trainer. What it saves is a ``model`` for an entry of ``reward_models``."""
+def build_trainer(
+    recipe: RewardRecipe, fmt: ResponseFormat, tokenizer: Any, arguments: dict[str, Any]
+) -> Any:
+    """Return TRL's reward trainer. What it saves is a ``model`` for an entry of
+    ``reward_models``.
+    """
     from trl import RewardTrainer  # heavy
 
     training, rows = recipe.training, arguments["train_dataset"]
     if recipe.model.use_peft:
         fix = "unfrozen_parameters, with 'score', to train a part of the weights"
-        raise RecipeError(f"{recipe.path}: use_peft: must be false, got true: reward_models takes no adapters. Fix: {fix}")
+        raise RecipeError(
+            f"{recipe.path}: use_peft: must be false, got true: reward_models takes no "
+            f"adapters. Fix: {fix}"
+        )
     check_targets(recipe, tokenizer, rows)
     trainer = RewardTrainer(**arguments)
     if not len(trainer.train_dataset):
-        raise RecipeError(f"{recipe.path}: max_length: leaves no pair of {len(rows)}, got {training.max_length}. Fix: a larger one")
+        raise RecipeError(
+            f"{recipe.path}: max_length: leaves no pair of {len(rows)}, got "
+            f"{training.max_length}. Fix: a larger one"
+        )
     if left_out := len(rows) - len(trainer.train_dataset):
-        logger.warning("max_length %d leaves out %d of %d pairs", training.max_length, left_out, len(rows))
+        logger.warning(
+            "max_length %d leaves out %d of %d pairs", training.max_length, left_out, len(rows)
+        )
     return trainer
 
 

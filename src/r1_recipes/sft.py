@@ -1,4 +1,6 @@
-"""``accelerate launch -q -m r1_recipes.sft recipes/NAME.yaml [--key value …]``: supervised fine-tuning, one YAML a run."""
+"""``accelerate launch -q -m r1_recipes.sft recipes/NAME.yaml [--key value …]``: supervised
+fine-tuning, one YAML a run.
+"""
 
 import logging
 from collections.abc import Sequence
@@ -17,19 +19,35 @@ def main(argv: Sequence[str] | None = None) -> None:
     run_recipe(argv, "sft", build_trainer)
 
 
-def build_trainer(recipe: SFTRecipe, fmt: ResponseFormat, tokenizer: Any, arguments: dict[str, Any]) -> Any:
-    """Return TRL's SFT trainer; the token that the chat template ends a turn with becomes the ``eos_token``: a base model's is another."""
+def build_trainer(
+    recipe: SFTRecipe, fmt: ResponseFormat, tokenizer: Any, arguments: dict[str, Any]
+) -> Any:
+    """Return TRL's SFT trainer; the token that the chat template ends a turn with becomes the
+    ``eos_token``: a base model's is another.
+    """
     from trl import SFTTrainer
 
-    model, training, rows = recipe.model.model_name_or_path, arguments["args"], arguments["train_dataset"]
+    model, training, rows = (
+        recipe.model.model_name_or_path,
+        arguments["args"],
+        arguments["train_dataset"],
+    )
     if training.chat_template_path:
-        raise RecipeError(f"{recipe.path}: chat_template_path: write chat_template (Jinja text, or a file), which prefill and checks go by")
+        raise RecipeError(
+            f"{recipe.path}: chat_template_path: write chat_template (Jinja text, or a "
+            f"file), which prefill and checks go by"
+        )
     if training.assistant_only_loss:
         train_template(tokenizer)
     check_targets(recipe, tokenizer, rows)
     end = turn_end(model, tokenizer, training.eos_token)
     if end != tokenizer.eos_token:
-        logger.info("eos_token is %r, in which the chat template ends the assistant's turn; %s had %r", end, model, tokenizer.eos_token)
+        logger.info(
+            "eos_token is %r, in which the chat template ends the assistant's turn; %s had %r",
+            end,
+            model,
+            tokenizer.eos_token,
+        )
     training.eos_token = end
     trainer = SFTTrainer(**arguments)
     warn_about_cuts(trainer)
@@ -37,7 +55,9 @@ def build_trainer(recipe: SFTRecipe, fmt: ResponseFormat, tokenizer: Any, argume
 
 
 def warn_about_cuts(trainer: Any) -> int:
-    """Log and return how many training examples fill ``max_length``: they were cut (or just fit), and teach no end."""
+    """Log and return how many training examples fill ``max_length``: they were cut (or just fit),
+    and teach no end.
+    """
     import pyarrow.compute as pc
 
     training = trainer.args
@@ -46,11 +66,18 @@ def warn_about_cuts(trainer: Any) -> int:
     cut = total = 0
     for batch in trainer.train_dataset.with_format("arrow").iter(1000):
         # One packed row holds many examples.
-        lengths = pc.list_flatten(batch["seq_lengths"]) if training.packing else pc.list_value_length(batch["input_ids"])
+        lengths = (
+            pc.list_flatten(batch["seq_lengths"])
+            if training.packing
+            else pc.list_value_length(batch["input_ids"])
+        )
         total += len(lengths)
         cut += pc.sum(pc.greater_equal(lengths, training.max_length)).as_py() or 0
     if cut:
-        said = f"max_length {training.max_length} cuts up to {cut} of {total} examples, which then teach no end"
+        said = (
+            f"max_length {training.max_length} cuts up to {cut} of {total} examples, which then "
+            f"teach no end"
+        )
         logger.warning("%s; raise it, or drop them with max_solution_tokens", said)
     return cut
 

@@ -19,16 +19,32 @@ def test_the_command_judges_two_models_on_rows_that_a_length_limit_would_drop(tm
     from r1_recipes.models.smoke import build_tiny_model
 
     model = str(build_tiny_model(tmp_path / "model", {}))
-    rows = [{"prompt": "2 + 2?", "solution": "4"}, {"prompt": "Why?", "solution": "Why?"}, {"prompt": "3 + 3?", "solution": "6"}]
+    rows = [
+        {"prompt": "2 + 2?", "solution": "4"},
+        {"prompt": "Why?", "solution": "Why?"},
+        {"prompt": "3 + 3?", "solution": "6"},
+    ]
     (tmp_path / "test.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
     recipe = tmp_path / "judge.yaml"
     recipe.write_text(
-        f"model_name_or_path: {model}\ndataset_name: {tmp_path / 'test.jsonl'}\nmapper: prompt_solution\nreward_funcs: [accuracy]\n"
+        f"model_name_or_path: {model}\ndataset_name: {tmp_path / 'test.jsonl'}\nmapper: "
+        f"prompt_solution\nreward_funcs: [accuracy]\n"
         "dataset_test_split: train\n"
-        f"max_prompt_tokens: 1\nmax_completion_length: 4\nuse_cpu: true\nbf16: false\ndtype: float32\noutput_dir: {tmp_path / 'run'}\n"
+        f"max_prompt_tokens: 1\nmax_completion_length: 4\nuse_cpu: true\nbf16: false\ndtype: "
+        f"float32\noutput_dir: {tmp_path / 'run'}\n"
     )
     output = tmp_path / "scores"
-    command = [str(recipe), "--model", model, "--model", model, "--num_samples", "2", "--output", str(output)]
+    command = [
+        str(recipe),
+        "--model",
+        model,
+        "--model",
+        model,
+        "--num_samples",
+        "2",
+        "--output",
+        str(output),
+    ]
     evaluate.main(command)
     first, second = json.loads((output / "results.json").read_text())
     assert set(first["pass_at"]) == {"1", "2"} and first["num_samples"] == 2
@@ -39,14 +55,21 @@ def test_the_command_judges_two_models_on_rows_that_a_length_limit_would_drop(tm
     assert len(first["greedy"]) == len(second["sampled"]) == 2
     printed = capsys.readouterr().out
     assert "greedy +0.0 points" in printed
-    assert f"Judged on 2 training rows (split 'train' of {tmp_path / 'test.jsonl'}), none of them held out." in printed
+    assert (
+        f"Judged on 2 training rows (split 'train' of {tmp_path / 'test.jsonl'}), none of "
+        f"them held out." in printed
+    )
 
-    # Again: nothing is generated anew, also where one row had been lost; other settings are refused.
+    # Again: nothing is generated anew, also where one row had been lost; other settings are
+    # refused.
     shard = output / "1_model" / "completions" / "shard-00000.jsonl"
     lines = shard.read_bytes().splitlines(keepends=True)
     shard.write_bytes(lines[0])
     evaluate.main(command)
-    assert shard.read_bytes() == lines[0] and len(shard.with_name("shard-00001.jsonl").read_bytes().splitlines()) == 1
+    assert (
+        shard.read_bytes() == lines[0]
+        and len(shard.with_name("shard-00001.jsonl").read_bytes().splitlines()) == 1
+    )
     assert json.loads((output / "results.json").read_text())[1] == second
     with pytest.raises(SystemExit):
         evaluate.main([*command, "--temperature", "0.5"])
@@ -59,7 +82,9 @@ def test_the_command_judges_two_models_on_rows_that_a_length_limit_would_drop(tm
 
 @pytest.fixture
 def benchmark(tmp_path, tiny_model, sums):
-    """A benchmark of three sums, two samples each; ``benchmark(key=value)`` changes keys, ``None`` leaves one out."""
+    """A benchmark of three sums, two samples each; ``benchmark(key=value)`` changes keys, ``None``
+    leaves one out.
+    """
 
     def write(**changes):
         settings = {
@@ -78,7 +103,11 @@ def benchmark(tmp_path, tiny_model, sums):
             "dtype": "float32",
         }
         path = tmp_path / "bench.yaml"
-        path.write_text(yaml.safe_dump({key: value for key, value in {**settings, **changes}.items() if value is not None}))
+        path.write_text(
+            yaml.safe_dump(
+                {key: value for key, value in {**settings, **changes}.items() if value is not None}
+            )
+        )
         return str(path)
 
     return write
@@ -91,25 +120,45 @@ def test_a_benchmark_says_how_it_is_judged(benchmark, tiny_model, tmp_path, caps
     evaluate.main([benchmark(), "--model", model, "--model", model, "--output", str(output)])
     first, second = json.loads((output / "results.json").read_text())
     # the recipe's samples, batch and seed: twice the same model, so twice the same
-    assert first["num_samples"] == 2 and [len(first[key]) for key in ("greedy", "sampled", "majority")] == [3, 3, 3]
-    assert first["intervals"]["greedy"] == [0.0, 0.0, pytest.approx(3.8415 / 6.8415, abs=1e-4)]  # Wilson: z^2 / (n + z^2)
+    assert first["num_samples"] == 2 and [
+        len(first[key]) for key in ("greedy", "sampled", "majority")
+    ] == [3, 3, 3]
+    assert first["intervals"]["greedy"] == [
+        0.0,
+        0.0,
+        pytest.approx(3.8415 / 6.8415, abs=1e-4),
+    ]  # Wilson: z^2 / (n + z^2)
     # nothing changed on three rows: 1/5 each way, half width 1.96 * sqrt((2/5)/5) = 0.5544
     assert second["difference"]["over"] == model
-    assert second["difference"]["greedy_lenient"] == [0.0, pytest.approx(-0.5544, abs=1e-4), pytest.approx(0.5544, abs=1e-4)]
+    assert second["difference"]["greedy_lenient"] == [
+        0.0,
+        pytest.approx(-0.5544, abs=1e-4),
+        pytest.approx(0.5544, abs=1e-4),
+    ]
     table = pandas.read_parquet(output / "2_model" / "completions.parquet")
-    letters = [sum("a" <= char <= "z" or char.isdigit() for char in text) for text in table["completion"]]
+    letters = [
+        sum("a" <= char <= "z" or char.isdigit() for char in text) for text in table["completion"]
+    ]
     assert list(table["reward tests.conftest:letters"]) == letters
     # a row's mean is that of its samples, not of the greedy completion
     mean = table[table["sample"] >= 0].groupby("index")["reward tests.conftest:letters"].mean()
-    assert first["rewards"]["tests.conftest:letters"] == list(mean) and set(first["rewards"]["format"]) == {0.0}
+    assert first["rewards"]["tests.conftest:letters"] == list(mean) and set(
+        first["rewards"]["format"]
+    ) == {0.0}
     printed = capsys.readouterr().out
     assert "maj@2" in printed and "lenient sampled +0.0 points" in printed
     assert "| reward accuracy | reward format | reward tests.conftest:letters |" in printed
 
     # the command line wins; greedy only: no column of samples
-    evaluate.main([benchmark(), "--model", model, "--num_samples", "0", "--output", str(tmp_path / "greedy")])
+    evaluate.main(
+        [benchmark(), "--model", model, "--num_samples", "0", "--output", str(tmp_path / "greedy")]
+    )
     (greedy,) = json.loads((tmp_path / "greedy" / "results.json").read_text())
-    assert greedy["greedy"] == first["greedy"] and greedy["sampled"] == greedy["majority"] == [] and greedy["pass_at"] == {}
+    assert (
+        greedy["greedy"] == first["greedy"]
+        and greedy["sampled"] == greedy["majority"] == []
+        and greedy["pass_at"] == {}
+    )
     assert greedy["sampled_format"] is None and len(greedy["rewards"]["format"]) == 3
     printed = capsys.readouterr().out
     assert "maj@" not in printed and "sampled" not in printed.splitlines()[2]
@@ -119,7 +168,9 @@ def test_a_benchmark_says_how_it_is_judged(benchmark, tiny_model, tmp_path, caps
 
 
 def test_a_model_behind_a_server_is_judged_like_any_other(benchmark, tmp_path, capsys, monkeypatch):
-    """Greedy right, sampled wrong; the second sum's greedy request fails for good the first time."""
+    """Greedy right, sampled wrong; the second sum's greedy request fails for good the
+    first time.
+    """
     refusing = [True]
 
     def answer(body, before):
@@ -127,9 +178,18 @@ def test_a_model_behind_a_server_is_judged_like_any_other(benchmark, tmp_path, c
         if refusing and question == "2+3?":
             return 400
         value = sum(map(int, question.removesuffix("?").split("+")))
-        return reply(f"<think>\na\n</think>\n<answer>\n{value if body['temperature'] == 0 else -1}\n</answer>", tokens=7)
+        return reply(
+            f"<think>\na\n</think>\n<answer>\n{value if body['temperature'] == 0 else -1}\n</answer>",
+            tokens=7,
+        )
 
-    command = [benchmark(backend="openai"), "--model", "served", "--output", str(tmp_path / "scores")]
+    command = [
+        benchmark(backend="openai"),
+        "--model",
+        "served",
+        "--output",
+        str(tmp_path / "scores"),
+    ]
     with chat_server(answer) as (url, seen):
         monkeypatch.setenv("OPENAI_BASE_URL", url)
         monkeypatch.setenv("OPENAI_API_KEY", "x")
@@ -139,7 +199,11 @@ def test_a_model_behind_a_server_is_judged_like_any_other(benchmark, tmp_path, c
         refusing.clear()
         evaluate.main(command)
         (scores,) = json.loads((tmp_path / "scores" / "results.json").read_text())
-        assert (scores["greedy"], scores["sampled"], scores["mean_tokens"]) == ([1.0] * 3, [0.0] * 3, 7.0)
+        assert (scores["greedy"], scores["sampled"], scores["mean_tokens"]) == (
+            [1.0] * 3,
+            [0.0] * 3,
+            7.0,
+        )
         assert scores["rewards"] == {} and {body["model"] for body in seen} == {"served"}
         # Each sample has a seed of its own, greedy requests none.
         assert {("seed" in body) for body in seen if body["temperature"] == 0} == {False}
@@ -158,24 +222,46 @@ def test_a_model_behind_a_server_is_judged_like_any_other(benchmark, tmp_path, c
         ({"num_samples": -1}, [], "num_samples: must be in [0, inf), got -1"),
         ({"backend": "sglang"}, [], "unknown value 'sglang'"),
         ({"temperature": 0}, [], "temperature: 0 gives 2 equal completions"),
-        ({"temperature": 0, "num_samples": 0}, ["--num_samples", "3"], "temperature 0 gives 3 equal samples a row"),
+        (
+            {"temperature": 0, "num_samples": 0},
+            ["--num_samples", "3"],
+            "temperature 0 gives 3 equal samples a row",
+        ),
         ({"use_peft": True}, [], "use_peft: of no effect"),
         ({"reward_funcs": ["acuracy"]}, [], "Did you mean 'accuracy'"),
         ({}, ["--num_samples", "-1"], "--num_samples is 0 or more"),
         ({}, [], "--model: missing"),
     ],
 )
-def test_a_benchmark_that_cannot_work_is_refused_before_anything_is_loaded(benchmark, changes, arguments, message, capsys, monkeypatch):
-    monkeypatch.setattr(evaluate, "rows_to_judge", lambda recipe: pytest.fail("nothing may be loaded"))
+def test_a_benchmark_that_cannot_work_is_refused_before_anything_is_loaded(
+    benchmark, changes, arguments, message, capsys, monkeypatch
+):
+    monkeypatch.setattr(
+        evaluate, "rows_to_judge", lambda recipe: pytest.fail("nothing may be loaded")
+    )
     model = [] if "missing" in message else ["--model", "nowhere"]
     with pytest.raises(SystemExit):
         evaluate.main([benchmark(**changes), *model, *arguments])
     assert message in capsys.readouterr().err
 
 
-def test_a_reward_that_fails_costs_a_column_and_no_completion(benchmark, tiny_model, tmp_path, caplog):
-    path = benchmark(reward_funcs=["accuracy", "format", "tests.core.test_evaluate:fails_on_rubbish"])
-    evaluate.main([path, "--model", str(tiny_model), "--num_samples", "0", "--output", str(tmp_path / "scores")])
+def test_a_reward_that_fails_costs_a_column_and_no_completion(
+    benchmark, tiny_model, tmp_path, caplog
+):
+    path = benchmark(
+        reward_funcs=["accuracy", "format", "tests.core.test_evaluate:fails_on_rubbish"]
+    )
+    evaluate.main(
+        [
+            path,
+            "--model",
+            str(tiny_model),
+            "--num_samples",
+            "0",
+            "--output",
+            str(tmp_path / "scores"),
+        ]
+    )
     (scores,) = json.loads((tmp_path / "scores" / "results.json").read_text())
     assert set(scores["rewards"]) == {"accuracy", "format"}
     assert "'tests.core.test_evaluate:fails_on_rubbish' fails: ValueError: rubbish" in caplog.text
@@ -197,16 +283,27 @@ def test_rows_that_nobody_can_judge_are_counted_and_left_out(benchmark, tmp_path
     recipe = evaluate.load_benchmark([benchmark(dataset_name=str(data), reward_funcs=["format"])])
     assert recipe.method == "evaluate"
     assert rows_to_judge(recipe)[0]["solution"] == ["4"]
-    said = "1 of 2 rows are judged by none of accuracy and are left out; the first is row 1 (gold 'why is it so?')"
+    said = (
+        "1 of 2 rows are judged by none of accuracy and are left out; the first is row 1 (gold "
+        "'why is it so?')"
+    )
     assert said in caplog.text
     data.write_text(json.dumps(rows[1]) + "\n")
-    with pytest.raises(RecipeError, match=r"1 of 1 rows are judged by none of accuracy; .*'why is it so"):
-        rows_to_judge(evaluate.load_benchmark([benchmark(dataset_name=str(data), reward_funcs=["accuracy"])]))
+    with pytest.raises(
+        RecipeError, match=r"1 of 1 rows are judged by none of accuracy; .*'why is it so"
+    ):
+        rows_to_judge(
+            evaluate.load_benchmark([benchmark(dataset_name=str(data), reward_funcs=["accuracy"])])
+        )
 
 
 # A row of each set in its true columns (invented), a right answer, and a wrong one.
 BENCHMARKS = {
-    "gsm8k": ({"question": "A box holds 1,200 nuts?", "answer": "600*2=<<600*2=1200>>1200\n#### 1,200"}, "1200", "120"),
+    "gsm8k": (
+        {"question": "A box holds 1,200 nuts?", "answer": "600*2=<<600*2=1200>>1200\n#### 1,200"},
+        "1200",
+        "120",
+    ),
     "math500": (
         {
             "problem": "Find $1/2+1/4$.",
@@ -219,7 +316,18 @@ BENCHMARKS = {
         "3/4",
         "4/3",
     ),
-    "aime24": ({"id": 0, "problem": "5*5?", "solution": "25.", "answer": "025", "url": "https://example.org", "year": "2024"}, "25", "250"),
+    "aime24": (
+        {
+            "id": 0,
+            "problem": "5*5?",
+            "solution": "25.",
+            "answer": "025",
+            "url": "https://example.org",
+            "year": "2024",
+        },
+        "25",
+        "250",
+    ),
     "aime25": ({"problem": "5*5?", "answer": "25", "id": "0"}, "025", "26"),
     "countdown": ({"target": 31, "nums": [7, 4, 3]}, "7 * 4 + 3", "7 * 4 + 4"),
 }
@@ -237,20 +345,37 @@ def test_a_shipped_benchmark_reads_its_set_and_judges_it(name, tmp_path, monkeyp
     row, right, wrong = BENCHMARKS[name]
     data = tmp_path / "rows.jsonl"
     data.write_text(json.dumps(row) + "\n")
-    recipe = evaluate.load_benchmark([str(REPOSITORY / "recipes" / "benchmarks" / f"{name}.yaml"), "--dataset_name", str(data)])
+    recipe = evaluate.load_benchmark(
+        [str(REPOSITORY / "recipes" / "benchmarks" / f"{name}.yaml"), "--dataset_name", str(data)]
+    )
     assert recipe.script.num_samples >= 1 and recipe.training.max_completion_length >= 1024
     rows = rows_to_judge(recipe)[0]
     fmt = FORMATS[recipe.script.response_format]
-    texts = [fmt.render("It is so.", right), fmt.render("It is so.", wrong), f"So the answer is {right}"]
+    texts = [
+        fmt.render("It is so.", right),
+        fmt.render("It is so.", wrong),
+        f"So the answer is {right}",
+    ]
     groups = [[Completion(text, 20, "stop") for text in texts]]
     scores, table = judge("m", fmt, rows, groups, judges_of(recipe, fmt), {}, None)
-    assert (list(table["correct"]), list(table["lenient"])) == ([True, False, False], [True, False, True])
+    assert (list(table["correct"]), list(table["lenient"])) == (
+        [True, False, False],
+        [True, False, True],
+    )
     assert scores.greedy == [1.0] and scores.sampled == [0.0] and scores.sampled_lenient == [0.5]
 
 
 def test_a_benchmark_asks_as_deepseek_recommends(benchmark):
     template = r"{question} Please reason step by step, and put your final answer within \boxed{}."
-    command = [benchmark(), "--response_format", "think_boxed", "--system_prompt", "", "--prompt_template", template]
+    command = [
+        benchmark(),
+        "--response_format",
+        "think_boxed",
+        "--system_prompt",
+        "",
+        "--prompt_template",
+        template,
+    ]
     (first, *_), _ = rows_to_judge(evaluate.load_benchmark(command))
     assert first["prompt"] == [{"role": "user", "content": template.replace("{question}", "2+2?")}]
 
@@ -258,7 +383,10 @@ def test_a_benchmark_asks_as_deepseek_recommends(benchmark):
 @pytest.fixture
 def words(tmp_path, tiny_model):
     """A GRPO recipe whose golds are words; ``words(key=value)`` changes keys."""
-    rows = [{"prompt": "Capital of France?", "solution": "Paris"}, {"prompt": "Author of Ulysses?", "solution": "James Joyce"}]
+    rows = [
+        {"prompt": "Capital of France?", "solution": "Paris"},
+        {"prompt": "Author of Ulysses?", "solution": "James Joyce"},
+    ]
     (tmp_path / "words.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
 
     def write(**changes):
@@ -283,7 +411,10 @@ def words(tmp_path, tiny_model):
 
 
 def starts_alike(completions, solution, **columns):
-    return [1.0 if gold[0] in turn["content"] else 0.0 for gold, (turn,) in zip(solution, completions, strict=True)]
+    return [
+        1.0 if gold[0] in turn["content"] else 0.0
+        for gold, (turn,) in zip(solution, completions, strict=True)
+    ]
 
 
 @pytest.mark.parametrize(
@@ -293,12 +424,19 @@ def starts_alike(completions, solution, **columns):
         ({}, [True, False, False], [True, True, False]),
         ({"reward_funcs": ["answer_match"]}, [True, False, False], [True, True, False]),
         # a function of one's own does not say how it reads an answer: strict alone
-        ({"reward_funcs": ["tests.core.test_evaluate:starts_alike"]}, [True, True, False], [True, True, False]),
+        (
+            {"reward_funcs": ["tests.core.test_evaluate:starts_alike"]},
+            [True, True, False],
+            [True, True, False],
+        ),
         # each row's own task's reward
         (
             {
                 "reward_funcs": ["tests.core.test_evaluate:starts_alike", "exact_match"],
-                "task_rewards": {"Paris": ["exact_match"], "James Joyce": ["tests.core.test_evaluate:starts_alike"]},
+                "task_rewards": {
+                    "Paris": ["exact_match"],
+                    "James Joyce": ["tests.core.test_evaluate:starts_alike"],
+                },
                 "task_column": "solution",
             },
             [True, True, False],
@@ -307,7 +445,9 @@ def starts_alike(completions, solution, **columns):
     ],
     ids=["exact_match", "answer_match", "own", "routed"],
 )
-def test_golds_in_words_are_judged_by_the_recipe_s_first_reward_that_judges_them(words, changes, strict, lenient):
+def test_golds_in_words_are_judged_by_the_recipe_s_first_reward_that_judges_them(
+    words, changes, strict, lenient
+):
     from r1_recipes.prompts import FORMATS
 
     recipe = evaluate.load_benchmark([words(**changes)])
@@ -318,17 +458,39 @@ def test_golds_in_words_are_judged_by_the_recipe_s_first_reward_that_judges_them
 
 
 def test_the_command_judges_golds_in_words(words, tmp_path, capsys):
-    evaluate.main([words(), "--num_samples", "1", "--dataset_train_split", "train[:1]", "--dataset_test_split", "train[1:]"])
+    evaluate.main(
+        [
+            words(),
+            "--num_samples",
+            "1",
+            "--dataset_train_split",
+            "train[:1]",
+            "--dataset_test_split",
+            "train[1:]",
+        ]
+    )
     printed = capsys.readouterr().out
     assert "| reward format | reward exact_match |" in printed
-    assert f"Judged on 1 held-out rows (split 'train[1:]' of {tmp_path / 'words.jsonl'})." in printed
+    assert (
+        f"Judged on 1 held-out rows (split 'train[1:]' of {tmp_path / 'words.jsonl'})." in printed
+    )
 
 
 def test_rows_of_two_tasks_are_judged_by_task_rewards(words):
     own = "tests.core.test_evaluate:starts_alike"
-    tasks = {"task_rewards": {"Paris": ["exact_match"], "James Joyce": [own]}, "task_column": "solution"}
+    tasks = {
+        "task_rewards": {"Paris": ["exact_match"], "James Joyce": [own]},
+        "task_column": "solution",
+    }
     recipe = evaluate.load_benchmark(
-        [words(reward_funcs=["exact_match", own], dataset_train_split="train", dataset_test_split="train", **tasks)]
+        [
+            words(
+                reward_funcs=["exact_match", own],
+                dataset_train_split="train",
+                dataset_test_split="train",
+                **tasks,
+            )
+        ]
     )
     assert rows_to_judge(recipe)[0]["solution"][:] == ["Paris", "James Joyce"]
 
@@ -338,7 +500,11 @@ def test_what_can_be_judged_is_found_without_decoding_pictures(words):
 
     from r1_recipes.prompts import FORMATS
 
-    row = {"prompt": [{"role": "user", "content": "?"}], "solution": "4", "image": {"bytes": b"no picture", "path": None}}
+    row = {
+        "prompt": [{"role": "user", "content": "?"}],
+        "solution": "4",
+        "image": {"bytes": b"no picture", "path": None},
+    }
     rows = Dataset.from_list([row]).cast_column("image", Image())
     assert len(_judgeable(evaluate.load_benchmark([words()]), FORMATS["think_answer"], rows)) == 1
 
@@ -347,7 +513,10 @@ def test_what_can_be_judged_is_found_without_decoding_pictures(words):
     ("changes", "said"),
     [
         # A single file is every split, so "test" is what was trained on.
-        ({"dataset_train_split": "train"}, "split 'test' of .*, 2 of 2 ask .*'train\\[:-1\\]'.*--dataset_test_split train"),
+        (
+            {"dataset_train_split": "train"},
+            "split 'test' of .*, 2 of 2 ask .*'train\\[:-1\\]'.*--dataset_test_split train",
+        ),
         (
             {"dataset_train_split": "train", "dataset_test_split": "train[-1:]"},
             ", 1 of 1 ask what",
@@ -363,7 +532,9 @@ def test_training_rows_are_not_called_held_out(words, changes, said):
             rows_to_judge(recipe)
         return
     _, what = rows_to_judge(recipe)
-    assert ("held-out" in what) == (changes["dataset_train_split"] != "train") and ("training rows" in what) == ("held-out" not in what)
+    assert ("held-out" in what) == (changes["dataset_train_split"] != "train") and (
+        "training rows" in what
+    ) == ("held-out" not in what)
 
 
 class SimpleTokenizer:
@@ -389,7 +560,10 @@ def test_a_reward_of_one_s_own_sees_tokens_and_is_asked_once(words):
     rows = [{"prompt": "?", "solution": "x"}] * 2
     tokenizer = SimpleTokenizer()
     given = {name: score(name, judge, rows, ["ab", ""], tokenizer, [3, 2])}
-    assert verdicts(FORMATS["think_answer"], judges, rows, ["ab", ""], given)[0] == [True, False] and counts.calls == 1
+    assert (
+        verdicts(FORMATS["think_answer"], judges, rows, ["ab", ""], given)[0] == [True, False]
+        and counts.calls == 1
+    )
 
 
 def test_a_link_in_the_output_is_not_written_through(tmp_path, tiny_model, benchmark, capsys):
@@ -397,6 +571,8 @@ def test_a_link_in_the_output_is_not_written_through(tmp_path, tiny_model, bench
     (tmp_path / "scores").mkdir()
     (tmp_path / "scores" / "1_model").symlink_to(tmp_path / "victim")
     with pytest.raises(SystemExit) as ended:
-        evaluate.main([benchmark(), "--model", str(tmp_path / "model"), "--output", str(tmp_path / "scores")])
+        evaluate.main(
+            [benchmark(), "--model", str(tmp_path / "model"), "--output", str(tmp_path / "scores")]
+        )
     assert ended.value.code == 2 and "1_model: is a link to" in capsys.readouterr().err
     assert not list((tmp_path / "victim").iterdir())

@@ -1,4 +1,6 @@
-"""Generation end to end: backends agree, a run killed at any moment goes on, servers that fail lose nothing."""
+"""Generation end to end: backends agree, a run killed at any moment goes on, servers that fail lose
+nothing.
+"""
 
 from __future__ import annotations
 
@@ -41,7 +43,10 @@ def recipe(tmp_path, tiny_model, sums):
             "seed": 1,
         }
         path = tmp_path / "tiny.yaml"
-        path.write_text(yaml.safe_dump({k: v for k, v in {**settings, **changes}.items() if v is not None}), encoding="utf-8")
+        path.write_text(
+            yaml.safe_dump({k: v for k, v in {**settings, **changes}.items() if v is not None}),
+            encoding="utf-8",
+        )
         return str(path)
 
     return write
@@ -49,7 +54,11 @@ def recipe(tmp_path, tiny_model, sums):
 
 def stored(run):
     """Every record of every shard, as it stands there."""
-    return [json.loads(line) for path in sorted((run / "completions").glob("*.jsonl")) for line in path.read_text().splitlines()]
+    return [
+        json.loads(line)
+        for path in sorted((run / "completions").glob("*.jsonl"))
+        for line in path.read_text().splitlines()
+    ]
 
 
 def texts(run):
@@ -70,8 +79,14 @@ def test_every_row_gets_its_completions_and_a_data_set(recipe, tmp_path, capsys,
     records = stored(run)
     assert Counter(r["index"] for r in records) == dict.fromkeys(range(8), 1)
     for record, (a, b) in zip(sorted(records, key=lambda r: r["index"]), SUMS, strict=True):
-        assert record["question"] == f"{a}+{b}?" and record["columns"]["solution"] == str(a + b) and record["error"] is None
-        assert len(record["completions"]) == 2 and all(1 <= c["tokens"] <= 8 for c in record["completions"])
+        assert (
+            record["question"] == f"{a}+{b}?"
+            and record["columns"]["solution"] == str(a + b)
+            and record["error"] is None
+        )
+        assert len(record["completions"]) == 2 and all(
+            1 <= c["tokens"] <= 8 for c in record["completions"]
+        )
     from r1_recipes.data import load_rows
 
     rows = load_rows(str(run / "dataset"), "train")
@@ -97,7 +112,9 @@ def test_seeds_differ_and_stay_in_range():
 def test_a_second_call_generates_nothing(recipe, tmp_path, monkeypatch):
     generate.main([recipe()])
     before = (tmp_path / "run" / "completions" / "shard-00000.jsonl").read_bytes()
-    monkeypatch.setattr("r1_recipes.generate.get_backend", lambda *args: pytest.fail("no model is needed any more"))
+    monkeypatch.setattr(
+        "r1_recipes.generate.get_backend", lambda *args: pytest.fail("no model is needed any more")
+    )
     generate.main([recipe()])
     assert (tmp_path / "run" / "completions" / "shard-00000.jsonl").read_bytes() == before
 
@@ -106,7 +123,10 @@ def test_a_second_call_generates_nothing(recipe, tmp_path, monkeypatch):
     "change, message",
     [
         ({"system_prompt": "Think."}, "system_prompt was '', is 'Think.'"),
-        ({"max_samples": 5}, "holds completions of other rows, settings or weights than today's (row 5)"),
+        (
+            {"max_samples": 5},
+            "holds completions of other rows, settings or weights than today's (row 5)",
+        ),
         ({"temperature": 0.5}, "temperature was None, is 0.5"),
         ({"num_generations": 3}, "num_generations was 2, is 3"),
         ({"max_completion_length": 9}, "max_completion_length was 8, is 9"),
@@ -115,7 +135,9 @@ def test_a_second_call_generates_nothing(recipe, tmp_path, monkeypatch):
         ({"few_shot": [{"question": "1?", "reasoning": "1", "answer": "1"}]}, "few_shot was None"),
     ],
 )
-def test_stored_completions_of_another_question_are_refused(recipe, tmp_path, capsys, change, message):
+def test_stored_completions_of_another_question_are_refused(
+    recipe, tmp_path, capsys, change, message
+):
     generate.main([recipe()])
     with pytest.raises(SystemExit) as stopped:
         generate.main([recipe(**change)])
@@ -128,10 +150,14 @@ def test_a_refused_call_leaves_the_run_as_it_was(recipe, tmp_path):
     for change in ({"max_samples": 5}, {"temperature": 0.5}):
         with pytest.raises(SystemExit):
             generate.main([recipe(**change)])
-    assert [(tmp_path / "run" / name).read_bytes() for name in ("run.json", "recipe.yaml")] == before
+    assert [
+        (tmp_path / "run" / name).read_bytes() for name in ("run.json", "recipe.yaml")
+    ] == before
 
 
-def test_other_weights_or_golds_under_the_same_name_are_noticed(recipe, tmp_path, tiny_model, sums, capsys):
+def test_other_weights_or_golds_under_the_same_name_are_noticed(
+    recipe, tmp_path, tiny_model, sums, capsys
+):
     import shutil
 
     model, data = tmp_path / "model", tmp_path / "data.jsonl"
@@ -142,7 +168,10 @@ def test_other_weights_or_golds_under_the_same_name_are_noticed(recipe, tmp_path
     data.write_text(data.read_text().replace("#### 4", "#### 5"), encoding="utf-8")
     with pytest.raises(SystemExit):
         generate.main([path])
-    assert "holds completions of other rows, settings or weights than today's (row 0)" in capsys.readouterr().err
+    assert (
+        "holds completions of other rows, settings or weights than today's (row 0)"
+        in capsys.readouterr().err
+    )
     shutil.copy(sums, data)
     os.utime(model / "model.safetensors")  # which says nothing
     generate.main([path])
@@ -155,7 +184,9 @@ def test_other_weights_or_golds_under_the_same_name_are_noticed(recipe, tmp_path
 
 def test_other_rules_select_anew_from_what_is_stored(recipe, tmp_path, monkeypatch, capsys):
     generate.main([recipe()])
-    monkeypatch.setattr("r1_recipes.generate.get_backend", lambda *args: pytest.fail("no model is needed any more"))
+    monkeypatch.setattr(
+        "r1_recipes.generate.get_backend", lambda *args: pytest.fail("no model is needed any more")
+    )
     generate.main([recipe(keep={"best_of": 1}, reward_funcs=["format"])])
     assert len((tmp_path / "run" / "dataset" / "train.jsonl").read_text().splitlines()) == 8
     assert json.loads((tmp_path / "run" / "run.json").read_text())["finished"] is True
@@ -164,18 +195,32 @@ def test_other_rules_select_anew_from_what_is_stored(recipe, tmp_path, monkeypat
     assert "already done" in capsys.readouterr().out
 
 
-def test_rows_that_cannot_be_used_are_named_in_the_log_of_a_run_as_users_start_it(recipe, tmp_path, sums):
+def test_rows_that_cannot_be_used_are_named_in_the_log_of_a_run_as_users_start_it(
+    recipe, tmp_path, sums
+):
     data = tmp_path / "data.jsonl"
-    data.write_text(sums.read_text() + json.dumps({"question": "why?", "answer": "because"}) + "\n", encoding="utf-8")
+    data.write_text(
+        sums.read_text() + json.dumps({"question": "why?", "answer": "because"}) + "\n",
+        encoding="utf-8",
+    )
     command = [sys.executable, "-m", "r1_recipes.generate", recipe(dataset_name=str(data))]
     done = subprocess.run(command, capture_output=True, text=True, check=True)
     for text in (done.stderr, (tmp_path / "run" / "run.log").read_text()):
-        assert "8 of 9 rows kept; 1 dropped: no '#### gold' in column 'answer' (first: row 8)" in text
+        assert (
+            "8 of 9 rows kept; 1 dropped: no '#### gold' in column 'answer' (first: row 8)" in text
+        )
 
 
 def test_few_shot_and_template_reach_the_model_and_not_the_data_set(recipe, tmp_path):
     turn = {"question": "1+1?", "reasoning": "1+1=2", "answer": "2"}
-    generate.main([recipe(few_shot=[turn], prompt_template="{question} Show steps in {x}, then verify. Gold {solution}.")])
+    generate.main(
+        [
+            recipe(
+                few_shot=[turn],
+                prompt_template="{question} Show steps in {x}, then verify. Gold {solution}.",
+            )
+        ]
+    )
     prompt = stored(tmp_path / "run")[0]["prompt"]
     assert [m["role"] for m in prompt] == ["user", "assistant", "user"]
     record = stored(tmp_path / "run")[0]
@@ -190,7 +235,10 @@ def test_few_shot_and_template_reach_the_model_and_not_the_data_set(recipe, tmp_
 def test_killed_at_any_moment_it_finishes_with_no_row_lost_and_none_twice(recipe, tmp_path, seed):
     rng = random.Random(seed)
     with chat_server(
-        lambda body, before: (time.sleep(rng.uniform(0.02, 0.1)), reply("<think>\nso\n</think>\n<answer>\n7\n</answer>"))[1]
+        lambda body, before: (
+            time.sleep(rng.uniform(0.02, 0.1)),
+            reply("<think>\nso\n</think>\n<answer>\n7\n</answer>"),
+        )[1]
     ) as (
         url,
         seen,
@@ -198,7 +246,9 @@ def test_killed_at_any_moment_it_finishes_with_no_row_lost_and_none_twice(recipe
         path = recipe(backend="openai", model_name_or_path="tiny", generation_batch_size=2)
         environment = {**os.environ, "OPENAI_BASE_URL": url, "OPENAI_API_KEY": "secret-key"}
         command = [sys.executable, "-m", "r1_recipes.generate", path]
-        process = subprocess.Popen(command, env=environment, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+        process = subprocess.Popen(
+            command, env=environment, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL
+        )
         shard = tmp_path / "run" / "completions" / "shard-00000.jsonl"
         wanted = rng.randint(1, 5)
         deadline = time.monotonic() + 120
@@ -207,7 +257,11 @@ def test_killed_at_any_moment_it_finishes_with_no_row_lost_and_none_twice(recipe
             time.sleep(0.002)
         process.send_signal(signal.SIGKILL)
         process.wait()
-        before = [record["index"] for record in stored(tmp_path / "run")] if shard.read_bytes().endswith(b"\n") else None
+        before = (
+            [record["index"] for record in stored(tmp_path / "run")]
+            if shard.read_bytes().endswith(b"\n")
+            else None
+        )
         asked = len(seen)
         done = subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
         assert done.returncode == 0, done.stderr
@@ -218,25 +272,47 @@ def test_killed_at_any_moment_it_finishes_with_no_row_lost_and_none_twice(recipe
         assert [record["index"] for record in records][: len(before)] == before
         # what was stored is not asked for again: 2 requests a row that was missing
         assert len(seen) - asked == 2 * (8 - len(before))
-    assert "secret-key" not in done.stderr + done.stdout + (tmp_path / "run" / "run.log").read_text()
+    assert (
+        "secret-key" not in done.stderr + done.stdout + (tmp_path / "run" / "run.log").read_text()
+    )
 
 
-def test_a_server_that_fails_hangs_and_cuts_loses_nothing(recipe, tmp_path, monkeypatch, quick_retries):
+def test_a_server_that_fails_hangs_and_cuts_loses_nothing(
+    recipe, tmp_path, monkeypatch, quick_retries
+):
     """Every first try of a request goes wrong in one of three ways; the second is answered."""
     ways = [500, "cut", 1.5]
 
     def answer(body, before):
-        return reply(f"{body['messages'][-1]['content']} {body['seed']}") if before else ways[body["seed"] % 3]
+        return (
+            reply(f"{body['messages'][-1]['content']} {body['seed']}")
+            if before
+            else ways[body["seed"] % 3]
+        )
 
     with chat_server(answer) as (url, seen):
         monkeypatch.setenv("OPENAI_BASE_URL", url)
-        generate.main([recipe(backend="openai", model_name_or_path="tiny", request_timeout=0.5, reward_funcs=None)])
+        generate.main(
+            [
+                recipe(
+                    backend="openai",
+                    model_name_or_path="tiny",
+                    request_timeout=0.5,
+                    reward_funcs=None,
+                )
+            ]
+        )
     assert {body["seed"] % 3 for body in seen} == {0, 1, 2}  # each way came up
-    expected = {i: [f"{a}+{b}? {sample_seed(1, i, sample)}" for sample in range(2)] for i, (a, b) in enumerate(SUMS)}
+    expected = {
+        i: [f"{a}+{b}? {sample_seed(1, i, sample)}" for sample in range(2)]
+        for i, (a, b) in enumerate(SUMS)
+    }
     assert texts(tmp_path / "run") == expected
 
 
-def test_a_row_that_fails_for_good_is_kept_with_its_error_and_asked_again_on_request(recipe, tmp_path, monkeypatch, quick_retries, caplog):
+def test_a_row_that_fails_for_good_is_kept_with_its_error_and_asked_again_on_request(
+    recipe, tmp_path, monkeypatch, quick_retries, caplog
+):
     broken = True
 
     def answer(body, before):
@@ -244,10 +320,16 @@ def test_a_row_that_fails_for_good_is_kept_with_its_error_and_asked_again_on_req
 
     with chat_server(answer) as (url, seen):
         monkeypatch.setenv("OPENAI_BASE_URL", url)
-        path = recipe(backend="openai", model_name_or_path="tiny", request_retries=1, reward_funcs=None)
+        path = recipe(
+            backend="openai", model_name_or_path="tiny", request_retries=1, reward_funcs=None
+        )
         generate.main([path])
         records = {record["index"]: record for record in stored(tmp_path / "run")}
-        assert len(records) == 8 and records[1]["error"].startswith("InternalServerError") and records[1]["completions"] == []
+        assert (
+            len(records) == 8
+            and records[1]["error"].startswith("InternalServerError")
+            and records[1]["completions"] == []
+        )
         assert [record["error"] for index, record in records.items() if index != 1] == [None] * 7
         broken, asked = False, len(seen)
         generate.main([path])
@@ -257,7 +339,9 @@ def test_a_row_that_fails_for_good_is_kept_with_its_error_and_asked_again_on_req
     assert texts(tmp_path / "run")[1] == ["fine", "fine"]
 
 
-def test_rows_of_a_server_that_writes_rubbish_fail_and_the_others_do_not(recipe, tmp_path, monkeypatch, quick_retries):
+def test_rows_of_a_server_that_writes_rubbish_fail_and_the_others_do_not(
+    recipe, tmp_path, monkeypatch, quick_retries
+):
     def cut():
         answered = reply("4 and m")
         answered["choices"][0]["finish_reason"] = "abort"
@@ -270,37 +354,71 @@ def test_rows_of_a_server_that_writes_rubbish_fail_and_the_others_do_not(recipe,
 
     rubbish = {"2+3?": cut(), "2+5?": {"choices": []}, "9+5?": deep()}
 
-    with chat_server(lambda body, before: rubbish.get(body["messages"][-1]["content"], reply("fine"))) as (url, _):
+    with chat_server(
+        lambda body, before: rubbish.get(body["messages"][-1]["content"], reply("fine"))
+    ) as (url, _):
         monkeypatch.setenv("OPENAI_BASE_URL", url)
-        generate.main([recipe(backend="openai", model_name_or_path="tiny", request_retries=1, reward_funcs=None)])
+        generate.main(
+            [
+                recipe(
+                    backend="openai",
+                    model_name_or_path="tiny",
+                    request_retries=1,
+                    reward_funcs=None,
+                )
+            ]
+        )
     errors = {r["question"]: r["error"] for r in stored(tmp_path / "run")}
-    assert {question for question, error in errors.items() if error} == set(rubbish) and len(errors) == 8
+    assert {question for question, error in errors.items() if error} == set(rubbish) and len(
+        errors
+    ) == 8
     assert "finish_reason 'abort'" in errors["2+3?"] and "no chat completion" in errors["2+5?"]
     assert json.loads((tmp_path / "run" / "run.json").read_text())["finished"] is True
 
 
-def test_a_server_that_refuses_everything_does_not_use_the_rows_up(recipe, tmp_path, monkeypatch, capsys):
+def test_a_server_that_refuses_everything_does_not_use_the_rows_up(
+    recipe, tmp_path, monkeypatch, capsys
+):
     monkeypatch.setattr("r1_recipes.completions.openai.PATIENCE", 3)
     refusing = True
     with chat_server(lambda body, before: 400 if refusing else reply("fine")) as (url, _):
         monkeypatch.setenv("OPENAI_BASE_URL", url)
-        path = recipe(backend="openai", model_name_or_path="tiny", generation_batch_size=1, reward_funcs=None)
+        path = recipe(
+            backend="openai", model_name_or_path="tiny", generation_batch_size=1, reward_funcs=None
+        )
         with pytest.raises(SystemExit) as stopped:
             generate.main([path])
         error = capsys.readouterr().err
-        assert stopped.value.code == 2 and "3 rows failed one after the other" in error and "BadRequestError" in error
+        assert (
+            stopped.value.code == 2
+            and "3 rows failed one after the other" in error
+            and "BadRequestError" in error
+        )
         assert stored(tmp_path / "run") == []
         refusing = False
         generate.main([path])
     assert texts(tmp_path / "run") == {index: ["fine", "fine"] for index in range(8)}
 
 
-def test_a_prefill_that_the_server_s_template_writes_is_read_in_front(recipe, tmp_path, monkeypatch):
-    with chat_server(lambda body, before: reply("2 and 2\n</think>\n<answer>\n4\n</answer>")) as (url, _):
+def test_a_prefill_that_the_server_s_template_writes_is_read_in_front(
+    recipe, tmp_path, monkeypatch
+):
+    with chat_server(lambda body, before: reply("2 and 2\n</think>\n<answer>\n4\n</answer>")) as (
+        url,
+        _,
+    ):
         monkeypatch.setenv("OPENAI_BASE_URL", url)
-        settings = {"backend": "openai", "model_name_or_path": "tiny", "prefill": "<think>\n", "max_samples": 1}
+        settings = {
+            "backend": "openai",
+            "model_name_or_path": "tiny",
+            "prefill": "<think>\n",
+            "max_samples": 1,
+        }
         generate.main([recipe(**settings, keep={"correct": True, "filters": {"malformed": True}})])
-    (row,) = [json.loads(line) for line in (tmp_path / "run" / "dataset" / "train.jsonl").read_text().splitlines()]
+    (row,) = [
+        json.loads(line)
+        for line in (tmp_path / "run" / "dataset" / "train.jsonl").read_text().splitlines()
+    ]
     assert row["response"] == "<think>\n2 and 2\n</think>\n<answer>\n4\n</answer>"
 
 
@@ -317,7 +435,8 @@ def test_reasoning_that_the_server_split_off_is_put_back(recipe, tmp_path, monke
 
 
 def test_ctrl_c_says_what_is_stored(recipe, tmp_path, monkeypatch, caplog):
-    # A test run that a shell started in the background ignores SIGINT; what a terminal starts does not.
+    # A test run that a shell started in the background ignores SIGINT; what a terminal starts does
+    # not.
     before = signal.signal(signal.SIGINT, signal.default_int_handler)
     try:
         _interrupt(recipe, tmp_path, monkeypatch, caplog)
@@ -335,7 +454,16 @@ def _interrupt(recipe, tmp_path, monkeypatch, caplog):
     with chat_server(answer) as (url, _):
         monkeypatch.setenv("OPENAI_BASE_URL", url)
         with pytest.raises(SystemExit) as stopped:
-            generate.main([recipe(backend="openai", model_name_or_path="tiny", generation_batch_size=1, reward_funcs=None)])
+            generate.main(
+                [
+                    recipe(
+                        backend="openai",
+                        model_name_or_path="tiny",
+                        generation_batch_size=1,
+                        reward_funcs=None,
+                    )
+                ]
+            )
     assert stopped.value.code == 130
     assert f"stopped with {len(stored(tmp_path / 'run'))} rows stored" in caplog.text
 
@@ -357,21 +485,33 @@ def _interrupt(recipe, tmp_path, monkeypatch, caplog):
         ({"seed": "none"}, "seed"),
     ],
 )
-def test_a_recipe_that_cannot_work_is_refused_by_name(recipe, capsys, monkeypatch, changes, message):
+def test_a_recipe_that_cannot_work_is_refused_by_name(
+    recipe, capsys, monkeypatch, changes, message
+):
     monkeypatch.delenv("OPENAI_BASE_URL", raising=False)
     if changes.get("backend") == "vllm":
         import importlib.util
 
         found = importlib.util.find_spec
-        monkeypatch.setattr(importlib.util, "find_spec", lambda name, *a: None if name == "vllm" else found(name, *a))
+        monkeypatch.setattr(
+            importlib.util,
+            "find_spec",
+            lambda name, *a: None if name == "vllm" else found(name, *a),
+        )
     with pytest.raises(SystemExit) as stopped:
         generate.main([recipe(**changes)])
     assert stopped.value.code == 2 and message in capsys.readouterr().err
 
 
 def test_a_judge_that_sees_the_gold_selects(recipe, tmp_path, monkeypatch, offline):
-    """DeepSeek-R1, section 2.3.3: ground truth and prediction go to a model, which says what is right."""
-    judge = {"model": "openai:judge", "scope": "full", "prompt": "{prompt}\nGold: {solution}\nSaid: {response}\nEnd with 'Score: x'."}
+    """DeepSeek-R1, section 2.3.3: ground truth and prediction go to a model, which says what is
+    right.
+    """
+    judge = {
+        "model": "openai:judge",
+        "scope": "full",
+        "prompt": "{prompt}\nGold: {solution}\nSaid: {response}\nEnd with 'Score: x'.",
+    }
 
     def answer(body, before):
         gold = body["messages"][0]["content"].split("\nGold: ")[1].split("\n")[0]
@@ -379,18 +519,42 @@ def test_a_judge_that_sees_the_gold_selects(recipe, tmp_path, monkeypatch, offli
 
     with chat_server(answer) as (url, seen):
         monkeypatch.setenv("OPENAI_BASE_URL", url)
-        generate.main([recipe(reward_funcs=["judge"], reward_models={"judge": judge}, keep={"at_least": {"judge": 1}})])
-    rows = [json.loads(line) for line in (tmp_path / "run" / "dataset" / "train.jsonl").read_text().splitlines()]
+        generate.main(
+            [
+                recipe(
+                    reward_funcs=["judge"],
+                    reward_models={"judge": judge},
+                    keep={"at_least": {"judge": 1}},
+                )
+            ]
+        )
+    rows = [
+        json.loads(line)
+        for line in (tmp_path / "run" / "dataset" / "train.jsonl").read_text().splitlines()
+    ]
     golds = {record["columns"]["solution"] for record in stored(tmp_path / "run")}
     assert {row["solution"] for row in rows} == {gold for gold in golds if int(gold) % 2}
     assert {row["scores"] for row in rows} == {'{"judge": 1.0}'}
-    assert seen and all(f"Gold: {gold}" in str([body["messages"] for body in seen]) for gold in golds)
+    assert seen and all(
+        f"Gold: {gold}" in str([body["messages"] for body in seen]) for gold in golds
+    )
 
 
-def test_a_judge_needs_an_address_before_anything_is_generated(recipe, tmp_path, monkeypatch, capsys):
+def test_a_judge_needs_an_address_before_anything_is_generated(
+    recipe, tmp_path, monkeypatch, capsys
+):
     monkeypatch.delenv("OPENAI_BASE_URL", raising=False)
     with pytest.raises(SystemExit) as ended:
-        generate.main([recipe(reward_funcs=["judge"], reward_models={"judge": {"model": "openai:judge", "prompt": "Rate {response}."}})])
+        generate.main(
+            [
+                recipe(
+                    reward_funcs=["judge"],
+                    reward_models={
+                        "judge": {"model": "openai:judge", "prompt": "Rate {response}."}
+                    },
+                )
+            ]
+        )
     assert ended.value.code == 2
     assert "OPENAI_BASE_URL: must be a server's address" in capsys.readouterr().err
     assert not (tmp_path / "run").exists()

@@ -1,4 +1,6 @@
-"""What importing costs: the rewards and mappers work where there is no torch, and every module can be imported."""
+"""What importing costs: the rewards and mappers work where there is no torch, and every module can
+be imported.
+"""
 
 import pkgutil
 import subprocess
@@ -9,7 +11,9 @@ import pytest
 import r1_recipes
 
 HEAVY = ("torch", "transformers", "trl", "accelerate", "peft", "vllm", "datasets")
-MODULES = sorted(module.name for module in pkgutil.walk_packages(r1_recipes.__path__, "r1_recipes."))
+MODULES = sorted(
+    module.name for module in pkgutil.walk_packages(r1_recipes.__path__, "r1_recipes.")
+)
 
 
 def run(code):
@@ -18,7 +22,16 @@ def run(code):
     return done.stdout
 
 
-@pytest.mark.parametrize("name", ["r1_recipes", "r1_recipes.rewards", "r1_recipes.data", "r1_recipes.prompts.formats", "r1_recipes.recipe"])
+@pytest.mark.parametrize(
+    "name",
+    [
+        "r1_recipes",
+        "r1_recipes.rewards",
+        "r1_recipes.data",
+        "r1_recipes.prompts.formats",
+        "r1_recipes.recipe",
+    ],
+)
 def test_light_modules_load_no_heavy_library(name):
     found = run(f"import sys, {name}; print(*(m for m in {HEAVY!r} if m in sys.modules))")
     assert found.split() == []
@@ -56,9 +69,17 @@ print(*(func(prompts=["1+1?"], completions=[completion], completion_ids=[[1]], s
 
 
 def test_every_module_imports():
-    assert {"r1_recipes.grpo", "r1_recipes.sft", "r1_recipes.recipe", "r1_recipes.data.load"} <= set(MODULES)
+    assert {
+        "r1_recipes.grpo",
+        "r1_recipes.sft",
+        "r1_recipes.recipe",
+        "r1_recipes.data.load",
+    } <= set(MODULES)
     # One interpreter for all: a module alone costs seconds, its libraries are shared.
-    assert run(f"import importlib\nfor name in {MODULES!r}:\n    importlib.import_module(name)\nprint('all')").split() == ["all"]
+    assert run(
+        f"import importlib\nfor name in {MODULES!r}:\n    "
+        f"importlib.import_module(name)\nprint('all')"
+    ).split() == ["all"]
 
 
 def test_public_names_exist():

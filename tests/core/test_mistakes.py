@@ -1,4 +1,6 @@
-"""What newcomers write by mistake: each costs one line that says what to write instead, before a model is loaded."""
+"""What newcomers write by mistake: each costs one line that says what to write instead, before a
+model is loaded.
+"""
 
 from __future__ import annotations
 
@@ -22,11 +24,19 @@ from tests.conftest import REPOSITORY, SUMS
 
 pytestmark = pytest.mark.usefixtures("offline")
 OWN = "tests.core.test_mistakes"
-_HALVES = {"dataset_train_split": "train[:4]", "dataset_test_split": "train[4:]", "eval_strategy": "steps", "eval_steps": 1}
+_HALVES = {
+    "dataset_train_split": "train[:4]",
+    "dataset_test_split": "train[4:]",
+    "eval_strategy": "steps",
+    "eval_steps": 1,
+}
 
 
 def raises(completions: list, solution: list, **columns: Any) -> list[float]:
-    return [float(gold) / len(turn["content"]) for gold, (turn,) in zip(solution, completions, strict=True)]
+    return [
+        float(gold) / len(turn["content"])
+        for gold, (turn,) in zip(solution, completions, strict=True)
+    ]
 
 
 def too_short(completions: list, **columns: Any) -> list[float]:
@@ -71,7 +81,11 @@ class NoGold(Mapper):
 
 class TwoTypes(NoGold):
     def __call__(self, row: dict[str, Any]) -> dict[str, Any]:
-        return {"question": row["question"], "solution": "1", "extra": 1 if "2+" in row["question"] else "x"}
+        return {
+            "question": row["question"],
+            "solution": "1",
+            "extra": 1 if "2+" in row["question"] else "x",
+        }
 
 
 class Leaves(NoGold):
@@ -97,7 +111,10 @@ def _line(function: Callable, after: int = 0) -> str:
 
 
 MISTAKES = [
-    ({"learning_rate": -1e-6}, r"learning_rate: must be in \[0, 1\], got -1e-06\. Fix: leave it out"),
+    (
+        {"learning_rate": -1e-6},
+        r"learning_rate: must be in \[0, 1\], got -1e-06\. Fix: leave it out",
+    ),
     ({"num_train_epochs": 0, "max_steps": None}, r"num_train_epochs: must be in \(0, inf\), got 0"),
     ({"max_steps": 0}, r"max_steps: must be in \[1, inf\), got 0"),
     ({"max_samples": 0}, r"max_samples: must be in \[1, inf\)"),
@@ -109,13 +126,18 @@ MISTAKES = [
     ({"num_generations": 1}, r"num_generations: must be at least 2, got 1.* Fix: 8$"),
     (
         {"num_generations": 3},
-        r"Fix: gradient_accumulation_steps: 3, or num_generations: 2, or 6 processes \(accelerate launch --num_processes 6\)$",
+        r"Fix: gradient_accumulation_steps: 3, or num_generations: 2, or 6 processes "
+        r"\(accelerate launch --num_processes 6\)$",
     ),
     (
         {"num_generations": 8},
-        r"Fix: gradient_accumulation_steps: 2, or num_generations: 4, or \d processes \(accelerate launch --num_processes \d\)$",
+        r"Fix: gradient_accumulation_steps: 2, or num_generations: 4, or \d processes "
+        r"\(accelerate launch --num_processes \d\)$",
     ),
-    ({**_HALVES, "per_device_eval_batch_size": 3}, r"Fix: per_device_eval_batch_size: 4, or num_generations_eval: 1$"),
+    (
+        {**_HALVES, "per_device_eval_batch_size": 3},
+        r"Fix: per_device_eval_batch_size: 4, or num_generations_eval: 1$",
+    ),
     (
         {"mapper": "prompt_solution", "prompt_column": "question", "solution_column": "question"},
         r"accuracy can read none of the 8 golds .*answer_match",
@@ -124,44 +146,93 @@ MISTAKES = [
     ({"reward_funcs": ["acuracy"]}, r"Did you mean 'accuracy'"),
     ({"reward_weights": [0.0]}, r"reward_weights: must be finite, and one not 0, got \[0\.0\]"),
     ({"max_samples": 1}, r"1 training rows for 2 prompts a batch .* Fix: more rows"),
-    ({"max_samples": 1, "generation_batch_size": 4}, r"1 training rows for 2 .* Fix: more rows, or a smaller generation_batch_size$"),
+    (
+        {"max_samples": 1, "generation_batch_size": 4},
+        r"1 training rows for 2 .* Fix: more rows, or a smaller generation_batch_size$",
+    ),
     (
         {"eval_strategy": "steps", "eval_steps": 1, "per_device_eval_batch_size": 2},
         r"no row is left to train on\. Fix: dataset",
     ),
-    ({"mapper": "prompt_solution", "prompt_column": "qestion", "solution_column": "answer"}, r"'qestion'.* Fix: prompt_column: question$"),
+    (
+        {"mapper": "prompt_solution", "prompt_column": "qestion", "solution_column": "answer"},
+        r"'qestion'.* Fix: prompt_column: question$",
+    ),
     ({"dataset_train_split": "trian"}, r"'trian'.*it has 'train'.*Did you mean 'train'"),
     ({"dataset_train_split": "trian[:-2]"}, r"'trian'.*it has 'train'"),
     ({"push_to_hub": True}, r"push_to_hub: .* Fix: .*--push_to_hub false"),
     ({"reward_funcs": [f"{OWN}:rises"]}, r"Did you mean 'raises'"),
-    ({"reward_funcs": [f"{OWN}:raises"]}, rf"'{OWN}:raises' fails: ZeroDivisionError.* {_line(raises, 1)}"),
-    ({"reward_funcs": [f"{OWN}:fails_late"]}, rf"'{OWN}:fails_late' fails: KeyError: 'gold' {_line(fails_late, 2)}"),
+    (
+        {"reward_funcs": [f"{OWN}:raises"]},
+        rf"'{OWN}:raises' fails: ZeroDivisionError.* {_line(raises, 1)}",
+    ),
+    (
+        {"reward_funcs": [f"{OWN}:fails_late"]},
+        rf"'{OWN}:fails_late' fails: KeyError: 'gold' {_line(fails_late, 2)}",
+    ),
     (
         {"reward_funcs": [f"{OWN}:too_short"]},
         rf"returned \[1\.0\] {_line(too_short)}\. Fix: return a list .* per completion, here 4",
     ),
-    ({"reward_funcs": [f"{OWN}:nothing"]}, rf"'{OWN}:nothing' returned None {_line(nothing)}\. Fix: return a list"),
-    ({"reward_funcs": [f"{OWN}:words"]}, r"returned \['1', .*Fix: return a list with one finite number"),
-    ({"reward_funcs": [f"{OWN}:not_finite"]}, r"returned \[inf, .*Fix: return a list with one finite number"),
-    ({"reward_funcs": [f"{OWN}:not_a_number"]}, rf"returned \[nan, .*{_line(not_a_number)}\. Fix: return a list with one finite number"),
+    (
+        {"reward_funcs": [f"{OWN}:nothing"]},
+        rf"'{OWN}:nothing' returned None {_line(nothing)}\. Fix: return a list",
+    ),
+    (
+        {"reward_funcs": [f"{OWN}:words"]},
+        r"returned \['1', .*Fix: return a list with one finite number",
+    ),
+    (
+        {"reward_funcs": [f"{OWN}:not_finite"]},
+        r"returned \[inf, .*Fix: return a list with one finite number",
+    ),
+    (
+        {"reward_funcs": [f"{OWN}:not_a_number"]},
+        rf"returned \[nan, .*{_line(not_a_number)}\. Fix: return a list with one finite number",
+    ),
     ({"reward_funcs": [f"{OWN}:exits"]}, rf"'{OWN}:exits' fails: SystemExit: 0 {_line(exits, 1)}"),
-    ({"reward_funcs": [f"{OWN}:OWN"]}, rf"'{OWN}:OWN': must be a function, or a class with __call__, got '{OWN}'\. Fix: def "),
+    (
+        {"reward_funcs": [f"{OWN}:OWN"]},
+        rf"'{OWN}:OWN': must be a function, or a class with __call__, got '{OWN}'\. Fix: def ",
+    ),
     (
         {"reward_funcs": [f"{OWN}:NoArguments"]},
-        rf"NoArguments' fails: TypeError: .*'response_format' {_line(NoArguments.__init__)}\. Fix: class NAME\(Reward\)",
+        rf"NoArguments' fails: TypeError: .*'response_format' "
+        rf"{_line(NoArguments.__init__)}\. Fix: class NAME\(Reward\)",
     ),
-    ({"mapper": f"{OWN}:NoGold"}, rf"'accuracy' compares .*'solution', which mapper 'NoGold' {_line(NoGold.__call__)}.* Fix: return"),
+    (
+        {"mapper": f"{OWN}:NoGold"},
+        rf"'accuracy' compares .*'solution', which mapper 'NoGold' "
+        rf"{_line(NoGold.__call__)}.* Fix: return",
+    ),
     (
         {"mapper": f"{OWN}:TwoTypes"},
-        rf"mapper 'TwoTypes' {_line(TwoTypes.__call__)}: column 'extra' must hold .* one type.* Fix: return str",
+        rf"mapper 'TwoTypes' {_line(TwoTypes.__call__)}: column 'extra' must hold .* one "
+        rf"type.* Fix: return str",
     ),
-    ({"mapper": f"{OWN}:Leaves"}, rf"no row is left: .*mapper 'Leaves' fails with SystemExit {_line(Leaves.__call__, 1)}"),
-    ({"mapper": f"{OWN}:NotHere"}, r"must be a subclass of r1_recipes\.data\.Mapper.* Fix: class NAME\(Mapper\)"),
-    ({"mapper": "./mine.py"}, r"named with a colon: \./mine\.py:NAME\."),
-    ({"reward_funcs": [f"{OWN}:narrow"]}, r"narrow\(\) got an unexpected keyword.*\. Fix: end its parameters with \*\*columns"),
-    ({"reward_funcs": [f"{OWN}:late"]}, r"late' fails: TypeError: late\(\) missing 1 required positional argument: 'level'"),
     (
-        {"reward_funcs": ["format", f"{OWN}:nothing"], "task_rewards": {"sum": [f"{OWN}:nothing"]}, "task_column": "level"},
+        {"mapper": f"{OWN}:Leaves"},
+        rf"no row is left: .*mapper 'Leaves' fails with SystemExit {_line(Leaves.__call__, 1)}",
+    ),
+    (
+        {"mapper": f"{OWN}:NotHere"},
+        r"must be a subclass of r1_recipes\.data\.Mapper.* Fix: class NAME\(Mapper\)",
+    ),
+    ({"mapper": "./mine.py"}, r"named with a colon: \./mine\.py:NAME\."),
+    (
+        {"reward_funcs": [f"{OWN}:narrow"]},
+        r"narrow\(\) got an unexpected keyword.*\. Fix: end its parameters with \*\*columns",
+    ),
+    (
+        {"reward_funcs": [f"{OWN}:late"]},
+        r"late' fails: TypeError: late\(\) missing 1 required positional argument: 'level'",
+    ),
+    (
+        {
+            "reward_funcs": ["format", f"{OWN}:nothing"],
+            "task_rewards": {"sum": [f"{OWN}:nothing"]},
+            "task_column": "level",
+        },
         "task_column: unknown column 'level'",
     ),
     ({"num_generation": 8}, r"unknown key 'num_generation' for grpo\. Nearest: num_generations"),
@@ -169,52 +240,106 @@ MISTAKES = [
     ({"batch_size": 8}, r"Nearest: per_device_train_batch_size\."),
     ({"model": "x"}, r"Nearest: model_name_or_path\."),
     ({"epochs": 3}, r"Nearest: num_train_epochs\."),
-    ({"keep": {"correct": True}}, r"unknown key 'keep' for grpo: a key of generate; python -m r1_recipes\.generate FILE"),
+    (
+        {"keep": {"correct": True}},
+        r"unknown key 'keep' for grpo: a key of generate; python -m r1_recipes\.generate FILE",
+    ),
     ({"learning_rate": "fast"}, r"learning_rate: found 'fast' \(str\); expected float"),
     ({"bf16": "maybe"}, r"bf16: found 'maybe' \(str\); expected true/false"),
-    ({"num_train_epochs": "3 epochs"}, r"num_train_epochs: found '3 epochs' \(str\); expected float"),
+    (
+        {"num_train_epochs": "3 epochs"},
+        r"num_train_epochs: found '3 epochs' \(str\); expected float",
+    ),
     ({"response_format": "think_anser"}, r"Did you mean 'think_answer'"),
     ({"mapper": "gsmk8"}, r"Did you mean 'gsm8k'"),
     ({"dataset_name": "rowz.jsonl"}, r"no such file or folder \(looked in .* beside the recipe"),
     ({"dataset_name": None}, r"dataset_name: missing; name a hub dataset, a local path"),
-    ({"model_name_or_path": None}, r"model_name_or_path: missing; a hub id or a local checkpoint folder"),
-    ({"output_dir": ""}, r"output_dir: found ''; the folder that the run is written to"),
-    ({"reward_funcs": ["accuracy", "accuracy"]}, r"must differ.* Fix: give one that counts twice the reward_weights entry 2\.0"),
-    ({"reward_weights": [1, 2]}, r"reward_weights has 2 entries for 1 reward_funcs"),
-    ({"reward_funcs": ["no_such_module:brevity"]}, r"no module 'no_such_module' on the path or in "),
-    ({"loss_type": "gspo"}, r"loss_type: unknown value 'gspo'\. .*losses\.md"),
-    ({"scale_rewards": "std"}, r"scale_rewards: unknown value 'std'\. Available: batch, group, none"),
     (
-        {"use_transformers_continuous_batching": True, "bf16": True},
-        r"use_transformers_continuous_batching: TRL casts all weights to bfloat16 .*got dtype: float32.*use_vllm: true",
+        {"model_name_or_path": None},
+        r"model_name_or_path: missing; a hub id or a local checkpoint folder",
+    ),
+    ({"output_dir": ""}, r"output_dir: found ''; the folder that the run is written to"),
+    (
+        {"reward_funcs": ["accuracy", "accuracy"]},
+        r"must differ.* Fix: give one that counts twice the reward_weights entry 2\.0",
+    ),
+    ({"reward_weights": [1, 2]}, r"reward_weights has 2 entries for 1 reward_funcs"),
+    (
+        {"reward_funcs": ["no_such_module:brevity"]},
+        r"no module 'no_such_module' on the path or in ",
+    ),
+    ({"loss_type": "gspo"}, r"loss_type: unknown value 'gspo'\. .*losses\.md"),
+    (
+        {"scale_rewards": "std"},
+        r"scale_rewards: unknown value 'std'\. Available: batch, group, none",
     ),
     (
-        {"use_transformers_continuous_batching": True, "bf16": True, "dtype": "bfloat16", "use_peft": True},
+        {"use_transformers_continuous_batching": True, "bf16": True},
+        r"use_transformers_continuous_batching: TRL casts all weights to bfloat16 .*got "
+        r"dtype: float32.*use_vllm: true",
+    ),
+    (
+        {
+            "use_transformers_continuous_batching": True,
+            "bf16": True,
+            "dtype": "bfloat16",
+            "use_peft": True,
+        },
         r"use_transformers_continuous_batching: .*use_peft: true",
     ),
     (
-        {**_HALVES, "load_best_model_at_end": True, "save_steps": 1, "per_device_eval_batch_size": 2},
-        r"metric_for_best_model: must be a reward, got 'loss'.*Fix: metric_for_best_model: eval_rewards/accuracy/mean and greater_is_",
+        {
+            **_HALVES,
+            "load_best_model_at_end": True,
+            "save_steps": 1,
+            "per_device_eval_batch_size": 2,
+        },
+        r"metric_for_best_model: must be a reward, got 'loss'.*Fix: metric_for_best_model: "
+        r"eval_rewards/accuracy/mean and greater_is_",
     ),
     (
-        {**_HALVES, "save_strategy": "best", "metric_for_best_model": "eval_loss", "per_device_eval_batch_size": 2},
+        {
+            **_HALVES,
+            "save_strategy": "best",
+            "metric_for_best_model": "eval_loss",
+            "per_device_eval_batch_size": 2,
+        },
         r"metric_for_best_model: must be a reward, got 'eval_loss'",
     ),
-    ({"use_vllm": True, "vllm_mode": "server", "use_peft": True, "load_in_4bit": True}, r"load_in_4bit: vLLM cannot be sent"),
+    (
+        {"use_vllm": True, "vllm_mode": "server", "use_peft": True, "load_in_4bit": True},
+        r"load_in_4bit: vLLM cannot be sent",
+    ),
     ({"max_logged_completions": 0}, r"max_logged_completions: must be in \[1, inf\), got 0"),
     ({"tools": ["calculater"]}, r"Did you mean 'calculator'"),
     ({"environment": "no_such_module:Game"}, r"environment 'no_such_module:Game': no module"),
-    ({"curriculum": ["a"]}, r"curriculum: must be two or more tasks that differ, easiest first, got \['a'\]"),
-    ({"chat_template_kwargs": {"enable_thinkin": True}}, r"reads no such variable\. Fix: leave it out"),
-    ({"system_prompt": "Think in <think>, answer in \\boxed{}."}, r"must ask for <answer>.* Fix: response_format: think_boxed"),
-    ({"prompt_template": "{quest}"}, r"prompt_template: needs \{question\} where the question goes"),
+    (
+        {"curriculum": ["a"]},
+        r"curriculum: must be two or more tasks that differ, easiest first, got \['a'\]",
+    ),
+    (
+        {"chat_template_kwargs": {"enable_thinkin": True}},
+        r"reads no such variable\. Fix: leave it out",
+    ),
+    (
+        {"system_prompt": "Think in <think>, answer in \\boxed{}."},
+        r"must ask for <answer>.* Fix: response_format: think_boxed",
+    ),
+    (
+        {"prompt_template": "{quest}"},
+        r"prompt_template: needs \{question\} where the question goes",
+    ),
     ({"max_prompt_tokens": 3}, r"no row is left.*prompt over max_prompt_tokens 3"),
     ({"report_to": "wanb"}, r"report_to: unknown tracker 'wanb'\. Did you mean 'wandb'"),
     ({"number_locale": "fr"}, r"number_locale: must be one of en, de, got 'fr'"),
 ]
 
 
-@pytest.mark.parametrize(("changes", "said"), MISTAKES, ids=lambda value: None if isinstance(value, dict) else str(value)[:40])
+@pytest.mark.parametrize(
+    ("changes", "said"),
+    MISTAKES,
+    ids=lambda value: None if isinstance(value, dict) else str(value)[:40],
+)
 def test_a_mistake_costs_one_line_before_the_model_is_loaded(
     write_recipe: Callable[..., str],
     monkeypatch: pytest.MonkeyPatch,
@@ -222,7 +347,10 @@ def test_a_mistake_costs_one_line_before_the_model_is_loaded(
     changes: dict[str, Any],
     said: str,
 ) -> None:
-    monkeypatch.setattr("r1_recipes.training.trainer.RecipeGRPOTrainer", lambda **arguments: pytest.fail("the model was loaded"))
+    monkeypatch.setattr(
+        "r1_recipes.training.trainer.RecipeGRPOTrainer",
+        lambda **arguments: pytest.fail("the model was loaded"),
+    )
     monkeypatch.setattr("huggingface_hub.get_token", lambda: None)
     given = {"reward_funcs": ["accuracy"], **changes}
     with pytest.raises(SystemExit) as ended:
@@ -235,11 +363,21 @@ def test_what_is_no_mistake_passes(write_recipe: Callable[..., str]) -> None:
     """A default may lie outside of its interval, and a recipe may be judged greedily."""
     from r1_recipes.recipe.load import load_recipe
 
-    assert load_recipe([write_recipe("grpo", max_steps=-1, temperature=0.0)], "grpo").training.max_steps == -1
-    assert any("warmup_steps 10 of max_steps 6" in note for note in load_recipe([write_recipe("grpo", warmup_steps=10)], "grpo").warnings)
+    assert (
+        load_recipe(
+            [write_recipe("grpo", max_steps=-1, temperature=0.0)], "grpo"
+        ).training.max_steps
+        == -1
+    )
+    assert any(
+        "warmup_steps 10 of max_steps 6" in note
+        for note in load_recipe([write_recipe("grpo", warmup_steps=10)], "grpo").warnings
+    )
 
 
-def in_parts(completions: list, solution: list, log_extra: Callable[[str, list], None], **columns: Any) -> Any:
+def in_parts(
+    completions: list, solution: list, log_extra: Callable[[str, list], None], **columns: Any
+) -> Any:
     """Neither a list nor plain floats, but what TRL takes."""
     import torch
 
@@ -247,8 +385,12 @@ def in_parts(completions: list, solution: list, log_extra: Callable[[str, list],
     return torch.tensor([float(len(turn["content"])) for (turn,) in completions])
 
 
-def test_rewards_that_log_the_same_columns_share_them(write_recipe: Callable[..., str], tmp_path: Path) -> None:
-    """Each completion stays one row of the table; the first that has something to say of a row fills its field."""
+def test_rewards_that_log_the_same_columns_share_them(
+    write_recipe: Callable[..., str], tmp_path: Path
+) -> None:
+    """Each completion stays one row of the table; the first that has something to say of a row
+    fills its field.
+    """
     path = write_recipe(
         "grpo",
         reward_funcs=[f"{OWN}:in_parts", "accuracy", "answer_match"],
@@ -257,14 +399,28 @@ def test_rewards_that_log_the_same_columns_share_them(write_recipe: Callable[...
         num_completions_to_print=0,
     )
     grpo.main([path])
-    (table,) = [pyarrow.parquet.read_table(file).to_pylist() for file in (tmp_path / "run" / "completions").glob("*.parquet")]
+    (table,) = [
+        pyarrow.parquet.read_table(file).to_pylist()
+        for file in (tmp_path / "run" / "completions").glob("*.parquet")
+    ]
     assert len(table) == 4 and {row["solution"] for row in table} <= {str(a + b) for a, b in SUMS}
-    assert all(row["answer_parsed"] == f"own {row['solution']}" for row in table)  # the random model gives no answer
+    assert all(
+        row["answer_parsed"] == f"own {row['solution']}" for row in table
+    )  # the random model gives no answer
 
 
-def _package(*words: str, folder: Path = REPOSITORY, python: str = sys.executable) -> subprocess.CompletedProcess:
+def _package(
+    *words: str, folder: Path = REPOSITORY, python: str = sys.executable
+) -> subprocess.CompletedProcess:
     environment = {**os.environ, "PYTHONPATH": str(REPOSITORY / "src")}
-    return subprocess.run([python, "-m", *words], capture_output=True, text=True, env=environment, cwd=folder, timeout=120)
+    return subprocess.run(
+        [python, "-m", *words],
+        capture_output=True,
+        text=True,
+        env=environment,
+        cwd=folder,
+        timeout=120,
+    )
 
 
 @pytest.mark.parametrize("arguments", [[], ["--help"]])
@@ -275,12 +431,21 @@ def test_the_package_says_what_its_commands_are(arguments: list[str]) -> None:
 
 @pytest.mark.parametrize(
     ("word", "meant"),
-    [("gpro", "grpo"), ("GRPO", "grpo"), ("train", "grpo"), ("preflite", "preflight"), ("my.yaml", "grpo my.yaml"), ("xyzzyq", None)],
+    [
+        ("gpro", "grpo"),
+        ("GRPO", "grpo"),
+        ("train", "grpo"),
+        ("preflite", "preflight"),
+        ("my.yaml", "grpo my.yaml"),
+        ("xyzzyq", None),
+    ],
 )
 def test_an_unknown_command_is_named_with_the_nearest(word: str, meant: str | None) -> None:
     done = _package("r1_recipes", word)
     assert (done.returncode, done.stdout) == (2, "") and f"unknown command {word!r}" in done.stderr
-    assert (f"Did you mean r1-recipes {meant}?" in done.stderr) is (meant is not None) and done.stderr.count("\n") == 1
+    assert (f"Did you mean r1-recipes {meant}?" in done.stderr) is (
+        meant is not None
+    ) and done.stderr.count("\n") == 1
 
 
 def test_the_version_and_the_recipes_are_printed() -> None:
@@ -289,27 +454,44 @@ def test_the_version_and_the_recipes_are_printed() -> None:
         assert line.endswith("."), line  # a whole sentence
 
 
-def test_files_named_as_libraries_hide_none_of_them(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_files_named_as_libraries_hide_none_of_them(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setenv("HF_HUB_OFFLINE", "1")
     for name in ("json", "random", "trl", "yaml"):
         (tmp_path / f"{name}.py").write_text("raise RuntimeError('imported')\n", encoding="utf-8")
-    (tmp_path / "mine.py").write_text("def own(completions, **columns):\n    return [1.0]\n", encoding="utf-8")
-    recipe = "model_name_or_path: nobody/model\ndataset_name: no.jsonl\nreward_funcs: ['mine:own']\nuse_cpu: true\nbf16: false\n"
+    (tmp_path / "mine.py").write_text(
+        "def own(completions, **columns):\n    return [1.0]\n", encoding="utf-8"
+    )
+    recipe = (
+        "model_name_or_path: nobody/model\ndataset_name: no.jsonl\nreward_funcs: "
+        "['mine:own']\nuse_cpu: true\nbf16: false\n"
+    )
     (tmp_path / "r.yaml").write_text(recipe, encoding="utf-8")
     done = _package("r1_recipes.grpo", "r.yaml", "--output_dir", "run", folder=tmp_path)
-    assert "error: r.yaml: model_name_or_path" in done.stderr and "imported" not in done.stderr, done.stderr
+    assert "error: r.yaml: model_name_or_path" in done.stderr and "imported" not in done.stderr, (
+        done.stderr
+    )
 
 
 def test_a_python_without_the_libraries_is_told_in_one_line(tmp_path: Path) -> None:
     subprocess.run([sys.executable, "-m", "venv", "--without-pip", tmp_path / "empty"], check=True)
     for module in ("r1_recipes", "r1_recipes.grpo"):
         done = _package(module, python=str(tmp_path / "empty" / "bin" / "python"))
-        assert done.returncode == 2 and done.stderr.count("\n") == 1 and "lacks yaml, torch, trl" in done.stderr, done.stderr
+        assert (
+            done.returncode == 2
+            and done.stderr.count("\n") == 1
+            and "lacks yaml, torch, trl" in done.stderr
+        ), done.stderr
 
 
 def test_every_command_is_listed() -> None:
     source = REPOSITORY / "src" / "r1_recipes"
-    found = {path.stem for path in source.glob("[!_]*.py") if '__name__ == "__main__"' in path.read_text("utf-8")}
+    found = {
+        path.stem
+        for path in source.glob("[!_]*.py")
+        if '__name__ == "__main__"' in path.read_text("utf-8")
+    }
     assert found == set(commands())
 
 
@@ -325,9 +507,20 @@ def test_a_reward_of_one_s_own_is_tried_on_the_rows_of_its_task(sums: Path) -> N
         seen.extend(level)
         return [None] * len(level)
 
-    rows = Dataset.from_list([{"prompt": [{"role": "user", "content": str(i)}], "solution": "1", "level": "ab"[i % 2]} for i in range(6)])
+    rows = Dataset.from_list(
+        [
+            {"prompt": [{"role": "user", "content": str(i)}], "solution": "1", "level": "ab"[i % 2]}
+            for i in range(6)
+        ]
+    )
     (routed,) = route([own], ["x:own"], {"b": ["x:own"], "a": ["x:own"]}, "level")
-    try_own_rewards(["x:own"], [routed], rows.filter(lambda row: row["level"] == "b"), FORMATS["think_answer"], None)
+    try_own_rewards(
+        ["x:own"],
+        [routed],
+        rows.filter(lambda row: row["level"] == "b"),
+        FORMATS["think_answer"],
+        None,
+    )
     assert seen == ["b"] * 4
     with pytest.raises(RecipeError, match="which no reward judges"):
         (narrower,) = route([own], ["x:own"], {"b": ["x:own"]}, "level")

@@ -1,4 +1,6 @@
-"""Pipelines: stages, table, memory of what is done, on a tiny random model. What the shipped ones reach is measured, not tested."""
+"""Pipelines: stages, table, memory of what is done, on a tiny random model. What the shipped ones
+reach is measured, not tested.
+"""
 
 import dataclasses
 import importlib
@@ -37,21 +39,36 @@ def test_shipped_pipelines_read_and_their_stages_stand_under_their_folder(path, 
             for text in sources.texts(recipe.settings):
                 if text.startswith("elsewhere/"):
                     assert "/".join(text.split("/")[:2]) in folders
-                assert not text.startswith("outputs/")  # nor what another command would have to leave first
+                assert not text.startswith(
+                    "outputs/"
+                )  # nor what another command would have to leave first
     assert Path(read.judge).is_file()
 
 
 def test_make_distill_needs_nothing_but_a_clone():
     def commands(*arguments):
-        return subprocess.run(["make", "-n", "distill", *arguments], cwd=REPOSITORY, capture_output=True, text=True, check=True).stdout
+        return subprocess.run(
+            ["make", "-n", "distill", *arguments],
+            cwd=REPOSITORY,
+            capture_output=True,
+            text=True,
+            check=True,
+        ).stdout
 
     assert "-m r1_recipes.pipeline recipes/pipelines/distill.yaml" in commands()
     given = commands("TEACHER=r1/6_teacher_completions", "RECIPE=r1/6_distill")
-    assert "recipes/r1/6_teacher_completions.yaml" in given and "recipes/r1/6_distill.yaml" in given and "pipeline" not in given
+    assert (
+        "recipes/r1/6_teacher_completions.yaml" in given
+        and "recipes/r1/6_distill.yaml" in given
+        and "pipeline" not in given
+    )
 
 
 def test_every_stage_of_the_miniature_is_in_its_pipeline():
-    recipes = {f"recipes/r1_mini/{path.name}" for path in (REPOSITORY / "recipes" / "r1_mini").glob("*.yaml")}
+    recipes = {
+        f"recipes/r1_mini/{path.name}"
+        for path in (REPOSITORY / "recipes" / "r1_mini").glob("*.yaml")
+    }
     stages = pipeline.read_pipeline(REPOSITORY / "recipes" / "pipelines" / "r1_mini.yaml").stages
     # A reward model of one's own stands beside the stages: the miniature's rewards are rules.
     beside = {"recipes/r1_mini/5_preference_pairs.yaml", "recipes/r1_mini/5_reward_model.yaml"}
@@ -59,16 +76,24 @@ def test_every_stage_of_the_miniature_is_in_its_pipeline():
 
 
 def guesser(folder: Path) -> Path:
-    """A checkpoint that answers every prompt with one of 16 sums in the format, or with a word without it, and then ends its turn.
+    """A checkpoint that answers every prompt with one of 16 sums in the format, or with a word
+    without it, and then ends its turn.
 
-    So rewards differ within a group, and some answers are right: what a random model would not give the stages that follow.
+    So rewards differ within a group, and some answers are right: what a random model would not give
+    the stages that follow.
     """
     import torch
     from transformers import AutoTokenizer, Qwen2ForCausalLM
 
     build_tiny_model(folder, {})
-    tokenizer, model = AutoTokenizer.from_pretrained(folder), Qwen2ForCausalLM.from_pretrained(folder)
-    said = [f"<think>\n{answer} is the sum.\n</think>\n<answer>\n{answer}\n</answer>" for answer in range(10, 26)] + ["Perhaps."]
+    tokenizer, model = (
+        AutoTokenizer.from_pretrained(folder),
+        Qwen2ForCausalLM.from_pretrained(folder),
+    )
+    said = [
+        f"<think>\n{answer} is the sum.\n</think>\n<answer>\n{answer}\n</answer>"
+        for answer in range(10, 26)
+    ] + ["Perhaps."]
     tokenizer.add_tokens(said)
     model.resize_token_embeddings(len(tokenizer))
     model.config.tie_word_embeddings = False
@@ -98,7 +123,9 @@ def test_a_shipped_pipeline_runs_to_its_table(path, tmp_path, monkeypatch, in_pr
     torch.set_num_threads(1)
     monkeypatch.chdir(REPOSITORY)
     model = guesser(tmp_path / "model")
-    monkeypatch.setitem(extras.installed()["model"], "embedded:SmolLM2-135M-Instruct", lambda: model)
+    monkeypatch.setitem(
+        extras.installed()["model"], "embedded:SmolLM2-135M-Instruct", lambda: model
+    )
     load = pipeline._load
 
     def shortened(read, output_dir, stage):
@@ -110,23 +137,36 @@ def test_a_shipped_pipeline_runs_to_its_table(path, tmp_path, monkeypatch, in_pr
     monkeypatch.setattr(pipeline, "_load", shortened)
     read = pipeline.read_pipeline(path)
     # A guesser's groups are often all wrong; of more of them one is not.
-    more = dataclasses.replace(read, preflight=read.preflight and pipeline.Preflight(groups=24, seconds=120))
+    more = dataclasses.replace(
+        read, preflight=read.preflight and pipeline.Preflight(groups=24, seconds=120)
+    )
     monkeypatch.setattr(pipeline, "read_pipeline", lambda path: more)
     outcomes = pipeline.run_pipeline(path, tmp_path / "out", problems=4)
     assert list(outcomes) == [stage.name for stage in read.stages]
     trained = [stage.method for stage in read.stages if stage.method]
-    assert [module.rpartition(".")[2] for module, _ in in_process if not module.endswith("preflight")] == trained
-    assert all(stage.label in (tmp_path / "out" / "results.md").read_text(encoding="utf-8") for stage in read.stages)
+    assert [
+        module.rpartition(".")[2] for module, _ in in_process if not module.endswith("preflight")
+    ] == trained
+    assert all(
+        stage.label in (tmp_path / "out" / "results.md").read_text(encoding="utf-8")
+        for stage in read.stages
+    )
 
 
 @pytest.fixture
 def in_process(monkeypatch):
-    """Stages run in this process, which has loaded torch; the list has their commands. How a process may end is a test of its own."""
+    """Stages run in this process, which has loaded torch; the list has their commands. How a
+    process may end is a test of its own.
+    """
     commands = []
 
     def run(command):
         python, safe, option, module, *arguments = command
-        assert (python, safe, option) == (sys.executable, "-P", "-m")  # -P: no module of the working directory
+        assert (python, safe, option) == (
+            sys.executable,
+            "-P",
+            "-m",
+        )  # -P: no module of the working directory
         commands.append((module, arguments))
         loaded = importlib.import_module(module)
         if hasattr(loaded, "__path__"):  # a folder is a command by its __main__
@@ -139,13 +179,23 @@ def in_process(monkeypatch):
 
 @pytest.fixture
 def tiny(tmp_path, tiny_model, write_recipe, sums):
-    """A pipeline of SFT, a stage that generates from it, SFT on what was generated, and GRPO; three questions to judge by."""
+    """A pipeline of SFT, a stage that generates from it, SFT on what was generated, and GRPO; three
+    questions to judge by.
+    """
     root = tmp_path / "out"
     held_out = {"dataset_test_split": "train", "max_eval_samples": 8}
-    first = write_recipe("sft", "first", output_dir=str(root / "first"), max_steps=1, save_strategy="no", **held_out)
-    # About one token in 14 ends the turn (e³ of e³ + 260): what hardly ever ends within the limit, preflight would not let pass.
+    first = write_recipe(
+        "sft", "first", output_dir=str(root / "first"), max_steps=1, save_strategy="no", **held_out
+    )
+    # About one token in 14 ends the turn (e³ of e³ + 260): what hardly ever ends within the limit,
+    # preflight would not let pass.
     ends = model_that_writes("<|im_end|>", tiny_model, tmp_path / "ends", logit=3.0)
-    judged = {"model_name_or_path": ends, "max_completion_length": 64, "max_steps": 1, "dataset_test_split": "train"}
+    judged = {
+        "model_name_or_path": ends,
+        "max_completion_length": 64,
+        "max_steps": 1,
+        "dataset_test_split": "train",
+    }
     judge = write_recipe("grpo", "judge", output_dir=str(root / "judge"), **judged)
     data = {
         "model_name_or_path": str(root / "first"),
@@ -174,7 +224,12 @@ def tiny(tmp_path, tiny_model, write_recipe, sums):
         "stages": [
             {"name": "raw", "label": "raw model", "model": str(tiny_model)},
             {"name": "first", "label": "first SFT", "method": "sft", "recipe": first},
-            {"name": "data", "label": "its answers", "method": "generate", "recipe": str(tmp_path / "data.yaml")},
+            {
+                "name": "data",
+                "label": "its answers",
+                "method": "generate",
+                "recipe": str(tmp_path / "data.yaml"),
+            },
             {"name": "last", "label": "last SFT", "method": "sft", "recipe": last},
             {"name": "judge", "label": "GRPO", "method": "grpo", "recipe": judge},
         ],
@@ -208,27 +263,44 @@ def test_a_pipeline_trains_generates_judges_and_remembers(tiny, tmp_path, in_pro
         and "3 training rows (split 'train' of" in report
         and "2 sampled answer(s) each; seed 1" in report
     )
-    assert yaml.safe_load((moved / "last" / "recipe.yaml").read_text())["dataset_name"] == str(moved / "data" / "dataset")
+    assert yaml.safe_load((moved / "last" / "recipe.yaml").read_text())["dataset_name"] == str(
+        moved / "data" / "dataset"
+    )
     said = capfd.readouterr().out
-    assert "4 Signal" in said and "Ready" in said and said.index("4 Signal") < said.index("Done: tiny")
-    pages = [moved / name / "report.html" for name in ("first", "last", "judge")] + [moved / "report.html"]
+    assert (
+        "4 Signal" in said and "Ready" in said and said.index("4 Signal") < said.index("Done: tiny")
+    )
+    pages = [moved / name / "report.html" for name in ("first", "last", "judge")] + [
+        moved / "report.html"
+    ]
     assert said.split()[-4:] == [str(page) for page in pages]
     *alone, together = (Page(page.read_text(encoding="utf-8")).data for page in pages)
     assert [run["name"] for run in together["runs"]] == ["first", "last", "judge"]
     for page in [*alone, together]:
         # written again after the models were judged
-        assert [entry["label"] for entry in page["evaluations"]] == ["raw model", "first SFT", "last SFT", "GRPO"]
+        assert [entry["label"] for entry in page["evaluations"]] == [
+            "raw model",
+            "first SFT",
+            "last SFT",
+            "GRPO",
+        ]
 
     # Again: nothing is trained, generated or judged a second time.
     in_process.clear()
     before = {path: path.stat().st_mtime_ns for path in moved.rglob("*.safetensors")}
     again = pipeline.run_pipeline(tiny, moved)
     assert {path: path.stat().st_mtime_ns for path in moved.rglob("*.safetensors")} == before
-    assert {name: outcome.scores for name, outcome in again.items()} == {name: outcome.scores for name, outcome in outcomes.items()}
+    assert {name: outcome.scores for name, outcome in again.items()} == {
+        name: outcome.scores for name, outcome in outcomes.items()
+    }
     assert capfd.readouterr().out.count("already done") == 4 and in_process == []
 
     # Another seed in the same folder would mix two experiments.
-    with pytest.raises(RecipeError, match=r"first holds the sft run of recipe 'first', finished, with other settings: seed was 1, is 2"):
+    with pytest.raises(
+        RecipeError,
+        match=r"first holds the sft run of recipe 'first', finished, with other settings: seed was "
+        r"1, is 2",
+    ):
         pipeline.run_pipeline(tiny, moved, seed=2)
     # So would a stage whose start was made again.
     run = moved / "first" / "run.json"
@@ -240,7 +312,9 @@ def test_a_pipeline_trains_generates_judges_and_remembers(tiny, tmp_path, in_pro
         pipeline.run_pipeline(tiny, moved)
 
 
-def test_a_grpo_stage_that_preflight_advises_against_is_not_begun(tiny, tmp_path, write_recipe, in_process, capfd):
+def test_a_grpo_stage_that_preflight_advises_against_is_not_begun(
+    tiny, tmp_path, write_recipe, in_process, capfd
+):
     changes = {
         "model_name_or_path": str(tmp_path / "ends"),
         "max_completion_length": 64,
@@ -248,13 +322,21 @@ def test_a_grpo_stage_that_preflight_advises_against_is_not_begun(tiny, tmp_path
     }
     hopeless = write_recipe("grpo", "hopeless", output_dir=str(tmp_path / "out" / "rl"), **changes)
     values = yaml.safe_load(tiny.read_text())
-    values |= {"stages": [{"name": "rl", "label": "GRPO", "method": "grpo", "recipe": hopeless}], "compare": []}
+    values |= {
+        "stages": [{"name": "rl", "label": "GRPO", "method": "grpo", "recipe": hopeless}],
+        "compare": [],
+    }
     tiny.write_text(yaml.safe_dump(values))
     with pytest.raises(SystemExit) as stopped:
         pipeline.run_pipeline(tiny)
-    assert stopped.value.code == 1 and [module for module, _ in in_process] == ["r1_recipes.preflight"]
+    assert stopped.value.code == 1 and [module for module, _ in in_process] == [
+        "r1_recipes.preflight"
+    ]
     said = capfd.readouterr()
-    assert "4 of 4 groups (100%) have no spread, 4 of them all 0: GRPO has nothing to compare" in said.out
+    assert (
+        "4 of 4 groups (100%) have no spread, 4 of them all 0: GRPO has nothing to compare"
+        in said.out
+    )
     assert "Do not start this run: 1 error" in said.out
     assert not (tmp_path / "out").exists()
 
@@ -268,13 +350,21 @@ def test_a_grpo_stage_that_preflight_advises_against_is_not_begun(tiny, tmp_path
         ({"compare": [["raw", "lest"]]}, "unknown stage with a model 'lest'. Did you mean 'last'"),
         ({"compare": [["raw", "data"]]}, "unknown stage with a model 'data'"),
         ({"preflight": {"groups": 4}}, "preflight: seconds: missing"),
-        ({"preflight": {"group": 4, "seconds": 9}}, "preflight: unknown key 'group'. Did you mean 'groups'"),
-        ({"stages": [{"name": "a", "label": "a", "model": "m"}] * 2, "compare": []}, "names must differ"),
+        (
+            {"preflight": {"group": 4, "seconds": 9}},
+            "preflight: unknown key 'group'. Did you mean 'groups'",
+        ),
+        (
+            {"stages": [{"name": "a", "label": "a", "model": "m"}] * 2, "compare": []},
+            "names must differ",
+        ),
     ],
 )
 def test_a_pipeline_file_that_cannot_work_is_refused_by_name(tiny, change, message):
     values = {**yaml.safe_load(tiny.read_text()), **change}
-    tiny.write_text(yaml.safe_dump({key: value for key, value in values.items() if value is not None}))
+    tiny.write_text(
+        yaml.safe_dump({key: value for key, value in values.items() if value is not None})
+    )
     with pytest.raises(RecipeError, match=r"pipeline\.yaml") as refused:
         pipeline.read_pipeline(tiny)
     assert message in str(refused.value)
@@ -287,7 +377,10 @@ def test_a_pipeline_file_that_cannot_work_is_refused_by_name(tiny, change, messa
         ({"model": "x"}, "must be either method and recipe"),
         ({"labl": "x"}, "unknown key"),
         ({"overrides": "seed: 2"}, "overrides: must be a mapping, got 'seed: 2'"),
-        ({"method": None, "recipe": None, "model": "x", "overrides": {"seed": 2}}, "must be either method and recipe"),
+        (
+            {"method": None, "recipe": None, "model": "x", "overrides": {"seed": 2}},
+            "must be either method and recipe",
+        ),
     ],
 )
 def test_a_stage_that_cannot_work_is_refused_by_number(tiny, change, message):
@@ -310,7 +403,9 @@ def test_a_stage_that_fails_passes_its_status_on():
     with pytest.raises(SystemExit) as stopped:
         pipeline._subprocess([sys.executable, "-c", "raise SystemExit(7)"])
     assert stopped.value.code == 7
-    with pytest.raises(RecipeError, match=r"ended by signal 9 \(9 usually means that memory ran out\)"):
+    with pytest.raises(
+        RecipeError, match=r"ended by signal 9 \(9 usually means that memory ran out\)"
+    ):
         pipeline._subprocess([sys.executable, "-c", "import os; os.kill(os.getpid(), 9)"])
     with pytest.raises(KeyboardInterrupt):
         pipeline._subprocess([sys.executable, "-c", "raise SystemExit(130)"])
@@ -330,9 +425,14 @@ def test_a_stage_ends_with_its_pipeline(tmp_path, number):
     )
     code = (
         "import sys; from r1_recipes import pipeline; from r1_recipes.common import console\n"
-        "with console.reported_errors(): pipeline._subprocess([sys.executable, '-c', *sys.argv[1:]])"
+        "with console.reported_errors(): pipeline._subprocess([sys.executable, '-c', "
+        "*sys.argv[1:]])"
     )
-    process = subprocess.Popen([sys.executable, "-c", code, stage, str(tmp_path)], stdout=subprocess.PIPE, start_new_session=True)
+    process = subprocess.Popen(
+        [sys.executable, "-c", code, stage, str(tmp_path)],
+        stdout=subprocess.PIPE,
+        start_new_session=True,
+    )
     assert process.stdout.readline() == b"up\n"
     process.send_signal(number)
     process.communicate(timeout=30)  # the stage has its end of the pipe too
@@ -340,14 +440,18 @@ def test_a_stage_ends_with_its_pipeline(tmp_path, number):
     assert [path.name for path in tmp_path.iterdir()] == ["saved"]
 
 
-def test_a_model_is_judged_again_by_another_judge_or_with_other_weights(tiny, tmp_path, tiny_model, monkeypatch):
+def test_a_model_is_judged_again_by_another_judge_or_with_other_weights(
+    tiny, tmp_path, tiny_model, monkeypatch
+):
     import shutil
 
     from r1_recipes.metrics import run as metrics_run
 
     batches = []
     generate = metrics_run._generate
-    monkeypatch.setattr(metrics_run, "_generate", lambda *a: batches.append(len(a[2])) or generate(*a))
+    monkeypatch.setattr(
+        metrics_run, "_generate", lambda *a: batches.append(len(a[2])) or generate(*a)
+    )
     model = shutil.copytree(tiny_model, tmp_path / "model")
 
     def judged(**changes):
@@ -358,7 +462,10 @@ def test_a_model_is_judged_again_by_another_judge_or_with_other_weights(tiny, tm
     first, generated = judged()
     assert generated == [3]
     # On another machine, the second time.
-    monkeypatch.setattr("r1_recipes.recipe.load._follow_machine", lambda recipe, settings: settings.update(use_vllm=False) or {})
+    monkeypatch.setattr(
+        "r1_recipes.recipe.load._follow_machine",
+        lambda recipe, settings: settings.update(use_vllm=False) or {},
+    )
     assert judged() == (first, [])
     assert judged(problems=2)[1] == [2] and judged(seed=2)[1] == [3] and judged() == (first, [])
     weights = (model / "model.safetensors").read_bytes()

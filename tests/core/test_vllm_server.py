@@ -1,4 +1,6 @@
-"""The command of the vLLM server that a recipe trains with; vLLM itself is not needed to derive it."""
+"""The command of the vLLM server that a recipe trains with; vLLM itself is not needed to
+derive it.
+"""
 
 from __future__ import annotations
 
@@ -28,12 +30,22 @@ def flags(command: list[str]) -> dict[str, str | None]:
     """The words of a command after the model, as flag and value."""
     words = command[command.index("serve") + 2 :]
     pairs = zip(words, [*words[1:], "--"], strict=True)
-    return {word: None if value.startswith("--") else value for word, value in pairs if word.startswith("--")}
+    return {
+        word: None if value.startswith("--") else value
+        for word, value in pairs
+        if word.startswith("--")
+    }
 
 
 def test_everything_comes_from_the_recipe() -> None:
     command = vllm_server.server_command([SERVER])
-    assert command[:5] == [sys.executable, "-m", "vllm.entrypoints.cli.main", "serve", "Qwen/Qwen2.5-0.5B-Instruct"]
+    assert command[:5] == [
+        sys.executable,
+        "-m",
+        "vllm.entrypoints.cli.main",
+        "serve",
+        "Qwen/Qwen2.5-0.5B-Instruct",
+    ]
     expected = {
         "--host": "127.0.0.1",
         "--port": "8000",
@@ -54,17 +66,30 @@ def test_everything_comes_from_the_recipe() -> None:
 
 
 def test_overrides_are_those_of_training_and_what_follows_a_dash_goes_to_vllm() -> None:
-    overrides = "--vllm_server_port 9001 --vllm_tensor_parallel_size 4 --model_revision abc --max_steps 3 --trust_remote_code true"
-    command = vllm_server.server_command([SERVER, *overrides.split(), "--", "--seed", "7", "--data-parallel-size", "2"])
+    overrides = (
+        "--vllm_server_port 9001 --vllm_tensor_parallel_size 4 --model_revision abc --max_steps "
+        "3 --trust_remote_code true"
+    )
+    command = vllm_server.server_command(
+        [SERVER, *overrides.split(), "--", "--seed", "7", "--data-parallel-size", "2"]
+    )
     found = flags(command)
-    assert (found["--port"], found["--tensor-parallel-size"], found["--revision"]) == ("9001", "4", "abc")
+    assert (found["--port"], found["--tensor-parallel-size"], found["--revision"]) == (
+        "9001",
+        "4",
+        "abc",
+    )
     assert found["--seed"] == "7"  # what is typed wins
     assert "--trust-remote-code" in found and command[-2:] == ["--data-parallel-size", "2"]
 
 
 @pytest.mark.parametrize(
     ("overrides", "dtype"),
-    [([], "bfloat16"), (["--bf16", "false"], "float32"), (["--bf16", "false", "--fp16", "true"], "float16")],
+    [
+        ([], "bfloat16"),
+        (["--bf16", "false"], "float32"),
+        (["--bf16", "false", "--fp16", "true"], "float16"),
+    ],
 )
 def test_it_computes_in_what_the_trainer_computes_in(overrides: list[str], dtype: str) -> None:
     assert flags(vllm_server.server_command([SERVER, *overrides]))["--dtype"] == dtype
@@ -89,7 +114,10 @@ def test_it_listens_where_the_trainer_looks(overrides: list[str], host: str, por
 @pytest.mark.parametrize(
     ("words", "message"),
     [
-        (["--vllm_server_base_url", "http://node7:8123"], "vllm_server_base_url: the server listens by vllm_server_host and"),
+        (
+            ["--vllm_server_base_url", "http://node7:8123"],
+            "vllm_server_base_url: the server listens by vllm_server_host and",
+        ),
         (["--load_in_4bit", "true"], "a server cannot be sent quantized weights"),
         (["--vllm_port", "1"], "unknown key 'vllm_port' for grpo. Nearest: vllm_group_port"),
     ],
@@ -100,7 +128,9 @@ def test_what_cannot_be_served_is_refused(words: list[str], message: str) -> Non
     assert message in str(refused.value)
 
 
-def test_a_distillation_recipe_can_be_served(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_distillation_recipe_can_be_served(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.chdir(tmp_path)
     path = str(REPOSITORY / "recipes" / "r1" / "6_distill_on_policy.yaml")
     with pytest.raises(RecipeError, match="no such folder"):  # its student is trained before
@@ -126,7 +156,9 @@ def test_the_process_becomes_the_server(monkeypatch: pytest.MonkeyPatch) -> None
     assert environment["VLLM_SERVER_DEV_MODE"] == "1" and environment["PATH"] == os.environ["PATH"]
 
 
-def test_without_vllm_it_says_what_to_install(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture) -> None:
+def test_without_vllm_it_says_what_to_install(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture
+) -> None:
     monkeypatch.setattr(vllm_server, "find_spec", lambda name: None)
     with pytest.raises(SystemExit) as ended:
         vllm_server.main([SERVER])

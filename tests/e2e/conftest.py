@@ -8,7 +8,9 @@ from r1_recipes.extras.demo.weights import smollm2_checkpoint
 
 @pytest.fixture(scope="session")
 def smollm2():
-    """The embedded model's checkpoint; the tests that need it are skipped where no package registry answers."""
+    """The embedded model's checkpoint; the tests that need it are skipped where no package registry
+    answers.
+    """
     try:
         return smollm2_checkpoint()
     except RecipeError as error:

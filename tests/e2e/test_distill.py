@@ -1,4 +1,6 @@
-"""`make distill` with a real server in the loop: a served teacher gives the rows that the same teacher gives offline."""
+"""`make distill` with a real server in the loop: a served teacher gives the rows that the same
+teacher gives offline.
+"""
 
 import json
 import os
@@ -18,13 +20,26 @@ pytestmark = pytest.mark.e2e
 @pytest.fixture
 def server(smollm2, tmp_path):
     """``transformers serve`` on loopback; the base URL."""
-    command = [str(Path(sys.executable).parent / "transformers"), "serve", str(smollm2), "--device", "cpu", "--dtype", "float32", "--port"]
+    command = [
+        str(Path(sys.executable).parent / "transformers"),
+        "serve",
+        str(smollm2),
+        "--device",
+        "cpu",
+        "--dtype",
+        "float32",
+        "--port",
+    ]
     environment = {**os.environ, "HF_HUB_OFFLINE": "1", "OMP_NUM_THREADS": "2"}
-    with serving(lambda port: [*command, str(port)], tmp_path / "server.log", environment, tmp_path) as address:
+    with serving(
+        lambda port: [*command, str(port)], tmp_path / "server.log", environment, tmp_path
+    ) as address:
         yield f"http://{address}/v1"
 
 
-def test_a_served_teacher_and_the_same_one_offline_give_the_same_rows(smollm2, server, tmp_path, sums, monkeypatch):
+def test_a_served_teacher_and_the_same_one_offline_give_the_same_rows(
+    smollm2, server, tmp_path, sums, monkeypatch
+):
     teacher = {
         "model_name_or_path": str(smollm2),
         "dataset_name": str(sums),
@@ -45,7 +60,12 @@ def test_a_served_teacher_and_the_same_one_offline_give_the_same_rows(smollm2, s
     generate.main([str(path)])
     generate.main([str(path), "--backend", "openai", "--output_dir", str(tmp_path / "served")])
     offline, served = (
-        [json.loads(line) for line in (tmp_path / name / "dataset" / "train.jsonl").read_text(encoding="utf-8").splitlines()]
+        [
+            json.loads(line)
+            for line in (tmp_path / name / "dataset" / "train.jsonl")
+            .read_text(encoding="utf-8")
+            .splitlines()
+        ]
         for name in ("offline", "served")
     )
     assert [row["question"] for row in offline] == [f"{a}+{b}?" for a, b in SUMS]

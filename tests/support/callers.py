@@ -1,4 +1,6 @@
-"""A model that calls for real, and a game that can be held in the middle of a call: for kills inside an episode, and for vLLM."""
+"""A model that calls for real, and a game that can be held in the middle of a call: for kills
+inside an episode, and for vLLM.
+"""
 
 from __future__ import annotations
 
@@ -12,14 +14,18 @@ from r1_recipes.extras.agents.guess import GuessNumber
 from tests.conftest import REPOSITORY
 
 _TEMPLATE = REPOSITORY / "recipes" / "templates" / "short_tools.jinja"
-_CALLS = [{"type": "function", "function": {"name": "guess", "arguments": {"number": number}}} for number in range(1, 10)]
+_CALLS = [
+    {"type": "function", "function": {"name": "guess", "arguments": {"number": number}}}
+    for number in range(1, 10)
+]
 
 
 def build_caller(folder: Path) -> Path:
-    """Save a tiny Qwen2 that guesses a number from 1 to 9, mostly twice, then says one, and ends each turn.
+    """Save a tiny Qwen2 that guesses a number from 1 to 9, mostly twice, then says one, and ends
+    each turn.
 
-    Every call is one token of its vocabulary, so that half a minute teaches it. Its heads have 32 dimensions: vLLM's attention on CPUs
-    takes no smaller ones.
+    Every call is one token of its vocabulary, so that half a minute teaches it. Its heads have 32
+    dimensions: vLLM's attention on CPUs takes no smaller ones.
     """
     import torch
     from transformers import AutoConfig, AutoModelForCausalLM, AutoTokenizer
@@ -33,14 +39,26 @@ def build_caller(folder: Path) -> Path:
     tokenizer.add_tokens([_written(tokenizer, turn) for turn in turns])
     tokenizer.save_pretrained(folder)
     config = AutoConfig.from_pretrained(folder)
-    config.update({"vocab_size": len(tokenizer), "hidden_size": 64, "num_attention_heads": 2, "num_key_value_heads": 1})
+    config.update(
+        {
+            "vocab_size": len(tokenizer),
+            "hidden_size": 64,
+            "num_attention_heads": 2,
+            "num_key_value_heads": 1,
+        }
+    )
     torch.manual_seed(0)
     model, rng = AutoModelForCausalLM.from_config(config), Random(0)
     optimizer = torch.optim.AdamW(model.parameters(), lr=3e-3)
     for _ in range(80):
         batch = tokenizer.apply_chat_template(
             [_conversation(turns, rng) for _ in range(8)],
-            tools=[{"type": "function", "function": {"name": "guess", "parameters": {"properties": {"number": {}}}}}],
+            tools=[
+                {
+                    "type": "function",
+                    "function": {"name": "guess", "parameters": {"properties": {"number": {}}}},
+                }
+            ],
             padding=True,
             return_tensors="pt",
             return_dict=True,
@@ -48,7 +66,9 @@ def build_caller(folder: Path) -> Path:
         )
         taught = torch.as_tensor(batch.pop("assistant_masks"))[:, 1:].bool()
         logits = model(**batch).logits[:, :-1]
-        torch.nn.functional.cross_entropy(logits[taught], batch["input_ids"][:, 1:][taught]).backward()
+        torch.nn.functional.cross_entropy(
+            logits[taught], batch["input_ids"][:, 1:][taught]
+        ).backward()
         optimizer.step()
         optimizer.zero_grad()
     model.save_pretrained(folder)
@@ -63,13 +83,22 @@ def _written(tokenizer: Any, turn: dict[str, Any]) -> str:
 def _conversation(turns: list[dict[str, Any]], rng: Random) -> list[dict[str, Any]]:
     messages: list[dict[str, Any]] = [{"role": "user", "content": "Find it."}]
     for _ in range(rng.choice((1, 2, 2))):
-        messages += [rng.choice(turns), {"role": "tool", "name": "guess", "content": f"It is {rng.choice(('higher', 'lower'))}."}]
+        messages += [
+            rng.choice(turns),
+            {
+                "role": "tool",
+                "name": "guess",
+                "content": f"It is {rng.choice(('higher', 'lower'))}.",
+            },
+        ]
     return [*messages, {"role": "assistant", "content": str(rng.randint(1, 9))}]
 
 
 @dataclass
 class Game(GuessNumber):
-    """Guess a number from 1 to 9; hints end by a generator. After ``hold_at`` episodes a call makes the file ``hold``, and waits."""
+    """Guess a number from 1 to 9; hints end by a generator. After ``hold_at`` episodes a call makes
+    the file ``hold``, and waits.
+    """
 
     hold: str = ""
     hold_at: int = 0

@@ -1,4 +1,6 @@
-"""A chat-completions server on loopback that does what a test tells it to; no model, no dependency."""
+"""A chat-completions server on loopback that does what a test tells it to; no model, no
+dependency.
+"""
 
 from __future__ import annotations
 
@@ -25,12 +27,16 @@ def reply(text: str, tokens: Any = 5) -> dict[str, Any]:
 
 
 @contextlib.contextmanager
-def chat_server(answer: Callable[[dict[str, Any], int], Any]) -> Iterator[tuple[str, list[dict[str, Any]]]]:
+def chat_server(
+    answer: Callable[[dict[str, Any], int], Any],
+) -> Iterator[tuple[str, list[dict[str, Any]]]]:
     """Serve until the block ends.
 
     Args:
-        answer: called with a request's body and how often that same body was asked before; returns a dict (the reply's body), an int (an
-            HTTP error), ``"cut"`` (half a body, then the connection is closed) or a float (seconds to wait before a usual reply).
+        answer: called with a request's body and how often that same body was asked before; returns
+            a dict (the reply's body), an int (an
+            HTTP error), ``"cut"`` (half a body, then the connection is closed) or a float (seconds
+            to wait before a usual reply).
 
     Yields:
         The base URL, and the bodies received so far.

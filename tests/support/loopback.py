@@ -21,11 +21,19 @@ class Handler(BaseHTTPRequestHandler):
     def read(self) -> bytes:
         return self.rfile.read(int(self.headers["Content-Length"] or 0))
 
-    def send(self, status: int, body: bytes, headers: dict[str, str] | None = None, *, claim: int = 0) -> None:
-        """Answer with ``body``, of which ``Content-Length`` says that it has ``claim`` bytes more; a client that has left is no error."""
+    def send(
+        self, status: int, body: bytes, headers: dict[str, str] | None = None, *, claim: int = 0
+    ) -> None:
+        """Answer with ``body``, of which ``Content-Length`` says that it has ``claim`` bytes more;
+        a client that has left is no error.
+        """
         with contextlib.suppress(BrokenPipeError, ConnectionResetError):
             self.send_response(status)
-            for key, value in {"Content-Type": "application/json", **(headers or {}), "Content-Length": str(len(body) + claim)}.items():
+            for key, value in {
+                "Content-Type": "application/json",
+                **(headers or {}),
+                "Content-Length": str(len(body) + claim),
+            }.items():
                 self.send_header(key, value)
             self.end_headers()
             if self.command != "HEAD":
@@ -39,14 +47,18 @@ class Handler(BaseHTTPRequestHandler):
 class _Server(ThreadingHTTPServer):
     daemon_threads = True
     block_on_close = False
-    request_queue_size = 64  # the default of 5 makes the kernel put the sixth connection off for a second
+    request_queue_size = (
+        64  # the default of 5 makes the kernel put the sixth connection off for a second
+    )
 
 
 @contextlib.contextmanager
 def loopback(handler: type[Handler]) -> Iterator[str]:
     """Serve on a free port until the block ends; yields the address, without a slash at its end."""
     server = _Server(("127.0.0.1", 0), handler)
-    threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.01}, daemon=True).start()
+    threading.Thread(
+        target=server.serve_forever, kwargs={"poll_interval": 0.01}, daemon=True
+    ).start()
     try:
         yield f"http://127.0.0.1:{server.server_address[1]}"
     finally:
@@ -55,17 +67,25 @@ def loopback(handler: type[Handler]) -> Iterator[str]:
 
 
 @contextlib.contextmanager
-def serving(words: Callable[[int], list[str]], log: Path, environment: dict[str, str], cwd: Path) -> Iterator[str]:
-    """The command ``words(port)``, which serves on that free port, until the block ends; yields ``127.0.0.1:port`` once it is healthy."""
+def serving(
+    words: Callable[[int], list[str]], log: Path, environment: dict[str, str], cwd: Path
+) -> Iterator[str]:
+    """The command ``words(port)``, which serves on that free port, until the block ends; yields
+    ``127.0.0.1:port`` once it is healthy.
+    """
     with socket.socket() as listener:
         listener.bind(("127.0.0.1", 0))
         address = f"127.0.0.1:{(port := listener.getsockname()[1])}"
     with log.open("w", encoding="utf-8") as output:
-        process = subprocess.Popen(words(port), cwd=cwd, env=environment, stdout=output, stderr=output)
+        process = subprocess.Popen(
+            words(port), cwd=cwd, env=environment, stdout=output, stderr=output
+        )
     try:
         deadline = time.monotonic() + 300
         while not _answers(f"http://{address}/health"):
-            assert process.poll() is None and time.monotonic() < deadline, log.read_text(encoding="utf-8")[-6000:]
+            assert process.poll() is None and time.monotonic() < deadline, log.read_text(
+                encoding="utf-8"
+            )[-6000:]
             time.sleep(0.5)
         yield address
     finally:

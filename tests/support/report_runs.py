@@ -21,29 +21,54 @@ SOURCE = Path(report.__file__).parent
 ASSETS = SOURCE / "assets"
 
 
-EVIL = "</script><script>window.hacked = 1</script><!-- <script> & \u2028 @packed@ <img src=x onerror='window.hacked = 1'>"
+EVIL = (
+    "</script><script>window.hacked = 1</script><!-- <script> & \u2028 @packed@ <img src=x "
+    "onerror='window.hacked = 1'>"
+)
 
 
 def write_run(
-    folder: Path, metrics: dict[str, list[float]] | None = None, completions: dict[int, list[dict]] | None = None, **entry: Any
+    folder: Path,
+    metrics: dict[str, list[float]] | None = None,
+    completions: dict[int, list[dict]] | None = None,
+    **entry: Any,
 ) -> Path:
-    """A run directory as training leaves it: one logged step an entry of ``metrics``, completions by step."""
+    """A run directory as training leaves it: one logged step an entry of ``metrics``, completions
+    by step.
+    """
     (folder / "completions").mkdir(parents=True)
     metrics = {"reward": [0.5]} if metrics is None else metrics
     count = max(map(len, metrics.values()))
-    lines = [{"step": i + 1, **{key: values[i] for key, values in metrics.items() if i < len(values)}} for i in range(count)]
-    (folder / "metrics.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines), encoding="utf-8")
-    run = {"recipe": "sums", "method": "grpo", "versions": {"trl": "1.16.0", "vllm": None}, "finished": True, **entry}
+    lines = [
+        {"step": i + 1, **{key: values[i] for key, values in metrics.items() if i < len(values)}}
+        for i in range(count)
+    ]
+    (folder / "metrics.jsonl").write_text(
+        "".join(json.dumps(line) + "\n" for line in lines), encoding="utf-8"
+    )
+    run = {
+        "recipe": "sums",
+        "method": "grpo",
+        "versions": {"trl": "1.16.0", "vllm": None},
+        "finished": True,
+        **entry,
+    }
     (folder / "run.json").write_text(json.dumps(run), encoding="utf-8")
     (folder / "recipe.yaml").write_text(
-        "reward_funcs: [accuracy, format]\nreward_weights: [1.0, 0.2]\nmax_completion_length: 48\n", encoding="utf-8"
+        "reward_funcs: [accuracy, format]\nreward_weights: [1.0, 0.2]\nmax_completion_length: 48\n",
+        encoding="utf-8",
     )
     for step, rows in ({1: [completion(1)]} if completions is None else completions).items():
-        pyarrow.parquet.write_table(pyarrow.Table.from_pylist(rows), folder / "completions" / f"completions_{step:05d}.parquet")
+        pyarrow.parquet.write_table(
+            pyarrow.Table.from_pylist(rows),
+            folder / "completions" / f"completions_{step:05d}.parquet",
+        )
     return folder
 
 
-def completion(step: int, text: str = "<answer>4</answer>", prompt: str = "2+2?", **columns: Any) -> dict[str, Any]:
+def completion(
+    step: int, text: str = "<answer>4</answer>", prompt: str = "2+2?", **columns: Any
+) -> dict[str, Any]:
     """One row in TRL's schema."""
     return {
         "step": step,
@@ -59,7 +84,9 @@ def completion(step: int, text: str = "<answer>4</answer>", prompt: str = "2+2?"
 
 
 class Page(HTMLParser):
-    """Reads a page as a browser would: the scripts, by id where they have one, and every attribute."""
+    """Reads a page as a browser would: the scripts, by id where they have one, and every
+    attribute.
+    """
 
     def __init__(self, text: str) -> None:
         super().__init__()
@@ -104,4 +131,8 @@ def ramp(begin: float, end: float, count: int = 8) -> list[float]:
     """``begin`` for the first quarter, ``end`` for the last, straight between."""
     quarter = count // 4
     inner = count - 2 * quarter
-    return [begin] * quarter + [begin + (end - begin) * (i + 1) / (inner + 1) for i in range(inner)] + [end] * quarter
+    return (
+        [begin] * quarter
+        + [begin + (end - begin) * (i + 1) / (inner + 1) for i in range(inner)]
+        + [end] * quarter
+    )

@@ -1,6 +1,8 @@
-"""Run by each process of test_two_ranks.py: ``accelerate launch … -m tests.support.still METHOD=RECIPE …``, one after the other.
+"""Run by each process of test_two_ranks.py: ``accelerate launch … -m tests.support.still
+METHOD=RECIPE …``, one after the other.
 
-In one process, because starting it takes most of the time. Nothing is asked of other processes before the first trainer connects them.
+In one process, because starting it takes most of the time. Nothing is asked of other processes
+before the first trainer connects them.
 """
 
 import importlib

@@ -1,4 +1,6 @@
-"""Run by each process of test_processes.py: ``torchrun … -m tests.support.two_processes dies|all FOLDER MODEL DATA``."""
+"""Run by each process of test_processes.py: ``torchrun … -m tests.support.two_processes dies|all
+FOLDER MODEL DATA``.
+"""
 
 from __future__ import annotations
 
@@ -17,8 +19,12 @@ from r1_recipes.common import processes
 _calls = 0
 
 
-def tokens(completion_ids: list, trainer_state: Any, log_extra: Callable[[str, list], None], **columns: Any) -> list[float]:
-    """The number of tokens, which also goes to the completions table; with ``R1_TEST_DIES`` rank 1 fails in its fourth step."""
+def tokens(
+    completion_ids: list, trainer_state: Any, log_extra: Callable[[str, list], None], **columns: Any
+) -> list[float]:
+    """The number of tokens, which also goes to the completions table; with ``R1_TEST_DIES`` rank 1
+    fails in its fourth step.
+    """
     global _calls
     _calls += trainer_state.train_batch_size is not None  # not the try before training
     if os.environ.get("R1_TEST_DIES") and _calls == 4 and processes.rank() == 1:
@@ -28,7 +34,9 @@ def tokens(completion_ids: list, trainer_state: Any, log_extra: Callable[[str, l
 
 
 def settings(folder: Path, model: str, data: str, name: str, **changes: Any) -> dict[str, Any]:
-    """A recipe of four steps, with four completions or rows a step in all; ``None`` leaves a key out."""
+    """A recipe of four steps, with four completions or rows a step in all; ``None`` leaves a key
+    out.
+    """
     keys = {
         "model_name_or_path": model,
         "dataset_name": data,
@@ -63,7 +71,11 @@ def training(**changes: Any) -> dict[str, Any]:
 
 def grpo_training() -> dict[str, Any]:
     """Four completions a prompt, two in each process: every group is cut in two."""
-    rewards = {"reward_funcs": ["tests.support.two_processes:tokens", "length"], "num_generations": 4, "max_completion_length": 100}
+    rewards = {
+        "reward_funcs": ["tests.support.two_processes:tokens", "length"],
+        "num_generations": 4,
+        "max_completion_length": 100,
+    }
     return training(**rewards, log_completions=True, num_completions_to_print=0)
 
 
@@ -71,7 +83,9 @@ def main() -> None:
     """Everything, one after the other."""
     what, folder, model, data = sys.argv[1], Path(sys.argv[2]), *sys.argv[3:]
 
-    def run(entry_point: Callable, name: str, changes: dict[str, Any], arguments: Sequence[str] = ()) -> None:
+    def run(
+        entry_point: Callable, name: str, changes: dict[str, Any], arguments: Sequence[str] = ()
+    ) -> None:
         recipe = folder / f"{name}.yaml"
         if processes.rank() == 0:
             recipe.write_text(yaml.safe_dump(settings(folder, model, data, name, **changes)))
@@ -88,17 +102,34 @@ def main() -> None:
     run(grpo.main, "grpo_straight", grpo_training())
     run(sft.main, "sft", training())
     if processes.rank() == 0:
-        shutil.copytree(folder / "sft", folder / "sft_resumed", ignore=shutil.ignore_patterns("checkpoint-4"))
+        shutil.copytree(
+            folder / "sft", folder / "sft_resumed", ignore=shutil.ignore_patterns("checkpoint-4")
+        )
         (folder / "sft_resumed" / "model.safetensors").unlink()
         text = (folder / "sft_resumed" / "run.json").read_text()
         (folder / "sft_resumed" / "run.json").write_text(
-            text.replace('"recipe": "sft"', '"recipe": "sft_resumed"').replace('"finished": true', '"finished": false')
+            text.replace('"recipe": "sft"', '"recipe": "sft_resumed"').replace(
+                '"finished": true', '"finished": false'
+            )
         )
     run(sft.main, "sft_resumed", training())
     run(
-        generate.main, "generate", {"num_generations": 2, "max_completion_length": 6, "generation_batch_size": 4, "backend": "transformers"}
+        generate.main,
+        "generate",
+        {
+            "num_generations": 2,
+            "max_completion_length": 6,
+            "generation_batch_size": 4,
+            "backend": "transformers",
+        },
     )
-    judged = {"reward_funcs": ["accuracy"], "num_samples": 0, "max_completion_length": 6, "generation_batch_size": 4, "output_dir": None}
+    judged = {
+        "reward_funcs": ["accuracy"],
+        "num_samples": 0,
+        "max_completion_length": 6,
+        "generation_batch_size": 4,
+        "output_dir": None,
+    }
     run(evaluate.main, "evaluate", judged, ["--output", str(folder / "scores")])
     run(evaluate.main, "evaluate_unkept", judged)
 

@@ -1,12 +1,15 @@
-"""GRPO with vLLM in the same process, on the CPU: ``python -m tests.vllm.colocated SYNC RECIPE [--key value …]``.
+"""GRPO with vLLM in the same process, on the CPU: ``python -m tests.vllm.colocated SYNC RECIPE
+[--key value …]``.
 
 SYNC is how the trainer's weights reach the engine:
 
-- ``reload``: through vLLM's own ``reload_weights``, which takes weights under their names in a checkpoint and packs them for its kernels.
+- ``reload``: through vLLM's own ``reload_weights``, which takes weights under their names in a
+checkpoint and packs them for its kernels.
 - ``none``: not at all, which shows what the tests would see if the weights got lost.
 
-TRL 1.16 loads them into the engine's parameters one by one. vLLM 0.31 has packed those for the CPU's kernels where it can (here in fp32,
-not in bf16), and what is packed has no ``weight_loader`` left: an AttributeError, at the first synchronisation.
+TRL 1.16 loads them into the engine's parameters one by one. vLLM 0.31 has packed those for the
+CPU's kernels where it can (here in fp32, not in bf16), and what is packed has no ``weight_loader``
+left: an AttributeError, at the first synchronisation.
 """
 
 from __future__ import annotations
@@ -24,8 +27,13 @@ from r1_recipes.training import start
 def _reload(self: Any) -> None:
     runner = self.llm.llm_engine.model_executor.driver_worker.model_runner
     # Clones: the trainer goes on to change its own.
-    runner.reload_weights(weights_iterator=((name, parameter.clone()) for name, parameter in self._iter_named_params()))
-    # Tied to the embedding, the output layer has no weights of its own to be reloaded, and would keep the packed copy of the old ones.
+    runner.reload_weights(
+        weights_iterator=(
+            (name, parameter.clone()) for name, parameter in self._iter_named_params()
+        )
+    )
+    # Tied to the embedding, the output layer has no weights of its own to be reloaded, and would
+    # keep the packed copy of the old ones.
     head = runner.model.lm_head
     head.quant_method.process_weights_after_loading(head)
     self.llm.reset_prefix_cache()
@@ -34,13 +42,18 @@ def _reload(self: Any) -> None:
 def main() -> None:
     """Run the recipe with weights that are synchronised as the first word says."""
     how, *words = sys.argv[1:]
-    vllm_generation.VLLMGeneration.sync_weights = {"reload": _reload, "none": lambda self: None}[how]
+    vllm_generation.VLLMGeneration.sync_weights = {"reload": _reload, "none": lambda self: None}[
+        how
+    ]
     # A run without a GPU goes without vLLM, or is refused, since TRL's way fails there.
     load._follow_machine = lambda *arguments: {}
     start.check_generation_backend = lambda recipe: None
     engine = vllm_generation.LLM
-    # In the trainer's precision, so that both compute the same; and compiling the model would take most of the test.
-    vllm_generation.LLM = lambda *args, **options: engine(*args, **options, dtype="float32", enforce_eager=True)
+    # In the trainer's precision, so that both compute the same; and compiling the model would take
+    # most of the test.
+    vllm_generation.LLM = lambda *args, **options: engine(
+        *args, **options, dtype="float32", enforce_eager=True
+    )
     grpo.main(words)
 
 

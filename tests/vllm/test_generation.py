@@ -1,4 +1,6 @@
-"""Generation and evaluation through vLLM, in this process and behind ``vllm serve``: what they store, against Transformers' own answers."""
+"""Generation and evaluation through vLLM, in this process and behind ``vllm serve``: what they
+store, against Transformers' own answers.
+"""
 
 from __future__ import annotations
 
@@ -16,13 +18,16 @@ from tests.conftest import REPOSITORY, SUMS
 from tests.vllm.conftest import ON_CPU, RECIPE, serving
 
 LENGTH = 12
-# A greedy token flips where two are about as likely as each other; no engine adds floats up in another's order.
+# A greedy token flips where two are about as likely as each other; no engine adds floats up in
+# another's order.
 AGREE = 0.9
 
 
 @pytest.fixture
 def generation(tmp_path: Path, small_model: Path, sums: Path) -> Callable[..., str]:
-    """``generation("vllm")``: a recipe that generates one greedy completion of each sum with that backend; its output goes to DIR/vllm."""
+    """``generation("vllm")``: a recipe that generates one greedy completion of each sum with that
+    backend; its output goes to DIR/vllm.
+    """
 
     def write(backend: str, **changes: Any) -> str:
         settings = {
@@ -50,47 +55,82 @@ def generation(tmp_path: Path, small_model: Path, sums: Path) -> Callable[..., s
 
 def stored(run: Path) -> dict[int, list[dict[str, Any]]]:
     """Completions by row."""
-    lines = [line for path in (run / "completions").glob("*.jsonl") for line in path.read_text(encoding="utf-8").splitlines()]
+    lines = [
+        line
+        for path in (run / "completions").glob("*.jsonl")
+        for line in path.read_text(encoding="utf-8").splitlines()
+    ]
     records = [json.loads(line) for line in lines]
-    assert len(records) == len({record["index"] for record in records}) and all(record["error"] is None for record in records)
+    assert len(records) == len({record["index"] for record in records}) and all(
+        record["error"] is None for record in records
+    )
     return {record["index"]: record["completions"] for record in records}
 
 
-def agreement(one: dict[int, list[dict[str, Any]]], other: dict[int, list[dict[str, Any]]]) -> float:
+def agreement(
+    one: dict[int, list[dict[str, Any]]], other: dict[int, list[dict[str, Any]]]
+) -> float:
     """The share of characters that are the same at the same place."""
-    pairs = [(a["text"], b["text"]) for index in one for a, b in zip(one[index], other[index], strict=True)]
+    pairs = [
+        (a["text"], b["text"])
+        for index in one
+        for a, b in zip(one[index], other[index], strict=True)
+    ]
     same = sum(x == y for a, b in pairs for x, y in zip(a, b, strict=False))
     return same / sum(max(len(a), len(b)) for a, b in pairs)
 
 
 @pytest.fixture
-def reference(run_python: Callable, generation: Callable, tmp_path: Path) -> dict[int, list[dict[str, Any]]]:
+def reference(
+    run_python: Callable, generation: Callable, tmp_path: Path
+) -> dict[int, list[dict[str, Any]]]:
     """What Transformers generates."""
     run_python("-m", "r1_recipes.generate", generation("transformers"))
     found = stored(tmp_path / "transformers")
     # Nothing would be shown by eight times the same text.
-    assert len({completion["text"] for group in found.values() for completion in group}) > len(SUMS) // 2
+    assert (
+        len({completion["text"] for group in found.values() for completion in group})
+        > len(SUMS) // 2
+    )
     return found
 
 
-def test_generate_offline(run_python: Callable, generation: Callable, reference: dict, tmp_path: Path) -> None:
+def test_generate_offline(
+    run_python: Callable, generation: Callable, reference: dict, tmp_path: Path
+) -> None:
     run_python("-m", "r1_recipes.generate", generation("vllm"))
     found = stored(tmp_path / "vllm")
     assert sorted(found) == list(range(len(SUMS)))
-    assert all(1 <= completion["tokens"] <= LENGTH for group in found.values() for completion in group)
+    assert all(
+        1 <= completion["tokens"] <= LENGTH for group in found.values() for completion in group
+    )
     assert agreement(found, reference) > AGREE
-    assert len((tmp_path / "vllm" / "dataset" / "train.jsonl").read_text(encoding="utf-8").splitlines()) == len(SUMS)
+    assert len(
+        (tmp_path / "vllm" / "dataset" / "train.jsonl").read_text(encoding="utf-8").splitlines()
+    ) == len(SUMS)
 
 
-def test_seeded_samples_of_long_prompts(run_python: Callable, generation: Callable, tmp_path: Path) -> None:
-    """More tokens of prompts than a step of the engine takes: cut into chunks, they ended it on a CPU."""
-    run_python("-m", "r1_recipes.generate", generation("vllm", temperature=1.0, prompt_template="{question} " * 150))
+def test_seeded_samples_of_long_prompts(
+    run_python: Callable, generation: Callable, tmp_path: Path
+) -> None:
+    """More tokens of prompts than a step of the engine takes: cut into chunks, they ended it on a
+    CPU.
+    """
+    run_python(
+        "-m",
+        "r1_recipes.generate",
+        generation("vllm", temperature=1.0, prompt_template="{question} " * 150),
+    )
     assert sorted(stored(tmp_path / "vllm")) == list(range(len(SUMS)))
 
 
 @pytest.fixture
-def judged(run_python: Callable, small_model: Path, sums: Path, tmp_path: Path) -> Callable[..., tuple[dict, list]]:
-    """``judged("--flag", "value", VARIABLE=…)``: GSM8K's benchmark on the sums, two samples each; the scores, and the completions."""
+def judged(
+    run_python: Callable, small_model: Path, sums: Path, tmp_path: Path
+) -> Callable[..., tuple[dict, list]]:
+    """``judged("--flag", "value", VARIABLE=…)``: GSM8K's benchmark on the sums, two samples each;
+    the scores, and the completions.
+    """
     changes = {
         "dataset_name": sums,
         "dataset_config": "none",
@@ -105,12 +145,26 @@ def judged(run_python: Callable, small_model: Path, sums: Path, tmp_path: Path) 
 
     def run(*flags: str, **variables: str) -> tuple[dict, list]:
         out = tmp_path / "out"
-        run_python("-m", "r1_recipes.evaluate", benchmark, "--model", str(small_model), "--output", str(out), *words, *flags, **variables)
+        run_python(
+            "-m",
+            "r1_recipes.evaluate",
+            benchmark,
+            "--model",
+            str(small_model),
+            "--output",
+            str(out),
+            *words,
+            *flags,
+            **variables,
+        )
         (scores,) = json.loads((out / "results.json").read_text(encoding="utf-8"))
         (table,) = out.rglob("*.parquet")
         rows = pyarrow.parquet.read_table(table).to_pylist()
         # One greedy completion a sum and two sampled ones.
-        assert scores["num_samples"] == 2 and [len(scores[key]) for key in ("greedy", "sampled", "majority")] == [len(SUMS)] * 3
+        assert (
+            scores["num_samples"] == 2
+            and [len(scores[key]) for key in ("greedy", "sampled", "majority")] == [len(SUMS)] * 3
+        )
         assert [row["sample"] for row in rows] == [-1, 0, 1] * len(SUMS)
         assert 1 <= scores["mean_tokens"] <= LENGTH
         return scores, rows
@@ -124,7 +178,9 @@ def test_evaluate_offline(judged: Callable) -> None:
 
 
 def test_evaluate_through_a_real_server(judged: Callable, server: str) -> None:
-    _, rows = judged("--backend", "openai", OPENAI_BASE_URL=server, NO_PROXY="127.0.0.1", no_proxy="127.0.0.1")
+    _, rows = judged(
+        "--backend", "openai", OPENAI_BASE_URL=server, NO_PROXY="127.0.0.1", no_proxy="127.0.0.1"
+    )
     # Two samples of one sum differ: each had a seed of its own.
     texts = [row["completion"] for row in rows]
     assert sum(a != b for a, b in zip(texts[1::3], texts[2::3], strict=True)) > len(SUMS) // 2
@@ -150,21 +206,45 @@ def served(model: Path, folder: Path, *flags: str) -> contextlib.AbstractContext
             "--dtype",
             "float32",
         ]
-        return ["r1_recipes.vllm_server", RECIPE, *ON_CPU, *keys, "--", "--served-model-name", str(model), "--enforce-eager", *flags]
+        return [
+            "r1_recipes.vllm_server",
+            RECIPE,
+            *ON_CPU,
+            *keys,
+            "--",
+            "--served-model-name",
+            str(model),
+            "--enforce-eager",
+            *flags,
+        ]
 
     return serving(words, folder)
 
 
 def test_generate_through_a_real_server(
-    run_python: Callable, generation: Callable, reference: dict, server: str, small_model: Path, tmp_path: Path
+    run_python: Callable,
+    generation: Callable,
+    reference: dict,
+    server: str,
+    small_model: Path,
+    tmp_path: Path,
 ) -> None:
     recipe = generation("openai")
-    run_python("-m", "r1_recipes.generate", recipe, OPENAI_BASE_URL=server, NO_PROXY="127.0.0.1", no_proxy="127.0.0.1")
+    run_python(
+        "-m",
+        "r1_recipes.generate",
+        recipe,
+        OPENAI_BASE_URL=server,
+        NO_PROXY="127.0.0.1",
+        no_proxy="127.0.0.1",
+    )
     found = stored(tmp_path / "openai")
     assert sorted(found) == list(range(len(SUMS)))
     assert agreement(found, reference) > AGREE
     # The server's own count, not ours.
-    assert all(1 <= completion["tokens"] <= LENGTH for group in found.values() for completion in group)
+    assert all(
+        1 <= completion["tokens"] <= LENGTH for group in found.values() for completion in group
+    )
     # Everything is stored: the same command asks for nothing, so it needs no server.
     run_python("-m", "r1_recipes.generate", recipe, OPENAI_BASE_URL="http://127.0.0.1:1/v1")
 
@@ -175,15 +255,22 @@ def test_generate_through_a_real_server(
 def turns(run: Path) -> list[list[dict[str, Any]]]:
     """What was said and called in each row's episode; a server gives its calls ids."""
     keys = ("role", "content", "tool_calls")
-    episodes = [[{key: turn.get(key) for key in keys} for turn in group[0]["turns"]] for _, group in sorted(stored(run).items())]
-    for call in (call for episode in episodes for turn in episode for call in turn["tool_calls"] or ()):
+    episodes = [
+        [{key: turn.get(key) for key in keys} for turn in group[0]["turns"]]
+        for _, group in sorted(stored(run).items())
+    ]
+    for call in (
+        call for episode in episodes for turn in episode for call in turn["tool_calls"] or ()
+    ):
         call.pop("id", None)
         if isinstance(call["function"]["arguments"], str):
             call["function"]["arguments"] = json.loads(call["function"]["arguments"])
     return episodes
 
 
-def test_episodes_are_played_alike(run_python: Callable, generation: Callable, caller: Path, tmp_path: Path) -> None:
+def test_episodes_are_played_alike(
+    run_python: Callable, generation: Callable, caller: Path, tmp_path: Path
+) -> None:
     """By Transformers, by vLLM in this process, and by a server that parses the calls itself."""
     changes = {
         "model_name_or_path": str(caller),
@@ -196,11 +283,15 @@ def test_episodes_are_played_alike(run_python: Callable, generation: Callable, c
     }
     for backend in ("transformers", "vllm"):
         run_python("-m", "r1_recipes.generate", generation(backend, **changes))
-    with served(caller, tmp_path, "--enable-auto-tool-choice", "--tool-call-parser", "hermes") as url:
+    with served(
+        caller, tmp_path, "--enable-auto-tool-choice", "--tool-call-parser", "hermes"
+    ) as url:
         variables = {"OPENAI_BASE_URL": url, "NO_PROXY": "127.0.0.1", "no_proxy": "127.0.0.1"}
         run_python("-m", "r1_recipes.generate", generation("openai", **changes), **variables)
     reference = turns(tmp_path / "transformers")
     assert any(turn["role"] == "tool" for episode in reference for turn in episode)
     for backend in ("vllm", "openai"):
         found = turns(tmp_path / backend)
-        assert sum(a == b for a, b in zip(found, reference, strict=True)) > AGREE * len(reference), (found, reference)
+        assert sum(a == b for a, b in zip(found, reference, strict=True)) > AGREE * len(
+            reference
+        ), (found, reference)

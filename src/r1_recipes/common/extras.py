@@ -1,7 +1,9 @@
-"""What plugs into the core by name: the folders under ``r1_recipes/extras``, and other people's packages.
+"""What plugs into the core by name: the folders under ``r1_recipes/extras``, and other people's
+packages.
 
-The core imports none of them. Each has a dictionary ``PLUGIN``: a kind of name (``KINDS``) -> name -> ``module:attribute``, which is
-imported when a recipe uses the name. A folder has it in its ``__init__.py``; a package names it in the entry-point group ``r1_recipes``.
+The core imports none of them. Each has a dictionary ``PLUGIN``: a kind of name (``KINDS``) -> name
+-> ``module:attribute``, which is imported when a recipe uses the name. A folder has it in its
+``__init__.py``; a package names it in the entry-point group ``r1_recipes``.
 """
 
 import functools
@@ -20,7 +22,8 @@ KINDS = {
     "mapper": "a class of the key mapper",
     "tool": "a function of the key tools",
     "environment": "a class of the key environment",
-    "dataset": "a prefix of dataset_name, and the function that makes its rows: (rest, split, task_config) -> Dataset",
+    "dataset": "a prefix of dataset_name, and the function that makes its rows: (rest, split, "
+    "task_config) -> Dataset",
     "model": "a model_name_or_path, and the function that returns its folder",
     "scorer": "a key of the column scorer, and its checker",
     "command": "a command: (the module that runs it, what it does)",
@@ -30,15 +33,22 @@ KINDS = {
 
 @functools.cache
 def installed() -> dict[str, dict[str, Any]]:
-    """Every name that an extra or another package adds, by kind. RecipeError: a package cannot be imported, or a name is taken."""
+    """Every name that an extra or another package adds, by kind. RecipeError: a package cannot be
+    imported, or a name is taken.
+    """
     names: dict[str, dict[str, Any]] = {kind: {} for kind in KINDS}
     for source, plugin in [*_folders(), *_packages()]:
         for kind, added in plugin.items():
             if kind not in names:
-                raise RecipeError(f"plugin {source}: {kind!r} is no kind of name. Fix: one of {', '.join(KINDS)}")
+                raise RecipeError(
+                    f"plugin {source}: {kind!r} is no kind of name. Fix: one of {', '.join(KINDS)}"
+                )
             for name, place in added.items():
                 if name in names[kind]:
-                    raise RecipeError(f"plugin {source}: the {kind} {name!r} is taken by {names[kind][name]}. Fix: another name")
+                    raise RecipeError(
+                        f"plugin {source}: the {kind} {name!r} is taken by "
+                        f"{names[kind][name]}. Fix: another name"
+                    )
                 names[kind][name] = place
     return names
 
@@ -58,7 +68,9 @@ def _packages() -> Iterator[tuple[str, Plugin]]:
             yield entry.value, entry.load()
         except OWN_FAULTS as error:
             fix = "Fix: mend or uninstall that package"
-            raise RecipeError(f"plugin {entry.value}: importing it fails: {first_line(error)} {fix}") from error
+            raise RecipeError(
+                f"plugin {entry.value}: importing it fails: {first_line(error)} {fix}"
+            ) from error
 
 
 def load(place: Any) -> Any:
@@ -80,5 +92,8 @@ def needed(name: str, key: str) -> Any:
     """The module of an extra that a recipe's key needs."""
     module = part(name)
     if module is None:
-        raise RecipeError(f"{key}: needs the extra {name!r}, which is not installed. Fix: the whole of r1-recipes, or leave {key} out")
+        raise RecipeError(
+            f"{key}: needs the extra {name!r}, which is not installed. Fix: the whole of "
+            f"r1-recipes, or leave {key} out"
+        )
     return module

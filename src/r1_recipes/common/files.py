@@ -1,4 +1,6 @@
-"""Atomic writes, files that are no links, checksums, and where files are that the package brings."""
+"""Atomic writes, files that are no links, checksums, and where files are that the package
+brings.
+"""
 
 import errno
 import functools
@@ -13,18 +15,29 @@ from typing import IO, Any
 
 from r1_recipes.common.errors import RecipeError
 
-SHIPPED = Path(__file__).parents[1] / "shipped"  # recipes/ and accelerate_configs/: links in a clone, copies in a wheel
+SHIPPED = (
+    Path(__file__).parents[1] / "shipped"
+)  # recipes/ and accelerate_configs/: links in a clone, copies in a wheel
 
 
 def shipped(path: Path) -> Path:
-    """Return the path, or the package's own file of that name if there is nothing here: ``recipes/r1_mini/general.jsonl``."""
+    """Return the path, or the package's own file of that name if there is nothing here:
+    ``recipes/r1_mini/general.jsonl``.
+    """
     return SHIPPED / path if not path.exists() and (SHIPPED / path).is_file() else path
 
 
 def find_local(name: str, folder: Path) -> str:
-    """Return a relative path that a recipe names: as it is if that is here or shipped, else in the recipe's ``folder`` if it is there."""
+    """Return a relative path that a recipe names: as it is if that is here or shipped, else in the
+    recipe's ``folder`` if it is there.
+    """
     beside = folder / name
-    if os.path.isabs(name) or name.startswith("~") or not os.path.exists(beside) or shipped(Path(name)).exists():
+    if (
+        os.path.isabs(name)
+        or name.startswith("~")
+        or not os.path.exists(beside)
+        or shipped(Path(name)).exists()
+    ):
         return name
     return str(beside)
 
@@ -46,8 +59,14 @@ def not_utf8(path: Path) -> str:
 
 
 def find_yaml(path: Path) -> Path:
-    """Return the file that a recipe's path or name means: here, below ``recipes/`` here, or one that is shipped."""
-    places = (shipped(Path(folder, name)) for name in (path, Path(f"{path}.yaml")) for folder in ("", "recipes"))
+    """Return the file that a recipe's path or name means: here, below ``recipes/`` here, or one
+    that is shipped.
+    """
+    places = (
+        shipped(Path(folder, name))
+        for name in (path, Path(f"{path}.yaml"))
+        for folder in ("", "recipes")
+    )
     return next((place for place in places if place.is_file()), path)
 
 
@@ -55,24 +74,35 @@ def write_whole(path: Path, text: str) -> None:
     """Write atomically: another rank may be reading the file."""
     part = path.with_name(f".{path.name}.{os.getpid()}.part")
     part.unlink(missing_ok=True)
-    # "x" follows no link that somebody else's folder holds. A file name that is no Unicode is escaped, which JSON reads back.
+    # "x" follows no link that somebody else's folder holds. A file name that is no Unicode is
+    # escaped, which JSON reads back.
     with part.open("x", encoding="utf-8", errors="backslashreplace") as file:
         file.write(text)
     part.replace(path)
 
 
 def disk_fault(error: BaseException, folder: Path) -> str | None:
-    """Say what of ``folder`` and its disk made a write fail; ``None`` if an error has another cause."""
+    """Say what of ``folder`` and its disk made a write fail; ``None`` if an error has another
+    cause.
+    """
     cause: BaseException | None = error
     full, absent = os.strerror(errno.ENOSPC), os.strerror(errno.ENOENT)
     while cause is not None:
         text, not_found = str(cause), isinstance(cause, FileNotFoundError)
-        # On a host that shares no disk with rank 0 the folder may not be there, whatever has failed.
+        # On a host that shares no disk with rank 0 the folder may not be there, whatever has
+        # failed.
         if not folder.is_dir() and (not_found or absent in text):
             return "the folder was removed or renamed while it was written to"
-        if isinstance(cause, OSError) and cause.errno in (errno.ENOSPC, errno.EDQUOT, errno.EROFS, errno.EIO):
+        if isinstance(cause, OSError) and cause.errno in (
+            errno.ENOSPC,
+            errno.EDQUOT,
+            errno.EROFS,
+            errno.EIO,
+        ):
             return f"cannot be written: {os.strerror(cause.errno)}"
-        if isinstance(cause, FileNotFoundError) and Path(cause.filename or "").absolute().is_relative_to(folder.absolute()):
+        if isinstance(cause, FileNotFoundError) and Path(
+            cause.filename or ""
+        ).absolute().is_relative_to(folder.absolute()):
             return f"{cause.filename} was removed while the run wrote to it"
         # safetensors' and torch's writers are no OSErrors; the latter's does not say why.
         if full in text or "PytorchStreamWriter failed" in text:
@@ -82,7 +112,9 @@ def disk_fault(error: BaseException, folder: Path) -> str | None:
 
 
 def open_unlinked(path: Path, mode: str, **options: Any) -> IO[Any]:
-    """Open a run folder's own file, as ``open`` does. What is no file is a RecipeError: a link leads anywhere, a pipe never ends."""
+    """Open a run folder's own file, as ``open`` does. What is no file is a RecipeError: a link
+    leads anywhere, a pipe never ends.
+    """
 
     def opener(name: str, flags: int) -> int:
         handle = os.open(name, flags | os.O_NOFOLLOW | os.O_NONBLOCK, 0o666)
@@ -102,7 +134,10 @@ def open_unlinked(path: Path, mode: str, **options: Any) -> IO[Any]:
 def refuse_link(path: Path) -> None:
     """Raise a RecipeError if ``path`` itself is a link, a pipe, a socket or a device."""
     if path.exists() and not (path.is_file() or path.is_dir() or path.is_symlink()):
-        raise RecipeError(f"{path}: is no file but a pipe, a socket or a device. Fix: remove it, or choose another folder")
+        raise RecipeError(
+            f"{path}: is no file but a pipe, a socket or a device. Fix: remove it, or choose "
+            f"another folder"
+        )
     if path.is_symlink():
         raise RecipeError(
             f"{path}: is a link to {os.readlink(path)}, and a run writes into its own files alone. "
@@ -111,7 +146,9 @@ def refuse_link(path: Path) -> None:
 
 
 def file_text(path: Path, limit: int = 16 << 20, errors: str = "strict") -> str:
-    """The text of a file of a run folder, which may be somebody else's: no link out of it, no pipe or device that never ends."""
+    """The text of a file of a run folder, which may be somebody else's: no link out of it, no pipe
+    or device that never ends.
+    """
     if path.is_symlink() or not path.is_file():
         raise FileNotFoundError(f"{path.name} is no file")
     if path.stat().st_size > limit:
@@ -120,12 +157,16 @@ def file_text(path: Path, limit: int = 16 << 20, errors: str = "strict") -> str:
 
 
 def digest(path: Path) -> str:
-    """Return a checksum of a file's content (XXH3, some 5 GB/s a core), cached while size and time stay the same."""
+    """Return a checksum of a file's content (XXH3, some 5 GB/s a core), cached while size and time
+    stay the same.
+    """
     return _cached_digest(path, 0)
 
 
 def sampled_digest(path: Path) -> str:
-    """As :func:`digest`; of a file over 1 GiB, of its size and of 1,024 pieces of 1 MiB, evenly spread over it."""
+    """As :func:`digest`; of a file over 1 GiB, of its size and of 1,024 pieces of 1 MiB, evenly
+    spread over it.
+    """
     return _cached_digest(path, _PIECES if path.stat().st_size > _PIECES * _PIECE else 0)
 
 

@@ -11,42 +11,60 @@ from r1_recipes.common.errors import RecipeError
 from r1_recipes.common.yaml_text import parse_yaml
 
 HIDDEN = "***"
-# Of names in snake_case: what always is a secret, what is one as the last of several words (PWD itself is a folder), keys to something.
+# Of names in snake_case: what always is a secret, what is one as the last of several words (PWD
+# itself is a folder), keys to something.
 _SECRET = re.compile(
-    r"secret(?!ar)|passw|passphrase|credential|apikey|(?:auth|access|refresh)token|(?:access|private)key|authorization|sshpass|cookie"
-    r"|webhook|^auth$|_(?:pat|pwd|auth)\d*$|(?<!low|num|min|max|one|two|all)(?<!high|band)(?<!first|multi)(?<!single|second)_pass\d*$"
+    r"secret(?!ar)|passw|passphrase|credential|apikey|(?:auth|access|refresh)token|(?:access|"
+    r"private)key|authorization|sshpass|cookie"
+    r"|webhook|^auth$|_(?:pat|pwd|auth)\d*$|(?<!low|num|min|max|one|two|all)(?<!high|"
+    r"band)(?<!first|multi)(?<!single|second)_pass\d*$"
     r"|(?<![a-z])(?:creds|dsn)(?![a-z])|connection_string|session_id$"
-    r"|(?<![a-z])(?:api|access|private|account|auth|service|signing|ssh|wandb|encryption)(?:_[a-z0-9]+)?_keys?(?![a-z])|(?<![a-z])key_api"
-    r"|(?<![a-z])(?:bearer|jwt)(?![a-z])|(?<![a-z])id_token$|(?:api|access|auth|hf|hub|refresh)_tokens$"
+    r"|(?<![a-z])(?:api|access|private|account|auth|service|signing|ssh|wandb|"
+    r"encryption)(?:_[a-z0-9]+)?_keys?(?![a-z])|(?<![a-z])key_api"
+    r"|(?<![a-z])(?:bearer|jwt)(?![a-z])|(?<![a-z])id_token$|(?:api|access|auth|hf|hub|"
+    r"refresh)_tokens$"
 )
 _KEY = re.compile(r"_keys?\d*$")
-# Words before "key" that make it one of a mapping, a table, a row or a model: image_key, sort_keys, public_key.
+# Words before "key" that make it one of a mapping, a table, a row or a model: image_key, sort_keys,
+# public_key.
 _COLUMN = re.compile(
-    r"(?<![a-z])(?:sort|image|video|audio|text|prompt|question|answer|solution|response|completion|message|label|input|output|data|row"
-    r"|column|field|group|task|reward|fn|metric|score|cache|dict|map|state|config|index|primary|foreign|partition|public|missing"
+    r"(?<![a-z])(?:sort|image|video|audio|text|prompt|question|answer|solution|response|"
+    r"completion|message|label|input|output|data|row"
+    r"|column|field|group|task|reward|fn|metric|score|cache|dict|map|state|config|index|"
+    r"primary|foreign|partition|public|missing"
     r"|gold|target|chosen|rejected|problem|content|role|context|level|reference|example|item|record"
-    r"|unexpected|extra|ignore|ignored|keep|num|max|min|past|query|value|hot|any|join|name|id|by)s?_keys?\d*$"
+    r"|unexpected|extra|ignore|ignored|keep|num|max|min|past|query|value|hot|any|join|name|"
+    r"id|by)s?_keys?\d*$"
 )
 _TOKEN = re.compile(r"(?<![a-z])token(?![a-z])")
 # Words beside "token" that make it one of a tokenizer: eos_token, image_token, token_type.
 _TOKENIZER = re.compile(
-    r"(?<![a-z])(?:eos|bos|pad|unk|sep|cls|mask|image|video|audio|start|end|stop|type|id|level|truncate|truncation|count|limit"
-    r"|think|thinking|reasoning|answer|prompt|completion|special|budget|num|max|min|mean|per|loss|weight|reward)(?![a-z])"
+    r"(?<![a-z])(?:eos|bos|pad|unk|sep|cls|mask|image|video|audio|start|end|stop|type|id|"
+    r"level|truncate|truncation|count|limit"
+    r"|think|thinking|reasoning|answer|prompt|completion|special|budget|num|max|min|mean|per|"
+    r"loss|weight|reward)(?![a-z])"
 )
 _WORD_ENDS = re.compile(r"(?<=[a-z])(?=[A-Z])|(?<=[A-Z])(?=[A-Z][a-z])|\W")
 _LOGIN = re.compile(r"(?<=//)(?:[^/\s]*|[^/\s@]*:[^\s@]*)(?=@)")  # a password may hold a slash
-# What services hand out: Hugging Face, OpenAI and its like, GitHub, GitLab, Slack, AWS, Google, Groq, NVIDIA, xAI, Fireworks, Replicate,
-# Perplexity, PyPI, npm, Stripe, Weights & Biases, JSON web tokens, private keys, headers of HTTP.
+# What services hand out: Hugging Face, OpenAI and its like, GitHub, GitLab, Slack, AWS, Google,
+# Groq, NVIDIA, xAI, Fireworks, Replicate, Perplexity, PyPI, npm, Stripe, Weights & Biases, JSON web
+# tokens, private keys, headers of HTTP.
 _SHAPE = re.compile(
-    r"(?<![A-Za-z0-9_-])(?:hf_[A-Za-z0-9]{20,}|sk-(?=[\w-]{0,60}[0-9A-Z])[\w-]{20,}|gh[opsur]_[A-Za-z0-9]{20,}"
-    r"|github_pat_\w{20,}|glpat-[\w-]{20,}|xox[abeprs]-[\w-]{10,}|A[KS]IA[0-9A-Z]{16}|AIza[\w-]{30,}|gsk_[A-Za-z0-9]{20,}|nvapi-[\w-]{20,}"
-    r"|eyJ[\w-]{8,}\.[\w-]{8,}\.[\w-]*|(?:xai-|pplx-|fw_|r8_|npm_|sk_live_|sk_test_)[A-Za-z0-9]{20,}|pypi-Ag[\w-]{20,}|ya29\.[\w-]{20,}|wandb_v1_\w{20,}"
+    r"(?<![A-Za-z0-9_-])(?:hf_[A-Za-z0-9]{20,}|sk-(?=[\w-]{0,60}[0-9A-Z])[\w-]{20,}|"
+    r"gh[opsur]_[A-Za-z0-9]{20,}"
+    r"|github_pat_\w{20,}|glpat-[\w-]{20,}|xox[abeprs]-[\w-]{10,}|A[KS]IA[0-9A-Z]{16}|"
+    r"AIza[\w-]{30,}|gsk_[A-Za-z0-9]{20,}|nvapi-[\w-]{20,}"
+    r"|eyJ[\w-]{8,}\.[\w-]{8,}\.[\w-]*|(?:xai-|pplx-|fw_|r8_|npm_|sk_live_|"
+    r"sk_test_)[A-Za-z0-9]{20,}|pypi-Ag[\w-]{20,}|ya29\.[\w-]{20,}|wandb_v1_\w{20,}"
     r"|-----BEGIN [A-Z ]{0,30}PRIVATE KEY-----[^-]*(?:-----END [A-Z ]{0,30}-----)?"
-    r"|(?i:(?<=bearer ))(?=\S*[0-9])[\w.~+/=-]{16,}|(?i:(?<=basic ))(?=\S*[0-9=])[A-Za-z0-9+/]{12,}={0,2}(?![\w.-]))"
+    r"|(?i:(?<=bearer ))(?=\S*[0-9])[\w.~+/=-]{16,}|(?i:(?<=basic "
+    r"))(?=\S*[0-9=])[A-Za-z0-9+/]{12,}={0,2}(?![\w.-]))"
 )
 _QUERY = re.compile(r"(?<=[?&])([\w.-]+)=([^&#\s'\"]+)")
 # `"token": "…"` of a mapping that is written as text.
-_PAIR = re.compile(r"""(?<![\w-])([\w-]++)(["']?\s*+[:=]\s*+)("(?:[^"\\]|\\.)*+"|'[^']*'|\[[^][]*+\]|[^][{}\s"',][^\s"',}\]]*)""")
+_PAIR = re.compile(
+    r"""(?<![\w-])([\w-]++)(["']?\s*+[:=]\s*+)("(?:[^"\\]|\\.)*+"|'[^']*'|\[[^][]*+\]|[^][{}\s"',][^\s"',}\]]*)"""
+)
 # `api_key: …` as a line of its own.
 _LINE = re.compile(r"""^([ \t]*(?:-[ \t]+)?["']?([\w-]+)["']?[ \t]*:[ \t]*)(\S.*)$""", re.MULTILINE)
 # A shorter one would hide half the words of a log.
@@ -55,15 +73,22 @@ _seen: set[str] = set()
 
 
 def is_secret(name: str) -> bool:
-    """Return whether this names a secret: ``hub_token``, ``apiKey``, ``groq_key``, ``DB_PASSWORD``; not ``max_prompt_tokens``."""
+    """Return whether this names a secret: ``hub_token``, ``apiKey``, ``groq_key``, ``DB_PASSWORD``;
+    not ``max_prompt_tokens``.
+    """
     snake = _WORD_ENDS.sub("_", name).lower().strip("_")
     if _SECRET.search(snake) or name == "pwd":
         return True
-    return bool((_TOKEN.search(snake) and not _TOKENIZER.search(snake)) or (_KEY.search(snake) and not _COLUMN.search(snake)))
+    return bool(
+        (_TOKEN.search(snake) and not _TOKENIZER.search(snake))
+        or (_KEY.search(snake) and not _COLUMN.search(snake))
+    )
 
 
 def masked(value: Any, name: str = "") -> Any:
-    """Return a copy of a setting without its secrets, at any depth; :func:`masked_text` knows them from then on."""
+    """Return a copy of a setting without its secrets, at any depth; :func:`masked_text` knows them
+    from then on.
+    """
     hides = is_secret(name)
     if isinstance(value, dict):
         return {key: masked(item, name if hides else str(key)) for key, item in value.items()}
@@ -88,14 +113,20 @@ def masked_words(argv: Sequence[str]) -> list[str]:
         if value.lstrip()[:1] in ("{", "["):
             with contextlib.suppress(RecipeError):  # torn: by pattern
                 read = parse_yaml(value, "a setting")
-                value = value if masked(read) == read else json.dumps(masked(read), ensure_ascii=False, default=str)
+                value = (
+                    value
+                    if masked(read) == read
+                    else json.dumps(masked(read), ensure_ascii=False, default=str)
+                )
         value = _LINE.sub(lambda m: m[1] + _hide(m[3]) if is_secret(m[2]) else m[0], value)
         shown.append(flag + equals + masked(value, name))
     return shown
 
 
 def masked_text(text: str) -> str:
-    """Return a message without the secrets of settings that were masked before, of the environment, and of any address."""
+    """Return a message without the secrets of settings that were masked before, of the environment,
+    and of any address.
+    """
     text = _without_logins(text)
     secrets = _seen | {value.strip() for name, value in os.environ.items() if is_secret(name)}
     for secret in sorted(secrets, key=len, reverse=True):
@@ -120,12 +151,18 @@ def _hide_all(written: str) -> str:
 
 
 def _without_pairs(written: str) -> str:
-    """Hide the secrets of a mapping or a list that is written as text, by pattern: it may be torn."""
+    """Hide the secrets of a mapping or a list that is written as text, by pattern: it may
+    be torn.
+    """
 
     def pair(match: re.Match[str]) -> str:
         if is_secret(match[1]):
             return match[1] + match[2] + _hide_all(match[3])
-        return match[1] + match[2] + _PAIR.sub(pair, match[3]) if match[3].startswith("[") else match[0]
+        return (
+            match[1] + match[2] + _PAIR.sub(pair, match[3])
+            if match[3].startswith("[")
+            else match[0]
+        )
 
     return _PAIR.sub(pair, written)
 

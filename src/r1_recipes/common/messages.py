@@ -1,4 +1,6 @@
-"""The text of chats, as TRL and data sets hand them over, and scripts that are written without spaces."""
+"""The text of chats, as TRL and data sets hand them over, and scripts that are written without
+spaces.
+"""
 
 import re
 from collections.abc import Sequence
@@ -14,9 +16,15 @@ UNSPACED = rf"\p{{Han}}{KANA}\p{{Thai}}\p{{Lao}}\p{{Myanmar}}\p{{Khmer}}"
 
 
 def completion_texts(completions: Sequence[Any]) -> list[str]:
-    """Return the text of each completion, a string or TRL's messages: the last one's words, if they are the assistant's and no tool's."""
+    """Return the text of each completion, a string or TRL's messages: the last one's words, if they
+    are the assistant's and no tool's.
+    """
     return [
-        text if isinstance(text, str) else message_text(text[-1]) if text and text[-1]["role"] == "assistant" else ""
+        text
+        if isinstance(text, str)
+        else message_text(text[-1])
+        if text and text[-1]["role"] == "assistant"
+        else ""
         for text in completions
     ]
 
@@ -30,7 +38,9 @@ def message_text(message: dict[str, Any]) -> str:
 
 
 def transcript(messages: Sequence[dict[str, Any]]) -> str:
-    """Return turns as a person reads them, and each call of a tool as one; a line that looks like a heading is moved in by a space."""
+    """Return turns as a person reads them, and each call of a tool as one; a line that looks like a
+    heading is moved in by a space.
+    """
     parts = []
     for message in messages:
         calls = [call["function"] for call in message.get("tool_calls") or ()]
@@ -45,19 +55,32 @@ def transcript(messages: Sequence[dict[str, Any]]) -> str:
 def _arguments(given: Any) -> str:
     if not isinstance(given, dict):
         return str(given or "")
-    texts = {name: f"\n{value}" if "\n" in str(value) else repr(value) for name, value in given.items()}
+    texts = {
+        name: f"\n{value}" if "\n" in str(value) else repr(value) for name, value in given.items()
+    }
     return "\n".join(f"{name}={text}" for name, text in texts.items())
 
 
 def last_user_text(prompt: Any) -> str:
-    """Return the words of a prompt's last user message, the prompt itself if it is text, or ``""``."""
+    """Return the words of a prompt's last user message, the prompt itself if it is text,
+    or ``""``.
+    """
     if isinstance(prompt, str):
         return prompt
-    return next((message_text(message) for message in reversed(prompt or ()) if message.get("role") == "user"), "")
+    return next(
+        (
+            message_text(message)
+            for message in reversed(prompt or ())
+            if message.get("role") == "user"
+        ),
+        "",
+    )
 
 
 def words(value: Any, roles: bool = False) -> str:
-    """Return a string, or the words of a conversation (with ``roles`` each message under its speaker); of anything else ``""``."""
+    """Return a string, or the words of a conversation (with ``roles`` each message under its
+    speaker); of anything else ``""``.
+    """
     if isinstance(value, str):
         return value
     if isinstance(value, dict):
@@ -70,7 +93,9 @@ def words(value: Any, roles: bool = False) -> str:
 
 
 def clip(text: str, limit: int = MAX_TEXT) -> str:
-    """Return the text, or its two ends if it has more than ``limit`` characters and what is left out is longer than what says so."""
+    """Return the text, or its two ends if it has more than ``limit`` characters and what is left
+    out is longer than what says so.
+    """
     half = limit // 2
     left_out = len(text) - 2 * half
     told = f"\n[… {left_out:,} …]\n"

@@ -1,4 +1,6 @@
-"""The processes of one run. The launcher's environment says which one this is, without torch; Accelerate does the rest."""
+"""The processes of one run. The launcher's environment says which one this is, without torch;
+Accelerate does the rest.
+"""
 
 import atexit
 import contextlib
@@ -24,7 +26,9 @@ def world_size() -> int:
 
 def cores_per_rank() -> int:
     """This process's share of the cores that this machine lends to the run."""
-    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    cores = (
+        len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    )
     return max(1, cores // int(os.environ.get("LOCAL_WORLD_SIZE") or 1))
 
 
@@ -33,7 +37,9 @@ def is_main_process() -> bool:
 
 
 def connect(*, use_cpu: bool) -> None:
-    """Join the other processes, for an entry point that builds no trainer. The first waits for the slowest as long as it takes."""
+    """Join the other processes, for an entry point that builds no trainer. The first waits for the
+    slowest as long as it takes.
+    """
     if world_size() == 1:
         return
     from datetime import timedelta
@@ -44,9 +50,11 @@ def connect(*, use_cpu: bool) -> None:
 
 
 def start_child(command: list[str], **options: Any) -> subprocess.Popen:
-    """Start a command that a terminal's Ctrl-C does not reach a second time: it is in a group of its own.
+    """Start a command that a terminal's Ctrl-C does not reach a second time: it is in a group of
+    its own.
 
-    When this process is gone, even by kill -9, Linux sends it SIGTERM (PR_SET_PDEATHSIG), and training saves a checkpoint.
+    When this process is gone, even by kill -9, Linux sends it SIGTERM (PR_SET_PDEATHSIG), and
+    training saves a checkpoint.
     """
     libc = ctypes.CDLL(None)
     ends = (lambda: libc.prctl(1, signal.SIGTERM)) if sys.platform == "linux" else None
@@ -58,7 +66,9 @@ def destroy_process_group_at_exit() -> None:
     if world_size() > 1:
         import torch.distributed
 
-        atexit.register(lambda: torch.distributed.is_initialized() and torch.distributed.destroy_process_group())
+        atexit.register(
+            lambda: torch.distributed.is_initialized() and torch.distributed.destroy_process_group()
+        )
 
 
 def wait() -> None:
@@ -69,7 +79,9 @@ def wait() -> None:
 
 
 def gather(items: list[Any]) -> list[Any]:
-    """Return every process's items, those of rank 0 first; ``items`` if the processes are not connected. All must call it."""
+    """Return every process's items, those of rank 0 first; ``items`` if the processes are not
+    connected. All must call it.
+    """
     if world_size() == 1:
         return items
     import torch.distributed
@@ -79,7 +91,9 @@ def gather(items: list[Any]) -> list[Any]:
 
 
 def first(call: Callable[[], Any]) -> Any:
-    """Call on rank 0, and return the result (or raise its RecipeError) on every process; before they are connected, on rank 0."""
+    """Call on rank 0, and return the result (or raise its RecipeError) on every process; before
+    they are connected, on rank 0.
+    """
     given = refused = None
     if rank() == 0:
         try:

@@ -1,4 +1,6 @@
-"""Dataclasses read from a file's mappings; annotations and :func:`limited` say which values are allowed."""
+"""Dataclasses read from a file's mappings; annotations and :func:`limited` say which values are
+allowed.
+"""
 
 import math
 from collections.abc import Callable, Mapping
@@ -26,7 +28,9 @@ def limited(condition: Callable[[Any], bool], allowed: str, default: Any = MISSI
 
 
 def from_mapping(cls: type[T], mapping: Any, where: str) -> T:
-    """Build a dataclass (fields of plain types, dataclasses or tuples of them) from a mapping; a key of ``None`` counts as absent."""
+    """Build a dataclass (fields of plain types, dataclasses or tuples of them) from a mapping; a
+    key of ``None`` counts as absent.
+    """
     known = {f.name: f for f in fields(cls)}  # type: ignore[arg-type]
     if not isinstance(mapping, Mapping):
         raise RecipeError(f"{where}: must be a mapping of {', '.join(known)}, got {mapping!r}")
@@ -36,7 +40,9 @@ def from_mapping(cls: type[T], mapping: Any, where: str) -> T:
     if missing := [name for name, f in known.items() if name not in given and f.default is MISSING]:
         raise RecipeError(f"{where}: {', '.join(missing)}: missing")
     types = get_type_hints(cls)
-    values = {key: _read(known[key], types[key], value, f"{where}: {key}") for key, value in given.items()}
+    values = {
+        key: _read(known[key], types[key], value, f"{where}: {key}") for key, value in given.items()
+    }
     try:
         return cls(**values)
     except ValueError as error:
@@ -51,8 +57,14 @@ def _read(f: Field, kind: Any, value: Any, where: str) -> Any:
     origin = get_origin(kind) or kind
     if origin is tuple and is_dataclass(entry := get_args(kind)[0]):
         if not isinstance(value, list) or not value:
-            raise RecipeError(f"{where}: must be a list of mappings of {', '.join(part.name for part in fields(entry))}, got {value!r}")
-        return tuple(_read(f, entry, item, f"{where.removesuffix('s')} {number}") for number, item in enumerate(value, start=1))
+            raise RecipeError(
+                f"{where}: must be a list of mappings of "
+                f"{', '.join(part.name for part in fields(entry))}, got {value!r}"
+            )
+        return tuple(
+            _read(f, entry, item, f"{where.removesuffix('s')} {number}")
+            for number, item in enumerate(value, start=1)
+        )
     allowed, fits = _PLAIN[origin]
     holds = fits(value) and f.metadata.get("condition", fits)(value)
     require(holds, where, f.metadata.get("allowed", allowed), value)

@@ -1,4 +1,6 @@
-"""Completions: who generates them (Transformers, vLLM in this process, or an OpenAI-compatible server), and where they are stored."""
+"""Completions: who generates them (Transformers, vLLM in this process, or an OpenAI-compatible
+server), and where they are stored.
+"""
 
 from __future__ import annotations
 
@@ -18,16 +20,25 @@ if TYPE_CHECKING:
     from transformers import PreTrainedTokenizerBase
 
 
-def load_format(recipe: Recipe, backend: str) -> tuple[PreTrainedTokenizerBase | None, ResponseFormat]:
-    """Load the tokenizer (``None``: the server keeps its own) and the format that reads the backend's completions."""
+def load_format(
+    recipe: Recipe, backend: str
+) -> tuple[PreTrainedTokenizerBase | None, ResponseFormat]:
+    """Load the tokenizer (``None``: the server keeps its own) and the format that reads the
+    backend's completions.
+    """
     if backend != "openai":
         return load_tokenizer(recipe)
-    # The server writes the prefill, by its model's chat template; completions come without it and are read with it in front.
+    # The server writes the prefill, by its model's chat template; completions come without it and
+    # are read with it in front.
     return None, recipe_format(recipe)
 
 
-def get_backend(recipe: Recipe, tokenizer: PreTrainedTokenizerBase | None, backend: str, rows: Any = None) -> Backend:
-    """Load the recipe's model; ``tokenizer`` is that of :func:`load_format`. With tools it plays episodes, of ``rows`` by request."""
+def get_backend(
+    recipe: Recipe, tokenizer: PreTrainedTokenizerBase | None, backend: str, rows: Any = None
+) -> Backend:
+    """Load the recipe's model; ``tokenizer`` is that of :func:`load_format`. With tools it plays
+    episodes, of ``rows`` by request.
+    """
     tools, environments = agent(recipe, tokenizer)
     plays = tools or environments
     single: Backend
@@ -40,5 +51,11 @@ def get_backend(recipe: Recipe, tokenizer: PreTrainedTokenizerBase | None, backe
     if not plays:
         return single
     training = recipe.training
-    limits = training.max_tool_calling_iterations, training.max_completion_length, training.generation_batch_size
-    return extras.needed("agents", "tools").EpisodeBackend(single, tools, environments, rows, *limits)
+    limits = (
+        training.max_tool_calling_iterations,
+        training.max_completion_length,
+        training.generation_batch_size,
+    )
+    return extras.needed("agents", "tools").EpisodeBackend(
+        single, tools, environments, rows, *limits
+    )

@@ -7,19 +7,37 @@ from collections.abc import Callable, Sequence
 
 from r1_recipes.common.chat_client import PATIENCE, ChatServer, Reply
 from r1_recipes.common.errors import RecipeError
-from r1_recipes.completions.types import Completion, Request, SamplingPlan, Sink, TooLong, sample_seed, temperatures_of
+from r1_recipes.completions.types import (
+    Completion,
+    Request,
+    SamplingPlan,
+    Sink,
+    TooLong,
+    sample_seed,
+    temperatures_of,
+)
 from r1_recipes.prompts import get_response_format
 from r1_recipes.recipe.types import Recipe
 
-_NEUTRAL = {"top_p": 1.0, "top_k": 0, "min_p": None, "repetition_penalty": 1.0}  # not sent: not every server takes these keys
-# Requests handed to the client at once, in units of those under way: the server waits for stragglers only between slices.
+_NEUTRAL = {
+    "top_p": 1.0,
+    "top_k": 0,
+    "min_p": None,
+    "repetition_penalty": 1.0,
+}  # not sent: not every server takes these keys
+# Requests handed to the client at once, in units of those under way: the server waits for
+# stragglers only between slices.
 _SLICE = 64
 
 
 class _Rows:
-    """Replies by row, handed over once a row has ``count``. Failed rows wait for one that is answered: then the failure was their own."""
+    """Replies by row, handed over once a row has ``count``. Failed rows wait for one that is
+    answered: then the failure was their own.
+    """
 
-    def __init__(self, count: int, max_failures: int, read: Callable[[Reply], Completion], sink: Sink) -> None:
+    def __init__(
+        self, count: int, max_failures: int, read: Callable[[Reply], Completion], sink: Sink
+    ) -> None:
         self._count, self._max_failures, self._read, self._sink = count, max_failures, read, sink
         self._replies: defaultdict[int, dict[int, Reply]] = defaultdict(dict)
         self._held_back: list[tuple[int, list[Completion], str | None]] = []
@@ -33,12 +51,15 @@ class _Rows:
         error = next((reply.error for reply in replies if reply.error), None)
         if error and "maximum context length" in error:
             error = TooLong(error)
-        self._held_back.append((index, [self._read(reply) for reply in replies if not reply.error], error))
+        self._held_back.append(
+            (index, [self._read(reply) for reply in replies if not reply.error], error)
+        )
         if not error:
             self.hand_over()
         elif len(self._held_back) >= self._max_failures:
             raise RecipeError(
-                f"{len(self._held_back)} rows failed one after the other, so this stops here; the last: {error} "
+                f"{len(self._held_back)} rows failed one after the other, so this stops "
+                f"here; the last: {error} "
                 "The same command goes on from what is stored"
             )
 
@@ -48,7 +69,9 @@ class _Rows:
 
 
 class OpenAIBackend:
-    """The server at ``OPENAI_BASE_URL``. Each completion is a request of its own, retried by itself."""
+    """The server at ``OPENAI_BASE_URL``. Each completion is a request of its own, retried by
+    itself.
+    """
 
     def __init__(self, recipe: Recipe) -> None:
         self._settings = settings = recipe.training
@@ -60,11 +83,23 @@ class OpenAIBackend:
             max_retries=settings.request_retries,
         )
         self._server.check()
-        self._options = {name: getattr(settings, name) for name, value in _NEUTRAL.items() if getattr(settings, name) != value}
-        self._options |= {"max_tokens": settings.max_completion_length, "chat_template_kwargs": settings.chat_template_kwargs}
+        self._options = {
+            name: getattr(settings, name)
+            for name, value in _NEUTRAL.items()
+            if getattr(settings, name) != value
+        }
+        self._options |= {
+            "max_tokens": settings.max_completion_length,
+            "chat_template_kwargs": settings.chat_template_kwargs,
+        }
 
-    def run(self, requests: Sequence[Request], sink: Sink, sampling_plans: Sequence[SamplingPlan]) -> None:
-        temperatures, at_once = temperatures_of(sampling_plans), self._settings.generation_batch_size
+    def run(
+        self, requests: Sequence[Request], sink: Sink, sampling_plans: Sequence[SamplingPlan]
+    ) -> None:
+        temperatures, at_once = (
+            temperatures_of(sampling_plans),
+            self._settings.generation_batch_size,
+        )
         rows = _Rows(len(temperatures), max(PATIENCE, at_once), self._completion, sink)
         step = max(1, _SLICE * at_once // len(temperatures))
         for begin in range(0, len(requests), step):
@@ -73,11 +108,19 @@ class OpenAIBackend:
                 self._ask(requests[begin : begin + step], temperature, samples, rows)
         rows.hand_over()
 
-    def _ask(self, requests: Sequence[Request], temperature: float, samples: Sequence[int], rows: _Rows) -> None:
-        """Ask for these samples of each request at one temperature; replies go to ``rows`` as they come in."""
+    def _ask(
+        self, requests: Sequence[Request], temperature: float, samples: Sequence[int], rows: _Rows
+    ) -> None:
+        """Ask for these samples of each request at one temperature; replies go to ``rows`` as they
+        come in.
+        """
         from transformers.utils import get_json_schema
 
-        pairs, seed, seeds = [(request, sample) for request in requests for sample in samples], self._settings.seed, None
+        pairs, seed, seeds = (
+            [(request, sample) for request in requests for sample in samples],
+            self._settings.seed,
+            None,
+        )
         if temperature and seed is not None:  # not every server takes one
             seeds = [sample_seed(seed, request.index, sample) for request, sample in pairs]
 
@@ -97,8 +140,17 @@ class OpenAIBackend:
     def _completion(self, reply: Reply) -> Completion:
         text = reply.text
         if reply.reasoning:
-            # The server took the reasoning out of the text; it belongs in front again, as the model wrote it.
-            opening, closing = self._format.tags[:2] if self._format.reasoning_tags else ("", "\n\n")
+            # The server took the reasoning out of the text; it belongs in front again, as the model
+            # wrote it.
+            opening, closing = (
+                self._format.tags[:2] if self._format.reasoning_tags else ("", "\n\n")
+            )
             text = f"{opening}{reply.reasoning.strip()}{closing}{text.lstrip()}".strip()
-        turns = [{"role": "assistant", "content": text, "tool_calls": reply.calls}] if reply.calls else None
-        return Completion(text, reply.tokens or 0, "length" if reply.finish_reason == "length" else "stop", turns)
+        turns = (
+            [{"role": "assistant", "content": text, "tool_calls": reply.calls}]
+            if reply.calls
+            else None
+        )
+        return Completion(
+            text, reply.tokens or 0, "length" if reply.finish_reason == "length" else "stop", turns
+        )

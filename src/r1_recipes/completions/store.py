@@ -1,7 +1,9 @@
-"""Generated rows on disk, appended as they come, so that a run killed at any moment goes on without loss.
+"""Generated rows on disk, appended as they come, so that a run killed at any moment goes on without
+loss.
 
-A shard is a JSON-lines file; every start of a process writes its own. A record that was cut off when the process died is removed when
-the folder is opened again, and its row is generated again. A whole record is never changed.
+A shard is a JSON-lines file; every start of a process writes its own. A record that was cut off
+when the process died is removed when the folder is opened again, and its row is generated again. A
+whole record is never changed.
 """
 
 from __future__ import annotations
@@ -28,7 +30,9 @@ logger = logging.getLogger(__name__)
 
 
 class ShardStore:
-    """Append-only records by ``index``, which all processes of a run open together; rank 0 locks and repairs the folder before."""
+    """Append-only records by ``index``, which all processes of a run open together; rank 0 locks
+    and repairs the folder before.
+    """
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
@@ -77,7 +81,11 @@ class ShardStore:
         with open_unlinked(path, "rb") as file:
             for number, line in enumerate(file, start=1):
                 if not line.endswith(b"\n"):
-                    logger.warning("%s: its last record was cut off when the run ended; that row is generated again", path)
+                    logger.warning(
+                        "%s: its last record was cut off when the run ended; that row is "
+                        "generated again",
+                        path,
+                    )
                     with open_unlinked(path, "r+b") as shard:
                         shard.truncate(end)
                     return
@@ -103,7 +111,9 @@ class ShardStore:
         self._places[index] = (path, start)
 
     def append(self, record: dict[str, Any]) -> None:
-        """Write a record (``index``, ``digest``, ``error``, ``completions`` and more) and make sure that it is on the disk."""
+        """Write a record (``index``, ``digest``, ``error``, ``completions`` and more) and make sure
+        that it is on the disk.
+        """
         # ASCII escapes carry lone surrogates and control characters, which UTF-8 cannot.
         line = (json.dumps(record, default=str) + "\n").encode("ascii")
         try:
@@ -123,25 +133,37 @@ class ShardStore:
         """Make sure that what all processes wrote is here; ask after a wait and :meth:`reload`."""
         if missing := rows - len(self):
             raise RecipeError(
-                f"{self.folder}: {missing} of {rows} rows are not here: the hosts do not share this folder. "
+                f"{self.folder}: {missing} of {rows} rows are not here: the hosts do not "
+                f"share this folder. "
                 "Fix: run the same command again with it on a disk that they share"
             )
 
     def check_rows(self, digests: Sequence[str]) -> None:
         """Make sure that every record answers the row of its index by its digest."""
-        other = [index for index, digest in self.digests.items() if index >= len(digests) or digests[index] != digest]
+        other = [
+            index
+            for index, digest in self.digests.items()
+            if index >= len(digests) or digests[index] != digest
+        ]
         if other:
             raise RecipeError(
-                f"{self.folder.parent}: holds completions of other rows, settings or weights than today's (row {other[0]}); "
+                f"{self.folder.parent}: holds completions of other rows, settings or weights "
+                f"than today's (row {other[0]}); "
                 "choose another output folder, or remove this one"
             )
 
 
 def row_digests(rows: Dataset, made_by: dict[str, Any] | None = None) -> list[str]:
-    """A short digest per row, to notice stored completions of other questions, golds or settings (``made_by``) than today's."""
+    """A short digest per row, to notice stored completions of other questions, golds or settings
+    (``made_by``) than today's.
+    """
     solutions = rows["solution"] if "solution" in rows.column_names else [None] * len(rows)
     digests = []
     for prompt, solution in zip(identities(rows), solutions, strict=True):
         shaping = [prompt if made_by is None else [prompt, made_by], solution]
-        digests.append(hashlib.sha256(json.dumps(shaping, sort_keys=True, default=str).encode("ascii")).hexdigest()[:16])
+        digests.append(
+            hashlib.sha256(
+                json.dumps(shaping, sort_keys=True, default=str).encode("ascii")
+            ).hexdigest()[:16]
+        )
     return digests

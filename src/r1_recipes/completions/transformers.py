@@ -36,13 +36,20 @@ def load_model(recipe: Recipe) -> PreTrainedModel:
 
 
 def sampling(settings: Any, temperature: float | None = None) -> dict[str, Any]:
-    """Transformers' generation arguments for a recipe's sampling keys; ``temperature`` replaces the recipe's, 0 is greedy."""
+    """Transformers' generation arguments for a recipe's sampling keys; ``temperature`` replaces the
+    recipe's, 0 is greedy.
+    """
     temperature = settings.temperature if temperature is None else temperature
     if temperature == 0:
         return {**_GREEDY, "repetition_penalty": settings.repetition_penalty}
-    # Transformers' own default is top_k 50; training samples from everything unless the recipe says otherwise.
+    # Transformers' own default is top_k 50; training samples from everything unless the recipe says
+    # otherwise.
     names = ("top_p", "top_k", "min_p", "repetition_penalty")
-    return {"do_sample": True, "temperature": temperature, **{name: getattr(settings, name) for name in names}}
+    return {
+        "do_sample": True,
+        "temperature": temperature,
+        **{name: getattr(settings, name) for name in names},
+    }
 
 
 def complete(
@@ -52,35 +59,57 @@ def complete(
     sampling_plans: Sequence[tuple[dict[str, Any], int]],
     max_new_tokens: int,
 ) -> list[list[list[Completion]]]:
-    """Complete a batch of prompts by plans (arguments as of :func:`sampling`, copies); ``result[plan][prompt]`` lists completions."""
+    """Complete a batch of prompts by plans (arguments as of :func:`sampling`, copies);
+    ``result[plan][prompt]`` lists completions.
+    """
     import torch
     from transformers.cache_utils import DynamicCache, DynamicLayer
 
     texts = [written_prompt(tokenizer, request) for request in requests]
-    batch = tokenizer(texts, return_tensors="pt", padding=True, padding_side="left", add_special_tokens=False).to(model.device)
+    batch = tokenizer(
+        texts, return_tensors="pt", padding=True, padding_side="left", add_special_tokens=False
+    ).to(model.device)
     batch = {name: batch[name] for name in ("input_ids", "attention_mask")}
     ends = model.generation_config.eos_token_id
     ends = {tokenizer.eos_token_id, *(ends if isinstance(ends, list) else [ends])} - {None}
-    limits = {"max_new_tokens": max_new_tokens, "pad_token_id": tokenizer.pad_token_id, "eos_token_id": sorted(ends)}
+    limits = {
+        "max_new_tokens": max_new_tokens,
+        "pad_token_id": tokenizer.pad_token_id,
+        "eos_token_id": sorted(ends),
+    }
     results = []
     with torch.inference_mode():
-        # Each prompt is read once, all but its last token, and the cache repeated: a fifth of the time for samples of 48 tokens on a CPU.
+        # Each prompt is read once, all but its last token, and the cache repeated: a fifth of the
+        # time for samples of 48 tokens on a CPU.
         start = {name: tensor[:, :-1] for name, tensor in batch.items()}
-        read = model.generate(**start, **_GREEDY, **{**limits, "max_new_tokens": 1}, return_dict_in_generate=True).past_key_values
+        read = model.generate(
+            **start, **_GREEDY, **{**limits, "max_new_tokens": 1}, return_dict_in_generate=True
+        ).past_key_values
         # Linear attention and recurrent states cannot be repeated; they are read for every copy.
-        repeatable = type(read) is DynamicCache and all(isinstance(layer, DynamicLayer) for layer in read.layers)
+        repeatable = type(read) is DynamicCache and all(
+            isinstance(layer, DynamicLayer) for layer in read.layers
+        )
         for settings, copies in sampling_plans:
-            inputs = {name: tensor.repeat_interleave(copies, dim=0) for name, tensor in batch.items()}
+            inputs = {
+                name: tensor.repeat_interleave(copies, dim=0) for name, tensor in batch.items()
+            }
             cache = copy.deepcopy(read) if repeatable else None
             if cache is not None:
                 cache.batch_repeat_interleave(copies)
             output = model.generate(**inputs, **settings, **limits, past_key_values=cache)
             rows = iter(output[:, inputs["input_ids"].shape[1] :].tolist())
-            results.append([[_completion(tokenizer, request, next(rows), ends) for _ in range(copies)] for request in requests])
+            results.append(
+                [
+                    [_completion(tokenizer, request, next(rows), ends) for _ in range(copies)]
+                    for request in requests
+                ]
+            )
     return results
 
 
-def _completion(tokenizer: PreTrainedTokenizerBase, request: Request, ids: list[int], ends: set[int]) -> Completion:
+def _completion(
+    tokenizer: PreTrainedTokenizerBase, request: Request, ids: list[int], ends: set[int]
+) -> Completion:
     for position, token in enumerate(ids):
         if token in ends:
             return read_completion(tokenizer, request, ids[:position], position + 1, "stop")
@@ -95,17 +124,27 @@ class TransformersBackend:
         self._tokenizer = tokenizer
         self._model = load_model(recipe)
 
-    def run(self, requests: Sequence[Request], sink: Sink, sampling_plans: Sequence[SamplingPlan]) -> None:
+    def run(
+        self, requests: Sequence[Request], sink: Sink, sampling_plans: Sequence[SamplingPlan]
+    ) -> None:
         from transformers import set_seed
 
         settings = self._settings
         step = max(1, settings.generation_batch_size // max(copies for _, copies in sampling_plans))
-        arguments = [(sampling(settings, temperature), copies) for temperature, copies in sampling_plans]
-        # Prompts of like length together: padding is work. The longest first: memory runs out at once, or not at all.
-        requests = sorted(requests, key=lambda request: (-sum(map(len, map(message_text, request.prompt))), request.index))
+        arguments = [
+            (sampling(settings, temperature), copies) for temperature, copies in sampling_plans
+        ]
+        # Prompts of like length together: padding is work. The longest first: memory runs out at
+        # once, or not at all.
+        requests = sorted(
+            requests,
+            key=lambda request: (-sum(map(len, map(message_text, request.prompt))), request.index),
+        )
         for begin in range(0, len(requests), step):
             part = requests[begin : begin + step]
             set_seed(sample_seed(settings.seed, part[0].index, 0))
-            done = complete(self._model, self._tokenizer, part, arguments, settings.max_completion_length)
+            done = complete(
+                self._model, self._tokenizer, part, arguments, settings.max_completion_length
+            )
             for request, *groups in zip(part, *done, strict=True):
                 sink(request.index, [completion for group in groups for completion in group], None)

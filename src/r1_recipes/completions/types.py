@@ -6,7 +6,9 @@ from dataclasses import dataclass
 from typing import Any, Protocol
 
 Messages = list[dict[str, Any]]
-SamplingPlan = tuple[float, int]  # a temperature (0 is greedy), and the number of completions per request at it
+SamplingPlan = tuple[
+    float, int
+]  # a temperature (0 is greedy), and the number of completions per request at it
 
 
 @dataclass(frozen=True)
@@ -14,7 +16,9 @@ class Completion:
     text: str  # without the prefill and without the token that ends the turn
     tokens: int  # generated ones, the ending one included
     finish_reason: str  # "stop", or "length" if max_completion_length cut it
-    turns: Messages | None = None  # of an episode with tools: every message after the prompt; the text is the last one's
+    turns: Messages | None = (
+        None  # of an episode with tools: every message after the prompt; the text is the last one's
+    )
     reward: float | None = None  # what the environment pays for it
 
 
@@ -24,14 +28,17 @@ class Request:
 
     index: int
     prompt: Messages
-    tools: tuple[Callable, ...] = ()  # what the model may call; the completion's one turn then holds the calls that it made
+    tools: tuple[
+        Callable, ...
+    ] = ()  # what the model may call; the completion's one turn then holds the calls that it made
 
 
 class TooLong(str):
     """The error of a prompt that the model's window does not hold."""
 
 
-# Called once per request with its index, its completions in the plans' order, and why there are fewer than asked for (or None).
+# Called once per request with its index, its completions in the plans' order, and why there are
+# fewer than asked for (or None).
 Sink = Callable[[int, list[Completion], str | None], None]
 
 
@@ -41,8 +48,12 @@ def temperatures_of(plans: Sequence[SamplingPlan]) -> list[float]:
 
 
 class Backend(Protocol):
-    def run(self, requests: Sequence[Request], sink: Sink, sampling_plans: Sequence[SamplingPlan]) -> None:
-        """Complete every request by every plan; a request that fails goes to ``sink`` with its error, and does not stop the others."""
+    def run(
+        self, requests: Sequence[Request], sink: Sink, sampling_plans: Sequence[SamplingPlan]
+    ) -> None:
+        """Complete every request by every plan; a request that fails goes to ``sink`` with its
+        error, and does not stop the others.
+        """
 
 
 def close(backend: Backend) -> None:
@@ -51,6 +62,8 @@ def close(backend: Backend) -> None:
 
 
 def sample_seed(seed: int, index: int, sample: int) -> int:
-    """Derive a completion's own seed (0..2**31-1), so that an interrupted run gives the same completions."""
+    """Derive a completion's own seed (0..2**31-1), so that an interrupted run gives the same
+    completions.
+    """
     digest = hashlib.sha256(f"{seed}:{index}:{sample}".encode()).digest()
     return int.from_bytes(digest[:4], "big") >> 1

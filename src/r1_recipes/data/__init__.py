@@ -1,7 +1,18 @@
-"""Rows in, conversations out: ``load_dataset`` gives the trainers what they take. Importing this imports no torch."""
+"""Rows in, conversations out: ``load_dataset`` gives the trainers what they take. Importing this
+imports no torch.
+"""
 
 from r1_recipes.data.load import LoadReport, load_dataset
 from r1_recipes.data.mappers import MAPPERS, Mapper, SkipRow, get_mapper, register_mapper
 from r1_recipes.data.sources import load_rows
 
-__all__ = ["MAPPERS", "LoadReport", "Mapper", "SkipRow", "get_mapper", "load_dataset", "load_rows", "register_mapper"]
+__all__ = [
+    "MAPPERS",
+    "LoadReport",
+    "Mapper",
+    "SkipRow",
+    "get_mapper",
+    "load_dataset",
+    "load_rows",
+    "register_mapper",
+]

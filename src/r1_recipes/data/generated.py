@@ -1,4 +1,6 @@
-"""What data sets share that are drawn instead of read: distinct rows of ``train`` and ``test``, and the checks of their keys."""
+"""What data sets share that are drawn instead of read: distinct rows of ``train`` and ``test``, and
+the checks of their keys.
+"""
 
 from __future__ import annotations
 
@@ -15,7 +17,9 @@ if TYPE_CHECKING:
 Draws = Iterable[tuple[Hashable, dict[str, Any]]]
 
 
-def distinct_rows(draw: Callable[[dict[str, Any]], Draws], split: str, config: dict[str, Any], what: str) -> Dataset:
+def distinct_rows(
+    draw: Callable[[dict[str, Any]], Draws], split: str, config: dict[str, Any], what: str
+) -> Dataset:
     """Take the first distinct rows of a split; those of ``train`` are none of ``test``."""
     from datasets import Dataset  # heavy
 
@@ -32,7 +36,10 @@ def distinct_rows(draw: Callable[[dict[str, Any]], Draws], split: str, config: d
             if len(rows) == size:
                 break
         else:
-            raise RecipeError(f"task_config: {part}: only {len(rows)} distinct {what}, not {size}. Fix: a smaller size, or a wider task")
+            raise RecipeError(
+                f"task_config: {part}: only {len(rows)} distinct {what}, not {size}. Fix: a "
+                f"smaller size, or a wider task"
+            )
         if part == split:
             drawn = list(rows.values())  # of which one may have a key that another lacks
             columns = {key: [row.get(key) for row in drawn] for key in dict.fromkeys(chain(*drawn))}
@@ -42,11 +49,15 @@ def distinct_rows(draw: Callable[[dict[str, Any]], Draws], split: str, config: d
 
 def nearest_key(given: Iterable[str], known: Collection[str]) -> str:
     """Which key somebody may have meant who gave one that is not known."""
-    near = [close[0] for key in map(str, given) if key not in known and (close := nearest(key, known))]
+    near = [
+        close[0] for key in map(str, given) if key not in known and (close := nearest(key, known))
+    ]
     return f" Did you mean {near[0]!r}?" if near else ""
 
 
 def whole_number(value: Any, least: int, key: str, hint: str = "") -> int:
     if not isinstance(value, int) or value < least:
-        raise RecipeError(f"task_config: {key}: must be a whole number from {least}, got {value!r}.{hint}")
+        raise RecipeError(
+            f"task_config: {key}: must be a whole number from {least}, got {value!r}.{hint}"
+        )
     return value

@@ -348,7 +348,8 @@ class RowMapper:
                 raise RecipeError(
                     f"{self.where}{self.mapper.place()}: must return a dict with a text "
                     f"'question', got {fault} for row {place}. "
-                    "Fix: return {'question': …, 'solution': …}; for a row that cannot be used, raise SkipRow('why')"
+                    "Fix: return {'question': …, 'solution': …}; for a row that cannot be "
+                    "used, raise SkipRow('why')"
                 )
             return {column: row[column] for column in self.keep} | self.renderer(row, mapped)
         except RecipeError:

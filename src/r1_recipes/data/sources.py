@@ -1,4 +1,6 @@
-"""Where rows come from: a generator, a local file or folder, or a hub. Returns ``datasets.Dataset``; imports no torch."""
+"""Where rows come from: a generator, a local file or folder, or a hub. Returns
+``datasets.Dataset``; imports no torch.
+"""
 
 from __future__ import annotations
 
@@ -18,7 +20,9 @@ if TYPE_CHECKING:
     from datasets import Dataset
 
 _ENDINGS = (".jsonl", ".json", ".csv", ".tsv", ".parquet", ".ndjson")
-_SPLITS = dict.fromkeys(("train", "test", "validation"))  # what a set without splits of its own may be read as
+_SPLITS = dict.fromkeys(
+    ("train", "test", "validation")
+)  # what a set without splits of its own may be read as
 
 
 def load_rows(
@@ -32,10 +36,11 @@ def load_rows(
 ) -> Dataset:
     """Read one split.
 
-    ``name`` is ``reasoning_gym:TASK``, ``countdown:2-6``, a path (file, folder of files, ``save_to_disk`` folder); else an id on the hub.
-    ``split`` may be a part, ``train[-128:]``, and a single file is train, test and validation; ``config`` is a hub dataset's, or a
-    sub-folder (of a hub dataset if it ends in a slash); ``task_config`` is for what is generated.
-    A RecipeError says what is missing (file, split, configuration, package, network) and what there is instead.
+    ``name`` is ``reasoning_gym:TASK``, ``countdown:2-6``, a path (file, folder of files,
+    ``save_to_disk`` folder); else an id on the hub. ``split`` may be a part, ``train[-128:]``, and
+    a single file is train, test and validation; ``config`` is a hub dataset's, or a sub-folder (of
+    a hub dataset if it ends in a slash); ``task_config`` is for what is generated. A RecipeError
+    says what is missing (file, split, configuration, package, network) and what there is instead.
     """
     prefix, colon, rest = name.partition(":")
     drawn = extras.installed()["dataset"]
@@ -45,30 +50,52 @@ def load_rows(
     path = shipped(Path(name).expanduser())
     if path.exists():
         if (bounds := re.fullmatch(r"([^\[]*)(?:\[(-?\d+)?:(-?\d+)?\])?", split)) is None:
-            raise RecipeError(f"split {split!r}: of a local set, rows are cut by number, as in train[:-128] and train[-128:]")
+            raise RecipeError(
+                f"split {split!r}: of a local set, rows are cut by number, as in "
+                f"train[:-128] and train[-128:]"
+            )
         rows = _local_rows(path, bounds[1], config)
         if bounds[1] == split:
             return rows
-        kept = range(len(rows))[slice(*(None if bound is None else int(bound) for bound in bounds.groups()[1:]))]
+        kept = range(len(rows))[
+            slice(*(None if bound is None else int(bound) for bound in bounds.groups()[1:]))
+        ]
         if not kept:
-            raise RecipeError(f"split {split!r}: {path} has {len(rows)} rows, of which this leaves none. Fix: {split_fix(len(rows))}")
+            raise RecipeError(
+                f"split {split!r}: {path} has {len(rows)} rows, of which this leaves none. "
+                f"Fix: {split_fix(len(rows))}"
+            )
         return rows.select(kept)
     if path.is_symlink():
-        raise RecipeError(f"dataset_name: {name}: is a link to {os.readlink(path)}, which does not exist. Fix: mend or remove the link")
+        raise RecipeError(
+            f"dataset_name: {name}: is a link to {os.readlink(path)}, which does not exist. "
+            f"Fix: mend or remove the link"
+        )
     # A hub id has one slash at most.
-    if name.startswith(("/", "./", "../", "~")) or path.suffix.lower() in _ENDINGS or len(path.parts) > 2:
-        raise RecipeError(f"dataset_name: {name}: no such file or folder (looked in {Path.cwd()}, then beside the recipe).{_near(path)}")
+    if (
+        name.startswith(("/", "./", "../", "~"))
+        or path.suffix.lower() in _ENDINGS
+        or len(path.parts) > 2
+    ):
+        raise RecipeError(
+            f"dataset_name: {name}: no such file or folder (looked in {Path.cwd()}, then "
+            f"beside the recipe).{_near(path)}"
+        )
     return _hub_rows(name, split, config, revision, hub)
 
 
 def split_fix(rows: int) -> str:
-    """Return the keys, as a recipe has them, that hold out the last tenth of so many rows, 200 at most."""
+    """Return the keys, as a recipe has them, that hold out the last tenth of so many rows, 200 at
+    most.
+    """
     last = max(1, min(200, rows // 10))
     return f"dataset_train_split: 'train[:-{last}]' and dataset_test_split: 'train[-{last}:]'"
 
 
 def _near(path: Path) -> str:
-    close = nearest(path.name, [p.name for p in path.parent.iterdir()] if path.parent.is_dir() else [])
+    close = nearest(
+        path.name, [p.name for p in path.parent.iterdir()] if path.parent.is_dir() else []
+    )
     return f" Did you mean {path.parent / close[0]}?" if close else ""
 
 
@@ -82,24 +109,42 @@ def _local_rows(path: Path, split: str, config: str | None) -> Dataset:
         if path.is_file():
             if path.suffix.lower() not in _ENDINGS:
                 raise RecipeError(
-                    f"dataset_name: {path}: {path.suffix or 'no ending'} is not one of {', '.join(_ENDINGS)}. Fix: save it as CSV"
+                    f"dataset_name: {path}: {path.suffix or 'no ending'} is not one of "
+                    f"{', '.join(_ENDINGS)}. Fix: save it as CSV"
                 )
             _pick_split(_SPLITS, split, str(path))
             return read_files([path])
         if not (path / "state.json").is_file() and not (path / "dataset_dict.json").is_file():
-            return read_files([Path(file) for file in _pick_split(_files_by_split(folder, config), split, str(folder))])
+            return read_files(
+                [
+                    Path(file)
+                    for file in _pick_split(_files_by_split(folder, config), split, str(folder))
+                ]
+            )
         _check_saved(path)
         loaded = load_from_disk(str(path))
-        rows = _undecoded(_pick_split(dict.fromkeys(_SPLITS, loaded) if isinstance(loaded, Dataset) else loaded, split, str(path)))
+        rows = _undecoded(
+            _pick_split(
+                dict.fromkeys(_SPLITS, loaded) if isinstance(loaded, Dataset) else loaded,
+                split,
+                str(path),
+            )
+        )
     except Exception as error:  # datasets raises many kinds for one thing: this cannot be read
-        raise error if isinstance(error, RecipeError) else unreadable(folder, first_line(error.__cause__ or error)) from error
+        raise (
+            error
+            if isinstance(error, RecipeError)
+            else unreadable(folder, first_line(error.__cause__ or error))
+        ) from error
     if not len(rows):
         raise unreadable(path, "holds no rows")
     return rows
 
 
 def _undecoded(rows: Dataset) -> Dataset:
-    """The rows with pictures, sound and the like as ``{"bytes", "path"}``: a row may name any path or URL, and decoding opens it."""
+    """The rows with pictures, sound and the like as ``{"bytes", "path"}``: a row may name any path
+    or URL, and decoding opens it.
+    """
     from datasets import Dataset  # heavy
 
     from r1_recipes.data.rows import plain_features  # heavy
@@ -108,7 +153,9 @@ def _undecoded(rows: Dataset) -> Dataset:
     info.features = plain_features(rows.features)
     if info.features == rows.features:
         return rows
-    return Dataset(rows.data, info=info, split=rows.split, indices_table=rows._indices)  # casting would write nested columns again
+    return Dataset(
+        rows.data, info=info, split=rows.split, indices_table=rows._indices
+    )  # casting would write nested columns again
 
 
 def _check_inside(folder: Path, names: list[str]) -> None:
@@ -116,7 +163,10 @@ def _check_inside(folder: Path, names: list[str]) -> None:
     base = os.path.abspath(folder)
     for name in names:
         if "://" in name or not Path(os.path.abspath(folder / name)).is_relative_to(base):
-            raise RecipeError(f"dataset_name: {folder}: takes data from {name}, outside of the folder. Fix: move it into the folder")
+            raise RecipeError(
+                f"dataset_name: {folder}: takes data from {name}, outside of the folder. "
+                f"Fix: move it into the folder"
+            )
 
 
 def _check_saved(path: Path) -> None:
@@ -131,30 +181,50 @@ def _check_saved(path: Path) -> None:
 
 
 def _files_by_split(folder: Path, config: str | None) -> dict[str, list[str]]:
-    """The data files of a folder, by split, as datasets finds them: by names, sub-folders, or the README's configuration."""
+    """The data files of a folder, by split, as datasets finds them: by names, sub-folders, or the
+    README's configuration.
+    """
     from datasets import load_dataset_builder  # heavy
 
     told = json.dumps(_configs(folder), default=str)
     if re.search("://|::", told):  # looking for the files of a URL asks it already
-        raise RecipeError(f"dataset_name: {folder}: README.md takes data from a URL. Fix: download the data, and name its folder")
-    found = load_dataset_builder(str(folder), name=config if f'"config_name": "{config}"' in told else None).config.data_files
+        raise RecipeError(
+            f"dataset_name: {folder}: README.md takes data from a URL. Fix: download the "
+            f"data, and name its folder"
+        )
+    found = load_dataset_builder(
+        str(folder), name=config if f'"config_name": "{config}"' in told else None
+    ).config.data_files
     files = [str(file) for names in found.values() for file in names]
     _check_inside(folder.resolve(), files)
-    if foreign := sorted({Path(file).name for file in files if Path(file).suffix.lower() not in _ENDINGS}):
+    if foreign := sorted(
+        {Path(file).name for file in files if Path(file).suffix.lower() not in _ENDINGS}
+    ):
         raise RecipeError(
-            f"dataset_name: {folder}: holds {', '.join(foreign[:3])}, whose ending is none of {', '.join(_ENDINGS)}. "
+            f"dataset_name: {folder}: holds {', '.join(foreign[:3])}, whose ending is none "
+            f"of {', '.join(_ENDINGS)}. "
             "Fix: unpack it, or save it as Parquet; or move it out of the folder"
         )
     return found
 
 
 def _configs(folder: Path) -> Any:
-    """What README.md and .huggingface.yaml say of the folder's configurations, as datasets reads them."""
+    """What README.md and .huggingface.yaml say of the folder's configurations, as datasets reads
+    them.
+    """
     from huggingface_hub import DatasetCard  # heavy
 
     card, standalone = folder / "README.md", folder / ".huggingface.yaml"
-    told = [DatasetCard.load(card).data.to_dict()] if card.is_file() and b"---" in card.read_bytes() else []
-    told += [yaml.safe_load(standalone.read_text(encoding="utf-8")) or {}] if standalone.is_file() else []
+    told = (
+        [DatasetCard.load(card).data.to_dict()]
+        if card.is_file() and b"---" in card.read_bytes()
+        else []
+    )
+    told += (
+        [yaml.safe_load(standalone.read_text(encoding="utf-8")) or {}]
+        if standalone.is_file()
+        else []
+    )
     return [one.get("configs") for one in told]
 
 
@@ -163,7 +233,9 @@ def _pick_split(splits: Any, split: str, name: str) -> Any:
         names = [str(one) for one in splits]
         close = nearest(split, names, 1)
         hint = f". Did you mean {close[0]!r}?" if close else ""
-        raise RecipeError(f"split {split!r} is not in {name}; it has {', '.join(map(repr, names))}{hint}")
+        raise RecipeError(
+            f"split {split!r} is not in {name}; it has {', '.join(map(repr, names))}{hint}"
+        )
     return splits[split]
 
 
@@ -175,16 +247,29 @@ def _hub_rows(name: str, split: str, config: str | None, revision: str | None, h
             from modelscope import dataset_snapshot_download  # heavy
 
             # The files alone: ModelScope's own loader takes no datasets 5.
-            return load_rows(dataset_snapshot_download(name, revision=revision), split, config=config)
+            return load_rows(
+                dataset_snapshot_download(name, revision=revision), split, config=config
+            )
         # With a slash: a folder of a repository of files that has no configuration of that name.
-        where = {"data_dir": config.rstrip("/")} if config and config.endswith("/") else {"name": config}
+        where = (
+            {"data_dir": config.rstrip("/")}
+            if config and config.endswith("/")
+            else {"name": config}
+        )
         return _undecoded(load_dataset(name, **where, split=split, revision=revision))
     except RecipeError:
         raise
-    except Exception as error:  # offline, gated, misspelt, wrong config: the library's own words say which
+    except (
+        Exception
+    ) as error:  # offline, gated, misspelt, wrong config: the library's own words say which
         missing = hub == "modelscope" and isinstance(error, ImportError)
-        fix = install_hint("modelscope") if missing else "a local copy (--dataset_name PATH), or the other --hub"
+        fix = (
+            install_hint("modelscope")
+            if missing
+            else "a local copy (--dataset_name PATH), or the other --hub"
+        )
         raise RecipeError(
-            f"dataset_name: {name!r}{f' ({config})' if config else ''}, split {split!r} cannot be loaded from {hub}: "
+            f"dataset_name: {name!r}{f' ({config})' if config else ''}, split {split!r} "
+            f"cannot be loaded from {hub}: "
             f"{first_line(error)} Fix: {fix}.{_near(Path(name))}"
         ) from error

@@ -1,4 +1,6 @@
-"""The rows that models are judged on, the rewards that judge them, and one model's completions and scores."""
+"""The rows that models are judged on, the rewards that judge them, and one model's completions and
+scores.
+"""
 
 from __future__ import annotations
 
@@ -15,7 +17,14 @@ from r1_recipes.common.errors import RecipeError
 from r1_recipes.common.files import open_unlinked
 from r1_recipes.completions import get_backend, load_format
 from r1_recipes.completions.store import ShardStore, row_digests
-from r1_recipes.completions.types import Backend, Completion, Request, SamplingPlan, close, temperatures_of
+from r1_recipes.completions.types import (
+    Backend,
+    Completion,
+    Request,
+    SamplingPlan,
+    close,
+    temperatures_of,
+)
 from r1_recipes.data.load import build_prompt, drop_overlap, load_dataset
 from r1_recipes.data.sources import split_fix
 from r1_recipes.metrics.scores import Scores, compares_with_gold, judge
@@ -34,7 +43,8 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger(__name__)
 
-# Completions generated at once: enough to fill a core's matrix units, little enough for a laptop's memory.
+# Completions generated at once: enough to fill a core's matrix units, little enough for a laptop's
+# memory.
 BATCH_SIZE = 128
 
 
@@ -65,7 +75,11 @@ def _kind_of_rows(recipe: Recipe, fmt: ResponseFormat, rows: Dataset) -> str:
     script = recipe.script
     if script.smoke:
         return "example rows (smoke)"
-    origin = f"split {script.dataset_test_split!r} of {script.dataset_name}" if script.dataset_name else "the test split of dataset_mixture"
+    origin = (
+        f"split {script.dataset_test_split!r} of {script.dataset_name}"
+        if script.dataset_name
+        else "the test split of dataset_mixture"
+    )
     if recipe.method == "evaluate":  # a benchmark trains nothing
         return f"rows ({origin})"
     if script.dataset_name and script.dataset_test_split == script.dataset_train_split:
@@ -75,11 +89,14 @@ def _kind_of_rows(recipe: Recipe, fmt: ResponseFormat, rows: Dataset) -> str:
         _, shared = drop_overlap(rows, load_dataset(script, fmt, "grpo", split="train")[0])
     if shared > len(rows) / 2:
         raise RecipeError(
-            f"{recipe.path}: dataset_test_split: must hold rows that are not trained on; of {origin}, {shared} of {len(rows)} ask what a "
+            f"{recipe.path}: dataset_test_split: must hold rows that are not trained on; of "
+            f"{origin}, {shared} of {len(rows)} ask what a "
             f"training row asks. Fix: {split_fix(len(rows))}; or, to judge training "
             f"rows, --dataset_test_split {script.dataset_train_split}"
         )
-    return f"held-out rows ({origin})" + (f", {shared} of which ask what training rows ask" if shared else "")
+    return f"held-out rows ({origin})" + (
+        f", {shared} of which ask what training rows ask" if shared else ""
+    )
 
 
 def _judgeable(recipe: Recipe, fmt: ResponseFormat, rows: Dataset) -> Dataset:
@@ -91,7 +108,9 @@ def _judgeable(recipe: Recipe, fmt: ResponseFormat, rows: Dataset) -> Dataset:
     judged: set[int] = set()
     for name, reward in judges.items():
         if compares_with_gold(reward):
-            judged |= {index for index, readable in readable_golds(name, reward, rows).items() if readable}
+            judged |= {
+                index for index, readable in readable_golds(name, reward, rows).items() if readable
+            }
         else:
             judged |= set(judged_rows(reward, rows))
     left = [index for index in range(len(rows)) if index not in judged]
@@ -101,16 +120,26 @@ def _judgeable(recipe: Recipe, fmt: ResponseFormat, rows: Dataset) -> Dataset:
     gold = rows["solution"][left[0]] if "solution" in rows.column_names else None
     first = f"the first is row {left[0]} (gold {gold!r})"
     if not judged:
-        raise RecipeError(f"{recipe.path}: {problem}; {first}. Fix: for golds in words, reward_funcs: [answer_match]")
+        raise RecipeError(
+            f"{recipe.path}: {problem}; {first}. Fix: for golds in words, reward_funcs: "
+            f"[answer_match]"
+        )
     logger.warning("%s and are left out; %s", problem, first)
     return rows.select(sorted(judged))
 
 
-def judges_of(recipe: Recipe, fmt: ResponseFormat, *, with_models: bool = False) -> dict[str, Callable]:
+def judges_of(
+    recipe: Recipe, fmt: ResponseFormat, *, with_models: bool = False
+) -> dict[str, Callable]:
     """The rewards that say what is right, by name; the first one that judges a row decides."""
-    functions, models = reward_functions(recipe, fmt, with_models=with_models), recipe.reward_params.get("reward_models", ())
+    functions, models = (
+        reward_functions(recipe, fmt, with_models=with_models),
+        recipe.reward_params.get("reward_models", ()),
+    )
     environment = recipe.script.environment
-    if environment and extras.needed("agents", "environment").all_pay(environment):  # they say what is right
+    if environment and extras.needed("agents", "environment").all_pay(
+        environment
+    ):  # they say what is right
         return {}
     if models and set(recipe.script.reward_funcs) <= set(models):
         raise RecipeError(
@@ -118,11 +147,18 @@ def judges_of(recipe: Recipe, fmt: ResponseFormat, *, with_models: bool = False)
             "Fix: --reward_funcs accuracy, with a gold in the rows"
         )
     answers = answer_rewards(name for name in functions if name not in models)
-    return {name: functions[name] if name in functions else get_reward_funcs([name], fmt)[0] for name in answers}
+    return {
+        name: functions[name] if name in functions else get_reward_funcs([name], fmt)[0]
+        for name in answers
+    }
 
 
-def reward_functions(recipe: Recipe, fmt: ResponseFormat, *, with_models: bool) -> dict[str, Callable]:
-    """The rewards by their names in the recipe; without ``with_models``, without those that ask a model of their own."""
+def reward_functions(
+    recipe: Recipe, fmt: ResponseFormat, *, with_models: bool
+) -> dict[str, Callable]:
+    """The rewards by their names in the recipe; without ``with_models``, without those that ask a
+    model of their own.
+    """
     script, params = recipe.script, recipe.reward_params
     if "match_judge" in params and not with_models:
         params = {**params, "match_judge": ""}
@@ -130,7 +166,11 @@ def reward_functions(recipe: Recipe, fmt: ResponseFormat, *, with_models: bool) 
     if script.task_rewards is not None:
         functions = route(functions, script.reward_funcs, script.task_rewards, script.task_column)
     named = zip(script.reward_funcs, functions, strict=True)
-    return {name: function for name, function in named if with_models or name not in params.get("reward_models", ())}
+    return {
+        name: function
+        for name, function in named
+        if with_models or name not in params.get("reward_models", ())
+    }
 
 
 def evaluate_model(
@@ -143,21 +183,29 @@ def evaluate_model(
     with_models: bool = False,
     judged_on: str = "",
 ) -> Scores | None:
-    """Generate greedily and ``num_samples`` times at the recipe's temperature for every row, and judge.
+    """Generate greedily and ``num_samples`` times at the recipe's temperature for every row, and
+    judge.
 
-    Of several processes each generates its share, and all must call this; the first gets the scores. ``folder`` keeps the completions: an
-    interrupted evaluation goes on from them, and other rows, settings or weights are refused. ``with_models``: score with ``reward_models``
-    and ``match_judge`` too. ``judged_on``: what the rows are, as :func:`rows_to_judge` says.
+    Of several processes each generates its share, and all must call this; the first gets the
+    scores. ``folder`` keeps the completions: an interrupted evaluation goes on from them, and other
+    rows, settings or weights are refused. ``with_models``: score with ``reward_models`` and
+    ``match_judge`` too. ``judged_on``: what the rows are, as :func:`rows_to_judge` says.
     """
     backend = sampling.backend
     if backend == "openai" and recipe.script.chat_template:
-        raise RecipeError(f"{recipe.path}: backend openai: the server has the chat template; leave chat_template out")
+        raise RecipeError(
+            f"{recipe.path}: backend openai: the server has the chat template; leave "
+            f"chat_template out"
+        )
     recipe = _for_generation(recipe, name, sampling.batch_size, sampling.seed, backend)
     tokenizer, fmt = load_format(recipe, backend)
     judges = judges_of(recipe, fmt, with_models=with_models)
     rewards = reward_functions(recipe, fmt, with_models=with_models)
     if rewards and tokenizer is None:
-        logger.info("the recipe's rewards are left out: some count tokens, and the server keeps the tokenizer")
+        logger.info(
+            "the recipe's rewards are left out: some count tokens, and the server keeps the "
+            "tokenizer"
+        )
         rewards = {}
     groups = _complete(recipe, rows, tokenizer, sampling, folder)
     if not processes.is_main_process():
@@ -176,7 +224,9 @@ def _complete(
     sampling: Sampling,
     folder: Path | None,
 ) -> list[list[Completion]]:
-    """Each row's completions: those that ``folder`` keeps, and the others, of which every process generates its share."""
+    """Each row's completions: those that ``folder`` keeps, and the others, of which every process
+    generates its share.
+    """
     plans, done, count = [(0.0, 1)], {}, len(rows)
     if sampling.num_samples:
         plans.append((recipe.training.temperature, sampling.num_samples))
@@ -184,14 +234,25 @@ def _complete(
     with ShardStore(folder / "completions") if folder else contextlib.nullcontext() as store:
         if store is not None:
             store.check_rows(digests)
-            done = {record["index"]: [Completion(**completion) for completion in record["completions"]] for record in store}
+            done = {
+                record["index"]: [Completion(**completion) for completion in record["completions"]]
+                for record in store
+            }
         # The first process's view: hosts may not share the folder.
         pending = processes.first(lambda: [index for index in range(count) if index not in done])
         if done and pending:
-            logger.info("%s: %d of %d rows are there already", recipe.model.model_name_or_path, len(done), count)
+            logger.info(
+                "%s: %d of %d rows are there already",
+                recipe.model.model_name_or_path,
+                len(done),
+                count,
+            )
         if pending:
             prompts = rows["prompt"]
-            requests = [Request(index, prompts[index]) for index in pending[processes.rank() :: processes.world_size()]]
+            requests = [
+                Request(index, prompts[index])
+                for index in pending[processes.rank() :: processes.world_size()]
+            ]
             model = get_backend(recipe, tokenizer, sampling.backend, rows)
             try:
                 made = _generate(recipe, model, requests, plans, store, digests)
@@ -201,14 +262,21 @@ def _complete(
     return [done[index] for index in range(count)] if processes.is_main_process() else []
 
 
-def _for_generation(recipe: Recipe, name: str, batch_size: int, seed: int | None, backend: str) -> Recipe:
-    """The recipe for one model, with its sampling keys as :class:`~r1_recipes.recipe.types.SamplingSettings`.
+def _for_generation(
+    recipe: Recipe, name: str, batch_size: int, seed: int | None, backend: str
+) -> Recipe:
+    """The recipe for one model, with its sampling keys as
+    :class:`~r1_recipes.recipe.types.SamplingSettings`.
 
-    Of a training recipe vLLM takes the precision of training, not that of the weights, and of its engine only what is typed: during
-    training that shares the GPU.
+    Of a training recipe vLLM takes the precision of training, not that of the weights, and of its
+    engine only what is typed: during training that shares the GPU.
     """
     trained, model = recipe.training, dataclasses.replace(recipe.model, model_name_or_path=name)
-    shared = {f.name: getattr(trained, f.name) for f in dataclasses.fields(SamplingSettings) if hasattr(trained, f.name)}
+    shared = {
+        f.name: getattr(trained, f.name)
+        for f in dataclasses.fields(SamplingSettings)
+        if hasattr(trained, f.name)
+    }
     if recipe.method != "evaluate":
         for key in {"vllm_gpu_memory_utilization", "vllm_max_model_length"} - recipe.typed:
             shared.pop(key, None)
@@ -223,7 +291,15 @@ def _for_generation(recipe: Recipe, name: str, batch_size: int, seed: int | None
 
 def _digests(recipe: Recipe, rows: Dataset, plans: list[SamplingPlan], backend: str) -> list[str]:
     """A digest per row of everything that shapes its completions and their judgement."""
-    shaping = ["seed", "max_completion_length", "top_p", "top_k", "min_p", "repetition_penalty", "vllm_max_model_length"]
+    shaping = [
+        "seed",
+        "max_completion_length",
+        "top_p",
+        "top_k",
+        "min_p",
+        "repetition_penalty",
+        "vllm_max_model_length",
+    ]
     if backend == "transformers":
         shaping.append("generation_batch_size")  # it samples a batch at once
     model = recipe.model.model_name_or_path
@@ -237,12 +313,22 @@ def _digests(recipe: Recipe, rows: Dataset, plans: list[SamplingPlan], backend: 
         if value:
             made_by[name] = value
     # "ways" are the sampling plans: the name that stored digests know them by.
-    made_by |= {"ways": plans, "backend": backend, "model": model, "weights": sources.weights_stamp(Path(model))}
+    made_by |= {
+        "ways": plans,
+        "backend": backend,
+        "model": model,
+        "weights": sources.weights_stamp(Path(model)),
+    }
     return row_digests(rows, made_by | recipe.environment_params)
 
 
 def _generate(
-    recipe: Recipe, backend: Backend, requests: list[Request], plans: list[SamplingPlan], store: ShardStore | None, digests: list[str]
+    recipe: Recipe,
+    backend: Backend,
+    requests: list[Request],
+    plans: list[SamplingPlan],
+    store: ShardStore | None,
+    digests: list[str],
 ) -> dict[int, list[Completion]]:
     done: dict[int, list[Completion]] = {}
     name, copies = Path(recipe.model.model_name_or_path).name, len(temperatures_of(plans))
@@ -253,7 +339,9 @@ def _generate(
                 raise RecipeError(f"row {index} cannot be completed: {error}")
             if store is not None:
                 made = [vars(completion) for completion in completions]
-                store.append({"index": index, "digest": digests[index], "error": None, "completions": made})
+                store.append(
+                    {"index": index, "digest": digests[index], "error": None, "completions": made}
+                )
             done[index] = completions
             count(copies)
 
@@ -264,7 +352,9 @@ def _generate(
 def ask(recipe: Recipe, name: str, question: str, backend: str) -> str:
     """A model's greedy answer to one question, in the recipe's own prompt."""
     if recipe.script.environment:
-        raise RecipeError("--ask: an environment plays its rows, and a question is none. Fix: leave --ask out")
+        raise RecipeError(
+            "--ask: an environment plays its rows, and a question is none. Fix: leave --ask out"
+        )
     recipe = _for_generation(recipe, name, 1, 0, backend)
     tokenizer, fmt = load_format(recipe, backend)
     question = (recipe.script.prompt_template or "{question}").replace("{question}", question)

@@ -1,4 +1,6 @@
-"""What models did on rows: strict and lenient accuracy, maj@n, pass@n, means with 95 % intervals, and their Markdown tables."""
+"""What models did on rows: strict and lenient accuracy, maj@n, pass@n, means with 95 % intervals,
+and their Markdown tables.
+"""
 
 from __future__ import annotations
 
@@ -29,7 +31,12 @@ if TYPE_CHECKING:
 logger = logging.getLogger(__name__)
 
 # Each of Scores' lists that a difference is taken of, and what it is called.
-COMPARED = {"greedy": "greedy", "sampled": "sampled", "greedy_lenient": "lenient greedy", "sampled_lenient": "lenient sampled"}
+COMPARED = {
+    "greedy": "greedy",
+    "sampled": "sampled",
+    "greedy_lenient": "lenient greedy",
+    "sampled_lenient": "lenient sampled",
+}
 _KEPT = "completions kept"
 _LAST_NUMBER = re.compile(r"-?\$?\d[\d,]*(?:\.\d+)?")
 _Z = statistics.NormalDist().inv_cdf(0.975)  # two-sided 95 %
@@ -40,8 +47,9 @@ Interval = tuple[float, float, float]  # mean, lower and upper bound
 class Scores:
     """What one model did on the held-out rows.
 
-    ``greedy…`` is of the one greedy completion per row, ``sampled…`` and ``majority`` of its ``num_samples`` (empty or ``None`` if there
-    are none); everything from ``language`` on is of the samples, or of the greedy completions if none were sampled.
+    ``greedy…`` is of the one greedy completion per row, ``sampled…`` and ``majority`` of its
+    ``num_samples`` (empty or ``None`` if there are none); everything from ``language`` on is of the
+    samples, or of the greedy completions if none were sampled.
     """
 
     model: str
@@ -49,25 +57,37 @@ class Scores:
     sampled: list[float]  # per row, the share that is right
     greedy_lenient: list[float]
     sampled_lenient: list[float]
-    majority: list[float]  # per row, 1.0 if the answer that most samples give is right (maj@n; strict)
+    majority: list[
+        float
+    ]  # per row, 1.0 if the answer that most samples give is right (maj@n; strict)
     num_samples: int
     greedy_format: float  # share of completions in the recipe's format
     sampled_format: float | None
-    language: float | None  # mean language consistency of the reasoning, 0..1; None if none could be judged
+    language: (
+        float | None
+    )  # mean language consistency of the reasoning, 0..1; None if none could be judged
     mean_tokens: float
     truncated: float  # share that reached the length limit
-    rewards: dict[str, list[float | None]] = field(default_factory=dict)  # by name, per row on average; None if not judged
-    examples: list[dict[str, str]] = field(default_factory=list)  # a few greedy completions, for people
+    rewards: dict[str, list[float | None]] = field(
+        default_factory=dict
+    )  # by name, per row on average; None if not judged
+    examples: list[dict[str, str]] = field(
+        default_factory=list
+    )  # a few greedy completions, for people
     judged_on: str = ""  # which rows these are, and whether they were held out, in words
 
     def pass_at(self, k: int) -> list[float]:
-        """Per row, the unbiased estimate of pass@k from n samples, k at most n (Chen et al., arXiv:2107.03374)."""
+        """Per row, the unbiased estimate of pass@k from n samples, k at most n (Chen et al.,
+        arXiv:2107.03374).
+        """
         n = self.num_samples
         return [1 - math.comb(n - round(share * n), k) / math.comb(n, k) for share in self.sampled]
 
 
 def compares_with_gold(judge: Callable) -> bool:
-    """Whether a reward compares the format's answer with a gold, so that it can be asked about an answer found elsewhere."""
+    """Whether a reward compares the format's answer with a gold, so that it can be asked about an
+    answer found elsewhere.
+    """
     return isinstance(getattr(judge, "reward", judge), AnswerReward)
 
 
@@ -81,10 +101,12 @@ def verdicts(
 ) -> tuple[list[bool], list[bool]]:
     """Whether each completion is right, strictly and leniently.
 
-    Strictly: the environment, or the first of ``judges`` that judges the row, gives it full marks. Leniently right is also what such a
-    judge would accept, if it compares with a gold, in the place that the format asks for: what follows the reasoning (or the whole text,
-    if none is closed) and ends in a box, in "the answer is", or in a last line; and, as lm-eval's flexible extraction has it, its last
-    number. ``known`` has the values of rewards that have scored these completions already, ``environment`` those of the environment.
+    Strictly: the environment, or the first of ``judges`` that judges the row, gives it full marks.
+    Leniently right is also what such a judge would accept, if it compares with a gold, in the place
+    that the format asks for: what follows the reasoning (or the whole text, if none is closed) and
+    ends in a box, in "the answer is", or in a last line; and, as lm-eval's flexible extraction has
+    it, its last number. ``known`` has the values of rewards that have scored these completions
+    already, ``environment`` those of the environment.
     """
     count, known = len(texts), known or {}
     strict = {i: value >= 1 for i, value in enumerate(environment) if value is not None}
@@ -93,22 +115,41 @@ def verdicts(
         if len(strict) == count:
             break
         values = known[name] if name in known else score(name, judge, rows, texts, None)
-        right = {i: value >= 1 for i, value in enumerate(values) if value is not None and i not in strict}
+        right = {
+            i: value >= 1 for i, value in enumerate(values) if value is not None and i not in strict
+        }
         strict |= right
         if compares_with_gold(judge):
             for pick in (final_answer, _last_number):
                 candidates = {i: _moved_answer(fmt, texts[i], pick) for i in right if not right[i]}
                 moved = {i: text for i, text in candidates.items() if text}
-                values = score(name, judge, [rows[i] for i in moved], list(moved.values()), None) if moved else []
-                right |= {i: value >= 1 for i, value in zip(moved, values, strict=True) if value is not None}
+                values = (
+                    score(name, judge, [rows[i] for i in moved], list(moved.values()), None)
+                    if moved
+                    else []
+                )
+                right |= {
+                    i: value >= 1
+                    for i, value in zip(moved, values, strict=True)
+                    if value is not None
+                }
         lenient |= right
     if len(strict) < count:
-        logger.warning("%d of %d completions are judged by none of %s and count as wrong", count - len(strict), count, [*judges])
-    return [strict.get(i, False) for i in range(count)], [lenient.get(i, False) for i in range(count)]
+        logger.warning(
+            "%d of %d completions are judged by none of %s and count as wrong",
+            count - len(strict),
+            count,
+            [*judges],
+        )
+    return [strict.get(i, False) for i in range(count)], [
+        lenient.get(i, False) for i in range(count)
+    ]
 
 
 def _moved_answer(fmt: ResponseFormat, text: str, pick: Callable[[str], str | None]) -> str | None:
-    """A completion whose answer, picked out of ``text``, is in the place that the format asks for; ``None`` if there is no answer."""
+    """A completion whose answer, picked out of ``text``, is in the place that the format asks for;
+    ``None`` if there is no answer.
+    """
     text = fmt.full_text(text)
     if fmt.reasoning_tags:
         text = text.rpartition(fmt.reasoning_tags[1])[2]  # all of it, if no reasoning is closed
@@ -132,7 +173,9 @@ def judge(
     rewards: dict[str, Callable],
     tokenizer: PreTrainedTokenizerBase | None,
 ) -> tuple[Scores, DataFrame]:
-    """Judge each row's group of completions, the greedy one first; give the scores, and a table with a line per completion."""
+    """Judge each row's group of completions, the greedy one first; give the scores, and a table
+    with a line per completion.
+    """
     from pandas import DataFrame, Series
 
     copies = len(groups[0])
@@ -144,7 +187,9 @@ def judge(
     for reward, function in rewards.items():
         try:
             values[reward] = score(reward, function, each_row, texts, tokenizer, tokens)
-        except RecipeError as error:  # the completions have cost too much to lose them over one column of the table
+        except (
+            RecipeError
+        ) as error:  # the completions have cost too much to lose them over one column of the table
             logger.warning("%s; its column is left out", error)
     environment = [completion.reward for completion in flat]
     strict, lenient = verdicts(fmt, judges, each_row, texts, values, environment)
@@ -160,7 +205,10 @@ def judge(
     if any(completion.turns for completion in flat):
         columns["turns"] = [transcript(completion.turns or ()) for completion in flat]
     shape, language = get_reward_funcs(["format", "language_consistency"], fmt)
-    seen = {"prompts" if key == "prompt" else key: [row[key] for row in each_row] for key in rows.column_names}
+    seen = {
+        "prompts" if key == "prompt" else key: [row[key] for row in each_row]
+        for key in rows.column_names
+    }
     columns |= {
         "answer": [parsed_answer(fmt, text) for text in texts],
         "correct": strict,
@@ -185,14 +233,19 @@ def _summary(name: str, table: DataFrame, num_samples: int, rewards: Sequence[st
         sampled=_per_row(sampled, "correct"),
         greedy_lenient=_per_row(greedy, "lenient"),
         sampled_lenient=_per_row(sampled, "lenient"),
-        majority=[_majority(group["answer"], group["correct"]) for _, group in sampled.groupby("index")],
+        majority=[
+            _majority(group["answer"], group["correct"]) for _, group in sampled.groupby("index")
+        ],
         num_samples=num_samples,
         greedy_format=greedy["format"].mean(),
         sampled_format=_none_if_nan(sampled["format"].mean()),
         language=_none_if_nan(shown["language"].mean()),
         mean_tokens=shown["tokens"].mean(),
         truncated=(shown["finish_reason"] == "length").mean(),
-        rewards={reward: [_none_if_nan(value) for value in _per_row(shown, f"reward {reward}")] for reward in rewards},
+        rewards={
+            reward: [_none_if_nan(value) for value in _per_row(shown, f"reward {reward}")]
+            for reward in rewards
+        },
         examples=greedy[["question", "completion", "solution"]].head(3).to_dict("records"),
     )
 
@@ -206,21 +259,26 @@ def _none_if_nan(value: float) -> float | None:
 
 
 def _majority(answers: Iterable[str | None], right: Iterable[bool]) -> float:
-    """1.0 if the most frequent answer (of equally frequent ones the first) is right; 0.0 if there is no answer."""
+    """1.0 if the most frequent answer (of equally frequent ones the first) is right; 0.0 if there
+    is no answer.
+    """
     votes: dict[str, list[bool]] = {}
     for answer, correct in zip(answers, right, strict=True):
         if isinstance(answer, str):  # pandas has NaN for None
             # Case, white space, commas and a full stop do not make another answer.
-            votes.setdefault("".join(answer.split()).replace(",", "").rstrip(".。").casefold(), []).append(correct)
+            votes.setdefault(
+                "".join(answer.split()).replace(",", "").rstrip(".。").casefold(), []
+            ).append(correct)
     return float(max(votes.values(), key=len)[0]) if votes else 0.0
 
 
 def mean_interval(values: Sequence[float]) -> Interval:
     """Mean and 95 % interval of independent values, one per row.
 
-    Values in 0..1 get Wilson's interval (J. Am. Stat. Assoc. 22, 1927), which stays inside and does not collapse at the ends. Of shares it
-    takes the number of 0/1 values whose mean would vary as much in place of the number of rows (Korn and Graubard, Survey Methodology 24,
-    1998, do the same with another interval). Other values get the normal interval.
+    Values in 0..1 get Wilson's interval (J. Am. Stat. Assoc. 22, 1927), which stays inside and does
+    not collapse at the ends. Of shares it takes the number of 0/1 values whose mean would vary as
+    much in place of the number of rows (Korn and Graubard, Survey Methodology 24, 1998, do the same
+    with another interval). Other values get the normal interval.
     """
     if min(values) < 0 or max(values) > 1:
         return _normal_interval(values)
@@ -230,13 +288,19 @@ def mean_interval(values: Sequence[float]) -> Interval:
     centre = (mean + _Z**2 / (2 * n)) / scale
     half = _Z / scale * math.sqrt(mean * (1 - mean) / n + _Z**2 / (4 * n**2))
     # At the ends the bound is 0 or 1 exactly; rounding must not say otherwise.
-    return mean, max(0.0, centre - half) if mean else 0.0, min(1.0, centre + half) if mean < 1 else 1.0
+    return (
+        mean,
+        max(0.0, centre - half) if mean else 0.0,
+        min(1.0, centre + half) if mean < 1 else 1.0,
+    )
 
 
 def paired_difference(before: Sequence[float], after: Sequence[float]) -> Interval:
-    """Mean of ``after - before`` over the same rows, with its 95 % interval; ``ValueError`` if they are not equally many.
+    """Mean of ``after - before`` over the same rows, with its 95 % interval; ``ValueError`` if they
+    are not equally many.
 
-    For 0/1 values it is Bonett and Price's (J. Educ. Behav. Stat. 37, 2012), which keeps a width even if hardly a row changed.
+    For 0/1 values it is Bonett and Price's (J. Educ. Behav. Stat. 37, 2012), which keeps a width
+    even if hardly a row changed.
     """
     differences = [b - a for a, b in zip(before, after, strict=True)]
     if not {*before, *after} <= {0.0, 1.0}:
@@ -249,14 +313,22 @@ def paired_difference(before: Sequence[float], after: Sequence[float]) -> Interv
 
 def _normal_interval(values: Sequence[float]) -> Interval:
     mean = statistics.fmean(values)
-    half = _Z * statistics.stdev(values, mean) / math.sqrt(len(values)) if len(values) > 1 else math.inf
+    half = (
+        _Z * statistics.stdev(values, mean) / math.sqrt(len(values))
+        if len(values) > 1
+        else math.inf
+    )
     return mean, mean - half, mean + half
 
 
-def markdown_table(rows: Sequence[tuple[str, Scores | None, dict[str, Any] | None]], *, full: bool = False) -> str:
-    """Write a table with a row for each label: of the model's scores, or of the yield of what was made.
+def markdown_table(
+    rows: Sequence[tuple[str, Scores | None, dict[str, Any] | None]], *, full: bool = False
+) -> str:
+    """Write a table with a row for each label: of the model's scores, or of the yield of what was
+    made.
 
-    ``full``: lenient accuracy, maj@n, pass@n, the share that was cut, and the mean of each of the recipe's rewards too.
+    ``full``: lenient accuracy, maj@n, pass@n, the share that was cut, and the mean of each of the
+    recipe's rewards too.
     """
     lines = []
     for label, scores, made in rows:
@@ -265,8 +337,14 @@ def markdown_table(rows: Sequence[tuple[str, Scores | None, dict[str, Any] | Non
             kept, count = made["completions"]["kept"], made["completions"]["generated"]
             line[_KEPT] = f"{kept} of {count} ({kept / count:.0%})"
         lines.append(line)
-    names = sorted(dict.fromkeys(name for line in lines for name in line), key=lambda name: name == _KEPT)  # that one last
-    cells = [names, ["---"] * len(names), *([line.get(name, "") for name in names] for line in lines)]
+    names = sorted(
+        dict.fromkeys(name for line in lines for name in line), key=lambda name: name == _KEPT
+    )  # that one last
+    cells = [
+        names,
+        ["---"] * len(names),
+        *([line.get(name, "") for name in names] for line in lines),
+    ]
     return "\n".join(f"| {' | '.join(row)} |" for row in cells)
 
 
@@ -280,18 +358,33 @@ def _score_cells(scores: Scores, full: bool) -> dict[str, str]:
     }
     if full:
         n = scores.num_samples
-        lenient = [statistics.fmean(values) if values else None for values in (scores.greedy_lenient, scores.sampled_lenient)]
+        lenient = [
+            statistics.fmean(values) if values else None
+            for values in (scores.greedy_lenient, scores.sampled_lenient)
+        ]
         cells["lenient (greedy / sampled)"] = _both(*lenient, digits=1)
         if n:
-            cells |= {f"maj@{n}": _percent(mean_interval(scores.majority)), f"pass@{n}": _percent(mean_interval(scores.pass_at(n)))}
+            cells |= {
+                f"maj@{n}": _percent(mean_interval(scores.majority)),
+                f"pass@{n}": _percent(mean_interval(scores.pass_at(n))),
+            }
         cells["truncated"] = f"{100 * scores.truncated:.0f} %"
-        judged = {name: [value for value in values if value is not None] for name, values in scores.rewards.items()}
-        cells |= {f"reward {name}": f"{statistics.fmean(values):.3f}" for name, values in judged.items() if values}
+        judged = {
+            name: [value for value in values if value is not None]
+            for name, values in scores.rewards.items()
+        }
+        cells |= {
+            f"reward {name}": f"{statistics.fmean(values):.3f}"
+            for name, values in judged.items()
+            if values
+        }
     return cells
 
 
 def _both(greedy: float | None, sampled: float | None, *, digits: int) -> str:
-    return " / ".join(f"{100 * value:.{digits}f} %" for value in (greedy, sampled) if value is not None)
+    return " / ".join(
+        f"{100 * value:.{digits}f} %" for value in (greedy, sampled) if value is not None
+    )
 
 
 def _percent(interval: Interval, sign: str = "") -> str:
@@ -300,14 +393,24 @@ def _percent(interval: Interval, sign: str = "") -> str:
 
 
 def differences(before: Scores, after: Scores) -> dict[str, Interval]:
-    """How much better the second is over the same rows: each list of :data:`COMPARED` that there is."""
-    return {name: paired_difference(getattr(before, name), getattr(after, name)) for name in COMPARED if getattr(after, name)}
+    """How much better the second is over the same rows: each list of :data:`COMPARED` that there
+    is.
+    """
+    return {
+        name: paired_difference(getattr(before, name), getattr(after, name))
+        for name in COMPARED
+        if getattr(after, name)
+    }
 
 
 def difference_line(before: Scores, after: Scores, what: str, *, full: bool = False) -> str:
-    """Say how much better, greedy and sampled (``full``: leniently too), over the same rows, with 95 % intervals."""
+    """Say how much better, greedy and sampled (``full``: leniently too), over the same rows, with
+    95 % intervals.
+    """
     parts = []
     for name, difference in differences(before, after).items():
         if full or "lenient" not in name:
-            parts.append(f"{COMPARED[name]} {_percent(difference, '+').replace(' %', ' points', 1)}")
+            parts.append(
+                f"{COMPARED[name]} {_percent(difference, '+').replace(' %', ' points', 1)}"
+            )
     return f"{what}: {', '.join(parts)}; paired over the same {len(before.greedy)} problems."

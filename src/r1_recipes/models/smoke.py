@@ -1,4 +1,6 @@
-"""``--smoke``: one step of a recipe on a few rows, by a random model of a few ten thousand parameters. It proves that the keys fit."""
+"""``--smoke``: one step of a recipe on a few rows, by a random model of a few ten thousand
+parameters. It proves that the keys fit.
+"""
 
 import atexit
 import shutil
@@ -17,10 +19,16 @@ from r1_recipes.recipe.types import RecipeArguments
 VLM_TEMPLATE = (
     "{% for message in messages %}<|im_start|>{{ message['role'] }}\n"
     "{% if message['content'] is string %}{{ message['content'] }}"
-    "{% else %}{% for part in message['content'] %}{{ '<image>' if part['type'] == 'image' else part['text'] }}{% endfor %}{% endif %}"
+    "{% else %}{% for part in message['content'] %}{{ '<image>' if part['type'] == 'image' "
+    "else part['text'] }}{% endfor %}{% endif %}"
     "<|im_end|>\n{% endfor %}{% if add_generation_prompt %}<|im_start|>assistant\n{% endif %}"
 )
-_SIZES = {"hidden_size": 32, "intermediate_size": 64, "num_hidden_layers": 2, "num_attention_heads": 4}
+_SIZES = {
+    "hidden_size": 32,
+    "intermediate_size": 64,
+    "num_hidden_layers": 2,
+    "num_attention_heads": 4,
+}
 _ALWAYS = {"smoke": True, "use_cpu": True, "dtype": "float32", "hub": "huggingface"}
 _TRAINING = {
     **dict.fromkeys(("max_steps", "logging_steps", "gradient_accumulation_steps"), 1),
@@ -33,20 +41,40 @@ _BY_METHOD: dict[str, dict[str, Any]] = {
     "sft": _TRAINING,
     "reward": _TRAINING,
     "grpo": {**_TRAINING, "use_vllm": False, "max_completion_length": 8, "num_generations": 2},
-    "distill": {**_TRAINING, "use_vllm": False, "max_completion_length": 8, "teacher_model_revision": "main"},
+    "distill": {
+        **_TRAINING,
+        "use_vllm": False,
+        "max_completion_length": 8,
+        "teacher_model_revision": "main",
+    },
     "generate": {"backend": "transformers", "max_completion_length": 8, "generation_batch_size": 4},
     "evaluate": {"backend": "transformers", "max_completion_length": 8},
 }
-# What these set costs time, or needs a GPU, a server or a hub. A recipe that does not name one keeps its default.
+# What these set costs time, or needs a GPU, a server or a hub. A recipe that does not name one
+# keeps its default.
 _IF_SET = {
-    **dict.fromkeys(("push_to_hub", "tf32", "torch_compile", "use_liger_kernel", "load_in_4bit", "load_in_8bit"), False),
-    **dict.fromkeys(("max_prompt_tokens", "max_solution_tokens", "model_init_kwargs", "chat_template_kwargs"), "none"),
+    **dict.fromkeys(
+        (
+            "push_to_hub",
+            "tf32",
+            "torch_compile",
+            "use_liger_kernel",
+            "load_in_4bit",
+            "load_in_8bit",
+        ),
+        False,
+    ),
+    **dict.fromkeys(
+        ("max_prompt_tokens", "max_solution_tokens", "model_init_kwargs", "chat_template_kwargs"),
+        "none",
+    ),
     **dict.fromkeys(("num_iterations", "steps_per_generation"), 1),
     "attn_implementation": "sdpa",
     "optim": "adamw_torch",
     "model_revision": "main",
     "unfrozen_parameters": [""],
-    "generation_batch_size": 2,  # one batch of rollouts for the one step, however many the recipe draws at once
+    # One batch of rollouts for the one step, however many the recipe draws at once
+    "generation_batch_size": 2,
     "match_judge": "",
 }
 _LOCAL_ROWS = 16  # of a local file: the shortest of its first rows
@@ -55,16 +83,24 @@ _FOLDERS: set[Path] = set()  # of this process's smoke runs, gone when it ends
 
 
 def smoke_overrides(path: Path, method: str, config: dict[str, Any]) -> dict[str, Any]:
-    """Return the command-line values that shrink a recipe to one CPU step; everything else stays the recipe's own.
+    """Return the command-line values that shrink a recipe to one CPU step; everything else stays
+    the recipe's own.
 
-    Model and run go to a temporary folder, which is gone when the process ends; ``--output_dir`` keeps the run.
+    Model and run go to a temporary folder, which is gone when the process ends; ``--output_dir``
+    keeps the run.
     """
     folder = Path(tempfile.mkdtemp(prefix=f"r1-recipes-smoke-{path.stem}-"))
     atexit.register(shutil.rmtree, folder, ignore_errors=True)
     _FOLDERS.add(folder)
     mapper = MAPPERS.get(str(config.get("mapper")))
-    model = (build_tiny_vlm if mapper and mapper.images else build_tiny_model)(folder / "model", config)
-    overrides = {key: value for key, value in _IF_SET.items() if key in config} | _ALWAYS | _BY_METHOD[method]
+    model = (build_tiny_vlm if mapper and mapper.images else build_tiny_model)(
+        folder / "model", config
+    )
+    overrides = (
+        {key: value for key, value in _IF_SET.items() if key in config}
+        | _ALWAYS
+        | _BY_METHOD[method]
+    )
     overrides["model_name_or_path"] = str(model)
     if method == "evaluate":
         overrides["num_samples"] = min(2, int(config["num_samples"]))
@@ -76,7 +112,10 @@ def smoke_overrides(path: Path, method: str, config: dict[str, Any]) -> dict[str
         overrides["teacher_model_name_or_path"] = str(model)
     if entries := config.get("reward_models"):  # a judge, too: it would need a server
         tiny = {"model": str(build_tiny_classifier(folder / "reward_model", model)), "prompt": None}
-        overrides["reward_models"] = {name: entry | tiny if isinstance(entry, dict) else entry for name, entry in entries.items()}
+        overrides["reward_models"] = {
+            name: entry | tiny if isinstance(entry, dict) else entry
+            for name, entry in entries.items()
+        }
     return overrides
 
 
@@ -91,11 +130,15 @@ def is_local(name: str | None) -> bool:
 
 
 def example_rows(args: RecipeArguments, method: str) -> Any:
-    """Return a local file's own short rows, else the mapper's examples, twice each so that a batch fills; a mixture: one dataset a part."""
+    """Return a local file's own short rows, else the mapper's examples, twice each so that a batch
+    fills; a mixture: one dataset a part.
+    """
     parts = (args.dataset_mixture or {}).get("datasets")
     if not isinstance(parts, list):
         return _examples(args, method, {})
-    return [_examples(args, method, part) for part in parts if isinstance(part, dict)]  # others are refused when they are loaded
+    return [
+        _examples(args, method, part) for part in parts if isinstance(part, dict)
+    ]  # others are refused when they are loaded
 
 
 def _examples(args: RecipeArguments, method: str, part: dict[str, Any]) -> Any:
@@ -106,38 +149,65 @@ def _examples(args: RecipeArguments, method: str, part: dict[str, Any]) -> Any:
         few = {split: {"size": 4, "seed": 0} for split in ("train", "test")}
         return load_rows(source, "train", task_config=(args.task_config or {}) | few)
     if is_local(source):
-        split, config = part.get("split") or args.dataset_train_split, part.get("config") or args.dataset_config
+        split, config = (
+            part.get("split") or args.dataset_train_split,
+            part.get("config") or args.dataset_config,
+        )
         rows = load_rows(source, split, config=config)
-        short = sorted(range(min(_FIRST, len(rows))), key=lambda index: len(str(rows[index])))[:_LOCAL_ROWS]
+        short = sorted(range(min(_FIRST, len(rows))), key=lambda index: len(str(rows[index])))[
+            :_LOCAL_ROWS
+        ]
         return rows.select(sorted(short) * 2)
     if name == "auto" and not args.prompt_column:
         if method != "sft":
-            raise RecipeError(f"smoke: mapper is 'auto', which needs the data's columns; name one of {', '.join(MAPPERS)}")
+            raise RecipeError(
+                f"smoke: mapper is 'auto', which needs the data's columns; name one of "
+                f"{', '.join(MAPPERS)}"
+            )
         name = "conversations"
     named = {key: getattr(args, key) for key in COLUMN_KEYS} if name in COLUMNS_BY_KEYS else {}
-    mapper = get_mapper("prompt_solution" if name == "auto" else name, **named, **(part.get("mapper_config") or args.mapper_config or {}))
+    mapper = get_mapper(
+        "prompt_solution" if name == "auto" else name,
+        **named,
+        **(part.get("mapper_config") or args.mapper_config or {}),
+    )
     if not (examples := mapper.example_rows()):
         fix = "examples = ({…}, {…}) in its class, two rows as the data has them"
         raise RecipeError(f"smoke: mapper {name!r} has no example rows. Fix: {fix}")
-    # Columns that the recipe carries along for a reward are in a hub's rows only; here they are there, and empty.
+    # Columns that the recipe carries along for a reward are in a hub's rows only; here they are
+    # there, and empty.
     known = dict.fromkeys(key for row in examples for key in row)
     kept = {key: "" for key in args.keep_columns or () if key not in known}
     return Dataset.from_list([{**known, **row, **kept} for row in examples] * 2)
 
 
 def build_tiny_model(folder: Path, config: dict[str, Any]) -> Path:
-    """Save a random two-layer Qwen2 with a byte-level tokenizer and ChatML; its tokens include the recipe's eos and pad token."""
+    """Save a random two-layer Qwen2 with a byte-level tokenizer and ChatML; its tokens include the
+    recipe's eos and pad token.
+    """
     from tokenizers import Tokenizer, decoders, models, pre_tokenizers
     from transformers import PreTrainedTokenizerFast, Qwen2Config, Qwen2ForCausalLM, set_seed
 
-    wanted = ("<|endoftext|>", "<|im_start|>", "<|im_end|>", config.get("eos_token"), config.get("pad_token"))
+    wanted = (
+        "<|endoftext|>",
+        "<|im_start|>",
+        "<|im_end|>",
+        config.get("eos_token"),
+        config.get("pad_token"),
+    )
     specials = list(dict.fromkeys(token for token in wanted if token))
-    vocabulary = {token: index for index, token in enumerate([*specials, *sorted(pre_tokenizers.ByteLevel.alphabet())])}
+    vocabulary = {
+        token: index
+        for index, token in enumerate([*specials, *sorted(pre_tokenizers.ByteLevel.alphabet())])
+    }
     backend = Tokenizer(models.BPE(vocab=vocabulary, merges=[]))
     backend.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
     backend.decoder = decoders.ByteLevel()
     tokenizer = PreTrainedTokenizerFast(
-        tokenizer_object=backend, eos_token="<|im_end|>", pad_token="<|endoftext|>", additional_special_tokens=specials
+        tokenizer_object=backend,
+        eos_token="<|im_end|>",
+        pad_token="<|endoftext|>",
+        additional_special_tokens=specials,
     )
     tokenizer.chat_template = CHATML
     if config.get("tools") or config.get("environment"):
@@ -147,39 +217,68 @@ def build_tiny_model(folder: Path, config: dict[str, Any]) -> Path:
     set_seed(0)
     ends = {"eos_token_id": tokenizer.eos_token_id, "pad_token_id": tokenizer.pad_token_id}
     rest = {"num_key_value_heads": 2, "max_position_embeddings": 4096, "tie_word_embeddings": True}
-    Qwen2ForCausalLM(Qwen2Config(vocab_size=len(tokenizer), **_SIZES, **rest, **ends)).save_pretrained(folder)
+    Qwen2ForCausalLM(
+        Qwen2Config(vocab_size=len(tokenizer), **_SIZES, **rest, **ends)
+    ).save_pretrained(folder)
     tokenizer.save_pretrained(folder)
     return folder
 
 
 def build_tiny_vlm(folder: Path, config: dict[str, Any]) -> Path:
-    """Save a random LLaVA of 28 pixels with its processor. Other families (Qwen2-VL) take video too, for which they need torchvision."""
-    from transformers import AutoTokenizer, CLIPVisionConfig, LlavaConfig, LlavaForConditionalGeneration, Qwen2Config, set_seed
+    """Save a random LLaVA of 28 pixels with its processor. Other families (Qwen2-VL) take video
+    too, for which they need torchvision.
+    """
+    from transformers import (
+        AutoTokenizer,
+        CLIPVisionConfig,
+        LlavaConfig,
+        LlavaForConditionalGeneration,
+        Qwen2Config,
+        set_seed,
+    )
     from transformers.models.clip.image_processing_pil_clip import CLIPImageProcessorPil
     from transformers.models.llava.processing_llava import LlavaProcessor
 
     build_tiny_model(folder, config)
     tokenizer = AutoTokenizer.from_pretrained(folder)
-    tokenizer.add_special_tokens({"additional_special_tokens": ["<image>"]}, replace_extra_special_tokens=False)
+    tokenizer.add_special_tokens(
+        {"additional_special_tokens": ["<image>"]}, replace_extra_special_tokens=False
+    )
     tokenizer.chat_template = VLM_TEMPLATE
     text = Qwen2Config.from_pretrained(folder)
     text.vocab_size = len(tokenizer)
     vision = CLIPVisionConfig(**_SIZES, image_size=28, patch_size=14)
     image = tokenizer.convert_tokens_to_ids("<image>")
     set_seed(0)
-    model = LlavaForConditionalGeneration(LlavaConfig(vision_config=vision, text_config=text, image_token_index=image, image_seq_length=4))
-    model.generation_config.update(eos_token_id=tokenizer.eos_token_id, pad_token_id=tokenizer.pad_token_id)
+    model = LlavaForConditionalGeneration(
+        LlavaConfig(
+            vision_config=vision, text_config=text, image_token_index=image, image_seq_length=4
+        )
+    )
+    model.generation_config.update(
+        eos_token_id=tokenizer.eos_token_id, pad_token_id=tokenizer.pad_token_id
+    )
     model.save_pretrained(folder)
-    images = CLIPImageProcessorPil(size={"shortest_edge": 28}, crop_size={"height": 28, "width": 28})
-    options = {"patch_size": 14, "vision_feature_select_strategy": "default", "num_additional_image_tokens": 1}
+    images = CLIPImageProcessorPil(
+        size={"shortest_edge": 28}, crop_size={"height": 28, "width": 28}
+    )
+    options = {
+        "patch_size": 14,
+        "vision_feature_select_strategy": "default",
+        "num_additional_image_tokens": 1,
+    }
     LlavaProcessor(images, tokenizer, **options, chat_template=VLM_TEMPLATE).save_pretrained(folder)
     return folder
 
 
 def build_tiny_classifier(folder: Path, model: Path) -> Path:
-    """Save a random reward model with the configuration and tokenizer of the tiny model in ``model``."""
+    """Save a random reward model with the configuration and tokenizer of the tiny model in
+    ``model``.
+    """
     from transformers import AutoConfig, AutoModelForSequenceClassification, AutoTokenizer
 
-    AutoModelForSequenceClassification.from_config(AutoConfig.from_pretrained(model, num_labels=1)).save_pretrained(folder)
+    AutoModelForSequenceClassification.from_config(
+        AutoConfig.from_pretrained(model, num_labels=1)
+    ).save_pretrained(folder)
     AutoTokenizer.from_pretrained(model).save_pretrained(folder)
     return folder

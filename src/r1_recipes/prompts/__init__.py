@@ -1,7 +1,19 @@
 """Response formats: what an answer must look like, said once."""
 
-from r1_recipes.prompts.catalogue import CHATML, FORMATS, fitting_format, get_response_format, named_marks
-from r1_recipes.prompts.formats import ParsedResponse, ResponseFormat, boxed_spans, leaves_open, template_prefill
+from r1_recipes.prompts.catalogue import (
+    CHATML,
+    FORMATS,
+    fitting_format,
+    get_response_format,
+    named_marks,
+)
+from r1_recipes.prompts.formats import (
+    ParsedResponse,
+    ResponseFormat,
+    boxed_spans,
+    leaves_open,
+    template_prefill,
+)
 
 __all__ = [
     "CHATML",

@@ -1,4 +1,6 @@
-"""The response formats that recipes name, and chat templates for models that bring none. Imports neither torch nor transformers."""
+"""The response formats that recipes name, and chat templates for models that bring none. Imports
+neither torch nor transformers.
+"""
 
 import html
 import unicodedata
@@ -13,13 +15,16 @@ from r1_recipes.prompts.formats import ResponseFormat
 from r1_recipes.prompts.read_format import as_mapping, format_in_file, formats_of, read_format
 
 CHATML = (
-    "{% for message in messages %}{{ '<|im_start|>' + message['role'] + '\\n' + message['content'] + '<|im_end|>' + '\\n' }}{% endfor %}"
+    "{% for message in messages %}{{ '<|im_start|>' + message['role'] + '\\n' + "
+    "message['content'] + '<|im_end|>' + '\\n' }}{% endfor %}"
     "{% if add_generation_prompt %}{{ '<|im_start|>assistant\\n' }}{% endif %}"
 )
 
 
 class _Formats(Mapping[str, ResponseFormat]):
-    """The formats of ``formats.yaml``, read when first asked for, so that a mistake in the file fails no import."""
+    """The formats of ``formats.yaml``, read when first asked for, so that a mistake in the file
+    fails no import.
+    """
 
     @cached_property
     def _read(self) -> dict[str, ResponseFormat]:
@@ -39,18 +44,40 @@ FORMATS = _Formats()
 
 
 def named_marks(prompt: str) -> list[str]:
-    """Return the marks of every format that a prompt names, in whatever characters; headings only as a pair."""
+    """Return the marks of every format that a prompt names, in whatever characters; headings only
+    as a pair.
+    """
     prompt = unicodedata.normalize("NFKC", html.unescape(prompt)).casefold()
-    marks = {fmt.name: [mark for group in fmt.marks for mark in group if mark.casefold() in prompt] for fmt in FORMATS.values()}
-    return list(dict.fromkeys(mark for found in marks.values() for mark in found if not mark.startswith("#") or len(found) > 1))
+    marks = {
+        fmt.name: [mark for group in fmt.marks for mark in group if mark.casefold() in prompt]
+        for fmt in FORMATS.values()
+    }
+    return list(
+        dict.fromkeys(
+            mark
+            for found in marks.values()
+            for mark in found
+            if not mark.startswith("#") or len(found) > 1
+        )
+    )
 
 
 def fitting_format(named: Iterable[str], present: ResponseFormat) -> str:
-    """Return the recipe key that would agree with a prompt that names these marks: the format that has all, and fewest others."""
+    """Return the recipe key that would agree with a prompt that names these marks: the format that
+    has all, and fewest others.
+    """
     named = set(named)
-    fitting = [fmt for fmt in FORMATS.values() if fmt.name != present.name and named <= {mark for group in fmt.marks for mark in group}]
+    fitting = [
+        fmt
+        for fmt in FORMATS.values()
+        if fmt.name != present.name and named <= {mark for group in fmt.marks for mark in group}
+    ]
     nearest = min(fitting, key=lambda fmt: len(fmt.lacking(" ".join(named))), default=None)
-    return f"response_format: {nearest.name}" if nearest else "a system_prompt that asks for what is wanted"
+    return (
+        f"response_format: {nearest.name}"
+        if nearest
+        else "a system_prompt that asks for what is wanted"
+    )
 
 
 def get_response_format(
@@ -60,27 +87,37 @@ def get_response_format(
     prefill: str | None = None,
     folder: Path | None = None,
 ) -> ResponseFormat:
-    """Return a format with a recipe's ``system_prompt`` and ``prefill``; ``ValueError`` if there is none.
+    """Return a format with a recipe's ``system_prompt`` and ``prefill``; ``ValueError`` if there is
+    none.
 
-    It is given, or by name, or as its keys, or as ``FILE.yaml:NAME``, which is looked for in the working directory, then in ``folder``.
+    It is given, or by name, or as its keys, or as ``FILE.yaml:NAME``, which is looked for in the
+    working directory, then in ``folder``.
     """
     if isinstance(name, ResponseFormat):
         fmt = name
     elif isinstance(name, Mapping):
         fmt = read_format("own", name, "response_format")
     elif not isinstance(name, str):
-        raise RecipeError(f"response_format: must be a name, FILE.yaml:NAME or a mapping, got {name!r}")
+        raise RecipeError(
+            f"response_format: must be a name, FILE.yaml:NAME or a mapping, got {name!r}"
+        )
     elif ".yaml" in name or ".yml" in name:
         fmt = format_in_file(name, (Path(), folder or Path()))
     elif name in FORMATS:
         fmt = FORMATS[name]
     else:
-        raise RecipeError(unknown_name("response_format", name, FORMATS) + " One of your own: FILE.yaml:NAME.")
+        raise RecipeError(
+            unknown_name("response_format", name, FORMATS) + " One of your own: FILE.yaml:NAME."
+        )
     system_prompt = fmt.system_prompt if system_prompt is None else system_prompt
-    return replace(fmt, system_prompt=system_prompt, prefill=fmt.prefill if prefill is None else prefill)
+    return replace(
+        fmt, system_prompt=system_prompt, prefill=fmt.prefill if prefill is None else prefill
+    )
 
 
 def written_out(value: Any, folder: Path) -> str | dict[str, Any]:
-    """Return a recipe's ``response_format`` so that it needs no other file: a name of the package's, or all keys of one's own format."""
+    """Return a recipe's ``response_format`` so that it needs no other file: a name of the
+    package's, or all keys of one's own format.
+    """
     fmt = get_response_format(value, folder=folder)
     return value if isinstance(value, str) and value in FORMATS else as_mapping(fmt)

@@ -1,7 +1,8 @@
 """What an answer must look like, said once.
 
-A :class:`ResponseFormat` writes the system prompt, renders SFT targets and few-shot turns, and reads completions back. Prompts,
-rewards, generation filters and evaluation share one object, so a prompt cannot ask for one shape while a reward looks for another.
+A :class:`ResponseFormat` writes the system prompt, renders SFT targets and few-shot turns, and
+reads completions back. Prompts, rewards, generation filters and evaluation share one object, so a
+prompt cannot ask for one shape while a reward looks for another.
 """
 
 import re
@@ -13,13 +14,15 @@ import regex
 
 _BOX = "\\boxed{"
 _BRACE = re.compile(r"\\.|[{}]", re.DOTALL)
-# Characters and LaTeX of which a reader sees nothing. The Braille blank and two signs are spaces that Unicode does not call so.
+# Characters and LaTeX of which a reader sees nothing. The Braille blank and two signs are spaces
+# that Unicode does not call so.
 _NOTHING = regex.compile(
     r"""(?:
       [\s\p{Cc}\p{Cf}\p{Default_Ignorable_Code_Point}\u2800\U00016FE4\U0001D159{}~$]
     | \\ [,;:!>\s\\]
     | \\ (?: [hv]?phantom | [hv]space \*? ) \s* \{ [^{}]* \}
-    | \\ (?: boxed | fbox | [hm]box | (?:text|math) (?:bf|it|rm|sf|tt|normal)? | q?quad | enspace | thinspace | null | strut ) (?![A-Za-z])
+    | \\ (?: boxed | fbox | [hm]box | (?:text|math) (?:bf|it|rm|sf|tt|normal)? | q?quad | enspace |
+      thinspace | null | strut ) (?![A-Za-z])
     )*+""",
     regex.VERBOSE,
 )
@@ -32,15 +35,27 @@ class ParsedResponse:
     """A completion, read by a :class:`ResponseFormat`; both parts are stripped."""
 
     reasoning: str | None  # None: there is none, a reader sees nothing of it, or it never closes
-    answer: str | None  # the one after the reasoning; None: missing, nothing to see, or unclosed, or several contradict each other
-    well_formed: bool  # the whole text is one reasoning block, then one answer block, both with something to see, and nothing else
-    boxes: tuple[str, ...] = field(default=(), compare=False)  # what the different boxes after the reasoning hold; an empty one is none
+    answer: (
+        str | None
+        # The one after the reasoning; None: missing, nothing to see, or unclosed, or several
+        # contradict each other
+    )
+    # The whole text is one reasoning block, then one answer block, both with something to see, and
+    # nothing else
+    well_formed: bool
+    boxes: tuple[str, ...] = field(
+        default=(), compare=False
+    )  # what the different boxes after the reasoning hold; an empty one is none
 
 
 def is_blank(text: str) -> bool:
-    r"""Return whether a reader sees nothing of a text: white space, characters without width, a ``\boxed{\quad}``; linear in its length."""
+    r"""Return whether a reader sees nothing of a text: white space, characters without width, a
+    ``\boxed{\quad}``; linear in its length.
+    """
     # Braces and dollars alone are an answer (an empty dictionary); around LaTeX they print nothing.
-    return _NOTHING.fullmatch(text) is not None and ("\\" in text or not any(char in text for char in "{}~$"))
+    return _NOTHING.fullmatch(text) is not None and (
+        "\\" in text or not any(char in text for char in "{}~$")
+    )
 
 
 def _content(text: str) -> str | None:
@@ -49,7 +64,9 @@ def _content(text: str) -> str | None:
 
 
 def boxed_spans(text: str) -> Iterator[tuple[int, int]]:
-    r"""Yield ``(start, end)`` of what each outermost, balanced ``\boxed{…}`` holds, in one pass; escaped braces (``\{``) do not count."""
+    r"""Yield ``(start, end)`` of what each outermost, balanced ``\boxed{…}`` holds, in one pass;
+    escaped braces (``\{``) do not count.
+    """
     start = text.find(_BOX)
     while start != -1:
         begin, depth = start + len(_BOX), 1
@@ -71,7 +88,11 @@ def one_spelling_of_boxes(text: str) -> str:
     r"""Write ``\boxed {72}``, ``\fbox{72}`` and ``\boxed 2`` as ``\boxed{…}``."""
     if "box" not in text:
         return text
-    return re.sub(r"\\boxed\s+([^\s{}\\])", r"\\boxed{\1}", re.sub(r"\\(?:boxed\s+|fbox\s*)\{", r"\\boxed{", text))
+    return re.sub(
+        r"\\boxed\s+([^\s{}\\])",
+        r"\\boxed{\1}",
+        re.sub(r"\\(?:boxed\s+|fbox\s*)\{", r"\\boxed{", text),
+    )
 
 
 @dataclass(frozen=True)
@@ -81,19 +102,33 @@ class ResponseFormat:
     name: str
     system_prompt: str  # the instruction that asks for this shape; "" sends no system message
     layout: str  # literal text with one {answer} slot and one {reasoning} slot before it
-    reasoning_tags: tuple[str, str] | None = None  # without line breaks; None: the reasoning is what stands before answer or box
-    answer_tags: tuple[str, str] | None = None  # None: the answer is boxed or simply the rest of the text
-    boxed: bool = False  # the answer stands in \boxed{…}; with answer_tags, if there is no such block
-    prose: bool = False  # the answer is a text for a reader; what is compared with a gold is the final answer in it
-    # Without its delimiters there is no answer: the whole completion is not searched for a box, nor taken for the answer. The reasoning's
-    # stand once each, the second with the line breaks that the layout writes after it.
+    reasoning_tags: tuple[str, str] | None = (
+        None  # without line breaks; None: the reasoning is what stands before answer or box
+    )
+    answer_tags: tuple[str, str] | None = (
+        None  # None: the answer is boxed or simply the rest of the text
+    )
+    boxed: bool = (
+        False  # the answer stands in \boxed{…}; with answer_tags, if there is no such block
+    )
+    # The answer is a text for a reader; what is compared with a gold is the final answer in it
+    prose: bool = False
+    # Without its delimiters there is no answer: the whole completion is not searched for a box, nor
+    # taken for the answer. The reasoning's stand once each, the second with the line breaks that
+    # the layout writes after it.
     delimited: bool = False
-    prefill: str = ""  # the assistant's turn starts with it, the model does not generate it; completions are read with it in front
-    chat_template: str | None = field(default=None, repr=False)  # for base models that need this format's own conversation text
+    # The assistant's turn starts with it, the model does not generate it; completions are read with
+    # it in front
+    prefill: str = ""
+    chat_template: str | None = field(
+        default=None, repr=False
+    )  # for base models that need this format's own conversation text
 
     @cached_property
     def tags(self) -> tuple[str, ...]:
-        """Every delimiter that a response holds exactly once, with the line breaks that the layout puts around it."""
+        """Every delimiter that a response holds exactly once, with the line breaks that the layout
+        puts around it.
+        """
         cores = (*(self.reasoning_tags or ()), *(self.answer_tags or ()))
         tags = tuple(re.findall(rf"\n*{re.escape(core)}\n*", self.layout)[0] for core in cores)
         # A box stands in a sentence as often as on a line of its own.
@@ -101,8 +136,12 @@ class ResponseFormat:
 
     @cached_property
     def marks(self) -> tuple[tuple[str, ...], ...]:
-        """What a prompt names when it asks for this shape: one of each group, the reasoning's first."""
-        groups: list[tuple[str, ...]] = [tags[:1] for tags in (self.reasoning_tags, self.answer_tags) if tags]
+        """What a prompt names when it asks for this shape: one of each group, the reasoning's
+        first.
+        """
+        groups: list[tuple[str, ...]] = [
+            tags[:1] for tags in (self.reasoning_tags, self.answer_tags) if tags
+        ]
         if self.reasoning_tags and self.delimited:
             groups.append(self.reasoning_tags[1:])
         if self.boxed:
@@ -110,29 +149,45 @@ class ResponseFormat:
         return tuple(groups)
 
     def lacking(self, prompt: str) -> list[tuple[str, ...]]:
-        """Return the :attr:`marks` that neither a prompt nor the start of the assistant's turn names."""
-        return [group for group in self.marks if not any(mark in prompt or mark in self.prefill for mark in group)]
+        """Return the :attr:`marks` that neither a prompt nor the start of the assistant's turn
+        names.
+        """
+        return [
+            group
+            for group in self.marks
+            if not any(mark in prompt or mark in self.prefill for mark in group)
+        ]
 
     def render(self, reasoning: str, answer: str) -> str:
-        """Write a whole response, prefill included; outer white space of both parts is dropped. ValueError: it could not be read back."""
+        """Write a whole response, prefill included; outer white space of both parts is dropped.
+        ValueError: it could not be read back.
+        """
         parts = {"reasoning": reasoning.strip(), "answer": answer.strip()}
         text = SLOT.sub(lambda slot: parts[slot[1]], self.layout)
-        if self._read(text) != ParsedResponse(parts["reasoning"], parts["answer"], well_formed=True):
+        if self._read(text) != ParsedResponse(
+            parts["reasoning"], parts["answer"], well_formed=True
+        ):
             raise ValueError(
-                f"response_format {self.name!r} cannot hold reasoning {reasoning[:60]!r} with answer {answer[:60]!r}: "
+                f"response_format {self.name!r} cannot hold reasoning {reasoning[:60]!r} "
+                f"with answer {answer[:60]!r}: "
                 "both must be non-blank and free of the format's own delimiters"
             )
         return text
 
     def render_completion(self, reasoning: str, answer: str) -> str:
-        """Write what the model itself generates, the whole response without the prefill; ValueError: it does not start with that."""
+        """Write what the model itself generates, the whole response without the prefill;
+        ValueError: it does not start with that.
+        """
         text = self.render(reasoning, answer)
         if text.startswith(self.prefill):
             return text[len(self.prefill) :]
         # A prefill may say more than the layout does ("Let me solve this step by step.\n<think>").
         if self.reasoning_tags and self.prefill.rstrip().endswith(self.reasoning_tags[0]):
             return text.partition(self.reasoning_tags[0])[2]
-        raise ValueError(f"response_format {self.name!r} renders {text[:60]!r}, which does not start with its prefill {self.prefill!r}")
+        raise ValueError(
+            f"response_format {self.name!r} renders {text[:60]!r}, which does not start with "
+            f"its prefill {self.prefill!r}"
+        )
 
     def full_text(self, completion: str) -> str:
         """Return the assistant's whole turn, prefill included."""
@@ -145,18 +200,23 @@ class ResponseFormat:
         if not self.reasoning_tags or not self.prefill.rstrip().endswith(self.reasoning_tags[0]):
             return None
         opening, closing = self.reasoning_tags
-        # A server whose template opens the reasoning gives what follows; any other data opens it with the tag alone.
+        # A server whose template opens the reasoning gives what follows; any other data opens it
+        # with the tag alone.
         rest = response.lstrip().removeprefix(opening)
         if closing not in rest or opening in rest:
             return None
         return self.prefill + (rest.lstrip() if self.prefill[-1:].isspace() else rest)
 
     def parse(self, completion: str) -> ParsedResponse:
-        """Read a generated completion (without the prefill). Never raises, whatever the text; linear in its length."""
+        """Read a generated completion (without the prefill). Never raises, whatever the text;
+        linear in its length.
+        """
         return self._read(self.full_text(completion))
 
     def hollow_tags(self, completion: str) -> set[str]:
-        """Return the :attr:`tags` of the blocks and the box of a completion of which a reader sees nothing."""
+        """Return the :attr:`tags` of the blocks and the box of a completion of which a reader sees
+        nothing.
+        """
         text = self.full_text(completion)
         hollow: set[str] = set()
         blocks = [tags for tags in (self.reasoning_tags, self.answer_tags) if tags]
@@ -168,7 +228,9 @@ class ResponseFormat:
         return hollow | {_BOX} if boxes and all(map(_empty_box, boxes)) else hollow
 
     def answer_anywhere(self, completion: str) -> str | None:
-        """Return the last answer block of a completion, also from inside reasoning or behind reasoning that never closes."""
+        """Return the last answer block of a completion, also from inside reasoning or behind
+        reasoning that never closes.
+        """
         if self.answer_tags is None:
             return None
         opening, closing = self.answer_tags
@@ -193,15 +255,25 @@ class ResponseFormat:
             # The working is whatever stands before the answer.
             reasoning, lead = _content(lead), ""
         if boxed:
-            # The sentence that leads to the box ("So the answer is $") belongs to the answer, and so does what closes it; more does not.
+            # The sentence that leads to the box ("So the answer is $") belongs to the answer, and
+            # so does what closes it; more does not.
             lead, rest = "", rest.strip(_SENTENCE_END)
-        # An answer block inside the reasoning is a second one. (A box there is how many models note an interim result.)
-        second = bool(self.answer_tags and reasoning and any(tag in reasoning for tag in self.answer_tags))
-        well_formed = bool(single and answer and reasoning) and single_reasoning and not (second or lead.strip() or rest.strip())
+        # An answer block inside the reasoning is a second one. (A box there is how many models note
+        # an interim result.)
+        second = bool(
+            self.answer_tags and reasoning and any(tag in reasoning for tag in self.answer_tags)
+        )
+        well_formed = (
+            bool(single and answer and reasoning)
+            and single_reasoning
+            and not (second or lead.strip() or rest.strip())
+        )
         return ParsedResponse(reasoning, answer, well_formed, boxes)
 
     def _split_reasoning(self, text: str) -> tuple[str | None, bool, str | None]:
-        """Return the reasoning, whether the text begins with its only block, and what follows the last block (``None``: never closed)."""
+        """Return the reasoning, whether the text begins with its only block, and what follows the
+        last block (``None``: never closed).
+        """
         if self.reasoning_tags is None:
             return None, True, text
         opening, closing = self.reasoning_tags
@@ -224,8 +296,12 @@ class ResponseFormat:
         return _content(inner), not stray and opening not in inner and closing not in inner, body
 
     def _read_trailing_answer(self, body: str) -> str | None:
-        """Read an answer that is all the text after the reasoning, behind what the layout writes before it ("Summary:")."""
-        assert self.reasoning_tags, f"{self.name}: an answer without delimiters must follow delimited reasoning"
+        """Read an answer that is all the text after the reasoning, behind what the layout writes
+        before it ("Summary:").
+        """
+        assert self.reasoning_tags, (
+            f"{self.name}: an answer without delimiters must follow delimited reasoning"
+        )
         closing, text = self.reasoning_tags[1], body.strip()
         prefix = self.layout.rpartition(closing)[2].removesuffix("{answer}").strip()
         if closing in text or not text.startswith(prefix):
@@ -234,7 +310,9 @@ class ResponseFormat:
 
 
 def _split_between(text: str, mark: str) -> tuple[str | None, bool, str | None]:
-    """Return as :meth:`ResponseFormat._split_reasoning`, of reasoning that begins and ends with one mark."""
+    """Return as :meth:`ResponseFormat._split_reasoning`, of reasoning that begins and ends with one
+    mark.
+    """
     before, *pieces = text.split(mark)
     if len(pieces) < 2:
         return None, False, None if pieces else text
@@ -242,7 +320,9 @@ def _split_between(text: str, mark: str) -> tuple[str | None, bool, str | None]:
 
 
 def _read_tagged_answer(body: str, opening: str, closing: str) -> tuple[str | None, str, str, bool]:
-    """Return the answer, the text before and after its blocks, and whether there is one block alone."""
+    """Return the answer, the text before and after its blocks, and whether there is one block
+    alone.
+    """
     lead, *pieces = body.split(opening)
     parts = [piece.split(closing) for piece in pieces]
     blocks = {content.strip() for content, *_ in parts}
@@ -262,11 +342,15 @@ def _read_boxed_answer(body: str) -> tuple[str | None, str, str, bool, tuple[str
 
 
 def leaves_open(generation_prompt: str, tags: tuple[str, str]) -> bool:
-    """Return whether the model goes on inside reasoning of these tags; an empty ``<think></think>`` says that there is to be none."""
+    """Return whether the model goes on inside reasoning of these tags; an empty ``<think></think>``
+    says that there is to be none.
+    """
     return tags[0] in generation_prompt and tags[1] not in generation_prompt.rpartition(tags[0])[2]
 
 
 def template_prefill(generation_prompt: str, fmt: ResponseFormat) -> str:
-    """Return the part of a generation prompt that belongs to the response: ``<think>`` of DeepSeek's distilled models, or ``""``."""
+    """Return the part of a generation prompt that belongs to the response: ``<think>`` of
+    DeepSeek's distilled models, or ``""``.
+    """
     start = generation_prompt.rfind(fmt.reasoning_tags[0]) if fmt.reasoning_tags else -1
     return "" if start == -1 else generation_prompt[start:]

@@ -1,4 +1,6 @@
-"""Response formats as YAML has them: the package's, those of a file of the user's, and one in the recipe itself."""
+"""Response formats as YAML has them: the package's, those of a file of the user's, and one in the
+recipe itself.
+"""
 
 from __future__ import annotations
 
@@ -17,7 +19,10 @@ _SAMPLES = (("2 + 2 = 4", "4"), ("First.\n\nSecond.", "1,080"))
 
 def formats_of(path: Path) -> dict[str, ResponseFormat]:
     """Return the formats of a YAML file by name; a RecipeError names file, format and key."""
-    return {str(name): read_format(str(name), keys, f"{path}: {name}") for name, keys in read_mapping(path).items()}
+    return {
+        str(name): read_format(str(name), keys, f"{path}: {name}")
+        for name, keys in read_mapping(path).items()
+    }
 
 
 def format_in_file(place: str, folders: tuple[Path, ...]) -> ResponseFormat:
@@ -32,36 +37,57 @@ def format_in_file(place: str, folders: tuple[Path, ...]) -> ResponseFormat:
         raise RecipeError(f"response_format {place!r}: no file {file!r} in {looked}")
     known = read_mapping(path)
     if name not in known:
-        raise RecipeError(f"{path}: " + unknown_name("response_format", name, known) + f" Fix: {file}:NAME")
-    return read_format(name, known[name], f"{path}: {name}")  # a mistake in another format of the file is not this recipe's
+        raise RecipeError(
+            f"{path}: " + unknown_name("response_format", name, known) + f" Fix: {file}:NAME"
+        )
+    return read_format(
+        name, known[name], f"{path}: {name}"
+    )  # a mistake in another format of the file is not this recipe's
 
 
 def read_format(name: str, keys: Any, where: str) -> ResponseFormat:
-    """Build a format and make sure that it reads what it writes; a RecipeError begins with ``where`` and names the key."""
+    """Build a format and make sure that it reads what it writes; a RecipeError begins with
+    ``where`` and names the key.
+    """
     if isinstance(keys, Mapping):
         keys = {"name": name, **keys}
     fmt = from_mapping(ResponseFormat, keys, where)
     if SLOT.findall(fmt.layout) != ["reasoning", "answer"]:
-        raise RecipeError(f"{where}: layout: must hold {{reasoning}} and after it {{answer}}, each once, got {fmt.layout!r}")
+        raise RecipeError(
+            f"{where}: layout: must hold {{reasoning}} and after it {{answer}}, each once, "
+            f"got {fmt.layout!r}"
+        )
     _check_tags(fmt.reasoning_tags, fmt.layout, f"{where}: reasoning_tags:")
     _check_tags(fmt.answer_tags, fmt.layout, f"{where}: answer_tags:")
     if not (fmt.boxed or fmt.reasoning_tags or fmt.answer_tags):
-        raise RecipeError(f"{where}: nothing says where the answer is. Fix: answer_tags, reasoning_tags, or boxed: true")
+        raise RecipeError(
+            f"{where}: nothing says where the answer is. Fix: answer_tags, reasoning_tags, "
+            f"or boxed: true"
+        )
     for reasoning, answer in _SAMPLES:
         try:
             read = fmt.parse(fmt.render_completion(reasoning, answer))
         except ValueError as error:
-            raise RecipeError(f"{where}: layout: what it writes could not be read back: {error}") from error
+            raise RecipeError(
+                f"{where}: layout: what it writes could not be read back: {error}"
+            ) from error
         if read != ParsedResponse(reasoning, answer, well_formed=True):
-            raise RecipeError(f"{where}: prefill: must be how the layout {fmt.layout!r} begins, got {fmt.prefill!r}")
+            raise RecipeError(
+                f"{where}: prefill: must be how the layout {fmt.layout!r} begins, got "
+                f"{fmt.prefill!r}"
+            )
     return fmt
 
 
 def _check_tags(tags: Sequence[Any] | None, layout: str, where: str) -> None:
     if tags is None:
         return
-    if len(tags) != 2 or not all(isinstance(tag, str) and tag and tag == tag.strip() and "\n" not in tag for tag in tags):
-        raise RecipeError(f"{where} must be two texts of one line, such as [<think>, </think>], got {list(tags)}")
+    if len(tags) != 2 or not all(
+        isinstance(tag, str) and tag and tag == tag.strip() and "\n" not in tag for tag in tags
+    ):
+        raise RecipeError(
+            f"{where} must be two texts of one line, such as [<think>, </think>], got {list(tags)}"
+        )
     for tag in tags:
         if tag not in layout:
             raise RecipeError(f"{where} {tag!r} must stand in layout, got {layout!r}")
@@ -70,5 +96,9 @@ def _check_tags(tags: Sequence[Any] | None, layout: str, where: str) -> None:
 def as_mapping(fmt: ResponseFormat) -> dict[str, Any]:
     """Return a format as YAML can write it, without the keys that have their defaults."""
     defaults = {f.name: f.default for f in dataclasses.fields(fmt)}
-    values = {key: value for key, value in vars(fmt).items() if key in defaults and value != defaults[key]}
-    return {key: list(value) if isinstance(value, tuple) else value for key, value in values.items()}
+    values = {
+        key: value for key, value in vars(fmt).items() if key in defaults and value != defaults[key]
+    }
+    return {
+        key: list(value) if isinstance(value, tuple) else value for key, value in values.items()
+    }

@@ -1,4 +1,6 @@
-"""A recipe file and command-line overrides -> typed arguments. The command line wins over the file."""
+"""A recipe file and command-line overrides -> typed arguments. The command line wins over
+the file.
+"""
 
 from r1_recipes.common.yaml_text import parse_yaml, read_yaml
 from r1_recipes.recipe.load import load_recipe

@@ -25,7 +25,9 @@ def idle_keys(recipe: Recipe) -> list[str]:
     script, training, warnings = recipe.script, recipe.training, []
     if recipe.method == "reward":
         idle = [key for key in ("system_prompt", "few_shot") if getattr(script, key)]
-        warnings += [f"{recipe.path}: {key} is ignored: pairs are taken as they are" for key in idle]
+        warnings += [
+            f"{recipe.path}: {key} is ignored: pairs are taken as they are" for key in idle
+        ]
     if recipe.method in ("generate", "evaluate") or script.smoke:
         return warnings
     if 0 < training.max_steps <= training.warmup_steps:
@@ -35,16 +37,27 @@ def idle_keys(recipe: Recipe) -> list[str]:
 
 
 def check_batch(path: Path, value: Callable[[str], Any], world_size: int) -> None:
-    """Refuse GRPO's batches that groups of completions do not fill, with numbers that would fit; ``value`` knows defaults, too."""
+    """Refuse GRPO's batches that groups of completions do not fill, with numbers that would fit;
+    ``value`` knows defaults, too.
+    """
     group, device = value("num_generations"), value("per_device_train_batch_size")
     if not group or not device:
         return
     if group < 2:
-        raise RecipeError(f"{path}: num_generations: must be at least 2, got {group}: a group of one has no other to compare with. Fix: 8")
+        raise RecipeError(
+            f"{path}: num_generations: must be at least 2, got {group}: a group of one has "
+            f"no other to compare with. Fix: 8"
+        )
     if value("generation_batch_size") and value("steps_per_generation"):
-        raise RecipeError(f"{path}: generation_batch_size, steps_per_generation: must be one of the two, got both. Fix: leave one out")
+        raise RecipeError(
+            f"{path}: generation_batch_size, steps_per_generation: must be one of the two, "
+            f"got both. Fix: leave one out"
+        )
     step = device * world_size
-    key = next((key for key in ("generation_batch_size", "steps_per_generation") if value(key)), "gradient_accumulation_steps")
+    key = next(
+        (key for key in ("generation_batch_size", "steps_per_generation") if value(key)),
+        "gradient_accumulation_steps",
+    )
     whole = key == "generation_batch_size"  # of all processes
     unit = 1 if whole else step
     batch = unit * value(key)
@@ -55,19 +68,29 @@ def check_batch(path: Path, value: Callable[[str], Any], world_size: int) -> Non
         if divisors and batch % step == 0:
             fixes.append(f"num_generations: {min(divisors, key=lambda size: abs(size - group))}")
         share = 0 if whole else batch // world_size
-        counts = [count for count in range(1, max(9, world_size)) if (share * count or batch) % math.lcm(device * count, group) == 0]
+        counts = [
+            count
+            for count in range(1, max(9, world_size))
+            if (share * count or batch) % math.lcm(device * count, group) == 0
+        ]
         if counts:
             fixes.append(f"{counts[-1]} processes (accelerate launch --num_processes {counts[-1]})")
         raise BatchError(
-            f"{path}: {key}: must make the batch a multiple of {step} (per_device_train_batch_size {device} x {world_size} processes) "
+            f"{path}: {key}: must make the batch a multiple of {step} "
+            f"(per_device_train_batch_size {device} x {world_size} processes) "
             f"and of num_generations {group}, got {batch}. Fix: {', or '.join(fixes)}"
         )
-    evaluated, held_out = value("num_generations_eval") or group, value("per_device_eval_batch_size")
+    evaluated, held_out = (
+        value("num_generations_eval") or group,
+        value("per_device_eval_batch_size"),
+    )
     if value("eval_strategy") != "no" and held_out * world_size % evaluated:
         multiple = evaluated // math.gcd(evaluated, world_size)
         raise BatchError(
-            f"{path}: per_device_eval_batch_size: must make a multiple of {evaluated} completions over {world_size} processes, got "
-            f"{held_out}. Fix: per_device_eval_batch_size: {_next_multiple(held_out, multiple)}, or num_generations_eval: 1"
+            f"{path}: per_device_eval_batch_size: must make a multiple of {evaluated} "
+            f"completions over {world_size} processes, got "
+            f"{held_out}. Fix: per_device_eval_batch_size: "
+            f"{_next_multiple(held_out, multiple)}, or num_generations_eval: 1"
         )
 
 

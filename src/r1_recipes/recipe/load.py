@@ -1,6 +1,8 @@
-"""A recipe file and command-line overrides -> typed arguments, or an error that says what to write instead.
+"""A recipe file and command-line overrides -> typed arguments, or an error that says what to write
+instead.
 
-A key is a field of our arguments, of ``trl.GRPOConfig`` and the like, of ``trl.ModelConfig``, or a parameter of a reward that is named.
+A key is a field of our arguments, of ``trl.GRPOConfig`` and the like, of ``trl.ModelConfig``, or a
+parameter of a reward that is named.
 """
 
 import dataclasses
@@ -36,10 +38,12 @@ def load_recipe(
     smoke: Callable[[Path, str, Settings], Settings] | None = None,
     world_size: int | None = None,
 ) -> Recipe:
-    """Read a recipe and its overrides, ``[PATH, --key, value, …]``, which win; no model and no data is loaded.
+    """Read a recipe and its overrides, ``[PATH, --key, value, …]``, which win; no model and no data
+    is loaded.
 
-    ``check`` is called with the path and all keys before TRL and code of one's own are imported; ``smoke`` with path, method and all keys
-    of a recipe with ``smoke: true``, and returns overrides that shrink it. GRPO's batches are checked for ``world_size`` processes.
+    ``check`` is called with the path and all keys before TRL and code of one's own are imported;
+    ``smoke`` with path, method and all keys of a recipe with ``smoke: true``, and returns overrides
+    that shrink it. GRPO's batches are checked for ``world_size`` processes.
     """
     path, overrides = _split_command_line(argv, method)
     recipe: Recipe = Recipe(path=path, method=method, script=None, training=None, model=None)
@@ -56,8 +60,14 @@ def load_recipe(
         reward_fields = reward_parameters(rewards)
     with located(path):
         environment_fields = _environment_fields(method, together.get("environment"))
-    parser, known = _parser(argument_types(method, together.get("distill_with")), reward_fields | environment_fields, path)
-    settings = _convert(config, str(path), known, method) | _convert(overrides, COMMAND_LINE, known, method)
+    parser, known = _parser(
+        argument_types(method, together.get("distill_with")),
+        reward_fields | environment_fields,
+        path,
+    )
+    settings = _convert(config, str(path), known, method) | _convert(
+        overrides, COMMAND_LINE, known, method
+    )
     if smoke is not None and settings.get("smoke"):
         # What is typed wins, so that one key of a smoke run can still be changed.
         shrunk = _convert(smoke(path, method, settings), COMMAND_LINE, known, method)
@@ -74,12 +84,17 @@ def _read(path: Path, method: str) -> Settings:
     look_beside(path)
     config = read_yaml(path)
     if "stages" in config:
-        raise RecipeError(f"{path}: a pipeline, got as a recipe for {method}. Fix: python -m r1_recipes.pipeline {path}")
+        raise RecipeError(
+            f"{path}: a pipeline, got as a recipe for {method}. Fix: python -m "
+            f"r1_recipes.pipeline {path}"
+        )
     return config
 
 
 def _translate(recipe: Recipe, config: Settings, overrides: Settings) -> tuple[Settings, Settings]:
-    """Return the keys of the file, and those that are typed, by today's names and with whole paths."""
+    """Return the keys of the file, and those that are typed, by today's names and with
+    whole paths.
+    """
     source = str(recipe.path)
     if "reward_funcs" in overrides:  # whose names are needed before the other values are typed
         overrides["reward_funcs"] = listed("reward_funcs", overrides["reward_funcs"])
@@ -105,8 +120,11 @@ def _reward_names(method: str, values: Settings) -> list[str]:
         return []
     names = values.get("reward_funcs") or []
     names = [str(name) for name in (names if isinstance(names, list) else [names])]
-    # A name that is not registered may be that of an entry in reward_models, which is read with the other values.
-    return [name for name in names if name in REWARDS or ":" in name or "reward_models" not in values]
+    # A name that is not registered may be that of an entry in reward_models, which is read with the
+    # other values.
+    return [
+        name for name in names if name in REWARDS or ":" in name or "reward_models" not in values
+    ]
 
 
 def _adapt(recipe: Recipe, settings: Settings, parser: Any) -> None:
@@ -119,11 +137,20 @@ def _adapt(recipe: Recipe, settings: Settings, parser: Any) -> None:
     # TRL's own default prints every completion of every step.
     parser.set_defaults_with_config(**{"num_completions_to_print": 0, **settings})
     if "ACCELERATE_MIXED_PRECISION" in os.environ and {"bf16", "fp16"} & settings.keys():
-        # accelerate's launcher says its file's precision by this variable, which would win over bf16: false. The recipe decides.
-        os.environ["ACCELERATE_MIXED_PRECISION"] = next((key for key in ("fp16", "bf16") if settings.get(key)), "no")
+        # accelerate's launcher says its file's precision by this variable, which would win over
+        # bf16: false. The recipe decides.
+        os.environ["ACCELERATE_MIXED_PRECISION"] = next(
+            (key for key in ("fp16", "bf16") if settings.get(key)), "no"
+        )
 
 
-def _build(recipe: Recipe, settings: Settings, parser: Any, reward_fields: Fields, environment_fields: Fields) -> None:
+def _build(
+    recipe: Recipe,
+    settings: Settings,
+    parser: Any,
+    reward_fields: Fields,
+    environment_fields: Fields,
+) -> None:
     """Write the typed arguments into the recipe."""
     try:
         parts = parser.parse_args_into_dataclasses([], look_for_args_file=False)
@@ -132,14 +159,23 @@ def _build(recipe: Recipe, settings: Settings, parser: Any, reward_fields: Field
     recipe.script, recipe.training, recipe.model, parameters = parts
     chosen = {key: value for key, value in vars(parameters).items() if value is not None}
     recipe.reward_params = {key: value for key, value in chosen.items() if key in reward_fields}
-    recipe.environment_params = {key: value for key, value in chosen.items() if key in environment_fields}
+    recipe.environment_params = {
+        key: value for key, value in chosen.items() if key in environment_fields
+    }
     recipe.warnings += checks.idle_keys(recipe)
     for key in sorted(chosen.keys() - reward_fields.keys() - environment_fields.keys()):
-        recipe.warnings.append(f"{recipe.path}: {key} is ignored: none of reward_funcs {settings.get('reward_funcs', [])} has it")
+        recipe.warnings.append(
+            f"{recipe.path}: {key} is ignored: none of reward_funcs "
+            f"{settings.get('reward_funcs', [])} has it"
+        )
     if settings.get("reward_models"):
         recipe.reward_params["reward_models"] = settings["reward_models"]
     # A run keeps a copy of its settings; a secret does not belong there.
-    recipe.settings = {key: masked(plain(namespace_value(recipe, key)), key) for key in settings if key != "hub_token"}
+    recipe.settings = {
+        key: masked(plain(namespace_value(recipe, key)), key)
+        for key in settings
+        if key != "hub_token"
+    }
 
 
 def _split_command_line(argv: Sequence[str], method: str) -> tuple[Path, Settings]:
@@ -157,15 +193,26 @@ def _split_command_line(argv: Sequence[str], method: str) -> tuple[Path, Setting
                 values.append(value)
                 values = paths
         # A recipe path straight after a bare switch (`--smoke recipes/x.yaml`) is the path.
-        elif key in ("smoke", "retry_failed") and not typed[key] and not paths and word.endswith((".yaml", ".yml")):
+        elif (
+            key in ("smoke", "retry_failed")
+            and not typed[key]
+            and not paths
+            and word.endswith((".yaml", ".yml"))
+        ):
             paths.append(word)
             values = paths
         else:
             values.append(word)
     if not paths:
-        raise RecipeError(f"command line: no recipe given; python -m r1_recipes.{method} recipes/NAME.yaml [--key value …]")
+        raise RecipeError(
+            f"command line: no recipe given; python -m r1_recipes.{method} recipes/NAME.yaml "
+            f"[--key value …]"
+        )
     if len(paths) > 1:
-        raise RecipeError(f"command line: {paths[1]!r} stands alone: one recipe a run, and overrides are written --key value")
+        raise RecipeError(
+            f"command line: {paths[1]!r} stands alone: one recipe a run, and overrides are "
+            f"written --key value"
+        )
     return find_yaml(Path(paths[0])), {key: _override(words) for key, words in typed.items()}
 
 
@@ -177,7 +224,9 @@ def _override(words: list[str]) -> Any:
 
 
 def _find_files(values: Settings, folder: Path) -> None:
-    """Write the places of local data and of a chat template's file into these values: here, or beside the recipe."""
+    """Write the places of local data and of a chat template's file into these values: here, or
+    beside the recipe.
+    """
     mixture = values.get("dataset_mixture")
     parts = mixture.get("datasets") if isinstance(mixture, dict) else None
     for part in [values, *(parts if isinstance(parts, list) else ())]:
@@ -193,7 +242,10 @@ def _parser(types_: tuple[type, ...], reward_fields: Fields, path: Path) -> tupl
 
     taken = {f.name for part in types_ for f in dataclasses.fields(part)}
     for name in sorted(taken & reward_fields.keys()):
-        raise RecipeError(f"{path}: reward_funcs: parameter {name!r} of a reward is a key of the trainer too; give it another name")
+        raise RecipeError(
+            f"{path}: reward_funcs: parameter {name!r} of a reward is a key of the trainer "
+            f"too; give it another name"
+        )
     # `None` stands for "not set here": a parameter's default lives with its reward.
     parameters = dataclasses.make_dataclass(
         "RewardParameters",
@@ -208,11 +260,14 @@ def _parser(types_: tuple[type, ...], reward_fields: Fields, path: Path) -> tupl
     hints = {key: hint for part in parts for key, hint in typing.get_type_hints(part).items()}
     # Of a pair such as --shuffle / --no_shuffle the first takes values.
     options = parser._option_string_actions
-    return parser, {key: (options[f"--{key}"], hint) for key, hint in hints.items() if f"--{key}" in options}
+    return parser, {
+        key: (options[f"--{key}"], hint) for key, hint in hints.items() if f"--{key}" in options
+    }
 
 
 def _field_type(f: dataclasses.Field) -> Any:
-    # Under `from __future__ import annotations` the type is text; rewards take scalars, and lists of them.
+    # Under `from __future__ import annotations` the type is text; rewards take scalars, and lists
+    # of them.
     annotation = str(f.type)
     scalar = re.search(r"\b(bool|int|float|str)\b", annotation)
     kind: Any = {"bool": bool, "int": int, "float": float}.get(scalar[1] if scalar else "", str)
@@ -235,15 +290,23 @@ def _unknown_key(key: str, source: str, known: Known, method: str) -> RecipeErro
         if key in {f.name for part in argument_types(other) for f in dataclasses.fields(part)}:
             place = f": a key of {other}; python -m r1_recipes.{other} FILE"
     return RecipeError(
-        f"{source}: unknown key {key!r} for {method}{place}.{hint} Keys are those of trl's config, of ModelConfig, and "
+        f"{source}: unknown key {key!r} for {method}{place}.{hint} Keys are those of trl's "
+        f"config, of ModelConfig, and "
         "docs/recipes.md; for other projects' see docs/migration.md."
     )
 
 
 def _settle_format(path: Path, method: str, settings: Settings) -> None:
-    """Write out a response format of the user's own, and leave the prompt to an environment that judges without one."""
+    """Write out a response format of the user's own, and leave the prompt to an environment that
+    judges without one.
+    """
     asks = {"response_format", "system_prompt", "few_shot", "prefill"} & settings.keys()
-    if method in checks.REWARDED and settings.get("environment") and not settings.get("reward_funcs") and not asks:
+    if (
+        method in checks.REWARDED
+        and settings.get("environment")
+        and not settings.get("reward_funcs")
+        and not asks
+    ):
         settings["system_prompt"] = ""
     if "response_format" in settings:
         with located(path):
@@ -251,40 +314,58 @@ def _settle_format(path: Path, method: str, settings: Settings) -> None:
 
 
 def _bound_engine(recipe: Recipe, settings: Settings, parser: Any) -> None:
-    """Set ``vllm_max_model_length``, without which vLLM needs a KV cache for the model's whole context."""
+    """Set ``vllm_max_model_length``, without which vLLM needs a KV cache for the model's whole
+    context.
+    """
     length = longest_sequence(lambda key: settings.get(key, parser.get_default(key)))
     if length is not None:
         settings["vllm_max_model_length"] = length
     elif settings["use_vllm"] and settings.get("distill_with") != "gold":
         recipe.warnings.append(
-            f"{recipe.path}: vllm_max_model_length: not set, and no max_prompt_tokens bounds the prompts: vLLM reserves memory for the "
+            f"{recipe.path}: vllm_max_model_length: not set, and no max_prompt_tokens bounds "
+            f"the prompts: vLLM reserves memory for the "
             "model's whole context"
         )
 
 
 def _follow_machine(recipe: Recipe, settings: Settings) -> Settings:
-    """Set the keys, but typed ones, that a machine without an accelerator needs; return those before."""
+    """Set the keys, but typed ones, that a machine without an accelerator needs; return those
+    before.
+    """
     import torch
 
     use_cpu = settings.get("use_cpu", False)
     follows = use_cpu or not torch.accelerator.is_available()
-    problem = gpu.unusable_gpu() if follows and not use_cpu and settings.get("backend") != "openai" else None
+    problem = (
+        gpu.unusable_gpu()
+        if follows and not use_cpu and settings.get("backend") != "openai"
+        else None
+    )
     if problem:
         raise RecipeError(f"{recipe.path}: use_cpu: {problem}")
     if not isinstance(OWN_TYPES[recipe.method][1], str) or not follows:
         return {}
-    given = {"use_cpu": False, "bf16": not settings.get("fp16"), "vllm_mode": "colocate"}  # TRL's defaults
+    given = {
+        "use_cpu": False,
+        "bf16": not settings.get("fp16"),
+        "vllm_mode": "colocate",
+    }  # TRL's defaults
     given |= {key: value for key, value in settings.items() if value is not None}
     wanted = {"use_vllm": False} if given["vllm_mode"] == "colocate" else {}
     if not use_cpu:  # with use_cpu: true, the precision is the recipe's own choice for a CPU
         wanted |= {"use_cpu": True, "bf16": False, "fp16": False, "tf32": False}
-    before = {key: given[key] for key in wanted if key in given and key not in recipe.typed and given[key] != wanted[key]}
+    before = {
+        key: given[key]
+        for key in wanted
+        if key in given and key not in recipe.typed and given[key] != wanted[key]
+    }
     if not before:
         return {}
     changes = {key: wanted[key] for key in before}
     why = "use_cpu is true" if use_cpu else "no accelerator is visible"
     recipe.warnings.append(
-        f"{recipe.path}: {why}: the run has {_yaml_line(changes)} instead of {_yaml_line(before)}; expect it to be hundreds of times "
+        f"{recipe.path}: {why}: the run has {_yaml_line(changes)} instead of "
+        f"{_yaml_line(before)}; expect it to be hundreds of times "
         "slower than on a GPU (--smoke checks a recipe in seconds)"
     )
     settings |= changes

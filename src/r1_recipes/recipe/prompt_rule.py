@@ -16,7 +16,8 @@ from r1_recipes.rewards.registry import declared
 
 # What a prompt does not ask for, to the end of the sentence.
 _NEGATED = re.compile(
-    r"(\b(not|never|without|cannot)\b|n['’]t\b|不要|无需|(?<![分个特区])别)((?![.!?;](\s|$)|[。！？；]).)*", re.IGNORECASE
+    r"(\b(not|never|without|cannot)\b|n['’]t\b|不要|无需|(?<![分个特区])别)((?![.!?;](\s|$)|[。！？；]).)*",
+    re.IGNORECASE,
 )
 _REASONING_STARTS = {fmt.reasoning_tags[0] for fmt in FORMATS.values() if fmt.reasoning_tags}
 _ANSWER_STARTS = {fmt.answer_tags[0] for fmt in FORMATS.values() if fmt.answer_tags}
@@ -71,7 +72,9 @@ def _check_prompt(fmt: ResponseFormat, template: str, shape_is_judged: bool) -> 
     raise RecipeError(f"{key}: must ask for {wanted}, got one that asks for {found}. Fix: {fix}")
 
 
-def _implied(fmt: ResponseFormat, marks: list[str], foreign: set[str], shape_is_judged: bool) -> set[str]:
+def _implied(
+    fmt: ResponseFormat, marks: list[str], foreign: set[str], shape_is_judged: bool
+) -> set[str]:
     """Return marks that a prompt need not name."""
     implied = set()
     # An answer is read without the reasoning's beginning, unless that is its end as well.

@@ -1,4 +1,5 @@
-"""What is refused before anything is loaded: a function per rule, and ``RULES``, those of each method.
+"""What is refused before anything is loaded: a function per rule, and ``RULES``, those of each
+method.
 
 A rule raises a ``ValueError``; it changes nothing.
 """
@@ -49,7 +50,9 @@ def data_are_named(recipe: Recipe) -> None:
     """Refuse a recipe without data, or with both a dataset and a mixture."""
     name, mixture = recipe.script.dataset_name, recipe.script.dataset_mixture
     if name and mixture:
-        raise RecipeError("dataset_name and dataset_mixture are both set; keep the one that is meant")
+        raise RecipeError(
+            "dataset_name and dataset_mixture are both set; keep the one that is meant"
+        )
     if not name and not mixture:
         examples = "name a hub dataset, a local path, 'reasoning_gym:TASK' or 'countdown:3-4'"
         raise RecipeError(f"dataset_name: missing; {examples} (or set dataset_mixture)")
@@ -64,7 +67,10 @@ def mapper_is_known(recipe: Recipe) -> None:
 def output_is_named(recipe: Recipe) -> None:
     """Refuse a run without a folder to write to."""
     if not recipe.training.output_dir:
-        raise RecipeError(f"output_dir: found {recipe.training.output_dir!r}; the folder that the run is written to")
+        raise RecipeError(
+            f"output_dir: found {recipe.training.output_dir!r}; the folder that the run is "
+            f"written to"
+        )
 
 
 # Distillation
@@ -73,7 +79,9 @@ def output_is_named(recipe: Recipe) -> None:
 def teacher_is_named(recipe: DistillRecipe) -> None:
     """Refuse a missing teacher, unless a server has it."""
     if recipe.script.distill_with != "server" and not recipe.training.teacher_model_name_or_path:
-        raise RecipeError("teacher_model_name_or_path: missing; the model whose distribution the student learns")
+        raise RecipeError(
+            "teacher_model_name_or_path: missing; the model whose distribution the student learns"
+        )
 
 
 def gold_keeps_the_vocabulary(recipe: DistillRecipe) -> None:
@@ -93,7 +101,8 @@ def adapters_reach_vllm(recipe: GRPORecipe | DistillRecipe) -> None:
     for key in ("load_in_4bit", "load_in_8bit", "lora_target_parameters"):
         if value := getattr(recipe.model, key):
             raise RecipeError(
-                f"{key}: vLLM cannot be sent such adapters merged into the model, got {value} beside use_vllm: true. "
+                f"{key}: vLLM cannot be sent such adapters merged into the model, got "
+                f"{value} beside use_vllm: true. "
                 "Fix: leave it out, or use_vllm: false"
             )
 
@@ -104,7 +113,9 @@ def adapters_reach_vllm(recipe: GRPORecipe | DistillRecipe) -> None:
 def samples_are_counted(recipe: EvaluateRecipe) -> None:
     """Refuse a benchmark that does not say how many completions it samples."""
     if recipe.script.num_samples is None:
-        raise RecipeError("num_samples: missing; sampled completions a row, 0 (greedy only) or more")
+        raise RecipeError(
+            "num_samples: missing; sampled completions a row, 0 (greedy only) or more"
+        )
 
 
 def top_k_counts_tokens(recipe: GenerateRecipe | EvaluateRecipe) -> None:
@@ -126,7 +137,10 @@ def sampling_has_a_seed(recipe: GenerateRecipe | EvaluateRecipe) -> None:
     """Refuse ``seed: null``, unless a server samples for a dataset."""
     served = recipe.method == "generate" and recipe.script.backend == "openai"
     if recipe.training.seed is None and not served:
-        raise RecipeError("seed: found no value; a whole number (only generation with backend openai goes without)")
+        raise RecipeError(
+            "seed: found no value; a whole number (only generation with backend openai goes "
+            "without)"
+        )
 
 
 def nothing_is_trained(recipe: GenerateRecipe | EvaluateRecipe) -> None:
@@ -145,9 +159,12 @@ def keep_fits(recipe: GenerateRecipe) -> None:
 def server_has_the_tokenizer(recipe: GenerateRecipe) -> None:
     """Refuse keys that need the model's tokenizer, beside ``backend: openai``."""
     script = recipe.script
-    if script.backend == "openai" and (script.max_prompt_tokens or script.max_solution_tokens or script.chat_template):
+    if script.backend == "openai" and (
+        script.max_prompt_tokens or script.max_solution_tokens or script.chat_template
+    ):
         raise RecipeError(
-            "backend openai: max_prompt_tokens, max_solution_tokens and chat_template need the model's tokenizer, which the server "
+            "backend openai: max_prompt_tokens, max_solution_tokens and chat_template need "
+            "the model's tokenizer, which the server "
             "keeps; leave them out"
         )
 
@@ -160,17 +177,26 @@ def choices_are_known(recipe: GRPORecipe) -> None:
     for key, names in _CHOICES.items():
         value, choices = getattr(recipe.training, key), names.split()
         if value not in choices:
-            raise RecipeError(f"{key}: {unknown_name('value', value, choices)} docs/losses.md says which is which")
+            raise RecipeError(
+                f"{key}: {unknown_name('value', value, choices)} docs/losses.md says which is which"
+            )
 
 
 def something_is_rewarded(recipe: GRPORecipe) -> None:
     """Refuse GRPO without a reward, its environments' own among them."""
     environment = recipe.script.environment
-    silent = extras.needed("agents", "environment").without_reward(environment) if environment else []
+    silent = (
+        extras.needed("agents", "environment").without_reward(environment) if environment else []
+    )
     if recipe.script.reward_funcs or (environment and not silent):
         return
-    methods = [f"give environment {kind.__name__} a method get_reward(self), or " for kind in silent]
-    raise RecipeError(f"reward_funcs: missing; {''.join(methods)}name at least one of {', '.join(sorted(REWARDS))}")
+    methods = [
+        f"give environment {kind.__name__} a method get_reward(self), or " for kind in silent
+    ]
+    raise RecipeError(
+        f"reward_funcs: missing; {''.join(methods)}name at least one of "
+        f"{', '.join(sorted(REWARDS))}"
+    )
 
 
 def rewards_differ(recipe: Recipe) -> None:
@@ -196,7 +222,9 @@ def weights_fit_rewards(recipe: GRPORecipe | GenerateRecipe) -> None:
     fix = ""
     if len(weights) == 2 * len(names):
         fix = ". Fix: decimals with a point, [1.0, 0.5]: a comma begins the next entry"
-    raise RecipeError(f"reward_weights has {len(weights)} entries for {len(names)} reward_funcs {names}{fix}")
+    raise RecipeError(
+        f"reward_weights has {len(weights)} entries for {len(names)} reward_funcs {names}{fix}"
+    )
 
 
 def reward_models_are_used(recipe: Recipe) -> None:
@@ -205,7 +233,9 @@ def reward_models_are_used(recipe: Recipe) -> None:
         key, names = f"reward_models: {name!r}", recipe.script.reward_funcs
         require(name in names, key, "named in reward_funcs", names)
         if name in _TABLE_COLUMNS.split():
-            raise RecipeError(f"{key}: must be a name of its own, got a column of the table of completions")
+            raise RecipeError(
+                f"{key}: must be a name of its own, got a column of the table of completions"
+            )
 
 
 def rewards_can_be_built(recipe: Recipe) -> None:
@@ -240,7 +270,11 @@ def curriculum_is_evaluated(recipe: GRPORecipe) -> None:
     training = recipe.training
     if recipe.script.curriculum is None or recipe.script.smoke:
         return
-    if training.eval_strategy != "steps" or training.load_best_model_at_end or training.save_strategy == "best":
+    if (
+        training.eval_strategy != "steps"
+        or training.load_best_model_at_end
+        or training.save_strategy == "best"
+    ):
         found = f"got {training.eval_strategy.value}, and no best checkpoint (the easiest's)"
         raise RecipeError(f"curriculum: must have eval_strategy: steps, {found}")
 
@@ -252,8 +286,10 @@ def weights_keep_their_precision(recipe: GRPORecipe) -> None:
     casts = training.use_transformers_continuous_batching and (training.bf16 or training.fp16)
     if casts and (model.use_peft or model.dtype != precision):
         raise RecipeError(
-            f"use_transformers_continuous_batching: TRL casts all weights to {precision} in place to generate, so that they train in "
-            f"it, got dtype: {model.dtype}, use_peft: {str(model.use_peft).lower()}. Fix: leave it out; use_vllm: true is faster"
+            f"use_transformers_continuous_batching: TRL casts all weights to {precision} in "
+            f"place to generate, so that they train in "
+            f"it, got dtype: {model.dtype}, use_peft: {str(model.use_peft).lower()}. Fix: "
+            f"leave it out; use_vllm: true is faster"
         )
 
 
@@ -267,7 +303,8 @@ def best_is_by_reward(recipe: GRPORecipe) -> None:
         return
     reward = f"eval_rewards/{names[0].rpartition(':')[2]}/mean" if names else "eval_reward"
     raise RecipeError(
-        f"metric_for_best_model: must be a reward, got {metric!r}: GRPO's loss is near 0 for any policy. "
+        f"metric_for_best_model: must be a reward, got {metric!r}: GRPO's loss is near 0 for "
+        f"any policy. "
         f"Fix: metric_for_best_model: {reward} and greater_is_better: true"
     )
 
@@ -304,5 +341,12 @@ RULES: dict[str, tuple[Rule, ...]] = {
         *_WEIGHTS,
         *_REWARDS,
     ),
-    "evaluate": (*_DATA, samples_are_counted, *_SAMPLING, rewards_differ, *_REWARDS, tasks_name_rewards),
+    "evaluate": (
+        *_DATA,
+        samples_are_counted,
+        *_SAMPLING,
+        rewards_differ,
+        *_REWARDS,
+        tasks_name_rewards,
+    ),
 }

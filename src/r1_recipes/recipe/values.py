@@ -18,15 +18,22 @@ COMMAND_LINE = "command line"
 _STR_OR_BOOL = {"scale_rewards", "fsdp", "resume_from_checkpoint"}
 # Lists of regular expressions, which have commas and brackets of their own.
 _PATTERNS = ("unfrozen_parameters",)
-# PyYAML reads 1e-6 as text; the type of a key says better, but what stands inside a mapping has no key of ours.
+# PyYAML reads 1e-6 as text; the type of a key says better, but what stands inside a mapping has no
+# key of ours.
 _EXPONENT = re.compile(r"[-+]?(\d+\.?\d*|\.\d+)[eE][-+]?\d+")
 _COMMA = re.compile(r"[-+]?\d+,\d+([eE][-+]?\d+)?")
-# Values out of these intervals would fail after minutes, or silently train nothing; a default is always allowed.
+# Values out of these intervals would fail after minutes, or silently train nothing; a default is
+# always allowed.
 _INTERVALS = {
-    "[1, inf)": "max_steps max_samples max_eval_samples max_prompt_tokens max_solution_tokens max_length max_completion_length "
-    "eval_max_completion_length per_device_train_batch_size per_device_eval_batch_size gradient_accumulation_steps num_generations "
+    "[1, inf)": "max_steps max_samples max_eval_samples "
+    "max_prompt_tokens max_solution_tokens max_length "
+    "max_completion_length "
+    "eval_max_completion_length per_device_train_batch_size per_device_eval_batch_size "
+    "gradient_accumulation_steps num_generations "
     "generation_batch_size steps_per_generation num_iterations lora_r max_logged_completions",
-    "[0, inf)": "num_samples temperature eval_temperature beta epsilon epsilon_high delta weight_decay max_grad_norm warmup_steps seed",
+    "[0, inf)": "num_samples temperature eval_temperature beta "
+    "epsilon epsilon_high delta weight_decay "
+    "max_grad_norm warmup_steps seed",
     "[2, inf)": "tool_output_chars",
     "(0, inf)": "num_train_epochs logging_steps repetition_penalty lora_alpha tool_timeout",
     "(0, 1]": "top_p vllm_gpu_memory_utilization curriculum_threshold",
@@ -36,7 +43,9 @@ _RANGES = {key: interval for interval, keys in _INTERVALS.items() for key in key
 
 
 def convert(action: Any, hint: Any, value: Any, source: str) -> Any:
-    """Return a YAML or command-line value as the type of its key, which an argparse action and a type hint describe."""
+    """Return a YAML or command-line value as the type of its key, which an argparse action and a
+    type hint describe.
+    """
     key, types_ = action.dest, _plain_types(hint)
     if key in _STR_OR_BOOL and str(value).lower() in ("true", "false"):
         return str(value).lower() == "true"
@@ -44,7 +53,9 @@ def convert(action: Any, hint: Any, value: Any, source: str) -> Any:
     if value is None and NoneType in types_:
         return None
     if value is None:
-        raise RecipeError(f"{source}: {key}: found None, no value; leave the key out for its default")
+        raise RecipeError(
+            f"{source}: {key}: found None, no value; leave the key out for its default"
+        )
     if isinstance(value, dict) and action.type is dict and list in types_:
         value = [value]
     if not isinstance(value, dict | list):
@@ -75,7 +86,9 @@ def _read_text(action: Any, types_: set[type], value: Any, source: str) -> Any:
 
 
 def listed(key: str, value: Any) -> Any:
-    """Return a list as the command line may write it: ``a b``, ``a,b`` and ``[a, b]`` are the same."""
+    """Return a list as the command line may write it: ``a b``, ``a,b`` and ``[a, b]`` are
+    the same.
+    """
     words = value if isinstance(value, list) else [value]
     if key in _PATTERNS or not all(isinstance(word, str) for word in words):
         return value
@@ -99,7 +112,9 @@ def _scalar(action: Any, types_: set[type], value: Any, source: str) -> Any:
     try:
         converted = action.type(value if isinstance(value, str) else str(value))
     except (ValueError, TypeError, OverflowError, ArgumentTypeError) as error:
-        raise RecipeError(f"{found}; expected {expected}{_number_fix(action, value, source)}") from error
+        raise RecipeError(
+            f"{found}; expected {expected}{_number_fix(action, value, source)}"
+        ) from error
     if choices and converted not in choices:
         raise RecipeError(f"{found}; " + unknown_name("value", value, map(str, choices)))
     if key in _RANGES and converted != action.default:
@@ -117,9 +132,14 @@ def _number_fix(action: Any, value: Any, source: str) -> str:
 
 def _check_range(where: str, interval: str, value: float, default: Any) -> None:
     low, high = map(float, interval[1:-1].split(","))
-    inside = low <= value <= high and math.isfinite(value) and (value > low or interval.startswith("["))
+    inside = (
+        low <= value <= high and math.isfinite(value) and (value > low or interval.startswith("["))
+    )
     if not inside:
-        raise RecipeError(f"{where}: must be in {interval}, got {value:g}. Fix: leave it out for its default, {default}")
+        raise RecipeError(
+            f"{where}: must be in {interval}, got {value:g}. Fix: leave it out for its "
+            f"default, {default}"
+        )
 
 
 def _plain_types(hint: Any) -> set[type]:

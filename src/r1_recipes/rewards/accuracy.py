@@ -1,5 +1,5 @@
-"""Rewards for a right answer. Mathematics is judged in :mod:`r1_recipes.verification`, once for every reward that asks; puzzles in
-:mod:`r1_recipes.extras.countdown.puzzle`.
+"""Rewards for a right answer. Mathematics is judged in :mod:`r1_recipes.verification`, once for
+every reward that asks; puzzles in :mod:`r1_recipes.extras.countdown.puzzle`.
 """
 
 from collections.abc import Sequence
@@ -10,7 +10,15 @@ from typing import Any
 from r1_recipes import verification
 from r1_recipes.common.messages import completion_texts, last_user_text
 from r1_recipes.prompts.formats import ParsedResponse, ResponseFormat
-from r1_recipes.rewards.registry import AnswerReward, Column, Log, Reward, Values, ignore, register_reward
+from r1_recipes.rewards.registry import (
+    AnswerReward,
+    Column,
+    Log,
+    Reward,
+    Values,
+    ignore,
+    register_reward,
+)
 from r1_recipes.verification import Refusal, Verdict
 from r1_recipes.verification.numbers import PRECISION
 from r1_recipes.verification.spelling import LOCALES
@@ -23,33 +31,46 @@ class MathReward(Reward):
     reads_gold = True
     number_locale: str = "en"  # "de": 1.250,5 is 1250.5, in golds and answers
     precision: int = PRECISION  # places that decimals are compared by
-    reads_question: bool = True  # an answer copied out of the question is wrong, and a list has the order that the question asks for
+    # An answer copied out of the question is wrong, and a list has the order that the question asks
+    # for
+    reads_question: bool = True
 
     def __post_init__(self) -> None:
         self.require(self.number_locale in LOCALES, "number_locale", f"one of {', '.join(LOCALES)}")
         self.require(0 <= self.precision <= 15, "precision", "a number of places from 0 to 15")
 
 
-def parsed_answer(fmt: ResponseFormat, completion: str, parsed: ParsedResponse | None = None) -> str | None:
+def parsed_answer(
+    fmt: ResponseFormat, completion: str, parsed: ParsedResponse | None = None
+) -> str | None:
     r"""The one final answer of a completion, or ``None`` if it gives none or contradicts itself.
 
-    With tags, and in a format that is ``delimited``, only what they hold counts; else, and in prose, the text is searched by
-    :func:`r1_recipes.verification.final_answer`.
+    With tags, and in a format that is ``delimited``, only what they hold counts; else, and in
+    prose, the text is searched by :func:`r1_recipes.verification.final_answer`.
     """
     answer = (parsed or fmt.parse(completion)).answer
-    if answer is None and fmt.reasoning_tags is None and fmt.answer_tags is None and not fmt.delimited:
+    if (
+        answer is None
+        and fmt.reasoning_tags is None
+        and fmt.answer_tags is None
+        and not fmt.delimited
+    ):
         return verification.final_answer(fmt.full_text(completion))
     return verification.final_answer(answer) if answer is not None and fmt.prose else answer
 
 
 def _answer(fmt: ResponseFormat, completion: str) -> tuple[str | None, Refusal | None]:
-    """What of a completion is compared with the gold, or why nothing is; several boxes are compared with each other, too."""
+    """What of a completion is compared with the gold, or why nothing is; several boxes are compared
+    with each other, too.
+    """
     parsed = fmt.parse(completion)
     if len(parsed.boxes) > 1 or any("box" in box for box in parsed.boxes):
         return ", ".join(rf"\boxed{{{box}}}" for box in parsed.boxes), None
     if (answer := parsed_answer(fmt, completion, parsed)) is not None:
         return answer, None
-    inside = fmt.reasoning_tags is not None and any(tag in completion for tag in (*(fmt.answer_tags or ()), "\\boxed"))
+    inside = fmt.reasoning_tags is not None and any(
+        tag in completion for tag in (*(fmt.answer_tags or ()), "\\boxed")
+    )
     return None, Refusal.INSIDE if inside and parsed.answer is None else Refusal.NO_ANSWER
 
 
@@ -65,30 +86,45 @@ def correctness(
 ) -> tuple[Sequence[str | None], Sequence[Verdict]]:
     """The final answer of each completion, and its verdict.
 
-    If a row has a ``scorer`` (JSON ``{"reasoning_gym": task, "entry": {…}}``), that task's own scorer decides instead of ``solution``.
-    An answer that slow ones of the batch left no time for is wrong if another answer to its gold was found wrong: being slow is never
-    better than being wrong. Otherwise it has no verdict.
+    If a row has a ``scorer`` (JSON ``{"reasoning_gym": task, "entry": {…}}``), that task's own
+    scorer decides instead of ``solution``. An answer that slow ones of the batch left no time for
+    is wrong if another answer to its gold was found wrong: being slow is never better than being
+    wrong. Otherwise it has no verdict.
 
-    Metrics: ``verification/timeouts``, ``…/seconds``, ``…/cache_hits``; only the first of several rewards that ask for a batch logs them.
-    Sends ``refused``, the reason why an answer was not paid, to the completions table.
+    Metrics: ``verification/timeouts``, ``…/seconds``, ``…/cache_hits``; only the first of several
+    rewards that ask for a batch logs them. Sends ``refused``, the reason why an answer was not
+    paid, to the completions table.
     """
     scorers = (None,) * len(completions) if scorer is None else tuple(scorer)
-    golds = (None,) * len(completions) if solution is None and scorer and all(scorer) else tuple(reward.golds(solution, columns))
+    golds = (
+        (None,) * len(completions)
+        if solution is None and scorer and all(scorer)
+        else tuple(reward.golds(solution, columns))
+    )
     before = replace(verification.STATS)
     asks = reward.reads_question and prompts is not None
     questions = tuple(last_user_text(prompt) for prompt in prompts) if asks and prompts else None
     settings = (reward.number_locale, reward.precision, questions)
-    answers, verdicts = _correctness(reward.response_format, tuple(completion_texts(completions)), golds, scorers, settings)
+    answers, verdicts = _correctness(
+        reward.response_format, tuple(completion_texts(completions)), golds, scorers, settings
+    )
     if verification.STATS.seconds > before.seconds:
         for name in ("timeouts", "seconds", "cache_hits"):
-            log_metric(f"verification/{name}", float(getattr(verification.STATS, name) - getattr(before, name)))
+            log_metric(
+                f"verification/{name}",
+                float(getattr(verification.STATS, name) - getattr(before, name)),
+            )
     log_extra("refused", [str(verdict.refusal or "") for verdict in verdicts])
     # Selection keeps what cannot be judged, so an answer must not get out of it by time.
     selects = columns.get("trainer_state", True) is None
     keys = list(zip(golds, scorers, strict=True))
-    found_wrong = {key for key, verdict in zip(keys, verdicts, strict=True) if verdict.right is False}
+    found_wrong = {
+        key for key, verdict in zip(keys, verdicts, strict=True) if verdict.right is False
+    }
     verdicts = tuple(
-        replace(verdict, right=False) if verdict.refusal is Refusal.HURRIED and (selects or key in found_wrong) else verdict
+        replace(verdict, right=False)
+        if verdict.refusal is Refusal.HURRIED and (selects or key in found_wrong)
+        else verdict
         for key, verdict in zip(keys, verdicts, strict=True)
     )
     return answers, verdicts
@@ -102,39 +138,69 @@ def _correctness(
     scorers: tuple[str | None, ...],
     settings: tuple[str, int, tuple[str, ...] | None],
 ) -> tuple[Sequence[str | None], Sequence[Verdict]]:
-    answers, refusals = zip(*(_answer(fmt, text) for text in texts), strict=True) if texts else ((), ())
-    verdicts = verification.judge([None if spec else gold for spec, gold in zip(scorers, golds, strict=True)], answers, *settings)
+    answers, refusals = (
+        zip(*(_answer(fmt, text) for text in texts), strict=True) if texts else ((), ())
+    )
+    verdicts = verification.judge(
+        [None if spec else gold for spec, gold in zip(scorers, golds, strict=True)],
+        answers,
+        *settings,
+    )
     verdicts = [
         Verdict(verdict.right, refusal if refusal and verdict.right is False else verdict.refusal)
         for verdict, refusal in zip(verdicts, refusals, strict=True)
     ]
     rows = [row for row, spec in enumerate(scorers) if spec]
-    for row, right in zip(rows, verification.score([spec for spec in scorers if spec], [answers[row] for row in rows]), strict=True):
-        verdicts[row] = Verdict(right, None if right else Refusal.HURRIED if right is None else refusals[row] or Refusal.DIFFERENT)
+    for row, right in zip(
+        rows,
+        verification.score([spec for spec in scorers if spec], [answers[row] for row in rows]),
+        strict=True,
+    ):
+        verdicts[row] = Verdict(
+            right,
+            None
+            if right
+            else Refusal.HURRIED
+            if right is None
+            else refusals[row] or Refusal.DIFFERENT,
+        )
     return tuple(answers), tuple(verdicts)
 
 
 @register_reward("accuracy")
 class AccuracyReward(MathReward, AnswerReward):
-    """1.0 if the final answer equals the column ``solution``, else 0.0; ``None`` if that gold is empty or prose.
+    """1.0 if the final answer equals the column ``solution``, else 0.0; ``None`` if that gold is
+    empty or prose.
 
-    Also ``None`` if slow answers of the batch left no time to compare it, and no other answer to that gold was wrong. Range: {0, 1}.
-    Only the format's answer counts: not one inside the reasoning, not one among several, not a chain of equations.
-    Source: DeepSeek-R1's accuracy reward (arXiv:2501.12948, section 2.2.2), decided by math-verify; with the column ``scorer``, by
+    Also ``None`` if slow answers of the batch left no time to compare it, and no other answer to
+    that gold was wrong. Range: {0, 1}. Only the format's answer counts: not one inside the
+    reasoning, not one among several, not a chain of equations. Source: DeepSeek-R1's accuracy
+    reward (arXiv:2501.12948, section 2.2.2), decided by math-verify; with the column ``scorer``, by
     reasoning-gym.
     """
 
-    def __call__(self, completions: Column, *, solution: Column | None = None, log_extra: Log = ignore, **columns: Any) -> Values:
+    def __call__(
+        self,
+        completions: Column,
+        *,
+        solution: Column | None = None,
+        log_extra: Log = ignore,
+        **columns: Any,
+    ) -> Values:
         answers, verdicts = correctness(self, completions, solution, log_extra=log_extra, **columns)
-        self.log_answers(log_extra, answers, [None] * len(completions) if solution is None else solution)
+        self.log_answers(
+            log_extra, answers, [None] * len(completions) if solution is None else solution
+        )
         return [None if verdict.right is None else float(verdict.right) for verdict in verdicts]
 
 
 @register_reward("answer_contains")
 class AnswerContainsReward(AnswerReward):
-    """1.0 if the column ``solution`` is a substring of the parsed answer, else 0.0; ``None`` if there is no gold.
+    """1.0 if the column ``solution`` is a substring of the parsed answer, else 0.0; ``None`` if
+    there is no gold.
 
-    Range: {0, 1}. Deliberately naive (``172`` contains ``72``), as in its source: qwen2.5-0.5b-grpo, after grpo_demo.
+    Range: {0, 1}. Deliberately naive (``172`` contains ``72``), as in its source:
+    qwen2.5-0.5b-grpo, after grpo_demo.
     """
 
     def answer(self, text: str) -> str | None:

@@ -15,11 +15,13 @@ def get_reward_funcs(
     reward_models: Mapping[str, Any] | None = None,
     **params: Any,
 ) -> list[Callable[..., Values]]:
-    """Build the reward functions of a recipe, in order: picklable callables with a ``__name__``, as TRL takes them.
+    """Build the reward functions of a recipe, in order: picklable callables with a ``__name__``, as
+    TRL takes them.
 
-    ``names`` are registered ones, those of entries in ``reward_models``, or ``my_module:my_reward``; ``response_format`` is what
-    :func:`get_response_format` takes; ``params`` are parameters of the rewards (``cosine_max_len=512``, …): one that several share goes
-    to each.
+    ``names`` are registered ones, those of entries in ``reward_models``, or
+    ``my_module:my_reward``; ``response_format`` is what :func:`get_response_format` takes;
+    ``params`` are parameters of the rewards (``cosine_max_len=512``, …): one that several share
+    goes to each.
     """
     names = list(names)
     fmt = get_response_format(response_format)
@@ -33,10 +35,17 @@ def get_reward_funcs(
         reward = models.get(name) or REWARDS.resolve(name)
         if isinstance(reward, type):
             given = {key: params[key] for key in reward_parameters([name]) if key in params}
-            with own_code(f"reward {name!r}", reward, fix="class NAME(Reward), or an __init__ that takes response_format"):
+            with own_code(
+                f"reward {name!r}",
+                reward,
+                fix="class NAME(Reward), or an __init__ that takes response_format",
+            ):
                 reward = reward(response_format=fmt, **given)
         if not callable(reward):
             told = f"must be a function, or a class with __call__, got {reward!r:.80}"
-            raise RecipeError(f"reward {name!r}: {told}. Fix: def NAME(completions, **columns), which returns a number per completion")
+            raise RecipeError(
+                f"reward {name!r}: {told}. Fix: def NAME(completions, **columns), which "
+                f"returns a number per completion"
+            )
         funcs.append(reward)
     return funcs

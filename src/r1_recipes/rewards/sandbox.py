@@ -7,5 +7,9 @@ from r1_recipes.common import extras
 
 
 def __getattr__(name: str) -> Any:
-    warnings.warn("r1_recipes.rewards.sandbox is r1_recipes.extras.code.sandbox", DeprecationWarning, stacklevel=2)
+    warnings.warn(
+        "r1_recipes.rewards.sandbox is r1_recipes.extras.code.sandbox",
+        DeprecationWarning,
+        stacklevel=2,
+    )
     return getattr(extras.load("r1_recipes.extras.code.sandbox"), name)

@@ -7,7 +7,12 @@ import yaml
 
 _TABLE = yaml.safe_load(Path(__file__).with_name("resume.yaml").read_text(encoding="utf-8"))
 # By key, its class and what it is about.
-CLASSES = {key: (name, about) for name, groups in _TABLE.items() for about, keys in groups.items() for key in keys.split()}
+CLASSES = {
+    key: (name, about)
+    for name, groups in _TABLE.items()
+    for about, keys in groups.items()
+    for key in keys.split()
+}
 # A key that is not in the table is a parameter of a reward or an environment.
 _PARAMETER = ("checkpoint", "what is asked and judged")
 _SCHEDULE = ("learning_rate", "lr_scheduler_type", "lr_scheduler_kwargs", "warmup_steps")
@@ -20,8 +25,12 @@ def kind(key: str) -> str:
     return CLASSES.get(key, _PARAMETER)[0]
 
 
-def held_by_checkpoint(changed: Sequence[str], before: Mapping[str, object], now: Mapping[str, object]) -> list[tuple[str, str]]:
-    """Return those of the changed keys that a checkpoint cannot follow, each with what it is about."""
+def held_by_checkpoint(
+    changed: Sequence[str], before: Mapping[str, object], now: Mapping[str, object]
+) -> list[tuple[str, str]]:
+    """Return those of the changed keys that a checkpoint cannot follow, each with what it
+    is about.
+    """
     held = []
     schedules = (before.get("lr_scheduler_type"), now.get("lr_scheduler_type"))
     by_loss = [name for name in _BY_LOSS if name in schedules]
@@ -35,6 +44,10 @@ def held_by_checkpoint(changed: Sequence[str], before: Mapping[str, object], now
 
 def _is_harmless(key: str, values: Sequence[object]) -> bool:
     """Whether these two values of a key that a checkpoint holds mean the same for it."""
-    if key == "eval_strategy":  # which rows overlap with held-out ones depends only on whether there are any
+    if (
+        key == "eval_strategy"
+    ):  # which rows overlap with held-out ones depends only on whether there are any
         return not any(value in (None, "no") for value in values)
-    return key == "optim" and all(value in (None, "adamw_torch", "adamw_torch_fused") for value in values)
+    return key == "optim" and all(
+        value in (None, "adamw_torch", "adamw_torch_fused") for value in values
+    )

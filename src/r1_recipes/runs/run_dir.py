@@ -1,6 +1,7 @@
 """The run folder: whose run it holds, what each of its starts recorded, and whether it is finished.
 
-``run.json`` and ``recipe.yaml`` say what the first start was. A start that goes on adds an entry to ``continued`` in ``run.json``.
+``run.json`` and ``recipe.yaml`` say what the first start was. A start that goes on adds an entry to
+``continued`` in ``run.json``.
 """
 
 import contextlib
@@ -31,13 +32,27 @@ RUN_FILE = "run.json"
 RECIPE_FILE = "recipe.yaml"
 METRICS_FILE = "metrics.jsonl"
 MAX_STATE_BYTES = 512 << 20  # of trainer_state.json, which has every log entry
-# Settings that stored completions were made with. How they are judged and selected may change; that costs minutes.
+# Settings that stored completions were made with. How they are judged and selected may change; that
+# costs minutes.
 _GENERATED_BY = (
-    "model_name_or_path model_revision dtype backend dataset_name dataset_config dataset_mixture response_format system_prompt prefill "
-    "chat_template chat_template_kwargs few_shot prompt_template seed num_generations max_completion_length temperature top_p top_k min_p "
-    "repetition_penalty tools environment max_tool_calling_iterations tool_timeout tool_output_chars task_config"
+    "model_name_or_path model_revision dtype backend dataset_name dataset_config "
+    "dataset_mixture response_format system_prompt prefill "
+    "chat_template chat_template_kwargs few_shot prompt_template seed num_generations "
+    "max_completion_length temperature top_p top_k min_p "
+    "repetition_penalty tools environment max_tool_calling_iterations tool_timeout "
+    "tool_output_chars task_config"
 )
-_PACKAGES = ("r1-recipes", "torch", "trl", "transformers", "datasets", "accelerate", "peft", "math-verify", "vllm")
+_PACKAGES = (
+    "r1-recipes",
+    "torch",
+    "trl",
+    "transformers",
+    "datasets",
+    "accelerate",
+    "peft",
+    "math-verify",
+    "vllm",
+)
 
 
 @dataclass
@@ -47,48 +62,78 @@ class Run:
     argv: list[str]  # without secrets
     resume_from: Path | None = None  # a checkpoint; None: a fresh start
     stop_requested: bool = False  # by a signal, after the step that the run is in
-    set_back: Callable[[], None] | None = None  # to the end of the last whole step, what the next one has used
+    set_back: Callable[[], None] | None = (
+        None  # to the end of the last whole step, what the next one has used
+    )
 
 
 def check_place(recipe: Recipe, output_dir: Path) -> None:
-    """Refuse a folder that is no place for a run: one that holds other things of its user's, a file, a link to nothing."""
-    where, fix = f"{recipe.path}: output_dir: {output_dir}", f"Fix: a folder of its own, --output_dir outputs/{recipe.name}"
+    """Refuse a folder that is no place for a run: one that holds other things of its user's, a
+    file, a link to nothing.
+    """
+    where, fix = (
+        f"{recipe.path}: output_dir: {output_dir}",
+        f"Fix: a folder of its own, --output_dir outputs/{recipe.name}",
+    )
     if output_dir.is_symlink() and not output_dir.exists():
         raise RecipeError(
-            f"{where} is a link to {os.readlink(output_dir)}, which does not exist. Fix: make that folder, or remove the link"
+            f"{where} is a link to {os.readlink(output_dir)}, which does not exist. Fix: "
+            f"make that folder, or remove the link"
         )
     if output_dir.exists() and not output_dir.is_dir():
         raise RecipeError(f"{where} is a file. {fix}")
     place, here = output_dir.resolve(), Path.cwd().resolve()
-    taken = {Path.home().resolve(): "your home", recipe.path.parent.resolve(): "the folder of the recipe", here: "the working directory"}
+    taken = {
+        Path.home().resolve(): "your home",
+        recipe.path.parent.resolve(): "the folder of the recipe",
+        here: "the working directory",
+    }
     if place in (*taken, *here.parents) or (place / ".git").exists():
-        raise RecipeError(f"{where} is {taken.get(place, 'a folder of other things')}, which a run would fill with its own files. {fix}")
+        raise RecipeError(
+            f"{where} is {taken.get(place, 'a folder of other things')}, which a run would "
+            f"fill with its own files. {fix}"
+        )
 
 
 def check_links(output_dir: Path) -> None:
-    """Refuse links and pipes below a folder that a run writes to and pushes; the folder itself may be a link, and so may checkpoints.
+    """Refuse links and pipes below a folder that a run writes to and pushes; the folder itself may
+    be a link, and so may checkpoints.
 
-    So may a name for a folder of the same run, such as ``best`` or W&B's ``latest-run``: it leads nowhere else, and a finished training
-    must not fail over it.
+    So may a name for a folder of the same run, such as ``best`` or W&B's ``latest-run``: it leads
+    nowhere else, and a finished training must not fail over it.
     """
     for place, folders, files in os.walk(output_dir):
         for path in (Path(place, name) for name in (*folders, *files)):
             checkpoint = path.parent == output_dir and path.name.startswith("checkpoint-")
-            if not (path.is_dir() and (checkpoint or path.resolve().is_relative_to(output_dir.resolve()))):
+            if not (
+                path.is_dir()
+                and (checkpoint or path.resolve().is_relative_to(output_dir.resolve()))
+            ):
                 refuse_link(path)
 
 
 def check(recipe: Recipe, output_dir: Path) -> None:
-    """Make sure that the directory is free, or holds this recipe's run: docs/recipes.md, "The run folder"."""
+    """Make sure that the directory is free, or holds this recipe's run: docs/recipes.md, "The run
+    folder".
+    """
     if not holds_steps(output_dir):
         return
-    where, remedy = f"output_dir {output_dir}", f"choose another folder (--output_dir …) or remove {output_dir}"
+    where, remedy = (
+        f"output_dir {output_dir}",
+        f"choose another folder (--output_dir …) or remove {output_dir}",
+    )
     if recipe.script.smoke:
         raise RecipeError(f"{where} holds a run, and smoke: true needs a free folder; {remedy}")
     if not (output_dir / RUN_FILE).is_file():
-        raise RecipeError(f"{where} holds steps or checkpoints of a run that left no {RUN_FILE}; {remedy}")
+        raise RecipeError(
+            f"{where} holds steps or checkpoints of a run that left no {RUN_FILE}; {remedy}"
+        )
     entry = _read(output_dir)
-    name, method, finished = entry.get("recipe"), entry.get("method"), ", finished," if entry.get("finished") else ""
+    name, method, finished = (
+        entry.get("recipe"),
+        entry.get("method"),
+        ", finished," if entry.get("finished") else "",
+    )
     held = f"{where} holds the {method} run of recipe {name!r}"
     if (name, method) != (recipe.name, recipe.method):
         raise RecipeError(f"{held}, not the {recipe.method} run of {recipe.name!r}; {remedy}")
@@ -103,27 +148,58 @@ def check(recipe: Recipe, output_dir: Path) -> None:
         changed = _of_another_run(changed, recipe, output_dir)
     if changed:
         before = recorded_settings(output_dir)
-        parts = ", ".join(f"{key} was {before.get(key)!r}, is {recipe.settings.get(key)!r}" for key in changed)
+        parts = ", ".join(
+            f"{key} was {before.get(key)!r}, is {recipe.settings.get(key)!r}" for key in changed
+        )
         raise RecipeError(f"{held}{finished} with other settings: {parts}; {remedy}")
 
 
 def _check_push(recipe: Recipe, output_dir: Path, changed: Sequence[str], held: str) -> None:
     """Refuse to train a finished run only to push it; the error has the command that uploads it."""
-    if changed and is_finished(output_dir) and all(key.startswith(("push_to_hub", "hub_")) for key in changed):
+    if (
+        changed
+        and is_finished(output_dir)
+        and all(key.startswith(("push_to_hub", "hub_")) for key in changed)
+    ):
         repository = recipe.training.hub_model_id or f"NAME/{output_dir.name}"
-        upload = shlex.join(["hf", "upload", repository, str(output_dir), ".", "--exclude", "_*", "--exclude", "checkpoint-*/*"])
-        raise RecipeError(f"{held}, finished, so there is nothing to train before a push. Fix: {upload}")
+        upload = shlex.join(
+            [
+                "hf",
+                "upload",
+                repository,
+                str(output_dir),
+                ".",
+                "--exclude",
+                "_*",
+                "--exclude",
+                "checkpoint-*/*",
+            ]
+        )
+        raise RecipeError(
+            f"{held}, finished, so there is nothing to train before a push. Fix: {upload}"
+        )
 
 
 def _of_another_run(changed: Sequence[str], recipe: Recipe, output_dir: Path) -> list[str]:
-    """Return those of the changed keys with which the recipe's run would be another one than the folder's."""
+    """Return those of the changed keys with which the recipe's run would be another one than the
+    folder's.
+    """
     if recipe.method == "generate":
         return [key for key in changed if key in _GENERATED_BY.split()]
     keys = [key for key in changed if resume.kind(key) == "another run"]
     if not keys:
         return []
-    before, then, now = recorded_settings(output_dir), last_made_from(output_dir), sources.digests(recipe.settings)
-    return [key for key in keys if sources.by_content(before.get(key), then) != sources.by_content(recipe.settings.get(key), now)]
+    before, then, now = (
+        recorded_settings(output_dir),
+        last_made_from(output_dir),
+        sources.digests(recipe.settings),
+    )
+    return [
+        key
+        for key in keys
+        if sources.by_content(before.get(key), then)
+        != sources.by_content(recipe.settings.get(key), now)
+    ]
 
 
 def _wants_more(recipe: Recipe, output_dir: Path) -> bool:
@@ -132,7 +208,9 @@ def _wants_more(recipe: Recipe, output_dir: Path) -> bool:
         done = json.loads(file_text(output_dir / "trainer_state.json", MAX_STATE_BYTES))
         if recipe.training.max_steps > 0:
             return recipe.training.max_steps > done["global_step"]
-        return recipe.training.num_train_epochs > done["epoch"] + 0.01  # an epoch is counted in parts
+        return (
+            recipe.training.num_train_epochs > done["epoch"] + 0.01
+        )  # an epoch is counted in parts
     return False
 
 
@@ -148,7 +226,9 @@ def holds_steps(output_dir: Path) -> bool:
 
 
 def claim(run: Run, step: int = 0) -> None:
-    """Put this start on record, on rank 0: as the run's first, or as one that goes on from ``step``."""
+    """Put this start on record, on rank 0: as the run's first, or as one that goes on from
+    ``step``.
+    """
     if processes.rank():
         return
     recipe, output_dir = run.recipe, run.output_dir
@@ -159,7 +239,9 @@ def claim(run: Run, step: int = 0) -> None:
         "made_from": made_from(recipe.settings, output_dir),
         "adapted_to_machine": recipe.adapted,
     }
-    if recipe.method != "generate":  # vLLM's processes could not use a GPU that this one had asked about
+    if (
+        recipe.method != "generate"
+    ):  # vLLM's processes could not use a GPU that this one had asked about
         start["hardware"] = _hardware()
         start["made_from"] |= sources.digests(recipe.settings)
     if holds_steps(output_dir):
@@ -169,7 +251,10 @@ def claim(run: Run, step: int = 0) -> None:
         entry.setdefault("continued", []).append({"step": step, "settings": changed, **start})
     else:
         settings = yaml.safe_dump(recipe.settings, sort_keys=False, allow_unicode=True)
-        write_whole(output_dir / RECIPE_FILE, f"# {recipe.path} with its overrides, as {recipe.method} resolved it\n{settings}")
+        write_whole(
+            output_dir / RECIPE_FILE,
+            f"# {recipe.path} with its overrides, as {recipe.method} resolved it\n{settings}",
+        )
         entry = {"recipe": recipe.name, "method": recipe.method, **start}
     _write(output_dir, entry)
 
@@ -195,20 +280,25 @@ def _hardware() -> dict[str, Any]:
     }
     if torch.cuda.is_available():
         devices = map(torch.cuda.get_device_properties, range(torch.cuda.device_count()))
-        hardware["accelerators"] = [f"{device.name}, {device.total_memory / 2**30:.0f} GiB" for device in devices]
+        hardware["accelerators"] = [
+            f"{device.name}, {device.total_memory / 2**30:.0f} GiB" for device in devices
+        ]
         hardware["cuda"] = torch.version.cuda
     return hardware
 
 
 def made_from(settings: dict[str, Any], output_dir: Path) -> dict[str, str]:
-    """Digests by place: a local model's weights, and ``run.json`` of every other finished run that settings name a part of."""
+    """Digests by place: a local model's weights, and ``run.json`` of every other finished run that
+    settings name a part of.
+    """
     digests, model = {}, settings.get("model_name_or_path")
     if model and (stamp := sources.weights_stamp(Path(model))):
         digests[f"the weights in {model}"] = stamp
     for text in sources.texts(settings):
         with contextlib.suppress(OSError, ValueError):  # most texts are no paths
             for folder in [Path(text), *Path(text).parents][:3]:
-                # One that still trains changes its record; what is taken of it is a checkpoint, which stays.
+                # One that still trains changes its record; what is taken of it is a checkpoint,
+                # which stays.
                 if is_finished(folder) and not folder.samefile(output_dir):
                     digests[str(folder)] = digest(folder / RUN_FILE)
     return digests
@@ -223,12 +313,22 @@ def recorded_settings(output_dir: Path) -> dict[str, Any]:
 
 
 def changed_settings(recipe: Recipe, output_dir: Path) -> list[str]:
-    """Keys whose recorded value is not the recipe's today, but for those of one call or one machine."""
+    """Keys whose recorded value is not the recipe's today, but for those of one call or one
+    machine.
+    """
     before, now = recorded_settings(output_dir), recipe.settings
-    skipped = set(recipe.adapted).union(*(start.get("adapted_to_machine", ()) for start in _starts(output_dir)))
-    keys = [key for key in {*now, *before} - skipped if resume.kind(key) != "start" and now.get(key) != before.get(key)]
+    skipped = set(recipe.adapted).union(
+        *(start.get("adapted_to_machine", ()) for start in _starts(output_dir))
+    )
+    keys = [
+        key
+        for key in {*now, *before} - skipped
+        if resume.kind(key) != "start" and now.get(key) != before.get(key)
+    ]
     defaults = _defaults(recipe)  # one that is written out is no change
-    return sorted(key for key in keys if now.get(key, defaults.get(key)) != before.get(key, defaults.get(key)))
+    return sorted(
+        key for key in keys if now.get(key, defaults.get(key)) != before.get(key, defaults.get(key))
+    )
 
 
 def _defaults(recipe: Recipe) -> dict[str, Any]:
@@ -267,7 +367,8 @@ def _read(output_dir: Path) -> dict[str, Any]:
         return entry
     except (OSError, ValueError, TypeError, LookupError, AttributeError, RecursionError) as error:
         raise RecipeError(
-            f"output_dir {output_dir}: its {RUN_FILE} cannot be read: {first_line(error)} Fix: another folder (--output_dir …)"
+            f"output_dir {output_dir}: its {RUN_FILE} cannot be read: {first_line(error)} "
+            f"Fix: another folder (--output_dir …)"
         ) from error
 
 
@@ -278,7 +379,9 @@ def _starts(output_dir: Path) -> list[dict[str, Any]]:
 
 
 def last_made_from(output_dir: Path) -> dict[str, str]:
-    """What the run's last start was made from, by place (:func:`made_from`, and of training :func:`sources.digests`)."""
+    """What the run's last start was made from, by place (:func:`made_from`, and of training
+    :func:`sources.digests`).
+    """
     return _starts(output_dir)[-1].get("made_from", {})
 
 

@@ -1,4 +1,6 @@
-"""What a run is made of that is not in the package, by content: local data, and code and templates of its user's."""
+"""What a run is made of that is not in the package, by content: local data, and code and templates
+of its user's.
+"""
 
 import contextlib
 import hashlib
@@ -12,7 +14,16 @@ from r1_recipes.common import files
 from r1_recipes.common.errors import RecipeError, first_line, is_foreign
 
 # Keys whose values may be `my_module:my_name`, `FILE:NAME` or a file.
-_CODE = ("reward_funcs", "task_rewards", "tools", "environment", "mapper", "code_provider", "response_format", "chat_template")
+_CODE = (
+    "reward_funcs",
+    "task_rewards",
+    "tools",
+    "environment",
+    "mapper",
+    "code_provider",
+    "response_format",
+    "chat_template",
+)
 _PACKAGE = Path(__file__).parents[1]
 CODE = "the code of "  # how the place of own code begins
 
@@ -27,7 +38,9 @@ def texts(value: Any) -> Iterator[str]:
 
 
 def digests(settings: dict[str, Any]) -> dict[str, str]:
-    """Checksums by place: ``the data in NAME`` and ``the code of NAME``, by the names that settings have."""
+    """Checksums by place: ``the data in NAME`` and ``the code of NAME``, by the names that settings
+    have.
+    """
     mixture = settings.get("dataset_mixture") or {}
     parts = [part for part in mixture.get("datasets") or [] if isinstance(part, dict)]
     data = [settings.get("dataset_name"), *(part.get("id") for part in parts)]
@@ -45,7 +58,9 @@ def digests(settings: dict[str, Any]) -> dict[str, str]:
                 continue
             checksums[f"{CODE}{name.rpartition(':')[0] or name}"] = files.digest(file)
             if file.suffix == ".py":
-                checksums |= {f"{CODE}{module}": files.digest(path) for module, path in _imported_beside(file)}
+                checksums |= {
+                    f"{CODE}{module}": files.digest(path) for module, path in _imported_beside(file)
+                }
     return checksums
 
 
@@ -55,7 +70,9 @@ def changed(then: dict[str, str], now: dict[str, str]) -> list[str]:
 
 
 def _imported_beside(file: Path) -> Iterator[tuple[str, Path]]:
-    """The other modules that were imported from the folder of own code, each with its file: its helpers, and theirs."""
+    """The other modules that were imported from the folder of own code, each with its file: its
+    helpers, and theirs.
+    """
     file = file.resolve()
     for name, module in [*sys.modules.items()]:
         path = Path(getattr(module, "__file__", None) or "").resolve()
@@ -73,7 +90,9 @@ def _file_of(name: str) -> Path | None:
         return None
     if Path(before).is_file():
         return Path(before)
-    file = getattr(sys.modules.get(before), "__file__", None)  # the checks of the recipe have imported it
+    file = getattr(
+        sys.modules.get(before), "__file__", None
+    )  # the checks of the recipe have imported it
     return Path(file) if file and not Path(file).is_relative_to(_PACKAGE) else None
 
 
@@ -81,9 +100,17 @@ def _content(path: Path) -> str:
     """A checksum of a file, or of a folder's files and their names; hidden ones are no data."""
     if path.is_file():
         return files.sampled_digest(path)
-    inside = [file for file in path.rglob("*") if not any(part.startswith(".") for part in file.relative_to(path).parts)]
-    checksums = files.in_threads(files.sampled_digest, sorted(file for file in inside if file.is_file()))
-    return _digest_of_all({str(file.relative_to(path)): checksum for file, checksum in checksums.items()})
+    inside = [
+        file
+        for file in path.rglob("*")
+        if not any(part.startswith(".") for part in file.relative_to(path).parts)
+    ]
+    checksums = files.in_threads(
+        files.sampled_digest, sorted(file for file in inside if file.is_file())
+    )
+    return _digest_of_all(
+        {str(file.relative_to(path)): checksum for file, checksum in checksums.items()}
+    )
 
 
 def _digest_of_all(checksums: dict[str, str]) -> str:
@@ -91,7 +118,9 @@ def _digest_of_all(checksums: dict[str, str]) -> str:
 
 
 def by_content(value: Any, checksums: dict[str, str]) -> Any:
-    """A setting with the checksum of its data in place of their name: a file that was moved is the same data."""
+    """A setting with the checksum of its data in place of their name: a file that was moved is the
+    same data.
+    """
     if isinstance(value, str):
         return checksums.get(f"the data in {value}", value)
     if isinstance(value, dict):
@@ -100,14 +129,23 @@ def by_content(value: Any, checksums: dict[str, str]) -> Any:
 
 
 def weights_stamp(folder: Path) -> str | None:
-    """A digest of a checkpoint folder's weights and tokenizer, by content: training changes it; ``None`` if it is no local folder."""
+    """A digest of a checkpoint folder's weights and tokenizer, by content: training changes it;
+    ``None`` if it is no local folder.
+    """
     patterns = ("*.safetensors", "*.bin", "tokenizer*", "chat_template*")
     try:
         inside = sorted(path for pattern in patterns for path in folder.glob(pattern))
-        checksums = files.in_threads(files.digest, [path for path in inside if path.is_file() and path.name != "training_args.bin"])
+        checksums = files.in_threads(
+            files.digest,
+            [path for path in inside if path.is_file() and path.name != "training_args.bin"],
+        )
     except OSError as error:
         raise RecipeError(
             f"model_name_or_path: {folder}: its weights cannot be read: {first_line(error)} "
             "Fix: let its owner run chmod -R a+rX on it, or name a copy of yours"
         ) from error
-    return _digest_of_all({path.name: checksum for path, checksum in checksums.items()}) if checksums else None
+    return (
+        _digest_of_all({path.name: checksum for path, checksum in checksums.items()})
+        if checksums
+        else None
+    )

@@ -1,4 +1,6 @@
-"""Trainer callbacks of every run, and its stop on a signal. Heavy: imports Transformers, and so torch."""
+"""Trainer callbacks of every run, and its stop on a signal. Heavy: imports Transformers, and so
+torch.
+"""
 
 import contextlib
 import json
@@ -30,8 +32,11 @@ from r1_recipes.training.trainer import RowOrder
 
 logger = logging.getLogger(__name__)
 
-# Accelerate names a CPU "cpu:0" if there are several processes, a place that torch.load must be told of to resume there.
-torch.serialization.register_package(1, lambda storage: None, lambda storage, place: storage if place == "cpu:0" else None)
+# Accelerate names a CPU "cpu:0" if there are several processes, a place that torch.load must be
+# told of to resume there.
+torch.serialization.register_package(
+    1, lambda storage: None, lambda storage, place: storage if place == "cpu:0" else None
+)
 # Columns of the table after step, reward and its parts, by metric.
 _COLUMNS = {
     "loss": "loss",
@@ -59,7 +64,9 @@ class AllStepsTrained(Exception):
 
 
 class Records(TrainerCallback):
-    """Append log entries to ``metrics.jsonl``, first dropping what a resumed run makes again; refresh ``report.html`` with every save."""
+    """Append log entries to ``metrics.jsonl``, first dropping what a resumed run makes again;
+    refresh ``report.html`` with every save.
+    """
 
     def __init__(self, output_dir: Path) -> None:
         self._output_dir, self._path = output_dir, output_dir / METRICS_FILE
@@ -83,7 +90,10 @@ class Records(TrainerCallback):
 
     def on_log(self, args, state, control, logs=None, **kwargs) -> None:
         if state.is_world_process_zero and logs:
-            values = {"step": state.global_step, **{k: v for k, v in logs.items() if isinstance(v, int | float)}}
+            values = {
+                "step": state.global_step,
+                **{k: v for k, v in logs.items() if isinstance(v, int | float)},
+            }
             with open_unlinked(self._path, "a", encoding="utf-8") as sink:
                 sink.write(json.dumps(values) + "\n")
 
@@ -95,7 +105,9 @@ class Records(TrainerCallback):
 
 
 class StopAndSave(TrainerCallback):
-    """End training with a checkpoint when a stop was requested, and at once if the checkpoint has all steps already."""
+    """End training with a checkpoint when a stop was requested, and at once if the checkpoint has
+    all steps already.
+    """
 
     def __init__(self, run: Run) -> None:
         self._run = run
@@ -116,7 +128,9 @@ class StopAndSave(TrainerCallback):
 
 
 def _setting_back(state: Any) -> Callable[[], None]:
-    """Return what sets back to now what a step that fails has used: the random generators, and the count of tokens."""
+    """Return what sets back to now what a step that fails has used: the random generators, and the
+    count of tokens.
+    """
     tokens, python, states = state.num_input_tokens_seen, random.getstate(), random_states()
 
     def set_back() -> None:
@@ -128,7 +142,9 @@ def _setting_back(state: Any) -> Callable[[], None]:
 
 
 def save_last_step(run: Run, trainer: Any) -> bool:
-    """Save a checkpoint of the last whole step unless there is one; return whether there is one now. All ranks must call it."""
+    """Save a checkpoint of the last whole step unless there is one; return whether there is one
+    now. All ranks must call it.
+    """
     args, step = trainer.args, trainer.state.global_step
     if not step or args.save_strategy == "no":
         return False
@@ -142,8 +158,14 @@ def save_last_step(run: Run, trainer: Any) -> bool:
 
 @contextlib.contextmanager
 def stop_on_signal(run: Run) -> Iterator[None]:
-    """Set ``run.stop_requested`` on the first SIGINT, SIGTERM or SIGHUP; raise KeyboardInterrupt on the second."""
-    promise = "with a checkpoint" if run.recipe.training.save_strategy != "no" else "without a checkpoint, since save_strategy is 'no'"
+    """Set ``run.stop_requested`` on the first SIGINT, SIGTERM or SIGHUP; raise KeyboardInterrupt on
+    the second.
+    """
+    promise = (
+        "with a checkpoint"
+        if run.recipe.training.save_strategy != "no"
+        else "without a checkpoint, since save_strategy is 'no'"
+    )
     asked = None
 
     def request(number: int, frame: Any) -> None:
@@ -156,16 +178,20 @@ def stop_on_signal(run: Run) -> Iterator[None]:
         run.stop_requested = True
         if processes.is_main_process():
             # Not through sys.stderr: the signal may have interrupted a write to it.
-            os.write(2, f"\nstopping after this step, {promise}; once more to stop at once\n".encode())
+            os.write(
+                2, f"\nstopping after this step, {promise}; once more to stop at once\n".encode()
+            )
 
     with processes.handled_by(request):
         yield
 
 
 class Manifests(TrainerCallback):
-    """Write a manifest into each checkpoint when all ranks have saved, then delete the oldest over ``save_total_limit``.
+    """Write a manifest into each checkpoint when all ranks have saved, then delete the oldest over
+    ``save_total_limit``.
 
-    Transformers would delete by the folders' times and before the manifest exists; after a clock was set back, the newest one.
+    Transformers would delete by the folders' times and before the manifest exists; after a clock
+    was set back, the newest one.
     """
 
     limit: int | None = None
@@ -197,7 +223,9 @@ class ServedTemplate(TrainerCallback):
 
 
 class Progress(ProgressCallback):
-    """Print a row of an aligned table per log entry, on a terminal above a bar; ``metrics.jsonl`` has every metric."""
+    """Print a row of an aligned table per log entry, on a terminal above a bar; ``metrics.jsonl``
+    has every metric.
+    """
 
     def on_train_begin(self, args, state, control, **kwargs) -> None:
         self.current_step, self._header = state.global_step, ""
@@ -226,14 +254,23 @@ class Progress(ProgressCallback):
 
 
 def table_row(seen: dict[str, Any], values: dict[str, Any], width: int) -> tuple[str, str]:
-    """Return header and row: ``values`` in the columns of what was ``seen`` in a run, as many as fit."""
+    """Return header and row: ``values`` in the columns of what was ``seen`` in a run, as many as
+    fit.
+    """
     parts = {key: key.split("/")[1] for key in seen if re.fullmatch(r"rewards/[^/]+/mean", key)}
     # language_consistency: lang_cons
-    parts = {key: name if len(name) < 10 else re.sub(r"([^_]{4})[^_]+", r"\1", name)[:9] for key, name in parts.items()}
+    parts = {
+        key: name if len(name) < 10 else re.sub(r"([^_]{4})[^_]+", r"\1", name)[:9]
+        for key, name in parts.items()
+    }
     names = {"step": "step", "reward": "reward", **parts, **_COLUMNS}
     if "reward" in seen:
         del names["loss"], names["num_tokens"]
-    sizes = {key: max(len(name) + 2, 7, len(_cell(seen[key])) + 1) for key, name in names.items() if key in seen}
+    sizes = {
+        key: max(len(name) + 2, 7, len(_cell(seen[key])) + 1)
+        for key, name in names.items()
+        if key in seen
+    }
     for key in (*_SPARE, *reversed(parts)):
         if sum(sizes.values()) > width:
             sizes.pop(key, None)
@@ -244,7 +281,9 @@ def table_row(seen: dict[str, Any], values: dict[str, Any], width: int) -> tuple
 def _cell(value: Any) -> str:
     """Return a number in at most 6 characters, and a text as it is."""
     try:
-        number = float("nan" if value is None else value)  # TRL's mean of nothing; Transformers writes some numbers as text
+        number = float(
+            "nan" if value is None else value
+        )  # TRL's mean of nothing; Transformers writes some numbers as text
     except ValueError:
         return value
     if abs(number) >= 10:
@@ -253,5 +292,13 @@ def _cell(value: Any) -> str:
 
 
 def callbacks(run: Run, opening: dict[str, Any]) -> list[TrainerCallback]:
-    """Return the callbacks of a run, in the order in which they must be called: the manifest lists what others saved, the page is last."""
-    return [StopAndSave(run), RowOrder(), ServedTemplate(opening), Manifests(), Records(run.output_dir)]
+    """Return the callbacks of a run, in the order in which they must be called: the manifest lists
+    what others saved, the page is last.
+    """
+    return [
+        StopAndSave(run),
+        RowOrder(),
+        ServedTemplate(opening),
+        Manifests(),
+        Records(run.output_dir),
+    ]

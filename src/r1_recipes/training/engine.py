@@ -1,4 +1,5 @@
-"""TRL's vLLM engine as recipes need it: adapters sent without touching the base, a bounded batch, the recipe's seed.
+"""TRL's vLLM engine as recipes need it: adapters sent without touching the base, a bounded batch,
+the recipe's seed.
 
 Heavy: imports TRL, and so torch.
 """
@@ -20,8 +21,8 @@ from trl.generation.vllm_generation import VLLMGeneration
 
 from r1_recipes.common.errors import RecipeError
 
-# TRL asks for a whole generation batch at once, and fixes vLLM's tokens a pass at 4,096, which must not be fewer than the sequences.
-# vLLM queues what is above.
+# TRL asks for a whole generation batch at once, and fixes vLLM's tokens a pass at 4,096, which must
+# not be fewer than the sequences. vLLM queues what is above.
 MAX_SEQUENCES = 1024
 
 
@@ -34,17 +35,22 @@ class Engine(VLLMGeneration):
 
     def _init_vllm(self) -> None:
         if is_peft_model(self.model) and self._dist.fsdp_version == 1:
-            raise RecipeError("use_peft: adapters of FSDP 1 cannot be sent to vLLM. Fix: accelerate's fsdp_version: 2")
+            raise RecipeError(
+                "use_peft: adapters of FSDP 1 cannot be sent to vLLM. Fix: accelerate's "
+                "fsdp_version: 2"
+            )
         super()._init_vllm()
         if self.mode == "colocate":
-            # vLLM draws from NumPy's and torch's global generators of this process, and has just set them (and Python's) to the number of
-            # its group of ranks: every recipe's seed would sample the same stream. All ranks of a group must draw alike.
+            # vLLM draws from NumPy's and torch's global generators of this process, and has just
+            # set them (and Python's) to the number of its group of ranks: every recipe's seed would
+            # sample the same stream. All ranks of a group must draw alike.
             groups = self.accelerator.num_processes // self.tensor_parallel_size
             group = self.accelerator.process_index // self.tensor_parallel_size
             set_seed((self._seed * groups + group) % 2**32)
 
     def generate(self, *arguments, **options):
-        """Generate; all ranks of a tensor-parallel group draw from the generators of its first, however they have come apart since.
+        """Generate; all ranks of a tensor-parallel group draw from the generators of its first,
+        however they have come apart since.
 
         A run that goes on restores those of each rank, and a reward may have drawn from NumPy's.
         """
@@ -55,28 +61,41 @@ class Engine(VLLMGeneration):
         return super().generate(*arguments, **options)
 
     def _iter_named_params(self) -> Iterator[tuple[str, torch.Tensor]]:
-        """Yield what vLLM is sent; a layer with adapters is merged in a copy, since bf16 does not survive TRL's merge and unmerge.
+        """Yield what vLLM is sent; a layer with adapters is merged in a copy, since bf16 does not
+        survive TRL's merge and unmerge.
 
         See https://github.com/huggingface/trl/issues/6688.
         """
         if not is_peft_model(self.model):
             yield from super()._iter_named_params()
             return
-        layers = {self._sent_name(name): module for name, module in self.model.named_modules() if isinstance(module, BaseTunerLayer)}
+        layers = {
+            self._sent_name(name): module
+            for name, module in self.model.named_modules()
+            if isinstance(module, BaseTunerLayer)
+        }
         with _without_merging(self.model):
             for name, weight in super()._iter_named_params():
                 layer = layers.pop(name, None)
                 yield name, weight if layer is None else self._merged(layer, weight)
         if layers:
             raise RecipeError(
-                f"lora_target_modules: vLLM cannot be sent {', '.join(layers)}, whose weight is tied to another layer's. Fix: leave it out"
+                f"lora_target_modules: vLLM cannot be sent {', '.join(layers)}, whose weight "
+                f"is tied to another layer's. Fix: leave it out"
             )
 
     def _sent_name(self, module: str) -> str:
-        return self._fix_param_name_to_vllm(module.removeprefix("base_model.model.").replace(".base_layer", "")) + ".weight"
+        return (
+            self._fix_param_name_to_vllm(
+                module.removeprefix("base_model.model.").replace(".base_layer", "")
+            )
+            + ".weight"
+        )
 
     def _merged(self, layer: Any, weight: torch.Tensor) -> torch.Tensor:
-        """Return a layer's whole ``weight`` with its active adapters, added up in fp32; the layer keeps its own parameters."""
+        """Return a layer's whole ``weight`` with its active adapters, added up in fp32; the layer
+        keeps its own parameters.
+        """
         base = layer.get_base_layer().weight
         kept = [(module, dict(module._parameters)) for module in layer.modules()]
         try:
@@ -84,7 +103,9 @@ class Engine(VLLMGeneration):
                 for name, parameter in parameters.items():
                     if parameter is not None:
                         data = weight if parameter is base else self._whole(parameter.data)
-                        module._parameters[name] = torch.nn.Parameter(data.to(torch.float32, copy=True), requires_grad=False)
+                        module._parameters[name] = torch.nn.Parameter(
+                            data.to(torch.float32, copy=True), requires_grad=False
+                        )
             layer.merge()
             return layer.get_base_layer().weight.data.to(weight.dtype)
         finally:
@@ -99,8 +120,14 @@ class Engine(VLLMGeneration):
 
 
 def random_states() -> list[Any]:
-    """Return the states of the generators of NumPy, torch and this process's GPU (``None`` without one)."""
-    return [numpy.random.get_state(), torch.get_rng_state(), torch.cuda.get_rng_state() if torch.cuda.is_available() else None]
+    """Return the states of the generators of NumPy, torch and this process's GPU (``None`` without
+    one).
+    """
+    return [
+        numpy.random.get_state(),
+        torch.get_rng_state(),
+        torch.cuda.get_rng_state() if torch.cuda.is_available() else None,
+    ]
 
 
 def set_random_states(states: list[Any]) -> None:
@@ -114,7 +141,9 @@ def set_random_states(states: list[Any]) -> None:
 
 @contextlib.contextmanager
 def _without_merging(model: Any) -> Iterator[None]:
-    """Let TRL go through the parameters of a PEFT model, whose own ``merge_adapter`` is that of the model inside."""
+    """Let TRL go through the parameters of a PEFT model, whose own ``merge_adapter`` is that of the
+    model inside.
+    """
     model.merge_adapter = model.unmerge_adapter = lambda: None
     try:
         yield
@@ -128,7 +157,9 @@ def engine_of(trainer: type, seed: int) -> Iterator[None]:
     with contextlib.ExitStack() as stack:
         for module in {sys.modules[base.__module__] for base in trainer.__mro__}:
             if hasattr(module, "VLLMGeneration"):
-                stack.enter_context(attributes_set(module, VLLMGeneration=partial(Engine, seed=seed)))
+                stack.enter_context(
+                    attributes_set(module, VLLMGeneration=partial(Engine, seed=seed))
+                )
         yield
 
 

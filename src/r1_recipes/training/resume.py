@@ -1,4 +1,6 @@
-"""A run that goes on from a checkpoint, at today's rate and steps. Heavy: imports Transformers, and so torch."""
+"""A run that goes on from a checkpoint, at today's rate and steps. Heavy: imports Transformers, and
+so torch.
+"""
 
 import logging
 from typing import Any
@@ -8,45 +10,57 @@ from transformers import Trainer, TrainerCallback
 
 logger = logging.getLogger(__name__)
 
-# What an optimizer's parameter groups hold of a recipe; the rest of a group is the state of optimizers such as Prodigy.
+# What an optimizer's parameter groups hold of a recipe; the rest of a group is the state of
+# optimizers such as Prodigy.
 _OF_RECIPE = ("lr", "initial_lr", "betas", "eps", "weight_decay", "momentum")
 
 
 class TodaysSettings(TrainerCallback):
     """Train the remaining steps as the recipe says today.
 
-    Transformers loads the old rate, betas, epsilon and weight decay with the optimizer, the old base rate with the schedule, and the old
-    ``logging_steps``, ``eval_steps`` and ``save_steps`` with its state (5.17: trainer.py, ``_load_optimizer_and_scheduler`` and
+    Transformers loads the old rate, betas, epsilon and weight decay with the optimizer, the old
+    base rate with the schedule, and the old ``logging_steps``, ``eval_steps`` and ``save_steps``
+    with its state (5.17: trainer.py, ``_load_optimizer_and_scheduler`` and
     ``_init_training_state``). Where no key has changed, this writes the values that are there.
     """
 
     def __init__(self, trainer: Trainer) -> None:
-        # Called before the checkpoint is loaded, which DeepSpeed does as soon as there is a schedule. ``create_scheduler`` is not for
-        # wrapping: with an optimizer of a DeepSpeed file's own Transformers calls it on a copy of the trainer.
+        # Called before the checkpoint is loaded, which DeepSpeed does as soon as there is a
+        # schedule. ``create_scheduler`` is not for wrapping: with an optimizer of a DeepSpeed
+        # file's own Transformers calls it on a copy of the trainer.
         self._create_optimizer = trainer.create_optimizer
         trainer.create_optimizer = self._remembering
 
     def _remembering(self, *args, **options):
         optimizer = self._create_optimizer(*args, **options)
         groups = getattr(optimizer, "param_groups", [])  # none yet of a DeepSpeed file's own
-        self._groups = [{"initial_lr": group["lr"], **{key: group[key] for key in _OF_RECIPE if key in group}} for group in groups]
+        self._groups = [
+            {"initial_lr": group["lr"], **{key: group[key] for key in _OF_RECIPE if key in group}}
+            for group in groups
+        ]
         return optimizer
 
     def on_train_begin(self, args, state, control, lr_scheduler=None, **kwargs) -> None:
         state.compute_steps(args, state.max_steps)
-        if not isinstance(lr_scheduler, LambdaLR):  # by the loss, whose keys may not change, or of a DeepSpeed file's own
+        if not isinstance(
+            lr_scheduler, LambdaLR
+        ):  # by the loss, whose keys may not change, or of a DeepSpeed file's own
             logger.info("learning rate and schedule are those of the checkpoint")
             return
         lr_scheduler.base_lrs = [group["initial_lr"] for group in self._groups]
         places = zip(lr_scheduler.base_lrs, lr_scheduler.lr_lambdas, strict=True)
         rates = [base * factor(lr_scheduler.last_epoch) for base, factor in places]
-        for group, today, rate in zip(lr_scheduler.optimizer.param_groups, self._groups, rates, strict=True):
+        for group, today, rate in zip(
+            lr_scheduler.optimizer.param_groups, self._groups, rates, strict=True
+        ):
             group.update({**today, "lr": rate})
         lr_scheduler._last_lr = rates
 
 
 def pass_over_tied_weights(trainer: Trainer) -> None:
-    """Keep Transformers from calling weights missing that a checkpoint holds under the name of those they are tied to."""
+    """Keep Transformers from calling weights missing that a checkpoint holds under the name of
+    those they are tied to.
+    """
     issue = trainer._issue_warnings_after_load
 
     def without_tied(found: Any) -> None:

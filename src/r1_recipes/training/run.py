@@ -1,4 +1,6 @@
-"""A training run on one screen: recipe, checks, run folder, tokenizer, rows, trainer, train, save."""
+"""A training run on one screen: recipe, checks, run folder, tokenizer, rows, trainer,
+train, save.
+"""
 
 from __future__ import annotations
 
@@ -30,17 +32,23 @@ if TYPE_CHECKING:
 logger = logging.getLogger(__name__)
 
 # Gets the keyword arguments that all TRL trainers take.
-BuildTrainer = Callable[[Recipe, ResponseFormat, "PreTrainedTokenizerBase", dict[str, Any]], "Trainer"]
+BuildTrainer = Callable[
+    [Recipe, ResponseFormat, "PreTrainedTokenizerBase", dict[str, Any]], "Trainer"
+]
 
 
 def run_recipe(argv: Sequence[str] | None, method: str, build_trainer: BuildTrainer) -> None:
-    """Train as a recipe says; exit with 2 if the recipe or its data cannot be used, with 130 if the run was stopped."""
+    """Train as a recipe says; exit with 2 if the recipe or its data cannot be used, with 130 if the
+    run was stopped.
+    """
     with reported_errors():
         run = start(argv, method)
         tokenizer, fmt = load_tokenizer(run.recipe)
         rows = load_splits(run.recipe, fmt, tokenizer)
         # A reward model reads conversations as they are.
-        opening = {} if method == "reward" else asked_with(fmt, rows.train, run.recipe.script.few_shot)
+        opening = (
+            {} if method == "reward" else asked_with(fmt, rows.train, run.recipe.script.few_shot)
+        )
         arguments = trainer_arguments(run, tokenizer, rows, opening)
         with weights.loaded_whole(run.recipe):
             trainer = build_trainer(run.recipe, fmt, tokenizer, arguments)
@@ -51,12 +59,17 @@ def run_recipe(argv: Sequence[str] | None, method: str, build_trainer: BuildTrai
         except Exception as error:
             if fault := disk_fault(error, run.output_dir):
                 raise RecipeError(
-                    f"output_dir {run.output_dir}: {fault}. Fix: make room; the same command goes on from the newest whole checkpoint, "
+                    f"output_dir {run.output_dir}: {fault}. Fix: make room; the same command "
+                    f"goes on from the newest whole checkpoint, "
                     "or starts again if there is none"
                 ) from error
             raise
         finally:  # finished, stopped or failed: that is when somebody looks
-            if processes.is_main_process() and run.output_dir.is_dir() and not is_temporary(run.output_dir):
+            if (
+                processes.is_main_process()
+                and run.output_dir.is_dir()
+                and not is_temporary(run.output_dir)
+            ):
                 page = extras.part("report")
                 if page:
                     page.refresh(run.output_dir)
@@ -65,7 +78,9 @@ def run_recipe(argv: Sequence[str] | None, method: str, build_trainer: BuildTrai
 
 
 def _say_next(run: Run) -> None:
-    """Log what to type now: compare the model with the one before, ask it something, open the page."""
+    """Log what to type now: compare the model with the one before, ask it something, open
+    the page.
+    """
     recipe, model, argv = run.recipe, typed(str(run.output_dir)), run.argv
     script, method = recipe.script, recipe.method
     if script.smoke or "R1_RECIPES_STAGE" in os.environ:
@@ -83,20 +98,32 @@ def _say_next(run: Run) -> None:
 
 
 def _comparison(recipe: Recipe, evaluate: str, model: str) -> list[str]:
-    """Return the commands that judge the model and the one before; by vLLM where that and a GPU are there, many times faster."""
+    """Return the commands that judge the model and the one before; by vLLM where that and a GPU are
+    there, many times faster.
+    """
     import torch  # heavy
 
     trained, backend, commands = model, "", []
-    if not recipe.training.use_cpu and torch.cuda.is_available() and importlib.util.find_spec("vllm"):
+    if (
+        not recipe.training.use_cpu
+        and torch.cuda.is_available()
+        and importlib.util.find_spec("vllm")
+    ):
         backend = "--backend vllm "
         if recipe.model.use_peft:  # it loads no adapters by themselves
             trained = f"{model}/merged"
             commands.append(f"python -m r1_recipes.adapters {model}")
     # The page shows what is in that folder.
-    return [*commands, f"{evaluate} {recipe.model.model_name_or_path} --model {trained} {backend}--output {model}/evaluation"]
+    return [
+        *commands,
+        f"{evaluate} {recipe.model.model_name_or_path} --model {trained} {backend}--output "
+        f"{model}/evaluation",
+    ]
 
 
-def trainer_arguments(run: Run, tokenizer: PreTrainedTokenizerBase, rows: Splits, opening: dict[str, Any]) -> dict[str, Any]:
+def trainer_arguments(
+    run: Run, tokenizer: PreTrainedTokenizerBase, rows: Splits, opening: dict[str, Any]
+) -> dict[str, Any]:
     """Return the keyword arguments that all TRL trainers take."""
     from r1_recipes.training.callbacks import callbacks  # heavy
 
@@ -115,25 +142,29 @@ def trainer_arguments(run: Run, tokenizer: PreTrainedTokenizerBase, rows: Splits
 
 def train(run: Run, trainer: Trainer) -> None:
     """Train, or resume; exit with 130, after a checkpoint, if the run was asked to stop."""
-    from r1_recipes.training.callbacks import AllStepsTrained, Progress, ProgressCallback, save_last_step, stop_on_signal  # heavy
+    from r1_recipes.training import callbacks  # heavy
     from r1_recipes.training.resume import TodaysSettings, pass_over_tied_weights  # heavy
 
     if not trainer.args.disable_tqdm:
-        trainer.remove_callback(ProgressCallback)  # prints every metric
-        trainer.add_callback(Progress)
+        trainer.remove_callback(callbacks.ProgressCallback)  # prints every metric
+        trainer.add_callback(callbacks.Progress)
     if run.resume_from:
         logger.info("resuming from %s", run.resume_from)
         trainer.add_callback(TodaysSettings(trainer))
         pass_over_tied_weights(trainer)
     try:
-        with stop_on_signal(run), contextlib.suppress(AllStepsTrained):
+        with callbacks.stop_on_signal(run), contextlib.suppress(callbacks.AllStepsTrained):
             trainer.train(resume_from_checkpoint=str(run.resume_from) if run.resume_from else None)
     except StoppedTogether as error:
         again = "starts again"
-        if save_last_step(run, trainer):
-            again = "goes on from there (where you changed your own code: with --resume_from_checkpoint true)"
+        if callbacks.save_last_step(run, trainer):
+            again = (
+                "goes on from there (where you changed your own code: with "
+                "--resume_from_checkpoint true)"
+            )
         raise RecipeError(
-            f"{error}: stopped after step {trainer.state.global_step}; once it is mended, the same command {again}"
+            f"{error}: stopped after step {trainer.state.global_step}; once it is mended, "
+            f"the same command {again}"
         ) from error
     step = trainer.state.global_step
     if run.stop_requested and step < trainer.state.max_steps:
@@ -143,6 +174,7 @@ def train(run: Run, trainer: Trainer) -> None:
         raise SystemExit(130)
     if step == 0:
         raise RecipeError(
-            f"{run.recipe.path}: not one step was trained, so nothing is saved: {len(trainer.train_dataset)} rows make no whole batch. "
+            f"{run.recipe.path}: not one step was trained, so nothing is saved: "
+            f"{len(trainer.train_dataset)} rows make no whole batch. "
             "Fix: more rows, or a lower per_device_train_batch_size"
         )

@@ -1,4 +1,6 @@
-"""The start of a run: its recipe, its folder, the checks before anything is loaded, each with the remedy, and its rows."""
+"""The start of a run: its recipe, its folder, the checks before anything is loaded, each with the
+remedy, and its rows.
+"""
 
 from __future__ import annotations
 
@@ -42,7 +44,9 @@ _JUDGED_BY = {"solution", "scorer", "nums"}  # columns that the rewards for righ
 
 
 def start(argv: Sequence[str] | None, method: str) -> Run:
-    """Read the recipe, refuse what can be known to fail, and prepare its run directory; exit if the run is finished already."""
+    """Read the recipe, refuse what can be known to fail, and prepare its run directory; exit if the
+    run is finished already.
+    """
     if argv is None:
         argv = sys.argv[1:]
         sys.argv[1:] = masked_words(argv)  # W&B keeps it with the run
@@ -76,13 +80,17 @@ def start(argv: Sequence[str] | None, method: str) -> Run:
 
 
 def _load_recipe(argv: Sequence[str], method: str) -> Recipe:
-    """Load the recipe; a training process that no launcher started gets one GPU before anything asks torch for its devices."""
+    """Load the recipe; a training process that no launcher started gets one GPU before anything
+    asks torch for its devices.
+    """
     gpu_note = None
 
     def check(path: Path, settings: dict[str, Any]) -> None:
         nonlocal gpu_note
         check_files(path, settings)
-        uses_device_map = "device_map" in (settings.get("model_init_kwargs") or {})  # a dict, or its JSON
+        uses_device_map = "device_map" in (
+            settings.get("model_init_kwargs") or {}
+        )  # a dict, or its JSON
         if method != "generate" and not uses_device_map:
             gpu_note = gpu.use_first_gpu()
 
@@ -93,7 +101,9 @@ def _load_recipe(argv: Sequence[str], method: str) -> Recipe:
 
 
 def _open_folder(run: Run) -> tuple[bool, Path | None]:
-    """Lock and check the run directory, and record a start; return whether nothing is left to do, and what to resume from."""
+    """Lock and check the run directory, and record a start; return whether nothing is left to do,
+    and what to resume from.
+    """
     recipe, output_dir = run.recipe, run.output_dir
     trains, resume_from = recipe.method != "generate", None
     locks.release(output_dir)  # an earlier run of this process
@@ -102,18 +112,24 @@ def _open_folder(run: Run) -> tuple[bool, Path | None]:
     locks.hold(output_dir)
     run_dir.check(recipe, output_dir)
     if trains and run_dir.is_done(recipe, output_dir):
-        logger.info("already done: %s; remove it, or choose another --output_dir, to train again", output_dir)
+        logger.info(
+            "already done: %s; remove it, or choose another --output_dir, to train again",
+            output_dir,
+        )
         return True, None
     try:
         # The log of a start that failed before its first step is not part of this run.
-        replace_handler(LogFile, LogFile(output_dir / LOG_FILE, "a" if run_dir.holds_steps(output_dir) else "w"))
+        replace_handler(
+            LogFile, LogFile(output_dir / LOG_FILE, "a" if run_dir.holds_steps(output_dir) else "w")
+        )
         if trains:
             resume_from = checkpoints.resume_point(recipe, output_dir)
             checkpoints.set_torn_aside(output_dir, resume_from)
             run_dir.claim(run, checkpoints.step_of(resume_from))
     except OSError as error:
         raise RecipeError(
-            f"output_dir {output_dir}: cannot be written: {error.strerror} ({error.filename or 'a file in it'}). Fix: make room, or choose "
+            f"output_dir {output_dir}: cannot be written: {error.strerror} "
+            f"({error.filename or 'a file in it'}). Fix: make room, or choose "
             "another folder (--output_dir …)"
         ) from error
     return False, resume_from
@@ -123,17 +139,32 @@ def usage(method: str) -> str:
     """Return what ``--help`` prints: the call, and every key of ours with its meaning."""
     parts = (*OWN_TYPES[method], "ModelConfig")
     theirs = [f"trl.{part}" for part in parts if isinstance(part, str)]
-    ours = [field for part in parts if not isinstance(part, str) for field in dataclasses.fields(part)]
+    ours = [
+        field for part in parts if not isinstance(part, str) for field in dataclasses.fields(part)
+    ]
     call = f"usage: python -m r1_recipes.{method} recipes/NAME.yaml [--key value ...]\n"
-    keys = f"Keys are those of {' and '.join(theirs)}, the parameters of the rewards (docs/recipes.md), and:"
+    keys = (
+        f"Keys are those of {' and '.join(theirs)}, the parameters of the rewards "
+        f"(docs/recipes.md), and:"
+    )
     return "\n".join([call, keys, *(f"  --{f.name:<28} {f.metadata['help']}" for f in ours)])
 
 
 def check_files(path: Path, settings: dict[str, Any]) -> None:
-    """Refuse keys that start from another recipe's run which does not exist yet; name the recipe to run first."""
-    keys = ("model_name_or_path", "dataset_name", "dataset_mixture", "teacher_model_name_or_path", "reward_models")
+    """Refuse keys that start from another recipe's run which does not exist yet; name the recipe to
+    run first.
+    """
+    keys = (
+        "model_name_or_path",
+        "dataset_name",
+        "dataset_mixture",
+        "teacher_model_name_or_path",
+        "reward_models",
+    )
     named = [(key, name) for key in keys for name in sources.texts(settings.get(key))]
-    missing = [(key, name) for key, name in named if name and not os.path.exists(os.path.expanduser(name))]
+    missing = [
+        (key, name) for key, name in named if name and not os.path.exists(os.path.expanduser(name))
+    ]
     if not missing or settings.get("smoke"):
         return
     for sibling in sorted(path.parent.glob("*.yaml")):
@@ -142,7 +173,10 @@ def check_files(path: Path, settings: dict[str, Any]) -> None:
             output_dir = read_yaml(sibling).get("output_dir")
         for key, name in missing:
             if output_dir and Path(name).is_relative_to(str(output_dir)):
-                raise RecipeError(f"{path}: {key}: {name} does not exist yet. Fix: run {sibling} first, which makes it")
+                raise RecipeError(
+                    f"{path}: {key}: {name} does not exist yet. Fix: run {sibling} first, "
+                    f"which makes it"
+                )
 
 
 def check_rewards(recipe: Recipe) -> None:
@@ -150,7 +184,9 @@ def check_rewards(recipe: Recipe) -> None:
     script = recipe.script
     if script.smoke or not getattr(script, "reward_funcs", None):
         return
-    for reward in get_reward_funcs(script.reward_funcs, script.response_format, **recipe.reward_params):
+    for reward in get_reward_funcs(
+        script.reward_funcs, script.response_format, **recipe.reward_params
+    ):
         try:
             if hasattr(reward, "check_start"):
                 reward.check_start()
@@ -162,39 +198,68 @@ def check_generation_backend(recipe: Recipe) -> None:
     """Refuse temperature 0, and ``use_vllm: true`` without vLLM or, colocated, without a GPU."""
     training, script, path = recipe.training, recipe.script, recipe.path
     if recipe.method in ("grpo", "distill") and training.temperature == 0:
-        raise RecipeError(f"{path}: temperature: must be over 0 to train, got 0: a prompt's completions would be equal. Fix: 1.0")
+        raise RecipeError(
+            f"{path}: temperature: must be over 0 to train, got 0: a prompt's completions "
+            f"would be equal. Fix: 1.0"
+        )
     has_vllm = importlib.util.find_spec("vllm") is not None
-    if recipe.method == "distill" and script.distill_with == "server" and not (script.smoke or has_vllm):
-        raise RecipeError(f"{path}: distill_with: server: TRL's client needs vLLM, which is not installed; {install_hint('vllm')}")
+    if (
+        recipe.method == "distill"
+        and script.distill_with == "server"
+        and not (script.smoke or has_vllm)
+    ):
+        raise RecipeError(
+            f"{path}: distill_with: server: TRL's client needs vLLM, which is not installed; "
+            f"{install_hint('vllm')}"
+        )
     if not namespace_value(recipe, "use_vllm"):
         return
     gpu.quiet_vllm()
     import torch  # heavy
 
-    without = "run without it: --use_vllm false (completions are then generated by Transformers, slower)"
-    if training.vllm_mode == "colocate" and (training.use_cpu or not torch.accelerator.is_available()):
+    without = (
+        "run without it: --use_vllm false (completions are then generated by Transformers, slower)"
+    )
+    if training.vllm_mode == "colocate" and (
+        training.use_cpu or not torch.accelerator.is_available()
+    ):
         raise RecipeError(f"{path}: use_vllm: no GPU is visible to this process; {without}")
     if not has_vllm:
-        raise RecipeError(f"{path}: use_vllm: vLLM is not installed; {install_hint('vllm')}, or {without}")
+        raise RecipeError(
+            f"{path}: use_vllm: vLLM is not installed; {install_hint('vllm')}, or {without}"
+        )
 
 
 def check_encoding(recipe: Recipe) -> None:
-    """Refuse names and a locale with which Hugging Face's libraries fail when they write tokenizer and card, after the last step."""
+    """Refuse names and a locale with which Hugging Face's libraries fail when they write tokenizer
+    and card, after the last step.
+    """
     encoding = locale.getpreferredencoding(False)
     if codecs.lookup(encoding).name != "utf-8":
-        raise RecipeError(f"{recipe.path}: Python reads files as {encoding} here (LC_ALL, LANG), must be UTF-8. Fix: export PYTHONUTF8=1")
+        raise RecipeError(
+            f"{recipe.path}: Python reads files as {encoding} here (LC_ALL, LANG), must be "
+            f"UTF-8. Fix: export PYTHONUTF8=1"
+        )
     folder = recipe.training.output_dir
     if not folder.isprintable():
-        raise RecipeError(f"{recipe.path}: output_dir: {folder}: must be a name in UTF-8. Fix: --output_dir outputs/run")
+        raise RecipeError(
+            f"{recipe.path}: output_dir: {folder}: must be a name in UTF-8. Fix: "
+            f"--output_dir outputs/run"
+        )
 
 
 def check_precision(recipe: Recipe) -> None:
     """Refuse bf16 on a GPU that only emulates it, many times slower."""
     training = recipe.training
-    keys = [key for key, value in (("bf16", training.bf16), ("dtype", recipe.model.dtype)) if value in (True, "bfloat16")]
+    keys = [
+        key
+        for key, value in (("bf16", training.bf16), ("dtype", recipe.model.dtype))
+        if value in (True, "bfloat16")
+    ]
     if keys and not training.use_cpu and gpu.lacks_bf16():
         raise RecipeError(
-            f"{recipe.path}: {', '.join(keys)}: this GPU has no bf16, which needs compute capability 8.0. "
+            f"{recipe.path}: {', '.join(keys)}: this GPU has no bf16, which needs compute "
+            f"capability 8.0. "
             "Fix: --fp16 true --bf16 false --dtype float32"
         )
 
@@ -206,44 +271,76 @@ def check_push(recipe: Recipe) -> None:
     token = recipe.training.hub_token or huggingface_hub.get_token()
     if recipe.training.push_to_hub and (huggingface_hub.constants.HF_HUB_OFFLINE or not token):
         problem = "HF_HUB_OFFLINE is set" if token else "no token for the hub"
-        raise RecipeError(f"{recipe.path}: push_to_hub: {problem}. Fix: hf auth login, HF_TOKEN, a hub to reach, or --push_to_hub false")
+        raise RecipeError(
+            f"{recipe.path}: push_to_hub: {problem}. Fix: hf auth login, HF_TOKEN, a hub to "
+            f"reach, or --push_to_hub false"
+        )
 
 
 def check_processes(recipe: Recipe) -> None:
     """Refuse processes that would each train alone, into the same folder."""
     started, seen = processes.world_size(), recipe.training.world_size
-    meant = int(os.environ.get("R1_RECIPES_PROCESSES", started))  # set by the launchers in launch/ and slurm/
+    meant = int(
+        os.environ.get("R1_RECIPES_PROCESSES", started)
+    )  # set by the launchers in launch/ and slurm/
     if not meant == started == seen:
         raise RecipeError(
-            f"{recipe.path}: launched as a run of {meant} processes, {started} were started, and this one sees {seen}. Fix: an accelerate "
-            "config for several (ddp, zero2, zero3, fsdp2); on CPUs torchrun --nproc-per-node N and use_cpu: true"
+            f"{recipe.path}: launched as a run of {meant} processes, {started} were started, "
+            f"and this one sees {seen}. Fix: an accelerate "
+            "config for several (ddp, zero2, zero3, fsdp2); on CPUs torchrun "
+            "--nproc-per-node N and use_cpu: true"
         )
 
 
 def say_batch(training: Any) -> None:
-    """Log what several processes make of a step: a bare ``accelerate launch`` starts one for each GPU."""
-    count, rows = processes.world_size(), training.per_device_train_batch_size * training.gradient_accumulation_steps
+    """Log what several processes make of a step: a bare ``accelerate launch`` starts one for each
+    GPU.
+    """
+    count, rows = (
+        processes.world_size(),
+        training.per_device_train_batch_size * training.gradient_accumulation_steps,
+    )
     if count > 1:
-        logger.info("%d processes: each step takes %d x %d = %d completions or rows", count, count, rows, count * rows)
+        logger.info(
+            "%d processes: each step takes %d x %d = %d completions or rows",
+            count,
+            count,
+            rows,
+            count * rows,
+        )
 
 
 def check_one_folder(output_dir: Path, resume_from: Path | None) -> None:
-    """Refuse hosts that share no disk: those without the checkpoint to resume from would begin anew."""
+    """Refuse hosts that share no disk: those without the checkpoint to resume from would begin
+    anew.
+    """
     if not all(seen := processes.gather([resume_from is None or resume_from.is_dir()])):
         rank = seen.index(False)
-        raise RecipeError(f"output_dir {output_dir}: rank {rank} does not see {resume_from}; it must be on a disk that all hosts share")
+        raise RecipeError(
+            f"output_dir {output_dir}: rank {rank} does not see {resume_from}; it must be on "
+            f"a disk that all hosts share"
+        )
 
 
 def check_trackers(recipe: Recipe) -> None:
-    """Refuse a tracker in ``report_to`` that Transformers does not know, or that is not installed."""
+    """Refuse a tracker in ``report_to`` that Transformers does not know, or that is not
+    installed.
+    """
     from transformers.integrations.integration_utils import INTEGRATION_TO_CALLBACK  # heavy
 
     where = f"{recipe.path}: report_to:"
     for tracker in recipe.training.report_to:
         if tracker not in INTEGRATION_TO_CALLBACK:
-            raise RecipeError(f"{where} {unknown_name('tracker', tracker, INTEGRATION_TO_CALLBACK)}")
-        if tracker in ("wandb", "tensorboard", "trackio", "swanlab") and importlib.util.find_spec(tracker) is None:
-            fix = "docs/report.md, Trackers" if tracker == "swanlab" else install_hint(tracker)  # which fits beside no pinned protobuf
+            raise RecipeError(
+                f"{where} {unknown_name('tracker', tracker, INTEGRATION_TO_CALLBACK)}"
+            )
+        if (
+            tracker in ("wandb", "tensorboard", "trackio", "swanlab")
+            and importlib.util.find_spec(tracker) is None
+        ):
+            fix = (
+                "docs/report.md, Trackers" if tracker == "swanlab" else install_hint(tracker)
+            )  # which fits beside no pinned protobuf
             raise RecipeError(f"{where} {tracker} is not installed; {fix}, or --report_to none")
 
 
@@ -254,19 +351,31 @@ def prepare_trackers(recipe: Recipe) -> None:
         if value := namespace_value(recipe, key):
             environment[key.upper()] = value
     netrc = Path(environment.get("NETRC", Path.home() / ".netrc"))
-    has_key = environment.get("WANDB_API_KEY") or (netrc.is_file() and "wandb" in netrc.read_text(errors="replace"))
+    has_key = environment.get("WANDB_API_KEY") or (
+        netrc.is_file() and "wandb" in netrc.read_text(errors="replace")
+    )
     if "wandb" in training.report_to and "WANDB_MODE" not in environment and not has_key:
         environment["WANDB_MODE"] = "offline"
-        logger.warning("wandb has no API key: this run is logged offline under ./wandb; upload it later with `wandb sync`")
+        logger.warning(
+            "wandb has no API key: this run is logged offline under ./wandb; upload it later "
+            "with `wandb sync`"
+        )
     if "swanlab" in training.report_to and processes.is_main_process():
         import swanlab
 
         mode = environment.get("SWANLAB_MODE")
-        has_key = "SWANLAB_API_KEY" in environment or any(Path(folder, ".swanlab", ".netrc").is_file() for folder in (".", Path.home()))
+        has_key = "SWANLAB_API_KEY" in environment or any(
+            Path(folder, ".swanlab", ".netrc").is_file() for folder in (".", Path.home())
+        )
         if not (mode or has_key):
             mode = "offline"
-            logger.warning("swanlab has no API key: this run is logged offline under ./swanlog; upload it later with `swanlab sync`")
-        swanlab.init(experiment_name=training.run_name, mode=mode)  # Transformers 5.17 asks for it first, and swanlab 0.8 raises
+            logger.warning(
+                "swanlab has no API key: this run is logged offline under ./swanlog; upload "
+                "it later with `swanlab sync`"
+            )
+        swanlab.init(
+            experiment_name=training.run_name, mode=mode
+        )  # Transformers 5.17 asks for it first, and swanlab 0.8 raises
 
 
 @dataclasses.dataclass
@@ -280,13 +389,19 @@ class Splits:
     overlap: int = 0  # training rows that ask what the test split asks, left out of ``train``
 
 
-def load_splits(recipe: Recipe, fmt: ResponseFormat, tokenizer: PreTrainedTokenizerBase | None) -> Splits:
-    """Return training and evaluation rows; no evaluation rows if ``eval_strategy`` is "no". Too few rows for one step are an error."""
+def load_splits(
+    recipe: Recipe, fmt: ResponseFormat, tokenizer: PreTrainedTokenizerBase | None
+) -> Splits:
+    """Return training and evaluation rows; no evaluation rows if ``eval_strategy`` is "no". Too few
+    rows for one step are an error.
+    """
     script, training = recipe.script, recipe.training
     # GOLD's data are prompts and answers: it learns from both, by lmbda.
     method = "sft" if namespace_value(recipe, "distill_with") == "gold" else recipe.method
     examples = example_rows(script, method) if script.smoke else None
-    train, report = load_dataset(script, fmt, method, split="train", tokenizer=tokenizer, rows=examples)
+    train, report = load_dataset(
+        script, fmt, method, split="train", tokenizer=tokenizer, rows=examples
+    )
     if method == "grpo" and _JUDGED_BY.isdisjoint(train.column_names):
         _check_golds(recipe, report.mappers)
     splits = Splits(train, report)
@@ -294,16 +409,21 @@ def load_splits(recipe: Recipe, fmt: ResponseFormat, tokenizer: PreTrainedTokeni
         return splits
     logger.info("train: %s", report)
     if training.eval_strategy != "no":
-        splits.test, splits.test_report = load_dataset(script, fmt, method, split="test", tokenizer=tokenizer)
+        splits.test, splits.test_report = load_dataset(
+            script, fmt, method, split="test", tokenizer=tokenizer
+        )
         logger.info("test: %s", splits.test_report)
         splits.train, splits.overlap = drop_overlap(train, splits.test)
         if not len(splits.train):
             raise RecipeError(
-                f"{recipe.path}: dataset_test_split: the test split asks everything that the training split asks, so no row is left to "
+                f"{recipe.path}: dataset_test_split: the test split asks everything that the "
+                f"training split asks, so no row is left to "
                 f"train on. Fix: {split_fix(report.read)}, or eval_strategy: 'no'"
             )
         if splits.overlap:
-            logger.warning("%d training rows ask what the test split asks; they are left out", splits.overlap)
+            logger.warning(
+                "%d training rows ask what the test split asks; they are left out", splits.overlap
+            )
     elif problem := nothing_held_out(recipe, report.read):
         logger.warning("%s", problem)
     _check_row_count(recipe, len(splits.train))
@@ -313,52 +433,81 @@ def load_splits(recipe: Recipe, fmt: ResponseFormat, tokenizer: PreTrainedTokeni
 def _check_row_count(recipe: Recipe, rows: int) -> None:
     """Refuse fewer rows than GRPO asks for one batch of rollouts."""
     training, key = recipe.training, "generation_batch_size"
-    if hasattr(training, "num_generations") and rows < (prompts := training.generation_batch_size // training.num_generations):
-        smaller = key if key in recipe.settings else "per_device_train_batch_size or gradient_accumulation_steps"
+    if hasattr(training, "num_generations") and rows < (
+        prompts := training.generation_batch_size // training.num_generations
+    ):
+        smaller = (
+            key
+            if key in recipe.settings
+            else "per_device_train_batch_size or gradient_accumulation_steps"
+        )
         raise RecipeError(
-            f"{recipe.path}: {rows} training rows for {prompts} prompts a batch (generation_batch_size / num_generations), so not one "
+            f"{recipe.path}: {rows} training rows for {prompts} prompts a batch "
+            f"(generation_batch_size / num_generations), so not one "
             f"step would be trained. Fix: more rows, or a smaller {smaller}"
         )
 
 
 def _check_golds(recipe: Recipe, mappers: Sequence[str]) -> None:
-    """Refuse rewards that compare with a gold, of rows that have none; routed ones may have no row."""
+    """Refuse rewards that compare with a gold, of rows that have none; routed ones may
+    have no row.
+    """
     script = recipe.script
     if script.task_rewards is not None:
         return
     for name in script.reward_funcs:
         if declared(REWARDS.get(name), "reads_gold"):
             raise RecipeError(
-                f"{recipe.path}: mapper: reward {name!r} compares with a column 'solution', which {' and '.join(mappers)} does not return. "
+                f"{recipe.path}: mapper: reward {name!r} compares with a column 'solution', "
+                f"which {' and '.join(mappers)} does not return. "
                 "Fix: return {'question': …, 'solution': …}, or another reward"
             )
 
 
 def nothing_held_out(recipe: Recipe, rows: int) -> str:
-    """Say what to write if evaluate would be given the rows that GRPO trains on, as one file is every split; else ``""``."""
+    """Say what to write if evaluate would be given the rows that GRPO trains on, as one file is
+    every split; else ``""``.
+    """
     name = recipe.script.dataset_name or ""
     named = "dataset_test_split" in recipe.settings or recipe.training.eval_strategy != "no"
     if named or recipe.method != "grpo" or not shipped(Path(name).expanduser()).is_file():
         return ""
-    return f"dataset_test_split: not set, and {name} has no splits, so no row is held out for evaluate. Fix: {split_fix(rows)}"
+    return (
+        f"dataset_test_split: not set, and {name} has no splits, so no row is held out for "
+        f"evaluate. Fix: {split_fix(rows)}"
+    )
 
 
 def steps_of(training: Any, rows: int, processes: int) -> int:
     """Return the optimizer steps that TRL and Transformers make of so many rows."""
     batches = math.ceil(rows / (training.per_device_train_batch_size * processes))
-    if hasattr(training, "num_iterations"):  # whole batches of rollouts alone, each of several micro-batches
+    if hasattr(
+        training, "num_iterations"
+    ):  # whole batches of rollouts alone, each of several micro-batches
         prompts = training.generation_batch_size // training.num_generations
         batches = rows // prompts * training.steps_per_generation * training.num_iterations
-    steps = training.num_train_epochs * max(1, math.ceil(batches / training.gradient_accumulation_steps))
+    steps = training.num_train_epochs * max(
+        1, math.ceil(batches / training.gradient_accumulation_steps)
+    )
     return training.max_steps if training.max_steps > 0 else math.ceil(steps)
 
 
 def plan(training: Any, steps: int, processes: int) -> tuple[int, str]:
-    """Return how many prompts (or examples) so many steps take over all processes, and in words what they are at most."""
-    count = steps * training.per_device_train_batch_size * training.gradient_accumulation_steps * processes
+    """Return how many prompts (or examples) so many steps take over all processes, and in words
+    what they are at most.
+    """
+    count = (
+        steps
+        * training.per_device_train_batch_size
+        * training.gradient_accumulation_steps
+        * processes
+    )
     texts, longest, what = count, getattr(training, "max_length", None), f"{count:,} examples"
     if hasattr(training, "max_completion_length"):
-        texts, longest = count // getattr(training, "num_iterations", 1), training.max_completion_length
+        texts, longest = (
+            count // getattr(training, "num_iterations", 1),
+            training.max_completion_length,
+        )
         count = texts // getattr(training, "num_generations", 1)
         what = f"{count:,} prompts, {texts:,} completions"
     if longest:

@@ -1,4 +1,5 @@
-"""TRL's GRPO trainer with what recipes add. Every private name of TRL that we use is here; tests/core/training/test_trainer.py pins them.
+"""TRL's GRPO trainer with what recipes add. Every private name of TRL that we use is here;
+tests/core/training/test_trainer.py pins them.
 
 Heavy: imports TRL, and so torch.
 """
@@ -34,13 +35,17 @@ _UNJUDGED_BATCHES = 3  # in a row, and training stops
 
 
 class RecipeGRPOTrainer(GRPOTrainer):
-    """TRL's GRPO trainer: own sampling in evaluation, seconds by phase, rewards that share a column of the completions table."""
+    """TRL's GRPO trainer: own sampling in evaluation, seconds by phase, rewards that share a column
+    of the completions table.
+    """
 
     def __init__(self, *, script: GRPORecipeArguments, **arguments: Any) -> None:
         with engine_of(GRPOTrainer, arguments["args"].seed):
             super().__init__(**arguments)
         temperature, length = script.eval_temperature, script.eval_max_completion_length
-        self._eval_temperature: float = self.args.temperature if temperature is None else temperature
+        self._eval_temperature: float = (
+            self.args.temperature if temperature is None else temperature
+        )
         self._eval_length: int = self.args.max_completion_length if length is None else length
         self._no_completions = copy.deepcopy(self._logs)
         self._seconds = {"time/generation": 0.0, "time/rewards": 0.0}
@@ -50,10 +55,15 @@ class RecipeGRPOTrainer(GRPOTrainer):
         self._in_no_table = self._compared_with_engine = False  # whether the latest completions are
         self._evaluating = False
         self._failed: list[str] = []
-        names = [*script.reward_funcs, *self.reward_func_names[len(script.reward_funcs) :]]  # a game's own come last
+        names = [
+            *script.reward_funcs,
+            *self.reward_func_names[len(script.reward_funcs) :],
+        ]  # a game's own come last
         for index, (name, reward) in enumerate(zip(names, self.reward_funcs, strict=True)):
             if not isinstance(reward, torch.nn.Module):
-                self.reward_funcs[index] = guarded(name, reward, lambda error: self._failed.append(str(error)))
+                self.reward_funcs[index] = guarded(
+                    name, reward, lambda error: self._failed.append(str(error))
+                )
 
     def _generate(self, prompts: list):
         with self._timed("time/generation"):
@@ -77,9 +87,14 @@ class RecipeGRPOTrainer(GRPOTrainer):
         return rewards
 
     def _count_unjudged_batch(self) -> None:
-        """Stop after three batches without a reward: nothing is learned, and a server that is down would cost the night."""
+        """Stop after three batches without a reward: nothing is learned, and a server that is down
+        would cost the night.
+        """
         self._unjudged += 1
-        problem = f"reward_funcs: {', '.join(self.reward_func_names)} judged no completion of {self._unjudged} batches in a row"
+        problem = (
+            f"reward_funcs: {', '.join(self.reward_func_names)} judged no completion of "
+            f"{self._unjudged} batches in a row"
+        )
         if self._unjudged == _UNJUDGED_BATCHES:
             raise StoppedTogether(f"{problem}; the warnings above say why")
         if self._unjudged == self.state.max_steps:  # all batches of a short run
@@ -97,16 +112,21 @@ class RecipeGRPOTrainer(GRPOTrainer):
                 self._seconds[name] += time.perf_counter() - began
 
     def log(self, logs: dict[str, float], start_time: float | None = None) -> None:
-        """Add ``time/generation`` and ``time/rewards``, in seconds per optimizer step; the rest of TRL's ``step_time`` is training."""
+        """Add ``time/generation`` and ``time/rewards``, in seconds per optimizer step; the rest of
+        TRL's ``step_time`` is training.
+        """
         if "loss" in logs:
             steps = max(1, self.state.global_step - (self._logged_step or 0))
             logs |= {name: seconds / steps for name, seconds in self._seconds.items()}
             self._seconds = dict.fromkeys(self._seconds, 0.0)
             self._logged_step = self.state.global_step
-        if self._evaluating:  # the model is not set back to training before the next step, so its mode does not tell
+        if (
+            self._evaluating
+        ):  # the model is not set back to training before the next step, so its mode does not tell
             super().log(logs, start_time)
             return
-        # TRL writes the whole generation batch at each step that is logged, also where many steps train on it.
+        # TRL writes the whole generation batch at each step that is logged, also where many steps
+        # train on it.
         table, writes_table = self._logs, self.log_completions and self._in_no_table
         if writes_table:
             table, self._in_no_table = _first_rows(table, self._logged_completions), False
@@ -120,15 +140,22 @@ class RecipeGRPOTrainer(GRPOTrainer):
 
     def _compute_loss(self, model, inputs: dict[str, Any]) -> torch.Tensor:
         loss = super()._compute_loss(model, inputs)
-        # TRL compares only to correct, and spends a pass on it. The first micro-batch of a rollout is the policy that the engine has.
-        if self.model.training and not self._compared_with_engine and not self.vllm_importance_sampling_correction:
+        # TRL compares only to correct, and spends a pass on it. The first micro-batch of a rollout
+        # is the policy that the engine has.
+        if (
+            self.model.training
+            and not self._compared_with_engine
+            and not self.vllm_importance_sampling_correction
+        ):
             self._compared_with_engine = True
             if "sampling_per_token_logps" in inputs:
                 self._log_engine_gap(inputs)
         return loss
 
     def _log_engine_gap(self, inputs: dict[str, Any]) -> None:
-        """Log how far trainer and engine differ in a token's log-probability, as TRL does with its correction; all ranks must call it."""
+        """Log how far trainer and engine differ in a token's log-probability, as TRL does with its
+        correction; all ranks must call it.
+        """
         counted = inputs["completion_mask"] * inputs.get("tool_mask", 1)
         gaps = (self._latest_logps - inputs["sampling_per_token_logps"]).abs().float()
         gaps = gaps[counted.bool() & ~gaps.isnan()]  # vLLM could not score those
@@ -143,18 +170,29 @@ class RecipeGRPOTrainer(GRPOTrainer):
         # TRL would append a second reward's values for the same column as further rows.
         held = self._pending_extra_logs.get(column)
         if held:
-            values = [new if old is None or old == "" else old for old, new in zip(held, values, strict=True)]
+            values = [
+                new if old is None or old == "" else old
+                for old, new in zip(held, values, strict=True)
+            ]
         self._pending_extra_logs[column] = list(values)
 
     def evaluate(self, *args, **kwargs) -> dict[str, float]:
-        """Evaluate with the recipe's own sampling; completions go to ``eval_completions/``, those of training stay as they are."""
+        """Evaluate with the recipe's own sampling; completions go to ``eval_completions/``, those
+        of training stay as they are.
+        """
         with self._sampling_for_evaluation(), self._completions_apart():
             return super().evaluate(*args, **kwargs)
 
     @contextlib.contextmanager
     def _completions_apart(self) -> Iterator[None]:
-        output_dir, name = Path(self.args.output_dir), f"completions_{self.state.global_step:05d}.parquet"
-        path, aside = output_dir / "completions" / name, output_dir / "completions" / f".{name}.aside"
+        output_dir, name = (
+            Path(self.args.output_dir),
+            f"completions_{self.state.global_step:05d}.parquet",
+        )
+        path, aside = (
+            output_dir / "completions" / name,
+            output_dir / "completions" / f".{name}.aside",
+        )
         writes = self.accelerator.is_main_process
         if writes and path.exists():
             path.rename(aside)
@@ -173,29 +211,49 @@ class RecipeGRPOTrainer(GRPOTrainer):
         temperature, length = self._eval_temperature, self._eval_length
         with attributes_set(self, max_completion_length=length):  # of an episode
             if self.use_vllm:
-                with attributes_set(self.vllm_generation, temperature=temperature, max_completion_length=length):
+                with attributes_set(
+                    self.vllm_generation, temperature=temperature, max_completion_length=length
+                ):
                     yield
                 return
-            settings = {"do_sample": temperature > 0, "temperature": temperature or None, "max_new_tokens": length}
+            settings = {
+                "do_sample": temperature > 0,
+                "temperature": temperature or None,
+                "max_new_tokens": length,
+            }
             if temperature == 0:
-                settings |= dict.fromkeys(("top_p", "top_k", "min_p"))  # greedy decoding would warn of them
+                settings |= dict.fromkeys(
+                    ("top_p", "top_k", "min_p")
+                )  # greedy decoding would warn of them
             config = copy.deepcopy(self.generation_config)
             config.update(**settings)
-            with attributes_set(self, generation_config=config, generation_kwargs={**self.generation_kwargs, **settings}):
+            with attributes_set(
+                self,
+                generation_config=config,
+                generation_kwargs={**self.generation_kwargs, **settings},
+            ):
                 yield
 
 
 def _write_arguments_as_text(conversations: Sequence[list[dict[str, Any]]]) -> None:
-    """Write arguments of calls as JSON: TRL logs them, and Parquet writes neither `{}` nor `{"n": 1}` beside `{"n": "one"}`."""
+    """Write arguments of calls as JSON: TRL logs them, and Parquet writes neither `{}` nor `{"n":
+    1}` beside `{"n": "one"}`.
+    """
     for messages in conversations:
         for message in messages:
             for call in message.get("tool_calls") or ():
                 function = call["function"]
-                call["function"] = {"name": str(function["name"]), "arguments": json.dumps(function.get("arguments"))}
+                call["function"] = {
+                    "name": str(function["name"]),
+                    "arguments": json.dumps(function.get("arguments")),
+                }
 
 
 def _first_rows(table: dict[str, Any], count: int) -> dict[str, Any]:
-    return {key: _first_rows(rows, count) if isinstance(rows, dict) else list(islice(rows, count)) for key, rows in table.items()}
+    return {
+        key: _first_rows(rows, count) if isinstance(rows, dict) else list(islice(rows, count))
+        for key, rows in table.items()
+    }
 
 
 class CurriculumGRPOTrainer(RecipeGRPOTrainer):
@@ -209,15 +267,21 @@ class CurriculumGRPOTrainer(RecipeGRPOTrainer):
 
     @property
     def began(self) -> list[int]:
-        """The first batch of each task begun, kept in checkpoints with the trainer's state: a resumed run draws the same rows."""
+        """The first batch of each task begun, kept in checkpoints with the trainer's state: a
+        resumed run draws the same rows.
+        """
         return self.state.stateful_callbacks.setdefault("curriculum", [0])
 
     def _get_train_sampler(self, dataset=None) -> CurriculumSampler:
-        self._sampler = CurriculumSampler(super()._get_train_sampler(dataset), self._train_rows, self)
+        self._sampler = CurriculumSampler(
+            super()._get_train_sampler(dataset), self._train_rows, self
+        )
         return self._sampler
 
     def evaluate(self, *args, **kwargs) -> dict[str, float]:
-        """Evaluate on the task's held-out rows; if enough are right, batches that are not drawn yet are of the next task."""
+        """Evaluate on the task's held-out rows; if enough are right, batches that are not drawn yet
+        are of the next task.
+        """
         level = len(self.began)
         self._metrics["eval"]["curriculum/level"].append(level)
         kwargs["eval_dataset"] = self.eval_dataset.select(self._eval_rows[level - 1])
@@ -237,16 +301,26 @@ def _rows_by_task(script: GRPORecipeArguments, name: str, rows: Dataset) -> list
     for task in tasks:
         levels.append([index for index, row_task in enumerate(of_rows) if row_task == task])
         if not levels[-1]:
-            raise RecipeError(f"curriculum: {name}: " + unknown_name(f"value of column {column!r}", task, {*of_rows}))
+            raise RecipeError(
+                f"curriculum: {name}: "
+                + unknown_name(f"value of column {column!r}", task, {*of_rows})
+            )
     return levels
 
 
 class CurriculumSampler(RepeatSampler):
     """TRL's sampler; each draw stands for a row of the task that its batch is for."""
 
-    def __init__(self, sampler: RepeatSampler, rows: Sequence[Sequence[int]], trainer: CurriculumGRPOTrainer) -> None:
+    def __init__(
+        self, sampler: RepeatSampler, rows: Sequence[Sequence[int]], trainer: CurriculumGRPOTrainer
+    ) -> None:
         super().__init__(
-            sampler.data_source, sampler.mini_repeat_count, sampler.batch_size, sampler.repeat_count, sampler.shuffle, sampler.seed
+            sampler.data_source,
+            sampler.mini_repeat_count,
+            sampler.batch_size,
+            sampler.repeat_count,
+            sampler.shuffle,
+            sampler.seed,
         )
         self.rows, self.trainer, self.drawn = rows, trainer, 0
 
@@ -260,11 +334,15 @@ class CurriculumSampler(RepeatSampler):
 
 
 class RowOrder(TrainerCallback):
-    """Replay the draws of RepeatSampler's generator, which is not checkpointed, so that a resumed run sees the same rows."""
+    """Replay the draws of RepeatSampler's generator, which is not checkpointed, so that a resumed
+    run sees the same rows.
+    """
 
     def on_train_begin(self, args, state, control, train_dataloader=None, **kwargs) -> None:
         batches: Any = getattr(train_dataloader, "batch_sampler", None)
-        while hasattr(batches, "batch_sampler"):  # accelerate wraps it, once for each kind of sharding
+        while hasattr(
+            batches, "batch_sampler"
+        ):  # accelerate wraps it, once for each kind of sharding
             batches = batches.batch_sampler
         sampler = getattr(batches, "sampler", None)
         if isinstance(sampler, RepeatSampler) and sampler.shuffle:

@@ -1,4 +1,6 @@
-"""The model of a run: what is loaded, what is trained, in which precision, and what is saved after the last step."""
+"""The model of a run: what is loaded, what is trained, in which precision, and what is saved after
+the last step.
+"""
 
 from __future__ import annotations
 
@@ -31,35 +33,56 @@ logger = logging.getLogger(__name__)
 
 
 def model_arguments(recipe: Recipe) -> dict[str, Any]:
-    """Return the keyword arguments of a TRL trainer that come from ``ModelConfig``: name, quantization and PEFT."""
+    """Return the keyword arguments of a TRL trainer that come from ``ModelConfig``: name,
+    quantization and PEFT.
+    """
     from trl import get_peft_config, get_quantization_config  # heavy
 
     model, training = recipe.model, recipe.training
     adapters = get_peft_config(model)
     if adapters is not None and model.model_revision != "main":
-        adapters.revision = model.model_revision  # into adapter_config.json, for whoever loads or merges them
-    options = {"revision": model.model_revision, "attn_implementation": model.attn_implementation, "dtype": model.dtype}
+        adapters.revision = (
+            model.model_revision
+        )  # into adapter_config.json, for whoever loads or merges them
+    options = {
+        "revision": model.model_revision,
+        "attn_implementation": model.attn_implementation,
+        "dtype": model.dtype,
+    }
     training.model_init_kwargs = {**options, **(training.model_init_kwargs or {})}
-    return {"model": model.model_name_or_path, "quantization_config": get_quantization_config(model), "peft_config": adapters}
+    return {
+        "model": model.model_name_or_path,
+        "quantization_config": get_quantization_config(model),
+        "peft_config": adapters,
+    }
 
 
 @contextlib.contextmanager
 def loaded_whole(recipe: Recipe) -> Iterator[None]:
-    """Build a trainer that has a frozen second model (reference, teacher) with all weights read in every process.
+    """Build a trainer that has a frozen second model (reference, teacher) with all weights read in
+    every process.
 
-    With FSDP's ``cpu_ram_efficient_loading`` Transformers fills the weights of all processes but the first of a host with zeros
-    (``PreTrainedModel._move_missing_keys_from_meta_to_device``), and TRL's ``prepare_fsdp`` and Accelerate's
-    ``prepare_model(evaluation_mode=True)`` never send the real ones to a second model.
+    With FSDP's ``cpu_ram_efficient_loading`` Transformers fills the weights of all processes but
+    the first of a host with zeros (``PreTrainedModel._move_missing_keys_from_meta_to_device``), and
+    TRL's ``prepare_fsdp`` and Accelerate's ``prepare_model(evaluation_mode=True)`` never send the
+    real ones to a second model.
     """
     from accelerate.utils import parse_flag_from_env, patch_environment  # heavy
 
     refers = recipe.method == "grpo" and recipe.training.beta and not recipe.model.use_peft
-    if not (refers or recipe.method == "distill") or not parse_flag_from_env("FSDP_CPU_RAM_EFFICIENT_LOADING"):
+    if not (refers or recipe.method == "distill") or not parse_flag_from_env(
+        "FSDP_CPU_RAM_EFFICIENT_LOADING"
+    ):
         yield
         return
     second = "teacher" if recipe.method == "distill" else "reference model (beta is not 0)"
-    logger.warning("fsdp_cpu_ram_efficient_loading: true would leave the %s without weights; this run loads with false", second)
-    # Not only the policy's copy: Accelerate's plugin reads the variable when the trainer makes its Accelerator.
+    logger.warning(
+        "fsdp_cpu_ram_efficient_loading: true would leave the %s without weights; this run "
+        "loads with false",
+        second,
+    )
+    # Not only the policy's copy: Accelerate's plugin reads the variable when the trainer makes its
+    # Accelerator.
     with patch_environment(FSDP_CPU_RAM_EFFICIENT_LOADING="false"):
         yield
 
@@ -70,14 +93,19 @@ def prepare(recipe: Recipe, trainer: Trainer) -> None:
     _keep_adapters_in_fp32(recipe, trainer.model)
     _mend_generation_config(trainer.model)
     freeze_parameters(trainer.model, recipe.script.unfrozen_parameters)
-    # Not below adapters: PEFT generates with the model inside, which autocast does not wrap, so that layers of two types would meet.
+    # Not below adapters: PEFT generates with the model inside, which autocast does not wrap, so
+    # that layers of two types would meet.
     if recipe.training.use_cpu and recipe.training.bf16 and not recipe.model.use_peft:
         _spare_casts(trainer.model)
-    trainer.create_model_card = partial(_write_card, recipe, trainer, _question(recipe), trainer.create_model_card)  # of checkpoints, too
+    trainer.create_model_card = partial(
+        _write_card, recipe, trainer, _question(recipe), trainer.create_model_card
+    )  # of checkpoints, too
 
 
 def freeze_parameters(model: PreTrainedModel, patterns: Sequence[str] | None) -> None:
-    """Leave only the parameters trainable whose name matches one of ``patterns``; call it before training starts."""
+    """Leave only the parameters trainable whose name matches one of ``patterns``; call it before
+    training starts.
+    """
     if not patterns:
         return
     names, chosen = [name for name, _ in model.named_parameters()], set()
@@ -88,25 +116,38 @@ def freeze_parameters(model: PreTrainedModel, patterns: Sequence[str] | None) ->
         except re.error as error:
             raise RecipeError(f"{where} is no regular expression: {error}") from error
         if not matched:
-            raise RecipeError(f"{where} matches none of the {len(names)} parameters (such as {names[-1]!r})")
+            raise RecipeError(
+                f"{where} matches none of the {len(names)} parameters (such as {names[-1]!r})"
+            )
         chosen |= matched
     for name, parameter in model.named_parameters():
         parameter.requires_grad = name in chosen
-    logger.info("training %s of %s parameters", f"{model.num_parameters(only_trainable=True):,}", f"{model.num_parameters():,}")
+    logger.info(
+        "training %s of %s parameters",
+        f"{model.num_parameters(only_trainable=True):,}",
+        f"{model.num_parameters():,}",
+    )
 
 
 def _spare_casts(model: PreTrainedModel) -> None:
-    """Keep in bf16 the frozen linear layers that it holds exactly: autocast would cast them anew at every token."""
+    """Keep in bf16 the frozen linear layers that it holds exactly: autocast would cast them anew at
+    every token.
+    """
     embeddings = model.get_input_embeddings().weight  # whose precision every hidden state has
     for module in model.modules():
         if type(module).__name__ != "Linear" or module.weight is embeddings:
             continue
-        if all(weight.bfloat16().equal(weight) and not weight.requires_grad for weight in module.parameters()):
+        if all(
+            weight.bfloat16().equal(weight) and not weight.requires_grad
+            for weight in module.parameters()
+        ):
             module.bfloat16()
 
 
 def _hide_secrets(training: Any) -> None:
-    """Keep secrets out of ``training_args.bin``, which Transformers pickles, and out of trackers; everything has read them by now."""
+    """Keep secrets out of ``training_args.bin``, which Transformers pickles, and out of trackers;
+    everything has read them by now.
+    """
     if training.hub_token:
         os.environ["HF_TOKEN"] = training.hub_token  # pushing takes it from there
         training.hub_token = None
@@ -118,18 +159,26 @@ def _hide_secrets(training: Any) -> None:
 
 
 def _mend_generation_config(model: PreTrainedModel) -> None:
-    """Mend sampling values beside ``do_sample: false``, which Transformers would refuse to save after the last step."""
+    """Mend sampling values beside ``do_sample: false``, which Transformers would refuse to save
+    after the last step.
+    """
     if (config := getattr(model, "generation_config", None)) is None:
         return
     try:
         config.validate(strict=True)
     except ValueError as error:
         config.do_sample = True
-        logger.warning("the model's generation_config.json contradicts itself (%s); saved with do_sample: true", first_line(error)[:-1])
+        logger.warning(
+            "the model's generation_config.json contradicts itself (%s); saved with "
+            "do_sample: true",
+            first_line(error)[:-1],
+        )
 
 
 def _keep_adapters_in_fp32(recipe: Recipe, model: PreTrainedModel) -> None:
-    """Undo TRL's bf16 for adapters of a quantized base: at the rates of RL most of AdamW's steps are too small for it."""
+    """Undo TRL's bf16 for adapters of a quantized base: at the rates of RL most of AdamW's steps
+    are too small for it.
+    """
     if recipe.model.load_in_4bit or recipe.model.load_in_8bit:
         for parameter in model.parameters():
             if parameter.requires_grad:
@@ -137,11 +186,20 @@ def _keep_adapters_in_fp32(recipe: Recipe, model: PreTrainedModel) -> None:
 
 
 def save(run: Run, trainer: Trainer, opening: dict[str, Any]) -> None:
-    """Save model, tokenizer, state and card, and push them if the recipe says so; the saved chat template begins with ``opening``."""
+    """Save model, tokenizer, state and card, and push them if the recipe says so; the saved chat
+    template begins with ``opening``.
+    """
     script, output_dir = run.recipe.script, run.output_dir
-    run_dir.check_links(output_dir)  # once more: saving writes through a link, and a push uploads what it points at
+    run_dir.check_links(
+        output_dir
+    )  # once more: saving writes through a link, and a push uploads what it points at
     name = script.dataset_name
-    on_hub = name and ":" not in name and script.hub == "huggingface" and not Path(name).expanduser().exists()
+    on_hub = (
+        name
+        and ":" not in name
+        and script.hub == "huggingface"
+        and not Path(name).expanduser().exists()
+    )
     card = {"dataset_name": name if on_hub else None, "tags": ["r1-recipes", run.recipe.method]}
     trainer.save_state()
     # Generation needs the cache that training switches off.
@@ -165,7 +223,9 @@ def save(run: Run, trainer: Trainer, opening: dict[str, Any]) -> None:
 
 
 def _question(recipe: Recipe) -> str:
-    """Return the question of one of the mapper's invented rows; a card is published, and training rows may be private."""
+    """Return the question of one of the mapper's invented rows; a card is published, and training
+    rows may be private.
+    """
     mapper = MAPPERS.get(recipe.script.mapper)
     if mapper is not None and mapper.examples:
         with contextlib.suppress(Exception):  # a mapper that needs a configuration
@@ -173,8 +233,17 @@ def _question(recipe: Recipe) -> str:
     return "A question like those of the training data"
 
 
-def _write_card(recipe: Recipe, trainer: Trainer, question: str, write: Callable, *arguments: Any, **options: Any) -> None:
-    """Replace None in TRL's card (what is local has no id on the hub), and have its quick start ask as in training."""
+def _write_card(
+    recipe: Recipe,
+    trainer: Trainer,
+    question: str,
+    write: Callable,
+    *arguments: Any,
+    **options: Any,
+) -> None:
+    """Replace None in TRL's card (what is local has no id on the hub), and have its quick start ask
+    as in training.
+    """
     write(*arguments, **options)
     if not trainer.is_world_process_zero():
         return
@@ -182,17 +251,35 @@ def _write_card(recipe: Recipe, trainer: Trainer, question: str, write: Callable
     base = "a local checkpoint" if Path(named).expanduser().exists() else f"`{masked(named)}`"
     text = (output_dir / "README.md").read_text(encoding="utf-8")
     _, added = unwrap(trainer.processing_class.chat_template)
-    text = text.replace("[None](https://huggingface.co/None)", base).replace('model="None"', f'model="{output_dir}"')
-    text = re.sub(r"^question = .*$", lambda line: f"question = {question!r}", text, count=1, flags=re.MULTILINE)
+    text = text.replace("[None](https://huggingface.co/None)", base).replace(
+        'model="None"', f'model="{output_dir}"'
+    )
+    text = re.sub(
+        r"^question = .*$",
+        lambda line: f"question = {question!r}",
+        text,
+        count=1,
+        flags=re.MULTILINE,
+    )
     heading, notes = "## Training procedure\n", []
     if added.system_prompt:
-        notes.append(f"A conversation without a system message gets that of training:\n\n{indent(added.system_prompt, '    ')}")
+        notes.append(
+            f"A conversation without a system message gets that of "
+            f"training:\n\n{indent(added.system_prompt, '    ')}"
+        )
     if added.few_shot:
-        notes.append(f"Without a system message it also gets the worked examples of training ({len(added.few_shot) // 2}).")
+        notes.append(
+            f"Without a system message it also gets the worked examples of training "
+            f"({len(added.few_shot) // 2})."
+        )
     if added.prefill:
-        notes.append(f"The answer starts in the prompt, with `{added.prefill!r}`; what comes back lacks it.")
+        notes.append(
+            f"The answer starts in the prompt, with `{added.prefill!r}`; what comes back lacks it."
+        )
     if added.variables:
         notes.append(f"Defaults of the chat template: `{added.variables}`.")
     text = text.replace(heading, "\n\n".join([*notes, heading]), 1)
     length = namespace_value(recipe, "max_completion_length") or 1024
-    write_whole(output_dir / "README.md", text.replace("max_new_tokens=128", f"max_new_tokens={length}"))
+    write_whole(
+        output_dir / "README.md", text.replace("max_new_tokens=128", f"max_new_tokens={length}")
+    )

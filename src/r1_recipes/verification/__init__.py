@@ -1,7 +1,9 @@
-r"""Is an answer mathematically equal to the gold? Decided by math-verify, bounded in time and memory, in worker processes.
+r"""Is an answer mathematically equal to the gold? Decided by math-verify, bounded in time and
+memory, in worker processes.
 
-Reading refuses or reduces an answer, numbers are compared here, the rest goes to processes that are killed when they hang:
-``\boxed{9^{9^{9^{9}}}}`` keeps a C function busy that no signal handler and no thread can interrupt. Imports no torch.
+Reading refuses or reduces an answer, numbers are compared here, the rest goes to processes that are
+killed when they hang: ``\boxed{9^{9^{9^{9}}}}`` keeps a C function busy that no signal handler and
+no thread can interrupt. Imports no torch.
 """
 
 import atexit
@@ -22,20 +24,35 @@ from r1_recipes.verification.question import asks_for_order, is_copied
 from r1_recipes.verification.reading import read_answer, settle
 from r1_recipes.verification.scorers import register_scorer, scorer_of
 
-__all__ = ["STATS", "Refusal", "Verdict", "close", "final_answer", "grade", "judge", "register_scorer", "score", "start"]
+__all__ = [
+    "STATS",
+    "Refusal",
+    "Verdict",
+    "close",
+    "final_answer",
+    "grade",
+    "judge",
+    "register_scorer",
+    "score",
+    "start",
+]
 
 CACHE_SIZE = 16_384  # verdicts remembered: several steps' worth of completions, a few MB
 
 
 @dataclass(frozen=True)
 class Verdict:
-    """Whether an answer is right, and why it is not; ``None``: the gold cannot be judged by, or other answers spent the batch's time."""
+    """Whether an answer is right, and why it is not; ``None``: the gold cannot be judged by, or
+    other answers spent the batch's time.
+    """
 
     right: bool | None
     refusal: Refusal | None = None
 
 
-_Asked = tuple[str, str | None, str, int, bool]  # gold, answer, locale, precision, whether a list's order counts
+_Asked = tuple[
+    str, str | None, str, int, bool
+]  # gold, answer, locale, precision, whether a list's order counts
 
 _lock = threading.Lock()
 _pool: Pool | None = None
@@ -51,20 +68,33 @@ def judge(
 ) -> list[Verdict]:
     r"""Compare each answer with its gold; never raise because of a text.
 
-    A gold is plain (``1,080``), LaTeX (``\frac{3}{4}``, ``\text{(C)}``), words (``No solution``), or a solution text that has ``\boxed{…}``
-    or ``#### …``; several boxes are a list. :func:`final_answer` takes answers from whole texts. To the locale ``de``, ``1.250,5`` is
-    1250.5; ``precision`` is the places that decimals are compared by, from a gold's first digit on if it is below 0.001. An answer is
-    right if it says the same text, or math-verify finds it equal (``1080.00`` is ``1,080``; ``50%`` is 50 and 0.5).
+    A gold is plain (``1,080``), LaTeX (``\frac{3}{4}``, ``\text{(C)}``), words (``No solution``),
+    or a solution text that has ``\boxed{…}`` or ``#### …``; several boxes are a list.
+    :func:`final_answer` takes answers from whole texts. To the locale ``de``, ``1.250,5`` is
+    1250.5; ``precision`` is the places that decimals are compared by, from a gold's first digit on
+    if it is below 0.001. An answer is right if it says the same text, or math-verify finds it equal
+    (``1080.00`` is ``1,080``; ``50%`` is 50 and 0.5).
 
-    With ``questions``, one per answer, an answer with an operation that stands in its question is wrong unless the gold says the same, and
-    a list has an order where the question asks for one. TypeError: a text stands in place of a list.
-    RuntimeError: workers cannot be started here (math-verify is not installed, no processes left).
+    With ``questions``, one per answer, an answer with an operation that stands in its question is
+    wrong unless the gold says the same, and a list has an order where the question asks for one.
+    TypeError: a text stands in place of a list. RuntimeError: workers cannot be started here
+    (math-verify is not installed, no processes left).
     """
     for name, texts in (("golds", golds), ("answers", answers), ("questions", questions)):
         if isinstance(texts, str):  # its characters would be judged one by one
-            raise TypeError(f"{name}: must be a list of texts, one per answer, got {texts!r}. Fix: judge([gold], [answer])")
-    ordered = [asks_for_order(question) for question in questions] if questions is not None else [False] * len(golds)
-    asked = [(gold or "", answer, locale, precision, order) for gold, answer, order in zip(golds, answers, ordered, strict=True)]
+            raise TypeError(
+                f"{name}: must be a list of texts, one per answer, got {texts!r}. Fix: "
+                f"judge([gold], [answer])"
+            )
+    ordered = (
+        [asks_for_order(question) for question in questions]
+        if questions is not None
+        else [False] * len(golds)
+    )
+    asked = [
+        (gold or "", answer, locale, precision, order)
+        for gold, answer, order in zip(golds, answers, ordered, strict=True)
+    ]
     with _judging():
         verdicts = {one: _verdicts[one] for one in asked if one in _verdicts}
         new = [one for one in dict.fromkeys(asked) if one not in verdicts]
@@ -74,28 +104,54 @@ def judge(
         for one in new:
             gold = read_gold(one[0], locale, one[4])
             if gold is None or one[1] is None:
-                verdicts[one] = Verdict(None, Refusal.GOLD) if gold is None else Verdict(False, Refusal.NO_ANSWER)
+                verdicts[one] = (
+                    Verdict(None, Refusal.GOLD)
+                    if gold is None
+                    else Verdict(False, Refusal.NO_ANSWER)
+                )
                 continue
             answer = read_answer(one[1], gold, locale)
             right = settle(gold, answer, precision)
             if right is None:
                 doubts[one] = answer.refusal
                 said = answer.sides, answer.rounded, answer.raw
-                tasks[one] = ("r1_recipes.verification.compare:judge", gold.text, gold.raw, *said, precision, answer.ordered, answer.pairs)
+                tasks[one] = (
+                    "r1_recipes.verification.compare:judge",
+                    gold.text,
+                    gold.raw,
+                    *said,
+                    precision,
+                    answer.ordered,
+                    answer.pairs,
+                )
             else:
-                verdicts[one] = Verdict(right, None if right else answer.refusal or Refusal.DIFFERENT)
+                verdicts[one] = Verdict(
+                    right, None if right else answer.refusal or Refusal.DIFFERENT
+                )
         for one, reply in zip(tasks, _ask(list(tasks.values())), strict=True):
             verdict = _verdict(reply)
-            verdicts[one] = replace(verdict, refusal=doubts[one]) if verdict.right is False and doubts[one] else verdict
-        # A longer answer is refused as fast as it is looked up, and a hurried one is judged when it comes again.
-        kept = (one for one in new if len(one[1] or "") <= MAX_ANSWER_CHARS and verdicts[one].refusal is not Refusal.HURRIED)
+            verdicts[one] = (
+                replace(verdict, refusal=doubts[one])
+                if verdict.right is False and doubts[one]
+                else verdict
+            )
+        # A longer answer is refused as fast as it is looked up, and a hurried one is judged when it
+        # comes again.
+        kept = (
+            one
+            for one in new
+            if len(one[1] or "") <= MAX_ANSWER_CHARS
+            and verdicts[one].refusal is not Refusal.HURRIED
+        )
         _verdicts.update({one: verdicts[one] for one in kept})
         for one in list(_verdicts)[:-CACHE_SIZE]:
             del _verdicts[one]
     if questions is None:
         return [verdicts[one] for one in asked]
     return [
-        Verdict(False, Refusal.COPIED) if verdicts[one].right and is_copied(one[1] or "", one[0], question) else verdicts[one]
+        Verdict(False, Refusal.COPIED)
+        if verdicts[one].right and is_copied(one[1] or "", one[0], question)
+        else verdicts[one]
         for one, question in zip(asked, questions, strict=True)
     ]
 
@@ -106,20 +162,26 @@ def grade(golds: Sequence[str | None], answers: Sequence[str | None]) -> list[bo
 
 
 def score(scorers: Sequence[str], answers: Sequence[str | None]) -> list[bool | None]:
-    """Judge each answer by its task's own checker, under the same limits as :func:`grade`; partial credit is ``False``.
+    """Judge each answer by its task's own checker, under the same limits as :func:`grade`; partial
+    credit is ``False``.
 
-    ``scorers`` are JSON: ``{"countdown": {"numbers": […], "target": n}}`` or ``{"reasoning_gym": task, "entry": the problem's entry}``.
-    ValueError: one is wrong, a fault of the data. RuntimeError: workers cannot be started, or reasoning-gym is not installed.
+    ``scorers`` are JSON: ``{"countdown": {"numbers": […], "target": n}}`` or ``{"reasoning_gym":
+    task, "entry": the problem's entry}``. ValueError: one is wrong, a fault of the data.
+    RuntimeError: workers cannot be started, or reasoning-gym is not installed.
     """
     with _judging():
-        judged = [scorer_of(spec)(spec, answer) for spec, answer in zip(scorers, answers, strict=True)]
+        judged = [
+            scorer_of(spec)(spec, answer) for spec, answer in zip(scorers, answers, strict=True)
+        ]
         asked = iter(_ask([verdict for verdict in judged if not isinstance(verdict, bool)]))
     return [_verdict(reply if isinstance(reply, bool) else next(asked)).right for reply in judged]
 
 
 def _verdict(reply: bool | Lost) -> Verdict:
     if isinstance(reply, Lost):
-        return Verdict(False, Refusal.SLOW) if reply is Lost.SLOW else Verdict(None, Refusal.HURRIED)
+        return (
+            Verdict(False, Refusal.SLOW) if reply is Lost.SLOW else Verdict(None, Refusal.HURRIED)
+        )
     return Verdict(reply, None if reply else Refusal.DIFFERENT)
 
 
@@ -140,7 +202,9 @@ def _ask(tasks: Sequence[Task]) -> list[bool | Lost]:
     if not tasks:
         return []
     _pool = _pool or Pool()
-    distinct = sorted(set(tasks), key=str)  # Those of one gold side by side: a worker reads a gold once.
+    distinct = sorted(
+        set(tasks), key=str
+    )  # Those of one gold side by side: a worker reads a gold once.
     STATS.cache_hits += len(tasks) - len(distinct)
     verdicts: dict[Task, Any] = {}
     for task, reply in zip(distinct, _pool.run(distinct), strict=True):
@@ -151,7 +215,9 @@ def _ask(tasks: Sequence[Task]) -> list[bool | Lost]:
 
 
 def start() -> None:
-    """Start the process that workers come from; it imports math-verify in the background, so that the first batch does not wait."""
+    """Start the process that workers come from; it imports math-verify in the background, so that
+    the first batch does not wait.
+    """
     global _pool
     with _lock:
         _pool = _pool or Pool()
@@ -166,7 +232,8 @@ def close() -> None:
 
 
 def _forget_parents_pool() -> None:
-    # After a fork the pipes belong to the parent: two processes reading one would take each other's replies.
+    # After a fork the pipes belong to the parent: two processes reading one would take each other's
+    # replies.
     global _lock, _pool
     _lock, _pool = threading.Lock(), None
 

@@ -1,6 +1,8 @@
-r"""Whether an answer's expressions equal the gold's, as a worker decides it: math-verify reads and compares, SymPy checks what it rounds.
+r"""Whether an answer's expressions equal the gold's, as a worker decides it: math-verify reads and
+compares, SymPy checks what it rounds.
 
-Between exact numbers nothing is rounded: ``1-2^{-99}`` is not ``1-2^{-100}``. A decimal counts by the places that are typed.
+Between exact numbers nothing is rounded: ``1-2^{-99}`` is not ``1-2^{-100}``. A decimal counts by
+the places that are typed.
 """
 
 from __future__ import annotations
@@ -11,37 +13,60 @@ from fractions import Fraction
 from typing import Any
 
 from r1_recipes.verification.expression import Answer
-from r1_recipes.verification.numbers import NUMBER, PRECISION, plain_spelling, rounds_constant, rounds_to
+from r1_recipes.verification.numbers import (
+    NUMBER,
+    PRECISION,
+    plain_spelling,
+    rounds_constant,
+    rounds_to,
+)
 
 NEAR_ZERO = 0.001  # a gold below is compared from its first digit on: 0.0 is not 6.63e-34
-DIGITS, EXACTLY = 40, 1e-25  # two exact values are evaluated to so many digits, and may differ by that share of themselves
+DIGITS, EXACTLY = (
+    40,
+    1e-25,
+)  # two exact values are evaluated to so many digits, and may differ by that share of themselves
 LONGEST_DECIMAL = 10**12  # an integer, or a fraction's denominator, above is no decimal's rounding
 MAX_PARTS = 20  # of a list whose parts are tried against each other
 PARSED_REMEMBERED = 4096  # parsed expressions that a worker keeps, golds above all: a few KB each
 
 
 def compare(gold: str | None, raw_gold: str, answer: Answer, precision: int = PRECISION) -> bool:
-    """Whether every side equals the gold, as they are read here or, if math-verify cannot parse these, as they stand."""
+    """Whether every side equals the gold, as they are read here or, if math-verify cannot parse
+    these, as they stand.
+    """
     if answer.pairs:
         return all(equal(parse(own), parse(said), precision) for own, said in answer.pairs)
     target, found = parse(gold) if gold else [], [parse(side) for side in answer.sides]
     near = [parse(side) for side in answer.rounded]
     if not (target and found and all(found) and all(near)):
-        return answer.raw is not None and equal(parse(raw_gold), parse(answer.raw), precision, answer.ordered)
-    if near and _decimals(target[0]) and not _decimals(found[0][0]):  # "2\sqrt{2} \approx 2.83" for 2.83
+        return answer.raw is not None and equal(
+            parse(raw_gold), parse(answer.raw), precision, answer.ordered
+        )
+    if (
+        near and _decimals(target[0]) and not _decimals(found[0][0])
+    ):  # "2\sqrt{2} \approx 2.83" for 2.83
         if found[0][0].is_Rational and rounds_constant(Fraction(str(target[0]))):
             return False  # 22/7 is another approximation
         near, found = [*found, *near[1:]], near[:1]
-        return equal(target, found[0], precision) and all(_approximates(one[0], found[0][0]) for one in near)
-    return all(equal(target, one, precision, answer.ordered) for one in found) and all(_approximates(target[0], one[0]) for one in near)
+        return equal(target, found[0], precision) and all(
+            _approximates(one[0], found[0][0]) for one in near
+        )
+    return all(equal(target, one, precision, answer.ordered) for one in found) and all(
+        _approximates(target[0], one[0]) for one in near
+    )
 
 
 def equal(target: list, found: list, precision: int = PRECISION, ordered: bool = False) -> bool:
     return bool(target and found) and same(target[0], found[0], precision, ordered)
 
 
-def same(gold: Any, answer: Any, precision: int = PRECISION, ordered: bool = False, nested: bool = False) -> bool:
-    """Whether two SymPy values are equal: number by number inside lists, pairs, sets, intervals and matrices."""
+def same(
+    gold: Any, answer: Any, precision: int = PRECISION, ordered: bool = False, nested: bool = False
+) -> bool:
+    """Whether two SymPy values are equal: number by number inside lists, pairs, sets, intervals and
+    matrices.
+    """
     import sympy
 
     gold, answer = _alike(gold, answer)
@@ -56,28 +81,47 @@ def same(gold: Any, answer: Any, precision: int = PRECISION, ordered: bool = Fal
     if one and other:
         if len(one) != len(other) or len(one) > MAX_PARTS:
             return False
-        rows = [[same(part, candidate, precision, nested=True) for candidate in other] for part in one]
-        if isinstance(gold, sympy.FiniteSet) and isinstance(answer, sympy.FiniteSet) and not ordered:
+        rows = [
+            [same(part, candidate, precision, nested=True) for candidate in other] for part in one
+        ]
+        if (
+            isinstance(gold, sympy.FiniteSet)
+            and isinstance(answer, sympy.FiniteSet)
+            and not ordered
+        ):
             return _paired(rows)
         return all(row[index] for index, row in enumerate(rows))
     if isinstance(gold, sympy.Interval) and isinstance(answer, sympy.Interval):
         # An end that is rounded is neither in nor out.
         ends = (gold.left_open, gold.right_open), (answer.left_open, answer.right_open)
-        rounded = ends == ((True, True), (False, False)) and _decimals(gold.start) and _decimals(gold.end)
+        rounded = (
+            ends == ((True, True), (False, False)) and _decimals(gold.start) and _decimals(gold.end)
+        )
         kinds = ends[0] == ends[1] or rounded
-        return kinds and all(_same_end(*ends, precision) for ends in ((gold.start, answer.start), (gold.end, answer.end)))
+        return kinds and all(
+            _same_end(*ends, precision)
+            for ends in ((gold.start, answer.start), (gold.end, answer.end))
+        )
     if not _verify(gold, answer, precision):
         return False
-    if isinstance(gold, sympy.core.relational.Relational) and isinstance(answer, type(gold)) and gold.lhs == answer.lhs:
+    if (
+        isinstance(gold, sympy.core.relational.Relational)
+        and isinstance(answer, type(gold))
+        and gold.lhs == answer.lhs
+    ):
         return same(gold.rhs, answer.rhs, precision)  # 1.6e-19 is not 1.7e-19
     return _vanishes(gold, answer)
 
 
 def _paired(rows: list[list[bool]]) -> bool:
-    """Whether each part of one list has a part of the other for itself; parts that are equal make no difference which is taken."""
+    """Whether each part of one list has a part of the other for itself; parts that are equal make
+    no difference which is taken.
+    """
     taken: set[int] = set()
     for row in rows:
-        found = next((index for index, same_part in enumerate(row) if same_part and index not in taken), None)
+        found = next(
+            (index for index, same_part in enumerate(row) if same_part and index not in taken), None
+        )
         if found is None:
             return False
         taken.add(found)
@@ -87,7 +131,13 @@ def _paired(rows: list[list[bool]]) -> bool:
 def _verify(gold: Any, answer: Any, precision: int) -> bool:
     from math_verify import verify
 
-    return verify([gold], [answer], float_rounding=precision, timeout_seconds=None, allow_set_relation_comp=True)
+    return verify(
+        [gold],
+        [answer],
+        float_rounding=precision,
+        timeout_seconds=None,
+        allow_set_relation_comp=True,
+    )
 
 
 def _same_end(gold: Any, answer: Any, precision: int) -> bool:
@@ -95,21 +145,34 @@ def _same_end(gold: Any, answer: Any, precision: int) -> bool:
 
 
 def _alike(gold: Any, answer: Any) -> tuple[Any, Any]:
-    """Two values as one kind where they may mean the same: a pair as math-verify reads it (an open interval), a column, and ``i``."""
+    """Two values as one kind where they may mean the same: a pair as math-verify reads it (an open
+    interval), a column, and ``i``.
+    """
     import sympy
 
     values = [gold, answer]
     for index, other in ((0, 1), (1, 0)):
         value = values[index]
-        if isinstance(value, sympy.Interval) and value.left_open and value.right_open and _parts(values[other]):
+        if (
+            isinstance(value, sympy.Interval)
+            and value.left_open
+            and value.right_open
+            and _parts(values[other])
+        ):
             values[index] = sympy.Tuple(value.start, value.end)
         column = isinstance(value, sympy.MatrixBase) and value.shape[1] == 1
         if column and isinstance(values[other], sympy.Tuple | sympy.Interval):
             values[index] = sympy.Tuple(*value)
             return _alike(*values)
-    units = [[symbol for symbol in getattr(value, "free_symbols", ()) if symbol.name == "i"] for value in values]
+    units = [
+        [symbol for symbol in getattr(value, "free_symbols", ()) if symbol.name == "i"]
+        for value in values
+    ]
     if all(units) and all(isinstance(value, sympy.Expr) for value in values):
-        values = [value.subs(dict.fromkeys(own, sympy.I)) for value, own in zip(values, units, strict=True)]
+        values = [
+            value.subs(dict.fromkeys(own, sympy.I))
+            for value, own in zip(values, units, strict=True)
+        ]
     return values[0], values[1]
 
 
@@ -139,7 +202,9 @@ def _exact(value: Any) -> Any:
     """A value with its decimals as the fractions that were typed."""
     import sympy
 
-    return value.xreplace({number: sympy.Rational(str(number)) for number in value.atoms(sympy.Float)}).doit()
+    return value.xreplace(
+        {number: sympy.Rational(str(number)) for number in value.atoms(sympy.Float)}
+    ).doit()
 
 
 def _same_number(gold: Any, answer: Any, precision: int, in_list: bool = False) -> bool:
@@ -148,28 +213,46 @@ def _same_number(gold: Any, answer: Any, precision: int, in_list: bool = False) 
     exact = [_exact(value) for value in (gold, answer)]
     typed = [_decimals(gold), _decimals(answer)]
     if any(value.has(sympy.UnevaluatedExpr) for value in (gold, answer)) and not any(typed):
-        return _verify(gold, answer, precision)  # 50% is 50 and 1/2; what has no decimals is compared exactly
+        return _verify(
+            gold, answer, precision
+        )  # 50% is 50 and 1/2; what has no decimals is compared exactly
     if exact[0].is_zero or not any(typed):
-        return _verify(gold, answer, precision) and (exact[0] - exact[1]).is_zero is not False and _vanishes(*exact)
-    if exact[0].is_real and (size := abs(exact[0].evalf(15))) < NEAR_ZERO:  # Places count from the first digit.
+        return (
+            _verify(gold, answer, precision)
+            and (exact[0] - exact[1]).is_zero is not False
+            and _vanishes(*exact)
+        )
+    if (
+        exact[0].is_real and (size := abs(exact[0].evalf(15))) < NEAR_ZERO
+    ):  # Places count from the first digit.
         scale = sympy.Integer(10) ** -int(sympy.floor(sympy.log(size, 10)))
         gold, answer, exact = gold * scale, answer * scale, [value * scale for value in exact]
-    long = [value for value, decimal in zip(exact, typed, strict=True) if value.is_Rational and not decimal]
+    long = [
+        value
+        for value, decimal in zip(exact, typed, strict=True)
+        if value.is_Rational and not decimal
+    ]
     if any(max(abs(value.p) if value.q == 1 else 0, value.q) > LONGEST_DECIMAL for value in long):
         return _vanishes(*exact)
     difference = exact[0] - exact[1]
     if difference.is_zero:
         return True
-    whole = any(value.is_Integer and not decimal for value, decimal in zip(exact, typed, strict=True))
+    whole = any(
+        value.is_Integer and not decimal for value, decimal in zip(exact, typed, strict=True)
+    )
     if difference.is_Rational and not whole and abs(difference) * 2 * 10**precision < 1:
         return True
     if _verify(gold, answer, precision):
         return True
-    return typed[0] and _rounds(exact[0], exact[1], typed=isinstance(answer, sympy.Float), in_list=in_list)
+    return typed[0] and _rounds(
+        exact[0], exact[1], typed=isinstance(answer, sympy.Float), in_list=in_list
+    )
 
 
 def _vanishes(gold: Any, answer: Any) -> bool:
-    """Whether nothing is left of the difference: math-verify cuts off what is small. Variables stand for fixed fractions."""
+    """Whether nothing is left of the difference: math-verify cuts off what is small. Variables
+    stand for fixed fractions.
+    """
     import sympy
 
     if not (isinstance(gold, sympy.Expr) and isinstance(answer, sympy.Expr)):
@@ -188,18 +271,26 @@ def _vanishes(gold: Any, answer: Any) -> bool:
 
 
 def _rounds(gold: Any, answer: Any, typed: bool, in_list: bool) -> bool:
-    """Whether a gold that is a decimal is a rounding of the answer; a fraction that is meant is equal, so that it is none."""
+    """Whether a gold that is a decimal is a rounding of the answer; a fraction that is meant is
+    equal, so that it is none.
+    """
     if not (gold.is_Rational and answer.is_real) or (answer.is_Rational and not typed):
         return False
     near = answer if answer.is_Rational else answer.round(25)
-    return rounds_to(Fraction(int(gold.p), int(gold.q)), Fraction(str(near)), typed=typed, in_list=in_list)
+    return rounds_to(
+        Fraction(int(gold.p), int(gold.q)), Fraction(str(near)), typed=typed, in_list=in_list
+    )
 
 
 def _approximates(exact: Any, near: Any) -> bool:
     """Whether a decimal is the exact value, rounded to its own places: 3.46 for 2\\sqrt{3}."""
     import sympy
 
-    if not (_is_number(exact) and getattr(exact, "is_real", False) and isinstance(near, sympy.Float | sympy.Integer)):
+    if not (
+        _is_number(exact)
+        and getattr(exact, "is_real", False)
+        and isinstance(near, sympy.Float | sympy.Integer)
+    ):
         return False
     typed = Fraction(str(near))
     places = len(str(near).rstrip("0").partition(".")[2])
@@ -210,15 +301,27 @@ def _approximates(exact: Any, near: Any) -> bool:
 def parse(text: str) -> list:
     """Return what math-verify makes of a plain number (decimals get its tolerance) or of LaTeX.
 
-    It takes no units off: "t" and "less" are among its units, and :mod:`~r1_recipes.verification.reading` knows the gold.
+    It takes no units off: "t" and "less" are among its units, and
+    :mod:`~r1_recipes.verification.reading` knows the gold.
     """
     import math_verify
     from latex2sympy2_extended import NormalizationConfig
 
     plain = NUMBER.fullmatch(text)
     text = plain_spelling(plain) if plain else f"${text.strip().strip('$')}$"
-    reading = NormalizationConfig(basic_latex=True, units=False, malformed_operators=True, nits=True, boxed="none", equations=False)
-    config = math_verify.ExprExtractionConfig() if plain else math_verify.LatexExtractionConfig(normalization_config=reading)
+    reading = NormalizationConfig(
+        basic_latex=True,
+        units=False,
+        malformed_operators=True,
+        nits=True,
+        boxed="none",
+        equations=False,
+    )
+    config = (
+        math_verify.ExprExtractionConfig()
+        if plain
+        else math_verify.LatexExtractionConfig(normalization_config=reading)
+    )
     return math_verify.parse(text, [config], fallback_mode="no_fallback", parsing_timeout=None)
 
 
@@ -235,6 +338,11 @@ def judge(
     """Call :func:`compare`; whatever goes wrong makes the answer wrong."""
     try:
         named = tuple((own, said) for own, said in pairs)
-        return compare(gold, raw_gold, Answer(tuple(sides), tuple(rounded), raw, ordered=ordered, pairs=named), precision)
+        return compare(
+            gold,
+            raw_gold,
+            Answer(tuple(sides), tuple(rounded), raw, ordered=ordered, pairs=named),
+            precision,
+        )
     except Exception:  # RecursionError and MemoryError too: sympy on a hostile text.
         return False

@@ -1,7 +1,8 @@
-r"""What a gold says: a number, an expression, a list, a choice, a date or words. Nothing that carries meaning is taken off.
+r"""What a gold says: a number, an expression, a list, a choice, a date or words. Nothing that
+carries meaning is taken off.
 
-In a gold, only a unit goes, and a name in front of an expression or a word behind a number. A gold with other words in its mathematics is
-right as its own text alone.
+In a gold, only a unit goes, and a name in front of an expression or a word behind a number. A gold
+with other words in its mathematics is right as its own text alone.
 """
 
 from __future__ import annotations
@@ -35,20 +36,28 @@ from r1_recipes.verification.words import (
     union,
 )
 
-# A gold of more words without a box or #### is a solution or a proof, of which no part is known to be the gold.
+# A gold of more words without a box or #### is a solution or a proof, of which no part is known to
+# be the gold.
 MAX_GOLD_WORDS = 12
 _PLAIN = re.compile(r"-?(?:\d+|[1-9]\d{0,2}(?:,\d{3})+)(?:\.\d+)?", re.ASCII)
-# What math-verify reads as a product of letters: an angle, a derivative, vectors, matrices, a permutation.
+# What math-verify reads as a product of letters: an angle, a derivative, vectors, matrices, a
+# permutation.
 _ONLY_TEXT = re.compile(
-    r"\\(?:angle|triangle)\s*[A-Z]{2,}\s*\Z|\\nabla|\\(?:mathbf|boldsymbol|bm)\s*\{\w\}\s*\\(?:times|cdot)|"
+    r"\\(?:angle|triangle)\s*[A-Z]{2,}\s*\Z|\\nabla|\\(?:mathbf|boldsymbol|"
+    r"bm)\s*\{\w\}\s*\\(?:times|cdot)|"
     r"\A\d+\s*-\s*\d+(?:\s|\Z)|:[^:()]+:|"
-    r"(?<![A-Za-z])([A-Z])([A-Z])(?![A-Za-z])[-+ ]+\2\1(?![A-Za-z])|\\partial|\\frac\s*\{\s*d\s*\w*\s*\}|\\vec|\\overrightarrow|"
+    r"(?<![A-Za-z])([A-Z])([A-Z])(?![A-Za-z])[-+ ]+\2\1(?![A-Za-z])|\\partial|"
+    r"\\frac\s*\{\s*d\s*\w*\s*\}|\\vec|\\overrightarrow|"
     r"[A-Z]\s*\^\s*\{?(?:-1|T|\\top)\}?\s*[A-Z]|"
     r"(?<![A-Za-z])[A-Z]{2,}\s*\^\s*\{?-1|\A\(\d(?: \d)+\)\Z"
 )
 _NAMED_BY_PRIME = re.compile(r"\s*([A-Za-z])'+\s*(?:\([A-Za-z]\))?\s*=([^']*)")
-_GREEK_CAPITAL = re.compile(r"\\(Gamma|Delta|Theta|Lambda|Xi|Pi|Sigma|Phi|Psi|Omega)(?![A-Za-z])(?!\s*_)")
-_QUANTITY = re.compile(r"([-+]?[\d.,]+)\s*(?!(?:abcd|efgh|wxyz|xyzw)\w*)([^\W\d_]{4,})\.?")  # "12hours"
+_GREEK_CAPITAL = re.compile(
+    r"\\(Gamma|Delta|Theta|Lambda|Xi|Pi|Sigma|Phi|Psi|Omega)(?![A-Za-z])(?!\s*_)"
+)
+_QUANTITY = re.compile(
+    r"([-+]?[\d.,]+)\s*(?!(?:abcd|efgh|wxyz|xyzw)\w*)([^\W\d_]{4,})\.?"
+)  # "12hours"
 _SEVERAL = re.compile(r"[,;]|\\(?:pm|mp|cup|cap|in|\{)(?![A-Za-z])|\b(?:or|and)\b")
 THOUSANDS = re.compile(r"(?<![\d.,])([1-9]\d{0,2})((?:,\d{3})+)(?![\d,])")
 EQUALS = re.compile(r"(?<![<>!])=|\\equiv(?![A-Za-z])")
@@ -59,31 +68,46 @@ PLUS_MINUS = re.compile(r"\\(?:pm|mp)(?![A-Za-z])")
 @dataclass(frozen=True)
 class Gold:
     raw: str  # as it stands
-    text: str | None = None  # its expression; None: it was not understood here, math-verify may read ``raw``
+    text: str | None = (
+        None  # its expression; None: it was not understood here, math-verify may read ``raw``
+    )
     plain: str = ""  # cleaned, without white space: an answer that says the same is right
-    parts: tuple[Part, ...] = ()  # of a list whose parts have names: each is compared with the answer's part of that name
-    cased: frozenset[str] = frozenset()  # capitals whose small letter the gold has, too: math-verify reads both as one
+    parts: tuple[
+        Part, ...
+    ] = ()  # of a list whose parts have names: each is compared with the answer's part of that name
+    cased: frozenset[str] = (
+        frozenset()
+    )  # capitals whose small letter the gold has, too: math-verify reads both as one
     several: bool = False
     ordered: bool = False
     relations: int = 0
     variables: frozenset[str] = frozenset()
     condition: Condition | None = None
-    excused: frozenset[str] = frozenset()  # words that would refuse an answer, and are the gold's own
+    excused: frozenset[str] = (
+        frozenset()
+    )  # words that would refuse an answer, and are the gold's own
     words: str | None = None  # "No solution": a gold that is compared as words
     moment: tuple[object, ...] | None = None  # a date or a time of day
     letter: str | None = None  # "(B)": a gold that is compared as a choice
     letters: str | None = None  # "ABD": several choices
-    only_text: bool = False  # mathematics with words that are no name and no unit: right as its own text alone
+    only_text: bool = (
+        False  # mathematics with words that are no name and no unit: right as its own text alone
+    )
     union: str | None = None  # of bounds joined by "or", as intervals: x < 2 or x > 3
-    left_out: str = ""  # what is not compared: the word behind a number, a condition that an answer need not repeat
+    # What is not compared: the word behind a number, a condition that an answer need not repeat
+    left_out: str = ""
     units: tuple[str, ...] = ()  # "m1 s-1": an answer with another one is wrong, one without is not
     value: Value | None = None  # of a number that can be compared without a parser
 
 
 @functools.lru_cache(16_384)  # Most runs have fewer golds, so that each is read once.
 def read_gold(text: str, locale: str = "en", ordered: bool = False) -> Gold | None:
-    """Return the gold that ``text`` states, or ``None`` if it is empty, too long, prose or a question."""
-    if locale == "en" and _PLAIN.fullmatch(text):  # every gold of GSM8K: the same as below, in a tenth of the time
+    """Return the gold that ``text`` states, or ``None`` if it is empty, too long, prose or a
+    question.
+    """
+    if locale == "en" and _PLAIN.fullmatch(
+        text
+    ):  # every gold of GSM8K: the same as below, in a tenth of the time
         return Gold(raw=text, text=text, plain=text, value=read_value(text))
     text = one_spelling_of_boxes(text)
     if boxes := boxes_of(text):
@@ -91,12 +115,21 @@ def read_gold(text: str, locale: str = "en", ordered: bool = False) -> Gold | No
     elif "####" in text:
         text = text.rpartition("####")[2]
     raw, cleaned = text.strip(), clean(text[: MAX_ANSWER_CHARS + 1], locale)
-    if not cleaned or len(text) > MAX_ANSWER_CHARS or len(prose(cleaned)) > MAX_GOLD_WORDS or text.rstrip().endswith(("?", "？")):
+    if (
+        not cleaned
+        or len(text) > MAX_ANSWER_CHARS
+        or len(prose(cleaned)) > MAX_GOLD_WORDS
+        or text.rstrip().endswith(("?", "？"))
+    ):
         return None
-    gold = functools.partial(Gold, raw=raw, plain=squeezed(cleaned), excused=frozenset(refusals(cleaned)))
+    gold = functools.partial(
+        Gold, raw=raw, plain=squeezed(cleaned), excused=frozenset(refusals(cleaned))
+    )
     if choice := re.fullmatch(r"\(?\s*([A-J])\s*\)?", cleaned):
         return gold(letter=choice[1], words=choice[1].casefold())
-    option = re.fullmatch(r"\(([A-J])\)\s*(\S.*)", cleaned)  # AMC's "(C) 17": the letter or the value
+    option = re.fullmatch(
+        r"\(([A-J])\)\s*(\S.*)", cleaned
+    )  # AMC's "(C) 17": the letter or the value
     if option and (value := read_gold(option[2], locale, ordered)) and value.letter is None:
         return replace(value, letter=option[1])
     if re.fullmatch(r"[A-J]{2,}", cleaned) and list(cleaned) == sorted(set(cleaned)):
@@ -104,7 +137,9 @@ def read_gold(text: str, locale: str = "en", ordered: bool = False) -> Gold | No
     if re.fullmatch(r"[A-J](?:\s*,\s*[A-J])+", cleaned):
         several_letters = "".join(re.findall("[A-J]", cleaned))
         in_order = list(several_letters) == sorted(several_letters)
-        return gold(letters=several_letters, ordered=ordered or not in_order, words=plain_words(cleaned))
+        return gold(
+            letters=several_letters, ordered=ordered or not in_order, words=plain_words(cleaned)
+        )
     if (when := moment(cleaned) or moment(text)) is not None:
         return gold(moment=when, words=plain_words(cleaned))
     if _is_wordy(text, cleaned):
@@ -123,41 +158,76 @@ def read_gold(text: str, locale: str = "en", ordered: bool = False) -> Gold | No
     parts = [part for part in read if part is not None]
     if len(parts) < len(read) or any(not part.text or refusals(part.label) for part in parts):
         return own_text
-    known = functools.partial(gold, several=several, ordered=ordered, condition=condition, units=units_of(raw))
+    known = functools.partial(
+        gold, several=several, ordered=ordered, condition=condition, units=units_of(raw)
+    )
     pair = NAMED_PAIR.fullmatch(parts[0].text) if len(parts) == 1 else None  # "(a, b) = (2, 3)"
-    if pair and len(split(pair[1])) == len(split(pair[2])) and min(depths(f"({pair[2]})")[1:-1]) > 0:
-        parts = [Part(value.strip(), name.strip()) for name, value in zip(split(pair[1]), split(pair[2]), strict=True)]
+    if (
+        pair
+        and len(split(pair[1])) == len(split(pair[2]))
+        and min(depths(f"({pair[2]})")[1:-1]) > 0
+    ):
+        parts = [
+            Part(value.strip(), name.strip())
+            for name, value in zip(split(pair[1]), split(pair[2]), strict=True)
+        ]
     named = [part if part.label else named_part(part.text) for part in parts]
     names = [part.label for part in named]
     if len(parts) > 1 and all(names) and len(set(names)) == len(names):
-        return known(text=", ".join(part.text for part in parts), parts=tuple(named), variables=letters(cleaned), relations=0)
+        return known(
+            text=", ".join(part.text for part in parts),
+            parts=tuple(named),
+            variables=letters(cleaned),
+            relations=0,
+        )
     if several and any(part.label for part in parts[:-1]):
         return own_text  # a name for some of the numbers; one behind the last is the unit of all
     expression = ", ".join(part.text for part in parts)
-    left_out = " ".join(part.label for part in parts if part.label) or (condition.text if condition else quantity[2] if quantity else "")
+    left_out = " ".join(part.label for part in parts if part.label) or (
+        condition.text if condition else quantity[2] if quantity else ""
+    )
     left, *near = [side.strip() for side in APPROX.split(expression)]
     if near and (not left or UNKNOWN.fullmatch(left)):
         left = near[0]
     text = left or expression
-    cased = frozenset(letter for letter in letters(text) if letter.isupper() and letter.lower() in letters(text))
+    cased = frozenset(
+        letter for letter in letters(text) if letter.isupper() and letter.lower() in letters(text)
+    )
     known = functools.partial(known, left_out=left_out, cased=cased)
-    return known(text=in_its_case(text, cased), relations=len(EQUALS.findall(left)), variables=letters(left), value=read_value(left))
+    return known(
+        text=in_its_case(text, cased),
+        relations=len(EQUALS.findall(left)),
+        variables=letters(left),
+        value=read_value(left),
+    )
 
 
 def in_its_case(text: str, capitals: frozenset[str]) -> str:
-    """An expression with an index on these capitals, and on Greek ones, so that ``\\frac{M}{m}`` is not 1."""
+    """An expression with an index on these capitals, and on Greek ones, so that ``\\frac{M}{m}`` is
+    not 1.
+    """
 
     def mark(match: re.Match[str]) -> str:
-        return match[0] if match[1] or match[2] not in capitals else f"{match[2]}_{{77{match[3] or match[4] or ''}}}"
+        return (
+            match[0]
+            if match[1] or match[2] not in capitals
+            else f"{match[2]}_{{77{match[3] or match[4] or ''}}}"
+        )
 
     text = _GREEK_CAPITAL.sub(lambda match: rf"\{match[1].lower()}_{{77}}", text)
-    return re.sub(r"(\\[A-Za-z]+)|([A-Z])(?:_(\w)|_\{([^{}]*)\})?", mark, text) if capitals else text
+    return (
+        re.sub(r"(\\[A-Za-z]+)|([A-Z])(?:_(\w)|_\{([^{}]*)\})?", mark, text) if capitals else text
+    )
 
 
 def _has_primes(text: str) -> bool:
-    """Whether a gold has derivatives, which math-verify reads without their primes; in ``f'(x) = 2x`` they are the name's."""
+    """Whether a gold has derivatives, which math-verify reads without their primes; in ``f'(x) =
+    2x`` they are the name's.
+    """
     named = _NAMED_BY_PRIME.fullmatch(text)
-    return re.search(r"[A-Za-z)]'", text) is not None and (named is None or named[1] in letters(named[2]))
+    return re.search(r"[A-Za-z)]'", text) is not None and (
+        named is None or named[1] in letters(named[2])
+    )
 
 
 def _is_wordy(text: str, cleaned: str) -> bool:
@@ -166,15 +236,21 @@ def _is_wordy(text: str, cleaned: str) -> bool:
         return True  # carbon-14
     if re.search(r"\d|\\|[-+*/^=<>|]\s|[-+*/^=<>|]|\$[^$]*[=<>]", cleaned):
         return False
-    styled = bool(re.search(r"\\(?:text|mathrm|mbox)", text)) and re.fullmatch(r"[A-Za-z][A-Za-z\s'-]+", cleaned)
+    styled = bool(re.search(r"\\(?:text|mathrm|mbox)", text)) and re.fullmatch(
+        r"[A-Za-z][A-Za-z\s'-]+", cleaned
+    )
     return (
-        bool(styled) or not is_expression(cleaned) or bool(re.fullmatch("(?i)no|[a-z]{3}", cleaned) and re.search("[aeiouAEIOU]", cleaned))
+        bool(styled)
+        or not is_expression(cleaned)
+        or bool(re.fullmatch("(?i)no|[a-z]{3}", cleaned) and re.search("[aeiouAEIOU]", cleaned))
     )
 
 
 def squeezed(text: str) -> str:
     """Without white space, but between two letters or digits: 7 2 is not 72."""
-    return re.sub(r"([_^])\{(\w)\}", r"\1\2", re.sub(r"(?<!\w) | (?!\w)", "", " ".join(text.split())))
+    return re.sub(
+        r"([_^])\{(\w)\}", r"\1\2", re.sub(r"(?<!\w) | (?!\w)", "", " ".join(text.split()))
+    )
 
 
 def listed(text: str) -> list[str]:

@@ -1,4 +1,6 @@
-"""Words that decide what an answer says: those that hedge, that negate, and that make a number another one."""
+"""Words that decide what an answer says: those that hedge, that negate, and that make a number
+another one.
+"""
 
 import re
 import unicodedata
@@ -36,57 +38,84 @@ _LEXICON: tuple[tuple[Refusal, str, str], ...] = (
     # negation
     (
         Refusal.HEDGE,
-        r"not no(?!\.) never non none cannot without wrong incorrect false untrue except excluding excluded exclude besides but instead "
-        r"nicht kein\w* weder ohne falsch pas sauf ni sans faux não falso incorrecto nie niet inte ikke değil не không "
+        r"not no(?!\.) never non none cannot without wrong incorrect false untrue except "
+        r"excluding excluded exclude besides but instead "
+        r"nicht kein\w* weder ohne falsch pas sauf ni sans faux não falso incorrecto nie "
+        r"niet inte ikke değil не không "
         r"other\sthan rather\sthan apart\sfrom aside\sfrom",
         r"n't\b|\bun-(?=\d)|不(?!同)|非|没|错|除|間違|ではない|아님|नहीं|ليس",
     ),
     # doubt
     (
         Refusal.HEDGE,
-        r"maybe perhaps possibly probably might may\sbe could\sbe guess\w* unsure unknown depend\w* unless hardly impossible "
-        r"mistake fails? extraneous rejected? discard\w* invalid inadmissible vielleicht wohl peut-être quizás tal\svez talvez forse",
+        r"maybe perhaps possibly probably might may\sbe could\sbe guess\w* unsure unknown "
+        r"depend\w* unless hardly impossible "
+        r"mistake fails? extraneous rejected? discard\w* invalid inadmissible vielleicht "
+        r"wohl peut-être quizás tal\svez talvez forse",
         "可能|也许",
     ),
     # comparison
     (
         Refusal.CHANGED,
-        r"(?:less|more|greater|fewer|higher|lower|larger|smaller)\sthan (?<!\\)over under above below beyond exceed\w* between "
+        r"(?:less|more|greater|fewer|higher|lower|larger|smaller)\sthan (?<!\\)over under "
+        r"above below beyond exceed\w* between "
         r"outside less(?=\s\d) "
-        r"at\s(?:least|most) almost nearly short\sof far\sfrom off\sby asymptotically (?<!add\s)(?<!adds\s)(?<!adding\s)up\sto(?=\s\d) "
+        r"at\s(?:least|most) almost nearly short\sof far\sfrom off\sby asymptotically "
+        r"(?<!add\s)(?<!adds\s)(?<!adding\s)up\sto(?=\s\d) "
         r"(?:mehr|weniger|größer|kleiner)\sals mindestens höchstens",
         "[多少大小高低]于|超过|不到|至[少多]|以[上下]",
     ),
     # operation
     (
         Refusal.CHANGED,
-        r"squares?(?=\s(?:of|roots?)\b) squared cubed cubes?(?=\s(?:of|roots?)\b) (?:square|cube|third|fourth|nth)[\s-]?roots? roots?\sof "
-        r"factorial reciprocal inverse opposite negation complement plus divided multiplied modulo minus negative negativ neg subtract "
+        r"squares?(?=\s(?:of|roots?)\b) squared cubed cubes?(?=\s(?:of|roots?)\b) (?:square|"
+        r"cube|third|fourth|nth)[\s-]?roots? roots?\sof "
+        r"factorial reciprocal inverse opposite negation complement plus divided multiplied "
+        r"modulo minus negative negativ neg subtract "
         r"less\sone "
-        r"half halves twice thrice doubl(?:ed?|ing) tripl(?:ed?|ing) treble quadrupl(?:ed?|ing) quintupl\w+ sextupl\w+ -?fold "
-        r"(?:and|one|two|three|a|-)[\s-](?:third|quarter|fourth|fifth|sixth|eighth|tenth|hundredth|thousandth)s? "
-        r"(?:third|four|fif|six|seven|eigh|nin|ten|eleven|twelf|hundred|thousand|\w+illion|\w+tie|\w+teen)(?:th)?s(?<=[thd]{2}s) thirds "
-        rf"(?:add|plus|times|mod|base|choose|remainder|to)\s(?:{_COUNTS}) (?:{_COUNTS}|\d+)\stimes(?=\s*\d) add\s\w+\sto "
-        r"(?:in|de)creased\sby reduced\sby to\sthe\s(?:power|third|fourth|fifth|sixth|seventh|eighth|ninth|tenth) revers\w+ upside\sdown "
-        r"dozens? tens hundreds? thousands? \w*illi?on\w* lakhs? crores? googol myriad [bm]n permille per\sthousand basis\spoints ppm "
+        r"half halves twice thrice doubl(?:ed?|ing) tripl(?:ed?|ing) treble quadrupl(?:ed?|"
+        r"ing) quintupl\w+ sextupl\w+ -?fold "
+        r"(?:and|one|two|three|a|-)[\s-](?:third|quarter|fourth|fifth|sixth|eighth|tenth|"
+        r"hundredth|thousandth)s? "
+        r"(?:third|four|fif|six|seven|eigh|nin|ten|eleven|twelf|hundred|thousand|\w+illion|"
+        r"\w+tie|\w+teen)(?:th)?s(?<=[thd]{2}s) thirds "
+        rf"(?:add|plus|times|mod|base|choose|remainder|to)\s(?:{_COUNTS}) (?:{_COUNTS}|"
+        rf"\d+)\stimes(?=\s*\d) add\s\w+\sto "
+        r"(?:in|de)creased\sby reduced\sby to\sthe\s(?:power|third|fourth|fifth|sixth|"
+        r"seventh|eighth|ninth|tenth) revers\w+ upside\sdown "
+        r"dozens? tens hundreds? thousands? \w*illi?on\w* lakhs? crores? googol myriad [bm]n "
+        r"permille per\sthousand basis\spoints ppm "
         r"octal hex(?:adecimal)? binary successor predecessor digit\ssum "
         rf"point(?=\s(?:zero|{_COUNTS})\b) "
-        r"halb\w* doppelt\w* Wurzel hoch\s(?:zwei|drei) Quadrat quadriert Kehrwert Hälfte Viertel Drittel Tausend Dutzend Million(?:en)? "
-        r"Milliarden mille mil moins menos? demi moitié racine raíz mitad doble cuadrado carré opposé opuesto минус",
-        r"[倍半减加]|マイナス|마이너스|(?<=\d)-?(?:ish|something)\b|[一二三四五六七八九十百千零负負欠](?=\s*\d)|零下|(?<=\d)\s*[十拾打零仟만억천]|点(?=[一二三四五六七八九零])|分之|平方(?![米厘分公千])|倒数|相反数",
+        r"halb\w* doppelt\w* Wurzel hoch\s(?:zwei|drei) Quadrat quadriert Kehrwert Hälfte "
+        r"Viertel Drittel Tausend Dutzend Million(?:en)? "
+        r"Milliarden mille mil moins menos? demi moitié racine raíz mitad doble cuadrado "
+        r"carré opposé opuesto минус",
+        r"[倍半减加]|マイナス|마이너스|(?<=\d)-?(?:ish|something)\b|[一二三四五六七八九十百千零负負欠](?=\s*\d)|零下|"
+        r"(?<=\d)\s*[十拾打零仟만억천]|点(?=[一二三四五六七八九零])|分之|平方(?![米厘分公千])|倒数|相反数",
     ),
 )
-# What refuses an answer unless the gold says the same; tests/core/verification/test_reading.py has an example and a near miss of each.
+# What refuses an answer unless the gold says the same; tests/core/verification/test_reading.py has
+# an example and a near miss of each.
 RULES = tuple(
-    (refusal, re.compile("|".join([rf"\b(?:{'|'.join(words.split())})\b"] * bool(words) + [signs] * bool(signs)), re.IGNORECASE))
+    (
+        refusal,
+        re.compile(
+            "|".join([rf"\b(?:{'|'.join(words.split())})\b"] * bool(words) + [signs] * bool(signs)),
+            re.IGNORECASE,
+        ),
+    )
     for refusal, words, signs in _LEXICON
 )
-# In front of "is 72": words that take the answer back, and operations on "it" or "the answer". Of other subjects nothing is known.
+# In front of "is 72": words that take the answer back, and operations on "it" or "the answer". Of
+# other subjects nothing is known.
 _TAKES_BACK = re.compile(
-    r"\b(?:not|never|no|wrong|incorrect|false|untrue|maybe|perhaps|possibly|probably|unless|impossible)\b|n't\b|"
+    r"\b(?:not|never|no|wrong|incorrect|false|untrue|maybe|perhaps|possibly|probably|unless|"
+    r"impossible)\b|n't\b|"
     r"\b(?:extraneous|rejected|distractor|mistake|anything but)\b|"
     r"\b(?:answer|total|result)(?:'s)?\s+(?:squared|cubed|halved|doubled|tripled|reciprocal)\b|"
-    r"\b(?:half|twice|double|square|negative|reciprocal|opposite|divided|plus|minus|exceeds?)\b.*\b(?:it|that|this|answer|result|what|total)\b|"
+    r"\b(?:half|twice|double|square|negative|reciprocal|opposite|divided|plus|minus|"
+    r"exceeds?)\b.*\b(?:it|that|this|answer|result|what|total)\b|"
     r"\b(?:one|two|three|\d+) (?:more|less|fewer) than\b|"
     r"\b(?:answer|result|it)\b.*\b(?:divided|plus|minus|times|exceeds?)\b",
     re.IGNORECASE,
@@ -100,50 +129,78 @@ def takes_back(subject: str) -> bool:
 
 def refusals(text: str) -> dict[str, Refusal]:
     """Return what the rules find in a cleaned text: each word in lower case, and why it refuses."""
-    return {found[0].casefold(): refusal for refusal, pattern in RULES for found in pattern.finditer(text)}
+    return {
+        found[0].casefold(): refusal
+        for refusal, pattern in RULES
+        for found in pattern.finditer(text)
+    }
 
 
 _CHOICE = re.compile(r"\(?\s*([A-J])\s*(?:[).:、\]]|\Z)(?P<rest>.*)", re.DOTALL)
 _STYLED = re.compile(r"\\(?:text|textbf|textrm|mathrm|mathbf|mbox)\s*\{([^{}]*)\}")
 _CALLED = re.compile(
-    r"(?i)\A(?:(?:the )?(?:correct )?(?:answer|option|choice)(?: is\b:?)?:?|(?:正确)?答案[是为:：]*|故?选(?:项|择)?|\[(?=[a-j]\]))\s*"
+    r"(?i)\A(?:(?:the )?(?:correct )?(?:answer|option|choice)(?: is\b:?)?:?|"
+    r"(?:正确)?答案[是为:：]*|"
+    r"故?选(?:项|择)?|\[(?=[a-j]\]))\s*"
 )
 _OTHER_CHOICE = re.compile(
     r"\(\s*[A-Ja-j]\s*\)|\b[b-j]\s*(?:[).,:]|\Z)|[,;]\s*[a-j]\b|\b[B-J]\b|选\s*[A-J]|[?？]|"
     r"\bA\s*(?:[.):%]|\Z|(?:is|was|are|looks|seems)\b)|[甲乙丙丁]|假的?|"
     r"'|\b(?:is|are)\W*\Z|"
-    r"\b(?:or|and|then|actually|rather|sorry|scratch|changed|unlikely|eliminated|rejected|alternatively|as well|the opposite|nope|"
+    r"\b(?:or|and|then|actually|rather|sorry|scratch|changed|unlikely|eliminated|rejected|"
+    r"alternatively|as well|the opposite|nope|"
     r"next|previous|wait|(?:ruled|struck) out)\b"
 )
 
 
 def chosen(text: str) -> tuple[str, str] | None:
-    """Return the one option's letter, A to J, that a text begins with, and what follows it; ``None`` if there is none, or two."""
+    """Return the one option's letter, A to J, that a text begins with, and what follows it;
+    ``None`` if there is none, or two.
+    """
     if re.search(r"[A-Ja-j]'+\W*\Z", text) and not re.match(r"\W*'", text):
         return None  # B' is another event
-    called = re.sub(r"[*_`$]+", "", _STYLED.sub(r"\1", unicodedata.normalize("NFKC", text))).strip(" \t\r\n'\"。")
+    called = re.sub(r"[*_`$]+", "", _STYLED.sub(r"\1", unicodedata.normalize("NFKC", text))).strip(
+        " \t\r\n'\"。"
+    )
     called = _CALLED.sub("", called)
     match = _CHOICE.match(called.upper() if re.fullmatch(r"\(?[a-j]\)?", called) else called)
-    if match is None or _OTHER_CHOICE.search(match["rest"]) or Refusal.HEDGE in refusals(match["rest"]).values():
+    if (
+        match is None
+        or _OTHER_CHOICE.search(match["rest"])
+        or Refusal.HEDGE in refusals(match["rest"]).values()
+    ):
         return None
     # "B. C" and "B) A, D" are several letters, and no text of an option.
-    return None if match["rest"].strip() and not re.sub(r"\b[A-J]\b|\W", "", match["rest"]) else (match[1], match["rest"])
+    return (
+        None
+        if match["rest"].strip() and not re.sub(r"\b[A-J]\b|\W", "", match["rest"])
+        else (match[1], match["rest"])
+    )
 
 
 def chosen_letters(text: str) -> str:
-    """The options that an answer names, in its order (``A, B and D``, ``["B", "F"]``), or ``""`` if it says anything else."""
-    left = re.sub(r"""\b(?:and|answers?|options?|are|is|the)\b|[选和、,;()\[\]{}"'\s.]|\\""", "", _STYLED.sub(r"\1", text))
+    """The options that an answer names, in its order (``A, B and D``, ``["B", "F"]``), or ``""`` if
+    it says anything else.
+    """
+    left = re.sub(
+        r"""\b(?:and|answers?|options?|are|is|the)\b|[选和、,;()\[\]{}"'\s.]|\\""",
+        "",
+        _STYLED.sub(r"\1", text),
+    )
     return left if re.fullmatch("[A-J]+", left) and len(set(left)) == len(left) else ""
 
 
 _YES, _NO = frozenset(("yes", "true", "correct")), frozenset(("no", "false", "incorrect"))
 _AGAINST_YES = re.compile(
-    r"\b(?:no|not|none|never|false|cannot|un\w+|wrong|incorrect|nope|nah|nein|neither|non|dis\w+|doubt\w*|nil|"
+    r"\b(?:no|not|none|never|false|cannot|un\w+|wrong|incorrect|nope|nah|nein|neither|non|"
+    r"dis\w+|doubt\w*|nil|"
     r"fails?|falsehood|lie|opposite|contrary|reverse|negative)\b|n't\b",
     re.IGNORECASE,
 )
 _AGAINST_NO = re.compile(
-    r"\b(?:yes|true|correct|right|sure|yeah|yep|ja|oui|affirmative|sometimes|holds?|valid|so|agree|indeed)\b", re.IGNORECASE
+    r"\b(?:yes|true|correct|right|sure|yeah|yep|ja|oui|affirmative|sometimes|holds?|valid|so|"
+    r"agree|indeed)\b",
+    re.IGNORECASE,
 )
 _OPEN = re.compile(
     r"[?？]|\b(?:or|maybe|but|if|only|perhaps|possibly|probably|depend\w*|guess|hardly|unless|"
@@ -153,7 +210,9 @@ _OPEN = re.compile(
 
 
 def agrees(text: str, gold: str) -> bool | None:
-    """Whether an answer to a gold of yes or no begins with that word and says nothing against it; ``None``: the gold is neither."""
+    """Whether an answer to a gold of yes or no begins with that word and says nothing against it;
+    ``None``: the gold is neither.
+    """
     if re.match(r"\s*[-!~^/+]", text):
         return False if gold in _YES | _NO else None
     polarity = _YES if gold in ("yes", "true") else _NO if gold in ("no", "false") else None
@@ -163,38 +222,53 @@ def agrees(text: str, gold: str) -> bool | None:
     rest = rest.strip(" .!{}")
     against = _AGAINST_YES if polarity is _YES else _AGAINST_NO
     # A word or two behind it are no reason: "yes, nonsense".
-    clear = not rest or (bool(sign) and len(rest.split()) > 2 and not against.search(rest) and not _OPEN.search(rest))
+    clear = not rest or (
+        bool(sign) and len(rest.split()) > 2 and not against.search(rest) and not _OPEN.search(rest)
+    )
     return first.casefold() in polarity and clear
 
 
 _SUBJECT = (
-    r"(?:(?:so|thus|hence|therefore),? )?(?:(?:(?:january|february|march|april|may|june|july|august|september|"
+    r"(?:(?:so|thus|hence|therefore),? )?(?:(?:(?:january|february|march|april|may|june|july|"
+    r"august|september|"
     r"october|november|december|student|person|day|figure|case|option|team|player|number) \d+\w*|"
     r"it|this|that|he|she|they|[a-z]|(?:the|my) (?:final |correct )?answer|"
-    r"(?:the|this) (?:student|person|day|function|shape|curve|graph|conic|figure|name|winner|month|colou?r|word|city|"
+    r"(?:the|this) (?:student|person|day|function|shape|curve|graph|conic|figure|name|winner|"
+    r"month|colou?r|word|city|"
     r"country|equation|lines?|series|thief|one)"
-    r"(?: of (?:the )?\w+)?)? ?(?:is|are|was|were|'s|represents|describes|falls on|lands on) )?(?:(?:on|an?|the|student) )?"
+    r"(?: of (?:the )?\w+)?)? ?(?:is|are|was|were|'s|represents|describes|falls on|lands on) "
+    r")?(?:(?:on|an?|the|student) )?"
 )
 
 _GREATEST = (
-    r"(?: function| number| (?:is|has|are|have) the (?:greatest|largest|highest|fastest|biggest|best)"
-    r"(?: (?:average|total|number|speed|score|value|rate|amount|height|weight|age|share|time|area|volume)){0,2})?"
+    r"(?: function| number| (?:is|has|are|have) the (?:greatest|largest|highest|fastest|"
+    r"biggest|best)"
+    r"(?: (?:average|total|number|speed|score|value|rate|amount|height|weight|age|share|time|"
+    r"area|volume)){0,2})?"
 )
 
 
 def says(text: str, gold: str) -> bool:
-    """Whether a sentence says that "it" is a gold of words, or that this is the greatest: ``It is Monday.``, ``Bob is the fastest``."""
-    if re.search(r"[!~^/+<>=]|(?:^|[\s(])-|-(?:\s|\Z)", text.rstrip("!")) and not re.search(r"[-!~^/+<>=]", gold):
+    """Whether a sentence says that "it" is a gold of words, or that this is the greatest: ``It is
+    Monday.``, ``Bob is the fastest``.
+    """
+    if re.search(r"[!~^/+<>=]|(?:^|[\s(])-|-(?:\s|\Z)", text.rstrip("!")) and not re.search(
+        r"[-!~^/+<>=]", gold
+    ):
         return False  # a sign at a word may negate it
     said = re.sub(r"[\"*_$]", "", text).strip(" .!").casefold()
     name = re.escape(gold)
-    return re.fullmatch(_SUBJECT + name + _GREATEST, " ".join(re.findall(r"'s\b|[\w,]+", said))) is not None
+    return (
+        re.fullmatch(_SUBJECT + name + _GREATEST, " ".join(re.findall(r"'s\b|[\w,]+", said)))
+        is not None
+    )
 
 
 _TENS = "twenty thirty forty fifty sixty seventy eighty ninety"
 _TEENS = "thirteen fourteen fifteen sixteen seventeen eighteen nineteen"
 _SPELLED = re.compile(
-    rf"(?i)\b(?:({'|'.join(_TENS.split())})(?:[\s-](one|two|three|four|five|six|seven|eight|nine))?|({'|'.join(_TEENS.split())}))\b"
+    rf"(?i)\b(?:({'|'.join(_TENS.split())})(?:[\s-](one|two|three|four|five|six|seven|eight|"
+    rf"nine))?|({'|'.join(_TEENS.split())}))\b"
 )
 
 
@@ -205,28 +279,50 @@ def spelled_numbers(text: str) -> set[int]:
         if teen:
             numbers.add(13 + _TEENS.split().index(teen))
         else:
-            numbers.add(20 + 10 * _TENS.split().index(tens) + (NUMBER_WORDS.index(unit) if unit else 0))
+            numbers.add(
+                20 + 10 * _TENS.split().index(tens) + (NUMBER_WORDS.index(unit) if unit else 0)
+            )
     return numbers
 
 
-NUMBER_WORDS = ("zero", "one", "two", "three", "four", "five", "six", "seven", "eight", "nine", "ten", "eleven", "twelve")
+NUMBER_WORDS = (
+    "zero",
+    "one",
+    "two",
+    "three",
+    "four",
+    "five",
+    "six",
+    "seven",
+    "eight",
+    "nine",
+    "ten",
+    "eleven",
+    "twelve",
+)
 _PHRASES = {
-    r"\mathbb{R}": r"(?:(?:(?:all|the set of(?: all)?)\s*)?real(?: number)?s|\\math(?:bf|bb)\s*\{?(?-i:R)\}?|(?-i:R)|"
+    r"\mathbb{R}": r"(?:(?:(?:all|the set of(?: all)?)\s*)?real(?: number)?s|\\math(?:bf|"
+    r"bb)\s*\{?(?-i:R)\}?|(?-i:R)|"
     r"-\\infty\s*<\s*[a-z]\s*<\s*\+?\\infty)",
     r"\emptyset": r"(?:the\s+)?empty set|no (?:real )?solutions?|\\\{\s*\\\}",
     r"\infty": r"(?:positive |\+)?infin(?:ity|ite)",
     r"\frac{1}{2}": r"(?:(?:an?|one)[ -])?half",
 }
-_IN_SYMBOLS = tuple((re.compile(rf"\s*{pattern}\s*", re.IGNORECASE), symbol) for symbol, pattern in _PHRASES.items())
+_IN_SYMBOLS = tuple(
+    (re.compile(rf"\s*{pattern}\s*", re.IGNORECASE), symbol) for symbol, pattern in _PHRASES.items()
+)
 _COUNTED = re.compile(
     rf"\s*(negative |minus )?({'|'.join(NUMBER_WORDS)})\b"
-    r"(?: (?:real|distinct|positive|possible))?(?: (?:solutions?|roots?|values?|ways?|points?|numbers?|integers?))?[ .]*",
+    r"(?: (?:real|distinct|positive|possible))?(?: (?:solutions?|roots?|values?|ways?|"
+    r"points?|numbers?|integers?))?[ .]*",
     re.IGNORECASE,
 )
 
 
 def in_symbols(text: str) -> str:
-    """An answer that is a number or a set in words, in symbols: ``two solutions``, ``all real numbers``, ``negative one half``."""
+    """An answer that is a number or a set in words, in symbols: ``two solutions``, ``all real
+    numbers``, ``negative one half``.
+    """
     sign, rest = ("-", text[9:]) if text.casefold().startswith("negative ") else ("", text)
     for pattern, symbol in _IN_SYMBOLS:
         if pattern.fullmatch(rest):

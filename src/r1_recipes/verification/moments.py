@@ -1,4 +1,6 @@
-"""Dates and times of day: read into numbers, so that ``May 5`` is ``5th May`` and is not ``June 5``."""
+"""Dates and times of day: read into numbers, so that ``May 5`` is ``5th May`` and is not ``June
+5``.
+"""
 
 import re
 import unicodedata
@@ -31,7 +33,10 @@ _WRITTEN = (
 )
 _DATES = tuple(re.compile(pattern, re.IGNORECASE) for pattern in _WRITTEN)
 # Which number is the month depends on the country: such a date is only its own text.
-_AMBIGUOUS = re.compile(r"(?:am\s+)?\d{1,2}\.\s?\d{1,2}\.\s?(?:\d{4}|\d{2})|\d{1,2}/\d{1,2}/\d{4}|\d+(?:-\d+){2,}", re.IGNORECASE)
+_AMBIGUOUS = re.compile(
+    r"(?:am\s+)?\d{1,2}\.\s?\d{1,2}\.\s?(?:\d{4}|\d{2})|\d{1,2}/\d{1,2}/\d{4}|\d+(?:-\d+){2,}",
+    re.IGNORECASE,
+)
 _CLOCK = re.compile(
     r"(?:at\s+)?(?P<hour>\d{1,2})(?::\s?(?P<minute>\d{2}))?\s*"
     r"(?P<half>[ap]\.?\s?m\.?|in the (?:morning|afternoon|evening)|noon)?(?(minute)|(?<=[.mngoM]))",
@@ -40,28 +45,39 @@ _CLOCK = re.compile(
 
 
 def is_date(text: str) -> bool:
-    """Whether a text is a date and nothing else, of digits or with a month's name: 2. März 2024, May 5, 02.03.2024, 3/2/2024."""
+    """Whether a text is a date and nothing else, of digits or with a month's name: 2. März 2024,
+    May 5, 02.03.2024, 3/2/2024.
+    """
     return moment(text) is not None and _CLOCK.fullmatch(text.strip()) is None
 
 
 def moment(text: str) -> tuple[object, ...] | None:
     """Return what a date or a time of day says, or ``None`` if a text is neither.
 
-    A date is (year, month, day) as far as it says them, or its own text if the order of its numbers differs between countries. A time is
-    (minutes since midnight, whether morning or afternoon is known).
+    A date is (year, month, day) as far as it says them, or its own text if the order of its numbers
+    differs between countries. A time is (minutes since midnight, whether morning or afternoon is
+    known).
     """
     text = unicodedata.normalize("NFKC", text.strip())
     for pattern in _DATES:
         if found := pattern.fullmatch(text):
             named = found.groupdict()
             month = named["month"].casefold()
-            return (named.get("year"), _MONTH.get(month) or int(month), int(named["day"]) if named.get("day") else None)
+            return (
+                named.get("year"),
+                _MONTH.get(month) or int(month),
+                int(named["day"]) if named.get("day") else None,
+            )
     if _AMBIGUOUS.fullmatch(text):
         return (re.sub(r"\s", "", text).casefold(),)
     clock = _CLOCK.fullmatch(text)
     if clock is None or (clock["minute"] is None and clock["half"] is None):
         return None
-    hour, minute, half = int(clock["hour"]), int(clock["minute"] or 0), (clock["half"] or "").casefold()
+    hour, minute, half = (
+        int(clock["hour"]),
+        int(clock["minute"] or 0),
+        (clock["half"] or "").casefold(),
+    )
     if hour > 24 or minute > 59:
         return None
     if (
@@ -78,7 +94,9 @@ def moment(text: str) -> tuple[object, ...] | None:
 
 
 def same_moment(gold: tuple[object, ...], answer: tuple[object, ...] | None) -> bool:
-    """Whether an answer says a gold's date or time; a gold without am or pm takes both, and 16:30 is 4:30 p.m."""
+    """Whether an answer says a gold's date or time; a gold without am or pm takes both, and 16:30
+    is 4:30 p.m.
+    """
     if answer is None or len(gold) != len(answer):
         return False
     if len(gold) == 2 and gold[1] != answer[1]:

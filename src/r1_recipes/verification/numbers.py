@@ -1,7 +1,9 @@
-r"""Numbers that can be compared without a parser: integers, decimals, whole per cents, and fractions of integers.
+r"""Numbers that can be compared without a parser: integers, decimals, whole per cents, and
+fractions of integers.
 
-Whatever is decided here, math-verify 0.9 decides the same way: a decimal is compared after rounding; ``50%`` is 50/100, and against an
-integer also 50, but against ``50.0`` only 50/100. What is not clear is left to it.
+Whatever is decided here, math-verify 0.9 decides the same way: a decimal is compared after
+rounding; ``50%`` is 50/100, and against an integer also 50, but against ``50.0`` only 50/100. What
+is not clear is left to it.
 """
 
 from __future__ import annotations
@@ -11,16 +13,29 @@ import re
 from dataclasses import dataclass
 from fractions import Fraction
 
-NUMBER = re.compile(r"(?P<sign>[-+]?)\s*(?P<digits>(?:[1-9]\d{0,2}(?:,\d{3})+|\d+)(?:\.\d*)?|\.\d+)\s*(?P<percent>%?)", re.ASCII)
-_FRACTION = re.compile(r"(?P<sign>-?)(?:\\frac\{(?P<upper>-?\d+)\}\{(?P<lower>\d+)\}|(?P<left>\d+)/(?P<right>\d+))", re.ASCII)
+NUMBER = re.compile(
+    r"(?P<sign>[-+]?)\s*(?P<digits>(?:[1-9]\d{0,2}(?:,\d{3})+|\d+)(?:\.\d*)?|"
+    r"\.\d+)\s*(?P<percent>%?)",
+    re.ASCII,
+)
+_FRACTION = re.compile(
+    r"(?P<sign>-?)(?:\\frac\{(?P<upper>-?\d+)\}\{(?P<lower>\d+)\}|(?P<left>\d+)/(?P<right>\d+))",
+    re.ASCII,
+)
 
-PRECISION = 6  # places that decimals are compared by, unless the key ``precision`` says otherwise: math-verify's own
-_MAX_CHARS = 16  # a longer decimal or fraction is left to sympy: up to here its floating-point numbers hold every digit
+# Places that decimals are compared by, unless the key ``precision`` says otherwise: math-verify's
+# own
+PRECISION = 6
+# A longer decimal or fraction is left to sympy: up to here its floating-point numbers hold every
+# digit
+_MAX_CHARS = 16
 
 
 @dataclass(frozen=True)
 class Value:
-    """A number as math-verify would hold it: exactly, as a floating-point decimal, or as a multiple of one per cent."""
+    """A number as math-verify would hold it: exactly, as a floating-point decimal, or as a multiple
+    of one per cent.
+    """
 
     number: Fraction
     decimal: bool = False
@@ -46,13 +61,15 @@ class Value:
 
 
 def rounds_to(gold: Fraction, answer: Fraction, typed: bool = True, in_list: bool = False) -> bool:
-    """Whether a decimal gold is what an answer becomes when it is rounded to the gold's places: 0.59 for 0.5941, 125.663 for 40\\pi.
+    """Whether a decimal gold is what an answer becomes when it is rounded to the gold's places:
+    0.59 for 0.5941, 125.663 for 40\\pi.
 
-    A gold of fewer than two places is taken as typed (in a list it needs one), and so is a rounding of pi or e, since 22/7 and 3.1416 are
-    others. What differs from the gold by less than a hundredth of its last place is another number and no rounding.
+    A gold of fewer than two places is taken as typed (in a list it needs one), and so is a rounding
+    of pi or e, since 22/7 and 3.1416 are others. What differs from the gold by less than a
+    hundredth of its last place is another number and no rounding.
 
-    An answer that is no decimal itself (not ``typed``) has to agree in five digits, since fewer agree by accident; such a gold may also be
-    cut off instead of rounded.
+    An answer that is no decimal itself (not ``typed``) has to agree in five digits, since fewer
+    agree by accident; such a gold may also be cut off instead of rounded.
     """
     places = max(_order(gold.denominator, 2), _order(gold.denominator, 5))
     unit = Fraction(1, 10**places)
@@ -67,7 +84,10 @@ def rounds_to(gold: Fraction, answer: Fraction, typed: bool = True, in_list: boo
 def rounds_constant(gold: Fraction) -> bool:
     """Whether a decimal is a rounding of pi or e to two places or more."""
     places = max(_order(gold.denominator, 2), _order(gold.denominator, 5))
-    return places > 1 and any(2 * abs(gold - Fraction(constant)) <= Fraction(1, 10**places) for constant in (math.pi, math.e))
+    return places > 1 and any(
+        2 * abs(gold - Fraction(constant)) <= Fraction(1, 10**places)
+        for constant in (math.pi, math.e)
+    )
 
 
 def _order(number: int, prime: int) -> int:
@@ -79,7 +99,9 @@ def _order(number: int, prime: int) -> int:
 
 
 def plain_spelling(match: re.Match[str]) -> str:
-    """A match of ``NUMBER`` in the one spelling that math-verify reads in every case; it cannot read ``-.5`` and ``-007``."""
+    """A match of ``NUMBER`` in the one spelling that math-verify reads in every case; it cannot
+    read ``-.5`` and ``-007``.
+    """
     digits = match["digits"].replace(",", "").removesuffix(".").lstrip("0")
     if not digits or digits.startswith("."):
         digits = "0" + digits

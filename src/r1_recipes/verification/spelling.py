@@ -1,4 +1,6 @@
-r"""One LaTeX-like spelling of an expression: wrappers, styling, currency signs and typographic variants are taken off."""
+r"""One LaTeX-like spelling of an expression: wrappers, styling, currency signs and typographic
+variants are taken off.
+"""
 
 import math
 import re
@@ -10,25 +12,59 @@ from r1_recipes.verification.units import STYLE, STYLED_UNIT, TIMES
 
 _SIGNS = str.maketrans(
     {
-        **dict(zip("０１２３４５６７８９＋－＝，．（）％：＜＞｛｝；∶⁄", "0123456789+-=,.()%:<>{};:/", strict=True)),
+        **dict(
+            zip(
+                "０１２３４５６７８９＋－＝，．（）％：＜＞｛｝；∶⁄",
+                "0123456789+-=,.()%:<>{};:/",
+                strict=True,
+            )
+        ),
         **dict.fromkeys("\u2212\u2013\u2014\u2010\u2011", "-"),
         **dict.fromkeys("\u00a0\u2009\u202f\u3000", " "),
         **dict.fromkeys("\u200b\u200c\u200d\u2060\ufeff", None),
         **dict.fromkeys("€£¥₹₽₩", " "),
         **dict(zip("÷°", ("/", r"^\circ "), strict=True)),
-        **dict(zip("×·⋅π∞√", (r"\times ", r"\cdot ", r"\cdot ", r"\pi ", r"\infty ", r"\sqrt "), strict=True)),
         **dict(
             zip(
-                "≤≥≠≈∅±∪∩∈∠",
-                (rf"\{name} " for name in ("le", "ge", "ne", "approx", "emptyset", "pm", "cup", "cap", "in", "angle")),
+                "×·⋅π∞√",
+                (r"\times ", r"\cdot ", r"\cdot ", r"\pi ", r"\infty ", r"\sqrt "),
                 strict=True,
             )
         ),
-        **dict(zip("⩽⩾≦≧øØ", (rf"\{name} " for name in ("le", "ge", "le", "ge", "emptyset", "emptyset")), strict=True)),
+        **dict(
+            zip(
+                "≤≥≠≈∅±∪∩∈∠",
+                (
+                    rf"\{name} "
+                    for name in (
+                        "le",
+                        "ge",
+                        "ne",
+                        "approx",
+                        "emptyset",
+                        "pm",
+                        "cup",
+                        "cap",
+                        "in",
+                        "angle",
+                    )
+                ),
+                strict=True,
+            )
+        ),
+        **dict(
+            zip(
+                "⩽⩾≦≧øØ",
+                (rf"\{name} " for name in ("le", "ge", "le", "ge", "emptyset", "emptyset")),
+                strict=True,
+            )
+        ),
         **{
             letter: rf"\{(name if letter.islower() else name.capitalize())} "
             for letter in "αβγδεζηθικλμνξρστυφχψωΓΔΘΛΞΣΠΥΦΨΩ"
-            for name in [unicodedata.name(letter).rpartition(" ")[2].lower().replace("lamda", "lambda")]
+            for name in [
+                unicodedata.name(letter).rpartition(" ")[2].lower().replace("lamda", "lambda")
+            ]
         },
         **{letter: rf"\mathbb{{{plain}}} " for letter, plain in zip("ℝℤℕℚℂ", "RZNQC", strict=True)},
         **{letter: f"_{{{digit}}}" for digit, letter in enumerate("₀₁₂₃₄₅₆₇₈₉")},
@@ -37,12 +73,39 @@ _SIGNS = str.maketrans(
 _SUPERSCRIPT = re.compile("[⁰¹²³⁴-⁹⁺⁻ⁿ]+")
 _VULGAR = re.compile("[¼-¾⅐-⅞]")
 LOCALES = ("en", "de")  # how numbers are written: 1,250.5 or 1.250,5
-_MAGNITUDES = {"hundred": 2, "thousand": 3, "lakh": 5, "million": 6, "crore": 7, "billion": 9, "trillion": 12}
+_MAGNITUDES = {
+    "hundred": 2,
+    "thousand": 3,
+    "lakh": 5,
+    "million": 6,
+    "crore": 7,
+    "billion": 9,
+    "trillion": 12,
+}
 # 千 in front of a unit is kilo.
-_MAGNITUDE = r"(?i)(?<=\d)\s*((?:hundred|thousand|lakh|million|crore|billion|trillion)\b|[百千](?![米克瓦赫卡焦帕伏安牛升分字])|[万亿萬億])"
+_MAGNITUDE = (
+    r"(?i)(?<=\d)\s*((?:hundred|thousand|lakh|million|crore|billion|trillion)\b|"
+    r"[百千](?![米克瓦赫卡焦帕伏安牛升分字])|[万亿萬億])"
+)
 _MAGNITUDES |= {"百": 2, "千": 3, "万": 4, "萬": 4, "亿": 8, "億": 8}
 BASES = dict(
-    zip(["two", "three", "four", "five", "six", "seven", "eight", "nine", "ten", "eleven", "twelve"], range(2, 13), strict=True)
+    zip(
+        [
+            "two",
+            "three",
+            "four",
+            "five",
+            "six",
+            "seven",
+            "eight",
+            "nine",
+            "ten",
+            "eleven",
+            "twelve",
+        ],
+        range(2, 13),
+        strict=True,
+    )
 ) | {"sixteen": 16}
 _FUNCTIONS = "arcsin|arccos|arctan|sin|cos|tan|cot|sec|csc|sqrt|log|ln|exp|pi|infty"
 
@@ -53,7 +116,9 @@ def _exponent(match: re.Match[str]) -> str:
 
 def _in_radians(match: re.Match[str]) -> str:
     """Degrees inside a sine and the like; the parser would drop their sign."""
-    trigonometric = re.search(r"\\(?:sin|cos|tan|cot|sec|csc)(?![A-Za-z])", match.string[: match.start()])
+    trigonometric = re.search(
+        r"\\(?:sin|cos|tan|cot|sec|csc)(?![A-Za-z])", match.string[: match.start()]
+    )
     return rf"\frac{{{match[1]}\pi}}{{180}}" if trigonometric else match[0]
 
 
@@ -68,7 +133,10 @@ def _ratio(match: re.Match[str]) -> str:
     return f"({', '.join(str(part // divisor) for part in parts)})"
 
 
-_CASES = r"\\begin\{cases\}([^&]*?)\\end\{cases\}|\\left\s*\\\{\s*\\begin\{array\}\{[^{}]*\}([^&]*?)\\end\{array\}\s*\\right\s*\."
+_CASES = (
+    r"\\begin\{cases\}([^&]*?)\\end\{cases\}|"
+    r"\\left\s*\\\{\s*\\begin\{array\}\{[^{}]*\}([^&]*?)\\end\{array\}\s*\\right\s*\."
+)
 _BASE_WORDS = "|".join(BASES)
 
 
@@ -83,12 +151,16 @@ def _mixed(match: re.Match[str]) -> str:
 
 
 def _unit(match: re.Match[str]) -> str:
-    """Nothing, but in a formula: of ``\\frac{1}{2} \\mathrm{m} v^2`` the styled letter is a variable."""
+    """Nothing, but in a formula: of ``\\frac{1}{2} \\mathrm{m} v^2`` the styled letter is a
+    variable.
+    """
     before, after = match.string[: match.start()], match.string[match.end() :]
-    formula = re.match(r"\s*(?:[A-Za-z(^_]|\\(?:frac|sqrt|sin|cos|tan|theta|mathrm\s*\{\w\}))", after) or re.search(
-        r"(?<![\\A-Za-z{])[A-Za-z](?![A-Za-z}])", before
+    formula = re.match(
+        r"\s*(?:[A-Za-z(^_]|\\(?:frac|sqrt|sin|cos|tan|theta|mathrm\s*\{\w\}))", after
+    ) or re.search(r"(?<![\\A-Za-z{])[A-Za-z](?![A-Za-z}])", before)
+    return (
+        match[0] if formula and re.fullmatch(rf"\s*{STYLE}\s*\{{\s*\w+\s*\}}\s*", match[0]) else " "
     )
-    return match[0] if formula and re.fullmatch(rf"\s*{STYLE}\s*\{{\s*\w+\s*\}}\s*", match[0]) else " "
 
 
 def _base(match: re.Match[str]) -> str:
@@ -110,13 +182,22 @@ RULES: tuple[tuple[str, re.Pattern[str], str | Callable[[re.Match[str]], str]], 
         ("bold", r"(?<![\w)}*])\*\*(?![\s*])([^*]+?)\*\*(?!\*)", r" \1 "),
         ("empty box", r"\\(?:h|v)?phantom\s*\{[^{}]*\}", ""),
         ("braces of a set", r"(?<![\w\\}^])\{([^{}\\]*,[^{}\\]*)\}", r"\\{\1\\}"),
-        ("braces", r"\\(?:l|r)brace(?![A-Za-z])", lambda match: r"\{" if match[0][1] == "l" else r"\}"),
-        ("angle brackets", r"\\langle(?![A-Za-z])([^()]*?,[^()]*?)\\rangle(?![A-Za-z])", r"(\1)"),  # without a comma it is a mean
+        (
+            "braces",
+            r"\\(?:l|r)brace(?![A-Za-z])",
+            lambda match: r"\{" if match[0][1] == "l" else r"\}",
+        ),
+        (
+            "angle brackets",
+            r"\\langle(?![A-Za-z])([^()]*?,[^()]*?)\\rangle(?![A-Za-z])",
+            r"(\1)",
+        ),  # without a comma it is a mean
         ("a sign that is escaped", r"\\([*:])|\\colon(?![A-Za-z])", lambda match: match[1] or ":"),
         ("rows of cases", _CASES, _listed),
         (
             "a styled unit after a number",
-            rf"(?:(?<=[\d}}])|(?<=\\pi))(?:\s|~|\\[,;: ])*(?:\\mu\s*)?{STYLED_UNIT}(?:{TIMES}*{STYLED_UNIT})*",
+            rf"(?:(?<=[\d}}])|(?<=\\pi))(?:\s|~|\\[,;: "
+            rf"])*(?:\\mu\s*)?{STYLED_UNIT}(?:{TIMES}*{STYLED_UNIT})*",
             _unit,
         ),
         ("styled text", rf"{STYLE}\s*\{{([^{{}}]*)\}}", r" \1 "),
@@ -126,7 +207,11 @@ RULES: tuple[tuple[str, re.Pattern[str], str | Callable[[re.Match[str]], str]], 
         ("sizes", r"\\(?:left|right|displaystyle|bigl?|bigr|Bigl?|Bigr)(?![A-Za-z])", ""),
         ("thin space between thousands", r"(?<=\d)\\[,;: ]\s*(?=\d{3}(?!\d))", ","),  # 1\,080
         ("space", r"(?<!\\)\\(?:[,;: ]|q?quad(?![A-Za-z]))|~", " "),
-        ("thousands apart", r"(?<![\d.,/^_{])[1-9]\d{0,2}(?: \d{3})+(?![\d/])", lambda match: match[0].replace(" ", "")),  # 1 080
+        (
+            "thousands apart",
+            r"(?<![\d.,/^_{])[1-9]\d{0,2}(?: \d{3})+(?![\d/])",
+            lambda match: match[0].replace(" ", ""),
+        ),  # 1 080
         ("array", r"[\[(]?\s*\\begin\{array\}\{[^{}]*\}", r"\\begin{pmatrix}"),
         ("end of an array", r"\\end\{array\}\s*[\])]?", r"\\end{pmatrix}"),
         ("new row", r"\\cr(?![A-Za-z])", r"\\\\"),
@@ -136,19 +221,47 @@ RULES: tuple[tuple[str, re.Pattern[str], str | Callable[[re.Match[str]], str]], 
             lambda match: f"({match[1]}{')' if match[2] == '[' else ']'}",
         ),
         ("last bracket turned outwards", r"\A\s*\[([^\[\]]*,[^\[\]]*)\[\s*\Z", r"[\1)"),
-        ("turned row", r"[\[(]([^\[\](),]*(?:,[^\[\](),]*)+)[\])]\s*\^\s*\{?\s*(?:T|\\top)\s*\}?", r"(\1)"),
+        (
+            "turned row",
+            r"[\[(]([^\[\](),]*(?:,[^\[\](),]*)+)[\])]\s*\^\s*\{?\s*(?:T|\\top)\s*\}?",
+            r"(\1)",
+        ),
         ("brackets of a matrix", r"\\(begin|end)\{[bB]?matrix\}", r"\\\1{pmatrix}"),
-        ("imaginary unit", r"(?<=\d)\s*(?:\\cdot\s*|\*\s*)?\bi(?![A-Za-z])|(?<=\d)\s+i(?![A-Za-z])", "i"),
+        (
+            "imaginary unit",
+            r"(?<=\d)\s*(?:\\cdot\s*|\*\s*)?\bi(?![A-Za-z])|(?<=\d)\s+i(?![A-Za-z])",
+            "i",
+        ),
         ("fraction of digits", r"\\[dtc]?frac\s*(\d)\s*(\d)(?!\d)", r"\\frac{\1}{\2}"),
-        ("fraction over a digit", r"\\[dtc]?frac\s*(\{(?:[^{}]|\{[^{}]*\})*\})\s*(\d)(?!\d)", r"\\frac\1{\2}"),
+        (
+            "fraction over a digit",
+            r"\\[dtc]?frac\s*(\{(?:[^{}]|\{[^{}]*\})*\})\s*(\d)(?!\d)",
+            r"\\frac\1{\2}",
+        ),
         ("degree", r"\\degree(?![A-Za-z])", r"^\\circ "),
         ("styles of fractions", r"\\[dtc]frac(?![A-Za-z])", r"\\frac"),
         ("or equal", r"\\(le|ge|ne)q(?:slant)?(?![A-Za-z])", r"\\\1 "),
-        ("or equal, typed", r"(?<![<>=!])([<>!])=(?!=)", lambda match: {"<": r"\le ", ">": r"\ge ", "!": r"\ne "}[match[1]]),
-        ("or equal, the wrong way round", r"(?<=[\w)}])\s*=([<>])\s*(?=[-\d\w\\])", lambda match: r"\le " if match[1] == "<" else r"\ge "),
-        ("less or greater", r"\\([lg])t(?![A-Za-z])", lambda match: "<" if match[1] == "l" else ">"),
+        (
+            "or equal, typed",
+            r"(?<![<>=!])([<>!])=(?!=)",
+            lambda match: {"<": r"\le ", ">": r"\ge ", "!": r"\ne "}[match[1]],
+        ),
+        (
+            "or equal, the wrong way round",
+            r"(?<=[\w)}])\s*=([<>])\s*(?=[-\d\w\\])",
+            lambda match: r"\le " if match[1] == "<" else r"\ge ",
+        ),
+        (
+            "less or greater",
+            r"\\([lg])t(?![A-Za-z])",
+            lambda match: "<" if match[1] == "l" else ">",
+        ),
         ("blackboard letter", r"\\mathbb\s*([A-Z])", r"\\mathbb{\1}"),
-        ("degrees in words", r"(?i)(?<=\d)\s*degrees?\b(?!\s*[CF]|\s*celsius|\s*fahrenheit)", r"^\\circ "),
+        (
+            "degrees in words",
+            r"(?i)(?<=\d)\s*degrees?\b(?!\s*[CF]|\s*celsius|\s*fahrenheit)",
+            r"^\\circ ",
+        ),
         ("empty set", r"\\(?:varnothing|oslash)(?![A-Za-z])", r"\\emptyset"),
         ("Python's power", r"(?<=[\w)}])\s*\*\*\s*(?=[\w(\\{-])", "^"),
         ("emphasis", r"\*\*|`", " "),
@@ -156,7 +269,11 @@ RULES: tuple[tuple[str, re.Pattern[str], str | Callable[[re.Match[str]], str]], 
         ("quotes around it", r"""\A[ \t\r\n*_"']+|(?<![ \t\r\n*_"^])[ \t\r\n*_"]+\Z""", ""),
         ("end of a sentence", r"(?<![.,;])[.。,;:]$", ""),
         ("space around it", r"\A\s+|(?<!\s)\s+\Z", ""),
-        ("sign before it", r"\A(?:(?:=>?|\\(?:approx|therefore|implies|Rightarrow)(?![A-Za-z])|#{2,})\s*)+", ""),
+        (
+            "sign before it",
+            r"\A(?:(?:=>?|\\(?:approx|therefore|implies|Rightarrow)(?![A-Za-z])|#{2,})\s*)+",
+            "",
+        ),
         ("degrees of temperature", r"\^\{?\\circ\s*\}?\s*[CF](?![A-Za-z])", ""),
         ("minus in words", r"(?i)(?:\b(?:minus|negative)\s*|负\s*)(?=[\d.(\\])", "-"),
         (
@@ -166,14 +283,40 @@ RULES: tuple[tuple[str, re.Pattern[str], str | Callable[[re.Match[str]], str]], 
         ),
         ("two signs", r"\+\s*-(?=\s*[\d.(\\A-Za-z])", "-"),
         ("times in letters", r"(?<=\d)\s*[xX]\s*(?=10\s*\^)", r"\\times "),
-        ("base in words", rf"(?<=\d)\s*(?:_\s*\{{?\s*({_BASE_WORDS})\s*\}}?|\(?\s*(?:in )?base[ -]({_BASE_WORDS}|\d+)\s*\)?)", _base),
-        ("ratio in words", r"(?<![\d.])\d+(?:\s+to\s+\d+)+(?![\d.])", lambda match: re.sub(r"\s+to\s+", ":", match[0])),
-        ("set-builder", r"\A\\?\{\s*[A-Za-z]\s*(?:\\mid|\||:)(?=[^{}]*(?:[<>]|\\(?:[lg]e|in)(?![a-z])))(.*?)\\?\}\Z", r"\1"),
+        (
+            "base in words",
+            rf"(?<=\d)\s*(?:_\s*\{{?\s*({_BASE_WORDS})\s*\}}?|\(?\s*(?:in )?base[ "
+            rf"-]({_BASE_WORDS}|\d+)\s*\)?)",
+            _base,
+        ),
+        (
+            "ratio in words",
+            r"(?<![\d.])\d+(?:\s+to\s+\d+)+(?![\d.])",
+            lambda match: re.sub(r"\s+to\s+", ":", match[0]),
+        ),
+        (
+            "set-builder",
+            r"\A\\?\{\s*[A-Za-z]\s*(?:\\mid|\||:)(?=[^{}]*(?:[<>]|\\(?:[lg]e|"
+            r"in)(?![a-z])))(.*?)\\?\}\Z",
+            r"\1",
+        ),
         ("ratio", r"(?<![\d:.])\d{1,9}(?:\s*:\s*\d{1,9}){2,}(?![\d:.])", _ratio),
-        ("recurring decimal", r"(?<!\d)(\d{0,9})\.(\d{0,9})\\overline\s*\{(\d{1,9})\}(?!\s*[\d.])", _recurring),
+        (
+            "recurring decimal",
+            r"(?<!\d)(\d{0,9})\.(\d{0,9})\\overline\s*\{(\d{1,9})\}(?!\s*[\d.])",
+            _recurring,
+        ),
         # str(1e-05), which LaTeX would read as Euler's number
-        ("scientific notation", r"(?<=\d)[eE]([-+]?\d{2,3})(?![\w.])|(?<=\.\d)[eE]([-+]?\d)(?![\w.])", _exponent),
-        ("constant of a program", r"(?i)\bmath\.(e|pi)\b", lambda match: "e" if match[1] in "eE" else r"\pi "),
+        (
+            "scientific notation",
+            r"(?<=\d)[eE]([-+]?\d{2,3})(?![\w.])|(?<=\.\d)[eE]([-+]?\d)(?![\w.])",
+            _exponent,
+        ),
+        (
+            "constant of a program",
+            r"(?i)\bmath\.(e|pi)\b",
+            lambda match: "e" if match[1] in "eE" else r"\pi ",
+        ),
         (
             "index in a command",
             r"_\s*\{\s*\\(max|min|odot|oplus)\s*\}",
@@ -183,9 +326,21 @@ RULES: tuple[tuple[str, re.Pattern[str], str | Callable[[re.Match[str]], str]], 
         ("function without a backslash", rf"(?<![\\A-Za-z])({_FUNCTIONS})(?![A-Za-z])", r"\\\1 "),
         # LaTeX reads \sqrt13 as the root of 1, and 2^10 as 2^1 0.
         ("root of a number", r"\\sqrt\s*(\d+(?:\.\d+)?)", r"\\sqrt{\1}"),
-        ("mixed number before a letter", r"(?<![\d.])(\d+)\s+(\d+)\s*/\s*(\d+)(?=\s*[A-Za-z(\\])(?!\s+[A-Za-z]{2})", _mixed),
-        ("fraction before a letter", r"(?<![\d.)}/^])(\d+)/(\d+)(?=\s+[A-Za-z(\\]|\s*\\(?:pi|sqrt|ln|log|sin|cos))", r"\\frac{\1}{\2}"),
-        ("mixed fraction before a letter", r"(?<![\d.}])(\d+)\s*\\frac\{(\d+)\}\{(\d+)\}(?=\s*[a-z])(?!\s+[a-z]{2})", _mixed),
+        (
+            "mixed number before a letter",
+            r"(?<![\d.])(\d+)\s+(\d+)\s*/\s*(\d+)(?=\s*[A-Za-z(\\])(?!\s+[A-Za-z]{2})",
+            _mixed,
+        ),
+        (
+            "fraction before a letter",
+            r"(?<![\d.)}/^])(\d+)/(\d+)(?=\s+[A-Za-z(\\]|\s*\\(?:pi|sqrt|ln|log|sin|cos))",
+            r"\\frac{\1}{\2}",
+        ),
+        (
+            "mixed fraction before a letter",
+            r"(?<![\d.}])(\d+)\s*\\frac\{(\d+)\}\{(\d+)\}(?=\s*[a-z])(?!\s+[a-z]{2})",
+            _mixed,
+        ),
         ("sine of degrees", r"(\d+)\s*\^\s*\{?\s*\\circ\s*\}?", _in_radians),
         ("mixed number", r"(?<![\d.])(\d+)\s+(\d+)\s*/\s*(\d+)(?![\d.])", r"\1\\frac{\2}{\3}"),
         ("argument in brackets", r"(\^|\\sqrt)\s*\(([^()]*)\)", r"\1{\2}"),
@@ -212,12 +367,17 @@ def typed(text: str) -> str:
     """Return the text in the signs of a keyboard."""
     if not text.isascii():
         text = _VULGAR.sub(_vulgar, text)
-        text = _SUPERSCRIPT.sub(lambda run: "^{" + unicodedata.normalize("NFKC", run[0]).replace("\u2212", "-") + "}", text)
+        text = _SUPERSCRIPT.sub(
+            lambda run: "^{" + unicodedata.normalize("NFKC", run[0]).replace("\u2212", "-") + "}",
+            text,
+        )
     return text.translate(_SIGNS)
 
 
 def clean(text: str, locale: str = "en") -> str:
-    """Return the text after every rule, each linear in its length or of nine digits at most; to locale ``de``, ``1.250,5`` is 1250.5."""
+    """Return the text after every rule, each linear in its length or of nine digits at most; to
+    locale ``de``, ``1.250,5`` is 1250.5.
+    """
     text = typed(text)
     if locale == "de":
         text = re.sub(r"(?<=\d)\.(?=\d{3}(?!\d))", "", text)

@@ -1,22 +1,31 @@
-r"""Units: how they are written after a number, and which one a text names. An answer with another unit than the gold's is wrong."""
+r"""Units: how they are written after a number, and which one a text names. An answer with another
+unit than the gold's is wrong.
+"""
 
 import re
 
-# Symbols of two letters or more; a letter alone is a unit only if it is styled or stands apart, or if the gold has no variables.
+# Symbols of two letters or more; a letter alone is a unit only if it is styled or stands apart, or
+# if the gold has no variables.
 UNITS = (
     "mm|cm|dm|km|nm|ft|in|yd|mi|kg|mg|lbs?|oz|ms|ns|secs?|mins?|hrs?|m[lL]|c[lL]|gal|k?N|[kM]J|[kM]W|k?Wh|[km]V|mA|[kMG]?Hz|[kM]?Pa|atm|"
     "[kM]?eV|m?mol|k?cal|[kKMGT]B|Nm|rad|mph|kph|km/?h|rpm|dB|erg|cc|[pf]m|ng|bar|knots?"
 )
-_SPACED = rf"{UNITS}|[munpkMGT](?:mol|eV|[JWVAFTC])|m[NT]"  # a variable's product, 2mV, if there is no space
+# A variable's product, 2mV, if there is no space
+_SPACED = rf"{UNITS}|[munpkMGT](?:mol|eV|[JWVAFTC])|m[NT]"
 LETTERS = "[mgshlLNJWVAKCF]"
-STYLE = r"\\(?:text|textnormal|textrm|textbf|textit|mathrm|mathbf|mathit|mbox|emph|boldsymbol|bm|underline|rm|bf)"
+STYLE = (
+    r"\\(?:text|textnormal|textrm|textbf|textit|mathrm|mathbf|mathit|mbox|emph|boldsymbol|bm|"
+    r"underline|rm|bf)"
+)
 _EXPONENT = r"(?:\s*\^\s*\{?\s*-?[123]\s*\}?)?"
 SPACES = r"(?:\s|~|\\[,;: ])*"
 TIMES = r"(?:\s|~|/|·|\\cdot(?![A-Za-z])|\\[,;: ])"
 _ATOM = rf"(?:\\mu\s*)?(?:{_SPACED}|{LETTERS}|\\Omega){_EXPONENT}"
 UNIT = rf"{_ATOM}(?:{TIMES}+\(?{_ATOM}\)?)*"
 STYLED_UNIT = rf"{STYLE}\s*\{{[\s~]*{_ATOM}(?:{TIMES}*{_ATOM})*\.?[\s~]*\}}{_EXPONENT}"
-GLUED = "|".join(unit for unit in UNITS.split("|") if unit not in ("k?N", "mg", "in", "cc"))  # written after a number without a space
+GLUED = "|".join(
+    unit for unit in UNITS.split("|") if unit not in ("k?N", "mg", "in", "cc")
+)  # written after a number without a space
 
 _END = re.compile(
     rf"(?:(?<=\d)\s+({UNIT})|(?:(?<=[}}%)])|(?<=\\pi))\s+((?:{GLUED})(?:{TIMES}+{_ATOM})*)|"
@@ -24,7 +33,8 @@ _END = re.compile(
 )
 _AFTER = re.compile(
     rf"(?<=[\d}}])(?:\s+{UNIT}|[ms](?=\^|[23])|\s*(?:{GLUED}))"
-    rf"(?:\s*\^\s*\{{?-?[123]\}}?|[23](?!\d))?(?:\s*/\s*{UNIT})?(?=\.?\s*(?:\Z|[,;=)]|\\approx|[^\W\d_]{{3,}}|\())\.?"
+    rf"(?:\s*\^\s*\{{?-?[123]\}}?|[23](?!\d))?(?:\s*/\s*{UNIT})?(?=\.?\s*(?:\Z|[,;=)]|"
+    rf"\\approx|[^\W\d_]{{3,}}|\())\.?"
 )
 _WORDS = {
     "m": "meters? metres? 米",
@@ -89,17 +99,22 @@ _WORDS = {
     "nm": "nanometers? nanometres?",
     "ug": "micrograms? μg",
 }
+_NAMED_WORDS = "|".join(
+    f"(?P<u{index}>{'|'.join(words.split())})" for index, words in enumerate(_WORDS.values())
+)
 _WORD = (
     r"(?P<power>square[ -]|cubic[ -]|sq\.? ?|平方|立方)?"
-    r"(?:(?P<prefix>kilo|mega|giga|deci|centi|milli|micro|nano|pico|nautical)[ -]?|(?P<zh>[毫微百]))?"
-    + "(?:" + "|".join(f"(?P<u{index}>{'|'.join(words.split())})" for index, words in enumerate(_WORDS.values())) + ")"
+    r"(?:(?P<prefix>kilo|mega|giga|deci|centi|milli|micro|nano|pico|nautical)[ -]?|"
+    r"(?P<zh>[毫微百]))?"
+    + f"(?:{_NAMED_WORDS})"
 )  # fmt: skip
 # What joins the words of one unit: watt hours, metres per second, miles/hour.
 _LINK = re.compile(r"[\s\-]*(?P<per>per|/|a(?=\s)|each|every|每)?[\s\-]*", re.IGNORECASE)
 _UNIT_WORD = re.compile(rf"(?<![A-Za-z]){_WORD}(?![A-Za-z])", re.IGNORECASE)
 _SYMBOL = re.compile(
     rf"(?:(?<=\d)|(?<=\d[)}}%])|(?<=[)}}%])|(?<=\\pi))\s*(?P<per>/|per )?\s*(?!in\s|A\s|a\s)"
-    rf"(?:(?<=\s)(?P<spaced>{UNIT})|(?P<glued>(?:{GLUED})(?:\s*\^?[23](?!\d))?(?:\s*/\s*{UNIT})?))(?![A-Za-z])(?<!L\^2)(?<!L\^\{{2\}})"
+    rf"(?:(?<=\s)(?P<spaced>{UNIT})|"
+    rf"(?P<glued>(?:{GLUED})(?:\s*\^?[23](?!\d))?(?:\s*/\s*{UNIT})?))(?![A-Za-z])(?<!L\^2)(?<!L\^\{{2\}})"
     r"(?=\.?\s*(?:\Z|[,;)=]|\\approx|(?:[^\W\d_]{2,}[\s.]*)+\Z))"
 )
 _CURRENCY = {"€": "€", "£": "£", "¥": "¥", "₹": "₹", "₽": "₽", "₩": "₩", "¢": "cent"}
@@ -135,7 +150,9 @@ _PREFIXES = {
 
 
 def without_unit(text: str, every: bool = False) -> str:
-    """A text without the unit of its number: at the end alone, where nothing but the unit has letters; ``every``: wherever one follows."""
+    """A text without the unit of its number: at the end alone, where nothing but the unit has
+    letters; ``every``: wherever one follows.
+    """
     if every:
         return _AFTER.sub(" ", text)
     bare = _END.sub("", text)
@@ -143,26 +160,47 @@ def without_unit(text: str, every: bool = False) -> str:
 
 
 def units_of(text: str) -> tuple[str, ...]:
-    """The units that a text names, in its order, each by its factors and in one spelling (``km1 h-1``): apples are no unit."""
+    """The units that a text names, in its order, each by its factors and in one spelling (``km1
+    h-1``): apples are no unit.
+    """
     text = text.strip(" .")
-    dollars = ("$1",) if re.match(r"\W*?\\\$", text) or re.match(r"-?\$\s*[\d.,]+(?!.*\$)", text) or re.search(r"[\d.]\\\$", text) else ()
+    dollars = (
+        ("$1",)
+        if re.match(r"\W*?\\\$", text)
+        or re.match(r"-?\$\s*[\d.,]+(?!.*\$)", text)
+        or re.search(r"[\d.]\\\$", text)
+        else ()
+    )
     degrees = text.replace("°", r"\circ ").replace("℃", r"\circ C").replace("℉", r"\circ F")
     if temperature := _DEGREES.search(degrees):
         return (f"deg{temperature[1]}",)
     plain = re.sub(rf"{STYLE}\s*\{{([^{{}}]*)\}}", r" \1 ", text)
-    plain = plain.replace("·", r"\cdot ").replace("²", "^2").replace("³", "^3").replace("\\(", "").replace("\\)", "").replace("\\%", "%")
+    plain = (
+        plain.replace("·", r"\cdot ")
+        .replace("²", "^2")
+        .replace("³", "^3")
+        .replace("\\(", "")
+        .replace("\\)", "")
+        .replace("\\%", "%")
+    )
     plain = re.sub(r"[$*`~]|\\[,;: !]|\s+", " ", plain)
-    plain = " ".join(re.sub(r"(?<=\d)(?:\.\s|\s?\(|-(?=[A-Za-z]))|(?<=\d)\s*[个個]", " ", plain).split()).strip(" .")
+    plain = " ".join(
+        re.sub(r"(?<=\d)(?:\.\s|\s?\(|-(?=[A-Za-z]))|(?<=\d)\s*[个個]", " ", plain).split()
+    ).strip(" .")
     plain = re.sub(r"(?<=\d) (?=/)|\bin (?=[a-z]{3})", "", plain)
     if re.search(r"\\circ\s*\}?\s*\Z|\d\s*degrees?\Z|°\Z", plain):
         return ("deg",)
     signs = tuple(f"{_CURRENCY[sign]}1" for sign in text if sign in _CURRENCY)
-    symbols = [_factors(("/" if found["per"] else "") + (found["spaced"] or found["glued"])) for found in _SYMBOL.finditer(plain)]
+    symbols = [
+        _factors(("/" if found["per"] else "") + (found["spaced"] or found["glued"]))
+        for found in _SYMBOL.finditer(plain)
+    ]
     words = _words_of(plain)
     return tuple(dict.fromkeys([*(dollars if not words else ()), *signs, *symbols, *words]))
 
 
-# Behind the number of a gold with a unit: "72 in total", "72 (approximately)"; any other word is another thing.
+# Behind the number of a gold with a unit: "72 in total", "72 (approximately)"; any other word is
+# another thing.
 _NO_THING_TEXT = """
 in of to is are was as at by for on or and the total all altogether exactly approximately about
 around only each left per so thus which therefore because since when where if with from degrees
@@ -173,7 +211,9 @@ _NO_THING = frozenset(_NO_THING_TEXT.split())
 
 
 def names_another(cleaned: str, gold: str) -> bool:
-    """Whether an answer without a unit that is known has a word behind its number that its gold lacks: 72 weekends."""
+    """Whether an answer without a unit that is known has a word behind its number that its gold
+    lacks: 72 weekends.
+    """
     behind = re.search(r"\d[\s)}]*([^\W\d_]+|%)", cleaned)
     if behind is None or behind[1] in gold:
         return False
@@ -183,12 +223,16 @@ def names_another(cleaned: str, gold: str) -> bool:
 
 
 def same_units(gold: tuple[str, ...], answer: tuple[str, ...]) -> bool:
-    """Whether an answer's units are the gold's, one by one or, where it names fewer or more, as a set."""
+    """Whether an answer's units are the gold's, one by one or, where it names fewer or more, as a
+    set.
+    """
     return gold == answer if len(gold) == len(answer) else set(gold) == set(answer)
 
 
 def _words_of(plain: str) -> list[str]:
-    """The units in words, those of one product or quotient as one: watt hours, metres per second per second."""
+    """The units in words, those of one product or quotient as one: watt hours, metres per second
+    per second.
+    """
     groups: list[str] = []
     end = -1
     for word in _UNIT_WORD.finditer(plain):
@@ -196,10 +240,20 @@ def _words_of(plain: str) -> list[str]:
         before = _LINK.fullmatch(gap) if end >= 0 else None
         per = re.search(r"(?:\bper|/|每)\s*\Z", plain[: word.start()], re.IGNORECASE)
         symbol = next(symbol for index, symbol in enumerate(_WORDS) if word[f"u{index}"])
-        power = {"squ": "^2", "sq ": "^2", "sq.": "^2", "sq": "^2", "平方": "^2", "cub": "^3", "立方": "^3"}.get(
-            (word["power"] or "").casefold()[:3], ""
+        power = {
+            "squ": "^2",
+            "sq ": "^2",
+            "sq.": "^2",
+            "sq": "^2",
+            "平方": "^2",
+            "cub": "^3",
+            "立方": "^3",
+        }.get((word["power"] or "").casefold()[:3], "")
+        unit = (
+            _PREFIXES.get((word["prefix"] or word["zh"] or "").casefold(), "")
+            + symbol.replace("\\\\", "\\")
+            + power
         )
-        unit = _PREFIXES.get((word["prefix"] or word["zh"] or "").casefold(), "") + symbol.replace("\\\\", "\\") + power
         unit = ("/" if per else "") + unit
         if before is not None and (gap or per):
             groups[-1] += f" {unit}"
@@ -213,8 +267,14 @@ def _factors(unit: str) -> str:
     """A unit's factors with their exponents, in one order: m/s is m s^-1, N m is N·m."""
     powers: dict[str, int] = {}
     below = 1
-    unit = re.sub(r"[A-Za-z]+", lambda word: _ALIASES.get(word[0], word[0]), re.sub(r"\\cdot(?![A-Za-z])", " ", unit))
-    for slash, symbol, exponent in re.findall(r"(/)?\s*\(?((?:\\mu\s*)?\\?[A-Za-z$€¥£]+)\s*\^?\s*\{?\s*(-?[123])?\s*\}?\)?", unit):
+    unit = re.sub(
+        r"[A-Za-z]+",
+        lambda word: _ALIASES.get(word[0], word[0]),
+        re.sub(r"\\cdot(?![A-Za-z])", " ", unit),
+    )
+    for slash, symbol, exponent in re.findall(
+        r"(/)?\s*\(?((?:\\mu\s*)?\\?[A-Za-z$€¥£]+)\s*\^?\s*\{?\s*(-?[123])?\s*\}?\)?", unit
+    ):
         below = -1 if slash else below
         powers[symbol] = powers.get(symbol, 0) + int(exponent or 1) * below
     return " ".join(f"{symbol}{power}" for symbol, power in sorted(powers.items()))

@@ -1,6 +1,8 @@
-r"""Words and mathematics in one text: which letters are prose and which algebra, what a number is called, under which condition it holds.
+r"""Words and mathematics in one text: which letters are prose and which algebra, what a number is
+called, under which condition it holds.
 
-A gold's letters are algebra unless they stand apart as words; an answer's are read by the letters that its gold has.
+A gold's letters are algebra unless they stand apart as words; an answer's are read by the letters
+that its gold has.
 """
 
 import itertools
@@ -12,9 +14,11 @@ from r1_recipes.verification.units import UNITS
 _COMMAND = re.compile(r"\\(?:(?:begin|end)\s*\{[a-zA-Z]+\}|[A-Za-z]+|.)", re.DOTALL)
 # Letters that no command owns. As a word they may carry an exponent (cm^2).
 _LETTERS = re.compile(
-    r"(?<![^\W\d_])(?<!\\)(?<!\\begin\{)(?<!\\end\{)([^\W\d_]{2,})(?<!\\)(?:(?:\s*\^\{?[23]\}?|(?<=[A-Za-z])[23])(?![\d.}]))?"
+    r"(?<![^\W\d_])(?<!\\)(?<!\\begin\{)(?<!\\end\{)([^\W\d_]{2,})(?<!\\)(?:(?:\s*\^\{?[23]\}?|"
+    r"(?<=[A-Za-z])[23])(?![\d.}]))?"
 )
-# Two letters, or three beside a sign or a digit, are a product of variables unless they are one of these.
+# Two letters, or three beside a sign or a digit, are a product of variables unless they are one of
+# these.
 _SHORT_WORDS = re.compile(
     f"(?:{UNITS})|(?i:am|pm|usd|is|of|to|at|on|by|an|as|it|or|no|so|we|he|she|the|and|yes|odd|"
     "for|are|was|per|all|out|if|up|us|be|do|go|my|me|its|has|had|her|his)"
@@ -25,27 +29,38 @@ _THREE_LETTERS = re.compile(
     "the|and|sum|set|ans|get|got|can|let|our|you|via|one|two|six|ten|not|but|who|why|how|new|big|any|all|for|has|are|was|its|use",
     re.IGNORECASE,
 )
-# What stands between the parts of a list, besides a comma; the last two: "x = 1 y = 2", on two lines or on one.
+# What stands between the parts of a list, besides a comma; the last two: "x = 1 y = 2", on two
+# lines or on one.
 JOINT = re.compile(
     r"\s*(?:[,;]\s*)?(?:\b(?:and|or|und|oder|et)\b|\\lor(?![a-z])|[或和、])\s*|\s*;\s*|"
     r"\s*\n\s*(?=[A-Za-z]\w*\s*=)|(?<=[\d})])\s+(?=[A-Za-z]\s*=)"
 )
 TELLING = re.compile(r"\d|\\[A-Za-z]")
 _OPERATION = re.compile(r"[A-Za-z)}]\s*[-+*/^=<>|]\s*[A-Za-z(\\]")
-_LINK = re.compile(r"\b(?:and|or|then|also|und|oder|et|versus|vs|plus|but)\b|[,;&/|]", re.IGNORECASE)
-# What may stand left of an equals sign without being a second value: x, x_1, f(2), (x, y), \angle A, total cost.
-UNKNOWN = re.compile(
-    r"\s*(?!\s*-)(?![^=]*(?:\\(?:ln|log|sqrt|sin|cos|tan|exp|ne|pm|int)(?![a-z])|[|!~/]|\\frac(?!\s*\{\s*d)|\be\s*\^|\bd[a-z]\b))(?:[A-Za-z]\w*'?\([^()]*\)|[A-Za-z](?:_(?:\w|\{[^{}]*\}))?\^\{-1\}(?:\([^()]*\))?|(?=[^\d]*[A-Za-z])(?:[^\d=]|_\{77\w*\})+(?:_\{?[\d,]+\}?)?)\s*"
+_LINK = re.compile(
+    r"\b(?:and|or|then|also|und|oder|et|versus|vs|plus|but)\b|[,;&/|]", re.IGNORECASE
 )
-# For a gold without letters: also sums of unknowns, x_1 + x_2, with digits as indices and exponents alone.
+# What may stand left of an equals sign without being a second value: x, x_1, f(2), (x, y), \angle
+# A, total cost.
+UNKNOWN = re.compile(
+    r"\s*(?!\s*-)(?![^=]*(?:\\(?:ln|log|sqrt|sin|cos|tan|exp|ne|pm|int)(?![a-z])|[|!~/]|"
+    r"\\frac(?!\s*\{\s*d)|\be\s*\^|\bd[a-z]\b))(?:[A-Za-z]\w*'?\([^()]*\)|[A-Za-z](?:_(?:\w|"
+    r"\{[^{}]*\}))?\^\{-1\}(?:\([^()]*\))?|(?=[^\d]*[A-Za-z])(?:[^\d=]|"
+    r"_\{77\w*\})+(?:_\{?[\d,]+\}?)?)\s*"
+)
+# For a gold without letters: also sums of unknowns, x_1 + x_2, with digits as indices and exponents
+# alone.
 _NAMED = re.compile(
-    r"(?=.*[A-Za-z])(?!\s*[-~])(?:[^\d=<>!~']|(?:(?<=\\sin)|(?<=\\cos)|(?<=\\tan))\s*\(?\s*\d(?=\s*\\?[A-Za-z])|[_^]\{?-?\d(?:,\d)*\}?)+(?<![-+/*!~:])"
+    r"(?=.*[A-Za-z])(?!\s*[-~])(?:[^\d=<>!~']|(?:(?<=\\sin)|(?<=\\cos)|"
+    r"(?<=\\tan))\s*\(?\s*\d(?=\s*\\?[A-Za-z])|[_^]\{?-?\d(?:,\d)*\}?)+(?<![-+/*!~:])"
 )
 _SET = r"(?:\\math(?:bb|bf|rm)\s*\{?\s*)?[NZRQ]\s*\}?\s*(?:[_^]\s*\{?\s*[*+]\s*\}?|\+)?"
 _KIND = r"(?:(?:positive|natural|non-?negative)\s+)?(?:integer|real|number)s?(?:\s+numbers?)?"
-# "k \\in \\mathbb{Z}", "k is an integer", "for all integers n", "n \\ge 1", "x \\ne -1" at the end of a text.
+# "k \\in \\mathbb{Z}", "k is an integer", "for all integers n", "n \\ge 1", "x \\ne -1" at the end
+# of a text.
 _CONDITION = re.compile(
-    r"(?P<before>(?:\s*[,;]\s*|\s*\(\s*|\s+)(?:(?:for|where|with|when|if)\b\s*|\\forall\s*|(?:all|any|every|some)\s+(?=[^\\]*\\in))*)"
+    r"(?P<before>(?:\s*[,;]\s*|\s*\(\s*|\s+)(?:(?:for|where|with|when|if)\b\s*|\\forall\s*|"
+    r"(?:all|any|every|some)\s+(?=[^\\]*\\in))*)"
     rf"(?:(?:{_KIND}\s+)?(?P<letter>[A-Za-z])\s*\\in\s*(?P<set>{_SET})"
     rf"|(?P<named>[A-Za-z])\s+(?:is|are)\s+(?:an?\s+|any\s+)*{_KIND}"
     rf"|(?:all|any|every)\s+(?:{_KIND}\s+)?(?P<free>[A-Za-z])"
@@ -76,7 +91,9 @@ _GREEK = re.compile(rf"\\(?:var)?({'|'.join(GREEK)})(?![A-Za-z])", re.I)
 
 def letters(text: str) -> frozenset[str]:
     """The letters that are variables, Greek ones among them (``\\pi`` is a number)."""
-    return frozenset(re.findall("[A-Za-z]", _COMMAND.sub(" ", text))) | {rf"\{name}" for name in _GREEK.findall(text)}
+    return frozenset(re.findall("[A-Za-z]", _COMMAND.sub(" ", text))) | {
+        rf"\{name}" for name in _GREEK.findall(text)
+    }
 
 
 def plain_words(text: str) -> str:
@@ -89,20 +106,33 @@ def is_expression(text: str) -> bool:
 
 
 def _marked(text: str, variables: frozenset[str] | None) -> str:
-    r"""``text`` with ``\0`` for its prose, by the letters that the gold has (``None``: this is the gold; without any, a run is a word)."""
+    r"""``text`` with ``\0`` for its prose, by the letters that the gold has (``None``: this is the
+    gold; without any, a run is a word).
+    """
 
     sentence = any(len(run[0]) > 3 for run in _LETTERS.finditer(text))
 
     def mark(match: re.Match[str]) -> str:
         run, before, after = match[1], text[: match.start()], text[match.end(1) :]
         if variables is not None:
-            glued = re.search(r"[\d})]\Z", before) and (len(run) < 4 or bool(variables and run.isascii()))
+            glued = re.search(r"[\d})]\Z", before) and (
+                len(run) < 4 or bool(variables and run.isascii())
+            )
             if glued and variables:
                 return match[0]
-            if len(run) > 3 or _SHORT_WORDS.fullmatch(run) or (not variables and re.fullmatch("st|nd|rd|th", run)):
+            if (
+                len(run) > 3
+                or _SHORT_WORDS.fullmatch(run)
+                or (not variables and re.fullmatch("st|nd|rd|th", run))
+            ):
                 return "\0" if not variables.issuperset(run) else match[0]
             # xy and mgh are products, whatever the gold is; "eggs" and "Ann" are words.
-            if variables.issuperset(run) or glued or not re.search("[aeiouAEIOU]", run) or (len(run) == 2 and run.isascii()):
+            if (
+                variables.issuperset(run)
+                or glued
+                or not re.search("[aeiouAEIOU]", run)
+                or (len(run) == 2 and run.isascii())
+            ):
                 return match[0]
             return "\0" if not variables or _THREE_LETTERS.fullmatch(run) else match[0]
         if len(run) > 3:
@@ -118,7 +148,8 @@ def _marked(text: str, variables: frozenset[str] | None) -> str:
     return re.sub(r"[^\x00-\x7f]+", "\0", _LETTERS.sub(mark, text))
 
 
-# Words that may stand beside algebra, which any other word could change: "the derivative of", "abcd".
+# Words that may stand beside algebra, which any other word could change: "the derivative of",
+# "abcd".
 _BESIDE_ALGEBRA_TEXT = """
 a an the and or so thus hence therefore then is are be equals equal to of for in as by it that
 this we get have find obtain answer final result solution solutions only simplified form
@@ -146,72 +177,113 @@ def strange_words(text: str, variables: frozenset[str]) -> list[str]:
     words = [run[1] for run in runs if not (run[1] in behind and units.fullmatch(run[1]))]
     latin = [word for word in words if word.isascii() and word.casefold() not in BESIDE_ALGEBRA]
     others = [word for word in words if not word.isascii()]
-    return latin + [word for word in others if not _BESIDE_IN_CHINESE.issuperset(set(word) - variables)]
+    return latin + [
+        word for word in others if not _BESIDE_IN_CHINESE.issuperset(set(word) - variables)
+    ]
 
 
 def _telling(piece: str, variables: frozenset[str] | None) -> bool:
-    """Whether a piece between words says something mathematical: a digit, a command, an operation."""
+    """Whether a piece between words says something mathematical: a digit, a command, an
+    operation.
+    """
     return bool(TELLING.search(piece) or (variables != frozenset() and _OPERATION.search(piece)))
 
 
-_RESTRICTS = re.compile(r"\b(?:even|odd|prime|integers?|(?:ir)?rationals?|composite|square-?free|open|closed)\b", re.IGNORECASE)
+_RESTRICTS = re.compile(
+    r"\b(?:even|odd|prime|integers?|(?:ir)?rationals?|composite|square-?free|open|closed)\b",
+    re.IGNORECASE,
+)
 # "72/total", but for "72/hour"
 _DIVIDED = re.compile(
-    r"[\d})]\s*/\s*(?!(?:hours?|minutes?|seconds?|days?|weeks?|months?|years?|person|each|item|pound|gallon|mile)\b)[A-Za-z]{4,}"
+    r"[\d})]\s*/\s*(?!(?:hours?|minutes?|seconds?|days?|weeks?|months?|years?|person|each|"
+    r"item|pound|gallon|mile)\b)[A-Za-z]{4,}"
 )
 
 
 def gold_part(text: str) -> Part | None:
-    """A gold's part without the words beside it; ``None``: they mean more than a name or a unit, so that the gold is only its own text."""
+    """A gold's part without the words beside it; ``None``: they mean more than a name or a unit, so
+    that the gold is only its own text.
+    """
     pieces = [piece.strip() for piece in _marked(text, None).split("\0")]
     if len(pieces) == 1:
         return Part(text.strip())
     telling = [index for index, piece in enumerate(pieces) if _telling(piece, None)]
-    if len(telling) != 1 or any(letters(piece) for index, piece in enumerate(pieces) if index != telling[0]):
+    if len(telling) != 1 or any(
+        letters(piece) for index, piece in enumerate(pieces) if index != telling[0]
+    ):
         return None
     piece = pieces[telling[0]]
     before = text.partition(piece)[0]
     expression = _stripped(piece)
-    # Of "any integer greater than e^{200}" the words are the answer; "Area = " and "the length is" name it.
-    if letters(expression) and before.strip() and not re.match("[=:]", piece) and not re.search(r"(?:\b(?:is|are)|[:=])\s*\Z", before):
+    # Of "any integer greater than e^{200}" the words are the answer; "Area = " and "the length is"
+    # name it.
+    if (
+        letters(expression)
+        and before.strip()
+        and not re.match("[=:]", piece)
+        and not re.search(r"(?:\b(?:is|are)|[:=])\s*\Z", before)
+    ):
         return None
     # A sign at its end belongs to what would be left out.
-    if re.search(r"\A[*/^]|[-+*^=<>]\Z", piece) or (before.strip() and piece.startswith("+")) or _DIVIDED.search(text):
+    if (
+        re.search(r"\A[*/^]|[-+*^=<>]\Z", piece)
+        or (before.strip() and piece.startswith("+"))
+        or _DIVIDED.search(text)
+    ):
         return None
-    if any(expression.count(one) != expression.count(other) for one, other in ("{}", "()")) or re.fullmatch(r"\\[A-Za-z]+", expression):
+    if any(
+        expression.count(one) != expression.count(other) for one, other in ("{}", "()")
+    ) or re.fullmatch(r"\\[A-Za-z]+", expression):
         return None
     return Part(expression, plain_words(_COMMAND.sub(" ", text.replace(piece, " "))))
 
 
 # "sinh(72)", "multiples of 72": the word acts on the number; "a total of 72" names it.
 _ACTS = re.compile(
-    r"[^\W\d_]{2,}(?:\(|\\begin)\Z|(?<!\\)\b(?:sinh|cosh|tanh|coth|sech|csch|arc\w+|erfc?|floor|ceil\w*|gcd|lcm|root|cbrt|conj\w*|abs|fib|sgn|det|adj|tr|"
-    r"rank|trace|transpose|gradient|roots|zeros|(?:co)?sine|(?:co)?tangent|secant|logarithm|integral|(?:anti)?derivative|primitive|modulus|absolute|powerset|rotated|reflected|shifted|negatives|endpoints|interior|boundary|closure)\b[^=]*\Z|"
-    r"\b(?!(?:total|value|area|length|distance|probability|speed|velocity|cost|amount|volume|height|number|answer|result|profit|average|mean|rate|time|"
-    r"price|set|ratio|maximum|minimum|perimeter|radius|count|score|age|weight|mass|force|domain|range|interval|slope|equation|form|width|angle|measure|temperature)"
-    r"\s+of\b)\w+\s+of\s*\(?\Z|\b(?:two|three|four|five|six|seven|eight|nine|ten|times|order|(?:proportional|asymptotic|congruent|similar)\s+to)\s*\Z",
+    r"[^\W\d_]{2,}(?:\(|\\begin)\Z|(?<!\\)\b(?:sinh|cosh|tanh|coth|sech|csch|arc\w+|erfc?|"
+    r"floor|ceil\w*|gcd|lcm|root|cbrt|conj\w*|abs|fib|sgn|det|adj|tr|"
+    r"rank|trace|transpose|gradient|roots|zeros|(?:co)?sine|(?:co)?tangent|secant|logarithm|"
+    r"integral|(?:anti)?derivative|primitive|modulus|absolute|powerset|rotated|reflected|"
+    r"shifted|negatives|endpoints|interior|boundary|closure)\b[^=]*\Z|"
+    r"\b(?!(?:total|value|area|length|distance|probability|speed|velocity|cost|amount|volume|"
+    r"height|number|answer|result|profit|average|mean|rate|time|"
+    r"price|set|ratio|maximum|minimum|perimeter|radius|count|score|age|weight|mass|force|"
+    r"domain|range|interval|slope|equation|form|width|angle|measure|temperature)"
+    r"\s+of\b)\w+\s+of\s*\(?\Z|\b(?:two|three|four|five|six|seven|eight|nine|ten|times|order|"
+    r"(?:proportional|asymptotic|congruent|similar)\s+to)\s*\Z",
     re.IGNORECASE,
 )
 
 
 # "the slope of 2x", "parallel to y = 2x": another thing than what follows.
 _ACTS_ON_ALGEBRA = re.compile(
-    r"(?:\b(?!(?:equation|expression|form|value|formula|graph|solution|roots?|function|set|line|curve)\s)\w+\s+of|(?<!equal )\bto|through|"
-    r"minimum|maximum|perpendicular|parallel|tangent|slope|domain|range|perimeter|area|volume)\s*(?:the\s+)?\Z",
+    r"(?:\b(?!(?:equation|expression|form|value|formula|graph|solution|roots?|function|set|"
+    r"line|curve)\s)\w+\s+of|(?<!equal )\bto|through|"
+    r"minimum|maximum|perpendicular|parallel|tangent|slope|domain|range|perimeter|area|"
+    r"volume)\s*(?:the\s+)?\Z",
     re.IGNORECASE,
 )
 
 
 def answer_part(text: str, variables: frozenset[str]) -> Part | None:
-    """The one piece of an answer's part that says something mathematical (``""``: none does); ``None``: there are several."""
+    """The one piece of an answer's part that says something mathematical (``""``: none does);
+    ``None``: there are several.
+    """
     pieces = [piece.strip() for piece in _marked(text, variables).split("\0")]
     if len(pieces) == 1:
         return Part(text.strip())
     telling = [piece for piece in pieces if _telling(piece, variables)]
     if variables:
-        # A letter alone says something, too: "x and y", "a then x"; an article before its word does not.
-        alone = [piece for piece in _LINK.split(text) if re.fullmatch(r"[\s(]*[A-Za-z][\s).]*", piece)]
-        others = [piece for piece in pieces if re.fullmatch(r"\W*[A-Za-z]\W*", piece) and not re.fullmatch(r"\W*[aAI]\W*", piece)]
+        # A letter alone says something, too: "x and y", "a then x"; an article before its word does
+        # not.
+        alone = [
+            piece for piece in _LINK.split(text) if re.fullmatch(r"[\s(]*[A-Za-z][\s).]*", piece)
+        ]
+        others = [
+            piece
+            for piece in pieces
+            if re.fullmatch(r"\W*[A-Za-z]\W*", piece) and not re.fullmatch(r"\W*[aAI]\W*", piece)
+        ]
         if len(alone) + len(telling) > 1 or (telling and others):
             return None
         if not telling:
@@ -223,16 +295,26 @@ def answer_part(text: str, variables: frozenset[str]) -> Part | None:
     opening = re.match(r"\(|\\begin", telling[0])
     if variables and _ACTS_ON_ALGEBRA.search(before):
         return None
-    if _ACTS.search(before + (opening[0] if opening else "")) and not re.search(r"\b(?:is|are)\b", before):
+    if _ACTS.search(before + (opening[0] if opening else "")) and not re.search(
+        r"\b(?:is|are)\b", before
+    ):
         return None
-    # A sign that stands at a word would be lost: "72 eggs - x", "x^2 - area"; the slash of "miles/hour" and a dash are none.
+    # A sign that stands at a word would be lost: "72 eggs - x", "x^2 - area"; the slash of
+    # "miles/hour" and a dash are none.
     subject = re.search(r"\b(?:is|are)\s*\Z", before) is not None
-    beside = [piece for piece in pieces[pieces.index(telling[0]) if subject and telling[0] in pieces else 0 :] if piece != telling[0]]
+    beside = [
+        piece
+        for piece in pieces[pieces.index(telling[0]) if subject and telling[0] in pieces else 0 :]
+        if piece != telling[0]
+    ]
     currency = pieces[:2] == ["-", telling[0]]
     objects = variables or re.search(r"[<>]|\\[lg]e(?![a-z])|\A[\[({]", telling[0])
     if objects and _RESTRICTS.search(text.replace(telling[0], " ")):
         return None
-    lost = any(re.search(r"[-+*/^<>=!~]", re.sub(r"\A[-/]\Z", "", piece) if not currency else piece[1:]) for piece in beside)
+    lost = any(
+        re.search(r"[-+*/^<>=!~]", re.sub(r"\A[-/]\Z", "", piece) if not currency else piece[1:])
+        for piece in beside
+    )
     if (
         lost
         or re.match(r"[+*/^<>]", telling[0])
@@ -245,11 +327,16 @@ def answer_part(text: str, variables: frozenset[str]) -> Part | None:
     if piece.count("{") != piece.count("}"):
         return Part("")
     # The answer is 72!
-    return Part(_stripped(piece.removesuffix("!").rstrip()), plain_words(_COMMAND.sub(" ", text.replace(telling[0], " "))))
+    return Part(
+        _stripped(piece.removesuffix("!").rstrip()),
+        plain_words(_COMMAND.sub(" ", text.replace(telling[0], " "))),
+    )
 
 
 def _stripped(piece: str) -> str:
-    """Without what belongs to the words: km/h's slash, 10-year's hyphen, an article, a sentence's comma, the sign of "Total = 72"."""
+    """Without what belongs to the words: km/h's slash, 10-year's hyphen, an article, a sentence's
+    comma, the sign of "Total = 72".
+    """
     piece = re.sub(r"\A[aA]\s+(?=[-\d$\\])", "", piece)
     return piece.lstrip("= \t\r\n").strip(" \t\r\n,:;").removesuffix("/").removesuffix("-").strip()
 
@@ -257,8 +344,16 @@ def _stripped(piece: str) -> str:
 def named_part(text: str, strict: bool = True) -> Part:
     """``x = 5`` as 5 with the name ``x``; with ``strict``, a name is one unknown."""
     left, sign, right = text.partition("=")
-    known = (UNKNOWN if strict else _NAMED).fullmatch(left) if sign and "=" not in right and left[-1:] not in "<>!" else None
-    return Part(right.strip(), re.sub(r"[\s{}\\]", "", left)) if known and right.strip() else Part(text)
+    known = (
+        (UNKNOWN if strict else _NAMED).fullmatch(left)
+        if sign and "=" not in right and left[-1:] not in "<>!"
+        else None
+    )
+    return (
+        Part(right.strip(), re.sub(r"[\s{}\\]", "", left))
+        if known and right.strip()
+        else Part(text)
+    )
 
 
 @dataclass(frozen=True)
@@ -275,14 +370,22 @@ def split_condition(text: str) -> tuple[str, Condition | None]:
     found = _CONDITION.search(text)
     if found is None or not (main := text[: found.start()].strip(" ,;")):
         return text, None
-    ranged, excluded = found["letter"] or found["named"] or found["free"], found["bound"] or found["hole"]
+    ranged, excluded = (
+        found["letter"] or found["named"] or found["free"],
+        found["bound"] or found["hole"],
+    )
     if (ranged or excluded) not in letters(main):
         return text, None
-    # "x > 0, x \ne 1" is a list of conditions, and "x \ne 1" with nothing before it is the answer itself.
+    # "x > 0, x \ne 1" is a list of conditions, and "x \ne 1" with nothing before it is the answer
+    # itself.
     if excluded and (not found["before"].strip() or re.search(r"[<>]|\\[lg]e(?![a-z])", main)):
         return text, None
     text = found[0].strip(" ,;()")
-    return main, Condition(ranged or excluded, _range(found["set"] or found[0]) if ranged else re.sub(r"\s", "", text), text)
+    return main, Condition(
+        ranged or excluded,
+        _range(found["set"] or found[0]) if ranged else re.sub(r"\s", "", text),
+        text,
+    )
 
 
 def _range(said: str) -> str:
@@ -307,7 +410,9 @@ _EITHER = re.compile(r"\s*,?\s*(?:\bor\b|\\lor(?![a-z])|\\vee(?![a-z])|或)\s*")
 
 
 def two_bounds(text: str) -> str:
-    """``1 > x > 0``, ``0 < x and x < 1`` and ``x > 0, x < 1`` as ``0 < x < 1``; any other text as it is."""
+    """``1 > x > 0``, ``0 < x and x < 1`` and ``x > 0, x < 1`` as ``0 < x < 1``; any other text as
+    it is.
+    """
     turned = {">": "<", "\\ge": "\\le", "<": ">", "\\le": "\\ge"}
     if chain := _FALLING.fullmatch(text):
         start, left, name, right, end = chain.groups()
@@ -338,10 +443,16 @@ def union(text: str) -> str | None:
         if one := _ONE_BOUND.fullmatch(piece):
             name, sign, end = one.groups()
             below, closed = sign in ("<", "\\le"), sign.startswith("\\")
-            intervals.append(rf"(-\infty,{end}{']' if closed else ')'}" if below else rf"{'[' if closed else '('}{end},\infty)")
+            intervals.append(
+                rf"(-\infty,{end}{']' if closed else ')'}"
+                if below
+                else rf"{'[' if closed else '('}{end},\infty)"
+            )
         elif two := _TWO_BOUNDS.fullmatch(piece):
             start, left, name, right, end = two.groups()
-            intervals.append(f"{'(' if left == '<' else '['}{start},{end}{')' if right == '<' else ']'}")
+            intervals.append(
+                f"{'(' if left == '<' else '['}{start},{end}{')' if right == '<' else ']'}"
+            )
         else:
             return None
         names.add(name)
@@ -350,10 +461,16 @@ def union(text: str) -> str | None:
 
 def depths(text: str) -> list[int]:
     """Bracket depth before each character, and at the end."""
-    return list(itertools.accumulate(((char in "([{") - (char in ")]}") for char in text), initial=0))
+    return list(
+        itertools.accumulate(((char in "([{") - (char in ")]}") for char in text), initial=0)
+    )
 
 
 def split(text: str) -> list[str]:
     """Split at the commas that stand in no bracket."""
-    commas = [index for index, (char, depth) in enumerate(zip(text, depths(text), strict=False)) if char == "," and depth == 0]
+    commas = [
+        index
+        for index, (char, depth) in enumerate(zip(text, depths(text), strict=False))
+        if char == "," and depth == 0
+    ]
     return [text[start + 1 : end] for start, end in itertools.pairwise([-1, *commas, len(text)])]

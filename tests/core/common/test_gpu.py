@@ -13,14 +13,22 @@ from r1_recipes.common import gpu
 from r1_recipes.common.errors import RecipeError
 from r1_recipes.recipe import load_recipe
 
-OLD = "NVRM version: NVIDIA UNIX x86_64 Kernel Module  535.104.05  Sat Aug 19 01:15:15 UTC 2023\nGCC version: 12.3.0\n"
-OPEN = "NVRM version: NVIDIA UNIX Open Kernel Module for x86_64  580.65.06  Release Build  (dvs-builder)\n"
+OLD = (
+    "NVRM version: NVIDIA UNIX x86_64 Kernel Module  535.104.05  Sat Aug 19 01:15:15 UTC "
+    "2023\nGCC version: 12.3.0\n"
+)
+OPEN = (
+    "NVRM version: NVIDIA UNIX Open Kernel Module for x86_64  580.65.06  Release Build  "
+    "(dvs-builder)\n"
+)
 RECIPE = "model_name_or_path: a\ndataset_name: b\nreward_funcs: [format]\n"
 
 
 @pytest.fixture
 def machine(monkeypatch: pytest.MonkeyPatch, tmp_path: Path):
-    """``machine(text)``: an NVIDIA device whose driver says this; torch, built for CUDA 13, sees none."""
+    """``machine(text)``: an NVIDIA device whose driver says this; torch, built for CUDA 13, sees
+    none.
+    """
     monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
     monkeypatch.setenv("PATH", str(tmp_path))
     monkeypatch.setattr(torch.version, "cuda", "13.0")
@@ -36,15 +44,25 @@ def machine(monkeypatch: pytest.MonkeyPatch, tmp_path: Path):
     return use
 
 
-@pytest.mark.parametrize("text, version", [(OLD, "535.104.05"), (OPEN, "580.65.06"), (None, "of an unknown version")])
-def test_a_gpu_that_torch_cannot_use_is_refused_with_its_driver(machine, tmp_path: Path, text: str | None, version: str) -> None:
+@pytest.mark.parametrize(
+    "text, version", [(OLD, "535.104.05"), (OPEN, "580.65.06"), (None, "of an unknown version")]
+)
+def test_a_gpu_that_torch_cannot_use_is_refused_with_its_driver(
+    machine, tmp_path: Path, text: str | None, version: str
+) -> None:
     machine(text)
     path = tmp_path / "own.yaml"
     path.write_text(RECIPE, encoding="utf-8")
     with pytest.raises(RecipeError, match=r"own\.yaml: use_cpu: ") as error:
         load_recipe([str(path)], "grpo")
-    assert all(word in str(error.value) for word in (f"driver {version})", "CUDA 13.0", "580", "--use_cpu true"))
-    assert load_recipe([str(path), "--use_cpu", "true", "--bf16", "false"], "grpo").training.use_cpu is True
+    assert all(
+        word in str(error.value)
+        for word in (f"driver {version})", "CUDA 13.0", "580", "--use_cpu true")
+    )
+    assert (
+        load_recipe([str(path), "--use_cpu", "true", "--bf16", "false"], "grpo").training.use_cpu
+        is True
+    )
 
 
 def test_generation_is_refused_too_but_not_by_a_server(machine, tmp_path: Path) -> None:
@@ -57,7 +75,9 @@ def test_generation_is_refused_too_but_not_by_a_server(machine, tmp_path: Path) 
 
 
 @pytest.mark.parametrize("hidden", ["", "-1"])
-def test_a_gpu_that_the_user_hides_is_not_missed(machine, monkeypatch: pytest.MonkeyPatch, hidden: str) -> None:
+def test_a_gpu_that_the_user_hides_is_not_missed(
+    machine, monkeypatch: pytest.MonkeyPatch, hidden: str
+) -> None:
     machine(OLD)
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", hidden)
     assert gpu.unusable_gpu() is None
@@ -82,19 +102,29 @@ def test_nvidia_smi_answers_where_there_is_no_control_device(machine, tmp_path: 
     assert gpu.unusable_gpu() is None
 
 
-@pytest.mark.parametrize("visible, first", [(None, "0"), ("3,5", "3"), ("GPU-7a, GPU-9b", "GPU-7a")])
-def test_without_a_launcher_one_gpu_is_used(monkeypatch: pytest.MonkeyPatch, visible: str | None, first: str) -> None:
+@pytest.mark.parametrize(
+    "visible, first", [(None, "0"), ("3,5", "3"), ("GPU-7a, GPU-9b", "GPU-7a")]
+)
+def test_without_a_launcher_one_gpu_is_used(
+    monkeypatch: pytest.MonkeyPatch, visible: str | None, first: str
+) -> None:
     monkeypatch.setattr(torch.cuda, "device_count", lambda: 8)
     monkeypatch.delenv("WORLD_SIZE", raising=False)
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", visible or "")
     if visible is None:
         monkeypatch.delenv("CUDA_VISIBLE_DEVICES")
     said = gpu.use_first_gpu()
-    assert os.environ["CUDA_VISIBLE_DEVICES"] == first and said and f"CUDA_VISIBLE_DEVICES={first}" in said
+    assert (
+        os.environ["CUDA_VISIBLE_DEVICES"] == first
+        and said
+        and f"CUDA_VISIBLE_DEVICES={first}" in said
+    )
 
 
 @pytest.mark.parametrize("count, world_size", [(1, None), (0, None), (8, "8")])
-def test_one_gpu_or_a_launchers_are_left_alone(monkeypatch: pytest.MonkeyPatch, count: int, world_size: str | None) -> None:
+def test_one_gpu_or_a_launchers_are_left_alone(
+    monkeypatch: pytest.MonkeyPatch, count: int, world_size: str | None
+) -> None:
     monkeypatch.setattr(torch.cuda, "device_count", lambda: count)
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "0,1")
     monkeypatch.delenv("WORLD_SIZE", raising=False)
@@ -104,7 +134,9 @@ def test_one_gpu_or_a_launchers_are_left_alone(monkeypatch: pytest.MonkeyPatch, 
 
 
 @pytest.mark.parametrize("capability, lacks", [((7, 5), True), ((8, 0), False), ((9, 0), False)])
-def test_bf16_needs_capability_8(monkeypatch: pytest.MonkeyPatch, capability: tuple[int, int], lacks: bool) -> None:
+def test_bf16_needs_capability_8(
+    monkeypatch: pytest.MonkeyPatch, capability: tuple[int, int], lacks: bool
+) -> None:
     monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
     monkeypatch.setattr(torch.version, "cuda", "13.0")
     monkeypatch.setattr(torch.cuda, "get_device_capability", lambda *device: capability)

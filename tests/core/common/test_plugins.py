@@ -45,7 +45,9 @@ class Quiz(Mapper):
 
 @pytest.fixture
 def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """A folder with ``meine-rewards.py`` and ``belohnung.py``; the working directory is another one."""
+    """A folder with ``meine-rewards.py`` and ``belohnung.py``; the working directory is another
+    one.
+    """
     monkeypatch.setattr(sys, "path", [*sys.path])
     monkeypatch.setattr(plugins, "_recipe_folder", None)
     for name in ("meine-rewards.py", "belohnung.py"):
@@ -57,12 +59,17 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
         sys.modules.pop(name, None)
 
 
-@pytest.mark.parametrize("place", ["../meine-rewards.py", "{0}/meine-rewards.py", "../belohnung.py", "{0}/belohnung"])
+@pytest.mark.parametrize(
+    "place", ["../meine-rewards.py", "{0}/meine-rewards.py", "../belohnung.py", "{0}/belohnung"]
+)
 def test_rewards_mappers_tools_and_environments_are_found_by_file(folder: Path, place: str) -> None:
     place = place.format(folder)
     (reward,) = get_reward_funcs([f"{place}:kurz"])
     assert reward(completions=["a"]) == [1.0]
-    assert get_mapper(f"{place}:Quiz")({"frage": "3?", "antwort": "3"}) == {"question": "3?", "solution": "3"}
+    assert get_mapper(f"{place}:Quiz")({"frage": "3?", "antwort": "3"}) == {
+        "question": "3?",
+        "solution": "3",
+    }
     assert environment_kinds(f"{place}:Spiel")[None].__name__ == "Spiel"
     assert build_tools([f"{place}:werkzeug"], Limits(1.0, 100))[0].__name__ == "werkzeug"
 
@@ -77,25 +84,51 @@ def test_code_beside_the_recipe_is_found_from_anywhere(folder: Path, name: str) 
 
 
 def test_the_working_directory_goes_before_the_recipe_s_folder(folder: Path) -> None:
-    Path("belohnung.py").write_text("def kurz(completions, **columns): return [2.0]\n", encoding="utf-8")
+    Path("belohnung.py").write_text(
+        "def kurz(completions, **columns): return [2.0]\n", encoding="utf-8"
+    )
     plugins.look_beside(folder / "own.yaml")
     assert import_object("belohnung.py:kurz", "reward")(completions=["a"]) == [2.0]
 
 
 def test_what_a_file_holds_can_be_pickled_for_another_process(folder: Path) -> None:
     reward = import_object(f"{folder}/meine-rewards.py:kurz", "reward")
-    code = "import pickle, sys; sys.path = eval(sys.argv[1]); print(pickle.loads(bytes.fromhex(sys.argv[2]))(completions='ab'))"
-    done = subprocess.run([sys.executable, "-c", code, repr(sys.path), pickle.dumps(reward).hex()], capture_output=True, text=True)
+    code = (
+        "import pickle, sys; sys.path = eval(sys.argv[1]); "
+        "print(pickle.loads(bytes.fromhex(sys.argv[2]))(completions='ab'))"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", code, repr(sys.path), pickle.dumps(reward).hex()],
+        capture_output=True,
+        text=True,
+    )
     assert done.stdout.split() == ["[1.0,", "1.0]"], done.stderr
 
 
 MISTAKES = [
-    ("../belohnun.py:kurz", None, r"no file '\.\./belohnun\.py' in .* Did you mean 'belohnung\.py'"),
+    (
+        "../belohnun.py:kurz",
+        None,
+        r"no file '\.\./belohnun\.py' in .* Did you mean 'belohnung\.py'",
+    ),
     ("../belohnung.py:lang", None, r"belohnung\.py 'lang'|unknown name in .*belohnung\.py 'lang'"),
     ("../kaputt.py:f", "def f(:\n", r"fails: SyntaxError: .*kaputt\.py:1\)"),
-    ("../kaputt.py:f", "import sys\n\nimport panads\n", r"fails: ModuleNotFoundError: No module named 'panads' \(.*kaputt\.py:3\)"),
-    ("../kaputt.py:f", "import json\njson.loads('')\n", r"fails: JSONDecodeError: .*kaputt\.py:2\)"),
-    ("../json.py:f", "", r"json\.py cannot be imported by its name 'json', which is that of .*json.__init__\.py\. Fix: rename"),
+    (
+        "../kaputt.py:f",
+        "import sys\n\nimport panads\n",
+        r"fails: ModuleNotFoundError: No module named 'panads' \(.*kaputt\.py:3\)",
+    ),
+    (
+        "../kaputt.py:f",
+        "import json\njson.loads('')\n",
+        r"fails: JSONDecodeError: .*kaputt\.py:2\)",
+    ),
+    (
+        "../json.py:f",
+        "",
+        r"json\.py cannot be imported by its name 'json', which is that of "
+        r".*json.__init__\.py\. Fix: rename",
+    ),
     ("../time.py:f", "", r"time\.py cannot be imported by its name 'time'.* Fix: rename"),
     ("../my.own.py:f", "", r"cannot be imported by its name 'my\.own'\. Fix: rename"),
     ("nirgends:f", None, r"no module 'nirgends' on the path or in "),
@@ -104,16 +137,27 @@ MISTAKES = [
 
 
 @pytest.mark.parametrize(("name", "text", "said"), MISTAKES)
-def test_code_that_cannot_be_imported_costs_one_line(folder: Path, name: str, text: str | None, said: str) -> None:
+def test_code_that_cannot_be_imported_costs_one_line(
+    folder: Path, name: str, text: str | None, said: str
+) -> None:
     if text is not None:
         (Path.cwd() / name.partition(":")[0]).write_text(text, encoding="utf-8")
-    for build in (lambda: get_reward_funcs([name]), lambda: get_mapper(name), lambda: environment_kinds(name)):
+    for build in (
+        lambda: get_reward_funcs([name]),
+        lambda: get_mapper(name),
+        lambda: environment_kinds(name),
+    ):
         with pytest.raises(RecipeError, match=said):
             build()
 
 
 @pytest.mark.parametrize(
-    ("name", "fix"), [("belohnung.f", "belohnung:f"), ("belohnung.py", "belohnung.py:NAME"), ("nobody", "my_module:my_reward")]
+    ("name", "fix"),
+    [
+        ("belohnung.f", "belohnung:f"),
+        ("belohnung.py", "belohnung.py:NAME"),
+        ("nobody", "my_module:my_reward"),
+    ],
 )
 def test_a_name_without_a_colon_is_told_of_it(name: str, fix: str) -> None:
     with pytest.raises(RecipeError, match=rf"with a colon: {re.escape(fix)}\.") as error:

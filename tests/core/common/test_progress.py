@@ -35,7 +35,11 @@ def test_the_remaining_time_is_that_of_whole_batches(monkeypatch, clock):
         for _ in range(64):
             count(2)
     shown = sys.stderr.getvalue().split("\r")
-    assert {re.search(r"<(.*)\]", text)[1] for text in shown if re.search(r" [1-9]\d*/384", text) and " 128/384" not in text} == {"…"}
+    assert {
+        re.search(r"<(.*)\]", text)[1]
+        for text in shown
+        if re.search(r" [1-9]\d*/384", text) and " 128/384" not in text
+    } == {"…"}
     assert "128/384 [00:52<01:44]" in shown[-1]
 
 
@@ -46,19 +50,26 @@ def test_a_file_gets_a_line_a_minute(capsys, caplog, clock):
             clock[0] += 52
             for _ in range(64):
                 count(2)
-    assert [re.sub(r" *\|.*\|", "", line) for line in caplog.messages] == ["model:  67% 256/384 [01:44<00:52]"]
+    assert [re.sub(r" *\|.*\|", "", line) for line in caplog.messages] == [
+        "model:  67% 256/384 [01:44<00:52]"
+    ]
     assert "\r" not in capsys.readouterr().err
 
 
 def test_a_line_of_the_log_stands_above_the_bar(monkeypatch):
     monkeypatch.setattr(sys, "stderr", Terminal())
     with console.bar(4, "steps"):
-        console.Terminal().handle(console.logging.makeLogRecord({"msg": "saved", "levelname": "INFO"}))
+        console.Terminal().handle(
+            console.logging.makeLogRecord({"msg": "saved", "levelname": "INFO"})
+        )
     assert re.search(r"\rINFO: saved\n\r?steps: ", re.sub(r"\r +\r", "\r", sys.stderr.getvalue()))
 
 
 def test_no_text_of_a_model_acts_in_the_terminal_or_in_the_log(capsys, tmp_path):
-    hostile, kept = "\x1b]0;me\x07\r\x9b2J\u202e\ud800", "人\u3000面 1\u202f250\u00a0€ می\u200cخواهم \U0001f469\u200d\U0001f680\n\tnext"
+    hostile, kept = (
+        "\x1b]0;me\x07\r\x9b2J\u202e\ud800",
+        "人\u3000面 1\u202f250\u00a0€ می\u200cخواهم \U0001f469\u200d\U0001f680\n\tnext",
+    )
     record = console.logging.makeLogRecord({"msg": hostile + kept, "levelname": "INFO"})
     console.say(hostile + kept)
     console.Terminal().handle(record)

@@ -10,11 +10,22 @@ from r1_recipes.prompts import FORMATS
 from r1_recipes.recipe.types import SamplingSettings
 
 
-@pytest.mark.parametrize("name", [name for name, fmt in FORMATS.items() if fmt.reasoning_tags and not fmt.answer_tags and not fmt.boxed])
+@pytest.mark.parametrize(
+    "name",
+    [
+        name
+        for name, fmt in FORMATS.items()
+        if fmt.reasoning_tags and not fmt.answer_tags and not fmt.boxed
+    ],
+)
 def test_reasoning_that_the_server_took_out_stands_in_front_again(name, monkeypatch):
     monkeypatch.setenv("OPENAI_BASE_URL", "http://127.0.0.1:9/v1")
     model, script = SimpleNamespace(model_name_or_path="m"), SimpleNamespace(response_format=name)
-    backend = OpenAIBackend(SimpleNamespace(model=model, script=script, training=SamplingSettings()))
+    backend = OpenAIBackend(
+        SimpleNamespace(model=model, script=script, training=SamplingSettings())
+    )
     said = "Summary: 4" if name == "special_token" else "4"
-    parsed = FORMATS[name].parse(backend._completion(Reply(said, reasoning="2 and 2\n", tokens=3, finish_reason="stop")).text)
+    parsed = FORMATS[name].parse(
+        backend._completion(Reply(said, reasoning="2 and 2\n", tokens=3, finish_reason="stop")).text
+    )
     assert (parsed.reasoning, parsed.answer, parsed.well_formed) == ("2 and 2", "4", True)

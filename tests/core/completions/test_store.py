@@ -35,7 +35,10 @@ def test_records_come_back_in_order_of_their_index(tmp_path):
         assert len(store) == 5 and list(store)[4] == record(4)
         store.append(record(5))
         assert list(store)[5] == record(5)
-    assert sorted(p.name for p in tmp_path.glob("*.jsonl")) == ["shard-00000.jsonl", "shard-00001.jsonl"]  # one a start
+    assert sorted(p.name for p in tmp_path.glob("*.jsonl")) == [
+        "shard-00000.jsonl",
+        "shard-00001.jsonl",
+    ]  # one a start
 
 
 def test_shards_of_a_thousand_rows_of_version_0_1_0_are_read(tmp_path):
@@ -84,7 +87,10 @@ def test_a_damaged_line_in_the_middle_is_named(tmp_path):
     path = tmp_path / "shard-00000.jsonl"
     lines = path.read_bytes().splitlines(keepends=True)
     path.write_bytes(b"{broken\n" + lines[1])
-    with pytest.raises(RecipeError, match=r"shard-00000.jsonl: line 1 is no record"), ShardStore(tmp_path):
+    with (
+        pytest.raises(RecipeError, match=r"shard-00000.jsonl: line 1 is no record"),
+        ShardStore(tmp_path),
+    ):
         pass
 
 
@@ -100,18 +106,28 @@ def test_a_damaged_line_in_the_middle_is_named(tmp_path):
 )
 def test_a_record_of_another_shape_is_named(tmp_path, change):
     (tmp_path / "shard-00000.jsonl").write_text(json.dumps({**record(0), **change}) + "\n")
-    with pytest.raises(RecipeError, match=r"shard-00000.jsonl: line 1 is no record"), ShardStore(tmp_path):
+    with (
+        pytest.raises(RecipeError, match=r"shard-00000.jsonl: line 1 is no record"),
+        ShardStore(tmp_path),
+    ):
         pass
 
 
 def test_a_record_deeper_than_anybody_reads_is_named(tmp_path):
     (tmp_path / "shard-00000.jsonl").write_text("[" * 100_000 + "\n")
-    with pytest.raises(RecipeError, match=r"shard-00000.jsonl: line 1 is no record"), ShardStore(tmp_path):
+    with (
+        pytest.raises(RecipeError, match=r"shard-00000.jsonl: line 1 is no record"),
+        ShardStore(tmp_path),
+    ):
         pass
 
 
 def test_a_second_process_is_kept_out(tmp_path):
-    with ShardStore(tmp_path), pytest.raises(RecipeError, match="process is writing into this folder"), ShardStore(tmp_path):
+    with (
+        ShardStore(tmp_path),
+        pytest.raises(RecipeError, match="process is writing into this folder"),
+        ShardStore(tmp_path),
+    ):
         pass
     with ShardStore(tmp_path):  # and let in afterwards
         pass
@@ -120,14 +136,18 @@ def test_a_second_process_is_kept_out(tmp_path):
 def test_a_child_that_outlives_its_parent_does_not_keep_the_folder_locked(tmp_path):
     """As an engine of vLLM does when the run that started it is killed."""
     code = (
-        "import os, sys, time; from pathlib import Path; from r1_recipes.completions.store import ShardStore\n"
+        "import os, sys, time; from pathlib import Path; from r1_recipes.completions.store "
+        "import ShardStore\n"
         "with ShardStore(Path(sys.argv[1])):\n"
         "    child = os.fork()\n"
-        "    if not child: print(os.getpid(), flush=True)\n"  # when it has come up: only then has it let go
+        # When it has come up: only then has it let go
+        "    if not child: print(os.getpid(), flush=True)\n"
         "    time.sleep(60)\n"
         "    os._exit(0)"
     )
-    parent = subprocess.Popen([sys.executable, "-c", code, str(tmp_path)], stdout=subprocess.PIPE, text=True)
+    parent = subprocess.Popen(
+        [sys.executable, "-c", code, str(tmp_path)], stdout=subprocess.PIPE, text=True
+    )
     child = int(parent.stdout.readline())
     try:
         with pytest.raises(RecipeError, match="another process"), ShardStore(tmp_path):
@@ -169,10 +189,14 @@ with ShardStore(Path(sys.argv[1])) as store:
 
 
 def _fill_until_refused(folder, limit=None):
-    set_limit = (lambda: resource.setrlimit(resource.RLIMIT_FSIZE, (limit, limit))) if limit else None
+    set_limit = (
+        (lambda: resource.setrlimit(resource.RLIMIT_FSIZE, (limit, limit))) if limit else None
+    )
     # -B: under the limit Python would leave torn .pyc files behind, for everyone after it.
     command = [sys.executable, "-B", "-c", FILL, str(folder)]
-    done = subprocess.run(command, capture_output=True, text=True, preexec_fn=set_limit, check=False)
+    done = subprocess.run(
+        command, capture_output=True, text=True, preexec_fn=set_limit, check=False
+    )
     assert done.returncode == 1, done.stderr
     stored, message = done.stderr.split(" ", 1)
     assert f"{stored} rows are stored whole" in message
@@ -192,7 +216,11 @@ def test_a_quota_leaves_whole_records_only(tmp_path):
 
 
 def test_a_full_disk_leaves_whole_records_only(tmp_path):
-    mounted = subprocess.run(["mount", "-t", "tmpfs", "-o", "size=64k", "tmpfs", str(tmp_path)], capture_output=True, check=False)
+    mounted = subprocess.run(
+        ["mount", "-t", "tmpfs", "-o", "size=64k", "tmpfs", str(tmp_path)],
+        capture_output=True,
+        check=False,
+    )
     if mounted.returncode:
         pytest.skip("mounting a tmpfs needs root")
     try:

@@ -1,4 +1,6 @@
-"""What vLLM's engine is started with: length, precision, share, and on which GPU of several processes; vLLM itself is a stand-in."""
+"""What vLLM's engine is started with: length, precision, share, and on which GPU of several
+processes; vLLM itself is a stand-in.
+"""
 
 from __future__ import annotations
 
@@ -26,21 +28,33 @@ PROMPTS = [[{"role": "user", "content": text}] for text in ("short", "a longer o
 
 @pytest.fixture
 def engines(monkeypatch: pytest.MonkeyPatch) -> list[dict[str, Any]]:
-    """The arguments of each engine that is started, with the environment of its process; ``capability`` of the GPU is 9.0."""
+    """The arguments of each engine that is started, with the environment of its process;
+    ``capability`` of the GPU is 9.0.
+    """
     started: list[dict[str, Any]] = []
 
     class LLM:
         def __init__(self, model: str, **options: Any) -> None:
-            started.append({"model": model, "environment": dict(os.environ), "open": True, **options})
+            started.append(
+                {"model": model, "environment": dict(os.environ), "open": True, **options}
+            )
             core = SimpleNamespace(shutdown=lambda own=started[-1]: own.update(open=False))
             self.llm_engine = SimpleNamespace(engine_core=core)
 
-    platform = SimpleNamespace(is_cpu=lambda: False, is_cuda=lambda: True, has_device_capability=lambda needed: needed <= 90)
+    platform = SimpleNamespace(
+        is_cpu=lambda: False,
+        is_cuda=lambda: True,
+        has_device_capability=lambda needed: needed <= 90,
+    )
     module, platforms = ModuleType("vllm"), ModuleType("vllm.platforms")
     module.LLM, platforms.current_platform = LLM, platform  # type: ignore[attr-defined]
     find = importlib.util.find_spec
     spec = importlib.machinery.ModuleSpec("vllm", None)
-    monkeypatch.setattr(importlib.util, "find_spec", lambda name, *rest: spec if name == "vllm" else find(name, *rest))
+    monkeypatch.setattr(
+        importlib.util,
+        "find_spec",
+        lambda name, *rest: spec if name == "vllm" else find(name, *rest),
+    )
     monkeypatch.setitem(sys.modules, "vllm", module)
     monkeypatch.setitem(sys.modules, "vllm.platforms", platforms)
     return started
@@ -48,10 +62,17 @@ def engines(monkeypatch: pytest.MonkeyPatch) -> list[dict[str, Any]]:
 
 @pytest.fixture
 def evaluated(write_recipe: Callable[..., str]) -> Callable[..., Any]:
-    """``evaluated(key=value)``: a GRPO recipe that trained with an engine of its own, as it is for an evaluation by vLLM."""
+    """``evaluated(key=value)``: a GRPO recipe that trained with an engine of its own, as it is for
+    an evaluation by vLLM.
+    """
 
     def load(*overrides: str, **changes: Any) -> Any:
-        settings = {"use_vllm": True, "vllm_gpu_memory_utilization": 0.3, "max_prompt_tokens": 100, **changes}
+        settings = {
+            "use_vllm": True,
+            "vllm_gpu_memory_utilization": 0.3,
+            "max_prompt_tokens": 100,
+            **changes,
+        }
         path = write_recipe("grpo", **settings)
         recipe = load_recipe([path, "--use_vllm", "true", *overrides], "grpo")
         recipe = run._for_generation(recipe, recipe.model.model_name_or_path, 4, 0, "vllm")
@@ -64,20 +85,38 @@ def start(recipe: Any, tokenizer: Any) -> Any:
     return get_backend(recipe, tokenizer, "vllm", {"prompt": PROMPTS})
 
 
-def test_an_evaluation_has_its_own_share_precision_and_length(engines: list, evaluated: Callable) -> None:
+def test_an_evaluation_has_its_own_share_precision_and_length(
+    engines: list, evaluated: Callable
+) -> None:
     start(*evaluated(bf16=True))
     [engine] = engines
     recipe, tokenizer = evaluated()
-    longest = max(len(tokenizer.apply_chat_template(prompt, add_generation_prompt=True, return_dict=False)) for prompt in PROMPTS)
+    longest = max(
+        len(tokenizer.apply_chat_template(prompt, add_generation_prompt=True, return_dict=False))
+        for prompt in PROMPTS
+    )
     assert engine["gpu_memory_utilization"] == 0.9 and engine["dtype"] == "bfloat16"
     assert engine["max_model_len"] == longest + recipe.training.max_completion_length + 1
-    assert engine["environment"]["VLLM_LOGGING_LEVEL"] and engine["environment"]["VLLM_NO_USAGE_STATS"]
+    assert (
+        engine["environment"]["VLLM_LOGGING_LEVEL"] and engine["environment"]["VLLM_NO_USAGE_STATS"]
+    )
 
 
 def test_what_is_typed_wins(engines: list, evaluated: Callable) -> None:
-    words = ["--vllm_gpu_memory_utilization", "0.5", "--dtype", "float32", "--vllm_max_model_length", "700"]
+    words = [
+        "--vllm_gpu_memory_utilization",
+        "0.5",
+        "--dtype",
+        "float32",
+        "--vllm_max_model_length",
+        "700",
+    ]
     start(*evaluated(*words, bf16=True))
-    assert [engines[0][key] for key in ("gpu_memory_utilization", "dtype", "max_model_len")] == [0.5, "float32", 700]
+    assert [engines[0][key] for key in ("gpu_memory_utilization", "dtype", "max_model_len")] == [
+        0.5,
+        "float32",
+        700,
+    ]
 
 
 def test_the_model_s_own_window_is_left_to_vllm(engines: list, evaluated: Callable) -> None:
@@ -85,8 +124,14 @@ def test_the_model_s_own_window_is_left_to_vllm(engines: list, evaluated: Callab
     assert engines[0]["max_model_len"] is None
 
 
-def test_a_gpu_without_bf16_gets_fp16(engines: list, evaluated: Callable, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(sys.modules["vllm.platforms"].current_platform, "has_device_capability", lambda needed: needed <= 75)
+def test_a_gpu_without_bf16_gets_fp16(
+    engines: list, evaluated: Callable, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(
+        sys.modules["vllm.platforms"].current_platform,
+        "has_device_capability",
+        lambda needed: needed <= 75,
+    )
     start(*evaluated(bf16=True))
     assert engines[0]["dtype"] == "float16"
 
@@ -116,24 +161,50 @@ def test_the_engine_ends_before_the_next_model(engines: list, evaluated: Callabl
     assert not engines[0]["open"]
 
 
-@pytest.mark.parametrize("rank, parallel, visible, own", [(0, 1, None, "0"), (3, 1, None, "3"), (1, 2, None, "2,3"), (1, 1, "4,6", "6")])
+@pytest.mark.parametrize(
+    "rank, parallel, visible, own",
+    [(0, 1, None, "0"), (3, 1, None, "3"), (1, 2, None, "2,3"), (1, 1, "4,6", "6")],
+)
 def test_each_process_has_an_engine_on_its_own_gpus(
-    engines: list, evaluated: Callable, monkeypatch: pytest.MonkeyPatch, rank: int, parallel: int, visible: str | None, own: str
+    engines: list,
+    evaluated: Callable,
+    monkeypatch: pytest.MonkeyPatch,
+    rank: int,
+    parallel: int,
+    visible: str | None,
+    own: str,
 ) -> None:
     recipe = evaluated("--vllm_tensor_parallel_size", str(parallel))
     monkeypatch.setattr(torch.cuda, "device_count", lambda: 8)
     monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
-    names = {"RANK": rank, "LOCAL_RANK": rank, "WORLD_SIZE": 4, "LOCAL_WORLD_SIZE": 4, "MASTER_ADDR": "here", "MASTER_PORT": 1}
-    launched = {**names, "TORCHELASTIC_RUN_ID": "none", **({"CUDA_VISIBLE_DEVICES": visible} if visible else {})}
+    names = {
+        "RANK": rank,
+        "LOCAL_RANK": rank,
+        "WORLD_SIZE": 4,
+        "LOCAL_WORLD_SIZE": 4,
+        "MASTER_ADDR": "here",
+        "MASTER_PORT": 1,
+    }
+    launched = {
+        **names,
+        "TORCHELASTIC_RUN_ID": "none",
+        **({"CUDA_VISIBLE_DEVICES": visible} if visible else {}),
+    }
     for name, value in launched.items():
         monkeypatch.setenv(name, str(value))
     start(*recipe)
     assert engines[0]["environment"]["CUDA_VISIBLE_DEVICES"] == own
-    assert not [name for name in (*names, "TORCHELASTIC_RUN_ID") if name in engines[0]["environment"]]
-    assert {name: os.environ[name] for name in launched} == {name: str(value) for name, value in launched.items()}
+    assert not [
+        name for name in (*names, "TORCHELASTIC_RUN_ID") if name in engines[0]["environment"]
+    ]
+    assert {name: os.environ[name] for name in launched} == {
+        name: str(value) for name, value in launched.items()
+    }
 
 
-def test_processes_without_gpus_of_their_own_are_refused(engines: list, evaluated: Callable, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_processes_without_gpus_of_their_own_are_refused(
+    engines: list, evaluated: Callable, monkeypatch: pytest.MonkeyPatch
+) -> None:
     recipe = evaluated("--vllm_tensor_parallel_size", "4")
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "0,1,2,3")
     monkeypatch.setenv("WORLD_SIZE", "2")

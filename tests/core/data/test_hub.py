@@ -1,4 +1,6 @@
-"""Each mapper's documented schema against the published set: ``R1_TEST_HUB=1 pytest tests/core/data/test_hub.py``, with a network."""
+"""Each mapper's documented schema against the published set: ``R1_TEST_HUB=1 pytest
+tests/core/data/test_hub.py``, with a network.
+"""
 
 import os
 from collections.abc import Iterable
@@ -12,7 +14,8 @@ from r1_recipes.data import MAPPERS, SkipRow, get_mapper
 
 # A set whose columns fit more than one mapper, and which the recipe therefore names one for.
 BY_NAME = {("summary", "mlabonne/smoltldr")}
-# The published sets of each family, as (id, configuration); a configuration that ends in / is a folder.
+# The published sets of each family, as (id, configuration); a configuration that ends in / is a
+# folder.
 HUB: dict[str, list[tuple[str, str | None]]] = {
     "conversations": [
         ("open-r1/Mixture-of-Thoughts", "all"),
@@ -21,7 +24,10 @@ HUB: dict[str, list[tuple[str, str | None]]] = {
         ("bespokelabs/Bespoke-Stratos-17k", None),
     ],
     "verifiable_code": [("open-r1/verifiable-coding-problems-python", None)],
-    "reasoning_columns": [("FreedomIntelligence/medical-o1-reasoning-SFT", config) for config in ("en", "zh", "en_mix", "zh_mix")],
+    "reasoning_columns": [
+        ("FreedomIntelligence/medical-o1-reasoning-SFT", config)
+        for config in ("en", "zh", "en_mix", "zh_mix")
+    ],
     "countdown": [("Jiayi-Pan/Countdown-Tasks-3to4", None)],
     "openthoughts": [("open-thoughts/OpenThoughts-114k", "metadata")],
     "r1_distill_sft": [("ServiceNow-AI/R1-Distill-SFT", "v1")],
@@ -34,8 +40,14 @@ HUB: dict[str, list[tuple[str, str | None]]] = {
         ("HuggingFaceH4/aime_2024", None),
         ("MathArena/aime_2025", None),
     ],
-    "openr1_math": [("open-r1/OpenR1-Math-220k", "default"), ("open-r1/OpenR1-Math-220k", "extended")],
-    "simplerl": [("hkust-nlp/SimpleRL-Zoo-Data", f"{config}/") for config in ("simplelr_qwen_level3to5", "simplelr_abel_level1to4")],
+    "openr1_math": [
+        ("open-r1/OpenR1-Math-220k", "default"),
+        ("open-r1/OpenR1-Math-220k", "extended"),
+    ],
+    "simplerl": [
+        ("hkust-nlp/SimpleRL-Zoo-Data", f"{config}/")
+        for config in ("simplelr_qwen_level3to5", "simplelr_abel_level1to4")
+    ],
     "dapo": [("open-r1/DAPO-Math-17k-Processed", "all")],
     "medical_verifiable": [("FreedomIntelligence/medical-o1-verifiable-problem", None)],
     "summary": [("mlabonne/smoltldr", None)],
@@ -47,7 +59,9 @@ PUBLISHED = [(name, dataset, config) for name, sets in HUB.items() for dataset, 
 
 
 def check_schema(name: str, rows: Iterable[dict[str, Any]], *, auto: bool = True) -> None:
-    """The columns that the mapper needs are there, ``auto`` finds it by them, and of the first rows at least half can be used."""
+    """The columns that the mapper needs are there, ``auto`` finds it by them, and of the first rows
+    at least half can be used.
+    """
     first = list(islice(rows, 20))
     columns = list(first[0])
     mapper = get_mapper(name)
@@ -63,10 +77,14 @@ def check_schema(name: str, rows: Iterable[dict[str, Any]], *, auto: bool = True
     assert len(reasons) <= len(first) / 2, reasons
 
 
-@pytest.mark.skipif(not os.environ.get("R1_TEST_HUB"), reason="set R1_TEST_HUB=1 to ask the Hugging Face hub")
+@pytest.mark.skipif(
+    not os.environ.get("R1_TEST_HUB"), reason="set R1_TEST_HUB=1 to ask the Hugging Face hub"
+)
 @pytest.mark.parametrize(("name", "dataset", "config"), PUBLISHED)
 def test_the_documented_columns_are_the_hub_s(name, dataset, config):
-    options = {"data_dir": config.rstrip("/")} if config and config.endswith("/") else {"name": config}
+    options = (
+        {"data_dir": config.rstrip("/")} if config and config.endswith("/") else {"name": config}
+    )
     splits = datasets.load_dataset(dataset, **options, streaming=True)
     check_schema(name, iter(next(iter(splits.values()))), auto=(name, dataset) not in BY_NAME)
 
@@ -76,8 +94,15 @@ def test_the_check_itself(name):
     """On the invented rows it passes, and on rows with a renamed column it does not."""
     auto = name != "summary"
     check_schema(name, iter(MAPPERS[name].examples[:1] * 3), auto=auto)
-    needed = {"conversations": "messages", "summary": "prompt", "dapo": "prompt"}.get(name) or MAPPERS[name].columns[0]
-    renamed = [{(f"{key}_v2" if key == needed else key): value for key, value in MAPPERS[name].examples[0].items()}]
+    needed = {"conversations": "messages", "summary": "prompt", "dapo": "prompt"}.get(
+        name
+    ) or MAPPERS[name].columns[0]
+    renamed = [
+        {
+            (f"{key}_v2" if key == needed else key): value
+            for key, value in MAPPERS[name].examples[0].items()
+        }
+    ]
     with pytest.raises(AssertionError):
         check_schema(name, iter(renamed), auto=auto)
 
@@ -89,5 +114,11 @@ def test_rows_that_cannot_be_used_fail_the_check():
 
 
 def test_every_family_that_is_published_is_checked():
-    without = {"arithmetic", "environment", "generated", "prompt_solution", "reasoning_gym"}  # ours, generated, or any columns
+    without = {
+        "arithmetic",
+        "environment",
+        "generated",
+        "prompt_solution",
+        "reasoning_gym",
+    }  # ours, generated, or any columns
     assert set(MAPPERS) - set(HUB) == without

@@ -1,4 +1,6 @@
-"""Source rows -> prompts and targets: mapping, selection, mixtures, and the count of what was left out."""
+"""Source rows -> prompts and targets: mapping, selection, mixtures, and the count of what was left
+out.
+"""
 
 import json
 from dataclasses import replace
@@ -25,7 +27,10 @@ def arguments(**keys):
 
 def gsm8k(number, *, gold=True, words=0):
     question = f"Ana buys {number} pens. " + "More " * words + "How many?"
-    return {"question": question, "answer": f"She buys {number}." + (f"\n#### {number}" if gold else "")}
+    return {
+        "question": question,
+        "answer": f"She buys {number}." + (f"\n#### {number}" if gold else ""),
+    }
 
 
 def golds(dataset):
@@ -39,11 +44,22 @@ def write_jsonl(path, rows):
 
 def test_programs_are_asked_for_by_the_column_that_the_recipe_names():
     info = {"language": "python", "test_cases": [{"input": "1", "output": "2"}]}
-    rows = Dataset.from_list([{"prompt_python3": "Add one.", "problem": "Long story.", "verification_info": info}])
-    dataset, _ = load_dataset(arguments(mapper="verifiable_code", prompt_column="prompt_python3"), FMT, "grpo", rows=rows)
-    assert (dataset[0]["prompt"][-1]["content"], dataset[0]["verification_info"]) == ("Add one.", info)
-    with pytest.raises(RecipeError, match="needs column 'prompt'; the columns there are: prompt_python3"):
-        load_dataset(arguments(mapper="verifiable_code", prompt_column="prompt"), FMT, "grpo", rows=rows)
+    rows = Dataset.from_list(
+        [{"prompt_python3": "Add one.", "problem": "Long story.", "verification_info": info}]
+    )
+    dataset, _ = load_dataset(
+        arguments(mapper="verifiable_code", prompt_column="prompt_python3"), FMT, "grpo", rows=rows
+    )
+    assert (dataset[0]["prompt"][-1]["content"], dataset[0]["verification_info"]) == (
+        "Add one.",
+        info,
+    )
+    with pytest.raises(
+        RecipeError, match="needs column 'prompt'; the columns there are: prompt_python3"
+    ):
+        load_dataset(
+            arguments(mapper="verifiable_code", prompt_column="prompt"), FMT, "grpo", rows=rows
+        )
 
 
 @pytest.fixture(scope="session")
@@ -63,7 +79,10 @@ def test_grpo_rows_carry_prompt_solution_and_the_source_s_other_columns():
     assert dataset[0] == {
         "answer": "She buys 3.\n#### 3",
         "level": 2,
-        "prompt": [{"role": "system", "content": FMT.system_prompt}, {"role": "user", "content": "Ana buys 3 pens. How many?"}],
+        "prompt": [
+            {"role": "system", "content": FMT.system_prompt},
+            {"role": "user", "content": "Ana buys 3 pens. How many?"},
+        ],
         "solution": "3",
     }
     assert (report.read, report.kept, dict(report.dropped)) == (2, 2, {})
@@ -109,28 +128,46 @@ ASKED, ANSWERED = turn("user", "2+2?"), turn("assistant", "4")
 def test_sft_takes_conversations_as_they_are(row):
     empty = {key: [] for key in row}
     rows = Dataset.from_list([{**row, "source": "x"}, {**empty, "source": "y"}])
-    # No instruction of the recipe's, no shape that must hold; the last assistant's turn is the target.
+    # No instruction of the recipe's, no shape that must hold; the last assistant's turn is the
+    # target.
     dataset, report = load_dataset(arguments(), FMT, "sft", rows=rows)
     assert [dict(item) for item in dataset] == [{"prompt": [ASKED], "completion": [ANSWERED]}]
-    assert (report.read, report.kept, report.first_index) == (2, 1, {f"column {next(iter(row))!r} is empty": 1})
+    assert (report.read, report.kept, report.first_index) == (
+        2,
+        1,
+        {f"column {next(iter(row))!r} is empty": 1},
+    )
 
 
 def test_sft_takes_pairs_of_texts_as_one_turn_each():
-    rows = Dataset.from_list([{"prompt": "2+2?", "completion": "4", "n": 1}, {"prompt": "", "completion": "x", "n": 2}])
+    rows = Dataset.from_list(
+        [{"prompt": "2+2?", "completion": "4", "n": 1}, {"prompt": "", "completion": "x", "n": 2}]
+    )
     dataset, report = load_dataset(arguments(), FMT, "sft", rows=rows)
     assert [dict(item) for item in dataset] == [{"prompt": [ASKED], "completion": [ANSWERED]}]
     assert report.first_index == {"a turn is empty": 1}
 
 
 def test_the_history_of_a_conversation_is_kept():
-    turns = [turn("system", "Be brief."), ASKED, ANSWERED, turn("user", "And 3+3?"), turn("assistant", "6"), turn("user", "Thanks.")]
+    turns = [
+        turn("system", "Be brief."),
+        ASKED,
+        ANSWERED,
+        turn("user", "And 3+3?"),
+        turn("assistant", "6"),
+        turn("user", "Thanks."),
+    ]
     rows = Dataset.from_list([{"messages": turns}])
     (row,) = load_dataset(arguments(), FMT, "sft", rows=rows)[0]
     assert row == {"prompt": turns[:4], "completion": [turns[4]]}
-    # By name, the mapper brings the recipe's instruction, which replaces the row's own; an empty one leaves it.
+    # By name, the mapper brings the recipe's instruction, which replaces the row's own; an empty
+    # one leaves it.
     args = arguments(mapper="conversations", mapper_config={"well_formed": False})
     (row,) = load_dataset(args, FMT, "sft", rows=rows)[0]
-    assert row == {"prompt": [turn("system", FMT.system_prompt), *turns[1:4]], "completion": [turns[4]]}
+    assert row == {
+        "prompt": [turn("system", FMT.system_prompt), *turns[1:4]],
+        "completion": [turns[4]],
+    }
     (row,) = load_dataset(args, replace(FMT, system_prompt=""), "sft", rows=rows)[0]
     assert row["prompt"] == turns[:4]
     (row,) = load_dataset(args, FMT, "distill", rows=rows)[0]
@@ -147,7 +184,9 @@ def generated(response, **columns):
 
 def test_a_response_is_the_target_as_it_is():
     response = "<think>two\n\nand two</think>\n\nSo it is  $\\boxed{4}$.\n"
-    dataset, _ = load_dataset(arguments(), BOXED, "sft", rows=Dataset.from_list([generated(response)]))
+    dataset, _ = load_dataset(
+        arguments(), BOXED, "sft", rows=Dataset.from_list([generated(response)])
+    )
     assert dataset.column_names == ["prompt", "completion"]
     assert dataset[0] == {
         "prompt": [turn("system", BOXED.system_prompt), turn("user", "2+2?")],
@@ -156,13 +195,32 @@ def test_a_response_is_the_target_as_it_is():
 
 
 def test_a_response_in_another_shape_is_counted_and_kept_only_where_the_recipe_says_so():
-    rows = [THOUGHT, "just \\boxed{4}", "<think>cut", THOUGHT + "\n\\boxed{5}", "", None, "<think></think>\\boxed{4}"]
+    rows = [
+        THOUGHT,
+        "just \\boxed{4}",
+        "<think>cut",
+        THOUGHT + "\n\\boxed{5}",
+        "",
+        None,
+        "<think></think>\\boxed{4}",
+    ]
     source = Dataset.from_list([generated(response) for response in rows])
     dataset, report = load_dataset(arguments(), BOXED, "sft", rows=source)
     assert [row["completion"][0]["content"] for row in dataset] == [THOUGHT]
-    assert report.dropped == {"response is not in format 'think_boxed'": 4, "no response to train on": 2}
-    assert report.first_index == {"response is not in format 'think_boxed'": 1, "no response to train on": 4}
-    dataset, report = load_dataset(arguments(mapper="generated", mapper_config={"well_formed": False}), BOXED, "sft", rows=source)
+    assert report.dropped == {
+        "response is not in format 'think_boxed'": 4,
+        "no response to train on": 2,
+    }
+    assert report.first_index == {
+        "response is not in format 'think_boxed'": 1,
+        "no response to train on": 4,
+    }
+    dataset, report = load_dataset(
+        arguments(mapper="generated", mapper_config={"well_formed": False}),
+        BOXED,
+        "sft",
+        rows=source,
+    )
     assert [row["completion"][0]["content"] for row in dataset] == [text for text in rows if text]
 
 
@@ -171,8 +229,16 @@ def test_a_response_in_another_shape_is_counted_and_kept_only_where_the_recipe_s
     [
         ("<think>\n", THOUGHT, THOUGHT),  # it is there already
         ("<think>\n", "<think>2 and 2.</think>\\boxed{4}", "<think>\n2 and 2.</think>\\boxed{4}"),
-        ("<think>\n", "\n<think> \n\n2 and 2.</think>\\boxed{4}", "<think>\n2 and 2.</think>\\boxed{4}"),  # white space once
-        ("<think>\n", "2 and 2.\n</think>\n\\boxed{4}", THOUGHT),  # from a server whose template opens the reasoning
+        (
+            "<think>\n",
+            "\n<think> \n\n2 and 2.</think>\\boxed{4}",
+            "<think>\n2 and 2.</think>\\boxed{4}",
+        ),  # white space once
+        (
+            "<think>\n",
+            "2 and 2.\n</think>\n\\boxed{4}",
+            THOUGHT,
+        ),  # from a server whose template opens the reasoning
         ("<think>", THOUGHT, THOUGHT),
         ("Let me see.\n<think>", THOUGHT, "Let me see.\n" + THOUGHT),
         ("Let me see.\n<think>", "Let me see.\n" + THOUGHT, "Let me see.\n" + THOUGHT),
@@ -186,9 +252,16 @@ def test_a_target_starts_with_the_prefill_that_the_prompt_ends_in(prefill, respo
     rows = Dataset.from_list([generated(response)])
     if target is None:
         with pytest.raises(RecipeError, match="response does not start with the prefill"):
-            load_dataset(arguments(mapper="generated", mapper_config={"well_formed": False}), fmt, "sft", rows=rows)
+            load_dataset(
+                arguments(mapper="generated", mapper_config={"well_formed": False}),
+                fmt,
+                "sft",
+                rows=rows,
+            )
     else:
-        assert load_dataset(arguments(), fmt, "sft", rows=rows)[0][0]["completion"] == [turn("assistant", target)]
+        assert load_dataset(arguments(), fmt, "sft", rows=rows)[0][0]["completion"] == [
+            turn("assistant", target)
+        ]
 
 
 def test_a_verified_generation_is_the_target_and_grpo_takes_every_row():
@@ -205,12 +278,18 @@ def test_a_verified_generation_is_the_target_and_grpo_takes_every_row():
 def test_reasoning_and_answer_columns_are_written_in_the_format():
     rows = Dataset.from_list([{"q": "2+2?", "cot": "2 and 2.", "out": "4"}])
     config = {"question_column": "q", "reasoning_column": "cot", "answer_column": "out"}
-    (row,) = load_dataset(arguments(mapper="reasoning_columns", mapper_config=config), FMT, "sft", rows=rows)[0]
+    (row,) = load_dataset(
+        arguments(mapper="reasoning_columns", mapper_config=config), FMT, "sft", rows=rows
+    )[0]
     assert row["completion"] == [turn("assistant", FMT.render("2 and 2.", "4"))]
 
 
-# What a corpus may hold where a conversation should be, each with the reason that it is counted under.
-STRANGE = "a turn's role must be one of system, user (human), assistant (gpt), got {} in column 'messages'. "
+# What a corpus may hold where a conversation should be, each with the reason that it is counted
+# under.
+STRANGE = (
+    "a turn's role must be one of system, user (human), assistant (gpt), got {} in column "
+    "'messages'. "
+)
 STRANGE += "Fix: rename it, or write the text without a mapping"
 HOSTILE = [
     (None, "column 'messages' is empty"),
@@ -223,13 +302,18 @@ HOSTILE = [
     ([ASKED, turn("narrator", "4")], STRANGE.format("'narrator'")),
     ([ASKED, turn(None, "4")], STRANGE.format(None)),
     ([ASKED, ASKED, ANSWERED], "the turns do not alternate between user and assistant"),
-    ([ASKED, turn("system", "s"), ANSWERED], "the turns do not alternate between user and assistant"),
+    (
+        [ASKED, turn("system", "s"), ANSWERED],
+        "the turns do not alternate between user and assistant",
+    ),
     ([turn("system", "s")], "no assistant's turn"),
 ]
 
 
 def test_malformed_conversations_are_counted_and_named():
-    rows = Dataset.from_list([{"messages": turns} for turns, _ in HOSTILE] + [{"messages": [ASKED, ANSWERED]}])
+    rows = Dataset.from_list(
+        [{"messages": turns} for turns, _ in HOSTILE] + [{"messages": [ASKED, ANSWERED]}]
+    )
     dataset, report = load_dataset(arguments(), FMT, "sft", rows=rows)
     assert [dict(row) for row in dataset] == [{"prompt": [ASKED], "completion": [ANSWERED]}]
     first = {}
@@ -258,8 +342,13 @@ def test_a_column_of_another_type_is_counted_too(column, reason):
 
 
 def test_turns_may_be_lists_side_by_side():
-    rows = Dataset.from_list([{"messages": {"role": ["user", "assistant"], "content": ["2+2?", "4"]}}])
-    assert load_dataset(arguments(), FMT, "sft", rows=rows)[0][0] == {"prompt": [ASKED], "completion": [ANSWERED]}
+    rows = Dataset.from_list(
+        [{"messages": {"role": ["user", "assistant"], "content": ["2+2?", "4"]}}]
+    )
+    assert load_dataset(arguments(), FMT, "sft", rows=rows)[0][0] == {
+        "prompt": [ASKED],
+        "completion": [ANSWERED],
+    }
 
 
 def test_turns_with_columns_of_both_kinds():
@@ -283,7 +372,10 @@ def test_a_row_that_a_mapper_fails_on_is_counted(caplog):
     good = '{"question": "q", "note": "n"}'
     data = [good, "no json", '{"other": 1}', '{"question"', "[]"]
     dataset, report = load_dataset(
-        arguments(mapper=f"{__name__}:ByJSON"), FMT, "grpo", rows=Dataset.from_list([{"data": text} for text in data])
+        arguments(mapper=f"{__name__}:ByJSON"),
+        FMT,
+        "grpo",
+        rows=Dataset.from_list([{"data": text} for text in data]),
     )
     assert len(dataset) == 1
     line = ByJSON.__call__.__code__.co_firstlineno
@@ -293,7 +385,10 @@ def test_a_row_that_a_mapper_fails_on_is_counted(caplog):
         f"mapper 'ByJSON' fails with TypeError ({__file__}:{line + 2})": 1,
     }
     assert [*report.first_index.values()] == [1, 2, 4]
-    assert "dataset_name: row 1: JSONDecodeError: Expecting value" in caplog.text and "row 3" not in caplog.text
+    assert (
+        "dataset_name: row 1: JSONDecodeError: Expecting value" in caplog.text
+        and "row 3" not in caplog.text
+    )
 
 
 class Returning(Mapper):
@@ -305,7 +400,10 @@ class Returning(Mapper):
 
 RETURNED = {
     "none": (None, "got None for row 1"),
-    "keys": ({"frage": "1+1?", "antwort": "2"}, "got one with the keys 'frage', 'antwort' for row 1"),
+    "keys": (
+        {"frage": "1+1?", "antwort": "2"},
+        "got one with the keys 'frage', 'antwort' for row 1",
+    ),
     "empty": ({}, "got one with the keys none for row 1"),
     "text": ("1+1?", "got '1+1?' for row 1"),
     "number": ({"question": 7, "solution": "7"}, "got question 7 for row 1"),
@@ -320,12 +418,21 @@ def test_what_a_mapper_of_ones_own_returns_is_checked(kind, method):
     rows = Dataset.from_list([{"data": "0"}, {"data": kind}])
     with pytest.raises(RecipeError) as refused:
         load_dataset(arguments(mapper=f"{__name__}:Returning"), FMT, method, rows=rows)
-    place = f"mapper 'Returning' ({__file__}:{Returning.__call__.__code__.co_firstlineno}): must return a dict"
-    assert str(refused.value).startswith(place) and told in str(refused.value) and "raise SkipRow" in str(refused.value)
+    place = (
+        f"mapper 'Returning' ({__file__}:{Returning.__call__.__code__.co_firstlineno}): must "
+        f"return a dict"
+    )
+    assert (
+        str(refused.value).startswith(place)
+        and told in str(refused.value)
+        and "raise SkipRow" in str(refused.value)
+    )
 
 
 def test_distillation_takes_prompts_alone():
-    dataset, _ = load_dataset(arguments(), FMT, "distill", rows=Dataset.from_list([{**gsm8k(3), "level": 2}]))
+    dataset, _ = load_dataset(
+        arguments(), FMT, "distill", rows=Dataset.from_list([{**gsm8k(3), "level": 2}])
+    )
     assert dataset.column_names == ["prompt"]
     assert dataset[0]["prompt"][-1] == turn("user", "Ana buys 3 pens. How many?")
 
@@ -347,59 +454,113 @@ def test_rows_to_generate_from_keep_every_field():
     ("template", "asked"),
     [
         ("Rewrite: {question}", "Rewrite: 2+2?"),
-        ("{question}\nDraft: {response}\nGold: {solution}", "2+2?\nDraft: see {solution} and {question}\nGold: 4"),  # filled once
-        (r"Put {question} in \boxed{} as $\frac{1}{2}$, {unknown}", r"Put 2+2? in \boxed{} as $\frac{1}{2}$, {unknown}"),
+        (
+            "{question}\nDraft: {response}\nGold: {solution}",
+            "2+2?\nDraft: see {solution} and {question}\nGold: 4",
+        ),  # filled once
+        (
+            r"Put {question} in \boxed{} as $\frac{1}{2}$, {unknown}",
+            r"Put 2+2? in \boxed{} as $\frac{1}{2}$, {unknown}",
+        ),
         ("{question} {level} {nothing} {tags}", '2+2? 3  ["é"]'),
         ("{{question}}", "{2+2?}"),
         ("{ question } {question}", "{ question } 2+2?"),
     ],
 )
 def test_a_prompt_template_is_filled_by_name(template, asked):
-    rows = Dataset.from_list([generated("see {solution} and {question}", level=3, nothing=None, tags=["é"])])
+    rows = Dataset.from_list(
+        [generated("see {solution} and {question}", level=3, nothing=None, tags=["é"])]
+    )
     (row,) = load_dataset(arguments(prompt_template=template), FMT, "generate", rows=rows)[0]
     assert row["prompt"][-1] == turn("user", asked)
     assert (row["question"], row["response"]) == ("2+2?", "see {solution} and {question}")
 
 
 def test_a_prompt_template_without_question_is_refused():
-    with pytest.raises(RecipeError, match=r"prompt_template: needs \{question\} where the question goes; found 'Say \{answer\}'"):
-        load_dataset(arguments(prompt_template="Say {answer}"), FMT, "generate", rows=Dataset.from_list([gsm8k(1)]))
+    with pytest.raises(
+        RecipeError,
+        match=r"prompt_template: needs \{question\} where the "
+        r"question goes; found 'Say \{answer\}'",
+    ):
+        load_dataset(
+            arguments(prompt_template="Say {answer}"),
+            FMT,
+            "generate",
+            rows=Dataset.from_list([gsm8k(1)]),
+        )
 
 
 def test_a_prompt_template_wraps_the_last_of_several_questions():
     turns = [ASKED, ANSWERED, turn("user", "And 3+3?"), turn("assistant", "6")]
     (row,) = load_dataset(
-        arguments(prompt_template="Now: {question}", mapper="conversations"), FMT, "generate", rows=Dataset.from_list([{"messages": turns}])
+        arguments(prompt_template="Now: {question}", mapper="conversations"),
+        FMT,
+        "generate",
+        rows=Dataset.from_list([{"messages": turns}]),
     )[0]
-    assert row["prompt"] == [turn("system", FMT.system_prompt), ASKED, ANSWERED, turn("user", "Now: And 3+3?")]
+    assert row["prompt"] == [
+        turn("system", FMT.system_prompt),
+        ASKED,
+        ANSWERED,
+        turn("user", "Now: And 3+3?"),
+    ]
     assert (row["question"], row["response"]) == ("And 3+3?", "6")
     assert "messages" not in row and "well_formed" not in row
 
 
 def test_sft_limits_hold_for_conversations_too(tokenizer):
     def talk(question, answer):
-        return {"messages": [{"role": "user", "content": question}, {"role": "assistant", "content": answer}]}
+        return {
+            "messages": [
+                {"role": "user", "content": question},
+                {"role": "assistant", "content": answer},
+            ]
+        }
 
-    rows = Dataset.from_list([talk("q" * 500, "a"), talk("q", "a" * 500), talk("q", "first"), talk("q", "second"), talk("q", "third")])
+    rows = Dataset.from_list(
+        [
+            talk("q" * 500, "a"),
+            talk("q", "a" * 500),
+            talk("q", "first"),
+            talk("q", "second"),
+            talk("q", "third"),
+        ]
+    )
     args = arguments(max_prompt_tokens=100, max_solution_tokens=100, max_samples=2)
     dataset, report = load_dataset(args, FMT, "sft", rows=rows, tokenizer=tokenizer)
     assert [row["completion"][0]["content"] for row in dataset] == ["first", "second"]
     assert (report.read, report.kept) == (5, 2)
-    assert report.first_index == {"prompt over max_prompt_tokens 100": 0, "solution over max_solution_tokens 100": 1}
+    assert report.first_index == {
+        "prompt over max_prompt_tokens 100": 0,
+        "solution over max_solution_tokens 100": 1,
+    }
 
 
 def test_text_golds_stay_text_whatever_the_source_column_was():
-    # A source column named solution, of numbers, must not lend its type: 007 is a gold, and so is 1/2 in row 1,500.
+    # A source column named solution, of numbers, must not lend its type: 007 is a gold, and so is
+    # 1/2 in row 1,500.
     rows = Dataset.from_list([{"prompt": f"p{i}", "solution": i, "unit": "m"} for i in range(1500)])
     dataset, _ = load_dataset(arguments(), FMT, "grpo", rows=rows)
     assert golds(dataset)[:3] == ["0", "1", "2"]
-    mixed = Dataset.from_list([{"question": "q", "answer": f"#### {'007' if i < 1500 else '1/2'}", "solution": i} for i in range(1501)])
+    mixed = Dataset.from_list(
+        [
+            {"question": "q", "answer": f"#### {'007' if i < 1500 else '1/2'}", "solution": i}
+            for i in range(1501)
+        ]
+    )
     dataset, _ = load_dataset(arguments(), FMT, "grpo", rows=mixed)
     assert (dataset[0]["solution"], dataset[1500]["solution"]) == ("007", "1/2")
 
 
 def test_reserved_source_columns_do_not_reach_the_rewards():
-    row = {"problem": "p", "answer": "1", "messages": [], "images": None, "trainer_state": 1, "level": 3}
+    row = {
+        "problem": "p",
+        "answer": "1",
+        "messages": [],
+        "images": None,
+        "trainer_state": 1,
+        "level": 3,
+    }
     dataset, _ = load_dataset(arguments(), FMT, "grpo", rows=Dataset.from_list([row]))
     assert set(dataset.column_names) == {"prompt", "solution", "answer", "problem", "level"}
 
@@ -412,8 +573,20 @@ def test_a_long_run_of_unusable_rows_in_front_does_no_harm():
 
 
 def test_the_report_counts_each_reason_and_where_it_began(tokenizer):
-    rows = [gsm8k(0), gsm8k(1, gold=False), {"question": "", "answer": "#### 2"}, gsm8k(3, gold=False), gsm8k(4, words=500)]
-    dataset, report = load_dataset(arguments(max_prompt_tokens=600), FMT, "grpo", rows=Dataset.from_list(rows), tokenizer=tokenizer)
+    rows = [
+        gsm8k(0),
+        gsm8k(1, gold=False),
+        {"question": "", "answer": "#### 2"},
+        gsm8k(3, gold=False),
+        gsm8k(4, words=500),
+    ]
+    dataset, report = load_dataset(
+        arguments(max_prompt_tokens=600),
+        FMT,
+        "grpo",
+        rows=Dataset.from_list(rows),
+        tokenizer=tokenizer,
+    )
     assert golds(dataset) == ["0"]
     assert (report.read, report.kept) == (5, 1)
     assert report.dropped == {
@@ -432,22 +605,55 @@ def test_the_report_counts_each_reason_and_where_it_began(tokenizer):
 def test_prompt_tokens_are_those_of_the_rendered_prompt(tokenizer):
     row = gsm8k(5)
     prompt = build_prompt(row["question"], FMT)
-    size = len(tokenizer.apply_chat_template(prompt, add_generation_prompt=True, tokenize=True, return_dict=True)["input_ids"])
+    size = len(
+        tokenizer.apply_chat_template(
+            prompt, add_generation_prompt=True, tokenize=True, return_dict=True
+        )["input_ids"]
+    )
     rows = Dataset.from_list([row])
-    assert len(load_dataset(arguments(max_prompt_tokens=size), FMT, "grpo", rows=rows, tokenizer=tokenizer)[0]) == 1
-    with pytest.raises(RecipeError, match=rf"no row is left: 0 of 1 rows kept; 1 dropped: prompt over max_prompt_tokens {size - 1}"):
-        load_dataset(arguments(max_prompt_tokens=size - 1), FMT, "grpo", rows=rows, tokenizer=tokenizer)
+    assert (
+        len(
+            load_dataset(
+                arguments(max_prompt_tokens=size), FMT, "grpo", rows=rows, tokenizer=tokenizer
+            )[0]
+        )
+        == 1
+    )
+    with pytest.raises(
+        RecipeError,
+        match=rf"no row is left: 0 of 1 rows kept; 1 dropped: prompt over max_prompt_tokens "
+        rf"{size - 1}",
+    ):
+        load_dataset(
+            arguments(max_prompt_tokens=size - 1), FMT, "grpo", rows=rows, tokenizer=tokenizer
+        )
 
 
-@pytest.mark.parametrize(("method", "text"), [("sft", FMT.render("She buys 7.", "7")), ("grpo", "7")])
+@pytest.mark.parametrize(
+    ("method", "text"), [("sft", FMT.render("She buys 7.", "7")), ("grpo", "7")]
+)
 def test_solution_tokens_are_those_of_the_target_or_the_gold(tokenizer, method, text):
-    rows, size = Dataset.from_list([gsm8k(7)]), len(tokenizer.encode(text, add_special_tokens=False))
-    assert len(load_dataset(arguments(max_solution_tokens=size), FMT, method, rows=rows, tokenizer=tokenizer)[0]) == 1
+    rows, size = (
+        Dataset.from_list([gsm8k(7)]),
+        len(tokenizer.encode(text, add_special_tokens=False)),
+    )
+    assert (
+        len(
+            load_dataset(
+                arguments(max_solution_tokens=size), FMT, method, rows=rows, tokenizer=tokenizer
+            )[0]
+        )
+        == 1
+    )
     with pytest.raises(RecipeError, match=f"solution over max_solution_tokens {size - 1}"):
-        load_dataset(arguments(max_solution_tokens=size - 1), FMT, method, rows=rows, tokenizer=tokenizer)
+        load_dataset(
+            arguments(max_solution_tokens=size - 1), FMT, method, rows=rows, tokenizer=tokenizer
+        )
 
 
-@pytest.mark.parametrize("few_shot", [None, [{"question": "1+1?", "reasoning": "r", "answer": "2"}]])
+@pytest.mark.parametrize(
+    "few_shot", [None, [{"question": "1+1?", "reasoning": "r", "answer": "2"}]]
+)
 def test_prompts_measured_together_have_the_lengths_of_each_alone(tokenizer, few_shot):
     odd = [
         "",
@@ -464,17 +670,28 @@ def test_prompts_measured_together_have_the_lengths_of_each_alone(tokenizer, few
     prompts = [build_prompt(question, FMT, few_shot) for question in odd]
     counter = TokenCounter(tokenizer)
     alone = [
-        len(tokenizer.apply_chat_template(p, add_generation_prompt=True, tokenize=True, return_dict=True)["input_ids"]) for p in prompts
+        len(
+            tokenizer.apply_chat_template(
+                p, add_generation_prompt=True, tokenize=True, return_dict=True
+            )["input_ids"]
+        )
+        for p in prompts
     ]
     for limit in sorted({size + step for size in alone for step in (-1, 0, 1)}):
-        assert counter.prompts_over(prompts, limit) == [index for index, size in enumerate(alone) if size > limit]
+        assert counter.prompts_over(prompts, limit) == [
+            index for index, size in enumerate(alone) if size > limit
+        ]
         plain = prompts[9:]  # rendered once
-        assert counter.prompts_over(plain, limit) == [index for index, size in enumerate(alone[9:]) if size > limit]
+        assert counter.prompts_over(plain, limit) == [
+            index for index, size in enumerate(alone[9:]) if size > limit
+        ]
 
 
 def test_the_same_file_is_the_same_dataset_again(tmp_path):
     """Processes that load the same rows share what a trainer caches of them."""
-    args = arguments(dataset_name=write_jsonl(tmp_path / "rows.jsonl", [gsm8k(i) for i in range(9)]))
+    args = arguments(
+        dataset_name=write_jsonl(tmp_path / "rows.jsonl", [gsm8k(i) for i in range(9)])
+    )
     first, second = (load_dataset(args, FMT, "grpo")[0] for _ in range(2))
     assert first.cache_files == second.cache_files != []
     assert first._fingerprint == second._fingerprint
@@ -483,7 +700,9 @@ def test_the_same_file_is_the_same_dataset_again(tmp_path):
 
 
 def test_source_rows_and_mapped_rows_are_written_once_each(tmp_path):
-    args = arguments(dataset_name=write_jsonl(tmp_path / "rows.jsonl", [gsm8k(i) for i in range(9)]))
+    args = arguments(
+        dataset_name=write_jsonl(tmp_path / "rows.jsonl", [gsm8k(i) for i in range(9)])
+    )
     load_dataset(args, FMT, "grpo")
     folder = Path(datasets.config.HF_DATASETS_CACHE)
     files = {path for path in folder.rglob("*") if path.is_file()}
@@ -497,8 +716,12 @@ def test_max_samples_is_the_first_rows_that_fit_and_reading_stops_there(limit, t
     # Every third row is too long, so the first N that fit reach to about row 1.5 N.
     rows = Dataset.from_list([gsm8k(i, words=120 if i % 3 == 0 else 0) for i in range(2500)])
     limits = {"max_prompt_tokens": 500}
-    everything, _ = load_dataset(arguments(**limits), FMT, "grpo", rows=rows.select(range(400)), tokenizer=tokenizer)
-    dataset, report = load_dataset(arguments(max_samples=limit, **limits), FMT, "grpo", rows=rows, tokenizer=tokenizer)
+    everything, _ = load_dataset(
+        arguments(**limits), FMT, "grpo", rows=rows.select(range(400)), tokenizer=tokenizer
+    )
+    dataset, report = load_dataset(
+        arguments(max_samples=limit, **limits), FMT, "grpo", rows=rows, tokenizer=tokenizer
+    )
     assert golds(dataset) == golds(everything)[:limit]
     assert (report.kept, report.read) == (limit, 1000)  # of 2,500
 
@@ -512,7 +735,13 @@ def test_reading_goes_on_until_there_is_enough():
 
 
 @pytest.mark.parametrize(
-    ("method", "keys"), [("sft", {}), ("grpo", {"keep_columns": []}), ("distill", {}), ("generate", {"keep_columns": []})]
+    ("method", "keys"),
+    [
+        ("sft", {}),
+        ("grpo", {"keep_columns": []}),
+        ("distill", {}),
+        ("generate", {"keep_columns": []}),
+    ],
 )
 def test_a_batch_of_rows_that_cannot_be_used_is_no_end(method, keys):
     """Rows are mapped 1,000 at a time."""
@@ -531,7 +760,9 @@ def test_a_column_that_first_comes_late_is_there_from_the_start(method):
         def __call__(self, row):
             number = int(row["question"])
             late = {"task": "late", "level": [number], "meta": {"a": "x", "b": 1}}
-            return {"question": str(number), "solution": "1"} | (late if number >= 1500 else {"level": [], "meta": {"a": None, "b": 1}})
+            return {"question": str(number), "solution": "1"} | (
+                late if number >= 1500 else {"level": [], "meta": {"a": None, "b": 1}}
+            )
 
     register_mapper("late")(Late)
     try:
@@ -539,8 +770,17 @@ def test_a_column_that_first_comes_late_is_there_from_the_start(method):
         dataset, report = load_dataset(arguments(mapper="late"), FMT, method, rows=rows)
     finally:
         del MAPPERS["late"]
-    assert (dataset["task"][0], dataset["task"][1599], dataset["level"][1599], report.read) == (None, "late", [1599], 1600)
-    assert (dataset["level"][0], dataset["meta"][0], dataset["meta"][1599]) == ([], {"a": None, "b": 1}, {"a": "x", "b": 1})
+    assert (dataset["task"][0], dataset["task"][1599], dataset["level"][1599], report.read) == (
+        None,
+        "late",
+        [1599],
+        1600,
+    )
+    assert (dataset["level"][0], dataset["meta"][0], dataset["meta"][1599]) == (
+        [],
+        {"a": None, "b": 1},
+        {"a": "x", "b": 1},
+    )
 
 
 def test_the_test_split_has_a_limit_of_its_own(tmp_path):
@@ -557,10 +797,19 @@ def test_a_missing_column_names_column_dataset_and_what_there_is():
     rows = Dataset.from_list([{"text": "q", "label": "1"}])
     with pytest.raises(RecipeError) as error:
         load_dataset(arguments(mapper="gsm8k"), FMT, "grpo", rows=rows)
-    assert str(error.value) == "dataset rows: mapper 'gsm8k' needs column 'question', 'answer'; the columns there are: text, label"
-    with pytest.raises(RecipeError, match=r"needs column 'gold'; the columns there are: text, label"):
-        load_dataset(arguments(prompt_column="text", solution_column="gold"), FMT, "grpo", rows=rows)
-    dataset, _ = load_dataset(arguments(prompt_column="text", solution_column="label"), FMT, "grpo", rows=rows)
+    assert str(error.value) == (
+        "dataset rows: mapper 'gsm8k' needs column 'question', 'answer'; the columns there "
+        "are: text, label"
+    )
+    with pytest.raises(
+        RecipeError, match=r"needs column 'gold'; the columns there are: text, label"
+    ):
+        load_dataset(
+            arguments(prompt_column="text", solution_column="gold"), FMT, "grpo", rows=rows
+        )
+    dataset, _ = load_dataset(
+        arguments(prompt_column="text", solution_column="label"), FMT, "grpo", rows=rows
+    )
     assert golds(dataset) == ["1"]
 
 
@@ -570,27 +819,46 @@ def test_keep_columns():
     assert set(dataset.column_names) == {"prompt", "solution", "level"}
     dataset, _ = load_dataset(arguments(keep_columns=[]), FMT, "grpo", rows=rows)
     assert set(dataset.column_names) == {"prompt", "solution"}
-    with pytest.raises(RecipeError, match=r"keep_columns: dataset rows: unknown column 'levle'. Did you mean 'level'"):
+    with pytest.raises(
+        RecipeError,
+        match=r"keep_columns: dataset rows: unknown column 'levle'. Did you mean 'level'",
+    ):
         load_dataset(arguments(keep_columns=["levle"]), FMT, "grpo", rows=rows)
 
 
 def test_few_shot_turns_are_written_in_the_format():
     turn = {"question": "1+1?", "reasoning": "1 and 1 is 2.", "answer": 2}
-    dataset, _ = load_dataset(arguments(few_shot=[turn]), FMT, "grpo", rows=Dataset.from_list([gsm8k(8)]))
-    assert [message["role"] for message in dataset[0]["prompt"]] == ["system", "user", "assistant", "user"]
+    dataset, _ = load_dataset(
+        arguments(few_shot=[turn]), FMT, "grpo", rows=Dataset.from_list([gsm8k(8)])
+    )
+    assert [message["role"] for message in dataset[0]["prompt"]] == [
+        "system",
+        "user",
+        "assistant",
+        "user",
+    ]
     assert dataset[0]["prompt"][2]["content"] == FMT.render("1 and 1 is 2.", "2")
 
 
 @pytest.mark.parametrize(
     ("turns", "message"),
     [
-        ([{"question": "q", "answer": "1"}], "few_shot: entry 1 needs question, reasoning and answer"),
+        (
+            [{"question": "q", "answer": "1"}],
+            "few_shot: entry 1 needs question, reasoning and answer",
+        ),
         (["1+1=2"], "few_shot: entry 1 needs question, reasoning and answer, found '1[+]1=2'"),
         (
-            [{"question": "q", "reasoning": "r", "answer": "1"}, {"question": "q", "reasoning": "</think>", "answer": "1"}],
+            [
+                {"question": "q", "reasoning": "r", "answer": "1"},
+                {"question": "q", "reasoning": "</think>", "answer": "1"},
+            ],
             "few_shot: entry 2: ",
         ),
-        ([{"question": "q", "reasoning": "r", "answer": "1", "note": "n"}], "few_shot: entry 1 needs"),
+        (
+            [{"question": "q", "reasoning": "r", "answer": "1", "note": "n"}],
+            "few_shot: entry 1 needs",
+        ),
     ],
 )
 def test_a_few_shot_turn_that_cannot_be_used_is_refused(turns, message):
@@ -599,7 +867,9 @@ def test_a_few_shot_turn_that_cannot_be_used_is_refused(turns, message):
 
 
 def test_an_empty_system_prompt_sends_no_system_message():
-    dataset, _ = load_dataset(arguments(), replace(FMT, system_prompt=""), "grpo", rows=Dataset.from_list([gsm8k(8)]))
+    dataset, _ = load_dataset(
+        arguments(), replace(FMT, system_prompt=""), "grpo", rows=Dataset.from_list([gsm8k(8)])
+    )
     assert [message["role"] for message in dataset[0]["prompt"]] == ["user"]
 
 
@@ -618,7 +888,10 @@ def test_an_empty_source_is_an_error_too():
 def parts(tmp_path):
     """40 grade-school rows and 20 competition rows, in two files."""
     first = write_jsonl(tmp_path / "first.jsonl", [gsm8k(i) for i in range(40)])
-    second = write_jsonl(tmp_path / "second.jsonl", [{"problem": f"Problem {i}", "answer": str(i), "level": 1} for i in range(100, 120)])
+    second = write_jsonl(
+        tmp_path / "second.jsonl",
+        [{"problem": f"Problem {i}", "answer": str(i), "level": 1} for i in range(100, 120)],
+    )
     return first, second
 
 
@@ -628,7 +901,9 @@ def mixture_arguments(parts, first=None, second=None, **keys):
 
 
 def test_mixture_takes_a_share_of_each_and_shuffles_by_its_seed(parts):
-    args = mixture_arguments(parts, {"weight": 0.25}, {"columns": ["problem", "answer"], "weight": 0.5}, seed=3)
+    args = mixture_arguments(
+        parts, {"weight": 0.25}, {"columns": ["problem", "answer"], "weight": 0.5}, seed=3
+    )
     dataset, report = load_dataset(args, FMT, "grpo")
     numbers = [int(gold) for gold in golds(dataset)]
     assert (sum(n < 40 for n in numbers), sum(n >= 100 for n in numbers)) == (10, 10)
@@ -659,7 +934,9 @@ def test_mixture_of_tasks_each_with_its_own_config_and_scorer(parts):
         {"id": "reasoning_gym:gcd", "task_config": {**sizes, "max_numbers": 2}},
         {"id": parts[0], "weight": 0.1},
     ]
-    dataset, _ = load_dataset(arguments(dataset_name=None, dataset_mixture={"datasets": datasets}), FMT, "grpo")
+    dataset, _ = load_dataset(
+        arguments(dataset_name=None, dataset_mixture={"datasets": datasets}), FMT, "grpo"
+    )
     assert len(dataset) == 14
     scored = [row for row in dataset if row["scorer"]]
     assert len(scored) == 10
@@ -679,21 +956,42 @@ def test_mixture_keeps_only_the_columns_it_is_told_to(tmp_path, parts):
     ("change", "message"),
     [
         (lambda m: m.update(sed=1), "dataset_mixture: unknown key 'sed'. Did you mean 'seed'"),
-        (lambda m: m["datasets"][0].update(wieght=1), "dataset 1: unknown key 'wieght'. Did you mean 'weight'"),
-        (lambda m: m["datasets"][0].update(weight=1.5), r"dataset 1: weight: must be the share of its rows, in \(0, 1\], got 1.5"),
+        (
+            lambda m: m["datasets"][0].update(wieght=1),
+            "dataset 1: unknown key 'wieght'. Did you mean 'weight'",
+        ),
+        (
+            lambda m: m["datasets"][0].update(weight=1.5),
+            r"dataset 1: weight: must be the share of its rows, in \(0, 1\], got 1.5",
+        ),
         (lambda m: m["datasets"][1].update(weight=0), "dataset 2: weight: .*got 0"),
-        (lambda m: m["datasets"][1].update(weight="half"), r"dataset 2: weight: must be the share of its rows, in \(0, 1\], got 'half'"),
-        (lambda m: m["datasets"][1].update(weight=0.001), r"dataset 2 \(.*second.jsonl, weight 0.001\): no row is left"),
-        (lambda m: m["datasets"][1].update(columns=["problm"]), "unknown column of .*second.jsonl 'problm'. Did you mean 'problem'"),
+        (
+            lambda m: m["datasets"][1].update(weight="half"),
+            r"dataset 2: weight: must be the share of its rows, in \(0, 1\], got 'half'",
+        ),
+        (
+            lambda m: m["datasets"][1].update(weight=0.001),
+            r"dataset 2 \(.*second.jsonl, weight 0.001\): no row is left",
+        ),
+        (
+            lambda m: m["datasets"][1].update(columns=["problm"]),
+            "unknown column of .*second.jsonl 'problm'. Did you mean 'problem'",
+        ),
         (lambda m: m["datasets"][1].pop("id"), "dataset 2: id: missing"),
         (lambda m: m.update(datasets=[]), "datasets: must be a list of mappings of id, "),
         (lambda m: m.update(datasets="a, b"), "datasets: must be a list of mappings of id, "),
-        (lambda m: m.update(test_split_size=60), "test_split_size 60 leaves no rows on one side of 60"),
+        (
+            lambda m: m.update(test_split_size=60),
+            "test_split_size 60 leaves no rows on one side of 60",
+        ),
         (lambda m: m.update(test_split_size=0.0), "leaves no rows on one side"),
         (lambda m: m.update(test_split_size="0.1"), "test_split_size: must be a number, got '0.1'"),
         (lambda m: m.update(seed="one"), "seed: must be a whole number, got 'one'"),
         (lambda m: m["datasets"][1].update(task=3), "dataset 2: task: must be some text, got 3"),
-        (lambda m: m["datasets"][0].update(system_prompt=1), "system_prompt: must be some text, got 1"),
+        (
+            lambda m: m["datasets"][0].update(system_prompt=1),
+            "system_prompt: must be some text, got 1",
+        ),
     ],
 )
 def test_a_mixture_that_cannot_be_made_names_the_fault(parts, change, message):
@@ -708,7 +1006,15 @@ def test_a_mixture_without_test_split_has_none(parts):
         load_dataset(mixture_arguments(parts), FMT, "grpo", split="test")
 
 
-TALKS = [{"conversations": [{"from": "human", "value": f"chat {i}"}, {"from": "gpt", "value": f"reply {i}"}]} for i in range(4)]
+TALKS = [
+    {
+        "conversations": [
+            {"from": "human", "value": f"chat {i}"},
+            {"from": "gpt", "value": f"reply {i}"},
+        ]
+    }
+    for i in range(4)
+]
 
 
 def test_a_mixture_of_shapes_becomes_prompts_and_completions(tmp_path, parts):
@@ -725,12 +1031,20 @@ def test_a_mixture_of_shapes_becomes_prompts_and_completions(tmp_path, parts):
         {"id": pairs},
         {"id": turns},
     ]
-    dataset, report = load_dataset(arguments(dataset_name=None, dataset_mixture={"datasets": datasets}), FMT, "sft")
+    dataset, report = load_dataset(
+        arguments(dataset_name=None, dataset_mixture={"datasets": datasets}), FMT, "sft"
+    )
     assert dataset.column_names == ["prompt", "completion"]
     assert (report.kept, report.read) == (4 + 4 * 4 + 2, 4 + 4 * 4 + 2)
-    systems = [row["prompt"][0]["content"] if row["prompt"][0]["role"] == "system" else None for row in dataset]
-    # The recipe's instruction for sums; none, so the row's own; the part's; the row's own as it is; the part's; none.
-    assert sorted(map(str, systems)) == sorted([FMT.system_prompt] * 4 + ["Be kind."] * 8 + ["Chat."] * 4 + ["Talk."] * 4 + ["None"] * 2)
+    systems = [
+        row["prompt"][0]["content"] if row["prompt"][0]["role"] == "system" else None
+        for row in dataset
+    ]
+    # The recipe's instruction for sums; none, so the row's own; the part's; the row's own as it is;
+    # the part's; none.
+    assert sorted(map(str, systems)) == sorted(
+        [FMT.system_prompt] * 4 + ["Be kind."] * 8 + ["Chat."] * 4 + ["Talk."] * 4 + ["None"] * 2
+    )
     assert sum(row["completion"] == [ANSWERED] and row["prompt"] == [ASKED] for row in dataset) == 2
 
 
@@ -746,8 +1060,13 @@ def test_the_instruction_of_a_part_is_its_own(parts):
 @pytest.mark.parametrize("method", ["grpo", "generate"])
 def test_a_part_names_its_task(parts, method):
     dataset, _ = load_dataset(mixture_arguments(parts, second={"task": "hard"}), FMT, method)
-    assert {(int(row["solution"]) >= 100, row["task"]) for row in dataset} == {(True, "hard"), (False, "")}
-    assert set(dataset.column_names) == {"prompt", "solution", "task"} | ({"question", "reasoning"} if method == "generate" else set())
+    assert {(int(row["solution"]) >= 100, row["task"]) for row in dataset} == {
+        (True, "hard"),
+        (False, ""),
+    }
+    assert set(dataset.column_names) == {"prompt", "solution", "task"} | (
+        {"question", "reasoning"} if method == "generate" else set()
+    )
 
 
 def test_tasks_of_sft_parts_and_of_rows(tmp_path, parts):
@@ -773,7 +1092,9 @@ def test_a_dropped_row_of_a_mixture_is_named_by_its_place_in_its_own_file(tmp_pa
 
 
 def test_a_mixture_of_rows_given_is_taken_whole(parts):
-    args = mixture_arguments(parts, {"weight": 0.001, "task": "a"}, {"columns": ["no"], "task": "b"}, test_split_size=0.5)
+    args = mixture_arguments(
+        parts, {"weight": 0.001, "task": "a"}, {"columns": ["no"], "task": "b"}, test_split_size=0.5
+    )
     rows = [Dataset.from_list([gsm8k(1)]), Dataset.from_list([gsm8k(2)])]
     dataset, _ = load_dataset(args, FMT, "grpo", rows=rows)
     assert sorted(zip(dataset["task"], golds(dataset), strict=True)) == [("a", "1"), ("b", "2")]
@@ -781,7 +1102,10 @@ def test_a_mixture_of_rows_given_is_taken_whole(parts):
 
 def test_drop_overlap_leaves_out_questions_of_the_held_out_set():
     def row(question):
-        return {"prompt": [{"role": "system", "content": "s"}, {"role": "user", "content": question}], "level": 1}
+        return {
+            "prompt": [{"role": "system", "content": "s"}, {"role": "user", "content": question}],
+            "level": 1,
+        }
 
     train = Dataset.from_list([row(q) for q in ("one  two", "three", "four")])
     kept, dropped = drop_overlap(train, Dataset.from_list([row(q) for q in ("one\ntwo ", "five")]))
@@ -792,7 +1116,16 @@ def test_drop_overlap_leaves_out_questions_of_the_held_out_set():
 
 def test_games_with_one_question_are_told_apart_by_what_they_are_given():
     def games(*numbers):
-        return Dataset.from_list([{"prompt": build_prompt("Find it.", FMT), "environment": "guess_number", "number": n} for n in numbers])
+        return Dataset.from_list(
+            [
+                {
+                    "prompt": build_prompt("Find it.", FMT),
+                    "environment": "guess_number",
+                    "number": n,
+                }
+                for n in numbers
+            ]
+        )
 
     kept, dropped = drop_overlap(games(1, 2, 3), games(2, 4))
     assert (kept["number"][:], dropped) == ([1, 3], 1)
@@ -800,9 +1133,14 @@ def test_games_with_one_question_are_told_apart_by_what_they_are_given():
 
 def test_drop_overlap_goes_by_the_whole_conversation():
     train = Dataset.from_list(
-        [{"prompt": [turn("user", first), turn("assistant", "a"), turn("user", "Go on.")]} for first in ("one", "two")]
+        [
+            {"prompt": [turn("user", first), turn("assistant", "a"), turn("user", "Go on.")]}
+            for first in ("one", "two")
+        ]
     )
-    held_out = Dataset.from_list([{"prompt": [turn("user", "two"), turn("assistant", "b"), turn("user", "Go on.")]}])
+    held_out = Dataset.from_list(
+        [{"prompt": [turn("user", "two"), turn("assistant", "b"), turn("user", "Go on.")]}]
+    )
     assert drop_overlap(train, held_out)[0]["prompt"] == [train[0]["prompt"]]
 
 
@@ -812,20 +1150,38 @@ def test_an_unused_report_reads_well():
 
 @pytest.mark.parametrize("with_a_list", [False, True])
 def test_golds_of_several_kinds_in_one_column(tmp_path, with_a_list):
-    golds = ["72", '"72 cm"', "0.10", "12345678901234567890123", '"007"', *(['["1"]'] if with_a_list else [])]
+    golds = [
+        "72",
+        '"72 cm"',
+        "0.10",
+        "12345678901234567890123",
+        '"007"',
+        *(['["1"]'] if with_a_list else []),
+    ]
     metas = ["1", "{}", "[2.5]", "null", '{"x": [{"y": "z"}]}', "0.5"]
-    lines = [f'{{"prompt": "q", "solution": {gold}, "meta": {meta}}}' for gold, meta in zip(golds, metas, strict=False)]
+    lines = [
+        f'{{"prompt": "q", "solution": {gold}, "meta": {meta}}}'
+        for gold, meta in zip(golds, metas, strict=False)
+    ]
     (tmp_path / "rows.jsonl").write_text("\n".join(lines))
-    args = arguments(dataset_name=str(tmp_path / "rows.jsonl"), mapper="prompt_solution", keep_columns=["meta"])
+    args = arguments(
+        dataset_name=str(tmp_path / "rows.jsonl"), mapper="prompt_solution", keep_columns=["meta"]
+    )
     rows, report = load_dataset(args, FMT, "grpo")
     assert rows["solution"] == ["72", "72 cm", "0.10", "12345678901234567890123", "007"]
     assert rows["meta"] == [json.loads(meta) for meta in metas[:5]]
-    assert report.dropped == ({"column 'solution' holds a list, not a text": 1} if with_a_list else {})
+    assert report.dropped == (
+        {"column 'solution' holds a list, not a text": 1} if with_a_list else {}
+    )
 
 
 def test_every_row_has_one_of_several_environments():
-    rows = Dataset.from_list([{"question": "?", "environment": name, "number": 3} for name in ("guess_number", "chess")])
+    rows = Dataset.from_list(
+        [{"question": "?", "environment": name, "number": 3} for name in ("guess_number", "chess")]
+    )
     args = arguments(mapper="environment", environment={"guess_number": "guess_number"})
-    with pytest.raises(RecipeError, match=r"row 1: column 'environment' must be one of guess_number, got 'chess'"):
+    with pytest.raises(
+        RecipeError, match=r"row 1: column 'environment' must be one of guess_number, got 'chess'"
+    ):
         load_dataset(args, FMT, "grpo", rows=rows)
     assert len(load_dataset(args, FMT, "grpo", rows=rows.select([0]))[0]) == 1

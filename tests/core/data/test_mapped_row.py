@@ -17,7 +17,9 @@ def test_every_mapper_returns_a_mapped_row(name):
         assert set(mapped) <= set(MappedRow.__annotations__)
 
 
-@pytest.mark.parametrize("mapped", [{"question": "2+2?"}, {"turns": []}, {"question": "", "own": 1}])
+@pytest.mark.parametrize(
+    "mapped", [{"question": "2+2?"}, {"turns": []}, {"question": "", "own": 1}]
+)
 def test_a_question_or_turns_make_a_mapped_row(mapped):
     assert fault_of(mapped) is None
 

@@ -1,4 +1,6 @@
-"""Where rows come from: every local shape, the hubs (none is reached), and reasoning-gym's tasks."""
+"""Where rows come from: every local shape, the hubs (none is reached), and
+reasoning-gym's tasks.
+"""
 
 import gzip
 import json
@@ -19,12 +21,17 @@ from r1_recipes.data.rows import plain_features
 from r1_recipes.extras.reasoning_gym.rows import reasoning_gym_rows
 from r1_recipes.models.weights import model_path
 
-ROWS = [{"question": 'Say "2, 3"\tplus 1', "answer": "a\n#### 6"}, {"question": "二加二?", "answer": "#### 4"}]
+ROWS = [
+    {"question": 'Say "2, 3"\tplus 1', "answer": "a\n#### 6"},
+    {"question": "二加二?", "answer": "#### 4"},
+]
 
 
 def write_jsonl(path, rows=ROWS):
     path.parent.mkdir(parents=True, exist_ok=True)
-    path.write_text("".join(json.dumps(row, ensure_ascii=False) + "\n" for row in rows), encoding="utf-8")
+    path.write_text(
+        "".join(json.dumps(row, ensure_ascii=False) + "\n" for row in rows), encoding="utf-8"
+    )
     return path
 
 
@@ -48,14 +55,20 @@ def test_one_file_is_every_split(tmp_path, ending):
         assert as_list(load_rows(str(path), split)) == ROWS
 
 
-@pytest.mark.parametrize("split", ["trian", "trian[:-1]", "Train", "train+test", "trian[-1:]", "[:-1]", "", "train ", "anything"])
+@pytest.mark.parametrize(
+    "split",
+    ["trian", "trian[:-1]", "Train", "train+test", "trian[-1:]", "[:-1]", "", "train ", "anything"],
+)
 def test_no_local_set_takes_an_unknown_split_for_all_its_rows(tmp_path, split):
     rows = datasets.Dataset.from_list(ROWS)
     rows.save_to_disk(str(tmp_path / "saved"))
     write_jsonl(tmp_path / "folder" / "train.jsonl")
     write_jsonl(tmp_path / "two" / "a.jsonl")
     write_jsonl(tmp_path / "two" / "b.jsonl")
-    for name in (str(write_jsonl(tmp_path / "rows.jsonl")), *(str(tmp_path / name) for name in ("saved", "folder", "two"))):
+    for name in (
+        str(write_jsonl(tmp_path / "rows.jsonl")),
+        *(str(tmp_path / name) for name in ("saved", "folder", "two")),
+    ):
         with pytest.raises(RecipeError, match=r"is not in .*; it has 'train'") as refused:
             load_rows(name, split)
         assert ("Did you mean 'train'" in str(refused.value)) == ("r" in split)
@@ -73,7 +86,9 @@ def test_folder_with_a_file_a_split(tmp_path):
     write_jsonl(tmp_path / "set" / "test.jsonl", ROWS[:1])
     assert as_list(load_rows(str(tmp_path / "set"), "train")) == ROWS
     assert as_list(load_rows(str(tmp_path / "set"), "test")) == ROWS[:1]
-    with pytest.raises(RecipeError, match=r"split 'validation' is not in .*set; it has 'train', 'test'"):
+    with pytest.raises(
+        RecipeError, match=r"split 'validation' is not in .*set; it has 'train', 'test'"
+    ):
         load_rows(str(tmp_path / "set"), "validation")
 
 
@@ -93,7 +108,9 @@ def test_a_configuration_that_is_no_sub_folder_is_the_folder_itself(tmp_path):
 def test_save_to_disk_folders(tmp_path):
     single = datasets.Dataset.from_list(ROWS)
     single.save_to_disk(str(tmp_path / "single"))
-    datasets.DatasetDict({"train": single, "test": single.select([0])}).save_to_disk(str(tmp_path / "splits"))
+    datasets.DatasetDict({"train": single, "test": single.select([0])}).save_to_disk(
+        str(tmp_path / "splits")
+    )
     assert as_list(load_rows(str(tmp_path / "single"), "train")) == ROWS
     assert as_list(load_rows(str(tmp_path / "splits"), "test")) == ROWS[:1]
     with pytest.raises(RecipeError, match="it has 'train', 'test'"):
@@ -104,14 +121,23 @@ def test_a_misspelt_path_names_its_neighbour(tmp_path, monkeypatch):
     write_jsonl(tmp_path / "data" / "gsm8k.jsonl")
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("HF_HUB_OFFLINE", "1")
-    for name in (str(tmp_path / "data" / "gsm8.jsonl"), "./data/gsm8k.json", "data/gms8k.jsonl", "~/no/such/folder", "a/b/c"):
+    for name in (
+        str(tmp_path / "data" / "gsm8.jsonl"),
+        "./data/gsm8k.json",
+        "data/gms8k.jsonl",
+        "~/no/such/folder",
+        "a/b/c",
+    ):
         with pytest.raises(RecipeError, match="no such file or folder") as error:
             load_rows(name, "train")
         assert name in str(error.value)
         assert ("Did you mean" in str(error.value)) == ("gs" in name or "gms" in name)
 
 
-@pytest.mark.parametrize(("name", "content"), [("rows.jsonl", '{"a": 1\nnot json'), ("rows.parquet", "no parquet"), ("rows.json", "")])
+@pytest.mark.parametrize(
+    ("name", "content"),
+    [("rows.jsonl", '{"a": 1\nnot json'), ("rows.parquet", "no parquet"), ("rows.json", "")],
+)
 def test_an_unreadable_file_is_named(tmp_path, name, content):
     (tmp_path / name).write_text(content)
     with pytest.raises(RecipeError, match=f"{name}: cannot be read: "):
@@ -120,7 +146,9 @@ def test_an_unreadable_file_is_named(tmp_path, name, content):
 
 def test_an_ending_that_is_not_known_is_named(tmp_path):
     (tmp_path / "rows.xlsx").write_text("x")
-    with pytest.raises(RecipeError, match=r"\.xlsx is not one of \.jsonl, \.json, \.csv, \.tsv, \.parquet"):
+    with pytest.raises(
+        RecipeError, match=r"\.xlsx is not one of \.jsonl, \.json, \.csv, \.tsv, \.parquet"
+    ):
         load_rows(str(tmp_path / "rows.xlsx"), "train")
 
 
@@ -140,14 +168,22 @@ def test_a_hub_that_cannot_be_reached_is_one_clear_error(tmp_path, monkeypatch):
     with pytest.raises(RecipeError) as error:
         load_rows("nobody/numbers", "train", config="main")
     text = str(error.value)
-    for part in ("'nobody/numbers' (main)", "split 'train'", "huggingface", "--dataset_name PATH", "Did you mean nobody/number?"):
+    for part in (
+        "'nobody/numbers' (main)",
+        "split 'train'",
+        "huggingface",
+        "--dataset_name PATH",
+        "Did you mean nobody/number?",
+    ):
         assert part in text
     assert "\n" not in text
 
 
 @pytest.fixture
 def modelscope(monkeypatch, tmp_path):
-    """A stand-in for the package that records how it is called; tests/core/data/test_clients.py has the package itself."""
+    """A stand-in for the package that records how it is called; tests/core/data/test_clients.py has
+    the package itself.
+    """
     calls = []
 
     def snapshot_download(name, **options):
@@ -166,23 +202,39 @@ def test_modelscope_dataset(modelscope, tmp_path):
     folder = tmp_path / "cache" / "ms" / "sums"
     write_jsonl(folder / "main" / "train.jsonl")
     write_jsonl(folder / "test.jsonl", ROWS[1:])
-    configs = ["configs:", "- config_name: b", "  data_files: test.jsonl", "- config_name: c", "  data_files: main/*.jsonl"]
+    configs = [
+        "configs:",
+        "- config_name: b",
+        "  data_files: test.jsonl",
+        "- config_name: c",
+        "  data_files: main/*.jsonl",
+    ]
     (folder / "README.md").write_text("\n".join(["---", *configs, "---", ""]))
     assert as_list(load_rows("ms/sums", "train[1:]", config="main", hub="modelscope")) == ROWS[1:]
-    assert as_list(load_rows("ms/sums", "train", config="b", revision="v2", hub="modelscope")) == ROWS[1:]
     assert (
-        as_list(load_rows("ms/sums", "train", config="c", hub="modelscope")) == as_list(load_rows(str(folder), "train", config="c")) == ROWS
+        as_list(load_rows("ms/sums", "train", config="b", revision="v2", hub="modelscope"))
+        == ROWS[1:]
+    )
+    assert (
+        as_list(load_rows("ms/sums", "train", config="c", hub="modelscope"))
+        == as_list(load_rows(str(folder), "train", config="c"))
+        == ROWS
     )
     with pytest.raises(RecipeError, match="cannot be read: ValueError: Config name is missing"):
         load_rows("ms/sums", "train", hub="modelscope")
-    assert [(name, options["revision"]) for name, options in modelscope][:2] == [("ms/sums", None), ("ms/sums", "v2")]
+    assert [(name, options["revision"]) for name, options in modelscope][:2] == [
+        ("ms/sums", None),
+        ("ms/sums", "v2"),
+    ]
 
 
 def test_modelscope_model(modelscope, tmp_path, monkeypatch):
     monkeypatch.setattr(huggingface_hub.constants, "HF_HUB_OFFLINE", True)
     cached = str(tmp_path / "cache" / "qwen" / "tiny")
     assert model_path("qwen/tiny", "modelscope") == cached
-    assert model_path("qwen/tiny", "modelscope", "main") == cached  # TRL's default revision; ModelScope has no 'main'
+    assert (
+        model_path("qwen/tiny", "modelscope", "main") == cached
+    )  # TRL's default revision; ModelScope has no 'main'
     assert model_path("qwen/tiny", "modelscope", "v1") == cached
     assert [options["revision"] for _, options in modelscope] == [None, None, "v1"]
     assert model_path(str(tmp_path), "modelscope") == str(tmp_path)
@@ -192,7 +244,9 @@ def test_modelscope_model(modelscope, tmp_path, monkeypatch):
 
 def test_modelscope_s_own_words_on_failure(modelscope):
     with pytest.raises(
-        RecipeError, match=r"'nobody/nothing', split 'train' cannot be loaded from modelscope: RuntimeError: no such repository\. "
+        RecipeError,
+        match=r"'nobody/nothing', split 'train' cannot be loaded from modelscope: RuntimeError: no "
+        r"such repository\. ",
     ):
         load_rows("nobody/nothing", "train", hub="modelscope")
     with pytest.raises(RecipeError, match="model_name_or_path: 'nobody/nothing'"):
@@ -201,7 +255,10 @@ def test_modelscope_s_own_words_on_failure(modelscope):
 
 def test_without_modelscope_the_error_says_what_to_install(monkeypatch):
     monkeypatch.setitem(sys.modules, "modelscope", None)
-    for call in (lambda: load_rows("a/b", "train", hub="modelscope"), lambda: model_path("a/b", "modelscope")):
+    for call in (
+        lambda: load_rows("a/b", "train", hub="modelscope"),
+        lambda: model_path("a/b", "modelscope"),
+    ):
         with pytest.raises(RecipeError, match=r"-e '.\[modelscope\]'"):
             call()
 
@@ -213,7 +270,8 @@ def gym_config(train=40, test=10, **keys):
 @pytest.mark.parametrize(
     ("task", "config"),
     [
-        # 2 x 90 two-digit sums and differences of 10..19: the splits draw on the same seed, and still share nothing.
+        # 2 x 90 two-digit sums and differences of 10..19: the splits draw on the same seed, and
+        # still share nothing.
         ("chain_sum", gym_config(min_terms=2, max_terms=2, min_digits=1, max_digits=1)),
         ("gcd", gym_config()),
         ("spell_backward", gym_config()),
@@ -221,21 +279,30 @@ def gym_config(train=40, test=10, **keys):
     ],
 )
 def test_train_and_test_of_a_task_are_disjoint_and_stable(task, config):
-    train, test = (load_rows(f"reasoning_gym:{task}", split, task_config=config) for split in ("train", "test"))
+    train, test = (
+        load_rows(f"reasoning_gym:{task}", split, task_config=config) for split in ("train", "test")
+    )
     assert (len(train), len(test)) == (config["train"]["size"], config["test"]["size"])
     questions = [row["question"] for row in (*train, *test)]
     assert len(set(questions)) == len(questions)
     assert as_list(reasoning_gym_rows(task, "train", config)) == as_list(train)
     mapper = get_mapper("auto", train.column_names)
     golds = [mapper(row) for row in test]
-    assert verification.score([row["scorer"] for row in golds], [row["solution"] for row in golds]) == [True] * len(golds)
+    assert verification.score(
+        [row["scorer"] for row in golds], [row["solution"] for row in golds]
+    ) == [True] * len(golds)
     assert not any(verification.score([row["scorer"] for row in golds], ["no answer"] * len(golds)))
 
 
 def test_another_seed_is_another_draw():
-    # reasoning-gym draws question i from seed + i: neighbouring seeds are one stream, distant ones are not.
+    # reasoning-gym draws question i from seed + i: neighbouring seeds are one stream, distant ones
+    # are not.
     first, second = (
-        set(reasoning_gym_rows("chain_sum", "train", {**gym_config(), "train": {"size": 40, "seed": seed}})["question"])
+        set(
+            reasoning_gym_rows(
+                "chain_sum", "train", {**gym_config(), "train": {"size": 40, "seed": seed}}
+            )["question"]
+        )
         for seed in (1, 10**6)
     )
     assert not first & second
@@ -245,7 +312,10 @@ def test_a_split_has_keys_of_its_own():
     config = gym_config(min_terms=2, max_terms=2)
     config["test"] |= {"min_terms": 5, "max_terms": 5}
     terms = {
-        split: {len(json.loads(row["metadata"])["expression"].split()) for row in reasoning_gym_rows("chain_sum", split, config)}
+        split: {
+            len(json.loads(row["metadata"])["expression"].split())
+            for row in reasoning_gym_rows("chain_sum", split, config)
+        }
         for split in ("train", "test")
     }
     assert terms == {"train": {3}, "test": {9}}  # n terms and the signs between them
@@ -257,9 +327,21 @@ def test_a_split_has_keys_of_its_own():
         ("chain_sums", gym_config(), ["unknown reasoning_gym task 'chain_sums'", "'chain_sum'"]),
         ("chain_sum", gym_config(min_term=2), ["task_config of 'chain_sum'", "min_term"]),
         ("chain_sum", gym_config(min_terms=5, max_terms=2), ["task_config of 'chain_sum'"]),
-        ("chain_sum", {"train": {"size": 3, "seed": 0}}, ["task_config: test: size: must be a whole number from 1, got None"]),
-        ("chain_sum", {"train": {"size": 3}, "test": {"size": 3, "seed": 0}}, ["task_config: train: seed: must be a whole number"]),
-        ("chain_sum", {"train": {"size": "many", "seed": 0}, "test": {"size": 3, "seed": 0}}, ["task_config: train: size", "'many'"]),
+        (
+            "chain_sum",
+            {"train": {"size": 3, "seed": 0}},
+            ["task_config: test: size: must be a whole number from 1, got None"],
+        ),
+        (
+            "chain_sum",
+            {"train": {"size": 3}, "test": {"size": 3, "seed": 0}},
+            ["task_config: train: seed: must be a whole number"],
+        ),
+        (
+            "chain_sum",
+            {"train": {"size": "many", "seed": 0}, "test": {"size": 3, "seed": 0}},
+            ["task_config: train: size", "'many'"],
+        ),
         ("chain_sum", gym_config(test=0), ["task_config: test: size", "0"]),
         # One-digit sums of two terms: 9 x 9 x 2 questions at most.
         (
@@ -277,7 +359,9 @@ def test_a_task_that_cannot_be_drawn(task, config, parts):
 
 
 def test_a_task_has_two_splits_only():
-    with pytest.raises(RecipeError, match="split 'dev': there are 'train' and 'test' questions of 'chain_sum'"):
+    with pytest.raises(
+        RecipeError, match="split 'dev': there are 'train' and 'test' questions of 'chain_sum'"
+    ):
         reasoning_gym_rows("chain_sum", "dev", gym_config())
 
 
@@ -300,7 +384,9 @@ def test_rows_of_a_local_split_are_cut_as_a_hubs_are(tmp_path, ending):
     assert as_list(load_rows(str(path), "train[-3:]")) == rows[-3:]
     assert as_list(load_rows(str(path), "train[2:4]")) == rows[2:4]
     source.save_to_disk(str(tmp_path / "saved"))
-    datasets.DatasetDict({"train": source, "test": source.select([0])}).save_to_disk(str(tmp_path / "splits"))
+    datasets.DatasetDict({"train": source, "test": source.select([0])}).save_to_disk(
+        str(tmp_path / "splits")
+    )
     write_jsonl(tmp_path / "folder" / "train.jsonl", rows)
     for name in ("saved", "splits", "folder"):
         assert as_list(load_rows(str(tmp_path / name), "train[-3:]")) == rows[-3:]
@@ -313,25 +399,41 @@ def test_rows_of_a_local_split_are_cut_as_a_hubs_are(tmp_path, ending):
 
 def countdown_config(train=200, test=50, **keys):
     limits = {"min_value": 1, "max_value": 20, "min_target": 1, "max_target": 60}
-    return {**limits, "train": {"size": train, "seed": 1}, "test": {"size": test, "seed": 1}, **keys}
+    return {
+        **limits,
+        "train": {"size": train, "seed": 1},
+        "test": {"size": test, "seed": 1},
+        **keys,
+    }
 
 
 def test_countdown_splits_share_no_puzzle_and_every_puzzle_is_solved():
     config = countdown_config()
-    train, test = (load_rows("countdown:2-4", split, task_config=config) for split in ("train", "test"))
+    train, test = (
+        load_rows("countdown:2-4", split, task_config=config) for split in ("train", "test")
+    )
     assert (len(train), len(test)) == (200, 50)
-    # The same seed draws the same puzzles; those of the test split are not in the training split in any order of their numbers.
+    # The same seed draws the same puzzles; those of the test split are not in the training split in
+    # any order of their numbers.
     keys = [(*sorted(row["nums"]), row["target"]) for row in (*train, *test)]
     assert len(set(keys)) == 250
     assert {len(row["nums"]) for row in train} == {2, 3, 4}
     assert as_list(load_rows("countdown:2-4", "train", task_config=config)) == as_list(train)
-    other = load_rows("countdown:2-4", "train", task_config=config | {"train": {"size": 200, "seed": 2}})
+    other = load_rows(
+        "countdown:2-4", "train", task_config=config | {"train": {"size": 200, "seed": 2}}
+    )
     assert as_list(other) != as_list(train)
     mapper = get_mapper("auto", train.column_names)
     golds = [mapper(row) for row in (*train, *test)]
     assert mapper.name == "countdown"
-    assert verification.score([row["scorer"] for row in golds], [row["solution"] for row in golds]) == [True] * 250
-    assert {len(row["nums"]) for row in load_rows("countdown:6", "test", task_config=countdown_config(test=5))} == {6}
+    assert (
+        verification.score([row["scorer"] for row in golds], [row["solution"] for row in golds])
+        == [True] * 250
+    )
+    assert {
+        len(row["nums"])
+        for row in load_rows("countdown:6", "test", task_config=countdown_config(test=5))
+    } == {6}
 
 
 @pytest.mark.parametrize(
@@ -341,16 +443,57 @@ def test_countdown_splits_share_no_puzzle_and_every_puzzle_is_solved():
         ("countdown:1-3", "train", countdown_config(), ["countdown:1-3", "from 2 to 6"]),
         ("countdown:4-3", "train", countdown_config(), ["from 2 to 6"]),
         ("countdown:3-7", "train", countdown_config(), ["from 2 to 6"]),
-        ("countdown:3", "dev", countdown_config(), ["split 'dev': there are 'train' and 'test' puzzles of countdown:3"]),
-        ("countdown:3", "train", countdown_config(max_values=9), ["unknown key of countdown 'max_values'", "'max_value'"]),
-        ("countdown:3", "train", {"min_value": 1}, ["task_config: max_value: must be a whole number from 1, got None"]),
-        ("countdown:3", "train", countdown_config(min_value=0), ["task_config: min_value: must be a whole number from 1, got 0"]),
-        ("countdown:3", "train", countdown_config(max_target="9"), ["task_config: max_target: must be a whole number from 1, got '9'"]),
-        ("countdown:3", "train", countdown_config(min_value=30), ["task_config: max_value: must be a whole number from 30, got 20"]),
-        ("countdown:3", "train", countdown_config(train=0), ["task_config: train: size: must be a whole number from 1, got 0"]),
+        (
+            "countdown:3",
+            "dev",
+            countdown_config(),
+            ["split 'dev': there are 'train' and 'test' puzzles of countdown:3"],
+        ),
+        (
+            "countdown:3",
+            "train",
+            countdown_config(max_values=9),
+            ["unknown key of countdown 'max_values'", "'max_value'"],
+        ),
+        (
+            "countdown:3",
+            "train",
+            {"min_value": 1},
+            ["task_config: max_value: must be a whole number from 1, got None"],
+        ),
+        (
+            "countdown:3",
+            "train",
+            countdown_config(min_value=0),
+            ["task_config: min_value: must be a whole number from 1, got 0"],
+        ),
+        (
+            "countdown:3",
+            "train",
+            countdown_config(max_target="9"),
+            ["task_config: max_target: must be a whole number from 1, got '9'"],
+        ),
+        (
+            "countdown:3",
+            "train",
+            countdown_config(min_value=30),
+            ["task_config: max_value: must be a whole number from 30, got 20"],
+        ),
+        (
+            "countdown:3",
+            "train",
+            countdown_config(train=0),
+            ["task_config: train: size: must be a whole number from 1, got 0"],
+        ),
         ("countdown:3", "train", countdown_config(test=None), ["task_config: test: size"]),
-        # Of 1 and 2 there are seven puzzles: 1 1 makes 1 and 2, 1 2 makes 1, 2 and 3, 2 2 makes 1 and 4. The test split takes three.
-        ("countdown:2", "train", countdown_config(5, 3, max_value=2), ["train: only 4 distinct puzzles of countdown:2, not 5"]),
+        # Of 1 and 2 there are seven puzzles: 1 1 makes 1 and 2, 1 2 makes 1, 2 and 3, 2 2 makes 1
+        # and 4. The test split takes three.
+        (
+            "countdown:2",
+            "train",
+            countdown_config(5, 3, max_value=2),
+            ["train: only 4 distinct puzzles of countdown:2, not 5"],
+        ),
         (
             "countdown:2",
             "train",
@@ -368,7 +511,9 @@ def test_puzzles_that_cannot_be_drawn(name, split, config, parts):
 
 def test_a_folder_of_a_hub_repository_is_named_with_a_slash(monkeypatch):
     asked, rows = [], datasets.Dataset.from_list(ROWS)
-    monkeypatch.setattr(datasets, "load_dataset", lambda *names, **options: asked.append((names, options)) or rows)
+    monkeypatch.setattr(
+        datasets, "load_dataset", lambda *names, **options: asked.append((names, options)) or rows
+    )
     assert load_rows("nobody/data", "train", config="level3/") is rows
     assert load_rows("nobody/data", "train", config="main", revision="v1") is rows
     assert asked == [
@@ -381,32 +526,48 @@ def test_a_folder_of_a_hub_repository_is_named_with_a_slash(monkeypatch):
 def opened(monkeypatch):
     """The paths that decoding a picture asks for."""
     paths = []
-    monkeypatch.setattr(datasets.Image, "decode_example", lambda self, value, **_: paths.append(value["path"]))
+    monkeypatch.setattr(
+        datasets.Image, "decode_example", lambda self, value, **_: paths.append(value["path"])
+    )
     return paths
 
 
 @pytest.mark.parametrize("shape", ["parquet", "saved", "splits", "folder", "hub"])
 def test_a_path_in_a_row_is_never_opened(tmp_path, monkeypatch, opened, shape):
     picture, value = datasets.Image(), {"bytes": None, "path": "http://localhost:9/x"}
-    features = {"a": picture, "b": {"c": picture}, "d": datasets.List(picture), "e": datasets.Value("string")}
+    features = {
+        "a": picture,
+        "b": {"c": picture},
+        "d": datasets.List(picture),
+        "e": datasets.Value("string"),
+    }
     rows = datasets.Dataset.from_dict(
         {"a": [value], "b": [{"c": value}], "d": [[value]], "e": ["x"]},
         features=datasets.Features({name: plain_features(kind) for name, kind in features.items()}),
     )
-    rows = datasets.Dataset(rows.data, info=datasets.DatasetInfo(features=datasets.Features(features), builder_name="imagefolder"))
+    rows = datasets.Dataset(
+        rows.data,
+        info=datasets.DatasetInfo(features=datasets.Features(features), builder_name="imagefolder"),
+    )
     name = str(tmp_path / "set")
     (tmp_path / "set").mkdir()
     if shape in ("saved", "splits"):
-        bare = datasets.Dataset(pyarrow.table(rows.data.table.columns, rows.column_names))  # saving pictures would open them
+        bare = datasets.Dataset(
+            pyarrow.table(rows.data.table.columns, rows.column_names)
+        )  # saving pictures would open them
         (bare if shape == "saved" else datasets.DatasetDict({"train": bare})).save_to_disk(name)
         told = tmp_path / "set" / ("train" if shape == "splits" else "") / "dataset_info.json"
-        told.write_text(json.dumps({"features": rows.features.to_dict(), "builder_name": "imagefolder"}))
+        told.write_text(
+            json.dumps({"features": rows.features.to_dict(), "builder_name": "imagefolder"})
+        )
     elif shape in ("parquet", "folder"):
         pyarrow.parquet.write_table(rows.data.table, f"{name}/train.parquet")
         name += "/train.parquet" if shape == "parquet" else ""
     elif shape == "hub":
         name = "nobody/numbers"
-        plain = datasets.Dataset(rows.data, info=datasets.DatasetInfo(features=rows.features, builder_name="parquet"))
+        plain = datasets.Dataset(
+            rows.data, info=datasets.DatasetInfo(features=rows.features, builder_name="parquet")
+        )
         monkeypatch.setattr(datasets, "load_dataset", lambda *args, **options: plain)
     loaded = load_rows(name, "train")
     assert as_list(loaded) == [{"a": value, "b": {"c": value}, "d": [value], "e": "x"}]
@@ -421,13 +582,17 @@ def test_pictures_as_files_are_refused(tmp_path):
         load_rows(str(tmp_path), "train")
 
 
-@pytest.mark.parametrize("where", ["{outside}/secret.jsonl", "../outside/secret.jsonl", "{inside}/../outside/*"])
+@pytest.mark.parametrize(
+    "where", ["{outside}/secret.jsonl", "../outside/secret.jsonl", "{inside}/../outside/*"]
+)
 @pytest.mark.parametrize("readme", ["README.md", ".huggingface.yaml"])
 def test_a_folder_reads_no_file_outside_of_it(tmp_path, where, readme):
     write_jsonl(tmp_path / "outside" / "secret.jsonl")
     write_jsonl(tmp_path / "set" / "train.jsonl")
     where = where.format(outside=tmp_path / "outside", inside=tmp_path / "set")
-    text = json.dumps({"configs": [{"config_name": "default", "data_files": [{"split": "train", "path": where}]}]})
+    text = json.dumps(
+        {"configs": [{"config_name": "default", "data_files": [{"split": "train", "path": where}]}]}
+    )
     (tmp_path / "set" / readme).write_text(f"---\n{text}\n---\n" if readme == "README.md" else text)
     with pytest.raises(RecipeError, match="outside of the folder"):
         load_rows(str(tmp_path / "set"), "train")
@@ -436,7 +601,9 @@ def test_a_folder_reads_no_file_outside_of_it(tmp_path, where, readme):
 @pytest.mark.parametrize("where", ["http://localhost:9/x.jsonl", "simplecache::/x.jsonl"])
 def test_a_folder_asks_no_url(tmp_path, monkeypatch, where):
     write_jsonl(tmp_path / "set" / "train.jsonl")
-    (tmp_path / "set" / "README.md").write_text(f"---\nconfigs:\n- config_name: default\n  data_files: {where}\n---\n")
+    (tmp_path / "set" / "README.md").write_text(
+        f"---\nconfigs:\n- config_name: default\n  data_files: {where}\n---\n"
+    )
     monkeypatch.setattr(datasets, "load_dataset_builder", lambda *_: pytest.fail("is asked"))
     with pytest.raises(RecipeError, match=r"README\.md takes data from a URL\. Fix: download"):
         load_rows(str(tmp_path / "set"), "train")
@@ -456,10 +623,14 @@ def test_a_saved_set_reads_no_file_outside_of_it(tmp_path):
     rows.save_to_disk(str(tmp_path / "other"))
     for name in ("single", "splits"):
         folder = tmp_path / name
-        (rows if name == "single" else datasets.DatasetDict({"train": rows})).save_to_disk(str(folder))
+        (rows if name == "single" else datasets.DatasetDict({"train": rows})).save_to_disk(
+            str(folder)
+        )
         state = folder / ("state.json" if name == "single" else "train/state.json")
         arrow = next((tmp_path / "other").glob("*.arrow"))
-        told = json.loads(state.read_text()) | {"_data_files": [{"filename": f"{'../' * (1 + (name == 'splits'))}other/{arrow.name}"}]}
+        told = json.loads(state.read_text()) | {
+            "_data_files": [{"filename": f"{'../' * (1 + (name == 'splits'))}other/{arrow.name}"}]
+        }
         state.write_text(json.dumps(told))
         with pytest.raises(RecipeError, match="outside of the folder"):
             load_rows(str(folder), "train")
@@ -468,17 +639,33 @@ def test_a_saved_set_reads_no_file_outside_of_it(tmp_path):
         load_rows(str(tmp_path / "splits"), "../other")
 
 
-@pytest.mark.parametrize("name", ["train.csv.bak", "train.csv.gz", "train.jsonl.gz", "train.zip", "train.txt"])
+@pytest.mark.parametrize(
+    "name", ["train.csv.bak", "train.csv.gz", "train.jsonl.gz", "train.zip", "train.txt"]
+)
 @pytest.mark.parametrize("beside", [True, False])
 def test_a_folder_s_text_in_another_form_is_refused(tmp_path, name, beside):
-    text = b"question,answer\nx,007\n" if "csv" in name or "zip" in name else b'{"question": "x", "answer": "007"}\n'
+    text = (
+        b"question,answer\nx,007\n"
+        if "csv" in name or "zip" in name
+        else b'{"question": "x", "answer": "007"}\n'
+    )
     (tmp_path / name).write_bytes(gzip.compress(text) if name.endswith("gz") else text)
     if name == "train.zip":
         with zipfile.ZipFile(tmp_path / name, "w") as archive:
             archive.writestr("train.csv", text)
     if beside:
-        (tmp_path / name.replace(".zip", ".csv").replace(".txt", ".text").removesuffix(".bak").removesuffix(".gz")).write_bytes(text)
-    with pytest.raises(RecipeError, match=rf"holds {name}, whose ending is none of .*Fix: unpack it, or save it as Parquet; or move"):
+        (
+            tmp_path
+            / name.replace(".zip", ".csv")
+            .replace(".txt", ".text")
+            .removesuffix(".bak")
+            .removesuffix(".gz")
+        ).write_bytes(text)
+    with pytest.raises(
+        RecipeError,
+        match=rf"holds {name}, whose ending is none of .*Fix: unpack it, or save it as Parquet; or "
+        rf"move",
+    ):
         load_rows(str(tmp_path), "train")
 
 
@@ -490,7 +677,11 @@ def test_a_split_that_leaves_no_row_says_how_many_there_are(tmp_path, split):
 
 
 def test_endings_in_capitals_and_of_office_programs(tmp_path):
-    for name, text in (("a.CSV", "a,b\n1,2\n"), ("a.TSV", "a\tb\n1\t2\n"), ("a.JSONL", '{"a": "1", "b": "2"}\n')):
+    for name, text in (
+        ("a.CSV", "a,b\n1,2\n"),
+        ("a.TSV", "a\tb\n1\t2\n"),
+        ("a.JSONL", '{"a": "1", "b": "2"}\n'),
+    ):
         (tmp_path / name).write_text(text)
         assert as_list(load_rows(str(tmp_path / name), "train")) == [{"a": "1", "b": "2"}]
     (tmp_path / "a.xlsx").write_bytes(b"PK")

@@ -26,8 +26,9 @@ def test_the_ends_keep_a_width(value):
 
 
 def test_interval_of_shares():
-    # values 0.25, 0.5, 0.75, 0.5: mean 0.5, variance 0.125/4 = 0.03125, of the mean 0.0078125: as of 0.25 / 0.0078125 = 32
-    # values that are 0 or 1. z^2/32 = 0.12005: half width 1.96 / 1.12005 * sqrt(0.25/32 + 0.12005/(4*32)) = 1.7499 * 0.093544 = 0.1637
+    # values 0.25, 0.5, 0.75, 0.5: mean 0.5, variance 0.125/4 = 0.03125, of the mean 0.0078125: as
+    # of 0.25 / 0.0078125 = 32 values that are 0 or 1. z^2/32 = 0.12005: half width 1.96 / 1.12005 *
+    # sqrt(0.25/32 + 0.12005/(4*32)) = 1.7499 * 0.093544 = 0.1637
     mean, low, high = mean_interval([0.25, 0.5, 0.75, 0.5])
     assert (mean, round(high - mean, 3), round(mean - low, 3)) == (0.5, 0.164, 0.164)
     # one wrong sample among 400 leaves the bounds inside 0..1
@@ -36,7 +37,8 @@ def test_interval_of_shares():
 
 
 def test_interval_of_values_that_are_no_shares():
-    # -1, 0, 1, 2 (mean 0.5, sample variance 5/3): standard error sqrt(5/12) = 0.6455, times 1.96 = 1.265
+    # -1, 0, 1, 2 (mean 0.5, sample variance 5/3): standard error sqrt(5/12) = 0.6455, times 1.96 =
+    # 1.265
     mean, low, high = mean_interval([-1.0, 0.0, 1.0, 2.0])
     assert (mean, round(high - mean, 2), round(mean - low, 2)) == (0.5, 1.27, 1.27)
     # one value says nothing about the spread, and equal ones have none
@@ -53,10 +55,12 @@ def test_paired_difference_uses_the_pairs():
 
 
 def test_a_paired_difference_of_verdicts_keeps_a_width():
-    # 10 rows, none changed: Bonett and Price add one row of each kind, (0+1)/12 each way: half width 1.96 * sqrt((2/12)/12) = 0.2310
+    # 10 rows, none changed: Bonett and Price add one row of each kind, (0+1)/12 each way: half
+    # width 1.96 * sqrt((2/12)/12) = 0.2310
     difference, low, high = paired_difference([1.0] * 10, [1.0] * 10)
     assert (difference, round(low, 4), round(high, 4)) == (0.0, -0.231, 0.231)
-    # 3 won, 1 lost of 10: 4/12 and 2/12: centre 0.1667, half width 1.96 * sqrt((0.5 - 0.0278)/12) = 0.3888
+    # 3 won, 1 lost of 10: 4/12 and 2/12: centre 0.1667, half width 1.96 * sqrt((0.5 - 0.0278)/12) =
+    # 0.3888
     before, after = [0.0] * 3 + [1.0] * 7, [1.0] * 9 + [0.0]
     difference, low, high = paired_difference(before, after)
     assert (round(difference, 4), round(low, 4), round(high, 4)) == (0.2, -0.2221, 0.5555)
@@ -64,14 +68,20 @@ def test_a_paired_difference_of_verdicts_keeps_a_width():
 
 
 def greedy_verdicts(rng, rows):
-    """0/1. Of one probability n values give n + 1 intervals, which cover it in jumps; over many it evens out."""
+    """0/1. Of one probability n values give n + 1 intervals, which cover it in jumps; over many it
+    evens out.
+    """
     p = rng.uniform(0.1, 0.9)
     return mean_interval([float(rng.random() < p) for _ in range(rows)]), p
 
 
 def shares_of_samples(rng, rows, n=8, a=0.3, b=0.7):
-    """Problems that are mostly easy or hard: a row's probability is drawn from Beta(a, b), its share from n samples."""
-    return mean_interval([rights(rng, n, rng.betavariate(a, b)) / n for _ in range(rows)]), a / (a + b)
+    """Problems that are mostly easy or hard: a row's probability is drawn from Beta(a, b), its
+    share from n samples.
+    """
+    return mean_interval([rights(rng, n, rng.betavariate(a, b)) / n for _ in range(rows)]), a / (
+        a + b
+    )
 
 
 def hard_problems(rng, rows):
@@ -80,7 +90,9 @@ def hard_problems(rng, rows):
 
 def pass_at_2_of_8(rng, rows):
     """Beta(1, 2): the truth is 1 - E[(1-p)^2] = 1 - (2*3)/(3*4) = 0.5."""
-    scores = make_scores([0.0] * rows, [rights(rng, 8, rng.betavariate(1, 2)) / 8 for _ in range(rows)], 8)
+    scores = make_scores(
+        [0.0] * rows, [rights(rng, 8, rng.betavariate(1, 2)) / 8 for _ in range(rows)], 8
+    )
     return mean_interval(scores.pass_at(2)), 0.5
 
 
@@ -95,9 +107,13 @@ def paired_verdicts(rng, rows):
 
 
 def verdicts_that_only_rise(rng, rows):
-    """One in twenty rows is won, none is lost: the plain interval would hold the truth in 78 of 100 with 30 rows."""
+    """One in twenty rows is won, none is lost: the plain interval would hold the truth in 78 of 100
+    with 30 rows.
+    """
     drawn = [rng.random() for _ in range(rows)]
-    return paired_difference([float(x < 0.5) for x in drawn], [float(x < 0.55) for x in drawn]), 0.05
+    return paired_difference(
+        [float(x < 0.5) for x in drawn], [float(x < 0.55) for x in drawn]
+    ), 0.05
 
 
 def paired_shares(rng, rows):
@@ -114,7 +130,8 @@ def rights(rng, n, p):
     return sum(rng.random() < p for _ in range(n))
 
 
-# Too few of them would promise too much, all of them would say nothing: what is rare in few rows may be covered more often than 95 %.
+# Too few of them would promise too much, all of them would say nothing: what is rare in few rows
+# may be covered more often than 95 %.
 @pytest.mark.parametrize(
     "experiment, rows, most",
     [
@@ -130,7 +147,8 @@ def rights(rng, n, p):
     ],
 )
 def test_intervals_hold_the_truth_as_often_as_they_say(experiment, rows, most):
-    # 1,500 experiments at 95 %: 4 standard deviations of the share are 4 * sqrt(.95*.05/1500) = 0.023
+    # 1,500 experiments at 95 %: 4 standard deviations of the share are 4 * sqrt(.95*.05/1500) =
+    # 0.023
     rng = random.Random(0)
     held = 0
     for _ in range(1500):

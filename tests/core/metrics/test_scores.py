@@ -36,13 +36,16 @@ def test_pass_at_k_is_the_closed_form(n):
         scores = make_scores([0.0], [c / n], n)
         for k in range(1, n + 1):
             subsets = list(itertools.combinations(range(n), k))
-            expected = sum(any(sample < c for sample in subset) for subset in subsets) / len(subsets)
+            expected = sum(any(sample < c for sample in subset) for subset in subsets) / len(
+                subsets
+            )
             assert scores.pass_at(k) == [pytest.approx(expected)]
         assert scores.pass_at(1) == [pytest.approx(c / n)]
 
 
 def test_pass_at_k_is_unbiased():
-    # 4,000 rows with p = 0.3 and n = 6: pass@3 is 1 - 0.7**3 = 0.657; its spread over rows is below 0.5, so 4 standard errors are 0.032
+    # 4,000 rows with p = 0.3 and n = 6: pass@3 is 1 - 0.7**3 = 0.657; its spread over rows is below
+    # 0.5, so 4 standard errors are 0.032
     rng = random.Random(1)
     shares = [sum(rng.random() < 0.3 for _ in range(6)) / 6 for _ in range(4000)]
     values = make_scores(shares, shares, 6).pass_at(3)
@@ -69,7 +72,11 @@ def test_majority(answers, right, expected):
     [
         ("<think>\n6*12\n</think>\n<answer>\n72\n</answer>", "72", True),
         ("<think>\n6*12\n</think>\nThe answer is 72.", "72", True),  # no answer block
-        ("So she makes $72 every day.", "72", True),  # the last number, as a flexible extraction has it
+        (
+            "So she makes $72 every day.",
+            "72",
+            True,
+        ),  # the last number, as a flexible extraction has it
         ("It is \\boxed{72}", "72", True),
         ("<think>\n72\n</think>\nI cannot say.", "72", False),  # only inside the reasoning
         ("First 72, then 12 more: 84", "72", False),
@@ -94,9 +101,15 @@ def test_lenient_verdicts_ask_a_row_s_own_scorer():
 
     scorer = '{"countdown": {"numbers": [2, 5], "target": 10}}'
     texts = ["The answer is 2 * 5", "The answer is 10", "7"]
-    rows = [{"prompt": "?", "solution": gold, "scorer": own} for gold, own in [(None, scorer), (None, scorer), ("7", None)]]
+    rows = [
+        {"prompt": "?", "solution": gold, "scorer": own}
+        for gold, own in [(None, scorer), (None, scorer), ("7", None)]
+    ]
     judges = dict(zip(["accuracy"], get_reward_funcs(["accuracy"], "think_answer"), strict=True))
-    assert verdicts(FORMATS["think_answer"], judges, rows, texts) == ([False] * 3, [True, False, True])
+    assert verdicts(FORMATS["think_answer"], judges, rows, texts) == (
+        [False] * 3,
+        [True, False, True],
+    )
 
 
 def test_majority_of_words():
@@ -105,16 +118,32 @@ def test_majority_of_words():
 
 
 def test_the_table_shows_each_model_and_the_difference():
-    first, second = make_scores([0.0, 0.0, 1.0, 0.0], [0.0, 0.5, 0.5, 0.0]), make_scores([1.0, 0.0, 1.0, 1.0], [0.5, 1.0, 0.5, 1.0])
-    first = dataclasses.replace(first, greedy_format=0.5, sampled_format=0.25, language=0.9, mean_tokens=12.4)
+    first, second = (
+        make_scores([0.0, 0.0, 1.0, 0.0], [0.0, 0.5, 0.5, 0.0]),
+        make_scores([1.0, 0.0, 1.0, 1.0], [0.5, 1.0, 0.5, 1.0]),
+    )
+    first = dataclasses.replace(
+        first, greedy_format=0.5, sampled_format=0.25, language=0.9, mean_tokens=12.4
+    )
     table = markdown_table([("raw", first, None), ("tuned", second, None)]).splitlines()
     assert len(table) == 4 and len({line.count("|") for line in table}) == 1
-    assert table[2].startswith("| raw | 25.0 % (") and table[2].endswith("| 50 % / 25 % | 0.90 | 12 |")
+    assert table[2].startswith("| raw | 25.0 % (") and table[2].endswith(
+        "| 50 % / 25 % | 0.90 | 12 |"
+    )
     assert table[3].startswith("| tuned | 75.0 % (")
     # a stage that made data has a yield instead: 30 of 40 is 75 %
-    made = markdown_table([("raw", first, None), ("data", None, {"completions": {"kept": 30, "generated": 40}})]).splitlines()
-    assert made[3] == "| data |  |  |  |  |  | 30 of 40 (75%) |" and len({line.count("|") for line in made}) == 1
+    made = markdown_table(
+        [("raw", first, None), ("data", None, {"completions": {"kept": 30, "generated": 40}})]
+    ).splitlines()
+    assert (
+        made[3] == "| data |  |  |  |  |  | 30 of 40 (75%) |"
+        and len({line.count("|") for line in made}) == 1
+    )
     # greedy: (1 + 0 + 0 + 1) / 4 = +50 points; sampled: (0.5 + 0.5 + 0 + 1) / 4 = +50 points
     line = difference_line(first, second, "tuned over raw")
-    assert "greedy +50.0 points" in line and "sampled +50.0 points" in line and "same 4 problems" in line
+    assert (
+        "greedy +50.0 points" in line
+        and "sampled +50.0 points" in line
+        and "same 4 problems" in line
+    )
     assert not math.isnan(first.mean_tokens)

@@ -16,7 +16,14 @@ from r1_recipes.models.smoke import smoke_overrides
 from r1_recipes.recipe import load_recipe
 from tests.conftest import RECIPES, method_of, metrics
 
-ENTRY_POINTS = {"grpo": grpo, "sft": sft, "distill": distill, "reward": reward, "generate": generate, "evaluate": evaluate}
+ENTRY_POINTS = {
+    "grpo": grpo,
+    "sft": sft,
+    "distill": distill,
+    "reward": reward,
+    "generate": generate,
+    "evaluate": evaluate,
+}
 GRPO = next(str(path) for path in RECIPES if method_of(path) == "grpo")
 
 pytestmark = pytest.mark.usefixtures("offline")
@@ -25,11 +32,18 @@ pytestmark = pytest.mark.usefixtures("offline")
 @pytest.mark.parametrize("path", RECIPES, ids=lambda path: f"{path.parent.name}/{path.stem}")
 def test_recipe_runs_one_step(path: Path, tmp_path: Path) -> None:
     import torch
-    from transformers import AutoModelForCausalLM, AutoModelForImageTextToText, AutoModelForSequenceClassification, AutoTokenizer
+    from transformers import (
+        AutoModelForCausalLM,
+        AutoModelForImageTextToText,
+        AutoModelForSequenceClassification,
+        AutoTokenizer,
+    )
 
     torch.set_num_threads(1)
     method, run = method_of(path), tmp_path / "run"
-    ENTRY_POINTS[method].main([str(path), "--smoke", "--output" if method == "evaluate" else "--output_dir", str(run)])
+    ENTRY_POINTS[method].main(
+        [str(path), "--smoke", "--output" if method == "evaluate" else "--output_dir", str(run)]
+    )
     if method == "generate":
         from r1_recipes.data import load_rows
 
@@ -37,13 +51,19 @@ def test_recipe_runs_one_step(path: Path, tmp_path: Path) -> None:
         return
     if method == "evaluate":
         (scores,) = json.loads((run / "results.json").read_text(encoding="utf-8"))
-        assert set(scores["rewards"]) == set(yaml.safe_load(path.read_text(encoding="utf-8"))["reward_funcs"])
+        assert set(scores["rewards"]) == set(
+            yaml.safe_load(path.read_text(encoding="utf-8"))["reward_funcs"]
+        )
         return
     (entry,) = metrics(run)
     assert entry["step"] == 1 and math.isfinite(entry["loss"]) and math.isfinite(entry["grad_norm"])
     settings = yaml.safe_load(path.read_text(encoding="utf-8"))
     # Of a mixture one row is drawn, which not every reward may judge.
-    for name in settings.get("reward_funcs", ()) if method == "grpo" and "dataset_mixture" not in settings else ():
+    for name in (
+        settings.get("reward_funcs", ())
+        if method == "grpo" and "dataset_mixture" not in settings
+        else ()
+    ):
         assert f"rewards/{name.rpartition(':')[2]}/mean" in entry
     AutoTokenizer.from_pretrained(run)
     if not (run / "adapter_config.json").exists():
@@ -52,13 +72,19 @@ def test_recipe_runs_one_step(path: Path, tmp_path: Path) -> None:
         (AutoModelForImageTextToText if pictures else kind).from_pretrained(run)
 
 
-def test_two_smoke_runs_share_no_folder_and_leave_none(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def test_two_smoke_runs_share_no_folder_and_leave_none(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
     import tempfile
 
     monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
     at_exit = []
-    monkeypatch.setattr(atexit, "register", lambda *call, **options: at_exit.append((call, options)))
-    first, second = (load_recipe([GRPO, "--smoke"], "grpo", smoke=smoke_overrides) for _ in range(2))
+    monkeypatch.setattr(
+        atexit, "register", lambda *call, **options: at_exit.append((call, options))
+    )
+    first, second = (
+        load_recipe([GRPO, "--smoke"], "grpo", smoke=smoke_overrides) for _ in range(2)
+    )
     assert first.training.output_dir != second.training.output_dir
     assert Path(first.model.model_name_or_path).is_relative_to(tmp_path)
     for (function, *arguments), options in at_exit:
@@ -86,23 +112,52 @@ def test_a_run_of_several_tasks_logs_a_curve_for_each(tmp_path: Path) -> None:
     path = next(path for path in RECIPES if path.stem == "mixed_qwen15b")
     run = tmp_path / "run"
     # Four prompts a step: the mixture's example rows all come up within a few steps.
-    grpo.main([str(path), "--smoke", "--output_dir", str(run), "--max_steps", "4", "--per_device_train_batch_size", "8"])
+    grpo.main(
+        [
+            str(path),
+            "--smoke",
+            "--output_dir",
+            str(run),
+            "--max_steps",
+            "4",
+            "--per_device_train_batch_size",
+            "8",
+        ]
+    )
     seen = {key for entry in metrics(run) for key in entry if key.startswith("rewards/")}
-    assert {"rewards/accuracy/gsm8k", "rewards/accuracy/math", "rewards/countdown/countdown"} <= seen
+    assert {
+        "rewards/accuracy/gsm8k",
+        "rewards/accuracy/math",
+        "rewards/countdown/countdown",
+    } <= seen
     # and no task has the curve of another's reward
-    assert not {"rewards/accuracy/countdown", "rewards/countdown/gsm8k", "rewards/countdown/math"} & seen
+    assert (
+        not {"rewards/accuracy/countdown", "rewards/countdown/gsm8k", "rewards/countdown/math"}
+        & seen
+    )
 
 
 def test_a_mapper_without_examples_says_what_smoke_needs(tmp_path, monkeypatch, capsys):
     (tmp_path / "bare_mapper.py").write_text(
-        "from r1_recipes.data import Mapper\n\n\nclass Bare(Mapper):\n    columns = ('q', 'a')\n\n    def __call__(self, row):\n"
+        "from r1_recipes.data import Mapper\n\n\nclass Bare(Mapper):\n    columns = ('q', "
+        "'a')\n\n    def __call__(self, row):\n"
         "        return {'question': row['q'], 'solution': row['a']}\n"
     )
     monkeypatch.syspath_prepend(tmp_path)
     with pytest.raises(SystemExit) as ended:
-        grpo.main([next(str(path) for path in RECIPES if path.name == "gsm8k_qwen05b.yaml"), "--smoke", "--mapper", "bare_mapper:Bare"])
+        grpo.main(
+            [
+                next(str(path) for path in RECIPES if path.name == "gsm8k_qwen05b.yaml"),
+                "--smoke",
+                "--mapper",
+                "bare_mapper:Bare",
+            ]
+        )
     assert ended.value.code == 2
-    assert "smoke: mapper 'bare_mapper:Bare' has no example rows. Fix: examples = ({" in capsys.readouterr().err
+    assert (
+        "smoke: mapper 'bare_mapper:Bare' has no example rows. Fix: examples = ({"
+        in capsys.readouterr().err
+    )
 
 
 OWN = """
@@ -142,21 +197,45 @@ def own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.syspath_prepend(tmp_path)
     (tmp_path / "smoke_own.py").write_text(OWN, encoding="utf-8")
     long = json.dumps({"frage": "x" * 50_000, "antwort": "0", "level": "easy"})
-    rows = [json.dumps({"frage": f"{n}+1?", "antwort": str(n + 1), "level": "hard" if n % 2 else "easy"}) for n in range(20)]
+    rows = [
+        json.dumps(
+            {"frage": f"{n}+1?", "antwort": str(n + 1), "level": "hard" if n % 2 else "easy"}
+        )
+        for n in range(20)
+    ]
     (tmp_path / "rows.jsonl").write_text("\n".join([long, *rows]), encoding="utf-8")
     return tmp_path
 
 
 def smoke_recipe(folder: Path, **settings: object) -> str:
     path = folder / "own.yaml"
-    path.write_text(yaml.safe_dump({"model_name_or_path": "x/y", "output_dir": "out", "max_completion_length": 8, **settings}), "utf-8")
+    path.write_text(
+        yaml.safe_dump(
+            {
+                "model_name_or_path": "x/y",
+                "output_dir": "out",
+                "max_completion_length": 8,
+                **settings,
+            }
+        ),
+        "utf-8",
+    )
     return str(path)
 
 
 @pytest.mark.parametrize("keep", [["level"], None])
-def test_a_reward_that_reads_a_column_of_a_local_file_passes(own: Path, keep: list[str] | None, capsys) -> None:
-    columns = {"mapper": "prompt_solution", "prompt_column": "frage", "solution_column": "antwort", "keep_columns": keep}
-    path = smoke_recipe(own, dataset_name="rows.jsonl", reward_funcs=["smoke_own:by_level"], **columns)
+def test_a_reward_that_reads_a_column_of_a_local_file_passes(
+    own: Path, keep: list[str] | None, capsys
+) -> None:
+    columns = {
+        "mapper": "prompt_solution",
+        "prompt_column": "frage",
+        "solution_column": "antwort",
+        "keep_columns": keep,
+    }
+    path = smoke_recipe(
+        own, dataset_name="rows.jsonl", reward_funcs=["smoke_own:by_level"], **columns
+    )
     grpo.main([path, "--smoke"])
     told = "".join(capsys.readouterr())
     assert "report" not in told and "saved to" not in told and "the smoke run passed" in told
@@ -166,7 +245,13 @@ def test_a_reward_that_reads_a_column_of_a_local_file_passes(own: Path, keep: li
 
 
 def test_of_a_hubs_rows_smoke_says_what_it_lacks(own: Path, capsys) -> None:
-    path = smoke_recipe(own, dataset_name="some/where", mapper="gsm8k", reward_funcs=["smoke_own:by_level"], keep_columns=["level"])
+    path = smoke_recipe(
+        own,
+        dataset_name="some/where",
+        mapper="gsm8k",
+        reward_funcs=["smoke_own:by_level"],
+        keep_columns=["level"],
+    )
     with pytest.raises(SystemExit):
         grpo.main([path, "--smoke"])
     assert "preflight tries the reward on real rows" in capsys.readouterr().err
@@ -177,9 +262,20 @@ def test_an_environment_that_cannot_pay_fails_its_smoke_run(own: Path, capsys, p
     sys.modules.pop("smoke_own", None)
     (own / "smoke_own.py").write_text(OWN.replace("self.nothing", paid), encoding="utf-8")
     sets = {split: {"size": 4, "seed": seed} for seed, split in enumerate(("train", "test"))}
-    path = smoke_recipe(own, environment="smoke_own:Game", dataset_name="environment:smoke_own:Game", task_config=sets)
+    path = smoke_recipe(
+        own,
+        environment="smoke_own:Game",
+        dataset_name="environment:smoke_own:Game",
+        task_config=sets,
+    )
     with pytest.raises(SystemExit) as stopped:
         grpo.main([path, "--smoke"])
-    line = OWN.splitlines().index("        return self.nothing") + (paid == "self.nothing")  # of the failure, else of the method
+    line = OWN.splitlines().index("        return self.nothing") + (
+        paid == "self.nothing"
+    )  # of the failure, else of the method
     told = capsys.readouterr().err
-    assert stopped.value.code == 2 and "environment Game: get_reward fails" in told and f"smoke_own.py:{line})" in told
+    assert (
+        stopped.value.code == 2
+        and "environment Game: get_reward fails" in told
+        and f"smoke_own.py:{line})" in told
+    )

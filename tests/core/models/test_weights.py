@@ -21,8 +21,12 @@ from r1_recipes.recipe import load_recipe
 from r1_recipes.runs import run_dir
 
 
-@pytest.mark.parametrize("name", ["outputs/demo/grop", "outputs/grpo", "./demo", "/no/such/model", "~/model", "a/b/c"])
-def test_a_folder_that_is_not_there_is_asked_of_no_hub(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize(
+    "name", ["outputs/demo/grop", "outputs/grpo", "./demo", "/no/such/model", "~/model", "a/b/c"]
+)
+def test_a_folder_that_is_not_there_is_asked_of_no_hub(
+    name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     (tmp_path / "outputs" / "demo" / "grpo").mkdir(parents=True)
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(huggingface_hub, "get_session", None)
@@ -33,15 +37,23 @@ def test_a_folder_that_is_not_there_is_asked_of_no_hub(name: str, tmp_path: Path
     assert ("Did you mean outputs/demo/grpo?" in str(error.value)) == (name == "outputs/demo/grop")
 
 
-def test_a_hub_that_does_not_answer_is_one_line_within_seconds(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_hub_that_does_not_answer_is_one_line_within_seconds(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     monkeypatch.setattr(constants, "ENDPOINT", "http://127.0.0.1:9")
     monkeypatch.setattr(constants, "HF_HUB_OFFLINE", False)
     began = time.monotonic()
-    with pytest.raises(RecipeError, match=r"'nobody/nothing' is not on this machine, and http://127\.0\.0\.1:9 does not answer \(.*Fix: "):
+    with pytest.raises(
+        RecipeError,
+        match=r"'nobody/nothing' is not on this machine, and http://127\.0\.0\.1:9 does not answer "
+        r"\(.*Fix: ",
+    ):
         model_path("nobody/nothing", "huggingface", "main")
     assert time.monotonic() - began < 10
     # What is in the cache needs no hub.
-    monkeypatch.setattr(huggingface_hub, "try_to_load_from_cache", lambda *args, **options: "config.json")
+    monkeypatch.setattr(
+        huggingface_hub, "try_to_load_from_cache", lambda *args, **options: "config.json"
+    )
     assert model_path("nobody/nothing", "huggingface") == "nobody/nothing"
 
 
@@ -57,36 +69,55 @@ def denied(*args: object, **options: object) -> None:
 
 
 def test_a_model_that_cannot_be_read_is_called_so(
-    write_recipe: Callable[..., str], tiny_model: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    write_recipe: Callable[..., str],
+    tiny_model: Path,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     (tmp_path / "run").mkdir()
     recipe = load_recipe([write_recipe("grpo")], "grpo")
     monkeypatch.setattr(files, "digest", denied)
-    with pytest.raises(RecipeError, match=rf"model_name_or_path: {tiny_model}: .*Permission denied.* Fix: let its owner"):
+    with pytest.raises(
+        RecipeError,
+        match=rf"model_name_or_path: {tiny_model}: .*Permission denied.* Fix: let its owner",
+    ):
         run_dir.claim(run_dir.Run(recipe, tmp_path / "run", []))
 
 
 def test_evaluation_of_a_model_that_cannot_be_read_is_one_line(
-    write_recipe: Callable[..., str], tiny_model: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    write_recipe: Callable[..., str],
+    tiny_model: Path,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     model = tmp_path / "model"
     shutil.copytree(tiny_model, model)
     (model / "model.safetensors").unlink()
     recipe = load_recipe([write_recipe("grpo", model_name_or_path=str(model))], "grpo")
-    with pytest.raises(RecipeError, match=rf"model_name_or_path: '{model}' cannot be loaded \(OSError: .*Fix: "):
+    with pytest.raises(
+        RecipeError, match=rf"model_name_or_path: '{model}' cannot be loaded \(OSError: .*Fix: "
+    ):
         load_model(recipe)
     monkeypatch.setattr(os, "access", lambda path, mode: Path(path).name != "config.json")
-    with pytest.raises(RecipeError, match=r"config\.json: Permission denied\)\. Fix: let its owner run chmod"):
+    with pytest.raises(
+        RecipeError, match=r"config\.json: Permission denied\)\. Fix: let its owner run chmod"
+    ):
         load_model(recipe)
 
 
 def test_a_home_that_cannot_be_written_is_one_line(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(extras.installed()["model"], "embedded:SmolLM2-135M-Instruct", denied)
-    with pytest.raises(RecipeError, match=r"embedded:.*cannot be written: Permission denied .*Fix: XDG_CACHE_HOME="):
+    with pytest.raises(
+        RecipeError, match=r"embedded:.*cannot be written: Permission denied .*Fix: XDG_CACHE_HOME="
+    ):
         model_path("embedded:SmolLM2-135M-Instruct", "huggingface")
 
 
-OUT_OF_MEMORY = [MemoryError(), RuntimeError("std::bad_alloc"), RuntimeError("DefaultCPUAllocator: can't allocate memory: 9 bytes")]
+OUT_OF_MEMORY = [
+    MemoryError(),
+    RuntimeError("std::bad_alloc"),
+    RuntimeError("DefaultCPUAllocator: can't allocate memory: 9 bytes"),
+]
 
 
 @pytest.mark.parametrize("error", OUT_OF_MEMORY)

@@ -1,4 +1,6 @@
-"""Response formats of the user's own: in a file, or in the recipe; what is wrong with one is named by file, format and key."""
+"""Response formats of the user's own: in a file, or in the recipe; what is wrong with one is named
+by file, format and key.
+"""
 
 import re
 from pathlib import Path
@@ -16,7 +18,8 @@ from r1_recipes.rewards import get_reward_funcs
 from tests.core.prompts.test_formats import FRAGMENTS
 
 PLAN = {
-    "system_prompt": "Plan between <plan> and </plan>, then give the result between <result> and </result>.",
+    "system_prompt": "Plan between <plan> and </plan>, then give the "
+    "result between <result> and </result>.",
     "layout": "<plan>\n{reasoning}\n</plan>\n<result>\n{answer}\n</result>",
     "reasoning_tags": ["<plan>", "</plan>"],
     "answer_tags": ["<result>", "</result>"],
@@ -24,8 +27,16 @@ PLAN = {
 OWN = {
     "plan": PLAN,
     "opened": {**PLAN, "prefill": "Let me see.\n<plan>\n"},
-    "answer_alone": {"system_prompt": "", "layout": "{reasoning}\n[[{answer}]]", "answer_tags": ["[[", "]]"]},
-    "one_marker": {"system_prompt": "", "layout": "%%{reasoning}%% So: {answer}", "reasoning_tags": ["%%", "%%"]},
+    "answer_alone": {
+        "system_prompt": "",
+        "layout": "{reasoning}\n[[{answer}]]",
+        "answer_tags": ["[[", "]]"],
+    },
+    "one_marker": {
+        "system_prompt": "",
+        "layout": "%%{reasoning}%% So: {answer}",
+        "reasoning_tags": ["%%", "%%"],
+    },
     "boxed_after": {
         "system_prompt": "",
         "layout": "<w>{reasoning}</w> \\boxed{{answer}}",
@@ -56,13 +67,20 @@ def test_what_a_format_of_one_s_own_writes_it_reads(name: str, reasoning: str, a
 
 @pytest.mark.parametrize("place", ["beside the recipe", "in the working directory", "absolute"])
 @pytest.mark.parametrize("method", ["grpo", "sft", "generate", "evaluate"])
-def test_every_method_takes_a_format_from_a_file(formats, monkeypatch, tmp_path, place, method) -> None:
+def test_every_method_takes_a_format_from_a_file(
+    formats, monkeypatch, tmp_path, place, method
+) -> None:
     where = {"absolute": str(formats)}.get(place, formats.name)
     if place == "in the working directory":
         (tmp_path / "here").mkdir()
         monkeypatch.chdir(tmp_path / "here")
         formats.rename(formats.name)
-    keys = {"model_name_or_path": "x", "dataset_name": "x.jsonl", "reward_funcs": ["accuracy"], "response_format": f"{where}:plan"}
+    keys = {
+        "model_name_or_path": "x",
+        "dataset_name": "x.jsonl",
+        "reward_funcs": ["accuracy"],
+        "response_format": f"{where}:plan",
+    }
     if method == "sft":
         del keys["reward_funcs"]
     keys |= {"num_samples": 0} if method == "evaluate" else {"output_dir": "run"}
@@ -70,12 +88,18 @@ def test_every_method_takes_a_format_from_a_file(formats, monkeypatch, tmp_path,
     path.write_text(yaml.safe_dump(keys), encoding="utf-8")
     recipe = load_recipe([str(path)], method)
     assert get_response_format(recipe.script.response_format) == read_format("plan", PLAN, "x")
-    assert recipe.settings["response_format"] == {"name": "plan", **PLAN}  # a run folder needs no other file
+    assert recipe.settings["response_format"] == {
+        "name": "plan",
+        **PLAN,
+    }  # a run folder needs no other file
 
 
 def test_a_format_in_the_recipe_or_on_the_command_line(write_recipe) -> None:
     written = load_recipe([write_recipe("grpo", response_format=PLAN)], "grpo")
-    typed = load_recipe([write_recipe("grpo"), "--response_format", yaml.safe_dump(PLAN, default_flow_style=True)], "grpo")
+    typed = load_recipe(
+        [write_recipe("grpo"), "--response_format", yaml.safe_dump(PLAN, default_flow_style=True)],
+        "grpo",
+    )
     assert written.script.response_format == typed.script.response_format == {"name": "own", **PLAN}
 
 
@@ -87,8 +111,13 @@ def test_get_reward_funcs_takes_one(formats) -> None:
         assert shape(completions=texts) == [1.0, 0.0]
 
 
-def test_a_run_keeps_the_format_itself(write_recipe, formats, tmp_path, monkeypatch, capsys) -> None:
-    monkeypatch.setattr("r1_recipes.training.trainer.RecipeGRPOTrainer", lambda **arguments: (_ for _ in ()).throw(RecipeError("built")))
+def test_a_run_keeps_the_format_itself(
+    write_recipe, formats, tmp_path, monkeypatch, capsys
+) -> None:
+    monkeypatch.setattr(
+        "r1_recipes.training.trainer.RecipeGRPOTrainer",
+        lambda **arguments: (_ for _ in ()).throw(RecipeError("built")),
+    )
     path = write_recipe("grpo", response_format=f"{formats.name}:plan")
     with pytest.raises(SystemExit):
         grpo.main([path])
@@ -102,7 +131,10 @@ WRONG = [
     ({"systm_prompt": ""}, "unknown key 'systm_prompt'. Did you mean 'system_prompt'"),
     ({"layout": None}, "layout: missing"),
     ({"layout": "<plan>{answer}</plan><result>{reasoning}</result>"}, "layout: must hold"),
-    ({"layout": "<plan>{reasoning}</plan>{answer}"}, "answer_tags: '<result>' must stand in layout"),
+    (
+        {"layout": "<plan>{reasoning}</plan>{answer}"},
+        "answer_tags: '<result>' must stand in layout",
+    ),
     ({"reasoning_tags": "<plan>"}, "reasoning_tags: must be a list"),
     ({"reasoning_tags": ["<plan>"]}, "reasoning_tags: must be two texts"),
     ({"reasoning_tags": ["<plan>", ""]}, "reasoning_tags: must be two texts"),
@@ -114,19 +146,28 @@ WRONG = [
 ]
 
 
-@pytest.mark.parametrize(("changes", "said"), WRONG, ids=lambda value: value if isinstance(value, str) else None)
-def test_a_mistake_in_a_formats_file_is_named_by_file_format_and_key(write_recipe, tmp_path, changes, said) -> None:
+@pytest.mark.parametrize(
+    ("changes", "said"), WRONG, ids=lambda value: value if isinstance(value, str) else None
+)
+def test_a_mistake_in_a_formats_file_is_named_by_file_format_and_key(
+    write_recipe, tmp_path, changes, said
+) -> None:
     path = tmp_path / "f.yaml"
     path.write_text(yaml.safe_dump({"plan": {**PLAN, **changes}, "whole": PLAN}), encoding="utf-8")
     with pytest.raises(RecipeError, match=re.escape(said)) as error:
         load_recipe([write_recipe("grpo", response_format="f.yaml:plan")], "grpo")
     assert f"{path}: plan: " in str(error.value)
-    load_recipe([write_recipe("grpo", response_format="f.yaml:whole")], "grpo")  # another format's mistake is not this recipe's
+    load_recipe(
+        [write_recipe("grpo", response_format="f.yaml:whole")], "grpo"
+    )  # another format's mistake is not this recipe's
 
 
 def test_a_place_that_holds_no_format(write_recipe, formats) -> None:
     for value, said in (
-        ("my_formats.yaml:pln", r"my_formats\.yaml: unknown response_format 'pln'\. Did you mean 'plan'"),
+        (
+            "my_formats.yaml:pln",
+            r"my_formats\.yaml: unknown response_format 'pln'\. Did you mean 'plan'",
+        ),
         ("my_formats.yaml", r"unknown response_format ''.*opened, plan"),
         ("mine.yaml:plan", r"no file 'mine\.yaml' in "),
         ([PLAN], r"expected a mapping or str"),
@@ -136,9 +177,15 @@ def test_a_place_that_holds_no_format(write_recipe, formats) -> None:
             load_recipe([write_recipe("grpo", response_format=value)], "grpo")
 
 
-def test_a_typo_in_the_package_s_file_is_an_error_of_the_command(monkeypatch, tmp_path, write_recipe) -> None:
+def test_a_typo_in_the_package_s_file_is_an_error_of_the_command(
+    monkeypatch, tmp_path, write_recipe
+) -> None:
     broken = tmp_path / "formats.yaml"
     broken.write_text(yaml.safe_dump({"think_answer": {**PLAN, "layuot": "x"}}), encoding="utf-8")
     monkeypatch.setattr(catalogue, "__file__", str(tmp_path / "catalogue.py"))
-    with pytest.raises(RecipeError, match=rf"{re.escape(str(broken))}: think_answer: unknown key 'layuot'\. Did you mean 'layout'"):
+    with pytest.raises(
+        RecipeError,
+        match=rf"{re.escape(str(broken))}: think_answer: unknown key 'layuot'\. Did you mean "
+        rf"'layout'",
+    ):
         list(catalogue._Formats())

@@ -1,4 +1,6 @@
-"""The length that vLLM's engine is bounded to, and that every recipe's KV cache fits the GPU that its header names."""
+"""The length that vLLM's engine is bounded to, and that every recipe's KV cache fits the GPU that
+its header names.
+"""
 
 from __future__ import annotations
 
@@ -41,12 +43,22 @@ MADE_BY = {read_yaml(path).get("output_dir"): path for path in RECIPES}
 def engines() -> list[tuple[str, int, list[str]]]:
     """Recipes that train with vLLM, the GB of the card in their header, and the overrides."""
     own = [path for path in RECIPES if read_yaml(path).get("use_vllm")]
-    found = [(path, re.search(r"^# Hardware:.*?(\d+) GB", path.read_text(encoding="utf-8"), re.MULTILINE)) for path in own]
-    return [(path.relative_to(REPOSITORY).as_posix(), int(card[1]), []) for path, card in found if card]
+    found = [
+        (
+            path,
+            re.search(r"^# Hardware:.*?(\d+) GB", path.read_text(encoding="utf-8"), re.MULTILINE),
+        )
+        for path in own
+    ]
+    return [
+        (path.relative_to(REPOSITORY).as_posix(), int(card[1]), []) for path, card in found if card
+    ]
 
 
 def guide(name: str) -> list[tuple[str, int, list[str]]]:
-    """The rows of a guide's table of models for one GPU with 24 GB; "that file" is the one above."""
+    """The rows of a guide's table of models for one GPU with 24 GB; "that file" is the
+    one above.
+    """
     rows, recipe = [], ""
     for line in (REPOSITORY / "docs" / name).read_text(encoding="utf-8").splitlines():
         if re.match(r"\| [\d.]+( (to|到) [\d.]+)?B \|", line):
@@ -66,7 +78,11 @@ def resolved(path: str, overrides: list[str]) -> Recipe:
 def model_of(name: str) -> tuple[int, int, int, int, int]:
     while name in MADE_BY:
         name = str(read_yaml(MADE_BY[name])["model_name_or_path"])
-    return next(shape for model, shape in MODELS.items() if name in (model, f"{model}-Instruct", f"{model}-Base"))
+    return next(
+        shape
+        for model, shape in MODELS.items()
+        if name in (model, f"{model}-Instruct", f"{model}-Base")
+    )
 
 
 def refused(recipe: Recipe, card: int) -> Shortage | None:
@@ -83,22 +99,32 @@ def refused(recipe: Recipe, card: int) -> Shortage | None:
 
 
 @pytest.mark.parametrize("path, card, overrides", engines(), ids=lambda value: str(value))
-def test_a_recipes_engine_fits_the_gpu_in_its_header(monkeypatch: pytest.MonkeyPatch, path: str, card: int, overrides: list[str]) -> None:
+def test_a_recipes_engine_fits_the_gpu_in_its_header(
+    monkeypatch: pytest.MonkeyPatch, path: str, card: int, overrides: list[str]
+) -> None:
     monkeypatch.chdir(REPOSITORY)
     assert refused(resolved(path, overrides), card) is None
 
 
 @pytest.mark.parametrize("name", ["one_gpu.md", "one_gpu.zh.md"])
-def test_so_does_each_row_of_the_guide_to_one_gpu(monkeypatch: pytest.MonkeyPatch, name: str) -> None:
+def test_so_does_each_row_of_the_guide_to_one_gpu(
+    monkeypatch: pytest.MonkeyPatch, name: str
+) -> None:
     monkeypatch.chdir(REPOSITORY)
     rows = guide(name)
     recipes = [(resolved(path, overrides), card) for path, card, overrides in rows]
     assert len(rows) == 6
-    assert [recipe.path for recipe, card in recipes if recipe.training.use_vllm and refused(recipe, card)] == []
+    assert [
+        recipe.path
+        for recipe, card in recipes
+        if recipe.training.use_vllm and refused(recipe, card)
+    ] == []
 
 
 def test_all_recipes_with_vllm_are_among_them() -> None:
-    assert len(engines()) == len([path for path in RECIPES if read_yaml(path).get("use_vllm")]) >= 43
+    assert (
+        len(engines()) == len([path for path in RECIPES if read_yaml(path).get("use_vllm")]) >= 43
+    )
 
 
 @pytest.mark.parametrize(
@@ -111,12 +137,20 @@ def test_all_recipes_with_vllm_are_among_them() -> None:
         ({"tools": ["calculator"]}, 612),  # TRL counts what tools say
         ({"environment": "guess_number", "tool_output_chars": 300}, 912),  # and not what reset says
         ({"vllm_mode": "server"}, 612),
-        ({"vllm_mode": "server", "tools": ["calculator"]}, 1124),  # the last turn is cut after it was generated
+        (
+            {"vllm_mode": "server", "tools": ["calculator"]},
+            1124,
+        ),  # the last turn is cut after it was generated
         ({"distill_with": "gold"}, None),
     ],
 )
 def test_the_longest_sequence(keys: dict[str, Any], expected: int | None) -> None:
-    settings = {"max_prompt_tokens": 100, "max_completion_length": 512, "vllm_mode": "colocate", **keys}
+    settings = {
+        "max_prompt_tokens": 100,
+        "max_completion_length": 512,
+        "vllm_mode": "colocate",
+        **keys,
+    }
     assert longest_sequence(settings.get) == expected
 
 
@@ -127,7 +161,10 @@ ROOM = {"share": 0.3, "total": 80 * GIB, "parameters": 4 * GIB, "cache": 2**19}
 def test_what_has_no_room_is_refused_with_what_has() -> None:
     assert engine_problem(length=14 * 1024, **ROOM) is None
     problem = engine_problem(length=14 * 1024 + 1, **ROOM)
-    assert problem and all(word in problem.said for word in ("--vllm_max_model_length 14336", "--vllm_gpu_memory_utilization 0.35"))
+    assert problem and all(
+        word in problem.said
+        for word in ("--vllm_max_model_length 14336", "--vllm_gpu_memory_utilization 0.35")
+    )
     # Two GPUs share weights and cache.
     assert engine_problem(length=36 * 1024, parallel=2, **ROOM) is None
     without = engine_problem(length=10**6, **ROOM | {"parameters": 20 * GIB})
@@ -136,7 +173,11 @@ def test_what_has_no_room_is_refused_with_what_has() -> None:
 
 def test_a_shortage_is_certain_only_with_the_least_overhead() -> None:
     """1.25 GiB of the overhead are in doubt, 1,280 tokens."""
-    for length, certain in ((14 * 1024 + 1, False), (14 * 1024 + 1280, False), (14 * 1024 + 1281, True)):
+    for length, certain in (
+        (14 * 1024 + 1, False),
+        (14 * 1024 + 1280, False),
+        (14 * 1024 + 1281, True),
+    ):
         problem = engine_problem(length=length, **ROOM)
         assert problem and problem.certain is certain
 
@@ -156,8 +197,17 @@ def test_the_loader_bounds_the_engine_and_says_when_it_cannot(tmp_path: Path) ->
     for use_vllm in ("true", "false"):
         recipe = load_recipe([*words, "--use_vllm", use_vllm], "grpo")
         assert recipe.settings.get("vllm_max_model_length") == (612 if use_vllm == "true" else None)
-    assert load_recipe(words, "grpo").settings["vllm_max_model_length"] == 612  # where the machine turns vLLM off, too
-    assert load_recipe([*words, "--vllm_max_model_length", "99"], "grpo").training.vllm_max_model_length == 99
+    assert (
+        load_recipe(words, "grpo").settings["vllm_max_model_length"] == 612
+    )  # where the machine turns vLLM off, too
+    assert (
+        load_recipe(
+            [*words, "--vllm_max_model_length", "99"], "grpo"
+        ).training.vllm_max_model_length
+        == 99
+    )
     path.write_text(WITH_VLLM, encoding="utf-8")
     recipe = load_recipe([*words, "--use_vllm", "true"], "grpo")
-    assert recipe.training.vllm_max_model_length is None and "max_prompt_tokens" in recipe.warnings[-1]
+    assert (
+        recipe.training.vllm_max_model_length is None and "max_prompt_tokens" in recipe.warnings[-1]
+    )

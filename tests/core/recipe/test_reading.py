@@ -1,4 +1,6 @@
-"""Files of strangers are read: recipes, run folders, pipelines. Reading runs nothing, expands nothing without end, and hides no fault."""
+"""Files of strangers are read: recipes, run folders, pipelines. Reading runs nothing, expands
+nothing without end, and hides no fault.
+"""
 
 import sys
 from pathlib import Path
@@ -28,8 +30,13 @@ output_dir: outputs/first
 
 @pytest.fixture
 def evil(tmp_path, monkeypatch):
-    """A working directory with ``evil.py``, which leaves a file behind when it is imported; gives that file's path."""
-    (tmp_path / "evil.py").write_text("open('ran', 'w').close()\ndef reward(completions, **columns): return [0.0] * len(completions)\n")
+    """A working directory with ``evil.py``, which leaves a file behind when it is imported; gives
+    that file's path.
+    """
+    (tmp_path / "evil.py").write_text(
+        "open('ran', 'w').close()\ndef reward(completions, **columns): return [0.0] * "
+        "len(completions)\n"
+    )
     (tmp_path / "theirs.yaml").write_text(FOREIGN)
     monkeypatch.chdir(tmp_path)
     yield tmp_path / "ran"
@@ -50,7 +57,9 @@ def test_what_reads_a_sibling_a_run_folder_or_a_pipeline_imports_nothing(evil, t
     assert (folder / REPORT_FILE).is_file()
     stage = "{name: one, label: One, method: grpo, recipe: theirs.yaml}"
     Path("p.yaml").write_text(
-        f"title: t\noutput_dir: o\nstages: [{stage}]\njudge: mine.yaml\nproblems: 1\nnum_samples: 1\n", encoding="utf-8"
+        f"title: t\noutput_dir: o\nstages: [{stage}]\njudge: mine.yaml\nproblems: "
+        f"1\nnum_samples: 1\n",
+        encoding="utf-8",
     )
     assert pipeline.read_pipeline(Path("p.yaml")).stages[0].recipe == "theirs.yaml"
     assert not evil.exists()
@@ -62,12 +71,17 @@ def test_a_run_that_somebody_starts_imports_it(evil):
     assert evil.exists()
 
 
-@pytest.mark.parametrize("bomb", [BOMB, MERGES, "a: &a [*a]\n", "a: " + "[" * 50_000, "a: 2025-02-30\n", "a: " + "1" * 5000])
+@pytest.mark.parametrize(
+    "bomb",
+    [BOMB, MERGES, "a: &a [*a]\n", "a: " + "[" * 50_000, "a: 2025-02-30\n", "a: " + "1" * 5000],
+)
 def test_a_run_folder_with_a_bomb_still_has_a_page(tmp_path, bomb):
     (tmp_path / "recipe.yaml").write_text(bomb)
     (tmp_path / "run.json").write_text('{"recipe": "r", "method": "sft"}')
     __main__.main([str(tmp_path)])
-    assert ("torn_file", "recipe.yaml") in [(item["code"], item["values"]["file"]) for item in read_run(tmp_path).missing]
+    assert ("torn_file", "recipe.yaml") in [
+        (item["code"], item["values"]["file"]) for item in read_run(tmp_path).missing
+    ]
 
 
 @pytest.mark.parametrize(
@@ -111,13 +125,23 @@ def test_the_page_reads_no_link_pipe_or_bomb_of_a_run_folder(tmp_path):
     (folder / "recipe.yaml").symlink_to(tmp_path / "elsewhere")
     (folder / "run.json").write_text('{"recipe": ' + "[" * 600 + "]" * 600 + "}")
     os.mkfifo(folder / "completions" / "completions_00000.parquet")
-    lines = [f'{{"step": {step}, "reward": 1e308, "completions/clipped_ratio": 1e308}}' for step in range(12)]
+    lines = [
+        f'{{"step": {step}, "reward": 1e308, "completions/clipped_ratio": 1e308}}'
+        for step in range(12)
+    ]
     (folder / "metrics.jsonl").write_text("\n".join(lines))
     (folder / "results.json").write_text('{"model": "m", "acc": [1e308, 1e308]}')
     table = pyarrow.table({"step": [1], "prompt": ["p"], "completion": ["c"]})
     pyarrow.parquet.write_table(table, folder / "completions" / "completions_00001.parquet")
-    bomb = pyarrow.table({"completion": pyarrow.array(["a" * (1 << 20)]).take(pyarrow.array([0] * 1100))})
-    pyarrow.parquet.write_table(bomb, folder / "completions" / "completions_00002.parquet", use_dictionary=False, compression="zstd")
+    bomb = pyarrow.table(
+        {"completion": pyarrow.array(["a" * (1 << 20)]).take(pyarrow.array([0] * 1100))}
+    )
+    pyarrow.parquet.write_table(
+        bomb,
+        folder / "completions" / "completions_00002.parquet",
+        use_dictionary=False,
+        compression="zstd",
+    )
     victim = tmp_path / "victim"
     victim.write_text("mine")
     for name in (f".report.html.{os.getpid()}.part", "report.html"):

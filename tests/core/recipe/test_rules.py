@@ -34,76 +34,274 @@ BATCHING = {"use_transformers_continuous_batching": True, "bf16": True}
 BEST = {**STEPS, "load_best_model_at_end": True, "save_steps": 1}
 BY_REWARD = {"metric_for_best_model": "eval_reward"}
 
-# The rule, the method, keys that it refuses, the same with what is missing or mended, and the key that the error names.
+# The rule, the method, keys that it refuses, the same with what is missing or mended, and the key
+# that the error names.
 CASES = [
-    ("model_is_named", "sft", {"model_name_or_path": LEFT_OUT}, {"model_name_or_path": "m"}, "model_name_or_path"),
+    (
+        "model_is_named",
+        "sft",
+        {"model_name_or_path": LEFT_OUT},
+        {"model_name_or_path": "m"},
+        "model_name_or_path",
+    ),
     ("data_are_named", "sft", {"dataset_name": LEFT_OUT}, {"dataset_name": "d"}, "dataset_name"),
-    ("data_are_named", "sft", {"dataset_mixture": MIXTURE}, {"dataset_name": LEFT_OUT}, "dataset_name and dataset_mixture"),
+    (
+        "data_are_named",
+        "sft",
+        {"dataset_mixture": MIXTURE},
+        {"dataset_name": LEFT_OUT},
+        "dataset_name and dataset_mixture",
+    ),
     ("mapper_is_known", "sft", {"mapper": "gsmk8"}, {"mapper": "gsm8k"}, "gsmk8"),
-    ("mapper_is_known", "sft", {"mapper": "arithmetic", "mapper_config": {"no": 1}}, {"mapper_config": {}}, "'no'"),
+    (
+        "mapper_is_known",
+        "sft",
+        {"mapper": "arithmetic", "mapper_config": {"no": 1}},
+        {"mapper_config": {}},
+        "'no'",
+    ),
     ("output_is_named", "generate", {"output_dir": LEFT_OUT}, {"output_dir": "out"}, "output_dir"),
-    ("teacher_is_named", "distill", {"teacher_model_name_or_path": LEFT_OUT}, DISTILL_SERVER, "teacher_model_name_or_path"),
-    ("gold_keeps_the_vocabulary", "distill", {"distill_with": "gold", "use_uld_loss": False}, {"use_uld_loss": True}, "use_uld_loss"),
-    ("adapters_reach_vllm", "grpo", {**SERVER, "use_peft": True, "load_in_8bit": True}, {"load_in_8bit": False}, "load_in_8bit"),
-    ("adapters_reach_vllm", "distill", {**SERVER, "use_peft": True, "load_in_4bit": True}, {"use_vllm": False}, "load_in_4bit"),
-    ("samples_are_counted", "evaluate", {"num_samples": LEFT_OUT}, {"num_samples": 0}, "num_samples"),
+    (
+        "teacher_is_named",
+        "distill",
+        {"teacher_model_name_or_path": LEFT_OUT},
+        DISTILL_SERVER,
+        "teacher_model_name_or_path",
+    ),
+    (
+        "gold_keeps_the_vocabulary",
+        "distill",
+        {"distill_with": "gold", "use_uld_loss": False},
+        {"use_uld_loss": True},
+        "use_uld_loss",
+    ),
+    (
+        "adapters_reach_vllm",
+        "grpo",
+        {**SERVER, "use_peft": True, "load_in_8bit": True},
+        {"load_in_8bit": False},
+        "load_in_8bit",
+    ),
+    (
+        "adapters_reach_vllm",
+        "distill",
+        {**SERVER, "use_peft": True, "load_in_4bit": True},
+        {"use_vllm": False},
+        "load_in_4bit",
+    ),
+    (
+        "samples_are_counted",
+        "evaluate",
+        {"num_samples": LEFT_OUT},
+        {"num_samples": 0},
+        "num_samples",
+    ),
     ("top_k_counts_tokens", "generate", {"top_k": -1}, {"top_k": 0}, "top_k"),
-    ("completions_differ", "generate", {"temperature": 0, "num_generations": 2}, {"num_generations": 1}, "temperature"),
-    ("completions_differ", "evaluate", {"temperature": 0, "num_samples": 2}, {"num_samples": 1}, "temperature"),
+    (
+        "completions_differ",
+        "generate",
+        {"temperature": 0, "num_generations": 2},
+        {"num_generations": 1},
+        "temperature",
+    ),
+    (
+        "completions_differ",
+        "evaluate",
+        {"temperature": 0, "num_samples": 2},
+        {"num_samples": 1},
+        "temperature",
+    ),
     ("sampling_has_a_seed", "generate", {"seed": None}, OPENAI, "seed"),
     ("sampling_has_a_seed", "evaluate", {"seed": None, **OPENAI}, {"seed": 0}, "seed"),
     ("nothing_is_trained", "generate", {"use_peft": True}, {"use_peft": False}, "use_peft"),
-    ("nothing_is_trained", "evaluate", {"unfrozen_parameters": ["head"]}, {"unfrozen_parameters": []}, "unfrozen_parameters"),
-    ("keep_fits", "generate", {"tools": ["calculator"], "keep": {"filters": {"truncated": True}}}, {"tools": []}, "keep"),
+    (
+        "nothing_is_trained",
+        "evaluate",
+        {"unfrozen_parameters": ["head"]},
+        {"unfrozen_parameters": []},
+        "unfrozen_parameters",
+    ),
+    (
+        "keep_fits",
+        "generate",
+        {"tools": ["calculator"], "keep": {"filters": {"truncated": True}}},
+        {"tools": []},
+        "keep",
+    ),
     ("keep_fits", "generate", {"keep": {"corect": True}}, {"keep": LEFT_OUT}, "corect"),
     ("keep_fits", "generate", {"keep": {"correct": True}}, REWARDED, "keep: correct"),
     ("keep_fits", "generate", {"keep": {"pass_rate": [0.1, 0.9]}}, REWARDED, "keep: correct"),
-    ("keep_fits", "generate", {"keep": {"output": "pairs"}, **REWARDED}, {"num_generations": 2}, "keep: output: pairs"),
-    ("keep_fits", "generate", {"keep": {"output": "pairs"}, "num_generations": 2}, REWARDED, "keep: output: pairs"),
+    (
+        "keep_fits",
+        "generate",
+        {"keep": {"output": "pairs"}, **REWARDED},
+        {"num_generations": 2},
+        "keep: output: pairs",
+    ),
+    (
+        "keep_fits",
+        "generate",
+        {"keep": {"output": "pairs"}, "num_generations": 2},
+        REWARDED,
+        "keep: output: pairs",
+    ),
     (
         *("keep_fits", "generate"),
         {"keep": {"output": "pairs", "correct": True}, "num_generations": 2, **REWARDED},
         *({"reward_funcs": ["accuracy", "length"]}, "keep: correct"),
     ),
-    ("server_has_the_tokenizer", "generate", {**OPENAI, "max_prompt_tokens": 9}, {"max_prompt_tokens": LEFT_OUT}, "max_prompt_tokens"),
-    ("server_has_the_tokenizer", "generate", {**OPENAI, "chat_template": "{{ messages }}"}, {"backend": "vllm"}, "chat_template"),
+    (
+        "server_has_the_tokenizer",
+        "generate",
+        {**OPENAI, "max_prompt_tokens": 9},
+        {"max_prompt_tokens": LEFT_OUT},
+        "max_prompt_tokens",
+    ),
+    (
+        "server_has_the_tokenizer",
+        "generate",
+        {**OPENAI, "chat_template": "{{ messages }}"},
+        {"backend": "vllm"},
+        "chat_template",
+    ),
     ("choices_are_known", "grpo", {"loss_type": "gspo"}, {"loss_type": "dapo"}, "loss_type"),
-    ("choices_are_known", "grpo", {"scale_rewards": "std"}, {"scale_rewards": False}, "scale_rewards"),
-    ("something_is_rewarded", "grpo", {"reward_funcs": []}, {"environment": "guess_number"}, "reward_funcs: missing"),
-    ("rewards_differ", "grpo", {"reward_funcs": ["format", "format"]}, {"reward_funcs": ["format"]}, "reward_funcs"),
-    ("weights_are_numbers", "grpo", {"reward_weights": [0.0, 0.0]}, {"reward_weights": [0.0, 1.0]}, "reward_weights"),
-    ("weights_are_numbers", "grpo", {"reward_weights": [1.0, float("inf")]}, {"reward_weights": [1.0, -1.0]}, "reward_weights"),
+    (
+        "choices_are_known",
+        "grpo",
+        {"scale_rewards": "std"},
+        {"scale_rewards": False},
+        "scale_rewards",
+    ),
+    (
+        "something_is_rewarded",
+        "grpo",
+        {"reward_funcs": []},
+        {"environment": "guess_number"},
+        "reward_funcs: missing",
+    ),
+    (
+        "rewards_differ",
+        "grpo",
+        {"reward_funcs": ["format", "format"]},
+        {"reward_funcs": ["format"]},
+        "reward_funcs",
+    ),
+    (
+        "weights_are_numbers",
+        "grpo",
+        {"reward_weights": [0.0, 0.0]},
+        {"reward_weights": [0.0, 1.0]},
+        "reward_weights",
+    ),
+    (
+        "weights_are_numbers",
+        "grpo",
+        {"reward_weights": [1.0, float("inf")]},
+        {"reward_weights": [1.0, -1.0]},
+        "reward_weights",
+    ),
     ("weights_fit_rewards", "grpo", {"reward_weights": [1.0]}, REWARDED, "reward_weights"),
-    ("weights_fit_rewards", "generate", {"reward_weights": [], **REWARDED}, {"reward_weights": [2.0]}, "reward_weights"),
-    ("reward_models_are_used", "grpo", {"reward_models": {"kind": {"model": "m"}}}, {"reward_funcs": ["kind"]}, "reward_models: 'kind'"),
+    (
+        "weights_fit_rewards",
+        "generate",
+        {"reward_weights": [], **REWARDED},
+        {"reward_weights": [2.0]},
+        "reward_weights",
+    ),
+    (
+        "reward_models_are_used",
+        "grpo",
+        {"reward_models": {"kind": {"model": "m"}}},
+        {"reward_funcs": ["kind"]},
+        "reward_models: 'kind'",
+    ),
     (
         *("reward_models_are_used", "grpo"),
         {"reward_funcs": ["step"], "reward_models": {"step": {"model": "m"}}},
-        *({"reward_funcs": ["steps"], "reward_models": {"steps": {"model": "m"}}}, "reward_models: 'step'"),
+        *(
+            {"reward_funcs": ["steps"], "reward_models": {"steps": {"model": "m"}}},
+            "reward_models: 'step'",
+        ),
     ),
-    ("rewards_can_be_built", "evaluate", {"number_locale": "fr"}, {"number_locale": "de"}, "number_locale"),
-    ("prompt_fits_format", "grpo", {"system_prompt": "Write \\boxed{}."}, {"system_prompt": "Do not write \\boxed{}."}, "system_prompt"),
-    ("prompt_fits_format", "grpo", {"system_prompt": "Write \\boxed{}."}, {"reward_funcs": ["repetition_penalty"]}, "system_prompt"),
-    ("tasks_name_rewards", "grpo", {"task_column": "level"}, {"task_rewards": {"a": ["format"]}}, "task_column"),
-    ("tasks_name_rewards", "evaluate", {"task_rewards": {"a": ["format"]}}, {"task_rewards": {"a": ["accuracy"]}}, "task_rewards"),
-    ("curriculum_has_steps", "grpo", {"curriculum": ["a", "a"], **STEPS}, {"curriculum": ["a", "b"]}, "curriculum"),
+    (
+        "rewards_can_be_built",
+        "evaluate",
+        {"number_locale": "fr"},
+        {"number_locale": "de"},
+        "number_locale",
+    ),
+    (
+        "prompt_fits_format",
+        "grpo",
+        {"system_prompt": "Write \\boxed{}."},
+        {"system_prompt": "Do not write \\boxed{}."},
+        "system_prompt",
+    ),
+    (
+        "prompt_fits_format",
+        "grpo",
+        {"system_prompt": "Write \\boxed{}."},
+        {"reward_funcs": ["repetition_penalty"]},
+        "system_prompt",
+    ),
+    (
+        "tasks_name_rewards",
+        "grpo",
+        {"task_column": "level"},
+        {"task_rewards": {"a": ["format"]}},
+        "task_column",
+    ),
+    (
+        "tasks_name_rewards",
+        "evaluate",
+        {"task_rewards": {"a": ["format"]}},
+        {"task_rewards": {"a": ["accuracy"]}},
+        "task_rewards",
+    ),
+    (
+        "curriculum_has_steps",
+        "grpo",
+        {"curriculum": ["a", "a"], **STEPS},
+        {"curriculum": ["a", "b"]},
+        "curriculum",
+    ),
     ("curriculum_is_evaluated", "grpo", {"curriculum": ["a", "b"]}, STEPS, "eval_strategy"),
-    ("weights_keep_their_precision", "grpo", BATCHING, {"dtype": "bfloat16"}, "use_transformers_continuous_batching"),
+    (
+        "weights_keep_their_precision",
+        "grpo",
+        BATCHING,
+        {"dtype": "bfloat16"},
+        "use_transformers_continuous_batching",
+    ),
     ("best_is_by_reward", "grpo", BEST, BY_REWARD, "metric_for_best_model"),
-    ("best_is_by_reward", "grpo", {"lr_scheduler_type": "reduce_lr_on_plateau", **STEPS}, BY_REWARD, "metric_for_best_model"),
+    (
+        "best_is_by_reward",
+        "grpo",
+        {"lr_scheduler_type": "reduce_lr_on_plateau", **STEPS},
+        BY_REWARD,
+        "metric_for_best_model",
+    ),
 ]
 
 
 def load(folder: Path, method: str, keys: dict[str, Any]) -> Any:
     path = folder / "mine.yaml"
-    settings = {key: value for key, value in (BASES[method] | keys).items() if value is not LEFT_OUT}
+    settings = {
+        key: value for key, value in (BASES[method] | keys).items() if value is not LEFT_OUT
+    }
     path.write_text(yaml.safe_dump(settings), encoding="utf-8")
     return load_recipe([str(path)], method, world_size=1)
 
 
 @pytest.mark.parametrize(("name", "method", "broken", "mended", "key"), CASES)
 def test_a_rule_refuses_by_name_what_it_is_for_and_lets_its_near_miss_pass(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str, method: str, broken: dict, mended: dict, key: str
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    name: str,
+    method: str,
+    broken: dict,
+    mended: dict,
+    key: str,
 ) -> None:
     load(tmp_path, method, broken | mended)
     monkeypatch.setitem(RULES, method, ())
@@ -118,7 +316,9 @@ def test_every_rule_has_a_case_and_says_when_it_refuses() -> None:
     known = {rule.__name__: rule for of_method in RULES.values() for rule in of_method}
     assert {name for name, *_ in CASES} == set(known)
     assert all((rule.__doc__ or "").startswith("Refuse ") for rule in known.values())
-    assert {(name, method) for name, method, *_ in CASES} <= {(rule.__name__, method) for method in RULES for rule in RULES[method]}
+    assert {(name, method) for name, method, *_ in CASES} <= {
+        (rule.__name__, method) for method in RULES for rule in RULES[method]
+    }
 
 
 @pytest.mark.parametrize("method", sorted(BASES))
@@ -132,14 +332,21 @@ def test_checking_changes_nothing(tmp_path: Path, method: str) -> None:
 
 def test_what_is_required_is_said_with_what_was_found() -> None:
     require(True, "top_k", "0 or more", 0)
-    with pytest.raises(RecipeError, match=r"^FILE: top_k: must be 0 or more, got -1\. Fix: 0$"), located("FILE"):
+    with (
+        pytest.raises(RecipeError, match=r"^FILE: top_k: must be 0 or more, got -1\. Fix: 0$"),
+        located("FILE"),
+    ):
         require(False, "top_k", "0 or more", -1, "0")
     with pytest.raises(RecipeError, match=r"^f: name: must be known, got 'x'$"), located("f"):
         require("", "name", "known", "x")
 
 
-@pytest.mark.parametrize(("key", "value", "fits"), [("tool_timeout", 0, 0.5), ("tool_output_chars", 1, 2)])
-def test_limits_of_tools_are_ranges_of_numbers(tmp_path: Path, key: str, value: float, fits: float) -> None:
+@pytest.mark.parametrize(
+    ("key", "value", "fits"), [("tool_timeout", 0, 0.5), ("tool_output_chars", 1, 2)]
+)
+def test_limits_of_tools_are_ranges_of_numbers(
+    tmp_path: Path, key: str, value: float, fits: float
+) -> None:
     assert getattr(load(tmp_path, "sft", {key: fits}).script, key) == fits
     with pytest.raises(RecipeError, match=rf"mine\.yaml: {key}: must be in .*, got {value}\."):
         load(tmp_path, "sft", {key: value})

@@ -23,8 +23,12 @@ from tests.conftest import metrics
 SEEN: list[dict[str, Any]] = []
 
 
-def digits(completions: list, log_extra: Any = None, log_metric: Any = None, **columns: Any) -> list[float | None]:
-    """A reward that remembers what it was called with; a completion that is no number is not its to judge."""
+def digits(
+    completions: list, log_extra: Any = None, log_metric: Any = None, **columns: Any
+) -> list[float | None]:
+    """A reward that remembers what it was called with; a completion that is no number is not its to
+    judge.
+    """
     SEEN.append({"completions": completions, **columns})
     if log_extra is not None:
         log_extra("upper", [text.upper() for text in completions])
@@ -80,7 +84,13 @@ class Log:
 
 def test_a_reward_sees_the_rows_of_its_tasks() -> None:
     reward, everywhere = routed({"sum": ["digits"]}, digits, ones)
-    call = batch(["sum", "chat", "sum"], ["7", "8", "x"], solution=[1, 2, 3], weights=[[1], [2], [3]], version="v1")
+    call = batch(
+        ["sum", "chat", "sum"],
+        ["7", "8", "x"],
+        solution=[1, 2, 3],
+        weights=[[1], [2], [3]],
+        version="v1",
+    )
     assert reward(**call) == [7.0, None, None]  # not its task; its task, and not its to judge
     assert SEEN == [
         {
@@ -110,7 +120,8 @@ def test_logs_cover_the_batch_and_curves_are_apart() -> None:
     extra, metric = Log(), Log()
     assert reward(**call, log_extra=extra, log_metric=metric) == [7.0, None, 9.0, None, 4.0]
     assert extra.values == [("upper", ["7", None, "9", "X", "4"])]
-    # One value a row, of which TRL takes the mean: sum (7 + 4) / 2, without the row that was not judged; product 9 / 1.
+    # One value a row, of which TRL takes the mean: sum (7 + 4) / 2, without the row that was not
+    # judged; product 9 / 1.
     assert metric.values == [
         ("digits/calls", 1.0),
         ("rewards/digits/sum", 7.0),
@@ -119,17 +130,27 @@ def test_logs_cover_the_batch_and_curves_are_apart() -> None:
     ]
     metric = Log()
     everywhere(**call, log_metric=metric)
-    assert [name for name, _ in metric.values] == [f"rewards/ones/{task}" for task in ("sum", "chat", "product", "sum", "sum")]
+    assert [name for name, _ in metric.values] == [
+        f"rewards/ones/{task}" for task in ("sum", "chat", "product", "sum", "sum")
+    ]
 
 
 def test_a_batch_without_its_task_empties_the_columns_of_the_table() -> None:
-    # Else TRL's completions table would show an earlier batch's values beside this batch's completions.
+    # Else TRL's completions table would show an earlier batch's values beside this batch's
+    # completions.
     names = ["accuracy", "format"]
     reward, _ = route(get_reward_funcs(names), names, {"sum": ["accuracy"]}, None)
     assert reward(**batch(["sum"], ["1"]), solution=["1"], log_extra=Log()) == [0.0]
     extra = Log()
-    assert reward(**batch(["chat"] * 2, ["1", "2"]), solution=["1", "2"], log_extra=extra) == [None, None]
-    assert extra.values == [("refused", [None] * 2), ("answer_parsed", [None] * 2), ("solution", [None] * 2)]
+    assert reward(**batch(["chat"] * 2, ["1", "2"]), solution=["1", "2"], log_extra=extra) == [
+        None,
+        None,
+    ]
+    assert extra.values == [
+        ("refused", [None] * 2),
+        ("answer_parsed", [None] * 2),
+        ("solution", [None] * 2),
+    ]
 
 
 def test_nan_is_on_no_curve() -> None:
@@ -145,7 +166,11 @@ def test_nan_is_on_no_curve() -> None:
         ({"task": ["a", "b"], "data_source": ["b", "a"]}, None, [1.0, None]),
         ({"data_source": ["b", "a"]}, None, [None, 2.0]),
         ({"task": ["a", "b"], "kind": ["b", "b"]}, "kind", [None, None]),
-        ({"task": ["1", "b"], "kind": ["a", None]}, "kind", [1.0, None]),  # a part of a mixture has no such column
+        (
+            {"task": ["1", "b"], "kind": ["a", None]},
+            "kind",
+            [1.0, None],
+        ),  # a part of a mixture has no such column
     ],
 )
 def test_the_column(columns: dict, setting: str | None, expected: list) -> None:
@@ -156,8 +181,16 @@ def test_the_column(columns: dict, setting: str | None, expected: list) -> None:
 @pytest.mark.parametrize(
     ("columns", "setting", "message"),
     [
-        ({"solution": ["1"]}, None, r"task_column: unknown column 'task'\. Available: completions, solution"),
-        ({"task": ["a"], "tasks": ["a"]}, "taks", r"task_column: unknown column 'taks'\. Did you mean 'task"),
+        (
+            {"solution": ["1"]},
+            None,
+            r"task_column: unknown column 'task'\. Available: completions, solution",
+        ),
+        (
+            {"task": ["a"], "tasks": ["a"]},
+            "taks",
+            r"task_column: unknown column 'taks'\. Did you mean 'task",
+        ),
     ],
 )
 def test_a_missing_column(columns: dict, setting: str | None, message: str) -> None:
@@ -169,7 +202,9 @@ def test_a_missing_column(columns: dict, setting: str | None, message: str) -> N
 def test_a_task_that_no_reward_judges() -> None:
     rewards = routed({"a": ["digits"], "b": ["ones"]}, digits, ones)
     for reward in rewards:
-        with pytest.raises(RecipeError, match=r"row 2 has task 'c', which no reward judges; tasks known: a, b"):
+        with pytest.raises(
+            RecipeError, match=r"row 2 has task 'c', which no reward judges; tasks known: a, b"
+        ):
             reward(**batch(["a", "b", "c"], ["1", "2", "3"]))
 
 
@@ -179,13 +214,17 @@ def test_a_task_whose_entry_is_empty() -> None:
             reward(**batch(["a", "b"], ["1", "2"]))
 
 
-def test_a_task_that_only_general_rewards_judge_is_told_once(caplog: pytest.LogCaptureFixture) -> None:
+def test_a_task_that_only_general_rewards_judge_is_told_once(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
     reward, everywhere = routed({"a": ["digits"]}, digits, ones)
     with caplog.at_level(logging.WARNING):
         for _ in range(2):
             assert reward(**batch(["c", "a"], ["1", "2"])) == [None, 2.0]
             assert everywhere(**batch(["c", "a"], ["1", "2"])) == [1.0, 1.0]
-    assert [record.message for record in caplog.records] == ["task_rewards: no entry for task 'c'; its rows are judged by ones alone"]
+    assert [record.message for record in caplog.records] == [
+        "task_rewards: no entry for task 'c'; its rows are judged by ones alone"
+    ]
 
 
 def test_an_entry_may_be_empty_where_other_rewards_judge_all() -> None:
@@ -208,7 +247,9 @@ def test_rules_of_the_package_s_own_rewards_still_hold() -> None:
         accuracy(**call)
     with pytest.raises(RecipeError, match=r"reward 'accuracy' needs a column 'solution'"):
         accuracy(**call, solution=None)
-    assert accuracy(**batch(["chat"], [right]), solution=[None]) == [None]  # a batch, or a rank, without sums
+    assert accuracy(**batch(["chat"], [right]), solution=[None]) == [
+        None
+    ]  # a batch, or a rank, without sums
 
 
 def test_async_rewards_stay_async() -> None:
@@ -224,15 +265,25 @@ def test_pickles() -> None:
     for reward in route(get_reward_funcs(names), names, {"sum": ["accuracy"]}, None):
         copy = pickle.loads(pickle.dumps(reward))
         assert copy.__name__ == reward.__name__
-        assert copy(**batch(["sum"], ["no"], solution=["4"])) == reward(**batch(["sum"], ["no"], solution=["4"])) == [0.0]
+        assert (
+            copy(**batch(["sum"], ["no"], solution=["4"]))
+            == reward(**batch(["sum"], ["no"], solution=["4"]))
+            == [0.0]
+        )
 
 
-@given(st.lists(st.tuples(st.sampled_from(["a", "b", "other"]), st.text("0123x", max_size=2)), max_size=12))
+@given(
+    st.lists(
+        st.tuples(st.sampled_from(["a", "b", "other"]), st.text("0123x", max_size=2)), max_size=12
+    )
+)
 def test_routing_changes_no_score(rows: list[tuple[str, str]]) -> None:
     tasks, texts = [task for task, _ in rows], [text for _, text in rows]
     plain = digits(texts)
     reward, everywhere = routed({"a": ["digits"], "b": []}, digits, ones)
-    assert reward(**batch(tasks, texts)) == [score if task == "a" else None for task, score in zip(tasks, plain, strict=True)]
+    assert reward(**batch(tasks, texts)) == [
+        score if task == "a" else None for task, score in zip(tasks, plain, strict=True)
+    ]
     assert everywhere(**batch(tasks, texts)) == [1.0] * len(rows)
 
 
@@ -246,9 +297,13 @@ def test_routing_changes_no_score(rows: list[tuple[str, str]]) -> None:
         ({"sum": None}, "task_rewards: 'sum': must be .* a list of rewards, got None"),
         (
             {"sum": ["acuracy"]},
-            r"task_rewards: sum: unknown reward in reward_funcs 'acuracy'\. Did you mean 'accuracy'\? Available: accuracy, format",
+            r"task_rewards: sum: unknown reward in reward_funcs 'acuracy'\. Did you mean "
+            r"'accuracy'\? Available: accuracy, format",
         ),
-        ({"sum": ["cosine"]}, r"unknown reward in reward_funcs 'cosine'\. Available: accuracy, format"),
+        (
+            {"sum": ["cosine"]},
+            r"unknown reward in reward_funcs 'cosine'\. Available: accuracy, format",
+        ),
         ({"sum": [{"accuracy": 1}]}, "unknown reward in reward_funcs"),
         ({1: ["accuracy"]}, "task_rewards: 1: must be text"),
     ],
@@ -268,9 +323,14 @@ def test_what_is_accepted(task_rewards: dict) -> None:
 
 @pytest.mark.usefixtures("offline")
 def test_a_training_run(write_recipe: Callable[..., str], tmp_path: Path) -> None:
-    """Two tasks, a batch of one task at a time: curves apart, the other's absent where the batch has none of it."""
+    """Two tasks, a batch of one task at a time: curves apart, the other's absent where the batch
+    has none of it.
+    """
     data = tmp_path / "mixed.jsonl"
-    rows = [{"question": f"{i}+1?", "answer": f"#### {i + 1}", "task": "sum" if i % 2 else "chat"} for i in range(8)]
+    rows = [
+        {"question": f"{i}+1?", "answer": f"#### {i + 1}", "task": "sum" if i % 2 else "chat"}
+        for i in range(8)
+    ]
     data.write_text("".join(json.dumps(row) + "\n" for row in rows), encoding="utf-8")
     recipe = write_recipe(
         "grpo",
@@ -285,15 +345,23 @@ def test_a_training_run(write_recipe: Callable[..., str], tmp_path: Path) -> Non
     entries = metrics(tmp_path / "run")
     assert len(entries) == 4
     for entry in entries:
-        # A batch of two completions is one prompt's group, so of one task; a random model's answers are all wrong.
+        # A batch of two completions is one prompt's group, so of one task; a random model's answers
+        # are all wrong.
         names = {name for name in entry if name in ("rewards/accuracy/sum", "rewards/letters/chat")}
         assert len(names) == 1
-        assert {name for name in entry if name.startswith("rewards/") and not name.endswith(("/mean", "/std"))} == names
+        assert {
+            name
+            for name in entry
+            if name.startswith("rewards/") and not name.endswith(("/mean", "/std"))
+        } == names
         (name,) = names
         reward = name.split("/")[1]
         assert entry[name] == pytest.approx(entry[f"rewards/{reward}/mean"])
         assert entry["reward"] == pytest.approx(entry[name])  # the other reward adds nothing
-    assert {name for entry in entries for name in entry} >= {"rewards/accuracy/sum", "rewards/letters/chat"}
+    assert {name for entry in entries for name in entry} >= {
+        "rewards/accuracy/sum",
+        "rewards/letters/chat",
+    }
 
 
 def needs_level(completions: list, level: list, **columns: Any) -> list[float]:
@@ -308,7 +376,9 @@ def looks_up_task(completions: list, task: list, **columns: Any) -> list[float]:
     return [{"other": 1.0}[one] for one in task]
 
 
-@pytest.mark.parametrize(("reward", "hint"), [(needs_level, True), (looks_up_level, True), (looks_up_task, False)])
+@pytest.mark.parametrize(
+    ("reward", "hint"), [(needs_level, True), (looks_up_level, True), (looks_up_task, False)]
+)
 def test_a_column_that_is_not_kept_gets_a_hint(reward: Callable, hint: bool) -> None:
     rows = [{"prompt": [{"role": "user", "content": "?"}], "task": "task"}]
     with pytest.raises(RecipeError) as refused:

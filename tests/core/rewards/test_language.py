@@ -1,4 +1,6 @@
-"""language_consistency: shares worked by hand for scripts, the detector for languages that share one, and what does not count."""
+"""language_consistency: shares worked by hand for scripts, the detector for languages that share
+one, and what does not count.
+"""
 
 import logging
 import pickle
@@ -15,14 +17,18 @@ FMT = FORMATS["think_answer"]
 # Two sentences each, written for these tests.
 TEXTS = {
     "en": "First we compute the sum of both numbers. Then we subtract this value from the result.",
-    "fr": "D'abord nous calculons la somme des deux nombres. Ensuite nous soustrayons cette valeur du résultat.",
-    "de": "Zuerst berechnen wir die Summe der beiden Zahlen. Danach ziehen wir diesen Wert vom Ergebnis ab.",
+    "fr": "D'abord nous calculons la somme des deux nombres. Ensuite nous soustrayons cette valeur "
+    "du résultat.",
+    "de": "Zuerst berechnen wir die Summe der beiden Zahlen. Danach ziehen wir diesen Wert vom "
+    "Ergebnis ab.",
     "es": "Primero calculamos la suma de los dos números. Luego restamos este valor del resultado.",
     "it": "Prima calcoliamo la somma dei due numeri. Poi sottraiamo questo valore dal risultato.",
-    "nl": "Eerst berekenen we de som van de twee getallen. Daarna trekken we deze waarde van het resultaat af.",
+    "nl": "Eerst berekenen we de som van de twee getallen. Daarna trekken we deze waarde van het "
+    "resultaat af.",
     "vi": "Đầu tiên chúng ta tính tổng của hai số. Sau đó trừ giá trị này khỏi kết quả.",
     "ru": "Сначала мы вычислим сумму двух чисел. Затем вычтем это значение из общего результата.",
-    "uk": "Спочатку ми обчислимо суму двох чисел. Потім віднімемо це значення від загального результату.",
+    "uk": "Спочатку ми обчислимо суму двох чисел. Потім віднімемо це значення від загального "
+    "результату.",
     "ar": "أولاً نحسب مجموع العددين معاً ثم نطرح هذه القيمة من الناتج",
     "hi": "पहले हम दोनों संख्याओं का योग निकालते हैं और फिर घटाते हैं",
     "ja": "まず、二つの数の合計を計算します。次に、結果から値を引きます。",
@@ -37,7 +43,9 @@ def wrap(reasoning):
 
 
 def score(completion, target=None, prompt="", fmt=FMT, **columns):
-    [value] = LanguageConsistencyReward(fmt, target)(completions=[completion], prompts=[prompt], trainer_state=None, **columns)
+    [value] = LanguageConsistencyReward(fmt, target)(
+        completions=[completion], prompts=[prompt], trainer_state=None, **columns
+    )
     return value
 
 
@@ -59,7 +67,12 @@ def test_own_language_is_1_and_every_other_0(target):
         # 6 Russian words of 8; "и" is one letter and does not count
         ("Сначала сложим числа и затем вычтем это total value", "ru", 6 / 8),
         # 9 English words and 6 French ones, a sentence each
-        ("First we compute the sum of all three numbers. Ensuite nous soustrayons cette petite valeur.", "en", 9 / 15),
+        (
+            "First we compute the sum of all three numbers. Ensuite nous soustrayons cette "
+            "petite valeur.",
+            "en",
+            9 / 15,
+        ),
         # 3 Korean words of 4
         ("먼저 합을 계산합니다 okay", "ko", 0.75),
         ("আমরা যোগ করি।", "hi", 0.0),  # the full stop is of several scripts, and no word
@@ -98,20 +111,31 @@ FRENCH, CHINESE = "Ensuite nous soustrayons cette petite valeur du total", "然�
     "around",
     [
         *("`{}`", "```\n{}\n```", "```\n# {}\n```"),
-        *("\\text{{{}}}", "$\\text{{{}}}$", "\\[x = \\textbf{{ {{{}}}}}\\]", "$${}$$", "\\({}\\)", "\\begin{{quote}} {}. \\end{{quote}}"),
+        *(
+            "\\text{{{}}}",
+            "$\\text{{{}}}$",
+            "\\[x = \\textbf{{ {{{}}}}}\\]",
+            "$${}$$",
+            "\\({}\\)",
+            "\\begin{{quote}} {}. \\end{{quote}}",
+        ),
         "\\frac{{{}}}{{2}}",
     ],
 )
 def test_another_language_hides_nowhere(around, hidden):
     assert score(wrap(f"We add. {around.format(hidden)}"), "en") < 0.5
-    assert score(wrap(f"We add. {around.format(hidden)}"), "fr") == pytest.approx(1.0 if hidden == FRENCH else 2 / 7.5)
+    assert score(wrap(f"We add. {around.format(hidden)}"), "fr") == pytest.approx(
+        1.0 if hidden == FRENCH else 2 / 7.5
+    )
 
 
 @pytest.mark.parametrize("glue", ["1", "_", "42"])
 def test_digits_glued_on_hide_no_word(glue):
     assert score(wrap(" ".join(word + glue for word in FRENCH.split())), "en") == 0.0
     assert score(wrap(glue.join(FRENCH.split())), "en") == 0.0
-    assert score(wrap("首先 then2 计算5km和x_1，然后相加"), "zh") == pytest.approx(4.5 / 5.5)  # 9 Han characters, one word
+    assert score(wrap("首先 then2 计算5km和x_1，然后相加"), "zh") == pytest.approx(
+        4.5 / 5.5
+    )  # 9 Han characters, one word
 
 
 @pytest.mark.parametrize(
@@ -143,9 +167,15 @@ def test_prose_in_a_price_list_counts():
         ("72", 0.0),  # no block and no words
         ("<think>\n12 * 6 = 72\n</think>\n<answer>\n72\n</answer>", 1.0),  # maths alone
         ("<think>\nWe add both numbers, which", 1.0),  # cut short: judged as it is
-        ("We add both numbers.\n<answer>\n七十二\n</answer>", 1.0),  # no tags: what stands before the answer
+        (
+            "We add both numbers.\n<answer>\n七十二\n</answer>",
+            1.0,
+        ),  # no tags: what stands before the answer
         ("<think>\n我们把它们相加", 0.0),
-        ("<think>\nWe add both numbers.\n</think>\n<answer>\n七十二\n</answer>", 1.0),  # the answer is not reasoning
+        (
+            "<think>\nWe add both numbers.\n</think>\n<answer>\n七十二\n</answer>",
+            1.0,
+        ),  # the answer is not reasoning
     ],
 )
 def test_reasoning_that_is_missing_empty_or_cut(completion, expected):
@@ -185,14 +215,18 @@ def test_column_before_parameter_before_prompt():
     assert score(text, "Chinese", TEXTS["en"]) == 1.0
 
 
-@pytest.mark.parametrize("prompt", ["", "1 + 1 = ?", "Compute $x$", [], [{"role": "user", "content": None}], None])
+@pytest.mark.parametrize(
+    "prompt", ["", "1 + 1 = ?", "Compute $x$", [], [{"role": "user", "content": None}], None]
+)
 def test_a_prompt_in_no_language_is_not_judged(prompt):
     assert score(wrap(TEXTS["en"]), prompt=prompt) is None
 
 
 def test_a_language_column_it_does_not_know_is_not_judged_and_logged_once(caplog):
     with caplog.at_level(logging.WARNING):
-        values = LanguageConsistencyReward(FMT)(completions=[wrap(TEXTS["en"])] * 2, prompts=["", ""], language=["tlh", "tlh"])
+        values = LanguageConsistencyReward(FMT)(
+            completions=[wrap(TEXTS["en"])] * 2, prompts=["", ""], language=["tlh", "tlh"]
+        )
     assert values == [None, None]
     assert [record.getMessage().count("'tlh'") for record in caplog.records] == [1]
 
@@ -203,11 +237,27 @@ def test_an_unknown_target_is_refused_with_the_list():
     assert all(code in str(error.value) for code in LANGUAGES)
 
 
-WORDS = st.sampled_from([*" ".join(TEXTS.values()).split(), "$", "```", "\\[", "\\frac{", "<think>", "</think>", "<answer>", "\n", "7"])
+WORDS = st.sampled_from(
+    [
+        *" ".join(TEXTS.values()).split(),
+        "$",
+        "```",
+        "\\[",
+        "\\frac{",
+        "<think>",
+        "</think>",
+        "<answer>",
+        "\n",
+        "7",
+    ]
+)
 
 
 @settings(deadline=None)
-@given(text=st.one_of(st.text(), st.lists(WORDS, max_size=40).map(" ".join)), target=st.sampled_from(sorted(LANGUAGES)))
+@given(
+    text=st.one_of(st.text(), st.lists(WORDS, max_size=40).map(" ".join)),
+    target=st.sampled_from(sorted(LANGUAGES)),
+)
 def test_range(text, target):
     for completion in (text, wrap(text)):
         assert 0.0 <= score(completion, target) <= 1.0
@@ -217,11 +267,15 @@ def test_range(text, target):
 def test_hostile_completions(target):
     reward = LanguageConsistencyReward(FMT, target)
     with seconds(10):
-        assert len(reward(completions=[*HOSTILE, TEXTS["fr"] * 2000], prompts=[*HOSTILE, "p"])) == len(HOSTILE) + 1
+        assert (
+            len(reward(completions=[*HOSTILE, TEXTS["fr"] * 2000], prompts=[*HOSTILE, "p"]))
+            == len(HOSTILE) + 1
+        )
 
 
 def test_a_long_text_is_judged_along_its_whole_length():
-    # 500 English sentences, then 500 French ones: the sentences that are looked at are spread evenly.
+    # 500 English sentences, then 500 French ones: the sentences that are looked at are spread
+    # evenly.
     text = TEXTS["en"] * 250 + " " + TEXTS["fr"] * 250
     assert score(wrap(text), "en") == pytest.approx(0.5, abs=0.1)
 

@@ -1,4 +1,6 @@
-"""Rewards on completion length: schedules against their formulas and against TRL's own, groups, bounds."""
+"""Rewards on completion length: schedules against their formulas and against TRL's own, groups,
+bounds.
+"""
 
 import math
 import pickle
@@ -24,7 +26,11 @@ def verdicts(monkeypatch):
     """Sets what ``correctness`` says, since these tests are about length."""
 
     def set_verdicts(*values):
-        monkeypatch.setattr(length, "correctness", lambda reward, completions, **columns: ([], [*map(Verdict, values)]))
+        monkeypatch.setattr(
+            length,
+            "correctness",
+            lambda reward, completions, **columns: ([], [*map(Verdict, values)]),
+        )
         return {"completions": ["x"] * len(values), "solution": ["1"] * len(values)}
 
     return set_verdicts
@@ -66,9 +72,15 @@ def test_cosine_schedule_is_trl_s(tokens, bounds, max_len):
     columns = {"completions": ["x"] * 4, "solution": ["1"] * 4, "completion_ids": ids(*tokens)}
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(length, "correctness", lambda *args, **columns: ([], [*map(Verdict, values)]))
-        patch.setattr(accuracy_rewards, "accuracy_reward", lambda *args: [v if v is None else float(v) for v in values])
+        patch.setattr(
+            accuracy_rewards,
+            "accuracy_reward",
+            lambda *args: [v if v is None else float(v) for v in values],
+        )
         ours = CosineReward(FMT, min_wrong, max_wrong, min_correct, max_correct, max_len)(**columns)
-        theirs = accuracy_rewards.get_cosine_scaled_reward(max_len, min_wrong, max_wrong, min_correct, max_correct)(**columns)
+        theirs = accuracy_rewards.get_cosine_scaled_reward(
+            max_len, min_wrong, max_wrong, min_correct, max_correct
+        )(**columns)
     assert ours == [None if value is None else pytest.approx(value, abs=1e-12) for value in theirs]
     low, high = min(bounds), max(bounds)
     assert all(value is None or low - 1e-9 <= value <= high + 1e-9 for value in ours)
@@ -76,38 +88,60 @@ def test_cosine_schedule_is_trl_s(tokens, bounds, max_len):
 
 def test_cosine_takes_its_verdict_from_our_accuracy():
     # TRL's accuracy reward scores the plain "72" of an answer block as wrong.
-    right, wrong = "<think>\na\n</think>\n<answer>\n72\n</answer>", "<think>\n72\n</think>\n<answer>\n5\n</answer>"
-    rewards = CosineReward(FMT)(completions=[right, wrong], solution=["72", "72"], completion_ids=ids(1000, 1000))
+    right, wrong = (
+        "<think>\na\n</think>\n<answer>\n72\n</answer>",
+        "<think>\n72\n</think>\n<answer>\n5\n</answer>",
+    )
+    rewards = CosineReward(FMT)(
+        completions=[right, wrong], solution=["72", "72"], completion_ids=ids(1000, 1000)
+    )
     assert rewards == pytest.approx([0.5, -0.5])  # the long ends of right and wrong
 
 
 def test_length_values(verdicts):
     # One group of 100..200 tokens: w = 0.5 - (n - 100) / 100.
     columns = verdicts(True, True, True, False, False, None)
-    rewards = LengthReward(FMT)(prompts=["p"] * 6, completion_ids=ids(100, 150, 200, 100, 200, 120), **columns)
+    rewards = LengthReward(FMT)(
+        prompts=["p"] * 6, completion_ids=ids(100, 150, 200, 100, 200, 120), **columns
+    )
     #  right: 0.5, 0.5-0.5, 0.5-1.0; wrong: min(0, 0.5), min(0, -0.5); not judged
     assert rewards == pytest.approx([0.5, 0.0, -0.5, 0.0, -0.5, None])
 
 
 def test_length_compares_within_a_prompt_only(verdicts):
     p, q = [{"role": "user", "content": "p"}], [{"role": "user", "content": "q"}]
-    # p: 10 and 20; q: 1000 and 3000, interleaved. Over the whole batch (open-r1), q's short one would score -0.5 + 0.67.
-    rewards = LengthReward(FMT)(prompts=[p, q, list(p), list(q)], completion_ids=ids(10, 1000, 20, 3000), **verdicts(*[True] * 4))
+    # p: 10 and 20; q: 1000 and 3000, interleaved. Over the whole batch (open-r1), q's short one
+    # would score -0.5 + 0.67.
+    rewards = LengthReward(FMT)(
+        prompts=[p, q, list(p), list(q)],
+        completion_ids=ids(10, 1000, 20, 3000),
+        **verdicts(*[True] * 4),
+    )
     assert rewards == [0.5, 0.5, -0.5, -0.5]
 
 
 def test_length_is_zero_where_all_are_equally_long(verdicts):
-    rewards = LengthReward(FMT)(prompts=["p", "p", "q"], completion_ids=ids(5, 5, 9), **verdicts(True, False, True))
+    rewards = LengthReward(FMT)(
+        prompts=["p", "p", "q"], completion_ids=ids(5, 5, 9), **verdicts(True, False, True)
+    )
     assert rewards == [0.0, 0.0, 0.0]
 
 
-@given(rows=st.lists(st.tuples(st.sampled_from([True, False, None]), st.integers(0, 50), st.sampled_from("pqr")), min_size=1))
+@given(
+    rows=st.lists(
+        st.tuples(st.sampled_from([True, False, None]), st.integers(0, 50), st.sampled_from("pqr")),
+        min_size=1,
+    )
+)
 def test_length_range(rows):
     values, lengths, prompts = zip(*rows, strict=True)
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(length, "correctness", lambda *args, **columns: ([], [*map(Verdict, values)]))
         rewards = LengthReward(FMT)(
-            completions=["x"] * len(rows), prompts=prompts, solution=["1"] * len(rows), completion_ids=ids(*lengths)
+            completions=["x"] * len(rows),
+            prompts=prompts,
+            solution=["1"] * len(rows),
+            completion_ids=ids(*lengths),
         )
     for value, reward in zip(values, rewards, strict=True):
         assert (reward is None) == (value is None)
@@ -133,13 +167,17 @@ def test_a_missing_solution_column_is_named(reward):
 )
 def test_soft_overlong_punishment(tokens, expected):
     reward = SoftOverlongPunishmentReward(FMT, max_completion_len=100, soft_punish_cache=20)
-    assert reward(completions=["x"], completion_ids=ids(tokens), trainer_state=None) == [pytest.approx(expected)]
+    assert reward(completions=["x"], completion_ids=ids(tokens), trainer_state=None) == [
+        pytest.approx(expected)
+    ]
 
 
 @given(tokens=st.integers(0, 300), maximum=st.integers(1, 200), data=st.data())
 def test_soft_overlong_punishment_range(tokens, maximum, data):
     cache = data.draw(st.integers(1, maximum))
-    [value] = SoftOverlongPunishmentReward(FMT, maximum, cache)(completions=["x"], completion_ids=ids(tokens))
+    [value] = SoftOverlongPunishmentReward(FMT, maximum, cache)(
+        completions=["x"], completion_ids=ids(tokens)
+    )
     assert -1.0 <= value <= 0.0
 
 

@@ -1,4 +1,6 @@
-"""Rewards for golds in words and letters: what counts as the same, what hedging earns, and when a judge is asked."""
+"""Rewards for golds in words and letters: what counts as the same, what hedging earns, and when a
+judge is asked.
+"""
 
 import pickle
 import re
@@ -12,7 +14,13 @@ from r1_recipes.extras.judges.model import fill
 from r1_recipes.prompts import FORMATS, get_response_format
 from r1_recipes.recipe.load import load_recipe
 from r1_recipes.rewards import get_reward_funcs
-from r1_recipes.rewards.match import AnswerMatchReward, ChoiceMatchReward, ExactMatchReward, choice, words
+from r1_recipes.rewards.match import (
+    AnswerMatchReward,
+    ChoiceMatchReward,
+    ExactMatchReward,
+    choice,
+    words,
+)
 from tests.conftest import REPOSITORY
 from tests.support.chat_server import chat_server, reply
 from tests.support.rewards import HOSTILE, seconds
@@ -26,7 +34,9 @@ def think(answer):
 
 
 def score(reward, answer, gold, fmt=FMT):
-    [value] = reward(fmt)(completions=[think(answer)], solution=[gold], prompts=["p"], trainer_state=None)
+    [value] = reward(fmt)(
+        completions=[think(answer)], solution=[gold], prompts=["p"], trainer_state=None
+    )
     return value
 
 
@@ -69,7 +79,11 @@ def score(reward, answer, gold, fmt=FMT):
         ("liver", "Pancreas", 0.0),
         ("pancreas or liver", "Pancreas", 0.0),
         ("deficiency vitamin C", "Vitamin C deficiency", 0.0),
-        ("The answer is pancreas. No, the answer is liver.", "Pancreas", 0.0),  # the last one counts
+        (
+            "The answer is pancreas. No, the answer is liver.",
+            "Pancreas",
+            0.0,
+        ),  # the last one counts
         ("\\boxed{pancreas} or \\boxed{liver}", "Pancreas", 0.0),
         ("", "Pancreas", 0.0),
         ("x" * 5000, "x" * 5000, 0.0),  # unread
@@ -91,7 +105,9 @@ def test_a_completion_without_one_answer_matches_nothing():
 
 @given(text=st.text(max_size=40))
 def test_words_do_not_change_with_case_or_space(text):
-    assert words(text) == words(f"  {text}\n") and words(text.casefold()) == words(text.casefold().casefold())
+    assert words(text) == words(f"  {text}\n") and words(text.casefold()) == words(
+        text.casefold().casefold()
+    )
 
 
 @pytest.mark.parametrize(
@@ -162,7 +178,9 @@ def test_answer_match_takes_the_rule_that_the_gold_asks_for():
     reward = AnswerMatchReward(FMT)
     answers = ["(B)", "0.75", "The pancreas", "liver", "B", ""]
     golds = ["B", "\\frac{3}{4}", "Pancreas", "Pancreas", "", "B"]
-    values = reward(completions=[think(a) for a in answers], solution=golds, log_extra=logged.__setitem__)
+    values = reward(
+        completions=[think(a) for a in answers], solution=golds, log_extra=logged.__setitem__
+    )
     assert values == [1.0, 1.0, 1.0, 0.0, None, 0.0]
     assert logged.pop("matched_by") == ["choice", "mathematics", "words", "", "", ""]
     assert logged == {"answer_parsed": answers, "solution": golds}
@@ -172,7 +190,10 @@ def test_answer_match_takes_the_rule_that_the_gold_asks_for():
 def test_every_letter_is_an_option_and_no_article(letter):
     other = "A" if letter == "J" else "J"
     for gold in (letter, f"({letter})", f"{letter}."):
-        assert [score(AnswerMatchReward, answer, gold) for answer in (letter, f"The answer is ({letter}).", other)] == [1.0, 1.0, 0.0]
+        assert [
+            score(AnswerMatchReward, answer, gold)
+            for answer in (letter, f"The answer is ({letter}).", other)
+        ] == [1.0, 1.0, 0.0]
 
 
 @pytest.mark.parametrize(
@@ -198,7 +219,9 @@ def test_answer_match_does_not_pay_for_another_genus_or_unit(answer, gold, value
 
 
 def test_an_answer_outside_the_box_is_found_as_accuracy_finds_it():
-    assert AnswerMatchReward(FORMATS["boxed"])(completions=["So the answer is 72."], solution=["72"]) == [1.0]
+    assert AnswerMatchReward(FORMATS["boxed"])(
+        completions=["So the answer is 72."], solution=["72"]
+    ) == [1.0]
 
 
 def test_a_judge_is_asked_only_what_the_rules_do_not_accept(monkeypatch):
@@ -207,7 +230,11 @@ def test_a_judge_is_asked_only_what_the_rules_do_not_accept(monkeypatch):
     def answer(body, before):
         [message] = body["messages"]
         asked.append(message["content"])
-        return reply("Same thing.\nScore: 1" if "gland behind the stomach" in message["content"] else "Score: 0")
+        return reply(
+            "Same thing.\nScore: 1"
+            if "gland behind the stomach" in message["content"]
+            else "Score: 0"
+        )
 
     answers = ["Pancreas", "the gland behind the stomach", "liver", "the gland behind the stomach"]
     texts = [*map(think, answers), "<think>\nnothing more"]
@@ -218,7 +245,10 @@ def test_a_judge_is_asked_only_what_the_rules_do_not_accept(monkeypatch):
         values = reward(
             completions=texts,
             solution=["Pancreas"] * 5,
-            prompts=[[{"role": "system", "content": "s"}, {"role": "user", "content": "Which organ?"}]] * 5,
+            prompts=[
+                [{"role": "system", "content": "s"}, {"role": "user", "content": "Which organ?"}]
+            ]
+            * 5,
             log_extra=logged.__setitem__,
             log_metric=metrics.__setitem__,
         )
@@ -229,11 +259,22 @@ def test_a_judge_is_asked_only_what_the_rules_do_not_accept(monkeypatch):
         "Q: Which organ?\nGold: Pancreas\nSaid: the gland behind the stomach\nEnd with 'Score: x'.",
     ]
     assert logged["matched_by"] == ["words", "judge", "", "judge", ""]
-    assert metrics == {"answer_match/asked": 3.0, "answer_match/unscored": 0.0, "answer_match/failed": 0.0}
+    assert metrics == {
+        "answer_match/asked": 3.0,
+        "answer_match/unscored": 0.0,
+        "answer_match/failed": 0.0,
+    }
 
 
 @pytest.mark.parametrize(
-    ("said", "value"), [("Score: 7", None), ("Score: -2", None), ("Score: 1", 1.0), ("Score: 0.5", 0.5), ("I cannot say.", None)]
+    ("said", "value"),
+    [
+        ("Score: 7", None),
+        ("Score: -2", None),
+        ("Score: 1", 1.0),
+        ("Score: 0.5", 0.5),
+        ("I cannot say.", None),
+    ],
 )
 def test_a_judge_s_score_is_cut_to_a_share(monkeypatch, said, value):
     with chat_server(lambda body, before: reply(said)) as (url, _):
@@ -245,7 +286,10 @@ def test_a_judge_s_score_is_cut_to_a_share(monkeypatch, said, value):
 
 def test_an_answer_cannot_fill_in_the_judge_s_form():
     slots = {"question": "{solution}", "solution": "{answer}", "answer": "{question}"}
-    assert fill(PROMPT, slots) == "Q: {solution}\nGold: {answer}\nSaid: {question}\nEnd with 'Score: x'."
+    assert (
+        fill(PROMPT, slots)
+        == "Q: {solution}\nGold: {answer}\nSaid: {question}\nEnd with 'Score: x'."
+    )
 
 
 @pytest.mark.parametrize(
@@ -253,8 +297,14 @@ def test_an_answer_cannot_fill_in_the_judge_s_form():
     [
         ({"match_judge": "tiny"}, "match_judge: must be 'openai:NAME'"),
         ({"match_judge": "openai:"}, "or '', got 'openai:'"),
-        ({"match_judge": "openai:tiny", "match_judge_prompt": "{answer}"}, "match_judge_prompt: must be a text with {solution}"),
-        ({"match_judge": "openai:tiny"}, "match_judge_prompt: must be a text with {solution} and {answer}"),
+        (
+            {"match_judge": "openai:tiny", "match_judge_prompt": "{answer}"},
+            "match_judge_prompt: must be a text with {solution}",
+        ),
+        (
+            {"match_judge": "openai:tiny"},
+            "match_judge_prompt: must be a text with {solution} and {answer}",
+        ),
     ],
 )
 def test_a_judge_that_cannot_be_asked_is_refused_when_built(params, message):
@@ -280,11 +330,20 @@ def test_data_without_golds_are_refused(cls):
     ],
 )
 def test_huatuo_s_reward_is_0_unless_each_heading_stands_once(completion, paid):
-    """The values are those of HuatuoGPT-o1 at 2c8d7fc, ppo_utils/ppo_trainer_medo1.py:103-133, with a verifier that is right."""
-    recipe = load_recipe([str(REPOSITORY / "recipes/huatuo/2_grpo.yaml"), "--match_judge", ""], "grpo")
+    """The values are those of HuatuoGPT-o1 at 2c8d7fc, ppo_utils/ppo_trainer_medo1.py:103-133, with
+    a verifier that is right.
+    """
+    recipe = load_recipe(
+        [str(REPOSITORY / "recipes/huatuo/2_grpo.yaml"), "--match_judge", ""], "grpo"
+    )
     rewards = get_reward_funcs(recipe.script.reward_funcs, recipe.script.response_format)
-    values = [reward(completions=[completion], solution=["Pancreas"], prompts=["p"])[0] for reward in rewards]
-    assert sum(weight * value for weight, value in zip(recipe.training.reward_weights, values, strict=True)) == pytest.approx(paid)
+    values = [
+        reward(completions=[completion], solution=["Pancreas"], prompts=["p"])[0]
+        for reward in rewards
+    ]
+    assert sum(
+        weight * value for weight, value in zip(recipe.training.reward_weights, values, strict=True)
+    ) == pytest.approx(paid)
 
 
 @settings(deadline=None, max_examples=50)
@@ -299,7 +358,9 @@ def test_ranges(cls, text, gold):
 def test_hostile_completions(cls, name):
     reward = cls(get_response_format(name))
     with seconds(20):
-        assert len(reward(completions=[*HOSTILE, *map(think, HOSTILE)], solution=["B"] * 2 * len(HOSTILE))) == 2 * len(HOSTILE)
+        assert len(
+            reward(completions=[*HOSTILE, *map(think, HOSTILE)], solution=["B"] * 2 * len(HOSTILE))
+        ) == 2 * len(HOSTILE)
 
 
 def test_pickles():

@@ -13,7 +13,14 @@ import pytest
 
 from r1_recipes.common.messages import completion_texts, message_text
 from r1_recipes.prompts import get_response_format
-from r1_recipes.rewards import REWARDS, Reward, get_reward_funcs, register_reward, registry, reward_parameters
+from r1_recipes.rewards import (
+    REWARDS,
+    Reward,
+    get_reward_funcs,
+    register_reward,
+    registry,
+    reward_parameters,
+)
 from r1_recipes.rewards.registry import declared
 
 THINK = get_response_format("think_answer")
@@ -29,7 +36,9 @@ class Shout(Reward):
     cosine_max_len: int = 7  # shared with `cosine`
 
     def __call__(self, completions: list, **columns: Any) -> list[float]:
-        return [self.shout_bonus if text.isupper() else 0.0 for text in completion_texts(completions)]
+        return [
+            self.shout_bonus if text.isupper() else 0.0 for text in completion_texts(completions)
+        ]
 
 
 @pytest.fixture
@@ -47,9 +56,26 @@ def registered() -> Iterator[None]:
     [
         (["a", ""], ["a", ""]),
         ([[{"role": "assistant", "content": "a"}], []], ["a", ""]),
-        ([[{"role": "assistant", "content": "x"}, {"role": "assistant", "content": "last"}]], ["last"]),
+        (
+            [[{"role": "assistant", "content": "x"}, {"role": "assistant", "content": "last"}]],
+            ["last"],
+        ),
         ([[{"role": "assistant", "content": None}], [{"role": "assistant"}]], ["", ""]),
-        ([[{"role": "assistant", "content": [{"type": "text", "text": "a"}, {"type": "image"}, {"type": "text", "text": "b"}]}]], ["ab"]),
+        (
+            [
+                [
+                    {
+                        "role": "assistant",
+                        "content": [
+                            {"type": "text", "text": "a"},
+                            {"type": "image"},
+                            {"type": "text", "text": "b"},
+                        ],
+                    }
+                ]
+            ],
+            ["ab"],
+        ),
     ],
 )
 def test_completion_texts(completions: list, texts: list[str]) -> None:
@@ -57,7 +83,15 @@ def test_completion_texts(completions: list, texts: list[str]) -> None:
 
 
 def test_message_text() -> None:
-    assert message_text({"role": "user", "content": [{"type": "image"}, {"type": "text", "text": "what is it?"}]}) == "what is it?"
+    assert (
+        message_text(
+            {
+                "role": "user",
+                "content": [{"type": "image"}, {"type": "text", "text": "what is it?"}],
+            }
+        )
+        == "what is it?"
+    )
 
 
 @pytest.mark.usefixtures("registered")
@@ -68,7 +102,10 @@ def test_a_registered_class_and_function() -> None:
     assert plain is constant  # a function is used as it is
     assert shout.response_format == THINK
     assert register_reward("shout")(Shout) is Shout  # a module that is imported twice is no clash
-    with pytest.raises(ValueError, match=r"reward name 'shout' is taken by tests\.core\.rewards\.test_registry:Shout"):
+    with pytest.raises(
+        ValueError,
+        match=r"reward name 'shout' is taken by tests\.core\.rewards\.test_registry:Shout",
+    ):
         register_reward("shout")(constant)
 
 
@@ -86,12 +123,21 @@ def test_a_shared_parameter_goes_to_each() -> None:
         (
             ["cosine"],
             {"cosine_max_length": 3},
-            r"unknown parameter of the rewards \['cosine'\] 'cosine_max_length'\. Did you mean 'cosine_max_len'",
+            r"unknown parameter of the rewards \['cosine'\] 'cosine_max_length'\. Did you "
+            r"mean 'cosine_max_len'",
         ),
         (["accuracy"], {"cosine_max_len": 3}, r"unknown parameter of the rewards \['accuracy'\]"),
         (["accuracy"], {"response_format": "think"}, r"unknown .* 'think'\. Did you mean 'think_"),
-        (["no_such_module_here:f"], {}, r"reward 'no_such_module_here:f': no module 'no_such_module_here' on the path or in "),
-        (["tests.core.rewards.test_registry:constnat"], {}, r"unknown name in .*test_registry\.py 'constnat'\. Did you mean 'constant'"),
+        (
+            ["no_such_module_here:f"],
+            {},
+            r"reward 'no_such_module_here:f': no module 'no_such_module_here' on the path or in ",
+        ),
+        (
+            ["tests.core.rewards.test_registry:constnat"],
+            {},
+            r"unknown name in .*test_registry\.py 'constnat'\. Did you mean 'constant'",
+        ),
     ],
 )
 def test_what_is_unknown(names: list[str], params: dict, message: str) -> None:
@@ -100,7 +146,10 @@ def test_what_is_unknown(names: list[str], params: dict, message: str) -> None:
 
 
 def test_a_reward_of_one_s_own_file() -> None:
-    func, shout = get_reward_funcs(["tests.core.rewards.test_registry:constant", "tests.core.rewards.test_registry:Shout"], "boxed")
+    func, shout = get_reward_funcs(
+        ["tests.core.rewards.test_registry:constant", "tests.core.rewards.test_registry:Shout"],
+        "boxed",
+    )
     assert func(completions=["a"]) == [0.5]
     assert shout.response_format.name == "boxed"
     assert func is constant
@@ -123,19 +172,53 @@ def test_every_parameter_is_one_reward_s_or_means_the_same() -> None:
 
 
 def test_what_is_true_of_a_reward_is_said_by_its_class() -> None:
-    names = {kind: {name for name in REWARDS if declared(REWARDS[name], "judges") == kind} for kind in ("answer", "shape", "style", "")}
+    names = {
+        kind: {name for name in REWARDS if declared(REWARDS[name], "judges") == kind}
+        for kind in ("answer", "shape", "style", "")
+    }
     assert names == {
         "answer": {
-            *("accuracy", "answer_contains", "answer_match", "binary_code", "choice_match", "code", "countdown", "exact_match"),
+            *(
+                "accuracy",
+                "answer_contains",
+                "answer_match",
+                "binary_code",
+                "choice_match",
+                "code",
+                "countdown",
+                "exact_match",
+            ),
             "summary_facts",
         },
-        "shape": {"code_format", "format", "format_partial", "tag_count", "xml_count", "xml_soft_format", "xml_strict_format"},
-        "style": {"language_consistency", "reasoning_steps", "repetition_penalty", "soft_overlong_punishment"},
+        "shape": {
+            "code_format",
+            "format",
+            "format_partial",
+            "tag_count",
+            "xml_count",
+            "xml_soft_format",
+            "xml_strict_format",
+        },
+        "style": {
+            "language_consistency",
+            "reasoning_steps",
+            "repetition_penalty",
+            "soft_overlong_punishment",
+        },
         "": {"cosine", "integer_answer", "length", "summary_compression"},
     }
     marks = {name: declared(REWARDS[name], "full_marks") for name in REWARDS}
-    assert marks["exact_match"] == marks["choice_match"] == marks["answer_match"] == marks["accuracy"] == 1.0
-    assert marks["repetition_penalty"] == 0.0 and marks["cosine"] is marks["xml_count"] is marks["summary_facts"] is None
+    assert (
+        marks["exact_match"]
+        == marks["choice_match"]
+        == marks["answer_match"]
+        == marks["accuracy"]
+        == 1.0
+    )
+    assert (
+        marks["repetition_penalty"] == 0.0
+        and marks["cosine"] is marks["xml_count"] is marks["summary_facts"] is None
+    )
     assert {name for name in REWARDS if declared(REWARDS[name], "reads_gold")} == {
         *(names["answer"] - {"code", "binary_code", "summary_facts"}),
         *("cosine", "length"),
@@ -145,14 +228,25 @@ def test_what_is_true_of_a_reward_is_said_by_its_class() -> None:
 
 def test_no_list_of_reward_names_says_it_again() -> None:
     package = Path(registry.__file__).parents[1]
-    files = [*(package / "preflight").glob("*.py"), *(package / "metrics").glob("*.py"), package / "recipe" / "checks.py"]
+    files = [
+        *(package / "preflight").glob("*.py"),
+        *(package / "metrics").glob("*.py"),
+        package / "recipe" / "checks.py",
+    ]
     for path in [*files, Path(registry.__file__)]:
         tree = ast.parse(path.read_text(encoding="utf-8"))
         built = {
-            arg for node in ast.walk(tree) if isinstance(node, ast.Call) and "get_reward_funcs" in ast.dump(node.func) for arg in node.args
+            arg
+            for node in ast.walk(tree)
+            if isinstance(node, ast.Call) and "get_reward_funcs" in ast.dump(node.func)
+            for arg in node.args
         }
         for node in ast.walk(tree):
             if isinstance(node, ast.Tuple | ast.List | ast.Set | ast.Dict) and node not in built:
                 texts = node.keys if isinstance(node, ast.Dict) else node.elts
-                named = [text.value for text in texts if isinstance(text, ast.Constant) and text.value in REWARDS]
+                named = [
+                    text.value
+                    for text in texts
+                    if isinstance(text, ast.Constant) and text.value in REWARDS
+                ]
                 assert len(named) < 2, (path, named)

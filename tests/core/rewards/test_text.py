@@ -1,4 +1,6 @@
-"""Rewards for the surface of the text: counted markers, n-grams by hand and by TRL, the two formats of the GSM8K demo."""
+"""Rewards for the surface of the text: counted markers, n-grams by hand and by TRL, the two formats
+of the GSM8K demo.
+"""
 
 import pickle
 import subprocess
@@ -49,19 +51,46 @@ def paid(cls, completion, fmt=FORMATS["think_answer"]):
 @pytest.mark.parametrize(
     ("completion", "format_", "partial", "tags"),
     [
-        # The four tags are "<think>\n", "\n</think>\n", "\n<answer>\n" and "\n</answer>"; two may share a line break.
+        # The four tags are "<think>\n", "\n</think>\n", "\n<answer>\n" and "\n</answer>"; two may
+        # share a line break.
         (TAGGED, 1.0, 1.0, 1.0),
         ("\n" + TAGGED + " \n", 1.0, 1.0, 1.0),  # white space around is free
-        ("<think>a</think><answer>72</answer>", 1.0, 1.0, 0.0),  # right blocks, but no tag has its line breaks
+        (
+            "<think>a</think><answer>72</answer>",
+            1.0,
+            1.0,
+            0.0,
+        ),  # right blocks, but no tag has its line breaks
         (TAGGED + "\nDone.", 0.0, 0.6, 1.0),  # text after: 0.1 + 0.5
         ("Sure! " + TAGGED, 0.0, 0.6, 1.0),  # text before
-        # two equal answer blocks read as one answer; "\n<answer>\n" and "\n</answer>" occur twice: 2 of 4
+        # two equal answer blocks read as one answer; "\n<answer>\n" and "\n</answer>" occur twice:
+        # 2 of 4
         (TAGGED + "\n<answer>\n72\n</answer>", 0.0, 0.6, 0.5),
-        (TAGGED + "\n<answer>\n5\n</answer>", 0.0, 0.1, 0.5),  # two that contradict: no answer, 0.1 for the reasoning
-        ("<think>\n\n</think>\n<answer>\n72\n</answer>", 0.0, 0.5, 0.5),  # empty reasoning: 0.5 for the answer, and its tags
-        ("<think>\na\n</think>\n<answer>\n\n</answer>", 0.0, 0.1, 0.5),  # empty answer: 0.1 for the reasoning, and half of the tags
+        (
+            TAGGED + "\n<answer>\n5\n</answer>",
+            0.0,
+            0.1,
+            0.5,
+        ),  # two that contradict: no answer, 0.1 for the reasoning
+        (
+            "<think>\n\n</think>\n<answer>\n72\n</answer>",
+            0.0,
+            0.5,
+            0.5,
+        ),  # empty reasoning: 0.5 for the answer, and its tags
+        (
+            "<think>\na\n</think>\n<answer>\n\n</answer>",
+            0.0,
+            0.1,
+            0.5,
+        ),  # empty answer: 0.1 for the reasoning, and half of the tags
         ("<think>\na\n</think>\n72", 0.0, 0.1, 0.5),  # no answer block: 2 of 4 tags
-        ("<answer>\n72\n</answer>", 0.0, 0.5, 0.25),  # no reasoning; only "\n</answer>" has its breaks, "<answer>" starts the text
+        (
+            "<answer>\n72\n</answer>",
+            0.0,
+            0.5,
+            0.25,
+        ),  # no reasoning; only "\n</answer>" has its breaks, "<answer>" starts the text
         ("<think>\nstill thinking", 0.0, 0.0, 0.25),  # cut off: 1 of 4 tags
         ("72", 0.0, 0.0, 0.0),
         ("", 0.0, 0.0, 0.0),
@@ -88,7 +117,15 @@ NOTHING_TO_SEE = [
         "\U000e0041",
         "\U0001d159",
     ),
-    *("\\boxed{}", "\\boxed{\\quad}", "$\\quad\\,$", "\\text{ }", "\\boxed{\\text{\u200b}}", "\\hspace{1em}~", "\\phantom{72}"),
+    *(
+        "\\boxed{}",
+        "\\boxed{\\quad}",
+        "$\\quad\\,$",
+        "\\text{ }",
+        "\\boxed{\\text{\u200b}}",
+        "\\hspace{1em}~",
+        "\\phantom{72}",
+    ),
 ]
 
 
@@ -100,34 +137,67 @@ def test_a_block_of_which_a_reader_sees_nothing_earns_nothing(nothing):
     neither = f"<reasoning>\n{nothing}\n</reasoning>\n<answer>\n{nothing}\n</answer>"
     for completion, share in ((no_answer, 0.5), (no_reasoning, 0.5), (neither, 0.0)):
         for cls in (FormatReward, XmlSoftFormatReward, XmlStrictFormatReward, IntegerAnswerReward):
-            assert score(cls(fmt), completion) == (cls is IntegerAnswerReward and completion is no_reasoning)
+            assert score(cls(fmt), completion) == (
+                cls is IntegerAnswerReward and completion is no_reasoning
+            )
         assert paid(TagCountReward, completion, fmt) == share
         assert paid(XmlCountReward, completion, fmt) == share
-    assert [paid(FormatPartialReward, text, fmt) for text in (no_answer, no_reasoning, neither)] == [0.1, 0.5, 0.0]
+    assert [
+        paid(FormatPartialReward, text, fmt) for text in (no_answer, no_reasoning, neither)
+    ] == [0.1, 0.5, 0.0]
     anywhere = FormatPartialReward(fmt, countdown_answer_anywhere=True)
     assert score(anywhere, no_answer) == 0.1
 
 
 @pytest.mark.parametrize("nothing", NOTHING_TO_SEE)
-@pytest.mark.parametrize("name", ["boxed", "think_boxed", "special_token", "think_prose", "thinking_response"])
+@pytest.mark.parametrize(
+    "name", ["boxed", "think_boxed", "special_token", "think_prose", "thinking_response"]
+)
 def test_nothing_to_see_in_other_formats(name, nothing):
     fmt = FORMATS[name]
     text = fmt.layout.replace("{reasoning}", "a").replace("{answer}", nothing)
-    assert paid(FormatReward, text, fmt) == paid(XmlSoftFormatReward, text, fmt) == paid(XmlStrictFormatReward, text, fmt) == 0.0
+    assert (
+        paid(FormatReward, text, fmt)
+        == paid(XmlSoftFormatReward, text, fmt)
+        == paid(XmlStrictFormatReward, text, fmt)
+        == 0.0
+    )
     if fmt.boxed:
         assert paid(TagCountReward, text, fmt) == pytest.approx(1 - 1 / len(fmt.tags))
     if fmt.reasoning_tags:
         text = fmt.layout.replace("{reasoning}", nothing).replace("{answer}", "72")
         assert paid(FormatReward, text, fmt) == 0.0
         second_box = fmt.boxed and "\\boxed" in nothing
-        assert paid(TagCountReward, text, fmt) == pytest.approx(1 - (2 + second_box) / len(fmt.tags))
+        assert paid(TagCountReward, text, fmt) == pytest.approx(
+            1 - (2 + second_box) / len(fmt.tags)
+        )
 
 
 @pytest.mark.parametrize(
     "content",
     [
-        *("7\u200b2", "\ufeff72", "\u200fשלום", "می\u200cخواهم", "e\u0301", "👩\u200d🚀", "❤\ufe0f", "क\u094d\u200dष", "\u0301"),
-        *("\\quad 72", "{}", "$", "\\{\\}", "\\emptyset", "\\texttt{a}", "\\mathbb{R}", ".", "\\textdollar"),
+        *(
+            "7\u200b2",
+            "\ufeff72",
+            "\u200fשלום",
+            "می\u200cخواهم",
+            "e\u0301",
+            "👩\u200d🚀",
+            "❤\ufe0f",
+            "क\u094d\u200dष",
+            "\u0301",
+        ),
+        *(
+            "\\quad 72",
+            "{}",
+            "$",
+            "\\{\\}",
+            "\\emptyset",
+            "\\texttt{a}",
+            "\\mathbb{R}",
+            ".",
+            "\\textdollar",
+        ),
     ],
 )
 def test_content_that_a_reader_sees_keeps_its_marks(content):
@@ -154,7 +224,11 @@ def test_the_prefill_belongs_to_the_response(prefill):
 @pytest.mark.parametrize(
     ("name", "completion", "share"),
     [
-        ("think_boxed", "<think>\na\n</think>\n\\boxed{72}", 1.0),  # 3 tags: <think>, </think>, \boxed{
+        (
+            "think_boxed",
+            "<think>\na\n</think>\n\\boxed{72}",
+            1.0,
+        ),  # 3 tags: <think>, </think>, \boxed{
         ("think_boxed", "<think>\na\n</think>\n72", 2 / 3),
         ("boxed", "a\n\\boxed{72}", 1.0),  # 1 tag
         ("boxed", "a\n\\boxed{72}\n\\boxed{5}", 0.0),
@@ -257,7 +331,9 @@ def test_words_are_penalised_as_trl_penalises_tokens(words, n, penalty):
     ids = [ord(word) for word in words]
     params = {"repetition_n_grams": n, "repetition_max_penalty": penalty}
     [expected] = get_repetition_penalty_reward(n, penalty)([ids])
-    assert score(RepetitionPenaltyReward(FMT, **params), " ".join(words), completion_ids=[ids]) == pytest.approx(expected)
+    assert score(
+        RepetitionPenaltyReward(FMT, **params), " ".join(words), completion_ids=[ids]
+    ) == pytest.approx(expected)
     assert penalty <= expected <= 0.0
 
 
@@ -290,7 +366,11 @@ def test_repetition_parameters_are_checked_when_built(params, match):
         ("<reasoning>\n\na\n</reasoning>\n<answer>\n72\n</answer>", 1.0, 0.0),
         ("Well. " + EXACT + " Done.", 1.0, 0.0),  # anywhere
         (EXACT + EXACT, 1.0, 0.0),  # found, but not all of it
-        ("<reasoning>\na\nb\n</reasoning>\n<answer>\n7\n2\n</answer>", 1.0, 1.0),  # several lines inside
+        (
+            "<reasoning>\na\nb\n</reasoning>\n<answer>\n7\n2\n</answer>",
+            1.0,
+            1.0,
+        ),  # several lines inside
         ("<reasoning>" + EXACT, 1.0, 0.0),  # a block opened twice still holds one
         # near-misses of both
         ("<reasoning>\n\n</reasoning>\n<answer>\n72\n</answer>", 0.0, 0.0),  # empty reasoning
@@ -320,7 +400,9 @@ def test_xml_formats_follow_every_format(name):
     )  # where the working is free text
 
 
-@pytest.mark.parametrize("prefill", ["<reasoning>\n", "Let me solve this step by step.\n<reasoning>"])
+@pytest.mark.parametrize(
+    "prefill", ["<reasoning>\n", "Let me solve this step by step.\n<reasoning>"]
+)
 def test_xml_formats_read_the_prefill(prefill):
     fmt = get_response_format("reasoning_answer", prefill=prefill)
     rest = fmt.render_completion("a", "72")
@@ -330,7 +412,11 @@ def test_xml_formats_read_the_prefill(prefill):
     assert score(XmlStrictFormatReward(fmt), EXACT) == 0.0  # opened twice
 
 
-@given(text=st.lists(st.sampled_from(["<reasoning>", "</reasoning>", "<answer>", "</answer>", "\n", "a"])).map("".join))
+@given(
+    text=st.lists(
+        st.sampled_from(["<reasoning>", "</reasoning>", "<answer>", "</answer>", "\n", "a"])
+    ).map("".join)
+)
 def test_strict_implies_soft_and_format(text):
     strict, soft = score(XmlStrictFormatReward(FMT), text), score(XmlSoftFormatReward(FMT), text)
     assert {strict, soft} <= {0.0, 1.0}
@@ -341,7 +427,8 @@ def test_strict_implies_soft_and_format(text):
 @pytest.mark.parametrize(
     ("text", "value"),
     [
-        # Four tags, a quarter each: "<reasoning>\n", "\n</reasoning>\n", "\n<answer>\n", "\n</answer>".
+        # Four tags, a quarter each: "<reasoning>\n", "\n</reasoning>\n", "\n<answer>\n",
+        # "\n</answer>".
         (EXACT, 1.0),
         (EXACT + "\n", 1.0),
         (EXACT + "\nDone.", 1 - 5 * 0.004),  # what follows the line break: 5 characters
@@ -350,7 +437,10 @@ def test_strict_implies_soft_and_format(text):
         ("Well. " + EXACT, 1.0),  # only what follows costs
         (EXACT + "\n" + "x" * 1000, 1 - 1000 * 0.004),  # no floor
         ("<reasoning>\na\n</reasoning>\n72", 0.5),
-        (EXACT + "\n<answer>\n72\n</answer>", 0.5),  # both answer tags twice; nothing follows the last one
+        (
+            EXACT + "\n<answer>\n72\n</answer>",
+            0.5,
+        ),  # both answer tags twice; nothing follows the last one
         ("<reasoning>\na", 0.25),
         ("72", 0.0),
         ("", 0.0),
@@ -361,12 +451,16 @@ def test_xml_count(text, value):
 
 
 def test_xml_count_is_the_demo_s_at_half_weight():
-    """The demo: 0.125 a tag, less 0.001 a character after the answer, twice; with a line break at the end, where the two agree."""
+    """The demo: 0.125 a tag, less 0.001 a character after the answer, twice; with a line break at
+    the end, where the two agree.
+    """
     for trailing in ("", "Done.", "x" * 50):
         theirs = 4 * 0.125 - 2 * 0.001 * len(trailing)
         assert 0.5 * score(XmlCountReward(FMT), EXACT + "\n" + trailing) == pytest.approx(theirs)
     # Without answer tags nothing can follow them.
-    assert score(XmlCountReward(FORMATS["think_prose"]), "<think>\na\n</think>\n\n72 and more") == 1.0
+    assert (
+        score(XmlCountReward(FORMATS["think_prose"]), "<think>\na\n</think>\n\n72 and more") == 1.0
+    )
 
 
 @pytest.mark.parametrize(
@@ -385,14 +479,21 @@ def test_xml_count_is_the_demo_s_at_half_weight():
     ],
 )
 def test_integer_answer(answer, value):
-    assert score(IntegerAnswerReward(FMT), f"<reasoning>\na\n</reasoning>\n<answer>\n{answer}\n</answer>") == value
+    assert (
+        score(
+            IntegerAnswerReward(FMT), f"<reasoning>\na\n</reasoning>\n<answer>\n{answer}\n</answer>"
+        )
+        == value
+    )
 
 
 @pytest.mark.parametrize("cls", ALL)
 @pytest.mark.parametrize("name", FORMATS)
 def test_hostile_completions(cls, name):
     with seconds(5):
-        assert len(cls(FORMATS[name])(completions=HOSTILE, completion_ids=[[1]] * len(HOSTILE))) == len(HOSTILE)
+        assert len(
+            cls(FORMATS[name])(completions=HOSTILE, completion_ids=[[1]] * len(HOSTILE))
+        ) == len(HOSTILE)
 
 
 @pytest.mark.parametrize("cls", ALL)
@@ -404,7 +505,13 @@ def test_pickles(cls):
 
 def test_importing_the_rewards_loads_no_heavy_library():
     code = (
-        "import sys, r1_recipes.rewards.length, r1_recipes.rewards.text, r1_recipes.rewards.language;"
+        "import sys, r1_recipes.rewards.length, r1_recipes.rewards.text, "
+        "r1_recipes.rewards.language;"
         "sys.stdout.write(' '.join({'torch', 'transformers', 'trl'} & set(sys.modules)))"
     )
-    assert subprocess.run([sys.executable, "-c", code], stdout=subprocess.PIPE, text=True, check=True).stdout == ""
+    assert (
+        subprocess.run(
+            [sys.executable, "-c", code], stdout=subprocess.PIPE, text=True, check=True
+        ).stdout
+        == ""
+    )

@@ -1,4 +1,6 @@
-"""Answers that name the gold and say something else: 0 from every reward that compares with it, in every format, on every thread."""
+"""Answers that name the gold and say something else: 0 from every reward that compares with it, in
+every format, on every thread.
+"""
 
 import threading
 
@@ -237,11 +239,18 @@ def paid(name, fmt):
         "completion_ids": [[0] * 10] * len(CASES),
         "solution": [gold for gold, _ in CASES],
     }
-    # A right answer is worth at least 0.5 to each of these; alone in its group, length pays nothing for any.
-    return [case for case, value in zip(CASES, reward(**columns), strict=True) if value is not None and value > 0.49]
+    # A right answer is worth at least 0.5 to each of these; alone in its group, length pays nothing
+    # for any.
+    return [
+        case
+        for case, value in zip(CASES, reward(**columns), strict=True)
+        if value is not None and value > 0.49
+    ]
 
 
-@pytest.mark.parametrize("fmt", [fmt for fmt in FORMATS.values() if not fmt.prose], ids=lambda fmt: fmt.name)
+@pytest.mark.parametrize(
+    "fmt", [fmt for fmt in FORMATS.values() if not fmt.prose], ids=lambda fmt: fmt.name
+)
 @pytest.mark.parametrize("name", ["accuracy", "cosine", "answer_match"])
 def test_no_trick_is_paid(name, fmt):
     assert len(CASES) > 120
@@ -249,18 +258,34 @@ def test_no_trick_is_paid(name, fmt):
 
 
 @pytest.mark.parametrize(
-    "trick", [r"\boxed{Paris}. The answer is London", "Paris?", "Paris or London", "not Paris", "Paris, London", "非 Paris"]
+    "trick",
+    [
+        r"\boxed{Paris}. The answer is London",
+        "Paris?",
+        "Paris or London",
+        "not Paris",
+        "Paris, London",
+        "非 Paris",
+    ],
 )
 @pytest.mark.parametrize("name", ["exact_match", "answer_match"])
 def test_no_trick_with_words_is_paid(name, trick):
     (reward,) = get_reward_funcs([name], "think_answer")
-    texts = [FORMATS["think_answer"].render("Let us see.", answer) for answer in (trick, "Paris", "The answer is Paris.")]
-    assert reward(completions=texts, prompts=["?"] * 3, completion_ids=[[0]] * 3, solution=["Paris"] * 3) == [0.0, 1.0, 1.0]
+    texts = [
+        FORMATS["think_answer"].render("Let us see.", answer)
+        for answer in (trick, "Paris", "The answer is Paris.")
+    ]
+    assert reward(
+        completions=texts, prompts=["?"] * 3, completion_ids=[[0]] * 3, solution=["Paris"] * 3
+    ) == [0.0, 1.0, 1.0]
 
 
 def test_no_trick_is_paid_on_another_thread():
     found = []
-    threads = [threading.Thread(target=lambda: found.append(paid("accuracy", FORMATS["think_answer"]))) for _ in range(8)]
+    threads = [
+        threading.Thread(target=lambda: found.append(paid("accuracy", FORMATS["think_answer"])))
+        for _ in range(8)
+    ]
     for thread in threads:
         thread.start()
     for thread in threads:

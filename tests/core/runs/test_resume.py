@@ -1,4 +1,6 @@
-"""What a run that goes on takes and refuses: every key is in one class, and refusals follow the table."""
+"""What a run that goes on takes and refuses: every key is in one class, and refusals follow the
+table.
+"""
 
 from __future__ import annotations
 
@@ -22,23 +24,42 @@ from r1_recipes.rewards import REWARDS, reward_parameters
 from r1_recipes.runs import checkpoints, resume, run_dir, sources
 from tests.conftest import REPOSITORY
 
-METHODS = [("grpo", None), ("sft", None), ("reward", None), ("distill", None), ("distill", "gold"), ("distill", "server")]
+METHODS = [
+    ("grpo", None),
+    ("sft", None),
+    ("reward", None),
+    ("distill", None),
+    ("distill", "gold"),
+    ("distill", "server"),
+]
 
 
 def fields_of(method: str, distill_with: str | None) -> set[str]:
-    return {f.name for kind in argument_types(method, distill_with) for f in dataclasses.fields(kind)}
+    return {
+        f.name for kind in argument_types(method, distill_with) for f in dataclasses.fields(kind)
+    }
 
 
 @pytest.mark.parametrize(("method", "distill_with"), METHODS)
-def test_every_key_that_a_training_recipe_may_have_is_in_one_class(method: str, distill_with: str | None) -> None:
-    assert fields_of(method, distill_with) - resume.CLASSES.keys() == set(), "say in runs/resume.yaml what a run that goes on does with it"
+def test_every_key_that_a_training_recipe_may_have_is_in_one_class(
+    method: str, distill_with: str | None
+) -> None:
+    assert fields_of(method, distill_with) - resume.CLASSES.keys() == set(), (
+        "say in runs/resume.yaml what a run that goes on does with it"
+    )
 
 
 def test_no_key_is_in_two_classes_and_none_is_made_up() -> None:
-    table = yaml.safe_load(Path(resume.__file__).with_name("resume.yaml").read_text(encoding="utf-8"))
-    keys = Counter(key for groups in table.values() for group in groups.values() for key in group.split())
+    table = yaml.safe_load(
+        Path(resume.__file__).with_name("resume.yaml").read_text(encoding="utf-8")
+    )
+    keys = Counter(
+        key for groups in table.values() for group in groups.values() for key in group.split()
+    )
     assert {key for key, count in keys.items() if count > 1} == set()
-    known = {"retry_failed", *reward_parameters(REWARDS)}.union(*(fields_of(*method) for method in METHODS))
+    known = {"retry_failed", *reward_parameters(REWARDS)}.union(
+        *(fields_of(*method) for method in METHODS)
+    )
     assert keys.keys() - known == set()
 
 
@@ -47,12 +68,32 @@ def test_the_page_names_every_group_of_the_table() -> None:
     _, _, section = page.partition("### What a run that goes on takes")
     section = section.partition("\n## ")[0]
     named = set(re.findall(r"`(\w+)`", section))
-    assert {"learning_rate", "max_steps", "weight_decay", "lora_r", "optim", "num_generations", "mapper", "system_prompt"} <= named
-    rows = {line.split("|")[1].strip(): set(re.findall(r"`(\w+)`", line)) for line in section.splitlines() if line.startswith("|")}
-    classes = {"is taken": "taken", "is taken where": "batch", "is refused": "another run", "is refused where": "checkpoint"}
+    assert {
+        "learning_rate",
+        "max_steps",
+        "weight_decay",
+        "lora_r",
+        "optim",
+        "num_generations",
+        "mapper",
+        "system_prompt",
+    } <= named
+    rows = {
+        line.split("|")[1].strip(): set(re.findall(r"`(\w+)`", line))
+        for line in section.splitlines()
+        if line.startswith("|")
+    }
+    classes = {
+        "is taken": "taken",
+        "is taken where": "batch",
+        "is refused": "another run",
+        "is refused where": "checkpoint",
+    }
     for begins, name in classes.items():
         (row,) = (
-            keys for heading, keys in rows.items() if heading.startswith(begins) and (begins.endswith("where") == ("where" in heading))
+            keys
+            for heading, keys in rows.items()
+            if heading.startswith(begins) and (begins.endswith("where") == ("where" in heading))
         )
         assert {key: resume.kind(key) for key in row} == dict.fromkeys(row, name)
 
@@ -97,11 +138,15 @@ def go_on(recipe: Recipe, folder: Path) -> Path | None:
         ("eval_strategy", "steps"),
     ],
 )
-def test_what_a_checkpoint_cannot_follow_is_refused_by_name(write_recipe: Callable[..., str], tmp_path: Path, key: str, value: str) -> None:
+def test_what_a_checkpoint_cannot_follow_is_refused_by_name(
+    write_recipe: Callable[..., str], tmp_path: Path, key: str, value: str
+) -> None:
     path = write_recipe("grpo", reward_funcs=["tests.conftest:letters", "cosine"])
     run = stopped(loaded(path), tmp_path / "run")
     with pytest.raises(
-        RecipeError, match=rf"checkpoint-2 was made with other settings: {key} was .* Fix: the old values, or .*checkpoint-2"
+        RecipeError,
+        match=rf"checkpoint-2 was made with other settings: {key} was .* Fix: the old values, or "
+        rf".*checkpoint-2",
     ):
         go_on(loaded(path, f"--{key}", value), run)
     # Without a checkpoint the run starts anew.
@@ -109,9 +154,16 @@ def test_what_a_checkpoint_cannot_follow_is_refused_by_name(write_recipe: Callab
     assert go_on(loaded(path, f"--{key}", value), run) is None
 
 
-@pytest.mark.parametrize(("key", "value"), [("learning_rate", "1e-4"), ("beta", "0.1"), ("temperature", "0.7"), ("save_steps", "1")])
+@pytest.mark.parametrize(
+    ("key", "value"),
+    [("learning_rate", "1e-4"), ("beta", "0.1"), ("temperature", "0.7"), ("save_steps", "1")],
+)
 def test_what_is_taken_is_said(
-    write_recipe: Callable[..., str], tmp_path: Path, caplog: pytest.LogCaptureFixture, key: str, value: str
+    write_recipe: Callable[..., str],
+    tmp_path: Path,
+    caplog: pytest.LogCaptureFixture,
+    key: str,
+    value: str,
 ) -> None:
     path = write_recipe("grpo")
     run = stopped(loaded(path), tmp_path / "run")
@@ -120,17 +172,34 @@ def test_what_is_taken_is_said(
     assert line.startswith(f"{key} was ") and "follow" in line
 
 
-def test_a_default_that_is_written_out_is_no_change(write_recipe: Callable[..., str], tmp_path: Path) -> None:
+def test_a_default_that_is_written_out_is_no_change(
+    write_recipe: Callable[..., str], tmp_path: Path
+) -> None:
     path = write_recipe("grpo", reward_funcs=["tests.conftest:letters", "cosine"])
     run = stopped(loaded(path), tmp_path / "reward")
-    assert run_dir.changed_settings(loaded(path, "--cosine_max_len", "1000"), run) == []  # a reward's own, too
+    assert (
+        run_dir.changed_settings(loaded(path, "--cosine_max_len", "1000"), run) == []
+    )  # a reward's own, too
     path = write_recipe("grpo")
     run = stopped(loaded(path), tmp_path / "run")
-    written_out = loaded(path, "--lora_r", "16", "--num_iterations", "1", "--dataset_train_split", "train", "--warmup_steps", "0")
+    written_out = loaded(
+        path,
+        "--lora_r",
+        "16",
+        "--num_iterations",
+        "1",
+        "--dataset_train_split",
+        "train",
+        "--warmup_steps",
+        "0",
+    )
     assert run_dir.changed_settings(written_out, run) == []
 
 
-@pytest.mark.parametrize(("key", "then", "now"), [("eval_strategy", "steps", "epoch"), ("optim", "adamw_torch", "adamw_torch_fused")])
+@pytest.mark.parametrize(
+    ("key", "then", "now"),
+    [("eval_strategy", "steps", "epoch"), ("optim", "adamw_torch", "adamw_torch_fused")],
+)
 def test_another_word_for_the_same_rows_or_state_is_taken(
     write_recipe: Callable[..., str], tmp_path: Path, key: str, then: str, now: str
 ) -> None:
@@ -139,7 +208,9 @@ def test_another_word_for_the_same_rows_or_state_is_taken(
     assert go_on(loaded(path, f"--{key}", now), run)
 
 
-def test_a_schedule_that_follows_the_loss_keeps_its_rate(write_recipe: Callable[..., str], tmp_path: Path) -> None:
+def test_a_schedule_that_follows_the_loss_keeps_its_rate(
+    write_recipe: Callable[..., str], tmp_path: Path
+) -> None:
     path = write_recipe("sft", lr_scheduler_type="greedy", eval_strategy="steps", eval_steps=2)
     run = stopped(loaded(path, method="sft"), tmp_path / "run")
     assert go_on(loaded(path, method="sft"), run)
@@ -174,14 +245,21 @@ def test_a_data_file_that_was_edited_is_refused_and_one_that_was_moved_is_not(
     with pytest.raises(RecipeError, match="dataset_name was "):
         go_on(loaded(path, "--dataset_name", str(moved)), run)
     edited(data)
-    for words in ((), ("--resume_from_checkpoint", "true")):  # which is for mended code: other rows have no same place to go on at
-        with pytest.raises(RecipeError, match=rf"the data in {data} changed since .* Fix: undo the change, or "):
+    for words in (
+        (),
+        ("--resume_from_checkpoint", "true"),
+    ):  # which is for mended code: other rows have no same place to go on at
+        with pytest.raises(
+            RecipeError, match=rf"the data in {data} changed since .* Fix: undo the change, or "
+        ):
             go_on(loaded(path, *words), run)
     shutil.rmtree(run / "checkpoint-2")
     assert go_on(loaded(path), run) is None  # nothing was trained that it would be mixed with
 
 
-def test_a_mixture_s_folders_are_data_too(write_recipe: Callable[..., str], sums: Path, tmp_path: Path) -> None:
+def test_a_mixture_s_folders_are_data_too(
+    write_recipe: Callable[..., str], sums: Path, tmp_path: Path
+) -> None:
     folder = tmp_path / "set"
     folder.mkdir()
     shutil.copy(sums, folder / "train.jsonl")
@@ -195,7 +273,9 @@ def test_a_mixture_s_folders_are_data_too(write_recipe: Callable[..., str], sums
         go_on(recipe, run)
 
 
-def test_own_code_that_was_edited_is_refused(write_recipe: Callable[..., str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_own_code_that_was_edited_is_refused(
+    write_recipe: Callable[..., str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.syspath_prepend(tmp_path)
     monkeypatch.setitem(sys.modules, "own_reward", None)
     del sys.modules["own_reward"]
@@ -205,13 +285,22 @@ def test_own_code_that_was_edited_is_refused(write_recipe: Callable[..., str], t
     run = stopped(recipe, tmp_path / "run")
     assert go_on(recipe, run)
     edited(code)
-    with pytest.raises(RecipeError, match=r"the code of own_reward changed.*--resume_from_checkpoint true"):
+    with pytest.raises(
+        RecipeError, match=r"the code of own_reward changed.*--resume_from_checkpoint true"
+    ):
         go_on(recipe, run)
-    mended = loaded(write_recipe("grpo", reward_funcs=["own_reward:two"]), "--resume_from_checkpoint", "true")
+    mended = loaded(
+        write_recipe("grpo", reward_funcs=["own_reward:two"]), "--resume_from_checkpoint", "true"
+    )
     assert go_on(mended, run)
     # A recipe that always says so agrees to nothing.
     with pytest.raises(RecipeError, match="the code of own_reward changed"):
-        go_on(loaded(write_recipe("grpo", reward_funcs=["own_reward:two"], resume_from_checkpoint=True)), run)
+        go_on(
+            loaded(
+                write_recipe("grpo", reward_funcs=["own_reward:two"], resume_from_checkpoint=True)
+            ),
+            run,
+        )
 
 
 def test_what_own_code_imports_from_its_folder_is_own_code_too(
@@ -224,25 +313,35 @@ def test_what_own_code_imports_from_its_folder_is_own_code_too(
     helper = tmp_path / "own_helper.py"
     helper.write_text("two = 2.0\n")
     (tmp_path / "own_judge.py").write_text(
-        "from own_helper import two\n\n\ndef pay(completions, **columns):\n    return [two] * len(completions)\n"
+        "from own_helper import two\n\n\ndef pay(completions, **columns):\n    return [two] "
+        "* len(completions)\n"
     )
     path = write_recipe("grpo", reward_funcs=[f"{tmp_path}/own_judge.py:pay"])
     run = stopped(loaded(path), tmp_path / "run")
     assert go_on(loaded(path), run)
     edited(helper)
-    with pytest.raises(RecipeError, match=r": the code of own_helper changed.*--resume_from_checkpoint true"):
+    with pytest.raises(
+        RecipeError, match=r": the code of own_helper changed.*--resume_from_checkpoint true"
+    ):
         go_on(loaded(path), run)
     assert go_on(loaded(path, "--resume_from_checkpoint", "true"), run)
 
 
-def test_a_large_file_is_known_by_pieces_of_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_large_file_is_known_by_pieces_of_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     from r1_recipes.common import files
 
     monkeypatch.setattr(files, "_PIECES", 4)
     monkeypatch.setattr(files, "_PIECE", 8)
     path, found = tmp_path / "rows", set()
     content = bytearray(1000)
-    for change in (None, 0, 999, 1000 - 8):  # the first piece, the last byte, the last piece's first
+    for change in (
+        None,
+        0,
+        999,
+        1000 - 8,
+    ):  # the first piece, the last byte, the last piece's first
         if change is not None:
             content[change] = 1
         path.write_bytes(content)
@@ -251,4 +350,6 @@ def test_a_large_file_is_known_by_pieces_of_it(tmp_path: Path, monkeypatch: pyte
     path.write_bytes(content + b"x")
     found.add(files.sampled_digest(path))
     assert len(found) == 5
-    assert sources.digests({"dataset_name": str(path)}) == {f"the data in {path}": files.sampled_digest(path)}
+    assert sources.digests({"dataset_name": str(path)}) == {
+        f"the data in {path}": files.sampled_digest(path)
+    }

@@ -1,4 +1,6 @@
-"""The place of a run: links in somebody else's folder are not followed, and folders of other things are left alone."""
+"""The place of a run: links in somebody else's folder are not followed, and folders of other things
+are left alone.
+"""
 
 from __future__ import annotations
 
@@ -51,17 +53,26 @@ WRITTEN = [
 @pytest.mark.parametrize("name", WRITTEN)
 @pytest.mark.parametrize("dangling", [False, True])
 def test_a_start_follows_no_link_in_the_run_folder(
-    write_recipe: Callable[..., str], tmp_path: Path, victim: Path, capsys: pytest.CaptureFixture, name: str, dangling: bool
+    write_recipe: Callable[..., str],
+    tmp_path: Path,
+    victim: Path,
+    capsys: pytest.CaptureFixture,
+    name: str,
+    dangling: bool,
 ) -> None:
     link = tmp_path / "run" / name
     link.parent.mkdir(parents=True)
     link.symlink_to(tmp_path / "nothing" if dangling else victim)
     refused(write_recipe("sft"))
     assert f"{name}: is a link to " in capsys.readouterr().err
-    assert victim.read_text() == "mine, without a line break" and not (tmp_path / "nothing").exists()
+    assert (
+        victim.read_text() == "mine, without a line break" and not (tmp_path / "nothing").exists()
+    )
 
 
-@pytest.mark.parametrize("name", ["_lock", "run.json", "metrics.jsonl", "checkpoint-2/trainer_state.json"])
+@pytest.mark.parametrize(
+    "name", ["_lock", "run.json", "metrics.jsonl", "checkpoint-2/trainer_state.json"]
+)
 def test_a_pipe_in_the_run_folder_does_not_hang_a_start(
     write_recipe: Callable[..., str], tmp_path: Path, capsys: pytest.CaptureFixture, name: str
 ) -> None:
@@ -119,7 +130,10 @@ def test_a_checkpoint_of_another_shape_is_one_line(tmp_path: Path, state: str | 
 def test_a_folder_of_completions_is_no_link(tmp_path: Path) -> None:
     (tmp_path / "another").mkdir()
     (tmp_path / "completions").symlink_to(tmp_path / "another")
-    with pytest.raises(RecipeError, match=r"completions: is a link to"), ShardStore(tmp_path / "completions"):
+    with (
+        pytest.raises(RecipeError, match=r"completions: is a link to"),
+        ShardStore(tmp_path / "completions"),
+    ):
         pass
     assert not list((tmp_path / "another").iterdir())
 
@@ -127,7 +141,10 @@ def test_a_folder_of_completions_is_no_link(tmp_path: Path) -> None:
 def test_a_shard_or_a_log_that_became_a_link_is_not_written(tmp_path: Path, victim: Path) -> None:
     (tmp_path / "completions").mkdir()
     (tmp_path / "completions" / "shard-00000.jsonl").symlink_to(victim)
-    with pytest.raises(RecipeError, match=r"shard-00000\.jsonl: is a link"), ShardStore(tmp_path / "completions"):
+    with (
+        pytest.raises(RecipeError, match=r"shard-00000\.jsonl: is a link"),
+        ShardStore(tmp_path / "completions"),
+    ):
         pass
     (tmp_path / "metrics.jsonl").symlink_to(victim)
     state = SimpleNamespace(is_world_process_zero=True, global_step=1)
@@ -139,7 +156,9 @@ def test_a_shard_or_a_log_that_became_a_link_is_not_written(tmp_path: Path, vict
     assert victim.read_text() == "mine, without a line break"
 
 
-def test_a_link_that_came_during_training_is_neither_written_nor_pushed(tmp_path: Path, victim: Path) -> None:
+def test_a_link_that_came_during_training_is_neither_written_nor_pushed(
+    tmp_path: Path, victim: Path
+) -> None:
     (tmp_path / "run" / "notes").mkdir(parents=True)
     (tmp_path / "run" / "notes" / "key").symlink_to(victim)
     run = SimpleNamespace(recipe=SimpleNamespace(script=None), output_dir=tmp_path / "run")
@@ -147,14 +166,18 @@ def test_a_link_that_came_during_training_is_neither_written_nor_pushed(tmp_path
         weights.save(run, None, {})
 
 
-def test_the_run_folder_itself_and_its_checkpoints_may_be_links(write_recipe: Callable[..., str], tmp_path: Path) -> None:
+def test_the_run_folder_itself_and_its_checkpoints_may_be_links(
+    write_recipe: Callable[..., str], tmp_path: Path
+) -> None:
     disk = tmp_path / "disk"
     (disk / "run").mkdir(parents=True)
     (disk / "checkpoint-2").mkdir()
     (tmp_path / "run").symlink_to(disk / "run")
     (tmp_path / "run" / "checkpoint-2").symlink_to(disk / "checkpoint-2")
     (tmp_path / "run" / "best").symlink_to("checkpoint-2")
-    with pytest.raises(RecipeError, match="best: is a link"):  # out of the folder, over the checkpoint's own link
+    with pytest.raises(
+        RecipeError, match="best: is a link"
+    ):  # out of the folder, over the checkpoint's own link
         run_dir.check_links(tmp_path / "run")
     (tmp_path / "run" / "best").unlink()
     (tmp_path / "run" / "kept").mkdir()
@@ -172,19 +195,34 @@ def test_the_run_folder_itself_and_its_checkpoints_may_be_links(write_recipe: Ca
     locks.release(tmp_path / "run")
 
 
-@pytest.mark.parametrize("kind", ["working directory", "home", "/", "folder of the recipe", "other things"])
+@pytest.mark.parametrize(
+    "kind", ["working directory", "home", "/", "folder of the recipe", "other things"]
+)
 def test_a_run_does_not_fill_a_folder_of_other_things(
-    write_recipe: Callable[..., str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture, kind: str
+    write_recipe: Callable[..., str],
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture,
+    kind: str,
 ) -> None:
     for name in ("cwd", "home", "repository/.git"):
         (tmp_path / name).mkdir(parents=True)
     monkeypatch.setenv("HOME", str(tmp_path / "home"))
     monkeypatch.chdir(tmp_path / "cwd")
-    places = {"working directory": ".", "home": "~", "/": "/", "folder of the recipe": "..", "other things": "../repository"}
+    places = {
+        "working directory": ".",
+        "home": "~",
+        "/": "/",
+        "folder of the recipe": "..",
+        "other things": "../repository",
+    }
     place = os.path.expanduser(places[kind])
     refused(write_recipe("sft", output_dir=place))
     said = capsys.readouterr().err
-    assert f"output_dir: {place} is " in said and "Fix: a folder of its own, --output_dir outputs/tiny" in said
+    assert (
+        f"output_dir: {place} is " in said
+        and "Fix: a folder of its own, --output_dir outputs/tiny" in said
+    )
     assert kind == "/" or kind in said
     assert not list(Path(place).glob("_lock"))
 
@@ -205,7 +243,9 @@ def loaded(path: str, *overrides: str) -> Recipe:
     return load_recipe([path, *overrides], "sft")
 
 
-def test_a_finished_run_is_pushed_by_the_command_that_is_named(write_recipe: Callable[..., str], tmp_path: Path) -> None:
+def test_a_finished_run_is_pushed_by_the_command_that_is_named(
+    write_recipe: Callable[..., str], tmp_path: Path
+) -> None:
     path, run = write_recipe("sft"), tmp_path / "run"
     run.mkdir()
     run_dir.claim(run_dir.Run(loaded(path), run, []))

@@ -1,4 +1,6 @@
-"""A curriculum: which rows are trained on, when the next task's turn comes, that a stopped run goes on with the same rows."""
+"""A curriculum: which rows are trained on, when the next task's turn comes, that a stopped run goes
+on with the same rows.
+"""
 
 import json
 import shutil
@@ -30,15 +32,23 @@ def right(completions, level, solution, trainer_state, **columns):
 
 @pytest.fixture
 def write(write_recipe: Callable[..., str], tmp_path: Path) -> Callable[..., str]:
-    """A recipe with six training rows of each level and two held-out ones; nine steps are an epoch."""
+    """A recipe with six training rows of each level and two held-out ones; nine steps are
+    an epoch.
+    """
     for split, count in (("train", 6), ("test", 2)):
         rows = [
-            {"question": f"{split} {level} {row}?", "answer": f"#### {LEVELS.index(level) * 100 + row}", "level": level}
+            {
+                "question": f"{split} {level} {row}?",
+                "answer": f"#### {LEVELS.index(level) * 100 + row}",
+                "level": level,
+            }
             for row in range(count)
             for level in LEVELS
         ]
         (tmp_path / "levels").mkdir(exist_ok=True)
-        (tmp_path / "levels" / f"{split}.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+        (tmp_path / "levels" / f"{split}.jsonl").write_text(
+            "".join(json.dumps(row) + "\n" for row in rows)
+        )
     keys = {
         "dataset_name": str(tmp_path / "levels"),
         "task_column": "level",
@@ -55,7 +65,9 @@ def write(write_recipe: Callable[..., str], tmp_path: Path) -> Callable[..., str
     return lambda **changes: write_recipe("grpo", **{**keys, **changes})
 
 
-def test_tasks_follow_by_held_out_rows_and_a_stopped_run_goes_on_with_the_same(write, tmp_path: Path) -> None:
+def test_tasks_follow_by_held_out_rows_and_a_stopped_run_goes_on_with_the_same(
+    write, tmp_path: Path
+) -> None:
     SEEN.clear()
     path = write()
     grpo.main([path, "--output_dir", str(tmp_path / "whole")])
@@ -64,8 +76,14 @@ def test_tasks_follow_by_held_out_rows_and_a_stopped_run_goes_on_with_the_same(w
     order = [levels[0] for _, levels, _ in whole]
     assert order == sorted(order, key=LEVELS.index) and set(order) == set(LEVELS)
     # 'hard' is never right, so it stays; the first reward decides, not the sum.
-    lines = [json.loads(line) for line in (tmp_path / "whole" / "metrics.jsonl").read_text().splitlines()]
-    judged = [(line["step"], line["eval_curriculum/level"], line["eval_rewards/right/mean"]) for line in lines if "eval_reward" in line]
+    lines = [
+        json.loads(line) for line in (tmp_path / "whole" / "metrics.jsonl").read_text().splitlines()
+    ]
+    judged = [
+        (line["step"], line["eval_curriculum/level"], line["eval_rewards/right/mean"])
+        for line in lines
+        if "eval_reward" in line
+    ]
     assert judged == [(3, 1, 1.0), (6, 2, 1.0), (9, 3, 0.0), (11, 3, 0.0)]
     # From before the second rise, and from the second epoch.
     for step in (5, 10):
@@ -77,7 +95,10 @@ def test_tasks_follow_by_held_out_rows_and_a_stopped_run_goes_on_with_the_same(w
         SEEN.clear()
         grpo.main([path])
         assert whole[-len(SEEN) :] == SEEN and SEEN[0][0] == step
-        assert metrics(tmp_path / "run") and assert_same_run(tmp_path / "run", tmp_path / "whole") is None
+        assert (
+            metrics(tmp_path / "run")
+            and assert_same_run(tmp_path / "run", tmp_path / "whole") is None
+        )
         shutil.rmtree(tmp_path / "run")
 
 
@@ -89,17 +110,22 @@ def test_batches_are_of_one_task_and_begin_where_the_state_says(repeats: int) ->
 
     def epoch(number: float | None) -> list[int]:
         state.epoch = number
-        sampler = RepeatSampler(range(10), mini_repeat_count=2, batch_size=2, repeat_count=repeats, seed=7)
+        sampler = RepeatSampler(
+            range(10), mini_repeat_count=2, batch_size=2, repeat_count=repeats, seed=7
+        )
         drawn = list(CurriculumSampler(sampler, rows, trainer))
         assert len(drawn) == len(sampler)
         size = len(drawn) // 5
         return [
-            {task for task, mine in enumerate(rows) for row in drawn[at : at + size] if row in mine} for at in range(0, len(drawn), size)
+            {task for task, mine in enumerate(rows) for row in drawn[at : at + size] if row in mine}
+            for at in range(0, len(drawn), size)
         ]
 
     assert epoch(None) == [{0}, {0}, {1}, {1}, {1}]
     trainer.began.append(7)
-    assert epoch(1.0) == epoch(1.6) == [{1}, {1}, {2}, {2}, {2}]  # batches 5 to 9, also when the epoch is resumed
+    assert (
+        epoch(1.0) == epoch(1.6) == [{1}, {1}, {2}, {2}, {2}]
+    )  # batches 5 to 9, also when the epoch is resumed
     trainer.began[1:] = [5, 5]  # two evaluations before the next batch
     assert epoch(0.0) == [{0}] * 5 and epoch(1.0) == [{2}] * 5
 
@@ -124,11 +150,17 @@ def test_what_cannot_be_followed_is_refused(write, changes, told) -> None:
 @pytest.mark.parametrize(
     ("changes", "told"),
     [
-        ({"curriculum": ["easy", "hrad"]}, "curriculum: train_dataset: unknown value of column 'level' 'hrad'. Did you mean 'hard'?"),
+        (
+            {"curriculum": ["easy", "hrad"]},
+            "curriculum: train_dataset: unknown value of column 'level' 'hrad'. Did you mean "
+            "'hard'?",
+        ),
         ({"task_column": "lvl"}, "unknown value of column 'lvl'"),
     ],
 )
-def test_a_task_without_rows_is_refused_before_the_model_is_loaded(write, capsys, monkeypatch, changes, told) -> None:
+def test_a_task_without_rows_is_refused_before_the_model_is_loaded(
+    write, capsys, monkeypatch, changes, told
+) -> None:
     monkeypatch.setattr("trl.GRPOTrainer.__init__", None)
     with pytest.raises(SystemExit):
         grpo.main([write(**changes)])
@@ -137,13 +169,28 @@ def test_a_task_without_rows_is_refused_before_the_model_is_loaded(write, capsys
 
 def test_levels_are_those_of_reasoning_gym() -> None:
     def questions(level: object) -> list[str]:
-        config = {"level": level, "train": {"size": 20, "seed": 1}, "test": {"size": 5, "seed": 900000}}
+        config = {
+            "level": level,
+            "train": {"size": 20, "seed": 1},
+            "test": {"size": 5, "seed": 900000},
+        }
         return load_rows("reasoning_gym:chain_sum", "train", task_config=config)["question"]
 
-    lengths = [max(question.count("+") + question.count("-") for question in questions(level)) for level in (0, 3)]
+    lengths = [
+        max(question.count("+") + question.count("-") for question in questions(level))
+        for level in (0, 3)
+    ]
     assert lengths == [1, 4]
     for level in (11, "2", -1):
         with pytest.raises(RecipeError, match=r"level|not supported"):
             questions(level)
     with pytest.raises(RecipeError, match="No curriculum"):
-        load_rows("reasoning_gym:acre", "train", task_config={"level": 1, "train": {"size": 1, "seed": 1}, "test": {"size": 1, "seed": 9}})
+        load_rows(
+            "reasoning_gym:acre",
+            "train",
+            task_config={
+                "level": 1,
+                "train": {"size": 1, "seed": 1},
+                "test": {"size": 1, "seed": 9},
+            },
+        )

@@ -1,4 +1,6 @@
-"""What vLLM is sent of the trained model, and how it is asked to sample, with an engine that only records."""
+"""What vLLM is sent of the trained model, and how it is asked to sample, with an engine that only
+records.
+"""
 
 import copy
 import inspect
@@ -30,7 +32,12 @@ from r1_recipes.training.trainer import RecipeGRPOTrainer
 from tests.conftest import REPOSITORY
 
 IDS = torch.arange(5, 25).reshape(2, 10)
-LORA = {"r": 8, "lora_alpha": 32, "target_modules": ["q_proj", "v_proj", "down_proj"], "task_type": "CAUSAL_LM"}
+LORA = {
+    "r": 8,
+    "lora_alpha": 32,
+    "target_modules": ["q_proj", "v_proj", "down_proj"],
+    "task_type": "CAUSAL_LM",
+}
 
 
 class RecordingLLM:
@@ -50,7 +57,9 @@ class RecordingLLM:
 
 
 def sharded(folder: str) -> None:
-    """Run by each of two ranks: what FSDP 2's pieces send is what the whole model sends, and the pieces keep their bits."""
+    """Run by each of two ranks: what FSDP 2's pieces send is what the whole model sends, and the
+    pieces keep their bits.
+    """
     torch.distributed.init_process_group("gloo")
     mesh = torch.distributed.device_mesh.init_device_mesh("cpu", (2,))
     whole, pieces = with_adapters(Path(folder)), with_adapters(Path(folder))
@@ -64,7 +73,9 @@ def sharded(folder: str) -> None:
         for engine in engines:
             engine.sync_weights()
         sent, wanted = (engine.llm.weights for engine in reversed(engines))
-        assert sent.keys() == wanted.keys() and all(sent[name].equal(value) for name, value in wanted.items())
+        assert sent.keys() == wanted.keys() and all(
+            sent[name].equal(value) for name, value in wanted.items()
+        )
         assert all(piece.to_local().equal(before[name]) for name, piece in bits(pieces).items())
     torch.distributed.destroy_process_group()
 
@@ -81,7 +92,15 @@ def _builder(monkeypatch: pytest.MonkeyPatch) -> Callable[..., Engine]:
     for name in ("RANK", "LOCAL_RANK", "WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT"):
         monkeypatch.setenv(name, os.environ.get(name, "0"))  # TRL sets them
 
-    def make(model: Any, *, seed: int = 42, rank: int = 0, ranks: int = 1, fsdp: int | None = None, **options: Any) -> Engine:
+    def make(
+        model: Any,
+        *,
+        seed: int = 42,
+        rank: int = 0,
+        ranks: int = 1,
+        fsdp: int | None = None,
+        **options: Any,
+    ) -> Engine:
         plugin = SimpleNamespace(fsdp_version=fsdp) if fsdp else None
         accelerator = SimpleNamespace(
             state=SimpleNamespace(deepspeed_plugin=None, fsdp_plugin=plugin),
@@ -92,7 +111,13 @@ def _builder(monkeypatch: pytest.MonkeyPatch) -> Callable[..., Engine]:
             device=torch.device("cpu"),
             wait_for_everyone=lambda: None,
         )
-        given = {"model": model, "accelerator": accelerator, "processing_class": None, "max_num_seqs": 8, **options}
+        given = {
+            "model": model,
+            "accelerator": accelerator,
+            "processing_class": None,
+            "max_num_seqs": 8,
+            **options,
+        }
         return Engine(seed=seed, **given)
 
     return make
@@ -125,30 +150,45 @@ def log_probs(model: Any) -> torch.Tensor:
         return model(IDS).logits.float().log_softmax(-1)
 
 
-@pytest.mark.parametrize("changes", [{}, {"use_dora": True}, {"use_rslora": True}, {"modules_to_save": ["norm"]}], ids=str)
-def test_adapters_are_sent_merged_and_the_base_keeps_its_bits(build: Callable, tiny_model: Path, tmp_path: Path, changes: dict) -> None:
+@pytest.mark.parametrize(
+    "changes",
+    [{}, {"use_dora": True}, {"use_rslora": True}, {"modules_to_save": ["norm"]}],
+    ids=str,
+)
+def test_adapters_are_sent_merged_and_the_base_keeps_its_bits(
+    build: Callable, tiny_model: Path, tmp_path: Path, changes: dict
+) -> None:
     model = with_adapters(tiny_model, **changes)
     before, policy = bits(model), log_probs(model)
     engine = build(model)
     engine.sync_weights()
     engine.sync_weights()
     after = bits(model)
-    assert before.keys() == after.keys() and all(after[name].equal(value) for name, value in before.items())
+    assert before.keys() == after.keys() and all(
+        after[name].equal(value) for name, value in before.items()
+    )
     assert log_probs(model).equal(policy)
 
     # In fp32 by PEFT's own hand, and cast at the end.
     exact = copy.deepcopy(model).float().merge_and_unload()
     wanted = {name: parameter.bfloat16() for name, parameter in exact.named_parameters()}
     assert engine.llm.weights.keys() == wanted.keys()
-    assert all(value.dtype == torch.bfloat16 or "norm" in name for name, value in engine.llm.weights.items())
+    assert all(
+        value.dtype == torch.bfloat16 or "norm" in name
+        for name, value in engine.llm.weights.items()
+    )
     assert all(engine.llm.weights[name].bfloat16().equal(value) for name, value in wanted.items())
 
     # Whoever puts the saved adapter on the clean base has the trained policy.
     model.save_pretrained(tmp_path / "adapter")
-    assert log_probs(PeftModel.from_pretrained(base_model(tiny_model), tmp_path / "adapter").eval()).equal(policy)
+    assert log_probs(
+        PeftModel.from_pretrained(base_model(tiny_model), tmp_path / "adapter").eval()
+    ).equal(policy)
 
 
-def test_the_server_is_sent_the_same(build: Callable, tiny_model: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_server_is_sent_the_same(
+    build: Callable, tiny_model: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     sent: dict[str, torch.Tensor] = {}
 
     class Client:
@@ -160,7 +200,9 @@ def test_the_server_is_sent_the_same(build: Callable, tiny_model: Path, monkeypa
 
         def update_named_params(self, metadata: list, weights: Any) -> None:
             sent.update(weights)
-            assert [(name, list(value.shape)) for name, value in sent.items()] == [(name, shape) for name, _, shape in metadata]
+            assert [(name, list(value.shape)) for name, value in sent.items()] == [
+                (name, shape) for name, _, shape in metadata
+            ]
 
         def reset_prefix_cache(self) -> None:
             pass
@@ -171,7 +213,9 @@ def test_the_server_is_sent_the_same(build: Callable, tiny_model: Path, monkeypa
     before = bits(model)
     colocated.sync_weights()
     served.sync_weights()
-    assert sent.keys() == colocated.llm.weights.keys() and all(sent[name].equal(value) for name, value in colocated.llm.weights.items())
+    assert sent.keys() == colocated.llm.weights.keys() and all(
+        sent[name].equal(value) for name, value in colocated.llm.weights.items()
+    )
     assert all(value.equal(before[name]) for name, value in bits(model).items())
 
 
@@ -188,11 +232,20 @@ def test_the_pieces_of_fsdp2_are_sent_whole(tiny_model: Path) -> None:
         "tests.core.training.test_engine",
     ]
     environment = {**os.environ, "OMP_NUM_THREADS": "1"}
-    done = subprocess.run([*launcher, str(tiny_model)], cwd=REPOSITORY, env=environment, capture_output=True, text=True, timeout=300)
+    done = subprocess.run(
+        [*launcher, str(tiny_model)],
+        cwd=REPOSITORY,
+        env=environment,
+        capture_output=True,
+        text=True,
+        timeout=300,
+    )
     assert done.returncode == 0, done.stderr[-3000:]
 
 
-def test_without_adapters_the_weights_are_sent_as_they_are(build: Callable, tiny_model: Path) -> None:
+def test_without_adapters_the_weights_are_sent_as_they_are(
+    build: Callable, tiny_model: Path
+) -> None:
     model = base_model(tiny_model)
     engine = build(model)
     engine.sync_weights()
@@ -201,15 +254,21 @@ def test_without_adapters_the_weights_are_sent_as_they_are(build: Callable, tiny
 
 def test_an_adapter_that_cannot_be_sent_is_refused(build: Callable, tiny_model: Path) -> None:
     tied = with_adapters(tiny_model, target_modules=["q_proj", "lm_head"])
-    tied.base_model.model.lm_head.base_layer.weight = tied.base_model.model.get_input_embeddings().weight
-    with pytest.raises(RecipeError, match=r"lora_target_modules: vLLM cannot be sent lm_head\.weight"):
+    tied.base_model.model.lm_head.base_layer.weight = (
+        tied.base_model.model.get_input_embeddings().weight
+    )
+    with pytest.raises(
+        RecipeError, match=r"lora_target_modules: vLLM cannot be sent lm_head\.weight"
+    ):
         build(tied).sync_weights()
     with pytest.raises(RecipeError, match="fsdp_version: 2"):
         build(with_adapters(tiny_model), fsdp=1)
 
 
 @pytest.mark.parametrize(("asked", "given"), [(8192, MAX_SEQUENCES), (16, 16)])
-def test_vllm_is_asked_for_a_bounded_batch(build: Callable, tiny_model: Path, asked: int, given: int) -> None:
+def test_vllm_is_asked_for_a_bounded_batch(
+    build: Callable, tiny_model: Path, asked: int, given: int
+) -> None:
     options = build(base_model(tiny_model), max_num_seqs=asked).llm.options
     assert options["max_num_seqs"] == given <= options["max_num_batched_tokens"]
 
@@ -217,27 +276,39 @@ def test_vllm_is_asked_for_a_bounded_batch(build: Callable, tiny_model: Path, as
 def test_the_stream_of_samples_follows_the_seed_and_the_group_of_ranks(
     build: Callable, tiny_model: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """vLLM gives a request without a seed one of NumPy's global generator (v1/worker/gpu/sample/states.py of 0.31)."""
-    monkeypatch.setattr(torch.distributed, "new_subgroups_by_enumeration", lambda ranks: (None, None))
+    """vLLM gives a request without a seed one of NumPy's global generator
+    (v1/worker/gpu/sample/states.py of 0.31).
+    """
+    monkeypatch.setattr(
+        torch.distributed, "new_subgroups_by_enumeration", lambda ranks: (None, None)
+    )
     model = base_model(tiny_model)
 
     def draw(**options: int) -> tuple[int, float]:
         build(model, ranks=8, **options)
         return int(numpy.random.randint(1 << 62)), float(torch.rand(1))
 
-    streams = {(seed, rank): draw(seed=seed, rank=rank) for seed in (0, 1, 2, 42) for rank in range(8)}
+    streams = {
+        (seed, rank): draw(seed=seed, rank=rank) for seed in (0, 1, 2, 42) for rank in range(8)
+    }
     assert len(set(streams.values())) == len(streams)
     assert draw(seed=1, rank=3) == streams[1, 3]
     # The ranks of one tensor-parallel group must sample the same.
-    assert draw(seed=1, rank=2, tensor_parallel_size=2) == draw(seed=1, rank=3, tensor_parallel_size=2)
-    assert draw(seed=1, rank=1, tensor_parallel_size=2) != draw(seed=1, rank=2, tensor_parallel_size=2)
+    assert draw(seed=1, rank=2, tensor_parallel_size=2) == draw(
+        seed=1, rank=3, tensor_parallel_size=2
+    )
+    assert draw(seed=1, rank=1, tensor_parallel_size=2) != draw(
+        seed=1, rank=2, tensor_parallel_size=2
+    )
 
 
 @pytest.mark.parametrize("parallel, alike", [(2, True), (1, False)])
 def test_the_ranks_of_a_group_draw_alike_in_every_batch(
     build: Callable, tiny_model: Path, monkeypatch: pytest.MonkeyPatch, parallel: int, alike: bool
 ) -> None:
-    """Also where their generators have come apart since the start: a run that went on, a reward that drew."""
+    """Also where their generators have come apart since the start: a run that went on, a reward
+    that drew.
+    """
     sent: list[Any] = []
 
     def broadcast(states: list[Any], *, group: str, group_src: int) -> None:
@@ -246,9 +317,15 @@ def test_the_ranks_of_a_group_draw_alike_in_every_batch(
             sent.extend(copy.deepcopy(states))
         states[:] = sent
 
-    monkeypatch.setattr(torch.distributed, "new_subgroups_by_enumeration", lambda ranks: ("group", None))
+    monkeypatch.setattr(
+        torch.distributed, "new_subgroups_by_enumeration", lambda ranks: ("group", None)
+    )
     monkeypatch.setattr(torch.distributed, "broadcast_object_list", broadcast)
-    monkeypatch.setattr(vllm_generation.VLLMGeneration, "generate", lambda self, *_, **__: (numpy.random.rand(), float(torch.rand(1))))
+    monkeypatch.setattr(
+        vllm_generation.VLLMGeneration,
+        "generate",
+        lambda self, *_, **__: (numpy.random.rand(), float(torch.rand(1))),
+    )
     drawn = []
     for rank in range(2):
         engine = build(base_model(tiny_model), rank=rank, ranks=2, tensor_parallel_size=parallel)
@@ -263,7 +340,9 @@ def test_a_trainer_of_trl_makes_our_engine(trainer: type) -> None:
     module = inspect.getmodule(trainer)
     assert "self.vllm_generation = VLLMGeneration(" in inspect.getsource(trainer)
     with engine_of(trainer, 7):
-        assert module.VLLMGeneration.func is Engine and module.VLLMGeneration.keywords == {"seed": 7}
+        assert module.VLLMGeneration.func is Engine and module.VLLMGeneration.keywords == {
+            "seed": 7
+        }
     assert module.VLLMGeneration is vllm_generation.VLLMGeneration
 
 
@@ -272,10 +351,19 @@ class _Built(Exception):
 
 
 @pytest.mark.parametrize(
-    ("trainer", "changes"), [(GRPOTrainer, None), (DistillationTrainer, {}), (GOLDTrainer, {"distill_with": "gold", "use_uld_loss": True})]
+    ("trainer", "changes"),
+    [
+        (GRPOTrainer, None),
+        (DistillationTrainer, {}),
+        (GOLDTrainer, {"distill_with": "gold", "use_uld_loss": True}),
+    ],
 )
 def test_each_method_that_samples_with_vllm_has_it(
-    write_recipe: Callable[..., str], tiny_model: Path, monkeypatch: pytest.MonkeyPatch, trainer: type, changes: dict | None
+    write_recipe: Callable[..., str],
+    tiny_model: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    trainer: type,
+    changes: dict | None,
 ) -> None:
     """GRPO, and both ways to distil on policy."""
     seen = []
@@ -291,7 +379,9 @@ def test_each_method_that_samples_with_vllm_has_it(
         else:
             teacher = {"teacher_model_name_or_path": str(tiny_model), **changes}
             recipe = load_recipe([write_recipe("distill", seed=5, **teacher)], "distill")
-            distill.build_trainer(recipe, None, None, {"args": recipe.training, "quantization_config": None})
+            distill.build_trainer(
+                recipe, None, None, {"args": recipe.training, "quantization_config": None}
+            )
     assert seen == [{"seed": 5}]
 
 

@@ -1,4 +1,6 @@
-"""What fails in the middle of a run ends in one line that says why, with a checkpoint where that is possible; the same command goes on."""
+"""What fails in the middle of a run ends in one line that says why, with a checkpoint where that is
+possible; the same command goes on.
+"""
 
 from __future__ import annotations
 
@@ -72,13 +74,21 @@ def steps(run: Path) -> list[int]:
 
 @pytest.mark.parametrize("name", ["own", "own_later"])
 def test_a_reward_that_fails_is_named_and_its_last_step_is_saved(
-    write_recipe: Callable[..., str], tmp_path: Path, capsys: pytest.CaptureFixture, at: dict, name: str
+    write_recipe: Callable[..., str],
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture,
+    at: dict,
+    name: str,
 ) -> None:
     path, run = write_recipe("grpo", reward_funcs=[f"{OWN}:{name}"], save_steps=2), tmp_path / "run"
     at[3] = _fail
     line = refused(path, capsys)
     place = rf"\({re.escape(__file__)}:\d+\)"
-    assert re.search(rf"reward '{OWN}:{name}' fails: KeyError: 'gold' {place}.*after step 3;.*goes on from there", line), line
+    assert re.search(
+        rf"reward '{OWN}:{name}' fails: KeyError: 'gold' {place}.*after step 3;.*goes on "
+        rf"from there",
+        line,
+    ), line
     assert (run / "checkpoint-3" / "manifest.json").is_file()
     at.clear()
     grpo.main([path])
@@ -89,8 +99,18 @@ def test_a_reward_that_fails_is_named_and_its_last_step_is_saved(
 def test_a_reward_that_fails_in_the_evaluation_or_before_the_first_step(
     write_recipe: Callable[..., str], tmp_path: Path, capsys: pytest.CaptureFixture, at: dict
 ) -> None:
-    halves = {"dataset_train_split": "train[:4]", "dataset_test_split": "train[4:]", "eval_strategy": "steps", "eval_steps": 1}
-    changes = {"reward_funcs": [f"{OWN}:own"], "save_steps": 4, "per_device_eval_batch_size": 4, "max_steps": 4}
+    halves = {
+        "dataset_train_split": "train[:4]",
+        "dataset_test_split": "train[4:]",
+        "eval_strategy": "steps",
+        "eval_steps": 1,
+    }
+    changes = {
+        "reward_funcs": [f"{OWN}:own"],
+        "save_steps": 4,
+        "per_device_eval_batch_size": 4,
+        "max_steps": 4,
+    }
     at[1] = _fail  # in the evaluation after step 1
     assert "after step 1;" in refused(write_recipe("grpo", **halves, **changes), capsys)
     assert (tmp_path / "run" / "checkpoint-1").is_dir()
@@ -109,13 +129,27 @@ def some(completions: list, **columns: Any) -> list[float | None]:
 
 
 def test_a_run_in_which_nothing_was_judged_says_so(
-    write_recipe: Callable[..., str], tmp_path: Path, capsys: pytest.CaptureFixture, caplog: pytest.LogCaptureFixture
+    write_recipe: Callable[..., str],
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture,
+    caplog: pytest.LogCaptureFixture,
 ) -> None:
     told = "reward_funcs: nobody judged no completion of {} batches in a row"
     for name, said in (("nobody", [told.format(2)]), ("some", [])):
         caplog.clear()
-        grpo.main([write_recipe("grpo", reward_funcs=[f"{OWN}:{name}"], max_steps=2, output_dir=str(tmp_path / name))])
-        assert [line.partition(",")[0] for line in caplog.messages if "judged no completion" in line] == said
+        grpo.main(
+            [
+                write_recipe(
+                    "grpo",
+                    reward_funcs=[f"{OWN}:{name}"],
+                    max_steps=2,
+                    output_dir=str(tmp_path / name),
+                )
+            ]
+        )
+        assert [
+            line.partition(",")[0] for line in caplog.messages if "judged no completion" in line
+        ] == said
     assert told.format(3) in refused(write_recipe("grpo", reward_funcs=[f"{OWN}:nobody"]), capsys)
 
 
@@ -132,12 +166,19 @@ class _FullDisk(io.TextIOWrapper):
     "error",
     [
         OSError(errno.ENOSPC, os.strerror(errno.ENOSPC)),
-        RuntimeError("[enforce fail at inline_container.cc:668] . PytorchStreamWriter failed writing file data/3: file write failed"),
+        RuntimeError(
+            "[enforce fail at inline_container.cc:668] . PytorchStreamWriter failed writing "
+            "file data/3: file write failed"
+        ),
     ],
     ids=lambda error: type(error).__name__,
 )
 def test_a_full_disk_is_one_line_and_the_run_goes_on_when_there_is_room(
-    write_recipe: Callable[..., str], tmp_path: Path, capsys: pytest.CaptureFixture, monkeypatch: pytest.MonkeyPatch, error: Exception
+    write_recipe: Callable[..., str],
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture,
+    monkeypatch: pytest.MonkeyPatch,
+    error: Exception,
 ) -> None:
     path, run = write_recipe("grpo"), tmp_path / "run"
     save = torch.save
@@ -162,7 +203,9 @@ def test_a_full_disk_is_one_line_and_the_run_goes_on_when_there_is_room(
     assert steps(run) == [1, 2, 3, 4, 5, 6] and (run / "model.safetensors").is_file()
 
 
-def test_a_log_without_room_writes_no_traceback(tmp_path: Path, capsys: pytest.CaptureFixture) -> None:
+def test_a_log_without_room_writes_no_traceback(
+    tmp_path: Path, capsys: pytest.CaptureFixture
+) -> None:
     import logging
 
     handler = LogFile(tmp_path / "run.log")
@@ -174,22 +217,40 @@ def test_a_log_without_room_writes_no_traceback(tmp_path: Path, capsys: pytest.C
 
 @pytest.mark.parametrize("log_completions", [True, False])
 def test_a_folder_that_is_removed_is_one_line(
-    write_recipe: Callable[..., str], tmp_path: Path, capsys: pytest.CaptureFixture, at: dict, log_completions: bool
+    write_recipe: Callable[..., str],
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture,
+    at: dict,
+    log_completions: bool,
 ) -> None:
-    path = write_recipe("grpo", reward_funcs=[f"{OWN}:own"], log_completions=log_completions, num_completions_to_print=0)
+    path = write_recipe(
+        "grpo",
+        reward_funcs=[f"{OWN}:own"],
+        log_completions=log_completions,
+        num_completions_to_print=0,
+    )
     at[2] = lambda: shutil.rmtree(tmp_path / "run")
-    assert f"output_dir {tmp_path / 'run'}: " in (line := refused(path, capsys)) and "removed" in line
+    assert (
+        f"output_dir {tmp_path / 'run'}: " in (line := refused(path, capsys)) and "removed" in line
+    )
     at.clear()
     grpo.main([path])
     assert steps(tmp_path / "run") == [1, 2, 3, 4, 5, 6]
 
 
 def test_other_errors_are_not_the_disk_s(tmp_path: Path) -> None:
-    assert disk_fault(ValueError("no"), tmp_path) is None and disk_fault(FileNotFoundError(2, "no", "/nowhere/x"), tmp_path) is None
-    assert "gone.json was removed" in str(disk_fault(FileNotFoundError(2, "no", str(tmp_path / "gone.json")), tmp_path))
+    assert (
+        disk_fault(ValueError("no"), tmp_path) is None
+        and disk_fault(FileNotFoundError(2, "no", "/nowhere/x"), tmp_path) is None
+    )
+    assert "gone.json was removed" in str(
+        disk_fault(FileNotFoundError(2, "no", str(tmp_path / "gone.json")), tmp_path)
+    )
     # Hosts without a shared disk have no output folder until they save.
     assert disk_fault(RuntimeError("CUDA out of memory"), tmp_path / "gone") is None
-    assert "removed or renamed" in str(disk_fault(RuntimeError("No such file or directory"), tmp_path / "gone"))
+    assert "removed or renamed" in str(
+        disk_fault(RuntimeError("No such file or directory"), tmp_path / "gone")
+    )
     try:
         try:
             raise OSError(errno.EDQUOT, os.strerror(errno.EDQUOT))
@@ -203,14 +264,27 @@ def test_other_errors_are_not_the_disk_s(tmp_path: Path) -> None:
 
 
 def tables(folder: Path) -> dict[int, list[dict[str, Any]]]:
-    return {int(path.stem.rpartition("_")[2]): pyarrow.parquet.read_table(path).to_pylist() for path in sorted(folder.glob("*.parquet"))}
+    return {
+        int(path.stem.rpartition("_")[2]): pyarrow.parquet.read_table(path).to_pylist()
+        for path in sorted(folder.glob("*.parquet"))
+    }
 
 
 def test_completions_are_written_once_a_generation_and_no_more_of_them_than_the_key_says(
     write_recipe: Callable[..., str], tmp_path: Path, interrupted: Callable[[str], None]
 ) -> None:
-    halves = {"dataset_train_split": "train[:6]", "dataset_test_split": "train[6:]", "eval_strategy": "steps", "eval_steps": 4}
-    changes = {"steps_per_generation": 3, "num_generations": 4, "per_device_eval_batch_size": 8, "num_generations_eval": 4}
+    halves = {
+        "dataset_train_split": "train[:6]",
+        "dataset_test_split": "train[6:]",
+        "eval_strategy": "steps",
+        "eval_steps": 4,
+    }
+    changes = {
+        "steps_per_generation": 3,
+        "num_generations": 4,
+        "per_device_eval_batch_size": 8,
+        "num_generations_eval": 4,
+    }
     logged = {"log_completions": True, "num_completions_to_print": 0, "max_logged_completions": 4}
     path, run = write_recipe("grpo", **halves, **changes, **logged, max_steps=8), tmp_path / "run"
     interrupted("2")  # the reward's second call, which is the rollout of steps 4 to 6
@@ -222,8 +296,15 @@ def test_completions_are_written_once_a_generation_and_no_more_of_them_than_the_
     trained = tables(run / "completions")
     # A run that goes on samples at once; what was sampled before is not written again.
     assert list(trained) == [1, 4, 5, 8]
-    assert {step: [row["step"] for row in rows] for step, rows in trained.items()} == {step: [step] * 4 for step in (1, 4, 5, 8)}
-    assert all(len({str(row["prompt"]) for row in rows}) == 1 for rows in trained.values())  # a whole group of three
-    assert {step: len(rows) for step, rows in tables(run / "eval_completions").items()} == {4: 8, 8: 8}
+    assert {step: [row["step"] for row in rows] for step, rows in trained.items()} == {
+        step: [step] * 4 for step in (1, 4, 5, 8)
+    }
+    assert all(
+        len({str(row["prompt"]) for row in rows}) == 1 for rows in trained.values()
+    )  # a whole group of three
+    assert {step: len(rows) for step, rows in tables(run / "eval_completions").items()} == {
+        4: 8,
+        8: 8,
+    }
     assert steps(run)[:3] == [1, 2, 3]
     assert pack_completions([read_run(run)])[1:] == (4 * 4 + 2 * 8, 4 * 4 + 2 * 8)

@@ -33,7 +33,9 @@ GAME = {
     "environment": "tests.support.callers:Game",
     "dataset_name": "environment:tests.support.callers:Game",
     "mapper": "environment",
-    "task_config": {split: {"size": 80, "seed": seed} for seed, split in enumerate(("train", "test"))},
+    "task_config": {
+        split: {"size": 80, "seed": seed} for seed, split in enumerate(("train", "test"))
+    },
     "tool_timeout": 600,
     "max_tool_calling_iterations": 3,
     "max_completion_length": 96,
@@ -44,16 +46,25 @@ GAME = {
 
 def comparable(entries: list[dict[str, Any]]) -> list[dict[str, Any]]:
     # SFTTrainer's num_tokens counts from zero again in each process.
-    left_out = {"step_time", *(("num_tokens",) if any("mean_token_accuracy" in entry for entry in entries) else ())}
+    left_out = {
+        "step_time",
+        *(("num_tokens",) if any("mean_token_accuracy" in entry for entry in entries) else ()),
+    }
     # Seconds differ, and so does what a process has judged before.
     return [
-        {key: value for key, value in entry.items() if key not in left_out and not key.startswith(("time/", "verification/"))}
+        {
+            key: value
+            for key, value in entry.items()
+            if key not in left_out and not key.startswith(("time/", "verification/"))
+        }
         for entry in entries
     ]
 
 
 def assert_same_run(run: Path, whole: Path) -> None:
-    """Every step once, with the numbers of the run that was never stopped, and the same model to the last bit."""
+    """Every step once, with the numbers of the run that was never stopped, and the same model to
+    the last bit.
+    """
     assert [entry["step"] for entry in metrics(run)] == list(range(1, len(metrics(whole)) + 1))
     assert comparable(metrics(run)) == comparable(metrics(whole))
     stopped, straight = weights(run), weights(whole)
@@ -62,7 +73,9 @@ def assert_same_run(run: Path, whole: Path) -> None:
 
 def unfinished(run: Path) -> None:
     """As a kill before the end leaves it."""
-    (run / "run.json").write_text((run / "run.json").read_text().replace('"finished": true', '"finished": false'))
+    (run / "run.json").write_text(
+        (run / "run.json").read_text().replace('"finished": true', '"finished": false')
+    )
 
 
 # In this process: Ctrl-C comes from the reward
@@ -71,7 +84,8 @@ def unfinished(run: Path) -> None:
 @pytest.mark.parametrize(
     "changes",
     [
-        {},  # four steps an epoch: step 5 is in the second one, whose order of rows no checkpoint holds
+        # Four steps an epoch: step 5 is in the second one, whose order of rows no checkpoint holds
+        {},
         {"gradient_accumulation_steps": 2, "per_device_train_batch_size": 2, "beta": 0.1},
         {"unfrozen_parameters": [r"layers\.1\."], "gradient_checkpointing": True},
         {"use_peft": True, "lora_r": 4, "lora_target_modules": ["q_proj", "v_proj"]},
@@ -98,8 +112,12 @@ def test_ctrl_c_saves_and_the_same_command_goes_on(
     # The step it was in is not one that save_steps would save.
     assert {folder.name for folder in run.glob("checkpoint-*")} == {"checkpoint-4", "checkpoint-5"}
     assert log_lines(run)[-1] == "stopped at step 5; the same command continues from there"
-    assert not list(run.glob("*.safetensors")) and "None" not in (run / "README.md").read_text(encoding="utf-8")
-    with pytest.raises(RecipeError, match=r"Fix: --model_name_or_path .*checkpoint-[45], or embedded:SmolLM2"):
+    assert not list(run.glob("*.safetensors")) and "None" not in (run / "README.md").read_text(
+        encoding="utf-8"
+    )
+    with pytest.raises(
+        RecipeError, match=r"Fix: --model_name_or_path .*checkpoint-[45], or embedded:SmolLM2"
+    ):
         load_tokenizer(load_recipe([path, "--model_name_or_path", str(run)], "grpo"))
     assert handlers == [signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)]
 
@@ -118,14 +136,17 @@ def test_ctrl_c_saves_and_the_same_command_goes_on(
 def test_completions_that_are_used_twice_are_drawn_again_after_a_stop(
     write_recipe: Callable[..., str], tmp_path: Path, interrupted: Callable[[str], None]
 ) -> None:
-    """With ``num_iterations`` 2 a step may reuse the completions of the step before, which no checkpoint of TRL's holds.
+    """With ``num_iterations`` 2 a step may reuse the completions of the step before, which no
+    checkpoint of TRL's holds.
 
-    A run stopped between the two (here after step 3, the third reward call being steps 5 and 6's) draws new ones and so goes another
-    way from there, with every step counted once; stopped after both, it is the same run.
+    A run stopped between the two (here after step 3, the third reward call being steps 5 and 6's)
+    draws new ones and so goes another way from there, with every step counted once; stopped after
+    both, it is the same run.
     """
     path = write_recipe("grpo", num_iterations=2, max_steps=8)
     grpo.main([path, "--output_dir", str(tmp_path / "whole")])
-    # The reward is called in steps 1, 3, 5, 7; a stop asked for in its third call is carried out after step 5.
+    # The reward is called in steps 1, 3, 5, 7; a stop asked for in its third call is carried out
+    # after step 5.
     interrupted("3")
     with pytest.raises(SystemExit):
         grpo.main([path])
@@ -140,7 +161,9 @@ def test_completions_that_are_used_twice_are_drawn_again_after_a_stop(
 
 
 @pytest.mark.parametrize("step", [3, 6])
-def test_sft_goes_on_as_if_never_stopped(write_recipe: Callable[..., str], tmp_path: Path, step: int) -> None:
+def test_sft_goes_on_as_if_never_stopped(
+    write_recipe: Callable[..., str], tmp_path: Path, step: int
+) -> None:
     path = write_recipe("sft", max_steps=8, save_steps=step)  # two steps an epoch
     sft.main([path, "--output_dir", str(tmp_path / "whole")])
     shutil.copytree(tmp_path / "whole", tmp_path / "run")
@@ -166,7 +189,10 @@ def test_a_second_ctrl_c_stops_at_once(
     with pytest.raises(SystemExit) as ended:
         grpo.main([path])
     assert ended.value.code == 130
-    assert "stopped at once; the same command continues from the newest checkpoint" in capfd.readouterr().err
+    assert (
+        "stopped at once; the same command continues from the newest checkpoint"
+        in capfd.readouterr().err
+    )
     assert [folder.name for folder in (tmp_path / "run").glob("checkpoint-*")] == ["checkpoint-2"]
     assert signal.getsignal(signal.SIGINT) is before
     interrupted("")
@@ -185,7 +211,10 @@ def test_a_launcher_that_passes_the_signal_on_is_no_second_request(
 
 
 def test_without_checkpoints_nothing_is_promised(
-    write_recipe: Callable[..., str], tmp_path: Path, interrupted: Callable[[str], None], capfd: pytest.CaptureFixture
+    write_recipe: Callable[..., str],
+    tmp_path: Path,
+    interrupted: Callable[[str], None],
+    capfd: pytest.CaptureFixture,
 ) -> None:
     path = write_recipe("grpo", save_strategy="no")
     interrupted("2")
@@ -214,14 +243,27 @@ def test_ctrl_c_in_the_last_step_lets_the_run_finish(
 
 @pytest.fixture
 def launch(write_recipe: Callable[..., str]) -> Iterator[Callable[..., subprocess.Popen]]:
-    """Starts a recipe as a user would, in a process group of its own as a terminal does, and slow enough to be caught."""
+    """Starts a recipe as a user would, in a process group of its own as a terminal does, and slow
+    enough to be caught.
+    """
     started: list[subprocess.Popen] = []
 
     def start(*words: str, method: str = "grpo") -> subprocess.Popen:
-        environment = {**os.environ, "R1_TEST_SLEEP": "0.25", "OMP_NUM_THREADS": "1", "PYTHONPATH": f"{ROOT / 'src'}{os.pathsep}{ROOT}"}
+        environment = {
+            **os.environ,
+            "R1_TEST_SLEEP": "0.25",
+            "OMP_NUM_THREADS": "1",
+            "PYTHONPATH": f"{ROOT / 'src'}{os.pathsep}{ROOT}",
+        }
         command = [sys.executable, "-m", f"r1_recipes.{method}", *words]
         process = subprocess.Popen(
-            command, cwd=ROOT, env=environment, start_new_session=True, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True
+            command,
+            cwd=ROOT,
+            env=environment,
+            start_new_session=True,
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.PIPE,
+            text=True,
         )
         started.append(process)
         return process
@@ -239,7 +281,9 @@ def send_at_step(*wanted: tuple[subprocess.Popen, Path, int, int]) -> None:
     while pending:
         assert time.monotonic() < deadline, f"not reached: {pending}"
         for process, run, step, number in list(pending):
-            if (run / "metrics.jsonl").exists() and any(entry["step"] >= step for entry in metrics(run)):
+            if (run / "metrics.jsonl").exists() and any(
+                entry["step"] >= step for entry in metrics(run)
+            ):
                 os.killpg(process.pid, number)
                 pending.remove((process, run, step, number))
             else:
@@ -278,7 +322,10 @@ def test_kill_and_ctrl_c_of_the_whole_process_group(
 
     grpo.main([torn_path])
     lines = log_lines(torn_run)
-    assert any(f"checkpoint-{newest} is torn (model.safetensors is 4000 bytes long" in line for line in lines)
+    assert any(
+        f"checkpoint-{newest} is torn (model.safetensors is 4000 bytes long" in line
+        for line in lines
+    )
     assert f"resuming from {torn_run / f'checkpoint-{before}'}" in lines
     killed_path = write_recipe("grpo", name="killed", output_dir=str(killed_run), **changes)
     grpo.main([killed_path])
@@ -305,7 +352,10 @@ def test_sft_killed_in_mid_run_ends_as_if_it_never_was(
     assert not (killed_run / "model.safetensors").exists()
 
     sft.main([path])
-    assert any(line.startswith(f"resuming from {killed_run / 'checkpoint-'}") for line in log_lines(killed_run))
+    assert any(
+        line.startswith(f"resuming from {killed_run / 'checkpoint-'}")
+        for line in log_lines(killed_run)
+    )
     sft.main([write_recipe("sft", name="whole", output_dir=str(whole), **changes)])
     assert_same_run(killed_run, whole)
 
@@ -322,12 +372,27 @@ def kill_in_a_call(process: subprocess.Popen, hold: Path) -> None:
 
 @pytest.mark.e2e
 def test_grpo_killed_inside_an_episode_ends_as_if_it_never_was(
-    write_recipe: Callable[..., str], launch: Callable[..., subprocess.Popen], caller: Path, tmp_path: Path
+    write_recipe: Callable[..., str],
+    launch: Callable[..., subprocess.Popen],
+    caller: Path,
+    tmp_path: Path,
 ) -> None:
-    """The step is drawn again from its rows: weights, metrics and every turn of every episode are the whole run's."""
+    """The step is drawn again from its rows: weights, metrics and every turn of every episode are
+    the whole run's.
+    """
     hold, killed_run, whole = tmp_path / "hold", tmp_path / "killed", tmp_path / "whole"
-    changes = GAME | {"model_name_or_path": str(caller), "hold": str(hold), "hold_at": 32, "max_steps": 8, "log_completions": True}
-    changes |= {"learning_rate": 1e-4, "per_device_train_batch_size": 8, "num_generations": 4}  # it goes on calling
+    changes = GAME | {
+        "model_name_or_path": str(caller),
+        "hold": str(hold),
+        "hold_at": 32,
+        "max_steps": 8,
+        "log_completions": True,
+    }
+    changes |= {
+        "learning_rate": 1e-4,
+        "per_device_train_batch_size": 8,
+        "num_generations": 4,
+    }  # it goes on calling
     path = write_recipe("grpo", name="killed", output_dir=str(killed_run), **changes)
     kill_in_a_call(launch(path), hold)
     reached = metrics(killed_run)[-1]["step"]
@@ -338,7 +403,10 @@ def test_grpo_killed_inside_an_episode_ends_as_if_it_never_was(
     grpo.main([write_recipe("grpo", name="whole", output_dir=str(whole), **changes)])
     assert_same_run(killed_run, whole)
     assert any(entry["grad_norm"] for entry in metrics(whole)[reached:])
-    tables = [[pandas.read_parquet(path) for path in sorted(run.glob("completions/*.parquet"))] for run in (killed_run, whole)]
+    tables = [
+        [pandas.read_parquet(path) for path in sorted(run.glob("completions/*.parquet"))]
+        for run in (killed_run, whole)
+    ]
     assert len(tables[0]) == len(tables[1]) == 8
     for one, other in zip(*tables, strict=True):
         pandas.testing.assert_frame_equal(one, other)
@@ -348,29 +416,61 @@ def test_grpo_killed_inside_an_episode_ends_as_if_it_never_was(
 @pytest.mark.e2e
 @pytest.mark.parametrize("method", ["generate", "evaluate"])
 def test_completions_of_killed_episodes_are_the_whole_run_s(
-    write_recipe: Callable[..., str], launch: Callable[..., subprocess.Popen], caller: Path, tmp_path: Path, method: str
+    write_recipe: Callable[..., str],
+    launch: Callable[..., subprocess.Popen],
+    caller: Path,
+    tmp_path: Path,
+    method: str,
 ) -> None:
     """Of 80 rows 64 are played at once, each twice; those that were stored are not played again."""
     hold = tmp_path / "hold"
     changes = GAME | {"model_name_or_path": str(caller), "hold": str(hold), "hold_at": 128}
-    sampled = {"backend": "transformers", "num_generations": 2, "dtype": "float32", "use_cpu": True, "seed": 1}
+    sampled = {
+        "backend": "transformers",
+        "num_generations": 2,
+        "dtype": "float32",
+        "use_cpu": True,
+        "seed": 1,
+    }
 
     def words(run: str) -> list[str]:
         out = str(tmp_path / run)
         if method == "evaluate":
-            return [write_recipe("grpo", **changes), "--model", str(caller), "--num_samples", "1", "--output", out]
-        (tmp_path / f"{run}.yaml").write_text(yaml.safe_dump({**changes, **sampled, "output_dir": out, "reward_funcs": ["format"]}))
+            return [
+                write_recipe("grpo", **changes),
+                "--model",
+                str(caller),
+                "--num_samples",
+                "1",
+                "--output",
+                out,
+            ]
+        (tmp_path / f"{run}.yaml").write_text(
+            yaml.safe_dump({**changes, **sampled, "output_dir": out, "reward_funcs": ["format"]})
+        )
         return [f"{out}.yaml"]
 
     kill_in_a_call(launch(*words("killed"), method=method), hold)
     found = []
     for run in ("killed", "whole"):
         {"generate": generate, "evaluate": evaluate}[method].main(words(run))
-        shards = [[json.loads(line) for line in path.read_text().splitlines()] for path in sorted((tmp_path / run).rglob("shard-*.jsonl"))]
-        found.append(sorted((record for shard in shards for record in shard), key=lambda record: record["index"]))
+        shards = [
+            [json.loads(line) for line in path.read_text().splitlines()]
+            for path in sorted((tmp_path / run).rglob("shard-*.jsonl"))
+        ]
+        found.append(
+            sorted(
+                (record for shard in shards for record in shard), key=lambda record: record["index"]
+            )
+        )
         assert [len(shard) for shard in shards] == ([64, 16] if run == "killed" else [80])
     assert found[0] == found[1]
-    assert any(turn["role"] == "tool" for record in found[0] for completion in record["completions"] for turn in completion["turns"])
+    assert any(
+        turn["role"] == "tool"
+        for record in found[0]
+        for completion in record["completions"]
+        for turn in completion["turns"]
+    )
 
 
 @pytest.mark.e2e
@@ -392,7 +492,10 @@ def test_two_commands_in_one_folder_and_an_orphan(
 @pytest.mark.e2e
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGHUP])
 def test_a_stop_by_signal_saves(
-    write_recipe: Callable[..., str], launch: Callable[..., subprocess.Popen], tmp_path: Path, number: int
+    write_recipe: Callable[..., str],
+    launch: Callable[..., subprocess.Popen],
+    tmp_path: Path,
+    number: int,
 ) -> None:
     path = write_recipe("grpo", max_steps=STEPS)
     process = launch(path)

@@ -1,4 +1,6 @@
-"""Two processes, as torchrun starts them, on the CPU: one run, each thing written once, and what spans a batch sees all of it."""
+"""Two processes, as torchrun starts them, on the CPU: one run, each thing written once, and what
+spans a batch sees all of it.
+"""
 
 from __future__ import annotations
 
@@ -30,7 +32,16 @@ from tests.support.two_processes import grpo_training, settings, training
 
 
 def two(what: str, folder: Path, model: Path, data: Path) -> subprocess.CompletedProcess:
-    launcher = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2", "-m", "tests.support.two_processes"]
+    launcher = [
+        sys.executable,
+        "-m",
+        "torch.distributed.run",
+        "--standalone",
+        "--nproc-per-node",
+        "2",
+        "-m",
+        "tests.support.two_processes",
+    ]
     return subprocess.run(
         [*launcher, what, str(folder), str(model), str(data)],
         cwd=REPOSITORY,
@@ -55,7 +66,9 @@ def died(folder: Path, tiny_model: Path, sums: Path) -> tuple[subprocess.Complet
 
 @pytest.fixture(scope="module")
 def runs(died: object, folder: Path, tiny_model: Path, sums: Path) -> Path:
-    """What two processes leave that go on with that run and then do the rest, one after the other: starting them takes most of the time."""
+    """What two processes leave that go on with that run and then do the rest, one after the other:
+    starting them takes most of the time.
+    """
     done = two("all", folder, tiny_model, sums)
     assert done.returncode == 0, done.stderr[-4000:]
     (folder / "all.out").write_text(done.stdout, encoding="utf-8")
@@ -63,11 +76,18 @@ def runs(died: object, folder: Path, tiny_model: Path, sums: Path) -> Path:
 
 
 @pytest.mark.e2e
-def test_a_dead_rank_ends_the_run_with_its_own_error(died: tuple[subprocess.CompletedProcess, float]) -> None:
+def test_a_dead_rank_ends_the_run_with_its_own_error(
+    died: tuple[subprocess.CompletedProcess, float],
+) -> None:
     done, seconds = died
     assert done.returncode != 0
-    assert "reward 'tests.support.two_processes:tokens' fails: ValueError: rank 1 has lost its disk" in done.stderr
-    assert "during handling" not in done.stderr.lower() and "the run failed" not in done.stderr  # launcher's traceback alone
+    assert (
+        "reward 'tests.support.two_processes:tokens' fails: ValueError: rank 1 has lost its disk"
+        in done.stderr
+    )
+    assert (
+        "during handling" not in done.stderr.lower() and "the run failed" not in done.stderr
+    )  # launcher's traceback alone
     assert seconds < 60
 
 
@@ -88,41 +108,68 @@ def test_length_is_relative_to_the_whole_group_though_no_process_has_it(runs: Pa
         groups = defaultdict(list)
         for row in rows:
             groups[str(row["prompt"])].append(row)
-        assert [len(group) for group in groups.values()] == [4]  # each completion once, of both processes
+        assert [len(group) for group in groups.values()] == [
+            4
+        ]  # each completion once, of both processes
         for group in groups.values():
             lengths = [row["tokens"] for row in group]
             low, high = min(lengths), max(lengths)
             spread += high > low
             for row in group:
-                # A random model is never right: min(0, 0.5 - (tokens - shortest) / (longest - shortest)).
-                assert row["length"] == pytest.approx(min(0.0, 0.5 - (row["tokens"] - low) / (high - low)) if high > low else 0.0)
+                # A random model is never right: min(0, 0.5 - (tokens - shortest) / (longest -
+                # shortest)).
+                assert row["length"] == pytest.approx(
+                    min(0.0, 0.5 - (row["tokens"] - low) / (high - low)) if high > low else 0.0
+                )
     assert spread
 
 
 @pytest.mark.e2e
-def test_sft_in_two_processes_is_the_run_of_one_with_the_same_batch(runs: Path, tiny_model: Path, sums: Path) -> None:
+def test_sft_in_two_processes_is_the_run_of_one_with_the_same_batch(
+    runs: Path, tiny_model: Path, sums: Path
+) -> None:
     path = runs / "sft_one.yaml"
-    path.write_text(yaml.safe_dump(settings(runs, str(tiny_model), str(sums), "sft_one", **training(per_device_train_batch_size=4))))
+    path.write_text(
+        yaml.safe_dump(
+            settings(
+                runs,
+                str(tiny_model),
+                str(sums),
+                "sft_one",
+                **training(per_device_train_batch_size=4),
+            )
+        )
+    )
     sft.main([str(path)])
     one, both = metrics(runs / "sft_one"), metrics(runs / "sft")
-    # The same rows in each step, in two parts: equal but for the order in which floats are added up.
-    assert [entry["loss"] for entry in both] == pytest.approx([entry["loss"] for entry in one], rel=1e-4)
+    # The same rows in each step, in two parts: equal but for the order in which floats are added
+    # up.
+    assert [entry["loss"] for entry in both] == pytest.approx(
+        [entry["loss"] for entry in one], rel=1e-4
+    )
     assert [entry["num_tokens"] for entry in both] == [entry["num_tokens"] for entry in one]
     left, right = weights(runs / "sft_one"), weights(runs / "sft")
     assert all(left[name].sub(value).abs().max() < 1e-3 for name, value in right.items())
 
 
 @pytest.mark.e2e
-def test_grpo_in_two_processes_asks_what_one_would_in_the_same_order(runs: Path, tiny_model: Path, sums: Path) -> None:
+def test_grpo_in_two_processes_asks_what_one_would_in_the_same_order(
+    runs: Path, tiny_model: Path, sums: Path
+) -> None:
     path = runs / "grpo_one.yaml"
     changes = {**grpo_training(), "per_device_train_batch_size": 4}
-    path.write_text(yaml.safe_dump(settings(runs, str(tiny_model), str(sums), "grpo_one", **changes)))
+    path.write_text(
+        yaml.safe_dump(settings(runs, str(tiny_model), str(sums), "grpo_one", **changes))
+    )
     grpo.main([str(path)])
 
     def asked(run: str) -> list[list[str]]:
         """Each step's prompts."""
         tables = sorted((runs / run / "completions").glob("*.parquet"))
-        return [sorted(str(row["prompt"]) for row in pyarrow.parquet.read_table(table).to_pylist()) for table in tables]
+        return [
+            sorted(str(row["prompt"]) for row in pyarrow.parquet.read_table(table).to_pylist())
+            for table in tables
+        ]
 
     one, both = asked("grpo_one"), asked("grpo_straight")
     assert one == both and len({prompts[0] for prompts in one}) == 4
@@ -130,32 +177,52 @@ def test_grpo_in_two_processes_asks_what_one_would_in_the_same_order(runs: Path,
 
 @pytest.mark.e2e
 def test_two_processes_resume(runs: Path) -> None:
-    assert f"resuming from {runs / 'sft_resumed' / 'checkpoint-2'}" in log_lines(runs / "sft_resumed")
+    assert f"resuming from {runs / 'sft_resumed' / 'checkpoint-2'}" in log_lines(
+        runs / "sft_resumed"
+    )
     assert_same_run(runs / "sft_resumed", runs / "sft")
     # What each of them saved is vouched for.
     noted = json.loads((runs / "sft" / "checkpoint-4" / checkpoints.MANIFEST).read_text())
-    assert {"rng_state_0.pth", "rng_state_1.pth", "optimizer.pt", "model.safetensors"} <= noted.keys()
+    assert {
+        "rng_state_0.pth",
+        "rng_state_1.pth",
+        "optimizer.pt",
+        "model.safetensors",
+    } <= noted.keys()
 
 
 @pytest.mark.e2e
 def test_two_processes_generate_each_row_once(runs: Path) -> None:
     shards = sorted((runs / "generate" / "completions").glob("shard-*.jsonl"))
-    indices = [[json.loads(line)["index"] for line in path.read_text().splitlines()] for path in shards]
+    indices = [
+        [json.loads(line)["index"] for line in path.read_text().splitlines()] for path in shards
+    ]
     # Transformers takes the longest prompts first, so the order within a shard is its own.
     assert [sorted(part) for part in indices] == [[0, 2, 4, 6], [1, 3, 5, 7]]
     # Each of the two completions of a row is an example.
-    assert len((runs / "generate" / "dataset" / "train.jsonl").read_text(encoding="utf-8").splitlines()) == 2 * len(SUMS)
+    assert len(
+        (runs / "generate" / "dataset" / "train.jsonl").read_text(encoding="utf-8").splitlines()
+    ) == 2 * len(SUMS)
     assert len([line for line in log_lines(runs / "generate") if line.startswith("rows: ")]) == 1
 
 
 @pytest.mark.e2e
-def test_two_processes_judge_what_one_would(runs: Path, tmp_path: Path, capsys: pytest.CaptureFixture) -> None:
+def test_two_processes_judge_what_one_would(
+    runs: Path, tmp_path: Path, capsys: pytest.CaptureFixture
+) -> None:
     evaluate.main([str(runs / "evaluate.yaml"), "--output", str(tmp_path / "scores")])
     alone = capsys.readouterr().out
     one, both = tmp_path / "scores", runs / "scores"
-    assert (both / "results.md").read_text(encoding="utf-8") == (one / "results.md").read_text(encoding="utf-8")
-    name = f"1_{Path(yaml.safe_load((runs / 'evaluate.yaml').read_text())['model_name_or_path']).name}"
-    tables = [pyarrow.parquet.read_table(path / name / "completions.parquet").to_pylist() for path in (one, both)]
+    assert (both / "results.md").read_text(encoding="utf-8") == (one / "results.md").read_text(
+        encoding="utf-8"
+    )
+    name = (
+        f"1_{Path(yaml.safe_load((runs / 'evaluate.yaml').read_text())['model_name_or_path']).name}"
+    )
+    tables = [
+        pyarrow.parquet.read_table(path / name / "completions.parquet").to_pylist()
+        for path in (one, both)
+    ]
     assert tables[0] == tables[1] and len(tables[0]) == len(SUMS)
     shards = sorted((both / name / "completions").glob("shard-*.jsonl"))
     assert [len(path.read_text().splitlines()) for path in shards] == [4, 4]
@@ -163,7 +230,9 @@ def test_two_processes_judge_what_one_would(runs: Path, tmp_path: Path, capsys: 
     assert (runs / "all.out").read_text(encoding="utf-8").count(alone.strip()) == 2
 
 
-def test_shards_of_several_processes_and_of_a_later_one(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_shards_of_several_processes_and_of_a_later_one(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     for rank in ("0", "1"):
         monkeypatch.setenv("RANK", rank)
         with ShardStore(tmp_path) as store:
@@ -175,11 +244,19 @@ def test_shards_of_several_processes_and_of_a_later_one(tmp_path: Path, monkeypa
         assert len(store) == 6
         store.append(record(1, "new"))
     with ShardStore(tmp_path) as store:
-        assert list(store) == [record(0), record(1, "new"), *(record(index) for index in range(2, 6))]
+        assert list(store) == [
+            record(0),
+            record(1, "new"),
+            *(record(index) for index in range(2, 6)),
+        ]
 
 
-def test_hosts_that_share_no_disk_are_found_out(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    with pytest.raises(RecipeError, match=r"rank 0 does not see \S*checkpoint-2; .* a disk that all hosts share"):
+def test_hosts_that_share_no_disk_are_found_out(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    with pytest.raises(
+        RecipeError, match=r"rank 0 does not see \S*checkpoint-2; .* a disk that all hosts share"
+    ):
         check_one_folder(tmp_path, tmp_path / "checkpoint-2")
     (tmp_path / "checkpoint-2").mkdir()
     for point in (None, tmp_path / "checkpoint-2"):
@@ -191,32 +268,51 @@ def test_hosts_that_share_no_disk_are_found_out(monkeypatch: pytest.MonkeyPatch,
     with ShardStore(tmp_path) as store:
         store.append(record(0))
         store.append(record(2))
-        with pytest.raises(RecipeError, match=r"2 of 4 rows are not here: the hosts do not share this folder"):
+        with pytest.raises(
+            RecipeError, match=r"2 of 4 rows are not here: the hosts do not share this folder"
+        ):
             store.check_whole(4)
         store.append(record(1))
         store.append(record(3))
         store.check_whole(4)
 
 
-def test_a_reward_that_spans_processes_is_called_in_all_of_them(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_reward_that_spans_processes_is_called_in_all_of_them(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     given: list = []
     elsewhere = [("q", 4), ("q", 8)]
-    monkeypatch.setattr(processes, "gather", lambda items: given.append(items) or [*items, *elsewhere])
+    monkeypatch.setattr(
+        processes, "gather", lambda items: given.append(items) or [*items, *elsewhere]
+    )
     (length,) = get_reward_funcs(["length"])
-    scores = length(completions=["<answer>\n1\n</answer>"], prompts=["q"], completion_ids=[[0] * 7], solution=["2"])
+    scores = length(
+        completions=["<answer>\n1\n</answer>"],
+        prompts=["q"],
+        completion_ids=[[0] * 7],
+        solution=["2"],
+    )
     assert scores == [-0.25]  # from 4 to 8 tokens, so w = 0.5 - 3/4
     assert given == [[("q", 7)]]
     # No row of its task here; there may be some elsewhere, and they wait for this process.
-    routed, _ = route([length, length], ["length", "other"], {"a": ["length"], "b": ["other"]}, "task")
-    assert routed(completions=["x"], prompts=["p"], completion_ids=[[0]], solution=["2"], task=["b"]) == [None]
+    routed, _ = route(
+        [length, length], ["length", "other"], {"a": ["length"], "b": ["other"]}, "task"
+    )
+    assert routed(
+        completions=["x"], prompts=["p"], completion_ids=[[0]], solution=["2"], task=["b"]
+    ) == [None]
     assert given[1:] == [[]]
 
 
-def test_processes_that_would_each_train_alone_are_refused(monkeypatch: pytest.MonkeyPatch, write_recipe) -> None:
+def test_processes_that_would_each_train_alone_are_refused(
+    monkeypatch: pytest.MonkeyPatch, write_recipe
+) -> None:
 
     loaded = load_recipe([write_recipe("sft")], "sft")
     monkeypatch.setenv("WORLD_SIZE", "2")
-    with pytest.raises(RecipeError, match=r"2 were started, and this one sees 1. Fix: .* on CPUs torchrun"):
+    with pytest.raises(
+        RecipeError, match=r"2 were started, and this one sees 1. Fix: .* on CPUs torchrun"
+    ):
         check_processes(loaded)
 
 

@@ -1,4 +1,6 @@
-"""What a start does about GPUs: one of several, one without bf16, several processes; and what a run says to type next."""
+"""What a start does about GPUs: one of several, one without bf16, several processes; and what a run
+says to type next.
+"""
 
 from __future__ import annotations
 
@@ -30,9 +32,17 @@ from r1_recipes.training.start import check_encoding, check_precision, say_batch
 
 
 @pytest.mark.parametrize(
-    "keys, refused", [({"bf16": True}, "bf16"), ({"dtype": "bfloat16"}, "dtype"), ({}, ""), ({"bf16": True, "use_cpu": True}, "")]
+    "keys, refused",
+    [
+        ({"bf16": True}, "bf16"),
+        ({"dtype": "bfloat16"}, "dtype"),
+        ({}, ""),
+        ({"bf16": True, "use_cpu": True}, ""),
+    ],
 )
-def test_bf16_on_a_gpu_without_it(write_recipe: Callable[..., str], monkeypatch: pytest.MonkeyPatch, keys: dict, refused: str) -> None:
+def test_bf16_on_a_gpu_without_it(
+    write_recipe: Callable[..., str], monkeypatch: pytest.MonkeyPatch, keys: dict, refused: str
+) -> None:
     recipe = load_recipe([write_recipe("grpo", **keys)], "grpo")
     recipe.training.use_cpu = keys.get("use_cpu", False)
     check_precision(recipe)
@@ -40,22 +50,30 @@ def test_bf16_on_a_gpu_without_it(write_recipe: Callable[..., str], monkeypatch:
     if not refused:
         check_precision(recipe)
         return
-    with pytest.raises(RecipeError, match=rf"tiny\.yaml: {refused}: .*--fp16 true --bf16 false --dtype float32"):
+    with pytest.raises(
+        RecipeError, match=rf"tiny\.yaml: {refused}: .*--fp16 true --bf16 false --dtype float32"
+    ):
         check_precision(recipe)
 
 
 def test_a_start_without_a_launcher_uses_one_gpu_and_says_so(
-    write_recipe: Callable[..., str], monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+    write_recipe: Callable[..., str],
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
 ) -> None:
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "2,3")
     monkeypatch.setattr(torch.cuda, "device_count", lambda: 2)
-    # The recipe is one for the CPU: that the GPU has been chosen before it was read is what matters here.
+    # The recipe is one for the CPU: that the GPU has been chosen before it was read is what matters
+    # here.
     run = start([write_recipe("grpo")], "grpo")
-    assert os.environ["CUDA_VISIBLE_DEVICES"] == "2" and not any("CUDA_VISIBLE_DEVICES" in line for line in caplog.messages)
+    assert os.environ["CUDA_VISIBLE_DEVICES"] == "2" and not any(
+        "CUDA_VISIBLE_DEVICES" in line for line in caplog.messages
+    )
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "2,3")
     monkeypatch.setattr(torch.accelerator, "is_available", lambda *arguments: True)
     monkeypatch.setattr(
-        "r1_recipes.training.start.load_recipe", lambda argv, method, check, smoke: check(run.recipe.path, {}) or run.recipe
+        "r1_recipes.training.start.load_recipe",
+        lambda argv, method, check, smoke: check(run.recipe.path, {}) or run.recipe,
     )
     run.recipe.training.use_cpu = False
     start([str(run.recipe.path)], "grpo")
@@ -69,15 +87,25 @@ def test_the_gpu_is_chosen_before_code_of_one_s_own_is_imported(
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "2,3")
     monkeypatch.setattr(torch.cuda, "device_count", lambda: 2)
     own = tmp_path / "asks_for_devices.py"
-    lines = ["import os", "SEEN = os.environ['CUDA_VISIBLE_DEVICES']", "def reward(completions, **kwargs):", "    return []"]
+    lines = [
+        "import os",
+        "SEEN = os.environ['CUDA_VISIBLE_DEVICES']",
+        "def reward(completions, **kwargs):",
+        "    return []",
+    ]
     own.write_text("\n".join(lines), encoding="utf-8")
     run = start([write_recipe("grpo", reward_funcs=[f"{own}:reward"])], "grpo")
     [reward] = get_reward_funcs(run.recipe.script.reward_funcs, run.recipe.script.response_format)
     assert inspect.unwrap(reward).__globals__["SEEN"] == "2"
 
 
-@pytest.mark.parametrize("options", [{"device_map": "auto"}, '{"device_map": "auto"}', {"attn_implementation": "sdpa"}, None])
-def test_a_device_map_keeps_all_gpus(write_recipe: Callable[..., str], monkeypatch: pytest.MonkeyPatch, options: Any) -> None:
+@pytest.mark.parametrize(
+    "options",
+    [{"device_map": "auto"}, '{"device_map": "auto"}', {"attn_implementation": "sdpa"}, None],
+)
+def test_a_device_map_keeps_all_gpus(
+    write_recipe: Callable[..., str], monkeypatch: pytest.MonkeyPatch, options: Any
+) -> None:
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "2,3")
     monkeypatch.setattr(torch.cuda, "device_count", lambda: 2)
     start([write_recipe("grpo", model_init_kwargs=options)], "grpo")
@@ -85,7 +113,9 @@ def test_a_device_map_keeps_all_gpus(write_recipe: Callable[..., str], monkeypat
     assert os.environ["CUDA_VISIBLE_DEVICES"] == ("2,3" if spread else "2")
 
 
-def test_several_processes_are_told_what_a_step_is(monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture) -> None:
+def test_several_processes_are_told_what_a_step_is(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
     caplog.set_level(logging.INFO)
     training = SimpleNamespace(per_device_train_batch_size=4, gradient_accumulation_steps=16)
     say_batch(training)
@@ -96,7 +126,12 @@ def test_several_processes_are_told_what_a_step_is(monkeypatch: pytest.MonkeyPat
 
 
 @pytest.fixture
-def said_next(write_recipe: Callable[..., str], tmp_path: Path, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch) -> Any:
+def said_next(
+    write_recipe: Callable[..., str],
+    tmp_path: Path,
+    caplog: pytest.LogCaptureFixture,
+    monkeypatch: pytest.MonkeyPatch,
+) -> Any:
     monkeypatch.delenv("R1_RECIPES_STAGE", raising=False)
 
     def say(**keys: Any) -> str:
@@ -110,38 +145,67 @@ def said_next(write_recipe: Callable[..., str], tmp_path: Path, caplog: pytest.L
     return say
 
 
-def test_next_evaluates_with_vllm_where_it_is(said_next: Callable[..., str], monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def test_next_evaluates_with_vllm_where_it_is(
+    said_next: Callable[..., str], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
     assert "--backend" not in said_next() and f"--output {tmp_path}/run/evaluation" in said_next()
     find = importlib.util.find_spec
     spec = importlib.machinery.ModuleSpec("vllm", None)
-    monkeypatch.setattr(importlib.util, "find_spec", lambda name, *rest: spec if name == "vllm" else find(name, *rest))
+    monkeypatch.setattr(
+        importlib.util,
+        "find_spec",
+        lambda name, *rest: spec if name == "vllm" else find(name, *rest),
+    )
     monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
     assert "--backend vllm --output" in said_next(use_cpu=False)
     assert "--backend" not in said_next()  # trained on the CPU
-    assert f"--model {tmp_path}/run/merged --backend vllm" in (said := said_next(use_cpu=False, use_peft=True))
+    assert f"--model {tmp_path}/run/merged --backend vllm" in (
+        said := said_next(use_cpu=False, use_peft=True)
+    )
     assert f"r1_recipes.adapters {tmp_path}/run\n" in said
 
 
-def test_next_evaluates_on_training_rows_where_none_are_held_out(said_next: Callable[..., str]) -> None:
+def test_next_evaluates_on_training_rows_where_none_are_held_out(
+    said_next: Callable[..., str],
+) -> None:
     assert "--dataset_test_split train --model" in said_next()
     assert "--dataset_test_split" not in said_next(dataset_test_split="test")
 
 
 def sized(length: int | None, **keys: Any) -> SimpleNamespace:
-    training = {"use_vllm": True, "vllm_max_model_length": length, "max_completion_length": 512, "vllm_mode": "colocate"}
+    training = {
+        "use_vllm": True,
+        "vllm_max_model_length": length,
+        "max_completion_length": 512,
+        "vllm_mode": "colocate",
+    }
     training |= {"vllm_tensor_parallel_size": 1, "vllm_gpu_memory_utilization": 0.3, **keys}
     script = SimpleNamespace(max_prompt_tokens=100)
     return SimpleNamespace(
-        training=SimpleNamespace(**training), script=script, model=SimpleNamespace(), reward_params={}, environment_params={}
+        training=SimpleNamespace(**training),
+        script=script,
+        model=SimpleNamespace(),
+        reward_params={},
+        environment_params={},
     )
 
 
 @pytest.mark.parametrize(
     "length, window, pictures, kept",
-    [(612, 4096, False, 612), (612, 4096, True, None), (612, 512, False, None), (700, 512, True, 700), (None, 512, False, None)],
+    [
+        (612, 4096, False, 612),
+        (612, 4096, True, None),
+        (612, 512, False, None),
+        (700, 512, True, 700),
+        (None, 512, False, None),
+    ],
 )
-def test_the_loaders_length_is_dropped_where_it_does_not_hold(length: int | None, window: int, pictures: bool, kept: int | None) -> None:
-    """Pictures are tokens, too, and no engine takes more than the model's window; what the user wrote stays."""
+def test_the_loaders_length_is_dropped_where_it_does_not_hold(
+    length: int | None, window: int, pictures: bool, kept: int | None
+) -> None:
+    """Pictures are tokens, too, and no engine takes more than the model's window; what the user
+    wrote stays.
+    """
     recipe = sized(length)
     assert fit_engine(recipe, Dimensions(10, 10, window), pictures=pictures) is None
     assert recipe.training.vllm_max_model_length == kept
@@ -163,13 +227,25 @@ def test_only_what_certainly_has_no_room_is_refused(
 ) -> None:
     """0.4 of the card for weights of 6 GiB, 0.75 to 2 GiB of overhead, and a cache of 1 GiB."""
     monkeypatch.setattr(engine, "gpu_memory", lambda: int(total * GIB))
-    short = fit_engine(sized(1024, vllm_gpu_memory_utilization=0.4), Dimensions(3 * GIB, 2**19, 32768), pictures=False)
-    with pytest.raises(RecipeError, match="vllm_gpu_memory_utilization") if outcome == "refused" else contextlib.nullcontext():
+    short = fit_engine(
+        sized(1024, vllm_gpu_memory_utilization=0.4),
+        Dimensions(3 * GIB, 2**19, 32768),
+        pictures=False,
+    )
+    with (
+        pytest.raises(RecipeError, match="vllm_gpu_memory_utilization")
+        if outcome == "refused"
+        else contextlib.nullcontext()
+    ):
         engine.check_room("own.yaml:", short)
-    assert [record.levelname for record in caplog.records] == (["WARNING"] if outcome == "warned" else [])
+    assert [record.levelname for record in caplog.records] == (
+        ["WARNING"] if outcome == "warned" else []
+    )
 
 
-def test_completions_that_the_model_s_window_cuts_are_a_warning(caplog: pytest.LogCaptureFixture) -> None:
+def test_completions_that_the_model_s_window_cuts_are_a_warning(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
     fit_engine(sized(612), Dimensions(10, 10, 512), pictures=False)
     assert [record.levelname for record in caplog.records] == ["WARNING"]
     assert all(word in caplog.messages[0] for word in ("max_completion_length", "612", "512"))

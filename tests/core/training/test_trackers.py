@@ -1,4 +1,6 @@
-"""``report_to``: one real run with every tracker on this machine, read back from what each wrote; the same names and numbers in all."""
+"""``report_to``: one real run with every tracker on this machine, read back from what each wrote;
+the same names and numbers in all.
+"""
 
 from __future__ import annotations
 
@@ -20,12 +22,23 @@ from tests.conftest import REPOSITORY, metrics
 STEPS = 2
 COPIES = 6
 # What Transformers logs once, when training ends; W&B has it in the run's summary.
-SUMMARY = {f"train/{name}" for name in ("train_runtime", "train_samples_per_second", "train_steps_per_second", "train_loss", "total_flos")}
+SUMMARY = {
+    f"train/{name}"
+    for name in (
+        "train_runtime",
+        "train_samples_per_second",
+        "train_steps_per_second",
+        "train_loss",
+        "total_flos",
+    )
+}
 
 
 @pytest.fixture(scope="module")
 def root(tiny_model: Path, sums: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A folder with a run of two steps and what the three trackers keep beside it; no proxy lets anything out."""
+    """A folder with a run of two steps and what the three trackers keep beside it; no proxy lets
+    anything out.
+    """
     for tracker in ("tensorboard", "wandb", "trackio"):
         pytest.importorskip(tracker)
     root = tmp_path_factory.mktemp("trackers")
@@ -56,11 +69,29 @@ def root(tiny_model: Path, sums: Path, tmp_path_factory: pytest.TempPathFactory)
         "output_dir": str(root / "run"),
     }
     (root / "sums.yaml").write_text(yaml.safe_dump(recipe), encoding="utf-8")
-    environment = {key: value for key, value in os.environ.items() if not key.startswith(("WANDB_", "TRACKIO_"))}
-    environment |= {"WANDB_DIR": str(root), "TRACKIO_DIR": str(root / "trackio"), "NETRC": str(root / "no netrc")}
-    environment |= dict.fromkeys(("HTTPS_PROXY", "HTTP_PROXY", "ALL_PROXY"), "http://127.0.0.1:9") | {"NO_PROXY": "127.0.0.1,localhost"}
+    environment = {
+        key: value
+        for key, value in os.environ.items()
+        if not key.startswith(("WANDB_", "TRACKIO_"))
+    }
+    environment |= {
+        "WANDB_DIR": str(root),
+        "TRACKIO_DIR": str(root / "trackio"),
+        "NETRC": str(root / "no netrc"),
+    }
+    environment |= dict.fromkeys(
+        ("HTTPS_PROXY", "HTTP_PROXY", "ALL_PROXY"), "http://127.0.0.1:9"
+    ) | {"NO_PROXY": "127.0.0.1,localhost"}
     command = [sys.executable, "-m", "r1_recipes.grpo", str(root / "sums.yaml")]
-    ended = subprocess.run(command, cwd=REPOSITORY, env=environment, capture_output=True, text=True, timeout=300, check=False)
+    ended = subprocess.run(
+        command,
+        cwd=REPOSITORY,
+        env=environment,
+        capture_output=True,
+        text=True,
+        timeout=300,
+        check=False,
+    )
     assert ended.returncode == 0, ended.stderr[-3000:]
     assert "wandb has no API key: this run is logged offline" in ended.stderr
     return root
@@ -70,7 +101,9 @@ def curves(root: Path) -> dict[str, list[float]]:
     """What ``metrics.jsonl`` has, under the names that trackers are given."""
     entries = metrics(root / "run")
     assert [entry["step"] for entry in entries] == [1, 2]
-    return {f"train/{key}": [entry[key] for entry in entries] for key in entries[0] if key != "step"}
+    return {
+        f"train/{key}": [entry[key] for entry in entries] for key in entries[0] if key != "step"
+    }
 
 
 def same(found: dict[str, list[float]], wanted: dict[str, list[float]]) -> None:
@@ -83,8 +116,16 @@ def same(found: dict[str, list[float]], wanted: dict[str, list[float]]) -> None:
 @pytest.mark.e2e
 def test_the_names_are_those_of_the_metrics_file(root: Path) -> None:
     names = set(curves(root))
-    assert {f"train/rewards/{name}/{part}" for name in ("letters", "format") for part in ("mean", "std")} <= names
-    assert {"train/reward", "train/loss", "train/entropy", "train/completions/mean_length", "train/frac_reward_zero_std"} <= names
+    assert {
+        f"train/rewards/{name}/{part}" for name in ("letters", "format") for part in ("mean", "std")
+    } <= names
+    assert {
+        "train/reward",
+        "train/loss",
+        "train/entropy",
+        "train/completions/mean_length",
+        "train/frac_reward_zero_std",
+    } <= names
     assert {"train/time/generation", "train/time/rewards", "train/step_time"} <= names
 
 
@@ -96,7 +137,10 @@ def test_tensorboard_has_every_curve(root: Path) -> None:
     events = EventAccumulator(str(folder))
     events.Reload()
     tags = events.Tags()
-    same({name: [event.value for event in events.Scalars(name)] for name in tags["scalars"]}, curves(root))
+    same(
+        {name: [event.value for event in events.Scalars(name)] for name in tags["scalars"]},
+        curves(root),
+    )
     assert set(tags["scalars"]) == set(curves(root)) | SUMMARY
 
 
@@ -115,9 +159,13 @@ def test_wandb_offline_has_every_curve_and_all_completions(root: Path) -> None:
     assert project == "sums"
     same(history, curves(root))
     assert {name.removeprefix("train/") for name in SUMMARY} <= summary
-    assert {name for name in history if name.startswith("train/")} == set(curves(root)) | {"train/global_step"}
+    assert {name for name in history if name.startswith("train/")} == set(curves(root)) | {
+        "train/global_step"
+    }
     assert history["completions/nrows"][:STEPS] == [COPIES, COPIES]
-    table = json.loads((path.parent / "files" / history["completions/path"][0]).read_text(encoding="utf-8"))
+    table = json.loads(
+        (path.parent / "files" / history["completions/path"][0]).read_text(encoding="utf-8")
+    )
     assert {"prompt", "completion", "letters", "format", "advantage"} <= set(table["columns"])
 
 
@@ -125,20 +173,27 @@ def test_wandb_offline_has_every_curve_and_all_completions(root: Path) -> None:
 def test_trackio_has_every_curve_and_all_completions(root: Path) -> None:
     (path,) = (root / "trackio").glob("*.db")
     with sqlite3.connect(path) as database:
-        entries = [json.loads(text) for (text,) in database.execute("SELECT metrics FROM metrics ORDER BY id")]
+        entries = [
+            json.loads(text)
+            for (text,) in database.execute("SELECT metrics FROM metrics ORDER BY id")
+        ]
     found: dict[str, list[float]] = {}
     for entry in entries:
         for name, value in entry.items():
             found.setdefault(name, []).append(value)
     same(found, curves(root))
-    assert {name for name in found if name.startswith("train/")} == set(curves(root)) | {"train/global_step"}
+    assert {name for name in found if name.startswith("train/")} == set(curves(root)) | {
+        "train/global_step"
+    }
     tables = [table["_value"] for table in found["completions"][:STEPS]]
     assert [[row["step"] for row in table] for table in tables] == [[1] * COPIES, [2] * COPIES]
     assert {"prompt", "completion", "letters", "format", "advantage"} <= set(tables[0][0])
 
 
 def wandb_records(path: Path) -> Iterator[Any]:
-    """The records of a ``.wandb`` file: LevelDB's log format (blocks of 32 KiB; checksum, length, type) after seven bytes of header."""
+    """The records of a ``.wandb`` file: LevelDB's log format (blocks of 32 KiB; checksum, length,
+    type) after seven bytes of header.
+    """
     from wandb.proto.wandb_internal_pb2 import Record
 
     data = path.read_bytes()
@@ -165,11 +220,25 @@ def test_swanlab_offline_has_every_curve(write_recipe: Any, tmp_path: Path) -> N
     from swanlab.sdk.internal.core_python.store import DataStoreReader
 
     path = write_recipe("grpo", report_to=["swanlab"], max_steps=STEPS, save_strategy="no")
-    environment = {key: value for key, value in os.environ.items() if not key.startswith("SWANLAB_")}
-    environment |= dict.fromkeys(("HTTPS_PROXY", "HTTP_PROXY", "ALL_PROXY"), "http://127.0.0.1:9") | {"HOME": str(tmp_path)}
-    environment["PYTHONPATH"] = os.pathsep.join([str(REPOSITORY), environment.get("PYTHONPATH", "")])
+    environment = {
+        key: value for key, value in os.environ.items() if not key.startswith("SWANLAB_")
+    }
+    environment |= dict.fromkeys(
+        ("HTTPS_PROXY", "HTTP_PROXY", "ALL_PROXY"), "http://127.0.0.1:9"
+    ) | {"HOME": str(tmp_path)}
+    environment["PYTHONPATH"] = os.pathsep.join(
+        [str(REPOSITORY), environment.get("PYTHONPATH", "")]
+    )
     command = [sys.executable, "-m", "r1_recipes.grpo", path]
-    ended = subprocess.run(command, cwd=tmp_path, env=environment, capture_output=True, text=True, timeout=280, check=False)
+    ended = subprocess.run(
+        command,
+        cwd=tmp_path,
+        env=environment,
+        capture_output=True,
+        text=True,
+        timeout=280,
+        check=False,
+    )
     assert ended.returncode == 0, ended.stderr[-3000:]
     assert "swanlab has no API key: this run is logged offline" in ended.stderr
     (file,) = (tmp_path / "swanlog").glob("run-*/*.swanlab")

@@ -1,4 +1,6 @@
-"""Private names of TRL that training/trainer.py overrides or reads, held against the installed TRL: an upgrade fails here first."""
+"""Private names of TRL that training/trainer.py overrides or reads, held against the installed TRL:
+an upgrade fails here first.
+"""
 
 import inspect
 import json
@@ -33,12 +35,21 @@ OF_A_CURRICULUM = {"_get_train_sampler": ["self", "dataset"]}
 def test_an_overridden_method_has_the_parameters_of_trl(name):
     for trainer in (GRPOTrainer, CurriculumGRPOTrainer):
         pinned = (OVERRIDDEN | OF_A_CURRICULUM)[name]
-        assert pinned is None or list(inspect.signature(getattr(trainer, name)).parameters) == pinned, trainer
+        assert (
+            pinned is None or list(inspect.signature(getattr(trainer, name)).parameters) == pinned
+        ), trainer
 
 
-@pytest.mark.parametrize(("trainer", "pinned"), [(RecipeGRPOTrainer, OVERRIDDEN), (CurriculumGRPOTrainer, OF_A_CURRICULUM)])
+@pytest.mark.parametrize(
+    ("trainer", "pinned"),
+    [(RecipeGRPOTrainer, OVERRIDDEN), (CurriculumGRPOTrainer, OF_A_CURRICULUM)],
+)
 def test_every_private_override_is_pinned(trainer, pinned):
-    own = {name for name, value in vars(trainer).items() if callable(value) and hasattr(GRPOTrainer, name)}
+    own = {
+        name
+        for name, value in vars(trainer).items()
+        if callable(value) and hasattr(GRPOTrainer, name)
+    }
     assert own - {"__init__", "evaluate", "__doc__"} == set(pinned)
 
 
@@ -56,7 +67,8 @@ def test_the_attributes_that_are_read_are_set_by_trl():
         # The first call of a loss is of the policy, and its first value are the log-probabilities.
         "per_token_logps, entropies, aux_loss = self._get_per_token_logps_and_entropies(",
         'output["sampling_per_token_logps"] = sampling_per_token_logps',
-        'mask = completion_mask if "tool_mask" not in inputs else completion_mask * inputs["tool_mask"]',
+        'mask = completion_mask if "tool_mask" not in inputs else completion_mask * '
+        'inputs["tool_mask"]',
         "if self.accelerator.is_main_process and self.log_completions:",
     ):
         assert line in source, line
@@ -66,32 +78,56 @@ def test_the_attributes_that_are_read_are_set_by_trl():
 
 def test_the_sampler_draws_one_order_per_epoch_from_its_generator():
     source = inspect.getsource(RepeatSampler)
-    assert "torch.randperm(self.num_samples, generator=self.generator)" in source and "self.shuffle" in source
+    assert (
+        "torch.randperm(self.num_samples, generator=self.generator)" in source
+        and "self.shuffle" in source
+    )
 
 
 def test_calls_of_any_shape_can_be_logged(tmp_path, monkeypatch):
-    """A model's calls of one step may have no arguments, or others of another type; TRL writes all into one Parquet column."""
+    """A model's calls of one step may have no arguments, or others of another type; TRL writes all
+    into one Parquet column.
+    """
     monkeypatch.setattr(GRPOTrainer, "_calculate_rewards", lambda self, *args: torch.zeros(1, 1))
     trainer = RecipeGRPOTrainer.__new__(RecipeGRPOTrainer)
     trainer._unjudged, trainer._logged_step, trainer._failed = 0, 0, []
-    trainer.model, trainer.tools, trainer._pending_extra_logs = SimpleNamespace(training=True), [print], defaultdict(list)
+    trainer.model, trainer.tools, trainer._pending_extra_logs = (
+        SimpleNamespace(training=True),
+        [print],
+        defaultdict(list),
+    )
     trainer._seconds = {"time/rewards": 0.0}
     written = [{}, {"n": 1}, {"n": "one"}, {"n": {}}, {"n": "a\nb\ud800"}, [1], "text"]
-    calls = [{"type": "function", "function": {"name": "f", "arguments": arguments}} for arguments in written]
+    calls = [
+        {"type": "function", "function": {"name": "f", "arguments": arguments}}
+        for arguments in written
+    ]
     completions = [[{"role": "assistant", "content": "", "tool_calls": [call]}] for call in calls]
     trainer._calculate_rewards(None, None, completions, None)
-    pandas.DataFrame({"completion": completions, **trainer._pending_extra_logs}).to_parquet(tmp_path / "completions.parquet")
+    pandas.DataFrame({"completion": completions, **trainer._pending_extra_logs}).to_parquet(
+        tmp_path / "completions.parquet"
+    )
     table = pandas.read_parquet(tmp_path / "completions.parquet")
-    assert [json.loads(row[0]["tool_calls"][0]["function"]["arguments"]) for row in table["completion"]] == written
+    assert [
+        json.loads(row[0]["tool_calls"][0]["function"]["arguments"]) for row in table["completion"]
+    ] == written
     assert table["turns"].tolist()[1:3] == ["[call f]\nn=1", "[call f]\nn='one'"]
 
 
 def test_a_run_whose_completions_nobody_judges_stops(monkeypatch):
-    """A game's or a judge's server that is down: TRL logs nothing of such batches, and would go on all night."""
+    """A game's or a judge's server that is down: TRL logs nothing of such batches, and would go on
+    all night.
+    """
     batches = iter([[1.0, nan], [nan, nan], [nan, nan], [nan, 0.0], *[[nan, nan]] * 3])
-    monkeypatch.setattr(GRPOTrainer, "_calculate_rewards", lambda self, *args: torch.tensor([next(batches)]))
+    monkeypatch.setattr(
+        GRPOTrainer, "_calculate_rewards", lambda self, *args: torch.tensor([next(batches)])
+    )
     trainer = RecipeGRPOTrainer.__new__(RecipeGRPOTrainer)
-    trainer.model, trainer.tools, trainer._seconds = SimpleNamespace(training=True), [], {"time/rewards": 0.0}
+    trainer.model, trainer.tools, trainer._seconds = (
+        SimpleNamespace(training=True),
+        [],
+        {"time/rewards": 0.0},
+    )
     trainer._unjudged, trainer._logged_step, trainer._failed = 0, 0, []
     trainer.state, trainer.reward_func_names = SimpleNamespace(max_steps=9), ["own"]
     for _ in range(6):
@@ -102,15 +138,24 @@ def test_a_run_whose_completions_nobody_judges_stops(monkeypatch):
 
 @pytest.mark.parametrize("correction", [False, True])
 def test_the_gap_to_the_engine_is_logged_once_a_rollout(correction):
-    """Of the first micro-batch, before the policy moves; NaN, padding and a tool's words do not count. TRL's correction logs it itself."""
+    """Of the first micro-batch, before the policy moves; NaN, padding and a tool's words do not
+    count. TRL's correction logs it itself.
+    """
     trainer = RecipeGRPOTrainer.__new__(RecipeGRPOTrainer)
-    trainer.model, trainer.vllm_importance_sampling_correction = SimpleNamespace(training=True), correction
+    trainer.model, trainer.vllm_importance_sampling_correction = (
+        SimpleNamespace(training=True),
+        correction,
+    )
     trainer._compared_with_engine, trainer._metrics = False, {"train": defaultdict(list)}
-    trainer.accelerator = SimpleNamespace(gather=lambda values: torch.cat([values, values * 3]))  # of a second rank
+    trainer.accelerator = SimpleNamespace(
+        gather=lambda values: torch.cat([values, values * 3])
+    )  # of a second rank
     given = {
         "completion_mask": torch.tensor([[1, 1, 1, 1], [1, 1, 0, 0]]),
         "tool_mask": torch.tensor([[1, 1, 0, 1], [1, 1, 1, 1]]),
-        "sampling_per_token_logps": torch.tensor([[-1.0, -2.0, -9.0, nan], [-1.0, -2.0, -9.0, -9.0]]),
+        "sampling_per_token_logps": torch.tensor(
+            [[-1.0, -2.0, -9.0, nan], [-1.0, -2.0, -9.0, -9.0]]
+        ),
     }
 
     def loss(self, model, inputs):
@@ -134,6 +179,8 @@ def test_the_gap_to_the_engine_is_logged_once_a_rollout(correction):
 def test_what_the_loss_computed_is_what_is_compared(monkeypatch):
     trainer = RecipeGRPOTrainer.__new__(RecipeGRPOTrainer)
     found = torch.ones(2, 3, requires_grad=True), None, None
-    monkeypatch.setattr(GRPOTrainer, "_get_per_token_logps_and_entropies", lambda self, *args, **options: found)
+    monkeypatch.setattr(
+        GRPOTrainer, "_get_per_token_logps_and_entropies", lambda self, *args, **options: found
+    )
     assert trainer._get_per_token_logps_and_entropies("model", batch_size=1) is found
     assert trainer._latest_logps.equal(found[0]) and not trainer._latest_logps.requires_grad

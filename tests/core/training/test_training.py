@@ -1,4 +1,6 @@
-"""That training trains: tiny random models, exaggerated learning rates, and what a run leaves behind."""
+"""That training trains: tiny random models, exaggerated learning rates, and what a run leaves
+behind.
+"""
 
 from __future__ import annotations
 
@@ -39,13 +41,18 @@ def moved(before: Path, after: Path) -> dict[str, bool]:
 @pytest.mark.parametrize("method", ["grpo", "sft"])
 @pytest.mark.parametrize("gradient_checkpointing", [False, True])
 def test_every_parameter_moves(
-    write_recipe: Callable[..., str], tiny_model: Path, tmp_path: Path, method: str, gradient_checkpointing: bool
+    write_recipe: Callable[..., str],
+    tiny_model: Path,
+    tmp_path: Path,
+    method: str,
+    gradient_checkpointing: bool,
 ) -> None:
     MAIN[method]([write_recipe(method, gradient_checkpointing=gradient_checkpointing)])
     changes = moved(tiny_model, tmp_path / "run")
     assert all(changes.values()), [name for name, change in changes.items() if not change]
     if method == "grpo":
-        # A reward that is the same for a whole group teaches nothing, and the test would prove nothing.
+        # A reward that is the same for a whole group teaches nothing, and the test would prove
+        # nothing.
         assert any(entry["reward_std"] > 0 for entry in metrics(tmp_path / "run"))
     else:
         losses = [entry["loss"] for entry in metrics(tmp_path / "run")]
@@ -55,33 +62,63 @@ def test_every_parameter_moves(
 @pytest.mark.parametrize("gradient_checkpointing", [False, True])
 @pytest.mark.parametrize("method", ["grpo", "sft"])
 def test_only_unfrozen_parameters_move(
-    write_recipe: Callable[..., str], tiny_model: Path, tmp_path: Path, method: str, gradient_checkpointing: bool
+    write_recipe: Callable[..., str],
+    tiny_model: Path,
+    tmp_path: Path,
+    method: str,
+    gradient_checkpointing: bool,
 ) -> None:
     patterns = [r"layers\.1\.mlp", r"model\.norm\."]
     path = write_recipe(
-        method, unfrozen_parameters=patterns, gradient_checkpointing=gradient_checkpointing, beta=0.1 if method == "grpo" else None
+        method,
+        unfrozen_parameters=patterns,
+        gradient_checkpointing=gradient_checkpointing,
+        beta=0.1 if method == "grpo" else None,
     )
     MAIN[method]([path])
     changed = {name for name, change in moved(tiny_model, tmp_path / "run").items() if change}
-    assert changed == {name for name in weights(tiny_model) if "layers.1.mlp" in name or "model.norm." in name}
+    assert changed == {
+        name for name in weights(tiny_model) if "layers.1.mlp" in name or "model.norm." in name
+    }
 
 
 def test_frozen_layers_in_bf16_change_nothing_that_autocast_computes(
-    write_recipe: Callable[..., str], tiny_model: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    write_recipe: Callable[..., str],
+    tiny_model: Path,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """Those that bf16 holds exactly; the others, and what is trained, keep their precision."""
     base = tmp_path / "base"
     shutil.copytree(tiny_model, base)
-    exact = {name: tensor.bfloat16().float() if "layers.0.mlp" in name else tensor for name, tensor in weights(base).items()}
+    exact = {
+        name: tensor.bfloat16().float() if "layers.0.mlp" in name else tensor
+        for name, tensor in weights(base).items()
+    }
     save_file(exact, base / "model.safetensors", metadata={"format": "pt"})
     kept, curves = [], []
     for spare in (True, False):
         shutil.rmtree(tmp_path / "run", ignore_errors=True)
         if not spare:
             monkeypatch.setattr("r1_recipes.training.weights._spare_casts", lambda model: None)
-        grpo.main([write_recipe("grpo", model_name_or_path=str(base), unfrozen_parameters=["layers.1.mlp"], bf16=True, use_cpu=True)])
+        grpo.main(
+            [
+                write_recipe(
+                    "grpo",
+                    model_name_or_path=str(base),
+                    unfrozen_parameters=["layers.1.mlp"],
+                    bf16=True,
+                    use_cpu=True,
+                )
+            ]
+        )
         kept.append(weights(tmp_path / "run"))
-        curves.append([(entry["loss"], entry["reward"], entry["grad_norm"]) for entry in metrics(tmp_path / "run")])
+        curves.append(
+            [
+                (entry["loss"], entry["reward"], entry["grad_norm"])
+                for entry in metrics(tmp_path / "run")
+            ]
+        )
     assert curves[0] == curves[1]
     assert all(tensor.float().equal(kept[1][name]) for name, tensor in kept[0].items())
     assert {name for name, tensor in kept[0].items() if str(tensor.dtype) == "torch.bfloat16"} == {
@@ -90,14 +127,23 @@ def test_frozen_layers_in_bf16_change_nothing_that_autocast_computes(
 
 
 def test_frozen_layers_below_adapters_keep_their_precision(
-    write_recipe: Callable[..., str], tiny_model: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    write_recipe: Callable[..., str],
+    tiny_model: Path,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """PEFT generates with the model inside, outside of autocast: bf16 layers would be given fp32."""
+    """PEFT generates with the model inside, outside of autocast: bf16 layers would be
+    given fp32.
+    """
     base, seen = tmp_path / "base", set()
     shutil.copytree(tiny_model, base)
     exact = {name: tensor.bfloat16().float() for name, tensor in weights(base).items()}
     save_file(exact, base / "model.safetensors", metadata={"format": "pt"})
-    monkeypatch.setattr(run, "train", lambda run, trainer: seen.update(str(one.dtype) for one in trainer.model.parameters()))
+    monkeypatch.setattr(
+        run,
+        "train",
+        lambda run, trainer: seen.update(str(one.dtype) for one in trainer.model.parameters()),
+    )
     monkeypatch.setattr(run.weights, "save", lambda *_: None)
     peft = {"use_peft": True, "lora_target_modules": ["all-linear"]}
     sft.main([write_recipe("sft", model_name_or_path=str(base), bf16=True, use_cpu=True, **peft)])
@@ -107,12 +153,19 @@ def test_frozen_layers_below_adapters_keep_their_precision(
 @pytest.mark.parametrize(
     ("patterns", "message"),
     [
-        (["layers.1", "layers.7"], "unfrozen_parameters: 'layers.7' matches none of the 26 parameters (such as "),
+        (
+            ["layers.1", "layers.7"],
+            "unfrozen_parameters: 'layers.7' matches none of the 26 parameters (such as ",
+        ),
         (["layers.(1"], "unfrozen_parameters: 'layers.(1' is no regular expression"),
     ],
 )
 def test_a_pattern_that_means_nothing_is_refused(
-    write_recipe: Callable[..., str], tmp_path: Path, capsys: pytest.CaptureFixture, patterns: list[str], message: str
+    write_recipe: Callable[..., str],
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture,
+    patterns: list[str],
+    message: str,
 ) -> None:
     with pytest.raises(SystemExit) as ended:
         sft.main([write_recipe("sft", unfrozen_parameters=patterns)])
@@ -134,12 +187,21 @@ def test_the_loss_is_on_the_completion_alone(
 ) -> None:
     caught: list[tuple[Any, Any]] = []
     monkeypatch.setattr(run, "train", lambda run, trainer: None)
-    monkeypatch.setattr(run.weights, "save", lambda run, trainer, system_prompt: caught.append((trainer, trainer.processing_class)))
+    monkeypatch.setattr(
+        run.weights,
+        "save",
+        lambda run, trainer, system_prompt: caught.append((trainer, trainer.processing_class)),
+    )
     sft.main([write_recipe("sft", prefill=prefill, per_device_train_batch_size=8)])
     ((trainer, tokenizer),) = caught
     (batch,) = list(trainer.get_train_dataloader())
     seen = set()
-    for ids, labels, attention in zip(batch["input_ids"].tolist(), batch["labels"].tolist(), batch["attention_mask"].tolist(), strict=True):
+    for ids, labels, attention in zip(
+        batch["input_ids"].tolist(),
+        batch["labels"].tolist(),
+        batch["attention_mask"].tolist(),
+        strict=True,
+    ):
         length = sum(attention)
         first = next(index for index, label in enumerate(labels) if label != -100)
         # -100 on the prompt and on padding, and nowhere in between.
@@ -148,13 +210,18 @@ def test_the_loss_is_on_the_completion_alone(
         prompt, target = tokenizer.decode(ids[:first]), tokenizer.decode(ids[first:length])
         a, b = next((a, b) for a, b in SUMS if f"{a}+{b}?" in prompt)
         seen.add((a, b))
-        # What generation is given is what training masks: the whole prompt with the prefill, and not a token more.
+        # What generation is given is what training masks: the whole prompt with the prefill, and
+        # not a token more.
         question = [{"role": "user", "content": f"{a}+{b}?"}]
-        asked = tokenizer.apply_chat_template(question, add_generation_prompt=True, return_dict=True)["input_ids"]
+        asked = tokenizer.apply_chat_template(
+            question, add_generation_prompt=True, return_dict=True
+        )["input_ids"]
         assert ids[:first] == asked
         assert prompt.endswith("<|im_start|>assistant\n" + (prefill or ""))
         start = "" if prefill == "<think>\n" else "\n" if prefill else "<think>\n"
-        assert target == f"{start}{a}+{b}={a + b}\n</think>\n<answer>\n{a + b}\n</answer><|im_end|>\n"
+        assert (
+            target == f"{start}{a}+{b}={a + b}\n</think>\n<answer>\n{a + b}\n</answer><|im_end|>\n"
+        )
     assert seen == set(SUMS)
 
 
@@ -168,22 +235,41 @@ def test_a_template_that_cuts_the_reasoning_out_is_refused(
     assert ended.value.code == 2
     assert "error: chat_template: that of " in capsys.readouterr().err
     # As Qwen3 has it: all there, with line breaks of its own.
-    spaced = CHATML.replace("message['content']", "message['content'].replace('</think>', '</think>\\n\\n')")
-    sft.main([write_recipe("sft", chat_template=spaced, max_steps=1, output_dir=str(tmp_path / "spaced"))])
+    spaced = CHATML.replace(
+        "message['content']", "message['content'].replace('</think>', '</think>\\n\\n')"
+    )
+    sft.main(
+        [
+            write_recipe(
+                "sft", chat_template=spaced, max_steps=1, output_dir=str(tmp_path / "spaced")
+            )
+        ]
+    )
 
 
-def test_sft_on_whole_conversations(write_recipe: Callable[..., str], tiny_model: Path, tmp_path: Path) -> None:
+def test_sft_on_whole_conversations(
+    write_recipe: Callable[..., str], tiny_model: Path, tmp_path: Path
+) -> None:
     rows = [
-        [{"role": "user", "content": f"{a}+{b}?"}, {"role": "assistant", "content": f"<think>\n{a}+{b}\n</think>\n{a + b}"}]
+        [
+            {"role": "user", "content": f"{a}+{b}?"},
+            {"role": "assistant", "content": f"<think>\n{a}+{b}\n</think>\n{a + b}"},
+        ]
         for a, b in SUMS
     ]
-    (tmp_path / "talks.jsonl").write_text("".join(json.dumps({"messages": messages}) + "\n" for messages in rows))
-    sft.main([write_recipe("sft", dataset_name=str(tmp_path / "talks.jsonl"), mapper=None, max_steps=2)])
+    (tmp_path / "talks.jsonl").write_text(
+        "".join(json.dumps({"messages": messages}) + "\n" for messages in rows)
+    )
+    sft.main(
+        [write_recipe("sft", dataset_name=str(tmp_path / "talks.jsonl"), mapper=None, max_steps=2)]
+    )
     assert all(moved(tiny_model, tmp_path / "run").values())
 
 
 @pytest.mark.parametrize("method", ["grpo", "sft"])
-def test_lora(write_recipe: Callable[..., str], tiny_model: Path, tmp_path: Path, method: str) -> None:
+def test_lora(
+    write_recipe: Callable[..., str], tiny_model: Path, tmp_path: Path, method: str
+) -> None:
     from peft import AutoPeftModelForCausalLM
     from safetensors.torch import load_file
 
@@ -212,27 +298,51 @@ def test_what_a_run_leaves_behind(write_recipe: Callable[..., str], tmp_path: Pa
     run = tmp_path / "run"
     entries = metrics(run)
     assert [entry["step"] for entry in entries] == [1, 2, 3, 4, 5, 6]
-    assert all({"rewards/letters/mean", "rewards/format/mean", "reward", "loss", "grad_norm"} <= entry.keys() for entry in entries)
+    assert all(
+        {"rewards/letters/mean", "rewards/format/mean", "reward", "loss", "grad_norm"}
+        <= entry.keys()
+        for entry in entries
+    )
     assert run_dir.is_finished(run)
     assert json.loads((run / "run.json").read_text())["recipe"] == "tiny"
     assert any(line.startswith("saved to ") for line in log_lines(run))
     assert yaml.safe_load((run / "recipe.yaml").read_text())["max_steps"] == 6
     card = (run / "README.md").read_text()
-    assert "GRPO" in card and "r1-recipes" in card and "None" not in card and "huggingface.co/datasets/" not in card
-    assert "The answer starts in the prompt, with `'<think>\\n'`" in card and "max_new_tokens=8," in card
+    assert (
+        "GRPO" in card
+        and "r1-recipes" in card
+        and "None" not in card
+        and "huggingface.co/datasets/" not in card
+    )
+    assert (
+        "The answer starts in the prompt, with `'<think>\\n'`" in card
+        and "max_new_tokens=8," in card
+    )
     # An invented question of the mapper's, none of the rows.
-    assert "How many pens does she have?" in card and "2+2?" not in card and "time machine" not in card
+    assert (
+        "How many pens does she have?" in card and "2+2?" not in card and "time machine" not in card
+    )
     assert "version of a local checkpoint." in card and "base_model:" not in card
-    assert "gets the worked examples of training (1)" in card and "gets that of training" not in card
-    assert {path.name for path in run.glob("checkpoint-*")} == {"checkpoint-2", "checkpoint-4", "checkpoint-6"}
+    assert (
+        "gets the worked examples of training (1)" in card and "gets that of training" not in card
+    )
+    assert {path.name for path in run.glob("checkpoint-*")} == {
+        "checkpoint-2",
+        "checkpoint-4",
+        "checkpoint-6",
+    }
 
     for folder in (run, run / "checkpoint-6"):
         tokenizer = AutoTokenizer.from_pretrained(folder)
-        text = tokenizer.apply_chat_template([{"role": "user", "content": "1+1?"}], tokenize=False, add_generation_prompt=True)
+        text = tokenizer.apply_chat_template(
+            [{"role": "user", "content": "1+1?"}], tokenize=False, add_generation_prompt=True
+        )
         assert text.endswith("<|im_start|>assistant\n" + prefill) and "One and one." in text
     model = AutoModelForCausalLM.from_pretrained(run)
     assert model.config.use_cache is True
-    generated = model.generate(**tokenizer("1+1?", return_tensors="pt"), max_new_tokens=2, do_sample=False)
+    generated = model.generate(
+        **tokenizer("1+1?", return_tensors="pt"), max_new_tokens=2, do_sample=False
+    )
     assert generated.shape[1] == 6
     # The checkpoint is a starting point for a next stage whose recipe sets the same prefill.
     tokenizer, fmt = load_tokenizer(load_recipe([path, "--model_name_or_path", str(run)], "grpo"))
@@ -240,7 +350,11 @@ def test_what_a_run_leaves_behind(write_recipe: Callable[..., str], tmp_path: Pa
 
 
 def contents(run: Path) -> dict[str, bytes]:
-    return {str(path.relative_to(run)): path.read_bytes() for path in run.rglob("*") if path.is_file() and path.name != "_lock"}
+    return {
+        str(path.relative_to(run)): path.read_bytes()
+        for path in run.rglob("*")
+        if path.is_file() and path.name != "_lock"
+    }
 
 
 def refused(method: str, path: str, *overrides: str, capsys: pytest.CaptureFixture) -> str:
@@ -252,17 +366,22 @@ def refused(method: str, path: str, *overrides: str, capsys: pytest.CaptureFixtu
     return line
 
 
-def test_a_finished_run_is_left_as_it_is(write_recipe: Callable[..., str], tmp_path: Path, capsys: pytest.CaptureFixture) -> None:
+def test_a_finished_run_is_left_as_it_is(
+    write_recipe: Callable[..., str], tmp_path: Path, capsys: pytest.CaptureFixture
+) -> None:
     path = write_recipe("grpo", max_steps=4, save_steps=3)
     grpo.main([path])
     before = contents(tmp_path / "run")
     with pytest.raises(SystemExit) as ended:
         grpo.main([path])
-    assert ended.value.code == 0 and f"already done: {tmp_path / 'run'}; remove it" in capsys.readouterr().err
+    assert (
+        ended.value.code == 0
+        and f"already done: {tmp_path / 'run'}; remove it" in capsys.readouterr().err
+    )
     told = refused("grpo", path, "--learning_rate", "3e-5", capsys=capsys)
     assert (
-        "holds the grpo run of recipe 'tiny', finished, with other settings: learning_rate was 0.01, is 3e-05; choose another folder"
-        in told
+        "holds the grpo run of recipe 'tiny', finished, with other settings: learning_rate "
+        "was 0.01, is 3e-05; choose another folder" in told
     )
     # Fewer steps, or as many, are no way to go on either.
     for steps in ("3", "4"):
@@ -270,7 +389,9 @@ def test_a_finished_run_is_left_as_it_is(write_recipe: Callable[..., str], tmp_p
     refused("grpo", write_recipe("grpo", "other"), capsys=capsys)
     assert contents(tmp_path / "run") == before
     __main__.main([str(tmp_path / "run")])
-    assert {name for name, content in contents(tmp_path / "run").items() if before[name] != content} <= {"report.html"}
+    assert {
+        name for name, content in contents(tmp_path / "run").items() if before[name] != content
+    } <= {"report.html"}
     # What was moved is still done.
     (tmp_path / "run").rename(tmp_path / "moved")
     with pytest.raises(SystemExit) as ended:
@@ -278,17 +399,26 @@ def test_a_finished_run_is_left_as_it_is(write_recipe: Callable[..., str], tmp_p
     assert ended.value.code == 0
 
 
-def test_a_finished_run_that_gets_more_steps_keeps_what_it_recorded(write_recipe: Callable[..., str], tmp_path: Path) -> None:
+def test_a_finished_run_that_gets_more_steps_keeps_what_it_recorded(
+    write_recipe: Callable[..., str], tmp_path: Path
+) -> None:
     run = tmp_path / "run"
     path = write_recipe("sft", max_steps=2)
     sft.main([path])
-    first, recipe_file = json.loads((run / "run.json").read_text()), (run / "recipe.yaml").read_bytes()
+    first, recipe_file = (
+        json.loads((run / "run.json").read_text()),
+        (run / "recipe.yaml").read_bytes(),
+    )
     assert first["argv"] == [path] and first["hardware"]["processes"] == 1
     sft.main([path, "--max_steps", "4"])
     entry = json.loads((run / "run.json").read_text())
     (later,) = entry.pop("continued")
     assert entry == first and (run / "recipe.yaml").read_bytes() == recipe_file
-    assert (later["step"], later["settings"], later["argv"]) == (2, {"max_steps": 4}, [path, "--max_steps", "4"])
+    assert (later["step"], later["settings"], later["argv"]) == (
+        2,
+        {"max_steps": 4},
+        [path, "--max_steps", "4"],
+    )
     assert later["hardware"] and later["versions"]["trl"] == entry["versions"]["trl"]
     # By epochs, of two steps each, too.
     sft.main([path, "--max_steps", "-1", "--num_train_epochs", "4"])
@@ -296,14 +426,18 @@ def test_a_finished_run_that_gets_more_steps_keeps_what_it_recorded(write_recipe
     assert read_run(run).settings["num_train_epochs"] == 4
 
 
-def test_a_start_that_failed_claims_nothing(write_recipe: Callable[..., str], tmp_path: Path, capsys: pytest.CaptureFixture) -> None:
+def test_a_start_that_failed_claims_nothing(
+    write_recipe: Callable[..., str], tmp_path: Path, capsys: pytest.CaptureFixture
+) -> None:
     gone = str(tmp_path / "gone")
     refused("sft", write_recipe("sft", dataset_name=gone), capsys=capsys)
     refused("sft", write_recipe("sft", model_name_or_path=gone), capsys=capsys)
     grpo.main([write_recipe("grpo", max_steps=1, seed=2)])
     run = tmp_path / "run"
     assert json.loads((run / "run.json").read_text())["method"] == "grpo"
-    assert gone not in "".join((run / name).read_text() for name in ("run.json", "recipe.yaml", "run.log"))
+    assert gone not in "".join(
+        (run / name).read_text() for name in ("run.json", "recipe.yaml", "run.log")
+    )
 
 
 @pytest.mark.parametrize("method", ["grpo", "sft"])
@@ -318,21 +452,45 @@ def test_no_step_is_no_run(
     import transformers
 
     with monkeypatch.context() as patch:
-        patch.setattr(transformers.PreTrainedModel, "from_pretrained", lambda *args, **kwargs: pytest.fail("no model is needed to tell"))
-        path = write_recipe(method, eval_strategy="steps", eval_steps=2, dataset_test_split="train", per_device_eval_batch_size=2)
+        patch.setattr(
+            transformers.PreTrainedModel,
+            "from_pretrained",
+            lambda *args, **kwargs: pytest.fail("no model is needed to tell"),
+        )
+        path = write_recipe(
+            method,
+            eval_strategy="steps",
+            eval_steps=2,
+            dataset_test_split="train",
+            per_device_eval_batch_size=2,
+        )
         told = refused(method, path, capsys=capsys)
-        assert "tiny.yaml: dataset_test_split: the test split asks " in told and "eval_strategy: " in told
+        assert (
+            "tiny.yaml: dataset_test_split: the test split asks " in told
+            and "eval_strategy: " in told
+        )
         if method == "grpo":
-            told = refused(method, write_recipe(method, gradient_accumulation_steps=5), capsys=capsys)
+            told = refused(
+                method, write_recipe(method, gradient_accumulation_steps=5), capsys=capsys
+            )
             assert "8 training rows for 10 prompts a batch" in told
     if method == "sft":
-        told = refused(method, write_recipe(method, per_device_train_batch_size=9, dataloader_drop_last=True), capsys=capsys)
+        told = refused(
+            method,
+            write_recipe(method, per_device_train_batch_size=9, dataloader_drop_last=True),
+            capsys=capsys,
+        )
         assert "not one step was trained, so nothing is saved: 8 rows make no whole batch" in told
-    assert not (tmp_path / "run" / "model.safetensors").exists() and not run_dir.is_finished(tmp_path / "run")
+    assert not (tmp_path / "run" / "model.safetensors").exists() and not run_dir.is_finished(
+        tmp_path / "run"
+    )
 
 
 def test_a_run_is_finished_when_it_is_pushed_and_not_before(
-    write_recipe: Callable[..., str], tmp_path: Path, capsys: pytest.CaptureFixture, monkeypatch: pytest.MonkeyPatch
+    write_recipe: Callable[..., str],
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     from transformers import Trainer
 
@@ -352,7 +510,9 @@ def test_a_run_is_finished_when_it_is_pushed_and_not_before(
     path = write_recipe("sft", max_steps=2, push_to_hub=True, hub_model_id="me/mine")
     with pytest.raises(ConnectionError):
         sft.main([path])
-    assert not run_dir.is_finished(tmp_path / "run") and (tmp_path / "run" / "tokenizer.json").exists()
+    assert (
+        not run_dir.is_finished(tmp_path / "run") and (tmp_path / "run" / "tokenizer.json").exists()
+    )
     sft.main([path])
     assert pushed == [False, False] and run_dir.is_finished(tmp_path / "run")
     assert [entry["step"] for entry in metrics(tmp_path / "run")] == [1, 2]
@@ -378,16 +538,24 @@ def test_one_seed_is_one_run(write_recipe: Callable[..., str], tmp_path: Path, m
 
     def run(name: str, seed: int) -> list[dict[str, Any]]:
         MAIN[method]([path, "--output_dir", str(tmp_path / name), "--seed", str(seed)])
-        return [{key: value for key, value in entry.items() if key not in timings} for entry in metrics(tmp_path / name)]
+        return [
+            {key: value for key, value in entry.items() if key not in timings}
+            for entry in metrics(tmp_path / name)
+        ]
 
     first, again, other = run("first", 3), run("again", 3), run("other", 4)
     assert first == again
     assert first != other
-    assert all(weights(tmp_path / "first")[name].equal(value) for name, value in weights(tmp_path / "again").items())
+    assert all(
+        weights(tmp_path / "first")[name].equal(value)
+        for name, value in weights(tmp_path / "again").items()
+    )
 
 
 @pytest.mark.parametrize("method", ["grpo", "sft"])
-def test_the_resolved_recipe_loads_to_the_same_arguments(write_recipe: Callable[..., str], tmp_path: Path, method: str) -> None:
+def test_the_resolved_recipe_loads_to_the_same_arguments(
+    write_recipe: Callable[..., str], tmp_path: Path, method: str
+) -> None:
     changes: dict[str, Any] = {
         "warmup_ratio": 0.1,
         "torch_dtype": "float32",
@@ -400,8 +568,15 @@ def test_the_resolved_recipe_loads_to_the_same_arguments(write_recipe: Callable[
         "system_prompt": "Ünïcode: 思考, 'quotes' and\nlines\n",
     }
     if method == "grpo":
-        changes |= {"reward_funcs": ["cosine", "repetition_penalty"], "reward_weights": [1.0, 0.25], "cosine_max_len": 40}
-    first = load_recipe([write_recipe(method, **changes), "--learning_rate", "3e-4", "--prefill", "<think>\n"], method)
+        changes |= {
+            "reward_funcs": ["cosine", "repetition_penalty"],
+            "reward_weights": [1.0, 0.25],
+            "cosine_max_len": 40,
+        }
+    first = load_recipe(
+        [write_recipe(method, **changes), "--learning_rate", "3e-4", "--prefill", "<think>\n"],
+        method,
+    )
     (tmp_path / "run").mkdir()
     run_dir.claim(run_dir.Run(first, tmp_path / "run", []))
     again = load_recipe([str(tmp_path / "run" / "recipe.yaml")], method)
@@ -412,29 +587,54 @@ def test_the_resolved_recipe_loads_to_the_same_arguments(write_recipe: Callable[
     assert again.settings == first.settings
     volatile = ("accelerator_config", "deepspeed_plugin", "distributed_state", "_n_gpu")
     old, new = (
-        {f.name: getattr(loaded.training, f.name) for f in dataclasses.fields(loaded.training) if f.name not in volatile}
+        {
+            f.name: getattr(loaded.training, f.name)
+            for f in dataclasses.fields(loaded.training)
+            if f.name not in volatile
+        }
         for loaded in (first, again)
     )
     assert new == old
 
 
-def test_evaluation_runs_on_rows_that_training_does_not_see(write_recipe: Callable[..., str], tmp_path: Path, sums: Path) -> None:
+def test_evaluation_runs_on_rows_that_training_does_not_see(
+    write_recipe: Callable[..., str], tmp_path: Path, sums: Path
+) -> None:
     data = tmp_path / "data"
     data.mkdir()
     rows = sums.read_text().splitlines(keepends=True)
     (data / "train.jsonl").write_text("".join(rows))
     (data / "test.jsonl").write_text("".join(rows[:2]))
-    path = write_recipe("grpo", dataset_name=str(data), eval_strategy="steps", eval_steps=2, max_steps=2, per_device_eval_batch_size=2)
+    path = write_recipe(
+        "grpo",
+        dataset_name=str(data),
+        eval_strategy="steps",
+        eval_steps=2,
+        max_steps=2,
+        per_device_eval_batch_size=2,
+    )
     grpo.main([path])
-    entries = [json.loads(line) for line in (tmp_path / "run" / "metrics.jsonl").read_text().splitlines()]
+    entries = [
+        json.loads(line) for line in (tmp_path / "run" / "metrics.jsonl").read_text().splitlines()
+    ]
     assert any("eval_rewards/letters/mean" in entry for entry in entries)
-    assert any("2 training rows ask what the test split asks" in line for line in log_lines(tmp_path / "run"))
+    assert any(
+        "2 training rows ask what the test split asks" in line
+        for line in log_lines(tmp_path / "run")
+    )
 
 
 def _seen(completions, prompts, completion_ids, trainer_state, **columns):
-    """Records what was generated, by whether it was longer than training allows; a reward that varies."""
+    """Records what was generated, by whether it was longer than training allows; a reward that
+    varies.
+    """
     if trainer_state.train_batch_size is not None:  # not the try before training
-        SEEN.append([(prompt[-1]["content"], tuple(ids)) for prompt, ids in zip(prompts, completion_ids, strict=True)])
+        SEEN.append(
+            [
+                (prompt[-1]["content"], tuple(ids))
+                for prompt, ids in zip(prompts, completion_ids, strict=True)
+            ]
+        )
     return [float(len(set(ids))) for ids in completion_ids]
 
 
@@ -463,22 +663,36 @@ def test_evaluation_can_be_greedy_and_longer_than_training(write_recipe, tmp_pat
         log_completions=True,
         num_completions_to_print=0,
     )
-    # The test split is the training file here, so its questions are left out of training: 4 of 8 stay.
+    # The test split is the training file here, so its questions are left out of training: 4 of 8
+    # stay.
     grpo.main([path])
     evaluations = [batch for batch in SEEN if max(len(ids) for _, ids in batch) > 4]
     training = [batch for batch in SEEN if batch not in evaluations]
     # The rate is 0, so the model stays as it was, and greedy decoding says the same twice.
     assert len(evaluations) == 2 and evaluations[0] == evaluations[1]
     assert len(training) == 2 and all(len(ids) <= 4 for batch in training for _, ids in batch)
-    assert {question for question, _ in evaluations[0]}.isdisjoint(question for batch in training for question, _ in batch)
-    entries = [json.loads(line) for line in (tmp_path / "run" / "metrics.jsonl").read_text().splitlines()]
+    assert {question for question, _ in evaluations[0]}.isdisjoint(
+        question for batch in training for question, _ in batch
+    )
+    entries = [
+        json.loads(line) for line in (tmp_path / "run" / "metrics.jsonl").read_text().splitlines()
+    ]
     assert len([entry for entry in entries if "eval_rewards/_seen/mean" in entry]) == 2
     # Each has tables of its own, of its own rows.
     asked = []
     for folder in ("completions", "eval_completions"):
         tables = sorted((tmp_path / "run" / folder).iterdir())
-        assert [table.name for table in tables] == ["completions_00001.parquet", "completions_00002.parquet"]
-        asked.append({str(row["prompt"]) for table in tables for row in pyarrow.parquet.read_table(table).to_pylist()})
+        assert [table.name for table in tables] == [
+            "completions_00001.parquet",
+            "completions_00002.parquet",
+        ]
+        asked.append(
+            {
+                str(row["prompt"])
+                for table in tables
+                for row in pyarrow.parquet.read_table(table).to_pylist()
+            }
+        )
     assert asked[0] and asked[1] and asked[0].isdisjoint(asked[1])
 
 
@@ -492,9 +706,13 @@ def test_a_run_killed_before_its_last_save_is_saved_and_not_trained_further(
     before, entries = weights(run), [entry for entry in metrics(run) if "loss" in entry]
     # As a kill between the last checkpoint and the end leaves it.
     (run / "model.safetensors").unlink()
-    (run / "run.json").write_text((run / "run.json").read_text().replace('"finished": true', '"finished": false'))
+    (run / "run.json").write_text(
+        (run / "run.json").read_text().replace('"finished": true', '"finished": false')
+    )
     MAIN[method]([path])
-    assert [entry for entry in metrics(run) if "loss" in entry] == entries and run_dir.is_finished(run)
+    assert [entry for entry in metrics(run) if "loss" in entry] == entries and run_dir.is_finished(
+        run
+    )
     assert all(before[name].equal(value) for name, value in weights(run).items())
 
 
@@ -503,7 +721,11 @@ def test_a_finished_run_without_checkpoints_is_not_trained_over(
 ) -> None:
     sft.main([write_recipe("sft", max_steps=2, save_strategy="no")])
     before = weights(tmp_path / "run")
-    told = refused("sft", write_recipe("sft", max_steps=3, save_strategy="no", learning_rate=0.3), capsys=capsys)
+    told = refused(
+        "sft",
+        write_recipe("sft", max_steps=3, save_strategy="no", learning_rate=0.3),
+        capsys=capsys,
+    )
     assert "holds a finished run with other settings and no checkpoint" in told
     assert all(before[name].equal(value) for name, value in weights(tmp_path / "run").items())
 
@@ -516,10 +738,26 @@ def test_going_on_says_what_has_changed_and_refuses_another_batch(
     with pytest.raises(SystemExit):
         sft.main([write_recipe("sft", max_steps=4, gradient_accumulation_steps=2)])
     said = capsys.readouterr().err
-    assert "then: 4 rows a step, num_generations None; now: 8 rows a step, num_generations None" in said
+    assert (
+        "then: 4 rows a step, num_generations None; now: 8 rows a step, num_generations None"
+        in said
+    )
     # The same rows a step, in other parts, are the same run.
-    sft.main([write_recipe("sft", max_steps=4, learning_rate=0.3, per_device_train_batch_size=2, gradient_accumulation_steps=2)])
-    assert "learning_rate was 0.01 in this run and is 0.3 now; the remaining steps follow it" in log_lines(run)
+    sft.main(
+        [
+            write_recipe(
+                "sft",
+                max_steps=4,
+                learning_rate=0.3,
+                per_device_train_batch_size=2,
+                gradient_accumulation_steps=2,
+            )
+        ]
+    )
+    assert (
+        "learning_rate was 0.01 in this run and is 0.3 now; the remaining steps follow it"
+        in log_lines(run)
+    )
     assert [entry["step"] for entry in metrics(run) if "loss" in entry] == [1, 2, 3, 4]
 
 
@@ -529,7 +767,10 @@ def test_a_checkpoint_of_weights_alone_is_no_point_to_go_on_from(
     sft.main([write_recipe("sft", max_steps=2, save_only_model=True)])
     with pytest.raises(SystemExit):
         sft.main([write_recipe("sft", max_steps=4, save_only_model=True)])
-    assert "checkpoint-2: holds no optimizer and schedule to resume (save_only_model: true?)" in capsys.readouterr().err
+    assert (
+        "checkpoint-2: holds no optimizer and schedule to resume (save_only_model: true?)"
+        in capsys.readouterr().err
+    )
 
 
 def test_going_back_is_removing_what_came_after(
@@ -550,8 +791,14 @@ def test_going_back_is_removing_what_came_after(
     interrupted("")
     grpo.main([write_recipe("grpo", max_steps=6, beta=0.1)])
     going = [line for line in log_lines(run) if line.startswith("resuming from /")]
-    assert going == [f"resuming from {run / 'checkpoint-2'}", f"resuming from {run / 'checkpoint-3'}"]
-    steps = [(start["step"], start["settings"]["beta"]) for start in json.loads((run / "run.json").read_text())["continued"][:1]]
+    assert going == [
+        f"resuming from {run / 'checkpoint-2'}",
+        f"resuming from {run / 'checkpoint-3'}",
+    ]
+    steps = [
+        (start["step"], start["settings"]["beta"])
+        for start in json.loads((run / "run.json").read_text())["continued"][:1]
+    ]
     assert steps == [(2, 0.1)]
 
 
@@ -560,8 +807,12 @@ def test_a_generation_config_that_cannot_be_saved_does_not_cost_the_run(
 ) -> None:
     model = tmp_path / "model"
     shutil.copytree(tiny_model, model)
-    (model / "generation_config.json").write_text('{"temperature": 0.6, "top_p": 0.9, "eos_token_id": 2}')
+    (model / "generation_config.json").write_text(
+        '{"temperature": 0.6, "top_p": 0.9, "eos_token_id": 2}'
+    )
     sft.main([write_recipe("sft", max_steps=2, model_name_or_path=str(model))])
     saved = json.loads((tmp_path / "run" / "generation_config.json").read_text())
     assert (saved["do_sample"], saved["temperature"]) == (True, 0.6)
-    assert any("generation_config.json contradicts itself" in line for line in log_lines(tmp_path / "run"))
+    assert any(
+        "generation_config.json contradicts itself" in line for line in log_lines(tmp_path / "run")
+    )

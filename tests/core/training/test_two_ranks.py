@@ -1,6 +1,8 @@
-"""Two processes on one host under each accelerate config that CPUs can run: a second, frozen model has the weights of its file.
+"""Two processes on one host under each accelerate config that CPUs can run: a second, frozen model
+has the weights of its file.
 
-With learning rate 0 nothing moves. So the KL divergence from the reference is 0, and a teacher's loss is that of plain data parallelism.
+With learning rate 0 nothing moves. So the KL divergence from the reference is 0, and a teacher's
+loss is that of plain data parallelism.
 """
 
 from __future__ import annotations
@@ -30,10 +32,21 @@ pytestmark = pytest.mark.e2e
 
 _SAMPLED = {"max_completion_length": 8}
 RUNS: dict[str, tuple[str, dict[str, Any]]] = {
-    "grpo": ("grpo", {**_SAMPLED, "beta": 0.04, "reward_funcs": ["tests.conftest:letters"], "num_generations": 4}),
+    "grpo": (
+        "grpo",
+        {
+            **_SAMPLED,
+            "beta": 0.04,
+            "reward_funcs": ["tests.conftest:letters"],
+            "num_generations": 4,
+        },
+    ),
     "sft": ("sft", {}),
     "distillation": ("distill", {**_SAMPLED, "temperature": 1.0}),
-    "gold": ("distill", {**_SAMPLED, "distill_with": "gold", "use_uld_loss": True, "lmbda": 0.0, "max_length": 256}),
+    "gold": (
+        "distill",
+        {**_SAMPLED, "distill_with": "gold", "use_uld_loss": True, "lmbda": 0.0, "max_length": 256},
+    ),
 }
 
 
@@ -54,13 +67,18 @@ def teacher(tmp_path_factory: pytest.TempPathFactory, tiny_model: Path) -> Path:
 
 
 @pytest.fixture(scope="module")
-def launch(tmp_path_factory: pytest.TempPathFactory, tiny_model: Path, teacher: Path, sums: Path) -> Callable[..., Path]:
+def launch(
+    tmp_path_factory: pytest.TempPathFactory, tiny_model: Path, teacher: Path, sums: Path
+) -> Callable[..., Path]:
     """``launch("fsdp2", "--flag", "value")``: a folder with one run for each entry of RUNS."""
     kept: dict[tuple[str, ...], Path] = {}
     extensions = tmp_path_factory.mktemp("extensions")
     env = {**os.environ, "DS_ACCELERATOR": "cpu", "CUDA_VISIBLE_DEVICES": ""}
     env |= {"OMP_NUM_THREADS": "1", "HF_HUB_OFFLINE": "1", "TORCH_EXTENSIONS_DIR": str(extensions)}
-    for variable, folders in (("PYTHONPATH", [_DEEPSPEED]), ("PATH", [_DEEPSPEED / "bin", Path(sys.executable).parent])):
+    for variable, folders in (
+        ("PYTHONPATH", [_DEEPSPEED]),
+        ("PATH", [_DEEPSPEED / "bin", Path(sys.executable).parent]),
+    ):
         env[variable] = os.pathsep.join([*map(str, folders), env.get(variable, "")])
 
     def run(config: str, *flags: str) -> Path:
@@ -71,16 +89,41 @@ def launch(tmp_path_factory: pytest.TempPathFactory, tiny_model: Path, teacher: 
         for name, (method, keys) in RUNS.items():
             taught = {"teacher_model_name_or_path": str(teacher)} if method == "distill" else {}
             still = training(learning_rate=0.0, max_steps=2, save_strategy="no", **keys, **taught)
-            (folder / f"{name}.yaml").write_text(yaml.safe_dump(settings(folder, str(tiny_model), str(sums), name, **still)))
+            (folder / f"{name}.yaml").write_text(
+                yaml.safe_dump(settings(folder, str(tiny_model), str(sums), name, **still))
+            )
             words.append(f"{method}={folder / name}.yaml")
-        command = [sys.executable, "-m", "accelerate.commands.launch", "--config_file", f"accelerate_configs/{config}.yaml"]
-        command += ["--num_processes", "2", "--main_process_port", "0", *flags, "-m", "tests.support.still", *words]
-        # Beside DeepSpeed's own word for the CPU, Accelerate's would make it plain data parallelism.
+        command = [
+            sys.executable,
+            "-m",
+            "accelerate.commands.launch",
+            "--config_file",
+            f"accelerate_configs/{config}.yaml",
+        ]
+        command += [
+            "--num_processes",
+            "2",
+            "--main_process_port",
+            "0",
+            *flags,
+            "-m",
+            "tests.support.still",
+            *words,
+        ]
+        # Beside DeepSpeed's own word for the CPU, Accelerate's would make it plain data
+        # parallelism.
         on_cpu = {} if config.startswith("zero") else {"ACCELERATE_USE_CPU": "true"}
-        done = subprocess.run(command, env=env | on_cpu, cwd=REPOSITORY, capture_output=True, text=True, timeout=400)
+        done = subprocess.run(
+            command, env=env | on_cpu, cwd=REPOSITORY, capture_output=True, text=True, timeout=400
+        )
         assert done.returncode == 0, done.stderr[-4000:]
         for name in RUNS:
-            assert json.loads((folder / name / "run.json").read_text(encoding="utf-8"))["hardware"]["processes"] == 2
+            assert (
+                json.loads((folder / name / "run.json").read_text(encoding="utf-8"))["hardware"][
+                    "processes"
+                ]
+                == 2
+            )
         kept[config, *flags] = folder
         return folder
 
@@ -88,7 +131,9 @@ def launch(tmp_path_factory: pytest.TempPathFactory, tiny_model: Path, teacher: 
 
 
 RAM_EFFICIENT = ("--fsdp_cpu_ram_efficient_loading", "true")
-NEEDS_DEEPSPEED = pytest.mark.skipif(not _HAS_DEEPSPEED, reason="DeepSpeed: make test installs it, and g++ compiles parts of it")
+NEEDS_DEEPSPEED = pytest.mark.skipif(
+    not _HAS_DEEPSPEED, reason="DeepSpeed: make test installs it, and g++ compiles parts of it"
+)
 
 
 @pytest.mark.parametrize(
@@ -102,17 +147,24 @@ NEEDS_DEEPSPEED = pytest.mark.skipif(not _HAS_DEEPSPEED, reason="DeepSpeed: make
     ],
     ids=lambda config: "-".join(config),
 )
-def test_reference_and_teacher_are_those_of_data_parallelism(launch: Callable[..., Path], config: tuple[str, ...]) -> None:
+def test_reference_and_teacher_are_those_of_data_parallelism(
+    launch: Callable[..., Path], config: tuple[str, ...]
+) -> None:
     here, plain = launch(*config), launch("ddp")
     assert [entry["kl"] for entry in metrics(here / "grpo")] == [0.0, 0.0]
     for name in ("sft", "distillation", "gold"):
-        losses, expected = ([entry["loss"] for entry in metrics(folder / name)] for folder in (here, plain))
+        losses, expected = (
+            [entry["loss"] for entry in metrics(folder / name)] for folder in (here, plain)
+        )
         assert len(losses) == 2 and losses == pytest.approx(expected, rel=1e-5)
     assert metrics(here / "distillation")[0]["loss"] > 0.1  # the teacher is another model
 
 
 def test_loading_that_would_leave_zeros_is_switched_off_aloud(launch: Callable[..., Path]) -> None:
     folder = launch("fsdp2", *RAM_EFFICIENT)
-    said = {name: any("fsdp_cpu_ram_efficient_loading" in line for line in log_lines(folder / name)) for name in RUNS}
+    said = {
+        name: any("fsdp_cpu_ram_efficient_loading" in line for line in log_lines(folder / name))
+        for name in RUNS
+    }
     # SFT has no second model: Accelerate sends the policy's weights to the other processes.
     assert said == {"grpo": True, "sft": False, "distillation": True, "gold": True}

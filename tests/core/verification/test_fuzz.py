@@ -1,8 +1,10 @@
-"""Random and hostile completions through every parser and every reward: none raises, none leaves its documented range, the same batch gets
-the same rewards, and the order of a batch does not matter.
+"""Random and hostile completions through every parser and every reward: none raises, none leaves
+its documented range, the same batch gets the same rewards, and the order of a batch does not
+matter.
 
-A case is one completion read by one response format or judged by one reward. ``R1_FUZZ_CASES=5000000`` runs more
-than the default of 200,000. What fails is named with its completion; hypothesis prints the seed to run it again.
+A case is one completion read by one response format or judged by one reward.
+``R1_FUZZ_CASES=5000000`` runs more than the default of 200,000. What fails is named with its
+completion; hypothesis prints the seed to run it again.
 """
 
 import dataclasses
@@ -30,12 +32,78 @@ BATCH = 64
 NEEDS_MORE = {"code", "binary_code"}
 NAMES = sorted(name for name in REWARDS if name not in NEEDS_MORE and ":" not in name)
 
-TAGS = sorted({tag for fmt in FORMATS.values() for tags in (fmt.reasoning_tags, fmt.answer_tags) for tag in tags or ()})
+TAGS = sorted(
+    {
+        tag
+        for fmt in FORMATS.values()
+        for tags in (fmt.reasoning_tags, fmt.answer_tags)
+        for tag in tags or ()
+    }
+)
 PIECES = [
     *TAGS,
-    *(r"\boxed{", "{", "}", "(", ")", "[", "]", "$", "$$", r"\(", r"\)", "\\", "\n", "\n\n", " ", "\t", "\0", ",", ".", ";", ":", "?"),
-    *("0", "7", "72", "-3", "1,080", "1080.00", ".5", "1e9", "٣", "½", "50%", "3/4", r"\frac{3}{4}", r"\sqrt{2}", r"\pi", "x^2", "^", "_"),
-    *("=", "<", "|", "!", "x", "and", "or", "the answer is", "Answer:", "####", "#### 72", "not", "Step 1:", "First,", "1. ", "- "),
+    *(
+        r"\boxed{",
+        "{",
+        "}",
+        "(",
+        ")",
+        "[",
+        "]",
+        "$",
+        "$$",
+        r"\(",
+        r"\)",
+        "\\",
+        "\n",
+        "\n\n",
+        " ",
+        "\t",
+        "\0",
+        ",",
+        ".",
+        ";",
+        ":",
+        "?",
+    ),
+    *(
+        "0",
+        "7",
+        "72",
+        "-3",
+        "1,080",
+        "1080.00",
+        ".5",
+        "1e9",
+        "٣",
+        "½",
+        "50%",
+        "3/4",
+        r"\frac{3}{4}",
+        r"\sqrt{2}",
+        r"\pi",
+        "x^2",
+        "^",
+        "_",
+    ),
+    *(
+        "=",
+        "<",
+        "|",
+        "!",
+        "x",
+        "and",
+        "or",
+        "the answer is",
+        "Answer:",
+        "####",
+        "#### 72",
+        "not",
+        "Step 1:",
+        "First,",
+        "1. ",
+        "- ",
+    ),
     *(
         "```python\nprint(1)\n```",
         "A",
@@ -50,8 +118,29 @@ PIECES = [
         "﷽",
         "Ω",
     ),
-    *("\u202e", "\u200b", "\ud800", "\udfff", "e\u0301", "44 + 19 - 35", "7 * 4 + 3", "(7+4)*3 = 33", "44 / 0", "9**9**9", "9^{9^{9}}"),
-    *("__import__('os')", r"\cup", r"\begin{pmatrix}1\\2\end{pmatrix}", r"[1,2)", r"\{1,2\}", r"y=2x+3", r"1\le x<5", r"90^\circ"),
+    *(
+        "\u202e",
+        "\u200b",
+        "\ud800",
+        "\udfff",
+        "e\u0301",
+        "44 + 19 - 35",
+        "7 * 4 + 3",
+        "(7+4)*3 = 33",
+        "44 / 0",
+        "9**9**9",
+        "9^{9^{9}}",
+    ),
+    *(
+        "__import__('os')",
+        r"\cup",
+        r"\begin{pmatrix}1\\2\end{pmatrix}",
+        r"[1,2)",
+        r"\{1,2\}",
+        r"y=2x+3",
+        r"1\le x<5",
+        r"90^\circ",
+    ),
     *(r"5\text{ cm}", r"2+3i", r"\infty"),
 ]
 GOLDS = [
@@ -70,7 +159,10 @@ GOLDS = [
     "Pancreas",
 ]
 GOLDS += [None, "", 72]
-PUZZLES = [json.dumps({"countdown": {"numbers": numbers, "target": target}}) for numbers, target in (([44, 19, 35], 28), ([7, 4, 3], 31))]
+PUZZLES = [
+    json.dumps({"countdown": {"numbers": numbers, "target": target}})
+    for numbers, target in (([44, 19, 35], 28), ([7, 4, 3], 31))
+]
 
 
 def completion(rng):
@@ -93,7 +185,16 @@ def completion(rng):
 def as_trl_has_it(text, rng):
     """A plain completion, or the conversation that a chat model's is."""
     message = {"role": "assistant", "content": text}
-    return rng.choice((text, text, [message], [message], [{**message, "content": [{"type": "text", "text": text}]}], []))
+    return rng.choice(
+        (
+            text,
+            text,
+            [message],
+            [message],
+            [{**message, "content": [{"type": "text", "text": text}]}],
+            [],
+        )
+    )
 
 
 def batch_of(rng, texts):
@@ -126,7 +227,9 @@ def columns(rows, name):
 
 
 def documented_range(reward):
-    """Lower and upper bound, and the allowed values where the docstring lists them; a parameter's name stands for its default."""
+    """Lower and upper bound, and the allowed values where the docstring lists them; a parameter's
+    name stands for its default.
+    """
     sentence = re.search(r"Range: (.*?)(?:\.\s|;|\n\n)", reward.__doc__ + "\n\n", re.DOTALL)[1]
     defaults = {f.name: f.default for f in dataclasses.fields(reward)}
 
@@ -161,14 +264,22 @@ def check_reward(name, func, rows, order):
     low, high, listed = RANGES[name]
     assert len(first) == len(rows), name
     for row, reward in zip(rows, first, strict=True):
-        fits = reward is None or (low - 1e-9 <= reward <= high + 1e-9 and (listed is None or min(abs(reward - x) for x in listed) < 1e-9))
-        assert fits, f"{name} gave {reward!r}, which is not in its range, for {row['completions']!r}"
+        fits = reward is None or (
+            low - 1e-9 <= reward <= high + 1e-9
+            and (listed is None or min(abs(reward - x) for x in listed) < 1e-9)
+        )
+        assert fits, (
+            f"{name} gave {reward!r}, which is not in its range, for {row['completions']!r}"
+        )
     if not verification.STATS.timeouts:
-        # Without what is remembered, the second verdict is a second judgement. (An answer at its limit of time may get either.)
+        # Without what is remembered, the second verdict is a second judgement. (An answer at its
+        # limit of time may get either.)
         verification._verdicts.clear()
     again = func(**columns([rows[index] for index in order], name))
     for position, index in enumerate(order):
-        assert again[position] == first[index], f"{name}: {first[index]!r}, then {again[position]!r} for {rows[index]['completions']!r}"
+        assert again[position] == first[index], (
+            f"{name}: {first[index]!r}, then {again[position]!r} for {rows[index]['completions']!r}"
+        )
 
 
 def test_fuzz(monkeypatch):
@@ -185,7 +296,11 @@ def test_fuzz(monkeypatch):
         phases=[Phase.generate],  # a seed does not shrink
         suppress_health_check=list(HealthCheck),
     )
-    @given(st.integers(0, 2**63), st.lists(st.text(max_size=60), max_size=6), st.sampled_from(sorted(FORMATS)))
+    @given(
+        st.integers(0, 2**63),
+        st.lists(st.text(max_size=60), max_size=6),
+        st.sampled_from(sorted(FORMATS)),
+    )
     def fuzz(number, texts, format_name):
         nonlocal done
         rng = Random(number)
@@ -204,5 +319,17 @@ def test_fuzz(monkeypatch):
 
 @pytest.mark.parametrize("name", NAMES)
 def test_an_empty_batch_gets_no_rewards(name):
-    empty = {key: [] for key in ("prompts", "completions", "completion_ids", "solution", "scorer", "language", "facts", "document")}
+    empty = {
+        key: []
+        for key in (
+            "prompts",
+            "completions",
+            "completion_ids",
+            "solution",
+            "scorer",
+            "language",
+            "facts",
+            "document",
+        )
+    }
     assert get_reward_funcs([name])[0](**empty) == []

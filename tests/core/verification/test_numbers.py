@@ -16,7 +16,9 @@ from r1_recipes.verification.reading import read_answer, settle
 VERDICTS = Path(__file__).parents[3].parent / "shared" / "data" / "verdicts" / "gsm8k_6b.jsonl"
 
 
-WHOLE = st.one_of(st.integers(0, 12), st.integers(0, 3000), st.integers(0, 10**14), st.integers(0, 10**30))
+WHOLE = st.one_of(
+    st.integers(0, 12), st.integers(0, 3000), st.integers(0, 10**14), st.integers(0, 10**30)
+)
 
 
 @st.composite
@@ -27,8 +29,23 @@ def numbers_alike(draw):
     for _ in range(2):
         n = draw(st.sampled_from([value, value, -value, value + 1, value * 10, value * 100]))
         m = draw(st.integers(0, 12))
-        tail = draw(st.sampled_from(["", "0", "00", "5", "333333", "3333333", "000001", "0000001", "00001"]))
-        shapes = ["{n}", "{n:,}", "+{n}", "- {n}", "00{n}", "-00{n}", ".{n}", "-.{n}", "{n}.{tail}", "{n:,}.{tail}", "{n}%", "{n}.{tail}%"]
+        tail = draw(
+            st.sampled_from(["", "0", "00", "5", "333333", "3333333", "000001", "0000001", "00001"])
+        )
+        shapes = [
+            "{n}",
+            "{n:,}",
+            "+{n}",
+            "- {n}",
+            "00{n}",
+            "-00{n}",
+            ".{n}",
+            "-.{n}",
+            "{n}.{tail}",
+            "{n:,}.{tail}",
+            "{n}%",
+            "{n}.{tail}%",
+        ]
         shapes += [
             "{n}/{m}",
             "-{n}/{m}",
@@ -63,7 +80,11 @@ def test_numbers_settled_here_are_settled_as_math_verify_does(pair):
         ("7", "007", True),
         ("0.5", r"\frac{2}{4}", True),
         ("-3/4", r"-\frac{75}{100}", True),
-        ("50%", "50", True),  # a per cent is a hundredth, and against an integer also its own number
+        (
+            "50%",
+            "50",
+            True,
+        ),  # a per cent is a hundredth, and against an integer also its own number
         ("50%", r"\frac{100}{2}", True),
         ("50%", "0.5", True),
         ("50%", "50.0", False),  # math-verify's verdict
@@ -74,7 +95,11 @@ def test_numbers_settled_here_are_settled_as_math_verify_does(pair):
         ("1/0", "1/0", None),
         ("--1", "1", None),
         ("0.5%", "0.005", None),  # a per cent that is no whole number
-        ("0.1234567890123456", "0.1234567890123456", None),  # 16 decimals are more than a float holds
+        (
+            "0.1234567890123456",
+            "0.1234567890123456",
+            None,
+        ),  # 16 decimals are more than a float holds
         ("x", "x", None),
     ],
 )
@@ -83,7 +108,10 @@ def test_settling(gold, answer, equal):
     assert (left.equals(right) if left and right else None) is equal
 
 
-@pytest.mark.skipif(not VERDICTS.exists(), reason="shared/data/verdicts lies beside a checkout in the project's workplace only")
+@pytest.mark.skipif(
+    not VERDICTS.exists(),
+    reason="shared/data/verdicts lies beside a checkout in the project's workplace only",
+)
 def test_real_rows_are_settled_as_math_verify_does():
     rows = [json.loads(line) for line in VERDICTS.read_text(encoding="utf-8").splitlines()]
     settled = 0

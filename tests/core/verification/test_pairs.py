@@ -1,7 +1,8 @@
 """Answers that must not score, answers that must, and letters that no reading may lose.
 
-``tricks.jsonl``: wrong answers that an attack on the rules tried, by class. ``honest.jsonl``: right answers as models write them. Both were
-written for these rules, by hand; a line has ``gold`` and ``answer``.
+``tricks.jsonl``: wrong answers that an attack on the rules tried, by class. ``honest.jsonl``: right
+answers as models write them. Both were written for these rules, by hand; a line has ``gold`` and
+``answer``.
 """
 
 import json
@@ -38,21 +39,34 @@ def verdicts(pairs):
 
 def test_no_trick_scores():
     tricks = rows("tricks.jsonl")
-    paid = [(row["class"], row["gold"], row["answer"]) for row, verdict in zip(tricks, verdicts(tricks), strict=True) if verdict.right]
+    paid = [
+        (row["class"], row["gold"], row["answer"])
+        for row, verdict in zip(tricks, verdicts(tricks), strict=True)
+        if verdict.right
+    ]
     assert paid == []
     assert len(tricks) > 1000
 
 
 def test_honest_spellings_score():
     honest = rows("honest.jsonl")
-    refused = [(row["gold"], row["answer"], v.refusal) for row, v in zip(honest, verdicts(honest), strict=True) if v.right is not True]
+    refused = [
+        (row["gold"], row["answer"], v.refusal)
+        for row, v in zip(honest, verdicts(honest), strict=True)
+        if v.right is not True
+    ]
     assert refused == []
     assert len(honest) > 500
 
 
-# What scores here and math-verify refuses, or where a teacher may argue: by the convention of docs/verification.md that says so.
+# What scores here and math-verify refuses, or where a teacher may argue: by the convention of
+# docs/verification.md that says so.
 CONVENTIONS = {
-    "a word beside a number": [("72", "72 grand"), ("72", "the number after 72"), ("-72", "size -72")],
+    "a word beside a number": [
+        ("72", "72 grand"),
+        ("72", "the number after 72"),
+        ("-72", "size -72"),
+    ],
     "one unit of two": [("60", "60 km/h"), ("5 kW", "5")],
     "a rounding": [("0.59", "0.5941"), ("125.663", r"40\pi")],
     "ends that are decimals": [("(-5.9, 3.9)", "[-5.90, 3.90]")],
@@ -69,19 +83,40 @@ def test_what_scores_by_convention(convention):
     assert convention in (HERE.parents[2] / "docs" / "verification.md").read_text(encoding="utf-8")
 
 
-FACTOR = st.sampled_from([*"abcdehkmnpqrstuvxyzABGLMNPQRT", "2", "3", "10", r"\pi ", "(x+1)", "v^2", r"\sqrt{k}", r"\theta "])
+FACTOR = st.sampled_from(
+    [
+        *"abcdehkmnpqrstuvxyzABGLMNPQRT",
+        "2",
+        "3",
+        "10",
+        r"\pi ",
+        "(x+1)",
+        "v^2",
+        r"\sqrt{k}",
+        r"\theta ",
+    ]
+)
 
 
-@given(st.lists(st.lists(FACTOR, min_size=1, max_size=4), min_size=1, max_size=4), st.sampled_from(["+", " + ", "-", " - "]), st.booleans())
+@given(
+    st.lists(st.lists(FACTOR, min_size=1, max_size=4), min_size=1, max_size=4),
+    st.sampled_from(["+", " + ", "-", " - "]),
+    st.booleans(),
+)
 @settings(max_examples=300, deadline=None)
 def test_a_gold_keeps_every_letter_of_its_algebra(terms, sign, spaced):
     gold = sign.join((" " if spaced else "").join(term) for term in terms)
-    assume(letters(gold) and len(gold) > 1 and not re.search(r"\de[-+]?\d", gold))  # 2e3 is a number
+    assume(
+        letters(gold) and len(gold) > 1 and not re.search(r"\de[-+]?\d", gold)
+    )  # 2e3 is a number
     read = read_gold(gold)
     assert read is not None
     # What is no expression is its own text, whole.
     kept = letters(read.text) if read.text is not None else letters(read.raw)
-    assert {letter.lower() for letter in letters(gold)} <= {letter.lower() for letter in kept}, (gold, read)
+    assert {letter.lower() for letter in letters(gold)} <= {letter.lower() for letter in kept}, (
+        gold,
+        read,
+    )
 
 
 @pytest.mark.parametrize(
@@ -99,28 +134,43 @@ def test_between_exact_numbers_nothing_is_rounded(gold, wrong):
 
 
 def test_an_answer_that_stands_in_the_question_is_no_answer():
-    question = [{"role": "user", "content": r"What is $56.78-43.6$? Is it $\frac{3}{4}$ of something?"}]
-    says = [{"role": "assistant", "content": "<think>\nx\n</think>\n<answer>\n56.78 - 43.6\n</answer>"}]
+    question = [
+        {"role": "user", "content": r"What is $56.78-43.6$? Is it $\frac{3}{4}$ of something?"}
+    ]
+    says = [
+        {"role": "assistant", "content": "<think>\nx\n</think>\n<answer>\n56.78 - 43.6\n</answer>"}
+    ]
     for switch, reward in (({}, 0.0), ({"reads_question": False}, 1.0)):
         (accuracy,) = get_reward_funcs(["accuracy"], "think_answer", **switch)
         assert accuracy(prompts=[question], completions=[says], solution=["13.18"]) == [reward]
     # What the gold itself says, a value and a name may stand there.
     assert not is_copied("2x+3", "y = 2x+3", "Draw the line $2x+3$.")
     assert not is_copied("7", "7", "Is it 7 or 8?")
-    assert judge(["13.18"], ["56.78-43.6"], questions=["What is 56.78-43.6?"])[0].refusal is Refusal.COPIED
+    assert (
+        judge(["13.18"], ["56.78-43.6"], questions=["What is 56.78-43.6?"])[0].refusal
+        is Refusal.COPIED
+    )
 
 
 def test_a_list_has_an_order_where_the_question_asks_for_one():
     asked = "Order the letters from least to greatest."
     assert asks_for_order(asked) and not asks_for_order("Name the letters in any way.")
     for gold, other in (("1, 2, 3", "3, 2, 1"), ("A, B, C", "C, B, A")):
-        assert [v.right for v in judge([gold] * 2, [gold, other], questions=[asked] * 2)] == [True, False]
+        assert [v.right for v in judge([gold] * 2, [gold, other], questions=[asked] * 2)] == [
+            True,
+            False,
+        ]
         assert judge([gold], [other], questions=["Name them."])[0].right is True
 
 
 @pytest.mark.parametrize(
     ("one", "other"),
-    [("5 m/s", r"5 \text{ m s}^{-1}"), (r"12 \mathrm{~N} \cdot \mathrm{m}", "12 N·m"), ("3 hours", "3 h"), ("60 mph", "60 mi/h")],
+    [
+        ("5 m/s", r"5 \text{ m s}^{-1}"),
+        (r"12 \mathrm{~N} \cdot \mathrm{m}", "12 N·m"),
+        ("3 hours", "3 h"),
+        ("60 mph", "60 mi/h"),
+    ],
 )
 def test_a_unit_has_one_spelling(one, other):
     assert units_of(one) == units_of(other) != ()
@@ -133,7 +183,9 @@ def test_units_of_two_kinds_differ():
 
 
 def other_golds_pairs(share):
-    """Right answers beside other golds: of all such pairs the same share every time, whatever rows are added."""
+    """Right answers beside other golds: of all such pairs the same share every time, whatever rows
+    are added.
+    """
     honest = rows("honest.jsonl")
     golds = dict.fromkeys(row["gold"] for row in honest)
     for gold in golds:
@@ -150,13 +202,18 @@ def test_what_scores_scores_in_math_verify_or_by_a_convention():
         for row in map(json.loads, PAIRS.read_text(encoding="utf-8").splitlines()):
             block = re.search(r"<answer>\n?(.*?)\n?</answer>", row["completion"], re.DOTALL)
             if row["expected"] == 0:
-                labelled.append({"gold": row["gold"], "answer": block[1] if block else row["completion"]})
+                labelled.append(
+                    {"gold": row["gold"], "answer": block[1] if block else row["completion"]}
+                )
     pairs = [*labelled, *other_golds_pairs(100)]
     listed = {(row["gold"], row["answer"]) for row in rows("conventions.jsonl")}
     ours_alone = [
         (row["gold"], row["answer"])
         for row, verdict in zip(pairs, verdicts(pairs), strict=True)
-        if verdict.right and not verify(parse(f"${row['gold'].strip('$')}$"), parse(f"$\\boxed{{{row['answer'].strip('$')}}}$"))
+        if verdict.right
+        and not verify(
+            parse(f"${row['gold'].strip('$')}$"), parse(f"$\\boxed{{{row['answer'].strip('$')}}}$")
+        )
     ]
     assert [pair for pair in ours_alone if pair not in listed] == []
     assert len(pairs) > 3500

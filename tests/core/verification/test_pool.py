@@ -1,4 +1,6 @@
-"""Hanging and memory-hungry answers, killed workers, signals, forks: no honest verdict is lost, and nothing is left behind."""
+"""Hanging and memory-hungry answers, killed workers, signals, forks: no honest verdict is lost, and
+nothing is left behind.
+"""
 
 import dataclasses
 import os
@@ -19,7 +21,8 @@ import r1_recipes.extras.countdown.puzzle  # noqa: F401 (registers its scorer)
 from r1_recipes import verification
 from r1_recipes.verification import STATS, compare, grade, pool, worker
 
-# A power whose exponent is written out, so that no guard sees its size: 95 million digits, minutes inside one C function.
+# A power whose exponent is written out, so that no guard sees its size: 95 million digits, minutes
+# inside one C function.
 HANGS = "9^{9999*9999}"
 
 
@@ -39,7 +42,11 @@ def hanging(n):
 def surds(n, offset=0):
     """Golds and answers that need a parser: 2√k, with √4k right and √(4k+1) wrong in turn."""
     golds = [rf"2\sqrt{{{k}}}" for k in range(1000 + offset, 1000 + offset + n)]
-    return golds, [rf"\sqrt{{{4 * (1000 + offset + i) + i % 2}}}" for i in range(n)], [i % 2 == 0 for i in range(n)]
+    return (
+        golds,
+        [rf"\sqrt{{{4 * (1000 + offset + i) + i % 2}}}" for i in range(n)],
+        [i % 2 == 0 for i in range(n)],
+    )
 
 
 def pids() -> set[int]:
@@ -50,7 +57,9 @@ def test_hanging_worker_is_killed_and_the_next_batch_is_normal(monkeypatch, fres
     monkeypatch.setattr(pool, "TASK_SECONDS", 1.0)
     # Off the main thread, where math-verify's own timeout raises.
     verdicts = []
-    thread = threading.Thread(target=lambda: verdicts.extend(grade(["5", r"5\sqrt{7}"], [HANGS, r"\sqrt{175}"])))
+    thread = threading.Thread(
+        target=lambda: verdicts.extend(grade(["5", r"5\sqrt{7}"], [HANGS, r"\sqrt{175}"]))
+    )
     thread.start()
     thread.join(60)
     assert verdicts == [False, True]
@@ -81,7 +90,8 @@ def test_eight_hanging_answers_cost_what_one_does(monkeypatch, fresh):
 
     monkeypatch.setattr(pool.Pool, "_pass", noted)
     assert grade(golds, answers) == right  # nothing honest is lost behind them
-    # In the workers' processor time, so that it does not depend on what else the machine does: the budget of two workers.
+    # In the workers' processor time, so that it does not depend on what else the machine does: the
+    # budget of two workers.
     assert [len(limits) for limits in lost] == [8, 8]
     assert sum(sum(limits.values()) for limits in lost) <= 2 * pool.TASK_SECONDS + 1e-9
     assert STATS.timeouts - fresh.timeouts == 8
@@ -101,7 +111,8 @@ def test_a_batch_of_nothing_but_hanging_answers_ends(monkeypatch, fresh):
     grade([r"9\sqrt{2}"], ["1"])
     started = time.monotonic()
     assert True not in grade(["5"] * 40, hanging(40))
-    # Budget 2 s of two workers: ten at 0.1 s, thirty hurried at 0.05 s; nothing is left for a second try. In all 1.25 s, and start-up.
+    # Budget 2 s of two workers: ten at 0.1 s, thirty hurried at 0.05 s; nothing is left for a
+    # second try. In all 1.25 s, and start-up.
     assert time.monotonic() - started < 10
     assert STATS.timeouts - fresh.timeouts == 40
 
@@ -119,24 +130,34 @@ SLOW_AND_RIGHT = {  # what takes more than HURRIED_SECONDS, some of it
 
 def integrals(n):
     """Answers that take seconds each."""
-    return [rf"\int_0^{{{i + 2}}} \frac{{\sin(x^{{{i % 7 + 2}}})}}{{x+{i}}} e^x dx" for i in range(n)]
+    return [
+        rf"\int_0^{{{i + 2}}} \frac{{\sin(x^{{{i % 7 + 2}}})}}{{x+{i}}} e^x dx" for i in range(n)
+    ]
 
 
 @pytest.mark.parametrize("golds", [["5"] * 64, [str(i) for i in range(5, 69)]])
 def test_slow_answers_take_no_right_verdict_with_them(golds, monkeypatch, fresh):
     monkeypatch.setattr(pool, "worker_count", lambda: 2)
-    verdicts = verification.judge([*golds, *SLOW_AND_RIGHT], [*integrals(64), *SLOW_AND_RIGHT.values()])
+    verdicts = verification.judge(
+        [*golds, *SLOW_AND_RIGHT], [*integrals(64), *SLOW_AND_RIGHT.values()]
+    )
     honest = verdicts[64:]
     if len(set(golds)) == 1:  # Slow answers to one question leave the others their time.
         assert [verdict.right for verdict in honest] == [True] * 7
     else:  # Slow answers to all questions do not: what they cost has no verdict, and is judged when it comes again.
         assert {verdict.right for verdict in honest} <= {True, None}
-        assert all(verdict.refusal is verification.Refusal.HURRIED for verdict in honest if verdict.right is None)
+        assert all(
+            verdict.refusal is verification.Refusal.HURRIED
+            for verdict in honest
+            if verdict.right is None
+        )
         assert grade([*SLOW_AND_RIGHT], [*SLOW_AND_RIGHT.values()]) == [True] * 7
 
 
 def test_a_killed_worker_costs_no_verdict(fresh):
-    """What the kernel does if memory is short: one worker dies in a batch, then all of them, then the fork server between two."""
+    """What the kernel does if memory is short: one worker dies in a batch, then all of them, then
+    the fork server between two.
+    """
     golds, answers, right = surds(400)
     grade(golds[:2], answers[:2])
     victim = verification._pool.workers[0].pid
@@ -165,7 +186,25 @@ def test_an_interrupted_batch_answers_no_later_one(monkeypatch, fresh):
 
 
 def test_a_flood_of_hostile_answers_leaves_no_memory_and_no_zombie_behind(fresh):
-    signs = ["x", "2", "(", ")", "^", "{", "}", "+", "/", r"\frac", r"\sqrt", ",", "=", "|", "!", r"\pi", "_"]
+    signs = [
+        "x",
+        "2",
+        "(",
+        ")",
+        "^",
+        "{",
+        "}",
+        "+",
+        "/",
+        r"\frac",
+        r"\sqrt",
+        ",",
+        "=",
+        "|",
+        "!",
+        r"\pi",
+        "_",
+    ]
     rng = Random(0)
 
     def flood(n):
@@ -176,20 +215,29 @@ def test_a_flood_of_hostile_answers_leaves_no_memory_and_no_zombie_behind(fresh)
     server = psutil.Process(verification._pool.server.pid)
     before = psutil.Process().memory_info().rss
     flood(4500)
-    assert psutil.Process().memory_info().rss - before < 40 << 20  # 9,000 remembered verdicts are a few MB
+    assert (
+        psutil.Process().memory_info().rss - before < 40 << 20
+    )  # 9,000 remembered verdicts are a few MB
     workers = server.children()
     assert len(workers) <= pool.worker_count()
     assert all(child.memory_info().rss < worker.RETIRE_BYTES for child in workers)
     deadline = time.monotonic() + 5
-    while any(child.status() == psutil.STATUS_ZOMBIE for child in server.children()) and time.monotonic() < deadline:
+    while (
+        any(child.status() == psutil.STATUS_ZOMBIE for child in server.children())
+        and time.monotonic() < deadline
+    ):
         time.sleep(0.1)
-    assert [child.status() for child in server.children() if child.status() == psutil.STATUS_ZOMBIE] == []
+    assert [
+        child.status() for child in server.children() if child.status() == psutil.STATUS_ZOMBIE
+    ] == []
     assert server.memory_info().rss < worker.RETIRE_BYTES
 
 
 def test_workers_retire(tmp_path):
     # Imported by the fork server too, which gets this process's path.
-    (tmp_path / "sitecustomize.py").write_text("import r1_recipes.verification.worker as s\ns.RETIRE_TASKS = 3\n")
+    (tmp_path / "sitecustomize.py").write_text(
+        "import r1_recipes.verification.worker as s\ns.RETIRE_TASKS = 3\n"
+    )
     done = run_script(
         tmp_path,
         r"""
@@ -219,7 +267,9 @@ def test_memory_is_capped(monkeypatch):
 
 def test_verdicts_are_shared(fresh):
     # Two spellings of one answer in a batch are compared once; each is known from then on.
-    assert grade([r"3\sqrt{7}"] * 3, [r"\sqrt{63}", r"\sqrt{63}", r"\boxed{\sqrt{63}}"]) == [True] * 3
+    assert (
+        grade([r"3\sqrt{7}"] * 3, [r"\sqrt{63}", r"\sqrt{63}", r"\boxed{\sqrt{63}}"]) == [True] * 3
+    )
     assert (STATS.comparisons - fresh.comparisons, STATS.cache_hits - fresh.cache_hits) == (1, 2)
     assert grade([r"3\sqrt{7}"] * 2, [r"\sqrt{63}", r"\boxed{\sqrt{63}}"]) == [True] * 2
     assert (STATS.comparisons - fresh.comparisons, STATS.cache_hits - fresh.cache_hits) == (1, 4)
@@ -239,17 +289,26 @@ def test_lists_must_align():
         grade(["1", "2"], ["1"])
 
 
-def run_script(tmp_path: Path, script: str, *arguments: str, **kwargs) -> subprocess.CompletedProcess:
+def run_script(
+    tmp_path: Path, script: str, *arguments: str, **kwargs
+) -> subprocess.CompletedProcess:
     (tmp_path / "script.py").write_text(textwrap.dedent(script))
     return subprocess.run(
-        [sys.executable, *(arguments or ["script.py"])], cwd=tmp_path, capture_output=True, text=True, timeout=120, **kwargs
+        [sys.executable, *(arguments or ["script.py"])],
+        cwd=tmp_path,
+        capture_output=True,
+        text=True,
+        timeout=120,
+        **kwargs,
     )
 
 
 @pytest.mark.parametrize("arguments", [["script.py"], ["-m", "script"]], ids=["file", "module"])
 def test_main_is_not_imported_again(tmp_path, arguments):
     # A stand-in for torch that notes who imports it; the script has no __main__ guard.
-    (tmp_path / "torch.py").write_text("import os\nopen('imports', 'a').write(f'{os.getpid()}\\n')\n")
+    (tmp_path / "torch.py").write_text(
+        "import os\nopen('imports', 'a').write(f'{os.getpid()}\\n')\n"
+    )
     done = run_script(
         tmp_path,
         """
@@ -342,7 +401,9 @@ def test_only_numbers_reach_what_evaluates_text(name, monkeypatch):
     asked = []
     parse_expr = sympy_parser.parse_expr
     monkeypatch.setattr(
-        sympy_parser, "parse_expr", lambda text, *rest, **options: (asked.append(text), parse_expr(text, *rest, **options))[1]
+        sympy_parser,
+        "parse_expr",
+        lambda text, *rest, **options: (asked.append(text), parse_expr(text, *rest, **options))[1],
     )
     shapes = r"""
         @ \sqrt[@]{2} \log_{@}(3) 25_{@} \binom{@}{2} \int_0^1@dx \lim_{x\to@}x \sum_{n=@}^{3}n \sum_{@=1}^{3}n \text{@} \overline{@}
@@ -361,11 +422,31 @@ def test_the_processes_that_judge_have_no_key(monkeypatch):
     monkeypatch.setenv("HF_TOKEN", "a-token")
     found = pool.Pool(1)
     try:
-        assert found.run([("r1_recipes.verification.compare:judge", "(1,2)", "(1,2)", ("(1, 2)",), (), None, 6, False, ())]) == [True]
+        assert found.run(
+            [
+                (
+                    "r1_recipes.verification.compare:judge",
+                    "(1,2)",
+                    "(1,2)",
+                    ("(1, 2)",),
+                    (),
+                    None,
+                    6,
+                    False,
+                    (),
+                )
+            ]
+        ) == [True]
         for pid in (found.server.pid, found.workers[0].pid):
             names = set(psutil.Process(pid).environ())
             assert "PYTHONPATH" in names
-            assert names <= {*pool.KEPT_ENVIRONMENT, "PYTHONPATH", "PYTHONUTF8", "OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS"}
+            assert names <= {
+                *pool.KEPT_ENVIRONMENT,
+                "PYTHONPATH",
+                "PYTHONUTF8",
+                "OMP_NUM_THREADS",
+                "OPENBLAS_NUM_THREADS",
+            }
     finally:
         found.close()
 
@@ -383,7 +464,21 @@ def test_signals_while_it_starts_do_not_end_the_fork_server(number):
     sender = threading.Thread(target=interrupt)
     sender.start()
     try:
-        assert found.run([("r1_recipes.verification.compare:judge", "(1,2)", "(1,2)", ("(1, 2)",), (), None, 6, False, ())]) == [True]
+        assert found.run(
+            [
+                (
+                    "r1_recipes.verification.compare:judge",
+                    "(1,2)",
+                    "(1,2)",
+                    ("(1, 2)",),
+                    (),
+                    None,
+                    6,
+                    False,
+                    (),
+                )
+            ]
+        ) == [True]
     finally:
         over.set()
         sender.join()
@@ -405,13 +500,41 @@ def test_a_fork_server_that_is_killed_twice_in_a_row_is_replaced(monkeypatch):
     monkeypatch.setattr(pool.Pool, "start_server", killing)
     found = pool.Pool(1)
     try:
-        assert found.run([("r1_recipes.verification.compare:judge", "(1,2)", "(1,2)", ("(1, 2)",), (), None, 6, False, ())]) == [True]
+        assert found.run(
+            [
+                (
+                    "r1_recipes.verification.compare:judge",
+                    "(1,2)",
+                    "(1,2)",
+                    ("(1, 2)",),
+                    (),
+                    None,
+                    6,
+                    False,
+                    (),
+                )
+            ]
+        ) == [True]
         assert len(killed) == 2
         # and a working one, with its worker
         killed.clear()
         found.server.kill()
         found.server.wait()
-        assert found.run([("r1_recipes.verification.compare:judge", "(1,3)", "(1,3)", ("(1, 2)",), (), None, 6, False, ())]) == [False]
+        assert found.run(
+            [
+                (
+                    "r1_recipes.verification.compare:judge",
+                    "(1,3)",
+                    "(1,3)",
+                    ("(1, 2)",),
+                    (),
+                    None,
+                    6,
+                    False,
+                    (),
+                )
+            ]
+        ) == [False]
         assert len(killed) == 2
     finally:
         found.close()
@@ -419,10 +542,28 @@ def test_a_fork_server_that_is_killed_twice_in_a_row_is_replaced(monkeypatch):
 
 def test_fork_servers_that_are_always_killed_end_the_batch(monkeypatch):
     start = pool.Pool.start_server
-    monkeypatch.setattr(pool.Pool, "start_server", lambda self: (start(self), self.server.kill())[0])
+    monkeypatch.setattr(
+        pool.Pool, "start_server", lambda self: (start(self), self.server.kill())[0]
+    )
     found = pool.Pool(1)
     try:
-        with pytest.raises(RuntimeError, match=f"could not start: {pool.MAX_STARTS} times in a row"):
-            found.run([("r1_recipes.verification.compare:judge", "(1,2)", "(1,2)", ("(1, 2)",), (), None, 6, False, ())])
+        with pytest.raises(
+            RuntimeError, match=f"could not start: {pool.MAX_STARTS} times in a row"
+        ):
+            found.run(
+                [
+                    (
+                        "r1_recipes.verification.compare:judge",
+                        "(1,2)",
+                        "(1,2)",
+                        ("(1, 2)",),
+                        (),
+                        None,
+                        6,
+                        False,
+                        (),
+                    )
+                ]
+            )
     finally:
         found.close()

@@ -12,13 +12,57 @@ from r1_recipes.verification.gold import read_gold
 from r1_recipes.verification.moments import is_date
 
 RIGHT = [
-    # Plain spellings of 1080: currency sign, thousands comma, decimals, a unit, a full stop, Markdown, a sentence.
-    *(("1080", text) for text in ("$1,080", "1080.00", "1,080 dollars", "1080.", "**1080**", "+1080", "1080 cm^2", "1080 km/h")),
-    *(("1080", text) for text in ("The total is **1,080**.", "一共1080个", "1080元", "１０８０", "1080m2", "TOTAL: 1080")),
+    # Plain spellings of 1080: currency sign, thousands comma, decimals, a unit, a full stop,
+    # Markdown, a sentence.
+    *(
+        ("1080", text)
+        for text in (
+            "$1,080",
+            "1080.00",
+            "1,080 dollars",
+            "1080.",
+            "**1080**",
+            "+1080",
+            "1080 cm^2",
+            "1080 km/h",
+        )
+    ),
+    *(
+        ("1080", text)
+        for text in (
+            "The total is **1,080**.",
+            "一共1080个",
+            "1080元",
+            "１０８０",
+            "1080m2",
+            "TOTAL: 1080",
+        )
+    ),
     # LaTeX spellings.
-    *(("1080", text) for text in (r"\boxed{1080}", "$1080$", r"\(1080\)", r"\[1080\]", r"\text{1080 eggs}", r"1\,080", r"$1{,}080$")),
+    *(
+        ("1080", text)
+        for text in (
+            r"\boxed{1080}",
+            "$1080$",
+            r"\(1080\)",
+            r"\[1080\]",
+            r"\text{1080 eggs}",
+            r"1\,080",
+            r"$1{,}080$",
+        )
+    ),
     # An unknown on the left is no second value; an equation whose sides are all 1080 says it twice.
-    *(("1080", text) for text in ("x = 1080", "x=1080", r"\text{Total} = 1080", "f(2) = 1080", "540 + 540 = 1080", "2*540")),
+    *(
+        ("1080", text)
+        for text in (
+            "x = 1080",
+            "x=1080",
+            r"\text{Total} = 1080",
+            "f(2) = 1080",
+            "540 + 540 = 1080",
+            "2*540",
+        )
+    ),
     ("1,080", "1080"),  # a gold with a comma
     ("18", "18 eggs"),
     ("-5", "$-5"),
@@ -43,7 +87,10 @@ RIGHT = [
     (r"(3, \frac{\pi}{2})", r"\left( 3, \frac{\pi}{2} \right)"),
     (r"(3, \frac{\pi}{2})", "(3, pi/2)"),
     ("(1,2)", "(1, 2)"),
-    ("(1,2)", "1,2"),  # math-verify reads the gold as an open interval or a pair, and a bare pair as that pair
+    (
+        "(1,2)",
+        "1,2",
+    ),  # math-verify reads the gold as an open interval or a pair, and a bare pair as that pair
     ("1, 2", "x = 1 or x = 2"),  # a gold of two values; a set has no order
     ("1, 2", "2, 1"),
     (r"\{1,2\}", "{1,2}"),
@@ -63,7 +110,8 @@ RIGHT = [
     (r"90^\circ", "90°"),
     (r"\begin{pmatrix}1\\2\end{pmatrix}", r"\begin{pmatrix} 1 \\ 2 \end{pmatrix}"),
     (r"(-\infty, 2)\cup(3,\infty)", r"(-\infty,2) \cup (3,\infty)"),
-    # Letters that stand together are a product, in a gold with variables; a power of one is no unit.
+    # Letters that stand together are a product, in a gold with variables; a power of one is no
+    # unit.
     *((r"3x^2", text) for text in ("3*x^2", r"3\cdot x^2", "x^2*3", "3 x^2", "the answer is 3x^2")),
     *(("a^2 - b^2", text) for text in ("(a-b)(a+b)", "a^2-b^2")),
     ("1+2x+3x^2", "3x^2+2x+1"),
@@ -75,7 +123,18 @@ RIGHT = [
     (r"\frac{ab}{c}", "ab/c"),
     ("x^2+2xy+y^2", "(x+y)^2"),
     (r"5\text{ cm}^2", "5 cm^2"),
-    *(("60", text) for text in (r"60 \text{ m/s}", r"60\mathrm{m/s}", "60°C", "60 km/h", "60kg", "= 60", "60 m^2")),
+    *(
+        ("60", text)
+        for text in (
+            r"60 \text{ m/s}",
+            r"60\mathrm{m/s}",
+            "60°C",
+            "60 km/h",
+            "60kg",
+            "= 60",
+            "60 m^2",
+        )
+    ),
     # A root of more than one digit.
     *((r"\sqrt{13}", text) for text in ("√13", "sqrt13", r"\sqrt13")),
     (r"\frac{\sqrt{15}}{2}", "√15/2"),
@@ -95,7 +154,11 @@ RIGHT = [
     (r"0.\overline{36}", r"\frac{4}{11}"),
     (r"0.1\overline{6}", "1/6"),
     # A 2 or 3 after a word is a number, and no exponent of a unit.
-    *((str(n), text.format(n)) for n in (2, 3) for text in ("The total is {}.", "She has {} eggs", "Total: {}", "eggs {}")),
+    *(
+        (str(n), text.format(n))
+        for n in (2, 3)
+        for text in ("The total is {}.", "She has {} eggs", "Total: {}", "eggs {}")
+    ),
     (r"Half of $144$ is $x=\boxed{72}$.", "72"),  # golds that are whole solutions
     (r"It is $\boxed {72}$ or $\fbox{72}$.", "72"),
     ("He sold 48/2 = 24.\n#### 72", "72"),
@@ -110,7 +173,10 @@ RIGHT = [
     ("1 080", "1080"),
     ("1080", "1 080"),
     ("1080", r"1\ 080"),
-    (r"\begin{pmatrix} 1 & 2 & 3 \\ 4 & 5 & 6 \\ 7 & 8 & 9 \end{pmatrix}", r"\begin{pmatrix}1&2&3\\4&5&6\\7&8&9\end{pmatrix}"),
+    (
+        r"\begin{pmatrix} 1 & 2 & 3 \\ 4 & 5 & 6 \\ 7 & 8 & 9 \end{pmatrix}",
+        r"\begin{pmatrix}1&2&3\\4&5&6\\7&8&9\end{pmatrix}",
+    ),
     ("x^8 + x^7 + x^6 + x^5 + x^4 + x^3 + x^2 + x + 1", "x^8+x^7+x^6+x^5+x^4+x^3+x^2+x+1"),
     (r"so \boxed{1} and \boxed{2}", "1, 2"),
     (r"so \boxed{1} and \boxed{2}", "2,1"),
@@ -260,7 +326,16 @@ WRONG = [
     *(("3", text) for text in ("√13", r"\sqrt13")),
     ("44", "√144"),
     *(("5", text) for text in ("5 million", "minus 5", "5万", "5 hundred")),
-    *(("60", text) for text in ("less than 60", "square root of 60", "60 squared", "half of 60", "60 factorial")),
+    *(
+        ("60", text)
+        for text in (
+            "less than 60",
+            "square root of 60",
+            "60 squared",
+            "half of 60",
+            "60 factorial",
+        )
+    ),
     ("1:2:3", "1:3:2"),
     ("1:2:3", "1/6"),
     ("12:30:45", "12:45:30"),
@@ -346,7 +421,9 @@ WRONG = [
 ]
 
 
-@pytest.mark.parametrize(("cases", "verdict"), [(RIGHT, True), (WRONG, False)], ids=["right", "wrong"])
+@pytest.mark.parametrize(
+    ("cases", "verdict"), [(RIGHT, True), (WRONG, False)], ids=["right", "wrong"]
+)
 def test_verdicts(cases, verdict):
     golds, answers = zip(*cases, strict=True)
     verdicts = grade(golds, answers)
@@ -354,21 +431,35 @@ def test_verdicts(cases, verdict):
 
 
 def test_one_text_is_not_taken_for_a_list_of_its_characters():
-    for golds, answers, named in (("72", "72", "golds"), ("72", ["72"], "golds"), (["7", "2"], "72", "answers")):
-        with pytest.raises(TypeError, match=rf"{named}: must be a list .*judge\(\[gold\], \[answer\]\)"):
+    for golds, answers, named in (
+        ("72", "72", "golds"),
+        ("72", ["72"], "golds"),
+        (["7", "2"], "72", "answers"),
+    ):
+        with pytest.raises(
+            TypeError, match=rf"{named}: must be a list .*judge\(\[gold\], \[answer\]\)"
+        ):
             judge(golds, answers)
 
 
 def test_gold_that_is_empty_or_prose_is_nobodys_to_judge():
     golds = ["", "  ", None, "a" * 2000, "It is the " + "very " * 11 + "end."]
-    # Whatever the answer, the identical text included: otherwise some completions of a group would be judged and others not.
+    # Whatever the answer, the identical text included: otherwise some completions of a group would
+    # be judged and others not.
     for answers in (golds, [None] * 5, ["72"] * 5):
         assert [verdict.right for verdict in judge(golds, answers)] == [None] * 5
 
 
-@pytest.mark.parametrize("gold", ["Pancreas", "5 apples and 3 pears", r"\frac{1}{", "No solution", "b > a > c", "3:00"])
+@pytest.mark.parametrize(
+    "gold", ["Pancreas", "5 apples and 3 pears", r"\frac{1}{", "No solution", "b > a > c", "3:00"]
+)
 def test_gold_that_math_verify_cannot_read_is_compared_as_text(gold):
-    assert grade([gold] * 4, [gold, f" {gold} ", "something else", None]) == [True, True, False, False]
+    assert grade([gold] * 4, [gold, f" {gold} ", "something else", None]) == [
+        True,
+        True,
+        False,
+        False,
+    ]
 
 
 # By rule of the lexicon: what it refuses, and what it must not.
@@ -390,7 +481,10 @@ def test_each_word_that_refuses_has_an_example_and_a_near_miss(rule, examples):
     (refusal, pattern), (hits, misses) = rule, [texts.split(" | ") for texts in examples]
     assert [text for text in hits if not pattern.search(text)] == []
     assert [text for text in misses if pattern.search(text)] == []
-    assert {verdict.refusal for verdict in judge(["72"] * len(hits), hits)} <= {refusal, Refusal.HEDGE}
+    assert {verdict.refusal for verdict in judge(["72"] * len(hits), hits)} <= {
+        refusal,
+        Refusal.HEDGE,
+    }
     assert grade(["72"] * len(hits), hits) == [False] * len(hits)
 
 
@@ -414,13 +508,34 @@ def test_a_refusal_says_why(gold, answer, refusal):
 
 
 def test_locale_and_precision():
-    assert [v.right for v in judge(["3,5 km", "1.250 g", "3,5"], ["3.5", "1250", "3,5 km"], locale="de")] == [True] * 3
-    assert [v.right for v in judge(["3,5 km", "1250"], ["3,50", "1.250 g"], locale="de")] == [True, True]
-    assert [judge(["3.14"], ["3.1416"], precision=places)[0].right for places in (2, 6)] == [True, False]
+    assert [
+        v.right for v in judge(["3,5 km", "1.250 g", "3,5"], ["3.5", "1250", "3,5 km"], locale="de")
+    ] == [True] * 3
+    assert [v.right for v in judge(["3,5 km", "1250"], ["3,50", "1.250 g"], locale="de")] == [
+        True,
+        True,
+    ]
+    assert [judge(["3.14"], ["3.1416"], precision=places)[0].right for places in (2, 6)] == [
+        True,
+        False,
+    ]
 
 
 OWN_TEXTS = [
-    *("72", "1,080", r"10,\!080", "0.5", "-3", "50\\%", r"\frac{3}{4}", r"-\frac{\pi}{2}", r"3\sqrt{13}", "x^2+2x+1", "y = 2x+3", "2xy"),
+    *(
+        "72",
+        "1,080",
+        r"10,\!080",
+        "0.5",
+        "-3",
+        "50\\%",
+        r"\frac{3}{4}",
+        r"-\frac{\pi}{2}",
+        r"3\sqrt{13}",
+        "x^2+2x+1",
+        "y = 2x+3",
+        "2xy",
+    ),
     *(
         r"(1, \frac{\pi}{2})",
         "(1,2]",
@@ -466,24 +581,72 @@ OWN_TEXTS = [
 
 
 @pytest.mark.parametrize(
-    "shape", ["{}", "${}$", r"\[{}\]", r"\boxed{{{}}}", "The answer is ${}$.", r"So the final answer is $\boxed{{{}}}$.", " {} ", "{}."]
+    "shape",
+    [
+        "{}",
+        "${}$",
+        r"\[{}\]",
+        r"\boxed{{{}}}",
+        "The answer is ${}$.",
+        r"So the final answer is $\boxed{{{}}}$.",
+        " {} ",
+        "{}.",
+    ],
 )
 def test_a_gold_s_own_text_is_right(shape):
     answers = [shape.format(gold) for gold in OWN_TEXTS]
-    assert [answer for answer, right in zip(answers, grade(OWN_TEXTS, answers), strict=True) if right is not True] == []
+    assert [
+        answer
+        for answer, right in zip(answers, grade(OWN_TEXTS, answers), strict=True)
+        if right is not True
+    ] == []
 
 
 @pytest.mark.parametrize(
-    "unit", ["cm", r"\text{ cm}^2", r"\mathrm{~m} / \mathrm{s}", "apples", "Stück", "años", "km/h", "(apples)", "元", "kWh", "°C"]
+    "unit",
+    [
+        "cm",
+        r"\text{ cm}^2",
+        r"\mathrm{~m} / \mathrm{s}",
+        "apples",
+        "Stück",
+        "años",
+        "km/h",
+        "(apples)",
+        "元",
+        "kWh",
+        "°C",
+    ],
 )
 @given(st.one_of(st.integers(-9999, 99999), st.decimals(-999, 999, places=2)))
 @settings(max_examples=20, deadline=None)
 def test_a_number_with_a_unit_is_the_number(unit, number):
-    assert grade([f"{number}", f"{number} {unit}"], [f"{number} {unit}", f"{number}"]) == [True, True]
+    assert grade([f"{number}", f"{number} {unit}"], [f"{number} {unit}", f"{number}"]) == [
+        True,
+        True,
+    ]
 
 
 SEPARATORS = [
-    *(" ", " or ", " and ", " to ", " vs ", " mod ", "a", "x", "\n", "\n\n", "\t", "\0", "'", '"', "`", "**", " ** "),
+    *(
+        " ",
+        " or ",
+        " and ",
+        " to ",
+        " vs ",
+        " mod ",
+        "a",
+        "x",
+        "\n",
+        "\n\n",
+        "\t",
+        "\0",
+        "'",
+        '"',
+        "`",
+        "**",
+        " ** ",
+    ),
     *(
         ",",
         ", ",
@@ -508,10 +671,56 @@ SEPARATORS = [
         "!",
         "%",
     ),
-    *("{}", "}{", ")(", "] [", ":", " : ", "?", "? ", "<", ">", "=", " = ", "==", "=:", " = x = ", "$ $", "$$", "$, $", "$ or $"),
+    *(
+        "{}",
+        "}{",
+        ")(",
+        "] [",
+        ":",
+        " : ",
+        "?",
+        "? ",
+        "<",
+        ">",
+        "=",
+        " = ",
+        "==",
+        "=:",
+        " = x = ",
+        "$ $",
+        "$$",
+        "$, $",
+        "$ or $",
+    ),
     *("→", "…", "，", "、", "或", "和", "？", "≈", "≠", "≡", "±", "∪", "∈", "(not ", "["),
-    *(r"\quad ", r"\\", r"\ ", r"\,", r"\;", r"\!", r" \text{ or } ", r"\lor ", r"\mid ", r"\to ", r"\ne ", r"\approx "),
-    *(r"\cup ", r"\pm ", r"\in ", r"\mod ", r"\pmod ", r"\%", r"\&", r"\#", r"\newline ", r"\hline ", r"\overline ", r"\sim "),
+    *(
+        r"\quad ",
+        r"\\",
+        r"\ ",
+        r"\,",
+        r"\;",
+        r"\!",
+        r" \text{ or } ",
+        r"\lor ",
+        r"\mid ",
+        r"\to ",
+        r"\ne ",
+        r"\approx ",
+    ),
+    *(
+        r"\cup ",
+        r"\pm ",
+        r"\in ",
+        r"\mod ",
+        r"\pmod ",
+        r"\%",
+        r"\&",
+        r"\#",
+        r"\newline ",
+        r"\hline ",
+        r"\overline ",
+        r"\sim ",
+    ),
     *(r"\equiv ", r"\phantom", r"\hspace{1cm}", r"\color{red}", r"\cancel", r"\text{x}"),
 ]
 
@@ -523,7 +732,11 @@ def test_no_separator_smuggles_in_a_second_guess():
         for pair in (f"71{separator}72", f"72{separator}71")
         for shape in ("@", "$@$", r"\boxed{@}", r"\text{@}")
     ]
-    paid = [answer for answer, verdict in zip(answers, grade(["72"] * len(answers), answers), strict=True) if verdict is not False]
+    paid = [
+        answer
+        for answer, verdict in zip(answers, grade(["72"] * len(answers), answers), strict=True)
+        if verdict is not False
+    ]
     # A box commits to what it holds: here the pair ends it, and 72 alone stands in it.
     assert paid == [r"\boxed{72}{71}"]
 
@@ -532,7 +745,10 @@ def test_no_separator_smuggles_in_a_second_guess():
     ("text", "answer"),
     [
         (r"First \boxed{72}, so again \boxed{72}.", "72"),
-        (r"\boxed{71} no, \boxed{72}", r"\boxed{71}, \boxed{72}"),  # contradicting boxes are compared with the gold, each
+        (
+            r"\boxed{71} no, \boxed{72}",
+            r"\boxed{71}, \boxed{72}",
+        ),  # contradicting boxes are compared with the gold, each
         (r"\boxed{72", None),  # a box that never closes
         ("The answer is 5. Wait.\nThe final answer is: 72.\nI hope so 3", "72."),
         ("He has 48 + 24.\n#### 72", "72"),
@@ -608,9 +824,34 @@ def test_any_text_gets_a_verdict(text, gold):
 
 
 DATES = (
-    *("2024-03-02", "02.03.2024", "2. März 2024", "am 2. März 2024", "5. Mai", "2.3.24", "02. 03. 2024"),
-    *("May 5", "5 May", "May 5th, 2024", "Sept. 3, 1999", "March 2024", "3/2/2024", "2024/3/2", "the 4th of July 1776"),
-    *("2024年3月2日", "3月2日", "3 de mayo de 2020", "1er mai 2020", "14 luglio", r"\\text{May 5}", "**May 5**"),
+    *(
+        "2024-03-02",
+        "02.03.2024",
+        "2. März 2024",
+        "am 2. März 2024",
+        "5. Mai",
+        "2.3.24",
+        "02. 03. 2024",
+    ),
+    *(
+        "May 5",
+        "5 May",
+        "May 5th, 2024",
+        "Sept. 3, 1999",
+        "March 2024",
+        "3/2/2024",
+        "2024/3/2",
+        "the 4th of July 1776",
+    ),
+    *(
+        "2024年3月2日",
+        "3月2日",
+        "3 de mayo de 2020",
+        "1er mai 2020",
+        "14 luglio",
+        r"\\text{May 5}",
+        "**May 5**",
+    ),
 )
 NO_DATES = (
     "3/4",

@@ -1,4 +1,6 @@
-"""Every rule of spelling has an example that it rewrites, as it then stands, and a near miss that it leaves alone."""
+"""Every rule of spelling has an example that it rewrites, as it then stands, and a near miss that
+it leaves alone.
+"""
 
 import pytest
 
@@ -57,7 +59,11 @@ EXAMPLES = {
     "braces of a set": ("{1,2}", r"\{1,2\}", "x_{1,2}"),
     "infinity in letters": ("(-inf, 3)", r"(-\infty , 3)", "inf x"),
     "a sign that is escaped": (r"2\*x", "2*x", r"2\\x"),
-    "rows of cases": (r"\begin{cases}x=1\\y=2\end{cases}", "x=1, y=2", r"\begin{cases}x&y>1\\1&y<1\end{cases}"),
+    "rows of cases": (
+        r"\begin{cases}x=1\\y=2\end{cases}",
+        "x=1, y=2",
+        r"\begin{cases}x&y>1\\1&y<1\end{cases}",
+    ),
     "new row": (r"1\cr2", r"1\\2", r"1\cross2"),
     "turned row": ("(1, 2)^T", "(1, 2)", "(1, 2)^t"),
     "brackets turned outwards": ("]1,2[", "(1,2)", "[1,2]"),
@@ -83,7 +89,9 @@ def test_every_rule_has_an_example():
     assert sorted(names) == sorted(set(names)) == sorted(EXAMPLES)
 
 
-@pytest.mark.parametrize(("name", "pattern", "replacement"), RULES, ids=[name for name, _, _ in RULES])
+@pytest.mark.parametrize(
+    ("name", "pattern", "replacement"), RULES, ids=[name for name, _, _ in RULES]
+)
 def test_each_rule_rewrites_its_example_and_leaves_the_near_miss(name, pattern, replacement):
     example, rewritten, near_miss = EXAMPLES[name]
     assert pattern.sub(replacement, example) == rewritten

@@ -1,4 +1,6 @@
-"""Episodes over a backend that says what a script says: calls, errors, limits, environments, seeds."""
+"""Episodes over a backend that says what a script says: calls, errors, limits,
+environments, seeds.
+"""
 
 import pytest
 
@@ -16,7 +18,11 @@ LIMITS = Limits()
 
 
 def call(name, **arguments):
-    message = {"role": "assistant", "content": "", "tool_calls": [{"type": "function", "function": {"name": name, "arguments": arguments}}]}
+    message = {
+        "role": "assistant",
+        "content": "",
+        "tool_calls": [{"type": "function", "function": {"name": name, "arguments": arguments}}],
+    }
     return Completion("", 5, "stop", turns=[message])
 
 
@@ -38,10 +44,22 @@ class Scripted:
             sink(request.index, [] if error else [line], error)
 
 
-def play(script, *, tools=("calculator",), environment=None, rows=({},), max_calls=None, max_tokens=100, plans=((0.0, 1),), at_once=64):
+def play(
+    script,
+    *,
+    tools=("calculator",),
+    environment=None,
+    rows=({},),
+    max_calls=None,
+    max_tokens=100,
+    plans=((0.0, 1),),
+    at_once=64,
+):
     single = Scripted(*script)
     environments = build_environments(environment, {}, LIMITS) if environment else {}
-    backend = EpisodeBackend(single, build_tools(tools, LIMITS), environments, rows, max_calls, max_tokens, at_once)
+    backend = EpisodeBackend(
+        single, build_tools(tools, LIMITS), environments, rows, max_calls, max_tokens, at_once
+    )
     done = {}
     requests = [Request(index, [{"role": "user", "content": "?"}]) for index in range(len(rows))]
     backend.run(requests, lambda index, made, error: done.update({index: (made, error)}), plans)
@@ -86,7 +104,9 @@ def test_an_episode_over_its_tokens_is_cut_and_has_no_answer():
 
 def test_an_environment_is_played_and_pays():
     script = [call("guess", number=4), call("guess", number=6), say("It was 6.")]
-    done, _ = play(script, tools=(), environment="guess_number", rows=({"number": 6}, {"number": 9}))
+    done, _ = play(
+        script, tools=(), environment="guess_number", rows=({"number": 6}, {"number": 9})
+    )
     (won,), (lost,) = done[0][0], done[1][0]
     assert (won.reward, lost.reward) == (1.0, 0.0)
     assert "higher" in won.turns[1]["content"] and "Right" in won.turns[3]["content"]
@@ -94,7 +114,11 @@ def test_an_environment_is_played_and_pays():
 
 def test_every_sample_plays_alone_with_an_index_of_its_own():
     done, single = play(
-        [call("guess", number=6), say("!")], tools=(), environment="guess_number", rows=({"number": 6},), plans=((0.0, 1), (1.0, 2))
+        [call("guess", number=6), say("!")],
+        tools=(),
+        environment="guess_number",
+        rows=({"number": 6},),
+        plans=((0.0, 1), (1.0, 2)),
     )
     assert [one.reward for one in done[0][0]] == [1.0, 1.0, 1.0]
     indices = [index for index, _, _ in single.asked]
@@ -110,13 +134,19 @@ def test_tools_need_no_rows():
     """``evaluate --ask`` has a question alone."""
     single, done = Scripted(call("calculator", expression="6*7"), say("42")), {}
     backend = EpisodeBackend(single, build_tools(["calculator"], LIMITS), {}, None, None, 100)
-    backend.run([Request(0, [{"role": "user", "content": "?"}])], lambda index, made, error: done.update({index: made}), [(0.0, 1)])
+    backend.run(
+        [Request(0, [{"role": "user", "content": "?"}])],
+        lambda index, made, error: done.update({index: made}),
+        [(0.0, 1)],
+    )
     assert done[0][0].text == "42"
 
 
 def test_no_call_is_answered_if_the_recipe_says_0():
     done, single = play([call("calculator", expression="1+1")] * 2, max_calls=0)
-    assert [turn["role"] for turn in done[0][0][0].turns] == ["assistant"] and len(single.asked) == 1
+    assert [turn["role"] for turn in done[0][0][0].turns] == ["assistant"] and len(
+        single.asked
+    ) == 1
 
 
 def test_one_class_under_two_names_has_one_reward():
@@ -152,17 +182,32 @@ class Paid(Shown):
 def test_several_environments_are_given_what_trl_gives_them():
     given.clear()
     rows = ({"environment": "a", "x": 1}, {"environment": "b", "x": 2})
-    done, single = play([say("!")], tools=(), environment={"a": f"{__name__}:Shown", "b": f"{__name__}:Paid"}, rows=rows)
+    done, single = play(
+        [say("!")],
+        tools=(),
+        environment={"a": f"{__name__}:Shown", "b": f"{__name__}:Paid"},
+        rows=rows,
+    )
     assert [done[number][0][0].reward for number in (0, 1)] == [None, 0.5]
-    assert single.asked[0][1][-1]["content"] == [{"type": "text", "text": "?"}, {"type": "text", "text": "begin"}, PICTURE]
+    assert single.asked[0][1][-1]["content"] == [
+        {"type": "text", "text": "?"},
+        {"type": "text", "text": "begin"},
+        PICTURE,
+    ]
     assert given == [{"x": 1}, {"x": 2}]
 
 
 @pytest.mark.parametrize(
     ("changes", "told"),
     [
-        ({"tools": ["calculator"], "environment": f"{__name__}:Shown"}, "tools, environment: two are named calculator"),
-        ({"environment": {"a": f"{__name__}:Paid", "b": "tests.extras.agents.test_rows:Paid"}}, "must be classes of different names"),
+        (
+            {"tools": ["calculator"], "environment": f"{__name__}:Shown"},
+            "tools, environment: two are named calculator",
+        ),
+        (
+            {"environment": {"a": f"{__name__}:Paid", "b": "tests.extras.agents.test_rows:Paid"}},
+            "must be classes of different names",
+        ),
     ],
 )
 def test_names_that_would_hide_another_are_refused(write_recipe, changes, told):
@@ -173,14 +218,26 @@ def test_names_that_would_hide_another_are_refused(write_recipe, changes, told):
 def test_rewards_judge_what_an_environment_does_not(write_recipe):
     both = {"a": f"{__name__}:Shown", "b": f"{__name__}:Paid"}
     for environment, judges in ((both, {"accuracy"}), ({"b": both["b"]}, set())):
-        recipe = load_recipe([write_recipe("grpo", environment=environment, reward_funcs=["accuracy"])], "grpo")
+        recipe = load_recipe(
+            [write_recipe("grpo", environment=environment, reward_funcs=["accuracy"])], "grpo"
+        )
         assert judges_of(recipe, get_response_format("think_answer")).keys() == judges
 
 
 def test_results_that_the_window_does_not_hold_are_left_out_and_end_the_episode():
-    done, _ = play([call("calculator", expression="1+1"), call("calculator", expression="2+2"), TooLong("too long")])
+    done, _ = play(
+        [
+            call("calculator", expression="1+1"),
+            call("calculator", expression="2+2"),
+            TooLong("too long"),
+        ]
+    )
     [episode] = done[0][0]
-    assert [turn["role"] for turn in episode.turns] == ["assistant", "tool", "assistant"] and episode.finish_reason == "length"
+    assert [turn["role"] for turn in episode.turns] == [
+        "assistant",
+        "tool",
+        "assistant",
+    ] and episode.finish_reason == "length"
     done, _ = play([TooLong("the question is too long")])
     assert done[0] == ([], "the question is too long")
 
@@ -189,7 +246,10 @@ def test_results_that_the_window_does_not_hold_are_left_out_and_end_the_episode(
 def test_arguments_as_text_are_a_server_s(own, said):
     """A model that writes them as a text inside of its call is told what training tells it."""
     wrong = call("calculator")
-    wrong.turns[0]["tool_calls"][0] |= {"function": {"name": "calculator", "arguments": '{"expression": "1 + 1"}'}, **own}
+    wrong.turns[0]["tool_calls"][0] |= {
+        "function": {"name": "calculator", "arguments": '{"expression": "1 + 1"}'},
+        **own,
+    }
     done, _ = play([wrong, say("!")])
     assert said in done[0][0][0].turns[1]["content"]
 

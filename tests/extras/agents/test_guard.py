@@ -1,4 +1,6 @@
-"""Tools and environments that hang, raise, flood or print: what the model is told, and that a run goes on."""
+"""Tools and environments that hang, raise, flood or print: what the model is told, and that a run
+goes on.
+"""
 
 import re
 import sys
@@ -56,7 +58,10 @@ def flood() -> str:
     return "y" * 10_000_000
 
 
-@pytest.mark.parametrize(("tool", "told"), [(hang, "no result after 0.3 s"), (fail, "KeyError: 'xxx"), (leave, "SystemExit: 3")])
+@pytest.mark.parametrize(
+    ("tool", "told"),
+    [(hang, "no result after 0.3 s"), (fail, "KeyError: 'xxx"), (leave, "SystemExit: 3")],
+)
 def test_what_goes_wrong_is_a_short_error_in_time(tool, told):
     began = time.monotonic()
     with pytest.raises(ToolError) as raised:
@@ -100,12 +105,24 @@ class Broken:
     def get_reward(self):
         if self.kind == "raise":
             raise ZeroDivisionError
-        return {"nan": float("nan"), "huge": 10**400, "array": float32(1), "text": "much", "none": None, "reset": 0, "fine": 0.5}[self.kind]
+        return {
+            "nan": float("nan"),
+            "huge": 10**400,
+            "array": float32(1),
+            "text": "much",
+            "none": None,
+            "reset": 0,
+            "fine": 0.5,
+        }[self.kind]
 
 
 @pytest.mark.parametrize(
     ("kind", "paid"),
-    [*dict.fromkeys(["reset", "nan", "huge", "text", "none", "raise"]).items(), ("fine", 0.5), ("array", 1.0)],
+    [
+        *dict.fromkeys(["reset", "nan", "huge", "text", "none", "raise"]).items(),
+        ("fine", 0.5),
+        ("array", 1.0),
+    ],
 )
 def test_an_environment_that_fails_leaves_its_row_unjudged(kind, paid, caplog):
     game = guarded_environment(Broken, LIMITS)()
@@ -176,10 +193,15 @@ def test_a_field_of_an_environment_is_its_own():
     assert game.get_reward() == -1.0
 
 
-@pytest.mark.parametrize(("result", "shown"), [([], "[]"), (["a", 1], "['a', 1]"), ([{"title": "a"}], "[{'title': 'a'}]")])
+@pytest.mark.parametrize(
+    ("result", "shown"),
+    [([], "[]"), (["a", 1], "['a', 1]"), ([{"title": "a"}], "[{'title': 'a'}]")],
+)
 def test_a_list_is_text_unless_it_is_of_content_blocks(result, shown):
     blocks = [{"type": "text", "text": "a"}, {"type": "text", "text": "b"}]
-    assert guarded(lambda: result, LIMITS)() == shown and guarded(lambda: blocks, LIMITS)() == "a\nb"
+    assert (
+        guarded(lambda: result, LIMITS)() == shown and guarded(lambda: blocks, LIMITS)() == "a\nb"
+    )
     assert len(guarded(lambda: ["y"] * 10_000, LIMITS)()) < 150
 
 
@@ -192,13 +214,22 @@ def test_the_methods_of_an_environment_are_its_tools():
 
 @pytest.mark.parametrize(
     ("expression", "value"),
-    [("(12 + 30) * 7", "294"), ("347+586-129", "804"), ("7 / 2", "3.5"), ("1/3", "0.3333333333"), ("-4 × 2.5", "-10")],
+    [
+        ("(12 + 30) * 7", "294"),
+        ("347+586-129", "804"),
+        ("7 / 2", "3.5"),
+        ("1/3", "0.3333333333"),
+        ("-4 × 2.5", "-10"),
+    ],
 )
 def test_the_calculator_is_exact(expression, value):
     assert TOOLS["calculator"](expression) == value
 
 
-@pytest.mark.parametrize("expression", ["9**9**9", "__import__('os')", "abs(-1)", "1/0", "", "1" * 300, "True + 1", "a", "(" * 190])
+@pytest.mark.parametrize(
+    "expression",
+    ["9**9**9", "__import__('os')", "abs(-1)", "1/0", "", "1" * 300, "True + 1", "a", "(" * 190],
+)
 def test_the_calculator_refuses_what_is_no_sum(expression):
     [calculator] = build_tools(["calculator"], LIMITS)
     with pytest.raises(ToolError):
@@ -228,8 +259,15 @@ def test_parameters_of_environments_are_keys():
 def test_parameters_of_environments_are_on_a_runs_record():
     from r1_recipes.recipe import load_recipe
 
-    recipe = load_recipe([str(REPOSITORY / "recipes/qwen3/guess_number_17b.yaml"), "--guess_number_tries", "5"], "grpo")
-    assert recipe.settings["guess_number_tries"] == recipe.environment_params["guess_number_tries"] == 5
+    recipe = load_recipe(
+        [str(REPOSITORY / "recipes/qwen3/guess_number_17b.yaml"), "--guess_number_tries", "5"],
+        "grpo",
+    )
+    assert (
+        recipe.settings["guess_number_tries"]
+        == recipe.environment_params["guess_number_tries"]
+        == 5
+    )
 
 
 class Waits:
@@ -261,7 +299,8 @@ class Needy(Broken):
         (lambda: schemas([], f"{__name__}:Undescribed"), "look because it has no docstring"),
         (
             lambda: schemas([], f"{__name__}:Needy"),
-            r"Needy: __init__ fails: .*'url' \(.*test_guard\.py:\d+\)\. Fix: one that needs no argument",
+            r"Needy: __init__ fails: .*'url' \(.*test_guard\.py:\d+\)\. Fix: one that needs "
+            r"no argument",
         ),
     ],
 )
@@ -279,7 +318,9 @@ def test_the_column_that_routes_to_an_environment_reaches_the_trainer():
     from r1_recipes.prompts import get_response_format
     from r1_recipes.recipe.types import GRPORecipeArguments
 
-    args = SimpleNamespace(**{**vars(GRPORecipeArguments()), "dataset_name": "rows", "mapper": "environment"})
+    args = SimpleNamespace(
+        **{**vars(GRPORecipeArguments()), "dataset_name": "rows", "mapper": "environment"}
+    )
     rows = Dataset.from_list([{"question": "?", "environment": "guess_number", "number": 7}])
     [row] = load_dataset(args, get_response_format("think_answer"), "grpo", rows=rows)[0]
     assert (row["environment"], row["number"]) == ("guess_number", 7)
@@ -312,14 +353,19 @@ def test_tools_that_wait_are_bounded_run_side_by_side_and_share_a_loop(capsys) -
     blocked, *answers = asyncio.run(all_at_once())
     assert isinstance(blocked, ToolError) and time.monotonic() - began < 5
     # Those that were on the loop with it may have been too late; the next are not.
-    assert asyncio.run(guarded(answer, LIMITS)(0.0)) == "42" and {str(one) for one in answers} <= {"42", "no result after 0.3 s"}
+    assert asyncio.run(guarded(answer, LIMITS)(0.0)) == "42" and {str(one) for one in answers} <= {
+        "42",
+        "no result after 0.3 s",
+    }
     sys.stdout.write("still here\n")
     assert capsys.readouterr().out == "still here\n"
 
     class Server:
         async def reset(self, **row) -> None:
             self.replies = asyncio.Queue()
-            self.waiting = asyncio.ensure_future(self.replies.get())  # belongs to the loop that it was made in
+            self.waiting = asyncio.ensure_future(
+                self.replies.get()
+            )  # belongs to the loop that it was made in
 
         async def ask(self) -> str:
             """Ask."""
@@ -354,7 +400,9 @@ def test_a_call_that_was_given_up_does_not_write_into_a_later_episode(caplog) ->
     with pytest.raises(ToolError, match=r"no result after 0\.3 s"):
         game.look()
     game.reset(seconds=0)
-    assert game.get_reward() is None and "has not ended yet" in caplog.text  # not judged, rather than wrongly
+    assert (
+        game.get_reward() is None and "has not ended yet" in caplog.text
+    )  # not judged, rather than wrongly
     time.sleep(0.6)
     game.reset(seconds=0)
     assert game.get_reward() == 0.0
@@ -363,7 +411,14 @@ def test_a_call_that_was_given_up_does_not_write_into_a_later_episode(caplog) ->
     assert game.get_reward() is None
 
 
-@pytest.mark.parametrize("result", [[{"type": "article", "text": "x" * 10_000}], [{"type": "text", "text": "x" * 10_000}], ["x" * 10_000]])
+@pytest.mark.parametrize(
+    "result",
+    [
+        [{"type": "article", "text": "x" * 10_000}],
+        [{"type": "text", "text": "x" * 10_000}],
+        ["x" * 10_000],
+    ],
+)
 def test_a_list_is_text_and_bounded(result: list) -> None:
     def find() -> list:
         """Find."""
@@ -376,7 +431,11 @@ def test_a_list_is_text_and_bounded(result: list) -> None:
     assert len(str(said)) < 400 and (said[-1] is picture or isinstance(said, str))
 
 
-PLAYED = [path for path in sorted((REPOSITORY / "recipes").rglob("*.yaml")) if "dataset_name: environment:" in path.read_text("utf-8")]
+PLAYED = [
+    path
+    for path in sorted((REPOSITORY / "recipes").rglob("*.yaml"))
+    if "dataset_name: environment:" in path.read_text("utf-8")
+]
 
 
 @pytest.mark.parametrize("path", PLAYED, ids=lambda path: path.stem)
@@ -389,8 +448,17 @@ def test_recipes_draw_as_many_rows_as_they_ask_for(path) -> None:
 
 
 def test_docs_draw_rows_that_differ(tmp_path, monkeypatch) -> None:
-    code = re.findall(r"    @classmethod\n    def draw.*?\n\n", (REPOSITORY / "docs" / "agents.md").read_text("utf-8"), re.DOTALL)
-    (tmp_path / "drawn.py").write_text("".join(f"class Game{i}:\n{one}" for i, one in enumerate(code)), encoding="utf-8")
+    code = re.findall(
+        r"    @classmethod\n    def draw.*?\n\n",
+        (REPOSITORY / "docs" / "agents.md").read_text("utf-8"),
+        re.DOTALL,
+    )
+    (tmp_path / "drawn.py").write_text(
+        "".join(f"class Game{i}:\n{one}" for i, one in enumerate(code)), encoding="utf-8"
+    )
     monkeypatch.syspath_prepend(tmp_path)
     sizes = {"train": {"size": 20, "seed": 1}, "test": {"size": 6, "seed": 2}}
-    assert [len(environment_rows(f"drawn:Game{i}", "train", sizes)) for i in (0, 1)] == [20, 20] and len(code) == 3
+    assert [len(environment_rows(f"drawn:Game{i}", "train", sizes)) for i in (0, 1)] == [
+        20,
+        20,
+    ] and len(code) == 3

@@ -13,16 +13,25 @@ from trl.experimental.harbor import HarborEnv
 from r1_recipes.completions.types import Completion, Request
 from r1_recipes.extras.agents.episodes import EpisodeBackend
 from r1_recipes.extras.agents.guard import Limits
-from r1_recipes.extras.agents.registry import build_environments, environment_kinds, environment_parameters, schemas
+from r1_recipes.extras.agents.registry import (
+    build_environments,
+    environment_kinds,
+    environment_parameters,
+    schemas,
+)
 from tests.conftest import REPOSITORY
 
 WORDLE, HARBOR = re.findall(
-    r"```python\n(from dataclasses.*?)```", (REPOSITORY / "docs" / "agents.md").read_text(encoding="utf-8"), re.DOTALL
+    r"```python\n(from dataclasses.*?)```",
+    (REPOSITORY / "docs" / "agents.md").read_text(encoding="utf-8"),
+    re.DOTALL,
 )
 
 
 class TextArena:
-    """As openenv's clients: asynchronous but for ``sync()``; a step's result holds observation, reward and done."""
+    """As openenv's clients: asynchronous but for ``sync()``; a step's result holds observation,
+    reward and done.
+    """
 
     made: ClassVar[list] = []
 
@@ -42,7 +51,13 @@ class TextArena:
 
     def _step(self, action):
         right = action.message == "[crane]"
-        self.text += " GGGGG" if right else " You attempted an invalid move" if len(action.message) != 7 else " XXXXX"
+        self.text += (
+            " GGGGG"
+            if right
+            else " You attempted an invalid move"
+            if len(action.message) != 7
+            else " XXXXX"
+        )
         return self._result(1.0 if right else 0.5, right)
 
 
@@ -65,17 +80,28 @@ def play(environment, row, params, *calls):
                 said = {"role": "assistant", "content": ""}
                 if turn < len(calls):
                     [(name, arguments)] = calls[turn].items()
-                    said["tool_calls"] = [{"type": "function", "function": {"name": name, "arguments": arguments}}]
+                    said["tool_calls"] = [
+                        {"type": "function", "function": {"name": name, "arguments": arguments}}
+                    ]
                 self.prompt = request.prompt
                 sink(request.index, [Completion("", 1, "stop", turns=[said])], None)
 
     single, done = Caller(), []
-    backend = EpisodeBackend(single, [], build_environments(environment, params, Limits()), [row], None, 100)
-    backend.run([Request(0, [{"role": "user", "content": row["question"]}])], lambda _, made, error: done.extend(made), [(0.0, 1)])
+    backend = EpisodeBackend(
+        single, [], build_environments(environment, params, Limits()), [row], None, 100
+    )
+    backend.run(
+        [Request(0, [{"role": "user", "content": row["question"]}])],
+        lambda _, made, error: done.extend(made),
+        [(0.0, 1)],
+    )
     return single.prompt, done[0]
 
 
-@pytest.mark.parametrize(("words", "pays"), [(["slate", "crane"], 1.0), (["slate"], 0.5), (["crane", "toolong"], 0.0), ([], 0.0)])
+@pytest.mark.parametrize(
+    ("words", "pays"),
+    [(["slate", "crane"], 1.0), (["slate"], 0.5), (["crane", "toolong"], 0.0), ([], 0.0)],
+)
 def test_openenv(module, monkeypatch, words, pays):
     client = types.ModuleType("textarena_env")
     client.TextArenaEnv, client.TextArenaAction = TextArena, Made
@@ -83,12 +109,27 @@ def test_openenv(module, monkeypatch, words, pays):
     monkeypatch.setattr(TextArena, "made", [])
     module("my_wordle", WORDLE)
     name = "my_wordle:Wordle"
-    assert '"guess"' in schemas([], name) and environment_kinds(name)[None].get_reward and [*environment_parameters(name)] == ["wordle_url"]
+    assert (
+        '"guess"' in schemas([], name)
+        and environment_kinds(name)[None].get_reward
+        and [*environment_parameters(name)] == ["wordle_url"]
+    )
     assert not TextArena.made  # nothing connects before an episode
-    prompt, episode = play(name, {"question": "Find it."}, {"wordle_url": "http://there:1"}, *({"guess": {"word": word}} for word in words))
-    assert prompt[0]["content"] == "Find it.\nsix tries" and TextArena.made[0].base_url == "http://there:1"
+    prompt, episode = play(
+        name,
+        {"question": "Find it."},
+        {"wordle_url": "http://there:1"},
+        *({"guess": {"word": word}} for word in words),
+    )
+    assert (
+        prompt[0]["content"] == "Find it.\nsix tries"
+        and TextArena.made[0].base_url == "http://there:1"
+    )
     answers = [turn["content"].strip() for turn in prompt if turn["role"] == "tool"]
-    assert answers == [{"slate": "XXXXX", "crane": "GGGGG"}.get(word, "You attempted an invalid move") for word in words]
+    assert answers == [
+        {"slate": "XXXXX", "crane": "GGGGG"}.get(word, "You attempted an invalid move")
+        for word in words
+    ]
     assert episode.reward == pays
 
 

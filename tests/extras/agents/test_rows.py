@@ -53,7 +53,12 @@ def rows(tmp_path, monkeypatch):
 
     def load(**keys):
         path = tmp_path / "recipe.yaml"
-        keys = {"model_name_or_path": "m", "output_dir": "o", "environment": "game_of_rows:Sums", **keys}
+        keys = {
+            "model_name_or_path": "m",
+            "output_dir": "o",
+            "environment": "game_of_rows:Sums",
+            **keys,
+        }
         path.write_text(json.dumps(keys), encoding="utf-8")
         script = load_recipe([str(path)], "grpo").script
         return list(load_dataset(script, get_response_format(script.response_format), "grpo")[0])
@@ -66,7 +71,11 @@ def test_what_draw_gives_reaches_reset(rows):
     for row in drawn:
         n = row["answer"]
         assert row["prompt"][-1]["content"] == f"{n}?" and row["environment"] == "game_of_rows:Sums"
-        assert (row["solution"], row["board"], row["hint"]) == (str(n), {str(n): 1}, n if n % 2 else None)
+        assert (row["solution"], row["board"], row["hint"]) == (
+            str(n),
+            {str(n): 1},
+            n if n % 2 else None,
+        )
     assert {row["hint"] is None for row in drawn} == {True, False}
 
 
@@ -78,7 +87,9 @@ def test_a_mixture_keeps_the_columns_of_each_environment(rows):
 
 
 def test_a_file_needs_a_question_alone(rows, tmp_path):
-    (tmp_path / "rows.jsonl").write_text('{"question": "?", "letter": "a", "solution": 7}\n', encoding="utf-8")
+    (tmp_path / "rows.jsonl").write_text(
+        '{"question": "?", "letter": "a", "solution": 7}\n', encoding="utf-8"
+    )
     [row] = rows(dataset_name=str(tmp_path / "rows.jsonl"), mapper="environment")
     assert (row["letter"], row["solution"]) == ("a", "7")
 
@@ -87,8 +98,15 @@ def test_a_file_needs_a_question_alone(rows, tmp_path):
 def test_a_row_of_no_environment_is_refused(rows, tmp_path, name):
     lines = [json.dumps({"question": "?", "environment": one}) for one in ("a", name)]
     (tmp_path / "rows.jsonl").write_text("\n".join(lines), encoding="utf-8")
-    with pytest.raises(RecipeError, match=f"environment: row 1: column 'environment' must be one of a, got '{name}'"):
-        rows(dataset_name=str(tmp_path / "rows.jsonl"), mapper="environment", environment={"a": "game_of_rows:Sums"})
+    with pytest.raises(
+        RecipeError,
+        match=f"environment: row 1: column 'environment' must be one of a, got '{name}'",
+    ):
+        rows(
+            dataset_name=str(tmp_path / "rows.jsonl"),
+            mapper="environment",
+            environment={"a": "game_of_rows:Sums"},
+        )
 
 
 class Odd(Sums):
@@ -108,9 +126,19 @@ class Unpaid:
 @pytest.mark.parametrize(
     ("drawn", "told"),
     [
-        (None, r"draw \(.*test_rows\.py:\d+\): must return a dict with a 'question', got None\. Fix: return \{'question'"),
-        ({"frage": "1+1?"}, r"draw \(.*test_rows\.py:\d+\): must return a dict with a 'question', got \{'frage'"),
-        (KeyError("deck"), r"environment 'game_of_rows:Odd': draw fails: KeyError: 'deck' \(.*test_rows\.py:\d+\)"),
+        (
+            None,
+            r"draw \(.*test_rows\.py:\d+\): must return a dict with a 'question', got None\. "
+            r"Fix: return \{'question'",
+        ),
+        (
+            {"frage": "1+1?"},
+            r"draw \(.*test_rows\.py:\d+\): must return a dict with a 'question', got \{'frage'",
+        ),
+        (
+            KeyError("deck"),
+            r"environment 'game_of_rows:Odd': draw fails: KeyError: 'deck' \(.*test_rows\.py:\d+\)",
+        ),
         (SystemExit(0), r"draw fails: SystemExit: 0 \("),
     ],
 )
@@ -118,18 +146,36 @@ def test_a_draw_that_gives_no_row_is_named_with_its_line(rows, monkeypatch, draw
     monkeypatch.setattr(sys.modules["game_of_rows"], "Odd", Odd, raising=False)
     monkeypatch.setattr(Odd, "drawn", drawn)
     with pytest.raises(RecipeError, match=told):
-        rows(environment="game_of_rows:Odd", dataset_name="environment:game_of_rows:Odd", task_config=CONFIG)
+        rows(
+            environment="game_of_rows:Odd",
+            dataset_name="environment:game_of_rows:Odd",
+            task_config=CONFIG,
+        )
 
 
 @pytest.mark.parametrize(
     ("name", "config", "told"),
     [
-        ("environment:game_of_rows:Odd", {**CONFIG, "siz": 3}, r"task_config of 'game_of_rows:Odd': .*'siz' \(.*\)\. Did you mean 'size'"),
-        ("environment:game_of_rows:Odd", {**CONFIG, "test": {"siz": 3, "seed": 1}}, r"test: size: .*, got None\. Did you mean 'size'"),
-        ("reasoning_gym:chain_sum", {**CONFIG, "min_term": 3}, r"task_config of 'chain_sum': .*'min_term'\. Did you mean 'min_terms'"),
+        (
+            "environment:game_of_rows:Odd",
+            {**CONFIG, "siz": 3},
+            r"task_config of 'game_of_rows:Odd': .*'siz' \(.*\)\. Did you mean 'size'",
+        ),
+        (
+            "environment:game_of_rows:Odd",
+            {**CONFIG, "test": {"siz": 3, "seed": 1}},
+            r"test: size: .*, got None\. Did you mean 'size'",
+        ),
+        (
+            "reasoning_gym:chain_sum",
+            {**CONFIG, "min_term": 3},
+            r"task_config of 'chain_sum': .*'min_term'\. Did you mean 'min_terms'",
+        ),
     ],
 )
-def test_a_misspelt_key_of_what_is_drawn_is_named_with_the_nearest(rows, monkeypatch, name, config, told):
+def test_a_misspelt_key_of_what_is_drawn_is_named_with_the_nearest(
+    rows, monkeypatch, name, config, told
+):
     monkeypatch.setattr(sys.modules["game_of_rows"], "Odd", Odd, raising=False)
     with pytest.raises(RecipeError, match=told):
         rows(dataset_name=name, task_config=config)
@@ -137,5 +183,13 @@ def test_a_misspelt_key_of_what_is_drawn_is_named_with_the_nearest(rows, monkeyp
 
 def test_an_environment_that_judges_nothing_is_told_of_get_reward(rows, monkeypatch):
     monkeypatch.setattr(sys.modules["game_of_rows"], "Unpaid", Unpaid, raising=False)
-    with pytest.raises(RecipeError, match=r"reward_funcs: missing; give environment Unpaid a method get_reward\(self\), or name"):
-        rows(environment="game_of_rows:Unpaid", dataset_name="environment:game_of_rows:Unpaid", task_config=CONFIG)
+    with pytest.raises(
+        RecipeError,
+        match=r"reward_funcs: missing; give environment Unpaid a "
+        r"method get_reward\(self\), or name",
+    ):
+        rows(
+            environment="game_of_rows:Unpaid",
+            dataset_name="environment:game_of_rows:Unpaid",
+            task_config=CONFIG,
+        )

@@ -1,4 +1,6 @@
-"""The code reward: what counts as the program, as a test case, as passed; what is run how often; and that cheating does not pay."""
+"""The code reward: what counts as the program, as a test case, as passed; what is run how often;
+and that cheating does not pay.
+"""
 
 from __future__ import annotations
 
@@ -22,7 +24,13 @@ from r1_recipes.common.errors import RecipeError
 from r1_recipes.common.processes import cores_per_rank
 from r1_recipes.data import MAPPERS
 from r1_recipes.extras.code import reward as code_module
-from r1_recipes.extras.code.reward import Case, extract_code, get_sandbox, last_fence, read_test_cases
+from r1_recipes.extras.code.reward import (
+    Case,
+    extract_code,
+    get_sandbox,
+    last_fence,
+    read_test_cases,
+)
 from r1_recipes.extras.code.sandbox import Call, Outcome, SandboxError, bubblewrap
 from r1_recipes.extras.code.sandbox.bubblewrap import Bubblewrap, payload
 from r1_recipes.prompts import get_response_format
@@ -36,9 +44,14 @@ def answer(code: str, tag: str = "python") -> str:
     return f"<think>\nwork\n</think>\n<answer>\n```{tag}\n{code}\n```\n</answer>"
 
 
-def info(*cases: tuple[str, str], language: str | None = "python", function: str | None = None) -> dict[str, Any]:
+def info(
+    *cases: tuple[str, str], language: str | None = "python", function: str | None = None
+) -> dict[str, Any]:
     kind = "stdin_stdout" if function is None else "function_call"
-    entries = [{"fn_name": function, "input": given, "output": wanted, "type": kind} for given, wanted in cases]
+    entries = [
+        {"fn_name": function, "input": given, "output": wanted, "type": kind}
+        for given, wanted in cases
+    ]
     return {"language": language, "test_cases": entries}
 
 
@@ -56,7 +69,9 @@ class Log(dict):
 
 
 class NoSandbox:
-    """Runs nothing: the program's text is looked up in a table of what it would print. For tests alone; no recipe can name it."""
+    """Runs nothing: the program's text is looked up in a table of what it would print. For tests
+    alone; no recipe can name it.
+    """
 
     name = "table"
 
@@ -123,7 +138,10 @@ class TestTheProgram:
             ("```python\n```", ""),
             ("1. So:\n   ```python\n   if x:\n       y()\n   ```", "if x:\n    y()"),
             ("```python\r\nx = 1\r\ny = 2\r\n```", "x = 1\ny = 2"),
-            ("```python\ns = '\u2028\x0c'\n```", "s = '\u2028\x0c'"),  # line breaks to splitlines() alone
+            (
+                "```python\ns = '\u2028\x0c'\n```",
+                "s = '\u2028\x0c'",
+            ),  # line breaks to splitlines() alone
             ("use `` ```python `` here", None),
             ("", None),
         ],
@@ -158,14 +176,23 @@ class TestTheProgram:
     def test_formats_without_answer_tags(self, name):
         fmt = get_response_format(name)
         opening, closing = fmt.reasoning_tags or ("", "")
-        assert extract_code(fmt, f"{opening}```python\nno\n```{closing}\n```python\nx = 1\n```", "python") == "x = 1"
+        assert (
+            extract_code(
+                fmt, f"{opening}```python\nno\n```{closing}\n```python\nx = 1\n```", "python"
+            )
+            == "x = 1"
+        )
         if fmt.reasoning_tags:
             assert extract_code(fmt, f"{opening}\n```python\nno\n```", "python") is None
 
 
 class TestCases:
     def test_a_row_of_the_documented_schema(self):
-        assert read_test_cases(DOUBLING, "python") == [Case(b"4\n", "8\n"), Case(b"-1\n", "-2\n"), Case(b"0\n", "1\n")]
+        assert read_test_cases(DOUBLING, "python") == [
+            Case(b"4\n", "8\n"),
+            Case(b"-1\n", "-2\n"),
+            Case(b"0\n", "1\n"),
+        ]
 
     def test_the_mappers_examples(self):
         for row in MAPPERS["verifiable_code"].examples:
@@ -215,7 +242,9 @@ class TestCases:
         ],
     )
     def test_arguments_of_a_function(self, given, arguments):
-        (case,) = read_test_cases({"test_cases": [{"input": given, "output": "1", "fn_name": "f"}]}, "python")
+        (case,) = read_test_cases(
+            {"test_cases": [{"input": given, "output": "1", "fn_name": "f"}]}, "python"
+        )
         assert json.loads(case.stdin) == arguments and case.function == "f"
 
     @pytest.mark.parametrize(
@@ -225,7 +254,11 @@ class TestCases:
             ("8", "8\n", True),
             ("8\n", "  8 \n\n", True),
             ("1\n2\n", "1 \n2", True),
-            ("1\n2\n", "1\n", False),  # open-r1 compares as many lines as there are in the shorter one
+            (
+                "1\n2\n",
+                "1\n",
+                False,
+            ),  # open-r1 compares as many lines as there are in the shorter one
             ("1\n", "1\n2\n", False),
             ("1 2", "1  2", False),
             ("8", "8.0", False),
@@ -265,14 +298,25 @@ class TestCases:
         assert Case(b"", ["expected"], "f").passed(Outcome("ok", output)) is False
 
     @settings(max_examples=30)
-    @given(st.recursive(st.none() | st.booleans() | st.integers() | st.text(max_size=5), lambda inner: st.lists(inner, max_size=3)))
+    @given(
+        st.recursive(
+            st.none() | st.booleans() | st.integers() | st.text(max_size=5),
+            lambda inner: st.lists(inner, max_size=3),
+        )
+    )
     def test_any_row_can_be_read(self, value):
-        for row in (value, {"test_cases": value}, {"test_cases": [{"input": value, "output": value, "fn_name": value}]}):
+        for row in (
+            value,
+            {"test_cases": value},
+            {"test_cases": [{"input": value, "output": value, "fn_name": value}]},
+        ):
             found = read_test_cases(row, "python")
             assert found is None or all(isinstance(case, Case) for case in found)
 
     def test_what_is_expected_never_goes_in(self):
-        cases = read_test_cases(info(("[1]", "424242"), function="f"), "python") + read_test_cases(info(("1", "424242")), "python")
+        cases = read_test_cases(info(("[1]", "424242"), function="f"), "python") + read_test_cases(
+            info(("1", "424242")), "python"
+        )
         for case in cases:
             assert b"424242" not in payload("x", case.call(1, 64))
 
@@ -287,14 +331,18 @@ class TestScores:
 
     def test_binary(self, box):
         both = info(("4\n", "8\n"), ("0\n", "0\n"))
-        assert build("binary_code")(completions=[answer(DOUBLE)] * 2, verification_info=[DOUBLING, both]) == [0.0, 1.0]
+        assert build("binary_code")(
+            completions=[answer(DOUBLE)] * 2, verification_info=[DOUBLING, both]
+        ) == [0.0, 1.0]
 
     def test_binary_pays_from_99_percent(self, box):
         def one_wrong(total: int) -> dict[str, Any]:
             return info(("0\n", "1\n"), *((f"{n}\n", f"{2 * n}\n") for n in range(1, total)))
 
         # 98/99 = 0.9899, 99/100 = 0.99
-        scores = build("binary_code")(completions=[answer(DOUBLE)] * 2, verification_info=[one_wrong(99), one_wrong(100)])
+        scores = build("binary_code")(
+            completions=[answer(DOUBLE)] * 2, verification_info=[one_wrong(99), one_wrong(100)]
+        )
         assert scores == [0.0, 1.0]
 
     def test_what_is_not_judged_and_what_is_wrong(self, box):
@@ -308,15 +356,26 @@ class TestScores:
             [],
         ]
         infos = [None, DOUBLING, info(("1", "1"), language="rust"), DOUBLING, DOUBLING, DOUBLING]
-        scores = build()(completions=completions, verification_info=infos, log_extra=log, log_metric=log)
+        scores = build()(
+            completions=completions, verification_info=infos, log_extra=log, log_metric=log
+        )
         assert scores == [None, 0.0, None, 0.0, 2 / 3, 0.0]
-        words = ["no test cases", "no code", "no test cases", "no code", "2 of 3; case 3: wrong output", "no code"]
+        words = [
+            "no test cases",
+            "no code",
+            "no test cases",
+            "no code",
+            "2 of 3; case 3: wrong output",
+            "no code",
+        ]
         assert log["code_result"] == words
         assert (log["code/no_code"], log["code/timeouts"], log["code/unjudged"]) == (3.0, 0.0, 0.0)
         assert log["code/seconds"] >= 0
 
     def test_a_missing_column_is_named(self, box):
-        with pytest.raises(RecipeError, match=r"'verification_info' \(mapper: verifiable_code\).* are: solution\."):
+        with pytest.raises(
+            RecipeError, match=r"'verification_info' \(mapper: verifiable_code\).* are: solution\."
+        ):
             build()(completions=["x"], solution=["y"], trainer_state=None)
 
     def test_the_cause_is_told(self, box):
@@ -325,7 +384,12 @@ class TestScores:
         box.table["bad"] = lambda stdin: Outcome("error", b"", "NameError")
         log = Log()
         texts = [answer(code) for code in ("late", "loud", "bad")]
-        assert build()(completions=texts, verification_info=[DOUBLING] * 3, log_extra=log, log_metric=log) == [0.0] * 3
+        assert (
+            build()(
+                completions=texts, verification_info=[DOUBLING] * 3, log_extra=log, log_metric=log
+            )
+            == [0.0] * 3
+        )
         assert log["code_result"] == [
             "0 of 3, 1 not run; case 1: timeout",
             "0 of 3; case 1: too much output",
@@ -337,7 +401,13 @@ class TestScores:
         reward = build("code_format")
         texts = [answer("x"), answer("x", "cpp"), "```python\nx\n```", answer("x") + "more", ""]
         assert reward(completions=texts) == [1.0, 0.0, 0.0, 0.0, 0.0]
-        assert build("code_format", code_language="cpp")(completions=texts) == [0.0, 1.0, 0.0, 0.0, 0.0]
+        assert build("code_format", code_language="cpp")(completions=texts) == [
+            0.0,
+            1.0,
+            0.0,
+            0.0,
+            0.0,
+        ]
 
 
 class TestCost:
@@ -345,14 +415,21 @@ class TestCost:
         other = info(("5\n", "10\n"))
         reward = build()
         completions, infos = [answer(DOUBLE)] * 4, [DOUBLING, DOUBLING, other, DOUBLING]
-        assert reward(completions=completions, verification_info=infos) == [2 / 3, 2 / 3, 1.0, 2 / 3]
+        assert reward(completions=completions, verification_info=infos) == [
+            2 / 3,
+            2 / 3,
+            1.0,
+            2 / 3,
+        ]
         assert len(box.ran) == 3 + 1
         build(code_timeout=9)(completions=completions[:1], verification_info=infos[:1])
         assert len(box.ran) == 7 and box.limits == (9, 512)
 
     def test_binary_stops_at_the_first_failure_and_code_goes_on(self, box):
         wrong_first = info(("0\n", "1\n"), ("1\n", "2\n"), ("2\n", "4\n"))
-        assert build("binary_code")(completions=[answer(DOUBLE)], verification_info=[wrong_first]) == [0.0]
+        assert build("binary_code")(
+            completions=[answer(DOUBLE)], verification_info=[wrong_first]
+        ) == [0.0]
         assert len(box.ran) == 1
         assert build()(completions=[answer(DOUBLE)], verification_info=[wrong_first]) == [2 / 3]
         assert len(box.ran) == 4
@@ -397,29 +474,45 @@ class TestCost:
         log = Log()
         texts = [answer(code) for code in "abc"]
         with caplog.at_level(logging.WARNING):
-            scores = reward(completions=texts, verification_info=[info(("", "1"))] * 3, log_metric=log)
+            scores = reward(
+                completions=texts, verification_info=[info(("", "1"))] * 3, log_metric=log
+            )
         # One takes 7 s, a second is done after 14 s, and then none is begun.
         assert scores == [1.0, 1.0, None] and log["code/unjudged"] == 1.0
-        assert "of 3 programs, 1 are not judged" in caplog.text and "code_batch_seconds" in caplog.text
+        assert (
+            "of 3 programs, 1 are not judged" in caplog.text and "code_batch_seconds" in caplog.text
+        )
 
-    @pytest.mark.parametrize("error", [SandboxError("no machine"), OSError(errno.EAGAIN, "no machine")])
+    @pytest.mark.parametrize(
+        "error", [SandboxError("no machine"), OSError(errno.EAGAIN, "no machine")]
+    )
     def test_a_sandbox_that_fails_some(self, box, error, caplog):
         def lost(stdin: bytes) -> Outcome:
             raise error
 
         box.table["lost"] = lost
         with caplog.at_level(logging.WARNING):
-            assert build()(completions=[answer("lost"), answer(DOUBLE)], verification_info=[DOUBLING] * 2) == [None, 2 / 3]
-        assert "of 2 programs, 1 are not judged: the sandbox failed: " in caplog.text and "no machine" in caplog.text
+            assert build()(
+                completions=[answer("lost"), answer(DOUBLE)], verification_info=[DOUBLING] * 2
+            ) == [None, 2 / 3]
+        assert (
+            "of 2 programs, 1 are not judged: the sandbox failed: " in caplog.text
+            and "no machine" in caplog.text
+        )
 
     def test_a_sandbox_that_fails_all_ends_the_run(self, box):
         box.error = SandboxError("no machine")
-        with pytest.raises(RecipeError, match=r"not one of 1 programs ran: not judged: the sandbox failed: no machine"):
+        with pytest.raises(
+            RecipeError,
+            match=r"not one of 1 programs ran: not judged: the sandbox failed: no machine",
+        ):
             build()(completions=[answer(DOUBLE)], verification_info=[DOUBLING])
 
 
 class TestRefusal:
-    """Without a sandbox nothing runs: neither at the start of a run nor, should a caller skip that, at its first program."""
+    """Without a sandbox nothing runs: neither at the start of a run nor, should a caller skip that,
+    at its first program.
+    """
 
     def test_no_sandbox_no_run(self, monkeypatch):
         monkeypatch.setattr(bubblewrap.shutil, "which", lambda name, **_: None)
@@ -435,7 +528,10 @@ class TestRefusal:
     @pytest.mark.parametrize(
         ("params", "words"),
         [
-            ({"code_provider": "local"}, "code_provider: must be bubblewrap, or my_module:MySandbox .*, got 'local'"),
+            (
+                {"code_provider": "local"},
+                "code_provider: must be bubblewrap, or my_module:MySandbox .*, got 'local'",
+            ),
             ({"code_language": "cpp"}, "code_language: must be python in bubblewrap, got 'cpp'"),
             ({"code_timeout": 0}, "code_timeout: must be 1 or more, got 0"),
             ({"code_memory_mb": 1}, "code_memory_mb: must be 64 or more, got 1"),
@@ -464,10 +560,13 @@ CHEATS = {
         "import gc, sys\n"
         "frame = sys._getframe()\n"
         "while frame:\n    print(frame.f_globals, frame.f_locals)\n    frame = frame.f_back\n"
-        "for thing in gc.get_objects():\n    print(repr(thing)[:500] if isinstance(thing, (dict, list, str, bytes)) else '')\n"
+        "for thing in gc.get_objects():\n    print(repr(thing)[:500] if isinstance(thing, "
+        "(dict, list, str, bytes)) else '')\n"
         "sys.stdout.flush()"
     ),
-    "writes to every descriptor": "import os\nfor n in range(64):\n    try: os.write(n, b'0 ok passed 1.0')\n    except OSError: pass",
+    "writes to every descriptor": "import os\nfor n in range(64):\n    try: "
+    "os.write(n, b'0 ok passed 1.0')\n    except "
+    "OSError: pass",
     "patches what judges": (
         "import builtins, json, sys, io\n"
         "json.loads = json.dumps = lambda *a, **k: True\n"
@@ -475,9 +574,11 @@ CHEATS = {
         "sys.exit = lambda *a: None\n"
         "builtins.print(True)"
     ),
-    "kills who asks": "import os, signal\nfor n in (os.getppid(), -1, 1):\n    try: os.kill(n, signal.SIGKILL)\n    except OSError: pass",
+    "kills who asks": "import os, signal\nfor n in (os.getppid(), -1, 1):\n    try: os.kill(n, "
+    "signal.SIGKILL)\n    except OSError: pass",
     "is equal to everything": (
-        "class Any:\n    __eq__ = lambda *a: True\n    __hash__ = lambda s: 0\n    __repr__ = __str__ = lambda s: ''\n"
+        "class Any:\n    __eq__ = lambda *a: True\n    __hash__ = lambda s: 0\n    __repr__ "
+        "= __str__ = lambda s: ''\n"
         "def f(*a):\n    return Any()\nprint(Any())"
     ),
 }
@@ -486,11 +587,15 @@ CHEATS = {
 class TestCheating:
     @pytest.mark.parametrize("code", CHEATS.values(), ids=CHEATS)
     def test_does_not_pay(self, bwrap, code):
-        # What is expected is in no program's reach, so none prints it; ``passed`` looks for it alone on its line.
+        # What is expected is in no program's reach, so none prints it; ``passed`` looks for it
+        # alone on its line.
         secret = info(("", "a-long-and-secret-word"), ("", "another-secret-word"))
         as_function = info(("[]", '"a-long-and-secret-word"'), function="f")
         reward = build(code_timeout=20)
-        assert reward(completions=[answer(code)] * 2, verification_info=[secret, as_function]) == [0.0, 0.0]
+        assert reward(completions=[answer(code)] * 2, verification_info=[secret, as_function]) == [
+            0.0,
+            0.0,
+        ]
 
     def test_no_output_holds_the_expected_words(self, bwrap):
         case = Case(b"", "a-long-and-secret-word")
@@ -501,8 +606,16 @@ class TestCheating:
 
     def test_an_honest_one_is_paid(self, bwrap):
         reward = build(code_timeout=20)
-        texts = [answer(DOUBLE), answer("class Solution:\n    def add(self, a, b):\n        return a + b"), answer("print(input()[::-1])")]
-        infos = [DOUBLING, info(("[1, 2]", "3"), ("[[1], [2]]", "[1, 2]"), function="add"), info(("abc\n", "cba\n"))]
+        texts = [
+            answer(DOUBLE),
+            answer("class Solution:\n    def add(self, a, b):\n        return a + b"),
+            answer("print(input()[::-1])"),
+        ]
+        infos = [
+            DOUBLING,
+            info(("[1, 2]", "3"), ("[[1], [2]]", "[1, 2]"), function="add"),
+            info(("abc\n", "cba\n")),
+        ]
         assert reward(completions=texts, verification_info=infos) == [2 / 3, 1.0, 1.0]
 
     def test_the_mappers_own_solutions_are_right(self, bwrap):
@@ -510,18 +623,31 @@ class TestCheating:
         rows = [mapper()(row) for row in mapper.examples]
         texts = [f"<think>\nwork\n</think>\n<answer>\n{row['solution']}\n</answer>" for row in rows]
         infos = [row["verification_info"] for row in rows]
-        assert build(code_timeout=20)(completions=texts, verification_info=infos) == [1.0] * len(rows)
+        assert build(code_timeout=20)(completions=texts, verification_info=infos) == [1.0] * len(
+            rows
+        )
 
 
 def run_settings(**params: Any) -> Any:
-    """What :func:`r1_recipes.training.start.check_rewards` reads of a recipe, with the code reward and no sandbox to be had."""
+    """What :func:`r1_recipes.training.start.check_rewards` reads of a recipe, with the code reward
+    and no sandbox to be had.
+    """
     script = types.SimpleNamespace(
-        smoke=False, dataset_name=None, dataset_mixture=None, reward_funcs=["format", "code"], response_format="think_answer"
+        smoke=False,
+        dataset_name=None,
+        dataset_mixture=None,
+        reward_funcs=["format", "code"],
+        response_format="think_answer",
     )
     script.__dict__.update(params)
     empty = types.SimpleNamespace
     return empty(
-        path=Path("recipe.yaml"), script=script, training=empty(), model=empty(model_name_or_path=None), reward_params={}, settings={}
+        path=Path("recipe.yaml"),
+        script=script,
+        training=empty(),
+        model=empty(model_name_or_path=None),
+        reward_params={},
+        settings={},
     )
 
 

@@ -1,4 +1,6 @@
-"""The Countdown checker against a brute-force solver, and against everything that a model may write; the generator's guarantees."""
+"""The Countdown checker against a brute-force solver, and against everything that a model may
+write; the generator's guarantees.
+"""
 
 from __future__ import annotations
 
@@ -20,7 +22,16 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from r1_recipes.extras.countdown.puzzle import MAX_ANSWER_CHARS, Puzzle, check, draw, read_puzzle, scorer_puzzle, search, steps
+from r1_recipes.extras.countdown.puzzle import (
+    MAX_ANSWER_CHARS,
+    Puzzle,
+    check,
+    draw,
+    read_puzzle,
+    scorer_puzzle,
+    search,
+    steps,
+)
 from r1_recipes.models.tokenizer import load_tokenizer
 from r1_recipes.recipe import load_recipe
 
@@ -82,7 +93,12 @@ BENCHMARK = Path(__file__).parents[3] / "benchmarks" / "countdown_reward.py"
         ("7 / 0", [7, 0], 0, WRONG),
         ("0 / 0", [0, 0], 0, WRONG),
         ("1000001 / 1000000", [1000001, 1000000], 1, WRONG),  # within a seed's 1e-5
-        ("10000000000000001 - 1", [10000000000000001, 1], 10**16 - 1, WRONG),  # a float has 16 digits
+        (
+            "10000000000000001 - 1",
+            [10000000000000001, 1],
+            10**16 - 1,
+            WRONG,
+        ),  # a float has 16 digits
         ("10000000000000001 - 1", [10000000000000001, 1], 10**16, RIGHT),
         ("1" * MAX_ANSWER_CHARS, [1], 1, WRONG),
         ("1 + " * 300 + "1", [1] * 301, 301, WRONG),  # oversize, although it adds up
@@ -107,7 +123,15 @@ BENCHMARK = Path(__file__).parents[3] / "benchmarks" / "countdown_reward.py"
         ("7*4+3, 3+7*4", [7, 4, 3], 31, MALFORMED),
         *(
             (text, [7, 4, 3], 31, RIGHT)
-            for text in (r"\boxed{7*4+3}", r"\[7*4+3\]", "$$7*4+3$$", r"$\boxed{7*4+3}.$", "**7*4+3**", "`7*4+3`", "7 ⋅ 4 + 3")
+            for text in (
+                r"\boxed{7*4+3}",
+                r"\[7*4+3\]",
+                "$$7*4+3$$",
+                r"$\boxed{7*4+3}.$",
+                "**7*4+3**",
+                "`7*4+3`",
+                "7 ⋅ 4 + 3",
+            )
         ),
         (r"\left(7 \times 4\right) + 3", [7, 4, 3], 31, RIGHT),
         (r"\boxed{7*4}+3", [7, 4, 3], 31, MALFORMED),  # a box around a part
@@ -221,19 +245,28 @@ def test_any_text_gets_a_verdict(answer: str) -> None:
     assert check(answer, [1, 2, 3], 7) in (True, False)
 
 
-# The brute-force solver: every expression of some numbers, with its exact value, written by code that shares nothing with the checker.
+# The brute-force solver: every expression of some numbers, with its exact value, written by code
+# that shares nothing with the checker.
 
 
 def trees(numbers: Sequence[int]) -> Iterator[tuple[str, Fraction | None, int]]:
-    """Text, value (``None``: division by zero) and binding of every expression of the numbers in this order."""
+    """Text, value (``None``: division by zero) and binding of every expression of the numbers in
+    this order.
+    """
     if len(numbers) == 1:
         yield str(numbers[0]), Fraction(numbers[0]), 9
         return
     for cut in range(1, len(numbers)):
-        for (left, a, tight), (right, b, close) in itertools.product(trees(numbers[:cut]), trees(numbers[cut:])):
+        for (left, a, tight), (right, b, close) in itertools.product(
+            trees(numbers[:cut]), trees(numbers[cut:])
+        ):
             for sign, binding in (("+", 1), ("-", 1), ("*", 2), ("/", 2)):
                 first = f"({left})" if tight < binding else left
-                second = f"({right})" if close < binding or (close == binding and sign in "-/") else right
+                second = (
+                    f"({right})"
+                    if close < binding or (close == binding and sign in "-/")
+                    else right
+                )
                 yield f"{first}{sign}{second}", apply(a, sign, b), binding
 
 
@@ -249,34 +282,76 @@ def every_expression(numbers: Sequence[int]) -> dict[str, Fraction | None]:
 
 
 def loosely(text: str, rng: random.Random) -> str:
-    """The same expression in other spelling: signs, white space, brackets around numbers, a value behind it."""
-    spelled = {"*": ["*", " * ", "×", " × ", "·", r"\times "], "/": ["/", " / ", "÷"], "-": ["-", " - ", "−"], "+": ["+", " + ", "\n+ "]}
+    """The same expression in other spelling: signs, white space, brackets around numbers, a value
+    behind it.
+    """
+    spelled = {
+        "*": ["*", " * ", "×", " × ", "·", r"\times "],
+        "/": ["/", " / ", "÷"],
+        "-": ["-", " - ", "−"],
+        "+": ["+", " + ", "\n+ "],
+    }
     pieces = re.findall(r"\d+|\D", text)
     return "".join(
-        rng.choice(spelled[piece]) if piece in spelled else f"({piece})" if piece.isdigit() and rng.random() < 0.1 else piece
+        rng.choice(spelled[piece])
+        if piece in spelled
+        else f"({piece})"
+        if piece.isdigit() and rng.random() < 0.1
+        else piece
         for piece in pieces
     )
 
 
-PUZZLES = [(2, 3), (1, 1), (0, 5), (10, 4), (7, 7, 7), (1, 5, 2), (12, 3, 4), (0, 6, 2), (25, 100, 75)]
-PUZZLES += [(7, 4, 3, 1), (8, 3, 8, 3), (1, 2, 3, 4), (25, 50, 75, 100), (6, 6, 6, 6), (5, 5, 1, 11), (44, 19, 35, 98), (0, 1, 2, 3)]
+PUZZLES = [
+    (2, 3),
+    (1, 1),
+    (0, 5),
+    (10, 4),
+    (7, 7, 7),
+    (1, 5, 2),
+    (12, 3, 4),
+    (0, 6, 2),
+    (25, 100, 75),
+]
+PUZZLES += [
+    (7, 4, 3, 1),
+    (8, 3, 8, 3),
+    (1, 2, 3, 4),
+    (25, 50, 75, 100),
+    (6, 6, 6, 6),
+    (5, 5, 1, 11),
+    (44, 19, 35, 98),
+    (0, 1, 2, 3),
+]
 PUZZLES += [(13, 2, 9, 17), (3, 30, 33, 66), (1, 10, 100, 99), (2, 12, 21, 11)]
 
 
 def test_every_expression_of_up_to_four_numbers() -> None:
-    """What the solver finds right is right, in any spelling, and what it finds wrong is wrong: 58,000 distinct strings."""
+    """What the solver finds right is right, in any spelling, and what it finds wrong is wrong:
+    58,000 distinct strings.
+    """
     rng = random.Random(0)
     seen: set[str] = set()
     for numbers in PUZZLES:
         found = every_expression(numbers)
-        targets = sorted({int(value) for value in found.values() if value is not None and value.denominator == 1})
+        targets = sorted(
+            {int(value) for value in found.values() if value is not None and value.denominator == 1}
+        )
         for text, value in found.items():
             target = rng.choice(targets)
             answer = text if rng.random() < 0.5 else loosely(text, rng)
             if value is not None and value.denominator == 1:
                 assert check(answer, numbers, int(value)) is RIGHT, (answer, numbers, value)
-                assert check(f"{answer} = {value}", numbers, int(value)) is RIGHT, (answer, numbers, value)
-            assert check(answer, numbers, target) is (RIGHT if value == target else WRONG), (answer, numbers, target)
+                assert check(f"{answer} = {value}", numbers, int(value)) is RIGHT, (
+                    answer,
+                    numbers,
+                    value,
+                )
+            assert check(answer, numbers, target) is (RIGHT if value == target else WRONG), (
+                answer,
+                numbers,
+                target,
+            )
             assert check(answer, (*numbers, 1), target) is WRONG  # a number is left over
             seen.add(answer)
     assert len(seen) > 50_000
@@ -291,7 +366,11 @@ def oracle(answer: str, numbers: Sequence[int], target: int) -> bool:
     text = re.sub(r"\s", " ", text).strip()
     tight = text.replace(" ", "")
     foreign = not re.fullmatch(r"[0-9+*/() -]*", text) or re.search(r"(^|[^0-9])0[0-9]", text)
-    if foreign or re.search(r"(^|[-+*/(])--", tight) or (equals and not re.fullmatch(r"\s*-?\s*\d+(\.\d+)?\s*", stated, re.ASCII)):
+    if (
+        foreign
+        or re.search(r"(^|[-+*/(])--", tight)
+        or (equals and not re.fullmatch(r"\s*-?\s*\d+(\.\d+)?\s*", stated, re.ASCII))
+    ):
         return MALFORMED
     try:
         with warnings.catch_warnings():
@@ -306,7 +385,9 @@ def oracle(answer: str, numbers: Sequence[int], target: int) -> bool:
 
 
 def read(node: ast.expr) -> tuple[list[int], Fraction | None]:
-    """The numbers and the value of a parsed expression; SyntaxError where it holds anything but the four operations."""
+    """The numbers and the value of a parsed expression; SyntaxError where it holds anything but the
+    four operations.
+    """
     if isinstance(node, ast.Constant):
         return [node.value], Fraction(node.value)
     if isinstance(node, ast.UnaryOp) and isinstance(node.op, ast.USub):
@@ -341,11 +422,17 @@ def mutated(text: str, rng: random.Random) -> str:
 
 
 def test_mutations_of_right_answers() -> None:
-    """70,000 distinct strings close to right answers; every verdict is the one of Python's own grammar."""
+    """70,000 distinct strings close to right answers; every verdict is the one of Python's own
+    grammar.
+    """
     rng = random.Random(1)
     pools = []
     for numbers in PUZZLES[2:]:
-        right = {text: int(value) for text, value in every_expression(numbers).items() if value is not None and value.denominator == 1}
+        right = {
+            text: int(value)
+            for text, value in every_expression(numbers).items()
+            if value is not None and value.denominator == 1
+        }
         pools.append((numbers, list(right.items())))
     counts = {RIGHT: 0, WRONG: 0}
     seen: set[str] = set()
@@ -410,7 +497,10 @@ def test_steps() -> None:
 
 def test_a_search_rejects_what_misses() -> None:
     assert search([3, 5], 15) == (["3 + 5 = 8, no", "5 - 3 = 2, no", "3 * 5 = 15, yes"], "3 * 5")
-    assert search([2, 6], 3) == (["2 + 6 = 8, no", "6 - 2 = 4, no", "2 * 6 = 12, no", "6 / 2 = 3, yes"], "6 / 2")
+    assert search([2, 6], 3) == (
+        ["2 + 6 = 8, no", "6 - 2 = 4, no", "2 * 6 = 12, no", "6 / 2 = 3, yes"],
+        "6 / 2",
+    )
     lines, found = search([8, 2, 4], 24)
     assert lines == [
         *("8 + 2 = 10, left 10, 4", "10 + 4 = 14, no", "10 - 4 = 6, no", "10 * 4 = 40, no"),
@@ -425,13 +515,22 @@ def test_a_search_rejects_what_misses() -> None:
 @pytest.mark.parametrize(("count", "puzzles"), [(2, 300), (3, 200), (4, 40)])
 def test_a_search_finds_every_drawn_puzzle_and_its_lines_are_true(count: int, puzzles: int) -> None:
     rng = random.Random(3)
-    settings = {"min_numbers": count, "max_numbers": count, "min_value": 1, "max_value": 20, "min_target": 1, "max_target": 400}
+    settings = {
+        "min_numbers": count,
+        "max_numbers": count,
+        "min_value": 1,
+        "max_value": 20,
+        "min_target": 1,
+        "max_target": 400,
+    }
     for puzzle, _ in filter(None, (draw(rng, settings) for _ in range(puzzles))):
         lines, found = search(*puzzle)
         assert check(found, *puzzle)
         for line in lines:
             left, sign, right, value = re.match(r"(\d+) ([-+*/]) (\d+) = (\d+), ", line).groups()
-            assert {"+": operator.add, "-": operator.sub, "*": operator.mul, "/": Fraction}[sign](int(left), int(right)) == int(value)
+            assert {"+": operator.add, "-": operator.sub, "*": operator.mul, "/": Fraction}[sign](
+                int(left), int(right)
+            ) == int(value)
         assert lines[-1].endswith(f" = {puzzle.target}, yes")
         assert [line for line in lines if line.endswith("yes")] == lines[-1:]
 
@@ -465,11 +564,19 @@ def test_a_scorer_holds_its_puzzle() -> None:
     puzzle = Puzzle((7, 4, 3), 31)
     assert json.loads(puzzle.scorer) == {"countdown": {"numbers": [7, 4, 3], "target": 31}}
     assert scorer_puzzle(puzzle.scorer) == puzzle
-    entry = {"question": "q", "answer": "7*4+3", "metadata": {"source_dataset": "countdown", "numbers": [7, 4, 3], "target": 31}}
+    entry = {
+        "question": "q",
+        "answer": "7*4+3",
+        "metadata": {"source_dataset": "countdown", "numbers": [7, 4, 3], "target": 31},
+    }
     assert scorer_puzzle(json.dumps({"reasoning_gym": "countdown", "entry": entry})) == puzzle
     for other in ('{"reasoning_gym": "chain_sum", "entry": {}}', "{}"):
         assert scorer_puzzle(other) is None
-    broken_ones = ['{"countdown": {}}', '{"countdown": [1]}', '{"countdown": {"numbers": ["1"], "target": 1}}']
+    broken_ones = [
+        '{"countdown": {}}',
+        '{"countdown": [1]}',
+        '{"countdown": {"numbers": ["1"], "target": 1}}',
+    ]
     for broken in (
         *broken_ones,
         "chain_sum",
@@ -492,13 +599,24 @@ def solvable(numbers: Sequence[int], target: int) -> bool:
             values: set[int] = set()
             for part in parts_of(subset):
                 for a, b in itertools.product(reachable[part], reachable[subset ^ part]):
-                    values |= {a + b, a * b, abs(a - b) or a, max(a, b) // min(a, b) if not max(a, b) % min(a, b) else a + b}
+                    values |= {
+                        a + b,
+                        a * b,
+                        abs(a - b) or a,
+                        max(a, b) // min(a, b) if not max(a, b) % min(a, b) else a + b,
+                    }
             reachable[subset] = values
     # At the top only the target is of interest: its partner is looked up, not searched.
     for part in parts_of(everything):
         ours, theirs = reachable[part], reachable[everything ^ part]
         for a in ours:
-            partners = {target - a, a - target, a + target, target * a, *([target // a] if target % a == 0 else [])}
+            partners = {
+                target - a,
+                a - target,
+                a + target,
+                target * a,
+                *([target // a] if target % a == 0 else []),
+            }
             partners |= {a // target} if a % target == 0 else set()
             if any(b in theirs for b in partners if b > 0):
                 return True
@@ -518,22 +636,40 @@ def test_the_solver_of_these_tests() -> None:
 @pytest.mark.parametrize(("count", "puzzles"), [(2, 300), (3, 200), (4, 60), (5, 20), (6, 5)])
 def test_every_drawn_puzzle_is_solvable_in_whole_positive_steps(count: int, puzzles: int) -> None:
     rng = random.Random(count)
-    limits = {"min_numbers": count, "max_numbers": count, "min_value": 1, "max_value": 25, "min_target": 5, "max_target": 60}
-    made = [found for found in (draw(rng, limits) for _ in range(60 * puzzles)) if found is not None][:puzzles]
+    limits = {
+        "min_numbers": count,
+        "max_numbers": count,
+        "min_value": 1,
+        "max_value": 25,
+        "min_target": 5,
+        "max_target": 60,
+    }
+    made = [
+        found for found in (draw(rng, limits) for _ in range(60 * puzzles)) if found is not None
+    ][:puzzles]
     assert len(made) == puzzles
     for puzzle, expression in made:
         assert len(puzzle.numbers) == count
         assert all(1 <= number <= 25 for number in puzzle.numbers) and 5 <= puzzle.target <= 60
         assert check(expression, *puzzle) is RIGHT
         assert oracle(expression, *puzzle) is RIGHT
-        assert all(re.fullmatch(r"[1-9]\d*", line.rpartition(" = ")[2]) for line in steps(expression))
+        assert all(
+            re.fullmatch(r"[1-9]\d*", line.rpartition(" = ")[2]) for line in steps(expression)
+        )
         assert solvable(*puzzle)
     assert len({expression for _, expression in made}) > 0.8 * puzzles
 
 
 def test_a_draw_uses_every_sign_and_brackets() -> None:
     rng = random.Random(0)
-    limits = {"min_numbers": 2, "max_numbers": 6, "min_value": 1, "max_value": 20, "min_target": 1, "max_target": 100}
+    limits = {
+        "min_numbers": 2,
+        "max_numbers": 6,
+        "min_value": 1,
+        "max_value": 20,
+        "min_target": 1,
+        "max_target": 100,
+    }
     made = [found for found in (draw(rng, limits) for _ in range(2000)) if found is not None]
     for piece in (" + ", " - ", " * ", " / ", "("):
         assert sum(piece in expression for _, expression in made) > 50, piece
@@ -541,12 +677,19 @@ def test_a_draw_uses_every_sign_and_brackets() -> None:
 
 
 def test_verl_prompts_that_open_the_reasoning_go_to_the_model_verbatim(write_recipe) -> None:
-    """What a recipe needs for veRL's prompts: the template takes the tag off, and the prefill, which rewards read, puts it back."""
+    """What a recipe needs for veRL's prompts: the template takes the tag off, and the prefill,
+    which rewards read, puts it back.
+    """
     from r1_recipes.data import MAPPERS, get_mapper
     from r1_recipes.data.load import build_prompt
     from r1_recipes.rewards import get_reward_funcs
 
-    path = write_recipe("grpo", mapper="verl", chat_template="{{ messages[-1]['content'].removesuffix('<think>') }}", prefill="<think>")
+    path = write_recipe(
+        "grpo",
+        mapper="verl",
+        chat_template="{{ messages[-1]['content'].removesuffix('<think>') }}",
+        prefill="<think>",
+    )
     tokenizer, fmt = load_tokenizer(load_recipe([path], "grpo"))
     for row in MAPPERS["verl"].examples:
         fields = get_mapper("verl")(row)
@@ -573,8 +716,12 @@ def test_tinyzeros_parquet_is_read_as_it_is(write_recipe, tmp_path: Path) -> Non
     (countdown,) = get_reward_funcs(["countdown"], "think_answer")
     completions = ["<think>a</think><answer>7*4+3</answer>"] * 2  # the first row's answer
     for mapper in ("verl", "auto"):
-        script = load_recipe([write_recipe("grpo", dataset_name=path, mapper=mapper)], "grpo").script
-        dataset, report = load_dataset(script, get_response_format("think_answer", system_prompt=""), "grpo")
+        script = load_recipe(
+            [write_recipe("grpo", dataset_name=path, mapper=mapper)], "grpo"
+        ).script
+        dataset, report = load_dataset(
+            script, get_response_format("think_answer", system_prompt=""), "grpo"
+        )
         assert str(report) == "2 of 2 rows kept"
         assert dataset["prompt"][:] == [row["prompt"] for row in rows]
         assert dataset["task"][:] == ["countdown", "countdown"]
@@ -583,24 +730,30 @@ def test_tinyzeros_parquet_is_read_as_it_is(write_recipe, tmp_path: Path) -> Non
 
 
 ASKED = (
-    "Using the numbers %s, create an equation that equals 98. You can use basic arithmetic operations (+, -, *, /) and each number can "
-    "only be used once. Show your work in <think> </think> tags. And return the final answer in <answer> </answer> tags, for example "
+    "Using the numbers %s, create an equation that equals 98. You can use basic arithmetic "
+    "operations (+, -, *, /) and each number can "
+    "only be used once. Show your work in <think> </think> tags. And return the final answer "
+    "in <answer> </answer> tags, for example "
     "<answer> (1 + 2) / 3 </answer>."
 )
 TURNS = "<|im_start|>system\n{}<|im_end|>\n<|im_start|>user\n{}<|im_end|>\n<|im_start|>assistant\n{}\n<think>"
 START = "Let me solve this step by step."
 GRPO_ZERO = TURNS.format(
-    "You are a helpful assistant. You first think about the reasoning process in your mind and then provide the user with the answer.",
+    "You are a helpful assistant. You first think about the reasoning process in your mind "
+    "and then provide the user with the answer.",
     ASKED % "[44 19  5]",  # NumPy's, whose arrays the rows of a pandas frame hold
     START,
 )
 PROMPTS = {
     # countdown.py:59-65 of TinyZero's examples/data_preprocess
-    "base": "A conversation between User and Assistant. The user asks a question, and the Assistant solves it. The assistant first thinks "
+    "base": "A conversation between User and Assistant. The "
+    "user asks a question, and the Assistant "
+    "solves it. The assistant first thinks "
     "about the reasoning process in the mind and then provides the user with the answer.\n"
     f"User: {ASKED % [44, 19, 5]}\nAssistant: {START}\n<think>",
     "tinyzero_instruct": TURNS.format(
-        "You are a helpful assistant. You first thinks about the reasoning process in the mind and then provides the user with the answer.",
+        "You are a helpful assistant. You first thinks about the reasoning process in the "
+        "mind and then provides the user with the answer.",
         f" {ASKED % [44, 19, 5]}",
         START,
     ),
@@ -611,23 +764,41 @@ PROMPTS = {
     "instruct_zh": TURNS.format(
         "你是一个有用的助手。你首先在脑海中思考推理过程，然后为用户提供答案。",
         "使用这些数字 [44 19  5]，创建一个等于 98 的等式。你可以使用基本算术运算（+、-、*、/），每个数字只能使用一次。"
-        "在 <think> </think> 标签中展示你的解题过程。并在 <answer> </answer> 标签中返回最终答案，例如 <answer> (1 + 2) / 3 </answer>。",
+        "在 <think> </think> 标签中展示你的解题过程。并在 <answer> </answer> 标签中返回最终答案，例如 <answer> (1 + 2) "
+        "/ 3 </answer>。",
         "让我一步步来解决这个问题。",
     ),
 }
 
 
 @pytest.mark.parametrize("name", PROMPTS)
-def test_the_model_sees_the_original_s_prompt_to_the_letter(name: str, tiny_model: Path, tmp_path: Path) -> None:
+def test_the_model_sees_the_original_s_prompt_to_the_letter(
+    name: str, tiny_model: Path, tmp_path: Path
+) -> None:
     from r1_recipes.data import load_dataset
 
     rows = tmp_path / "rows.jsonl"
     rows.write_text(json.dumps({"target": 98, "nums": [44, 19, 5]}) + "\n")
-    argv = [f"recipes/countdown_qwen3b_{name}.yaml", "--model_name_or_path", str(tiny_model), "--dataset_name", str(rows)]
-    recipe = load_recipe([*argv, "--dataset_train_split", "train", "--max_prompt_tokens", "none"], "grpo")
-    tokenizer, fmt = load_tokenizer(recipe)  # the tiny model's chat template writes turns as Qwen2.5's does
+    argv = [
+        f"recipes/countdown_qwen3b_{name}.yaml",
+        "--model_name_or_path",
+        str(tiny_model),
+        "--dataset_name",
+        str(rows),
+    ]
+    recipe = load_recipe(
+        [*argv, "--dataset_train_split", "train", "--max_prompt_tokens", "none"], "grpo"
+    )
+    tokenizer, fmt = load_tokenizer(
+        recipe
+    )  # the tiny model's chat template writes turns as Qwen2.5's does
     dataset, _ = load_dataset(recipe.script, fmt, "grpo")
-    assert tokenizer.apply_chat_template(dataset[0]["prompt"], tokenize=False, add_generation_prompt=True) == PROMPTS[name]
+    assert (
+        tokenizer.apply_chat_template(
+            dataset[0]["prompt"], tokenize=False, add_generation_prompt=True
+        )
+        == PROMPTS[name]
+    )
     assert fmt.parse(" 28 + 3 </think>\n<answer> 7*4+3 </answer>").well_formed
 
 
@@ -635,13 +806,24 @@ def test_the_benchmark_prints_its_rate() -> None:
     command = [sys.executable, str(BENCHMARK), "--completions", "512"]
     done = subprocess.run(command, capture_output=True, text=True, check=True, timeout=120)
     rate, mean = re.fullmatch(
-        r"countdown: ([\d,]+) completions/minute on one core, 300 characters each, mean reward ([\d.]+)\n", done.stdout
+        r"countdown: ([\d,]+) completions/minute on one core, 300 characters each, mean "
+        r"reward ([\d.]+)\n",
+        done.stdout,
     ).groups()
-    assert mean == "0.425"  # of eight, three are right and four (three wrong, one malformed) have an answer: (3 + 0.4) / 8
+    assert (
+        mean == "0.425"
+        # Of eight, three are right and four (three wrong, one malformed) have an answer: (3 + 0.4)
+        # / 8
+    )
     assert int(rate.replace(",", "")) > 100_000
 
 
 def test_an_answer_prints_nothing():
-    program = "from r1_recipes.extras.countdown.puzzle import compute\ntry: compute('1is 2', [], [])\nexcept ValueError: print('refused')"
-    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=False)
+    program = (
+        "from r1_recipes.extras.countdown.puzzle import compute\ntry: compute('1is 2', [], "
+        "[])\nexcept ValueError: print('refused')"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", program], capture_output=True, text=True, check=False
+    )
     assert (done.stdout, done.stderr) == ("refused\n", "")

@@ -1,4 +1,6 @@
-"""The rewards of TinyZero's tasks: what each answer is paid, where the puzzle is read from, and what a model may write to break them."""
+"""The rewards of TinyZero's tasks: what each answer is paid, where the puzzle is read from, and
+what a model may write to break them.
+"""
 
 from __future__ import annotations
 
@@ -16,7 +18,11 @@ from r1_recipes.prompts import FORMATS, get_response_format
 from r1_recipes.rewards import get_reward_funcs
 
 PUZZLE = Puzzle((7, 4, 3), 31)
-GYM = {"question": "q", "answer": "7*4+3", "metadata": {"source_dataset": "countdown", "numbers": [7, 4, 3], "target": 31}}
+GYM = {
+    "question": "q",
+    "answer": "7*4+3",
+    "metadata": {"source_dataset": "countdown", "numbers": [7, 4, 3], "target": 31},
+}
 
 
 def reward(name="countdown", fmt="think_answer", **params):
@@ -28,13 +34,24 @@ def think(answer, reasoning="7*4 is 28"):
 
 
 def scored(*completions, puzzle=PUZZLE, **params):
-    return reward(**params)(completions=list(completions), scorer=[puzzle.scorer] * len(completions))
+    return reward(**params)(
+        completions=list(completions), scorer=[puzzle.scorer] * len(completions)
+    )
 
 
 def test_pay():
-    texts = [think("7*4 + 3"), think("7*4\n+ 3\n= 31"), think("7*4 - 3"), think("7*4 + 3 = 30"), think("no idea"), "7*4 + 3", "", think("")]
-    # Right, also over several lines; wrong; wrong by its own equation; an answer block without an expression. No block, nothing, an
-    # empty block.
+    texts = [
+        think("7*4 + 3"),
+        think("7*4\n+ 3\n= 31"),
+        think("7*4 - 3"),
+        think("7*4 + 3 = 30"),
+        think("no idea"),
+        "7*4 + 3",
+        "",
+        think(""),
+    ]
+    # Right, also over several lines; wrong; wrong by its own equation; an answer block without an
+    # expression. No block, nothing, an empty block.
     assert scored(*texts) == [1.0, 1.0, 0.1, 0.1, 0.1, 0.0, 0.0, 0.0]
     assert scored(*texts, countdown_format_score=0.0) == [1.0, 1.0, 0.0, 0.0, 0.0, 0.0, 0.0, 0.0]
     assert scored(*texts, countdown_format_score=0.5)[2] == 0.5
@@ -42,7 +59,9 @@ def test_pay():
 
 def test_only_the_final_answer_counts():
     assert scored(
-        think("7*4 - 3", reasoning="<answer>7*4+3</answer>"),  # both seeds that search the whole text pay this
+        think(
+            "7*4 - 3", reasoning="<answer>7*4+3</answer>"
+        ),  # both seeds that search the whole text pay this
         think("7*4+3") + "<answer>7*4-3</answer>",
         "<think><answer>7*4+3</answer>",
         "<answer>7*4+3</answer>" + think("7*4-3"),
@@ -66,9 +85,13 @@ def test_what_the_seeds_pay_or_hang_on(answer, numbers, target):
 
 
 def test_grpo_zeros_total():
-    """0.1 x the partial format reward + 1 for a right answer, through the prefill of GRPO-Zero's prompt."""
+    """0.1 x the partial format reward + 1 for a right answer, through the prefill of GRPO-Zero's
+    prompt.
+    """
     fmt = get_response_format("think_answer", prefill="Let me solve this step by step.\n<think>")
-    shape, answer = get_reward_funcs(["format_partial", "countdown"], fmt, countdown_format_score=0.0)
+    shape, answer = get_reward_funcs(
+        ["format_partial", "countdown"], fmt, countdown_format_score=0.0
+    )
     texts = [
         " 28 </think>\n<answer>7*4+3</answer>",
         " 28 </think>\n<answer>7*4</answer>",
@@ -77,8 +100,14 @@ def test_grpo_zeros_total():
         "</think> so <answer>7*4+3</answer>",
     ]
     columns = {"scorer": [PUZZLE.scorer] * len(texts)}
-    totals = [0.1 * a + b for a, b in zip(shape(completions=texts, **columns), answer(completions=texts, **columns), strict=True)]
-    # Exact; exact but wrong; reasoning only (0.1 x 0.1); nothing closed; right, but the reasoning is empty and words follow it (0.1 x 0.5).
+    totals = [
+        0.1 * a + b
+        for a, b in zip(
+            shape(completions=texts, **columns), answer(completions=texts, **columns), strict=True
+        )
+    ]
+    # Exact; exact but wrong; reasoning only (0.1 x 0.1); nothing closed; right, but the reasoning
+    # is empty and words follow it (0.1 x 0.5).
     assert totals == pytest.approx([1.1, 0.1, 0.01, 0.0, 1.05])
 
 
@@ -119,7 +148,11 @@ def test_a_row_without_a_puzzle_is_not_judged(columns):
 
 def test_rows_of_several_tasks():
     completions = [think("7*4+3"), think("72"), "7*4+3"]
-    assert reward()(completions=completions, scorer=[PUZZLE.scorer, None, PUZZLE.scorer], solution=["", "72", ""]) == [1.0, None, 0.0]
+    assert reward()(
+        completions=completions,
+        scorer=[PUZZLE.scorer, None, PUZZLE.scorer],
+        solution=["", "72", ""],
+    ) == [1.0, None, 0.0]
 
 
 def test_columns_that_hold_no_puzzles_are_named():
@@ -137,7 +170,10 @@ def test_logging():
         log_extra=extra.__setitem__,
     )
     asked = f"{PUZZLE.target} of {', '.join(map(str, PUZZLE.numbers))}"
-    assert extra == {"answer_parsed": ["7*4+3", "7*4", "?", "", "1"], "solution": [*[asked] * 4, ""]}
+    assert extra == {
+        "answer_parsed": ["7*4+3", "7*4", "?", "", "1"],
+        "solution": [*[asked] * 4, ""],
+    }
 
 
 HOSTILE = [
@@ -169,11 +205,17 @@ HOSTILE += [
 @pytest.mark.parametrize("name", FORMATS)
 def test_hostile_completions(name):
     fmt = FORMATS[name]
-    completions = [*HOSTILE, *(fmt.layout.replace("{reasoning}", "x").replace("{answer}", text) for text in HOSTILE)]
+    completions = [
+        *HOSTILE,
+        *(fmt.layout.replace("{reasoning}", "x").replace("{answer}", text) for text in HOSTILE),
+    ]
     completions += [[], [{"role": "assistant", "content": None}]]
     count = len(completions)
     started = time.monotonic()
-    assert set(reward(fmt=name)(completions=completions, scorer=[PUZZLE.scorer] * count)) == {0.0, 0.1}
+    assert set(reward(fmt=name)(completions=completions, scorer=[PUZZLE.scorer] * count)) == {
+        0.0,
+        0.1,
+    }
     assert time.monotonic() - started < 10
 
 
@@ -181,8 +223,12 @@ def test_every_format_reads_the_answer():
     for fmt in FORMATS.values():
         for answer in ("7 * 4 + 3", "7 × 4 + 3 = 31", r"7 \times 4 + 3"):
             completion = fmt.render_completion("7 times 4 is 28", answer)
-            assert reward(fmt=fmt)(completions=[completion], scorer=[PUZZLE.scorer]) == [1.0], (fmt.name, answer)
-    # A format without tags: what follows "answer is" counts where the box is missing, as for every other reward.
+            assert reward(fmt=fmt)(completions=[completion], scorer=[PUZZLE.scorer]) == [1.0], (
+                fmt.name,
+                answer,
+            )
+    # A format without tags: what follows "answer is" counts where the box is missing, as for every
+    # other reward.
     assert scored("The answer is 7*4+3", "no idea", fmt="boxed") == [1.0, 0.0]
 
 
@@ -190,11 +236,23 @@ def test_accuracy_and_what_is_built_on_it_judge_puzzles():
     completions = [think("7*4 + 3 = 31"), think("7*4-3"), think("31"), ""]
     columns = {"completions": completions, "scorer": [PUZZLE.scorer] * 4, "solution": ["7*4+3"] * 4}
     before = verification.STATS.comparisons
-    assert reward("accuracy")(**columns) == [1.0, 0.0, 0.0, 0.0]  # "31" equals the solution, and uses no number
+    assert reward("accuracy")(**columns) == [
+        1.0,
+        0.0,
+        0.0,
+        0.0,
+    ]  # "31" equals the solution, and uses no number
     ids = [[1] * 10] * 4
-    assert reward("cosine", cosine_max_len=10)(completion_ids=ids, **columns) == pytest.approx([0.5, -0.5, -0.5, -0.5])
+    assert reward("cosine", cosine_max_len=10)(completion_ids=ids, **columns) == pytest.approx(
+        [0.5, -0.5, -0.5, -0.5]
+    )
     assert verification.STATS.comparisons == before  # decided here, without a worker
-    assert reward("accuracy")(completions=completions, scorer=[PUZZLE.scorer] * 4) == [1.0, 0.0, 0.0, 0.0]
+    assert reward("accuracy")(completions=completions, scorer=[PUZZLE.scorer] * 4) == [
+        1.0,
+        0.0,
+        0.0,
+        0.0,
+    ]
 
 
 def test_reasoning_gyms_countdown_does_not_run_its_answers(tmp_path: Path):

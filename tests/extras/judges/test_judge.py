@@ -99,22 +99,40 @@ def test_scores_are_read(text: str, score: float | None) -> None:
     scale=st.sampled_from(["", "/10", " / 10", " out of 10"]),
     before=st.sampled_from(["", "It is good.\n", "Score: 1\n", "<score>1</score>\n"]),
     written=st.sampled_from(
-        ["Score: {}", "**Score:** {}", "**score: {}**", "SCORE = `{}`", "(Score: [{}])", "<score>{}</score>", "Score:\n{}."]
+        [
+            "Score: {}",
+            "**Score:** {}",
+            "**score: {}**",
+            "SCORE = `{}`",
+            "(Score: [{}])",
+            "<score>{}</score>",
+            "Score:\n{}.",
+        ]
     ),
     after=st.sampled_from(["", "\n", " \t\r\n"]),
 )
-def test_every_accepted_spelling_reads_its_number(number: object, scale: str, before: str, written: str, after: str) -> None:
-    text = before + written.format(f"{number}{'' if '`' in written or '[' in written else scale}") + after
+def test_every_accepted_spelling_reads_its_number(
+    number: object, scale: str, before: str, written: str, after: str
+) -> None:
+    text = (
+        before
+        + written.format(f"{number}{'' if '`' in written or '[' in written else scale}")
+        + after
+    )
     assert read_score(text).score == float(str(number))
 
 
 @given(
     first=st.integers(0, 99),
-    joined=st.sampled_from(["-", " - ", "–", " to ", " or ", ",", "%, ", " because of ", " and not "]),
+    joined=st.sampled_from(
+        ["-", " - ", "–", " to ", " or ", ",", "%, ", " because of ", " and not "]
+    ),
     second=st.integers(0, 99),
     written=st.sampled_from(["Score: {}", "**Score: {}**", "<score>{}</score>"]),
 )
-def test_a_number_with_more_behind_it_is_no_score(first: int, joined: str, second: int, written: str) -> None:
+def test_a_number_with_more_behind_it_is_no_score(
+    first: int, joined: str, second: int, written: str
+) -> None:
     assert read_score(written.format(f"{first}{joined}{second}")).score is None
 
 
@@ -125,7 +143,13 @@ def test_any_text_gives_a_finite_number_or_none(text: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("text", "score"), [("Score: 8/10", 8.0), ("Score: 8", 8.0), ("Score: 10/1000000", None), ("<score>8 out of 100</score>", None)]
+    ("text", "score"),
+    [
+        ("Score: 8/10", 8.0),
+        ("Score: 8", 8.0),
+        ("Score: 10/1000000", None),
+        ("<score>8 out of 100</score>", None),
+    ],
 )
 def test_a_score_of_another_scale_than_the_range_is_none(text: str, score: float | None) -> None:
     assert within((0, 10), read_score(text)).score == score
@@ -133,7 +157,15 @@ def test_a_score_of_another_scale_than_the_range_is_none(text: str, score: float
 
 
 def test_reading_takes_time_in_proportion() -> None:
-    hostile = ["<score>", "score ", "Score: 8 ", "score:" + "*" * 50, "<score>" + " " * 50, "score: 1", "Score: 8" + " " * 900 + "x"]
+    hostile = [
+        "<score>",
+        "score ",
+        "Score: 8 ",
+        "score:" + "*" * 50,
+        "<score>" + " " * 50,
+        "score: 1",
+        "Score: 8" + " " * 900 + "x",
+    ]
     hostile += ["</think> ", "</think>" + " " * 900 + "x", "\n  </think>x"]
     with seconds(2):
         for part in hostile:
@@ -142,7 +174,10 @@ def test_reading_takes_time_in_proportion() -> None:
 
 
 def test_a_prompt_is_filled_in_once() -> None:
-    assert fill("{a} {b} {other} \\frac{1}{2}", {"a": "{b}", "b": "x\ud800"}) == "{b} x\ufffd {other} \\frac{1}{2}"
+    assert (
+        fill("{a} {b} {other} \\frac{1}{2}", {"a": "{b}", "b": "x\ud800"})
+        == "{b} x\ufffd {other} \\frac{1}{2}"
+    )
 
 
 def test_equal_messages_are_not_asked_again(monkeypatch) -> None:
@@ -152,6 +187,10 @@ def test_equal_messages_are_not_asked_again(monkeypatch) -> None:
     with chat_server(answer) as (url, seen):
         monkeypatch.setenv("OPENAI_BASE_URL", url)
         texts = [{"text": text} for text in ("odd", "one", "one")]
-        assert [(opinion.score, opinion.error) for opinion in ask("openai:m", "{text}", texts)] == [(None, None), (5.0, None), (5.0, None)]
+        assert [(opinion.score, opinion.error) for opinion in ask("openai:m", "{text}", texts)] == [
+            (None, None),
+            (5.0, None),
+            (5.0, None),
+        ]
         assert len(seen) == 2
         assert ask("openai:m", "{text}", []) == []

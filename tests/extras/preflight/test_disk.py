@@ -24,7 +24,10 @@ def settings(folder: Path, *, use_peft: bool = False, **changes: Any) -> Any:
         "optim": "adamw_torch", "bf16": True, "fp16": False, "save_strategy": "steps", "save_steps": 10, "save_total_limit": 2,
         "save_only_model": False, "num_train_epochs": 3, "use_cpu": True, "output_dir": str(folder),
     }  # fmt: skip
-    return SimpleNamespace(training=SimpleNamespace(**{**training, **changes}), model=SimpleNamespace(use_peft=use_peft))
+    return SimpleNamespace(
+        training=SimpleNamespace(**{**training, **changes}),
+        model=SimpleNamespace(use_peft=use_peft),
+    )
 
 
 # Of 1,000 parameters in fp32, all trained.
@@ -38,7 +41,9 @@ def settings(folder: Path, *, use_peft: bool = False, **changes: Any) -> Any:
         (8, {}, (2000, 14000)),  # bf16 weights, fp32 copy and two moments, over all processes
     ],
 )
-def test_what_a_checkpoint_takes(tmp_path: Path, shards: int, keys: dict, expected: tuple[int, int]) -> None:
+def test_what_a_checkpoint_takes(
+    tmp_path: Path, shards: int, keys: dict, expected: tuple[int, int]
+) -> None:
     assert disk.checkpoint_bytes(settings(tmp_path, **keys), SHAPE, shards) == expected
 
 
@@ -58,9 +63,13 @@ def test_how_many_lie_there_at_once(tmp_path: Path, keys: dict, count: int) -> N
 
 
 @pytest.mark.parametrize("here, level", [(True, "error"), (False, "warning")])
-def test_too_little_space_is_said_with_both_numbers(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, here: bool, level: str) -> None:
+def test_too_little_space_is_said_with_both_numbers(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, here: bool, level: str
+) -> None:
     monkeypatch.setattr(disk, "device_memory", lambda _: 1 if here else None)
-    monkeypatch.setattr(shutil, "disk_usage", lambda path: SimpleNamespace(free=40_000))  # 3 x 12,000 + 4,000
+    monkeypatch.setattr(
+        shutil, "disk_usage", lambda path: SimpleNamespace(free=40_000)
+    )  # 3 x 12,000 + 4,000
     report = Report()
     run = tmp_path / "new" / "run"
     disk.check_disk(report, settings(run), SHAPE, 100, 1)
@@ -80,8 +89,15 @@ def test_preflight_looks_at_the_disk(recipe: Any) -> None:  # noqa: F811
     assert "fit.disk" in found(check(recipe()), "ok")
 
 
-def test_preflight_refuses_an_engine_without_room(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    training = {"use_vllm": True, "vllm_mode": "colocate", "vllm_max_model_length": 612, "max_completion_length": 512}
+def test_preflight_refuses_an_engine_without_room(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    training = {
+        "use_vllm": True,
+        "vllm_mode": "colocate",
+        "vllm_max_model_length": 612,
+        "max_completion_length": 512,
+    }
     training |= {"vllm_tensor_parallel_size": 1, "vllm_gpu_memory_utilization": 0.3}
     asked = SimpleNamespace(
         training=SimpleNamespace(**training), script=SimpleNamespace(max_prompt_tokens=100), reward_params={}, environment_params={},
@@ -97,7 +113,10 @@ def test_preflight_refuses_an_engine_without_room(tmp_path: Path, monkeypatch: p
         assert "612" in found(report, level)["fit.engine"]
 
 
-def test_preflight_refuses_bf16_where_there_is_none(recipe: Any, monkeypatch: pytest.MonkeyPatch) -> None:  # noqa: F811
+def test_preflight_refuses_bf16_where_there_is_none(
+    recipe: Any,  # noqa: F811
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     def refuse(recipe: Any) -> None:
         raise RecipeError("no bf16")
 

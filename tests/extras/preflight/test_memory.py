@@ -1,4 +1,6 @@
-"""What a run's weights, gradients and optimizer states take on each device, and that docs/scaling.md's tables are arithmetic."""
+"""What a run's weights, gradients and optimizer states take on each device, and that
+docs/scaling.md's tables are arithmetic.
+"""
 
 from __future__ import annotations
 
@@ -17,7 +19,8 @@ from r1_recipes.extras.preflight.memory import Shape, model_shape, training_stat
 from tests.conftest import REPOSITORY
 from tests.extras.preflight.test_preflight import check, found, recipe  # noqa: F401  a fixture
 
-# Qwen2.5's config.json files: hidden width, MLP, layers, heads, key-value heads, vocabulary, tied embeddings.
+# Qwen2.5's config.json files: hidden width, MLP, layers, heads, key-value heads, vocabulary, tied
+# embeddings.
 QWEN = {
     "Qwen2.5-0.5B": (896, 4864, 24, 14, 2, 151936, True),
     "Qwen2.5-1.5B": (1536, 8960, 28, 12, 2, 151936, True),
@@ -29,8 +32,14 @@ QWEN = {
 }
 GPU = 80e9
 # What the memory table's columns say, and the bytes of a trained parameter there.
-SPREADS = {"1 GPU or ddp": 16, "zero2, 8": 2 + 14 / 8, **{f"zero3, {count}": 16 / count for count in (8, 16, 32, 64)}}
-SHAPE = Shape(parameters=1000, trainable=1000, weight_bytes=4000, trained_bytes=4000, cache=8, window=4096)
+SPREADS = {
+    "1 GPU or ddp": 16,
+    "zero2, 8": 2 + 14 / 8,
+    **{f"zero3, {count}": 16 / count for count in (8, 16, 32, 64)},
+}
+SHAPE = Shape(
+    parameters=1000, trainable=1000, weight_bytes=4000, trained_bytes=4000, cache=8, window=4096
+)
 
 
 def settings(**changes: Any) -> SimpleNamespace:
@@ -84,9 +93,15 @@ def test_it_is_compared_with_the_device(
 
 
 @pytest.mark.parametrize("launcher", ["DEEPSPEED", "FSDP"])
-def test_preflight_divides_by_what_it_is_launched_with(recipe, monkeypatch: pytest.MonkeyPatch, launcher: str) -> None:  # noqa: F811
+def test_preflight_divides_by_what_it_is_launched_with(
+    recipe,  # noqa: F811
+    monkeypatch: pytest.MonkeyPatch,
+    launcher: str,
+) -> None:
     shards = []
-    monkeypatch.setattr(memory, "check_memory", lambda report, recipe, shape, count: shards.append(count))
+    monkeypatch.setattr(
+        memory, "check_memory", lambda report, recipe, shape, count: shards.append(count)
+    )
     check(recipe(), num_processes=4)
     monkeypatch.setenv(f"ACCELERATE_USE_{launcher}", "true")
     monkeypatch.setenv("WORLD_SIZE", "2")
@@ -96,15 +111,24 @@ def test_preflight_divides_by_what_it_is_launched_with(recipe, monkeypatch: pyte
 
 
 def test_a_model_is_loaded_as_without_a_launcher(recipe, monkeypatch: pytest.MonkeyPatch) -> None:  # noqa: F811
-    for name, value in {"USE_DEEPSPEED": "true", "DEEPSPEED_ZERO_STAGE": "3", "DEEPSPEED_ZERO3_INIT": "true"}.items():
+    for name, value in {
+        "USE_DEEPSPEED": "true",
+        "DEEPSPEED_ZERO_STAGE": "3",
+        "DEEPSPEED_ZERO3_INIT": "true",
+    }.items():
         monkeypatch.setenv(f"ACCELERATE_{name}", value)
     monkeypatch.setenv("WORLD_SIZE", "16")
-    assert "signal" in check(recipe(num_generations=4, per_device_train_batch_size=1), use_model=True).details
+    assert (
+        "signal"
+        in check(recipe(num_generations=4, per_device_train_batch_size=1), use_model=True).details
+    )
 
 
 def test_packed_weights_have_less(recipe, monkeypatch: pytest.MonkeyPatch) -> None:  # noqa: F811
     shapes = []
-    monkeypatch.setattr(memory, "check_memory", lambda report, recipe, shape, shards: shapes.append(shape))
+    monkeypatch.setattr(
+        memory, "check_memory", lambda report, recipe, shape, shards: shapes.append(shape)
+    )
     for keys in ({}, {"load_in_8bit": True}, {"load_in_4bit": True}):
         check(recipe(**keys, use_peft=False))
     assert [shape.weight_bytes / shape.parameters for shape in shapes] == [4, 1, 0.5]
@@ -119,8 +143,14 @@ def shapes(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Shape]:
 
     def shape(name: str) -> Shape:
         model = ModelConfig(model_name_or_path=str(folder / name))
-        training, script = SimpleNamespace(trust_remote_code=False), SimpleNamespace(unfrozen_parameters=None)
-        return model_shape(Report(), SimpleNamespace(path=Path(name), model=model, training=training, script=script))
+        training, script = (
+            SimpleNamespace(trust_remote_code=False),
+            SimpleNamespace(unfrozen_parameters=None),
+        )
+        return model_shape(
+            Report(),
+            SimpleNamespace(path=Path(name), model=model, training=training, script=script),
+        )
 
     for name, (hidden, mlp, layers, heads, groups, words, tied) in QWEN.items():
         config = Qwen2Config(
@@ -136,7 +166,10 @@ def tables(section: str) -> list[list[list[str]]]:
     text = (REPOSITORY / "docs" / "scaling.md").read_text(encoding="utf-8")
     text = re.search(rf"^## {section}\n(.*?)(?=^## |\Z)", text, re.MULTILINE | re.DOTALL)[1]
     blocks = re.findall(r"(?:^\|.*\|\n)+", text, re.MULTILINE)
-    return [[line.strip("|\n").strip().split(" | ") for line in block.splitlines() if "---" not in line] for block in blocks]
+    return [
+        [line.strip("|\n").strip().split(" | ") for line in block.splitlines() if "---" not in line]
+        for block in blocks
+    ]
 
 
 def test_the_table_of_memory_is_arithmetic(shapes: dict[str, Shape]) -> None:
@@ -148,10 +181,20 @@ def test_the_table_of_memory_is_arithmetic(shapes: dict[str, Shape]) -> None:
 
 
 def test_the_table_of_generation_is_arithmetic_too(shapes: dict[str, Shape]) -> None:
-    rows = [["model", "weights, bf16", "KV cache", "at most, tokens/s a copy", "its GPUs, of 80 GB"]]
+    rows = [
+        ["model", "weights, bf16", "KV cache", "at most, tokens/s a copy", "its GPUs, of 80 GB"]
+    ]
     for name, shape in shapes.items():
         weights, cache = 2 * shape.parameters, 256 * 1024 * shape.cache * 2
         gpus = next(2**power for power in range(9) if weights + cache <= 2**power * GPU)
         speed = 256 * gpus * 3.35e12 / (weights + cache)
-        rows.append([name, f"{weights / 1e9:.0f} GB", f"{cache / 1e9:.1f} GB", f"{round(speed, -3):,.0f}", str(gpus)])
+        rows.append(
+            [
+                name,
+                f"{weights / 1e9:.0f} GB",
+                f"{cache / 1e9:.1f} GB",
+                f"{round(speed, -3):,.0f}",
+                str(gpus),
+            ]
+        )
     assert tables("Where the time goes") == [rows]

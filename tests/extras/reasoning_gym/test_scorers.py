@@ -1,4 +1,6 @@
-"""Which scorers of reasoning-gym judge: every task is decided, none that judges runs a text, and none pays for nothing."""
+"""Which scorers of reasoning-gym judge: every task is decided, none that judges runs a text, and
+none pays for nothing.
+"""
 
 from __future__ import annotations
 
@@ -25,15 +27,46 @@ from reasoning_gym.factory import DATASETS
 
 # Their scorers evaluate the answer or the row as Python.
 EVALUATE = {
-    *("bitwise_arithmetic", "composite", "intermediate_integration", "n_queens", "number_sorting", "polynomial_multiplication"),
+    *(
+        "bitwise_arithmetic",
+        "composite",
+        "intermediate_integration",
+        "n_queens",
+        "number_sorting",
+        "polynomial_multiplication",
+    ),
     *("puzzle24", "simple_integration"),
 }
 # and these pay a constant, or a text that holds the number or a premise
 REFUSED = {*EVALUATE, "coin_flip", "gsm_symbolic", "complex_arithmetic", "propositional_logic"}
 
 RUNS_TEXT = {
-    *("eval", "exec", "parse_expr", "sympify", "lambdify", "parse_latex", "literal_eval", "open", "__import__", "import_module", "system"),
-    *("popen", "Popen", "check_output", "pickle", "marshal", "subprocess", "yaml", "ctypes", "importlib", "builtins", "globals"),
+    *(
+        "eval",
+        "exec",
+        "parse_expr",
+        "sympify",
+        "lambdify",
+        "parse_latex",
+        "literal_eval",
+        "open",
+        "__import__",
+        "import_module",
+        "system",
+    ),
+    *(
+        "popen",
+        "Popen",
+        "check_output",
+        "pickle",
+        "marshal",
+        "subprocess",
+        "yaml",
+        "ctypes",
+        "importlib",
+        "builtins",
+        "globals",
+    ),
 }
 
 
@@ -44,10 +77,18 @@ def test_every_task_is_decided():
 
 
 def definitions(module: ModuleType) -> dict[str, list[ast.AST]]:
-    """Functions and methods by name, of a module and of what it takes from others of its package (or magiccube)."""
+    """Functions and methods by name, of a module and of what it takes from others of its package
+    (or magiccube).
+    """
     modules = {module.__name__: module}
     for value in vars(module).values():
-        source = value if isinstance(value, ModuleType) else inspect.getmodule(value) if isinstance(value, (type, FunctionType)) else None
+        source = (
+            value
+            if isinstance(value, ModuleType)
+            else inspect.getmodule(value)
+            if isinstance(value, (type, FunctionType))
+            else None
+        )
         if source is not None and source.__name__.split(".")[0] in ("reasoning_gym", "magiccube"):
             modules[source.__name__] = source
     found: dict[str, list[ast.AST]] = {}
@@ -56,7 +97,11 @@ def definitions(module: ModuleType) -> dict[str, list[ast.AST]]:
             if isinstance(node, ast.FunctionDef):
                 found.setdefault(node.name, []).append(node)
             elif isinstance(node, ast.ClassDef):
-                starts = [child for child in node.body if isinstance(child, ast.FunctionDef) and child.name in ("__init__", "__new__")]
+                starts = [
+                    child
+                    for child in node.body
+                    if isinstance(child, ast.FunctionDef) and child.name in ("__init__", "__new__")
+                ]
                 found.setdefault(node.name, []).extend(starts)
     return found
 
@@ -68,11 +113,21 @@ def names_reached(score_answer: FunctionType) -> set[str]:
     waiting, seen = [start], set()
     while waiting:
         for node in ast.walk(waiting.pop()):
-            name = node.id if isinstance(node, ast.Name) else node.attr if isinstance(node, ast.Attribute) else None
+            name = (
+                node.id
+                if isinstance(node, ast.Name)
+                else node.attr
+                if isinstance(node, ast.Attribute)
+                else None
+            )
             if name is not None and name not in seen:
                 seen.add(name)
                 waiting += known.get(name, [])
-            if isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id == "compile":
+            if (
+                isinstance(node, ast.Call)
+                and isinstance(node.func, ast.Name)
+                and node.func.id == "compile"
+            ):
                 seen.add("eval")
     return seen
 
@@ -82,7 +137,10 @@ def test_a_scorer_that_judges_mentions_nothing_that_runs_a_text(task):
     assert names_reached(DATASETS[task][0].score_answer) & RUNS_TEXT == set()
 
 
-@pytest.mark.parametrize("task", sorted(EVALUATE - {"composite"} | {"binary_matrix", "spiral_matrix", "string_insertion"}))
+@pytest.mark.parametrize(
+    "task",
+    sorted(EVALUATE - {"composite"} | {"binary_matrix", "spiral_matrix", "string_insertion"}),
+)
 def test_that_reading_finds_those_that_do(task):
     assert names_reached(DATASETS[task][0].score_answer) & RUNS_TEXT
 
@@ -196,16 +254,25 @@ print(json.dumps(found))
 
 @pytest.fixture(scope="module")
 def trial(tmp_path_factory) -> dict[str, dict]:
-    """What 20 entries of each task (5 of slow ones) gave: golds, constants, and code in the answer and in each text of the entry."""
+    """What 20 entries of each task (5 of slow ones) gave: golds, constants, and code in the answer
+    and in each text of the entry.
+    """
     mark = tmp_path_factory.mktemp("trial") / "mark"
-    done = subprocess.run([sys.executable, "-c", TRIAL, str(mark), json.dumps([*REFUSED])], capture_output=True, text=True, timeout=600)
+    done = subprocess.run(
+        [sys.executable, "-c", TRIAL, str(mark), json.dumps([*REFUSED])],
+        capture_output=True,
+        text=True,
+        timeout=600,
+    )
     assert done.returncode == 0, done.stderr
     return json.loads(done.stdout.splitlines()[-1])
 
 
 def test_no_scorer_that_judges_runs_the_answer_or_the_row(trial):
     assert {task: trial[task]["events"] for task in scorers.SCORED if trial[task]["events"]} == {}
-    assert {task for task in EVALUATE if task in trial and trial[task]["events"]} == EVALUATE - {"composite"}  # the trial would see it
+    assert {task for task in EVALUATE if task in trial and trial[task]["events"]} == EVALUATE - {
+        "composite"
+    }  # the trial would see it
 
 
 def test_none_pays_a_constant_and_each_pays_its_gold(trial):
@@ -213,11 +280,19 @@ def test_none_pays_a_constant_and_each_pays_its_gold(trial):
     assert {task: trial[task]["wrong"][:3] for task in judged if trial[task]["wrong"]} == {}
     assert {task for task in judged if trial[task]["right"] < trial[task]["golds"]} == set()
     # reasoning-gym's own scorers of these would pay one: the trial would see it
-    weak = ["coin_flip", "gsm_symbolic", "complex_arithmetic", "game_of_life_halting", "propositional_logic"]
+    weak = [
+        "coin_flip",
+        "gsm_symbolic",
+        "complex_arithmetic",
+        "game_of_life_halting",
+        "propositional_logic",
+    ]
     assert all(trial[task]["own"] for task in weak)
 
 
-@pytest.mark.parametrize("task", [*sorted(REFUSED), "no_such_task", "", "__class__", "reasoning_gym"])
+@pytest.mark.parametrize(
+    "task", [*sorted(REFUSED), "no_such_task", "", "__class__", "reasoning_gym"]
+)
 def test_a_task_that_is_not_used_is_refused_by_name(task):
     with pytest.raises(ValueError, match=f"task '{task}': its scorer .* is not used. Fix: "):
         verification.score([json.dumps({"reasoning_gym": task, "entry": {}})], ["1"])
@@ -229,11 +304,25 @@ def test_a_task_that_is_not_used_is_refused_by_name(task):
 def test_a_task_that_is_not_used_is_not_generated():
     from r1_recipes.extras.reasoning_gym.rows import reasoning_gym_rows
 
-    with pytest.raises(RecipeError, match="dataset_name: reasoning-gym's task 'puzzle24': its scorer runs texts"):
+    with pytest.raises(
+        RecipeError, match="dataset_name: reasoning-gym's task 'puzzle24': its scorer runs texts"
+    ):
         reasoning_gym_rows("puzzle24", "train", {})
 
 
-@pytest.mark.parametrize("metadata", ["{}", "[]", "3", "null", "no", '{"source_dataset": 3}', '{"source_dataset": ["gcd"]}', 9999 * "["])
+@pytest.mark.parametrize(
+    "metadata",
+    [
+        "{}",
+        "[]",
+        "3",
+        "null",
+        "no",
+        '{"source_dataset": 3}',
+        '{"source_dataset": ["gcd"]}',
+        9999 * "[",
+    ],
+)
 def test_metadata_that_is_another_s(metadata):
     with pytest.raises(SkipRow, match=r"column 'metadata'|task 3"):
         get_mapper("reasoning_gym")({"question": "q", "answer": "1", "metadata": metadata})
@@ -248,7 +337,10 @@ def test_a_row_that_is_code_leaves_no_mark(tmp_path):
     """The two scorers that evaluate the row, asked through a scorer column that a file brought."""
     mark = tmp_path / "mark"
     code = f"__import__('pathlib').Path({str(mark)!r}).write_text('x')"
-    for task, entry in (("bitwise_arithmetic", {"metadata": {"problem": code}}), ("number_sorting", {"answer": code, "metadata": {}})):
+    for task, entry in (
+        ("bitwise_arithmetic", {"metadata": {"problem": code}}),
+        ("number_sorting", {"answer": code, "metadata": {}}),
+    ):
         spec = json.dumps({"reasoning_gym": task, "entry": entry})
         with pytest.raises(ValueError, match=task):
             verification.score([spec], ["[1]"])
@@ -265,7 +357,9 @@ ran = []
 gym_worker._scorer = lambda task: lambda answer, entry: ran.append(eval(answer)) or 1.0
 print(gym_worker.score('{{"reasoning_gym": "gcd", "entry": {{}}}}', "open({str(tmp_path / "mark")!r}, 'w')"), ran, eval("1 + 1"))
 """
-    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, timeout=120)
+    done = subprocess.run(
+        [sys.executable, "-c", script], capture_output=True, text=True, timeout=120
+    )
     assert done.stdout == "False [] 2\n", done.stderr
     assert not (tmp_path / "mark").exists()
 
@@ -275,7 +369,12 @@ def test_same_text_is_compared_line_by_line():
     assert not scorers.same_text("1 2 3 4", "1 2\n3 4")
     assert not scorers.same_text("", " ")
     spec = json.dumps({"reasoning_gym": "game_of_life_halting", "entry": {"answer": "False"}})
-    assert verification.score([spec] * 4, ["False", "True", "anything", ""]) == [True, False, False, False]
+    assert verification.score([spec] * 4, ["False", "True", "anything", ""]) == [
+        True,
+        False,
+        False,
+        False,
+    ]
 
 
 @pytest.mark.parametrize("task", [*sorted(scorers.SAME_TEXT), "gcd"])
@@ -300,8 +399,28 @@ def test_reasoning_gym_scorer():
 def test_countdown_scorer():
     spec = '{"countdown": {"numbers": [7, 4, 3], "target": 31}}'
     before = verification.STATS.comparisons
-    answers = ["7*4 + 3", "7 × 4 + 3 = 31", "31", "7*4-3", None, "9**9**9**9", "\ud800", "1" * 200_000, ""]
-    assert verification.score([spec] * len(answers), answers) == [True, True, False, False, False, False, False, False, False]
+    answers = [
+        "7*4 + 3",
+        "7 × 4 + 3 = 31",
+        "31",
+        "7*4-3",
+        None,
+        "9**9**9**9",
+        "\ud800",
+        "1" * 200_000,
+        "",
+    ]
+    assert verification.score([spec] * len(answers), answers) == [
+        True,
+        True,
+        False,
+        False,
+        False,
+        False,
+        False,
+        False,
+        False,
+    ]
     assert verification.STATS.comparisons == before  # no worker was asked
     with pytest.raises(ValueError, match="Countdown scorer must be JSON"):
         verification.score(['{"countdown": {"numbers": "7", "target": 31}}'], ["1"])
@@ -309,11 +428,28 @@ def test_countdown_scorer():
 
 def test_scorers_of_several_kinds_in_one_batch():
     entry = reasoning_gym.create_dataset("chain_sum", size=1, seed=3)[0]
-    specs = [json.dumps({"reasoning_gym": "chain_sum", "entry": entry}), '{"countdown": {"numbers": [5], "target": 5}}']
-    assert verification.score(specs * 2, [entry["answer"], "5", entry["answer"] + "0", "5 5"]) == [True, True, False, False]
+    specs = [
+        json.dumps({"reasoning_gym": "chain_sum", "entry": entry}),
+        '{"countdown": {"numbers": [5], "target": 5}}',
+    ]
+    assert verification.score(specs * 2, [entry["answer"], "5", entry["answer"] + "0", "5 5"]) == [
+        True,
+        True,
+        False,
+        False,
+    ]
 
 
-@pytest.mark.parametrize("spec", ["chain_sum", "{}", "[1]", '{"reasoning_gym": "chain_sum"}', '{"reasoning_gym": "no_such", "entry": {}}'])
+@pytest.mark.parametrize(
+    "spec",
+    [
+        "chain_sum",
+        "{}",
+        "[1]",
+        '{"reasoning_gym": "chain_sum"}',
+        '{"reasoning_gym": "no_such", "entry": {}}',
+    ],
+)
 def test_a_bad_scorer_is_the_datas_fault(spec):
     with pytest.raises(ValueError, match="scorer"):
         verification.score([spec], ["1"])

@@ -32,8 +32,13 @@ def test_completions_are_columns_with_the_weighted_reward(tmp_path: Path) -> Non
         completion(1, "five", "2+3?", accuracy=None, answer_parsed=None, extra_note="x"),
         completion(2, accuracy=float("nan")),
     ]
-    found, kept, total = packed(read_run(write_run(tmp_path / "run", completions={1: rows[:2], 2: rows[2:]})))
-    assert (found["rewards"], found["extras"]) == (["accuracy", "format"], ["answer_parsed", "solution", "extra_note"])
+    found, kept, total = packed(
+        read_run(write_run(tmp_path / "run", completions={1: rows[:2], 2: rows[2:]}))
+    )
+    assert (found["rewards"], found["extras"]) == (
+        ["accuracy", "format"],
+        ["answer_parsed", "solution", "extra_note"],
+    )
     assert found["prompts"] == [["[user]\n2+2?", "2+2?"], ["[user]\n2+3?", "2+3?"]]
     assert kept == total == 3
     assert found["rows"] == {
@@ -53,7 +58,9 @@ def test_completions_are_columns_with_the_weighted_reward(tmp_path: Path) -> Non
 def test_completions_of_the_evaluation_are_there_and_told_apart(tmp_path: Path) -> None:
     folder = write_run(tmp_path / "run", completions={1: [completion(1)], 2: [completion(2)]})
     (folder / "eval_completions").mkdir()
-    (folder / "completions" / "completions_00002.parquet").rename(folder / "eval_completions" / "completions_00002.parquet")
+    (folder / "completions" / "completions_00002.parquet").rename(
+        folder / "eval_completions" / "completions_00002.parquet"
+    )
     found, kept, total = packed(read_run(folder))
     assert (kept, total, found["rows"]["step"], found["rows"]["kind"]) == (2, 2, [1, 2], [0, 1])
 
@@ -62,8 +69,26 @@ def test_completions_of_the_evaluation_are_there_and_told_apart(tmp_path: Path) 
     ("prompt", "asked"),
     [
         ([{"role": "system", "content": "Be brief."}, {"role": "user", "content": "2+2?"}], "2+2?"),
-        ([{"role": "user", "content": "1?"}, {"role": "assistant", "content": "1"}, {"role": "user", "content": "2?"}], "2?"),
-        ([{"role": "user", "content": [{"type": "text", "text": "What is this?"}, {"type": "image", "text": None}]}], "What is this?\n\n"),
+        (
+            [
+                {"role": "user", "content": "1?"},
+                {"role": "assistant", "content": "1"},
+                {"role": "user", "content": "2?"},
+            ],
+            "2?",
+        ),
+        (
+            [
+                {
+                    "role": "user",
+                    "content": [
+                        {"type": "text", "text": "What is this?"},
+                        {"type": "image", "text": None},
+                    ],
+                }
+            ],
+            "What is this?\n\n",
+        ),
         ("Question: 2+2?", "Question: 2+2?"),
         ([{"role": "system", "content": "Be brief."}], ""),
         ([1, 2], ""),
@@ -97,8 +122,19 @@ def test_turns_are_told_apart_and_no_text_passes_for_one() -> None:
     [
         ("plain", "plain"),
         ([{"role": "assistant", "content": "a"}], "a"),
-        ([{"role": "assistant", "content": None}, {"role": "tool", "content": "7"}], "\n\n[tool]\n7"),
-        ([{"role": "assistant", "content": [{"type": "text", "text": "a"}, {"type": "image", "text": None}]}], "a\n\n"),
+        (
+            [{"role": "assistant", "content": None}, {"role": "tool", "content": "7"}],
+            "\n\n[tool]\n7",
+        ),
+        (
+            [
+                {
+                    "role": "assistant",
+                    "content": [{"type": "text", "text": "a"}, {"type": "image", "text": None}],
+                }
+            ],
+            "a\n\n",
+        ),
         (None, ""),
         (3, ""),
         ([], ""),
@@ -112,12 +148,23 @@ def test_long_text_keeps_its_ends() -> None:
     text = "a" * 60_000 + "b" * 60_000
     assert messages.clip(text) == "a" * 50_000 + "\n[… 20,000 …]\n" + "b" * 50_000
     assert messages.clip(text[:100_000]) == text[:100_000]
-    assert [messages.clip("x" * count, 80) == "x" * count for count in (80, 81, 90, 91, 200)] == [True, True, True, False, False]
+    assert [messages.clip("x" * count, 80) == "x" * count for count in (80, 81, 90, 91, 200)] == [
+        True,
+        True,
+        True,
+        False,
+        False,
+    ]
 
 
-def test_completions_that_do_not_fit_are_thinned_by_whole_steps(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_completions_that_do_not_fit_are_thinned_by_whole_steps(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     steps = {
-        step: [completion(step, hashlib.sha256(f"{step} {i}".encode()).hexdigest() * 4, f"{step}?") for i in range(4)]
+        step: [
+            completion(step, hashlib.sha256(f"{step} {i}".encode()).hexdigest() * 4, f"{step}?")
+            for i in range(4)
+        ]
         for step in range(1, 41)
     }
     run = read_run(write_run(tmp_path / "run", completions=steps))
@@ -130,20 +177,33 @@ def test_completions_that_do_not_fit_are_thinned_by_whole_steps(tmp_path: Path, 
     shown = sorted(set(found["rows"]["step"]))
     assert (shown[0], shown[-1]) == (1, 40)
     assert all(found["rows"]["step"].count(step) == 4 for step in shown)
-    assert [found["prompts"][i][1] for i in found["rows"]["prompt"]] == [f"{step}?" for step in found["rows"]["step"]]
+    assert [found["prompts"][i][1] for i in found["rows"]["prompt"]] == [
+        f"{step}?" for step in found["rows"]["step"]
+    ]
 
 
-def test_files_are_left_out_unread_where_there_are_too_many_rows(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_files_are_left_out_unread_where_there_are_too_many_rows(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(completions, "MAX_COMPLETIONS", 5)
-    run = read_run(write_run(tmp_path / "run", completions={step: [completion(step)] for step in range(1, 10)}))
+    run = read_run(
+        write_run(tmp_path / "run", completions={step: [completion(step)] for step in range(1, 10)})
+    )
     found, kept, total = packed(run)
     # 9 files, 5 of them, evenly: 0, 2, 4, 6, 8.
     assert (kept, total, found["rows"]["step"]) == (5, 9, [1, 3, 5, 7, 9])
 
 
-@pytest.mark.parametrize(("size", "count", "codec"), [(2**20, 2000, "snappy"), (100 * 2**20, 16, "snappy"), (2**20, 2, "zstd")])
-def test_a_small_file_that_stands_for_gigabytes_is_left_out(tmp_path: Path, size: int, count: int, codec: str) -> None:
-    """Rows that say one text, which Parquet stores once, or a codec without a bound; in a process whose memory the kernel counts."""
+@pytest.mark.parametrize(
+    ("size", "count", "codec"),
+    [(2**20, 2000, "snappy"), (100 * 2**20, 16, "snappy"), (2**20, 2, "zstd")],
+)
+def test_a_small_file_that_stands_for_gigabytes_is_left_out(
+    tmp_path: Path, size: int, count: int, codec: str
+) -> None:
+    """Rows that say one text, which Parquet stores once, or a codec without a bound; in a process
+    whose memory the kernel counts.
+    """
     folder = write_run(tmp_path / "run", completions={1: [completion(1)]})
     done = subprocess.run(
         [sys.executable, "-c", _BOMB, str(folder), str(size), str(count), codec],
@@ -157,7 +217,9 @@ def test_a_small_file_that_stands_for_gigabytes_is_left_out(tmp_path: Path, size
     said = json.loads(done.stdout)
     assert said["file"] < size / 20 + 20_000
     assert said["kept"] == 1 and ["torn_file", "completions"] in said["missing"]
-    assert said["grown"] < 600 << 20  # of 5.8 GB without the bound, and of 2.0 GB without that of a batch
+    assert (
+        said["grown"] < 600 << 20
+    )  # of 5.8 GB without the bound, and of 2.0 GB without that of a batch
 
 
 _BOMB = """

@@ -12,14 +12,24 @@ from tests.support.report_runs import ramp, write_run
 
 @pytest.mark.parametrize(
     ("rewards", "judge"),
-    [("[format, exact_match]", "exact_match"), ("[format, my_module:points]", "points"), ("[tag_count, countdown, accuracy]", "accuracy")],
+    [
+        ("[format, exact_match]", "exact_match"),
+        ("[format, my_module:points]", "points"),
+        ("[tag_count, countdown, accuracy]", "accuracy"),
+    ],
 )
-def test_the_accuracy_of_a_run_is_that_of_its_first_reward_that_judges(tmp_path: Path, rewards: str, judge: str) -> None:
+def test_the_accuracy_of_a_run_is_that_of_its_first_reward_that_judges(
+    tmp_path: Path, rewards: str, judge: str
+) -> None:
     names = ["format", "tag_count", "exact_match", "points", "countdown", "accuracy"]
     flat = {f"rewards/{name}/mean": ramp(0.25, 0.25) for name in names if name in rewards}
     path = write_run(tmp_path / "run", {"reward": ramp(0.25, 0.5), **flat})
     (path / "recipe.yaml").write_text(f"reward_funcs: {rewards}\n")
-    flags = [flag["values"]["reward"] for flag in find_flags(read_run(path)) if flag["code"] == "reward_not_accuracy"]
+    flags = [
+        flag["values"]["reward"]
+        for flag in find_flags(read_run(path))
+        if flag["code"] == "reward_not_accuracy"
+    ]
     assert flags == [judge]
 
 
@@ -28,13 +38,28 @@ def test_the_accuracy_of_a_run_is_that_of_its_first_reward_that_judges(tmp_path:
     [
         # 8 points: windows of 2.
         (
-            {"reward": ramp(0.25, 0.5), "rewards/accuracy/mean": ramp(0.25, 0.25), "rewards/format/mean": ramp(0, 0.75)},
+            {
+                "reward": ramp(0.25, 0.5),
+                "rewards/accuracy/mean": ramp(0.25, 0.25),
+                "rewards/format/mean": ramp(0, 0.75),
+            },
             "reward_not_accuracy",
             "bad",
-            {"reward": "accuracy", "points": 2, "before": 0.25, "after": 0.5, "answer_before": 0.25, "answer_after": 0.25},
+            {
+                "reward": "accuracy",
+                "points": 2,
+                "before": 0.25,
+                "after": 0.5,
+                "answer_before": 0.25,
+                "answer_after": 0.25,
+            },
         ),
         (
-            {"reward": ramp(1, 0.5), "rewards/accuracy/mean": ramp(0.5, 0.25), "rewards/format/mean": ramp(0.5, 0.5)},
+            {
+                "reward": ramp(1, 0.5),
+                "rewards/accuracy/mean": ramp(0.5, 0.25),
+                "rewards/format/mean": ramp(0.5, 0.5),
+            },
             "accuracy_falls",
             "bad",
             {"reward": "accuracy", "points": 2, "before": 0.5, "after": 0.25},
@@ -45,16 +70,49 @@ def test_the_accuracy_of_a_run_is_that_of_its_first_reward_that_judges(tmp_path:
             "warn",
             {"reward": "accuracy", "points": 5, "before": 0.45, "after": 0.55},
         ),
-        ({"completions/mean_length": ramp(100, 201)}, "length_explosion", "warn", {"before": 100.0, "after": 201.0, "points": 2}),
-        ({"completions/mean_length": ramp(201, 100)}, "length_collapse", "warn", {"before": 201.0, "after": 100.0, "points": 2}),
-        ({"completions/clipped_ratio": [0, 0.5]}, "truncated", "bad", {"share": 0.25, "points": 2, "limit": "48"}),
-        ({"reward": [0.5], "entropy": ramp(1, 0.125)}, "entropy_collapse", "warn", {"before": 1.0, "after": 0.125, "points": 2}),
-        ({"rewards/format/mean": ramp(0.5, 1)}, "format_saturated", "info", {"reward": "format", "value": 1.0, "points": 2}),
-        ({"tools/failure_frequency": [0.25, 0.75]}, "tools_fail", "warn", {"share": 0.5, "points": 2}),
+        (
+            {"completions/mean_length": ramp(100, 201)},
+            "length_explosion",
+            "warn",
+            {"before": 100.0, "after": 201.0, "points": 2},
+        ),
+        (
+            {"completions/mean_length": ramp(201, 100)},
+            "length_collapse",
+            "warn",
+            {"before": 201.0, "after": 100.0, "points": 2},
+        ),
+        (
+            {"completions/clipped_ratio": [0, 0.5]},
+            "truncated",
+            "bad",
+            {"share": 0.25, "points": 2, "limit": "48"},
+        ),
+        (
+            {"reward": [0.5], "entropy": ramp(1, 0.125)},
+            "entropy_collapse",
+            "warn",
+            {"before": 1.0, "after": 0.125, "points": 2},
+        ),
+        (
+            {"rewards/format/mean": ramp(0.5, 1)},
+            "format_saturated",
+            "info",
+            {"reward": "format", "value": 1.0, "points": 2},
+        ),
+        (
+            {"tools/failure_frequency": [0.25, 0.75]},
+            "tools_fail",
+            "warn",
+            {"share": 0.5, "points": 2},
+        ),
         ({"frac_reward_zero_std": [0.25, 0.75]}, "zero_std", "warn", {"share": 0.5, "points": 2}),
         ({"frac_reward_zero_std": [1, 1]}, "zero_std", "bad", {"share": 1.0, "points": 2}),
         (
-            {f"sampling/sampling_logp_difference/{name}": values for name, values in {"mean": [0.04, 0.08], "max": [3.0, 2.0]}.items()},
+            {
+                f"sampling/sampling_logp_difference/{name}": values
+                for name, values in {"mean": [0.04, 0.08], "max": [3.0, 2.0]}.items()
+            },
             "engine_gap",
             "warn",
             {"mean": 0.06, "most": 3.0, "points": 2, "dtype": "–"},
@@ -65,14 +123,23 @@ def test_the_accuracy_of_a_run_is_that_of_its_first_reward_that_judges(tmp_path:
             "warn",
             {"mean": 0.75, "points": 2, "mode": "sequence_mask"},
         ),
-        # Masked altogether; TRL logs the smallest and the largest, too, which say nothing: one token of thousands may be far off.
+        # Masked altogether; TRL logs the smallest and the largest, too, which say nothing: one
+        # token of thousands may be far off.
         (
-            {f"sampling/importance_sampling_ratio/{name}": [value] for name, value in {"min": 0.0, "mean": 0.0, "max": 0.0}.items()},
+            {
+                f"sampling/importance_sampling_ratio/{name}": [value]
+                for name, value in {"min": 0.0, "mean": 0.0, "max": 0.0}.items()
+            },
             "engine_weight",
             "bad",
             {"mean": 0.0, "points": 1, "mode": "sequence_mask"},
         ),
-        ({"rewards/accuracy/mean": [0.0] * 8}, "reward_zero", "bad", {"reward": "accuracy", "points": 8}),
+        (
+            {"rewards/accuracy/mean": [0.0] * 8},
+            "reward_zero",
+            "bad",
+            {"reward": "accuracy", "points": 8},
+        ),
         (
             {"rewards/length/mean": [0.5] * 8, "rewards/length/std": [0.0] * 8},
             "reward_constant",
@@ -82,7 +149,9 @@ def test_the_accuracy_of_a_run_is_that_of_its_first_reward_that_judges(tmp_path:
     ],
     ids=lambda value: value if isinstance(value, str) else "",
 )
-def test_flag_comes_with_its_numbers(tmp_path: Path, metrics: dict, code: str, severity: str, values: dict) -> None:
+def test_flag_comes_with_its_numbers(
+    tmp_path: Path, metrics: dict, code: str, severity: str, values: dict
+) -> None:
     run = read_run(write_run(tmp_path / "run", metrics))
     assert find_flags(run) == [{"code": code, "severity": severity, "values": values}]
 
@@ -98,14 +167,24 @@ def test_flag_comes_with_its_numbers(tmp_path: Path, metrics: dict, code: str, s
         {"entropy": ramp(1, 0.1)},  # SFT learns its text: no policy to explore with
         {"rewards/format/mean": ramp(0.5, 0.98)},
         {"frac_reward_zero_std": [0.49] * 8},
-        {"sampling/sampling_logp_difference/mean": [0.05] * 8, "sampling/sampling_logp_difference/max": [9.0] * 8},
-        {"sampling/importance_sampling_ratio/mean": [0.9, 1.1], "sampling/importance_sampling_ratio/min": [0.0, 0.0]},
+        {
+            "sampling/sampling_logp_difference/mean": [0.05] * 8,
+            "sampling/sampling_logp_difference/max": [9.0] * 8,
+        },
+        {
+            "sampling/importance_sampling_ratio/mean": [0.9, 1.1],
+            "sampling/importance_sampling_ratio/min": [0.0, 0.0],
+        },
         {"rewards/accuracy/mean": [0.0] * 7},  # too few to speak of
         {"completions/mean_length": [1, 1, 1, 1000]},
-        # Neighbours differ by 1: the two means of 2 points may differ by 2·√(2·(5/7/2)/2) ≈ 1.2 by chance, and do so by 0.5.
+        # Neighbours differ by 1: the two means of 2 points may differ by 2·√(2·(5/7/2)/2) ≈ 1.2 by
+        # chance, and do so by 0.5.
         {"reward": [0, 1, 0, 1, 0, 1, 1, 1], "rewards/accuracy/mean": [0.5] * 8},
         {"reward": [1] * 20, "rewards/accuracy/mean": [1] * 20},  # all is learned
-        {"reward": [0.5] * 8, "rewards/accuracy/mean": [1, 0.5, 0.25, 0.75, 0.25, 0.75, 0.75, 0.25]},
+        {
+            "reward": [0.5] * 8,
+            "rewards/accuracy/mean": [1, 0.5, 0.25, 0.75, 0.25, 0.75, 0.75, 0.25],
+        },
     ],
 )
 def test_what_is_within_bounds_raises_no_flag(tmp_path: Path, metrics: dict) -> None:
@@ -113,22 +192,39 @@ def test_what_is_within_bounds_raises_no_flag(tmp_path: Path, metrics: dict) -> 
 
 
 def test_engine_flags_name_the_run_s_own_keys(tmp_path: Path) -> None:
-    metrics = {"sampling/sampling_logp_difference/mean": [0.2], "sampling/importance_sampling_ratio/mean": [2.5]}
+    metrics = {
+        "sampling/sampling_logp_difference/mean": [0.2],
+        "sampling/importance_sampling_ratio/mean": [2.5],
+    }
     path = write_run(tmp_path / "run", metrics)
-    (path / "recipe.yaml").write_text("dtype: bfloat16\nvllm_importance_sampling_mode: token_truncate\n")
+    (path / "recipe.yaml").write_text(
+        "dtype: bfloat16\nvllm_importance_sampling_mode: token_truncate\n"
+    )
     gap, weight = find_flags(read_run(path))
     assert (weight["severity"], weight["values"]["mode"]) == ("bad", "token_truncate")
-    assert (gap["severity"], gap["values"]["dtype"], gap["values"]["most"]) == ("bad", "bfloat16", None)
+    assert (gap["severity"], gap["values"]["dtype"], gap["values"]["most"]) == (
+        "bad",
+        "bfloat16",
+        None,
+    )
 
 
 def test_worst_flags_come_first(tmp_path: Path) -> None:
-    metrics = {"rewards/format/mean": [1.0] * 8, "completions/mean_length": ramp(1, 10), "frac_reward_zero_std": [1.0] * 8}
+    metrics = {
+        "rewards/format/mean": [1.0] * 8,
+        "completions/mean_length": ramp(1, 10),
+        "frac_reward_zero_std": [1.0] * 8,
+    }
     flags = find_flags(read_run(write_run(tmp_path / "run", metrics)))
     assert [flag["code"] for flag in flags] == ["zero_std", "length_explosion", "format_saturated"]
 
 
 @pytest.mark.parametrize(
-    "settings", ["reward_funcs: [accuracy]\nreward_models: 5\n", "reward_funcs: [{a: 1}, accuracy]\nreward_models: {x: 1}\n"]
+    "settings",
+    [
+        "reward_funcs: [accuracy]\nreward_models: 5\n",
+        "reward_funcs: [{a: 1}, accuracy]\nreward_models: {x: 1}\n",
+    ],
 )
 def test_settings_of_any_shape_raise_nothing(tmp_path: Path, settings: str) -> None:
     path = write_run(tmp_path / "run", {"reward": ramp(0, 1), "rewards/accuracy/mean": [0.5] * 8})

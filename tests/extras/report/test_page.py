@@ -1,4 +1,6 @@
-"""The run report: what is read, what is flagged, and that nothing in a run directory becomes markup."""
+"""The run report: what is read, what is flagged, and that nothing in a run directory becomes
+markup.
+"""
 
 from __future__ import annotations
 
@@ -31,16 +33,32 @@ from tests.support.report_runs import ASSETS, EVIL, SOURCE, Page, completion, pa
 
 def test_page_refers_to_nothing_outside_itself(tmp_path: Path) -> None:
     page = page_of(write_run(tmp_path / "run"))
-    references = [value for _, attributes in page.tags for key, value in attributes.items() if key in ("src", "href", "srcset", "action")]
+    references = [
+        value
+        for _, attributes in page.tags
+        for key, value in attributes.items()
+        if key in ("src", "href", "srcset", "action")
+    ]
     assert references == ["#main"]
     assert "url(" not in (ASSETS / "style.css").read_text(encoding="utf-8")
-    policy = next(attributes["content"] for tag, attributes in page.tags if tag == "meta" and "http-equiv" in attributes)
-    assert policy.startswith("default-src 'none'; style-src 'unsafe-inline'; base-uri 'none'; form-action 'none'; script-src 'sha256-")
+    policy = next(
+        attributes["content"]
+        for tag, attributes in page.tags
+        if tag == "meta" and "http-equiv" in attributes
+    )
+    assert policy.startswith(
+        "default-src 'none'; style-src 'unsafe-inline'; base-uri 'none'; form-action 'none'; "
+        "script-src 'sha256-"
+    )
 
 
 def test_policy_allows_exactly_the_scripts_of_the_page(tmp_path: Path) -> None:
     page = page_of(write_run(tmp_path / "run"))
-    policy = next(attributes["content"] for tag, attributes in page.tags if tag == "meta" and "http-equiv" in attributes)
+    policy = next(
+        attributes["content"]
+        for tag, attributes in page.tags
+        if tag == "meta" and "http-equiv" in attributes
+    )
     run = [text for attributes, text in page.scripts if "type" not in attributes]
     assert len(run) == 4
     digests = {base64.b64encode(hashlib.sha256(text.encode()).digest()).decode() for text in run}
@@ -49,14 +67,25 @@ def test_policy_allows_exactly_the_scripts_of_the_page(tmp_path: Path) -> None:
 
 def test_hostile_texts_stay_data(tmp_path: Path) -> None:
     rows = [completion(1, EVIL, EVIL, answer_parsed=EVIL, solution=EVIL, **{f"{EVIL} score": 1.0})]
-    folder = write_run(tmp_path / "a<b>&run", {"reward": [0.5], EVIL: [1.0]}, {1: rows}, recipe=EVIL, versions={EVIL: EVIL})
+    folder = write_run(
+        tmp_path / "a<b>&run",
+        {"reward": [0.5], EVIL: [1.0]},
+        {1: rows},
+        recipe=EVIL,
+        versions={EVIL: EVIL},
+    )
     (folder / "recipe.yaml").write_text(json.dumps({"system_prompt": EVIL}), encoding="utf-8")
     page = page_of(folder)
     kinds = [attributes.get("id") for attributes, _ in page.scripts]
     assert kinds == [None, "strings", "data", None, None, None, "licences", "packed"]
     assert not [tag for tag, _ in page.tags if tag == "img"]
     (run,) = page.data["runs"]
-    assert (run["name"], run["recipe"], run["settings"], run["versions"]) == ("a<b>&run", EVIL, {"system_prompt": EVIL}, {EVIL: EVIL})
+    assert (run["name"], run["recipe"], run["settings"], run["versions"]) == (
+        "a<b>&run",
+        EVIL,
+        {"system_prompt": EVIL},
+        {EVIL: EVIL},
+    )
     assert run["series"][EVIL] == {"x": [1], "y": [1.0]}
     found = page.completions
     assert found["prompts"] == [[f"[user]\n{EVIL}", EVIL]]
@@ -68,14 +97,41 @@ def test_hostile_texts_stay_data(tmp_path: Path) -> None:
 @pytest.mark.skipif(not shutil.which("chromium"), reason="needs Chromium")
 def test_turns_of_an_agent_in_a_browser(tmp_path: Path) -> None:
     def call(arguments: Any) -> dict[str, Any]:
-        return {"role": "assistant", "content": "", "tool_calls": [{"function": {"name": "add", "arguments": arguments}}]}
+        return {
+            "role": "assistant",
+            "content": "",
+            "tool_calls": [{"function": {"name": "add", "arguments": arguments}}],
+        }
 
-    replies = [{"role": "tool", "name": "add", "content": text} for text in ("{'error': 'ToolError: no number'}", f"\x1b[2J\u202e{EVIL}")]
-    turns = transcript([call({"a": 1}), replies[0], call({"a": EVIL}), replies[1], {"role": "assistant", "content": "4"}])
+    replies = [
+        {"role": "tool", "name": "add", "content": text}
+        for text in ("{'error': 'ToolError: no number'}", f"\x1b[2J\u202e{EVIL}")
+    ]
+    turns = transcript(
+        [
+            call({"a": 1}),
+            replies[0],
+            call({"a": EVIL}),
+            replies[1],
+            {"role": "assistant", "content": "4"},
+        ]
+    )
     rows = [completion(1, turns=turns, refused="hedge")]
     path = write([write_run(tmp_path / "run", completions={1: rows})])
-    words = ["chromium", "--headless", "--no-sandbox", "--disable-gpu", f"--user-data-dir={tmp_path}/profile", "--lang=en"]
-    done = subprocess.run([*words, "--virtual-time-budget=10000", "--dump-dom", path.as_uri()], capture_output=True, text=True, timeout=120)
+    words = [
+        "chromium",
+        "--headless",
+        "--no-sandbox",
+        "--disable-gpu",
+        f"--user-data-dir={tmp_path}/profile",
+        "--lang=en",
+    ]
+    done = subprocess.run(
+        [*words, "--virtual-time-budget=10000", "--dump-dom", path.as_uri()],
+        capture_output=True,
+        text=True,
+        timeout=120,
+    )
     shown = done.stdout.partition('id="completion-list"')[2].partition("</ol>")[0]
     assert re.findall(r'<div class="turn (\w+)"><p>(.*?)<b>(.*?)</b>', shown) == [
         ("call", "Calls ", "add"),
@@ -86,11 +142,19 @@ def test_turns_of_an_agent_in_a_browser(tmp_path: Path) -> None:
     ]
     assert "⟨U+001B⟩[2J⟨U+202E⟩&lt;/script&gt;" in shown
     facts = re.findall(r"<dt>(.*?)</dt><dd.*?><div.*?>(.*?)</div></dd>", shown)
-    assert facts == [("Question", "2+2?"), ("Gold", "4"), ("Parsed answer", "4"), ("Why it was not paid", "hedge")]
+    assert facts == [
+        ("Question", "2+2?"),
+        ("Gold", "4"),
+        ("Parsed answer", "4"),
+        ("Why it was not paid", "hedge"),
+    ]
 
 
 @given(
-    st.recursive(st.text() | st.integers(-(2**53), 2**53) | st.none(), lambda inner: st.lists(inner) | st.dictionaries(st.text(), inner))
+    st.recursive(
+        st.text() | st.integers(-(2**53), 2**53) | st.none(),
+        lambda inner: st.lists(inner) | st.dictionaries(st.text(), inner),
+    )
 )
 def test_embedded_json_is_whole_and_holds_no_markup(value: Any) -> None:
     text = page._embedded(value)
@@ -99,12 +163,28 @@ def test_embedded_json_is_whole_and_holds_no_markup(value: Any) -> None:
 
 
 def test_what_is_torn_or_missing_is_said_and_the_rest_is_shown(tmp_path: Path) -> None:
-    folder = write_run(tmp_path / "run", completions={1: [completion(1)], 2: [completion(2)], 3: [completion(3)]})
+    folder = write_run(
+        tmp_path / "run", completions={1: [completion(1)], 2: [completion(2)], 3: [completion(3)]}
+    )
     torn = folder / "completions" / "completions_00002.parquet"
     torn.write_bytes(torn.read_bytes()[:-20])
-    bad = ['{"step": 2, "rew', "[]", '{"reward": 1}', '{"step": "3", "reward": 1}', '{"step": true, "reward": 1}', "\x00", ""]
-    good = ['{"step": 1, "reward": 0.25}', '{"step": 4, "reward": NaN, "note": "text", "flag": true}', '{"step": 5, "reward": 1e999}']
-    (folder / "metrics.jsonl").write_text("\n".join([good[0], *bad, *good[1:], '{"step": 1, "reward": 0.5}']), encoding="utf-8")
+    bad = [
+        '{"step": 2, "rew',
+        "[]",
+        '{"reward": 1}',
+        '{"step": "3", "reward": 1}',
+        '{"step": true, "reward": 1}',
+        "\x00",
+        "",
+    ]
+    good = [
+        '{"step": 1, "reward": 0.25}',
+        '{"step": 4, "reward": NaN, "note": "text", "flag": true}',
+        '{"step": 5, "reward": 1e999}',
+    ]
+    (folder / "metrics.jsonl").write_text(
+        "\n".join([good[0], *bad, *good[1:], '{"step": 1, "reward": 0.5}']), encoding="utf-8"
+    )
     (folder / "run.json").write_text('{"recipe": ', encoding="utf-8")
     (folder / "recipe.yaml").write_text("- a list\n", encoding="utf-8")
     page = page_of(folder)
@@ -120,7 +200,13 @@ def test_what_is_torn_or_missing_is_said_and_the_rest_is_shown(tmp_path: Path) -
     assert said["bad_lines", "metrics.jsonl"] == {"file": "metrics.jsonl", "count": 6, "first": 2}
     # The later line about step 1 wins; what is not finite is a gap.
     assert run["series"] == {"reward": {"x": [1, 4, 5], "y": [0.5, None, None]}}
-    assert run["flags"] == [{"code": "not_finite", "severity": "bad", "values": {"metric": "reward", "count": 2, "step": 4}}]
+    assert run["flags"] == [
+        {
+            "code": "not_finite",
+            "severity": "bad",
+            "values": {"metric": "reward", "count": 2, "step": 4},
+        }
+    ]
     assert page.completions["rows"]["step"] == [1, 3]
 
 
@@ -139,10 +225,17 @@ def test_sft_run_is_not_asked_for_completions(tmp_path: Path) -> None:
     assert run["missing"] == []
 
 
-def test_long_curves_are_thinned_and_said_so(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_long_curves_are_thinned_and_said_so(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(page, "MAX_POINTS", 3)
-    (run,) = page_of(write_run(tmp_path / "run", {"reward": [0.0, 1.0, 2.0, 3.0, 4.0], "kl": [1.0, 2.0]})).data["runs"]
-    assert run["series"] == {"reward": {"x": [1, 3, 5], "y": [0.0, 2.0, 4.0]}, "kl": {"x": [1, 2], "y": [1.0, 2.0]}}
+    (run,) = page_of(
+        write_run(tmp_path / "run", {"reward": [0.0, 1.0, 2.0, 3.0, 4.0], "kl": [1.0, 2.0]})
+    ).data["runs"]
+    assert run["series"] == {
+        "reward": {"x": [1, 3, 5], "y": [0.0, 2.0, 4.0]},
+        "kl": {"x": [1, 2], "y": [1.0, 2.0]},
+    }
     assert run["missing"] == [{"code": "thinned", "values": {"kept": 3, "points": 5}}]
 
 
@@ -156,38 +249,60 @@ def test_every_language_says_everything() -> None:
     assert set(table) == {"en", "zh"}
     assert set(table["en"]) == set(table["zh"])
     for key, text in table["en"].items():
-        assert sorted(set(re.findall(r"\{(\w+)\}", text))) == sorted(set(re.findall(r"\{(\w+)\}", table["zh"][key]))), key
+        assert sorted(set(re.findall(r"\{(\w+)\}", text))) == sorted(
+            set(re.findall(r"\{(\w+)\}", table["zh"][key]))
+        ), key
 
 
 def test_every_string_that_is_asked_for_is_there_and_none_else() -> None:
     table = json.loads((ASSETS / "strings.json").read_text(encoding="utf-8"))["en"]
     script = (ASSETS / "report.js").read_text(encoding="utf-8")
     source = "".join(path.read_text(encoding="utf-8") for path in SOURCE.glob("*.py"))
-    asked = set(re.findall(r'data-(?:text|label)="(\w+)"', (ASSETS / "page.html").read_text(encoding="utf-8")))
+    asked = set(
+        re.findall(
+            r'data-(?:text|label)="(\w+)"', (ASSETS / "page.html").read_text(encoding="utf-8")
+        )
+    )
     asked |= set(re.findall(r'\b(?:t|titled)\(\s*"([\w:]+)"', script))
     asked |= {f"g:{group}" for group in re.findall(r'\bchart\("(\w+)"', script)}
     # Each flag says what to do, too.
-    asked |= {f"{kind}:{code}" for kind in "fr" for code in [*re.findall(r'\bflag\("(\w+)"', source), *(code for code, *_ in read._TRENDS)]}
+    asked |= {
+        f"{kind}:{code}"
+        for kind in "fr"
+        for code in [*re.findall(r'\bflag\("(\w+)"', source), *(code for code, *_ in read._TRENDS)]
+    }
     asked |= {f"x:{code}" for code in re.findall(r'\.note\("(\w+)"', source)}
     assert asked <= set(table)
     # The rest is asked for by a name that is put together, or is in a list.
     for key in set(table) - asked:
-        assert f'"{key.split(":")[-1]}"' in script or key in ("answer_parsed", "solution", "refused"), key
+        assert f'"{key.split(":")[-1]}"' in script or key in (
+            "answer_parsed",
+            "solution",
+            "refused",
+        ), key
 
 
 def test_libraries_are_the_published_files() -> None:
-    """npm packages d3 7.9.2 (dist/d3.min.js) and @observablehq/plot 0.6.17 (dist/plot.umd.min.js)."""
+    """npm packages d3 7.9.2 (dist/d3.min.js) and @observablehq/plot 0.6.17
+    (dist/plot.umd.min.js).
+    """
     known = {
         "d3.min.js": "912111098ea99503a6f4967361d2bbdc9dbf58cf9c678c8e27e5b02d1a07f0c1",
         "plot.min.js": "4358086467740777dd788d6b27a95cebdbaefdd50c730a3060117073bd7134cb",
     }
-    assert {name: hashlib.sha256((ASSETS / name).read_bytes()).hexdigest() for name in known} == known
+    assert {
+        name: hashlib.sha256((ASSETS / name).read_bytes()).hexdigest() for name in known
+    } == known
     licences = (ASSETS / "LICENSES.txt").read_text(encoding="utf-8")
-    assert licences.count("Permission to use, copy, modify, and/or distribute this software") == len(known)
+    assert licences.count(
+        "Permission to use, copy, modify, and/or distribute this software"
+    ) == len(known)
 
 
 def test_page_carries_the_licences(tmp_path: Path) -> None:
-    assert page_of(write_run(tmp_path / "run")).script("licences") == (ASSETS / "LICENSES.txt").read_text(encoding="utf-8")
+    assert page_of(write_run(tmp_path / "run")).script("licences") == (
+        ASSETS / "LICENSES.txt"
+    ).read_text(encoding="utf-8")
 
 
 def test_command_line(tmp_path: Path, capsys: pytest.CaptureFixture) -> None:
@@ -195,17 +310,28 @@ def test_command_line(tmp_path: Path, capsys: pytest.CaptureFixture) -> None:
     __main__.main([str(first), str(second)])
     path = first / "report.html"
     assert capsys.readouterr().out == f"{path} ({path.stat().st_size / 1e6:.1f} MB)\n"
-    assert [run["name"] for run in Page(path.read_text(encoding="utf-8")).data["runs"]] == ["a", "b"]
+    assert [run["name"] for run in Page(path.read_text(encoding="utf-8")).data["runs"]] == [
+        "a",
+        "b",
+    ]
     __main__.main([str(second), "--output", str(tmp_path / "new" / "page.html")])
     assert (tmp_path / "new" / "page.html").is_file()
-    assert sorted(path.name for path in second.iterdir()) == ["completions", "metrics.jsonl", "recipe.yaml", "run.json"]
+    assert sorted(path.name for path in second.iterdir()) == [
+        "completions",
+        "metrics.jsonl",
+        "recipe.yaml",
+        "run.json",
+    ]
 
 
 def test_no_such_run(tmp_path: Path, capsys: pytest.CaptureFixture) -> None:
     with pytest.raises(SystemExit) as caught:
         __main__.main([str(tmp_path / "none")])
     assert caught.value.code == 2
-    assert capsys.readouterr().err == f"error: {tmp_path}/none: no such run directory; give the output_dir of a run\n"
+    assert (
+        capsys.readouterr().err
+        == f"error: {tmp_path}/none: no such run directory; give the output_dir of a run\n"
+    )
 
 
 def test_page_that_cannot_be_written(tmp_path: Path) -> None:
@@ -214,7 +340,9 @@ def test_page_that_cannot_be_written(tmp_path: Path) -> None:
         write([write_run(tmp_path / "run")], tmp_path / "file" / "page.html")
 
 
-def test_refresh_costs_no_run(tmp_path: Path, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_refresh_costs_no_run(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
     folder = write_run(tmp_path / "run")
     with caplog.at_level(logging.INFO, logger="r1_recipes.report"):
         refresh(folder)
@@ -236,7 +364,10 @@ def test_the_main_process_refreshes_the_page_with_every_save(tmp_path: Path) -> 
 
 @pytest.mark.e2e
 def test_a_run_leaves_its_report_with_every_save_at_the_end_and_when_it_is_stopped(
-    write_recipe: Callable[..., str], tmp_path: Path, interrupted: Callable[[str], None], monkeypatch: pytest.MonkeyPatch
+    write_recipe: Callable[..., str],
+    tmp_path: Path,
+    interrupted: Callable[[str], None],
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     from r1_recipes import grpo
 
@@ -253,7 +384,8 @@ def test_a_run_leaves_its_report_with_every_save_at_the_end_and_when_it_is_stopp
     interrupted("3")
     with pytest.raises(SystemExit):
         grpo.main([recipe])
-    # Saved every two steps, then in the step that was interrupted; and once more when the run had ended.
+    # Saved every two steps, then in the step that was interrupted; and once more when the run had
+    # ended.
     assert written == [(2, False), (3, False), (3, False)]
     interrupted("")
     written.clear()
@@ -262,7 +394,14 @@ def test_a_run_leaves_its_report_with_every_save_at_the_end_and_when_it_is_stopp
     page = Page((tmp_path / "run" / "report.html").read_text(encoding="utf-8"))
     assert sorted(set(page.completions["rows"]["step"])) == [1, 2, 3, 4, 5]
     (run,) = page.data["runs"]
-    assert {"reward", "rewards/letters/mean", "entropy", "time/generation", "time/rewards", "step_time"} <= set(run["series"])
+    assert {
+        "reward",
+        "rewards/letters/mean",
+        "entropy",
+        "time/generation",
+        "time/rewards",
+        "step_time",
+    } <= set(run["series"])
     assert run["hardware"]["processes"] == "1" and run["settings"]["max_steps"] == "5"
 
 
@@ -279,9 +418,22 @@ def test_phases_of_a_step_reach_the_metrics(monkeypatch: pytest.MonkeyPatch) -> 
     logged: list[dict[str, float]] = []
     monkeypatch.setattr(GRPOTrainer, "log", lambda self, logs, start: logged.append(logs))
     trainer = module.RecipeGRPOTrainer.__new__(module.RecipeGRPOTrainer)
-    trainer.model, trainer.state, trainer.tools = SimpleNamespace(training=True), SimpleNamespace(global_step=1), []
-    trainer._seconds, trainer._logged_step, trainer._unjudged = {"time/generation": 0.0, "time/rewards": 0.0}, 0, 0
-    trainer._failed, trainer._evaluating, trainer.log_completions, trainer._logs = [], False, False, {}
+    trainer.model, trainer.state, trainer.tools = (
+        SimpleNamespace(training=True),
+        SimpleNamespace(global_step=1),
+        [],
+    )
+    trainer._seconds, trainer._logged_step, trainer._unjudged = (
+        {"time/generation": 0.0, "time/rewards": 0.0},
+        0,
+        0,
+    )
+    trainer._failed, trainer._evaluating, trainer.log_completions, trainer._logs = (
+        [],
+        False,
+        False,
+        {},
+    )
     assert trainer._generate(["a"]) == ["a"]
     assert trainer._generate(["b"]) == ["b"]
     assert trainer._calculate_rewards(1, 2, 3, 4).tolist() == [1, 2, 3, 4]
@@ -290,7 +442,8 @@ def test_phases_of_a_step_reach_the_metrics(monkeypatch: pytest.MonkeyPatch) -> 
     trainer.log({"loss": 0.0})
     trainer.state.global_step = 2
     trainer.log({"loss": 0.0})
-    # Each call takes one tick; what evaluation generates is not the step's; the second step generated nothing.
+    # Each call takes one tick; what evaluation generates is not the step's; the second step
+    # generated nothing.
     assert logged == [
         {"loss": 0.0, "time/generation": 2.0, "time/rewards": 1.0},
         {"loss": 0.0, "time/generation": 0.0, "time/rewards": 0.0},
@@ -299,17 +452,36 @@ def test_phases_of_a_step_reach_the_metrics(monkeypatch: pytest.MonkeyPatch) -> 
 
 def test_needs_no_torch() -> None:
     heavy = "('torch', 'transformers', 'trl', 'pyarrow')"
-    code = f"import sys, r1_recipes.extras.report.page; sys.exit(any(name in sys.modules for name in {heavy}))"
+    code = (
+        f"import sys, r1_recipes.extras.report.page; sys.exit(any(name in sys.modules for name "
+        f"in {heavy}))"
+    )
     assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
 
 
 def test_the_time_of_training_is_that_of_all_sessions(tmp_path: Path) -> None:
     def seconds(*entries: dict[str, float]) -> float | None:
-        (tmp_path / "metrics.jsonl").write_text("".join(json.dumps(entry) + "\n" for entry in entries), encoding="utf-8")
+        (tmp_path / "metrics.jsonl").write_text(
+            "".join(json.dumps(entry) + "\n" for entry in entries), encoding="utf-8"
+        )
         return page._seconds(read_run(tmp_path))
 
     # Two sessions; the first was killed. Entries every second step stand for both.
-    assert seconds({"step": 2, "step_time": 3.0}, {"step": 4, "step_time": 5.0}, {"step": 4, "train_runtime": 1.0}) == 16.0
-    assert seconds({"step": 2, "loss": 1.0}, {"step": 2, "train_runtime": 2.0}, {"step": 4, "train_runtime": 3.0}) == 5.0
+    assert (
+        seconds(
+            {"step": 2, "step_time": 3.0},
+            {"step": 4, "step_time": 5.0},
+            {"step": 4, "train_runtime": 1.0},
+        )
+        == 16.0
+    )
+    assert (
+        seconds(
+            {"step": 2, "loss": 1.0},
+            {"step": 2, "train_runtime": 2.0},
+            {"step": 4, "train_runtime": 3.0},
+        )
+        == 5.0
+    )
     assert seconds({"step": 1, "loss": 1.0}) is None
     assert seconds({"step": 1, "step_time": float("nan")}, {"step": 2, "step_time": 2.0}) == 2.0

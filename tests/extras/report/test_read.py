@@ -13,16 +13,31 @@ from tests.support.rewards import seconds
 
 def test_evaluations_beside_the_run(tmp_path: Path) -> None:
     right = [1.0, 0.0, 1.0, 1.0]
-    scores = {"model": "out/grpo", "greedy": right, "mean_tokens": 36.5, "language": None, "examples": [{"question": "2+2?"}]}
+    scores = {
+        "model": "out/grpo",
+        "greedy": right,
+        "mean_tokens": 36.5,
+        "language": None,
+        "examples": [{"question": "2+2?"}],
+    }
     folder = write_run(tmp_path / "grpo")
     raw = {**scores, "model": "raw", "mean_tokens": 40}
-    made = {"stages": {"raw": {"label": "the raw model", "scores": raw}, "grpo": {"label": "GRPO", "scores": scores, "yielded": None}}}
+    made = {
+        "stages": {
+            "raw": {"label": "the raw model", "scores": raw},
+            "grpo": {"label": "GRPO", "scores": scores, "yielded": None},
+        }
+    }
     (tmp_path / "results.json").write_text(json.dumps(made), encoding="utf-8")
     (folder / "torn").mkdir()
     (folder / "torn" / "results.json").write_text("{", encoding="utf-8")
     # evaluate --output RUN/evaluation
     (folder / "evaluation").mkdir()
-    entry = {"model": "out/n", "pass_at": {"2": [0.5, 0.25, 0.75]}, "rewards": {"format": [1.0, None, 0.5], "none": [None]}}
+    entry = {
+        "model": "out/n",
+        "pass_at": {"2": [0.5, 0.25, 0.75]},
+        "rewards": {"format": [1.0, None, 0.5], "none": [None]},
+    }
     (folder / "evaluation" / "results.json").write_text(json.dumps([entry]), encoding="utf-8")
     data = page_of(folder).data
     interval = [finite(bound) for bound in mean_interval(right)]
@@ -32,7 +47,10 @@ def test_evaluations_beside_the_run(tmp_path: Path) -> None:
             "source": "results.json",
             "label": "n",
             "model": "out/n",
-            "values": {"rewards/format": [finite(bound) for bound in mean_interval([1.0, 0.5])], "pass@2": [0.5, 0.25, 0.75]},
+            "values": {
+                "rewards/format": [finite(bound) for bound in mean_interval([1.0, 0.5])],
+                "pass@2": [0.5, 0.25, 0.75],
+            },
         },
         # A pipeline's table has its labels and its order.
         {
@@ -48,7 +66,9 @@ def test_evaluations_beside_the_run(tmp_path: Path) -> None:
             "values": {"greedy": interval, "mean_tokens": [36.5, None, None]},
         },
     ]
-    assert [(item["code"], item["values"]["file"]) for item in data["runs"][0]["missing"]] == [("torn_file", "results.json")]
+    assert [(item["code"], item["values"]["file"]) for item in data["runs"][0]["missing"]] == [
+        ("torn_file", "results.json")
+    ]
 
 
 def test_yaml_that_would_take_minutes_and_endless_names_are_left_out(tmp_path: Path) -> None:

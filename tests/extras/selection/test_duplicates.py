@@ -1,4 +1,6 @@
-"""Questions compared by words: evaluation sets that must not leak, and questions that come twice."""
+"""Questions compared by words: evaluation sets that must not leak, and questions that
+come twice.
+"""
 
 import json
 import random
@@ -9,7 +11,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from r1_recipes.common.errors import RecipeError
-from r1_recipes.extras.selection.duplicates import Decontaminator, Deduplicator, evaluation_questions, n_gram_hashes, units, words
+from r1_recipes.extras.selection.duplicates import (
+    Decontaminator,
+    Deduplicator,
+    evaluation_questions,
+    n_gram_hashes,
+    units,
+    words,
+)
 from r1_recipes.extras.selection.rules import Decontaminate, Deduplicate, EvaluationSet
 from tests.support.rewards import HOSTILE, seconds
 
@@ -29,7 +38,10 @@ def _own_cache(tmp_path_factory, monkeypatch):
         ("Cafe\u0301 Café", ["café", "café"]),
         ("若x=3，求x+1", ["若", "x", "3", "求", "x", "1"]),
         ("鶏が2羽", ["鶏", "が", "2", "羽"]),
-        ("हिन्दी में। शब्द", ["हिन्दी", "में", "शब्द"]),  # vowel signs are inside words, the full stop is not
+        (
+            "हिन्दी में। शब्द",
+            ["हिन्दी", "में", "शब्द"],
+        ),  # vowel signs are inside words, the full stop is not
         ("con\u00adtami\u200bnated", ["contaminated"]),  # a soft hyphen, a zero-width space
         ("snake_case \\frac{1}{2}", ["snake", "case", "frac", "1", "2"]),
         ("?! …", []),
@@ -60,7 +72,10 @@ def test_words_are_the_units_without_signs(text):
 
 
 def test_hostile_texts():
-    overlap, duplicates = Decontaminator(Decontaminate((), 8)), Deduplicator(Deduplicate(True, 0.8, 5))
+    overlap, duplicates = (
+        Decontaminator(Decontaminate((), 8)),
+        Deduplicator(Deduplicate(True, 0.8, 5)),
+    )
     texts = [text for text in HOSTILE if isinstance(text, str)]
     with seconds(20):
         overlap.add("hostile", texts)
@@ -86,7 +101,10 @@ SHARED = "leaves the old station at noon and arrives"  # 8 of them
         ("???", False),
         ("What is 3 + 4?", True),  # the short question below
         ("what is  3+4", True),
-        ("What is 3 * 4?", True),  # words alone count: better one question too few than one of the evaluation's
+        (
+            "What is 3 * 4?",
+            True,
+        ),  # words alone count: better one question too few than one of the evaluation's
         ("What is 34?", False),
         ("What is 3 + 4 + 5?", False),
     ],
@@ -120,7 +138,11 @@ def test_decontamination_is_what_comparing_strings_gives(sets, question, n):
 
     overlap = Decontaminator(Decontaminate((), n))
     overlap.add("eval", [" ".join(one) for one in sets])
-    expected = any(grams(one) & grams(question) for one in sets) if len(question) >= n else bool(question) and question in sets
+    expected = (
+        any(grams(one) & grams(question) for one in sets)
+        if len(question) >= n
+        else bool(question) and question in sets
+    )
     assert overlap.sources(" ".join(question)) == (["eval"] if expected else [])
 
 
@@ -143,20 +165,35 @@ def write(path, rows):
         ([{"problem": "p", "question": "q", "answer": "1"}], "question", ["q"]),
         ([{"problem": "p", "text": "t"}, {"problem": "p", "text": None}], "text", ["t", ""]),
         (
-            [{"prompt": [{"role": "system", "content": "s"}, {"role": "user", "content": "u"}, {"role": "user", "content": "v"}]}],
+            [
+                {
+                    "prompt": [
+                        {"role": "system", "content": "s"},
+                        {"role": "user", "content": "u"},
+                        {"role": "user", "content": "v"},
+                    ]
+                }
+            ],
             "prompt",
             ["v"],
         ),
     ],
 )
 def test_evaluation_sets(tmp_path, rows, column, expected):
-    assert evaluation_questions(EvaluationSet(write(tmp_path / "eval.jsonl", rows), column=column)) == expected
+    assert (
+        evaluation_questions(EvaluationSet(write(tmp_path / "eval.jsonl", rows), column=column))
+        == expected
+    )
 
 
 @pytest.mark.parametrize(
     ("rows", "column", "match"),
     [
-        ([{"body": "p", "gold": "1"}], "question", "column: must be the question's, one of body, gold, got 'question'"),
+        (
+            [{"body": "p", "gold": "1"}],
+            "question",
+            "column: must be the question's, one of body, gold, got 'question'",
+        ),
     ],
 )
 def test_evaluation_sets_without_questions(tmp_path, rows, column, match):
@@ -174,8 +211,19 @@ def kept(duplicates, questions):
 
 
 def test_exact_duplicates_differ_in_white_space_alone():
-    questions = ["What is 3 + 4?", " What  is\n3 + 4?\t", "What is 3 - 4?", "what is 3 + 4?", "", " ", "\ud800", "\ud800"]
-    assert kept(Deduplicator(Deduplicate(True, None, 5)), questions) == [questions[i] for i in (0, 2, 3, 4, 6)]
+    questions = [
+        "What is 3 + 4?",
+        " What  is\n3 + 4?\t",
+        "What is 3 - 4?",
+        "what is 3 + 4?",
+        "",
+        " ",
+        "\ud800",
+        "\ud800",
+    ]
+    assert kept(Deduplicator(Deduplicate(True, None, 5)), questions) == [
+        questions[i] for i in (0, 2, 3, 4, 6)
+    ]
 
 
 def test_near_duplicates_at_the_threshold():
@@ -185,13 +233,26 @@ def test_near_duplicates_at_the_threshold():
     assert kept(Deduplicator(Deduplicate(False, 0.67, 2)), [first, second]) == [first, second]
     # Of single units, 11 of 20: 0.55 * 20 is 11.000000000000002, and 11 / 20 is 0.55.
     left, right = [f"w{i}" for i in range(15)], [f"w{i}" for i in range(4, 20)]
-    assert kept(Deduplicator(Deduplicate(False, 0.55, 1)), [" ".join(left), " ".join(right)]) == [" ".join(left)]
+    assert kept(Deduplicator(Deduplicate(False, 0.55, 1)), [" ".join(left), " ".join(right)]) == [
+        " ".join(left)
+    ]
 
 
 def test_near_duplicates_keep_what_a_formula_means():
-    questions = ["What is 3 + 4?", "what is: 3+4", "What is 3 - 4?", "What is (3 + 4)?", "?", "!?", "5 + 5 = 5 * 2, so what", "x"]
+    questions = [
+        "What is 3 + 4?",
+        "what is: 3+4",
+        "What is 3 - 4?",
+        "What is (3 + 4)?",
+        "?",
+        "!?",
+        "5 + 5 = 5 * 2, so what",
+        "x",
+    ]
     # With n = 3: equal units, then another sign, then brackets; "?" has no units, "!" is one.
-    assert kept(Deduplicator(Deduplicate(False, 1.0, 3)), questions) == [q for q in questions if q != "what is: 3+4"]
+    assert kept(Deduplicator(Deduplicate(False, 1.0, 3)), questions) == [
+        q for q in questions if q != "what is: 3+4"
+    ]
     duplicates = Deduplicator(Deduplicate(False, 0.5, 5))
     assert duplicates.add("What is 5?")
     assert not duplicates.add("what is $5$")  # shorter than an n-gram: equal units
@@ -204,11 +265,17 @@ def test_a_question_is_compared_with_kept_ones_only():
     assert kept(Deduplicator(Deduplicate(True, 0.6, 1)), [first, second, third]) == [first, third]
 
 
-@given(st.lists(st.lists(st.sampled_from("abcdefgh"), min_size=1, max_size=8), max_size=8), st.sampled_from([0.3, 0.5, 0.8, 1.0]))
+@given(
+    st.lists(st.lists(st.sampled_from("abcdefgh"), min_size=1, max_size=8), max_size=8),
+    st.sampled_from([0.3, 0.5, 0.8, 1.0]),
+)
 def test_refused_is_what_is_near(questions, near):
     duplicates, left = Deduplicator(Deduplicate(False, near, 1)), []
     for question in questions:
-        similar = max((len({*question} & {*known}) / len({*question} | {*known}) for known in left), default=0.0)
+        similar = max(
+            (len({*question} & {*known}) / len({*question} | {*known}) for known in left),
+            default=0.0,
+        )
         assert duplicates.add(" ".join(question)) == (similar < near)
         if similar < near:
             left.append(question)

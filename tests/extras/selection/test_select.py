@@ -1,4 +1,6 @@
-"""Rejection sampling: every rule alone, their order, the report, the dataset on disk, and rewards that ask a server."""
+"""Rejection sampling: every rule alone, their order, the report, the dataset on disk, and rewards
+that ask a server.
+"""
 
 import hashlib
 import json
@@ -63,7 +65,14 @@ def record(index, *completions, question=None, error=None, **columns):
     parts = [entry if isinstance(entry, dict) else completion(entry) for entry in completions]
     prompt = [{"role": "user", "content": question}]
     columns = {"solution": "4", "scorer": None, **columns}
-    return {"index": index, "question": question, "prompt": prompt, "columns": columns, "completions": parts, "error": error}
+    return {
+        "index": index,
+        "question": question,
+        "prompt": prompt,
+        "columns": columns,
+        "completions": parts,
+        "error": error,
+    }
 
 
 class Selected:
@@ -72,7 +81,11 @@ class Selected:
     def __init__(self, selection):
         self.outcomes, self.report = list(selection), selection.report
         self.rows = [row for _, rows in self.outcomes for row in rows]
-        self.verdicts = [SimpleNamespace(**candidate.verdict()) for candidates, _ in self.outcomes for candidate in candidates]
+        self.verdicts = [
+            SimpleNamespace(**candidate.verdict())
+            for candidates, _ in self.outcomes
+            for candidate in candidates
+        ]
 
     def __iter__(self):
         return iter(self.outcomes)
@@ -105,21 +118,50 @@ def test_every_rule_is_read():
             "pass_rate": [0, 0.9],
             "output": "completions",
             "deduplicate": {"exact": False, "near": 1, "n_grams": 3},
-            "decontaminate": {"datasets": [{"id": "a/b", "config": "c", "split": "s", "column": "q", "revision": "r"}], "n_grams": 6},
+            "decontaminate": {
+                "datasets": [
+                    {"id": "a/b", "config": "c", "split": "s", "column": "q", "revision": "r"}
+                ],
+                "n_grams": 6,
+            },
         }
     )
-    assert (rules.best_of, rules.correct, rules.pass_rate, rules.output) == (2, True, (0, 0.9), "completions")
-    assert rules.filters == Filters(True, True, Overlong(900), MixedLanguage(0.9, "en"), Repetitive(0.2, 4), True)
+    assert (rules.best_of, rules.correct, rules.pass_rate, rules.output) == (
+        2,
+        True,
+        (0, 0.9),
+        "completions",
+    )
+    assert rules.filters == Filters(
+        True, True, Overlong(900), MixedLanguage(0.9, "en"), Repetitive(0.2, 4), True
+    )
     assert rules.deduplicate == Deduplicate(False, 1, 3)
     [source] = rules.decontaminate.datasets
-    assert (source.id, source.split, source.config, source.column, source.revision) == ("a/b", "s", "c", "q", "r")
+    assert (source.id, source.split, source.config, source.column, source.revision) == (
+        "a/b",
+        "s",
+        "c",
+        "q",
+        "r",
+    )
     assert rules.decontaminate.n_grams == 6
 
 
 def test_what_is_not_said():
-    assert KeepRules.parse(None) == KeepRules.parse({}) == KeepRules.parse({"filters": None}) == KeepRules()
+    assert (
+        KeepRules.parse(None)
+        == KeepRules.parse({})
+        == KeepRules.parse({"filters": None})
+        == KeepRules()
+    )
     assert (KeepRules().output, KeepRules().correct) == ("completions", False)
-    rules = KeepRules.parse({"filters": {"repetitive": {"max_share": 0}}, "deduplicate": {}, "decontaminate": {"datasets": [{"id": "a"}]}})
+    rules = KeepRules.parse(
+        {
+            "filters": {"repetitive": {"max_share": 0}},
+            "deduplicate": {},
+            "decontaminate": {"datasets": [{"id": "a"}]},
+        }
+    )
     assert rules.filters == Filters(repetitive=Repetitive(0, 3))
     assert rules.deduplicate == Deduplicate(True, None, 5)
     assert (rules.decontaminate.n_grams, rules.decontaminate.datasets[0].split) == (8, "test")
@@ -138,29 +180,72 @@ def test_what_is_not_said():
         ({"correct": "yes"}, "keep: correct: must be true or false, got 'yes'"),
         ({"correct": 1}, "correct: must be true or false, got 1"),
         ({"filters": True}, "keep: filters: must be a mapping of malformed"),
-        ({"filters": {"malfomed": True}}, "keep: filters: unknown key 'malfomed'. Did you mean 'malformed'"),
-        ({"filters": {"overlong": 900}}, "keep: filters: overlong: must be a mapping of max_tokens"),
+        (
+            {"filters": {"malfomed": True}},
+            "keep: filters: unknown key 'malfomed'. Did you mean 'malformed'",
+        ),
+        (
+            {"filters": {"overlong": 900}},
+            "keep: filters: overlong: must be a mapping of max_tokens",
+        ),
         ({"filters": {"overlong": {}}}, "keep: filters: overlong: max_tokens: missing"),
-        ({"filters": {"overlong": {"max_tokens": -1}}}, "max_tokens: must be a whole number of 1 or more, got -1"),
+        (
+            {"filters": {"overlong": {"max_tokens": -1}}},
+            "max_tokens: must be a whole number of 1 or more, got -1",
+        ),
         ({"filters": {"repetitive": {"n_grams": 3}}}, "repetitive: max_share: missing"),
-        ({"filters": {"repetitive": {"max_share": 20}}}, "max_share: must be a share from 0 to 1, got 20"),
-        ({"filters": {"mixed_language": {"min_consistency": "0.9"}}}, "min_consistency: must be a share from 0 to 1, got '0.9'"),
-        ({"filters": {"mixed_language": {"min_consistency": float("nan")}}}, "min_consistency: must be a share from 0 to 1, got nan"),
-        ({"filters": {"mixed_language": {"min_consistency": 1, "target": "englsh"}}}, "mixed_language: target: unknown language 'englsh'"),
-        ({"pass_rate": 0.5}, r"pass_rate: must be two shares from 0 to 1, the smaller first, such as \[0.1, 0.9\], got 0.5"),
+        (
+            {"filters": {"repetitive": {"max_share": 20}}},
+            "max_share: must be a share from 0 to 1, got 20",
+        ),
+        (
+            {"filters": {"mixed_language": {"min_consistency": "0.9"}}},
+            "min_consistency: must be a share from 0 to 1, got '0.9'",
+        ),
+        (
+            {"filters": {"mixed_language": {"min_consistency": float("nan")}}},
+            "min_consistency: must be a share from 0 to 1, got nan",
+        ),
+        (
+            {"filters": {"mixed_language": {"min_consistency": 1, "target": "englsh"}}},
+            "mixed_language: target: unknown language 'englsh'",
+        ),
+        (
+            {"pass_rate": 0.5},
+            r"pass_rate: must be two shares from 0 to 1, the smaller first, such as \[0.1, "
+            r"0.9\], got 0.5",
+        ),
         ({"pass_rate": [0.9, 0.1]}, "pass_rate: must be two shares"),
         ({"pass_rate": [0, 2]}, "pass_rate: must be two shares"),
         ({"pass_rate": [False, True]}, "pass_rate: must be two shares"),
-        ({"at_least": {"judge": float("nan")}}, "keep: at_least: must be a mapping of rewards to numbers"),
-        ({"output": "rows"}, "keep: output: must be 'completions', 'prompts' or 'pairs', got 'rows'"),
-        ({"deduplicate": {"near": 0}}, "deduplicate: near: must be a similarity over 0 and at most 1, got 0"),
+        (
+            {"at_least": {"judge": float("nan")}},
+            "keep: at_least: must be a mapping of rewards to numbers",
+        ),
+        (
+            {"output": "rows"},
+            "keep: output: must be 'completions', 'prompts' or 'pairs', got 'rows'",
+        ),
+        (
+            {"deduplicate": {"near": 0}},
+            "deduplicate: near: must be a similarity over 0 and at most 1, got 0",
+        ),
         ({"deduplicate": {"near": 80}}, "near: must be a similarity over 0 and at most 1, got 80"),
         ({"deduplicate": True}, "deduplicate: must be a mapping of exact, near, n_grams"),
         ({"decontaminate": {"n_grams": 8}}, "decontaminate: datasets: missing"),
-        ({"decontaminate": {"datasets": ["a"]}}, "decontaminate: dataset 1: must be a mapping of id"),
-        ({"decontaminate": {"datasets": [{"id": "a"}, {"split": "test"}]}}, "dataset 2: id: missing"),
+        (
+            {"decontaminate": {"datasets": ["a"]}},
+            "decontaminate: dataset 1: must be a mapping of id",
+        ),
+        (
+            {"decontaminate": {"datasets": [{"id": "a"}, {"split": "test"}]}},
+            "dataset 2: id: missing",
+        ),
         ({"decontaminate": {"datasets": [{"id": "a", "splt": "test"}]}}, "Did you mean 'split'"),
-        ({"decontaminate": {"datasets": [{"id": "a", "revision": 1}]}}, "revision: must be some text, got 1"),
+        (
+            {"decontaminate": {"datasets": [{"id": "a", "revision": 1}]}},
+            "revision: must be some text, got 1",
+        ),
     ],
 )
 def test_refused_mappings(keep, match):
@@ -189,7 +274,8 @@ def test_without_rules_every_different_text_is_kept():
 
 
 REPEATED = " ".join(["so we add the two"] * 20)
-# 100 words, 98 trigrams, 5 different ones: a share of 93/98 = 0.949 repeats. The tags around it take a little from that.
+# 100 words, 98 trigrams, 5 different ones: a share of 93/98 = 0.949 repeats. The tags around it
+# take a little from that.
 
 
 @pytest.mark.parametrize(
@@ -198,7 +284,11 @@ REPEATED = " ".join(["so we add the two"] * 20)
         ({"malformed": True}, completion("just 4"), completion(text("two and two"))),
         ({"truncated": True}, completion(text("a"), 10, "length"), completion(text("b"), 10, None)),
         ({"overlong": {"max_tokens": 10}}, completion(text("a"), 11), completion(text("b"), 10)),
-        ({"repetitive": {"max_share": 0.9}}, completion(text(REPEATED)), completion(text("we add two and two"))),
+        (
+            {"repetitive": {"max_share": 0.9}},
+            completion(text(REPEATED)),
+            completion(text("we add two and two")),
+        ),
         (
             {"mixed_language": {"min_consistency": 0.9}},
             completion(text("first we add, 然后我们把它乘以二")),
@@ -209,9 +299,17 @@ REPEATED = " ".join(["so we add the two"] * 20)
             completion(text("first we add the two")),
             completion(text("先相加再相乘")),
         ),
-        ({"code": True}, completion(text("run\n```python\nx = 1\n```")), completion(text("run \\[ x = 1 \\]"))),
+        (
+            {"code": True},
+            completion(text("run\n```python\nx = 1\n```")),
+            completion(text("run \\[ x = 1 \\]")),
+        ),
         # Only the reasoning is searched, where there is one.
-        ({"code": True}, completion("```\nreturn x"), completion(text("no program here", "```\n4\n```"))),
+        (
+            {"code": True},
+            completion("```\nreturn x"),
+            completion(text("no program here", "```\n4\n```")),
+        ),
     ],
 )
 def test_filters(filters, dropped, kept):
@@ -220,16 +318,24 @@ def test_filters(filters, dropped, kept):
     [name] = filters
     assert reasons(selection) == [name, None]
     assert selection.report.completions == {"generated": 2, name: 1, "kept": 1}
-    assert reasons(run([record(7, dropped, kept, question=question)], {"filters": dict.fromkeys(filters)})) == [None, None]
+    assert reasons(
+        run([record(7, dropped, kept, question=question)], {"filters": dict.fromkeys(filters)})
+    ) == [None, None]
 
 
 def test_the_share_of_repeats_is_exact():
     # a b c a b c: 4 trigrams, 3 different: a quarter repeats, which is not more than a quarter.
     words = completion("a b c a b c")
-    assert reasons(run([record(0, words)], {"filters": {"repetitive": {"max_share": 0.25}}})) == [None]
-    assert reasons(run([record(0, words)], {"filters": {"repetitive": {"max_share": 0.24}}})) == ["repetitive"]
+    assert reasons(run([record(0, words)], {"filters": {"repetitive": {"max_share": 0.25}}})) == [
+        None
+    ]
+    assert reasons(run([record(0, words)], {"filters": {"repetitive": {"max_share": 0.24}}})) == [
+        "repetitive"
+    ]
     # bigrams: ab bc ca ab bc: 2 of 5
-    assert reasons(run([record(0, words)], {"filters": {"repetitive": {"max_share": 0.39, "n_grams": 2}}})) == ["repetitive"]
+    assert reasons(
+        run([record(0, words)], {"filters": {"repetitive": {"max_share": 0.39, "n_grams": 2}}})
+    ) == ["repetitive"]
 
 
 def test_the_share_of_the_language_is_exact():
@@ -240,11 +346,16 @@ def test_the_share_of_the_language_is_exact():
 
 
 def test_a_question_too_short_to_tell_its_language_drops_nothing():
-    selection = run([record(0, text("先相加再相乘"), question="2+2?")], {"filters": {"mixed_language": {"min_consistency": 1}}})
+    selection = run(
+        [record(0, text("先相加再相乘"), question="2+2?")],
+        {"filters": {"mixed_language": {"min_consistency": 1}}},
+    )
     assert reasons(selection) == [None]
     # The row's own column says it.
     records = [record(0, text("先相加再相乘"), question="2+2?", language="en")]
-    assert reasons(run(records, {"filters": {"mixed_language": {"min_consistency": 1}}})) == ["mixed_language"]
+    assert reasons(run(records, {"filters": {"mixed_language": {"min_consistency": 1}}})) == [
+        "mixed_language"
+    ]
 
 
 def test_wrong_ones_go_and_those_without_a_verdict_stay():
@@ -256,7 +367,10 @@ def test_wrong_ones_go_and_those_without_a_verdict_stay():
     assert "2 completions could not be judged" in selection.report.table()
 
 
-@pytest.mark.parametrize(("value", "reason"), [(1.0, None), (1.5, None), (0.99, "wrong"), (float("nan"), None), (None, None), (True, None)])
+@pytest.mark.parametrize(
+    ("value", "reason"),
+    [(1.0, None), (1.5, None), (0.99, "wrong"), (float("nan"), None), (None, None), (True, None)],
+)
 def test_correct_is_one_or_more(value, reason):
     def reward(completions, **columns):
         return [value] * len(completions)
@@ -268,7 +382,13 @@ def test_correct_is_one_or_more(value, reason):
 
 @pytest.mark.parametrize(
     ("bounds", "kept"),
-    [([0, 1], [0, 1, 2, 3]), ([0.25, 0.75], [1, 2]), ([0.5, 0.5], [2]), ([0, 0], [0]), ([1, 1], [3])],
+    [
+        ([0, 1], [0, 1, 2, 3]),
+        ([0.25, 0.75], [1, 2]),
+        ([0.5, 0.5], [2]),
+        ([0, 0], [0]),
+        ([1, 1], [3]),
+    ],
 )
 def test_pass_rate(bounds, kept):
     # Shares: 0 of 4, 1 of 4, 1 of 2 (two of four cannot be judged), 4 of 4, nothing to judge.
@@ -293,7 +413,9 @@ def test_the_pass_rate_counts_every_completion_whatever_the_filters_drop():
 
 
 def test_a_prompt_without_a_completion_left_is_no_prompt():
-    selection = run([record(0, "wrong"), record(1, "right", "right!")], {"correct": True, "output": "prompts"})
+    selection = run(
+        [record(0, "wrong"), record(1, "right", "right!")], {"correct": True, "output": "prompts"}
+    )
     assert [row["question"] for row in selection.rows] == ["What is 1 plus 1?"]
     assert (selection.report.prompts["kept"], selection.report.completions["kept"]) == (1, 2)
 
@@ -302,11 +424,18 @@ def test_at_least_drops_what_a_reward_gives_less_or_nothing():
     def judge(completions, **columns):
         return [{"good": 8.0, "bad": 3.0}.get(text[-1]["content"]) for text in completions]
 
-    selection = run([record(0, "good", "bad", "odd")], {"at_least": {"judge": 7}}, rewards=(right, judge))
+    selection = run(
+        [record(0, "good", "bad", "odd")], {"at_least": {"judge": 7}}, rewards=(right, judge)
+    )
     assert reasons(selection) == [None, "low score", "low score"]
-    with pytest.raises(RecipeError, match=r"keep: at_least: unknown reward in reward_funcs 'jugde'\. Did you mean 'judge'"):
+    with pytest.raises(
+        RecipeError,
+        match=r"keep: at_least: unknown reward in reward_funcs 'jugde'\. Did you mean 'judge'",
+    ):
         run([], {"at_least": {"jugde": 7}}, rewards=(right, judge))
-    with pytest.raises(RecipeError, match="keep: at_least: must be a mapping of rewards to numbers, got"):
+    with pytest.raises(
+        RecipeError, match="keep: at_least: must be a mapping of rewards to numbers, got"
+    ):
         KeepRules.parse({"at_least": {"judge": "7"}})
 
 
@@ -321,10 +450,24 @@ def test_best_of_ranks_by_correctness_then_readability_then_tokens_then_order():
     ]
 
     def kept(count, **options):
-        return [v.sample for v in run([record(0, *entries)], {"best_of": count}, [right, commas], **options).verdicts if v.kept]
+        return [
+            v.sample
+            for v in run(
+                [record(0, *entries)], {"best_of": count}, [right, commas], **options
+            ).verdicts
+            if v.kept
+        ]
 
-    # Right: 4 has a comma; 3 and 5 have 4 tokens and 3 comes first; then 2; then what cannot be judged; then the wrong one.
-    assert [kept(n) for n in range(1, 7)] == [[4], [3, 4], [3, 4, 5], [2, 3, 4, 5], [1, 2, 3, 4, 5], [0, 1, 2, 3, 4, 5]]
+    # Right: 4 has a comma; 3 and 5 have 4 tokens and 3 comes first; then 2; then what cannot be
+    # judged; then the wrong one.
+    assert [kept(n) for n in range(1, 7)] == [
+        [4],
+        [3, 4],
+        [3, 4, 5],
+        [2, 3, 4, 5],
+        [1, 2, 3, 4, 5],
+        [0, 1, 2, 3, 4, 5],
+    ]
     # The first reward's weight does not matter, the second's may turn readability round.
     assert kept(1, weights=[0.0, 1.0]) == [4]
     assert kept(3, weights=[1.0, -1.0]) == [2, 3, 5]
@@ -336,17 +479,29 @@ def test_readability_is_the_weighted_sum():
         return [float(c[0]["content"].count(".")) or None for c in completions]
 
     records = [record(0, "right,,,", "right..")]  # 3 commas against 2 dots
-    assert reasons(run(records, {"best_of": 1}, [right, commas, dots], [1, 1, 1])) == [None, "not among the best"]
-    assert reasons(run(records, {"best_of": 1}, [right, commas, dots], [1, 1, 2])) == ["not among the best", None]
+    assert reasons(run(records, {"best_of": 1}, [right, commas, dots], [1, 1, 1])) == [
+        None,
+        "not among the best",
+    ]
+    assert reasons(run(records, {"best_of": 1}, [right, commas, dots], [1, 1, 2])) == [
+        "not among the best",
+        None,
+    ]
 
 
 def test_equal_texts_take_no_place_among_the_best():
-    selection = run([record(0, "right", "right", "right, longer"), record(1, "right")], {"best_of": 2})
+    selection = run(
+        [record(0, "right", "right", "right, longer"), record(1, "right")], {"best_of": 2}
+    )
     assert reasons(selection) == [None, "duplicate completion", None, None]
 
 
 def test_failed_rows():
-    records = [record(0, error="timed out"), record(1, "right", error="3 of 4 failed"), record(2, "right")]
+    records = [
+        record(0, error="timed out"),
+        record(1, "right", error="3 of 4 failed"),
+        record(2, "right"),
+    ]
     selection = run(records, {"deduplicate": {}})
     assert reasons(selection) == ["failed row", None]
     assert selection.verdicts[0].scores == {}
@@ -356,30 +511,51 @@ def test_failed_rows():
 
 
 def test_duplicate_questions_are_those_of_a_kept_prompt():
-    records = [record(i, "right" if i else "wrong", question=" one  question" if i % 2 else "one question") for i in range(3)]
+    records = [
+        record(i, "right" if i else "wrong", question=" one  question" if i % 2 else "one question")
+        for i in range(3)
+    ]
     selection = run(records, {"correct": True, "deduplicate": {}})
     # The first has nothing left, so the second is the first of its kind.
     assert reasons(selection) == ["wrong", None, "duplicate question"]
     long = "Ana has three boxes of four pens and gives two of them to Tom, how many has she now"
-    records = [record(0, "a", question=long), record(1, "a", question=long.replace("now", "left")), record(2, "a", question="b")]
-    assert reasons(run(records, {"deduplicate": {"near": 0.8}})) == [None, "duplicate question", None]  # 13 of 15 five-grams
+    records = [
+        record(0, "a", question=long),
+        record(1, "a", question=long.replace("now", "left")),
+        record(2, "a", question="b"),
+    ]
+    assert reasons(run(records, {"deduplicate": {"near": 0.8}})) == [
+        None,
+        "duplicate question",
+        None,
+    ]  # 13 of 15 five-grams
     assert reasons(run(records, {"deduplicate": {"near": 0.9}})) == [None, None, None]
 
 
 def test_contaminated_prompts(tmp_path):
-    for name, question in (("aime", "Find the least prime above twenty that leaves one."), ("sums", "What is 5 plus 5?")):
+    for name, question in (
+        ("aime", "Find the least prime above twenty that leaves one."),
+        ("sums", "What is 5 plus 5?"),
+    ):
         (tmp_path / f"{name}.jsonl").write_text(
-            json.dumps({"question" if name == "aime" else "problem": question}) + "\n", encoding="utf-8"
+            json.dumps({"question" if name == "aime" else "problem": question}) + "\n",
+            encoding="utf-8",
         )
     records = [
         record(0, "a", "b", question="Tom asks: find the LEAST prime above twenty, that leaves 1."),
         record(1, "a", question="Find the least prime above thirty that leaves one."),
         record(5, "a"),
     ]
-    sets = [{"id": str(tmp_path / "aime.jsonl")}, {"id": str(tmp_path / "sums.jsonl"), "column": "problem"}]
+    sets = [
+        {"id": str(tmp_path / "aime.jsonl")},
+        {"id": str(tmp_path / "sums.jsonl"), "column": "problem"},
+    ]
     selection = run(records, {"decontaminate": {"datasets": sets}})
     assert reasons(selection) == ["contaminated", "contaminated", None, "contaminated"]
-    assert selection.report.contaminated == {f"{sets[0]['id']} (test)": 1, f"{sets[1]['id']} (test)": 1}
+    assert selection.report.contaminated == {
+        f"{sets[0]['id']} (test)": 1,
+        f"{sets[1]['id']} (test)": 1,
+    }
     assert "sums.jsonl (test) 1" in selection.report.table()
 
 
@@ -389,7 +565,9 @@ def test_contaminated_prompts(tmp_path):
 def test_the_first_reason_that_applies_is_counted(tmp_path):
     (tmp_path / "eval.jsonl").write_text('{"question": "one question"}\n', encoding="utf-8")
     body = "```python\n先相加再相乘" * 20
-    bad = [completion(f"<think>\n{body}", 99, "length")] * 2 + [completion(f"<think>\n{body}!", 100, "length")]
+    bad = [completion(f"<think>\n{body}", 99, "length")] * 2 + [
+        completion(f"<think>\n{body}!", 100, "length")
+    ]
     rules = {
         "malformed": ("filters", {"malformed": True}),
         "truncated": ("filters", {"truncated": True}),
@@ -416,14 +594,20 @@ def test_the_first_reason_that_applies_is_counted(tmp_path):
                 keep[key] = {**keep.get(key, {}), **value}
             elif key:
                 keep[key] = value
-        records = [record(0, "right", question="one question"), record(1, *bad, question="one question")]
+        records = [
+            record(0, "right", question="one question"),
+            record(1, *bad, question="one question"),
+        ]
         found = reasons(run(records, keep))[1:]
         if names.index(first) < names.index("duplicate completion"):
             assert found == [first] * 3, first
             continue
         # From here the second text, an equal one, is gone before.
         assert found[1] == "duplicate completion"
-        expected = {"duplicate completion": ["pass rate"] * 2, "not among the best": ["not in a pair", "not among the best"]}
+        expected = {
+            "duplicate completion": ["pass rate"] * 2,
+            "not among the best": ["not in a pair", "not among the best"],
+        }
         assert found[::2] == expected.get(first, [first] * 2), first
         failed = [record(1, *bad, error="gone")]
         assert reasons(run([records[0], *failed], keep))[1:] == ["failed row"] * 3
@@ -493,7 +677,10 @@ def test_a_scorer_is_a_column_where_some_row_has_one(tmp_path):
     for scorer in (None, '{"reasoning_gym": "x"}'):
         selection = run([record(0, "a"), record(1, "a", scorer=scorer), record(2, "a")], rewards=())
         folder = write_dataset(selection, tmp_path / "dataset", recipe_settings={}, title="t")
-        for rows in (load_rows(str(folder), "train"), datasets.load_dataset(str(folder), split="train")):
+        for rows in (
+            load_rows(str(folder), "train"),
+            datasets.load_dataset(str(folder), split="train"),
+        ):
             assert ("scorer" in rows.column_names) is (scorer is not None)
             assert scorer is None or rows["scorer"][:] == [None, scorer, None]
 
@@ -501,13 +688,30 @@ def test_a_scorer_is_a_column_where_some_row_has_one(tmp_path):
 def test_rewards_are_called_as_trl_calls_them():
     calls = []
 
-    def spy(prompts, completions, completion_ids, solution, level, trainer_state, log_extra, log_metric, scorer=None, task=None):
-        calls.append((prompts, completions, [len(ids) for ids in completion_ids], solution, level, task))
+    def spy(
+        prompts,
+        completions,
+        completion_ids,
+        solution,
+        level,
+        trainer_state,
+        log_extra,
+        log_metric,
+        scorer=None,
+        task=None,
+    ):
+        calls.append(
+            (prompts, completions, [len(ids) for ids in completion_ids], solution, level, task)
+        )
         log_extra("x", [1])
         log_metric("x", 1.0)
         return [1.0] * len(completions)
 
-    records = [record(0, completion("a", 3), completion("b", 4), level=1), record(1, error="x", level=0), record(2, "c", level=2, task="t")]
+    records = [
+        record(0, completion("a", 3), completion("b", 4), level=1),
+        record(1, error="x", level=0),
+        record(2, "c", level=2, task="t"),
+    ]
     run(records, rewards=[spy])
     question = [[{"role": "user", "content": f"What is {i} plus {i}?"}] for i in (0, 0, 2)]
     texts = [[{"role": "assistant", "content": c}] for c in "abc"]
@@ -515,11 +719,15 @@ def test_rewards_are_called_as_trl_calls_them():
 
 
 def test_rewards_that_look_at_lengths():
-    # cosine: right at 0 tokens 1.0, at 1000 tokens 0.5; length: 0.5 for the shorter, -0.5 for the longer right one.
+    # cosine: right at 0 tokens 1.0, at 1000 tokens 0.5; length: 0.5 for the shorter, -0.5 for the
+    # longer right one.
     entries = [completion(text("a"), 0), completion(text("b"), 1000)]
     rewards = get_reward_funcs(["accuracy", "cosine", "length"], FMT)
     scores = [verdict.scores for verdict in run([record(0, *entries)], rewards=rewards).verdicts]
-    assert scores == [{"accuracy": 1, "cosine": 1, "length": 0.5}, {"accuracy": 1, "cosine": pytest.approx(0.5), "length": -0.5}]
+    assert scores == [
+        {"accuracy": 1, "cosine": 1, "length": 0.5},
+        {"accuracy": 1, "cosine": pytest.approx(0.5), "length": -0.5},
+    ]
 
 
 def test_many_records_are_scored_in_large_batches(monkeypatch):
@@ -530,10 +738,14 @@ def test_many_records_are_scored_in_large_batches(monkeypatch):
         sizes.append(len(completions))
         return [1.0] * len(completions)
 
-    records = (record(i, *(f"{i}{sample}" for sample in range(3))) for i in range(5))  # no length is known
+    records = (
+        record(i, *(f"{i}{sample}" for sample in range(3))) for i in range(5)
+    )  # no length is known
     selection = run(records, rewards=[spy])
     assert sizes == [6, 6, 3]  # a prompt's completions stay together
-    assert [row["response"] for row in selection.rows] == [f"{i}{sample}" for i in range(5) for sample in range(3)]
+    assert [row["response"] for row in selection.rows] == [
+        f"{i}{sample}" for i in range(5) for sample in range(3)
+    ]
 
 
 def test_faulty_rewards_are_named():
@@ -555,7 +767,10 @@ def test_hostile_completions():
         },
         "deduplicate": {"near": 0.8},
     }
-    records = [record(0, *texts), *(record(i, "so we add the two", question=entry) for i, entry in enumerate(texts, start=1))]
+    records = [
+        record(0, *texts),
+        *(record(i, "so we add the two", question=entry) for i, entry in enumerate(texts, start=1)),
+    ]
     with seconds(40):
         selection = run(records, keep, [*get_reward_funcs(["accuracy", "format"], FMT), commas])
     assert selection.report.completions["generated"] == 2 * len(texts)
@@ -567,7 +782,13 @@ def test_hostile_completions():
 @given(
     records=st.lists(
         st.tuples(
-            st.lists(st.tuples(st.sampled_from(["right", "wrong", "unknown", "right,", "wrong,"]), st.integers(0, 9)), max_size=5),
+            st.lists(
+                st.tuples(
+                    st.sampled_from(["right", "wrong", "unknown", "right,", "wrong,"]),
+                    st.integers(0, 9),
+                ),
+                max_size=5,
+            ),
             st.sampled_from(["a", "b", "c"]),
             st.sampled_from([None, None, None, "failed"]),
         ),
@@ -581,16 +802,37 @@ def test_hostile_completions():
 )
 def test_the_counts_add_up(records, best, correct, bounds, limit, exact):
     made = [
-        record(i, *(completion(words, tokens) for words, tokens in entries), question=question, error=error)
+        record(
+            i,
+            *(completion(words, tokens) for words, tokens in entries),
+            question=question,
+            error=error,
+        )
         for i, (entries, question, error) in enumerate(records)
     ]
     filters = {"overlong": {"max_tokens": limit}} if limit else {}
-    keep = {"best_of": best, "correct": correct, "pass_rate": bounds, "filters": filters, "deduplicate": {} if exact else None}
+    keep = {
+        "best_of": best,
+        "correct": correct,
+        "pass_rate": bounds,
+        "filters": filters,
+        "deduplicate": {} if exact else None,
+    }
     selection = run(made, keep, [right, commas])
     report = selection.report
-    assert [(v.index, v.sample) for v in selection.verdicts] == [(r["index"], s) for r in made for s in range(len(r["completions"]))]
-    assert report.completions["kept"] == len(selection.rows) == sum(verdict.kept for verdict in selection.verdicts)
-    assert report.completions.total() == 2 * report.completions["generated"] == 2 * len(selection.verdicts)
+    assert [(v.index, v.sample) for v in selection.verdicts] == [
+        (r["index"], s) for r in made for s in range(len(r["completions"]))
+    ]
+    assert (
+        report.completions["kept"]
+        == len(selection.rows)
+        == sum(verdict.kept for verdict in selection.verdicts)
+    )
+    assert (
+        report.completions.total()
+        == 2 * report.completions["generated"]
+        == 2 * len(selection.verdicts)
+    )
     assert set(report.completions) <= {"generated", *REASONS, "kept"}
     kept = {}
     for verdict in selection.verdicts:
@@ -614,7 +856,11 @@ def test_the_counts_add_up(records, best, correct, bounds, limit, exact):
 
 
 def test_the_report():
-    records = [record(3, completion("wrong", 5), completion("right", 7)), record(4, completion("wrong", 2)), record(5, error="x")]
+    records = [
+        record(3, completion("wrong", 5), completion("right", 7)),
+        record(4, completion("wrong", 2)),
+        record(5, error="x"),
+    ]
     report = run(records, {"correct": True}).report
     assert report.table().splitlines() == [
         "| | completions | prompts |",
@@ -640,13 +886,29 @@ def test_the_dataset_on_disk(tmp_path):
     ]
     selection = run(records, {"filters": {"malformed": True}}, get_reward_funcs(["format"], FMT))
     settings = {"seed": 1, "keep": {"judge": {"prompt": "```\n{answer}\n```"}}}
-    folder = write_dataset(selection, tmp_path / "run" / "dataset", recipe_settings=settings, title="Sums: selected")
+    folder = write_dataset(
+        selection, tmp_path / "run" / "dataset", recipe_settings=settings, title="Sums: selected"
+    )
     assert folder == tmp_path / "run" / "dataset"
-    assert sorted(path.name for path in folder.iterdir()) == ["README.md", "train.jsonl", "yield.json"]
+    assert sorted(path.name for path in folder.iterdir()) == [
+        "README.md",
+        "train.jsonl",
+        "yield.json",
+    ]
     assert sorted(path.name for path in folder.parent.iterdir()) == ["dataset", "verdicts.jsonl"]
 
     rows = load_rows(str(folder), "train")  # the card says that train.jsonl is all there is
-    assert rows.column_names == ["question", "response", "solution", "level", "tags", "when", "pass_rate", "tokens", "scores"]
+    assert rows.column_names == [
+        "question",
+        "response",
+        "solution",
+        "level",
+        "tags",
+        "when",
+        "pass_rate",
+        "tokens",
+        "scores",
+    ]
     assert rows["question"] == [nasty.replace("\ud800", "\ufffd"), "What is 1 plus 1?"]
     assert rows["response"] == [text(nasty).replace("\ud800", "\ufffd"), text("right")]
     assert (rows["level"], rows["tags"], rows["tokens"]) == ([1, None], [["a"], []], [10, 10])
@@ -657,7 +919,10 @@ def test_the_dataset_on_disk(tmp_path):
         load_rows(str(folder), "test")
 
     assert json.loads((folder / "yield.json").read_text(encoding="utf-8")) == vars(selection.report)
-    verdicts = [json.loads(line) for line in (folder.parent / "verdicts.jsonl").read_text(encoding="utf-8").splitlines()]
+    verdicts = [
+        json.loads(line)
+        for line in (folder.parent / "verdicts.jsonl").read_text(encoding="utf-8").splitlines()
+    ]
     assert [(v["index"], v["sample"], v["reason"], v["kept"]) for v in verdicts] == [
         (0, 0, None, True),
         (0, 1, "malformed", False),
@@ -666,7 +931,10 @@ def test_the_dataset_on_disk(tmp_path):
     card = (folder / "README.md").read_text(encoding="utf-8")
     header = yaml.safe_load(card.split("---\n")[1])
     [config] = header["configs"]
-    assert (config["config_name"], config["data_files"]) == ("default", [{"split": "train", "path": "train.jsonl"}])
+    assert (config["config_name"], config["data_files"]) == (
+        "default",
+        [{"split": "train", "path": "train.jsonl"}],
+    )
     assert header["pretty_name"] == "Sums: selected"
     assert "\n# Sums: selected\n" in card
     assert selection.report.table() in card
@@ -749,11 +1017,20 @@ FILTERS = {
         ),
     ],
 )
-def test_the_files_are_those_of_a_selection_that_held_all_in_memory(monkeypatch, tmp_path, batch, keep, count, train, verdicts):
-    """The digests are those of version 0.1.0 (less the ``scorer`` of rows that have none), wherever the batches end."""
+def test_the_files_are_those_of_a_selection_that_held_all_in_memory(
+    monkeypatch, tmp_path, batch, keep, count, train, verdicts
+):
+    """The digests are those of version 0.1.0 (less the ``scorer`` of rows that have none), wherever
+    the batches end.
+    """
     monkeypatch.setattr(select, "_CHUNK_COMPLETIONS", batch)
     evaluation, folder = tmp_path / "eval.jsonl", tmp_path / "run" / "dataset"
-    evaluation.write_text("".join(json.dumps({"question": text}) + "\n" for text in selection_rows.EVALUATION_QUESTIONS), encoding="utf-8")
+    evaluation.write_text(
+        "".join(
+            json.dumps({"question": text}) + "\n" for text in selection_rows.EVALUATION_QUESTIONS
+        ),
+        encoding="utf-8",
+    )
     if keep and "decontaminate" in keep:
         keep = {**keep, "decontaminate": {"datasets": [{"id": str(evaluation)}], "n_grams": 8}}
     rewards = [selection_rows.right, *get_reward_funcs(["format"], FMT), selection_rows.commas]
@@ -766,7 +1043,9 @@ def test_the_files_are_those_of_a_selection_that_held_all_in_memory(monkeypatch,
 
 
 def test_a_lone_surrogate_in_a_source_column_is_replaced(tmp_path):
-    folder = write_dataset(run([record(0, "a", note="x\ud800")]), tmp_path / "dataset", recipe_settings={}, title="t")
+    folder = write_dataset(
+        run([record(0, "a", note="x\ud800")]), tmp_path / "dataset", recipe_settings={}, title="t"
+    )
     assert load_rows(str(folder), "train")["note"] == ["x\ufffd"]
 
 
@@ -776,10 +1055,16 @@ def test_a_later_selection_replaces_an_earlier_one(tmp_path):
         folder = write_dataset(selection, tmp_path / "dataset", recipe_settings={}, title="t")
         assert len(load_rows(str(folder), "train")) == count
     # Nor do the folders of two runs, which have the same last name, share a cached copy.
-    other = write_dataset(run([record(7, "right")]), tmp_path / "other" / "dataset", recipe_settings={}, title="t")
+    other = write_dataset(
+        run([record(7, "right")]), tmp_path / "other" / "dataset", recipe_settings={}, title="t"
+    )
     assert load_rows(str(other), "train")["question"] == ["What is 7 plus 7?"]
     assert load_rows(str(folder), "train")["question"] == ["What is 0 plus 0?"]
-    assert sorted(path.name for path in tmp_path.iterdir()) == ["dataset", "other", "verdicts.jsonl"]
+    assert sorted(path.name for path in tmp_path.iterdir()) == [
+        "dataset",
+        "other",
+        "verdicts.jsonl",
+    ]
     assert len((tmp_path / "verdicts.jsonl").read_text(encoding="utf-8").splitlines()) == 1
 
 
@@ -792,20 +1077,36 @@ def test_other_files_are_not_replaced(tmp_path):
 
 
 def test_a_write_that_fails_leaves_the_earlier_dataset(tmp_path):
-    folder = write_dataset(run([record(0, "a")]), tmp_path / "dataset", recipe_settings={}, title="t")
+    folder = write_dataset(
+        run([record(0, "a")]), tmp_path / "dataset", recipe_settings={}, title="t"
+    )
     mixed = run([record(0, "a", level=1), record(1, "b", level="one")])
     kept = (tmp_path / "verdicts.jsonl").read_bytes()
     with pytest.raises(RecipeError, match=r"keep_columns: .*level"):
         write_dataset(mixed, folder, recipe_settings={}, title="t")
     assert (tmp_path / "verdicts.jsonl").read_bytes() == kept
     assert len(load_rows(str(folder), "train")) == 1
-    assert len(load_rows(str(write_dataset(run([record(0, "a"), record(1, "b")]), folder, recipe_settings={}, title="t")), "train")) == 2
+    assert (
+        len(
+            load_rows(
+                str(
+                    write_dataset(
+                        run([record(0, "a"), record(1, "b")]), folder, recipe_settings={}, title="t"
+                    )
+                ),
+                "train",
+            )
+        )
+        == 2
+    )
     assert sorted(path.name for path in tmp_path.iterdir()) == ["dataset", "verdicts.jsonl"]
 
 
 def test_nothing_left_is_an_error_that_shows_why(tmp_path):
     selection = run([record(0, "wrong", "wrong!")], {"correct": True})
-    with pytest.raises(RecipeError, match=r"no completion is left of 2:\n(.|\n)*\| wrong \| 2 \| 1 \|"):
+    with pytest.raises(
+        RecipeError, match=r"no completion is left of 2:\n(.|\n)*\| wrong \| 2 \| 1 \|"
+    ):
         write_dataset(selection, tmp_path / "dataset", recipe_settings={}, title="t")
     assert [path.name for path in tmp_path.iterdir()] == ["verdicts.jsonl"]
 
@@ -843,13 +1144,22 @@ def quick_retries(monkeypatch):
     ],
 )
 def test_a_reward_whose_server_fails_stops_the_selection(judge_server, quick_retries, name, params):
-    """A reward that could not be had is no reward that says nothing: `correct` keeps what cannot be judged."""
+    """A reward that could not be had is no reward that says nothing: `correct` keeps what cannot be
+    judged.
+    """
     judge_server.reply = lambda prompt: 503 if "lion" in prompt else "Score: 1"
     reward = get_reward_funcs([name], FMT, **params)
-    records = [record(i, text("so", word), solution="a big cat") for i, word in enumerate(["tiger", "lion", "lynx"])]
-    with pytest.raises(RecipeError, match=rf"reward '{name}', records 0 to 2: its server failed 1 times"):
+    records = [
+        record(i, text("so", word), solution="a big cat")
+        for i, word in enumerate(["tiger", "lion", "lynx"])
+    ]
+    with pytest.raises(
+        RecipeError, match=rf"reward '{name}', records 0 to 2: its server failed 1 times"
+    ):
         run(records, {"correct": True}, rewards=reward)
-    judge_server.reply = lambda prompt: "I cannot say." if "lion" in prompt else 400 if "lynx" in prompt else "Score: 1"
+    judge_server.reply = lambda prompt: (
+        "I cannot say." if "lion" in prompt else 400 if "lynx" in prompt else "Score: 1"
+    )
     assert reasons(run(records, {"correct": True}, rewards=reward)) == [None] * 3
 
 
@@ -869,15 +1179,28 @@ def test_pairs_are_the_best_and_the_worst_of_a_prompt():
         [{"role": "assistant", "content": words}] for words in (text("right,"), text("so"))
     ]
     assert row["prompt"] == records[0]["prompt"] and row["solution"] == "4"
-    assert json.loads(row["scores"]) == {"chosen": {"right": 1.0, "commas": 1.0}, "rejected": {"right": 0.0, "commas": 0.0}}
-    assert selection.report.completions["not in a pair"] == 4 and selection.report.prompts["kept"] == 1
-    assert run(records, {"output": "pairs", "margin": 1.4}, [right, commas], weights=[1.0, 0.5]).rows == [row]
-    assert run(records, {"output": "pairs", "margin": 1.5}, [right, commas], weights=[1.0, 0.5]).rows == []
+    assert json.loads(row["scores"]) == {
+        "chosen": {"right": 1.0, "commas": 1.0},
+        "rejected": {"right": 0.0, "commas": 0.0},
+    }
+    assert (
+        selection.report.completions["not in a pair"] == 4 and selection.report.prompts["kept"] == 1
+    )
+    assert run(
+        records, {"output": "pairs", "margin": 1.4}, [right, commas], weights=[1.0, 0.5]
+    ).rows == [row]
+    assert (
+        run(records, {"output": "pairs", "margin": 1.5}, [right, commas], weights=[1.0, 0.5]).rows
+        == []
+    )
 
 
 def test_a_completion_that_was_not_judged_is_in_no_pair():
     def judge(completions, **columns):
-        return [None if "?" in one[0]["content"] else float(len(one[0]["content"])) for one in completions]
+        return [
+            None if "?" in one[0]["content"] else float(len(one[0]["content"]))
+            for one in completions
+        ]
 
     records = [record(0, text("a?"), text("abc"), text("ab")), record(1, text("a?"), text("ab?"))]
     selection = run(records, {"output": "pairs"}, [judge])

@@ -1,4 +1,5 @@
-"""One mapper per dataset family: a source row -> question, solution and, if the source has one, worked reasoning or a whole response.
+"""One mapper per dataset family: a source row -> question, solution and, if the source has one,
+worked reasoning or a whole response.
 
 Importing this registers the families' mappers.
 """

@@ -21,11 +21,13 @@ from r1_recipes.prompts import FORMATS
 _WORD = re.compile(r"\d+(?:[.,]\d+)*|[^\W\d_]{4,}")
 # Long enough to look like content, and in nearly every text.
 _STOP_WORDS = """
-about after again also although always another anything around aren because been before being both came come could didn does doesn doing
-done down each either else even ever every everything from gets getting give going gonna hadn hasn have haven having here into isn just
-keep know like made make many maybe might more most much must need never nothing often once only onto other over quite rather really said
-same says should since some someone something soon still such take than that their them then there these they thing things think this
-those though through together took under until upon very want wants wasn were weren what when where whether which while will with within
+about after again also although always another anything around aren because been before being both
+came come could didn does doesn doing done down each either else even ever every everything from
+gets getting give going gonna hadn hasn have haven having here into isn just keep know like made
+make many maybe might more most much must need never nothing often once only onto other over quite
+rather really said same says should since some someone something soon still such take than that
+their them then there these they thing things think this those though through together took under
+until upon very want wants wasn were weren what when where whether which while will with within
 without won would wouldn your yours yourself
 """
 _STOPPED = frozenset(_STOP_WORDS.split())
@@ -33,7 +35,9 @@ _STOPPED = frozenset(_STOP_WORDS.split())
 
 @register_mapper("prompt_solution")
 class PromptSolution(Mapper):
-    """Any dataset: the recipe names the columns. A conversation asks by its last user message. ``whole``: SFT's target is the solution."""
+    """Any dataset: the recipe names the columns. A conversation asks by its last user message.
+    ``whole``: SFT's target is the solution.
+    """
 
     prompt_column: str = "prompt"
     solution_column: str = "solution"
@@ -42,7 +46,11 @@ class PromptSolution(Mapper):
     columns = ("prompt", "solution")
 
     def missing(self, columns: Collection[str]) -> list[str]:
-        return [name for name in (self.prompt_column, self.solution_column, self.reasoning_column) if name and name not in columns]
+        return [
+            name
+            for name in (self.prompt_column, self.solution_column, self.reasoning_column)
+            if name and name not in columns
+        ]
 
     def __call__(self, row: dict[str, Any]) -> MappedRow:
         mapped: MappedRow = {
@@ -58,7 +66,9 @@ class PromptSolution(Mapper):
 
 @register_mapper("reasoning_columns")
 class ReasoningColumns(Mapper):
-    """Three columns; the answer is the gold, too. The defaults are those of FreedomIntelligence/medical-o1-reasoning-SFT."""
+    """Three columns; the answer is the gold, too. The defaults are those of
+    FreedomIntelligence/medical-o1-reasoning-SFT.
+    """
 
     question_column: str = "Question"
     reasoning_column: str = "Complex_CoT"
@@ -68,17 +78,21 @@ class ReasoningColumns(Mapper):
 
 @register_mapper("medical_verifiable")
 class MedicalVerifiable(Mapper):
-    """FreedomIntelligence/medical-o1-verifiable-problem: an open question and a gold of a few words, for ``exact_match`` or a judge."""
+    """FreedomIntelligence/medical-o1-verifiable-problem: an open question and a gold of a few
+    words, for ``exact_match`` or a judge.
+    """
 
     columns = ("Open-ended Verifiable Question", "Ground-True Answer")
 
 
 @register_mapper("openthoughts")
 class OpenThoughts(Mapper):
-    """open-thoughts/OpenThoughts-114k, configuration ``metadata``: problem, DeepSeek-R1's reasoning and answer, and the gold, if known.
+    """open-thoughts/OpenThoughts-114k, configuration ``metadata``: problem, DeepSeek-R1's reasoning
+    and answer, and the gold, if known.
 
-    The gold is the last box of ``ground_truth_solution``, else all of it, and empty for code. ``domain`` becomes the ``task``;
-    ``domains`` are those to keep (``code``, ``math``, ``science``, ``puzzle``), default all.
+    The gold is the last box of ``ground_truth_solution``, else all of it, and empty for code.
+    ``domain`` becomes the ``task``; ``domains`` are those to keep (``code``, ``math``, ``science``,
+    ``puzzle``), default all.
     """
 
     domains: list[str] | None = None
@@ -100,10 +114,12 @@ class OpenThoughts(Mapper):
 
 @register_mapper("generated")
 class Generated(Mapper):
-    """What ``r1_recipes.generate`` writes: ``question``, ``response`` (not in prompt-only data), ``solution``, ``pass_rate`` and more.
+    """What ``r1_recipes.generate`` writes: ``question``, ``response`` (not in prompt-only data),
+    ``solution``, ``pass_rate`` and more.
 
-    ``scorer`` and ``task`` go on to the rewards. ``well_formed``: the response must be in the recipe's response format. ``written_in``:
-    the responses are in this other format, and are written anew in the recipe's.
+    ``scorer`` and ``task`` go on to the rewards. ``well_formed``: the response must be in the
+    recipe's response format. ``written_in``: the responses are in this other format, and are
+    written anew in the recipe's.
     """
 
     well_formed: bool = True
@@ -150,29 +166,48 @@ class Generated(Mapper):
 
 @register_mapper("summary")
 class Summary(Mapper):
-    """A text and a reference summary: the task of shortening without losing facts (rewards ``summary_facts``, ``summary_compression``).
+    """A text and a reference summary: the task of shortening without losing facts (rewards
+    ``summary_facts``, ``summary_compression``).
 
-    ``facts`` are the numbers and the content words (four letters or more) of the reference that stand in the text too; what only the
-    reference says cannot be asked for. Words are those of languages that write spaces. ``document`` is the text. The default columns
-    are those of mlabonne/smoltldr. ``template`` is the question.
+    ``facts`` are the numbers and the content words (four letters or more) of the reference that
+    stand in the text too; what only the reference says cannot be asked for. Words are those of
+    languages that write spaces. ``document`` is the text. The default columns are those of
+    mlabonne/smoltldr. ``template`` is the question.
     """
 
     document_column: str = "prompt"
     summary_column: str = "completion"
-    template: str = "Summarize this in as few words as you can, without losing a fact:\n\n{document}"
-    needs = ("prompt", "completion")  # no ``columns``: such pairs are many things, and ``auto`` cannot tell
+    template: str = (
+        "Summarize this in as few words as you can, without losing a fact:\n\n{document}"
+    )
+    needs = (
+        "prompt",
+        "completion",
+    )  # no ``columns``: such pairs are many things, and ``auto`` cannot tell
 
     def __post_init__(self) -> None:
         check_template(self.template, "{document}")
 
     def __call__(self, row: dict[str, Any]) -> MappedRow:
-        document, reference = required_text(row, self.document_column), required_text(row, self.summary_column)
+        document, reference = (
+            required_text(row, self.document_column),
+            required_text(row, self.summary_column),
+        )
         there = set(content_words(document))
-        if not (facts := [word for word in dict.fromkeys(content_words(reference)) if word in there]):
+        if not (
+            facts := [word for word in dict.fromkeys(content_words(reference)) if word in there]
+        ):
             raise SkipRow("text and reference summary share no number and no content word")
-        return {"question": self.template.replace("{document}", document), "solution": reference, "document": document, "facts": facts}
+        return {
+            "question": self.template.replace("{document}", document),
+            "solution": reference,
+            "document": document,
+            "facts": facts,
+        }
 
 
 def content_words(text: str) -> list[str]:
-    """The numbers and the words of four letters or more that are not stop words, in lower case, in order, repeats included."""
+    """The numbers and the words of four letters or more that are not stop words, in lower case, in
+    order, repeats included.
+    """
     return [word for word in map(str.lower, _WORD.findall(text)) if word not in _STOPPED]

@@ -1,4 +1,6 @@
-"""Tools and environments by name, in TRL's own shape: what a model may call, and what it plays in. Imports no torch."""
+"""Tools and environments by name, in TRL's own shape: what a model may call, and what it plays in.
+Imports no torch.
+"""
 
 PLUGIN = {
     "part": {

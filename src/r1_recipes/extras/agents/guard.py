@@ -1,4 +1,6 @@
-"""Bounds on tools and environments: what one does wrong is an observation for the model, and never ends or floods a run."""
+"""Bounds on tools and environments: what one does wrong is an observation for the model, and never
+ends or floods a run.
+"""
 
 import asyncio
 import contextlib
@@ -18,7 +20,9 @@ from r1_recipes.common.messages import clip, without_surrogates
 
 logger = logging.getLogger(__name__)
 
-_inside = ContextVar("_inside", default=False)  # a call is under way; those that it makes itself are not the model's
+_inside = ContextVar(
+    "_inside", default=False
+)  # a call is under way; those that it makes itself are not the model's
 
 
 @dataclass(frozen=True)
@@ -35,7 +39,9 @@ class ToolError(RuntimeError):
 
 
 class _Quiet:
-    """A standard output that drops what calls print; they may end in any order, or after they were given up."""
+    """A standard output that drops what calls print; they may end in any order, or after they were
+    given up.
+    """
 
     def __init__(self, out: Any) -> None:
         self._out = out
@@ -47,8 +53,11 @@ class _Quiet:
         return getattr(self._out, name)
 
 
-def guarded(function: Callable, limits: Limits, late: Callable[[Any], list] | None = None) -> Callable:
-    """Return the tool with time, output and errors bounded, its prints dropped; the thread of a call that is given up goes on.
+def guarded(
+    function: Callable, limits: Limits, late: Callable[[Any], list] | None = None
+) -> Callable:
+    """Return the tool with time, output and errors bounded, its prints dropped; the thread of a
+    call that is given up goes on.
 
     ``late`` returns the list, by the method's object, that such threads are added to.
     """
@@ -59,30 +68,44 @@ def guarded(function: Callable, limits: Limits, late: Callable[[Any], list] | No
             return function(*args, **kwargs)
         try:
             given_up = late(args[0]) if late else []
-            return _in_time(lambda: _bounded(_awaited(function(*args, **kwargs), limits.seconds), limits), limits.seconds, given_up)
+            return _in_time(
+                lambda: _bounded(_awaited(function(*args, **kwargs), limits.seconds), limits),
+                limits.seconds,
+                given_up,
+            )
         except TimeoutError as error:
             raise ToolError(f"no result after {limits.seconds:g} s") from error
         except Exception as error:
-            raise ToolError(clip(without_surrogates(f"{type(error).__name__}: {error}"), limits.chars)) from error
+            raise ToolError(
+                clip(without_surrogates(f"{type(error).__name__}: {error}"), limits.chars)
+            ) from error
 
     @functools.wraps(function)
     async def wait(*args: Any, **kwargs: Any) -> Any:
-        return await (function(*args, **kwargs) if _inside.get() else asyncio.to_thread(call, *args, **kwargs))
+        return await (
+            function(*args, **kwargs) if _inside.get() else asyncio.to_thread(call, *args, **kwargs)
+        )
 
     return wait if inspect.iscoroutinefunction(function) else call
 
 
 def guarded_environment(kind: type, limits: Limits) -> type:
-    """Return the environment with its methods as :func:`guarded`; a ``reset`` or ``get_reward`` that fails leaves the row unjudged."""
+    """Return the environment with its methods as :func:`guarded`; a ``reset`` or ``get_reward``
+    that fails leaves the row unjudged.
+    """
     methods = dict(inspect.getmembers(kind, predicate=inspect.isfunction))
-    static = {name for name in methods if isinstance(inspect.getattr_static(kind, name), staticmethod)}
+    static = {
+        name for name in methods if isinstance(inspect.getattr_static(kind, name), staticmethod)
+    }
 
     def late(self: Any) -> list[threading.Thread]:
         found: list[threading.Thread] = vars(self).setdefault("_late", [])
         return found
 
     own: dict[str, Any] = {
-        name: staticmethod(guarded(method, limits)) if name in static else guarded(method, limits, late)
+        name: staticmethod(guarded(method, limits))
+        if name in static
+        else guarded(method, limits, late)
         for name, method in methods.items()
         if not name.startswith("_")
     }
@@ -92,17 +115,25 @@ def guarded_environment(kind: type, limits: Limits) -> type:
         place = own_place(error.__cause__ or error) or defined_at(getattr(kind, method))
         told = f"environment {kind.__name__}: {method} fails: {said}{place}"
         if limits.strict:
-            raise RecipeError(f"{told}. Fix: mend it; in a run that row would not be judged") from error
+            raise RecipeError(
+                f"{told}. Fix: mend it; in a run that row would not be judged"
+            ) from error
         logger.warning("%s", told)
 
     def reset(self: Any, **row: Any) -> Any:
         self._reset_failed = True  # until it is done
         try:
-            if any(thread.is_alive() for thread in late(self)):  # it would write into this episode; TRL uses objects again
-                raise ToolError("a call of an earlier episode, given up after tool_timeout, has not ended yet")
+            if any(
+                thread.is_alive() for thread in late(self)
+            ):  # it would write into this episode; TRL uses objects again
+                raise ToolError(
+                    "a call of an earlier episode, given up after tool_timeout, has not ended yet"
+                )
             late(self).clear()
             observation = own["reset"](self, **row)
-            observation = asyncio.run(observation) if inspect.iscoroutine(observation) else observation
+            observation = (
+                asyncio.run(observation) if inspect.iscoroutine(observation) else observation
+            )
         except ToolError as error:
             failed("reset", error)
             return None
@@ -135,7 +166,9 @@ _one_at_a_time = threading.Lock()
 
 
 def _awaited(result: Any, seconds: float) -> Any:
-    """What a coroutine returns. All share one loop, since what one opens another may read; a loop that one of them blocks is left."""
+    """What a coroutine returns. All share one loop, since what one opens another may read; a loop
+    that one of them blocks is left.
+    """
     if not inspect.iscoroutine(result):
         return result
     with _one_at_a_time:
@@ -160,11 +193,23 @@ def _bounded(result: Any, limits: Limits) -> Any:
     def text(value: Any) -> str:
         return without_surrogates(clip(str(value), limits.chars))
 
-    blocks = result if isinstance(result, list) and all(isinstance(part, dict) and part.get("type") in part for part in result) else []
+    blocks = (
+        result
+        if isinstance(result, list)
+        and all(isinstance(part, dict) and part.get("type") in part for part in result)
+        else []
+    )
     if any(part["type"] == "image" for part in blocks):  # as TRL takes pictures
-        return [part if part["type"] == "image" else {"type": "text", "text": text(part[part["type"]])} for part in blocks]
+        return [
+            part if part["type"] == "image" else {"type": "text", "text": text(part[part["type"]])}
+            for part in blocks
+        ]
     # Not every template writes blocks of text.
-    return None if result is None else text("\n".join(str(part[part["type"]]) for part in blocks) if blocks else result)
+    return (
+        None
+        if result is None
+        else text("\n".join(str(part[part["type"]]) for part in blocks) if blocks else result)
+    )
 
 
 def _in_time(work: Callable[[], Any], seconds: float, late: list[threading.Thread]) -> Any:
@@ -187,5 +232,9 @@ def _in_time(work: Callable[[], Any], seconds: float, late: list[threading.Threa
         raise TimeoutError
     result, error = outcome[0]
     if error is not None:
-        raise error if isinstance(error, Exception) else RuntimeError(f"{type(error).__name__}: {error}")
+        raise (
+            error
+            if isinstance(error, Exception)
+            else RuntimeError(f"{type(error).__name__}: {error}")
+        )
     return result

@@ -10,13 +10,17 @@ from r1_recipes.extras.agents.registry import register_environment
 @register_environment("guess_number")
 @dataclass
 class GuessNumber:
-    """A hidden number; every guess is answered by higher or lower. Pays 1 for finding it in time, else 0."""
+    """A hidden number; every guess is answered by higher or lower. Pays 1 for finding it in time,
+    else 0.
+    """
 
     guess_number_tries: int = 6
 
     @classmethod  # no tool: those are the plain methods
     def draw(cls, rng: Random, width: int = 50, high: int = 1000) -> dict[str, Any]:
-        """Return a row: what :meth:`reset` is given. It is one of ``width`` numbers up to ``high`` (keys of ``task_config``)."""
+        """Return a row: what :meth:`reset` is given. It is one of ``width`` numbers up to ``high``
+        (keys of ``task_config``).
+        """
         low = rng.randint(1, high - width + 1)
         question = f"I think of a whole number from {low} to {low + width - 1}. Find it."
         return {"question": question, "number": rng.randint(low, low + width - 1)}

@@ -8,7 +8,9 @@ from r1_recipes.data.mappers.base import Mapper, optional_text, register_mapper,
 
 @register_mapper("environment")
 class EnvironmentRow(Mapper):
-    """A row for an environment: ``question``, ``environment`` (which one plays it), and whatever its ``reset`` takes."""
+    """A row for an environment: ``question``, ``environment`` (which one plays it), and whatever
+    its ``reset`` takes.
+    """
 
     columns = ("question", "environment")
     needs = ("question",)

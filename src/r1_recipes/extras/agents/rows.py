@@ -16,14 +16,22 @@ if TYPE_CHECKING:
 
 
 def environment_rows(name: str, split: str, config: dict[str, Any]) -> Dataset:
-    """Draw rows by an environment's class method ``draw(rng, **keys)``; ``config``: its keys, and size and seed of each split."""
+    """Draw rows by an environment's class method ``draw(rng, **keys)``; ``config``: its keys, and
+    size and seed of each split.
+    """
     kind = ENVIRONMENTS.resolve(name)
     if not hasattr(kind, "draw"):
-        raise RecipeError(f"dataset_name: environment:{name}: it has no class method draw(rng) that makes rows. Fix: rows of your own")
+        raise RecipeError(
+            f"dataset_name: environment:{name}: it has no class method draw(rng) that makes "
+            f"rows. Fix: rows of your own"
+        )
     signature, place = inspect.signature(kind.draw), defined_at(kind.draw)
 
     def draw(part: dict[str, Any]) -> Draws:
-        rng, options = Random(part["seed"]), {key: value for key, value in config.items() if key not in ("train", "test")}
+        rng, options = (
+            Random(part["seed"]),
+            {key: value for key, value in config.items() if key not in ("train", "test")},
+        )
         try:
             signature.bind(rng, **options)
         except TypeError as error:
@@ -34,7 +42,10 @@ def environment_rows(name: str, split: str, config: dict[str, Any]) -> Dataset:
                 drawn = kind.draw(rng, **options)
             if not isinstance(drawn, dict) or drawn.get("question") is None:
                 fix = "Fix: return {'question': …} with what reset takes"
-                raise RecipeError(f"environment {name!r}: draw{place}: must return a dict with a 'question', got {drawn!r:.80}. {fix}")
+                raise RecipeError(
+                    f"environment {name!r}: draw{place}: must return a dict with a "
+                    f"'question', got {drawn!r:.80}. {fix}"
+                )
             row = {"environment": name, **drawn}
             yield json.dumps(row, sort_keys=True, default=str), row
 

@@ -3,14 +3,22 @@
 from typing import Any
 
 from r1_recipes.data.mapped_row import MappedRow
-from r1_recipes.data.mappers.base import Mapper, SkipRow, optional_text, register_mapper, required_text
+from r1_recipes.data.mappers.base import (
+    Mapper,
+    SkipRow,
+    optional_text,
+    register_mapper,
+    required_text,
+)
 
 
 @register_mapper("verifiable_code")
 class VerifiableCode(Mapper):
-    """open-r1/verifiable-coding-problems-python: statement and ``verification_info`` (language, test cases), for a reward that runs code.
+    """open-r1/verifiable-coding-problems-python: statement and ``verification_info`` (language,
+    test cases), for a reward that runs code.
 
-    The decontaminated variants call the statement ``problem``. ``solution`` is the reference program, if there is one.
+    The decontaminated variants call the statement ``problem``. ``solution`` is the reference
+    program, if there is one.
     """
 
     prompt_column: str = "problem_statement"
@@ -22,7 +30,9 @@ class VerifiableCode(Mapper):
         if not isinstance(info, dict) or not info.get("test_cases"):
             raise SkipRow("column 'verification_info' has no test_cases")
         return {
-            "question": required_text(row, self.prompt_column if self.prompt_column in row else "problem"),
+            "question": required_text(
+                row, self.prompt_column if self.prompt_column in row else "problem"
+            ),
             "solution": optional_text(row, "gold_standard_solution"),
             "verification_info": info,
         }

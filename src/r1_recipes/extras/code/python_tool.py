@@ -18,7 +18,9 @@ def python(code: str) -> str:
     Returns:
         What it printed.
     """
-    outcome = Bubblewrap().run(code, Call(b"", _OUTPUT_BYTES, cpu_seconds=_CPU_SECONDS, memory_mb=_MEMORY_MB))
+    outcome = Bubblewrap().run(
+        code, Call(b"", _OUTPUT_BYTES, cpu_seconds=_CPU_SECONDS, memory_mb=_MEMORY_MB)
+    )
     said = outcome.output.decode("utf-8", "replace")
     if outcome.status != "ok":
         raise RuntimeError(" ".join(filter(None, (outcome.status, outcome.detail, said))))

@@ -33,14 +33,18 @@ _PYTHON = ("python", "py", "python3")  # names by which a fence or a row may cal
 
 
 def extract_code(fmt: ResponseFormat, completion: str, language: str) -> str | None:
-    """The program in a completion's answer, or after its reasoning if the format has no answer tags."""
+    """The program in a completion's answer, or after its reasoning if the format has no answer
+    tags.
+    """
     answer = fmt.parse(completion).answer if fmt.answer_tags else summary(fmt, completion)
     code = last_fence(answer or "", _PYTHON if language in _PYTHON else (language,))
     return code if code is None or len(code) <= MAX_CODE_CHARS else None
 
 
 def last_fence(text: str, tags: Sequence[str]) -> str | None:
-    """The text of the last closed fence with one of ``tags``, in any case, dedented. Takes linear time."""
+    """The text of the last closed fence with one of ``tags``, in any case, dedented. Takes linear
+    time.
+    """
     found: str | None = None
     lines: list[str] | None = None
     wanted = False
@@ -61,7 +65,9 @@ def last_fence(text: str, tags: Sequence[str]) -> str | None:
 
 @dataclass(frozen=True)
 class Case:
-    """One test case: stdin and the expected stdout, or, with ``function``, arguments as a JSON list and the expected result."""
+    """One test case: stdin and the expected stdout, or, with ``function``, arguments as a JSON list
+    and the expected result.
+    """
 
     stdin: bytes
     expected: Any
@@ -69,10 +75,18 @@ class Case:
 
     def call(self, cpu_seconds: int, memory_mb: int) -> Call:
         expected = self.expected if self.function is None else json.dumps(self.expected)
-        return Call(self.stdin, 2 * len(expected.encode("utf-8", "replace")) + SPARE_OUTPUT_BYTES, self.function, cpu_seconds, memory_mb)
+        return Call(
+            self.stdin,
+            2 * len(expected.encode("utf-8", "replace")) + SPARE_OUTPUT_BYTES,
+            self.function,
+            cpu_seconds,
+            memory_mb,
+        )
 
     def passed(self, outcome: Outcome) -> bool:
-        """Compare a result, or text line by line without white space at the ends of lines and of the text."""
+        """Compare a result, or text line by line without white space at the ends of lines and of
+        the text.
+        """
         if outcome.status != "ok":
             return False
         text = outcome.output.decode("utf-8", "replace")
@@ -91,17 +105,32 @@ def _lines(text: str) -> list[str]:
 
 
 def read_test_cases(info: Any, language: str) -> list[Case] | None:
-    """Read a row's ``verification_info`` (docs/code_reward.md); ``None``: no test cases, one that cannot be read, or another language."""
+    """Read a row's ``verification_info`` (docs/code_reward.md); ``None``: no test cases, one that
+    cannot be read, or another language.
+    """
     try:
         info = _literal(info)
         named, entries = info.get("language"), _literal(info["test_cases"])
-        if named and str(named).strip().lower() not in (_PYTHON if language in _PYTHON else (language,)):
+        if named and str(named).strip().lower() not in (
+            _PYTHON if language in _PYTHON else (language,)
+        ):
             return None
         if isinstance(entries, dict):  # a list of structs, as datasets' Sequence gives it
             columns = {key: values for key, values in entries.items() if isinstance(values, list)}
-            entries = [dict(zip(columns, values, strict=False)) for values in zip(*columns.values(), strict=False)]
+            entries = [
+                dict(zip(columns, values, strict=False))
+                for values in zip(*columns.values(), strict=False)
+            ]
         return [_test_case(entry) for entry in entries] or None
-    except (AttributeError, KeyError, ValueError, TypeError, SyntaxError, MemoryError, RecursionError):
+    except (
+        AttributeError,
+        KeyError,
+        ValueError,
+        TypeError,
+        SyntaxError,
+        MemoryError,
+        RecursionError,
+    ):
         return None
 
 
@@ -116,11 +145,15 @@ def _test_case(entry: dict[str, Any]) -> Case:
     except (ValueError, SyntaxError):
         arguments = [_literal(line) for line in str(given).strip().split("\n")]
     arguments = arguments if isinstance(arguments, list) else [arguments]
-    return Case(json.dumps(arguments).encode(), json.loads(json.dumps(_literal(wanted))), str(function))
+    return Case(
+        json.dumps(arguments).encode(), json.loads(json.dumps(_literal(wanted))), str(function)
+    )
 
 
 def _text(value: Any) -> str:
-    return "\n".join(map(str, value if isinstance(value, list) else [] if value is None else [value]))
+    return "\n".join(
+        map(str, value if isinstance(value, list) else [] if value is None else [value])
+    )
 
 
 def _literal(value: Any) -> Any:
@@ -135,10 +168,14 @@ def _literal(value: Any) -> Any:
 
 @functools.cache
 def get_sandbox(provider: str) -> Sandbox:
-    """Build ``bubblewrap`` or ``my_module:MySandbox``, and try it, once per process. :class:`RecipeError`: it does not hold."""
+    """Build ``bubblewrap`` or ``my_module:MySandbox``, and try it, once per process.
+    :class:`RecipeError`: it does not hold.
+    """
     made = Bubblewrap if provider == "bubblewrap" else import_object(provider, "code_provider")
     if not (isinstance(made, type) and issubclass(made, Sandbox)):
-        raise RecipeError(f"code_provider: {provider} is not a subclass of r1_recipes.extras.code.sandbox.Sandbox")
+        raise RecipeError(
+            f"code_provider: {provider} is not a subclass of r1_recipes.extras.code.sandbox.Sandbox"
+        )
     try:
         sandbox = made()
         sandbox.check()
@@ -162,16 +199,20 @@ _OUT_OF_TIME = _Verdict(None, "not judged: code_batch_seconds is over")
 
 @register_reward("code")
 class CodeReward(Reward):
-    """The share of the row's test cases (``verification_info``) that the answer's program passes; ``None`` if it has none here.
+    """The share of the row's test cases (``verification_info``) that the answer's program passes;
+    ``None`` if it has none here.
 
-    Range: 0..1. The program is the last ```` ```python ```` block of the answer; without one the reward is 0. A sandbox that fails for
-    every program of a batch is a :class:`RecipeError`. Source: open-r1's reward of that name. See docs/code_reward.md.
+    Range: 0..1. The program is the last ```` ```python ```` block of the answer; without one the
+    reward is 0. A sandbox that fails for every program of a batch is a :class:`RecipeError`.
+    Source: open-r1's reward of that name. See docs/code_reward.md.
     """
 
     judges = "answer"
     full_marks = 1.0
 
-    pays_from: ClassVar[float | None] = None  # share from which the reward is 1, below it 0; None: the reward is the share
+    pays_from: ClassVar[float | None] = (
+        None  # share from which the reward is 1, below it 0; None: the reward is the share
+    )
     code_language: str = "python"
     code_provider: str = "bubblewrap"
     code_timeout: int = 5
@@ -181,10 +222,21 @@ class CodeReward(Reward):
 
     def __post_init__(self) -> None:
         own = ":" in self.code_provider
-        self.require(own or self.code_provider == "bubblewrap", "code_provider", "bubblewrap, or my_module:MySandbox (docs/code_reward.md)")
+        self.require(
+            own or self.code_provider == "bubblewrap",
+            "code_provider",
+            "bubblewrap, or my_module:MySandbox (docs/code_reward.md)",
+        )
         self.require(own or self.code_language in _PYTHON, "code_language", "python in bubblewrap")
-        for key, least in (("code_timeout", 1), ("code_memory_mb", 64), ("code_batch_seconds", 1), ("parallel_code_exec_per_proc", 1)):
-            self.require(getattr(self, key) is None or getattr(self, key) >= least, key, f"{least} or more")
+        for key, least in (
+            ("code_timeout", 1),
+            ("code_memory_mb", 64),
+            ("code_batch_seconds", 1),
+            ("parallel_code_exec_per_proc", 1),
+        ):
+            self.require(
+                getattr(self, key) is None or getattr(self, key) >= least, key, f"{least} or more"
+            )
 
     def check_start(self) -> Sandbox:
         """Get a sandbox that holds; :class:`RecipeError`: there is none here."""
@@ -202,18 +254,42 @@ class CodeReward(Reward):
             raise self.missing("a column 'verification_info' (mapper: verifiable_code)", columns)
         began = time.monotonic()
         rows = [json.dumps(info, default=str) for info in verification_info]
-        cases = {row: read_test_cases(info, self.code_language) for row, info in dict(zip(rows, verification_info, strict=True)).items()}
-        codes = [extract_code(self.response_format, text, self.code_language) for text in completion_texts(completions)]
+        cases = {
+            row: read_test_cases(info, self.code_language)
+            for row, info in dict(zip(rows, verification_info, strict=True)).items()
+        }
+        codes = [
+            extract_code(self.response_format, text, self.code_language)
+            for text in completion_texts(completions)
+        ]
         pairs = list(zip(codes, rows, strict=True))
-        judged = self._run({(code, row): found for code, row in pairs if code is not None and (found := cases[row])})
-        verdicts = [_NO_CASES if not cases[row] else _NO_CODE if code is None else judged[code, row] for code, row in pairs]
+        judged = self._run(
+            {
+                (code, row): found
+                for code, row in pairs
+                if code is not None and (found := cases[row])
+            }
+        )
+        verdicts = [
+            _NO_CASES if not cases[row] else _NO_CODE if code is None else judged[code, row]
+            for code, row in pairs
+        ]
         log_extra(f"{self.name}_result", [verdict.words for verdict in verdicts])
         log_metric(f"{self.name}/no_code", float(sum(verdict is _NO_CODE for verdict in verdicts)))
-        log_metric(f"{self.name}/timeouts", float(sum(verdict.late > 0 for verdict in judged.values())))
-        log_metric(f"{self.name}/unjudged", float(sum(verdict.words.startswith("not judged") for verdict in verdicts)))
+        log_metric(
+            f"{self.name}/timeouts", float(sum(verdict.late > 0 for verdict in judged.values()))
+        )
+        log_metric(
+            f"{self.name}/unjudged",
+            float(sum(verdict.words.startswith("not judged") for verdict in verdicts)),
+        )
         log_metric(f"{self.name}/seconds", time.monotonic() - began)
         shares = [verdict.share for verdict in verdicts]
-        return shares if self.pays_from is None else [None if share is None else float(share >= self.pays_from) for share in shares]
+        return (
+            shares
+            if self.pays_from is None
+            else [None if share is None else float(share >= self.pays_from) for share in shares]
+        )
 
     def _run(self, programs: dict[tuple[str, str], list[Case]]) -> dict[tuple[str, str], _Verdict]:
         if not programs:
@@ -221,14 +297,33 @@ class CodeReward(Reward):
         sandbox = self.check_start()
         deadline = time.monotonic() + self.code_batch_seconds
         at_once = self.parallel_code_exec_per_proc or cores_per_rank()
-        with ThreadPoolExecutor(min(at_once, len(programs))) as pool:  # After Ctrl-C, map cancels what has not begun.
-            verdicts = list(pool.map(lambda key: self._judge(sandbox, key[0], programs[key], deadline), programs))
+        with ThreadPoolExecutor(
+            min(at_once, len(programs))
+        ) as pool:  # After Ctrl-C, map cancels what has not begun.
+            verdicts = list(
+                pool.map(
+                    lambda key: self._judge(sandbox, key[0], programs[key], deadline), programs
+                )
+            )
         failures = [verdict for verdict in verdicts if verdict.share is None]
         if len(failures) == len(verdicts) and _OUT_OF_TIME not in failures:
-            raise RecipeError(f"reward {self.name!r}: not one of {len(verdicts)} programs ran: {failures[0].words}")
+            raise RecipeError(
+                f"reward {self.name!r}: not one of {len(verdicts)} programs ran: "
+                f"{failures[0].words}"
+            )
         if failures:
-            fix = "if time is short, raise code_batch_seconds or parallel_code_exec_per_proc, or lower code_timeout"
-            logger.warning("%s: of %d programs, %d are %s (%s)", self.name, len(verdicts), len(failures), failures[0].words, fix)
+            fix = (
+                "if time is short, raise code_batch_seconds or parallel_code_exec_per_proc, or "
+                "lower code_timeout"
+            )
+            logger.warning(
+                "%s: of %d programs, %d are %s (%s)",
+                self.name,
+                len(verdicts),
+                len(failures),
+                failures[0].words,
+                fix,
+            )
         return dict(zip(programs, verdicts, strict=True))
 
     def _judge(self, sandbox: Sandbox, code: str, cases: list[Case], deadline: float) -> _Verdict:
@@ -251,14 +346,19 @@ class CodeReward(Reward):
             detail = f" ({outcome.detail})" if outcome.detail else ""
             first = first or f"; case {passed + failed}: {_WHY[outcome.status]}{detail}"
         unrun = len(cases) - passed - failed
-        return _Verdict(passed / len(cases), f"{passed} of {len(cases)}{f', {unrun} not run' if unrun else ''}{first}", late)
+        return _Verdict(
+            passed / len(cases),
+            f"{passed} of {len(cases)}{f', {unrun} not run' if unrun else ''}{first}",
+            late,
+        )
 
 
 @register_reward("binary_code")
 class BinaryCodeReward(CodeReward):
     """1.0 if ``code`` would be at least 0.99, else 0.0; ``None`` if it would be.
 
-    Range: {0, 1}. A program that can no longer get there is not run further. Source: open-r1's reward of that name.
+    Range: {0, 1}. A program that can no longer get there is not run further. Source: open-r1's
+    reward of that name.
     """
 
     pays_from: ClassVar[float | None] = 0.99
@@ -266,7 +366,8 @@ class BinaryCodeReward(CodeReward):
 
 @register_reward("code_format")
 class CodeFormatReward(Reward):
-    """1.0 if the completion is in the response format and its answer holds a closed block of ``code_language``, else 0.0.
+    """1.0 if the completion is in the response format and its answer holds a closed block of
+    ``code_language``, else 0.0.
 
     Range: {0, 1}. Nothing is run. Source: open-r1's reward of that name.
     """
@@ -278,4 +379,6 @@ class CodeFormatReward(Reward):
 
     def score_text(self, text: str) -> float:
         fmt = self.response_format
-        return float(fmt.parse(text).well_formed and extract_code(fmt, text, self.code_language) is not None)
+        return float(
+            fmt.parse(text).well_formed and extract_code(fmt, text, self.code_language) is not None
+        )

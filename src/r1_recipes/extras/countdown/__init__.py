@@ -1,4 +1,6 @@
-"""Countdown puzzles: rows, mapper, checker and reward; the tool ``calculator`` is for the extra ``agents``."""
+"""Countdown puzzles: rows, mapper, checker and reward; the tool ``calculator`` is for the extra
+``agents``.
+"""
 
 PLUGIN = {
     "reward": {

@@ -18,6 +18,8 @@ def calculator(expression: str) -> str:
         The value, to ten digits if it is no whole number.
     """
     if len(expression) > _MAX_CHARS:
-        raise ValueError(f"an expression has at most {_MAX_CHARS} characters, this one has {len(expression)}")
+        raise ValueError(
+            f"an expression has at most {_MAX_CHARS} characters, this one has {len(expression)}"
+        )
     value = compute(expression.strip().translate(str.maketrans("×÷−", "*/-")), [], [])
     return str(value) if value.denominator == 1 else f"{float(value):.10g}"

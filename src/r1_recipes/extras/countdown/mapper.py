@@ -4,25 +4,37 @@ import zlib
 from typing import Any
 
 from r1_recipes.data.mapped_row import MappedRow
-from r1_recipes.data.mappers.base import Mapper, SkipRow, check_choice, check_template, optional_text, register_mapper
+from r1_recipes.data.mappers.base import (
+    Mapper,
+    SkipRow,
+    check_choice,
+    check_template,
+    optional_text,
+    register_mapper,
+)
 from r1_recipes.extras.countdown.puzzle import check, read_puzzle, search, steps
 
 
 @register_mapper("countdown")
 class Countdown(Mapper):
-    """Jiayi-Pan/Countdown-Tasks-3to4 and the source ``countdown:``: ``nums``, ``target`` and, in the latter, a solution, ``expression``.
+    """Jiayi-Pan/Countdown-Tasks-3to4 and the source ``countdown:``: ``nums``, ``target`` and, in
+    the latter, a solution, ``expression``.
 
-    SFT's reasoning is ``steps``, the solution's operations, one per line, or ``search``: tries, wrong ones rejected, up to the solution (of
-    three numbers some hundred lines, of four many more).
+    SFT's reasoning is ``steps``, the solution's operations, one per line, or ``search``: tries,
+    wrong ones rejected, up to the solution (of three numbers some hundred lines, of four many
+    more).
     """
 
     template: str = (
-        "Make {target} out of the numbers {numbers}. Use each of them exactly once, with +, -, *, / and brackets as needed. "
+        "Make {target} out of the numbers {numbers}. Use each of them exactly once, with +, "
+        "-, *, / and brackets as needed. "
         "Answer with the expression alone."
     )
     array: bool = False  # ask for the numbers as NumPy prints an array: [44 19  5]
     reasoning: str = "steps"
-    worked_share: float = 1.0  # of rows, the same ones every time, with that reasoning; the others answer a guess, usually wrong
+    # Of rows, the same ones every time, with that reasoning; the others answer a guess, usually
+    # wrong
+    worked_share: float = 1.0
     columns = ("nums", "target")
 
     def __post_init__(self) -> None:
@@ -31,14 +43,21 @@ class Countdown(Mapper):
 
     def __call__(self, row: dict[str, Any]) -> MappedRow:
         if (puzzle := read_puzzle(row.get("nums"), row.get("target"))) is None:
-            raise SkipRow("columns 'nums' and 'target' hold no whole numbers from 0 and a whole target")
+            raise SkipRow(
+                "columns 'nums' and 'target' hold no whole numbers from 0 and a whole target"
+            )
         numbers, expression = list(puzzle.numbers), optional_text(row, "expression")
         asked = str(numbers)
         if self.array:
             width = len(str(max(numbers)))
             asked = f"[{' '.join(f'{number:{width}}' for number in numbers)}]"
         question = self.template.replace("{numbers}", asked).replace("{target}", str(puzzle.target))
-        mapped: MappedRow = {"question": question, "solution": expression, "scorer": puzzle.scorer, "task": "countdown"}
+        mapped: MappedRow = {
+            "question": question,
+            "solution": expression,
+            "scorer": puzzle.scorer,
+            "task": "countdown",
+        }
         if not expression:
             return mapped
         if not check(expression, *puzzle):

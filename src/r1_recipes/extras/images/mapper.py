@@ -6,10 +6,18 @@ from typing import Any
 
 from r1_recipes.common.errors import RecipeError, install_hint
 from r1_recipes.data.mapped_row import MappedRow
-from r1_recipes.data.mappers.base import Mapper, SkipRow, check_template, last_boxed, register_mapper, required_text
+from r1_recipes.data.mappers.base import (
+    Mapper,
+    SkipRow,
+    check_template,
+    last_boxed,
+    register_mapper,
+    required_text,
+)
 
 _ANSWER = re.compile(r"<answer>(.*?)</answer>", re.DOTALL)
-# A longer strip has less than one patch of a vision model on its short side; Qwen2-VL's processor refuses it, in the middle of a run.
+# A longer strip has less than one patch of a vision model on its short side; Qwen2-VL's processor
+# refuses it, in the middle of a run.
 _LONGEST = 200
 # A few KB of a file can hold more, and a decoded picture takes 3 bytes a pixel.
 _MOST_PIXELS = 25_000_000
@@ -21,9 +29,11 @@ _MOST_SCANS = 100
 
 @register_mapper("image_question")
 class ImageQuestion(Mapper):
-    """lmms-lab/multimodal-open-r1-8k-verified, and any set with a picture, a question and a short gold: for a vision-language model.
+    """lmms-lab/multimodal-open-r1-8k-verified, and any set with a picture, a question and a short
+    gold: for a vision-language model.
 
-    The gold loses ``<answer>`` tags and a box. TRL puts the picture, in RGB, before the words of the prompt.
+    The gold loses ``<answer>`` tags and a box. TRL puts the picture, in RGB, before the words of
+    the prompt.
     """
 
     image_column: str = "image"  # a ``datasets.Image``, or its ``{"bytes": …}``
@@ -47,7 +57,9 @@ class ImageQuestion(Mapper):
     def __post_init__(self) -> None:
         check_template(self.template, "{question}")
         if self.max_pixels is not None and self.max_pixels < 1:
-            raise RecipeError(f"mapper_config: max_pixels: must be 1 or more, got {self.max_pixels}")
+            raise RecipeError(
+                f"mapper_config: max_pixels: must be 1 or more, got {self.max_pixels}"
+            )
 
     def __call__(self, row: dict[str, Any]) -> MappedRow:
         gold = required_text(row, self.solution_column)
@@ -55,7 +67,9 @@ class ImageQuestion(Mapper):
         if not gold:
             raise SkipRow(f"column {self.solution_column!r} is empty")
         return {
-            "question": self.template.replace("{question}", required_text(row, self.question_column)),
+            "question": self.template.replace(
+                "{question}", required_text(row, self.question_column)
+            ),
             "solution": last_boxed(gold) or gold,
             "image": self._picture(row.get(self.image_column)),
         }
@@ -64,17 +78,36 @@ class ImageQuestion(Mapper):
         try:
             from PIL import Image
         except ImportError as error:
-            raise RecipeError(f"mapper {self.name!r} reads pictures with Pillow: {install_hint('images')}") from error
+            raise RecipeError(
+                f"mapper {self.name!r} reads pictures with Pillow: {install_hint('images')}"
+            ) from error
         data = value.get("bytes") if isinstance(value, dict) else None
         if not isinstance(data, bytes) and not isinstance(value, Image.Image):
-            raise SkipRow(f"column {self.image_column!r} is {'empty' if value is None else 'no picture'}")
-        if isinstance(data, bytes) and data.startswith(b"\xff\xd8") and data.count(b"\xff\xda") > _MOST_SCANS:
-            raise SkipRow(f"the picture in column {self.image_column!r} has more than {_MOST_SCANS} scans")
+            raise SkipRow(
+                f"column {self.image_column!r} is {'empty' if value is None else 'no picture'}"
+            )
+        if (
+            isinstance(data, bytes)
+            and data.startswith(b"\xff\xd8")
+            and data.count(b"\xff\xda") > _MOST_SCANS
+        ):
+            raise SkipRow(
+                f"the picture in column {self.image_column!r} has more than {_MOST_SCANS} scans"
+            )
         try:
-            picture = Image.open(io.BytesIO(data), formats=_FORMATS) if isinstance(data, bytes) else value
-            self._check_size(picture.size)  # as the file's header says it, before anything is decoded
+            picture = (
+                Image.open(io.BytesIO(data), formats=_FORMATS) if isinstance(data, bytes) else value
+            )
+            self._check_size(
+                picture.size
+            )  # as the file's header says it, before anything is decoded
             picture = picture.convert("RGB")
-        except (OSError, SyntaxError, ValueError, Image.DecompressionBombError):  # Pillow has many words for it
+        except (
+            OSError,
+            SyntaxError,
+            ValueError,
+            Image.DecompressionBombError,
+        ):  # Pillow has many words for it
             raise SkipRow(f"the picture in column {self.image_column!r} cannot be read") from None
         width, height = picture.size
         if self.max_pixels is not None and width * height > self.max_pixels:
@@ -84,6 +117,11 @@ class ImageQuestion(Mapper):
 
     def _check_size(self, size: tuple[int, int]) -> None:
         if max(size) > _LONGEST * min(size):
-            raise SkipRow(f"the picture in column {self.image_column!r} is over {_LONGEST} times as long as wide")
+            raise SkipRow(
+                f"the picture in column {self.image_column!r} is over {_LONGEST} times as "
+                f"long as wide"
+            )
         if size[0] * size[1] > _MOST_PIXELS:
-            raise SkipRow(f"the picture in column {self.image_column!r} has more than {_MOST_PIXELS:,} pixels")
+            raise SkipRow(
+                f"the picture in column {self.image_column!r} has more than {_MOST_PIXELS:,} pixels"
+            )

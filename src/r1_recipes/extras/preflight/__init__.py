@@ -1,4 +1,6 @@
-"""What a run would do, before it starts: would it learn, would it fit? Plays an agent's episodes where the extra ``agents`` is there."""
+"""What a run would do, before it starts: would it learn, would it fit? Plays an agent's episodes
+where the extra ``agents`` is there.
+"""
 
 PLUGIN = {
     "command": {

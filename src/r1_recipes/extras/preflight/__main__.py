@@ -1,6 +1,8 @@
-"""Is this recipe worth its GPU hours? What a run would do, and why its reward would stay 0, in a minute and before it starts.
+"""Is this recipe worth its GPU hours? What a run would do, and why its reward would stay 0, in a
+minute and before it starts.
 
-``python -m r1_recipes.preflight recipes/NAME.yaml [--no-model] [--groups N] [--brief] [--key value …]``
+``python -m r1_recipes.preflight recipes/NAME.yaml [--no-model] [--groups N] [--brief] [--key value
+…]``
 """
 
 import argparse
@@ -25,7 +27,9 @@ from r1_recipes.recipe import Recipe, load_recipe
 from r1_recipes.runs import run_dir
 from r1_recipes.training import start
 
-logger = logging.getLogger("r1_recipes.preflight")  # under `python -m` this module is called __main__
+logger = logging.getLogger(
+    "r1_recipes.preflight"
+)  # under `python -m` this module is called __main__
 
 _LEVELS = (OK, WARNING, ERROR)
 _SECTIONS = ("recipe", "data", "contract", "signal", "fit")
@@ -35,7 +39,9 @@ _LAUNCHER = ("WORLD_SIZE", "RANK", "LOCAL_RANK", "LOCAL_WORLD_SIZE", *_SHARDING)
 
 
 def main(argv: Sequence[str] | None = None) -> None:
-    """Examine the recipe of a command line; exit 1: a run would fail or learn nothing, 2: the command itself is wrong."""
+    """Examine the recipe of a command line; exit 1: a run would fail or learn nothing, 2: the
+    command itself is wrong.
+    """
     with console.reported_errors():
         options, overrides = parse(argv)
         if not processes.is_main_process():
@@ -48,14 +54,34 @@ def main(argv: Sequence[str] | None = None) -> None:
 
 def parse(argv: Sequence[str] | None) -> tuple[argparse.Namespace, list[str]]:
     """Return the command's options, and what overrides the recipe."""
-    parser = argparse.ArgumentParser(prog="python -m r1_recipes.preflight", description=__doc__.splitlines()[0], allow_abbrev=False)
-    parser.add_argument("recipe", help="a GRPO or SFT recipe; any key of it can follow as --key value")
+    parser = argparse.ArgumentParser(
+        prog="python -m r1_recipes.preflight",
+        description=__doc__.splitlines()[0],
+        allow_abbrev=False,
+    )
+    parser.add_argument(
+        "recipe", help="a GRPO or SFT recipe; any key of it can follow as --key value"
+    )
     parser.add_argument("--no-model", action="store_true", help="do not sample from the model")
     parser.add_argument("--groups", type=int, default=4, help="groups to sample (default 4)")
-    parser.add_argument("--seconds", type=float, default=300, help="time for sampling (default 300)")
-    parser.add_argument("--num-processes", type=int, help="processes that training will have (default: WORLD_SIZE, else 1)")
-    parser.add_argument("--price_per_hour", type=float, help="of the machines, in any currency: what the sampling costs")
-    parser.add_argument("--brief", action="store_true", help="the verdicts alone: a line a check, and what is wrong or was sampled")
+    parser.add_argument(
+        "--seconds", type=float, default=300, help="time for sampling (default 300)"
+    )
+    parser.add_argument(
+        "--num-processes",
+        type=int,
+        help="processes that training will have (default: WORLD_SIZE, else 1)",
+    )
+    parser.add_argument(
+        "--price_per_hour",
+        type=float,
+        help="of the machines, in any currency: what the sampling costs",
+    )
+    parser.add_argument(
+        "--brief",
+        action="store_true",
+        help="the verdicts alone: a line a check, and what is wrong or was sampled",
+    )
     options, overrides = parser.parse_known_args(argv)
     if options.price_per_hour is not None and not 0 <= options.price_per_hour < math.inf:
         parser.error(f"--price_per_hour must be a number from 0 on, got {options.price_per_hour:g}")
@@ -63,7 +89,9 @@ def parse(argv: Sequence[str] | None) -> tuple[argparse.Namespace, list[str]]:
 
 
 def examine(options: argparse.Namespace, overrides: Sequence[str]) -> Report:
-    """Check a recipe; nothing is written but what libraries cache, and a mistake in the recipe is a finding, not an exception."""
+    """Check a recipe; nothing is written but what libraries cache, and a mistake in the recipe is a
+    finding, not an exception.
+    """
     from accelerate.utils import parse_flag_from_env
 
     report, count = Report(), options.num_processes or processes.world_size()
@@ -95,34 +123,54 @@ def examine(options: argparse.Namespace, overrides: Sequence[str]) -> Report:
             data.check_golds(report, rewards.functions, rows)
         contract.check_rewards(report, fmt, rewards, rows)
         if not options.no_model:
-            signal.check(report, recipe, fmt, rewards, rows, groups=options.groups, seconds=options.seconds)
+            signal.check(
+                report, recipe, fmt, rewards, rows, groups=options.groups, seconds=options.seconds
+            )
         report_cost(report, recipe, len(rows), count, options.price_per_hour)
     return report
 
 
 def read_recipe(report: Report, argv: Sequence[str], processes: int) -> Recipe:
-    """Read the recipe as its run will, with the batches of so many processes: for GRPO if it names rewards, else for SFT."""
+    """Read the recipe as its run will, with the batches of so many processes: for GRPO if it names
+    rewards, else for SFT.
+    """
     from transformers import TrainingArguments
 
-    with report.refusals("recipe.unusable", essential=True), mock.patch.object(TrainingArguments, "world_size", processes):
+    with (
+        report.refusals("recipe.unusable", essential=True),
+        mock.patch.object(TrainingArguments, "world_size", processes),
+    ):
         own = read_yaml(Path(argv[0]))
         named = {*own, *(word.partition("=")[0].removeprefix("--") for word in argv)}
         if own.get("mapper") in ("preference", "safe_rlhf"):
-            raise RecipeError(f"{argv[0]}: a recipe for python -m r1_recipes.reward, which preflight does not know")
+            raise RecipeError(
+                f"{argv[0]}: a recipe for python -m r1_recipes.reward, which preflight does "
+                f"not know"
+            )
         method = "grpo" if {"reward_funcs", "environment", "num_generations"} & named else "sft"
         recipe = load_recipe(argv, method, start.check_files, smoke_overrides, processes)
-    report.add(OK, "recipe.read", f"{recipe.path} is a {method} recipe of {len(recipe.settings)} keys, and all of them are known")
+    report.add(
+        OK,
+        "recipe.read",
+        f"{recipe.path} is a {method} recipe of {len(recipe.settings)} keys, and all of them "
+        f"are known",
+    )
     for warning in dict.fromkeys(recipe.warnings):
         report.add(WARNING, "recipe.translated", warning)
     return recipe
 
 
 def check_surroundings(report: Report, recipe: Recipe, processes: int) -> None:
-    """Check what rewards need of the machine, trackers, the run directory, sampling, and vLLM if the recipe uses it."""
+    """Check what rewards need of the machine, trackers, the run directory, sampling, and vLLM if
+    the recipe uses it.
+    """
     for code, check in (
         ("recipe.needs", start.check_rewards),
         ("recipe.tracker", start.check_trackers),
-        ("recipe.output_dir", lambda recipe: run_dir.check(recipe, Path(recipe.training.output_dir))),
+        (
+            "recipe.output_dir",
+            lambda recipe: run_dir.check(recipe, Path(recipe.training.output_dir)),
+        ),
         ("fit.vllm", start.check_generation_backend),
         ("fit.precision", start.check_precision),
     ):
@@ -130,17 +178,31 @@ def check_surroundings(report: Report, recipe: Recipe, processes: int) -> None:
             check(recipe)
     if recipe.method == "grpo":  # reading the recipe refuses a batch that groups do not fill
         batch, group = recipe.training.generation_batch_size, recipe.training.num_generations
-        report.add(OK, "fit.batch", f"{batch} completions a batch over {processes} processes are {batch // group} groups of {group}")
+        report.add(
+            OK,
+            "fit.batch",
+            f"{batch} completions a batch over {processes} processes are {batch // group} "
+            f"groups of {group}",
+        )
 
 
-def report_cost(report: Report, recipe: Recipe, rows: int, processes: int, price: float | None) -> None:
-    """Report steps, completions and tokens, and at the pace of the groups that were sampled the time; ``price``: of an hour."""
+def report_cost(
+    report: Report, recipe: Recipe, rows: int, processes: int, price: float | None
+) -> None:
+    """Report steps, completions and tokens, and at the pace of the groups that were sampled the
+    time; ``price``: of an hour.
+    """
     if getattr(recipe.training, "packing", False) and recipe.training.max_steps < 1:
         return  # nobody knows yet how many rows will make one
-    prompts, said = start.plan(recipe.training, start.steps_of(recipe.training, rows, processes), processes)
+    prompts, said = start.plan(
+        recipe.training, start.steps_of(recipe.training, rows, processes), processes
+    )
     if report.seconds:
         time = timedelta(seconds=round(median(report.seconds) * prompts / processes))
-        said += f"; to sample them takes about {time} (h:mm:ss) at {median(report.seconds):.2g} s a group, one at a time"
+        said += (
+            f"; to sample them takes about {time} (h:mm:ss) at {median(report.seconds):.2g} s a "
+            f"group, one at a time"
+        )
         if price is not None:
             said += f", and costs {time.total_seconds() / 3600 * price:,.2f} at {price:g} an hour"
         said += "; larger batches and vLLM are faster, and training on them comes on top"
@@ -151,16 +213,30 @@ def as_text(report: Report, *, brief: bool = False) -> str:
     """Return everything; ``brief``: without details, and of what is in order only the signal."""
     lines: list[str] = []
     for number, section in enumerate(_SECTIONS, start=1):
-        if findings := [finding for finding in report.findings if finding.code.startswith(f"{section}.")]:
+        if findings := [
+            finding for finding in report.findings if finding.code.startswith(f"{section}.")
+        ]:
             worst = max((found.level for found in findings), key=_LEVELS.index)
-            lines.append(f"{number} {section.capitalize():<9}{worst:<8}{len(findings)} check{'s' * (len(findings) > 1)}")
+            lines.append(
+                f"{number} {section.capitalize():<9}{worst:<8}{len(findings)} "
+                f"check{'s' * (len(findings) > 1)}"
+            )
             for title, content in () if brief else report.details.get(section, ()):
-                text = content if isinstance(content, str) else content.to_string(float_format="{:.3g}".format, na_rep="")
+                text = (
+                    content
+                    if isinstance(content, str)
+                    else content.to_string(float_format="{:.3g}".format, na_rep="")
+                )
                 lines += [title, indent(text, "    ")]
-            shown = [found for found in findings if not brief or found.level != OK or section == "signal"]
+            shown = [
+                found for found in findings if not brief or found.level != OK or section == "signal"
+            ]
             lines += [f"  {found.level:<8}{found.code}: {found.message}" for found in shown]
     errors, doubts = report.at(ERROR), report.at(WARNING)
-    counts = f"{len(errors)} error{'s' * (len(errors) != 1)}, {len(doubts)} warning{'s' * (len(doubts) != 1)}"
+    counts = (
+        f"{len(errors)} error{'s' * (len(errors) != 1)}, {len(doubts)} "
+        f"warning{'s' * (len(doubts) != 1)}"
+    )
     if errors:
         lines.append(f"Do not start this run: {counts}. First: {errors[0].message}")
     elif doubts:

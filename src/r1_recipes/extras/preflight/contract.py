@@ -1,4 +1,6 @@
-"""The contract: the prompt asks for the shape that the rewards read, and a right answer in that shape is paid more than any other text."""
+"""The contract: the prompt asks for the shape that the rewards read, and a right answer in that
+shape is paid more than any other text.
+"""
 
 from __future__ import annotations
 
@@ -27,8 +29,12 @@ if TYPE_CHECKING:
 _TAG = re.compile(r"<([A-Za-z_]\w*)>")
 _SAMPLE = 32
 _KINDS = ("right", "wrong", "shapeless")
-# Three visible steps and no phrase twice, so that rewards for steps and against repetition have nothing to object to.
-_REASONING = "Step 1: Read the question.\nStep 2: Work through what it gives.\nStep 3: Write down the result."
+# Three visible steps and no phrase twice, so that rewards for steps and against repetition have
+# nothing to object to.
+_REASONING = (
+    "Step 1: Read the question.\nStep 2: Work through what it gives.\nStep 3: Write down the "
+    "result."
+)
 _SHAPELESS = "I do not know what to say here."
 _WRONG = ("-17", "-30", "-8", "-4", "-26", "-59")
 
@@ -42,24 +48,40 @@ class Rewards:
     tokenizer: PreTrainedTokenizerBase
 
     def scores(
-        self, report: Report, code: str, rows: Sequence[dict[str, Any]], texts: Mapping[str, Sequence[str]], tokens: list[int] | None = None
+        self,
+        report: Report,
+        code: str,
+        rows: Sequence[dict[str, Any]],
+        texts: Mapping[str, Sequence[str]],
+        tokens: list[int] | None = None,
     ) -> dict[str, DataFrame]:
-        """Return each reward's table, one row per row and one column per kind of text; NaN: not judged. One that fails is reported."""
+        """Return each reward's table, one row per row and one column per kind of text; NaN: not
+        judged. One that fails is reported.
+        """
         from pandas import DataFrame
 
         tables = {}
         for name, function in self.functions.items():
             with report.refusals(code):
-                columns = {kind: score(name, function, rows, written, self.tokenizer, tokens) for kind, written in texts.items()}
+                columns = {
+                    kind: score(name, function, rows, written, self.tokenizer, tokens)
+                    for kind, written in texts.items()
+                }
                 tables[name] = DataFrame(columns, dtype=float)
         return tables
 
     def total(self, scores: DataFrame) -> Series:
-        """Return the weighted sum of a table with one column per reward, as TRL adds: what is not judged adds nothing."""
-        return (scores * [self.weights.get(name, 1.0) for name in scores.columns]).sum(axis=1, min_count=1)
+        """Return the weighted sum of a table with one column per reward, as TRL adds: what is not
+        judged adds nothing.
+        """
+        return (scores * [self.weights.get(name, 1.0) for name in scores.columns]).sum(
+            axis=1, min_count=1
+        )
 
 
-def read_tokenizer(report: Report, recipe: Recipe) -> tuple[PreTrainedTokenizerBase, ResponseFormat]:
+def read_tokenizer(
+    report: Report, recipe: Recipe
+) -> tuple[PreTrainedTokenizerBase, ResponseFormat]:
     """Return the tokenizer and the format as training will have them."""
     with report.refusals("contract.tokenizer", essential=True):
         tokenizer, fmt = load_tokenizer(recipe)
@@ -68,19 +90,45 @@ def read_tokenizer(report: Report, recipe: Recipe) -> tuple[PreTrainedTokenizerB
     return tokenizer, fmt
 
 
-def _check_beginning(report: Report, recipe: Recipe, tokenizer: PreTrainedTokenizerBase, fmt: ResponseFormat) -> None:
+def _check_beginning(
+    report: Report, recipe: Recipe, tokenizer: PreTrainedTokenizerBase, fmt: ResponseFormat
+) -> None:
     tags, turn = fmt.reasoning_tags or (), generation_prompt(tokenizer)
-    opened = {other.reasoning_tags[0] for other in FORMATS.values() if other.reasoning_tags and leaves_open(turn, other.reasoning_tags)}
+    opened = {
+        other.reasoning_tags[0]
+        for other in FORMATS.values()
+        if other.reasoning_tags and leaves_open(turn, other.reasoning_tags)
+    }
     foreign = sorted(opened.difference(tags))
     template = f"the chat template of {recipe.model.model_name_or_path}"
     if foreign:
-        reads = f"looks for {tags[0]!r}: completions start in the wrong block" if tags else "reads thoughts as it does the answer"
-        said = f"{template} opens the assistant's turn with {foreign[0]!r}, but response_format {fmt.name!r} {reads}"
-        fits = fitting_format([*foreign, *(mark for group in fmt.marks for mark in group if mark not in tags)], fmt)
-        report.add(ERROR if tags else WARNING, "contract.prefill", f"{said}; write {fits}, or set chat_template")
+        reads = (
+            f"looks for {tags[0]!r}: completions start in the wrong block"
+            if tags
+            else "reads thoughts as it does the answer"
+        )
+        said = (
+            f"{template} opens the assistant's turn with {foreign[0]!r}, but response_format "
+            f"{fmt.name!r} {reads}"
+        )
+        fits = fitting_format(
+            [*foreign, *(mark for group in fmt.marks for mark in group if mark not in tags)], fmt
+        )
+        report.add(
+            ERROR if tags else WARNING,
+            "contract.prefill",
+            f"{said}; write {fits}, or set chat_template",
+        )
     elif fmt.prefill:
-        whose = "the recipe's prefill" if recipe.script.prefill else f"{template} (so leave prefill out)"
-        said = f"the turn is already opened with {fmt.prefill!r} by {whose}; the model does not write that again, and a reward of your own"
+        whose = (
+            "the recipe's prefill"
+            if recipe.script.prefill
+            else f"{template} (so leave prefill out)"
+        )
+        said = (
+            f"the turn is already opened with {fmt.prefill!r} by {whose}; the model does not "
+            f"write that again, and a reward of your own"
+        )
         report.add(OK, "contract.prefill", f"{said} must not look for it")
 
 
@@ -89,60 +137,107 @@ def _check_end(report: Report, recipe: Recipe, tokenizer: PreTrainedTokenizerBas
 
     model, sft = recipe.model.model_name_or_path, recipe.method == "sft"
     if tokenizer.eos_token is None:
-        report.add(ERROR, "contract.eos", f"the tokenizer of {model} has no eos_token, so nothing ends a completion; set it there")
+        report.add(
+            ERROR,
+            "contract.eos",
+            f"the tokenizer of {model} has no eos_token, so nothing ends a completion; set "
+            f"it there",
+        )
         return
     try:
         end = turn_end(model, tokenizer, getattr(recipe.training, "eos_token", None))
     except (RecipeError, TemplateError) as error:
         # GRPO generates with what is there, so its run does not fail by this.
-        report.add(ERROR if sft else WARNING, "contract.eos", f"the chat template of {model} cannot write an assistant's turn: {error}")
+        report.add(
+            ERROR if sft else WARNING,
+            "contract.eos",
+            f"the chat template of {model} cannot write an assistant's turn: {error}",
+        )
         return
     try:
-        ids = GenerationConfig.from_pretrained(model, revision=recipe.model.model_revision).eos_token_id
+        ids = GenerationConfig.from_pretrained(
+            model, revision=recipe.model.model_revision
+        ).eos_token_id
     except OSError:  # the checkpoint has none
         ids = None
-    stops = {tokenizer.eos_token, *tokenizer.convert_ids_to_tokens(ids if isinstance(ids, list) else [ids] if ids is not None else [])}
+    stops = {
+        tokenizer.eos_token,
+        *tokenizer.convert_ids_to_tokens(
+            ids if isinstance(ids, list) else [ids] if ids is not None else []
+        ),
+    }
     level, said = OK, f"the chat template ends a turn in {end!r}"
     if end in stops:
         said += ", and generation stops there"
     elif sft:
         said += f"; SFT makes it the eos_token (now {tokenizer.eos_token!r})"
     else:
-        said += f", but generation stops at {listed(sorted(map(repr, stops)))} only: completions may run on to max_completion_length; set "
-        said += f"eos_token_id to {tokenizer.convert_tokens_to_ids(end)} in the checkpoint's generation_config.json, or start from SFT"
+        said += (
+            f", but generation stops at {listed(sorted(map(repr, stops)))} only: completions may "
+            f"run on to max_completion_length; set "
+        )
+        said += (
+            f"eos_token_id to {tokenizer.convert_tokens_to_ids(end)} in the checkpoint's "
+            f"generation_config.json, or start from SFT"
+        )
         level = WARNING
     report.add(level, "contract.eos", said)
 
 
 def check_prompt(report: Report, recipe: Recipe, fmt: ResponseFormat, rows: Dataset) -> None:
-    """Check that the prompt asks for the shape that the rewards (GRPO) or the targets (SFT) have."""
+    """Check that the prompt asks for the shape that the rewards (GRPO) or the targets
+    (SFT) have.
+    """
     if recipe.method == "grpo" and not recipe.script.reward_funcs and not fmt.system_prompt:
-        report.add(OK, "contract.prompt", "the environment judges: no reward reads a format, and the prompt asks for none")
+        report.add(
+            OK,
+            "contract.prompt",
+            "the environment judges: no reward reads a format, and the prompt asks for none",
+        )
         return
     sft, wanted = recipe.method == "sft", list(fmt.marks)
     sample = [rows[index] for index in spread(len(rows), _SAMPLE)]
     if sft:  # rows that are taken as they are need not be in the format
-        wanted = [group for group in wanted if all(any(mark in words(row["completion"]) for mark in group) for row in sample)]
+        wanted = [
+            group
+            for group in wanted
+            if all(any(mark in words(row["completion"]) for mark in group) for row in sample)
+        ]
     prompts = [words(row["prompt"]) for row in sample]
     own = {mark for group in wanted for mark in group}
     missing = [[group[0] for group in fmt.lacking(prompt) if group in wanted] for prompt in prompts]
     asked = [_asked(row["prompt"], prompt) for row, prompt in zip(sample, prompts, strict=True)]
-    conflicts = [(other, lacking) for other, lacking in zip(asked, missing, strict=True) if lacking and not own.issuperset(other)]
-    silent = " and ".join(group[0] for group in wanted if all(group[0] in lacking for lacking in missing))
+    conflicts = [
+        (other, lacking)
+        for other, lacking in zip(asked, missing, strict=True)
+        if lacking and not own.issuperset(other)
+    ]
+    silent = " and ".join(
+        group[0] for group in wanted if all(group[0] in lacking for lacking in missing)
+    )
     if conflicts:
-        # A GRPO format without tags searches the whole completion, so another shape may be paid too.
+        # A GRPO format without tags searches the whole completion, so another shape may be paid
+        # too.
         searched = not sft and not (fmt.reasoning_tags or fmt.answer_tags or fmt.delimited)
         level = WARNING if searched else graded(len(conflicts) / len(sample), vain=0.5)
-        other, lacking = " and ".join(mark for mark in conflicts[0][0] if mark not in own), " and ".join(conflicts[0][1])
+        other, lacking = (
+            " and ".join(mark for mark in conflicts[0][0] if mark not in own),
+            " and ".join(conflicts[0][1]),
+        )
         said = (
-            f"the prompt asks for {other}, but response_format {fmt.name!r}, which the {'targets have' if sft else 'rewards read'}, wants "
-            f"{lacking} ({len(conflicts)} of {len(sample)} sampled rows); write {fitting_format(conflicts[0][0], fmt)}, or leave "
+            f"the prompt asks for {other}, but response_format {fmt.name!r}, which the "
+            f"{'targets have' if sft else 'rewards read'}, wants "
+            f"{lacking} ({len(conflicts)} of {len(sample)} sampled rows); write "
+            f"{fitting_format(conflicts[0][0], fmt)}, or leave "
             "system_prompt out"
         )
     elif silent and sft:
         level, said = OK, f"the targets have {silent} without being asked; SFT teaches it"
     elif silent:
-        said = f"nothing in the prompt asks for {silent}, which response_format {fmt.name!r} wants: only models trained on it give it; "
+        said = (
+            f"nothing in the prompt asks for {silent}, which response_format {fmt.name!r} wants: "
+            f"only models trained on it give it; "
+        )
         level, said = WARNING, f"{said}leave system_prompt out to have the format's own instruction"
     else:
         shape = " and ".join(group[0] for group in wanted) or "no shape"
@@ -151,25 +246,47 @@ def check_prompt(report: Report, recipe: Recipe, fmt: ResponseFormat, rows: Data
 
 
 def _asked(prompt: str | list[dict[str, str]], text: str) -> list[str]:
-    """Marks of a shape: those of any format in the whole prompt, and other tags in its instruction that are opened and closed."""
-    instruction = " ".join(part["content"] for part in prompt if isinstance(part, dict) and part["role"] == "system")
+    """Marks of a shape: those of any format in the whole prompt, and other tags in its instruction
+    that are opened and closed.
+    """
+    instruction = " ".join(
+        part["content"] for part in prompt if isinstance(part, dict) and part["role"] == "system"
+    )
     others = [f"<{name}>" for name in _TAG.findall(instruction) if f"</{name}>" in instruction]
     return list(dict.fromkeys([*named_marks(text), *others]))
 
 
-def check_written(report: Report, recipe: Recipe, rows: Dataset, tokenizer: PreTrainedTokenizerBase) -> None:
-    """SFT: check that the chat template writes the target whole, right after the prompt that generation will be given."""
+def check_written(
+    report: Report, recipe: Recipe, rows: Dataset, tokenizer: PreTrainedTokenizerBase
+) -> None:
+    """SFT: check that the chat template writes the target whole, right after the prompt that
+    generation will be given.
+    """
     with report.refusals("contract.target"):
         check_targets(recipe, tokenizer, rows)
-        report.add(OK, "contract.target", "the chat template writes the sampled targets whole, right after the prompt")
+        report.add(
+            OK,
+            "contract.target",
+            "the chat template writes the sampled targets whole, right after the prompt",
+        )
 
 
-def load_rewards(report: Report, recipe: Recipe, fmt: ResponseFormat, tokenizer: PreTrainedTokenizerBase) -> Rewards:
+def load_rewards(
+    report: Report, recipe: Recipe, fmt: ResponseFormat, tokenizer: PreTrainedTokenizerBase
+) -> Rewards:
     """Return the rewards, without those that ask a model of their own."""
     functions, names = reward_functions(recipe, fmt, with_models=False), recipe.script.reward_funcs
     if skipped := [name for name in names if name not in functions]:
-        report.add(OK, "contract.skipped", f"{listed(skipped)} asks a model of its own and is left out here")
-    return Rewards(functions, dict(zip(names, recipe.training.reward_weights or [1.0] * len(names), strict=True)), tokenizer)
+        report.add(
+            OK,
+            "contract.skipped",
+            f"{listed(skipped)} asks a model of its own and is left out here",
+        )
+    return Rewards(
+        functions,
+        dict(zip(names, recipe.training.reward_weights or [1.0] * len(names), strict=True)),
+        tokenizer,
+    )
 
 
 def check_rewards(report: Report, fmt: ResponseFormat, rewards: Rewards, rows: Dataset) -> None:
@@ -237,10 +354,19 @@ def _check_total(report: Report, rewards: Rewards, tables: Mapping[str, DataFram
         report.add(OK, "contract.total", f"the weighted sum prefers a right answer: {numbers}")
 
 
-def _check_reward(report: Report, name: str, reward: Callable, scores: DataFrame, cases: Sequence[tuple[dict, dict]]) -> None:
+def _check_reward(
+    report: Report,
+    name: str,
+    reward: Callable,
+    scores: DataFrame,
+    cases: Sequence[tuple[dict, dict]],
+) -> None:
     judged = scores[scores.right.notna()]
     if judged.empty:
-        told = f"{name} judges none of {len(scores)} sampled rows, whatever the answer: see docs/recipes.md for what it needs"
+        told = (
+            f"{name} judges none of {len(scores)} sampled rows, whatever the answer: see "
+            f"docs/recipes.md for what it needs"
+        )
         report.add(OK if isinstance(reward, RoutedReward) else WARNING, "contract.unjudged", told)
         return
     full, of = declared(reward, "full_marks"), f"of {len(judged)} sampled rows"
@@ -248,21 +374,33 @@ def _check_reward(report: Report, name: str, reward: Callable, scores: DataFrame
     if below:
         row, texts = cases[below[0]]
         told = (
-            f"{name} gives a right answer in the format's own words {judged.right[below[0]]:g} instead of {full:g} ({len(below)} {of}; "
-            f"gold {clip(str(row['solution']), 80)!r}, completion {clip(texts['right'], 160)!r}): check the golds that the mapper reads, "
+            f"{name} gives a right answer in the format's own words "
+            f"{judged.right[below[0]]:g} instead of {full:g} ({len(below)} {of}; "
+            f"gold {clip(str(row['solution']), 80)!r}, completion "
+            f"{clip(texts['right'], 160)!r}): check the golds that the mapper reads, "
             "and response_format"
         )
         report.add(graded(len(below) / len(judged), vain=0.5), "contract.right", told)
         return
     other, what = (
-        (judged.shapeless, "a text without the format") if declared(reward, "judges") == "shape" else (judged.wrong, "a wrong answer")
+        (judged.shapeless, "a text without the format")
+        if declared(reward, "judges") == "shape"
+        else (judged.wrong, "a wrong answer")
     )
     # A reward of somebody's own may pay some answers alike.
     paid = (other > judged.right if full is None else other >= judged.right).sum()
-    alike = declared(reward, "judges") == "style" or declared(reward, "ranks_group")  # it may pay right and wrong alike
+    alike = declared(reward, "judges") == "style" or declared(
+        reward, "ranks_group"
+    )  # it may pay right and wrong alike
     if paid and not alike:
-        told = f"{name} gives {what} as much as a right answer, or more, on {paid} {of}: check the golds and the reward's parameters"
+        told = (
+            f"{name} gives {what} as much as a right answer, or more, on {paid} {of}: check the "
+            f"golds and the reward's parameters"
+        )
         report.add(WARNING if full is None else ERROR, "contract.wrong", told)
     elif full is None and judged.mean().nunique() == 1:
-        told = f"{name} gives right, wrong and shapeless text alike ({judged.right.mean():.3g}): if it always does, groups have no spread"
+        told = (
+            f"{name} gives right, wrong and shapeless text alike ({judged.right.mean():.3g}): if "
+            f"it always does, groups have no spread"
+        )
         report.add(WARNING, "contract.alike", told)

@@ -1,4 +1,6 @@
-"""The data: what is kept, how long rows are, which golds can be judged by, and prompts as the model sees them."""
+"""The data: what is kept, how long rows are, which golds can be judged by, and prompts as the model
+sees them.
+"""
 
 from __future__ import annotations
 
@@ -33,8 +35,12 @@ _GOLDS = 20_000
 _FAILING = (0.5, 0.01)  # shares of rows on which a mapper fails: an error, a warning
 
 
-def load(report: Report, recipe: Recipe, fmt: ResponseFormat, tokenizer: PreTrainedTokenizerBase) -> Dataset:
-    """Return the training rows as a run has them; what was dropped, or why there are none, is in the report."""
+def load(
+    report: Report, recipe: Recipe, fmt: ResponseFormat, tokenizer: PreTrainedTokenizerBase
+) -> Dataset:
+    """Return the training rows as a run has them; what was dropped, or why there are none, is in
+    the report.
+    """
     with report.refusals("data.unusable", essential=True):
         splits = load_splits(recipe, fmt, tokenizer)
     loaded, rows = splits.train_report, splits.train
@@ -42,12 +48,22 @@ def load(report: Report, recipe: Recipe, fmt: ResponseFormat, tokenizer: PreTrai
     report.add(WARNING if 2 * loaded.dropped.total() > loaded.read else OK, "data.rows", told)
     if loaded.failed:
         share = loaded.failed / loaded.read
-        reason, row = next((text, row) for text, row in loaded.first_index.items() if "fails with" in text)
-        told = f"the mapper fails on {loaded.failed} of {loaded.read} rows ({share:.1%}), which are left out; row {row}: {reason}"
+        reason, row = next(
+            (text, row) for text, row in loaded.first_index.items() if "fails with" in text
+        )
+        told = (
+            f"the mapper fails on {loaded.failed} of {loaded.read} rows ({share:.1%}), which are "
+            f"left out; row {row}: {reason}"
+        )
         fix = "Fix: mend it, or raise SkipRow('why') for a row that cannot be used"
-        report.add(graded(share, vain=_FAILING[0], doubtful=_FAILING[1]), "data.mapper", f"{told}. {fix}")
+        report.add(
+            graded(share, vain=_FAILING[0], doubtful=_FAILING[1]), "data.mapper", f"{told}. {fix}"
+        )
     if splits.overlap:
-        told = f"{splits.overlap} training rows ask what the test split asks, and training leaves them out: {len(rows)} are left"
+        told = (
+            f"{splits.overlap} training rows ask what the test split asks, and training leaves "
+            f"them out: {len(rows)} are left"
+        )
         report.add(WARNING, "data.overlap", told)
     if doubt := nothing_held_out(recipe, loaded.read):
         report.add(WARNING, "data.held_out", doubt)
@@ -56,10 +72,20 @@ def load(report: Report, recipe: Recipe, fmt: ResponseFormat, tokenizer: PreTrai
     return rows
 
 
-def _check_held_out(report: Report, recipe: Recipe, fmt: ResponseFormat, tokenizer: PreTrainedTokenizerBase, rows: Dataset) -> None:
+def _check_held_out(
+    report: Report,
+    recipe: Recipe,
+    fmt: ResponseFormat,
+    tokenizer: PreTrainedTokenizerBase,
+    rows: Dataset,
+) -> None:
     """Compare the test split that a recipe names for ``evaluate`` with the training rows."""
     script = recipe.script
-    named = script.dataset_name and "dataset_test_split" in recipe.settings and script.dataset_test_split != script.dataset_train_split
+    named = (
+        script.dataset_name
+        and "dataset_test_split" in recipe.settings
+        and script.dataset_test_split != script.dataset_train_split
+    )
     if script.smoke or not named:
         return
     try:
@@ -69,12 +95,25 @@ def _check_held_out(report: Report, recipe: Recipe, fmt: ResponseFormat, tokeniz
         return
     shared = drop_overlap(held_out, rows)[1]
     if 10 * shared > len(held_out):
-        told = f"{shared} of {len(held_out)} rows of dataset_test_split {script.dataset_test_split!r} ask what a training row asks"
+        told = (
+            f"{shared} of {len(held_out)} rows of dataset_test_split "
+            f"{script.dataset_test_split!r} ask what a training row asks"
+        )
         fix = f"splits that share no row ({split_fix(len(rows))}), and no question twice"
-        report.add(WARNING, "data.overlap", f"{told}, so evaluate would judge on rows that were trained on. Fix: {fix}")
+        report.add(
+            WARNING,
+            "data.overlap",
+            f"{told}, so evaluate would judge on rows that were trained on. Fix: {fix}",
+        )
 
 
-def check_lengths(report: Report, recipe: Recipe, rows: Dataset, tokenizer: PreTrainedTokenizerBase, window: int | None) -> None:
+def check_lengths(
+    report: Report,
+    recipe: Recipe,
+    rows: Dataset,
+    tokenizer: PreTrainedTokenizerBase,
+    window: int | None,
+) -> None:
     """Compare lengths with the model's window, and show three prompts."""
     from pandas import Series
 
@@ -87,43 +126,82 @@ def check_lengths(report: Report, recipe: Recipe, rows: Dataset, tokenizer: PreT
         for index in spread(len(rows), 3):
             prompt = rendered(rows[index]["prompt"], add_generation_prompt=True)
             report.show("data", f"Prompt of row {index}, as the model sees it:", prompt)
-        sample = rows.select(picked).select_columns(["prompt"] if grpo else ["prompt", "completion"])
-        texts = [rendered(row["prompt"] if grpo else row["prompt"] + row["completion"], add_generation_prompt=grpo) for row in sample]
-    lengths = Series([len(ids) for ids in tokenizer(texts, add_special_tokens=False)["input_ids"]], index=picked)
-    said = f"a row has {lengths.median():.0f} tokens (median), the longest {lengths.max()}; the model's window is {window or 'not known'}"
+        sample = rows.select(picked).select_columns(
+            ["prompt"] if grpo else ["prompt", "completion"]
+        )
+        texts = [
+            rendered(
+                row["prompt"] if grpo else row["prompt"] + row["completion"],
+                add_generation_prompt=grpo,
+            )
+            for row in sample
+        ]
+    lengths = Series(
+        [len(ids) for ids in tokenizer(texts, add_special_tokens=False)["input_ids"]], index=picked
+    )
+    said = (
+        f"a row has {lengths.median():.0f} tokens (median), the longest {lengths.max()}; the "
+        f"model's window is {window or 'not known'}"
+    )
     room, space = training.max_completion_length if grpo else 0, window or sys.maxsize
     tight = lengths.index[lengths + room > space]
     if len(tight):
-        said += f": {len(tight)} of {len(lengths)} measured {f'with max_completion_length {room} can ' if grpo else ''}run over it (rows "
-        said += f"{listed(tight)}): set {f'max_prompt_tokens: {max(1, space - room)}' if grpo else f'max_length: {space}'}"
-    report.add(ERROR if lengths.max() + min(room, 1) > space else WARNING if len(tight) else OK, "data.window", said)
+        said += (
+            f": {len(tight)} of {len(lengths)} measured "
+            f"{f'with max_completion_length {room} can ' if grpo else ''}run over it (rows "
+        )
+        said += (
+            f"{listed(tight)}): set "
+            f"{f'max_prompt_tokens: {max(1, space - room)}' if grpo else f'max_length: {space}'}"
+        )
+    report.add(
+        ERROR if lengths.max() + min(room, 1) > space else WARNING if len(tight) else OK,
+        "data.window",
+        said,
+    )
     if not grpo and training.max_length:
         share = (lengths > training.max_length).mean()
-        said = f"max_length {training.max_length} cuts {round(share * len(lengths))} of {len(lengths)} measured examples ({share:.0%})"
+        said = (
+            f"max_length {training.max_length} cuts {round(share * len(lengths))} of "
+            f"{len(lengths)} measured examples ({share:.0%})"
+        )
         if share:
-            said += f", which then teach no end; set max_length: {lengths.max()}, or drop long ones with max_solution_tokens"
+            said += (
+                f", which then teach no end; set max_length: {lengths.max()}, or drop long ones "
+                f"with max_solution_tokens"
+            )
         report.add(graded(share, vain=0.5), "data.max_length", said)
 
 
 # A decimal comma or a list; a thousands point or a decimal. A unit may follow.
-_EITHER = re.compile(r"[-+]?(?:\d+,(?!\d{3}(?!\d))\d+|[1-9]\d{0,2}(?:\.\d{3})+)(?:\s*[^\d\s,.;()]+)*")
+_EITHER = re.compile(
+    r"[-+]?(?:\d+,(?!\d{3}(?!\d))\d+|[1-9]\d{0,2}(?:\.\d{3})+)(?:\s*[^\d\s,.;()]+)*"
+)
 
 
-# What a reader of golds should know, for the reward accuracy: key, level, which golds, what is said of them.
+# What a reader of golds should know, for the reward accuracy: key, level, which golds, what is said
+# of them.
 _READINGS: tuple[tuple[str, str, Callable[[Gold], object], str], ...] = (
     (
         "data.words",
         WARNING,
         lambda gold: gold.words and not gold.letter and not gold.letters and not gold.only_text,
-        "are words or dates ({first}), which accuracy compares as text; answer_match may ask a judge",
+        "are words or dates ({first}), which accuracy compares as text; answer_match may ask "
+        "a judge",
     ),
     (
         "data.only_text",
         WARNING,
         lambda gold: gold.only_text,
-        "are mathematics with words that are no name and no unit ({first}): only the same text is right; drop these rows, or shorten them",
+        "are mathematics with words that are no name and no unit ({first}): only the same "
+        "text is right; drop these rows, or shorten them",
     ),
-    ("data.left_out", OK, lambda gold: gold.left_out, "are read without the words beside their numbers or a condition ({first})"),
+    (
+        "data.left_out",
+        OK,
+        lambda gold: gold.left_out,
+        "are read without the words beside their numbers or a condition ({first})",
+    ),
 )
 
 
@@ -169,7 +247,8 @@ def _check_readable(
         first = clip(str(rows[unread[0]]["solution"]), 80)
         message = (
             f"{names} cannot read {len(unread)} of {len(readable)} golds ({share:.0%}; "
-            f"rows {listed(unread)} of those kept; the first is {first!r}), so no completion is paid there: "
+            f"rows {listed(unread)} of those kept; the first is {first!r}), so no completion "
+            f"is paid there: "
             "point solution_column (or the mapper) at a short final answer, or drop these rows"
         )
     report.add(graded(share, vain=0.5), "data.golds", message)

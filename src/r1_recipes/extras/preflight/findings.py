@@ -24,14 +24,19 @@ class Enough(Exception):
 
 @dataclass(frozen=True)
 class Finding:
-    level: str  # OK, WARNING (the run works, and may not do what is meant) or ERROR (it fails, or learns nothing)
+    # OK, WARNING (the run works, and may not do what is meant) or ERROR (it fails, or learns
+    # nothing)
+    level: str
     code: str  # SECTION.WHAT, the same in every version
-    message: str  # a sentence with the number behind it and, if something is wrong, what to write instead
+    # A sentence with the number behind it and, if something is wrong, what to write instead
+    message: str
 
 
 @dataclass
 class Report:
-    """Findings in the order of the checks, and by section the texts and tables behind them, each with a title."""
+    """Findings in the order of the checks, and by section the texts and tables behind them, each
+    with a title.
+    """
 
     findings: list[Finding] = field(default_factory=list)
     details: dict[str, list[tuple[str, str | DataFrame]]] = field(default_factory=dict)
@@ -48,15 +53,25 @@ class Report:
 
     @contextlib.contextmanager
     def refusals(self, code: str, *, essential: bool = False) -> Iterator[None]:
-        """Report a refusal by a recipe or a chat template and skip the rest of the block; raise :class:`Enough` if later checks need it."""
+        """Report a refusal by a recipe or a chat template and skip the rest of the block; raise
+        :class:`Enough` if later checks need it.
+        """
         try:
             yield
         except (RecipeError, TemplateError) as error:
             said = str(error)
             if isinstance(error, TemplateError):
-                said = f"chat_template: it refuses a conversation: {first_line(error)} If it takes no system message, set "
-                said += 'system_prompt: "" and put the instruction into the question, or set chat_template'
-            self.add(ERROR, "fit.batch" if isinstance(error, BatchError) else code, masked_text(said))
+                said = (
+                    f"chat_template: it refuses a conversation: {first_line(error)} If it takes "
+                    f"no system message, set "
+                )
+                said += (
+                    'system_prompt: "" and put the instruction into the question, or set '
+                    "chat_template"
+                )
+            self.add(
+                ERROR, "fit.batch" if isinstance(error, BatchError) else code, masked_text(said)
+            )
             if essential:
                 raise Enough from error
 

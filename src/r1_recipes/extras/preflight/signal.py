@@ -1,4 +1,6 @@
-"""The signal: a few groups from the model itself, and whether their rewards leave GRPO anything to compare."""
+"""The signal: a few groups from the model itself, and whether their rewards leave GRPO anything to
+compare.
+"""
 
 from __future__ import annotations
 
@@ -30,7 +32,16 @@ _SATURATED = (
 Sampled = tuple[dict[str, Any], Completion]  # a row and one of its completions
 
 
-def check(report: Report, recipe: Recipe, fmt: ResponseFormat, rewards: Rewards, rows: Dataset, *, groups: int, seconds: float) -> None:
+def check(
+    report: Report,
+    recipe: Recipe,
+    fmt: ResponseFormat,
+    rewards: Rewards,
+    rows: Dataset,
+    *,
+    groups: int,
+    seconds: float,
+) -> None:
     """Sample ``groups`` groups, for at most about ``seconds``, and judge them."""
     from pandas import DataFrame
 
@@ -39,25 +50,46 @@ def check(report: Report, recipe: Recipe, fmt: ResponseFormat, rewards: Rewards,
         sampled = sample(report, recipe, rows, rewards.tokenizer, groups=groups, seconds=seconds)
         done = len(report.seconds)
         if done < groups:
-            told = f"{done} of {groups} groups were done within {seconds:g} s; give it more with --seconds, or skip this with --no-model"
+            told = (
+                f"{done} of {groups} groups were done within {seconds:g} s; give it more with "
+                f"--seconds, or skip this with --no-model"
+            )
             report.add(WARNING, "signal.slow", told)
         if done:
-            texts, tokens = [completion.text for _, completion in sampled], [completion.tokens for _, completion in sampled]
-            tables = rewards.scores(report, "signal.reward_fails", [row for row, _ in sampled], {"sampled": texts}, tokens)
-            scores = DataFrame({name: table["sampled"] for name, table in tables.items()}, index=range(len(sampled)))
+            texts, tokens = (
+                [completion.text for _, completion in sampled],
+                [completion.tokens for _, completion in sampled],
+            )
+            tables = rewards.scores(
+                report,
+                "signal.reward_fails",
+                [row for row, _ in sampled],
+                {"sampled": texts},
+                tokens,
+            )
+            scores = DataFrame(
+                {name: table["sampled"] for name, table in tables.items()},
+                index=range(len(sampled)),
+            )
             if any(completion.reward is not None for _, completion in sampled):
                 scores["environment"] = [completion.reward for _, completion in sampled]
             judge(report, recipe, fmt, rewards, sampled, scores)
 
 
-def sample(report: Report, recipe: Recipe, rows: Dataset, tokenizer: Any, *, groups: int, seconds: float) -> list[Sampled]:
+def sample(
+    report: Report, recipe: Recipe, rows: Dataset, tokenizer: Any, *, groups: int, seconds: float
+) -> list[Sampled]:
     """Return whole groups, one after another, with the recipe's own generation settings."""
     from tqdm.auto import tqdm
     from transformers import GenerationConfig, set_seed
 
     training, end = recipe.training, time.monotonic() + seconds
-    known = vars(GenerationConfig())  # vLLM, which TRL hands generation_kwargs to, has keys of its own (stop_token_ids)
-    extra = {key: value for key, value in (training.generation_kwargs or {}).items() if key in known}
+    known = vars(
+        GenerationConfig()
+    )  # vLLM, which TRL hands generation_kwargs to, has keys of its own (stop_token_ids)
+    extra = {
+        key: value for key, value in (training.generation_kwargs or {}).items() if key in known
+    }
     limit, settings = training.max_completion_length, sampling(training) | extra
     sampled: list[Sampled] = []
     made: dict[int, list[Completion]] = {}
@@ -77,37 +109,66 @@ def sample(report: Report, recipe: Recipe, rows: Dataset, tokenizer: Any, *, gro
             if began >= end:
                 break
             single.end = end
-            backend.run([Request(index, row["prompt"])], lambda index, completions, error: made.update({index: completions}), [plan])
+            backend.run(
+                [Request(index, row["prompt"])],
+                lambda index, completions, error: made.update({index: completions}),
+                [plan],
+            )
             group = made[index]
             # Cut by the clock, not by the recipe: such a group would mislead.
-            if any(completion.finish_reason == "length" and completion.tokens < limit for completion in group):
+            if any(
+                completion.finish_reason == "length" and completion.tokens < limit
+                for completion in group
+            ):
                 break
             sampled += [(row, completion) for completion in group]
             report.seconds.append(time.monotonic() - began)
-    except Exception as error:  # no weights, too little memory, a generation argument that there is not: the library's own words
+    # No weights, too little memory, no such generation argument: in the library's own words.
+    except Exception as error:
         raise RecipeError(
-            f"{recipe.path}: {recipe.model.model_name_or_path!r} cannot be sampled from ({first_line(error)[:-1]}); --no-model goes without"
+            f"{recipe.path}: {recipe.model.model_name_or_path!r} cannot be sampled from "
+            f"({first_line(error)[:-1]}); --no-model goes without"
         ) from error
     return sampled
 
 
 class _Batches:
-    """Completions by the recipe's own generation settings, until ``end`` (of ``time.monotonic``)."""
+    """Completions by the recipe's own generation settings, until ``end`` (of
+    ``time.monotonic``).
+    """
 
     end = 0.0
 
     def __init__(self, model: Any, tokenizer: Any, settings: dict[str, Any], limit: int) -> None:
-        self._model, self._tokenizer, self._settings, self._limit = model, tokenizer, settings, limit
+        self._model, self._tokenizer, self._settings, self._limit = (
+            model,
+            tokenizer,
+            settings,
+            limit,
+        )
 
-    def run(self, requests: Sequence[Request], sink: Sink, sampling_plans: Sequence[SamplingPlan]) -> None:
+    def run(
+        self, requests: Sequence[Request], sink: Sink, sampling_plans: Sequence[SamplingPlan]
+    ) -> None:
         settings = self._settings | {"max_time": max(0.1, self.end - time.monotonic())}
-        [groups] = complete(self._model, self._tokenizer, requests, [(settings, sampling_plans[0][1])], self._limit)
+        [groups] = complete(
+            self._model, self._tokenizer, requests, [(settings, sampling_plans[0][1])], self._limit
+        )
         for request, group in zip(requests, groups, strict=True):
             sink(request.index, group, None)
 
 
-def judge(report: Report, recipe: Recipe, fmt: ResponseFormat, rewards: Rewards, sampled: Sequence[Sampled], scores: DataFrame) -> None:
-    """Say what GRPO could learn from these groups, one after another, and their scores by reward (NaN: not judged)."""
+def judge(
+    report: Report,
+    recipe: Recipe,
+    fmt: ResponseFormat,
+    rewards: Rewards,
+    sampled: Sequence[Sampled],
+    scores: DataFrame,
+) -> None:
+    """Say what GRPO could learn from these groups, one after another, and their scores by reward
+    (NaN: not judged).
+    """
     from pandas import DataFrame
 
     scores = scores.assign(sum=rewards.total(scores))
@@ -116,7 +177,14 @@ def judge(report: Report, recipe: Recipe, fmt: ResponseFormat, rewards: Rewards,
     varied = high - low > 1e-9
     # Of the groups that are judged.
     share = varied.astype(float).where(high.notna()).mean()
-    summary = DataFrame({"judged": scores.count(), "mean": scores.mean(), "std": scores.std(ddof=0), "groups_with_spread": share})
+    summary = DataFrame(
+        {
+            "judged": scores.count(),
+            "mean": scores.mean(),
+            "std": scores.std(ddof=0),
+            "groups_with_spread": share,
+        }
+    )
     report.show("signal", f"{len(sampled)} completions in {len(low)} groups:", summary)
     _show_examples(report, fmt, sampled, scores)
     cut = sum(completion.finish_reason == "length" for _, completion in sampled)
@@ -163,15 +231,25 @@ def _check_spread(report: Report, flat: Series, lowest: Series, highest: Series)
     report.add(level, f"signal.{code}", f"{message}: GRPO has nothing to compare; {advice}")
 
 
-def _show_examples(report: Report, fmt: ResponseFormat, sampled: Sequence[Sampled], scores: DataFrame) -> None:
+def _show_examples(
+    report: Report, fmt: ResponseFormat, sampled: Sequence[Sampled], scores: DataFrame
+) -> None:
     """Show five completions from the lowest sum to the highest."""
     order = list(scores["sum"].fillna(0.0).sort_values(kind="stable").index)
-    picked = [*(order[position] for position in spread(len(order), _SHOWN)[:-1]), order[-1]]  # the best one is always among them
+    picked = [
+        *(order[position] for position in spread(len(order), _SHOWN)[:-1]),
+        order[-1],
+    ]  # the best one is always among them
     for number, index in enumerate(picked, start=1):
         row, completion = sampled[index]
-        given = ", ".join(f"{name} {value:.3g}" if value == value else f"{name} not judged" for name, value in scores.loc[index].items())
+        given = ", ".join(
+            f"{name} {value:.3g}" if value == value else f"{name} not judged"
+            for name, value in scores.loc[index].items()
+        )
         told = (
-            f"Completion {number}: {given}; {completion.tokens} tokens, finish_reason {completion.finish_reason}; gold "
-            f"{row.get('solution')!r}, read as {fmt.parse(completion.text).answer!r}; asked {clip(row['prompt'][-1]['content'], 80)!r}"
+            f"Completion {number}: {given}; {completion.tokens} tokens, finish_reason "
+            f"{completion.finish_reason}; gold "
+            f"{row.get('solution')!r}, read as {fmt.parse(completion.text).answer!r}; asked "
+            f"{clip(row['prompt'][-1]['content'], 80)!r}"
         )
         report.show("signal", told, fmt.full_text(completion.text))

@@ -1,4 +1,6 @@
-"""Tasks that reasoning-gym draws and judges; the mapper ``arithmetic`` writes steps out with the extra ``countdown``."""
+"""Tasks that reasoning-gym draws and judges; the mapper ``arithmetic`` writes steps out with the
+extra ``countdown``.
+"""
 
 PLUGIN = {
     "mapper": {

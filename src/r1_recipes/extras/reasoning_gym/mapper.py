@@ -4,24 +4,39 @@ import json
 from typing import Any
 
 from r1_recipes.data.mapped_row import MappedRow
-from r1_recipes.data.mappers.base import Mapper, SkipRow, optional_text, register_mapper, required_text
+from r1_recipes.data.mappers.base import (
+    Mapper,
+    SkipRow,
+    optional_text,
+    register_mapper,
+    required_text,
+)
 from r1_recipes.extras.reasoning_gym.scorer import check_task
 
 
 @register_mapper("reasoning_gym")
 class ReasoningGym(Mapper):
-    """A task of reasoning-gym: ``question``, ``answer``, ``metadata``; the task's own scorer judges (column ``scorer``)."""
+    """A task of reasoning-gym: ``question``, ``answer``, ``metadata``; the task's own scorer judges
+    (column ``scorer``).
+    """
 
     columns = ("question", "answer", "metadata")
 
     def __call__(self, row: dict[str, Any]) -> MappedRow:
         metadata = row.get("metadata")
         try:
-            metadata = metadata if isinstance(metadata, dict) else json.loads(required_text(row, "metadata"))
+            metadata = (
+                metadata
+                if isinstance(metadata, dict)
+                else json.loads(required_text(row, "metadata"))
+            )
             task = metadata["source_dataset"]
             check_task(task)
         except (TypeError, KeyError, json.JSONDecodeError, RecursionError) as error:
-            raise SkipRow("column 'metadata' is not reasoning-gym's: JSON with source_dataset, the name of a task") from error
+            raise SkipRow(
+                "column 'metadata' is not reasoning-gym's: JSON with source_dataset, the "
+                "name of a task"
+            ) from error
         except ValueError as error:
             raise SkipRow(str(error)) from error
         question = required_text(row, "question")

@@ -15,16 +15,20 @@ if TYPE_CHECKING:
 
 
 def reasoning_gym_rows(task: str, split: str, config: dict[str, Any]) -> Dataset:
-    """Draw a reasoning-gym task's ``question``, ``answer`` and ``metadata`` (JSON text, since its shape differs by task).
+    """Draw a reasoning-gym task's ``question``, ``answer`` and ``metadata`` (JSON text, since its
+    shape differs by task).
 
-    ``config``: the task's own keys, ``level`` (of reasoning-gym's curriculum, from 0), and ``train``/``test``: mappings with ``size``,
-    ``seed`` and keys for that split alone. Question i is drawn from seed + i, so closer seeds share most questions.
+    ``config``: the task's own keys, ``level`` (of reasoning-gym's curriculum, from 0), and
+    ``train``/``test``: mappings with ``size``, ``seed`` and keys for that split alone. Question i
+    is drawn from seed + i, so closer seeds share most questions.
     """
     try:
         import reasoning_gym
         from reasoning_gym.factory import DATASETS, create_curriculum
     except ImportError as error:
-        raise RecipeError(f"reasoning_gym tasks need the package: {install_hint('demo')}") from error
+        raise RecipeError(
+            f"reasoning_gym tasks need the package: {install_hint('demo')}"
+        ) from error
     if task not in DATASETS:
         raise RecipeError(unknown_name("reasoning_gym task", task, DATASETS))
     try:
@@ -38,16 +42,25 @@ def reasoning_gym_rows(task: str, split: str, config: dict[str, Any]) -> Dataset
         try:
             if (level := options.pop("level", None)) is not None:
                 curriculum = create_curriculum(task)
-                if not any(level < len(attribute.levels) for attribute in curriculum.attributes.values()):
-                    raise ValueError(f"level: there is none {level}")  # it would be that of the last
+                if not any(
+                    level < len(attribute.levels) for attribute in curriculum.attributes.values()
+                ):
+                    raise ValueError(
+                        f"level: there is none {level}"
+                    )  # it would be that of the last
                 curriculum.set_global_level(level)
                 options = {**vars(curriculum.generate_configuration()), **options}
             drawn = reasoning_gym.create_dataset(task, **options)
         except (TypeError, AssertionError, ValueError) as error:
             hint = nearest_key(options, inspect.signature(DATASETS[task][1]).parameters)
-            raise RecipeError(f"task_config of {task!r}: {first_line(error)}{hint} Keys given: {sorted(options)}") from error
+            raise RecipeError(
+                f"task_config of {task!r}: {first_line(error)}{hint} Keys given: {sorted(options)}"
+            ) from error
         for row in drawn:
             metadata = json.dumps(row["metadata"], default=str)
-            yield row["question"], {"question": row["question"], "answer": row["answer"], "metadata": metadata}
+            yield (
+                row["question"],
+                {"question": row["question"], "answer": row["answer"], "metadata": metadata},
+            )
 
     return distinct_rows(draw, split, config, f"questions of {task!r}")

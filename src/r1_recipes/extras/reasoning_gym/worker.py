@@ -9,9 +9,13 @@ from r1_recipes.common.errors import install_hint
 try:
     import reasoning_gym
 except ModuleNotFoundError as error:
-    raise ModuleNotFoundError(f"{error}; the column 'scorer' needs it: {install_hint('demo')}") from error
+    raise ModuleNotFoundError(
+        f"{error}; the column 'scorer' needs it: {install_hint('demo')}"
+    ) from error
 
-_RUNS_TEXT = frozenset(("compile", "exec", "import", "open", "os.system", "pickle.find_class", "subprocess.Popen"))
+_RUNS_TEXT = frozenset(
+    ("compile", "exec", "import", "open", "os.system", "pickle.find_class", "subprocess.Popen")
+)
 _scorer = functools.cache(reasoning_gym.get_score_answer_fn)
 _scoring = False
 
@@ -21,7 +25,9 @@ def _refuse_code(event: str, arguments: tuple) -> None:
         raise RuntimeError(f"a scorer wanted to {event}")
 
 
-sys.addaudithook(_refuse_code)  # No scorer can run a text as code, in whatever version reasoning-gym is installed.
+sys.addaudithook(
+    _refuse_code
+)  # No scorer can run a text as code, in whatever version reasoning-gym is installed.
 
 
 def score(spec: str, answer: str) -> bool | str:

@@ -9,10 +9,20 @@ from r1_recipes.extras.report.page import REPORT_FILE, write
 
 
 def main(argv: Sequence[str] | None = None) -> None:
-    """Run the command; exit with status 2 if a run directory is missing or the page cannot be written."""
-    parser = argparse.ArgumentParser(prog="python -m r1_recipes.report", description=__doc__.splitlines()[0], allow_abbrev=False)
-    parser.add_argument("run_dir", type=Path, nargs="+", help="output_dir of a run; several are overlaid")
-    parser.add_argument("--output", type=Path, help=f"where the page goes (default: {REPORT_FILE} in the first run's directory)")
+    """Run the command; exit with status 2 if a run directory is missing or the page cannot be
+    written.
+    """
+    parser = argparse.ArgumentParser(
+        prog="python -m r1_recipes.report", description=__doc__.splitlines()[0], allow_abbrev=False
+    )
+    parser.add_argument(
+        "run_dir", type=Path, nargs="+", help="output_dir of a run; several are overlaid"
+    )
+    parser.add_argument(
+        "--output",
+        type=Path,
+        help=f"where the page goes (default: {REPORT_FILE} in the first run's directory)",
+    )
     with reported_errors():
         options = parser.parse_args(argv)
         path = write(options.run_dir, options.output)

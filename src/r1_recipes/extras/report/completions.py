@@ -10,32 +10,45 @@ from typing import Any
 from r1_recipes.common.messages import clip, words
 from r1_recipes.extras.report.read import RunData, finite, is_number
 
-# Compressed completions in one page, in bytes of base64: with the page's own 0.6 MB and its curves it stays below 15 MB.
+# Compressed completions in one page, in bytes of base64: with the page's own 0.6 MB and its curves
+# it stays below 15 MB.
 MAX_COMPLETION_BYTES = 13_500_000
 # Rows read, over all runs; twice 500 steps of 64. More would make every save wait.
 MAX_COMPLETIONS = 64_000
-# One step's completions, unpacked; a few KB of Parquet can stand for any number of GB, so that few rows are unpacked at a time.
+# One step's completions, unpacked; a few KB of Parquet can stand for any number of GB, so that few
+# rows are unpacked at a time.
 _MAX_TABLE_BYTES = 256 << 20
 _MAX_TABLE_VALUES = 10_000_000  # of all columns; one row of a nested column may hold any number
 _BATCH = 16
 _CODECS = ("SNAPPY", "UNCOMPRESSED")  # pandas' own
-_GROWTH = 88  # bytes that one of a file may become: 64 of Snappy's 3, four times over as Python's texts
+_GROWTH = (
+    88  # bytes that one of a file may become: 64 of Snappy's 3, four times over as Python's texts
+)
 # Those of training, and those of the evaluation during it.
 FOLDERS = ("completions", "eval_completions")
 _NO_REWARD = {"prompt", "completion", "step", "advantage"}
 
 
 def pack_completions(runs: Sequence[RunData]) -> tuple[str, int, int]:
-    """Pack the completions of all runs, or of evenly spaced steps if they are too many; return how many are kept, and the total."""
+    """Pack the completions of all runs, or of evenly spaced steps if they are too many; return how
+    many are kept, and the total.
+    """
     files = [(number, *file) for number, run in enumerate(runs) for file in _files(run)]
     total = sum(count for *_, count in files)
-    tables = [_rows(number, runs[number], path) for number, path, _ in spread(files, MAX_COMPLETIONS / max(1, total))]
+    tables = [
+        _rows(number, runs[number], path)
+        for number, path, _ in spread(files, MAX_COMPLETIONS / max(1, total))
+    ]
     share = 1.0
     while True:
         chosen = spread(tables, share)
         rows = [row for table in chosen for row in table]
-        text = json.dumps(_columns(rows), ensure_ascii=False, separators=(",", ":"), allow_nan=False)
-        packed = base64.b64encode(gzip.compress(text.encode("utf-8", "replace"), 6, mtime=0)).decode("ascii")
+        text = json.dumps(
+            _columns(rows), ensure_ascii=False, separators=(",", ":"), allow_nan=False
+        )
+        packed = base64.b64encode(
+            gzip.compress(text.encode("utf-8", "replace"), 6, mtime=0)
+        ).decode("ascii")
         if len(packed) <= MAX_COMPLETION_BYTES or len(chosen) <= 1:
             return packed, len(rows), total
         share *= 0.95 * MAX_COMPLETION_BYTES / len(packed)
@@ -45,13 +58,17 @@ def _files(run: RunData) -> Iterator[tuple[Path, int]]:
     """Yield a run's files, one per step, and the number of rows in each."""
     import pyarrow.parquet
 
-    for path in sorted(path for folder in FOLDERS for path in (run.path / folder).glob("*.parquet")):
+    for path in sorted(
+        path for folder in FOLDERS for path in (run.path / folder).glob("*.parquet")
+    ):
         if path.is_symlink() or not path.is_file():
             continue
         with run.reading(f"{path.parent.name}/{path.name}"):
             found = pyarrow.parquet.read_metadata(path)
             groups = [found.row_group(number) for number in range(found.num_row_groups)]
-            columns = [group.column(number) for group in groups for number in range(group.num_columns)]
+            columns = [
+                group.column(number) for group in groups for number in range(group.num_columns)
+            ]
             size = sum(group.total_byte_size for group in groups)
             if max(size, path.stat().st_size * 8) > _MAX_TABLE_BYTES:
                 raise ValueError(f"{size} bytes, unpacked")
@@ -68,17 +85,26 @@ def _rows(number: int, run: RunData, path: Path) -> list[dict[str, Any]]:
     import pyarrow.parquet
 
     names, factors = run.settings.get("reward_funcs"), run.settings.get("reward_weights")
-    pairs = zip(names, factors, strict=False) if isinstance(names, list) and isinstance(factors, list) else ()
+    pairs = (
+        zip(names, factors, strict=False)
+        if isinstance(names, list) and isinstance(factors, list)
+        else ()
+    )
     weights = {str(name).rpartition(":")[2]: factor for name, factor in pairs if is_number(factor)}
     with run.reading(f"{path.parent.name}/{path.name}"), pyarrow.parquet.ParquetFile(path) as file:
         rows, size = [], 0
         # Any row may say all that the file says, and the footer less than that.
         at_once = _MAX_TABLE_BYTES // (_GROWTH * path.stat().st_size)
         for batch in file.iter_batches(max(1, min(_BATCH, at_once))):
-            size += batch.nbytes  # What is said once in the file may be said in every row: the footer's sizes do not show it.
+            # What is said once in the file may be said in every row: the footer's sizes do not show
+            # it.
+            size += batch.nbytes
             if size > _MAX_TABLE_BYTES:
                 raise ValueError(f"more than {_MAX_TABLE_BYTES} bytes, unpacked")
-            rows += [_row(number, FOLDERS.index(path.parent.name), values, weights) for values in batch.to_pylist()]
+            rows += [
+                _row(number, FOLDERS.index(path.parent.name), values, weights)
+                for values in batch.to_pylist()
+            ]
         return rows
     return []
 
@@ -91,12 +117,18 @@ def spread(items: list[Any], share: float) -> list[Any]:
     return [items[round(i * (len(items) - 1) / max(1, count - 1))] for i in range(count)]
 
 
-def _row(run: int, kind: int, values: dict[str, Any], weights: Mapping[str, float]) -> dict[str, Any]:
-    others = {key: value for key, value in values.items() if key not in _NO_REWARD and value is not None}
+def _row(
+    run: int, kind: int, values: dict[str, Any], weights: Mapping[str, float]
+) -> dict[str, Any]:
+    others = {
+        key: value for key, value in values.items() if key not in _NO_REWARD and value is not None
+    }
     scores = {key: finite(value) for key, value in others.items() if is_number(value)}
     prompt = values.get("prompt")
     turns = prompt if isinstance(prompt, list) else [{"role": "user", "content": prompt}]
-    asked = [one.get("content") for one in turns if isinstance(one, dict) and one.get("role") == "user"]
+    asked = [
+        one.get("content") for one in turns if isinstance(one, dict) and one.get("role") == "user"
+    ]
     weighted = [weights.get(key, 1.0) * score for key, score in scores.items() if score is not None]
     return {
         "run": run,
@@ -107,16 +139,28 @@ def _row(run: int, kind: int, values: dict[str, Any], weights: Mapping[str, floa
         "reward": finite(sum(weighted)) if weighted else None,
         "advantage": finite(values.get("advantage")),
         "scores": scores,
-        "extra": {key: clip(words(value) or str(value)) for key, value in others.items() if key not in scores},
+        "extra": {
+            key: clip(words(value) or str(value))
+            for key, value in others.items()
+            if key not in scores
+        },
     }
 
 
 def _columns(rows: Sequence[dict[str, Any]]) -> dict[str, Any]:
-    """Return the rows as the page reads them: lists; a list per name in scores and extra; a prompt as an index into ``prompts``, which
-    holds its whole text and its question."""
-    prompts = {prompt: index for index, prompt in enumerate(dict.fromkeys(row["prompt"] for row in rows))}
-    rewards, extras = (list(dict.fromkeys(name for row in rows for name in row[kind])) for kind in ("scores", "extra"))
-    table: dict[str, Any] = {name: [row[name] for row in rows] for name in ("run", "kind", "step", "text", "reward", "advantage")}
+    """Return the rows as the page reads them: lists; a list per name in scores and extra; a prompt
+    as an index into ``prompts``, which holds its whole text and its question."""
+    prompts = {
+        prompt: index for index, prompt in enumerate(dict.fromkeys(row["prompt"] for row in rows))
+    }
+    rewards, extras = (
+        list(dict.fromkeys(name for row in rows for name in row[kind]))
+        for kind in ("scores", "extra")
+    )
+    table: dict[str, Any] = {
+        name: [row[name] for row in rows]
+        for name in ("run", "kind", "step", "text", "reward", "advantage")
+    }
     table["prompt"] = [prompts[row["prompt"]] for row in rows]
     table["scores"] = [[row["scores"].get(name) for row in rows] for name in rewards]
     table["extra"] = [[row["extra"].get(name) for row in rows] for name in extras]

@@ -1,7 +1,9 @@
-"""One self-contained HTML page about one run, or several overlaid: curves, flags, evaluations, sampled completions, recipe.
+"""One self-contained HTML page about one run, or several overlaid: curves, flags, evaluations,
+sampled completions, recipe.
 
-Nothing is fetched when the page is opened, and nothing in a run directory is trusted: texts reach the page as data only, and the page's
-own policy lets no script run but the four that are written here.
+Nothing is fetched when the page is opened, and nothing in a run directory is trusted: texts reach
+the page as data only, and the page's own policy lets no script run but the four that are written
+here.
 """
 
 import base64
@@ -27,7 +29,16 @@ logger = logging.getLogger("r1_recipes.report")
 REPORT_FILE = "report.html"
 # Points of one curve; a chart is some 400 pixels wide.
 MAX_POINTS = 2_000
-_ASSETS = ("page.html", "style.css", "early.js", "d3.min.js", "plot.min.js", "report.js", "strings.json", "LICENSES.txt")
+_ASSETS = (
+    "page.html",
+    "style.css",
+    "early.js",
+    "d3.min.js",
+    "plot.min.js",
+    "report.js",
+    "strings.json",
+    "LICENSES.txt",
+)
 
 
 def run_names(paths: Sequence[Path]) -> list[str]:
@@ -47,11 +58,22 @@ def build(run_dirs: Sequence[Path]) -> str:
         "runs": [_run_entry(run) for run in runs],  # last: what was missing is known by then
     }
     folder = resources.files("r1_recipes.extras.report") / "assets"
-    parts = {file.partition(".")[0]: (folder / file).read_text(encoding="utf-8") for file in _ASSETS}
-    digests = [hashlib.sha256(parts[name].encode()).digest() for name in ("d3", "plot", "early", "report")]
+    parts = {
+        file.partition(".")[0]: (folder / file).read_text(encoding="utf-8") for file in _ASSETS
+    }
+    digests = [
+        hashlib.sha256(parts[name].encode()).digest() for name in ("d3", "plot", "early", "report")
+    ]
     scripts = " ".join(f"'sha256-{base64.b64encode(digest).decode()}'" for digest in digests)
-    parts["policy"] = f"default-src 'none'; style-src 'unsafe-inline'; base-uri 'none'; form-action 'none'; script-src {scripts}"
-    parts |= {"strings": _embedded(json.loads(parts["strings"])), "data": _embedded(data), "packed": packed}
+    parts["policy"] = (
+        f"default-src 'none'; style-src 'unsafe-inline'; base-uri 'none'; form-action "
+        f"'none'; script-src {scripts}"
+    )
+    parts |= {
+        "strings": _embedded(json.loads(parts["strings"])),
+        "data": _embedded(data),
+        "packed": packed,
+    }
     # One pass, so that a text in the data that looks like a placeholder stays what it is.
     return re.sub(f"@({'|'.join(parts)})@", lambda match: parts[match[1]], parts["page"])
 
@@ -70,39 +92,61 @@ def _run_entry(run: RunData) -> dict[str, Any]:
         "seconds": _seconds(run),
         "settings": strings(run.settings),
         **{key: strings(run.entry.get(key)) for key in ("versions", "hardware")},
-        "series": {key: {"x": [step for step, _ in points], "y": [value for _, value in points]} for key, points in curves.items()},
+        "series": {
+            key: {"x": [step for step, _ in points], "y": [value for _, value in points]}
+            for key, points in curves.items()
+        },
         "flags": find_flags(run),
         "missing": run.missing,
     }
 
 
 def _seconds(run: RunData) -> float | None:
-    """Of training, in all sessions: its steps' own time, else what each session that came to its end took."""
+    """Of training, in all sessions: its steps' own time, else what each session that came to its
+    end took.
+    """
     steps = run.series.get("step_time", [])
     before = [0, *(step for step, _ in steps)]
-    timed = [seconds * (step - last) for (step, seconds), last in zip(steps, before, strict=False) if seconds is not None]
+    timed = [
+        seconds * (step - last)
+        for (step, seconds), last in zip(steps, before, strict=False)
+        if seconds is not None
+    ]
     return sum(timed or run.values("train_runtime")) or None
 
 
 def _embedded(value: Any) -> str:
-    """JSON that no browser can read as the end of its script element, nor as the beginning of a comment or of another."""
-    return json.dumps(value, separators=(",", ":"), allow_nan=False).replace("<", "\\u003c").replace(">", "\\u003e")
+    """JSON that no browser can read as the end of its script element, nor as the beginning of a
+    comment or of another.
+    """
+    return (
+        json.dumps(value, separators=(",", ":"), allow_nan=False)
+        .replace("<", "\\u003c")
+        .replace(">", "\\u003e")
+    )
 
 
 def write(run_dirs: Sequence[Path], output: Path | None = None) -> Path:
-    """Write the page atomically, to ``report.html`` in the first run's directory unless ``output`` names a file; return its path."""
+    """Write the page atomically, to ``report.html`` in the first run's directory unless ``output``
+    names a file; return its path.
+    """
     output = output or run_dirs[0] / REPORT_FILE
     page = build(run_dirs)
     try:
         output.parent.mkdir(parents=True, exist_ok=True)
         files.write_whole(output, page)
     except OSError as error:
-        raise RecipeError(f"{output}: the report cannot be written: {error.strerror}; choose another place (--output FILE)") from error
+        raise RecipeError(
+            f"{output}: the report cannot be written: {error.strerror}; choose another place "
+            f"(--output FILE)"
+        ) from error
     return output
 
 
 def refresh(*run_dirs: Path, output: Path | None = None) -> None:
-    """Write the page while a run trains or ends; whatever goes wrong is logged, since a page must not cost a run."""
+    """Write the page while a run trains or ends; whatever goes wrong is logged, since a page must
+    not cost a run.
+    """
     try:
         logger.info("report: %s", write(run_dirs, output))
     except OSError as error:

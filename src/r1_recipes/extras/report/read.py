@@ -1,4 +1,6 @@
-"""A run directory, which may be somebody else's (what is missing or torn is noted, never raised), and what in it to look at first."""
+"""A run directory, which may be somebody else's (what is missing or torn is noted, never raised),
+and what in it to look at first.
+"""
 
 import contextlib
 import itertools
@@ -19,7 +21,8 @@ from r1_recipes.common.yaml_text import parse_yaml
 from r1_recipes.metrics.scores import mean_interval
 from r1_recipes.rewards import answer_rewards
 
-# A trend compares the means of the first and the last quarter of the logged steps, at most MAX_WINDOW each; fewer points say nothing.
+# A trend compares the means of the first and the last quarter of the logged steps, at most
+# MAX_WINDOW each; fewer points say nothing.
 MIN_POINTS = 8
 MAX_WINDOW = 20
 # Raised by the means of a metric at the beginning and at the end.
@@ -44,10 +47,14 @@ class RunData:
     name: str
     path: Path
     entry: dict[str, Any] = field(default_factory=dict)  # run.json
-    settings: dict[str, Any] = field(default_factory=dict)  # recipe.yaml, with what later starts changed
+    settings: dict[str, Any] = field(
+        default_factory=dict
+    )  # recipe.yaml, with what later starts changed
     # For each metric the logged (step, value) pairs in order; a value is None if it was not finite.
     series: dict[str, list[tuple[int, float | None]]] = field(default_factory=dict)
-    missing: list[dict[str, Any]] = field(default_factory=list)  # what could not be read, as `note` has it
+    missing: list[dict[str, Any]] = field(
+        default_factory=list
+    )  # what could not be read, as `note` has it
 
     def note(self, code: str, **values: Any) -> None:
         """Say on the page what is missing; the code names the sentence in its table of strings."""
@@ -67,7 +74,9 @@ class RunData:
         return [value for _, value in self.series.get(key, ()) if value is not None]
 
     def trend(self, key: str) -> tuple[float, float, int] | None:
-        """Means of a metric at the beginning and at the end, and the points in each; ``None`` if there are too few."""
+        """Means of a metric at the beginning and at the end, and the points in each; ``None`` if
+        there are too few.
+        """
         values = self.values(key)
         if len(values) < MIN_POINTS:
             return None
@@ -117,7 +126,8 @@ def _read_metrics(run: RunData, text: str) -> None:
             if is_number(value) and key not in points and len(points) == _MAX_METRICS:
                 more += 1
             elif is_number(value):
-                # A step that is there twice was logged again after a resume; the later line is the run's.
+                # A step that is there twice was logged again after a resume; the later line is the
+                # run's.
                 points.setdefault(key, {})[step] = finite(value)
     if bad:
         run.note("bad_lines", file="metrics.jsonl", count=len(bad), first=bad[0])
@@ -132,7 +142,9 @@ def is_number(value: object) -> bool:
 
 
 def finite(value: Any) -> float | None:
-    """A number with the six digits that a chart can show; ``None`` if it is no number, or too large to add some up."""
+    """A number with the six digits that a chart can show; ``None`` if it is no number, or too large
+    to add some up.
+    """
     return float(f"{value:.6g}") if is_number(value) and abs(value) < 1e100 else None
 
 
@@ -141,30 +153,51 @@ def strings(values: Any) -> dict[str, str]:
     texts = {}
     for key, value in values.items() if isinstance(values, dict) else ():
         if value is not None:  # YAML has keys of any kind
-            text = value if isinstance(value, str) else json.dumps(value, ensure_ascii=False, default=str, skipkeys=True)
+            text = (
+                value
+                if isinstance(value, str)
+                else json.dumps(value, ensure_ascii=False, default=str, skipkeys=True)
+            )
             texts[str(key)] = clip(text)
     return texts
 
 
 def read_evaluations(runs: Sequence[RunData]) -> list[dict[str, Any]]:
-    """Read the scores that ``evaluate`` and ``pipeline`` left in the runs' directories, in a folder in them, or beside them.
+    """Read the scores that ``evaluate`` and ``pipeline`` left in the runs' directories, in a folder
+    in them, or beside them.
 
-    Each judged model has ``source``, ``label``, ``model`` and ``values``: by column ``[mean, low, high]``, bounds ``None`` if unknown.
+    Each judged model has ``source``, ``label``, ``model`` and ``values``: by column ``[mean, low,
+    high]``, bounds ``None`` if unknown.
     """
     own = [run.path.resolve() for run in runs]
     places = [(folder, pattern) for folder in own for pattern in ("results.json", "*/results.json")]
     places += [(folder.parent, "results.json") for folder in own]
     found = []
-    for path in dict.fromkeys(path for folder, pattern in places for path in sorted(folder.glob(pattern))):
+    for path in dict.fromkeys(
+        path for folder, pattern in places for path in sorted(folder.glob(pattern))
+    ):
         with runs[0].reading(path.name):
             content = json.loads(file_text(path, _MAX_TEXT_BYTES, "replace"))
             if isinstance(content, list):  # of evaluate
                 judged = [(Path(scores["model"]).name, scores) for scores in content]
             else:
-                judged = [(stage["label"], stage["scores"]) for stage in content["stages"].values() if stage["scores"]]
+                judged = [
+                    (stage["label"], stage["scores"])
+                    for stage in content["stages"].values()
+                    if stage["scores"]
+                ]
             for label, scores in judged:
-                source = f"{path.name}: {scores['judged_on']}" if scores.get("judged_on") else path.name
-                found.append({"source": source, "label": str(label), "model": str(scores["model"]), "values": dict(_values(scores))})
+                source = (
+                    f"{path.name}: {scores['judged_on']}" if scores.get("judged_on") else path.name
+                )
+                found.append(
+                    {
+                        "source": source,
+                        "label": str(label),
+                        "model": str(scores["model"]),
+                        "values": dict(_values(scores)),
+                    }
+                )
     return found
 
 
@@ -180,9 +213,13 @@ def _values(scores: dict[str, Any]) -> Iterator[tuple[str, list[float | None]]]:
 
 
 def find_flags(run: RunData) -> list[dict[str, Any]]:
-    """Return all flags of a run, the worst first; a code names the sentence in the page's table of strings."""
+    """Return all flags of a run, the worst first; a code names the sentence in the page's table of
+    strings.
+    """
     rewards = [match[1] for key in run.series if (match := re.fullmatch(r"rewards/(.+)/mean", key))]
-    found = itertools.chain(_of_metrics(run), *(_of_reward(run, name) for name in rewards), _of_answers(run, rewards))
+    found = itertools.chain(
+        _of_metrics(run), *(_of_reward(run, name) for name in rewards), _of_answers(run, rewards)
+    )
     return sorted(found, key=lambda one: _SEVERITIES.index(one["severity"]))
 
 
@@ -196,33 +233,64 @@ def _of_metrics(run: RunData) -> Iterator[dict[str, Any]]:
             yield flag("not_finite", "bad", metric=metric, count=len(lost), step=lost[0])
     for code, metric, raised in _TRENDS:
         trend = run.trend(metric)
-        if metric == "entropy" and "reward" not in run.series:  # SFT learns its text: no policy to explore with
+        if (
+            metric == "entropy" and "reward" not in run.series
+        ):  # SFT learns its text: no policy to explore with
             continue
         if trend and raised(*trend[:2]):
             yield flag(code, "warn", before=trend[0], after=trend[1], points=trend[2])
     shares = ("completions/clipped_ratio", "frac_reward_zero_std", "tools/failure_frequency")
     cut, still, failed = (run.values(key)[-MAX_WINDOW:] for key in shares)
     if cut and (share := statistics.fmean(cut)) > 0.2:
-        yield flag("truncated", "bad", share=share, points=len(cut), limit=strings(run.settings).get("max_completion_length", "–"))
+        yield flag(
+            "truncated",
+            "bad",
+            share=share,
+            points=len(cut),
+            limit=strings(run.settings).get("max_completion_length", "–"),
+        )
     if still and (share := statistics.fmean(still)) >= 0.5:
-        yield flag("zero_std", "bad" if share > _SATURATED else "warn", share=share, points=len(still))
+        yield flag(
+            "zero_std", "bad" if share > _SATURATED else "warn", share=share, points=len(still)
+        )
     if failed and (share := statistics.fmean(failed)) >= 0.5:
-        yield flag("tools_fail", "bad" if share > _SATURATED else "warn", share=share, points=len(failed))
+        yield flag(
+            "tools_fail", "bad" if share > _SATURATED else "warn", share=share, points=len(failed)
+        )
     yield from _of_engine(run)
 
 
 def _of_engine(run: RunData) -> Iterator[dict[str, Any]]:
-    """Trainer and engine disagree about a token's probability, or the correction for that takes much of the weight away."""
-    names = ("sampling_logp_difference/mean", "sampling_logp_difference/max", "importance_sampling_ratio/mean")
+    """Trainer and engine disagree about a token's probability, or the correction for that takes
+    much of the weight away.
+    """
+    names = (
+        "sampling_logp_difference/mean",
+        "sampling_logp_difference/max",
+        "importance_sampling_ratio/mean",
+    )
     gaps, worst, weights = (run.values(f"sampling/{name}")[-MAX_WINDOW:] for name in names)
     settings = strings(run.settings)
     if gaps and (mean := statistics.fmean(gaps)) > 0.05:
         severity = "warn" if mean < _STALE else "bad"
-        yield flag("engine_gap", severity, mean=mean, most=max(worst, default=None), points=len(gaps), dtype=settings.get("dtype", "–"))
+        yield flag(
+            "engine_gap",
+            severity,
+            mean=mean,
+            most=max(worst, default=None),
+            points=len(gaps),
+            dtype=settings.get("dtype", "–"),
+        )
     if weights and not 0.9 <= (mean := statistics.fmean(weights)) <= 1.1:
         mode = settings.get("vllm_importance_sampling_mode", "sequence_mask")  # TRL's default
         # Below a half or above two is veRL's warning, docs/algo/rollout_corr.md.
-        yield flag("engine_weight", "warn" if 0.5 <= mean <= 2 else "bad", mean=mean, points=len(weights), mode=mode)
+        yield flag(
+            "engine_weight",
+            "warn" if 0.5 <= mean <= 2 else "bad",
+            mean=mean,
+            points=len(weights),
+            mode=mode,
+        )
 
 
 def _of_reward(run: RunData, name: str) -> Iterator[dict[str, Any]]:
@@ -230,16 +298,28 @@ def _of_reward(run: RunData, name: str) -> Iterator[dict[str, Any]]:
     if len(values) >= MIN_POINTS and not any(values):
         yield flag("reward_zero", "bad", reward=name, points=len(values))
     elif len(deviations) >= MIN_POINTS and not any(deviations):
-        yield flag("reward_constant", "warn", reward=name, value=values[-1] if values else None, points=len(deviations))
+        yield flag(
+            "reward_constant",
+            "warn",
+            reward=name,
+            value=values[-1] if values else None,
+            points=len(deviations),
+        )
     trend = run.trend(f"rewards/{name}/mean")
     if trend and trend[1] >= _SATURATED and _SHAPE_REWARD.search(name):
         yield flag("format_saturated", "info", reward=name, value=trend[1], points=trend[2])
 
 
 def _of_answers(run: RunData, rewards: list[str]) -> Iterator[dict[str, Any]]:
-    """The first of the rewards that judge answers falls, or does not move, or stays flat while the sum of all rises."""
+    """The first of the rewards that judge answers falls, or does not move, or stays flat while the
+    sum of all rises.
+    """
     named, served = run.settings.get("reward_funcs"), strings(run.settings.get("reward_models"))
-    names = [str(name) for name in (named if isinstance(named, list) else rewards) if str(name) not in served]
+    names = [
+        str(name)
+        for name in (named if isinstance(named, list) else rewards)
+        if str(name) not in served
+    ]
     judges = [name.rpartition(":")[2] for name in answer_rewards(names)]
     name = next((name for name in judges if name in rewards), None)
     total, answers = run.trend("reward"), run.trend(f"rewards/{name}/mean")
@@ -248,16 +328,44 @@ def _of_answers(run: RunData, rewards: list[str]) -> Iterator[dict[str, Any]]:
     (before, after, points), (answer_before, answer_after, _) = total, answers
     noise, gained = _noise(run, f"rewards/{name}/mean", points), answer_after - answer_before
     if -gained > noise:
-        yield flag("accuracy_falls", "bad", reward=name, points=points, before=answer_before, after=answer_after)
+        yield flag(
+            "accuracy_falls",
+            "bad",
+            reward=name,
+            points=points,
+            before=answer_before,
+            after=answer_after,
+        )
     elif after - before > _noise(run, "reward", points) and gained < _FLAT:
         answer = {"answer_before": answer_before, "answer_after": answer_after}
-        yield flag("reward_not_accuracy", "bad", reward=name, points=points, before=before, after=after, **answer)
-    elif len(run.values(f"rewards/{name}/mean")) >= MAX_WINDOW and gained <= noise and 0 < answer_after < _SATURATED:
-        yield flag("accuracy_flat", "warn", reward=name, points=points, before=answer_before, after=answer_after)
+        yield flag(
+            "reward_not_accuracy",
+            "bad",
+            reward=name,
+            points=points,
+            before=before,
+            after=after,
+            **answer,
+        )
+    elif (
+        len(run.values(f"rewards/{name}/mean")) >= MAX_WINDOW
+        and gained <= noise
+        and 0 < answer_after < _SATURATED
+    ):
+        yield flag(
+            "accuracy_flat",
+            "warn",
+            reward=name,
+            points=points,
+            before=answer_before,
+            after=answer_after,
+        )
 
 
 def _noise(run: RunData, key: str, points: int) -> float:
-    """The least change of a metric's mean over so many points that is one: twice the standard error of a difference of two means."""
+    """The least change of a metric's mean over so many points that is one: twice the standard error
+    of a difference of two means.
+    """
     # Differences of neighbours leave the trend out; their variance is twice that of a point.
     variance = statistics.fmean((b - a) ** 2 for a, b in itertools.pairwise(run.values(key))) / 2
     return max(_FLAT, 2 * math.sqrt(2 * variance / points))

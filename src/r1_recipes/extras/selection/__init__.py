@@ -1,4 +1,6 @@
-"""Rejection sampling: which completions become a data set (the key ``keep``), near-duplicates, held-out problems."""
+"""Rejection sampling: which completions become a data set (the key ``keep``), near-duplicates,
+held-out problems.
+"""
 
 PLUGIN = {
     "part": {

@@ -1,8 +1,9 @@
 """Questions compared by their words: which occur in an evaluation set, and which were there before.
 
-Case and Unicode's compatible forms count as equal. A **word** is a run of letters, digits and the marks that belong to them, or one
-character of a script that is written without spaces. A **sign** is any other character but white space and ordinary punctuation:
-brackets and operators are signs, while commas, full stops, colons, quotation marks, ``$`` and ``\\`` are not.
+Case and Unicode's compatible forms count as equal. A **word** is a run of letters, digits and the
+marks that belong to them, or one character of a script that is written without spaces. A **sign**
+is any other character but white space and ordinary punctuation: brackets and operators are signs,
+while commas, full stops, colons, quotation marks, ``$`` and ``\\`` are not.
 """
 
 import hashlib
@@ -31,7 +32,9 @@ def _normalise(text: str) -> str:
 
 
 def words(text: str) -> list[str]:
-    """The words of a text, normalised: ``"Tom's 2,500 x²"`` gives ``tom``, ``s``, ``2``, ``500``, ``x2``."""
+    """The words of a text, normalised: ``"Tom's 2,500 x²"`` gives ``tom``, ``s``, ``2``, ``500``,
+    ``x2``.
+    """
     return _WORDS.findall(_normalise(text))
 
 
@@ -42,7 +45,11 @@ def units(text: str) -> list[str]:
 
 def n_gram_hashes(sequence: Sequence[str], n: int) -> set[int]:
     """A 64-bit hash of every run of ``n`` entries; if there are fewer, of them all."""
-    return {_hash(sequence[i : i + n]) for i in range(max(1, len(sequence) - n + 1))} if sequence else set()
+    return (
+        {_hash(sequence[i : i + n]) for i in range(max(1, len(sequence) - n + 1))}
+        if sequence
+        else set()
+    )
 
 
 def _hash(sequence: Sequence[str]) -> int:
@@ -52,15 +59,22 @@ def _hash(sequence: Sequence[str]) -> int:
 
 
 def evaluation_questions(source: EvaluationSet, hub: str = "huggingface") -> list[str]:
-    rows = load_rows(source.id, source.split, config=source.config, revision=source.revision, hub=hub)
+    rows = load_rows(
+        source.id, source.split, config=source.config, revision=source.revision, hub=hub
+    )
     if source.column not in rows.column_names:
         columns = ", ".join(rows.column_names)
-        raise RecipeError(f"keep: decontaminate: {source.id}: column: must be the question's, one of {columns}, got {source.column!r}")
+        raise RecipeError(
+            f"keep: decontaminate: {source.id}: column: must be the question's, one of "
+            f"{columns}, got {source.column!r}"
+        )
     return [last_user_text(value) for value in rows[source.column]]
 
 
 class Decontaminator:
-    """Which questions share ``n`` words in a row (shorter ones: all) with an evaluation set; s1 (arXiv:2501.19393, section 2.1): n = 8."""
+    """Which questions share ``n`` words in a row (shorter ones: all) with an evaluation set; s1
+    (arXiv:2501.19393, section 2.1): n = 8.
+    """
 
     def __init__(self, rules: Decontaminate, hub: str = "huggingface") -> None:
         self._n = rules.n_grams
@@ -69,7 +83,9 @@ class Decontaminator:
             self.add(f"{source.id} ({source.split})", evaluation_questions(source, hub))
 
     def add(self, name: str, questions: Iterable[str]) -> None:
-        self._known.setdefault(name, set()).update(*(n_gram_hashes(words(question), self._n) for question in questions))
+        self._known.setdefault(name, set()).update(
+            *(n_gram_hashes(words(question), self._n) for question in questions)
+        )
 
     def sources(self, question: str) -> list[str]:
         """The names of the evaluation sets that ``question`` overlaps with."""
@@ -78,10 +94,11 @@ class Decontaminator:
 
 
 class Deduplicator:
-    """Which questions were there before. Each is compared with those that were kept, so the first of a kind stays.
+    """Which questions were there before. Each is compared with those that were kept, so the first
+    of a kind stays.
 
-    ``exact`` refuses a question that differs from a kept one in white space alone; ``near`` one whose n-grams of words and signs have
-    at least this Jaccard similarity with those of a kept one.
+    ``exact`` refuses a question that differs from a kept one in white space alone; ``near`` one
+    whose n-grams of words and signs have at least this Jaccard similarity with those of a kept one.
     """
 
     def __init__(self, rules: Deduplicate) -> None:
@@ -95,14 +112,19 @@ class Deduplicator:
         key = _hash(question.split())
         if self._rules.exact and key in self._texts:
             return False
-        if self._rules.near is not None and not self._add_n_grams(n_gram_hashes(units(question), self._rules.n_grams), self._rules.near):
+        if self._rules.near is not None and not self._add_n_grams(
+            n_gram_hashes(units(question), self._rules.n_grams), self._rules.near
+        ):
             return False
         self._texts.add(key)
         return True
 
     def _add_n_grams(self, n_grams: set[int], near: float) -> bool:
-        # Near questions share near * len(n_grams) of them at least, so they share one of these; the rarest lead to the fewest questions.
-        rarest = sorted(n_grams, key=lambda n_gram: len(self._with.get(n_gram, ())))[: len(n_grams) - int(near * len(n_grams)) + 1]
+        # Near questions share near * len(n_grams) of them at least, so they share one of these; the
+        # rarest lead to the fewest questions.
+        rarest = sorted(n_grams, key=lambda n_gram: len(self._with.get(n_gram, ())))[
+            : len(n_grams) - int(near * len(n_grams)) + 1
+        ]
         for number in {number for n_gram in rarest for number in self._with.get(n_gram, ())}:
             known = self._n_grams[number]
             shared = sum(n_gram in n_grams for n_gram in known)

@@ -28,7 +28,9 @@ class Overlong:
 
 @dataclass(frozen=True)
 class Repetitive:
-    """Drop what repeats more than ``max_share`` (0..1) of its n-grams; units as in ``repetition_penalty``."""
+    """Drop what repeats more than ``max_share`` (0..1) of its n-grams; units as in
+    ``repetition_penalty``.
+    """
 
     max_share: float = _share()
     n_grams: int = _count(3)
@@ -36,7 +38,9 @@ class Repetitive:
 
 @dataclass(frozen=True)
 class MixedLanguage:
-    """Drop if a smaller share of the reasoning is in the target language; the target is that of ``language_consistency``."""
+    """Drop if a smaller share of the reasoning is in the target language; the target is that of
+    ``language_consistency``.
+    """
 
     min_consistency: float = _share()
     target: str | None = None
@@ -59,7 +63,9 @@ class Filters:
 @dataclass(frozen=True)
 class Deduplicate:
     exact: bool = True
-    near: float | None = limited(lambda value: 0 < value <= 1, "a similarity over 0 and at most 1", None)
+    near: float | None = limited(
+        lambda value: 0 < value <= 1, "a similarity over 0 and at most 1", None
+    )
     n_grams: int = _count(5)
 
 
@@ -80,22 +86,36 @@ class Decontaminate:
 
 @dataclass(frozen=True)
 class KeepRules:
-    """Which completions become the dataset; what cannot be judged (a first reward of ``None``) passes ``correct``, not ``pass_rate``."""
+    """Which completions become the dataset; what cannot be judged (a first reward of ``None``)
+    passes ``correct``, not ``pass_rate``.
+    """
 
     best_of: int | None = _count(None)
     correct: bool = False
     # By reward, such as a judge of reward_models; no score is too little.
     at_least: dict[str, float] | None = limited(
-        lambda of: all(type(one) in (int, float) and math.isfinite(one) for one in of.values()), "a mapping of rewards to numbers", None
+        lambda of: all(type(one) in (int, float) and math.isfinite(one) for one in of.values()),
+        "a mapping of rewards to numbers",
+        None,
     )
     filters: Filters = Filters()
     pass_rate: tuple[float, float] | None = limited(
-        lambda value: len(value) == 2 and all(type(share) in (int, float) for share in value) and 0 <= value[0] <= value[1] <= 1,
+        lambda value: (
+            len(value) == 2
+            and all(type(share) in (int, float) for share in value)
+            and 0 <= value[0] <= value[1] <= 1
+        ),
         "two shares from 0 to 1, the smaller first, such as [0.1, 0.9]",
         None,
     )
-    output: str = limited(lambda value: value in ("completions", "prompts", "pairs"), "'completions', 'prompts' or 'pairs'", "completions")
-    margin: float = limited(lambda value: value >= 0, "0 or more", 0.0)  # a pair's summed rewards differ by more
+    output: str = limited(
+        lambda value: value in ("completions", "prompts", "pairs"),
+        "'completions', 'prompts' or 'pairs'",
+        "completions",
+    )
+    margin: float = limited(
+        lambda value: value >= 0, "0 or more", 0.0
+    )  # a pair's summed rewards differ by more
     deduplicate: Deduplicate | None = None
     decontaminate: Decontaminate | None = None
 
@@ -110,13 +130,24 @@ def check_keep(recipe: GenerateRecipe) -> None:
     script = recipe.script
     rules, names = KeepRules.parse(script.keep), script.reward_funcs
     if script.tools or script.environment:
-        raise RecipeError("keep: episodes with tools make no dataset: an answer without its calls would be trained on. Fix: leave it out")
+        raise RecipeError(
+            "keep: episodes with tools make no dataset: an answer without its calls would be "
+            "trained on. Fix: leave it out"
+        )
     if (rules.correct or rules.pass_rate) and not names:
-        raise RecipeError("keep: correct and pass_rate need reward_funcs; the first one says what is correct")
+        raise RecipeError(
+            "keep: correct and pass_rate need reward_funcs; the first one says what is correct"
+        )
     if rules.output != "pairs":
         return
     if not names or recipe.training.num_generations < 2 or rules.best_of:
         reason = "a pair is the best and the worst of a prompt"
-        raise RecipeError(f"keep: output: pairs needs reward_funcs, num_generations of 2 or more, and no best_of: {reason}")
+        raise RecipeError(
+            f"keep: output: pairs needs reward_funcs, num_generations of 2 or more, and no "
+            f"best_of: {reason}"
+        )
     if rules.correct and len(names) < 2:
-        raise RecipeError("keep: correct: must be false for output: pairs of one reward, got true: the rejected one is mostly wrong")
+        raise RecipeError(
+            "keep: correct: must be false for output: pairs of one reward, got true: the "
+            "rejected one is mostly wrong"
+        )

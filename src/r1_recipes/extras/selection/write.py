@@ -22,15 +22,22 @@ if TYPE_CHECKING:
 _TYPES = {"solution": "string", "pass_rate": "float64"}  # all values may be missing
 
 
-def write_dataset(selection: Selection, folder: Path, *, recipe_settings: Mapping[str, Any], title: str) -> Path:
-    """Go through a selection and write a dataset that ``datasets.load_dataset(folder)`` and the Hub read.
+def write_dataset(
+    selection: Selection, folder: Path, *, recipe_settings: Mapping[str, Any], title: str
+) -> Path:
+    """Go through a selection and write a dataset that ``datasets.load_dataset(folder)`` and the Hub
+    read.
 
-    ``folder`` gets ``train.jsonl``, ``README.md`` (the dataset card) and ``yield.json``, all of them or none, in place of an earlier
-    selection's. ``verdicts.jsonl``, of all completions, goes beside it, even if nothing was kept, which is a RecipeError.
+    ``folder`` gets ``train.jsonl``, ``README.md`` (the dataset card) and ``yield.json``, all of
+    them or none, in place of an earlier selection's. ``verdicts.jsonl``, of all completions, goes
+    beside it, even if nothing was kept, which is a RecipeError.
     """
     folder.parent.mkdir(parents=True, exist_ok=True)
     if folder.exists() and not (folder / "yield.json").is_file():
-        raise RecipeError(f"{folder}: holds something that is no dataset of an earlier selection; move it, or choose another output_dir")
+        raise RecipeError(
+            f"{folder}: holds something that is no dataset of an earlier selection; move it, "
+            f"or choose another output_dir"
+        )
     building = folder.with_name(f".{folder.name}.new")
     shutil.rmtree(building, ignore_errors=True)  # of a process that was killed
     building.mkdir()
@@ -39,10 +46,15 @@ def write_dataset(selection: Selection, folder: Path, *, recipe_settings: Mappin
         (building / "verdicts.jsonl").replace(folder.parent / "verdicts.jsonl")
         report = selection.report
         if not count:
-            raise RecipeError(f"keep: no completion is left of {report.completions['generated']}:\n{report.table()}")
+            raise RecipeError(
+                f"keep: no completion is left of "
+                f"{report.completions['generated']}:\n{report.table()}"
+            )
         card = _card(report, count, schema, building / "train.jsonl", recipe_settings, title)
         (building / "README.md").write_text(card, encoding="utf-8")
-        (building / "yield.json").write_text(json.dumps(vars(report), indent=2, ensure_ascii=False) + "\n", encoding="utf-8")
+        (building / "yield.json").write_text(
+            json.dumps(vars(report), indent=2, ensure_ascii=False) + "\n", encoding="utf-8"
+        )
         shutil.rmtree(folder, ignore_errors=True)
         building.replace(folder)
     finally:
@@ -56,7 +68,10 @@ def _write_lines(selection: Selection, folder: Path) -> tuple[int, pa.Schema]:
 
     count, schema = 0, pa.schema([])
     path = folder / "train.jsonl"
-    with (folder / "verdicts.jsonl").open("w", encoding="utf-8") as verdicts, path.open("w", encoding="utf-8") as train:
+    with (
+        (folder / "verdicts.jsonl").open("w", encoding="utf-8") as verdicts,
+        path.open("w", encoding="utf-8") as train,
+    ):
         for candidates, rows in selection:
             verdicts.writelines(_line(candidate.verdict()) for candidate in candidates)
             lines = [_line(row) for row in rows]
@@ -64,10 +79,17 @@ def _write_lines(selection: Selection, folder: Path) -> tuple[int, pa.Schema]:
             count += len(lines)
             try:
                 for row in map(json.loads, lines):
-                    own = pa.schema([(name, _TYPES.get(name) or pa.array([value]).type) for name, value in row.items()])
+                    own = pa.schema(
+                        [
+                            (name, _TYPES.get(name) or pa.array([value]).type)
+                            for name, value in row.items()
+                        ]
+                    )
                     schema = pa.unify_schemas([schema, own], promote_options="permissive")
             except (pa.ArrowInvalid, pa.ArrowTypeError) as error:
-                raise RecipeError(f"keep_columns: must name columns of one type each, got {first_line(error)}") from error
+                raise RecipeError(
+                    f"keep_columns: must name columns of one type each, got {first_line(error)}"
+                ) from error
     return count, schema
 
 
@@ -75,22 +97,39 @@ def _line(value: Any) -> str:
     return without_surrogates(json.dumps(value, ensure_ascii=False, default=str)) + "\n"
 
 
-def _card(report: YieldReport, count: int, schema: pa.Schema, train: Path, recipe_settings: Mapping[str, Any], title: str) -> str:
+def _card(
+    report: YieldReport,
+    count: int,
+    schema: pa.Schema,
+    train: Path,
+    recipe_settings: Mapping[str, Any],
+    title: str,
+) -> str:
     from datasets import DatasetInfo, Features
     from datasets.info import DatasetInfosDict
     from huggingface_hub import DatasetCardData
 
-    # datasets (5.2) knows its cached copy by the folder's last name and this header alone: without the digest it would give back the
-    # rows of an earlier selection, or those of another run.
+    # datasets (5.2) knows its cached copy by the folder's last name and this header alone: without
+    # the digest it would give back the rows of an earlier selection, or those of another run.
     with train.open("rb") as file:
         digest = hashlib.file_digest(file, "sha256").hexdigest()
-    config = {"config_name": "default", "data_files": [{"split": "train", "path": "train.jsonl"}], "description": f"sha256 {digest}"}
+    config = {
+        "config_name": "default",
+        "data_files": [{"split": "train", "path": "train.jsonl"}],
+        "description": f"sha256 {digest}",
+    }
     # Types are named, since a reader of JSON takes text such as 2024-01-01 for a time.
     data = DatasetCardData()
-    DatasetInfosDict({"default": DatasetInfo(features=Features.from_arrow_schema(schema))}).to_dataset_card_data(data)
+    DatasetInfosDict(
+        {"default": DatasetInfo(features=Features.from_arrow_schema(schema))}
+    ).to_dataset_card_data(data)
     features = data.to_dict()["dataset_info"]["features"]
     header = {"pretty_name": title, "configs": [config], "dataset_info": {"features": features}}
-    settings = yaml.safe_dump(json.loads(json.dumps(dict(recipe_settings), default=str)), sort_keys=False, allow_unicode=True)
+    settings = yaml.safe_dump(
+        json.loads(json.dumps(dict(recipe_settings), default=str)),
+        sort_keys=False,
+        allow_unicode=True,
+    )
     card = f"""---
 {yaml.safe_dump(header, sort_keys=False, allow_unicode=True)}---
 
@@ -115,5 +154,5 @@ summed reward and `rejected` that of the lowest, both after `prompt`. Others are
 
 ~~~~~~yaml
 {settings}~~~~~~
-"""
+"""  # noqa: E501 (the card)
     return without_surrogates(card)

@@ -8,12 +8,20 @@ from pathlib import Path
 
 from r1_recipes.extras.code.sandbox import Call, Outcome, Sandbox
 
-# Time enough for an honest program on a machine that does other things; only those that overrun get less.
+# Time enough for an honest program on a machine that does other things; only those that overrun get
+# less.
 ROOM = {"cpu_seconds": 30}
 SHORT = {"cpu_seconds": 1}
 
 
-def run(box: Sandbox, code: str, stdin: bytes = b"", function: str | None = None, limits: dict = ROOM, room: int = 1 << 16) -> Outcome:
+def run(
+    box: Sandbox,
+    code: str,
+    stdin: bytes = b"",
+    function: str | None = None,
+    limits: dict = ROOM,
+    room: int = 1 << 16,
+) -> Outcome:
     return box.run(textwrap.dedent(code), Call(stdin, room, function, **limits))
 
 

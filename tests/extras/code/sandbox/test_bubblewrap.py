@@ -30,13 +30,20 @@ class TestHonestPrograms:
         assert run(bubblewrap, "print(2 * int(input()))", b"21\n") == Outcome("ok", b"42\n")
 
     @pytest.mark.parametrize(
-        "code", ["def twice(n):\n    print('noise')\n    return [n, n]", "class Solution:\n    def twice(self, n):\n        return (n, n)"]
+        "code",
+        [
+            "def twice(n):\n    print('noise')\n    return [n, n]",
+            "class Solution:\n    def twice(self, n):\n        return (n, n)",
+        ],
     )
     def test_a_function_is_called(self, bubblewrap, code):
         assert run(bubblewrap, code, b"[3]", "twice") == Outcome("ok", b"[3, 3]")
 
     def test_calls_are_separate(self, bubblewrap):
-        code = "import builtins\nbuiltins.seen = getattr(builtins, 'seen', 0) + 1\nprint(builtins.seen, input())"
+        code = (
+            "import builtins\nbuiltins.seen = getattr(builtins, 'seen', 0) + "
+            "1\nprint(builtins.seen, input())"
+        )
         calls = [Call(f"{number}\n".encode(), 1 << 16) for number in range(3)]
         outcomes = [bubblewrap.run(code, call) for call in calls]
         assert [outcome.output for outcome in outcomes] == [b"1 0\n", b"1 1\n", b"1 2\n"]
@@ -94,7 +101,9 @@ class TestHonestPrograms:
 
 
 class TestBreakingOut:
-    """Each program says ``out`` where it got through; that it did not is seen from outside too, where there is something to see."""
+    """Each program says ``out`` where it got through; that it did not is seen from outside too,
+    where there is something to see.
+    """
 
     def test_no_network(self, bubblewrap):
         with socket.create_server(("127.0.0.1", 0)) as server:
@@ -122,12 +131,34 @@ class TestBreakingOut:
         secret = tmp_path / "secret"
         secret.write_text("secret")
         for folder in (tmp_path, *tmp_path.parents):
-            # The folders of pytest are the user's alone; even a file that everybody may read is not to be found.
+            # The folders of pytest are the user's alone; even a file that everybody may read is not
+            # to be found.
             if folder.owner() == Path.home().owner() and folder != folder.parent:
                 with contextlib.suppress(PermissionError):
                     folder.chmod(folder.stat().st_mode | stat.S_IXOTH | stat.S_IROTH)
-        places = [secret, Path(__file__), Path.home(), "/etc", "/proc", "/sys", "/home", "/root/.ssh", "/var", "/tmp", "/run", "/dev/shm"]
-        places += ["/dev/tty", "/dev/sda", "/dev/vda", "/dev/mem", "/dev/kmsg", "/dev/fd", "/bin/sh"]
+        places = [
+            secret,
+            Path(__file__),
+            Path.home(),
+            "/etc",
+            "/proc",
+            "/sys",
+            "/home",
+            "/root/.ssh",
+            "/var",
+            "/tmp",
+            "/run",
+            "/dev/shm",
+        ]
+        places += [
+            "/dev/tty",
+            "/dev/sda",
+            "/dev/vda",
+            "/dev/mem",
+            "/dev/kmsg",
+            "/dev/fd",
+            "/bin/sh",
+        ]
         code = f"""
             import os
             python = os.path.dirname(os.__file__)
@@ -142,14 +173,17 @@ class TestBreakingOut:
 
     def test_no_installed_packages(self, bubblewrap):
         code = (
-            "import importlib.util\nprint([name for name in ('pytest', 'psutil', 'torch', 'r1_recipes') if importlib.util.find_spec(name)])"
+            "import importlib.util\nprint([name for name in ('pytest', 'psutil', 'torch', "
+            "'r1_recipes') if importlib.util.find_spec(name)])"
         )
         assert run(bubblewrap, code).output == b"[]\n"
 
     def test_no_environment(self, bubblewrap, monkeypatch):
         monkeypatch.setenv("HF_TOKEN", "a-key")
         monkeypatch.setenv("PYTHONSTARTUP", "/x")
-        assert json.loads(run(bubblewrap, "import os, json\nprint(json.dumps(dict(os.environ)))").output) == {
+        assert json.loads(
+            run(bubblewrap, "import os, json\nprint(json.dumps(dict(os.environ)))").output
+        ) == {
             "PATH": "/usr/bin:/bin",
             "PYTHONHASHSEED": "0",
             "LC_ALL": "C.UTF-8",
@@ -189,7 +223,8 @@ class TestBreakingOut:
         with open(os.devnull) as inherited:
             os.set_inheritable(inherited.fileno(), True)
             output = run(bubblewrap, code).output.decode().split("\n")[:-1]
-        # stdin is a file of its own, stderr /dev/null; pipes for stdout, the kind of an error and, as stdout again, a function's result
+        # stdin is a file of its own, stderr /dev/null; pipes for stdout, the kind of an error and,
+        # as stdout again, a function's result
         assert output == ["0 0o100000", "1 0o10000", "2 0o20000", "3 0o10000", "4 0o10000"]
 
     def test_its_input_cannot_be_written(self, bubblewrap):
@@ -264,7 +299,8 @@ class TestFlooding:
         "code",
         [
             "import time\ntime.sleep(1000)",
-            "import signal\nfor n in {*range(1, 65)} - {9, 19, 32, 33}: signal.signal(n, signal.SIG_IGN)\nwhile True: signal.pause()",
+            "import signal\nfor n in {*range(1, 65)} - {9, 19, 32, 33}: signal.signal(n, "
+            "signal.SIG_IGN)\nwhile True: signal.pause()",
             "import os, time\nos.close(0); os.close(1); os.close(2)\ntime.sleep(1000)",
             "import threading, time\nthreading.Thread(target=time.sleep, args=(1000,)).start()",
         ],
@@ -323,7 +359,9 @@ class TestFlooding:
         assert run(bubblewrap, code) == Outcome("ok", b"True\n")
 
     def test_memory_in_pipes(self, bubblewrap):
-        """Pages given to a pipe stay there when they are unmapped, and no limit of the process counts them."""
+        """Pages given to a pipe stay there when they are unmapped, and no limit of the process
+        counts them.
+        """
         number = {"x86_64": 278, "aarch64": 75}[platform.machine()]
         code = f"""
             import ctypes, fcntl, mmap, os
@@ -358,7 +396,9 @@ class TestFlooding:
         assert run(bubblewrap, code) == Outcome("ok", b"0\n")
 
     def test_a_pair_of_sockets_holds_little(self, bubblewrap):
-        """No descriptors, which would be past their limit, and no more bytes than the kernel's default."""
+        """No descriptors, which would be past their limit, and no more bytes than the kernel's
+        default.
+        """
         code = """
             import os, socket
             ours, theirs = socket.socketpair()
@@ -390,7 +430,10 @@ class TestFlooding:
     def test_endless_output(self, bubblewrap):
         before = psutil.Process().memory_info().rss
         assert run(bubblewrap, "while True: print('x' * (1 << 20))") == Outcome("output")
-        assert run(bubblewrap, "import os\nwhile True: os.write(3, b'x' * 4096)", limits=SHORT).status == "timeout"
+        assert (
+            run(bubblewrap, "import os\nwhile True: os.write(3, b'x' * 4096)", limits=SHORT).status
+            == "timeout"
+        )
         assert psutil.Process().memory_info().rss - before < 100 << 20
 
     def test_as_much_output_as_there_is_room_for(self, bubblewrap):
@@ -421,8 +464,14 @@ class TestFlooding:
 
 
 def _descendants() -> list[psutil.Process]:
-    """Processes of ours that are bubblewrap or live in it, the dead that nobody buried among them."""
-    return [one for one in psutil.Process().children(recursive=True) if "bwrap" in one.name() or one.status() == psutil.STATUS_ZOMBIE]
+    """Processes of ours that are bubblewrap or live in it, the dead that nobody buried
+    among them.
+    """
+    return [
+        one
+        for one in psutil.Process().children(recursive=True)
+        if "bwrap" in one.name() or one.status() == psutil.STATUS_ZOMBIE
+    ]
 
 
 def test_many_at_once_do_not_disturb_each_other(bubblewrap):

@@ -44,20 +44,41 @@ class TestRefusal:
 
     def test_without_bubblewrap(self, monkeypatch):
         monkeypatch.setattr(bubblewrap.shutil, "which", lambda name, **_: None)
-        self.refused("bwrap is not installed", "apt-get install bubblewrap", "code_provider: my_module:MySandbox")
+        self.refused(
+            "bwrap is not installed",
+            "apt-get install bubblewrap",
+            "code_provider: my_module:MySandbox",
+        )
 
     def test_on_another_system(self, monkeypatch):
         monkeypatch.setattr(platform, "machine", lambda: "riscv64")
         self.refused("there is none for")
 
     def test_where_namespaces_are_forbidden(self, commands):
-        command(commands, "bwrap", "import sys\nsys.exit('bwrap: setting up uid map: Permission denied')")
-        self.refused("bubblewrap: bwrap: setting up uid map: Permission denied", "user namespaces", "--privileged")
+        command(
+            commands,
+            "bwrap",
+            "import sys\nsys.exit('bwrap: setting up uid map: Permission denied')",
+        )
+        self.refused(
+            "bubblewrap: bwrap: setting up uid map: Permission denied",
+            "user namespaces",
+            "--privileged",
+        )
 
     def test_a_bubblewrap_that_holds_nothing_is_found_out(self, commands):
         """It starts the program bare, so this program is the probe's, and no other."""
-        command(commands, "bwrap", "import os, sys\nwords = sys.argv[sys.argv.index('--') + 1:]\nos.execv(words[0], words)")
-        self.refused("does not hold here", "a file of the host can be seen", "the program can start processes")
+        command(
+            commands,
+            "bwrap",
+            "import os, sys\nwords = sys.argv[sys.argv.index('--') + 1:]\nos.execv(words[0], "
+            "words)",
+        )
+        self.refused(
+            "does not hold here",
+            "a file of the host can be seen",
+            "the program can start processes",
+        )
 
     def test_a_sandbox_that_answers_nothing(self, commands):
         command(commands, "bwrap", "")
@@ -71,16 +92,25 @@ class TestRefusal:
     def test_a_sandbox_of_ones_own_passes_the_same_trial_once(self, monkeypatch):
         provider = f"{__name__}:Leaky"
         self.refused("it does not hold here: one; two", provider=provider)
-        for outcome, word in ((Outcome("ok"), "ok"), (Outcome("error", b"", "NameError"), "NameError"), (Outcome("timeout"), "timeout")):
+        for outcome, word in (
+            (Outcome("ok"), "ok"),
+            (Outcome("error", b"", "NameError"), "NameError"),
+            (Outcome("timeout"), "timeout"),
+        ):
             monkeypatch.setattr(Leaky, "outcome", outcome)
             self.refused(f"it does not hold here: {word}", provider=provider)
         monkeypatch.setattr(Leaky, "outcome", Outcome("ok", b"held\n"))
         before = Leaky.tried
-        assert isinstance(get_sandbox(provider), Leaky) and get_sandbox(provider) is get_sandbox(provider)
+        assert isinstance(get_sandbox(provider), Leaky) and get_sandbox(provider) is get_sandbox(
+            provider
+        )
         assert Leaky.tried == before + 1
 
     def test_what_is_no_sandbox(self):
-        self.refused("is not a subclass of r1_recipes.extras.code.sandbox.Sandbox", provider="fractions:Fraction")
+        self.refused(
+            "is not a subclass of r1_recipes.extras.code.sandbox.Sandbox",
+            provider="fractions:Fraction",
+        )
         with pytest.raises(RecipeError, match="no module 'no_such_module'"):
             get_sandbox("no_such_module:Box")
 

@@ -1,4 +1,6 @@
-"""What a sandbox is, and the trial that each must pass. It gets a program and its inputs, never the expected outputs."""
+"""What a sandbox is, and the trial that each must pass. It gets a program and its inputs, never the
+expected outputs.
+"""
 
 import os
 import tempfile
@@ -24,11 +26,15 @@ class Call:
 
 @dataclass(frozen=True)
 class Outcome:
-    """Result of one call; ``timeout`` stands for a limit of time or memory, ``output`` for one of output."""
+    """Result of one call; ``timeout`` stands for a limit of time or memory, ``output`` for one of
+    output.
+    """
 
     status: Literal["ok", "error", "timeout", "output"]
     output: bytes = b""
-    detail: str = ""  # kind of the error, for people: it comes from the program and is not to be trusted
+    detail: str = (
+        ""  # kind of the error, for people: it comes from the program and is not to be trusted
+    )
 
 
 class Sandbox(ABC):
@@ -39,7 +45,9 @@ class Sandbox(ABC):
         """Run the program once. :class:`SandboxError`: the sandbox itself failed."""
 
     def check(self) -> None:
-        """Run a program that tries to get out; :class:`SandboxError`: it got out, or no program can be run."""
+        """Run a program that tries to get out; :class:`SandboxError`: it got out, or no program can
+        be run.
+        """
         with tempfile.NamedTemporaryFile(prefix="r1-recipes-trial-") as secret:
             os.chmod(secret.name, 0o644)
             outcome = self.run(TRIAL, Call(f"{secret.name}\n".encode(), output_bytes=1 << 16))
@@ -69,7 +77,8 @@ for folder in ("", "/tmp", "/var/tmp", "/run", "/dev", "/dev/shm"):
     attempt("files can be written", lambda: open(folder + "/written", "w"))
 attempt("there is a network", lambda: [name for _, name in socket.if_nameindex() if name != "lo"])
 attempt("16 GB of memory can be had", lambda: bytearray(1 << 34))
-attempt("the environment has other names", lambda: set(os.environ) - {"PATH", "PYTHONHASHSEED", "LC_ALL", "PWD", "LC_CTYPE"})
+names = {"PATH", "PYTHONHASHSEED", "LC_ALL", "PWD", "LC_CTYPE"}
+attempt("the environment has other names", lambda: set(os.environ) - names)
 attempt("the program is root", lambda: os.getuid() == 0)
 attempt("the program can start processes", lambda: os.fork() or os._exit(0))
 threading.Thread(target=int).start()
